@@ -1,0 +1,27 @@
+# chairlift_layer(NAME base DEPS ...): one static library a layer of docs/architecture.md, made of every .cc below
+# the current directory. DEPS are the layers and packages it may see: arrows point down only.
+function(chairlift_layer)
+  cmake_parse_arguments(ARG "" "NAME" "DEPS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
+  add_library(chairlift_${ARG_NAME} STATIC ${sources})
+  target_include_directories(chairlift_${ARG_NAME} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
+  target_link_libraries(chairlift_${ARG_NAME} PUBLIC ${ARG_DEPS}
+    PRIVATE $<BUILD_INTERFACE:chairlift_compiler>)
+endfunction()
+
+# chairlift_test(layer DEPS ...): one test program of every *_test.cc in tests/<layer>.
+function(chairlift_test layer)
+  cmake_parse_arguments(ARG "" "" "DEPS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${layer}/*_test.cc)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${layer}_test ${sources})
+  target_include_directories(${layer}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${layer}_test PRIVATE ${ARG_DEPS} chairlift_compiler GTest::gmock
+                                              GTest::gtest_main)
+  set_target_properties(${layer}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${layer} COMMAND ${layer}_test)
+endfunction()

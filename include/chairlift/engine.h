@@ -1,0 +1,162 @@
+// The engine: models in, answers out. What the server and the command line are thin adapters over,
+// and what a C++ program embeds.
+//
+//   auto engine = chairlift::Engine::Create({});
+//   (*engine)->LoadModel("resnet", "resnet50.onnx", {});
+//   auto response = (*engine)->Infer({.model = "resnet", .inputs = {{"image", tensor}}});
+//
+// Thread-safe throughout. A request's tensors are shared, not copied: they must not be written
+// until its callback has run.
+#ifndef CHAIRLIFT_ENGINE_H_
+#define CHAIRLIFT_ENGINE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "chairlift/status.h"
+#include "chairlift/tensor.h"
+
+namespace chairlift {
+
+struct EngineOptions {
+  // Workers, each with a thread of its own on a core of its own. 0: one for each core this process
+  // may run on.
+  int workers = 0;
+  // The cores to pin them to, one a worker; empty: the cores this process may run on, in order.
+  std::vector<int> cores;
+  // Requests waiting or running over all models; more are refused (kResourceExhausted).
+  int max_requests = 4096;
+};
+
+// How one model is served. Every field has a default derived from the model; a `model.yaml` beside
+// the versions sets the same names.
+struct ModelConfig {
+  std::string policy;          // "window", "none"; empty: chosen from the model
+  int max_batch_size = 0;      // rows; 0: 32 where the model can batch, else unbatched
+  int64_t queue_delay_us = 0;  // how long the oldest request may wait for company
+  std::vector<int> preferred_batch_sizes;
+  int max_queue_size = 1024;       // requests waiting; more are refused (kResourceExhausted)
+  int64_t default_timeout_us = 0;  // deadline of requests that bring none; 0: none
+  std::set<std::string> disabled_passes;
+};
+
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::kUndefined;
+  std::vector<int64_t> shape;  // −1 where it varies
+};
+
+struct ModelMetadata {
+  std::string name;
+  std::string version;
+  std::string platform;  // "onnx_chairlift"
+  std::vector<std::string> versions;
+  std::vector<TensorSpec> inputs;
+  std::vector<TensorSpec> outputs;
+  bool batches = false;   // requests share batches along dimension 0
+  ModelConfig config;     // as in force, defaults filled in
+  std::string diagnosis;  // in words: what varies, which policy, and why
+};
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+
+struct InferRequest {
+  std::string model;
+  std::string version;  // empty: the latest
+  std::string id;       // echoed
+  std::vector<NamedTensor> inputs;
+  std::vector<std::string> outputs;  // wanted; empty: all
+  // Answers to requests of one client keep the order of the requests. 0: no client.
+  uint64_t client = 0;
+  // From now; past it the request leaves the queue unanswered (kDeadlineExceeded).
+  std::optional<std::chrono::microseconds> timeout;
+};
+
+struct InferResponse {
+  std::string model;
+  std::string version;
+  std::string id;
+  std::vector<NamedTensor> outputs;
+  std::chrono::nanoseconds queue_time{0};
+  std::chrono::nanoseconds compute_time{0};
+  int batch_rows = 0;  // rows of the batch it rode in
+};
+
+// Counters since load, as in the protocol's statistics.
+struct ModelStatistics {
+  std::string name;
+  std::string version;
+  struct Count {
+    uint64_t count = 0;
+    uint64_t ns = 0;
+  };
+  uint64_t inference_count = 0;   // rows
+  uint64_t execution_count = 0;   // batches
+  int64_t last_inference_ms = 0;  // since the epoch
+  Count success, fail, queue, compute_input, compute_infer, compute_output;
+  std::map<std::string, uint64_t> failures;  // by reason: "timeout", "queue_full", ...
+  std::map<int, Count> batches;              // by rows: executions and their compute time
+  uint64_t padded_rows = 0;
+  int waiting = 0;
+  int running = 0;
+};
+
+enum class ModelState { kLoading, kReady, kUnloading, kUnavailable };
+struct ModelIndexEntry {
+  std::string name;
+  std::string version;
+  ModelState state = ModelState::kUnavailable;
+  std::string reason;  // why it is not ready
+};
+
+using InferCallback = std::function<void(StatusOr<InferResponse>)>;
+using RequestId = uint64_t;
+
+class Engine {
+ public:
+  static StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
+  virtual ~Engine() = default;  // as Shutdown(0)
+
+  // Loads one .onnx file as version `version` of `name`, replacing that version when it is ready.
+  virtual Status LoadModel(const std::string& name, const std::string& path,
+                           const ModelConfig& config, const std::string& version = "1") = 0;
+  // Names a folder of <name>/<version>/model.onnx with optional <name>/model.yaml, to be loaded by
+  // LoadFromRepository.
+  virtual Status AddRepository(const std::string& directory) = 0;
+  virtual Status LoadFromRepository(const std::string& name) = 0;
+  // Refuses new requests, lets the accepted ones end, frees the model. Empty version: all.
+  virtual Status UnloadModel(const std::string& name, const std::string& version = "") = 0;
+
+  // `callback` runs exactly once, on an engine thread (or on the caller's, when refused at once);
+  // it must not block. The request id is good for Cancel() until then.
+  virtual RequestId InferAsync(InferRequest request, InferCallback callback) = 0;
+  StatusOr<InferResponse> Infer(InferRequest request);
+  // The request leaves at the next boundary with kCancelled; nothing happens where it has ended.
+  virtual void Cancel(RequestId request) = 0;
+
+  virtual std::vector<ModelIndexEntry> Index() const = 0;
+  virtual StatusOr<ModelMetadata> Metadata(const std::string& name,
+                                           const std::string& version = "") const = 0;
+  // Empty name: all models.
+  virtual StatusOr<std::vector<ModelStatistics>> Statistics(
+      const std::string& name, const std::string& version = "") const = 0;
+  virtual bool ModelReady(const std::string& name, const std::string& version = "") const = 0;
+  virtual int workers() const = 0;
+
+  // Refuses new requests, waits up to `drain` for accepted ones, fails the rest (kUnavailable).
+  virtual void Shutdown(std::chrono::milliseconds drain) = 0;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_H_

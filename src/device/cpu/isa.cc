@@ -1,0 +1,50 @@
+#include "device/cpu/isa.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+namespace chairlift {
+namespace {
+
+CpuIsa Detect() {
+  CpuIsa best = CpuIsa::kBaseline;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) best = CpuIsa::kAvx2;
+  if (best == CpuIsa::kAvx2 && __builtin_cpu_supports("avx512f") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl")) {
+    best = CpuIsa::kAvx512;
+  }
+#endif
+  const char* wanted = std::getenv("CHAIRLIFT_ISA");
+  if (wanted == nullptr || *wanted == '\0') return best;
+  for (CpuIsa isa : {CpuIsa::kBaseline, CpuIsa::kAvx2, CpuIsa::kAvx512}) {
+    if (CpuIsaName(isa) == wanted) return std::min(isa, best);
+  }
+  spdlog::warn("CHAIRLIFT_ISA={} is not one of avx512, avx2, baseline: using {}", wanted,
+               CpuIsaName(best));
+  return best;
+}
+
+}  // namespace
+
+CpuIsa ActiveCpuIsa() {
+  static const CpuIsa isa = Detect();
+  return isa;
+}
+
+std::string_view CpuIsaName(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kAvx512:
+      return "avx512";
+    case CpuIsa::kAvx2:
+      return "avx2";
+    default:
+      return "baseline";
+  }
+}
+
+}  // namespace chairlift

@@ -1,0 +1,36 @@
+// From an ONNX file to a verified graph with shapes.
+#ifndef CHAIRLIFT_GRAPH_ONNX_IMPORT_H_
+#define CHAIRLIFT_GRAPH_ONNX_IMPORT_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+
+#include "graph/ir.h"
+
+namespace chairlift {
+
+struct ImportedModel {
+  Graph graph;
+  int opset = 0;         // of the default domain
+  std::string producer;  // "pytorch 2.1"
+  std::map<std::string, std::string> metadata;
+};
+
+struct ImportOptions {
+  // Where external data lies; empty refuses it. Names that leave this folder are refused.
+  std::filesystem::path external_data_dir;
+  int64_t max_model_bytes = int64_t{8} << 30;
+};
+
+// Parses, normalises to the newest opset, verifies, infers shapes. Untrusted input: any file ends
+// in a model or a Status within a second and without allocating more than a small multiple of its
+// size. Unknown operators are refused by name: node, operator, domain, opset.
+StatusOr<ImportedModel> ImportOnnxFile(const std::filesystem::path& path);
+StatusOr<ImportedModel> ImportOnnx(std::span<const std::byte> bytes, const ImportOptions& options);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_GRAPH_ONNX_IMPORT_H_

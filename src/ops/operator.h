@@ -1,0 +1,238 @@
+// What an operator is: a contract, a shape rule, and a way to make kernels for concrete shapes.
+//
+// The life of an operator in a model:
+//   1. infer()    at import, with symbolic shapes; again per shape class, with concrete ones; and,
+//                 where shapes depend on data, again at run time with the data at hand.
+//   2. compile()  once per node and shape class: everything that can be decided ahead is decided
+//                 here (strides, ISA, primitives, packed weights), none of it in Run().
+//   3. Run()      on the steady-state path: pointers in, results out, no allocation.
+// An operator whose output shapes only its own computation can tell (NonZero, Unique) has
+// evaluate() instead of compile().
+//
+// An operator sees one form only, the one of the newest opset it is listed with: the importer
+// (graph/onnx/normalise) rewrites older forms into it.
+#ifndef CHAIRLIFT_OPS_OPERATOR_H_
+#define CHAIRLIFT_OPS_OPERATOR_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "base/status.h"
+#include "chairlift/tensor.h"
+#include "device/cpu/team.h"
+#include "ops/attributes.h"
+#include "tensor/dtype.h"
+#include "tensor/symbolic_shape.h"
+
+namespace chairlift {
+
+// How an activation's elements lie in memory.
+enum class Layout : uint8_t {
+  kRowMajor,
+  // [N, C/B, spatial..., B] for a tensor of logical shape [N, C, spatial...], with B =
+  // ChannelBlock() channels to a block. Only where C is a multiple of B.
+  kChannelBlocked,
+};
+// 16 with AVX-512, else 8.
+int ChannelBlock();
+
+// --- Shape rules ---------------------------------------------------------------------------------
+
+// What is known of a value when shapes are inferred.
+struct ValueInfo {
+  DType dtype = DType::kUndefined;  // kUndefined: an optional input that is absent
+  SymbolicShape shape;
+  // The value itself where it is known: a constant, folded, or computed already. May be null.
+  const Tensor* value = nullptr;
+  // For integer tensors of rank 0 or 1 that carry shapes: the elements, as far as known, so that
+  // Shape → Gather → Concat → Reshape keeps symbols. Ignored where `value` is set.
+  std::optional<std::vector<Dim>> elements;
+};
+
+class InferContext {
+ public:
+  InferContext(const Attributes& attributes, std::span<const ValueInfo> inputs, int num_outputs)
+      : attributes_(attributes), inputs_(inputs), outputs_(num_outputs) {}
+
+  const Attributes& attributes() const { return attributes_; }
+  int num_inputs() const { return static_cast<int>(inputs_.size()); }
+  int num_outputs() const { return static_cast<int>(outputs_.size()); }
+  bool has_input(int i) const { return i < num_inputs() && inputs_[i].dtype != DType::kUndefined; }
+  const ValueInfo& input(int i) const { return inputs_[i]; }
+  DType dtype(int i) const { return inputs_[i].dtype; }
+  const SymbolicShape& shape(int i) const { return inputs_[i].shape; }
+  // The known value of input i, or null.
+  const Tensor* value(int i) const { return has_input(i) ? inputs_[i].value : nullptr; }
+  // The elements of integer input i of rank ≤ 1 as dimensions, from its value or its tracked
+  // elements; nullopt where nothing is known.
+  std::optional<std::vector<Dim>> elements(int i) const;
+  // The elements where all of them are numbers.
+  std::optional<std::vector<int64_t>> known_elements(int i) const;
+
+  void set_output(int i, DType dtype, SymbolicShape shape) {
+    outputs_[i].dtype = dtype;
+    outputs_[i].shape = std::move(shape);
+  }
+  void set_output_elements(int i, std::vector<Dim> elements) {
+    outputs_[i].elements = std::move(elements);
+  }
+  std::vector<ValueInfo>& outputs() { return outputs_; }
+
+ private:
+  const Attributes& attributes_;
+  std::span<const ValueInfo> inputs_;
+  std::vector<ValueInfo> outputs_;
+};
+
+// --- Kernels -------------------------------------------------------------------------------------
+
+// A value as a kernel is compiled for it.
+struct TensorDesc {
+  DType dtype = DType::kUndefined;
+  Shape shape;  // logical
+  Layout layout = Layout::kRowMajor;
+  bool present() const { return dtype != DType::kUndefined; }
+  int64_t size() const { return shape.NumElements(); }
+  size_t byte_size() const { return static_cast<size_t>(size()) * DTypeSize(dtype); }
+};
+
+// Weights in the layout a kernel wants, made once per model and shared by all its kernels.
+// Thread-safe.
+class WeightCache {
+ public:
+  WeightCache();
+  ~WeightCache();
+  using Pack = absl::FunctionRef<StatusOr<Tensor>()>;
+  // The packed form of `weight` named by `key` (which must tell apart all layouts of it),
+  // made by `pack` on first use. Lives as long as the cache.
+  StatusOr<Tensor> Get(const Tensor& weight, const std::string& key, Pack pack);
+  size_t byte_size() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+struct KernelArgs {
+  std::span<const void* const> inputs;  // null for absent optional inputs
+  std::span<void* const> outputs;       // null for outputs that nobody reads
+  void* scratch;                        // scratch_bytes(), 64-byte aligned; null if 0
+  Team& team;
+  int worker;  // the worker number this thread runs under, as in Team::For
+};
+
+// One node bound to one shape class. Run() may be called from several threads at once with
+// different arguments; a kernel that keeps mutable state keeps it per worker.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  virtual Status Run(const KernelArgs& args) const = 0;
+  virtual size_t scratch_bytes() const { return 0; }
+};
+
+// A kernel from a callable `Status(const KernelArgs&)`.
+template <typename F>
+std::unique_ptr<Kernel> MakeKernel(F run, size_t scratch_bytes = 0) {
+  class Lambda final : public Kernel {
+   public:
+    Lambda(F run, size_t scratch_bytes) : run_(std::move(run)), scratch_bytes_(scratch_bytes) {}
+    Status Run(const KernelArgs& args) const override { return run_(args); }
+    size_t scratch_bytes() const override { return scratch_bytes_; }
+
+   private:
+    F run_;
+    size_t scratch_bytes_;
+  };
+  return std::make_unique<Lambda>(std::move(run), scratch_bytes);
+}
+
+struct CompileContext {
+  const Attributes& attributes;
+  std::span<const TensorDesc> inputs;   // !present() for absent optional inputs
+  std::span<const TensorDesc> outputs;  // as infer() gave them, layouts as assigned
+  std::span<const Tensor* const>
+      constants;  // constants[i]: input i where it is a constant, or null
+  WeightCache& weights;
+  int width = 1;  // workers the kernel should be able to use when it is worth it
+
+  bool has_input(int i) const { return i < static_cast<int>(inputs.size()) && inputs[i].present(); }
+  const Tensor* constant(int i) const {
+    return i < static_cast<int>(constants.size()) ? constants[i] : nullptr;
+  }
+};
+
+struct EvaluateContext {
+  const Attributes& attributes;
+  std::span<const Tensor> inputs;  // row-major; !present() where absent
+  int num_outputs;
+  Team& team;
+  int worker;
+};
+
+// --- Operators -----------------------------------------------------------------------------------
+
+struct OperatorDef {
+  std::string domain;  // "" for ai.onnx, "chairlift" for the targets of our own fusions
+  std::string name;
+  // Opsets of `domain` whose form (after normalisation) this is.
+  int min_opset = 1;
+  int max_opset = 21;
+
+  // Inputs: how many, and the element types taken; the last set also holds for all after it.
+  int min_inputs = 1;
+  int max_inputs = 1;  // kVariadic
+  int min_outputs = 1;
+  int max_outputs = 1;
+  std::vector<TypeSet> input_types;
+
+  Status (*infer)(InferContext&) = nullptr;
+  StatusOr<std::unique_ptr<Kernel>> (*compile)(const CompileContext&) = nullptr;
+  StatusOr<std::vector<Tensor>> (*evaluate)(const EvaluateContext&) = nullptr;
+
+  // Output 0 is input 0's bytes under another shape: no kernel runs.
+  bool is_view = false;
+  // Output 0 may overwrite input 0 or 1 where type, shape and layout are the same.
+  bool in_place = false;
+  // Works on elements one by one whatever their layout, where all full-size operands share shape
+  // and layout.
+  bool layout_agnostic = false;
+  // Computes float16/bfloat16 itself. Otherwise CompileOperator() converts around it.
+  bool native_half = false;
+  // Random or stateful: never folded.
+  bool deterministic = true;
+
+  static constexpr int kVariadic = 1 << 20;
+};
+
+class OperatorRegistry {
+ public:
+  void Add(OperatorDef def);
+  // Null where nothing is registered for the name. Domains "" and "ai.onnx" are one.
+  const OperatorDef* Find(std::string_view domain, std::string_view name) const;
+  std::vector<const OperatorDef*> All() const;
+
+  // Every operator of this build.
+  static const OperatorRegistry& Builtin();
+
+ private:
+  std::vector<std::unique_ptr<OperatorDef>> defs_;
+};
+
+// def.compile() with what every operator shares: float16/bfloat16 around kernels that compute in
+// float, and an error that names the operator.
+StatusOr<std::unique_ptr<Kernel>> CompileOperator(const OperatorDef& def,
+                                                  const CompileContext& context);
+// def.evaluate(), likewise.
+StatusOr<std::vector<Tensor>> EvaluateOperator(const OperatorDef& def,
+                                               const EvaluateContext& context);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_OPERATOR_H_

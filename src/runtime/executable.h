@@ -1,0 +1,91 @@
+// A model that can run: graph, packed weights, and one plan per shape class.
+//
+// A *shape class* is the concrete shapes of all inputs together with the width (workers) the plan
+// is made for. The first request of a class pays for its plan: shapes inferred, shape computations
+// folded, layouts fixed, kernels compiled, memory planned. Later ones only run it.
+#ifndef CHAIRLIFT_RUNTIME_EXECUTABLE_H_
+#define CHAIRLIFT_RUNTIME_EXECUTABLE_H_
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/cpu/team.h"
+#include "graph/ir.h"
+#include "graph/passes/pass.h"
+
+namespace chairlift {
+
+// The memory one worker computes in; grown to the largest plan it has met, never shrunk while
+// requests run. One per worker, used by one thread at a time.
+class Arena {
+ public:
+  Arena();
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  // At least `bytes`, 64-byte aligned, on huge pages where granted. Earlier pointers become invalid
+  // where it has to grow.
+  std::byte* Reserve(size_t bytes);
+  size_t capacity() const { return capacity_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t capacity_ = 0;
+};
+
+struct SymbolicSpec {
+  std::string name;
+  DType dtype = DType::kUndefined;
+  SymbolicShape shape;
+};
+
+struct ExecutableOptions {
+  std::set<std::string> disabled_passes;
+  int max_plans = 64;  // shape classes kept; the least recently used goes first
+};
+
+struct PlanStats {
+  int steps = 0;
+  int folded_nodes = 0;     // computed once per shape class
+  int late_nodes = 0;       // shapes known only at run time
+  size_t arena_bytes = 0;   // planned
+  size_t tensor_bytes = 0;  // what every intermediate in a place of its own would take
+};
+
+// Thread-safe once created.
+class Executable {
+ public:
+  // Runs the passes and checks that every node can be compiled.
+  static StatusOr<std::unique_ptr<Executable>> Create(Graph graph,
+                                                      const ExecutableOptions& options);
+  ~Executable();
+
+  const std::vector<SymbolicSpec>& inputs() const;
+  const std::vector<SymbolicSpec>& outputs() const;
+  const Graph& graph() const;  // after the passes
+  const std::vector<PassReport>& pass_reports() const;
+
+  // Runs once. inputs[i] matches inputs()[i] in type and shape (checked: InvalidArgument names the
+  // input); outputs are new tensors. `team` is the calling worker's, and the plan is made for
+  // team.width() workers.
+  StatusOr<std::vector<Tensor>> Run(std::span<const Tensor> inputs, Team& team, int worker,
+                                    Arena& arena);
+
+  // Makes (or finds) the plan for these input shapes without running it.
+  StatusOr<PlanStats> Prepare(std::span<const Shape> input_shapes, int width);
+
+  size_t weight_bytes() const;  // constants and their packed forms
+
+ private:
+  struct Impl;
+  explicit Executable(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_RUNTIME_EXECUTABLE_H_
