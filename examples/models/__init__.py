@@ -1,0 +1,1 @@
+"""Builders of ONNX models from seeded or given weights, written as common exporters write them."""
