@@ -19,11 +19,11 @@ using ValueId = int32_t;
 inline constexpr ValueId kNoValue = -1;  // an absent optional input or output
 
 struct Value {
-  std::string name;
+  std::string name = {};
   DType dtype = DType::kUndefined;
-  SymbolicShape shape;
-  Tensor constant;                           // present() for initialisers and folded values
-  std::optional<std::vector<Dim>> elements;  // as in ValueInfo
+  SymbolicShape shape = {};
+  Tensor constant = {};                           // present() for initialisers and folded values
+  std::optional<std::vector<Dim>> elements = {};  // as in ValueInfo
   Layout layout = Layout::kRowMajor;
 
   bool is_constant() const { return constant.present(); }

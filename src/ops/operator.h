@@ -179,8 +179,8 @@ struct EvaluateContext {
 // --- Operators -----------------------------------------------------------------------------------
 
 struct OperatorDef {
-  std::string domain;  // "" for ai.onnx, "chairlift" for the targets of our own fusions
-  std::string name;
+  std::string domain = {};  // "" for ai.onnx, "chairlift" for the targets of our own fusions
+  std::string name = {};
   // Opsets of `domain` whose form (after normalisation) this is.
   int min_opset = 1;
   int max_opset = 21;
@@ -190,7 +190,7 @@ struct OperatorDef {
   int max_inputs = 1;  // kVariadic
   int min_outputs = 1;
   int max_outputs = 1;
-  std::vector<TypeSet> input_types;
+  std::vector<TypeSet> input_types = {};
 
   Status (*infer)(InferContext&) = nullptr;
   StatusOr<std::unique_ptr<Kernel>> (*compile)(const CompileContext&) = nullptr;

@@ -1,0 +1,87 @@
+#include "graph/evaluate.h"
+
+namespace chairlift {
+
+bool IsControlFlow(const Node& node) {
+  if (!node.def->domain.empty()) return false;
+  return node.def->name == "If" || node.def->name == "Loop" || node.def->name == "Scan";
+}
+
+StatusOr<std::vector<TensorDesc>> InferConcrete(const Node& node, std::span<const ValueInfo> inputs,
+                                                int64_t max_output_bytes) {
+  InferContext context(node.attributes, inputs, static_cast<int>(node.outputs.size()));
+  if (Status s = node.def->infer(context); !s.ok()) return Annotate(s, node.Describe());
+  std::vector<TensorDesc> descs(node.outputs.size());
+  for (size_t i = 0; i < descs.size(); ++i) {
+    if (node.outputs[i] == kNoValue) continue;
+    const ValueInfo& info = context.outputs()[i];
+    if (!info.shape.concrete()) {
+      return Internal("{}: the shape of output {} stays unknown: {}", node.Describe(), i,
+                      info.shape.ToString());
+    }
+    descs[i] = {info.dtype, info.shape.ToShape()};
+    auto size = descs[i].shape.Checked(DTypeSize(info.dtype), max_output_bytes);
+    if (!size.ok()) {
+      return ResourceExhausted("{}: output {}: {}", node.Describe(), i, Message(size.status()));
+    }
+  }
+  return descs;
+}
+
+StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, std::span<const Tensor> inputs,
+                                           WeightCache& weights, Team& team, int worker,
+                                           int64_t max_output_bytes) {
+  const int num_outputs = static_cast<int>(node.outputs.size());
+  if (node.def->evaluate != nullptr) {
+    auto outputs =
+        EvaluateOperator(*node.def, {node.attributes, inputs, num_outputs, team, worker});
+    if (!outputs.ok()) return Annotate(outputs.status(), node.Describe());
+    if (static_cast<int>(outputs->size()) < num_outputs) {
+      return Internal("{}: computed {} of {} outputs", node.Describe(), outputs->size(),
+                      num_outputs);
+    }
+    return outputs;
+  }
+
+  std::vector<ValueInfo> infos;
+  std::vector<TensorDesc> input_descs;
+  std::vector<const void*> input_data;
+  for (const Tensor& t : inputs) {
+    const bool present = t.present();
+    infos.push_back({t.dtype(), present ? SymbolicShape(t.shape()) : SymbolicShape(),
+                     present ? &t : nullptr, std::nullopt});
+    input_descs.push_back({t.dtype(), t.shape()});
+    input_data.push_back(t.raw());
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<TensorDesc> output_descs,
+                             InferConcrete(node, infos, max_output_bytes));
+  if (node.def->is_view) {
+    if (output_descs[0].size() != inputs[0].size()) {
+      return Internal("{}: {} cannot be seen as {}", node.Describe(), inputs[0].shape().ToString(),
+                      output_descs[0].shape.ToString());
+    }
+    return std::vector<Tensor>{inputs[0].Reshaped(output_descs[0].shape)};
+  }
+
+  const std::vector<const Tensor*> constants(inputs.size(), nullptr);
+  auto kernel = CompileOperator(
+      *node.def, {node.attributes, input_descs, output_descs, constants, weights, team.width()});
+  if (!kernel.ok()) return Annotate(kernel.status(), node.Describe());
+  std::vector<Tensor> outputs(num_outputs);
+  std::vector<void*> output_data(num_outputs, nullptr);
+  for (int i = 0; i < num_outputs; ++i) {
+    if (!output_descs[i].present()) continue;
+    outputs[i] = Tensor::Allocate(output_descs[i].dtype, output_descs[i].shape);
+    output_data[i] = outputs[i].raw();
+  }
+  Tensor scratch;
+  if ((*kernel)->scratch_bytes() > 0) {
+    scratch =
+        Tensor::Allocate(DType::kUInt8, Shape{static_cast<int64_t>((*kernel)->scratch_bytes())});
+  }
+  const Status status = (*kernel)->Run({input_data, output_data, scratch.raw(), team, worker});
+  if (!status.ok()) return Annotate(status, node.Describe());
+  return outputs;
+}
+
+}  // namespace chairlift
