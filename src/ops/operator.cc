@@ -8,6 +8,7 @@
 
 #include "device/cpu/isa.h"
 #include "ops/register.h"
+#include "ops/simd_targets.h"
 
 namespace chairlift {
 
@@ -97,6 +98,7 @@ std::vector<const OperatorDef*> OperatorRegistry::All() const {
 
 const OperatorRegistry& OperatorRegistry::Builtin() {
   static const OperatorRegistry* const kRegistry = [] {
+    RestrictSimdTargets();
     auto* registry = new OperatorRegistry;
     RegisterElementwise(*registry);
     RegisterMovement(*registry);

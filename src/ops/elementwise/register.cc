@@ -1,9 +1,16 @@
+// The element-wise operators.
 #include "ops/register.h"
 
-#include "ops/operator.h"
+#include "ops/elementwise/elementwise.h"
 
 namespace chairlift {
 
-void RegisterElementwise(OperatorRegistry& registry) { (void)registry; }
+void RegisterElementwise(OperatorRegistry& registry) {
+  RegisterArithmetic(registry);
+  RegisterMath(registry);
+  RegisterActivations(registry);
+  RegisterIdentity(registry);
+  RegisterCast(registry);
+}
 
 }  // namespace chairlift

@@ -1,20 +1,9 @@
 #include "ops/register.h"
 
-#include "ops/movement/movement.h"
+#include "ops/operator.h"
 
 namespace chairlift {
 
-void RegisterMovement(OperatorRegistry& registry) {
-  registry.Add(ReshapeOperator());
-  registry.Add(FlattenOperator());
-  registry.Add(SqueezeOperator());
-  registry.Add(UnsqueezeOperator());
-  registry.Add(TransposeOperator());
-  registry.Add(ConcatOperator());
-  registry.Add(SplitOperator());
-  registry.Add(SliceOperator());
-  registry.Add(ExpandOperator());
-  registry.Add(GatherOperator());
-}
+void RegisterMovement(OperatorRegistry& registry) { (void)registry; }
 
 }  // namespace chairlift

@@ -1,0 +1,142 @@
+// Activation functions of one operand, with their attributes.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "ops/elementwise/unary.h"
+
+namespace chairlift {
+namespace {
+
+double Sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+double Softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
+
+struct SigmoidOp {
+  static double Apply(double x, const ElementParams&) { return Sigmoid(x); }
+};
+struct SiluOp {
+  static double Apply(double x, const ElementParams&) { return x * Sigmoid(x); }
+};
+struct HardSigmoidOp {
+  static ElementParams Params(const Attributes& a) {
+    return {a.Float("alpha", 0.2f), a.Float("beta", 0.5f)};
+  }
+  static double Apply(double x, const ElementParams& p) {
+    return std::max(0.0, std::min(1.0, p[0] * x + p[1]));
+  }
+};
+struct HardSwishOp {
+  static double Apply(double x, const ElementParams&) {
+    return x * std::max(0.0, std::min(1.0, x / 6.0 + 0.5));
+  }
+};
+struct ThresholdedReluOp {
+  static ElementParams Params(const Attributes& a) { return {a.Float("alpha", 1.0f)}; }
+  static double Apply(double x, const ElementParams& p) { return x <= p[0] ? 0.0 : x; }
+};
+struct LeakyReluOp {
+  static ElementParams Params(const Attributes& a) { return {a.Float("alpha", 0.01f)}; }
+  static double Apply(double x, const ElementParams& p) { return x < 0.0 ? p[0] * x : x; }
+};
+struct EluOp {
+  static ElementParams Params(const Attributes& a) { return {a.Float("alpha", 1.0f)}; }
+  static double Apply(double x, const ElementParams& p) {
+    return x < 0.0 ? p[0] * std::expm1(x) : x;
+  }
+};
+struct SeluOp {
+  static ElementParams Params(const Attributes& a) {
+    return {a.Float("alpha", 1.67326319217681884765625f),
+            a.Float("gamma", 1.05070102214813232421875f)};
+  }
+  static double Apply(double x, const ElementParams& p) { return p[1] * EluOp::Apply(x, p); }
+};
+struct CeluOp {
+  static ElementParams Params(const Attributes& a) { return {a.Float("alpha", 1.0f)}; }
+  static double Apply(double x, const ElementParams& p) {
+    return x < 0.0 ? p[0] * std::expm1(x / p[0]) : x;
+  }
+};
+struct SoftplusOp {
+  static double Apply(double x, const ElementParams&) { return Softplus(x); }
+};
+struct SoftsignOp {
+  static double Apply(double x, const ElementParams&) { return x / (1.0 + std::abs(x)); }
+};
+struct MishOp {
+  static double Apply(double x, const ElementParams&) { return x * std::tanh(Softplus(x)); }
+};
+struct GeluOp {
+  static double Apply(double x, const ElementParams&) {
+    return 0.5 * x * (1.0 + std::erf(x * 0.70710678118654752440));
+  }
+};
+struct GeluTanhOp {
+  static double Apply(double x, const ElementParams&) {
+    return 0.5 * x * (1.0 + std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+  }
+};
+template <typename T>
+struct ReluOp {
+  static T Apply(T x, const ElementParams&) { return x < T{0} ? T{0} : x; }
+};
+
+template <typename Op, FloatUnary kFloat>
+StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+  if constexpr (requires { Op::Params(context.attributes); }) {
+    return CompileFloatUnary<Op, kFloat>(context, Op::Params(context.attributes));
+  } else {
+    return CompileFloatUnary<Op, kFloat>(context);
+  }
+}
+
+StatusOr<std::unique_ptr<Kernel>> CompileRelu(const CompileContext& context) {
+  const DType dtype = context.inputs[0].dtype;
+  if (dtype == DType::kFloat) return MakeElementKernel(context, FindFloatUnary(FloatUnary::kRelu));
+  CHAIRLIFT_ASSIGN_OR_RETURN(ElementFn fn, DispatchNumeric(dtype, []<typename T>() {
+                               return StatusOr<ElementFn>(UnaryBlock<ReluOp<T>, T, T>);
+                             }));
+  return MakeElementKernel(context, fn);
+}
+
+Status InferGelu(InferContext& context) {
+  const std::string mode = context.attributes().String("approximate", "none");
+  if (mode != "none" && mode != "tanh") {
+    return InvalidArgument("attribute approximate is '{}', not 'none' or 'tanh'", mode);
+  }
+  return InferSameAsInput(context);
+}
+
+StatusOr<std::unique_ptr<Kernel>> CompileGelu(const CompileContext& context) {
+  return context.attributes.String("approximate", "none") == "tanh"
+             ? CompileFloatUnary<GeluTanhOp, FloatUnary::kGeluTanh>(context)
+             : CompileFloatUnary<GeluOp, FloatUnary::kGelu>(context);
+}
+
+}  // namespace
+
+void RegisterActivations(OperatorRegistry& registry) {
+  OperatorDef defs[] = {
+      UnaryDef("Relu", 6, CompileRelu, kFloatTypes | kSignedTypes),
+      UnaryDef("Sigmoid", 6, Compile<SigmoidOp, FloatUnary::kSigmoid>),
+      UnaryDef("HardSigmoid", 6, Compile<HardSigmoidOp, FloatUnary::kHardSigmoid>),
+      UnaryDef("HardSwish", 14, Compile<HardSwishOp, FloatUnary::kHardSwish>),
+      UnaryDef("LeakyRelu", 6, Compile<LeakyReluOp, FloatUnary::kLeakyRelu>),
+      UnaryDef("ThresholdedRelu", 10, Compile<ThresholdedReluOp, FloatUnary::kThresholdedRelu>),
+      UnaryDef("Elu", 6, Compile<EluOp, FloatUnary::kElu>),
+      UnaryDef("Selu", 6, Compile<SeluOp, FloatUnary::kSelu>),
+      UnaryDef("Celu", 12, Compile<CeluOp, FloatUnary::kCelu>),
+      UnaryDef("Softplus", 1, Compile<SoftplusOp, FloatUnary::kSoftplus>),
+      UnaryDef("Softsign", 1, Compile<SoftsignOp, FloatUnary::kSoftsign>),
+      UnaryDef("Mish", 18, Compile<MishOp, FloatUnary::kMish>),
+      UnaryDef("Gelu", 20, CompileGelu),
+      UnaryDef("Silu", 1, Compile<SiluOp, FloatUnary::kSilu>),
+  };
+  for (OperatorDef& def : defs) {
+    if (def.name == "Gelu") def.infer = InferGelu;
+    if (def.name == "Silu") def.domain = "chairlift";
+    registry.Add(std::move(def));
+  }
+}
+
+}  // namespace chairlift

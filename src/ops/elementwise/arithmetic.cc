@@ -1,0 +1,131 @@
+// Add, Sub, Mul, Div: broadcast arithmetic of two operands, and of shapes.
+//
+// Integer results wrap around; an integer divided by zero is 0, and the smallest one divided by −1
+// is itself.
+#include <limits>
+#include <type_traits>
+
+#include "ops/elementwise/element_loops.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/float_simd.h"
+
+namespace chairlift {
+namespace {
+
+// Integers wide and unsigned, so that overflow wraps (and uint16 × uint16 does not become int).
+template <typename T>
+using Wrapping = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
+
+struct AddOp {
+  static constexpr FloatBinary kFloat = FloatBinary::kAdd;
+  template <typename T>
+  static T Apply(T x, T y) {
+    return static_cast<T>(static_cast<Wrapping<T>>(x) + static_cast<Wrapping<T>>(y));
+  }
+};
+struct SubOp {
+  static constexpr FloatBinary kFloat = FloatBinary::kSub;
+  template <typename T>
+  static T Apply(T x, T y) {
+    return static_cast<T>(static_cast<Wrapping<T>>(x) - static_cast<Wrapping<T>>(y));
+  }
+};
+struct MulOp {
+  static constexpr FloatBinary kFloat = FloatBinary::kMul;
+  template <typename T>
+  static T Apply(T x, T y) {
+    return static_cast<T>(static_cast<Wrapping<T>>(x) * static_cast<Wrapping<T>>(y));
+  }
+};
+struct DivOp {
+  static constexpr FloatBinary kFloat = FloatBinary::kDiv;
+  template <typename T>
+  static T Apply(T x, T y) {
+    if constexpr (std::is_integral_v<T>) {
+      if (y == 0) return 0;
+      if constexpr (std::is_signed_v<T>) {
+        if (y == -1) return SubOp::Apply<T>(0, x);
+      }
+    }
+    return static_cast<T>(x / y);
+  }
+};
+
+// The dimension x op y, where both are numbers or y leaves x as it is.
+template <typename Op>
+Dim ApplyToDims(const Dim& x, const Dim& y) {
+  if (x.known() && y.known()) {
+    const auto result = Op::template Apply<int64_t>(x.value(), y.value());
+    return result >= 0 ? Dim(result) : Dim::Unknown();
+  }
+  const bool additive = std::is_same_v<Op, AddOp> || std::is_same_v<Op, SubOp>;
+  const int64_t neutral = additive ? 0 : 1;
+  if (y.known() && y.value() == neutral) return x;
+  if ((std::is_same_v<Op, AddOp> || std::is_same_v<Op, MulOp>)&&x.known() && x.value() == neutral) {
+    return y;
+  }
+  return Dim::Unknown();
+}
+
+template <typename Op>
+Status Infer(InferContext& context) {
+  CHAIRLIFT_RETURN_IF_ERROR(InferBroadcast(context, context.dtype(0)));
+  const auto x = context.elements(0);
+  const auto y = context.elements(1);
+  const SymbolicShape& shape = context.outputs()[0].shape;
+  if (!x || !y || !shape.has_rank() || shape.rank() > 1) return absl::OkStatus();
+  const size_t count = std::max(x->size(), y->size());
+  if ((x->size() != count && x->size() != 1) || (y->size() != count && y->size() != 1)) {
+    return absl::OkStatus();
+  }
+  std::vector<Dim> elements;
+  for (size_t i = 0; i < count; ++i) {
+    elements.push_back(ApplyToDims<Op>((*x)[x->size() == 1 ? 0 : i], (*y)[y->size() == 1 ? 0 : i]));
+  }
+  context.set_output_elements(0, std::move(elements));
+  return absl::OkStatus();
+}
+
+template <typename Op>
+struct Typed {
+  template <typename T>
+  struct For {
+    static T Apply(T x, T y) { return Op::template Apply<T>(x, y); }
+  };
+};
+
+template <typename Op>
+StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+  if (context.inputs[0].dtype == DType::kFloat) {
+    return MakeElementKernel(context, FindFloatBinary(Op::kFloat));
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      ElementFn fn, DispatchNumeric(context.inputs[0].dtype, []<typename T>() {
+        return StatusOr<ElementFn>(BinaryBlock<typename Typed<Op>::template For<T>, T, T, T>);
+      }));
+  return MakeElementKernel(context, fn);
+}
+
+template <typename Op>
+void Register(OperatorRegistry& registry, const char* name) {
+  registry.Add({.name = name,
+                .min_opset = 7,
+                .min_inputs = 2,
+                .max_inputs = 2,
+                .input_types = {kNumericTypes},
+                .infer = Infer<Op>,
+                .compile = Compile<Op>,
+                .in_place = true,
+                .layout_agnostic = true});
+}
+
+}  // namespace
+
+void RegisterArithmetic(OperatorRegistry& registry) {
+  Register<AddOp>(registry, "Add");
+  Register<SubOp>(registry, "Sub");
+  Register<MulOp>(registry, "Mul");
+  Register<DivOp>(registry, "Div");
+}
+
+}  // namespace chairlift

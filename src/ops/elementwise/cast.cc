@@ -1,0 +1,118 @@
+// Cast and CastLike: every element type to every other.
+//
+// Floats become integers towards zero; out of range they are held to the nearest end, and NaN is 0
+// (the standard leaves both open). Integers wrap. Anything but 0 is true.
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "ops/elementwise/element_loops.h"
+#include "ops/elementwise/elementwise.h"
+
+namespace chairlift {
+namespace {
+
+template <typename T>
+constexpr bool kIsHalf = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
+
+template <typename In, typename Out>
+struct CastOp {
+  static Out Apply(In x, const ElementParams& params) {
+    if constexpr (std::is_same_v<In, Out>) {
+      return x;
+    } else if constexpr (kIsHalf<In>) {
+      return CastOp<float, Out>::Apply(static_cast<float>(x), params);
+    } else if constexpr (kIsHalf<Out>) {
+      return Out(static_cast<float>(x));
+    } else if constexpr (std::is_same_v<Out, bool>) {
+      return x != In{0};
+    } else if constexpr (std::is_floating_point_v<In> && std::is_integral_v<Out>) {
+      if (std::isnan(x)) return 0;
+      // The first value above Out's largest, a power of two and so exact.
+      const In end = std::ldexp(In{1}, std::numeric_limits<Out>::digits);
+      if (x >= end) return std::numeric_limits<Out>::max();
+      if (x <= static_cast<In>(std::numeric_limits<Out>::lowest())) {
+        return std::numeric_limits<Out>::lowest();
+      }
+      return static_cast<Out>(x);
+    } else {
+      return static_cast<Out>(x);
+    }
+  }
+};
+
+template <typename F>
+auto DispatchAny(DType dtype, F&& f) {
+  return DispatchTypes<float, double, Float16, BFloat16, int8_t, int16_t, int32_t, int64_t, uint8_t,
+                       uint16_t, uint32_t, uint64_t, bool>(dtype, std::forward<F>(f));
+}
+
+StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+  const DType to = context.outputs[0].dtype;
+  CHAIRLIFT_ASSIGN_OR_RETURN(ElementFn fn,
+                             DispatchAny(context.inputs[0].dtype, [to]<typename In>() {
+                               return DispatchAny(to, []<typename Out>() {
+                                 return StatusOr<ElementFn>(UnaryBlock<CastOp<In, Out>, In, Out>);
+                               });
+                             }));
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      ElementLoop loop, ElementLoop::Make(context.inputs.first(1), context.outputs[0], fn, {}));
+  return MakeKernel([loop = std::move(loop)](const KernelArgs& args) {
+    loop.Run(args.inputs.first(1), args.outputs[0], args.team);
+    return absl::OkStatus();
+  });
+}
+
+Status InferTo(InferContext& context, DType to) {
+  CHAIRLIFT_RETURN_IF_ERROR(InferSameAsInput(context));
+  context.set_output(0, to, context.shape(0));
+  if (!kIndexTypes.Contains(to)) context.outputs()[0].elements.reset();
+  return absl::OkStatus();
+}
+
+// TensorProto's element types, by number; the missing ones have no tensor here.
+DType FromOnnx(int64_t type) {
+  constexpr DType kTypes[] = {
+      DType::kUndefined, DType::kFloat,   DType::kUInt8,  DType::kInt8,      DType::kUInt16,
+      DType::kInt16,     DType::kInt32,   DType::kInt64,  DType::kUndefined, DType::kBool,
+      DType::kFloat16,   DType::kDouble,  DType::kUInt32, DType::kUInt64,    DType::kUndefined,
+      DType::kUndefined, DType::kBFloat16};
+  return type >= 0 && type < static_cast<int64_t>(std::size(kTypes)) ? kTypes[type]
+                                                                     : DType::kUndefined;
+}
+
+Status InferCast(InferContext& context) {
+  const int64_t to = context.attributes().Int("to", 0);
+  const DType dtype = FromOnnx(to);
+  if (dtype == DType::kUndefined) return Unimplemented("attribute to: element type number {}", to);
+  return InferTo(context, dtype);
+}
+
+Status InferCastLike(InferContext& context) {
+  if (!context.has_input(1)) return InvalidArgument("input 1 is missing");
+  return InferTo(context, context.dtype(1));
+}
+
+}  // namespace
+
+void RegisterCast(OperatorRegistry& registry) {
+  registry.Add({.name = "Cast",
+                .min_opset = 6,
+                .input_types = {kAllTypes},
+                .infer = InferCast,
+                .compile = Compile,
+                .in_place = true,
+                .layout_agnostic = true,
+                .native_half = true});
+  registry.Add({.name = "CastLike",
+                .min_opset = 15,
+                .min_inputs = 2,
+                .max_inputs = 2,
+                .input_types = {kAllTypes},
+                .infer = InferCastLike,
+                .compile = Compile,
+                .in_place = true,
+                .native_half = true});
+}
+
+}  // namespace chairlift

@@ -1,0 +1,97 @@
+// Walks a broadcast loop nest in blocks of its last two dimensions.
+#include "ops/elementwise/element_kernel.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace chairlift {
+
+StatusOr<ElementLoop> ElementLoop::Make(std::span<const TensorDesc> operands,
+                                        const TensorDesc& output, ElementFn fn,
+                                        const ElementParams& params) {
+  if (fn == nullptr) {
+    return Unimplemented("element type {}",
+                         DTypeName(operands.empty() ? output.dtype : operands[0].dtype));
+  }
+  ElementLoop loop;
+  CHAIRLIFT_ASSIGN_OR_RETURN(loop.loop_, MakeBroadcastLoop(operands, output));
+  loop.fn_ = fn;
+  loop.params_ = params;
+  for (size_t k = 0; k < operands.size(); ++k) {
+    loop.element_bytes_[k] = static_cast<int64_t>(DTypeSize(operands[k].dtype));
+  }
+  loop.output_bytes_ = static_cast<int64_t>(DTypeSize(output.dtype));
+  loop.rows_ = 1;
+  for (size_t i = 0; i + 1 < loop.loop_.dims.size(); ++i) loop.rows_ *= loop.loop_.dims[i];
+  return loop;
+}
+
+void ElementLoop::RunRows(std::span<const void* const> inputs, void* output, int64_t first,
+                          int64_t last, int64_t col_first, int64_t col_last) const {
+  const auto& dims = loop_.dims;
+  const int count = static_cast<int>(inputs.size());
+  const int rank = static_cast<int>(dims.size());
+  const int64_t block_rows = dims[rank - 2];
+  ElementBlock block{{}, nullptr, 0, col_last - col_first, {}, {}, params_};
+  for (int k = 0; k < count; ++k) {
+    block.row_step[k] = loop_.strides[k][rank - 2];
+    block.col_step[k] = loop_.strides[k][rank - 1];
+  }
+  while (first < last) {
+    const int64_t row = first % block_rows;
+    block.rows = std::min(last - first, block_rows - row);
+    std::array<int64_t, kMaxElementOperands> offset = {};
+    for (int k = 0; k < count; ++k) {
+      offset[k] = row * block.row_step[k] + col_first * block.col_step[k];
+    }
+    int64_t outer = first / block_rows;
+    for (int axis = rank - 3; axis >= 0 && outer > 0; --axis) {
+      const int64_t index = outer % dims[axis];
+      outer /= dims[axis];
+      for (int k = 0; k < count; ++k) offset[k] += index * loop_.strides[k][axis];
+    }
+    for (int k = 0; k < count; ++k) {
+      block.in[k] = static_cast<const char*>(inputs[k]) + offset[k] * element_bytes_[k];
+    }
+    block.out = static_cast<char*>(output) + (first * dims[rank - 1] + col_first) * output_bytes_;
+    fn_(block);
+    first += block.rows;
+  }
+}
+
+void ElementLoop::Run(std::span<const void* const> inputs, void* output, Team& team) const {
+  if (loop_.size == 0) return;
+  const int64_t cols = loop_.dims.back();
+  if (loop_.size < kMinElementsToShare || team.width() == 1) {
+    RunRows(inputs, output, 0, rows_, 0, cols);
+    return;
+  }
+  const int64_t parts = std::min<int64_t>(4 * team.width(), loop_.size / (kMinElementsToShare / 4));
+  if (rows_ >= parts) {
+    team.For(static_cast<int>(parts), [&](int part, int) {
+      RunRows(inputs, output, rows_ * part / parts, rows_ * (part + 1) / parts, 0, cols);
+    });
+    return;
+  }
+  // Few long rows: each is cut into pieces of whole cache lines.
+  const int64_t pieces = (parts + rows_ - 1) / rows_;
+  const int64_t piece = (cols / pieces + 63) / 64 * 64;
+  team.For(static_cast<int>(rows_ * pieces), [&](int part, int) {
+    const int64_t row = part / pieces;
+    const int64_t col = std::min(cols, part % pieces * piece);
+    const int64_t end = part % pieces == pieces - 1 ? cols : std::min(cols, col + piece);
+    if (col < end) RunRows(inputs, output, row, row + 1, col, end);
+  });
+}
+
+StatusOr<std::unique_ptr<Kernel>> MakeElementKernel(const CompileContext& context, ElementFn fn,
+                                                    const ElementParams& params) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(ElementLoop loop,
+                             ElementLoop::Make(context.inputs, context.outputs[0], fn, params));
+  return MakeKernel([loop = std::move(loop)](const KernelArgs& args) {
+    loop.Run(args.inputs, args.outputs[0], args.team);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace chairlift

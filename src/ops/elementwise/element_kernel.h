@@ -1,0 +1,63 @@
+// Kernels that compute every output element from the operands' elements at the same place: the
+// loop over blocks, and the table of what runs inside.
+#ifndef CHAIRLIFT_OPS_ELEMENTWISE_ELEMENT_KERNEL_H_
+#define CHAIRLIFT_OPS_ELEMENTWISE_ELEMENT_KERNEL_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "ops/broadcast.h"
+#include "ops/operator.h"
+
+namespace chairlift {
+
+inline constexpr int kMaxElementOperands = 3;
+// Numbers an operator takes from its attributes (alpha, min, max).
+using ElementParams = std::array<double, 3>;
+
+// rows × cols elements of output, contiguous. Operand k's element (r, c) is at
+// in[k] + r * row_step[k] + c * col_step[k] elements; col_step is 0 or 1. The output may be the
+// very memory of an operand that walks as it does.
+struct ElementBlock {
+  std::array<const void*, kMaxElementOperands> in;
+  void* out;
+  int64_t rows;
+  int64_t cols;
+  std::array<int64_t, kMaxElementOperands> row_step;
+  std::array<int64_t, kMaxElementOperands> col_step;
+  const ElementParams& params;
+};
+using ElementFn = void (*)(const ElementBlock&);
+
+// A kernel that runs `fn` over output 0 and all inputs (at most kMaxElementOperands) of `context`,
+// spread over the team where it is large. fn may be null, which is Unimplemented.
+StatusOr<std::unique_ptr<Kernel>> MakeElementKernel(const CompileContext& context, ElementFn fn,
+                                                    const ElementParams& params = {});
+
+// One pass of a kernel that folds several: output = fn(operands), with everything known but the
+// memory.
+class ElementLoop {
+ public:
+  static StatusOr<ElementLoop> Make(std::span<const TensorDesc> operands, const TensorDesc& output,
+                                    ElementFn fn, const ElementParams& params);
+  void Run(std::span<const void* const> inputs, void* output, Team& team) const;
+
+ private:
+  void RunRows(std::span<const void* const> inputs, void* output, int64_t first, int64_t last,
+               int64_t col_first, int64_t col_last) const;
+
+  BroadcastLoop loop_;
+  ElementFn fn_ = nullptr;
+  ElementParams params_ = {};
+  std::array<int64_t, kMaxElementOperands> element_bytes_ = {};
+  int64_t output_bytes_ = 0;  // of one element
+  int64_t rows_ = 0;          // product of all dimensions but the last
+};
+
+// Elements below which work is not worth handing to a second thread.
+inline constexpr int64_t kMinElementsToShare = int64_t{1} << 16;
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_ELEMENTWISE_ELEMENT_KERNEL_H_

@@ -1,0 +1,70 @@
+// Identity and Dropout as inference has it: bytes handed on.
+#include <algorithm>
+#include <cstring>
+
+#include "ops/elementwise/elementwise.h"
+
+namespace chairlift {
+
+Status InferSameAsInput(InferContext& context) {
+  if (!context.has_input(0)) return InvalidArgument("input 0 is missing");
+  context.set_output(0, context.dtype(0), context.shape(0));
+  if (auto elements = context.elements(0)) context.set_output_elements(0, *std::move(elements));
+  return absl::OkStatus();
+}
+
+namespace {
+
+Status InferDropout(InferContext& context) {
+  if (!context.has_input(0)) return InvalidArgument("input 0 is missing");
+  if (context.has_input(2)) {
+    const Tensor* training = context.value(2);
+    if (training == nullptr || training->dtype() != DType::kBool || training->size() != 1) {
+      return Unimplemented("training_mode must be a constant: only inference is supported");
+    }
+    if (*training->data<bool>())
+      return Unimplemented("training_mode is on: only inference is supported");
+  }
+  context.set_output(0, context.dtype(0), context.shape(0));
+  if (context.num_outputs() > 1) context.set_output(1, DType::kBool, context.shape(0));
+  return absl::OkStatus();
+}
+
+// Output 0 is input 0; a second output, the mask of what was kept, is all true.
+StatusOr<std::unique_ptr<Kernel>> CompileCopy(const CompileContext& context) {
+  const size_t bytes = context.inputs[0].byte_size();
+  const size_t count = static_cast<size_t>(context.inputs[0].size());
+  return MakeKernel([bytes, count](const KernelArgs& args) {
+    if (args.outputs[0] != nullptr && args.outputs[0] != args.inputs[0] && bytes > 0) {
+      std::memcpy(args.outputs[0], args.inputs[0], bytes);
+    }
+    if (args.outputs.size() > 1 && args.outputs[1] != nullptr) {
+      std::fill_n(static_cast<bool*>(args.outputs[1]), count, true);
+    }
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+void RegisterIdentity(OperatorRegistry& registry) {
+  registry.Add({.name = "Identity",
+                .input_types = {kAllTypes},
+                .infer = InferSameAsInput,
+                .compile = CompileCopy,
+                .is_view = true,
+                .in_place = true,
+                .layout_agnostic = true,
+                .native_half = true});
+  registry.Add({.name = "Dropout",
+                .min_opset = 13,
+                .max_inputs = 3,
+                .max_outputs = 2,
+                .input_types = {kFloatTypes, kFloatTypes, kBoolType},
+                .infer = InferDropout,
+                .compile = CompileCopy,
+                .in_place = true,
+                .native_half = true});
+}
+
+}  // namespace chairlift

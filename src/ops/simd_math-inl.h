@@ -1,0 +1,147 @@
+// float32 vector functions that the Highway kernels share: partial loads and stores, and the
+// transcendental functions. Include inside a foreach_target build, after hwy/highway.h.
+#if defined(CHAIRLIFT_OPS_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CHAIRLIFT_OPS_SIMD_MATH_INL_H_
+#undef CHAIRLIFT_OPS_SIMD_MATH_INL_H_
+#else
+#define CHAIRLIFT_OPS_SIMD_MATH_INL_H_
+#endif
+
+#include <cmath>
+#include <cstring>
+
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace chairlift {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using FloatTag = hn::ScalableTag<float>;
+using FloatVec = hn::Vec<FloatTag>;
+
+// The first n < Lanes floats at p, zeros after; reads nothing past them.
+HWY_INLINE FloatVec LoadPart(FloatTag d, const float* p, size_t n) {
+#if HWY_MEM_OPS_MIGHT_FAULT && HWY_TARGET != HWY_AVX2
+  HWY_ALIGN float lanes[hn::MaxLanes(FloatTag())] = {};
+  std::memcpy(lanes, p, n * sizeof(float));
+  return hn::Load(d, lanes);
+#else
+  return hn::MaskedLoad(hn::FirstN(d, n), d, p);
+#endif
+}
+
+HWY_INLINE void StorePart(FloatVec v, FloatTag d, float* p, size_t n) {
+#if HWY_MEM_OPS_MIGHT_FAULT && HWY_TARGET != HWY_AVX2
+  HWY_ALIGN float lanes[hn::MaxLanes(FloatTag())];
+  hn::Store(v, d, lanes);
+  std::memcpy(p, lanes, n * sizeof(float));
+#else
+  hn::BlendedStore(v, hn::FirstN(d, n), d, p);
+#endif
+}
+
+// Lane by lane through `f`, for what is rare.
+template <typename F>
+HWY_NOINLINE FloatVec PerLane(FloatTag d, FloatVec x, F f) {
+  HWY_ALIGN float lanes[hn::MaxLanes(FloatTag())];
+  hn::Store(x, d, lanes);
+  for (size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = f(lanes[i]);
+  return hn::Load(d, lanes);
+}
+
+// x held to at most / at least a limit; NaN stays NaN, which Min and Max do not promise.
+HWY_INLINE FloatVec AtMost(FloatVec x, FloatVec limit) {
+  return hn::IfThenElse(hn::Gt(x, limit), limit, x);
+}
+HWY_INLINE FloatVec AtLeast(FloatVec x, FloatVec limit) {
+  return hn::IfThenElse(hn::Lt(x, limit), limit, x);
+}
+
+HWY_INLINE FloatVec VExp(FloatTag d, FloatVec x) {
+  const auto y = hn::Exp(d, AtMost(x, hn::Set(d, 104.0f)));
+  return hn::IfThenElse(hn::Eq(x, x), y, x);
+}
+
+HWY_INLINE FloatVec VLog(FloatTag d, FloatVec x) {
+  const auto inf = hn::Inf(d);
+  const auto zero = hn::Zero(d);
+  auto y = hn::Log(d, x);
+  y = hn::IfThenElse(hn::Eq(x, zero), hn::Neg(inf), y);
+  y = hn::IfThenElse(hn::Eq(x, inf), inf, y);
+  return hn::IfThenElse(hn::Ge(x, zero), y, hn::NaN(d));
+}
+
+// log(1 + x) for x in [0, 1].
+HWY_INLINE FloatVec VLog1pUnit(FloatTag d, FloatVec x) { return hn::Log1p(d, x); }
+
+// Highway's reduction loses accuracy past 39000; the C library takes over there.
+HWY_INLINE FloatVec VSin(FloatTag d, FloatVec x) {
+  if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Le(hn::Abs(x), hn::Set(d, 39000.0f))))) {
+    return PerLane(d, x, [](float v) { return std::sin(v); });
+  }
+  return hn::Sin(d, x);
+}
+HWY_INLINE FloatVec VCos(FloatTag d, FloatVec x) {
+  if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Le(hn::Abs(x), hn::Set(d, 39000.0f))))) {
+    return PerLane(d, x, [](float v) { return std::cos(v); });
+  }
+  return hn::Cos(d, x);
+}
+
+// Odd rational approximation on [-7.9, 7.9], beyond which tanh is ±1 within 3 ulp (the coefficients
+// are the minimax fit that Eigen and XLA use).
+HWY_INLINE FloatVec VTanh(FloatTag d, FloatVec x) {
+  const auto limit = hn::Set(d, 7.90531110763549805f);
+  const auto c = AtLeast(AtMost(x, limit), hn::Neg(limit));
+  const auto s = hn::Mul(c, c);
+  auto p = hn::Set(d, -2.76076847742355e-16f);
+  p = hn::MulAdd(p, s, hn::Set(d, 2.00018790482477e-13f));
+  p = hn::MulAdd(p, s, hn::Set(d, -8.60467152213735e-11f));
+  p = hn::MulAdd(p, s, hn::Set(d, 5.12229709037114e-08f));
+  p = hn::MulAdd(p, s, hn::Set(d, 1.48572235717979e-05f));
+  p = hn::MulAdd(p, s, hn::Set(d, 6.37261928875436e-04f));
+  p = hn::MulAdd(p, s, hn::Set(d, 4.89352455891786e-03f));
+  p = hn::Mul(p, c);
+  auto q = hn::Set(d, 1.19825839466702e-06f);
+  q = hn::MulAdd(q, s, hn::Set(d, 1.18534705686654e-04f));
+  q = hn::MulAdd(q, s, hn::Set(d, 2.26843463243900e-03f));
+  q = hn::MulAdd(q, s, hn::Set(d, 4.89352518554385e-03f));
+  const auto size = hn::Abs(x);
+  const auto y = hn::IfThenElse(hn::Lt(size, hn::Set(d, 4e-4f)), x, hn::Div(p, q));
+  return hn::IfThenElse(hn::Gt(size, limit), hn::CopySignToAbs(hn::Set(d, 1.0f), x), y);
+}
+
+HWY_INLINE FloatVec VSigmoid(FloatTag d, FloatVec x) {
+  const auto one = hn::Set(d, 1.0f);
+  return hn::Div(one, hn::Add(one, VExp(d, hn::Neg(x))));
+}
+
+// Odd rational approximation on [-4, 4], beyond which erf rounds to ±1 (same source).
+HWY_INLINE FloatVec VErf(FloatTag d, FloatVec x) {
+  const auto limit = hn::Set(d, 4.0f);
+  const auto c = AtLeast(AtMost(x, limit), hn::Neg(limit));
+  const auto s = hn::Mul(c, c);
+  auto p = hn::Set(d, -2.72614225801306e-10f);
+  p = hn::MulAdd(p, s, hn::Set(d, 2.77068142495902e-08f));
+  p = hn::MulAdd(p, s, hn::Set(d, -2.10102402082508e-06f));
+  p = hn::MulAdd(p, s, hn::Set(d, -5.69250639462346e-05f));
+  p = hn::MulAdd(p, s, hn::Set(d, -7.34990630326855e-04f));
+  p = hn::MulAdd(p, s, hn::Set(d, -2.95459980854025e-03f));
+  p = hn::MulAdd(p, s, hn::Set(d, -1.60960333262415e-02f));
+  p = hn::Mul(p, c);
+  auto q = hn::Set(d, -1.45660718464996e-05f);
+  q = hn::MulAdd(q, s, hn::Set(d, -2.13374055278905e-04f));
+  q = hn::MulAdd(q, s, hn::Set(d, -1.68282697438203e-03f));
+  q = hn::MulAdd(q, s, hn::Set(d, -7.37332916720468e-03f));
+  q = hn::MulAdd(q, s, hn::Set(d, -1.42647390514189e-02f));
+  return hn::Div(p, q);
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace chairlift
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,170 @@
+// Broadcast arithmetic against nested loops in double, for every numeric type.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "ops/operator_harness.h"
+#include "ops/random_tensor.h"
+
+namespace chairlift {
+namespace {
+
+using testing::AsDoubles;
+using testing::RandomTensor;
+using testing::RunOperator;
+
+// The element of `t` at output position `index`.
+double At(const std::vector<double>& values, const Shape& shape,
+          const std::vector<int64_t>& index) {
+  int64_t offset = 0;
+  for (int i = 0; i < shape.rank(); ++i) {
+    const int64_t at = index[index.size() - shape.rank() + i];
+    offset = offset * shape[i] + (shape[i] == 1 ? 0 : at);
+  }
+  return values[offset];
+}
+
+struct BinaryCase {
+  const char* name;
+  std::function<double(double, double)> reference;
+};
+
+class BinaryTest : public ::testing::TestWithParam<BinaryCase> {};
+
+TEST_P(BinaryTest, BroadcastsLikeNestedLoops) {
+  const struct {
+    Shape a, b, out;
+  } shapes[] = {
+      {{}, {}, {}},
+      {{5}, {}, {5}},
+      {{}, {2, 3}, {2, 3}},
+      {{0}, {1}, {0}},
+      {{3, 1}, {0}, {3, 0}},
+      {{17}, {17}, {17}},
+      {{4, 19}, {19}, {4, 19}},
+      {{4, 19}, {4, 1}, {4, 19}},
+      {{1, 19}, {4, 1}, {4, 19}},
+      {{2, 3, 4, 5}, {3, 1, 1}, {2, 3, 4, 5}},
+      {{2, 1, 4, 1}, {3, 1, 5}, {2, 3, 4, 5}},
+      {{3, 1, 5, 1, 2}, {2, 1, 4, 1}, {3, 2, 5, 4, 2}},
+      {{2, 3, 1, 1}, {2, 3, 7, 9}, {2, 3, 7, 9}},
+  };
+  for (DType dtype : {DType::kFloat, DType::kDouble, DType::kFloat16, DType::kBFloat16,
+                      DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64, DType::kUInt8,
+                      DType::kUInt16, DType::kUInt32, DType::kUInt64}) {
+    const bool is_signed = !kUnsignedTypes.Contains(dtype);
+    for (const auto& [a_shape, b_shape, out_shape] : shapes) {
+      const Tensor a = RandomTensor(dtype, a_shape, 6, 12, 1);
+      const Tensor b = RandomTensor(dtype, b_shape, is_signed ? -5 : 1, is_signed ? -1 : 5, 2);
+      auto y = RunOperator({GetParam().name, {}, {a, b}});
+      ASSERT_TRUE(y.ok()) << y.status();
+      ASSERT_EQ((*y)[0].shape(), out_shape);
+      const auto av = AsDoubles(a), bv = AsDoubles(b), out = AsDoubles((*y)[0]);
+      std::vector<int64_t> index(out_shape.rank(), 0);
+      for (double actual : out) {
+        double expected = GetParam().reference(At(av, a_shape, index), At(bv, b_shape, index));
+        double allowed = 0;
+        if (kIntegerTypes.Contains(dtype)) {
+          expected = std::trunc(expected);
+        } else {
+          allowed = std::abs(expected) * (dtype == DType::kBFloat16  ? 0x1p-8
+                                          : dtype == DType::kFloat16 ? 0x1p-11
+                                          : dtype == DType::kFloat   ? 0x1p-24
+                                                                     : 0);
+        }
+        ASSERT_NEAR(actual, expected, allowed) << DTypeName(dtype);
+        for (int i = out_shape.rank() - 1; i >= 0 && ++index[i] == out_shape[i]; --i) index[i] = 0;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, BinaryTest,
+    ::testing::Values(BinaryCase{"Add", [](double x, double y) { return x + y; }},
+                      BinaryCase{"Sub", [](double x, double y) { return x - y; }},
+                      BinaryCase{"Mul", [](double x, double y) { return x * y; }},
+                      BinaryCase{"Div", [](double x, double y) { return x / y; }}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(ArithmeticTest, IntegerDivisionNeverTraps) {
+  constexpr int32_t kMin = std::numeric_limits<int32_t>::min();
+  auto y = RunOperator(
+      {"Div",
+       {},
+       {Tensor::Of<int32_t>({3}, {7, kMin, kMin}), Tensor::Of<int32_t>({3}, {0, -1, 2})}});
+  ASSERT_TRUE(y.ok());
+  EXPECT_EQ(AsDoubles((*y)[0]), (std::vector<double>{0, kMin, kMin / 2}));
+}
+
+TEST(ArithmeticTest, RefusesShapesThatDoNotBroadcastAndMixedTypes) {
+  auto shapes =
+      RunOperator({"Add", {}, {Tensor::Of<float>({2}, {1, 2}), Tensor::Of<float>({3}, {1, 2, 3})}});
+  EXPECT_EQ(shapes.status().code(), absl::StatusCode::kInvalidArgument);
+  auto types =
+      RunOperator({"Add", {}, {Tensor::Of<float>({1}, {1}), Tensor::Of<int32_t>({1}, {1})}});
+  EXPECT_EQ(types.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Claims parts from the back, under changing worker numbers.
+class BackwardsTeam : public Team {
+ public:
+  int width() const override { return 3; }
+  void For(int parts, absl::FunctionRef<void(int, int)> body) override {
+    for (int p = parts - 1; p >= 0; --p) body(p, p % 3);
+    parts_ += parts;
+  }
+  int parts_ = 0;
+};
+
+TEST(ArithmeticTest, LargeTensorsAreSharedByTheTeam) {
+  const struct {
+    Shape a, b;
+  } shapes[] = {{{200001}, {200001}},
+                {{3, 100003}, {3, 1}},
+                {{401, 501}, {501}},
+                {{2, 64, 40, 41}, {64, 1, 1}}};
+  for (const auto& [a_shape, b_shape] : shapes) {
+    const Tensor a = RandomTensor(DType::kFloat, a_shape, -1, 1, 3);
+    const Tensor b = RandomTensor(DType::kFloat, b_shape, -1, 1, 4);
+    BackwardsTeam team;
+    auto alone = RunOperator({"Mul", {}, {a, b}});
+    auto shared = RunOperator({"Mul", {}, {a, b}}, &team);
+    ASSERT_TRUE(alone.ok() && shared.ok());
+    EXPECT_GT(team.parts_, 1);
+    EXPECT_EQ(AsDoubles((*alone)[0]), AsDoubles((*shared)[0]));
+  }
+}
+
+std::vector<Dim> InferElements(const char* name, std::vector<Dim> x, std::vector<Dim> y) {
+  const auto info = [](std::vector<Dim> elements) {
+    const auto count = static_cast<int64_t>(elements.size());
+    return ValueInfo{DType::kInt64, SymbolicShape(Shape{count}), nullptr, std::move(elements)};
+  };
+  const std::vector<ValueInfo> inputs = {info(std::move(x)), info(std::move(y))};
+  const Attributes attributes;
+  InferContext context(attributes, inputs, 1);
+  EXPECT_TRUE(OperatorRegistry::Builtin().Find("", name)->infer(context).ok());
+  return context.outputs()[0].elements.value_or(std::vector<Dim>{});
+}
+
+TEST(ArithmeticTest, ShapeArithmeticKeepsNumbersAndUntouchedSymbols) {
+  const auto sum =
+      InferElements("Add", {Dim(3), Dim::Symbol("n"), Dim::Symbol("n")}, {Dim(4), Dim(0), Dim(1)});
+  ASSERT_EQ(sum.size(), 3u);
+  EXPECT_TRUE(sum[0].Same(Dim(7)));
+  EXPECT_TRUE(sum[1].Same(Dim::Symbol("n")));
+  EXPECT_FALSE(sum[2].known() || sum[2].is_symbol());
+  const auto product = InferElements("Mul", {Dim(3), Dim::Symbol("n")}, {Dim(1)});
+  ASSERT_EQ(product.size(), 2u);
+  EXPECT_TRUE(product[0].Same(Dim(3)));
+  EXPECT_TRUE(product[1].Same(Dim::Symbol("n")));
+  const auto quotient = InferElements("Div", {Dim(9)}, {Dim(2)});
+  ASSERT_EQ(quotient.size(), 1u);
+  EXPECT_TRUE(quotient[0].Same(Dim(4)));
+}
+
+}  // namespace
+}  // namespace chairlift
