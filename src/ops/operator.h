@@ -178,6 +178,16 @@ struct EvaluateContext {
 
 // --- Operators -----------------------------------------------------------------------------------
 
+// Which operands of a node are channel-blocked when the node runs in its blocked form; all others
+// are row-major then. Bit i stands for input (output) i.
+struct BlockedForm {
+  uint32_t inputs = 0;
+  uint32_t outputs = 0;
+  // Worth reordering row-major inputs for (a convolution); otherwise the form is taken only where
+  // an input is blocked already (pooling, Concat along channels).
+  bool anchor = false;
+};
+
 struct OperatorDef {
   std::string domain = {};  // "" for ai.onnx, "chairlift" for the targets of our own fusions
   std::string name = {};
@@ -203,6 +213,15 @@ struct OperatorDef {
   // Works on elements one by one whatever their layout, where all full-size operands share shape
   // and layout.
   bool layout_agnostic = false;
+  // The node's blocked form, or nullopt where it has none; null for operators that never have one.
+  // Asked at load (graph/passes/assign_layouts), so dimensions may be symbols; a blocked operand
+  // needs rank >= 3 and a known channel count that is a multiple of ChannelBlock(), which the
+  // pass checks for every operand named. compile() then sees these layouts in its TensorDescs.
+  // Where layouts differ between a producer and a consumer, the pass puts a chairlift::Reorder
+  // (one input, one output; the layouts of its TensorDescs say which way; no attributes).
+  std::optional<BlockedForm> (*blocked_form)(const Attributes& attributes,
+                                             std::span<const ValueInfo> inputs,
+                                             std::span<const ValueInfo> outputs) = nullptr;
   // Computes float16/bfloat16 itself. Otherwise CompileOperator() converts around it.
   bool native_half = false;
   // Random or stateful: never folded.
