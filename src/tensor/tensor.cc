@@ -5,9 +5,9 @@
 
 #include <bit>
 #include <cstring>
-#include <new>
 
 #include "base/status.h"
+#include "tensor/buffer_pool.h"
 #include "tensor/dtype.h"
 
 namespace chairlift {
@@ -23,7 +23,6 @@ constexpr TypeRow kTypes[] = {{"undefined", 0}, {"float32", 4}, {"float64", 8}, 
                               {"int64", 8},     {"uint8", 1},   {"uint16", 2},  {"uint32", 4},
                               {"uint64", 8},    {"bool", 1}};
 
-constexpr std::align_val_t kAlignment{64};
 constexpr size_t kReadablePastEnd = 64;
 
 }  // namespace
@@ -118,10 +117,10 @@ Tensor Tensor::Allocate(DType dtype, const Shape& shape) {
   t.shape_ = shape;
   t.size_ = shape.NumElements();
   const size_t bytes = t.byte_size() + kReadablePastEnd;
-  t.data_ = ::operator new(bytes, kAlignment);
+  std::shared_ptr<void> buffer = BufferPool::Default().Acquire(bytes);
+  t.data_ = buffer.get();
   std::memset(static_cast<char*>(t.data_) + t.byte_size(), 0, kReadablePastEnd);
-  t.owner_ = std::shared_ptr<const void>(
-      t.data_, [](const void* p) { ::operator delete(const_cast<void*>(p), kAlignment); });
+  t.owner_ = std::move(buffer);
   return t;
 }
 

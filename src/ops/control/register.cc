@@ -1,9 +1,38 @@
+// If, Loop and Scan: their contracts. They have no kernels: the runtime runs their sub-graphs, and
+// InferShapes (graph/) tells their outputs from the sub-graphs', which operators cannot see.
 #include "ops/register.h"
 
 #include "ops/operator.h"
 
 namespace chairlift {
+namespace {
 
-void RegisterControl(OperatorRegistry& registry) { (void)registry; }
+Status InferNothing(InferContext& context) {
+  for (int i = 0; i < context.num_outputs(); ++i) {
+    context.set_output(i, DType::kUndefined, SymbolicShape());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void RegisterControl(OperatorRegistry& registry) {
+  // Inputs after those listed in input_types are captures, or a loop's state: of any type.
+  registry.Add({.name = "If",
+                .max_inputs = OperatorDef::kVariadic,
+                .max_outputs = OperatorDef::kVariadic,
+                .input_types = {kBoolType, kAllTypes},
+                .infer = InferNothing});
+  registry.Add({.name = "Loop",
+                .max_inputs = OperatorDef::kVariadic,
+                .max_outputs = OperatorDef::kVariadic,
+                .input_types = {{DType::kInt64}, kBoolType, kAllTypes},
+                .infer = InferNothing});
+  registry.Add({.name = "Scan",
+                .max_inputs = OperatorDef::kVariadic,
+                .max_outputs = OperatorDef::kVariadic,
+                .input_types = {kAllTypes},
+                .infer = InferNothing});
+}
 
 }  // namespace chairlift

@@ -1,9 +1,20 @@
 #include "ops/register.h"
 
-#include "ops/operator.h"
+#include "ops/movement/movement.h"
 
 namespace chairlift {
 
-void RegisterMovement(OperatorRegistry& registry) { (void)registry; }
+void RegisterMovement(OperatorRegistry& registry) {
+  registry.Add(ReshapeOperator());
+  registry.Add(FlattenOperator());
+  registry.Add(SqueezeOperator());
+  registry.Add(UnsqueezeOperator());
+  registry.Add(TransposeOperator());
+  registry.Add(ConcatOperator());
+  registry.Add(SplitOperator());
+  registry.Add(SliceOperator());
+  registry.Add(ExpandOperator());
+  registry.Add(GatherOperator());
+}
 
 }  // namespace chairlift

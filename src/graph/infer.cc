@@ -1,0 +1,118 @@
+// Runs shape rules over a graph.
+#include "graph/infer.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace chairlift {
+namespace {
+
+// The bytes of the known dimensions alone must fit a tensor: rules multiply them.
+Status CheckSize(DType dtype, const SymbolicShape& shape, const std::string& what) {
+  if (!shape.has_rank()) return absl::OkStatus();
+  Shape known;
+  for (const Dim& d : shape.dims()) {
+    if (d.known()) known.Append(d.value());
+  }
+  const auto checked = known.Checked(DTypeSize(dtype));
+  if (!checked.ok()) return Annotate(checked.status(), what);
+  return absl::OkStatus();
+}
+
+SymbolicShape Merge(const SymbolicShape& computed, const SymbolicShape& stored) {
+  if (!computed.has_rank()) return stored;
+  if (!stored.has_rank() || stored.rank() != computed.rank()) return computed;
+  std::vector<Dim> dims;
+  for (int i = 0; i < computed.rank(); ++i) dims.push_back(MergeDims(computed[i], stored[i]));
+  return SymbolicShape(std::move(dims));
+}
+
+}  // namespace
+
+SymbolicShape Generalise(const SymbolicShape& a, const SymbolicShape& b) {
+  if (!a.has_rank() || !b.has_rank() || a.rank() != b.rank()) return {};
+  std::vector<Dim> dims;
+  for (int i = 0; i < a.rank(); ++i) dims.push_back(a[i].Same(b[i]) ? a[i] : Dim::Unknown());
+  return SymbolicShape(std::move(dims));
+}
+
+Status StoreInfo(Value& value, const ValueInfo& info, const std::string& what) {
+  if (info.dtype == DType::kUndefined) return Internal("{}: no element type was inferred", what);
+  if (value.dtype != DType::kUndefined && value.dtype != info.dtype) {
+    return InvalidArgument("{} is declared {} but is computed as {}", what, DTypeName(value.dtype),
+                           DTypeName(info.dtype));
+  }
+  SymbolicShape shape = Merge(info.shape, value.shape);
+  CHAIRLIFT_RETURN_IF_ERROR(CheckSize(info.dtype, shape, what));
+  for (int i = 0; shape.has_rank() && i < shape.rank(); ++i) {
+    if (!shape[i].known() && !shape[i].is_symbol()) {
+      shape[i] = Dim::Symbol(fmt::format("{}.{}", value.name, i));
+    }
+  }
+  value.dtype = info.dtype;
+  value.shape = std::move(shape);
+  value.elements = info.elements;
+  return absl::OkStatus();
+}
+
+Status InferNode(Graph& graph, Node& node, InferBudget& budget) {
+  if (--budget.nodes_left < 0) {
+    return ResourceExhausted("{}: shape inference takes too long (nested sub-graphs)",
+                             node.Describe());
+  }
+  const OperatorDef& def = *node.def;
+  std::vector<ValueInfo> infos;
+  infos.reserve(node.inputs.size());
+  for (const ValueId id : node.inputs) {
+    if (id == kNoValue) {
+      infos.emplace_back();
+      continue;
+    }
+    const Value& value = graph.values[id];
+    if (value.dtype == DType::kUndefined) {
+      return InvalidArgument("{}: the element type of input '{}' is not known", node.Describe(),
+                             value.name);
+    }
+    if (const size_t i = infos.size(); !def.input_types.empty()) {
+      const TypeSet& types = def.input_types[std::min(i, def.input_types.size() - 1)];
+      if (!types.Contains(value.dtype)) {
+        return InvalidArgument("{}: input {} '{}' is {}, but the operator takes {}",
+                               node.Describe(), i, value.name, DTypeName(value.dtype),
+                               types.ToString());
+      }
+    }
+    infos.push_back(value.info());
+  }
+  if (!Subgraphs(node).empty()) return InferControlNode(graph, node, budget);
+
+  InferContext context(node.attributes, infos, static_cast<int>(node.outputs.size()));
+  CHAIRLIFT_RETURN_IF_ERROR(Annotate(def.infer(context), node.Describe()));
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    if (node.outputs[i] == kNoValue) continue;
+    Value& value = graph.values[node.outputs[i]];
+    CHAIRLIFT_RETURN_IF_ERROR(StoreInfo(
+        value, context.outputs()[i], fmt::format("{}: output '{}'", node.Describe(), value.name)));
+  }
+  return absl::OkStatus();
+}
+
+Status InferNodes(Graph& graph, InferBudget& budget) {
+  for (Node& node : graph.nodes) CHAIRLIFT_RETURN_IF_ERROR(InferNode(graph, node, budget));
+  return absl::OkStatus();
+}
+
+Status InferShapes(Graph& graph) {
+  for (const ValueId id : graph.inputs) {
+    Value& value = graph.values[id];
+    CHAIRLIFT_RETURN_IF_ERROR(StoreInfo(value, {value.dtype, value.shape, nullptr, value.elements},
+                                        fmt::format("graph input '{}'", value.name)));
+  }
+  InferBudget budget;
+  budget.nodes_left += 4 * static_cast<int64_t>(graph.nodes.size());
+  return InferNodes(graph, budget);
+}
+
+}  // namespace chairlift

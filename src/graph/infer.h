@@ -1,0 +1,38 @@
+// Shape inference one node at a time, for the importer and for passes that add nodes.
+#ifndef CHAIRLIFT_GRAPH_INFER_H_
+#define CHAIRLIFT_GRAPH_INFER_H_
+
+#include <cstdint>
+
+#include "graph/ir.h"
+
+namespace chairlift {
+
+// Bounds the work of inferring one model: bodies of nested loops are inferred several times, so
+// that a small hostile file could ask for any amount.
+struct InferBudget {
+  int64_t nodes_left = 1'000'000;
+};
+
+// Runs the shape rule of `node`, whose inputs must have known types, and stores what it learns in
+// the values of its outputs. Sub-graphs of the node are inferred too and replaced by the result.
+Status InferNode(Graph& graph, Node& node, InferBudget& budget);
+
+// All nodes of `graph` in order. Types of the graph's inputs must be set.
+Status InferNodes(Graph& graph, InferBudget& budget);
+
+// What is known of a value that is either `a` or `b`: dimensions that differ become unknown.
+SymbolicShape Generalise(const SymbolicShape& a, const SymbolicShape& b);
+
+// If, Loop and Scan: in infer_control.cc.
+Status InferControlNode(Graph& graph, Node& node, InferBudget& budget);
+
+// Stores `info` in `value`. What the value already knew is kept where `info` is silent; a type that
+// contradicts is an error, and so is a shape beyond what a tensor may have. Dimensions that nobody
+// knows get a symbol of their own, so that values computed from this one element by element are
+// known to have its shape. `what` names the value for messages.
+Status StoreInfo(Value& value, const ValueInfo& info, const std::string& what);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_GRAPH_INFER_H_

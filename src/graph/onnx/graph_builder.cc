@@ -1,0 +1,121 @@
+// Adds a file's nodes to a graph.
+#include "graph/onnx/graph_builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace chairlift {
+
+std::string OnnxNode::Describe() const {
+  return fmt::format("node '{}' ({}{}{}, opset {})", name, domain, domain.empty() ? "" : ".",
+                     op_type, opset);
+}
+
+ValueId Rewriter::ConstantInts(std::span<const int64_t> values) {
+  return Constant(Tensor::Of<int64_t>(Shape{static_cast<int64_t>(values.size())}, values));
+}
+
+ValueInfo GraphBuilder::info(ValueId id) const {
+  return id == kNoValue ? ValueInfo{} : graph_.values[id].info();
+}
+
+ValueId GraphBuilder::NewValue() {
+  return graph_.AddValue({.name = fmt::format("{}/{}", current_, ++made_)});
+}
+
+ValueId GraphBuilder::Constant(const Tensor& tensor) {
+  const ValueId id = NewValue();
+  Value& value = graph_.values[id];
+  value.dtype = tensor.dtype();
+  value.shape = SymbolicShape(tensor.shape());
+  value.constant = tensor;
+  return id;
+}
+
+StatusOr<ValueId> GraphBuilder::Add(std::string_view op_type, int opset, Attributes attributes,
+                                    std::vector<ValueId> inputs) {
+  OnnxNode node;
+  node.name = fmt::format("{}/{}", current_, op_type);
+  node.op_type = op_type;
+  node.opset = opset;
+  node.attributes = std::move(attributes);
+  node.inputs = std::move(inputs);
+  const ValueId output = NewValue();
+  node.outputs = {output};
+  CHAIRLIFT_RETURN_IF_ERROR(Normalise(node, *this));
+  CHAIRLIFT_RETURN_IF_ERROR(Append(std::move(node)));
+  return output;
+}
+
+Status GraphBuilder::Emit(OnnxNode node) {
+  current_ = node.name;
+  made_ = 0;
+  after_.clear();
+  CHAIRLIFT_RETURN_IF_ERROR(Annotate(Normalise(node, *this), node.Describe()));
+  CHAIRLIFT_RETURN_IF_ERROR(Append(std::move(node)));
+  for (OnnxNode& next : std::exchange(after_, {})) {
+    CHAIRLIFT_RETURN_IF_ERROR(Append(std::move(next)));
+  }
+  return absl::OkStatus();
+}
+
+Status GraphBuilder::Append(OnnxNode node) {
+  const OperatorDef* def = node.domain == "chairlift"
+                               ? nullptr
+                               : OperatorRegistry::Builtin().Find(node.domain, node.op_type);
+  if (def == nullptr) {
+    return Unimplemented("node '{}': operator {} of domain '{}', opset {}, is not supported",
+                         node.name, node.op_type, node.domain.empty() ? "ai.onnx" : node.domain,
+                         node.opset);
+  }
+  if (node.opset < def->min_opset || node.opset > def->max_opset) {
+    return Unimplemented(
+        "node '{}': operator {} of domain '{}' is supported for opsets {} to {}, not {}", node.name,
+        node.op_type, node.domain.empty() ? "ai.onnx" : node.domain, def->min_opset, def->max_opset,
+        node.opset);
+  }
+  // Trailing absent inputs and outputs are the same as none.
+  while (!node.inputs.empty() && node.inputs.back() == kNoValue) node.inputs.pop_back();
+  while (!node.outputs.empty() && node.outputs.back() == kNoValue) node.outputs.pop_back();
+  const int inputs = static_cast<int>(node.inputs.size());
+  const int outputs = static_cast<int>(node.outputs.size());
+  if (inputs < def->min_inputs || inputs > def->max_inputs) {
+    return InvalidArgument("{} has {} inputs, but the operator takes {}", node.Describe(), inputs,
+                           def->max_inputs >= OperatorDef::kVariadic
+                               ? fmt::format("{} or more", def->min_inputs)
+                               : fmt::format("{} to {}", def->min_inputs, def->max_inputs));
+  }
+  for (int i = 0; i < def->min_inputs; ++i) {
+    if (node.inputs[i] == kNoValue) {
+      return InvalidArgument("{}: input {} is required but absent", node.Describe(), i);
+    }
+  }
+  if (outputs > def->max_outputs) {
+    return InvalidArgument("{} has {} outputs, but the operator gives at most {}", node.Describe(),
+                           outputs, def->max_outputs);
+  }
+  node.outputs.resize(std::max(outputs, def->min_outputs), kNoValue);
+  node.inputs.insert(node.inputs.end(), node.captures.begin(), node.captures.end());
+  Node made{node.name, def, std::move(node.attributes), std::move(node.inputs),
+            std::move(node.outputs)};
+  if (is_body_) {
+    InferLenient(made);
+  } else {
+    CHAIRLIFT_RETURN_IF_ERROR(InferNode(graph_, made, budget_));
+  }
+  graph_.nodes.push_back(std::move(made));
+  return absl::OkStatus();
+}
+
+// A body's inputs are declared loosely or wrongly at times; what counts is what the node that
+// holds it passes, and inference over the whole graph reports errors then.
+void GraphBuilder::InferLenient(Node& node) {
+  for (const ValueId id : node.inputs) {
+    if (id != kNoValue && graph_.values[id].dtype == DType::kUndefined) return;
+  }
+  InferNode(graph_, node, budget_).IgnoreError();
+}
+
+}  // namespace chairlift

@@ -1,0 +1,47 @@
+// Adds a file's nodes to a graph: normalised, checked against the operator registry, with shapes
+// inferred on the way so that normalisation knows ranks.
+#ifndef CHAIRLIFT_GRAPH_ONNX_GRAPH_BUILDER_H_
+#define CHAIRLIFT_GRAPH_ONNX_GRAPH_BUILDER_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/infer.h"
+#include "graph/ir.h"
+#include "graph/onnx/normalise.h"
+
+namespace chairlift {
+
+class GraphBuilder : public Rewriter {
+ public:
+  // `is_body`: a sub-graph, whose inputs may not be known yet, so that what cannot be inferred now
+  // is left for later.
+  GraphBuilder(Graph& graph, InferBudget& budget, bool is_body)
+      : graph_(graph), budget_(budget), is_body_(is_body) {}
+
+  Graph& graph() { return graph_; }
+  Status Emit(OnnxNode node);
+
+  ValueInfo info(ValueId id) const override;
+  ValueId Constant(const Tensor& tensor) override;
+  StatusOr<ValueId> Add(std::string_view op_type, int opset, Attributes attributes,
+                        std::vector<ValueId> inputs) override;
+  ValueId NewValue() override;
+  void AddAfter(OnnxNode node) override { after_.push_back(std::move(node)); }
+
+ private:
+  Status Append(OnnxNode node);
+  void InferLenient(Node& node);
+
+  Graph& graph_;
+  InferBudget& budget_;
+  bool is_body_;
+  std::string current_;  // the file's node being emitted: names what rules add
+  int made_ = 0;         // values made for it
+  std::vector<OnnxNode> after_;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_GRAPH_ONNX_GRAPH_BUILDER_H_

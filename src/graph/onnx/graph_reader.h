@@ -1,0 +1,24 @@
+// GraphProto to Graph: names resolved, nodes ordered, functions inlined, captures made explicit.
+// Only for .cc files: it brings in protobuf.
+#ifndef CHAIRLIFT_GRAPH_ONNX_GRAPH_READER_H_
+#define CHAIRLIFT_GRAPH_ONNX_GRAPH_READER_H_
+
+#include <filesystem>
+
+#include "graph/ir.h"
+#include "onnx/onnx_pb.h"
+
+namespace chairlift {
+
+inline constexpr int kMinOpset = 6;
+inline constexpr int kMaxOpset = 21;
+
+// The model's graph, in normalised form, with the shapes that could be inferred on the way;
+// `opset` takes the version of the default domain. Tensor bytes are released from `model` as they
+// are copied.
+StatusOr<Graph> ReadGraph(onnx::ModelProto& model, const std::filesystem::path& external_data_dir,
+                          int* opset);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_GRAPH_ONNX_GRAPH_READER_H_

@@ -1,0 +1,22 @@
+// The engine of normalisation: picks and applies rules.
+#include "graph/onnx/normalise.h"
+
+namespace chairlift {
+
+Status Normalise(OnnxNode& node, Rewriter& rewriter) {
+  while (node.domain.empty()) {
+    const NormaliseRule* next = nullptr;
+    for (const NormaliseRule& rule : NormaliseRules()) {
+      if (rule.op_type == node.op_type && node.opset < rule.until &&
+          (next == nullptr || rule.until < next->until)) {
+        next = &rule;
+      }
+    }
+    if (next == nullptr) break;
+    CHAIRLIFT_RETURN_IF_ERROR(next->apply(node, rewriter));
+    node.opset = next->until;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace chairlift

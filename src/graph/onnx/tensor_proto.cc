@@ -1,0 +1,206 @@
+// TensorProto and TypeProto to our own types.
+#include "graph/onnx/tensor_proto.h"
+
+#include <charconv>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "graph/onnx/external_data.h"
+
+namespace chairlift {
+namespace {
+
+// TensorProto.DataType by number; the enum of the protobuf classes may be older than the file.
+struct DataTypeRow {
+  const char* name;
+  DType dtype;
+};
+constexpr DataTypeRow kDataTypes[] = {{"undefined", DType::kUndefined},
+                                      {"float32", DType::kFloat},
+                                      {"uint8", DType::kUInt8},
+                                      {"int8", DType::kInt8},
+                                      {"uint16", DType::kUInt16},
+                                      {"int16", DType::kInt16},
+                                      {"int32", DType::kInt32},
+                                      {"int64", DType::kInt64},
+                                      {"string", DType::kUndefined},
+                                      {"bool", DType::kBool},
+                                      {"float16", DType::kFloat16},
+                                      {"float64", DType::kDouble},
+                                      {"uint32", DType::kUInt32},
+                                      {"uint64", DType::kUInt64},
+                                      {"complex64", DType::kUndefined},
+                                      {"complex128", DType::kUndefined},
+                                      {"bfloat16", DType::kBFloat16},
+                                      {"float8e4m3fn", DType::kUndefined},
+                                      {"float8e4m3fnuz", DType::kUndefined},
+                                      {"float8e5m2", DType::kUndefined},
+                                      {"float8e5m2fnuz", DType::kUndefined},
+                                      {"uint4", DType::kUndefined},
+                                      {"int4", DType::kUndefined},
+                                      {"float4e2m1", DType::kUndefined}};
+
+StatusOr<int64_t> ParseInt(const std::string& text, const char* what) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0) {
+    return InvalidArgument("external data {} '{}' is not a number of bytes", what, text);
+  }
+  return value;
+}
+
+StatusOr<Tensor> DecodeExternal(const onnx::TensorProto& proto, DType dtype, const Shape& shape,
+                                int64_t bytes, const std::filesystem::path& folder) {
+  ExternalDataRange range;
+  range.bytes = bytes;
+  for (const auto& entry : proto.external_data()) {
+    if (entry.key() == "location") {
+      range.location = entry.value();
+    } else if (entry.key() == "offset") {
+      CHAIRLIFT_ASSIGN_OR_RETURN(range.offset, ParseInt(entry.value(), "offset"));
+    } else if (entry.key() == "length") {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t length, ParseInt(entry.value(), "length"));
+      if (length != bytes) {
+        return InvalidArgument("external data length is {} bytes, but {} of shape {} takes {}",
+                               length, DTypeName(dtype), shape.ToString(), bytes);
+      }
+    }
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(CheckExternalData(folder, range));
+  Tensor tensor = Tensor::Allocate(dtype, shape);
+  CHAIRLIFT_RETURN_IF_ERROR(ReadExternalData(folder, range, tensor.raw()));
+  return tensor;
+}
+
+// Copies a typed field whose elements are each one element of the tensor. int32_data carries all
+// of the narrow types.
+template <typename T, typename Field>
+StatusOr<Tensor> FromField(const Field& field, DType dtype, const Shape& shape, int64_t count) {
+  if (field.size() != count) {
+    return InvalidArgument("{} of shape {} takes {} elements, but the file holds {}",
+                           DTypeName(dtype), shape.ToString(), count, field.size());
+  }
+  Tensor tensor = Tensor::Allocate(dtype, shape);
+  T* out = static_cast<T*>(tensor.raw());
+  for (int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(field.Get(static_cast<int>(i)));
+  return tensor;
+}
+
+StatusOr<Tensor> FromFields(const onnx::TensorProto& proto, DType dtype, const Shape& shape,
+                            int64_t count) {
+  switch (dtype) {
+    case DType::kFloat:
+      return FromField<float>(proto.float_data(), dtype, shape, count);
+    case DType::kDouble:
+      return FromField<double>(proto.double_data(), dtype, shape, count);
+    case DType::kInt64:
+      return FromField<int64_t>(proto.int64_data(), dtype, shape, count);
+    case DType::kUInt32:
+      return FromField<uint32_t>(proto.uint64_data(), dtype, shape, count);
+    case DType::kUInt64:
+      return FromField<uint64_t>(proto.uint64_data(), dtype, shape, count);
+    case DType::kInt32:
+      return FromField<int32_t>(proto.int32_data(), dtype, shape, count);
+    case DType::kInt16:
+      return FromField<int16_t>(proto.int32_data(), dtype, shape, count);
+    case DType::kInt8:
+      return FromField<int8_t>(proto.int32_data(), dtype, shape, count);
+    case DType::kUInt16:
+    case DType::kFloat16:
+    case DType::kBFloat16:
+      return FromField<uint16_t>(proto.int32_data(), dtype, shape, count);
+    case DType::kUInt8:
+      return FromField<uint8_t>(proto.int32_data(), dtype, shape, count);
+    case DType::kBool:
+      return FromField<bool>(proto.int32_data(), dtype, shape, count);
+    case DType::kUndefined:
+      break;
+  }
+  return Internal("tensor without an element type");
+}
+
+// A bool read from a file may hold any byte; in memory it must be 0 or 1.
+void CanoniseBools(Tensor& tensor) {
+  if (tensor.dtype() != DType::kBool) return;
+  auto* bytes = static_cast<uint8_t*>(tensor.raw());
+  for (int64_t i = 0; i < tensor.size(); ++i) bytes[i] = bytes[i] != 0;
+}
+
+}  // namespace
+
+StatusOr<DType> DTypeFromOnnx(int data_type) {
+  const bool listed = data_type >= 0 && data_type < static_cast<int>(std::size(kDataTypes));
+  if (!listed) return InvalidArgument("element type {} is not one that ONNX has", data_type);
+  const DataTypeRow& row = kDataTypes[data_type];
+  if (row.dtype == DType::kUndefined) {
+    return Unimplemented("element type {} is not supported", row.name);
+  }
+  return row.dtype;
+}
+
+StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const std::filesystem::path& folder) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const DType dtype, DTypeFromOnnx(proto.data_type()));
+  if (proto.has_segment()) return Unimplemented("tensors in segments are not supported");
+  const Shape shape(std::span<const int64_t>(proto.dims().data(), proto.dims().size()));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t count, shape.Checked(DTypeSize(dtype)));
+  const int64_t bytes = count * static_cast<int64_t>(DTypeSize(dtype));
+  Tensor tensor;
+  if (proto.data_location() == onnx::TensorProto::EXTERNAL) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(tensor, DecodeExternal(proto, dtype, shape, bytes, folder));
+  } else if (proto.has_raw_data()) {
+    const std::string& raw = proto.raw_data();
+    if (static_cast<int64_t>(raw.size()) != bytes) {
+      return InvalidArgument("{} of shape {} takes {} bytes, but the file holds {}",
+                             DTypeName(dtype), shape.ToString(), bytes, raw.size());
+    }
+    tensor = Tensor::Allocate(dtype, shape);
+    std::memcpy(tensor.raw(), raw.data(), raw.size());
+  } else {
+    CHAIRLIFT_ASSIGN_OR_RETURN(tensor, FromFields(proto, dtype, shape, count));
+  }
+  CanoniseBools(tensor);
+  return tensor;
+}
+
+StatusOr<ValueInfo> DecodeType(const onnx::TypeProto& proto) {
+  switch (proto.value_case()) {
+    case onnx::TypeProto::VALUE_NOT_SET:
+      return ValueInfo{};
+    case onnx::TypeProto::kTensorType:
+      break;
+    case onnx::TypeProto::kSequenceType:
+      return Unimplemented("values of type sequence are not supported");
+    case onnx::TypeProto::kMapType:
+      return Unimplemented("values of type map are not supported");
+    case onnx::TypeProto::kOptionalType:
+      return Unimplemented("values of type optional are not supported");
+    case onnx::TypeProto::kSparseTensorType:
+      return Unimplemented("values of type sparse tensor are not supported");
+    default:
+      return Unimplemented("values that are not tensors are not supported");
+  }
+  const onnx::TypeProto::Tensor& tensor = proto.tensor_type();
+  ValueInfo info;
+  if (tensor.elem_type() == 0) return info;
+  CHAIRLIFT_ASSIGN_OR_RETURN(info.dtype, DTypeFromOnnx(tensor.elem_type()));
+  if (!tensor.has_shape()) return info;
+  std::vector<Dim> dims;
+  Shape known;
+  for (const auto& dim : tensor.shape().dim()) {
+    const std::string& name = dim.dim_param();
+    if (dim.has_dim_value() && dim.dim_value() >= 0) {
+      dims.emplace_back(dim.dim_value());
+      known.Append(dim.dim_value());
+    } else if (name.empty() || name == "?" || name == "None" || name == "-1") {
+      dims.push_back(Dim::Unknown());  // exporters' ways to say nothing
+    } else {
+      dims.push_back(Dim::Symbol(name));
+    }
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(known.Checked(DTypeSize(info.dtype)).status());
+  info.shape = SymbolicShape(std::move(dims));
+  return info;
+}
+
+}  // namespace chairlift

@@ -1,0 +1,29 @@
+// TensorProto and TypeProto to our own types. Only for .cc files: it brings in protobuf.
+#ifndef CHAIRLIFT_GRAPH_ONNX_TENSOR_PROTO_H_
+#define CHAIRLIFT_GRAPH_ONNX_TENSOR_PROTO_H_
+
+#include <filesystem>
+#include <string>
+
+#include "base/status.h"
+#include "chairlift/tensor.h"
+#include "onnx/onnx_pb.h"
+#include "ops/operator.h"
+
+namespace chairlift {
+
+// The element type of an ONNX TensorProto.DataType number, those of newer releases than our
+// protobuf classes included; Unimplemented names one we do not run.
+StatusOr<DType> DTypeFromOnnx(int data_type);
+
+// The tensor, copied. `folder` holds external data (empty: refused). What the tensor claims to
+// hold is compared with the bytes that are there before anything is allocated.
+StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const std::filesystem::path& folder);
+
+// The declared element type and shape; names of unknown dimensions become symbols. kUndefined
+// where the type is not given at all; Unimplemented for sequences, maps, optionals, sparse tensors.
+StatusOr<ValueInfo> DecodeType(const onnx::TypeProto& proto);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_GRAPH_ONNX_TENSOR_PROTO_H_

@@ -1,0 +1,38 @@
+// Axes and dimensions as nodes give them, checked against the rank or size that they index.
+#ifndef CHAIRLIFT_OPS_AXES_H_
+#define CHAIRLIFT_OPS_AXES_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "ops/operator.h"
+#include "tensor/symbolic_shape.h"
+
+namespace chairlift {
+
+// `axis` in [−rank, rank) as one in [0, rank).
+StatusOr<int> NormalizeAxis(int64_t axis, int rank);
+// Likewise for each of `axes`; an error where one is named twice.
+StatusOr<std::vector<int>> NormalizeAxes(std::span<const int64_t> axes, int rank);
+
+// Ranks above this are refused where a model chooses a rank freely.
+inline constexpr int kMaxRank = 64;
+
+// Sets output i; an error where its known dimensions alone make it larger than a tensor may be.
+Status SetOutput(InferContext& context, int i, DType dtype, SymbolicShape shape);
+// InferContext::elements, or nullopt where there are more than a shape would have.
+std::optional<std::vector<Dim>> ShapeElements(const InferContext& context, int i);
+
+// The product of dimensions as one dimension: a number, a symbol, a symbol made of both
+// ("12*batch"), or unknown.
+Dim Product(std::span<const Dim> dims);
+// The dimension x with product(total) = x × product(parts), where that is certain whatever the
+// symbols stand for; nullopt where it is not.
+std::optional<Dim> Quotient(std::span<const Dim> total, std::span<const Dim> parts);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_AXES_H_

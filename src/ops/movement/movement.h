@@ -1,0 +1,22 @@
+// The operators of this folder, for register.cc.
+#ifndef CHAIRLIFT_OPS_MOVEMENT_MOVEMENT_H_
+#define CHAIRLIFT_OPS_MOVEMENT_MOVEMENT_H_
+
+#include "ops/operator.h"
+
+namespace chairlift {
+
+OperatorDef ReshapeOperator();
+OperatorDef FlattenOperator();
+OperatorDef SqueezeOperator();
+OperatorDef UnsqueezeOperator();
+OperatorDef TransposeOperator();
+OperatorDef ConcatOperator();
+OperatorDef SplitOperator();
+OperatorDef SliceOperator();
+OperatorDef ExpandOperator();
+OperatorDef GatherOperator();
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_MOVEMENT_MOVEMENT_H_

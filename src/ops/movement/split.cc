@@ -1,0 +1,105 @@
+// Split: consecutive parts of a tensor along one axis, of given or equal lengths.
+#include "ops/axes.h"
+#include "ops/movement/movement.h"
+#include "ops/movement/strided_copy.h"
+
+namespace chairlift {
+namespace {
+
+// The length of each part of `dim` in equal parts, the last one smaller where it does not divide.
+StatusOr<std::vector<int64_t>> EqualParts(int64_t dim, int parts) {
+  const int64_t part = (dim + parts - 1) / parts;
+  std::vector<int64_t> out(parts, part);
+  out.back() = dim - part * (parts - 1);
+  if (out.back() < 0) return InvalidArgument("{} cannot be split into {} parts", dim, parts);
+  return out;
+}
+
+Status Infer(InferContext& context) {
+  const SymbolicShape& in = context.shape(0);
+  const int parts = context.num_outputs();
+  const int64_t num_outputs = context.attributes().Int("num_outputs", parts);
+  if (num_outputs != parts) {
+    return InvalidArgument("num_outputs is {}, but there are {} outputs", num_outputs, parts);
+  }
+  if (!in.has_rank()) {
+    for (ValueInfo& out : context.outputs()) out = {context.dtype(0), {}, nullptr, {}};
+    return absl::OkStatus();
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
+                             NormalizeAxis(context.attributes().Int("axis", 0), in.rank()));
+  std::vector<Dim> lengths(parts, Dim::Unknown());
+  if (context.has_input(1)) {
+    if (const auto split = context.known_elements(1)) {
+      if (static_cast<int>(split->size()) != parts) {
+        return InvalidArgument("split gives {} lengths for {} outputs", split->size(), parts);
+      }
+      int64_t sum = 0;
+      for (int i = 0; i < parts; ++i) {
+        const int64_t length = (*split)[i];
+        if (length < 0 || __builtin_add_overflow(sum, length, &sum)) {
+          return InvalidArgument("split length {} is not possible", length);
+        }
+        lengths[i] = length;
+      }
+      if (in[axis].known() && sum != in[axis].value()) {
+        return InvalidArgument("split lengths add up to {}, axis {} is {}", sum, axis,
+                               in[axis].value());
+      }
+    }
+  } else if (in[axis].known()) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const auto equal, EqualParts(in[axis].value(), parts));
+    lengths.assign(equal.begin(), equal.end());
+  } else if (parts == 1) {
+    lengths[0] = in[axis];
+  }
+  for (int i = 0; i < parts; ++i) {
+    std::vector<Dim> out = in.dims();
+    out[axis] = lengths[i];
+    CHAIRLIFT_RETURN_IF_ERROR(
+        SetOutput(context, i, context.dtype(0), SymbolicShape(std::move(out))));
+  }
+  const auto elements = in.rank() == 1 ? ShapeElements(context, 0) : std::nullopt;
+  size_t start = 0;
+  for (int i = 0; elements && i < parts && lengths[i].known(); ++i) {
+    const auto length = static_cast<size_t>(lengths[i].value());
+    if (length > elements->size() - start) break;
+    context.set_output_elements(i, {elements->begin() + start, elements->begin() + start + length});
+    start += length;
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+  const TensorDesc& in = context.inputs[0];
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
+                             NormalizeAxis(context.attributes.Int("axis", 0), in.shape.rank()));
+  const auto in_strides = RowMajorStrides(in.shape);
+  std::vector<StridedCopy> copies;
+  int64_t start = 0;
+  for (const TensorDesc& out : context.outputs) {
+    copies.emplace_back(DTypeSize(in.dtype), out.shape.dims(), in_strides,
+                        RowMajorStrides(out.shape), start * in_strides[axis]);
+    start += out.shape[axis];
+  }
+  return MakeKernel([copies = std::move(copies)](const KernelArgs& args) {
+    for (size_t i = 0; i < copies.size(); ++i) {
+      if (args.outputs[i] != nullptr) copies[i].Run(args.inputs[0], args.outputs[i], args.team);
+    }
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+OperatorDef SplitOperator() {
+  return {.name = "Split",
+          .max_inputs = 2,
+          .max_outputs = OperatorDef::kVariadic,
+          .input_types = {kAllTypes, {DType::kInt64}},
+          .infer = Infer,
+          .compile = Compile,
+          .native_half = true};
+}
+
+}  // namespace chairlift

@@ -1,0 +1,64 @@
+// Transpose: out[i[perm[0]], i[perm[1]], ...] = in[i].
+#include <numeric>
+
+#include "ops/axes.h"
+#include "ops/movement/movement.h"
+#include "ops/movement/strided_copy.h"
+
+namespace chairlift {
+namespace {
+
+StatusOr<std::vector<int>> Permutation(const Attributes& attributes, int rank) {
+  const auto* perm = attributes.Find<std::vector<int64_t>>("perm");
+  if (perm == nullptr) {
+    std::vector<int> reversed(rank);
+    std::iota(reversed.rbegin(), reversed.rend(), 0);
+    return reversed;
+  }
+  if (static_cast<int>(perm->size()) != rank) {
+    return InvalidArgument("perm names {} axes of a tensor of rank {}", perm->size(), rank);
+  }
+  return NormalizeAxes(*perm, rank);
+}
+
+Status Infer(InferContext& context) {
+  const SymbolicShape& in = context.shape(0);
+  if (!in.has_rank()) {
+    const auto* perm = context.attributes().Find<std::vector<int64_t>>("perm");
+    if (perm == nullptr) return SetOutput(context, 0, context.dtype(0), SymbolicShape());
+    const int rank = static_cast<int>(perm->size());
+    return SetOutput(context, 0, context.dtype(0), SymbolicShape::OfRank(rank));
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> perm,
+                             Permutation(context.attributes(), in.rank()));
+  SymbolicShape out = SymbolicShape::Scalar();
+  for (int axis : perm) out.Append(in[axis]);
+  return SetOutput(context, 0, context.dtype(0), std::move(out));
+}
+
+StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+  const TensorDesc& in = context.inputs[0];
+  const Shape& out = context.outputs[0].shape;
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> perm,
+                             Permutation(context.attributes, in.shape.rank()));
+  const auto in_strides = RowMajorStrides(in.shape);
+  absl::InlinedVector<int64_t, 6> src;
+  for (int axis : perm) src.push_back(in_strides[axis]);
+  const StridedCopy copy(DTypeSize(in.dtype), out.dims(), src, RowMajorStrides(out));
+  return MakeKernel([copy](const KernelArgs& args) {
+    copy.Run(args.inputs[0], args.outputs[0], args.team);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+OperatorDef TransposeOperator() {
+  return {.name = "Transpose",
+          .input_types = {kAllTypes},
+          .infer = Infer,
+          .compile = Compile,
+          .native_half = true};
+}
+
+}  // namespace chairlift

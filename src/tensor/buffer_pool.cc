@@ -1,0 +1,170 @@
+#include "tensor/buffer_pool.h"
+
+#include <sys/mman.h>
+
+#include <array>
+#include <bit>
+#include <mutex>
+#include <new>
+#include <utility>
+
+namespace chairlift {
+namespace {
+
+constexpr size_t kAlignment = 64;
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kHugeFrom = size_t{4} << 20;
+// Before a small buffer's bytes, in the same allocation, lie its Block and its reference count; a
+// huge one's bytes start on a page of their own.
+constexpr size_t kHeaderBytes = 192;
+
+// Sizes are rounded up to one of four steps in each power of two, so that a free buffer serves
+// requests of nearly its size and wastes a quarter at most.
+constexpr int kSizeClasses = 4 * 64 + 1;
+struct SizeClass {
+  int index;
+  size_t bytes;
+};
+SizeClass ClassOf(size_t bytes) {
+  if (bytes <= 256) return {0, 256};
+  const int log = std::bit_width(bytes - 1) - 1;  // 2^log < bytes <= 2^(log+1)
+  const size_t step = size_t{1} << (log - 2);
+  const size_t steps = (bytes - (size_t{1} << log) + step - 1) / step;  // 1..4
+  return {4 * log + static_cast<int>(steps), (size_t{1} << log) + steps * step};
+}
+
+struct Block {
+  Block* next = nullptr;
+  void* data = nullptr;
+  size_t bytes = 0;
+  int size_class = 0;
+  bool huge = false;
+  void* header() { return reinterpret_cast<std::byte*>(this) + sizeof(Block); }
+};
+constexpr size_t kCountBytes = kHeaderBytes - sizeof(Block);
+
+Block* NewBlock(SizeClass size) {
+  const bool huge = size.bytes >= kHugeFrom;
+  void* memory =
+      ::operator new (kHeaderBytes + (huge ? 0 : size.bytes), std::align_val_t{kAlignment});
+  auto* block = new (memory) Block;
+  block->bytes = size.bytes;
+  block->size_class = size.index;
+  block->huge = huge;
+  block->data = static_cast<std::byte*>(memory) + kHeaderBytes;
+  if (huge) {
+    try {
+      block->data = ::operator new (size.bytes, std::align_val_t{kHugePage});
+    } catch (...) {
+      ::operator delete (memory, std::align_val_t{kAlignment});
+      throw;
+    }
+    madvise(block->data, size.bytes, MADV_HUGEPAGE);  // a hint: refusal costs speed only
+  }
+  return block;
+}
+
+void FreeBlock(Block* block) {
+  if (block->huge) ::operator delete (block->data, std::align_val_t{kHugePage});
+  ::operator delete (static_cast<void*>(block), std::align_val_t{kAlignment});
+}
+
+}  // namespace
+
+struct BufferPool::State {
+  mutable std::mutex mutex;
+  size_t max_free_bytes;
+  size_t free_bytes = 0;
+  std::array<Block*, kSizeClasses> free{};
+
+  explicit State(size_t max) : max_free_bytes(max) {}
+  ~State() {
+    for (Block* block : free) {
+      while (block != nullptr) FreeBlock(std::exchange(block, block->next));
+    }
+  }
+
+  Block* Take(SizeClass size) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    Block*& head = free[size.index];
+    if (head == nullptr) return nullptr;
+    free_bytes -= head->bytes;
+    return std::exchange(head, head->next);
+  }
+  void Return(Block* block) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (free_bytes + block->bytes <= max_free_bytes) {
+        free_bytes += block->bytes;
+        block->next = std::exchange(free[block->size_class], block);
+        return;
+      }
+    }
+    FreeBlock(block);
+  }
+};
+
+// Puts a shared_ptr's control block into the buffer's own header, and hands the buffer back when
+// the control block goes.
+template <typename T>
+class BufferPool::HeaderAllocator {
+ public:
+  using value_type = T;
+  HeaderAllocator(std::shared_ptr<State> state, Block* block)
+      : state_(std::move(state)), block_(block) {}
+  template <typename U>
+  HeaderAllocator(const HeaderAllocator<U>& other)  // NOLINT(google-explicit-constructor)
+      : state_(other.state_), block_(other.block_) {}
+
+  T* allocate(size_t) {
+    static_assert(sizeof(T) <= kCountBytes && alignof(T) <= alignof(void*));
+    return static_cast<T*>(block_->header());
+  }
+  void deallocate(T*, size_t) { state_->Return(block_); }
+
+  template <typename U>
+  bool operator==(const HeaderAllocator<U>& other) const {
+    return block_ == other.block_;
+  }
+
+ private:
+  template <typename U>
+  friend class HeaderAllocator;
+  std::shared_ptr<State> state_;
+  Block* block_;
+};
+
+BufferPool::BufferPool(size_t max_free_bytes) : state_(std::make_shared<State>(max_free_bytes)) {}
+BufferPool::~BufferPool() = default;
+
+std::shared_ptr<void> BufferPool::Acquire(size_t bytes) {
+  const SizeClass size = ClassOf(bytes);
+  Block* block = state_->Take(size);
+  if (block == nullptr) block = NewBlock(size);
+  return std::shared_ptr<void>(
+      block->data, [](void*) {}, HeaderAllocator<std::byte>(state_, block));
+}
+
+size_t BufferPool::free_bytes() const {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->free_bytes;
+}
+
+BufferPool& BufferPool::Default() {
+  // Sanitizers look for misuse of memory that was freed: there, nothing is kept.
+#if defined(__SANITIZE_ADDRESS__)
+  constexpr size_t kMaxFreeBytes = 0;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+  constexpr size_t kMaxFreeBytes = 0;
+#else
+  constexpr size_t kMaxFreeBytes = size_t{256} << 20;
+#endif
+#else
+  constexpr size_t kMaxFreeBytes = size_t{256} << 20;
+#endif
+  static auto* const kPool = new BufferPool(kMaxFreeBytes);
+  return *kPool;
+}
+
+}  // namespace chairlift
