@@ -76,8 +76,12 @@ Status GraphBuilder::Append(OnnxNode node) {
         node.op_type, node.domain.empty() ? "ai.onnx" : node.domain, def->min_opset, def->max_opset,
         node.opset);
   }
-  // Trailing absent inputs and outputs are the same as none.
-  while (!node.inputs.empty() && node.inputs.back() == kNoValue) node.inputs.pop_back();
+  // Trailing absent inputs and outputs are the same as none, but for a loop, whose body
+  // counts them.
+  const bool has_body = node.attributes.Has("body");
+  while (!has_body && !node.inputs.empty() && node.inputs.back() == kNoValue) {
+    node.inputs.pop_back();
+  }
   while (!node.outputs.empty() && node.outputs.back() == kNoValue) node.outputs.pop_back();
   const int inputs = static_cast<int>(node.inputs.size());
   const int outputs = static_cast<int>(node.outputs.size());
