@@ -1,0 +1,279 @@
+#include "device/cpu/worker_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <spdlog/spdlog.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include <chrono>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/status.h"
+#include "device/cpu/cores.h"
+
+namespace chairlift {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+// How long an idle worker watches for parts after the last sign of a wide job. Longer than the
+// serial stretches between two forks of most models, shorter than a scheduler tick.
+constexpr auto kSpin = std::chrono::microseconds(50);
+// How long the owner of a fork watches for the last helper before it offers its core: a helper that
+// the kernel has descheduled may need it.
+constexpr auto kJoinSpin = std::chrono::microseconds(200);
+
+inline void CpuRelax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Denormals cost a hundred cycles each and carry nothing a model needs.
+void FlushDenormals() {
+#if defined(__x86_64__)
+  constexpr unsigned kFlushToZero = 0x8000;
+  constexpr unsigned kDenormalsAreZero = 0x0040;
+  _mm_setcsr(_mm_getcsr() | kFlushToZero | kDenormalsAreZero);
+#elif defined(__aarch64__)
+  uint64_t control;
+  asm volatile("mrs %0, fpcr" : "=r"(control));
+  asm volatile("msr fpcr, %0" : : "r"(control | (uint64_t{1} << 24)));
+#endif
+}
+
+// Pins the calling thread; false where the kernel refuses.
+bool PinTo(int core) {
+  cpu_set_t* set = CPU_ALLOC(core + 1);
+  const size_t bytes = CPU_ALLOC_SIZE(core + 1);
+  CPU_ZERO_S(bytes, set);
+  CPU_SET_S(core, bytes, set);
+  const bool ok = pthread_setaffinity_np(pthread_self(), bytes, set) == 0;
+  CPU_FREE(set);
+  return ok;
+}
+
+constexpr uint32_t Parts(uint64_t ticket) { return static_cast<uint32_t>(ticket >> 32); }
+constexpr uint32_t Next(uint64_t ticket) { return static_cast<uint32_t>(ticket); }
+
+}  // namespace
+
+struct WorkerPool::Worker {
+  // Bumped to wake it; what it sleeps on.
+  alignas(128) std::atomic<uint32_t> signal{0};
+  std::atomic<bool> parked{false};
+  alignas(128) std::atomic<int> queued{0};
+  std::mutex mutex;
+  std::deque<Job> queue;  // guarded by mutex
+  int core = -1;
+  std::thread thread;
+
+  void Wake() {
+    signal.fetch_add(1);
+    signal.notify_one();
+  }
+};
+
+// For() of the wide job. Cost of a fork and join of two parts that do nothing, both workers hot:
+// see WorkerPoolTest.ForkJoinCost.
+class WorkerPool::WideTeam : public Team {
+ public:
+  explicit WideTeam(WorkerPool& pool) : pool_(pool) {}
+  int width() const override { return pool_.size(); }
+
+  void For(int parts, absl::FunctionRef<void(int, int)> body) override {
+    const int worker = pool_.wide_owner_.load(std::memory_order_relaxed);
+    if (parts <= 1) {
+      if (parts == 1) body(0, worker);
+      return;
+    }
+    Fork& fork = pool_.fork_;
+    fork.body = &body;
+    fork.done.store(0, std::memory_order_relaxed);
+    fork.ticket.store(static_cast<uint64_t>(parts) << 32, std::memory_order_release);
+    if (pool_.parked_.load(std::memory_order_relaxed) > 0) pool_.WakeParked(parts - 1);
+
+    uint32_t mine = 0;
+    while (true) {
+      const uint64_t ticket = fork.ticket.fetch_add(1, std::memory_order_relaxed);
+      if (Next(ticket) >= Parts(ticket)) break;
+      body(static_cast<int>(Next(ticket)), worker);
+      ++mine;
+    }
+    const uint32_t theirs = static_cast<uint32_t>(parts) - mine;
+    if (fork.done.load(std::memory_order_acquire) == theirs) return;
+    const auto patience = SteadyClock::now() + kJoinSpin;
+    while (true) {
+      for (int i = 0; i < 64; ++i) {
+        if (fork.done.load(std::memory_order_acquire) == theirs) return;
+        CpuRelax();
+      }
+      if (SteadyClock::now() > patience) std::this_thread::yield();
+    }
+  }
+
+ private:
+  WorkerPool& pool_;
+};
+
+WorkerPool::TeamLease::TeamLease(WorkerPool& pool, int worker, bool wide)
+    : pool_(wide ? &pool : nullptr),
+      solo_(worker),
+      team_(wide ? static_cast<Team*>(pool.wide_team_.get()) : &solo_) {}
+
+WorkerPool::TeamLease::~TeamLease() {
+  if (pool_ != nullptr) pool_->wide_owner_.store(-1, std::memory_order_release);
+}
+
+WorkerPool::WorkerPool(int workers, int queue_capacity)
+    : queue_capacity_(static_cast<size_t>(queue_capacity)),
+      wide_team_(std::make_unique<WideTeam>(*this)) {
+  for (int i = 0; i < workers; ++i) workers_.push_back(std::make_unique<Worker>());
+}
+
+StatusOr<std::unique_ptr<WorkerPool>> WorkerPool::Create(const WorkerPoolOptions& options) {
+  if (options.queue_capacity < 1) {
+    return InvalidArgument("a worker's queue of {} jobs; it must hold at least 1",
+                           options.queue_capacity);
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      const WorkerPlacement placement,
+      PlaceWorkers(options.workers, options.cores, AllowedCores(), CgroupCoreQuota()));
+  std::unique_ptr<WorkerPool> pool(new WorkerPool(placement.workers, options.queue_capacity));
+  for (int i = 0; i < placement.workers; ++i) {
+    if (!placement.pinned.empty()) pool->workers_[i]->core = placement.pinned[i];
+  }
+  for (int i = 0; i < placement.workers; ++i) {
+    pool->workers_[i]->thread = std::thread([p = pool.get(), i] { p->Main(i); });
+  }
+  return pool;
+}
+
+WorkerPool::~WorkerPool() {
+  stopping_ = true;
+  for (auto& worker : workers_) worker->Wake();
+  for (auto& worker : workers_) {
+    if (worker->thread.joinable()) worker->thread.join();
+  }
+}
+
+bool WorkerPool::Submit(int index, Job&& job) {
+  Worker& worker = *workers_[index];
+  {
+    const std::lock_guard<std::mutex> lock(worker.mutex);
+    if (worker.queue.size() >= queue_capacity_) return false;
+    worker.queue.push_back(std::move(job));
+    worker.queued.fetch_add(1);
+    pending_.fetch_add(1);
+  }
+  worker.Wake();
+  return true;
+}
+
+WorkerPool::TeamLease WorkerPool::OpenTeam(int worker, bool more_waits) {
+  bool wide = size() > 1 && !more_waits && pending_.load() == 1;
+  if (wide) {
+    int nobody = -1;
+    wide = wide_owner_.compare_exchange_strong(nobody, worker, std::memory_order_acq_rel);
+  }
+  // Awake before the first fork, so that it need not pay for it.
+  if (wide && parked_.load(std::memory_order_relaxed) > 0) WakeParked(size());
+  return TeamLease(*this, worker, wide);
+}
+
+void WorkerPool::WakeParked(int limit) {
+  for (auto& worker : workers_) {
+    if (limit <= 0) return;
+    if (worker->parked.load(std::memory_order_relaxed)) {
+      worker->Wake();
+      --limit;
+    }
+  }
+}
+
+void WorkerPool::Main(int index) {
+  Worker& self = *workers_[index];
+  pthread_setname_np(pthread_self(), ("worker-" + std::to_string(index)).c_str());
+  if (self.core >= 0 && !PinTo(self.core)) {
+    spdlog::warn("worker {} could not be pinned to core {}: it floats", index, self.core);
+  }
+  FlushDenormals();
+  SteadyClock::time_point watch_until{};
+  bool was_wide = false;
+  while (true) {
+    if (RunOne(index)) continue;
+    if (stopping_.load()) {
+      // A job queued just before may have come after RunOne looked.
+      if (RunOne(index)) continue;
+      return;
+    }
+    const bool wide = wide_owner_.load(std::memory_order_relaxed) >= 0;
+    if (Help(index) || (wide && !was_wide)) watch_until = SteadyClock::now() + kSpin;
+    was_wide = wide;
+    if (wide && SteadyClock::now() < watch_until) {
+      for (int i = 0; i < 32; ++i) {
+        const uint64_t ticket = fork_.ticket.load(std::memory_order_relaxed);
+        if (Next(ticket) < Parts(ticket)) break;
+        CpuRelax();
+      }
+      continue;
+    }
+    Park(index);
+    was_wide = false;  // whoever woke it wants it to look around
+  }
+}
+
+bool WorkerPool::RunOne(int index) {
+  Worker& self = *workers_[index];
+  if (self.queued.load() == 0) return false;
+  Job job;
+  {
+    const std::lock_guard<std::mutex> lock(self.mutex);
+    if (self.queue.empty()) return false;
+    job = std::move(self.queue.front());
+    self.queue.pop_front();
+    self.queued.fetch_sub(1);
+  }
+  job(index);
+  job = nullptr;  // what it owns goes before the pool counts as idle
+  pending_.fetch_sub(1);
+  return true;
+}
+
+bool WorkerPool::Help(int index) {
+  const Worker& self = *workers_[index];
+  bool helped = false;
+  while (self.queued.load(std::memory_order_relaxed) == 0) {
+    const uint64_t seen = fork_.ticket.load(std::memory_order_relaxed);
+    if (Next(seen) >= Parts(seen)) break;
+    const uint64_t ticket = fork_.ticket.fetch_add(1, std::memory_order_acquire);
+    if (Next(ticket) >= Parts(ticket)) break;
+    (*fork_.body)(static_cast<int>(Next(ticket)), index);
+    fork_.done.fetch_add(1, std::memory_order_release);
+    helped = true;
+  }
+  return helped;
+}
+
+void WorkerPool::Park(int index) {
+  Worker& self = *workers_[index];
+  const uint32_t signal = self.signal.load();
+  // Whatever comes after this load changes `signal`, and the wait returns at once.
+  if (self.queued.load() > 0 || stopping_.load()) return;
+  self.parked.store(true, std::memory_order_relaxed);
+  parked_.fetch_add(1);
+  self.signal.wait(signal);
+  self.parked.store(false, std::memory_order_relaxed);
+  parked_.fetch_sub(1);
+}
+
+}  // namespace chairlift
