@@ -28,7 +28,7 @@ using CellType = uint32_t;
 
 struct CellNode {
   CellType type = 0;
-  int32_t rows = 1;                   // rows it adds to a batch
+  int32_t rows = 1;                   // rows it adds to a batch; 0 is possible
   std::vector<int32_t> dependencies;  // earlier nodes of the same request
 };
 
@@ -76,8 +76,9 @@ class Scheduler {
   virtual void Complete(TaskId task, TimePoint now, std::span<const Growth> grown) = 0;
   // Requests whose deadline passed while they waited; each is told once and has left.
   virtual std::vector<BatchRequestId> TakeExpired(TimePoint now) = 0;
-  // Earliest time at which Next() or TakeExpired() may change its answer with no further event.
-  virtual std::optional<TimePoint> WakeAt() const = 0;
+  // Earliest time after `now` at which Next() or TakeExpired() may change its answer with no
+  // further event.
+  virtual std::optional<TimePoint> WakeAt(TimePoint now) const = 0;
   // Requests that have not started.
   virtual int waiting() const = 0;
 };

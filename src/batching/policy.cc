@@ -1,0 +1,28 @@
+#include "batching/policy.h"
+
+#include "base/status.h"
+#include "batching/policies/none.h"
+#include "batching/policies/window.h"
+
+namespace chairlift {
+
+std::span<const PolicyInfo> KnownPolicies() {
+  static constexpr PolicyInfo kPolicies[] = {
+      {"none", "every request runs alone, in order of arrival", MakeNoneScheduler},
+      {"window", "requests of equal shape share a batch, formed by size or by delay",
+       MakeWindowScheduler},
+  };
+  return kPolicies;
+}
+
+StatusOr<std::unique_ptr<Scheduler>> MakeScheduler(std::string_view policy,
+                                                   const PolicyOptions& options) {
+  std::string names;
+  for (const PolicyInfo& info : KnownPolicies()) {
+    if (info.name == policy) return info.make(options);
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", info.name);
+  }
+  return InvalidArgument("there is no batching policy '{}'; the policies are: {}", policy, names);
+}
+
+}  // namespace chairlift
