@@ -25,12 +25,13 @@
 
 namespace chairlift {
 
+// Members are initialised one by one so that designated initialisers may name only some of them.
 struct EngineOptions {
   // Workers, each with a thread of its own on a core of its own. 0: one for each core this process
   // may run on.
   int workers = 0;
   // The cores to pin them to, one a worker; empty: the cores this process may run on, in order.
-  std::vector<int> cores;
+  std::vector<int> cores = {};
   // Requests waiting or running over all models; more are refused (kResourceExhausted).
   int max_requests = 4096;
 };
@@ -38,24 +39,24 @@ struct EngineOptions {
 // How one model is served. Every field has a default derived from the model; a `model.yaml` beside
 // the versions sets the same names.
 struct ModelConfig {
-  std::string policy;          // "window", "none"; empty: chosen from the model
+  std::string policy = {};          // "window", "none"; empty: chosen from the model
   int max_batch_size = 0;      // rows; 0: 32 where the model can batch, else unbatched
   int64_t queue_delay_us = 0;  // how long the oldest request may wait for company
-  std::vector<int> preferred_batch_sizes;
+  std::vector<int> preferred_batch_sizes = {};
   int max_queue_size = 1024;       // requests waiting; more are refused (kResourceExhausted)
   int64_t default_timeout_us = 0;  // deadline of requests that bring none; 0: none
-  std::set<std::string> disabled_passes;
+  std::set<std::string> disabled_passes = {};
 };
 
 struct TensorSpec {
-  std::string name;
+  std::string name = {};
   DType dtype = DType::kUndefined;
-  std::vector<int64_t> shape;  // −1 where it varies
+  std::vector<int64_t> shape = {};  // −1 where it varies
 };
 
 struct ModelMetadata {
-  std::string name;
-  std::string version;
+  std::string name = {};
+  std::string version = {};
   std::string platform;  // "onnx_chairlift"
   std::vector<std::string> versions;
   std::vector<TensorSpec> inputs;
@@ -66,26 +67,26 @@ struct ModelMetadata {
 };
 
 struct NamedTensor {
-  std::string name;
-  Tensor tensor;
+  std::string name = {};
+  Tensor tensor = {};
 };
 
 struct InferRequest {
-  std::string model;
-  std::string version;  // empty: the latest
-  std::string id;       // echoed
-  std::vector<NamedTensor> inputs;
-  std::vector<std::string> outputs;  // wanted; empty: all
+  std::string model = {};
+  std::string version = {};  // empty: the latest
+  std::string id = {};       // echoed
+  std::vector<NamedTensor> inputs = {};
+  std::vector<std::string> outputs = {};  // wanted; empty: all
   // Answers to requests of one client keep the order of the requests. 0: no client.
   uint64_t client = 0;
   // From now; past it the request leaves the queue unanswered (kDeadlineExceeded).
-  std::optional<std::chrono::microseconds> timeout;
+  std::optional<std::chrono::microseconds> timeout = {};
 };
 
 struct InferResponse {
-  std::string model;
-  std::string version;
-  std::string id;
+  std::string model = {};
+  std::string version = {};
+  std::string id = {};
   std::vector<NamedTensor> outputs;
   std::chrono::nanoseconds queue_time{0};
   std::chrono::nanoseconds compute_time{0};
@@ -94,8 +95,8 @@ struct InferResponse {
 
 // Counters since load, as in the protocol's statistics.
 struct ModelStatistics {
-  std::string name;
-  std::string version;
+  std::string name = {};
+  std::string version = {};
   struct Count {
     uint64_t count = 0;
     uint64_t ns = 0;
@@ -113,8 +114,8 @@ struct ModelStatistics {
 
 enum class ModelState { kLoading, kReady, kUnloading, kUnavailable };
 struct ModelIndexEntry {
-  std::string name;
-  std::string version;
+  std::string name = {};
+  std::string version = {};
   ModelState state = ModelState::kUnavailable;
   std::string reason;  // why it is not ready
 };

@@ -1,0 +1,366 @@
+#include "engine/dispatcher.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "base/status.h"
+
+namespace chairlift {
+
+Dispatcher::Dispatcher(WorkerPool& pool, int max_requests)
+    : pool_(pool), max_requests_(max_requests) {
+  for (int i = pool.size() - 1; i >= 0; --i) idle_.push_back(i);
+  for (int i = 0; i < pool.size(); ++i) memory_.push_back(std::make_unique<WorkerMemory>());
+  timer_ = std::thread([this] { TimerMain(); });
+}
+
+Dispatcher::~Dispatcher() { Stop(std::chrono::milliseconds(0)); }
+
+Status Dispatcher::Admit(const Request& request) const {
+  if (refusing_) return Unavailable("the engine is shutting down");
+  if (static_cast<int>(requests_.size()) >= max_requests_) {
+    return ResourceExhausted("{} requests are waiting or running, the engine's limit; retry later",
+                             max_requests_);
+  }
+  const int limit = request.model->metadata().config.max_queue_size;
+  if (request.model->lane().scheduler->waiting() >= limit) {
+    return ResourceExhausted("{} requests wait for model '{}', its max_queue_size; retry later",
+                             limit, request.model->metadata().name);
+  }
+  return absl::OkStatus();
+}
+
+void Dispatcher::SetDeadline(Request& request) {
+  const int64_t fallback = request.model->metadata().config.default_timeout_us;
+  if (!request.timeout && fallback > 0) request.timeout = std::chrono::microseconds(fallback);
+  if (!request.timeout) return;
+  // Past a year is never; so far ahead, the sum below might overflow.
+  constexpr std::chrono::microseconds kNever = std::chrono::hours(24 * 365);
+  if (*request.timeout >= kNever) return;
+  request.deadline = request.arrival + std::max(*request.timeout, std::chrono::microseconds(0));
+}
+
+RequestId Dispatcher::Submit(std::unique_ptr<Request> owned) {
+  Request* request = owned.get();
+  request->arrival = clock_.Now();
+  SetDeadline(*request);
+  Actions actions;
+  RequestId number = 0;
+  Status refused;
+  {
+    const Lock lock(mutex_);
+    number = next_number_++;
+    refused = Admit(*request);
+    if (refused.ok()) {
+      request->number = number;
+      ++untold_;
+      if (request->client != 0) {
+        request->slot = std::make_shared<AnswerSlot>();
+        request->slot->callback = std::move(request->callback);
+        clients_[request->client].slots.push_back(request->slot);
+      }
+      requests_.emplace(number, std::move(owned));
+      Model::Lane& lane = request->model->lane();
+      request->type = lane.TypeOf(request->fitting.key);
+      Activate(request->model);
+      CellGraph graph;
+      graph.nodes.push_back(
+          {.type = request->type, .rows = request->fitting.rows, .dependencies = {}});
+      lane.scheduler->Arrive(number, graph, request->client, request->arrival, request->deadline);
+      Pump(request->arrival, actions);
+    }
+  }
+  if (!refused.ok()) {
+    request->model->statistics().Failed(
+        refused.code() == absl::StatusCode::kUnavailable ? "shutdown" : "queue_full", Duration(0));
+    request->callback(std::move(refused));
+    return number;
+  }
+  Perform(std::move(actions));
+  return number;
+}
+
+void Dispatcher::Cancel(RequestId number) {
+  const Lock lock(mutex_);
+  const auto found = requests_.find(number);
+  if (found == requests_.end()) return;
+  Request* request = found->second.get();
+  if (request->running) {
+    request->cancelled = true;
+    return;
+  }
+  const TimePoint now = clock_.Now();
+  request->model->lane().scheduler->Cancel(number, now);
+  // Told by the timer's thread: the caller may hold locks that the callback takes. What may follow
+  // (a client's next request becomes free to start) is done there too.
+  FinishWaiting(request, absl::CancelledError("the request was cancelled"), "cancelled", now,
+                for_timer_);
+  timer_due_ = true;
+  timer_wakes_.notify_one();
+}
+
+void Dispatcher::Activate(const std::shared_ptr<Model>& model) {
+  Model::Lane& lane = model->lane();
+  if (lane.active) return;
+  lane.active = true;
+  // Time in which it asked for nothing is not owed to it.
+  lane.used = std::max(lane.used, fair_floor_);
+  active_.push_back(model);
+}
+
+void Dispatcher::Finish(Request* request, StatusOr<InferResponse> value, Actions& actions) {
+  request->model->lane().ReleaseType(request->type);
+  if (request->slot != nullptr) {
+    request->slot->answer = std::move(value);
+    Client& client = clients_.at(request->client);
+    if (!client.telling && client.slots.front()->answer) {
+      client.telling = true;
+      actions.clients.push_back(request->client);
+    }
+  } else {
+    actions.answers.push_back({std::move(request->callback), std::move(value)});
+  }
+  const auto found = requests_.find(request->number);
+  actions.ended.push_back(std::move(found->second));
+  requests_.erase(found);
+}
+
+void Dispatcher::FinishWaiting(Request* request, Status status, const std::string& reason,
+                               TimePoint now, Actions& actions) {
+  request->model->statistics().Failed(reason, now - request->arrival);
+  Finish(request, std::move(status), actions);
+}
+
+std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(WorkerId worker, TimePoint now) {
+  // The model that has been charged least goes first.
+  std::sort(active_.begin(), active_.end(),
+            [](const auto& a, const auto& b) { return a->lane().used < b->lane().used; });
+  for (const std::shared_ptr<Model>& model : active_) {
+    Model::Lane& lane = model->lane();
+    std::optional<Task> task = lane.scheduler->Next(worker, now);
+    if (!task) continue;
+    auto batch = std::make_shared<Batch>();
+    for (const NodeRef& node : task->nodes) {
+      Request* request = requests_.at(node.request).get();
+      request->running = true;
+      batch->requests.push_back(request);
+    }
+    batch->model = model;
+    batch->task = *std::move(task);
+    fair_floor_ = std::max(fair_floor_, lane.used);
+    batch->charged = lane.expected_cost;
+    lane.used += batch->charged;
+    return batch;
+  }
+  return nullptr;
+}
+
+void Dispatcher::Pump(TimePoint now, Actions& actions) {
+  for (const std::shared_ptr<Model>& model : active_) {
+    for (BatchRequestId number : model->lane().scheduler->TakeExpired(now)) {
+      FinishWaiting(requests_.at(number).get(),
+                    DeadlineExceeded("the deadline passed while the request waited"), "timeout",
+                    now, actions);
+    }
+  }
+  while (!idle_.empty()) {
+    std::shared_ptr<Batch> batch = NextBatch(idle_.back(), now);
+    if (batch == nullptr) break;
+    idle_.pop_back();
+    actions.batches.push_back(std::move(batch));
+  }
+  Settle(now, actions);
+}
+
+void Dispatcher::Settle(TimePoint now, Actions& actions) {
+  int waiting = 0;
+  std::optional<TimePoint> wake;
+  for (size_t i = 0; i < active_.size();) {
+    Model& model = *active_[i];
+    const int here = model.lane().scheduler->waiting();
+    model.statistics().SetWaiting(here);
+    if (here == 0) {
+      model.lane().active = false;
+      actions.released.push_back(std::move(active_[i]));
+      active_[i] = std::move(active_.back());
+      active_.pop_back();
+      continue;
+    }
+    waiting += here;
+    const std::optional<TimePoint> at = model.lane().scheduler->WakeAt(now);
+    if (at && (!wake || *at < *wake)) wake = at;
+    ++i;
+  }
+  waiting_ = waiting;
+  // A timer that is set too early looks, finds nothing, and sets itself right.
+  if (wake && (!armed_ || *wake < *armed_)) {
+    armed_ = wake;
+    timer_wakes_.notify_one();
+  }
+}
+
+void Dispatcher::Perform(Actions actions) {
+  for (std::shared_ptr<Batch>& batch : actions.batches) {
+    const WorkerId worker = batch->task.worker;
+    const bool taken = pool_.Submit(
+        worker, [this, batch = std::move(batch)](int index) { RunOnWorker(*batch, index); });
+    assert(taken);  // a worker without a task has an empty queue
+    (void)taken;
+  }
+  for (Answer& answer : actions.answers) Tell(std::move(answer));
+  for (ClientId client : actions.clients) TellClient(client);
+}
+
+void Dispatcher::Tell(Answer answer) {
+  answer.callback(std::move(answer.value));
+  answer.callback = nullptr;
+  const Lock lock(mutex_);
+  if (--untold_ == 0) told_.notify_all();
+}
+
+void Dispatcher::TellClient(ClientId id) {
+  while (true) {
+    std::shared_ptr<AnswerSlot> slot;
+    {
+      const Lock lock(mutex_);
+      const auto found = clients_.find(id);
+      Client& client = found->second;
+      if (client.slots.empty() || !client.slots.front()->answer) {
+        client.telling = false;
+        if (client.slots.empty()) clients_.erase(found);
+        return;
+      }
+      slot = std::move(client.slots.front());
+      client.slots.pop_front();
+    }
+    Tell({std::move(slot->callback), *std::move(slot->answer)});
+  }
+}
+
+std::vector<StatusOr<InferResponse>> Dispatcher::Compute(Batch& batch, int worker,
+                                                         Duration& compute) {
+  Model& model = *batch.model;
+  const TimePoint start = clock_.Now();
+  WorkerPool::TeamLease lease = pool_.OpenTeam(worker, waiting_.load() > 0);
+  BatchResult result =
+      RunBatch(model, batch.requests, lease.team(), worker, *memory_[static_cast<size_t>(worker)]);
+  const TimePoint end = clock_.Now();
+  compute = end - start;
+  model.statistics().Executed(batch.task.rows, result.compute_infer);
+
+  std::vector<StatusOr<InferResponse>> answers;
+  for (size_t i = 0; i < batch.requests.size(); ++i) {
+    Request& request = *batch.requests[i];
+    if (!result.outputs[i].ok()) {
+      answers.emplace_back(result.outputs[i].status());
+      model.statistics().Failed("error", end - request.arrival);
+      continue;
+    }
+    InferResponse response;
+    response.model = model.metadata().name;
+    response.version = model.metadata().version;
+    response.id = std::move(request.id);
+    response.outputs = *std::move(result.outputs[i]);
+    response.queue_time = start - request.arrival;
+    response.compute_time = compute;
+    response.batch_rows = batch.task.rows;
+    answers.emplace_back(std::move(response));
+    model.statistics().Succeeded(request.fitting.rows, {.queue = start - request.arrival,
+                                                        .compute_input = result.compute_input,
+                                                        .compute_infer = result.compute_infer,
+                                                        .compute_output = result.compute_output,
+                                                        .total = end - request.arrival});
+  }
+  return answers;
+}
+
+void Dispatcher::RunOnWorker(Batch& batch, int worker) {
+  StatisticsRecorder& statistics = batch.model->statistics();
+  const auto count = static_cast<int>(batch.requests.size());
+  statistics.AddRunning(count);
+  Duration compute{0};
+  std::vector<StatusOr<InferResponse>> answers = Compute(batch, worker, compute);
+  statistics.AddRunning(-count);
+
+  // Answers first: the worker has no room for a new task until their callbacks have returned.
+  Actions ended;
+  {
+    const Lock lock(mutex_);
+    for (size_t i = 0; i < batch.requests.size(); ++i) {
+      Request* request = batch.requests[i];
+      if (request->cancelled) answers[i] = absl::CancelledError("the request was cancelled");
+      Finish(request, std::move(answers[i]), ended);
+    }
+  }
+  Perform(std::move(ended));
+
+  Actions next;
+  {
+    const Lock lock(mutex_);
+    const TimePoint now = clock_.Now();
+    Model::Lane& lane = batch.model->lane();
+    lane.scheduler->Complete(batch.task.id, now, {});
+    lane.used += compute - batch.charged;
+    lane.expected_cost = (3 * lane.expected_cost + compute) / 4;
+    idle_.push_back(worker);
+    Pump(now, next);
+  }
+  Perform(std::move(next));
+}
+
+void Dispatcher::TimerMain() {
+  Lock lock(mutex_);
+  while (true) {
+    const auto due = [this] {
+      return stopping_ || timer_due_ || (armed_ && clock_.Now() >= *armed_);
+    };
+    while (!due()) {
+      if (armed_) {
+        timer_wakes_.wait_until(lock, *armed_);
+      } else {
+        timer_wakes_.wait(lock);
+      }
+    }
+    if (stopping_) return;
+    timer_due_ = false;
+    armed_.reset();
+    Actions actions = std::exchange(for_timer_, {});
+    Pump(clock_.Now(), actions);
+    lock.unlock();
+    Perform(std::move(actions));
+    lock.lock();
+  }
+}
+
+void Dispatcher::Stop(std::chrono::milliseconds drain) {
+  Actions actions;
+  {
+    Lock lock(mutex_);
+    refusing_ = true;
+    if (!timer_.joinable()) return;
+    const auto all_told = [this] { return untold_ == 0; };
+    told_.wait_for(lock, drain, all_told);
+    const TimePoint now = clock_.Now();
+    std::vector<Request*> waiting;
+    for (const auto& [number, request] : requests_) {
+      if (!request->running) waiting.push_back(request.get());
+    }
+    for (Request* request : waiting) {
+      request->model->lane().scheduler->Cancel(request->number, now);
+      FinishWaiting(request, Unavailable("the engine shut down before the request could run"),
+                    "shutdown", now, actions);
+    }
+    Settle(now, actions);
+  }
+  Perform(std::move(actions));
+  {
+    Lock lock(mutex_);
+    told_.wait(lock, [this] { return untold_ == 0; });
+    stopping_ = true;
+    timer_wakes_.notify_one();
+  }
+  timer_.join();
+}
+
+}  // namespace chairlift

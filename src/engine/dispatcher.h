@@ -1,0 +1,116 @@
+// Moves requests through the engine: admission, the models' schedulers, workers, answers.
+//
+// One lock over all of it; it is held for microseconds and never while a model computes or a
+// callback runs. Every change (arrival, completion, cancellation, time) ends in Pump(), which
+// gives tasks to workers that have room. A worker has room when it has no task: what runs next is
+// bound as late as possible.
+#ifndef CHAIRLIFT_ENGINE_DISPATCHER_H_
+#define CHAIRLIFT_ENGINE_DISPATCHER_H_
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/clock.h"
+#include "device/cpu/worker_pool.h"
+#include "engine/batch.h"
+#include "engine/request.h"
+
+namespace chairlift {
+
+// Thread-safe.
+class Dispatcher {
+ public:
+  // `pool` must outlive Stop().
+  Dispatcher(WorkerPool& pool, int max_requests);
+  ~Dispatcher();
+
+  // Takes a request that fits its model. Its callback runs exactly once: on the calling thread,
+  // before Submit() returns, where the request is refused; else on a worker or the timer's thread.
+  RequestId Submit(std::unique_ptr<Request> request);
+  void Cancel(RequestId number);
+
+  // Refuses new requests; waits up to `drain` for the accepted ones, fails those that still wait
+  // (kUnavailable), and returns when every callback has returned.
+  void Stop(std::chrono::milliseconds drain);
+
+ private:
+  struct Batch {
+    std::shared_ptr<Model> model;
+    Task task;
+    std::vector<Request*> requests;  // alive until Finish()
+    Duration charged{0};
+  };
+  struct Client {
+    std::deque<std::shared_ptr<AnswerSlot>> slots;  // in order of arrival
+    bool telling = false;                           // some thread is at it
+  };
+  struct Answer {
+    InferCallback callback;
+    StatusOr<InferResponse> value;
+  };
+  // What is to be done once the lock is released.
+  struct Actions {
+    std::vector<std::shared_ptr<Batch>> batches;
+    std::vector<Answer> answers;
+    std::vector<ClientId> clients;  // whose first answers are ready
+    // Memory to be freed outside the lock.
+    std::vector<std::unique_ptr<Request>> ended;
+    std::vector<std::shared_ptr<Model>> released;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  static void SetDeadline(Request& request);
+  Status Admit(const Request& request) const;
+  // Ends a request: its answer goes to `actions`.
+  void Finish(Request* request, StatusOr<InferResponse> value, Actions& actions);
+  void FinishWaiting(Request* request, Status status, const std::string& reason, TimePoint now,
+                     Actions& actions);
+  void Pump(TimePoint now, Actions& actions);
+  std::shared_ptr<Batch> NextBatch(WorkerId worker, TimePoint now);
+  void Activate(const std::shared_ptr<Model>& model);
+  // Lets go of models that nobody waits for, and tells the timer when to look next.
+  void Settle(TimePoint now, Actions& actions);
+  void Perform(Actions actions);
+  void Tell(Answer answer);
+  void TellClient(ClientId client);
+  void RunOnWorker(Batch& batch, int worker);
+  std::vector<StatusOr<InferResponse>> Compute(Batch& batch, int worker, Duration& compute);
+  void TimerMain();
+
+  WorkerPool& pool_;
+  const int max_requests_;
+  const Clock& clock_ = Clock::Steady();
+  std::vector<std::unique_ptr<WorkerMemory>> memory_;  // by worker
+  std::atomic<int> waiting_{0};                        // over all models
+
+  std::mutex mutex_;
+  // All below is guarded by mutex_.
+  RequestId next_number_ = 1;
+  bool refusing_ = false;
+  absl::flat_hash_map<RequestId, std::unique_ptr<Request>> requests_;
+  absl::flat_hash_map<ClientId, Client> clients_;
+  std::vector<std::shared_ptr<Model>> active_;  // with waiting requests
+  std::vector<WorkerId> idle_;      // the last one was busy most recently: its caches are warmest
+  Duration fair_floor_{0};          // the charge of the model served last
+  int untold_ = 0;                  // accepted requests whose callback has not returned
+  std::condition_variable told_;    // untold_ became 0
+  Actions for_timer_;               // answers to tell, where no thread of the engine is at hand
+  std::optional<TimePoint> armed_;  // when the timer wakes by itself
+  bool timer_due_ = false;          // it has something to do now
+  bool stopping_ = false;
+  std::condition_variable timer_wakes_;
+  std::thread timer_;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_DISPATCHER_H_

@@ -1,0 +1,129 @@
+// The engine's front: what include/chairlift/engine.h promises, put together from its parts.
+#include "chairlift/engine.h"
+
+#include <future>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "device/cpu/worker_pool.h"
+#include "engine/dispatcher.h"
+#include "engine/repository.h"
+
+namespace chairlift {
+namespace {
+
+class EngineImpl : public Engine {
+ public:
+  EngineImpl(std::unique_ptr<WorkerPool> pool, int max_requests)
+      : pool_(std::move(pool)), dispatcher_(std::make_unique<Dispatcher>(*pool_, max_requests)) {}
+
+  ~EngineImpl() override {
+    dispatcher_->Stop(std::chrono::milliseconds(0));
+    pool_.reset();  // the last jobs end; they still use the dispatcher
+  }
+
+  Status LoadModel(const std::string& name, const std::string& path, const ModelConfig& config,
+                   const std::string& version) override {
+    return repository_.Load(name, path, config, version);
+  }
+  Status AddRepository(const std::string& directory) override {
+    return repository_.AddFolder(directory);
+  }
+  Status LoadFromRepository(const std::string& name) override {
+    return repository_.LoadFromFolders(name);
+  }
+  Status UnloadModel(const std::string& name, const std::string& version) override {
+    return repository_.Unload(name, version);
+  }
+
+  RequestId InferAsync(InferRequest request, InferCallback callback) override;
+  void Cancel(RequestId request) override { dispatcher_->Cancel(request); }
+
+  std::vector<ModelIndexEntry> Index() const override { return repository_.Index(); }
+  StatusOr<ModelMetadata> Metadata(const std::string& name,
+                                   const std::string& version) const override;
+  StatusOr<std::vector<ModelStatistics>> Statistics(const std::string& name,
+                                                    const std::string& version) const override;
+  bool ModelReady(const std::string& name, const std::string& version) const override {
+    return repository_.Find(name, version).ok();
+  }
+  int workers() const override { return pool_->size(); }
+  void Shutdown(std::chrono::milliseconds drain) override { dispatcher_->Stop(drain); }
+
+ private:
+  std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+  Repository repository_;
+};
+
+RequestId EngineImpl::InferAsync(InferRequest request, InferCallback callback) {
+  StatusOr<std::shared_ptr<Model>> model = repository_.Find(request.model, request.version);
+  if (!model.ok()) {
+    callback(model.status());
+    return 0;
+  }
+  StatusOr<FittingRequest> fitting = Fit((*model)->signature(), request);
+  if (!fitting.ok()) {
+    (*model)->statistics().Failed("invalid", Duration(0));
+    callback(fitting.status());
+    return 0;
+  }
+  auto accepted = std::make_unique<Request>();
+  accepted->id = std::move(request.id);
+  accepted->model = *std::move(model);
+  accepted->fitting = *std::move(fitting);
+  accepted->client = request.client;
+  accepted->callback = std::move(callback);
+  accepted->timeout = request.timeout;
+  return dispatcher_->Submit(std::move(accepted));
+}
+
+StatusOr<ModelMetadata> EngineImpl::Metadata(const std::string& name,
+                                             const std::string& version) const {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, repository_.Find(name, version));
+  ModelMetadata metadata = model->metadata();
+  for (const auto& other : repository_.Ready(name)) {
+    metadata.versions.push_back(other->metadata().version);
+  }
+  return metadata;
+}
+
+StatusOr<std::vector<ModelStatistics>> EngineImpl::Statistics(const std::string& name,
+                                                              const std::string& version) const {
+  std::vector<ModelStatistics> statistics;
+  if (!name.empty()) {
+    CHAIRLIFT_RETURN_IF_ERROR(repository_.Find(name, version).status());
+  }
+  for (const auto& model : repository_.Ready(name)) {
+    if (version.empty() || model->metadata().version == version) {
+      statistics.push_back(model->statistics().Read());
+    }
+  }
+  return statistics;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
+  if (options.max_requests < 1) {
+    return InvalidArgument("max_requests is {}; it must be at least 1", options.max_requests);
+  }
+  WorkerPoolOptions pool_options;
+  pool_options.workers = options.workers;
+  pool_options.cores = options.cores;
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<WorkerPool> pool, WorkerPool::Create(pool_options));
+  return std::make_unique<EngineImpl>(std::move(pool), options.max_requests);
+}
+
+StatusOr<InferResponse> Engine::Infer(InferRequest request) {
+  // Shared: the answering thread may still be inside set_value() when get() returns.
+  auto promise = std::make_shared<std::promise<StatusOr<InferResponse>>>();
+  std::future<StatusOr<InferResponse>> future = promise->get_future();
+  InferAsync(std::move(request), [promise](StatusOr<InferResponse> response) {
+    promise->set_value(std::move(response));
+  });
+  return future.get();
+}
+
+}  // namespace chairlift

@@ -1,0 +1,157 @@
+#include "engine/model_config.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+
+namespace chairlift {
+namespace {
+
+constexpr int kDefaultMaxBatchSize = 32;
+constexpr size_t kMaxConfigBytes = size_t{1} << 20;
+
+// One setting of a model.yaml: its name, what it takes, and where it goes.
+struct Setting {
+  const char* name;
+  const char* takes;
+  void (*set)(ModelConfig&, const YAML::Node&);  // throws YAML::Exception for a wrong type
+};
+
+constexpr Setting kSettings[] = {
+    {"policy", "the name of a batching policy",
+     [](ModelConfig& c, const YAML::Node& n) { c.policy = n.as<std::string>(); }},
+    {"max_batch_size", "a number of rows",
+     [](ModelConfig& c, const YAML::Node& n) { c.max_batch_size = n.as<int>(); }},
+    {"queue_delay_us", "microseconds",
+     [](ModelConfig& c, const YAML::Node& n) { c.queue_delay_us = n.as<int64_t>(); }},
+    {"preferred_batch_sizes", "a list of numbers of rows",
+     [](ModelConfig& c, const YAML::Node& n) {
+       c.preferred_batch_sizes = n.as<std::vector<int>>();
+     }},
+    {"max_queue_size", "a number of requests",
+     [](ModelConfig& c, const YAML::Node& n) { c.max_queue_size = n.as<int>(); }},
+    {"default_timeout_us", "microseconds",
+     [](ModelConfig& c, const YAML::Node& n) { c.default_timeout_us = n.as<int64_t>(); }},
+    {"disabled_passes", "a list of pass names",
+     [](ModelConfig& c, const YAML::Node& n) {
+       for (const auto& pass : n.as<std::vector<std::string>>()) c.disabled_passes.insert(pass);
+     }},
+};
+
+std::string SettingNames() {
+  std::string names;
+  for (const Setting& setting : kSettings) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", setting.name);
+  }
+  return names;
+}
+
+// A wait longer than this overflows nothing and is surely a mistake.
+constexpr int64_t kMaxMicroseconds = int64_t{3600} * 1'000'000;
+
+Status CheckRanges(const ModelConfig& config) {
+  if (config.max_batch_size < 0 || config.max_batch_size > 65536) {
+    return InvalidArgument("max_batch_size is {}; it must be 0 (chosen from the model) to 65536",
+                           config.max_batch_size);
+  }
+  if (config.max_queue_size < 1) {
+    return InvalidArgument("max_queue_size is {}; it must be at least 1", config.max_queue_size);
+  }
+  if (config.queue_delay_us < 0 || config.queue_delay_us > kMaxMicroseconds) {
+    return InvalidArgument("queue_delay_us is {}; it must be in [0, {}]", config.queue_delay_us,
+                           kMaxMicroseconds);
+  }
+  if (config.default_timeout_us < 0 || config.default_timeout_us > kMaxMicroseconds) {
+    return InvalidArgument("default_timeout_us is {}; it must be 0 (none) to {}",
+                           config.default_timeout_us, kMaxMicroseconds);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+StatusOr<ModelConfig> ParseModelConfig(const std::string& yaml) {
+  if (yaml.size() > kMaxConfigBytes) {
+    return InvalidArgument("it has {} bytes; at most {} are read", yaml.size(), kMaxConfigBytes);
+  }
+  YAML::Node root;
+  try {
+    root = YAML::Load(yaml);
+  } catch (const YAML::Exception& error) {
+    return InvalidArgument("it is not YAML: {}", error.what());
+  }
+  ModelConfig config;
+  if (root.IsNull()) return config;
+  if (!root.IsMap()) {
+    return InvalidArgument("it must be a map of settings; the settings are: {}", SettingNames());
+  }
+  std::set<std::string> seen;
+  for (const auto& item : root) {
+    const std::string key = item.first.IsScalar() ? item.first.Scalar() : "(not a name)";
+    const Setting* found = nullptr;
+    for (const Setting& setting : kSettings) {
+      if (key == setting.name) found = &setting;
+    }
+    if (found == nullptr) {
+      return InvalidArgument("there is no setting '{}'; the settings are: {}", key, SettingNames());
+    }
+    if (!seen.insert(key).second) return InvalidArgument("setting '{}' is given twice", key);
+    try {
+      found->set(config, item.second);
+    } catch (const YAML::Exception&) {
+      return InvalidArgument("setting '{}' must be {}", key, found->takes);
+    }
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(CheckRanges(config));
+  return config;
+}
+
+StatusOr<ModelConfig> ReadModelConfig(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return NotFound("{} cannot be read", file.string());
+  std::string text(kMaxConfigBytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  StatusOr<ModelConfig> config = ParseModelConfig(text);
+  if (!config.ok()) return Annotate(config.status(), file.string());
+  return config;
+}
+
+StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const Batchability& batchability) {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckRanges(config));
+  ServingPlan plan;
+  plan.config = config;
+  if (plan.config.policy.empty()) plan.config.policy = batchability.batches ? "window" : "none";
+  const bool wants_batches = plan.config.policy != "none";
+  if (wants_batches && !batchability.batches) {
+    return InvalidArgument("policy '{}' cannot serve this model: {}; policy 'none' can",
+                           plan.config.policy, batchability.why);
+  }
+  if (!batchability.batches && config.max_batch_size > 1) {
+    return InvalidArgument(
+        "max_batch_size is {}, but requests of this model cannot share a batch: "
+        "{}",
+        config.max_batch_size, batchability.why);
+  }
+  plan.batches = wants_batches && config.max_batch_size != 1;
+  if (!plan.batches) {
+    plan.config.max_batch_size = 0;
+  } else if (config.max_batch_size == 0) {
+    plan.config.max_batch_size = kDefaultMaxBatchSize;
+  }
+  plan.scheduling.max_batch_size = std::max(1, plan.config.max_batch_size);
+  plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
+  plan.scheduling.preferred_batch_sizes = plan.config.preferred_batch_sizes;
+  plan.diagnosis = plan.batches ? fmt::format("{}; {} policy, up to {} rows", batchability.why,
+                                              plan.config.policy, plan.config.max_batch_size)
+                                : fmt::format("{}; requests run one by one", batchability.why);
+  return plan;
+}
+
+}  // namespace chairlift

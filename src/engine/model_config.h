@@ -1,0 +1,37 @@
+// How a model is served: what its model.yaml says, and what follows from the model where it says
+// nothing.
+#ifndef CHAIRLIFT_ENGINE_MODEL_CONFIG_H_
+#define CHAIRLIFT_ENGINE_MODEL_CONFIG_H_
+
+#include <filesystem>
+#include <string>
+
+#include "batching/policy.h"
+#include "chairlift/engine.h"
+
+namespace chairlift {
+
+// Reads a model.yaml. Unknown keys, wrong types and values out of range are refused by name.
+StatusOr<ModelConfig> ReadModelConfig(const std::filesystem::path& file);
+StatusOr<ModelConfig> ParseModelConfig(const std::string& yaml);
+
+// Whether requests may share a batch, and the reason in words.
+struct Batchability {
+  bool batches = false;
+  std::string why;
+};
+
+struct ServingPlan {
+  bool batches = false;
+  ModelConfig config;  // every field filled in
+  PolicyOptions scheduling;
+  std::string diagnosis;
+};
+
+// Settles policy and sizes. InvalidArgument where the configuration asks for what the model cannot
+// do.
+StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const Batchability& batchability);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_MODEL_CONFIG_H_

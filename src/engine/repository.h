@@ -1,0 +1,63 @@
+// The models an engine has: which versions, in which state, and from where.
+#ifndef CHAIRLIFT_ENGINE_REPOSITORY_H_
+#define CHAIRLIFT_ENGINE_REPOSITORY_H_
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "chairlift/engine.h"
+#include "engine/model.h"
+
+namespace chairlift {
+
+// Thread-safe. Loads run one at a time, on the caller's thread; look-ups go on meanwhile.
+class Repository {
+ public:
+  Status Load(const std::string& name, const std::filesystem::path& file, const ModelConfig& config,
+              const std::string& version);
+  Status AddFolder(const std::filesystem::path& folder);
+  // Every version in the model's folder; those loaded before that are gone from it are unloaded.
+  // Fails where any version does; the others serve.
+  Status LoadFromFolders(const std::string& name);
+  Status Unload(const std::string& name, const std::string& version);
+
+  // A model that is ready. Empty version: the latest that is.
+  StatusOr<std::shared_ptr<Model>> Find(const std::string& name, const std::string& version) const;
+  // All that are ready, of one name or (empty) of all.
+  std::vector<std::shared_ptr<Model>> Ready(const std::string& name) const;
+  std::vector<ModelIndexEntry> Index() const;
+
+ private:
+  struct Entry {
+    ModelState state = ModelState::kUnavailable;
+    std::string reason;
+    std::shared_ptr<Model> model;  // where ready
+    std::weak_ptr<Model> leaving;  // unloaded, while its last requests run
+  };
+  // "9" before "10".
+  struct VersionOrder {
+    bool operator()(const std::string& a, const std::string& b) const {
+      return a.size() != b.size() ? a.size() < b.size() : a < b;
+    }
+  };
+  using Versions = std::map<std::string, Entry, VersionOrder>;
+
+  Status LoadLocked(const std::string& name, const std::filesystem::path& file,
+                    const ModelConfig& config, const std::string& version);
+  // The folder of a model, where some repository has it.
+  StatusOr<std::filesystem::path> FolderOf(const std::string& name) const;
+  static ModelState StateOf(const Entry& entry);
+
+  std::mutex load_mutex_;     // one load or unload at a time
+  mutable std::mutex mutex_;  // guards all below; never held while a model loads
+  std::vector<std::filesystem::path> folders_;
+  std::map<std::string, Versions> models_;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_REPOSITORY_H_

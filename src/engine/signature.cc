@@ -1,0 +1,151 @@
+#include "engine/signature.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+
+namespace chairlift {
+namespace {
+
+std::string Names(const std::vector<SymbolicSpec>& specs) {
+  std::string names;
+  for (const SymbolicSpec& spec : specs) {
+    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", spec.name);
+  }
+  return names.empty() ? "none" : names;
+}
+
+// −1 where absent.
+int IndexOf(const std::vector<SymbolicSpec>& specs, const std::string& name) {
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].name == name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+// Where a symbol got its number, for messages.
+struct Binding {
+  int64_t value;
+  int input;
+  int axis;
+};
+
+Status CheckTensor(const Signature& signature, int index, const Tensor& tensor,
+                   std::map<std::string, Binding>& symbols) {
+  const SymbolicSpec& spec = signature.inputs[index];
+  if (!tensor.present()) return InvalidArgument("input '{}' has no data", spec.name);
+  if (tensor.dtype() != spec.dtype) {
+    return InvalidArgument("input '{}' has element type {}; the model takes {}", spec.name,
+                           DTypeName(tensor.dtype()), DTypeName(spec.dtype));
+  }
+  if (!spec.shape.has_rank()) return absl::OkStatus();
+  const Shape& shape = tensor.shape();
+  if (shape.rank() != spec.shape.rank()) {
+    return InvalidArgument("input '{}' has shape {}, of rank {}; the model takes {}, of rank {}",
+                           spec.name, shape.ToString(), shape.rank(), spec.shape.ToString(),
+                           spec.shape.rank());
+  }
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const Dim& want = spec.shape[axis];
+    if (want.known() && want.value() != shape[axis]) {
+      return InvalidArgument("dimension {} of input '{}' is {} (shape {}); the model takes {}, {}",
+                             axis, spec.name, shape[axis], shape.ToString(), want.value(),
+                             spec.shape.ToString());
+    }
+    if (!want.is_symbol()) continue;
+    const auto [it, fresh] = symbols.emplace(want.symbol(), Binding{shape[axis], index, axis});
+    if (!fresh && it->second.value != shape[axis]) {
+      return InvalidArgument(
+          "dimension {} of input '{}' is {}, but dimension {} of input '{}' is {}; both are '{}' "
+          "and must be equal",
+          axis, spec.name, shape[axis], it->second.axis, signature.inputs[it->second.input].name,
+          it->second.value, want.symbol());
+    }
+  }
+  return absl::OkStatus();
+}
+
+// All inputs must bring equally many rows, whether or not the model's symbols say so.
+StatusOr<int32_t> CountRows(const Signature& signature, const std::vector<Tensor>& inputs) {
+  const int64_t rows = inputs[0].shape()[0];
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    if (inputs[i].shape()[0] != rows) {
+      return InvalidArgument(
+          "input '{}' brings {} rows (dimension 0), but input '{}' brings {}; they must be equal",
+          signature.inputs[i].name, inputs[i].shape()[0], signature.inputs[0].name, rows);
+    }
+  }
+  if (signature.max_rows > 0 && rows > signature.max_rows) {
+    return InvalidArgument("the request brings {} rows; max_batch_size of the model is {}", rows,
+                           signature.max_rows);
+  }
+  if (rows > std::numeric_limits<int32_t>::max()) {
+    return InvalidArgument("the request brings {} rows; at most {} are possible", rows,
+                           std::numeric_limits<int32_t>::max());
+  }
+  return static_cast<int32_t>(rows);
+}
+
+StatusOr<std::vector<int>> WantedOutputs(const Signature& signature,
+                                         const std::vector<std::string>& names) {
+  std::vector<int> wanted;
+  if (names.empty()) {
+    for (size_t i = 0; i < signature.outputs.size(); ++i) wanted.push_back(static_cast<int>(i));
+    return wanted;
+  }
+  for (const std::string& name : names) {
+    const int index = IndexOf(signature.outputs, name);
+    if (index < 0) {
+      return InvalidArgument("the model has no output '{}'; its outputs are: {}", name,
+                             Names(signature.outputs));
+    }
+    if (std::find(wanted.begin(), wanted.end(), index) != wanted.end()) {
+      return InvalidArgument("output '{}' is asked for twice", name);
+    }
+    wanted.push_back(index);
+  }
+  return wanted;
+}
+
+}  // namespace
+
+StatusOr<FittingRequest> Fit(const Signature& signature, const InferRequest& request) {
+  FittingRequest fitting;
+  fitting.inputs.resize(signature.inputs.size());
+  for (const NamedTensor& input : request.inputs) {
+    const int index = IndexOf(signature.inputs, input.name);
+    if (index < 0) {
+      return InvalidArgument("the model has no input '{}'; its inputs are: {}", input.name,
+                             Names(signature.inputs));
+    }
+    if (fitting.inputs[index].present()) {
+      return InvalidArgument("input '{}' is given twice", input.name);
+    }
+    if (!input.tensor.present()) return InvalidArgument("input '{}' has no data", input.name);
+    fitting.inputs[index] = input.tensor;
+  }
+  std::map<std::string, Binding> symbols;
+  for (size_t i = 0; i < signature.inputs.size(); ++i) {
+    if (!fitting.inputs[i].present()) {
+      return InvalidArgument("input '{}' is missing; the model's inputs are: {}",
+                             signature.inputs[i].name, Names(signature.inputs));
+    }
+    CHAIRLIFT_RETURN_IF_ERROR(
+        CheckTensor(signature, static_cast<int>(i), fitting.inputs[i], symbols));
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(fitting.outputs, WantedOutputs(signature, request.outputs));
+  if (!signature.batches) return fitting;
+
+  CHAIRLIFT_ASSIGN_OR_RETURN(fitting.rows, CountRows(signature, fitting.inputs));
+  for (const Tensor& input : fitting.inputs) {
+    fitting.key.push_back(input.shape().rank());
+    fitting.key.insert(fitting.key.end(), input.shape().begin() + 1, input.shape().end());
+  }
+  return fitting;
+}
+
+}  // namespace chairlift

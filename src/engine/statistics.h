@@ -1,0 +1,47 @@
+// The counters of one loaded model.
+#ifndef CHAIRLIFT_ENGINE_STATISTICS_H_
+#define CHAIRLIFT_ENGINE_STATISTICS_H_
+
+#include <atomic>
+#include <mutex>
+#include <string>
+
+#include "base/clock.h"
+#include "chairlift/engine.h"
+
+namespace chairlift {
+
+// Thread-safe.
+class StatisticsRecorder {
+ public:
+  // How the time of one request was spent.
+  struct Times {
+    Duration queue{0};
+    Duration compute_input{0};
+    Duration compute_infer{0};
+    Duration compute_output{0};
+    Duration total{0};
+  };
+
+  StatisticsRecorder(std::string name, std::string version);
+
+  // One batch ran, successfully or not.
+  void Executed(int rows, Duration compute);
+  void Succeeded(int rows, const Times& times);
+  // `reason`: "queue_full", "timeout", "cancelled", "invalid", "error", "shutdown".
+  void Failed(const std::string& reason, Duration total);
+  void SetWaiting(int requests) { waiting_ = requests; }
+  void AddRunning(int requests) { running_ += requests; }
+
+  ModelStatistics Read() const;
+
+ private:
+  mutable std::mutex mutex_;
+  ModelStatistics statistics_;  // guarded by mutex_; `waiting` and `running` are set by Read()
+  std::atomic<int> waiting_{0};
+  std::atomic<int> running_{0};
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_STATISTICS_H_
