@@ -77,6 +77,13 @@ struct GeluTanhOp {
   }
 };
 template <typename T>
+struct ShrinkOp {
+  static T Apply(T x, const ElementParams& p) {
+    const auto v = static_cast<double>(x);
+    return static_cast<T>(v < -p[0] ? v + p[1] : v > p[0] ? v - p[1] : 0.0);
+  }
+};
+template <typename T>
 struct ReluOp {
   static T Apply(T x, const ElementParams&) { return x < T{0} ? T{0} : x; }
 };
@@ -99,6 +106,16 @@ StatusOr<std::unique_ptr<Kernel>> CompileRelu(const CompileContext& context) {
   return MakeElementKernel(context, fn);
 }
 
+StatusOr<std::unique_ptr<Kernel>> CompileShrink(const CompileContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(ElementFn fn,
+                             DispatchNumeric(context.inputs[0].dtype, []<typename T>() {
+                               return StatusOr<ElementFn>(UnaryBlock<ShrinkOp<T>, T, T>);
+                             }));
+  return MakeElementKernel(
+      context, fn,
+      {context.attributes.Float("lambd", 0.5f), context.attributes.Float("bias", 0.0f)});
+}
+
 Status InferGelu(InferContext& context) {
   const std::string mode = context.attributes().String("approximate", "none");
   if (mode != "none" && mode != "tanh") {
@@ -117,19 +134,20 @@ StatusOr<std::unique_ptr<Kernel>> CompileGelu(const CompileContext& context) {
 
 void RegisterActivations(OperatorRegistry& registry) {
   OperatorDef defs[] = {
-      UnaryDef("Relu", 6, CompileRelu, kFloatTypes | kSignedTypes),
-      UnaryDef("Sigmoid", 6, Compile<SigmoidOp, FloatUnary::kSigmoid>),
-      UnaryDef("HardSigmoid", 6, Compile<HardSigmoidOp, FloatUnary::kHardSigmoid>),
+      UnaryDef("Relu", 1, CompileRelu, kFloatTypes | kSignedTypes),
+      UnaryDef("Sigmoid", 1, Compile<SigmoidOp, FloatUnary::kSigmoid>),
+      UnaryDef("HardSigmoid", 1, Compile<HardSigmoidOp, FloatUnary::kHardSigmoid>),
       UnaryDef("HardSwish", 14, Compile<HardSwishOp, FloatUnary::kHardSwish>),
-      UnaryDef("LeakyRelu", 6, Compile<LeakyReluOp, FloatUnary::kLeakyRelu>),
+      UnaryDef("LeakyRelu", 1, Compile<LeakyReluOp, FloatUnary::kLeakyRelu>),
       UnaryDef("ThresholdedRelu", 10, Compile<ThresholdedReluOp, FloatUnary::kThresholdedRelu>),
-      UnaryDef("Elu", 6, Compile<EluOp, FloatUnary::kElu>),
-      UnaryDef("Selu", 6, Compile<SeluOp, FloatUnary::kSelu>),
+      UnaryDef("Elu", 1, Compile<EluOp, FloatUnary::kElu>),
+      UnaryDef("Selu", 1, Compile<SeluOp, FloatUnary::kSelu>),
       UnaryDef("Celu", 12, Compile<CeluOp, FloatUnary::kCelu>),
       UnaryDef("Softplus", 1, Compile<SoftplusOp, FloatUnary::kSoftplus>),
       UnaryDef("Softsign", 1, Compile<SoftsignOp, FloatUnary::kSoftsign>),
       UnaryDef("Mish", 18, Compile<MishOp, FloatUnary::kMish>),
       UnaryDef("Gelu", 20, CompileGelu),
+      UnaryDef("Shrink", 9, CompileShrink, kNumericTypes),
       UnaryDef("Silu", 1, Compile<SiluOp, FloatUnary::kSilu>),
   };
   for (OperatorDef& def : defs) {

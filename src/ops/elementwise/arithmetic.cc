@@ -109,7 +109,6 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
 template <typename Op>
 void Register(OperatorRegistry& registry, const char* name) {
   registry.Add({.name = name,
-                .min_opset = 7,
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .input_types = {kNumericTypes},

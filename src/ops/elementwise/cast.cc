@@ -97,7 +97,6 @@ Status InferCastLike(InferContext& context) {
 
 void RegisterCast(OperatorRegistry& registry) {
   registry.Add({.name = "Cast",
-                .min_opset = 6,
                 .input_types = {kAllTypes},
                 .infer = InferCast,
                 .compile = Compile,

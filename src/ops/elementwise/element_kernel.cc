@@ -27,12 +27,13 @@ StatusOr<ElementLoop> ElementLoop::Make(std::span<const TensorDesc> operands,
 }
 
 void ElementLoop::RunRows(std::span<const void* const> inputs, void* output, int64_t first,
-                          int64_t last, int64_t col_first, int64_t col_last) const {
+                          int64_t last, int64_t col_first, int64_t col_last,
+                          const ElementParams& params) const {
   const auto& dims = loop_.dims;
   const int count = static_cast<int>(inputs.size());
   const int rank = static_cast<int>(dims.size());
   const int64_t block_rows = dims[rank - 2];
-  ElementBlock block{{}, nullptr, 0, col_last - col_first, {}, {}, params_};
+  ElementBlock block{{}, nullptr, 0, col_last - col_first, {}, {}, params};
   for (int k = 0; k < count; ++k) {
     block.row_step[k] = loop_.strides[k][rank - 2];
     block.col_step[k] = loop_.strides[k][rank - 1];
@@ -59,17 +60,18 @@ void ElementLoop::RunRows(std::span<const void* const> inputs, void* output, int
   }
 }
 
-void ElementLoop::Run(std::span<const void* const> inputs, void* output, Team& team) const {
+void ElementLoop::Run(std::span<const void* const> inputs, void* output, Team& team,
+                      const ElementParams& params) const {
   if (loop_.size == 0) return;
   const int64_t cols = loop_.dims.back();
   if (loop_.size < kMinElementsToShare || team.width() == 1) {
-    RunRows(inputs, output, 0, rows_, 0, cols);
+    RunRows(inputs, output, 0, rows_, 0, cols, params);
     return;
   }
   const int64_t parts = std::min<int64_t>(4 * team.width(), loop_.size / (kMinElementsToShare / 4));
   if (rows_ >= parts) {
     team.For(static_cast<int>(parts), [&](int part, int) {
-      RunRows(inputs, output, rows_ * part / parts, rows_ * (part + 1) / parts, 0, cols);
+      RunRows(inputs, output, rows_ * part / parts, rows_ * (part + 1) / parts, 0, cols, params);
     });
     return;
   }
@@ -80,7 +82,7 @@ void ElementLoop::Run(std::span<const void* const> inputs, void* output, Team& t
     const int64_t row = part / pieces;
     const int64_t col = std::min(cols, part % pieces * piece);
     const int64_t end = part % pieces == pieces - 1 ? cols : std::min(cols, col + piece);
-    if (col < end) RunRows(inputs, output, row, row + 1, col, end);
+    if (col < end) RunRows(inputs, output, row, row + 1, col, end, params);
   });
 }
 

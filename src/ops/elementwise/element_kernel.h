@@ -41,11 +41,15 @@ class ElementLoop {
  public:
   static StatusOr<ElementLoop> Make(std::span<const TensorDesc> operands, const TensorDesc& output,
                                     ElementFn fn, const ElementParams& params);
-  void Run(std::span<const void* const> inputs, void* output, Team& team) const;
+  void Run(std::span<const void* const> inputs, void* output, Team& team) const {
+    Run(inputs, output, team, params_);
+  }
+  void Run(std::span<const void* const> inputs, void* output, Team& team,
+           const ElementParams& params) const;
 
  private:
   void RunRows(std::span<const void* const> inputs, void* output, int64_t first, int64_t last,
-               int64_t col_first, int64_t col_last) const;
+               int64_t col_first, int64_t col_last, const ElementParams& params) const;
 
   BroadcastLoop loop_;
   ElementFn fn_ = nullptr;

@@ -29,12 +29,12 @@ struct DivOp {
 // A comparison with NaN is false, so y (where it is NaN) or x comes out as NaN.
 struct MaxOp {
   static HWY_INLINE FloatVec Apply(FloatTag, FloatVec x, FloatVec y) {
-    return hn::IfThenElse(hn::Or(hn::Gt(x, y), hn::Ne(x, x)), x, y);
+    return hn::IfThenElse(hn::Gt(x, y), x, hn::IfThenElse(hn::Eq(x, x), y, x));
   }
 };
 struct MinOp {
   static HWY_INLINE FloatVec Apply(FloatTag, FloatVec x, FloatVec y) {
-    return hn::IfThenElse(hn::Or(hn::Lt(x, y), hn::Ne(x, x)), x, y);
+    return hn::IfThenElse(hn::Lt(x, y), x, hn::IfThenElse(hn::Eq(x, x), y, x));
   }
 };
 struct PReluOp {

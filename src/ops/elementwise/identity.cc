@@ -57,7 +57,6 @@ void RegisterIdentity(OperatorRegistry& registry) {
                 .layout_agnostic = true,
                 .native_half = true});
   registry.Add({.name = "Dropout",
-                .min_opset = 13,
                 .max_inputs = 3,
                 .max_outputs = 2,
                 .input_types = {kFloatTypes, kFloatTypes, kBoolType},

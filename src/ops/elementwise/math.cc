@@ -132,13 +132,13 @@ StatusOr<std::unique_ptr<Kernel>> CompileLoop(const CompileContext& context) {
 void RegisterMath(OperatorRegistry& registry) {
   constexpr TypeSet kSigned = kFloatTypes | kSignedTypes;
   const OperatorDef defs[] = {
-      UnaryDef("Abs", 6, CompileNumericWithSimd<AbsOp, FloatUnary::kAbs>, kNumericTypes),
-      UnaryDef("Neg", 6, CompileNumericWithSimd<NegOp, FloatUnary::kNeg>, kSigned),
+      UnaryDef("Abs", 1, CompileNumericWithSimd<AbsOp, FloatUnary::kAbs>, kNumericTypes),
+      UnaryDef("Neg", 1, CompileNumericWithSimd<NegOp, FloatUnary::kNeg>, kSigned),
       UnaryDef("Sign", 9, CompileNumeric<SignOp>, kNumericTypes),
-      UnaryDef("Sqrt", 6, CompileWithSimd<SqrtOp, FloatUnary::kSqrt>),
-      UnaryDef("Reciprocal", 6, CompileWithSimd<ReciprocalOp, FloatUnary::kReciprocal>),
-      UnaryDef("Exp", 6, CompileWithSimd<ExpOp, FloatUnary::kExp>),
-      UnaryDef("Log", 6, CompileWithSimd<LogOp, FloatUnary::kLog>),
+      UnaryDef("Sqrt", 1, CompileWithSimd<SqrtOp, FloatUnary::kSqrt>),
+      UnaryDef("Reciprocal", 1, CompileWithSimd<ReciprocalOp, FloatUnary::kReciprocal>),
+      UnaryDef("Exp", 1, CompileWithSimd<ExpOp, FloatUnary::kExp>),
+      UnaryDef("Log", 1, CompileWithSimd<LogOp, FloatUnary::kLog>),
       UnaryDef("Sin", 7, CompileWithSimd<SinOp, FloatUnary::kSin>),
       UnaryDef("Cos", 7, CompileWithSimd<CosOp, FloatUnary::kCos>),
       UnaryDef("Tan", 7, CompileLoop<TanOp>),
@@ -147,13 +147,13 @@ void RegisterMath(OperatorRegistry& registry) {
       UnaryDef("Atan", 7, CompileLoop<AtanOp>),
       UnaryDef("Sinh", 9, CompileLoop<SinhOp>),
       UnaryDef("Cosh", 9, CompileLoop<CoshOp>),
-      UnaryDef("Tanh", 6, CompileWithSimd<TanhOp, FloatUnary::kTanh>),
+      UnaryDef("Tanh", 1, CompileWithSimd<TanhOp, FloatUnary::kTanh>),
       UnaryDef("Asinh", 9, CompileLoop<AsinhOp>),
       UnaryDef("Acosh", 9, CompileLoop<AcoshOp>),
       UnaryDef("Atanh", 9, CompileLoop<AtanhOp>),
       UnaryDef("Erf", 9, CompileNumericWithSimd<NumericErfOp, FloatUnary::kErf>, kNumericTypes),
-      UnaryDef("Floor", 6, CompileWithSimd<FloorOp, FloatUnary::kFloor>),
-      UnaryDef("Ceil", 6, CompileWithSimd<CeilOp, FloatUnary::kCeil>),
+      UnaryDef("Floor", 1, CompileWithSimd<FloorOp, FloatUnary::kFloor>),
+      UnaryDef("Ceil", 1, CompileWithSimd<CeilOp, FloatUnary::kCeil>),
       UnaryDef("Round", 11, CompileWithSimd<RoundOp, FloatUnary::kRound>),
   };
   for (const OperatorDef& def : defs) registry.Add(def);

@@ -11,6 +11,15 @@ void RegisterElementwise(OperatorRegistry& registry) {
   RegisterActivations(registry);
   RegisterIdentity(registry);
   RegisterCast(registry);
+  RegisterMod(registry);
+  RegisterPow(registry);
+  RegisterBitwise(registry);
+  RegisterLogical(registry);
+  RegisterComparison(registry);
+  RegisterVariadic(registry);
+  RegisterWhere(registry);
+  RegisterClip(registry);
+  RegisterPRelu(registry);
 }
 
 }  // namespace chairlift

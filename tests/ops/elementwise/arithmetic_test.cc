@@ -26,10 +26,25 @@ double At(const std::vector<double>& values, const Shape& shape,
   return values[offset];
 }
 
+constexpr DType kEveryType[] = {DType::kFloat, DType::kDouble, DType::kFloat16, DType::kBFloat16,
+                                DType::kInt8,  DType::kInt16,  DType::kInt32,   DType::kInt64,
+                                DType::kUInt8, DType::kUInt16, DType::kUInt32,  DType::kUInt64,
+                                DType::kBool};
+
 struct BinaryCase {
   const char* name;
   std::function<double(double, double)> reference;
+  TypeSet types = kNumericTypes;
+  Attributes attributes = {};
+  // Second operands are in [-low, -1], or in [1, |low|] where unsigned or low is negative.
+  double low = 5;
 };
+Attributes With(const char* name, AttributeValue value) {
+  Attributes a;
+  a.Set(name, std::move(value));
+  return a;
+}
+int64_t Int(double x) { return static_cast<int64_t>(x); }
 
 class BinaryTest : public ::testing::TestWithParam<BinaryCase> {};
 
@@ -51,14 +66,14 @@ TEST_P(BinaryTest, BroadcastsLikeNestedLoops) {
       {{3, 1, 5, 1, 2}, {2, 1, 4, 1}, {3, 2, 5, 4, 2}},
       {{2, 3, 1, 1}, {2, 3, 7, 9}, {2, 3, 7, 9}},
   };
-  for (DType dtype : {DType::kFloat, DType::kDouble, DType::kFloat16, DType::kBFloat16,
-                      DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64, DType::kUInt8,
-                      DType::kUInt16, DType::kUInt32, DType::kUInt64}) {
-    const bool is_signed = !kUnsignedTypes.Contains(dtype);
+  for (DType dtype : kEveryType) {
+    if (!GetParam().types.Contains(dtype)) continue;
+    const double low = std::abs(GetParam().low);
+    const bool is_signed = !kUnsignedTypes.Contains(dtype) && GetParam().low > 0;
     for (const auto& [a_shape, b_shape, out_shape] : shapes) {
-      const Tensor a = RandomTensor(dtype, a_shape, 6, 12, 1);
-      const Tensor b = RandomTensor(dtype, b_shape, is_signed ? -5 : 1, is_signed ? -1 : 5, 2);
-      auto y = RunOperator({GetParam().name, {}, {a, b}});
+      const Tensor a = RandomTensor(dtype, a_shape, 5, 12, 1);
+      const Tensor b = RandomTensor(dtype, b_shape, is_signed ? -low : 1, is_signed ? -1 : low, 2);
+      auto y = RunOperator({GetParam().name, GetParam().attributes, {a, b}});
       ASSERT_TRUE(y.ok()) << y.status();
       ASSERT_EQ((*y)[0].shape(), out_shape);
       const auto av = AsDoubles(a), bv = AsDoubles(b), out = AsDoubles((*y)[0]);
@@ -69,9 +84,10 @@ TEST_P(BinaryTest, BroadcastsLikeNestedLoops) {
         if (kIntegerTypes.Contains(dtype)) {
           expected = std::trunc(expected);
         } else {
-          allowed = std::abs(expected) * (dtype == DType::kBFloat16  ? 0x1p-8
+          allowed = 0x1p-25 * (dtype == DType::kFloat16) +
+                    std::abs(expected) * (dtype == DType::kBFloat16  ? 0x1p-8
                                           : dtype == DType::kFloat16 ? 0x1p-11
-                                          : dtype == DType::kFloat   ? 0x1p-24
+                                          : dtype == DType::kFloat   ? 0x1p-23
                                                                      : 0);
         }
         ASSERT_NEAR(actual, expected, allowed) << DTypeName(dtype);
@@ -83,11 +99,38 @@ TEST_P(BinaryTest, BroadcastsLikeNestedLoops) {
 
 INSTANTIATE_TEST_SUITE_P(
     Table, BinaryTest,
-    ::testing::Values(BinaryCase{"Add", [](double x, double y) { return x + y; }},
-                      BinaryCase{"Sub", [](double x, double y) { return x - y; }},
-                      BinaryCase{"Mul", [](double x, double y) { return x * y; }},
-                      BinaryCase{"Div", [](double x, double y) { return x / y; }}),
-    [](const auto& info) { return info.param.name; });
+    ::testing::Values(
+        BinaryCase{"Add", [](double x, double y) { return x + y; }},
+        BinaryCase{"Sub", [](double x, double y) { return x - y; }},
+        BinaryCase{"Mul", [](double x, double y) { return x * y; }},
+        BinaryCase{"Div", [](double x, double y) { return x / y; }},
+        BinaryCase{"Max", [](double x, double y) { return std::max(x, y); }},
+        BinaryCase{"Min", [](double x, double y) { return std::min(x, y); }},
+        BinaryCase{"Sum", [](double x, double y) { return x + y; }, kFloatTypes},
+        BinaryCase{"Mean", [](double x, double y) { return (x + y) / 2; }, kFloatTypes},
+        BinaryCase{"Pow", [](double x, double y) { return std::pow(x, y); },
+                   kFloatTypes | kIndexTypes},
+        BinaryCase{"Mod", [](double x, double y) { return x - y * std::floor(x / y); },
+                   kIntegerTypes},
+        BinaryCase{"Mod", [](double x, double y) { return std::fmod(x, y); }, kNumericTypes,
+                   With("fmod", int64_t{1})},
+        BinaryCase{"BitShift", [](double x, double y) { return Int(x) << Int(y); }, kUnsignedTypes,
+                   With("direction", std::string("LEFT")), 4},
+        BinaryCase{"BitShift", [](double x, double y) { return Int(x) >> Int(y); }, kUnsignedTypes,
+                   With("direction", std::string("RIGHT"))},
+        BinaryCase{"BitwiseAnd", [](double x, double y) { return Int(x) & Int(y); }, kIntegerTypes},
+        BinaryCase{"BitwiseOr", [](double x, double y) { return Int(x) | Int(y); }, kIntegerTypes},
+        BinaryCase{"BitwiseXor", [](double x, double y) { return Int(x) ^ Int(y); }, kIntegerTypes},
+        BinaryCase{"And", [](double x, double y) { return x && y; }, kBoolType},
+        BinaryCase{"Or", [](double x, double y) { return x || y; }, kBoolType},
+        BinaryCase{"Xor", [](double x, double y) { return x != y; }, kBoolType},
+        BinaryCase{"Equal", [](double x, double y) { return x == y; }, kAllTypes, {}, -9},
+        BinaryCase{"Less", [](double x, double y) { return x < y; }, kNumericTypes, {}, -9},
+        BinaryCase{"LessOrEqual", [](double x, double y) { return x <= y; }, kNumericTypes, {}, -9},
+        BinaryCase{"Greater", [](double x, double y) { return x > y; }, kNumericTypes, {}, -9},
+        BinaryCase{
+            "GreaterOrEqual", [](double x, double y) { return x >= y; }, kNumericTypes, {}, -9}),
+    [](const auto& info) { return info.param.name + std::to_string(info.index); });
 
 TEST(ArithmeticTest, IntegerDivisionNeverTraps) {
   constexpr int32_t kMin = std::numeric_limits<int32_t>::min();

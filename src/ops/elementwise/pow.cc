@@ -1,0 +1,97 @@
+// Pow: x to the power y, of the type of x whatever the type of y.
+#include <cmath>
+#include <type_traits>
+
+#include "ops/elementwise/elementwise.h"
+
+namespace chairlift {
+namespace {
+
+template <typename X, typename Y>
+struct PowOp {
+  static X Apply(X x, Y y) {
+    if constexpr (std::is_integral_v<X> && std::is_integral_v<Y>) {
+      if (y >= 0) {
+        // Wraps around, as multiplication does.
+        auto base = static_cast<uint64_t>(x);
+        uint64_t power = 1;
+        for (auto n = static_cast<uint64_t>(y); n != 0; n >>= 1) {
+          if ((n & 1) != 0) power *= base;
+          base *= base;
+        }
+        return static_cast<X>(power);
+      }
+      // 1/x^n is an integer for ±1 only; the inverse of 0 is defined as 0.
+      if (x == 1) return 1;
+      if (x == static_cast<X>(-1)) return y % 2 == 0 ? X{1} : x;
+      return 0;
+    } else if constexpr (std::is_integral_v<X>) {
+      const double power = std::pow(static_cast<double>(x), static_cast<double>(y));
+      // Past the ends (and NaN) the conversion would be undefined.
+      constexpr double kEnd = sizeof(X) == 4 ? 0x1p31 : 0x1p63;
+      return power > -kEnd && power < kEnd ? static_cast<X>(power) : X{0};
+    } else {
+      return std::pow(x, static_cast<X>(y));
+    }
+  }
+};
+
+// Powers met in models, as arithmetic.
+template <typename X, typename Y>
+struct SquareOp {
+  static X Apply(X x, Y) { return x * x; }
+};
+template <typename X, typename Y>
+struct CubeOp {
+  static X Apply(X x, Y) { return x * x * x; }
+};
+template <typename X, typename Y>
+struct RootOp {
+  static X Apply(X x, Y) { return std::sqrt(x); }
+};
+
+template <typename X, typename Y>
+void PowBlock(const ElementBlock& b) {
+  if constexpr (std::is_floating_point_v<X>) {
+    if (b.col_step[1] == 0 && b.row_step[1] == 0) {
+      const Y y = *static_cast<const Y*>(b.in[1]);
+      if (y == Y{2}) return BinaryBlock<SquareOp<X, Y>, X, Y, X>(b);
+      if (y == Y{3}) return BinaryBlock<CubeOp<X, Y>, X, Y, X>(b);
+      if constexpr (std::is_floating_point_v<Y>) {
+        if (y == Y{0.5}) return BinaryBlock<RootOp<X, Y>, X, Y, X>(b);
+      }
+    }
+  }
+  BinaryBlock<PowOp<X, Y>, X, Y, X>(b);
+}
+
+StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+  const DType exponent = context.inputs[1].dtype;
+  CHAIRLIFT_ASSIGN_OR_RETURN(ElementFn fn, (DispatchTypes<float, double, int32_t, int64_t>(
+                                               context.inputs[0].dtype, [exponent]<typename X>() {
+                                                 return DispatchNumeric(exponent, []<typename Y>() {
+                                                   return StatusOr<ElementFn>(PowBlock<X, Y>);
+                                                 });
+                                               })));
+  return MakeElementKernel(context, fn);
+}
+
+Status Infer(InferContext& context) {
+  // The types may differ.
+  return InferBroadcast(context, context.dtype(0), context.num_inputs());
+}
+
+}  // namespace
+
+void RegisterPow(OperatorRegistry& registry) {
+  registry.Add({.name = "Pow",
+                .min_inputs = 2,
+                .max_inputs = 2,
+                .input_types = {kFloatTypes | kIndexTypes, kNumericTypes},
+                .infer = Infer,
+                .compile = Compile,
+                .in_place = true,
+                .layout_agnostic = true});
+}
+
+}  // namespace chairlift
