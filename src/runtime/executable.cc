@@ -1,9 +1,10 @@
 #include "runtime/executable.h"
 
-#include <map>
+#include <algorithm>
+#include <atomic>
 
-#include "graph/evaluate.h"
-#include "runtime/control_flow.h"
+#include "absl/container/inlined_vector.h"
+#include "runtime/graph_runner.h"
 
 namespace chairlift {
 
@@ -13,10 +14,13 @@ struct Executable::Impl {
   std::vector<SymbolicSpec> outputs;
   std::vector<PassReport> reports;
   WeightCache weights;
+  std::unique_ptr<GraphRunner> runner;
+  std::atomic<StepObserver*> observer{nullptr};
 
+  Status CheckCount(size_t given) const;
   Status CheckInputs(std::span<const Tensor> given) const;
-  StatusOr<std::vector<Tensor>> RunGraph(const Graph& graph, std::span<const Tensor> inputs,
-                                         Team& team, int worker);
+  template <typename ShapeOf>
+  Status CheckShapes(size_t count, ShapeOf shape_of) const;
 };
 
 namespace {
@@ -41,87 +45,68 @@ size_t ConstantBytes(const Graph& graph) {
 
 }  // namespace
 
-Status Executable::Impl::CheckInputs(std::span<const Tensor> given) const {
-  if (given.size() != inputs.size()) {
-    return InvalidArgument("{} inputs given, the model takes {}", given.size(), inputs.size());
-  }
-  std::map<std::string, std::pair<int64_t, size_t>> symbols;  // value, input that set it
-  for (size_t i = 0; i < given.size(); ++i) {
+template <typename ShapeOf>
+Status Executable::Impl::CheckShapes(size_t count, ShapeOf shape_of) const {
+  struct Symbol {
+    const std::string* name;
+    int64_t value;
+    size_t input;  // the one that set it
+  };
+  absl::InlinedVector<Symbol, 8> symbols;
+  for (size_t i = 0; i < count; ++i) {
     const SymbolicSpec& spec = inputs[i];
-    const Tensor& t = given[i];
-    if (t.dtype() != spec.dtype) {
-      return InvalidArgument("input '{}' has element type {}, the model takes {}", spec.name,
-                             DTypeName(t.dtype()), DTypeName(spec.dtype));
-    }
+    const Shape& shape = shape_of(i);
     if (!spec.shape.has_rank()) continue;
-    bool fits = t.shape().rank() == spec.shape.rank();
+    bool fits = shape.rank() == spec.shape.rank();
     for (int d = 0; fits && d < spec.shape.rank(); ++d) {
       const Dim& dim = spec.shape[d];
-      if (dim.known()) fits = dim.value() == t.shape()[d];
+      if (dim.known()) fits = dim.value() == shape[d];
       if (!dim.is_symbol()) continue;
-      const auto [it, added] = symbols.emplace(dim.symbol(), std::pair{t.shape()[d], i});
-      if (!added && it->second.first != t.shape()[d]) {
+      const auto seen = std::find_if(symbols.begin(), symbols.end(),
+                                     [&](const Symbol& s) { return *s.name == dim.symbol(); });
+      if (seen == symbols.end()) {
+        symbols.push_back({&dim.symbol(), shape[d], i});
+      } else if (seen->value != shape[d]) {
         return InvalidArgument(
             "input '{}' has shape {}, the model takes {}, and '{}' is {} in input '{}'", spec.name,
-            t.shape().ToString(), spec.shape.ToString(), dim.symbol(), it->second.first,
-            inputs[it->second.second].name);
+            shape.ToString(), spec.shape.ToString(), dim.symbol(), seen->value,
+            inputs[seen->input].name);
       }
     }
     if (!fits) {
       return InvalidArgument("input '{}' has shape {}, the model takes {}", spec.name,
-                             t.shape().ToString(), spec.shape.ToString());
+                             shape.ToString(), spec.shape.ToString());
     }
   }
   return absl::OkStatus();
 }
 
-StatusOr<std::vector<Tensor>> Executable::Impl::RunGraph(const Graph& graph,
-                                                         std::span<const Tensor> inputs, Team& team,
-                                                         int worker) {
-  std::vector<Tensor> values(graph.values.size());
-  std::vector<int> last_use(graph.values.size(), -1);
-  for (size_t i = 0; i < graph.values.size(); ++i) values[i] = graph.values[i].constant;
-  for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs[i]] = inputs[i];
-  const int num_nodes = static_cast<int>(graph.nodes.size());
-  for (int n = 0; n < num_nodes; ++n) {
-    for (ValueId id : graph.nodes[n].inputs) {
-      if (id != kNoValue) last_use[id] = n;
+Status Executable::Impl::CheckInputs(std::span<const Tensor> given) const {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckCount(given.size()));
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (given[i].dtype() != inputs[i].dtype) {
+      return InvalidArgument("input '{}' has element type {}, the model takes {}", inputs[i].name,
+                             DTypeName(given[i].dtype()), DTypeName(inputs[i].dtype));
     }
   }
-  for (ValueId id : graph.outputs) last_use[id] = num_nodes;
+  return CheckShapes(given.size(), [&](size_t i) -> const Shape& { return given[i].shape(); });
+}
 
-  const auto run_subgraph = [&](const Graph& body, std::span<const Tensor> arguments) {
-    return RunGraph(body, arguments, team, worker);
-  };
-  std::vector<Tensor> arguments;
-  for (int n = 0; n < num_nodes; ++n) {
-    const Node& node = graph.nodes[n];
-    arguments.clear();
-    for (ValueId id : node.inputs) arguments.push_back(id == kNoValue ? Tensor() : values[id]);
-    CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> results,
-                               IsControlFlow(node)
-                                   ? RunControlFlow(node, arguments, run_subgraph)
-                                   : EvaluateNode(node, arguments, weights, team, worker));
-    for (size_t i = 0; i < node.outputs.size(); ++i) {
-      if (node.outputs[i] != kNoValue) values[node.outputs[i]] = std::move(results[i]);
-    }
-    for (ValueId id : node.inputs) {
-      if (id != kNoValue && last_use[id] == n) values[id] = Tensor();
-    }
-  }
-  std::vector<Tensor> outputs;
-  for (ValueId id : graph.outputs) outputs.push_back(values[id]);
-  return outputs;
+Status Executable::Impl::CheckCount(size_t given) const {
+  if (given == inputs.size()) return absl::OkStatus();
+  return InvalidArgument("{} inputs given, the model takes {}", given, inputs.size());
 }
 
 Executable::Executable(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Executable::~Executable() = default;
 
-StatusOr<std::unique_ptr<Executable>> Executable::Create(Graph graph, const ExecutableOptions&) {
+StatusOr<std::unique_ptr<Executable>> Executable::Create(Graph graph,
+                                                         const ExecutableOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->graph = std::move(graph);
   impl->inputs = Specs(impl->graph, impl->graph.inputs);
   impl->outputs = Specs(impl->graph, impl->graph.outputs);
+  impl->runner = std::make_unique<GraphRunner>(impl->graph, options.max_plans, impl->weights);
   return std::unique_ptr<Executable>(new Executable(std::move(impl)));
 }
 
@@ -131,21 +116,35 @@ const Graph& Executable::graph() const { return impl_->graph; }
 const std::vector<PassReport>& Executable::pass_reports() const { return impl_->reports; }
 
 StatusOr<std::vector<Tensor>> Executable::Run(std::span<const Tensor> inputs, Team& team,
-                                              int worker, Arena&) {
+                                              int worker, Arena& arena) {
   CHAIRLIFT_RETURN_IF_ERROR(impl_->CheckInputs(inputs));
-  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
-                             impl_->RunGraph(impl_->graph, inputs, team, worker));
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      std::vector<Tensor> outputs,
+      impl_->runner->Run(inputs, {team, worker, arena, impl_->observer.load()}));
   // What only passes through (an input, a constant, a view of them) is copied: callers may write
   // to the outputs, and to the inputs once the run is over.
-  for (Tensor& t : outputs) t = t.Clone();
+  for (Tensor& t : outputs) {
+    if (t.owner().use_count() != 1) t = t.Clone();
+  }
   return outputs;
 }
 
-StatusOr<PlanStats> Executable::Prepare(std::span<const Shape>, int) {
-  PlanStats stats;
-  stats.steps = static_cast<int>(impl_->graph.nodes.size());
-  return stats;
+StatusOr<PlanStats> Executable::Prepare(std::span<const Shape> input_shapes, int width) {
+  CHAIRLIFT_RETURN_IF_ERROR(impl_->CheckCount(input_shapes.size()));
+  CHAIRLIFT_RETURN_IF_ERROR(impl_->CheckShapes(
+      input_shapes.size(), [&](size_t i) -> const Shape& { return input_shapes[i]; }));
+  for (const Shape& shape : input_shapes) {
+    CHAIRLIFT_RETURN_IF_ERROR(shape.Checked(sizeof(double)).status());
+  }
+  std::vector<TensorDesc> descs;
+  for (size_t i = 0; i < input_shapes.size(); ++i) {
+    descs.push_back({impl_->inputs[i].dtype, input_shapes[i]});
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const PlanPtr plan, impl_->runner->Prepare(descs, width));
+  return plan->stats;
 }
+
+void Executable::SetObserver(StepObserver* observer) { impl_->observer = observer; }
 
 size_t Executable::weight_bytes() const {
   return ConstantBytes(impl_->graph) + impl_->weights.byte_size();

@@ -6,7 +6,10 @@
 #ifndef CHAIRLIFT_RUNTIME_EXECUTABLE_H_
 #define CHAIRLIFT_RUNTIME_EXECUTABLE_H_
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <span>
@@ -27,14 +30,26 @@ class Arena {
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
-  // At least `bytes`, 64-byte aligned, on huge pages where granted. Earlier pointers become invalid
-  // where it has to grow.
+  // At least `bytes`, 64-byte aligned, on huge pages where granted; null where the system has no
+  // more. What was written stays, but where it has to grow, earlier pointers become invalid.
   std::byte* Reserve(size_t bytes);
   size_t capacity() const { return capacity_; }
+  bool Contains(const void* p) const {
+    return std::less_equal<const void*>()(data_, p) &&
+           std::less<const void*>()(p, data_ + capacity_);
+  }
+  // The arena of the control flow bodies that run while this one is in use.
+  Arena& Nested();
+  // Room for a step's pointers, kept from run to run.
+  std::vector<const void*>& input_pointers() { return input_pointers_; }
+  std::vector<void*>& output_pointers() { return output_pointers_; }
 
  private:
   std::byte* data_ = nullptr;
   size_t capacity_ = 0;
+  std::unique_ptr<Arena> nested_;
+  std::vector<const void*> input_pointers_;
+  std::vector<void*> output_pointers_;
 };
 
 struct SymbolicSpec {
@@ -44,8 +59,17 @@ struct SymbolicSpec {
 };
 
 struct ExecutableOptions {
-  std::set<std::string> disabled_passes;
+  std::set<std::string> disabled_passes = {};
   int max_plans = 64;  // shape classes kept; the least recently used goes first
+};
+
+// Told of every step of every run while it is set: what `profile` and `inspect` measure with.
+class StepObserver {
+ public:
+  virtual ~StepObserver() = default;
+  // Called on the worker's thread, after the step. `output` is the step's first output.
+  virtual void OnStep(const Node& node, const TensorDesc& output,
+                      std::chrono::nanoseconds time) = 0;
 };
 
 struct PlanStats {
@@ -77,6 +101,9 @@ class Executable {
 
   // Makes (or finds) the plan for these input shapes without running it.
   StatusOr<PlanStats> Prepare(std::span<const Shape> input_shapes, int width);
+
+  // Null switches it off. It must outlive every run that began while it was set.
+  void SetObserver(StepObserver* observer);
 
   size_t weight_bytes() const;  // constants and their packed forms
 
