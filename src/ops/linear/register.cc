@@ -1,9 +1,13 @@
-#include "ops/register.h"
-
+#include "ops/linear/linear.h"
 #include "ops/operator.h"
+#include "ops/register.h"
 
 namespace chairlift {
 
-void RegisterLinear(OperatorRegistry& registry) { (void)registry; }
+void RegisterLinear(OperatorRegistry& registry) {
+  RegisterMatMul(registry);
+  RegisterGemm(registry);
+  RegisterConv(registry);
+}
 
 }  // namespace chairlift

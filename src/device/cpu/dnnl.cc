@@ -1,0 +1,51 @@
+#include "device/cpu/dnnl.h"
+
+#include <dlfcn.h>
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "device/cpu/isa.h"
+
+namespace chairlift {
+namespace {
+
+// The OpenMP runtime is the one that oneDNN brought with it; a build of oneDNN without OpenMP has
+// none, and nothing to hold back.
+void HoldOpenMpToOneThread() {
+  static const auto kSetNumThreads =
+      reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  static thread_local const bool kHeld = [] {
+    if (kSetNumThreads != nullptr) kSetNumThreads(1);
+    return true;
+  }();
+  (void)kHeld;
+}
+
+dnnl::cpu_isa MaxIsa() {
+  switch (ActiveCpuIsa()) {
+    case CpuIsa::kAvx512:
+      return dnnl::cpu_isa::all;
+    case CpuIsa::kAvx2:
+      return dnnl::cpu_isa::avx2;
+    default:
+      return dnnl::cpu_isa::sse41;
+  }
+}
+
+}  // namespace
+
+const dnnl::engine& DnnlEngine() {
+  HoldOpenMpToOneThread();
+  static const dnnl::engine* const kEngine = [] {
+    dnnl::set_max_cpu_isa(MaxIsa());
+    return new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
+  return *kEngine;
+}
+
+const dnnl::stream& DnnlThreadStream() {
+  static thread_local const dnnl::stream kStream(DnnlEngine());
+  return kStream;
+}
+
+}  // namespace chairlift

@@ -1,0 +1,251 @@
+// Conv, FusedConv and ConvTranspose: their contracts and shapes.
+#include <algorithm>
+#include <utility>
+
+#include "ops/linear/convolution.h"
+#include "ops/linear/linear.h"
+#include "ops/window.h"
+
+namespace chairlift {
+namespace {
+
+// What both directions check of X, W and the vector B of `bias` entries a group set.
+Status CheckOperands(const InferContext& context, bool transposed) {
+  for (int i = 1; i < context.num_inputs(); ++i) {
+    if (context.has_input(i) && context.dtype(i) != context.dtype(0)) {
+      return InvalidArgument("input {} is {} but X is {}", i, DTypeName(context.dtype(i)),
+                             DTypeName(context.dtype(0)));
+    }
+  }
+  const SymbolicShape &x = context.shape(0), &w = context.shape(1);
+  const int64_t groups = context.attributes().Int("group", 1);
+  if (groups < 1) return InvalidArgument("group {} must be at least 1", groups);
+  if (!w.has_rank()) return absl::OkStatus();
+  if (w.rank() < 3) return InvalidArgument("weights {} need a spatial axis", w.ToString());
+  if (x.has_rank() && x.rank() != w.rank()) {
+    return InvalidArgument("input {} and weights {} differ in rank", x.ToString(), w.ToString());
+  }
+  const Dim& out = transposed ? w[0] : w[0];
+  if (out.known() && out.value() % groups != 0) {
+    return InvalidArgument("weights {} do not divide into {} groups", w.ToString(), groups);
+  }
+  if (x.has_rank() && x[1].known() && w[transposed ? 0 : 1].known()) {
+    const int64_t wanted = transposed ? w[0].value() : w[1].value();
+    const int64_t had = transposed ? x[1].value() : x[1].value() / groups;
+    if (had != wanted || x[1].value() % groups != 0) {
+      return InvalidArgument("weights {} do not fit input {} in {} groups", w.ToString(),
+                             x.ToString(), groups);
+    }
+  }
+  if (context.has_input(2) && context.shape(2).concrete() && w.concrete()) {
+    const int64_t channels = transposed ? w[1].value() * groups : w[0].value();
+    if (!(context.shape(2).ToShape() == Shape{channels})) {
+      return InvalidArgument("bias {} must have {} entries", context.shape(2).ToString(),
+                             channels);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The kernel's extent where the weights tell, else from kernel_shape.
+StatusOr<std::optional<Window>> WindowOf(const InferContext& context) {
+  const SymbolicShape &x = context.shape(0), &w = context.shape(1);
+  std::vector<int64_t> kernel;
+  if (w.has_rank()) {
+    for (int i = 2; i < w.rank(); ++i) {
+      if (!w[i].known()) break;
+      kernel.push_back(w[i].value());
+    }
+    if (static_cast<int>(kernel.size()) != w.rank() - 2) kernel.clear();
+  }
+  if (kernel.empty() && !context.attributes().Has("kernel_shape")) return std::optional<Window>();
+  const int spatial = w.has_rank()   ? w.rank() - 2
+                      : x.has_rank() ? x.rank() - 2
+                                     : static_cast<int>(
+                                           context.attributes().Ints("kernel_shape").size());
+  CHAIRLIFT_ASSIGN_OR_RETURN(Window window, Window::Parse(context.attributes(), spatial, kernel));
+  return std::optional<Window>(std::move(window));
+}
+
+StatusOr<SymbolicShape> ConvShape(const InferContext& context) {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckOperands(context, false));
+  const SymbolicShape &x = context.shape(0), &w = context.shape(1);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::optional<Window> window, WindowOf(context));
+  if (!x.has_rank() && !w.has_rank()) return SymbolicShape();
+  SymbolicShape out = SymbolicShape::OfRank(x.has_rank() ? x.rank() : w.rank());
+  if (x.has_rank()) out[0] = x[0];
+  if (w.has_rank()) out[1] = w[0];
+  if (x.has_rank() && window) {
+    if (x.rank() != window->rank() + 2) {
+      return InvalidArgument("input {} needs {} axes", x.ToString(), window->rank() + 2);
+    }
+    for (int i = 0; i < window->rank(); ++i) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(out[i + 2], window->OutputDim(i, x[i + 2]));
+    }
+  }
+  return out;
+}
+
+Status InferConv(InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(SymbolicShape shape, ConvShape(context));
+  context.set_output(0, context.dtype(0), std::move(shape));
+  return absl::OkStatus();
+}
+
+Status InferFusedConv(InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(SymbolicShape shape, ConvShape(context));
+  CHAIRLIFT_RETURN_IF_ERROR(Activation::Parse(context.attributes()).status());
+  if (context.has_input(3) && context.shape(3).concrete() && shape.concrete() &&
+      !(context.shape(3).ToShape() == shape.ToShape())) {
+    return InvalidArgument("the residual {} must have the output's shape {}",
+                           context.shape(3).ToString(), shape.ToString());
+  }
+  context.set_output(0, context.dtype(0), std::move(shape));
+  return absl::OkStatus();
+}
+
+// Output sizes and leading pads of a transposed convolution along its spatial axes.
+struct TransposedWindow {
+  Window window;
+  std::vector<int64_t> out;
+  std::vector<int64_t> pads_begin;
+};
+
+StatusOr<TransposedWindow> TransposedSizes(const Attributes& attributes,
+                                           std::span<const int64_t> in,
+                                           std::span<const int64_t> kernel) {
+  const int rank = static_cast<int>(in.size());
+  TransposedWindow t;
+  CHAIRLIFT_ASSIGN_OR_RETURN(t.window, Window::Parse(attributes, rank, kernel));
+  const Window& w = t.window;
+  std::vector<int64_t> output_padding = attributes.Ints("output_padding");
+  if (output_padding.empty()) output_padding.assign(rank, 0);
+  std::vector<int64_t> output_shape = attributes.Ints("output_shape");
+  // Some exporters give all axes.
+  if (static_cast<int>(output_shape.size()) == rank + 2) {
+    output_shape.erase(output_shape.begin(), output_shape.begin() + 2);
+  }
+  if (static_cast<int>(output_padding.size()) != rank ||
+      (!output_shape.empty() && static_cast<int>(output_shape.size()) != rank)) {
+    return InvalidArgument("output_padding and output_shape must have {} entries", rank);
+  }
+  for (int i = 0; i < rank; ++i) {
+    if (output_padding[i] < 0 || output_padding[i] > Window::kLimit) {
+      return InvalidArgument("output_padding {} is out of range", output_padding[i]);
+    }
+    const int64_t full = (in[i] - 1) * w.strides[i] + w.Extent(i) + output_padding[i];
+    int64_t out = full - w.pads_begin[i] - w.pads_end[i];
+    int64_t begin = w.pads_begin[i];
+    const bool same =
+        w.auto_pad == AutoPad::kSameUpper || w.auto_pad == AutoPad::kSameLower;
+    if (!output_shape.empty() || same) {
+      out = output_shape.empty() ? in[i] * w.strides[i] : output_shape[i];
+      const int64_t total = std::max<int64_t>(0, full - out);
+      begin = w.auto_pad == AutoPad::kSameUpper ? total / 2 : total - total / 2;
+    }
+    if (out < 0 || out > (int64_t{1} << 40)) {
+      return InvalidArgument("spatial axis {} would have {} elements", i, out);
+    }
+    t.out.push_back(out);
+    t.pads_begin.push_back(begin);
+  }
+  return t;
+}
+
+Status InferConvTranspose(InferContext& context) {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckOperands(context, true));
+  const SymbolicShape &x = context.shape(0), &w = context.shape(1);
+  CHAIRLIFT_RETURN_IF_ERROR(WindowOf(context).status());
+  if (!x.has_rank() && !w.has_rank()) {
+    context.set_output(0, context.dtype(0), SymbolicShape());
+    return absl::OkStatus();
+  }
+  SymbolicShape out = SymbolicShape::OfRank(x.has_rank() ? x.rank() : w.rank());
+  if (x.has_rank()) out[0] = x[0];
+  if (w.has_rank() && w[1].known()) out[1] = w[1].value() * context.attributes().Int("group", 1);
+  // Axis by axis, so that one unknown size does not hide the others.
+  for (int i = 2; x.has_rank() && w.concrete() && i < x.rank(); ++i) {
+    if (!x[i].known()) continue;
+    std::vector<int64_t> in, kernel;
+    for (int j = 2; j < x.rank(); ++j) {
+      in.push_back(x[j].known() ? x[j].value() : x[i].value());
+      kernel.push_back(w[j].value());
+    }
+    CHAIRLIFT_ASSIGN_OR_RETURN(const TransposedWindow t,
+                               TransposedSizes(context.attributes(), in, kernel));
+    out[i] = t.out[i - 2];
+  }
+  context.set_output(0, context.dtype(0), std::move(out));
+  return absl::OkStatus();
+}
+
+Convolution Common(const CompileContext& context, bool transposed) {
+  const Shape &x = context.inputs[0].shape, &w = context.inputs[1].shape;
+  Convolution c;
+  c.transposed = transposed;
+  c.dtype = context.inputs[0].dtype;
+  c.batch = x[0];
+  c.channels = x[1];
+  c.groups = context.attributes.Int("group", 1);
+  c.out_channels = context.outputs[0].shape[1];
+  for (int i = 2; i < x.rank(); ++i) {
+    c.in.push_back(x[i]);
+    c.out.push_back(context.outputs[0].shape[i]);
+    c.kernel.push_back(w[i]);
+  }
+  if (context.has_input(2)) c.bias_input = 2;
+  return c;
+}
+
+StatusOr<std::unique_ptr<Kernel>> CompileConv(const CompileContext& context) {
+  Convolution c = Common(context, false);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Window window,
+                             Window::Parse(context.attributes, c.spatial_rank(), c.kernel));
+  c.strides = window.strides;
+  c.dilations = window.dilations;
+  for (int i = 0; i < c.spatial_rank(); ++i) c.pads_begin.push_back(window.PadBegin(i, c.in[i]));
+  if (context.has_input(3)) c.residual_input = 3;
+  CHAIRLIFT_ASSIGN_OR_RETURN(c.activation, Activation::Parse(context.attributes));
+  return CompileConvolution(c, context);
+}
+
+StatusOr<std::unique_ptr<Kernel>> CompileConvTranspose(const CompileContext& context) {
+  Convolution c = Common(context, true);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const TransposedWindow t,
+                             TransposedSizes(context.attributes, c.in, c.kernel));
+  c.strides = t.window.strides;
+  c.dilations = t.window.dilations;
+  c.pads_begin = t.pads_begin;
+  return CompileConvolution(c, context);
+}
+
+OperatorDef ConvDef(const char* domain, const char* name, int max_inputs) {
+  OperatorDef def;
+  def.domain = domain;
+  def.name = name;
+  def.min_inputs = 2;
+  def.max_inputs = max_inputs;
+  def.input_types = {kFloatTypes};
+  return def;
+}
+
+}  // namespace
+
+void RegisterConv(OperatorRegistry& registry) {
+  OperatorDef conv = ConvDef("", "Conv", 3);
+  conv.infer = InferConv;
+  conv.compile = CompileConv;
+  registry.Add(std::move(conv));
+
+  OperatorDef fused = ConvDef("chairlift", "FusedConv", 4);
+  fused.infer = InferFusedConv;
+  fused.compile = CompileConv;
+  registry.Add(std::move(fused));
+
+  OperatorDef transpose = ConvDef("", "ConvTranspose", 3);
+  transpose.infer = InferConvTranspose;
+  transpose.compile = CompileConvTranspose;
+  registry.Add(std::move(transpose));
+}
+
+}  // namespace chairlift

@@ -1,0 +1,27 @@
+#include "ops/linear/convolution.h"
+
+namespace chairlift {
+
+int64_t Convolution::Product(const std::vector<int64_t>& dims) {
+  int64_t product = 1;
+  for (int64_t d : dims) product *= d;
+  return product;
+}
+
+double Convolution::MultiplyAdds() const {
+  return static_cast<double>(batch) * static_cast<double>(out_channels) *
+         static_cast<double>(channels / groups) * static_cast<double>(KernelSize()) *
+         static_cast<double>(transposed ? InSize() : OutSize());
+}
+
+StatusOr<std::unique_ptr<Kernel>> CompileConvolution(const Convolution& convolution,
+                                                     const CompileContext& context) {
+  if (context.outputs[0].size() == 0) {
+    return MakeKernel([](const KernelArgs&) { return absl::OkStatus(); });
+  }
+  auto kernel = CompileDnnlConvolution(convolution, context);
+  if (kernel.ok() || kernel.status().code() != absl::StatusCode::kUnimplemented) return kernel;
+  return CompileLoopConvolution(convolution, context);
+}
+
+}  // namespace chairlift

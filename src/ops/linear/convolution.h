@@ -1,0 +1,51 @@
+// A convolution, or its transpose, bound to shapes: what Conv, FusedConv and ConvTranspose come
+// down to, and the two ways of computing it.
+#ifndef CHAIRLIFT_OPS_LINEAR_CONVOLUTION_H_
+#define CHAIRLIFT_OPS_LINEAR_CONVOLUTION_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ops/linear/activation.h"
+#include "ops/operator.h"
+
+namespace chairlift {
+
+// Y = f(X ∗ W + bias + residual). X [batch, channels, in...], Y [batch, out_channels, out...].
+// W: [out_channels, channels / groups, kernel...], transposed: [channels, out_channels / groups,
+// kernel...]. Along an axis, tap t of output o reads input o · stride + t · dilation − pad;
+// transposed, input i adds to output i · stride + t · dilation − pad.
+struct Convolution {
+  bool transposed = false;
+  DType dtype = DType::kUndefined;
+  int64_t batch = 0, channels = 0, out_channels = 0, groups = 1;
+  std::vector<int64_t> in, out, kernel, strides, dilations, pads_begin;
+  // Inputs X and W are 0 and 1; −1 where absent.
+  int bias_input = -1;      // [out_channels]
+  int residual_input = -1;  // shaped and laid out as Y
+  Activation activation;
+
+  int spatial_rank() const { return static_cast<int>(in.size()); }
+  int64_t InSize() const { return Product(in); }
+  int64_t OutSize() const { return Product(out); }
+  int64_t KernelSize() const { return Product(kernel); }
+  double MultiplyAdds() const;
+
+ private:
+  static int64_t Product(const std::vector<int64_t>& dims);
+};
+
+// oneDNN, float32, one to three spatial axes, any layouts. kUnimplemented where it has nothing.
+StatusOr<std::unique_ptr<Kernel>> CompileDnnlConvolution(const Convolution& convolution,
+                                                         const CompileContext& context);
+// Plain loops for float32 and float64, any rank, row-major.
+StatusOr<std::unique_ptr<Kernel>> CompileLoopConvolution(const Convolution& convolution,
+                                                         const CompileContext& context);
+// The first of them that can.
+StatusOr<std::unique_ptr<Kernel>> CompileConvolution(const Convolution& convolution,
+                                                     const CompileContext& context);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_LINEAR_CONVOLUTION_H_

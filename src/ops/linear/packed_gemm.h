@@ -1,0 +1,59 @@
+// Single-precision matrix products against a packed right-hand side: C = f(A·B + bias + residual).
+//
+// B [K, N] is packed once into panels of kGemmPanel columns: element (k, n) lies at
+//   (n / 32) · K · 32 + k · 32 + n % 32,
+// columns past N are zero. The form is the same for every instruction set and every M, so one
+// packed copy serves all shape classes. Everything here runs on the calling thread; callers split
+// C by panels or by rows.
+#ifndef CHAIRLIFT_OPS_LINEAR_PACKED_GEMM_H_
+#define CHAIRLIFT_OPS_LINEAR_PACKED_GEMM_H_
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "chairlift/tensor.h"
+#include "ops/linear/activation.h"
+
+namespace chairlift {
+
+inline constexpr int64_t kGemmPanel = 32;
+// Rows that share one pass over B; a good height for row parts.
+inline constexpr int64_t kGemmRowBlock = 168;
+
+inline int64_t GemmPanels(int64_t n) { return (n + kGemmPanel - 1) / kGemmPanel; }
+// Floats of packed B.
+inline int64_t PackedGemmSize(int64_t k, int64_t n) { return k * GemmPanels(n) * kGemmPanel; }
+
+// Packs panels [first, last) of scale · B, element (k, n) of which lies at
+// b[k · k_stride + n · n_stride].
+void PackGemmPanels(const float* b, int64_t k_stride, int64_t n_stride, int64_t k, int64_t n,
+                    int64_t first, int64_t last, float scale, float* packed);
+// All of it into a new tensor on huge pages where the system grants them.
+Tensor PackGemmWeights(const float* b, int64_t k_stride, int64_t n_stride, int64_t k, int64_t n,
+                       float scale = 1.0f);
+
+// What happens to A·B before it is stored.
+struct GemmEpilogue {
+  const float* bias = nullptr;      // [N], or null
+  const float* residual = nullptr;  // element (m, n) at m · residual_stride + n, or null
+  int64_t residual_stride = 0;
+  Activation activation;
+};
+
+// A: element (m, k) at a[m · a_row_stride + k · a_k_stride]. C: element (m, n) at m · c_stride + n.
+struct GemmOperands {
+  const float* a;
+  int64_t a_row_stride;
+  int64_t a_k_stride;
+  const float* packed;
+  float* c;
+  int64_t c_stride;
+};
+
+// Rows [0, m) of panels [first, last) of C. C must not overlap A or B.
+void PackedGemm(const GemmOperands& operands, int64_t m, int64_t k, int64_t n, int64_t first,
+                int64_t last, const GemmEpilogue& epilogue);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_LINEAR_PACKED_GEMM_H_

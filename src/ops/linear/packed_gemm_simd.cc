@@ -1,0 +1,254 @@
+// The kernels of packed_gemm.h: register tiles of A rows by panel columns, K in blocks.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "ops/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/linear/packed_gemm_simd.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "ops/linear/activation-inl.h"
+#include "ops/linear/packed_gemm.h"
+
+#if defined(__clang__)
+#define CHAIRLIFT_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define CHAIRLIFT_UNROLL _Pragma("GCC unroll 32")
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace chairlift {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::CappedTag<float, 16>;
+using V = hn::Vec<D>;
+
+constexpr D kD;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(kD));
+// Vectors to a panel, and rows of the widest tile: what the register file holds.
+constexpr int kPanelVectors = static_cast<int>(kGemmPanel) / kLanes;
+constexpr bool kWideFile = kLanes == 16;
+constexpr int kMaxRows = kWideFile ? 14 : 6;
+// K in blocks whose slice of A (kGemmRowBlock rows) stays in the second-level cache.
+constexpr int64_t kBlockK = 512;
+// Floats past a block's end before the next row, so that rows do not fall into one cache set.
+constexpr int64_t kRowPad = 16;
+
+// C[R, 2 or more vectors] (+)= A·panel over `kb` steps, with U independent sums over K where the
+// tile alone has too few to hide the latency of a multiply-add.
+template <int R, int NV, int U>
+HWY_INLINE void Tile(const float* HWY_RESTRICT a, size_t a_stride, const float* HWY_RESTRICT b,
+                     float* HWY_RESTRICT c, size_t c_stride, int64_t kb, bool accumulate) {
+  V sums[U][R][NV];
+  CHAIRLIFT_UNROLL
+  for (int u = 0; u < U; ++u) {
+    CHAIRLIFT_UNROLL
+    for (int r = 0; r < R; ++r) {
+      CHAIRLIFT_UNROLL
+      for (int v = 0; v < NV; ++v) {
+        sums[u][r][v] =
+            u == 0 && accumulate ? hn::LoadU(kD, c + r * c_stride + v * kLanes) : hn::Zero(kD);
+      }
+    }
+  }
+  int64_t k = 0;
+  for (; k + U <= kb; k += U) {
+    CHAIRLIFT_UNROLL
+    for (int u = 0; u < U; ++u) {
+      V bv[NV];
+      CHAIRLIFT_UNROLL
+      for (int v = 0; v < NV; ++v) {
+        bv[v] = hn::LoadU(kD, b + u * kGemmPanel + v * kLanes);
+        hwy::Prefetch(b + u * kGemmPanel + v * kLanes + (U > 1 ? 1024 : 512));
+      }
+      CHAIRLIFT_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const V av = hn::Set(kD, a[r * a_stride + k + u]);
+        CHAIRLIFT_UNROLL
+        for (int v = 0; v < NV; ++v) sums[u][r][v] = hn::MulAdd(av, bv[v], sums[u][r][v]);
+      }
+    }
+    b += U * kGemmPanel;
+  }
+  for (; k < kb; ++k, b += kGemmPanel) {
+    CHAIRLIFT_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const V av = hn::Set(kD, a[r * a_stride + k]);
+      CHAIRLIFT_UNROLL
+      for (int v = 0; v < NV; ++v) {
+        sums[0][r][v] = hn::MulAdd(av, hn::LoadU(kD, b + v * kLanes), sums[0][r][v]);
+      }
+    }
+  }
+  CHAIRLIFT_UNROLL
+  for (int r = 0; r < R; ++r) {
+    CHAIRLIFT_UNROLL
+    for (int v = 0; v < NV; ++v) {
+      V sum = sums[0][r][v];
+      CHAIRLIFT_UNROLL
+      for (int u = 1; u < U; ++u) sum = hn::Add(sum, sums[u][r][v]);
+      hn::StoreU(sum, kD, c + r * c_stride + v * kLanes);
+    }
+  }
+}
+
+// One panel, R rows, whatever the width of a vector.
+template <int R>
+HWY_NOINLINE void PanelRows(const float* a, size_t a_stride, const float* b, float* c,
+                            size_t c_stride, int64_t kb, bool accumulate) {
+  if constexpr (kWideFile) {
+    constexpr int kUnroll = R == 1 ? 8 : R == 2 ? 4 : R <= 4 ? 2 : 1;
+    Tile<R, kPanelVectors, kUnroll>(a, a_stride, b, c, c_stride, kb, accumulate);
+  } else if constexpr (R <= 2 && kPanelVectors == 4) {
+    Tile<R, 4, R == 1 ? 2 : 1>(a, a_stride, b, c, c_stride, kb, accumulate);
+  } else {
+    for (int v = 0; v < kPanelVectors; v += 2) {
+      Tile<R, 2, 1>(a, a_stride, b + v * kLanes, c + v * kLanes, c_stride, kb, accumulate);
+    }
+  }
+}
+
+using PanelFunction = void (*)(const float*, size_t, const float*, float*, size_t, int64_t, bool);
+
+template <int... R>
+constexpr std::array<PanelFunction, sizeof...(R)> PanelTable(std::integer_sequence<int, R...>) {
+  return {PanelRows<R + 1>...};
+}
+constexpr auto kPanelTable = PanelTable(std::make_integer_sequence<int, kMaxRows>());
+
+// Bias, residual and activation on a tile of C that has just been computed.
+void Finish(float* c, int64_t c_stride, const float* bias, const float* residual,
+            int64_t residual_stride, const Activation& activation, int64_t rows, int64_t columns) {
+  const V alpha = hn::Set(kD, activation.alpha);
+  const V beta = hn::Set(kD, activation.beta);
+  const auto finish = [&](V x, const float* bias_at, const float* residual_at) HWY_ATTR {
+    if (bias_at != nullptr) x = hn::Add(x, hn::LoadU(kD, bias_at));
+    if (residual_at != nullptr) x = hn::Add(x, hn::LoadU(kD, residual_at));
+    return VectorActivate(kD, activation.kind, alpha, beta, x);
+  };
+  for (int64_t r = 0; r < rows; ++r) {
+    float* row = c + r * c_stride;
+    const float* residual_row = residual == nullptr ? nullptr : residual + r * residual_stride;
+    int64_t n = 0;
+    for (; n + kLanes <= columns; n += kLanes) {
+      hn::StoreU(finish(hn::LoadU(kD, row + n), bias == nullptr ? nullptr : bias + n,
+                        residual_row == nullptr ? nullptr : residual_row + n),
+                 kD, row + n);
+    }
+    const size_t rest = static_cast<size_t>(columns - n) * sizeof(float);
+    if (rest == 0) continue;
+    float x[kLanes] = {}, b[kLanes] = {}, res[kLanes] = {};
+    std::memcpy(x, row + n, rest);
+    if (bias != nullptr) std::memcpy(b, bias + n, rest);
+    if (residual != nullptr) std::memcpy(res, residual_row + n, rest);
+    hn::StoreU(finish(hn::LoadU(kD, x), b, res), kD, x);
+    std::memcpy(row + n, x, rest);
+  }
+}
+
+// A block of A with rows kb + kRowPad apart.
+void PackRows(const float* a, int64_t row_stride, int64_t k_stride, int64_t rows, int64_t kb,
+              float* to) {
+  const int64_t to_stride = kb + kRowPad;
+  if (k_stride == 1) {
+    for (int64_t r = 0; r < rows; ++r) {
+      std::memcpy(to + r * to_stride, a + r * row_stride, static_cast<size_t>(kb) * sizeof(float));
+    }
+    return;
+  }
+  for (int64_t k = 0; k < kb; ++k) {
+    for (int64_t r = 0; r < rows; ++r) to[r * to_stride + k] = a[r * row_stride + k * k_stride];
+  }
+}
+
+void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t first,
+              int64_t last, const GemmEpilogue& epilogue) {
+  // One per thread, made on its first product.
+  static thread_local const auto kPackedRows =
+      std::make_unique<float[]>(kGemmRowBlock * (kBlockK + kRowPad));
+  // Few rows are read where they are, in one pass over all of K.
+  const bool direct = rows <= 4 && x.a_k_stride == 1;
+  const bool finish = epilogue.bias != nullptr || epilogue.residual != nullptr ||
+                      epilogue.activation.kind != ActivationKind::kNone;
+  const int64_t tiles = (rows + kMaxRows - 1) / kMaxRows;
+  const int64_t blocks = direct ? 1 : std::max<int64_t>(1, (k + kBlockK - 1) / kBlockK);
+  for (int64_t block = 0; block < blocks; ++block) {
+    const int64_t k0 = k * block / blocks;
+    const int64_t kb = k * (block + 1) / blocks - k0;
+    const float* a = x.a + k0 * x.a_k_stride;
+    int64_t a_stride = x.a_row_stride;
+    if (!direct) {
+      PackRows(a, x.a_row_stride, x.a_k_stride, rows, kb, kPackedRows.get());
+      a = kPackedRows.get();
+      a_stride = kb + kRowPad;
+    }
+    for (int64_t panel = first; panel < last; ++panel) {
+      const float* b = x.packed + (panel * k + k0) * kGemmPanel;
+      const int64_t column = panel * kGemmPanel;
+      const int64_t columns = std::min(kGemmPanel, n - column);
+      for (int64_t tile = 0; tile < tiles; ++tile) {
+        const int64_t r0 = rows * tile / tiles;
+        const int64_t r_count = rows * (tile + 1) / tiles - r0;
+        float* c = x.c + r0 * x.c_stride + column;
+        const auto run = kPanelTable[r_count - 1];
+        if (columns == kGemmPanel) {
+          run(a + r0 * a_stride, a_stride, b, c, x.c_stride, kb, block > 0);
+        } else {
+          float edge[kMaxRows * kGemmPanel];
+          const size_t bytes = static_cast<size_t>(columns) * sizeof(float);
+          for (int64_t r = 0; block > 0 && r < r_count; ++r) {
+            std::memcpy(edge + r * kGemmPanel, c + r * x.c_stride, bytes);
+          }
+          run(a + r0 * a_stride, a_stride, b, edge, kGemmPanel, kb, block > 0);
+          for (int64_t r = 0; r < r_count; ++r) {
+            std::memcpy(c + r * x.c_stride, edge + r * kGemmPanel, bytes);
+          }
+        }
+        if (finish && block + 1 == blocks) {
+          Finish(c, x.c_stride, epilogue.bias == nullptr ? nullptr : epilogue.bias + column,
+                 epilogue.residual == nullptr
+                     ? nullptr
+                     : epilogue.residual + r0 * epilogue.residual_stride + column,
+                 epilogue.residual_stride, epilogue.activation, r_count, columns);
+        }
+      }
+    }
+  }
+}
+
+void Gemm(const GemmOperands& operands, int64_t m, int64_t k, int64_t n, int64_t first,
+          int64_t last, const GemmEpilogue& epilogue) {
+  if (m == 0 || n == 0) return;
+  const int64_t blocks = (m + kGemmRowBlock - 1) / kGemmRowBlock;
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int64_t r0 = m * i / blocks;
+    GemmOperands x = operands;
+    x.a += r0 * x.a_row_stride;
+    x.c += r0 * x.c_stride;
+    GemmEpilogue e = epilogue;
+    if (e.residual != nullptr) e.residual += r0 * e.residual_stride;
+    RowBlock(x, m * (i + 1) / blocks - r0, k, n, first, last, e);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace chairlift
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace chairlift {
+
+HWY_EXPORT(Gemm);
+
+void PackedGemm(const GemmOperands& operands, int64_t m, int64_t k, int64_t n, int64_t first,
+                int64_t last, const GemmEpilogue& epilogue) {
+  HWY_DYNAMIC_DISPATCH(Gemm)(operands, m, k, n, first, last, epilogue);
+}
+
+}  // namespace chairlift
+#endif  // HWY_ONCE

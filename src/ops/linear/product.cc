@@ -1,0 +1,288 @@
+#include "ops/linear/product.h"
+
+#include <algorithm>
+#include <map>
+#include <type_traits>
+#include <utility>
+
+#include "ops/linear/packed_gemm.h"
+
+namespace chairlift {
+namespace {
+
+// How one product of single precision is cut for a team.
+struct Cut {
+  int row_parts = 1;
+  int column_parts = 1;
+  int parts() const { return row_parts * column_parts; }
+};
+
+// Whether `width` workers finish a product sooner than one does: about 8 µs of work, by arithmetic
+// or by bytes of B.
+bool WorthSharing(int64_t m, int64_t n, int64_t k) {
+  const double macs = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  const double b_elements = static_cast<double>(n) * static_cast<double>(k);
+  return macs > 4e5 || b_elements > 4e4;
+}
+
+double Imbalance(int64_t pieces, int64_t width) {
+  const int64_t most = (pieces + width - 1) / width;
+  return static_cast<double>(most * width) / static_cast<double>(std::max<int64_t>(pieces, 1));
+}
+
+// Columns first: each worker then reads its own part of B once. Rows where there are too few
+// panels to share evenly.
+Cut CutForTeam(int64_t m, int64_t n, int64_t k, int width) {
+  const int64_t row_blocks = (m + kGemmRowBlock - 1) / kGemmRowBlock;
+  if (width <= 1 || !WorthSharing(m, n, k)) return {};
+  const int64_t panels = GemmPanels(n);
+  constexpr int64_t kTileRows = 14;
+  const int64_t tiles = (m + kTileRows - 1) / kTileRows;
+  const double by_columns = Imbalance(panels, width);
+  if (by_columns <= 1.15 || by_columns <= Imbalance(tiles, width)) {
+    return {static_cast<int>(row_blocks), static_cast<int>(std::min<int64_t>(panels, width))};
+  }
+  const int64_t parts = std::max<int64_t>(row_blocks, width);
+  return {static_cast<int>(std::min((parts + width - 1) / width * width, tiles)), 1};
+}
+
+class FloatProduct final : public Kernel {
+ public:
+  FloatProduct(Product product, int width) : p_(std::move(product)), width_(width) {
+    cut_ = CutForTeam(p_.m, p_.n, p_.k, width);
+    expand_residual_ = p_.residual_input >= 0 &&
+                       (p_.residual_scale != 1.0f || p_.residual_column_stride != 1);
+  }
+
+  Status PackConstant(const Tensor& b, WeightCache& cache) {
+    std::map<int64_t, int64_t> index;
+    for (int64_t offset : p_.b_offsets) index.emplace(offset, 0);
+    int64_t next = 0;
+    for (auto& [offset, at] : index) at = next++;
+    const int64_t size = PackedGemmSize(p_.k, p_.n);
+    const std::string key =
+        fmt::format("gemm {}x{} of {} strides {} {} scale {}", p_.k, p_.n, index.size(),
+                    p_.b_k_stride, p_.b_n_stride, p_.alpha);
+    CHAIRLIFT_ASSIGN_OR_RETURN(packed_, cache.Get(b, key, [&]() -> StatusOr<Tensor> {
+      if (index.size() == 1) {
+        return PackGemmWeights(b.data<float>() + index.begin()->first, p_.b_k_stride,
+                               p_.b_n_stride, p_.k, p_.n, p_.alpha);
+      }
+      Tensor all = Tensor::Allocate(DType::kFloat, Shape{static_cast<int64_t>(index.size()), size});
+      for (const auto& [offset, at] : index) {
+        PackGemmPanels(b.data<float>() + offset, p_.b_k_stride, p_.b_n_stride, p_.k, p_.n, 0,
+                       GemmPanels(p_.n), p_.alpha, all.data<float>() + at * size);
+      }
+      return all;
+    }));
+    for (int64_t offset : p_.b_offsets) packed_offsets_.push_back(index[offset] * size);
+    return absl::OkStatus();
+  }
+
+  size_t scratch_bytes() const override {
+    return static_cast<size_t>(ResidualFloats() + Slots() * SlotFloats()) * sizeof(float);
+  }
+
+  Status Run(const KernelArgs& args) const override {
+    const float* residual = ExpandedResidual(args);
+    auto* scratch = static_cast<float*>(args.scratch) + ResidualFloats();
+    if (p_.batches() >= width_ && p_.batches() > 1) {
+      // Whole products to each worker.
+      const int parts =
+          WorthSharing(p_.m * p_.batches(), p_.n, p_.k) ? static_cast<int>(Slots()) : 1;
+      args.team.For(parts, [&](int part, int) {
+        float* slot = scratch + part * SlotFloats();
+        const int64_t begin = p_.batches() * part / parts;
+        const int64_t end = p_.batches() * (part + 1) / parts;
+        for (int64_t i = begin; i < end; ++i) {
+          const float* b = PackedB(args, i, i > begin, slot);
+          Compute(args, residual, i, b, 0, p_.m, 0, GemmPanels(p_.n));
+        }
+      });
+      return absl::OkStatus();
+    }
+    for (int64_t i = 0; i < p_.batches(); ++i) {
+      const float* b = packed_.present() ? packed_.data<float>() + packed_offsets_[i] : scratch;
+      const int64_t panels = GemmPanels(p_.n);
+      if (!packed_.present()) {
+        const int parts = cut_.parts() == 1 ? 1 : width_;
+        args.team.For(parts, [&](int part, int) {
+          PackGemmPanels(B(args, i), p_.b_k_stride, p_.b_n_stride, p_.k, p_.n,
+                         panels * part / parts, panels * (part + 1) / parts, p_.alpha, scratch);
+        });
+      }
+      args.team.For(cut_.parts(), [&](int part, int) {
+        const int64_t row = part / cut_.column_parts;
+        const int64_t column = part % cut_.column_parts;
+        Compute(args, residual, i, b, p_.m * row / cut_.row_parts,
+                p_.m * (row + 1) / cut_.row_parts, panels * column / cut_.column_parts,
+                panels * (column + 1) / cut_.column_parts);
+      });
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  int64_t ResidualFloats() const { return expand_residual_ ? (p_.m * p_.n + 15) / 16 * 16 : 0; }
+  int64_t SlotFloats() const { return packed_.present() ? 0 : PackedGemmSize(p_.k, p_.n); }
+  int64_t Slots() const { return std::clamp<int64_t>(p_.batches(), 1, width_); }
+
+  const float* B(const KernelArgs& args, int64_t i) const {
+    return static_cast<const float*>(args.inputs[1]) + p_.b_offsets[i];
+  }
+
+  const float* PackedB(const KernelArgs& args, int64_t i, bool has_previous, float* slot) const {
+    if (packed_.present()) return packed_.data<float>() + packed_offsets_[i];
+    if (!has_previous || p_.b_offsets[i] != p_.b_offsets[i - 1]) {
+      PackGemmPanels(B(args, i), p_.b_k_stride, p_.b_n_stride, p_.k, p_.n, 0, GemmPanels(p_.n),
+                     p_.alpha, slot);
+    }
+    return slot;
+  }
+
+  // The residual scaled and spread over [m, n] where the epilogue cannot read it as it is.
+  const float* ExpandedResidual(const KernelArgs& args) const {
+    if (p_.residual_input < 0) return nullptr;
+    const auto* from = static_cast<const float*>(args.inputs[p_.residual_input]);
+    if (!expand_residual_) return from;
+    auto* to = static_cast<float*>(args.scratch);
+    for (int64_t r = 0; r < p_.m; ++r) {
+      for (int64_t c = 0; c < p_.n; ++c) {
+        to[r * p_.n + c] =
+            p_.residual_scale * from[r * p_.residual_row_stride + c * p_.residual_column_stride];
+      }
+    }
+    return to;
+  }
+
+  void Compute(const KernelArgs& args, const float* residual, int64_t batch, const float* packed_b,
+               int64_t row_begin, int64_t row_end, int64_t first, int64_t last) const {
+    GemmEpilogue epilogue;
+    epilogue.activation = p_.activation;
+    if (p_.bias_input >= 0) epilogue.bias = static_cast<const float*>(args.inputs[p_.bias_input]);
+    if (residual != nullptr) {
+      epilogue.residual_stride = expand_residual_ ? p_.n : p_.residual_row_stride;
+      epilogue.residual =
+          residual + (batch * p_.m + row_begin) * epilogue.residual_stride;
+    }
+    const auto* a = static_cast<const float*>(args.inputs[0]) + p_.a_offsets[batch] +
+                    row_begin * p_.a_row_stride;
+    auto* c = static_cast<float*>(args.outputs[0]) + (batch * p_.m + row_begin) * p_.n;
+    PackedGemm({a, p_.a_row_stride, p_.a_k_stride, packed_b, c, p_.n}, row_end - row_begin, p_.k,
+               p_.n, first, last, epilogue);
+  }
+
+  Product p_;
+  int width_;
+  Cut cut_;
+  bool expand_residual_ = false;
+  Tensor packed_;  // constant B
+  std::vector<int64_t> packed_offsets_;
+};
+
+// Wraps instead of overflowing, as two's complement hardware does.
+template <typename T>
+T MultiplyAdd(T a, T b, T c) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return a * b + c;
+  } else {
+    using U = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<U>(a) * static_cast<U>(b) + static_cast<U>(c));
+  }
+}
+
+template <typename T>
+T Finished(const Product& p, T sum, T bias, T residual) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<T>(Activate(
+        p.activation, p.alpha * sum + bias + static_cast<T>(p.residual_scale) * residual));
+  } else {
+    if (p.alpha != 1.0f) sum = static_cast<T>(static_cast<double>(p.alpha) * sum);
+    if (p.residual_scale != 1.0f) {
+      residual = static_cast<T>(static_cast<double>(p.residual_scale) * residual);
+    }
+    return MultiplyAdd<T>(1, MultiplyAdd<T>(1, sum, bias), residual);
+  }
+}
+
+// Row by row, K outermost inside a row so that the inner loop runs along both B and C.
+template <typename T>
+void GenericRows(const Product& p, const KernelArgs& args, int64_t batch, int64_t begin,
+                 int64_t end) {
+  const T* bias = p.bias_input < 0 ? nullptr : static_cast<const T*>(args.inputs[p.bias_input]);
+  const T* residual =
+      p.residual_input < 0 ? nullptr : static_cast<const T*>(args.inputs[p.residual_input]);
+  const T* a = static_cast<const T*>(args.inputs[0]) + p.a_offsets[batch];
+  const T* b = static_cast<const T*>(args.inputs[1]) + p.b_offsets[batch];
+  for (int64_t r = begin; r < end; ++r) {
+    T* row = static_cast<T*>(args.outputs[0]) + (batch * p.m + r) * p.n;
+    std::fill_n(row, p.n, T{0});
+    for (int64_t k = 0; k < p.k; ++k) {
+      const T value = a[r * p.a_row_stride + k * p.a_k_stride];
+      const T* from = b + k * p.b_k_stride;
+      if (p.b_n_stride == 1) {
+        for (int64_t c = 0; c < p.n; ++c) row[c] = MultiplyAdd(value, from[c], row[c]);
+      } else {
+        for (int64_t c = 0; c < p.n; ++c) {
+          row[c] = MultiplyAdd(value, from[c * p.b_n_stride], row[c]);
+        }
+      }
+    }
+    for (int64_t c = 0; c < p.n; ++c) {
+      const int64_t residual_at =
+          (batch * p.m + r) * p.residual_row_stride + c * p.residual_column_stride;
+      row[c] = Finished<T>(p, row[c], bias == nullptr ? T{0} : bias[c],
+                           residual == nullptr ? T{0} : residual[residual_at]);
+    }
+  }
+}
+
+template <typename T>
+std::unique_ptr<Kernel> GenericProduct(Product product, int width) {
+  return MakeKernel([p = std::move(product), width](const KernelArgs& args) {
+    const int64_t rows = p.batches() * p.m;
+    const int parts = WorthSharing(rows, p.n, p.k) ? width : 1;
+    args.team.For(parts, [&](int part, int) {
+      int64_t row = rows * part / parts;
+      const int64_t end = rows * (part + 1) / parts;
+      while (row < end) {
+        const int64_t batch = row / p.m;
+        const int64_t stop = std::min(end, (batch + 1) * p.m);
+        GenericRows<T>(p, args, batch, row - batch * p.m, stop - batch * p.m);
+        row = stop;
+      }
+    });
+    return absl::OkStatus();
+  });
+}
+
+// A product whose batches share B and lie one after the other in A is one product of more rows.
+void MergeBatches(Product& p) {
+  if (p.batches() < 2 || p.a_row_stride != p.k || p.a_k_stride != 1) return;
+  if (p.residual_input >= 0 && p.residual_row_stride != p.n) return;
+  for (int64_t i = 0; i < p.batches(); ++i) {
+    if (p.b_offsets[i] != p.b_offsets[0] || p.a_offsets[i] != i * p.m * p.k) return;
+  }
+  p.m *= p.batches();
+  p.a_offsets = {0};
+  p.b_offsets.resize(1);
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Kernel>> CompileProduct(Product product, const CompileContext& context) {
+  MergeBatches(product);
+  if (product.dtype == DType::kFloat) {
+    auto kernel = std::make_unique<FloatProduct>(std::move(product), context.width);
+    if (const Tensor* b = context.constant(1); b != nullptr && b->size() > 0) {
+      CHAIRLIFT_RETURN_IF_ERROR(kernel->PackConstant(*b, context.weights));
+    }
+    return kernel;
+  }
+  return DispatchTypes<double, int32_t, int64_t, uint32_t, uint64_t>(
+      product.dtype, [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
+        return GenericProduct<T>(std::move(product), context.width);
+      });
+}
+
+}  // namespace chairlift
