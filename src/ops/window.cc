@@ -30,8 +30,8 @@ StatusOr<Window> Window::Parse(const Attributes& attributes, int spatial_rank,
   Window w;
   w.kernel = attributes.Ints("kernel_shape", {kernel.begin(), kernel.end()});
   CHAIRLIFT_RETURN_IF_ERROR(CheckEach("kernel_shape", w.kernel, rank, 1));
-  if (!kernel.empty() && !std::equal(kernel.begin(), kernel.end(), w.kernel.begin(),
-                                     w.kernel.end())) {
+  if (!kernel.empty() &&
+      !std::equal(kernel.begin(), kernel.end(), w.kernel.begin(), w.kernel.end())) {
     return InvalidArgument("kernel_shape [{}] is not the weights' [{}]", fmt::join(w.kernel, ","),
                            fmt::join(kernel, ","));
   }
@@ -84,8 +84,7 @@ StatusOr<Dim> Window::OutputDim(int axis, const Dim& in) const {
     return Dim(out);
   }
   const bool same = auto_pad == AutoPad::kSameUpper || auto_pad == AutoPad::kSameLower;
-  if (strides[axis] == 1 &&
-      (same || pads_begin[axis] + pads_end[axis] == Extent(axis) - 1)) {
+  if (strides[axis] == 1 && (same || pads_begin[axis] + pads_end[axis] == Extent(axis) - 1)) {
     return in;
   }
   return Dim::Unknown();

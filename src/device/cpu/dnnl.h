@@ -1,8 +1,8 @@
 // oneDNN as Chairlift uses it: one engine, one stream a thread, one thread to a primitive.
 //
 // oneDNN here is an OpenMP build. Every thread that creates or runs primitives does so through
-// DnnlThreadStream() or DnnlEngine(), which hold OpenMP to one thread in the calling thread: work is
-// spread by Team::For, never inside a primitive. The instruction set follows CHAIRLIFT_ISA.
+// DnnlThreadStream() or DnnlEngine(), which hold OpenMP to one thread in the calling thread: work
+// is spread by Team::For, never inside a primitive. The instruction set follows CHAIRLIFT_ISA.
 #ifndef CHAIRLIFT_DEVICE_CPU_DNNL_H_
 #define CHAIRLIFT_DEVICE_CPU_DNNL_H_
 

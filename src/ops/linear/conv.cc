@@ -40,8 +40,7 @@ Status CheckOperands(const InferContext& context, bool transposed) {
   if (context.has_input(2) && context.shape(2).concrete() && w.concrete()) {
     const int64_t channels = transposed ? w[1].value() * groups : w[0].value();
     if (!(context.shape(2).ToShape() == Shape{channels})) {
-      return InvalidArgument("bias {} must have {} entries", context.shape(2).ToString(),
-                             channels);
+      return InvalidArgument("bias {} must have {} entries", context.shape(2).ToString(), channels);
     }
   }
   return absl::OkStatus();
@@ -59,10 +58,10 @@ StatusOr<std::optional<Window>> WindowOf(const InferContext& context) {
     if (static_cast<int>(kernel.size()) != w.rank() - 2) kernel.clear();
   }
   if (kernel.empty() && !context.attributes().Has("kernel_shape")) return std::optional<Window>();
-  const int spatial = w.has_rank()   ? w.rank() - 2
-                      : x.has_rank() ? x.rank() - 2
-                                     : static_cast<int>(
-                                           context.attributes().Ints("kernel_shape").size());
+  const int spatial = w.has_rank() ? w.rank() - 2
+                      : x.has_rank()
+                          ? x.rank() - 2
+                          : static_cast<int>(context.attributes().Ints("kernel_shape").size());
   CHAIRLIFT_ASSIGN_OR_RETURN(Window window, Window::Parse(context.attributes(), spatial, kernel));
   return std::optional<Window>(std::move(window));
 }
@@ -136,8 +135,7 @@ StatusOr<TransposedWindow> TransposedSizes(const Attributes& attributes,
     const int64_t full = (in[i] - 1) * w.strides[i] + w.Extent(i) + output_padding[i];
     int64_t out = full - w.pads_begin[i] - w.pads_end[i];
     int64_t begin = w.pads_begin[i];
-    const bool same =
-        w.auto_pad == AutoPad::kSameUpper || w.auto_pad == AutoPad::kSameLower;
+    const bool same = w.auto_pad == AutoPad::kSameUpper || w.auto_pad == AutoPad::kSameLower;
     if (!output_shape.empty() || same) {
       out = output_shape.empty() ? in[i] * w.strides[i] : output_shape[i];
       const int64_t total = std::max<int64_t>(0, full - out);

@@ -127,9 +127,9 @@ PrimitiveChoice MakePrimitive(const Convolution& c, const Slice& slice, Layouts 
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const memory::desc user = UserWeights(c, slice.groups, slice.out_channels);
   const memory::desc weights(user.dims(), memory::data_type::f32, Tag::any);
-  const memory::desc bias = c.bias_input < 0 ? memory::desc()
-                                             : memory::desc({slice.out_channels},
-                                                            memory::data_type::f32, Tag::x);
+  const memory::desc bias =
+      c.bias_input < 0 ? memory::desc()
+                       : memory::desc({slice.out_channels}, memory::data_type::f32, Tag::x);
   Dims dilations, pads_end;
   for (int i = 0; i < c.spatial_rank(); ++i) {
     dilations.push_back(c.dilations[i] - 1);
@@ -139,8 +139,7 @@ PrimitiveChoice MakePrimitive(const Convolution& c, const Slice& slice, Layouts 
     pads_end.push_back((near - 1) * c.strides[i] + extent - far - c.pads_begin[i]);
   }
   const auto finish = [&](auto pd, auto primitive) {
-    return PrimitiveChoice{primitive, pd.weights_desc(), pd.scratchpad_desc(),
-                           pd.impl_info_str()};
+    return PrimitiveChoice{primitive, pd.weights_desc(), pd.scratchpad_desc(), pd.impl_info_str()};
   };
   constexpr auto kInference = dnnl::prop_kind::forward_inference;
   if (c.transposed) {
@@ -165,8 +164,7 @@ std::unique_ptr<DnnlCall> MakeReorder(const memory::desc& from, const memory::de
     throw dnnl::error(dnnl_unimplemented, "a reorder that needs scratch");
   }
   return std::make_unique<DnnlCall>(
-      dnnl::reorder(pd),
-      std::vector<DnnlCall::Argument>{{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+      dnnl::reorder(pd), std::vector<DnnlCall::Argument>{{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
 }
 
 class DnnlConvolution final : public Kernel {
@@ -182,8 +180,8 @@ class DnnlConvolution final : public Kernel {
     const memory::desc src = ActivationDesc(c_.batch, c_.channels, c_.in, layouts_.src);
     const memory::desc dst = ActivationDesc(c_.batch, c_.out_channels, c_.out, layouts_.dst);
     if (blocked_in) {
-      src_reorder_ = MakeReorder(
-          ActivationDesc(c_.batch, c_.channels, c_.in, context.inputs[0].layout), src);
+      src_reorder_ =
+          MakeReorder(ActivationDesc(c_.batch, c_.channels, c_.in, context.inputs[0].layout), src);
       src_at_ = Take(src.get_size());
     }
     const memory::desc user_dst =
@@ -215,9 +213,8 @@ class DnnlConvolution final : public Kernel {
     auto* scratch = static_cast<char*>(args.scratch);
     const auto* src = static_cast<const float*>(args.inputs[0]);
     auto* dst = static_cast<float*>(args.outputs[0]);
-    const float* residual = c_.residual_input < 0
-                                ? nullptr
-                                : static_cast<const float*>(args.inputs[c_.residual_input]);
+    const float* residual =
+        c_.residual_input < 0 ? nullptr : static_cast<const float*>(args.inputs[c_.residual_input]);
     const auto change = [&](const DnnlCall& reorder, const void* from, void* to) {
       const void* data[] = {from, to};
       return reorder.Run(args.worker, data);
@@ -231,8 +228,7 @@ class DnnlConvolution final : public Kernel {
       residual = reinterpret_cast<const float*>(scratch + residual_at_);
     }
     if (weights_reorder_ != nullptr) {
-      CHAIRLIFT_RETURN_IF_ERROR(
-          change(*weights_reorder_, args.inputs[1], scratch + weights_at_));
+      CHAIRLIFT_RETURN_IF_ERROR(change(*weights_reorder_, args.inputs[1], scratch + weights_at_));
     }
     float* computed = dst_reorder_ != nullptr ? reinterpret_cast<float*>(scratch + dst_at_) : dst;
     std::atomic<bool> failed{false};
@@ -243,8 +239,7 @@ class DnnlConvolution final : public Kernel {
       data[count++] = src + part.src_at;
       if (weights_reorder_ != nullptr) data[count++] = scratch + weights_at_;
       if (c_.bias_input >= 0) {
-        data[count++] =
-            static_cast<const float*>(args.inputs[c_.bias_input]) + part.out_channel;
+        data[count++] = static_cast<const float*>(args.inputs[c_.bias_input]) + part.out_channel;
       }
       data[count++] = computed + part.dst_at;
       if (residual != nullptr) data[count++] = residual + part.dst_at;
@@ -284,8 +279,8 @@ class DnnlConvolution final : public Kernel {
     while (c_.groups > 1 && (unit * out_group % block != 0 || unit * in_group % block != 0)) {
       unit *= 2;
     }
-    const int64_t pieces = c_.groups == 1 ? (c_.out_channels + block - 1) / block
-                                          : (c_.groups + unit - 1) / unit;
+    const int64_t pieces =
+        c_.groups == 1 ? (c_.out_channels + block - 1) / block : (c_.groups + unit - 1) / unit;
     if (share && c_.batch >= width) {
       image_parts = width;
     } else if (share) {
@@ -312,8 +307,8 @@ class DnnlConvolution final : public Kernel {
           part.slice.channels = part.slice.groups * in_group;
           part.slice.out_channels = part.slice.groups * out_group;
         }
-        part.src_at = image * ImageSize(c_.channels, c_.InSize(), layouts_.src) +
-                      part.channel * c_.InSize();
+        part.src_at =
+            image * ImageSize(c_.channels, c_.InSize(), layouts_.src) + part.channel * c_.InSize();
         part.dst_at = image * ImageSize(c_.out_channels, c_.OutSize(), layouts_.dst) +
                       part.out_channel * c_.OutSize();
         parts_.push_back(part);
@@ -368,8 +363,8 @@ class DnnlConvolution final : public Kernel {
   StatusOr<Tensor> PackWeights(const Tensor& weights, const Part& part, const memory::desc& user,
                                const PrimitiveChoice& choice, WeightCache& cache) const {
     const dnnl_memory_desc_t& d = choice.weights.data;
-    std::string key = fmt::format("conv t{} g{} o{} of {}:", c_.transposed ? 1 : 0,
-                                  part.channel, part.out_channel, part.slice.out_channels);
+    std::string key = fmt::format("conv t{} g{} o{} of {}:", c_.transposed ? 1 : 0, part.channel,
+                                  part.out_channel, part.slice.out_channels);
     for (int i = 0; i < d.ndims; ++i) {
       key += fmt::format(" {}/{}", d.padded_dims[i], d.format_desc.blocking.strides[i]);
     }
@@ -381,18 +376,15 @@ class DnnlConvolution final : public Kernel {
       const int64_t in_group = c_.channels / c_.groups;
       const int64_t taps = c_.KernelSize();
       const int64_t offset = c_.transposed && c_.groups == 1 ? part.out_channel * taps
-                             : c_.transposed                ? part.channel *
-                                                 (c_.out_channels / c_.groups) * taps
-                                                            : part.out_channel * in_group * taps;
+                             : c_.transposed ? part.channel * (c_.out_channels / c_.groups) * taps
+                                             : part.out_channel * in_group * taps;
       Tensor packed = HugeTensor(
-          DType::kFloat,
-          Shape{static_cast<int64_t>((choice.weights.get_size() + sizeof(float) - 1) /
-                                     sizeof(float))});
+          DType::kFloat, Shape{static_cast<int64_t>(
+                             (choice.weights.get_size() + sizeof(float) - 1) / sizeof(float))});
       const memory from(user, DnnlEngine(), const_cast<float*>(weights.data<float>() + offset));
       const memory to(choice.weights, DnnlEngine(), packed.raw());
       dnnl::stream stream = DnnlThreadStream();
-      dnnl::reorder(from, to).execute(stream, const_cast<memory&>(from),
-                                      const_cast<memory&>(to));
+      dnnl::reorder(from, to).execute(stream, const_cast<memory&>(from), const_cast<memory&>(to));
       return packed;
     });
   }

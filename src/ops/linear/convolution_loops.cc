@@ -76,13 +76,11 @@ void ComputePlane(const Convolution& c, const KernelArgs& args, int64_t plane) {
   const T* x = static_cast<const T*>(args.inputs[0]);
   const T* w = static_cast<const T*>(args.inputs[1]);
   T* y = static_cast<T*>(args.outputs[0]) + plane * c.OutSize();
-  const T bias =
-      c.bias_input < 0 ? T{0} : static_cast<const T*>(args.inputs[c.bias_input])[o];
+  const T bias = c.bias_input < 0 ? T{0} : static_cast<const T*>(args.inputs[c.bias_input])[o];
   std::fill_n(y, c.OutSize(), bias);
   for (int64_t i = 0; i < in_group; ++i) {
     const int64_t channel = group * in_group + i;
-    const int64_t weight =
-        c.transposed ? channel * out_group + o % out_group : o * in_group + i;
+    const int64_t weight = c.transposed ? channel * out_group + o % out_group : o * in_group + i;
     AddPlane(c, x + (image * c.channels + channel) * c.InSize(), w + weight * c.KernelSize(), y);
   }
   const T* residual = c.residual_input < 0 ? nullptr
@@ -103,21 +101,20 @@ StatusOr<std::unique_ptr<Kernel>> CompileLoopConvolution(const Convolution& conv
       !row_major(context.outputs[0])) {
     return Unimplemented("this convolution takes row-major tensors only");
   }
-  return DispatchFloat(
-      convolution.dtype, [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
-        return MakeKernel([c = convolution, width = context.width](const KernelArgs& args) {
-          const int64_t planes = c.batch * c.out_channels;
-          const int parts = static_cast<int>(
-              c.MultiplyAdds() < 1e5 ? 1 : std::min<int64_t>(planes, 4 * int64_t{width}));
-          args.team.For(width == 1 ? 1 : parts, [&](int part, int) {
-            const int n = width == 1 ? 1 : parts;
-            for (int64_t p = planes * part / n; p < planes * (part + 1) / n; ++p) {
-              ComputePlane<T>(c, args, p);
-            }
-          });
-          return absl::OkStatus();
-        });
+  return DispatchFloat(convolution.dtype, [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
+    return MakeKernel([c = convolution, width = context.width](const KernelArgs& args) {
+      const int64_t planes = c.batch * c.out_channels;
+      const int parts = static_cast<int>(
+          c.MultiplyAdds() < 1e5 ? 1 : std::min<int64_t>(planes, 4 * int64_t{width}));
+      args.team.For(width == 1 ? 1 : parts, [&](int part, int) {
+        const int n = width == 1 ? 1 : parts;
+        for (int64_t p = planes * part / n; p < planes * (part + 1) / n; ++p) {
+          ComputePlane<T>(c, args, p);
+        }
       });
+      return absl::OkStatus();
+    });
+  });
 }
 
 }  // namespace chairlift

@@ -37,8 +37,7 @@ Status InferGemm(InferContext& context) {
     const Dim* const out[] = {&n, &m};
     for (int i = 0; i < c.rank(); ++i) {
       const Dim& dim = c[c.rank() - 1 - i];
-      if (dim.known() && dim.value() != 1 && out[i]->known() &&
-          out[i]->value() != dim.value()) {
+      if (dim.known() && dim.value() != 1 && out[i]->known() && out[i]->value() != dim.value()) {
         return InvalidArgument("C {} does not broadcast to [{},{}]", c.ToString(), m.ToString(),
                                n.ToString());
       }
@@ -88,8 +87,8 @@ void RegisterGemm(OperatorRegistry& registry) {
   gemm.name = "Gemm";
   gemm.min_inputs = 2;
   gemm.max_inputs = 3;
-  gemm.input_types = {kFloatTypes | TypeSet{DType::kInt32, DType::kInt64, DType::kUInt32,
-                                            DType::kUInt64}};
+  gemm.input_types = {kFloatTypes |
+                      TypeSet{DType::kInt32, DType::kInt64, DType::kUInt32, DType::kUInt64}};
   gemm.infer = InferGemm;
   gemm.compile = CompileGemm;
   registry.Add(std::move(gemm));

@@ -34,8 +34,10 @@ Transposes TransposesOf(const Attributes& attributes) {
 // axes of operands of two or more.
 std::vector<Dim> MatrixDims(const SymbolicShape& shape, bool is_a, bool transposed) {
   std::vector<Dim> dims = shape.dims();
-  if (dims.size() == 1) dims.insert(is_a ? dims.begin() : dims.end(), Dim(1));
-  else if (transposed) std::swap(dims[dims.size() - 1], dims[dims.size() - 2]);
+  if (dims.size() == 1)
+    dims.insert(is_a ? dims.begin() : dims.end(), Dim(1));
+  else if (transposed)
+    std::swap(dims[dims.size() - 1], dims[dims.size() - 2]);
   return dims;
 }
 

@@ -1,5 +1,6 @@
 // The kernels of packed_gemm.h: register tiles of A rows by panel columns, K in blocks.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 
@@ -7,10 +8,10 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/packed_gemm_simd.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/cache_control.h>
-#include <hwy/highway.h>
-
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+//
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
 #include "ops/linear/activation-inl.h"
 #include "ops/linear/packed_gemm.h"
 
@@ -24,11 +25,9 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 
-namespace hn = hwy::HWY_NAMESPACE;
-using D = hn::CappedTag<float, 16>;
-using V = hn::Vec<D>;
+using V = FloatVec;
 
-constexpr D kD;
+constexpr FloatTag kD;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(kD));
 // Vectors to a panel, and rows of the widest tile: what the register file holds.
 constexpr int kPanelVectors = static_cast<int>(kGemmPanel) / kLanes;
@@ -236,6 +235,7 @@ void Gemm(const GemmOperands& operands, int64_t m, int64_t k, int64_t n, int64_t
   }
 }
 
+// NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace HWY_NAMESPACE
 }  // namespace chairlift
 HWY_AFTER_NAMESPACE();

@@ -50,8 +50,8 @@ class FloatProduct final : public Kernel {
  public:
   FloatProduct(Product product, int width) : p_(std::move(product)), width_(width) {
     cut_ = CutForTeam(p_.m, p_.n, p_.k, width);
-    expand_residual_ = p_.residual_input >= 0 &&
-                       (p_.residual_scale != 1.0f || p_.residual_column_stride != 1);
+    expand_residual_ =
+        p_.residual_input >= 0 && (p_.residual_scale != 1.0f || p_.residual_column_stride != 1);
   }
 
   Status PackConstant(const Tensor& b, WeightCache& cache) {
@@ -60,13 +60,12 @@ class FloatProduct final : public Kernel {
     int64_t next = 0;
     for (auto& [offset, at] : index) at = next++;
     const int64_t size = PackedGemmSize(p_.k, p_.n);
-    const std::string key =
-        fmt::format("gemm {}x{} of {} strides {} {} scale {}", p_.k, p_.n, index.size(),
-                    p_.b_k_stride, p_.b_n_stride, p_.alpha);
+    const std::string key = fmt::format("gemm {}x{} of {} strides {} {} scale {}", p_.k, p_.n,
+                                        index.size(), p_.b_k_stride, p_.b_n_stride, p_.alpha);
     CHAIRLIFT_ASSIGN_OR_RETURN(packed_, cache.Get(b, key, [&]() -> StatusOr<Tensor> {
       if (index.size() == 1) {
-        return PackGemmWeights(b.data<float>() + index.begin()->first, p_.b_k_stride,
-                               p_.b_n_stride, p_.k, p_.n, p_.alpha);
+        return PackGemmWeights(b.data<float>() + index.begin()->first, p_.b_k_stride, p_.b_n_stride,
+                               p_.k, p_.n, p_.alpha);
       }
       Tensor all = Tensor::Allocate(DType::kFloat, Shape{static_cast<int64_t>(index.size()), size});
       for (const auto& [offset, at] : index) {
@@ -162,8 +161,7 @@ class FloatProduct final : public Kernel {
     if (p_.bias_input >= 0) epilogue.bias = static_cast<const float*>(args.inputs[p_.bias_input]);
     if (residual != nullptr) {
       epilogue.residual_stride = expand_residual_ ? p_.n : p_.residual_row_stride;
-      epilogue.residual =
-          residual + (batch * p_.m + row_begin) * epilogue.residual_stride;
+      epilogue.residual = residual + (batch * p_.m + row_begin) * epilogue.residual_stride;
     }
     const auto* a = static_cast<const float*>(args.inputs[0]) + p_.a_offsets[batch] +
                     row_begin * p_.a_row_stride;
@@ -194,8 +192,8 @@ T MultiplyAdd(T a, T b, T c) {
 template <typename T>
 T Finished(const Product& p, T sum, T bias, T residual) {
   if constexpr (std::is_floating_point_v<T>) {
-    return static_cast<T>(Activate(
-        p.activation, p.alpha * sum + bias + static_cast<T>(p.residual_scale) * residual));
+    return static_cast<T>(
+        Activate(p.activation, p.alpha * sum + bias + static_cast<T>(p.residual_scale) * residual));
   } else {
     if (p.alpha != 1.0f) sum = static_cast<T>(static_cast<double>(p.alpha) * sum);
     if (p.residual_scale != 1.0f) {

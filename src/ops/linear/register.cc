@@ -1,6 +1,7 @@
+#include "ops/register.h"
+
 #include "ops/linear/linear.h"
 #include "ops/operator.h"
-#include "ops/register.h"
 
 namespace chairlift {
 

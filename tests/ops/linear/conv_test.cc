@@ -1,0 +1,289 @@
+#include <random>
+
+#include "ops/linear/reference.h"
+#include "ops/operator_harness.h"
+#include "ops/thread_team.h"
+
+namespace chairlift::testing {
+namespace {
+
+struct ConvCase {
+  int64_t batch = 1, channels = 1, out_channels = 1, groups = 1;
+  std::vector<int64_t> in, kernel, strides, dilations, pads, output_padding;
+  bool transposed = false;
+
+  int rank() const { return static_cast<int>(in.size()); }
+  Shape WeightShape() const {
+    Shape s = transposed ? Shape{channels, out_channels / groups}
+                         : Shape{out_channels, channels / groups};
+    for (int64_t k : kernel) s.Append(k);
+    return s;
+  }
+  Shape InShape() const {
+    Shape s{batch, channels};
+    for (int64_t d : in) s.Append(d);
+    return s;
+  }
+  Shape OutShape() const {
+    Shape s{batch, out_channels};
+    for (int i = 0; i < rank(); ++i) {
+      const int64_t extent = (kernel[i] - 1) * dilations[i] + 1;
+      s.Append(transposed ? (in[i] - 1) * strides[i] + extent + output_padding[i] - pads[i] -
+                                pads[i + rank()]
+                          : (in[i] + pads[i] + pads[i + rank()] - extent) / strides[i] + 1);
+    }
+    return s;
+  }
+  Attributes ToAttributes() const {
+    Attributes a;
+    a.Set("kernel_shape", kernel);
+    a.Set("strides", strides);
+    a.Set("dilations", dilations);
+    a.Set("pads", pads);
+    a.Set("group", groups);
+    if (transposed) a.Set("output_padding", output_padding);
+    return a;
+  }
+  std::string ToString() const {
+    return fmt::format("X {} W {} Y {} groups {} strides {} dilations {} pads {}{}",
+                       InShape().ToString(), WeightShape().ToString(), OutShape().ToString(),
+                       groups, strides[0], dilations[0], pads[0], transposed ? " transposed" : "");
+  }
+};
+
+// Every tap of every window, by the definition: scattered from the input where transposed.
+std::vector<double> ReferenceConv(const ConvCase& c, const std::vector<double>& x,
+                                  const std::vector<double>& w) {
+  const Shape out = c.OutShape();
+  const int64_t in_size = c.InShape().NumElements(2, c.rank() + 2);
+  const int64_t out_size = out.NumElements(2, c.rank() + 2);
+  const int64_t taps = c.WeightShape().NumElements(2, c.rank() + 2);
+  std::vector<double> y(out.NumElements(), 0.0);
+  const int64_t ig = c.channels / c.groups, og = c.out_channels / c.groups;
+  const int64_t near_size = c.transposed ? in_size : out_size;
+  for (int64_t n = 0; n < c.batch; ++n) {
+    for (int64_t o = 0; o < c.out_channels; ++o) {
+      for (int64_t i = 0; i < ig; ++i) {
+        const int64_t channel = o / og * ig + i;
+        for (int64_t p = 0; p < near_size; ++p) {
+          for (int64_t t = 0; t < taps; ++t) {
+            int64_t pr = p, tr = t, far = 0, scale = 1;
+            bool inside = true;
+            for (int a = c.rank() - 1; a >= 0; --a) {
+              const int64_t near_dim = c.transposed ? c.in[a] : out[a + 2];
+              const int64_t far_dim = c.transposed ? out[a + 2] : c.in[a];
+              const int64_t at =
+                  pr % near_dim * c.strides[a] + tr % c.kernel[a] * c.dilations[a] - c.pads[a];
+              pr /= near_dim;
+              tr /= c.kernel[a];
+              inside = inside && at >= 0 && at < far_dim;
+              far += at * scale;
+              scale *= far_dim;
+            }
+            if (!inside) continue;
+            const int64_t wi =
+                c.transposed ? (channel * og + o % og) * taps + t : (o * ig + i) * taps + t;
+            const int64_t xi = (n * c.channels + channel) * in_size + (c.transposed ? p : far);
+            const int64_t yi = (n * c.out_channels + o) * out_size + (c.transposed ? far : p);
+            y[yi] += x[xi] * w[wi];
+          }
+        }
+      }
+    }
+  }
+  return y;
+}
+
+class Random {
+ public:
+  explicit Random(uint32_t seed) : engine_(seed) {}
+  int64_t Pick(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(engine_);
+  }
+  Tensor Values(DType dtype, const Shape& shape) {
+    return RandomTensor(dtype, shape, -1, 1, static_cast<uint32_t>(engine_()));
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+ConvCase RandomCase(Random& random, bool transposed) {
+  ConvCase c;
+  c.transposed = transposed;
+  c.batch = random.Pick(0, 9) == 0 ? 0 : random.Pick(1, 3);
+  const int64_t kind = random.Pick(0, 4);
+  const int64_t channel_choices[] = {1, 3, 5, 16, 17, 32};
+  c.channels = channel_choices[random.Pick(0, 5)];
+  c.out_channels = channel_choices[random.Pick(0, 5)];
+  if (kind == 1) {  // depthwise
+    c.groups = c.channels;
+    c.out_channels = c.channels * random.Pick(1, 2);
+  } else if (kind == 2) {
+    c.groups = random.Pick(2, 4);
+    c.channels = c.groups * random.Pick(1, 17);
+    c.out_channels = c.groups * random.Pick(1, 17);
+  }
+  const int64_t rank = random.Pick(1, 3);
+  for (int64_t i = 0; i < rank; ++i) {
+    c.kernel.push_back(random.Pick(1, rank == 3 ? 2 : 4));
+    c.strides.push_back(random.Pick(1, 3));
+    c.dilations.push_back(random.Pick(1, 2));
+    const int64_t extent = (c.kernel[i] - 1) * c.dilations[i] + 1;
+    c.in.push_back(extent + random.Pick(0, rank == 3 ? 5 : 11));
+    c.output_padding.push_back(transposed ? random.Pick(0, c.strides[i] - 1) : 0);
+  }
+  for (int64_t i = 0; i < 2 * rank; ++i) c.pads.push_back(random.Pick(0, c.kernel[i % rank] - 1));
+  return c;
+}
+
+void Check(const ConvCase& c, Random& random, DType dtype) {
+  const Tensor x = random.Values(dtype, c.InShape());
+  const Tensor w = random.Values(dtype, c.WeightShape());
+  OperatorCall call{.name = c.transposed ? "ConvTranspose" : "Conv",
+                    .attributes = c.ToAttributes(),
+                    .inputs = {x, w}};
+  const bool bias = random.Pick(0, 1) != 0;
+  if (bias) call.inputs.push_back(random.Values(dtype, {c.out_channels}));
+  if (random.Pick(0, 3) != 0) call.constants = {1, 2};
+  call.constants.resize(std::min(call.constants.size(), call.inputs.size() - 1));
+  ThreadTeam team(static_cast<int>(random.Pick(1, 2)));
+  const auto out = RunOperator(call, &team);
+  ASSERT_TRUE(out.ok()) << out.status() << c.ToString();
+  ASSERT_EQ((*out)[0].shape(), c.OutShape()) << c.ToString();
+  std::vector<double> want = ReferenceConv(c, AsDoubles(x), AsDoubles(w));
+  if (bias) {
+    const std::vector<double> b = AsDoubles(call.inputs[2]);
+    const int64_t plane = c.OutShape().NumElements(2, c.rank() + 2);
+    for (size_t i = 0; i < want.size(); ++i) want[i] += b[i / plane % c.out_channels];
+  }
+  ExpectNear((*out)[0], want, 3e-6, c.ToString());
+}
+
+TEST(ConvTest, EqualsReferenceForRandomShapesGroupsAndWindows) {
+  Random random(11);
+  for (int i = 0; i < 250; ++i) {
+    Check(RandomCase(random, false), random, i % 6 == 0 ? DType::kDouble : DType::kFloat);
+  }
+}
+
+TEST(ConvTransposeTest, EqualsReferenceForRandomShapesGroupsAndWindows) {
+  Random random(12);
+  int checked = 0;
+  while (checked < 200) {
+    const ConvCase c = RandomCase(random, true);
+    const Shape out = c.OutShape();
+    if (std::any_of(out.begin() + 2, out.end(), [](int64_t d) { return d < 1; })) continue;
+    Check(c, random, checked % 6 == 0 ? DType::kDouble : DType::kFloat);
+    ++checked;
+  }
+}
+
+TEST(ConvTest, LargeEnoughToBeSharedEqualsReference) {
+  Random random(13);
+  for (int64_t batch : {1, 2, 3}) {
+    for (int64_t groups : {1, 2, 48}) {
+      ConvCase c;
+      c.batch = batch;
+      c.channels = 48;
+      c.out_channels = 96;
+      c.groups = groups;
+      c.in = {17, 16};
+      c.kernel = {3, 3};
+      c.strides = {1, 1};
+      c.dilations = {1, 1};
+      c.pads = {1, 1, 1, 1};
+      const Tensor x = random.Values(DType::kFloat, c.InShape());
+      const Tensor w = random.Values(DType::kFloat, c.WeightShape());
+      const std::vector<double> want = ReferenceConv(c, AsDoubles(x), AsDoubles(w));
+      for (int width : {1, 2, 3}) {
+        ThreadTeam team(width);
+        const auto out = RunOperator(
+            {.name = "Conv", .attributes = c.ToAttributes(), .inputs = {x, w}, .constants = {1}},
+            &team);
+        ASSERT_TRUE(out.ok()) << out.status();
+        ExpectNear((*out)[0], want, 3e-6, fmt::format("{} width {}", c.ToString(), width));
+      }
+    }
+  }
+}
+
+TEST(ConvTest, PadsAutomatically) {
+  // One axis of 5, kernel 2 of ones: SAME pads one element, at the end (UPPER) or start (LOWER).
+  const Tensor x = Tensor::Of<float>({1, 1, 5}, {1, 2, 3, 4, 5});
+  const Tensor w = Tensor::Of<float>({1, 1, 2}, {1, 1});
+  const std::pair<const char*, std::vector<double>> cases[] = {
+      {"SAME_UPPER", {3, 5, 7, 9, 5}}, {"SAME_LOWER", {1, 3, 5, 7, 9}}, {"VALID", {3, 5, 7, 9}}};
+  for (const auto& [auto_pad, want] : cases) {
+    Attributes attributes;
+    attributes.Set("auto_pad", std::string(auto_pad));
+    const auto out = RunOperator({.name = "Conv", .attributes = attributes, .inputs = {x, w}});
+    ASSERT_TRUE(out.ok()) << out.status();
+    ExpectNear((*out)[0], want, 1e-6, auto_pad);
+  }
+}
+
+TEST(ConvTest, RefusesWhatDoesNotFit) {
+  const auto status = [](const Shape& x, const Shape& w, int64_t groups, std::vector<int64_t> pads,
+                         std::vector<int64_t> strides) {
+    Attributes attributes;
+    attributes.Set("group", groups);
+    attributes.Set("pads", std::move(pads));
+    attributes.Set("strides", std::move(strides));
+    const Tensor xt = RandomTensor(DType::kFloat, x, 0, 1, 1);
+    const Tensor wt = RandomTensor(DType::kFloat, w, 0, 1, 1);
+    return RunOperator({.name = "Conv", .attributes = attributes, .inputs = {xt, wt}})
+        .status()
+        .code();
+  };
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_EQ(status({1, 4, 5, 5}, {4, 4, 3, 3}, 1, {0, 0, 0, 0}, {1, 1}), absl::StatusCode::kOk);
+  EXPECT_EQ(status({1, 4, 5, 5}, {4, 3, 3, 3}, 1, {0, 0, 0, 0}, {1, 1}), kInvalid);
+  EXPECT_EQ(status({1, 4, 5, 5}, {4, 4, 3, 3}, 0, {0, 0, 0, 0}, {1, 1}), kInvalid);
+  EXPECT_EQ(status({1, 4, 5, 5}, {3, 2, 3, 3}, 2, {0, 0, 0, 0}, {1, 1}), kInvalid);
+  EXPECT_EQ(status({1, 4, 5, 5}, {4, 4, 3, 3}, 1, {0, 0, 0}, {1, 1}), kInvalid);
+  EXPECT_EQ(status({1, 4, 5, 5}, {4, 4, 3, 3}, 1, {0, -1, 0, 0}, {1, 1}), kInvalid);
+  EXPECT_EQ(status({1, 4, 5, 5}, {4, 4, 3, 3}, 1, {0, 0, 0, 0}, {0, 1}), kInvalid);
+  EXPECT_EQ(status({1, 4, 5, 5}, {4, 4, 7, 3}, 1, {0, 0, 0, 0}, {1, 1}), kInvalid);
+  EXPECT_EQ(status({1, 4, 5}, {4, 4, 3, 3}, 1, {0, 0, 0, 0}, {1, 1}), kInvalid);
+  EXPECT_EQ(status({1, 4}, {4, 4}, 1, {}, {}), kInvalid);
+}
+
+TEST(FusedConvTest, AddsTheResidualAndAppliesEveryActivation) {
+  Random random(14);
+  const std::vector<std::string> activations = {"",        "Relu", "LeakyRelu",   "Clip",
+                                                "Sigmoid", "Tanh", "HardSigmoid", "HardSwish",
+                                                "Silu",    "Elu",  "Gelu",        "GeluTanh"};
+  int checked = 0;
+  while (checked < 120) {
+    ConvCase c = RandomCase(random, false);
+    if (c.batch == 0) continue;
+    const std::string activation = activations[checked++ % activations.size()];
+    const DType dtype = checked % 5 == 0 ? DType::kDouble : DType::kFloat;
+    const Tensor x = random.Values(dtype, c.InShape());
+    const Tensor w = random.Values(dtype, c.WeightShape());
+    const bool residual = random.Pick(0, 1) != 0;
+    OperatorCall call{.name = "FusedConv",
+                      .attributes = c.ToAttributes(),
+                      .inputs = {x, w, Tensor(), Tensor()},
+                      .domain = "chairlift",
+                      .constants = {1}};
+    if (residual) call.inputs[3] = random.Values(dtype, c.OutShape());
+    const float alpha = activation == "Clip" ? -0.5f : 0.2f, beta = 0.6f;
+    call.attributes.Set("activation", activation);
+    call.attributes.Set("activation_alpha", alpha);
+    call.attributes.Set("activation_beta", beta);
+    ThreadTeam team(static_cast<int>(random.Pick(1, 2)));
+    const auto out = RunOperator(call, &team);
+    ASSERT_TRUE(out.ok()) << out.status() << c.ToString();
+    std::vector<double> want = ReferenceConv(c, AsDoubles(x), AsDoubles(w));
+    const std::vector<double> r = residual ? AsDoubles(call.inputs[3]) : std::vector<double>();
+    for (size_t i = 0; i < want.size(); ++i) {
+      want[i] = ReferenceActivation(activation, alpha, beta, want[i] + (residual ? r[i] : 0));
+    }
+    ExpectNear((*out)[0], want, 5e-6, activation + " " + c.ToString());
+  }
+}
+
+}  // namespace
+}  // namespace chairlift::testing
