@@ -1,0 +1,232 @@
+// Gate arithmetic of LSTM, GRU and RNN cells, one build per instruction set.
+#include "ops/recurrent/gates_simd.h"
+
+#include "ops/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/recurrent/gates_simd.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+//
+#include "hwy/highway.h"
+#include "ops/simd_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace chairlift {
+namespace HWY_NAMESPACE {
+namespace {
+
+template <typename T>
+using Tag = hn::ScalableTag<T>;
+template <typename T>
+using Vec = hn::Vec<Tag<T>>;
+
+HWY_INLINE Vec<float> Sigmoid(Tag<float> d, Vec<float> x) { return VSigmoid(d, x); }
+HWY_INLINE Vec<float> Tanh(Tag<float> d, Vec<float> x) { return VTanh(d, x); }
+HWY_INLINE Vec<double> Sigmoid(Tag<double> d, Vec<double> x) {
+  const auto one = hn::Set(d, 1.0);
+  return hn::Div(one, hn::Add(one, hn::Exp(d, hn::Min(hn::Set(d, 709.0), hn::Neg(x)))));
+}
+HWY_INLINE Vec<double> Tanh(Tag<double> d, Vec<double> x) { return hn::Tanh(d, x); }
+
+template <typename T>
+HWY_NOINLINE Vec<T> RareActivation(const GateActivation& f, Vec<T> x) {
+  const Tag<T> d;
+  const auto alpha = hn::Set(d, static_cast<T>(f.alpha));
+  const auto beta = hn::Set(d, static_cast<T>(f.beta));
+  const auto zero = hn::Zero(d);
+  const auto one = hn::Set(d, T(1));
+  switch (f.function) {
+    case GateFunction::kSigmoid:
+      return Sigmoid(d, x);
+    case GateFunction::kTanh:
+      return Tanh(d, x);
+    case GateFunction::kRelu:
+      return hn::Max(zero, x);
+    case GateFunction::kAffine:
+      return hn::MulAdd(alpha, x, beta);
+    case GateFunction::kLeakyRelu:
+      return hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, x), x);
+    case GateFunction::kThresholdedRelu:
+      return hn::IfThenElseZero(hn::Gt(x, alpha), x);
+    case GateFunction::kScaledTanh:
+      return hn::Mul(alpha, Tanh(d, hn::Mul(beta, x)));
+    case GateFunction::kHardSigmoid:
+      return hn::Min(one, hn::Max(zero, hn::MulAdd(alpha, x, beta)));
+    case GateFunction::kElu:
+      return hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, hn::Expm1(d, hn::Min(zero, x))), x);
+    case GateFunction::kSoftsign:
+      return hn::Div(x, hn::Add(one, hn::Abs(x)));
+    case GateFunction::kSoftplus:
+      return hn::Add(hn::Max(zero, x), hn::Log1p(d, hn::Exp(d, hn::Neg(hn::Abs(x)))));
+  }
+  return x;
+}
+
+template <typename T>
+HWY_INLINE Vec<T> Activation(const GateActivation& f, Vec<T> x) {
+  const Tag<T> d;
+  if (HWY_LIKELY(f.function == GateFunction::kSigmoid)) return Sigmoid(d, x);
+  if (HWY_LIKELY(f.function == GateFunction::kTanh)) return Tanh(d, x);
+  return RareActivation<T>(f, x);
+}
+
+// Where one vector of units is read and written: n lanes, fewer than all at the end of a block.
+template <typename T>
+struct Lanes {
+  size_t n;
+  HWY_INLINE Vec<T> Load(const T* p) const {
+    const Tag<T> d;
+    if (HWY_LIKELY(n == hn::Lanes(d))) return hn::LoadU(d, p);
+    HWY_ALIGN T lanes[hn::MaxLanes(Tag<T>())] = {};
+    std::memcpy(lanes, p, n * sizeof(T));
+    return hn::Load(d, lanes);
+  }
+  HWY_INLINE void Store(Vec<T> v, T* p) const {
+    const Tag<T> d;
+    if (HWY_LIKELY(n == hn::Lanes(d))) {
+      hn::StoreU(v, d, p);
+      return;
+    }
+    HWY_ALIGN T lanes[hn::MaxLanes(Tag<T>())];
+    hn::Store(v, d, lanes);
+    std::memcpy(p, lanes, n * sizeof(T));
+  }
+};
+
+// Calls cell(row, block, j, lanes) for every vector of units of every row.
+template <typename T, typename Cell>
+HWY_INLINE void ForUnits(const GateShape& shape, Cell cell) {
+  const int64_t step = static_cast<int64_t>(hn::Lanes(Tag<T>()));
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    for (int64_t block = 0; block < shape.blocks; ++block) {
+      for (int64_t j = 0; j < shape.block; j += step) {
+        cell(row, block, j, Lanes<T>{static_cast<size_t>(HWY_MIN(step, shape.block - j))});
+      }
+    }
+  }
+}
+
+// The pre-activations of one gate.
+template <typename T>
+HWY_INLINE Vec<T> Sum(const GateInput<T>& in, Lanes<T> lanes, int64_t row, int64_t block,
+                      int64_t at) {
+  const Vec<T> x = lanes.Load(in.x + row * in.x_row_stride + block * in.x_block_stride + at);
+  if (in.recurrent == nullptr) return x;
+  return hn::Add(x, lanes.Load(in.recurrent + row * in.recurrent_row_stride +
+                               block * in.recurrent_block_stride + at));
+}
+
+template <typename T>
+HWY_INLINE Vec<T> Clip(const GateShape& shape, Vec<T> x) {
+  const auto bound = hn::Set(Tag<T>(), static_cast<T>(shape.clip));
+  return hn::Max(hn::Neg(bound), hn::Min(bound, x));
+}
+
+template <typename T>
+void Compute(const LstmGates<T>& a) {
+  ForUnits<T>(a.shape, [&](int64_t row, int64_t block, int64_t j, Lanes<T> lanes) HWY_ATTR {
+    const int64_t unit = block * a.shape.block + j;
+    const auto c = lanes.Load(a.c + row * a.c_stride + unit);
+    auto i = Sum<T>(a.input, lanes, row, block, a.offset_i + j);
+    auto o = Sum<T>(a.input, lanes, row, block, a.offset_o + j);
+    auto f = Sum<T>(a.input, lanes, row, block, a.offset_f + j);
+    const auto g = Sum<T>(a.input, lanes, row, block, a.offset_g + j);
+    if (a.peephole_i != nullptr) {
+      i = hn::MulAdd(lanes.Load(a.peephole_i + unit), c, i);
+      f = hn::MulAdd(lanes.Load(a.peephole_f + unit), c, f);
+    }
+    i = Activation<T>(a.f, Clip<T>(a.shape, i));
+    f = a.input_forget ? hn::Sub(hn::Set(Tag<T>(), T(1)), i)
+                       : Activation<T>(a.f, Clip<T>(a.shape, f));
+    const auto added = hn::Mul(i, Activation<T>(a.g, Clip<T>(a.shape, g)));
+    const auto c_next = hn::MulAdd(f, c, added);
+    if (a.peephole_o != nullptr) {
+      o = hn::MulAdd(lanes.Load(a.peephole_o + unit), c_next, o);
+    }
+    o = Activation<T>(a.f, Clip<T>(a.shape, o));
+    lanes.Store(c_next, a.c_next + row * a.c_next_stride + unit);
+    lanes.Store(hn::Mul(o, Activation<T>(a.h, c_next)), a.h_next + row * a.h_next_stride + unit);
+  });
+}
+
+template <typename T>
+void Compute(const GruReset<T>& a) {
+  ForUnits<T>(a.shape, [&](int64_t row, int64_t block, int64_t j, Lanes<T> lanes) HWY_ATTR {
+    const int64_t unit = block * a.shape.block + j;
+    const auto r =
+        Activation<T>(a.f, Clip<T>(a.shape, Sum<T>(a.input, lanes, row, block, a.shape.block + j)));
+    lanes.Store(hn::Mul(r, lanes.Load(a.h + row * a.h_stride + unit)),
+                a.reset_h + row * a.reset_h_stride + unit);
+  });
+}
+
+template <typename T>
+void Compute(const GruGates<T>& a) {
+  ForUnits<T>(a.shape, [&](int64_t row, int64_t block, int64_t j, Lanes<T> lanes) HWY_ATTR {
+    const int64_t unit = block * a.shape.block + j;
+    const auto h = lanes.Load(a.h + row * a.h_stride + unit);
+    const auto z = Activation<T>(a.f, Clip<T>(a.shape, Sum<T>(a.input, lanes, row, block, j)));
+    const auto x_n = lanes.Load(a.input.x + row * a.input.x_row_stride +
+                                block * a.input.x_block_stride + 2 * a.shape.block + j);
+    auto n = lanes.Load(a.recurrent_n + row * a.recurrent_n_row_stride + unit);
+    if (a.reset_after) {
+      const auto r = Activation<T>(
+          a.f, Clip<T>(a.shape, Sum<T>(a.input, lanes, row, block, a.shape.block + j)));
+      n = hn::MulAdd(r, n, x_n);
+    } else {
+      n = hn::Add(n, x_n);
+    }
+    n = Activation<T>(a.g, Clip<T>(a.shape, n));
+    // n + z (h − n) would lose digits where h and n are far apart.
+    const auto kept = hn::Mul(z, h);
+    lanes.Store(hn::MulAdd(hn::Sub(hn::Set(Tag<T>(), T(1)), z), n, kept),
+                a.h_next + row * a.h_next_stride + unit);
+  });
+}
+
+template <typename T>
+void Compute(const RnnGate<T>& a) {
+  ForUnits<T>(a.shape, [&](int64_t row, int64_t block, int64_t j, Lanes<T> lanes) HWY_ATTR {
+    lanes.Store(Activation<T>(a.f, Clip<T>(a.shape, Sum<T>(a.input, lanes, row, block, j))),
+                a.h_next + row * a.h_next_stride + block * a.shape.block + j);
+  });
+}
+
+void LstmFloat(const LstmGates<float>& a) { Compute(a); }
+void LstmDouble(const LstmGates<double>& a) { Compute(a); }
+void GruResetFloat(const GruReset<float>& a) { Compute(a); }
+void GruResetDouble(const GruReset<double>& a) { Compute(a); }
+void GruFloat(const GruGates<float>& a) { Compute(a); }
+void GruDouble(const GruGates<double>& a) { Compute(a); }
+void RnnFloat(const RnnGate<float>& a) { Compute(a); }
+void RnnDouble(const RnnGate<double>& a) { Compute(a); }
+
+}  // namespace
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace chairlift
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace chairlift {
+
+HWY_EXPORT(LstmFloat);
+HWY_EXPORT(LstmDouble);
+HWY_EXPORT(GruResetFloat);
+HWY_EXPORT(GruResetDouble);
+HWY_EXPORT(GruFloat);
+HWY_EXPORT(GruDouble);
+HWY_EXPORT(RnnFloat);
+HWY_EXPORT(RnnDouble);
+
+void ComputeGates(const LstmGates<float>& gates) { HWY_DYNAMIC_DISPATCH(LstmFloat)(gates); }
+void ComputeGates(const LstmGates<double>& gates) { HWY_DYNAMIC_DISPATCH(LstmDouble)(gates); }
+void ComputeGates(const GruReset<float>& gates) { HWY_DYNAMIC_DISPATCH(GruResetFloat)(gates); }
+void ComputeGates(const GruReset<double>& gates) { HWY_DYNAMIC_DISPATCH(GruResetDouble)(gates); }
+void ComputeGates(const GruGates<float>& gates) { HWY_DYNAMIC_DISPATCH(GruFloat)(gates); }
+void ComputeGates(const GruGates<double>& gates) { HWY_DYNAMIC_DISPATCH(GruDouble)(gates); }
+void ComputeGates(const RnnGate<float>& gates) { HWY_DYNAMIC_DISPATCH(RnnFloat)(gates); }
+void ComputeGates(const RnnGate<double>& gates) { HWY_DYNAMIC_DISPATCH(RnnDouble)(gates); }
+
+}  // namespace chairlift
+#endif  // HWY_ONCE

@@ -1,0 +1,15 @@
+// The operators of this family, for register.cc.
+#ifndef CHAIRLIFT_OPS_RECURRENT_RECURRENT_OPERATORS_H_
+#define CHAIRLIFT_OPS_RECURRENT_RECURRENT_OPERATORS_H_
+
+#include "ops/operator.h"
+
+namespace chairlift {
+
+OperatorDef LstmOperator();
+OperatorDef GruOperator();
+OperatorDef RnnOperator();
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_RECURRENT_RECURRENT_OPERATORS_H_
