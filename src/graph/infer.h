@@ -11,7 +11,7 @@ namespace chairlift {
 // Bounds the work of inferring one model: bodies of nested loops are inferred several times, so
 // that a small hostile file could ask for any amount.
 struct InferBudget {
-  int64_t nodes_left = 1'000'000;
+  int64_t nodes_left = 200'000;
 };
 
 // Runs the shape rule of `node`, whose inputs must have known types, and stores what it learns in

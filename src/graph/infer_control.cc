@@ -59,6 +59,7 @@ class Body {
   // Infers a fresh copy with these formal inputs; returns its outputs as seen from outside.
   StatusOr<std::vector<ValueInfo>> Infer(const std::vector<ValueInfo>& formals,
                                          InferBudget& budget) {
+    budget.nodes_left -= static_cast<int64_t>(original_->values.size() / 8);  // the copy
     auto graph = std::make_shared<Graph>(*original_);
     std::set<std::string> symbols = symbols_;
     for (size_t i = 0; i < graph->inputs.size(); ++i) {

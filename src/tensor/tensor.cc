@@ -97,16 +97,16 @@ StatusOr<int64_t> Shape::Checked(size_t element_bytes, int64_t max_bytes) const 
     if (d < 0) return InvalidArgument("shape {} has a negative dimension", ToString());
     if (d == 0) empty = true;
   }
-  if (empty) return 0;
   const int64_t limit = max_bytes / static_cast<int64_t>(element_bytes == 0 ? 1 : element_bytes);
   for (int64_t d : dims_) {
+    if (d == 0) continue;  // the others are multiplied by those who iterate: they must fit too
     if (n > limit / d) {
       return InvalidArgument("shape {} is larger than the limit of {} bytes", ToString(),
                              max_bytes);
     }
     n *= d;
   }
-  return n;
+  return empty ? 0 : n;
 }
 
 std::string Shape::ToString() const { return fmt::format("[{}]", fmt::join(dims(), ",")); }

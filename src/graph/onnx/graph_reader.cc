@@ -66,7 +66,7 @@ class Reader {
 
   StatusOr<Graph> ReadMain(onnx::GraphProto& proto, const Opsets& opsets) {
     Graph graph;
-    budget_.nodes_left += 4 * static_cast<int64_t>(proto.node_size());
+    budget_.nodes_left += 16 * static_cast<int64_t>(proto.node_size());
     GraphBuilder builder(graph, budget_, /*is_body=*/false);
     Scope scope{.builder = &builder, .opsets = &opsets};
     CHAIRLIFT_RETURN_IF_ERROR(ReadInto(proto, scope));
