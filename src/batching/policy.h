@@ -21,7 +21,7 @@ struct PolicyOptions {
   Duration queue_delay{0};
   // Rows that a task should have where that is possible; ascending or not, each in
   // [1, max_batch_size].
-  std::vector<int> preferred_batch_sizes;
+  std::vector<int> preferred_batch_sizes = {};
 };
 
 struct PolicyInfo {

@@ -63,6 +63,7 @@ RequestId Dispatcher::Submit(std::unique_ptr<Request> owned) {
       requests_.emplace(number, std::move(owned));
       Model::Lane& lane = request->model->lane();
       request->type = lane.TypeOf(request->fitting.key);
+      ++lane.requests;
       Activate(request->model);
       CellGraph graph;
       graph.nodes.push_back(
@@ -110,7 +111,9 @@ void Dispatcher::Activate(const std::shared_ptr<Model>& model) {
 }
 
 void Dispatcher::Finish(Request* request, StatusOr<InferResponse> value, Actions& actions) {
-  request->model->lane().ReleaseType(request->type);
+  Model::Lane& lane = request->model->lane();
+  lane.ReleaseType(request->type);
+  --lane.requests;
   if (request->slot != nullptr) {
     request->slot->answer = std::move(value);
     Client& client = clients_.at(request->client);
@@ -180,7 +183,7 @@ void Dispatcher::Settle(TimePoint now, Actions& actions) {
     Model& model = *active_[i];
     const int here = model.lane().scheduler->waiting();
     model.statistics().SetWaiting(here);
-    if (here == 0) {
+    if (model.lane().requests == 0) {
       model.lane().active = false;
       actions.released.push_back(std::move(active_[i]));
       active_[i] = std::move(active_.back());

@@ -98,7 +98,7 @@ class Dispatcher {
   bool refusing_ = false;
   absl::flat_hash_map<RequestId, std::unique_ptr<Request>> requests_;
   absl::flat_hash_map<ClientId, Client> clients_;
-  std::vector<std::shared_ptr<Model>> active_;  // with waiting requests
+  std::vector<std::shared_ptr<Model>> active_;  // with requests
   std::vector<WorkerId> idle_;      // the last one was busy most recently: its caches are warmest
   Duration fair_floor_{0};          // the charge of the model served last
   int untold_ = 0;                  // accepted requests whose callback has not returned

@@ -31,7 +31,8 @@ class Model {
   // The model's place in the dispatcher, which alone touches it, under its lock.
   struct Lane {
     std::unique_ptr<Scheduler> scheduler;
-    bool active = false;        // requests wait
+    bool active = false;        // it has requests
+    int requests = 0;           // waiting or running
     Duration used{0};           // compute time charged so far, for fairness between models
     Duration expected_cost{0};  // of one task, from those that ended
 

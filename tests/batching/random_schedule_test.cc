@@ -1,0 +1,277 @@
+// Long random schedules in virtual time, several workers, against the promises that every policy
+// makes (scheduler.h) and those of the window.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "batching/policy.h"
+
+namespace chairlift {
+namespace {
+
+using std::chrono::microseconds;
+
+struct Setup {
+  std::string policy;
+  int max_batch_size;
+  int64_t queue_delay_us;
+  std::vector<int> preferred;
+  int workers;
+  int types;
+  double load;  // arrivals per microsecond
+  unsigned seed;
+};
+
+// What the test knows, from events alone, of a request that has not ended or left.
+struct Known {
+  std::vector<CellNode> nodes;
+  std::vector<int> runs;            // how often each node was in a task
+  std::vector<bool> ended;          // by node
+  std::vector<TimePoint> ready_at;  // by node; of those that are ready
+  ClientId client = 0;
+  std::optional<TimePoint> deadline;
+  bool started = false;
+};
+
+class Simulation {
+ public:
+  explicit Simulation(const Setup& setup) : setup_(setup), random_(setup.seed) {
+    auto made = MakeScheduler(setup.policy, {.max_batch_size = setup.max_batch_size,
+                                             .queue_delay = microseconds(setup.queue_delay_us),
+                                             .preferred_batch_sizes = setup.preferred});
+    EXPECT_TRUE(made.ok()) << made.status();
+    scheduler_ = *std::move(made);
+    for (int w = 0; w < setup.workers; ++w) idle_.insert(w);
+  }
+
+  void Run(int events) {
+    TimePoint next_arrival = now_;
+    std::exponential_distribution<double> gap(setup_.load);
+    int done = 0;
+    while (done < events || !running_.empty() || !known_.empty()) {
+      std::optional<TimePoint> next;
+      const auto consider = [&next](std::optional<TimePoint> t) {
+        if (t && (!next || *t < *next)) next = t;
+      };
+      if (done < events) consider(next_arrival);
+      if (!running_.empty()) consider(running_.begin()->first);
+      const std::optional<TimePoint> wake = scheduler_->WakeAt(now_);
+      if (wake) {
+        ASSERT_GT(*wake, now_);
+        consider(wake);
+      }
+      ASSERT_TRUE(next.has_value()) << "stuck with " << scheduler_->waiting() << " waiting";
+      now_ = *next;
+      while (!running_.empty() && running_.begin()->first <= now_) EndTask();
+      if (done < events && next_arrival <= now_) {
+        if (Chance(0.1)) {
+          CancelSome();
+        } else {
+          Arrive();
+        }
+        ++done;
+        next_arrival = now_ + Duration(1 + static_cast<int64_t>(gap(random_) * 1000));
+      }
+      TakeExpired();
+      GiveTasks();
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+    CheckEnd();
+  }
+
+ private:
+  bool Chance(double p) { return std::uniform_real_distribution<double>()(random_) < p; }
+  int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+
+  void Arrive() {
+    const BatchRequestId id = next_id_++;
+    Known& known = known_[id];
+    const int nodes = Chance(0.2) ? Pick(2, 4) : 1;
+    for (int i = 0; i < nodes; ++i) {
+      CellNode node{.type = static_cast<CellType>(Pick(0, setup_.types - 1)),
+                    .rows = Chance(0.02) ? setup_.max_batch_size + 3 : Pick(0, 3),
+                    .dependencies = {}};
+      for (int d = 0; d < i; ++d) {
+        if (Chance(0.6)) node.dependencies.push_back(d);
+      }
+      known.nodes.push_back(node);
+    }
+    known.runs.assign(nodes, 0);
+    known.ended.assign(nodes, false);
+    known.ready_at.resize(nodes);
+    for (int i = 0; i < nodes; ++i) known.ready_at[i] = now_;
+    known.client = Chance(0.4) ? Pick(1, 3) : 0;
+    if (Chance(0.3)) known.deadline = now_ + microseconds(Pick(0, 300));
+    if (known.client != 0) order_[known.client].push_back(id);
+    scheduler_->Arrive(id, CellGraph{known.nodes}, known.client, now_, known.deadline);
+  }
+
+  void CancelSome() {
+    // Recent ones, so that some wait, some run and some have ended.
+    const BatchRequestId id = next_id_ - std::min<BatchRequestId>(next_id_, Pick(1, 12));
+    scheduler_->Cancel(id, now_);
+    if (known_.contains(id)) Leave(id);
+  }
+
+  void Leave(BatchRequestId id) {
+    Unorder(id, known_.at(id));
+    known_.erase(id);
+  }
+  void Unorder(BatchRequestId id, const Known& known) {
+    if (known.client == 0) return;
+    auto& order = order_[known.client];
+    order.erase(std::remove(order.begin(), order.end(), id), order.end());
+  }
+
+  void TakeExpired() {
+    for (BatchRequestId id : scheduler_->TakeExpired(now_)) {
+      ASSERT_TRUE(known_.contains(id)) << "request " << id << " had left";
+      const Known& known = known_.at(id);
+      EXPECT_FALSE(known.started);
+      EXPECT_TRUE(known.deadline && *known.deadline <= now_);
+      Leave(id);
+      ++expired_;
+    }
+    for (const auto& [id, known] : known_) {
+      if (!known.started && known.deadline) {
+        ASSERT_GT(*known.deadline, now_) << "request " << id << " expired untold";
+      }
+    }
+  }
+
+  void GiveTasks() {
+    while (!idle_.empty()) {
+      const WorkerId worker = *idle_.begin();
+      const std::optional<Task> task = scheduler_->Next(worker, now_);
+      if (!task) break;
+      idle_.erase(idle_.begin());
+      CheckTask(*task);
+      running_.emplace(now_ + microseconds(Pick(1, 40)), *task);
+      ++tasks_;
+    }
+    if (!idle_.empty()) CheckNobodyIsHeldTooLong();
+  }
+
+  void CheckTask(const Task& task) {
+    ASSERT_FALSE(task.nodes.empty());
+    int32_t rows = 0;
+    int32_t size = 0;
+    for (const NodeRef& ref : task.nodes) {
+      ASSERT_TRUE(known_.contains(ref.request)) << "request " << ref.request << " had left";
+      Known& known = known_.at(ref.request);
+      const CellNode& node = known.nodes[ref.node];
+      EXPECT_EQ(node.type, task.type);
+      EXPECT_EQ(++known.runs[ref.node], 1);
+      for (int32_t d : node.dependencies) EXPECT_TRUE(known.ended[d]);
+      if (!known.started) {
+        EXPECT_TRUE(!known.deadline || *known.deadline > now_);
+        if (known.client != 0) {
+          EXPECT_EQ(order_[known.client].front(), ref.request) << "client " << known.client;
+        }
+        Unorder(ref.request, known);
+        known.started = true;
+      }
+      rows += node.rows;
+      size += std::max(1, node.rows);
+    }
+    EXPECT_EQ(task.rows, rows);
+    const int limit = setup_.policy == "none" ? 1 : setup_.max_batch_size;
+    EXPECT_TRUE(size <= limit || task.nodes.size() == 1) << size << " rows";
+  }
+
+  // With a worker idle and nothing to run, no node that may start has been ready for the delay.
+  void CheckNobodyIsHeldTooLong() {
+    const Duration delay =
+        setup_.policy == "none" ? Duration(0) : Duration(microseconds(setup_.queue_delay_us));
+    for (const auto& [id, known] : known_) {
+      if (!known.started && known.client != 0 && order_.at(known.client).front() != id) continue;
+      for (size_t i = 0; i < known.nodes.size(); ++i) {
+        if (known.runs[i] > 0) continue;
+        const auto& deps = known.nodes[i].dependencies;
+        if (!std::all_of(deps.begin(), deps.end(), [&](int32_t d) { return known.ended[d]; })) {
+          continue;
+        }
+        ASSERT_LT(now_, known.ready_at[i] + delay) << "node " << i << " of request " << id;
+      }
+    }
+  }
+
+  void EndTask() {
+    const auto it = running_.begin();
+    const Task task = it->second;
+    running_.erase(it);
+    idle_.insert(task.worker);
+    std::vector<Scheduler::Growth> growth;
+    for (const NodeRef& ref : task.nodes) {
+      if (!known_.contains(ref.request)) continue;  // cancelled while it ran
+      Known& known = known_.at(ref.request);
+      known.ended[ref.node] = true;
+      for (size_t i = 0; i < known.nodes.size(); ++i) {
+        const auto& deps = known.nodes[i].dependencies;
+        if (std::find(deps.begin(), deps.end(), ref.node) != deps.end()) known.ready_at[i] = now_;
+      }
+      if (Chance(0.05)) {
+        CellNode node{.type = static_cast<CellType>(Pick(0, setup_.types - 1)),
+                      .rows = 1,
+                      .dependencies = {ref.node}};
+        growth.push_back({ref.request, node});
+        known.nodes.push_back(node);
+        known.runs.push_back(0);
+        known.ended.push_back(false);
+        known.ready_at.push_back(now_);
+      }
+    }
+    scheduler_->Complete(task.id, now_, growth);
+    // Keeps the test's own scans short.
+    for (const NodeRef& ref : task.nodes) {
+      const auto known = known_.find(ref.request);
+      if (known == known_.end()) continue;
+      const auto& ended = known->second.ended;
+      if (std::all_of(ended.begin(), ended.end(), [](bool e) { return e; })) {
+        ++completed_;
+        known_.erase(known);
+      }
+    }
+  }
+
+  void CheckEnd() {
+    EXPECT_EQ(scheduler_->waiting(), 0);
+    EXPECT_EQ(scheduler_->WakeAt(now_), std::nullopt);
+    // The schedule did exercise what it is for.
+    EXPECT_GT(completed_, 0);
+    EXPECT_GT(expired_, 0);
+    EXPECT_GT(tasks_, 0);
+  }
+
+  const Setup setup_;
+  std::mt19937 random_;
+  std::unique_ptr<Scheduler> scheduler_;
+  TimePoint now_{};
+  BatchRequestId next_id_ = 1;
+  std::map<BatchRequestId, Known> known_;
+  std::map<ClientId, std::vector<BatchRequestId>> order_;  // not started, in order
+  std::set<WorkerId> idle_;
+  std::multimap<TimePoint, Task> running_;
+  int completed_ = 0;
+  int expired_ = 0;
+  int tasks_ = 0;
+};
+
+class RandomScheduleTest : public ::testing::TestWithParam<Setup> {};
+
+TEST_P(RandomScheduleTest, KeepsEveryPromise) { Simulation(GetParam()).Run(20000); }
+
+INSTANTIATE_TEST_SUITE_P(Schedules, RandomScheduleTest,
+                         ::testing::Values(Setup{"none", 1, 0, {}, 3, 2, 0.1, 1},
+                                           Setup{"window", 8, 0, {}, 1, 1, 0.3, 2},
+                                           Setup{"window", 8, 0, {}, 4, 5, 0.5, 3},
+                                           Setup{"window", 8, 50, {}, 2, 3, 0.3, 4},
+                                           Setup{"window", 16, 100, {4, 8}, 3, 4, 0.4, 5},
+                                           Setup{"window", 4, 20, {2}, 8, 20, 0.4, 6},
+                                           Setup{"window", 1, 30, {}, 2, 2, 0.1, 7}));
+
+}  // namespace
+}  // namespace chairlift

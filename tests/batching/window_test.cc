@@ -1,0 +1,292 @@
+// The window policy on worked examples, in virtual time.
+#include "batching/policies/window.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+
+namespace chairlift {
+namespace {
+
+using std::chrono::microseconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TimePoint At(int64_t us) { return TimePoint(microseconds(us)); }
+
+CellGraph Single(CellType type, int32_t rows = 1) {
+  CellGraph graph;
+  graph.nodes.push_back({.type = type, .rows = rows, .dependencies = {}});
+  return graph;
+}
+
+std::unique_ptr<Scheduler> Make(int max_batch_size, int64_t delay_us = 0,
+                                std::vector<int> preferred = {}) {
+  auto scheduler = MakeScheduler("window", {.max_batch_size = max_batch_size,
+                                            .queue_delay = microseconds(delay_us),
+                                            .preferred_batch_sizes = std::move(preferred)});
+  EXPECT_TRUE(scheduler.ok()) << scheduler.status();
+  return *std::move(scheduler);
+}
+
+std::vector<BatchRequestId> Requests(const std::optional<Task>& task) {
+  std::vector<BatchRequestId> ids;
+  if (task) {
+    for (const NodeRef& node : task->nodes) ids.push_back(node.request);
+  }
+  return ids;
+}
+
+TEST(WindowTest, NoDelayTakesWhateverWaits) {
+  auto s = Make(8);
+  for (BatchRequestId id : {1, 2, 3}) s->Arrive(id, Single(0), 0, At(0), {});
+  EXPECT_EQ(s->waiting(), 3);
+  const std::optional<Task> task = s->Next(4, At(0));
+  EXPECT_THAT(Requests(task), ElementsAre(1, 2, 3));
+  EXPECT_EQ(task->rows, 3);
+  EXPECT_EQ(task->worker, 4);
+  EXPECT_EQ(s->waiting(), 0);
+  EXPECT_EQ(s->Next(0, At(0)), std::nullopt);
+  EXPECT_EQ(s->WakeAt(At(0)), std::nullopt);
+}
+
+TEST(WindowTest, ATaskKeepsToTheSizeAndTheRestGoesNext) {
+  auto s = Make(4);
+  for (BatchRequestId id = 1; id <= 6; ++id) s->Arrive(id, Single(0), 0, At(0), {});
+  EXPECT_THAT(Requests(s->Next(0, At(0))), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(Requests(s->Next(0, At(0))), ElementsAre(5, 6));
+}
+
+TEST(WindowTest, RowsCountNotRequests) {
+  auto s = Make(4);
+  s->Arrive(1, Single(0, 3), 0, At(0), {});
+  s->Arrive(2, Single(0, 2), 0, At(0), {});
+  s->Arrive(3, Single(0, 1), 0, At(0), {});
+  // 3 would fit beside 1, but would overtake 2.
+  EXPECT_THAT(Requests(s->Next(0, At(0))), ElementsAre(1));
+  EXPECT_THAT(Requests(s->Next(0, At(0))), ElementsAre(2, 3));
+}
+
+TEST(WindowTest, ARequestLargerThanTheLimitGoesAlone) {
+  auto s = Make(4);
+  s->Arrive(1, Single(0, 9), 0, At(0), {});
+  s->Arrive(2, Single(0, 1), 0, At(0), {});
+  const std::optional<Task> task = s->Next(0, At(0));
+  EXPECT_THAT(Requests(task), ElementsAre(1));
+  EXPECT_EQ(task->rows, 9);
+}
+
+TEST(WindowTest, RequestsOfNoRowsCountAsOneTowardsTheLimit) {
+  auto s = Make(2);
+  for (BatchRequestId id : {1, 2, 3}) s->Arrive(id, Single(0, 0), 0, At(0), {});
+  const std::optional<Task> task = s->Next(0, At(0));
+  EXPECT_THAT(Requests(task), ElementsAre(1, 2));
+  EXPECT_EQ(task->rows, 0);
+}
+
+TEST(WindowTest, TheOldestWaitsForCompanyUpToTheDelay) {
+  auto s = Make(8, 100);
+  s->Arrive(1, Single(0), 0, At(0), {});
+  EXPECT_EQ(s->Next(0, At(0)), std::nullopt);
+  EXPECT_EQ(s->WakeAt(At(0)), At(100));
+  s->Arrive(2, Single(0), 0, At(60), {});
+  EXPECT_EQ(s->Next(0, At(99)), std::nullopt);
+  EXPECT_EQ(s->WakeAt(At(99)), At(100));
+  EXPECT_THAT(Requests(s->Next(0, At(100))), ElementsAre(1, 2));
+}
+
+TEST(WindowTest, AFullBatchDoesNotWait) {
+  auto s = Make(2, 100);
+  s->Arrive(1, Single(0), 0, At(0), {});
+  s->Arrive(2, Single(0), 0, At(1), {});
+  EXPECT_THAT(Requests(s->Next(0, At(1))), ElementsAre(1, 2));
+}
+
+TEST(WindowTest, ABatchThatTheNextWouldOverfillDoesNotWait) {
+  auto s = Make(4, 100);
+  s->Arrive(1, Single(0, 3), 0, At(0), {});
+  s->Arrive(2, Single(0, 2), 0, At(1), {});
+  EXPECT_THAT(Requests(s->Next(0, At(1))), ElementsAre(1));
+  EXPECT_EQ(s->Next(0, At(1)), std::nullopt);
+  EXPECT_EQ(s->WakeAt(At(1)), At(101));
+}
+
+TEST(WindowTest, APreferredSizeGoesAtOnceAndTheLargestFirst) {
+  auto s = Make(8, 100, {2, 4});
+  s->Arrive(1, Single(0), 0, At(0), {});
+  EXPECT_EQ(s->Next(0, At(0)), std::nullopt);
+  for (BatchRequestId id : {2, 3, 4, 5}) s->Arrive(id, Single(0), 0, At(1), {});
+  EXPECT_THAT(Requests(s->Next(0, At(1))), ElementsAre(1, 2, 3, 4));
+  EXPECT_EQ(s->Next(0, At(1)), std::nullopt);
+  EXPECT_EQ(s->WakeAt(At(1)), At(101));
+  EXPECT_THAT(Requests(s->Next(0, At(101))), ElementsAre(5));
+}
+
+TEST(WindowTest, WithoutAPreferredSizeInReachTheDelayDecides) {
+  auto s = Make(8, 100, {4});
+  for (BatchRequestId id : {1, 2, 3}) s->Arrive(id, Single(0), 0, At(0), {});
+  EXPECT_EQ(s->Next(0, At(99)), std::nullopt);
+  EXPECT_THAT(Requests(s->Next(0, At(100))), ElementsAre(1, 2, 3));
+}
+
+TEST(WindowTest, TypesDoNotMixAndTheOldestGoesFirst) {
+  auto s = Make(8);
+  s->Arrive(1, Single(7), 0, At(0), {});
+  s->Arrive(2, Single(3), 0, At(1), {});
+  s->Arrive(3, Single(7), 0, At(2), {});
+  const std::optional<Task> first = s->Next(0, At(2));
+  EXPECT_EQ(first->type, 7u);
+  EXPECT_THAT(Requests(first), ElementsAre(1, 3));
+  EXPECT_THAT(Requests(s->Next(0, At(2))), ElementsAre(2));
+}
+
+TEST(WindowTest, AFullTypeMayPassOneThatStillWaitsForCompany) {
+  auto s = Make(2, 100);
+  s->Arrive(1, Single(0), 0, At(0), {});
+  s->Arrive(2, Single(1), 0, At(1), {});
+  s->Arrive(3, Single(1), 0, At(2), {});
+  EXPECT_THAT(Requests(s->Next(0, At(2))), ElementsAre(2, 3));
+  EXPECT_EQ(s->WakeAt(At(2)), At(100));
+}
+
+TEST(WindowTest, RequestsOfOneClientStartInOrderAcrossTypes) {
+  auto s = Make(8, 100);
+  s->Arrive(1, Single(0), 5, At(0), {});
+  s->Arrive(2, Single(1), 5, At(0), {});
+  s->Arrive(3, Single(1), 0, At(10), {});
+  // 2 may not start before 1; 3 need not wait for either.
+  EXPECT_EQ(s->WakeAt(At(10)), At(100));
+  EXPECT_THAT(Requests(s->Next(0, At(100))), ElementsAre(1));
+  EXPECT_THAT(Requests(s->Next(0, At(100))), ElementsAre(2, 3));
+}
+
+TEST(WindowTest, RequestsOfOneClientMayShareABatch) {
+  auto s = Make(8);
+  for (BatchRequestId id : {1, 2, 3}) s->Arrive(id, Single(0), 5, At(0), {});
+  EXPECT_THAT(Requests(s->Next(0, At(0))), ElementsAre(1, 2, 3));
+}
+
+TEST(WindowTest, CancellingFreesTheClientsNextRequest) {
+  auto s = Make(8, 100);
+  s->Arrive(1, Single(0), 5, At(0), {});
+  s->Arrive(2, Single(1), 5, At(0), {});
+  s->Cancel(1, At(1));
+  EXPECT_EQ(s->waiting(), 1);
+  EXPECT_EQ(s->WakeAt(At(1)), At(100));
+  EXPECT_THAT(Requests(s->Next(0, At(100))), ElementsAre(2));
+}
+
+TEST(WindowTest, CancelledRequestsNeverRun) {
+  auto s = Make(8);
+  for (BatchRequestId id : {1, 2, 3}) s->Arrive(id, Single(0), 0, At(0), {});
+  s->Cancel(2, At(0));
+  s->Cancel(99, At(0));
+  EXPECT_THAT(Requests(s->Next(0, At(0))), ElementsAre(1, 3));
+}
+
+TEST(WindowTest, CancellingWhatRunsLeavesTheTaskToEnd) {
+  auto s = Make(8);
+  s->Arrive(1, Single(0), 0, At(0), {});
+  const std::optional<Task> task = s->Next(0, At(0));
+  s->Cancel(1, At(1));
+  s->Complete(task->id, At(2), {});
+  EXPECT_EQ(s->Next(0, At(2)), std::nullopt);
+}
+
+TEST(WindowTest, ExpiredRequestsLeaveAndAreToldOnce) {
+  auto s = Make(8, 100);
+  s->Arrive(1, Single(0), 0, At(0), At(50));
+  s->Arrive(2, Single(0), 0, At(0), {});
+  EXPECT_EQ(s->WakeAt(At(0)), At(50));
+  EXPECT_THAT(s->TakeExpired(At(49)), IsEmpty());
+  EXPECT_THAT(s->TakeExpired(At(50)), ElementsAre(1));
+  EXPECT_THAT(s->TakeExpired(At(50)), IsEmpty());
+  EXPECT_EQ(s->waiting(), 1);
+  EXPECT_THAT(Requests(s->Next(0, At(100))), ElementsAre(2));
+}
+
+TEST(WindowTest, NextPassesOverWhatHasExpired) {
+  auto s = Make(8);
+  s->Arrive(1, Single(0), 0, At(0), At(50));
+  EXPECT_EQ(s->Next(0, At(50)), std::nullopt);
+  EXPECT_THAT(s->TakeExpired(At(50)), ElementsAre(1));
+}
+
+TEST(WindowTest, AStartedRequestDoesNotExpire) {
+  auto s = Make(8);
+  s->Arrive(1, Single(0), 0, At(0), At(50));
+  const std::optional<Task> task = s->Next(0, At(49));
+  EXPECT_THAT(s->TakeExpired(At(60)), IsEmpty());
+  s->Complete(task->id, At(70), {});
+}
+
+TEST(WindowTest, ADueWindowDoesNotHideALaterDeadline) {
+  auto s = Make(8, 10);
+  s->Arrive(1, Single(0), 0, At(0), At(50));
+  // Due since 10, but no worker came; the deadline is the next time of interest.
+  EXPECT_EQ(s->WakeAt(At(20)), At(50));
+}
+
+TEST(WindowTest, NodesWaitForTheirDependencies) {
+  auto s = Make(8);
+  CellGraph chain;
+  chain.nodes.push_back({.type = 0, .rows = 1, .dependencies = {}});
+  chain.nodes.push_back({.type = 1, .rows = 1, .dependencies = {0}});
+  s->Arrive(1, chain, 0, At(0), {});
+  s->Arrive(2, chain, 0, At(0), {});
+  const std::optional<Task> first = s->Next(0, At(0));
+  EXPECT_THAT(Requests(first), ElementsAre(1, 2));
+  EXPECT_EQ(s->Next(1, At(0)), std::nullopt);
+  s->Complete(first->id, At(5), {});
+  const std::optional<Task> second = s->Next(0, At(5));
+  EXPECT_EQ(second->type, 1u);
+  EXPECT_THAT(Requests(second), ElementsAre(1, 2));
+}
+
+TEST(WindowTest, ARequestGrowsByWhatItsNodesAppend) {
+  auto s = Make(8);
+  s->Arrive(1, Single(0), 0, At(0), {});
+  const std::optional<Task> first = s->Next(0, At(0));
+  const Scheduler::Growth growth{1, {.type = 0, .rows = 1, .dependencies = {0}}};
+  s->Complete(first->id, At(1), {&growth, 1});
+  const std::optional<Task> second = s->Next(0, At(1));
+  ASSERT_TRUE(second.has_value());
+  EXPECT_EQ(second->nodes[0].node, 1);
+  s->Complete(second->id, At(2), {});
+  EXPECT_EQ(s->Next(0, At(2)), std::nullopt);
+}
+
+TEST(WindowTest, OptionsOutOfRangeAreRefusedByName) {
+  const auto refuse = [](const PolicyOptions& options) {
+    const Status status = MakeScheduler("window", options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refuse({.max_batch_size = 0}), HasSubstr("max_batch_size is 0"));
+  EXPECT_THAT(refuse({.max_batch_size = 4, .queue_delay = microseconds(-1)}),
+              HasSubstr("queue_delay_us is -1"));
+  EXPECT_THAT(refuse({.max_batch_size = 4, .preferred_batch_sizes = {2, 5}}),
+              HasSubstr("preferred_batch_sizes has 5"));
+}
+
+TEST(PolicyTest, AnUnknownPolicyIsRefusedWithTheKnownOnes) {
+  const Status status = MakeScheduler("bus", {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::AllOf(HasSubstr("'bus'"), HasSubstr("none, window")));
+}
+
+TEST(NoneTest, EveryRequestRunsAloneInOrder) {
+  auto s = MakeScheduler("none", {.max_batch_size = 8});
+  ASSERT_TRUE(s.ok());
+  (*s)->Arrive(1, Single(0), 0, At(0), {});
+  (*s)->Arrive(2, Single(1, 5), 0, At(0), {});
+  (*s)->Arrive(3, Single(0), 0, At(0), {});
+  EXPECT_THAT(Requests((*s)->Next(0, At(0))), ElementsAre(1));
+  EXPECT_THAT(Requests((*s)->Next(0, At(0))), ElementsAre(2));
+  EXPECT_THAT(Requests((*s)->Next(0, At(0))), ElementsAre(3));
+}
+
+}  // namespace
+}  // namespace chairlift
