@@ -51,14 +51,14 @@ class WorkerPool {
    private:
     friend class WorkerPool;
     TeamLease(WorkerPool& pool, int worker, bool wide);
-    WorkerPool* pool_;  // null where the worker is alone
+    WorkerPool& pool_;
     SoloTeam solo_;
     Team* team_;
   };
 
-  // To be called by a job running on `worker`. The team is all workers where this is the only job
-  // in the pool and the caller knows of none about to come (`more_waits`); else the worker alone:
-  // throughput is best when every worker has a job of its own.
+  // To be called by a job running on `worker`. The team is all workers where no other job holds a
+  // team or is queued, and the caller knows of none about to come (`more_waits`); else the worker
+  // alone: throughput is best when every worker has a job of its own.
   TeamLease OpenTeam(int worker, bool more_waits);
 
  private:
@@ -89,7 +89,8 @@ class WorkerPool {
   std::unique_ptr<WideTeam> wide_team_;
   // The worker whose job is wide, or −1.
   alignas(128) std::atomic<int> wide_owner_{-1};
-  alignas(128) std::atomic<int> pending_{0};  // jobs submitted and not ended
+  alignas(128) std::atomic<int> leases_{0};  // jobs between OpenTeam() and the lease's end
+  std::atomic<int> queued_{0};               // jobs that no worker has begun
   alignas(128) std::atomic<int> parked_{0};
   std::atomic<bool> stopping_{false};
 };

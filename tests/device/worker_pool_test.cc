@@ -1,0 +1,201 @@
+// Jobs, teams and what happens when both want the same workers.
+#include "device/cpu/worker_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <limits>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace chairlift {
+namespace {
+
+std::unique_ptr<WorkerPool> MakePool(int workers, int queue_capacity = 16) {
+  WorkerPoolOptions options;
+  options.workers = workers;
+  options.queue_capacity = queue_capacity;
+  StatusOr<std::unique_ptr<WorkerPool>> pool = WorkerPool::Create(options);
+  EXPECT_TRUE(pool.ok()) << pool.status();
+  return *std::move(pool);
+}
+
+// Runs `body` as a job and waits for it.
+template <typename F>
+void RunJob(WorkerPool& pool, int worker, F body) {
+  std::promise<void> done;
+  ASSERT_TRUE(pool.Submit(worker, [&](int index) {
+    body(index);
+    done.set_value();
+  }));
+  done.get_future().wait();
+}
+
+TEST(WorkerPoolTest, JobsOfAWorkerRunInOrderOnOneThread) {
+  auto pool = MakePool(2, 100);
+  std::vector<int> order;
+  std::set<std::thread::id> threads;
+  std::promise<void> done;
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(pool->Submit(1, [&, i](int worker) {
+      EXPECT_EQ(worker, 1);
+      order.push_back(i);
+      threads.insert(std::this_thread::get_id());
+      if (i == 99) done.set_value();
+    }));
+  }
+  done.get_future().wait();
+  EXPECT_EQ(order.size(), 100u);
+  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+  EXPECT_EQ(threads.size(), 1u);
+}
+
+TEST(WorkerPoolTest, AFullQueueRefuses) {
+  auto pool = MakePool(1, 2);
+  std::promise<void> release;
+  std::promise<void> started;
+  std::shared_future<void> released = release.get_future().share();
+  ASSERT_TRUE(pool->Submit(0, [&](int) {
+    started.set_value();
+    released.wait();
+  }));
+  started.get_future().wait();
+  EXPECT_TRUE(pool->Submit(0, [](int) {}));
+  EXPECT_TRUE(pool->Submit(0, [](int) {}));
+  WorkerPool::Job job = [](int) {};
+  EXPECT_FALSE(pool->Submit(0, std::move(job)));
+  EXPECT_TRUE(job != nullptr) << "a refused job stays with the caller";
+  release.set_value();
+}
+
+TEST(WorkerPoolTest, QueuedJobsRunBeforeThePoolEnds) {
+  std::atomic<int> ran{0};
+  {
+    auto pool = MakePool(3, 50);
+    for (int i = 0; i < 150; ++i) ASSERT_TRUE(pool->Submit(i % 3, [&](int) { ++ran; }));
+  }
+  EXPECT_EQ(ran, 150);
+}
+
+TEST(WorkerPoolTest, ALoneJobGetsAllWorkersAndEveryPartRunsOnce) {
+  auto pool = MakePool(4);
+  RunJob(*pool, 2, [&](int worker) {
+    WorkerPool::TeamLease lease = pool->OpenTeam(worker, false);
+    EXPECT_EQ(lease.team().width(), 4);
+    for (int parts : {0, 1, 2, 3, 7, 64, 1000}) {
+      std::vector<std::atomic<int>> runs(static_cast<size_t>(parts));
+      std::vector<std::atomic<int>> inside(4);
+      lease.team().For(parts, [&](int part, int w) {
+        ASSERT_TRUE(w >= 0 && w < 4);
+        EXPECT_EQ(inside[static_cast<size_t>(w)]++, 0) << "two parts at once under one number";
+        ++runs[static_cast<size_t>(part)];
+        --inside[static_cast<size_t>(w)];
+      });
+      for (const auto& r : runs) ASSERT_EQ(r, 1);
+    }
+  });
+}
+
+TEST(WorkerPoolTest, HelpersTakePart) {
+  auto pool = MakePool(2);
+  RunJob(*pool, 0, [&](int worker) {
+    WorkerPool::TeamLease lease = pool->OpenTeam(worker, false);
+    // Part 0 ends only when part 1 has run, and the other way round: two threads are needed.
+    std::atomic<int> arrived{0};
+    lease.team().For(2, [&](int, int) {
+      ++arrived;
+      while (arrived < 2) std::this_thread::yield();
+    });
+    EXPECT_EQ(arrived, 2);
+  });
+}
+
+TEST(WorkerPoolTest, WithMoreWaitingAJobIsAlone) {
+  auto pool = MakePool(2);
+  RunJob(*pool, 0, [&](int worker) {
+    WorkerPool::TeamLease lease = pool->OpenTeam(worker, true);
+    EXPECT_EQ(lease.team().width(), 1);
+    lease.team().For(8, [&](int, int w) { EXPECT_EQ(w, worker); });
+  });
+}
+
+TEST(WorkerPoolTest, WithTwoJobsEachIsAlone) {
+  auto pool = MakePool(2);
+  std::promise<void> started;
+  std::promise<void> release;
+  std::shared_future<void> released = release.get_future().share();
+  ASSERT_TRUE(pool->Submit(1, [&](int worker) {
+    WorkerPool::TeamLease lease = pool->OpenTeam(worker, false);
+    started.set_value();
+    released.wait();
+  }));
+  started.get_future().wait();
+  RunJob(*pool, 0, [&](int worker) { EXPECT_EQ(pool->OpenTeam(worker, false).team().width(), 1); });
+  release.set_value();
+}
+
+TEST(WorkerPoolTest, AWideJobDoesNotWaitForAWorkerThatGotItsOwn) {
+  auto pool = MakePool(2);
+  std::promise<void> release;
+  std::shared_future<void> released = release.get_future().share();
+  RunJob(*pool, 0, [&](int worker) {
+    WorkerPool::TeamLease lease = pool->OpenTeam(worker, false);
+    std::promise<void> started;
+    ASSERT_TRUE(pool->Submit(1, [&](int) {
+      started.set_value();
+      released.wait();
+    }));
+    started.get_future().wait();
+    std::atomic<int> ran{0};
+    lease.team().For(100, [&](int, int w) {
+      EXPECT_EQ(w, 0);
+      ++ran;
+    });
+    EXPECT_EQ(ran, 100);
+    release.set_value();
+  });
+}
+
+TEST(WorkerPoolTest, DenormalsAreFlushed) {
+  auto pool = MakePool(1);
+  RunJob(*pool, 0, [](int) {
+    volatile float smallest = std::numeric_limits<float>::min();
+    volatile float half = 0.5f;
+    EXPECT_EQ(smallest * half, 0.0f);
+  });
+}
+
+// Jobs and teams at random from several threads; sums must come out right.
+TEST(WorkerPoolTest, JobsAndTeamsUnderLoad) {
+  auto pool = MakePool(3, 1000);
+  std::atomic<int64_t> sum{0};
+  std::atomic<int> wide{0};
+  std::vector<std::thread> submitters;
+  for (int t = 0; t < 3; ++t) {
+    submitters.emplace_back([&, t] {
+      for (int i = 0; i < 300; ++i) {
+        std::promise<void> done;
+        ASSERT_TRUE(pool->Submit((t + i) % 3, [&](int worker) {
+          {
+            WorkerPool::TeamLease lease = pool->OpenTeam(worker, false);
+            if (lease.team().width() > 1) ++wide;
+            for (int fork = 0; fork < 5; ++fork) {
+              lease.team().For(20, [&](int part, int) { sum += part; });
+            }
+          }
+          done.set_value();
+        }));
+        done.get_future().wait();
+      }
+    });
+  }
+  for (std::thread& thread : submitters) thread.join();
+  EXPECT_EQ(sum, int64_t{3} * 300 * 5 * 190);
+}
+
+}  // namespace
+}  // namespace chairlift
