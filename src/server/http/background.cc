@@ -1,0 +1,44 @@
+// One thread, one bounded queue.
+#include "server/http/background.h"
+
+#include <utility>
+
+namespace chairlift::http {
+
+Background::Background(size_t max_waiting)
+    : max_waiting_(max_waiting), thread_([this] { Loop(); }) {}
+
+Background::~Background() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+bool Background::Run(std::function<void()> task) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (tasks_.size() >= max_waiting_) return false;
+    tasks_.push_back(std::move(task));
+  }
+  changed_.notify_one();
+  return true;
+}
+
+void Background::Loop() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task();
+    task = nullptr;  // before the next: what it holds may be waited for
+    lock.lock();
+  }
+}
+
+}  // namespace chairlift::http

@@ -1,0 +1,37 @@
+// A thread for calls that take long (loading a model), so that the io threads keep answering.
+#ifndef CHAIRLIFT_SERVER_HTTP_BACKGROUND_H_
+#define CHAIRLIFT_SERVER_HTTP_BACKGROUND_H_
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace chairlift::http {
+
+// Thread-safe. Runs tasks one after another, in order; the destructor runs those still waiting.
+class Background {
+ public:
+  explicit Background(size_t max_waiting);
+  ~Background();
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+  // False, and the task is dropped, where max_waiting tasks wait already.
+  [[nodiscard]] bool Run(std::function<void()> task);
+
+ private:
+  void Loop();
+
+  const size_t max_waiting_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace chairlift::http
+
+#endif  // CHAIRLIFT_SERVER_HTTP_BACKGROUND_H_

@@ -1,0 +1,75 @@
+// The loop's thread and the periodic look at its connections' deadlines.
+#include "server/http/io_loop.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+
+#include "base/clock.h"
+#include "server/http/session.h"
+
+namespace chairlift::http {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Deadlines are kept to within a quarter of the shortest.
+milliseconds SweepInterval(const ServerLimits& limits) {
+  const milliseconds shortest =
+      std::min({limits.header_timeout, limits.body_timeout, limits.idle_timeout});
+  return std::clamp(shortest / 4, milliseconds(5), milliseconds(500));
+}
+
+}  // namespace
+
+IoLoop::IoLoop(const ServerLimits& limits)
+    : sweep_every_(SweepInterval(limits)),
+      decoder_(limits),
+      work_(boost::asio::make_work_guard(io_)),
+      sweep_timer_(io_) {}
+
+IoLoop::~IoLoop() { Stop(); }
+
+void IoLoop::Start() {
+  ScheduleSweep();
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "chairlift-io");
+    io_.run();
+  });
+}
+
+void IoLoop::Stop() {
+  if (!thread_.joinable()) return;
+  boost::asio::post(io_, [this] {
+    sweep_timer_.cancel();
+    work_.reset();
+  });
+  thread_.join();
+}
+
+void IoLoop::Add(std::shared_ptr<Session> session) {
+  const Session* key = session.get();
+  sessions_.emplace(key, std::move(session));
+}
+
+void IoLoop::Remove(const Session* session) { sessions_.erase(session); }
+
+std::vector<std::shared_ptr<Session>> IoLoop::sessions() const {
+  std::vector<std::shared_ptr<Session>> list;
+  list.reserve(sessions_.size());
+  for (const auto& [key, session] : sessions_) list.push_back(session);
+  return list;
+}
+
+void IoLoop::ScheduleSweep() {
+  sweep_timer_.expires_after(sweep_every_);
+  sweep_timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (ec || !work_.owns_work()) return;
+    const TimePoint now = Clock::Steady().Now();
+    for (const std::shared_ptr<Session>& session : sessions()) session->Sweep(now);
+    ScheduleSweep();
+  });
+}
+
+}  // namespace chairlift::http

@@ -1,0 +1,572 @@
+// Reads inference requests: JSON by simdjson, binary tensors in place where they can stay.
+#include <simdjson.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include "base/status.h"
+#include "server/http/oip_codec.h"
+
+namespace chairlift::http {
+namespace {
+
+namespace dom = simdjson::dom;
+
+// Tensors of fewer bytes are copied out of the body: cheaper than keeping it.
+constexpr size_t kBorrowBytes = 4096;
+constexpr size_t kBorrowAlignment = 64;
+// A parser that a large document has grown beyond this is given back.
+constexpr size_t kKeepParserBytes = size_t{1} << 20;
+
+struct WireType {
+  DType dtype;
+  std::string_view name;
+};
+constexpr std::array<WireType, 13> kWireTypes = {{
+    {DType::kFloat, "FP32"},
+    {DType::kDouble, "FP64"},
+    {DType::kFloat16, "FP16"},
+    {DType::kBFloat16, "BF16"},
+    {DType::kInt8, "INT8"},
+    {DType::kInt16, "INT16"},
+    {DType::kInt32, "INT32"},
+    {DType::kInt64, "INT64"},
+    {DType::kUInt8, "UINT8"},
+    {DType::kUInt16, "UINT16"},
+    {DType::kUInt32, "UINT32"},
+    {DType::kUInt64, "UINT64"},
+    {DType::kBool, "BOOL"},
+}};
+
+// A value as text for an error message, cut to a readable length.
+std::string Excerpt(dom::element value) {
+  if (value.is_array()) return "an array";
+  if (value.is_object()) return "an object";
+  std::string text = simdjson::minify(value);
+  if (text.size() > 40) text = text.substr(0, 40) + "...";
+  return text;
+}
+
+template <typename T>
+bool ConvertInteger(dom::element value, T* out) {
+  switch (value.type()) {
+    case dom::element_type::INT64: {
+      const int64_t wide = value.get_int64().value_unsafe();
+      if (!std::in_range<T>(wide)) return false;
+      *out = static_cast<T>(wide);
+      return true;
+    }
+    case dom::element_type::UINT64: {
+      const uint64_t wide = value.get_uint64().value_unsafe();
+      if (!std::in_range<T>(wide)) return false;
+      *out = static_cast<T>(wide);
+      return true;
+    }
+    case dom::element_type::DOUBLE: {  // "3.0" and "1e3" are integers too, while exact
+      const double wide = value.get_double().value_unsafe();
+      if (std::abs(wide) > 9007199254740992.0 || wide != std::trunc(wide)) return false;
+      const auto exact = static_cast<int64_t>(wide);
+      if (!std::in_range<T>(exact)) return false;
+      *out = static_cast<T>(exact);
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+bool Convert(dom::element value, double* out) { return value.get_double().get(*out) == 0; }
+
+bool Convert(dom::element value, float* out) {
+  double wide;
+  if (!Convert(value, &wide)) return false;
+  *out = static_cast<float>(wide);
+  return std::isfinite(*out);
+}
+
+template <typename Half>
+bool ConvertHalf(dom::element value, Half* out) {
+  float wide;
+  if (!Convert(value, &wide)) return false;
+  *out = Half(wide);
+  return std::isfinite(static_cast<float>(*out));
+}
+bool Convert(dom::element value, Float16* out) { return ConvertHalf(value, out); }
+bool Convert(dom::element value, BFloat16* out) { return ConvertHalf(value, out); }
+
+bool Convert(dom::element value, bool* out) {
+  if (value.get_bool().get(*out) == 0) return true;
+  int64_t number;
+  if (value.get_int64().get(number) != 0 || (number != 0 && number != 1)) return false;
+  *out = number == 1;
+  return true;
+}
+
+template <std::integral T>
+bool Convert(dom::element value, T* out) {
+  return ConvertInteger(value, out);
+}
+
+Status CountMismatch(const Shape& shape, std::string_view found) {
+  return InvalidArgument("\"data\" has {} elements where shape {} has {}", found, shape.ToString(),
+                         shape.NumElements());
+}
+
+// Copies a JSON array into a tensor: flat, or nested exactly as the shape.
+template <typename T>
+class ArrayReader {
+ public:
+  explicit ArrayReader(Tensor* tensor)
+      : tensor_(tensor), out_(tensor->data<T>()), begin_(out_), end_(out_ + tensor->size()) {}
+
+  Status Read(dom::array data) {
+    const bool nested = data.begin() != data.end() && (*data.begin()).is_array();
+    if (nested) return ReadNested(data, 0);
+    CHAIRLIFT_RETURN_IF_ERROR(ReadRow(data, end_));
+    if (out_ != end_) return CountMismatch(tensor_->shape(), fmt::to_string(out_ - begin_));
+    return absl::OkStatus();
+  }
+
+ private:
+  Status ReadRow(dom::array data, const T* end) {
+    for (const dom::element value : data) {
+      if (out_ == end) {
+        return CountMismatch(tensor_->shape(), fmt::format("more than {}", end - begin_));
+      }
+      if (!Convert(value, out_)) {
+        return InvalidArgument("element {} of \"data\" is {}, which is no {} value", out_ - begin_,
+                               Excerpt(value), WireName(tensor_->dtype()));
+      }
+      ++out_;
+    }
+    return absl::OkStatus();
+  }
+
+  Status ReadNested(dom::array data, int axis) {
+    const Shape& shape = tensor_->shape();
+    if (axis == shape.rank() - 1) {
+      const T* end = out_ + shape[axis];
+      CHAIRLIFT_RETURN_IF_ERROR(ReadRow(data, end));
+      if (out_ != end) return NestingMismatch(axis);
+      return absl::OkStatus();
+    }
+    int64_t count = 0;
+    for (const dom::element row : data) {
+      dom::array inner;
+      if (axis >= shape.rank() || count == shape[axis] || row.get_array().get(inner) != 0) {
+        return NestingMismatch(axis);
+      }
+      CHAIRLIFT_RETURN_IF_ERROR(ReadNested(inner, axis + 1));
+      ++count;
+    }
+    if (count != shape[axis]) return NestingMismatch(axis);
+    return absl::OkStatus();
+  }
+
+  Status NestingMismatch(int axis) const {
+    return InvalidArgument("the nesting of \"data\" does not follow shape {} in dimension {}",
+                           tensor_->shape().ToString(), axis);
+  }
+
+  Tensor* tensor_;
+  T* out_;
+  const T* begin_;
+  const T* end_;
+};
+
+Status ReadArray(dom::array data, Tensor* tensor) {
+  switch (tensor->dtype()) {
+    case DType::kFloat:
+      return ArrayReader<float>(tensor).Read(data);
+    case DType::kDouble:
+      return ArrayReader<double>(tensor).Read(data);
+    case DType::kFloat16:
+      return ArrayReader<Float16>(tensor).Read(data);
+    case DType::kBFloat16:
+      return ArrayReader<BFloat16>(tensor).Read(data);
+    case DType::kInt8:
+      return ArrayReader<int8_t>(tensor).Read(data);
+    case DType::kInt16:
+      return ArrayReader<int16_t>(tensor).Read(data);
+    case DType::kInt32:
+      return ArrayReader<int32_t>(tensor).Read(data);
+    case DType::kInt64:
+      return ArrayReader<int64_t>(tensor).Read(data);
+    case DType::kUInt8:
+      return ArrayReader<uint8_t>(tensor).Read(data);
+    case DType::kUInt16:
+      return ArrayReader<uint16_t>(tensor).Read(data);
+    case DType::kUInt32:
+      return ArrayReader<uint32_t>(tensor).Read(data);
+    case DType::kUInt64:
+      return ArrayReader<uint64_t>(tensor).Read(data);
+    case DType::kBool:
+      return ArrayReader<bool>(tensor).Read(data);
+    case DType::kUndefined:
+      break;
+  }
+  return Internal("no element type");
+}
+
+// Unsigned whole number, or why not.
+StatusOr<uint64_t> Unsigned(dom::element value, std::string_view what) {
+  uint64_t number;
+  if (!ConvertInteger(value, &number)) {
+    return InvalidArgument("\"{}\" is {}, not a whole number of 0 or more", what, Excerpt(value));
+  }
+  return number;
+}
+
+StatusOr<bool> Boolean(dom::element value, std::string_view what) {
+  bool flag;
+  if (value.get_bool().get(flag) != 0) {
+    return InvalidArgument("\"{}\" is {}, not true or false", what, Excerpt(value));
+  }
+  return flag;
+}
+
+StatusOr<dom::array> Array(dom::element value, std::string_view what) {
+  dom::array array;
+  if (value.get_array().get(array) != 0) {
+    return InvalidArgument("\"{}\" is {}, not an array", what, Excerpt(value));
+  }
+  return array;
+}
+
+StatusOr<dom::object> Object(dom::element value, std::string_view what) {
+  dom::object object;
+  if (value.get_object().get(object) != 0) {
+    return InvalidArgument("\"{}\" is {}, not an object", what, Excerpt(value));
+  }
+  return object;
+}
+
+Status NoSharedMemory(std::string_view key) {
+  if (!key.starts_with("shared_memory_")) return absl::OkStatus();
+  return InvalidArgument("\"{}\": shared memory is not supported; send the tensor in the body",
+                         key);
+}
+
+// The fields of one input as they stand in the JSON, in whatever order they came.
+struct InputFields {
+  std::string_view name;
+  bool has_name = false;
+  DType dtype = DType::kUndefined;
+  std::optional<Shape> shape;
+  std::optional<dom::array> data;
+  std::optional<uint64_t> binary_data_size;
+};
+
+}  // namespace
+
+std::string_view WireName(DType dtype) {
+  for (const WireType& type : kWireTypes) {
+    if (type.dtype == dtype) return type.name;
+  }
+  return {};
+}
+
+DType FromWireName(std::string_view name) {
+  for (const WireType& type : kWireTypes) {
+    if (type.name == name) return type.dtype;
+  }
+  return DType::kUndefined;
+}
+
+struct InferDecoder::Impl {
+  explicit Impl(const ServerLimits& server_limits) : limits(server_limits) {}
+
+  StatusOr<std::string_view> Name(dom::element value, std::string_view what) const {
+    std::string_view name;
+    if (value.get_string().get(name) != 0) {
+      return InvalidArgument("\"{}\" is {}, not a string", what, Excerpt(value));
+    }
+    if (name.size() > limits.max_name_bytes) {
+      return InvalidArgument("\"{}\" is {} bytes long; the limit is {}", what, name.size(),
+                             limits.max_name_bytes);
+    }
+    return name;
+  }
+
+  StatusOr<Shape> ReadShape(dom::element value) const {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const dom::array dims, Array(value, "shape"));
+    Shape shape;
+    for (const dom::element dim : dims) {
+      if (shape.rank() == limits.max_rank) {
+        return InvalidArgument("\"shape\" has more than the {} dimensions allowed",
+                               limits.max_rank);
+      }
+      int64_t size;
+      if (!ConvertInteger(dim, &size) || size < 0) {
+        return InvalidArgument("dimension {} of \"shape\" is {}, not a whole number of 0 or more",
+                               shape.rank(), Excerpt(dim));
+      }
+      shape.Append(size);
+    }
+    return shape;
+  }
+
+  // Document → a parsed root object, with this decoder's depth limit.
+  StatusOr<dom::object> Parse(std::string_view json) {
+    if (!parser.has_value() || parser->capacity() < json.size()) {
+      parser.emplace(limits.max_json_bytes);
+      const auto error = parser->allocate(std::max<size_t>(json.size(), 4096),
+                                          static_cast<size_t>(limits.max_json_depth));
+      if (error != simdjson::SUCCESS) return ResourceExhausted("no memory to parse the request");
+    }
+    dom::element root;
+    const auto error = parser->parse(json.data(), json.size(), false).get(root);
+    if (error == simdjson::DEPTH_ERROR) {
+      return InvalidArgument("the JSON is nested deeper than the {} levels allowed",
+                             limits.max_json_depth);
+    }
+    if (error != simdjson::SUCCESS) {
+      return InvalidArgument("the request is not valid JSON: {}", simdjson::error_message(error));
+    }
+    dom::object object;
+    if (root.get_object().get(object) != 0) {
+      return InvalidArgument("the request is {}, not a JSON object", Excerpt(root));
+    }
+    return object;
+  }
+
+  Status ReadParameters(dom::element value, DecodedInfer* decoded) const {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object parameters, Object(value, "parameters"));
+    for (const auto& [key, parameter] : parameters) {
+      if (key == "binary_data_output") {
+        CHAIRLIFT_ASSIGN_OR_RETURN(decoded->format.binary_by_default, Boolean(parameter, key));
+      } else if (key == "timeout") {
+        CHAIRLIFT_ASSIGN_OR_RETURN(const uint64_t timeout_us, Unsigned(parameter, key));
+        constexpr uint64_t kLongestUs = uint64_t{1} << 50;  // 35 years
+        if (timeout_us > 0) {
+          decoded->request.timeout =
+              std::chrono::microseconds(static_cast<int64_t>(std::min(timeout_us, kLongestUs)));
+        }
+      } else if (key.starts_with("sequence_")) {
+        uint64_t number;
+        bool flag;
+        const bool neutral = (ConvertInteger(parameter, &number) && number == 0) ||
+                             (parameter.get_bool().get(flag) == 0 && !flag);
+        if (!neutral) {
+          return InvalidArgument("parameter \"{}\": stateful sequences are not supported", key);
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  StatusOr<InputFields> ReadInputFields(dom::element value) const {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object object, Object(value, "inputs[]"));
+    InputFields input;
+    for (const auto& [key, field] : object) {
+      if (key == "name") {
+        CHAIRLIFT_ASSIGN_OR_RETURN(input.name, Name(field, key));
+        input.has_name = true;
+      } else if (key == "datatype") {
+        CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view type, Name(field, key));
+        input.dtype = FromWireName(type);
+        if (type == "BYTES") {
+          return InvalidArgument("datatype BYTES is not supported: models take numbers only");
+        }
+        if (input.dtype == DType::kUndefined) {
+          return InvalidArgument(
+              "datatype '{}' is not one of FP16, BF16, FP32, FP64, INT8 to INT64, UINT8 to UINT64, "
+              "BOOL",
+              type);
+        }
+      } else if (key == "shape") {
+        CHAIRLIFT_ASSIGN_OR_RETURN(input.shape, ReadShape(field));
+      } else if (key == "data") {
+        CHAIRLIFT_ASSIGN_OR_RETURN(input.data, Array(field, key));
+      } else if (key == "parameters") {
+        CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object parameters, Object(field, key));
+        for (const auto& [parameter, setting] : parameters) {
+          CHAIRLIFT_RETURN_IF_ERROR(NoSharedMemory(parameter));
+          if (parameter == "binary_data_size") {
+            CHAIRLIFT_ASSIGN_OR_RETURN(input.binary_data_size, Unsigned(setting, parameter));
+          }
+        }
+      }
+    }
+    return input;
+  }
+
+  // Takes the tensor's bytes off the front of `*binary`.
+  StatusOr<Tensor> ReadTensor(const InputFields& input, std::string_view* binary, size_t json_bytes,
+                              const std::shared_ptr<const void>& owner) const {
+    if (input.dtype == DType::kUndefined) return InvalidArgument("\"datatype\" is missing");
+    if (!input.shape.has_value()) return InvalidArgument("\"shape\" is missing");
+    const Shape& shape = *input.shape;
+    const size_t element_bytes = DTypeSize(input.dtype);
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t elements, shape.Checked(element_bytes));
+    if (elements > limits.max_tensor_elements) {
+      return InvalidArgument("shape {} has {} elements; the limit is {}", shape.ToString(),
+                             elements, limits.max_tensor_elements);
+    }
+    if (!input.binary_data_size.has_value()) {
+      if (!input.data.has_value()) {
+        return InvalidArgument("neither \"data\" nor the parameter \"binary_data_size\" is given");
+      }
+      // Every element takes at least a digit and a comma, so the body bounds the allocation.
+      if (static_cast<uint64_t>(elements) > json_bytes / 2) return CountMismatch(shape, "fewer");
+      Tensor tensor = Tensor::Allocate(input.dtype, shape);
+      CHAIRLIFT_RETURN_IF_ERROR(ReadArray(*input.data, &tensor));
+      return tensor;
+    }
+
+    const uint64_t size = *input.binary_data_size;
+    if (input.data.has_value()) {
+      return InvalidArgument("both \"data\" and \"binary_data_size\" are given");
+    }
+    if (size != static_cast<uint64_t>(elements) * element_bytes) {
+      return InvalidArgument("\"binary_data_size\" is {} where {} of shape {} takes {} bytes", size,
+                             WireName(input.dtype), shape.ToString(),
+                             static_cast<uint64_t>(elements) * element_bytes);
+    }
+    if (size > binary->size()) {
+      return InvalidArgument("\"binary_data_size\" is {} but only {} bytes follow in the body",
+                             size, binary->size());
+    }
+    const char* bytes = binary->data();
+    binary->remove_prefix(size);
+    Tensor tensor;
+    if (owner != nullptr && size >= kBorrowBytes &&
+        reinterpret_cast<uintptr_t>(bytes) % kBorrowAlignment == 0) {
+      tensor = Tensor::Wrap(input.dtype, shape, const_cast<char*>(bytes), owner);
+    } else {
+      tensor = Tensor::Allocate(input.dtype, shape);
+      std::memcpy(tensor.raw(), bytes, size);
+    }
+    if (input.dtype == DType::kBool) return NormalisedBool(std::move(tensor));
+    return tensor;
+  }
+
+  // Any byte but 0 and 1 in a C++ bool is undefined behaviour further down.
+  static StatusOr<Tensor> NormalisedBool(Tensor tensor) {
+    const auto* bytes = static_cast<const unsigned char*>(tensor.raw());
+    for (int64_t i = 0; i < tensor.size(); ++i) {
+      if (bytes[i] > 1) {
+        return InvalidArgument("byte {} of the binary data is {}, where BOOL is 0 or 1", i,
+                               int{bytes[i]});
+      }
+    }
+    return tensor;
+  }
+
+  Status ReadInputs(dom::element value, std::string_view* binary, size_t json_bytes,
+                    const std::shared_ptr<const void>& owner, InferRequest* request) const {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const dom::array inputs, Array(value, "inputs"));
+    for (const dom::element element : inputs) {
+      const size_t index = request->inputs.size();
+      if (index == static_cast<size_t>(limits.max_tensors)) {
+        return InvalidArgument("the request has more than the {} inputs allowed",
+                               limits.max_tensors);
+      }
+      StatusOr<InputFields> fields = ReadInputFields(element);
+      if (!fields.ok()) return Annotate(fields.status(), fmt::format("input {}", index));
+      if (!fields->has_name) return InvalidArgument("input {}: \"name\" is missing", index);
+      for (const NamedTensor& earlier : request->inputs) {
+        if (earlier.name == fields->name) {
+          return InvalidArgument("input '{}' is given twice", fields->name);
+        }
+      }
+      StatusOr<Tensor> tensor = ReadTensor(*fields, binary, json_bytes, owner);
+      if (!tensor.ok()) return Annotate(tensor.status(), fmt::format("input '{}'", fields->name));
+      request->inputs.push_back({std::string(fields->name), *std::move(tensor)});
+    }
+    return absl::OkStatus();
+  }
+
+  Status ReadOutput(dom::element element, DecodedInfer* decoded) const {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object object, Object(element, "outputs[]"));
+    std::optional<std::string> name;
+    std::optional<bool> binary;
+    for (const auto& [key, field] : object) {
+      if (key == "name") {
+        CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view text, Name(field, key));
+        name = std::string(text);
+      } else if (key == "parameters") {
+        CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object parameters, Object(field, key));
+        for (const auto& [parameter, setting] : parameters) {
+          CHAIRLIFT_RETURN_IF_ERROR(NoSharedMemory(parameter));
+          if (parameter == "binary_data") {
+            CHAIRLIFT_ASSIGN_OR_RETURN(binary, Boolean(setting, parameter));
+          } else if (parameter == "classification") {
+            CHAIRLIFT_ASSIGN_OR_RETURN(const uint64_t classes, Unsigned(setting, parameter));
+            if (classes > 0) {
+              return InvalidArgument("\"classification\" is not supported; ask for the scores");
+            }
+          }
+        }
+      }
+    }
+    if (!name.has_value()) return InvalidArgument("\"name\" is missing");
+    for (const std::string& earlier : decoded->request.outputs) {
+      if (earlier == *name) return InvalidArgument("'{}' is asked for twice", *name);
+    }
+    if (binary.has_value()) decoded->format.binary.emplace_back(*name, *binary);
+    decoded->request.outputs.push_back(*std::move(name));
+    return absl::OkStatus();
+  }
+
+  StatusOr<DecodedInfer> Decode(std::string_view body, size_t json_bytes,
+                                const std::shared_ptr<const void>& owner) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object root, Parse(body.substr(0, json_bytes)));
+    std::string_view binary = body.substr(json_bytes);
+    DecodedInfer decoded;
+    std::optional<dom::element> inputs;
+    for (const auto& [key, field] : root) {
+      if (key == "id") {
+        CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view id, Name(field, key));
+        decoded.request.id = std::string(id);
+      } else if (key == "parameters") {
+        CHAIRLIFT_RETURN_IF_ERROR(ReadParameters(field, &decoded));
+      } else if (key == "inputs") {
+        inputs = field;
+      } else if (key == "outputs") {
+        CHAIRLIFT_ASSIGN_OR_RETURN(const dom::array outputs, Array(field, key));
+        for (const dom::element output : outputs) {
+          if (decoded.request.outputs.size() == static_cast<size_t>(limits.max_tensors)) {
+            return InvalidArgument("the request names more than the {} outputs allowed",
+                                   limits.max_tensors);
+          }
+          const Status status = ReadOutput(output, &decoded);
+          if (!status.ok()) {
+            return Annotate(status, fmt::format("output {}", decoded.request.outputs.size()));
+          }
+        }
+      }
+    }
+    if (!inputs.has_value()) return InvalidArgument("\"inputs\" is missing");
+    CHAIRLIFT_RETURN_IF_ERROR(ReadInputs(*inputs, &binary, json_bytes, owner, &decoded.request));
+    if (!binary.empty()) {
+      return InvalidArgument("{} bytes follow the last binary tensor", binary.size());
+    }
+    return decoded;
+  }
+
+  const ServerLimits limits;
+  std::optional<dom::parser> parser;
+};
+
+InferDecoder::InferDecoder(const ServerLimits& limits) : impl_(std::make_unique<Impl>(limits)) {}
+InferDecoder::~InferDecoder() = default;
+
+StatusOr<DecodedInfer> InferDecoder::Decode(std::string_view body, size_t json_bytes,
+                                            const std::shared_ptr<const void>& owner) {
+  if (json_bytes > body.size()) {
+    return InvalidArgument("Inference-Header-Content-Length is {} where the body has {} bytes",
+                           json_bytes, body.size());
+  }
+  if (json_bytes == 0) return InvalidArgument("the request has no JSON");
+  StatusOr<DecodedInfer> decoded = impl_->Decode(body, json_bytes, owner);
+  if (impl_->parser.has_value() && impl_->parser->capacity() > kKeepParserBytes) {
+    impl_->parser.reset();
+  }
+  return decoded;
+}
+
+}  // namespace chairlift::http

@@ -1,0 +1,129 @@
+// Writes inference responses.
+#include <cmath>
+
+#include "base/status.h"
+#include "server/http/json_writer.h"
+#include "server/http/oip_codec.h"
+
+namespace chairlift::http {
+namespace {
+
+// Appends "1,2,3"; the index of the first value that JSON cannot carry, or -1.
+template <typename T>
+int64_t AppendValues(const Tensor& tensor, std::string* json) {
+  const T* values = tensor.data<T>();
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    if (i > 0) json->push_back(',');
+    if constexpr (std::is_same_v<T, bool>) {
+      json->append(values[i] ? "true" : "false");
+    } else if constexpr (std::is_integral_v<T>) {
+      AppendJsonNumber(values[i], json);
+    } else if constexpr (std::is_floating_point_v<T>) {
+      if (!std::isfinite(values[i])) return i;
+      AppendJsonNumber(values[i], json);
+    } else {
+      const auto wide = static_cast<float>(values[i]);
+      if (!std::isfinite(wide)) return i;
+      AppendJsonNumber(wide, json);
+    }
+  }
+  return -1;
+}
+
+int64_t AppendData(const Tensor& tensor, std::string* json) {
+  switch (tensor.dtype()) {
+    case DType::kFloat:
+      return AppendValues<float>(tensor, json);
+    case DType::kDouble:
+      return AppendValues<double>(tensor, json);
+    case DType::kFloat16:
+      return AppendValues<Float16>(tensor, json);
+    case DType::kBFloat16:
+      return AppendValues<BFloat16>(tensor, json);
+    case DType::kInt8:
+      return AppendValues<int8_t>(tensor, json);
+    case DType::kInt16:
+      return AppendValues<int16_t>(tensor, json);
+    case DType::kInt32:
+      return AppendValues<int32_t>(tensor, json);
+    case DType::kInt64:
+      return AppendValues<int64_t>(tensor, json);
+    case DType::kUInt8:
+      return AppendValues<uint8_t>(tensor, json);
+    case DType::kUInt16:
+      return AppendValues<uint16_t>(tensor, json);
+    case DType::kUInt32:
+      return AppendValues<uint32_t>(tensor, json);
+    case DType::kUInt64:
+      return AppendValues<uint64_t>(tensor, json);
+    case DType::kBool:
+      return AppendValues<bool>(tensor, json);
+    case DType::kUndefined:
+      break;
+  }
+  return -1;
+}
+
+}  // namespace
+
+bool OutputFormat::Binary(std::string_view output) const {
+  for (const auto& [name, wanted] : binary) {
+    if (name == output) return wanted;
+  }
+  return binary_by_default;
+}
+
+int64_t JsonElements(const InferResponse& response, const OutputFormat& format) {
+  int64_t elements = 0;
+  for (const NamedTensor& output : response.outputs) {
+    if (!format.Binary(output.name)) elements += output.tensor.size();
+  }
+  return elements;
+}
+
+Status EncodeInfer(const InferResponse& response, const OutputFormat& format, std::string* json,
+                   std::vector<int>* binary) {
+  json->push_back('{');
+  if (!response.id.empty()) {
+    json->append("\"id\":");
+    AppendJsonString(response.id, json);
+    json->push_back(',');
+  }
+  json->append("\"model_name\":");
+  AppendJsonString(response.model, json);
+  json->append(",\"model_version\":");
+  AppendJsonString(response.version, json);
+  json->append(",\"outputs\":[");
+  for (size_t i = 0; i < response.outputs.size(); ++i) {
+    const auto& [name, tensor] = response.outputs[i];
+    json->append(i == 0 ? "{\"name\":" : ",{\"name\":");
+    AppendJsonString(name, json);
+    json->append(",\"datatype\":\"");
+    json->append(WireName(tensor.dtype()));
+    json->append("\",\"shape\":[");
+    for (int axis = 0; axis < tensor.shape().rank(); ++axis) {
+      if (axis > 0) json->push_back(',');
+      AppendJsonNumber(tensor.shape()[axis], json);
+    }
+    if (format.Binary(name)) {
+      json->append("],\"parameters\":{\"binary_data_size\":");
+      AppendJsonNumber(tensor.byte_size(), json);
+      json->append("}}");
+      binary->push_back(static_cast<int>(i));
+      continue;
+    }
+    json->append("],\"data\":[");
+    const int64_t bad = AppendData(tensor, json);
+    if (bad >= 0) {
+      return InvalidArgument(
+          "output '{}' is NaN or infinite at element {}, which JSON cannot carry; ask for it with "
+          "\"parameters\": {{\"binary_data\": true}}",
+          name, bad);
+    }
+    json->append("]}");
+  }
+  json->append("]}");
+  return absl::OkStatus();
+}
+
+}  // namespace chairlift::http

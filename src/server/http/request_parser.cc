@@ -1,0 +1,201 @@
+// Boost.Beast's basic_parser with a sink of ours: the only file that sees Beast.
+#include "server/http/request_parser.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/core/string.hpp>
+#include <boost/beast/http/basic_parser.hpp>
+#include <charconv>
+
+namespace chairlift::http {
+namespace {
+
+namespace beast = boost::beast;
+using ErrorCode = boost::system::error_code;
+
+struct Failure {
+  int status = 0;
+  std::string message;
+};
+
+std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
+
+bool Decimal(std::string_view text, uint64_t* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// What Beast found wrong, as a status of ours.
+Failure Explain(const ErrorCode& ec, const ServerLimits& limits) {
+  using beast::http::error;
+  if (ec == error::header_limit) {
+    return {431, fmt::format("the request header is larger than the limit of {} bytes",
+                             limits.max_header_bytes)};
+  }
+  if (ec == error::body_limit) {
+    return {413, fmt::format("the request body is larger than the limit of {} bytes",
+                             limits.max_body_bytes)};
+  }
+  if (ec == error::bad_version) return {505, "only HTTP/1.0 and HTTP/1.1 are spoken here"};
+  return {400, "not a valid HTTP request: " + ec.message()};
+}
+
+// Beast calls the *_impl functions as it goes along; an error code set there ends the parse.
+class Sink final : public beast::http::basic_parser<true> {
+ public:
+  Sink(RequestHead* head, Failure* failure,
+       const std::function<void(std::string_view)>* const* body)
+      : head_(head), failure_(failure), body_(body) {}
+
+ private:
+  void Refuse(int status, std::string message, ErrorCode& ec) {
+    *failure_ = {status, std::move(message)};
+    ec = beast::http::error::bad_value;
+  }
+
+  void on_request_impl(beast::http::verb /*method*/, beast::string_view method,
+                       beast::string_view target, int version, ErrorCode& /*ec*/) override {
+    head_->method = View(method);
+    head_->target = View(target);
+    head_->http_1_0 = version == 10;
+  }
+
+  void on_field_impl(beast::http::field field, beast::string_view name, beast::string_view value,
+                     ErrorCode& ec) override {
+    switch (field) {
+      case beast::http::field::expect:
+        if (!beast::iequals(value, "100-continue")) {
+          return Refuse(417, "the only expectation met here is 100-continue", ec);
+        }
+        head_->expect_continue = true;
+        return;
+      case beast::http::field::transfer_encoding:
+        if (!beast::iequals(value, "chunked")) {
+          return Refuse(501, "the only transfer encoding read here is chunked", ec);
+        }
+        return;
+      case beast::http::field::content_encoding:
+        if (!beast::iequals(value, "identity")) {
+          return Refuse(415,
+                        fmt::format("Content-Encoding '{}' is not read here; send the body "
+                                    "uncompressed",
+                                    View(value).substr(0, 64)),
+                        ec);
+        }
+        return;
+      case beast::http::field::unknown:
+        break;
+      default:
+        return;
+    }
+    if (!beast::iequals(name, "Inference-Header-Content-Length")) return;
+    uint64_t length;
+    if (!Decimal(View(value), &length)) {
+      return Refuse(400, "Inference-Header-Content-Length is not a whole number", ec);
+    }
+    head_->json_length = length;
+  }
+
+  void on_header_impl(ErrorCode& /*ec*/) override {}
+  void on_body_init_impl(const boost::optional<std::uint64_t>& /*length*/,
+                         ErrorCode& /*ec*/) override {}
+  std::size_t on_body_impl(beast::string_view body, ErrorCode& /*ec*/) override {
+    return body.size();
+  }
+  void on_chunk_header_impl(std::uint64_t /*size*/, beast::string_view /*extensions*/,
+                            ErrorCode& /*ec*/) override {}
+  std::size_t on_chunk_body_impl(std::uint64_t /*remain*/, beast::string_view body,
+                                 ErrorCode& /*ec*/) override {
+    (**body_)(View(body));
+    return body.size();
+  }
+  void on_finish_impl(ErrorCode& /*ec*/) override {}
+  void on_response_impl(int /*code*/, beast::string_view /*reason*/, int /*version*/,
+                        ErrorCode& /*ec*/) override {}
+
+  RequestHead* head_;
+  Failure* failure_;
+  const std::function<void(std::string_view)>* const* body_;
+};
+
+}  // namespace
+
+struct RequestParser::Impl {
+  explicit Impl(const ServerLimits& server_limits) : limits(server_limits) { Reset(); }
+
+  void Reset() {
+    head = RequestHead();
+    failure = Failure();
+    header_bytes = 0;
+    parser.emplace(&head, &failure, &body);
+    parser->header_limit(static_cast<uint32_t>(limits.max_header_bytes));
+    parser->body_limit(static_cast<uint64_t>(limits.max_body_bytes));
+  }
+
+  Progress Fail(const ErrorCode& ec) {
+    if (failure.status == 0) failure = Explain(ec, limits);
+    return Progress::kFailed;
+  }
+
+  // Beast bounds the request line and the fields each by the header limit; this bounds their sum.
+  bool HeaderTooLarge(size_t more) const { return header_bytes + more > limits.max_header_bytes; }
+
+  const ServerLimits limits;
+  RequestHead head;
+  Failure failure;
+  size_t header_bytes = 0;
+  const std::function<void(std::string_view)>* body = nullptr;
+  std::optional<Sink> parser;
+};
+
+RequestParser::RequestParser(const ServerLimits& limits) : impl_(std::make_unique<Impl>(limits)) {}
+RequestParser::~RequestParser() = default;
+
+void RequestParser::Reset() { impl_->Reset(); }
+const RequestHead& RequestParser::head() const { return impl_->head; }
+int RequestParser::error_status() const { return impl_->failure.status; }
+const std::string& RequestParser::error() const { return impl_->failure.message; }
+
+RequestParser::Progress RequestParser::ReadHead(std::string_view input, size_t* consumed) {
+  *consumed = 0;
+  if (input.empty()) return Progress::kNeedMore;
+  Sink& parser = *impl_->parser;
+  ErrorCode ec;
+  *consumed = parser.put(boost::asio::buffer(input.data(), input.size()), ec);
+  impl_->header_bytes += *consumed;
+  const bool need_more = ec == beast::http::error::need_more;
+  if (ec && !need_more) return impl_->Fail(ec);
+  if (impl_->HeaderTooLarge(need_more ? input.size() - *consumed : 0)) {
+    return impl_->Fail(beast::http::error::header_limit);
+  }
+  if (!parser.is_header_done()) return Progress::kNeedMore;
+  RequestHead& head = impl_->head;
+  head.chunked = parser.chunked();
+  head.keep_alive = parser.keep_alive();
+  if (!head.chunked) head.content_length = parser.content_length().value_or(0);
+  return Progress::kDone;
+}
+
+RequestParser::Progress RequestParser::ReadChunks(
+    std::string_view input, size_t* consumed, const std::function<void(std::string_view)>& sink) {
+  *consumed = 0;
+  if (input.empty()) return Progress::kNeedMore;
+  Sink& parser = *impl_->parser;
+  impl_->body = &sink;
+  parser.eager(true);
+  ErrorCode ec;
+  *consumed = parser.put(boost::asio::buffer(input.data(), input.size()), ec);
+  impl_->body = nullptr;
+  if (ec && ec != beast::http::error::need_more) return impl_->Fail(ec);
+  if (parser.is_done()) return Progress::kDone;
+  if (input.size() - *consumed > impl_->limits.max_header_bytes) {
+    impl_->failure = {431, fmt::format("a chunk's header or trailer is larger than the limit of {} "
+                                       "bytes",
+                                       impl_->limits.max_header_bytes)};
+    return Progress::kFailed;
+  }
+  return Progress::kNeedMore;
+}
+
+}  // namespace chairlift::http

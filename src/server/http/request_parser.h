@@ -1,0 +1,61 @@
+// HTTP/1.0 and 1.1 request framing over a buffer that its owner fills: Boost.Beast's parser, with
+// the few fields we act on picked out and nothing allocated for the rest.
+#ifndef CHAIRLIFT_SERVER_HTTP_REQUEST_PARSER_H_
+#define CHAIRLIFT_SERVER_HTTP_REQUEST_PARSER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "server/limits.h"
+
+namespace chairlift::http {
+
+struct RequestHead {
+  std::string method;
+  std::string target;
+  bool http_1_0 = false;
+  bool keep_alive = false;
+  bool expect_continue = false;
+  bool chunked = false;
+  uint64_t content_length = 0;          // 0 where there is no body or it is chunked
+  std::optional<uint64_t> json_length;  // Inference-Header-Content-Length
+};
+
+// One request after another on one connection. Not thread-safe.
+class RequestParser {
+ public:
+  enum class Progress {
+    kNeedMore,  // call again with the unconsumed bytes and more
+    kDone,
+    kFailed,  // see error_status(); the connection cannot go on
+  };
+
+  explicit RequestParser(const ServerLimits& limits);
+  ~RequestParser();
+
+  // Forgets the request; the next byte starts another.
+  void Reset();
+
+  // Reads up to the end of the header. `*consumed` bytes at the front of `input` are done with;
+  // the others must be given again, more bytes behind them.
+  Progress ReadHead(std::string_view input, size_t* consumed);
+  // After a head with `chunked`: reads the body up to its end, handing its bytes to `sink`.
+  Progress ReadChunks(std::string_view input, size_t* consumed,
+                      const std::function<void(std::string_view)>& sink);
+
+  const RequestHead& head() const;
+  int error_status() const;  // 400, 413, 415, 417, 431, 501 or 505
+  const std::string& error() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace chairlift::http
+
+#endif  // CHAIRLIFT_SERVER_HTTP_REQUEST_PARSER_H_

@@ -1,0 +1,29 @@
+// The status line and fields of a response.
+#ifndef CHAIRLIFT_SERVER_HTTP_RESPONSE_HEAD_H_
+#define CHAIRLIFT_SERVER_HTTP_RESPONSE_HEAD_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace chairlift::http {
+
+struct ResponseHead {
+  int status = 200;
+  std::string_view content_type;  // left out where the body is empty
+  uint64_t content_length = 0;
+  std::optional<uint64_t> json_length;  // Inference-Header-Content-Length
+  std::string_view allow = {};          // of a 405
+  bool keep_alive = true;
+  bool http_1_0 = false;  // of the request: keep-alive must be said
+};
+
+// "OK", "Not Found", ...
+std::string_view Reason(int status);
+
+void AppendResponseHead(const ResponseHead& head, std::string* out);
+
+}  // namespace chairlift::http
+
+#endif  // CHAIRLIFT_SERVER_HTTP_RESPONSE_HEAD_H_

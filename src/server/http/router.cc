@@ -1,0 +1,155 @@
+// The table of paths, and the matching of targets against it.
+#include "server/http/router.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+namespace chairlift::http {
+namespace {
+
+struct Entry {
+  std::string_view method;
+  std::string_view pattern;  // "*" stands for a model, "#" for a version
+  Endpoint endpoint;
+  Port port = Port::kInference;
+};
+
+// First match wins: fixed words before the names they could be mistaken for.
+constexpr std::array kTable = {
+    Entry{"POST", "v2/models/*/infer", Endpoint::kInfer},
+    Entry{"POST", "v2/models/*/versions/#/infer", Endpoint::kInfer},
+    Entry{"GET", "v2/health/live", Endpoint::kLive},
+    Entry{"GET", "v2/health/ready", Endpoint::kReady},
+    Entry{"GET", "v2", Endpoint::kServerMetadata},
+    Entry{"GET", "v2/models/stats", Endpoint::kAllStatistics},
+    Entry{"GET", "v2/models/*", Endpoint::kModelMetadata},
+    Entry{"GET", "v2/models/*/ready", Endpoint::kModelReady},
+    Entry{"GET", "v2/models/*/config", Endpoint::kModelConfig},
+    Entry{"GET", "v2/models/*/stats", Endpoint::kModelStatistics},
+    Entry{"GET", "v2/models/*/versions/#", Endpoint::kModelMetadata},
+    Entry{"GET", "v2/models/*/versions/#/ready", Endpoint::kModelReady},
+    Entry{"GET", "v2/models/*/versions/#/config", Endpoint::kModelConfig},
+    Entry{"GET", "v2/models/*/versions/#/stats", Endpoint::kModelStatistics},
+    Entry{"POST", "v2/repository/index", Endpoint::kRepositoryIndex},
+    Entry{"POST", "v2/repository/models/*/load", Endpoint::kLoad},
+    Entry{"POST", "v2/repository/models/*/unload", Endpoint::kUnload},
+    Entry{"GET", "metrics", Endpoint::kMetrics, Port::kMetrics},
+};
+
+Route Fail(int status, std::string message) {
+  Route route;
+  route.error_status = status;
+  route.error = std::move(message);
+  return route;
+}
+
+// Cuts the next segment off the front.
+std::string_view NextSegment(std::string_view* path) {
+  const size_t slash = path->find('/');
+  const std::string_view segment = path->substr(0, slash);
+  path->remove_prefix(slash == std::string_view::npos ? path->size() : slash + 1);
+  return segment;
+}
+
+bool Matches(std::string_view pattern, std::string_view path, std::string_view* model,
+             std::string_view* version) {
+  while (!pattern.empty() && !path.empty()) {
+    const std::string_view want = NextSegment(&pattern);
+    const std::string_view have = NextSegment(&path);
+    if (want == "*") {
+      if (have.empty()) return false;
+      *model = have;
+    } else if (want == "#") {
+      if (have.empty()) return false;
+      *version = have;
+    } else if (want != have) {
+      return false;
+    }
+  }
+  return pattern.empty() && path.empty();
+}
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+std::optional<std::string> PercentDecoded(std::string_view text) {
+  std::string decoded;
+  decoded.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      decoded.push_back(text[i]);
+      continue;
+    }
+    if (i + 2 >= text.size()) return std::nullopt;
+    const int high = HexDigit(text[i + 1]);
+    const int low = HexDigit(text[i + 2]);
+    if (high < 0 || low < 0) return std::nullopt;
+    decoded.push_back(static_cast<char>(high * 16 + low));
+    i += 2;
+  }
+  return decoded;
+}
+
+bool KnownMethod(std::string_view method) {
+  constexpr std::array<std::string_view, 9> kMethods = {
+      "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"};
+  return std::find(kMethods.begin(), kMethods.end(), method) != kMethods.end();
+}
+
+}  // namespace
+
+Route FindRoute(std::string_view method, std::string_view target, Port port,
+                const ServerLimits& limits) {
+  if (!KnownMethod(method)) {
+    return Fail(501, fmt::format("method {} is not implemented", method.substr(0, 32)));
+  }
+  std::string_view path = target.substr(0, target.find('?'));
+  if (path.empty() || path.front() != '/') {
+    return Fail(400, "the request target must be a path that starts with '/'");
+  }
+  path.remove_prefix(1);
+  if (path.ends_with('/')) path.remove_suffix(1);
+
+  const std::string_view as = method == "HEAD" ? "GET" : method;
+  std::string_view allow;
+  for (const Entry& entry : kTable) {
+    std::string_view model;
+    std::string_view version;
+    if (entry.port != port || !Matches(entry.pattern, path, &model, &version)) continue;
+    if (entry.method != as) {
+      if (allow.empty()) allow = entry.method == "GET" ? "GET, HEAD" : "POST";
+      continue;
+    }
+    std::optional<std::string> decoded = PercentDecoded(model);
+    if (!decoded.has_value()) return Fail(400, "the model name has a broken percent escape");
+    if (decoded->size() > limits.max_name_bytes) {
+      return Fail(400, fmt::format("the model name is {} bytes long; the limit is {}",
+                                   decoded->size(), limits.max_name_bytes));
+    }
+    const bool numeric =
+        std::all_of(version.begin(), version.end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (!numeric || version.size() > 18) {
+      return Fail(400, "the model version must be a whole number");
+    }
+    Route route;
+    route.endpoint = entry.endpoint;
+    route.model = *std::move(decoded);
+    route.version = std::string(version);
+    return route;
+  }
+  if (!allow.empty()) {
+    Route route = Fail(405, fmt::format("{} is not allowed here; use {}", method, allow));
+    route.allow = allow;
+    return route;
+  }
+  return Fail(404, "no such path; see GET /v2 and the Open Inference Protocol");
+}
+
+}  // namespace chairlift::http

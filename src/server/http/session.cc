@@ -1,0 +1,357 @@
+// The state machine of a connection: reading and dispatching. session_write.cc has the other half.
+#include "server/http/session.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/buffer.hpp>
+
+#include "base/status.h"
+
+namespace chairlift::http {
+namespace {
+
+constexpr size_t kInputBytes = 8192;
+constexpr size_t kChunkedBytes = 64 << 10;  // first size of a chunked body's buffer
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+
+TimePoint After(std::chrono::milliseconds delay) { return Clock::Steady().Now() + delay; }
+
+}  // namespace
+
+// Lets go of the session before the call is counted as ended: the last one to do so destroys the
+// socket, which needs the loop alive.
+struct Session::CallGuard {
+  explicit CallGuard(std::shared_ptr<Session> called)
+      : session(std::move(called)), context(session->context_) {}
+  ~CallGuard() {
+    session.reset();
+    context->calls.Remove();
+  }
+
+  std::shared_ptr<Session> session;
+  const std::shared_ptr<ServerContext> context;
+};
+
+Session::Session(std::shared_ptr<ServerContext> context, IoLoop* loop,
+                 boost::asio::ip::tcp::socket socket, Port port)
+    : context_(std::move(context)),
+      loop_(loop),
+      port_(port),
+      socket_(std::move(socket)),
+      fd_(socket_.native_handle()),
+      parser_(context_->limits),
+      input_(kInputBytes) {}
+
+void Session::Start() {
+  Lock lock(mutex_);
+  deadline_ = After(context_->limits.idle_timeout);
+  Advance(&lock);
+}
+
+void Session::Refuse() {
+  Lock lock(mutex_);
+  RespondAndClose(503, fmt::format("the server has its limit of {} connections open",
+                                   context_->limits.max_connections));
+  Advance(&lock);
+}
+
+void Session::Drain() {
+  Lock lock(mutex_);
+  const bool idle = state_ == State::kHead && !head_started_ && input_.empty();
+  if (idle || state_ == State::kLinger) CloseLocked(&lock);
+}
+
+void Session::Close() {
+  Lock lock(mutex_);
+  CloseLocked(&lock);
+}
+
+void Session::Sweep(TimePoint now) {
+  Lock lock(mutex_);
+  if (now < deadline_) return;
+  switch (state_) {
+    case State::kHead:
+      if (!head_started_) return CloseLocked(&lock);
+      RespondAndClose(408, fmt::format("the request header took longer than {} ms",
+                                       context_->limits.header_timeout.count()));
+      return Advance(&lock);
+    case State::kBody:
+    case State::kChunks:
+      RespondAndClose(408, fmt::format("no byte of the request body came for {} ms",
+                                       context_->limits.body_timeout.count()));
+      return Advance(&lock);
+    case State::kWriting:
+    case State::kLinger:
+      return CloseLocked(&lock);
+    case State::kBusy:
+    case State::kClosed:
+      return;
+  }
+}
+
+void Session::Advance(Lock* lock) {
+  advancing_ = true;
+  bool more = true;
+  while (more) {
+    switch (state_) {
+      case State::kHead:
+        more = ReadHead(lock);
+        break;
+      case State::kBody:
+        more = ReadBody(lock);
+        break;
+      case State::kChunks:
+        more = ReadChunks(lock);
+        break;
+      case State::kLinger:
+        input_.Clear();
+        if (context_->draining) CloseLocked(lock);
+        more = false;
+        break;
+      case State::kBusy:
+      case State::kWriting:
+      case State::kClosed:
+        more = false;
+        break;
+    }
+  }
+  advancing_ = false;
+  if (state_ != State::kClosed) StartRead();
+}
+
+bool Session::ReadHead(Lock* lock) {
+  if (input_.empty()) {
+    if (context_->draining && !head_started_) CloseLocked(lock);
+    return false;
+  }
+  if (!head_started_) {
+    head_started_ = true;
+    deadline_ = After(context_->limits.header_timeout);
+  }
+  size_t consumed;
+  const RequestParser::Progress progress = parser_.ReadHead(input_.view(), &consumed);
+  input_.Consume(consumed);
+  if (progress == RequestParser::Progress::kNeedMore) return false;
+  if (progress == RequestParser::Progress::kFailed) {
+    RespondAndClose(parser_.error_status(), parser_.error());
+    return true;
+  }
+  BeginBody(lock);
+  return true;
+}
+
+void Session::BeginBody(Lock* lock) {
+  const RequestHead& head = parser_.head();
+  const ServerLimits& limits = context_->limits;
+  route_ = FindRoute(head.method, head.target, port_, limits);
+  const bool has_body = head.chunked || head.content_length > 0;
+  if (route_.endpoint == Endpoint::kNone) {
+    close_after_ = has_body;
+    return Respond(ErrorReply(route_.error_status, route_.error), route_.allow);
+  }
+  const uint64_t json_bytes = head.json_length.value_or(head.content_length);
+  if (json_bytes > limits.max_json_bytes) {
+    return RespondAndClose(413, fmt::format("the JSON of the request has {} bytes; the limit is {}",
+                                            json_bytes, limits.max_json_bytes));
+  }
+  if (!has_body) return Dispatch(lock, {}, nullptr);
+  deadline_ = After(limits.body_timeout);
+  if (!head.chunked && input_.view().size() >= head.content_length) {
+    const std::string_view body = input_.view().substr(0, head.content_length);
+    Dispatch(lock, body, nullptr);
+    return;
+  }
+  if (!NewBody(head.chunked ? kChunkedBytes : head.content_length)) return;
+  state_ = head.chunked ? State::kChunks : State::kBody;
+  if (head.expect_continue && input_.empty()) {
+    // 25 bytes into an empty socket buffer; a client that misses them sends the body anyway.
+    ::send(fd_, kContinue.data(), kContinue.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+}
+
+bool Session::NewBody(size_t capacity) {
+  body_ =
+      BodyBuffer::Create(capacity, parser_.head().json_length.value_or(0), context_->body_budget,
+                         static_cast<int64_t>(context_->limits.max_buffered_bytes));
+  if (body_ != nullptr) return true;
+  RespondAndClose(503, fmt::format("the server holds its limit of {} bytes of request bodies",
+                                   context_->limits.max_buffered_bytes));
+  return false;
+}
+
+bool Session::ReadBody(Lock* lock) {
+  const size_t ready = std::min(body_->room(), input_.view().size());
+  body_->Append(input_.view().substr(0, ready));
+  input_.Consume(ready);
+  if (body_->room() > 0) return false;
+  const std::shared_ptr<BodyBuffer> body = std::move(body_);
+  Dispatch(lock, body->view(), body);
+  return true;
+}
+
+void Session::AppendToBody(std::string_view bytes) {
+  if (too_large_) return;
+  if (body_->room() < bytes.size()) {
+    // Never a second time while it is read: only grown bodies are copied.
+    const std::shared_ptr<BodyBuffer> old = body_;
+    const size_t grown = std::max(old->view().size() + bytes.size(), old->view().size() * 2);
+    body_ = BodyBuffer::Create(grown, parser_.head().json_length.value_or(0), context_->body_budget,
+                               static_cast<int64_t>(context_->limits.max_buffered_bytes));
+    if (body_ == nullptr) {
+      body_ = old;
+      too_large_ = true;
+      return;
+    }
+    body_->Append(old->view());
+  }
+  body_->Append(bytes);
+}
+
+bool Session::ReadChunks(Lock* lock) {
+  const ServerLimits& limits = context_->limits;
+  size_t consumed;
+  const RequestParser::Progress progress = parser_.ReadChunks(
+      input_.view(), &consumed, [this](std::string_view bytes) { AppendToBody(bytes); });
+  input_.Consume(consumed);
+  if (progress == RequestParser::Progress::kFailed) {
+    RespondAndClose(parser_.error_status(), parser_.error());
+    return true;
+  }
+  if (too_large_) {
+    RespondAndClose(503, fmt::format("the server holds its limit of {} bytes of request bodies",
+                                     limits.max_buffered_bytes));
+    return true;
+  }
+  const size_t json_bytes = parser_.head().json_length.value_or(body_->view().size());
+  if (json_bytes > limits.max_json_bytes) {
+    RespondAndClose(413, fmt::format("the JSON of the request is larger than the limit of {} bytes",
+                                     limits.max_json_bytes));
+    return true;
+  }
+  if (progress == RequestParser::Progress::kNeedMore) return false;
+  const std::shared_ptr<BodyBuffer> body = std::move(body_);
+  Dispatch(lock, body->view(), body);
+  return true;
+}
+
+// `body` lies in `owner`, or where that is null at the front of the input buffer.
+void Session::Dispatch(Lock* lock, std::string_view body,
+                       const std::shared_ptr<const void>& owner) {
+  state_ = State::kBusy;
+  deadline_ = TimePoint::max();
+  if (port_ == Port::kInference) ++context_->metrics.requests_in_flight;
+  switch (route_.endpoint) {
+    case Endpoint::kInfer:
+      return Infer(lock, body, owner);
+    case Endpoint::kLoad:
+    case Endpoint::kUnload:
+      RunInBackground(body);
+      break;
+    case Endpoint::kMetrics:
+      Respond({200, context_->metrics.Render(), "text/plain; version=0.0.4; charset=utf-8"});
+      break;
+    default:
+      Respond(Handle(context_->engine, route_, body, context_->draining));
+      break;
+  }
+  if (owner == nullptr) input_.Consume(body.size());
+}
+
+void Session::Infer(Lock* lock, std::string_view body, const std::shared_ptr<const void>& owner) {
+  const size_t json_bytes = parser_.head().json_length.value_or(body.size());
+  StatusOr<DecodedInfer> decoded = loop_->decoder().Decode(body, json_bytes, owner);
+  if (owner == nullptr) input_.Consume(body.size());
+  if (!decoded.ok()) return Respond(ErrorReply(decoded.status()));
+  decoded->request.model = std::move(route_.model);
+  decoded->request.version = std::move(route_.version);
+  format_ = std::move(decoded->format);
+  with_engine_ = false;
+  context_->calls.Add();
+
+  lock->unlock();  // the callback may run before InferAsync returns
+  const RequestId id = context_->engine.InferAsync(
+      std::move(decoded->request),
+      [self = shared_from_this()](StatusOr<InferResponse> response) mutable {
+        const CallGuard call(std::move(self));
+        call.session->OnInferred(std::move(response));
+      });
+  lock->lock();
+  request_id_ = id;
+  with_engine_ = state_ == State::kBusy;
+}
+
+void Session::RunInBackground(std::string_view body) {
+  with_engine_ = false;
+  context_->calls.Add();
+  const bool accepted = context_->background.Run(
+      [self = shared_from_this(), route = route_, text = std::string(body)]() mutable {
+        const CallGuard call(std::move(self));
+        call.session->OnHandled(Handle(call.context->engine, route, text, false));
+      });
+  if (accepted) return;
+  context_->calls.Remove();
+  Respond(ErrorReply(503, fmt::format("the limit of {} loads and unloads are waiting already",
+                                      context_->limits.max_admin_requests)));
+}
+
+void Session::StartRead() {
+  if (reading_) return;
+  const bool into_body = state_ == State::kBody;
+  if (!into_body && input_.room() == 0) {
+    const bool growing = state_ == State::kHead || state_ == State::kChunks;
+    input_.Reserve(growing ? context_->limits.max_header_bytes + kInputBytes : kInputBytes);
+    if (input_.room() == 0) return;  // the answer under way resumes reading
+  }
+  reading_ = true;
+  input_.Pin(!into_body);
+  const boost::asio::mutable_buffer room =
+      into_body ? boost::asio::buffer(body_->end(), body_->room())
+                : boost::asio::buffer(input_.room_begin(), input_.room());
+  socket_.async_read_some(room, [self = shared_from_this(), target = into_body ? body_ : nullptr](
+                                    const boost::system::error_code& ec, size_t bytes) {
+    self->OnRead(target != nullptr, static_cast<bool>(ec), bytes);
+  });
+}
+
+void Session::OnRead(bool into_body, bool failed, size_t bytes) {
+  Lock lock(mutex_);
+  reading_ = false;
+  input_.Pin(false);
+  if (state_ == State::kClosed) return;
+  if (failed) {
+    if (state_ == State::kBusy) ++context_->metrics.requests_disconnected;
+    if (state_ != State::kWriting) return CloseLocked(&lock);
+    close_after_ = true;  // it may have closed its sending half only
+    return;
+  }
+  if (into_body && state_ == State::kBody) {
+    body_->Extend(bytes);
+  } else if (!into_body) {
+    input_.Extend(bytes);
+  }
+  if (state_ == State::kBody || state_ == State::kChunks) {
+    deadline_ = After(context_->limits.body_timeout);
+  }
+  Advance(&lock);
+}
+
+// The caller holds a reference to the session beside the loop's.
+void Session::CloseLocked(Lock* lock) {
+  if (state_ == State::kClosed) return;
+  const bool busy = state_ == State::kBusy;
+  state_ = State::kClosed;
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  const bool cancel = busy && with_engine_;
+  lock->unlock();  // the callback may run inside Cancel
+  if (cancel) context_->engine.Cancel(request_id_);
+  loop_->Remove(this);
+  lock->lock();
+  if (port_ == Port::kInference) {
+    --context_->metrics.connections;
+    if (busy) --context_->metrics.requests_in_flight;
+  }
+  context_->connections(port_).Remove();
+}
+
+}  // namespace chairlift::http

@@ -1,0 +1,88 @@
+#include "server/http/router.h"
+
+#include <gtest/gtest.h>
+
+namespace chairlift::http {
+namespace {
+
+Route Find(std::string_view method, std::string_view target, Port port = Port::kInference) {
+  return FindRoute(method, target, port, ServerLimits());
+}
+
+TEST(RouterTest, EveryPathOfTheProtocolIsFound) {
+  const struct {
+    const char* method;
+    const char* target;
+    Endpoint endpoint;
+    const char* model;
+    const char* version;
+  } kCases[] = {
+      {"GET", "/v2", Endpoint::kServerMetadata, "", ""},
+      {"GET", "/v2/", Endpoint::kServerMetadata, "", ""},
+      {"HEAD", "/v2", Endpoint::kServerMetadata, "", ""},
+      {"GET", "/v2/health/live", Endpoint::kLive, "", ""},
+      {"GET", "/v2/health/ready", Endpoint::kReady, "", ""},
+      {"GET", "/v2/models/stats", Endpoint::kAllStatistics, "", ""},
+      {"GET", "/v2/models/m", Endpoint::kModelMetadata, "m", ""},
+      {"GET", "/v2/models/m/versions/12", Endpoint::kModelMetadata, "m", "12"},
+      {"GET", "/v2/models/m/ready", Endpoint::kModelReady, "m", ""},
+      {"GET", "/v2/models/m/versions/3/ready", Endpoint::kModelReady, "m", "3"},
+      {"GET", "/v2/models/m/config", Endpoint::kModelConfig, "m", ""},
+      {"GET", "/v2/models/m/versions/3/config", Endpoint::kModelConfig, "m", "3"},
+      {"GET", "/v2/models/m/stats?x=1", Endpoint::kModelStatistics, "m", ""},
+      {"GET", "/v2/models/m/versions/3/stats", Endpoint::kModelStatistics, "m", "3"},
+      {"GET", "/v2/models/stats/stats", Endpoint::kModelStatistics, "stats", ""},
+      {"POST", "/v2/models/m/infer", Endpoint::kInfer, "m", ""},
+      {"POST", "/v2/models/m/versions/1/infer", Endpoint::kInfer, "m", "1"},
+      {"POST", "/v2/models/a%2Fb%20c/infer", Endpoint::kInfer, "a/b c", ""},
+      {"POST", "/v2/repository/index", Endpoint::kRepositoryIndex, "", ""},
+      {"POST", "/v2/repository/models/m/load", Endpoint::kLoad, "m", ""},
+      {"POST", "/v2/repository/models/m/unload", Endpoint::kUnload, "m", ""},
+  };
+  for (const auto& test : kCases) {
+    const Route route = Find(test.method, test.target);
+    EXPECT_EQ(route.endpoint, test.endpoint) << test.target;
+    EXPECT_EQ(route.model, test.model) << test.target;
+    EXPECT_EQ(route.version, test.version) << test.target;
+  }
+}
+
+TEST(RouterTest, OtherPathsAreNotFound) {
+  for (const char* target : {"/", "/v1", "/v2/models", "/v2/models/", "/v2/models//infer",
+                             "/v2/models/m/versions//infer", "/v2/models/m/infer/x", "/v2/x",
+                             "/v2/models/m/versions/1/x", "//v2", "/metrics"}) {
+    EXPECT_EQ(Find("GET", target).error_status, 404) << target;
+  }
+}
+
+TEST(RouterTest, AWrongMethodIsToldWhichWouldDo) {
+  const Route get = Find("GET", "/v2/models/m/infer");
+  EXPECT_EQ(get.error_status, 405);
+  EXPECT_EQ(get.allow, "POST");
+  const Route post = Find("DELETE", "/v2/models/m");
+  EXPECT_EQ(post.error_status, 405);
+  EXPECT_EQ(post.allow, "GET, HEAD");
+  EXPECT_EQ(Find("BREW", "/v2").error_status, 501);
+}
+
+TEST(RouterTest, BadNamesAndVersionsAreBadRequests) {
+  const std::string long_name(257, 'n');
+  for (const std::string& target :
+       {std::string("/v2/models/%zz"), std::string("/v2/models/a%2"),
+        "/v2/models/" + long_name + "/infer", std::string("/v2/models/m/versions/latest"),
+        std::string("/v2/models/m/versions/-1"),
+        std::string("/v2/models/m/versions/1234567890123456789"), std::string("v2"),
+        std::string("http://host/v2"), std::string("*")}) {
+    const char* method = target.ends_with("infer") ? "POST" : "GET";
+    EXPECT_EQ(Find(method, target).error_status, 400) << target;
+  }
+}
+
+TEST(RouterTest, MetricsLiveOnTheirOwnPort) {
+  EXPECT_EQ(Find("GET", "/metrics", Port::kMetrics).endpoint, Endpoint::kMetrics);
+  EXPECT_EQ(Find("GET", "/v2", Port::kMetrics).error_status, 404);
+  EXPECT_EQ(Find("POST", "/metrics", Port::kMetrics).error_status, 405);
+}
+
+}  // namespace
+}  // namespace chairlift::http

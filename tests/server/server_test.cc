@@ -1,0 +1,385 @@
+#include "server/server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "server/fake_engine.h"
+#include "server/http_client.h"
+
+namespace chairlift {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kInferPath[] = "/v2/models/identity/infer";
+constexpr char kInferBody[] =
+    R"({"id":"r1","inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[1.5,-2]}]})";
+constexpr char kInferAnswer[] =
+    R"({"id":"r1","model_name":"identity","model_version":"1","outputs":)"
+    R"([{"name":"y","datatype":"FP32","shape":[1,2],"data":[1.5,-2]}]})";
+
+class ServerTest : public ::testing::Test {
+ protected:
+  void Serve(FakeEngine::Answer answer = FakeEngine::Answer::kOnOwnThread,
+             ServerLimits limits = {}) {
+    server_.reset();
+    engine_ = std::make_unique<FakeEngine>(answer);
+    ServerOptions options;
+    options.http_port = 0;
+    options.metrics_port = 0;
+    options.limits = limits;
+    auto server = Server::Start(*engine_, options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  // One request on a connection of its own.
+  HttpAnswer Ask(std::string_view request) { return HttpClient(server_->http_port()).Ask(request); }
+  std::string Metrics() { return HttpClient(server_->metrics_port()).Ask(Get("/metrics")).body; }
+
+  std::unique_ptr<FakeEngine> engine_;
+  std::unique_ptr<Server> server_;
+};
+
+std::string ErrorOf(const HttpAnswer& answer) {
+  const json parsed = json::parse(answer.body, nullptr, false);
+  if (!parsed.is_object() || !parsed.contains("error") || parsed.size() != 1) {
+    return "not an error body: " + answer.body;
+  }
+  return parsed["error"];
+}
+
+TEST_F(ServerTest, InfersOverJson) {
+  for (const auto how : {FakeEngine::Answer::kOnCallersThread, FakeEngine::Answer::kOnOwnThread}) {
+    Serve(how);
+    const HttpAnswer answer = Ask(Post(kInferPath, kInferBody));
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(answer.body, kInferAnswer);
+    EXPECT_EQ(answer.Field("Content-Type"), "application/json");
+    EXPECT_EQ(answer.Field("Inference-Header-Content-Length"), "");
+    EXPECT_EQ(engine_->last_request().model, "identity");
+    EXPECT_EQ(engine_->last_request().version, "");
+  }
+}
+
+TEST_F(ServerTest, VersionAndJsonLengthMayBeGiven) {
+  Serve();
+  const std::string length =
+      "Inference-Header-Content-Length: " + std::to_string(sizeof(kInferBody) - 1) + "\r\n";
+  const HttpAnswer answer = Ask(Post("/v2/models/identity/versions/1/infer", kInferBody, length));
+  EXPECT_EQ(answer.body, kInferAnswer);
+  EXPECT_EQ(engine_->last_request().version, "1");
+}
+
+std::string BinaryJson(size_t elements, const char* parameters) {
+  return fmt::format(R"({{"inputs":[{{"name":"x","datatype":"FP32","shape":[1,{}],)"
+                     R"("parameters":{{"binary_data_size":{}}}}}],"parameters":{{{}}}}})",
+                     elements, elements * sizeof(float), parameters);
+}
+
+TEST_F(ServerTest, InfersOverBinaryTensorsOfEverySize) {
+  Serve();
+  HttpClient client(server_->http_port());
+  for (const size_t elements : {0, 1, 7, 1000, 3000, 100'000, 2'000'001}) {
+    std::vector<float> values(elements);
+    for (size_t i = 0; i < elements; ++i) values[i] = static_cast<float>(i) * 0.25f;
+    const std::string bytes(reinterpret_cast<const char*>(values.data()), elements * sizeof(float));
+    const std::string json_part = BinaryJson(elements, "\"binary_data_output\":true");
+    const HttpAnswer answer =
+        client.Ask(Post(kInferPath, json_part + bytes,
+                        fmt::format("Inference-Header-Content-Length: {}\r\n", json_part.size())));
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    EXPECT_EQ(answer.Field("Content-Type"), "application/octet-stream");
+    const size_t head = std::stoul(answer.Field("Inference-Header-Content-Length"));
+    const json parsed = json::parse(answer.body.substr(0, head));
+    EXPECT_EQ(parsed["outputs"][0]["parameters"]["binary_data_size"], bytes.size());
+    EXPECT_TRUE(answer.body.substr(head) == bytes) << elements;
+  }
+}
+
+TEST_F(ServerTest, LargeJsonAnswersComeWhole) {
+  Serve();
+  constexpr size_t kElements = 200'000;
+  const std::string bytes(kElements * sizeof(float), '\0');
+  const std::string json_part = BinaryJson(kElements, "");
+  const HttpAnswer answer =
+      Ask(Post(kInferPath, json_part + bytes,
+               fmt::format("Inference-Header-Content-Length: {}\r\n", json_part.size())));
+  EXPECT_EQ(json::parse(answer.body)["outputs"][0]["data"].size(), kElements);
+}
+
+TEST_F(ServerTest, PipelinedRequestsAreAnsweredInOrder) {
+  for (const auto how : {FakeEngine::Answer::kOnCallersThread, FakeEngine::Answer::kOnOwnThread}) {
+    Serve(how);
+    HttpClient client(server_->http_port());
+    std::string burst;
+    constexpr int kRequests = 200;
+    for (int i = 0; i < kRequests; ++i) {
+      std::string body = kInferBody;
+      body.replace(body.find("r1"), 2, fmt::format("r{}", i));
+      burst += Post(kInferPath, body) + Get("/v2/health/live");
+    }
+    ASSERT_TRUE(client.Send(burst));
+    for (int i = 0; i < kRequests; ++i) {
+      const HttpAnswer answer = client.Read();
+      ASSERT_EQ(answer.status, 200);
+      EXPECT_EQ(json::parse(answer.body)["id"], fmt::format("r{}", i));
+      EXPECT_EQ(client.Read().status, 200);
+    }
+  }
+}
+
+TEST_F(ServerTest, RequestsMayComeByteByByte) {
+  Serve();
+  HttpClient client(server_->http_port());
+  const std::string chunked = "POST " + std::string(kInferPath) +
+                              " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1e;x=y\r\n" +
+                              std::string(kInferBody).substr(0, 30) + "\r\n" +
+                              fmt::format("{:x}", sizeof(kInferBody) - 31) + "\r\n" +
+                              std::string(kInferBody).substr(30) + "\r\n0\r\nTrailer: x\r\n\r\n";
+  for (const std::string& request :
+       {Post(kInferPath, kInferBody), chunked, Post(kInferPath, kInferBody)}) {
+    for (const char byte : request) ASSERT_TRUE(client.Send({&byte, 1}));
+    EXPECT_EQ(client.Read().body, kInferAnswer);
+  }
+}
+
+TEST_F(ServerTest, ChunkedBodiesGrowPastTheirFirstBuffer) {
+  Serve();
+  constexpr size_t kElements = 60'000;
+  const std::string json_part = BinaryJson(kElements, "\"binary_data_output\":true");
+  const std::string body = json_part + std::string(kElements * sizeof(float), '\x01');
+  std::string request =
+      "POST " + std::string(kInferPath) + " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" +
+      fmt::format("Inference-Header-Content-Length: {}\r\n\r\n", json_part.size());
+  for (size_t at = 0; at < body.size(); at += 5000) {
+    const std::string piece = body.substr(at, 5000);
+    request += fmt::format("{:x}\r\n", piece.size()) + piece + "\r\n";
+  }
+  request += "0\r\n\r\n";
+  HttpClient client(server_->http_port());
+  const HttpAnswer answer = client.Ask(request);
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const size_t head = std::stoul(answer.Field("Inference-Header-Content-Length"));
+  EXPECT_EQ(answer.body.size() - head, kElements * sizeof(float));
+  EXPECT_EQ(client.Ask(Post(kInferPath, kInferBody)).body, kInferAnswer);
+}
+
+TEST_F(ServerTest, ExpectContinueIsMet) {
+  Serve();
+  HttpClient client(server_->http_port());
+  std::string request = Post(kInferPath, kInferBody, "Expect: 100-continue\r\n");
+  const size_t body = request.find("\r\n\r\n") + 4;
+  client.Send(request.substr(0, body));
+  EXPECT_EQ(client.Read().status, 100);
+  client.Send(request.substr(body));
+  EXPECT_EQ(client.Read().body, kInferAnswer);
+  EXPECT_EQ(Ask(Post(kInferPath, "{}", "Expect: the-unexpected\r\n")).status, 417);
+}
+
+TEST_F(ServerTest, ConnectionsStayOpenAsTheClientWishes) {
+  Serve();
+  HttpClient keep(server_->http_port());
+  EXPECT_EQ(keep.Ask(Get("/v2")).Field("Connection"), "");
+  EXPECT_EQ(keep.Ask(Get("/v2")).status, 200);
+  const HttpAnswer last = keep.Ask("GET /v2 HTTP/1.1\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(last.Field("Connection"), "close");
+  EXPECT_TRUE(keep.AtEnd());
+
+  HttpClient old(server_->http_port());
+  EXPECT_EQ(old.Ask("GET /v2 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").Field("Connection"),
+            "keep-alive");
+  EXPECT_EQ(old.Ask("GET /v2 HTTP/1.0\r\n\r\n").Field("Connection"), "close");
+  EXPECT_TRUE(old.AtEnd());
+}
+
+TEST_F(ServerTest, HeadHasTheHeadOfGetAlone) {
+  Serve();
+  HttpClient client(server_->http_port());
+  const std::string length = client.Ask(Get("/v2")).Field("Content-Length");
+  client.Send("HEAD /v2 HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(client.Read(true).Field("Content-Length"), length);
+  EXPECT_EQ(client.Ask(Get("/v2/health/live")).status, 200);
+}
+
+TEST_F(ServerTest, MetadataConfigAndStatisticsHaveTritonsForm) {
+  Serve();
+  const json server = json::parse(Ask(Get("/v2")).body);
+  EXPECT_EQ(server["name"], "chairlift");
+  EXPECT_THAT(server["extensions"], ::testing::Contains("binary_tensor_data"));
+
+  const json model = json::parse(Ask(Get("/v2/models/identity")).body);
+  EXPECT_EQ(model, json::parse(R"({"name":"identity","versions":["1"],"platform":"onnx_chairlift",
+      "inputs":[{"name":"x","datatype":"FP32","shape":[-1,4]}],
+      "outputs":[{"name":"y","datatype":"FP32","shape":[-1,4]}]})"));
+
+  const json config = json::parse(Ask(Get("/v2/models/identity/versions/1/config")).body);
+  EXPECT_EQ(config["max_batch_size"], 8);
+  EXPECT_EQ(config["input"][0]["data_type"], "TYPE_FP32");
+  EXPECT_EQ(config["input"][0]["dims"], json::array({4}));
+  EXPECT_EQ(config["dynamic_batching"]["max_queue_delay_microseconds"], 100);
+
+  for (const char* path : {"/v2/models/stats", "/v2/models/identity/stats"}) {
+    Ask(Post(kInferPath, kInferBody));
+    const json stats = json::parse(Ask(Get(path)).body)["model_stats"][0];
+    EXPECT_EQ(stats["inference_stats"]["queue"]["count"],
+              std::string(path).ends_with("identity/stats") ? 2 : 1);
+    EXPECT_EQ(stats["batch_stats"][0]["batch_size"], 2);
+    EXPECT_EQ(stats["batch_stats"][0]["compute_infer"]["ns"], 400);
+  }
+}
+
+TEST_F(ServerTest, HealthTellsWhatIsReady) {
+  Serve();
+  EXPECT_EQ(Ask(Get("/v2/health/live")).status, 200);
+  EXPECT_EQ(Ask(Get("/v2/health/ready")).status, 200);
+  EXPECT_EQ(Ask(Get("/v2/models/identity/ready")).status, 200);
+  const HttpAnswer broken = Ask(Get("/v2/models/broken/ready"));
+  EXPECT_EQ(broken.status, 503);
+  EXPECT_THAT(ErrorOf(broken), HasSubstr("no such operator"));
+  EXPECT_EQ(Ask(Get("/v2/models/nobody/ready")).status, 404);
+}
+
+TEST_F(ServerTest, TheRepositoryIsListedLoadedAndUnloaded) {
+  Serve();
+  EXPECT_EQ(json::parse(Ask(Post("/v2/repository/index", "")).body).size(), 2);
+  const json ready = json::parse(Ask(Post("/v2/repository/index", R"({"ready":true})")).body);
+  EXPECT_EQ(ready,
+            json::parse(R"([{"name":"identity","version":"1","state":"READY","reason":""}])"));
+  EXPECT_EQ(Ask(Post("/v2/repository/index", "[]")).status, 400);
+  EXPECT_EQ(Ask(Post("/v2/repository/models/identity/load", "")).status, 200);
+  EXPECT_EQ(Ask(Post("/v2/repository/models/identity/unload",
+                     R"({"parameters":{"unload_dependents":false}})"))
+                .status,
+            200);
+  EXPECT_EQ(Ask(Post("/v2/repository/models/nobody/load", "{}")).status, 404);
+  const HttpAnswer config =
+      Ask(Post("/v2/repository/models/identity/load", R"({"parameters":{"config":"{}"}})"));
+  EXPECT_EQ(config.status, 400);
+  EXPECT_THAT(ErrorOf(config), HasSubstr("\"config\""));
+  EXPECT_THAT(engine_->repository_calls(),
+              ElementsAre("load identity", "unload identity", "load nobody"));
+}
+
+TEST_F(ServerTest, EngineErrorsHaveTheirStatus) {
+  Serve();
+  const struct {
+    Status status;
+    int http;
+  } kCases[] = {
+      {absl::InvalidArgumentError("input 'x': bad shape"), 400},
+      {absl::NotFoundError("no such model"), 404},
+      {absl::ResourceExhaustedError("queue full"), 503},
+      {absl::DeadlineExceededError("request timeout expired"), 503},
+      {absl::UnavailableError("loading"), 503},
+      {absl::UnimplementedError("no such operator"), 400},
+      {absl::InternalError("a defect"), 500},
+  };
+  HttpClient client(server_->http_port());
+  for (const auto& test : kCases) {
+    engine_->set_status(test.status);
+    const HttpAnswer answer = client.Ask(Post(kInferPath, kInferBody));
+    EXPECT_EQ(answer.status, test.http);
+    EXPECT_EQ(ErrorOf(answer), Message(test.status));
+  }
+  engine_->set_status(absl::OkStatus());
+  EXPECT_EQ(client.Ask(Post("/v2/models/nobody/infer", kInferBody)).status, 404);
+  EXPECT_EQ(client.Ask(Post(kInferPath, "{")).status, 400);
+  EXPECT_EQ(client.Ask(Post(kInferPath, kInferBody)).status, 200);
+}
+
+TEST_F(ServerTest, NotANumberInJsonIsAnErrorThatNamesTheWayOut) {
+  Serve();
+  engine_->set_output(Tensor::Of<float>({1}, {std::numeric_limits<float>::quiet_NaN()}));
+  const HttpAnswer answer = Ask(Post(kInferPath, kInferBody));
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_THAT(ErrorOf(answer), HasSubstr("binary_data"));
+}
+
+TEST_F(ServerTest, ADisconnectedClientsRequestIsCancelled) {
+  Serve(FakeEngine::Answer::kWhenReleased);
+  {
+    HttpClient client(server_->http_port());
+    client.Send(Post(kInferPath, kInferBody));
+    engine_->AwaitRequests(1);
+  }
+  engine_->AwaitCancelled(1);
+  EXPECT_THAT(Metrics(), HasSubstr("chairlift_http_requests_disconnected_total 1"));
+}
+
+TEST_F(ServerTest, MetricsSpeakOfRequestsAndConnections) {
+  Serve();
+  HttpClient client(server_->http_port());
+  client.Ask(Post(kInferPath, kInferBody));
+  client.Ask(Get("/v2/nothing"));
+  const std::string metrics = Metrics();
+  for (const char* line :
+       {"chairlift_requests_total{model=\"identity\",version=\"1\",outcome=\"success\"} 1\n",
+        "chairlift_request_failures_total{model=\"identity\",version=\"1\",reason=\"timeout\"} 7\n",
+        "chairlift_batches_total{model=\"identity\",version=\"1\",rows=\"2\"} 3\n",
+        "chairlift_queue_seconds_count{model=\"identity\",version=\"1\"} 1\n",
+        "chairlift_compute_seconds_bucket{model=\"identity\",version=\"1\",le=\"+Inf\"} 1\n",
+        "chairlift_batch_rows_sum{model=\"identity\",version=\"1\"} 1\n",
+        "chairlift_padded_rows_total{model=\"identity\",version=\"1\"} 0\n",
+        "chairlift_http_responses_total{code=\"200\"} 1\n",
+        "chairlift_http_responses_total{code=\"404\"} 1\n", "chairlift_http_connections 1\n",
+        "chairlift_http_requests_in_flight 0\n"}) {
+    EXPECT_THAT(metrics, HasSubstr(line));
+  }
+  EXPECT_EQ(HttpClient(server_->metrics_port()).Ask(Get("/v2")).status, 404);
+  EXPECT_EQ(client.Ask(Get("/metrics")).status, 404);
+}
+
+TEST_F(ServerTest, DrainAnswersWhatIsInFlightAndRefusesTheRest) {
+  Serve(FakeEngine::Answer::kWhenReleased);
+  HttpClient idle(server_->http_port());
+  HttpClient busy(server_->http_port());
+  ASSERT_EQ(idle.Ask(Get("/v2")).status, 200);
+  busy.Send(Post(kInferPath, kInferBody));
+  engine_->AwaitRequests(1);
+  std::thread drain([this] { EXPECT_TRUE(server_->Drain(std::chrono::seconds(20)).ok()); });
+  EXPECT_TRUE(idle.AtEnd());
+  EXPECT_FALSE(HttpClient(server_->http_port()).connected());
+  engine_->Release();
+  const HttpAnswer answer = busy.Read();
+  EXPECT_EQ(answer.body, kInferAnswer);
+  EXPECT_EQ(answer.Field("Connection"), "close");
+  EXPECT_TRUE(busy.AtEnd());
+  drain.join();
+}
+
+TEST_F(ServerTest, DrainCutsOffWhatTakesTooLong) {
+  Serve(FakeEngine::Answer::kWhenReleased);
+  HttpClient busy(server_->http_port());
+  busy.Send(Post(kInferPath, kInferBody));
+  engine_->AwaitRequests(1);
+  EXPECT_EQ(server_->Drain(std::chrono::milliseconds(1)).code(),
+            absl::StatusCode::kDeadlineExceeded);
+  engine_->AwaitCancelled(1);
+  EXPECT_EQ(busy.Read().status, 0);
+}
+
+TEST_F(ServerTest, OptionsThatMakeNoSenseAreRefused) {
+  FakeEngine engine;
+  ServerOptions options;
+  options.http_port = 0;
+  options.metrics_port = -1;
+  options.address = "not an address";
+  EXPECT_EQ(Server::Start(engine, options).status().code(), absl::StatusCode::kInvalidArgument);
+  options.address = "localhost";
+  options.http_port = 70000;
+  EXPECT_EQ(Server::Start(engine, options).status().code(), absl::StatusCode::kInvalidArgument);
+  options.http_port = 0;
+  const auto server = Server::Start(engine, options);
+  ASSERT_TRUE(server.ok());
+  EXPECT_EQ((*server)->metrics_port(), -1);
+  options.http_port = (*server)->http_port();
+  EXPECT_EQ(Server::Start(engine, options).status().code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace chairlift
