@@ -16,6 +16,15 @@ OperatorDef SplitOperator();
 OperatorDef SliceOperator();
 OperatorDef ExpandOperator();
 OperatorDef GatherOperator();
+OperatorDef TileOperator();
+OperatorDef PadOperator();
+OperatorDef DepthToSpaceOperator();
+OperatorDef SpaceToDepthOperator();
+OperatorDef ReverseSequenceOperator();
+OperatorDef GatherElementsOperator();
+OperatorDef GatherNDOperator();
+OperatorDef ScatterElementsOperator();
+OperatorDef ScatterNDOperator();
 
 }  // namespace chairlift
 

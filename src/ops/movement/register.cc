@@ -15,6 +15,15 @@ void RegisterMovement(OperatorRegistry& registry) {
   registry.Add(SliceOperator());
   registry.Add(ExpandOperator());
   registry.Add(GatherOperator());
+  registry.Add(TileOperator());
+  registry.Add(PadOperator());
+  registry.Add(DepthToSpaceOperator());
+  registry.Add(SpaceToDepthOperator());
+  registry.Add(ReverseSequenceOperator());
+  registry.Add(GatherElementsOperator());
+  registry.Add(GatherNDOperator());
+  registry.Add(ScatterElementsOperator());
+  registry.Add(ScatterNDOperator());
 }
 
 }  // namespace chairlift

@@ -11,25 +11,6 @@ Attributes Axis(int64_t axis) {
   return a;
 }
 
-// Indices in [−bound, bound) of int64 or int32.
-Tensor RandomIndices(std::mt19937& rng, const Shape& shape, int64_t bound, bool wide) {
-  Tensor t = Tensor::Allocate(wide ? DType::kInt64 : DType::kInt32, shape);
-  for (int64_t i = 0; i < t.size(); ++i) {
-    const int64_t v = Pick(rng, -bound, bound - 1);
-    if (wide) {
-      t.data<int64_t>()[i] = v;
-    } else {
-      t.data<int32_t>()[i] = static_cast<int32_t>(v);
-    }
-  }
-  return t;
-}
-
-int64_t At(const Tensor& t, int64_t i, int64_t bound) {
-  const int64_t v = t.dtype() == DType::kInt64 ? t.data<int64_t>()[i] : t.data<int32_t>()[i];
-  return v < 0 ? v + bound : v;
-}
-
 TEST(GatherTest, MatchesTheIndexFormula) {
   std::mt19937 rng(10);
   ReversedTeam team;
@@ -64,6 +45,90 @@ TEST(GatherTest, NamesTheIndexThatIsOutside) {
   EXPECT_FALSE(ErrorOf({"Gather", Axis(2), {x, Ints({0})}}).ok());
   const Tensor empty = Tensor::Allocate(DType::kFloat, Shape{0, 2});
   EXPECT_FALSE(ErrorOf({"Gather", {}, {empty, Ints({0})}}).ok());
+}
+
+TEST(GatherElementsTest, MatchesTheIndexFormula) {
+  std::mt19937 rng(15);
+  ReversedTeam team;
+  for (int round = 0; round < 150; ++round) {
+    const int rank = static_cast<int>(Pick(rng, 1, 4));
+    const int axis = static_cast<int>(Pick(rng, 0, rank - 1));
+    const Shape shape = RandomShape(rng, rank, 1, round % 15 == 0 ? 30 : 6);
+    Shape out;
+    for (int d = 0; d < rank; ++d) {
+      out.Append(Pick(rng, round % 9 == 0 ? 0 : 1, d == axis ? 8 : shape[d]));
+    }
+    const Tensor x = RandomBytes(rng, kEveryType[round % 13], shape);
+    const Tensor indices = RandomIndices(rng, out, shape[axis], round % 2 == 0);
+    ExpectSame(RunOne({"GatherElements", Axis(axis), {x, indices}}, &team),
+               Moved(x, out, [&](Index i) {
+                 i[axis] = At(indices, Offset(out, i), shape[axis]);
+                 return i;
+               }));
+  }
+}
+
+TEST(GatherElementsTest, RefusesWhatIsOutside) {
+  const Tensor x = Tensor::Allocate(DType::kFloat, Shape{3, 2});
+  const Tensor wide = Tensor::Of<int64_t>(Shape{1, 3}, {0, 0, 0});
+  EXPECT_FALSE(ErrorOf({"GatherElements", Axis(0), {x, wide}}).ok());
+  EXPECT_TRUE(ErrorOf({"GatherElements", Axis(1), {x, wide}}).ok());
+  EXPECT_FALSE(ErrorOf({"GatherElements", Axis(0), {x, Ints({0})}}).ok());
+  const Tensor high = Tensor::Of<int64_t>(Shape{1, 2}, {0, 3});
+  EXPECT_FALSE(ErrorOf({"GatherElements", Axis(0), {x, high}}).ok());
+}
+
+TEST(GatherNDTest, MatchesTheIndexFormula) {
+  std::mt19937 rng(16);
+  ReversedTeam team;
+  for (int round = 0; round < 150; ++round) {
+    const int rank = static_cast<int>(Pick(rng, 1, 4));
+    const int batch = static_cast<int>(Pick(rng, 0, rank - 1));
+    const int width = static_cast<int>(Pick(rng, 1, rank - batch));
+    const Shape shape = RandomShape(rng, rank, 1, round % 15 == 0 ? 20 : 5);
+    Shape index_shape(shape.dims().first(batch));
+    for (int64_t n = Pick(rng, 0, 2); n > 0; --n) {
+      index_shape.Append(Pick(rng, round % 9 == 0 ? 0 : 1, 9));
+    }
+    Shape out = index_shape;
+    const int lead = index_shape.rank();
+    index_shape.Append(width);
+    for (int64_t d : shape.dims().subspan(batch + width)) out.Append(d);
+    Tensor indices = Tensor::Allocate(DType::kInt64, index_shape);
+    for (int64_t i = 0; i < indices.size(); ++i) {
+      const int64_t bound = shape[batch + static_cast<int>(i % width)];
+      indices.data<int64_t>()[i] = Pick(rng, -bound, bound - 1);
+    }
+    Attributes a;
+    a.Set("batch_dims", int64_t{batch});
+    const Tensor x = RandomBytes(rng, kEveryType[round % 13], shape);
+    ExpectSame(RunOne({"GatherND", a, {x, indices}}, &team), Moved(x, out, [&](const Index& i) {
+                 Index from(i.begin(), i.begin() + batch);
+                 Index at(i.begin(), i.begin() + lead);
+                 at.push_back(0);
+                 for (int k = 0; k < width; ++k) {
+                   at.back() = k;
+                   from.push_back(At(indices, Offset(index_shape, at), shape[batch + k]));
+                 }
+                 from.insert(from.end(), i.begin() + lead, i.end());
+                 return from;
+               }));
+  }
+}
+
+TEST(GatherNDTest, RefusesWhatIsOutside) {
+  const Tensor x = Tensor::Allocate(DType::kFloat, Shape{3, 2});
+  const auto error = [&](Shape shape, std::vector<int64_t> indices, int64_t batch = 0) {
+    Attributes a;
+    a.Set("batch_dims", batch);
+    return ErrorOf({"GatherND", a, {x, Tensor::Of<int64_t>(shape, indices)}});
+  };
+  EXPECT_TRUE(error({1, 2}, {2, -2}).ok());
+  EXPECT_FALSE(error({1, 2}, {2, 2}).ok());
+  EXPECT_FALSE(error({1, 3}, {0, 0, 0}).ok());
+  EXPECT_FALSE(error({1, 0}, {}).ok());
+  EXPECT_FALSE(error({2, 1}, {0, 0}, 1).ok());
+  EXPECT_FALSE(error({3, 1}, {0, 0, 0}, 2).ok());
 }
 
 TEST(GatherTest, TracksShapeElements) {

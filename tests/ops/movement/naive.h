@@ -40,6 +40,26 @@ inline Tensor RandomBytes(std::mt19937& rng, DType dtype, const Shape& shape) {
   return t;
 }
 
+// Indices in [−bound, bound) of int64 or int32.
+inline Tensor RandomIndices(std::mt19937& rng, const Shape& shape, int64_t bound, bool wide) {
+  Tensor t = Tensor::Allocate(wide ? DType::kInt64 : DType::kInt32, shape);
+  for (int64_t i = 0; i < t.size(); ++i) {
+    const int64_t v = Pick(rng, -bound, bound - 1);
+    if (wide) {
+      t.data<int64_t>()[i] = v;
+    } else {
+      t.data<int32_t>()[i] = static_cast<int32_t>(v);
+    }
+  }
+  return t;
+}
+
+// Index i of such a tensor, in [0, bound).
+inline int64_t At(const Tensor& t, int64_t i, int64_t bound) {
+  const int64_t v = t.dtype() == DType::kInt64 ? t.data<int64_t>()[i] : t.data<int32_t>()[i];
+  return v < 0 ? v + bound : v;
+}
+
 inline Tensor Ints(const std::vector<int64_t>& values) {
   return Tensor::Of<int64_t>(Shape{static_cast<int64_t>(values.size())}, values);
 }
