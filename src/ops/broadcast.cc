@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "ops/axes.h"
+
 namespace chairlift {
 namespace {
 
@@ -74,8 +76,7 @@ Status InferBroadcast(InferContext& context, DType output, int first) {
     shapes.push_back(context.shape(i));
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(SymbolicShape shape, BroadcastShapes(shapes));
-  context.set_output(0, output, std::move(shape));
-  return absl::OkStatus();
+  return SetOutput(context, 0, output, std::move(shape));
 }
 
 StatusOr<BroadcastLoop> MakeBroadcastLoop(std::span<const Shape> operands, const Shape& output) {

@@ -2,9 +2,10 @@
 //
 // Integer results wrap around; an integer divided by zero is 0, and the smallest one divided by −1
 // is itself.
-#include <limits>
 #include <type_traits>
+#include <vector>
 
+#include "ops/axes.h"
 #include "ops/elementwise/element_loops.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/float_simd.h"
@@ -51,27 +52,30 @@ struct DivOp {
   }
 };
 
-// The dimension x op y, where both are numbers or y leaves x as it is.
+// The dimension x op y, where it is certain.
 template <typename Op>
 Dim ApplyToDims(const Dim& x, const Dim& y) {
   if (x.known() && y.known()) {
     const auto result = Op::template Apply<int64_t>(x.value(), y.value());
     return result >= 0 ? Dim(result) : Dim::Unknown();
   }
-  const bool additive = std::is_same_v<Op, AddOp> || std::is_same_v<Op, SubOp>;
-  const int64_t neutral = additive ? 0 : 1;
-  if (y.known() && y.value() == neutral) return x;
-  if ((std::is_same_v<Op, AddOp> || std::is_same_v<Op, MulOp>)&&x.known() && x.value() == neutral) {
-    return y;
+  const auto is = [](const Dim& d, int64_t value) { return d.known() && d.value() == value; };
+  if constexpr (std::is_same_v<Op, MulOp>) {
+    return Product(std::vector<Dim>{x, y});
+  } else if constexpr (std::is_same_v<Op, DivOp>) {
+    if (is(y, 0)) return Dim::Unknown();
+    return Quotient({&x, 1}, {&y, 1}).value_or(Dim::Unknown());
+  } else {
+    if (is(y, 0)) return x;
+    return std::is_same_v<Op, AddOp> && is(x, 0) ? y : Dim::Unknown();
   }
-  return Dim::Unknown();
 }
 
 template <typename Op>
 Status Infer(InferContext& context) {
   CHAIRLIFT_RETURN_IF_ERROR(InferBroadcast(context, context.dtype(0)));
-  const auto x = context.elements(0);
-  const auto y = context.elements(1);
+  const auto x = ShapeElements(context, 0);
+  const auto y = ShapeElements(context, 1);
   const SymbolicShape& shape = context.outputs()[0].shape;
   if (!x || !y || !shape.has_rank() || shape.rank() > 1) return absl::OkStatus();
   const size_t count = std::max(x->size(), y->size());

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/axes.h"
 #include "ops/elementwise/elementwise.h"
 
 namespace chairlift {
@@ -9,7 +10,8 @@ namespace chairlift {
 Status InferSameAsInput(InferContext& context) {
   if (!context.has_input(0)) return InvalidArgument("input 0 is missing");
   context.set_output(0, context.dtype(0), context.shape(0));
-  if (auto elements = context.elements(0)) context.set_output_elements(0, *std::move(elements));
+  if (auto elements = ShapeElements(context, 0))
+    context.set_output_elements(0, *std::move(elements));
   return absl::OkStatus();
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/axes.h"
 #include "ops/elementwise/elementwise.h"
 
 namespace chairlift {
@@ -39,8 +40,8 @@ void WhereBlock(const ElementBlock& b) {
 // A shape chosen by a condition that is known.
 void InferElements(InferContext& context) {
   const Tensor* condition = context.value(0);
-  const auto x = context.elements(1);
-  const auto y = context.elements(2);
+  const auto x = ShapeElements(context, 1);
+  const auto y = ShapeElements(context, 2);
   const SymbolicShape& shape = context.outputs()[0].shape;
   if (condition == nullptr || !x || !y || !shape.has_rank() || shape.rank() > 1) return;
   const auto chosen = static_cast<size_t>(condition->size());

@@ -1,9 +1,19 @@
+// The reductions and their kin.
 #include "ops/register.h"
 
-#include "ops/operator.h"
+#include "ops/reduction/reduction.h"
 
 namespace chairlift {
 
-void RegisterReduction(OperatorRegistry& registry) { (void)registry; }
+void RegisterReduction(OperatorRegistry& registry) {
+  RegisterReduce(registry);
+  RegisterArgReduce(registry);
+  RegisterTopK(registry);
+  RegisterCumSum(registry);
+  RegisterUnique(registry);
+  RegisterNonZero(registry);
+  RegisterCompress(registry);
+  RegisterDet(registry);
+}
 
 }  // namespace chairlift

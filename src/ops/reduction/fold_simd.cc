@@ -1,0 +1,174 @@
+// Row and column folds of float32, one build per instruction set.
+#include <algorithm>
+#include <limits>
+
+#include "ops/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/reduction/fold_simd.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+//
+#include "hwy/highway.h"
+#include "ops/reduction/fold_simd.h"
+#include "ops/simd_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace chairlift {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Each fold: Step(acc, x) over elements; Merge(acc, acc) of two accumulators; a start.
+struct SumFold {
+  static constexpr float kStart = 0.0f;
+  static HWY_INLINE FloatVec Step(FloatTag, FloatVec acc, FloatVec x, FloatVec) {
+    return hn::Add(acc, x);
+  }
+  static HWY_INLINE FloatVec Merge(FloatVec a, FloatVec b) { return hn::Add(a, b); }
+  static double MergeScalar(double a, double b) { return a + b; }
+};
+struct SumAbsFold : SumFold {
+  static HWY_INLINE FloatVec Step(FloatTag, FloatVec acc, FloatVec x, FloatVec) {
+    return hn::Add(acc, hn::Abs(x));
+  }
+};
+struct SumSquareFold : SumFold {
+  static HWY_INLINE FloatVec Step(FloatTag, FloatVec acc, FloatVec x, FloatVec) {
+    return hn::MulAdd(x, x, acc);
+  }
+};
+struct SumExpFold : SumFold {
+  static HWY_INLINE FloatVec Step(FloatTag d, FloatVec acc, FloatVec x, FloatVec shift) {
+    return hn::Add(acc, VExp(d, hn::Sub(x, shift)));
+  }
+};
+struct MaxFold {
+  static constexpr float kStart = -std::numeric_limits<float>::infinity();
+  static HWY_INLINE FloatVec Step(FloatTag, FloatVec acc, FloatVec x, FloatVec) {
+    return hn::IfThenElse(hn::Gt(x, acc), x, acc);
+  }
+  static HWY_INLINE FloatVec Merge(FloatVec a, FloatVec b) {
+    return hn::IfThenElse(hn::Gt(b, a), b, a);
+  }
+  static double MergeScalar(double a, double b) { return b > a ? b : a; }
+};
+struct MinFold {
+  static constexpr float kStart = std::numeric_limits<float>::infinity();
+  static HWY_INLINE FloatVec Step(FloatTag, FloatVec acc, FloatVec x, FloatVec) {
+    return hn::IfThenElse(hn::Lt(x, acc), x, acc);
+  }
+  static HWY_INLINE FloatVec Merge(FloatVec a, FloatVec b) {
+    return hn::IfThenElse(hn::Lt(b, a), b, a);
+  }
+  static double MergeScalar(double a, double b) { return b < a ? b : a; }
+};
+
+template <typename Fold>
+HWY_INLINE double MergeLanes(FloatTag d, FloatVec v) {
+  HWY_ALIGN float lanes[hn::MaxLanes(FloatTag())];
+  hn::Store(v, d, lanes);
+  double total = lanes[0];
+  for (size_t i = 1; i < hn::Lanes(d); ++i) total = Fold::MergeScalar(total, lanes[i]);
+  return total;
+}
+
+template <typename Fold>
+double FoldRow(const float* x, int64_t count, float shift) {
+  const FloatTag d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto s = hn::Set(d, shift);
+  constexpr int64_t kStretch = 8192;
+  double total = Fold::kStart;
+  for (int64_t begin = 0; begin < count; begin += kStretch) {
+    const float* p = x + begin;
+    const int64_t n = std::min(kStretch, count - begin);
+    auto a0 = hn::Set(d, Fold::kStart);
+    auto a1 = a0;
+    auto a2 = a0;
+    auto a3 = a0;
+    int64_t i = 0;
+    for (; i + 4 * lanes <= n; i += 4 * lanes) {
+      a0 = Fold::Step(d, a0, hn::LoadU(d, p + i), s);
+      a1 = Fold::Step(d, a1, hn::LoadU(d, p + i + lanes), s);
+      a2 = Fold::Step(d, a2, hn::LoadU(d, p + i + 2 * lanes), s);
+      a3 = Fold::Step(d, a3, hn::LoadU(d, p + i + 3 * lanes), s);
+    }
+    for (; i + lanes <= n; i += lanes) a0 = Fold::Step(d, a0, hn::LoadU(d, p + i), s);
+    if (i < n) {
+      const auto part = static_cast<size_t>(n - i);
+      const auto next = Fold::Step(d, a1, LoadPart(d, p + i, part), s);
+      a1 = hn::IfThenElse(hn::FirstN(d, part), next, a1);
+    }
+    const auto merged = Fold::Merge(Fold::Merge(a0, a1), Fold::Merge(a2, a3));
+    total = Fold::MergeScalar(total, MergeLanes<Fold>(d, merged));
+  }
+  return total;
+}
+
+template <typename Fold, bool kShift>
+void FoldColumns(const float* x, int64_t rows, int64_t stride, int64_t cols, const float* shift,
+                 double* accumulators) {
+  const FloatTag d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  constexpr int64_t kStretch = 128;
+  HWY_ALIGN float out[hn::MaxLanes(FloatTag())];
+  for (int64_t begin = 0; begin < rows; begin += kStretch) {
+    const int64_t end = std::min(rows, begin + kStretch);
+    for (int64_t c = 0; c < cols; c += lanes) {
+      const int64_t part = std::min(lanes, cols - c);
+      const bool full = part == lanes;
+      const auto size = static_cast<size_t>(part);
+      const auto s = !kShift ? hn::Zero(d)
+                     : full  ? hn::LoadU(d, shift + c)
+                             : LoadPart(d, shift + c, size);
+      auto acc = hn::Set(d, Fold::kStart);
+      for (int64_t r = begin; r < end; ++r) {
+        const float* p = x + r * stride + c;
+        acc = Fold::Step(d, acc, full ? hn::LoadU(d, p) : LoadPart(d, p, size), s);
+      }
+      hn::Store(acc, d, out);
+      for (int64_t k = 0; k < part; ++k) {
+        accumulators[c + k] = Fold::MergeScalar(accumulators[c + k], out[k]);
+      }
+    }
+  }
+}
+
+template <typename Fold, bool kShift = false>
+FoldFns Fns() {
+  return {FoldRow<Fold>, FoldColumns<Fold, kShift>, Fold::kStart};
+}
+
+FoldFns Find(FloatFold op) {
+  switch (op) {
+    case FloatFold::kSum:
+      return Fns<SumFold>();
+    case FloatFold::kSumAbs:
+      return Fns<SumAbsFold>();
+    case FloatFold::kSumSquare:
+      return Fns<SumSquareFold>();
+    case FloatFold::kSumExp:
+      return Fns<SumExpFold, true>();
+    case FloatFold::kMax:
+      return Fns<MaxFold>();
+    case FloatFold::kMin:
+      return Fns<MinFold>();
+  }
+  return {};
+}
+
+}  // namespace
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace chairlift
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace chairlift {
+namespace {
+HWY_EXPORT(Find);
+}  // namespace
+
+FoldFns FindFold(FloatFold op) { return HWY_DYNAMIC_DISPATCH(Find)(op); }
+
+}  // namespace chairlift
+#endif  // HWY_ONCE

@@ -1,0 +1,264 @@
+// Reductions against sums over index lists in double.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "ops/operator_harness.h"
+#include "ops/random_tensor.h"
+
+namespace chairlift {
+namespace {
+
+using testing::AsDoubles;
+using testing::RandomTensor;
+using testing::RunOperator;
+using Doubles = std::vector<double>;
+
+double SumOf(const Doubles& v) {
+  double s = 0;
+  for (double x : v) s += x;
+  return s;
+}
+
+struct ReduceCase {
+  const char* name;
+  std::function<double(const Doubles&)> reference;
+  bool extremum = false;
+};
+
+const ReduceCase kCases[] = {
+    {"ReduceSum", SumOf},
+    {"ReduceMean", [](const Doubles& v) { return SumOf(v) / static_cast<double>(v.size()); }},
+    {"ReduceMax",
+     [](const Doubles& v) {
+       double m = -std::numeric_limits<double>::infinity();
+       for (double x : v) m = std::max(m, x);
+       return m;
+     },
+     true},
+    {"ReduceMin",
+     [](const Doubles& v) {
+       double m = std::numeric_limits<double>::infinity();
+       for (double x : v) m = std::min(m, x);
+       return m;
+     },
+     true},
+    {"ReduceProd",
+     [](const Doubles& v) {
+       double p = 1;
+       for (double x : v) p *= x;
+       return p;
+     }},
+    {"ReduceL1",
+     [](const Doubles& v) {
+       double s = 0;
+       for (double x : v) s += std::abs(x);
+       return s;
+     }},
+    {"ReduceL2",
+     [](const Doubles& v) {
+       double s = 0;
+       for (double x : v) s += x * x;
+       return std::sqrt(s);
+     }},
+    {"ReduceLogSum", [](const Doubles& v) { return std::log(SumOf(v)); }},
+    {"ReduceLogSumExp",
+     [](const Doubles& v) {
+       double s = 0;
+       for (double x : v) s += std::exp(x);
+       return std::log(s);
+     }},
+    {"ReduceSumSquare",
+     [](const Doubles& v) {
+       double s = 0;
+       for (double x : v) s += x * x;
+       return s;
+     }},
+};
+
+Attributes With(std::initializer_list<std::pair<const char*, AttributeValue>> values) {
+  Attributes a;
+  for (const auto& [name, value] : values) a.Set(name, value);
+  return a;
+}
+
+// The elements folded into each output, by brute force over indices.
+std::vector<Doubles> Groups(const Tensor& x, const std::vector<int64_t>& axes) {
+  const Shape& shape = x.shape();
+  std::vector<bool> folded(shape.rank(), axes.empty());
+  for (int64_t a : axes) folded[a < 0 ? a + shape.rank() : a] = true;
+  int64_t outputs = 1;
+  for (int i = 0; i < shape.rank(); ++i) outputs *= folded[i] ? 1 : shape[i];
+  std::vector<Doubles> groups(outputs);
+  const Doubles values = AsDoubles(x);
+  for (int64_t e = 0; e < x.size(); ++e) {
+    int64_t rest = e, out = 0, scale = 1;
+    for (int i = shape.rank() - 1; i >= 0; --i) {
+      const int64_t index = rest % shape[i];
+      rest /= shape[i];
+      if (folded[i]) continue;
+      out += index * scale;
+      scale *= shape[i];
+    }
+    groups[out].push_back(values[e]);
+  }
+  return groups;
+}
+
+class ReduceTest : public ::testing::TestWithParam<ReduceCase> {};
+
+TEST_P(ReduceTest, MatchesBruteForceOverAxesTypesAndShapes) {
+  const struct {
+    Shape shape;
+    std::vector<int64_t> axes;
+  } cases[] = {
+      {{}, {}},
+      {{1}, {0}},
+      {{7}, {0}},
+      {{37}, {}},
+      {{5, 67}, {1}},
+      {{5, 67}, {0}},
+      {{5, 67}, {0, 1}},
+      {{3, 4, 19}, {1}},
+      {{3, 4, 19}, {-1}},
+      {{3, 4, 19}, {0, 2}},
+      {{2, 3, 4, 5}, {2, 3}},
+      {{2, 3, 4, 5}, {0, 2}},
+      {{2, 3, 4, 5}, {1, 3}},
+      {{2, 1, 9, 1}, {1, 3}},
+      {{3, 0, 2}, {1}},
+      {{0, 4}, {1}},
+      {{2, 130, 3}, {1}},
+      {{2, 3, 150}, {0}},
+  };
+  for (DType dtype : {DType::kFloat, DType::kDouble, DType::kFloat16, DType::kBFloat16,
+                      DType::kInt32, DType::kInt64, DType::kUInt32, DType::kUInt64, DType::kInt8,
+                      DType::kUInt8, DType::kInt16, DType::kUInt16}) {
+    const bool small = DTypeSize(dtype) <= 2 && kIntegerTypes.Contains(dtype);
+    if (small && !GetParam().extremum) continue;
+    const bool integer = kIntegerTypes.Contains(dtype);
+    for (const auto& [shape, axes] : cases) {
+      for (const bool constant_axes : {false, true}) {
+        for (const int64_t keep : {0, 1}) {
+          // Near 1 so that products stay within range.
+          const Tensor x = RandomTensor(dtype, shape, integer ? 1 : 0.9, integer ? 3 : 1.1, 7);
+          testing::OperatorCall call{GetParam().name, With({{"keepdims", keep}}), {x}};
+          if (!axes.empty()) {
+            const Shape count{static_cast<int64_t>(axes.size())};
+            call.inputs.push_back(Tensor::Of<int64_t>(count, axes));
+            if (constant_axes) call.constants = {1};
+          }
+          const std::vector<Doubles> groups = Groups(x, axes);
+          const bool empty = !groups.empty() && groups[0].empty();
+          // What integers give for nothing is tested below.
+          if (integer && empty) continue;
+          if (integer && std::string(GetParam().name) == "ReduceProd" && groups.size() > 0 &&
+              groups[0].size() > 24) {
+            continue;
+          }
+          auto y = RunOperator(call);
+          ASSERT_TRUE(y.ok()) << y.status();
+          const Tensor& out = (*y)[0];
+          ASSERT_EQ(out.dtype(), dtype);
+          ASSERT_EQ(out.size(), static_cast<int64_t>(groups.size()));
+          ASSERT_EQ(out.shape().rank(), keep != 0 ? shape.rank()
+                                        : axes.empty()
+                                            ? 0
+                                            : shape.rank() - static_cast<int>(axes.size()));
+          const Doubles actual = AsDoubles(out);
+          for (size_t i = 0; i < groups.size(); ++i) {
+            double expected = GetParam().reference(groups[i]);
+            if (std::isnan(expected)) {
+              EXPECT_TRUE(std::isnan(actual[i]));
+              continue;
+            }
+            if (std::isinf(expected)) {
+              EXPECT_EQ(actual[i], expected);
+              continue;
+            }
+            if (integer) expected = std::trunc(expected);
+            const double ulp = dtype == DType::kBFloat16  ? 0x1p-8
+                               : dtype == DType::kFloat16 ? 0x1p-11
+                               : dtype == DType::kFloat   ? 0x1p-22
+                               : dtype == DType::kDouble  ? 1e-14
+                                                          : 0;
+            const double size = static_cast<double>(groups[i].size());
+            ASSERT_NEAR(actual[i], expected, 2 * ulp * (std::abs(expected) + 0.01 * size))
+                << DTypeName(dtype) << shape.ToString();
+          }
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, ReduceTest, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(ReduceEdgeTest, NothingToReduce) {
+  const Tensor empty = Tensor::Allocate(DType::kInt32, {2, 0});
+  const Tensor axes = Tensor::Of<int64_t>({1}, {1});
+  const auto of = [&](const char* name) {
+    auto y = RunOperator({name, {}, {empty, axes}});
+    EXPECT_TRUE(y.ok()) << y.status();
+    return AsDoubles((*y)[0]);
+  };
+  EXPECT_EQ(of("ReduceSum"), (Doubles{0, 0}));
+  EXPECT_EQ(of("ReduceProd"), (Doubles{1, 1}));
+  EXPECT_EQ(of("ReduceMean"), (Doubles{0, 0}));
+  EXPECT_EQ(of("ReduceMax"), (Doubles{-2147483648.0, -2147483648.0}));
+  EXPECT_EQ(of("ReduceMin"), (Doubles{2147483647, 2147483647}));
+}
+
+TEST(ReduceEdgeTest, EmptyAxesMayMeanNoReduction) {
+  const Tensor x = RandomTensor(DType::kFloat, {3, 5}, -1, 1, 1);
+  auto same = RunOperator({"ReduceSum", With({{"noop_with_empty_axes", int64_t{1}}}), {x}});
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_EQ(AsDoubles((*same)[0]), AsDoubles(x));
+}
+
+TEST(ReduceEdgeTest, TruthValuesHaveExtrema) {
+  const Tensor x = Tensor::Of<bool>({2, 2}, {true, false, false, false});
+  const Tensor axes = Tensor::Of<int64_t>({1}, {1});
+  auto max = RunOperator({"ReduceMax", {}, {x, axes}});
+  ASSERT_TRUE(max.ok()) << max.status();
+  EXPECT_EQ(AsDoubles((*max)[0]), (Doubles{1, 0}));
+}
+
+TEST(ReduceEdgeTest, LogSumExpSurvivesLargeAndInfiniteValues) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (int64_t axis : {0, 1}) {
+    const Tensor rows =
+        Tensor::Of<float>(axis == 1 ? Shape{3, 2} : Shape{2, 3},
+                          axis == 1 ? std::vector<float>{1e4f, 1e4f, -inf, -inf, inf, 0}
+                                    : std::vector<float>{1e4f, -inf, inf, 1e4f, -inf, 0});
+    auto y = RunOperator({"ReduceLogSumExp", {}, {rows, Tensor::Of<int64_t>({1}, {axis})}});
+    ASSERT_TRUE(y.ok());
+    const Doubles out = AsDoubles((*y)[0]);
+    EXPECT_NEAR(out[0], 1e4 + std::log(2.0), 1e-2);
+    EXPECT_EQ(out[1], -inf);
+    EXPECT_EQ(out[2], inf);
+  }
+}
+
+TEST(ReduceEdgeTest, LongSumsKeepTheirAccuracy) {
+  const Tensor x = RandomTensor(DType::kFloat, {1000003}, 0, 1, 3);
+  auto y = RunOperator({"ReduceSum", {}, {x}});
+  ASSERT_TRUE(y.ok());
+  const double expected = SumOf(AsDoubles(x));
+  EXPECT_NEAR(AsDoubles((*y)[0])[0], expected, 1e-6 * expected);
+}
+
+TEST(ReduceEdgeTest, RefusesWrongAxes) {
+  const Tensor x = RandomTensor(DType::kFloat, {3, 5}, -1, 1, 1);
+  for (std::vector<int64_t> axes : {std::vector<int64_t>{2}, {-3}, {0, 0}, {0, -2}}) {
+    const Tensor t = Tensor::Of<int64_t>({static_cast<int64_t>(axes.size())}, axes);
+    EXPECT_EQ(RunOperator({"ReduceSum", {}, {x, t}}).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace chairlift
