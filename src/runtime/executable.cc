@@ -103,9 +103,15 @@ Executable::~Executable() = default;
 StatusOr<std::unique_ptr<Executable>> Executable::Create(Graph graph,
                                                          const ExecutableOptions& options) {
   auto impl = std::make_unique<Impl>();
+  impl->inputs = Specs(graph, graph.inputs);
+  impl->outputs = Specs(graph, graph.outputs);  // with the names that passes may lose
+  CHAIRLIFT_ASSIGN_OR_RETURN(impl->reports, RunPasses(graph, options.disabled_passes));
   impl->graph = std::move(graph);
-  impl->inputs = Specs(impl->graph, impl->graph.inputs);
-  impl->outputs = Specs(impl->graph, impl->graph.outputs);
+  for (size_t i = 0; i < impl->outputs.size(); ++i) {
+    const Value& value = impl->graph.values[impl->graph.outputs[i]];
+    impl->outputs[i].dtype = value.dtype;
+    impl->outputs[i].shape = value.shape;
+  }
   impl->runner = std::make_unique<GraphRunner>(impl->graph, options.max_plans, impl->weights);
   return std::unique_ptr<Executable>(new Executable(std::move(impl)));
 }

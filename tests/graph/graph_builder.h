@@ -2,6 +2,8 @@
 #ifndef CHAIRLIFT_TESTS_GRAPH_GRAPH_BUILDER_H_
 #define CHAIRLIFT_TESTS_GRAPH_GRAPH_BUILDER_H_
 
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,8 +48,12 @@ class GraphBuilder {
   // A builtin operator with one output.
   ValueId Op(const std::string& name, std::vector<ValueId> inputs, Attributes attributes = {},
              const std::string& domain = "") {
-    return Call(*OperatorRegistry::Builtin().Find(domain, name), std::move(inputs), 1,
-                std::move(attributes))[0];
+    const OperatorDef* def = OperatorRegistry::Builtin().Find(domain, name);
+    if (def == nullptr) {
+      fprintf(stderr, "no operator %s\n", name.c_str());
+      abort();
+    }
+    return Call(*def, std::move(inputs), 1, std::move(attributes))[0];
   }
   ValueId Op(const OperatorDef& def, std::vector<ValueId> inputs, Attributes attributes = {}) {
     return Call(def, std::move(inputs), 1, std::move(attributes))[0];

@@ -1,0 +1,83 @@
+// The list of passes, and running them.
+#include "graph/passes/passes.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+namespace chairlift {
+namespace {
+
+// The first so many passes make work for each other: they run in turn until none finds any.
+constexpr int kSimplifiers = 4;
+constexpr int kMaxRounds = 8;
+
+StatusOr<int> RunOnAll(const Pass& pass, Graph& graph, std::vector<std::string>& notes) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(int rewrites, pass.run(graph, notes));
+  for (Node& node : graph.nodes) {
+    for (const auto& [name, body] : Subgraphs(node)) {
+      auto copy = std::make_shared<Graph>(*body);
+      CHAIRLIFT_ASSIGN_OR_RETURN(const int inside, RunOnAll(pass, *copy, notes));
+      if (inside == 0) continue;
+      rewrites += inside;
+      node.attributes.Set(name, std::shared_ptr<const Graph>(std::move(copy)));
+    }
+  }
+  return rewrites;
+}
+
+// Runs one pass, checks what it did, and adds to its report. Returns the number of rewrites.
+StatusOr<int> RunOne(const Pass& pass, Graph& graph, PassReport& report) {
+  const auto start = std::chrono::steady_clock::now();
+  report.notes.clear();  // those of the last round are the ones that hold
+  auto rewrites = RunOnAll(pass, graph, report.notes);
+  if (!rewrites.ok()) return Annotate(rewrites.status(), std::string("pass ") + pass.name);
+  if (*rewrites > 0) {
+    Status status = Verify(graph);
+    if (status.ok()) status = InferShapes(graph);
+    if (!status.ok()) return Annotate(status, std::string("after pass ") + pass.name);
+  }
+  report.rewrites += *rewrites;
+  report.time += std::chrono::duration_cast<std::chrono::microseconds>(
+      std::chrono::steady_clock::now() - start);
+  return rewrites;
+}
+
+}  // namespace
+
+std::span<const Pass> AllPasses() {
+  static const Pass kPasses[] = {// The simplifiers.
+                                 FoldConstants(), ShareConstantsWithBodies(),
+                                 SelectConstantBranches(), RemoveIdentities(), RemoveDeadNodes()};
+  return kPasses;
+}
+
+StatusOr<std::vector<PassReport>> RunPasses(Graph& graph, const std::set<std::string>& disabled) {
+  const std::span<const Pass> passes = AllPasses();
+  for (const std::string& name : disabled) {
+    if (std::none_of(passes.begin(), passes.end(),
+                     [&](const Pass& pass) { return pass.name == name; })) {
+      return NotFound("there is no pass '{}' to disable", name);
+    }
+  }
+  std::vector<PassReport> reports(passes.size());
+  for (size_t i = 0; i < passes.size(); ++i) {
+    reports[i].name = passes[i].name;
+    reports[i].skipped = disabled.contains(passes[i].name);
+  }
+  for (int round = 0, found = 1; found > 0 && round < kMaxRounds; ++round) {
+    found = 0;
+    for (int i = 0; i < kSimplifiers; ++i) {
+      if (reports[i].skipped) continue;
+      CHAIRLIFT_ASSIGN_OR_RETURN(const int rewrites, RunOne(passes[i], graph, reports[i]));
+      found += rewrites;
+    }
+  }
+  for (size_t i = kSimplifiers; i < passes.size(); ++i) {
+    if (reports[i].skipped) continue;
+    CHAIRLIFT_RETURN_IF_ERROR(RunOne(passes[i], graph, reports[i]).status());
+  }
+  return reports;
+}
+
+}  // namespace chairlift

@@ -1,0 +1,17 @@
+// The passes, one file each; the order they run in is in passes.cc.
+#ifndef CHAIRLIFT_GRAPH_PASSES_PASSES_H_
+#define CHAIRLIFT_GRAPH_PASSES_PASSES_H_
+
+#include "graph/passes/pass.h"
+
+namespace chairlift {
+
+Pass FoldConstants();
+Pass ShareConstantsWithBodies();
+Pass SelectConstantBranches();
+Pass RemoveIdentities();
+Pass RemoveDeadNodes();
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_GRAPH_PASSES_PASSES_H_

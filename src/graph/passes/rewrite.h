@@ -1,0 +1,62 @@
+// What rewrites have in common: who reads what, constants, replacing and removing.
+#ifndef CHAIRLIFT_GRAPH_PASSES_REWRITE_H_
+#define CHAIRLIFT_GRAPH_PASSES_REWRITE_H_
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "graph/ir.h"
+
+namespace chairlift {
+
+// Who computes and who reads each value, as of when it was made.
+class Links {
+ public:
+  explicit Links(const Graph& graph);
+
+  // The node that computes the value; -1 for inputs, constants and kNoValue.
+  int producer(ValueId id) const { return id == kNoValue ? -1 : producers_[id]; }
+  // The nodes that read it, once for each of their inputs that does.
+  const std::vector<int>& readers(ValueId id) const { return readers_[id]; }
+  bool is_output(ValueId id) const { return is_output_[id]; }
+  // The one node that reads it, through one of its inputs; -1 where there is another reader or the
+  // graph gives it out.
+  int SoleReader(ValueId id) const {
+    return !is_output_[id] && readers_[id].size() == 1 ? readers_[id][0] : -1;
+  }
+  // Whether nothing reads it.
+  bool Unused(ValueId id) const { return !is_output_[id] && readers_[id].empty(); }
+
+ private:
+  std::vector<int> producers_;
+  std::vector<std::vector<int>> readers_;
+  std::vector<bool> is_output_;
+};
+
+// Whether the node is ai.onnx's (or `domain`'s) operator of that name.
+bool Is(const Node& node, std::string_view name, std::string_view domain = "");
+
+// Input i where it is a constant; else null.
+const Tensor* ConstantInput(const Graph& graph, const Node& node, int i);
+// The value of a floating-point constant of one element.
+std::optional<double> ScalarValue(const Tensor& t);
+std::optional<double> ScalarInput(const Graph& graph, const Node& node, int i);
+// The elements of an integer constant.
+std::optional<std::vector<int64_t>> IntegersInput(const Graph& graph, const Node& node, int i);
+// A new constant value.
+ValueId AddConstant(Graph& graph, const std::string& name, Tensor t);
+
+// Whether the two certainly have one shape.
+bool SameShape(const SymbolicShape& a, const SymbolicShape& b);
+
+// Everything that reads `from`, the graph's outputs included, reads `to`.
+void ReplaceReads(Graph& graph, ValueId from, ValueId to);
+// Takes out the nodes marked.
+void RemoveNodes(Graph& graph, const std::vector<bool>& removed);
+// Puts nodes into topological order, otherwise as they were. The graph must be acyclic.
+void SortNodes(Graph& graph);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_GRAPH_PASSES_REWRITE_H_
