@@ -49,6 +49,10 @@ class FakeEngine : public Engine {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [&] { return requests_ >= count; });
   }
+  void AwaitRepositoryCalls(size_t count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return repository_calls_.size() >= count; });
+  }
   void AwaitCancelled(int count) {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [&] { return cancelled_ >= count; });
@@ -75,8 +79,10 @@ class FakeEngine : public Engine {
   }
   Status AddRepository(const std::string&) override { return absl::OkStatus(); }
   Status LoadFromRepository(const std::string& name) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
     repository_calls_.push_back("load " + name);
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return answer_ != Answer::kWhenReleased || released_; });
     return name == "identity" ? absl::OkStatus() : NotFound("no model '{}' in a repository", name);
   }
   Status UnloadModel(const std::string& name, const std::string&) override {
