@@ -69,7 +69,7 @@ class Body {
           fmt::format("{}: {}: input '{}'", node_.Describe(), attribute_, value.name);
       value.shape = SymbolicShape();  // what the caller passes counts, not what was declared
       CHAIRLIFT_RETURN_IF_ERROR(StoreInfo(value, info, what));
-      AddSymbols(value.shape, symbols);
+      AddSymbols(info.shape, symbols);
     }
     CHAIRLIFT_RETURN_IF_ERROR(
         Annotate(InferNodes(*graph, budget), fmt::format("{}: {}", node_.Describe(), attribute_)));

@@ -1,0 +1,22 @@
+// One input of the import fuzzer, also replayed from the kept corpus by a test.
+#ifndef CHAIRLIFT_TESTS_FUZZ_IMPORT_CASE_H_
+#define CHAIRLIFT_TESTS_FUZZ_IMPORT_CASE_H_
+
+#include <cstddef>
+#include <span>
+
+#include "graph/onnx/import.h"
+#include "runtime/executable.h"
+
+namespace chairlift::fuzz {
+
+// Imports the bytes and, where they are a model, makes an executable. Returns how it ended.
+inline Status ImportCase(std::span<const std::byte> bytes) {
+  auto model = ImportOnnx(bytes, {});
+  if (!model.ok()) return model.status();
+  return Executable::Create(std::move(model->graph), {}).status();
+}
+
+}  // namespace chairlift::fuzz
+
+#endif  // CHAIRLIFT_TESTS_FUZZ_IMPORT_CASE_H_
