@@ -1,9 +1,9 @@
 #include "ops/register.h"
 
-#include "ops/operator.h"
+#include "ops/image/image.h"
 
 namespace chairlift {
 
-void RegisterImage(OperatorRegistry& registry) { (void)registry; }
+void RegisterImage(OperatorRegistry& registry) { registry.Add(ResizeOperator()); }
 
 }  // namespace chairlift

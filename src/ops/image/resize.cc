@@ -1,0 +1,307 @@
+// Resize: contract, shape rule and choice of kernel.
+#include <algorithm>
+#include <cmath>
+
+#include "ops/axes.h"
+#include "ops/image/image.h"
+#include "ops/image/resize_plan.h"
+
+namespace chairlift {
+namespace {
+
+constexpr int kRoi = 1;
+constexpr int kScales = 2;
+constexpr int kSizes = 3;
+// Indices of elements along an axis are 32-bit.
+constexpr int64_t kLongestAxis = (int64_t{1} << 31) - 1;
+
+// Models of all opsets pass empty tensors for inputs that they mean to leave out.
+bool Given(const InferContext& context, int i) {
+  if (!context.has_input(i)) return false;
+  const SymbolicShape& s = context.shape(i);
+  return !(s.has_rank() && s.rank() == 1 && s[0].known() && s[0].value() == 0);
+}
+bool Given(const CompileContext& context, int i) {
+  return context.has_input(i) && context.inputs[i].size() > 0;
+}
+
+// The axes that scales, sizes and roi speak of.
+StatusOr<std::vector<int>> NamedAxes(const Attributes& attributes, int rank) {
+  if (const auto* axes = attributes.Find<std::vector<int64_t>>("axes")) {
+    return NormalizeAxes(*axes, rank);
+  }
+  std::vector<int> all;
+  for (int d = 0; d < rank; ++d) all.push_back(d);
+  return all;
+}
+
+StatusOr<int64_t> ScaledLength(int64_t in, float scale) {
+  const float length = std::floor(static_cast<float>(in) * scale);
+  if (!(length <= static_cast<float>(kLongestAxis - 128))) {
+    return InvalidArgument("dimension {} times {} is too large", in, scale);
+  }
+  return static_cast<int64_t>(length);
+}
+
+StatusOr<std::vector<float>> ReadFloats(const Tensor& t) {
+  std::vector<float> out;
+  if (t.dtype() == DType::kFloat) {
+    out.assign(t.values<float>().begin(), t.values<float>().end());
+  } else if (t.dtype() == DType::kDouble) {
+    for (double v : t.values<double>()) out.push_back(static_cast<float>(v));
+  } else if (t.dtype() == DType::kFloat16) {
+    for (Float16 v : t.values<Float16>()) out.push_back(static_cast<float>(v));
+  } else {
+    return InvalidArgument("{} is not a type for scales or roi", DTypeName(t.dtype()));
+  }
+  return out;
+}
+
+// One scale for all named axes, as the policy has it.
+float CommonScale(ResizeOptions::Policy policy, const std::vector<float>& scales) {
+  return policy == ResizeOptions::Policy::kNotLarger
+             ? *std::min_element(scales.begin(), scales.end())
+             : *std::max_element(scales.begin(), scales.end());
+}
+
+Status InferFromScales(const InferContext& context, const std::vector<int>& axes,
+                       std::vector<Dim>& out) {
+  const Tensor* value = context.value(kScales);
+  if (value == nullptr) {
+    for (int a : axes) out[a] = Dim::Unknown();
+    return absl::OkStatus();
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<float> scales, ReadFloats(*value));
+  if (scales.size() != axes.size()) {
+    return InvalidArgument("{} scales for {} axes", scales.size(), axes.size());
+  }
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (!(scales[i] > 0)) return InvalidArgument("scale {} is not above 0", scales[i]);
+    Dim& d = out[axes[i]];
+    if (d.known()) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(d, ScaledLength(d.value(), scales[i]));
+    } else if (scales[i] == std::floor(scales[i]) && scales[i] < 1 << 20) {
+      const Dim factors[] = {static_cast<int64_t>(scales[i]), d};
+      d = Product(factors);
+    } else {
+      d = Dim::Unknown();
+    }
+  }
+  return absl::OkStatus();
+}
+
+Status InferFromSizes(const InferContext& context, const ResizeOptions& options,
+                      const std::vector<int>& axes, std::vector<Dim>& out) {
+  const std::vector<Dim> in = out;
+  for (int a : axes) out[a] = Dim::Unknown();
+  if (const auto known = context.known_elements(kSizes)) {
+    for (int64_t s : *known) {
+      if (s < 0 || s > kLongestAxis) return InvalidArgument("size {} is not possible", s);
+    }
+  }
+  const auto sizes = ShapeElements(context, kSizes);
+  if (!sizes) return absl::OkStatus();
+  if (sizes->size() != axes.size()) {
+    return InvalidArgument("{} sizes for {} axes", sizes->size(), axes.size());
+  }
+  if (options.policy == ResizeOptions::Policy::kStretch) {
+    for (size_t i = 0; i < axes.size(); ++i) out[axes[i]] = (*sizes)[i];
+    return absl::OkStatus();
+  }
+  std::vector<float> scales;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const Dim& d = in[axes[i]];
+    if (!d.known() || !(*sizes)[i].known()) return absl::OkStatus();
+    if (d.value() == 0) return InvalidArgument("axis {} is empty", axes[i]);
+    scales.push_back(static_cast<float>((*sizes)[i].value()) / static_cast<float>(d.value()));
+  }
+  const float scale = CommonScale(options.policy, scales);
+  for (int a : axes) {
+    const float length = std::round(scale * static_cast<float>(in[a].value()));
+    if (!(length <= static_cast<float>(kLongestAxis - 128))) {
+      return InvalidArgument("dimension {} times {} is too large", in[a].value(), scale);
+    }
+    out[a] = static_cast<int64_t>(length);
+  }
+  return absl::OkStatus();
+}
+
+Status Infer(InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ResizeOptions options,
+                             ResizeOptions::Parse(context.attributes()));
+  if (context.dtype(0) == DType::kBool && options.mode != ResizeOptions::Mode::kNearest) {
+    return InvalidArgument("mode {} cannot resize bool", context.attributes().String("mode", ""));
+  }
+  for (int i : {kRoi, kScales, kSizes}) {
+    if (context.has_input(i) && context.shape(i).has_rank() && context.shape(i).rank() != 1) {
+      return InvalidArgument("input {} must have rank 1, not {}", i, context.shape(i).ToString());
+    }
+  }
+  const bool has_scales = Given(context, kScales);
+  const bool has_sizes = Given(context, kSizes);
+  if (has_scales == has_sizes) {
+    return InvalidArgument("one of scales and sizes must be given, and only one");
+  }
+  const SymbolicShape& in = context.shape(0);
+  if (!in.has_rank()) return SetOutput(context, 0, context.dtype(0), SymbolicShape());
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> axes,
+                             NamedAxes(context.attributes(), in.rank()));
+  if (axes.empty()) return InvalidArgument("no axis is named");
+  const SymbolicShape& count = context.shape(has_scales ? kScales : kSizes);
+  if (count.has_rank() && count[0].known() &&
+      count[0].value() != static_cast<int64_t>(axes.size())) {
+    return InvalidArgument("{} {} for {} axes", count[0].value(), has_scales ? "scales" : "sizes",
+                           axes.size());
+  }
+  if (options.transform == ResizeOptions::Transform::kTfCropAndResize) {
+    if (!Given(context, kRoi)) return InvalidArgument("tf_crop_and_resize needs input roi");
+    const SymbolicShape& roi = context.shape(kRoi);
+    if (roi.has_rank() && roi[0].known() &&
+        roi[0].value() != static_cast<int64_t>(2 * axes.size())) {
+      return InvalidArgument("roi has {} numbers for {} axes", roi[0].value(), axes.size());
+    }
+  }
+  std::vector<Dim> out = in.dims();
+  CHAIRLIFT_RETURN_IF_ERROR(has_scales ? InferFromScales(context, axes, out)
+                                       : InferFromSizes(context, options, axes, out));
+  for (int d = 0; d < in.rank(); ++d) {
+    if (in[d].known() && in[d].value() > kLongestAxis) {
+      return InvalidArgument("dimension {} is too large", in[d].value());
+    }
+    if (in[d].known() && in[d].value() == 0 && out[d].known() && out[d].value() > 0) {
+      return InvalidArgument("axis {} is empty and cannot become {}", d, out[d].value());
+    }
+  }
+  return SetOutput(context, 0, context.dtype(0), SymbolicShape(std::move(out)));
+}
+
+// The inputs that say how positions map, where they matter: null where they do not.
+struct Mapping {
+  const Tensor* scales = nullptr;
+  const Tensor* sizes = nullptr;
+  const Tensor* roi = nullptr;
+};
+
+StatusOr<std::vector<float>> Scales(const ResizeOptions& options, const std::vector<int>& axes,
+                                    const Shape& in, const Shape& out, const Mapping& mapping) {
+  if (mapping.scales != nullptr) return ReadFloats(*mapping.scales);
+  std::vector<float> scales;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const int64_t size = mapping.sizes != nullptr && i < static_cast<size_t>(mapping.sizes->size())
+                             ? mapping.sizes->data<int64_t>()[i]
+                             : out[axes[i]];
+    scales.push_back(static_cast<float>(size) / static_cast<float>(in[axes[i]]));
+  }
+  if (options.policy != ResizeOptions::Policy::kStretch) {
+    scales.assign(scales.size(), CommonScale(options.policy, scales));
+  }
+  return scales;
+}
+
+StatusOr<std::unique_ptr<Kernel>> MakeResize(const ResizeOptions& options,
+                                             const std::vector<int>& axes, const TensorDesc& in,
+                                             const Shape& out, const Mapping& mapping) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<float> scales,
+                             Scales(options, axes, in.shape, out, mapping));
+  std::vector<float> roi(2 * axes.size(), 0);
+  if (mapping.roi != nullptr) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(roi, ReadFloats(*mapping.roi));
+  }
+  if (scales.size() != axes.size() || roi.size() != 2 * axes.size()) {
+    return InvalidArgument("{} scales and {} roi numbers for {} axes", scales.size(), roi.size(),
+                           axes.size());
+  }
+  ResizePlan plan;
+  plan.options = options;
+  plan.dtype = in.dtype;
+  std::vector<int> place(static_cast<size_t>(out.rank()), -1);
+  for (size_t i = 0; i < axes.size(); ++i)
+    place[static_cast<size_t>(axes[i])] = static_cast<int>(i);
+  for (int d = 0; d < out.rank(); ++d) {
+    const int i = place[static_cast<size_t>(d)];
+    const auto at = static_cast<size_t>(std::max(i, 0));
+    const float scale = i < 0 ? 1 : scales[at];
+    if (out[d] > 0 && !(scale > 0)) return InvalidArgument("scale {} is not above 0", scale);
+    plan.axes.push_back(i < 0 ? MakeResizeAxis({}, in.shape[d], out[d], 1, 0, 0)
+                              : MakeResizeAxis(options, in.shape[d], out[d], scale, roi[at],
+                                               roi[at + axes.size()]));
+  }
+  if (in.layout == Layout::kChannelBlocked) {
+    if (!plan.axes[1].identity) return Internal("channels of a blocked tensor cannot be resized");
+    const int64_t blocks = in.shape[1] / ChannelBlock();
+    plan.axes[1] = MakeResizeAxis({}, blocks, blocks, 1, 0, 0);
+    plan.axes.push_back(MakeResizeAxis({}, ChannelBlock(), ChannelBlock(), 1, 0, 0));
+  }
+  if (options.mode == ResizeOptions::Mode::kNearest) return MakeNearestKernel(plan);
+  return MakeInterpolationKernel(plan);
+}
+
+StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ResizeOptions options, ResizeOptions::Parse(context.attributes));
+  const TensorDesc in = context.inputs[0];
+  const Shape out = context.outputs[0].shape;
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> axes,
+                             NamedAxes(context.attributes, in.shape.rank()));
+  // Which inputs matter beyond the output's shape.
+  using Policy = ResizeOptions::Policy;
+  const bool crops = options.transform == ResizeOptions::Transform::kTfCropAndResize;
+  const bool has_scales = Given(context, kScales);
+  const bool matters[4] = {false, crops, has_scales,
+                           !has_scales && options.policy != Policy::kStretch};
+  const Tensor* values[4] = {};
+  TensorDesc descs[4];
+  bool constant = true;
+  for (int i = 1; i < 4; ++i) {
+    if (!matters[i]) continue;
+    values[i] = context.constant(i);
+    descs[i] = context.inputs[static_cast<size_t>(i)];
+    constant = constant && values[i] != nullptr;
+  }
+  if (constant) {
+    return MakeResize(options, axes, in, out, {values[kScales], values[kSizes], values[kRoi]});
+  }
+  // The model computes them: the tables are made anew in every run.
+  return MakeKernel([options, axes, in, out, descs = std::vector<TensorDesc>(descs, descs + 4)](
+                        const KernelArgs& args) -> Status {
+    Tensor read[4];
+    const Tensor* values[4] = {};
+    for (size_t i = 1; i < 4; ++i) {
+      if (!descs[i].present()) continue;
+      read[i] = Tensor::Wrap(descs[i].dtype, descs[i].shape, const_cast<void*>(args.inputs[i]));
+      values[i] = &read[i];
+    }
+    CHAIRLIFT_ASSIGN_OR_RETURN(
+        const auto kernel,
+        MakeResize(options, axes, in, out, {values[kScales], values[kSizes], values[kRoi]}));
+    const Tensor scratch =
+        Tensor::Allocate(DType::kUInt8, Shape{static_cast<int64_t>(kernel->scratch_bytes())});
+    return kernel->Run(
+        {args.inputs, args.outputs, const_cast<void*>(scratch.raw()), args.team, args.worker});
+  });
+}
+
+// Blocks of channels stay together where only what comes after them is resized.
+std::optional<BlockedForm> Blocked(const Attributes& attributes, std::span<const ValueInfo> inputs,
+                                   std::span<const ValueInfo> outputs) {
+  (void)attributes;
+  const SymbolicShape& in = inputs[0].shape;
+  const SymbolicShape& out = outputs[0].shape;
+  if (inputs[0].dtype != DType::kFloat || !in.has_rank() || !out.has_rank() || in.rank() < 3 ||
+      !in[0].Same(out[0]) || !in[1].Same(out[1])) {
+    return std::nullopt;
+  }
+  return BlockedForm{.inputs = 1, .outputs = 1};
+}
+
+}  // namespace
+
+OperatorDef ResizeOperator() {
+  return {.name = "Resize",
+          .max_inputs = 4,
+          .input_types = {kAllTypes, kFloatTypes, {DType::kFloat}, {DType::kInt64}},
+          .infer = Infer,
+          .compile = Compile,
+          .blocked_form = Blocked};
+}
+
+}  // namespace chairlift
