@@ -3,6 +3,7 @@
 #define CHAIRLIFT_TESTS_OPS_OPERATOR_HARNESS_H_
 
 #include <cstddef>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,29 @@ struct OperatorCall {
   std::string domain = "";
   // Inputs given to compile() as constants (weights), by index.
   std::vector<int> constants = {};
+  // Operands to hand over channel-blocked: bit i stands for input (output) i. Tensors here stay
+  // row-major.
+  BlockedForm blocked = {};
 };
+
+// Between row-major and channel-blocked float32, element by element.
+inline Tensor ChangeLayout(const Tensor& t, bool to_blocked) {
+  const Shape& shape = t.shape();
+  const int64_t block = ChannelBlock(), channels = shape[1];
+  const int64_t size = shape.NumElements(2, shape.rank());
+  Tensor out = Tensor::Allocate(DType::kFloat, shape);
+  for (int64_t n = 0; n < shape[0]; ++n) {
+    for (int64_t c = 0; c < channels; ++c) {
+      for (int64_t i = 0; i < size; ++i) {
+        const int64_t plain = (n * channels + c) * size + i;
+        const int64_t blocked = n * channels * size + (c / block * size + i) * block + c % block;
+        out.data<float>()[to_blocked ? blocked : plain] =
+            t.data<float>()[to_blocked ? plain : blocked];
+      }
+    }
+  }
+  return out;
+}
 
 inline StatusOr<std::vector<Tensor>> RunOperator(const OperatorCall& call, Team* team = nullptr) {
   const OperatorDef* def = OperatorRegistry::Builtin().Find(call.domain, call.name);
@@ -33,10 +56,16 @@ inline StatusOr<std::vector<Tensor>> RunOperator(const OperatorCall& call, Team*
   std::vector<TensorDesc> inputs;
   std::vector<const Tensor*> constants(call.inputs.size(), nullptr);
   std::vector<const void*> input_data;
-  for (const Tensor& t : call.inputs) {
+  std::vector<Tensor> blocked_inputs;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const Tensor& t = call.inputs[i];
     infos.push_back({t.dtype(), SymbolicShape(t.shape()), t.present() ? &t : nullptr, {}});
     inputs.push_back({t.dtype(), t.shape()});
     input_data.push_back(t.raw());
+    if ((call.blocked.inputs >> i & 1) == 0 || !t.present()) continue;
+    blocked_inputs.push_back(ChangeLayout(t, true));
+    inputs.back().layout = Layout::kChannelBlocked;
+    input_data.back() = blocked_inputs.back().raw();
   }
   for (int i : call.constants) constants[i] = &call.inputs[i];
   InferContext infer(call.attributes, infos, call.num_outputs);
@@ -49,7 +78,12 @@ inline StatusOr<std::vector<Tensor>> RunOperator(const OperatorCall& call, Team*
       return Internal("{}: output shape {} is not concrete", call.name, info.shape.ToString());
     }
     outputs.push_back({info.dtype, info.shape.ToShape()});
+    if ((call.blocked.outputs >> results.size() & 1) != 0) {
+      outputs.back().layout = Layout::kChannelBlocked;
+    }
     results.push_back(Tensor::Allocate(info.dtype, outputs.back().shape));
+    // What a kernel forgets to write shows as NaN or as a negative number.
+    std::memset(results.back().raw(), 0xff, results.back().byte_size());
     output_data.push_back(results.back().raw());
   }
   if (def->is_view) {
@@ -61,8 +95,12 @@ inline StatusOr<std::vector<Tensor>> RunOperator(const OperatorCall& call, Team*
                                           workers.width()}));
   const Tensor scratch =
       Tensor::Allocate(DType::kUInt8, Shape{static_cast<int64_t>(kernel->scratch_bytes())});
+  std::memset(const_cast<void*>(scratch.raw()), 0xff, scratch.byte_size());
   CHAIRLIFT_RETURN_IF_ERROR(
       kernel->Run({input_data, output_data, const_cast<void*>(scratch.raw()), workers, 0}));
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (outputs[i].layout == Layout::kChannelBlocked) results[i] = ChangeLayout(results[i], false);
+  }
   return results;
 }
 

@@ -25,8 +25,7 @@ Status CheckOperands(const InferContext& context, bool transposed) {
   if (x.has_rank() && x.rank() != w.rank()) {
     return InvalidArgument("input {} and weights {} differ in rank", x.ToString(), w.ToString());
   }
-  const Dim& out = transposed ? w[0] : w[0];
-  if (out.known() && out.value() % groups != 0) {
+  if (w[0].known() && w[0].value() % groups != 0) {
     return InvalidArgument("weights {} do not divide into {} groups", w.ToString(), groups);
   }
   if (x.has_rank() && x[1].known() && w[transposed ? 0 : 1].known()) {
@@ -217,6 +216,27 @@ StatusOr<std::unique_ptr<Kernel>> CompileConvTranspose(const CompileContext& con
   return CompileConvolution(c, context);
 }
 
+// Blocked on each side whose channels come in whole blocks; with groups, on both or not at all.
+std::optional<BlockedForm> ConvBlockedForm(const Attributes& attributes,
+                                           std::span<const ValueInfo> inputs,
+                                           std::span<const ValueInfo> outputs) {
+  const SymbolicShape &x = inputs[0].shape, &w = inputs[1].shape, &y = outputs[0].shape;
+  if (inputs[0].dtype != DType::kFloat || !x.has_rank() || !y.has_rank() || !w.has_rank() ||
+      x.rank() > 5 || !x[1].known() || !y[1].known()) {
+    return std::nullopt;
+  }
+  const int64_t block = ChannelBlock();
+  const int64_t groups = attributes.Int("group", 1);
+  const int64_t in_group = x[1].value() / groups, out_group = y[1].value() / groups;
+  const bool depthwise = in_group == 1 && out_group == 1 && groups % block == 0;
+  const bool in = depthwise || in_group % block == 0;
+  const bool out = depthwise || out_group % block == 0;
+  if ((!in && !out) || (groups > 1 && in != out)) return std::nullopt;
+  BlockedForm form{.inputs = in ? 1u : 0u, .outputs = out ? 1u : 0u, .anchor = true};
+  if (out && inputs.size() > 3 && inputs[3].dtype != DType::kUndefined) form.inputs |= 1u << 3;
+  return form;
+}
+
 OperatorDef ConvDef(const char* domain, const char* name, int max_inputs) {
   OperatorDef def;
   def.domain = domain;
@@ -224,6 +244,7 @@ OperatorDef ConvDef(const char* domain, const char* name, int max_inputs) {
   def.min_inputs = 2;
   def.max_inputs = max_inputs;
   def.input_types = {kFloatTypes};
+  def.blocked_form = ConvBlockedForm;
   return def;
 }
 

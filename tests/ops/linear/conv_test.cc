@@ -249,6 +249,73 @@ TEST(ConvTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(status({1, 4}, {4, 4}, 1, {}, {}), kInvalid);
 }
 
+// The operator's own blocked form for these shapes.
+BlockedForm FormOf(const OperatorCall& call, const Shape& out) {
+  std::vector<ValueInfo> inputs;
+  for (const Tensor& t : call.inputs) {
+    inputs.push_back({t.dtype(), SymbolicShape(t.shape()), nullptr, std::nullopt});
+  }
+  const std::vector<ValueInfo> outputs = {
+      {call.inputs[0].dtype(), SymbolicShape(out), nullptr, std::nullopt}};
+  const OperatorDef* def = OperatorRegistry::Builtin().Find(call.domain, call.name);
+  return def->blocked_form(call.attributes, inputs, outputs).value_or(BlockedForm{});
+}
+
+TEST(FusedConvTest, BlockedLayoutsGiveWhatRowMajorOnesGive) {
+  Random random(15);
+  int blocked = 0;
+  for (int round = 0; round < 160; ++round) {
+    ConvCase c;
+    c.transposed = round % 4 == 3;
+    c.batch = random.Pick(1, 3);
+    const int64_t channel_choices[] = {3, 16, 32, 48, 64};
+    c.channels = channel_choices[random.Pick(0, 4)];
+    c.out_channels = channel_choices[random.Pick(0, 4)];
+    if (round % 5 == 1) {
+      c.groups = c.out_channels = c.channels = 16 * random.Pick(1, 4);
+    } else if (round % 5 == 2) {
+      c.groups = 2;
+      c.channels = 32 * random.Pick(1, 2);
+      c.out_channels = 32 * random.Pick(1, 2);
+    }
+    const int64_t rank = random.Pick(1, 3);
+    for (int64_t i = 0; i < rank; ++i) {
+      c.kernel.push_back(random.Pick(1, 3));
+      c.strides.push_back(random.Pick(1, 2));
+      c.dilations.push_back(random.Pick(1, 4) == 4 ? 2 : 1);
+      c.in.push_back((c.kernel[i] - 1) * c.dilations[i] + random.Pick(1, rank == 3 ? 5 : 20));
+      c.output_padding.push_back(0);
+    }
+    for (int64_t i = 0; i < 2 * rank; ++i)
+      c.pads.push_back(c.transposed ? 0 : c.kernel[i % rank] / 2);
+    const Tensor x = random.Values(DType::kFloat, c.InShape());
+    const Tensor w = random.Values(DType::kFloat, c.WeightShape());
+    OperatorCall call{.name = c.transposed ? "ConvTranspose" : "FusedConv",
+                      .attributes = c.ToAttributes(),
+                      .inputs = {x, w, random.Values(DType::kFloat, {c.out_channels})},
+                      .domain = c.transposed ? "" : "chairlift",
+                      .constants = {1, 2}};
+    const bool residual = !c.transposed && random.Pick(0, 1) != 0;
+    if (residual) call.inputs.push_back(random.Values(DType::kFloat, c.OutShape()));
+    if (!c.transposed) call.attributes.Set("activation", std::string("Relu"));
+    call.blocked = FormOf(call, c.OutShape());
+    blocked += call.blocked.inputs != 0 && call.blocked.outputs != 0;
+    ThreadTeam team(static_cast<int>(random.Pick(1, 2)));
+    const auto out = RunOperator(call, &team);
+    ASSERT_TRUE(out.ok()) << out.status() << c.ToString();
+    std::vector<double> want = ReferenceConv(c, AsDoubles(x), AsDoubles(w));
+    const std::vector<double> bias = AsDoubles(call.inputs[2]);
+    const std::vector<double> r = residual ? AsDoubles(call.inputs[3]) : std::vector<double>();
+    const int64_t plane = c.OutShape().NumElements(2, c.rank() + 2);
+    for (size_t i = 0; i < want.size(); ++i) {
+      want[i] += bias[i / plane % c.out_channels] + (residual ? r[i] : 0);
+      if (!c.transposed) want[i] = std::max(want[i], 0.0);
+    }
+    ExpectNear((*out)[0], want, 5e-6, c.ToString());
+  }
+  EXPECT_GT(blocked, 50);
+}
+
 TEST(FusedConvTest, AddsTheResidualAndAppliesEveryActivation) {
   Random random(14);
   const std::vector<std::string> activations = {"",        "Relu", "LeakyRelu",   "Clip",

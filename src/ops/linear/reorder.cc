@@ -1,0 +1,105 @@
+// chairlift::Reorder: the same tensor in the layout its consumers want.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "device/cpu/dnnl.h"
+#include "ops/dnnl_call.h"
+#include "ops/linear/linear.h"
+#include "ops/operator.h"
+
+namespace chairlift {
+namespace {
+
+using dnnl::memory;
+
+// `images` images of `channels` channels, their spatial axes as one.
+memory::desc Desc(int64_t images, int64_t channels, int64_t size, Layout layout) {
+  const auto blocked =
+      ChannelBlock() == 16 ? memory::format_tag::nCw16c : memory::format_tag::nCw8c;
+  return {{images, channels, size},
+          memory::data_type::f32,
+          layout == Layout::kChannelBlocked ? blocked : memory::format_tag::ncw};
+}
+
+// Copies whole pieces of dense memory: some channels of an image.
+class ReorderKernel final : public Kernel {
+ public:
+  ReorderKernel(const TensorDesc& from, const TensorDesc& to, int width) {
+    const Shape& shape = from.shape;
+    const int64_t size = shape.NumElements(2, shape.rank());
+    const int64_t blocks = shape[1] / ChannelBlock();
+    int64_t cuts = 1;
+    if (from.size() >= kWorthSharing && shape[0] < width && blocks % width == 0) cuts = width;
+    pieces_ = shape[0] * cuts;
+    parts_ = from.size() >= kWorthSharing ? static_cast<int>(std::min<int64_t>(pieces_, width)) : 1;
+    stride_ = shape[1] / cuts * size;
+    const memory::desc source = Desc(1, shape[1] / cuts, size, from.layout);
+    const memory::desc target = Desc(1, shape[1] / cuts, size, to.layout);
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    const dnnl::reorder::primitive_desc pd(DnnlEngine(), source, DnnlEngine(), target, attributes);
+    if (pd.scratchpad_desc().get_size() > 0) {
+      throw dnnl::error(dnnl_unimplemented, "a reorder that needs scratch");
+    }
+    call_ = std::make_unique<DnnlCall>(
+        dnnl::reorder(pd),
+        std::vector<DnnlCall::Argument>{{DNNL_ARG_FROM, source}, {DNNL_ARG_TO, target}});
+  }
+
+  Status Run(const KernelArgs& args) const override {
+    std::atomic<bool> failed{false};
+    args.team.For(parts_, [&](int part, int worker) {
+      for (int64_t i = pieces_ * part / parts_; i < pieces_ * (part + 1) / parts_; ++i) {
+        const void* data[] = {static_cast<const float*>(args.inputs[0]) + i * stride_,
+                              static_cast<float*>(args.outputs[0]) + i * stride_};
+        if (!call_->Run(worker, data).ok()) failed = true;
+      }
+    });
+    return failed ? Internal("a oneDNN reorder failed") : absl::OkStatus();
+  }
+
+ private:
+  static constexpr int64_t kWorthSharing = 1 << 15;
+
+  std::unique_ptr<DnnlCall> call_;
+  int64_t pieces_ = 0, stride_ = 0;
+  int parts_ = 1;
+};
+
+Status InferReorder(InferContext& context) {
+  context.set_output(0, context.dtype(0), context.shape(0));
+  return absl::OkStatus();
+}
+
+StatusOr<std::unique_ptr<Kernel>> CompileReorder(const CompileContext& context) {
+  const TensorDesc &from = context.inputs[0], &to = context.outputs[0];
+  const Shape& shape = from.shape;
+  if (shape.rank() < 3 || shape[1] % ChannelBlock() != 0) {
+    return InvalidArgument("{} has no channel-blocked layout", shape.ToString());
+  }
+  // Equal layouts, and blocks of one position, are the same bytes.
+  if (from.layout == to.layout || shape.NumElements(2, shape.rank()) <= 1 || from.size() == 0) {
+    return MakeKernel([bytes = from.byte_size()](const KernelArgs& args) {
+      if (bytes > 0) std::memcpy(args.outputs[0], args.inputs[0], bytes);
+      return absl::OkStatus();
+    });
+  }
+  return CatchDnnl("oneDNN reorder", [&]() -> StatusOr<std::unique_ptr<Kernel>> {
+    return std::make_unique<ReorderKernel>(from, to, context.width);
+  });
+}
+
+}  // namespace
+
+void RegisterReorder(OperatorRegistry& registry) {
+  OperatorDef def;
+  def.domain = "chairlift";
+  def.name = "Reorder";
+  def.input_types = {TypeSet{DType::kFloat}};
+  def.infer = InferReorder;
+  def.compile = CompileReorder;
+  registry.Add(std::move(def));
+}
+
+}  // namespace chairlift

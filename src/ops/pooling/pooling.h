@@ -1,0 +1,58 @@
+// The operators of this folder, one function each, and what they share.
+#ifndef CHAIRLIFT_OPS_POOLING_POOLING_H_
+#define CHAIRLIFT_OPS_POOLING_POOLING_H_
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ops/operator.h"
+#include "ops/window.h"
+
+namespace chairlift {
+
+void RegisterPool(OperatorRegistry& registry);
+void RegisterGlobalPool(OperatorRegistry& registry);
+void RegisterMaxUnpool(OperatorRegistry& registry);
+
+// The taps of one window that fall inside the input, along one axis: `count` of them, from input
+// index `first` on, `dilation` apart.
+struct Taps {
+  int64_t first = 0;
+  int64_t count = 0;
+  int64_t with_padding = 0;  // taps inside the input or its padding
+};
+
+// A pooling bound to shapes. Always three spatial axes: shorter inputs have leading axes of one.
+struct PoolGeometry {
+  int64_t planes = 0;  // images × channels
+  std::array<int64_t, 3> in{}, out{}, dilation{};
+  std::array<std::vector<Taps>, 3> taps;  // one an output index
+
+  static PoolGeometry Make(const Window& window, const Shape& in, const Shape& out);
+  int64_t InSize() const { return in[0] * in[1] * in[2]; }
+  int64_t OutSize() const { return out[0] * out[1] * out[2]; }
+  // Reads that all windows make, about.
+  double Work() const;
+};
+
+enum class PoolKind : uint8_t { kMax, kAverage, kAverageWithPadding, kLp };
+
+// A blocked form that takes and gives float32 in blocks of channels, for operators of one output.
+std::optional<BlockedForm> PoolBlockedForm(const Attributes& attributes,
+                                           std::span<const ValueInfo> inputs,
+                                           std::span<const ValueInfo> outputs);
+
+// kMax or an average over float32 planes [first, last) of `block` interleaved channels each, which
+// is 8 or 16.
+void PoolBlocked(PoolKind kind, const PoolGeometry& geometry, int block, const float* in,
+                 float* out, int64_t first, int64_t last);
+// The mean or maximum of each of the `block` interleaved channels of planes [first, last), `size`
+// positions each. Block 1: of each plane.
+void GlobalPoolFloat(PoolKind kind, int64_t size, int block, const float* in, float* out,
+                     int64_t first, int64_t last);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_POOLING_POOLING_H_
