@@ -1,0 +1,138 @@
+"""Paired measurements against peers in one run: medians, ratios, % of the machine's bound, JSON beside the table."""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "release"
+sys.path.insert(0, str(ROOT / "examples"))
+
+
+def cpu_name():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+def build_programs(*names):
+    subprocess.run(["cmake", "--build", "--preset", "release", "--target", *names], cwd=ROOT, check=True,
+                   stdout=subprocess.DEVNULL)
+    cache = (BUILD / "CMakeCache.txt").read_text()
+    if "CMAKE_BUILD_TYPE:STRING=Release" not in cache:
+        raise SystemExit("benchmarks need the release build; `make build` makes it")
+
+
+def measure_peak(threads):
+    """{"1": {"gflops", "memory_gbs", "l3_gbs"}, ...}"""
+    text = subprocess.run([BUILD / "bench" / "peak", str(threads)], capture_output=True, check=True, text=True).stdout
+    return json.loads(text)["threads"]
+
+
+class Report:
+    """Rows as they are measured, on the terminal and in build/bench/<name>.json."""
+
+    def __init__(self, name, output, threads):
+        self.output = output
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+        self.head = {
+            "name": name,
+            "commit": commit.stdout.strip(),
+            "cpu": cpu_name(),
+            "threads": threads,
+            "build": "release",
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        }
+        self.rows = []
+        print(f"{name}: commit {self.head['commit']}, {self.head['cpu']}, {os.cpu_count()} cores, release")
+        print(f"{'row':34} {'ours':>10} {'spread':>7} {'unit':6} {'peer':>10} {'ratio':>7} {'bound':>6}  aim")
+
+    def add(self, row, value, unit, peer=None, ratio=None, bound_percent=None, aim=None, spread_percent=None, **more):
+        """`ratio` is above 1 where we are the better one; `aim` is the least ratio wanted."""
+        met = None if aim is None or ratio is None else ratio >= aim
+        self.rows.append({
+            "row": row, "value": value, "unit": unit, "peer": peer, "ratio": ratio, "bound_percent": bound_percent,
+            "aim": aim, "met": met, "spread_percent": spread_percent, **more,
+        })
+        cell = lambda x, form: "" if x is None else format(x, form)  # noqa: E731
+        mark = "" if met is None else "met" if met else "MISSED"
+        print(f"{row:34} {value:>10.4g} {cell(spread_percent, '.0f') + '%':>7} {unit:6} {cell(peer, '.4g'):>10} "
+              f"{cell(ratio, '.2f'):>7} {cell(bound_percent, '.0f') + '%':>6}  {cell(aim, '.2f')} {mark}", flush=True)
+
+    def save(self):
+        self.output.parent.mkdir(parents=True, exist_ok=True)
+        self.output.write_text(json.dumps({**self.head, "rows": self.rows}, indent=1) + "\n")
+        print(f"written to {self.output}")
+
+
+class Worker:
+    """bench/model_worker: one model in one engine, run on request."""
+
+    def __init__(self, model, threads, inputs):
+        self.process = subprocess.Popen(
+            [BUILD / "bench" / "model_worker", model, str(threads), *(f"{k}={v}" for k, v in inputs.items())],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        self.expect("ready")
+
+    def expect(self, word):
+        line = self.process.stdout.readline().strip()
+        if line != word:
+            raise SystemExit(f"model_worker answered '{line}' where '{word}' should be")
+
+    def run(self, times):
+        """Seconds of each of `times` runs."""
+        self.process.stdin.write(f"run {times}\n")
+        return [int(ns) * 1e-9 for ns in self.process.stdout.readline().split()]
+
+    def dump(self, folder):
+        self.process.stdin.write(f"dump {folder}\n")
+        self.expect("ok")
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(timeout=30)
+
+
+def timed(call, times):
+    out = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        call()
+        out.append(time.perf_counter() - begin)
+    return out
+
+
+def interleave(ours, peer, seconds, rounds=9):
+    """Medians of both and the median ratio peer/ours of `rounds` pairs, each about seconds/(2·rounds) a side.
+
+    `ours(n)` and `peer(n)` return n times. The two never run at once, and take turns in going first.
+    """
+    first = statistics.median(peer(2))
+    times = max(1, min(2000, int(seconds / (2 * rounds) / max(first, 1e-6))))
+    ours(max(1, times // 4))
+    mine, theirs, ratios = [], [], []
+    for r in range(rounds):
+        pair = {}
+        for side in ([ours, peer] if r % 2 == 0 else [peer, ours]):
+            pair[side is ours] = statistics.median(side(times))
+        mine.append(pair[True])
+        theirs.append(pair[False])
+        ratios.append(pair[False] / pair[True])
+    spread = 100 * (max(mine) - min(mine)) / statistics.median(mine)
+    return statistics.median(mine), statistics.median(theirs), statistics.median(ratios), spread
+
+
+def arguments(name, **more):
+    parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "build" / "bench" / f"{name}.json")
+    for flag, options in more.items():
+        parser.add_argument("--" + flag.replace("_", "-"), **options)
+    return parser.parse_args()
