@@ -2,30 +2,35 @@
 
 import math
 
-import numpy as np
 import onnx
-from onnx import numpy_helper, shape_inference
+import onnxruntime
+
+COUNTED = {"Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM"}
 
 
-def count(model, input_shapes):
+def _shapes(model, inputs):
+    """Shapes of all that the counted operators read and write, by running the model once."""
+    model = onnx.ModelProto.FromString(model.SerializeToString())
+    wanted = {n for node in model.graph.node if node.op_type in COUNTED for n in [*node.input, *node.output] if n}
+    shapes = {i.name: list(i.dims) for i in model.graph.initializer}
+    computed = sorted(wanted - shapes.keys() - inputs.keys())
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in computed)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    shapes.update((name, list(value.shape)) for name, value in zip(computed, session.run(computed, inputs)))
+    shapes.update((name, list(value.shape)) for name, value in inputs.items())
+    return shapes
+
+
+def count(model, inputs):
     """(FLOPs, bytes of weights) of Conv, ConvTranspose, MatMul, Gemm and LSTM; a multiply-add counts two.
 
     These bound a run from below: FLOPs at the measured peak, weights read once at the measured bandwidth.
     """
-    model = onnx.ModelProto.FromString(model.SerializeToString())
-    for value in model.graph.input:
-        if value.name in input_shapes:
-            for dim, size in zip(value.type.tensor_type.shape.dim, input_shapes[value.name]):
-                dim.ClearField("dim_param")
-                dim.dim_value = size
-    del model.graph.value_info[:]
-    for value in model.graph.output:
-        value.type.tensor_type.ClearField("shape")
-    graph = shape_inference.infer_shapes(model, data_prop=True).graph
-    shapes = {i.name: list(i.dims) for i in graph.initializer}
-    for value in [*graph.input, *graph.output, *graph.value_info]:
-        shapes[value.name] = [d.dim_value for d in value.type.tensor_type.shape.dim]
-
+    shapes = _shapes(model, inputs)
+    graph = model.graph
     flops = 0
     for node in graph.node:
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
@@ -44,5 +49,6 @@ def count(model, input_shapes):
             length, batch, features = shapes[node.input[0]]
             directions, gates, hidden = shapes[node.input[2]]
             flops += 2 * length * batch * directions * gates * (features + hidden)
-    weight_bytes = sum(numpy_helper.to_array(i).nbytes for i in graph.initializer if len(i.dims) > 1)
+    read = {name for node in graph.node if node.op_type in COUNTED for name in node.input}
+    weight_bytes = sum(4 * math.prod(i.dims) for i in graph.initializer if i.name in read)
     return flops, weight_bytes

@@ -94,7 +94,7 @@ def main():
                     ours, theirs, ratio, spread = harness.interleave(
                         worker.run, lambda n: harness.timed(lambda: peer.run(None, inputs), n), args.seconds)
                     worker.close()
-                    work, weights = flops.count(model, {k: v.shape for k, v in inputs.items()})
+                    work, weights = flops.count(model, inputs)
                     machine = peak[str(threads)]
                     bound = max(work / machine["gflops"], weights / machine["l3_gbs"] if weights < 24e6
                                 else weights / machine["memory_gbs"]) * 1e-9
