@@ -1,0 +1,17 @@
+// A curl command that a model answers, made from its signature.
+#ifndef CHAIRLIFT_CLI_EXAMPLE_REQUEST_H_
+#define CHAIRLIFT_CLI_EXAMPLE_REQUEST_H_
+
+#include <string>
+
+#include "chairlift/engine.h"
+
+namespace chairlift {
+
+// One command a ready model: short ones inline, with the smallest inputs that the signature allows.
+// Models whose smallest input is over a few hundred numbers are named with their shapes instead.
+std::string ExampleRequest(const Engine& engine, const std::string& address, int port);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_CLI_EXAMPLE_REQUEST_H_

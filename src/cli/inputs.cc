@@ -1,0 +1,107 @@
+#include "cli/inputs.h"
+
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <string_view>
+
+#include "base/status.h"
+#include "tensor/dtype.h"
+#include "tensor/npy.h"
+
+namespace chairlift {
+namespace {
+
+StatusOr<std::pair<std::string, std::string>> SplitNamed(const std::string& argument,
+                                                         const char* form) {
+  const size_t equals = argument.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == argument.size()) {
+    return InvalidArgument("'{}' is not of the form {}", argument, form);
+  }
+  return std::pair{argument.substr(0, equals), argument.substr(equals + 1)};
+}
+
+StatusOr<std::vector<int64_t>> ParseDims(std::string_view text) {
+  std::vector<int64_t> dims;
+  while (true) {
+    int64_t dim = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), dim);
+    if (error != std::errc() || dim < 0) {
+      return InvalidArgument("'{}' is not a shape; 1x3x224x224 is", text);
+    }
+    dims.push_back(dim);
+    text.remove_prefix(static_cast<size_t>(end - text.data()));
+    if (text.empty()) return dims;
+    if (text[0] != 'x' && text[0] != ',') {
+      return InvalidArgument("'{}' is not a shape; 1x3x224x224 is", text);
+    }
+    text.remove_prefix(1);
+  }
+}
+
+template <typename T>
+void Fill(Tensor& tensor, bool ones, std::mt19937_64& random) {
+  T* data = tensor.data<T>();
+  if (ones || std::is_same_v<T, bool>) {
+    std::fill(data, data + tensor.size(), static_cast<T>(1));
+  } else if constexpr (std::is_integral_v<T>) {
+    for (int64_t i = 0; i < tensor.size(); ++i) data[i] = static_cast<T>(random() % 100);
+  } else {
+    std::normal_distribution<float> normal;
+    for (int64_t i = 0; i < tensor.size(); ++i) data[i] = static_cast<T>(normal(random));
+  }
+}
+
+}  // namespace
+
+StatusOr<std::vector<NamedTensor>> ReadInputs(const std::vector<std::string>& arguments) {
+  std::vector<NamedTensor> inputs;
+  for (const std::string& argument : arguments) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(auto named, SplitNamed(argument, "NAME=FILE.npy"));
+    CHAIRLIFT_ASSIGN_OR_RETURN(Tensor tensor, ReadNpy(named.second));
+    inputs.push_back({std::move(named.first), std::move(tensor)});
+  }
+  return inputs;
+}
+
+Status ParseShapes(const std::vector<std::string>& arguments, InputShapes* shapes) {
+  for (const std::string& argument : arguments) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(auto named, SplitNamed(argument, "NAME=1x3x224x224"));
+    CHAIRLIFT_ASSIGN_OR_RETURN(shapes->by_name[named.first], ParseDims(named.second));
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<Shape> ResolveShape(const TensorSpec& spec, const InputShapes& shapes) {
+  if (auto it = shapes.by_name.find(spec.name); it != shapes.by_name.end()) {
+    return Shape(std::span<const int64_t>(it->second));
+  }
+  Shape shape;
+  for (size_t i = 0; i < spec.shape.size(); ++i) {
+    const int64_t open = i == 0 ? shapes.batch : shapes.length;
+    shape.Append(spec.shape[i] < 0 ? open : spec.shape[i]);
+  }
+  const auto checked = shape.Checked(DTypeSize(spec.dtype));
+  if (!checked.ok()) return Annotate(checked.status(), fmt::format("input '{}'", spec.name));
+  return shape;
+}
+
+StatusOr<std::vector<NamedTensor>> MakeInputs(const std::vector<TensorSpec>& specs,
+                                              const InputShapes& shapes, std::mt19937_64& random) {
+  std::vector<NamedTensor> inputs;
+  for (const TensorSpec& spec : specs) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ResolveShape(spec, shapes));
+    Tensor tensor = Tensor::Allocate(spec.dtype, shape);
+    const bool ones = spec.name.find("mask") != std::string::npos;
+    CHAIRLIFT_RETURN_IF_ERROR((DispatchTypes<float, double, Float16, BFloat16, int8_t, int16_t,
+                                             int32_t, int64_t, uint8_t, uint16_t, uint32_t,
+                                             uint64_t, bool>(spec.dtype, [&]<typename T>() {
+      Fill<T>(tensor, ones, random);
+      return absl::OkStatus();
+    })));
+    inputs.push_back({spec.name, std::move(tensor)});
+  }
+  return inputs;
+}
+
+}  // namespace chairlift

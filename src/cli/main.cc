@@ -1,0 +1,67 @@
+// The command line: finds the subcommand, runs it, turns its Status into an exit code.
+// 0: done. 1: it failed, and the last line on standard error says why. 2: the flags are wrong.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.h"
+
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+
+constexpr const char* kAbout =
+    "Chairlift serves ONNX models and batches below the request: nobody is padded, nobody waits\n"
+    "for a batch to fill, nobody leaves later than their own last cell.";
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  chairlift serve model.onnx                     answer at http://127.0.0.1:8000/v2/models/model/infer\n"
+    "  chairlift serve --model-repository models      serve every models/<name>/<version>/model.onnx\n"
+    "  chairlift run model.onnx --input x=x.npy --output-dir out\n"
+    "  chairlift inspect model.onnx --passes          what it is, and what was done to it\n"
+    "  chairlift bench model.onnx --rate 200          open-loop load: latency at a rate you choose\n"
+    "\n"
+    "Environment: CHAIRLIFT_ISA=avx512|avx2|baseline lowers the instruction set used.";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{kAbout, "chairlift"};
+  app.footer(kExamples);
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "chairlift " CHAIRLIFT_VERSION);
+  app.failure_message(CLI::FailureMessage::simple);
+
+  std::vector<std::pair<CLI::App*, chairlift::Command>> commands;
+  const auto add = [&](const char* name, const char* about, auto&& make) {
+    CLI::App* parser = app.add_subcommand(name, about);
+    commands.emplace_back(parser, make(*parser));
+  };
+  add("serve", "Serve models over HTTP (Open Inference Protocol v2)", chairlift::AddServe);
+  add("run", "Run a model once on .npy files", chairlift::AddRun);
+  add("inspect", "Say what a model is: signature, operators, passes, memory, diagnosis",
+      chairlift::AddInspect);
+  add("profile", "Measure what batches of a model cost, and keep the table", chairlift::AddProfile);
+  add("bench", "Load a model or a server at a chosen rate and report latencies",
+      chairlift::AddBench);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitUsage;
+  }
+  for (const auto& [parser, run] : commands) {
+    if (!parser->parsed()) continue;
+    const chairlift::Status status = run();
+    if (status.ok()) return 0;
+    fmt::print(stderr, "chairlift {}: {}\n", parser->get_name(), chairlift::Message(status));
+    return kExitFailed;
+  }
+  return kExitUsage;
+}

@@ -1,0 +1,156 @@
+// `chairlift serve`: engine and server, until a signal.
+#include <fmt/format.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "chairlift/engine.h"
+#include "cli/commands.h"
+#include "cli/example_request.h"
+#include "server/server.h"
+
+namespace chairlift {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ServeFlags {
+  std::vector<std::string> models;
+  std::vector<std::string> repositories;
+  std::vector<std::string> only;
+  EngineOptions engine;
+  ServerOptions server;
+  int drain_seconds = 30;
+  bool print_example = false;
+  std::string log_level = "info";
+};
+
+Status LoadFiles(Engine& engine, const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (fs::is_directory(path)) {
+      return InvalidArgument("{} is a folder: pass it as --model-repository {}", path, path);
+    }
+    const std::string name = fs::path(path).stem().string();
+    CHAIRLIFT_RETURN_IF_ERROR(engine.LoadModel(name, path, ModelConfig{}));
+  }
+  return absl::OkStatus();
+}
+
+// Loads what the repositories hold (or the models named). One that fails is reported and left out.
+Status LoadRepositories(Engine& engine, const ServeFlags& flags) {
+  for (const std::string& directory : flags.repositories) {
+    CHAIRLIFT_RETURN_IF_ERROR(engine.AddRepository(directory));
+  }
+  std::vector<std::string> names = flags.only;
+  if (names.empty()) {
+    for (const ModelIndexEntry& entry : engine.Index()) {
+      if (entry.state == ModelState::kReady) continue;
+      if (names.empty() || names.back() != entry.name) names.push_back(entry.name);
+    }
+  }
+  for (const std::string& name : names) {
+    const Status status = engine.LoadFromRepository(name);
+    if (!status.ok()) spdlog::error("model '{}' is not served: {}", name, Message(status));
+  }
+  return absl::OkStatus();
+}
+
+Status Serve(ServeFlags flags) {
+  if (flags.models.empty() && flags.repositories.empty()) {
+    return InvalidArgument("nothing to serve: name a model.onnx, or a folder with --model-repository");
+  }
+  spdlog::set_level(spdlog::level::from_str(flags.log_level));
+  // The signals are waited for below; every thread started from here on inherits the mask.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine));
+  CHAIRLIFT_RETURN_IF_ERROR(LoadFiles(*engine, flags.models));
+  CHAIRLIFT_RETURN_IF_ERROR(LoadRepositories(*engine, flags));
+  std::string example;
+  int ready = 0;
+  for (const ModelIndexEntry& entry : engine->Index()) {
+    if (entry.state != ModelState::kReady) continue;
+    ++ready;
+    CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata,
+                               engine->Metadata(entry.name, entry.version));
+    spdlog::info("{} version {}: {}", entry.name, entry.version, metadata.diagnosis);
+  }
+  if (ready == 0) return NotFound("no model could be loaded");
+
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
+                             Server::Start(*engine, flags.server));
+  spdlog::info("{} models on http://{}:{}, {} workers", ready, flags.server.address,
+               server->http_port(), engine->workers());
+  if (server->metrics_port() >= 0) {
+    spdlog::info("metrics on http://{}:{}/metrics", flags.server.address, server->metrics_port());
+  }
+  if (flags.print_example) {
+    fmt::print("\n{}\n", ExampleRequest(*engine, flags.server.address, server->http_port()));
+    std::fflush(stdout);
+  }
+
+  int signal_number = 0;
+  sigwait(&signals, &signal_number);
+  spdlog::info("draining for at most {} s", flags.drain_seconds);
+  const auto drain = std::chrono::seconds(flags.drain_seconds);
+  const Status drained = server->Drain(drain);
+  engine->Shutdown(std::chrono::seconds(1));
+  if (!drained.ok()) return drained;
+  spdlog::info("stopped");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddServe(CLI::App& parser) {
+  auto flags = std::make_shared<ServeFlags>();
+  parser.footer(
+      "A model file needs no configuration: it is served under its file name, batching is derived from it.\n"
+      "A repository holds <name>/<version>/model.onnx and, if wanted, <name>/model.yaml:\n"
+      "  policy: window            # or none\n"
+      "  max_batch_size: 32        # rows in a batch\n"
+      "  queue_delay_us: 0         # how long the oldest request may wait for company\n"
+      "Ask it:\n"
+      "  curl localhost:8000/v2/models/NAME\n"
+      "  curl localhost:8000/v2/models/NAME/infer -d '{\"inputs\": [{\"name\": \"x\", \"shape\": [1, 2],\n"
+      "       \"datatype\": \"FP32\", \"data\": [1, 2]}]}'\n"
+      "SIGTERM or Ctrl-C finishes what is in flight, then stops.");
+  parser.add_option("MODEL", flags->models, "ONNX files to serve")->check(CLI::ExistingPath);
+  parser.add_option("--model-repository", flags->repositories, "Folder of models; may be repeated")
+      ->check(CLI::ExistingDirectory);
+  parser.add_option("--load-model", flags->only, "Load only this model of the repositories; may be repeated");
+  parser.add_option("--address", flags->server.address, "Address to listen on")->capture_default_str();
+  parser.add_option("--http-port", flags->server.http_port, "HTTP port; 0: any free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  parser.add_option("--metrics-port", flags->server.metrics_port, "Port of /metrics; -1: none")
+      ->check(CLI::Range(-1, 65535))
+      ->capture_default_str();
+  parser.add_option("--workers", flags->engine.workers, "Compute threads; 0: one for each core")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
+  parser.add_option("--cores", flags->engine.cores, "Cores to pin the workers to, as 0,1,2")->delimiter(',');
+  parser.add_option("--max-requests", flags->engine.max_requests, "Requests accepted at once over all models")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  parser.add_option("--drain-seconds", flags->drain_seconds, "Time given to requests in flight at the end")
+      ->check(CLI::Range(0, 3600))
+      ->capture_default_str();
+  parser.add_flag("--print-example", flags->print_example, "Print a curl command for each model");
+  parser.add_option("--log-level", flags->log_level, "What to log")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
+      ->capture_default_str();
+  return [flags] { return Serve(*flags); };
+}
+
+}  // namespace chairlift

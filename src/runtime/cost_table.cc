@@ -1,0 +1,135 @@
+#include "runtime/cost_table.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <sstream>
+#include <string_view>
+#include <vector>
+
+#include "device/cpu/isa.h"
+
+namespace chairlift {
+namespace {
+
+constexpr std::string_view kHeader = "chairlift cost table 1";
+
+// FNV-1a: tells files apart and notices damage; not a defence against forgery.
+uint64_t Digest(uint64_t hash, std::string_view bytes) {
+  for (const char c : bytes) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  return hash;
+}
+constexpr uint64_t kDigestStart = 0xcbf29ce484222325u;
+
+std::string CpuName() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line)) {
+    const size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+// The value of a "name value" line, or an error naming it.
+StatusOr<std::string> Line(std::istringstream& text, std::string_view name) {
+  std::string line;
+  if (!std::getline(text, line) || line.rfind(fmt::format("{} ", name), 0) != 0) {
+    return InvalidArgument("no line '{} ...' where one should be", name);
+  }
+  return line.substr(name.size() + 1);
+}
+
+}  // namespace
+
+std::string CostTable::Body() const {
+  std::string out = fmt::format("{}\nmodel {}\ndevice {}\nbuild {}\nworkers {}\n", kHeader, key_.model,
+                                key_.device, key_.build, key_.workers);
+  for (const auto& [shape, cost] : costs_) {
+    out += fmt::format("cost {} {} {}\n", shape.first, shape.second, cost.count());
+  }
+  return out;
+}
+
+Status CostTable::Save(const std::filesystem::path& path) const {
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  // Written beside and moved over: a reader sees the old table or the new one.
+  const std::filesystem::path part = path.string() + fmt::format(".{}.part", getpid());
+  {
+    std::ofstream file(part, std::ios::trunc);
+    const std::string body = Body();
+    file << body << fmt::format("checksum {:016x}\n", Digest(kDigestStart, body));
+    if (!file.flush()) return Unavailable("cannot write {}", part.string());
+  }
+  std::filesystem::rename(part, path, error);
+  if (error) return Unavailable("cannot write {}: {}", path.string(), error.message());
+  return absl::OkStatus();
+}
+
+StatusOr<CostTable> CostTable::Load(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  if (!file) return NotFound("no cost table at {}", path.string());
+  const std::string all{std::istreambuf_iterator<char>(file), {}};
+  const auto broken = [&](const std::string& why) {
+    return InvalidArgument("{} is not a whole cost table ({}); `chairlift profile` makes it anew",
+                           path.string(), why);
+  };
+  const size_t checksum = all.rfind("checksum ");
+  if (checksum == std::string::npos) return broken("no checksum");
+  const std::string body = all.substr(0, checksum);
+  if (all.substr(checksum) != fmt::format("checksum {:016x}\n", Digest(kDigestStart, body))) {
+    return broken("the checksum differs");
+  }
+  std::istringstream text(body);
+  std::string line;
+  if (!std::getline(text, line) || line != kHeader) return broken("another format");
+  Key key;
+  CHAIRLIFT_ASSIGN_OR_RETURN(key.model, Line(text, "model"));
+  CHAIRLIFT_ASSIGN_OR_RETURN(key.device, Line(text, "device"));
+  CHAIRLIFT_ASSIGN_OR_RETURN(key.build, Line(text, "build"));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::string workers, Line(text, "workers"));
+  key.workers = std::atoi(workers.c_str());
+  CostTable table(key);
+  std::string word;
+  int64_t rows = 0, length = 0, ns = 0;
+  while (text >> word >> rows >> length >> ns) {
+    if (word != "cost" || rows < 1 || length < 0 || ns < 0) return broken("a line makes no sense");
+    table.Set(rows, length, std::chrono::nanoseconds(ns));
+  }
+  return table;
+}
+
+StatusOr<CostTable::Key> CostTableKey(const std::filesystem::path& model, int workers) {
+  std::ifstream file(model, std::ios::binary);
+  if (!file) return NotFound("cannot open {}", model.string());
+  uint64_t hash = kDigestStart;
+  std::vector<char> block(1 << 20);
+  while (file) {
+    file.read(block.data(), static_cast<std::streamsize>(block.size()));
+    hash = Digest(hash, {block.data(), static_cast<size_t>(file.gcount())});
+  }
+  CostTable::Key key;
+  key.model = fmt::format("{:016x}", hash);
+  key.device = fmt::format("{} {}", CpuName(), CpuIsaName(ActiveCpuIsa()));
+  key.build = CHAIRLIFT_VERSION;
+  key.workers = workers;
+  return key;
+}
+
+std::filesystem::path CostTablePath(const CostTable::Key& key) {
+  std::filesystem::path base;
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') {
+    base = cache;
+  } else if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
+    base = std::filesystem::path(home) / ".cache";
+  } else {
+    base = std::filesystem::temp_directory_path();
+  }
+  return base / "chairlift" / fmt::format("{}-{}.costs", key.model, key.workers);
+}
+
+}  // namespace chairlift

@@ -1,0 +1,58 @@
+// What a batch of a model costs, by rows and length: measured once, kept on disk.
+#ifndef CHAIRLIFT_RUNTIME_COST_TABLE_H_
+#define CHAIRLIFT_RUNTIME_COST_TABLE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+
+namespace chairlift {
+
+// Costs are the time of the whole batch. Not thread-safe while it is filled.
+class CostTable {
+ public:
+  // What the costs hold for; a table of another key is not used.
+  struct Key {
+    std::string model;   // digest of the file
+    std::string device;  // CPU name, instruction set
+    std::string build;   // version of Chairlift
+    int workers = 1;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+
+  explicit CostTable(Key key) : key_(std::move(key)) {}
+
+  const Key& key() const { return key_; }
+  void Set(int64_t rows, int64_t length, std::chrono::nanoseconds cost) {
+    costs_[{rows, length}] = cost;
+  }
+  // By (rows, length).
+  const std::map<std::pair<int64_t, int64_t>, std::chrono::nanoseconds>& costs() const {
+    return costs_;
+  }
+
+  // A text file: the key, a line for each cost, a checksum.
+  Status Save(const std::filesystem::path& path) const;
+  // kNotFound: no such file. kInvalidArgument: not a table, cut short, or changed.
+  static StatusOr<CostTable> Load(const std::filesystem::path& path);
+
+ private:
+  std::string Body() const;
+
+  Key key_;
+  std::map<std::pair<int64_t, int64_t>, std::chrono::nanoseconds> costs_;
+};
+
+// The key of a model file on this machine and build.
+StatusOr<CostTable::Key> CostTableKey(const std::filesystem::path& model, int workers);
+// Where its table is kept: $XDG_CACHE_HOME or ~/.cache, /chairlift/<digest>-<workers>.costs.
+std::filesystem::path CostTablePath(const CostTable::Key& key);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_RUNTIME_COST_TABLE_H_
