@@ -27,8 +27,8 @@ std::string Command(const ModelMetadata& model, const std::string& address, int 
     }
     numbers += count;
     if (numbers > kMaxInlineNumbers) {
-      return fmt::format("# {}: input '{}' has shape [{}]; see `chairlift run` for files\n", model.name,
-                         input.name, fmt::join(input.shape, ","));
+      return fmt::format("# {}: input '{}' has shape [{}]; see `chairlift run` for files\n",
+                         model.name, input.name, fmt::join(input.shape, ","));
     }
     const std::vector<int> ones(static_cast<size_t>(count), 1);
     inputs += fmt::format("{}{{\"name\":\"{}\",\"datatype\":\"{}\",\"shape\":[{}],\"data\":[{}]}}",

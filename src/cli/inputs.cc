@@ -93,12 +93,12 @@ StatusOr<std::vector<NamedTensor>> MakeInputs(const std::vector<TensorSpec>& spe
     CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ResolveShape(spec, shapes));
     Tensor tensor = Tensor::Allocate(spec.dtype, shape);
     const bool ones = spec.name.find("mask") != std::string::npos;
-    CHAIRLIFT_RETURN_IF_ERROR((DispatchTypes<float, double, Float16, BFloat16, int8_t, int16_t,
-                                             int32_t, int64_t, uint8_t, uint16_t, uint32_t,
-                                             uint64_t, bool>(spec.dtype, [&]<typename T>() {
-      Fill<T>(tensor, ones, random);
-      return absl::OkStatus();
-    })));
+    CHAIRLIFT_RETURN_IF_ERROR(
+        (DispatchTypes<float, double, Float16, BFloat16, int8_t, int16_t, int32_t, int64_t, uint8_t,
+                       uint16_t, uint32_t, uint64_t, bool>(spec.dtype, [&]<typename T>() {
+          Fill<T>(tensor, ones, random);
+          return absl::OkStatus();
+        })));
     inputs.push_back({spec.name, std::move(tensor)});
   }
   return inputs;

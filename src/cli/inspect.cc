@@ -85,8 +85,8 @@ Status PrintMemory(Executable& executable, const std::vector<TensorSpec>& inputs
   }
   const auto stats = executable.Prepare(shapes, 1);
   if (!stats.ok()) {
-    fmt::print("memory: no plan for {}: {}\n  name shapes that fit, as --shape {}=1x3x224x224\n\n", text,
-               Message(stats.status()), inputs.empty() ? "x" : inputs[0].name);
+    fmt::print("memory: no plan for {}: {}\n  name shapes that fit, as --shape {}=1x3x224x224\n\n",
+               text, Message(stats.status()), inputs.empty() ? "x" : inputs[0].name);
     return absl::OkStatus();
   }
   fmt::print("memory, for {}:\n", text);
@@ -102,8 +102,8 @@ Status PrintMemory(Executable& executable, const std::vector<TensorSpec>& inputs
 Status Inspect(InspectFlags flags) {
   CHAIRLIFT_RETURN_IF_ERROR(ParseShapes(flags.shapes, &flags.input_shapes));
   CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel model, ImportOnnxFile(flags.model));
-  fmt::print("{}: opset {}{}{}\n\n", flags.model, model.opset, model.producer.empty() ? "" : ", by ",
-             model.producer);
+  fmt::print("{}: opset {}{}{}\n\n", flags.model, model.opset,
+             model.producer.empty() ? "" : ", by ", model.producer);
   ExecutableOptions options;
   options.disabled_passes.insert(flags.disabled_passes.begin(), flags.disabled_passes.end());
   for (const std::string& name : flags.disabled_passes) {
@@ -138,13 +138,20 @@ Command AddInspect(CLI::App& parser) {
       "  chairlift inspect model.onnx --passes --disable-pass fold_constants\n"
       "  chairlift inspect model.onnx --shape image=8x3x224x224      memory for these shapes");
   parser.add_option("MODEL", flags->model, "ONNX file")->required()->check(CLI::ExistingFile);
-  parser.add_flag("--passes", flags->passes, "List the passes, what each did, and what it left and why");
-  parser.add_option("--disable-pass", flags->disabled_passes, "Leave this pass out; may be repeated");
-  parser.add_option("--shape", flags->shapes, "NAME=1x3x224x224: shape of an input for the memory plan");
-  parser.add_option("--batch", flags->input_shapes.batch, "Dimension 0 where the model leaves it open")
+  parser.add_flag("--passes", flags->passes,
+                  "List the passes, what each did, and what it left and why");
+  parser.add_option("--disable-pass", flags->disabled_passes,
+                    "Leave this pass out; may be repeated");
+  parser.add_option("--shape", flags->shapes,
+                    "NAME=1x3x224x224: shape of an input for the memory plan");
+  parser
+      .add_option("--batch", flags->input_shapes.batch,
+                  "Dimension 0 where the model leaves it open")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
-  parser.add_option("--length", flags->input_shapes.length, "Other dimensions that the model leaves open")
+  parser
+      .add_option("--length", flags->input_shapes.length,
+                  "Other dimensions that the model leaves open")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   return [flags] { return Inspect(*flags); };

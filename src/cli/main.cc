@@ -21,11 +21,14 @@ constexpr const char* kAbout =
 
 constexpr const char* kExamples =
     "Examples:\n"
-    "  chairlift serve model.onnx                     answer at http://127.0.0.1:8000/v2/models/model/infer\n"
-    "  chairlift serve --model-repository models      serve every models/<name>/<version>/model.onnx\n"
+    "  chairlift serve model.onnx                     answer at "
+    "http://127.0.0.1:8000/v2/models/model/infer\n"
+    "  chairlift serve --model-repository models      serve every "
+    "models/<name>/<version>/model.onnx\n"
     "  chairlift run model.onnx --input x=x.npy --output-dir out\n"
     "  chairlift inspect model.onnx --passes          what it is, and what was done to it\n"
-    "  chairlift bench model.onnx --rate 200          open-loop load: latency at a rate you choose\n"
+    "  chairlift bench model.onnx --rate 200          open-loop load: latency at a rate you "
+    "choose\n"
     "\n"
     "Environment: CHAIRLIFT_ISA=avx512|avx2|baseline lowers the instruction set used.";
 

@@ -51,7 +51,8 @@ StatusOr<std::chrono::nanoseconds> Measure(Engine& engine, const std::vector<Ten
     CHAIRLIFT_ASSIGN_OR_RETURN(const InferResponse response, engine.Infer(request));
     times.push_back(response.compute_time);
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2), times.end());
+  std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2),
+                   times.end());
   return times[times.size() / 2];
 }
 
@@ -70,8 +71,8 @@ StatusOr<CostTable> MeasureAll(Engine& engine, const ModelMetadata& metadata,
     for (const int64_t batch : batches) {
       shapes.batch = batch;
       shapes.length = length;
-      CHAIRLIFT_ASSIGN_OR_RETURN(
-          const auto cost, Measure(engine, metadata.inputs, shapes, flags.seconds_per_point));
+      CHAIRLIFT_ASSIGN_OR_RETURN(const auto cost,
+                                 Measure(engine, metadata.inputs, shapes, flags.seconds_per_point));
       table.Set(batch, length, cost);
       bar.Set(++done);
     }
@@ -85,12 +86,14 @@ void Print(const CostTable& table) {
   for (const auto& [shape, cost] : table.costs()) {
     by_length[shape.second][shape.first] = static_cast<double>(cost.count()) * 1e-9;
   }
-  for (const auto& [rows, cost] : by_length.begin()->second) head.push_back(fmt::format("b={}", rows));
+  for (const auto& [rows, cost] : by_length.begin()->second)
+    head.push_back(fmt::format("b={}", rows));
   Table text(head);
   for (const auto& [length, costs] : by_length) {
     std::vector<std::string> row = {length == 0 ? "fixed" : std::to_string(length)};
     for (const auto& [rows, cost] : costs) {
-      row.push_back(fmt::format("{} ({:.0f}/s)", HumanSeconds(cost), static_cast<double>(rows) / cost));
+      row.push_back(
+          fmt::format("{} ({:.0f}/s)", HumanSeconds(cost), static_cast<double>(rows) / cost));
     }
     text.Add(std::move(row));
   }

@@ -63,7 +63,8 @@ Status LoadRepositories(Engine& engine, const ServeFlags& flags) {
 
 Status Serve(ServeFlags flags) {
   if (flags.models.empty() && flags.repositories.empty()) {
-    return InvalidArgument("nothing to serve: name a model.onnx, or a folder with --model-repository");
+    return InvalidArgument(
+        "nothing to serve: name a model.onnx, or a folder with --model-repository");
   }
   spdlog::set_level(spdlog::level::from_str(flags.log_level));
   // The signals are waited for below; every thread started from here on inherits the mask.
@@ -115,21 +116,25 @@ Status Serve(ServeFlags flags) {
 Command AddServe(CLI::App& parser) {
   auto flags = std::make_shared<ServeFlags>();
   parser.footer(
-      "A model file needs no configuration: it is served under its file name, batching is derived from it.\n"
+      "A model file needs no configuration: it is served under its file name, batching is derived "
+      "from it.\n"
       "A repository holds <name>/<version>/model.onnx and, if wanted, <name>/model.yaml:\n"
       "  policy: window            # or none\n"
       "  max_batch_size: 32        # rows in a batch\n"
       "  queue_delay_us: 0         # how long the oldest request may wait for company\n"
       "Ask it:\n"
       "  curl localhost:8000/v2/models/NAME\n"
-      "  curl localhost:8000/v2/models/NAME/infer -d '{\"inputs\": [{\"name\": \"x\", \"shape\": [1, 2],\n"
+      "  curl localhost:8000/v2/models/NAME/infer -d '{\"inputs\": [{\"name\": \"x\", \"shape\": "
+      "[1, 2],\n"
       "       \"datatype\": \"FP32\", \"data\": [1, 2]}]}'\n"
       "SIGTERM or Ctrl-C finishes what is in flight, then stops.");
   parser.add_option("MODEL", flags->models, "ONNX files to serve")->check(CLI::ExistingPath);
   parser.add_option("--model-repository", flags->repositories, "Folder of models; may be repeated")
       ->check(CLI::ExistingDirectory);
-  parser.add_option("--load-model", flags->only, "Load only this model of the repositories; may be repeated");
-  parser.add_option("--address", flags->server.address, "Address to listen on")->capture_default_str();
+  parser.add_option("--load-model", flags->only,
+                    "Load only this model of the repositories; may be repeated");
+  parser.add_option("--address", flags->server.address, "Address to listen on")
+      ->capture_default_str();
   parser.add_option("--http-port", flags->server.http_port, "HTTP port; 0: any free one")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
@@ -139,11 +144,16 @@ Command AddServe(CLI::App& parser) {
   parser.add_option("--workers", flags->engine.workers, "Compute threads; 0: one for each core")
       ->check(CLI::Range(0, 256))
       ->capture_default_str();
-  parser.add_option("--cores", flags->engine.cores, "Cores to pin the workers to, as 0,1,2")->delimiter(',');
-  parser.add_option("--max-requests", flags->engine.max_requests, "Requests accepted at once over all models")
+  parser.add_option("--cores", flags->engine.cores, "Cores to pin the workers to, as 0,1,2")
+      ->delimiter(',');
+  parser
+      .add_option("--max-requests", flags->engine.max_requests,
+                  "Requests accepted at once over all models")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  parser.add_option("--drain-seconds", flags->drain_seconds, "Time given to requests in flight at the end")
+  parser
+      .add_option("--drain-seconds", flags->drain_seconds,
+                  "Time given to requests in flight at the end")
       ->check(CLI::Range(0, 3600))
       ->capture_default_str();
   parser.add_flag("--print-example", flags->print_example, "Print a curl command for each model");

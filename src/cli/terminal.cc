@@ -52,13 +52,15 @@ ProgressBar::~ProgressBar() {
 void ProgressBar::Set(int64_t done) {
   if (!terminal_) return;
   const auto now = std::chrono::steady_clock::now();
-  if (now - begin_ < std::chrono::seconds(1) || now - last_ < std::chrono::milliseconds(100)) return;
+  if (now - begin_ < std::chrono::seconds(1) || now - last_ < std::chrono::milliseconds(100))
+    return;
   last_ = now;
   drawn_ = true;
   constexpr int64_t kWidth = 30;
   const int64_t filled = std::clamp<int64_t>(kWidth * done / total_, 0, kWidth);
   const double elapsed = std::chrono::duration<double>(now - begin_).count();
-  const double left = done > 0 ? elapsed * static_cast<double>(total_ - done) / static_cast<double>(done) : 0;
+  const double left =
+      done > 0 ? elapsed * static_cast<double>(total_ - done) / static_cast<double>(done) : 0;
   fmt::print(stderr, "\r\x1b[K{} [{:#<{}}{:.<{}}] {:3d}%  {:.0f} s left", label_, "", filled, "",
              kWidth - filled, 100 * done / total_, left);
   std::fflush(stderr);

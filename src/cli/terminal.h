@@ -38,8 +38,8 @@ class ProgressBar {
   std::chrono::steady_clock::time_point last_;
 };
 
-std::string HumanBytes(double bytes);     // "1.5 MiB"
-std::string HumanSeconds(double seconds); // "1.24 ms"
+std::string HumanBytes(double bytes);      // "1.5 MiB"
+std::string HumanSeconds(double seconds);  // "1.24 ms"
 
 }  // namespace chairlift
 

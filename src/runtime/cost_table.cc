@@ -29,7 +29,8 @@ std::string CpuName() {
   std::string line;
   while (std::getline(file, line)) {
     const size_t colon = line.find(": ");
-    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos)
+      return line.substr(colon + 2);
   }
   return "unknown";
 }
@@ -46,8 +47,8 @@ StatusOr<std::string> Line(std::istringstream& text, std::string_view name) {
 }  // namespace
 
 std::string CostTable::Body() const {
-  std::string out = fmt::format("{}\nmodel {}\ndevice {}\nbuild {}\nworkers {}\n", kHeader, key_.model,
-                                key_.device, key_.build, key_.workers);
+  std::string out = fmt::format("{}\nmodel {}\ndevice {}\nbuild {}\nworkers {}\n", kHeader,
+                                key_.model, key_.device, key_.build, key_.workers);
   for (const auto& [shape, cost] : costs_) {
     out += fmt::format("cost {} {} {}\n", shape.first, shape.second, cost.count());
   }

@@ -1,0 +1,217 @@
+// `chairlift bench`: an open-loop load on a model in process or on a server, and what came of it.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "chairlift/engine.h"
+#include "cli/commands.h"
+#include "cli/inputs.h"
+#include "cli/load/generator.h"
+#include "cli/load/schedule.h"
+#include "cli/load/target.h"
+#include "cli/terminal.h"
+
+namespace chairlift {
+namespace {
+
+struct BenchFlags {
+  std::string model;
+  std::string url;
+  int connections = 64;
+  ScheduleOptions schedule;
+  std::string gaps;
+  std::string lengths;
+  std::vector<std::string> shapes;
+  std::vector<std::string> inputs;
+  InputShapes input_shapes;
+  ModelConfig config;
+  EngineOptions engine;
+  double warmup_seconds = 1;
+  std::string json;
+};
+
+// Requests ready to send, one for each length that occurs.
+class Prepared {
+ public:
+  Prepared(LoadTarget& target, const BenchFlags& flags) : target_(target), flags_(flags) {}
+
+  Status Add(int64_t length) {
+    if (by_length_.count(length) != 0) return absl::OkStatus();
+    std::vector<NamedTensor> inputs;
+    if (!flags_.inputs.empty()) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(inputs, ReadInputs(flags_.inputs));
+    } else {
+      InputShapes shapes = flags_.input_shapes;
+      CHAIRLIFT_RETURN_IF_ERROR(ParseShapes(flags_.shapes, &shapes));
+      if (length > 0) shapes.length = length;
+      CHAIRLIFT_ASSIGN_OR_RETURN(inputs, MakeInputs(target_.inputs(), shapes, random_));
+    }
+    by_length_[length] = target_.Prepare(std::move(inputs));
+    return absl::OkStatus();
+  }
+  size_t operator()(const Arrival& arrival) const { return by_length_.at(arrival.length); }
+
+ private:
+  LoadTarget& target_;
+  const BenchFlags& flags_;
+  std::mt19937_64 random_{1};
+  std::map<int64_t, size_t> by_length_;
+};
+
+nlohmann::json ToJson(const LoadReport& report, const BenchFlags& flags,
+                      const std::string& target) {
+  return {{"target", target},
+          {"seconds", flags.schedule.seconds},
+          {"seed", flags.schedule.seed},
+          {"arrivals", flags.gaps.empty() ? "poisson" : flags.gaps},
+          {"lengths", flags.lengths},
+          {"policy", flags.url.empty() ? flags.config.policy : ""},
+          {"requests", report.scheduled},
+          {"succeeded", report.succeeded},
+          {"failures", report.failures},
+          {"scheduled_rate", report.scheduled_rate},
+          {"achieved_rate", report.achieved_rate},
+          {"latency_ms",
+           {{"mean", report.mean_ms},
+            {"p50", report.p50_ms},
+            {"p90", report.p90_ms},
+            {"p99", report.p99_ms},
+            {"max", report.max_ms}}},
+          {"generator_lag_p99_ms", report.generator_lag_p99_ms},
+          {"valid", report.invalid.empty()},
+          {"invalid", report.invalid}};
+}
+
+void Print(const LoadReport& report, const std::string& target) {
+  fmt::print("{}: {} requests\n", target, report.scheduled);
+  Table table({"scheduled/s", "achieved/s", "mean ms", "p50 ms", "p90 ms", "p99 ms", "max ms"});
+  const auto number = [](double x) { return fmt::format("{:.2f}", x); };
+  table.Add({fmt::format("{:.1f}", report.scheduled_rate),
+             fmt::format("{:.1f}", report.achieved_rate), number(report.mean_ms),
+             number(report.p50_ms), number(report.p90_ms), number(report.p99_ms),
+             number(report.max_ms)});
+  fmt::print("{}{}\n", table.ToString(), report.invalid.empty() ? "VALID" : "INVALID");
+  for (const std::string& reason : report.invalid) fmt::print("  {}\n", reason);
+}
+
+Status Bench(BenchFlags flags) {
+  if (flags.url.empty() && !std::ifstream(flags.model)) {
+    return NotFound("{} is not a file; with --url it would be the name of a model", flags.model);
+  }
+  if (!flags.gaps.empty()) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(flags.schedule.gaps_ms, ReadGaps(flags.gaps));
+  }
+  LengthHistogram lengths;
+  if (!flags.lengths.empty()) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(lengths, LengthHistogram::Read(flags.lengths));
+    flags.schedule.lengths = &lengths;
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Arrival> schedule, MakeSchedule(flags.schedule));
+
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<LoadTarget> target;
+  if (flags.url.empty()) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(engine, Engine::Create(flags.engine));
+    CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", flags.model, flags.config));
+    CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeEngineTarget(*engine, "model"));
+  } else {
+    CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeHttpTarget(flags.url, flags.model, flags.connections));
+  }
+  Prepared prepared(*target, flags);
+  for (const Arrival& arrival : schedule) CHAIRLIFT_RETURN_IF_ERROR(prepared.Add(arrival.length));
+
+  ScheduleOptions warmup = flags.schedule;
+  warmup.seconds = flags.warmup_seconds;
+  warmup.seed += 1;
+  if (const auto first = MakeSchedule(warmup); first.ok()) {
+    for (const Arrival& arrival : *first) CHAIRLIFT_RETURN_IF_ERROR(prepared.Add(arrival.length));
+    PutLoad(*target, *first, prepared, [](int64_t) {});
+  }
+  std::vector<LoadSample> samples;
+  {
+    ProgressBar bar("sending", static_cast<int64_t>(schedule.size()));
+    samples = PutLoad(*target, schedule, prepared, [&bar](int64_t sent) { bar.Set(sent); });
+  }
+  const LoadReport report = Summarize(samples, flags.schedule.seconds);
+  Print(report, target->name());
+  if (!flags.json.empty()) {
+    std::ofstream file(flags.json);
+    file << ToJson(report, flags, target->name()).dump(1) << "\n";
+    if (!file.flush()) return Unavailable("cannot write {}", flags.json);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddBench(CLI::App& parser) {
+  auto flags = std::make_shared<BenchFlags>();
+  parser.footer(
+      "Open loop: requests leave at their scheduled times whether or not earlier ones were "
+      "answered, and\n"
+      "latency counts from the scheduled time, so waiting is never hidden.\n"
+      "Examples:\n"
+      "  chairlift bench model.onnx --rate 200 --seconds 20\n"
+      "  chairlift bench model.onnx --rate 50 --lengths lengths.json --policy window "
+      "--queue-delay-us 2000\n"
+      "  chairlift bench minilm --url http://127.0.0.1:8000 --rate 100 --json out.json");
+  parser.add_option("MODEL", flags->model, "ONNX file; with --url, the name of a served model")
+      ->required();
+  parser.add_option("--url", flags->url, "Load this server instead, as http://HOST:PORT");
+  parser.add_option("--connections", flags->connections, "Connections at most, with --url")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  parser.add_option("--rate", flags->schedule.rate, "Requests a second")->capture_default_str();
+  parser.add_option("--seconds", flags->schedule.seconds, "Duration of the schedule")
+      ->check(CLI::Range(0.01, 86400.0))
+      ->capture_default_str();
+  parser
+      .add_option("--gaps", flags->gaps,
+                  "File of gaps between requests in ms, instead of Poisson arrivals")
+      ->check(CLI::ExistingFile);
+  parser.add_option("--lengths", flags->lengths, "JSON histogram that lengths are drawn from")
+      ->check(CLI::ExistingFile);
+  parser.add_option("--seed", flags->schedule.seed, "Seed of arrivals and lengths")
+      ->capture_default_str();
+  parser.add_option("--input", flags->inputs,
+                    "NAME=FILE.npy, one for each input, instead of made-up values");
+  parser.add_option("--shape", flags->shapes, "NAME=1x3x224x224: shape of a made-up input");
+  parser
+      .add_option("--batch", flags->input_shapes.batch,
+                  "Rows in a request, where the model leaves them open")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  parser
+      .add_option("--length", flags->input_shapes.length,
+                  "Other open dimensions, without --lengths")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  parser.add_option("--policy", flags->config.policy,
+                    "Batching policy in process: window or none; default as served");
+  parser
+      .add_option("--max-batch-size", flags->config.max_batch_size,
+                  "Rows in a batch, in process; 0: default")
+      ->check(CLI::Range(0, 4096));
+  parser
+      .add_option("--queue-delay-us", flags->config.queue_delay_us, "Wait for company, in process")
+      ->check(CLI::Range(0, 10'000'000));
+  parser
+      .add_option("--workers", flags->engine.workers,
+                  "Compute threads in process; 0: one for each core")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
+  parser.add_option("--warmup-seconds", flags->warmup_seconds, "Load before what is counted")
+      ->check(CLI::Range(0.0, 600.0))
+      ->capture_default_str();
+  parser.add_option("--json", flags->json, "Also write the figures to this file");
+  return [flags] { return Bench(*flags); };
+}
+
+}  // namespace chairlift

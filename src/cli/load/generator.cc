@@ -1,0 +1,109 @@
+#include "cli/load/generator.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "base/status.h"
+
+namespace chairlift {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kMinRequests = 100;
+constexpr double kMinAchieved = 0.95;     // of the scheduled rate
+constexpr double kMaxLagOfLatency = 0.1;  // generator lag at p99, of the median latency
+constexpr double kMaxLagMs = 1.0;         // always allowed
+
+double Percentile(const std::vector<double>& sorted, double p) {
+  if (sorted.empty()) return 0;
+  // Nearest rank: the smallest value that at least p of all do not exceed.
+  const auto rank = static_cast<size_t>(p * static_cast<double>(sorted.size()) + 0.9999999);
+  return sorted[std::clamp<size_t>(rank, 1, sorted.size()) - 1];
+}
+
+double Ms(std::chrono::nanoseconds ns) { return static_cast<double>(ns.count()) * 1e-6; }
+
+}  // namespace
+
+LoadReport Summarize(std::span<const LoadSample> samples, double seconds) {
+  LoadReport report;
+  report.scheduled = static_cast<int64_t>(samples.size());
+  report.scheduled_rate = static_cast<double>(samples.size()) / seconds;
+  std::vector<double> latencies, lags;
+  std::chrono::nanoseconds last{0};
+  for (const LoadSample& sample : samples) {
+    lags.push_back(Ms(sample.sent - sample.scheduled));
+    if (!sample.status.ok()) {
+      ++report.failures[Message(sample.status)];
+      continue;
+    }
+    ++report.succeeded;
+    latencies.push_back(Ms(sample.done - sample.scheduled));
+    last = std::max(last, sample.done);
+  }
+  std::sort(latencies.begin(), latencies.end());
+  std::sort(lags.begin(), lags.end());
+  for (const double ms : latencies) report.mean_ms += ms / static_cast<double>(latencies.size());
+  report.p50_ms = Percentile(latencies, 0.5);
+  report.p90_ms = Percentile(latencies, 0.9);
+  report.p99_ms = Percentile(latencies, 0.99);
+  report.max_ms = latencies.empty() ? 0 : latencies.back();
+  report.generator_lag_p99_ms = Percentile(lags, 0.99);
+  const double span = std::max(seconds, Ms(last) * 1e-3);
+  report.achieved_rate = static_cast<double>(report.succeeded) / span;
+
+  if (report.scheduled < kMinRequests) {
+    report.invalid.push_back(
+        fmt::format("only {} requests, of which percentiles say little: {} are needed",
+                    report.scheduled, kMinRequests));
+  }
+  for (const auto& [message, count] : report.failures) {
+    report.invalid.push_back(
+        fmt::format("{} of {} requests failed: {}", count, report.scheduled, message));
+  }
+  if (report.failures.empty() && report.achieved_rate < kMinAchieved * report.scheduled_rate) {
+    report.invalid.push_back(fmt::format(
+        "it did not keep up: {:.1f} of {:.1f} requests a second, so latency grows with the "
+        "duration",
+        report.achieved_rate, report.scheduled_rate));
+  }
+  if (report.generator_lag_p99_ms > std::max(kMaxLagMs, kMaxLagOfLatency * report.p50_ms)) {
+    report.invalid.push_back(
+        fmt::format("the load generator could not keep up: at p99 requests left {:.2f} "
+                    "ms late",
+                    report.generator_lag_p99_ms));
+  }
+  return report;
+}
+
+std::vector<LoadSample> PutLoad(LoadTarget& target, std::span<const Arrival> schedule,
+                                const std::function<size_t(const Arrival&)>& prepared,
+                                const std::function<void(int64_t)>& progress) {
+  std::vector<LoadSample> samples(schedule.size());
+  std::mutex mutex;
+  std::condition_variable all_done;
+  size_t open = schedule.size();
+  const auto start = Clock::now();
+  for (size_t i = 0; i < schedule.size(); ++i) {
+    LoadSample& sample = samples[i];
+    sample.scheduled = schedule[i].at;
+    std::this_thread::sleep_until(start + sample.scheduled);
+    sample.sent = Clock::now() - start;
+    target.Send(prepared(schedule[i]), [&, i](Status status) {
+      samples[i].done = Clock::now() - start;
+      samples[i].status = std::move(status);
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (--open == 0) all_done.notify_one();
+    });
+    progress(static_cast<int64_t>(i) + 1);
+  }
+  std::unique_lock<std::mutex> lock(mutex);
+  all_done.wait(lock, [&] { return open == 0; });
+  return samples;
+}
+
+}  // namespace chairlift

@@ -1,0 +1,47 @@
+// Open-loop load: requests leave at their scheduled times whatever the answers do, and latency
+// counts from the scheduled time. The rules of what is VALID follow MLPerf's loadgen.
+#ifndef CHAIRLIFT_CLI_LOAD_GENERATOR_H_
+#define CHAIRLIFT_CLI_LOAD_GENERATOR_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/load/schedule.h"
+#include "cli/load/target.h"
+
+namespace chairlift {
+
+struct LoadReport {
+  int64_t scheduled = 0;
+  int64_t succeeded = 0;
+  std::map<std::string, int64_t> failures;  // by message
+  double scheduled_rate = 0;                // requests a second
+  double achieved_rate = 0;                 // successes a second, first scheduled to last answered
+  double mean_ms = 0, p50_ms = 0, p90_ms = 0, p99_ms = 0, max_ms = 0;  // of successes
+  double generator_lag_p99_ms = 0;                                     // how late requests left
+  // Empty: VALID. Else every reason why the figures do not say what they seem to.
+  std::vector<std::string> invalid;
+};
+
+// One sample a request, as the generator records it.
+struct LoadSample {
+  std::chrono::nanoseconds scheduled{0}, sent{0}, done{0};  // after the start
+  Status status;
+};
+
+// Judges the samples; pure.
+LoadReport Summarize(std::span<const LoadSample> samples, double seconds);
+
+// `prepared` maps an arrival to a prepared request. `progress` hears how many have been sent.
+std::vector<LoadSample> PutLoad(LoadTarget& target, std::span<const Arrival> schedule,
+                                const std::function<size_t(const Arrival&)>& prepared,
+                                const std::function<void(int64_t)>& progress);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_CLI_LOAD_GENERATOR_H_

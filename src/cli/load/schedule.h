@@ -1,0 +1,51 @@
+// When requests are sent and how long they are: drawn ahead, from a seed.
+#ifndef CHAIRLIFT_CLI_LOAD_SCHEDULE_H_
+#define CHAIRLIFT_CLI_LOAD_SCHEDULE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <random>
+#include <vector>
+
+#include "base/status.h"
+
+namespace chairlift {
+
+struct Arrival {
+  std::chrono::nanoseconds at{0};  // after the start
+  int64_t length = 0;              // of the variable dimensions; 0: as the shapes say
+};
+
+// Lengths and how often each occurs.
+class LengthHistogram {
+ public:
+  // A JSON object with "histogram": {"17": 41, ...}, or that inner object alone.
+  static StatusOr<LengthHistogram> Read(const std::filesystem::path& path);
+  static StatusOr<LengthHistogram> Parse(const std::string& json);
+  int64_t Sample(std::mt19937_64& random) const;
+  double mean() const;
+
+ private:
+  std::vector<int64_t> lengths_;
+  std::vector<uint64_t> cumulative_;
+};
+
+struct ScheduleOptions {
+  double rate =
+      100;  // requests a second; with gaps, the gaps are scaled to it (0: left as they are)
+  double seconds = 10;
+  std::vector<double> gaps_ms;               // empty: Poisson arrivals
+  const LengthHistogram* lengths = nullptr;  // null: all of length 0
+  uint64_t seed = 1;
+  int64_t max_requests = 10'000'000;
+};
+
+StatusOr<std::vector<Arrival>> MakeSchedule(const ScheduleOptions& options);
+
+// One number a line: milliseconds between successive requests. '#' starts a comment.
+StatusOr<std::vector<double>> ReadGaps(const std::filesystem::path& path);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_CLI_LOAD_SCHEDULE_H_

@@ -1,0 +1,119 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+
+#include "base/status.h"
+#include "cli/load/generator.h"
+#include "cli/load/schedule.h"
+
+namespace chairlift {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(ScheduleTest, PoissonArrivalsHaveTheRateAndTheSeedDecidesThem) {
+  ScheduleOptions options;
+  options.rate = 1000;
+  options.seconds = 20;
+  const auto schedule = MakeSchedule(options);
+  ASSERT_TRUE(schedule.ok());
+  // 20000 expected, standard deviation 141.
+  EXPECT_NEAR(static_cast<double>(schedule->size()), 20000, 5 * 141);
+  const auto again = MakeSchedule(options);
+  EXPECT_EQ(again->back().at, schedule->back().at);
+  options.seed = 2;
+  EXPECT_NE(MakeSchedule(options)->back().at, schedule->back().at);
+}
+
+TEST(ScheduleTest, GapsAreScaledToTheRate) {
+  ScheduleOptions options;
+  options.gaps_ms = {1, 3};
+  options.rate = 100;
+  options.seconds = 1.001;
+  const auto schedule = MakeSchedule(options);
+  ASSERT_TRUE(schedule.ok());
+  EXPECT_EQ(schedule->size(), 100u);
+  EXPECT_NEAR(static_cast<double>((*schedule)[0].at.count()), 5e6, 1);
+  EXPECT_NEAR(static_cast<double>((*schedule)[1].at.count()), 20e6, 1);
+}
+
+TEST(ScheduleTest, ImpossibleSchedulesAreRefused) {
+  ScheduleOptions options;
+  options.rate = 0;
+  EXPECT_FALSE(MakeSchedule(options).ok());
+  options.rate = 1e9;
+  options.max_requests = 1000;
+  EXPECT_FALSE(MakeSchedule(options).ok());
+}
+
+TEST(LengthHistogramTest, SamplesInProportion) {
+  const auto histogram = LengthHistogram::Parse(R"({"histogram": {"3": 1, "7": 3}})");
+  ASSERT_TRUE(histogram.ok()) << histogram.status();
+  EXPECT_DOUBLE_EQ(histogram->mean(), 6.0);
+  std::mt19937_64 random(1);
+  std::map<int64_t, int> seen;
+  for (int i = 0; i < 4000; ++i) ++seen[histogram->Sample(random)];
+  EXPECT_EQ(seen.size(), 2u);
+  EXPECT_NEAR(seen[7], 3000, 150);
+}
+
+TEST(LengthHistogramTest, WhatIsNoHistogramIsRefused) {
+  for (const char* text : {"", "[]", "{}", R"({"histogram": 3})", R"({"a": 1})", R"({"3": -1})",
+                           R"({"3": 0})", R"({"0": 5})"}) {
+    EXPECT_FALSE(LengthHistogram::Parse(text).ok()) << text;
+  }
+}
+
+std::vector<LoadSample> Samples(int count, milliseconds gap, milliseconds latency) {
+  std::vector<LoadSample> samples(count);
+  for (int i = 0; i < count; ++i) {
+    samples[i].scheduled = samples[i].sent = gap * i;
+    samples[i].done = samples[i].scheduled + latency;
+  }
+  return samples;
+}
+
+TEST(SummarizeTest, PercentilesAreNearestRank) {
+  auto samples = Samples(1000, milliseconds(1), milliseconds(0));
+  for (int i = 0; i < 1000; ++i) samples[i].done = samples[i].scheduled + milliseconds(i + 1);
+  const LoadReport report = Summarize(samples, 1.0);
+  EXPECT_DOUBLE_EQ(report.p50_ms, 500);
+  EXPECT_DOUBLE_EQ(report.p90_ms, 900);
+  EXPECT_DOUBLE_EQ(report.p99_ms, 990);
+  EXPECT_DOUBLE_EQ(report.max_ms, 1000);
+}
+
+TEST(SummarizeTest, AQuietRunIsValid) {
+  const LoadReport report = Summarize(Samples(1000, milliseconds(1), milliseconds(2)), 1.0);
+  EXPECT_THAT(report.invalid, IsEmpty());
+  EXPECT_NEAR(report.achieved_rate, 1000, 5);
+}
+
+TEST(SummarizeTest, LatencyCountsFromTheScheduledTimeAndALateGeneratorIsInvalid) {
+  auto samples = Samples(1000, milliseconds(1), milliseconds(30));
+  for (auto& sample : samples) sample.sent = sample.scheduled + milliseconds(25);
+  const LoadReport report = Summarize(samples, 1.0);
+  EXPECT_DOUBLE_EQ(report.p50_ms, 30);
+  EXPECT_THAT(report.invalid, Contains(HasSubstr("load generator could not keep up")));
+}
+
+TEST(SummarizeTest, ABacklogAFailureAndAHandfulOfRequestsAreInvalidByName) {
+  auto slow = Samples(1000, milliseconds(1), milliseconds(0));
+  for (int i = 0; i < 1000; ++i) slow[i].done = milliseconds(2) * (i + 1);
+  EXPECT_THAT(Summarize(slow, 1.0).invalid, Contains(HasSubstr("did not keep up")));
+
+  auto failed = Samples(1000, milliseconds(1), milliseconds(1));
+  failed[3].status = ResourceExhausted("queue full");
+  EXPECT_THAT(Summarize(failed, 1.0).invalid, Contains("1 of 1000 requests failed: queue full"));
+
+  EXPECT_THAT(Summarize(Samples(10, milliseconds(1), milliseconds(1)), 0.01).invalid,
+              Contains(HasSubstr("only 10 requests")));
+}
+
+}  // namespace
+}  // namespace chairlift

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Real pretrained models, every output against ONNX Runtime on varied shapes, in one process and over HTTP.
+
+The largest difference must stay within 1e-4 of the output's range (its largest magnitude).
+"""
+
+import argparse
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.request
+
+import numpy as np
+import onnxruntime
+
+TOLERANCE = 1e-4
+
+
+def vad(chunk):
+    def cases(rng):
+        for batch in (1, 3):
+            state = np.zeros((2, batch, 128), np.float32) if batch == 1 else rng.normal(0, 0.5, (2, batch, 128))
+            yield {
+                "input": rng.normal(0, 0.1, (batch, chunk)).astype(np.float32),
+                "state": state.astype(np.float32),
+                "sr": np.array(16000, np.int64),
+            }
+        if chunk == 576:
+            yield {
+                "input": rng.normal(0, 0.1, (1, 288)).astype(np.float32),
+                "state": rng.normal(0, 0.5, (2, 1, 128)).astype(np.float32),
+                "sr": np.array(8000, np.int64),
+            }
+
+    return cases
+
+
+def images(*shapes):
+    def cases(rng):
+        for shape in shapes:
+            yield {"x": rng.uniform(-1, 1, shape).astype(np.float32)}
+
+    return cases
+
+
+def magika(rng):
+    for batch in (1, 2, 5):
+        yield {"bytes": rng.integers(0, 257, (batch, 2048)).astype(np.int32)}
+
+
+def tokens(rng):
+    for batch, length in ((1, 1), (1, 7), (2, 16), (3, 33), (1, 130)):
+        ids = rng.integers(1000, 30000, (batch, length))
+        mask = np.ones_like(ids)
+        for row in range(batch):
+            mask[row, length - row * length // 8 :] = 0
+        yield {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+
+
+def characters(rng):
+    for batch, length in ((1, 1), (4, 9), (2, 40)):
+        yield {"tokens": rng.integers(0, 256, (batch, length))}
+
+
+CASES = {
+    "silero_vad": vad(576),
+    "ocr_detection": images((1, 3, 64, 96), (1, 3, 160, 128), (2, 3, 96, 96)),
+    "ocr_recognition": images((1, 3, 48, 64), (1, 3, 48, 320), (3, 3, 48, 121)),
+    "ocr_orientation": images((1, 3, 48, 192), (4, 3, 48, 192)),
+    "magika": magika,
+    "minilm": tokens,
+    "lstm_classifier": characters,
+}
+
+DATATYPES = {"FP32": np.float32, "FP64": np.float64, "INT64": np.int64, "INT32": np.int32, "BOOL": np.bool_}
+NAMES = {np.dtype(v): k for k, v in DATATYPES.items()}
+
+
+def run_offline(chairlift, model, inputs, folder):
+    arguments = []
+    for name, value in inputs.items():
+        path = folder / f"in_{name}.npy"
+        np.save(path, value)
+        arguments += ["--input", f"{name}={path}"]
+    out = folder / "out"
+    subprocess.run([chairlift, "run", model, *arguments, "--output-dir", out], check=True, stdout=subprocess.DEVNULL)
+    return lambda name: np.load(out / (name.replace("/", "_") + ".npy"))
+
+
+def run_http(port, model, inputs, binary):
+    request = {"inputs": [], "parameters": {"binary_data_output": binary}}
+    blobs = b""
+    for name, value in inputs.items():
+        entry = {"name": name, "shape": list(value.shape), "datatype": NAMES[value.dtype]}
+        if binary:
+            entry["parameters"] = {"binary_data_size": value.nbytes}
+            blobs += value.tobytes()
+        else:
+            entry["data"] = value.ravel().tolist()
+        request["inputs"].append(entry)
+    header = json.dumps(request).encode()
+    headers = {"Inference-Header-Content-Length": str(len(header))} if binary else {}
+    call = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v2/models/{model}/infer", data=header + blobs, headers=headers, method="POST")
+    with urllib.request.urlopen(call, timeout=60) as answer:
+        body = answer.read()
+        size = int(answer.headers.get("Inference-Header-Content-Length") or len(body))
+    outputs, offset = {}, size
+    for entry in json.loads(body[:size])["outputs"]:
+        dtype = DATATYPES[entry["datatype"]]
+        if "data" in entry:
+            value = np.array(entry["data"], dtype)
+        else:
+            count = entry["parameters"]["binary_data_size"]
+            value = np.frombuffer(body[offset : offset + count], dtype)
+            offset += count
+        outputs[entry["name"]] = value.reshape(entry["shape"])
+    return outputs.__getitem__
+
+
+def error(want, got):
+    if want.shape != got.shape or want.dtype != got.dtype:
+        return float("inf")
+    if want.size == 0:
+        return 0.0
+    difference = np.abs(want.astype(np.float64) - got.astype(np.float64)).max()
+    scale = np.abs(want).max()
+    return float(difference / scale) if scale > 0 else float(difference)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", type=pathlib.Path, required=True, help="repository made by examples/build_models.py")
+    parser.add_argument("--chairlift", type=pathlib.Path, required=True, help="the program to test")
+    parser.add_argument("--only", default="", help="models whose name holds this")
+    args = parser.parse_args()
+
+    server = subprocess.Popen(
+        [args.chairlift, "serve", "--model-repository", args.models, "--http-port", "0", "--metrics-port", "-1"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    port, log = None, []
+    for line in server.stdout:
+        log.append(line)
+        if "models on http://" in line:
+            port = int(line.split("models on http://")[1].split(":")[1].split(",")[0])
+            break
+    if port is None:
+        sys.exit("the server did not start:\n" + "".join(log))
+
+    passed = failed = 0
+    try:
+        for name, cases in CASES.items():
+            if args.only not in name:
+                continue
+            path = args.models / name / "1" / "model.onnx"
+            peer = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+            outputs = [o.name for o in peer.get_outputs()]
+            worst = 0.0
+            for inputs in cases(np.random.default_rng(7)):
+                want = dict(zip(outputs, peer.run(None, inputs)))
+                with tempfile.TemporaryDirectory() as folder:
+                    ways = {
+                        "offline": lambda: run_offline(args.chairlift, path, inputs, pathlib.Path(folder)),
+                        "HTTP JSON": lambda: run_http(port, name, inputs, False),
+                        "HTTP binary": lambda: run_http(port, name, inputs, True),
+                    }
+                    for way, run in ways.items():
+                        try:
+                            got = run()
+                            errors = {output: error(want[output], got(output)) for output in outputs}
+                            wrong = {output: e for output, e in errors.items() if not e <= TOLERANCE}
+                            worst = max(worst, *errors.values())
+                            reason = f"errors {wrong}" if wrong else ""
+                        except Exception as exception:  # noqa: BLE001: whatever broke is the test's finding
+                            detail = exception.read().decode() if hasattr(exception, "read") else ""
+                            reason = f"{exception} {detail}"
+                        passed, failed = passed + (not reason), failed + bool(reason)
+                        if reason:
+                            shapes = {k: v.shape for k, v in inputs.items()}
+                            print(f"FAILED {name} {way} {shapes}: {reason}")
+            print(f"{name}: largest error {worst:.1e} of the output's range", flush=True)
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=60)
+    if server.returncode != 0:
+        print(f"FAILED the server ended with {server.returncode}")
+        failed += 1
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
