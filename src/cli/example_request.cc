@@ -32,7 +32,7 @@ std::string Command(const ModelMetadata& model, const std::string& address, int 
     }
     const std::vector<int> ones(static_cast<size_t>(count), 1);
     inputs += fmt::format("{}{{\"name\":\"{}\",\"datatype\":\"{}\",\"shape\":[{}],\"data\":[{}]}}",
-                          inputs.empty() ? "" : ",", input.name, WireName(input.dtype),
+                          inputs.empty() ? "" : ",", input.name, http::WireName(input.dtype),
                           fmt::join(shape, ","), fmt::join(ones, ","));
   }
   return fmt::format("curl -s {}:{}/v2/models/{}/infer -d '{{\"inputs\":[{}]}}'\n", address, port,

@@ -139,7 +139,7 @@ std::string InferRequestBytes(const std::string& model, const std::vector<NamedT
     body["inputs"].push_back(
         {{"name", input.name},
          {"shape", std::vector<int64_t>(input.tensor.shape().begin(), input.tensor.shape().end())},
-         {"datatype", std::string(WireName(input.tensor.dtype()))},
+         {"datatype", std::string(http::WireName(input.tensor.dtype()))},
          {"parameters", {{"binary_data_size", input.tensor.byte_size()}}}});
     binary.append(static_cast<const char*>(input.tensor.raw()), input.tensor.byte_size());
   }
@@ -169,7 +169,7 @@ StatusOr<std::vector<TensorSpec>> ReadSignature(Connection& connection, const st
     }
     TensorSpec spec;
     spec.name = input["name"].get<std::string>();
-    spec.dtype = FromWireName(input["datatype"].get<std::string>());
+    spec.dtype = http::FromWireName(input["datatype"].get<std::string>());
     for (const auto& dim : input["shape"]) {
       if (!dim.is_number_integer()) return wrong();
       spec.shape.push_back(dim.get<int64_t>());
