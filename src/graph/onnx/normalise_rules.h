@@ -37,9 +37,11 @@ Rule RecurrentOutputSequence;
 Rule ResizeAsymmetric;       // Resize 10
 Rule ResizeEmptyInputs;      // empty tensors for absent inputs
 Rule RoiAlignHalfPixel;      // coordinates
-Rule ScanBatch;              // Scan 8: a batch axis
 Rule ScatterToElements;      // Scatter
 Rule SoftmaxTwoDimensional;  // over all axes from `axis` on
+
+// A batch axis around the scan: normalise_scan.cc.
+Rule ScanBatch;
 
 // A scalar of `like`'s element type.
 StatusOr<ValueId> ScalarLike(Rewriter& rewriter, ValueId like, float value);

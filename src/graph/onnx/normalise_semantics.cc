@@ -115,10 +115,6 @@ Status RoiAlignHalfPixel(OnnxNode& node, Rewriter&) {
   return absl::OkStatus();
 }
 
-Status ScanBatch(OnnxNode&, Rewriter&) {
-  return Unimplemented("Scan of opset 8, which has a batch axis, is not supported; opset 9 is");
-}
-
 Status ScatterToElements(OnnxNode& node, Rewriter&) {
   node.op_type = "ScatterElements";
   return absl::OkStatus();
