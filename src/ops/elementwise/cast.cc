@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "ops/element_type.h"
 #include "ops/elementwise/element_loops.h"
 #include "ops/elementwise/elementwise.h"
 
@@ -70,20 +71,9 @@ Status InferTo(InferContext& context, DType to) {
   return absl::OkStatus();
 }
 
-// TensorProto's element types, by number; the missing ones have no tensor here.
-DType FromOnnx(int64_t type) {
-  constexpr DType kTypes[] = {
-      DType::kUndefined, DType::kFloat,   DType::kUInt8,  DType::kInt8,      DType::kUInt16,
-      DType::kInt16,     DType::kInt32,   DType::kInt64,  DType::kUndefined, DType::kBool,
-      DType::kFloat16,   DType::kDouble,  DType::kUInt32, DType::kUInt64,    DType::kUndefined,
-      DType::kUndefined, DType::kBFloat16};
-  return type >= 0 && type < static_cast<int64_t>(std::size(kTypes)) ? kTypes[type]
-                                                                     : DType::kUndefined;
-}
-
 Status InferCast(InferContext& context) {
   const int64_t to = context.attributes().Int("to", 0);
-  const DType dtype = FromOnnx(to);
+  const DType dtype = ElementTypeOfOnnx(to);
   if (dtype == DType::kUndefined) return Unimplemented("attribute to: element type number {}", to);
   return InferTo(context, dtype);
 }

@@ -1,0 +1,26 @@
+// ONNX's numbers for element types, as attributes give them (Cast's `to`, a window's type).
+#ifndef CHAIRLIFT_OPS_ELEMENT_TYPE_H_
+#define CHAIRLIFT_OPS_ELEMENT_TYPE_H_
+
+#include <cstdint>
+#include <iterator>
+
+#include "chairlift/tensor.h"
+
+namespace chairlift {
+
+// The element type that TensorProto.DataType numbers `number`; kUndefined for those that have no
+// tensor here (strings, complex numbers, 8-bit floats).
+inline DType ElementTypeOfOnnx(int64_t number) {
+  constexpr DType kTypes[] = {
+      DType::kUndefined, DType::kFloat,   DType::kUInt8,  DType::kInt8,      DType::kUInt16,
+      DType::kInt16,     DType::kInt32,   DType::kInt64,  DType::kUndefined, DType::kBool,
+      DType::kFloat16,   DType::kDouble,  DType::kUInt32, DType::kUInt64,    DType::kUndefined,
+      DType::kUndefined, DType::kBFloat16};
+  return number >= 0 && number < static_cast<int64_t>(std::size(kTypes)) ? kTypes[number]
+                                                                         : DType::kUndefined;
+}
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_ELEMENT_TYPE_H_
