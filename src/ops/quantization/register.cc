@@ -1,9 +1,16 @@
 #include "ops/register.h"
 
 #include "ops/operator.h"
+#include "ops/quantization/quantization.h"
 
 namespace chairlift {
 
-void RegisterQuantization(OperatorRegistry& registry) { (void)registry; }
+void RegisterQuantization(OperatorRegistry& registry) {
+  RegisterQuantizeLinear(registry);
+  RegisterDequantizeLinear(registry);
+  RegisterDynamicQuantizeLinear(registry);
+  RegisterIntegerMatMul(registry);
+  RegisterIntegerConv(registry);
+}
 
 }  // namespace chairlift

@@ -15,6 +15,7 @@ namespace {
 
 using testing::Function;
 using testing::OperatorCall;
+using testing::RunOperator;
 using testing::RecurrentCase;
 using testing::RecurrentData;
 using testing::RecurrentResult;

@@ -1,0 +1,251 @@
+// ConvInteger and QLinearConv: convolutions of 8-bit tensors as integer products, patch by patch.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "ops/quantization/integer_product.h"
+#include "ops/quantization/quantization.h"
+#include "ops/window.h"
+
+namespace chairlift {
+namespace {
+
+// Where an operator has its operands; −1 where it has none such.
+struct Places {
+  int x = 0, w = 1, x_zero = 2, w_zero = 3;
+  int x_scale = -1, w_scale = -1, y_scale = -1, y_zero = -1, bias = -1;
+};
+constexpr Places kInteger{};
+constexpr Places kQuantized{0, 3, 2, 5, 1, 4, 6, 7, 8};
+
+// Output positions computed at once.
+constexpr int64_t kPositions = 256;
+
+// One input of a known shape must have one entry, or (where `channels` > 0) one a channel.
+Status CheckParameter(const InferContext& context, int input, const char* name, int64_t channels) {
+  if (input < 0 || !context.has_input(input) || !context.shape(input).concrete()) return {};
+  const int64_t count = context.shape(input).ToShape().NumElements();
+  if (count == 1 || (channels > 0 && count == channels)) return {};
+  return InvalidArgument("{} has shape {}; {} entries are needed", name,
+                         context.shape(input).ToString(), std::max<int64_t>(channels, 1));
+}
+
+Status InferConv(InferContext& context, const Places& at, DType output) {
+  const SymbolicShape& x = context.shape(at.x);
+  const SymbolicShape& w = context.shape(at.w);
+  for (const auto& [zero, operand] : {std::pair{at.x_zero, at.x}, {at.w_zero, at.w}}) {
+    if (context.has_input(zero) && context.dtype(zero) != context.dtype(operand)) {
+      return InvalidArgument("input {} is {} where input {} is {}", zero,
+                             DTypeName(context.dtype(zero)), operand,
+                             DTypeName(context.dtype(operand)));
+    }
+  }
+  context.set_output(0, output, SymbolicShape());
+  if (!w.has_rank()) return {};
+  if (w.rank() < 3) return InvalidArgument("weights {} need a spatial axis", w.ToString());
+  if (x.has_rank() && x.rank() != w.rank()) {
+    return InvalidArgument("input {} and weights {} differ in rank", x.ToString(), w.ToString());
+  }
+  SymbolicShape shape = SymbolicShape::OfRank(w.rank());
+  shape[1] = w[0];
+  const int64_t groups = context.attributes().Int("group", 1);
+  if (groups < 1) return InvalidArgument("group {} must be at least 1", groups);
+  if (w[0].known() && w[0].value() % groups != 0) {
+    return InvalidArgument("weights {} do not divide into {} groups", w.ToString(), groups);
+  }
+  if (x.has_rank() && x[1].known() && w[1].known() &&
+      (x[1].value() % groups != 0 || x[1].value() / groups != w[1].value())) {
+    return InvalidArgument("weights {} do not fit input {} in {} groups", w.ToString(),
+                           x.ToString(), groups);
+  }
+  std::vector<int64_t> kernel;
+  for (int i = 2; i < w.rank() && w[i].known(); ++i) kernel.push_back(w[i].value());
+  if (x.has_rank()) {
+    shape[0] = x[0];
+    if (static_cast<int>(kernel.size()) == w.rank() - 2) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const Window window,
+                                 Window::Parse(context.attributes(), w.rank() - 2, kernel));
+      for (int i = 2; i < x.rank(); ++i) {
+        CHAIRLIFT_ASSIGN_OR_RETURN(shape[i], window.OutputDim(i - 2, x[i]));
+      }
+    }
+  }
+  const int64_t channels = w[0].known() ? w[0].value() : 0;
+  CHAIRLIFT_RETURN_IF_ERROR(CheckParameter(context, at.x_zero, "X's zero point", 0));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckParameter(context, at.x_scale, "X's scale", 0));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckParameter(context, at.y_zero, "Y's zero point", 0));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckParameter(context, at.y_scale, "Y's scale", 0));
+  if (channels > 0) {
+    CHAIRLIFT_RETURN_IF_ERROR(CheckParameter(context, at.w_zero, "W's zero point", channels));
+    CHAIRLIFT_RETURN_IF_ERROR(CheckParameter(context, at.w_scale, "W's scale", channels));
+    if (at.bias >= 0 && context.has_input(at.bias) && context.shape(at.bias).concrete() &&
+        !(context.shape(at.bias).ToShape() == Shape{channels})) {
+      return InvalidArgument("the bias {} must have {} entries", context.shape(at.bias).ToString(),
+                             channels);
+    }
+  }
+  context.set_output(0, output, std::move(shape));
+  return {};
+}
+
+// The patches under windows, as rows [position][channel][tap] of bytes.
+struct Patches {
+  Window window;
+  std::vector<int64_t> in, out, pads;
+  int64_t channels = 0;  // of one group
+  int64_t taps = 1, in_size = 1, out_size = 1;
+
+  int64_t k() const { return channels * taps; }
+
+  // Rows of the positions [first, last) of the group whose input begins at x.
+  void Gather(const uint8_t* x, uint8_t padding, int64_t first, int64_t last, uint8_t* to) const {
+    const int rank = window.rank();
+    for (int64_t position = first; position < last; ++position, to += k()) {
+      for (int64_t tap = 0; tap < taps; ++tap) {
+        int64_t offset = 0;
+        int64_t stride = 1;
+        int64_t p = position;
+        int64_t t = tap;
+        bool inside = true;
+        for (int i = rank; i-- > 0;) {
+          const int64_t at =
+              p % out[i] * window.strides[i] + t % window.kernel[i] * window.dilations[i] - pads[i];
+          inside = inside && at >= 0 && at < in[i];
+          offset += at * stride;
+          stride *= in[i];
+          p /= out[i];
+          t /= window.kernel[i];
+        }
+        for (int64_t c = 0; c < channels; ++c) {
+          to[c * taps + tap] = inside ? x[c * in_size + offset] : padding;
+        }
+      }
+    }
+  }
+};
+
+StatusOr<std::unique_ptr<Kernel>> CompileConv(const CompileContext& context, const Places& at) {
+  const Shape& x = context.inputs[at.x].shape;
+  const Shape& w = context.inputs[at.w].shape;
+  const Shape& y = context.outputs[0].shape;
+  Patches patches;
+  const auto kernel = w.dims().subspan(2);
+  CHAIRLIFT_ASSIGN_OR_RETURN(patches.window,
+                             Window::Parse(context.attributes, w.rank() - 2, kernel));
+  for (int i = 2; i < x.rank(); ++i) {
+    patches.in.push_back(x[i]);
+    patches.out.push_back(y[i]);
+    patches.pads.push_back(patches.window.PadBegin(i - 2, x[i]));
+  }
+  const int64_t groups = context.attributes.Int("group", 1);
+  const int64_t batch = x[0];
+  const int64_t rows = w[0] / groups;
+  patches.channels = w[1];
+  patches.taps = w.NumElements(2, w.rank());
+  patches.in_size = x.NumElements(2, x.rank());
+  patches.out_size = y.NumElements(2, y.rank());
+  const int64_t k = patches.k();
+  const bool x_signed = context.inputs[at.x].dtype == DType::kInt8;
+  const bool w_signed = context.inputs[at.w].dtype == DType::kInt8;
+  const bool y_signed = context.outputs[0].dtype == DType::kInt8;
+  const auto entries = [&](int input) {
+    return input >= 0 && context.has_input(input) ? context.inputs[input].size() : 0;
+  };
+  const int64_t w_zero_stride = entries(at.w_zero) > 1 ? 1 : 0;
+  const int64_t w_scale_stride = entries(at.w_scale) > 1 ? 1 : 0;
+
+  const auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
+  const int64_t positions = std::min(kPositions, patches.out_size);
+  const int64_t patch_bytes = aligned(positions * k);
+  const int64_t sums_bytes = aligned(rows * positions * 4);
+  const int64_t scratch_bytes = patch_bytes + sums_bytes + IntegerProductScratch(positions, k);
+
+  return MakeKernel(
+      [=, patches = std::move(patches)](const KernelArgs& args) -> Status {
+        auto* gathered = static_cast<uint8_t*>(args.scratch);
+        auto* sums = reinterpret_cast<int32_t*>(gathered + patch_bytes);
+        void* scratch = gathered + patch_bytes + sums_bytes;
+        const auto input = [&](int i) {
+          return i >= 0 && i < static_cast<int>(args.inputs.size()) ? args.inputs[i] : nullptr;
+        };
+        const auto* x_data = static_cast<const uint8_t*>(input(at.x));
+        const auto* w_data = static_cast<const uint8_t*>(input(at.w));
+        const ZeroPoints x_zero{input(at.x_zero), x_signed, 0};
+        const ZeroPoints y_zero{input(at.y_zero), y_signed, 0};
+        const auto* bias = static_cast<const int32_t*>(input(at.bias));
+        float scale = 1;
+        if (at.y_scale >= 0) {
+          scale = *static_cast<const float*>(input(at.x_scale)) /
+                  *static_cast<const float*>(input(at.y_scale));
+        }
+        for (int64_t image = 0; image < batch * groups; ++image) {
+          const int64_t first_row = image % groups * rows;
+          const auto* w_zeros = static_cast<const uint8_t*>(input(at.w_zero));
+          const ZeroPoints w_zero{
+              w_zeros == nullptr ? nullptr : w_zeros + first_row * w_zero_stride, w_signed,
+              w_zero_stride};
+          const ByteMatrix a{w_data + first_row * k, w_signed, k, 1};
+          for (int64_t first = 0; first < patches.out_size; first += kPositions) {
+            const int64_t count = std::min(kPositions, patches.out_size - first);
+            patches.Gather(x_data + image * patches.channels * patches.in_size,
+                           static_cast<uint8_t>(x_zero[0]), first, first + count, gathered);
+            IntegerProduct(a, w_zero, {gathered, x_signed, 1, k}, x_zero, rows, count, k, sums,
+                           scratch);
+            for (int64_t r = 0; r < rows; ++r) {
+              int32_t* row = sums + r * count;
+              const int64_t channel = first_row + r;
+              const int64_t to = (image * rows + r) * patches.out_size + first;
+              if (at.y_scale < 0) {
+                std::memcpy(static_cast<int32_t*>(args.outputs[0]) + to, row, count * 4);
+                continue;
+              }
+              if (bias != nullptr) {
+                for (int64_t i = 0; i < count; ++i) {
+                  row[i] = static_cast<int32_t>(static_cast<uint32_t>(row[i]) +
+                                                static_cast<uint32_t>(bias[channel]));
+                }
+              }
+              const float w_scale =
+                  static_cast<const float*>(input(at.w_scale))[channel * w_scale_stride];
+              Requantize(row, count, scale * w_scale, y_zero[0], y_signed,
+                         static_cast<uint8_t*>(args.outputs[0]) + to);
+            }
+          }
+        }
+        return {};
+      },
+      static_cast<size_t>(scratch_bytes));
+}
+
+constexpr TypeSet kBytes{DType::kInt8, DType::kUInt8};
+
+}  // namespace
+
+void RegisterIntegerConv(OperatorRegistry& registry) {
+  OperatorDef integer;
+  integer.name = "ConvInteger";
+  integer.min_opset = 10;
+  integer.min_inputs = 2;
+  integer.max_inputs = 4;
+  integer.input_types = {kBytes};
+  integer.infer = [](InferContext& c) { return InferConv(c, kInteger, DType::kInt32); };
+  integer.compile = [](const CompileContext& c) { return CompileConv(c, kInteger); };
+  registry.Add(std::move(integer));
+
+  constexpr TypeSet kScale{DType::kFloat};
+  OperatorDef quantized;
+  quantized.name = "QLinearConv";
+  quantized.min_opset = 10;
+  quantized.min_inputs = 8;
+  quantized.max_inputs = 9;
+  quantized.input_types = {kBytes, kScale, kBytes, kBytes,         kScale,
+                           kBytes, kScale, kBytes, {DType::kInt32}};
+  quantized.infer = [](InferContext& c) {
+    return InferConv(c, kQuantized, c.dtype(kQuantized.y_zero));
+  };
+  quantized.compile = [](const CompileContext& c) { return CompileConv(c, kQuantized); };
+  registry.Add(std::move(quantized));
+}
+
+}  // namespace chairlift

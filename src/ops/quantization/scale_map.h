@@ -1,0 +1,48 @@
+// Which scale and zero point belong to which elements of a tensor: one for all, one for each index
+// of an axis, or one for each block along an axis.
+#ifndef CHAIRLIFT_OPS_QUANTIZATION_SCALE_MAP_H_
+#define CHAIRLIFT_OPS_QUANTIZATION_SCALE_MAP_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ops/operator.h"
+
+namespace chairlift {
+
+// The tensor as [outer, axis, inner]; the scale of (o, a, i) lies at
+//   o·outer_stride + (a / block)·axis_stride + i·inner_stride.
+struct ScaleMap {
+  int64_t outer = 1, axis = 1, inner = 1;
+  int64_t block = 1;
+  int64_t outer_stride = 0, axis_stride = 0, inner_stride = 0;
+
+  static StatusOr<ScaleMap> Make(const Attributes& attributes, const Shape& x, const Shape& scale);
+
+  // Calls run(first element, count, first scale) for runs of elements along which the scale is the
+  // same (inner_stride 0) or goes along (1).
+  template <typename F>
+  void ForRuns(int64_t first_outer, int64_t last_outer, F run) const {
+    for (int64_t o = first_outer; o < last_outer; ++o) {
+      if (inner_stride == 0) {
+        // Whole blocks lie together.
+        for (int64_t a = 0; a < axis; a += block) {
+          run((o * axis + a) * inner, std::min(block, axis - a) * inner,
+              o * outer_stride + a / block * axis_stride);
+        }
+      } else {
+        for (int64_t a = 0; a < axis; ++a) {
+          run((o * axis + a) * inner, inner, o * outer_stride + a / block * axis_stride);
+        }
+      }
+    }
+  }
+};
+
+// Checks shapes and types that QuantizeLinear and DequantizeLinear have in common: the zero point
+// (input 2) has the scale's shape, and the scale fits x where both are known.
+Status CheckScales(const InferContext& context);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_QUANTIZATION_SCALE_MAP_H_
