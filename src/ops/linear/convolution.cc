@@ -1,5 +1,7 @@
 #include "ops/linear/convolution.h"
 
+#include "ops/linear/winograd.h"
+
 namespace chairlift {
 
 int64_t Convolution::Product(const std::vector<int64_t>& dims) {
@@ -19,7 +21,9 @@ StatusOr<std::unique_ptr<Kernel>> CompileConvolution(const Convolution& convolut
   if (context.outputs[0].size() == 0) {
     return MakeKernel([](const KernelArgs&) { return absl::OkStatus(); });
   }
-  auto kernel = CompileDnnlConvolution(convolution, context);
+  auto kernel = CompileWinogradConvolution(convolution, context);
+  if (kernel.ok() || kernel.status().code() != absl::StatusCode::kUnimplemented) return kernel;
+  kernel = CompileDnnlConvolution(convolution, context);
   if (kernel.ok() || kernel.status().code() != absl::StatusCode::kUnimplemented) return kernel;
   return CompileLoopConvolution(convolution, context);
 }
