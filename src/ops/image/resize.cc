@@ -5,6 +5,7 @@
 #include "ops/axes.h"
 #include "ops/image/image.h"
 #include "ops/image/resize_plan.h"
+#include "ops/input_values.h"
 
 namespace chairlift {
 namespace {
@@ -246,38 +247,22 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   using Policy = ResizeOptions::Policy;
   const bool crops = options.transform == ResizeOptions::Transform::kTfCropAndResize;
   const bool has_scales = Given(context, kScales);
-  const bool matters[4] = {false, crops, has_scales,
-                           !has_scales && options.policy != Policy::kStretch};
-  const Tensor* values[4] = {};
-  TensorDesc descs[4];
-  bool constant = true;
-  for (int i = 1; i < 4; ++i) {
-    if (!matters[i]) continue;
-    values[i] = context.constant(i);
-    descs[i] = context.inputs[static_cast<size_t>(i)];
-    constant = constant && values[i] != nullptr;
+  const auto make = [=](const std::vector<Tensor>& values) {
+    const auto given = [&](int i) {
+      const Tensor& t = values[static_cast<size_t>(i)];
+      return t.present() ? &t : nullptr;
+    };
+    return MakeResize(options, axes, in, out, {given(kScales), given(kSizes), given(kRoi)});
+  };
+  if (has_scales) {
+    return crops ? CompileFromValues(context, {kScales, kRoi}, make)
+                 : CompileFromValues(context, {kScales}, make);
   }
-  if (constant) {
-    return MakeResize(options, axes, in, out, {values[kScales], values[kSizes], values[kRoi]});
+  if (options.policy == Policy::kStretch) {
+    return crops ? CompileFromValues(context, {kRoi}, make) : CompileFromValues(context, {}, make);
   }
-  // The model computes them: the tables are made anew in every run.
-  return MakeKernel([options, axes, in, out, descs = std::vector<TensorDesc>(descs, descs + 4)](
-                        const KernelArgs& args) -> Status {
-    Tensor read[4];
-    const Tensor* values[4] = {};
-    for (size_t i = 1; i < 4; ++i) {
-      if (!descs[i].present()) continue;
-      read[i] = Tensor::Wrap(descs[i].dtype, descs[i].shape, const_cast<void*>(args.inputs[i]));
-      values[i] = &read[i];
-    }
-    CHAIRLIFT_ASSIGN_OR_RETURN(
-        const auto kernel,
-        MakeResize(options, axes, in, out, {values[kScales], values[kSizes], values[kRoi]}));
-    const Tensor scratch =
-        Tensor::Allocate(DType::kUInt8, Shape{static_cast<int64_t>(kernel->scratch_bytes())});
-    return kernel->Run(
-        {args.inputs, args.outputs, const_cast<void*>(scratch.raw()), args.team, args.worker});
-  });
+  return crops ? CompileFromValues(context, {kSizes, kRoi}, make)
+               : CompileFromValues(context, {kSizes}, make);
 }
 
 // Blocks of channels stay together where only what comes after them is resized.

@@ -1,9 +1,12 @@
 #include "ops/register.h"
 
-#include "ops/operator.h"
+#include "ops/signal/signal.h"
 
 namespace chairlift {
 
-void RegisterSignal(OperatorRegistry& registry) { (void)registry; }
+void RegisterSignal(OperatorRegistry& registry) {
+  registry.Add(DFTOperator());
+  registry.Add(STFTOperator());
+}
 
 }  // namespace chairlift

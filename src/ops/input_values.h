@@ -1,0 +1,29 @@
+// Kernels that need the values of some inputs, not only their shapes, to be made.
+#ifndef CHAIRLIFT_OPS_INPUT_VALUES_H_
+#define CHAIRLIFT_OPS_INPUT_VALUES_H_
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <vector>
+
+#include "ops/operator.h"
+
+namespace chairlift {
+
+// Makes a kernel from values by input index; those not asked for or absent are not present().
+using ValuesFactory =
+    std::function<StatusOr<std::unique_ptr<Kernel>>(const std::vector<Tensor>& values)>;
+
+// `make` runs once, here, where all inputs asked for are constants or absent; else in every Run(),
+// which then allocates. The factory must own what it refers to.
+StatusOr<std::unique_ptr<Kernel>> CompileFromValues(const CompileContext& context,
+                                                    std::initializer_list<int> inputs,
+                                                    ValuesFactory make);
+
+// Element 0 of an int32 or int64 tensor, or the fallback where the tensor is not present().
+int64_t ScalarOr(const Tensor& t, int64_t fallback);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_INPUT_VALUES_H_
