@@ -46,9 +46,24 @@ StatusOr<int> RunOne(const Pass& pass, Graph& graph, PassReport& report) {
 }  // namespace
 
 std::span<const Pass> AllPasses() {
-  static const Pass kPasses[] = {// The simplifiers.
-                                 FoldConstants(), ShareConstantsWithBodies(),
-                                 SelectConstantBranches(), RemoveIdentities(), RemoveDeadNodes()};
+  static const Pass kPasses[] = {
+      // The simplifiers.
+      FoldConstants(),
+      ShareConstantsWithBodies(),
+      SelectConstantBranches(),
+      RemoveIdentities(),
+      // One operator for what exporters write as several.
+      RecogniseGelu(),
+      RecogniseGates(),
+      RecogniseLayerNorm(),
+      // One kernel for several operators. A sum before a layer normalisation belongs to that rather
+      // than to the product before it.
+      FuseBatchNorm(),
+      FuseConv(),
+      FuseSkipLayerNorm(),
+      FuseMatMul(),
+      RemoveDeadNodes(),
+  };
   return kPasses;
 }
 

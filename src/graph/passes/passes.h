@@ -10,6 +10,13 @@ Pass FoldConstants();
 Pass ShareConstantsWithBodies();
 Pass SelectConstantBranches();
 Pass RemoveIdentities();
+Pass RecogniseGelu();
+Pass RecogniseGates();
+Pass RecogniseLayerNorm();
+Pass FuseBatchNorm();
+Pass FuseConv();
+Pass FuseSkipLayerNorm();
+Pass FuseMatMul();
 Pass RemoveDeadNodes();
 
 }  // namespace chairlift

@@ -1,6 +1,7 @@
 #include "graph/passes/rewrite.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <queue>
 #include <utility>
@@ -121,5 +122,22 @@ void SortNodes(Graph& graph) {
   }
   graph.nodes = std::move(sorted);
 }
+
+ValueId OtherInput(const Node& node, ValueId id) {
+  if (node.inputs.size() != 2 || node.inputs[0] == node.inputs[1]) return kNoValue;
+  if (node.inputs[0] == id) return node.inputs[1];
+  return node.inputs[1] == id ? node.inputs[0] : kNoValue;
+}
+
+std::optional<ScalarAndOther> SplitScalar(const Graph& graph, const Node& node) {
+  if (node.inputs.size() != 2) return std::nullopt;
+  for (int i = 0; i < 2; ++i) {
+    const auto scalar = ScalarInput(graph, node, i);
+    if (scalar) return ScalarAndOther{*scalar, node.inputs[1 - i]};
+  }
+  return std::nullopt;
+}
+
+bool Near(double a, double b) { return std::abs(a - b) <= 1e-6 * std::max(1.0, std::abs(b)); }
 
 }  // namespace chairlift

@@ -57,6 +57,18 @@ void RemoveNodes(Graph& graph, const std::vector<bool>& removed);
 // Puts nodes into topological order, otherwise as they were. The graph must be acyclic.
 void SortNodes(Graph& graph);
 
+// Of a node of two inputs, the one that is not `id`; kNoValue where neither or both are.
+ValueId OtherInput(const Node& node, ValueId id);
+// Of a node of two inputs of which one is a float constant of one element: that constant and the
+// other input.
+struct ScalarAndOther {
+  double scalar;
+  ValueId other;
+};
+std::optional<ScalarAndOther> SplitScalar(const Graph& graph, const Node& node);
+// Whether the two agree to float32 rounding.
+bool Near(double a, double b);
+
 }  // namespace chairlift
 
 #endif  // CHAIRLIFT_GRAPH_PASSES_REWRITE_H_

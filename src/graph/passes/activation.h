@@ -1,0 +1,23 @@
+// Activations as attributes of FusedConv and FusedMatMul.
+#ifndef CHAIRLIFT_GRAPH_PASSES_ACTIVATION_H_
+#define CHAIRLIFT_GRAPH_PASSES_ACTIVATION_H_
+
+#include <optional>
+
+#include "graph/ir.h"
+
+namespace chairlift {
+
+struct FusedActivation {
+  std::string name;
+  float alpha = 0;
+  float beta = 0;
+};
+
+// What `node` does to its one input where a fused kernel can do it too; float32 only.
+std::optional<FusedActivation> ActivationOf(const Graph& graph, const Node& node);
+void SetActivation(Attributes& attributes, const FusedActivation& activation);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_GRAPH_PASSES_ACTIVATION_H_

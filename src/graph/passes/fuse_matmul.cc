@@ -1,0 +1,191 @@
+// What surrounds a matrix product, a constant factor, a bias, the sum with a residual and an
+// activation, happens inside it: chairlift::FusedMatMul.
+#include "graph/passes/activation.h"
+#include "graph/passes/passes.h"
+#include "graph/passes/rewrite.h"
+
+namespace chairlift {
+namespace {
+
+class Fuser {
+ public:
+  explicit Fuser(Graph& graph)
+      : graph_(graph),
+        fused_(OperatorRegistry::Builtin().Find("chairlift", "FusedMatMul")),
+        links_(graph),
+        removed_(graph.nodes.size(), false) {}
+
+  int Run() {
+    int count = 0;
+    for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
+      if (FuseScale(n) || FuseActivation(n) || FuseBias(n) || FuseResidual(n)) ++count;
+    }
+    RemoveNodes(graph_, removed_);
+    return count;
+  }
+
+ private:
+  const SymbolicShape& shape(ValueId id) const { return graph_.values[id].shape; }
+
+  // The product that computes `id` for node n alone; -1 where there is none or it has its
+  // activation.
+  int Product(ValueId id, int n) const {
+    const int product = links_.producer(id);
+    if (product < 0 || links_.SoleReader(id) != n) return -1;
+    const Node& node = graph_.nodes[product];
+    if (graph_.values[id].dtype != DType::kFloat) return -1;
+    if (Is(node, "FusedMatMul", "chairlift")) {
+      return node.attributes.String("activation", "").empty() ? product : -1;
+    }
+    if (Is(node, "Gemm")) return CanConvert(node) ? product : -1;
+    const bool matrices = Is(node, "MatMul") && shape(node.inputs[0]).has_rank() &&
+                          shape(node.inputs[0]).rank() >= 2 && shape(node.inputs[1]).has_rank() &&
+                          shape(node.inputs[1]).rank() >= 2;
+    return matrices ? product : -1;
+  }
+
+  bool HasInput(const Node& node, size_t i) const {
+    return node.inputs.size() > i && node.inputs[i] != kNoValue;
+  }
+
+  // A Gemm whose C is a row, to be added as a bias.
+  bool CanConvert(const Node& gemm) const {
+    if (!HasInput(gemm, 2)) return true;
+    if (gemm.attributes.Float("beta", 1.0f) != 1.0f) return false;
+    const Value& c = graph_.values[gemm.inputs[2]];
+    if (c.is_constant()) return RowOf(c.constant, gemm.outputs[0]).has_value();
+    return IsRow(c.shape, gemm.outputs[0]);
+  }
+
+  // A vector with an element for each column of `out`.
+  bool IsRow(const SymbolicShape& v, ValueId out) const {
+    return v.has_rank() && v.rank() == 1 && shape(out).has_rank() && shape(out).rank() > 0 &&
+           v[0].Same(shape(out)[shape(out).rank() - 1]);
+  }
+
+  // The constant as such a vector.
+  std::optional<Tensor> RowOf(const Tensor& t, ValueId out) const {
+    if (!shape(out).has_rank() || shape(out).rank() == 0) return std::nullopt;
+    const Dim& columns = shape(out)[shape(out).rank() - 1];
+    const int rank = t.shape().rank();
+    if (t.dtype() != DType::kFloat || !columns.known() || rank == 0 || rank > shape(out).rank() ||
+        t.size() != columns.value() || t.shape()[rank - 1] != columns.value()) {
+      return std::nullopt;
+    }
+    return t.Reshaped(Shape{t.size()});
+  }
+
+  // Node n becomes the product, as a FusedMatMul, with node n's output.
+  Node& MoveTo(int product, int n) {
+    Node fused = std::move(graph_.nodes[product]);
+    if (Is(fused, "Gemm")) {
+      Attributes attributes;
+      attributes.Set("transpose_a", fused.attributes.Int("transA", 0));
+      attributes.Set("transpose_b", fused.attributes.Int("transB", 0));
+      attributes.Set("alpha", fused.attributes.Float("alpha", 1.0f));
+      fused.attributes = std::move(attributes);
+      if (const Tensor* c = ConstantInput(graph_, fused, 2);
+          c != nullptr && c->shape().rank() != 1) {
+        const std::string name = graph_.values[fused.inputs[2]].name;
+        fused.inputs[2] = AddConstant(graph_, name + "/row", c->Reshaped(Shape{c->size()}));
+      }
+    }
+    fused.def = fused_;
+    fused.outputs = graph_.nodes[n].outputs;
+    removed_[product] = true;
+    graph_.nodes[n] = std::move(fused);
+    return graph_.nodes[n];
+  }
+
+  // (A·B) · s, with nothing added yet.
+  bool FuseScale(int n) {
+    const Node& node = graph_.nodes[n];
+    const bool mul = Is(node, "Mul");
+    if (!mul && !Is(node, "Div")) return false;
+    const auto parts = SplitScalar(graph_, node);
+    if (!parts || (!mul && parts->other != node.inputs[0]) || parts->scalar == 0) return false;
+    const int product = Product(parts->other, n);
+    if (product < 0 || HasInput(graph_.nodes[product], 2) || HasInput(graph_.nodes[product], 3) ||
+        !SameShape(shape(node.outputs[0]), shape(parts->other))) {
+      return false;
+    }
+    const auto factor = static_cast<float>(mul ? parts->scalar : 1 / parts->scalar);
+    Node& fused = MoveTo(product, n);
+    fused.attributes.Set("alpha", fused.attributes.Float("alpha", 1.0f) * factor);
+    return true;
+  }
+
+  bool FuseActivation(int n) {
+    const auto activation = ActivationOf(graph_, graph_.nodes[n]);
+    if (!activation) return false;
+    const int product = Product(graph_.nodes[n].inputs[0], n);
+    if (product < 0) return false;
+    SetActivation(MoveTo(product, n).attributes, *activation);
+    return true;
+  }
+
+  bool FuseBias(int n) {
+    const Node& add = graph_.nodes[n];
+    if (!Is(add, "Add") || add.inputs.size() != 2) return false;
+    for (int i = 0; i < 2; ++i) {
+      const ValueId out = add.inputs[i];
+      const ValueId bias = add.inputs[1 - i];
+      const int product = Product(out, n);
+      if (product < 0 || HasInput(graph_.nodes[product], 2)) continue;
+      const Value& value = graph_.values[bias];
+      ValueId row = kNoValue;
+      if (value.is_constant()) {
+        if (auto t = RowOf(value.constant, out)) {
+          row = t->shape() == value.constant.shape()
+                    ? bias
+                    : AddConstant(graph_, value.name + "/row", *std::move(t));
+        }
+      } else if (value.dtype == DType::kFloat && IsRow(value.shape, out)) {
+        row = bias;
+      }
+      if (row == kNoValue) continue;
+      Node& fused = MoveTo(product, n);
+      if (fused.inputs.size() < 3) fused.inputs.resize(3, kNoValue);
+      fused.inputs[2] = row;
+      return true;
+    }
+    return false;
+  }
+
+  bool FuseResidual(int n) {
+    const Node& add = graph_.nodes[n];
+    if (!Is(add, "Add") || add.inputs.size() != 2) return false;
+    int product = -1;
+    ValueId residual = kNoValue;
+    for (int i = 0; i < 2; ++i) {
+      const int found = Product(add.inputs[i], n);
+      if (found <= product || HasInput(graph_.nodes[found], 3) ||
+          !SameShape(shape(add.inputs[1 - i]), shape(add.inputs[i]))) {
+        continue;
+      }
+      product = found;
+      residual = add.inputs[1 - i];
+    }
+    if (product < 0) return false;
+    Node& fused = MoveTo(product, n);
+    fused.inputs.resize(4, kNoValue);
+    fused.inputs[3] = residual;
+    return true;
+  }
+
+  Graph& graph_;
+  const OperatorDef* fused_;
+  const Links links_;
+  std::vector<bool> removed_;
+};
+
+StatusOr<int> Run(Graph& graph, std::vector<std::string>&) { return Fuser(graph).Run(); }
+
+}  // namespace
+
+Pass FuseMatMul() {
+  return {"fuse_matmul",
+          "compute factors, biases, residual sums and activations inside the matrix product", Run};
+}
+
+}  // namespace chairlift

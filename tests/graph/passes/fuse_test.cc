@@ -1,0 +1,233 @@
+// fuse_batch_norm, fuse_conv, fuse_matmul.
+#include <gtest/gtest.h>
+
+#include "graph/passes/pass_harness.h"
+
+namespace chairlift {
+namespace {
+
+using testing::Attrs;
+using testing::Evaluate;
+using testing::ExpectClose;
+using testing::GraphBuilder;
+using testing::PassResult;
+using testing::RandomFloats;
+using testing::RunPass;
+
+void ExpectSameResults(const Graph& before, const Graph& after, const Shape& shape) {
+  std::mt19937 random(9);
+  std::vector<Tensor> inputs;
+  for (size_t i = 0; i < before.inputs.size(); ++i) inputs.push_back(RandomFloats(random, shape));
+  ExpectClose(Evaluate(before, inputs), Evaluate(after, inputs));
+}
+
+// A graph under construction with random weights.
+struct Model : GraphBuilder {
+  std::mt19937 random{10};
+  ValueId Weights(const Shape& shape) { return Constant(RandomFloats(random, shape)); }
+  ValueId Positive(const Shape& shape) {
+    Tensor t = RandomFloats(random, shape);
+    for (int64_t i = 0; i < t.size(); ++i) t.data<float>()[i] = std::abs(t.data<float>()[i]) + 0.1f;
+    return Constant(t);
+  }
+  ValueId Image() { return Input("x", DType::kFloat, SymbolicShape({Dim::Symbol("n"), 4, 6, 5})); }
+  ValueId Rows() { return Input("x", DType::kFloat, SymbolicShape({Dim::Symbol("n"), 4})); }
+  // 3×3, shape-preserving.
+  ValueId Conv(ValueId x, int channels = 4, bool bias = true) {
+    std::vector<ValueId> inputs = {x, Weights(Shape{channels, 4, 3, 3})};
+    if (bias) inputs.push_back(Weights(Shape{channels}));
+    return Op("Conv", inputs, Attrs({{"pads", std::vector<int64_t>{1, 1, 1, 1}}}));
+  }
+  ValueId BatchNorm(ValueId x, int channels) {
+    return Op("BatchNormalization",
+              {x, Weights(Shape{channels}), Weights(Shape{channels}), Weights(Shape{channels}),
+               Positive(Shape{channels})},
+              Attrs({{"epsilon", 1e-3f}}));
+  }
+};
+
+bool HasBatchNorm() {
+  return OperatorRegistry::Builtin().Find("", "BatchNormalization") != nullptr;
+}
+
+TEST(FuseBatchNormTest, GoesIntoTheWeightsOfWhatIsBefore) {
+  if (!HasBatchNorm()) GTEST_SKIP();
+  for (bool bias : {false, true}) {
+    Model m;
+    m.Output(m.BatchNorm(m.Conv(m.Image(), 6, bias), 6));
+    const Graph graph = std::move(m).Build();
+    const PassResult r = RunPass("fuse_batch_norm", graph);
+    EXPECT_EQ(r.Operators(), "Conv");
+    ExpectSameResults(graph, r.graph, Shape{2, 4, 6, 5});
+  }
+  {
+    Model m;
+    m.Output(m.BatchNorm(m.Op("ConvTranspose", {m.Image(), m.Weights(Shape{4, 3, 2, 2})}), 3));
+    const Graph graph = std::move(m).Build();
+    const PassResult r = RunPass("fuse_batch_norm", graph);
+    EXPECT_EQ(r.Operators(), "ConvTranspose");
+    ExpectSameResults(graph, r.graph, Shape{2, 4, 6, 5});
+  }
+  for (int64_t transposed : {0, 1}) {
+    Model m;
+    const Shape shape = transposed ? Shape{3, 4} : Shape{4, 3};
+    m.Output(m.BatchNorm(m.Op("Gemm", {m.Rows(), m.Weights(shape), m.Weights(Shape{1, 3})},
+                              Attrs({{"transB", transposed}, {"beta", 0.5f}})),
+                         3));
+    const Graph graph = std::move(m).Build();
+    const PassResult r = RunPass("fuse_batch_norm", graph);
+    EXPECT_EQ(r.Operators(), "Gemm");
+    ExpectSameResults(graph, r.graph, Shape{5, 4});
+  }
+}
+
+TEST(FuseBatchNormTest, ArithmeticByChannelGoesTheSameWay) {
+  Model m;
+  ValueId v = m.Conv(m.Image(), 6);
+  v = m.Op("Mul", {v, m.Weights(Shape{1, 6, 1, 1})});
+  v = m.Op("Add", {m.Weights(Shape{6, 1, 1}), v});
+  v = m.Op("Div", {v, m.Constant(Tensor::Scalar(2.0f))});
+  v = m.Op("Sub", {v, m.Weights(Shape{6, 1, 1})});
+  m.Output(v);
+  const Graph graph = std::move(m).Build();
+  const PassResult r = RunPass("fuse_batch_norm", graph);
+  EXPECT_EQ(r.rewrites, 4);
+  EXPECT_EQ(r.Operators(), "Conv");
+  ExpectSameResults(graph, r.graph, Shape{2, 4, 6, 5});
+}
+
+TEST(FuseBatchNormTest, WhatIsNotByChannelOrReadElsewhereStays) {
+  Model m;
+  const ValueId x = m.Image();
+  m.Output(m.Op("Add", {m.Conv(x, 5), m.Weights(Shape{5})}));  // along the width
+  m.Output(m.Op("Sub", {m.Constant(Tensor::Scalar(1.0f)), m.Conv(x)}));
+  const ValueId shared = m.Conv(x);
+  m.Output(m.Op("Mul", {shared, m.Weights(Shape{4, 1, 1})}));
+  m.Output(shared);
+  EXPECT_EQ(RunPass("fuse_batch_norm", std::move(m).Build()).rewrites, 0);
+}
+
+TEST(FuseConvTest, ResidualThenActivation) {
+  Model m;
+  const ValueId x = m.Image();
+  const ValueId sum = m.Op("Add", {x, m.Conv(x)});
+  m.Output(m.Op("Relu", {sum}));
+  const Graph graph = std::move(m).Build();
+  const PassResult r = RunPass("fuse_conv", graph);
+  EXPECT_EQ(r.rewrites, 2);
+  ASSERT_EQ(r.Operators(), "FusedConv");
+  EXPECT_EQ(r.graph.nodes[0].attributes.String("activation", ""), "Relu");
+  EXPECT_EQ(r.graph.nodes[0].inputs[3], r.graph.inputs[0]);
+  ExpectSameResults(graph, r.graph, Shape{2, 4, 6, 5});
+}
+
+TEST(FuseConvTest, NothingFollowsAnActivation) {
+  Model m;
+  const ValueId x = m.Image();
+  const ValueId v =
+      m.Op("Clip", {m.Conv(x), m.Constant(Tensor::Scalar(0.0f)), m.Constant(Tensor::Scalar(1.5f))});
+  m.Output(m.Op("Relu", {m.Op("Add", {v, x})}));
+  const Graph graph = std::move(m).Build();
+  const PassResult r = RunPass("fuse_conv", graph);
+  EXPECT_EQ(r.Operators(), "FusedConv Add Relu");
+  ExpectSameResults(graph, r.graph, Shape{2, 4, 6, 5});
+}
+
+TEST(FuseConvTest, OfTwoConvolutionsTheLaterTakesTheSum) {
+  Model m;
+  const ValueId x = m.Image();
+  m.Output(m.Op("Add", {m.Conv(x), m.Conv(x)}));
+  const Graph graph = std::move(m).Build();
+  const PassResult r = RunPass("fuse_conv", graph);
+  EXPECT_EQ(r.Operators(), "Conv FusedConv");
+  ExpectSameResults(graph, r.graph, Shape{2, 4, 6, 5});
+}
+
+TEST(FuseConvTest, ABroadcastSumOrASharedResultStays) {
+  Model m;
+  const ValueId x = m.Image();
+  m.Output(m.Op("Add", {m.Conv(x), m.Weights(Shape{5})}));
+  const ValueId shared = m.Conv(x);
+  m.Output(m.Op("Relu", {shared}));
+  m.Output(m.Op("Tanh", {shared}));
+  const PassResult r = RunPass("fuse_conv", std::move(m).Build());
+  EXPECT_EQ(r.rewrites, 0);
+  EXPECT_EQ(r.notes.size(), 1u);
+}
+
+TEST(FuseConvTest, EveryActivationKeepsItsParameters) {
+  const std::pair<const char*, Attributes> cases[] = {
+      {"Relu", {}},
+      {"LeakyRelu", Attrs({{"alpha", 0.3f}})},
+      {"Sigmoid", {}},
+      {"Tanh", {}},
+      {"HardSwish", {}},
+      {"HardSigmoid", Attrs({{"alpha", 0.3f}, {"beta", 0.4f}})},
+      {"Elu", Attrs({{"alpha", 0.7f}})},
+      {"Gelu", Attrs({{"approximate", std::string("tanh")}})},
+      {"Gelu", {}}};
+  for (const auto& [name, attributes] : cases) {
+    Model m;
+    m.Output(m.Op(name, {m.Conv(m.Image())}, attributes));
+    const Graph graph = std::move(m).Build();
+    const PassResult r = RunPass("fuse_conv", graph);
+    EXPECT_EQ(r.Operators(), "FusedConv") << name;
+    ExpectSameResults(graph, r.graph, Shape{2, 4, 6, 5});
+  }
+}
+
+TEST(FuseMatMulTest, BiasActivationAndResidual) {
+  Model m;
+  const ValueId x = m.Input("x", DType::kFloat, SymbolicShape({2, Dim::Symbol("n"), 4}));
+  ValueId v = m.Op("MatMul", {x, m.Weights(Shape{4, 4})});
+  v = m.Op("Add", {m.Weights(Shape{4}), v});
+  v = m.Op("Add", {v, x});
+  v = m.Op("Gelu", {v});
+  v = m.Op("MatMul", {v, m.Weights(Shape{4, 3})});
+  m.Output(m.Op("Add", {v, m.Weights(Shape{1, 1, 3})}));
+  const Graph graph = std::move(m).Build();
+  const PassResult r = RunPass("fuse_matmul", graph);
+  EXPECT_EQ(r.rewrites, 4);
+  ASSERT_EQ(r.Operators(), "FusedMatMul FusedMatMul");
+  EXPECT_EQ(r.graph.nodes[0].inputs[3], r.graph.inputs[0]);
+  ExpectSameResults(graph, r.graph, Shape{2, 7, 4});
+}
+
+TEST(FuseMatMulTest, AFactorOfTheProductAlone) {
+  Model m;
+  const ValueId x = m.Rows();
+  const ValueId scaled =
+      m.Op("Div", {m.Op("MatMul", {x, m.Weights(Shape{4, 4})}), m.Constant(Tensor::Scalar(3.0f))});
+  const ValueId sum = m.Op("Add", {scaled, m.Weights(Shape{4})});
+  m.Output(m.Op("Mul", {sum, m.Constant(Tensor::Scalar(2.0f))}));
+  const Graph graph = std::move(m).Build();
+  const PassResult r = RunPass("fuse_matmul", graph);
+  EXPECT_EQ(r.Operators(), "FusedMatMul Mul");
+  ExpectSameResults(graph, r.graph, Shape{3, 4});
+}
+
+TEST(FuseMatMulTest, GemmWithARowForItsC) {
+  for (const Shape& c : {Shape{3}, Shape{1, 3}}) {
+    Model m;
+    m.Output(m.Op("Relu", {m.Op("Gemm", {m.Rows(), m.Weights(Shape{3, 4}), m.Weights(c)},
+                                Attrs({{"transB", int64_t{1}}, {"alpha", 0.5f}}))}));
+    const Graph graph = std::move(m).Build();
+    const PassResult r = RunPass("fuse_matmul", graph);
+    EXPECT_EQ(r.Operators(), "FusedMatMul");
+    ExpectSameResults(graph, r.graph, Shape{5, 4});
+  }
+}
+
+TEST(FuseMatMulTest, WhatDoesNotFitStays) {
+  Model m;
+  const ValueId x = m.Rows();
+  const Attributes half = Attrs({{"beta", 0.5f}});
+  m.Output(m.Op("Relu", {m.Op("Gemm", {x, m.Weights(Shape{4, 3}), m.Weights(Shape{3})}, half)}));
+  // One value a row, or another rank.
+  m.Output(m.Op("Add", {m.Op("MatMul", {x, m.Weights(Shape{4, 4})}), m.Weights(Shape{4, 1})}));
+  m.Output(m.Op("Add", {m.Op("MatMul", {x, m.Weights(Shape{4, 4})}), m.Weights(Shape{1, 1, 4})}));
+  EXPECT_EQ(RunPass("fuse_matmul", std::move(m).Build()).rewrites, 0);
+}
+
+}  // namespace
+}  // namespace chairlift
