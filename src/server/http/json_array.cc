@@ -1,0 +1,155 @@
+// Element by element, one loop a type.
+#include "server/http/json_array.h"
+
+#include "base/status.h"
+#include "server/http/oip_codec.h"
+
+namespace chairlift::http {
+namespace {
+
+namespace dom = simdjson::dom;
+
+bool Convert(dom::element value, double* out) { return value.get_double().get(*out) == 0; }
+
+bool Convert(dom::element value, float* out) {
+  double wide;
+  if (!Convert(value, &wide)) return false;
+  *out = static_cast<float>(wide);
+  return std::isfinite(*out);
+}
+
+template <typename Half>
+bool ConvertHalf(dom::element value, Half* out) {
+  float wide;
+  if (!Convert(value, &wide)) return false;
+  *out = Half(wide);
+  return std::isfinite(static_cast<float>(*out));
+}
+bool Convert(dom::element value, Float16* out) { return ConvertHalf(value, out); }
+bool Convert(dom::element value, BFloat16* out) { return ConvertHalf(value, out); }
+
+bool Convert(dom::element value, bool* out) {
+  if (value.get_bool().get(*out) == 0) return true;
+  int64_t number;
+  if (value.get_int64().get(number) != 0 || (number != 0 && number != 1)) return false;
+  *out = number == 1;
+  return true;
+}
+
+template <std::integral T>
+bool Convert(dom::element value, T* out) {
+  return ConvertInteger(value, out);
+}
+
+// Copies a JSON array into a tensor: flat, or nested exactly as the shape.
+template <typename T>
+class ArrayReader {
+ public:
+  explicit ArrayReader(Tensor* tensor)
+      : tensor_(tensor), out_(tensor->data<T>()), begin_(out_), end_(out_ + tensor->size()) {}
+
+  Status Read(dom::array data) {
+    const bool nested = data.begin() != data.end() && (*data.begin()).is_array();
+    if (nested) return ReadNested(data, 0);
+    CHAIRLIFT_RETURN_IF_ERROR(ReadRow(data, end_));
+    if (out_ != end_) return CountMismatch(tensor_->shape(), fmt::to_string(out_ - begin_));
+    return absl::OkStatus();
+  }
+
+ private:
+  Status ReadRow(dom::array data, const T* end) {
+    for (const dom::element value : data) {
+      if (out_ == end) {
+        return CountMismatch(tensor_->shape(), fmt::format("more than {}", end - begin_));
+      }
+      if (!Convert(value, out_)) {
+        return InvalidArgument("element {} of \"data\" is {}, which is no {} value", out_ - begin_,
+                               Excerpt(value), WireName(tensor_->dtype()));
+      }
+      ++out_;
+    }
+    return absl::OkStatus();
+  }
+
+  Status ReadNested(dom::array data, int axis) {
+    const Shape& shape = tensor_->shape();
+    if (axis == shape.rank() - 1) {
+      const T* end = out_ + shape[axis];
+      CHAIRLIFT_RETURN_IF_ERROR(ReadRow(data, end));
+      if (out_ != end) return NestingMismatch(axis);
+      return absl::OkStatus();
+    }
+    int64_t count = 0;
+    for (const dom::element row : data) {
+      dom::array inner;
+      if (axis >= shape.rank() || count == shape[axis] || row.get_array().get(inner) != 0) {
+        return NestingMismatch(axis);
+      }
+      CHAIRLIFT_RETURN_IF_ERROR(ReadNested(inner, axis + 1));
+      ++count;
+    }
+    if (count != shape[axis]) return NestingMismatch(axis);
+    return absl::OkStatus();
+  }
+
+  Status NestingMismatch(int axis) const {
+    return InvalidArgument("the nesting of \"data\" does not follow shape {} in dimension {}",
+                           tensor_->shape().ToString(), axis);
+  }
+
+  Tensor* tensor_;
+  T* out_;
+  const T* begin_;
+  const T* end_;
+};
+
+}  // namespace
+
+std::string Excerpt(dom::element value) {
+  if (value.is_array()) return "an array";
+  if (value.is_object()) return "an object";
+  std::string text = simdjson::minify(value);
+  if (text.size() > 40) text = text.substr(0, 40) + "...";
+  return text;
+}
+
+Status CountMismatch(const Shape& shape, std::string_view found) {
+  return InvalidArgument("\"data\" has {} elements where shape {} has {}", found, shape.ToString(),
+                         shape.NumElements());
+}
+
+Status ReadArray(dom::array data, Tensor* tensor) {
+  switch (tensor->dtype()) {
+    case DType::kFloat:
+      return ArrayReader<float>(tensor).Read(data);
+    case DType::kDouble:
+      return ArrayReader<double>(tensor).Read(data);
+    case DType::kFloat16:
+      return ArrayReader<Float16>(tensor).Read(data);
+    case DType::kBFloat16:
+      return ArrayReader<BFloat16>(tensor).Read(data);
+    case DType::kInt8:
+      return ArrayReader<int8_t>(tensor).Read(data);
+    case DType::kInt16:
+      return ArrayReader<int16_t>(tensor).Read(data);
+    case DType::kInt32:
+      return ArrayReader<int32_t>(tensor).Read(data);
+    case DType::kInt64:
+      return ArrayReader<int64_t>(tensor).Read(data);
+    case DType::kUInt8:
+      return ArrayReader<uint8_t>(tensor).Read(data);
+    case DType::kUInt16:
+      return ArrayReader<uint16_t>(tensor).Read(data);
+    case DType::kUInt32:
+      return ArrayReader<uint32_t>(tensor).Read(data);
+    case DType::kUInt64:
+      return ArrayReader<uint64_t>(tensor).Read(data);
+    case DType::kBool:
+      return ArrayReader<bool>(tensor).Read(data);
+    case DType::kUndefined:
+      break;
+  }
+  return Internal("no element type");
+}
+
+}  // namespace chairlift::http

@@ -1,0 +1,59 @@
+// JSON values, as simdjson parsed them, into tensors: range and integer-ness checked. Included by
+// the decoder alone, for simdjson is a heavy header.
+#ifndef CHAIRLIFT_SERVER_HTTP_JSON_ARRAY_H_
+#define CHAIRLIFT_SERVER_HTTP_JSON_ARRAY_H_
+
+#include <simdjson.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "chairlift/tensor.h"
+
+namespace chairlift::http {
+
+// A value as text for an error message, cut to a readable length.
+std::string Excerpt(simdjson::dom::element value);
+
+// False where the value is no whole number or outside T. "3.0" and "1e3" are whole too, while
+// exact.
+template <typename T>
+bool ConvertInteger(simdjson::dom::element value, T* out) {
+  using simdjson::dom::element_type;
+  switch (value.type()) {
+    case element_type::INT64: {
+      const int64_t wide = value.get_int64().value_unsafe();
+      if (!std::in_range<T>(wide)) return false;
+      *out = static_cast<T>(wide);
+      return true;
+    }
+    case element_type::UINT64: {
+      const uint64_t wide = value.get_uint64().value_unsafe();
+      if (!std::in_range<T>(wide)) return false;
+      *out = static_cast<T>(wide);
+      return true;
+    }
+    case element_type::DOUBLE: {
+      constexpr double kExact = 9007199254740992.0;  // 2^53
+      const double wide = value.get_double().value_unsafe();
+      if (std::abs(wide) > kExact || wide != std::trunc(wide)) return false;
+      const auto exact = static_cast<int64_t>(wide);
+      if (!std::in_range<T>(exact)) return false;
+      *out = static_cast<T>(exact);
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+// The error of `data` that has `found` elements ("7", "fewer") where the shape needs others.
+Status CountMismatch(const Shape& shape, std::string_view found);
+
+// Fills a tensor from a JSON array: flat, or nested exactly as its shape.
+Status ReadArray(simdjson::dom::array data, Tensor* tensor);
+
+}  // namespace chairlift::http
+
+#endif  // CHAIRLIFT_SERVER_HTTP_JSON_ARRAY_H_

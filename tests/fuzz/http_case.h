@@ -1,0 +1,176 @@
+// What the HTTP fuzzer does with one input, shared with the test that replays what it kept.
+#ifndef CHAIRLIFT_TESTS_FUZZ_HTTP_CASE_H_
+#define CHAIRLIFT_TESTS_FUZZ_HTTP_CASE_H_
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/http/oip_codec.h"
+#include "server/http/request_parser.h"
+#include "server/http/router.h"
+
+namespace chairlift::http {
+
+inline void Check(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "broken: %s\n", what);
+  std::abort();
+}
+
+inline ServerLimits FuzzLimits() {
+  ServerLimits limits;
+  limits.max_header_bytes = 2048;
+  limits.max_body_bytes = 1 << 16;
+  limits.max_json_bytes = 1 << 16;
+  limits.max_tensor_elements = 1 << 16;
+  return limits;
+}
+
+struct ParsedRequest {
+  int error_status = 0;
+  std::string method;
+  std::string target;
+  std::string body;
+  uint64_t json_length = 0;
+  bool keep_alive = false;
+
+  bool operator==(const ParsedRequest&) const = default;
+};
+
+// Every request of a connection on which `wire` arrives `step` bytes at a time.
+inline std::vector<ParsedRequest> ParseConnection(std::string_view wire, size_t step) {
+  std::vector<ParsedRequest> requests;
+  RequestParser parser(FuzzLimits());
+  size_t begin = 0;
+  size_t end = 0;
+  bool in_body = false;
+  ParsedRequest request;
+  while (true) {
+    // A copy of its own size, so that a sanitizer sees any step over the end.
+    const std::vector<char> copy(wire.begin() + static_cast<std::ptrdiff_t>(begin),
+                                 wire.begin() + static_cast<std::ptrdiff_t>(end));
+    const std::string_view ready(copy.data(), copy.size());
+    auto progress = RequestParser::Progress::kDone;
+    size_t consumed = 0;
+    if (!in_body) {
+      progress = parser.ReadHead(ready, &consumed);
+    } else if (parser.head().chunked) {
+      progress = parser.ReadChunks(ready, &consumed,
+                                   [&](std::string_view bytes) { request.body.append(bytes); });
+    } else {
+      consumed = std::min<size_t>(ready.size(), parser.head().content_length - request.body.size());
+      request.body.append(ready.substr(0, consumed));
+      if (request.body.size() < parser.head().content_length) {
+        progress = RequestParser::Progress::kNeedMore;
+      }
+    }
+    Check(consumed <= ready.size(), "no more is consumed than is given");
+    begin += consumed;
+    if (progress == RequestParser::Progress::kFailed) {
+      Check(parser.error_status() >= 400 && !parser.error().empty(), "a failure is explained");
+      request = ParsedRequest();
+      request.error_status = parser.error_status();
+      requests.push_back(request);
+      return requests;
+    }
+    if (progress == RequestParser::Progress::kNeedMore) {
+      if (end == wire.size()) return requests;
+      end = std::min(wire.size(), end + step);
+      continue;
+    }
+    const RequestHead& head = parser.head();
+    if (!in_body && (head.chunked || head.content_length > 0)) {
+      in_body = true;
+      continue;
+    }
+    request.method = head.method;
+    request.target = head.target;
+    request.keep_alive = head.keep_alive;
+    request.json_length = head.json_length.value_or(request.body.size());
+    requests.push_back(request);
+    request = ParsedRequest();
+    in_body = false;
+    parser.Reset();
+  }
+}
+
+// Decodes a body; where that works, encodes it as an answer and reads the answer back.
+inline void DecodeAndReturn(const ParsedRequest& request) {
+  const size_t bytes = request.body.size();
+  const std::unique_ptr<char[]> body(new char[bytes + kBodyPadding]);
+  std::memcpy(body.get(), request.body.data(), bytes);
+  std::memset(body.get() + bytes, '"', kBodyPadding);
+  InferDecoder decoder(FuzzLimits());
+  auto decoded = decoder.Decode({body.get(), bytes}, request.json_length, nullptr);
+  if (!decoded.ok()) {
+    Check(!decoded.status().message().empty(), "a refusal is explained");
+    return;
+  }
+  InferResponse response;
+  response.model = request.target;
+  response.id = decoded->request.id;
+  response.outputs = std::move(decoded->request.inputs);
+  std::string json;
+  std::vector<int> binary;
+  if (!EncodeInfer(response, decoded->format, &json, &binary).ok()) return;
+  size_t at = json.rfind("\"outputs\":");
+  Check(at != std::string::npos, "an answer has outputs");
+  // As a request: "outputs" renamed to "inputs", the binary tensors behind it.
+  std::string again = "{\"inputs\":" + json.substr(at + std::strlen("\"outputs\":"));
+  const size_t json_bytes = again.size();
+  for (const int index : binary) {
+    const Tensor& tensor = response.outputs[static_cast<size_t>(index)].tensor;
+    again.append(static_cast<const char*>(tensor.raw()), tensor.byte_size());
+  }
+  const size_t size = again.size();
+  again.append(kBodyPadding, '"');
+  ServerLimits limits = FuzzLimits();
+  limits.max_json_bytes = 1 << 24;
+  InferDecoder second(limits);
+  const auto returned = second.Decode(std::string_view(again).substr(0, size), json_bytes, nullptr);
+  if (json.find("\"outputs\":") != at) return;  // a name holds the word, and confuses the cut above
+  Check(returned.ok(), "an answer can be read as a request");
+  Check(returned->request.inputs.size() == response.outputs.size(), "every tensor comes back");
+  for (size_t i = 0; i < response.outputs.size(); ++i) {
+    const NamedTensor& out = response.outputs[i];
+    const NamedTensor& in = returned->request.inputs[i];
+    Check(out.name == in.name && out.tensor.shape() == in.tensor.shape() &&
+              out.tensor.dtype() == in.tensor.dtype(),
+          "a tensor comes back under its name, type and shape");
+    Check(out.tensor.byte_size() == 0 ||
+              std::memcmp(out.tensor.raw(), in.tensor.raw(), out.tensor.byte_size()) == 0,
+          "a tensor comes back bit for bit");
+  }
+}
+
+// The first byte picks how the rest is cut; the rest is what a client sends.
+inline void RunHttpCase(const uint8_t* data, size_t size) {
+  if (size < 1) return;
+  const size_t step = data[0] % 64 + 1;
+  const std::string_view wire(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const std::vector<ParsedRequest> whole = ParseConnection(wire, wire.size() + 1);
+  // A broken request may be found out sooner or later; a whole one is the same however it is cut.
+  const std::vector<ParsedRequest> pieces = ParseConnection(wire, step);
+  const auto good = [](std::vector<ParsedRequest> requests) {
+    if (!requests.empty() && requests.back().error_status != 0) requests.pop_back();
+    return requests;
+  };
+  Check(good(whole) == good(pieces), "how the bytes are cut does not matter");
+  for (const ParsedRequest& request : whole) {
+    if (request.error_status != 0) continue;
+    const Route route = FindRoute(request.method, request.target, Port::kInference, FuzzLimits());
+    Check(route.endpoint != Endpoint::kNone || route.error_status >= 400,
+          "a target without a route is refused");
+    DecodeAndReturn(request);
+  }
+}
+
+}  // namespace chairlift::http
+
+#endif  // CHAIRLIFT_TESTS_FUZZ_HTTP_CASE_H_
