@@ -7,6 +7,11 @@
 namespace chairlift {
 
 OperatorDef ResizeOperator();
+OperatorDef GridSampleOperator();
+OperatorDef AffineGridOperator();
+OperatorDef RoiAlignOperator();
+OperatorDef MaxRoiPoolOperator();
+OperatorDef NonMaxSuppressionOperator();
 
 }  // namespace chairlift
 

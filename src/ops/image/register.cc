@@ -4,6 +4,13 @@
 
 namespace chairlift {
 
-void RegisterImage(OperatorRegistry& registry) { registry.Add(ResizeOperator()); }
+void RegisterImage(OperatorRegistry& registry) {
+  registry.Add(ResizeOperator());
+  registry.Add(GridSampleOperator());
+  registry.Add(AffineGridOperator());
+  registry.Add(RoiAlignOperator());
+  registry.Add(MaxRoiPoolOperator());
+  registry.Add(NonMaxSuppressionOperator());
+}
 
 }  // namespace chairlift
