@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "batching/policy.h"
 #include "engine/model_config.h"
+#include "graph/batch_axis.h"
 #include "graph/onnx/import.h"
 
 namespace chairlift {
@@ -24,6 +25,8 @@ StatusOr<std::shared_ptr<Model>> Model::Load(const std::string& name, const std:
                                              const ModelConfig& config) {
   std::shared_ptr<Model> model(new Model(name, version));
   CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(file));
+  // Before the passes, whose operators the proof does not know.
+  const BatchAxisReport batching = AnalyseBatchAxis(imported.graph);
   ExecutableOptions options;
   options.disabled_passes = config.disabled_passes;
   CHAIRLIFT_ASSIGN_OR_RETURN(model->executable_,
@@ -40,8 +43,7 @@ StatusOr<std::shared_ptr<Model>> Model::Load(const std::string& name, const std:
   for (const SymbolicSpec& spec : signature.inputs) metadata.inputs.push_back(ToTensorSpec(spec));
   for (const SymbolicSpec& spec : signature.outputs) metadata.outputs.push_back(ToTensorSpec(spec));
 
-  const Batchability batchability{.batches = false, .why = "batching is not analysed"};
-  CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan, PlanServing(config, batchability));
+  CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan, PlanServing(config, batching));
   signature.batches = plan.batches;
   signature.max_rows = plan.batches ? config.max_batch_size : 0;
   metadata.batches = plan.batches;

@@ -123,21 +123,21 @@ StatusOr<ModelConfig> ReadModelConfig(const std::filesystem::path& file) {
   return config;
 }
 
-StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const Batchability& batchability) {
+StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisReport& batching) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckRanges(config));
   ServingPlan plan;
   plan.config = config;
-  if (plan.config.policy.empty()) plan.config.policy = batchability.batches ? "window" : "none";
+  if (plan.config.policy.empty()) plan.config.policy = batching.batches ? "window" : "none";
   const bool wants_batches = plan.config.policy != "none";
-  if (wants_batches && !batchability.batches) {
+  if (wants_batches && !batching.batches) {
     return InvalidArgument("policy '{}' cannot serve this model: {}; policy 'none' can",
-                           plan.config.policy, batchability.why);
+                           plan.config.policy, batching.why);
   }
-  if (!batchability.batches && config.max_batch_size > 1) {
+  if (!batching.batches && config.max_batch_size > 1) {
     return InvalidArgument(
         "max_batch_size is {}, but requests of this model cannot share a batch: "
         "{}",
-        config.max_batch_size, batchability.why);
+        config.max_batch_size, batching.why);
   }
   plan.batches = wants_batches && config.max_batch_size != 1;
   if (!plan.batches) {
@@ -148,9 +148,9 @@ StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const Batchability&
   plan.scheduling.max_batch_size = std::max(1, plan.config.max_batch_size);
   plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
   plan.scheduling.preferred_batch_sizes = plan.config.preferred_batch_sizes;
-  plan.diagnosis = plan.batches ? fmt::format("{}; {} policy, up to {} rows", batchability.why,
+  plan.diagnosis = plan.batches ? fmt::format("{}; {} policy, up to {} rows", batching.why,
                                               plan.config.policy, plan.config.max_batch_size)
-                                : fmt::format("{}; requests run one by one", batchability.why);
+                                : fmt::format("{}; requests run one by one", batching.why);
   return plan;
 }
 

@@ -8,18 +8,13 @@
 
 #include "batching/policy.h"
 #include "chairlift/engine.h"
+#include "graph/batch_axis.h"
 
 namespace chairlift {
 
 // Reads a model.yaml. Unknown keys, wrong types and values out of range are refused by name.
 StatusOr<ModelConfig> ReadModelConfig(const std::filesystem::path& file);
 StatusOr<ModelConfig> ParseModelConfig(const std::string& yaml);
-
-// Whether requests may share a batch, and the reason in words.
-struct Batchability {
-  bool batches = false;
-  std::string why;
-};
 
 struct ServingPlan {
   bool batches = false;
@@ -30,7 +25,7 @@ struct ServingPlan {
 
 // Settles policy and sizes. InvalidArgument where the configuration asks for what the model cannot
 // do.
-StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const Batchability& batchability);
+StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisReport& batching);
 
 }  // namespace chairlift
 

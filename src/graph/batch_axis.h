@@ -1,0 +1,24 @@
+// Whether requests to a model may share a batch: a proof, operator by operator, that each row of
+// every output depends on the same row of every input and on nothing else.
+#ifndef CHAIRLIFT_GRAPH_BATCH_AXIS_H_
+#define CHAIRLIFT_GRAPH_BATCH_AXIS_H_
+
+#include <string>
+
+#include "graph/ir.h"
+
+namespace chairlift {
+
+struct BatchAxisReport {
+  bool batches = false;
+  std::string why;  // in words, either way
+};
+
+// The batch is dimension 0 of every input and output. An operator that is not known to keep rows
+// apart counts as one that mixes them. The graph must have passed InferShapes(), and must not have
+// been through the passes, whose operators are not known here.
+BatchAxisReport AnalyseBatchAxis(const Graph& graph);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_GRAPH_BATCH_AXIS_H_

@@ -1,0 +1,121 @@
+// What is known of a value's rows, and the rules that carry it through operators.
+//
+// The proof is an abstract interpretation. A value is one of
+//   shared   the same whoever rides in the batch: weights, and what follows from them and from
+//            dimensions other than the batch;
+//   sizes    integers that follow from the batch size and from nothing else that varies (Shape and
+//            the arithmetic on it), element by element;
+//   rows     along `axis`, entry (o·N + n)·inner + i follows from row n alone; the axis has
+//            outer·N·inner entries, and no other dimension depends on the batch;
+//   mixed    anything else, with the reason.
+#ifndef CHAIRLIFT_GRAPH_BATCH_AXIS_RULE_H_
+#define CHAIRLIFT_GRAPH_BATCH_AXIS_RULE_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "graph/batch_axis/extent.h"
+#include "graph/ir.h"
+
+namespace chairlift::batch_axis {
+
+struct State {
+  enum class Kind { kAbsent, kShared, kSizes, kRows, kMixed };
+  Kind kind = Kind::kAbsent;
+  int axis = 0;  // of rows
+  Extent outer;  // of rows
+  Extent inner;  // of rows
+  // Of sizes, and of shared integers of rank 0 or 1 where they are known.
+  std::optional<std::vector<Extent>> elements;
+  std::string why;  // of mixed
+
+  static State Shared() {
+    return {.kind = Kind::kShared, .outer = {}, .inner = {}, .elements = {}, .why = {}};
+  }
+  static State Rows(int axis) {
+    State s = Shared();
+    s.kind = Kind::kRows;
+    s.axis = axis;
+    return s;
+  }
+  // Shared where no element depends on the batch, else sizes.
+  static State Of(std::vector<Extent> elements);
+  State At(int new_axis) const {
+    State s = *this;
+    s.axis = new_axis;
+    return s;
+  }
+  bool shared() const { return kind == Kind::kShared || kind == Kind::kAbsent; }
+  bool rows() const { return kind == Kind::kRows; }
+  bool sizes() const { return kind == Kind::kSizes; }
+  // Whether the axis is divided among the rows in the same way.
+  bool SameRows(const State& other) const { return outer == other.outer && inner == other.inner; }
+};
+
+// One node, as its rule sees it. Rules run only where some input is of rows or sizes.
+class Context {
+ public:
+  Context(const Graph& graph, const Node& node, const std::string& batch_symbol,
+          const std::vector<State>& states);
+
+  const Attributes& attributes() const { return node_.attributes; }
+  std::string_view op() const { return node_.def->name; }
+  int num_inputs() const { return static_cast<int>(node_.inputs.size()); }
+  int num_outputs() const { return static_cast<int>(node_.outputs.size()); }
+  bool has(int i) const { return i < num_inputs() && node_.inputs[i] != kNoValue; }
+  const State& in(int i) const { return has(i) ? states_[node_.inputs[i]] : absent_; }
+  // All inputs from `first` on are shared (or absent).
+  bool SharedFrom(int first) const;
+
+  // An error where the rank is not known.
+  StatusOr<int> Rank(int i) const;
+  // Dimensions of input i: those that shapes do not tell count as numbers of their own.
+  StatusOr<std::vector<Extent>> Dims(int i) const;
+  StatusOr<int> OutputRank(int i) const;
+  // Attribute or input `axis`, counted from the front of `rank` dimensions.
+  StatusOr<int> Axis(int64_t axis, int rank) const;
+  // The elements of input i where they are numbers; an error where they are not known.
+  StatusOr<std::vector<int64_t>> Numbers(int i) const;
+  // The value of the constant boolean input i.
+  StatusOr<bool> Flag(int i) const;
+  // The elements of input i; null where not known.
+  const std::vector<Extent>* Elements(int i) const;
+
+  void Set(int output, State state) { outputs_[output] = std::move(state); }
+  void SetAll(const State& state) {
+    for (State& output : outputs_) output = state;
+  }
+  std::vector<State>& outputs() { return outputs_; }
+  const Graph& graph() const { return graph_; }
+  const Node& node() const { return node_; }
+
+ private:
+  const Graph& graph_;
+  const Node& node_;
+  const std::string& batch_symbol_;
+  const std::vector<State>& states_;
+  const State absent_;
+  std::vector<State> outputs_;
+};
+
+// Sets the states of the outputs, or says (Unimplemented) why rows do not stay apart.
+using Rule = Status (*)(Context&);
+
+// By operator of the default domain.
+using RuleTable = std::map<std::string, Rule, std::less<>>;
+void AddElementwiseRules(RuleTable& rules);
+void AddLinearRules(RuleTable& rules);
+void AddShapeRules(RuleTable& rules);
+void AddIndexRules(RuleTable& rules);
+void AddReductionRules(RuleTable& rules);
+
+// The usual refusal: the operator works along the batch.
+Status MixesRows();
+
+}  // namespace chairlift::batch_axis
+
+#endif  // CHAIRLIFT_GRAPH_BATCH_AXIS_RULE_H_

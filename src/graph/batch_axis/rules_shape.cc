@@ -1,0 +1,314 @@
+// Operators that change shapes and move elements without looking at them.
+#include <algorithm>
+#include <utility>
+
+#include "graph/batch_axis/rule.h"
+
+namespace chairlift::batch_axis {
+namespace {
+
+std::optional<Extent> ProductOf(const std::vector<Extent>& dims, size_t first, size_t last) {
+  return Extent::Product(std::span(dims).subspan(first, last - first));
+}
+
+// The rows of a row-major array under other dimensions. Before: prefix·N blocks, one after the
+// other. The new axis is the one that the batch divides; its blocks are the same ones where
+// prefix = (dimensions before it)·outer.
+Status Regroup(Context& c, const std::vector<Extent>& from, const std::vector<Extent>& to) {
+  const State& x = c.in(0);
+  const std::optional<Extent> before = ProductOf(from, 0, static_cast<size_t>(x.axis));
+  const std::optional<Extent> prefix = before ? Extent::Product(*before, x.outer) : std::nullopt;
+  if (!prefix) return Unimplemented("its sizes are too large");
+  for (size_t axis = 0; axis < to.size(); ++axis) {
+    if (to[axis].batch() == 0) continue;
+    const std::optional<Extent> left = ProductOf(to, 0, axis);
+    const std::optional<Extent> outer = left ? Extent::Quotient(*prefix, *left) : std::nullopt;
+    const std::optional<Extent> inner = outer ? Extent::Quotient(to[axis], *outer) : std::nullopt;
+    const std::optional<Extent> per_row =
+        inner ? Extent::Quotient(*inner, Extent::Batch()) : std::nullopt;
+    if (!per_row || per_row->batch() > 0) break;
+    State state = State::Rows(static_cast<int>(axis));
+    state.outer = *outer;
+    state.inner = *per_row;
+    c.Set(0, std::move(state));
+    return absl::OkStatus();
+  }
+  std::string shape;
+  for (const Extent& dim : to)
+    shape += fmt::format("{}{}", shape.empty() ? "" : ",", dim.ToString());
+  return Unimplemented("its result, of shape [{}], does not keep one block of entries for each row",
+                       shape);
+}
+
+Status Reshape(Context& c) {
+  if (c.in(0).sizes()) {
+    c.Set(0, c.in(0));  // between rank 0 and 1
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.OutputRank(0));
+    return rank <= 1 ? absl::OkStatus() : Unimplemented("it computes with the batch size");
+  }
+  if (!c.in(0).rows()) return Unimplemented("the shape it gives depends on the batch size");
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> from, c.Dims(0));
+  const std::vector<Extent>* wanted = c.Elements(1);
+  if (wanted == nullptr) return Unimplemented("the shape it is given cannot be followed");
+  const bool allow_zero = c.attributes().Int("allowzero", 0) != 0;
+  std::vector<Extent> to;
+  std::optional<size_t> deduced;
+  std::optional<Extent> known = Extent();
+  for (size_t i = 0; i < wanted->size(); ++i) {
+    Extent dim = (*wanted)[i];
+    if (dim == Extent::Number(0) && !allow_zero) {
+      if (i >= from.size()) return Unimplemented("its shape copies a dimension that is not there");
+      dim = from[i];
+    }
+    if (dim == Extent::Number(-1)) {
+      deduced = i;
+    } else if (known) {
+      known = Extent::Product(*known, dim);
+    }
+    to.push_back(dim);
+  }
+  const std::optional<Extent> total = ProductOf(from, 0, from.size());
+  if (!total || !known) return Unimplemented("its sizes are too large");
+  if (deduced) {
+    const std::optional<Extent> rest = Extent::Quotient(*total, *known);
+    if (!rest) {
+      return Unimplemented("it makes a dimension of {} / {} entries, which cannot be followed",
+                           total->ToString(), known->ToString());
+    }
+    to[*deduced] = *rest;
+  } else if (!(*known == *total)) {
+    return Unimplemented("its result has {} entries, its input {}", known->ToString(),
+                         total->ToString());
+  }
+  return Regroup(c, from, to);
+}
+
+Status Flatten(Context& c) {
+  if (!c.in(0).rows()) return Unimplemented("it computes with the batch size");
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> from, c.Dims(0));
+  const int64_t rank = static_cast<int64_t>(from.size());
+  int64_t axis = c.attributes().Int("axis", 1);
+  if (axis < 0) axis += rank;
+  if (axis < 0 || axis > rank) return Unimplemented("its axis is out of range");
+  const auto split = static_cast<size_t>(axis);
+  const std::optional<Extent> left = ProductOf(from, 0, split);
+  const std::optional<Extent> right = ProductOf(from, split, from.size());
+  if (!left || !right) return Unimplemented("its sizes are too large");
+  return Regroup(c, from, {*left, *right});
+}
+
+Status Transpose(Context& c) {
+  if (!c.in(0).rows()) return Unimplemented("it computes with the batch size");
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
+  const std::vector<int64_t> perm = c.attributes().Ints("perm");
+  if (perm.empty()) {
+    c.Set(0, c.in(0).At(rank - 1 - c.in(0).axis));
+    return absl::OkStatus();
+  }
+  for (size_t i = 0; i < perm.size(); ++i) {
+    if (perm[i] == c.in(0).axis) {
+      c.Set(0, c.in(0).At(static_cast<int>(i)));
+      return absl::OkStatus();
+    }
+  }
+  return Unimplemented("its perm lacks the batch");
+}
+
+Status Squeeze(Context& c) {
+  if (c.in(0).sizes()) {
+    c.Set(0, c.in(0));
+    return absl::OkStatus();
+  }
+  if (!c.in(0).rows()) return Unimplemented("it computes with the batch size");
+  if (!c.has(1)) return Unimplemented("it drops the batch where that is 1");
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> axes, c.Numbers(1));
+  int dropped = 0;
+  for (int64_t listed : axes) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(listed, rank));
+    if (axis == c.in(0).axis) return Unimplemented("it drops the batch, taking it to be 1");
+    if (axis < c.in(0).axis) ++dropped;
+  }
+  c.Set(0, c.in(0).At(c.in(0).axis - dropped));
+  return absl::OkStatus();
+}
+
+Status Unsqueeze(Context& c) {
+  if (c.in(0).sizes()) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int out, c.OutputRank(0));
+    if (out > 1) return Unimplemented("it computes with the batch size");
+    c.Set(0, c.in(0));
+    return absl::OkStatus();
+  }
+  if (!c.in(0).rows()) return Unimplemented("it computes with the batch size");
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> axes, c.Numbers(1));
+  const int out_rank = rank + static_cast<int>(axes.size());
+  std::vector<bool> added(static_cast<size_t>(out_rank), false);
+  for (int64_t listed : axes) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(listed, out_rank));
+    added[static_cast<size_t>(axis)] = true;
+  }
+  int old_axis = 0;
+  for (int axis = 0; axis < out_rank; ++axis) {
+    if (added[static_cast<size_t>(axis)]) continue;
+    if (old_axis++ == c.in(0).axis) {
+      c.Set(0, c.in(0).At(axis));
+      return absl::OkStatus();
+    }
+  }
+  return Unimplemented("its axes are out of range");
+}
+
+Status ShapeOf(Context& c) {
+  if (!c.in(0).rows()) {  // of sizes: how many there are does not vary
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
+    const std::vector<Extent>* elements = c.Elements(0);
+    if (rank == 1 && elements != nullptr) {
+      c.Set(0, State::Of({Extent::Number(static_cast<int64_t>(elements->size()))}));
+    }
+    return absl::OkStatus();
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
+  const auto rank = static_cast<int64_t>(dims.size());
+  const auto clamp = [rank](int64_t i) {
+    return std::clamp<int64_t>(i < 0 ? i + rank : i, 0, rank);
+  };
+  const int64_t start = clamp(c.attributes().Int("start", 0));
+  const int64_t end = clamp(c.attributes().Int("end", rank));
+  std::vector<Extent> part;
+  for (int64_t i = start; i < end; ++i) part.push_back(dims[static_cast<size_t>(i)]);
+  c.Set(0, State::Of(std::move(part)));
+  return absl::OkStatus();
+}
+
+Status SizeOf(Context& c) {
+  if (!c.in(0).rows()) {
+    return absl::OkStatus();
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
+  const std::optional<Extent> size = ProductOf(dims, 0, dims.size());
+  if (!size) return Unimplemented("its input is too large");
+  c.Set(0, State::Of({*size}));
+  return absl::OkStatus();
+}
+
+// The one entry that the batch divides; −1 where none is, an error where several are or where
+// `dims` are not known.
+StatusOr<int> BatchEntry(const std::vector<Extent>* dims) {
+  if (dims == nullptr) return Unimplemented("the shape it is given cannot be followed");
+  int entry = -1;
+  for (size_t i = 0; i < dims->size(); ++i) {
+    if ((*dims)[i].batch() == 0) continue;
+    if (entry >= 0 || (*dims)[i].batch() > 1) {
+      return Unimplemented("several dimensions of its result depend on the batch");
+    }
+    entry = static_cast<int>(i);
+  }
+  return entry;
+}
+
+// An integer constant of known length, as exporters make to compare shapes with.
+Status KnownConstant(Context& c) {
+  const std::vector<Extent>& shape = *c.Elements(0);
+  const auto* value = c.attributes().Find<Tensor>("value");
+  constexpr int64_t kMaxRank = 64;
+  if (shape.size() != 1 || !shape[0].is_number() || shape[0].number() < 0 ||
+      shape[0].number() > kMaxRank || value == nullptr || value->dtype() != DType::kInt64 ||
+      value->size() != 1) {
+    return absl::OkStatus();  // shared, and nothing more
+  }
+  c.Set(0, State::Of(std::vector<Extent>(static_cast<size_t>(shape[0].number()),
+                                         Extent::Number(value->values<int64_t>()[0]))));
+  return absl::OkStatus();
+}
+
+// All entries equal: any division among rows is right.
+Status ConstantOfShape(Context& c) {
+  if (c.in(0).shared()) return KnownConstant(c);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, BatchEntry(c.Elements(0)));
+  State state = State::Rows(axis);
+  const std::optional<Extent> inner =
+      Extent::Quotient((*c.Elements(0))[static_cast<size_t>(axis)], Extent::Batch());
+  if (!inner) return Unimplemented("the shape it is given cannot be followed");
+  state.inner = *inner;
+  c.Set(0, std::move(state));
+  return absl::OkStatus();
+}
+
+Status Expand(Context& c) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int entry, BatchEntry(c.Elements(1)));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
+  const std::vector<Extent>& shape = *c.Elements(1);
+  const int rank = static_cast<int>(dims.size());
+  const int out_rank = std::max(rank, static_cast<int>(shape.size()));
+  const int shape_axis = entry < 0 ? -1 : entry + out_rank - static_cast<int>(shape.size());
+  if (c.in(0).rows()) {
+    const int axis = c.in(0).axis + out_rank - rank;
+    if (entry >= 0) {
+      if (shape_axis != axis || !(shape[static_cast<size_t>(entry)] == dims[c.in(0).axis])) {
+        return Unimplemented("it repeats rows by the batch size");
+      }
+    } else {
+      const int at = axis - (out_rank - static_cast<int>(shape.size()));
+      if (at >= 0 && !shape[static_cast<size_t>(at)].is_one()) {
+        return Unimplemented("it fixes the batch to {}", shape[static_cast<size_t>(at)].ToString());
+      }
+    }
+    c.Set(0, c.in(0).At(axis));
+    return absl::OkStatus();
+  }
+  if (!c.in(0).shared()) return Unimplemented("it computes with the batch size");
+  const int from = shape_axis - (out_rank - rank);
+  if (from >= 0 && !dims[static_cast<size_t>(from)].is_one()) {
+    return Unimplemented("it repeats {} entries by the batch size",
+                         dims[static_cast<size_t>(from)].ToString());
+  }
+  State state = State::Rows(shape_axis);
+  const std::optional<Extent> inner =
+      Extent::Quotient(shape[static_cast<size_t>(entry)], Extent::Batch());
+  if (!inner) return Unimplemented("the shape it is given cannot be followed");
+  state.inner = *inner;
+  c.Set(0, std::move(state));
+  return absl::OkStatus();
+}
+
+Status Tile(Context& c) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int entry, BatchEntry(c.Elements(1)));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
+  const std::vector<Extent>& repeats = *c.Elements(1);
+  if (repeats.size() != dims.size()) return Unimplemented("its repeats do not fit its input");
+  if (c.in(0).rows()) {
+    if (entry >= 0 || !repeats[static_cast<size_t>(c.in(0).axis)].is_one()) return MixesRows();
+    c.Set(0, c.in(0));
+    return absl::OkStatus();
+  }
+  if (!c.in(0).shared() || entry < 0) return Unimplemented("it computes with the batch size");
+  // [a, a, a, ...]: each row's block is the whole of a, or several of it.
+  State state = State::Rows(entry);
+  const std::optional<Extent> per_row =
+      Extent::Quotient(repeats[static_cast<size_t>(entry)], Extent::Batch());
+  const std::optional<Extent> inner =
+      per_row ? Extent::Product(*per_row, dims[static_cast<size_t>(entry)]) : std::nullopt;
+  if (!inner) return Unimplemented("the repeats it is given cannot be followed");
+  state.inner = *inner;
+  c.Set(0, std::move(state));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddShapeRules(RuleTable& rules) {
+  rules["ConstantOfShape"] = ConstantOfShape;
+  rules["Expand"] = Expand;
+  rules["Flatten"] = Flatten;
+  rules["Reshape"] = Reshape;
+  rules["Shape"] = ShapeOf;
+  rules["Size"] = SizeOf;
+  rules["Squeeze"] = Squeeze;
+  rules["Tile"] = Tile;
+  rules["Transpose"] = Transpose;
+  rules["Unsqueeze"] = Unsqueeze;
+}
+
+}  // namespace chairlift::batch_axis

@@ -1,0 +1,443 @@
+// Which graphs are proved to keep rows apart, and what is said of those that are not.
+#include "graph/batch_axis.h"
+
+#include <gmock/gmock.h>
+
+#include <functional>
+
+#include "graph/model_builder.h"
+
+namespace chairlift {
+namespace {
+
+using testing::GraphProtoBuilder;
+using ::testing::HasSubstr;
+using testing::kFloat;
+using testing::kInt64;
+using testing::ModelBuilder;
+
+BatchAxisReport Analyse(const ModelBuilder& model) {
+  const StatusOr<ImportedModel> imported = model.Import();
+  EXPECT_TRUE(imported.ok()) << imported.status();
+  return imported.ok() ? AnalyseBatchAxis(imported->graph) : BatchAxisReport{};
+}
+
+struct Case {
+  std::string name;
+  std::vector<testing::DeclaredDim> input;        // shape of x
+  std::function<void(GraphProtoBuilder&)> build;  // from x to y
+  std::string problem;  // empty: rows keep apart; else a part of what is said
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class BatchAxisTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(BatchAxisTest, SaysWhetherRowsKeepApart) {
+  const Case& c = GetParam();
+  ModelBuilder m(17);
+  m.Input("x", kFloat, c.input).Output("y", kFloat);
+  c.build(m);
+  if (absl::IsUnimplemented(m.Import().status())) GTEST_SKIP() << m.Import().status();
+  const BatchAxisReport report = Analyse(m);
+  EXPECT_EQ(report.batches, c.problem.empty()) << report.why;
+  EXPECT_THAT(report.why, HasSubstr(c.problem));
+}
+
+void Weights(GraphProtoBuilder& m, const std::string& name, std::initializer_list<int64_t> dims) {
+  int64_t size = 1;
+  for (int64_t d : dims) size *= d;
+  auto* tensor = m.Tensor(name, kFloat, dims);
+  for (int64_t i = 0; i < size; ++i) tensor->add_float_data(0.5f);
+}
+
+// A node from x to y, with further inputs.
+std::function<void(GraphProtoBuilder&)> Unary(const std::string& op) {
+  return [op](GraphProtoBuilder& m) { m.Node(op, {"x"}, {"y"}); };
+}
+std::function<void(GraphProtoBuilder&)> WithAxis(const std::string& op, int64_t axis) {
+  return [=](GraphProtoBuilder& m) { m.Node(op, {"x"}, {"y"}).Int("axis", axis); };
+}
+std::function<void(GraphProtoBuilder&)> WithWeights(const std::string& op,
+                                                    std::initializer_list<int64_t> dims) {
+  const std::vector<int64_t> shape = dims;
+  return [=](GraphProtoBuilder& m) {
+    auto* tensor = m.Tensor("w", kFloat, {});
+    int64_t size = 1;
+    for (int64_t d : shape) {
+      tensor->add_dims(d);
+      size *= d;
+    }
+    for (int64_t i = 0; i < size; ++i) tensor->add_float_data(0.5f);
+    m.Node(op, {"x", "w"}, {"y"});
+  };
+}
+std::function<void(GraphProtoBuilder&)> WithInts(const std::string& op,
+                                                 std::vector<int64_t> values) {
+  return [=](GraphProtoBuilder& m) {
+    auto* tensor = m.Tensor("n", kInt64, {static_cast<int64_t>(values.size())});
+    for (int64_t v : values) tensor->add_int64_data(v);
+    m.Node(op, {"x", "n"}, {"y"});
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Elementwise, BatchAxisTest,
+    ::testing::Values(
+        Case{"relu", {"b", 4}, Unary("Relu"), ""},
+        Case{"bias", {"b", 4}, WithWeights("Add", {4}), ""},
+        Case{"row bias", {"b", 4}, WithWeights("Add", {1, 4}), ""},
+        Case{"fixed rows", {"b", 4}, WithWeights("Add", {8, 4}), "8 entries along the batch"},
+        Case{"broadcast over the batch",
+             {"b", 4},
+             WithWeights("Add", {3, 1, 4}),
+             "has the batch along dimension 1"},
+        Case{"rows against columns",
+             {"b", "b2"},
+             [](GraphProtoBuilder& m) {
+               m.Node("Transpose", {"x"}, {"t"}).Ints("perm", {1, 0});
+               m.Node("Add", {"x", "t"}, {"y"});
+             },
+             "along different dimensions"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Linear, BatchAxisTest,
+    ::testing::Values(Case{"matmul", {"b", 4}, WithWeights("MatMul", {4, 5}), ""},
+                      Case{"matmul of sequences", {"b", "t", 4}, WithWeights("MatMul", {4, 5}), ""},
+                      Case{"matmul with fixed batch",
+                           {"b", 3, 4},
+                           WithWeights("MatMul", {2, 4, 5}),
+                           "works along the batch"},
+                      Case{"gram of rows",
+                           {"b", 4},
+                           [](GraphProtoBuilder& m) {
+                             m.Node("Transpose", {"x"}, {"t"}).Ints("perm", {1, 0});
+                             m.Node("MatMul", {"x", "t"}, {"y"});
+                           },
+                           "works along the batch"},
+                      Case{"attention",
+                           {"b", "t", 4},
+                           [](GraphProtoBuilder& m) {
+                             m.Node("Transpose", {"x"}, {"t"}).Ints("perm", {0, 2, 1});
+                             m.Node("MatMul", {"x", "t"}, {"s"});
+                             m.Node("Softmax", {"s"}, {"p"}).Int("axis", -1);
+                             m.Node("MatMul", {"p", "x"}, {"y"});
+                           },
+                           ""},
+                      Case{"gemm",
+                           {"b", 4},
+                           [](GraphProtoBuilder& m) {
+                             Weights(m, "w", {5, 4});
+                             Weights(m, "c", {5});
+                             m.Node("Gemm", {"x", "w", "c"}, {"y"}).Int("transB", 1);
+                           },
+                           ""},
+                      Case{"gemm over the batch",
+                           {"b", 4},
+                           [](GraphProtoBuilder& m) {
+                             Weights(m, "w", {4, 5});
+                             m.Node("Gemm", {"x", "w"}, {"y"}).Int("transA", 1);
+                           },
+                           "works along the batch"},
+                      Case{
+                          "convolution", {"b", 3, "h", "w"}, WithWeights("Conv", {4, 3, 3, 3}), ""},
+                      Case{"pooling", {"b", 3, "h", "w"}, Unary("GlobalAveragePool"), ""},
+                      Case{"pooling with indices",
+                           {"b", 3, 8, 8},
+                           [](GraphProtoBuilder& m) {
+                             m.Node("MaxPool", {"x"}, {"y", "i"}).Ints("kernel_shape", {2, 2});
+                             m.Output("i", kInt64);
+                           },
+                           "its indices count over all rows"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Axes, BatchAxisTest,
+    ::testing::Values(
+        Case{"softmax", {"b", 4}, WithAxis("Softmax", 1), ""},
+        Case{"softmax over the batch", {"b", 4}, WithAxis("Softmax", 0), "works along the batch"},
+        Case{"softmax over the batch from the back",
+             {"b", 4},
+             WithAxis("Softmax", -2),
+             "works along the batch"},
+        Case{"sum of columns", {"b", 4, 5}, WithInts("ReduceSum", {1}), ""},
+        Case{"sum of all", {"b", 4}, Unary("ReduceSum"), "works along the batch"},
+        Case{"sum over the batch", {"b", 4}, WithInts("ReduceSum", {0}), "works along the batch"},
+        Case{"mean of all but the batch",
+             {"b", 4, "t"},
+             [](GraphProtoBuilder& m) {
+               m.Node("ReduceMean", {"x"}, {"y"}).Ints("axes", {1, 2});
+             },
+             ""},
+        Case{"normalisation over the batch",
+             {"b", 3, 4, 4},
+             Unary("MeanVarianceNormalization"),
+             "works along the batch"},
+        Case{"layer normalisation",
+             {"b", "t", 4},
+             [](GraphProtoBuilder& m) {
+               Weights(m, "s", {4});
+               m.Node("LayerNormalization", {"x", "s"}, {"y"}).Int("axis", -1);
+             },
+             ""},
+        Case{"top-k",
+             {"b", 8},
+             [](GraphProtoBuilder& m) {
+               m.Ints("k", {3});
+               m.Node("TopK", {"x", "k"}, {"y", "i"}).Int("axis", 1);
+               m.Output("i", kInt64);
+             },
+             ""},
+        Case{"dynamic quantisation",
+             {"b", 8},
+             [](GraphProtoBuilder& m) {
+               m.Node("DynamicQuantizeLinear", {"x"}, {"q", "s", "z"});
+               m.Node("DequantizeLinear", {"q", "s", "z"}, {"y"});
+             },
+             "not known to keep rows apart"},
+        Case{"sequence first output",
+             {"b", "t", 4},
+             [](GraphProtoBuilder& m) {
+               m.Node("Transpose", {"x"}, {"y"}).Ints("perm", {1, 0, 2});
+             },
+             "output 'y' has the batch along dimension 1"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, BatchAxisTest,
+    ::testing::Values(
+        Case{"flatten", {"b", 3, 4}, WithAxis("Flatten", 1), ""},
+        Case{"flatten into rows", {"b", 3, 4}, WithAxis("Flatten", 2), "several entries"},
+        Case{"reshape", {"b", 12}, WithInts("Reshape", {-1, 3, 4}), ""},
+        Case{"reshape that copies", {"b", "t", 12}, WithInts("Reshape", {0, 0, 3, 4}), ""},
+        Case{"reshape that fixes the batch",
+             {"b", 12},
+             WithInts("Reshape", {1, 3, 4}),
+             "its result has 12 entries"},
+        Case{"reshape that moves entries between rows",
+             {"b", 12},
+             WithInts("Reshape", {-1, 8}),
+             "cannot be followed"},
+        Case{"reshape with shape arithmetic",
+             {"b", "t", 12},
+             [](GraphProtoBuilder& m) {
+               m.Ints("zero", {0}).Ints("one", {1}).Ints("rest", {3, 4});
+               m.Node("Shape", {"x"}, {"s"});
+               m.Node("Gather", {"s", "zero"}, {"n"});
+               m.Node("Gather", {"s", "one"}, {"t"});
+               m.Node("Concat", {"n", "t", "rest"}, {"shape"}).Int("axis", 0);
+               m.Node("Reshape", {"x", "shape"}, {"heads"});
+               m.Node("Transpose", {"heads"}, {"y"}).Ints("perm", {0, 2, 1, 3});
+             },
+             ""},
+        Case{"heads folded into the batch and back",
+             {"b", "t", 12},
+             [](GraphProtoBuilder& m) {
+               m.Ints("zero", {0}).Ints("one", {1}).Ints("three", {3}).Ints("four", {4});
+               m.Ints("back", {-1, 3}).Ints("split", {0, 0, 3, 4});
+               m.Node("Shape", {"x"}, {"s"});
+               m.Node("Gather", {"s", "zero"}, {"n"});
+               m.Node("Gather", {"s", "one"}, {"t"});
+               m.Node("Mul", {"n", "three"}, {"n3"});
+               m.Node("Reshape", {"x", "split"}, {"heads"});
+               m.Node("Transpose", {"heads"}, {"h"}).Ints("perm", {0, 2, 1, 3});
+               m.Node("Concat", {"n3", "t", "four"}, {"folded"}).Int("axis", 0);
+               m.Node("Reshape", {"h", "folded"}, {"f"});
+               m.Node("Softmax", {"f"}, {"p"}).Int("axis", 1);
+               m.Node("Concat", {"n", "three", "t", "four"}, {"unfolded"}).Int("axis", 0);
+               m.Node("Reshape", {"p", "unfolded"}, {"y"});
+             },
+             ""},
+        Case{"softmax over heads folded into the batch",
+             {"b", 3, 4},
+             [](GraphProtoBuilder& m) {
+               m.Ints("folded", {-1, 4}).Ints("back", {-1, 3, 4});
+               m.Node("Reshape", {"x", "folded"}, {"f"});
+               m.Node("Softmax", {"f"}, {"p"}).Int("axis", 0);
+               m.Node("Reshape", {"p", "back"}, {"y"});
+             },
+             "works along the batch"},
+        Case{"time folded in front of the batch and back",
+             {"b", "t", 4},
+             [](GraphProtoBuilder& m) {
+               m.Ints("rows", {-1, 4}).Ints("zero", {0}).Ints("one", {1}).Ints("four", {4});
+               Weights(m, "w", {4, 4});
+               m.Node("Transpose", {"x"}, {"tb"}).Ints("perm", {1, 0, 2});
+               m.Node("Reshape", {"tb", "rows"}, {"f"});
+               m.Node("MatMul", {"f", "w"}, {"g"});
+               m.Node("Shape", {"tb"}, {"s"});
+               m.Node("Gather", {"s", "zero"}, {"t"});
+               m.Node("Gather", {"s", "one"}, {"n"});
+               m.Node("Concat", {"t", "n", "four"}, {"shape"}).Int("axis", 0);
+               m.Node("Reshape", {"g", "shape"}, {"h"});
+               m.Node("Transpose", {"h"}, {"y"}).Ints("perm", {1, 0, 2});
+             },
+             ""},
+        Case{"time folded in front of the batch, unfolded the wrong way",
+             {"b", "t", 4},
+             [](GraphProtoBuilder& m) {
+               m.Ints("rows", {-1, 4});
+               m.Node("Transpose", {"x"}, {"tb"}).Ints("perm", {1, 0, 2});
+               m.Node("Reshape", {"tb", "rows"}, {"f"});
+               m.Node("Shape", {"x"}, {"s"});
+               m.Node("Reshape", {"f", "s"}, {"y"});
+             },
+             "does not keep one block of entries for each row"},
+        Case{"class token",
+             {"b", "t", 4},
+             [](GraphProtoBuilder& m) {
+               Weights(m, "token", {1, 1, 4});
+               m.Ints("zero", {0}).Ints("rest", {-1, -1}).Ints("minus", {-1}).Ints("length", {3});
+               m.Ints("ones3", {1, 1, 1});
+               m.Node("Shape", {"x"}, {"s"});
+               m.Node("Gather", {"s", "zero"}, {"n"});
+               m.Node("Concat", {"n", "rest"}, {"wanted"}).Int("axis", 0);
+               // As PyTorch writes expand(n, -1, -1).
+               m.Node("Mul", {"ones3", "minus"}, {"minuses"});
+               m.Node("Equal", {"wanted", "minuses"}, {"keep"});
+               m.Node("Where", {"keep", "ones3", "wanted"}, {"shape"});
+               m.Node("Expand", {"token", "shape"}, {"tokens"});
+               m.Node("Concat", {"tokens", "x"}, {"y"}).Int("axis", 1);
+             },
+             ""},
+        Case{"concatenation of rows",
+             {"b", 4},
+             [](GraphProtoBuilder& m) {
+               m.Node("Concat", {"x", "x"}, {"y"}).Int("axis", 0);
+             },
+             "works along the batch"},
+        Case{"squeeze of everything", {"b", 1, 4}, Unary("Squeeze"), "drops the batch"},
+        Case{"squeeze", {"b", 1, 4}, WithInts("Squeeze", {1}), ""},
+        Case{"unsqueeze in front",
+             {"b", 4},
+             WithInts("Unsqueeze", {0}),
+             "has the batch along dimension 1"},
+        Case{"first row",
+             {"b", 4},
+             [](GraphProtoBuilder& m) {
+               m.Ints("zero", {0}).Ints("one", {1});
+               m.Node("Slice", {"x", "zero", "one", "zero"}, {"y"});
+             },
+             "works along the batch"},
+        Case{"first token",
+             {"b", "t", 4},
+             [](GraphProtoBuilder& m) {
+               m.Ints("zero", {0});
+               m.Node("Gather", {"x", "zero"}, {"y"}).Int("axis", 1);
+             },
+             ""},
+        Case{"chosen row",
+             {"b", 4},
+             [](GraphProtoBuilder& m) {
+               m.Ints("zero", {0});
+               m.Node("Gather", {"x", "zero"}, {"y"}).Int("axis", 0);
+             },
+             "picks among the rows"},
+        Case{"row numbers",
+             {"b", 4},
+             [](GraphProtoBuilder& m) {
+               auto scalar = [&m](const std::string& name, int64_t v) {
+                 m.Tensor(name, kInt64, {})->add_int64_data(v);
+               };
+               scalar("zero", 0);
+               scalar("one", 1);
+               m.Ints("last", {1});
+               m.Node("Shape", {"x"}, {"s"});
+               m.Node("Gather", {"s", "zero"}, {"n"}).Int("axis", 0);
+               m.Node("Range", {"zero", "n", "one"}, {"r"});
+               m.Node("Cast", {"r"}, {"f"}).Int("to", kFloat);
+               m.Node("Unsqueeze", {"f", "last"}, {"c"});
+               m.Node("Add", {"x", "c"}, {"y"});
+             },
+             "not known to keep rows apart"},
+        Case{"division by the batch size",
+             {"b", 4},
+             [](GraphProtoBuilder& m) {
+               m.Ints("zero", {0});
+               m.Node("Shape", {"x"}, {"s"});
+               m.Node("Gather", {"s", "zero"}, {"n"});
+               m.Node("Cast", {"n"}, {"f"}).Int("to", kFloat);
+               m.Node("Div", {"x", "f"}, {"y"});
+             },
+             "computes with the batch size"},
+        Case{"output that nobody's rows reach",
+             {"b", 4},
+             [](GraphProtoBuilder& m) {
+               Weights(m, "w", {2, 2});
+               m.Node("Relu", {"w"}, {"y"});
+             },
+             "output 'y' does not depend on the rows"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Recurrent, BatchAxisTest,
+    ::testing::Values(
+        Case{"batch first LSTM",
+             {"b", "t", 4},
+             [](GraphProtoBuilder& m) {
+               Weights(m, "w", {1, 20, 4});
+               Weights(m, "r", {1, 20, 5});
+               m.Ints("one", {1});
+               m.Node("Transpose", {"x"}, {"tb"}).Ints("perm", {1, 0, 2});
+               m.Node("LSTM", {"tb", "w", "r"}, {"h"}).Int("hidden_size", 5);
+               m.Node("Squeeze", {"h", "one"}, {"q"});
+               m.Node("Transpose", {"q"}, {"y"}).Ints("perm", {1, 0, 2});
+             },
+             ""},
+        Case{
+            "LSTM with zero state of the batch's size",
+            {"b", "t", 4},
+            [](GraphProtoBuilder& m) {
+              Weights(m, "w", {1, 20, 4});
+              Weights(m, "r", {1, 20, 5});
+              m.Ints("one", {1}).Ints("zero", {0}).Ints("five", {5});
+              m.Node("Shape", {"x"}, {"s"});
+              m.Node("Gather", {"s", "zero"}, {"n"});
+              m.Node("Concat", {"one", "n", "five"}, {"state"}).Int("axis", 0);
+              m.Node("ConstantOfShape", {"state"}, {"h0"});
+              m.Node("Transpose", {"x"}, {"tb"}).Ints("perm", {1, 0, 2});
+              m.Node("LSTM", {"tb", "w", "r", "", "", "h0", "h0"}, {"", "h"}).Int("hidden_size", 5);
+              m.Node("Squeeze", {"h", "zero"}, {"y"});
+            },
+            ""},
+        Case{"LSTM along the batch",
+             {"b", 1, 4},
+             [](GraphProtoBuilder& m) {
+               Weights(m, "w", {1, 20, 4});
+               Weights(m, "r", {1, 20, 5});
+               m.Node("LSTM", {"x", "w", "r"}, {"y"}).Int("hidden_size", 5);
+             },
+             "works along the batch"}));
+
+TEST(BatchAxisInputsTest, InputsMustShareTheSymbol) {
+  ModelBuilder m(17);
+  m.Input("a", kFloat, {"b", 4}).Input("c", kFloat, {"other", 4}).Output("y", kFloat);
+  m.Node("Relu", {"a"}, {"y"});
+  EXPECT_THAT(Analyse(m).why, HasSubstr("inputs 'a' and 'c' are not known to share dimension 0"));
+}
+
+TEST(BatchAxisInputsTest, AFixedOrMissingBatchIsNamed) {
+  ModelBuilder fixed(17);
+  fixed.Input("a", kFloat, {1, 4}).Output("y", kFloat);
+  fixed.Node("Relu", {"a"}, {"y"});
+  EXPECT_THAT(Analyse(fixed).why, HasSubstr("dimension 0 of input 'a' is fixed to 1"));
+  ModelBuilder scalar(17);
+  scalar.Input("a", kFloat, {}).Output("y", kFloat);
+  scalar.Node("Relu", {"a"}, {"y"});
+  EXPECT_THAT(Analyse(scalar).why, HasSubstr("'a' is a scalar"));
+}
+
+TEST(BatchAxisInputsTest, SeveralInputsOfOneSymbolBatch) {
+  ModelBuilder m(17);
+  m.Input("ids", kInt64, {"batch", "seq"}).Input("mask", kInt64, {"batch", "seq"});
+  m.Output("y", kFloat);
+  Weights(m, "table", {10, 4});
+  m.Ints("last", {2});
+  m.Node("Gather", {"table", "ids"}, {"e"});
+  m.Node("Cast", {"mask"}, {"f"}).Int("to", kFloat);
+  m.Node("Unsqueeze", {"f", "last"}, {"u"});
+  m.Node("Mul", {"e", "u"}, {"y"});
+  const BatchAxisReport report = Analyse(m);
+  EXPECT_TRUE(report.batches) << report.why;
+  EXPECT_THAT(report.why, HasSubstr("inputs share dimension 0 'batch'"));
+}
+
+}  // namespace
+}  // namespace chairlift
