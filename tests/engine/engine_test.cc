@@ -11,8 +11,8 @@ namespace {
 using testing::DoublingModel;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::OnnxBuilder;
 using testing::TempFolder;
+using testing::WriteFile;
 
 std::unique_ptr<Engine> MakeEngine(const EngineOptions& options = {.workers = 2}) {
   StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(options);
@@ -34,7 +34,7 @@ class EngineTest : public ::testing::Test {
   std::unique_ptr<Engine> engine_ = MakeEngine();
 
   void LoadDoubling(const ModelConfig& config = {}) {
-    const std::string file = DoublingModel().Write(folder_ / "doubling.onnx");
+    const std::string file = WriteFile(folder_ / "doubling.onnx", DoublingModel().Bytes());
     const Status loaded = engine_->LoadModel("doubling", file, config);
     ASSERT_TRUE(loaded.ok()) << loaded;
   }

@@ -3,15 +3,14 @@
 #define CHAIRLIFT_TESTS_ENGINE_TEST_MODELS_H_
 
 #include <gtest/gtest.h>
-#include <onnx/onnx_pb.h>
 #include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
-#include <variant>
-#include <vector>
+
+#include "graph/model_builder.h"
 
 namespace chairlift::testing {
 
@@ -36,112 +35,73 @@ class TempFolder {
   std::filesystem::path path_;
 };
 
-// Builds a model node by node. A dimension is a number, a symbol, or "" for unknown.
-class OnnxBuilder {
- public:
-  using DimSpec = std::variant<int64_t, std::string>;
-  static constexpr int kFloat = onnx::TensorProto::FLOAT;
-  static constexpr int kInt64 = onnx::TensorProto::INT64;
+// Writes text or bytes, making the folders on the way; returns the file's name.
+inline std::string WriteFile(const std::filesystem::path& file, const std::string& bytes) {
+  std::filesystem::create_directories(file.parent_path());
+  std::ofstream out(file, std::ios::binary);
+  out << bytes;
+  EXPECT_TRUE(out.good()) << file;
+  return file.string();
+}
 
-  explicit OnnxBuilder(int opset = 17) {
-    model_.set_ir_version(8);
-    model_.set_producer_name("test");
-    model_.add_opset_import()->set_version(opset);
-    graph()->set_name("test");
-  }
+inline void RandomWeights(GraphProtoBuilder& m, const std::string& name,
+                          std::initializer_list<int64_t> dims, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0.0f, 0.3f);
+  auto* tensor = m.Tensor(name, kFloat, dims);
+  int64_t size = 1;
+  for (int64_t d : dims) size *= d;
+  for (int64_t i = 0; i < size; ++i) tensor->add_float_data(normal(random));
+}
 
-  OnnxBuilder& Input(const std::string& name, int type, const std::vector<DimSpec>& dims) {
-    Describe(graph()->add_input(), name, type, dims);
-    return *this;
-  }
-  OnnxBuilder& Output(const std::string& name, int type, const std::vector<DimSpec>& dims) {
-    Describe(graph()->add_output(), name, type, dims);
-    return *this;
-  }
-  onnx::NodeProto* Node(const std::string& op, const std::vector<std::string>& inputs,
-                        const std::vector<std::string>& outputs) {
-    onnx::NodeProto* node = graph()->add_node();
-    node->set_op_type(op);
-    node->set_name(outputs[0]);
-    for (const std::string& input : inputs) node->add_input(input);
-    for (const std::string& output : outputs) node->add_output(output);
-    return node;
-  }
-  static void SetInt(onnx::NodeProto* node, const std::string& name, int64_t value) {
-    onnx::AttributeProto* attribute = node->add_attribute();
-    attribute->set_name(name);
-    attribute->set_type(onnx::AttributeProto::INT);
-    attribute->set_i(value);
-  }
-  static void SetInts(onnx::NodeProto* node, const std::string& name,
-                      const std::vector<int64_t>& values) {
-    onnx::AttributeProto* attribute = node->add_attribute();
-    attribute->set_name(name);
-    attribute->set_type(onnx::AttributeProto::INTS);
-    for (int64_t value : values) attribute->add_ints(value);
-  }
-  OnnxBuilder& Weights(const std::string& name, const std::vector<int64_t>& dims, unsigned seed) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal(0.0f, 0.2f);
-    onnx::TensorProto* tensor = graph()->add_initializer();
-    tensor->set_name(name);
-    tensor->set_data_type(kFloat);
-    int64_t size = 1;
-    for (int64_t dim : dims) {
-      tensor->add_dims(dim);
-      size *= dim;
-    }
-    for (int64_t i = 0; i < size; ++i) tensor->add_float_data(normal(random));
-    return *this;
-  }
-  OnnxBuilder& Int64s(const std::string& name, const std::vector<int64_t>& values) {
-    onnx::TensorProto* tensor = graph()->add_initializer();
-    tensor->set_name(name);
-    tensor->set_data_type(kInt64);
-    tensor->add_dims(static_cast<int64_t>(values.size()));
-    for (int64_t value : values) tensor->add_int64_data(value);
-    return *this;
-  }
-  onnx::GraphProto* graph() { return model_.mutable_graph(); }
+// y = relu(x + x): [batch, 4] to the same.
+inline ModelBuilder DoublingModel() {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {"batch", 4}).Output("y", kFloat, {"batch", 4});
+  m.Node("Add", {"x", "x"}, {"sum"});
+  m.Node("Relu", {"sum"}, {"y"});
+  return m;
+}
 
-  std::string Serialize() const { return model_.SerializeAsString(); }
-  // Writes the model, making the folders on the way.
-  std::string Write(const std::filesystem::path& file) const {
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream out(file, std::ios::binary);
-    out << model_.SerializeAsString();
-    EXPECT_TRUE(out.good()) << file;
-    return file.string();
-  }
+// y = -x, of fixed shape [1, 2].
+inline ModelBuilder FixedModel() {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {1, 2}).Output("y", kFloat, {1, 2});
+  m.Node("Neg", {"x"}, {"y"});
+  return m;
+}
 
- private:
-  static void Describe(onnx::ValueInfoProto* info, const std::string& name, int type,
-                       const std::vector<DimSpec>& dims) {
-    info->set_name(name);
-    onnx::TypeProto::Tensor* tensor = info->mutable_type()->mutable_tensor_type();
-    tensor->set_elem_type(type);
-    tensor->mutable_shape();
-    for (const DimSpec& dim : dims) {
-      auto* added = tensor->mutable_shape()->add_dim();
-      if (const auto* value = std::get_if<int64_t>(&dim)) {
-        added->set_dim_value(*value);
-      } else if (!std::get<std::string>(dim).empty()) {
-        added->set_dim_param(std::get<std::string>(dim));
-      }
-    }
-  }
+// Two layers over [batch, 24], with two outputs.
+inline ModelBuilder MlpModel() {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {"batch", 24}).Output("hidden", kFloat).Output("y", kFloat);
+  RandomWeights(m, "w1", {24, 40}, 1);
+  RandomWeights(m, "b1", {40}, 2);
+  RandomWeights(m, "w2", {7, 40}, 3);
+  RandomWeights(m, "b2", {7}, 4);
+  m.Node("MatMul", {"x", "w1"}, {"p"});
+  m.Node("Add", {"p", "b1"}, {"s"});
+  m.Node("Relu", {"s"}, {"hidden"});
+  m.Node("Gemm", {"hidden", "w2", "b2"}, {"y"}).Int("transB", 1);
+  return m;
+}
 
-  onnx::ModelProto model_;
-};
-
-// y = relu(x + x): [batch, width] to the same.
-inline OnnxBuilder DoublingModel(int64_t width = 4) {
-  OnnxBuilder model;
-  model.Input("x", OnnxBuilder::kFloat, {"batch", width})
-      .Output("y", OnnxBuilder::kFloat, {"batch", width});
-  model.Node("Add", {"x", "x"}, {"sum"});
-  model.Node("Relu", {"sum"}, {"y"});
-  return model;
+// Convolutions over images of any size, [batch, 3, height, width], to 5 classes.
+inline ModelBuilder ConvModel() {
+  ModelBuilder m(17);
+  m.Input("image", kFloat, {"batch", 3, "height", "width"}).Output("y", kFloat);
+  RandomWeights(m, "k1", {8, 3, 3, 3}, 1);
+  RandomWeights(m, "c1", {8}, 2);
+  RandomWeights(m, "k2", {16, 8, 3, 3}, 3);
+  RandomWeights(m, "w", {5, 16}, 4);
+  m.Node("Conv", {"image", "k1", "c1"}, {"a"}).Ints("pads", {1, 1, 1, 1});
+  m.Node("Relu", {"a"}, {"b"});
+  m.Node("Conv", {"b", "k2"}, {"c"}).Ints("strides", {2, 2});
+  m.Node("Relu", {"c"}, {"d"});
+  m.Node("GlobalAveragePool", {"d"}, {"e"});
+  m.Node("Flatten", {"e"}, {"f"});
+  m.Node("Gemm", {"f", "w"}, {"y"}).Int("transB", 1);
+  return m;
 }
 
 }  // namespace chairlift::testing
