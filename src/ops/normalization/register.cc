@@ -1,9 +1,18 @@
+// The normalisations.
 #include "ops/register.h"
 
-#include "ops/operator.h"
+#include "ops/normalization/normalization.h"
 
 namespace chairlift {
 
-void RegisterNormalization(OperatorRegistry& registry) { (void)registry; }
+void RegisterNormalization(OperatorRegistry& registry) {
+  RegisterSoftmax(registry);
+  RegisterLayerNormalization(registry);
+  RegisterGroupNormalization(registry);
+  RegisterBatchNormalization(registry);
+  RegisterMeanVarianceNormalization(registry);
+  RegisterLpNormalization(registry);
+  RegisterLrn(registry);
+}
 
 }  // namespace chairlift

@@ -36,6 +36,12 @@ struct SumSquareFold : SumFold {
     return hn::MulAdd(x, x, acc);
   }
 };
+struct SumSquareFromFold : SumFold {
+  static HWY_INLINE FloatVec Step(FloatTag, FloatVec acc, FloatVec x, FloatVec shift) {
+    const auto centred = hn::Sub(x, shift);
+    return hn::MulAdd(centred, centred, acc);
+  }
+};
 struct SumExpFold : SumFold {
   static HWY_INLINE FloatVec Step(FloatTag d, FloatVec acc, FloatVec x, FloatVec shift) {
     return hn::Add(acc, VExp(d, hn::Sub(x, shift)));
@@ -146,6 +152,8 @@ FoldFns Find(FloatFold op) {
       return Fns<SumAbsFold>();
     case FloatFold::kSumSquare:
       return Fns<SumSquareFold>();
+    case FloatFold::kSumSquareFrom:
+      return Fns<SumSquareFromFold, true>();
     case FloatFold::kSumExp:
       return Fns<SumExpFold, true>();
     case FloatFold::kMax:

@@ -13,7 +13,8 @@ enum class FloatFold {
   kSum,
   kSumAbs,
   kSumSquare,
-  kSumExp,  // of exp(x - shift)
+  kSumSquareFrom,  // of (x - shift)^2
+  kSumExp,         // of exp(x - shift)
   kMax,
   kMin,
 };
@@ -24,7 +25,7 @@ struct FoldFns {
   // The fold of x[0..n), n > 0.
   double (*row)(const float* x, int64_t n, float shift);
   // Folds x[r * stride + c] over r into accumulators[c], for c < cols <= kFoldColumns. `shift` has
-  // cols elements; null unless kSumExp.
+  // cols elements; null where the fold takes no shift.
   void (*columns)(const float* x, int64_t rows, int64_t stride, int64_t cols, const float* shift,
                   double* accumulators);
   double start;  // of an accumulator

@@ -1,0 +1,130 @@
+// GroupNormalization and InstanceNormalization: each group of channels (or each channel) of each
+// item to mean 0 and variance 1, then scale and bias by channel.
+#include <cmath>
+#include <type_traits>
+
+#include "ops/normalization/normalization.h"
+#include "ops/normalization/rows_simd.h"
+#include "ops/reduction/fold_simd.h"
+
+namespace chairlift {
+namespace {
+
+Status InferChannels(InferContext& context, int min_rank) {
+  const SymbolicShape& shape = context.shape(0);
+  context.set_output(0, context.dtype(0), shape);
+  if (!shape.has_rank()) return absl::OkStatus();
+  if (shape.rank() < min_rank) {
+    return InvalidArgument("shape {} has fewer than {} dimensions", shape.ToString(), min_rank);
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPerChannel(context, 1, shape[1]));
+  return CheckPerChannel(context, 2, shape[1]);
+}
+
+Status InferInstance(InferContext& context) { return InferChannels(context, 3); }
+
+Status InferGroup(InferContext& context) {
+  CHAIRLIFT_RETURN_IF_ERROR(InferChannels(context, 2));
+  const int64_t groups = context.attributes().Int("num_groups", 0);
+  if (groups < 1) return InvalidArgument("attribute num_groups is {}", groups);
+  const SymbolicShape& shape = context.shape(0);
+  if (shape.has_rank() && shape[1].known() && shape[1].value() % groups != 0) {
+    return InvalidArgument("{} channels do not make {} groups", shape[1].value(), groups);
+  }
+  return absl::OkStatus();
+}
+
+// [items, groups, channels of a group, elements of a channel]
+struct Groups {
+  int64_t items, groups, channels, plane;
+};
+
+struct Moments {
+  double mean, variance;
+};
+
+Moments MomentsOf(const float* x, int64_t n) {
+  const auto count = static_cast<double>(n);
+  const double mean = FindFold(FloatFold::kSum).row(x, n, 0) / count;
+  const double squares = FindFold(FloatFold::kSumSquareFrom).row(x, n, static_cast<float>(mean));
+  return {mean, squares / count};
+}
+Moments MomentsOf(const double* x, int64_t n) {
+  const auto count = static_cast<double>(n);
+  double mean = 0, squares = 0;
+  for (int64_t i = 0; i < n; ++i) mean += x[i];
+  mean /= count;
+  for (int64_t i = 0; i < n; ++i) squares += (x[i] - mean) * (x[i] - mean);
+  return {mean, squares / count};
+}
+
+template <typename T>
+void RunGroup(const Groups& g, int64_t unit, const T* all, const T* scale, const T* bias,
+              double epsilon, T* out) {
+  const int64_t block = g.channels * g.plane;
+  const T* x = all + unit * block;
+  T* y = out + unit * block;
+  const Moments m = MomentsOf(x, block);
+  const double inv = 1.0 / std::sqrt(m.variance + epsilon);
+  const auto affine = FindRowFns().affine;
+  for (int64_t c = 0; c < g.channels; ++c) {
+    const int64_t channel = unit % g.groups * g.channels + c;
+    const double a = inv * static_cast<double>(scale[channel]);
+    const double b = static_cast<double>(bias[channel]) - m.mean * a;
+    const int64_t start = c * g.plane;
+    if constexpr (std::is_same_v<T, float>) {
+      affine(x + start, y + start, g.plane, static_cast<float>(a), static_cast<float>(b));
+    } else {
+      for (int64_t i = 0; i < g.plane; ++i) y[start + i] = x[start + i] * a + b;
+    }
+  }
+}
+
+StatusOr<std::unique_ptr<Kernel>> CompileGroups(const CompileContext& context, int64_t groups) {
+  const Shape& shape = context.inputs[0].shape;
+  const Groups g{shape[0], groups, groups == 0 ? 0 : shape[1] / groups,
+                 shape.NumElements(2, shape.rank())};
+  const double epsilon = context.attributes.Float("epsilon", 1e-5f);
+  return DispatchFloat(
+      context.inputs[0].dtype, [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
+        return MakeKernel([g, epsilon](const KernelArgs& args) {
+          const int64_t size = g.items * g.groups * g.channels * g.plane;
+          if (size == 0) return absl::OkStatus();
+          ForRanges(args.team, g.items * g.groups, size, [&](int64_t first, int64_t last) {
+            for (int64_t unit = first; unit < last; ++unit) {
+              RunGroup(g, unit, static_cast<const T*>(args.inputs[0]),
+                       static_cast<const T*>(args.inputs[1]), static_cast<const T*>(args.inputs[2]),
+                       epsilon, static_cast<T*>(args.outputs[0]));
+            }
+          });
+          return absl::OkStatus();
+        });
+      });
+}
+
+StatusOr<std::unique_ptr<Kernel>> CompileInstance(const CompileContext& context) {
+  return CompileGroups(context, context.inputs[0].shape[1]);
+}
+StatusOr<std::unique_ptr<Kernel>> CompileGroup(const CompileContext& context) {
+  return CompileGroups(context, context.attributes.Int("num_groups", 1));
+}
+
+}  // namespace
+
+void RegisterGroupNormalization(OperatorRegistry& registry) {
+  registry.Add({.name = "InstanceNormalization",
+                .min_inputs = 3,
+                .max_inputs = 3,
+                .input_types = {kFloatTypes},
+                .infer = InferInstance,
+                .compile = CompileInstance});
+  registry.Add({.name = "GroupNormalization",
+                .min_opset = 18,
+                .min_inputs = 3,
+                .max_inputs = 3,
+                .input_types = {kFloatTypes},
+                .infer = InferGroup,
+                .compile = CompileGroup});
+}
+
+}  // namespace chairlift

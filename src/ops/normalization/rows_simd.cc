@@ -1,0 +1,238 @@
+// Softmax, layer normalisation and affine maps of float32 rows, one build per instruction set.
+#include "ops/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/normalization/rows_simd.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+//
+#include "hwy/highway.h"
+#include "ops/normalization/rows_simd.h"
+#include "ops/simd_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace chairlift {
+namespace HWY_NAMESPACE {
+namespace {
+
+HWY_INLINE FloatVec LoadUpTo(FloatTag d, const float* p, size_t n) {
+  return n >= hn::Lanes(d) ? hn::LoadU(d, p) : LoadPart(d, p, n);
+}
+HWY_INLINE void StoreUpTo(FloatVec v, FloatTag d, float* p, size_t n) {
+  if (n >= hn::Lanes(d)) {
+    hn::StoreU(v, d, p);
+  } else {
+    StorePart(v, d, p, n);
+  }
+}
+// v in the first n lanes, `otherwise` in the rest.
+HWY_INLINE FloatVec OnlyFirst(FloatTag d, FloatVec v, size_t n, FloatVec otherwise) {
+  return n >= hn::Lanes(d) ? v : hn::IfThenElse(hn::FirstN(d, n), v, otherwise);
+}
+
+HWY_INLINE FloatVec RowMax(FloatTag d, const float* x, size_t n) {
+  const size_t lanes = hn::Lanes(d);
+  auto m0 = hn::Neg(hn::Inf(d));
+  auto m1 = m0;
+  size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    m0 = hn::Max(m0, hn::LoadU(d, x + i));
+    m1 = hn::Max(m1, hn::LoadU(d, x + i + lanes));
+  }
+  for (; i < n; i += lanes) {
+    m0 = hn::Max(m0, OnlyFirst(d, LoadUpTo(d, x + i, n - i), n - i, m0));
+  }
+  return hn::MaxOfLanes(d, hn::Max(m0, m1));
+}
+
+// Σ exp(x − max); the exponentials go to y where it is not null.
+template <bool kStore>
+HWY_INLINE FloatVec RowSumExp(FloatTag d, const float* x, float* y, size_t n, FloatVec max) {
+  const size_t lanes = hn::Lanes(d);
+  const auto zero = hn::Zero(d);
+  auto s0 = zero;
+  auto s1 = zero;
+  size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const auto e0 = VExp(d, hn::Sub(hn::LoadU(d, x + i), max));
+    const auto e1 = VExp(d, hn::Sub(hn::LoadU(d, x + i + lanes), max));
+    if (kStore) {
+      hn::StoreU(e0, d, y + i);
+      hn::StoreU(e1, d, y + i + lanes);
+    }
+    s0 = hn::Add(s0, e0);
+    s1 = hn::Add(s1, e1);
+  }
+  for (; i < n; i += lanes) {
+    const auto e = VExp(d, hn::Sub(LoadUpTo(d, x + i, n - i), max));
+    if (kStore) StoreUpTo(e, d, y + i, n - i);
+    s0 = hn::Add(s0, OnlyFirst(d, e, n - i, zero));
+  }
+  return hn::SumOfLanes(d, hn::Add(s0, s1));
+}
+
+HWY_INLINE void AffineRow(FloatTag d, const float* x, float* y, size_t n, FloatVec a, FloatVec b) {
+  const size_t lanes = hn::Lanes(d);
+  for (size_t i = 0; i < n; i += lanes) {
+    StoreUpTo(hn::MulAdd(a, LoadUpTo(d, x + i, n - i), b), d, y + i, n - i);
+  }
+}
+
+void Softmax(const float* x, float* y, int64_t rows, int64_t n) {
+  const FloatTag d;
+  const auto size = static_cast<size_t>(n);
+  for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
+    const auto sum = RowSumExp<true>(d, x, y, size, RowMax(d, x, size));
+    AffineRow(d, y, y, size, hn::Div(hn::Set(d, 1.0f), sum), hn::Zero(d));
+  }
+}
+
+void LogSoftmax(const float* x, float* y, int64_t rows, int64_t n) {
+  const FloatTag d;
+  const size_t lanes = hn::Lanes(d);
+  const auto size = static_cast<size_t>(n);
+  for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
+    const auto max = RowMax(d, x, size);
+    const auto log_sum = VLog(d, RowSumExp<false>(d, x, nullptr, size, max));
+    for (size_t i = 0; i < size; i += lanes) {
+      const auto v = hn::Sub(hn::Sub(LoadUpTo(d, x + i, size - i), max), log_sum);
+      StoreUpTo(v, d, y + i, size - i);
+    }
+  }
+}
+
+template <bool kLog>
+void SoftmaxColumns(const float* x, float* y, int64_t n, int64_t inner, int64_t first,
+                    int64_t last) {
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t c = first; c < last; c += lanes) {
+    const auto part = static_cast<size_t>(last - c);
+    auto max = hn::Neg(hn::Inf(d));
+    for (int64_t i = 0; i < n; ++i) max = hn::Max(max, LoadUpTo(d, x + i * inner + c, part));
+    auto sum = hn::Zero(d);
+    for (int64_t i = 0; i < n; ++i) {
+      const auto e = VExp(d, hn::Sub(LoadUpTo(d, x + i * inner + c, part), max));
+      if (!kLog) StoreUpTo(e, d, y + i * inner + c, part);
+      sum = hn::Add(sum, e);
+    }
+    const auto scale = hn::Div(hn::Set(d, 1.0f), sum);
+    const auto log_sum = VLog(d, sum);
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t at = i * inner + c;
+      const auto v = kLog ? hn::Sub(hn::Sub(LoadUpTo(d, x + at, part), max), log_sum)
+                          : hn::Mul(LoadUpTo(d, y + at, part), scale);
+      StoreUpTo(v, d, y + at, part);
+    }
+  }
+}
+
+// s of LayerNormRows at element i of a row, of which `left` elements are left.
+HWY_INLINE FloatVec SkipSum(FloatTag d, const LayerNormRows& p, const float* x,
+                            const float* residual, size_t i, size_t left) {
+  auto v = LoadUpTo(d, x + i, left);
+  if (residual != nullptr) v = hn::Add(v, LoadUpTo(d, residual + i, left));
+  if (p.bias != nullptr) v = hn::Add(v, LoadUpTo(d, p.bias + i, left));
+  return v;
+}
+
+void LayerNorm(const LayerNormRows& p) {
+  const FloatTag d;
+  const size_t lanes = hn::Lanes(d);
+  const auto n = static_cast<size_t>(p.n);
+  const auto zero = hn::Zero(d);
+  const float inv_n = 1.0f / static_cast<float>(p.n);
+  const bool skip = p.residual != nullptr || p.bias != nullptr;
+  for (int64_t r = 0; r < p.rows; ++r) {
+    const float* x = p.x + r * p.n;
+    const float* residual = p.residual == nullptr ? nullptr : p.residual + r * p.n;
+    float* y = p.y + r * p.n;
+    // The sum is kept where it is wanted, else in the output until that is due.
+    const float* s = x;
+    auto s0 = zero;
+    auto s1 = zero;
+    if (skip) {
+      float* kept = p.sum != nullptr ? p.sum + r * p.n : y;
+      for (size_t i = 0; i < n; i += lanes) {
+        const auto v = SkipSum(d, p, x, residual, i, n - i);
+        StoreUpTo(v, d, kept + i, n - i);
+        s0 = hn::Add(s0, v);
+      }
+      s = kept;
+    } else {
+      size_t i = 0;
+      for (; i + 2 * lanes <= n; i += 2 * lanes) {
+        s0 = hn::Add(s0, hn::LoadU(d, x + i));
+        s1 = hn::Add(s1, hn::LoadU(d, x + i + lanes));
+      }
+      for (; i < n; i += lanes) s0 = hn::Add(s0, LoadUpTo(d, x + i, n - i));
+    }
+    const auto mean = hn::Mul(hn::SumOfLanes(d, hn::Add(s0, s1)), hn::Set(d, inv_n));
+    auto v0 = zero;
+    auto v1 = zero;
+    size_t i = 0;
+    for (; i + 2 * lanes <= n; i += 2 * lanes) {
+      const auto c0 = hn::Sub(hn::LoadU(d, s + i), mean);
+      const auto c1 = hn::Sub(hn::LoadU(d, s + i + lanes), mean);
+      v0 = hn::MulAdd(c0, c0, v0);
+      v1 = hn::MulAdd(c1, c1, v1);
+    }
+    for (; i < n; i += lanes) {
+      const auto c = OnlyFirst(d, hn::Sub(LoadUpTo(d, s + i, n - i), mean), n - i, zero);
+      v0 = hn::MulAdd(c, c, v0);
+    }
+    const auto variance = hn::Mul(hn::SumOfLanes(d, hn::Add(v0, v1)), hn::Set(d, inv_n));
+    const auto inv_std =
+        hn::Div(hn::Set(d, 1.0f), hn::Sqrt(hn::Add(variance, hn::Set(d, p.epsilon))));
+    for (i = 0; i < n; i += lanes) {
+      const size_t left = n - i;
+      const auto normal = hn::Mul(hn::Sub(LoadUpTo(d, s + i, left), mean), inv_std);
+      const auto shift = p.shift != nullptr ? LoadUpTo(d, p.shift + i, left) : zero;
+      StoreUpTo(hn::MulAdd(normal, LoadUpTo(d, p.scale + i, left), shift), d, y + i, left);
+    }
+    if (p.mean != nullptr) p.mean[r] = hn::GetLane(mean);
+    if (p.inv_std != nullptr) p.inv_std[r] = hn::GetLane(inv_std);
+  }
+}
+
+void Affine(const float* x, float* y, int64_t n, float a, float b) {
+  const FloatTag d;
+  AffineRow(d, x, y, static_cast<size_t>(n), hn::Set(d, a), hn::Set(d, b));
+}
+
+void AffineColumns(const float* x, float* y, int64_t rows, int64_t n, const float* a,
+                   const float* b) {
+  const FloatTag d;
+  const size_t lanes = hn::Lanes(d);
+  const auto size = static_cast<size_t>(n);
+  for (size_t c = 0; c < size; c += lanes) {
+    const size_t left = size - c;
+    const auto va = LoadUpTo(d, a + c, left);
+    const auto vb = LoadUpTo(d, b + c, left);
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto v = LoadUpTo(d, x + r * n + c, left);
+      StoreUpTo(hn::MulAdd(va, v, vb), d, y + r * n + c, left);
+    }
+  }
+}
+
+RowFns Find() {
+  return {Softmax,   LogSoftmax, SoftmaxColumns<false>, SoftmaxColumns<true>,
+          LayerNorm, Affine,     AffineColumns};
+}
+
+}  // namespace
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace chairlift
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace chairlift {
+namespace {
+HWY_EXPORT(Find);
+}  // namespace
+
+RowFns FindRowFns() { return HWY_DYNAMIC_DISPATCH(Find)(); }
+
+}  // namespace chairlift
+#endif  // HWY_ONCE

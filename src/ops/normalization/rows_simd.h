@@ -1,0 +1,48 @@
+// Vectorised float32 kernels over rows and columns: softmax, layer normalisation, affine maps.
+//
+// Outputs may be the very memory of x (or residual).
+#ifndef CHAIRLIFT_OPS_NORMALIZATION_ROWS_SIMD_H_
+#define CHAIRLIFT_OPS_NORMALIZATION_ROWS_SIMD_H_
+
+#include <cstdint>
+
+namespace chairlift {
+
+// y[r, :] = (s - mean(s)) / sqrt(var(s) + epsilon) * scale + shift, with
+// s = x[r, :] + residual[r, :] + bias, all rows of n elements.
+struct LayerNormRows {
+  const float* x;
+  const float* residual;  // [rows, n], or null
+  const float* bias;      // [n], or null
+  const float* scale;     // [n]
+  const float* shift;     // [n], or null
+  float* y;
+  float* sum;      // s, or null
+  float* mean;     // [rows], or null
+  float* inv_std;  // [rows], 1 / sqrt(var + epsilon), or null
+  int64_t rows;
+  int64_t n;
+  float epsilon;
+};
+
+struct RowFns {
+  // Over each of `rows` rows of n.
+  void (*softmax)(const float* x, float* y, int64_t rows, int64_t n);
+  void (*log_softmax)(const float* x, float* y, int64_t rows, int64_t n);
+  // Over the first dimension of [n, inner], columns [first, last).
+  void (*softmax_columns)(const float* x, float* y, int64_t n, int64_t inner, int64_t first,
+                          int64_t last);
+  void (*log_softmax_columns)(const float* x, float* y, int64_t n, int64_t inner, int64_t first,
+                              int64_t last);
+  void (*layer_norm)(const LayerNormRows& rows);
+  // y = a x + b
+  void (*affine)(const float* x, float* y, int64_t n, float a, float b);
+  // y[r, c] = a[c] x[r, c] + b[c]
+  void (*affine_columns)(const float* x, float* y, int64_t rows, int64_t n, const float* a,
+                         const float* b);
+};
+RowFns FindRowFns();
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_NORMALIZATION_ROWS_SIMD_H_
