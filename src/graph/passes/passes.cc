@@ -58,6 +58,7 @@ std::span<const Pass> AllPasses() {
       RecogniseLayerNorm(),
       // One kernel for several operators. A sum before a layer normalisation belongs to that rather
       // than to the product before it.
+      FuseLstmGates(),
       FuseBatchNorm(),
       FuseConv(),
       FuseSkipLayerNorm(),

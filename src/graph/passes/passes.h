@@ -13,6 +13,7 @@ Pass RemoveIdentities();
 Pass RecogniseGelu();
 Pass RecogniseGates();
 Pass RecogniseLayerNorm();
+Pass FuseLstmGates();
 Pass FuseBatchNorm();
 Pass FuseConv();
 Pass FuseSkipLayerNorm();

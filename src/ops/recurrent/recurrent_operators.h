@@ -9,6 +9,7 @@ namespace chairlift {
 OperatorDef LstmOperator();
 OperatorDef GruOperator();
 OperatorDef RnnOperator();
+OperatorDef LstmGatesOperator();
 
 }  // namespace chairlift
 

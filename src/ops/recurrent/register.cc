@@ -9,6 +9,7 @@ void RegisterRecurrent(OperatorRegistry& registry) {
   registry.Add(LstmOperator());
   registry.Add(GruOperator());
   registry.Add(RnnOperator());
+  registry.Add(LstmGatesOperator());
 }
 
 }  // namespace chairlift

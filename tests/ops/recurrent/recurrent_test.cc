@@ -15,10 +15,10 @@ namespace {
 
 using testing::Function;
 using testing::OperatorCall;
-using testing::RunOperator;
 using testing::RecurrentCase;
 using testing::RecurrentData;
 using testing::RecurrentResult;
+using testing::RunOperator;
 
 // Parts in an order of their own, last first.
 class BackwardTeam final : public Team {
