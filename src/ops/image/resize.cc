@@ -268,12 +268,27 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
 // Blocks of channels stay together where only what comes after them is resized.
 std::optional<BlockedForm> Blocked(const Attributes& attributes, std::span<const ValueInfo> inputs,
                                    std::span<const ValueInfo> outputs) {
-  (void)attributes;
   const SymbolicShape& in = inputs[0].shape;
   const SymbolicShape& out = outputs[0].shape;
-  if (inputs[0].dtype != DType::kFloat || !in.has_rank() || !out.has_rank() || in.rank() < 3 ||
-      !in[0].Same(out[0]) || !in[1].Same(out[1])) {
+  const auto options = ResizeOptions::Parse(attributes);
+  if (!options.ok() || options->transform == ResizeOptions::Transform::kTfCropAndResize ||
+      options->policy != ResizeOptions::Policy::kStretch) {
     return std::nullopt;
+  }
+  if (inputs[0].dtype != DType::kFloat || !in.has_rank() || !out.has_rank() || in.rank() < 3 ||
+      !in[1].Same(out[1])) {
+    return std::nullopt;
+  }
+  // Channels may be as many after a scale that is not 1.
+  const auto axes = NamedAxes(attributes, in.rank());
+  const bool has_scales = inputs.size() > kScales && inputs[kScales].dtype != DType::kUndefined;
+  for (size_t i = 0; axes.ok() && has_scales && i < axes->size(); ++i) {
+    if ((*axes)[i] != 1) continue;
+    const Tensor* value = inputs[kScales].value;
+    if (value == nullptr || value->dtype() != DType::kFloat) return std::nullopt;
+    if (value->size() > static_cast<int64_t>(i) && value->data<float>()[i] != 1) {
+      return std::nullopt;
+    }
   }
   return BlockedForm{.inputs = 1, .outputs = 1};
 }

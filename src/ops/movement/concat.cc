@@ -73,18 +73,30 @@ Status Infer(InferContext& context) {
   return absl::OkStatus();
 }
 
+// The shape in memory; a channel-blocked tensor is joined along its blocks.
+Shape AsItLies(Shape shape, bool blocked) {
+  if (blocked) {
+    shape[1] /= ChannelBlock();
+    shape.Append(ChannelBlock());
+  }
+  return shape;
+}
+
 StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   const Shape& out = context.outputs[0].shape;
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
                              NormalizeAxis(context.attributes.Int("axis", 0), out.rank()));
-  const auto out_strides = RowMajorStrides(out);
+  const bool blocked = context.outputs[0].layout == Layout::kChannelBlocked;
+  const Shape whole = AsItLies(out, blocked);
+  const auto out_strides = RowMajorStrides(whole);
   const size_t bytes = DTypeSize(context.outputs[0].dtype);
   std::vector<StridedCopy> copies;
   int64_t start = 0;
   for (const TensorDesc& in : context.inputs) {
-    copies.emplace_back(bytes, in.shape.dims(), RowMajorStrides(in.shape), out_strides, 0,
+    const Shape part = AsItLies(in.shape, blocked);
+    copies.emplace_back(bytes, part.dims(), RowMajorStrides(part), out_strides, 0,
                         start * out_strides[axis]);
-    start += in.shape[axis];
+    start += part[axis];
   }
   return MakeKernel([copies = std::move(copies)](const KernelArgs& args) {
     for (size_t i = 0; i < copies.size(); ++i) {
@@ -92,6 +104,19 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
     }
     return absl::OkStatus();
   });
+}
+
+// Blocks of channels are joined whole.
+std::optional<BlockedForm> Blocked(const Attributes& attributes, std::span<const ValueInfo> inputs,
+                                   std::span<const ValueInfo> outputs) {
+  const SymbolicShape& out = outputs[0].shape;
+  if (inputs.size() > 31 || !out.has_rank() || out.rank() < 3) return std::nullopt;
+  const int64_t axis = attributes.Int("axis", 0);
+  for (const ValueInfo& in : inputs) {
+    if (in.dtype != DType::kFloat) return std::nullopt;
+  }
+  if (axis != 1 && axis != 1 - out.rank()) return std::nullopt;
+  return BlockedForm{.inputs = (uint32_t{1} << inputs.size()) - 1, .outputs = 1};
 }
 
 }  // namespace
@@ -102,6 +127,7 @@ OperatorDef ConcatOperator() {
           .input_types = {kAllTypes},
           .infer = Infer,
           .compile = Compile,
+          .blocked_form = Blocked,
           .native_half = true};
 }
 

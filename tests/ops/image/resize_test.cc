@@ -221,6 +221,40 @@ TEST(ResizeTest, SharesLargeImages) {
   }
 }
 
+TEST(ResizeTest, ResizesBlocksOfChannelsAsTheyLie) {
+  std::mt19937 rng(36);
+  const Tensor x = RandomFloats(rng, Shape{2, 32, 5, 7});
+  for (const char* mode : {"nearest", "linear", "cubic"}) {
+    Config s;
+    s.mode = mode;
+    OperatorCall call{"Resize", s.attributes(), {x, {}, Floats({1, 1, 2, 1.5f})}, 1, "", {2}};
+    const Tensor plain = RunOne(call);
+    call.blocked = {.inputs = 1, .outputs = 1};
+    const Tensor blocked = RunOne(call);
+    ASSERT_EQ(blocked.shape(), plain.shape());
+    for (int64_t i = 0; i < plain.size(); ++i) {
+      ASSERT_NEAR(blocked.data<float>()[i], plain.data<float>()[i], 1e-6) << mode;
+    }
+  }
+}
+
+TEST(ResizeTest, HasABlockedFormOnlyWhereChannelsStay) {
+  const OperatorDef* def = OperatorRegistry::Builtin().Find("", "Resize");
+  const auto has = [&](std::vector<float> scales, Attributes a = {}) {
+    const Tensor value = Floats(scales);
+    const std::vector<ValueInfo> inputs = {
+        Symbolic(DType::kFloat, {Dim::Symbol("batch"), 16, 4, 4}), {}, Known(value)};
+    const auto outputs = Inferred("Resize", a, inputs);
+    return def->blocked_form(a, inputs, *outputs).has_value();
+  };
+  EXPECT_TRUE(has({1, 1, 2, 2}));
+  EXPECT_FALSE(has({1, 1.05f, 2, 2}));
+  EXPECT_FALSE(has({1, 2, 2, 2}));
+  Attributes axes;
+  axes.Set("axes", std::vector<int64_t>{2, 3});
+  EXPECT_TRUE(has({2, 2}, axes));
+}
+
 TEST(ResizeTest, CropsWithARegionOfInterest) {
   std::mt19937 rng(33);
   for (const char* mode : {"nearest", "linear", "cubic"}) {

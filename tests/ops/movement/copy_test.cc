@@ -97,6 +97,16 @@ TEST(ConcatTest, MatchesTheIndexFormula) {
   }
 }
 
+TEST(ConcatTest, JoinsBlocksOfChannelsAsTheyLie) {
+  std::mt19937 rng(17);
+  const Tensor a = RandomBytes(rng, DType::kFloat, Shape{2, 16, 3, 5});
+  const Tensor b = RandomBytes(rng, DType::kFloat, Shape{2, 48, 3, 5});
+  OperatorCall call{"Concat", Axis(1), {a, b}};
+  const Tensor plain = RunOne(call);
+  call.blocked = {.inputs = 3, .outputs = 1};
+  ExpectSame(RunOne(call), plain);
+}
+
 TEST(ConcatTest, RefusesAndTracks) {
   const Tensor a = Tensor::Allocate(DType::kFloat, Shape{2, 3});
   const Tensor b = Tensor::Allocate(DType::kFloat, Shape{2, 4});
