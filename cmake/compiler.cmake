@@ -10,8 +10,6 @@ if(CHAIRLIFT_SANITIZE)
   add_compile_options(-fsanitize=${CHAIRLIFT_SANITIZE} -fno-omit-frame-pointer
                       -fno-sanitize-recover=all -O1 -g1)
   add_link_options(-fsanitize=${CHAIRLIFT_SANITIZE})
-  # Two vector widths instead of five: instrumented SIMD code takes minutes a file to compile.
-  add_compile_definitions("HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3|HWY_AVX3_DL)")
 endif()
 if(CHAIRLIFT_FUZZERS)
   add_compile_options(-fsanitize=fuzzer-no-link)
