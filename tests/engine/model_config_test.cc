@@ -1,0 +1,103 @@
+// model.yaml: what it may say, and how a model is served where it says nothing.
+#include "engine/model_config.h"
+
+#include <gmock/gmock.h>
+
+namespace chairlift {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string Refusal(const std::string& yaml) {
+  const Status status = ParseModelConfig(yaml).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << yaml;
+  return std::string(status.message());
+}
+
+TEST(ModelConfigTest, ReadsEverySetting) {
+  const StatusOr<ModelConfig> config = ParseModelConfig(R"(
+policy: window
+max_batch_size: 16
+queue_delay_us: 500
+preferred_batch_sizes: [4, 8]
+max_queue_size: 10
+default_timeout_us: 250000
+disabled_passes: [fuse_conv_activation]
+)");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->policy, "window");
+  EXPECT_EQ(config->max_batch_size, 16);
+  EXPECT_EQ(config->queue_delay_us, 500);
+  EXPECT_THAT(config->preferred_batch_sizes, ElementsAre(4, 8));
+  EXPECT_EQ(config->max_queue_size, 10);
+  EXPECT_EQ(config->default_timeout_us, 250000);
+  EXPECT_THAT(config->disabled_passes, ElementsAre("fuse_conv_activation"));
+}
+
+TEST(ModelConfigTest, AnEmptyFileSetsNothing) {
+  EXPECT_TRUE(ParseModelConfig("").ok());
+  EXPECT_TRUE(ParseModelConfig("# nothing\n").ok());
+}
+
+TEST(ModelConfigTest, UnknownSettingsAreRefusedWithTheKnownOnes) {
+  EXPECT_THAT(Refusal("max_batch: 4"),
+              AllOf(HasSubstr("no setting 'max_batch'"), HasSubstr("max_batch_size"),
+                    HasSubstr("disabled_passes")));
+}
+
+TEST(ModelConfigTest, WrongValuesAreRefusedByName) {
+  EXPECT_THAT(Refusal("max_batch_size: many"), HasSubstr("'max_batch_size' must be a number"));
+  EXPECT_THAT(Refusal("max_batch_size: [1]"), HasSubstr("'max_batch_size' must be a number"));
+  EXPECT_THAT(Refusal("max_batch_size: 99999999999"), HasSubstr("'max_batch_size' must be"));
+  EXPECT_THAT(Refusal("max_batch_size: -1"), HasSubstr("max_batch_size is -1"));
+  EXPECT_THAT(Refusal("preferred_batch_sizes: 4"), HasSubstr("must be a list"));
+  EXPECT_THAT(Refusal("queue_delay_us: -5"), HasSubstr("queue_delay_us is -5"));
+  EXPECT_THAT(Refusal("max_queue_size: 0"), HasSubstr("max_queue_size is 0"));
+  EXPECT_THAT(Refusal("default_timeout_us: -1"), HasSubstr("default_timeout_us is -1"));
+  EXPECT_THAT(Refusal("policy: {a: b}"), HasSubstr("'policy' must be the name"));
+}
+
+TEST(ModelConfigTest, WhatIsNoMapOfSettingsIsRefused) {
+  EXPECT_THAT(Refusal("- a\n- b"), HasSubstr("must be a map"));
+  EXPECT_THAT(Refusal("just words"), HasSubstr("must be a map"));
+  EXPECT_THAT(Refusal("a: [b"), HasSubstr("not YAML"));
+  EXPECT_THAT(Refusal("policy: none\npolicy: window"), HasSubstr("twice"));
+  EXPECT_THAT(Refusal("[a]: b"), HasSubstr("no setting"));
+  EXPECT_THAT(Refusal(std::string(2 << 20, ' ')), HasSubstr("bytes"));
+}
+
+TEST(PlanServingTest, AModelThatBatchesGetsAWindow) {
+  const StatusOr<ServingPlan> plan = PlanServing({}, {true, "rows keep apart"});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_TRUE(plan->batches);
+  EXPECT_EQ(plan->config.policy, "window");
+  EXPECT_EQ(plan->config.max_batch_size, 32);
+  EXPECT_EQ(plan->scheduling.max_batch_size, 32);
+  EXPECT_EQ(plan->diagnosis, "rows keep apart; window policy, up to 32 rows");
+}
+
+TEST(PlanServingTest, AModelThatDoesNotIsServedOneByOne) {
+  const StatusOr<ServingPlan> plan = PlanServing({}, {false, "it mixes rows"});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_FALSE(plan->batches);
+  EXPECT_EQ(plan->config.policy, "none");
+  EXPECT_EQ(plan->diagnosis, "it mixes rows; requests run one by one");
+}
+
+TEST(PlanServingTest, BatchingIsRefusedWhereItIsNotProved) {
+  const auto refusal = [](const ModelConfig& config) {
+    return std::string(PlanServing(config, {false, "it mixes rows"}).status().message());
+  };
+  EXPECT_THAT(refusal({.policy = "window"}), HasSubstr("it mixes rows; policy 'none' can"));
+  EXPECT_THAT(refusal({.max_batch_size = 8}), HasSubstr("cannot share a batch: it mixes rows"));
+}
+
+TEST(PlanServingTest, BatchingCanBeTurnedOff) {
+  EXPECT_FALSE(PlanServing({.policy = "none"}, {true, ""})->batches);
+  EXPECT_FALSE(PlanServing({.max_batch_size = 1}, {true, ""})->batches);
+}
+
+}  // namespace
+}  // namespace chairlift
