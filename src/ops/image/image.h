@@ -12,6 +12,7 @@ OperatorDef AffineGridOperator();
 OperatorDef RoiAlignOperator();
 OperatorDef MaxRoiPoolOperator();
 OperatorDef NonMaxSuppressionOperator();
+OperatorDef Col2ImOperator();
 
 }  // namespace chairlift
 

@@ -11,6 +11,7 @@ void RegisterImage(OperatorRegistry& registry) {
   registry.Add(RoiAlignOperator());
   registry.Add(MaxRoiPoolOperator());
   registry.Add(NonMaxSuppressionOperator());
+  registry.Add(Col2ImOperator());
 }
 
 }  // namespace chairlift

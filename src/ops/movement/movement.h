@@ -18,6 +18,7 @@ OperatorDef ExpandOperator();
 OperatorDef GatherOperator();
 OperatorDef TileOperator();
 OperatorDef PadOperator();
+OperatorDef CenterCropPadOperator();
 OperatorDef DepthToSpaceOperator();
 OperatorDef SpaceToDepthOperator();
 OperatorDef ReverseSequenceOperator();

@@ -17,6 +17,7 @@ void RegisterMovement(OperatorRegistry& registry) {
   registry.Add(GatherOperator());
   registry.Add(TileOperator());
   registry.Add(PadOperator());
+  registry.Add(CenterCropPadOperator());
   registry.Add(DepthToSpaceOperator());
   registry.Add(SpaceToDepthOperator());
   registry.Add(ReverseSequenceOperator());

@@ -133,6 +133,43 @@ TEST(PadTest, RefusesImpossiblePads) {
   EXPECT_FALSE(ErrorOf({"Pad", {}, {x, Ints({0, 0}), {}, Ints({2})}}).ok());
 }
 
+TEST(CenterCropPadTest, MatchesTheIndexFormula) {
+  std::mt19937 rng(18);
+  for (int round = 0; round < 60; ++round) {
+    const int rank = static_cast<int>(Pick(rng, 1, 4));
+    const Shape shape = RandomShape(rng, rank, 0, 6);
+    Shape out = shape;
+    std::vector<int64_t> axes, wanted;
+    for (int d = 0; d < rank; ++d) {
+      if (round % 2 == 0 && Pick(rng, 0, 1) == 0) continue;
+      axes.push_back(round % 4 == 0 ? d - rank : d);
+      out[d] = Pick(rng, 0, 7);
+      wanted.push_back(out[d]);
+    }
+    Attributes a;
+    if (round % 2 == 0) a.Set("axes", axes);
+    const Tensor x = RandomBytes(rng, kEveryType[round % 13], shape);
+    const size_t bytes = DTypeSize(x.dtype());
+    Tensor expected = Tensor::Allocate(x.dtype(), out);
+    std::memset(expected.raw(), 0, expected.byte_size());
+    int64_t n = 0;
+    ForEachIndex(out, [&](Index i) {
+      const auto to = static_cast<size_t>(n++);
+      for (int d = 0; d < rank; ++d) {
+        i[d] += shape[d] > out[d] ? (shape[d] - out[d]) / 2 : -((out[d] - shape[d]) / 2);
+        if (i[d] < 0 || i[d] >= shape[d]) return;
+      }
+      std::memcpy(static_cast<char*>(expected.raw()) + bytes * to,
+                  static_cast<const char*>(x.raw()) + bytes * static_cast<size_t>(Offset(shape, i)),
+                  bytes);
+    });
+    ExpectSame(RunOne({"CenterCropPad", a, {x, Ints(wanted)}}), expected);
+  }
+  const Tensor x = Tensor::Allocate(DType::kFloat, Shape{2, 3});
+  EXPECT_FALSE(ErrorOf({"CenterCropPad", {}, {x, Ints({2})}}).ok());
+  EXPECT_FALSE(ErrorOf({"CenterCropPad", {}, {x, Ints({2, -1})}}).ok());
+}
+
 Attributes Block(int64_t size, const char* mode = nullptr) {
   Attributes a;
   a.Set("blocksize", size);
