@@ -41,6 +41,11 @@ constexpr int kMaxRows = kWideFile ? 14 : 6;
 template <int R, int NV, int U>
 HWY_INLINE void Tile(const float* HWY_RESTRICT a, size_t a_stride, const float* HWY_RESTRICT b,
                      float* HWY_RESTRICT c, size_t c_stride, int64_t kb, bool accumulate) {
+  // C is needed last: it comes into the cache meanwhile.
+  for (int r = 0; r < R; ++r) {
+    CHAIRLIFT_UNROLL
+    for (int v = 0; v < NV; v += 16 / kLanes) hwy::Prefetch(c + r * c_stride + v * kLanes);
+  }
   V sums[U][R][NV];
   CHAIRLIFT_UNROLL
   for (int u = 0; u < U; ++u) {
@@ -48,8 +53,7 @@ HWY_INLINE void Tile(const float* HWY_RESTRICT a, size_t a_stride, const float* 
     for (int r = 0; r < R; ++r) {
       CHAIRLIFT_UNROLL
       for (int v = 0; v < NV; ++v) {
-        sums[u][r][v] =
-            u == 0 && accumulate ? hn::LoadU(kD, c + r * c_stride + v * kLanes) : hn::Zero(kD);
+        sums[u][r][v] = hn::Zero(kD);
       }
     }
   }
@@ -89,7 +93,9 @@ HWY_INLINE void Tile(const float* HWY_RESTRICT a, size_t a_stride, const float* 
       V sum = sums[0][r][v];
       CHAIRLIFT_UNROLL
       for (int u = 1; u < U; ++u) sum = hn::Add(sum, sums[u][r][v]);
-      hn::StoreU(sum, kD, c + r * c_stride + v * kLanes);
+      float* at = c + r * c_stride + v * kLanes;
+      if (accumulate) sum = hn::Add(sum, hn::LoadU(kD, at));
+      hn::StoreU(sum, kD, at);
     }
   }
 }

@@ -18,7 +18,7 @@ namespace chairlift {
 
 inline constexpr int64_t kGemmPanel = 32;
 // Rows that share one pass over B; a good height for row parts.
-inline constexpr int64_t kGemmRowBlock = 168;
+inline constexpr int64_t kGemmRowBlock = 98;
 
 inline int64_t GemmPanels(int64_t n) { return (n + kGemmPanel - 1) / kGemmPanel; }
 // Floats of packed B.

@@ -19,7 +19,7 @@ namespace chairlift {
 namespace HWY_NAMESPACE {
 
 // K in blocks whose slice of A (kGemmRowBlock rows) stays in the second-level cache.
-constexpr int64_t kBlockK = 512;
+constexpr int64_t kBlockK = 768;
 // Floats past a block's end before the next row, so that rows do not fall into one cache set.
 constexpr int64_t kRowPad = 16;
 
