@@ -30,7 +30,8 @@ StatusOr<std::vector<TensorDesc>> InferConcrete(const Node& node, std::span<cons
 
 StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, std::span<const Tensor> inputs,
                                            WeightCache& weights, Team& team, int worker,
-                                           int64_t max_output_bytes) {
+                                           int64_t max_output_bytes,
+                                           std::span<const Value> values) {
   const int num_outputs = static_cast<int>(node.outputs.size());
   if (node.def->evaluate != nullptr) {
     auto outputs =
@@ -53,7 +54,7 @@ StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, std::span<const Ten
     input_descs.push_back({t.dtype(), t.shape()});
     input_data.push_back(t.raw());
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<TensorDesc> output_descs,
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<TensorDesc> output_descs,
                              InferConcrete(node, infos, max_output_bytes));
   if (node.def->is_view) {
     if (output_descs[0].size() != inputs[0].size()) {
@@ -63,6 +64,13 @@ StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, std::span<const Ten
     return std::vector<Tensor>{inputs[0].Reshaped(output_descs[0].shape)};
   }
 
+  const auto set_layouts = [&](std::vector<TensorDesc>& descs, const std::vector<ValueId>& ids) {
+    for (size_t i = 0; i < ids.size() && !values.empty(); ++i) {
+      if (ids[i] != kNoValue) descs[i].layout = values[ids[i]].layout;
+    }
+  };
+  set_layouts(input_descs, node.inputs);
+  set_layouts(output_descs, node.outputs);
   const std::vector<const Tensor*> constants(inputs.size(), nullptr);
   auto kernel = CompileOperator(
       *node.def, {node.attributes, input_descs, output_descs, constants, weights, team.width()});

@@ -13,10 +13,12 @@ namespace chairlift {
 // inputs[i] belongs to node.inputs[i] (not present() where that is kNoValue). Returns one tensor an
 // output of the node, not present() for kNoValue outputs. Output 0 of a view shares the bytes of
 // input 0. Refuses outputs of more than max_output_bytes each (ResourceExhausted). The node must
-// not be control flow. Thread-safe.
+// not be control flow. Where `values` are given, by ValueId, they tell the layouts; else all is
+// row-major. Thread-safe.
 StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, std::span<const Tensor> inputs,
                                            WeightCache& weights, Team& team, int worker,
-                                           int64_t max_output_bytes = Shape::kMaxTensorBytes);
+                                           int64_t max_output_bytes = Shape::kMaxTensorBytes,
+                                           std::span<const Value> values = {});
 
 // The shape rule for inputs whose types, shapes and (where present in `values`) values are given;
 // an error where it cannot tell an output's shape. Refuses outputs above max_output_bytes.

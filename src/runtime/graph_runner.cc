@@ -184,8 +184,8 @@ StatusOr<PlanPtr> GraphRunner::Continue(const Plan& plan, std::span<const Tensor
   PlanKey key;
   for (const Tensor& t : late.last(plan.rest->fresh_late)) key.Add(t.dtype(), t.shape());
   if (auto found = plan.continuations.Find(key)) return *std::move(found);
-  CHAIRLIFT_ASSIGN_OR_RETURN(
-      PlanPtr next, BuildPlan(graph_, StateAfter(plan, late), width, kMaxContinuations, weights_));
+  CHAIRLIFT_ASSIGN_OR_RETURN(PlanPtr next, BuildPlan(graph_, StateAfter(graph_, plan, late), width,
+                                                     kMaxContinuations, weights_));
   return plan.continuations.Insert(key, std::move(next));
 }
 
@@ -193,7 +193,8 @@ StatusOr<std::vector<Tensor>> GraphRunner::ComputeLate(const Node& node,
                                                        std::span<const Tensor> inputs,
                                                        const RunContext& context) {
   if (!IsControlFlow(node)) {
-    return EvaluateNode(node, inputs, weights_, context.team, context.worker);
+    return EvaluateNode(node, inputs, weights_, context.team, context.worker,
+                        Shape::kMaxTensorBytes, graph_.values);
   }
   const RunContext nested{context.team, context.worker, context.arena.Nested(), context.observer};
   return RunControlFlow(node, inputs, [&](const Graph& body, std::span<const Tensor> arguments) {

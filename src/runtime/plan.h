@@ -112,7 +112,7 @@ StatusOr<PlanPtr> BuildPlan(const Graph& graph, BindState state, int width, int 
 BindState InitialState(const Graph& graph, std::span<const TensorDesc> inputs);
 
 // The state after `plan` has run; `late` are all late values of the run so far.
-BindState StateAfter(const Plan& plan, std::span<const Tensor> late);
+BindState StateAfter(const Graph& graph, const Plan& plan, std::span<const Tensor> late);
 
 }  // namespace chairlift
 

@@ -147,6 +147,11 @@ class PlanBuilder {
                         bound(node.inputs[0]).desc.shape.ToString(),
                         bound(node.outputs[0]).desc.shape.ToString());
       }
+      BoundValue& out = bound(node.outputs[0]);
+      if (const Tensor& value = bound(node.inputs[0]).value; value.present()) {
+        out.value = value.Reshaped(out.desc.shape);
+        return absl::OkStatus();
+      }
       root_[node.outputs[0]] = root_[node.inputs[0]];
     }
     order_.push_back(n);
@@ -465,14 +470,14 @@ BindState InitialState(const Graph& graph, std::span<const TensorDesc> inputs) {
   return state;
 }
 
-BindState StateAfter(const Plan& plan, std::span<const Tensor> late) {
+BindState StateAfter(const Graph& graph, const Plan& plan, std::span<const Tensor> late) {
   BindState state = *plan.rest;
   const size_t first = state.late.size() - state.fresh_late;
   for (size_t i = first; i < state.late.size(); ++i) {
     if (state.late[i] == kNoValue) continue;
     BoundValue& v = state.values[state.late[i]];
     v.resolved = true;
-    v.desc = {late[i].dtype(), late[i].shape(), Layout::kRowMajor};
+    v.desc = {late[i].dtype(), late[i].shape(), graph.values[state.late[i]].layout};
     v.place = {Place::kLate, i};
   }
   return state;

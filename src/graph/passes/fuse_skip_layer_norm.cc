@@ -6,6 +6,14 @@
 namespace chairlift {
 namespace {
 
+// Input i is absent or a constant of `width` elements. (What is not constant might depend on the
+// sum.)
+bool IsVector(const Graph& graph, const Node& node, int i, const Dim& width) {
+  if (i >= static_cast<int>(node.inputs.size()) || node.inputs[i] == kNoValue) return true;
+  const Tensor* t = ConstantInput(graph, node, i);
+  return t != nullptr && t->shape().rank() == 1 && width.known() && t->size() == width.value();
+}
+
 StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
   const OperatorDef* def = OperatorRegistry::Builtin().Find("chairlift", "SkipLayerNorm");
   if (def == nullptr) return 0;
@@ -28,12 +36,8 @@ StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
       continue;
     }
     if (norm.outputs.size() > 1) continue;  // mean and deviation are asked for
-    // What is not constant might depend on the sum.
-    if (ConstantInput(graph, norm, 1) == nullptr ||
-        (norm.inputs.size() > 2 && norm.inputs[2] != kNoValue &&
-         ConstantInput(graph, norm, 2) == nullptr)) {
-      continue;
-    }
+    const Dim& width = x.shape[x.shape.rank() - 1];
+    if (!IsVector(graph, norm, 1, width) || !IsVector(graph, norm, 2, width)) continue;
     const ValueId sum = norm.inputs[0];
     const bool sum_is_read = links.SoleReader(sum) < 0;
     norm.inputs = {terms[0], terms[1], kNoValue, norm.inputs[1],

@@ -64,6 +64,8 @@ std::span<const Pass> AllPasses() {
       FuseSkipLayerNorm(),
       FuseMatMul(),
       RemoveDeadNodes(),
+      // Last: it fixes layouts by value.
+      AssignLayouts(),
   };
   return kPasses;
 }

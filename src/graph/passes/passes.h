@@ -19,6 +19,7 @@ Pass FuseConv();
 Pass FuseSkipLayerNorm();
 Pass FuseMatMul();
 Pass RemoveDeadNodes();
+Pass AssignLayouts();
 
 }  // namespace chairlift
 

@@ -225,7 +225,7 @@ void RegisterLayerNormalization(OperatorRegistry& registry) {
                 .in_place = true});
   registry.Add({.domain = "chairlift",
                 .name = "SkipLayerNorm",
-                .min_inputs = 4,
+                .min_inputs = 2,  // then an optional one; InferSkip asks for the scale
                 .max_inputs = 5,
                 .min_outputs = 1,
                 .max_outputs = 2,

@@ -1,0 +1,145 @@
+// Activations between convolutions stay channel-blocked, the layout convolutions compute in; the
+// graph is reordered only at the borders, by explicit chairlift::Reorder nodes.
+//
+// Greedy, in topological order: a convolution takes its blocked form wherever it has one, anything
+// else where an input comes blocked already. Everything that has no blocked form reads row-major.
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "graph/passes/passes.h"
+#include "graph/passes/rewrite.h"
+
+namespace chairlift {
+namespace {
+
+constexpr size_t kMaxOperands = 32;  // bits of a BlockedForm's masks
+
+class Assigner {
+ public:
+  explicit Assigner(Graph& graph)
+      : graph_(graph), reorder_(OperatorRegistry::Builtin().Find("chairlift", "Reorder")) {}
+
+  int Run() {
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (Node& node : nodes) {
+      const BlockedForm form = Choose(node);
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        if (node.inputs[i] == kNoValue) continue;
+        const bool blocked = i < kMaxOperands && (form.inputs >> i & 1) != 0;
+        node.inputs[i] = In(blocked ? Layout::kChannelBlocked : Layout::kRowMajor, node.inputs[i]);
+      }
+      for (size_t i = 0; i < std::min(kMaxOperands, node.outputs.size()); ++i) {
+        if (node.outputs[i] != kNoValue && (form.outputs >> i & 1) != 0) {
+          graph_.values[node.outputs[i]].layout = Layout::kChannelBlocked;
+        }
+      }
+      graph_.nodes.push_back(std::move(node));
+    }
+    for (ValueId& id : graph_.outputs) id = In(Layout::kRowMajor, id);
+    return count_;
+  }
+
+ private:
+  bool CanBlock(ValueId id) const {
+    if (id == kNoValue) return false;
+    const Value& v = graph_.values[id];
+    return v.dtype == DType::kFloat && v.shape.has_rank() && v.shape.rank() >= 3 &&
+           v.shape[1].known() && v.shape[1].value() > 0 && v.shape[1].value() % ChannelBlock() == 0;
+  }
+
+  bool IsBlocked(ValueId id) const {
+    return id != kNoValue && graph_.values[id].layout == Layout::kChannelBlocked;
+  }
+
+  // Operators that compute element by element: operands of full size are blocked, others must vary
+  // along the channels alone or not along them.
+  std::optional<BlockedForm> ElementwiseForm(const Node& node) const {
+    if (node.inputs.size() > kMaxOperands || node.outputs.size() != 1) return std::nullopt;
+    const SymbolicShape& out = graph_.values[node.outputs[0]].shape;
+    if (!out.has_rank() || out.rank() < 3) return std::nullopt;
+    BlockedForm form{.inputs = 0, .outputs = 1};
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == kNoValue) continue;
+      const SymbolicShape& in = graph_.values[node.inputs[i]].shape;
+      if (SameShape(in, out)) {
+        form.inputs |= 1u << i;
+        continue;
+      }
+      if (!in.has_rank() || in.rank() > out.rank()) return std::nullopt;
+      const auto is_one = [&](int axis) {  // of the output
+        const int own = axis - (out.rank() - in.rank());
+        return own < 0 || (in[own].known() && in[own].value() == 1);
+      };
+      bool spatial_ones = true;
+      for (int axis = 2; axis < out.rank(); ++axis) spatial_ones = spatial_ones && is_one(axis);
+      if (!spatial_ones && !is_one(1)) return std::nullopt;
+    }
+    return form;
+  }
+
+  std::optional<BlockedForm> FormOf(const Node& node) const {
+    if (node.def->layout_agnostic) return ElementwiseForm(node);
+    if (node.def->blocked_form == nullptr) return std::nullopt;
+    const auto infos = [&](const std::vector<ValueId>& ids) {
+      std::vector<ValueInfo> out;
+      for (ValueId id : ids) out.push_back(id == kNoValue ? ValueInfo{} : graph_.values[id].info());
+      return out;
+    };
+    return node.def->blocked_form(node.attributes, infos(node.inputs), infos(node.outputs));
+  }
+
+  // The blocked form where the node takes it; else all row-major.
+  BlockedForm Choose(const Node& node) const {
+    const auto form = FormOf(node);
+    if (!form || (form->inputs == 0 && form->outputs == 0)) return {};
+    bool wanted = form->anchor;
+    for (size_t i = 0; i < kMaxOperands; ++i) {
+      if ((form->inputs >> i & 1) != 0) {
+        if (i >= node.inputs.size() || !CanBlock(node.inputs[i])) return {};
+        wanted = wanted || IsBlocked(node.inputs[i]);
+      }
+      if ((form->outputs >> i & 1) != 0 &&
+          (i >= node.outputs.size() || !CanBlock(node.outputs[i]))) {
+        return {};
+      }
+    }
+    return wanted ? *form : BlockedForm{};
+  }
+
+  // The value in that layout: itself, or reordered, once.
+  ValueId In(Layout layout, ValueId id) {
+    if (graph_.values[id].layout == layout) return id;
+    const auto [it, added] = reordered_.emplace(id, kNoValue);
+    if (!added) return it->second;
+    Value value = graph_.values[id];
+    value.name += layout == Layout::kChannelBlocked ? "/blocked" : "/row_major";
+    value.layout = layout;
+    value.constant = Tensor();
+    Node node;
+    node.name = value.name;
+    node.def = reorder_;
+    node.inputs = {id};
+    it->second = graph_.AddValue(std::move(value));
+    node.outputs = {it->second};
+    graph_.nodes.push_back(std::move(node));
+    ++count_;
+    return it->second;
+  }
+
+  Graph& graph_;
+  const OperatorDef* reorder_;
+  std::map<ValueId, ValueId> reordered_;
+  int count_ = 0;
+};
+
+StatusOr<int> Run(Graph& graph, std::vector<std::string>&) { return Assigner(graph).Run(); }
+
+}  // namespace
+
+Pass AssignLayouts() {
+  return {"assign_layouts", "keep activations channel-blocked between convolutions", Run};
+}
+
+}  // namespace chairlift

@@ -1,0 +1,134 @@
+// assign_layouts: the same results, and no reorder inside a network.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "graph/graph_builder.h"
+#include "runtime/executable.h"
+
+namespace chairlift {
+namespace {
+
+using testing::Attrs;
+using testing::GraphBuilder;
+
+Tensor RandomFloats(std::mt19937& random, const Shape& shape, float scale) {
+  std::normal_distribution<float> normal(0, scale);
+  Tensor t = Tensor::Allocate(DType::kFloat, shape);
+  for (int64_t i = 0; i < t.size(); ++i) t.data<float>()[i] = normal(random);
+  return t;
+}
+
+struct Network : GraphBuilder {
+  std::mt19937 random{11};
+  ValueId Image(int64_t channels) {
+    return Input("x", DType::kFloat,
+                 SymbolicShape({Dim::Symbol("n"), channels, Dim::Symbol("h"), Dim::Symbol("w")}));
+  }
+  ValueId Conv(ValueId x, int64_t in, int64_t out, int64_t stride = 1) {
+    return Op("Conv",
+              {x, Constant(RandomFloats(random, Shape{out, in, 3, 3}, 0.1f)),
+               Constant(RandomFloats(random, Shape{out}, 0.1f))},
+              Attrs({{"pads", std::vector<int64_t>{1, 1, 1, 1}},
+                     {"strides", std::vector<int64_t>{stride, stride}}}));
+  }
+  ValueId Relu(ValueId x) { return Op("Relu", {x}); }
+  ValueId PerChannel(int64_t channels) {
+    return Constant(RandomFloats(random, Shape{channels, 1, 1}, 1));
+  }
+};
+
+// Operators of the graph after all passes, and its results equal to those without layouts.
+std::string CheckAndList(const Graph& graph, const std::vector<Shape>& shapes) {
+  Graph inferred = graph;
+  EXPECT_TRUE(InferShapes(inferred).ok());
+  auto blocked = Executable::Create(inferred, {});
+  auto plain = Executable::Create(inferred, {.disabled_passes = {"assign_layouts"}});
+  EXPECT_TRUE(blocked.ok()) << blocked.status();
+  EXPECT_TRUE(plain.ok()) << plain.status();
+  if (!blocked.ok() || !plain.ok()) return "";
+  SoloTeam team;
+  Arena arena;
+  std::mt19937 random(12);
+  for (const Shape& shape : shapes) {
+    const std::vector<Tensor> inputs = {RandomFloats(random, shape, 1)};
+    auto a = (*blocked)->Run(inputs, team, 0, arena);
+    auto b = (*plain)->Run(inputs, team, 0, arena);
+    EXPECT_TRUE(a.ok()) << a.status();
+    EXPECT_TRUE(b.ok()) << b.status();
+    if (!a.ok() || !b.ok()) return "";
+    for (size_t i = 0; i < a->size(); ++i) {
+      EXPECT_EQ((*a)[i].shape(), (*b)[i].shape());
+      for (int64_t k = 0; k < (*a)[i].size(); ++k) {
+        const float wanted = (*b)[i].data<float>()[k];
+        EXPECT_NEAR((*a)[i].data<float>()[k], wanted, 1e-4f * (1 + std::abs(wanted)))
+            << "output " << i << ", element " << k;
+        if (::testing::Test::HasFailure()) return "";
+      }
+    }
+  }
+  std::string operators;
+  for (const Node& node : (*blocked)->graph().nodes) operators += node.def->name + " ";
+  return operators;
+}
+
+TEST(LayoutTest, AResidualNetworkIsReorderedOnlyAtItsEnd) {
+  Network m;
+  ValueId v = m.Relu(m.Conv(m.Image(3), 3, 32, 2));
+  v = m.Op("MaxPool", {v}, Attrs({{"kernel_shape", std::vector<int64_t>{2, 2}}}));
+  const ValueId skip = v;
+  v = m.Relu(m.Conv(v, 32, 32));
+  v = m.Relu(m.Op("Add", {m.Conv(v, 32, 32), skip}));
+  v = m.Op("GlobalAveragePool", {v});
+  v = m.Op("Flatten", {v});
+  m.Output(m.Op("MatMul", {v, m.Constant(RandomFloats(m.random, Shape{32, 5}, 1))}));
+  EXPECT_EQ(CheckAndList(std::move(m).Build(), {Shape{1, 3, 16, 16}, Shape{2, 3, 13, 9}}),
+            "FusedConv MaxPool FusedConv FusedConv GlobalAveragePool Reorder Flatten MatMul ");
+}
+
+TEST(LayoutTest, ElementwiseOperatorsWithFactorsByChannelStayBlocked) {
+  Network m;
+  const ValueId v = m.Conv(m.Image(16), 16, 16);
+  const ValueId gate = m.Op("Sigmoid", {m.Op("GlobalAveragePool", {v})});  // [n, 16, 1, 1]
+  ValueId u = m.Op("Mul", {v, gate});
+  u = m.Op("PRelu", {u, m.PerChannel(16)});
+  u = m.Op("Clip", {u, m.Constant(Tensor::Scalar(-1.0f)), m.Constant(Tensor::Scalar(1.0f))});
+  m.Output(m.Op("Exp", {u}));
+  const std::string operators =
+      CheckAndList(std::move(m).Build(), {Shape{1, 16, 6, 6}, Shape{3, 16, 5, 1}});
+  // Into the convolution, the gate (one element a channel: no copy), out of the network.
+  EXPECT_EQ(operators,
+            "Reorder Conv GlobalAveragePool Sigmoid Reorder Mul PRelu Clip Exp Reorder ");
+}
+
+TEST(LayoutTest, SkipsJoinedAlongChannelsStayBlocked) {
+  Network m;
+  const ValueId a = m.Relu(m.Conv(m.Image(3), 3, 16));
+  const ValueId b = m.Relu(m.Conv(a, 16, 32));
+  const ValueId joined = m.Op("Concat", {a, b}, Attrs({{"axis", int64_t{1}}}));
+  m.Output(m.Conv(joined, 48, 16));
+  EXPECT_EQ(CheckAndList(std::move(m).Build(), {Shape{1, 3, 8, 8}, Shape{2, 3, 7, 5}}),
+            "FusedConv FusedConv Concat Conv Reorder ");
+}
+
+TEST(LayoutTest, OddChannelsStayRowMajor) {
+  Network m;
+  const ValueId v = m.Relu(m.Conv(m.Image(3), 3, 5));
+  m.Output(m.Op("Neg", {m.Conv(v, 5, 7)}));
+  EXPECT_EQ(CheckAndList(std::move(m).Build(), {Shape{2, 3, 8, 8}}), "FusedConv Conv Neg ");
+}
+
+TEST(LayoutTest, OneReorderServesAllReaders) {
+  Network m;
+  const ValueId v = m.Conv(m.Image(16), 16, 16);
+  const Attributes axis = Attrs({{"axis", int64_t{2}}});
+  m.Output(m.Op("Softmax", {v}, axis));
+  m.Output(m.Op("Softmax", {v}));
+  m.Output(v);
+  EXPECT_EQ(CheckAndList(std::move(m).Build(), {Shape{2, 16, 3, 8}}),
+            "Reorder Conv Reorder Softmax Softmax ");
+}
+
+}  // namespace
+}  // namespace chairlift
