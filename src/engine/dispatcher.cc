@@ -105,8 +105,11 @@ void Dispatcher::Activate(const std::shared_ptr<Model>& model) {
   Model::Lane& lane = model->lane();
   if (lane.active) return;
   lane.active = true;
-  // Time in which it asked for nothing is not owed to it.
-  lane.used = std::max(lane.used, fair_floor_);
+  // Time in which it asked for nothing is not owed to it: it starts level with the model that has
+  // been charged least of those at work, or, where none is, that has been charged most.
+  Duration level = most_used_;
+  for (const std::shared_ptr<Model>& other : active_) level = std::min(level, other->lane().used);
+  lane.used = std::max(lane.used, level);
   active_.push_back(model);
 }
 
@@ -151,7 +154,6 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(WorkerId worker, TimePo
     }
     batch->model = model;
     batch->task = *std::move(task);
-    fair_floor_ = std::max(fair_floor_, lane.used);
     batch->charged = lane.expected_cost;
     lane.used += batch->charged;
     return batch;
@@ -290,6 +292,10 @@ void Dispatcher::RunOnWorker(Batch& batch, int worker) {
   Actions ended;
   {
     const Lock lock(mutex_);
+    Model::Lane& lane = batch.model->lane();
+    lane.used += compute - batch.charged;
+    lane.expected_cost = (3 * lane.expected_cost + compute) / 4;
+    most_used_ = std::max(most_used_, lane.used);
     for (size_t i = 0; i < batch.requests.size(); ++i) {
       Request* request = batch.requests[i];
       if (request->cancelled) answers[i] = absl::CancelledError("the request was cancelled");
@@ -302,10 +308,7 @@ void Dispatcher::RunOnWorker(Batch& batch, int worker) {
   {
     const Lock lock(mutex_);
     const TimePoint now = clock_.Now();
-    Model::Lane& lane = batch.model->lane();
-    lane.scheduler->Complete(batch.task.id, now, {});
-    lane.used += compute - batch.charged;
-    lane.expected_cost = (3 * lane.expected_cost + compute) / 4;
+    batch.model->lane().scheduler->Complete(batch.task.id, now, {});
     idle_.push_back(worker);
     Pump(now, next);
   }

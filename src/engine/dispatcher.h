@@ -100,7 +100,7 @@ class Dispatcher {
   absl::flat_hash_map<ClientId, Client> clients_;
   std::vector<std::shared_ptr<Model>> active_;  // with requests
   std::vector<WorkerId> idle_;      // the last one was busy most recently: its caches are warmest
-  Duration fair_floor_{0};          // the charge of the model served last
+  Duration most_used_{0};           // the largest charge of any model
   int untold_ = 0;                  // accepted requests whose callback has not returned
   std::condition_variable told_;    // untold_ became 0
   Actions for_timer_;               // answers to tell, where no thread of the engine is at hand

@@ -1,6 +1,8 @@
 // Models by name and version: files, folders, states, replacement.
 #include <gmock/gmock.h>
 
+#include <thread>
+
 #include "chairlift/engine.h"
 #include "engine/test_models.h"
 
@@ -125,6 +127,8 @@ TEST_F(RepositoryTest, UnloadingOneVersionLeavesTheOthers) {
   EXPECT_TRUE(engine_->UnloadModel("a", "2").ok());
   EXPECT_EQ(Ask("a")->version, "1");
   EXPECT_TRUE(engine_->UnloadModel("a").ok());
+  // The worker may still hold the model of the request just answered.
+  while (States()[0] == "a/1 unloading") std::this_thread::yield();
   EXPECT_THAT(States(), ElementsAre("a/1 unavailable", "a/2 unavailable"));
   EXPECT_EQ(Ask("a").status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(engine_->UnloadModel("a").code(), absl::StatusCode::kNotFound);
