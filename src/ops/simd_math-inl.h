@@ -59,9 +59,27 @@ HWY_INLINE FloatVec AtLeast(FloatVec x, FloatVec limit) {
   return hn::IfThenElse(hn::Lt(x, limit), limit, x);
 }
 
+// exp(x) = 2^n p(r) with n the nearest integer to x / ln 2: at most 2 ulp; 0 below -87.33 (what
+// would be subnormal), infinity above 88.72. The polynomial is XNNPACK's minimax fit of degree 5.
 HWY_INLINE FloatVec VExp(FloatTag d, FloatVec x) {
-  const auto y = hn::Exp(d, AtMost(x, hn::Set(d, 104.0f)));
-  return hn::IfThenElse(hn::Eq(x, x), y, x);
+  const hn::RebindToUnsigned<FloatTag> du;
+  // Adding 1.5 * 2^23 leaves n in the low bits of the mantissa.
+  const auto magic = hn::Set(d, 12582912.0f);
+  const auto biased = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
+  const auto n = hn::Sub(biased, magic);
+  auto r = hn::NegMulAdd(n, hn::Set(d, 0x1.62E400p-1f), x);
+  r = hn::NegMulAdd(n, hn::Set(d, 0x1.7F7D1Cp-20f), r);
+  auto p = hn::Set(d, 0x1.0F9F9Cp-7f);
+  p = hn::MulAdd(p, r, hn::Set(d, 0x1.573A1Ap-5f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0x1.555A80p-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0x1.FFFDC6p-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0x1.FFFFF6p-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+  // n onto the exponent.
+  const auto scaled =
+      hn::BitCast(d, hn::Add(hn::BitCast(du, p), hn::ShiftLeft<23>(hn::BitCast(du, biased))));
+  const auto y = hn::IfThenElse(hn::Le(x, hn::Set(d, 88.7228317f)), scaled, hn::Add(x, hn::Inf(d)));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3365402f)), y);
 }
 
 HWY_INLINE FloatVec VLog(FloatTag d, FloatVec x) {
@@ -73,8 +91,13 @@ HWY_INLINE FloatVec VLog(FloatTag d, FloatVec x) {
   return hn::IfThenElse(hn::Ge(x, zero), y, hn::NaN(d));
 }
 
-// log(1 + x) for x in [0, 1].
-HWY_INLINE FloatVec VLog1pUnit(FloatTag d, FloatVec x) { return hn::Log1p(d, x); }
+// log(1 + x) for x in [0, 1], the rounding of 1 + x made good.
+HWY_INLINE FloatVec VLog1pUnit(FloatTag d, FloatVec x) {
+  const auto one = hn::Set(d, 1.0f);
+  const auto u = hn::Add(one, x);
+  const auto lost = hn::Sub(x, hn::Sub(u, one));
+  return hn::Add(hn::Log(d, u), hn::Div(lost, u));
+}
 
 // Highway's reduction loses accuracy past 39000; the C library takes over there.
 HWY_INLINE FloatVec VSin(FloatTag d, FloatVec x) {

@@ -24,7 +24,7 @@ HWY_INLINE FloatVec ExpM1(FloatTag d, FloatVec x) { return hn::Expm1(d, AtMost(x
 
 // log(1 + exp(x)), which for large |x| is x or exp(x).
 HWY_INLINE FloatVec Softplus(FloatTag d, FloatVec x) {
-  const auto tail = hn::Log1p(d, VExp(d, hn::Neg(hn::Abs(x))));
+  const auto tail = VLog1pUnit(d, VExp(d, hn::Neg(hn::Abs(x))));
   return hn::Add(AtLeast(x, hn::Zero(d)), tail);
 }
 

@@ -100,28 +100,50 @@ void LogSoftmax(const float* x, float* y, int64_t rows, int64_t n) {
   }
 }
 
+// A stretch of columns is walked row by row, its maxima and sums beside it.
 template <bool kLog>
 void SoftmaxColumns(const float* x, float* y, int64_t n, int64_t inner, int64_t first,
                     int64_t last) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t c = first; c < last; c += lanes) {
-    const auto part = static_cast<size_t>(last - c);
-    auto max = hn::Neg(hn::Inf(d));
-    for (int64_t i = 0; i < n; ++i) max = hn::Max(max, LoadUpTo(d, x + i * inner + c, part));
-    auto sum = hn::Zero(d);
-    for (int64_t i = 0; i < n; ++i) {
-      const auto e = VExp(d, hn::Sub(LoadUpTo(d, x + i * inner + c, part), max));
-      if (!kLog) StoreUpTo(e, d, y + i * inner + c, part);
-      sum = hn::Add(sum, e);
+  HWY_ALIGN float max[kSoftmaxColumns];
+  HWY_ALIGN float sum[kSoftmaxColumns];
+  for (int64_t begin = first; begin < last; begin += kSoftmaxColumns) {
+    const int64_t cols = last - begin < kSoftmaxColumns ? last - begin : kSoftmaxColumns;
+    for (int64_t c = 0; c < cols; c += lanes) {
+      hn::Store(hn::Neg(hn::Inf(d)), d, max + c);
+      hn::Store(hn::Zero(d), d, sum + c);
     }
-    const auto scale = hn::Div(hn::Set(d, 1.0f), sum);
-    const auto log_sum = VLog(d, sum);
     for (int64_t i = 0; i < n; ++i) {
-      const int64_t at = i * inner + c;
-      const auto v = kLog ? hn::Sub(hn::Sub(LoadUpTo(d, x + at, part), max), log_sum)
-                          : hn::Mul(LoadUpTo(d, y + at, part), scale);
-      StoreUpTo(v, d, y + at, part);
+      const float* row = x + i * inner + begin;
+      for (int64_t c = 0; c < cols; c += lanes) {
+        const auto v = LoadUpTo(d, row + c, static_cast<size_t>(cols - c));
+        hn::Store(hn::Max(hn::Load(d, max + c), v), d, max + c);
+      }
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t at = i * inner + begin;
+      for (int64_t c = 0; c < cols; c += lanes) {
+        const auto left = static_cast<size_t>(cols - c);
+        const auto e = VExp(d, hn::Sub(LoadUpTo(d, x + at + c, left), hn::Load(d, max + c)));
+        if (!kLog) StoreUpTo(e, d, y + at + c, left);
+        hn::Store(hn::Add(hn::Load(d, sum + c), e), d, sum + c);
+      }
+    }
+    for (int64_t c = 0; c < cols; c += lanes) {
+      const auto total = hn::Load(d, sum + c);
+      hn::Store(kLog ? VLog(d, total) : hn::Div(hn::Set(d, 1.0f), total), d, sum + c);
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t at = i * inner + begin;
+      for (int64_t c = 0; c < cols; c += lanes) {
+        const auto left = static_cast<size_t>(cols - c);
+        const auto s = hn::Load(d, sum + c);
+        const auto v =
+            kLog ? hn::Sub(hn::Sub(LoadUpTo(d, x + at + c, left), hn::Load(d, max + c)), s)
+                 : hn::Mul(LoadUpTo(d, y + at + c, left), s);
+        StoreUpTo(v, d, y + at + c, left);
+      }
     }
   }
 }

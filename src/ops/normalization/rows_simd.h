@@ -25,6 +25,9 @@ struct LayerNormRows {
   float epsilon;
 };
 
+// Columns that softmax_columns() walks together: calls for a multiple of them are best.
+inline constexpr int64_t kSoftmaxColumns = 256;
+
 struct RowFns {
   // Over each of `rows` rows of n.
   void (*softmax)(const float* x, float* y, int64_t rows, int64_t n);

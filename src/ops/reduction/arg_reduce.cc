@@ -1,10 +1,13 @@
 // ArgMax and ArgMin: where along an axis the extremum is; Hardmax: 1 there and 0 elsewhere.
 //
-// NaN is never an extremum, unless at the first place.
+// NaN is never an extremum, unless it is the first element (then it may be).
 #include <algorithm>
+#include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "ops/axes.h"
+#include "ops/reduction/fold_simd.h"
 #include "ops/reduction/reduction.h"
 
 namespace chairlift {
@@ -34,15 +37,6 @@ int64_t ArgExtremum(const T* x, int64_t n, int64_t stride) {
   return best;
 }
 
-template <typename T>
-using ArgFn = int64_t (*)(const T*, int64_t, int64_t);
-
-template <typename T>
-ArgFn<T> FindArg(bool max, bool last) {
-  if (max) return last ? ArgExtremum<T, true, true> : ArgExtremum<T, true, false>;
-  return last ? ArgExtremum<T, false, true> : ArgExtremum<T, false, false>;
-}
-
 Status InferArg(InferContext& context) {
   const SymbolicShape& shape = context.shape(0);
   context.set_output(0, DType::kInt64, SymbolicShape());
@@ -65,7 +59,90 @@ Status InferArg(InferContext& context) {
   return absl::OkStatus();
 }
 
+// The extremum of n neighbouring floats, then where it is.
+template <bool kMax>
+int64_t ArgExtremumOfRow(const float* x, int64_t n, bool last) {
+  const auto value =
+      static_cast<float>(FindFold(kMax ? FloatFold::kMax : FloatFold::kMin).row(x, n, 0));
+  if (last) {
+    for (int64_t i = n - 1; i > 0; --i) {
+      if (x[i] == value) return i;
+    }
+    return 0;
+  }
+  const float* found = std::find(x, x + n, value);
+  return found == x + n ? 0 : found - x;
+}
+
+// Columns [first, last) of [n, inner], neighbours side by side.
+template <typename T, bool kMax, bool kLast>
+void ArgOfColumns(const T* x, int64_t n, int64_t inner, int64_t first, int64_t last, int64_t* out) {
+  constexpr int64_t kColumns = 128;
+  T best[kColumns];
+  int32_t place[kColumns];
+  for (int64_t begin = first; begin < last; begin += kColumns) {
+    const int64_t cols = std::min(kColumns, last - begin);
+    std::copy_n(x + begin, cols, best);
+    std::fill_n(place, cols, 0);
+    for (int64_t i = 1; i < n; ++i) {
+      const T* row = x + i * inner + begin;
+      for (int64_t c = 0; c < cols; ++c) {
+        const T v = row[c];
+        const bool better =
+            kMax ? (kLast ? v >= best[c] : v > best[c]) : (kLast ? v <= best[c] : v < best[c]);
+        best[c] = better ? v : best[c];
+        place[c] = better ? static_cast<int32_t>(i) : place[c];
+      }
+    }
+    std::copy_n(place, cols, out + begin);
+  }
+}
+
 constexpr int64_t kMinElementsToShare = int64_t{1} << 16;
+
+// Runs body(first, last) over [0, count), by the team where it is worth it.
+template <typename F>
+void Share(Team& team, int64_t count, int64_t elements, F body) {
+  const int64_t parts = std::min<int64_t>(count, 4 * team.width());
+  if (team.width() == 1 || parts < 2 || elements < kMinElementsToShare) {
+    body(0, count);
+    return;
+  }
+  team.For(static_cast<int>(parts),
+           [&](int part, int) { body(count * part / parts, count * (part + 1) / parts); });
+}
+
+template <typename T, bool kMax, bool kLast>
+Status RunArg(const AxisSplit& split, const KernelArgs& args) {
+  const T* x = static_cast<const T*>(args.inputs[0]);
+  auto* out = static_cast<int64_t*>(args.outputs[0]);
+  const int64_t size = split.outer * split.n * split.inner;
+  if (split.inner == 1) {
+    Share(args.team, split.outer, size, [&](int64_t first, int64_t end) {
+      for (int64_t k = first; k < end; ++k) {
+        if constexpr (std::is_same_v<T, float>) {
+          out[k] = ArgExtremumOfRow<kMax>(x + k * split.n, split.n, kLast);
+        } else {
+          out[k] = ArgExtremum<T, kMax, kLast>(x + k * split.n, split.n, 1);
+        }
+      }
+    });
+    return absl::OkStatus();
+  }
+  // A unit is up to kColumns columns of one outer index.
+  constexpr int64_t kColumns = 1024;
+  const int64_t per_outer = (split.inner + kColumns - 1) / kColumns;
+  Share(args.team, split.outer * per_outer, size, [&](int64_t first, int64_t end) {
+    for (int64_t unit = first; unit < end; ++unit) {
+      const int64_t outer = unit / per_outer;
+      const int64_t column = unit % per_outer * kColumns;
+      ArgOfColumns<T, kMax, kLast>(x + outer * split.n * split.inner, split.n, split.inner, column,
+                                   std::min(split.inner, column + kColumns),
+                                   out + outer * split.inner);
+    }
+  });
+  return absl::OkStatus();
+}
 
 template <bool kMax>
 StatusOr<std::unique_ptr<Kernel>> CompileArg(const CompileContext& context) {
@@ -74,27 +151,14 @@ StatusOr<std::unique_ptr<Kernel>> CompileArg(const CompileContext& context) {
                              NormalizeAxis(context.attributes.Int("axis", 0), shape.rank()));
   const bool last = context.attributes.Int("select_last_index", 0) != 0;
   const AxisSplit split = SplitAt(shape, axis);
+  if (split.n > std::numeric_limits<int32_t>::max()) {
+    return Unimplemented("axis {} has {} elements", axis, split.n);
+  }
   return DispatchNumeric(
       context.inputs[0].dtype, [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
-        return MakeKernel([split, find = FindArg<T>(kMax, last)](const KernelArgs& args) {
-          const T* x = static_cast<const T*>(args.inputs[0]);
-          auto* out = static_cast<int64_t*>(args.outputs[0]);
-          const int64_t count = split.outer * split.inner;
-          const auto run = [&](int64_t first, int64_t end) {
-            for (int64_t k = first; k < end; ++k) {
-              const T* start = x + k / split.inner * split.n * split.inner + k % split.inner;
-              out[k] = find(start, split.n, split.inner);
-            }
-          };
-          const int64_t parts = std::min<int64_t>(count, 4 * args.team.width());
-          if (parts < 2 || count * split.n < kMinElementsToShare) {
-            run(0, count);
-          } else {
-            args.team.For(static_cast<int>(parts), [&](int part, int) {
-              run(count * part / parts, count * (part + 1) / parts);
-            });
-          }
-          return absl::OkStatus();
+        const auto run = last ? RunArg<T, kMax, true> : RunArg<T, kMax, false>;
+        return MakeKernel([split, run](const KernelArgs& args) {
+          return split.outer * split.inner == 0 ? absl::OkStatus() : run(split, args);
         });
       });
 }

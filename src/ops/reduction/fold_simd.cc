@@ -24,6 +24,7 @@ struct SumFold {
     return hn::Add(acc, x);
   }
   static HWY_INLINE FloatVec Merge(FloatVec a, FloatVec b) { return hn::Add(a, b); }
+  static HWY_INLINE FloatVec OfLanes(FloatTag d, FloatVec v) { return hn::SumOfLanes(d, v); }
   static double MergeScalar(double a, double b) { return a + b; }
 };
 struct SumAbsFold : SumFold {
@@ -55,6 +56,7 @@ struct MaxFold {
   static HWY_INLINE FloatVec Merge(FloatVec a, FloatVec b) {
     return hn::IfThenElse(hn::Gt(b, a), b, a);
   }
+  static HWY_INLINE FloatVec OfLanes(FloatTag d, FloatVec v) { return hn::MaxOfLanes(d, v); }
   static double MergeScalar(double a, double b) { return b > a ? b : a; }
 };
 struct MinFold {
@@ -65,17 +67,9 @@ struct MinFold {
   static HWY_INLINE FloatVec Merge(FloatVec a, FloatVec b) {
     return hn::IfThenElse(hn::Lt(b, a), b, a);
   }
+  static HWY_INLINE FloatVec OfLanes(FloatTag d, FloatVec v) { return hn::MinOfLanes(d, v); }
   static double MergeScalar(double a, double b) { return b < a ? b : a; }
 };
-
-template <typename Fold>
-HWY_INLINE double MergeLanes(FloatTag d, FloatVec v) {
-  HWY_ALIGN float lanes[hn::MaxLanes(FloatTag())];
-  hn::Store(v, d, lanes);
-  double total = lanes[0];
-  for (size_t i = 1; i < hn::Lanes(d); ++i) total = Fold::MergeScalar(total, lanes[i]);
-  return total;
-}
 
 template <typename Fold>
 double FoldRow(const float* x, int64_t count, float shift) {
@@ -105,36 +99,67 @@ double FoldRow(const float* x, int64_t count, float shift) {
       a1 = hn::IfThenElse(hn::FirstN(d, part), next, a1);
     }
     const auto merged = Fold::Merge(Fold::Merge(a0, a1), Fold::Merge(a2, a3));
-    total = Fold::MergeScalar(total, MergeLanes<Fold>(d, merged));
+    total = Fold::MergeScalar(total, hn::GetLane(Fold::OfLanes(d, merged)));
   }
   return total;
+}
+
+HWY_INLINE FloatVec LoadUpTo(FloatTag d, const float* p, size_t n) {
+  return n >= hn::Lanes(d) ? hn::LoadU(d, p) : LoadPart(d, p, n);
+}
+
+template <typename Fold>
+HWY_INLINE void MergeInto(FloatTag d, FloatVec acc, int64_t count, double* accumulators) {
+  HWY_ALIGN float lanes[hn::MaxLanes(FloatTag())];
+  hn::Store(acc, d, lanes);
+  for (int64_t k = 0; k < count; ++k) {
+    accumulators[k] = Fold::MergeScalar(accumulators[k], lanes[k]);
+  }
 }
 
 template <typename Fold, bool kShift>
 void FoldColumns(const float* x, int64_t rows, int64_t stride, int64_t cols, const float* shift,
                  double* accumulators) {
   const FloatTag d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   constexpr int64_t kStretch = 128;
-  HWY_ALIGN float out[hn::MaxLanes(FloatTag())];
   for (int64_t begin = 0; begin < rows; begin += kStretch) {
     const int64_t end = std::min(rows, begin + kStretch);
-    for (int64_t c = 0; c < cols; c += lanes) {
-      const int64_t part = std::min(lanes, cols - c);
-      const bool full = part == lanes;
-      const auto size = static_cast<size_t>(part);
-      const auto s = !kShift ? hn::Zero(d)
-                     : full  ? hn::LoadU(d, shift + c)
-                             : LoadPart(d, shift + c, size);
-      auto acc = hn::Set(d, Fold::kStart);
+    int64_t c = 0;
+    // Four vectors abreast, so that their chains overlap.
+    for (; c + 4 * lanes <= cols; c += 4 * lanes) {
+      const auto shift_at = [&](int64_t k) HWY_ATTR {
+        return kShift ? hn::LoadU(d, shift + c + k * lanes) : hn::Zero(d);
+      };
+      const auto h0 = shift_at(0);
+      const auto h1 = shift_at(1);
+      const auto h2 = shift_at(2);
+      const auto h3 = shift_at(3);
+      auto a0 = hn::Set(d, Fold::kStart);
+      auto a1 = a0;
+      auto a2 = a0;
+      auto a3 = a0;
       for (int64_t r = begin; r < end; ++r) {
         const float* p = x + r * stride + c;
-        acc = Fold::Step(d, acc, full ? hn::LoadU(d, p) : LoadPart(d, p, size), s);
+        a0 = Fold::Step(d, a0, hn::LoadU(d, p), h0);
+        a1 = Fold::Step(d, a1, hn::LoadU(d, p + lanes), h1);
+        a2 = Fold::Step(d, a2, hn::LoadU(d, p + 2 * lanes), h2);
+        a3 = Fold::Step(d, a3, hn::LoadU(d, p + 3 * lanes), h3);
       }
-      hn::Store(acc, d, out);
-      for (int64_t k = 0; k < part; ++k) {
-        accumulators[c + k] = Fold::MergeScalar(accumulators[c + k], out[k]);
+      MergeInto<Fold>(d, a0, lanes, accumulators + c);
+      MergeInto<Fold>(d, a1, lanes, accumulators + c + lanes);
+      MergeInto<Fold>(d, a2, lanes, accumulators + c + 2 * lanes);
+      MergeInto<Fold>(d, a3, lanes, accumulators + c + 3 * lanes);
+    }
+    for (; c < cols; c += lanes) {
+      const int64_t part = std::min(lanes, cols - c);
+      const auto size = static_cast<size_t>(part);
+      const auto s = kShift ? LoadUpTo(d, shift + c, size) : hn::Zero(d);
+      auto acc = hn::Set(d, Fold::kStart);
+      for (int64_t r = begin; r < end; ++r) {
+        acc = Fold::Step(d, acc, LoadUpTo(d, x + r * stride + c, size), s);
       }
+      MergeInto<Fold>(d, acc, part, accumulators + c);
     }
   }
 }

@@ -240,6 +240,19 @@ template <typename Op>
 void RunFloatUnits(const ReducePlan& plan, const void* in, void* out, int64_t first, int64_t last) {
   const FoldFns fold = FindFold(Op::kFold);
   const FoldFns max = FindFold(FloatFold::kMax);
+  // One run of all that is folded, outputs in the order of the runs: the usual case.
+  if constexpr (!std::is_same_v<Op, LogSumExp>) {
+    if (plan.inner_folded && plan.folded_dims.empty() && plan.kept_dims.size() <= 1) {
+      const float* x = static_cast<const float*>(in);
+      float* y = static_cast<float*>(out);
+      for (int64_t unit = first; unit < last; ++unit) {
+        const double acc =
+            plan.inner == 0 ? fold.start : fold.row(x + unit * plan.inner, plan.inner, 0);
+        y[unit] = Op::FinishFloat(acc, plan.fold_count);
+      }
+      return;
+    }
+  }
   for (int64_t unit = first; unit < last; ++unit) {
     const Columns cols =
         plan.inner_folded ? Columns{plan.OuterOffset(unit), unit, 1} : UnitColumns(plan, unit);
