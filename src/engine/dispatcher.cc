@@ -7,6 +7,14 @@
 #include "base/status.h"
 
 namespace chairlift {
+namespace {
+
+// A task expected to take less is run by one worker: waking the others, and having them watch for
+// parts, takes longer than they would save and takes their cores from whoever is to read the
+// answer.
+constexpr Duration kWorthATeam = std::chrono::microseconds(50);
+
+}  // namespace
 
 Dispatcher::Dispatcher(WorkerPool& pool, int max_requests)
     : pool_(pool), max_requests_(max_requests) {
@@ -247,7 +255,8 @@ std::vector<StatusOr<InferResponse>> Dispatcher::Compute(Batch& batch, int worke
                                                          Duration& compute) {
   Model& model = *batch.model;
   const TimePoint start = clock_.Now();
-  WorkerPool::TeamLease lease = pool_.OpenTeam(worker, waiting_.load() > 0);
+  const bool alone = waiting_.load() > 0 || batch.charged < kWorthATeam;
+  WorkerPool::TeamLease lease = pool_.OpenTeam(worker, alone);
   BatchResult result =
       RunBatch(model, batch.requests, lease.team(), worker, *memory_[static_cast<size_t>(worker)]);
   const TimePoint end = clock_.Now();
