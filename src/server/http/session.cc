@@ -116,7 +116,7 @@ void Session::Advance(Lock* lock) {
     }
   }
   advancing_ = false;
-  if (state_ != State::kClosed) StartRead();
+  StartRead(lock);
 }
 
 bool Session::ReadHead(Lock* lock) {
@@ -294,8 +294,9 @@ void Session::RunInBackground(std::string_view body) {
                                       context_->limits.max_admin_requests)));
 }
 
-void Session::StartRead() {
-  if (reading_) return;
+// Lets go of mutex_ for the system call: the engine may be about to answer.
+void Session::StartRead(Lock* lock) {
+  if (reading_ || state_ == State::kClosed) return;
   const bool into_body = state_ == State::kBody;
   if (!into_body && input_.room() == 0) {
     const bool growing = state_ == State::kHead || state_ == State::kChunks;
@@ -304,13 +305,15 @@ void Session::StartRead() {
   }
   reading_ = true;
   input_.Pin(!into_body);
+  const std::shared_ptr<BodyBuffer> target = into_body ? body_ : nullptr;
   const boost::asio::mutable_buffer room =
       into_body ? boost::asio::buffer(body_->end(), body_->room())
                 : boost::asio::buffer(input_.room_begin(), input_.room());
-  socket_.async_read_some(room, [self = shared_from_this(), target = into_body ? body_ : nullptr](
-                                    const boost::system::error_code& ec, size_t bytes) {
-    self->OnRead(target != nullptr, static_cast<bool>(ec), bytes);
-  });
+  lock->unlock();
+  socket_.async_read_some(
+      room, [self = shared_from_this(), target](const boost::system::error_code& ec, size_t bytes) {
+        self->OnRead(target != nullptr, static_cast<bool>(ec), bytes);
+      });
 }
 
 void Session::OnRead(bool into_body, bool failed, size_t bytes) {

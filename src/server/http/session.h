@@ -14,6 +14,7 @@
 #include "absl/container/inlined_vector.h"
 #include "base/clock.h"
 #include "chairlift/engine.h"
+#include "server/http/adaptive_mutex.h"
 #include "server/http/body_buffer.h"
 #include "server/http/handlers.h"
 #include "server/http/input_buffer.h"
@@ -28,7 +29,8 @@ namespace chairlift::http {
 // Public functions on the io thread only. One request is worked on at a time; bytes of the next
 // wait in the input buffer. The engine's callback writes the answer from the engine's thread where
 // that takes one system call and little formatting, so that no other thread needs to wake up;
-// mutex_ guards everything that this touches.
+// mutex_ guards everything that this touches. It spins because the next request often comes while
+// the answer's system call is still returning.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(std::shared_ptr<ServerContext> context, IoLoop* loop, boost::asio::ip::tcp::socket socket,
@@ -54,11 +56,11 @@ class Session : public std::enable_shared_from_this<Session> {
     kLinger,   // answered and shut down; waits for the client to close
     kClosed,
   };
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = std::unique_lock<AdaptiveMutex>;
   struct CallGuard;
 
   // All below with mutex_ held (`lock` where it is let go in between).
-  void Advance(Lock* lock);
+  void Advance(Lock* lock);   // the last thing to do: may let go of the lock
   bool ReadHead(Lock* lock);  // each returns false where it needs more bytes
   bool ReadBody(Lock* lock);
   bool ReadChunks(Lock* lock);
@@ -69,7 +71,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void Infer(Lock* lock, std::string_view body, const std::shared_ptr<const void>& owner);
   void RunInBackground(std::string_view body);
 
-  void StartRead();
+  void StartRead(Lock* lock);
   void OnRead(bool into_body, bool failed, size_t bytes);
 
   void OnInferred(StatusOr<InferResponse> response);  // takes mutex_ itself; any thread
@@ -89,7 +91,7 @@ class Session : public std::enable_shared_from_this<Session> {
   IoLoop* const loop_;
   const Port port_;
 
-  std::mutex mutex_;
+  AdaptiveMutex mutex_;
   boost::asio::ip::tcp::socket socket_;
   const int fd_;
   State state_ = State::kHead;

@@ -1,0 +1,35 @@
+// A mutex that spins before it sleeps, for what is held for no longer than a system call.
+#ifndef CHAIRLIFT_SERVER_HTTP_ADAPTIVE_MUTEX_H_
+#define CHAIRLIFT_SERVER_HTTP_ADAPTIVE_MUTEX_H_
+
+#include <mutex>
+
+namespace chairlift::http {
+
+class AdaptiveMutex {
+ public:
+  void lock() {
+    constexpr int kSpins = 100;  // some microseconds: a send on a loopback socket
+    for (int i = 0; i < kSpins; ++i) {
+      if (mutex_.try_lock()) return;
+      Relax();
+    }
+    mutex_.lock();
+  }
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  static void Relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+  std::mutex mutex_;
+};
+
+}  // namespace chairlift::http
+
+#endif  // CHAIRLIFT_SERVER_HTTP_ADAPTIVE_MUTEX_H_
