@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/movement/transpose_tile.h"
+
 namespace chairlift {
 namespace {
 
@@ -34,36 +36,60 @@ void CopyStrided(const Axis& outer, const Axis& inner, const char* src, char* ds
 
 template <typename T>
 void FillRows(const Axis& outer, const Axis& inner, const char* src, char* dst) {
+  constexpr int64_t kPattern = 512 / sizeof(T);
+  T pattern[kPattern];
   for (int64_t i = 0; i < outer.size; ++i) {
-    const T v = Load<T>(src + i * outer.src);
+    std::fill_n(pattern, std::min(kPattern, inner.size), Load<T>(src + i * outer.src));
     char* d = dst + i * outer.dst;
-    for (int64_t j = 0; j < inner.size; ++j) Store(d + j * int64_t{sizeof(T)}, v);
+    for (int64_t j = 0; j < inner.size; j += kPattern) {
+      std::memcpy(d + j * int64_t{sizeof(T)}, pattern,
+                  static_cast<size_t>(std::min(kPattern, inner.size - j)) * sizeof(T));
+    }
   }
 }
 
 // Along `outer` the source is contiguous, along `inner` the destination is.
 template <typename T>
+void TransposeElements(const Axis& outer, const Axis& inner, const char* src, char* dst) {
+  constexpr int64_t kBytes = sizeof(T);
+  for (int64_t i = 0; i < outer.size; ++i) {
+    for (int64_t j = 0; j < inner.size; ++j) {
+      Store(dst + i * outer.dst + j * kBytes, Load<T>(src + i * kBytes + j * inner.src));
+    }
+  }
+}
+
+template <typename T>
 void TransposeTiles(const Axis& outer, const Axis& inner, const char* src, char* dst) {
   constexpr int64_t kBytes = sizeof(T);
-  constexpr int64_t kTile = 16;
-  for (int64_t i0 = 0; i0 < outer.size; i0 += kTile) {
-    const int64_t rows = std::min(kTile, outer.size - i0);
-    for (int64_t j0 = 0; j0 < inner.size; j0 += kTile) {
-      const int64_t columns = std::min(kTile, inner.size - j0);
+  // A cache line each way, so that lines are read and written whole while they are near.
+  constexpr int64_t kBlock = std::max<int64_t>(64 / kBytes, 8);
+  for (int64_t i0 = 0; i0 < outer.size; i0 += kBlock) {
+    const int64_t rows = std::min(kBlock, outer.size - i0);
+    for (int64_t j0 = 0; j0 < inner.size; j0 += kBlock) {
+      const int64_t columns = std::min(kBlock, inner.size - j0);
       const char* s = src + i0 * kBytes + j0 * inner.src;
       char* d = dst + i0 * outer.dst + j0 * kBytes;
-      if (rows == kTile && columns == kTile) {
-        for (int64_t i = 0; i < kTile; ++i) {
-          for (int64_t j = 0; j < kTile; ++j) {
-            Store(d + i * outer.dst + j * kBytes, Load<T>(s + i * kBytes + j * inner.src));
+      int64_t whole_rows = 0;
+      int64_t whole_columns = 0;
+      if constexpr (kBytes <= 8) {
+        constexpr int64_t kTile = 16 / kBytes;
+        whole_rows = rows - rows % kTile;
+        whole_columns = columns - columns % kTile;
+        for (int64_t j = 0; j < whole_columns; j += kTile) {
+          for (int64_t i = 0; i < whole_rows; i += kTile) {
+            TransposeTile<T>(s + i * kBytes + j * inner.src, inner.src,
+                             d + i * outer.dst + j * kBytes, outer.dst);
           }
         }
-      } else {
-        for (int64_t i = 0; i < rows; ++i) {
-          for (int64_t j = 0; j < columns; ++j) {
-            Store(d + i * outer.dst + j * kBytes, Load<T>(s + i * kBytes + j * inner.src));
-          }
-        }
+      }
+      if (whole_columns < columns) {
+        TransposeElements<T>({whole_rows, 0, outer.dst}, {columns - whole_columns, inner.src, 0},
+                             s + whole_columns * inner.src, d + whole_columns * kBytes);
+      }
+      if (whole_rows < rows) {
+        TransposeElements<T>({rows - whole_rows, 0, outer.dst}, {columns, inner.src, 0},
+                             s + whole_rows * kBytes, d + whole_rows * outer.dst);
       }
     }
   }
