@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/axes.h"
 #include "ops/quantization/integer_product.h"
 #include "ops/quantization/quantization.h"
 #include "ops/window.h"
@@ -85,8 +86,7 @@ Status InferConv(InferContext& context, const Places& at, DType output) {
                              channels);
     }
   }
-  context.set_output(0, output, std::move(shape));
-  return {};
+  return SetOutput(context, 0, output, std::move(shape));
 }
 
 // The patches under windows, as rows [position][channel][tap] of bytes.

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/axes.h"
 #include "ops/broadcast.h"
 #include "ops/quantization/integer_product.h"
 #include "ops/quantization/quantization.h"
@@ -122,8 +123,7 @@ Status InferProduct(InferContext& context, const Places& at, DType output) {
     CHAIRLIFT_RETURN_IF_ERROR(CheckParameter(context, at.y_scale, "Y's scale", 1, 1));
     CHAIRLIFT_RETURN_IF_ERROR(CheckParameter(context, at.y_zero, "Y's zero point", 1, 1));
   }
-  context.set_output(0, output, std::move(shape));
-  return {};
+  return SetOutput(context, 0, output, std::move(shape));
 }
 
 // Entries of a parameter, and whether every matrix has its own.

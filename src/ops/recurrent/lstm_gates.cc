@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/axes.h"
 #include "ops/broadcast.h"
 #include "ops/recurrent/gates_simd.h"
 #include "ops/recurrent/recurrent_operators.h"
@@ -63,7 +64,9 @@ Status Infer(InferContext& context) {
     }
     if (!units.known() && columns.known()) out[rank - 1] = Dim(columns.value() / 4);
   }
-  for (int i = 0; i < context.num_outputs(); ++i) context.set_output(i, dtype, out);
+  for (int i = 0; i < context.num_outputs(); ++i) {
+    CHAIRLIFT_RETURN_IF_ERROR(SetOutput(context, i, dtype, out));
+  }
   return {};
 }
 

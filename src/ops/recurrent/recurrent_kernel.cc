@@ -17,7 +17,7 @@ namespace {
 
 // Rows of input (time steps × batch) projected at once.
 constexpr int64_t kProjectedRows = 256;
-// Multiply-adds below which a team is not worth its fork and join (1 to 2 µs), a step.
+// Multiply-adds below which a team is not worth its fork and join (1 to 2 µs).
 constexpr double kSplitWork = 200e3;
 
 // Hands out the scratch: offsets in bytes, each 64-byte aligned.
@@ -117,8 +117,12 @@ class RecurrentKernel final : public Kernel {
     // States that lie a multiple of 1 KiB apart would compete for the same cache lines.
     state_stride_ = w_.blocks() * kUnitBlock;
     if (state_stride_ * sizeof(T) % 1024 == 0) state_stride_ += 64 / sizeof(T);
-    const double work = static_cast<double>(batch_) * hidden_ * hidden_ * spec_.gates;
-    parts_ = context.width > 1 && work >= kSplitWork ? context.width : 1;
+    const auto parts = [&](int64_t rows, int64_t k) {
+      const double work = static_cast<double>(rows) * k * w_.columns();
+      return context.width > 1 && work >= kSplitWork ? context.width : 1;
+    };
+    step_parts_ = parts(batch_, hidden_);
+    project_parts_ = parts(chunk_steps_ * batch_, features_);
   }
 
   // Packs the weights that are known; the others are packed into scratch at each run.
@@ -296,12 +300,12 @@ class RecurrentKernel final : public Kernel {
     }
   }
 
-  // Calls body(direction, first block, last block) for this part's blocks.
+  // Calls body(direction, first block, last block) for a part's blocks.
   template <typename F>
-  void ForBlocks(int part, F body) const {
+  void ForBlocks(int part, int parts, F body) const {
     const int64_t blocks = w_.blocks();
-    const int64_t first = blocks * spec_.directions * part / parts_;
-    const int64_t last = blocks * spec_.directions * (part + 1) / parts_;
+    const int64_t first = blocks * spec_.directions * part / parts;
+    const int64_t last = blocks * spec_.directions * (part + 1) / parts;
     for (int d = 0; d < spec_.directions; ++d) {
       const int64_t from = std::max(first - d * blocks, int64_t{0});
       const int64_t to = std::min(last - d * blocks, blocks);
@@ -309,11 +313,11 @@ class RecurrentKernel final : public Kernel {
     }
   }
   template <typename F>
-  void Spread(const chairlift::Run<T>& run, F body) const {
-    if (parts_ == 1) {
-      ForBlocks(0, body);
+  void Spread(const chairlift::Run<T>& run, int parts, F body) const {
+    if (parts == 1) {
+      ForBlocks(0, 1, body);
     } else {
-      run.args->team.For(parts_, [&](int part, int) { ForBlocks(part, body); });
+      run.args->team.For(parts, [&](int part, int) { ForBlocks(part, parts, body); });
     }
   }
 
@@ -338,7 +342,7 @@ class RecurrentKernel final : public Kernel {
         }
       }
     }
-    Spread(run, [&](int d, int64_t from, int64_t to) {
+    Spread(run, project_parts_, [&](int d, int64_t from, int64_t to) {
       const DirectionPlan& plan = directions_[d];
       const auto product = [&](const T* a, int64_t rows, int64_t row) {
         CellProduct(w_, from, to, rows, a, features_, W(run, d), run.At(plan.bias),
@@ -366,13 +370,13 @@ class RecurrentKernel final : public Kernel {
     const int64_t rows = Alive(run, step);
     if (spec_.cell == CellKind::kGru && !spec_.reset_after) {
       // The hidden gate's product needs the reset state of all units: two rounds.
-      Spread(run, [&](int d, int64_t from, int64_t to) {
+      Spread(run, step_parts_, [&](int d, int64_t from, int64_t to) {
         StatePart at = Part(run, d, first, last, step, rows, from, to);
         StateProduct(run, at);
         ComputeGates(Reset(run, at));
       });
     }
-    Spread(run, [&](int d, int64_t from, int64_t to) {
+    Spread(run, step_parts_, [&](int d, int64_t from, int64_t to) {
       StatePart at = Part(run, d, first, last, step, rows, from, to);
       if (spec_.cell == CellKind::kLstm) {
         StateProduct(run, at);
@@ -520,7 +524,8 @@ class RecurrentKernel final : public Kernel {
   int64_t chunk_steps_ = 1;
   bool gathers_ = false;  // rows of X are copied into order before the product
   bool has_lengths_ = false;
-  int parts_ = 1;
+  int step_parts_ = 1;
+  int project_parts_ = 1;
   std::vector<DirectionPlan> directions_;
   size_t lengths_ = 0, order_ = 0;
   size_t scratch_bytes_ = 0;

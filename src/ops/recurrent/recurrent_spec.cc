@@ -3,6 +3,7 @@
 #include <cctype>
 #include <string>
 
+#include "ops/axes.h"
 #include "ops/recurrent/recurrent.h"
 
 namespace chairlift {
@@ -175,7 +176,9 @@ Status InferRecurrent(CellKind cell, InferContext& c) {
                                            : Dims{time, directions, batch, hidden});
   const SymbolicShape last(spec.batch_first ? Dims{batch, directions, hidden}
                                             : Dims{directions, batch, hidden});
-  for (int i = 0; i < c.num_outputs(); ++i) c.set_output(i, dtype, i == 0 ? all : last);
+  for (int i = 0; i < c.num_outputs(); ++i) {
+    CHAIRLIFT_RETURN_IF_ERROR(SetOutput(c, i, dtype, i == 0 ? all : last));
+  }
   return {};
 }
 

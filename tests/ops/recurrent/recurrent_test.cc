@@ -229,6 +229,7 @@ TEST_P(RecurrentTest, AwkwardShapes) {
        std::vector<std::array<int64_t, 4>>{{1, 1, 1, 1},
                                            {3, 0, 4, 5},
                                            {0, 3, 4, 5},
+                                           {2, 2, 0, 3},
                                            {1, 2, 3, 31},
                                            {7, 1, 5, 32},
                                            {4, 2, 1, 33},
