@@ -22,6 +22,8 @@ constexpr Places kQuantized{0, 3, 2, 5, 1, 4, 6, 7, 8};
 
 // Output positions computed at once.
 constexpr int64_t kPositions = 256;
+// Multiply-adds below which a team is not worth its fork and join.
+constexpr double kSplitWork = 1e6;
 
 // One input of a known shape must have one entry, or (where `channels` > 0) one a channel.
 Status CheckParameter(const InferContext& context, int input, const char* name, int64_t channels) {
@@ -158,19 +160,25 @@ StatusOr<std::unique_ptr<Kernel>> CompileConv(const CompileContext& context, con
   const auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
   const int64_t positions = std::min(kPositions, patches.out_size);
   const int64_t patch_bytes = aligned(positions * k);
+  const int64_t wide_patch_bytes = aligned(WidePanelsSize(positions, k) * 2);
   const int64_t sums_bytes = aligned(rows * positions * 4);
-  const int64_t scratch_bytes = patch_bytes + sums_bytes + IntegerProductScratch(positions, k);
+  const int64_t worker_bytes = patch_bytes + wide_patch_bytes + sums_bytes;
+  const int64_t w_bytes = aligned(w[0] * WideRowStride(k) * 2);
+  // One part of the work: some positions of one image's group.
+  const int64_t chunks = (patches.out_size + kPositions - 1) / kPositions;
+  const int64_t tasks = batch * groups * chunks;
+  const double work = static_cast<double>(y.NumElements()) * k;
+  const int parts = context.width > 1 && work > kSplitWork
+                        ? static_cast<int>(std::clamp<int64_t>(tasks, 1, context.width))
+                        : 1;
 
   return MakeKernel(
       [=, patches = std::move(patches)](const KernelArgs& args) -> Status {
-        auto* gathered = static_cast<uint8_t*>(args.scratch);
-        auto* sums = reinterpret_cast<int32_t*>(gathered + patch_bytes);
-        void* scratch = gathered + patch_bytes + sums_bytes;
+        auto* wide_w = static_cast<int16_t*>(args.scratch);
         const auto input = [&](int i) {
           return i >= 0 && i < static_cast<int>(args.inputs.size()) ? args.inputs[i] : nullptr;
         };
         const auto* x_data = static_cast<const uint8_t*>(input(at.x));
-        const auto* w_data = static_cast<const uint8_t*>(input(at.w));
         const ZeroPoints x_zero{input(at.x_zero), x_signed, 0};
         const ZeroPoints y_zero{input(at.y_zero), y_signed, 0};
         const auto* bias = static_cast<const int32_t*>(input(at.bias));
@@ -179,43 +187,57 @@ StatusOr<std::unique_ptr<Kernel>> CompileConv(const CompileContext& context, con
           scale = *static_cast<const float*>(input(at.x_scale)) /
                   *static_cast<const float*>(input(at.y_scale));
         }
-        for (int64_t image = 0; image < batch * groups; ++image) {
+        WidenRows({input(at.w), w_signed, k, 1}, {input(at.w_zero), w_signed, w_zero_stride},
+                  groups * rows, k, wide_w);
+
+        const auto run = [&](int64_t task, std::byte* scratch) {
+          auto* gathered = reinterpret_cast<uint8_t*>(scratch);
+          auto* wide = reinterpret_cast<int16_t*>(scratch + patch_bytes);
+          auto* sums = reinterpret_cast<int32_t*>(scratch + patch_bytes + wide_patch_bytes);
+          const int64_t image = task / chunks;
           const int64_t first_row = image % groups * rows;
-          const auto* w_zeros = static_cast<const uint8_t*>(input(at.w_zero));
-          const ZeroPoints w_zero{
-              w_zeros == nullptr ? nullptr : w_zeros + first_row * w_zero_stride, w_signed,
-              w_zero_stride};
-          const ByteMatrix a{w_data + first_row * k, w_signed, k, 1};
-          for (int64_t first = 0; first < patches.out_size; first += kPositions) {
-            const int64_t count = std::min(kPositions, patches.out_size - first);
-            patches.Gather(x_data + image * patches.channels * patches.in_size,
-                           static_cast<uint8_t>(x_zero[0]), first, first + count, gathered);
-            IntegerProduct(a, w_zero, {gathered, x_signed, 1, k}, x_zero, rows, count, k, sums,
-                           scratch);
-            for (int64_t r = 0; r < rows; ++r) {
-              int32_t* row = sums + r * count;
-              const int64_t channel = first_row + r;
-              const int64_t to = (image * rows + r) * patches.out_size + first;
-              if (at.y_scale < 0) {
-                std::memcpy(static_cast<int32_t*>(args.outputs[0]) + to, row, count * 4);
-                continue;
-              }
-              if (bias != nullptr) {
-                for (int64_t i = 0; i < count; ++i) {
-                  row[i] = static_cast<int32_t>(static_cast<uint32_t>(row[i]) +
-                                                static_cast<uint32_t>(bias[channel]));
-                }
-              }
-              const float w_scale =
-                  static_cast<const float*>(input(at.w_scale))[channel * w_scale_stride];
-              Requantize(row, count, scale * w_scale, y_zero[0], y_signed,
-                         static_cast<uint8_t*>(args.outputs[0]) + to);
+          const int64_t first = task % chunks * kPositions;
+          const int64_t count = std::min(kPositions, patches.out_size - first);
+          patches.Gather(x_data + image * patches.channels * patches.in_size,
+                         static_cast<uint8_t>(x_zero[0]), first, first + count, gathered);
+          WidenPanels({gathered, x_signed, 1, k}, x_zero, count, k, 0, IntegerPanels(count), wide);
+          IntegerProduct(wide_w + first_row * WideRowStride(k), wide, rows, count, k, 0,
+                         IntegerPanels(count), sums, count);
+          for (int64_t r = 0; r < rows; ++r) {
+            int32_t* row = sums + r * count;
+            const int64_t channel = first_row + r;
+            const int64_t to = (image * rows + r) * patches.out_size + first;
+            if (at.y_scale < 0) {
+              std::memcpy(static_cast<int32_t*>(args.outputs[0]) + to, row, count * 4);
+              continue;
             }
+            if (bias != nullptr) {
+              for (int64_t i = 0; i < count; ++i) {
+                row[i] = static_cast<int32_t>(static_cast<uint32_t>(row[i]) +
+                                              static_cast<uint32_t>(bias[channel]));
+              }
+            }
+            const float w_scale =
+                static_cast<const float*>(input(at.w_scale))[channel * w_scale_stride];
+            Requantize(row, count, scale * w_scale, y_zero[0], y_signed,
+                       static_cast<uint8_t*>(args.outputs[0]) + to);
           }
+        };
+        const auto run_part = [&](int part, int) {
+          std::byte* scratch =
+              static_cast<std::byte*>(args.scratch) + w_bytes + part * worker_bytes;
+          for (int64_t task = tasks * part / parts; task < tasks * (part + 1) / parts; ++task) {
+            run(task, scratch);
+          }
+        };
+        if (parts == 1) {
+          run_part(0, 0);
+        } else {
+          args.team.For(parts, run_part);
         }
         return {};
       },
-      static_cast<size_t>(scratch_bytes));
+      static_cast<size_t>(w_bytes + parts * worker_bytes));
 }
 
 constexpr TypeSet kBytes{DType::kInt8, DType::kUInt8};

@@ -1,11 +1,13 @@
 // MatMulInteger and QLinearMatMul: batched products of 8-bit matrices, zero points by matrix, row
 // of A or column of B.
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "ops/axes.h"
 #include "ops/broadcast.h"
+#include "ops/linear/huge_tensor.h"
 #include "ops/quantization/integer_product.h"
 #include "ops/quantization/quantization.h"
 
@@ -141,66 +143,154 @@ struct Parameter {
     p.matrix_stride = count == lines * matrices && matrices > 1 && count > 1 ? lines : 0;
     return p;
   }
-  ZeroPoints Zeros(const KernelArgs& args, bool is_signed, int64_t matrix) const {
-    if (input < 0) return {};
-    return {static_cast<const int8_t*>(args.inputs[input]) + matrix * matrix_stride, is_signed,
-            stride};
+  // Those of one matrix, of all that lie at `data`.
+  ZeroPoints Zeros(const void* data, bool is_signed, int64_t matrix) const {
+    if (data == nullptr) return {};
+    return {static_cast<const int8_t*>(data) + matrix * matrix_stride, is_signed, stride};
   }
   const float* Scales(const KernelArgs& args, int64_t matrix) const {
     return static_cast<const float*>(args.inputs[input]) + matrix * matrix_stride;
   }
 };
 
-StatusOr<std::unique_ptr<Kernel>> CompileProduct(const CompileContext& context, const Places& at) {
-  const Matrices p = MatricesOf(context.inputs[at.a].shape, context.inputs[at.b].shape);
-  const int64_t a_count = Matrices::Product(p.a_batch);
-  const int64_t b_count = Matrices::Product(p.b_batch);
-  const bool a_signed = context.inputs[at.a].dtype == DType::kInt8;
-  const bool b_signed = context.inputs[at.b].dtype == DType::kInt8;
-  const auto a_zero = Parameter::Of(context, at.a_zero, p.m, a_count);
-  const auto b_zero = Parameter::Of(context, at.b_zero, p.n, b_count);
-  const auto a_scale = Parameter::Of(context, at.a_scale, p.m, a_count);
-  const auto b_scale = Parameter::Of(context, at.b_scale, p.n, b_count);
-  const bool y_signed = context.outputs[0].dtype == DType::kInt8;
-  const int64_t product_scratch = (IntegerProductScratch(p.n, p.k) + 63) / 64 * 64;
-  const int64_t sums_scratch = at.y_scale < 0 ? 0 : p.m * p.n * 4;
+class IntegerMatMul final : public Kernel {
+ public:
+  IntegerMatMul(const CompileContext& context, const Places& at)
+      : at_(at), p_(MatricesOf(context.inputs[at.a].shape, context.inputs[at.b].shape)) {
+    const int64_t a_count = Matrices::Product(p_.a_batch);
+    const int64_t b_count = Matrices::Product(p_.b_batch);
+    a_signed_ = context.inputs[at.a].dtype == DType::kInt8;
+    b_signed_ = context.inputs[at.b].dtype == DType::kInt8;
+    y_signed_ = context.outputs[0].dtype == DType::kInt8;
+    a_zero_ = Parameter::Of(context, at.a_zero, p_.m, a_count);
+    b_zero_ = Parameter::Of(context, at.b_zero, p_.n, b_count);
+    a_scale_ = Parameter::Of(context, at.a_scale, p_.m, a_count);
+    b_scale_ = Parameter::Of(context, at.b_scale, p_.n, b_count);
+    const double work = static_cast<double>(p_.m) * p_.n * p_.k;
+    if (context.width > 1 && work > kSplitWork) {
+      parts_ = static_cast<int>(std::min<int64_t>(context.width, IntegerPanels(p_.n)));
+    }
+  }
 
-  return MakeKernel(
-      [=](const KernelArgs& args) -> Status {
-        auto* scratch = static_cast<std::byte*>(args.scratch);
-        auto* y = static_cast<std::byte*>(args.outputs[0]);
-        const int64_t count = Matrices::Product(p.batch);
-        for (int64_t i = 0; i < count; ++i) {
-          const int64_t ai = p.Operand(p.a_batch, i);
-          const int64_t bi = p.Operand(p.b_batch, i);
-          const ByteMatrix a{static_cast<const std::byte*>(args.inputs[at.a]) + ai * p.m * p.k,
-                             a_signed, p.k, 1};
-          const ByteMatrix b{static_cast<const std::byte*>(args.inputs[at.b]) + bi * p.k * p.n,
-                             b_signed, p.n, 1};
-          auto* sums = reinterpret_cast<int32_t*>(at.y_scale < 0 ? y + i * p.m * p.n * 4
-                                                                 : scratch + product_scratch);
-          IntegerProduct(a, a_zero.Zeros(args, a_signed, ai), b, b_zero.Zeros(args, b_signed, bi),
-                         p.m, p.n, p.k, sums, scratch);
-          if (at.y_scale < 0) continue;
-          const float y_scale = *static_cast<const float*>(args.inputs[at.y_scale]);
-          const ZeroPoints y_zero{args.inputs[at.y_zero], y_signed, 0};
-          const float* a_scales = a_scale.Scales(args, ai);
-          const float* b_scales = b_scale.Scales(args, bi);
-          for (int64_t r = 0; r < p.m; ++r) {
-            const float row_scale = a_scales[r * a_scale.stride];
-            std::byte* row = y + (i * p.m + r) * p.n;
-            // One call a row where B has one scale, else one a column.
-            const int64_t step = b_scale.stride == 0 ? std::max<int64_t>(p.n, 1) : 1;
-            for (int64_t c = 0; c < p.n; c += step) {
-              Requantize(sums + r * p.n + c, step,
-                         row_scale * b_scales[c * b_scale.stride] / y_scale, y_zero[0], y_signed,
-                         row + c);
-            }
-          }
+  // Widens B ahead where it and its zero points are constant.
+  Status PackConstant(const CompileContext& context) {
+    const Tensor* b = context.constant(at_.b);
+    const Tensor* zero = b_zero_.input < 0 ? nullptr : context.constant(b_zero_.input);
+    if (b == nullptr || (b_zero_.input >= 0 && zero == nullptr)) return {};
+    // One weight may be read with several zero points.
+    const std::string key =
+        fmt::format("wide {}x{} zero {}", p_.k, p_.n,
+                    zero == nullptr ? nullptr : static_cast<const void*>(zero->raw()));
+    CHAIRLIFT_ASSIGN_OR_RETURN(packed_, context.weights.Get(*b, key, [&] {
+      const int64_t count = Matrices::Product(p_.b_batch);
+      Tensor wide = HugeTensor(DType::kInt16, Shape{count, WidePanelsSize(p_.n, p_.k)});
+      for (int64_t i = 0; i < count; ++i) {
+        const void* zeros = zero == nullptr ? nullptr : zero->raw();
+        WidenPanels(B(b->raw(), i), b_zero_.Zeros(zeros, b_signed_, i), p_.n, p_.k, 0,
+                    IntegerPanels(p_.n), wide.data<int16_t>() + i * WidePanelsSize(p_.n, p_.k));
+      }
+      return StatusOr<Tensor>(std::move(wide));
+    }));
+    return {};
+  }
+
+  size_t scratch_bytes() const override {
+    return static_cast<size_t>(ABytes() + BBytes() + (at_.y_scale < 0 ? 0 : p_.m * p_.n * 4));
+  }
+
+  Status Run(const KernelArgs& args) const override {
+    auto* scratch = static_cast<std::byte*>(args.scratch);
+    auto* wide_a = reinterpret_cast<int16_t*>(scratch);
+    auto* wide_b = reinterpret_cast<int16_t*>(scratch + ABytes());
+    const auto input = [&](int i) { return i < 0 ? nullptr : args.inputs[i]; };
+    const int64_t count = p_.m * p_.n == 0 ? 0 : Matrices::Product(p_.batch);
+    int64_t a_before = -1;
+    int64_t b_before = -1;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t ai = p_.Operand(p_.a_batch, i);
+      const int64_t bi = p_.Operand(p_.b_batch, i);
+      if (ai != a_before) {
+        const ByteMatrix a{static_cast<const std::byte*>(input(at_.a)) + ai * p_.m * p_.k,
+                           a_signed_, p_.k, 1};
+        WidenRows(a, a_zero_.Zeros(input(a_zero_.input), a_signed_, ai), p_.m, p_.k, wide_a);
+      }
+      const bool widens_b = !packed_.present() && bi != b_before;
+      a_before = ai;
+      b_before = bi;
+      const int16_t* b =
+          packed_.present() ? packed_.data<int16_t>() + bi * WidePanelsSize(p_.n, p_.k) : wide_b;
+      Spread(args, [&](int64_t first, int64_t last) {
+        if (widens_b) {
+          WidenPanels(B(input(at_.b), bi), b_zero_.Zeros(input(b_zero_.input), b_signed_, bi), p_.n,
+                      p_.k, first, last, wide_b);
         }
-        return {};
-      },
-      static_cast<size_t>(product_scratch + sums_scratch));
+        if (at_.y_scale < 0) {
+          IntegerProduct(wide_a, b, p_.m, p_.n, p_.k, first, last,
+                         static_cast<int32_t*>(args.outputs[0]) + i * p_.m * p_.n, p_.n);
+          return;
+        }
+        auto* sums = reinterpret_cast<int32_t*>(scratch + ABytes() + BBytes());
+        IntegerProduct(wide_a, b, p_.m, p_.n, p_.k, first, last, sums, p_.n);
+        Store(args, i, ai, bi, first * kIntegerPanel, std::min(p_.n, last * kIntegerPanel), sums);
+      });
+    }
+    return {};
+  }
+
+ private:
+  // Multiply-adds below which a team is not worth its fork and join.
+  static constexpr double kSplitWork = 1e6;
+
+  int64_t ABytes() const { return (p_.m * WideRowStride(p_.k) * 2 + 63) / 64 * 64; }
+  int64_t BBytes() const {
+    return packed_.present() ? 0 : (WidePanelsSize(p_.n, p_.k) * 2 + 63) / 64 * 64;
+  }
+  ByteMatrix B(const void* data, int64_t matrix) const {
+    return {static_cast<const std::byte*>(data) + matrix * p_.k * p_.n, b_signed_, p_.n, 1};
+  }
+  // Calls body(first panel, last panel) for each part.
+  template <typename F>
+  void Spread(const KernelArgs& args, F body) const {
+    const int64_t panels = IntegerPanels(p_.n);
+    if (parts_ == 1) {
+      body(int64_t{0}, panels);
+    } else {
+      args.team.For(parts_, [&](int part, int) {
+        body(panels * part / parts_, panels * (part + 1) / parts_);
+      });
+    }
+  }
+  // Quantises the columns [first, last) of matrix i.
+  void Store(const KernelArgs& args, int64_t i, int64_t ai, int64_t bi, int64_t first, int64_t last,
+             const int32_t* sums) const {
+    const float y_scale = *static_cast<const float*>(args.inputs[at_.y_scale]);
+    const ZeroPoints y_zero{args.inputs[at_.y_zero], y_signed_, 0};
+    const float* a_scales = a_scale_.Scales(args, ai);
+    const float* b_scales = b_scale_.Scales(args, bi);
+    // One call a row where B has one scale, else one a column.
+    const int64_t step = b_scale_.stride == 0 ? last - first : 1;
+    for (int64_t r = 0; r < p_.m; ++r) {
+      const float row_scale = a_scales[r * a_scale_.stride];
+      std::byte* row = static_cast<std::byte*>(args.outputs[0]) + (i * p_.m + r) * p_.n;
+      for (int64_t c = first; c < last; c += step) {
+        Requantize(sums + r * p_.n + c, step, row_scale * b_scales[c * b_scale_.stride] / y_scale,
+                   y_zero[0], y_signed_, row + c);
+      }
+    }
+  }
+
+  const Places at_;
+  const Matrices p_;
+  bool a_signed_ = false, b_signed_ = false, y_signed_ = false;
+  Parameter a_zero_, b_zero_, a_scale_, b_scale_;
+  int parts_ = 1;
+  Tensor packed_;  // every matrix of B, widened
+};
+
+StatusOr<std::unique_ptr<Kernel>> CompileProduct(const CompileContext& context, const Places& at) {
+  auto kernel = std::make_unique<IntegerMatMul>(context, at);
+  CHAIRLIFT_RETURN_IF_ERROR(kernel->PackConstant(context));
+  return std::unique_ptr<Kernel>(std::move(kernel));
 }
 
 constexpr TypeSet kBytes{DType::kInt8, DType::kUInt8};

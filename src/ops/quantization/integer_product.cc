@@ -1,14 +1,13 @@
+// Widening and requantising; the product itself is in integer_product_simd.cc.
 #include "ops/quantization/integer_product.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "ops/quantization/rounding.h"
 
 namespace chairlift {
 namespace {
-
-// Columns in one go: their sums stay in the first-level cache.
-constexpr int64_t kColumns = 256;
 
 template <typename F>
 void WithBytes(const ByteMatrix& matrix, F f) {
@@ -21,43 +20,45 @@ void WithBytes(const ByteMatrix& matrix, F f) {
 
 }  // namespace
 
-int64_t IntegerProductScratch(int64_t n, int64_t k) {
-  return std::min(n, kColumns) * k * static_cast<int64_t>(sizeof(int16_t));
+void WidenRows(const ByteMatrix& a, const ZeroPoints& zero, int64_t m, int64_t k, int16_t* wide) {
+  const int64_t stride = WideRowStride(k);
+  WithBytes(a, [&](const auto* from) {
+    for (int64_t r = 0; r < m; ++r, wide += stride) {
+      const auto shift = static_cast<int16_t>(zero[r]);
+      const auto* row = from + r * a.row_stride;
+      if (a.column_stride == 1) {
+        for (int64_t i = 0; i < k; ++i) wide[i] = static_cast<int16_t>(row[i] - shift);
+      } else {
+        for (int64_t i = 0; i < k; ++i) {
+          wide[i] = static_cast<int16_t>(row[i * a.column_stride] - shift);
+        }
+      }
+      std::fill(wide + k, wide + stride, int16_t{0});
+    }
+  });
 }
 
-void IntegerProduct(const ByteMatrix& a, const ZeroPoints& a_zero, const ByteMatrix& b,
-                    const ZeroPoints& b_zero, int64_t m, int64_t n, int64_t k, int32_t* sums,
-                    void* scratch) {
-  auto* shifted = static_cast<int16_t*>(scratch);  // b − b_zero, [k, columns]
-  for (int64_t first = 0; first < n; first += kColumns) {
-    const int64_t columns = std::min(kColumns, n - first);
-    WithBytes(b, [&](const auto* from) {
+void WidenPanels(const ByteMatrix& b, const ZeroPoints& zero, int64_t n, int64_t k, int64_t first,
+                 int64_t last, int16_t* wide) {
+  const int64_t pairs = (k + 1) / 2;
+  WithBytes(b, [&](const auto* from) {
+    for (int64_t panel = first; panel < last; ++panel) {
+      int16_t* to = wide + panel * pairs * 2 * kIntegerPanel;
+      const int64_t columns = std::min(kIntegerPanel, n - panel * kIntegerPanel);
+      if (columns < kIntegerPanel || k % 2 != 0) {
+        std::fill_n(to, pairs * 2 * kIntegerPanel, int16_t{0});
+      }
       for (int64_t c = 0; c < columns; ++c) {
-        const int32_t zero = b_zero[first + c];
+        const int64_t column = panel * kIntegerPanel + c;
+        const auto shift = static_cast<int16_t>(zero[column]);
+        const auto* source = from + column * b.column_stride;
         for (int64_t i = 0; i < k; ++i) {
-          shifted[i * columns + c] =
-              static_cast<int16_t>(from[i * b.row_stride + (first + c) * b.column_stride] - zero);
+          to[i / 2 * 2 * kIntegerPanel + c * 2 + i % 2] =
+              static_cast<int16_t>(source[i * b.row_stride] - shift);
         }
       }
-    });
-    WithBytes(a, [&](const auto* from) {
-      for (int64_t r = 0; r < m; ++r) {
-        // Unsigned, so that sums wrap.
-        uint32_t row[kColumns] = {};
-        const int32_t zero = a_zero[r];
-        for (int64_t i = 0; i < k; ++i) {
-          const int32_t factor = from[r * a.row_stride + i * a.column_stride] - zero;
-          if (factor == 0) continue;
-          const int16_t* weights = shifted + i * columns;
-          for (int64_t c = 0; c < columns; ++c) {
-            row[c] += static_cast<uint32_t>(factor * weights[c]);
-          }
-        }
-        std::transform(row, row + columns, sums + r * n + first,
-                       [](uint32_t v) { return static_cast<int32_t>(v); });
-      }
-    });
-  }
+    }
+  });
 }
 
 void Requantize(const int32_t* sums, int64_t count, float factor, int32_t zero_point,

@@ -1,5 +1,11 @@
 // Products of 8-bit matrices in 32-bit integers, and what becomes of them: int32, or quantised
 // again.
+//
+// Both sides are widened to 16 bits with their zero points taken off, which is exact, whatever the
+// signs and however zero points vary; the instructions that multiply 8-bit pairs either saturate on
+// the way or are not everywhere. B lies in panels of 32 columns, pairs of k together: element
+// (k, n) at (n / 32) · K · 32 + (k / 2) · 64 + (n % 32) · 2 + k % 2, with K rounded up to even;
+// rows of A are dense. What is rounded up is zero.
 #ifndef CHAIRLIFT_OPS_QUANTIZATION_INTEGER_PRODUCT_H_
 #define CHAIRLIFT_OPS_QUANTIZATION_INTEGER_PRODUCT_H_
 
@@ -29,12 +35,30 @@ struct ZeroPoints {
   }
 };
 
-// sums[r·n + c] = Σ over k of (a(r, k) − a_zero[r]) · (b(k, c) − b_zero[c]), modulo 2³². `scratch`
-// holds IntegerProductScratch(n, k) bytes.
-void IntegerProduct(const ByteMatrix& a, const ZeroPoints& a_zero, const ByteMatrix& b,
-                    const ZeroPoints& b_zero, int64_t m, int64_t n, int64_t k, int32_t* sums,
-                    void* scratch);
-int64_t IntegerProductScratch(int64_t n, int64_t k);
+inline constexpr int64_t kIntegerPanel = 32;
+
+// Elements from one widened row of A to the next. Not a multiple of 1 KiB, where rows would compete
+// for the same cache lines.
+inline int64_t WideRowStride(int64_t k) {
+  const int64_t stride = (k + 31) / 32 * 32;
+  return stride % 512 == 0 ? stride + 32 : stride;
+}
+inline int64_t IntegerPanels(int64_t n) { return (n + kIntegerPanel - 1) / kIntegerPanel; }
+// Elements of widened B.
+inline int64_t WidePanelsSize(int64_t n, int64_t k) {
+  return IntegerPanels(n) * kIntegerPanel * ((k + 1) / 2 * 2);
+}
+
+// wide [m, WideRowStride(k)] = A [m, k] − zero[row].
+void WidenRows(const ByteMatrix& a, const ZeroPoints& zero, int64_t m, int64_t k, int16_t* wide);
+// Panels [first, last) of B [k, n] − zero[column]; `wide` is where panel 0 is or would be.
+void WidenPanels(const ByteMatrix& b, const ZeroPoints& zero, int64_t n, int64_t k, int64_t first,
+                 int64_t last, int16_t* wide);
+
+// sums[r·stride + c] = Σ over k of A(r, k) · B(k, c), modulo 2³², for the columns of panels
+// [first, last).
+void IntegerProduct(const int16_t* a, const int16_t* b, int64_t m, int64_t n, int64_t k,
+                    int64_t first, int64_t last, int32_t* sums, int64_t stride);
 
 // y[i] = saturate(round(sums[i] · factor) + zero_point) in int8 or uint8.
 void Requantize(const int32_t* sums, int64_t count, float factor, int32_t zero_point,

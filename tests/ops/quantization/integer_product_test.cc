@@ -119,6 +119,7 @@ TEST(MatMulIntegerTest, SumsOfShiftedProducts) {
       if (b_kind > 0) b_zero = RandomBytes(b_signed, ParameterShape(b_kind, p.b, false), random);
       OperatorCall call{.name = "MatMulInteger", .inputs = {a, b, a_zero, b_zero}};
       if (options % 3 == 0) call.constants = {1};
+      if (options % 3 == 1) call.constants = {1, 3};
       const auto got = RunOperator(call);
       ASSERT_TRUE(got.ok()) << got.status();
       ASSERT_EQ((*got)[0].shape(), p.y);
@@ -172,6 +173,54 @@ TEST(QLinearMatMulTest, RoundsTheScaledSum) {
       }
     }
   }
+}
+
+// Parts last first, each under a worker number of its own.
+class BackwardTeam final : public Team {
+ public:
+  int width() const override { return 3; }
+  void For(int parts, absl::FunctionRef<void(int, int)> body) override {
+    for (int p = parts; p-- > 0;) body(p, p);
+    calls_ += parts;
+  }
+  int calls() const { return calls_; }
+
+ private:
+  int calls_ = 0;
+};
+
+TEST(MatMulIntegerTest, ATeamAnswersAsOneWorkerDoes) {
+  std::mt19937 random(47);
+  for (bool constant : {false, true}) {
+    OperatorCall call{
+        .name = "MatMulInteger",
+        .inputs = {RandomBytes(false, Shape{2, 65, 129}, random),
+                   RandomBytes(true, Shape{2, 129, 170}, random),
+                   RandomBytes(false, Shape{}, random), RandomBytes(true, Shape{170}, random)}};
+    if (constant) call.constants = {1, 3};
+    BackwardTeam team;
+    const auto together = RunOperator(call, &team);
+    const auto alone = RunOperator(call);
+    ASSERT_TRUE(together.ok() && alone.ok());
+    EXPECT_EQ(team.calls(), 6);
+    EXPECT_THAT((*together)[0].values<int32_t>(),
+                ::testing::ElementsAreArray((*alone)[0].values<int32_t>()));
+  }
+}
+
+TEST(ConvIntegerTest, ATeamAnswersAsOneWorkerDoes) {
+  std::mt19937 random(48);
+  const OperatorCall call{.name = "ConvInteger",
+                          .inputs = {RandomBytes(false, Shape{3, 8, 19, 21}, random),
+                                     RandomBytes(true, Shape{24, 8, 3, 3}, random),
+                                     RandomBytes(false, Shape{}, random)}};
+  BackwardTeam team;
+  const auto together = RunOperator(call, &team);
+  const auto alone = RunOperator(call);
+  ASSERT_TRUE(together.ok() && alone.ok());
+  EXPECT_EQ(team.calls(), 3);
+  EXPECT_THAT((*together)[0].values<int32_t>(),
+              ::testing::ElementsAreArray((*alone)[0].values<int32_t>()));
 }
 
 TEST(MatMulIntegerTest, WhatDoesNotFitIsRefused) {
