@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "graph/evaluate.h"
+
 namespace chairlift {
 namespace {
 
@@ -90,7 +92,9 @@ Status InferNode(Graph& graph, Node& node, InferBudget& budget) {
     }
     infos.push_back(value.info());
   }
-  if (!Subgraphs(node).empty()) return InferControlNode(graph, node, budget);
+  if (IsControlFlow(node) || !Subgraphs(node).empty()) {
+    return InferControlNode(graph, node, budget);
+  }
 
   InferContext context(node.attributes, infos, static_cast<int>(node.outputs.size()));
   CHAIRLIFT_RETURN_IF_ERROR(Annotate(def.infer(context), node.Describe()));

@@ -317,6 +317,19 @@ TEST(ImportErrorsTest, BranchesOfDifferentTypes) {
   ExpectRefused(m, AllOf(HasSubstr("choose"), HasSubstr("branches")));
 }
 
+TEST(ImportErrorsTest, ControlFlowWithoutABody) {
+  for (const char* op : {"If", "Loop", "Scan"}) {
+    ModelBuilder m(13);
+    m.Input("c", kBool, {}).Input("x", kFloat, {2}).Output("y");
+    if (std::string(op) == "If") {
+      m.Node(op, {"c"}, {"y"}).Name("bare");
+    } else {
+      m.Node(op, {"", "", "x"}, {"y"}).Name("bare");
+    }
+    ExpectRefused(m, AllOf(HasSubstr("bare"), HasSubstr("sub-graph")));
+  }
+}
+
 TEST(ImportErrorsTest, BodyWithTooFewOutputs) {
   ModelBuilder m(13);
   m.Input("n", kInt64, {}).Input("x", kFloat, {2}).Output("y");
