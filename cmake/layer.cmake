@@ -17,12 +17,6 @@ function(chairlift_layer)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
   target_link_libraries(chairlift_${ARG_NAME} PUBLIC ${ARG_DEPS}
     PRIVATE $<BUILD_INTERFACE:chairlift_compiler>)
-  if(CHAIRLIFT_FUZZERS)
-    # Vector code is one long inlined body: AddressSanitizer alone compiles it in reasonable time.
-    list(FILTER sources INCLUDE REGEX "_simd\\.cc$")
-    set_source_files_properties(${sources} PROPERTIES
-      COMPILE_OPTIONS "-fno-sanitize=undefined;-fno-sanitize=fuzzer-no-link")
-  endif()
 endfunction()
 
 # chairlift_test(layer DEPS ...): one test program of every *_test.cc in tests/<layer>.

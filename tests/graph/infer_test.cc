@@ -99,6 +99,16 @@ TEST_F(LoopTest, StateThatGrows) {
   EXPECT_EQ(ShapeOf(model, "all"), "[all.0,all.1,2]");
 }
 
+TEST(InferLoopTest, CountAndConditionMayBeAbsent) {
+  ModelBuilder m(13);
+  m.Input("x", kFloat, {"n"}).Output("y");
+  auto node = m.Node("Loop", {"", "", "x"}, {"y"});
+  GraphProtoBuilder body(node.Body("body"));
+  body.Input("i", kInt64, {}).Input("c", kBool, {}).Input("s", kFloat, {"n"});
+  body.Output("c", kBool).Output("t", kFloat).Node("Neg", {"s"}, {"t"});
+  EXPECT_EQ(ShapeOf(m.Import(), "y"), "[n]");
+}
+
 TEST(InferScanTest, ScansOverAnAxisAndStacksOnAnother) {
   ModelBuilder m(13);
   m.Input("h", kFloat, {3}).Input("x", kFloat, {3, "steps"}).Output("last").Output("ys");

@@ -24,6 +24,7 @@ void RegisterControl(OperatorRegistry& registry) {
                 .input_types = {kBoolType, kAllTypes},
                 .infer = InferNothing});
   registry.Add({.name = "Loop",
+                .min_inputs = 0,  // count and condition may be absent
                 .max_inputs = OperatorDef::kVariadic,
                 .max_outputs = OperatorDef::kVariadic,
                 .input_types = {{DType::kInt64}, kBoolType, kAllTypes},
