@@ -306,6 +306,28 @@ TEST(OipEncodeTest, JsonAndBinaryOutputsAreWrittenAsAsked) {
   EXPECT_EQ(JsonElements(response, format), 4);
 }
 
+TEST(OipEncodeTest, EveryTypeIsWrittenToItsLimits) {
+  const auto data = [](const Tensor& tensor) {
+    std::string json;
+    std::vector<int> binary;
+    EXPECT_TRUE(EncodeInfer(Response({{"a", tensor}}), {}, &json, &binary).ok());
+    const size_t begin = json.find("\"data\":[") + 8;
+    return json.substr(begin, json.rfind("]}]}") - begin);
+  };
+  EXPECT_EQ(data(Tensor::Of<int8_t>({2}, {-128, 127})), "-128,127");
+  EXPECT_EQ(data(Tensor::Of<uint8_t>({2}, {0, 255})), "0,255");
+  EXPECT_EQ(data(Tensor::Of<int64_t>({1}, {std::numeric_limits<int64_t>::min()})),
+            "-9223372036854775808");
+  EXPECT_EQ(data(Tensor::Of<uint64_t>({1}, {std::numeric_limits<uint64_t>::max()})),
+            "18446744073709551615");
+  EXPECT_EQ(data(Tensor::Of<float>({4}, {-0.0f, 1e20f, 1e-45f, 3.4028235e38f})),
+            "-0,1e+20,1e-45,3.4028235e+38");
+  EXPECT_EQ(data(Tensor::Of<double>({2}, {0.1, -2.2250738585072014e-308})),
+            "0.1,-2.2250738585072014e-308");
+  EXPECT_EQ(data(Tensor::Of<Float16>({1}, {Float16(0.1f)})), "0.099975586");
+  EXPECT_EQ(data(Tensor::Of<float>({0}, {})), "");
+}
+
 TEST(OipEncodeTest, ValuesWithoutJsonAskForBinary) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {

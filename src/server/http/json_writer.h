@@ -2,9 +2,9 @@
 #ifndef CHAIRLIFT_SERVER_HTTP_JSON_WRITER_H_
 #define CHAIRLIFT_SERVER_HTTP_JSON_WRITER_H_
 
+#include <fmt/compile.h>
 #include <fmt/format.h>
 
-#include <charconv>
 #include <concepts>
 #include <string>
 #include <string_view>
@@ -14,18 +14,19 @@ namespace chairlift::http {
 // With quotes. Bytes that are not UTF-8 become '?'.
 void AppendJsonString(std::string_view text, std::string* out);
 
+// Room that any number takes, with a comma.
+inline constexpr size_t kNumberBytes = 32;
+
+// Writes `value` at `to` and returns the end. Floats (which must be finite) are written in the
+// shortest way that reads back as the same value.
+template <typename T>
+requires std::integral<T> || std::floating_point<T>
+char* WriteJsonNumber(T value, char* to) { return fmt::format_to(to, FMT_COMPILE("{}"), value); }
+
 template <std::integral T>
 void AppendJsonNumber(T value, std::string* out) {
   const fmt::format_int digits(value);
   out->append(digits.data(), digits.size());
-}
-
-// The shortest text that reads back as the same value. `value` must be finite.
-template <std::floating_point T>
-void AppendJsonNumber(T value, std::string* out) {
-  char digits[32];
-  const std::to_chars_result end = std::to_chars(digits, digits + sizeof(digits), value);
-  out->append(digits, static_cast<size_t>(end.ptr - digits));
 }
 
 // {"error":"..."}

@@ -1,4 +1,6 @@
 // Writes inference responses.
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/status.h"
@@ -8,24 +10,39 @@
 namespace chairlift::http {
 namespace {
 
+// False where JSON cannot carry the value.
+template <typename T>
+bool WriteValue(T value, char** to) {
+  if constexpr (std::is_same_v<T, bool>) {
+    const std::string_view word = value ? "true" : "false";
+    *to = std::copy(word.begin(), word.end(), *to);
+  } else if constexpr (std::is_same_v<T, int8_t> || std::is_same_v<T, uint8_t>) {
+    *to = WriteJsonNumber(static_cast<int>(value), *to);  // not a character
+  } else if constexpr (std::is_integral_v<T>) {
+    *to = WriteJsonNumber(value, *to);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    if (!std::isfinite(value)) return false;
+    *to = WriteJsonNumber(value, *to);
+  } else {
+    return WriteValue(static_cast<float>(value), to);
+  }
+  return true;
+}
+
 // Appends "1,2,3"; the index of the first value that JSON cannot carry, or -1.
 template <typename T>
 int64_t AppendValues(const Tensor& tensor, std::string* json) {
+  constexpr int64_t kBlock = 128;
+  std::array<char, kBlock * kNumberBytes> block;
   const T* values = tensor.data<T>();
-  for (int64_t i = 0; i < tensor.size(); ++i) {
-    if (i > 0) json->push_back(',');
-    if constexpr (std::is_same_v<T, bool>) {
-      json->append(values[i] ? "true" : "false");
-    } else if constexpr (std::is_integral_v<T>) {
-      AppendJsonNumber(values[i], json);
-    } else if constexpr (std::is_floating_point_v<T>) {
-      if (!std::isfinite(values[i])) return i;
-      AppendJsonNumber(values[i], json);
-    } else {
-      const auto wide = static_cast<float>(values[i]);
-      if (!std::isfinite(wide)) return i;
-      AppendJsonNumber(wide, json);
+  for (int64_t first = 0; first < tensor.size(); first += kBlock) {
+    char* to = block.data();
+    const int64_t end = std::min(first + kBlock, tensor.size());
+    for (int64_t i = first; i < end; ++i) {
+      if (i > 0) *to++ = ',';
+      if (!WriteValue(values[i], &to)) return i;
     }
+    json->append(block.data(), static_cast<size_t>(to - block.data()));
   }
   return -1;
 }
