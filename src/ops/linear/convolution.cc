@@ -21,10 +21,11 @@ StatusOr<std::unique_ptr<Kernel>> CompileConvolution(const Convolution& convolut
   if (context.outputs[0].size() == 0) {
     return MakeKernel([](const KernelArgs&) { return absl::OkStatus(); });
   }
-  auto kernel = CompileWinogradConvolution(convolution, context);
-  if (kernel.ok() || kernel.status().code() != absl::StatusCode::kUnimplemented) return kernel;
-  kernel = CompileDnnlConvolution(convolution, context);
-  if (kernel.ok() || kernel.status().code() != absl::StatusCode::kUnimplemented) return kernel;
+  for (const auto compile :
+       {CompileWinogradConvolution, CompileUpsampling, CompileDnnlConvolution}) {
+    auto kernel = compile(convolution, context);
+    if (kernel.ok() || kernel.status().code() != absl::StatusCode::kUnimplemented) return kernel;
+  }
   return CompileLoopConvolution(convolution, context);
 }
 

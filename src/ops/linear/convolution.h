@@ -1,5 +1,5 @@
 // A convolution, or its transpose, bound to shapes: what Conv, FusedConv and ConvTranspose come
-// down to, and the two ways of computing it.
+// down to, and the ways of computing it.
 #ifndef CHAIRLIFT_OPS_LINEAR_CONVOLUTION_H_
 #define CHAIRLIFT_OPS_LINEAR_CONVOLUTION_H_
 
@@ -36,6 +36,10 @@ struct Convolution {
   static int64_t Product(const std::vector<int64_t>& dims);
 };
 
+// Transposed convolutions whose windows do not overlap, on blocked channels; kUnimplemented
+// elsewhere.
+StatusOr<std::unique_ptr<Kernel>> CompileUpsampling(const Convolution& convolution,
+                                                    const CompileContext& context);
 // oneDNN, float32, one to three spatial axes, any layouts. kUnimplemented where it has nothing.
 StatusOr<std::unique_ptr<Kernel>> CompileDnnlConvolution(const Convolution& convolution,
                                                          const CompileContext& context);

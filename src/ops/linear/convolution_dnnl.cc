@@ -116,6 +116,19 @@ struct PrimitiveChoice {
   std::string implementation;
 };
 
+// Images too small for the 4x4 tiles of winograd.h, where oneDNN's 2x2 tiles still pay.
+bool MayBeSmallWinograd(const Convolution& c, Layouts layouts) {
+  const auto all = [](const std::vector<int64_t>& values, int64_t low, int64_t high) {
+    return std::all_of(values.begin(), values.end(),
+                       [=](int64_t v) { return v >= low && v <= high; });
+  };
+  return c.spatial_rank() == 2 && c.groups == 1 && all(c.kernel, 3, 3) && all(c.strides, 1, 1) &&
+         all(c.dilations, 1, 1) && all(c.out, 6, 11) && c.channels >= 64 && c.out_channels >= 64 &&
+         c.residual_input < 0 && layouts.src == Layout::kChannelBlocked &&
+         layouts.dst == Layout::kChannelBlocked &&
+         (c.activation.kind == ActivationKind::kNone || c.activation.kind == ActivationKind::kRelu);
+}
+
 PrimitiveChoice MakePrimitive(const Convolution& c, const Slice& slice, Layouts layouts) {
   dnnl::post_ops ops;
   const memory::desc src = ActivationDesc(slice.images, slice.channels, c.in, layouts.src);
@@ -149,11 +162,21 @@ PrimitiveChoice MakePrimitive(const Convolution& c, const Slice& slice, Layouts 
         attributes, DnnlEngine());
     return finish(pd, dnnl::deconvolution_forward(pd));
   }
-  const dnnl::convolution_forward::primitive_desc pd(
-      {kInference, dnnl::algorithm::convolution_direct, src, weights, bias, dst, c.strides,
-       dilations, c.pads_begin, pads_end},
-      attributes, DnnlEngine());
-  return finish(pd, dnnl::convolution_forward(pd));
+  const auto convolve = [&](dnnl::algorithm algorithm) {
+    const dnnl::convolution_forward::primitive_desc pd(
+        {kInference, algorithm, src, weights, bias, dst, c.strides, dilations, c.pads_begin,
+         pads_end},
+        attributes, DnnlEngine());
+    return finish(pd, dnnl::convolution_forward(pd));
+  };
+  if (MayBeSmallWinograd(c, layouts)) {
+    try {
+      return convolve(dnnl::algorithm::convolution_winograd);
+    } catch (const dnnl::error&) {
+      // Not on this instruction set, or not with this activation: the direct one is always there.
+    }
+  }
+  return convolve(dnnl::algorithm::convolution_direct);
 }
 
 std::unique_ptr<DnnlCall> MakeReorder(const memory::desc& from, const memory::desc& to) {
@@ -365,12 +388,18 @@ class DnnlConvolution final : public Kernel {
     const dnnl_memory_desc_t& d = choice.weights.data;
     std::string key = fmt::format("conv t{} g{} o{} of {}:", c_.transposed ? 1 : 0, part.channel,
                                   part.out_channel, part.slice.out_channels);
-    for (int i = 0; i < d.ndims; ++i) {
-      key += fmt::format(" {}/{}", d.padded_dims[i], d.format_desc.blocking.strides[i]);
-    }
-    for (int i = 0; i < d.format_desc.blocking.inner_nblks; ++i) {
-      key += fmt::format(" {}*{}", d.format_desc.blocking.inner_idxs[i],
-                         d.format_desc.blocking.inner_blks[i]);
+    if (d.format_kind == dnnl_format_kind_wino) {
+      const dnnl_wino_desc_t& w = d.format_desc.wino_desc;
+      key += fmt::format(" winograd {} {} {} {}/{} {}/{}", static_cast<int>(w.wino_format), w.alpha,
+                         w.ic_block, w.oc_block, w.oc2_block, w.ic2_block, w.size);
+    } else {
+      for (int i = 0; i < d.ndims; ++i) {
+        key += fmt::format(" {}/{}", d.padded_dims[i], d.format_desc.blocking.strides[i]);
+      }
+      for (int i = 0; i < d.format_desc.blocking.inner_nblks; ++i) {
+        key += fmt::format(" {}*{}", d.format_desc.blocking.inner_idxs[i],
+                           d.format_desc.blocking.inner_blks[i]);
+      }
     }
     return cache.Get(weights, key, [&]() -> StatusOr<Tensor> {
       const int64_t in_group = c_.channels / c_.groups;

@@ -18,6 +18,9 @@ constexpr int64_t kTileBlock = 28;
 constexpr int64_t kWholeImage = 49;
 // Below this the 4×4 tiles overhang too much of the image.
 constexpr int64_t kMinExtent = 12;
+// Except where there are many tiles that do not overhang by more than this.
+constexpr int64_t kManyTiles = 24;
+constexpr double kMinCovered = 0.55;
 constexpr int64_t kMinChannels = 32;
 
 // U[ξ] = G g Gᵀ of one 3×3 filter, in double.
@@ -173,9 +176,6 @@ StatusOr<std::unique_ptr<Kernel>> CompileWinogradConvolution(const Convolution& 
   if (!blocked || c.channels < kMinChannels || c.out_channels < kMinChannels) {
     return Unimplemented("Winograd needs channel-blocked operands of {} channels", kMinChannels);
   }
-  if (c.out[0] < kMinExtent || c.out[1] < kMinExtent) {
-    return Unimplemented("Winograd's tiles overhang outputs under {0}x{0}", kMinExtent);
-  }
   WinogradGeometry g;
   g.channels = c.channels;
   g.out_channels = c.out_channels;
@@ -188,13 +188,19 @@ StatusOr<std::unique_ptr<Kernel>> CompileWinogradConvolution(const Convolution& 
   g.tiles_y = (g.out_height + 3) / 4;
   g.tiles_x = (g.out_width + 3) / 4;
   g.activation = c.activation;
+  const int64_t tiles = c.batch * g.tiles_y * g.tiles_x;
+  const double covered =
+      static_cast<double>(c.batch * g.out_height * g.out_width) / static_cast<double>(16 * tiles);
+  const bool large = c.out[0] >= kMinExtent && c.out[1] >= kMinExtent;
+  if (!large && (tiles < kManyTiles || covered < kMinCovered)) {
+    return Unimplemented("Winograd's tiles overhang outputs under {0}x{0} too much", kMinExtent);
+  }
   const Tensor& weights = *context.constant(1);
   CHAIRLIFT_ASSIGN_OR_RETURN(Tensor filters, context.weights.Get(weights, "winograd 4x4", [&] {
     return StatusOr<Tensor>(PackFilters(weights));
   }));
-  return std::unique_ptr<Kernel>(new WinogradKernel(g, c.batch * g.tiles_y * g.tiles_x,
-                                                    context.width, std::move(filters), c.bias_input,
-                                                    c.residual_input));
+  return std::unique_ptr<Kernel>(new WinogradKernel(g, tiles, context.width, std::move(filters),
+                                                    c.bias_input, c.residual_input));
 }
 
 }  // namespace chairlift

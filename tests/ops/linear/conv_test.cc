@@ -316,6 +316,76 @@ TEST(FusedConvTest, BlockedLayoutsGiveWhatRowMajorOnesGive) {
   EXPECT_GT(blocked, 50);
 }
 
+TEST(ConvTransposeTest, UpsamplingOfBlockedChannelsEqualsReference) {
+  Random random(17);
+  for (const auto& [batch, height, factor] : std::vector<std::array<int64_t, 3>>{
+           {1, 5, 2}, {2, 17, 2}, {3, 3, 3}, {1, 1, 1}, {1, 13, 4}}) {
+    for (int64_t out_channels : {16, 48}) {
+      ConvCase c;
+      c.transposed = true;
+      c.batch = batch;
+      c.channels = 32;
+      c.out_channels = out_channels;
+      c.in = {height, height + 2};
+      c.kernel = c.strides = {factor, 2};
+      c.dilations = {1, 1};
+      c.pads = {0, 0, 0, 0};
+      c.output_padding = {0, 0};
+      const Tensor x = random.Values(DType::kFloat, c.InShape());
+      const Tensor w = random.Values(DType::kFloat, c.WeightShape());
+      OperatorCall call{.name = "ConvTranspose",
+                        .attributes = c.ToAttributes(),
+                        .inputs = {x, w},
+                        .constants = {1},
+                        .blocked = {.inputs = 1, .outputs = 1}};
+      std::vector<double> want = ReferenceConv(c, AsDoubles(x), AsDoubles(w));
+      if (batch > 1) {
+        call.inputs.push_back(random.Values(DType::kFloat, {out_channels}));
+        const std::vector<double> bias = AsDoubles(call.inputs[2]);
+        const int64_t plane = c.OutShape().NumElements(2, 4);
+        for (size_t i = 0; i < want.size(); ++i) want[i] += bias[i / plane % out_channels];
+      }
+      for (int width : {1, 2, 5}) {
+        ThreadTeam team(width);
+        const auto out = RunOperator(call, &team);
+        ASSERT_TRUE(out.ok()) << out.status();
+        ExpectNear((*out)[0], want, 3e-6, c.ToString());
+      }
+    }
+  }
+}
+
+TEST(FusedConvTest, SmallImagesOfManyChannelsEqualReference) {
+  Random random(18);
+  for (const int64_t size : {6, 7, 8, 11}) {
+    for (const std::string activation : {"", "Relu", "Silu"}) {
+      ConvCase c;
+      c.channels = c.out_channels = 64;
+      c.in = {size, size};
+      c.kernel = {3, 3};
+      c.strides = c.dilations = {1, 1};
+      c.pads = {1, 1, 1, 1};
+      const Tensor x = random.Values(DType::kFloat, c.InShape());
+      const Tensor w = random.Values(DType::kFloat, c.WeightShape());
+      std::vector<double> want = ReferenceConv(c, AsDoubles(x), AsDoubles(w));
+      for (double& v : want) v = ReferenceActivation(activation, 0, 0, v);
+      OperatorCall call{.name = "FusedConv",
+                        .attributes = c.ToAttributes(),
+                        .inputs = {x, w},
+                        .domain = "chairlift",
+                        .constants = {1},
+                        .blocked = {.inputs = 1, .outputs = 1}};
+      call.attributes.Set("activation", activation);
+      for (int width : {1, 2}) {
+        ThreadTeam team(width);
+        const auto out = RunOperator(call, &team);
+        ASSERT_TRUE(out.ok()) << out.status();
+        ExpectNear((*out)[0], want, 1e-5, activation + " " + c.ToString());
+      }
+    }
+  }
+}
+
 TEST(FusedConvTest, AddsTheResidualAndAppliesEveryActivation) {
   Random random(14);
   const std::vector<std::string> activations = {"",        "Relu", "LeakyRelu",   "Clip",

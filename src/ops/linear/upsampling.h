@@ -1,0 +1,39 @@
+// Transposed convolutions whose windows do not overlap (kernel = stride), on blocked channels: each
+// tap is a matrix product over channels, whose results go to output pixels of their own.
+#ifndef CHAIRLIFT_OPS_LINEAR_UPSAMPLING_H_
+#define CHAIRLIFT_OPS_LINEAR_UPSAMPLING_H_
+
+#include <cstdint>
+
+#include "ops/linear/packed_gemm.h"
+
+namespace chairlift {
+
+// Images [channels / block, height, width, block]; output pixel (y · factor_y + i, x · factor_x +
+// j) comes of input pixel (y, x) and tap (i, j).
+struct Upsampling {
+  int block = 16;
+  int64_t channels = 0, out_channels = 0;
+  int64_t height = 0, width = 0, factor_y = 1, factor_x = 1;
+
+  int64_t Taps() const { return factor_y * factor_x; }
+  int64_t InImage() const { return channels * height * width; }
+  int64_t OutImage() const { return out_channels * height * width * Taps(); }
+  // Floats of scratch for `pixels` pixels: their channels together, and one panel of results.
+  int64_t ScratchFloats(int64_t pixels) const {
+    return pixels * (channels + kPixelPad + kGemmPanel);
+  }
+  // Floats past a pixel's channels there, so that pixels do not fall into one cache set.
+  static constexpr int64_t kPixelPad = 16;
+};
+
+// Output of input pixels [first, first + pixels) of one image, for panels [panel_begin, panel_end).
+// Panels of all taps follow each other, GemmPanels(out_channels) to a tap; `packed` holds them as
+// packed_gemm.h says. `bias` may be null.
+void UpsamplePixels(const Upsampling& shape, const float* x, int64_t first, int64_t pixels,
+                    const float* packed, int64_t panel_begin, int64_t panel_end, const float* bias,
+                    float* y, float* scratch);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_LINEAR_UPSAMPLING_H_
