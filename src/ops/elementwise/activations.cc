@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ops/elementwise/unary.h"
+#include "ops/saturate.h"
 
 namespace chairlift {
 namespace {
@@ -80,7 +81,7 @@ template <typename T>
 struct ShrinkOp {
   static T Apply(T x, const ElementParams& p) {
     const auto v = static_cast<double>(x);
-    return static_cast<T>(v < -p[0] ? v + p[1] : v > p[0] ? v - p[1] : 0.0);
+    return SaturateCast<T>(v < -p[0] ? v + p[1] : v > p[0] ? v - p[1] : 0.0);
   }
 };
 template <typename T>

@@ -2,13 +2,12 @@
 //
 // Floats become integers towards zero; out of range they are held to the nearest end, and NaN is 0
 // (the standard leaves both open). Integers wrap. Anything but 0 is true.
-#include <cmath>
-#include <limits>
 #include <type_traits>
 
 #include "ops/element_type.h"
 #include "ops/elementwise/element_loops.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/saturate.h"
 
 namespace chairlift {
 namespace {
@@ -28,14 +27,7 @@ struct CastOp {
     } else if constexpr (std::is_same_v<Out, bool>) {
       return x != In{0};
     } else if constexpr (std::is_floating_point_v<In> && std::is_integral_v<Out>) {
-      if (std::isnan(x)) return 0;
-      // The first value above Out's largest, a power of two and so exact.
-      const In end = std::ldexp(In{1}, std::numeric_limits<Out>::digits);
-      if (x >= end) return std::numeric_limits<Out>::max();
-      if (x <= static_cast<In>(std::numeric_limits<Out>::lowest())) {
-        return std::numeric_limits<Out>::lowest();
-      }
-      return static_cast<Out>(x);
+      return SaturateCast<Out>(x);
     } else {
       return static_cast<Out>(x);
     }

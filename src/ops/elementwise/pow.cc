@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "ops/elementwise/elementwise.h"
+#include "ops/saturate.h"
 
 namespace chairlift {
 namespace {
@@ -26,10 +27,7 @@ struct PowOp {
       if (x == static_cast<X>(-1)) return y % 2 == 0 ? X{1} : x;
       return 0;
     } else if constexpr (std::is_integral_v<X>) {
-      const double power = std::pow(static_cast<double>(x), static_cast<double>(y));
-      // Past the ends (and NaN) the conversion would be undefined.
-      constexpr double kEnd = sizeof(X) == 4 ? 0x1p31 : 0x1p63;
-      return power > -kEnd && power < kEnd ? static_cast<X>(power) : X{0};
+      return SaturateCast<X>(std::pow(static_cast<double>(x), static_cast<double>(y)));
     } else {
       return std::pow(x, static_cast<X>(y));
     }

@@ -14,6 +14,7 @@
 #include "ops/reduction/fold_simd.h"
 #include "ops/reduction/reduce_plan.h"
 #include "ops/reduction/reduction.h"
+#include "ops/saturate.h"
 
 namespace chairlift {
 namespace {
@@ -61,7 +62,7 @@ struct LogSum : Sum {
   template <typename T>
   struct For : Sum::For<T> {
     static T Finish(SumOf<T> acc, int64_t) {
-      return static_cast<T>(std::log(Sum::For<T>::Value(acc)));
+      return SaturateCast<T>(std::log(Sum::For<T>::Value(acc)));
     }
   };
   static float FinishFloat(double acc, int64_t) { return static_cast<float>(std::log(acc)); }
@@ -92,7 +93,7 @@ struct L2 : SumSquare {
   template <typename T>
   struct For : SumSquare::For<T> {
     static T Finish(SumOf<T> acc, int64_t) {
-      return static_cast<T>(std::sqrt(static_cast<double>(acc)));
+      return SaturateCast<T>(std::sqrt(static_cast<double>(acc)));
     }
   };
   static float FinishFloat(double acc, int64_t) { return static_cast<float>(std::sqrt(acc)); }
@@ -157,8 +158,8 @@ struct LogSumExp {
       }
     }
     static T Finish(const LogSumExpState& acc, int64_t) {
-      if (std::isinf(acc.max) && acc.sum == acc.sum) return static_cast<T>(acc.max);
-      return static_cast<T>(acc.max + std::log(acc.sum));
+      if (std::isinf(acc.max) && acc.sum == acc.sum) return SaturateCast<T>(acc.max);
+      return SaturateCast<T>(acc.max + std::log(acc.sum));
     }
   };
 };
