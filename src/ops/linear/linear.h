@@ -9,6 +9,7 @@ class OperatorRegistry;
 void RegisterMatMul(OperatorRegistry& registry);
 void RegisterGemm(OperatorRegistry& registry);
 void RegisterConv(OperatorRegistry& registry);
+void RegisterEinsum(OperatorRegistry& registry);
 void RegisterReorder(OperatorRegistry& registry);
 
 }  // namespace chairlift

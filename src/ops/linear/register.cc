@@ -9,6 +9,7 @@ void RegisterLinear(OperatorRegistry& registry) {
   RegisterMatMul(registry);
   RegisterGemm(registry);
   RegisterConv(registry);
+  RegisterEinsum(registry);
   RegisterReorder(registry);
 }
 
