@@ -264,6 +264,14 @@ TEST(NormaliseTest, DropoutOfInferenceIsWithoutRatio) {
   EXPECT_VALUES(old.Run({Iota({3})}), {0, 1, 2});
 }
 
+TEST(NormaliseTest, DropoutMaskOfOldIsOfTheDataType) {
+  OldNode old(7, "Dropout", {"x"}, {"y", "mask"});
+  old.X({3});
+  const auto model = old.model.Import();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(FindValue(model->graph, "mask")->dtype, DType::kFloat);
+}
+
 TEST(NormaliseTest, BatchNormalizationForTrainingIsRefused) {
   OldNode old(6, "BatchNormalization", {"x", "s", "b", "m", "v"});
   old.X({1, 1, 2});

@@ -1,31 +1,13 @@
 // Reading the bytes of tensors that lie in files beside the model.
 #include "graph/onnx/external_data.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
+#include <algorithm>
 #include <system_error>
+
+#include "graph/onnx/file.h"
 
 namespace chairlift {
 namespace {
-
-class File {
- public:
-  explicit File(int descriptor) : descriptor_(descriptor) {}
-  ~File() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  File(File&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = -1; }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int descriptor() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
 
 StatusOr<File> Open(const std::filesystem::path& folder, const ExternalDataRange& range) {
   const std::string& location = range.location;
@@ -49,19 +31,12 @@ StatusOr<File> Open(const std::filesystem::path& folder, const ExternalDataRange
   if (std::mismatch(root.begin(), root.end(), path.begin(), path.end()).first != root.end()) {
     return InvalidArgument("external data location '{}' leads out of the model's folder", location);
   }
-  // Non-blocking: opening a named pipe must not wait.
-  File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (file.descriptor() < 0) {
-    return NotFound("external data '{}': {}", location, std::strerror(errno));
-  }
-  struct stat stat = {};
-  if (fstat(file.descriptor(), &stat) != 0 || !S_ISREG(stat.st_mode)) {
-    return InvalidArgument("external data '{}' is not a regular file", location);
-  }
-  if (range.offset < 0 || range.bytes < 0 || range.offset > stat.st_size ||
-      range.bytes > stat.st_size - range.offset) {
+  auto file = File::Open(path);
+  if (!file.ok()) return Annotate(file.status(), fmt::format("external data '{}'", location));
+  if (range.offset < 0 || range.bytes < 0 || range.offset > file->size() ||
+      range.bytes > file->size() - range.offset) {
     return InvalidArgument("external data '{}': {} bytes at offset {} lie outside its {} bytes",
-                           location, range.bytes, range.offset, static_cast<int64_t>(stat.st_size));
+                           location, range.bytes, range.offset, file->size());
   }
   return file;
 }
@@ -75,18 +50,8 @@ Status CheckExternalData(const std::filesystem::path& folder, const ExternalData
 Status ReadExternalData(const std::filesystem::path& folder, const ExternalDataRange& range,
                         void* destination) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const File file, Open(folder, range));
-  int64_t done = 0;
-  while (done < range.bytes) {
-    const ssize_t n = pread(file.descriptor(), static_cast<char*>(destination) + done,
-                            static_cast<size_t>(range.bytes - done), range.offset + done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      return Unavailable("external data '{}': {}", range.location,
-                         n == 0 ? "the file shrank while it was read" : std::strerror(errno));
-    }
-    done += n;
-  }
-  return absl::OkStatus();
+  return Annotate(file.Read(range.offset, range.bytes, destination),
+                  fmt::format("external data '{}'", range.location));
 }
 
 }  // namespace chairlift

@@ -1,19 +1,15 @@
 // From an ONNX file to a verified graph with shapes.
 #include "graph/onnx/import.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
+#include <algorithm>
 #include <limits>
 
+#include "graph/onnx/file.h"
 #include "graph/onnx/graph_reader.h"
 #include "onnx/onnx_pb.h"
+#include "ops/linear/huge_tensor.h"
 
 namespace chairlift {
 namespace {
@@ -37,46 +33,45 @@ StatusOr<ImportedModel> FromProto(onnx::ModelProto& model, const ImportOptions& 
   return out;
 }
 
+Status CheckSize(int64_t size, const ImportOptions& options) {
+  const int64_t limit = std::min(options.max_model_bytes, kMaxProtobufBytes);
+  if (size <= limit) return absl::OkStatus();
+  return ResourceExhausted(
+      "the model has {} bytes, more than the limit of {}; larger models keep their weights in "
+      "external data",
+      size, limit);
+}
+
+Status Parse(const void* bytes, size_t size, onnx::ModelProto& model) {
+  if (model.ParseFromArray(bytes, static_cast<int>(size))) return absl::OkStatus();
+  return InvalidArgument("not an ONNX model: the protobuf message is truncated or malformed");
+}
+
+Status ParseFile(const std::filesystem::path& path, const ImportOptions& options,
+                 onnx::ModelProto& model) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const File file, File::Open(path));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckSize(file.size(), options));
+  // Not mapped: a file that shrinks while it is mapped would end the process.
+  Tensor bytes = HugeTensor(DType::kUInt8, Shape{file.size()});
+  CHAIRLIFT_RETURN_IF_ERROR(file.Read(/*offset=*/0, file.size(), bytes.raw()));
+  return Parse(bytes.raw(), bytes.byte_size(), model);
+}
+
 }  // namespace
 
 StatusOr<ImportedModel> ImportOnnx(std::span<const std::byte> bytes, const ImportOptions& options) {
-  const auto size = static_cast<int64_t>(bytes.size());
-  if (size > options.max_model_bytes || size > kMaxProtobufBytes) {
-    return ResourceExhausted("the model has {} bytes, more than the limit of {}", size,
-                             std::min(options.max_model_bytes, kMaxProtobufBytes));
-  }
+  CHAIRLIFT_RETURN_IF_ERROR(CheckSize(static_cast<int64_t>(bytes.size()), options));
   onnx::ModelProto model;
-  if (!model.ParseFromArray(bytes.data(), static_cast<int>(size))) {
-    return InvalidArgument("not an ONNX model: the protobuf message is truncated or malformed");
-  }
+  CHAIRLIFT_RETURN_IF_ERROR(Parse(bytes.data(), bytes.size(), model));
   return FromProto(model, options);
 }
 
 StatusOr<ImportedModel> ImportOnnxFile(const std::filesystem::path& path) {
   const ImportOptions options{.external_data_dir =
                                   path.has_parent_path() ? path.parent_path() : "."};
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) return NotFound("'{}': {}", path.string(), std::strerror(errno));
-  google::protobuf::io::FileInputStream stream(descriptor);
-  stream.SetCloseOnDelete(true);
-  struct stat stat = {};
-  if (fstat(descriptor, &stat) != 0 || !S_ISREG(stat.st_mode)) {
-    return InvalidArgument("'{}' is not a regular file", path.string());
-  }
-  if (stat.st_size > options.max_model_bytes || stat.st_size > kMaxProtobufBytes) {
-    return ResourceExhausted(
-        "'{}' has {} bytes, more than the limit of {}; larger models keep "
-        "their weights in external data",
-        path.string(), static_cast<int64_t>(stat.st_size),
-        std::min(options.max_model_bytes, kMaxProtobufBytes));
-  }
   onnx::ModelProto model;
-  if (!model.ParseFromZeroCopyStream(&stream)) {
-    return InvalidArgument(
-        "'{}' is not an ONNX model: the protobuf message is truncated or "
-        "malformed",
-        path.string());
-  }
+  CHAIRLIFT_RETURN_IF_ERROR(
+      Annotate(ParseFile(path, options, model), fmt::format("'{}'", path.string())));
   auto imported = FromProto(model, options);
   if (!imported.ok()) return Annotate(imported.status(), fmt::format("'{}'", path.string()));
   return imported;

@@ -73,12 +73,21 @@ Status DftAxis(OnnxNode& node, Rewriter& rewriter) {
   return absl::OkStatus();
 }
 
-Status DropoutRatio(OnnxNode& node, Rewriter&) {
+// The mask, which files declare even where nobody reads it, was of the data's type before opset 10.
+Status DropoutRatio(OnnxNode& node, Rewriter& rewriter) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckInputCount(node, 1));
-  if (node.opset < 10 && node.outputs.size() > 1 && node.outputs[1] != kNoValue) {
-    return Unimplemented("the mask of a Dropout before opset 10 is not supported");
-  }
   node.attributes.Erase("ratio");
+  if (node.opset >= 10 || node.outputs.size() < 2 || node.outputs[1] == kNoValue) {
+    return absl::OkStatus();
+  }
+  const ValueId mask = rewriter.NewValue();
+  OnnxNode cast;
+  cast.name = node.name + "/CastLike";
+  cast.op_type = "CastLike";
+  cast.opset = 21;
+  cast.inputs = {mask, node.inputs[0]};
+  cast.outputs = {std::exchange(node.outputs[1], mask)};
+  rewriter.AddAfter(std::move(cast));
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "graph/onnx/external_data.h"
+#include "ops/linear/huge_tensor.h"
 
 namespace chairlift {
 namespace {
@@ -50,6 +51,12 @@ StatusOr<int64_t> ParseInt(const std::string& text, const char* what) {
   return value;
 }
 
+// Large weights on huge pages: touching them first is what takes the time.
+Tensor AllocateWeight(DType dtype, const Shape& shape, int64_t bytes) {
+  constexpr int64_t kLarge = int64_t{8} << 20;
+  return bytes >= kLarge ? HugeTensor(dtype, shape) : Tensor::Allocate(dtype, shape);
+}
+
 StatusOr<Tensor> DecodeExternal(const onnx::TensorProto& proto, DType dtype, const Shape& shape,
                                 int64_t bytes, const std::filesystem::path& folder) {
   ExternalDataRange range;
@@ -68,7 +75,7 @@ StatusOr<Tensor> DecodeExternal(const onnx::TensorProto& proto, DType dtype, con
     }
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckExternalData(folder, range));
-  Tensor tensor = Tensor::Allocate(dtype, shape);
+  Tensor tensor = AllocateWeight(dtype, shape, bytes);
   CHAIRLIFT_RETURN_IF_ERROR(ReadExternalData(folder, range, tensor.raw()));
   return tensor;
 }
@@ -154,7 +161,7 @@ StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const std::filesys
       return InvalidArgument("{} of shape {} takes {} bytes, but the file holds {}",
                              DTypeName(dtype), shape.ToString(), bytes, raw.size());
     }
-    tensor = Tensor::Allocate(dtype, shape);
+    tensor = AllocateWeight(dtype, shape, bytes);
     std::memcpy(tensor.raw(), raw.data(), raw.size());
   } else {
     CHAIRLIFT_ASSIGN_OR_RETURN(tensor, FromFields(proto, dtype, shape, count));
