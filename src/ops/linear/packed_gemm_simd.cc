@@ -11,6 +11,7 @@
 //
 #include "hwy/highway.h"
 #include "ops/linear/activation-inl.h"
+#include "ops/linear/few_rows_tile-inl.h"
 #include "ops/linear/gemm_tile-inl.h"
 #include "ops/linear/packed_gemm.h"
 
@@ -68,11 +69,73 @@ void PackRows(const float* a, int64_t row_stride, int64_t k_stride, int64_t rows
   }
 }
 
+// Where blocks of A are packed; one per thread, made on its first product.
+constexpr int64_t kPackedFloats = kGemmRowBlock * (kBlockK + kRowPad);
+float* PackedRows() {
+  static thread_local const auto kRows = std::make_unique<float[]>(kPackedFloats);
+  return kRows.get();
+}
+
+// C = f(A·B + ...) on finished columns [column, column + columns) of `rows` rows.
+void FinishColumns(const GemmOperands& x, int64_t rows, int64_t column, int64_t columns,
+                   const GemmEpilogue& epilogue) {
+  if (epilogue.bias == nullptr && epilogue.residual == nullptr &&
+      epilogue.activation.kind == ActivationKind::kNone) {
+    return;
+  }
+  Finish(x.c + column, x.c_stride, epilogue.bias == nullptr ? nullptr : epilogue.bias + column,
+         epilogue.residual == nullptr ? nullptr : epilogue.residual + column,
+         epilogue.residual_stride, epilogue.activation, rows, columns);
+}
+
+// At most kFewRows rows; false where their A has no place to be packed into.
+bool FewRows(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t first, int64_t last,
+             const GemmEpilogue& epilogue) {
+  if constexpr (kFewRows > 0) {
+    const float* a = x.a;
+    int64_t a_stride = x.a_row_stride;
+    // More than four rows that lie a multiple of 1 KiB apart compete for cache lines.
+    if (x.a_k_stride != 1 || (rows > 4 && a_stride % 256 == 0)) {
+      if (rows * (k + kRowPad) > kPackedFloats) return false;
+      PackRows(x.a, x.a_row_stride, x.a_k_stride, rows, k, PackedRows());
+      a = PackedRows();
+      a_stride = k + kRowPad;
+    }
+    const int64_t panel_stride = k * kGemmPanel;
+    const int at_once = PanelsAtOnce(static_cast<int>(rows));
+    const FewRowsFunction one = kOnePanelTiles[rows - 1];
+    const FewRowsFunction many = kManyPanelTiles[rows - 1];
+    for (int64_t panel = first; panel < last;) {
+      const int64_t column = panel * kGemmPanel;
+      const float* b = x.packed + panel * panel_stride;
+      const int64_t columns = std::min(n - column, at_once * kGemmPanel);
+      if (panel + at_once <= last && columns == at_once * kGemmPanel) {
+        many(a, a_stride, b, panel_stride, x.c + column, x.c_stride, k);
+        FinishColumns(x, rows, column, columns, epilogue);
+        panel += at_once;
+        continue;
+      }
+      const int64_t some = std::min(columns, kGemmPanel);
+      if (some == kGemmPanel) {
+        one(a, a_stride, b, panel_stride, x.c + column, x.c_stride, k);
+      } else {
+        float edge[kFewRows * kGemmPanel];
+        one(a, a_stride, b, panel_stride, edge, kGemmPanel, k);
+        for (int64_t r = 0; r < rows; ++r) {
+          std::memcpy(x.c + r * x.c_stride + column, edge + r * kGemmPanel,
+                      static_cast<size_t>(some) * sizeof(float));
+        }
+      }
+      FinishColumns(x, rows, column, some, epilogue);
+      ++panel;
+    }
+    return true;
+  }
+  return false;
+}
+
 void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t first,
               int64_t last, const GemmEpilogue& epilogue) {
-  // One per thread, made on its first product.
-  static thread_local const auto kPackedRows =
-      std::make_unique<float[]>(kGemmRowBlock * (kBlockK + kRowPad));
   // Few rows are read where they are, in one pass over all of K.
   const bool direct = rows <= 4 && x.a_k_stride == 1;
   const bool finish = epilogue.bias != nullptr || epilogue.residual != nullptr ||
@@ -85,8 +148,8 @@ void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t
     const float* a = x.a + k0 * x.a_k_stride;
     int64_t a_stride = x.a_row_stride;
     if (!direct) {
-      PackRows(a, x.a_row_stride, x.a_k_stride, rows, kb, kPackedRows.get());
-      a = kPackedRows.get();
+      PackRows(a, x.a_row_stride, x.a_k_stride, rows, kb, PackedRows());
+      a = PackedRows();
       a_stride = kb + kRowPad;
     }
     for (int64_t panel = first; panel < last; ++panel) {
@@ -126,6 +189,7 @@ void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t
 void Gemm(const GemmOperands& operands, int64_t m, int64_t k, int64_t n, int64_t first,
           int64_t last, const GemmEpilogue& epilogue) {
   if (m == 0 || n == 0) return;
+  if (m <= kFewRows && FewRows(operands, m, k, n, first, last, epilogue)) return;
   const int64_t blocks = (m + kGemmRowBlock - 1) / kGemmRowBlock;
   for (int64_t i = 0; i < blocks; ++i) {
     const int64_t r0 = m * i / blocks;

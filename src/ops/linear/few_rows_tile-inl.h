@@ -1,0 +1,101 @@
+// The register tile for products of few rows, where the way of B from memory is the bound: all of K
+// in one pass, several panels side by side. Included once per instruction set, after
+// ops/linear/gemm_tile-inl.h.
+#if defined(CHAIRLIFT_OPS_LINEAR_FEW_ROWS_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CHAIRLIFT_OPS_LINEAR_FEW_ROWS_TILE_INL_H_
+#undef CHAIRLIFT_OPS_LINEAR_FEW_ROWS_TILE_INL_H_
+#else
+#define CHAIRLIFT_OPS_LINEAR_FEW_ROWS_TILE_INL_H_
+#endif
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "ops/linear/gemm_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace chairlift {
+namespace HWY_NAMESPACE {
+
+// Vectors of sums that stay in registers, the rows this is for, and the panels that fit beside each
+// other at so many rows. None without vectors.
+constexpr int kFewRowsSums = kWideFile ? 24 : 12;
+constexpr int kFewRows = kPanelVectors > 4 ? 0 : std::min(8, kFewRowsSums / kPanelVectors);
+constexpr int PanelsAtOnce(int rows) {
+  const int fit = kFewRowsSums / (rows * kPanelVectors);
+  return fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
+}
+// How far ahead of its use B is fetched, in rows of a panel.
+constexpr int64_t kFewRowsAhead = 24;
+
+// C [R, P panels] = A·B; panels of B lie panel_stride apart.
+template <int R, int P>
+HWY_NOINLINE void FewRowsTile(const float* HWY_RESTRICT a, size_t a_stride,
+                              const float* HWY_RESTRICT b, size_t panel_stride,
+                              float* HWY_RESTRICT c, size_t c_stride, int64_t k) {
+  V sums[R][P][kPanelVectors];
+  CHAIRLIFT_UNROLL
+  for (int r = 0; r < R; ++r) {
+    CHAIRLIFT_UNROLL
+    for (int p = 0; p < P; ++p) {
+      CHAIRLIFT_UNROLL
+      for (int v = 0; v < kPanelVectors; ++v) sums[r][p][v] = hn::Zero(kD);
+    }
+  }
+  for (int64_t i = 0; i < k; ++i, b += kGemmPanel) {
+    CHAIRLIFT_UNROLL
+    for (int p = 0; p < P; ++p) {
+      CHAIRLIFT_UNROLL
+      for (int line = 0; line < kGemmPanel; line += 16) {
+        hwy::Prefetch(b + p * panel_stride + kFewRowsAhead * kGemmPanel + line);
+      }
+    }
+    V factors[R];
+    CHAIRLIFT_UNROLL
+    for (int r = 0; r < R; ++r) factors[r] = hn::Set(kD, a[r * a_stride + i]);
+    CHAIRLIFT_UNROLL
+    for (int p = 0; p < P; ++p) {
+      CHAIRLIFT_UNROLL
+      for (int v = 0; v < kPanelVectors; ++v) {
+        const V weights = hn::LoadU(kD, b + p * panel_stride + v * kLanes);
+        CHAIRLIFT_UNROLL
+        for (int r = 0; r < R; ++r) sums[r][p][v] = hn::MulAdd(factors[r], weights, sums[r][p][v]);
+      }
+    }
+  }
+  CHAIRLIFT_UNROLL
+  for (int r = 0; r < R; ++r) {
+    CHAIRLIFT_UNROLL
+    for (int p = 0; p < P; ++p) {
+      CHAIRLIFT_UNROLL
+      for (int v = 0; v < kPanelVectors; ++v) {
+        hn::StoreU(sums[r][p][v], kD, c + r * c_stride + p * kGemmPanel + v * kLanes);
+      }
+    }
+  }
+}
+
+using FewRowsFunction = void (*)(const float*, size_t, const float*, size_t, float*, size_t,
+                                 int64_t);
+
+// By rows − 1: one panel, and as many as fit.
+template <int... kRow>
+constexpr std::array<FewRowsFunction, kFewRows> OnePanelTiles(std::integer_sequence<int, kRow...>) {
+  return {&FewRowsTile<kRow + 1, 1>...};
+}
+template <int... kRow>
+constexpr std::array<FewRowsFunction, kFewRows> ManyPanelTiles(
+    std::integer_sequence<int, kRow...>) {
+  return {&FewRowsTile<kRow + 1, PanelsAtOnce(kRow + 1)>...};
+}
+constexpr auto kOnePanelTiles = OnePanelTiles(std::make_integer_sequence<int, kFewRows>());
+constexpr auto kManyPanelTiles = ManyPanelTiles(std::make_integer_sequence<int, kFewRows>());
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace chairlift
+HWY_AFTER_NAMESPACE();
+
+#endif  // CHAIRLIFT_OPS_LINEAR_FEW_ROWS_TILE_INL_H_
