@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "ops/half_simd.h"
 #include "ops/operator.h"
 
 namespace chairlift {
@@ -11,19 +12,17 @@ bool IsHalf(DType dtype) { return kHalfTypes.Contains(dtype); }
 
 void Widen(DType from, const void* src, float* dst, int64_t n) {
   if (from == DType::kFloat16) {
-    std::transform(static_cast<const Float16*>(src), static_cast<const Float16*>(src) + n, dst,
-                   [](Float16 v) { return static_cast<float>(v); });
+    WidenFloat16(static_cast<const Float16*>(src), dst, n);
   } else {
-    std::transform(static_cast<const BFloat16*>(src), static_cast<const BFloat16*>(src) + n, dst,
-                   [](BFloat16 v) { return static_cast<float>(v); });
+    WidenBFloat16(static_cast<const BFloat16*>(src), dst, n);
   }
 }
 
 void Narrow(DType to, const float* src, void* dst, int64_t n) {
   if (to == DType::kFloat16) {
-    std::transform(src, src + n, static_cast<Float16*>(dst), [](float v) { return Float16(v); });
+    NarrowFloat16(src, static_cast<Float16*>(dst), n);
   } else {
-    std::transform(src, src + n, static_cast<BFloat16*>(dst), [](float v) { return BFloat16(v); });
+    NarrowBFloat16(src, static_cast<BFloat16*>(dst), n);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "ops/element_type.h"
 #include "ops/elementwise/element_loops.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/half_simd.h"
 #include "ops/saturate.h"
 
 namespace chairlift {
@@ -40,14 +41,38 @@ auto DispatchAny(DType dtype, F&& f) {
                        uint16_t, uint32_t, uint64_t, bool>(dtype, std::forward<F>(f));
 }
 
+// A vector conversion as a block: input and output have one shape, so that rows are contiguous.
+template <typename In, typename Out, void (*kConvert)(const In*, Out*, int64_t)>
+void ConvertBlock(const ElementBlock& b) {
+  for (int64_t r = 0; r < b.rows; ++r) {
+    kConvert(static_cast<const In*>(b.in[0]) + r * b.row_step[0],
+             static_cast<Out*>(b.out) + r * b.cols, b.cols);
+  }
+}
+
+StatusOr<ElementFn> FindCast(DType from, DType to) {
+  if (from == DType::kFloat16 && to == DType::kFloat) {
+    return ConvertBlock<Float16, float, WidenFloat16>;
+  }
+  if (from == DType::kFloat && to == DType::kFloat16) {
+    return ConvertBlock<float, Float16, NarrowFloat16>;
+  }
+  if (from == DType::kBFloat16 && to == DType::kFloat) {
+    return ConvertBlock<BFloat16, float, WidenBFloat16>;
+  }
+  if (from == DType::kFloat && to == DType::kBFloat16) {
+    return ConvertBlock<float, BFloat16, NarrowBFloat16>;
+  }
+  return DispatchAny(from, [to]<typename In>() {
+    return DispatchAny(to, []<typename Out>() {
+      return StatusOr<ElementFn>(UnaryBlock<CastOp<In, Out>, In, Out>);
+    });
+  });
+}
+
 StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
-  const DType to = context.outputs[0].dtype;
-  CHAIRLIFT_ASSIGN_OR_RETURN(ElementFn fn,
-                             DispatchAny(context.inputs[0].dtype, [to]<typename In>() {
-                               return DispatchAny(to, []<typename Out>() {
-                                 return StatusOr<ElementFn>(UnaryBlock<CastOp<In, Out>, In, Out>);
-                               });
-                             }));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ElementFn fn,
+                             FindCast(context.inputs[0].dtype, context.outputs[0].dtype));
   CHAIRLIFT_ASSIGN_OR_RETURN(
       ElementLoop loop, ElementLoop::Make(context.inputs.first(1), context.outputs[0], fn, {}));
   return MakeKernel([loop = std::move(loop)](const KernelArgs& args) {
