@@ -1,12 +1,12 @@
 #include "engine/signature.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <string>
 #include <utility>
 
 #include "base/status.h"
+#include "graph/batch_axis.h"
 
 namespace chairlift {
 namespace {
@@ -83,9 +83,9 @@ StatusOr<int32_t> CountRows(const Signature& signature, const std::vector<Tensor
     return InvalidArgument("the request brings {} rows; max_batch_size of the model is {}", rows,
                            signature.max_rows);
   }
-  if (rows > std::numeric_limits<int32_t>::max()) {
+  if (rows > kMaxBatchRows) {
     return InvalidArgument("the request brings {} rows; at most {} are possible", rows,
-                           std::numeric_limits<int32_t>::max());
+                           kMaxBatchRows);
   }
   return static_cast<int32_t>(rows);
 }

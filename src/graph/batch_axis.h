@@ -9,6 +9,9 @@
 
 namespace chairlift {
 
+// The proof holds for batches of up to so many rows: a slice that ends later takes them all.
+inline constexpr int64_t kMaxBatchRows = int64_t{1} << 24;
+
 struct BatchAxisReport {
   bool batches = false;
   std::string why;  // in words, either way

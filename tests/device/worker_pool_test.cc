@@ -27,49 +27,60 @@ std::unique_ptr<WorkerPool> MakePool(int workers, int queue_capacity = 16) {
 // Runs `body` as a job and waits for it.
 template <typename F>
 void RunJob(WorkerPool& pool, int worker, F body) {
-  std::promise<void> done;
-  ASSERT_TRUE(pool.Submit(worker, [&](int index) {
+  // Shared: the worker may still be inside set_value() when wait() returns.
+  auto done = std::make_shared<std::promise<void>>();
+  ASSERT_TRUE(pool.Submit(worker, [&body, done](int index) {
     body(index);
-    done.set_value();
+    done->set_value();
   }));
-  done.get_future().wait();
+  done->get_future().wait();
 }
 
+// Something that one thread does and others wait for. Must outlive the pool whose jobs use it.
+class Event {
+ public:
+  void Set() { promise_.set_value(); }
+  void Wait() const { future_.wait(); }
+
+ private:
+  std::promise<void> promise_;
+  std::shared_future<void> future_ = promise_.get_future().share();
+};
+
 TEST(WorkerPoolTest, JobsOfAWorkerRunInOrderOnOneThread) {
-  auto pool = MakePool(2, 100);
+  Event done;
   std::vector<int> order;
   std::set<std::thread::id> threads;
-  std::promise<void> done;
+  auto pool = MakePool(2, 100);
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(pool->Submit(1, [&, i](int worker) {
       EXPECT_EQ(worker, 1);
       order.push_back(i);
       threads.insert(std::this_thread::get_id());
-      if (i == 99) done.set_value();
+      if (i == 99) done.Set();
     }));
   }
-  done.get_future().wait();
+  done.Wait();
   EXPECT_EQ(order.size(), 100u);
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
   EXPECT_EQ(threads.size(), 1u);
 }
 
 TEST(WorkerPoolTest, AFullQueueRefuses) {
+  Event started;
+  Event release;
   auto pool = MakePool(1, 2);
-  std::promise<void> release;
-  std::promise<void> started;
-  std::shared_future<void> released = release.get_future().share();
   ASSERT_TRUE(pool->Submit(0, [&](int) {
-    started.set_value();
-    released.wait();
+    started.Set();
+    release.Wait();
   }));
-  started.get_future().wait();
+  started.Wait();
   EXPECT_TRUE(pool->Submit(0, [](int) {}));
   EXPECT_TRUE(pool->Submit(0, [](int) {}));
   WorkerPool::Job job = [](int) {};
   EXPECT_FALSE(pool->Submit(0, std::move(job)));
   EXPECT_TRUE(job != nullptr) << "a refused job stays with the caller";
-  release.set_value();
+  release.Set();
 }
 
 TEST(WorkerPoolTest, QueuedJobsRunBeforeThePoolEnds) {
@@ -124,39 +135,37 @@ TEST(WorkerPoolTest, WithMoreWaitingAJobIsAlone) {
 }
 
 TEST(WorkerPoolTest, WithTwoJobsEachIsAlone) {
+  Event started;
+  Event release;
   auto pool = MakePool(2);
-  std::promise<void> started;
-  std::promise<void> release;
-  std::shared_future<void> released = release.get_future().share();
   ASSERT_TRUE(pool->Submit(1, [&](int worker) {
     WorkerPool::TeamLease lease = pool->OpenTeam(worker, false);
-    started.set_value();
-    released.wait();
+    started.Set();
+    release.Wait();
   }));
-  started.get_future().wait();
+  started.Wait();
   RunJob(*pool, 0, [&](int worker) { EXPECT_EQ(pool->OpenTeam(worker, false).team().width(), 1); });
-  release.set_value();
+  release.Set();
 }
 
 TEST(WorkerPoolTest, AWideJobDoesNotWaitForAWorkerThatGotItsOwn) {
+  Event started;
+  Event release;
   auto pool = MakePool(2);
-  std::promise<void> release;
-  std::shared_future<void> released = release.get_future().share();
   RunJob(*pool, 0, [&](int worker) {
     WorkerPool::TeamLease lease = pool->OpenTeam(worker, false);
-    std::promise<void> started;
     ASSERT_TRUE(pool->Submit(1, [&](int) {
-      started.set_value();
-      released.wait();
+      started.Set();
+      release.Wait();
     }));
-    started.get_future().wait();
+    started.Wait();
     std::atomic<int> ran{0};
     lease.team().For(100, [&](int, int w) {
       EXPECT_EQ(w, 0);
       ++ran;
     });
     EXPECT_EQ(ran, 100);
-    release.set_value();
+    release.Set();
   });
 }
 
@@ -178,23 +187,19 @@ TEST(WorkerPoolTest, JobsAndTeamsUnderLoad) {
   for (int t = 0; t < 3; ++t) {
     submitters.emplace_back([&, t] {
       for (int i = 0; i < 300; ++i) {
-        std::promise<void> done;
-        ASSERT_TRUE(pool->Submit((t + i) % 3, [&](int worker) {
-          {
-            WorkerPool::TeamLease lease = pool->OpenTeam(worker, false);
-            if (lease.team().width() > 1) ++wide;
-            for (int fork = 0; fork < 5; ++fork) {
-              lease.team().For(20, [&](int part, int) { sum += part; });
-            }
+        RunJob(*pool, (t + i) % 3, [&](int worker) {
+          WorkerPool::TeamLease lease = pool->OpenTeam(worker, false);
+          if (lease.team().width() > 1) ++wide;
+          for (int fork = 0; fork < 5; ++fork) {
+            lease.team().For(20, [&](int part, int) { sum += part; });
           }
-          done.set_value();
-        }));
-        done.get_future().wait();
+        });
       }
     });
   }
   for (std::thread& thread : submitters) thread.join();
   EXPECT_EQ(sum, int64_t{3} * 300 * 5 * 190);
+  EXPECT_GT(wide, 0);
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Operators that join, cut and pick along an axis: rows stay apart where it is not theirs.
 #include <algorithm>
-#include <limits>
 #include <utility>
 
+#include "graph/batch_axis.h"
 #include "graph/batch_axis/rule.h"
 
 namespace chairlift::batch_axis {
@@ -96,7 +96,7 @@ Status Slice(Context& c) {
       if (i < steps.size()) step = steps[i];
     }
     const bool whole = i < starts.size() && i < ends.size() && starts[i] == 0 && step == 1 &&
-                       ends[i] >= std::numeric_limits<int32_t>::max();
+                       ends[i] >= kMaxBatchRows;
     if (!whole) return MixesRows();
   }
   c.Set(0, c.in(0));

@@ -69,16 +69,19 @@ Status Reshape(Context& c) {
   }
   const std::optional<Extent> total = ProductOf(from, 0, from.size());
   if (!total || !known) return Unimplemented("its sizes are too large");
-  if (deduced) {
+  if (known->batch() > 0) {
+    // Both counts have the batch as a factor once; that they are equal, as they must be for the
+    // node to run at all, does not depend on it. Nor does a dimension that is left to be deduced.
+    if (deduced) to[*deduced] = Extent::Symbol("deduced by " + c.node().Describe());
+  } else if (deduced) {
     const std::optional<Extent> rest = Extent::Quotient(*total, *known);
     if (!rest) {
       return Unimplemented("it makes a dimension of {} / {} entries, which cannot be followed",
                            total->ToString(), known->ToString());
     }
     to[*deduced] = *rest;
-  } else if (!(*known == *total)) {
-    return Unimplemented("its result has {} entries, its input {}", known->ToString(),
-                         total->ToString());
+  } else {
+    return Unimplemented("its result has {} entries, whatever the batch size", known->ToString());
   }
   return Regroup(c, from, to);
 }
