@@ -58,7 +58,7 @@ Status Pool(const Shape& in, const Shape& out, double scale, const T* image, con
     double edge[4];
     for (int i = 0; i < 4; ++i) {
       edge[i] = std::round(static_cast<double>(rois[i + 1]) * scale);
-      if (std::isnan(edge[i])) return InvalidArgument("region {} is not a number", n);
+      if (!std::isfinite(edge[i])) return InvalidArgument("region {} has no finite borders", n);
     }
     if (!(batch >= 0 && batch < static_cast<double>(in[0]))) {
       return InvalidArgument("batch index {} of region {} is outside [0, {})", batch, n, in[0]);

@@ -201,7 +201,7 @@ StatusOr<std::vector<float>> Scales(const ResizeOptions& options, const std::vec
 
 StatusOr<std::unique_ptr<Kernel>> MakeResize(const ResizeOptions& options,
                                              const std::vector<int>& axes, const TensorDesc& in,
-                                             const Shape& out, const Mapping& mapping) {
+                                             const Shape& out, const Mapping& mapping, int width) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<float> scales,
                              Scales(options, axes, in.shape, out, mapping));
   std::vector<float> roi(2 * axes.size(), 0);
@@ -215,6 +215,7 @@ StatusOr<std::unique_ptr<Kernel>> MakeResize(const ResizeOptions& options,
   ResizePlan plan;
   plan.options = options;
   plan.dtype = in.dtype;
+  plan.width = width;
   std::vector<int> place(static_cast<size_t>(out.rank()), -1);
   for (size_t i = 0; i < axes.size(); ++i)
     place[static_cast<size_t>(axes[i])] = static_cast<int>(i);
@@ -247,12 +248,13 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   using Policy = ResizeOptions::Policy;
   const bool crops = options.transform == ResizeOptions::Transform::kTfCropAndResize;
   const bool has_scales = Given(context, kScales);
+  const int width = context.width;
   const auto make = [=](const std::vector<Tensor>& values) {
     const auto given = [&](int i) {
       const Tensor& t = values[static_cast<size_t>(i)];
       return t.present() ? &t : nullptr;
     };
-    return MakeResize(options, axes, in, out, {given(kScales), given(kSizes), given(kRoi)});
+    return MakeResize(options, axes, in, out, {given(kScales), given(kSizes), given(kRoi)}, width);
   };
   if (has_scales) {
     return crops ? CompileFromValues(context, {kScales, kRoi}, make)

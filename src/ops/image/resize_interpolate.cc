@@ -13,7 +13,6 @@ namespace chairlift {
 namespace {
 
 constexpr int64_t kParallelElements = 32 * 1024;
-constexpr int kMaxParts = 64;
 
 size_t Aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -87,7 +86,8 @@ template <typename A>
 class Interpolation final : public Kernel {
  public:
   explicit Interpolation(const ResizePlan& plan)
-      : extrapolation_(static_cast<A>(plan.options.extrapolation_value)) {
+      : most_parts_(plan.width == 1 ? 1 : plan.width * 2),
+        extrapolation_(static_cast<A>(plan.options.extrapolation_value)) {
     std::vector<int64_t> dims;  // what is resized already has its output length
     std::vector<size_t> resized;
     for (size_t d = 0; d < plan.axes.size(); ++d) {
@@ -129,7 +129,7 @@ class Interpolation final : public Kernel {
 
   size_t scratch_bytes() const override {
     const size_t buffers = std::min<size_t>(leading_.size(), 2);
-    return buffers * leading_bytes_ + kMaxParts * RowBytes();
+    return buffers * leading_bytes_ + static_cast<size_t>(most_parts_) * RowBytes();
   }
 
   Status Run(const KernelArgs& args) const override {
@@ -152,8 +152,7 @@ class Interpolation final : public Kernel {
       RunRows(src, dst, reinterpret_cast<A*>(scratch), 0, rows);
       return;
     }
-    const int64_t parts =
-        std::min({rows, static_cast<int64_t>(team.width()) * 2, int64_t{kMaxParts}});
+    const int64_t parts = std::min({rows, int64_t{team.width()} * 2, most_parts_});
     team.For(static_cast<int>(parts), [&](int part, int) {
       RunRows(src, dst, reinterpret_cast<A*>(scratch + static_cast<size_t>(part) * RowBytes()),
               rows * part / parts, rows * (part + 1) / parts);
@@ -280,6 +279,7 @@ class Interpolation final : public Kernel {
   Taps<A> columns_;
   int64_t unit_ = 1;
   bool doubles_ = false;
+  int64_t most_parts_;
   A extrapolation_;
 };
 

@@ -14,6 +14,7 @@ namespace chairlift {
 struct ResizePlan {
   ResizeOptions options;
   DType dtype = DType::kFloat;
+  int width = 1;  // workers that share a large image
   // Outermost first, over the bytes as they lie: a channel-blocked tensor has its blocks last.
   std::vector<ResizeAxis> axes;
 };

@@ -83,6 +83,9 @@ Status Infer(InferContext& context) {
       if (before == 0 && after == 0) {
         out[d] = in[d];
       } else if (in[d].known()) {
+        if (in[d].value() > Shape::kMaxTensorBytes) {
+          return InvalidArgument("dimension {} is too large", in[d].value());
+        }
         const int64_t dim = in[d].value() + before + after;
         if (dim < 0) {
           return InvalidArgument("pads {} and {} leave nothing of axis {} of {}", before, after, d,

@@ -48,9 +48,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
               index_type == DType::kInt64
                   ? CheckIndices(static_cast<const int64_t*>(indices), total, bound)
                   : CheckIndices(static_cast<const int32_t*>(indices), total, bound));
-          if (args.inputs[0] != args.outputs[0]) {
-            copy.Run(args.inputs[0], args.outputs[0], args.team);
-          }
+          copy.Run(args.inputs[0], args.outputs[0], args.team);
           if (total == 0) return absl::OkStatus();
           for (int64_t r = 0; r < rows.count(); ++r) {
             T* to = out + rows.Base(r);
@@ -75,7 +73,6 @@ OperatorDef ScatterElementsOperator() {
           .input_types = {kAllTypes, kIndexTypes, kAllTypes},
           .infer = Infer,
           .compile = Compile,
-          .in_place = true,
           .native_half = true};
 }
 

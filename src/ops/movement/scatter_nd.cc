@@ -55,9 +55,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
           const auto* updates = static_cast<const T*>(args.inputs[2]);
           auto* out = static_cast<T*>(args.outputs[0]);
           CHAIRLIFT_RETURN_IF_ERROR(tuples.Check(indices, count));
-          if (args.inputs[0] != args.outputs[0]) {
-            copy.Run(args.inputs[0], args.outputs[0], args.team);
-          }
+          copy.Run(args.inputs[0], args.outputs[0], args.team);
           for (int64_t i = 0; i < count; ++i) {
             T* to = out + tuples.Offset(indices + i * tuples.width());
             const T* update = updates + i * tuples.run();
@@ -79,7 +77,6 @@ OperatorDef ScatterNDOperator() {
           .input_types = {kAllTypes, {DType::kInt64}, kAllTypes},
           .infer = Infer,
           .compile = Compile,
-          .in_place = true,
           .native_half = true};
 }
 

@@ -8,6 +8,7 @@ namespace {
 
 // The length of each part of `dim` in equal parts, the last one smaller where it does not divide.
 StatusOr<std::vector<int64_t>> EqualParts(int64_t dim, int parts) {
+  if (dim > Shape::kMaxTensorBytes) return InvalidArgument("dimension {} is too large", dim);
   const int64_t part = (dim + parts - 1) / parts;
   std::vector<int64_t> out(parts, part);
   out.back() = dim - part * (parts - 1);

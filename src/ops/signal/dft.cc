@@ -37,6 +37,7 @@ Status CheckLength(int64_t length) {
 }
 
 int64_t DefaultLength(const Options& options, int64_t dim) {
+  if (dim > Fft::kLongest) return dim;  // refused by CheckLength
   return options.to_real() ? 2 * (dim - 1) : dim;
 }
 
@@ -129,13 +130,12 @@ void StoreLine(const Plan& plan, int64_t length, const Complex* line, T* out) {
 }
 
 template <typename T>
-std::unique_ptr<Kernel> MakeDft(const Plan& plan, int64_t length) {
-  constexpr int64_t kMaxParts = 64;
+std::unique_ptr<Kernel> MakeDft(const Plan& plan, int64_t length, int width) {
   constexpr int64_t kParallelElements = 16 * 1024;
   const auto fft = std::make_shared<const Fft>(length);
   const int64_t buffers = 2 * length + fft->scratch_size();
   const int64_t lines = plan.outer * plan.inner;
-  const int64_t most_parts = std::min(lines, kMaxParts);
+  const int64_t most_parts = std::min<int64_t>(lines, width == 1 ? 1 : width * 2);
   return MakeKernel(
       [=](const KernelArgs& args) -> Status {
         const auto* in = static_cast<const T*>(args.inputs[0]);
@@ -171,6 +171,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   const Shape in = context.inputs[0].shape;
   const Shape out = context.outputs[0].shape;
   const DType dtype = context.inputs[0].dtype;
+  const int width = context.width;
   return CompileFromValues(
       context, {kLength, kAxis},
       [=](const std::vector<Tensor>& values) -> StatusOr<std::unique_ptr<Kernel>> {
@@ -193,7 +194,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
                         in.NumElements(axis + 1, in.rank() - 1),
                         in[in.rank() - 1]};
         return DispatchFloat(dtype, [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
-          return MakeDft<T>(plan, length);
+          return MakeDft<T>(plan, length, width);
         });
       });
 }

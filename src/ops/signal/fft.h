@@ -27,7 +27,7 @@ class Fft {
   // `in`, `out` and `scratch` must not overlap.
   void Run(const Complex* in, Complex* out, Complex* scratch) const;
 
-  static constexpr int64_t kLongest = int64_t{1} << 24;
+  static constexpr int64_t kLongest = int64_t{1} << 22;
 
  private:
   void Mixed(size_t level, int64_t n, int64_t stride, const Complex* in, Complex* out) const;

@@ -130,14 +130,13 @@ void ComplexFrame(const Plan& plan, const Fft& fft, const T* window, const T* fr
 }
 
 template <typename T>
-std::unique_ptr<Kernel> MakeStft(const Plan& plan, int64_t batch, int64_t length) {
-  constexpr int64_t kMaxParts = 64;
+std::unique_ptr<Kernel> MakeStft(const Plan& plan, int64_t batch, int64_t length, int width) {
   constexpr int64_t kParallelElements = 16 * 1024;
   const auto fft = std::make_shared<const Fft>(length);
   const int64_t buffers = 2 * length + fft->scratch_size();
   const int64_t pairs = (plan.frames + 1) / 2;
   const int64_t jobs = batch * pairs;
-  const int64_t most_parts = std::min(jobs, kMaxParts);
+  const int64_t most_parts = std::min<int64_t>(jobs, width == 1 ? 1 : width * 2);
   return MakeKernel(
       [=](const KernelArgs& args) -> Status {
         const auto* in = static_cast<const T*>(args.inputs[0]);
@@ -180,6 +179,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   const Shape out = context.outputs[0].shape;
   const DType dtype = context.inputs[0].dtype;
   const bool onesided = context.attributes.Int("onesided", 1) != 0;
+  const int width = context.width;
   const int64_t window = context.has_input(kWindow) ? context.inputs[kWindow].size() : -1;
   return CompileFromValues(
       context, {kStep, kFrameLength},
@@ -197,7 +197,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
                                  plan.bins, out.ToString());
         }
         return DispatchFloat(dtype, [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
-          return MakeStft<T>(plan, in[0], length);
+          return MakeStft<T>(plan, in[0], length, width);
         });
       });
 }

@@ -297,5 +297,21 @@ TEST(MaxRoiPoolTest, TakesTheLargestOfEachBin) {
   }
 }
 
+TEST(MaxRoiPoolTest, RefusesImpossibleRegions) {
+  const Tensor x = Tensor::Of<float>(Shape{1, 1, 2, 2}, {1, 2, 3, 4});
+  Attributes a;
+  a.Set("pooled_shape", std::vector<int64_t>{1, 1});
+  const auto error = [&](std::vector<float> roi) {
+    return ErrorOf({"MaxRoiPool", a, {x, Tensor::Of<float>(Shape{1, 5}, roi)}});
+  };
+  EXPECT_TRUE(error({0, 0, 0, 1, 1}).ok());
+  EXPECT_FALSE(error({1, 0, 0, 1, 1}).ok());
+  EXPECT_FALSE(error({NAN, 0, 0, 1, 1}).ok());
+  EXPECT_FALSE(error({0, 0, 0, INFINITY, 1}).ok());
+  EXPECT_FALSE(error({0, 0, NAN, 1, 1}).ok());
+  EXPECT_FALSE(
+      ErrorOf({"MaxRoiPool", {}, {x, Tensor::Of<float>(Shape{1, 5}, {0, 0, 0, 1, 1})}}).ok());
+}
+
 }  // namespace
 }  // namespace chairlift

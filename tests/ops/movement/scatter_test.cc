@@ -145,5 +145,13 @@ TEST(ScatterTest, RefusesWhatIsOutside) {
   EXPECT_FALSE(ErrorOf({"ScatterND", {}, {data, Tensor::Of<int64_t>(Shape{1, 1}, {0}), two}}).ok());
 }
 
+// The planner would let the output overwrite either of the first two inputs, and indices are read
+// after the output is first written.
+TEST(ScatterTest, IsNotInPlace) {
+  for (const char* name : {"ScatterElements", "ScatterND"}) {
+    EXPECT_FALSE(OperatorRegistry::Builtin().Find("", name)->in_place) << name;
+  }
+}
+
 }  // namespace
 }  // namespace chairlift
