@@ -1,9 +1,12 @@
 // ConvInteger and QLinearConv: convolutions of 8-bit tensors as integer products, patch by patch.
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <limits>
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "ops/axes.h"
 #include "ops/quantization/integer_product.h"
 #include "ops/quantization/quantization.h"
@@ -91,7 +94,8 @@ Status InferConv(InferContext& context, const Places& at, DType output) {
   return SetOutput(context, 0, output, std::move(shape));
 }
 
-// The patches under windows, as rows [position][channel][tap] of bytes.
+// The patches under windows as widened panels (integer_product.h): a column a position, k going
+// over channels and in them over taps.
 struct Patches {
   Window window;
   std::vector<int64_t> in, out, pads;
@@ -100,29 +104,64 @@ struct Patches {
 
   int64_t k() const { return channels * taps; }
 
-  // Rows of the positions [first, last) of the group whose input begins at x.
-  void Gather(const uint8_t* x, uint8_t padding, int64_t first, int64_t last, uint8_t* to) const {
-    const int rank = window.rank();
-    for (int64_t position = first; position < last; ++position, to += k()) {
+  // Panels of the positions [first, last) of the group whose input begins at x, less zero. What
+  // lies outside the input is zero then.
+  template <typename Byte>
+  void Gather(const Byte* x, int32_t zero, int64_t first, int64_t last, int16_t* wide) const {
+    const int64_t panel_size = (k() + 1) / 2 * 2 * kIntegerPanel;
+    for (; first < last; first += kIntegerPanel, wide += panel_size) {
+      std::fill_n(wide + panel_size - 2 * kIntegerPanel, 2 * kIntegerPanel, int16_t{0});
+      if (in_size == 0) {
+        std::fill_n(wide, panel_size, int16_t{0});
+        continue;
+      }
+      const Starts starts = StartsOf(first, std::min(kIntegerPanel, last - first));
       for (int64_t tap = 0; tap < taps; ++tap) {
-        int64_t offset = 0;
-        int64_t stride = 1;
-        int64_t p = position;
-        int64_t t = tap;
-        bool inside = true;
-        for (int i = rank; i-- > 0;) {
-          const int64_t at =
-              p % out[i] * window.strides[i] + t % window.kernel[i] * window.dilations[i] - pads[i];
-          inside = inside && at >= 0 && at < in[i];
-          offset += at * stride;
-          stride *= in[i];
-          p /= out[i];
-          t /= window.kernel[i];
-        }
+        int64_t offsets[kIntegerPanel];
+        int32_t inside[kIntegerPanel];  // all ones or zero
+        Locate(starts, tap, offsets, inside);
         for (int64_t c = 0; c < channels; ++c) {
-          to[c * taps + tap] = inside ? x[c * in_size + offset] : padding;
+          const int64_t row = c * taps + tap;
+          int16_t* to = wide + row / 2 * 2 * kIntegerPanel + row % 2;
+          const Byte* from = x + c * in_size;
+          for (int64_t j = 0; j < kIntegerPanel; ++j) {
+            to[2 * j] = static_cast<int16_t>((from[offsets[j]] - zero) & inside[j]);
+          }
         }
       }
+    }
+  }
+
+ private:
+  // By axis: where the windows of a panel's positions begin, which may be outside the input.
+  using Starts = absl::InlinedVector<std::array<int64_t, kIntegerPanel>, 3>;
+
+  Starts StartsOf(int64_t first, int64_t count) const {
+    Starts starts(window.rank());
+    for (int64_t j = 0; j < kIntegerPanel; ++j) {
+      int64_t position = first + j;
+      for (int i = window.rank(); i-- > 0; position /= out[i]) {
+        // Columns past the last position lie outside.
+        starts[i][j] = j < count ? position % out[i] * window.strides[i] - pads[i]
+                                 : std::numeric_limits<int64_t>::min() / 2;
+      }
+    }
+    return starts;
+  }
+  // Where a tap of each window reads (some place inside the input where it does not).
+  void Locate(const Starts& starts, int64_t tap, int64_t* offsets, int32_t* inside) const {
+    std::fill_n(offsets, kIntegerPanel, int64_t{0});
+    std::fill_n(inside, kIntegerPanel, -1);
+    int64_t stride = 1;
+    for (int i = window.rank(); i-- > 0; tap /= window.kernel[i]) {
+      const int64_t shift = tap % window.kernel[i] * window.dilations[i];
+      for (int64_t j = 0; j < kIntegerPanel; ++j) {
+        const int64_t index = starts[i][j] + shift;
+        const bool fits = index >= 0 && index < in[i];
+        inside[j] &= fits ? -1 : 0;
+        offsets[j] += fits ? index * stride : 0;
+      }
+      stride *= in[i];
     }
   }
 };
@@ -159,10 +198,9 @@ StatusOr<std::unique_ptr<Kernel>> CompileConv(const CompileContext& context, con
 
   const auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
   const int64_t positions = std::min(kPositions, patches.out_size);
-  const int64_t patch_bytes = aligned(positions * k);
   const int64_t wide_patch_bytes = aligned(WidePanelsSize(positions, k) * 2);
   const int64_t sums_bytes = aligned(rows * positions * 4);
-  const int64_t worker_bytes = patch_bytes + wide_patch_bytes + sums_bytes;
+  const int64_t worker_bytes = wide_patch_bytes + sums_bytes;
   const int64_t w_bytes = aligned(w[0] * WideRowStride(k) * 2);
   // One part of the work: some positions of one image's group.
   const int64_t chunks = (patches.out_size + kPositions - 1) / kPositions;
@@ -191,16 +229,19 @@ StatusOr<std::unique_ptr<Kernel>> CompileConv(const CompileContext& context, con
                   groups * rows, k, wide_w);
 
         const auto run = [&](int64_t task, std::byte* scratch) {
-          auto* gathered = reinterpret_cast<uint8_t*>(scratch);
-          auto* wide = reinterpret_cast<int16_t*>(scratch + patch_bytes);
-          auto* sums = reinterpret_cast<int32_t*>(scratch + patch_bytes + wide_patch_bytes);
+          auto* wide = reinterpret_cast<int16_t*>(scratch);
+          auto* sums = reinterpret_cast<int32_t*>(scratch + wide_patch_bytes);
           const int64_t image = task / chunks;
           const int64_t first_row = image % groups * rows;
           const int64_t first = task % chunks * kPositions;
           const int64_t count = std::min(kPositions, patches.out_size - first);
-          patches.Gather(x_data + image * patches.channels * patches.in_size,
-                         static_cast<uint8_t>(x_zero[0]), first, first + count, gathered);
-          WidenPanels({gathered, x_signed, 1, k}, x_zero, count, k, 0, IntegerPanels(count), wide);
+          const uint8_t* from = x_data + image * patches.channels * patches.in_size;
+          if (x_signed) {
+            patches.Gather(reinterpret_cast<const int8_t*>(from), x_zero[0], first, first + count,
+                           wide);
+          } else {
+            patches.Gather(from, x_zero[0], first, first + count, wide);
+          }
           IntegerProduct(wide_w + first_row * WideRowStride(k), wide, rows, count, k, 0,
                          IntegerPanels(count), sums, count);
           for (int64_t r = 0; r < rows; ++r) {
