@@ -213,6 +213,9 @@ class Planner {
     if (!Collapsed(columns, b, sizes_) || !Collapsed(inner, b, sizes_)) {
       b = Dense(b, joined(batch, inner, columns), {}, false);
     }
+    Shape result;
+    for (EinsumLabel label : joined(batch, rows, columns)) result.Append(sizes_.at(label));
+    CHAIRLIFT_RETURN_IF_ERROR(result.Checked(DTypeSize(dtype_)).status());
     Product p;
     p.dtype = dtype_;
     p.m = SizeOf(rows, sizes_);

@@ -73,9 +73,10 @@ StatusOr<SymbolicShape> ProductShape(const InferContext& context, Transposes tra
   return SymbolicShape(std::move(out));
 }
 
-// Offsets of an operand's matrices for every batch of the broadcast `batch` dimensions.
+// Offsets of an operand's matrices for every batch of the broadcast `batch` dimensions. `any`:
+// whether the product has elements at all.
 std::vector<int64_t> BatchOffsets(const Shape& batch, std::span<const int64_t> operand_batch,
-                                  int64_t matrix_size) {
+                                  int64_t matrix_size, bool any) {
   const int rank = batch.rank();
   const int missing = rank - static_cast<int>(operand_batch.size());
   std::vector<int64_t> strides(rank, 0);
@@ -85,7 +86,8 @@ std::vector<int64_t> BatchOffsets(const Shape& batch, std::span<const int64_t> o
     strides[i] = dim == 1 ? 0 : stride;
     stride *= dim;
   }
-  std::vector<int64_t> offsets(static_cast<size_t>(batch.NumElements()));
+  // Other axes may be empty, so that these need not fit in memory; nothing is computed then.
+  std::vector<int64_t> offsets(any ? static_cast<size_t>(batch.NumElements()) : 0);
   std::vector<int64_t> index(rank, 0);
   int64_t offset = 0;
   for (int64_t& out : offsets) {
@@ -132,8 +134,9 @@ Product MakeProduct(const CompileContext& context, Transposes transposes) {
     };
     batch.Append(at(a_batch) == 1 ? at(b_batch) : at(a_batch));
   }
-  p.a_offsets = BatchOffsets(batch, a_batch, a_rows * a_columns);
-  p.b_offsets = BatchOffsets(batch, b_batch, b_rows * b_columns);
+  const bool any = context.outputs[0].size() > 0;
+  p.a_offsets = BatchOffsets(batch, a_batch, a_rows * a_columns, any);
+  p.b_offsets = BatchOffsets(batch, b_batch, b_rows * b_columns, any);
   return p;
 }
 

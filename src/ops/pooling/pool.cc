@@ -37,9 +37,9 @@ Status InferPool(InferContext& context) {
 template <typename T>
 struct MaxFold {
   T value = std::numeric_limits<T>::lowest();
-  int64_t index = 0;
+  int64_t index = -1;
   void Take(T x, int64_t at) {
-    if (x > value) {
+    if (x > value || index < 0) {
       value = x;
       index = at;
     }
@@ -177,7 +177,10 @@ StatusOr<PoolPlan> PlanPool(const CompileContext& context, PoolKind kind) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Window window,
                              Window::Parse(context.attributes, x.rank() - 2, {}));
   PoolPlan plan;
-  plan.geometry = PoolGeometry::Make(window, x, context.outputs[0].shape);
+  // Nothing to compute, however large the other axes.
+  if (context.outputs[0].size() > 0) {
+    plan.geometry = PoolGeometry::Make(window, x, context.outputs[0].shape);
+  }
   plan.kind = kind;
   plan.p = context.attributes.Int("p", 2);
   plan.column_major = context.attributes.Int("storage_order", 0) != 0;

@@ -18,7 +18,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 struct MaxOp {
-  static float Initial() { return std::numeric_limits<float>::lowest(); }
+  static float Initial() { return -std::numeric_limits<float>::infinity(); }
   template <class V>
   static HWY_INLINE V Combine(V a, V b) {
     return hn::Max(a, b);

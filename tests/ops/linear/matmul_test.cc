@@ -127,6 +127,15 @@ TEST(MatMulTest, BroadcastsBatchesAndTakesVectors) {
   EXPECT_EQ((*out)[0].shape(), (Shape{}));
 }
 
+TEST(MatMulTest, EmptyMatricesCostNothingHoweverManyTheyAre) {
+  const Shape shape{int64_t{1} << 34, 0, 3};
+  const auto out = RunOperator({.name = "MatMul",
+                                .inputs = {Tensor::Allocate(DType::kFloat, shape),
+                                           RandomTensor(DType::kFloat, {3, 2}, -1, 1, 1)}});
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_EQ((*out)[0].shape(), (Shape{int64_t{1} << 34, 0, 2}));
+}
+
 TEST(MatMulTest, RefusesShapesAndTypesThatDoNotFit) {
   const auto status = [](const Tensor& a, const Tensor& b) {
     return RunOperator({.name = "MatMul", .inputs = {a, b}}).status().code();

@@ -207,6 +207,19 @@ TEST(PoolTest, RefusesWindowsThatDoNotFit) {
   EXPECT_EQ(status({int64_t{1} << 60}, {0, 0}), kInvalid);
 }
 
+TEST(PoolTest, TakesInfinitiesAndEmptyBatchesOfAnySize) {
+  const float inf = std::numeric_limits<float>::infinity();
+  OperatorCall call{.name = "MaxPool", .inputs = {Tensor::Of<float>({1, 1, 2}, {-inf, -inf})}};
+  call.attributes.Set("kernel_shape", std::vector<int64_t>{2});
+  auto out = RunOperator(call);
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_EQ((*out)[0].data<float>()[0], -inf);
+  call.inputs = {Tensor::Allocate(DType::kFloat, {0, 1, int64_t{1} << 34})};
+  out = RunOperator(call);
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_EQ((*out)[0].shape(), (Shape{0, 1, (int64_t{1} << 34) - 1}));
+}
+
 TEST(GlobalPoolTest, EqualsReferenceInBothLayouts) {
   std::mt19937 engine(23);
   const std::string names[] = {"GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"};
