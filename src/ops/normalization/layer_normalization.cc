@@ -23,6 +23,9 @@ Status InferLayerNorm(InferContext& context) {
   if (context.attributes().Int("stash_type", 1) != 1) {
     return Unimplemented("attribute stash_type is not 1 (float32)");
   }
+  for (int i = 1; i < context.num_inputs(); ++i) {
+    if (context.has_input(i)) CHAIRLIFT_RETURN_IF_ERROR(CheckSameType(context, i));
+  }
   context.set_output(0, context.dtype(0), shape);
   SymbolicShape statistics = shape;
   if (shape.has_rank()) {
@@ -160,9 +163,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileLayerNorm(const CompileContext& context
 Status InferSkip(InferContext& context) {
   const SymbolicShape& shape = context.shape(0);
   if (shape.has_rank() && shape.rank() == 0) return InvalidArgument("the input is a scalar");
-  for (int i : {1, 3}) {
-    if (!context.has_input(i)) return InvalidArgument("input {} is missing", i);
-  }
+  for (int i : {1, 3}) CHAIRLIFT_RETURN_IF_ERROR(CheckSameType(context, i));
   SymbolicShape merged = shape;
   const SymbolicShape& residual = context.shape(1);
   if (shape.has_rank() && residual.has_rank()) {

@@ -19,7 +19,9 @@ void RegisterLrn(OperatorRegistry& registry);
 void ForRanges(Team& team, int64_t count, int64_t elements,
                absl::FunctionRef<void(int64_t first, int64_t last)> body);
 
-// An error where input i is known to have another shape than one dimension of `channels`.
+// An error where input i computes in another type than input 0 (16-bit floats compute as float32).
+Status CheckSameType(const InferContext& context, int i);
+// Likewise, and where it is known to have another shape than one dimension of `channels`.
 Status CheckPerChannel(const InferContext& context, int i, const Dim& channels);
 
 }  // namespace chairlift

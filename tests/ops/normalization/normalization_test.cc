@@ -349,6 +349,22 @@ TEST(LrnTest, DividesByNeighbouringChannels) {
   }
 }
 
+TEST(NormalizationTest, RefusesOperandsOfAnotherType) {
+  const Tensor x = RandomTensor(DType::kFloat, {2, 4, 4}, -1, 1, 1);
+  const Tensor wide = RandomTensor(DType::kDouble, {4}, 1, 2, 2);
+  const Tensor narrow = RandomTensor(DType::kFloat16, {4}, 1, 2, 2);
+  for (const auto& [scale, code] :
+       {std::pair{wide, absl::StatusCode::kInvalidArgument}, {narrow, absl::StatusCode::kOk}}) {
+    const testing::OperatorCall calls[] = {
+        {"LayerNormalization", {}, {x, scale}},
+        {"SkipLayerNorm", {}, {x, x, Tensor(), scale}, 1, "chairlift"},
+        {"InstanceNormalization", {}, {x, scale, scale}},
+        {"BatchNormalization", {}, {x, scale, scale, scale, scale}},
+    };
+    for (const auto& call : calls) EXPECT_EQ(RunOperator(call).status().code(), code) << call.name;
+  }
+}
+
 // Runs parts from the last, under three worker numbers.
 class BackwardsTeam : public Team {
  public:
