@@ -8,12 +8,14 @@
 
 namespace chairlift {
 
+// max_buffered_bytes counts the bodies being received and the answers that clients are slow to
+// read; where an answer goes beyond it, its connection is closed.
 struct ServerLimits {
   int max_connections = 4096;                      // open at once; one more: 503, closed
   size_t max_header_bytes = 16 << 10;              // request line and fields: 431
   size_t max_body_bytes = size_t{256} << 20;       // 413
   size_t max_json_bytes = size_t{64} << 20;        // JSON in a body: 413
-  size_t max_buffered_bytes = size_t{2} << 30;     // bodies held over all connections: 503
+  size_t max_buffered_bytes = size_t{2} << 30;     // bodies over all connections: 503
   int max_json_depth = 32;                         // nested arrays and objects: 400
   int max_tensors = 256;                           // inputs, and outputs, named in a request: 400
   int max_rank = 16;                               // dimensions of an input: 400

@@ -232,6 +232,24 @@ TEST_F(LimitsTest, ClientsThatDoNotReadAreClosed) {
   EXPECT_LT(client.Read().body.size(), large.byte_size());
 }
 
+TEST_F(LimitsTest, AnswersThatNobodyReadsHaveALargestSizeTogether) {
+  ServerLimits limits;
+  limits.max_buffered_bytes = 1 << 20;
+  Serve(FakeEngine::Answer::kOnOwnThread, limits);
+  Tensor large = Tensor::Allocate(DType::kUInt8, {64 << 20});
+  std::memset(large.raw(), 1, large.byte_size());
+  engine_->set_output(large);
+  std::string body = kInferBody;
+  body.insert(body.size() - 1, R"(,"parameters":{"binary_data_output":true})");
+  HttpClient client(server_->http_port());
+  const HttpAnswer answer = client.Ask(Post(kInferPath, body));
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_LT(answer.body.size(), large.byte_size());
+  engine_->set_output(Tensor());
+  // What it held is given back: a body of nearly the whole budget finds room.
+  EXPECT_EQ(Ask(Post(kInferPath, std::string(1'000'000, ' ') + kInferBody)).status, 200);
+}
+
 TEST_F(LimitsTest, LoadsWaitInABoundedQueue) {
   ServerLimits limits;
   limits.max_admin_requests = 1;

@@ -345,6 +345,7 @@ void Session::CloseLocked(Lock* lock) {
   state_ = State::kClosed;
   boost::system::error_code ignored;
   socket_.close(ignored);
+  ReleaseAnswer();
   const bool cancel = busy && with_engine_;
   lock->unlock();  // the callback may run inside Cancel
   if (cancel) context_->engine.Cancel(request_id_);

@@ -82,6 +82,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void BeginWrite(ResponseHead head);
   void Write();
   void WaitToWrite();
+  bool HoldAnswer();
+  void ReleaseAnswer();
   void OnWritten();
   void ResumeOnLoop();
 
@@ -120,6 +122,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<int> binary_;
   absl::InlinedVector<iovec, 8> pieces_;
   size_t next_piece_ = 0;
+  int64_t held_bytes_ = 0;  // of an answer that waits for the socket, in the budget
   bool close_after_ = false;
   bool waiting_to_write_ = false;
 };

@@ -123,6 +123,10 @@ void Session::Write() {
         return;
       }
       deadline_ = Clock::Steady().Now() + context_->limits.body_timeout;
+      if (!HoldAnswer()) {
+        deadline_ = TimePoint::min();
+        return;
+      }
       return WaitToWrite();
     }
     auto left = static_cast<size_t>(sent);
@@ -136,6 +140,21 @@ void Session::Write() {
     }
   }
   OnWritten();
+}
+
+// Counts what the socket does not take yet against the server's budget; false where that is spent.
+bool Session::HoldAnswer() {
+  if (held_bytes_ > 0) return true;
+  for (size_t i = next_piece_; i < pieces_.size(); ++i) {
+    held_bytes_ += static_cast<int64_t>(pieces_[i].iov_len);
+  }
+  const int64_t held = context_->body_budget->fetch_add(held_bytes_) + held_bytes_;
+  return held <= static_cast<int64_t>(context_->limits.max_buffered_bytes);
+}
+
+void Session::ReleaseAnswer() {
+  context_->body_budget->fetch_sub(held_bytes_);
+  held_bytes_ = 0;
 }
 
 void Session::WaitToWrite() {
@@ -156,6 +175,7 @@ void Session::WaitToWrite() {
 }
 
 void Session::OnWritten() {
+  ReleaseAnswer();
   response_ = InferResponse();
   pieces_.clear();
   if (text_.capacity() > kKeepTextBytes) text_ = std::string();
