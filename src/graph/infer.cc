@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,10 @@ namespace {
 // The bytes of the known dimensions alone must fit a tensor: rules multiply them.
 Status CheckSize(DType dtype, const SymbolicShape& shape, const std::string& what) {
   if (!shape.has_rank()) return absl::OkStatus();
+  if (shape.rank() > kMaxRank) {
+    return InvalidArgument("{} has {} dimensions, more than the limit of {}", what, shape.rank(),
+                           kMaxRank);
+  }
   Shape known;
   for (const Dim& d : shape.dims()) {
     if (d.known()) known.Append(d.value());
@@ -36,6 +41,24 @@ SymbolicShape Merge(const SymbolicShape& computed, const SymbolicShape& stored) 
   return SymbolicShape(std::move(dims));
 }
 
+// A name for dimension `axis` of a value that nobody knows; names of any length give short ones.
+std::string OwnSymbol(const std::string& name, int axis) {
+  constexpr size_t kLong = 64;
+  if (name.size() <= kLong) return fmt::format("{}.{}", name, axis);
+  return fmt::format("{}~{:x}.{}", name.substr(0, kLong), std::hash<std::string>()(name), axis);
+}
+
+// Memory that a copy of `info` takes.
+size_t Bytes(const ValueInfo& info) {
+  size_t bytes = sizeof(ValueInfo);
+  const auto add = [&](const std::vector<Dim>& dims) {
+    for (const Dim& d : dims) bytes += sizeof(Dim) + d.symbol().size();
+  };
+  if (info.shape.has_rank()) add(info.shape.dims());
+  if (info.elements) add(*info.elements);
+  return bytes;
+}
+
 }  // namespace
 
 SymbolicShape Generalise(const SymbolicShape& a, const SymbolicShape& b) {
@@ -55,12 +78,13 @@ Status StoreInfo(Value& value, const ValueInfo& info, const std::string& what) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckSize(info.dtype, shape, what));
   for (int i = 0; shape.has_rank() && i < shape.rank(); ++i) {
     if (!shape[i].known() && !shape[i].is_symbol()) {
-      shape[i] = Dim::Symbol(fmt::format("{}.{}", value.name, i));
+      shape[i] = Dim::Symbol(OwnSymbol(value.name, i));
     }
   }
   value.dtype = info.dtype;
   value.shape = std::move(shape);
   value.elements = info.elements;
+  if (value.elements && value.elements->size() > kMaxElements) value.elements.reset();
   return absl::OkStatus();
 }
 
@@ -72,6 +96,7 @@ Status InferNode(Graph& graph, Node& node, InferBudget& budget) {
   const OperatorDef& def = *node.def;
   std::vector<ValueInfo> infos;
   infos.reserve(node.inputs.size());
+  size_t bytes = 0;
   for (const ValueId id : node.inputs) {
     if (id == kNoValue) {
       infos.emplace_back();
@@ -91,6 +116,10 @@ Status InferNode(Graph& graph, Node& node, InferBudget& budget) {
       }
     }
     infos.push_back(value.info());
+    bytes += Bytes(infos.back());
+    if (bytes > kMaxInfoBytes) {
+      return ResourceExhausted("{} has too many inputs: {}", node.Describe(), node.inputs.size());
+    }
   }
   if (IsControlFlow(node) || !Subgraphs(node).empty()) {
     return InferControlNode(graph, node, budget);

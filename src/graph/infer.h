@@ -8,6 +8,12 @@
 
 namespace chairlift {
 
+// Limits that no honest model meets, so that a small file cannot make shapes take all memory.
+inline constexpr int kMaxRank = 32;
+inline constexpr size_t kMaxSymbolLength = 256;    // characters
+inline constexpr size_t kMaxElements = 4096;       // tracked of one value; more are forgotten
+inline constexpr size_t kMaxInfoBytes = 64 << 20;  // of all a node's inputs
+
 // Bounds the work of inferring one model: bodies of nested loops are inferred several times, so
 // that a small hostile file could ask for any amount.
 struct InferBudget {

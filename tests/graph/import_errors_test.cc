@@ -237,6 +237,34 @@ TEST(ImportErrorsTest, HugeDimensions) {
   ExpectRefused(computed, HasSubstr("outer"));
 }
 
+TEST(ImportErrorsTest, TooManyDimensions) {
+  ModelBuilder input(13);
+  input.Input("x", kFloat, std::vector<testing::DeclaredDim>(33, int64_t{1})).Output("x");
+  ExpectRefused(input, HasSubstr("33 dimensions"));
+  ModelBuilder tensor(13);
+  auto* w = tensor.Tensor("w", kFloat, {});
+  for (int i = 0; i < 1000; ++i) w->add_dims(1);
+  w->add_float_data(1);
+  tensor.Output("w");
+  ExpectRefused(tensor, HasSubstr("1000 dimensions"));
+  ModelBuilder name(13);
+  name.Input("x", kFloat, {std::string(1000, 'n')}).Output("x");
+  ExpectRefused(name, HasSubstr("1000 characters"));
+}
+
+// The node's inputs alone would take gigabytes to look at.
+TEST(ImportErrorsTest, TooManyInputs) {
+  ModelBuilder m(13);
+  m.Input("x", kFloat, std::vector<testing::DeclaredDim>(32, std::string(256, 'n'))).Output("y");
+  auto* node = m.proto().add_node();
+  node->set_op_type("Concat");
+  const std::string x(1, 'x');
+  for (int i = 0; i < 50'000; ++i) node->add_input(x);
+  node->add_output("y");
+  testing::NodeBuilder(node).Int("axis", 0);
+  ExpectRefused(m, HasSubstr("too many inputs"));
+}
+
 TEST(ImportErrorsTest, FunctionThatCallsItself) {
   ModelBuilder m(13);
   m.Input("x", kFloat, {2}).Output("y");

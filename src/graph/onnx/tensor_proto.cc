@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "graph/infer.h"
 #include "graph/onnx/external_data.h"
 #include "ops/linear/huge_tensor.h"
 
@@ -149,6 +150,10 @@ StatusOr<DType> DTypeFromOnnx(int data_type) {
 StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const std::filesystem::path& folder) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const DType dtype, DTypeFromOnnx(proto.data_type()));
   if (proto.has_segment()) return Unimplemented("tensors in segments are not supported");
+  if (proto.dims_size() > kMaxRank) {
+    return InvalidArgument("{} dimensions are more than the limit of {}", proto.dims_size(),
+                           kMaxRank);
+  }
   const Shape shape(std::span<const int64_t>(proto.dims().data(), proto.dims().size()));
   CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t count, shape.Checked(DTypeSize(dtype)));
   const int64_t bytes = count * static_cast<int64_t>(DTypeSize(dtype));
@@ -192,10 +197,18 @@ StatusOr<ValueInfo> DecodeType(const onnx::TypeProto& proto) {
   if (tensor.elem_type() == 0) return info;
   CHAIRLIFT_ASSIGN_OR_RETURN(info.dtype, DTypeFromOnnx(tensor.elem_type()));
   if (!tensor.has_shape()) return info;
+  if (tensor.shape().dim_size() > kMaxRank) {
+    return InvalidArgument("{} dimensions are more than the limit of {}", tensor.shape().dim_size(),
+                           kMaxRank);
+  }
   std::vector<Dim> dims;
   Shape known;
   for (const auto& dim : tensor.shape().dim()) {
     const std::string& name = dim.dim_param();
+    if (name.size() > kMaxSymbolLength) {
+      return InvalidArgument("a dimension's name has {} characters, more than the limit of {}",
+                             name.size(), kMaxSymbolLength);
+    }
     if (dim.has_dim_value() && dim.dim_value() >= 0) {
       dims.emplace_back(dim.dim_value());
       known.Append(dim.dim_value());
