@@ -177,10 +177,9 @@ class IntegerMatMul final : public Kernel {
     const Tensor* b = context.constant(at_.b);
     const Tensor* zero = b_zero_.input < 0 ? nullptr : context.constant(b_zero_.input);
     if (b == nullptr || (b_zero_.input >= 0 && zero == nullptr)) return {};
-    // One weight may be read with several zero points.
-    const std::string key =
-        fmt::format("wide {}x{} zero {}", p_.k, p_.n,
-                    zero == nullptr ? nullptr : static_cast<const void*>(zero->raw()));
+    // One weight may be read with several zero points: their bytes are part of the name.
+    std::string key = fmt::format("wide {}x{} ", p_.k, p_.n);
+    if (zero != nullptr) key.append(static_cast<const char*>(zero->raw()), zero->byte_size());
     CHAIRLIFT_ASSIGN_OR_RETURN(packed_, context.weights.Get(*b, key, [&] {
       const int64_t count = Matrices::Product(p_.b_batch);
       Tensor wide = HugeTensor(DType::kInt16, Shape{count, WidePanelsSize(p_.n, p_.k)});

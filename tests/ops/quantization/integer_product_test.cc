@@ -208,6 +208,31 @@ TEST(MatMulIntegerTest, ATeamAnswersAsOneWorkerDoes) {
   }
 }
 
+TEST(MatMulIntegerTest, OneWeightWithTwoZeroPointsIsWidenedTwice) {
+  const OperatorDef* def = OperatorRegistry::Builtin().Find("", "MatMulInteger");
+  const Tensor a = Tensor::Of<uint8_t>(Shape{1, 1}, {2});
+  const Tensor b = Tensor::Of<uint8_t>(Shape{1, 1}, {10});
+  const Attributes attributes;
+  WeightCache weights;
+  SoloTeam team;
+  for (uint8_t point : {0, 4, 0}) {
+    const Tensor zero = Tensor::Scalar(point);
+    const TensorDesc inputs[] = {
+        {a.dtype(), a.shape()}, {b.dtype(), b.shape()}, {}, {zero.dtype(), zero.shape()}};
+    const TensorDesc outputs[] = {{DType::kInt32, Shape{1, 1}}};
+    const Tensor* constants[] = {nullptr, &b, nullptr, &zero};
+    const auto kernel = def->compile({attributes, inputs, outputs, constants, weights, 1});
+    ASSERT_TRUE(kernel.ok()) << kernel.status();
+    const Tensor scratch =
+        Tensor::Allocate(DType::kUInt8, Shape{static_cast<int64_t>((*kernel)->scratch_bytes())});
+    int32_t y = 0;
+    const void* in[] = {a.raw(), b.raw(), nullptr, zero.raw()};
+    void* out[] = {&y};
+    ASSERT_TRUE((*kernel)->Run({in, out, const_cast<void*>(scratch.raw()), team, 0}).ok());
+    EXPECT_EQ(y, 2 * (10 - point));
+  }
+}
+
 TEST(ConvIntegerTest, ATeamAnswersAsOneWorkerDoes) {
   std::mt19937 random(48);
   const OperatorCall call{.name = "ConvInteger",
