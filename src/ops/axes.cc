@@ -1,5 +1,7 @@
 #include "ops/axes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -122,6 +124,23 @@ std::optional<Dim> Quotient(std::span<const Dim> total, std::span<const Dim> par
     t->symbols.erase(it);
   }
   return ToDim(*t);
+}
+
+Dim AtMost(const Dim& symbol, int64_t limit) {
+  constexpr size_t kLongestName = 256;
+  if (!symbol.is_symbol() || symbol.symbol().size() > kLongestName) return Dim::Unknown();
+  return Dim::Symbol(fmt::format("min({},{})", symbol.symbol(), limit));
+}
+
+bool IsAtMost(const Dim& d, const Dim& symbol) {
+  if (!d.is_symbol() || !symbol.is_symbol()) return false;
+  const std::string prefix = "min(" + symbol.symbol() + ",";
+  const std::string& name = d.symbol();
+  if (name.size() < prefix.size() + 2 || !name.starts_with(prefix) || !name.ends_with(")")) {
+    return false;
+  }
+  const std::string limit = name.substr(prefix.size(), name.size() - prefix.size() - 1);
+  return limit.find_first_not_of("0123456789") == std::string::npos && limit != "0" && limit != "1";
 }
 
 }  // namespace chairlift

@@ -26,6 +26,11 @@ Status SetOutput(InferContext& context, int i, DType dtype, SymbolicShape shape)
 // InferContext::elements, or nullopt where there are more than a shape would have.
 std::optional<std::vector<Dim>> ShapeElements(const InferContext& context, int i);
 
+// The smaller of a symbol and a number, under a name that IsAtMost() recognises.
+Dim AtMost(const Dim& symbol, int64_t limit);
+// Whether `d` is AtMost(symbol, n) for an n above 1.
+bool IsAtMost(const Dim& d, const Dim& symbol);
+
 // The product of dimensions as one dimension: a number, a symbol, a symbol made of both
 // ("12*batch"), or unknown.
 Dim Product(std::span<const Dim> dims);

@@ -40,7 +40,9 @@ StatusOr<Dim> BroadcastDims(const Dim& a, const Dim& b) {
   }
   if (a.known()) return a;
   if (b.known()) return b;
-  return a.Same(b) ? a : Dim::Unknown();
+  // s against the smaller of s and n > 1: where those differ, nothing broadcasts.
+  if (a.Same(b) || IsAtMost(b, a)) return a;
+  return IsAtMost(a, b) ? b : Dim::Unknown();
 }
 
 StatusOr<SymbolicShape> BroadcastShapes(std::span<const SymbolicShape> shapes) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
+#include <optional>
 
 #include "absl/container/inlined_vector.h"
 #include "runtime/graph_runner.h"
@@ -32,6 +34,24 @@ std::vector<SymbolicSpec> Specs(const Graph& graph, std::span<const ValueId> ids
     out.push_back({v.name, v.dtype, v.shape});
   }
   return out;
+}
+
+// Shapes that the inputs might have: 1 for unknown leading dimensions, a few dozen for others. None
+// where a rank is unknown.
+std::optional<std::vector<TensorDesc>> LikelyInputs(const std::vector<SymbolicSpec>& inputs) {
+  constexpr int64_t kLikelySize = 32;
+  std::map<std::string, int64_t> symbols;
+  std::vector<TensorDesc> descs;
+  for (const SymbolicSpec& input : inputs) {
+    if (!input.shape.has_rank()) return std::nullopt;
+    Shape shape;
+    for (const Dim& d : input.shape.dims()) {
+      const int64_t guess = shape.rank() == 0 ? 1 : kLikelySize;
+      shape.Append(d.known() ? d.value() : symbols.emplace(d.ToString(), guess).first->second);
+    }
+    descs.push_back({input.dtype, shape});
+  }
+  return descs;
 }
 
 size_t ConstantBytes(const Graph& graph) {
@@ -113,6 +133,12 @@ StatusOr<std::unique_ptr<Executable>> Executable::Create(Graph graph,
     impl->outputs[i].shape = value.shape;
   }
   impl->runner = std::make_unique<GraphRunner>(impl->graph, options.max_plans, impl->weights);
+  // What no kernel can do is told now, not to the first request. Guessed shapes may be wrong for
+  // the model, so other errors mean nothing here.
+  if (const auto descs = LikelyInputs(impl->inputs)) {
+    const Status status = impl->runner->Prepare(*descs, 1).status();
+    if (absl::IsUnimplemented(status)) return status;
+  }
   return std::unique_ptr<Executable>(new Executable(std::move(impl)));
 }
 

@@ -83,7 +83,8 @@ struct PlanStats {
 // Thread-safe once created.
 class Executable {
  public:
-  // Runs the passes and checks that every node can be compiled.
+  // Runs the passes and makes the plan for the likeliest shapes: Unimplemented where a node cannot
+  // be compiled.
   static StatusOr<std::unique_ptr<Executable>> Create(Graph graph,
                                                       const ExecutableOptions& options);
   ~Executable();

@@ -106,6 +106,25 @@ TEST(ExecutableTest, ShapesThatDependOnDataAreFoundAtRunTime) {
   EXPECT_EQ((*out)[0].shape(), (Shape{0}));
 }
 
+TEST(ExecutableTest, WhatNoKernelCanDoIsRefusedAtOnce) {
+  static const OperatorDef kDef{
+      .domain = "test",
+      .name = "Nothing",
+      .infer = [](InferContext& c) -> Status {
+        c.set_output(0, c.dtype(0), c.shape(0));
+        return absl::OkStatus();
+      },
+      .compile = [](const CompileContext&) -> StatusOr<std::unique_ptr<Kernel>> {
+        return Unimplemented("nothing can be done");
+      }};
+  GraphBuilder b;
+  b.Output(b.Op(kDef, {b.Input("x", DType::kFloat, SymbolicShape({Dim::Symbol("n"), 4}))}));
+  const Status status = Executable::Create(std::move(b).Build(), {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(Message(status), HasSubstr("node 'Nothing0' (Nothing)"));
+  EXPECT_THAT(Message(status), HasSubstr("nothing can be done"));
+}
+
 TEST(ExecutableTest, AKernelErrorNamesTheNode) {
   GraphBuilder b;
   const ValueId x = b.Input("x", DType::kFloat, Vector("n"));

@@ -25,6 +25,7 @@ class Assigner {
     graph_.nodes.clear();
     for (Node& node : nodes) {
       const BlockedForm form = Choose(node);
+      if (form.inputs != 0 || form.outputs != 0) ++count_;
       for (size_t i = 0; i < node.inputs.size(); ++i) {
         if (node.inputs[i] == kNoValue) continue;
         const bool blocked = i < kMaxOperands && (form.inputs >> i & 1) != 0;
@@ -124,14 +125,13 @@ class Assigner {
     it->second = graph_.AddValue(std::move(value));
     node.outputs = {it->second};
     graph_.nodes.push_back(std::move(node));
-    ++count_;
     return it->second;
   }
 
   Graph& graph_;
   const OperatorDef* reorder_;
   std::map<ValueId, ValueId> reordered_;
-  int count_ = 0;
+  int count_ = 0;  // nodes in their blocked form
 };
 
 StatusOr<int> Run(Graph& graph, std::vector<std::string>&) { return Assigner(graph).Run(); }

@@ -1,5 +1,7 @@
-// What surrounds a matrix product, a constant factor, a bias, the sum with a residual and an
-// activation, happens inside it: chairlift::FusedMatMul.
+// What surrounds a matrix product, a transpose of an operand, a constant factor, a bias, the sum
+// with a residual and an activation, happens inside it: chairlift::FusedMatMul.
+#include <algorithm>
+
 #include "graph/passes/activation.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
@@ -18,6 +20,7 @@ class Fuser {
   int Run() {
     int count = 0;
     for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
+      for (int operand = 0; operand < 2; ++operand) count += FuseTranspose(n, operand) ? 1 : 0;
       if (FuseScale(n) || FuseActivation(n) || FuseBias(n) || FuseResidual(n)) ++count;
     }
     RemoveNodes(graph_, removed_);
@@ -95,6 +98,40 @@ class Fuser {
     removed_[product] = true;
     graph_.nodes[n] = std::move(fused);
     return graph_.nodes[n];
+  }
+
+  // A transpose of an operand whose last axis is not last in memory: the product reads it
+  // transposed, and what is left of the transpose copies whole rows, or nothing at all.
+  bool FuseTranspose(int n, int operand) {
+    Node& node = graph_.nodes[n];
+    const bool fused = Is(node, "FusedMatMul", "chairlift");
+    if ((!fused && !Is(node, "MatMul")) || graph_.values[node.outputs[0]].dtype != DType::kFloat ||
+        !shape(node.inputs[0]).has_rank() || shape(node.inputs[0]).rank() < 2 ||
+        !shape(node.inputs[1]).has_rank() || shape(node.inputs[1]).rank() < 2) {
+      return false;
+    }
+    const ValueId id = node.inputs[operand];
+    const int before = links_.producer(id);
+    if (before < 0 || links_.SoleReader(id) != n || !Is(graph_.nodes[before], "Transpose")) {
+      return false;
+    }
+    Node& transpose = graph_.nodes[before];
+    std::vector<int64_t> order = transpose.attributes.Ints("perm");
+    const int64_t last = static_cast<int64_t>(order.size()) - 1;
+    if (last < 1 || order[last] == last || order[last - 1] != last) return false;
+    std::swap(order[last], order[last - 1]);
+    if (std::is_sorted(order.begin(), order.end())) {
+      node.inputs[operand] = transpose.inputs[0];
+      removed_[before] = true;
+    } else {
+      transpose.attributes.Set("perm", order);
+      Value& value = graph_.values[id];
+      std::swap(value.shape[static_cast<int>(last)], value.shape[static_cast<int>(last) - 1]);
+    }
+    const char* name = operand == 0 ? "transpose_a" : "transpose_b";
+    node.attributes.Set(name, int64_t{1} - node.attributes.Int(name, 0));
+    node.def = fused_;
+    return true;
   }
 
   // (A·B) · s, with nothing added yet.
@@ -185,7 +222,8 @@ StatusOr<int> Run(Graph& graph, std::vector<std::string>&) { return Fuser(graph)
 
 Pass FuseMatMul() {
   return {"fuse_matmul",
-          "compute factors, biases, residual sums and activations inside the matrix product", Run};
+          "transpose, scale, and add biases, residuals and activations inside the matrix product",
+          Run};
 }
 
 }  // namespace chairlift

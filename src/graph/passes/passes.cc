@@ -9,7 +9,7 @@ namespace chairlift {
 namespace {
 
 // The first so many passes make work for each other: they run in turn until none finds any.
-constexpr int kSimplifiers = 4;
+constexpr size_t kSimplifiers = 4;
 constexpr int kMaxRounds = 8;
 
 StatusOr<int> RunOnAll(const Pass& pass, Graph& graph, std::vector<std::string>& notes) {
@@ -83,17 +83,28 @@ StatusOr<std::vector<PassReport>> RunPasses(Graph& graph, const std::set<std::st
     reports[i].name = passes[i].name;
     reports[i].skipped = disabled.contains(passes[i].name);
   }
+  // What a pass leaves dead goes at once, so that the next sees who really reads a value.
+  const size_t cleaner = static_cast<size_t>(
+      std::find_if(passes.begin(), passes.end(),
+                   [](const Pass& pass) { return pass.run == RemoveDeadNodes().run; }) -
+      passes.begin());
+  const auto run = [&](size_t i) -> StatusOr<int> {
+    if (reports[i].skipped) return 0;
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int rewrites, RunOne(passes[i], graph, reports[i]));
+    if (rewrites > 0 && i != cleaner && !reports[cleaner].skipped) {
+      CHAIRLIFT_RETURN_IF_ERROR(RunOne(passes[cleaner], graph, reports[cleaner]).status());
+    }
+    return rewrites;
+  };
   for (int round = 0, found = 1; found > 0 && round < kMaxRounds; ++round) {
     found = 0;
-    for (int i = 0; i < kSimplifiers; ++i) {
-      if (reports[i].skipped) continue;
-      CHAIRLIFT_ASSIGN_OR_RETURN(const int rewrites, RunOne(passes[i], graph, reports[i]));
+    for (size_t i = 0; i < kSimplifiers; ++i) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const int rewrites, run(i));
       found += rewrites;
     }
   }
   for (size_t i = kSimplifiers; i < passes.size(); ++i) {
-    if (reports[i].skipped) continue;
-    CHAIRLIFT_RETURN_IF_ERROR(RunOne(passes[i], graph, reports[i]).status());
+    CHAIRLIFT_RETURN_IF_ERROR(run(i).status());
   }
   return reports;
 }

@@ -74,8 +74,8 @@ StatusOr<Ranges> Resolve(const Shape& shape, const SliceInputs& in) {
   return ranges;
 }
 
-// The length of start:end:step of a dimension that is not a number: the dimension itself where all
-// of it is taken, else unknown.
+// The length of start:end:step where not all of it are numbers: the dimension itself where all of
+// it is taken, the end where the first elements are; else unknown.
 Dim SymbolicLength(const Dim& dim, const Dim& start, const Dim& end, int64_t start_value,
                    int64_t end_value, int64_t step) {
   constexpr int64_t kFar = std::numeric_limits<int32_t>::max();
@@ -84,6 +84,9 @@ Dim SymbolicLength(const Dim& dim, const Dim& start, const Dim& end, int64_t sta
   }
   if (step == -1 && start_value == -1 && end_value <= -kFar) return dim;
   if (step > 0 && end.known() && start.known() && end.value() <= start.value()) return 0;
+  if (step == 1 && start.known() && start.value() == 0 && dim.known() && end.is_symbol()) {
+    return AtMost(end, dim.value());  // what position embeddings are cut to
+  }
   return Dim::Unknown();
 }
 

@@ -193,6 +193,27 @@ TEST(FuseMatMulTest, BiasActivationAndResidual) {
   ExpectSameResults(graph, r.graph, Shape{2, 7, 4});
 }
 
+TEST(FuseMatMulTest, ATransposeThatEndsElsewhereIsReadAcross) {
+  Model m;
+  const ValueId x = m.Input("x", DType::kFloat, SymbolicShape(Shape{2, 3, 5, 4}));
+  const auto transpose = [&](std::vector<int64_t> order) {
+    return m.Op("Transpose", {x}, Attrs({{"perm", std::move(order)}}));
+  };
+  const ValueId rows = transpose({0, 2, 1, 3});               // [2, 5, 3, 4]
+  m.Output(m.Op("MatMul", {rows, transpose({0, 2, 3, 1})}));  // [2, 5, 3, 3]
+  m.Output(m.Op("MatMul", {x, transpose({0, 1, 3, 2})}));     // [2, 3, 5, 5]
+  m.Output(m.Op("MatMul", {transpose({0, 1, 3, 2}), x}));     // [2, 3, 4, 4]
+  const ValueId shared = transpose({0, 1, 3, 2});
+  m.Output(m.Op("MatMul", {shared, transpose({0, 1, 2, 3})}));  // left as they are
+  m.Output(shared);
+  const Graph graph = std::move(m).Build();
+  const PassResult r = RunPass("fuse_matmul", graph);
+  EXPECT_EQ(r.rewrites, 3);
+  EXPECT_EQ(r.Operators(),
+            "Transpose Transpose FusedMatMul FusedMatMul FusedMatMul Transpose Transpose MatMul");
+  ExpectSameResults(graph, r.graph, Shape{2, 3, 5, 4});
+}
+
 TEST(FuseMatMulTest, AFactorOfTheProductAlone) {
   Model m;
   const ValueId x = m.Rows();

@@ -173,6 +173,19 @@ TEST(RemoveDeadNodesTest, OnlyWhatOutputsDependOnStays) {
   EXPECT_EQ(r.graph.values[r.graph.inputs[1]].name, "unused");
 }
 
+TEST(RunPassesTest, PositionsCutToTheLengthHaveTheLength) {
+  GraphBuilder b;
+  const ValueId x = b.Input("x", DType::kFloat, SymbolicShape({Dim::Symbol("length"), 8}));
+  const ValueId length =
+      b.Op("Slice", {b.Op("Shape", {x}), b.Constant(Integers({0})), b.Constant(Integers({1}))});
+  const ValueId positions = b.Constant(Tensor::Allocate(DType::kFloat, Shape{512, 8}));
+  const ValueId cut = b.Op("Slice", {positions, b.Constant(Integers({0})), length});
+  b.Output(b.Op("Add", {cut, x}));
+  Graph graph = std::move(b).Build();
+  ASSERT_TRUE(InferShapes(graph).ok());
+  EXPECT_EQ(graph.values[graph.outputs[0]].shape.ToString(), "[length,8]");
+}
+
 TEST(RunPassesTest, ADisabledPassIsSkippedAndAnUnknownOneRefused) {
   GraphBuilder b;
   b.Output(b.Op("Identity", {b.Input("x", DType::kFloat, Vector("n"))}));
