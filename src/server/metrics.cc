@@ -31,8 +31,9 @@ prometheus::Histogram::BucketBoundaries TimeBuckets() {
   return bounds;
 }
 
-const prometheus::Histogram::BucketBoundaries kRowBuckets = {1,  2,   4,   8,   16,  32,
-                                                             64, 128, 256, 512, 1024};
+prometheus::Histogram::BucketBoundaries RowBuckets() {
+  return {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
+}
 
 struct ModelHistograms {
   prometheus::Histogram* queue = nullptr;
@@ -84,7 +85,7 @@ struct ServerMetrics::Impl {
       const prometheus::Labels labels = {{"model", model}, {"version", version}};
       found.queue = &queue_family.Add(labels, TimeBuckets());
       found.compute = &compute_family.Add(labels, TimeBuckets());
-      found.rows = &rows_family.Add(labels, kRowBuckets);
+      found.rows = &rows_family.Add(labels, RowBuckets());
     }
     return found;
   }

@@ -48,9 +48,8 @@ void IoLoop::Stop() {
   thread_.join();
 }
 
-void IoLoop::Add(std::shared_ptr<Session> session) {
-  const Session* key = session.get();
-  sessions_.emplace(key, std::move(session));
+void IoLoop::Add(const std::shared_ptr<Session>& session) {
+  sessions_.emplace(session.get(), session);
 }
 
 void IoLoop::Remove(const Session* session) { sessions_.erase(session); }

@@ -30,7 +30,7 @@ class IoLoop {
   void Stop();
 
   InferDecoder& decoder() { return decoder_; }
-  void Add(std::shared_ptr<Session> session);
+  void Add(const std::shared_ptr<Session>& session);
   void Remove(const Session* session);
   // A copy: sessions may leave while the caller walks it.
   std::vector<std::shared_ptr<Session>> sessions() const;

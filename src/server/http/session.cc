@@ -83,6 +83,7 @@ void Session::Sweep(TimePoint now) {
     case State::kWriting:
     case State::kLinger:
       return CloseLocked(&lock);
+    case State::kBroken:  // Advance() is on its way
     case State::kBusy:
     case State::kClosed:
       return;
@@ -106,6 +107,10 @@ void Session::Advance(Lock* lock) {
       case State::kLinger:
         input_.Clear();
         if (context_->draining) CloseLocked(lock);
+        more = false;
+        break;
+      case State::kBroken:
+        CloseLocked(lock);
         more = false;
         break;
       case State::kBusy:

@@ -53,6 +53,7 @@ class Session : public std::enable_shared_from_this<Session> {
     kChunks,   // reading a chunked body
     kBusy,     // the engine, or the background thread, has the request
     kWriting,  // the socket takes no more for now
+    kBroken,   // the answer cannot be sent; the io thread is to close
     kLinger,   // answered and shut down; waits for the client to close
     kClosed,
   };

@@ -118,15 +118,12 @@ void Session::Write() {
     const ssize_t sent = ::sendmsg(fd_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) {
-      if (errno != EAGAIN && errno != EWOULDBLOCK) {
-        deadline_ = TimePoint::min();  // broken: the next sweep closes it
+      const bool full = errno == EAGAIN || errno == EWOULDBLOCK;
+      if (!full || !HoldAnswer()) {
+        state_ = State::kBroken;
         return;
       }
       deadline_ = Clock::Steady().Now() + context_->limits.body_timeout;
-      if (!HoldAnswer()) {
-        deadline_ = TimePoint::min();
-        return;
-      }
       return WaitToWrite();
     }
     auto left = static_cast<size_t>(sent);
