@@ -16,7 +16,9 @@ namespace {
 class EngineImpl : public Engine {
  public:
   EngineImpl(std::unique_ptr<WorkerPool> pool, int max_requests)
-      : pool_(std::move(pool)), dispatcher_(std::make_unique<Dispatcher>(*pool_, max_requests)) {}
+      : pool_(std::move(pool)),
+        dispatcher_(std::make_unique<Dispatcher>(*pool_, max_requests)),
+        repository_(pool_->size()) {}
 
   ~EngineImpl() override {
     dispatcher_->Stop(std::chrono::milliseconds(0));

@@ -1,5 +1,6 @@
 #include "engine/model.h"
 
+#include <optional>
 #include <utility>
 
 #include "base/status.h"
@@ -18,11 +19,35 @@ TensorSpec ToTensorSpec(const SymbolicSpec& spec) {
   return out;
 }
 
+// The shapes of a request of one row; nothing where more than the batch varies.
+std::optional<std::vector<Shape>> ShapesOfOneRow(const Signature& signature) {
+  std::vector<Shape> shapes;
+  for (const SymbolicSpec& input : signature.inputs) {
+    if (!input.shape.has_rank()) return std::nullopt;
+    Shape shape;
+    for (int axis = 0; axis < input.shape.rank(); ++axis) {
+      const Dim& dim = input.shape[axis];
+      if (!dim.known() && !(axis == 0 && signature.batches)) return std::nullopt;
+      shape.Append(dim.known() ? dim.value() : 1);
+    }
+    shapes.push_back(shape);
+  }
+  return shapes;
+}
+
+Status PlanAhead(Executable& executable, const Signature& signature, int workers) {
+  const std::optional<std::vector<Shape>> shapes = ShapesOfOneRow(signature);
+  if (!shapes) return absl::OkStatus();
+  CHAIRLIFT_RETURN_IF_ERROR(executable.Prepare(*shapes, 1).status());
+  if (workers > 1) CHAIRLIFT_RETURN_IF_ERROR(executable.Prepare(*shapes, workers).status());
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 StatusOr<std::shared_ptr<Model>> Model::Load(const std::string& name, const std::string& version,
                                              const std::filesystem::path& file,
-                                             const ModelConfig& config) {
+                                             const ModelConfig& config, int workers) {
   std::shared_ptr<Model> model(new Model(name, version));
   CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(file));
   // Before the passes, whose operators the proof does not know.
@@ -51,6 +76,7 @@ StatusOr<std::shared_ptr<Model>> Model::Load(const std::string& name, const std:
   metadata.diagnosis = plan.diagnosis;
   CHAIRLIFT_ASSIGN_OR_RETURN(model->lane_.scheduler,
                              MakeScheduler(plan.config.policy, plan.scheduling));
+  CHAIRLIFT_RETURN_IF_ERROR(PlanAhead(*model->executable_, signature, workers));
   return model;
 }
 

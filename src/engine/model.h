@@ -17,10 +17,12 @@ namespace chairlift {
 
 class Model {
  public:
-  // Imports the file, compiles it, and settles how it is to be served.
+  // Imports the file, compiles it, and settles how it is to be served. Where only the batch varies,
+  // one row is planned ahead, for a worker alone and for `workers`: the first request finds its
+  // weights packed, and a model that cannot run is refused here.
   static StatusOr<std::shared_ptr<Model>> Load(const std::string& name, const std::string& version,
                                                const std::filesystem::path& file,
-                                               const ModelConfig& config);
+                                               const ModelConfig& config, int workers);
 
   // `versions` is left empty: the repository knows.
   const ModelMetadata& metadata() const { return metadata_; }

@@ -79,7 +79,7 @@ Status Repository::LoadLocked(const std::string& name, const fs::path& file,
       entry.reason.clear();
     }
   }
-  StatusOr<std::shared_ptr<Model>> model = Model::Load(name, version, file, config);
+  StatusOr<std::shared_ptr<Model>> model = Model::Load(name, version, file, config, workers_);
   std::shared_ptr<Model> replaced;  // freed outside the lock
   const std::lock_guard<std::mutex> lock(mutex_);
   Entry& entry = models_[name][version];

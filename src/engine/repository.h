@@ -17,6 +17,9 @@ namespace chairlift {
 // Thread-safe. Loads run one at a time, on the caller's thread; look-ups go on meanwhile.
 class Repository {
  public:
+  // Models are planned for jobs of one worker and of `workers`.
+  explicit Repository(int workers) : workers_(workers) {}
+
   Status Load(const std::string& name, const std::filesystem::path& file, const ModelConfig& config,
               const std::string& version);
   Status AddFolder(const std::filesystem::path& folder);
@@ -52,6 +55,7 @@ class Repository {
   StatusOr<std::filesystem::path> FolderOf(const std::string& name) const;
   static ModelState StateOf(const Entry& entry);
 
+  const int workers_;
   std::mutex load_mutex_;     // one load or unload at a time
   mutable std::mutex mutex_;  // guards all below; never held while a model loads
   std::vector<std::filesystem::path> folders_;
