@@ -108,8 +108,12 @@ class Verifier {
                                graph_.values[id].name, DTypeName(dtype), types.ToString());
       }
     }
-    for (const ValueId id : node.outputs) {
-      if (id != kNoValue) CHAIRLIFT_RETURN_IF_ERROR(Define(id, where));
+    for (int i = 0; i < outputs; ++i) {
+      if (node.outputs[i] != kNoValue) {
+        CHAIRLIFT_RETURN_IF_ERROR(Define(node.outputs[i], where));
+      } else if (i < def.min_outputs) {
+        return Internal("{}: output {} is absent, but every such node gives it", where, i);
+      }
     }
     return absl::OkStatus();
   }

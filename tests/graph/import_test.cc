@@ -63,6 +63,19 @@ TEST(ImportTest, OrdersNodesByWhatTheyRead) {
   EXPECT_THAT(Operators(model->graph), ElementsAre("Abs", "Neg"));
 }
 
+TEST(ImportTest, NodesWhoseOutputNobodyNamesStillHaveOne) {
+  ModelBuilder m(13);
+  m.Input("x", kFloat, {2}).Output("x");
+  m.Node("Neg", {"x"}, {""});
+  m.Node("Abs", {"x"}, {});
+  const auto model = m.Import();
+  ASSERT_TRUE(model.ok()) << model.status();
+  for (const Node& node : model->graph.nodes) {
+    ASSERT_EQ(node.outputs.size(), 1u);
+    EXPECT_NE(node.outputs[0], kNoValue);
+  }
+}
+
 TEST(ImportTest, TakesInitialisersListedAsInputsForConstants) {
   ModelBuilder m(13);
   m.Input("x", kFloat, {2}).Input("w", kFloat, {2}).Output("y");

@@ -72,6 +72,9 @@ TEST(VerifyTest, RefusesWrongArity) {
   graph = Sum();
   graph.nodes[0].inputs[1] = kNoValue;
   ExpectRefused(graph, "required but absent");
+  graph = Sum();
+  graph.nodes[0].outputs[0] = kNoValue;
+  ExpectRefused(graph, "output 0 is absent");
 }
 
 TEST(VerifyTest, RefusesElementTypesTheOperatorDoesNotTake) {

@@ -100,7 +100,11 @@ Status GraphBuilder::Append(OnnxNode node) {
     return InvalidArgument("{} has {} outputs, but the operator gives at most {}", node.Describe(),
                            outputs, def->max_outputs);
   }
+  // Kernels write the outputs that every node has, whether they are read or not.
   node.outputs.resize(std::max(outputs, def->min_outputs), kNoValue);
+  for (int i = 0; i < def->min_outputs; ++i) {
+    if (node.outputs[i] == kNoValue) node.outputs[i] = NewValue();
+  }
   node.inputs.insert(node.inputs.end(), node.captures.begin(), node.captures.end());
   Node made{node.name, def, std::move(node.attributes), std::move(node.inputs),
             std::move(node.outputs)};
