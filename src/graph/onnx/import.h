@@ -25,7 +25,7 @@ struct ImportOptions {
   int64_t max_model_bytes = int64_t{8} << 30;
 };
 
-// Parses, normalises to the newest opset, verifies, infers shapes. Untrusted input: any file ends
+// Parses (opsets 6 to 21), normalises to the newest form, verifies, infers shapes. Untrusted input: any file ends
 // in a model or a Status within a second and without allocating more than a small multiple of its
 // size. Unknown operators are refused by name: node, operator, domain, opset.
 StatusOr<ImportedModel> ImportOnnxFile(const std::filesystem::path& path);
