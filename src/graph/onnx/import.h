@@ -25,9 +25,9 @@ struct ImportOptions {
   int64_t max_model_bytes = int64_t{8} << 30;
 };
 
-// Parses (opsets 6 to 21), normalises to the newest form, verifies, infers shapes. Untrusted input: any file ends
-// in a model or a Status within a second and without allocating more than a small multiple of its
-// size. Unknown operators are refused by name: node, operator, domain, opset.
+// Parses (opsets 6 to 21), normalises to the newest form, verifies, infers shapes. Untrusted input:
+// any file ends in a model or a Status within a second and without allocating more than a small
+// multiple of its size. Unknown operators are refused by name: node, operator, domain, opset.
 StatusOr<ImportedModel> ImportOnnxFile(const std::filesystem::path& path);
 StatusOr<ImportedModel> ImportOnnx(std::span<const std::byte> bytes, const ImportOptions& options);
 
