@@ -349,6 +349,7 @@ void Dispatcher::TimerMain() {
 }
 
 void Dispatcher::Stop(std::chrono::milliseconds drain) {
+  const std::lock_guard<std::mutex> one_at_a_time(stop_mutex_);
   Actions actions;
   {
     Lock lock(mutex_);

@@ -92,6 +92,7 @@ class Dispatcher {
   std::vector<std::unique_ptr<WorkerMemory>> memory_;  // by worker
   std::atomic<int> waiting_{0};                        // over all models
 
+  std::mutex stop_mutex_;  // before mutex_
   std::mutex mutex_;
   // All below is guarded by mutex_.
   RequestId next_number_ = 1;
