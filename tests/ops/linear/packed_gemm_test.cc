@@ -21,7 +21,8 @@ struct Case {
 
 std::vector<float> Random(int64_t n, std::mt19937& random) {
   std::normal_distribution<float> normal;
-  std::vector<float> v(static_cast<size_t>(n));
+  // Never nothing, so that there is an address to count from.
+  std::vector<float> v(static_cast<size_t>(n) + 1);
   for (float& e : v) e = normal(random);
   return v;
 }
@@ -46,7 +47,7 @@ void Check(const Case& p, std::mt19937& random) {
   constexpr float kUntouched = -12345;
   const int64_t panels = GemmPanels(p.n);
   for (int64_t cut : {int64_t{0}, panels / 2, std::max<int64_t>(panels - 1, 0)}) {
-    std::vector<float> c(static_cast<size_t>(p.m * c_stride), kUntouched);
+    std::vector<float> c(static_cast<size_t>(p.m * c_stride) + 1, kUntouched);
     // Two calls, as two workers make.
     for (const auto& [first, last] : {std::pair{int64_t{0}, cut}, {cut, panels}}) {
       PackedGemm({a.data(), p.a_row_stride, p.a_k_stride, packed.data(), c.data(), c_stride}, p.m,

@@ -73,7 +73,7 @@ inline RecurrentResult Reference(const RecurrentCase& p, const RecurrentData& da
       const int64_t length = data.lengths[b];
       for (int64_t step = 0; step < length; ++step) {
         const int64_t t = reverse ? length - 1 - step : step;
-        const double* x = &data.x[(t * B + b) * I];
+        const double* x = data.x.data() + (t * B + b) * I;
         const auto gate = [&](int64_t g, int64_t u) {
           return from_x(x, g, u) + from_h(h, g, u) + bias(0, g, u) + bias(1, g, u);
         };
