@@ -39,8 +39,10 @@ struct EngineOptions {
 // How one model is served. Every field has a default derived from the model; a `model.yaml` beside
 // the versions sets the same names.
 struct ModelConfig {
-  std::string policy = {};          // "window", "none"; empty: chosen from the model
-  int max_batch_size = 0;      // rows; 0: 32 where the model can batch, else unbatched
+  std::string policy = {};  // "window", "none"; empty: chosen from the model
+  // Rows; 0: 32 where the model can batch, else unbatched. A request with more rows is refused
+  // where this was set, and makes a batch of its own where it was not.
+  int max_batch_size = 0;
   int64_t queue_delay_us = 0;  // how long the oldest request may wait for company
   std::vector<int> preferred_batch_sizes = {};
   int max_queue_size = 1024;       // requests waiting; more are refused (kResourceExhausted)
@@ -77,7 +79,8 @@ struct InferRequest {
   std::string id = {};       // echoed
   std::vector<NamedTensor> inputs = {};
   std::vector<std::string> outputs = {};  // wanted; empty: all
-  // Answers to requests of one client keep the order of the requests. 0: no client.
+  // Answers to requests of one client keep the order of the requests, but for refusals at once.
+  // 0: no client.
   uint64_t client = 0;
   // From now; past it the request leaves the queue unanswered (kDeadlineExceeded).
   std::optional<std::chrono::microseconds> timeout = {};
