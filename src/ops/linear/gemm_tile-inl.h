@@ -65,7 +65,9 @@ HWY_INLINE void Tile(const float* HWY_RESTRICT a, size_t a_stride, const float* 
       CHAIRLIFT_UNROLL
       for (int v = 0; v < NV; ++v) {
         bv[v] = hn::LoadU(kD, b + u * kGemmPanel + v * kLanes);
-        hwy::Prefetch(b + u * kGemmPanel + v * kLanes + (U > 1 ? 1024 : 512));
+        // Few rows wait for memory, and the hardware's own fetching is not far enough ahead; with
+        // more rows it is, and ours only takes load slots.
+        if constexpr (U > 1) hwy::Prefetch(b + u * kGemmPanel + v * kLanes + 1024);
       }
       CHAIRLIFT_UNROLL
       for (int r = 0; r < R; ++r) {

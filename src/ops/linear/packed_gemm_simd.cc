@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <numeric>
 
 #include "ops/simd_targets.h"
 
@@ -134,20 +135,27 @@ bool FewRows(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t 
   return false;
 }
 
+// Whether a register tile's rows, so many floats apart, crowd into fewer than four of the 64 sets
+// of a first-level cache and evict each other while they are read.
+bool RowsCollide(int64_t row_stride) {
+  return row_stride % 16 == 0 && std::gcd(row_stride / 16, int64_t{64}) > 16;
+}
+
 void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t first,
               int64_t last, const GemmEpilogue& epilogue) {
-  // Few rows are read where they are, in one pass over all of K.
-  const bool direct = rows <= 4 && x.a_k_stride == 1;
+  // Few rows take one pass over all of K, so that their sums never leave the registers.
+  const bool one_pass = rows <= 4 && x.a_k_stride == 1;
+  const bool pack = x.a_k_stride != 1 || (rows > 4 && RowsCollide(x.a_row_stride));
   const bool finish = epilogue.bias != nullptr || epilogue.residual != nullptr ||
                       epilogue.activation.kind != ActivationKind::kNone;
   const int64_t tiles = (rows + kMaxRows - 1) / kMaxRows;
-  const int64_t blocks = direct ? 1 : std::max<int64_t>(1, (k + kBlockK - 1) / kBlockK);
+  const int64_t blocks = one_pass ? 1 : std::max<int64_t>(1, (k + kBlockK - 1) / kBlockK);
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t k0 = k * block / blocks;
     const int64_t kb = k * (block + 1) / blocks - k0;
     const float* a = x.a + k0 * x.a_k_stride;
     int64_t a_stride = x.a_row_stride;
-    if (!direct) {
+    if (pack) {
       PackRows(a, x.a_row_stride, x.a_k_stride, rows, kb, PackedRows());
       a = PackedRows();
       a_stride = kb + kRowPad;
