@@ -11,13 +11,16 @@
 namespace {
 std::atomic<int64_t> allocations{0};
 
+#if CHAIRLIFT_COUNTS_ALLOCATIONS
 void* Count(void* p) {
   ++allocations;
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
+#endif
 }  // namespace
 
+#if CHAIRLIFT_COUNTS_ALLOCATIONS
 void* operator new(size_t bytes) { return Count(std::malloc(bytes)); }
 void* operator new(size_t bytes, std::align_val_t alignment) {
   const auto a = static_cast<size_t>(alignment);
@@ -27,12 +30,14 @@ void operator delete(void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { std::free(p); }
 void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
 void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+#endif
 
 namespace chairlift::testing {
 
 int64_t AllocationCount() { return allocations; }
 
 TEST(AllocationCountTest, CountsEachNew) {
+  if (!CHAIRLIFT_COUNTS_ALLOCATIONS) GTEST_SKIP();
   const int64_t before = AllocationCount();
   const auto kept = std::make_unique<std::atomic<int>>(1);
   EXPECT_EQ(AllocationCount() - before, kept->load());

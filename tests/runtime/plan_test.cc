@@ -143,9 +143,7 @@ TEST(PlanTest, TheSecondRunAllocatesNothingButTheListOfOutputs) {
   };
   run();
   run();
-  const int64_t before_pool = testing::AllocationCount();
-  Ramp(1000);
-  if (testing::AllocationCount() != before_pool) GTEST_SKIP() << "nothing is recycled here";
+  if (!CHAIRLIFT_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer's allocator";
   const int64_t before = testing::AllocationCount();
   run();
   EXPECT_EQ(testing::AllocationCount() - before, 1);
