@@ -16,10 +16,19 @@ void PackGemmPanels(const float* b, int64_t k_stride, int64_t n_stride, int64_t 
     float* to = packed + panel * k * kGemmPanel;
     const float* from = b + column * n_stride;
     if (columns < kGemmPanel) std::fill_n(to, k * kGemmPanel, 0.0f);
-    if (n_stride == 1 && scale == 1.0f) {
+    if (n_stride == 1 && columns == kGemmPanel) {
+      // The usual case, of a size the compiler knows.
       for (int64_t i = 0; i < k; ++i) {
-        std::memcpy(to + i * kGemmPanel, from + i * k_stride,
-                    static_cast<size_t>(columns) * sizeof(float));
+        const float* row = from + i * k_stride;
+        for (int64_t j = 0; j < kGemmPanel; ++j) to[i * kGemmPanel + j] = scale * row[j];
+      }
+      continue;
+    }
+    if (n_stride == 1) {
+      for (int64_t i = 0; i < k; ++i) {
+        for (int64_t j = 0; j < columns; ++j) {
+          to[i * kGemmPanel + j] = scale * from[i * k_stride + j];
+        }
       }
       continue;
     }
