@@ -20,10 +20,12 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 
-// K in blocks whose slice of A (kGemmRowBlock rows) stays in the second-level cache.
-constexpr int64_t kBlockK = 768;
+// K in blocks whose slice of A stays in the second-level cache: this long for kGemmRowBlock rows,
+// longer for fewer.
+constexpr int64_t kBlockK = 1024;
 // Floats past a block's end before the next row, so that rows do not fall into one cache set.
 constexpr int64_t kRowPad = 16;
+constexpr int64_t kPackedFloats = kGemmRowBlock * (kBlockK + kRowPad);
 
 // Bias, residual and activation on a tile of C that has just been computed.
 void Finish(float* c, int64_t c_stride, const float* bias, const float* residual,
@@ -71,7 +73,6 @@ void PackRows(const float* a, int64_t row_stride, int64_t k_stride, int64_t rows
 }
 
 // Where blocks of A are packed; one per thread, made on its first product.
-constexpr int64_t kPackedFloats = kGemmRowBlock * (kBlockK + kRowPad);
 float* PackedRows() {
   static thread_local const auto kRows = std::make_unique<float[]>(kPackedFloats);
   return kRows.get();
@@ -149,7 +150,8 @@ void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t
   const bool finish = epilogue.bias != nullptr || epilogue.residual != nullptr ||
                       epilogue.activation.kind != ActivationKind::kNone;
   const int64_t tiles = (rows + kMaxRows - 1) / kMaxRows;
-  const int64_t blocks = one_pass ? 1 : std::max<int64_t>(1, (k + kBlockK - 1) / kBlockK);
+  const int64_t block_k = kPackedFloats / rows - kRowPad;
+  const int64_t blocks = one_pass ? 1 : std::max<int64_t>(1, (k + block_k - 1) / block_k);
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t k0 = k * block / blocks;
     const int64_t kb = k * (block + 1) / blocks - k0;
