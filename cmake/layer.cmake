@@ -6,12 +6,12 @@ function(chairlift_layer)
   list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
   add_library(chairlift_${ARG_NAME} STATIC ${sources})
   if(CHAIRLIFT_FUZZERS)
-    # Force-inlined vector code under UBSan and coverage takes minutes and gigabytes a file: these
-    # keep AddressSanitizer, which is what finds a kernel's stray access.
+    # Force-inlined vector code under UBSan, coverage or stack poisoning takes minutes and gigabytes
+    # a file: these keep AddressSanitizer's heap checks, which find a kernel's stray access.
     set(vector_sources ${sources})
     list(FILTER vector_sources INCLUDE REGEX "_simd\\.cc$")
     set_source_files_properties(${vector_sources} PROPERTIES COMPILE_OPTIONS
-      "-fno-sanitize=undefined;-fno-sanitize-coverage=inline-8bit-counters,pc-table,trace-cmp,indirect-calls")
+      "-fno-sanitize=undefined;SHELL:-mllvm -asan-stack=0;-fno-sanitize-coverage=inline-8bit-counters,pc-table,trace-cmp,indirect-calls")
   endif()
   target_include_directories(chairlift_${ARG_NAME} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
