@@ -77,8 +77,7 @@ std::optional<double> CgroupCoreQuota() {
     const size_t first = line.find(':');
     const size_t second = line.find(':', first == std::string::npos ? first : first + 1);
     if (second == std::string::npos) continue;
-    const std::string controllers =
-        fmt::format(",{},", line.substr(first + 1, second - first - 1));
+    const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
     std::string path = line.substr(second + 1);
     if (path.empty() || path[0] != '/') continue;
     const bool v2 = controllers == ",,";
