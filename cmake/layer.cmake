@@ -11,7 +11,7 @@ function(chairlift_layer)
     set(vector_sources ${sources})
     list(FILTER vector_sources INCLUDE REGEX "_simd\\.cc$")
     set_source_files_properties(${vector_sources} PROPERTIES COMPILE_OPTIONS
-      "-fno-sanitize=undefined;SHELL:-mllvm -asan-stack=0;-fno-sanitize-coverage=inline-8bit-counters,pc-table,trace-cmp,indirect-calls")
+      "-fno-sanitize=undefined;-mllvm;-asan-stack=0;-fno-sanitize-coverage=inline-8bit-counters,pc-table,trace-cmp,indirect-calls")
   endif()
   target_include_directories(chairlift_${ARG_NAME} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
