@@ -191,7 +191,8 @@ class Simulation {
       for (size_t i = 0; i < known.nodes.size(); ++i) {
         if (known.runs[i] > 0) continue;
         const auto& deps = known.nodes[i].dependencies;
-        if (!std::all_of(deps.begin(), deps.end(), [&](int32_t d) { return known.ended[d]; })) {
+        const auto& ended = known.ended;
+        if (!std::all_of(deps.begin(), deps.end(), [&ended](int32_t d) { return ended[d]; })) {
           continue;
         }
         ASSERT_LT(now_, known.ready_at[i] + delay) << "node " << i << " of request " << id;

@@ -12,7 +12,7 @@
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  chairlift::fuzz::ImportCase({reinterpret_cast<const std::byte*>(data), size});
+  (void)chairlift::fuzz::ImportCase({reinterpret_cast<const std::byte*>(data), size});
   return 0;
 }
 
