@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/http/oip_codec.h"
+#include "tensor/dtype.h"
 
 namespace chairlift {
 namespace {
@@ -14,26 +15,44 @@ namespace {
 constexpr int64_t kMaxInlineNumbers = 600;
 constexpr int64_t kExampleLength = 4;  // for variable dimensions other than the batch
 
-std::string Command(const ModelMetadata& model, const std::string& address, int port) {
+Tensor Ones(DType dtype, const Shape& shape) {
+  Tensor tensor = Tensor::Allocate(dtype, shape);
+  const Status filled =
+      DispatchTypes<float, double, Float16, BFloat16, int8_t, int16_t, int32_t, int64_t, uint8_t,
+                    uint16_t, uint32_t, uint64_t, bool>(dtype, [&]<typename T>() {
+        std::fill_n(tensor.data<T>(), tensor.size(), static_cast<T>(1));
+        return absl::OkStatus();
+      });
+  return filled.ok() ? tensor : Tensor();
+}
+
+std::string Command(Engine& engine, const ModelMetadata& model, const std::string& address,
+                    int port) {
   std::string inputs;
+  std::string signature;
   int64_t numbers = 0;
-  std::string shapes;
+  InferRequest request;
+  request.model = model.name;
+  request.version = model.version;
   for (const TensorSpec& input : model.inputs) {
-    std::vector<int64_t> shape = input.shape;
-    int64_t count = 1;
-    for (size_t i = 0; i < shape.size(); ++i) {
-      if (shape[i] < 0) shape[i] = i == 0 ? 1 : kExampleLength;
-      count *= shape[i];
+    Shape shape;
+    for (size_t i = 0; i < input.shape.size(); ++i) {
+      const int64_t open = i == 0 ? 1 : kExampleLength;
+      shape.Append(input.shape[i] < 0 ? open : input.shape[i]);
     }
-    numbers += count;
-    if (numbers > kMaxInlineNumbers) {
-      return fmt::format("# {}: input '{}' has shape [{}]; see `chairlift run` for files\n",
-                         model.name, input.name, fmt::join(input.shape, ","));
-    }
-    const std::vector<int> ones(static_cast<size_t>(count), 1);
+    signature += fmt::format("{}{} [{}]", signature.empty() ? "" : ", ", input.name,
+                             fmt::join(input.shape, ","));
+    const auto count = shape.Checked(DTypeSize(input.dtype));
+    numbers += count.ok() ? *count : kMaxInlineNumbers + 1;
+    if (numbers > kMaxInlineNumbers) continue;
+    const std::vector<int> ones(static_cast<size_t>(*count), 1);
     inputs += fmt::format("{}{{\"name\":\"{}\",\"datatype\":\"{}\",\"shape\":[{}],\"data\":[{}]}}",
                           inputs.empty() ? "" : ",", input.name, http::WireName(input.dtype),
                           fmt::join(shape, ","), fmt::join(ones, ","));
+    request.inputs.push_back({input.name, Ones(input.dtype, shape)});
+  }
+  if (numbers > kMaxInlineNumbers || !engine.Infer(std::move(request)).ok()) {
+    return fmt::format("# {}: {}; see `chairlift run` for files\n", model.name, signature);
   }
   return fmt::format("curl -s {}:{}/v2/models/{}/infer -d '{{\"inputs\":[{}]}}'\n", address, port,
                      model.name, inputs);
@@ -41,12 +60,12 @@ std::string Command(const ModelMetadata& model, const std::string& address, int 
 
 }  // namespace
 
-std::string ExampleRequest(const Engine& engine, const std::string& address, int port) {
+std::string ExampleRequest(Engine& engine, const std::string& address, int port) {
   std::vector<std::string> commands;
   for (const ModelIndexEntry& entry : engine.Index()) {
     if (entry.state != ModelState::kReady) continue;
     const auto metadata = engine.Metadata(entry.name, entry.version);
-    if (metadata.ok()) commands.push_back(Command(*metadata, address, port));
+    if (metadata.ok()) commands.push_back(Command(engine, *metadata, address, port));
   }
   // The short ones first: those are the ones to paste.
   std::stable_sort(commands.begin(), commands.end(),

@@ -8,9 +8,9 @@
 
 namespace chairlift {
 
-// One command a ready model: short ones inline, with the smallest inputs that the signature allows.
-// Models whose smallest input is over a few hundred numbers are named with their shapes instead.
-std::string ExampleRequest(const Engine& engine, const std::string& address, int port);
+// One command a ready model: short ones inline, with small inputs of ones, tried first so that what
+// is printed answers. Other models are named with their shapes instead.
+std::string ExampleRequest(Engine& engine, const std::string& address, int port);
 
 }  // namespace chairlift
 
