@@ -9,6 +9,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(prometheus-cpp REQUIRED COMPONENTS core)
 find_package(CLI11 REQUIRED)
+find_package(ZLIB REQUIRED)
 find_package(Boost 1.74 REQUIRED)
 
 # oneDNN: Debian's config file asks for OpenCL, which a CPU build does not need.

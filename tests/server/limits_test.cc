@@ -288,7 +288,7 @@ TEST_F(LimitsTest, RequestsThatAreNotHttpAreRefused) {
       {post + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "Transfer-Encoding"},
       {post + "Transfer-Encoding: gzip, chunked\r\n\r\n", 501, "chunked"},
       {post + "Transfer-Encoding: chunked\r\n\r\nxyz\r\n", 400, "chunk"},
-      {post + "Content-Encoding: gzip\r\nContent-Length: 0\r\n\r\n", 415, "'gzip'"},
+      {post + "Content-Encoding: br\r\nContent-Length: 0\r\n\r\n", 415, "'br'"},
       {Post(kInferPath, "{}", "Inference-Header-Content-Length: x\r\n"), 400, "whole number"},
       {Post(kInferPath, "{}", "Inference-Header-Content-Length: 3\r\n"), 400, "body has 2 bytes"},
       {Post(kInferPath, ""), 400, "no JSON"},

@@ -61,6 +61,22 @@ class Sink final : public beast::http::basic_parser<true> {
     head_->http_1_0 = version == 10;
   }
 
+  void SetCoding(beast::string_view value, ErrorCode& ec) {
+    const bool first = head_->coding == ContentCoding::kIdentity;
+    if (beast::iequals(value, "identity")) return;
+    if (first && (beast::iequals(value, "gzip") || beast::iequals(value, "x-gzip"))) {
+      head_->coding = ContentCoding::kGzip;
+    } else if (first && beast::iequals(value, "deflate")) {
+      head_->coding = ContentCoding::kDeflate;
+    } else {
+      Refuse(415,
+             fmt::format("Content-Encoding '{}'{} is not read here; send one of gzip, deflate and "
+                         "identity, once",
+                         View(value).substr(0, 64), first ? "" : " over another"),
+             ec);
+    }
+  }
+
   void on_field_impl(beast::http::field field, beast::string_view name, beast::string_view value,
                      ErrorCode& ec) override {
     switch (field) {
@@ -76,14 +92,7 @@ class Sink final : public beast::http::basic_parser<true> {
         }
         return;
       case beast::http::field::content_encoding:
-        if (!beast::iequals(value, "identity")) {
-          return Refuse(415,
-                        fmt::format("Content-Encoding '{}' is not read here; send the body "
-                                    "uncompressed",
-                                    View(value).substr(0, 64)),
-                        ec);
-        }
-        return;
+        return SetCoding(value, ec);
       case beast::http::field::unknown:
         break;
       default:

@@ -14,6 +14,8 @@
 
 namespace chairlift::http {
 
+enum class ContentCoding { kIdentity, kGzip, kDeflate };
+
 struct RequestHead {
   std::string method;
   std::string target;
@@ -21,8 +23,9 @@ struct RequestHead {
   bool keep_alive = false;
   bool expect_continue = false;
   bool chunked = false;
+  ContentCoding coding = ContentCoding::kIdentity;
   uint64_t content_length = 0;          // 0 where there is no body or it is chunked
-  std::optional<uint64_t> json_length;  // Inference-Header-Content-Length
+  std::optional<uint64_t> json_length;  // Inference-Header-Content-Length, uncompressed
 };
 
 // One request after another on one connection. Not thread-safe.

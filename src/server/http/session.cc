@@ -3,7 +3,9 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
 
 #include "base/status.h"
 
@@ -12,7 +14,19 @@ namespace {
 
 constexpr size_t kInputBytes = 8192;
 constexpr size_t kChunkedBytes = 64 << 10;  // first size of a chunked body's buffer
+constexpr size_t kInflateSlice = 1 << 20;   // decompressed between turns of other connections
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+
+std::string TooManyBodies(const ServerLimits& limits) {
+  return fmt::format("the server holds its limit of {} bytes of request bodies",
+                     limits.max_buffered_bytes);
+}
+
+// Bytes that a compressed body may turn into: without a length of its JSON, all of it is JSON.
+size_t LargestInflated(const RequestHead& head, const ServerLimits& limits) {
+  if (head.json_length.has_value()) return limits.max_body_bytes;
+  return std::min(limits.max_body_bytes, limits.max_json_bytes);
+}
 
 TimePoint After(std::chrono::milliseconds delay) { return Clock::Steady().Now() + delay; }
 
@@ -84,6 +98,7 @@ void Session::Sweep(TimePoint now) {
     case State::kLinger:
       return CloseLocked(&lock);
     case State::kBroken:  // Advance() is on its way
+    case State::kInflate:
     case State::kBusy:
     case State::kClosed:
       return;
@@ -103,6 +118,9 @@ void Session::Advance(Lock* lock) {
         break;
       case State::kChunks:
         more = ReadChunks(lock);
+        break;
+      case State::kInflate:
+        more = InflateSlice(lock);
         break;
       case State::kLinger:
         input_.Clear();
@@ -154,14 +172,15 @@ void Session::BeginBody(Lock* lock) {
     close_after_ = has_body;
     return Respond(ErrorReply(route_.error_status, route_.error), route_.allow);
   }
-  const uint64_t json_bytes = head.json_length.value_or(head.content_length);
+  const bool compressed = head.coding != ContentCoding::kIdentity;
+  const uint64_t json_bytes = head.json_length.value_or(compressed ? 0 : head.content_length);
   if (json_bytes > limits.max_json_bytes) {
     return RespondAndClose(413, fmt::format("the JSON of the request has {} bytes; the limit is {}",
                                             json_bytes, limits.max_json_bytes));
   }
   if (!has_body) return Dispatch(lock, {}, nullptr);
   deadline_ = After(limits.body_timeout);
-  if (!head.chunked && input_.view().size() >= head.content_length) {
+  if (!head.chunked && !compressed && input_.view().size() >= head.content_length) {
     const std::string_view body = input_.view().substr(0, head.content_length);
     Dispatch(lock, body, nullptr);
     return;
@@ -179,8 +198,7 @@ bool Session::NewBody(size_t capacity) {
       BodyBuffer::Create(capacity, parser_.head().json_length.value_or(0), context_->body_budget,
                          static_cast<int64_t>(context_->limits.max_buffered_bytes));
   if (body_ != nullptr) return true;
-  RespondAndClose(503, fmt::format("the server holds its limit of {} bytes of request bodies",
-                                   context_->limits.max_buffered_bytes));
+  RespondAndClose(503, TooManyBodies(context_->limits));
   return false;
 }
 
@@ -189,25 +207,28 @@ bool Session::ReadBody(Lock* lock) {
   body_->Append(input_.view().substr(0, ready));
   input_.Consume(ready);
   if (body_->room() > 0) return false;
-  const std::shared_ptr<BodyBuffer> body = std::move(body_);
-  Dispatch(lock, body->view(), body);
+  EndBody(lock);
+  return true;
+}
+
+// A larger body_ with the same bytes; false, and body_ as it was, where the budget is spent. Never
+// while it is read into: only bodies of unknown length are copied.
+bool Session::GrowBody(size_t capacity) {
+  std::shared_ptr<BodyBuffer> grown =
+      BodyBuffer::Create(capacity, parser_.head().json_length.value_or(0), context_->body_budget,
+                         static_cast<int64_t>(context_->limits.max_buffered_bytes));
+  if (grown == nullptr) return false;
+  grown->Append(body_->view());
+  body_ = std::move(grown);
   return true;
 }
 
 void Session::AppendToBody(std::string_view bytes) {
   if (too_large_) return;
-  if (body_->room() < bytes.size()) {
-    // Never a second time while it is read: only grown bodies are copied.
-    const std::shared_ptr<BodyBuffer> old = body_;
-    const size_t grown = std::max(old->view().size() + bytes.size(), old->view().size() * 2);
-    body_ = BodyBuffer::Create(grown, parser_.head().json_length.value_or(0), context_->body_budget,
-                               static_cast<int64_t>(context_->limits.max_buffered_bytes));
-    if (body_ == nullptr) {
-      body_ = old;
-      too_large_ = true;
-      return;
-    }
-    body_->Append(old->view());
+  const size_t size = body_->view().size();
+  if (body_->room() < bytes.size() && !GrowBody(std::max(size + bytes.size(), size * 2))) {
+    too_large_ = true;
+    return;
   }
   body_->Append(bytes);
 }
@@ -223,20 +244,74 @@ bool Session::ReadChunks(Lock* lock) {
     return true;
   }
   if (too_large_) {
-    RespondAndClose(503, fmt::format("the server holds its limit of {} bytes of request bodies",
-                                     limits.max_buffered_bytes));
+    RespondAndClose(503, TooManyBodies(limits));
     return true;
   }
-  const size_t json_bytes = parser_.head().json_length.value_or(body_->view().size());
+  const RequestHead& head = parser_.head();
+  const bool compressed = head.coding != ContentCoding::kIdentity;
+  const size_t json_bytes = head.json_length.value_or(compressed ? 0 : body_->view().size());
   if (json_bytes > limits.max_json_bytes) {
     RespondAndClose(413, fmt::format("the JSON of the request is larger than the limit of {} bytes",
                                      limits.max_json_bytes));
     return true;
   }
   if (progress == RequestParser::Progress::kNeedMore) return false;
-  const std::shared_ptr<BodyBuffer> body = std::move(body_);
-  Dispatch(lock, body->view(), body);
+  EndBody(lock);
   return true;
+}
+
+// The body is whole: on to the engine, or first to be decompressed.
+void Session::EndBody(Lock* lock) {
+  const RequestHead& head = parser_.head();
+  if (head.coding == ContentCoding::kIdentity) {
+    const std::shared_ptr<BodyBuffer> body = std::move(body_);
+    return Dispatch(lock, body->view(), body);
+  }
+  compressed_ = std::move(body_);
+  inflater_.emplace(head.coding, compressed_->view());
+  deadline_ = TimePoint::max();
+  state_ = State::kInflate;
+  NewBody(std::min(LargestInflated(head, context_->limits) + 1,
+                   std::max(kChunkedBytes, compressed_->view().size() * 2)));
+}
+
+// One slice, so that a body that grows a thousandfold does not hold up the other connections.
+bool Session::InflateSlice(Lock* lock) {
+  if (slice_posted_) return false;
+  const size_t largest = LargestInflated(parser_.head(), context_->limits);
+  const size_t size = body_->view().size();
+  if (body_->room() == 0 && !GrowBody(std::min(largest + 1, size * 2))) {
+    Respond(ErrorReply(503, TooManyBodies(context_->limits)));
+    return true;
+  }
+  size_t written;
+  const Inflater::Progress progress =
+      inflater_->Inflate(body_->end(), std::min(body_->room(), kInflateSlice), &written);
+  body_->Extend(written);
+  if (body_->view().size() > largest) {
+    Respond(ErrorReply(
+        413,
+        fmt::format("the request body decompresses to more than the limit of {} bytes", largest)));
+    return true;
+  }
+  if (progress == Inflater::Progress::kFailed) {
+    Respond(ErrorReply(400, inflater_->error()));
+    return true;
+  }
+  if (progress == Inflater::Progress::kDone) {
+    inflater_.reset();
+    compressed_.reset();
+    const std::shared_ptr<BodyBuffer> body = std::move(body_);
+    Dispatch(lock, body->view(), body);
+    return true;
+  }
+  slice_posted_ = true;
+  boost::asio::post(loop_->io(), [self = shared_from_this()] {
+    Lock guard(self->mutex_);
+    self->slice_posted_ = false;
+    if (self->state_ != State::kClosed) self->Advance(&guard);
+  });
+  return false;
 }
 
 // `body` lies in `owner`, or where that is null at the front of the input buffer.

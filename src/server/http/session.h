@@ -17,6 +17,7 @@
 #include "server/http/adaptive_mutex.h"
 #include "server/http/body_buffer.h"
 #include "server/http/handlers.h"
+#include "server/http/inflate.h"
 #include "server/http/input_buffer.h"
 #include "server/http/io_loop.h"
 #include "server/http/oip_codec.h"
@@ -51,6 +52,7 @@ class Session : public std::enable_shared_from_this<Session> {
     kHead,     // reading a header, or waiting for one
     kBody,     // reading a body of known length
     kChunks,   // reading a chunked body
+    kInflate,  // undoing the compression of a body, a slice at a time
     kBusy,     // the engine, or the background thread, has the request
     kWriting,  // the socket takes no more for now
     kBroken,   // the answer cannot be sent; the io thread is to close
@@ -67,7 +69,10 @@ class Session : public std::enable_shared_from_this<Session> {
   bool ReadChunks(Lock* lock);
   void BeginBody(Lock* lock);
   bool NewBody(size_t capacity);
+  void EndBody(Lock* lock);
+  bool InflateSlice(Lock* lock);
   void AppendToBody(std::string_view bytes);
+  bool GrowBody(size_t capacity);
   void Dispatch(Lock* lock, std::string_view body, const std::shared_ptr<const void>& owner);
   void Infer(Lock* lock, std::string_view body, const std::shared_ptr<const void>& owner);
   void RunInBackground(std::string_view body);
@@ -104,10 +109,13 @@ class Session : public std::enable_shared_from_this<Session> {
   RequestParser parser_;
   InputBuffer input_;
   std::shared_ptr<BodyBuffer> body_;
+  std::shared_ptr<BodyBuffer> compressed_;  // what inflater_ reads
+  std::optional<Inflater> inflater_;
   Route route_;
   bool head_started_ = false;
   bool reading_ = false;    // a read is under way
   bool advancing_ = false;  // Advance() is on the io thread's stack
+  bool slice_posted_ = false;
   bool too_large_ = false;  // a chunked body outgrew the budget
 
   // The request with the engine.

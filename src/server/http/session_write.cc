@@ -107,6 +107,8 @@ void Session::BeginWrite(ResponseHead head) {
   }
   state_ = State::kWriting;
   body_.reset();
+  inflater_.reset();
+  compressed_.reset();
   Write();
 }
 
