@@ -1,8 +1,9 @@
 // The one interface of all batching policies: a pure state machine. Events in, tasks and a next
 // wake-up time out; no tensors, no threads, no clock of its own. Costs come through CostModel.
 //
-// Every request is a cell graph; a model that runs as a whole is a graph of one node. Cells of one
-// type may share a task; a task runs on one worker, which runs its tasks in the order given (FIFO).
+// Every request is a cell graph. Cells of one type may share a task; a task runs on one worker,
+// which runs its tasks in the order given (FIFO). So a task may hold a node whose inputs are still
+// to be computed by earlier tasks of the same worker; what it reads from elsewhere is complete.
 //
 // Not thread-safe: the engine serialises events; tests and the simulator drive it in virtual time.
 #ifndef CHAIRLIFT_BATCHING_SCHEDULER_H_
@@ -14,39 +15,35 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "batching/cell_graph.h"
 
 namespace chairlift {
 
 using BatchRequestId = uint64_t;
 using TaskId = uint64_t;
-using WorkerId = int;
+using WorkerId = int;  // small and dense
 using ClientId = uint64_t;
-
-// Cells that may share a batch have equal types: one model (or cell of it) with equal non-batch
-// shapes. Given out by the engine, small and dense per scheduler.
-using CellType = uint32_t;
-
-struct CellNode {
-  CellType type = 0;
-  int32_t rows = 1;                   // rows it adds to a batch; 0 is possible
-  std::vector<int32_t> dependencies;  // earlier nodes of the same request
-};
-
-struct CellGraph {
-  std::vector<CellNode> nodes;
-};
 
 struct NodeRef {
   BatchRequestId request;
   int32_t node;
+  friend bool operator==(const NodeRef&, const NodeRef&) = default;
 };
 
 struct Task {
   TaskId id = 0;
   CellType type = 0;
   WorkerId worker = 0;
-  int32_t rows = 0;
-  std::vector<NodeRef> nodes;  // in the order of their rows in the batch
+  int32_t rows = 0;  // of its nodes together
+  // Rows that nobody asked for, computed after the others: what a policy that pads its batches
+  // makes the machine do.
+  int32_t padding_rows = 0;
+  // In the order of their rows in the batch. Empty only where there are padding rows.
+  std::vector<NodeRef> nodes;
+  // Node i is of the same request as node i of the previous task of this type on this worker (which
+  // may have had more nodes), for every i: where cells are chained, what the last task wrote
+  // lies where this one reads.
+  bool same_requests = false;
 };
 
 // What one batch costs, for policies that ask.
@@ -60,26 +57,46 @@ class Scheduler {
  public:
   virtual ~Scheduler() = default;
 
-  // A request enters. Requests of one client (≠ 0) start in order of arrival.
+  // A request enters. Requests of one client (≠ 0) start in order of arrival. A request that does
+  // not end by its deadline leaves; a policy that cannot stop a request keeps the deadline until
+  // it starts.
   virtual void Arrive(BatchRequestId request, const CellGraph& graph, ClientId client,
                       TimePoint now, std::optional<TimePoint> deadline) = 0;
-  // The request leaves; nodes of it that are in a running task still end with that task. Unknown
-  // or ended requests are ignored.
-  virtual void Cancel(BatchRequestId request, TimePoint now) = 0;
-  // The next task for a worker that has room, or nothing. A task is never empty.
+
+  // The request is to leave; none of its nodes is given out any more. True: it has left (so has an
+  // unknown one). False: nodes of it are in flight; it leaves with the last of these, and the
+  // Complete() that ends them names it. This is also how a request ends whose answer is known
+  // before its last node (an end-of-sentence token).
+  virtual bool Cancel(BatchRequestId request, TimePoint now) = 0;
+
+  // The next task for a worker, or nothing. How many tasks a worker has at once is the policy's
+  // choice: the engine asks until it gets nothing, or its own queue is full.
   virtual std::optional<Task> Next(WorkerId worker, TimePoint now) = 0;
-  // A task ended. `grown` are nodes appended to requests by what it computed (feed-previous).
+
+  // A node appended to a request by what a task computed (feed-previous). It reads from earlier
+  // nodes, of the same growth too. `dependencies` is read during the call only.
   struct Growth {
     BatchRequestId request;
-    CellNode node;
+    CellType type = 0;
+    int32_t rows = 1;
+    std::span<const int32_t> dependencies;
   };
-  virtual void Complete(TaskId task, TimePoint now, std::span<const Growth> grown) = 0;
-  // Requests whose deadline passed while they waited; each is told once and has left.
+  // A task ended; a worker's tasks end in the order given out. Returns the requests that have
+  // left: those whose last node has ended and that have not grown, to be answered now, and
+  // cancelled ones of which nothing is in flight any more. Growth of a request that is leaving
+  // (cancelled, expired) is ignored.
+  virtual std::vector<BatchRequestId> Complete(TaskId task, TimePoint now,
+                                               std::span<const Growth> grown) = 0;
+
+  // Requests that missed their deadlines; each is told once and has left: nothing of it is in
+  // flight.
   virtual std::vector<BatchRequestId> TakeExpired(TimePoint now) = 0;
+
   // Earliest time after `now` at which Next() or TakeExpired() may change its answer with no
   // further event.
   virtual std::optional<TimePoint> WakeAt(TimePoint now) const = 0;
-  // Requests that have not started.
+
+  // Requests of which no node has been given out.
   virtual int waiting() const = 0;
 };
 

@@ -74,8 +74,7 @@ RequestId Dispatcher::Submit(std::unique_ptr<Request> owned) {
       ++lane.requests;
       Activate(request->model);
       CellGraph graph;
-      graph.nodes.push_back(
-          {.type = request->type, .rows = request->fitting.rows, .dependencies = {}});
+      graph.Add(request->type, request->fitting.rows);
       lane.scheduler->Arrive(number, graph, request->client, request->arrival, request->deadline);
       Pump(request->arrival, actions);
     }
@@ -95,12 +94,11 @@ void Dispatcher::Cancel(RequestId number) {
   const auto found = requests_.find(number);
   if (found == requests_.end()) return;
   Request* request = found->second.get();
-  if (request->running) {
+  const TimePoint now = clock_.Now();
+  if (!request->model->lane().scheduler->Cancel(number, now)) {
     request->cancelled = true;
     return;
   }
-  const TimePoint now = clock_.Now();
-  request->model->lane().scheduler->Cancel(number, now);
   // Told by the timer's thread: the caller may hold locks that the callback takes. What may follow
   // (a client's next request becomes free to start) is done there too.
   FinishWaiting(request, absl::CancelledError("the request was cancelled"), "cancelled", now,
@@ -301,6 +299,8 @@ void Dispatcher::RunOnWorker(Batch& batch, int worker) {
   Actions ended;
   {
     const Lock lock(mutex_);
+    // Every request is one node: all of them leave with it.
+    batch.model->lane().scheduler->Complete(batch.task.id, clock_.Now(), {});
     Model::Lane& lane = batch.model->lane();
     lane.used += compute - batch.charged;
     lane.expected_cost = (3 * lane.expected_cost + compute) / 4;
@@ -317,7 +317,6 @@ void Dispatcher::RunOnWorker(Batch& batch, int worker) {
   {
     const Lock lock(mutex_);
     const TimePoint now = clock_.Now();
-    batch.model->lane().scheduler->Complete(batch.task.id, now, {});
     idle_.push_back(worker);
     Pump(now, next);
   }

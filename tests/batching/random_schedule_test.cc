@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <list>
 #include <map>
 #include <random>
 #include <set>
@@ -25,15 +26,23 @@ struct Setup {
   unsigned seed;
 };
 
+struct KnownNode {
+  CellType type;
+  int32_t rows;
+  std::vector<int32_t> dependencies;
+};
+
 // What the test knows, from events alone, of a request that has not ended or left.
 struct Known {
-  std::vector<CellNode> nodes;
+  std::vector<KnownNode> nodes;
   std::vector<int> runs;            // how often each node was in a task
   std::vector<bool> ended;          // by node
   std::vector<TimePoint> ready_at;  // by node; of those that are ready
   ClientId client = 0;
   std::optional<TimePoint> deadline;
   bool started = false;
+  bool leaving = false;  // cancelled; nodes of it are in flight
+  int in_flight = 0;
 };
 
 class Simulation {
@@ -89,14 +98,16 @@ class Simulation {
   void Arrive() {
     const BatchRequestId id = next_id_++;
     Known& known = known_[id];
+    CellGraph graph;
     const int nodes = Chance(0.2) ? Pick(2, 4) : 1;
     for (int i = 0; i < nodes; ++i) {
-      CellNode node{.type = static_cast<CellType>(Pick(0, setup_.types - 1)),
-                    .rows = Chance(0.02) ? setup_.max_batch_size + 3 : Pick(0, 3),
-                    .dependencies = {}};
+      KnownNode node{.type = static_cast<CellType>(Pick(0, setup_.types - 1)),
+                     .rows = Chance(0.02) ? setup_.max_batch_size + 3 : Pick(0, 3),
+                     .dependencies = {}};
       for (int d = 0; d < i; ++d) {
         if (Chance(0.6)) node.dependencies.push_back(d);
       }
+      graph.Add(node.type, node.rows, node.dependencies);
       known.nodes.push_back(node);
     }
     known.runs.assign(nodes, 0);
@@ -106,14 +117,21 @@ class Simulation {
     known.client = Chance(0.4) ? Pick(1, 3) : 0;
     if (Chance(0.3)) known.deadline = now_ + microseconds(Pick(0, 300));
     if (known.client != 0) order_[known.client].push_back(id);
-    scheduler_->Arrive(id, CellGraph{known.nodes}, known.client, now_, known.deadline);
+    scheduler_->Arrive(id, graph, known.client, now_, known.deadline);
   }
 
   void CancelSome() {
     // Recent ones, so that some wait, some run and some have ended.
     const BatchRequestId id = next_id_ - std::min<BatchRequestId>(next_id_, Pick(1, 12));
-    scheduler_->Cancel(id, now_);
-    if (known_.contains(id)) Leave(id);
+    const auto known = known_.find(id);
+    const bool flies = known != known_.end() && known->second.in_flight > 0;
+    EXPECT_EQ(scheduler_->Cancel(id, now_), !flies);
+    if (flies) {
+      Unorder(id, known->second);
+      known->second.leaving = true;
+    } else if (known != known_.end()) {
+      Leave(id);
+    }
   }
 
   void Leave(BatchRequestId id) {
@@ -162,7 +180,9 @@ class Simulation {
     for (const NodeRef& ref : task.nodes) {
       ASSERT_TRUE(known_.contains(ref.request)) << "request " << ref.request << " had left";
       Known& known = known_.at(ref.request);
-      const CellNode& node = known.nodes[ref.node];
+      const KnownNode& node = known.nodes[ref.node];
+      EXPECT_FALSE(known.leaving);
+      ++known.in_flight;
       EXPECT_EQ(node.type, task.type);
       EXPECT_EQ(++known.runs[ref.node], 1);
       for (int32_t d : node.dependencies) EXPECT_TRUE(known.ended[d]);
@@ -187,6 +207,7 @@ class Simulation {
     const Duration delay =
         setup_.policy == "none" ? Duration(0) : Duration(microseconds(setup_.queue_delay_us));
     for (const auto& [id, known] : known_) {
+      if (known.leaving) continue;
       if (!known.started && known.client != 0 && order_.at(known.client).front() != id) continue;
       for (size_t i = 0; i < known.nodes.size(); ++i) {
         if (known.runs[i] > 0) continue;
@@ -205,37 +226,41 @@ class Simulation {
     const Task task = it->second;
     running_.erase(it);
     idle_.insert(task.worker);
+    std::list<std::vector<int32_t>> grown;
     std::vector<Scheduler::Growth> growth;
     for (const NodeRef& ref : task.nodes) {
-      if (!known_.contains(ref.request)) continue;  // cancelled while it ran
       Known& known = known_.at(ref.request);
+      --known.in_flight;
+      if (known.leaving) continue;
       known.ended[ref.node] = true;
       for (size_t i = 0; i < known.nodes.size(); ++i) {
         const auto& deps = known.nodes[i].dependencies;
         if (std::find(deps.begin(), deps.end(), ref.node) != deps.end()) known.ready_at[i] = now_;
       }
       if (Chance(0.05)) {
-        CellNode node{.type = static_cast<CellType>(Pick(0, setup_.types - 1)),
-                      .rows = 1,
-                      .dependencies = {ref.node}};
-        growth.push_back({ref.request, node});
+        const KnownNode node{.type = static_cast<CellType>(Pick(0, setup_.types - 1)),
+                             .rows = 1,
+                             .dependencies = {ref.node}};
+        grown.push_back(node.dependencies);
+        growth.push_back({ref.request, node.type, node.rows, grown.back()});
         known.nodes.push_back(node);
         known.runs.push_back(0);
         known.ended.push_back(false);
         known.ready_at.push_back(now_);
       }
     }
-    scheduler_->Complete(task.id, now_, growth);
-    // Keeps the test's own scans short.
+    const std::vector<BatchRequestId> left = scheduler_->Complete(task.id, now_, growth);
+    std::set<BatchRequestId> expected;
     for (const NodeRef& ref : task.nodes) {
-      const auto known = known_.find(ref.request);
-      if (known == known_.end()) continue;
-      const auto& ended = known->second.ended;
-      if (std::all_of(ended.begin(), ended.end(), [](bool e) { return e; })) {
-        ++completed_;
-        known_.erase(known);
-      }
+      const Known& known = known_.at(ref.request);
+      const auto& ended = known.ended;
+      const bool finished = std::all_of(ended.begin(), ended.end(), [](bool e) { return e; });
+      if (known.in_flight == 0 && (known.leaving || finished)) expected.insert(ref.request);
     }
+    EXPECT_EQ(std::set<BatchRequestId>(left.begin(), left.end()), expected);
+    EXPECT_EQ(left.size(), expected.size());
+    for (BatchRequestId id : expected) known_.erase(id);
+    completed_ += static_cast<int>(expected.size());
   }
 
   void CheckEnd() {

@@ -17,7 +17,7 @@ TimePoint At(int64_t us) { return TimePoint(microseconds(us)); }
 
 CellGraph Single(CellType type, int32_t rows = 1) {
   CellGraph graph;
-  graph.nodes.push_back({.type = type, .rows = rows, .dependencies = {}});
+  graph.Add(type, rows);
   return graph;
 }
 
@@ -231,8 +231,8 @@ TEST(WindowTest, ADueWindowDoesNotHideALaterDeadline) {
 TEST(WindowTest, NodesWaitForTheirDependencies) {
   auto s = Make(8);
   CellGraph chain;
-  chain.nodes.push_back({.type = 0, .rows = 1, .dependencies = {}});
-  chain.nodes.push_back({.type = 1, .rows = 1, .dependencies = {0}});
+  chain.Add(0);
+  chain.Add(1, 1, {0});
   s->Arrive(1, chain, 0, At(0), {});
   s->Arrive(2, chain, 0, At(0), {});
   const std::optional<Task> first = s->Next(0, At(0));
@@ -248,7 +248,8 @@ TEST(WindowTest, ARequestGrowsByWhatItsNodesAppend) {
   auto s = Make(8);
   s->Arrive(1, Single(0), 0, At(0), {});
   const std::optional<Task> first = s->Next(0, At(0));
-  const Scheduler::Growth growth{1, {.type = 0, .rows = 1, .dependencies = {0}}};
+  const std::vector<int32_t> dependencies = {0};
+  const Scheduler::Growth growth{.request = 1, .type = 0, .rows = 1, .dependencies = dependencies};
   s->Complete(first->id, At(1), {&growth, 1});
   const std::optional<Task> second = s->Next(0, At(1));
   ASSERT_TRUE(second.has_value());

@@ -27,11 +27,11 @@ StatusOr<std::unique_ptr<Scheduler>> MakeWindowScheduler(const PolicyOptions& op
 
 WindowScheduler::WindowScheduler(const PolicyOptions& options) : options_(options) {}
 
-void WindowScheduler::Append(Request& request, const CellNode& node) {
+void WindowScheduler::Append(Request& request, CellType type, int32_t rows,
+                             std::span<const int32_t> dependencies) {
   const auto index = static_cast<int32_t>(request.nodes.size());
-  Node added{
-      .type = node.type, .rows = node.rows, .blocked_by = 0, .successors = {}, .queued_as = {}};
-  for (int32_t dependency : node.dependencies) {
+  Node added{.type = type, .rows = rows, .blocked_by = 0, .successors = {}, .queued_as = {}};
+  for (int32_t dependency : dependencies) {
     assert(dependency >= 0 && dependency < index);
     Node& earlier = request.nodes[dependency];
     if (earlier.ended) continue;
@@ -44,11 +44,13 @@ void WindowScheduler::Append(Request& request, const CellNode& node) {
 
 void WindowScheduler::Arrive(BatchRequestId id, const CellGraph& graph, ClientId client,
                              TimePoint now, std::optional<TimePoint> deadline) {
-  assert(!graph.nodes.empty() && !requests_.contains(id));
+  assert(graph.size() > 0 && !requests_.contains(id));
   Request& request = requests_[id];
   request.client = client;
   request.deadline = deadline;
-  for (const CellNode& node : graph.nodes) Append(request, node);
+  for (int32_t node = 0; node < graph.size(); ++node) {
+    Append(request, graph.type(node), graph.rows(node), graph.dependencies(node));
+  }
   ++waiting_;
   if (client != 0) clients_[client].push_back(id);
   if (deadline) deadlines_.emplace(*deadline, id);
@@ -90,24 +92,37 @@ void WindowScheduler::MarkStarted(BatchRequestId id, Request& request) {
   if (order.empty()) clients_.erase(client);
 }
 
-// Takes the request out of every queue; nodes of it that run end unnoticed.
-void WindowScheduler::Leave(BatchRequestId id) {
-  const auto found = requests_.find(id);
-  if (found == requests_.end()) return;
-  for (const Node& node : found->second.nodes) {
+void WindowScheduler::Leave(BatchRequestId id, Request& request) {
+  for (Node& node : request.nodes) {
     if (node.queued_as) Dequeue(node.type, *node.queued_as);
+    node.queued_as.reset();
   }
-  MarkStarted(id, found->second);
-  requests_.erase(found);
+  MarkStarted(id, request);
+  request.leaving = true;
+  EraseIfDone(id);
 }
 
-void WindowScheduler::Cancel(BatchRequestId id, TimePoint /*now*/) { Leave(id); }
+bool WindowScheduler::EraseIfDone(BatchRequestId id) {
+  const auto found = requests_.find(id);
+  if (found == requests_.end()) return false;
+  const Request& request = found->second;
+  if (request.in_flight > 0 || (request.unfinished > 0 && !request.leaving)) return false;
+  requests_.erase(found);
+  return true;
+}
+
+bool WindowScheduler::Cancel(BatchRequestId id, TimePoint /*now*/) {
+  const auto found = requests_.find(id);
+  if (found == requests_.end()) return true;
+  if (!found->second.leaving) Leave(id, found->second);
+  return !requests_.contains(id);
+}
 
 void WindowScheduler::Expire(TimePoint now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     const BatchRequestId id = deadlines_.begin()->second;
     expired_.push_back(id);
-    Leave(id);
+    Leave(id, requests_.at(id));
   }
 }
 
@@ -174,6 +189,7 @@ std::optional<Task> WindowScheduler::Next(WorkerId worker, TimePoint now) {
     for (const NodeRef& ref : task.nodes) {
       Request& request = requests_.at(ref.request);
       request.nodes[ref.node].queued_as.reset();
+      ++request.in_flight;
       MarkStarted(ref.request, request);
     }
     tasks_.emplace(task.id, task.nodes);
@@ -182,33 +198,35 @@ std::optional<Task> WindowScheduler::Next(WorkerId worker, TimePoint now) {
   return std::nullopt;
 }
 
-void WindowScheduler::Complete(TaskId task, TimePoint now, std::span<const Growth> grown) {
+std::vector<BatchRequestId> WindowScheduler::Complete(TaskId task, TimePoint now,
+                                                      std::span<const Growth> grown) {
   const auto found = tasks_.find(task);
   assert(found != tasks_.end());
   const std::vector<NodeRef> nodes = std::move(found->second);
   tasks_.erase(found);
   for (const NodeRef& ref : nodes) {
-    const auto it = requests_.find(ref.request);
-    if (it == requests_.end()) continue;  // cancelled while it ran
-    Request& request = it->second;
+    Request& request = requests_.at(ref.request);
     request.nodes[ref.node].ended = true;
+    --request.in_flight;
     --request.unfinished;
+    if (request.leaving) continue;
     for (int32_t successor : request.nodes[ref.node].successors) {
       if (--request.nodes[successor].blocked_by == 0) Enqueue(ref.request, successor, now);
     }
   }
   for (const Growth& growth : grown) {
     const auto it = requests_.find(growth.request);
-    if (it == requests_.end()) continue;
-    Append(it->second, growth.node);
+    if (it == requests_.end() || it->second.leaving) continue;
+    Append(it->second, growth.type, growth.rows, growth.dependencies);
     if (it->second.nodes.back().blocked_by == 0) {
       Enqueue(growth.request, static_cast<int32_t>(it->second.nodes.size()) - 1, now);
     }
   }
+  std::vector<BatchRequestId> left;
   for (const NodeRef& ref : nodes) {
-    const auto it = requests_.find(ref.request);
-    if (it != requests_.end() && it->second.unfinished == 0) requests_.erase(it);
+    if (EraseIfDone(ref.request)) left.push_back(ref.request);
   }
+  return left;
 }
 
 std::optional<TimePoint> WindowScheduler::WakeAt(TimePoint now) const {

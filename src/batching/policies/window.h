@@ -32,9 +32,10 @@ class WindowScheduler : public Scheduler {
 
   void Arrive(BatchRequestId request, const CellGraph& graph, ClientId client, TimePoint now,
               std::optional<TimePoint> deadline) override;
-  void Cancel(BatchRequestId request, TimePoint now) override;
+  bool Cancel(BatchRequestId request, TimePoint now) override;
   std::optional<Task> Next(WorkerId worker, TimePoint now) override;
-  void Complete(TaskId task, TimePoint now, std::span<const Growth> grown) override;
+  std::vector<BatchRequestId> Complete(TaskId task, TimePoint now,
+                                       std::span<const Growth> grown) override;
   std::vector<BatchRequestId> TakeExpired(TimePoint now) override;
   std::optional<TimePoint> WakeAt(TimePoint now) const override;
   int waiting() const override { return waiting_; }
@@ -55,7 +56,9 @@ class WindowScheduler : public Scheduler {
     ClientId client;
     std::optional<TimePoint> deadline;
     bool started = false;
-    int unfinished = 0;  // nodes that have not ended
+    bool leaving = false;  // cancelled; nodes of it are in flight
+    int unfinished = 0;    // nodes that have not ended
+    int in_flight = 0;
     std::vector<Node> nodes;
   };
   struct Entry {
@@ -71,11 +74,15 @@ class WindowScheduler : public Scheduler {
     std::optional<TimePoint> oldest;  // when the first that may start became ready
   };
 
-  static void Append(Request& request, const CellNode& node);
+  static void Append(Request& request, CellType type, int32_t rows,
+                     std::span<const int32_t> dependencies);
   void Enqueue(BatchRequestId id, int32_t node, TimePoint now);
   void Dequeue(CellType type, Sequence sequence);
   void MarkStarted(BatchRequestId id, Request& request);
-  void Leave(BatchRequestId id);
+  // Takes the request out of every queue, and away unless nodes of it are in flight.
+  void Leave(BatchRequestId id, Request& request);
+  // Takes it away if nothing is left to do for it; says whether.
+  bool EraseIfDone(BatchRequestId id);
   void Expire(TimePoint now);
   Formation Form(const TypeQueue& queue, TimePoint now) const;
   static int SizeOf(int32_t rows) { return rows > 1 ? rows : 1; }

@@ -1,0 +1,65 @@
+// One request's cells and what each reads from, in three flat arrays.
+#ifndef CHAIRLIFT_BATCHING_CELL_GRAPH_H_
+#define CHAIRLIFT_BATCHING_CELL_GRAPH_H_
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+namespace chairlift {
+
+// Cells that may share a batch have equal types: one model (or cell of it) with equal non-batch
+// shapes. Given out by the engine, small and dense per scheduler.
+using CellType = uint32_t;
+
+// Nodes are numbered from 0 in the order added; a node reads only from earlier ones. Building it
+// allocates as vectors grow, never per node. A model that runs as a whole is a graph of one node.
+class CellGraph {
+ public:
+  // `rows` is what the node adds to a batch: 1 for a step, T for a projection over T steps at once;
+  // 0 is possible. Returns the node's number.
+  int32_t Add(CellType type, int32_t rows = 1, std::span<const int32_t> dependencies = {}) {
+    const int32_t node = size();
+    for (const int32_t dependency : dependencies) {
+      assert(dependency >= 0 && dependency < node);
+      dependencies_.push_back(dependency);
+    }
+    nodes_.push_back({type, rows, static_cast<int32_t>(dependencies_.size())});
+    return node;
+  }
+  int32_t Add(CellType type, int32_t rows, std::initializer_list<int32_t> dependencies) {
+    return Add(type, rows, std::span<const int32_t>(dependencies.begin(), dependencies.size()));
+  }
+  // `count` ≥ 1 nodes of one row, each reading from the one before, the first from `dependencies`.
+  // Returns the first one's number.
+  int32_t AddChain(CellType type, int32_t count, std::span<const int32_t> dependencies = {}) {
+    const int32_t first = Add(type, 1, dependencies);
+    for (int32_t node = first; node < first + count - 1; ++node) Add(type, 1, {node});
+    return first;
+  }
+
+  int32_t size() const { return static_cast<int32_t>(nodes_.size()); }
+  CellType type(int32_t node) const { return nodes_[static_cast<size_t>(node)].type; }
+  int32_t rows(int32_t node) const { return nodes_[static_cast<size_t>(node)].rows; }
+  std::span<const int32_t> dependencies(int32_t node) const {
+    const auto at = static_cast<size_t>(node);
+    const int32_t begin = at == 0 ? 0 : nodes_[at - 1].dependencies_end;
+    return {dependencies_.data() + begin, dependencies_.data() + nodes_[at].dependencies_end};
+  }
+
+ private:
+  struct Node {
+    CellType type;
+    int32_t rows;
+    int32_t dependencies_end;
+  };
+  std::vector<Node> nodes_;
+  std::vector<int32_t> dependencies_;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_BATCHING_CELL_GRAPH_H_
