@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct BenchFlags {
   std::string url;
   int connections = 64;
   ScheduleOptions schedule;
+  std::optional<double> rate;
   std::string gaps;
   std::string lengths;
   std::vector<std::string> shapes;
@@ -101,11 +103,19 @@ void Print(const LoadReport& report, const std::string& target) {
   for (const std::string& reason : report.invalid) fmt::print("  {}\n", reason);
 }
 
+// Said before the load, not after.
+Status CheckWritable(const std::string& file) {
+  if (file.empty() || std::ofstream(file, std::ios::app)) return absl::OkStatus();
+  return Unavailable("cannot write {}", file);
+}
+
 Status Bench(BenchFlags flags) {
   if (flags.url.empty() && !std::ifstream(flags.model)) {
     return NotFound("{} is not a file; with --url it would be the name of a model", flags.model);
   }
+  if (flags.rate.has_value()) flags.schedule.rate = *flags.rate;
   if (!flags.gaps.empty()) {
+    flags.schedule.rate = flags.rate.value_or(0);  // 0: as they are
     CHAIRLIFT_ASSIGN_OR_RETURN(flags.schedule.gaps_ms, ReadGaps(flags.gaps));
   }
   LengthHistogram lengths;
@@ -124,6 +134,14 @@ Status Bench(BenchFlags flags) {
   } else {
     CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeHttpTarget(flags.url, flags.model, flags.connections));
   }
+  InputShapes named;
+  CHAIRLIFT_RETURN_IF_ERROR(ParseShapes(flags.shapes, &named));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckShapeNames(target->inputs(), named));
+  if (!flags.lengths.empty() && !VariesInLength(target->inputs())) {
+    return InvalidArgument("--lengths: beside the rows, no input dimension of {} is open",
+                           target->name());
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.json));
   Prepared prepared(*target, flags);
   for (const Arrival& arrival : schedule) CHAIRLIFT_RETURN_IF_ERROR(prepared.Add(arrival.length));
 
@@ -156,7 +174,8 @@ Command AddBench(CLI::App& parser) {
   parser.footer(
       "Open loop: requests leave at their scheduled times whether or not earlier ones were "
       "answered, and\n"
-      "latency counts from the scheduled time, so waiting is never hidden.\n"
+      "latency counts from the scheduled time, so waiting is never hidden. INVALID says that the\n"
+      "figures are no measure of the model, and why; it is not an error.\n"
       "Examples:\n"
       "  chairlift bench model.onnx --rate 200 --seconds 20\n"
       "  chairlift bench model.onnx --rate 50 --lengths lengths.json --policy window "
@@ -168,7 +187,11 @@ Command AddBench(CLI::App& parser) {
   parser.add_option("--connections", flags->connections, "Connections at most, with --url")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  parser.add_option("--rate", flags->schedule.rate, "Requests a second")->capture_default_str();
+  parser
+      .add_option("--rate", flags->rate,
+                  "Requests a second; with --gaps, they are scaled to it, or left as they are")
+      ->check(CLI::Range(0.001, 1e7))
+      ->default_str(fmt::format("{}", flags->schedule.rate));
   parser.add_option("--seconds", flags->schedule.seconds, "Duration of the schedule")
       ->check(CLI::Range(0.01, 86400.0))
       ->capture_default_str();

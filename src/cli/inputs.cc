@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <string_view>
 
@@ -21,21 +22,20 @@ StatusOr<std::pair<std::string, std::string>> SplitNamed(const std::string& argu
   return std::pair{argument.substr(0, equals), argument.substr(equals + 1)};
 }
 
-StatusOr<std::vector<int64_t>> ParseDims(std::string_view text) {
+StatusOr<std::vector<int64_t>> ParseDims(const std::string& text) {
   std::vector<int64_t> dims;
+  std::string_view left = text;
   while (true) {
     int64_t dim = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), dim);
-    if (error != std::errc() || dim < 0) {
+    const auto [end, error] = std::from_chars(left.data(), left.data() + left.size(), dim);
+    left.remove_prefix(static_cast<size_t>(end - left.data()));
+    const bool separated = left.empty() || left[0] == 'x' || left[0] == ',';
+    if (error != std::errc() || dim < 0 || !separated) {
       return InvalidArgument("'{}' is not a shape; 1x3x224x224 is", text);
     }
     dims.push_back(dim);
-    text.remove_prefix(static_cast<size_t>(end - text.data()));
-    if (text.empty()) return dims;
-    if (text[0] != 'x' && text[0] != ',') {
-      return InvalidArgument("'{}' is not a shape; 1x3x224x224 is", text);
-    }
-    text.remove_prefix(1);
+    if (left.empty()) return dims;
+    left.remove_prefix(1);
   }
 }
 
@@ -70,6 +70,26 @@ Status ParseShapes(const std::vector<std::string>& arguments, InputShapes* shape
     CHAIRLIFT_ASSIGN_OR_RETURN(shapes->by_name[named.first], ParseDims(named.second));
   }
   return absl::OkStatus();
+}
+
+Status CheckShapeNames(const std::vector<TensorSpec>& specs, const InputShapes& shapes) {
+  std::string names;
+  for (const TensorSpec& spec : specs) {
+    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", spec.name);
+  }
+  for (const auto& [name, dims] : shapes.by_name) {
+    const bool known = std::any_of(specs.begin(), specs.end(),
+                                   [&](const TensorSpec& spec) { return spec.name == name; });
+    if (!known) return InvalidArgument("no input is named '{}'; the inputs are: {}", name, names);
+  }
+  return absl::OkStatus();
+}
+
+bool VariesInLength(const std::vector<TensorSpec>& specs) {
+  return std::any_of(specs.begin(), specs.end(), [](const TensorSpec& spec) {
+    return std::any_of(spec.shape.begin() + (spec.shape.empty() ? 0 : 1), spec.shape.end(),
+                       [](int64_t d) { return d < 0; });
+  });
 }
 
 StatusOr<Shape> ResolveShape(const TensorSpec& spec, const InputShapes& shapes) {

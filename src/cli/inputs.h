@@ -25,6 +25,10 @@ struct InputShapes {
 
 // Parses NAME=2x3x4 arguments into shapes.by_name.
 Status ParseShapes(const std::vector<std::string>& arguments, InputShapes* shapes);
+// kInvalidArgument where a shape is given for what is no input.
+Status CheckShapeNames(const std::vector<TensorSpec>& specs, const InputShapes& shapes);
+// Whether dimensions other than the first are open, so that length matters.
+bool VariesInLength(const std::vector<TensorSpec>& specs);
 StatusOr<Shape> ResolveShape(const TensorSpec& spec, const InputShapes& shapes);
 
 // Seeded values: standard normal for floats; 0..99 for integers; ones for bools and for inputs with

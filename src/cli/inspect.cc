@@ -76,6 +76,7 @@ void PrintPasses(const Executable& executable) {
 
 Status PrintMemory(Executable& executable, const std::vector<TensorSpec>& inputs,
                    const InputShapes& input_shapes) {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckShapeNames(inputs, input_shapes));
   std::vector<Shape> shapes;
   std::string text;
   for (const TensorSpec& spec : inputs) {

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,14 +33,67 @@ constexpr const char* kExamples =
     "\n"
     "Environment: CHAIRLIFT_ISA=avx512|avx2|baseline lowers the instruction set used.";
 
+// Help for people: the kind of value beside the flag; what may be chosen, and what it is when left
+// out, behind the words. The rest of CLI11's type names is for its own error messages.
+class HelpText final : public CLI::Formatter {
+ public:
+  HelpText() { column_width(32); }
+
+ private:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (option->get_type_size() == 0) return "";
+    const std::string type = option->get_type_name();
+    std::string text = " " + type.substr(0, type.find(':'));
+    if (option->get_expected_max() > 1) text += " ...";
+    return text;
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    std::string text = option->get_description();
+    const std::string type = option->get_type_name();
+    if (const size_t set = type.find('{'); set != std::string::npos)
+      text += ": " + type.substr(set);
+    const std::string value = option->get_default_str();
+    if (option->get_type_size() != 0 && !value.empty()) {
+      text += value[0] == '[' ? " " + value : " [" + value + "]";
+    }
+    if (option->get_required()) text += " (required)";
+    return text;
+  }
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    return CLI::detail::find_and_replace(CLI::Formatter::make_help(app, std::move(name), mode),
+                                         "\n\n\n", "\n\n");
+  }
+};
+
+// A misspelt command or flag is what is wrong, whatever else its value was then taken for.
+std::string Explain(const CLI::App* app, const CLI::Error& error) {
+  std::string text = error.what();
+  const CLI::App* command = app;
+  for (const CLI::App* parsed : app->get_subcommands()) command = parsed;
+  for (const std::string& left : app->remaining(true)) {
+    if (command == app && left[0] != '-') {
+      text = fmt::format("there is no command '{}'", left);
+      break;
+    }
+    if (left.size() > 1 && left[0] == '-') {
+      text = fmt::format("there is no flag {}", left);
+      break;
+    }
+  }
+  const std::string name = command == app ? "chairlift" : "chairlift " + command->get_name();
+  return fmt::format("{}: {}\n`{} --help` lists what there is.\n", name, text, name);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{kAbout, "chairlift"};
+  app.formatter(std::make_shared<HelpText>());  // the subcommands' too
   app.footer(kExamples);
   app.require_subcommand(1);
   app.set_version_flag("--version", "chairlift " CHAIRLIFT_VERSION);
-  app.failure_message(CLI::FailureMessage::simple);
+  app.failure_message(Explain);
 
   std::vector<std::pair<CLI::App*, chairlift::Command>> commands;
   const auto add = [&](const char* name, const char* about, auto&& make) {

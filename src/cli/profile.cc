@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,14 +30,6 @@ struct ProfileFlags {
   EngineOptions engine;
 };
 
-// Whether dimensions other than the first vary, so that length matters.
-bool VariesInLength(const std::vector<TensorSpec>& inputs) {
-  return std::any_of(inputs.begin(), inputs.end(), [](const TensorSpec& spec) {
-    return std::any_of(spec.shape.begin() + (spec.shape.empty() ? 0 : 1), spec.shape.end(),
-                       [](int64_t d) { return d < 0; });
-  });
-}
-
 // Median time of one batch, over at least three runs and about `seconds`.
 StatusOr<std::chrono::nanoseconds> Measure(Engine& engine, const std::vector<TensorSpec>& inputs,
                                            const InputShapes& shapes, double seconds) {
@@ -56,73 +49,86 @@ StatusOr<std::chrono::nanoseconds> Measure(Engine& engine, const std::vector<Ten
   return times[times.size() / 2];
 }
 
-StatusOr<CostTable> MeasureAll(Engine& engine, const ModelMetadata& metadata,
-                               const ProfileFlags& flags, CostTable::Key key) {
+// The points of the grid that `*table` lacks.
+Status MeasureMissing(Engine& engine, const ModelMetadata& metadata, const ProfileFlags& flags,
+                      CostTable* table) {
   InputShapes shapes;
   CHAIRLIFT_RETURN_IF_ERROR(ParseShapes(flags.shapes, &shapes));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckShapeNames(metadata.inputs, shapes));
   const std::vector<int64_t> one = {1};
   const std::vector<int64_t> none = {0};
   const auto& batches = metadata.batches ? flags.batches : one;
   const auto& lengths = VariesInLength(metadata.inputs) ? flags.lengths : none;
-  CostTable table(std::move(key));
   ProgressBar bar("measuring", static_cast<int64_t>(batches.size() * lengths.size()));
   int64_t done = 0;
   for (const int64_t length : lengths) {
     for (const int64_t batch : batches) {
+      bar.Set(done++);
+      if (table->costs().count({batch, length}) != 0) continue;
       shapes.batch = batch;
       shapes.length = length;
-      CHAIRLIFT_ASSIGN_OR_RETURN(const auto cost,
-                                 Measure(engine, metadata.inputs, shapes, flags.seconds_per_point));
-      table.Set(batch, length, cost);
-      bar.Set(++done);
+      for (auto& [name, dims] : shapes.by_name) {
+        if (metadata.batches && !dims.empty()) dims[0] = batch;
+      }
+      const auto cost = Measure(engine, metadata.inputs, shapes, flags.seconds_per_point);
+      if (!cost.ok()) {
+        return Annotate(cost.status(), fmt::format("{} rows of length {}", batch, length));
+      }
+      table->Set(batch, length, *cost);
     }
   }
-  return table;
+  return absl::OkStatus();
 }
 
 void Print(const CostTable& table) {
   std::map<int64_t, std::map<int64_t, double>> by_length;
-  std::vector<std::string> head = {"length"};
+  std::set<int64_t> batches;
   for (const auto& [shape, cost] : table.costs()) {
     by_length[shape.second][shape.first] = static_cast<double>(cost.count()) * 1e-9;
+    batches.insert(shape.first);
   }
-  for (const auto& [rows, cost] : by_length.begin()->second)
-    head.push_back(fmt::format("b={}", rows));
+  std::vector<std::string> head = {"length"};
+  for (const int64_t rows : batches) head.push_back(fmt::format("b={}", rows));
   Table text(head);
   for (const auto& [length, costs] : by_length) {
     std::vector<std::string> row = {length == 0 ? "fixed" : std::to_string(length)};
-    for (const auto& [rows, cost] : costs) {
-      row.push_back(
-          fmt::format("{} ({:.0f}/s)", HumanSeconds(cost), static_cast<double>(rows) / cost));
+    for (const int64_t rows : batches) {
+      const auto cost = costs.find(rows);
+      row.push_back(cost == costs.end() ? ""
+                                        : fmt::format("{} ({:.0f}/s)", HumanSeconds(cost->second),
+                                                      static_cast<double>(rows) / cost->second));
     }
     text.Add(std::move(row));
   }
   fmt::print("time of a batch (rows a second):\n{}", text.ToString());
 }
 
-Status Profile(const ProfileFlags& flags) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const auto engine, Engine::Create(flags.engine));
-  CHAIRLIFT_ASSIGN_OR_RETURN(CostTable::Key key, CostTableKey(flags.model, engine->workers()));
-  const auto path = CostTablePath(key);
-  if (!flags.again) {
-    const auto kept = CostTable::Load(path);
-    if (kept.ok() && kept->key() == key && !kept->costs().empty()) {
-      Print(*kept);
-      fmt::print("kept in {}; --again measures anew\n", path.string());
-      return absl::OkStatus();
-    }
+// What was measured before, where it still holds and is wanted; else an empty table.
+CostTable Kept(const CostTable::Key& key, const ProfileFlags& flags) {
+  if (!flags.again && flags.shapes.empty()) {
+    auto kept = CostTable::Load(CostTablePath(key));
+    if (kept.ok() && kept->key() == key) return *std::move(kept);
     if (!kept.ok() && kept.status().code() != absl::StatusCode::kNotFound) {
-      fmt::print(stderr, "{}\n", Message(kept.status()));
+      fmt::print(stderr, "{}: measuring anew\n", Message(kept.status()));
     }
   }
-  ModelConfig config;
-  config.policy = "none";
-  CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", flags.model, config));
+  return CostTable(key);
+}
+
+Status Profile(const ProfileFlags& flags) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto engine, Engine::Create(flags.engine));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const CostTable::Key key,
+                             CostTableKey(flags.model, engine->workers()));
+  // One request at a time: a batch is what it brings.
+  CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", flags.model, ModelConfig{}));
   CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine->Metadata("model"));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const CostTable table, MeasureAll(*engine, metadata, flags, key));
-  CHAIRLIFT_RETURN_IF_ERROR(table.Save(path));
+  CostTable table = Kept(key, flags);
+  const size_t before = table.costs().size();
+  CHAIRLIFT_RETURN_IF_ERROR(MeasureMissing(*engine, metadata, flags, &table));
+  const std::string path = CostTablePath(key).string();
+  if (table.costs().size() > before) CHAIRLIFT_RETURN_IF_ERROR(table.Save(path));
   Print(table);
-  fmt::print("kept in {}\n", path.string());
+  fmt::print("kept in {}{}\n", path, before > 0 ? "; --again measures anew" : "");
   return absl::OkStatus();
 }
 
@@ -131,21 +137,24 @@ Status Profile(const ProfileFlags& flags) {
 Command AddProfile(CLI::App& parser) {
   auto flags = std::make_shared<ProfileFlags>();
   parser.footer(
-      "The table is kept by model, CPU and build, and shown from there the next time.\n"
+      "The table is kept by model, CPU and build; the next time only what it lacks is measured.\n"
       "Example:\n"
       "  chairlift profile model.onnx --batches 1,8,32 --lengths 16,128");
   parser.add_option("MODEL", flags->model, "ONNX file")->required()->check(CLI::ExistingFile);
   parser.add_option("--batches", flags->batches, "Rows to measure, where the model batches")
       ->delimiter(',')
-      ->check(CLI::Range(1, 4096));
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
   parser.add_option("--lengths", flags->lengths, "Lengths to measure, where other dimensions vary")
       ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 20));
-  parser.add_option("--shape", flags->shapes, "NAME=1x3x224x224: fixes the shape of an input");
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  parser.add_option("--shape", flags->shapes,
+                    "NAME=1x3x224x224: shape of an input; dimension 0 follows --batches");
   parser.add_option("--seconds-per-point", flags->seconds_per_point, "Time spent on each entry")
       ->check(CLI::Range(0.0, 60.0))
       ->capture_default_str();
-  parser.add_flag("--again", flags->again, "Measure even where a table is kept");
+  parser.add_flag("--again", flags->again, "Measure all anew, also what is kept");
   parser.add_option("--workers", flags->engine.workers, "Compute threads; 0: one for each core")
       ->check(CLI::Range(0, 256))
       ->capture_default_str();

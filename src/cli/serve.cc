@@ -13,6 +13,7 @@
 #include "chairlift/engine.h"
 #include "cli/commands.h"
 #include "cli/example_request.h"
+#include "cli/limit_flags.h"
 #include "server/server.h"
 
 namespace chairlift {
@@ -67,14 +68,15 @@ Status Serve(ServeFlags flags) {
         "nothing to serve: name a model.onnx, or a folder with --model-repository");
   }
   spdlog::set_level(spdlog::level::from_str(flags.log_level));
-  // The signals are waited for below; every thread started from here on inherits the mask.
+  // Signals are waited for below. The threads of engine and server inherit a mask that leaves them
+  // to this one; while it loads models, and while it drains, a signal ends the program as usual.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine));
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   CHAIRLIFT_RETURN_IF_ERROR(LoadFiles(*engine, flags.models));
   CHAIRLIFT_RETURN_IF_ERROR(LoadRepositories(*engine, flags));
   std::string example;
@@ -88,6 +90,7 @@ Status Serve(ServeFlags flags) {
   }
   if (ready == 0) return NotFound("no model could be loaded");
 
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
                              Server::Start(*engine, flags.server));
   spdlog::info("{} models on http://{}:{}, {} workers", ready, flags.server.address,
@@ -102,7 +105,8 @@ Status Serve(ServeFlags flags) {
 
   int signal_number = 0;
   sigwait(&signals, &signal_number);
-  spdlog::info("draining for at most {} s", flags.drain_seconds);
+  spdlog::info("draining for at most {} s; a second signal stops at once", flags.drain_seconds);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   const auto drain = std::chrono::seconds(flags.drain_seconds);
   const Status drained = server->Drain(drain);
   engine->Shutdown(std::chrono::seconds(1));
@@ -122,44 +126,79 @@ Command AddServe(CLI::App& parser) {
       "  policy: window            # or none\n"
       "  max_batch_size: 32        # rows in a batch\n"
       "  queue_delay_us: 0         # how long the oldest request may wait for company\n"
+      "  preferred_batch_sizes: [] # run at these sizes without waiting\n"
+      "  max_queue_size: 1024      # requests waiting; one more is refused\n"
+      "  default_timeout_us: 0     # deadline of requests that bring none; 0: none\n"
+      "  disabled_passes: []       # `chairlift inspect MODEL --passes` lists them\n"
       "Ask it:\n"
       "  curl localhost:8000/v2/models/NAME\n"
       "  curl localhost:8000/v2/models/NAME/infer -d '{\"inputs\": [{\"name\": \"x\", \"shape\": "
       "[1, 2],\n"
       "       \"datatype\": \"FP32\", \"data\": [1, 2]}]}'\n"
-      "SIGTERM or Ctrl-C finishes what is in flight, then stops.");
-  parser.add_option("MODEL", flags->models, "ONNX files to serve")->check(CLI::ExistingPath);
+      "SIGTERM or Ctrl-C finishes what is in flight, then stops; a second one stops at once.");
+  parser.add_option("MODEL", flags->models, "ONNX files to serve")
+      ->check(CLI::ExistingPath)
+      ->type_name("FILE");
   parser.add_option("--model-repository", flags->repositories, "Folder of models; may be repeated")
-      ->check(CLI::ExistingDirectory);
-  parser.add_option("--load-model", flags->only,
-                    "Load only this model of the repositories; may be repeated");
-  parser.add_option("--address", flags->server.address, "Address to listen on")
-      ->capture_default_str();
-  parser.add_option("--http-port", flags->server.http_port, "HTTP port; 0: any free one")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str();
-  parser.add_option("--metrics-port", flags->server.metrics_port, "Port of /metrics; -1: none")
-      ->check(CLI::Range(-1, 65535))
-      ->capture_default_str();
-  parser.add_option("--workers", flags->engine.workers, "Compute threads; 0: one for each core")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str();
-  parser.add_option("--cores", flags->engine.cores, "Cores to pin the workers to, as 0,1,2")
-      ->delimiter(',');
+      ->check(CLI::ExistingDirectory)
+      ->type_name("DIR");
   parser
-      .add_option("--max-requests", flags->engine.max_requests,
-                  "Requests accepted at once over all models")
-      ->check(CLI::Range(1, 1 << 20))
+      .add_option("--load-model", flags->only,
+                  "Load only this model of the repositories; may be repeated")
+      ->type_name("NAME");
+  parser.add_flag("--print-example", flags->print_example, "Print a curl command for each model");
+  parser.add_option("--log-level", flags->log_level, "What to log")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
+      ->type_name("LEVEL")
       ->capture_default_str();
   parser
       .add_option("--drain-seconds", flags->drain_seconds,
                   "Time given to requests in flight at the end")
       ->check(CLI::Range(0, 3600))
+      ->type_name("S")
       ->capture_default_str();
-  parser.add_flag("--print-example", flags->print_example, "Print a curl command for each model");
-  parser.add_option("--log-level", flags->log_level, "What to log")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
+
+  constexpr const char* kNetwork = "Network";
+  parser.add_option("--address", flags->server.address, "Address to listen on; 0.0.0.0: all")
+      ->type_name("IP")
+      ->group(kNetwork)
       ->capture_default_str();
+  parser.add_option("--http-port", flags->server.http_port, "HTTP port; 0: any free one")
+      ->check(CLI::Range(0, 65535))
+      ->type_name("PORT")
+      ->group(kNetwork)
+      ->capture_default_str();
+  parser.add_option("--metrics-port", flags->server.metrics_port, "Port of /metrics; -1: none")
+      ->check(CLI::Range(-1, 65535))
+      ->type_name("PORT")
+      ->group(kNetwork)
+      ->capture_default_str();
+  parser
+      .add_option("--io-threads", flags->server.io_threads,
+                  "Threads that read requests; more for much JSON from many clients")
+      ->check(CLI::Range(1, 64))
+      ->type_name("NUMBER")
+      ->group(kNetwork)
+      ->capture_default_str();
+
+  constexpr const char* kCompute = "Compute";
+  parser.add_option("--workers", flags->engine.workers, "Compute threads; 0: one for each core")
+      ->check(CLI::Range(0, 256))
+      ->type_name("NUMBER")
+      ->group(kCompute)
+      ->capture_default_str();
+  parser.add_option("--cores", flags->engine.cores, "Cores to pin the workers to, as 0,1,2")
+      ->delimiter(',')
+      ->group(kCompute)
+      ->type_name("LIST");
+  parser
+      .add_option("--max-requests", flags->engine.max_requests,
+                  "Requests accepted at once over all models; one more: 503")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("NUMBER")
+      ->group(kCompute)
+      ->capture_default_str();
+  AddLimitFlags(parser, &flags->server.limits);
   return [flags] { return Serve(*flags); };
 }
 

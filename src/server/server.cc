@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -29,6 +30,14 @@ constexpr int kMostRefusing = 128;
 constexpr int kMetricsConnections = 64;
 constexpr std::chrono::milliseconds kAcceptRetry{100};
 
+constexpr int64_t kMostInt = 1 << 20;
+constexpr int64_t kMostBytes = int64_t{1} << 40;
+constexpr int64_t kMostMs = 86'400'000;
+
+int64_t Signed(size_t bytes) {
+  return static_cast<int64_t>(std::min(bytes, static_cast<size_t>(kMostBytes) + 1));
+}
+
 Status Validate(const ServerOptions& options) {
   const ServerLimits& limits = options.limits;
   if (options.io_threads < 1 || options.io_threads > 64) {
@@ -38,14 +47,29 @@ Status Validate(const ServerOptions& options) {
     if (port > 65535 || port < -1) return InvalidArgument("port {} is not 0 to 65535", port);
   }
   if (options.http_port == -1) return InvalidArgument("the HTTP port cannot be -1");
-  if (limits.max_connections < 1) return InvalidArgument("max_connections must be at least 1");
-  if (limits.max_header_bytes < 256 || limits.max_header_bytes > (size_t{1} << 24)) {
-    return InvalidArgument("max_header_bytes must be 256 bytes to 16 MiB");
+  const struct {
+    const char* name;
+    int64_t value, least, most;
+  } kRanges[] = {
+      {"max_connections", limits.max_connections, 1, kMostInt},
+      {"max_header_bytes", Signed(limits.max_header_bytes), 256, int64_t{16} << 20},
+      {"max_body_bytes", Signed(limits.max_body_bytes), 1, kMostBytes},
+      {"max_json_bytes", Signed(limits.max_json_bytes), 1, int64_t{2} << 30},
+      {"max_buffered_bytes", Signed(limits.max_buffered_bytes), 1, kMostBytes},
+      {"max_name_bytes", Signed(limits.max_name_bytes), 1, int64_t{1} << 20},
+      {"max_json_depth", limits.max_json_depth, 4, 1024},
+      {"max_tensors", limits.max_tensors, 1, kMostInt},
+      {"max_rank", limits.max_rank, 0, kMostInt},
+      {"max_tensor_elements", limits.max_tensor_elements, 1, kMostBytes},
+      {"max_admin_requests", limits.max_admin_requests, 1, kMostInt},
+      {"header_timeout (ms)", limits.header_timeout.count(), 1, kMostMs},
+      {"body_timeout (ms)", limits.body_timeout.count(), 1, kMostMs},
+      {"idle_timeout (ms)", limits.idle_timeout.count(), 1, kMostMs},
+  };
+  for (const auto& [name, value, least, most] : kRanges) {
+    if (value >= least && value <= most) continue;
+    return InvalidArgument("{} is {}; it must be {} to {}", name, value, least, most);
   }
-  if (limits.max_json_bytes > (size_t{1} << 31)) {
-    return InvalidArgument("max_json_bytes must be at most 2 GiB");
-  }
-  if (limits.max_json_depth < 4) return InvalidArgument("max_json_depth must be at least 4");
   return absl::OkStatus();
 }
 

@@ -339,5 +339,23 @@ TEST_F(ServerTest, OptionsThatMakeNoSenseAreRefused) {
   EXPECT_EQ(Server::Start(engine, options).status().code(), absl::StatusCode::kUnavailable);
 }
 
+TEST_F(ServerTest, LimitsThatMakeNoSenseAreRefusedByName) {
+  FakeEngine engine;
+  const auto refusal = [&](auto change) {
+    ServerOptions options;
+    options.http_port = 0;
+    options.metrics_port = -1;
+    change(options.limits);
+    return Message(Server::Start(engine, options).status());
+  };
+  EXPECT_EQ(refusal([](ServerLimits& l) { l.max_rank = -1; }),
+            "max_rank is -1; it must be 0 to 1048576");
+  EXPECT_EQ(refusal([](ServerLimits& l) { l.max_header_bytes = 10; }),
+            "max_header_bytes is 10; it must be 256 to 16777216");
+  EXPECT_EQ(refusal([](ServerLimits& l) { l.idle_timeout = std::chrono::milliseconds(0); }),
+            "idle_timeout (ms) is 0; it must be 1 to 86400000");
+  EXPECT_NE(refusal([](ServerLimits& l) { l.max_body_bytes = SIZE_MAX; }), "");
+}
+
 }  // namespace
 }  // namespace chairlift

@@ -1,0 +1,203 @@
+// Every subcommand but serve, run as a program on tiny models.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/process.h"
+#include "engine/test_models.h"
+#include "tensor/npy.h"
+
+namespace chairlift {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Outcome {
+  int code;
+  std::string output;
+};
+
+class CommandTest : public ::testing::Test {
+ protected:
+  Outcome Run(const std::vector<std::string>& arguments) {
+    Process process(arguments, {"XDG_CACHE_HOME=" + (folder_ / "cache").string()});
+    const int code = process.Wait();
+    return {code, process.output()};
+  }
+  // The message of a program that ended with `code`.
+  std::string Refusal(const std::vector<std::string>& arguments, int code) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.code, code) << outcome.output;
+    return outcome.output;
+  }
+  std::string File(const std::string& name, const std::string& bytes) {
+    return testing::WriteFile(folder_ / name, bytes);
+  }
+  json Json(const std::string& name) { return json::parse(std::ifstream(folder_ / name)); }
+
+  testing::TempFolder folder_;
+  const std::string doubling_ = File("doubling.onnx", testing::DoublingModel().Bytes());
+  const std::string images_ = File("images.onnx", testing::ConvModel().Bytes());
+};
+
+TEST_F(CommandTest, HelpAndVersionSucceed) {
+  EXPECT_THAT(Run({"--help"}).output, AllOf(HasSubstr("serve"), HasSubstr("Examples:")));
+  EXPECT_THAT(Run({"--version"}).output, HasSubstr("chairlift 0."));
+  for (const char* command : {"serve", "run", "inspect", "profile", "bench"}) {
+    const Outcome help = Run({command, "--help"});
+    EXPECT_EQ(help.code, 0);
+    EXPECT_THAT(help.output, HasSubstr("MODEL"));
+  }
+  const std::string serve = Run({"serve", "--help"}).output;
+  for (const char* limit :
+       {"--max-header-bytes BYTES", "--max-body-bytes", "--max-json-bytes", "--max-buffered-bytes",
+        "--max-name-bytes", "--max-connections", "--max-json-depth", "--max-tensors", "--max-rank",
+        "--max-tensor-elements", "--max-admin-requests", "--header-timeout-ms", "--body-timeout-ms",
+        "--idle-timeout-ms", "--io-threads", "[256MiB]", "[30000]"}) {
+    EXPECT_THAT(serve, HasSubstr(limit));
+  }
+}
+
+TEST_F(CommandTest, WrongFlagsEndWithTwoAndAreNamed) {
+  EXPECT_THAT(Refusal({}, 2), HasSubstr("chairlift --help"));
+  EXPECT_THAT(Refusal({"serf"}, 2), HasSubstr("no command 'serf'"));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--rats", "5"}, 2),
+              AllOf(HasSubstr("no flag --rats"), HasSubstr("chairlift bench --help")));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--rate", "0"}, 2), HasSubstr("--rate"));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--rate", "fast"}, 2), HasSubstr("fast"));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--gaps", "/nowhere"}, 2), HasSubstr("/nowhere"));
+  EXPECT_THAT(Refusal({"run"}, 2), HasSubstr("MODEL is required"));
+  EXPECT_THAT(Refusal({"run", "/nowhere"}, 2), HasSubstr("/nowhere"));
+  EXPECT_THAT(Refusal({"profile", doubling_, "--batches", "0"}, 2), HasSubstr("1 to 4096"));
+  EXPECT_THAT(Refusal({"serve", doubling_, "--max-rank", "99"}, 2), HasSubstr("0 to 64"));
+  EXPECT_THAT(Refusal({"serve", doubling_, "--max-body-bytes", "5XB"}, 2), HasSubstr("mib"));
+  EXPECT_THAT(Refusal({"serve", doubling_, "--log-level", "loud"}, 2), HasSubstr("warning"));
+}
+
+TEST_F(CommandTest, RunWritesTheOutputs) {
+  Tensor x = Tensor::Allocate(DType::kFloat, {2, 4});
+  for (int i = 0; i < 8; ++i) x.data<float>()[i] = static_cast<float>(i - 2);
+  ASSERT_TRUE(WriteNpy(folder_ / "x.npy", x).ok());
+  const std::string file = (folder_ / "x.npy").string();
+  const std::string out = (folder_ / "made/out").string();
+  const Outcome run = Run({"run", doubling_, "--input", "x=" + file, "--output-dir", out});
+  ASSERT_EQ(run.code, 0) << run.output;
+  EXPECT_THAT(run.output, AllOf(HasSubstr("y"), HasSubstr("[2,4]"), HasSubstr("computed in")));
+  const auto y = ReadNpy(out + "/y.npy");
+  ASSERT_TRUE(y.ok()) << y.status();
+  ASSERT_EQ(y->size(), 8);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(y->data<float>()[i], std::max(0, 2 * (i - 2)));
+
+  EXPECT_THAT(Refusal({"run", doubling_}, 1), HasSubstr("input 'x' is missing"));
+  EXPECT_THAT(Refusal({"run", doubling_, "--input", "z=" + file}, 1), HasSubstr("'x'"));
+  EXPECT_THAT(Refusal({"run", doubling_, "--input", "x"}, 1), HasSubstr("NAME=FILE.npy"));
+  EXPECT_THAT(Refusal({"run", doubling_, "--input", "x=" + doubling_}, 1), HasSubstr(".npy"));
+  EXPECT_THAT(Refusal({"run", file}, 1), HasSubstr("not an ONNX model"));
+}
+
+TEST_F(CommandTest, InspectTellsSignaturePassesMemoryAndDiagnosis) {
+  const Outcome plain = Run({"inspect", images_});
+  EXPECT_EQ(plain.code, 0);
+  EXPECT_THAT(plain.output,
+              AllOf(HasSubstr("[batch,3,height,width]"), HasSubstr("Conv"), HasSubstr("memory"),
+                    HasSubstr("diagnosis:"), Not(HasSubstr("fuse_conv"))));
+  const Outcome passes = Run({"inspect", images_, "--passes", "--shape", "image=2x3x32x16"});
+  EXPECT_THAT(passes.output, AllOf(ContainsRegex("fuse_conv +2 "), HasSubstr("[2,3,32,16]")));
+  EXPECT_THAT(Run({"inspect", images_, "--passes", "--disable-pass", "fuse_conv"}).output,
+              ContainsRegex("fuse_conv +off "));
+  EXPECT_THAT(Refusal({"inspect", images_, "--disable-pass", "fuse"}, 1), HasSubstr("'fuse'"));
+  EXPECT_THAT(Refusal({"inspect", images_, "--shape", "picture=1x3x8x8"}, 1),
+              AllOf(HasSubstr("'picture'"), HasSubstr("'image'")));
+  EXPECT_THAT(Refusal({"inspect", images_, "--shape", "image=1y3"}, 1), HasSubstr("1x3x224x224"));
+}
+
+TEST_F(CommandTest, ProfileKeepsItsTableAndMeasuresWhatItLacks) {
+  const std::vector<std::string> quick = {"profile", images_, "--seconds-per-point", "0"};
+  const auto with = [&quick](std::vector<std::string> more) {
+    more.insert(more.begin(), quick.begin(), quick.end());
+    return more;
+  };
+  const Outcome first = Run(with({"--batches", "1,4", "--lengths", "16"}));
+  ASSERT_EQ(first.code, 0) << first.output;
+  EXPECT_THAT(first.output, AllOf(ContainsRegex("length +b=1 +b=4\n"), ContainsRegex("\n +16 "),
+                                  HasSubstr("kept in " + (folder_ / "cache").string())));
+  const Outcome again = Run(with({"--batches", "1,4", "--lengths", "16"}));
+  EXPECT_EQ(again.output.substr(0, again.output.find("kept")),
+            first.output.substr(0, first.output.find("kept")));
+  const Outcome more = Run(with({"--batches", "8", "--lengths", "32"}));
+  EXPECT_THAT(more.output, AllOf(ContainsRegex("length +b=1 +b=4 +b=8\n"), ContainsRegex("\n +32 ")));
+  const Outcome anew = Run(with({"--batches", "2", "--lengths", "16", "--again"}));
+  EXPECT_THAT(anew.output, ContainsRegex("length +b=2\n"));
+  EXPECT_THAT(Refusal(with({"--shape", "x=1x2"}), 1), HasSubstr("'image'"));
+  EXPECT_THAT(Refusal(with({"--lengths", "1"}), 1), HasSubstr("1 rows of length 1"));
+}
+
+TEST_F(CommandTest, BenchWritesWhatItPrints) {
+  const std::string out = (folder_ / "out.json").string();
+  const Outcome bench = Run({"bench", doubling_, "--rate", "400", "--seconds", "0.5",
+                             "--warmup-seconds", "0.05", "--json", out});
+  ASSERT_EQ(bench.code, 0) << bench.output;
+  EXPECT_THAT(bench.output, AllOf(HasSubstr("p99 ms"), HasSubstr("VALID")));
+  const json figures = Json("out.json");
+  EXPECT_GT(figures["requests"], 100);
+  EXPECT_EQ(figures["succeeded"], figures["requests"]);
+  EXPECT_EQ(figures["arrivals"], "poisson");
+  EXPECT_LE(figures["latency_ms"]["p50"], figures["latency_ms"]["p99"]);
+  EXPECT_EQ(figures["valid"].get<bool>(), bench.output.find("INVALID") == std::string::npos);
+}
+
+TEST_F(CommandTest, BenchSaysInvalidAndWhy) {
+  const std::string out = (folder_ / "out.json").string();
+  const Outcome few = Run({"bench", doubling_, "--rate", "100", "--seconds", "0.2",
+                           "--warmup-seconds", "0", "--json", out});
+  EXPECT_EQ(few.code, 0);
+  EXPECT_THAT(few.output, AllOf(HasSubstr("INVALID"), HasSubstr("100 are needed")));
+  EXPECT_EQ(Json("out.json")["valid"], false);
+  EXPECT_THAT(Json("out.json")["invalid"][0].get<std::string>(), HasSubstr("100 are needed"));
+}
+
+TEST_F(CommandTest, BenchReadsGapsAndLengths) {
+  const std::string gaps = File("gaps", "# ms\n1\n3\n");
+  const std::string lengths = File("lengths.json", R"({"histogram": {"8": 1, "24": 2}})");
+  const std::string out = (folder_ / "out.json").string();
+  const std::vector<std::string> common = {
+      "bench",     images_,  "--gaps",           gaps, "--lengths", lengths,
+      "--seconds", "0.4001", "--warmup-seconds", "0",  "--json",    out};
+  Outcome bench = Run(common);
+  ASSERT_EQ(bench.code, 0) << bench.output;
+  EXPECT_EQ(Json("out.json")["requests"], 200);  // as the gaps are
+  EXPECT_EQ(Json("out.json")["arrivals"], gaps);
+  EXPECT_EQ(Json("out.json")["lengths"], lengths);
+  std::vector<std::string> scaled = common;
+  scaled.insert(scaled.end(), {"--rate", "50"});
+  bench = Run(scaled);
+  ASSERT_EQ(bench.code, 0) << bench.output;
+  EXPECT_EQ(Json("out.json")["requests"], 20);
+
+  EXPECT_THAT(Refusal({"bench", images_, "--gaps", File("words", "one\n")}, 1),
+              HasSubstr("line 1: 'one'"));
+  EXPECT_THAT(Refusal({"bench", images_, "--lengths", gaps}, 1), HasSubstr("{\"17\": 41"));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--lengths", lengths}, 1), HasSubstr("is open"));
+}
+
+TEST_F(CommandTest, BenchRefusesBeforeItLoads) {
+  EXPECT_THAT(Refusal({"bench", "minilm"}, 1), HasSubstr("--url"));
+  EXPECT_THAT(Refusal({"bench", "minilm", "--url", "ftp://x"}, 1), HasSubstr("http://HOST:PORT"));
+  EXPECT_THAT(Refusal({"bench", "minilm", "--url", "http://127.0.0.1:1"}, 1),
+              HasSubstr("127.0.0.1:1"));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--policy", "widow"}, 1), HasSubstr("window"));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--json", "/nowhere/out.json"}, 1),
+              AllOf(HasSubstr("/nowhere/out.json"), Not(HasSubstr("p50"))));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--shape", "q=1x4"}, 1), HasSubstr("'x'"));
+}
+
+}  // namespace
+}  // namespace chairlift
