@@ -93,27 +93,46 @@ struct Lanes {
   }
 };
 
-// Calls cell(row, block, j, lanes) for every vector of units of every row.
+// One vector of units of one row, and where its parts lie.
+template <typename T>
+struct Place {
+  int64_t row, unit;  // the first
+  int64_t block, j;   // the unit's
+  Lanes<T> lanes;
+};
+
+// Calls cell(place) for every vector of units of every row.
 template <typename T, typename Cell>
 HWY_INLINE void ForUnits(const GateShape& shape, Cell cell) {
   const int64_t step = static_cast<int64_t>(hn::Lanes(Tag<T>()));
   for (int64_t row = 0; row < shape.rows; ++row) {
-    for (int64_t block = 0; block < shape.blocks; ++block) {
-      for (int64_t j = 0; j < shape.block; j += step) {
-        cell(row, block, j, Lanes<T>{static_cast<size_t>(HWY_MIN(step, shape.block - j))});
+    for (int64_t first = 0, block = 0; first < shape.units; first += shape.block, ++block) {
+      const int64_t units = HWY_MIN(shape.block, shape.units - first);
+      for (int64_t j = 0; j < units; j += step) {
+        cell(Place<T>{row, first + j, block, j, {static_cast<size_t>(HWY_MIN(step, units - j))}});
       }
     }
   }
 }
 
-// The pre-activations of one gate.
+// The pre-activations of one gate; without x.
 template <typename T>
-HWY_INLINE Vec<T> Sum(const GateInput<T>& in, Lanes<T> lanes, int64_t row, int64_t block,
-                      int64_t at) {
-  const Vec<T> x = lanes.Load(in.x + row * in.x_row_stride + block * in.x_block_stride + at);
-  if (in.recurrent == nullptr) return x;
-  return hn::Add(x, lanes.Load(in.recurrent + row * in.recurrent_row_stride +
-                               block * in.recurrent_block_stride + at));
+HWY_INLINE Vec<T> Input(const GateInput<T>& in, const Place<T>& at, int gate) {
+  return at.lanes.Load(in.x[at.row] + gate * in.x_gate_stride + at.block * in.x_block_stride +
+                       at.j);
+}
+template <typename T>
+HWY_INLINE Vec<T> Recurrent(const GateInput<T>& in, const Place<T>& at, int gate) {
+  const Vec<T> sum =
+      at.lanes.Load(in.recurrent + at.row * in.recurrent_row_stride +
+                    gate * in.recurrent_gate_stride + at.block * in.recurrent_block_stride + at.j);
+  if (in.bias == nullptr) return sum;
+  return hn::Add(sum, at.lanes.Load(in.bias + gate * in.bias_gate_stride + at.unit));
+}
+template <typename T>
+HWY_INLINE Vec<T> Sum(const GateInput<T>& in, const Place<T>& at, int gate) {
+  const Vec<T> x = Input(in, at, gate);
+  return in.recurrent == nullptr ? x : hn::Add(x, Recurrent(in, at, gate));
 }
 
 template <typename T>
@@ -124,16 +143,15 @@ HWY_INLINE Vec<T> Clip(const GateShape& shape, Vec<T> x) {
 
 template <typename T>
 void Compute(const LstmGates<T>& a) {
-  ForUnits<T>(a.shape, [&](int64_t row, int64_t block, int64_t j, Lanes<T> lanes) HWY_ATTR {
-    const int64_t unit = block * a.shape.block + j;
-    const auto c = lanes.Load(a.c + row * a.c_stride + unit);
-    auto i = Sum<T>(a.input, lanes, row, block, a.offset_i + j);
-    auto o = Sum<T>(a.input, lanes, row, block, a.offset_o + j);
-    auto f = Sum<T>(a.input, lanes, row, block, a.offset_f + j);
-    const auto g = Sum<T>(a.input, lanes, row, block, a.offset_g + j);
+  ForUnits<T>(a.shape, [&](const Place<T>& at) HWY_ATTR {
+    const auto c = at.lanes.Load(a.c[at.row] + at.unit);
+    auto i = Sum<T>(a.input, at, a.gate_i);
+    auto o = Sum<T>(a.input, at, a.gate_o);
+    auto f = Sum<T>(a.input, at, a.gate_f);
+    const auto g = Sum<T>(a.input, at, a.gate_g);
     if (a.peephole_i != nullptr) {
-      i = hn::MulAdd(lanes.Load(a.peephole_i + unit), c, i);
-      f = hn::MulAdd(lanes.Load(a.peephole_f + unit), c, f);
+      i = hn::MulAdd(at.lanes.Load(a.peephole_i + at.unit), c, i);
+      f = hn::MulAdd(at.lanes.Load(a.peephole_f + at.unit), c, f);
     }
     i = Activation<T>(a.f, Clip<T>(a.shape, i));
     f = a.input_forget ? hn::Sub(hn::Set(Tag<T>(), T(1)), i)
@@ -141,37 +159,31 @@ void Compute(const LstmGates<T>& a) {
     const auto added = hn::Mul(i, Activation<T>(a.g, Clip<T>(a.shape, g)));
     const auto c_next = hn::MulAdd(f, c, added);
     if (a.peephole_o != nullptr) {
-      o = hn::MulAdd(lanes.Load(a.peephole_o + unit), c_next, o);
+      o = hn::MulAdd(at.lanes.Load(a.peephole_o + at.unit), c_next, o);
     }
     o = Activation<T>(a.f, Clip<T>(a.shape, o));
-    lanes.Store(c_next, a.c_next + row * a.c_next_stride + unit);
-    lanes.Store(hn::Mul(o, Activation<T>(a.h, c_next)), a.h_next + row * a.h_next_stride + unit);
+    at.lanes.Store(c_next, a.c_next[at.row] + at.unit);
+    at.lanes.Store(hn::Mul(o, Activation<T>(a.h, c_next)), a.h_next[at.row] + at.unit);
   });
 }
 
 template <typename T>
 void Compute(const GruReset<T>& a) {
-  ForUnits<T>(a.shape, [&](int64_t row, int64_t block, int64_t j, Lanes<T> lanes) HWY_ATTR {
-    const int64_t unit = block * a.shape.block + j;
-    const auto r =
-        Activation<T>(a.f, Clip<T>(a.shape, Sum<T>(a.input, lanes, row, block, a.shape.block + j)));
-    lanes.Store(hn::Mul(r, lanes.Load(a.h + row * a.h_stride + unit)),
-                a.reset_h + row * a.reset_h_stride + unit);
+  ForUnits<T>(a.shape, [&](const Place<T>& at) HWY_ATTR {
+    const auto r = Activation<T>(a.f, Clip<T>(a.shape, Sum<T>(a.input, at, 1)));
+    at.lanes.Store(hn::Mul(r, at.lanes.Load(a.h[at.row] + at.unit)), a.reset_h[at.row] + at.unit);
   });
 }
 
 template <typename T>
 void Compute(const GruGates<T>& a) {
-  ForUnits<T>(a.shape, [&](int64_t row, int64_t block, int64_t j, Lanes<T> lanes) HWY_ATTR {
-    const int64_t unit = block * a.shape.block + j;
-    const auto h = lanes.Load(a.h + row * a.h_stride + unit);
-    const auto z = Activation<T>(a.f, Clip<T>(a.shape, Sum<T>(a.input, lanes, row, block, j)));
-    const auto x_n = lanes.Load(a.input.x + row * a.input.x_row_stride +
-                                block * a.input.x_block_stride + 2 * a.shape.block + j);
-    auto n = lanes.Load(a.recurrent_n + row * a.recurrent_n_row_stride + unit);
+  ForUnits<T>(a.shape, [&](const Place<T>& at) HWY_ATTR {
+    const auto h = at.lanes.Load(a.h[at.row] + at.unit);
+    const auto z = Activation<T>(a.f, Clip<T>(a.shape, Sum<T>(a.input, at, 0)));
+    const auto x_n = Input<T>(a.input, at, 2);
+    auto n = Recurrent<T>(a.input, at, 2);
     if (a.reset_after) {
-      const auto r = Activation<T>(
-          a.f, Clip<T>(a.shape, Sum<T>(a.input, lanes, row, block, a.shape.block + j)));
+      const auto r = Activation<T>(a.f, Clip<T>(a.shape, Sum<T>(a.input, at, 1)));
       n = hn::MulAdd(r, n, x_n);
     } else {
       n = hn::Add(n, x_n);
@@ -179,16 +191,16 @@ void Compute(const GruGates<T>& a) {
     n = Activation<T>(a.g, Clip<T>(a.shape, n));
     // n + z (h − n) would lose digits where h and n are far apart.
     const auto kept = hn::Mul(z, h);
-    lanes.Store(hn::MulAdd(hn::Sub(hn::Set(Tag<T>(), T(1)), z), n, kept),
-                a.h_next + row * a.h_next_stride + unit);
+    at.lanes.Store(hn::MulAdd(hn::Sub(hn::Set(Tag<T>(), T(1)), z), n, kept),
+                   a.h_next[at.row] + at.unit);
   });
 }
 
 template <typename T>
 void Compute(const RnnGate<T>& a) {
-  ForUnits<T>(a.shape, [&](int64_t row, int64_t block, int64_t j, Lanes<T> lanes) HWY_ATTR {
-    lanes.Store(Activation<T>(a.f, Clip<T>(a.shape, Sum<T>(a.input, lanes, row, block, j))),
-                a.h_next + row * a.h_next_stride + block * a.shape.block + j);
+  ForUnits<T>(a.shape, [&](const Place<T>& at) HWY_ATTR {
+    at.lanes.Store(Activation<T>(a.f, Clip<T>(a.shape, Sum<T>(a.input, at, 0))),
+                   a.h_next[at.row] + at.unit);
   });
 }
 

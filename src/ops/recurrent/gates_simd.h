@@ -1,11 +1,11 @@
 // What a recurrent cell does with its gates once the matrix products are done: from pre-activations
 // and the old state to the new state, for some rows.
 //
-// Pre-activations lie in blocks: gate g of unit b·block + j of row r is at
-//   base + r·row_stride + b·block_stride + offset(g) + j,   j in [0, block),
-// so one block holds all gates of `block` units. Plain [rows, gates·hidden] is one block of
-// `hidden` units. States are [rows, blocks·block], rows a stride apart. Strides are in elements.
-// The caller may split the work by rows or by blocks; nothing here keeps state.
+// Units are taken in blocks: unit u is unit u % block of block u / block. A row's pre-activation of
+// gate g of unit u lies at g · gate stride + (u / block) · block stride + u % block, so a plain
+// row [gates·hidden] has a gate stride of `hidden` and a block stride of `block`. States are plain
+// rows. Strides are in elements. The caller may split the work by rows or by units; nothing here
+// keeps state.
 #ifndef CHAIRLIFT_OPS_RECURRENT_GATES_SIMD_H_
 #define CHAIRLIFT_OPS_RECURRENT_GATES_SIMD_H_
 
@@ -35,24 +35,40 @@ struct GateActivation {
   float beta = 0;
 };
 
-// The rows and blocks at hand, and what holds for all gates.
+// The rows and units at hand, and what holds for all gates.
 struct GateShape {
   int64_t rows = 0;
-  int64_t blocks = 0;
+  int64_t units = 0;
   int64_t block = 0;
   // Bound on what goes into the activations of the gates.
   float clip = std::numeric_limits<float>::infinity();
 };
 
-// Pre-activations x + recurrent, the latter null where x holds the sum already.
+// Where rows lie: a stride apart, or each where a pointer says.
+template <typename T>
+struct GateRows {
+  T* base = nullptr;
+  int64_t stride = 0;
+  T* const* rows = nullptr;
+  int64_t offset = 0;  // from a pointer in `rows` to unit 0
+
+  T* operator[](int64_t row) const {
+    return rows != nullptr ? rows[row] + offset : base + row * stride;
+  }
+};
+
+// Pre-activations x + recurrent + bias; the latter two may be null.
 template <typename T>
 struct GateInput {
-  const T* x = nullptr;
-  int64_t x_row_stride = 0;
+  GateRows<const T> x;
+  int64_t x_gate_stride = 0;
   int64_t x_block_stride = 0;
   const T* recurrent = nullptr;
   int64_t recurrent_row_stride = 0;
+  int64_t recurrent_gate_stride = 0;
   int64_t recurrent_block_stride = 0;
+  const T* bias = nullptr;  // unit u of gate g at g · stride + u
+  int64_t bias_gate_stride = 0;
 };
 
 // c' = f(F)·c + f(I)·g(G), h' = f(O)·h(c'), with the peepholes' P·c added inside where given.
@@ -60,14 +76,11 @@ template <typename T>
 struct LstmGates {
   GateShape shape;
   GateInput<T> input;
-  int64_t offset_i = 0, offset_o = 0, offset_f = 0, offset_g = 0;
-  const T* c = nullptr;
-  int64_t c_stride = 0;
-  T* c_next = nullptr;  // may be c
-  int64_t c_next_stride = 0;
-  T* h_next = nullptr;
-  int64_t h_next_stride = 0;
-  const T* peephole_i = nullptr;  // [blocks·block], all three or none
+  int gate_i = 0, gate_o = 1, gate_f = 2, gate_g = 3;
+  GateRows<const T> c;
+  GateRows<T> c_next;  // may be c
+  GateRows<T> h_next;
+  const T* peephole_i = nullptr;  // [units], all three or none
   const T* peephole_o = nullptr;
   const T* peephole_f = nullptr;
   bool input_forget = false;  // the forget gate is 1 − the input gate
@@ -76,47 +89,39 @@ struct LstmGates {
 void ComputeGates(const LstmGates<float>& gates);
 void ComputeGates(const LstmGates<double>& gates);
 
-// The reset gate alone: reset_h = f(R)·h, for the product that makes the hidden gate. `input` is of
-// the z and r gates: offset 0 and `block`, in x and recurrent alike.
+// GRU's gates are z, r and n. The reset gate alone: reset_h = f(R)·h, for the product that makes
+// the hidden gate.
 template <typename T>
 struct GruReset {
   GateShape shape;
   GateInput<T> input;
-  const T* h = nullptr;
-  int64_t h_stride = 0;
-  T* reset_h = nullptr;
-  int64_t reset_h_stride = 0;
+  GateRows<const T> h;
+  GateRows<T> reset_h;
   GateActivation f;
 };
 void ComputeGates(const GruReset<float>& gates);
 void ComputeGates(const GruReset<double>& gates);
 
-// h' = (1 − z)·n + z·h with z = f(Z) and n = g(x_n + recurrent_n), or, where the reset gate applies
-// after the product, n = g(x_n + f(R)·recurrent_n). x holds z, r and n at offsets 0, `block` and
-// 2·`block`; recurrent z and r; recurrent_n its own blocks.
+// h' = (1 − z)·n + z·h with z = f(Z) and n = g(N), or, where the reset gate applies after the
+// product, n = g(x_n + f(R)·(recurrent_n + bias_n)).
 template <typename T>
 struct GruGates {
   GateShape shape;
   GateInput<T> input;
-  const T* recurrent_n = nullptr;
-  int64_t recurrent_n_row_stride = 0;  // block stride: `block`
   bool reset_after = false;
-  const T* h = nullptr;
-  int64_t h_stride = 0;
-  T* h_next = nullptr;
-  int64_t h_next_stride = 0;
+  GateRows<const T> h;
+  GateRows<T> h_next;
   GateActivation f, g;
 };
 void ComputeGates(const GruGates<float>& gates);
 void ComputeGates(const GruGates<double>& gates);
 
-// h' = f(x + recurrent).
+// h' = f(x + recurrent + bias).
 template <typename T>
 struct RnnGate {
   GateShape shape;
   GateInput<T> input;
-  T* h_next = nullptr;
-  int64_t h_next_stride = 0;
+  GateRows<T> h_next;
   GateActivation f;
 };
 void ComputeGates(const RnnGate<float>& gates);

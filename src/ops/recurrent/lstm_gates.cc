@@ -78,16 +78,16 @@ StatusOr<std::unique_ptr<Kernel>> CompileAs(const CompileContext& context) {
   const int64_t units = out[out.rank() - 1];
   LstmGates<T> gates;
   gates.shape.rows = out.NumElements(0, out.rank() - 1);
-  gates.shape.blocks = 1;
-  gates.offset_i = units * static_cast<int64_t>(order.find('i'));
-  gates.offset_f = units * static_cast<int64_t>(order.find('f'));
-  gates.offset_g = units * static_cast<int64_t>(order.find('g'));
-  gates.offset_o = units * static_cast<int64_t>(order.find('o'));
+  gates.input.x_gate_stride = units;
+  gates.gate_i = static_cast<int>(order.find('i'));
+  gates.gate_f = static_cast<int>(order.find('f'));
+  gates.gate_g = static_cast<int>(order.find('g'));
+  gates.gate_o = static_cast<int>(order.find('o'));
   // An operand of one row serves all rows.
-  gates.input.x_row_stride =
+  gates.input.x.stride =
       context.inputs[0].size() == 4 * units && gates.shape.rows != 1 ? 0 : 4 * units;
-  gates.c_stride = context.inputs[1].size() == units && gates.shape.rows != 1 ? 0 : units;
-  gates.c_next_stride = gates.h_next_stride = units;
+  gates.c.stride = context.inputs[1].size() == units && gates.shape.rows != 1 ? 0 : units;
+  gates.c_next.stride = gates.h_next.stride = units;
   gates.g.function = gates.h.function = GateFunction::kTanh;
   const int parts = context.width > 1 && gates.shape.rows * units >= kSplitElements
                         ? static_cast<int>(std::min<int64_t>(context.width, units / kUnitGrain + 1))
@@ -96,11 +96,11 @@ StatusOr<std::unique_ptr<Kernel>> CompileAs(const CompileContext& context) {
       [=](const KernelArgs& args) -> Status {
         const auto run = [&](int64_t first, int64_t last, T* h, T* c) {
           LstmGates<T> part = gates;
-          part.shape.block = last - first;
-          part.input.x = static_cast<const T*>(args.inputs[0]) + first;
-          part.c = static_cast<const T*>(args.inputs[1]) + first;
-          part.h_next = h + first;
-          part.c_next = c + first;
+          part.shape.units = part.shape.block = last - first;
+          part.input.x.base = static_cast<const T*>(args.inputs[0]) + first;
+          part.c.base = static_cast<const T*>(args.inputs[1]) + first;
+          part.h_next.base = h + first;
+          part.c_next.base = c + first;
           ComputeGates(part);
         };
         // An output that nobody reads is written to scratch.

@@ -1,5 +1,5 @@
-// What LSTM, GRU and RNN share: their attributes, their shape rule, and the kernel that runs a cell
-// over a sequence.
+// What LSTM, GRU, RNN and RecurrentStep share: their attributes, their shape rules, and the kernel
+// that runs a cell over a sequence.
 #ifndef CHAIRLIFT_OPS_RECURRENT_RECURRENT_H_
 #define CHAIRLIFT_OPS_RECURRENT_RECURRENT_H_
 
@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "ops/operator.h"
-#include "ops/recurrent/gates_simd.h"
+#include "ops/recurrent/recurrent_step.h"
 
 namespace chairlift {
-
-enum class CellKind : uint8_t { kLstm, kGru, kRnn };
 
 // The operators' inputs by position; C and P are LSTM's alone.
 enum RecurrentInput : int {
@@ -40,12 +38,20 @@ struct RecurrentSpec {
   std::vector<GateActivation> activations;
 
   static StatusOr<RecurrentSpec> Parse(CellKind cell, const Attributes& attributes);
+  // One time step of one direction.
+  StepSpec Step(int direction, int64_t hidden) const;
 };
 // LSTM f, g, h; GRU f, g; RNN f.
 int ActivationCount(CellKind cell);
 
 Status InferRecurrent(CellKind cell, InferContext& context);
 StatusOr<std::unique_ptr<Kernel>> CompileRecurrent(CellKind cell, const CompileContext& context);
+
+// The inputs of chairlift::RecurrentStep; see recurrent_step_operator.cc.
+enum StepInput : int { kStepX = 0, kStepH, kStepC, kStepR, kStepBias, kStepPeepholes };
+
+StatusOr<RecurrentSpec> ParseStep(const Attributes& attributes);
+Status InferStep(InferContext& context);
 
 }  // namespace chairlift
 

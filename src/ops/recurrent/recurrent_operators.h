@@ -10,6 +10,7 @@ OperatorDef LstmOperator();
 OperatorDef GruOperator();
 OperatorDef RnnOperator();
 OperatorDef LstmGatesOperator();
+OperatorDef RecurrentStepOperator();
 
 }  // namespace chairlift
 

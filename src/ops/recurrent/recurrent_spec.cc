@@ -127,6 +127,13 @@ StatusOr<RecurrentSpec> RecurrentSpec::Parse(CellKind cell, const Attributes& at
   return spec;
 }
 
+StepSpec RecurrentSpec::Step(int direction, int64_t hidden) const {
+  StepSpec step{cell, gates, hidden, input_forget, reset_after, clip, {}};
+  const int count = ActivationCount(cell);
+  std::copy_n(activations.begin() + direction * count, count, step.activations.begin());
+  return step;
+}
+
 Status InferRecurrent(CellKind cell, InferContext& c) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const RecurrentSpec spec, RecurrentSpec::Parse(cell, c.attributes()));
   Dim time;
@@ -178,6 +185,61 @@ Status InferRecurrent(CellKind cell, InferContext& c) {
                                             : Dims{directions, batch, hidden});
   for (int i = 0; i < c.num_outputs(); ++i) {
     CHAIRLIFT_RETURN_IF_ERROR(SetOutput(c, i, dtype, i == 0 ? all : last));
+  }
+  return {};
+}
+
+StatusOr<RecurrentSpec> ParseStep(const Attributes& attributes) {
+  const std::string name = attributes.String("cell", "");
+  CellKind cell = CellKind::kLstm;
+  if (name == "GRU") {
+    cell = CellKind::kGru;
+  } else if (name == "RNN") {
+    cell = CellKind::kRnn;
+  } else if (name != "LSTM") {
+    return InvalidArgument("cell '{}' is not LSTM, GRU or RNN", name);
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(RecurrentSpec spec, RecurrentSpec::Parse(cell, attributes));
+  if (spec.directions != 1) return InvalidArgument("a step has one direction, not two");
+  return spec;
+}
+
+Status InferStep(InferContext& c) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const RecurrentSpec spec, ParseStep(c.attributes()));
+  const bool lstm = spec.cell == CellKind::kLstm;
+  for (const auto& [input, name] : {std::pair{kStepX, "xw"}, {kStepH, "h"}, {kStepR, "R"}}) {
+    if (!c.has_input(input)) return InvalidArgument("{} is absent", name);
+  }
+  if (lstm != c.has_input(kStepC)) {
+    return InvalidArgument("c is {}", lstm ? "absent" : "LSTM's alone");
+  }
+  if (!lstm && c.has_input(kStepPeepholes)) return InvalidArgument("P is LSTM's alone");
+  if (!lstm && c.num_outputs() > 1) return InvalidArgument("output 1 is LSTM's alone");
+  const DType dtype = c.dtype(kStepX);
+  for (int i = 1; i < c.num_inputs(); ++i) {
+    if (c.has_input(i) && c.dtype(i) != dtype) {
+      return InvalidArgument("input {} is {} where xw is {}", i, DTypeName(c.dtype(i)),
+                             DTypeName(dtype));
+    }
+  }
+  Dim rows;
+  Dim hidden;
+  CHAIRLIFT_RETURN_IF_ERROR(Unify(c, kStepH, "h", {&rows, &hidden}));
+  CHAIRLIFT_RETURN_IF_ERROR(Unify(c, kStepC, "c", {&rows, &hidden}));
+  Dim columns = Times(hidden, spec.gates);
+  CHAIRLIFT_RETURN_IF_ERROR(Unify(c, kStepR, "R", {&columns, &hidden}));
+  columns = MergeDims(columns, Times(hidden, spec.gates));
+  if (columns.known() && hidden.known() && columns.value() != hidden.value() * spec.gates) {
+    return InvalidArgument("R has {} rows and {} columns; an {} has {} gates", columns.value(),
+                           hidden.value(), c.attributes().String("cell", ""), spec.gates);
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(Unify(c, kStepX, "xw", {&rows, &columns}));
+  CHAIRLIFT_RETURN_IF_ERROR(Unify(c, kStepBias, "Rb", {&columns}));
+  Dim peepholes = Times(hidden, 3);
+  CHAIRLIFT_RETURN_IF_ERROR(Unify(c, kStepPeepholes, "P", {&peepholes}));
+  for (int i = 0; i < c.num_outputs(); ++i) {
+    CHAIRLIFT_RETURN_IF_ERROR(
+        SetOutput(c, i, dtype, SymbolicShape(std::vector<Dim>{rows, hidden})));
   }
   return {};
 }

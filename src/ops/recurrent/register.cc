@@ -10,6 +10,7 @@ void RegisterRecurrent(OperatorRegistry& registry) {
   registry.Add(GruOperator());
   registry.Add(RnnOperator());
   registry.Add(LstmGatesOperator());
+  registry.Add(RecurrentStepOperator());
 }
 
 }  // namespace chairlift

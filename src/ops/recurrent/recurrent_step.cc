@@ -1,0 +1,261 @@
+#include "ops/recurrent/recurrent_step.h"
+
+#include <algorithm>
+#include <string>
+
+#include "ops/linear/huge_tensor.h"
+
+namespace chairlift {
+namespace {
+
+// Rows that share one pass over the weights.
+constexpr int64_t kStepRows = 98;
+// Sums that wait for their gates' arithmetic: several blocks of units where rows are few.
+constexpr int64_t kWaitingSums = 8192;
+// Multiply-adds below which a team is not worth its fork and join (1 to 2 µs).
+constexpr double kSplitWork = 200e3;
+
+constexpr int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// Blocks of units whose sums wait together, of `rows` rows.
+int64_t BlocksAtOnce(int64_t rows, int gates) {
+  return std::max<int64_t>(1, kWaitingSums / (rows * gates * kUnitBlock));
+}
+
+}  // namespace
+
+// Some blocks of units of some rows.
+template <typename T>
+struct StepKernel<T>::Part {
+  const StepSpec& spec;
+  const StepWeights<T>& weights;
+  StepRows<T> rows;
+  T* sums;  // [rows, blocks, gates, 32]
+  int64_t first_block = 0, last_block = 0;
+
+  int64_t unit() const { return first_block * kUnitBlock; }
+  int64_t sums_stride() const { return (last_block - first_block) * spec.gates * kUnitBlock; }
+
+  // Rows that begin at the part's first unit.
+  template <typename U>
+  GateRows<U> FromUnit(GateRows<U> rows) const {
+    if (rows.base != nullptr) rows.base += unit();
+    rows.offset += unit();
+    return rows;
+  }
+  // What all kinds of gates have, filled in.
+  template <typename G>
+  G Gates() const {
+    G gates;
+    gates.shape = {rows.count, std::min(last_block * kUnitBlock, spec.hidden) - unit(), kUnitBlock,
+                   spec.clip};
+    GateInput<T>& in = gates.input;
+    in.x = rows.x;
+    if (in.x.base != nullptr) in.x.base += first_block * rows.x_block_stride;
+    in.x.offset += first_block * rows.x_block_stride;
+    in.x_gate_stride = rows.x_gate_stride;
+    in.x_block_stride = rows.x_block_stride;
+    in.recurrent = sums;
+    in.recurrent_row_stride = sums_stride();
+    in.recurrent_gate_stride = kUnitBlock;
+    in.recurrent_block_stride = spec.gates * kUnitBlock;
+    if (weights.bias != nullptr) {
+      in.bias = weights.bias + unit();
+      in.bias_gate_stride = spec.hidden;
+    }
+    gates.f = spec.activations[0];
+    if constexpr (requires { gates.g; }) gates.g = spec.activations[1];
+    return gates;
+  }
+};
+
+template <typename T>
+StepKernel<T>::StepKernel(const StepSpec& spec)
+    : spec_(spec),
+      weights_{spec.hidden, spec.hidden, 0, spec.gates},
+      // An odd number of cache lines, so that rows do not fall into one set.
+      stride_((RoundUp(spec.hidden, 16) / 16 | 1) * 16),
+      two_phases_(spec.cell == CellKind::kGru && !spec.reset_after) {}
+
+template <typename T>
+int StepKernel<T>::Parts(int64_t rows, int width) const {
+  const double work = static_cast<double>(rows) * static_cast<double>(packed_elements());
+  if (work < kSplitWork) return 1;
+  return static_cast<int>(std::clamp<int64_t>(blocks(), 1, std::max(width, 1)));
+}
+
+template <typename T>
+size_t StepKernel<T>::ScratchBytes(int64_t rows, int parts) const {
+  const int64_t block_rows = std::min(rows, kStepRows);
+  const int64_t sums = std::max(kWaitingSums, block_rows * spec_.gates * kUnitBlock);
+  const int64_t reset = two_phases_ ? rows * stride_ : 0;
+  return static_cast<size_t>(reset + parts * (block_rows * stride_ + sums)) * sizeof(T);
+}
+
+template <typename T>
+void StepKernel<T>::Step(const StepWeights<T>& weights, const StepRows<T>& rows, int parts,
+                         Team& team, void* scratch) const {
+  for (int phase = 0; phase < phases(); ++phase) {
+    if (parts == 1) {
+      Run(weights, rows, phase, 0, blocks(), 0, scratch);
+      continue;
+    }
+    team.For(parts, [&](int part, int) {
+      Run(weights, rows, phase, blocks() * part / parts, blocks() * (part + 1) / parts, part,
+          scratch);
+    });
+  }
+}
+
+template <typename T>
+void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, int phase,
+                        int64_t first_block, int64_t last_block, int part, void* scratch) const {
+  if (all.count == 0 || first_block == last_block) return;
+  const int64_t hidden = spec_.hidden;
+  const int64_t row_blocks = (all.count + kStepRows - 1) / kStepRows;
+  const int64_t most_rows = std::min(all.count, kStepRows);
+  const int64_t sums = std::max(kWaitingSums, most_rows * spec_.gates * kUnitBlock);
+  T* reset = static_cast<T*>(scratch);
+  T* copied = reset + (two_phases_ ? all.count * stride_ : 0) + part * (most_rows * stride_ + sums);
+  for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
+    const int64_t first_row = all.count * row_block / row_blocks;
+    const int64_t rows = all.count * (row_block + 1) / row_blocks - first_row;
+    const auto move = [&]<typename U>(GateRows<U>& to) {
+      if (to.rows != nullptr) {
+        to.rows += first_row;
+      } else if (to.base != nullptr) {
+        to.base += first_row * to.stride;
+      }
+    };
+    Part at{spec_, weights, all, copied + most_rows * stride_};
+    at.rows.count = rows;
+    move(at.rows.x);
+    move(at.rows.h);
+    move(at.rows.c);
+    move(at.rows.h_next);
+    move(at.rows.c_next);
+    const GateRows<T> reset_rows{reset + first_row * stride_, stride_};
+
+    const T* h = at.rows.h[0];
+    if (rows > 1) {
+      for (int64_t r = 0; r < rows; ++r) std::copy_n(at.rows.h[r], hidden, copied + r * stride_);
+      h = copied;
+    }
+    const int64_t at_once = BlocksAtOnce(rows, spec_.gates);
+    for (int64_t block = first_block; block < last_block; block = at.last_block) {
+      at.first_block = block;
+      at.last_block = std::min(last_block, block + at_once);
+      if (two_phases_ && phase == 0) {
+        Products(at, 1, 2, h);
+        auto gates = at.template Gates<GruReset<T>>();
+        gates.h = at.FromUnit(at.rows.h);
+        gates.reset_h = at.FromUnit(reset_rows);
+        ComputeGates(gates);
+      } else {
+        Products(at, 0, two_phases_ ? 1 : spec_.gates, h);
+        if (two_phases_) Products(at, 2, 3, reset_rows.base);
+        Finish(at);
+      }
+    }
+  }
+}
+
+template <typename T>
+void StepKernel<T>::Products(const Part& at, int first_gate, int last_gate, const T* a) const {
+  const int64_t k = spec_.hidden;
+  const int64_t stride = at.rows.count == 1 ? k : stride_;
+  const int64_t panel = k * kUnitBlock;
+  for (int64_t block = at.first_block; block < at.last_block; ++block) {
+    CellProduct(at.rows.count, k, a, stride,
+                at.weights.r + (block * spec_.gates + first_gate) * panel, last_gate - first_gate,
+                at.sums + ((block - at.first_block) * spec_.gates + first_gate) * kUnitBlock,
+                at.sums_stride());
+  }
+}
+
+template <typename T>
+void StepKernel<T>::Finish(const Part& at) const {
+  if (spec_.cell == CellKind::kLstm) {
+    auto gates = at.template Gates<LstmGates<T>>();
+    gates.c = at.FromUnit(at.rows.c);
+    gates.c_next = at.FromUnit(at.rows.c_next);
+    gates.h_next = at.FromUnit(at.rows.h_next);
+    if (const T* p = at.weights.peepholes; p != nullptr) {
+      gates.peephole_i = p + at.unit();
+      gates.peephole_o = gates.peephole_i + spec_.hidden;
+      gates.peephole_f = gates.peephole_o + spec_.hidden;
+    }
+    gates.input_forget = spec_.input_forget;
+    gates.h = spec_.activations[2];
+    ComputeGates(gates);
+  } else if (spec_.cell == CellKind::kGru) {
+    auto gates = at.template Gates<GruGates<T>>();
+    gates.reset_after = spec_.reset_after;
+    gates.h = at.FromUnit(at.rows.h);
+    gates.h_next = at.FromUnit(at.rows.h_next);
+    ComputeGates(gates);
+  } else {
+    auto gates = at.template Gates<RnnGate<T>>();
+    gates.h_next = at.FromUnit(at.rows.h_next);
+    ComputeGates(gates);
+  }
+}
+
+template class StepKernel<float>;
+template class StepKernel<double>;
+
+StatusOr<Tensor> PackStepWeights(const StepSpec& spec, const Tensor& r, int direction,
+                                 WeightCache& weights) {
+  const std::string key = fmt::format("recurrent step: {} gates of {}, direction {}", spec.gates,
+                                      spec.hidden, direction);
+  return weights.Get(r, key, [&]() -> StatusOr<Tensor> {
+    const auto pack = [&]<typename T>() {
+      const StepKernel<T> kernel(spec);
+      Tensor packed = HugeTensor(DTypeOf<T>::kValue, Shape{kernel.packed_elements()});
+      kernel.Pack(r.data<T>() + direction * spec.gates * spec.hidden * spec.hidden,
+                  packed.data<T>());
+      return packed;
+    };
+    return r.dtype() == DType::kDouble ? pack.template operator()<double>()
+                                       : pack.template operator()<float>();
+  });
+}
+
+StatusOr<RecurrentStep> RecurrentStep::Create(const StepSpec& spec, const Tensor& r,
+                                              const Tensor& rb, const Tensor& p,
+                                              WeightCache& weights) {
+  const auto check = [&](const Tensor& t, const char* name, const Shape& shape) -> Status {
+    if (t.dtype() == DType::kFloat && t.shape() == shape) return {};
+    return InvalidArgument("{} is {} {}; float {} is needed", name, DTypeName(t.dtype()),
+                           t.shape().ToString(), shape.ToString());
+  };
+  const int64_t columns = spec.gates * spec.hidden;
+  CHAIRLIFT_RETURN_IF_ERROR(check(r, "R", Shape{columns, spec.hidden}));
+  if (rb.present()) CHAIRLIFT_RETURN_IF_ERROR(check(rb, "Rb", Shape{columns}));
+  if (p.present()) CHAIRLIFT_RETURN_IF_ERROR(check(p, "P", Shape{3 * spec.hidden}));
+  RecurrentStep step;
+  step.kernel_ = StepKernel<float>(spec);
+  CHAIRLIFT_ASSIGN_OR_RETURN(step.packed_, PackStepWeights(spec, r, 0, weights));
+  step.bias_ = rb;
+  step.peepholes_ = p;
+  step.weights_.r = step.packed_.data<float>();
+  if (rb.present()) step.weights_.bias = step.bias_.data<float>();
+  if (p.present()) step.weights_.peepholes = step.peepholes_.data<float>();
+  return step;
+}
+
+void RecurrentStep::Step(int64_t rows, const float* const* xw, const float* const* h,
+                         const float* const* c, float* const* h_next, float* const* c_next,
+                         Team& team, void* scratch) const {
+  StepRows<float> all;
+  all.count = rows;
+  all.x.rows = xw;
+  all.x_gate_stride = kernel_.spec().hidden;
+  all.h.rows = h;
+  all.c.rows = c;
+  all.h_next.rows = h_next;
+  all.c_next.rows = c_next;
+  kernel_.Step(weights_, all, kernel_.Parts(rows, team.width()), team, scratch);
+}
+
+}  // namespace chairlift

@@ -1,0 +1,129 @@
+// One time step of one direction of an LSTM, GRU or RNN whose input is projected already, on rows
+// that may lie anywhere.
+//
+// For each block of 32 units the recurrent product of all its gates is made, and the gates'
+// arithmetic at once while the sums are in the cache. Rows of h are copied side by side a few dozen
+// at a time; everything else is read and written where it lies.
+#ifndef CHAIRLIFT_OPS_RECURRENT_RECURRENT_STEP_H_
+#define CHAIRLIFT_OPS_RECURRENT_RECURRENT_STEP_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "base/status.h"
+#include "chairlift/tensor.h"
+#include "device/cpu/team.h"
+#include "ops/operator.h"
+#include "ops/recurrent/cell_product.h"
+#include "ops/recurrent/gates_simd.h"
+
+namespace chairlift {
+
+enum class CellKind : uint8_t { kLstm, kGru, kRnn };
+
+struct StepSpec {
+  CellKind cell = CellKind::kLstm;
+  int gates = 4;  // matrices in R: LSTM i, o, f, c; GRU z, r, h; RNN one
+  int64_t hidden = 0;
+  bool input_forget = false;
+  bool reset_after = false;  // GRU's linear_before_reset
+  float clip = std::numeric_limits<float>::infinity();
+  std::array<GateActivation, 3> activations;  // LSTM f, g, h; GRU f, g; RNN f
+};
+
+// What a step reads besides its rows.
+template <typename T>
+struct StepWeights {
+  const T* r = nullptr;          // as StepKernel::Pack leaves it
+  const T* bias = nullptr;       // [gates·hidden], or null
+  const T* peepholes = nullptr;  // LSTM: [3·hidden], i, o, f; or null
+};
+
+template <typename T>
+struct StepRows {
+  int64_t count = 0;
+  // The projected input: gate g of unit u at g · gate stride + (u / 32) · block stride + u % 32. A
+  // plain row [gates·hidden] has the strides `hidden` and 32.
+  GateRows<const T> x;
+  int64_t x_gate_stride = 0;
+  int64_t x_block_stride = kUnitBlock;
+  GateRows<const T> h;  // [hidden]
+  GateRows<const T> c;  // LSTM: [hidden]
+  GateRows<T> h_next;   // apart from all of h
+  GateRows<T> c_next;   // a row may be its row of c
+};
+
+// Thread-compatible: const calls may run at once, each with scratch of its own.
+template <typename T>
+class StepKernel {
+ public:
+  StepKernel() = default;
+  explicit StepKernel(const StepSpec& spec);
+
+  const StepSpec& spec() const { return spec_; }
+  int64_t blocks() const { return weights_.blocks(); }
+
+  // R [gates·hidden, hidden] in panels.
+  int64_t packed_elements() const { return weights_.elements(); }
+  void Pack(const T* r, T* packed) const { PackCellWeights(weights_, r, packed); }
+
+  // Parts that `rows` rows are worth on a team so wide.
+  int Parts(int64_t rows, int width) const;
+  // For at most `rows` rows in at most `parts` parts; to be 64-byte aligned.
+  size_t ScratchBytes(int64_t rows, int parts) const;
+
+  void Step(const StepWeights<T>& weights, const StepRows<T>& rows, int parts, Team& team,
+            void* scratch) const;
+
+  // The same in pieces, for callers that spread more than one step at a time: first phase 0 of all
+  // blocks, then phase 1, and so on. No two calls at once may have the same `part`.
+  int phases() const { return two_phases_ ? 2 : 1; }
+  void Run(const StepWeights<T>& weights, const StepRows<T>& rows, int phase, int64_t first_block,
+           int64_t last_block, int part, void* scratch) const;
+
+ private:
+  struct Part;
+  void Products(const Part& part, int first_gate, int last_gate, const T* a) const;
+  void Finish(const Part& part) const;
+
+  StepSpec spec_;
+  CellWeights weights_;
+  int64_t stride_ = 0;       // of copied rows
+  bool two_phases_ = false;  // the reset state of all units comes before the hidden gate's product
+};
+
+extern template class StepKernel<float>;
+extern template class StepKernel<double>;
+
+// The packed form of one direction of R [directions·gates·hidden, hidden], made once per cache.
+StatusOr<Tensor> PackStepWeights(const StepSpec& spec, const Tensor& r, int direction,
+                                 WeightCache& weights);
+
+// A float32 step bound to its weights: what runs a cellular batch.
+class RecurrentStep {
+ public:
+  // R [gates·hidden, hidden] is packed once per `weights` cache; Rb [gates·hidden] and
+  // P [3·hidden] may be absent. The tensors are float32 and kept.
+  static StatusOr<RecurrentStep> Create(const StepSpec& spec, const Tensor& r, const Tensor& rb,
+                                        const Tensor& p, WeightCache& weights);
+
+  const StepKernel<float>& kernel() const { return kernel_; }
+  size_t ScratchBytes(int64_t rows, int width) const { return kernel_.ScratchBytes(rows, width); }
+
+  // Rows of xw [gates·hidden], h and c [hidden] into rows of h_next and c_next, which must not
+  // overlap them; c and c_next of LSTM alone. `scratch` is ScratchBytes(rows, team.width()) bytes,
+  // 64-byte aligned. Thread-safe.
+  void Step(int64_t rows, const float* const* xw, const float* const* h, const float* const* c,
+            float* const* h_next, float* const* c_next, Team& team, void* scratch) const;
+
+ private:
+  StepKernel<float> kernel_;
+  StepWeights<float> weights_;
+  Tensor packed_, bias_, peepholes_;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_RECURRENT_RECURRENT_STEP_H_
