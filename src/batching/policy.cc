@@ -1,6 +1,7 @@
 #include "batching/policy.h"
 
 #include "base/status.h"
+#include "batching/policies/cellular.h"
 #include "batching/policies/none.h"
 #include "batching/policies/window.h"
 
@@ -8,6 +9,8 @@ namespace chairlift {
 
 std::span<const PolicyInfo> KnownPolicies() {
   static constexpr PolicyInfo kPolicies[] = {
+      {"cellular", "requests join and leave at every cell of a recurrent model",
+       MakeCellularScheduler},
       {"none", "every request runs alone, in order of arrival", MakeNoneScheduler},
       {"window", "requests of equal shape share a batch, formed by size or by delay",
        MakeWindowScheduler},

@@ -3,6 +3,7 @@
 #define CHAIRLIFT_BATCHING_POLICY_H_
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,15 @@
 
 namespace chairlift {
 
+// What the cellular policy may be told of one cell type. Zero and absent: it finds out.
+struct CellTypeOptions {
+  int max_batch_size = 0;  // from the costs, up to PolicyOptions::max_batch_size
+  int min_batch_size = 0;  // from the costs; 1 where there are none
+  // Types of higher priority go first. Absent: the type's phase, one later than the phases of the
+  // types that its first node reads from (decoder over encoder, internal over leaf).
+  std::optional<int> priority = {};
+};
+
 // What a policy may be told. A policy uses what it has a use for.
 struct PolicyOptions {
   // Rows in one task. A node with more rows of its own than that makes a task by itself.
@@ -22,6 +32,14 @@ struct PolicyOptions {
   // Rows that a task should have where that is possible; ascending or not, each in
   // [1, max_batch_size].
   std::vector<int> preferred_batch_sizes = {};
+
+  // For cellular batching.
+  std::vector<CellTypeOptions> cell_types = {};  // by cell type; types beyond have the defaults
+  const CostModel* costs = nullptr;              // must outlive the scheduler
+  // How many tasks a worker may have at once.
+  int max_tasks_to_submit = 5;
+  // One task at a time while newcomers come; else always as many as that, of one type at a time.
+  bool adaptive_run_ahead = true;
 };
 
 struct PolicyInfo {

@@ -1,0 +1,25 @@
+// The batch sizes that suit a cell type, from what its batches cost.
+#ifndef CHAIRLIFT_BATCHING_BATCH_SIZES_H_
+#define CHAIRLIFT_BATCHING_BATCH_SIZES_H_
+
+#include "batching/scheduler.h"
+
+namespace chairlift {
+
+struct BatchSizes {
+  // With fewer rows than this a worker that has work should rather wait for more: they cost the
+  // same.
+  int min = 1;
+  // More rows than this only take longer; they do not make the machine faster.
+  int max = 1;
+  friend bool operator==(const BatchSizes&, const BatchSizes&) = default;
+};
+
+// `max`: the smallest size, among the powers of two below `limit` and `limit` itself, whose
+// rows a second are within 5% of the best of them. `min`: the largest size up to `max` that costs
+// at most 10% more than one row; as latency asks, no row is held back where time grows with rows.
+BatchSizes ChooseBatchSizes(const CostModel& costs, CellType type, int limit);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_BATCHING_BATCH_SIZES_H_

@@ -1,0 +1,428 @@
+#include "batching/policies/cellular.h"
+
+#include <algorithm>
+#include <cassert>
+#include <tuple>
+
+#include "base/status.h"
+
+namespace chairlift {
+namespace {
+
+// Adaptive run-ahead: for how many full run-aheads nobody must have joined before one is dared.
+constexpr int kCalmRounds = 4;
+// Requests with more nodes give their memory back.
+constexpr size_t kNodesKept = 4096;
+
+using State = LiveNode::State;
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Scheduler>> MakeCellularScheduler(const PolicyOptions& options) {
+  if (options.max_batch_size < 1) {
+    return InvalidArgument("max_batch_size is {}; it must be at least 1", options.max_batch_size);
+  }
+  if (options.max_tasks_to_submit < 1) {
+    return InvalidArgument("max_tasks_to_submit is {}; it must be at least 1",
+                           options.max_tasks_to_submit);
+  }
+  for (size_t type = 0; type < options.cell_types.size(); ++type) {
+    const CellTypeOptions& given = options.cell_types[type];
+    const int max = given.max_batch_size > 0 ? given.max_batch_size : options.max_batch_size;
+    if (given.max_batch_size < 0 || given.min_batch_size < 0 || given.min_batch_size > max) {
+      return InvalidArgument(
+          "batch sizes of cell type {} are {} to {}; they must be from 1 up (0: by itself), the "
+          "smaller one first",
+          type, given.min_batch_size, max);
+    }
+  }
+  return std::make_unique<CellularScheduler>(options);
+}
+
+CellularScheduler::CellularScheduler(const PolicyOptions& options) : options_(options) {}
+
+void CellularScheduler::Learn(CellType type, int phase) {
+  if (type >= types_.size()) types_.resize(type + 1);
+  TypeState& state = types_[type];
+  if (state.known) return;
+  state.known = true;
+  const CellTypeOptions given =
+      type < options_.cell_types.size() ? options_.cell_types[type] : CellTypeOptions{};
+  const int limit = given.max_batch_size > 0 ? given.max_batch_size : options_.max_batch_size;
+  state.sizes.max = limit;
+  if (options_.costs != nullptr) {
+    state.sizes = ChooseBatchSizes(*options_.costs, type, limit);
+    if (given.max_batch_size > 0) state.sizes.max = limit;
+  }
+  if (given.min_batch_size > 0) state.sizes.min = given.min_batch_size;
+  state.sizes.max = std::max(state.sizes.max, state.sizes.min);
+  state.priority = given.priority.value_or(phase);
+}
+
+// A type's phase is one after those that its first node reads from.
+void CellularScheduler::Learn(const CellGraph& graph) {
+  for (int32_t node = 0; node < graph.size(); ++node) {
+    const CellType type = graph.type(node);
+    if (type < types_.size() && types_[type].known) continue;
+    int phase = 0;
+    for (const int32_t dependency : graph.dependencies(node)) {
+      phase = std::max(phase, types_[graph.type(dependency)].priority + 1);
+    }
+    Learn(type, phase);
+  }
+}
+
+CellularScheduler::WorkerState& CellularScheduler::WorkerOf(WorkerId worker) {
+  assert(worker >= 0);
+  if (static_cast<size_t>(worker) >= workers_.size()) workers_.resize(worker + 1);
+  return workers_[worker];
+}
+
+CellularScheduler::ReadyList& CellularScheduler::ListOf(TypeState& type, int32_t list) {
+  if (static_cast<size_t>(list) >= type.lists.size()) type.lists.resize(list + 1);
+  return type.lists[list];
+}
+
+int64_t CellularScheduler::Takeable(const TypeState& type, WorkerId worker) const {
+  const auto own = static_cast<size_t>(worker) + 1;
+  return (type.lists.empty() ? 0 : type.lists[0].size) +
+         (own < type.lists.size() ? type.lists[own].size : 0);
+}
+
+void CellularScheduler::Arrive(BatchRequestId id, const CellGraph& graph, ClientId client,
+                               TimePoint /*now*/, std::optional<TimePoint> deadline) {
+  assert(graph.size() > 0 && !slots_.contains(id));
+  Learn(graph);
+  if (free_.empty()) {
+    free_.push_back(static_cast<Slot>(requests_.size()));
+    requests_.push_back(std::make_unique<LiveRequest>());
+  }
+  const Slot slot = free_.back();
+  free_.pop_back();
+  LiveRequest& request = *requests_[slot];
+  request.Assign(graph);
+  request.id = id;
+  request.arrival = arrivals_++;
+  request.client = client;
+  request.deadline = deadline;
+  request.held = !clients_.Add(client, id);
+  request.started = request.leaving = request.expired = false;
+  slots_.emplace(id, slot);
+  if (deadline) deadlines_.emplace(*deadline, slot);
+  ++waiting_;
+  for (int32_t node = 0; node < graph.size(); ++node) OfferIfReady(slot, node);
+}
+
+void CellularScheduler::OfferIfReady(Slot slot, int32_t index) {
+  LiveRequest& request = *requests_[slot];
+  LiveNode& node = request.nodes[index];
+  if (node.state != State::kWaiting || node.not_given > 0) return;
+  Subgraph& subgraph = request.subgraphs[node.subgraph];
+  if (node.not_complete > 0) {
+
+    if (subgraph.pins > 0 && subgraph.pinned != node.tie) return;
+    node.tied = true;
+    ++subgraph.pins;
+    subgraph.pinned = node.tie;
+  }
+  request.PushReady(index);
+  if (subgraph.list >= 0) TypeOf(subgraph.type).lists[subgraph.list].size += node.size();
+  File(slot, node.subgraph);
+}
+
+void CellularScheduler::File(Slot slot, int32_t index) {
+  LiveRequest& request = *requests_[slot];
+  Subgraph& subgraph = request.subgraphs[index];
+  int32_t list = subgraph.pins > 0 ? 1 + subgraph.pinned : 0;
+  if (subgraph.first_ready < 0 || request.held || request.leaving) list = -1;
+  if (list == subgraph.list) return;
+  TypeState& type = TypeOf(subgraph.type);
+  const Age age{request.arrival, index};
+  if (subgraph.list >= 0) {
+    ReadyList& from = type.lists[subgraph.list];
+    from.subgraphs.erase(age);
+    from.size -= subgraph.ready_size;
+  }
+  if (list >= 0) {
+    ReadyList& to = ListOf(type, list);
+    to.subgraphs.emplace(age, slot);
+    to.size += subgraph.ready_size;
+  }
+  subgraph.list = list;
+}
+
+void CellularScheduler::FileAll(Slot slot) {
+  const auto count = static_cast<int32_t>(requests_[slot]->subgraphs.size());
+  for (int32_t subgraph = 0; subgraph < count; ++subgraph) File(slot, subgraph);
+}
+
+void CellularScheduler::Release(Slot slot) {
+  requests_[slot]->held = false;
+  FileAll(slot);
+}
+
+// The request starts, or leaves without having.
+void CellularScheduler::Start(Slot slot) {
+  LiveRequest& request = *requests_[slot];
+  if (request.started) return;
+  request.started = true;
+  --waiting_;
+  const std::optional<BatchRequestId> next = clients_.Remove(request.client, request.id);
+  if (next) Release(slots_.at(*next));
+}
+
+bool CellularScheduler::IsCalm() const {
+  return waiting_ == 0 && tasks_since_start_ >= kCalmRounds * options_.max_tasks_to_submit;
+}
+
+std::optional<CellType> CellularScheduler::Choose(WorkerId worker, bool committed) const {
+  // The best type by (impatience, rule, priority).
+  std::optional<CellType> best;
+  std::tuple<int, int, int> best_rank;
+  for (CellType i = 0; i < types_.size(); ++i) {
+    const TypeState& type = types_[i];
+    const int64_t takeable = Takeable(type, worker);
+    const int impatience = 0;
+    if (takeable < (committed && impatience == 0 ? type.sizes.min : 1)) continue;
+    const int rule = takeable >= type.sizes.max ? 2 : type.running_tasks == 0 ? 1 : 0;
+    const std::tuple<int, int, int> rank(impatience, rule, type.priority);
+    if (best && rank <= best_rank) continue;
+    best = i;
+    best_rank = rank;
+  }
+  return best;
+}
+
+std::optional<CellType> CellularScheduler::Decide(WorkerId worker) {
+  WorkerState& state = WorkerOf(worker);
+  const bool committed = state.in_flight > 0;
+  if (options_.adaptive_run_ahead) {
+    if (state.in_flight >= (IsCalm() ? options_.max_tasks_to_submit : 1)) return std::nullopt;
+    return Choose(worker, committed);
+  }
+  if (!committed) {
+    const std::optional<CellType> type = Choose(worker, false);
+    if (type) state = {.in_flight = 0, .decided = *type, .left = options_.max_tasks_to_submit - 1};
+    return type;
+  }
+  if (state.left == 0) return std::nullopt;
+  const TypeState& type = TypeOf(state.decided);
+  if (Takeable(type, worker) < type.sizes.min) {
+    state.left = 0;
+    return std::nullopt;
+  }
+  --state.left;
+  return state.decided;
+}
+
+std::optional<Task> CellularScheduler::Next(WorkerId worker, TimePoint now) {
+  Expire(now);
+  const std::optional<CellType> type = Decide(worker);
+  if (!type) return std::nullopt;
+  for (CellType i = 0; i < types_.size(); ++i) {
+    if (i != *type && Takeable(types_[i], worker) > 0) ++types_[i].passed_over;
+  }
+  types_[*type].passed_over = 0;
+  return Form(*type, worker);
+}
+
+// The oldest ready nodes that the worker may take, as many as fit.
+void CellularScheduler::Collect(TypeState& type, WorkerId worker, std::vector<Member>& members) {
+  ReadyList& own = ListOf(type, 1 + worker);
+  ReadyList& any = type.lists[0];
+  auto a = any.subgraphs.begin();
+  auto b = own.subgraphs.begin();
+  int32_t size = 0;
+  while (a != any.subgraphs.end() || b != own.subgraphs.end()) {
+    const bool from_any =
+        b == own.subgraphs.end() || (a != any.subgraphs.end() && a->first < b->first);
+    auto& at = from_any ? a : b;
+    const Age age = at->first;
+    const Slot slot = at->second;
+    LiveRequest& request = *requests_[slot];
+    Subgraph& subgraph = request.subgraphs[age.subgraph];
+    const auto fits = [&] {
+      const int32_t needed = request.nodes[subgraph.first_ready].size();
+      return size == 0 || size + needed <= type.sizes.max;
+    };
+    if (!fits()) return;
+    do {
+      const int32_t node = request.PopReady(subgraph);
+      const int32_t taken = request.nodes[node].size();
+      size += taken;
+      (from_any ? any : own).size -= taken;
+      members.push_back({slot, node});
+    } while (subgraph.first_ready >= 0 && fits());
+    const bool frees_next = !request.started && request.client != 0;
+    Start(slot);
+    if (subgraph.first_ready >= 0) return;
+    if (frees_next) {
+      // The client's next request may be in `any` now, where iterators no longer hold.
+      a = any.subgraphs.upper_bound(age);
+    } else {
+      ++at;
+    }
+  }
+}
+
+// The node is now in the worker's stream: what reads from it may follow it there.
+void CellularScheduler::GiveOut(Member member, WorkerId worker) {
+  LiveRequest& request = *requests_[member.slot];
+  LiveNode& node = request.nodes[member.node];
+  Subgraph& subgraph = request.subgraphs[node.subgraph];
+  node.state = State::kInFlight;
+  ++subgraph.pins;
+  node.tied = false;
+  subgraph.pinned = worker;
+  ++request.in_flight;
+  for (int32_t edge = node.first_edge; edge >= 0; edge = request.edges[edge].next) {
+    LiveNode& reader = request.nodes[request.edges[edge].to];
+    const bool first = reader.not_complete == reader.not_given;
+    reader.tie = first || reader.tie == worker ? worker : kSeveralWorkers;
+    if (--reader.not_given == 0) OfferIfReady(member.slot, request.edges[edge].to);
+  }
+  File(member.slot, node.subgraph);
+}
+
+Task CellularScheduler::Form(CellType index, WorkerId worker) {
+  RunningTask running{.type = index, .worker = worker, .members = {}};
+  if (!spare_.empty()) {
+    running.members = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  TypeState& type = TypeOf(index);
+  if (static_cast<size_t>(worker) >= type.last_requests.size()) {
+    type.last_requests.resize(worker + 1);
+  }
+  const int waiting = waiting_;
+  Collect(type, worker, running.members);
+  tasks_since_start_ = waiting_ < waiting ? 0 : tasks_since_start_ + 1;
+  ++type.running_tasks;
+  ++WorkerOf(worker).in_flight;
+
+  Task task;
+  task.id = next_task_++;
+  task.type = index;
+  task.worker = worker;
+  std::vector<BatchRequestId>& last = type.last_requests[worker];
+  const size_t count = running.members.size();
+  task.same_requests = last.size() >= count;
+  last.resize(count);
+  task.nodes.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const Member member = running.members[i];
+    const LiveRequest& request = *requests_[member.slot];
+    task.nodes.push_back({request.id, member.node});
+    task.rows += request.nodes[member.node].rows;
+    task.same_requests = task.same_requests && last[i] == request.id;
+    last[i] = request.id;
+    GiveOut(member, worker);
+  }
+  running_.emplace(task.id, std::move(running));
+  return task;
+}
+
+void CellularScheduler::EndNode(Member member) {
+  LiveRequest& request = *requests_[member.slot];
+  LiveNode& node = request.nodes[member.node];
+  node.state = State::kComplete;
+  --request.in_flight;
+  --request.unfinished;
+  --request.subgraphs[node.subgraph].pins;
+  for (int32_t edge = node.first_edge; edge >= 0; edge = request.edges[edge].next) {
+    LiveNode& reader = request.nodes[request.edges[edge].to];
+    if (--reader.not_complete > 0) continue;
+    if (reader.state == State::kWaiting) {
+      OfferIfReady(member.slot, request.edges[edge].to);
+    } else if (reader.tied) {
+      reader.tied = false;
+      --request.subgraphs[reader.subgraph].pins;
+      File(member.slot, reader.subgraph);
+    }
+  }
+  File(member.slot, node.subgraph);
+}
+
+std::vector<BatchRequestId> CellularScheduler::Complete(TaskId task, TimePoint /*now*/,
+                                                        std::span<const Growth> grown) {
+  const auto found = running_.find(task);
+  assert(found != running_.end());
+  RunningTask ended = std::move(found->second);
+  running_.erase(found);
+  --TypeOf(ended.type).running_tasks;
+  --WorkerOf(ended.worker).in_flight;
+  for (const Member member : ended.members) EndNode(member);
+  for (const Growth& growth : grown) {
+    const auto it = slots_.find(growth.request);
+    if (it == slots_.end() || requests_[it->second]->leaving) continue;
+    LiveRequest& request = *requests_[it->second];
+    int phase = 0;
+    for (const int32_t dependency : growth.dependencies) {
+      phase = std::max(phase, types_[request.nodes[dependency].type].priority + 1);
+    }
+    Learn(growth.type, phase);
+    OfferIfReady(it->second, request.Append(growth.type, growth.rows, growth.dependencies));
+  }
+  std::vector<BatchRequestId> left;
+  for (const Member member : ended.members) {
+    const LiveRequest& request = *requests_[member.slot];
+    if (request.in_flight > 0 || (request.unfinished > 0 && !request.leaving)) continue;
+    const auto slot = slots_.find(request.id);
+    if (slot == slots_.end() || slot->second != member.slot) continue;  // it has left above
+    (request.expired ? expired_ : left).push_back(request.id);
+    Free(member.slot);
+  }
+  ended.members.clear();
+  spare_.push_back(std::move(ended.members));
+  return left;
+}
+
+// Nothing more of the request is given out; it goes unless nodes of it are in flight.
+void CellularScheduler::Leave(Slot slot) {
+  LiveRequest& request = *requests_[slot];
+  request.leaving = true;
+  FileAll(slot);
+  Start(slot);
+  if (request.deadline) deadlines_.erase({*request.deadline, slot});
+  request.deadline.reset();
+  if (request.in_flight == 0) Free(slot);
+}
+
+void CellularScheduler::Free(Slot slot) {
+  LiveRequest& request = *requests_[slot];
+  if (request.deadline) deadlines_.erase({*request.deadline, slot});
+  slots_.erase(request.id);
+  if (request.nodes.size() > kNodesKept) request = LiveRequest();
+  free_.push_back(slot);
+}
+
+bool CellularScheduler::Cancel(BatchRequestId id, TimePoint /*now*/) {
+  const auto found = slots_.find(id);
+  if (found == slots_.end()) return true;
+  const Slot slot = found->second;
+  requests_[slot]->expired = false;
+  if (!requests_[slot]->leaving) Leave(slot);
+  return !slots_.contains(id);
+}
+
+void CellularScheduler::Expire(TimePoint now) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const Slot slot = deadlines_.begin()->second;
+    LiveRequest& request = *requests_[slot];
+    request.expired = true;
+    if (request.in_flight == 0) expired_.push_back(request.id);
+    Leave(slot);
+  }
+}
+
+std::vector<BatchRequestId> CellularScheduler::TakeExpired(TimePoint now) {
+  Expire(now);
+  return std::exchange(expired_, {});
+}
+
+std::optional<TimePoint> CellularScheduler::WakeAt(TimePoint now) const {
+  const auto later = deadlines_.lower_bound({now + Duration(1), 0});
+  return later == deadlines_.end() ? std::nullopt : std::optional(later->first);
+}
+
+}  // namespace chairlift

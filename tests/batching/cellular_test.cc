@@ -1,0 +1,405 @@
+// The cellular policy on worked examples, in virtual time.
+#include "batching/policies/cellular.h"
+
+#include <gmock/gmock.h>
+
+#include "base/status.h"
+#include "batching/virtual_workers.h"
+
+namespace chairlift {
+namespace {
+
+using std::chrono::microseconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using ::testing::SizeIs;
+
+std::unique_ptr<Scheduler> Cellular(int max, int run_ahead = 1) {
+  return MakePolicy(
+      "cellular",
+      {.max_batch_size = max, .max_tasks_to_submit = run_ahead, .adaptive_run_ahead = false});
+}
+
+// BatchMaker Fig. 5 (b).
+TEST(CellularTest, RequestsJoinAndLeaveAtEveryStep) {
+  auto s = Cellular(4);
+  VirtualWorkers workers(*s, 1, [](const Task&) { return microseconds(1); });
+  const int lengths[] = {2, 3, 3, 5, 3, 7, 4, 2};
+  for (BatchRequestId id = 1; id <= 8; ++id) {
+    workers.Arrive(At(id <= 4 ? 0 : 1), id, Chain(lengths[id - 1]));
+  }
+  workers.Run();
+  EXPECT_THAT(RequestsOf(workers.tasks[0]), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(RequestsOf(workers.tasks[1]), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(RequestsOf(workers.tasks[2]), ElementsAre(2, 3, 4, 5));
+  EXPECT_THAT(RequestsOf(workers.tasks[3]), ElementsAre(4, 5, 6, 7));
+  EXPECT_EQ(workers.left.at(1), At(2));
+  EXPECT_EQ(workers.started.at(5), At(2));
+  EXPECT_EQ(workers.left.at(2), At(3));
+  EXPECT_EQ(workers.left.at(3), At(3));
+  EXPECT_EQ(workers.started.at(6), At(3));
+  EXPECT_EQ(workers.started.at(7), At(3));
+  EXPECT_EQ(workers.left.at(4), At(5));
+  EXPECT_EQ(workers.left.at(6), At(10));
+  EXPECT_TRUE(workers.tasks[1].same_requests);
+  EXPECT_FALSE(workers.tasks[2].same_requests);
+}
+
+TEST(CellularTest, ATreeIsALeafSubgraphEachAndOneOfInnerNodes) {
+  LiveRequest request;
+  request.Assign(CompleteTree(4));
+  EXPECT_THAT(request.nodes, SizeIs(31));
+  EXPECT_THAT(request.subgraphs, SizeIs(17));
+  const int32_t inner = request.nodes[16].subgraph;
+  for (int node = 16; node < 31; ++node) EXPECT_EQ(request.nodes[node].subgraph, inner);
+  // Used again, nothing of the former graph is left.
+  request.Assign(Chain(3));
+  EXPECT_THAT(request.nodes, SizeIs(3));
+  EXPECT_THAT(request.subgraphs, SizeIs(1));
+  EXPECT_EQ(request.unfinished, 3);
+}
+
+TEST(CellularTest, SubgraphsThatALaterNodeJoinsAreOne) {
+  CellGraph graph;
+  for (int i = 0; i < 3; ++i) graph.Add(0);
+  graph.Add(1, 1, {0});
+  graph.Add(0, 1, {1, 2, 3});
+  LiveRequest request;
+  request.Assign(graph);
+  EXPECT_THAT(request.subgraphs, SizeIs(3));
+  EXPECT_EQ(request.nodes[1].subgraph, request.nodes[2].subgraph);
+  EXPECT_EQ(request.nodes[1].subgraph, request.nodes[4].subgraph);
+}
+
+TEST(CellularTest, InnerNodesOfATreeGoBeforeLeavesAndLevelByLevel) {
+  auto s = Cellular(64);
+  VirtualWorkers workers(*s, 1, [](const Task&) { return microseconds(1); });
+  workers.Arrive(At(0), 1, CompleteTree(4));
+  workers.Arrive(At(1), 2, CompleteTree(1));
+  workers.Run();
+  std::vector<std::pair<CellType, int32_t>> tasks;
+  for (const Task& task : workers.tasks) tasks.emplace_back(task.type, task.rows);
+  EXPECT_THAT(tasks, ElementsAre(Pair(0, 16), Pair(1, 8), Pair(1, 4), Pair(1, 2), Pair(1, 1),
+                                 Pair(0, 2), Pair(1, 1)));
+  EXPECT_EQ(workers.left.at(1), At(5));
+  EXPECT_EQ(workers.left.at(2), At(7));
+}
+
+TEST(CellularTest, AWorkerWithNothingToDoGetsARunOfTasksOfOneType) {
+  auto s = Cellular(4, 3);
+  s->Arrive(1, Chain(5), 0, At(0), {});
+  std::vector<Task> given;
+  while (auto task = s->Next(0, At(0))) given.push_back(*task);
+  ASSERT_THAT(given, SizeIs(3));
+  EXPECT_THAT(NodesOf(given[2]), ElementsAre(2));
+  EXPECT_FALSE(given[0].same_requests);
+  EXPECT_TRUE(given[2].same_requests);
+  s->Complete(given[0].id, At(1), {});
+  EXPECT_EQ(s->Next(0, At(1)), std::nullopt);
+  s->Complete(given[1].id, At(2), {});
+  s->Complete(given[2].id, At(3), {});
+  EXPECT_THAT(NodesOf(s->Next(0, At(3))), ElementsAre(3));
+}
+
+TEST(CellularTest, TasksAfterTheFirstHaveTheLeastSize) {
+  PolicyOptions options{.max_batch_size = 4, .adaptive_run_ahead = false};
+  options.cell_types = {{.min_batch_size = 2}};
+  auto s = MakePolicy("cellular", options);
+  s->Arrive(1, Chain(3), 0, At(0), {});
+  s->Arrive(2, Chain(2), 0, At(0), {});
+  const auto first = s->Next(0, At(0));
+  const auto second = s->Next(0, At(0));
+  EXPECT_THAT(RequestsOf(second), ElementsAre(1, 2));
+  EXPECT_EQ(s->Next(0, At(0)), std::nullopt);
+  s->Complete(first->id, At(1), {});
+  EXPECT_EQ(s->Next(0, At(1)), std::nullopt);
+  EXPECT_THAT(s->Complete(second->id, At(2), {}), ElementsAre(2));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(2))), ElementsAre(1));
+}
+
+TEST(CellularTest, AdaptiveRunAheadIsDeepOnlyWhileNobodyJoins) {
+  auto s = MakePolicy("cellular", {.max_batch_size = 4, .max_tasks_to_submit = 2});
+  s->Arrive(1, Chain(100), 0, At(0), {});
+  int64_t t = 0;
+  std::deque<TaskId> running;
+  const auto fill = [&] {
+    while (auto task = s->Next(0, At(t))) running.push_back(task->id);
+    return running.size();
+  };
+  const auto end = [&] {
+    s->Complete(running.front(), At(++t), {});
+    running.pop_front();
+  };
+  EXPECT_EQ(fill(), 1u);
+  for (int i = 0; i < 8; ++i) {
+    end();
+    fill();
+  }
+  EXPECT_EQ(running.size(), 2u);
+  s->Arrive(2, Chain(100), 0, At(t), {});
+  end();
+  EXPECT_EQ(fill(), 1u);
+  end();
+  EXPECT_EQ(fill(), 1u);
+  EXPECT_EQ(s->waiting(), 0);
+  end();
+  EXPECT_EQ(fill(), 1u);
+}
+
+// The chain's next step follows it in its worker's stream; another worker gets it only once
+// nothing of the chain is in flight.
+TEST(CellularTest, ASubgraphStaysWithItsWorkerWhileItIsInFlight) {
+  auto s = Cellular(4, 2);
+  s->Arrive(1, Chain(3), 0, At(0), {});
+  const auto first = s->Next(0, At(0));
+  EXPECT_EQ(s->Next(1, At(0)), std::nullopt);
+  const auto second = s->Next(0, At(0));
+  EXPECT_THAT(NodesOf(second), ElementsAre(1));
+  s->Complete(first->id, At(1), {});
+  EXPECT_EQ(s->Next(1, At(1)), std::nullopt);
+  s->Complete(second->id, At(2), {});
+  EXPECT_THAT(NodesOf(s->Next(1, At(2))), ElementsAre(2));
+}
+
+TEST(CellularTest, NoEmptyTaskWhereAllThatIsReadyBelongsToAnotherWorker) {
+  auto s = Cellular(1, 1);
+  s->Arrive(1, Chain(2), 0, At(0), {});
+  EXPECT_TRUE(s->Next(0, At(0)));
+  EXPECT_EQ(s->Next(1, At(0)), std::nullopt);
+  // A second type, of lower priority, is what the other worker gets.
+  CellGraph other;
+  other.Add(1);
+  s->Arrive(2, other, 0, At(0), {});
+  EXPECT_THAT(RequestsOf(s->Next(1, At(0))), ElementsAre(2));
+}
+
+TEST(CellularTest, ASecondLayerStartsWithTheFirstLayersFirstStep) {
+  CellGraph graph;
+  graph.AddChain(0, 3);
+  graph.Add(1, 1, {0});
+  graph.Add(1, 1, {1, 3});
+  graph.Add(1, 1, {2, 4});
+  auto s = Cellular(1, 1);
+  VirtualWorkers workers(*s, 2, [](const Task&) { return microseconds(1); });
+  workers.Arrive(At(0), 1, graph);
+  workers.Run();
+  // Layers overlap by all but one step on two workers.
+  EXPECT_EQ(workers.left.at(1), At(4));
+
+  // One worker: the second layer's step may follow in the stream of the first's.
+  auto stream = MakePolicy("cellular", {.max_batch_size = 1, .max_tasks_to_submit = 1});
+  stream->Arrive(1, graph, 0, At(0), {});
+  const auto first = stream->Next(0, At(0));
+  EXPECT_EQ(stream->Next(1, At(0)), std::nullopt);
+  stream->Complete(first->id, At(1), {});
+  EXPECT_EQ(stream->Next(0, At(1))->type, 1u);
+  EXPECT_EQ(stream->Next(1, At(1))->type, 0u);
+}
+
+TEST(CellularTest, ANodeThatReadsFromTwoWorkersWaitsForBoth) {
+  CellGraph graph;
+  graph.Add(0);
+  graph.Add(1);
+  graph.Add(2, 1, {0, 1});
+  auto s = Cellular(1, 2);
+  s->Arrive(1, graph, 0, At(0), {});
+  const auto a = s->Next(0, At(0));
+  const auto b = s->Next(1, At(0));
+  ASSERT_TRUE(a && b);
+  s->Complete(a->id, At(1), {});
+  EXPECT_EQ(s->Next(0, At(1)), std::nullopt);
+  EXPECT_EQ(s->Next(1, At(1)), std::nullopt);
+  s->Complete(b->id, At(2), {});
+  EXPECT_THAT(NodesOf(s->Next(0, At(2))), ElementsAre(2));
+}
+
+TEST(CellularTest, ADecoderGrowsByWhatItComputes) {
+  CellGraph graph;
+  graph.AddChain(0, 2);
+  graph.Add(1, 1, {1});
+  auto s = Cellular(4);
+  s->Arrive(7, graph, 0, At(0), {});
+  for (int i = 0; i < 2; ++i) s->Complete(s->Next(0, At(i))->id, At(i + 1), {});
+  const auto decoder = s->Next(0, At(2));
+  EXPECT_EQ(decoder->type, 1u);
+  const std::vector<int32_t> state = {2};
+  const std::vector<int32_t> both = {2, 3};
+  const Scheduler::Growth growth[] = {{.request = 7, .type = 2, .dependencies = state},
+                                      {.request = 7, .type = 1, .dependencies = both}};
+  EXPECT_THAT(s->Complete(decoder->id, At(3), growth), IsEmpty());
+  const auto projection = s->Next(0, At(3));
+  EXPECT_THAT(NodesOf(projection), ElementsAre(3));
+  EXPECT_THAT(s->Complete(projection->id, At(4), {}), IsEmpty());
+  const auto last = s->Next(0, At(4));
+  EXPECT_THAT(NodesOf(last), ElementsAre(4));
+  EXPECT_THAT(s->Complete(last->id, At(5), {}), ElementsAre(7));
+}
+
+TEST(CellularTest, RowsBoundATaskAndALargerNodeGoesAlone) {
+  auto s = Cellular(4);
+  for (BatchRequestId id = 1; id <= 4; ++id) {
+    CellGraph graph;
+    graph.Add(0, id == 2 ? 9 : id == 4 ? 3 : 2);
+    s->Arrive(id, graph, 0, At(0), {});
+  }
+  std::vector<std::vector<BatchRequestId>> tasks;
+  for (int t = 0; t < 4; ++t) {
+    const auto task = s->Next(0, At(t));
+    tasks.push_back(RequestsOf(task));
+    s->Complete(task->id, At(t + 1), {});
+  }
+  EXPECT_THAT(tasks, ElementsAre(ElementsAre(1), ElementsAre(2), ElementsAre(3), ElementsAre(4)));
+}
+
+TEST(CellularTest, AFullBatchOfAnEarlyPhaseGoesBeforeAPartialOneOfALate) {
+  PolicyOptions options{.max_batch_size = 2, .max_tasks_to_submit = 1, .adaptive_run_ahead = false};
+  auto s = MakePolicy("cellular", options);
+  CellGraph two;
+  two.Add(0);
+  two.Add(1, 1, {0});
+  s->Arrive(1, two, 0, At(0), {});
+  s->Complete(s->Next(0, At(0))->id, At(1), {});
+  s->Arrive(2, two, 0, At(1), {});
+  s->Arrive(3, two, 0, At(1), {});
+  const auto full = s->Next(0, At(1));
+  EXPECT_THAT(RequestsOf(full), ElementsAre(2, 3));
+  // A type without a running task before one with; then the later phase.
+  EXPECT_EQ(s->Next(1, At(1))->type, 1u);
+  s->Complete(full->id, At(2), {});
+  EXPECT_EQ(s->Next(0, At(2))->type, 1u);
+}
+
+TEST(CellularTest, ATypeIsNotPassedOverForEver) {
+  auto s = Cellular(1);
+  // Type 1 is of a later phase and there is always a full batch of it.
+  CellGraph two;
+  two.Add(0);
+  two.Add(1, 1, {0});
+  s->Arrive(1, two, 0, At(0), {});
+  s->Complete(s->Next(0, At(0))->id, At(0), {});
+  s->Arrive(2, two, 0, At(0), {});
+  CellGraph late;
+  late.Add(1);
+  int given = 0;
+  for (BatchRequestId id = 3;; ++id) {
+    s->Arrive(id, late, 0, At(given), {});
+    const auto task = s->Next(0, At(given));
+    ++given;
+    ASSERT_LE(given, CellularScheduler::kPatience + 2);
+    if (task->type == 0) break;
+    s->Complete(task->id, At(given), {});
+  }
+  EXPECT_GT(given, 2);
+}
+
+TEST(CellularTest, ACancelledRequestLeavesAtTheNextCell) {
+  auto s = Cellular(4, 2);
+  s->Arrive(1, Chain(9), 0, At(0), {});
+  s->Arrive(2, Chain(9), 0, At(0), {});
+  const auto first = s->Next(0, At(0));
+  const auto second = s->Next(0, At(0));
+  EXPECT_FALSE(s->Cancel(1, At(0)));
+  EXPECT_FALSE(s->Cancel(1, At(0)));
+  EXPECT_THAT(s->Complete(first->id, At(1), {}), IsEmpty());
+  const std::vector<int32_t> state = {8};
+  const Scheduler::Growth ignored{.request = 1, .type = 0, .dependencies = state};
+  EXPECT_THAT(s->Complete(second->id, At(2), {&ignored, 1}), ElementsAre(1));
+  EXPECT_TRUE(s->Cancel(1, At(2)));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(2))), ElementsAre(2));
+}
+
+TEST(CellularTest, ARequestThatWaitsIsCancelledAtOnce) {
+  auto s = Cellular(4);
+  s->Arrive(1, Chain(2), 0, At(0), {});
+  EXPECT_TRUE(s->Cancel(1, At(0)));
+  EXPECT_EQ(s->waiting(), 0);
+  EXPECT_EQ(s->Next(0, At(0)), std::nullopt);
+}
+
+TEST(CellularTest, DeadlinesHoldInTheMiddleOfARequest) {
+  auto s = Cellular(4, 1);
+  s->Arrive(1, Chain(9), 0, At(0), At(15));
+  s->Arrive(2, Chain(9), 0, At(0), {});
+  s->Arrive(3, Chain(1, 5), 0, At(0), At(4));
+  EXPECT_EQ(s->WakeAt(At(0)), At(4));
+  const auto first = s->Next(0, At(0));
+  EXPECT_THAT(s->TakeExpired(At(5)), ElementsAre(3));
+  EXPECT_EQ(s->WakeAt(At(5)), At(15));
+  s->Complete(first->id, At(10), {});
+  const auto second = s->Next(0, At(10));
+  EXPECT_THAT(RequestsOf(second), ElementsAre(1, 2));
+  // Not before what is in flight has ended.
+  EXPECT_THAT(s->TakeExpired(At(16)), IsEmpty());
+  EXPECT_EQ(s->WakeAt(At(16)), std::nullopt);
+  EXPECT_THAT(s->Complete(second->id, At(20), {}), IsEmpty());
+  EXPECT_THAT(s->TakeExpired(At(20)), ElementsAre(1));
+  EXPECT_THAT(s->TakeExpired(At(20)), IsEmpty());
+  EXPECT_THAT(RequestsOf(s->Next(0, At(20))), ElementsAre(2));
+}
+
+TEST(CellularTest, AClientsRequestsStartInOrderAndMayShareATask) {
+  auto s = Cellular(2, 1);
+  for (BatchRequestId id = 1; id <= 3; ++id) s->Arrive(id, Chain(2), 9, At(0), {});
+  s->Arrive(4, Chain(2), 0, At(0), {});
+  EXPECT_EQ(s->waiting(), 4);
+  const auto first = s->Next(0, At(0));
+  EXPECT_THAT(RequestsOf(first), ElementsAre(1, 2));
+  EXPECT_EQ(s->waiting(), 2);
+  EXPECT_THAT(RequestsOf(s->Next(1, At(0))), ElementsAre(3, 4));
+  // A later request of another type is held back until the one before it starts.
+  s->Arrive(5, Chain(1), 8, At(0), {});
+  s->Arrive(6, Chain(1, 1), 8, At(0), {});
+  EXPECT_TRUE(s->Cancel(5, At(0)));
+  EXPECT_THAT(RequestsOf(s->Next(2, At(0))), ElementsAre(6));
+}
+
+TEST(CellularTest, OlderRequestsGoFirstInEveryPhase) {
+  auto s = Cellular(1, 1);
+  CellGraph graph;
+  graph.Add(0);
+  graph.Add(1, 1, {0});
+  for (BatchRequestId id = 1; id <= 2; ++id) s->Arrive(id, graph, 0, At(0), {});
+  const auto first = s->Next(0, At(0));
+  const auto second = s->Next(1, At(0));
+  s->Complete(second->id, At(1), {});
+  s->Complete(first->id, At(2), {});
+  EXPECT_THAT(RequestsOf(s->Next(0, At(2))), ElementsAre(1));
+}
+
+TEST(CellularTest, RefusesOptionsThatMakeNoSense) {
+  const auto message = [](const PolicyOptions& options) {
+    return chairlift::Message(MakeScheduler("cellular", options).status());
+  };
+  EXPECT_THAT(message({.max_batch_size = 0}), HasSubstr("max_batch_size is 0"));
+  EXPECT_THAT(message({.max_tasks_to_submit = 0}), HasSubstr("max_tasks_to_submit is 0"));
+  EXPECT_THAT(message({.max_batch_size = 4, .cell_types = {{}, {.min_batch_size = 5}}}),
+              HasSubstr("cell type 1 are 5 to 4"));
+}
+
+// Flat to 64 rows, then linear, as a GPU's.
+class FlatThenLinear : public CostModel {
+ public:
+  Duration Cost(CellType type, int32_t rows) const override {
+    return microseconds(type == 0 ? std::max(64, rows) : 10 + rows);
+  }
+};
+
+TEST(BatchSizesTest, TheSmallestThatIsAsFastAsAnyAndTheLargestThatCostsNoMore) {
+  const FlatThenLinear costs;
+  EXPECT_EQ(ChooseBatchSizes(costs, 0, 512), (BatchSizes{.min = 64, .max = 64}));
+  EXPECT_EQ(ChooseBatchSizes(costs, 0, 48), (BatchSizes{.min = 48, .max = 48}));
+  EXPECT_EQ(ChooseBatchSizes(costs, 1, 512), (BatchSizes{.min = 2, .max = 256}));
+  EXPECT_EQ(ChooseBatchSizes(costs, 1, 1), (BatchSizes{.min = 1, .max = 1}));
+}
+
+TEST(BatchSizesTest, ThePolicyTakesThemWhereNoneAreGiven) {
+  const FlatThenLinear costs;
+  auto s = MakePolicy("cellular", {.max_batch_size = 512, .costs = &costs});
+  for (BatchRequestId id = 0; id < 100; ++id) s->Arrive(id, Chain(1), 0, At(0), {});
+  EXPECT_EQ(s->Next(0, At(0))->rows, 64);
+}
+
+}  // namespace
+}  // namespace chairlift

@@ -1,0 +1,346 @@
+// Long random schedules of cell graphs on workers that run ahead, in virtual time, against what
+// every policy promises: each node once, after what it reads; nobody forgotten; nothing empty.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <list>
+#include <map>
+#include <random>
+#include <set>
+
+#include "batching/policies/cellular.h"
+#include "batching/policy.h"
+
+namespace chairlift {
+namespace {
+
+using std::chrono::microseconds;
+
+struct Setup {
+  std::string policy;
+  PolicyOptions options;
+  int workers;
+  double load;  // arrivals per microsecond
+  unsigned seed;
+  bool clients = true;
+};
+
+struct KnownNode {
+  CellType type;
+  int32_t rows;
+  std::vector<int32_t> dependencies;
+  WorkerId worker = -1;  // of the task it was given out in
+  bool ended = false;
+};
+
+// What the test knows, from events alone, of a request that has not left.
+struct Known {
+  std::vector<KnownNode> nodes;
+  ClientId client = 0;
+  std::optional<TimePoint> deadline;
+  int growths = 0;  // still to come
+  int ended = 0;
+  int in_flight = 0;
+  bool started = false;
+  bool leaving = false;  // cancelled
+  // Tasks given since a node of it could be given out: nothing it reads is missing or in flight.
+  int64_t free_since = -1;
+};
+
+constexpr CellType kTypes = 6;
+
+class Schedule {
+ public:
+  explicit Schedule(const Setup& setup) : setup_(setup), random_(setup.seed) {
+    auto made = MakeScheduler(setup.policy, setup.options);
+    EXPECT_TRUE(made.ok()) << made.status();
+    scheduler_ = *std::move(made);
+    streams_.resize(setup.workers);
+  }
+
+  void Run(int events) {
+    std::exponential_distribution<double> gap(setup_.load);
+    TimePoint next_arrival{};
+    int done = 0;
+    while (!::testing::Test::HasFatalFailure()) {
+      std::optional<TimePoint> next;
+      const auto consider = [&next](std::optional<TimePoint> t) {
+        if (t && (!next || *t < *next)) next = t;
+      };
+      if (done < events) consider(next_arrival);
+      for (const auto& stream : streams_) {
+        if (!stream.empty()) consider(stream.front().end);
+      }
+      const std::optional<TimePoint> wake = scheduler_->WakeAt(now_);
+      if (wake) {
+        ASSERT_GT(*wake, now_);
+      }
+      consider(wake);
+      if (!next) break;
+      now_ = *next;
+      for (auto& stream : streams_) {
+        while (!stream.empty() && stream.front().end <= now_) {
+          End(stream);
+          ++done;
+        }
+      }
+      while (done < events && next_arrival <= now_) {
+        Chance(0.1) ? CancelSome() : Arrive();
+        ++done;
+        next_arrival += Duration(1 + static_cast<int64_t>(gap(random_) * 1000));
+      }
+      TakeExpired();
+      for (size_t w = 0; w < streams_.size(); ++w) Fill(static_cast<WorkerId>(w));
+      CheckOldest();
+    }
+    EXPECT_TRUE(known_.empty()) << known_.size() << " requests are lost";
+    EXPECT_EQ(scheduler_->waiting(), 0);
+    // The schedule did exercise what it is for.
+    EXPECT_GT(finished_, events / 20);
+    EXPECT_GT(expired_, 0);
+    EXPECT_GT(cancelled_in_flight_, 0);
+    EXPECT_GT(grown_, 0);
+  }
+
+ private:
+  struct Running {
+    Task task;
+    TimePoint end;
+  };
+
+  bool Chance(double p) { return std::uniform_real_distribution<double>()(random_) < p; }
+  int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+
+  // A projection over all steps, a chain, a second layer, a head; or a random graph.
+  void Build(std::vector<KnownNode>& nodes) {
+    const auto add = [&](CellType type, int32_t rows, std::vector<int32_t> dependencies) {
+      nodes.push_back({type, rows, std::move(dependencies)});
+      return static_cast<int32_t>(nodes.size()) - 1;
+    };
+    if (Chance(0.5)) {
+      const int length = Pick(1, 12);
+      const int32_t projection = add(0, length, {});
+      std::vector<int32_t> steps;
+      for (int t = 0; t < length; ++t) {
+        steps.push_back(t == 0 ? add(1, 1, {projection}) : add(1, 1, {projection, steps.back()}));
+      }
+      int32_t last = steps.back();
+      if (Chance(0.5)) {
+        for (int t = 0; t < length; ++t) {
+          last = t == 0 ? add(2, 1, {steps[0]}) : add(2, 1, {steps[t], last});
+        }
+      }
+      add(3, 1, {last});
+      return;
+    }
+    const int count = Pick(1, 12);
+    for (int i = 0; i < count; ++i) {
+      std::vector<int32_t> dependencies;
+      for (int d = std::max(0, i - 4); d < i; ++d) {
+        if (Chance(0.4)) dependencies.push_back(d);
+      }
+      const int32_t rows = Chance(0.02) ? setup_.options.max_batch_size + 3 : Pick(0, 2);
+      add(static_cast<CellType>(Pick(0, kTypes - 1)), rows, dependencies);
+    }
+  }
+
+  void Arrive() {
+    const BatchRequestId id = next_id_++;
+    Known& known = known_[id];
+    Build(known.nodes);
+    CellGraph graph;
+    for (const KnownNode& node : known.nodes) graph.Add(node.type, node.rows, node.dependencies);
+    known.growths = Chance(0.3) ? Pick(1, 6) : 0;
+    known.client = setup_.clients && Chance(0.3) ? Pick(1, 3) : 0;
+    if (Chance(0.2)) known.deadline = now_ + microseconds(Pick(0, 2000));
+    if (known.client != 0) order_[known.client].push_back(id);
+    scheduler_->Arrive(id, graph, known.client, now_, known.deadline);
+  }
+
+  void CancelSome() {
+    const BatchRequestId id = next_id_ - std::min<BatchRequestId>(next_id_, Pick(1, 60));
+    const auto found = known_.find(id);
+    const bool stays = found != known_.end() && found->second.in_flight > 0;
+    ASSERT_EQ(scheduler_->Cancel(id, now_), !stays);
+    if (found == known_.end()) return;
+    found->second.leaving = true;
+    Unorder(id, found->second);
+    if (stays) {
+      ++cancelled_in_flight_;
+    } else {
+      known_.erase(found);
+    }
+  }
+
+  void Unorder(BatchRequestId id, const Known& known) {
+    if (known.client == 0) return;
+    auto& order = order_[known.client];
+    order.erase(std::remove(order.begin(), order.end(), id), order.end());
+  }
+
+  void TakeExpired() {
+    for (const BatchRequestId id : scheduler_->TakeExpired(now_)) {
+      const auto found = known_.find(id);
+      ASSERT_NE(found, known_.end()) << "request " << id << " had left";
+      EXPECT_TRUE(found->second.deadline && *found->second.deadline <= now_);
+      EXPECT_EQ(found->second.in_flight, 0);
+      EXPECT_FALSE(found->second.leaving);
+      Unorder(id, found->second);
+      known_.erase(found);
+      ++expired_;
+    }
+    for (const auto& [id, known] : known_) {
+      if (known.deadline && !known.started) {
+        ASSERT_GT(*known.deadline, now_) << "request " << id << " expired untold";
+      }
+    }
+  }
+
+  void Fill(WorkerId worker) {
+    std::deque<Running>& stream = streams_[worker];
+    while (stream.size() < 8) {
+      const std::optional<Task> task = scheduler_->Next(worker, now_);
+      if (!task) break;
+      Check(*task, worker);
+      if (::testing::Test::HasFatalFailure()) return;
+      const TimePoint begin = stream.empty() ? now_ : stream.back().end;
+      stream.push_back({*task, begin + microseconds(Pick(1, 10) + task->rows / 2)});
+      ++tasks_;
+    }
+  }
+
+  void Check(const Task& task, WorkerId worker) {
+    ASSERT_TRUE(!task.nodes.empty() || task.padding_rows > 0) << "an empty task";
+    EXPECT_EQ(task.worker, worker);
+    int32_t rows = 0;
+    int32_t size = 0;
+    std::vector<BatchRequestId> requests;
+    for (const NodeRef& ref : task.nodes) {
+      const auto found = known_.find(ref.request);
+      ASSERT_NE(found, known_.end()) << "request " << ref.request << " had left";
+      Known& known = found->second;
+      ASSERT_FALSE(known.leaving);
+      KnownNode& node = known.nodes.at(ref.node);
+      ASSERT_EQ(node.type, task.type);
+      ASSERT_EQ(node.worker, -1) << "a node is given out twice";
+      node.worker = worker;
+      // What it reads is complete, or earlier in this very stream.
+      for (const int32_t d : node.dependencies) {
+        const KnownNode& read = known.nodes[d];
+        ASSERT_TRUE(read.ended || read.worker == worker);
+      }
+      if (!known.started && known.client != 0) {
+        ASSERT_EQ(order_[known.client].front(), ref.request) << "client " << known.client;
+        Unorder(ref.request, known);
+      }
+      known.started = true;
+      known.free_since = -1;
+      ++known.in_flight;
+      rows += node.rows;
+      size += std::max(1, node.rows);
+      requests.push_back(ref.request);
+    }
+    EXPECT_EQ(task.rows, rows);
+    if (setup_.policy == "cellular") {
+      EXPECT_TRUE(size <= setup_.options.max_batch_size || task.nodes.size() == 1) << size;
+    }
+    std::vector<BatchRequestId>& last = last_[{task.type, worker}];
+    EXPECT_EQ(task.same_requests, requests.size() <= last.size() &&
+                                      std::equal(requests.begin(), requests.end(), last.begin()));
+    last = requests;
+  }
+
+  void End(std::deque<Running>& stream) {
+    const Task task = stream.front().task;
+    stream.pop_front();
+    std::list<std::vector<int32_t>> lists;
+    std::vector<Scheduler::Growth> growth;
+    for (const NodeRef& ref : task.nodes) {
+      Known& known = known_.at(ref.request);
+      known.nodes[ref.node].ended = true;
+      --known.in_flight;
+      ++known.ended;
+      if (known.growths == 0 || !Chance(0.5)) continue;
+      --known.growths;
+      ++grown_;
+      const int count = Pick(1, 2);
+      for (int i = 0; i < count; ++i) {
+        // Reads from what has just ended, and sometimes from something that has not.
+        lists.push_back({ref.node});
+        if (Chance(0.3)) lists.back().push_back(static_cast<int32_t>(known.nodes.size()) - 1);
+        const auto type = static_cast<CellType>(Pick(0, kTypes - 1));
+        growth.push_back({ref.request, type, 1, lists.back()});
+        if (!known.leaving) known.nodes.push_back({type, 1, lists.back()});
+      }
+    }
+    const std::vector<BatchRequestId> left = scheduler_->Complete(task.id, now_, growth);
+    for (const BatchRequestId id : left) {
+      const auto found = known_.find(id);
+      ASSERT_NE(found, known_.end()) << "request " << id << " had left";
+      const Known& known = found->second;
+      ASSERT_EQ(known.in_flight, 0);
+      ASSERT_TRUE(known.leaving || known.ended == static_cast<int>(known.nodes.size()));
+      finished_ += known.leaving ? 0 : 1;
+      known_.erase(found);
+    }
+  }
+
+  // No starvation: the oldest request that may run at all is not kept waiting while others do.
+  void CheckOldest() {
+    if (setup_.policy != "cellular") return;
+    for (auto& [id, known] : known_) {
+      if (known.leaving) continue;
+      if (!known.started && known.client != 0 && order_.at(known.client).front() != id) continue;
+      const auto free = [&known](const KnownNode& node) {
+        return node.worker < 0 && std::all_of(node.dependencies.begin(), node.dependencies.end(),
+                                              [&](int32_t d) { return known.nodes[d].ended; });
+      };
+      if (known.in_flight > 0 || !std::any_of(known.nodes.begin(), known.nodes.end(), free)) break;
+      if (known.free_since < 0) known.free_since = tasks_;
+      ASSERT_LE(tasks_ - known.free_since, (CellularScheduler::kPatience + kTypes) * setup_.workers)
+          << "request " << id << " starves";
+      break;
+    }
+  }
+
+  const Setup setup_;
+  std::mt19937 random_;
+  std::unique_ptr<Scheduler> scheduler_;
+  TimePoint now_{};
+  BatchRequestId next_id_ = 1;
+  std::map<BatchRequestId, Known> known_;
+  std::map<ClientId, std::deque<BatchRequestId>> order_;  // not started, in order
+  std::vector<std::deque<Running>> streams_;
+  std::map<std::pair<CellType, WorkerId>, std::vector<BatchRequestId>> last_;
+  int64_t tasks_ = 0;
+  int finished_ = 0;
+  int expired_ = 0;
+  int cancelled_in_flight_ = 0;
+  int grown_ = 0;
+};
+
+class RandomCellsTest : public ::testing::TestWithParam<Setup> {};
+
+TEST_P(RandomCellsTest, KeepsEveryPromise) { Schedule(GetParam()).Run(100000); }
+
+PolicyOptions Options(int max, int run_ahead, bool adaptive, std::vector<CellTypeOptions> types) {
+  return {.max_batch_size = max,
+          .cell_types = std::move(types),
+          .max_tasks_to_submit = run_ahead,
+          .adaptive_run_ahead = adaptive};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cellular, RandomCellsTest,
+    ::testing::Values(
+        Setup{"cellular", Options(8, 5, true, {}), 1, 0.03, 1},
+        Setup{"cellular", Options(8, 5, false, {}), 1, 0.03, 2},
+        Setup{"cellular", Options(8, 5, false, {}), 4, 0.12, 3},
+        Setup{"cellular", Options(8, 5, true, {}), 4, 0.12, 4},
+        Setup{"cellular", Options(8, 3, true, {{}, {.min_batch_size = 4}}), 3, 0.09, 5},
+        Setup{"cellular", Options(64, 5, false, {{}, {.min_batch_size = 8}}), 2, 0.1, 6},
+        Setup{"cellular", Options(1, 2, true, {}), 8, 0.05, 7},
+        Setup{"cellular", Options(4, 5, true, {}), 8, 0.3, 8, false}));
+
+}  // namespace
+}  // namespace chairlift
