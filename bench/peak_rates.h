@@ -1,0 +1,16 @@
+// What one thread of this machine can do at most, as measured: the benchmarks divide by it.
+#ifndef CHAIRLIFT_BENCH_PEAK_RATES_H_
+#define CHAIRLIFT_BENCH_PEAK_RATES_H_
+
+#include <cstddef>
+
+namespace chairlift {
+
+// float32 multiply-adds, in GFLOP/s.
+double MeasureFma();
+// Reading a buffer of so many bytes again and again, in GB/s.
+double MeasureRead(size_t bytes);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_BENCH_PEAK_RATES_H_
