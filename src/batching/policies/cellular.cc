@@ -119,7 +119,7 @@ void CellularScheduler::OfferIfReady(Slot slot, int32_t index) {
   if (node.state != State::kWaiting || node.not_given > 0) return;
   Subgraph& subgraph = request.subgraphs[node.subgraph];
   if (node.not_complete > 0) {
-
+    if (node.tie == kSeveralWorkers) return;
     if (subgraph.pins > 0 && subgraph.pinned != node.tie) return;
     node.tied = true;
     ++subgraph.pins;
@@ -182,7 +182,7 @@ std::optional<CellType> CellularScheduler::Choose(WorkerId worker, bool committe
   for (CellType i = 0; i < types_.size(); ++i) {
     const TypeState& type = types_[i];
     const int64_t takeable = Takeable(type, worker);
-    const int impatience = 0;
+    const int impatience = type.passed_over >= kPatience ? type.passed_over : 0;
     if (takeable < (committed && impatience == 0 ? type.sizes.min : 1)) continue;
     const int rule = takeable >= type.sizes.max ? 2 : type.running_tasks == 0 ? 1 : 0;
     const std::tuple<int, int, int> rank(impatience, rule, type.priority);
@@ -271,7 +271,7 @@ void CellularScheduler::GiveOut(Member member, WorkerId worker) {
   LiveNode& node = request.nodes[member.node];
   Subgraph& subgraph = request.subgraphs[node.subgraph];
   node.state = State::kInFlight;
-  ++subgraph.pins;
+  if (!node.tied) ++subgraph.pins;  // else the pin it had as a ready node becomes this one
   node.tied = false;
   subgraph.pinned = worker;
   ++request.in_flight;
