@@ -44,7 +44,7 @@ struct Subgraph {
   // subgraph belongs to `pinned`.
   int32_t pins = 0;
   WorkerId pinned = kNoWorker;
-  int32_t list = -1;  // for the scheduler: where it is filed
+  int32_t position = -1;  // in its type's queue
 };
 
 // Plain data; its scheduler keeps it consistent. Made to be used again: no allocation once its
@@ -56,7 +56,6 @@ struct LiveRequest {
   };
 
   BatchRequestId id = 0;
-  uint64_t arrival = 0;  // counts arrivals
   ClientId client = 0;
   std::optional<TimePoint> deadline;
   bool held = false;     // an earlier request of its client has not started

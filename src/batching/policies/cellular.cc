@@ -78,15 +78,21 @@ CellularScheduler::WorkerState& CellularScheduler::WorkerOf(WorkerId worker) {
   return workers_[worker];
 }
 
-CellularScheduler::ReadyList& CellularScheduler::ListOf(TypeState& type, int32_t list) {
-  if (static_cast<size_t>(list) >= type.lists.size()) type.lists.resize(list + 1);
-  return type.lists[list];
-}
-
 int64_t CellularScheduler::Takeable(const TypeState& type, WorkerId worker) const {
   const auto own = static_cast<size_t>(worker) + 1;
-  return (type.lists.empty() ? 0 : type.lists[0].size) +
-         (own < type.lists.size() ? type.lists[own].size : 0);
+  return (type.sizes_ready.empty() ? 0 : type.sizes_ready[0]) +
+         (own < type.sizes_ready.size() ? type.sizes_ready[own] : 0);
+}
+
+void CellularScheduler::Enqueue(Slot slot, size_t first) {
+  LiveRequest& request = *requests_[slot];
+  const auto moved = [this](const ReadyQueue::Entry& entry, int32_t position) {
+    requests_[entry.request]->subgraphs[entry.subgraph].position = position;
+  };
+  for (size_t i = first; i < request.subgraphs.size(); ++i) {
+    Subgraph& subgraph = request.subgraphs[i];
+    subgraph.position = TypeOf(subgraph.type).queue.Add(slot, static_cast<int32_t>(i), moved);
+  }
 }
 
 void CellularScheduler::Arrive(BatchRequestId id, const CellGraph& graph, ClientId client,
@@ -102,7 +108,6 @@ void CellularScheduler::Arrive(BatchRequestId id, const CellGraph& graph, Client
   LiveRequest& request = *requests_[slot];
   request.Assign(graph);
   request.id = id;
-  request.arrival = arrivals_++;
   request.client = client;
   request.deadline = deadline;
   request.held = !clients_.Add(client, id);
@@ -110,6 +115,7 @@ void CellularScheduler::Arrive(BatchRequestId id, const CellGraph& graph, Client
   slots_.emplace(id, slot);
   if (deadline) deadlines_.emplace(*deadline, slot);
   ++waiting_;
+  Enqueue(slot, 0);
   for (int32_t node = 0; node < graph.size(); ++node) OfferIfReady(slot, node);
 }
 
@@ -126,7 +132,9 @@ void CellularScheduler::OfferIfReady(Slot slot, int32_t index) {
     subgraph.pinned = node.tie;
   }
   request.PushReady(index);
-  if (subgraph.list >= 0) TypeOf(subgraph.type).lists[subgraph.list].size += node.size();
+  TypeState& type = TypeOf(subgraph.type);
+  const int32_t list = type.queue.at(subgraph.position).list;
+  if (list != ReadyQueue::kUnfiled) type.sizes_ready[list] += node.size();
   File(slot, node.subgraph);
 }
 
@@ -134,21 +142,15 @@ void CellularScheduler::File(Slot slot, int32_t index) {
   LiveRequest& request = *requests_[slot];
   Subgraph& subgraph = request.subgraphs[index];
   int32_t list = subgraph.pins > 0 ? 1 + subgraph.pinned : 0;
-  if (subgraph.first_ready < 0 || request.held || request.leaving) list = -1;
-  if (list == subgraph.list) return;
+  if (subgraph.first_ready < 0 || request.held || request.leaving) list = ReadyQueue::kUnfiled;
   TypeState& type = TypeOf(subgraph.type);
-  const Age age{request.arrival, index};
-  if (subgraph.list >= 0) {
-    ReadyList& from = type.lists[subgraph.list];
-    from.subgraphs.erase(age);
-    from.size -= subgraph.ready_size;
-  }
-  if (list >= 0) {
-    ReadyList& to = ListOf(type, list);
-    to.subgraphs.emplace(age, slot);
-    to.size += subgraph.ready_size;
-  }
-  subgraph.list = list;
+  const int32_t from = type.queue.at(subgraph.position).list;
+  if (list == from) return;
+  type.queue.File(subgraph.position, list);
+  if (from != ReadyQueue::kUnfiled) type.sizes_ready[from] -= subgraph.ready_size;
+  if (list == ReadyQueue::kUnfiled) return;
+  if (static_cast<size_t>(list) >= type.sizes_ready.size()) type.sizes_ready.resize(list + 1);
+  type.sizes_ready[list] += subgraph.ready_size;
 }
 
 void CellularScheduler::FileAll(Slot slot) {
@@ -228,19 +230,17 @@ std::optional<Task> CellularScheduler::Next(WorkerId worker, TimePoint now) {
 
 // The oldest ready nodes that the worker may take, as many as fit.
 void CellularScheduler::Collect(TypeState& type, WorkerId worker, std::vector<Member>& members) {
-  ReadyList& own = ListOf(type, 1 + worker);
-  ReadyList& any = type.lists[0];
-  auto a = any.subgraphs.begin();
-  auto b = own.subgraphs.begin();
+  const int32_t own = 1 + worker;
   int32_t size = 0;
-  while (a != any.subgraphs.end() || b != own.subgraphs.end()) {
+  int32_t next_any = type.queue.Next(0, 0);
+  int32_t next_own = type.queue.Next(own, 0);
+  while (next_any != ReadyQueue::kNone || next_own != ReadyQueue::kNone) {
     const bool from_any =
-        b == own.subgraphs.end() || (a != any.subgraphs.end() && a->first < b->first);
-    auto& at = from_any ? a : b;
-    const Age age = at->first;
-    const Slot slot = at->second;
-    LiveRequest& request = *requests_[slot];
-    Subgraph& subgraph = request.subgraphs[age.subgraph];
+        next_own == ReadyQueue::kNone || (next_any != ReadyQueue::kNone && next_any < next_own);
+    const int32_t position = from_any ? next_any : next_own;
+    const ReadyQueue::Entry entry = type.queue.at(position);
+    LiveRequest& request = *requests_[entry.request];
+    Subgraph& subgraph = request.subgraphs[entry.subgraph];
     const auto fits = [&] {
       const int32_t needed = request.nodes[subgraph.first_ready].size();
       return size == 0 || size + needed <= type.sizes.max;
@@ -250,18 +250,12 @@ void CellularScheduler::Collect(TypeState& type, WorkerId worker, std::vector<Me
       const int32_t node = request.PopReady(subgraph);
       const int32_t taken = request.nodes[node].size();
       size += taken;
-      (from_any ? any : own).size -= taken;
-      members.push_back({slot, node});
+      type.sizes_ready[entry.list] -= taken;
+      members.push_back({entry.request, node});
     } while (subgraph.first_ready >= 0 && fits());
-    const bool frees_next = !request.started && request.client != 0;
-    Start(slot);
-    if (subgraph.first_ready >= 0) return;
-    if (frees_next) {
-      // The client's next request may be in `any` now, where iterators no longer hold.
-      a = any.subgraphs.upper_bound(age);
-    } else {
-      ++at;
-    }
+    Start(entry.request);  // may file its client's next request, which comes later in the queue
+    if (subgraph.first_ready >= 0 || size >= type.sizes.max) return;
+    (from_any ? next_any : next_own) = type.queue.Next(entry.list, position + 1);
   }
 }
 
@@ -361,7 +355,10 @@ std::vector<BatchRequestId> CellularScheduler::Complete(TaskId task, TimePoint /
       phase = std::max(phase, types_[request.nodes[dependency].type].priority + 1);
     }
     Learn(growth.type, phase);
-    OfferIfReady(it->second, request.Append(growth.type, growth.rows, growth.dependencies));
+    const size_t subgraphs = request.subgraphs.size();
+    const int32_t node = request.Append(growth.type, growth.rows, growth.dependencies);
+    Enqueue(it->second, subgraphs);
+    OfferIfReady(it->second, node);
   }
   std::vector<BatchRequestId> left;
   for (const Member member : ended.members) {
@@ -392,6 +389,9 @@ void CellularScheduler::Free(Slot slot) {
   LiveRequest& request = *requests_[slot];
   if (request.deadline) deadlines_.erase({*request.deadline, slot});
   slots_.erase(request.id);
+  for (const Subgraph& subgraph : request.subgraphs) {
+    TypeOf(subgraph.type).queue.Remove(subgraph.position);
+  }
   if (request.nodes.size() > kNodesKept) request = LiveRequest();
   free_.push_back(slot);
 }

@@ -19,7 +19,7 @@
 //     on two workers waits until they are complete.
 //   - A subgraph is pinned while it has nodes in flight, as in the document, and while a ready node
 //     of it reads from a task in flight.
-//   - Ready subgraphs are filed by worker and age; no list is scanned for those that are ready.
+//   - Ready subgraphs are filed by worker; no list is scanned for those that are ready.
 //   - How far a worker runs ahead. Fixed: a worker with nothing to do gets max_tasks_to_submit
 //   tasks of
 //     one type (all but the first of at least the type's min), then nothing until they have ended.
@@ -27,26 +27,26 @@
 //     nobody has joined for a while. A worker that has a task gets no batch below the type's min.
 //   - Requests may have deadlines and may be cancelled, in the middle too.
 //
-// Starvation: of the requests with a node that may be given out, the oldest is first in that node's
-// type, and a worker gives at most kPatience + the number of types tasks before it takes that type.
+// Starvation: of a type's ready subgraphs, the one that came into being first goes first, and a
+// worker gives at most kPatience + the number of types tasks before it takes a type that it could
+// take. So a node waits for the requests that came before its own, never for those after.
 //
-// Cost: O(log requests) per node at worst, without allocation in steady state but for the node list
-// of each task.
+// Cost: O(1) amortised per node and edge; nothing is allocated in steady state but the node list of
+// each task.
 #ifndef CHAIRLIFT_BATCHING_POLICIES_CELLULAR_H_
 #define CHAIRLIFT_BATCHING_POLICIES_CELLULAR_H_
 
-#include <compare>
 #include <memory>
 #include <set>
 #include <utility>
 #include <vector>
 
-#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "batching/batch_sizes.h"
 #include "batching/client_order.h"
 #include "batching/live_request.h"
 #include "batching/policy.h"
+#include "batching/ready_queue.h"
 
 namespace chairlift {
 
@@ -71,24 +71,15 @@ class CellularScheduler : public Scheduler {
 
  private:
   using Slot = int32_t;  // of requests_
-  // Older requests come first.
-  struct Age {
-    uint64_t arrival;
-    int32_t subgraph;
-    friend auto operator<=>(const Age&, const Age&) = default;
-  };
-  // Subgraphs with ready nodes that the same workers may take.
-  struct ReadyList {
-    absl::btree_map<Age, Slot> subgraphs;
-    int64_t size = 0;  // of the ready nodes
-  };
   struct TypeState {
     bool known = false;
     BatchSizes sizes;
     int priority = 0;
     int running_tasks = 0;
-    int passed_over = 0;           // tasks of other types given in spite of ready nodes, in a row
-    std::vector<ReadyList> lists;  // [0]: any worker may take them; [1 + w]: only worker w
+    int passed_over = 0;  // tasks of other types given in spite of ready nodes, in a row
+    // List 0: any worker may take them; list 1 + w: only worker w.
+    ReadyQueue queue;
+    std::vector<int64_t> sizes_ready;                        // by list: of its ready nodes
     std::vector<std::vector<BatchRequestId>> last_requests;  // by worker: of its last task
   };
   struct Member {
@@ -110,7 +101,6 @@ class CellularScheduler : public Scheduler {
   void Learn(CellType type, int phase);
   TypeState& TypeOf(CellType type) { return types_[type]; }
   WorkerState& WorkerOf(WorkerId worker);
-  ReadyList& ListOf(TypeState& type, int32_t list);
   int64_t Takeable(const TypeState& type, WorkerId worker) const;
 
   bool IsCalm() const;
@@ -125,6 +115,8 @@ class CellularScheduler : public Scheduler {
   // Files the subgraph where its state says it belongs.
   void File(Slot slot, int32_t subgraph);
   void FileAll(Slot slot);
+  // Puts the request's subgraphs from `first` on at the end of their types' queues.
+  void Enqueue(Slot slot, size_t first);
   void Release(Slot slot);
   void Leave(Slot slot);
   void Expire(TimePoint now);
@@ -141,7 +133,6 @@ class CellularScheduler : public Scheduler {
   ClientOrder clients_;
   std::set<std::pair<TimePoint, Slot>> deadlines_;
   std::vector<BatchRequestId> expired_;  // not yet told
-  uint64_t arrivals_ = 0;
   TaskId next_task_ = 1;
   int waiting_ = 0;
   int tasks_since_start_ = 0;  // tasks given since a request last started
