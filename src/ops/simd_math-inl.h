@@ -51,17 +51,27 @@ HWY_NOINLINE FloatVec PerLane(FloatTag d, FloatVec x, F f) {
   return hn::Load(d, lanes);
 }
 
-// x held to at most / at least a limit; NaN stays NaN, which Min and Max do not promise.
+// x held to at most / at least a limit; NaN stays NaN, which Min and Max do not promise. On x86
+// they answer their second operand where either is NaN.
 HWY_INLINE FloatVec AtMost(FloatVec x, FloatVec limit) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+  return hn::Min(limit, x);
+#else
   return hn::IfThenElse(hn::Gt(x, limit), limit, x);
+#endif
 }
 HWY_INLINE FloatVec AtLeast(FloatVec x, FloatVec limit) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+  return hn::Max(limit, x);
+#else
   return hn::IfThenElse(hn::Lt(x, limit), limit, x);
+#endif
 }
 
 // exp(x) = 2^n p(r) with n the nearest integer to x / ln 2: at most 2 ulp; 0 below -87.33 (what
 // would be subnormal), infinity above 88.72. The polynomial is XNNPACK's minimax fit of degree 5.
-HWY_INLINE FloatVec VExp(FloatTag d, FloatVec x) {
+// Of x in that range alone:
+HWY_INLINE FloatVec VExpInRange(FloatTag d, FloatVec x) {
   const hn::RebindToUnsigned<FloatTag> du;
   // Adding 1.5 * 2^23 leaves n in the low bits of the mantissa.
   const auto magic = hn::Set(d, 12582912.0f);
@@ -76,8 +86,10 @@ HWY_INLINE FloatVec VExp(FloatTag d, FloatVec x) {
   p = hn::MulAdd(p, r, hn::Set(d, 0x1.FFFFF6p-1f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
   // n onto the exponent.
-  const auto scaled =
-      hn::BitCast(d, hn::Add(hn::BitCast(du, p), hn::ShiftLeft<23>(hn::BitCast(du, biased))));
+  return hn::BitCast(d, hn::Add(hn::BitCast(du, p), hn::ShiftLeft<23>(hn::BitCast(du, biased))));
+}
+HWY_INLINE FloatVec VExp(FloatTag d, FloatVec x) {
+  const auto scaled = VExpInRange(d, x);
   const auto y = hn::IfThenElse(hn::Le(x, hn::Set(d, 88.7228317f)), scaled, hn::Add(x, hn::Inf(d)));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3365402f)), y);
 }
@@ -113,10 +125,14 @@ HWY_INLINE FloatVec VCos(FloatTag d, FloatVec x) {
   return hn::Cos(d, x);
 }
 
-// Odd rational approximation on [-7.9, 7.9], beyond which tanh is ±1 within 3 ulp (the coefficients
-// are the minimax fit that Eigen and XLA use).
-HWY_INLINE FloatVec VTanh(FloatTag d, FloatVec x) {
-  const auto limit = hn::Set(d, 7.90531110763549805f);
+// tanh(x) = p / q: odd rational approximation on [-7.9, 7.9], beyond which tanh is ±1 within 3 ulp
+// (the coefficients are the minimax fit that Eigen and XLA use). 0.004 < q < 1.
+constexpr float kTanhLimit = 7.90531110763549805f;
+struct Fraction {
+  FloatVec p, q;
+};
+HWY_INLINE Fraction TanhFraction(FloatTag d, FloatVec x) {
+  const auto limit = hn::Set(d, kTanhLimit);
   const auto c = AtLeast(AtMost(x, limit), hn::Neg(limit));
   const auto s = hn::Mul(c, c);
   auto p = hn::Set(d, -2.76076847742355e-16f);
@@ -130,9 +146,13 @@ HWY_INLINE FloatVec VTanh(FloatTag d, FloatVec x) {
   auto q = hn::Set(d, 1.19825839466702e-06f);
   q = hn::MulAdd(q, s, hn::Set(d, 1.18534705686654e-04f));
   q = hn::MulAdd(q, s, hn::Set(d, 2.26843463243900e-03f));
-  q = hn::MulAdd(q, s, hn::Set(d, 4.89352518554385e-03f));
+  return {p, hn::MulAdd(q, s, hn::Set(d, 4.89352518554385e-03f))};
+}
+HWY_INLINE FloatVec VTanh(FloatTag d, FloatVec x) {
+  const auto limit = hn::Set(d, kTanhLimit);
+  const Fraction f = TanhFraction(d, x);
   const auto size = hn::Abs(x);
-  const auto y = hn::IfThenElse(hn::Lt(size, hn::Set(d, 4e-4f)), x, hn::Div(p, q));
+  const auto y = hn::IfThenElse(hn::Lt(size, hn::Set(d, 4e-4f)), x, hn::Div(f.p, f.q));
   return hn::IfThenElse(hn::Gt(size, limit), hn::CopySignToAbs(hn::Set(d, 1.0f), x), y);
 }
 

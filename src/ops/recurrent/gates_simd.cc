@@ -141,6 +141,86 @@ HWY_INLINE Vec<T> Clip(const GateShape& shape, Vec<T> x) {
   return hn::Max(hn::Neg(bound), hn::Min(bound, x));
 }
 
+// Functions as fractions, so that what multiplies them shares their division. Both stay finite:
+// e^−x over all that float32 holds; tanh's numerator and denominator are those of VTanh.
+HWY_INLINE FloatVec SigmoidDenominator(FloatVec x) {
+  const FloatTag d;
+  const auto y = AtLeast(AtMost(hn::Neg(x), hn::Set(d, 87.0f)), hn::Set(d, -87.0f));
+  return hn::Add(hn::Set(d, 1.0f), VExpInRange(d, y));
+}
+
+// One vector of units, or the first n of one, of an LSTM with its usual functions: σ, tanh, tanh,
+// and no bound on what goes into them.
+struct UsualPlace {
+  const float *x, *recurrent, *bias;  // of gate 0
+  const float* c;
+  float *c_next, *h_next;
+  int64_t unit;
+};
+template <bool kWhole>
+HWY_INLINE void UsualVector(const LstmGates<float>& a, const UsualPlace& at, size_t n) {
+  const FloatTag d;
+  const auto load = [&](const float* p)
+                        HWY_ATTR { return kWhole ? hn::LoadU(d, p) : LoadPart(d, p, n); };
+  const auto store = [&](FloatVec v, float* p)
+                         HWY_ATTR { kWhole ? hn::StoreU(v, d, p) : StorePart(v, d, p, n); };
+  const GateInput<float>& in = a.input;
+  const auto sum = [&](int gate) HWY_ATTR {
+    auto x = load(at.x + gate * in.x_gate_stride);
+    if (at.recurrent != nullptr) {
+      x = hn::Add(x, load(at.recurrent + gate * in.recurrent_gate_stride));
+    }
+    if (at.bias != nullptr) x = hn::Add(x, load(at.bias + gate * in.bias_gate_stride));
+    return x;
+  };
+  const auto c = load(at.c);
+  auto i = sum(a.gate_i);
+  auto o = sum(a.gate_o);
+  auto f = sum(a.gate_f);
+  if (a.peephole_i != nullptr) {
+    i = hn::MulAdd(load(a.peephole_i + at.unit), c, i);
+    f = hn::MulAdd(load(a.peephole_f + at.unit), c, f);
+  }
+  const Fraction g = TanhFraction(d, sum(a.gate_g));
+  const auto kept = hn::Div(c, SigmoidDenominator(f));
+  const auto c_next = hn::Add(kept, hn::Div(g.p, hn::Mul(g.q, SigmoidDenominator(i))));
+  store(c_next, at.c_next);
+  if (a.peephole_o != nullptr) o = hn::MulAdd(load(a.peephole_o + at.unit), c_next, o);
+  const Fraction h = TanhFraction(d, c_next);
+  store(hn::Div(h.p, hn::Mul(h.q, SigmoidDenominator(o))), at.h_next);
+}
+
+void ComputeUsual(const LstmGates<float>& a) {
+  const GateInput<float>& in = a.input;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
+  for (int64_t row = 0; row < a.shape.rows; ++row) {
+    UsualPlace block{in.x[row], in.recurrent, in.bias, a.c[row], a.c_next[row], a.h_next[row], 0};
+    if (in.recurrent != nullptr) block.recurrent += row * in.recurrent_row_stride;
+    while (block.unit < a.shape.units) {
+      const int64_t units = HWY_MIN(a.shape.block, a.shape.units - block.unit);
+      const auto from = [&](int64_t j) HWY_ATTR {
+        return UsualPlace{block.x + j,
+                          block.recurrent == nullptr ? nullptr : block.recurrent + j,
+                          block.bias == nullptr ? nullptr : block.bias + block.unit + j,
+                          block.c + block.unit + j,
+                          block.c_next + block.unit + j,
+                          block.h_next + block.unit + j,
+                          block.unit + j};
+      };
+      int64_t j = 0;
+      for (; j + lanes <= units; j += lanes) UsualVector<true>(a, from(j), 0);
+      if (j < units) UsualVector<false>(a, from(j), static_cast<size_t>(units - j));
+      block.x += in.x_block_stride;
+      if (block.recurrent != nullptr) block.recurrent += in.recurrent_block_stride;
+      block.unit += a.shape.block;
+    }
+  }
+}
+bool IsUsual(const LstmGates<float>& a) {
+  return a.f.function == GateFunction::kSigmoid && a.g.function == GateFunction::kTanh &&
+         a.h.function == GateFunction::kTanh && !a.input_forget && std::isinf(a.shape.clip);
+}
+
 template <typename T>
 void Compute(const LstmGates<T>& a) {
   ForUnits<T>(a.shape, [&](const Place<T>& at) HWY_ATTR {
@@ -204,7 +284,7 @@ void Compute(const RnnGate<T>& a) {
   });
 }
 
-void LstmFloat(const LstmGates<float>& a) { Compute(a); }
+void LstmFloat(const LstmGates<float>& a) { IsUsual(a) ? ComputeUsual(a) : Compute(a); }
 void LstmDouble(const LstmGates<double>& a) { Compute(a); }
 void GruResetFloat(const GruReset<float>& a) { Compute(a); }
 void GruResetDouble(const GruReset<double>& a) { Compute(a); }

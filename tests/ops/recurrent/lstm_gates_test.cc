@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
+#include <vector>
 
 #include "ops/operator_harness.h"
 
@@ -109,6 +111,32 @@ TEST(LstmGatesTest, LargeInputsSaturate) {
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_FLOAT_EQ(*(*got)[1].data<float>(), -1);
   EXPECT_FLOAT_EQ(*(*got)[0].data<float>(), std::tanh(-1.0f));
+}
+
+TEST(LstmGatesTest, NanStaysNanAndInfinityIsALimit) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  for (int gate = 0; gate < 5; ++gate) {
+    std::vector<float> gates(4, 0.5f);
+    float c = 0.5f;
+    (gate == 4 ? c : gates[gate]) = nan;
+    const auto got = RunOperator(
+        {.name = "LstmGates",
+         .inputs = {Tensor::Of<float>(Shape{1, 4}, gates), Tensor::Of<float>(Shape{1, 1}, {c})},
+         .num_outputs = 2,
+         .domain = "chairlift"});
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_TRUE(std::isnan(*(*got)[0].data<float>())) << gate;
+    EXPECT_EQ(std::isnan(*(*got)[1].data<float>()), gate != 3) << gate;  // not through o
+  }
+  const auto got = RunOperator({.name = "LstmGates",
+                                .inputs = {Tensor::Of<float>(Shape{1, 4}, {inf, -inf, inf, inf}),
+                                           Tensor::Of<float>(Shape{1, 1}, {5})},
+                                .num_outputs = 2,
+                                .domain = "chairlift"});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_FLOAT_EQ(*(*got)[1].data<float>(), 1);
+  EXPECT_FLOAT_EQ(*(*got)[0].data<float>(), std::tanh(1.0f));
 }
 
 TEST(LstmGatesTest, ATeamSharesTheUnits) {
