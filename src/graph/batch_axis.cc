@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "graph/batch_axis/rule.h"
+#include "graph/batch_axis/propagate.h"
 
 namespace chairlift {
 namespace {
@@ -13,19 +13,6 @@ using namespace batch_axis;  // NOLINT(google-build-using-namespace): this file'
 
 // A name that no symbol in a file has.
 constexpr char kUnnamedBatch[] = "(batch)";
-
-const RuleTable& Rules() {
-  static const RuleTable* const kRules = [] {
-    auto* rules = new RuleTable;
-    AddElementwiseRules(*rules);
-    AddLinearRules(*rules);
-    AddShapeRules(*rules);
-    AddIndexRules(*rules);
-    AddReductionRules(*rules);
-    return rules;
-  }();
-  return *kRules;
-}
 
 // The symbol that dimension 0 of all inputs shares, or why there is none.
 StatusOr<std::string> FindBatchSymbol(const Graph& graph) {
@@ -59,116 +46,6 @@ StatusOr<std::string> FindBatchSymbol(const Graph& graph) {
   return symbol;
 }
 
-// What constants and shape inference know of integers.
-State Known(const Value& value, const std::string& batch_symbol) {
-  State state = State::Shared();
-  if (value.is_constant()) {
-    if (value.constant.shape().rank() > 1) return state;
-    std::vector<Extent> elements;
-    if (value.dtype == DType::kInt64) {
-      for (int64_t v : value.constant.values<int64_t>()) elements.push_back(Extent::Number(v));
-    } else if (value.dtype == DType::kInt32) {
-      for (int32_t v : value.constant.values<int32_t>()) elements.push_back(Extent::Number(v));
-    } else {
-      return state;
-    }
-    state.elements = std::move(elements);
-    return state;
-  }
-  if (!value.elements) return state;
-  std::vector<Extent> elements;
-  for (const Dim& dim : *value.elements) {
-    if (dim.known()) {
-      elements.push_back(Extent::Number(dim.value()));
-    } else if (dim.is_symbol()) {
-      elements.push_back(dim.symbol() == batch_symbol ? Extent::Batch()
-                                                      : Extent::Symbol(dim.symbol()));
-    } else {
-      return state;
-    }
-  }
-  return State::Of(std::move(elements));
-}
-
-State Mixed(std::string why) {
-  State state;
-  state.kind = State::Kind::kMixed;
-  state.why = std::move(why);
-  return state;
-}
-
-// Of nodes whose inputs are all shared: what can be told of the outputs' elements.
-State FoldShared(const Graph& graph, const Node& node, ValueId output, const std::string& symbol,
-                 const std::vector<State>& states) {
-  State known = Known(graph.values[output], symbol);
-  static constexpr std::string_view kFolding[] = {
-      "Add", "Sub", "Mul", "Div", "Equal", "Where", "Concat", "Cast", "ConstantOfShape"};
-  const bool folding =
-      node.def->domain.empty() &&
-      std::find(std::begin(kFolding), std::end(kFolding), node.def->name) != std::end(kFolding);
-  if (known.elements || !folding) return known;
-  for (ValueId id : node.inputs) {
-    if (id == kNoValue || !states[id].elements) return known;
-  }
-  Context context(graph, node, symbol, states);
-  return Rules().at(node.def->name)(context).ok() ? context.outputs()[0] : known;
-}
-
-bool HasSubgraph(const Node& node) { return !Subgraphs(node).empty(); }
-
-void Visit(const Graph& graph, const Node& node, const std::string& symbol,
-           std::vector<State>& states) {
-  const auto set_all = [&](const State& state) {
-    for (ValueId id : node.outputs) {
-      if (id != kNoValue) states[id] = state;
-    }
-  };
-  bool all_shared = true;
-  bool any_rows = false;
-  for (ValueId id : node.inputs) {
-    if (id == kNoValue) continue;
-    if (states[id].kind == State::Kind::kMixed) return set_all(states[id]);
-    all_shared &= states[id].shared();
-    any_rows |= states[id].rows();
-  }
-  if (!node.def->deterministic) {
-    return set_all(Mixed(fmt::format("{} is random", node.Describe())));
-  }
-  if (all_shared) {
-    for (ValueId id : node.outputs) {
-      if (id != kNoValue) states[id] = FoldShared(graph, node, id, symbol, states);
-    }
-    return;
-  }
-  const auto rule = Rules().find(std::string_view(node.def->name));
-  Status status;
-  if (HasSubgraph(node)) {
-    status = Unimplemented("control flow is not followed");
-  } else if (!node.def->domain.empty() || rule == Rules().end()) {
-    status = Unimplemented("it is not known to keep rows apart");
-  } else {
-    Context context(graph, node, symbol, states);
-    status = rule->second(context);
-    if (status.ok()) {
-      for (size_t i = 0; i < node.outputs.size(); ++i) {
-        if (node.outputs[i] != kNoValue) states[node.outputs[i]] = context.outputs()[i];
-      }
-      return;
-    }
-  }
-  // Arithmetic on sizes that no rule follows, but shape inference does.
-  if (!any_rows) {
-    bool known = true;
-    for (ValueId id : node.outputs) {
-      if (id == kNoValue) continue;
-      states[id] = Known(graph.values[id], symbol);
-      known &= states[id].elements.has_value();
-    }
-    if (known) return;
-  }
-  set_all(Mixed(fmt::format("{}: {}", node.Describe(), Message(status))));
-}
-
 // Why an output cannot be split into rows; empty where it can.
 std::string OutputProblem(const Value& output, const State& state) {
   if (state.kind == State::Kind::kMixed) return state.why;
@@ -191,12 +68,8 @@ BatchAxisReport AnalyseBatchAxis(const Graph& graph) {
   const StatusOr<std::string> symbol = FindBatchSymbol(graph);
   if (!symbol.ok()) return {false, Message(symbol.status())};
 
-  std::vector<State> states;
-  states.reserve(graph.values.size());
-  for (const Value& value : graph.values) states.push_back(Known(value, *symbol));
-  for (ValueId id : graph.inputs) states[id] = State::Rows(0);
-  for (const Node& node : graph.nodes) Visit(graph, node, *symbol, states);
-
+  const std::vector<int> axes(graph.inputs.size(), 0);
+  const std::vector<State> states = Propagate(graph, BatchRules(), *symbol, axes);
   if (graph.outputs.empty()) return {false, "the model has no outputs"};
   for (ValueId id : graph.outputs) {
     const std::string problem = OutputProblem(graph.values[id], states[id]);

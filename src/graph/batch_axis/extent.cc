@@ -22,6 +22,17 @@ Extent Extent::Batch() {
   return e;
 }
 
+int Extent::power(const std::string& symbol) const {
+  const auto found = powers_.find(symbol);
+  return found == powers_.end() ? 0 : found->second;
+}
+
+Extent Extent::Without(const std::string& symbol) const {
+  Extent e = *this;
+  e.powers_.erase(symbol);
+  return e;
+}
+
 std::string Extent::ToString() const {
   std::string text;
   const auto append = [&text](const std::string& factor) {

@@ -24,6 +24,11 @@ class Extent {
   int64_t number() const { return coefficient_; }
   // How often the batch size is a factor.
   int batch() const { return batch_; }
+  // How often the named dimension is a factor, and whether any is.
+  int power(const std::string& symbol) const;
+  bool has_symbols() const { return !powers_.empty(); }
+  // With 1 in place of the named dimension.
+  Extent Without(const std::string& symbol) const;
   bool is_one() const { return is_number() && coefficient_ == 1; }
 
   std::string ToString() const;

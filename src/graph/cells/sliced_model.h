@@ -60,7 +60,8 @@ struct SlicedCell {
   std::string name;  // unique in the model: "encoder/lstm.forward"
   // All inputs and outputs have their rows along dimension 0: [rows, row…]. A token's value that
   // enters or leaves a kLanes cell is [rows, length, row…]. Shapes are inferred; the row dimension
-  // is a symbol.
+  // is a symbol. Where the dimensions of a row are all numbers, the graph may have the same
+  // elements under others ([1, 4] for the value's [4]).
   std::shared_ptr<Graph> graph;
   // The values that graph inputs and outputs are; −1 for those that are states.
   std::vector<int> inputs;

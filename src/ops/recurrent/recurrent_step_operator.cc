@@ -96,7 +96,7 @@ OperatorDef RecurrentStepOperator() {
   OperatorDef def;
   def.domain = "chairlift";
   def.name = "RecurrentStep";
-  def.min_inputs = 4;
+  def.min_inputs = 2;  // the shape rule asks for R, which comes after an optional input
   def.max_inputs = 6;
   def.max_outputs = 2;
   def.input_types = {kFloatTypes};

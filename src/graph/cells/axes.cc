@@ -1,0 +1,387 @@
+#include "graph/cells/axes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "graph/batch_axis/propagate.h"
+#include "graph/cells/lower_recurrent.h"
+#include "graph/passes/rewrite.h"
+
+namespace chairlift {
+namespace {
+
+using batch_axis::Context;
+using batch_axis::RuleTable;
+using batch_axis::State;
+
+bool WholeAxis(const State& state, int axis) {
+  return state.rows() && state.axis == axis && state.outer.is_one() && state.inner.is_one();
+}
+
+// The axes of XW.
+int BatchAxis(const Attributes& layer) { return layer.Int("layout", 0) != 0 ? 0 : 1; }
+int TimeAxis(const Attributes& layer) { return 1 - BatchAxis(layer); }
+
+Status LayerOverLanes(Context& c) {
+  const int axis = BatchAxis(c.attributes());
+  if (!WholeAxis(c.in(kLayerXw), axis)) return batch_axis::MixesRows();
+  for (int i = 1; i < c.num_inputs(); ++i) {
+    if (!c.has(i)) continue;
+    if (i < kLayerLengths) {
+      if (!c.in(i).shared()) return Unimplemented("its weights depend on the rows");
+    } else if (!WholeAxis(c.in(i), 0)) {
+      return Unimplemented("its {} a fixed number of rows",
+                           i == kLayerLengths ? "sequence_lens has" : "initial states have");
+    }
+  }
+  c.SetAll(State::Rows(0));
+  c.Set(0, State::Rows(axis));
+  return absl::OkStatus();
+}
+
+Status LayerOverTime(Context& c) {
+  const int axis = TimeAxis(c.attributes());
+  if (!WholeAxis(c.in(kLayerXw), axis)) return batch_axis::MixesRows();
+  for (int i = 1; i < c.num_inputs(); ++i) {
+    if (!c.in(i).shared()) return batch_axis::MixesRows();
+  }
+  c.SetAll(State::Shared());
+  c.Set(0, State::Rows(axis));
+  return absl::OkStatus();
+}
+
+RuleTable RulesWithLayers(batch_axis::Rule layer) {
+  RuleTable rules = batch_axis::BatchRules();
+  rules["chairlift::RecurrentLayer"] = layer;
+  return rules;
+}
+const RuleTable& LaneRules() {
+  static const RuleTable* const kRules = new RuleTable(RulesWithLayers(LayerOverLanes));
+  return *kRules;
+}
+const RuleTable& TimeRules() {
+  static const RuleTable* const kRules = new RuleTable(RulesWithLayers(LayerOverTime));
+  return *kRules;
+}
+
+// The one axis whose dimension is the symbol; −1 where none is or several are.
+int AxisOf(const SymbolicShape& shape, const std::string& symbol) {
+  int found = -1;
+  for (int i = 0; shape.has_rank() && i < shape.rank(); ++i) {
+    if (!shape[i].is_symbol() || shape[i].symbol() != symbol) continue;
+    if (found >= 0) return -1;
+    found = i;
+  }
+  return found;
+}
+
+// Why lanes do not stay apart with this symbol as the batch; empty where they do.
+std::string TryBatch(const Graph& graph, const std::string& symbol, std::vector<State>& states) {
+  std::vector<int> input_axes;
+  for (ValueId id : graph.inputs) {
+    const Value& input = graph.values[id];
+    const int axis = AxisOf(input.shape, symbol);
+    if (axis < 0) {
+      return fmt::format("'{}' is not one dimension of every input: '{}' has the shape {}", symbol,
+                         input.name, input.shape.ToString());
+    }
+    input_axes.push_back(axis);
+  }
+  states = batch_axis::Propagate(graph, LaneRules(), symbol, input_axes);
+  for (ValueId id : graph.outputs) {
+    const State& state = states[id];
+    const std::string& name = graph.values[id].name;
+    if (state.kind == State::Kind::kMixed) return state.why;
+    if (!state.rows()) return fmt::format("output '{}' is the same for all rows", name);
+    if (!state.outer.is_one() || !state.inner.is_one()) {
+      return fmt::format("output '{}' has several entries along dimension {} for each row", name,
+                         state.axis);
+    }
+  }
+  return {};
+}
+
+StatusOr<std::vector<State>> FindBatch(const Graph& graph, std::string& symbol) {
+  // Dimension 0 of the inputs first, then dimension 1, and so on.
+  std::vector<std::string> candidates;
+  int most = 0;
+  for (ValueId id : graph.inputs) {
+    const SymbolicShape& shape = graph.values[id].shape;
+    if (!shape.has_rank()) {
+      return Unimplemented("the rank of input '{}' is not known", graph.values[id].name);
+    }
+    most = std::max(most, shape.rank());
+  }
+  for (int axis = 0; axis < most; ++axis) {
+    for (ValueId id : graph.inputs) {
+      const SymbolicShape& shape = graph.values[id].shape;
+      if (axis >= shape.rank() || !shape[axis].is_symbol()) continue;
+      const std::string& name = shape[axis].symbol();
+      if (std::find(candidates.begin(), candidates.end(), name) == candidates.end()) {
+        candidates.push_back(name);
+      }
+    }
+  }
+  if (candidates.empty()) return Unimplemented("all dimensions of the inputs are fixed");
+  std::string why;
+  for (const std::string& candidate : candidates) {
+    std::vector<State> states;
+    std::string problem = TryBatch(graph, candidate, states);
+    if (problem.empty()) {
+      symbol = candidate;
+      return states;
+    }
+    why += fmt::format("{}dimension '{}' is no batch: {}", why.empty() ? "" : "; ", candidate,
+                       problem);
+  }
+  return Unimplemented("{}", why);
+}
+
+std::vector<bool> FindReal(const Graph& graph) {
+  std::vector<bool> real(graph.values.size(), false);
+  for (ValueId id : graph.inputs) real[id] = true;
+  for (const Node& node : graph.nodes) {
+    if (Is(node, "Shape") || Is(node, "Size")) continue;
+    const bool any = std::any_of(node.inputs.begin(), node.inputs.end(),
+                                 [&](ValueId id) { return id != kNoValue && real[id]; });
+    for (ValueId id : node.outputs) {
+      if (id != kNoValue) real[id] = any;
+    }
+  }
+  return real;
+}
+
+class SequenceWalk {
+ public:
+  SequenceWalk(const Graph& graph, const ModelAxes& axes, const std::string& symbol, ValueId seed,
+               int seed_axis)
+      : graph_(graph), axes_(axes), seed_(seed), seed_axis_(seed_axis) {
+    result_.symbol = symbol;
+  }
+
+  SequenceAxes Run() && {
+    for (const Value& value : graph_.values) {
+      result_.states.push_back(batch_axis::Known(value, result_.symbol));
+    }
+    result_.mixes.assign(graph_.nodes.size(), false);
+    for (ValueId id : graph_.inputs) Begin(id);
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) Visit(n);
+    return std::move(result_);
+  }
+
+ private:
+  State& state(ValueId id) { return result_.states[id]; }
+
+  // Whether a sequence begins at this value.
+  bool Begin(ValueId id) {
+    const State& lanes = axes_.batch[id];
+    if (!lanes.rows() || !lanes.outer.is_one() || !lanes.inner.is_one()) return false;
+    const int axis = id == seed_ ? seed_axis_ : AxisOf(graph_.values[id].shape, result_.symbol);
+    if (axis < 0 || axis == lanes.axis) return false;
+    const State before = state(id);
+    state(id) = State::Rows(axis);
+    const auto form = FormOf(graph_, axes_, &result_, id);
+    if (!form || !AllKnown(RowOf(*form))) {
+      state(id) = before;
+      return false;
+    }
+    if (result_.source == kNoValue) result_.source = id;
+    return true;
+  }
+
+  // Whether a token's value is the same size whatever the request.
+  bool RowsAreFixed(ValueId id) const {
+    if (id == kNoValue || !axes_.real[id] || !axes_.batch[id].rows()) return true;
+    const auto form = FormOf(graph_, axes_, &result_, id);
+    return form && AllKnown(RowOf(*form));
+  }
+
+  bool KeepsTokensApart(const Node& node) {
+    bool real = false;
+    for (ValueId id : node.inputs) {
+      if (id == kNoValue) continue;
+      if (state(id).kind == State::Kind::kMixed) return false;
+      real |= axes_.real[id];
+    }
+    if (!batch_axis::VisitNode(graph_, node, TimeRules(), result_.symbol, result_.states).ok()) {
+      return false;
+    }
+    if (!real || Is(node, "Shape") || Is(node, "Size")) return true;
+    int rows = 0;
+    int others = 0;
+    for (ValueId id : node.outputs) {
+      if (id != kNoValue) ++(state(id).rows() ? rows : others);
+    }
+    if (rows == 0) return true;
+    if (others > 0 && !IsRecurrentLayer(node)) return false;
+    return std::all_of(node.inputs.begin(), node.inputs.end(),
+                       [&](ValueId id) { return RowsAreFixed(id); }) &&
+           std::all_of(node.outputs.begin(), node.outputs.end(),
+                       [&](ValueId id) { return RowsAreFixed(id); });
+  }
+
+  void Visit(size_t n) {
+    const Node& node = graph_.nodes[n];
+    if (!KeepsTokensApart(node)) {
+      result_.mixes[n] = true;
+      for (ValueId id : node.outputs) {
+        if (id == kNoValue) continue;
+        // Computed once for a lane: the same for all of its tokens.
+        state(id) = State::Shared();
+        if (!axes_.batch[id].rows()) state(id).kind = State::Kind::kMixed;
+      }
+    }
+    for (ValueId id : node.outputs) {
+      if (id == kNoValue || !axes_.real[id] || state(id).rows()) continue;
+      if (Begin(id)) result_.mixes[n] = true;
+    }
+  }
+
+  const Graph& graph_;
+  const ModelAxes& axes_;
+  const ValueId seed_;
+  const int seed_axis_;
+  SequenceAxes result_;
+};
+
+// What the layer's projection reads.
+ValueId ProjectedFrom(const Graph& graph, const Links& links, ValueId xw) {
+  const Node* node = &graph.nodes[links.producer(xw)];
+  if (Is(*node, "Add")) node = &graph.nodes[links.producer(node->inputs[0])];
+  return node->inputs[0];
+}
+
+void FindSequences(const Graph& graph, ModelAxes& axes) {
+  const Links links(graph);
+  std::vector<SequenceAxes> tried;
+  const auto runs_along = [](const SequenceAxes& s, ValueId xw, int axis) {
+    return WholeAxis(s.states[xw], axis);
+  };
+  for (ValueId id : graph.inputs) {
+    for (const Dim& dim : graph.values[id].shape.dims()) {
+      if (!dim.is_symbol() || dim.symbol() == axes.batch_symbol) continue;
+      if (std::any_of(tried.begin(), tried.end(),
+                      [&](const SequenceAxes& s) { return s.symbol == dim.symbol(); })) {
+        continue;
+      }
+      tried.push_back(SequenceWalk(graph, axes, dim.symbol(), kNoValue, -1).Run());
+    }
+  }
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    if (!IsRecurrentLayer(node)) continue;
+    const ValueId xw = node.inputs[kLayerXw];
+    const int axis = TimeAxis(node.attributes);
+    const auto find = [&](std::vector<SequenceAxes>& in) {
+      return std::find_if(in.begin(), in.end(),
+                          [&](const SequenceAxes& s) { return runs_along(s, xw, axis); });
+    };
+    auto used = find(axes.sequences);
+    if (used == axes.sequences.end()) {
+      if (auto known = find(tried); known != tried.end()) {
+        axes.sequences.push_back(std::move(*known));
+        tried.erase(known);
+      } else {
+        const ValueId x = ProjectedFrom(graph, links, xw);
+        const Dim& dim = graph.values[x].shape[axis];
+        SequenceAxes found;
+        if (dim.is_symbol()) {
+          found = SequenceWalk(graph, axes, dim.symbol(), kNoValue, -1).Run();
+        }
+        if (!dim.is_symbol() || !runs_along(found, xw, axis)) {
+          found = SequenceWalk(graph, axes, fmt::format("(steps of {})", node.name), x, axis).Run();
+        }
+        if (!runs_along(found, xw, axis)) continue;
+        axes.sequences.push_back(std::move(found));
+      }
+      used = axes.sequences.end() - 1;
+    }
+    axes.layer_sequence[n] = static_cast<int>(used - axes.sequences.begin());
+  }
+}
+
+Piece Number(Dim dim) { return {Piece::Kind::kNumber, std::move(dim)}; }
+
+// Appends a factor that must be a number; ones are left out.
+bool Append(std::vector<Piece>& axis, const std::optional<Extent>& factor) {
+  if (!factor || !factor->is_number() || factor->number() < 1) return false;
+  if (!factor->is_one()) axis.push_back(Number(Dim(factor->number())));
+  return true;
+}
+
+}  // namespace
+
+std::optional<Form> FormOf(const Graph& graph, const ModelAxes& axes, const SequenceAxes* sequence,
+                           ValueId id) {
+  const SymbolicShape& shape = graph.values[id].shape;
+  const State& lanes = axes.batch[id];
+  const State* tokens = sequence != nullptr ? &sequence->states[id] : nullptr;
+  if (tokens != nullptr && !tokens->rows()) tokens = nullptr;
+  if (!shape.has_rank() || !lanes.rows()) return std::nullopt;
+  const Piece lane{Piece::Kind::kLanes, {}};
+  const Piece token{Piece::Kind::kTokens, {}};
+  Form form;
+  for (int i = 0; i < shape.rank(); ++i) {
+    std::vector<Piece> axis;
+    const bool of_lanes = lanes.axis == i;
+    const bool of_tokens = tokens != nullptr && tokens->axis == i;
+    if (of_lanes && of_tokens) {
+      const auto inside = [](const State& whole, const std::optional<Extent>& block,
+                             const std::string& symbol) -> std::optional<Extent> {
+        const auto steps = block ? Extent::Product(*block, Extent::Symbol(symbol)) : std::nullopt;
+        return steps ? Extent::Quotient(whole.inner, *steps) : std::nullopt;
+      };
+      if (const auto middle = inside(lanes, tokens->inner, sequence->symbol)) {
+        if (!Append(axis, lanes.outer)) return std::nullopt;
+        axis.push_back(lane);
+        if (!Append(axis, middle)) return std::nullopt;
+        axis.push_back(token);
+        if (!Append(axis, tokens->inner)) return std::nullopt;
+      } else {
+        if (!Append(axis, tokens->outer)) return std::nullopt;
+        axis.push_back(token);
+        if (!Append(axis, inside(*tokens, lanes.inner, axes.batch_symbol))) return std::nullopt;
+        axis.push_back(lane);
+        if (!Append(axis, lanes.inner)) return std::nullopt;
+      }
+    } else if (of_lanes || of_tokens) {
+      const State& state = of_lanes ? lanes : *tokens;
+      if (!Append(axis, state.outer)) return std::nullopt;
+      axis.push_back(of_lanes ? lane : token);
+      if (!Append(axis, state.inner)) return std::nullopt;
+    } else {
+      axis.push_back(Number(shape[i]));
+    }
+    form.push_back(std::move(axis));
+  }
+  return form;
+}
+
+std::vector<Dim> RowOf(const Form& form) {
+  std::vector<Dim> row;
+  for (const std::vector<Piece>& axis : form) {
+    for (const Piece& piece : axis) {
+      if (piece.kind == Piece::Kind::kNumber) row.push_back(piece.number);
+    }
+  }
+  return row;
+}
+
+bool AllKnown(const std::vector<Dim>& dims) {
+  return std::all_of(dims.begin(), dims.end(),
+                     [](const Dim& d) { return d.known() && d.value() > 0; });
+}
+
+StatusOr<ModelAxes> FindAxes(const Graph& graph) {
+  ModelAxes axes;
+  if (graph.inputs.empty()) return Unimplemented("the model has no inputs");
+  CHAIRLIFT_ASSIGN_OR_RETURN(axes.batch, FindBatch(graph, axes.batch_symbol));
+  axes.real = FindReal(graph);
+  axes.layer_sequence.assign(graph.nodes.size(), -1);
+  FindSequences(graph, axes);
+  return axes;
+}
+
+}  // namespace chairlift

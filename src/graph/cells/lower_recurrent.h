@@ -1,0 +1,33 @@
+// LSTM, GRU and RNN taken apart: the projection of their input as ordinary nodes, one layer a
+// direction, and what joins the directions.
+#ifndef CHAIRLIFT_GRAPH_CELLS_LOWER_RECURRENT_H_
+#define CHAIRLIFT_GRAPH_CELLS_LOWER_RECURRENT_H_
+
+#include "graph/ir.h"
+
+namespace chairlift {
+
+// One direction of one layer over whole sequences, its input projected already. It exists only
+// between here and the cells made of it: no kernel runs it. Inputs, T time steps of B lanes:
+enum RecurrentLayerInput : int {
+  kLayerXw = 0,     // [T, B, gates·H]; attribute layout 1: [B, T, gates·H]
+  kLayerR,          // [gates·H, H]
+  kLayerRb,         // [gates·H], or absent: all biases are part of XW
+  kLayerPeepholes,  // [3·H], or absent
+  kLayerLengths,    // [B], or absent
+  kLayerH,          // [B, H], or absent
+  kLayerC,          // [B, H], or absent
+};
+// Outputs: every step's h [T, B, H] (layout 1: [B, T, H]), the last h [B, H], and LSTM's last c.
+// Attributes: `cell` "LSTM", "GRU" or "RNN"; `reverse`; `layout`; `hidden_size`; and of the ONNX
+// operators those that hold for one direction.
+const OperatorDef& RecurrentLayerOperator();
+bool IsRecurrentLayer(const Node& node);
+
+// Rewrites all LSTM, GRU and RNN nodes; returns how many there were. Shapes must be inferred anew
+// afterwards.
+StatusOr<int> LowerRecurrent(Graph& graph);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_GRAPH_CELLS_LOWER_RECURRENT_H_

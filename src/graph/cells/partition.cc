@@ -1,0 +1,259 @@
+#include "graph/cells/partition.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "graph/cells/lower_recurrent.h"
+
+namespace chairlift {
+namespace {
+
+// What a value waits for: cells of one kind at one depth can be one.
+struct Place {
+  int key = kNothing;
+  int depth = 0;
+
+  static constexpr int kNothing = -1;
+  static constexpr int kSeveral = -2;
+  static constexpr int kLanes = 0;  // 1 + sequence for tokens; above all sequences for layers
+
+  void Join(const Place& other) {
+    if (other.key == kNothing || (key != kNothing && other.depth < depth)) return;
+    const bool deeper = key == kNothing || other.depth > depth;
+    if (!deeper && other.key != key) {
+      key = kSeveral;
+    } else {
+      *this = other;
+    }
+  }
+};
+
+// Nodes that belong together.
+class Sets {
+ public:
+  explicit Sets(size_t n) : parent_(n) { std::iota(parent_.begin(), parent_.end(), 0); }
+  int Find(int i) {
+    while (parent_[i] != i) i = parent_[i] = parent_[parent_[i]];
+    return i;
+  }
+  void Join(int a, int b) { parent_[Find(b)] = Find(a); }
+
+ private:
+  std::vector<int> parent_;
+};
+
+class Partitioner {
+ public:
+  Partitioner(const Graph& graph, const ModelAxes& axes, const Links& links)
+      : graph_(graph),
+        axes_(axes),
+        links_(links),
+        places_(graph.values.size()),
+        node_places_(graph.nodes.size()),
+        claimed_(graph.values.size(), kNoValue) {}
+
+  StatusOr<Partition> Run() && {
+    out_.cell.assign(graph_.nodes.size(), -1);
+    out_.view.assign(graph_.nodes.size(), false);
+    out_.root.resize(graph_.values.size());
+    std::iota(out_.root.begin(), out_.root.end(), 0);
+    out_.sequence.assign(graph_.values.size(), -1);
+    for (size_t id = 0; id < graph_.values.size(); ++id) {
+      if (axes_.real[id]) out_.sequence[id] = SequenceOf(static_cast<ValueId>(id));
+    }
+    for (ValueId id : graph_.outputs) claimed_[id] = id;
+    for (ValueId id : graph_.inputs) places_[id].key = Place::kNothing;
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      CHAIRLIFT_RETURN_IF_ERROR(Put(static_cast<int>(n)));
+    }
+    MakeCells();
+    return std::move(out_);
+  }
+
+ private:
+  int SequenceOf(ValueId id) const {
+    for (size_t s = 0; s < axes_.sequences.size(); ++s) {
+      if (axes_.sequences[s].states[id].rows()) return static_cast<int>(s);
+    }
+    return -1;
+  }
+  const SequenceAxes* Axes(int sequence) const {
+    return sequence < 0 ? nullptr : &axes_.sequences[sequence];
+  }
+  bool IsReal(const Node& node) const {
+    return std::any_of(node.outputs.begin(), node.outputs.end(),
+                       [&](ValueId id) { return id != kNoValue && axes_.real[id]; });
+  }
+
+  // The sequence whose tokens the node works on one by one; −1 where it does not.
+  int TokensOf(int n) const {
+    const Node& node = graph_.nodes[n];
+    for (ValueId id : node.outputs) {
+      if (id == kNoValue) continue;
+      const int s = out_.sequence[id];
+      return s >= 0 && !axes_.sequences[s].mixes[n] ? s : -1;
+    }
+    return -1;
+  }
+
+  // Whether each row's elements stay as they are, in the same order.
+  bool KeepsRows(int n) const {
+    const Node& node = graph_.nodes[n];
+    const bool transposes = Is(node, "Transpose");
+    const bool reshapes = Is(node, "Reshape") || Is(node, "Flatten");
+    if (!transposes && !reshapes && !Is(node, "Identity") && !Is(node, "Squeeze") &&
+        !Is(node, "Unsqueeze")) {
+      return false;
+    }
+    const ValueId in = node.inputs[0];
+    const ValueId out = node.outputs[0];
+    const int s = out_.sequence[in];
+    if (!axes_.real[in] || s != out_.sequence[out] || (s >= 0 && axes_.sequences[s].mixes[n])) {
+      return false;
+    }
+    const auto from = FormOf(graph_, axes_, Axes(s), in);
+    const auto to = FormOf(graph_, axes_, Axes(s), out);
+    if (!from || !to) return false;
+    if (reshapes) return AllKnown(RowOf(*from)) && AllKnown(RowOf(*to));
+    if (!transposes) return true;
+    std::vector<int64_t> perm = node.attributes.Ints("perm");
+    if (perm.empty()) {
+      for (size_t i = from->size(); i > 0; --i) perm.push_back(static_cast<int64_t>(i) - 1);
+    }
+    int64_t last = -1;
+    for (int64_t axis : perm) {
+      const auto& pieces = (*from)[static_cast<size_t>(axis)];
+      const bool moves = std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) {
+        return piece.kind == Piece::Kind::kNumber &&
+               !(piece.number.known() && piece.number.value() == 1);
+      });
+      if (!moves) continue;
+      if (axis < last) return false;
+      last = axis;
+    }
+    return true;
+  }
+
+  // A model's output may be a view only of a value that has no other place in the model's inputs
+  // and outputs.
+  bool MayBeView(ValueId view, ValueId root) {
+    if (!links_.is_output(view)) return true;
+    const bool is_input =
+        std::find(graph_.inputs.begin(), graph_.inputs.end(), root) != graph_.inputs.end();
+    if (is_input || claimed_[root] != kNoValue) return false;
+    const SequenceAxes* sequence = Axes(out_.sequence[root]);
+    const std::vector<Dim> from = RowOf(*FormOf(graph_, axes_, sequence, root));
+    const std::vector<Dim> to = RowOf(*FormOf(graph_, axes_, sequence, view));
+    const bool same = SameShape(SymbolicShape(from), SymbolicShape(to));
+    if (!same && !(AllKnown(from) && AllKnown(to))) return false;
+    claimed_[root] = view;
+    return true;
+  }
+
+  Place Waits(const Node& node) const {
+    Place place;
+    for (ValueId id : node.inputs) {
+      if (id != kNoValue) place.Join(places_[id]);
+    }
+    return place;
+  }
+
+  Status Put(int n) {
+    const Node& node = graph_.nodes[n];
+    Place place = Waits(node);
+    const auto set = [&](const Place& p) {
+      for (ValueId id : node.outputs) {
+        if (id != kNoValue) places_[id] = p;
+      }
+    };
+    if (!IsReal(node)) {
+      set(place);
+      return absl::OkStatus();
+    }
+    for (ValueId id : node.outputs) {
+      if (id != kNoValue && !axes_.batch[id].rows()) {
+        return Unimplemented("{}: its result is not one by row", node.Describe());
+      }
+    }
+    if (KeepsRows(n) && MayBeView(node.outputs[0], out_.root[node.inputs[0]])) {
+      const ValueId root = out_.root[node.inputs[0]];
+      out_.view[n] = true;
+      out_.root[node.outputs[0]] = root;
+      // Of the sizes it reads, a cell has what it needs.
+      place = places_[root];
+      set(place);
+      return absl::OkStatus();
+    }
+    int key = Place::kLanes;
+    const int sequences = static_cast<int>(axes_.sequences.size());
+    if (IsRecurrentLayer(node) && axes_.layer_sequence[n] >= 0) {
+      key = 1 + sequences + n;
+    } else if (const int s = TokensOf(n); s >= 0) {
+      key = 1 + s;
+    }
+    if (place.key != Place::kNothing && place.key != key) ++place.depth;
+    place.key = key;
+    node_places_[n] = place;
+    set(place);
+    return absl::OkStatus();
+  }
+
+  void MakeCells() {
+    Sets sets(graph_.nodes.size());
+    // Nodes at one place belong together where one reads the other or both read the same.
+    std::map<std::tuple<int, int, ValueId>, int> readers;
+    const auto meet = [&](int n, ValueId id) {
+      const Place& place = node_places_[n];
+      const auto [it, added] = readers.try_emplace({place.depth, place.key, id}, n);
+      if (!added) sets.Join(it->second, n);
+    };
+    std::vector<int> members;
+    for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
+      if (node_places_[n].key == Place::kNothing) continue;
+      members.push_back(n);
+      for (const auto* ids : {&graph_.nodes[n].inputs, &graph_.nodes[n].outputs}) {
+        for (ValueId id : *ids) {
+          if (id != kNoValue && axes_.real[id]) meet(n, out_.root[id]);
+        }
+      }
+    }
+    std::stable_sort(members.begin(), members.end(),
+                     [&](int a, int b) { return node_places_[a].depth < node_places_[b].depth; });
+    std::map<int, int> cells;
+    for (int n : members) {
+      const auto [it, added] = cells.try_emplace(sets.Find(n), static_cast<int>(out_.cells.size()));
+      if (added) {
+        CellPlan& plan = out_.cells.emplace_back();
+        const int key = node_places_[n].key;
+        const int sequences = static_cast<int>(axes_.sequences.size());
+        if (key > sequences) {
+          plan.kind = SlicedCell::Kind::kRecurrent;
+          plan.sequence = axes_.layer_sequence[n];
+        } else if (key > 0) {
+          plan.kind = SlicedCell::Kind::kTokens;
+          plan.sequence = key - 1;
+        }
+      }
+      out_.cells[it->second].nodes.push_back(n);
+      out_.cell[n] = it->second;
+    }
+  }
+
+  const Graph& graph_;
+  const ModelAxes& axes_;
+  const Links& links_;
+  std::vector<Place> places_;       // by value
+  std::vector<Place> node_places_;  // of nodes that belong to a cell
+  std::vector<ValueId> claimed_;    // by root: the model's output that it is
+  Partition out_;
+};
+
+}  // namespace
+
+StatusOr<Partition> MakePartition(const Graph& graph, const ModelAxes& axes, const Links& links) {
+  return Partitioner(graph, axes, links).Run();
+}
+
+}  // namespace chairlift

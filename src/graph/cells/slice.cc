@@ -1,0 +1,267 @@
+// The steps from a graph to its cells.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "graph/cells/cell_builder.h"
+#include "graph/cells/lower_recurrent.h"
+#include "graph/cells/sliced_model.h"
+#include "graph/passes/passes.h"
+
+namespace chairlift {
+namespace {
+
+// Input projections become nodes of their own, weights constants.
+Status Prepare(Graph& graph) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int layers, LowerRecurrent(graph));
+  if (layers == 0) return Unimplemented("the model has no recurrence");
+  CHAIRLIFT_RETURN_IF_ERROR(InferShapes(graph));
+  std::vector<std::string> notes;
+  for (const Pass& pass :
+       {FoldConstants(), SelectConstantBranches(), FoldConstants(), RemoveDeadNodes()}) {
+    CHAIRLIFT_RETURN_IF_ERROR(pass.run(graph, notes).status());
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(Verify(graph));
+  return InferShapes(graph);
+}
+
+class Slicer {
+ public:
+  explicit Slicer(SlicedGraph model) : model_(model), index_(model.graph.values.size(), -1) {}
+
+  StatusOr<SlicedModel> Run() && {
+    const Graph& graph = model_.graph;
+    const std::vector<CellPlan>& plans = model_.partition.cells;
+    out_.lengths.resize(model_.axes.sequences.size());
+    for (ValueId id : graph.inputs) AddValue(id);
+    std::map<int, CellBuilder> builders;
+    std::set<ValueId> read;  // roots that cross from cell to cell or leave the model
+    for (int c = 0; c < static_cast<int>(plans.size()); ++c) {
+      if (plans[c].kind == SlicedCell::Kind::kRecurrent) {
+        for (ValueId id : graph.nodes[plans[c].nodes[0]].inputs) {
+          if (id != kNoValue) read.insert(model_.partition.root[id]);
+        }
+        continue;
+      }
+      CellBuilder& builder = builders.try_emplace(c, model_, c).first->second;
+      CHAIRLIFT_RETURN_IF_ERROR(builder.Build());
+      read.insert(builder.inputs().begin(), builder.inputs().end());
+    }
+    for (ValueId id : graph.outputs) {
+      if (!model_.axes.real[id]) {
+        return Unimplemented("output '{}' does not depend on what is in the inputs",
+                             graph.values[id].name);
+      }
+      read.insert(model_.partition.root[id]);
+    }
+    for (int c = 0; c < static_cast<int>(plans.size()); ++c) {
+      SlicedCell cell;
+      cell.kind = plans[c].kind;
+      cell.length = plans[c].sequence;
+      if (cell.kind == SlicedCell::Kind::kRecurrent) {
+        CHAIRLIFT_RETURN_IF_ERROR(MakeStep(graph.nodes[plans[c].nodes[0]], read, cell));
+      } else {
+        CellBuilder& builder = builders.at(c);
+        for (ValueId id : builder.inputs()) cell.inputs.push_back(index_[id]);
+        for (int n : plans[c].nodes) {
+          for (ValueId id : graph.nodes[n].outputs) {
+            if (id == kNoValue || !read.contains(id)) continue;
+            CHAIRLIFT_RETURN_IF_ERROR(builder.AddOutput(id));
+            cell.outputs.push_back(AddValue(id));
+          }
+        }
+        CHAIRLIFT_ASSIGN_OR_RETURN(cell.graph, std::move(builder).Finish());
+      }
+      out_.cells.push_back(std::move(cell));
+    }
+    for (ValueId id : graph.inputs) out_.inputs.push_back(index_[id]);
+    for (ValueId id : graph.outputs) PlaceOutput(id);
+    CHAIRLIFT_RETURN_IF_ERROR(FindLengths());
+    NameCells();
+    return std::move(out_);
+  }
+
+ private:
+  int AddValue(ValueId id) {
+    if (index_[id] >= 0) return index_[id];
+    const Value& value = model_.graph.values[id];
+    CellValue made;
+    made.name = value.name;
+    made.dtype = value.dtype;
+    made.length = model_.partition.sequence[id];
+    Place(id, made);
+    index_[id] = static_cast<int>(out_.values.size());
+    out_.values.push_back(std::move(made));
+    return index_[id];
+  }
+
+  // Where the rows of `id` lie, which is the value or a view of it.
+  void Place(ValueId id, CellValue& value) const {
+    const SequenceAxes* sequence =
+        value.length < 0 ? nullptr : &model_.axes.sequences[value.length];
+    value.batch_axis = model_.axes.batch[id].axis;
+    if (sequence != nullptr) value.time_axis = sequence->states[id].axis;
+    if (const auto form = FormOf(model_.graph, model_.axes, sequence, id)) {
+      value.row = SymbolicShape(RowOf(*form));
+    }
+  }
+
+  void PlaceOutput(ValueId id) {
+    const int value = index_[model_.partition.root[id]];
+    Place(id, out_.values[value]);
+    out_.outputs.push_back(value);
+  }
+
+  Status AddState(const Node& layer, const std::set<ValueId>& read, int input, int output,
+                  const Value& h, SlicedCell& cell) {
+    CellState state;
+    state.input = static_cast<int>(cell.inputs.size());
+    state.output = output - 1;
+    const ValueId initial = layer.inputs[input];
+    if (initial == kNoValue) {
+      state.constant = Tensor::Allocate(h.dtype, Shape{1, layer.attributes.Int("hidden_size", 0)});
+      std::fill_n(static_cast<std::byte*>(state.constant.raw()), state.constant.byte_size(),
+                  std::byte{0});
+    } else if (model_.axes.real[initial]) {
+      state.initial = index_[model_.partition.root[initial]];
+    } else {
+      CHAIRLIFT_ASSIGN_OR_RETURN(state.constant, UniformRow(model_, initial));
+      if (state.constant.size() != layer.attributes.Int("hidden_size", 0)) {
+        return Unimplemented("{}: its initial state cannot be followed", layer.Describe());
+      }
+    }
+    if (const ValueId last = layer.outputs[output]; last != kNoValue && read.contains(last)) {
+      state.final_value = AddValue(last);
+    }
+    cell.inputs.push_back(-1);
+    cell.states.push_back(std::move(state));
+    return absl::OkStatus();
+  }
+
+  Status MakeStep(const Node& layer, const std::set<ValueId>& read, SlicedCell& cell) {
+    const Graph& model = model_.graph;
+    const OperatorDef* def = OperatorRegistry::Builtin().Find("chairlift", "RecurrentStep");
+    const Value& xw = model.values[layer.inputs[kLayerXw]];
+    const bool lstm = layer.attributes.String("cell", "") == "LSTM";
+    const int64_t hidden = layer.attributes.Int("hidden_size", 0);
+    cell.name = layer.name;
+    cell.reverse = layer.attributes.Int("reverse", 0) != 0;
+    cell.graph = std::make_shared<Graph>();
+    GraphWriter writer(*cell.graph, cell.graph->nodes, "");
+    const auto input = [&](const char* name, const Dim& size) {
+      const ValueId id = cell.graph->AddValue(
+          {.name = name, .dtype = xw.dtype, .shape = SymbolicShape({Dim::Symbol("rows"), size})});
+      cell.graph->inputs.push_back(id);
+      return id;
+    };
+    const auto weight = [&](int i) -> StatusOr<ValueId> {
+      if (layer.inputs[i] == kNoValue) return kNoValue;
+      const Value& value = model.values[layer.inputs[i]];
+      if (!value.is_constant()) {
+        return Unimplemented("{}: its weights are computed", layer.Describe());
+      }
+      return writer.Constant(value.constant);
+    };
+    std::vector<ValueId> inputs = {input("xw", xw.shape[2]), input("h", Dim(hidden)),
+                                   lstm ? input("c", Dim(hidden)) : kNoValue};
+    for (int i : {kLayerR, kLayerRb, kLayerPeepholes}) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId id, weight(i));
+      inputs.push_back(id);
+    }
+    while (inputs.back() == kNoValue) inputs.pop_back();
+    Attributes attributes = layer.attributes;
+    for (const char* name : {"reverse", "layout", "hidden_size"}) attributes.Erase(name);
+    cell.graph->outputs = writer.Call(*def, std::move(inputs), lstm ? 2 : 1, std::move(attributes));
+    writer.last().name = layer.name;
+
+    cell.inputs = {index_[model_.partition.root[layer.inputs[kLayerXw]]]};
+    const ValueId all = layer.outputs[0];
+    cell.outputs = {all != kNoValue && read.contains(all) ? AddValue(all) : -1};
+    if (lstm) cell.outputs.push_back(-1);
+    CHAIRLIFT_RETURN_IF_ERROR(AddState(layer, read, kLayerH, 1, xw, cell));
+    if (lstm) CHAIRLIFT_RETURN_IF_ERROR(AddState(layer, read, kLayerC, 2, xw, cell));
+    if (const ValueId lengths = layer.inputs[kLayerLengths]; lengths != kNoValue) {
+      if (!model_.axes.real[lengths]) {
+        return Unimplemented("{}: its sequence_lens is computed from sizes", layer.Describe());
+      }
+      cell.tokens_that_count = index_[model_.partition.root[lengths]];
+    }
+    CHAIRLIFT_RETURN_IF_ERROR(Verify(*cell.graph));
+    return InferShapes(*cell.graph);
+  }
+
+  // An input of the model tells a length; else what first has the sequence.
+  Status FindLengths() {
+    for (size_t l = 0; l < out_.lengths.size(); ++l) {
+      SequenceLength& length = out_.lengths[l];
+      length.name = model_.axes.sequences[l].symbol;
+      length.value = -1;
+      const auto consider = [&](int value) {
+        if (length.value < 0 && value >= 0 && out_.values[value].length == static_cast<int>(l)) {
+          length.value = value;
+        }
+      };
+      for (int value : out_.inputs) consider(value);
+      for (const SlicedCell& cell : out_.cells) {
+        if (cell.kind != SlicedCell::Kind::kLanes) continue;
+        for (int value : cell.outputs) consider(value);
+      }
+      if (length.value < 0) return Unimplemented("nothing tells the length '{}'", length.name);
+    }
+    return absl::OkStatus();
+  }
+
+  // After the layer that a cell feeds, or the output that it makes.
+  void NameCells() {
+    std::set<std::string> taken;
+    for (const SlicedCell& cell : out_.cells) taken.insert(cell.name);
+    for (SlicedCell& cell : out_.cells) {
+      if (!cell.name.empty()) continue;
+      for (const SlicedCell& other : out_.cells) {
+        if (other.kind != SlicedCell::Kind::kRecurrent || !cell.name.empty()) continue;
+        const bool feeds = std::any_of(cell.outputs.begin(), cell.outputs.end(), [&](int value) {
+          return std::find(other.inputs.begin(), other.inputs.end(), value) != other.inputs.end();
+        });
+        if (feeds) cell.name = other.name + ".input";
+      }
+      for (int value : cell.outputs) {
+        const bool leaves =
+            std::find(out_.outputs.begin(), out_.outputs.end(), value) != out_.outputs.end();
+        if (cell.name.empty() && leaves) cell.name = out_.values[value].name + ".head";
+      }
+      if (cell.name.empty()) {
+        cell.name = cell.kind == SlicedCell::Kind::kTokens ? "tokens" : "lanes";
+      }
+      const std::string base = cell.name;
+      for (int i = 2; !taken.insert(cell.name).second; ++i) {
+        cell.name = fmt::format("{}.{}", base, i);
+      }
+    }
+  }
+
+  const SlicedGraph model_;
+  std::vector<int> index_;  // by value of the model
+  SlicedModel out_;
+};
+
+}  // namespace
+
+StatusOr<SlicedModel> SliceIntoCells(const Graph& graph) {
+  Graph lowered = graph;
+  CHAIRLIFT_RETURN_IF_ERROR(Prepare(lowered));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelAxes axes, FindAxes(lowered));
+  for (size_t n = 0; n < lowered.nodes.size(); ++n) {
+    if (IsRecurrentLayer(lowered.nodes[n]) && axes.layer_sequence[n] < 0) {
+      return Unimplemented("{}: its steps cannot be followed", lowered.nodes[n].Describe());
+    }
+  }
+  const Links links(lowered);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Partition partition, MakePartition(lowered, axes, links));
+  return Slicer({lowered, links, axes, partition}).Run();
+}
+
+}  // namespace chairlift

@@ -1,0 +1,356 @@
+// A model cut into cells gives what the whole gives, whatever the rows' company.
+#include "graph/cells/sliced_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "graph/graph_builder.h"
+#include "runtime/cell_interpreter.h"
+
+namespace chairlift {
+namespace {
+
+using testing::Attrs;
+using testing::CellInterpreter;
+using testing::GraphBuilder;
+using ::testing::HasSubstr;
+using Ints = std::vector<int64_t>;
+
+constexpr int64_t kFeatures = 5;
+constexpr int64_t kHidden = 4;
+
+Dim B() { return Dim::Symbol("batch"); }
+Dim T() { return Dim::Symbol("time"); }
+SymbolicShape Dims(std::vector<Dim> dims) { return SymbolicShape(std::move(dims)); }
+
+// Builds models as exporters write them.
+class ModelMaker : public GraphBuilder {
+ public:
+  explicit ModelMaker(uint32_t seed = 1) : random_(seed) {}
+
+  ValueId Weights(const Shape& shape, float scale = 0.5f) {
+    Tensor t = Tensor::Allocate(DType::kFloat, shape);
+    std::normal_distribution<float> normal(0.0f, scale);
+    for (int64_t i = 0; i < t.size(); ++i) t.data<float>()[i] = normal(random_);
+    return Constant(std::move(t));
+  }
+  ValueId Numbers(const Ints& values) {
+    return Constant(Tensor::Of<int64_t>(Shape{static_cast<int64_t>(values.size())},
+                                        std::span<const int64_t>(values)));
+  }
+  ValueId Number(int64_t value) { return Constant(Tensor::Scalar<int64_t>(value)); }
+  ValueId Transpose(ValueId x, Ints perm) {
+    return Op("Transpose", {x}, Attrs({{"perm", std::move(perm)}}));
+  }
+  ValueId Reshape(ValueId x, const Ints& dims) { return Op("Reshape", {x, Numbers(dims)}); }
+  ValueId Squeeze(ValueId x, int64_t axis) { return Op("Squeeze", {x, Numbers({axis})}); }
+  ValueId Unsqueeze(ValueId x, int64_t axis) { return Op("Unsqueeze", {x, Numbers({axis})}); }
+  ValueId Gather(ValueId x, ValueId indices, int64_t axis) {
+    return Op("Gather", {x, indices}, Attrs({{"axis", axis}}));
+  }
+  ValueId Concat(std::vector<ValueId> parts, int64_t axis) {
+    return Op("Concat", std::move(parts), Attrs({{"axis", axis}}));
+  }
+  ValueId Size(ValueId x, int64_t axis) {  // of one dimension, [1]
+    return Unsqueeze(Gather(Op("Shape", {x}), Number(axis), 0), 0);
+  }
+  ValueId Zeros(std::vector<ValueId> dims) {
+    return Op("ConstantOfShape", {Concat(std::move(dims), 0)},
+              Attrs({{"value", Tensor::Of<float>(Shape{1}, {0.0f})}}));
+  }
+  ValueId Linear(ValueId x, int64_t in, int64_t out) {
+    return Op("Add", {Op("MatMul", {x, Weights({in, out})}), Weights({out})});
+  }
+
+  struct Options {
+    std::string op = "LSTM";
+    std::string direction = "forward";
+    bool batch_first = false;  // layout 1
+    bool bias = true;
+    bool peepholes = false;
+    ValueId lengths = kNoValue;
+    ValueId h = kNoValue;
+    ValueId c = kNoValue;
+    int64_t hidden = kHidden;
+    Attributes attributes;
+  };
+  // Y, Y_h and, of LSTM, Y_c.
+  std::vector<ValueId> Recurrent(ValueId x, int64_t features, Options o) {
+    const int64_t directions = o.direction == "bidirectional" ? 2 : 1;
+    const int64_t gates = o.op == "LSTM" ? 4 : o.op == "GRU" ? 3 : 1;
+    std::vector<ValueId> inputs = {x,
+                                   Weights({directions, gates * o.hidden, features}),
+                                   Weights({directions, gates * o.hidden, o.hidden}),
+                                   o.bias ? Weights({directions, 2 * gates * o.hidden}) : kNoValue,
+                                   o.lengths,
+                                   o.h};
+    if (o.op == "LSTM") inputs.push_back(o.c);
+    if (o.peepholes) inputs.push_back(Weights({directions, 3 * o.hidden}));
+    o.attributes.Set("hidden_size", o.hidden);
+    o.attributes.Set("direction", o.direction);
+    if (o.batch_first) o.attributes.Set("layout", int64_t{1});
+    return Call(*OperatorRegistry::Builtin().Find("", o.op), std::move(inputs),
+                o.op == "LSTM" ? 3 : 2, std::move(o.attributes));
+  }
+
+  Graph Done() && {
+    Graph graph = std::move(*this).Build();
+    const Status verified = Verify(graph);
+    EXPECT_TRUE(verified.ok()) << verified;
+    const Status inferred = InferShapes(graph);
+    EXPECT_TRUE(inferred.ok()) << inferred;
+    return graph;
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+std::string Describe(const SlicedModel& model) {
+  std::string text;
+  for (const SlicedCell& cell : model.cells) {
+    text += cell.kind == SlicedCell::Kind::kLanes    ? "lanes "
+            : cell.kind == SlicedCell::Kind::kTokens ? "tokens "
+                                                     : "step ";
+    text += cell.name + ":";
+    for (int v : cell.inputs) text += " " + (v < 0 ? "state" : model.values[v].name);
+    text += " ->";
+    for (int v : cell.outputs) text += " " + (v < 0 ? "state" : model.values[v].name);
+    text += "\n";
+    for (const Node& node : cell.graph->nodes) text += "    " + node.def->name + "\n";
+  }
+  return text;
+}
+
+std::string Kinds(const SlicedModel& model) {
+  std::string kinds;
+  for (const SlicedCell& cell : model.cells) {
+    kinds += cell.kind == SlicedCell::Kind::kLanes    ? 'L'
+             : cell.kind == SlicedCell::Kind::kTokens ? 'T'
+                                                      : 'R';
+  }
+  return kinds;
+}
+
+// Random inputs of one request. Integers are below `classes`, or, named "lengths", lengths.
+std::vector<Tensor> RandomRequest(const Graph& graph, std::mt19937& random, int64_t classes) {
+  std::map<std::string, int64_t> symbols;
+  std::vector<Tensor> inputs;
+  for (ValueId id : graph.inputs) {
+    const Value& value = graph.values[id];
+    Shape shape;
+    for (const Dim& dim : value.shape.dims()) {
+      if (!dim.known() && !symbols.contains(dim.symbol())) {
+        const int64_t most = dim.symbol() == "batch" ? 3 : 7;
+        symbols[dim.symbol()] = std::uniform_int_distribution<int64_t>(1, most)(random);
+      }
+      shape.Append(dim.known() ? dim.value() : symbols[dim.symbol()]);
+    }
+    Tensor t = Tensor::Allocate(value.dtype, shape);
+    const int64_t low = value.name == "lengths" ? 1 : 0;
+    const int64_t high = value.name == "lengths" ? symbols["time"] : classes - 1;
+    for (int64_t i = 0; i < t.size(); ++i) {
+      const int64_t n = std::uniform_int_distribution<int64_t>(low, high)(random);
+      if (value.dtype == DType::kInt64) t.data<int64_t>()[i] = n;
+      if (value.dtype == DType::kInt32) t.data<int32_t>()[i] = static_cast<int32_t>(n);
+      if (value.dtype == DType::kFloat) {
+        t.data<float>()[i] = std::normal_distribution<float>(0.0f, 1.0f)(random);
+      }
+    }
+    inputs.push_back(std::move(t));
+  }
+  return inputs;
+}
+
+void ExpectClose(const Tensor& got, const Tensor& want) {
+  ASSERT_EQ(got.shape(), want.shape());
+  ASSERT_EQ(got.dtype(), want.dtype());
+  if (got.dtype() == DType::kInt64) {
+    for (int64_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(got.data<int64_t>()[i], want.data<int64_t>()[i]) << "at " << i;
+    }
+    return;
+  }
+  ASSERT_EQ(got.dtype(), DType::kFloat);
+  for (int64_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(got.data<float>()[i], want.data<float>()[i],
+                1e-5f * (1 + std::abs(want.data<float>()[i])))
+        << "at " << i;
+  }
+}
+
+// Slices, runs several requests together, and compares each with the whole model on its own.
+void Check(Graph graph, const std::string& kinds = "") {
+  const StatusOr<SlicedModel> sliced = SliceIntoCells(graph);
+  ASSERT_TRUE(sliced.ok()) << sliced.status();
+  SCOPED_TRACE(Describe(*sliced));
+  if (!kinds.empty()) {
+    EXPECT_EQ(Kinds(*sliced), kinds);
+  }
+  auto cells = CellInterpreter::Create(*sliced);
+  ASSERT_TRUE(cells.ok()) << cells.status();
+  auto whole = Executable::Create(graph, {});
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  std::mt19937 random(7);
+  SoloTeam team;
+  Arena arena;
+  std::vector<std::vector<Tensor>> requests;
+  for (int i = 0; i < 6; ++i) requests.push_back(RandomRequest(graph, random, 9));
+  const auto got = cells->Run(requests, random);
+  ASSERT_TRUE(got.ok()) << got.status();
+  for (size_t r = 0; r < requests.size(); ++r) {
+    const auto want = (*whole)->Run(requests[r], team, 0, arena);
+    ASSERT_TRUE(want.ok()) << want.status();
+    ASSERT_EQ((*got)[r].size(), want->size());
+    for (size_t o = 0; o < want->size(); ++o) {
+      SCOPED_TRACE("request " + std::to_string(r) + " output " + std::to_string(o));
+      ExpectClose((*got)[r][o], (*want)[o]);
+    }
+  }
+}
+
+TEST(SlicedModelTest, EmbeddingLstmAndAHeadForEachToken) {
+  ModelMaker m;
+  const ValueId ids = m.Input("ids", DType::kInt64, Dims({B(), T()}));
+  const ValueId x = m.Gather(m.Weights({9, kFeatures}), ids, 0);
+  const ValueId y = m.Recurrent(m.Transpose(x, {1, 0, 2}), kFeatures, {})[0];
+  const ValueId rows = m.Transpose(m.Squeeze(y, 1), {1, 0, 2});
+  m.Output(m.Linear(rows, kHidden, 3));
+  Check(std::move(m).Done(), "TRT");
+}
+
+TEST(SlicedModelTest, AHeadOnTheLastState) {
+  ModelMaker m;
+  const ValueId x = m.Input("x", DType::kFloat, Dims({T(), B(), kFeatures}));
+  const ValueId h = m.Recurrent(x, kFeatures, {})[1];
+  m.Output(m.Linear(m.Squeeze(h, 0), kHidden, 3));
+  Check(std::move(m).Done(), "TRL");
+}
+
+TEST(SlicedModelTest, AMeanOverTime) {
+  ModelMaker m;
+  const ValueId x = m.Input("x", DType::kFloat, Dims({B(), T(), kFeatures}));
+  const ValueId y = m.Recurrent(m.Transpose(x, {1, 0, 2}), kFeatures, {})[0];
+  const ValueId mean =
+      m.Op("ReduceMean", {m.Squeeze(y, 1), m.Numbers({0})}, Attrs({{"keepdims", int64_t{0}}}));
+  m.Output(m.Linear(mean, kHidden, 3));
+  Check(std::move(m).Done(), "TRL");
+}
+
+TEST(SlicedModelTest, RawOutputsOfTheOperator) {
+  ModelMaker m;
+  const ValueId x = m.Input("x", DType::kFloat, Dims({T(), B(), kFeatures}));
+  for (ValueId id : m.Recurrent(x, kFeatures, {})) m.Output(id);
+  Check(std::move(m).Done(), "TR");
+}
+
+class LayerTest : public ::testing::TestWithParam<std::tuple<const char*, const char*, bool>> {
+ protected:
+  std::string op() const { return std::get<0>(GetParam()); }
+  std::string direction() const { return std::get<1>(GetParam()); }
+  bool batch_first() const { return std::get<2>(GetParam()); }
+  int64_t directions() const { return direction() == "bidirectional" ? 2 : 1; }
+  bool lstm() const { return op() == "LSTM"; }
+  ModelMaker::Options Layer() const {
+    return {.op = op(), .direction = direction(), .batch_first = batch_first(), .attributes = {}};
+  }
+  SymbolicShape X() const {
+    return batch_first() ? Dims({B(), T(), kFeatures}) : Dims({T(), B(), kFeatures});
+  }
+  SymbolicShape State() const {
+    return batch_first() ? Dims({B(), directions(), kHidden}) : Dims({directions(), B(), kHidden});
+  }
+};
+
+TEST_P(LayerTest, GivesAllItsOutputs) {
+  ModelMaker m;
+  for (ValueId id : m.Recurrent(m.Input("x", DType::kFloat, X()), kFeatures, Layer())) m.Output(id);
+  Check(std::move(m).Done());
+}
+
+TEST_P(LayerTest, TakesInitialStatesAndLengths) {
+  ModelMaker m;
+  const ValueId x = m.Input("x", DType::kFloat, X());
+  ModelMaker::Options o = Layer();
+  o.lengths = m.Input("lengths", DType::kInt32, Dims({B()}));
+  o.h = m.Input("h", DType::kFloat, State());
+  if (lstm()) o.c = m.Input("c", DType::kFloat, State());
+  for (ValueId id : m.Recurrent(x, kFeatures, o)) m.Output(id);
+  Check(std::move(m).Done());
+}
+
+TEST_P(LayerTest, TakesAttributes) {
+  ModelMaker m;
+  const ValueId x = m.Input("x", DType::kFloat, X());
+  ModelMaker::Options o = Layer();
+  o.peepholes = lstm();
+  o.attributes.Set("clip", 0.7f);
+  if (lstm()) o.attributes.Set("input_forget", int64_t{1});
+  if (op() == "GRU") o.attributes.Set("linear_before_reset", int64_t{1});
+  std::vector<std::string> names =
+      lstm()          ? std::vector<std::string>{"HardSigmoid", "Tanh", "Affine"}
+      : op() == "GRU" ? std::vector<std::string>{"Sigmoid", "LeakyRelu"}
+                      : std::vector<std::string>{"Affine"};
+  std::vector<float> alphas = lstm() ? std::vector<float>{0.3f, 0.8f} : std::vector<float>{0.25f};
+  std::vector<float> betas = lstm()          ? std::vector<float>{0.4f, 0.1f}
+                             : op() == "GRU" ? std::vector<float>{}
+                                             : std::vector<float>{0.2f};
+  if (directions() == 2) {
+    const auto again = names;
+    names.insert(names.end(), again.begin(), again.end());
+    std::vector<float> other = alphas;
+    for (float& v : other) v *= 0.5f;
+    alphas.insert(alphas.end(), other.begin(), other.end());
+    other = betas;
+    for (float& v : other) v *= 0.5f;
+    betas.insert(betas.end(), other.begin(), other.end());
+  }
+  o.attributes.Set("activations", names);
+  o.attributes.Set("activation_alpha", alphas);
+  if (!betas.empty()) o.attributes.Set("activation_beta", betas);
+  for (ValueId id : m.Recurrent(x, kFeatures, o)) m.Output(id);
+  Check(std::move(m).Done());
+}
+
+// As PyTorch's exporter writes a module of several layers: time first inside, zeros of the batch's
+// size as the initial state, directions joined by Transpose and Reshape.
+TEST_P(LayerTest, StacksAsPyTorchExports) {
+  ModelMaker m;
+  const ValueId input = m.Input("x", DType::kFloat, X());
+  constexpr int kLayers = 3;
+  const ValueId zeros = m.Zeros({m.Numbers({kLayers * directions()}),
+                                 m.Size(input, batch_first() ? 0 : 1), m.Numbers({kHidden})});
+  ValueId x = batch_first() ? m.Transpose(input, {1, 0, 2}) : input;
+  int64_t features = kFeatures;
+  std::vector<ValueId> states;
+  for (int layer = 0; layer < kLayers; ++layer) {
+    ModelMaker::Options o = Layer();
+    o.batch_first = false;  // the exporter knows layout 0 alone
+    o.h = m.Op("Slice", {zeros, m.Numbers({layer * directions()}),
+                         m.Numbers({(layer + 1) * directions()}), m.Numbers({0})});
+    if (lstm()) o.c = o.h;
+    const std::vector<ValueId> y = m.Recurrent(x, features, o);
+    states.push_back(y[1]);
+    features = directions() * kHidden;
+    x = directions() == 1 ? m.Squeeze(y[0], 1)
+                          : m.Reshape(m.Transpose(y[0], {0, 2, 1, 3}), {0, 0, -1});
+  }
+  const ValueId y = m.Linear(x, features, 3);
+  m.Output(batch_first() ? m.Transpose(y, {1, 0, 2}) : y);
+  m.Output(m.Concat(states, 0));
+  Check(std::move(m).Done());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, LayerTest,
+    ::testing::Combine(::testing::Values("LSTM", "GRU", "RNN"),
+                       ::testing::Values("forward", "reverse", "bidirectional"), ::testing::Bool()),
+    [](const auto& info) {
+      return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param) +
+             (std::get<2>(info.param) ? "_batch_first" : "");
+    });
+
+}  // namespace
+}  // namespace chairlift
