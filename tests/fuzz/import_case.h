@@ -4,15 +4,16 @@
 
 #include <cstddef>
 #include <span>
+#include <utility>
 
-#include "graph/onnx/import.h"
+#include "fuzz/import_both_ways.h"
 #include "runtime/executable.h"
 
 namespace chairlift::fuzz {
 
 // Imports the bytes and, where they are a model, makes an executable. Returns how it ended.
 inline Status ImportCase(std::span<const std::byte> bytes) {
-  auto model = ImportOnnx(bytes, {});
+  auto model = ImportBothWays(bytes);
   if (!model.ok()) return model.status();
   return Executable::Create(std::move(model->graph), {}).status();
 }

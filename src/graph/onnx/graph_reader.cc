@@ -64,27 +64,32 @@ class Reader {
     }
   }
 
-  StatusOr<Graph> ReadMain(onnx::GraphProto& proto, const Opsets& opsets) {
+  StatusOr<Graph> ReadMain(onnx::GraphProto& proto, const DetachedWeights& weights,
+                           const Opsets& opsets) {
     Graph graph;
     budget_.nodes_left += 16 * static_cast<int64_t>(proto.node_size());
     GraphBuilder builder(graph, budget_, /*is_body=*/false);
     Scope scope{.builder = &builder, .opsets = &opsets};
-    CHAIRLIFT_RETURN_IF_ERROR(ReadInto(proto, scope));
+    CHAIRLIFT_RETURN_IF_ERROR(ReadInto(proto, scope, &weights));
     return graph;
   }
 
  private:
   // --- Graphs ------------------------------------------------------------------------------------
 
-  Status ReadInto(onnx::GraphProto& proto, Scope& scope) {
+  Status ReadInto(onnx::GraphProto& proto, Scope& scope, const DetachedWeights* weights = nullptr) {
     Graph& graph = scope.builder->graph();
     graph.name = proto.name();
     if (proto.sparse_initializer_size() > 0) {
       return Unimplemented("sparse initialiser '{}' is not supported",
                            proto.sparse_initializer(0).values().name());
     }
-    for (auto& tensor : *proto.mutable_initializer()) {
-      CHAIRLIFT_RETURN_IF_ERROR(ReadInitialiser(tensor, scope));
+    for (int i = 0; i < proto.initializer_size(); ++i) {
+      std::optional<RawDataInFile> in_file;
+      if (weights != nullptr && weights->ranges.contains(i)) {
+        in_file.emplace(weights->ranges.at(i), weights->read);
+      }
+      CHAIRLIFT_RETURN_IF_ERROR(ReadInitialiser(*proto.mutable_initializer(i), in_file, scope));
     }
     for (const auto& input : proto.input()) {
       CHAIRLIFT_RETURN_IF_ERROR(ReadInput(input, scope));
@@ -131,8 +136,9 @@ class Reader {
     return absl::OkStatus();
   }
 
-  Status ReadInitialiser(onnx::TensorProto& proto, Scope& scope) {
-    auto tensor = DecodeTensor(proto, external_data_dir_);
+  Status ReadInitialiser(onnx::TensorProto& proto, const std::optional<RawDataInFile>& in_file,
+                         Scope& scope) {
+    auto tensor = DecodeTensor(proto, external_data_dir_, in_file);
     if (!tensor.ok()) {
       return Annotate(tensor.status(), fmt::format("initialiser '{}'", proto.name()));
     }
@@ -395,12 +401,12 @@ class Reader {
 
 }  // namespace
 
-StatusOr<Graph> ReadGraph(onnx::ModelProto& model, const std::filesystem::path& external_data_dir,
-                          int* opset) {
+StatusOr<Graph> ReadGraph(onnx::ModelProto& model, const DetachedWeights& weights,
+                          const std::filesystem::path& external_data_dir, int* opset) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Opsets opsets, ReadOpsets(model.opset_import()));
   const auto it = opsets.find("");
   *opset = it == opsets.end() ? 0 : static_cast<int>(it->second);
-  return Reader(model, external_data_dir).ReadMain(*model.mutable_graph(), opsets);
+  return Reader(model, external_data_dir).ReadMain(*model.mutable_graph(), weights, opsets);
 }
 
 }  // namespace chairlift

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "graph/ir.h"
+#include "graph/onnx/detach_weights.h"
 #include "onnx/onnx_pb.h"
 
 namespace chairlift {
@@ -14,10 +15,10 @@ inline constexpr int kMinOpset = 6;
 inline constexpr int kMaxOpset = 21;
 
 // The model's graph, in normalised form, with the shapes that could be inferred on the way;
-// `opset` takes the version of the default domain. Tensor bytes are released from `model` as they
-// are copied.
-StatusOr<Graph> ReadGraph(onnx::ModelProto& model, const std::filesystem::path& external_data_dir,
-                          int* opset);
+// `opset` takes the version of the default domain. `weights` holds what was left out of the
+// model's own initialisers. Tensor bytes are released from `model` as they are copied.
+StatusOr<Graph> ReadGraph(onnx::ModelProto& model, const DetachedWeights& weights,
+                          const std::filesystem::path& external_data_dir, int* opset);
 
 }  // namespace chairlift
 

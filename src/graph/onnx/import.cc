@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <string>
 
+#include "graph/onnx/detach_weights.h"
 #include "graph/onnx/file.h"
 #include "graph/onnx/graph_reader.h"
 #include "onnx/onnx_pb.h"
@@ -17,13 +20,15 @@ namespace {
 // protobuf itself counts in int.
 constexpr int64_t kMaxProtobufBytes = std::numeric_limits<int>::max();
 
-StatusOr<ImportedModel> FromProto(onnx::ModelProto& model, const ImportOptions& options) {
+StatusOr<ImportedModel> FromProto(onnx::ModelProto& model, const DetachedWeights& weights,
+                                  const ImportOptions& options) {
   if (!model.has_graph()) return InvalidArgument("not an ONNX model: it holds no graph");
   if (model.training_info_size() > 0) {
     return Unimplemented("the model holds training information, which is not supported");
   }
   ImportedModel out;
-  CHAIRLIFT_ASSIGN_OR_RETURN(out.graph, ReadGraph(model, options.external_data_dir, &out.opset));
+  CHAIRLIFT_ASSIGN_OR_RETURN(out.graph,
+                             ReadGraph(model, weights, options.external_data_dir, &out.opset));
   CHAIRLIFT_RETURN_IF_ERROR(Verify(out.graph));
   CHAIRLIFT_RETURN_IF_ERROR(InferShapes(out.graph));
   CHAIRLIFT_RETURN_IF_ERROR(Verify(out.graph));
@@ -47,32 +52,46 @@ Status Parse(const void* bytes, size_t size, onnx::ModelProto& model) {
   return InvalidArgument("not an ONNX model: the protobuf message is truncated or malformed");
 }
 
-Status ParseFile(const std::filesystem::path& path, const ImportOptions& options,
-                 onnx::ModelProto& model) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const File file, File::Open(path));
-  CHAIRLIFT_RETURN_IF_ERROR(CheckSize(file.size(), options));
-  // Not mapped: a file that shrinks while it is mapped would end the process.
-  Tensor bytes = HugeTensor(DType::kUInt8, Shape{file.size()});
-  CHAIRLIFT_RETURN_IF_ERROR(file.Read(/*offset=*/0, file.size(), bytes.raw()));
-  return Parse(bytes.raw(), bytes.byte_size(), model);
+StatusOr<ImportedModel> Import(int64_t size, const ReadAt& read, const ImportOptions& options) {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckSize(size, options));
+  onnx::ModelProto model;
+  DetachedWeights weights;
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::optional<std::string> rest,
+                             DetachWeights(size, options.detach_from_bytes, read, &weights));
+  if (rest.has_value()) {
+    CHAIRLIFT_RETURN_IF_ERROR(Parse(rest->data(), rest->size(), model));
+    rest.reset();
+  } else {
+    // Not mapped: a file that shrinks while it is mapped would end the process.
+    const Tensor bytes = HugeTensor(DType::kUInt8, Shape{size});
+    CHAIRLIFT_RETURN_IF_ERROR(read(/*offset=*/0, size, const_cast<void*>(bytes.raw())));
+    CHAIRLIFT_RETURN_IF_ERROR(Parse(bytes.raw(), bytes.byte_size(), model));
+  }
+  return FromProto(model, weights, options);
 }
 
 }  // namespace
 
 StatusOr<ImportedModel> ImportOnnx(std::span<const std::byte> bytes, const ImportOptions& options) {
-  CHAIRLIFT_RETURN_IF_ERROR(CheckSize(static_cast<int64_t>(bytes.size()), options));
-  onnx::ModelProto model;
-  CHAIRLIFT_RETURN_IF_ERROR(Parse(bytes.data(), bytes.size(), model));
-  return FromProto(model, options);
+  const auto read = [bytes](int64_t offset, int64_t count, void* destination) {
+    const auto part = bytes.subspan(static_cast<size_t>(offset), static_cast<size_t>(count));
+    std::copy(part.begin(), part.end(), static_cast<std::byte*>(destination));
+    return absl::OkStatus();
+  };
+  return Import(std::ssize(bytes), read, options);
 }
 
 StatusOr<ImportedModel> ImportOnnxFile(const std::filesystem::path& path) {
   const ImportOptions options{.external_data_dir =
                                   path.has_parent_path() ? path.parent_path() : "."};
-  onnx::ModelProto model;
-  CHAIRLIFT_RETURN_IF_ERROR(
-      Annotate(ParseFile(path, options, model), fmt::format("'{}'", path.string())));
-  auto imported = FromProto(model, options);
+  const auto import = [&]() -> StatusOr<ImportedModel> {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const File file, File::Open(path));
+    const auto read = [&file](int64_t offset, int64_t bytes, void* destination) {
+      return file.Read(offset, bytes, destination);
+    };
+    return Import(file.size(), read, options);
+  };
+  auto imported = import();
   if (!imported.ok()) return Annotate(imported.status(), fmt::format("'{}'", path.string()));
   return imported;
 }

@@ -21,8 +21,10 @@ struct ImportedModel {
 
 struct ImportOptions {
   // Where external data lies; empty refuses it. Names that leave this folder are refused.
-  std::filesystem::path external_data_dir;
+  std::filesystem::path external_data_dir = {};
   int64_t max_model_bytes = int64_t{8} << 30;
+  // Weights of at least so many bytes are kept out of the protobuf messages.
+  int64_t detach_from_bytes = 64 << 10;
 };
 
 // Parses (opsets 6 to 21), normalises to the newest form, verifies, infers shapes. Untrusted input:

@@ -147,7 +147,8 @@ StatusOr<DType> DTypeFromOnnx(int data_type) {
   return row.dtype;
 }
 
-StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const std::filesystem::path& folder) {
+StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const std::filesystem::path& folder,
+                              const std::optional<RawDataInFile>& in_file) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const DType dtype, DTypeFromOnnx(proto.data_type()));
   if (proto.has_segment()) return Unimplemented("tensors in segments are not supported");
   if (proto.dims_size() > kMaxRank) {
@@ -160,14 +161,19 @@ StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const std::filesys
   Tensor tensor;
   if (proto.data_location() == onnx::TensorProto::EXTERNAL) {
     CHAIRLIFT_ASSIGN_OR_RETURN(tensor, DecodeExternal(proto, dtype, shape, bytes, folder));
-  } else if (proto.has_raw_data()) {
+  } else if (in_file.has_value() || proto.has_raw_data()) {
     const std::string& raw = proto.raw_data();
-    if (static_cast<int64_t>(raw.size()) != bytes) {
+    const int64_t held = in_file.has_value() ? in_file->range.bytes : std::ssize(raw);
+    if (held != bytes) {
       return InvalidArgument("{} of shape {} takes {} bytes, but the file holds {}",
-                             DTypeName(dtype), shape.ToString(), bytes, raw.size());
+                             DTypeName(dtype), shape.ToString(), bytes, held);
     }
     tensor = AllocateWeight(dtype, shape, bytes);
-    std::memcpy(tensor.raw(), raw.data(), raw.size());
+    if (in_file.has_value()) {
+      CHAIRLIFT_RETURN_IF_ERROR(in_file->read(in_file->range.offset, bytes, tensor.raw()));
+    } else {
+      std::memcpy(tensor.raw(), raw.data(), raw.size());
+    }
   } else {
     CHAIRLIFT_ASSIGN_OR_RETURN(tensor, FromFields(proto, dtype, shape, count));
   }

@@ -3,10 +3,12 @@
 #define CHAIRLIFT_GRAPH_ONNX_TENSOR_PROTO_H_
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "base/status.h"
 #include "chairlift/tensor.h"
+#include "graph/onnx/detach_weights.h"
 #include "onnx/onnx_pb.h"
 #include "ops/operator.h"
 
@@ -16,9 +18,16 @@ namespace chairlift {
 // protobuf classes included; Unimplemented names one we do not run.
 StatusOr<DType> DTypeFromOnnx(int data_type);
 
+// Raw data that was left in the file: it takes the place of the message's own.
+struct RawDataInFile {
+  DetachedWeights::Range range;
+  const ReadAt& read;
+};
+
 // The tensor, copied. `folder` holds external data (empty: refused). What the tensor claims to
 // hold is compared with the bytes that are there before anything is allocated.
-StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const std::filesystem::path& folder);
+StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const std::filesystem::path& folder,
+                              const std::optional<RawDataInFile>& in_file = std::nullopt);
 
 // The declared element type and shape; names of unknown dimensions become symbols. kUndefined
 // where the type is not given at all; Unimplemented for sequences, maps, optionals, sparse tensors.
