@@ -132,7 +132,7 @@ StatusOr<std::unique_ptr<Executable>> Executable::Create(Graph graph,
     impl->outputs[i].dtype = value.dtype;
     impl->outputs[i].shape = value.shape;
   }
-  impl->runner = std::make_unique<GraphRunner>(impl->graph, options.max_plans, impl->weights);
+  impl->runner = std::make_unique<GraphRunner>(impl->graph, options.max_plan_bytes, impl->weights);
   // What no kernel can do is told now, not to the first request. Guessed shapes may be wrong for
   // the model, so other errors mean nothing here.
   if (const auto descs = LikelyInputs(impl->inputs)) {

@@ -60,7 +60,8 @@ struct SymbolicSpec {
 
 struct ExecutableOptions {
   std::set<std::string> disabled_passes = {};
-  int max_plans = 64;  // shape classes kept; the least recently used goes first
+  // What the plans kept may hold; beyond, the least recently used shape class goes first.
+  int64_t max_plan_bytes = int64_t{64} << 20;
 };
 
 // Told of every step of every run while it is set: what `profile` and `inspect` measure with.
@@ -78,6 +79,7 @@ struct PlanStats {
   int late_nodes = 0;       // shapes known only at run time
   size_t arena_bytes = 0;   // planned
   size_t tensor_bytes = 0;  // what every intermediate in a place of its own would take
+  int64_t held_bytes = 0;   // estimated, while the plan is kept: kernels, values of the class
 };
 
 // Thread-safe once created.

@@ -9,8 +9,8 @@
 namespace chairlift {
 namespace {
 
-// Plans that go on from one plan: by the shapes of what its late nodes computed.
-constexpr int kMaxContinuations = 16;
+// Kept whatever they hold.
+constexpr int kPlansKept = 4;
 
 // Where an operand of no bytes at all may point.
 alignas(64) std::byte nothing[64];
@@ -151,11 +151,11 @@ class GraphRunner::RunState {
   std::byte* base_ = nullptr;
 };
 
-GraphRunner::GraphRunner(const Graph& graph, int max_plans, WeightCache& weights)
-    : graph_(graph), weights_(weights), plans_(max_plans) {
+GraphRunner::GraphRunner(const Graph& graph, int64_t max_plan_bytes, WeightCache& weights)
+    : graph_(graph), weights_(weights), plans_(max_plan_bytes, kPlansKept) {
   for (const Node& node : graph.nodes) {
     for (const auto& [name, body] : Subgraphs(node)) {
-      bodies_[body.get()] = std::make_unique<GraphRunner>(*body, max_plans, weights);
+      bodies_[body.get()] = std::make_unique<GraphRunner>(*body, max_plan_bytes, weights);
     }
   }
 }
@@ -164,29 +164,27 @@ StatusOr<PlanPtr> GraphRunner::Prepare(std::span<const TensorDesc> inputs, int w
   PlanKey key;
   key.Add(width);
   for (const TensorDesc& input : inputs) key.Add(input.dtype, input.shape);
-  if (auto found = plans_.Find(key)) return *std::move(found);
-  CHAIRLIFT_ASSIGN_OR_RETURN(PlanPtr plan, BuildPlan(graph_, InitialState(graph_, inputs), width,
-                                                     kMaxContinuations, weights_));
-  return plans_.Insert(key, std::move(plan));
+  return plans_.Get(
+      key, [&] { return BuildPlan(graph_, InitialState(graph_, inputs), width, weights_); });
 }
 
 StatusOr<PlanPtr> GraphRunner::PlanFor(std::span<const Tensor> inputs, int width) {
   PlanKey key;
   key.Add(width);
   for (const Tensor& input : inputs) key.Add(input.dtype(), input.shape());
-  if (auto found = plans_.Find(key)) return *std::move(found);
-  std::vector<TensorDesc> descs;
-  for (const Tensor& input : inputs) descs.push_back({input.dtype(), input.shape()});
-  return Prepare(descs, width);
+  return plans_.Get(key, [&] {
+    std::vector<TensorDesc> descs;
+    descs.reserve(inputs.size());
+    for (const Tensor& input : inputs) descs.push_back({input.dtype(), input.shape()});
+    return BuildPlan(graph_, InitialState(graph_, descs), width, weights_);
+  });
 }
 
 StatusOr<PlanPtr> GraphRunner::Continue(const Plan& plan, std::span<const Tensor> late, int width) {
   PlanKey key;
   for (const Tensor& t : late.last(plan.rest->fresh_late)) key.Add(t.dtype(), t.shape());
-  if (auto found = plan.continuations.Find(key)) return *std::move(found);
-  CHAIRLIFT_ASSIGN_OR_RETURN(PlanPtr next, BuildPlan(graph_, StateAfter(graph_, plan, late), width,
-                                                     kMaxContinuations, weights_));
-  return plan.continuations.Insert(key, std::move(next));
+  return plan.continuations.Get(
+      key, [&] { return BuildPlan(graph_, StateAfter(graph_, plan, late), width, weights_); });
 }
 
 StatusOr<std::vector<Tensor>> GraphRunner::ComputeLate(const Node& node,

@@ -21,7 +21,7 @@ struct RunContext {
 // Thread-safe once created. `graph` and `weights` must outlive it.
 class GraphRunner {
  public:
-  GraphRunner(const Graph& graph, int max_plans, WeightCache& weights);
+  GraphRunner(const Graph& graph, int64_t max_plan_bytes, WeightCache& weights);
 
   // Inputs as graph.inputs, captures included; not checked against the graph. Outputs may share
   // bytes with inputs and constants (and with each other), never with the arena.

@@ -81,12 +81,16 @@ struct BindState {
   std::vector<bool> output_done;     // by index of the graph's outputs
 };
 
+// Of one plan.
+inline constexpr int64_t kMaxContinuationBytes = int64_t{1} << 20;
+inline constexpr int kContinuationsKept = 16;  // whatever they hold
+
 class Plan;
 using PlanPtr = std::shared_ptr<const Plan>;
 
 class Plan {
  public:
-  Plan(int max_continuations) : continuations(max_continuations) {}
+  int64_t held_bytes() const { return stats.held_bytes; }
 
   std::vector<Step> steps;
   std::vector<LateNode> late;
@@ -97,7 +101,7 @@ class Plan {
   PlanStats stats;
 
   std::unique_ptr<const BindState> rest;  // null where nothing is left to do after this
-  mutable PlanCache<PlanPtr> continuations;
+  mutable PlanCache<PlanPtr> continuations{kMaxContinuationBytes, kContinuationsKept};
 
  private:
   friend class PlanBuilder;
@@ -105,8 +109,7 @@ class Plan {
 };
 
 // Plans what can be planned of `graph` from `state`.
-StatusOr<PlanPtr> BuildPlan(const Graph& graph, BindState state, int width, int max_continuations,
-                            WeightCache& weights);
+StatusOr<PlanPtr> BuildPlan(const Graph& graph, BindState state, int width, WeightCache& weights);
 
 // The state before the first plan for inputs of these types and shapes.
 BindState InitialState(const Graph& graph, std::span<const TensorDesc> inputs);

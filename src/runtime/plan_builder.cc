@@ -13,6 +13,8 @@ namespace {
 constexpr int64_t kMaxFoldedBytes = 64 << 10;
 // No plan may take more: shapes come from requests.
 constexpr size_t kMaxArenaBytes = size_t{32} << 30;
+// A step as it is kept: its operands and its kernel, measured over whole models.
+constexpr int64_t kStepBytes = 1 << 10;
 constexpr int kForever = std::numeric_limits<int>::max();
 
 // The tensor that `elements` spell out, where all of them are numbers; else not present.
@@ -37,13 +39,12 @@ Tensor FromElements(const TensorDesc& desc, const std::vector<Dim>& elements) {
 
 class PlanBuilder {
  public:
-  PlanBuilder(const Graph& graph, BindState state, int width, int max_continuations,
-              WeightCache& weights)
+  PlanBuilder(const Graph& graph, BindState state, int width, WeightCache& weights)
       : graph_(graph),
         state_(std::move(state)),
         width_(width),
         weights_(weights),
-        plan_(std::make_shared<Plan>(max_continuations)),
+        plan_(std::make_shared<Plan>()),
         root_(graph.values.size()),
         needed_(graph.values.size(), false),
         first_(graph.values.size(), -1),
@@ -419,9 +420,23 @@ class PlanBuilder {
     plan_->stats.steps = static_cast<int>(plan_->steps.size());
     plan_->stats.late_nodes = static_cast<int>(late_.size());
     plan_->stats.arena_bytes = plan_->arena_bytes;
+    plan_->stats.held_bytes = HeldBytes();
     if (late_.empty()) return;
     state_.nodes = std::move(deferred_);
     plan_->rest = std::make_unique<const BindState>(std::move(state_));
+  }
+
+  int64_t HeldBytes() const {
+    int64_t bytes = kStepBytes * (1 + plan_->stats.steps);
+    for (size_t id = 0; id < known_index_.size(); ++id) {
+      const bool of_the_class = known_index_[id] >= 0 && !graph_.values[id].is_constant();
+      if (of_the_class) bytes += static_cast<int64_t>(plan_->known[known_index_[id]].byte_size());
+    }
+    if (plan_->own_weights_ != nullptr) {
+      bytes += static_cast<int64_t>(plan_->own_weights_->byte_size());
+    }
+    if (late_.empty()) return bytes;
+    return bytes + std::ssize(state_.values) * int64_t{sizeof(BoundValue)} + kMaxContinuationBytes;
   }
 
   const Graph& graph_;
@@ -442,9 +457,8 @@ class PlanBuilder {
   std::vector<int> known_index_;  // by value: index in plan_->known
 };
 
-StatusOr<PlanPtr> BuildPlan(const Graph& graph, BindState state, int width, int max_continuations,
-                            WeightCache& weights) {
-  return PlanBuilder(graph, std::move(state), width, max_continuations, weights).Build();
+StatusOr<PlanPtr> BuildPlan(const Graph& graph, BindState state, int width, WeightCache& weights) {
+  return PlanBuilder(graph, std::move(state), width, weights).Build();
 }
 
 BindState InitialState(const Graph& graph, std::span<const TensorDesc> inputs) {

@@ -1,16 +1,20 @@
-// Plans by shape class: the most recently used ones.
+// Plans by shape class: the most recently used ones, as many as a number of bytes allows.
 #ifndef CHAIRLIFT_RUNTIME_PLAN_CACHE_H_
 #define CHAIRLIFT_RUNTIME_PLAN_CACHE_H_
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
+#include "base/status.h"
 #include "chairlift/tensor.h"
 
 namespace chairlift {
@@ -24,61 +28,97 @@ class PlanKey {
     for (int64_t d : shape) numbers_.push_back(d);
   }
   friend bool operator==(const PlanKey& a, const PlanKey& b) { return a.numbers_ == b.numbers_; }
+  template <typename H>
+  friend H AbslHashValue(H h, const PlanKey& key) {
+    return H::combine_contiguous(std::move(h), key.numbers_.data(), key.numbers_.size());
+  }
 
  private:
   absl::InlinedVector<int64_t, 32> numbers_;
 };
 
-// Thread-safe. A few dozen entries at most: found by going through them.
+// Thread-safe. T is a pointer to what has `int64_t held_bytes()`, and is kept while all together
+// hold `max_bytes` at most; the `kept_always` most recently used ones are kept whatever they hold.
 template <typename T>
 class PlanCache {
  public:
-  explicit PlanCache(int capacity) : capacity_(std::max(1, capacity)) {}
+  PlanCache(int64_t max_bytes, int kept_always)
+      : max_bytes_(max_bytes), kept_always_(static_cast<size_t>(std::max(1, kept_always))) {}
 
-  std::optional<T> Find(const PlanKey& key) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (Entry& entry : entries_) {
-      if (!(entry.key == key)) continue;
-      entry.used = ++clock_;
-      return entry.value;
+  // The value kept under `key`, or else the one that `build` returns, a StatusOr<T>. Threads that
+  // ask for a key while it is being built wait, and share what comes of it; no two threads build
+  // the same at once. `build` must not ask for its own key.
+  template <typename Build>
+  StatusOr<T> Get(const PlanKey& key, Build build) {
+    std::shared_ptr<Building> building;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (const auto found = entries_.find(key); found != entries_.end()) {
+        found->second.used = ++clock_;
+        return found->second.value;
+      }
+      const auto [at, first] = building_.try_emplace(key);
+      if (first) at->second = std::make_shared<Building>();
+      building = at->second;
+      if (!first) {
+        building->done.wait(lock, [&] { return building->result.has_value(); });
+        return *building->result;
+      }
     }
-    return std::nullopt;
-  }
-
-  // Adds `value`, in place of the least recently used one when full; returns what is in the cache,
-  // which is another thread's value where that came first.
-  T Insert(const PlanKey& key, T value) {
-    T evicted{};  // destroyed after the lock is released
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (const Entry& entry : entries_) {
-      if (entry.key == key) return entry.value;
+    StatusOr<T> result = Internal("planning was abandoned");
+    {
+      const absl::Cleanup finish = [&] { Finish(key, *building, result); };
+      result = build();
     }
-    if (static_cast<int>(entries_.size()) >= capacity_) {
-      auto oldest =
-          std::min_element(entries_.begin(), entries_.end(),
-                           [](const Entry& a, const Entry& b) { return a.used < b.used; });
-      evicted = std::move(oldest->value);
-      *oldest = {key, value, ++clock_};
-    } else {
-      entries_.push_back({key, value, ++clock_});
-    }
-    return value;
+    return result;
   }
 
   int size() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return static_cast<int>(entries_.size());
   }
+  int64_t held_bytes() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return held_bytes_;
+  }
 
  private:
   struct Entry {
-    PlanKey key;
     T value;
+    int64_t bytes;
     uint64_t used;
   };
-  const int capacity_;
+  struct Building {
+    std::condition_variable done;
+    std::optional<StatusOr<T>> result;
+  };
+
+  void Finish(const PlanKey& key, Building& building, const StatusOr<T>& result) {
+    std::vector<T> evicted;  // destroyed after the lock is released
+    const std::lock_guard<std::mutex> lock(mutex_);
+    building.result = result;
+    building.done.notify_all();
+    building_.erase(key);
+    if (!result.ok()) return;
+    const int64_t bytes = (*result)->held_bytes();
+    entries_[key] = {*result, bytes, ++clock_};
+    held_bytes_ += bytes;
+    while (held_bytes_ > max_bytes_ && entries_.size() > kept_always_) {
+      const auto oldest = std::min_element(
+          entries_.begin(), entries_.end(),
+          [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+      held_bytes_ -= oldest->second.bytes;
+      evicted.push_back(std::move(oldest->second.value));
+      entries_.erase(oldest);
+    }
+  }
+
+  const int64_t max_bytes_;
+  const size_t kept_always_;
   mutable std::mutex mutex_;
-  std::vector<Entry> entries_;
+  absl::flat_hash_map<PlanKey, Entry> entries_;
+  absl::flat_hash_map<PlanKey, std::shared_ptr<Building>> building_;
+  int64_t held_bytes_ = 0;
   uint64_t clock_ = 0;
 };
 

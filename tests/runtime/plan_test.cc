@@ -209,7 +209,7 @@ TEST(PlanTest, WhatDependsOnShapesAloneIsComputedOncePerClass) {
 TEST(PlanTest, PlansAreKeptByShapeAndTheOldestGoes) {
   const Graph graph = Chain(3);
   WeightCache weights;
-  GraphRunner runner(graph, 2, weights);
+  GraphRunner runner(graph, /*max_plan_bytes=*/1, weights);  // as few as are always kept
   const auto plan = [&](int64_t n, int width) {
     return *runner.Prepare(std::vector<TensorDesc>{{DType::kFloat, Shape{n}}}, width);
   };
@@ -217,9 +217,23 @@ TEST(PlanTest, PlansAreKeptByShapeAndTheOldestGoes) {
   const PlanPtr two = plan(2, 1);
   EXPECT_NE(one, two);
   EXPECT_EQ(plan(1, 1), one);
-  EXPECT_NE(plan(1, 2), one) << "a plan is made for a width";  // takes the place of `two`
+  EXPECT_NE(plan(1, 2), one) << "a plan is made for a width";
+  plan(3, 1);
+  EXPECT_EQ(plan(1, 1), one);
+  plan(4, 1);  // takes the place of `two`
   EXPECT_EQ(plan(1, 1), one);
   EXPECT_NE(plan(2, 1), two);
+}
+
+TEST(PlanTest, WhatPlansHoldIsCounted) {
+  WeightCache weights;
+  const Graph few = Chain(3);
+  const Graph many = Chain(30);
+  const std::vector<TensorDesc> inputs = {{DType::kFloat, Shape{5}}};
+  const int64_t small = (*GraphRunner(few, 1, weights).Prepare(inputs, 1))->held_bytes();
+  const int64_t large = (*GraphRunner(many, 1, weights).Prepare(inputs, 1))->held_bytes();
+  EXPECT_GT(small, 0);
+  EXPECT_GT(large, 3 * small);
 }
 
 TEST(PlanTest, ContinuationsAreKeptByTheShapesThatDataGave) {
@@ -229,7 +243,7 @@ TEST(PlanTest, ContinuationsAreKeptByTheShapesThatDataGave) {
   b.Output(b.Op(testing::TestSum(), {b.Op(testing::TestAdd(), {kept, kept})}));
   const Graph graph = std::move(b).Build();
   WeightCache weights;
-  GraphRunner runner(graph, 4, weights);
+  GraphRunner runner(graph, 1 << 20, weights);
   SoloTeam team;
   Arena arena;
   const auto run = [&](std::initializer_list<float> values) {
@@ -249,7 +263,7 @@ TEST(PlanTest, ContinuationsAreKeptByTheShapesThatDataGave) {
 TEST(PlanTest, WorkersShareAnExecutable) {
   std::mt19937 random(5);
   const Graph graph = RandomGraph(random, true);
-  auto executable = Executable::Create(graph, {.disabled_passes = {}, .max_plans = 3});
+  auto executable = Executable::Create(graph, {.disabled_passes = {}, .max_plan_bytes = 3000});
   ASSERT_TRUE(executable.ok());
   std::vector<std::thread> threads;
   for (int t = 0; t < 3; ++t) {
