@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <set>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "chairlift/engine.h"
+#include "cli/cells_view.h"
 #include "cli/commands.h"
 #include "cli/inputs.h"
 #include "cli/terminal.h"
@@ -24,6 +26,7 @@ struct InspectFlags {
   bool passes = false;
   std::vector<std::string> disabled_passes;
   std::vector<std::string> shapes;
+  std::string dot;
   InputShapes input_shapes;
 };
 
@@ -100,6 +103,24 @@ Status PrintMemory(Executable& executable, const std::vector<TensorSpec>& inputs
   return absl::OkStatus();
 }
 
+Status WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  return file ? absl::OkStatus() : Unavailable("cannot write {}", path);
+}
+
+Status PrintCells(const Graph& graph, const InspectFlags& flags) {
+  const StatusOr<SlicedModel> sliced = SliceIntoCells(graph);
+  if (!sliced.ok()) {
+    fmt::print("cells: none: {}\n\n", Message(sliced.status()));
+    return flags.dot.empty() ? absl::OkStatus() : sliced.status();
+  }
+  fmt::print("cells, their values by row (* of each token):\n{}\n", CellsTable(*sliced));
+  if (!flags.dot.empty()) CHAIRLIFT_RETURN_IF_ERROR(WriteFile(flags.dot, CellsDot(*sliced)));
+  return absl::OkStatus();
+}
+
 Status Inspect(InspectFlags flags) {
   CHAIRLIFT_RETURN_IF_ERROR(ParseShapes(flags.shapes, &flags.input_shapes));
   CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel model, ImportOnnxFile(flags.model));
@@ -113,10 +134,10 @@ Status Inspect(InspectFlags flags) {
       return InvalidArgument("no pass is named '{}'; --passes lists them", name);
     }
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(const auto executable,
-                             Executable::Create(std::move(model.graph), options));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto executable, Executable::Create(model.graph, options));
   PrintSignature(*executable);
   PrintOperators(executable->graph());
+  CHAIRLIFT_RETURN_IF_ERROR(PrintCells(model.graph, flags));
   if (flags.passes) PrintPasses(*executable);
 
   EngineOptions engine_options;
@@ -143,6 +164,8 @@ Command AddInspect(CLI::App& parser) {
                   "List the passes, what each did, and what it left and why");
   parser.add_option("--disable-pass", flags->disabled_passes,
                     "Leave this pass out; may be repeated");
+  parser.add_option("--dot", flags->dot, "Write a diagram of the cells, for graphviz")
+      ->type_name("FILE");
   parser.add_option("--shape", flags->shapes,
                     "NAME=1x3x224x224: shape of an input for the memory plan");
   parser

@@ -246,6 +246,180 @@ TEST(SlicedModelTest, RawOutputsOfTheOperator) {
   Check(std::move(m).Done(), "TR");
 }
 
+// [batch, time, features] as one list of rows, and back.
+TEST(SlicedModelTest, RowsOfABatchAndItsTimeInOneDimension) {
+  ModelMaker m;
+  const ValueId x = m.Input("x", DType::kFloat, Dims({B(), T(), kFeatures}));
+  const ValueId flat = m.Reshape(x, {-1, kFeatures});
+  const ValueId hidden = m.Op("Relu", {m.Op("Gemm", {flat, m.Weights({kFeatures, 6})})});
+  const ValueId back =
+      m.Op("Reshape", {hidden, m.Concat({m.Size(x, 0), m.Size(x, 1), m.Numbers({6})}, 0)});
+  const ValueId y = m.Recurrent(m.Transpose(back, {1, 0, 2}), 6, {})[0];
+  const ValueId rows = m.Reshape(m.Transpose(m.Squeeze(y, 1), {1, 0, 2}), {-1, kHidden});
+  const ValueId logits = m.Op("Gemm", {rows, m.Weights({kHidden, 3})});
+  m.Output(m.Op("Reshape", {logits, m.Concat({m.Size(x, 0), m.Size(x, 1), m.Numbers({3})}, 0)}));
+  Check(std::move(m).Done(), "TRT");
+}
+
+// A convolution over time makes another sequence, whose length only it tells.
+TEST(SlicedModelTest, AConvolutionBeforeTheLayer) {
+  ModelMaker m;
+  const ValueId x = m.Input("x", DType::kFloat, Dims({B(), kFeatures, T()}));
+  const ValueId conv =
+      m.Op("Conv", {x, m.Weights({6, kFeatures, 3})},
+           Attrs({{"strides", Ints{2}}, {"pads", Ints{2, 2}}, {"kernel_shape", Ints{3}}}));
+  const ValueId rows = m.Transpose(m.Op("Relu", {conv}), {2, 0, 1});
+  const ValueId y = m.Recurrent(rows, 6, {.direction = "bidirectional", .attributes = {}})[0];
+  const ValueId joined = m.Reshape(m.Transpose(y, {0, 2, 1, 3}), {0, 0, -1});
+  m.Output(m.Op("Softmax", {m.Linear(joined, 2 * kHidden, 3)}, Attrs({{"axis", int64_t{-1}}})));
+  Check(std::move(m).Done());
+}
+
+TEST(SlicedModelTest, AttentionOverTheStepsAndAResidual) {
+  ModelMaker m;
+  const ValueId x = m.Input("x", DType::kFloat, Dims({B(), T(), kHidden}));
+  const ValueId y =
+      m.Transpose(m.Squeeze(m.Recurrent(m.Transpose(x, {1, 0, 2}), kHidden, {})[0], 1), {1, 0, 2});
+  const ValueId scores = m.Op("MatMul", {y, m.Transpose(y, {0, 2, 1})});
+  const ValueId mixed =
+      m.Op("MatMul", {m.Op("Softmax", {scores}, Attrs({{"axis", int64_t{-1}}})), y});
+  m.Output(m.Linear(m.Op("Add", {mixed, x}), kHidden, 3));
+  Check(std::move(m).Done());
+}
+
+// A second layer that starts from what the first left.
+TEST(SlicedModelTest, AnEncoderAndADecoder) {
+  ModelMaker m;
+  const ValueId source = m.Input("source", DType::kInt64, Dims({B(), Dim::Symbol("source_time")}));
+  const ValueId target = m.Input("target", DType::kInt64, Dims({B(), T()}));
+  const ValueId table = m.Weights({9, kFeatures});
+  const auto embed = [&](ValueId ids) { return m.Transpose(m.Gather(table, ids, 0), {1, 0, 2}); };
+  const std::vector<ValueId> encoded = m.Recurrent(embed(source), kFeatures, {});
+  const ValueId y = m.Recurrent(embed(target), kFeatures,
+                                {.h = encoded[1], .c = encoded[2], .attributes = {}})[0];
+  m.Output(m.Op("ArgMax", {m.Linear(m.Squeeze(y, 1), kHidden, 7)},
+                Attrs({{"axis", int64_t{-1}}, {"keepdims", int64_t{0}}})));
+  Check(std::move(m).Done(), "TTRRT");
+}
+
+// A lane's value beside every token.
+TEST(SlicedModelTest, AValueOfTheLaneAtEveryStep) {
+  ModelMaker m;
+  const ValueId x = m.Input("x", DType::kFloat, Dims({T(), B(), kFeatures}));
+  const ValueId style = m.Input("style", DType::kFloat, Dims({B(), kFeatures}));
+  const ValueId shape = m.Op("Shape", {x});
+  const ValueId repeated = m.Op("Expand", {m.Unsqueeze(style, 0), shape});
+  const ValueId both =
+      m.Op("Add", {m.Concat({x, repeated}, 2), m.Concat({repeated, m.Op("Tanh", {x})}, 2)});
+  m.Output(m.Recurrent(both, 2 * kFeatures, {})[0]);
+  Check(std::move(m).Done(), "TR");
+}
+
+TEST(SlicedModelTest, InitialStatesThatAreExpandedOrComputed) {
+  ModelMaker m;
+  const ValueId x = m.Input("x", DType::kFloat, Dims({T(), B(), kFeatures}));
+  const ValueId batch = m.Size(x, 1);
+  const ValueId h = m.Op("Expand", {m.Weights({1, 1, kHidden}),
+                                    m.Concat({m.Numbers({1}), batch, m.Numbers({kHidden})}, 0)});
+  const ValueId c = m.Unsqueeze(
+      m.Linear(m.Op("ReduceMax", {x, m.Numbers({0})}, Attrs({{"keepdims", int64_t{0}}})), kFeatures,
+               kHidden),
+      0);
+  for (ValueId id : m.Recurrent(x, kFeatures, {.h = h, .c = c, .attributes = {}})) m.Output(id);
+  Check(std::move(m).Done());
+}
+
+TEST(SlicedModelTest, PositionsByStep) {
+  ModelMaker m;
+  const ValueId ids = m.Input("ids", DType::kInt64, Dims({B(), T()}));
+  const ValueId x = m.Gather(m.Weights({9, kFeatures}), ids, 0);
+  const ValueId steps =
+      m.Op("Range", {m.Number(0), m.Gather(m.Op("Shape", {ids}), m.Number(1), 0), m.Number(1)});
+  const ValueId positions = m.Gather(m.Weights({16, kFeatures}), steps, 0);
+  const ValueId y =
+      m.Recurrent(m.Transpose(m.Op("Add", {x, positions}), {1, 0, 2}), kFeatures, {})[0];
+  m.Output(m.Squeeze(y, 1));
+  Check(std::move(m).Done());
+}
+
+// The mean by hand: a sum over the number of steps.
+TEST(SlicedModelTest, ANumberOfStepsThatIsComputedWith) {
+  ModelMaker m;
+  const ValueId x = m.Input("x", DType::kFloat, Dims({B(), T(), kFeatures}));
+  const ValueId y = m.Squeeze(
+      m.Recurrent(m.Transpose(x, {1, 0, 2}), kFeatures, {.op = "GRU", .attributes = {}})[0], 1);
+  const ValueId sum = m.Op("ReduceSum", {y, m.Numbers({0})}, Attrs({{"keepdims", int64_t{0}}}));
+  const ValueId count =
+      m.Op("Cast", {m.Gather(m.Op("Shape", {x}), m.Number(1), 0)}, Attrs({{"to", int64_t{1}}}));
+  m.Output(m.Op("Div", {sum, count}));
+  m.Output(m.Op("Div", {y, count}));
+  Check(std::move(m).Done());
+}
+
+TEST(SlicedModelTest, LengthsAsInt64) {
+  ModelMaker m;
+  const ValueId x = m.Input("x", DType::kFloat, Dims({T(), B(), kFeatures}));
+  const ValueId lengths = m.Input("lengths", DType::kInt64, Dims({B()}));
+  const ValueId narrow = m.Op("Cast", {lengths}, Attrs({{"to", int64_t{6}}}));
+  m.Output(m.Squeeze(m.Recurrent(x, kFeatures, {.lengths = narrow, .attributes = {}})[1], 0));
+  Check(std::move(m).Done());
+}
+
+TEST(SlicedModelTest, AFixedNumberOfSteps) {
+  ModelMaker m;
+  const ValueId x = m.Input("x", DType::kFloat, Dims({B(), 4, kFeatures}));
+  const ValueId y = m.Recurrent(m.Transpose(x, {1, 0, 2}), kFeatures, {})[0];
+  m.Output(m.Linear(m.Transpose(m.Squeeze(y, 1), {1, 0, 2}), kHidden, 3));
+  Check(std::move(m).Done());
+}
+
+// A streaming model: the state goes in and comes out, stacked by layer.
+TEST(SlicedModelTest, StatesOfAStreamGoInAndOut) {
+  ModelMaker m;
+  const ValueId x = m.Input("x", DType::kFloat, Dims({B(), T(), kFeatures}));
+  const ValueId state = m.Input("state", DType::kFloat, Dims({2, B(), kHidden}));
+  const std::vector<ValueId> y = m.Recurrent(m.Transpose(x, {1, 0, 2}), kFeatures,
+                                             {.h = m.Unsqueeze(m.Gather(state, m.Number(0), 0), 0),
+                                              .c = m.Unsqueeze(m.Gather(state, m.Number(1), 0), 0),
+                                              .attributes = {}});
+  m.Output(m.Op("Sigmoid", {m.Linear(m.Squeeze(y[1], 0), kHidden, 1)}));
+  m.Output(m.Concat({y[1], y[2]}, 0));
+  Check(std::move(m).Done());
+}
+
+TEST(SlicedModelTest, SaysWhyAModelCannotBeSliced) {
+  const auto why = [](ModelMaker m) {
+    const StatusOr<SlicedModel> sliced = SliceIntoCells(std::move(m).Done());
+    EXPECT_EQ(sliced.status().code(), absl::StatusCode::kUnimplemented);
+    return Message(sliced.status());
+  };
+  {
+    ModelMaker m;
+    m.Output(m.Op("Relu", {m.Input("x", DType::kFloat, Dims({B(), kFeatures}))}));
+    EXPECT_THAT(why(std::move(m)), HasSubstr("no recurrence"));
+  }
+  {
+    ModelMaker m;
+    const ValueId x = m.Input("x", DType::kFloat, Dims({T(), B(), kFeatures}));
+    const ValueId y = m.Recurrent(x, kFeatures, {})[1];
+    m.Output(m.Op("Softmax", {y}, Attrs({{"axis", int64_t{1}}})));
+    EXPECT_THAT(why(std::move(m)), HasSubstr("works along the batch"));
+  }
+  {
+    ModelMaker m;
+    const ValueId x = m.Input("x", DType::kFloat, Dims({T(), 1, kFeatures}));
+    m.Output(m.Recurrent(x, kFeatures, {})[1]);
+    EXPECT_THAT(why(std::move(m)), HasSubstr("works along the batch"));
+  }
+  {
+    ModelMaker m;
+    const ValueId x = m.Input("x", DType::kFloat, Dims({T(), B(), kFeatures}));
+    const ValueId scale = m.Input("scale", DType::kFloat, Dims({1}));
+    m.Output(m.Op("Mul", {m.Recurrent(x, kFeatures, {})[1], scale}));
+    EXPECT_THAT(why(std::move(m)), HasSubstr("not one dimension of every input: 'scale'"));
+  }
+}
+
 class LayerTest : public ::testing::TestWithParam<std::tuple<const char*, const char*, bool>> {
  protected:
   std::string op() const { return std::get<0>(GetParam()); }

@@ -1,0 +1,16 @@
+// What `inspect` shows of a model cut into cells: a table, and a diagram.
+#ifndef CHAIRLIFT_CLI_CELLS_VIEW_H_
+#define CHAIRLIFT_CLI_CELLS_VIEW_H_
+
+#include <string>
+
+#include "graph/cells/sliced_model.h"
+
+namespace chairlift {
+
+std::string CellsTable(const SlicedModel& model);
+std::string CellsDot(const SlicedModel& model);  // for graphviz
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_CLI_CELLS_VIEW_H_
