@@ -1,7 +1,10 @@
 #include "batching/policy.h"
 
 #include "base/status.h"
+#include "batching/policies/bucketed.h"
 #include "batching/policies/cellular.h"
+#include "batching/policies/graph_merge.h"
+#include "batching/policies/ideal.h"
 #include "batching/policies/none.h"
 #include "batching/policies/window.h"
 
@@ -9,11 +12,17 @@ namespace chairlift {
 
 std::span<const PolicyInfo> KnownPolicies() {
   static constexpr PolicyInfo kPolicies[] = {
-      {"cellular", "requests join and leave at every cell of a recurrent model",
-       MakeCellularScheduler},
       {"none", "every request runs alone, in order of arrival", MakeNoneScheduler},
       {"window", "requests of equal shape share a batch, formed by size or by delay",
        MakeWindowScheduler},
+      {"cellular", "requests join and leave at every cell of a recurrent model",
+       MakeCellularScheduler},
+      {"bucketed", "requests of similar length are padded to one and run to the end together",
+       MakeBucketedScheduler},
+      {"graph_merge", "graphs of requests are merged level by level and run to the end together",
+       MakeGraphMergeScheduler},
+      {"ideal", "requests of equal structure run node by node to the end together",
+       MakeIdealScheduler},
   };
   return kPolicies;
 }

@@ -25,7 +25,8 @@ struct CellTypeOptions {
 
 // What a policy may be told. A policy uses what it has a use for.
 struct PolicyOptions {
-  // Rows in one task. A node with more rows of its own than that makes a task by itself.
+  // Rows in one task. A node with more rows of its own than that makes a task by itself. For the
+  // policies that batch whole graphs: requests in a batch.
   int max_batch_size = 1;
   // How long a ready node may be held back for company while a worker has room.
   Duration queue_delay{0};
@@ -40,6 +41,9 @@ struct PolicyOptions {
   int max_tasks_to_submit = 5;
   // One task at a time while newcomers come; else always as many as that, of one type at a time.
   bool adaptive_run_ahead = true;
+
+  // For padding with bucketing: how far the lengths in a bucket may differ, and what is padded to.
+  int bucket_width = 10;
 };
 
 struct PolicyInfo {

@@ -64,9 +64,9 @@ class Scheduler {
                       TimePoint now, std::optional<TimePoint> deadline) = 0;
 
   // The request is to leave; none of its nodes is given out any more. True: it has left (so has an
-  // unknown one). False: nodes of it are in flight; it leaves with the last of these, and the
-  // Complete() that ends them names it. This is also how a request ends whose answer is known
-  // before its last node (an end-of-sentence token).
+  // unknown one). False: it leaves later, and a Complete() names it: the one that ends the last of
+  // its nodes in flight, or, where a policy runs batches to their end, that ends its batch. This is
+  // also how a request ends whose answer is known before its last node (an end-of-sentence token).
   virtual bool Cancel(BatchRequestId request, TimePoint now) = 0;
 
   // The next task for a worker, or nothing. How many tasks a worker has at once is the policy's
@@ -96,7 +96,8 @@ class Scheduler {
   // further event.
   virtual std::optional<TimePoint> WakeAt(TimePoint now) const = 0;
 
-  // Requests of which no node has been given out.
+  // Requests of which no node has been given out (where a policy runs batches to their end: that
+  // are in no batch).
   virtual int waiting() const = 0;
 };
 

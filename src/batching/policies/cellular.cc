@@ -41,11 +41,9 @@ StatusOr<std::unique_ptr<Scheduler>> MakeCellularScheduler(const PolicyOptions& 
 
 CellularScheduler::CellularScheduler(const PolicyOptions& options) : options_(options) {}
 
-void CellularScheduler::Learn(CellType type, int phase) {
+void CellularScheduler::Learn(CellType type) {
   if (type >= types_.size()) types_.resize(type + 1);
   TypeState& state = types_[type];
-  if (state.known) return;
-  state.known = true;
   const CellTypeOptions given =
       type < options_.cell_types.size() ? options_.cell_types[type] : CellTypeOptions{};
   const int limit = given.max_batch_size > 0 ? given.max_batch_size : options_.max_batch_size;
@@ -56,20 +54,7 @@ void CellularScheduler::Learn(CellType type, int phase) {
   }
   if (given.min_batch_size > 0) state.sizes.min = given.min_batch_size;
   state.sizes.max = std::max(state.sizes.max, state.sizes.min);
-  state.priority = given.priority.value_or(phase);
-}
-
-// A type's phase is one after those that its first node reads from.
-void CellularScheduler::Learn(const CellGraph& graph) {
-  for (int32_t node = 0; node < graph.size(); ++node) {
-    const CellType type = graph.type(node);
-    if (type < types_.size() && types_[type].known) continue;
-    int phase = 0;
-    for (const int32_t dependency : graph.dependencies(node)) {
-      phase = std::max(phase, types_[graph.type(dependency)].priority + 1);
-    }
-    Learn(type, phase);
-  }
+  state.priority = given.priority.value_or(phases_.Of(type));
 }
 
 CellularScheduler::WorkerState& CellularScheduler::WorkerOf(WorkerId worker) {
@@ -98,7 +83,7 @@ void CellularScheduler::Enqueue(Slot slot, size_t first) {
 void CellularScheduler::Arrive(BatchRequestId id, const CellGraph& graph, ClientId client,
                                TimePoint /*now*/, std::optional<TimePoint> deadline) {
   assert(graph.size() > 0 && !slots_.contains(id));
-  Learn(graph);
+  phases_.Learn(graph, [this](CellType type) { Learn(type); });
   if (free_.empty()) {
     free_.push_back(static_cast<Slot>(requests_.size()));
     requests_.push_back(std::make_unique<LiveRequest>());
@@ -285,9 +270,6 @@ Task CellularScheduler::Form(CellType index, WorkerId worker) {
     spare_.pop_back();
   }
   TypeState& type = TypeOf(index);
-  if (static_cast<size_t>(worker) >= type.last_requests.size()) {
-    type.last_requests.resize(worker + 1);
-  }
   const int waiting = waiting_;
   Collect(type, worker, running.members);
   tasks_since_start_ = waiting_ < waiting ? 0 : tasks_since_start_ + 1;
@@ -298,20 +280,14 @@ Task CellularScheduler::Form(CellType index, WorkerId worker) {
   task.id = next_task_++;
   task.type = index;
   task.worker = worker;
-  std::vector<BatchRequestId>& last = type.last_requests[worker];
-  const size_t count = running.members.size();
-  task.same_requests = last.size() >= count;
-  last.resize(count);
-  task.nodes.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    const Member member = running.members[i];
+  task.nodes.reserve(running.members.size());
+  for (const Member member : running.members) {
     const LiveRequest& request = *requests_[member.slot];
     task.nodes.push_back({request.id, member.node});
     task.rows += request.nodes[member.node].rows;
-    task.same_requests = task.same_requests && last[i] == request.id;
-    last[i] = request.id;
     GiveOut(member, worker);
   }
+  last_requests_.Compare(task);
   running_.emplace(task.id, std::move(running));
   return task;
 }
@@ -352,9 +328,9 @@ std::vector<BatchRequestId> CellularScheduler::Complete(TaskId task, TimePoint /
     LiveRequest& request = *requests_[it->second];
     int phase = 0;
     for (const int32_t dependency : growth.dependencies) {
-      phase = std::max(phase, types_[request.nodes[dependency].type].priority + 1);
+      phase = std::max(phase, phases_.Of(request.nodes[dependency].type) + 1);
     }
-    Learn(growth.type, phase);
+    phases_.Learn(growth.type, phase, [this](CellType type) { Learn(type); });
     const size_t subgraphs = request.subgraphs.size();
     const int32_t node = request.Append(growth.type, growth.rows, growth.dependencies);
     Enqueue(it->second, subgraphs);

@@ -44,9 +44,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "batching/batch_sizes.h"
 #include "batching/client_order.h"
+#include "batching/last_requests.h"
 #include "batching/live_request.h"
 #include "batching/policy.h"
 #include "batching/ready_queue.h"
+#include "batching/type_phases.h"
 
 namespace chairlift {
 
@@ -72,15 +74,13 @@ class CellularScheduler : public Scheduler {
  private:
   using Slot = int32_t;  // of requests_
   struct TypeState {
-    bool known = false;
     BatchSizes sizes;
     int priority = 0;
     int running_tasks = 0;
     int passed_over = 0;  // tasks of other types given in spite of ready nodes, in a row
     // List 0: any worker may take them; list 1 + w: only worker w.
     ReadyQueue queue;
-    std::vector<int64_t> sizes_ready;                        // by list: of its ready nodes
-    std::vector<std::vector<BatchRequestId>> last_requests;  // by worker: of its last task
+    std::vector<int64_t> sizes_ready;  // by list: of its ready nodes
   };
   struct Member {
     Slot slot;
@@ -97,8 +97,7 @@ class CellularScheduler : public Scheduler {
     int left = 0;          // and how many more tasks of it it may have
   };
 
-  void Learn(const CellGraph& graph);
-  void Learn(CellType type, int phase);
+  void Learn(CellType type);
   TypeState& TypeOf(CellType type) { return types_[type]; }
   WorkerState& WorkerOf(WorkerId worker);
   int64_t Takeable(const TypeState& type, WorkerId worker) const;
@@ -123,6 +122,7 @@ class CellularScheduler : public Scheduler {
   void Free(Slot slot);
 
   const PolicyOptions options_;
+  TypePhases phases_;
   std::vector<TypeState> types_;
   std::vector<WorkerState> workers_;
   std::vector<std::unique_ptr<LiveRequest>> requests_;
@@ -131,6 +131,7 @@ class CellularScheduler : public Scheduler {
   absl::flat_hash_map<TaskId, RunningTask> running_;
   std::vector<std::vector<Member>> spare_;  // of ended tasks
   ClientOrder clients_;
+  LastRequests last_requests_;
   std::set<std::pair<TimePoint, Slot>> deadlines_;
   std::vector<BatchRequestId> expired_;  // not yet told
   TaskId next_task_ = 1;

@@ -1,0 +1,239 @@
+#include "batching/policies/graph_batch.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "base/status.h"
+
+namespace chairlift {
+
+using State = LiveNode::State;
+
+Status CheckGraphBatchOptions(const PolicyOptions& options) {
+  if (options.max_batch_size < 1) {
+    return InvalidArgument("max_batch_size is {}; it must be at least 1", options.max_batch_size);
+  }
+  if (options.max_tasks_to_submit < 1) {
+    return InvalidArgument("max_tasks_to_submit is {}; it must be at least 1",
+                           options.max_tasks_to_submit);
+  }
+  return absl::OkStatus();
+}
+
+void GraphBatchScheduler::Arrive(BatchRequestId id, const CellGraph& graph, ClientId client,
+                                 TimePoint /*now*/, std::optional<TimePoint> deadline) {
+  assert(graph.size() > 0 && !slots_.contains(id));
+  phases_.Learn(graph, [](CellType) {});
+  if (free_.empty()) {
+    free_.push_back(static_cast<Slot>(requests_.size()));
+    requests_.push_back(std::make_unique<Request>());
+  }
+  const Slot slot = free_.back();
+  free_.pop_back();
+  Request& request = *requests_[slot];
+  request.Assign(graph);
+  request.id = id;
+  request.client = client;
+  request.deadline = deadline;
+  request.started = request.leaving = false;
+  request.group = GroupOf(graph);
+  request.arrival = arrivals_++;
+  request.worker = kNoWorker;
+  request.held = !clients_.Add(client, id);
+  slots_.emplace(id, slot);
+  if (deadline) deadlines_.emplace(*deadline, slot);
+  ++waiting_;
+  if (!request.held) Enqueue(slot);
+}
+
+void GraphBatchScheduler::Enqueue(Slot slot) {
+  Request& request = *requests_[slot];
+  request.held = false;
+  groups_[request.group].emplace(request.arrival, slot);
+}
+
+void GraphBatchScheduler::StopWaiting(Slot slot) {
+  Request& request = *requests_[slot];
+  request.started = true;
+  --waiting_;
+  if (request.deadline) deadlines_.erase({*request.deadline, slot});
+  if (!request.held) {
+    const auto group = groups_.find(request.group);
+    group->second.erase(request.arrival);
+    if (group->second.empty()) groups_.erase(group);
+  }
+  const std::optional<BatchRequestId> next = clients_.Remove(request.client, request.id);
+  if (next) Enqueue(slots_.at(*next));
+}
+
+void GraphBatchScheduler::AddNode(Batch& batch, Slot slot, int32_t index) {
+  const LiveNode& node = requests_[slot]->nodes[index];
+  TypeUse& use = batch.types[node.type];
+  ++use.to_give;
+  use.node_rows = std::max(use.node_rows, node.rows);
+  use.requests.insert(slot);
+}
+
+void GraphBatchScheduler::OfferIfReady(Batch& batch, Slot slot, int32_t index) {
+  LiveNode& node = requests_[slot]->nodes[index];
+  if (node.state != State::kWaiting || node.not_given > 0) return;
+  node.state = State::kReady;
+  ++batch.types[node.type].ready;
+  batch.ready.push_back({slot, index});
+}
+
+void GraphBatchScheduler::StartBatch(WorkerId worker) {
+  auto group = groups_.lower_bound(turn_);
+  if (group == groups_.end()) group = groups_.begin();
+  if (group == groups_.end()) return;
+  const Group key = group->first;
+  turn_ = key + 1;
+  Batch& batch = batches_[worker];
+  int64_t size = 0;
+  std::vector<int> chain;  // by node: nodes of its type in a row that end with it
+  // Requests that become free as others start join at the end of the group.
+  while (group != groups_.end()) {
+    const Slot slot = group->second.begin()->second;
+    Request& request = *requests_[slot];
+    const int32_t rows = request.nodes.back().size();
+    if (size > 0 && size + rows > options_.max_batch_size) break;
+    size += rows;
+    StopWaiting(slot);
+    request.worker = worker;
+    batch.requests.push_back(slot);
+    const auto count = static_cast<int32_t>(request.nodes.size());
+    chain.assign(request.nodes.size(), 1);
+    for (int32_t node = 0; node < count; ++node) {
+      AddNode(batch, slot, node);
+      OfferIfReady(batch, slot, node);
+      const CellType type = request.nodes[node].type;
+      TypeUse& use = batch.types[type];
+      use.longest_chain = std::max(use.longest_chain, chain[node]);
+      for (int32_t e = request.nodes[node].first_edge; e >= 0; e = request.edges[e].next) {
+        const int32_t to = request.edges[e].to;
+        if (request.nodes[to].type == type) chain[to] = std::max(chain[to], chain[node] + 1);
+      }
+    }
+    group = groups_.find(key);
+  }
+}
+
+std::optional<Task> GraphBatchScheduler::Next(WorkerId worker, TimePoint now) {
+  Expire(now);
+  if (!batches_.contains(worker)) StartBatch(worker);
+  const auto found = batches_.find(worker);
+  if (found == batches_.end()) return std::nullopt;
+  Batch& batch = found->second;
+  if (batch.in_flight >= options_.max_tasks_to_submit) return std::nullopt;
+  if (batch.steps.empty()) FormSteps(batch);
+  if (batch.steps.empty()) return std::nullopt;
+  Step step = std::move(batch.steps.front());
+  batch.steps.pop_front();
+  return GiveOut(std::move(step), batch, worker);
+}
+
+Task GraphBatchScheduler::GiveOut(Step step, Batch& batch, WorkerId worker) {
+  Task task;
+  task.id = next_task_++;
+  task.type = step.type;
+  task.worker = worker;
+  task.padding_rows = step.padding_rows;
+  batch.types[step.type].to_give -= static_cast<int>(step.nodes.size());
+  for (const Member member : step.nodes) {
+    Request& request = *requests_[member.slot];
+    LiveNode& node = request.nodes[member.node];
+    if (request.leaving) {
+      task.padding_rows += node.size();
+    } else {
+      task.nodes.push_back({request.id, member.node});
+      task.rows += node.rows;
+    }
+    node.state = State::kInFlight;
+    ++request.in_flight;
+    for (int32_t edge = node.first_edge; edge >= 0; edge = request.edges[edge].next) {
+      const int32_t reader = request.edges[edge].to;
+      --request.nodes[reader].not_given;
+      OfferIfReady(batch, member.slot, reader);
+    }
+  }
+  ++batch.in_flight;
+  last_requests_.Compare(task);
+  running_.emplace(task.id, RunningTask{worker, std::move(step.nodes)});
+  return task;
+}
+
+std::vector<BatchRequestId> GraphBatchScheduler::Complete(TaskId task, TimePoint /*now*/,
+                                                          std::span<const Growth> grown) {
+  const auto found = running_.find(task);
+  assert(found != running_.end());
+  const RunningTask ended = std::move(found->second);
+  running_.erase(found);
+  Batch& batch = batches_.at(ended.worker);
+  --batch.in_flight;
+  for (const Member member : ended.nodes) {
+    Request& request = *requests_[member.slot];
+    request.nodes[member.node].state = State::kComplete;
+    --request.in_flight;
+    --request.unfinished;
+  }
+  for (const Growth& growth : grown) {
+    const auto it = slots_.find(growth.request);
+    if (it == slots_.end() || requests_[it->second]->leaving) continue;
+    const int32_t node =
+        requests_[it->second]->Append(growth.type, growth.rows, growth.dependencies);
+    AddNode(batch, it->second, node);
+    OfferIfReady(batch, it->second, node);
+  }
+
+  std::vector<BatchRequestId> left;
+  if (batch.in_flight > 0 || !batch.steps.empty()) return left;
+  FormSteps(batch);
+  if (!batch.steps.empty()) return left;
+  for (const Slot slot : batch.requests) {
+    left.push_back(requests_[slot]->id);
+    Free(slot);
+  }
+  batches_.erase(ended.worker);
+  return left;
+}
+
+void GraphBatchScheduler::Free(Slot slot) {
+  slots_.erase(requests_[slot]->id);
+  free_.push_back(slot);
+}
+
+bool GraphBatchScheduler::Cancel(BatchRequestId id, TimePoint /*now*/) {
+  const auto found = slots_.find(id);
+  if (found == slots_.end()) return true;
+  const Slot slot = found->second;
+  Request& request = *requests_[slot];
+  if (request.leaving) return false;
+  if (request.worker == kNoWorker) {
+    StopWaiting(slot);
+    Free(slot);
+    return true;
+  }
+  request.leaving = true;
+  return false;
+}
+
+void GraphBatchScheduler::Expire(TimePoint now) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const Slot slot = deadlines_.begin()->second;
+    expired_.push_back(requests_[slot]->id);
+    StopWaiting(slot);
+    Free(slot);
+  }
+}
+
+std::vector<BatchRequestId> GraphBatchScheduler::TakeExpired(TimePoint now) {
+  Expire(now);
+  return std::exchange(expired_, {});
+}
+
+std::optional<TimePoint> GraphBatchScheduler::WakeAt(TimePoint now) const {
+  const auto later = deadlines_.lower_bound({now + Duration(1), 0});
+  return later == deadlines_.end() ? std::nullopt : std::optional(later->first);
+}
+
+}  // namespace chairlift
