@@ -97,7 +97,7 @@ class Loop {
     for (int64_t i = 0; i < steps; ++i) {
       const int from = i % 2;
       step_.Step(batch_, xw_.data(), h_[from].data(), c_[from].data(), h_[1 - from].data(),
-                 c_[1 - from].data(), team, scratch_.data<uint8_t>());
+                 c_[1 - from].data(), from != 0, team, scratch_.data<uint8_t>());
     }
   }
 

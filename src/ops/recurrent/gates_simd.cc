@@ -123,16 +123,20 @@ HWY_INLINE Vec<T> Input(const GateInput<T>& in, const Place<T>& at, int gate) {
 }
 template <typename T>
 HWY_INLINE Vec<T> Recurrent(const GateInput<T>& in, const Place<T>& at, int gate) {
-  const Vec<T> sum =
-      at.lanes.Load(in.recurrent + at.row * in.recurrent_row_stride +
-                    gate * in.recurrent_gate_stride + at.block * in.recurrent_block_stride + at.j);
-  if (in.bias == nullptr) return sum;
-  return hn::Add(sum, at.lanes.Load(in.bias + gate * in.bias_gate_stride + at.unit));
+  Vec<T> sum = hn::Zero(Tag<T>());
+  if (in.recurrent != nullptr) {
+    sum = at.lanes.Load(in.recurrent + at.row * in.recurrent_row_stride +
+                        gate * in.recurrent_gate_stride + at.block * in.recurrent_block_stride +
+                        at.j);
+  }
+  if (in.bias != nullptr) {
+    sum = hn::Add(sum, at.lanes.Load(in.bias + gate * in.bias_gate_stride + at.unit));
+  }
+  return sum;
 }
 template <typename T>
 HWY_INLINE Vec<T> Sum(const GateInput<T>& in, const Place<T>& at, int gate) {
-  const Vec<T> x = Input(in, at, gate);
-  return in.recurrent == nullptr ? x : hn::Add(x, Recurrent(in, at, gate));
+  return hn::Add(Input(in, at, gate), Recurrent(in, at, gate));
 }
 
 template <typename T>

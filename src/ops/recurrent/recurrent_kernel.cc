@@ -352,6 +352,8 @@ class RecurrentKernel final : public Kernel {
         rows.h_next = {run.At(plan.h[(step + 1) & 1]), state_stride_};
         rows.c = {run.At(plan.c), state_stride_};
         rows.c_next = {run.At(plan.c), state_stride_};
+        rows.h_is_zero = step == 0 && run.input(kInputH) == nullptr;
+        rows.backward = step % 2 != 0;
         plan.kernel.Run(Weights(run, d), rows, phase, from, to, part, run.At(plan.step));
         if (phase + 1 == phases) StoreY(run, d, step, rows, from, to);
       });

@@ -55,7 +55,7 @@ struct StepKernel<T>::Part {
     in.x.offset += first_block * rows.x_block_stride;
     in.x_gate_stride = rows.x_gate_stride;
     in.x_block_stride = rows.x_block_stride;
-    in.recurrent = sums;
+    in.recurrent = rows.h_is_zero ? nullptr : sums;
     in.recurrent_row_stride = sums_stride();
     in.recurrent_gate_stride = kUnitBlock;
     in.recurrent_block_stride = spec.gates * kUnitBlock;
@@ -111,6 +111,7 @@ template <typename T>
 void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, int phase,
                         int64_t first_block, int64_t last_block, int part, void* scratch) const {
   if (all.count == 0 || first_block == last_block) return;
+  if (all.h_is_zero && two_phases_ && phase == 0) return;
   const int64_t hidden = spec_.hidden;
   const int64_t row_blocks = (all.count + kStepRows - 1) / kStepRows;
   const int64_t most_rows = std::min(all.count, kStepRows);
@@ -137,14 +138,17 @@ void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, i
     const GateRows<T> reset_rows{reset + first_row * stride_, stride_};
 
     const T* h = at.rows.h[0];
-    if (rows > 1) {
+    const bool part_of_many = last_block - first_block < blocks();
+    // One row is copied too where others write parts of it: all its lines are on their way at once.
+    if (rows > 1 || part_of_many) {
       for (int64_t r = 0; r < rows; ++r) std::copy_n(at.rows.h[r], hidden, copied + r * stride_);
       h = copied;
     }
     const int64_t at_once = BlocksAtOnce(rows, spec_.gates);
-    for (int64_t block = first_block; block < last_block; block = at.last_block) {
-      at.first_block = block;
-      at.last_block = std::min(last_block, block + at_once);
+    for (int64_t done = 0; done < last_block - first_block; done += at_once) {
+      const int64_t count = std::min(at_once, last_block - first_block - done);
+      at.first_block = all.backward ? last_block - done - count : first_block + done;
+      at.last_block = at.first_block + count;
       if (two_phases_ && phase == 0) {
         Products(at, 1, 2, h);
         auto gates = at.template Gates<GruReset<T>>();
@@ -162,13 +166,16 @@ void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, i
 
 template <typename T>
 void StepKernel<T>::Products(const Part& at, int first_gate, int last_gate, const T* a) const {
+  if (at.rows.h_is_zero) return;
   const int64_t k = spec_.hidden;
   const int64_t stride = at.rows.count == 1 ? k : stride_;
   const int64_t panel = k * kUnitBlock;
-  for (int64_t block = at.first_block; block < at.last_block; ++block) {
+  const int64_t blocks = at.last_block - at.first_block;
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int64_t block = at.rows.backward ? blocks - 1 - i : i;
     CellProduct(at.rows.count, k, a, stride,
-                at.weights.r + (block * spec_.gates + first_gate) * panel, last_gate - first_gate,
-                at.sums + ((block - at.first_block) * spec_.gates + first_gate) * kUnitBlock,
+                at.weights.r + ((at.first_block + block) * spec_.gates + first_gate) * panel,
+                last_gate - first_gate, at.sums + (block * spec_.gates + first_gate) * kUnitBlock,
                 at.sums_stride());
   }
 }
@@ -246,7 +253,7 @@ StatusOr<RecurrentStep> RecurrentStep::Create(const StepSpec& spec, const Tensor
 
 void RecurrentStep::Step(int64_t rows, const float* const* xw, const float* const* h,
                          const float* const* c, float* const* h_next, float* const* c_next,
-                         Team& team, void* scratch) const {
+                         bool backward, Team& team, void* scratch) const {
   StepRows<float> all;
   all.count = rows;
   all.x.rows = xw;
@@ -255,6 +262,7 @@ void RecurrentStep::Step(int64_t rows, const float* const* xw, const float* cons
   all.c.rows = c;
   all.h_next.rows = h_next;
   all.c_next.rows = c_next;
+  all.backward = backward;
   kernel_.Step(weights_, all, kernel_.Parts(rows, team.width()), team, scratch);
 }
 

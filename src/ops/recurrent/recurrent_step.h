@@ -49,10 +49,14 @@ struct StepRows {
   GateRows<const T> x;
   int64_t x_gate_stride = 0;
   int64_t x_block_stride = kUnitBlock;
-  GateRows<const T> h;  // [hidden]
-  GateRows<const T> c;  // LSTM: [hidden]
-  GateRows<T> h_next;   // apart from all of h
-  GateRows<T> c_next;   // a row may be its row of c
+  GateRows<const T> h;     // [hidden]
+  GateRows<const T> c;     // LSTM: [hidden]
+  GateRows<T> h_next;      // apart from all of h
+  GateRows<T> c_next;      // a row may be its row of c
+  bool h_is_zero = false;  // so that R need not be read
+  // From the last block to the first. Steps that take turns find in the cache what the one before
+  // read last.
+  bool backward = false;
 };
 
 // Thread-compatible: const calls may run at once, each with scratch of its own.
@@ -113,10 +117,11 @@ class RecurrentStep {
   size_t ScratchBytes(int64_t rows, int width) const { return kernel_.ScratchBytes(rows, width); }
 
   // Rows of xw [gates·hidden], h and c [hidden] into rows of h_next and c_next, which must not
-  // overlap them; c and c_next of LSTM alone. `scratch` is ScratchBytes(rows, team.width()) bytes,
-  // 64-byte aligned. Thread-safe.
+  // overlap them; c and c_next of LSTM alone. `backward` as in StepRows. `scratch` is
+  // ScratchBytes(rows, team.width()) bytes, 64-byte aligned. Thread-safe.
   void Step(int64_t rows, const float* const* xw, const float* const* h, const float* const* c,
-            float* const* h_next, float* const* c_next, Team& team, void* scratch) const;
+            float* const* h_next, float* const* c_next, bool backward, Team& team,
+            void* scratch) const;
 
  private:
   StepKernel<float> kernel_;

@@ -286,8 +286,8 @@ TEST_P(RecurrentStepTest, RowsMayLieAnywhere) {
       testing::ThreadTeam team(2);
       const Tensor scratch = Tensor::Allocate(
           DType::kUInt8, Shape{static_cast<int64_t>(bound->ScratchBytes(rows, team.width()))});
-      bound->Step(rows, xw.data(), h.data(), c.data(), h_next.data(), c_next.data(), team,
-                  const_cast<void*>(scratch.raw()));
+      bound->Step(rows, xw.data(), h.data(), c.data(), h_next.data(), c_next.data(), rows % 2 != 0,
+                  team, const_cast<void*>(scratch.raw()));
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t u = 0; u < hidden; ++u) {
           ASSERT_NEAR(h_next[r][u], (*want)[0].data<float>()[r * hidden + u], 2e-6) << r;
