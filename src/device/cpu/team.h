@@ -15,9 +15,9 @@ class Team {
   // Workers that may take part, the caller included; 1 means alone.
   virtual int width() const = 0;
 
-  // Runs body(part, worker) once for each part in [0, parts), and returns when all have run.
-  // `worker` is in [0, kMaxWorkers): no two parts run at once under the same worker number, so
-  // it may index scratch. Bodies must not throw and must not call For().
+  // Runs body(part, worker) once for each part in [0, parts), and returns when all have run. No two
+  // parts run at once under one `worker`, so it may index scratch: it is in [0, width()), but in a
+  // team of one any number below kMaxWorkers. Bodies must not throw and must not call For().
   virtual void For(int parts, absl::FunctionRef<void(int part, int worker)> body) = 0;
 
   static constexpr int kMaxWorkers = 256;

@@ -26,6 +26,10 @@ using SteadyClock = std::chrono::steady_clock;
 // How long an idle worker watches for parts after the last sign of a wide job. Longer than the
 // serial stretches between two forks of most models, shorter than a scheduler tick.
 constexpr auto kSpin = std::chrono::microseconds(50);
+// How long it watches for a job after its last one, about what waking a parked thread takes:
+// whoever waits for each answer before the next request is back within this. Its core is meanwhile
+// anyone's.
+constexpr auto kLinger = std::chrono::microseconds(30);
 // How long the owner of a fork watches for the last helper before it offers its core: a helper that
 // the kernel has descheduled may need it.
 constexpr auto kJoinSpin = std::chrono::microseconds(200);
@@ -213,7 +217,10 @@ void WorkerPool::Main(int index) {
   SteadyClock::time_point watch_until{};
   bool was_wide = false;
   while (true) {
-    if (RunOne(index)) continue;
+    if (RunOne(index)) {
+      watch_until = SteadyClock::now() + kLinger;
+      continue;
+    }
     if (stopping_.load()) {
       // A job queued just before may have come after RunOne looked.
       if (RunOne(index)) continue;
@@ -222,12 +229,13 @@ void WorkerPool::Main(int index) {
     const bool wide = wide_owner_.load(std::memory_order_relaxed) >= 0;
     if (Help(index) || (wide && !was_wide)) watch_until = SteadyClock::now() + kSpin;
     was_wide = wide;
-    if (wide && SteadyClock::now() < watch_until) {
-      for (int i = 0; i < 32; ++i) {
+    if (SteadyClock::now() < watch_until) {
+      for (int i = 0; i < 32 && self.queued.load(std::memory_order_relaxed) == 0; ++i) {
         const uint64_t ticket = fork_.ticket.load(std::memory_order_relaxed);
         if (Next(ticket) < Parts(ticket)) break;
         CpuRelax();
       }
+      if (!wide) std::this_thread::yield();
       continue;
     }
     Park(index);
