@@ -1,8 +1,9 @@
-// Packing of the right-hand side of packed_gemm.h.
+// Packing of packed_gemm.h: of the right-hand side, and when the left one needs it.
 #include "ops/linear/packed_gemm.h"
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "ops/linear/huge_tensor.h"
 
@@ -42,6 +43,11 @@ void PackGemmPanels(const float* b, int64_t k_stride, int64_t n_stride, int64_t 
       }
     }
   }
+}
+
+bool PacksRows(int64_t m, int64_t a_row_stride, int64_t a_k_stride) {
+  const bool collide = a_row_stride % 16 == 0 && std::gcd(a_row_stride / 16, int64_t{64}) > 16;
+  return a_k_stride != 1 || (m > 4 && collide);
 }
 
 Tensor PackGemmWeights(const float* b, int64_t k_stride, int64_t n_stride, int64_t k, int64_t n,

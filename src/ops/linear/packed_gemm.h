@@ -18,7 +18,7 @@ namespace chairlift {
 
 inline constexpr int64_t kGemmPanel = 32;
 // Rows that share one pass over B; a good height for row parts.
-inline constexpr int64_t kGemmRowBlock = 98;
+inline constexpr int64_t kGemmRowBlock = 140;
 
 inline int64_t GemmPanels(int64_t n) { return (n + kGemmPanel - 1) / kGemmPanel; }
 // Floats of packed B.
@@ -49,6 +49,11 @@ struct GemmOperands {
   float* c;
   int64_t c_stride;
 };
+
+// Whether PackedGemm() copies A before it multiplies, once a call: where its rows are no runs, or
+// lie so many floats apart that those of a register tile crowd into fewer than four of the 64 sets
+// of a first-level cache and evict each other while they are read.
+bool PacksRows(int64_t m, int64_t a_row_stride, int64_t a_k_stride);
 
 // Rows [0, m) of panels [first, last) of C. C must not overlap A or B.
 void PackedGemm(const GemmOperands& operands, int64_t m, int64_t k, int64_t n, int64_t first,

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <numeric>
 
 #include "ops/simd_targets.h"
 
@@ -22,7 +21,7 @@ namespace HWY_NAMESPACE {
 
 // K in blocks whose slice of A stays in the second-level cache: this long for kGemmRowBlock rows,
 // longer for fewer.
-constexpr int64_t kBlockK = 1024;
+constexpr int64_t kBlockK = 720;
 // Floats past a block's end before the next row, so that rows do not fall into one cache set.
 constexpr int64_t kRowPad = 16;
 constexpr int64_t kPackedFloats = kGemmRowBlock * (kBlockK + kRowPad);
@@ -136,17 +135,11 @@ bool FewRows(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t 
   return false;
 }
 
-// Whether a register tile's rows, so many floats apart, crowd into fewer than four of the 64 sets
-// of a first-level cache and evict each other while they are read.
-bool RowsCollide(int64_t row_stride) {
-  return row_stride % 16 == 0 && std::gcd(row_stride / 16, int64_t{64}) > 16;
-}
-
 void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t first,
               int64_t last, const GemmEpilogue& epilogue) {
   // Few rows take one pass over all of K, so that their sums never leave the registers.
   const bool one_pass = rows <= 4 && x.a_k_stride == 1;
-  const bool pack = x.a_k_stride != 1 || (rows > 4 && RowsCollide(x.a_row_stride));
+  const bool pack = PacksRows(rows, x.a_row_stride, x.a_k_stride);
   const bool finish = epilogue.bias != nullptr || epilogue.residual != nullptr ||
                       epilogue.activation.kind != ActivationKind::kNone;
   const int64_t tiles = (rows + kMaxRows - 1) / kMaxRows;

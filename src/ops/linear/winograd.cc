@@ -22,6 +22,7 @@ constexpr int64_t kMinExtent = 12;
 constexpr int64_t kManyTiles = 24;
 constexpr double kMinCovered = 0.55;
 constexpr int64_t kMinChannels = 32;
+constexpr int64_t kPartsAWorker = 8;
 
 // U[ξ] = G g Gᵀ of one 3×3 filter, in double.
 void TransformFilter(const float* filter, double (&u)[kWinogradPoints]) {
@@ -65,7 +66,8 @@ Tensor PackFilters(const Tensor& weights) {
 
 // Two ways to share the work: enough tiles, and each part takes a range of them from input to
 // output; or few tiles, and all parts first transform some of the input, then each computes some of
-// the output panels.
+// the output panels. There are several parts to a worker, so that one whose core is shared with
+// others takes fewer.
 class WinogradKernel final : public Kernel {
  public:
   WinogradKernel(const WinogradGeometry& geometry, int64_t tiles, int width, Tensor filters,
@@ -75,9 +77,12 @@ class WinogradKernel final : public Kernel {
         panels_(GemmPanels(geometry.out_channels)),
         filters_(std::move(filters)),
         bias_input_(bias_input),
-        residual_input_(residual_input) {
+        residual_input_(residual_input),
+        width_(width) {
     by_tiles_ = width == 1 || tiles >= 2 * kTileBlock * width || panels_ == 1;
-    parts_ = static_cast<int>(std::min<int64_t>(width, by_tiles_ ? tiles : panels_));
+    const int64_t pieces = by_tiles_ ? tiles / (kTileBlock * width) : panels_ / (2 * width);
+    const int64_t parts = width == 1 ? 1 : width * std::clamp<int64_t>(pieces, 1, kPartsAWorker);
+    parts_ = static_cast<int>(std::min(parts, by_tiles_ ? tiles : panels_));
     const int64_t most = by_tiles_ ? (tiles + parts_ - 1) / parts_ : tiles;
     blocks_ = most <= kWholeImage ? 1 : (most + kTileBlock - 1) / kTileBlock;
     capacity_ = (most + blocks_ - 1) / blocks_;
@@ -86,15 +91,15 @@ class WinogradKernel final : public Kernel {
   }
 
   size_t scratch_bytes() const override {
-    const int64_t v_copies = by_tiles_ ? parts_ : 1;
-    return static_cast<size_t>(v_copies * v_floats_ + parts_ * z_floats_ + panels_ * kGemmPanel) *
+    const int64_t v_copies = by_tiles_ ? width_ : 1;
+    return static_cast<size_t>(v_copies * v_floats_ + width_ * z_floats_ + panels_ * kGemmPanel) *
            sizeof(float);
   }
 
   Status Run(const KernelArgs& args) const override {
     const auto* x = static_cast<const float*>(args.inputs[0]);
     auto* v = static_cast<float*>(args.scratch);
-    float* z = v + (by_tiles_ ? parts_ : 1) * v_floats_;
+    float* z = v + (by_tiles_ ? width_ : 1) * v_floats_;
     WinogradOperands operands{};
     operands.capacity = capacity_;
     operands.u = filters_.data<float>();
@@ -103,17 +108,18 @@ class WinogradKernel final : public Kernel {
       operands.residual = static_cast<const float*>(args.inputs[residual_input_]);
     if (bias_input_ >= 0) {
       // Whole panels: the last may be wider than the channels there are.
-      float* bias = z + parts_ * z_floats_;
+      float* bias = z + width_ * z_floats_;
       std::fill_n(bias, panels_ * kGemmPanel, 0.0f);
       std::copy_n(static_cast<const float*>(args.inputs[bias_input_]), g_.out_channels, bias);
       operands.bias = bias;
     }
+    const auto slot = [this](int worker) { return width_ == 1 ? 0 : worker; };
     if (by_tiles_) {
-      args.team.For(parts_, [&](int part, int) {
+      args.team.For(parts_, [&](int part, int worker) {
         WinogradOperands mine = operands;
-        float* my_v = v + part * v_floats_;
+        float* my_v = v + slot(worker) * v_floats_;
         mine.v = my_v;
-        mine.z = z + part * z_floats_;
+        mine.z = z + slot(worker) * z_floats_;
         const int64_t begin = tiles_ * part / parts_, end = tiles_ * (part + 1) / parts_;
         for (int64_t block = 0; block < blocks_; ++block) {
           const int64_t first = begin + (end - begin) * block / blocks_;
@@ -133,9 +139,9 @@ class WinogradKernel final : public Kernel {
         WinogradTransformInput(g_, x, first + begin, end - begin, capacity_,
                                v + begin * g_.TileStride());
       });
-      args.team.For(parts_, [&](int part, int) {
+      args.team.For(parts_, [&](int part, int worker) {
         WinogradOperands mine = operands;
-        mine.z = z + part * z_floats_;
+        mine.z = z + slot(worker) * z_floats_;
         WinogradMultiply(g_, mine, first, count, panels_ * part / parts_,
                          panels_ * (part + 1) / parts_);
       });
@@ -150,6 +156,7 @@ class WinogradKernel final : public Kernel {
   int64_t tiles_, panels_;
   Tensor filters_;
   int bias_input_, residual_input_;
+  int width_;
   bool by_tiles_ = false;
   int parts_ = 1;
   int64_t blocks_ = 1, capacity_ = 0, v_floats_ = 0, z_floats_ = 0;

@@ -103,6 +103,13 @@ TEST(PackedGemmTest, RowsThatLieAwkwardly) {
   Check({8, 33, 10240, 10240, 1, true}, random);
 }
 
+TEST(PackedGemmTest, SeveralBlocksOfRowsAndOfDepth) {
+  std::mt19937 random(74);
+  Check({140, 40, 1500, 1503, 1, true}, random);
+  Check({141, 40, 800, 1024, 1, true}, random);
+  Check({300, 33, 740, 740, 1, false}, random);
+}
+
 TEST(PackedGemmTest, NoColumnsNoRowsNoDepth) {
   std::mt19937 random(73);
   Check({0, 5, 3, 3, 1, false}, random);
