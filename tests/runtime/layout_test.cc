@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <random>
+#include <set>
 
 #include "graph/graph_builder.h"
 #include "runtime/executable.h"
@@ -39,12 +40,15 @@ struct Network : GraphBuilder {
   }
 };
 
-// Operators of the graph after all passes, and its results equal to those without layouts.
-std::string CheckAndList(const Graph& graph, const std::vector<Shape>& shapes) {
+// Operators of the graph after all passes but those, and its results equal to those without
+// layouts.
+std::string CheckAndList(const Graph& graph, const std::vector<Shape>& shapes,
+                         const std::set<std::string>& disabled = {}) {
   Graph inferred = graph;
   EXPECT_TRUE(InferShapes(inferred).ok());
-  auto blocked = Executable::Create(inferred, {});
-  auto plain = Executable::Create(inferred, {.disabled_passes = {"assign_layouts"}});
+  auto blocked = Executable::Create(inferred, {.disabled_passes = disabled});
+  auto plain =
+      Executable::Create(inferred, {.disabled_passes = {"assign_layouts", "fuse_elementwise"}});
   EXPECT_TRUE(blocked.ok()) << blocked.status();
   EXPECT_TRUE(plain.ok()) << plain.status();
   if (!blocked.ok() || !plain.ok()) return "";
@@ -95,11 +99,13 @@ TEST(LayoutTest, ElementwiseOperatorsWithFactorsByChannelStayBlocked) {
   u = m.Op("PRelu", {u, m.PerChannel(16)});
   u = m.Op("Clip", {u, m.Constant(Tensor::Scalar(-1.0f)), m.Constant(Tensor::Scalar(1.0f))});
   m.Output(m.Op("Exp", {u}));
-  const std::string operators =
-      CheckAndList(std::move(m).Build(), {Shape{1, 16, 6, 6}, Shape{3, 16, 5, 1}});
+  const Graph graph = std::move(m).Build();
+  const std::vector<Shape> shapes = {Shape{1, 16, 6, 6}, Shape{3, 16, 5, 1}};
   // Into the convolution, the gate (one element a channel: no copy), out of the network.
-  EXPECT_EQ(operators,
+  EXPECT_EQ(CheckAndList(graph, shapes, {"fuse_elementwise"}),
             "Reorder Conv GlobalAveragePool Sigmoid Reorder Mul PRelu Clip Exp Reorder ");
+  EXPECT_EQ(CheckAndList(graph, shapes),
+            "Reorder Conv GlobalAveragePool Sigmoid Reorder FusedElementwise Reorder ");
 }
 
 TEST(LayoutTest, SkipsJoinedAlongChannelsStayBlocked) {

@@ -63,6 +63,8 @@ std::span<const Pass> AllPasses() {
       FuseConv(),
       FuseSkipLayerNorm(),
       FuseMatMul(),
+      // What the kernels above have no place for.
+      FuseElementwise(),
       RemoveDeadNodes(),
       // Last: it fixes layouts by value.
       AssignLayouts(),

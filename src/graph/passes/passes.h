@@ -18,6 +18,7 @@ Pass FuseBatchNorm();
 Pass FuseConv();
 Pass FuseSkipLayerNorm();
 Pass FuseMatMul();
+Pass FuseElementwise();
 Pass RemoveDeadNodes();
 Pass AssignLayouts();
 

@@ -8,7 +8,7 @@ namespace chairlift {
 
 StatusOr<ElementLoop> ElementLoop::Make(std::span<const TensorDesc> operands,
                                         const TensorDesc& output, ElementFn fn,
-                                        const ElementParams& params) {
+                                        const ElementParams& params, const void* program) {
   if (fn == nullptr) {
     return Unimplemented("element type {}",
                          DTypeName(operands.empty() ? output.dtype : operands[0].dtype));
@@ -17,6 +17,7 @@ StatusOr<ElementLoop> ElementLoop::Make(std::span<const TensorDesc> operands,
   CHAIRLIFT_ASSIGN_OR_RETURN(loop.loop_, MakeBroadcastLoop(operands, output));
   loop.fn_ = fn;
   loop.params_ = params;
+  loop.program_ = program;
   for (size_t k = 0; k < operands.size(); ++k) {
     loop.element_bytes_[k] = static_cast<int64_t>(DTypeSize(operands[k].dtype));
   }
@@ -33,7 +34,7 @@ void ElementLoop::RunRows(std::span<const void* const> inputs, void* output, int
   const int count = static_cast<int>(inputs.size());
   const int rank = static_cast<int>(dims.size());
   const int64_t block_rows = dims[rank - 2];
-  ElementBlock block{{}, nullptr, 0, col_last - col_first, {}, {}, params};
+  ElementBlock block{{}, nullptr, 0, col_last - col_first, {}, {}, params, program_};
   for (int k = 0; k < count; ++k) {
     block.row_step[k] = loop_.strides[k][rank - 2];
     block.col_step[k] = loop_.strides[k][rank - 1];

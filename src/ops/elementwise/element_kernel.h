@@ -12,7 +12,7 @@
 
 namespace chairlift {
 
-inline constexpr int kMaxElementOperands = 3;
+inline constexpr int kMaxElementOperands = 8;
 // Numbers an operator takes from its attributes (alpha, min, max).
 using ElementParams = std::array<double, 3>;
 
@@ -27,6 +27,7 @@ struct ElementBlock {
   std::array<int64_t, kMaxElementOperands> row_step;
   std::array<int64_t, kMaxElementOperands> col_step;
   const ElementParams& params;
+  const void* program = nullptr;  // what the loop was made with
 };
 using ElementFn = void (*)(const ElementBlock&);
 
@@ -39,8 +40,10 @@ StatusOr<std::unique_ptr<Kernel>> MakeElementKernel(const CompileContext& contex
 // memory.
 class ElementLoop {
  public:
+  // `program` is handed on to fn, and must outlive the loop.
   static StatusOr<ElementLoop> Make(std::span<const TensorDesc> operands, const TensorDesc& output,
-                                    ElementFn fn, const ElementParams& params);
+                                    ElementFn fn, const ElementParams& params,
+                                    const void* program = nullptr);
   void Run(std::span<const void* const> inputs, void* output, Team& team) const {
     Run(inputs, output, team, params_);
   }
@@ -54,6 +57,7 @@ class ElementLoop {
   BroadcastLoop loop_;
   ElementFn fn_ = nullptr;
   ElementParams params_ = {};
+  const void* program_ = nullptr;
   std::array<int64_t, kMaxElementOperands> element_bytes_ = {};
   int64_t output_bytes_ = 0;  // of one element
   int64_t rows_ = 0;          // product of all dimensions but the last

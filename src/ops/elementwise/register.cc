@@ -20,6 +20,7 @@ void RegisterElementwise(OperatorRegistry& registry) {
   RegisterWhere(registry);
   RegisterClip(registry);
   RegisterPRelu(registry);
+  RegisterFusedElementwise(registry);
 }
 
 }  // namespace chairlift

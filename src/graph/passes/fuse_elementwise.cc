@@ -1,0 +1,189 @@
+// Element-wise operators that hand intermediate results to each other alone become one node, which
+// passes over memory once: chairlift::FusedElementwise.
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "graph/passes/activation.h"
+#include "graph/passes/passes.h"
+#include "graph/passes/rewrite.h"
+#include "ops/elementwise/fused_elementwise.h"
+
+namespace chairlift {
+namespace {
+
+// A node as a step: its parameters, and the values that are its operands.
+struct Candidate {
+  FusedStep step;
+  std::vector<ValueId> operands;
+};
+
+class Fuser {
+ public:
+  explicit Fuser(Graph& graph)
+      : graph_(graph),
+        fused_(OperatorRegistry::Builtin().Find("chairlift", "FusedElementwise")),
+        links_(graph),
+        removed_(graph.nodes.size(), false) {}
+
+  // From the end, so that every node has become part of its readers, if of any, when its turn
+  // comes.
+  int Run() {
+    int count = 0;
+    for (int n = static_cast<int>(graph_.nodes.size()) - 1; n >= 0; --n) {
+      if (!removed_[n] && FuseInto(n)) ++count;
+    }
+    RemoveNodes(graph_, removed_);
+    return count;
+  }
+
+ private:
+  static Candidate Named(std::string name, std::vector<ValueId> operands) {
+    return {{.name = std::move(name)}, std::move(operands)};
+  }
+
+  // The node by the operator it is; types are not looked at.
+  std::optional<Candidate> Translate(const Node& node) const {
+    if (Is(node, "Clip")) {
+      const auto clip = ActivationOf(graph_, node);
+      if (!clip) return std::nullopt;
+      Candidate c = Named("Clip", {node.inputs[0]});
+      c.step.alpha = clip->alpha;
+      c.step.beta = clip->beta;
+      return c;
+    }
+    if (Is(node, "Pow")) {
+      const auto power = ScalarInput(graph_, node, 1);
+      if (power == 2.0) return Named("Mul", {node.inputs[0], node.inputs[0]});
+      if (power == 0.5) return Named("Sqrt", {node.inputs[0]});
+      return std::nullopt;
+    }
+    if (Is(node, "Gelu")) {
+      const bool tanh = node.attributes.String("approximate", "none") == "tanh";
+      return Named(tanh ? "GeluTanh" : "Gelu", {node.inputs[0]});
+    }
+    if (Is(node, "Sum") && node.inputs.size() == 2) return Named("Add", node.inputs);
+    if (!node.def->domain.empty() && !Is(node, "Silu", "chairlift")) return std::nullopt;
+    const FusableOperator* op = FindFusable(node.def->name);
+    if (op == nullptr || static_cast<int>(node.inputs.size()) != op->operands) return std::nullopt;
+    Candidate c = Named(node.def->name, node.inputs);
+    if (!op->alpha.empty()) c.step.alpha = node.attributes.Float(op->alpha, op->alpha_default);
+    if (!op->beta.empty()) c.step.beta = node.attributes.Float(op->beta, op->beta_default);
+    return c;
+  }
+
+  std::optional<Candidate> CandidateOf(const Node& node) const {
+    if (node.outputs.size() != 1 || node.inputs.empty() || node.outputs[0] == kNoValue ||
+        graph_.values[node.outputs[0]].dtype != DType::kFloat) {
+      return std::nullopt;
+    }
+    auto candidate = Translate(node);
+    if (!candidate) return std::nullopt;
+    for (size_t i = 0; i < candidate->operands.size(); ++i) {
+      const ValueId id = candidate->operands[i];
+      const DType wanted = candidate->step.name == "Where" && i == 0 ? DType::kBool : DType::kFloat;
+      if (id == kNoValue || graph_.values[id].dtype != wanted) return std::nullopt;
+    }
+    return candidate;
+  }
+
+  // Nodes that compute for each other alone, by number.
+  using Group = std::map<int, Candidate>;
+
+  // What the group reads but does not compute, each once.
+  std::vector<ValueId> InputsOf(const Group& group) const {
+    std::vector<ValueId> inputs;
+    for (const auto& [n, candidate] : group) {
+      for (ValueId id : candidate.operands) {
+        if (group.contains(links_.producer(id))) continue;
+        if (std::find(inputs.begin(), inputs.end(), id) == inputs.end()) inputs.push_back(id);
+      }
+    }
+    return inputs;
+  }
+
+  // A node that may join the group that ends in `root`, whose shape every result has.
+  std::optional<Candidate> Joins(int n, const Group& group, int root) const {
+    const Node& node = graph_.nodes[n];
+    auto candidate = CandidateOf(node);
+    if (!candidate) return std::nullopt;
+    const ValueId out = node.outputs[0];
+    const auto& readers = links_.readers(out);
+    if (links_.is_output(out) ||
+        !std::all_of(readers.begin(), readers.end(), [&](int r) { return group.contains(r); }) ||
+        !SameShape(graph_.values[out].shape, graph_.values[graph_.nodes[root].outputs[0]].shape)) {
+      return std::nullopt;
+    }
+    return candidate;
+  }
+
+  Group GroupOf(int root) const {
+    Group group;
+    auto last = CandidateOf(graph_.nodes[root]);
+    if (!last) return group;
+    group.emplace(root, *std::move(last));
+    // The latest of what might join next: all its readers have had their turn.
+    std::vector<int> tried;
+    while (group.size() < FusedProgram::kMaxSteps) {
+      int next = -1;
+      for (ValueId id : InputsOf(group)) next = std::max(next, Untried(links_.producer(id), tried));
+      if (next < 0) break;
+      tried.push_back(next);
+      auto candidate = Joins(next, group, root);
+      if (!candidate) continue;
+      group.emplace(next, *std::move(candidate));
+      if (InputsOf(group).size() > FusedProgram::kMaxInputs) group.erase(next);
+    }
+    return group;
+  }
+
+  static int Untried(int n, const std::vector<int>& tried) {
+    return std::find(tried.begin(), tried.end(), n) == tried.end() ? n : -1;
+  }
+
+  bool FuseInto(int root) {
+    Group group = GroupOf(root);
+    if (group.size() < 2) return false;
+    std::vector<ValueId> inputs = InputsOf(group);
+    // First what the result may be written over.
+    const ValueId out = graph_.nodes[root].outputs[0];
+    std::stable_partition(inputs.begin(), inputs.end(), [&](ValueId id) {
+      return !graph_.values[id].is_constant() && graph_.values[id].dtype == DType::kFloat &&
+             SameShape(graph_.values[id].shape, graph_.values[out].shape);
+    });
+    std::map<ValueId, int64_t> number;
+    for (ValueId id : inputs) number.emplace(id, static_cast<int64_t>(number.size()));
+    FusedProgram program;
+    for (auto& [n, candidate] : group) {
+      for (size_t i = 0; i < candidate.operands.size(); ++i) {
+        candidate.step.operands[i] = number.at(candidate.operands[i]);
+      }
+      program.steps.push_back(std::move(candidate.step));
+      number.emplace(graph_.nodes[n].outputs[0], static_cast<int64_t>(number.size()));
+      removed_[n] = n != root;
+    }
+    Node& node = graph_.nodes[root];
+    node.def = fused_;
+    node.attributes = {};
+    program.Store(node.attributes);
+    node.inputs = std::move(inputs);
+    return true;
+  }
+
+  Graph& graph_;
+  const OperatorDef* fused_;
+  const Links links_;
+  std::vector<bool> removed_;
+};
+
+StatusOr<int> Run(Graph& graph, std::vector<std::string>&) { return Fuser(graph).Run(); }
+
+}  // namespace
+
+Pass FuseElementwise() {
+  return {"fuse_elementwise", "compute chains of element-wise operators in one pass over memory",
+          Run};
+}
+
+}  // namespace chairlift

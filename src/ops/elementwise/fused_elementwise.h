@@ -1,0 +1,57 @@
+// Several element-wise float32 operators as one: what chairlift::FusedElementwise computes, and
+// which operators may be part of it.
+#ifndef CHAIRLIFT_OPS_ELEMENTWISE_FUSED_ELEMENTWISE_H_
+#define CHAIRLIFT_OPS_ELEMENTWISE_FUSED_ELEMENTWISE_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "ops/attributes.h"
+
+namespace chairlift {
+
+// An operator that may be a step, under its own name: ai.onnx's or one of our fusions'. Gelu's two
+// forms are Gelu and GeluTanh.
+struct FusableOperator {
+  std::string_view name;
+  int operands;
+  // Attributes that are the step's parameters; empty where it has none.
+  std::string_view alpha = {};
+  float alpha_default = 0;
+  std::string_view beta = {};
+  float beta_default = 0;
+};
+// Null where the operator cannot be a step.
+const FusableOperator* FindFusable(std::string_view name);
+
+struct FusedStep {
+  static constexpr int kMaxOperands = 3;
+
+  std::string name;  // of a FusableOperator
+  // The node's inputs by number, and the results of the steps before, numbered on after them; −1
+  // past the operator's operands.
+  std::array<int64_t, kMaxOperands> operands = {-1, -1, -1};
+  float alpha = 0;  // Clip: the lower end
+  float beta = 0;   // Clip: the upper end
+};
+
+// The steps in order; the last one's result is the node's. Inputs broadcast to it; the result of
+// every step has its shape.
+struct FusedProgram {
+  static constexpr int kMaxInputs = 8;
+  static constexpr int kMaxSteps = 24;
+
+  std::vector<FusedStep> steps;
+
+  void Store(Attributes& attributes) const;
+  // InvalidArgument where the attributes are no program of so many inputs.
+  static StatusOr<FusedProgram> Load(const Attributes& attributes, int num_inputs);
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_ELEMENTWISE_FUSED_ELEMENTWISE_H_
