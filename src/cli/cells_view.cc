@@ -114,7 +114,7 @@ std::string CellsDot(const SlicedModel& model) {
     for (int value : Gives(cell)) makers[value] = fmt::format("cell{}", c);
   }
   for (size_t i = 0; i < model.outputs.size(); ++i) {
-    const int value = model.outputs[i];
+    const int value = model.outputs[i].value;
     text += fmt::format("  out{} [shape=plaintext, label={}];\n  {} -> out{};\n", i,
                         Quoted(Describe(model, value)), makers[value], i);
   }

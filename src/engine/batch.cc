@@ -74,7 +74,7 @@ BatchResult RunBatch(Model& model, std::span<const Request* const> requests, Tea
       alone ? requests[0]->fitting.inputs : Gather(requests, memory.staging);
   const TimePoint gathered = clock.Now();
   StatusOr<std::vector<Tensor>> outputs =
-      inputs.ok() ? model.executable().Run(*inputs, team, worker, memory.compute)
+      inputs.ok() ? model.executable()->Run(*inputs, team, worker, memory.compute)
                   : StatusOr<std::vector<Tensor>>(inputs.status());
   const TimePoint ran = clock.Now();
   result.compute_input = gathered - start;

@@ -14,12 +14,14 @@ namespace {
 // answer.
 constexpr Duration kWorthATeam = std::chrono::microseconds(50);
 
+constexpr CellType kNoType = ~CellType{0};
+
 }  // namespace
 
 Dispatcher::Dispatcher(WorkerPool& pool, int max_requests)
     : pool_(pool), max_requests_(max_requests) {
   for (int i = pool.size() - 1; i >= 0; --i) idle_.push_back(i);
-  for (int i = 0; i < pool.size(); ++i) memory_.push_back(std::make_unique<WorkerMemory>());
+  for (int i = 0; i < pool.size(); ++i) workers_.push_back(std::make_unique<WorkerState>());
   timer_ = std::thread([this] { TimerMain(); });
 }
 
@@ -70,12 +72,14 @@ RequestId Dispatcher::Submit(std::unique_ptr<Request> owned) {
       }
       requests_.emplace(number, std::move(owned));
       Model::Lane& lane = request->model->lane();
-      request->type = lane.TypeOf(request->fitting.key);
       ++lane.requests;
       Activate(request->model);
-      CellGraph graph;
-      graph.Add(request->type, request->fitting.rows);
-      lane.scheduler->Arrive(number, graph, request->client, request->arrival, request->deadline);
+      if (request->cells != nullptr && request->cells->done()) {
+        Finish(request, CellAnswer(*request, request->arrival), actions);  // sequences of no length
+      } else {
+        lane.scheduler->Arrive(number, GraphOf(*request), request->client, request->arrival,
+                               request->deadline);
+      }
       Pump(request->arrival, actions);
     }
   }
@@ -89,6 +93,33 @@ RequestId Dispatcher::Submit(std::unique_ptr<Request> owned) {
   return number;
 }
 
+CellType Dispatcher::HoldType(Request& request, NodeId node) {
+  Model::Lane& lane = request.model->lane();
+  const int cell = request.cells->cell(node);
+  const std::span<const int64_t> open = request.cells->open_dims(node);
+  if (open.empty() && request.closed[cell] != kNoType) return request.closed[cell];
+  const CellType type = lane.HoldType(cell, ShapeKey(open.begin(), open.end()));
+  request.types.push_back(type);
+  if (open.empty()) request.closed[cell] = type;
+  return type;
+}
+
+CellGraph Dispatcher::GraphOf(Request& request) {
+  CellGraph graph;
+  if (request.cells == nullptr) {
+    request.types.push_back(request.model->lane().HoldType(0, request.fitting.key));
+    graph.Add(request.types[0], request.fitting.rows);
+    return graph;
+  }
+  request.closed.assign(request.model->cells()->cells.size(), kNoType);
+  for (NodeId node = 0; node < request.cells->num_nodes(); ++node) {
+    graph.Add(HoldType(request, node), request.cells->rows(node),
+              request.cells->dependencies(node));
+  }
+  request.known = request.cells->num_nodes();
+  return graph;
+}
+
 void Dispatcher::Cancel(RequestId number) {
   const Lock lock(mutex_);
   const auto found = requests_.find(number);
@@ -96,7 +127,7 @@ void Dispatcher::Cancel(RequestId number) {
   Request* request = found->second.get();
   const TimePoint now = clock_.Now();
   if (!request->model->lane().scheduler->Cancel(number, now)) {
-    request->cancelled = true;
+    request->leaving = absl::CancelledError("the request was cancelled");
     return;
   }
   // Told by the timer's thread: the caller may hold locks that the callback takes. What may follow
@@ -121,7 +152,7 @@ void Dispatcher::Activate(const std::shared_ptr<Model>& model) {
 
 void Dispatcher::Finish(Request* request, StatusOr<InferResponse> value, Actions& actions) {
   Model::Lane& lane = request->model->lane();
-  lane.ReleaseType(request->type);
+  for (CellType type : request->types) lane.ReleaseType(type);
   --lane.requests;
   if (request->slot != nullptr) {
     request->slot->answer = std::move(value);
@@ -140,7 +171,9 @@ void Dispatcher::Finish(Request* request, StatusOr<InferResponse> value, Actions
 
 void Dispatcher::FinishWaiting(Request* request, Status status, const std::string& reason,
                                TimePoint now, Actions& actions) {
-  request->model->statistics().Failed(reason, now - request->arrival);
+  StatisticsRecorder& statistics = request->model->statistics();
+  statistics.Failed(reason, now - request->arrival);
+  if (request->start && request->cells != nullptr) statistics.AddRunning(-1);
   Finish(request, std::move(status), actions);
 }
 
@@ -155,7 +188,11 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(WorkerId worker, TimePo
     auto batch = std::make_shared<Batch>();
     for (const NodeRef& node : task->nodes) {
       Request* request = requests_.at(node.request).get();
-      request->running = true;
+      if (!request->start) {
+        request->start = now;
+        if (request->cells != nullptr) model->statistics().AddRunning(1);
+      }
+      request->widest = std::max(request->widest, task->rows);
       batch->requests.push_back(request);
     }
     batch->model = model;
@@ -170,9 +207,12 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(WorkerId worker, TimePo
 void Dispatcher::Pump(TimePoint now, Actions& actions) {
   for (const std::shared_ptr<Model>& model : active_) {
     for (BatchRequestId number : model->lane().scheduler->TakeExpired(now)) {
-      FinishWaiting(requests_.at(number).get(),
-                    DeadlineExceeded("the deadline passed while the request waited"), "timeout",
-                    now, actions);
+      Request* request = requests_.at(number).get();
+      FinishWaiting(request,
+                    request->start
+                        ? DeadlineExceeded("the deadline passed while the request ran")
+                        : DeadlineExceeded("the deadline passed while the request waited"),
+                    "timeout", now, actions);
     }
   }
   while (!idle_.empty()) {
@@ -215,7 +255,7 @@ void Dispatcher::Perform(Actions actions) {
   for (std::shared_ptr<Batch>& batch : actions.batches) {
     const WorkerId worker = batch->task.worker;
     const bool taken = pool_.Submit(
-        worker, [this, batch = std::move(batch)](int index) { RunOnWorker(*batch, index); });
+        worker, [this, batch = std::move(batch)](int index) { RunOnWorker(batch, index); });
     assert(taken);  // a worker without a task has an empty queue
     (void)taken;
   }
@@ -255,8 +295,8 @@ std::vector<StatusOr<InferResponse>> Dispatcher::Compute(Batch& batch, int worke
   const TimePoint start = clock_.Now();
   const bool alone = waiting_.load() > 0 || batch.charged < kWorthATeam;
   WorkerPool::TeamLease lease = pool_.OpenTeam(worker, alone);
-  BatchResult result =
-      RunBatch(model, batch.requests, lease.team(), worker, *memory_[static_cast<size_t>(worker)]);
+  BatchResult result = RunBatch(model, batch.requests, lease.team(), worker,
+                                workers_[static_cast<size_t>(worker)]->memory);
   const TimePoint end = clock_.Now();
   compute = end - start;
   model.statistics().Executed(batch.task.rows, result.compute_infer);
@@ -287,7 +327,24 @@ std::vector<StatusOr<InferResponse>> Dispatcher::Compute(Batch& batch, int worke
   return answers;
 }
 
-void Dispatcher::RunOnWorker(Batch& batch, int worker) {
+void Dispatcher::RunOnWorker(std::shared_ptr<Batch> batch, int worker) {
+  while (batch != nullptr) {
+    if (batch->model->cells() == nullptr) return RunWhole(*batch, worker);
+    Actions next = RunCells(*batch, worker);
+    batch = nullptr;
+    // This worker's next batch needs no way through its queue.
+    for (std::shared_ptr<Batch>& other : next.batches) {
+      if (other->task.worker != worker) continue;
+      batch = std::move(other);
+      std::swap(other, next.batches.back());
+      next.batches.pop_back();
+      break;
+    }
+    Perform(std::move(next));
+  }
+}
+
+void Dispatcher::RunWhole(Batch& batch, int worker) {
   StatisticsRecorder& statistics = batch.model->statistics();
   const auto count = static_cast<int>(batch.requests.size());
   statistics.AddRunning(count);
@@ -301,13 +358,10 @@ void Dispatcher::RunOnWorker(Batch& batch, int worker) {
     const Lock lock(mutex_);
     // Every request is one node: all of them leave with it.
     batch.model->lane().scheduler->Complete(batch.task.id, clock_.Now(), {});
-    Model::Lane& lane = batch.model->lane();
-    lane.used += compute - batch.charged;
-    lane.expected_cost = (3 * lane.expected_cost + compute) / 4;
-    most_used_ = std::max(most_used_, lane.used);
+    Charge(batch, compute);
     for (size_t i = 0; i < batch.requests.size(); ++i) {
       Request* request = batch.requests[i];
-      if (request->cancelled) answers[i] = absl::CancelledError("the request was cancelled");
+      if (!request->leaving.ok()) answers[i] = request->leaving;
       Finish(request, std::move(answers[i]), ended);
     }
   }
@@ -321,6 +375,103 @@ void Dispatcher::RunOnWorker(Batch& batch, int worker) {
     Pump(now, next);
   }
   Perform(std::move(next));
+}
+
+void Dispatcher::Charge(const Batch& batch, Duration compute) {
+  Model::Lane& lane = batch.model->lane();
+  lane.used += compute - batch.charged;
+  lane.expected_cost = (3 * lane.expected_cost + compute) / 4;
+  most_used_ = std::max(most_used_, lane.used);
+}
+
+Dispatcher::Actions Dispatcher::RunCells(Batch& batch, int worker) {
+  Model& model = *batch.model;
+  WorkerState& state = *workers_[static_cast<size_t>(worker)];
+  CellBatch& cells = state.cells;
+  {
+    const Lock lock(mutex_);
+    cells.Begin(*model.cells()->cells[static_cast<size_t>(model.lane().cell(batch.task.type))]);
+    for (size_t i = 0; i < batch.requests.size(); ++i) {
+      cells.Add(*batch.requests[i]->cells, batch.task.nodes[i].node);
+    }
+  }
+  cells.Pad(batch.task.padding_rows);
+  const TimePoint start = clock_.Now();
+  {
+    const bool alone = waiting_.load() > 0 || batch.charged < kWorthATeam;
+    WorkerPool::TeamLease lease = pool_.OpenTeam(worker, alone);
+    cells.Run(lease.team(), worker, state.memory);
+  }
+  const TimePoint end = clock_.Now();
+  model.statistics().Executed(batch.task.rows, end - start);
+
+  Actions next;
+  const Lock lock(mutex_);
+  for (size_t i = 0; i < batch.requests.size(); ++i) {
+    CompleteNode(*batch.requests[i], cells.items()[i], end);
+  }
+  // All nodes first: a request may grow at several.
+  std::vector<Scheduler::Growth> grown;
+  for (Request* request : batch.requests) AppendGrowth(*request, grown);
+  for (BatchRequestId number : model.lane().scheduler->Complete(batch.task.id, end, grown)) {
+    Request* request = requests_.at(number).get();
+    model.statistics().AddRunning(-1);
+    Finish(request, CellAnswer(*request, end), next);
+  }
+  Charge(batch, end - start);
+  idle_.push_back(worker);
+  Pump(end, next);
+  return next;
+}
+
+void Dispatcher::CompleteNode(Request& request, CellBatch::Item& item, TimePoint now) {
+  if (!request.leaving.ok()) return;
+  Status status = item.status.ok()
+                      ? request.cells->Complete(item.node, std::move(item.outputs), item.first_row)
+                      : std::move(item.status);
+  if (!status.ok()) {
+    request.leaving = std::move(status);
+    request.model->lane().scheduler->Cancel(request.number, now);  // it is in flight: it stays
+  }
+}
+
+void Dispatcher::AppendGrowth(Request& request, std::vector<Scheduler::Growth>& grown) {
+  for (; request.known < request.cells->num_nodes(); ++request.known) {
+    const NodeId node = request.known;
+    grown.push_back({request.number, HoldType(request, node), request.cells->rows(node),
+                     request.cells->dependencies(node)});
+  }
+}
+
+StatusOr<InferResponse> Dispatcher::CellAnswer(Request& request, TimePoint now) {
+  const Model& model = *request.model;
+  StatisticsRecorder& statistics = request.model->statistics();
+  if (!request.leaving.ok()) {
+    const bool cancelled = absl::IsCancelled(request.leaving);
+    statistics.Failed(cancelled ? "cancelled" : "error", now - request.arrival);
+    return request.leaving;
+  }
+  InferResponse response;
+  response.model = model.metadata().name;
+  response.version = model.metadata().version;
+  response.id = std::move(request.id);
+  for (int index : request.fitting.outputs) {
+    const Tensor& answer = request.cells->answers()[static_cast<size_t>(index)];
+    const std::string& name = model.signature().outputs[static_cast<size_t>(index)].name;
+    if (!answer.present()) {
+      statistics.Failed("error", now - request.arrival);
+      return Internal("output '{}' was not computed", name);
+    }
+    response.outputs.push_back({name, answer});
+  }
+  const TimePoint start = request.start.value_or(now);
+  response.queue_time = start - request.arrival;
+  response.compute_time = now - start;
+  response.batch_rows = request.widest;
+  statistics.Succeeded(request.fitting.rows, {.queue = start - request.arrival,
+                                              .compute_infer = now - start,
+                                              .total = now - request.arrival});
+  return response;
 }
 
 void Dispatcher::TimerMain() {
@@ -357,14 +508,18 @@ void Dispatcher::Stop(std::chrono::milliseconds drain) {
     const auto all_told = [this] { return untold_ == 0; };
     told_.wait_for(lock, drain, all_told);
     const TimePoint now = clock_.Now();
-    std::vector<Request*> waiting;
-    for (const auto& [number, request] : requests_) {
-      if (!request->running) waiting.push_back(request.get());
-    }
-    for (Request* request : waiting) {
-      request->model->lane().scheduler->Cancel(request->number, now);
-      FinishWaiting(request, Unavailable("the engine shut down before the request could run"),
-                    "shutdown", now, actions);
+    std::vector<Request*> all;
+    for (const auto& [number, request] : requests_) all.push_back(request.get());
+    for (Request* request : all) {
+      if (request->start && request->cells == nullptr) continue;
+      const Status status = request->start
+                                ? Unavailable("the engine shut down while the request ran")
+                                : Unavailable("the engine shut down before the request could run");
+      if (request->model->lane().scheduler->Cancel(request->number, now)) {
+        FinishWaiting(request, status, "shutdown", now, actions);
+      } else {
+        request->leaving = status;
+      }
     }
     Settle(now, actions);
   }

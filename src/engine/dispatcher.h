@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "device/cpu/worker_pool.h"
 #include "engine/batch.h"
+#include "engine/cell_batch.h"
 #include "engine/request.h"
 
 namespace chairlift {
@@ -46,7 +47,7 @@ class Dispatcher {
   struct Batch {
     std::shared_ptr<Model> model;
     Task task;
-    std::vector<Request*> requests;  // alive until Finish()
+    std::vector<Request*> requests;  // by the task's nodes; alive until they have left
     Duration charged{0};
   };
   struct Client {
@@ -68,6 +69,12 @@ class Dispatcher {
   };
   using Lock = std::unique_lock<std::mutex>;
 
+  // A worker's own, used by its thread.
+  struct WorkerState {
+    WorkerMemory memory;
+    CellBatch cells;
+  };
+
   static void SetDeadline(Request& request);
   Status Admit(const Request& request) const;
   // Ends a request: its answer goes to `actions`.
@@ -82,14 +89,27 @@ class Dispatcher {
   void Perform(Actions actions);
   void Tell(Answer answer);
   void TellClient(ClientId client);
-  void RunOnWorker(Batch& batch, int worker);
+  // A request as its scheduler sees it. Holds the types of its nodes.
+  static CellGraph GraphOf(Request& request);
+  static CellType HoldType(Request& request, NodeId node);
+
+  // Runs batches on a worker until it has no more.
+  void RunOnWorker(std::shared_ptr<Batch> batch, int worker);
+  void RunWhole(Batch& batch, int worker);
+  void Charge(const Batch& batch, Duration compute);
+  // Returns what is to be done next.
+  Actions RunCells(Batch& batch, int worker);
+  static void CompleteNode(Request& request, CellBatch::Item& item, TimePoint now);
+  // The nodes that the request's scheduler does not know yet.
+  static void AppendGrowth(Request& request, std::vector<Scheduler::Growth>& grown);
+  static StatusOr<InferResponse> CellAnswer(Request& request, TimePoint now);
   std::vector<StatusOr<InferResponse>> Compute(Batch& batch, int worker, Duration& compute);
   void TimerMain();
 
   WorkerPool& pool_;
   const int max_requests_;
   const Clock& clock_ = Clock::Steady();
-  std::vector<std::unique_ptr<WorkerMemory>> memory_;  // by worker
+  std::vector<std::unique_ptr<WorkerState>> workers_;  // by worker
   std::atomic<int> waiting_{0};                        // over all models
 
   std::mutex stop_mutex_;  // before mutex_

@@ -83,6 +83,15 @@ RequestId EngineImpl::InferAsync(InferRequest request, InferCallback callback) {
   accepted->client = request.client;
   accepted->callback = std::move(callback);
   accepted->timeout = request.timeout;
+  if (const auto& program = accepted->model->cells()) {
+    accepted->cells = std::make_unique<CellRequest>(program);
+    const Status unfolded = accepted->cells->Begin(accepted->fitting.inputs);
+    if (!unfolded.ok()) {
+      accepted->model->statistics().Failed("invalid", Duration(0));
+      accepted->callback(unfolded);
+      return 0;
+    }
+  }
   return dispatcher_->Submit(std::move(accepted));
 }
 

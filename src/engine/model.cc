@@ -43,6 +43,20 @@ Status PlanAhead(Executable& executable, const Signature& signature, int workers
   return absl::OkStatus();
 }
 
+std::vector<SymbolicSpec> Specs(const Graph& graph, const std::vector<ValueId>& ids) {
+  std::vector<SymbolicSpec> specs;
+  for (ValueId id : ids) {
+    const Value& value = graph.values[id];
+    specs.push_back({value.name, value.dtype, value.shape});
+  }
+  return specs;
+}
+
+StatusOr<CellProgram> CutIntoCells(const Graph& graph, const ExecutableOptions& options) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(SlicedModel sliced, SliceIntoCells(graph));
+  return MakeCellProgram(std::move(sliced), options);
+}
+
 }  // namespace
 
 StatusOr<std::shared_ptr<Model>> Model::Load(const std::string& name, const std::string& version,
@@ -50,56 +64,80 @@ StatusOr<std::shared_ptr<Model>> Model::Load(const std::string& name, const std:
                                              const ModelConfig& config, int workers) {
   std::shared_ptr<Model> model(new Model(name, version));
   CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(file));
-  // Before the passes, whose operators the proof does not know.
-  const BatchAxisReport batching = AnalyseBatchAxis(imported.graph);
-  ExecutableOptions options;
-  options.disabled_passes = config.disabled_passes;
-  CHAIRLIFT_ASSIGN_OR_RETURN(model->executable_,
-                             Executable::Create(std::move(imported.graph), options));
-
   Signature& signature = model->signature_;
-  signature.inputs = model->executable_->inputs();
-  signature.outputs = model->executable_->outputs();
-
   ModelMetadata& metadata = model->metadata_;
   metadata.name = name;
   metadata.version = version;
   metadata.platform = "onnx_chairlift";
-  for (const SymbolicSpec& spec : signature.inputs) metadata.inputs.push_back(ToTensorSpec(spec));
-  for (const SymbolicSpec& spec : signature.outputs) metadata.outputs.push_back(ToTensorSpec(spec));
-
-  CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan, PlanServing(config, batching));
+  ExecutableOptions options;
+  options.disabled_passes = config.disabled_passes;
+  CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan,
+                             model->Compile(std::move(imported.graph), config, options));
   signature.batches = plan.batches;
   signature.max_rows = plan.batches ? config.max_batch_size : 0;
+  for (const SymbolicSpec& spec : signature.inputs) metadata.inputs.push_back(ToTensorSpec(spec));
+  for (const SymbolicSpec& spec : signature.outputs) metadata.outputs.push_back(ToTensorSpec(spec));
   metadata.batches = plan.batches;
   metadata.config = plan.config;
   metadata.diagnosis = plan.diagnosis;
   CHAIRLIFT_ASSIGN_OR_RETURN(model->lane_.scheduler,
                              MakeScheduler(plan.config.policy, plan.scheduling));
-  CHAIRLIFT_RETURN_IF_ERROR(PlanAhead(*model->executable_, signature, workers));
+  if (model->executable_ != nullptr) {
+    CHAIRLIFT_RETURN_IF_ERROR(PlanAhead(*model->executable_, signature, workers));
+  }
   return model;
 }
 
-CellType Model::Lane::TypeOf(const ShapeKey& key) {
-  const auto [it, fresh] = types_.try_emplace(key, 0);
+StatusOr<ServingPlan> Model::Compile(Graph graph, const ModelConfig& config,
+                                     const ExecutableOptions& options) {
+  // Before the passes, whose operators the proofs do not know.
+  Status no_cells;
+  if (WantsCells(config.policy)) {
+    StatusOr<CellProgram> program = CutIntoCells(graph, options);
+    if (program.ok()) {
+      std::vector<std::string> names;
+      for (const auto& cell : program->cells) names.push_back(cell->name());
+      signature_.inputs = Specs(graph, graph.inputs);
+      signature_.outputs = Specs(graph, graph.outputs);
+      cells_ = std::make_shared<const CellProgram>(*std::move(program));
+      return PlanCellServing(config, names);
+    }
+    no_cells = program.status();
+    if (NeedsCells(config.policy)) {
+      return InvalidArgument("policy '{}' cannot serve this model: {}", config.policy,
+                             Message(no_cells));
+    }
+  }
+  const BatchAxisReport batching = AnalyseBatchAxis(graph);
+  CHAIRLIFT_ASSIGN_OR_RETURN(executable_, Executable::Create(std::move(graph), options));
+  signature_.inputs = executable_->inputs();
+  signature_.outputs = executable_->outputs();
+  return PlanServing(config, batching);
+}
+
+CellType Model::Lane::HoldType(int cell, const ShapeKey& key) {
+  const auto [it, fresh] = types_.try_emplace({cell, key}, 0);
   if (fresh) {
-    if (free_.empty()) {
+    std::vector<CellType>& free = free_[cell];
+    if (free.empty()) {
       it->second = static_cast<CellType>(entries_.size());
       entries_.emplace_back();
     } else {
-      it->second = free_.back();
-      free_.pop_back();
+      it->second = free.back();
+      free.pop_back();
     }
+    entries_[it->second].cell = cell;
     entries_[it->second].key = key;
   }
-  ++entries_[it->second].requests;
+  ++entries_[it->second].holders;
   return it->second;
 }
 
 void Model::Lane::ReleaseType(CellType type) {
-  if (--entries_[type].requests > 0) return;
-  types_.erase(entries_[type].key);
-  free_.push_back(type);
+  TypeEntry& entry = entries_[type];
+  if (--entry.holders > 0) return;
+  types_.erase({entry.cell, entry.key});
+  free_[entry.cell].push_back(type);
 }
 
 }  // namespace chairlift

@@ -5,10 +5,13 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "batching/scheduler.h"
+#include "engine/cell_program.h"
+#include "engine/model_config.h"
 #include "engine/signature.h"
 #include "engine/statistics.h"
 #include "runtime/executable.h"
@@ -27,7 +30,10 @@ class Model {
   // `versions` is left empty: the repository knows.
   const ModelMetadata& metadata() const { return metadata_; }
   const Signature& signature() const { return signature_; }
-  Executable& executable() { return *executable_; }
+  // The model as one; null where it runs as cells.
+  Executable* executable() { return executable_.get(); }
+  // The model as cells; null where it runs as one.
+  const std::shared_ptr<const CellProgram>& cells() const { return cells_; }
   StatisticsRecorder& statistics() { return statistics_; }
 
   // The model's place in the dispatcher, which alone touches it, under its lock.
@@ -38,27 +44,35 @@ class Model {
     Duration used{0};           // compute time charged so far, for fairness between models
     Duration expected_cost{0};  // of one task, from those that ended
 
-    // Shape classes with a request waiting or running.
-    CellType TypeOf(const ShapeKey& key);
+    // Shape classes of a cell that a request holds while it is in the engine: a cell's rows of
+    // equal shapes share a type. A model that runs whole is cell 0.
+    CellType HoldType(int cell, const ShapeKey& key);
     void ReleaseType(CellType type);
+    int cell(CellType type) const { return entries_[type].cell; }
 
    private:
     struct TypeEntry {
+      int cell = 0;
       ShapeKey key;
-      int requests = 0;
+      int holders = 0;
     };
-    absl::flat_hash_map<ShapeKey, CellType> types_;
+    absl::flat_hash_map<std::pair<int, ShapeKey>, CellType> types_;
     std::vector<TypeEntry> entries_;
-    std::vector<CellType> free_;
+    // By cell: a policy keeps what it knows of a type.
+    absl::flat_hash_map<int, std::vector<CellType>> free_;
   };
   Lane& lane() { return lane_; }
 
  private:
   Model(const std::string& name, const std::string& version) : statistics_(name, version) {}
+  // Sets signature_ and either cells_ or executable_.
+  StatusOr<ServingPlan> Compile(Graph graph, const ModelConfig& config,
+                                const ExecutableOptions& options);
 
   ModelMetadata metadata_;
   Signature signature_;
   std::unique_ptr<Executable> executable_;
+  std::shared_ptr<const CellProgram> cells_;
   StatisticsRecorder statistics_;
   Lane lane_;
 };

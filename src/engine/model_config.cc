@@ -14,6 +14,8 @@ namespace chairlift {
 namespace {
 
 constexpr int kDefaultMaxBatchSize = 32;
+// Rows past which a recurrent step on a CPU core only takes longer.
+constexpr int kDefaultMaxCellRows = 64;
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
 // One setting of a model.yaml: its name, what it takes, and where it goes.
@@ -151,6 +153,29 @@ StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisRepo
   plan.diagnosis = plan.batches ? fmt::format("{}; {} policy, up to {} rows", batching.why,
                                               plan.config.policy, plan.config.max_batch_size)
                                 : fmt::format("{}; requests run one by one", batching.why);
+  return plan;
+}
+
+bool NeedsCells(const std::string& policy) {
+  return policy == "cellular" || policy == "bucketed" || policy == "graph_merge";
+}
+
+bool WantsCells(const std::string& policy) { return policy.empty() || NeedsCells(policy); }
+
+StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config,
+                                      const std::vector<std::string>& cells) {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckRanges(config));
+  ServingPlan plan;
+  plan.config = config;
+  if (plan.config.policy.empty()) plan.config.policy = "cellular";
+  if (plan.config.max_batch_size == 0) plan.config.max_batch_size = kDefaultMaxCellRows;
+  plan.scheduling.max_batch_size = plan.config.max_batch_size;
+  plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
+  plan.scheduling.preferred_batch_sizes = plan.config.preferred_batch_sizes;
+  plan.diagnosis = fmt::format(
+      "sequences vary in length and go through recurrences: cut into {} cells ({}); {} policy, up "
+      "to {} rows a task: requests join and leave at every time step",
+      cells.size(), fmt::join(cells, ", "), plan.config.policy, plan.config.max_batch_size);
   return plan;
 }
 

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "batching/policy.h"
 #include "chairlift/engine.h"
@@ -26,6 +27,14 @@ struct ServingPlan {
 // Settles policy and sizes. InvalidArgument where the configuration asks for what the model cannot
 // do.
 StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisReport& batching);
+
+// Whether a policy of that name runs models as cells; the empty name is one that may.
+bool WantsCells(const std::string& policy);
+bool NeedsCells(const std::string& policy);
+
+// The same for a model that was cut into `cells`.
+StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config,
+                                      const std::vector<std::string>& cells);
 
 }  // namespace chairlift
 

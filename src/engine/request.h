@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "batching/scheduler.h"
 #include "chairlift/engine.h"
+#include "engine/cell_request.h"
 #include "engine/model.h"
 
 namespace chairlift {
@@ -32,10 +33,16 @@ struct Request {
   std::optional<TimePoint> deadline;
   InferCallback callback;
 
+  // Where the model runs as cells: what it unfolded into. The dispatcher's from Submit() on.
+  std::unique_ptr<CellRequest> cells;
+
   // The dispatcher's, under its lock.
-  CellType type = 0;
-  bool running = false;
-  bool cancelled = false;            // while it ran
+  std::vector<CellType> types;       // held while it is in the engine
+  std::vector<CellType> closed;      // by cell: of its nodes, where they all share a type
+  NodeId known = 0;                  // nodes that the scheduler has been told of
+  std::optional<TimePoint> start;    // of its first node
+  int widest = 0;                    // rows of the largest batch it rode in
+  Status leaving;                    // why it leaves unanswered, once it is known to
   std::shared_ptr<AnswerSlot> slot;  // where the client keeps order
 };
 

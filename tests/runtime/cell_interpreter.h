@@ -44,7 +44,7 @@ class CellInterpreter {
     std::vector<Tensors> outputs;
     for (const Request& request : requests_) {
       Tensors& leaving = outputs.emplace_back();
-      for (int value : model_->outputs) leaving.push_back(Leave(request, value));
+      for (const SlicedOutput& output : model_->outputs) leaving.push_back(Leave(request, output));
     }
     return outputs;
   }
@@ -63,13 +63,13 @@ class CellInterpreter {
   };
 
   // Calls copy(row, element of the row, element of the tensor).
-  template <typename F>
-  static void ForEachElement(const CellValue& value, const Shape& shape, const F& copy) {
-    const int64_t tokens = value.length < 0 ? 1 : shape[value.time_axis];
+  template <typename Placed, typename F>
+  static void ForEachElement(const Placed& value, const Shape& shape, const F& copy) {
+    const int64_t tokens = value.time_axis < 0 ? 1 : shape[value.time_axis];
     std::vector<int64_t> at(static_cast<size_t>(shape.rank()), 0);
     std::map<int64_t, int64_t> filled;
     for (int64_t i = 0; i < shape.NumElements(); ++i) {
-      const int64_t token = value.length < 0 ? 0 : at[static_cast<size_t>(value.time_axis)];
+      const int64_t token = value.time_axis < 0 ? 0 : at[static_cast<size_t>(value.time_axis)];
       const int64_t row = at[static_cast<size_t>(value.batch_axis)] * tokens + token;
       copy(row, filled[row]++, i);
       for (int axis = shape.rank() - 1; axis >= 0; --axis) {
@@ -110,26 +110,26 @@ class CellInterpreter {
     return absl::OkStatus();
   }
 
-  Tensor Leave(const Request& request, int v) const {
-    const CellValue& value = model_->values[v];
-    const Tensors& rows = request.rows[v];
+  Tensor Leave(const Request& request, const SlicedOutput& output) const {
+    const CellValue& value = model_->values[output.value];
+    const Tensors& rows = request.rows[output.value];
     Shape shape;
     size_t next = 0;
-    const size_t rank = value.row.rank() + (value.length < 0 ? 1 : 2);
+    const size_t rank = output.row.rank() + (value.length < 0 ? 1 : 2);
     for (size_t axis = 0; axis < rank; ++axis) {
-      if (static_cast<int>(axis) == value.batch_axis) {
+      if (static_cast<int>(axis) == output.batch_axis) {
         shape.Append(request.lanes);
-      } else if (static_cast<int>(axis) == value.time_axis) {
+      } else if (static_cast<int>(axis) == output.time_axis) {
         shape.Append(request.lengths[value.length]);
       } else {
-        const Dim& dim = value.row[static_cast<int>(next)];
+        const Dim& dim = output.row[static_cast<int>(next)];
         shape.Append(dim.known() ? dim.value() : rows.at(0).shape()[static_cast<int>(next)]);
         ++next;
       }
     }
     Tensor whole = Tensor::Allocate(value.dtype, shape);
     const size_t size = DTypeSize(value.dtype);
-    ForEachElement(value, shape, [&](int64_t r, int64_t from, int64_t to) {
+    ForEachElement(output, shape, [&](int64_t r, int64_t from, int64_t to) {
       std::memcpy(static_cast<char*>(whole.raw()) + to * size,
                   static_cast<const char*>(rows[r].raw()) + from * size, size);
     });

@@ -93,27 +93,28 @@ class Slicer {
     made.name = value.name;
     made.dtype = value.dtype;
     made.length = model_.partition.sequence[id];
-    Place(id, made);
+    Place(id, made.length, made);
     index_[id] = static_cast<int>(out_.values.size());
     out_.values.push_back(std::move(made));
     return index_[id];
   }
 
-  // Where the rows of `id` lie, which is the value or a view of it.
-  void Place(ValueId id, CellValue& value) const {
-    const SequenceAxes* sequence =
-        value.length < 0 ? nullptr : &model_.axes.sequences[value.length];
-    value.batch_axis = model_.axes.batch[id].axis;
-    if (sequence != nullptr) value.time_axis = sequence->states[id].axis;
+  // Where the rows of `id` lie in its own tensor.
+  template <typename Placed>
+  void Place(ValueId id, int length, Placed& placed) const {
+    const SequenceAxes* sequence = length < 0 ? nullptr : &model_.axes.sequences[length];
+    placed.batch_axis = model_.axes.batch[id].axis;
+    if (sequence != nullptr) placed.time_axis = sequence->states[id].axis;
     if (const auto form = FormOf(model_.graph, model_.axes, sequence, id)) {
-      value.row = SymbolicShape(RowOf(*form));
+      placed.row = SymbolicShape(RowOf(*form));
     }
   }
 
+  // `id` is the value or a view of it.
   void PlaceOutput(ValueId id) {
-    const int value = index_[model_.partition.root[id]];
-    Place(id, out_.values[value]);
-    out_.outputs.push_back(value);
+    SlicedOutput output{.value = index_[model_.partition.root[id]], .row = {}};
+    Place(id, out_.values[output.value].length, output);
+    out_.outputs.push_back(std::move(output));
   }
 
   Status AddState(const Node& layer, const std::set<ValueId>& read, int input, int output,
@@ -230,7 +231,8 @@ class Slicer {
       }
       for (int value : cell.outputs) {
         const bool leaves =
-            std::find(out_.outputs.begin(), out_.outputs.end(), value) != out_.outputs.end();
+            std::any_of(out_.outputs.begin(), out_.outputs.end(),
+                        [value](const SlicedOutput& output) { return output.value == value; });
         if (cell.name.empty() && leaves) cell.name = out_.values[value].name + ".head";
       }
       if (cell.name.empty()) {

@@ -32,7 +32,15 @@ struct CellValue {
   // Of a token's value, the sequence it runs along: index into SlicedModel::lengths; −1 for a
   // lane's value.
   int length = -1;
-  // Where the rows lie in the model's own tensor, for values that are its inputs or outputs.
+  // Where the rows lie in the model's own tensor, for values that are its inputs.
+  int batch_axis = 0;
+  int time_axis = -1;
+};
+
+// An output of the model: a value under a shape of its own, which two outputs may have of one.
+struct SlicedOutput {
+  int value = 0;
+  SymbolicShape row;  // as many elements as the value's row, in the same order
   int batch_axis = 0;
   int time_axis = -1;
 };
@@ -82,8 +90,8 @@ struct SlicedModel {
   std::vector<CellValue> values;
   std::vector<SequenceLength> lengths;
   std::vector<SlicedCell> cells;
-  std::vector<int> inputs;   // values, by index of the model's inputs
-  std::vector<int> outputs;  // likewise
+  std::vector<int> inputs;  // values, by index of the model's inputs
+  std::vector<SlicedOutput> outputs;
 };
 
 // Cuts the graph at its recurrences: LSTM, GRU, RNN, and Scan and Loop with a carried state. Input

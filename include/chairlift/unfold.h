@@ -1,0 +1,120 @@
+// How a request becomes cells: the interface that unfolders are written against, Chairlift's own
+// and a user's.
+//
+// A *cell* is a small ONNX graph whose inputs and outputs have the batch as their first dimension:
+// what it computes for one row follows from that row alone. A *node* is a cell to be run on some
+// rows of one request. An unfolder adds a request's nodes and says where each finds its inputs;
+// from then on nodes of all requests that run the same cell share batches, each leaves when it is
+// done, and the request is answered when its last node has run. (Gao et al., "Low Latency RNN
+// Inference with Cellular Batching", EuroSys 2018, §4.2.)
+//
+//   class Chain : public Unfolder {        // x [1, length, features] → the state after the last
+//   row
+//     Status Unfold(std::span<const Tensor> inputs, CellGraphBuilder& graph) override {
+//       const int64_t length = inputs[0].shape()[1];
+//       const int x = graph.AddTensor(inputs[0].Reshaped({length, kFeatures}));
+//       const int zero = graph.AddTensor(Zeros({1, kHidden}));
+//       RowSource h = RowSource::OfTensor(zero);
+//       for (int t = 0; t < length; ++t) {
+//         const NodeId step = graph.AddNode(0, {{RowSource::OfTensor(x, t), h}});
+//         h = RowSource::OfNode(step, 0);
+//       }
+//       ...
+#ifndef CHAIRLIFT_UNFOLD_H_
+#define CHAIRLIFT_UNFOLD_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "chairlift/status.h"
+#include "chairlift/tensor.h"
+
+namespace chairlift {
+
+// A node of one request: 0, 1, … in the order of adding.
+using NodeId = int32_t;
+
+// Where a node of `rows` rows finds an input: in as many rows that follow each other, of another
+// node's output or of a tensor of the request's.
+struct RowSource {
+  NodeId node = -1;   // −1: a tensor
+  int32_t index = 0;  // the node's output, or the tensor as AddTensor() numbered it
+  int64_t row = 0;    // the first row, in rows of the reader's input
+  int64_t step = 1;  // from one row to the next: 1, or 0 where all of the node's rows read the same
+
+  static RowSource OfNode(NodeId node, int output = 0, int64_t row = 0) {
+    return {node, output, row};
+  }
+  static RowSource OfTensor(int tensor, int64_t row = 0) { return {-1, tensor, row}; }
+};
+
+// Where rows of a node's output are copied to, in bytes of a tensor: row r to
+// [offset + r·row_stride, + row bytes), or, where `chunk` is less than a row, in pieces of `chunk`
+// bytes that lie `chunk_stride` apart.
+struct RowTarget {
+  int tensor = 0;  // as AddBuffer() numbered it
+  int64_t offset = 0;
+  int64_t row_stride = 0;
+  int64_t chunk = 0;  // 0: whole rows
+  int64_t chunk_stride = 0;
+};
+
+// One request under way. What is wrong with a call (a cell, node or tensor that does not exist,
+// rows past an end) fails the request with kInternal and the first such message; calls after that
+// do nothing. Used by one thread at a time.
+class CellGraphBuilder {
+ public:
+  virtual ~CellGraphBuilder() = default;
+
+  // Rows along dimension 0, to be read by nodes. Shared, not copied.
+  virtual int AddTensor(Tensor tensor) = 0;
+  // Likewise, of zeros, to be written by Deliver(). The shape must be valid (Shape::Checked).
+  virtual int AddBuffer(DType dtype, const Shape& shape) = 0;
+
+  // Runs cell `cell` (by its place in the model) on `rows` rows once every node that it reads and
+  // every node in `after` has run. One source for each input of the cell. `row_shapes`, one for
+  // each input, where the cell leaves dimensions of its rows open; else empty.
+  virtual NodeId AddNode(int cell, std::span<const RowSource> sources, int rows = 1,
+                         std::span<const NodeId> after = {},
+                         std::span<const Shape> row_shapes = {}) = 0;
+
+  // Copies rows [row, row + rows) of an output to a buffer, as soon as the node has run. To be
+  // called before it runs.
+  virtual void Deliver(NodeId node, int output, int64_t row, int64_t rows,
+                       const RowTarget& target) = 0;
+  // Has Unfolder::Ran() called when the node has run. To be called before it runs.
+  virtual void Watch(NodeId node) = 0;
+  // Keeps a node's outputs until the request ends, for nodes to be added after it has run. To be
+  // called before it runs.
+  virtual void Keep(NodeId node) = 0;
+  // Of a watched node, from its Ran() on, or of one that is kept: [rows, row…].
+  virtual Tensor Output(NodeId node, int output) = 0;
+
+  // The model's output `output`: a tensor, complete when the last node has run.
+  virtual void SetAnswer(int output, int tensor) = 0;
+};
+
+// Unfolds one request. Errors fail the request: InvalidArgument for inputs that make no sense.
+class Unfolder {
+ public:
+  virtual ~Unfolder() = default;
+  // Adds what is known of the request from its inputs, in the model's order.
+  virtual Status Unfold(std::span<const Tensor> inputs, CellGraphBuilder& graph) = 0;
+  // A watched node has run: adds what follows from its outputs. Called while the engine waits: it
+  // must be quick.
+  virtual Status Ran(NodeId node, CellGraphBuilder& graph);
+};
+
+inline Status Unfolder::Ran(NodeId /*node*/, CellGraphBuilder& /*graph*/) {
+  return absl::OkStatus();
+}
+
+// Makes the unfolder of a request. Thread-safe.
+using UnfolderFactory = std::function<std::unique_ptr<Unfolder>()>;
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_UNFOLD_H_

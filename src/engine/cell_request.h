@@ -1,0 +1,125 @@
+// One request as cells: its nodes, where they find their inputs, and what becomes of their outputs.
+//
+// A node's outputs are rows of the tensors that its task computed; they stay there, shared with the
+// task's other nodes, until the last node that reads them has run.
+#ifndef CHAIRLIFT_ENGINE_CELL_REQUEST_H_
+#define CHAIRLIFT_ENGINE_CELL_REQUEST_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "chairlift/unfold.h"
+#include "engine/cell_program.h"
+
+namespace chairlift {
+
+// What one task computed: for each output of its cell [rows, row…].
+using TaskOutputs = std::shared_ptr<const std::vector<Tensor>>;
+
+// Not thread-safe.
+class CellRequest final : public CellGraphBuilder {
+ public:
+  // More nodes than this fail the request: what a hostile length would cost in memory.
+  static constexpr int32_t kMaxNodes = 1 << 20;
+
+  explicit CellRequest(std::shared_ptr<const CellProgram> program);
+
+  // Unfolds the inputs (in the model's order).
+  Status Begin(std::span<const Tensor> inputs);
+
+  int32_t num_nodes() const { return static_cast<int32_t>(nodes_.size()); }
+  bool done() const { return left_ == 0; }
+  int cell(NodeId node) const { return nodes_[node].cell; }
+  int rows(NodeId node) const { return nodes_[node].rows; }
+  // The nodes that it reads or follows; repeats are possible.
+  std::span<const NodeId> dependencies(NodeId node) const;
+  // Dimensions that the cell leaves open, of all inputs: nodes of one cell that share them may
+  // share a batch.
+  std::span<const int64_t> open_dims(NodeId node) const;
+
+  // The shape of one row of an input.
+  Shape RowShape(NodeId node, int input) const;
+  // Where the rows of an input begin; every node that it reads must have run. kInternal where they
+  // are not all there.
+  Status Locate(NodeId node, int input, const std::byte** rows) const;
+
+  // A copy to be made when a node has run: from rows of its task's output.
+  struct Copy {
+    int output = 0;
+    int64_t row = 0;  // of the node
+    int64_t rows = 0;
+    std::byte* to = nullptr;  // the target's tensor
+    int64_t to_bytes = 0;
+    RowTarget target;
+  };
+  // Of a node that has not run.
+  void AppendCopies(NodeId node, std::vector<Copy>& copies) const;
+  // Makes one: `outputs` are the task's, where the node's rows begin at `first_row`. kInternal
+  // where the target has no such place.
+  static Status Make(const Copy& copy, const std::vector<Tensor>& outputs, int64_t first_row);
+
+  // A node has run and its copies are made. May add nodes. An error fails the request.
+  Status Complete(NodeId node, TaskOutputs outputs, int64_t first_row);
+
+  // Of a request that is done, by the model's outputs; absent where none was set.
+  const std::vector<Tensor>& answers() const { return answers_; }
+
+  // CellGraphBuilder.
+  int AddTensor(Tensor tensor) override;
+  int AddBuffer(DType dtype, const Shape& shape) override;
+  NodeId AddNode(int cell, std::span<const RowSource> sources, int rows,
+                 std::span<const NodeId> after, std::span<const Shape> row_shapes) override;
+  void Deliver(NodeId node, int output, int64_t row, int64_t rows,
+               const RowTarget& target) override;
+  void Watch(NodeId node) override;
+  void Keep(NodeId node) override;
+  Tensor Output(NodeId node, int output) override;
+  void SetAnswer(int output, int tensor) override;
+
+ private:
+  struct Node {
+    int32_t cell = 0;
+    int32_t rows = 0;
+    int32_t sources = 0;       // first of sources_
+    int32_t dependencies = 0;  // end in dependencies_
+    int32_t open_dims = 0;     // end in open_dims_
+    int32_t last_copy = -1;    // of deliveries_
+    int32_t readers = 0;       // nodes that have not run
+    bool watched = false;
+    bool kept = false;
+    bool ran = false;
+    int64_t first_row = 0;
+    TaskOutputs outputs;
+  };
+  struct Delivery {
+    int32_t before = -1;  // the node's one before
+    int32_t output = 0;
+    int64_t row = 0;
+    int64_t rows = 0;
+    RowTarget target;
+  };
+
+  bool Expect(bool right, const char* what);
+  bool IsNode(NodeId node) const { return node >= 0 && node < num_nodes(); }
+  void ReleaseSources(const Node& node);
+
+  const std::shared_ptr<const CellProgram> program_;
+  const std::unique_ptr<Unfolder> unfolder_;
+  Status status_;
+  std::vector<Node> nodes_;
+  std::vector<RowSource> sources_;
+  std::vector<NodeId> dependencies_;
+  std::vector<int64_t> open_dims_;
+  std::vector<Delivery> deliveries_;
+  std::vector<Tensor> tensors_;
+  std::vector<Tensor> answers_;
+  int32_t left_ = 0;  // nodes that have not run
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_CELL_REQUEST_H_

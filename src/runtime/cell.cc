@@ -1,0 +1,216 @@
+#include "runtime/cell.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/status.h"
+#include "ops/recurrent/recurrent.h"
+
+namespace chairlift {
+namespace {
+
+constexpr size_t kAlign = 64;  // of every tensor; also what must be readable past its end
+
+std::vector<Cell::Port> Ports(const std::vector<SymbolicSpec>& specs) {
+  std::vector<Cell::Port> ports;
+  for (const SymbolicSpec& spec : specs) {
+    SymbolicShape row;
+    if (spec.shape.has_rank() && spec.shape.rank() > 0) {
+      std::vector<Dim> dims(spec.shape.dims().begin() + 1, spec.shape.dims().end());
+      row = SymbolicShape(std::move(dims));
+    }
+    int64_t bytes = static_cast<int64_t>(DTypeSize(spec.dtype));
+    for (const Dim& dim : row.dims()) {
+      bytes = dim.known() && bytes >= 0 ? bytes * dim.value() : -1;
+    }
+    ports.push_back({spec.name, spec.dtype, std::move(row), bytes});
+  }
+  return ports;
+}
+
+bool Adjacent(const std::byte* const* rows, int64_t count, size_t bytes) {
+  if (reinterpret_cast<uintptr_t>(rows[0]) % kAlign != 0) return false;
+  for (int64_t r = 1; r < count; ++r) {
+    if (rows[r] != rows[r - 1] + bytes) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+struct Cell::Step {
+  // Absent where the graph is another.
+  static StatusOr<std::unique_ptr<Step>> Of(const Graph& graph);
+
+  RecurrentStep kernel;
+  WeightCache weights;
+  int64_t hidden = 0;
+  // The cell's inputs and outputs; −1 where the step has none.
+  int x = -1, h = -1, c = -1, h_next = -1, c_next = -1;
+  // By worker, each its own: from which end of the weights its next step goes.
+  std::array<bool, Team::kMaxWorkers> backward = {};
+};
+
+StatusOr<std::unique_ptr<Cell::Step>> Cell::Step::Of(const Graph& graph) {
+  if (graph.nodes.size() != 1) return nullptr;
+  const Node& node = graph.nodes[0];
+  if (node.def->domain != "chairlift" || node.def->name != "RecurrentStep") return nullptr;
+  const auto place = [](const std::vector<ValueId>& side, const std::vector<ValueId>& operands,
+                        size_t i) {
+    if (i >= operands.size() || operands[i] == kNoValue) return -1;
+    const auto at = std::find(side.begin(), side.end(), operands[i]);
+    return at == side.end() ? -1 : static_cast<int>(at - side.begin());
+  };
+  const auto constant = [&](size_t i) {
+    return i < node.inputs.size() && node.inputs[i] != kNoValue
+               ? &graph.values[node.inputs[i]].constant
+               : nullptr;
+  };
+  static const Tensor kAbsent;
+  const Tensor* const r = constant(kStepR);
+  const Tensor* const bias = constant(kStepBias);
+  const Tensor* const peepholes = constant(kStepPeepholes);
+  for (const Tensor* t : {r, bias, peepholes}) {
+    if (t != nullptr && t->dtype() != DType::kFloat) return nullptr;
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const RecurrentSpec spec, ParseStep(node.attributes));
+  auto step = std::make_unique<Step>();
+  const bool lstm = spec.cell == CellKind::kLstm;
+  step->x = place(graph.inputs, node.inputs, kStepX);
+  step->h = place(graph.inputs, node.inputs, kStepH);
+  step->c = place(graph.inputs, node.inputs, kStepC);
+  step->h_next = place(graph.outputs, node.outputs, 0);
+  step->c_next = place(graph.outputs, node.outputs, 1);
+  // Its own inputs and outputs, each once.
+  const size_t operands = lstm ? 3 : 2;
+  if (step->x < 0 || step->h < 0 || step->h_next < 0 ||
+      (lstm && (step->c < 0 || step->c_next < 0)) || graph.inputs.size() != operands ||
+      graph.outputs.size() != operands - 1) {
+    return nullptr;
+  }
+  step->hidden = r->shape()[1];
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      step->kernel,
+      RecurrentStep::Create(spec.Step(0, step->hidden), *r, bias != nullptr ? *bias : kAbsent,
+                            peepholes != nullptr ? *peepholes : kAbsent, step->weights));
+  return step;
+}
+
+Cell::Cell(std::string name, std::unique_ptr<Executable> executable, std::unique_ptr<Step> step)
+    : name_(std::move(name)),
+      executable_(std::move(executable)),
+      inputs_(Ports(executable_->inputs())),
+      outputs_(Ports(executable_->outputs())),
+      step_(std::move(step)) {
+  for (const Port& port : inputs_) open_ |= port.row_bytes < 0;
+}
+
+Cell::~Cell() = default;
+
+StatusOr<std::unique_ptr<Cell>> Cell::Create(std::string name, Graph graph,
+                                             const ExecutableOptions& options) {
+  for (const std::vector<ValueId>* side : {&graph.inputs, &graph.outputs}) {
+    for (ValueId id : *side) {
+      const Value& value = graph.values[id];
+      if (!value.shape.has_rank() || value.shape.rank() == 0) {
+        return InvalidArgument("cell '{}': '{}' has no rows along dimension 0: its shape is {}",
+                               name, value.name, value.shape.ToString());
+      }
+    }
+  }
+  auto step = Step::Of(graph);
+  if (!step.ok()) return Annotate(step.status(), fmt::format("cell '{}'", name));
+  auto executable = Executable::Create(std::move(graph), options);
+  if (!executable.ok()) return Annotate(executable.status(), fmt::format("cell '{}'", name));
+  return std::unique_ptr<Cell>(new Cell(std::move(name), *std::move(executable), *std::move(step)));
+}
+
+StatusOr<std::vector<Tensor>> Cell::RunStep(int64_t rows, std::span<const Rows> inputs, Team& team,
+                                            int worker, Arena& arena) const {
+  const bool lstm = step_->c >= 0;
+  std::vector<Tensor> outputs(outputs_.size());
+  for (Tensor& output : outputs) {
+    output = Tensor::Allocate(DType::kFloat, Shape{rows, step_->hidden});
+  }
+  // Scratch first: it is 64-byte aligned.
+  const size_t scratch = (step_->kernel.ScratchBytes(rows, team.width()) + 63) / 64 * 64;
+  const auto count = static_cast<size_t>(rows);
+  std::byte* const place = arena.Reserve(scratch + 2 * count * sizeof(float*));
+  if (place == nullptr) return ResourceExhausted("no memory for {} rows of '{}'", rows, name_);
+  const auto read = [&](int input) {
+    return input < 0 ? nullptr : reinterpret_cast<const float* const*>(inputs[input].rows);
+  };
+  const auto written = [&](int output, size_t part) -> float** {
+    if (output < 0) return nullptr;
+    auto** pointers = reinterpret_cast<float**>(place + scratch) + part * count;
+    float* data = outputs[output].data<float>();
+    for (size_t r = 0; r < count; ++r) pointers[r] = data + r * step_->hidden;
+    return pointers;
+  };
+  bool& backward = step_->backward[static_cast<size_t>(worker)];
+  step_->kernel.Step(rows, read(step_->x), read(step_->h), lstm ? read(step_->c) : nullptr,
+                     written(step_->h_next, 0), lstm ? written(step_->c_next, 1) : nullptr,
+                     backward, team, place);
+  backward = !backward;
+  return outputs;
+}
+
+StatusOr<std::vector<Tensor>> Cell::Run(int64_t rows, std::span<const Rows> inputs, Team& team,
+                                        int worker, Arena& arena, Arena& staging) {
+  if (step_ != nullptr && rows > 0) return RunStep(rows, inputs, team, worker, arena);
+  struct Part {
+    Shape shape;
+    size_t row_bytes = 0;
+    bool adjacent = false;
+  };
+  absl::InlinedVector<Part, 6> parts;
+  size_t staged = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Part part;
+    part.shape = inputs[i].row;
+    part.shape.Insert(0, rows);
+    const size_t element = DTypeSize(inputs_[i].dtype);
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t size, part.shape.Checked(element));
+    part.row_bytes = rows == 0 ? 0 : static_cast<size_t>(size / rows) * element;
+    part.adjacent = rows == 0 || Adjacent(inputs[i].rows, rows, part.row_bytes);
+    if (!part.adjacent) {
+      staged += (static_cast<size_t>(size) * element + kAlign - 1) / kAlign * kAlign + kAlign;
+    }
+    parts.push_back(std::move(part));
+  }
+  std::byte* place = staging.Reserve(staged);
+  if (place == nullptr && staged > 0) {
+    return ResourceExhausted("no memory for {} bytes of gathered rows", staged);
+  }
+  std::vector<Tensor> gathered;
+  gathered.reserve(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Part& part = parts[i];
+    if (part.adjacent) {
+      void* data = rows == 0 ? nullptr : const_cast<std::byte*>(inputs[i].rows[0]);
+      gathered.push_back(Tensor::Wrap(inputs_[i].dtype, part.shape, data));
+      continue;
+    }
+    gathered.push_back(Tensor::Wrap(inputs_[i].dtype, part.shape, place));
+    for (int64_t r = 0; r < rows; ++r) {
+      std::memcpy(place, inputs[i].rows[r], part.row_bytes);
+      place += part.row_bytes;
+    }
+    const size_t bytes = gathered.back().byte_size();
+    place += (bytes + kAlign - 1) / kAlign * kAlign + kAlign - bytes;
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
+                             executable_->Run(gathered, team, worker, arena));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Shape& shape = outputs[i].shape();
+    if (shape.rank() == 0 || shape[0] != rows) {
+      return Internal("cell '{}': output '{}' of {} rows has shape {}", name_, outputs_[i].name,
+                      rows, shape.ToString());
+    }
+  }
+  return outputs;
+}
+
+}  // namespace chairlift

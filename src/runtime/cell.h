@@ -1,0 +1,70 @@
+// A cell that can run: a graph over rows that lie anywhere in memory.
+#ifndef CHAIRLIFT_RUNTIME_CELL_H_
+#define CHAIRLIFT_RUNTIME_CELL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/cpu/team.h"
+#include "graph/ir.h"
+#include "runtime/executable.h"
+
+namespace chairlift {
+
+// Thread-safe once created.
+class Cell {
+ public:
+  // An input or output: what one row of it is.
+  struct Port {
+    std::string name;
+    DType dtype = DType::kUndefined;
+    SymbolicShape row;
+    int64_t row_bytes = -1;  // −1 where the row has dimensions that vary
+  };
+  // Rows to run on: rows[r] is the first byte of row r, each of shape `row`.
+  struct Rows {
+    Shape row;
+    const std::byte* const* rows = nullptr;
+  };
+
+  // Every input and output of the graph has its rows along dimension 0.
+  static StatusOr<std::unique_ptr<Cell>> Create(std::string name, Graph graph,
+                                                const ExecutableOptions& options);
+
+  ~Cell();
+
+  const std::string& name() const { return name_; }
+  const std::vector<Port>& inputs() const { return inputs_; }
+  const std::vector<Port>& outputs() const { return outputs_; }
+  // Whether rows of some input have dimensions that vary.
+  bool open() const { return open_; }
+  Executable& executable() { return *executable_; }
+
+  // Outputs are new tensors [rows, row…]. Rows that lie one after the other are read in place,
+  // others are gathered into `staging` first; a recurrent step reads its rows wherever they lie.
+  StatusOr<std::vector<Tensor>> Run(int64_t rows, std::span<const Rows> inputs, Team& team,
+                                    int worker, Arena& arena, Arena& staging);
+
+ private:
+  // A float32 chairlift::RecurrentStep as the whole graph.
+  struct Step;
+
+  Cell(std::string name, std::unique_ptr<Executable> executable, std::unique_ptr<Step> step);
+  StatusOr<std::vector<Tensor>> RunStep(int64_t rows, std::span<const Rows> inputs, Team& team,
+                                        int worker, Arena& arena) const;
+
+  std::string name_;
+  std::unique_ptr<Executable> executable_;
+  std::vector<Port> inputs_;
+  std::vector<Port> outputs_;
+  bool open_ = false;
+  std::unique_ptr<Step> step_;  // null for other graphs
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_RUNTIME_CELL_H_

@@ -1,0 +1,232 @@
+// Models that run as cells answer as they do whole, whoever joins and leaves beside them.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <random>
+
+#include "chairlift/engine.h"
+#include "engine/recurrent_models.h"
+
+namespace chairlift {
+namespace {
+
+using testing::ModelBuilder;
+using testing::TempFolder;
+using testing::WriteFile;
+
+using Inputs = std::vector<NamedTensor>;
+using MakeInputs = std::function<Inputs(std::mt19937&)>;
+
+Tensor Floats(const Shape& shape, std::mt19937& random) {
+  std::normal_distribution<float> normal(0.0f, 1.0f);
+  Tensor t = Tensor::Allocate(DType::kFloat, shape);
+  for (int64_t i = 0; i < t.size(); ++i) t.data<float>()[i] = normal(random);
+  return t;
+}
+
+int64_t Draw(std::mt19937& random, int64_t first, int64_t last) {
+  return std::uniform_int_distribution<int64_t>(first, last)(random);
+}
+
+InferRequest Ask(const Inputs& inputs) {
+  InferRequest request;
+  request.model = "model";
+  request.inputs = inputs;
+  return request;
+}
+
+void ExpectClose(const InferResponse& got, const InferResponse& want) {
+  ASSERT_EQ(got.outputs.size(), want.outputs.size());
+  for (size_t o = 0; o < got.outputs.size(); ++o) {
+    const Tensor& g = got.outputs[o].tensor;
+    const Tensor& w = want.outputs[o].tensor;
+    EXPECT_EQ(got.outputs[o].name, want.outputs[o].name);
+    ASSERT_EQ(g.shape(), w.shape()) << got.outputs[o].name;
+    for (int64_t i = 0; i < g.size(); ++i) {
+      ASSERT_NEAR(g.data<float>()[i], w.data<float>()[i], 5e-6) << got.outputs[o].name << " " << i;
+    }
+  }
+}
+
+class CellOracleTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void Load(const ModelBuilder& model, const std::string& policy, int workers) {
+    file_ = WriteFile(folder_ / "model.onnx", model.Bytes());
+    whole_ = LoadAs({.policy = "none"}, 1);
+    cells_ = LoadAs({.policy = policy, .max_batch_size = 7}, workers);
+    ASSERT_NE(whole_, nullptr);
+    ASSERT_NE(cells_, nullptr);
+  }
+  std::unique_ptr<Engine> LoadAs(const ModelConfig& config, int workers) {
+    EngineOptions options;
+    options.workers = workers;
+    auto engine = Engine::Create(options);
+    if (!engine.ok()) return nullptr;
+    const Status loaded = (*engine)->LoadModel("model", file_, config);
+    EXPECT_TRUE(loaded.ok()) << loaded;
+    return loaded.ok() ? *std::move(engine) : nullptr;
+  }
+
+  // Everything alone and whole, then all at once as cells, some of it cancelled on the way.
+  void Check(const MakeInputs& make) {
+    std::mt19937 random(11);
+    std::vector<Inputs> asked;
+    std::vector<InferResponse> alone;
+    for (int i = 0; i < 80; ++i) {
+      asked.push_back(make(random));
+      const StatusOr<InferResponse> answer = whole_->Infer(Ask(asked.back()));
+      ASSERT_TRUE(answer.ok()) << answer.status();
+      alone.push_back(*answer);
+    }
+    std::mutex mutex;
+    std::condition_variable told;
+    size_t answered = 0;
+    int cancelled = 0;
+    int widest = 0;
+    for (size_t i = 0; i < asked.size(); ++i) {
+      const RequestId id =
+          cells_->InferAsync(Ask(asked[i]), [&, i](StatusOr<InferResponse> answer) {
+            const std::lock_guard<std::mutex> lock(mutex);
+            if (answer.ok()) {
+              ExpectClose(*answer, alone[i]);
+              widest = std::max(widest, answer->batch_rows);
+            } else {
+              EXPECT_TRUE(absl::IsCancelled(answer.status())) << answer.status();
+              ++cancelled;
+            }
+            ++answered;
+            told.notify_one();
+          });
+      if (i % 5 == 3) cells_->Cancel(id);
+    }
+    std::unique_lock<std::mutex> lock(mutex);
+    told.wait(lock, [&] { return answered == asked.size(); });
+    EXPECT_GT(widest, 1);
+    EXPECT_LE(cancelled, 16);
+  }
+
+  TempFolder folder_;
+  std::string file_;
+  std::unique_ptr<Engine> whole_, cells_;
+};
+
+TEST_P(CellOracleTest, TokensToAClass) {
+  Load(testing::TokenClassifier(), GetParam(), 2);
+  EXPECT_NE(cells_->Metadata("model")->diagnosis.find("cells"), std::string::npos)
+      << cells_->Metadata("model")->diagnosis;
+  Check([](std::mt19937& random) -> Inputs {
+    const Shape shape{Draw(random, 1, 3), Draw(random, 1, 20)};
+    Tensor tokens = Tensor::Allocate(DType::kInt64, shape);
+    for (int64_t i = 0; i < tokens.size(); ++i) tokens.data<int64_t>()[i] = Draw(random, 0, 10);
+    return {{"x", tokens}};
+  });
+}
+
+TEST_P(CellOracleTest, BothDirectionsAndEveryStep) {
+  Load(testing::Tagger(), GetParam(), 2);
+  Check([](std::mt19937& random) -> Inputs {
+    return {{"x", Floats({Draw(random, 1, 3), Draw(random, 1, 40), testing::kRecurrentFeatures},
+                         random)}};
+  });
+}
+
+TEST_P(CellOracleTest, InitialStatesAndAMeanOverTime) {
+  Load(testing::MeanOverTime(), GetParam(), 2);
+  Check([](std::mt19937& random) -> Inputs {
+    const int64_t batch = Draw(random, 1, 3);
+    return {{"x", Floats({Draw(random, 1, 20), batch, testing::kRecurrentFeatures}, random)},
+            {"h0", Floats({1, batch, 9}, random)}};
+  });
+}
+
+TEST_P(CellOracleTest, LengthsThatAConvolutionTells) {
+  Load(testing::ConvolutionInFront(), GetParam(), 2);
+  Check([](std::mt19937& random) -> Inputs {
+    return {{"x", Floats({Draw(random, 1, 3), testing::kRecurrentFeatures, Draw(random, 1, 30)},
+                         random)}};
+  });
+}
+
+TEST_P(CellOracleTest, RowsOfTheirOwnLengths) {
+  Load(testing::OwnLengths(), GetParam(), 2);
+  Check([](std::mt19937& random) -> Inputs {
+    const int64_t batch = Draw(random, 1, 4);
+    const int64_t time = Draw(random, 1, 20);
+    Tensor lengths = Tensor::Allocate(DType::kInt32, {batch});
+    for (int64_t b = 0; b < batch; ++b) {
+      lengths.data<int32_t>()[b] = static_cast<int32_t>(Draw(random, 1, time));
+    }
+    return {{"x", Floats({time, batch, testing::kRecurrentFeatures}, random)},
+            {"lengths", lengths}};
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, CellOracleTest, ::testing::Values("cellular"));
+
+class CellEngineTest : public CellOracleTest {};
+
+// One request's bad data fails it alone, in the middle of a batch.
+TEST_P(CellEngineTest, FailsOnlyTheRequestThatIsWrong) {
+  Load(testing::TokenClassifier(), GetParam(), 1);
+  std::mutex mutex;
+  std::condition_variable told;
+  int good = 0, bad = 0;
+  for (int i = 0; i < 20; ++i) {
+    const bool wrong = i % 4 == 1;
+    const Tensor tokens = Tensor::Of<int64_t>(Shape{1, 3}, {1, wrong ? int64_t{99} : 2, 3});
+    cells_->InferAsync(Ask({{"x", tokens}}), [&, wrong](const StatusOr<InferResponse>& answer) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      EXPECT_EQ(answer.ok(), !wrong) << answer.status();
+      ++(wrong ? bad : good);
+      told.notify_one();
+    });
+  }
+  std::unique_lock<std::mutex> lock(mutex);
+  told.wait(lock, [&] { return good + bad == 20; });
+  EXPECT_EQ(bad, 5);
+}
+
+TEST_P(CellEngineTest, SequencesOfNoLength) {
+  Load(testing::Tagger(), GetParam(), 1);
+  const auto answer = cells_->Infer(
+      Ask({{"x", Tensor::Allocate(DType::kFloat, {2, 0, testing::kRecurrentFeatures})}}));
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->outputs[0].tensor.shape(), (Shape{2, 0, 4}));
+  EXPECT_EQ(answer->outputs[1].tensor.shape(), (Shape{2, 2, 5}));
+  for (float v : answer->outputs[1].tensor.values<float>()) EXPECT_EQ(v, 0.0f);
+}
+
+TEST_P(CellEngineTest, ShutsDownWhileRequestsRun) {
+  Load(testing::TokenClassifier(), GetParam(), 2);
+  std::atomic<int> told{0};
+  Tensor tokens = Tensor::Allocate(DType::kInt64, {1, 2000});
+  std::fill_n(tokens.data<int64_t>(), tokens.size(), 1);
+  for (int i = 0; i < 10; ++i) {
+    cells_->InferAsync(Ask({{"x", tokens}}), [&](const StatusOr<InferResponse>& answer) {
+      EXPECT_TRUE(answer.ok() || absl::IsUnavailable(answer.status())) << answer.status();
+      ++told;
+    });
+  }
+  cells_->Shutdown(std::chrono::milliseconds(0));
+  EXPECT_EQ(told, 10);
+}
+
+TEST_P(CellEngineTest, LeavesAtItsDeadlineInTheMiddle) {
+  Load(testing::TokenClassifier(), GetParam(), 1);
+  Tensor tokens = Tensor::Allocate(DType::kInt64, {4, 100'000});
+  std::fill_n(tokens.data<int64_t>(), tokens.size(), 1);
+  InferRequest request = Ask({{"x", tokens}});
+  request.timeout = std::chrono::milliseconds(20);
+  const auto answer = cells_->Infer(std::move(request));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(answer.status())) << answer.status();
+  // And leaves nothing behind.
+  EXPECT_TRUE(cells_->Infer(Ask({{"x", Tensor::Of<int64_t>(Shape{1, 2}, {1, 2})}})).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, CellEngineTest, ::testing::Values("cellular"));
+
+}  // namespace
+}  // namespace chairlift
