@@ -21,6 +21,7 @@ Command AddRun(CLI::App& parser);
 Command AddInspect(CLI::App& parser);
 Command AddProfile(CLI::App& parser);
 Command AddBench(CLI::App& parser);
+Command AddSimulate(CLI::App& parser);
 
 }  // namespace chairlift
 

@@ -30,6 +30,7 @@ constexpr const char* kExamples =
     "  chairlift inspect model.onnx --passes          what it is, and what was done to it\n"
     "  chairlift bench model.onnx --rate 200          open-loop load: latency at a rate you "
     "choose\n"
+    "  chairlift simulate --help                      policies in virtual time, on any machine\n"
     "\n"
     "Environment: CHAIRLIFT_ISA=avx512|avx2|baseline lowers the instruction set used.";
 
@@ -107,6 +108,8 @@ int main(int argc, char** argv) {
   add("profile", "Measure what batches of a model cost, and keep the table", chairlift::AddProfile);
   add("bench", "Load a model or a server at a chosen rate and report latencies",
       chairlift::AddBench);
+  add("simulate", "Run batching policies in virtual time, on a machine of known cost",
+      chairlift::AddSimulate);
 
   try {
     app.parse(argc, argv);

@@ -133,7 +133,8 @@ TEST_F(CommandTest, ProfileKeepsItsTableAndMeasuresWhatItLacks) {
   EXPECT_EQ(again.output.substr(0, again.output.find("kept")),
             first.output.substr(0, first.output.find("kept")));
   const Outcome more = Run(with({"--batches", "8", "--lengths", "32"}));
-  EXPECT_THAT(more.output, AllOf(ContainsRegex("length +b=1 +b=4 +b=8\n"), ContainsRegex("\n +32 ")));
+  EXPECT_THAT(more.output,
+              AllOf(ContainsRegex("length +b=1 +b=4 +b=8\n"), ContainsRegex("\n +32 ")));
   const Outcome anew = Run(with({"--batches", "2", "--lengths", "16", "--again"}));
   EXPECT_THAT(anew.output, ContainsRegex("length +b=2\n"));
   EXPECT_THAT(Refusal(with({"--shape", "x=1x2"}), 1), HasSubstr("'image'"));
@@ -197,6 +198,35 @@ TEST_F(CommandTest, BenchRefusesBeforeItLoads) {
   EXPECT_THAT(Refusal({"bench", doubling_, "--json", "/nowhere/out.json"}, 1),
               AllOf(HasSubstr("/nowhere/out.json"), Not(HasSubstr("p50"))));
   EXPECT_THAT(Refusal({"bench", doubling_, "--shape", "q=1x4"}, 1), HasSubstr("'x'"));
+}
+
+TEST_F(CommandTest, SimulateComparesPoliciesOnTheSameArrivals) {
+  const std::string costs = File("costs.csv", "step,1,100\nstep,64,100\n");
+  const std::string report = (folder_ / "simulated.json").string();
+  const Outcome done = Run({"simulate", "--costs", costs, "--fixed-length", "10", "--rate", "100",
+                            "--requests", "500", "--policy", "cellular,none", "--json", report});
+  ASSERT_EQ(done.code, 0) << done.output;
+  EXPECT_THAT(done.output, AllOf(HasSubstr("cellular"), HasSubstr("queue p99")));
+  const json rows = Json("simulated.json")["rows"];
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_NEAR(rows[0]["throughput"].get<double>(), 100, 15);
+  // One alone takes ten steps of 100 µs; nobody waits for another's end.
+  EXPECT_NEAR(rows[0]["latency_ms"][50].get<double>(), 1.0, 0.01);
+  EXPECT_LT(rows[0]["latency_ms"][99].get<double>(), rows[1]["latency_ms"][99].get<double>());
+}
+
+TEST_F(CommandTest, SimulateSaysWhatIsMissing) {
+  const std::string costs = File("costs.csv", "step,1,100\n");
+  EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1"}, 1), HasSubstr("--lengths"));
+  EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1", "--complete-tree", "2",
+                       "--application", "tree"},
+                      1),
+              HasSubstr("cell 'leaf'"));
+  EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1", "--fixed-length", "2",
+                       "--cell-max", "stop=3"},
+                      1),
+              HasSubstr("a cell of step"));
+  Refusal({"simulate", "--rate", "1"}, 2);
 }
 
 }  // namespace

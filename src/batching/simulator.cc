@@ -1,0 +1,109 @@
+#include "batching/simulator.h"
+
+#include <algorithm>
+#include <deque>
+
+namespace chairlift {
+namespace {
+
+// Tasks that a worker takes in advance at most, where its policy would give more.
+constexpr size_t kStreamLimit = 64;
+
+class Simulation {
+ public:
+  Simulation(Scheduler& scheduler, const Workload& workload, const CostModel& costs, int workers)
+      : scheduler_(scheduler),
+        workload_(workload),
+        costs_(costs),
+        streams_(static_cast<size_t>(workers)) {
+    result_.requests.reserve(workload.arrivals.size());
+  }
+
+  SimulationResult Run() {
+    while (const std::optional<TimePoint> next = NextEvent()) {
+      now_ = *next;
+      for (std::deque<Running>& stream : streams_) {
+        while (!stream.empty() && stream.front().end <= now_) End(stream);
+      }
+      while (next_arrival_ < workload_.arrivals.size() && ArrivalTime() <= now_) Arrive();
+      for (size_t w = 0; w < streams_.size(); ++w) Fill(static_cast<WorkerId>(w));
+    }
+    result_.end = now_ - TimePoint();
+    return std::move(result_);
+  }
+
+ private:
+  struct Running {
+    TaskId task;
+    TimePoint end;
+  };
+
+  TimePoint ArrivalTime() const { return TimePoint() + workload_.arrivals[next_arrival_].at; }
+
+  std::optional<TimePoint> NextEvent() const {
+    std::optional<TimePoint> next;
+    const auto consider = [&next](TimePoint t) {
+      if (!next || t < *next) next = t;
+    };
+    if (next_arrival_ < workload_.arrivals.size()) consider(ArrivalTime());
+    for (const std::deque<Running>& stream : streams_) {
+      if (!stream.empty()) consider(stream.front().end);
+    }
+    if (const std::optional<TimePoint> wake = scheduler_.WakeAt(now_)) consider(*wake);
+    return next;
+  }
+
+  void Arrive() {
+    const Workload::Arrival& arrival = workload_.arrivals[next_arrival_];
+    result_.requests.push_back({.arrived = arrival.at, .started = kNotStarted});
+    scheduler_.Arrive(next_arrival_++, workload_.graphs[static_cast<size_t>(arrival.graph)], 0,
+                      now_, std::nullopt);
+  }
+
+  void End(std::deque<Running>& stream) {
+    const TaskId task = stream.front().task;
+    stream.pop_front();
+    for (const BatchRequestId id : scheduler_.Complete(task, now_, {})) {
+      result_.requests[id].left = now_ - TimePoint();
+    }
+  }
+
+  void Fill(WorkerId worker) {
+    std::deque<Running>& stream = streams_[static_cast<size_t>(worker)];
+    while (stream.size() < kStreamLimit) {
+      const std::optional<Task> task = scheduler_.Next(worker, now_);
+      if (!task) return;
+      const TimePoint begin = stream.empty() ? now_ : stream.back().end;
+      const Duration cost = costs_.Cost(task->type, task->rows + task->padding_rows);
+      for (const NodeRef& node : task->nodes) {
+        Duration& started = result_.requests[node.request].started;
+        started = std::min(started, begin - TimePoint());
+      }
+      ++result_.tasks;
+      result_.nodes += static_cast<int64_t>(task->nodes.size());
+      result_.rows += task->rows;
+      result_.padding_rows += task->padding_rows;
+      result_.busy += cost;
+      stream.push_back({task->id, begin + cost});
+    }
+  }
+
+  static constexpr Duration kNotStarted = Duration::max();
+
+  Scheduler& scheduler_;
+  const Workload& workload_;
+  const CostModel& costs_;
+  std::vector<std::deque<Running>> streams_;  // by worker
+  size_t next_arrival_ = 0;
+  TimePoint now_{};
+  SimulationResult result_;
+};
+
+}  // namespace
+
+SimulationResult Simulate(Scheduler& scheduler, const Workload& workload, const CostModel& costs,
+                          int workers) {
+  return Simulation(scheduler, workload, costs, workers).Run();
+}
+
+}  // namespace chairlift

@@ -1,0 +1,45 @@
+// Runs a policy in virtual time: what would happen, on machines of known cost and any number of
+// workers, without one of them being there.
+#ifndef CHAIRLIFT_BATCHING_SIMULATOR_H_
+#define CHAIRLIFT_BATCHING_SIMULATOR_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "batching/scheduler.h"
+
+namespace chairlift {
+
+struct Workload {
+  struct Arrival {
+    Duration at{0};  // after the start
+    int32_t graph = 0;
+  };
+  std::vector<CellGraph> graphs;  // the different requests there are
+  std::vector<Arrival> arrivals;  // in order of time
+};
+
+struct SimulatedRequest {
+  Duration arrived{0};
+  Duration started{0};  // when the task with its first node began
+  Duration left{0};
+};
+
+struct SimulationResult {
+  std::vector<SimulatedRequest> requests;  // in order of arrival
+  int64_t tasks = 0;
+  int64_t nodes = 0;
+  int64_t rows = 0;
+  int64_t padding_rows = 0;
+  Duration busy{0};  // of all workers together
+  Duration end{0};   // when the last request left
+};
+
+// Runs all of the workload to its end. A worker runs its tasks one after the other, each for as
+// long as its rows, padding included, cost. `scheduler` must be new.
+SimulationResult Simulate(Scheduler& scheduler, const Workload& workload, const CostModel& costs,
+                          int workers);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_BATCHING_SIMULATOR_H_

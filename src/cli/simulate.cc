@@ -1,0 +1,305 @@
+// `chairlift simulate`: policies in virtual time, on a machine that only a cost table describes.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "batching/policy.h"
+#include "batching/simulator.h"
+#include "cli/commands.h"
+#include "cli/load/schedule.h"
+#include "cli/simulate/request_mix.h"
+#include "cli/terminal.h"
+
+namespace chairlift {
+namespace {
+
+// The part of a run's arrivals that comes before what is counted.
+constexpr double kWarmUp = 0.2;
+
+struct SimulateFlags {
+  std::string application = "lstm";
+  std::string lengths;
+  std::string trees;
+  std::string gaps;
+  std::string costs;
+  std::string json;
+  int fixed_length = 0;
+  int max_length = 0;
+  int complete_tree = 0;
+  double cost_scale = 1;
+  std::vector<std::string> policies = {"cellular"};
+  std::vector<double> rates;
+  std::vector<std::string> cell_max;
+  int64_t requests = 20000;
+  int workers = 1;
+  uint64_t seed = 1;
+  PolicyOptions options{.max_batch_size = 512, .adaptive_run_ahead = true};
+  int run_ahead = 0;
+};
+
+struct Figures {
+  std::string policy;
+  double rate = 0;
+  double throughput = 0;        // requests a second
+  std::vector<double> latency;  // percentiles 0 to 100, ms
+  std::vector<double> queue;
+  std::vector<double> compute;
+  double rows_per_task = 0;
+  double padding = 0;           // of all rows
+  double busy = 0;              // of all workers' time
+  double cells_per_second = 0;  // of the simulator
+};
+
+StatusOr<RequestMix> ReadMix(const SimulateFlags& flags) {
+  if (flags.application == "tree") {
+    if (flags.complete_tree > 0) return CompleteTreeMix(flags.complete_tree);
+    if (flags.trees.empty()) return InvalidArgument("trees come from --trees or --complete-tree");
+    return TreeMix(flags.trees);
+  }
+  if (flags.application == "lstm" && flags.fixed_length > 0) {
+    return FixedChainMix(flags.fixed_length);
+  }
+  if (flags.lengths.empty()) {
+    return InvalidArgument("lengths come from --lengths{}",
+                           flags.application == "lstm" ? " or --fixed-length" : "");
+  }
+  return flags.application == "lstm" ? ChainMix(flags.lengths, flags.max_length)
+                                     : Seq2SeqMix(flags.lengths, flags.max_length);
+}
+
+Status SetCellSizes(const std::vector<std::string>& settings, const std::vector<std::string>& cells,
+                    PolicyOptions& options) {
+  options.cell_types.resize(cells.size());
+  for (const std::string& setting : settings) {
+    const size_t equals = setting.find('=');
+    const auto cell = std::find(cells.begin(), cells.end(), setting.substr(0, equals));
+    const int size = equals == std::string::npos ? 0 : std::atoi(setting.c_str() + equals + 1);
+    if (cell == cells.end() || size < 1) {
+      return InvalidArgument("--cell-max {}: not CELL=SIZE with a cell of {}", setting,
+                             fmt::join(cells, ", "));
+    }
+    options.cell_types[static_cast<size_t>(cell - cells.begin())].max_batch_size = size;
+  }
+  return absl::OkStatus();
+}
+
+std::vector<double> Percentiles(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  std::vector<double> out;
+  for (int p = 0; p <= 100; ++p) {
+    out.push_back(values.empty() ? 0 : values[(values.size() - 1) * static_cast<size_t>(p) / 100]);
+  }
+  return out;
+}
+
+Figures Summarise(const SimulationResult& result, int workers) {
+  const auto ms = [](Duration d) { return static_cast<double>(d.count()) * 1e-6; };
+  const Duration last = result.requests.back().arrived;
+  const auto from = Duration(static_cast<int64_t>(kWarmUp * static_cast<double>(last.count())));
+  std::vector<double> latency;
+  std::vector<double> queue;
+  std::vector<double> compute;
+  int64_t left = 0;
+  for (const SimulatedRequest& request : result.requests) {
+    if (request.left > from && request.left <= last) ++left;
+    if (request.arrived < from) continue;
+    latency.push_back(ms(request.left - request.arrived));
+    queue.push_back(ms(request.started - request.arrived));
+    compute.push_back(ms(request.left - request.started));
+  }
+  Figures figures;
+  figures.throughput = static_cast<double>(left) / (ms(last - from) * 1e-3);
+  figures.latency = Percentiles(std::move(latency));
+  figures.queue = Percentiles(std::move(queue));
+  figures.compute = Percentiles(std::move(compute));
+  const auto all_rows = static_cast<double>(result.rows + result.padding_rows);
+  figures.rows_per_task = all_rows / static_cast<double>(result.tasks);
+  figures.padding = static_cast<double>(result.padding_rows) / all_rows;
+  figures.busy = ms(result.busy) / (ms(result.end) * workers);
+  return figures;
+}
+
+StatusOr<Figures> Run(const SimulateFlags& flags, const std::string& policy, double rate,
+                      const RequestMix& mix, const CostModel& costs,
+                      const std::vector<double>& gaps) {
+  ScheduleOptions schedule;
+  schedule.rate = rate;
+  schedule.seconds = 1e9;
+  schedule.gaps_ms = gaps;
+  schedule.seed = flags.seed;
+  if (rate > 0) schedule.seconds = static_cast<double>(flags.requests) / rate;
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Arrival> arrivals, MakeSchedule(schedule));
+
+  Workload workload;
+  workload.graphs = mix.graphs;
+  std::mt19937_64 random(flags.seed + 1);
+  for (const Arrival& arrival : arrivals) {
+    workload.arrivals.push_back({arrival.at, mix.Sample(random)});
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto scheduler, MakeScheduler(policy, flags.options));
+  const auto begin = std::chrono::steady_clock::now();
+  const SimulationResult result = Simulate(*scheduler, workload, costs, flags.workers);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  Figures figures = Summarise(result, flags.workers);
+  figures.policy = policy;
+  figures.rate = rate;
+  figures.cells_per_second = static_cast<double>(result.nodes) / took.count();
+  return figures;
+}
+
+nlohmann::json ToJson(const Figures& figures) {
+  return {{"policy", figures.policy},
+          {"rate", figures.rate},
+          {"throughput", figures.throughput},
+          {"latency_ms", figures.latency},
+          {"queue_ms", figures.queue},
+          {"compute_ms", figures.compute},
+          {"rows_per_task", figures.rows_per_task},
+          {"padding", figures.padding},
+          {"busy", figures.busy},
+          {"cells_per_second", figures.cells_per_second}};
+}
+
+void AddRow(Table& table, const Figures& figures) {
+  table.Add({figures.policy, fmt::format("{:.0f}", figures.rate),
+             fmt::format("{:.0f}", figures.throughput), fmt::format("{:.2f}", figures.latency[50]),
+             fmt::format("{:.2f}", figures.latency[90]), fmt::format("{:.2f}", figures.latency[99]),
+             fmt::format("{:.2f}", figures.queue[99]), fmt::format("{:.1f}", figures.rows_per_task),
+             fmt::format("{:.1f}", 100 * figures.padding),
+             fmt::format("{:.1f}", 100 * figures.busy)});
+}
+
+Status Simulate(SimulateFlags flags) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const RequestMix mix, ReadMix(flags));
+  CHAIRLIFT_ASSIGN_OR_RETURN(TabulatedCosts costs, ReadCosts(flags.costs, mix.cells));
+  costs.Scale(flags.cost_scale);
+  CHAIRLIFT_RETURN_IF_ERROR(SetCellSizes(flags.cell_max, mix.cells, flags.options));
+  if (flags.run_ahead > 0) {
+    flags.options.max_tasks_to_submit = flags.run_ahead;
+    flags.options.adaptive_run_ahead = false;
+  }
+  std::vector<double> gaps;
+  if (!flags.gaps.empty()) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(gaps, ReadGaps(flags.gaps));
+  }
+  Table table({"policy", "rate/s", "done/s", "p50 ms", "p90 ms", "p99 ms", "queue p99 ms",
+               "rows/task", "padding %", "busy %"});
+  nlohmann::json rows = nlohmann::json::array();
+  const auto total = static_cast<int64_t>(flags.policies.size() * flags.rates.size());
+  {
+    ProgressBar bar("simulating", total);
+    for (const std::string& policy : flags.policies) {
+      for (const double rate : flags.rates) {
+        CHAIRLIFT_ASSIGN_OR_RETURN(const Figures figures,
+                                   Run(flags, policy, rate, mix, costs, gaps));
+        AddRow(table, figures);
+        rows.push_back(ToJson(figures));
+        bar.Set(static_cast<int64_t>(rows.size()));
+      }
+    }
+  }
+  fmt::print("{} of {:.1f} cells on average, {} worker(s), in virtual time:\n{}", flags.application,
+             mix.mean_nodes(), flags.workers, table.ToString());
+  if (!flags.json.empty()) {
+    const nlohmann::json report = {
+        {"application", flags.application}, {"mean_cells", mix.mean_nodes()},
+        {"workers", flags.workers},         {"seed", flags.seed},
+        {"cost_scale", flags.cost_scale},   {"rows", rows}};
+    std::ofstream file(flags.json);
+    file << report.dump(1) << "\n";
+    if (!file.flush()) return Unavailable("cannot write {}", flags.json);
+  }
+  return absl::OkStatus();
+}
+
+std::string PolicyHelp() {
+  std::string help = "Policies:\n";
+  for (const PolicyInfo& policy : KnownPolicies()) {
+    help += fmt::format("  {:<12} {}\n", policy.name, policy.summary);
+  }
+  return help;
+}
+
+}  // namespace
+
+Command AddSimulate(CLI::App& parser) {
+  auto flags = std::make_shared<SimulateFlags>();
+  parser.footer(
+      PolicyHelp() +
+      "\n"
+      "A request is a graph of cells: lstm, a chain of `step`; seq2seq, a chain of `encoder`, then "
+      "of\n"
+      "`decoder`; tree, `leaf` and `internal`. A batch of cells takes as long as the cost table "
+      "says,\n"
+      "read between its sizes; no model and no such machine is needed.\n"
+      "Examples (bench/data has tables, lengths and trees):\n"
+      "  chairlift simulate --costs bench/data/costs/v100.csv --fixed-length 24 --rate 5000,20000\n"
+      "  chairlift simulate --costs bench/data/costs/v100.csv --rate 8000 \\\n"
+      "    --lengths bench/data/lengths/europarl_v7_fr-en_head_en.json --policy cellular,bucketed\n"
+      "  chairlift simulate --application tree --trees bench/data/trees/sst_train_shapes.txt \\\n"
+      "    --costs bench/data/costs/v100.csv --max-batch-size 64 --rate 1000 --policy graph_merge");
+  parser.add_option("--costs", flags->costs, "CSV of cell,rows,microseconds, or JSON of the same")
+      ->required()
+      ->check(CLI::ExistingFile);
+  parser.add_option("--rate", flags->rates, "Requests a second; each is a run of its own")
+      ->required()
+      ->delimiter(',')
+      ->check(CLI::Range(0.001, 1e9));
+  parser.add_option("--application", flags->application, "What requests are")
+      ->check(CLI::IsMember({"lstm", "seq2seq", "tree"}))
+      ->capture_default_str();
+  parser
+      .add_option("--lengths", flags->lengths,
+                  "JSON histogram of lengths; for seq2seq, of pairs \"source:target\"")
+      ->check(CLI::ExistingFile);
+  parser.add_option("--fixed-length", flags->fixed_length, "lstm: all of this length instead")
+      ->check(CLI::Range(1, 1 << 20));
+  parser.add_option("--max-length", flags->max_length, "Draw nothing longer")
+      ->check(CLI::Range(1, 1 << 20));
+  parser.add_option("--trees", flags->trees, "File of trees, one a line, as ((..).)")
+      ->check(CLI::ExistingFile);
+  parser.add_option("--complete-tree", flags->complete_tree, "Complete trees this deep instead")
+      ->check(CLI::Range(1, 16));
+  parser
+      .add_option("--gaps", flags->gaps,
+                  "File of gaps between requests in ms, scaled to the rate, instead of Poisson")
+      ->check(CLI::ExistingFile);
+  parser.add_option("--requests", flags->requests, "Requests in a run")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  parser.add_option("--workers", flags->workers, "Devices, each of the table's speed")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  parser.add_option("--cost-scale", flags->cost_scale, "Multiplies every cost")
+      ->check(CLI::Range(1e-6, 1e6))
+      ->capture_default_str();
+  parser.add_option("--seed", flags->seed, "Seed of arrivals and requests")->capture_default_str();
+  parser
+      .add_option("--policy", flags->policies, "Batching policies, compared on the same arrivals")
+      ->delimiter(',')
+      ->capture_default_str();
+  parser
+      .add_option("--max-batch-size", flags->options.max_batch_size,
+                  "Rows in a task; requests in a batch where whole graphs are batched")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  parser.add_option("--cell-max", flags->cell_max, "cellular: CELL=ROWS, a size of its own");
+  parser
+      .add_option("--run-ahead", flags->run_ahead,
+                  "cellular: always as many tasks at once (the paper's 5); default: adaptive")
+      ->check(CLI::Range(1, 1000));
+  parser.add_option("--bucket-width", flags->options.bucket_width, "bucketed: lengths in a bucket")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  parser.add_option("--json", flags->json, "Also write the figures, all percentiles, to this file");
+  return [flags] { return Simulate(*flags); };
+}
+
+}  // namespace chairlift

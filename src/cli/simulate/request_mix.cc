@@ -1,0 +1,224 @@
+#include "cli/simulate/request_mix.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace chairlift {
+namespace {
+
+constexpr int kMaxLength = 1 << 20;
+constexpr int kMaxTreeDepth = 1000;
+
+StatusOr<std::string> ReadText(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  if (!file) return NotFound("cannot open {}", path.string());
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+std::optional<int> ParseCount(std::string_view text, int least) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < least) return {};
+  return value;
+}
+
+// The object under `key` of a JSON file.
+StatusOr<nlohmann::json> ReadObject(const std::filesystem::path& path, const char* key) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  auto parsed = nlohmann::json::parse(text, nullptr, false);
+  if (!parsed.is_object() || !parsed.contains(key) || !parsed[key].is_object()) {
+    return InvalidArgument("{}: not a JSON object with an object \"{}\"", path.string(), key);
+  }
+  return nlohmann::json(parsed[key]);
+}
+
+StatusOr<RequestMix> Checked(RequestMix mix, const std::filesystem::path& path) {
+  if (mix.graphs.empty()) return InvalidArgument("{}: no request is left to draw", path.string());
+  return mix;
+}
+
+// Reads one tree at text[at]; returns its root's node, or nothing where it is malformed.
+std::optional<int32_t> ParseTree(std::string_view text, size_t& at, int depth, CellGraph& graph) {
+  if (at >= text.size() || depth > kMaxTreeDepth) return {};
+  const char c = text[at++];
+  if (c == '.') return graph.Add(0);
+  if (c != '(') return {};
+  const auto left = ParseTree(text, at, depth + 1, graph);
+  const auto right = left ? ParseTree(text, at, depth + 1, graph) : std::nullopt;
+  if (!right || at >= text.size() || text[at++] != ')') return {};
+  return graph.Add(1, 1, {*left, *right});
+}
+
+using Points = std::map<std::string, std::vector<TabulatedCosts::Point>>;
+
+Status AddPoint(Points& points, const std::string& cell, std::string_view rows, double us) {
+  const std::optional<int> count = ParseCount(rows, 1);
+  if (!count || !std::isfinite(us) || us <= 0 || us > 1e9) {
+    return InvalidArgument("cell '{}': {} rows for {} µs is not a cost", cell, rows, us);
+  }
+  points[cell].push_back({*count, Duration(static_cast<int64_t>(us * 1000))});
+  return absl::OkStatus();
+}
+
+StatusOr<Points> ParseCostsJson(const std::string& text) {
+  const auto parsed = nlohmann::json::parse(text, nullptr, false);
+  if (!parsed.is_object()) return InvalidArgument("not {{\"cell\": {{\"rows\": microseconds}}}}");
+  Points points;
+  for (const auto& [cell, costs] : parsed.items()) {
+    if (!costs.is_object()) continue;
+    for (const auto& [rows, us] : costs.items()) {
+      if (!us.is_number()) return InvalidArgument("cell '{}': costs are numbers", cell);
+      CHAIRLIFT_RETURN_IF_ERROR(AddPoint(points, cell, rows, us.get<double>()));
+    }
+  }
+  return points;
+}
+
+StatusOr<Points> ParseCostsCsv(const std::string& text) {
+  Points points;
+  size_t begin = 0;
+  for (int number = 1; begin < text.size(); ++number) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (line.empty() || line[0] == '#' || line.rfind("cell,", 0) == 0) continue;
+    const size_t first = line.find(',');
+    const size_t second = first == std::string::npos ? first : line.find(',', first + 1);
+    if (second == std::string::npos) {
+      return InvalidArgument("line {}: '{}' is not cell,rows,microseconds", number, line);
+    }
+    char* stop = nullptr;
+    const double us = std::strtod(line.c_str() + second + 1, &stop);
+    if (stop == line.c_str() + second + 1 || *stop != '\0') {
+      return InvalidArgument("line {}: '{}' does not end in a number", number, line);
+    }
+    CHAIRLIFT_RETURN_IF_ERROR(AddPoint(points, line.substr(0, first),
+                                       std::string_view(line).substr(first + 1, second - first - 1),
+                                       us));
+  }
+  return points;
+}
+
+}  // namespace
+
+void RequestMix::Add(CellGraph graph, uint64_t count) {
+  if (count == 0) return;
+  graphs.push_back(std::move(graph));
+  cumulative.push_back(count + (cumulative.empty() ? 0 : cumulative.back()));
+}
+
+int32_t RequestMix::Sample(std::mt19937_64& random) const {
+  const uint64_t draw = std::uniform_int_distribution<uint64_t>(1, cumulative.back())(random);
+  const auto at = std::lower_bound(cumulative.begin(), cumulative.end(), draw);
+  return static_cast<int32_t>(at - cumulative.begin());
+}
+
+double RequestMix::mean_nodes() const {
+  double sum = 0;
+  for (size_t i = 0; i < graphs.size(); ++i) {
+    const uint64_t count = cumulative[i] - (i > 0 ? cumulative[i - 1] : 0);
+    sum += static_cast<double>(graphs[i].size()) * static_cast<double>(count);
+  }
+  return sum / static_cast<double>(cumulative.back());
+}
+
+StatusOr<RequestMix> ChainMix(const std::filesystem::path& lengths, int max_length) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const nlohmann::json histogram, ReadObject(lengths, "histogram"));
+  RequestMix mix{.cells = {"step"}, .graphs = {}, .cumulative = {}};
+  for (const auto& [key, count] : histogram.items()) {
+    const std::optional<int> length = ParseCount(key, 1);
+    if (!length || *length > kMaxLength || !count.is_number_unsigned()) {
+      return InvalidArgument("{}: '{}' is not a length with a count", lengths.string(), key);
+    }
+    if (max_length > 0 && *length > max_length) continue;
+    CellGraph graph;
+    graph.AddChain(0, *length);
+    mix.Add(std::move(graph), count.get<uint64_t>());
+  }
+  return Checked(std::move(mix), lengths);
+}
+
+RequestMix FixedChainMix(int length) {
+  RequestMix mix{.cells = {"step"}, .graphs = {}, .cumulative = {}};
+  CellGraph graph;
+  graph.AddChain(0, length);
+  mix.Add(std::move(graph), 1);
+  return mix;
+}
+
+StatusOr<RequestMix> Seq2SeqMix(const std::filesystem::path& lengths, int max_length) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const nlohmann::json joint, ReadObject(lengths, "joint"));
+  RequestMix mix{.cells = {"encoder", "decoder"}, .graphs = {}, .cumulative = {}};
+  for (const auto& [key, count] : joint.items()) {
+    const size_t colon = std::min(key.find(':'), key.size());
+    const std::string_view text(key);
+    const std::optional<int> source = ParseCount(text.substr(0, colon), 0);
+    const std::optional<int> target = ParseCount(text.substr(std::min(colon + 1, key.size())), 0);
+    if (!source || !target || std::max(*source, *target) > kMaxLength ||
+        !count.is_number_unsigned()) {
+      return InvalidArgument("{}: '{}' is not source:target with a count", lengths.string(), key);
+    }
+    if (*source == 0 || *target == 0) continue;
+    if (max_length > 0 && std::max(*source, *target) > max_length) continue;
+    CellGraph graph;
+    graph.AddChain(0, *source);
+    const int32_t state = *source - 1;
+    graph.AddChain(1, *target, {&state, 1});
+    mix.Add(std::move(graph), count.get<uint64_t>());
+  }
+  return Checked(std::move(mix), lengths);
+}
+
+StatusOr<RequestMix> TreeMix(const std::filesystem::path& trees) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::string text, ReadText(trees));
+  RequestMix mix{.cells = {"leaf", "internal"}, .graphs = {}, .cumulative = {}};
+  size_t begin = 0;
+  for (int number = 1; begin < text.size(); ++number) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    begin = end + 1;
+    if (line.empty() || line[0] == '#') continue;
+    CellGraph graph;
+    size_t at = 0;
+    if (!ParseTree(line, at, 0, graph) || at != line.size()) {
+      return InvalidArgument("{} line {}: not a binary tree like ((..).), or over {} levels deep",
+                             trees.string(), number, kMaxTreeDepth);
+    }
+    mix.Add(std::move(graph), 1);
+  }
+  return Checked(std::move(mix), trees);
+}
+
+RequestMix CompleteTreeMix(int depth) {
+  RequestMix mix{.cells = {"leaf", "internal"}, .graphs = {}, .cumulative = {}};
+  CellGraph graph;
+  const std::string leaf = ".";
+  std::string tree = leaf;
+  for (int level = 0; level < depth; ++level) tree = "(" + tree + tree + ")";
+  size_t at = 0;
+  ParseTree(tree, at, 0, graph);
+  mix.Add(std::move(graph), 1);
+  return mix;
+}
+
+StatusOr<TabulatedCosts> ReadCosts(const std::filesystem::path& path,
+                                   const std::vector<std::string>& cells) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  auto points = path.extension() == ".json" ? ParseCostsJson(text) : ParseCostsCsv(text);
+  if (!points.ok()) return Annotate(points.status(), path.string());
+  TabulatedCosts costs;
+  for (const std::string& cell : cells) {
+    const Status added = costs.AddType((*points)[cell]);
+    if (!added.ok()) return Annotate(added, fmt::format("{}: cell '{}'", path.string(), cell));
+  }
+  return costs;
+}
+
+}  // namespace chairlift

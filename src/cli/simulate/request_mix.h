@@ -1,0 +1,48 @@
+// What requests a simulation draws from, and what its cells cost: read from files.
+#ifndef CHAIRLIFT_CLI_SIMULATE_REQUEST_MIX_H_
+#define CHAIRLIFT_CLI_SIMULATE_REQUEST_MIX_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "batching/cell_graph.h"
+#include "batching/tabulated_costs.h"
+
+namespace chairlift {
+
+// Different requests and how often each occurs.
+struct RequestMix {
+  std::vector<std::string> cells;  // names, by cell type
+  std::vector<CellGraph> graphs;
+  std::vector<uint64_t> cumulative;  // counts of graphs[0..i] together
+
+  int32_t Sample(std::mt19937_64& random) const;
+  double mean_nodes() const;
+  void Add(CellGraph graph, uint64_t count);
+};
+
+// A chain of `step` cells. `lengths` is a JSON histogram {"histogram": {"17": 41}}; lengths over
+// `max_length` are not drawn (0: all are).
+StatusOr<RequestMix> ChainMix(const std::filesystem::path& lengths, int max_length);
+// All of one length.
+RequestMix FixedChainMix(int length);
+// A chain of `encoder` cells, then one of `decoder` cells. `lengths` is a JSON histogram of pairs,
+// {"joint": {"17:19": 3}}; pairs with a zero are left out.
+StatusOr<RequestMix> Seq2SeqMix(const std::filesystem::path& lengths, int max_length);
+// Binary trees of `leaf` and `internal` cells, one a line: '.' is a leaf, "(ab)" an inner node.
+StatusOr<RequestMix> TreeMix(const std::filesystem::path& trees);
+// Complete binary trees with 2^depth leaves.
+RequestMix CompleteTreeMix(int depth);
+
+// A CSV file with lines "cell,rows,microseconds", or a JSON file {"cell": {"rows": microseconds}}.
+// Every cell of the mix must be there.
+StatusOr<TabulatedCosts> ReadCosts(const std::filesystem::path& path,
+                                   const std::vector<std::string>& cells);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_CLI_SIMULATE_REQUEST_MIX_H_

@@ -1,0 +1,105 @@
+// The simulator and its cost tables on cases that can be worked out by hand.
+#include "batching/simulator.h"
+
+#include <gmock/gmock.h>
+
+#include "base/status.h"
+#include "batching/tabulated_costs.h"
+#include "batching/virtual_workers.h"
+
+namespace chairlift {
+namespace {
+
+using std::chrono::microseconds;
+using ::testing::HasSubstr;
+
+TabulatedCosts UnitCosts(CellType types) {
+  TabulatedCosts costs;
+  for (CellType type = 0; type < types; ++type) {
+    EXPECT_TRUE(costs.AddType({{1, microseconds(1)}, {1024, microseconds(1)}}).ok());
+  }
+  return costs;
+}
+
+TEST(TabulatedCostsTest, InterpolatesAndGrowsInProportion) {
+  TabulatedCosts costs;
+  ASSERT_TRUE(costs.AddType({{512, microseconds(784)}, {64, microseconds(185)}}).ok());
+  EXPECT_EQ(costs.Cost(0, 0), microseconds(185));
+  EXPECT_EQ(costs.Cost(0, 1), microseconds(185));
+  EXPECT_EQ(costs.Cost(0, 64), microseconds(185));
+  EXPECT_EQ(costs.Cost(0, 288), Duration(484500));
+  EXPECT_EQ(costs.Cost(0, 512), microseconds(784));
+  EXPECT_EQ(costs.Cost(0, 1024), microseconds(1568));
+  costs.Scale(2);
+  EXPECT_EQ(costs.Cost(0, 64), microseconds(370));
+}
+
+TEST(TabulatedCostsTest, RefusesWhatIsNoTable) {
+  TabulatedCosts costs;
+  const auto message = [&costs](std::vector<TabulatedCosts::Point> points) {
+    return chairlift::Message(costs.AddType(std::move(points)));
+  };
+  EXPECT_THAT(message({}), HasSubstr("no costs"));
+  EXPECT_THAT(message({{0, microseconds(1)}}), HasSubstr("0 rows"));
+  EXPECT_THAT(message({{1, microseconds(0)}}), HasSubstr("above 0"));
+  EXPECT_THAT(message({{4, microseconds(1)}, {4, microseconds(2)}}), HasSubstr("twice"));
+}
+
+// BatchMaker Fig. 5, both ways.
+TEST(SimulatorTest, CellularAndGraphBatchingOnTheSameArrivals) {
+  Workload workload;
+  const int lengths[] = {2, 3, 3, 5, 3, 7, 4, 2};
+  for (int i = 0; i < 8; ++i) {
+    workload.graphs.push_back(Chain(lengths[i]));
+    workload.arrivals.push_back({microseconds(i < 4 ? 0 : 1), i});
+  }
+  const TabulatedCosts costs = UnitCosts(1);
+  auto merging = MakePolicy("graph_merge", {.max_batch_size = 4});
+  const SimulationResult graph = Simulate(*merging, workload, costs, 1);
+  EXPECT_EQ(graph.requests[0].left, microseconds(5));
+  EXPECT_EQ(graph.requests[4].started, microseconds(5));
+  EXPECT_EQ(graph.end, microseconds(12));
+  EXPECT_EQ(graph.busy, microseconds(12));
+
+  auto joining = MakePolicy("cellular", {.max_batch_size = 4, .max_tasks_to_submit = 1});
+  const SimulationResult cells = Simulate(*joining, workload, costs, 1);
+  EXPECT_EQ(cells.requests[0].left, microseconds(2));
+  EXPECT_EQ(cells.requests[4].arrived, microseconds(1));
+  EXPECT_EQ(cells.requests[4].started, microseconds(2));
+  EXPECT_EQ(cells.requests[5].started, microseconds(3));
+  EXPECT_EQ(cells.end, microseconds(10));
+  EXPECT_EQ(cells.nodes, 29);
+  EXPECT_EQ(cells.rows, 29);
+}
+
+// At full load with equal lengths a worker does full batches only: its throughput is the table's.
+TEST(SimulatorTest, FullLoadOfOneLengthIsTheTablesThroughput) {
+  TabulatedCosts costs;
+  ASSERT_TRUE(costs.AddType({{1, microseconds(185)}, {512, microseconds(784)}}).ok());
+  Workload workload;
+  workload.graphs.push_back(Chain(24));
+  for (int i = 0; i < 512 * 20; ++i) workload.arrivals.push_back({Duration(0), 0});
+  for (const int workers : {1, 2}) {
+    auto s = MakePolicy("cellular", {.max_batch_size = 512});
+    const SimulationResult result = Simulate(*s, workload, costs, workers);
+    EXPECT_EQ(result.end, microseconds(784) * 24 * 20 / workers);
+    EXPECT_EQ(result.busy, result.end * workers);
+    EXPECT_EQ(result.tasks, 24 * 20);
+  }
+}
+
+TEST(SimulatorTest, PaddingCostsTime) {
+  TabulatedCosts costs;
+  ASSERT_TRUE(costs.AddType({{1, microseconds(1)}}).ok());  // a microsecond a row
+  Workload workload;
+  workload.graphs.push_back(Chain(3));
+  workload.arrivals.push_back({Duration(0), 0});
+  auto s = MakePolicy("bucketed", {.max_batch_size = 4, .bucket_width = 10});
+  const SimulationResult result = Simulate(*s, workload, costs, 1);
+  EXPECT_EQ(result.end, microseconds(10));
+  EXPECT_EQ(result.padding_rows, 7);
+  EXPECT_EQ(result.requests[0].left, microseconds(10));
+}
+
+}  // namespace
+}  // namespace chairlift

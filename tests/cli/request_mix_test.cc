@@ -1,0 +1,95 @@
+// Request mixes and cost tables as read from files, well formed and not.
+#include "cli/simulate/request_mix.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <fstream>
+
+namespace chairlift {
+namespace {
+
+using std::chrono::microseconds;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class RequestMixTest : public ::testing::Test {
+ protected:
+  ~RequestMixTest() override { std::filesystem::remove(path_); }
+
+  const std::filesystem::path& File(const std::string& text, const std::string& extension = "") {
+    std::filesystem::remove(path_);
+    path_ = std::filesystem::temp_directory_path() /
+            fmt::format("request_mix_{}{}", getpid(), extension);
+    std::ofstream(path_) << text;
+    return path_;
+  }
+  static std::string Error(const Status& status) { return chairlift::Message(status); }
+
+  std::filesystem::path path_;
+};
+
+TEST_F(RequestMixTest, DrawsLengthsAsOftenAsTheyOccur) {
+  const auto mix = ChainMix(File(R"({"histogram": {"2": 3, "5": 1, "9": 7}})"), 5);
+  ASSERT_TRUE(mix.ok()) << mix.status();
+  ASSERT_THAT(mix->graphs, SizeIs(2));
+  EXPECT_DOUBLE_EQ(mix->mean_nodes(), 11.0 / 4);
+  std::mt19937_64 random(1);
+  int twos = 0;
+  for (int i = 0; i < 4000; ++i) {
+    if (mix->graphs[static_cast<size_t>(mix->Sample(random))].size() == 2) ++twos;
+  }
+  EXPECT_NEAR(twos, 3000, 120);
+}
+
+TEST_F(RequestMixTest, ADecoderFollowsItsEncoder) {
+  const auto mix = Seq2SeqMix(File(R"({"joint": {"2:3": 1, "0:4": 5}})"), 0);
+  ASSERT_TRUE(mix.ok()) << mix.status();
+  ASSERT_THAT(mix->graphs, SizeIs(1));
+  const CellGraph& graph = mix->graphs[0];
+  ASSERT_EQ(graph.size(), 5);
+  EXPECT_EQ(graph.type(1), 0u);
+  EXPECT_EQ(graph.type(2), 1u);
+  EXPECT_EQ(graph.dependencies(2)[0], 1);
+}
+
+TEST_F(RequestMixTest, ReadsTrees) {
+  const auto mix = TreeMix(File("((..).)\n.\n"));
+  ASSERT_TRUE(mix.ok()) << mix.status();
+  ASSERT_THAT(mix->graphs, SizeIs(2));
+  EXPECT_EQ(mix->graphs[0].size(), 5);
+  EXPECT_EQ(mix->graphs[0].type(4), 1u);
+  EXPECT_EQ(CompleteTreeMix(4).graphs[0].size(), 31);
+}
+
+TEST_F(RequestMixTest, SaysWhatIsWrongWithAFile) {
+  EXPECT_THAT(Error(ChainMix(File("[]"), 0).status()), HasSubstr("histogram"));
+  EXPECT_THAT(Error(ChainMix(File(R"({"histogram": {"0": 1}})"), 0).status()), HasSubstr("'0'"));
+  EXPECT_THAT(Error(ChainMix(File(R"({"histogram": {"9999999999": 1}})"), 0).status()),
+              HasSubstr("'9999999999'"));
+  EXPECT_THAT(Error(ChainMix(File(R"({"histogram": {"9": 1}})"), 5).status()),
+              HasSubstr("no request is left"));
+  EXPECT_THAT(Error(Seq2SeqMix(File(R"({"joint": {"9": 1}})"), 0).status()), HasSubstr("'9'"));
+  for (const char* tree : {"(", "(.)", "(..", "(..))", "(...)", "x"}) {
+    EXPECT_THAT(Error(TreeMix(File(tree)).status()), HasSubstr("line 1")) << tree;
+  }
+  EXPECT_THAT(Error(TreeMix(File(std::string(100000, '('))).status()), HasSubstr("levels deep"));
+  EXPECT_EQ(ChainMix("/no/such/file", 0).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(RequestMixTest, ReadsCostsOfTheCellsAskedFor) {
+  const auto csv = ReadCosts(File("# a comment\ncell,rows,microseconds\nb,1,10\na,4,2.5\n"), {"a"});
+  ASSERT_TRUE(csv.ok()) << csv.status();
+  EXPECT_EQ(csv->Cost(0, 4), Duration(2500));
+  const auto json = ReadCosts(File(R"({"source": "me", "a": {"1": 3, "2": 4}})", ".json"), {"a"});
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_EQ(json->Cost(0, 2), microseconds(4));
+  EXPECT_THAT(Error(ReadCosts(File("a,1,1\n"), {"a", "b"}).status()), HasSubstr("cell 'b'"));
+  for (const char* line : {"a,1", "a,x,1", "a,0,1", "a,1,-1", "a,1,nan", "a,1,1x", "a,,"}) {
+    EXPECT_FALSE(ReadCosts(File(line), {"a"}).ok()) << line;
+  }
+  EXPECT_FALSE(ReadCosts(File(R"({"a": {"1": "x"}})", ".json"), {"a"}).ok());
+}
+
+}  // namespace
+}  // namespace chairlift
