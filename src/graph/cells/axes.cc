@@ -12,6 +12,11 @@
 namespace chairlift {
 namespace {
 
+// Of symbols tried as the batch or as a length, and of sequences: more than any honest model has,
+// few enough that a hostile one is refused soon.
+constexpr size_t kMaxTried = 16;
+constexpr size_t kMaxSequences = 64;
+
 using batch_axis::Context;
 using batch_axis::RuleTable;
 using batch_axis::State;
@@ -119,7 +124,8 @@ StatusOr<std::vector<State>> FindBatch(const Graph& graph, std::string& symbol) 
       const SymbolicShape& shape = graph.values[id].shape;
       if (axis >= shape.rank() || !shape[axis].is_symbol()) continue;
       const std::string& name = shape[axis].symbol();
-      if (std::find(candidates.begin(), candidates.end(), name) == candidates.end()) {
+      if (candidates.size() < kMaxTried &&
+          std::find(candidates.begin(), candidates.end(), name) == candidates.end()) {
         candidates.push_back(name);
       }
     }
@@ -261,7 +267,9 @@ void FindSequences(const Graph& graph, ModelAxes& axes) {
   };
   for (ValueId id : graph.inputs) {
     for (const Dim& dim : graph.values[id].shape.dims()) {
-      if (!dim.is_symbol() || dim.symbol() == axes.batch_symbol) continue;
+      if (!dim.is_symbol() || dim.symbol() == axes.batch_symbol || tried.size() == kMaxTried) {
+        continue;
+      }
       if (std::any_of(tried.begin(), tried.end(),
                       [&](const SequenceAxes& s) { return s.symbol == dim.symbol(); })) {
         continue;
@@ -284,6 +292,7 @@ void FindSequences(const Graph& graph, ModelAxes& axes) {
         axes.sequences.push_back(std::move(*known));
         tried.erase(known);
       } else {
+        if (axes.sequences.size() == kMaxSequences) continue;
         const ValueId x = ProjectedFrom(graph, links, xw);
         const Dim& dim = graph.values[x].shape[axis];
         SequenceAxes found;

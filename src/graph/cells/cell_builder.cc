@@ -269,7 +269,7 @@ Status CellBuilder::CollectNodes() {
 }
 
 void CellBuilder::AddInput(ValueId root) {
-  if (std::find(inputs_.begin(), inputs_.end(), root) == inputs_.end()) inputs_.push_back(root);
+  if (first_rows_.try_emplace(root, kNoValue).second) inputs_.push_back(root);
 }
 
 // --- Values --------------------------------------------------------------------------------------

@@ -140,8 +140,7 @@ class Partitioner {
   // and outputs.
   bool MayBeView(ValueId view, ValueId root) {
     if (!links_.is_output(view)) return true;
-    const bool is_input =
-        std::find(graph_.inputs.begin(), graph_.inputs.end(), root) != graph_.inputs.end();
+    const bool is_input = links_.producer(root) < 0;
     if (is_input || claimed_[root] != kNoValue) return false;
     const SequenceAxes* sequence = Axes(out_.sequence[root]);
     const std::vector<Dim> from = RowOf(*FormOf(graph_, axes_, sequence, root));

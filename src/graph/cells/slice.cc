@@ -218,30 +218,36 @@ class Slicer {
 
   // After the layer that a cell feeds, or the output that it makes.
   void NameCells() {
-    std::set<std::string> taken;
-    for (const SlicedCell& cell : out_.cells) taken.insert(cell.name);
-    for (SlicedCell& cell : out_.cells) {
-      if (!cell.name.empty()) continue;
-      for (const SlicedCell& other : out_.cells) {
-        if (other.kind != SlicedCell::Kind::kRecurrent || !cell.name.empty()) continue;
-        const bool feeds = std::any_of(cell.outputs.begin(), cell.outputs.end(), [&](int value) {
-          return std::find(other.inputs.begin(), other.inputs.end(), value) != other.inputs.end();
-        });
-        if (feeds) cell.name = other.name + ".input";
+    std::map<std::string, int> taken;
+    const auto take = [&taken](SlicedCell& cell) {
+      const std::string base = cell.name;
+      for (int& count = taken[base]; count++ > 0;) {
+        cell.name = fmt::format("{}.{}", base, count);
+        if (taken.try_emplace(cell.name, 1).second) break;
       }
+    };
+    std::map<int, const std::string*> layers;  // by value that they read
+    for (SlicedCell& cell : out_.cells) {
+      if (cell.kind != SlicedCell::Kind::kRecurrent) continue;
+      take(cell);
+      layers.try_emplace(cell.inputs[0], &cell.name);
+    }
+    std::set<int> outputs;
+    for (const SlicedOutput& output : out_.outputs) outputs.insert(output.value);
+    for (SlicedCell& cell : out_.cells) {
+      if (cell.kind == SlicedCell::Kind::kRecurrent) continue;
       for (int value : cell.outputs) {
-        const bool leaves =
-            std::any_of(out_.outputs.begin(), out_.outputs.end(),
-                        [value](const SlicedOutput& output) { return output.value == value; });
-        if (cell.name.empty() && leaves) cell.name = out_.values[value].name + ".head";
+        if (!cell.name.empty()) break;
+        if (const auto layer = layers.find(value); layer != layers.end()) {
+          cell.name = *layer->second + ".input";
+        } else if (outputs.contains(value)) {
+          cell.name = out_.values[value].name + ".head";
+        }
       }
       if (cell.name.empty()) {
         cell.name = cell.kind == SlicedCell::Kind::kTokens ? "tokens" : "lanes";
       }
-      const std::string base = cell.name;
-      for (int i = 2; !taken.insert(cell.name).second; ++i) {
-        cell.name = fmt::format("{}.{}", base, i);
-      }
+      take(cell);
     }
   }
 

@@ -1,0 +1,81 @@
+#include "graph/specialise.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "graph/passes/passes.h"
+
+namespace chairlift {
+namespace {
+
+// What can be told once a value is known may tell the next branch: at most so often.
+constexpr int kMaxRounds = 16;
+
+Status FixInput(Graph& graph, const std::string& name, const Tensor& tensor) {
+  const auto found = std::find_if(graph.inputs.begin(), graph.inputs.end(),
+                                  [&](ValueId id) { return graph.values[id].name == name; });
+  if (found == graph.inputs.end()) return NotFound("the model has no input '{}' to fix", name);
+  Value& value = graph.values[*found];
+  if (tensor.dtype() != value.dtype) {
+    return InvalidArgument("input '{}' is {}, but is fixed to a {}", name, DTypeName(value.dtype),
+                           DTypeName(tensor.dtype()));
+  }
+  const SymbolicShape given(tensor.shape());
+  bool fits = !value.shape.has_rank() || value.shape.rank() == given.rank();
+  for (int i = 0; fits && value.shape.has_rank() && i < given.rank(); ++i) {
+    fits = !value.shape[i].known() || value.shape[i].Same(given[i]);
+  }
+  if (!fits) {
+    return InvalidArgument("input '{}' has the shape {}, but is fixed to one of {}", name,
+                           value.shape.ToString(), given.ToString());
+  }
+  value.shape = given;
+  value.elements.reset();
+  value.constant = tensor;
+  graph.inputs.erase(found);
+  return absl::OkStatus();
+}
+
+Status FixDimension(Graph& graph, const std::string& symbol, int64_t size) {
+  if (size < 1) return InvalidArgument("dimension '{}' cannot be {}", symbol, size);
+  bool found = false;
+  // A name stands for one number everywhere.
+  for (Value& value : graph.values) {
+    for (int i = 0; value.shape.has_rank() && i < value.shape.rank(); ++i) {
+      if (!value.shape[i].is_symbol() || value.shape[i].symbol() != symbol) continue;
+      value.shape[i] = Dim(size);
+      found = true;
+    }
+  }
+  return found ? absl::OkStatus() : NotFound("the model has no dimension '{}' to fix", symbol);
+}
+
+}  // namespace
+
+Status Specialise(Graph& graph, const std::map<std::string, Tensor>& inputs,
+                  const std::map<std::string, int64_t>& dims) {
+  for (const auto& [name, tensor] : inputs) {
+    CHAIRLIFT_RETURN_IF_ERROR(FixInput(graph, name, tensor));
+  }
+  for (const auto& [symbol, size] : dims) {
+    CHAIRLIFT_RETURN_IF_ERROR(FixDimension(graph, symbol, size));
+  }
+  if (inputs.empty() && dims.empty()) return absl::OkStatus();
+  const std::vector<Pass> passes = {FoldConstants(), ShareConstantsWithBodies(),
+                                    SelectConstantBranches(), RemoveDeadNodes()};
+  CHAIRLIFT_RETURN_IF_ERROR(InferShapes(graph));
+  for (int round = 0, rewrites = 1; round < kMaxRounds && rewrites > 0; ++round) {
+    rewrites = 0;
+    for (const Pass& pass : passes) {
+      std::vector<std::string> notes;
+      CHAIRLIFT_ASSIGN_OR_RETURN(const int made, pass.run(graph, notes));
+      if (made == 0) continue;
+      rewrites += made;
+      CHAIRLIFT_RETURN_IF_ERROR(Verify(graph));
+      CHAIRLIFT_RETURN_IF_ERROR(InferShapes(graph));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace chairlift

@@ -1,0 +1,21 @@
+// A graph made for some of its inputs and sizes, fixed once and for all.
+#ifndef CHAIRLIFT_GRAPH_SPECIALISE_H_
+#define CHAIRLIFT_GRAPH_SPECIALISE_H_
+
+#include <map>
+#include <string>
+
+#include "graph/ir.h"
+
+namespace chairlift {
+
+// Inputs named in `inputs` become constants, dimensions of inputs named in `dims` numbers. What
+// follows from them is computed and branches that are not taken go, so that an exporter's checks of
+// shapes do not stand in the way of batching. NotFound names an input or a dimension that the graph
+// does not have, InvalidArgument a value that does not fit.
+Status Specialise(Graph& graph, const std::map<std::string, Tensor>& inputs,
+                  const std::map<std::string, int64_t>& dims);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_GRAPH_SPECIALISE_H_
