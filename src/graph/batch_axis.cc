@@ -68,8 +68,8 @@ BatchAxisReport AnalyseBatchAxis(const Graph& graph) {
   const StatusOr<std::string> symbol = FindBatchSymbol(graph);
   if (!symbol.ok()) return {false, Message(symbol.status())};
 
-  const std::vector<int> axes(graph.inputs.size(), 0);
-  const std::vector<State> states = Propagate(graph, BatchRules(), *symbol, axes);
+  const std::vector<State> inputs(graph.inputs.size(), State::Rows(0));
+  const std::vector<State> states = Propagate(graph, BatchRules(), *symbol, inputs);
   if (graph.outputs.empty()) return {false, "the model has no outputs"};
   for (ValueId id : graph.outputs) {
     const std::string problem = OutputProblem(graph.values[id], states[id]);

@@ -93,10 +93,9 @@ Status VisitNode(const Graph& graph, const Node& node, const RuleTable& rules,
   const std::string& domain = node.def->domain;
   const auto rule = rules.find(domain.empty() ? node.def->name : domain + "::" + node.def->name);
   Status status;
-  if (HasSubgraph(node)) {
-    status = Unimplemented("control flow is not followed");
-  } else if (rule == rules.end()) {
-    status = Unimplemented("it is not known to keep rows apart");
+  if (rule == rules.end()) {
+    status = HasSubgraph(node) ? Unimplemented("control flow is not followed")
+                               : Unimplemented("it is not known to keep rows apart");
   } else {
     Context context(graph, node, symbol, states);
     status = rule->second(context);
@@ -122,11 +121,11 @@ Status VisitNode(const Graph& graph, const Node& node, const RuleTable& rules,
 }
 
 std::vector<State> Propagate(const Graph& graph, const RuleTable& rules, const std::string& symbol,
-                             std::span<const int> axes) {
+                             std::span<const State> inputs) {
   std::vector<State> states;
   states.reserve(graph.values.size());
   for (const Value& value : graph.values) states.push_back(Known(value, symbol));
-  for (size_t i = 0; i < graph.inputs.size(); ++i) states[graph.inputs[i]] = State::Rows(axes[i]);
+  for (size_t i = 0; i < graph.inputs.size(); ++i) states[graph.inputs[i]] = inputs[i];
   for (const Node& node : graph.nodes) {
     State mixed;
     mixed.kind = State::Kind::kMixed;

@@ -23,10 +23,10 @@ State Known(const Value& value, const std::string& symbol);
 Status VisitNode(const Graph& graph, const Node& node, const RuleTable& rules,
                  const std::string& symbol, std::vector<State>& states);
 
-// The states of all values where the rows of input i lie along dimension axes[i]. What follows from
-// a node that does not keep rows apart is mixed.
+// The states of all values where those of the inputs are given. What follows from a node that does
+// not keep rows apart is mixed.
 std::vector<State> Propagate(const Graph& graph, const RuleTable& rules, const std::string& symbol,
-                             std::span<const int> axes);
+                             std::span<const State> inputs);
 
 }  // namespace chairlift::batch_axis
 

@@ -92,6 +92,8 @@ class Context {
   std::vector<State>& outputs() { return outputs_; }
   const Graph& graph() const { return graph_; }
   const Node& node() const { return node_; }
+  const std::string& symbol() const { return batch_symbol_; }
+  const std::vector<State>& states() const { return states_; }
 
  private:
   const Graph& graph_;

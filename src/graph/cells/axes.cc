@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "graph/batch_axis/propagate.h"
+#include "graph/cells/layer_rules.h"
 #include "graph/cells/lower_recurrent.h"
 #include "graph/passes/rewrite.h"
 
@@ -17,59 +18,7 @@ namespace {
 constexpr size_t kMaxTried = 16;
 constexpr size_t kMaxSequences = 64;
 
-using batch_axis::Context;
-using batch_axis::RuleTable;
 using batch_axis::State;
-
-bool WholeAxis(const State& state, int axis) {
-  return state.rows() && state.axis == axis && state.outer.is_one() && state.inner.is_one();
-}
-
-// The axes of XW.
-int BatchAxis(const Attributes& layer) { return layer.Int("layout", 0) != 0 ? 0 : 1; }
-int TimeAxis(const Attributes& layer) { return 1 - BatchAxis(layer); }
-
-Status LayerOverLanes(Context& c) {
-  const int axis = BatchAxis(c.attributes());
-  if (!WholeAxis(c.in(kLayerXw), axis)) return batch_axis::MixesRows();
-  for (int i = 1; i < c.num_inputs(); ++i) {
-    if (!c.has(i)) continue;
-    if (i < kLayerLengths) {
-      if (!c.in(i).shared()) return Unimplemented("its weights depend on the rows");
-    } else if (!WholeAxis(c.in(i), 0)) {
-      return Unimplemented("its {} a fixed number of rows",
-                           i == kLayerLengths ? "sequence_lens has" : "initial states have");
-    }
-  }
-  c.SetAll(State::Rows(0));
-  c.Set(0, State::Rows(axis));
-  return absl::OkStatus();
-}
-
-Status LayerOverTime(Context& c) {
-  const int axis = TimeAxis(c.attributes());
-  if (!WholeAxis(c.in(kLayerXw), axis)) return batch_axis::MixesRows();
-  for (int i = 1; i < c.num_inputs(); ++i) {
-    if (!c.in(i).shared()) return batch_axis::MixesRows();
-  }
-  c.SetAll(State::Shared());
-  c.Set(0, State::Rows(axis));
-  return absl::OkStatus();
-}
-
-RuleTable RulesWithLayers(batch_axis::Rule layer) {
-  RuleTable rules = batch_axis::BatchRules();
-  rules["chairlift::RecurrentLayer"] = layer;
-  return rules;
-}
-const RuleTable& LaneRules() {
-  static const RuleTable* const kRules = new RuleTable(RulesWithLayers(LayerOverLanes));
-  return *kRules;
-}
-const RuleTable& TimeRules() {
-  static const RuleTable* const kRules = new RuleTable(RulesWithLayers(LayerOverTime));
-  return *kRules;
-}
 
 // The one axis whose dimension is the symbol; −1 where none is or several are.
 int AxisOf(const SymbolicShape& shape, const std::string& symbol) {
@@ -84,7 +33,7 @@ int AxisOf(const SymbolicShape& shape, const std::string& symbol) {
 
 // Why lanes do not stay apart with this symbol as the batch; empty where they do.
 std::string TryBatch(const Graph& graph, const std::string& symbol, std::vector<State>& states) {
-  std::vector<int> input_axes;
+  std::vector<State> inputs;
   for (ValueId id : graph.inputs) {
     const Value& input = graph.values[id];
     const int axis = AxisOf(input.shape, symbol);
@@ -92,9 +41,9 @@ std::string TryBatch(const Graph& graph, const std::string& symbol, std::vector<
       return fmt::format("'{}' is not one dimension of every input: '{}' has the shape {}", symbol,
                          input.name, input.shape.ToString());
     }
-    input_axes.push_back(axis);
+    inputs.push_back(State::Rows(axis));
   }
-  states = batch_axis::Propagate(graph, LaneRules(), symbol, input_axes);
+  states = batch_axis::Propagate(graph, LaneRules(), symbol, inputs);
   for (ValueId id : graph.outputs) {
     const State& state = states[id];
     const std::string& name = graph.values[id].name;
@@ -204,13 +153,15 @@ class SequenceWalk {
     return form && AllKnown(RowOf(*form));
   }
 
-  bool KeepsTokensApart(const Node& node) {
+  bool KeepsTokensApart(size_t n) {
+    const Node& node = graph_.nodes[n];
     bool real = false;
     for (ValueId id : node.inputs) {
       if (id == kNoValue) continue;
       if (state(id).kind == State::Kind::kMixed) return false;
       real |= axes_.real[id];
     }
+    if (Is(node, "Scan") && !axes_.may_be_layer[n]) return false;
     if (!batch_axis::VisitNode(graph_, node, TimeRules(), result_.symbol, result_.states).ok()) {
       return false;
     }
@@ -221,7 +172,7 @@ class SequenceWalk {
       if (id != kNoValue) ++(state(id).rows() ? rows : others);
     }
     if (rows == 0) return true;
-    if (others > 0 && !IsRecurrentLayer(node)) return false;
+    if (others > 0 && !axes_.may_be_layer[n]) return false;
     return std::all_of(node.inputs.begin(), node.inputs.end(),
                        [&](ValueId id) { return RowsAreFixed(id); }) &&
            std::all_of(node.outputs.begin(), node.outputs.end(),
@@ -230,7 +181,7 @@ class SequenceWalk {
 
   void Visit(size_t n) {
     const Node& node = graph_.nodes[n];
-    if (!KeepsTokensApart(node)) {
+    if (!KeepsTokensApart(n)) {
       result_.mixes[n] = true;
       for (ValueId id : node.outputs) {
         if (id == kNoValue) continue;
@@ -253,7 +204,8 @@ class SequenceWalk {
 };
 
 // What the layer's projection reads.
-ValueId ProjectedFrom(const Graph& graph, const Links& links, ValueId xw) {
+ValueId ProjectedFrom(const Graph& graph, const Links& links, const Node& layer, ValueId xw) {
+  if (!IsRecurrentLayer(layer)) return xw;
   const Node* node = &graph.nodes[links.producer(xw)];
   if (Is(*node, "Add")) node = &graph.nodes[links.producer(node->inputs[0])];
   return node->inputs[0];
@@ -262,8 +214,8 @@ ValueId ProjectedFrom(const Graph& graph, const Links& links, ValueId xw) {
 void FindSequences(const Graph& graph, ModelAxes& axes) {
   const Links links(graph);
   std::vector<SequenceAxes> tried;
-  const auto runs_along = [](const SequenceAxes& s, ValueId xw, int axis) {
-    return WholeAxis(s.states[xw], axis);
+  const auto runs_along = [](const SequenceAxes& s, size_t n, ValueId xw, int axis) {
+    return !s.mixes[n] && WholeAxis(s.states[xw], axis);
   };
   for (ValueId id : graph.inputs) {
     for (const Dim& dim : graph.values[id].shape.dims()) {
@@ -279,12 +231,13 @@ void FindSequences(const Graph& graph, ModelAxes& axes) {
   }
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
-    if (!IsRecurrentLayer(node)) continue;
-    const ValueId xw = node.inputs[kLayerXw];
-    const int axis = TimeAxis(node.attributes);
+    if (!axes.may_be_layer[n]) continue;
+    const LayerInput input = *InputOfLayer(graph, node);
+    const ValueId xw = node.inputs[input.input];
+    const int axis = input.time_axis;
     const auto find = [&](std::vector<SequenceAxes>& in) {
       return std::find_if(in.begin(), in.end(),
-                          [&](const SequenceAxes& s) { return runs_along(s, xw, axis); });
+                          [&](const SequenceAxes& s) { return runs_along(s, n, xw, axis); });
     };
     auto used = find(axes.sequences);
     if (used == axes.sequences.end()) {
@@ -293,22 +246,52 @@ void FindSequences(const Graph& graph, ModelAxes& axes) {
         tried.erase(known);
       } else {
         if (axes.sequences.size() == kMaxSequences) continue;
-        const ValueId x = ProjectedFrom(graph, links, xw);
+        const ValueId x = ProjectedFrom(graph, links, node, xw);
         const Dim& dim = graph.values[x].shape[axis];
         SequenceAxes found;
         if (dim.is_symbol()) {
           found = SequenceWalk(graph, axes, dim.symbol(), kNoValue, -1).Run();
         }
-        if (!dim.is_symbol() || !runs_along(found, xw, axis)) {
+        if (!dim.is_symbol() || !runs_along(found, n, xw, axis)) {
           found = SequenceWalk(graph, axes, fmt::format("(steps of {})", node.name), x, axis).Run();
         }
-        if (!runs_along(found, xw, axis)) continue;
+        if (!runs_along(found, n, xw, axis)) continue;
         axes.sequences.push_back(std::move(found));
       }
       used = axes.sequences.end() - 1;
     }
     axes.layer_sequence[n] = static_cast<int>(used - axes.sequences.begin());
   }
+}
+
+// Whether the node can be cut into steps: a Scan whose states have one size and whose body reads
+// nothing from outside but constants and a lane's values.
+bool MayBeLayer(const Graph& graph, const ModelAxes& axes, const Node& node) {
+  if (IsRecurrentLayer(node)) return true;
+  const auto scan = PartsOfScan(graph, node);
+  if (!scan || scan->states == 0 || !scan->one_direction) return false;
+  const auto fixed_rows = [&](ValueId id) {
+    const State& state = axes.batch[id];
+    if (!WholeAxis(state, state.axis)) return false;
+    const auto form = FormOf(graph, axes, nullptr, id);
+    return form && AllKnown(RowOf(*form));
+  };
+  const std::vector<State> inside =
+      BodyStates(*scan, *scan->body, node, axes.batch_symbol, axes.batch);
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const ValueId id = node.inputs[i];
+    const int state = static_cast<int>(i);
+    if (id == kNoValue) return false;
+    if (state < scan->states) {
+      if (!fixed_rows(id)) return false;
+    } else if (state < scan->states + scan->sequences) {
+      if (!WholeAxis(axes.batch[id], axes.batch[id].axis)) return false;
+    } else if (!graph.values[id].is_constant() && !(axes.real[id] && fixed_rows(id))) {
+      return false;
+    }
+  }
+  return std::all_of(scan->body->outputs.begin(), scan->body->outputs.end(),
+                     [&](ValueId id) { return WholeAxis(inside[id], inside[id].axis); });
 }
 
 Piece Number(Dim dim) { return {Piece::Kind::kNumber, std::move(dim)}; }
@@ -368,27 +351,13 @@ std::optional<Form> FormOf(const Graph& graph, const ModelAxes& axes, const Sequ
   return form;
 }
 
-std::vector<Dim> RowOf(const Form& form) {
-  std::vector<Dim> row;
-  for (const std::vector<Piece>& axis : form) {
-    for (const Piece& piece : axis) {
-      if (piece.kind == Piece::Kind::kNumber) row.push_back(piece.number);
-    }
-  }
-  return row;
-}
-
-bool AllKnown(const std::vector<Dim>& dims) {
-  return std::all_of(dims.begin(), dims.end(),
-                     [](const Dim& d) { return d.known() && d.value() > 0; });
-}
-
 StatusOr<ModelAxes> FindAxes(const Graph& graph) {
   ModelAxes axes;
   if (graph.inputs.empty()) return Unimplemented("the model has no inputs");
   CHAIRLIFT_ASSIGN_OR_RETURN(axes.batch, FindBatch(graph, axes.batch_symbol));
   axes.real = FindReal(graph);
   axes.layer_sequence.assign(graph.nodes.size(), -1);
+  for (const Node& node : graph.nodes) axes.may_be_layer.push_back(MayBeLayer(graph, axes, node));
   FindSequences(graph, axes);
   return axes;
 }

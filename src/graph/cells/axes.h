@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "graph/batch_axis/rule.h"
+#include "graph/cells/form.h"
 #include "graph/ir.h"
 
 namespace chairlift {
@@ -30,32 +31,19 @@ struct ModelAxes {
   // By value: it follows from the contents of inputs, not from sizes and constants alone.
   std::vector<bool> real;
   std::vector<SequenceAxes> sequences;
-  // By node: of a recurrent layer, the sequence it runs along; otherwise −1.
+  // By node: a recurrent layer, or a Scan that can be cut into its steps.
+  std::vector<bool> may_be_layer;
+  // By node: of such a layer, the sequence it runs along; otherwise −1.
   std::vector<int> layer_sequence;
 };
 
 // Of a lowered graph. Unimplemented, with the reason in words, where lanes do not stay apart.
 StatusOr<ModelAxes> FindAxes(const Graph& graph);
 
-// An axis of a tensor is a product of pieces, the first outermost.
-struct Piece {
-  enum class Kind { kNumber, kLanes, kTokens };
-  Kind kind = Kind::kNumber;
-  Dim number;  // of kNumber
-  friend bool operator==(const Piece& a, const Piece& b) {
-    return a.kind == b.kind && (a.kind != Kind::kNumber || a.number.Same(b.number));
-  }
-};
-using Form = std::vector<std::vector<Piece>>;
-
 // How lanes and (where `sequence` is given and the value runs along it) tokens lie in the value's
 // axes; nothing where that is not known well enough. The value must be of rows along the batch.
 std::optional<Form> FormOf(const Graph& graph, const ModelAxes& axes, const SequenceAxes* sequence,
                            ValueId id);
-// The numbers of a form in order, but for ones that share an axis with others.
-std::vector<Dim> RowOf(const Form& form);
-bool AllKnown(const std::vector<Dim>& dims);
-
 }  // namespace chairlift
 
 #endif  // CHAIRLIFT_GRAPH_CELLS_AXES_H_

@@ -52,8 +52,6 @@ class CellBuilder {
   // Forms as they are in this cell: rows are Kind::kLanes, time steps within a row kTokens.
   StatusOr<Form> LocalForm(ValueId id) const;
   Form RowsFirst(ValueId root, const Form& form) const;
-  StatusOr<ValueId> Convert(ValueId x, const Form& from, const Form& to);
-  StatusOr<ValueId> Reshape(ValueId x, const Form& from, const Form& to);
 
   bool OnlyTokensEnter() const;
   int TransposesIfCarried(Piece::Kind kind) const;

@@ -5,8 +5,6 @@
 #include <numeric>
 #include <utility>
 
-#include "graph/cells/lower_recurrent.h"
-
 namespace chairlift {
 namespace {
 
@@ -172,7 +170,7 @@ class Partitioner {
       return absl::OkStatus();
     }
     for (ValueId id : node.outputs) {
-      if (id != kNoValue && !axes_.batch[id].rows()) {
+      if (id != kNoValue && !links_.Unused(id) && !axes_.batch[id].rows()) {
         return Unimplemented("{}: its result is not one by row", node.Describe());
       }
     }
@@ -187,7 +185,7 @@ class Partitioner {
     }
     int key = Place::kLanes;
     const int sequences = static_cast<int>(axes_.sequences.size());
-    if (IsRecurrentLayer(node) && axes_.layer_sequence[n] >= 0) {
+    if (axes_.layer_sequence[n] >= 0) {
       key = 1 + sequences + n;
     } else if (const int s = TokensOf(n); s >= 0) {
       key = 1 + s;

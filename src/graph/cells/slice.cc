@@ -2,13 +2,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "graph/cells/cell_builder.h"
+#include "graph/cells/layer_rules.h"
 #include "graph/cells/lower_recurrent.h"
+#include "graph/cells/scan_cells.h"
 #include "graph/cells/sliced_model.h"
 #include "graph/passes/passes.h"
 
@@ -18,7 +21,10 @@ namespace {
 // Input projections become nodes of their own, weights constants.
 Status Prepare(Graph& graph) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const int layers, LowerRecurrent(graph));
-  if (layers == 0) return Unimplemented("the model has no recurrence");
+  const auto is_scan = [](const Node& node) { return Is(node, "Scan"); };
+  if (layers == 0 && std::none_of(graph.nodes.begin(), graph.nodes.end(), is_scan)) {
+    return Unimplemented("the model has no recurrence");
+  }
   CHAIRLIFT_RETURN_IF_ERROR(InferShapes(graph));
   std::vector<std::string> notes;
   for (const Pass& pass :
@@ -63,7 +69,9 @@ class Slicer {
       cell.kind = plans[c].kind;
       cell.length = plans[c].sequence;
       if (cell.kind == SlicedCell::Kind::kRecurrent) {
-        CHAIRLIFT_RETURN_IF_ERROR(MakeStep(graph.nodes[plans[c].nodes[0]], read, cell));
+        const Node& layer = graph.nodes[plans[c].nodes[0]];
+        CHAIRLIFT_RETURN_IF_ERROR(IsRecurrentLayer(layer) ? MakeStep(layer, read, cell)
+                                                          : MakeScan(layer, read, cell));
       } else {
         CellBuilder& builder = builders.at(c);
         for (ValueId id : builder.inputs()) cell.inputs.push_back(index_[id]);
@@ -117,29 +125,46 @@ class Slicer {
     out_.outputs.push_back(std::move(output));
   }
 
-  Status AddState(const Node& layer, const std::set<ValueId>& read, int input, int output,
-                  const Value& h, SlicedCell& cell) {
+  // The state that starts from the model's value `initial`, in rows of that shape.
+  Status AddState(ValueId initial, ValueId last, int output, const Shape& row,
+                  const std::set<ValueId>& read, SlicedCell& cell) {
+    CellState state;
+    state.input = static_cast<int>(cell.inputs.size());
+    state.output = output;
+    if (model_.axes.real[initial]) {
+      state.initial = index_[model_.partition.root[initial]];
+    } else {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor one, UniformRow(model_, initial));
+      Shape shape = row;
+      shape.Insert(0, 1);
+      if (one.size() != shape.NumElements()) {
+        return Unimplemented("the initial state '{}' cannot be followed",
+                             model_.graph.values[initial].name);
+      }
+      state.constant = one.Reshaped(shape);
+    }
+    AddState(std::move(state), last, read, cell);
+    return absl::OkStatus();
+  }
+  void AddState(CellState state, ValueId last, const std::set<ValueId>& read, SlicedCell& cell) {
+    if (last != kNoValue && read.contains(last)) state.final_value = AddValue(last);
+    cell.inputs.push_back(-1);
+    cell.states.push_back(std::move(state));
+  }
+
+  Status AddLayerState(const Node& layer, int input, int output, DType dtype,
+                       const std::set<ValueId>& read, SlicedCell& cell) {
+    const Shape row = {layer.attributes.Int("hidden_size", 0)};
+    const ValueId last = layer.outputs[output];
+    if (layer.inputs[input] != kNoValue) {
+      return AddState(layer.inputs[input], last, output - 1, row, read, cell);
+    }
     CellState state;
     state.input = static_cast<int>(cell.inputs.size());
     state.output = output - 1;
-    const ValueId initial = layer.inputs[input];
-    if (initial == kNoValue) {
-      state.constant = Tensor::Allocate(h.dtype, Shape{1, layer.attributes.Int("hidden_size", 0)});
-      std::fill_n(static_cast<std::byte*>(state.constant.raw()), state.constant.byte_size(),
-                  std::byte{0});
-    } else if (model_.axes.real[initial]) {
-      state.initial = index_[model_.partition.root[initial]];
-    } else {
-      CHAIRLIFT_ASSIGN_OR_RETURN(state.constant, UniformRow(model_, initial));
-      if (state.constant.size() != layer.attributes.Int("hidden_size", 0)) {
-        return Unimplemented("{}: its initial state cannot be followed", layer.Describe());
-      }
-    }
-    if (const ValueId last = layer.outputs[output]; last != kNoValue && read.contains(last)) {
-      state.final_value = AddValue(last);
-    }
-    cell.inputs.push_back(-1);
-    cell.states.push_back(std::move(state));
+    state.constant = Tensor::Allocate(dtype, Shape{1, row[0]});
+    std::memset(state.constant.raw(), 0, state.constant.byte_size());
+    AddState(std::move(state), last, read, cell);
     return absl::OkStatus();
   }
 
@@ -183,8 +208,10 @@ class Slicer {
     const ValueId all = layer.outputs[0];
     cell.outputs = {all != kNoValue && read.contains(all) ? AddValue(all) : -1};
     if (lstm) cell.outputs.push_back(-1);
-    CHAIRLIFT_RETURN_IF_ERROR(AddState(layer, read, kLayerH, 1, xw, cell));
-    if (lstm) CHAIRLIFT_RETURN_IF_ERROR(AddState(layer, read, kLayerC, 2, xw, cell));
+    CHAIRLIFT_RETURN_IF_ERROR(AddLayerState(layer, kLayerH, 1, xw.dtype, read, cell));
+    if (lstm) {
+      CHAIRLIFT_RETURN_IF_ERROR(AddLayerState(layer, kLayerC, 2, xw.dtype, read, cell));
+    }
     if (const ValueId lengths = layer.inputs[kLayerLengths]; lengths != kNoValue) {
       if (!model_.axes.real[lengths]) {
         return Unimplemented("{}: its sequence_lens is computed from sizes", layer.Describe());
@@ -193,6 +220,70 @@ class Slicer {
     }
     CHAIRLIFT_RETURN_IF_ERROR(Verify(*cell.graph));
     return InferShapes(*cell.graph);
+  }
+
+  // Adds the cell of what its body projects, and fills in that of the step.
+  Status MakeScan(const Node& node, const std::set<ValueId>& read, SlicedCell& cell) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(ScanCells cells, CutScan(model_, node));
+    const ScanParts scan = *PartsOfScan(model_.graph, node);
+    const auto sequence = [&](int i) {
+      return index_[model_.partition.root[node.inputs[scan.states + i]]];
+    };
+    std::vector<int> projected;
+    if (cells.projection != nullptr) {
+      SlicedCell before;
+      before.kind = SlicedCell::Kind::kTokens;
+      before.length = cell.length;
+      before.graph = std::move(cells.projection);
+      for (int i : cells.projection_inputs) before.inputs.push_back(sequence(i));
+      for (CellValue& value : cells.projected) {
+        value.length = cell.length;
+        projected.push_back(static_cast<int>(out_.values.size()));
+        out_.values.push_back(std::move(value));
+      }
+      before.outputs = projected;
+      out_.cells.push_back(std::move(before));
+    }
+    cell.name = node.name;
+    cell.reverse = scan.reverse;
+    cell.graph = std::move(cells.step);
+    for (int i : cells.step_inputs) cell.inputs.push_back(sequence(i));
+    cell.inputs.insert(cell.inputs.end(), projected.begin(), projected.end());
+    cell.outputs.assign(cell.graph->outputs.size(), -1);
+    const auto add_state = [&](ValueId initial, ValueId last, int state) {
+      const Value& input = cell.graph->values[cell.graph->inputs[cell.inputs.size()]];
+      Shape row;
+      for (int i = 1; i < input.shape.rank(); ++i) {
+        if (!input.shape[i].known()) {
+          return Unimplemented("{}: the size of a state is not known", node.Describe());
+        }
+        row.Append(input.shape[i].value());
+      }
+      return AddState(initial, last, cells.state_outputs[state], row, read, cell);
+    };
+    const auto output = [&](int i) {
+      return i < static_cast<int>(node.outputs.size()) ? node.outputs[i] : kNoValue;
+    };
+    for (int i = 0; i < scan.states; ++i) {
+      CHAIRLIFT_RETURN_IF_ERROR(add_state(node.inputs[i], output(i), i));
+    }
+    for (size_t i = 0; i < cells.captures.size(); ++i) {
+      CHAIRLIFT_RETURN_IF_ERROR(
+          add_state(node.inputs[cells.captures[i]], kNoValue, scan.states + static_cast<int>(i)));
+    }
+    for (size_t i = 0; i < cells.token_outputs.size(); ++i) {
+      const ValueId id = output(scan.states + static_cast<int>(i));
+      if (id == kNoValue || !read.contains(id)) continue;
+      int& value = cell.outputs[cells.token_outputs[i]];
+      if (value < 0) {
+        value = AddValue(id);
+      } else {
+        // The same value once more.
+        cell.outputs.push_back(AddValue(id));
+        cell.graph->outputs.push_back(cell.graph->outputs[cells.token_outputs[i]]);
+      }
+    }
+    return absl::OkStatus();
   }
 
   // An input of the model tells a length; else what first has the sequence.
@@ -262,11 +353,14 @@ StatusOr<SlicedModel> SliceIntoCells(const Graph& graph) {
   Graph lowered = graph;
   CHAIRLIFT_RETURN_IF_ERROR(Prepare(lowered));
   CHAIRLIFT_ASSIGN_OR_RETURN(const ModelAxes axes, FindAxes(lowered));
+  bool any = false;
   for (size_t n = 0; n < lowered.nodes.size(); ++n) {
+    any |= axes.layer_sequence[n] >= 0;
     if (IsRecurrentLayer(lowered.nodes[n]) && axes.layer_sequence[n] < 0) {
       return Unimplemented("{}: its steps cannot be followed", lowered.nodes[n].Describe());
     }
   }
+  if (!any) return Unimplemented("no recurrence of the model can be cut into steps");
   const Links links(lowered);
   CHAIRLIFT_ASSIGN_OR_RETURN(const Partition partition, MakePartition(lowered, axes, links));
   return Slicer({lowered, links, axes, partition}).Run();
