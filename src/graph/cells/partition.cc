@@ -49,8 +49,7 @@ class Partitioner {
         axes_(axes),
         links_(links),
         places_(graph.values.size()),
-        node_places_(graph.nodes.size()),
-        claimed_(graph.values.size(), kNoValue) {}
+        node_places_(graph.nodes.size()) {}
 
   StatusOr<Partition> Run() && {
     out_.cell.assign(graph_.nodes.size(), -1);
@@ -61,8 +60,6 @@ class Partitioner {
     for (size_t id = 0; id < graph_.values.size(); ++id) {
       if (axes_.real[id]) out_.sequence[id] = SequenceOf(static_cast<ValueId>(id));
     }
-    for (ValueId id : graph_.outputs) claimed_[id] = id;
-    for (ValueId id : graph_.inputs) places_[id].key = Place::kNothing;
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       CHAIRLIFT_RETURN_IF_ERROR(Put(static_cast<int>(n)));
     }
@@ -134,19 +131,14 @@ class Partitioner {
     return true;
   }
 
-  // A model's output may be a view only of a value that has no other place in the model's inputs
-  // and outputs.
-  bool MayBeView(ValueId view, ValueId root) {
+  // An output of the model has dimensions of its own; where some are not known, they must be the
+  // root's.
+  bool MayBeView(ValueId view, ValueId root) const {
     if (!links_.is_output(view)) return true;
-    const bool is_input = links_.producer(root) < 0;
-    if (is_input || claimed_[root] != kNoValue) return false;
     const SequenceAxes* sequence = Axes(out_.sequence[root]);
     const std::vector<Dim> from = RowOf(*FormOf(graph_, axes_, sequence, root));
     const std::vector<Dim> to = RowOf(*FormOf(graph_, axes_, sequence, view));
-    const bool same = SameShape(SymbolicShape(from), SymbolicShape(to));
-    if (!same && !(AllKnown(from) && AllKnown(to))) return false;
-    claimed_[root] = view;
-    return true;
+    return SameShape(SymbolicShape(from), SymbolicShape(to)) || (AllKnown(from) && AllKnown(to));
   }
 
   Place Waits(const Node& node) const {
@@ -243,7 +235,6 @@ class Partitioner {
   const Links& links_;
   std::vector<Place> places_;       // by value
   std::vector<Place> node_places_;  // of nodes that belong to a cell
-  std::vector<ValueId> claimed_;    // by root: the model's output that it is
   Partition out_;
 };
 
