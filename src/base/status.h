@@ -63,11 +63,13 @@ inline std::string Message(const Status& status) {
   } while (false)
 
 // Assigns the value of a StatusOr to `target` (which may declare a variable), or returns its error.
+// What declares cannot stand in parentheses. NOLINTBEGIN(bugprone-macro-parentheses)
 #define CHAIRLIFT_ASSIGN_OR_RETURN(target, expression) \
   CHAIRLIFT_ASSIGN_OR_RETURN_IMPL_(CHAIRLIFT_CONCAT_(status_or_, __LINE__), target, expression)
 #define CHAIRLIFT_ASSIGN_OR_RETURN_IMPL_(status_or, target, expression) \
   auto status_or = (expression);                                        \
   if (!status_or.ok()) return std::move(status_or).status();            \
   target = std::move(status_or).value()
+// NOLINTEND(bugprone-macro-parentheses)
 
 #endif  // CHAIRLIFT_BASE_STATUS_H_

@@ -54,6 +54,7 @@ void PrintOperators(const Graph& graph) {
   std::map<std::string, int> counts;
   CountOperators(graph, counts);
   std::vector<std::pair<int, std::string>> sorted;
+  sorted.reserve(counts.size());
   for (const auto& [name, count] : counts) sorted.emplace_back(-count, name);
   std::sort(sorted.begin(), sorted.end());
   fmt::print("operators, after the passes:\n ");

@@ -108,7 +108,7 @@ Status Serve(ServeFlags flags) {
   spdlog::info("draining for at most {} s; a second signal stops at once", flags.drain_seconds);
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   const auto drain = std::chrono::seconds(flags.drain_seconds);
-  const Status drained = server->Drain(drain);
+  Status drained = server->Drain(drain);
   engine->Shutdown(std::chrono::seconds(1));
   if (!drained.ok()) return drained;
   spdlog::info("stopped");

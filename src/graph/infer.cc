@@ -64,6 +64,7 @@ size_t Bytes(const ValueInfo& info) {
 SymbolicShape Generalise(const SymbolicShape& a, const SymbolicShape& b) {
   if (!a.has_rank() || !b.has_rank() || a.rank() != b.rank()) return {};
   std::vector<Dim> dims;
+  dims.reserve(static_cast<size_t>(a.rank()));
   for (int i = 0; i < a.rank(); ++i) dims.push_back(a[i].Same(b[i]) ? a[i] : Dim::Unknown());
   return SymbolicShape(std::move(dims));
 }

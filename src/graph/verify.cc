@@ -79,7 +79,8 @@ class Verifier {
     for (const auto& [attribute, body] : Subgraphs(node)) {
       if (body == nullptr) return Internal("{}: {} is empty", where, attribute);
       captures += body->num_captures;
-      CHAIRLIFT_RETURN_IF_ERROR(Annotate(Verifier(*body).Run(), where + ": " + attribute));
+      CHAIRLIFT_RETURN_IF_ERROR(
+          Annotate(Verifier(*body).Run(), fmt::format("{}: {}", where, attribute)));
     }
     const int inputs = static_cast<int>(node.inputs.size()) - captures;
     const int outputs = static_cast<int>(node.outputs.size());

@@ -127,6 +127,7 @@ StatusOr<std::vector<Tensor>> RunLoop(const Node& node, std::span<const Tensor> 
   }
 
   std::vector<Stack> stacks;
+  stacks.reserve(static_cast<size_t>(scanned));
   for (int i = 0; i < scanned; ++i) {
     stacks.emplace_back(body->values[body->outputs[1 + carried + i]]);
   }
@@ -231,6 +232,7 @@ StatusOr<std::vector<Tensor>> RunScan(const Node& node, std::span<const Tensor> 
   }
 
   std::vector<Stack> stacks;
+  stacks.reserve(static_cast<size_t>(scan_outputs));
   for (int i = 0; i < scan_outputs; ++i) {
     stacks.emplace_back(body->values[body->outputs[states + i]]);
   }

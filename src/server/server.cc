@@ -50,7 +50,7 @@ Status Validate(const ServerOptions& options) {
   const struct {
     const char* name;
     int64_t value, least, most;
-  } kRanges[] = {
+  } ranges[] = {
       {"max_connections", limits.max_connections, 1, kMostInt},
       {"max_header_bytes", Signed(limits.max_header_bytes), 256, int64_t{16} << 20},
       {"max_body_bytes", Signed(limits.max_body_bytes), 1, kMostBytes},
@@ -66,7 +66,7 @@ Status Validate(const ServerOptions& options) {
       {"body_timeout (ms)", limits.body_timeout.count(), 1, kMostMs},
       {"idle_timeout (ms)", limits.idle_timeout.count(), 1, kMostMs},
   };
-  for (const auto& [name, value, least, most] : kRanges) {
+  for (const auto& [name, value, least, most] : ranges) {
     if (value >= least && value <= most) continue;
     return InvalidArgument("{} is {}; it must be {} to {}", name, value, least, most);
   }

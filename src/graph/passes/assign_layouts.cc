@@ -85,6 +85,7 @@ class Assigner {
     if (node.def->blocked_form == nullptr) return std::nullopt;
     const auto infos = [&](const std::vector<ValueId>& ids) {
       std::vector<ValueInfo> out;
+      out.reserve(ids.size());
       for (ValueId id : ids) out.push_back(id == kNoValue ? ValueInfo{} : graph_.values[id].info());
       return out;
     };

@@ -14,9 +14,9 @@ struct PowOp {
     if constexpr (std::is_integral_v<X> && std::is_integral_v<Y>) {
       if (y >= 0) {
         // Wraps around, as multiplication does.
-        auto base = static_cast<uint64_t>(x);
+        auto base = static_cast<uint64_t>(static_cast<std::make_unsigned_t<X>>(x));
         uint64_t power = 1;
-        for (auto n = static_cast<uint64_t>(y); n != 0; n >>= 1) {
+        for (auto n = static_cast<std::make_unsigned_t<Y>>(y); n != 0; n >>= 1) {
           if ((n & 1) != 0) power *= base;
           base *= base;
         }

@@ -1,6 +1,7 @@
 // Resize: contract, shape rule and choice of kernel.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "ops/axes.h"
 #include "ops/image/image.h"
@@ -31,8 +32,8 @@ StatusOr<std::vector<int>> NamedAxes(const Attributes& attributes, int rank) {
   if (const auto* axes = attributes.Find<std::vector<int64_t>>("axes")) {
     return NormalizeAxes(*axes, rank);
   }
-  std::vector<int> all;
-  for (int d = 0; d < rank; ++d) all.push_back(d);
+  std::vector<int> all(static_cast<size_t>(rank));
+  std::iota(all.begin(), all.end(), 0);
   return all;
 }
 

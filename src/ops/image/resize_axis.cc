@@ -152,7 +152,8 @@ ResizeAxis MakeResizeAxis(const ResizeOptions& options, int64_t in, int64_t out,
     }
     // Positions far outside say the same as those at the border.
     const double center = std::clamp(x, -reach - 1, last + reach + 1);
-    const double first = std::floor(center) - axis.taps / 2 + 1;
+    const int taps_before = axis.taps / 2 - 1;
+    const double first = std::floor(center) - taps_before;
     double sum = 0;
     for (int k = 0; k < axis.taps; ++k) {
       const double i = first + k;

@@ -151,7 +151,8 @@ void PoolBin(const Options& options, const Shape& in, const Region& r, int64_t r
   for (int64_t first = 0; first < count; first += kAtOnce) {
     const int64_t n = std::min(kAtOnce, count - first);
     for (int64_t i = 0; i < n; ++i) {
-      const auto down = static_cast<double>((first + i) / r.columns);
+      const int64_t whole_rows = (first + i) / r.columns;
+      const auto down = static_cast<double>(whole_rows);
       const auto across = static_cast<double>((first + i) % r.columns);
       const double y = static_cast<double>(row) + (down + 0.5) / static_cast<double>(r.rows);
       const double x =

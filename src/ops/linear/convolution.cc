@@ -11,8 +11,9 @@ int64_t Convolution::Product(const std::vector<int64_t>& dims) {
 }
 
 double Convolution::MultiplyAdds() const {
+  const int64_t channels_in_group = channels / groups;
   return static_cast<double>(batch) * static_cast<double>(out_channels) *
-         static_cast<double>(channels / groups) * static_cast<double>(KernelSize()) *
+         static_cast<double>(channels_in_group) * static_cast<double>(KernelSize()) *
          static_cast<double>(transposed ? InSize() : OutSize());
 }
 

@@ -412,8 +412,8 @@ class DnnlConvolution final : public Kernel {
                              (choice.weights.get_size() + sizeof(float) - 1) / sizeof(float))});
       const memory from(user, DnnlEngine(), const_cast<float*>(weights.data<float>() + offset));
       const memory to(choice.weights, DnnlEngine(), packed.raw());
-      dnnl::stream stream = DnnlThreadStream();
-      dnnl::reorder(from, to).execute(stream, const_cast<memory&>(from), const_cast<memory&>(to));
+      dnnl::reorder(from, to).execute(DnnlThreadStream(), const_cast<memory&>(from),
+                                      const_cast<memory&>(to));
       return packed;
     });
   }

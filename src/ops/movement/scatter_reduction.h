@@ -37,8 +37,8 @@ T Combine(T old, T update) {
     return update < old || update != update ? update : old;
   } else if constexpr (std::is_integral_v<T>) {
     // Unsigned, so that overflow wraps.
-    const auto a = static_cast<uint64_t>(old);
-    const auto b = static_cast<uint64_t>(update);
+    const auto a = uint64_t{static_cast<std::make_unsigned_t<T>>(old)};
+    const auto b = uint64_t{static_cast<std::make_unsigned_t<T>>(update)};
     return static_cast<T>(kReduction == ScatterReduction::kAdd ? a + b : a * b);
   } else {
     return kReduction == ScatterReduction::kAdd ? old + update : old * update;
