@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -83,6 +84,15 @@ StatusOr<std::vector<int>> NormalizeAxes(std::span<const int64_t> axes, int rank
     out.push_back(axis);
   }
   return out;
+}
+
+StatusOr<std::vector<int>> AxesOrAll(const Attributes& attributes, int rank) {
+  if (const auto* axes = attributes.Find<std::vector<int64_t>>("axes")) {
+    return NormalizeAxes(*axes, rank);
+  }
+  std::vector<int> all(static_cast<size_t>(rank));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 Status SetOutput(InferContext& context, int i, DType dtype, SymbolicShape shape) {

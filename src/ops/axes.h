@@ -18,6 +18,9 @@ StatusOr<int> NormalizeAxis(int64_t axis, int rank);
 // Likewise for each of `axes`; an error where one is named twice.
 StatusOr<std::vector<int>> NormalizeAxes(std::span<const int64_t> axes, int rank);
 
+// Attribute `axes`, or all axes where it is missing.
+StatusOr<std::vector<int>> AxesOrAll(const Attributes& attributes, int rank);
+
 // Ranks above this are refused where a model chooses a rank freely.
 inline constexpr int kMaxRank = 64;
 

@@ -6,6 +6,7 @@
 
 #include "ops/axes.h"
 #include "ops/image/image.h"
+#include "ops/ranges.h"
 
 namespace chairlift {
 namespace {
@@ -221,14 +222,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
             }
           };
           constexpr int64_t kParallelSamples = 2048;
-          if (samples <= kParallelSamples || args.team.width() == 1) {
-            range(0, samples);
-            return absl::OkStatus();
-          }
-          const int64_t parts = args.team.width() * 2;
-          args.team.For(static_cast<int>(parts), [&](int part, int) {
-            range(samples * part / parts, samples * (part + 1) / parts);
-          });
+          ForRanges(args.team, samples, samples, kParallelSamples, range);
           return absl::OkStatus();
         });
       });

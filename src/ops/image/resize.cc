@@ -1,7 +1,6 @@
 // Resize: contract, shape rule and choice of kernel.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "ops/axes.h"
 #include "ops/image/image.h"
@@ -25,16 +24,6 @@ bool Given(const InferContext& context, int i) {
 }
 bool Given(const CompileContext& context, int i) {
   return context.has_input(i) && context.inputs[i].size() > 0;
-}
-
-// The axes that scales, sizes and roi speak of.
-StatusOr<std::vector<int>> NamedAxes(const Attributes& attributes, int rank) {
-  if (const auto* axes = attributes.Find<std::vector<int64_t>>("axes")) {
-    return NormalizeAxes(*axes, rank);
-  }
-  std::vector<int> all(static_cast<size_t>(rank));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
 }
 
 StatusOr<int64_t> ScaledLength(int64_t in, float scale) {
@@ -147,7 +136,7 @@ Status Infer(InferContext& context) {
   const SymbolicShape& in = context.shape(0);
   if (!in.has_rank()) return SetOutput(context, 0, context.dtype(0), SymbolicShape());
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> axes,
-                             NamedAxes(context.attributes(), in.rank()));
+                             AxesOrAll(context.attributes(), in.rank()));
   if (axes.empty()) return InvalidArgument("no axis is named");
   const SymbolicShape& count = context.shape(has_scales ? kScales : kSizes);
   if (count.has_rank() && count[0].known() &&
@@ -244,7 +233,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   const TensorDesc in = context.inputs[0];
   const Shape out = context.outputs[0].shape;
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> axes,
-                             NamedAxes(context.attributes, in.shape.rank()));
+                             AxesOrAll(context.attributes, in.shape.rank()));
   // Which inputs matter beyond the output's shape.
   using Policy = ResizeOptions::Policy;
   const bool crops = options.transform == ResizeOptions::Transform::kTfCropAndResize;
@@ -283,7 +272,7 @@ std::optional<BlockedForm> Blocked(const Attributes& attributes, std::span<const
     return std::nullopt;
   }
   // Channels may be as many after a scale that is not 1.
-  const auto axes = NamedAxes(attributes, in.rank());
+  const auto axes = AxesOrAll(attributes, in.rank());
   const bool has_scales = inputs.size() > kScales && inputs[kScales].dtype != DType::kUndefined;
   for (size_t i = 0; axes.ok() && has_scales && i < axes->size(); ++i) {
     if ((*axes)[i] != 1) continue;

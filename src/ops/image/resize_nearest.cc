@@ -8,6 +8,7 @@
 
 #include "ops/image/resize_plan.h"
 #include "ops/image/resize_simd.h"
+#include "ops/ranges.h"
 
 namespace chairlift {
 namespace {
@@ -77,14 +78,8 @@ class Nearest final : public Kernel {
     auto* dst = static_cast<char*>(args.outputs[0]);
     const int64_t bytes = rows_ * row_.out * unit_;
     if (bytes == 0) return absl::OkStatus();
-    if (bytes <= kParallelBytes || args.team.width() == 1) {
-      Rows(src, dst, 0, rows_);
-      return absl::OkStatus();
-    }
-    const int64_t parts = std::min<int64_t>(rows_, args.team.width() * 2);
-    args.team.For(static_cast<int>(parts), [&](int part, int) {
-      Rows(src, dst, rows_ * part / parts, rows_ * (part + 1) / parts);
-    });
+    ForRanges(args.team, rows_, bytes, kParallelBytes,
+              [&](int64_t first, int64_t last) { Rows(src, dst, first, last); });
     return absl::OkStatus();
   }
 

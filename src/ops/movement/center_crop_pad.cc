@@ -1,7 +1,6 @@
 // CenterCropPad: dimensions cut or filled with zeros on both sides, to given lengths.
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "ops/axes.h"
 #include "ops/movement/movement.h"
@@ -10,20 +9,11 @@
 namespace chairlift {
 namespace {
 
-StatusOr<std::vector<int>> NamedAxes(const Attributes& attributes, int rank) {
-  if (const auto* axes = attributes.Find<std::vector<int64_t>>("axes")) {
-    return NormalizeAxes(*axes, rank);
-  }
-  std::vector<int> all(static_cast<size_t>(rank));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
 Status Infer(InferContext& context) {
   const SymbolicShape& in = context.shape(0);
   if (!in.has_rank()) return SetOutput(context, 0, context.dtype(0), SymbolicShape());
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> axes,
-                             NamedAxes(context.attributes(), in.rank()));
+                             AxesOrAll(context.attributes(), in.rank()));
   if (const auto known = context.known_elements(1)) {
     for (int64_t d : *known) {
       if (d < 0) return InvalidArgument("shape has the negative dimension {}", d);

@@ -2,8 +2,8 @@
 #include <array>
 
 #include "ops/axes.h"
+#include "ops/movement/copy_kernel.h"
 #include "ops/movement/movement.h"
-#include "ops/movement/strided_copy.h"
 
 namespace chairlift {
 namespace {
@@ -70,11 +70,7 @@ std::unique_ptr<Kernel> TransposeKernel(const TensorDesc& in, const std::array<i
     out.Append(split[static_cast<size_t>(perm[d])]);
     src[d] = strides[static_cast<size_t>(perm[d])];
   }
-  const StridedCopy copy(DTypeSize(in.dtype), out.dims(), src, RowMajorStrides(out));
-  return MakeKernel([copy](const KernelArgs& args) {
-    copy.Run(args.inputs[0], args.outputs[0], args.team);
-    return absl::OkStatus();
-  });
+  return CopyKernel({DTypeSize(in.dtype), out.dims(), src, RowMajorStrides(out)});
 }
 
 StatusOr<std::unique_ptr<Kernel>> CompileDepthToSpace(const CompileContext& context) {

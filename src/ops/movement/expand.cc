@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "ops/axes.h"
+#include "ops/movement/copy_kernel.h"
 #include "ops/movement/movement.h"
-#include "ops/movement/strided_copy.h"
 
 namespace chairlift {
 namespace {
@@ -62,11 +62,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   for (int i = 0; i < in.shape.rank(); ++i) {
     src[added + i] = in.shape[i] == 1 ? 0 : in_strides[i];
   }
-  const StridedCopy copy(DTypeSize(in.dtype), out.dims(), src, RowMajorStrides(out));
-  return MakeKernel([copy](const KernelArgs& args) {
-    copy.Run(args.inputs[0], args.outputs[0], args.team);
-    return absl::OkStatus();
-  });
+  return CopyKernel({DTypeSize(in.dtype), out.dims(), src, RowMajorStrides(out)});
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 // Gather: out[a.., i.., b..] = data[a.., indices[i..], b..].
-#include <algorithm>
 #include <cstring>
 
 #include "ops/axes.h"
 #include "ops/movement/indices.h"
 #include "ops/movement/movement.h"
 #include "ops/movement/strided_copy.h"
+#include "ops/ranges.h"
 
 namespace chairlift {
 namespace {
@@ -91,26 +91,22 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   const auto bytes = static_cast<int64_t>(DTypeSize(context.inputs[0].dtype));
   const Sizes s{data.NumElements(0, axis), data[axis], context.inputs[1].size(),
                 data.NumElements(axis + 1, data.rank()) * bytes};
-  return DispatchIndex(
-      context.inputs[1].dtype, [&]<typename Index>() -> StatusOr<std::unique_ptr<Kernel>> {
-        return MakeKernel([s](const KernelArgs& args) -> Status {
-          const auto* data = static_cast<const char*>(args.inputs[0]);
-          const auto* indices = static_cast<const Index*>(args.inputs[1]);
-          auto* out = static_cast<char*>(args.outputs[0]);
-          CHAIRLIFT_RETURN_IF_ERROR(CheckIndices(indices, s.indices, s.bound));
-          const int64_t rows = s.outer * s.indices;
-          if (rows == 0 || s.run == 0) return absl::OkStatus();
-          if (rows * s.run <= StridedCopy::kParallelBytes || args.team.width() == 1) {
-            GatherRange(s, data, indices, out, 0, rows);
-            return absl::OkStatus();
-          }
-          const int64_t parts = std::min<int64_t>(rows, args.team.width() * 2);
-          args.team.For(static_cast<int>(parts), [&](int part, int) {
-            GatherRange(s, data, indices, out, rows * part / parts, rows * (part + 1) / parts);
-          });
-          return absl::OkStatus();
-        });
-      });
+  return DispatchIndex(context.inputs[1].dtype,
+                       [&]<typename Index>() -> StatusOr<std::unique_ptr<Kernel>> {
+                         return MakeKernel([s](const KernelArgs& args) -> Status {
+                           const auto* data = static_cast<const char*>(args.inputs[0]);
+                           const auto* indices = static_cast<const Index*>(args.inputs[1]);
+                           auto* out = static_cast<char*>(args.outputs[0]);
+                           CHAIRLIFT_RETURN_IF_ERROR(CheckIndices(indices, s.indices, s.bound));
+                           const int64_t rows = s.outer * s.indices;
+                           if (s.run == 0) return absl::OkStatus();
+                           ForRanges(args.team, rows, rows * s.run, StridedCopy::kParallelBytes,
+                                     [&](int64_t first, int64_t last) {
+                                       GatherRange(s, data, indices, out, first, last);
+                                     });
+                           return absl::OkStatus();
+                         });
+                       });
 }
 
 }  // namespace

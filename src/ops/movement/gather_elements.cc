@@ -1,11 +1,10 @@
 // GatherElements: out[i] = data[i with i[axis] replaced by indices[i]].
-#include <algorithm>
-
 #include "ops/axes.h"
 #include "ops/movement/element_rows.h"
 #include "ops/movement/indices.h"
 #include "ops/movement/movement.h"
 #include "ops/movement/strided_copy.h"
+#include "ops/ranges.h"
 
 namespace chairlift {
 namespace {
@@ -43,15 +42,8 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
                 }
               }
             };
-            if (total * static_cast<int64_t>(sizeof(T)) <= StridedCopy::kParallelBytes ||
-                args.team.width() == 1) {
-              range(0, rows.count());
-              return absl::OkStatus();
-            }
-            const int64_t parts = std::min<int64_t>(rows.count(), args.team.width() * 2);
-            args.team.For(static_cast<int>(parts), [&](int part, int) {
-              range(rows.count() * part / parts, rows.count() * (part + 1) / parts);
-            });
+            ForRanges(args.team, rows.count(), total * static_cast<int64_t>(sizeof(T)),
+                      StridedCopy::kParallelBytes, range);
             return absl::OkStatus();
           });
         });

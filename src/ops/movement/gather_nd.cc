@@ -1,11 +1,11 @@
 // GatherND: out[b.., i.., :] = data[b.., indices[b.., i.., :]..., :].
-#include <algorithm>
 #include <cstring>
 
 #include "ops/axes.h"
 #include "ops/movement/index_tuples.h"
 #include "ops/movement/movement.h"
 #include "ops/movement/strided_copy.h"
+#include "ops/ranges.h"
 
 namespace chairlift {
 namespace {
@@ -63,7 +63,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
     const auto* indices = static_cast<const int64_t*>(args.inputs[1]);
     auto* out = static_cast<char*>(args.outputs[0]);
     CHAIRLIFT_RETURN_IF_ERROR(tuples.Check(indices, count));
-    if (count == 0 || run == 0) return absl::OkStatus();
+    if (run == 0) return absl::OkStatus();
     const auto range = [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
         const int64_t from =
@@ -71,13 +71,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
         std::memcpy(out + i * run, data + from * element, static_cast<size_t>(run));
       }
     };
-    if (count * run <= StridedCopy::kParallelBytes || args.team.width() == 1) {
-      range(0, count);
-      return absl::OkStatus();
-    }
-    const int64_t parts = std::min<int64_t>(count, args.team.width() * 2);
-    args.team.For(static_cast<int>(parts),
-                  [&](int part, int) { range(count * part / parts, count * (part + 1) / parts); });
+    ForRanges(args.team, count, count * run, StridedCopy::kParallelBytes, range);
     return absl::OkStatus();
   });
 }

@@ -6,6 +6,7 @@
 #include "ops/movement/indices.h"
 #include "ops/movement/movement.h"
 #include "ops/movement/strided_copy.h"
+#include "ops/ranges.h"
 
 namespace chairlift {
 namespace {
@@ -229,15 +230,10 @@ Status Run(const Plan& plan, const Pads& pads, const KernelArgs& args) {
   auto* dst = static_cast<char*>(args.outputs[0]);
   const Walk walk = MakeWalk(plan, pads);
   const int64_t rows = elements / (walk.last.out * walk.unit);
-  if (elements * static_cast<int64_t>(plan.element_bytes) <= StridedCopy::kParallelBytes ||
-      args.team.width() == 1) {
-    PadRows(plan, walk, src, dst, value, 0, rows);
-    return absl::OkStatus();
-  }
-  const int64_t parts = std::min<int64_t>(rows, args.team.width() * 2);
-  args.team.For(static_cast<int>(parts), [&](int part, int) {
-    PadRows(plan, walk, src, dst, value, rows * part / parts, rows * (part + 1) / parts);
-  });
+  ForRanges(args.team, rows, elements * static_cast<int64_t>(plan.element_bytes),
+            StridedCopy::kParallelBytes, [&](int64_t first, int64_t last) {
+              PadRows(plan, walk, src, dst, value, first, last);
+            });
   return absl::OkStatus();
 }
 

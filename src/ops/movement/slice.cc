@@ -3,9 +3,9 @@
 #include <limits>
 
 #include "ops/axes.h"
+#include "ops/movement/copy_kernel.h"
 #include "ops/movement/indices.h"
 #include "ops/movement/movement.h"
-#include "ops/movement/strided_copy.h"
 
 namespace chairlift {
 namespace {
@@ -227,10 +227,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   if (constant) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const SliceInputs values, inputs.Read(data));
     CHAIRLIFT_ASSIGN_OR_RETURN(const Ranges ranges, Resolve(in.shape, values));
-    return MakeKernel([copy = MakeCopy(in, out, ranges)](const KernelArgs& args) {
-      copy.Run(args.inputs[0], args.outputs[0], args.team);
-      return absl::OkStatus();
-    });
+    return CopyKernel(MakeCopy(in, out, ranges));
   }
   return MakeKernel([in, out, inputs](const KernelArgs& args) -> Status {
     CHAIRLIFT_ASSIGN_OR_RETURN(const SliceInputs values, inputs.Read(args.inputs));

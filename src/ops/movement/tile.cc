@@ -1,7 +1,7 @@
 // Tile: out[i] = in[i mod dim], each dimension repeated.
 #include "ops/axes.h"
+#include "ops/movement/copy_kernel.h"
 #include "ops/movement/movement.h"
-#include "ops/movement/strided_copy.h"
 
 namespace chairlift {
 namespace {
@@ -50,11 +50,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
     src.push_back(in_strides[i]);
     dst.push_back(out_strides[i]);
   }
-  const StridedCopy copy(DTypeSize(in.dtype), sizes, src, dst);
-  return MakeKernel([copy](const KernelArgs& args) {
-    copy.Run(args.inputs[0], args.outputs[0], args.team);
-    return absl::OkStatus();
-  });
+  return CopyKernel({DTypeSize(in.dtype), sizes, src, dst});
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 #include <numeric>
 
 #include "ops/axes.h"
+#include "ops/movement/copy_kernel.h"
 #include "ops/movement/movement.h"
-#include "ops/movement/strided_copy.h"
 
 namespace chairlift {
 namespace {
@@ -44,11 +44,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   const auto in_strides = RowMajorStrides(in.shape);
   absl::InlinedVector<int64_t, 6> src;
   for (int axis : perm) src.push_back(in_strides[axis]);
-  const StridedCopy copy(DTypeSize(in.dtype), out.dims(), src, RowMajorStrides(out));
-  return MakeKernel([copy](const KernelArgs& args) {
-    copy.Run(args.inputs[0], args.outputs[0], args.team);
-    return absl::OkStatus();
-  });
+  return CopyKernel({DTypeSize(in.dtype), out.dims(), src, RowMajorStrides(out)});
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "ops/normalization/normalization.h"
 #include "ops/normalization/rows_simd.h"
+#include "ops/ranges.h"
 
 namespace chairlift {
 namespace {
@@ -97,9 +98,10 @@ StatusOr<std::unique_ptr<Kernel>> CompileFor(const CompileContext& context) {
                             static_cast<double>(input(3)[c]) * factor);
     }
     const int64_t units = s.items * s.groups;
-    ForRanges(args.team, units, units * s.plane * s.width, [&](int64_t first, int64_t last) {
-      RunPlanes(s, input(0), static_cast<T*>(args.outputs[0]), a, b, first, last);
-    });
+    ForRanges(args.team, units, units * s.plane * s.width, kMinNormalizedToShare,
+              [&](int64_t first, int64_t last) {
+                RunPlanes(s, input(0), static_cast<T*>(args.outputs[0]), a, b, first, last);
+              });
     return absl::OkStatus();
   };
   return MakeKernel(run, static_cast<size_t>(2 * channels) * sizeof(T));

@@ -1,22 +1,7 @@
-// What normalisations share: splitting rows over the team, checking per-channel operands.
-#include <algorithm>
-
+// What normalisations share: checking per-channel operands.
 #include "ops/normalization/normalization.h"
 
 namespace chairlift {
-
-void ForRanges(Team& team, int64_t count, int64_t elements,
-               absl::FunctionRef<void(int64_t, int64_t)> body) {
-  constexpr int64_t kMinElementsToShare = int64_t{1} << 15;
-  if (count <= 0) return;
-  const int64_t parts = std::min<int64_t>(count, 4 * team.width());
-  if (team.width() == 1 || parts < 2 || elements < kMinElementsToShare) {
-    body(0, count);
-    return;
-  }
-  team.For(static_cast<int>(parts),
-           [&](int part, int) { body(count * part / parts, count * (part + 1) / parts); });
-}
 
 Status CheckSameType(const InferContext& context, int i) {
   if (!context.has_input(i)) return InvalidArgument("input {} is missing", i);

@@ -5,6 +5,7 @@
 
 #include "ops/normalization/normalization.h"
 #include "ops/normalization/rows_simd.h"
+#include "ops/ranges.h"
 #include "ops/reduction/fold_simd.h"
 
 namespace chairlift {
@@ -85,21 +86,23 @@ StatusOr<std::unique_ptr<Kernel>> CompileGroups(const CompileContext& context, i
   const Groups g{shape[0], groups, groups == 0 ? 0 : shape[1] / groups,
                  shape.NumElements(2, shape.rank())};
   const double epsilon = context.attributes.Float("epsilon", 1e-5f);
-  return DispatchFloat(
-      context.inputs[0].dtype, [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
-        return MakeKernel([g, epsilon](const KernelArgs& args) {
-          const int64_t size = g.items * g.groups * g.channels * g.plane;
-          if (size == 0) return absl::OkStatus();
-          ForRanges(args.team, g.items * g.groups, size, [&](int64_t first, int64_t last) {
-            for (int64_t unit = first; unit < last; ++unit) {
-              RunGroup(g, unit, static_cast<const T*>(args.inputs[0]),
-                       static_cast<const T*>(args.inputs[1]), static_cast<const T*>(args.inputs[2]),
-                       epsilon, static_cast<T*>(args.outputs[0]));
-            }
-          });
-          return absl::OkStatus();
-        });
-      });
+  return DispatchFloat(context.inputs[0].dtype,
+                       [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
+                         return MakeKernel([g, epsilon](const KernelArgs& args) {
+                           const int64_t size = g.items * g.groups * g.channels * g.plane;
+                           if (size == 0) return absl::OkStatus();
+                           ForRanges(args.team, g.items * g.groups, size, kMinNormalizedToShare,
+                                     [&](int64_t first, int64_t last) {
+                                       for (int64_t unit = first; unit < last; ++unit) {
+                                         RunGroup(g, unit, static_cast<const T*>(args.inputs[0]),
+                                                  static_cast<const T*>(args.inputs[1]),
+                                                  static_cast<const T*>(args.inputs[2]), epsilon,
+                                                  static_cast<T*>(args.outputs[0]));
+                                       }
+                                     });
+                           return absl::OkStatus();
+                         });
+                       });
 }
 
 StatusOr<std::unique_ptr<Kernel>> CompileInstance(const CompileContext& context) {

@@ -12,6 +12,7 @@
 #include "ops/elementwise/element_loops.h"
 #include "ops/normalization/normalization.h"
 #include "ops/normalization/rows_simd.h"
+#include "ops/ranges.h"
 
 namespace chairlift {
 namespace {
@@ -106,7 +107,7 @@ void RunDouble(const RowSize& size, const double* x, const double* scale, const 
 }
 
 void RunFloat(const RowSize& size, const LayerNormRows& all, Team& team) {
-  ForRanges(team, size.rows, size.rows * size.n,
+  ForRanges(team, size.rows, size.rows * size.n, kMinNormalizedToShare,
             [&all, n = size.n, run = FindRowFns().layer_norm](int64_t first, int64_t last) {
               const auto at = [](auto* p, int64_t offset) { return p == nullptr ? p : p + offset; };
               LayerNormRows part = all;

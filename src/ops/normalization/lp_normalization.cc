@@ -5,6 +5,7 @@
 #include "ops/axes.h"
 #include "ops/normalization/normalization.h"
 #include "ops/normalization/rows_simd.h"
+#include "ops/ranges.h"
 #include "ops/reduction/fold_simd.h"
 
 namespace chairlift {
@@ -43,22 +44,23 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   const int64_t n = shape[axis];
   const int64_t inner = shape.NumElements(axis + 1, shape.rank());
   const int64_t lines = shape.NumElements(0, axis) * inner;
-  return DispatchFloat(context.inputs[0].dtype,
-                       [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
-                         return MakeKernel([=](const KernelArgs& args) {
-                           ForRanges(args.team, lines, lines * n, [&](int64_t first, int64_t last) {
-                             for (int64_t line = first; line < last; ++line) {
-                               const int64_t start = line / inner * n * inner + line % inner;
-                               const T* x = static_cast<const T*>(args.inputs[0]) + start;
-                               T* y = static_cast<T*>(args.outputs[0]) + start;
-                               const double norm = Norm(x, n, inner, squares);
-                               const T scale = norm == 0 ? T{0} : static_cast<T>(1 / norm);
-                               for (int64_t i = 0; i < n; ++i) y[i * inner] = x[i * inner] * scale;
-                             }
-                           });
-                           return absl::OkStatus();
-                         });
-                       });
+  return DispatchFloat(
+      context.inputs[0].dtype, [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
+        return MakeKernel([=](const KernelArgs& args) {
+          ForRanges(args.team, lines, lines * n, kMinNormalizedToShare,
+                    [&](int64_t first, int64_t last) {
+                      for (int64_t line = first; line < last; ++line) {
+                        const int64_t start = line / inner * n * inner + line % inner;
+                        const T* x = static_cast<const T*>(args.inputs[0]) + start;
+                        T* y = static_cast<T*>(args.outputs[0]) + start;
+                        const double norm = Norm(x, n, inner, squares);
+                        const T scale = norm == 0 ? T{0} : static_cast<T>(1 / norm);
+                        for (int64_t i = 0; i < n; ++i) y[i * inner] = x[i * inner] * scale;
+                      }
+                    });
+          return absl::OkStatus();
+        });
+      });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/normalization/normalization.h"
+#include "ops/ranges.h"
 
 namespace chairlift {
 namespace {
@@ -71,12 +72,13 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
         return MakeKernel([=](const KernelArgs& args) {
           const T* x = static_cast<const T*>(args.inputs[0]);
           T* y = static_cast<T*>(args.outputs[0]);
-          ForRanges(args.team, planes, planes * plane, [&](int64_t first, int64_t last) {
-            for (int64_t p = first; p < last; ++p) {
-              const int64_t c = p % channels;
-              RunPlane(w, x + (p - c) * plane, y + p * plane, channels, plane, c);
-            }
-          });
+          ForRanges(args.team, planes, planes * plane, kMinNormalizedToShare,
+                    [&](int64_t first, int64_t last) {
+                      for (int64_t p = first; p < last; ++p) {
+                        const int64_t c = p % channels;
+                        RunPlane(w, x + (p - c) * plane, y + p * plane, channels, plane, c);
+                      }
+                    });
           return absl::OkStatus();
         });
       });

@@ -2,7 +2,6 @@
 #ifndef CHAIRLIFT_OPS_NORMALIZATION_NORMALIZATION_H_
 #define CHAIRLIFT_OPS_NORMALIZATION_NORMALIZATION_H_
 
-#include "absl/functional/function_ref.h"
 #include "ops/operator.h"
 
 namespace chairlift {
@@ -15,9 +14,8 @@ void RegisterMeanVarianceNormalization(OperatorRegistry& registry);
 void RegisterLpNormalization(OperatorRegistry& registry);
 void RegisterLrn(OperatorRegistry& registry);
 
-// Splits [0, count) over the team in ranges where `elements` make it worth it.
-void ForRanges(Team& team, int64_t count, int64_t elements,
-               absl::FunctionRef<void(int64_t first, int64_t last)> body);
+// Elements from which a normalisation is shared among the team.
+inline constexpr int64_t kMinNormalizedToShare = int64_t{1} << 15;
 
 // An error where input i computes in another type than input 0 (16-bit floats compute as float32).
 Status CheckSameType(const InferContext& context, int i);

@@ -5,6 +5,7 @@
 #include "ops/axes.h"
 #include "ops/normalization/normalization.h"
 #include "ops/normalization/rows_simd.h"
+#include "ops/ranges.h"
 
 namespace chairlift {
 namespace {
@@ -48,7 +49,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
       const auto* x = static_cast<const double*>(args.inputs[0]);
       auto* y = static_cast<double*>(args.outputs[0]);
       if (a.size() == 0) return absl::OkStatus();
-      ForRanges(args.team, a.outer * a.inner, a.size(),
+      ForRanges(args.team, a.outer * a.inner, a.size(), kMinNormalizedToShare,
                 [&](int64_t first, int64_t last) { RunDouble<kLog>(a, x, y, first, last); });
       return absl::OkStatus();
     });
@@ -59,9 +60,10 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
       const auto* x = static_cast<const float*>(args.inputs[0]);
       auto* y = static_cast<float*>(args.outputs[0]);
       if (a.size() == 0) return absl::OkStatus();
-      ForRanges(args.team, a.outer, a.size(), [&](int64_t first, int64_t last) {
-        run(x + first * a.n, y + first * a.n, last - first, a.n);
-      });
+      ForRanges(args.team, a.outer, a.size(), kMinNormalizedToShare,
+                [&](int64_t first, int64_t last) {
+                  run(x + first * a.n, y + first * a.n, last - first, a.n);
+                });
       return absl::OkStatus();
     });
   }
@@ -73,13 +75,15 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
         // A unit is up to kColumns columns of one outer index.
         constexpr int64_t kColumns = 64;
         const int64_t per_outer = (a.inner + kColumns - 1) / kColumns;
-        ForRanges(args.team, a.outer * per_outer, a.size(), [&](int64_t first, int64_t last) {
-          for (int64_t unit = first; unit < last; ++unit) {
-            const int64_t start = unit / per_outer * a.n * a.inner;
-            const int64_t column = unit % per_outer * kColumns;
-            run(x + start, y + start, a.n, a.inner, column, std::min(a.inner, column + kColumns));
-          }
-        });
+        ForRanges(args.team, a.outer * per_outer, a.size(), kMinNormalizedToShare,
+                  [&](int64_t first, int64_t last) {
+                    for (int64_t unit = first; unit < last; ++unit) {
+                      const int64_t start = unit / per_outer * a.n * a.inner;
+                      const int64_t column = unit % per_outer * kColumns;
+                      run(x + start, y + start, a.n, a.inner, column,
+                          std::min(a.inner, column + kColumns));
+                    }
+                  });
         return absl::OkStatus();
       });
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ops/axes.h"
+#include "ops/ranges.h"
 #include "ops/reduction/fold_simd.h"
 #include "ops/reduction/reduction.h"
 
@@ -100,25 +101,13 @@ void ArgOfColumns(const T* x, int64_t n, int64_t inner, int64_t first, int64_t l
 
 constexpr int64_t kMinElementsToShare = int64_t{1} << 16;
 
-// Runs body(first, last) over [0, count), by the team where it is worth it.
-template <typename F>
-void Share(Team& team, int64_t count, int64_t elements, F body) {
-  const int64_t parts = std::min<int64_t>(count, 4 * team.width());
-  if (team.width() == 1 || parts < 2 || elements < kMinElementsToShare) {
-    body(0, count);
-    return;
-  }
-  team.For(static_cast<int>(parts),
-           [&](int part, int) { body(count * part / parts, count * (part + 1) / parts); });
-}
-
 template <typename T, bool kMax, bool kLast>
 Status RunArg(const AxisSplit& split, const KernelArgs& args) {
   const T* x = static_cast<const T*>(args.inputs[0]);
   auto* out = static_cast<int64_t*>(args.outputs[0]);
   const int64_t size = split.outer * split.n * split.inner;
   if (split.inner == 1) {
-    Share(args.team, split.outer, size, [&](int64_t first, int64_t end) {
+    ForRanges(args.team, split.outer, size, kMinElementsToShare, [&](int64_t first, int64_t end) {
       for (int64_t k = first; k < end; ++k) {
         if constexpr (std::is_same_v<T, float>) {
           out[k] = ArgExtremumOfRow<kMax>(x + k * split.n, split.n, kLast);
@@ -132,15 +121,16 @@ Status RunArg(const AxisSplit& split, const KernelArgs& args) {
   // A unit is up to kColumns columns of one outer index.
   constexpr int64_t kColumns = 1024;
   const int64_t per_outer = (split.inner + kColumns - 1) / kColumns;
-  Share(args.team, split.outer * per_outer, size, [&](int64_t first, int64_t end) {
-    for (int64_t unit = first; unit < end; ++unit) {
-      const int64_t outer = unit / per_outer;
-      const int64_t column = unit % per_outer * kColumns;
-      ArgOfColumns<T, kMax, kLast>(x + outer * split.n * split.inner, split.n, split.inner, column,
-                                   std::min(split.inner, column + kColumns),
-                                   out + outer * split.inner);
-    }
-  });
+  ForRanges(args.team, split.outer * per_outer, size, kMinElementsToShare,
+            [&](int64_t first, int64_t end) {
+              for (int64_t unit = first; unit < end; ++unit) {
+                const int64_t outer = unit / per_outer;
+                const int64_t column = unit % per_outer * kColumns;
+                ArgOfColumns<T, kMax, kLast>(
+                    x + outer * split.n * split.inner, split.n, split.inner, column,
+                    std::min(split.inner, column + kColumns), out + outer * split.inner);
+              }
+            });
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "ops/ranges.h"
 #include "ops/reduction/fold_simd.h"
 #include "ops/reduction/reduce_plan.h"
 #include "ops/reduction/reduction.h"
@@ -298,15 +299,10 @@ constexpr int64_t kMinElementsToShare = int64_t{1} << 16;
 
 void RunPlan(const ReducePlan& plan, UnitsFn run, const KernelArgs& args) {
   if (plan.size == 0) return;
-  const int64_t units = Units(plan);
-  const int64_t parts = std::min<int64_t>(units, 4 * args.team.width());
-  if (args.team.width() == 1 || parts < 2 || plan.size * plan.fold_count < kMinElementsToShare) {
-    run(plan, args.inputs[0], args.outputs[0], 0, units);
-    return;
-  }
-  args.team.For(static_cast<int>(parts), [&](int part, int) {
-    run(plan, args.inputs[0], args.outputs[0], units * part / parts, units * (part + 1) / parts);
-  });
+  ForRanges(args.team, Units(plan), plan.size * plan.fold_count, kMinElementsToShare,
+            [&](int64_t first, int64_t last) {
+              run(plan, args.inputs[0], args.outputs[0], first, last);
+            });
 }
 
 template <typename Op>
