@@ -10,6 +10,7 @@
 
 #include "graph/cells/cell_builder.h"
 #include "graph/cells/layer_rules.h"
+#include "graph/cells/lower_loops.h"
 #include "graph/cells/lower_recurrent.h"
 #include "graph/cells/scan_cells.h"
 #include "graph/cells/sliced_model.h"
@@ -20,13 +21,15 @@ namespace {
 
 // Input projections become nodes of their own, weights constants.
 Status Prepare(Graph& graph) {
+  std::vector<std::string> notes;
+  CHAIRLIFT_RETURN_IF_ERROR(FoldConstants().run(graph, notes).status());
+  CHAIRLIFT_RETURN_IF_ERROR(LowerLoops(graph).status());
   CHAIRLIFT_ASSIGN_OR_RETURN(const int layers, LowerRecurrent(graph));
-  const auto is_scan = [](const Node& node) { return Is(node, "Scan"); };
-  if (layers == 0 && std::none_of(graph.nodes.begin(), graph.nodes.end(), is_scan)) {
+  const auto loops = [](const Node& node) { return Is(node, "Scan") || Is(node, "Loop"); };
+  if (layers == 0 && std::none_of(graph.nodes.begin(), graph.nodes.end(), loops)) {
     return Unimplemented("the model has no recurrence");
   }
   CHAIRLIFT_RETURN_IF_ERROR(InferShapes(graph));
-  std::vector<std::string> notes;
   for (const Pass& pass :
        {FoldConstants(), SelectConstantBranches(), FoldConstants(), RemoveDeadNodes()}) {
     CHAIRLIFT_RETURN_IF_ERROR(pass.run(graph, notes).status());
