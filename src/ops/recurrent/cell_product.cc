@@ -72,11 +72,6 @@ void CellProduct(const CellWeights& weights, int64_t first, int64_t last, int64_
   }
 }
 
-void CellProduct(int64_t rows, int64_t k, const float* a, int64_t a_stride, const float* packed,
-                 int64_t panels, float* c, int64_t c_stride) {
-  PackedGemm({a, a_stride, 1, packed, c, c_stride}, rows, k, panels * kUnitBlock, 0, panels, {});
-}
-
 void CellProduct(int64_t rows, int64_t k, const double* a, int64_t a_stride, const double* packed,
                  int64_t panels, double* c, int64_t c_stride) {
   const CellWeights weights{k, kUnitBlock * panels, 0, 1};

@@ -40,9 +40,7 @@ void CellProduct(const CellWeights& weights, int64_t first, int64_t last, int64_
                  const double* a, int64_t a_stride, const double* packed, const double* bias,
                  double* c, int64_t c_stride);
 
-// The same for some panels side by side, from the first of them on.
-void CellProduct(int64_t rows, int64_t k, const float* a, int64_t a_stride, const float* packed,
-                 int64_t panels, float* c, int64_t c_stride);
+// The same for some panels side by side, from the first of them on; float32 is in step_product.h.
 void CellProduct(int64_t rows, int64_t k, const double* a, int64_t a_stride, const double* packed,
                  int64_t panels, double* c, int64_t c_stride);
 

@@ -2,16 +2,22 @@
 
 #include <algorithm>
 #include <string>
+#include <type_traits>
 
 #include "ops/linear/huge_tensor.h"
+#include "ops/recurrent/step_product.h"
 
 namespace chairlift {
 namespace {
 
 // Rows that share one pass over the weights.
 constexpr int64_t kStepRows = 98;
+// What the gates read and write of one row and block: at most four of x, and c, c', h'.
+constexpr int64_t kWantedPerRow = 8;
 // Sums that wait for their gates' arithmetic: several blocks of units where rows are few.
 constexpr int64_t kWaitingSums = 8192;
+// Weights that the second-level cache does not hold, by far: worth fetching ahead.
+constexpr int64_t kFarElements = 512 << 10;
 // Multiply-adds below which a team is not worth its fork and join (1 to 2 µs).
 constexpr double kSplitWork = 200e3;
 
@@ -19,6 +25,7 @@ constexpr int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to
 
 // Blocks of units whose sums wait together, of `rows` rows.
 int64_t BlocksAtOnce(int64_t rows, int gates) {
+  if (rows > kFewStepRows) return 1;
   return std::max<int64_t>(1, kWaitingSums / (rows * gates * kUnitBlock));
 }
 
@@ -30,8 +37,10 @@ struct StepKernel<T>::Part {
   const StepSpec& spec;
   const StepWeights<T>& weights;
   StepRows<T> rows;
-  T* sums;  // [rows, blocks, gates, 32]
+  T* sums;           // [rows, blocks, gates, 32]
+  const T** wanted;  // room for kWantedPerRow a row
   int64_t first_block = 0, last_block = 0;
+  int64_t next_block = -1;  // whose turn it is then; −1: none's
 
   int64_t unit() const { return first_block * kUnitBlock; }
   int64_t sums_stride() const { return (last_block - first_block) * spec.gates * kUnitBlock; }
@@ -86,10 +95,20 @@ int StepKernel<T>::Parts(int64_t rows, int width) const {
 
 template <typename T>
 size_t StepKernel<T>::ScratchBytes(int64_t rows, int parts) const {
-  const int64_t block_rows = std::min(rows, kStepRows);
-  const int64_t sums = std::max(kWaitingSums, block_rows * spec_.gates * kUnitBlock);
-  const int64_t reset = two_phases_ ? rows * stride_ : 0;
-  return static_cast<size_t>(reset + parts * (block_rows * stride_ + sums)) * sizeof(T);
+  const size_t reset = two_phases_ ? static_cast<size_t>(rows * stride_) * sizeof(T) : 0;
+  return reset + static_cast<size_t>(parts) * PartBytes(std::min(rows, kStepRows));
+}
+
+template <typename T>
+int64_t StepKernel<T>::SumElements(int64_t rows) const {
+  return std::max(kWaitingSums, rows * spec_.gates * kUnitBlock);
+}
+
+// Copied rows, sums, and what is wanted.
+template <typename T>
+size_t StepKernel<T>::PartBytes(int64_t rows) const {
+  return static_cast<size_t>(rows * stride_ + SumElements(rows)) * sizeof(T) +
+         static_cast<size_t>(rows * kWantedPerRow) * sizeof(const T*);
 }
 
 template <typename T>
@@ -115,9 +134,11 @@ void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, i
   const int64_t hidden = spec_.hidden;
   const int64_t row_blocks = (all.count + kStepRows - 1) / kStepRows;
   const int64_t most_rows = std::min(all.count, kStepRows);
-  const int64_t sums = std::max(kWaitingSums, most_rows * spec_.gates * kUnitBlock);
   T* reset = static_cast<T*>(scratch);
-  T* copied = reset + (two_phases_ ? all.count * stride_ : 0) + part * (most_rows * stride_ + sums);
+  auto* own = reinterpret_cast<std::byte*>(reset + (two_phases_ ? all.count * stride_ : 0)) +
+              static_cast<size_t>(part) * PartBytes(most_rows);
+  T* copied = reinterpret_cast<T*>(own);
+  T* sums = copied + most_rows * stride_;
   for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
     const int64_t first_row = all.count * row_block / row_blocks;
     const int64_t rows = all.count * (row_block + 1) / row_blocks - first_row;
@@ -128,7 +149,7 @@ void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, i
         to.base += first_row * to.stride;
       }
     };
-    Part at{spec_, weights, all, copied + most_rows * stride_};
+    Part at{spec_, weights, all, sums, reinterpret_cast<const T**>(sums + SumElements(most_rows))};
     at.rows.count = rows;
     move(at.rows.x);
     move(at.rows.h);
@@ -149,6 +170,8 @@ void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, i
       const int64_t count = std::min(at_once, last_block - first_block - done);
       at.first_block = all.backward ? last_block - done - count : first_block + done;
       at.last_block = at.first_block + count;
+      const int64_t next = all.backward ? at.first_block - 1 : at.last_block;
+      at.next_block = next >= first_block && next < last_block ? next : -1;
       if (two_phases_ && phase == 0) {
         Products(at, 1, 2, h);
         auto gates = at.template Gates<GruReset<T>>();
@@ -164,19 +187,54 @@ void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, i
   }
 }
 
+// The places that the gates of one block will touch.
+template <typename T>
+int64_t StepKernel<T>::Want(const Part& at) const {
+  const T** to = at.wanted;
+  for (int64_t r = 0; r < at.rows.count; ++r) {
+    const T* x = at.rows.x[r] + at.first_block * at.rows.x_block_stride;
+    for (int g = 0; g < spec_.gates; ++g) *to++ = x + g * at.rows.x_gate_stride;
+    *to++ = at.rows.h_next[r] + at.unit();
+    if (spec_.cell != CellKind::kLstm) continue;
+    *to++ = at.rows.c[r] + at.unit();
+    *to++ = at.rows.c_next[r] + at.unit();
+  }
+  return to - at.wanted;
+}
+
 template <typename T>
 void StepKernel<T>::Products(const Part& at, int first_gate, int last_gate, const T* a) const {
   if (at.rows.h_is_zero) return;
   const int64_t k = spec_.hidden;
   const int64_t stride = at.rows.count == 1 ? k : stride_;
-  const int64_t panel = k * kUnitBlock;
+  const auto panels = [&](int64_t block) {
+    return at.weights.r + (block * spec_.gates + first_gate) * k * kUnitBlock;
+  };
   const int64_t blocks = at.last_block - at.first_block;
   for (int64_t i = 0; i < blocks; ++i) {
     const int64_t block = at.rows.backward ? blocks - 1 - i : i;
-    CellProduct(at.rows.count, k, a, stride,
-                at.weights.r + ((at.first_block + block) * spec_.gates + first_gate) * panel,
-                last_gate - first_gate, at.sums + (block * spec_.gates + first_gate) * kUnitBlock,
-                at.sums_stride());
+    T* sums = at.sums + (block * spec_.gates + first_gate) * kUnitBlock;
+    if constexpr (std::is_same_v<T, float>) {
+      StepProduct product{at.rows.count,
+                          k,
+                          a,
+                          stride,
+                          panels(at.first_block + block),
+                          last_gate - first_gate,
+                          sums,
+                          at.sums_stride()};
+      if (at.rows.count > kFewStepRows) {
+        if (at.next_block >= 0 && packed_elements() >= kFarElements) {
+          product.next_packed = panels(at.next_block);
+        }
+        product.wanted = at.wanted;
+        product.num_wanted = Want(at);
+      }
+      Compute(product);
+    } else {
+      CellProduct(at.rows.count, k, a, stride, panels(at.first_block + block),
+                  last_gate - first_gate, sums, at.sums_stride());
+    }
   }
 }
 

@@ -1,0 +1,32 @@
+// The recurrent product of one block of units, for the rows of a step.
+#ifndef CHAIRLIFT_OPS_RECURRENT_STEP_PRODUCT_H_
+#define CHAIRLIFT_OPS_RECURRENT_STEP_PRODUCT_H_
+
+#include <cstdint>
+
+namespace chairlift {
+
+// c [rows, panels · 32] = a [rows, k] · packed, in panels of ops/linear/packed_gemm.h.
+struct StepProduct {
+  int64_t rows = 0;
+  int64_t k = 0;
+  const float* a = nullptr;  // rows a_stride apart
+  int64_t a_stride = 0;
+  const float* packed = nullptr;
+  int64_t panels = 0;
+  float* c = nullptr;  // rows c_stride apart
+  int64_t c_stride = 0;
+  // Brought into the second-level cache meanwhile: the panels of the product after this one, or
+  // null, and whatever of 128 bytes each the caller reads next.
+  const float* next_packed = nullptr;
+  const float* const* wanted = nullptr;
+  int64_t num_wanted = 0;
+};
+void Compute(const StepProduct& product);
+
+// Rows up to which nothing is brought: the way of the weights from memory is the bound.
+inline constexpr int64_t kFewStepRows = 8;
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_RECURRENT_STEP_PRODUCT_H_
