@@ -24,9 +24,6 @@ void RegisterClip(OperatorRegistry& registry);
 void RegisterPRelu(OperatorRegistry& registry);
 void RegisterFusedElementwise(OperatorRegistry& registry);
 
-// where.cc: operands of truth values, float32, float32.
-ElementFn FindFloatWhere();
-
 // Finds BinaryBlock<Op<T>, T, T, T> among the element types Ts.
 template <template <typename> class Op, typename... Ts>
 StatusOr<std::unique_ptr<Kernel>> CompileBinary(const CompileContext& context) {

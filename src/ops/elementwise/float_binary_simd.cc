@@ -6,42 +6,13 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 //
 #include "hwy/highway.h"
+#include "ops/elementwise/float_functions-inl.h"
 #include "ops/elementwise/float_simd.h"
-#include "ops/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 namespace {
-
-struct AddOp {
-  static HWY_INLINE FloatVec Apply(FloatTag, FloatVec x, FloatVec y) { return hn::Add(x, y); }
-};
-struct SubOp {
-  static HWY_INLINE FloatVec Apply(FloatTag, FloatVec x, FloatVec y) { return hn::Sub(x, y); }
-};
-struct MulOp {
-  static HWY_INLINE FloatVec Apply(FloatTag, FloatVec x, FloatVec y) { return hn::Mul(x, y); }
-};
-struct DivOp {
-  static HWY_INLINE FloatVec Apply(FloatTag, FloatVec x, FloatVec y) { return hn::Div(x, y); }
-};
-// A comparison with NaN is false, so y (where it is NaN) or x comes out as NaN.
-struct MaxOp {
-  static HWY_INLINE FloatVec Apply(FloatTag, FloatVec x, FloatVec y) {
-    return hn::IfThenElse(hn::Gt(x, y), x, hn::IfThenElse(hn::Eq(x, x), y, x));
-  }
-};
-struct MinOp {
-  static HWY_INLINE FloatVec Apply(FloatTag, FloatVec x, FloatVec y) {
-    return hn::IfThenElse(hn::Lt(x, y), x, hn::IfThenElse(hn::Eq(x, x), y, x));
-  }
-};
-struct PReluOp {
-  static HWY_INLINE FloatVec Apply(FloatTag d, FloatVec x, FloatVec slope) {
-    return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Mul(x, slope), x);
-  }
-};
 
 // One row; kX and kY say which operands are single elements.
 template <typename Op, bool kX, bool kY>
@@ -89,20 +60,11 @@ void Block(const ElementBlock& b) {
 
 ElementFn Find(FloatBinary op) {
   switch (op) {
-    case FloatBinary::kAdd:
-      return Block<AddOp>;
-    case FloatBinary::kSub:
-      return Block<SubOp>;
-    case FloatBinary::kMul:
-      return Block<MulOp>;
-    case FloatBinary::kDiv:
-      return Block<DivOp>;
-    case FloatBinary::kMax:
-      return Block<MaxOp>;
-    case FloatBinary::kMin:
-      return Block<MinOp>;
-    case FloatBinary::kPRelu:
-      return Block<PReluOp>;
+#define CHAIRLIFT_CASE(kind, function) \
+  case FloatBinary::kind:              \
+    return Block<functions::function>;
+    CHAIRLIFT_FLOAT_BINARY(CHAIRLIFT_CASE)
+#undef CHAIRLIFT_CASE
   }
   return nullptr;
 }

@@ -1,21 +1,19 @@
-// chairlift::FusedElementwise: the steps run one after the other on a tile that stays in the
-// first-level cache, so that memory is passed over once.
+// chairlift::FusedElementwise: the steps run one after the other on a few elements that stay in
+// registers, so that memory is passed over once.
 #include "ops/elementwise/fused_elementwise.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/float_simd.h"
+#include "ops/elementwise/fused_row.h"
 
 namespace chairlift {
 namespace {
-
-// Floats of all intermediate tiles together, and of one at most: half a first-level cache, the
-// other half being for the operands.
-constexpr int64_t kTileFloats = 4096;
-constexpr int64_t kMaxTile = 1024;
 
 struct Fusable {
   FusableOperator op;
@@ -79,92 +77,128 @@ bool IsCondition(const FusedProgram& program, int64_t input) {
 
 // --- The kernel ---
 
-struct Instruction {
-  ElementFn fn;
-  ElementParams params;
-  int num_operands;
-  // An input of the node, or, from kMaxInputs on, an intermediate tile.
-  std::array<int, FusedStep::kMaxOperands> operands;
-  int tile;  // it writes; −1: the output
+// Where an operation's operand comes from: an input of the node, or, from kFirstResult on, the kept
+// result of a step; −1 for none.
+constexpr int64_t kFirstResult = FusedProgram::kMaxInputs;
+
+struct Operation {
+  FusedRowOp op;  // without addresses
+  int64_t operand = -1;
+  int64_t condition = -1;
 };
 
-constexpr int kFirstTile = FusedProgram::kMaxInputs;
+using Code = std::vector<Operation>;
 
-struct Code {
-  std::vector<Instruction> instructions;
-  std::array<int64_t, FusedProgram::kMaxInputs> element_bytes = {};
-  int64_t tile = 0;  // floats
-};
+// The steps as operations on the value at hand, which is the result of the step before. Results
+// that are read later, or twice, are kept.
+class Translator {
+ public:
+  Translator(const FusedProgram& program, int64_t num_inputs)
+      : program_(program), num_inputs_(num_inputs), kept_(program.steps.size(), false) {}
 
-// Which tile each step's result lies in: one is free again once its last reader has run.
-void AssignTiles(const FusedProgram& program, int64_t num_inputs, Code& code) {
-  const auto count = static_cast<int64_t>(program.steps.size());
-  std::vector<int64_t> last_reader(program.steps.size(), -1);
-  for (int64_t s = 0; s < count; ++s) {
-    for (int64_t operand : program.steps[s].operands) {
-      if (operand >= num_inputs) last_reader[operand - num_inputs] = s;
+  Code Run() {
+    for (int64_t s = 0; s < count(); ++s) Translate(s);  // finds out what is kept
+    code_.clear();
+    for (int64_t s = 0; s < count(); ++s) {
+      Translate(s);
+      if (kept_[s]) code_.push_back({{.kind = FusedRowOp::kStore}, kFirstResult + s});
     }
+    return std::move(code_);
   }
-  std::vector<int> tile_of(program.steps.size(), -1);
-  std::vector<bool> busy;
-  for (int64_t s = 0; s < count; ++s) {
-    Instruction& instruction = code.instructions[s];
-    instruction.tile = -1;
-    if (s + 1 < count) {
-      const auto free = std::find(busy.begin(), busy.end(), false);
-      instruction.tile = tile_of[s] = static_cast<int>(free - busy.begin());
-      if (free == busy.end()) busy.push_back(false);
-      busy[instruction.tile] = true;
-    }
-    for (int k = 0; k < instruction.num_operands; ++k) {
-      const int64_t operand = program.steps[s].operands[k];
-      if (operand < num_inputs) {
-        instruction.operands[k] = static_cast<int>(operand);
-        continue;
+
+ private:
+  int64_t count() const { return static_cast<int64_t>(program_.steps.size()); }
+
+  // The value in memory.
+  int64_t Place(int64_t value) {
+    if (value < num_inputs_) return value;
+    kept_[value - num_inputs_] = true;
+    return kFirstResult + value - num_inputs_;
+  }
+
+  void Translate(int64_t s) {
+    const FusedStep& step = program_.steps[s];
+    const Fusable& fusable = *Find(step.name);
+    const int64_t at_hand = s == 0 ? -1 : num_inputs_ + s - 1;
+    const bool where = fusable.op.operands == 3;
+    const int first = where ? 1 : 0, last = fusable.op.operands - 1;
+    // Of the operands that are numbers, the one taken as the value at hand.
+    int x = first;
+    if (step.operands[first] != at_hand) {
+      if (step.operands[last] == at_hand) {
+        x = last;
+      } else {
+        code_.push_back({{.kind = FusedRowOp::kLoad}, Place(step.operands[first])});
       }
-      const int tile = tile_of[operand - num_inputs];
-      instruction.operands[k] = kFirstTile + tile;
-      if (last_reader[operand - num_inputs] == s) busy[tile] = false;
     }
+    Operation operation;
+    operation.op.unary = fusable.unary;
+    operation.op.binary = fusable.binary;
+    operation.op.alpha = step.alpha;
+    operation.op.beta = step.beta;
+    if (fusable.op.operands == 1) {
+      operation.op.kind = FusedRowOp::kUnary;
+    } else {
+      operation.operand = Place(step.operands[x == first ? last : first]);
+      operation.op.kind = x == first ? FusedRowOp::kBinary : FusedRowOp::kReversed;
+    }
+    if (where) {
+      operation.condition = step.operands[0];
+      operation.op.kind = x == first ? FusedRowOp::kKeepWhere : FusedRowOp::kChangeWhere;
+    }
+    code_.push_back(operation);
   }
-  const int64_t tiles = std::max<int64_t>(1, static_cast<int64_t>(busy.size()));
-  code.tile = std::min(kMaxTile, kTileFloats / tiles / 16 * 16);
-}
 
-// Tile after tile of whole rows, or of pieces of one row.
+  const FusedProgram& program_;
+  const int64_t num_inputs_;
+  std::vector<bool> kept_;
+  Code code_;
+};
+
+// Memory for operands that are not read where they lie: kept results, and inputs that repeat along
+// the row.
+struct Chunks {
+  alignas(64) float results[FusedProgram::kMaxSteps][kFusedRowChunk];
+  alignas(64) float repeats[FusedProgram::kMaxInputs][kFusedRowChunk];
+};
+
 void RunBlock(const ElementBlock& block) {
   const auto& code = *static_cast<const Code*>(block.program);
-  alignas(64) float tiles[kTileFloats + 16];  // and what a vector may read past the end
-  const int64_t cols = std::min(block.cols, code.tile);
-  const int64_t rows = std::clamp<int64_t>(code.tile / std::max<int64_t>(cols, 1), 1, block.rows);
-  for (int64_t r = 0; r < block.rows; r += rows) {
-    for (int64_t c = 0; c < block.cols; c += cols) {
-      for (const Instruction& instruction : code.instructions) {
-        ElementBlock part{{},
-                          nullptr,
-                          std::min(rows, block.rows - r),
-                          std::min(cols, block.cols - c),
-                          {},
-                          {},
-                          instruction.params};
-        for (int k = 0; k < instruction.num_operands; ++k) {
-          const int from = instruction.operands[k];
-          if (from >= kFirstTile) {
-            part.in[k] = tiles + (from - kFirstTile) * code.tile;
-            part.row_step[k] = part.cols;
-            part.col_step[k] = 1;
-          } else {
-            const int64_t at = r * block.row_step[from] + c * block.col_step[from];
-            part.in[k] = static_cast<const char*>(block.in[from]) + at * code.element_bytes[from];
-            part.row_step[k] = block.row_step[from];
-            part.col_step[k] = block.col_step[from];
-          }
-        }
-        part.out = instruction.tile < 0 ? static_cast<float*>(block.out) + r * block.cols + c
-                                        : tiles + instruction.tile * code.tile;
-        instruction.fn(part);
-      }
+  Chunks chunks;
+  absl::InlinedVector<FusedRowOp, 3 * FusedProgram::kMaxSteps> ops;
+  for (const Operation& operation : code) {
+    ops.push_back(operation.op);
+    if (operation.operand >= kFirstResult) {
+      ops.back().operand = chunks.results[operation.operand - kFirstResult];
     }
+  }
+  const auto walks = [&](int64_t input) { return block.col_step[input] != 0; };
+  for (int64_t r = 0; r < block.rows; ++r) {
+    for (size_t i = 0; i < ops.size(); ++i) {
+      const int64_t from = code[i].operand, condition = code[i].condition;
+      if (condition >= 0) {
+        const auto* at =
+            static_cast<const uint8_t*>(block.in[condition]) + r * block.row_step[condition];
+        ops[i].condition_walks = walks(condition);
+        ops[i].condition = at;
+        if (!ops[i].condition_walks) {
+          void* repeat = chunks.repeats[condition];
+          std::memset(repeat, *at, kFusedRowChunk);
+          ops[i].condition = static_cast<const uint8_t*>(repeat);
+        }
+      }
+      if (from < 0 || from >= kFirstResult) continue;
+      // Only read: kStore goes to results.
+      auto* at =
+          const_cast<float*>(static_cast<const float*>(block.in[from])) + r * block.row_step[from];
+      ops[i].walks = walks(from);
+      ops[i].operand = at;
+      if (ops[i].walks) continue;
+      ops[i].operand = chunks.repeats[from];
+      if (r == 0 || block.row_step[from] != 0) std::fill_n(ops[i].operand, kFusedRowChunk, *at);
+    }
+    RunFusedRow({ops.data(), ops.size()}, static_cast<float*>(block.out) + r * block.cols,
+                block.cols);
   }
 }
 
@@ -182,29 +216,12 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   const auto num_inputs = static_cast<int64_t>(context.inputs.size());
   CHAIRLIFT_ASSIGN_OR_RETURN(const FusedProgram program,
                              FusedProgram::Load(context.attributes, static_cast<int>(num_inputs)));
-  auto code = std::make_shared<Code>();
   for (const FusedStep& step : program.steps) {
-    const Fusable& fusable = *Find(step.name);
-    Instruction instruction{};
-    instruction.params = {step.alpha, step.beta};
-    instruction.num_operands = fusable.op.operands;
-    switch (fusable.op.operands) {
-      case 1:
-        CHAIRLIFT_RETURN_IF_ERROR(CheckUnary(step, context));
-        instruction.fn = FindFloatUnary(fusable.unary);
-        break;
-      case 2:
-        instruction.fn = FindFloatBinary(fusable.binary);
-        break;
-      default:
-        instruction.fn = FindFloatWhere();
+    if (FindFusable(step.name)->operands == 1) {
+      CHAIRLIFT_RETURN_IF_ERROR(CheckUnary(step, context));
     }
-    code->instructions.push_back(instruction);
   }
-  for (int64_t i = 0; i < num_inputs; ++i) {
-    code->element_bytes[i] = static_cast<int64_t>(DTypeSize(context.inputs[i].dtype));
-  }
-  AssignTiles(program, num_inputs, *code);
+  auto code = std::make_shared<const Code>(Translator(program, num_inputs).Run());
   CHAIRLIFT_ASSIGN_OR_RETURN(ElementLoop loop, ElementLoop::Make(context.inputs, context.outputs[0],
                                                                  RunBlock, {}, code.get()));
   return MakeKernel([loop = std::move(loop), code = std::move(code)](const KernelArgs& args) {

@@ -75,8 +75,6 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
 
 }  // namespace
 
-ElementFn FindFloatWhere() { return WhereBlock<uint32_t>; }
-
 void RegisterWhere(OperatorRegistry& registry) {
   registry.Add({.name = "Where",
                 .min_opset = 9,
