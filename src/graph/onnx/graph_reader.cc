@@ -87,7 +87,7 @@ class Reader {
     for (int i = 0; i < proto.initializer_size(); ++i) {
       std::optional<RawDataInFile> in_file;
       if (weights != nullptr && weights->ranges.contains(i)) {
-        in_file.emplace(weights->ranges.at(i), weights->read);
+        in_file.emplace(RawDataInFile{weights->ranges.at(i), weights->read});
       }
       CHAIRLIFT_RETURN_IF_ERROR(ReadInitialiser(*proto.mutable_initializer(i), in_file, scope));
     }
