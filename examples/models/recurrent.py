@@ -56,6 +56,16 @@ def lstm_classifier(hidden=128, vocabulary=256, classes=4, seed=0):
     return b.model()
 
 
+def lstm_encoder(hidden=1024, vocabulary=1000, seed=0):
+    """Tokens to a vector: tokens [batch, length] → embedding → one LSTM layer → its last state [batch, hidden]."""
+    b = Builder("lstm_encoder", seed)
+    tokens = b.input("tokens", ["batch", "length"], TensorProto.INT64)
+    x = b.node("Gather", b.weight(vocabulary, hidden, scale=1.0), b.node("Transpose", tokens, perm=[1, 0]))
+    _, last, _ = _lstm(b, x, hidden, hidden)
+    b.output(b.node("Squeeze", last, b.ints(0)), "state", ["batch", hidden])
+    return b.model()
+
+
 def identity(seed=0):
     """Answers with what it was sent: x [batch, 16]. Measures the server, not the model."""
     b = Builder("identity", seed)
