@@ -4,7 +4,7 @@ SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 JOBS ?= $(shell nproc)
-BENCH ?= runtime server scheduler
+BENCH ?= runtime server scheduler cellular
 HTTP_PORT ?= 8000
 
 .PHONY: help run build test bench packages clean lint
@@ -34,7 +34,7 @@ run: models  ## install what is missing, build, and serve the example models
 test:  ## everything CI runs
 	@tools/test.sh
 
-bench: build $(VENV)/.installed  ## benchmarks against peers; BENCH=runtime, server or scheduler runs one
+bench: build $(VENV)/.installed  ## benchmarks against peers; BENCH=<one of $(BENCH)> runs one
 	@for name in $(BENCH); do $(PYTHON) bench/$$name.py --output build/bench/$$name.json || exit 1; done
 
 lint: packages  ## clang-format and clang-tidy

@@ -4,7 +4,8 @@
 //   sequence_load MODEL.onnx POLICY MAX_ROWS WORKERS LENGTHS.txt VOCABULARY
 //   > closed CLIENTS SECONDS     CLIENTS requests are always under way
 //   > open RATE SECONDS SEED     Poisson arrivals, whatever the answers do
-//   < one line of JSON: requests and tokens a second, latencies in ms, rows of a task
+//   < one line of JSON: requests and tokens a second, latencies in ms, and where the workers' time
+//   went
 //
 // Latency counts from the scheduled arrival. LENGTHS.txt holds one length a line; requests take
 // them in turn, with token ids at random, to the model's input "tokens" [1, length].
@@ -67,6 +68,7 @@ class Load {
 
  private:
   void Start(double seconds) {
+    before_ = Statistics();
     latencies_.clear();
     tokens_ = 0;
     failed_ = 0;
@@ -109,14 +111,46 @@ class Load {
       if (latencies_.empty()) return 0.0;
       return latencies_[static_cast<size_t>(q * static_cast<double>(latencies_.size() - 1))];
     };
+    const Shares shares = SharesOf(seconds);
     return fmt::format(
         R"({{"requests": {}, "failed": {}, "seconds": {:.4f}, "requests_per_s": {:.3f}, )"
-        R"("tokens_per_s": {:.1f}, "p50_ms": {:.3f}, "p90_ms": {:.3f}, "p99_ms": {:.3f}}})",
+        R"("tokens_per_s": {:.1f}, "p50_ms": {:.3f}, "p90_ms": {:.3f}, "p99_ms": {:.3f}, )"
+        R"("busy": {:.4f}, "useful": {:.4f}, "mean_rows": {:.2f}}})",
         latencies_.size(), failed_, seconds, static_cast<double>(latencies_.size()) / seconds,
-        static_cast<double>(tokens_) / seconds, quantile(0.5), quantile(0.9), quantile(0.99));
+        static_cast<double>(tokens_) / seconds, quantile(0.5), quantile(0.9), quantile(0.99),
+        shares.busy, shares.useful, shares.mean_rows);
+  }
+
+  // Since Start(): of the workers' time, that in which cells ran; of the rows, those that somebody
+  // asked for; rows of a task, the mean over the tasks' time.
+  struct Shares {
+    double busy = 0, useful = 0, mean_rows = 0;
+  };
+  Shares SharesOf(double seconds) const {
+    const ModelStatistics now = Statistics();
+    double ns = 0, rows = 0, rows_ns = 0;
+    for (const auto& [size, count] : now.batches) {
+      ModelStatistics::Count earlier;
+      if (const auto at = before_.batches.find(size); at != before_.batches.end()) {
+        earlier = at->second;
+      }
+      const auto spent = static_cast<double>(count.ns - earlier.ns);
+      ns += spent;
+      rows += size * static_cast<double>(count.count - earlier.count);
+      rows_ns += size * spent;
+    }
+    const auto padded = static_cast<double>(now.padded_rows - before_.padded_rows);
+    return {.busy = ns * 1e-9 / seconds / engine_.workers(),
+            .useful = rows > 0 ? rows / (rows + padded) : 0,
+            .mean_rows = ns > 0 ? rows_ns / ns : 0};
+  }
+  ModelStatistics Statistics() const {
+    const auto statistics = engine_.Statistics("model");
+    return statistics.ok() && !statistics->empty() ? (*statistics)[0] : ModelStatistics{};
   }
 
   Engine& engine_;
+  ModelStatistics before_;
   std::vector<Tensor> inputs_;
   std::atomic<size_t> next_{0};
   std::atomic<int> under_way_{0};

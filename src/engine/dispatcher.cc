@@ -299,7 +299,7 @@ std::vector<StatusOr<InferResponse>> Dispatcher::Compute(Batch& batch, int worke
                                 workers_[static_cast<size_t>(worker)]->memory);
   const TimePoint end = clock_.Now();
   compute = end - start;
-  model.statistics().Executed(batch.task.rows, result.compute_infer);
+  model.statistics().Executed(batch.task.rows, 0, result.compute_infer);
 
   std::vector<StatusOr<InferResponse>> answers;
   for (size_t i = 0; i < batch.requests.size(); ++i) {
@@ -403,7 +403,7 @@ Dispatcher::Actions Dispatcher::RunCells(Batch& batch, int worker) {
     cells.Run(lease.team(), worker, state.memory);
   }
   const TimePoint end = clock_.Now();
-  model.statistics().Executed(batch.task.rows, end - start);
+  model.statistics().Executed(batch.task.rows, batch.task.padding_rows, end - start);
 
   Actions next;
   const Lock lock(mutex_);

@@ -19,9 +19,10 @@ StatisticsRecorder::StatisticsRecorder(std::string name, std::string version) {
   statistics_.version = std::move(version);
 }
 
-void StatisticsRecorder::Executed(int rows, Duration compute) {
+void StatisticsRecorder::Executed(int rows, int padding, Duration compute) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++statistics_.execution_count;
+  statistics_.padded_rows += static_cast<uint64_t>(padding);
   Add(statistics_.batches[rows], compute);
 }
 

@@ -25,8 +25,8 @@ class StatisticsRecorder {
 
   StatisticsRecorder(std::string name, std::string version);
 
-  // One batch ran, successfully or not.
-  void Executed(int rows, Duration compute);
+  // One batch ran, successfully or not; `padding` rows of it that nobody asked for, besides `rows`.
+  void Executed(int rows, int padding, Duration compute);
   void Succeeded(int rows, const Times& times);
   // `reason`: "queue_full", "timeout", "cancelled", "invalid", "error", "shutdown".
   void Failed(const std::string& reason, Duration total);
