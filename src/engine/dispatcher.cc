@@ -14,6 +14,9 @@ namespace {
 // answer.
 constexpr Duration kWorthATeam = std::chrono::microseconds(50);
 
+// The least for a task that follows another on its worker without a pause: the others still watch.
+constexpr Duration kWorthATeamInAChain = std::chrono::microseconds(5);
+
 constexpr CellType kNoType = ~CellType{0};
 
 }  // namespace
@@ -328,20 +331,32 @@ std::vector<StatusOr<InferResponse>> Dispatcher::Compute(Batch& batch, int worke
 }
 
 void Dispatcher::RunOnWorker(std::shared_ptr<Batch> batch, int worker) {
-  while (batch != nullptr) {
-    if (batch->model->cells() == nullptr) return RunWhole(*batch, worker);
-    Actions next = RunCells(*batch, worker);
-    batch = nullptr;
-    // This worker's next batch needs no way through its queue.
-    for (std::shared_ptr<Batch>& other : next.batches) {
-      if (other->task.worker != worker) continue;
-      batch = std::move(other);
-      std::swap(other, next.batches.back());
-      next.batches.pop_back();
-      break;
-    }
-    Perform(std::move(next));
+  if (batch->model->cells() == nullptr) return RunWhole(*batch, worker);
+  {
+    const Lock lock(mutex_);
+    LoadCells(*batch, worker);
   }
+  Duration worth = kWorthATeam;
+  while (true) {
+    Actions next = RunCells(*batch, worker, worth);
+    batch = TakeOwn(worker, next);
+    const bool cells = batch != nullptr && batch->model->cells() != nullptr;
+    Perform(std::move(next));
+    if (batch == nullptr) return;
+    if (!cells) return RunWhole(*batch, worker);
+    worth = kWorthATeamInAChain;
+  }
+}
+
+std::shared_ptr<Dispatcher::Batch> Dispatcher::TakeOwn(int worker, Actions& actions) {
+  for (std::shared_ptr<Batch>& batch : actions.batches) {
+    if (batch->task.worker != worker) continue;
+    std::shared_ptr<Batch> own = std::move(batch);
+    std::swap(batch, actions.batches.back());
+    actions.batches.pop_back();
+    return own;
+  }
+  return nullptr;
 }
 
 void Dispatcher::RunWhole(Batch& batch, int worker) {
@@ -384,21 +399,23 @@ void Dispatcher::Charge(const Batch& batch, Duration compute) {
   most_used_ = std::max(most_used_, lane.used);
 }
 
-Dispatcher::Actions Dispatcher::RunCells(Batch& batch, int worker) {
+void Dispatcher::LoadCells(const Batch& batch, int worker) {
+  Model& model = *batch.model;
+  CellBatch& cells = workers_[static_cast<size_t>(worker)]->cells;
+  cells.Begin(*model.cells()->cells[static_cast<size_t>(model.lane().cell(batch.task.type))]);
+  for (size_t i = 0; i < batch.requests.size(); ++i) {
+    cells.Add(*batch.requests[i]->cells, batch.task.nodes[i].node);
+  }
+  cells.Pad(batch.task.padding_rows);
+}
+
+Dispatcher::Actions Dispatcher::RunCells(Batch& batch, int worker, Duration worth_a_team) {
   Model& model = *batch.model;
   WorkerState& state = *workers_[static_cast<size_t>(worker)];
   CellBatch& cells = state.cells;
-  {
-    const Lock lock(mutex_);
-    cells.Begin(*model.cells()->cells[static_cast<size_t>(model.lane().cell(batch.task.type))]);
-    for (size_t i = 0; i < batch.requests.size(); ++i) {
-      cells.Add(*batch.requests[i]->cells, batch.task.nodes[i].node);
-    }
-  }
-  cells.Pad(batch.task.padding_rows);
   const TimePoint start = clock_.Now();
   {
-    const bool alone = waiting_.load() > 0 || batch.charged < kWorthATeam;
+    const bool alone = waiting_.load() > 0 || batch.charged < worth_a_team;
     WorkerPool::TeamLease lease = pool_.OpenTeam(worker, alone);
     cells.Run(lease.team(), worker, state.memory);
   }
@@ -421,6 +438,9 @@ Dispatcher::Actions Dispatcher::RunCells(Batch& batch, int worker) {
   Charge(batch, end - start);
   idle_.push_back(worker);
   Pump(end, next);
+  for (const std::shared_ptr<Batch>& own : next.batches) {
+    if (own->task.worker == worker && own->model->cells() != nullptr) LoadCells(*own, worker);
+  }
   return next;
 }
 

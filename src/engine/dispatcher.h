@@ -97,8 +97,13 @@ class Dispatcher {
   void RunOnWorker(std::shared_ptr<Batch> batch, int worker);
   void RunWhole(Batch& batch, int worker);
   void Charge(const Batch& batch, Duration compute);
-  // Returns what is to be done next.
-  Actions RunCells(Batch& batch, int worker);
+  // Of a batch for that worker out of `actions`, which need not go through its queue.
+  static std::shared_ptr<Batch> TakeOwn(int worker, Actions& actions);
+  // Finds the rows of a batch; under the lock.
+  void LoadCells(const Batch& batch, int worker);
+  // Runs a batch that was loaded, by all workers where it is expected to take `worth_a_team` and
+  // nobody waits. Returns what is to be done next; this worker's next cells are loaded.
+  Actions RunCells(Batch& batch, int worker, Duration worth_a_team);
   static void CompleteNode(Request& request, CellBatch::Item& item, TimePoint now);
   // The nodes that the request's scheduler does not know yet.
   static void AppendGrowth(Request& request, std::vector<Scheduler::Growth>& grown);
