@@ -27,8 +27,11 @@ constexpr int PanelsAtOnce(int rows) {
   const int fit = kFewRowsSums / (rows * kPanelVectors);
   return fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
 }
-// How far ahead of its use B is fetched, in rows of a panel.
-constexpr int64_t kFewRowsAhead = 24;
+// Up to so many rows the hardware's own fetching keeps up, and ours only takes its slots. More rows
+// wait less for B, but then all at once: B is brought into the second-level cache this far ahead of
+// its use, in rows of a panel.
+constexpr int kRowsFetchedByHardware = 4;
+constexpr int64_t kFewRowsAhead = 96;
 
 // C [R, P panels] = A·B; panels of B lie panel_stride apart.
 template <int R, int P>
@@ -45,11 +48,13 @@ HWY_NOINLINE void FewRowsTile(const float* HWY_RESTRICT a, size_t a_stride,
     }
   }
   for (int64_t i = 0; i < k; ++i, b += kGemmPanel) {
-    CHAIRLIFT_UNROLL
-    for (int p = 0; p < P; ++p) {
+    if constexpr (R > kRowsFetchedByHardware) {
       CHAIRLIFT_UNROLL
-      for (int line = 0; line < kGemmPanel; line += 16) {
-        hwy::Prefetch(b + p * panel_stride + kFewRowsAhead * kGemmPanel + line);
+      for (int p = 0; p < P; ++p) {
+        CHAIRLIFT_UNROLL
+        for (int line = 0; line < kGemmPanel; line += 16) {
+          __builtin_prefetch(b + p * panel_stride + kFewRowsAhead * kGemmPanel + line, 0, 2);
+        }
       }
     }
     V factors[R];
