@@ -14,6 +14,7 @@ void RegisterUnique(OperatorRegistry& registry);
 void RegisterNonZero(OperatorRegistry& registry);
 void RegisterCompress(OperatorRegistry& registry);
 void RegisterDet(OperatorRegistry& registry);
+void RegisterTfIdfVectorizer(OperatorRegistry& registry);
 
 }  // namespace chairlift
 

@@ -14,6 +14,7 @@ void RegisterReduction(OperatorRegistry& registry) {
   RegisterNonZero(registry);
   RegisterCompress(registry);
   RegisterDet(registry);
+  RegisterTfIdfVectorizer(registry);
 }
 
 }  // namespace chairlift

@@ -1,0 +1,156 @@
+// TfIdfVectorizer: how often each n-gram of a given pool occurs in a sequence of integers, as it is
+// or weighted.
+//
+// Weights go by output column, as in the standard's own reference and in ONNX Runtime; its text has
+// them go by n-gram, which is the same wherever the n-grams have their columns in order.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "ops/axes.h"
+#include "ops/reduction/reduction.h"
+
+namespace chairlift {
+namespace {
+
+constexpr int64_t kLongestGram = 64;
+constexpr int64_t kMostSkipped = int64_t{1} << 20;
+constexpr int64_t kMostColumns = int64_t{1} << 30;
+
+struct Lexicographic {
+  using is_transparent = void;
+  bool operator()(std::span<const int64_t> a, std::span<const int64_t> b) const {
+    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
+  }
+};
+
+struct Pool {
+  int64_t shortest = 1, longest = 1, skips = 0;
+  int64_t columns = 0;
+  bool counts = true;          // else 1 where there is any
+  std::vector<float> weights;  // by column; empty: none
+  std::map<std::vector<int64_t>, int64_t, Lexicographic> column;
+};
+
+// The n-grams of one length lie one after the other from counts[length − 1] on, in order of length.
+Status ReadGrams(const Attributes& a, Pool& pool) {
+  const std::vector<int64_t> items = a.Ints("pool_int64s");
+  const std::vector<int64_t> starts = a.Ints("ngram_counts");
+  const std::vector<int64_t> columns = a.Ints("ngram_indexes");
+  size_t gram = 0;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const int64_t end = i + 1 < starts.size() ? starts[i + 1] : static_cast<int64_t>(items.size());
+    const auto length = static_cast<int64_t>(i) + 1;
+    if (starts[i] < 0 || end < starts[i] || end > static_cast<int64_t>(items.size()) ||
+        (end - starts[i]) % length != 0) {
+      return InvalidArgument("{}-grams from {} to {} of a pool of {}", length, starts[i], end,
+                             items.size());
+    }
+    for (int64_t at = starts[i]; at < end; at += length, ++gram) {
+      if (gram >= columns.size() || columns[gram] < 0 || columns[gram] >= kMostColumns) {
+        return InvalidArgument("n-gram {} has no column among the {} given", gram, columns.size());
+      }
+      pool.columns = std::max(pool.columns, columns[gram] + 1);
+      pool.column.emplace(std::vector<int64_t>(items.begin() + at, items.begin() + at + length),
+                          columns[gram]);
+    }
+  }
+  if (gram != columns.size()) {
+    return InvalidArgument("{} n-grams, {} columns", gram, columns.size());
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<Pool> ReadPool(const Attributes& a) {
+  if (!a.Strings("pool_strings").empty()) return Unimplemented("a pool of strings");
+  Pool pool;
+  pool.shortest = a.Int("min_gram_length", 1);
+  pool.longest = a.Int("max_gram_length", 1);
+  pool.skips = a.Int("max_skip_count", 0);
+  if (pool.shortest < 1 || pool.longest < pool.shortest || pool.longest > kLongestGram ||
+      pool.skips < 0 || pool.skips > kMostSkipped) {
+    return InvalidArgument("n-grams of {} to {} (at most {}) that skip up to {}", pool.shortest,
+                           pool.longest, kLongestGram, pool.skips);
+  }
+  const std::string mode = a.String("mode", "");
+  if (mode != "TF" && mode != "IDF" && mode != "TFIDF") {
+    return InvalidArgument("mode is '{}', not TF, IDF or TFIDF", mode);
+  }
+  pool.counts = mode != "IDF";
+  if (mode != "TF") pool.weights = a.Floats("weights");
+  CHAIRLIFT_RETURN_IF_ERROR(ReadGrams(a, pool));
+  if (!pool.weights.empty() && static_cast<int64_t>(pool.weights.size()) < pool.columns) {
+    return InvalidArgument("{} weights for {} columns", pool.weights.size(), pool.columns);
+  }
+  return pool;
+}
+
+Status Infer(InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Pool pool, ReadPool(context.attributes()));
+  const SymbolicShape& in = context.shape(0);
+  if (!in.has_rank()) return SetOutput(context, 0, DType::kFloat, SymbolicShape());
+  if (in.rank() < 1 || in.rank() > 2) {
+    return InvalidArgument("input {} is neither a sequence nor a batch of them", in.ToString());
+  }
+  std::vector<Dim> out;
+  if (in.rank() == 2) out.push_back(in[0]);
+  out.emplace_back(pool.columns);
+  return SetOutput(context, 0, DType::kFloat, SymbolicShape(std::move(out)));
+}
+
+template <typename T>
+void Row(const Pool& pool, const T* x, int64_t n, float* out) {
+  std::fill_n(out, pool.columns, 0.0f);
+  absl::InlinedVector<int64_t, kLongestGram> gram;
+  for (int64_t skip = 0; skip <= pool.skips && skip < std::max<int64_t>(n, 1); ++skip) {
+    for (int64_t start = 0; start < n; ++start) {
+      gram.clear();
+      for (int64_t at = start; at < n && static_cast<int64_t>(gram.size()) < pool.longest;
+           at += skip + 1) {
+        gram.push_back(x[at]);
+        const auto length = static_cast<int64_t>(gram.size());
+        // One item skips nothing: it counts once.
+        if (length < pool.shortest || (length == 1 && skip > 0)) continue;
+        const auto found = pool.column.find(std::span<const int64_t>(gram.data(), gram.size()));
+        if (found != pool.column.end()) out[found->second] += 1.0f;
+      }
+    }
+  }
+  for (int64_t c = 0; c < pool.columns; ++c) {
+    if (!pool.counts) out[c] = out[c] > 0 ? 1.0f : 0.0f;
+    if (!pool.weights.empty()) out[c] *= pool.weights[static_cast<size_t>(c)];
+  }
+}
+
+template <typename T>
+std::unique_ptr<Kernel> MakeRows(Pool pool, const Shape& in) {
+  const int64_t rows = in.rank() == 2 ? in[0] : 1;
+  const int64_t n = in[in.rank() - 1];
+  return MakeKernel([pool = std::move(pool), rows, n](const KernelArgs& args) {
+    const auto* x = static_cast<const T*>(args.inputs[0]);
+    auto* out = static_cast<float*>(args.outputs[0]);
+    for (int64_t r = 0; r < rows; ++r) Row(pool, x + r * n, n, out + r * pool.columns);
+    return absl::OkStatus();
+  });
+}
+
+StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(Pool pool, ReadPool(context.attributes));
+  const TensorDesc& in = context.inputs[0];
+  return in.dtype == DType::kInt32 ? MakeRows<int32_t>(std::move(pool), in.shape)
+                                   : MakeRows<int64_t>(std::move(pool), in.shape);
+}
+
+}  // namespace
+
+void RegisterTfIdfVectorizer(OperatorRegistry& registry) {
+  registry.Add({.name = "TfIdfVectorizer",
+                .min_opset = 9,
+                .input_types = {kIndexTypes},
+                .infer = Infer,
+                .compile = Compile});
+}
+
+}  // namespace chairlift
