@@ -1,19 +1,16 @@
 // What follows a convolution element by element, the sum with a residual and an activation, happens
-// while its results are in registers: chairlift::FusedConv.
+// while its results are in registers: chairlift::FusedConv; an activation after a transposed one:
+// chairlift::FusedConvTranspose.
+#include "graph/passes/absorb.h"
 #include "graph/passes/activation.h"
 #include "graph/passes/passes.h"
-#include "graph/passes/rewrite.h"
 
 namespace chairlift {
 namespace {
 
-class Fuser {
+class Fuser : private Absorber {
  public:
-  explicit Fuser(Graph& graph)
-      : graph_(graph),
-        fused_(OperatorRegistry::Builtin().Find("chairlift", "FusedConv")),
-        links_(graph),
-        removed_(graph.nodes.size(), false) {}
+  explicit Fuser(Graph& graph) : Absorber(graph) {}
 
   int Run(std::vector<std::string>& notes) {
     int count = 0;
@@ -27,30 +24,20 @@ class Fuser {
  private:
   // The convolution that computes `id` for node n alone and has no activation yet; else -1.
   int Convolution(ValueId id, int n) const {
-    const int conv = links_.producer(id);
-    if (conv < 0 || links_.SoleReader(id) != n) return -1;
+    const int conv = Open(id, n);
+    if (conv < 0) return -1;
     const Node& node = graph_.nodes[conv];
-    if (!Is(node, "Conv") && !Is(node, "FusedConv", "chairlift")) return -1;
-    if (graph_.values[id].dtype != DType::kFloat) return -1;
-    return node.attributes.String("activation", "").empty() ? conv : -1;
-  }
-
-  // Node n becomes `conv` with its own output.
-  Node& MoveTo(int conv, int n) {
-    Node fused = std::move(graph_.nodes[conv]);
-    fused.def = fused_;
-    fused.outputs = graph_.nodes[n].outputs;
-    removed_[conv] = true;
-    graph_.nodes[n] = std::move(fused);
-    return graph_.nodes[n];
+    return Is(node, "Conv") || Is(node, "FusedConv", "chairlift") ? conv : -1;
   }
 
   bool FuseActivation(int n) {
     const auto activation = ActivationOf(graph_, graph_.nodes[n]);
     if (!activation) return false;
-    const int conv = Convolution(graph_.nodes[n].inputs[0], n);
+    const int conv = Open(graph_.nodes[n].inputs[0], n);
     if (conv < 0) return false;
-    SetActivation(MoveTo(conv, n).attributes, *activation);
+    const OperatorDef* def = Is(graph_.nodes[conv], "ConvTranspose") ? transposed_ : fused_;
+    if (def == fused_ && Convolution(graph_.nodes[n].inputs[0], n) < 0) return false;
+    SetActivation(MoveTo(conv, n, def).attributes, *activation);
     return true;
   }
 
@@ -63,30 +50,23 @@ class Fuser {
     for (int i = 0; i < 2; ++i) {
       const int found = Convolution(add.inputs[i], n);
       if (found <= conv) continue;
-      const Node& node = graph_.nodes[found];
-      if (node.inputs.size() > 3 && node.inputs[3] != kNoValue) continue;
+      if (HasInput(graph_.nodes[found], 3)) continue;
       conv = found;
       residual = add.inputs[1 - i];
     }
     if (conv < 0) return false;
-    if (!SameShape(graph_.values[residual].shape,
-                   graph_.values[graph_.nodes[conv].outputs[0]].shape)) {
-      notes.push_back(add.Describe() + ": its operands " +
-                      graph_.values[add.inputs[0]].shape.ToString() + " and " +
-                      graph_.values[add.inputs[1]].shape.ToString() +
+    if (!SameShape(shape(residual), shape(graph_.nodes[conv].outputs[0]))) {
+      notes.push_back(add.Describe() + ": its operands " + shape(add.inputs[0]).ToString() +
+                      " and " + shape(add.inputs[1]).ToString() +
                       " are not known to have one shape");
       return false;
     }
-    Node& fused = MoveTo(conv, n);
-    fused.inputs.resize(4, kNoValue);
-    fused.inputs[3] = residual;
+    SetInput(MoveTo(conv, n, fused_), 3, residual);
     return true;
   }
 
-  Graph& graph_;
-  const OperatorDef* fused_;
-  const Links links_;
-  std::vector<bool> removed_;
+  const OperatorDef* const fused_ = Fused("FusedConv");
+  const OperatorDef* const transposed_ = Fused("FusedConvTranspose");
 };
 
 StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) { return Fuser(graph).Run(notes); }

@@ -2,20 +2,16 @@
 // with a residual and an activation, happens inside it: chairlift::FusedMatMul.
 #include <algorithm>
 
+#include "graph/passes/absorb.h"
 #include "graph/passes/activation.h"
 #include "graph/passes/passes.h"
-#include "graph/passes/rewrite.h"
 
 namespace chairlift {
 namespace {
 
-class Fuser {
+class Fuser : private Absorber {
  public:
-  explicit Fuser(Graph& graph)
-      : graph_(graph),
-        fused_(OperatorRegistry::Builtin().Find("chairlift", "FusedMatMul")),
-        links_(graph),
-        removed_(graph.nodes.size(), false) {}
+  explicit Fuser(Graph& graph) : Absorber(graph) {}
 
   int Run() {
     int count = 0;
@@ -28,27 +24,18 @@ class Fuser {
   }
 
  private:
-  const SymbolicShape& shape(ValueId id) const { return graph_.values[id].shape; }
-
   // The product that computes `id` for node n alone; -1 where there is none or it has its
   // activation.
   int Product(ValueId id, int n) const {
-    const int product = links_.producer(id);
-    if (product < 0 || links_.SoleReader(id) != n) return -1;
+    const int product = Open(id, n);
+    if (product < 0) return -1;
     const Node& node = graph_.nodes[product];
-    if (graph_.values[id].dtype != DType::kFloat) return -1;
-    if (Is(node, "FusedMatMul", "chairlift")) {
-      return node.attributes.String("activation", "").empty() ? product : -1;
-    }
+    if (Is(node, "FusedMatMul", "chairlift")) return product;
     if (Is(node, "Gemm")) return CanConvert(node) ? product : -1;
     const bool matrices = Is(node, "MatMul") && shape(node.inputs[0]).has_rank() &&
                           shape(node.inputs[0]).rank() >= 2 && shape(node.inputs[1]).has_rank() &&
                           shape(node.inputs[1]).rank() >= 2;
     return matrices ? product : -1;
-  }
-
-  bool HasInput(const Node& node, size_t i) const {
-    return node.inputs.size() > i && node.inputs[i] != kNoValue;
   }
 
   // A Gemm whose C is a row, to be added as a bias.
@@ -80,24 +67,19 @@ class Fuser {
 
   // Node n becomes the product, as a FusedMatMul, with node n's output.
   Node& MoveTo(int product, int n) {
-    Node fused = std::move(graph_.nodes[product]);
-    if (Is(fused, "Gemm")) {
-      Attributes attributes;
-      attributes.Set("transpose_a", fused.attributes.Int("transA", 0));
-      attributes.Set("transpose_b", fused.attributes.Int("transB", 0));
-      attributes.Set("alpha", fused.attributes.Float("alpha", 1.0f));
-      fused.attributes = std::move(attributes);
-      if (const Tensor* c = ConstantInput(graph_, fused, 2);
-          c != nullptr && c->shape().rank() != 1) {
-        const std::string name = graph_.values[fused.inputs[2]].name;
-        fused.inputs[2] = AddConstant(graph_, name + "/row", c->Reshaped(Shape{c->size()}));
-      }
+    const bool gemm = Is(graph_.nodes[product], "Gemm");
+    Node& fused = Absorber::MoveTo(product, n, fused_);
+    if (!gemm) return fused;
+    Attributes attributes;
+    attributes.Set("transpose_a", fused.attributes.Int("transA", 0));
+    attributes.Set("transpose_b", fused.attributes.Int("transB", 0));
+    attributes.Set("alpha", fused.attributes.Float("alpha", 1.0f));
+    fused.attributes = std::move(attributes);
+    if (const Tensor* c = ConstantInput(graph_, fused, 2); c != nullptr && c->shape().rank() != 1) {
+      const std::string name = graph_.values[fused.inputs[2]].name;
+      fused.inputs[2] = AddConstant(graph_, name + "/row", c->Reshaped(Shape{c->size()}));
     }
-    fused.def = fused_;
-    fused.outputs = graph_.nodes[n].outputs;
-    removed_[product] = true;
-    graph_.nodes[n] = std::move(fused);
-    return graph_.nodes[n];
+    return fused;
   }
 
   // A transpose of an operand whose last axis is not last in memory: the product reads it
@@ -181,9 +163,7 @@ class Fuser {
         row = bias;
       }
       if (row == kNoValue) continue;
-      Node& fused = MoveTo(product, n);
-      if (fused.inputs.size() < 3) fused.inputs.resize(3, kNoValue);
-      fused.inputs[2] = row;
+      SetInput(MoveTo(product, n), 2, row);
       return true;
     }
     return false;
@@ -204,16 +184,11 @@ class Fuser {
       residual = add.inputs[1 - i];
     }
     if (product < 0) return false;
-    Node& fused = MoveTo(product, n);
-    fused.inputs.resize(4, kNoValue);
-    fused.inputs[3] = residual;
+    SetInput(MoveTo(product, n), 3, residual);
     return true;
   }
 
-  Graph& graph_;
-  const OperatorDef* fused_;
-  const Links links_;
-  std::vector<bool> removed_;
+  const OperatorDef* const fused_ = Fused("FusedMatMul");
 };
 
 StatusOr<int> Run(Graph& graph, std::vector<std::string>&) { return Fuser(graph).Run(); }

@@ -1,4 +1,4 @@
-// Conv, FusedConv and ConvTranspose: their contracts and shapes.
+// Conv, ConvTranspose and their fused forms: their contracts and shapes.
 #include <algorithm>
 #include <utility>
 
@@ -176,6 +176,11 @@ Status InferConvTranspose(InferContext& context) {
   return absl::OkStatus();
 }
 
+Status InferFusedConvTranspose(InferContext& context) {
+  CHAIRLIFT_RETURN_IF_ERROR(Activation::Parse(context.attributes()).status());
+  return InferConvTranspose(context);
+}
+
 Convolution Common(const CompileContext& context, bool transposed) {
   const Shape &x = context.inputs[0].shape, &w = context.inputs[1].shape;
   Convolution c;
@@ -213,6 +218,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileConvTranspose(const CompileContext& con
   c.strides = t.window.strides;
   c.dilations = t.window.dilations;
   c.pads_begin = t.pads_begin;
+  CHAIRLIFT_ASSIGN_OR_RETURN(c.activation, Activation::Parse(context.attributes));
   return CompileConvolution(c, context);
 }
 
@@ -265,6 +271,11 @@ void RegisterConv(OperatorRegistry& registry) {
   transpose.infer = InferConvTranspose;
   transpose.compile = CompileConvTranspose;
   registry.Add(std::move(transpose));
+
+  OperatorDef fused_transpose = ConvDef("chairlift", "FusedConvTranspose", 3);
+  fused_transpose.infer = InferFusedConvTranspose;
+  fused_transpose.compile = CompileConvTranspose;
+  registry.Add(std::move(fused_transpose));
 }
 
 }  // namespace chairlift

@@ -1,5 +1,5 @@
-// A convolution, or its transpose, bound to shapes: what Conv, FusedConv and ConvTranspose come
-// down to, and the ways of computing it.
+// A convolution, or its transpose, bound to shapes: what Conv, ConvTranspose and their fused
+// forms come down to, and the ways of computing it.
 #ifndef CHAIRLIFT_OPS_LINEAR_CONVOLUTION_H_
 #define CHAIRLIFT_OPS_LINEAR_CONVOLUTION_H_
 

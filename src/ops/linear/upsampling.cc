@@ -68,8 +68,7 @@ class UpsamplingKernel final : public Kernel {
 
 StatusOr<std::unique_ptr<Kernel>> CompileUpsampling(const Convolution& c,
                                                     const CompileContext& context) {
-  bool apart = c.transposed && c.groups == 1 && c.spatial_rank() == 2 &&
-               c.activation.kind == ActivationKind::kNone && c.residual_input < 0;
+  bool apart = c.transposed && c.groups == 1 && c.spatial_rank() == 2 && c.residual_input < 0;
   for (int i = 0; apart && i < 2; ++i) {
     apart = c.kernel[i] == c.strides[i] && c.dilations[i] == 1 && c.pads_begin[i] == 0 &&
             c.out[i] == c.in[i] * c.strides[i];
@@ -87,6 +86,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileUpsampling(const Convolution& c,
   s.width = c.in[1];
   s.factor_y = c.kernel[0];
   s.factor_x = c.kernel[1];
+  s.activation = c.activation;
   CHAIRLIFT_ASSIGN_OR_RETURN(
       Tensor packed, context.weights.Get(*weights, "upsampling", [&]() -> StatusOr<Tensor> {
         const int64_t tap_size = PackedGemmSize(s.channels, s.out_channels);

@@ -15,6 +15,7 @@ struct Upsampling {
   int block = 16;
   int64_t channels = 0, out_channels = 0;
   int64_t height = 0, width = 0, factor_y = 1, factor_x = 1;
+  Activation activation;
 
   int64_t Taps() const { return factor_y * factor_x; }
   int64_t InImage() const { return channels * height * width; }

@@ -8,6 +8,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 //
 #include "hwy/highway.h"
+#include "ops/linear/activation-inl.h"
 #include "ops/linear/gemm_tile-inl.h"
 #include "ops/linear/packed_gemm.h"
 #include "ops/linear/upsampling.h"
@@ -27,6 +28,7 @@ void Upsample(const Upsampling& s, const float* x, int64_t first, int64_t pixels
     }
   }
   float* results = scratch + pixels * stride;
+  const V alpha = hn::Set(kD, s.activation.alpha), beta = hn::Set(kD, s.activation.beta);
   const int64_t tap_panels = GemmPanels(s.out_channels);
   const int64_t tiles = (pixels + kMaxRows - 1) / kMaxRows;
   const int64_t out_width = s.width * s.factor_x, out_size = size * s.Taps();
@@ -46,7 +48,8 @@ void Upsample(const Upsampling& s, const float* x, int64_t first, int64_t pixels
       for (int64_t p = 0; p < pixels; ++p) {
         const int64_t at = (row * s.factor_y + tap / s.factor_x) * out_width + column * s.factor_x +
                            tap % s.factor_x;
-        hn::StoreU(hn::Add(hn::LoadU(kD, results + p * kGemmPanel + c - channel), b), kD,
+        const V sum = hn::Add(hn::LoadU(kD, results + p * kGemmPanel + c - channel), b);
+        hn::StoreU(VectorActivate(kD, s.activation.kind, alpha, beta, sum), kD,
                    plane + at * s.block);
         if (++column == s.width) {
           column = 0;

@@ -176,6 +176,21 @@ TEST(FuseConvTest, EveryActivationKeepsItsParameters) {
   }
 }
 
+TEST(FuseConvTest, ATransposedConvolutionTakesAnActivationOnly) {
+  Model m;
+  const ValueId x = m.Image();
+  const auto up = [&] {
+    return m.Op("ConvTranspose", {x, m.Weights(Shape{4, 3, 2, 2}), m.Weights(Shape{3})},
+                Attrs({{"strides", std::vector<int64_t>{2, 2}}}));
+  };
+  m.Output(m.Op("LeakyRelu", {up()}, Attrs({{"alpha", 0.3f}})));
+  m.Output(m.Op("Add", {up(), up()}));
+  const Graph graph = std::move(m).Build();
+  const PassResult r = RunPass("fuse_conv", graph);
+  EXPECT_EQ(r.Operators(), "FusedConvTranspose ConvTranspose ConvTranspose Add");
+  ExpectSameResults(graph, r.graph, Shape{2, 4, 6, 5});
+}
+
 TEST(FuseMatMulTest, BiasActivationAndResidual) {
   Model m;
   const ValueId x = m.Input("x", DType::kFloat, SymbolicShape({2, Dim::Symbol("n"), 4}));

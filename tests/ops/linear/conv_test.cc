@@ -333,11 +333,15 @@ TEST(ConvTransposeTest, UpsamplingOfBlockedChannelsEqualsReference) {
       c.output_padding = {0, 0};
       const Tensor x = random.Values(DType::kFloat, c.InShape());
       const Tensor w = random.Values(DType::kFloat, c.WeightShape());
-      OperatorCall call{.name = "ConvTranspose",
+      OperatorCall call{.name = "FusedConvTranspose",
                         .attributes = c.ToAttributes(),
                         .inputs = {x, w},
+                        .domain = "chairlift",
                         .constants = {1},
                         .blocked = {.inputs = 1, .outputs = 1}};
+      const std::string activation = factor == 2 ? "Elu" : factor == 3 ? "Sigmoid" : "";
+      call.attributes.Set("activation", activation);
+      call.attributes.Set("activation_alpha", 0.3f);
       std::vector<double> want = ReferenceConv(c, AsDoubles(x), AsDoubles(w));
       if (batch > 1) {
         call.inputs.push_back(random.Values(DType::kFloat, {out_channels}));
@@ -345,6 +349,7 @@ TEST(ConvTransposeTest, UpsamplingOfBlockedChannelsEqualsReference) {
         const int64_t plane = c.OutShape().NumElements(2, 4);
         for (size_t i = 0; i < want.size(); ++i) want[i] += bias[i / plane % out_channels];
       }
+      for (double& v : want) v = ReferenceActivation(activation, 0.3, 0, v);
       for (int width : {1, 2, 5}) {
         ThreadTeam team(width);
         const auto out = RunOperator(call, &team);
@@ -392,19 +397,20 @@ TEST(FusedConvTest, AddsTheResidualAndAppliesEveryActivation) {
                                                 "Sigmoid", "Tanh", "HardSigmoid", "HardSwish",
                                                 "Silu",    "Elu",  "Gelu",        "GeluTanh"};
   int checked = 0;
-  while (checked < 120) {
-    ConvCase c = RandomCase(random, false);
+  while (checked < 168) {
+    ConvCase c = RandomCase(random, checked % 7 < 2);
     if (c.batch == 0) continue;
     const std::string activation = activations[checked++ % activations.size()];
     const DType dtype = checked % 5 == 0 ? DType::kDouble : DType::kFloat;
     const Tensor x = random.Values(dtype, c.InShape());
     const Tensor w = random.Values(dtype, c.WeightShape());
-    const bool residual = random.Pick(0, 1) != 0;
-    OperatorCall call{.name = "FusedConv",
+    const bool residual = !c.transposed && random.Pick(0, 1) != 0;
+    OperatorCall call{.name = c.transposed ? "FusedConvTranspose" : "FusedConv",
                       .attributes = c.ToAttributes(),
-                      .inputs = {x, w, Tensor(), Tensor()},
+                      .inputs = {x, w, Tensor()},
                       .domain = "chairlift",
                       .constants = {1}};
+    if (!c.transposed) call.inputs.push_back(Tensor());
     if (residual) call.inputs[3] = random.Values(dtype, c.OutShape());
     const float alpha = activation == "Clip" ? -0.5f : 0.2f, beta = 0.6f;
     call.attributes.Set("activation", activation);
