@@ -87,7 +87,8 @@ void GraphBatchScheduler::StartBatch(WorkerId worker) {
   if (group == groups_.end()) group = groups_.begin();
   if (group == groups_.end()) return;
   const Group key = group->first;
-  turn_ = key + 1;
+  if (key != turn_ || turn_left_ == 0) turn_left_ = group->second.size();
+  turn_ = key;
   Batch& batch = batches_[worker];
   int64_t size = 0;
   std::vector<int> chain;  // by node: nodes of its type in a row that end with it
@@ -115,6 +116,11 @@ void GraphBatchScheduler::StartBatch(WorkerId worker) {
       }
     }
     group = groups_.find(key);
+  }
+  turn_left_ -= std::min(turn_left_, batch.requests.size());
+  if (turn_left_ < static_cast<size_t>(options_.max_batch_size)) {
+    turn_ = key + 1;
+    turn_left_ = 0;
   }
 }
 
