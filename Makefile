@@ -7,7 +7,7 @@ JOBS ?= $(shell nproc)
 BENCH ?= runtime server scheduler cellular
 HTTP_PORT ?= 8000
 
-.PHONY: help run build test bench packages clean lint
+.PHONY: help run build test bench figures packages clean lint
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s $$'\t'
@@ -36,6 +36,13 @@ test:  ## everything CI runs
 
 bench: build $(VENV)/.installed  ## benchmarks against peers; BENCH=<one of $(BENCH)> runs one
 	@for name in $(BENCH); do $(PYTHON) bench/$$name.py --output build/bench/$$name.json || exit 1; done
+
+$(VENV)/.figures: tools/requirements-figures.txt $(VENV)/.installed
+	$(PYTHON) -m pip install -q --disable-pip-version-check -r tools/requirements-figures.txt
+	touch $@
+
+figures: build $(VENV)/.figures  ## BatchMaker's figures from simulations, published numbers beside them (docs/simulation.md)
+	@$(PYTHON) bench/figures.py
 
 lint: packages  ## clang-format and clang-tidy
 	@tools/lint.sh

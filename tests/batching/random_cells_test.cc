@@ -298,7 +298,8 @@ class Schedule {
   // No starvation: the oldest request that may run at all is not kept waiting while others do.
   void CheckOldest() {
     if (!OneByOne()) return;
-    for (auto& [id, known] : known_) {
+    for (auto& [id, oldest] : known_) {
+      Known& known = oldest;
       if (known.leaving) continue;
       if (!known.started && known.client != 0 && order_.at(known.client).front() != id) continue;
       const auto free = [&known](const KnownNode& node) {

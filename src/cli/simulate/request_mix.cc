@@ -199,9 +199,8 @@ StatusOr<RequestMix> TreeMix(const std::filesystem::path& trees) {
 RequestMix CompleteTreeMix(int depth) {
   RequestMix mix{.cells = {"leaf", "internal"}, .graphs = {}, .cumulative = {}};
   CellGraph graph;
-  const std::string leaf = ".";
-  std::string tree = leaf;
-  for (int level = 0; level < depth; ++level) tree = "(" + tree + tree + ")";
+  std::string tree = ".";
+  for (int level = 0; level < depth; ++level) tree = fmt::format("({0}{0})", tree);
   size_t at = 0;
   ParseTree(tree, at, 0, graph);
   mix.Add(std::move(graph), 1);
