@@ -13,6 +13,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "release"
+TURN_PAUSE_SECONDS = 0.1
 sys.path.insert(0, str(ROOT / "examples"))
 
 
@@ -113,7 +114,8 @@ def timed(call, times):
 def interleave(ours, peer, seconds, rounds=9):
     """Medians of both and the median ratio peer/ours of `rounds` pairs, each about seconds/(2·rounds) a side.
 
-    `ours(n)` and `peer(n)` return n times. The two never run at once, and take turns in going first.
+    `ours(n)` and `peer(n)` return n times. The two never run at once, and take turns in going first. Between turns
+    the threads of the one before stop spinning for work.
     """
     first = statistics.median(peer(2))
     times = max(1, min(2000, int(seconds / (2 * rounds) / max(first, 1e-6))))
@@ -122,6 +124,7 @@ def interleave(ours, peer, seconds, rounds=9):
     for r in range(rounds):
         pair = {}
         for side in ([ours, peer] if r % 2 == 0 else [peer, ours]):
+            time.sleep(TURN_PAUSE_SECONDS)
             pair[side is ours] = statistics.median(side(times))
         mine.append(pair[True])
         theirs.append(pair[False])

@@ -43,6 +43,8 @@ def rows():
     yield "minilm_l6", lambda: bert.bert(bert.MINILM_L6), [text(1, 16), text(1, 128), text(8, 128)]
     yield "lstm_cell_h1024", recurrent.lstm_cell, [step(1), step(8), step(64)]
     yield "lstm_operator_h1024_T20", recurrent.lstm_operator, [("b=1", floats(x=(20, 1, 1024)))]
+    small = lambda: recurrent.lstm_operator(hidden=256)  # noqa: E731
+    yield "lstm_operator_h256", small, [(f"T={t} b=1", floats(x=(t, 1, 256))) for t in (20, 50)]
 
 
 def session(path, threads):
