@@ -31,16 +31,16 @@ double Imbalance(int64_t pieces, int64_t width) {
 }
 
 // How many parts each worker should get, so that one whose core is shared with others takes fewer:
-// none much under 100 µs, by arithmetic or by bytes of B. `packs_rows` says that every part copies
+// none much under 200 µs, by arithmetic or by bytes of B. `packs_rows` says that every part copies
 // its rows of A first, which is worth it for so many columns.
 int64_t PartsAWorker(int64_t m, int64_t n, int64_t k, int64_t parts, bool packs_rows) {
   constexpr double kMacsAMicrosecond = 5e4, kBytesAMicrosecond = 2e4;
-  constexpr int64_t kMost = 8, kColumnsToPackFor = 192;
+  constexpr int64_t kMost = 4, kColumnsToPackFor = 192;
   const double b_elements = static_cast<double>(n) * static_cast<double>(k);
   const double us = std::max(static_cast<double>(m) * b_elements / kMacsAMicrosecond,
                              4 * b_elements / kBytesAMicrosecond);
   int64_t pieces = std::clamp<int64_t>(
-      static_cast<int64_t>(us / (100.0 * static_cast<double>(parts))), 1, kMost);
+      static_cast<int64_t>(us / (200.0 * static_cast<double>(parts))), 1, kMost);
   if (packs_rows) pieces = std::min(pieces, std::max<int64_t>(1, n / (parts * kColumnsToPackFor)));
   while (pieces > 1 && Imbalance(GemmPanels(n), parts * pieces) > 1.15) --pieces;
   return pieces;
