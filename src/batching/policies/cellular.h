@@ -20,16 +20,17 @@
 //   - A subgraph is pinned while it has nodes in flight, as in the document, and while a ready node
 //     of it reads from a task in flight.
 //   - Ready subgraphs are filed by worker; no list is scanned for those that are ready.
-//   - How far a worker runs ahead. Fixed: a worker with nothing to do gets max_tasks_to_submit
-//   tasks of
-//     one type (all but the first of at least the type's min), then nothing until they have ended.
-//     Adaptive: one task while a request waits or has just joined; up to max_tasks_to_submit while
-//     nobody has joined for a while. A worker that has a task gets no batch below the type's min.
+//   - How far a worker runs ahead. Fixed, as in the document: a worker with nothing to do gets
+//     max_tasks_to_submit tasks of one type (all but the first of at least the type's min), then
+//     nothing until they have ended. Adaptive: one task while a request waits or has just joined;
+//     up to max_tasks_to_submit while nobody has joined for a while. A worker that has a task gets
+//     no batch below the type's min.
 //   - Requests may have deadlines and may be cancelled, in the middle too.
 //
-// Starvation: of a type's ready subgraphs, the one that came into being first goes first, and a
-// worker gives at most kPatience + the number of types tasks before it takes a type that it could
-// take. So a node waits for the requests that came before its own, never for those after.
+// Starvation: of a type's ready subgraphs, the one that came into being first goes first (with its
+// request, or as the request grew), and a worker is given at most kPatience + the number of types
+// tasks before one of a type that it could take. So a node never waits for later subgraphs than its
+// own.
 //
 // Cost: O(1) amortised per node and edge; nothing is allocated in steady state but the node list of
 // each task.
