@@ -131,7 +131,8 @@ class Engine {
   static StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
   virtual ~Engine() = default;  // as Shutdown(0)
 
-  // Loads one .onnx file as version `version` of `name`, replacing that version when it is ready.
+  // Loads one .onnx file (or the version folder of a model made of cells, docs/cells.md) as version
+  // `version` of `name`, replacing that version when it is ready.
   virtual Status LoadModel(const std::string& name, const std::string& path,
                            const ModelConfig& config, const std::string& version = "1") = 0;
   // Names a folder of <name>/<version>/model.onnx with optional <name>/model.yaml, to be loaded by

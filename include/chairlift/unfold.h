@@ -25,8 +25,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "chairlift/status.h"
@@ -114,6 +116,35 @@ inline Status Unfolder::Ran(NodeId /*node*/, CellGraphBuilder& /*graph*/) {
 
 // Makes the unfolder of a request. Thread-safe.
 using UnfolderFactory = std::function<std::unique_ptr<Unfolder>()>;
+
+// An unfold function of a user's own is a shared library in the model's folder that its model.yaml
+// names (docs/cells.md). It is compiled against this header, links to nothing (the program that
+// loads it has the symbols), and says once, outside of all namespaces:
+//
+//   CHAIRLIFT_UNFOLD_PLUGIN(MakeMine)
+//
+// where MakeMine is a function of UnfoldPlugin::make's type. It must be built with the compiler's
+// standard library and the Abseil that the server was built with. It is never unloaded: what it
+// allocated may outlive the model.
+struct UnfoldPlugin {
+  // Raised when anything in this header changes.
+  static constexpr uint32_t kAbi = 1;
+
+  struct Model {
+    std::span<const std::string> cells;                 // their names, as AddNode() numbers them
+    const std::map<std::string, std::string>& options;  // `options` of the model.yaml
+  };
+
+  uint32_t abi = kAbi;
+  uint32_t tensor_bytes = sizeof(Tensor);
+  // Called once when the model is loaded. An error refuses the model.
+  StatusOr<UnfolderFactory> (*make)(const Model& model) = nullptr;
+};
+
+#define CHAIRLIFT_UNFOLD_PLUGIN(function)                 \
+  extern "C" __attribute__((visibility("default"), used)) \
+  const chairlift::UnfoldPlugin chairlift_unfold_plugin;  \
+  const chairlift::UnfoldPlugin chairlift_unfold_plugin = {.make = function};
 
 }  // namespace chairlift
 

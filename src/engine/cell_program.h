@@ -2,10 +2,13 @@
 #ifndef CHAIRLIFT_ENGINE_CELL_PROGRAM_H_
 #define CHAIRLIFT_ENGINE_CELL_PROGRAM_H_
 
+#include <filesystem>
 #include <memory>
 #include <vector>
 
+#include "batching/policy.h"
 #include "chairlift/unfold.h"
+#include "engine/cell_manifest.h"
 #include "graph/cells/sliced_model.h"
 #include "runtime/cell.h"
 
@@ -20,6 +23,18 @@ struct CellProgram {
 
 // The cells of a model that was cut automatically.
 StatusOr<CellProgram> MakeCellProgram(SlicedModel model, const ExecutableOptions& options);
+
+// The cells that the user names, and what follows from their manifest.
+struct ManifestProgram {
+  CellProgram program;
+  std::vector<SymbolicSpec> inputs;  // the model's
+  std::vector<SymbolicSpec> outputs;
+  std::vector<CellTypeOptions> types;  // by cell
+};
+// `folder` is a version's: the cells' files lie there, a plugin in the model's folder above it.
+StatusOr<ManifestProgram> MakeCellProgram(const CellManifest& manifest,
+                                          const std::filesystem::path& folder,
+                                          const ExecutableOptions& options);
 
 }  // namespace chairlift
 

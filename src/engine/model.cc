@@ -60,10 +60,9 @@ StatusOr<CellProgram> CutIntoCells(const Graph& graph, const ExecutableOptions& 
 }  // namespace
 
 StatusOr<std::shared_ptr<Model>> Model::Load(const std::string& name, const std::string& version,
-                                             const std::filesystem::path& file,
-                                             const ModelConfig& config, int workers) {
+                                             const ModelSource& source, const ModelConfig& config,
+                                             int workers) {
   std::shared_ptr<Model> model(new Model(name, version));
-  CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(file));
   Signature& signature = model->signature_;
   ModelMetadata& metadata = model->metadata_;
   metadata.name = name;
@@ -71,8 +70,13 @@ StatusOr<std::shared_ptr<Model>> Model::Load(const std::string& name, const std:
   metadata.platform = "onnx_chairlift";
   ExecutableOptions options;
   options.disabled_passes = config.disabled_passes;
-  CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan,
-                             model->Compile(std::move(imported.graph), config, options));
+  ServingPlan plan;
+  if (source.cells) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(plan, model->CompileCells(source, config, options));
+  } else {
+    CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(source.path));
+    CHAIRLIFT_ASSIGN_OR_RETURN(plan, model->Compile(std::move(imported.graph), config, options));
+  }
   signature.batches = plan.batches;
   signature.max_rows = plan.batches ? config.max_batch_size : 0;
   for (const SymbolicSpec& spec : signature.inputs) metadata.inputs.push_back(ToTensorSpec(spec));
@@ -88,6 +92,24 @@ StatusOr<std::shared_ptr<Model>> Model::Load(const std::string& name, const std:
   return model;
 }
 
+StatusOr<ServingPlan> Model::CompileCells(const ModelSource& source, const ModelConfig& config,
+                                          const ExecutableOptions& options) {
+  if (!WantsCells(config.policy)) {
+    return InvalidArgument("policy '{}' cannot serve a model made of cells", config.policy);
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(ManifestProgram made,
+                             MakeCellProgram(*source.cells, source.path, options));
+  std::vector<std::string> names;
+  for (const auto& cell : made.program.cells) names.push_back(cell->name());
+  signature_.inputs = std::move(made.inputs);
+  signature_.outputs = std::move(made.outputs);
+  lane_.NumberTypes(static_cast<int>(names.size()));
+  cells_ = std::make_shared<const CellProgram>(std::move(made.program));
+  CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan, PlanCellServing(config, "made of cells", names));
+  plan.scheduling.cell_types = std::move(made.types);
+  return plan;
+}
+
 StatusOr<ServingPlan> Model::Compile(Graph graph, const ModelConfig& config,
                                      const ExecutableOptions& options) {
   // Before the passes, whose operators the proofs do not know.
@@ -100,7 +122,8 @@ StatusOr<ServingPlan> Model::Compile(Graph graph, const ModelConfig& config,
       signature_.inputs = Specs(graph, graph.inputs);
       signature_.outputs = Specs(graph, graph.outputs);
       cells_ = std::make_shared<const CellProgram>(*std::move(program));
-      return PlanCellServing(config, names);
+      return PlanCellServing(
+          config, "sequences vary in length and go through recurrences: cut into cells", names);
     }
     no_cells = program.status();
     if (NeedsCells(config.policy)) {
@@ -131,6 +154,13 @@ CellType Model::Lane::HoldType(int cell, const ShapeKey& key) {
   }
   ++entries_[it->second].holders;
   return it->second;
+}
+
+void Model::Lane::NumberTypes(int cells) {
+  for (int cell = 0; cell < cells; ++cell) {
+    free_[cell].push_back(static_cast<CellType>(entries_.size()));
+    entries_.push_back({.cell = cell, .key = {}, .holders = 0});
+  }
 }
 
 void Model::Lane::ReleaseType(CellType type) {

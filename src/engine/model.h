@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,14 +19,20 @@
 
 namespace chairlift {
 
+// What a model is made from.
+struct ModelSource {
+  std::filesystem::path path;  // an ONNX file; of a model made of cells, the version's folder
+  std::optional<CellManifest> cells = {};
+};
+
 class Model {
  public:
-  // Imports the file, compiles it, and settles how it is to be served. Where only the batch varies,
-  // one row is planned ahead, for a worker alone and for `workers`: the first request finds its
-  // weights packed, and a model that cannot run is refused here.
+  // Imports the files, compiles them, and settles how it is to be served. Where only the batch
+  // varies, one row is planned ahead, for a worker alone and for `workers`: the first request finds
+  // its weights packed, and a model that cannot run is refused here.
   static StatusOr<std::shared_ptr<Model>> Load(const std::string& name, const std::string& version,
-                                               const std::filesystem::path& file,
-                                               const ModelConfig& config, int workers);
+                                               const ModelSource& source, const ModelConfig& config,
+                                               int workers);
 
   // `versions` is left empty: the repository knows.
   const ModelMetadata& metadata() const { return metadata_; }
@@ -47,6 +54,8 @@ class Model {
     // Shape classes of a cell that a request holds while it is in the engine: a cell's rows of
     // equal shapes share a type. A model that runs whole is cell 0.
     CellType HoldType(int cell, const ShapeKey& key);
+    // Has the first type of each cell be the cell's own number. To be called before any is held.
+    void NumberTypes(int cells);
     void ReleaseType(CellType type);
     int cell(CellType type) const { return entries_[type].cell; }
 
@@ -65,7 +74,9 @@ class Model {
 
  private:
   Model(const std::string& name, const std::string& version) : statistics_(name, version) {}
-  // Sets signature_ and either cells_ or executable_.
+  // Each sets signature_ and either cells_ or executable_.
+  StatusOr<ServingPlan> CompileCells(const ModelSource& source, const ModelConfig& config,
+                                     const ExecutableOptions& options);
   StatusOr<ServingPlan> Compile(Graph graph, const ModelConfig& config,
                                 const ExecutableOptions& options);
 

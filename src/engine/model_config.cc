@@ -49,9 +49,9 @@ constexpr Setting kSettings[] = {
 std::string SettingNames() {
   std::string names;
   for (const Setting& setting : kSettings) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", setting.name);
+    names += fmt::format("{}, ", setting.name);
   }
-  return names;
+  return names + "cells, unfold";
 }
 
 // A wait longer than this overflows nothing and is surely a mistake.
@@ -96,6 +96,7 @@ StatusOr<ModelConfig> ParseModelConfig(const std::string& yaml) {
   std::set<std::string> seen;
   for (const auto& item : root) {
     const std::string key = item.first.IsScalar() ? item.first.Scalar() : "(not a name)";
+    if (key == "cells" || key == "unfold") continue;
     const Setting* found = nullptr;
     for (const Setting& setting : kSettings) {
       if (key == setting.name) found = &setting;
@@ -114,15 +115,13 @@ StatusOr<ModelConfig> ParseModelConfig(const std::string& yaml) {
   return config;
 }
 
-StatusOr<ModelConfig> ReadModelConfig(const std::filesystem::path& file) {
+StatusOr<std::string> ReadModelYaml(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   if (!in) return NotFound("{} cannot be read", file.string());
   std::string text(kMaxConfigBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(in.gcount()));
-  StatusOr<ModelConfig> config = ParseModelConfig(text);
-  if (!config.ok()) return Annotate(config.status(), file.string());
-  return config;
+  return text;
 }
 
 StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisReport& batching) {
@@ -162,7 +161,7 @@ bool NeedsCells(const std::string& policy) {
 
 bool WantsCells(const std::string& policy) { return policy.empty() || NeedsCells(policy); }
 
-StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config,
+StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::string& what,
                                       const std::vector<std::string>& cells) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckRanges(config));
   ServingPlan plan;
@@ -172,10 +171,9 @@ StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config,
   plan.scheduling.max_batch_size = plan.config.max_batch_size;
   plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
   plan.scheduling.preferred_batch_sizes = plan.config.preferred_batch_sizes;
-  plan.diagnosis = fmt::format(
-      "sequences vary in length and go through recurrences: cut into {} cells ({}); {} policy, up "
-      "to {} rows a task: requests join and leave at every time step",
-      cells.size(), fmt::join(cells, ", "), plan.config.policy, plan.config.max_batch_size);
+  plan.diagnosis =
+      fmt::format("{} ({}); {} policy, up to {} rows a task: requests join and leave at every cell",
+                  what, fmt::join(cells, ", "), plan.config.policy, plan.config.max_batch_size);
   return plan;
 }
 

@@ -13,8 +13,10 @@
 
 namespace chairlift {
 
-// Reads a model.yaml. Unknown keys, wrong types and values out of range are refused by name.
-StatusOr<ModelConfig> ReadModelConfig(const std::filesystem::path& file);
+// The text of a model.yaml.
+StatusOr<std::string> ReadModelYaml(const std::filesystem::path& file);
+// Its settings, but for `cells` and `unfold` (cell_manifest.h). Unknown keys, wrong types and
+// values out of range are refused by name.
 StatusOr<ModelConfig> ParseModelConfig(const std::string& yaml);
 
 struct ServingPlan {
@@ -32,8 +34,8 @@ StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisRepo
 bool WantsCells(const std::string& policy);
 bool NeedsCells(const std::string& policy);
 
-// The same for a model that was cut into `cells`.
-StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config,
+// The same for a model of `cells`; `what` says how it came to them.
+StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::string& what,
                                       const std::vector<std::string>& cells);
 
 }  // namespace chairlift

@@ -1,6 +1,7 @@
 #include "engine/repository.h"
 
 #include <algorithm>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -44,29 +45,72 @@ Status CheckVersion(const std::string& version) {
   return InvalidArgument("'{}' cannot be a version: versions are numbers (\"1\", \"12\")", version);
 }
 
-// The versions in a model's folder: sub-folders with a number for a name and a model.onnx inside.
-std::vector<std::string> VersionsIn(const fs::path& folder) {
+// What a model.yaml says.
+struct ModelYaml {
+  ModelConfig config;
+  std::optional<CellManifest> cells;
+};
+
+StatusOr<ModelYaml> ParseYaml(const std::string& text) {
+  ModelYaml yaml;
+  CHAIRLIFT_ASSIGN_OR_RETURN(yaml.config, ParseModelConfig(text));
+  CHAIRLIFT_ASSIGN_OR_RETURN(yaml.cells, ParseCellManifest(text));
+  return yaml;
+}
+
+// Of a folder without one: nothing.
+StatusOr<ModelYaml> ReadYaml(const fs::path& folder) {
+  const fs::path file = folder / "model.yaml";
+  std::error_code error;
+  if (!fs::exists(file, error)) return ModelYaml{};
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::string text, ReadModelYaml(file));
+  StatusOr<ModelYaml> yaml = ParseYaml(text);
+  if (!yaml.ok()) return Annotate(yaml.status(), file.string());
+  return yaml;
+}
+
+bool HasModel(const fs::path& version, bool of_cells) {
+  std::error_code error;
+  if (!of_cells) return fs::is_regular_file(version / "model.onnx", error);
+  for (fs::directory_iterator it(version, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == ".onnx") return true;
+  }
+  return false;
+}
+
+// The versions in a model's folder: sub-folders with a number for a name and a model.onnx inside,
+// or, of a model made of cells, any .onnx file.
+std::vector<std::string> VersionsIn(const fs::path& folder, bool of_cells) {
   std::vector<std::string> versions;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
-    std::error_code ignored;
-    if (IsVersion(name) && fs::is_regular_file(it->path() / "model.onnx", ignored)) {
-      versions.push_back(name);
-    }
+    if (IsVersion(name) && HasModel(it->path(), of_cells)) versions.push_back(name);
   }
   return versions;
 }
 
 }  // namespace
 
-Status Repository::Load(const std::string& name, const fs::path& file, const ModelConfig& config,
+Status Repository::Load(const std::string& name, const fs::path& path, const ModelConfig& config,
                         const std::string& version) {
+  ModelSource source{.path = path};
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    fs::path folder = fs::absolute(path, error).lexically_normal();
+    if (!folder.has_filename()) folder = folder.parent_path();  // it ended in a slash
+    const bool here = fs::exists(folder / "model.yaml", error);
+    CHAIRLIFT_ASSIGN_OR_RETURN(ModelYaml yaml, ReadYaml(here ? folder : folder.parent_path()));
+    if (!yaml.cells) {
+      return InvalidArgument("{} is a folder without a model.yaml that names cells", path.string());
+    }
+    source.cells = std::move(yaml.cells);
+  }
   const std::lock_guard<std::mutex> loading(load_mutex_);
-  return LoadLocked(name, file, config, version);
+  return LoadLocked(name, source, config, version);
 }
 
-Status Repository::LoadLocked(const std::string& name, const fs::path& file,
+Status Repository::LoadLocked(const std::string& name, const ModelSource& source,
                               const ModelConfig& config, const std::string& version) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckName(name));
   CHAIRLIFT_RETURN_IF_ERROR(CheckVersion(version));
@@ -79,7 +123,7 @@ Status Repository::LoadLocked(const std::string& name, const fs::path& file,
       entry.reason.clear();
     }
   }
-  StatusOr<std::shared_ptr<Model>> model = Model::Load(name, version, file, config, workers_);
+  StatusOr<std::shared_ptr<Model>> model = Model::Load(name, version, source, config, workers_);
   std::shared_ptr<Model> replaced;  // freed outside the lock
   const std::lock_guard<std::mutex> lock(mutex_);
   Entry& entry = models_[name][version];
@@ -124,19 +168,16 @@ StatusOr<fs::path> Repository::FolderOf(const std::string& name) const {
 Status Repository::LoadFromFolders(const std::string& name) {
   const std::lock_guard<std::mutex> loading(load_mutex_);
   CHAIRLIFT_ASSIGN_OR_RETURN(const fs::path folder, FolderOf(name));
-  const std::vector<std::string> versions = VersionsIn(folder);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelYaml yaml, ReadYaml(folder));
+  const std::vector<std::string> versions = VersionsIn(folder, yaml.cells.has_value());
   if (versions.empty()) {
-    return NotFound("model '{}' has no version: {} has no <number>/model.onnx", name,
-                    folder.string());
-  }
-  ModelConfig config;
-  std::error_code error;
-  if (fs::exists(folder / "model.yaml", error)) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(config, ReadModelConfig(folder / "model.yaml"));
+    return NotFound("model '{}' has no version: {} has no <number>/{}", name, folder.string(),
+                    yaml.cells ? "*.onnx" : "model.onnx");
   }
   Status first_error;
   for (const std::string& version : versions) {
-    first_error.Update(LoadLocked(name, folder / version / "model.onnx", config, version));
+    const fs::path path = yaml.cells ? folder / version : folder / version / "model.onnx";
+    first_error.Update(LoadLocked(name, {path, yaml.cells}, yaml.config, version));
   }
   std::vector<std::shared_ptr<Model>> gone;
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -231,7 +272,7 @@ std::vector<ModelIndexEntry> Repository::Index() const {
     for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
       const std::string name = it->path().filename().string();
       if (!CheckName(name).ok() || models.contains(name)) continue;
-      if (VersionsIn(it->path()).empty()) continue;
+      if (VersionsIn(it->path(), true).empty()) continue;
       models[name];
       index.push_back({name, "", ModelState::kUnavailable, "not loaded"});
     }

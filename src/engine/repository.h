@@ -20,7 +20,9 @@ class Repository {
   // Models are planned for jobs of one worker and of `workers`.
   explicit Repository(int workers) : workers_(workers) {}
 
-  Status Load(const std::string& name, const std::filesystem::path& file, const ModelConfig& config,
+  // `path` is an ONNX file, or the version's folder of a model made of cells: the model.yaml there,
+  // or in the folder above, says of which; all else is as `config` has it.
+  Status Load(const std::string& name, const std::filesystem::path& path, const ModelConfig& config,
               const std::string& version);
   Status AddFolder(const std::filesystem::path& folder);
   // Every version in the model's folder; those loaded before that are gone from it are unloaded.
@@ -49,8 +51,8 @@ class Repository {
   };
   using Versions = std::map<std::string, Entry, VersionOrder>;
 
-  Status LoadLocked(const std::string& name, const std::filesystem::path& file,
-                    const ModelConfig& config, const std::string& version);
+  Status LoadLocked(const std::string& name, const ModelSource& source, const ModelConfig& config,
+                    const std::string& version);
   // The folder of a model, where some repository has it.
   StatusOr<std::filesystem::path> FolderOf(const std::string& name) const;
   static ModelState StateOf(const Entry& entry);
