@@ -2,6 +2,10 @@
 find_program(CHAIRLIFT_CCACHE ccache)
 if(CHAIRLIFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CHAIRLIFT_CCACHE})
+  if(CHAIRLIFT_PRECOMPILE)
+    set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CHAIRLIFT_CCACHE})
+  endif()
 endif()
 
 add_library(chairlift_compiler INTERFACE)
@@ -10,6 +14,11 @@ if(CHAIRLIFT_SANITIZE)
   add_compile_options(-fsanitize=${CHAIRLIFT_SANITIZE} -fno-omit-frame-pointer
                       -fno-sanitize-recover=all -O1 -g1)
   add_link_options(-fsanitize=${CHAIRLIFT_SANITIZE})
+endif()
+if(CHAIRLIFT_PRECOMPILE AND CHAIRLIFT_CCACHE)
+  # What the cache needs to know a precompiled header by its contents.
+  add_compile_options("$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>"
+                      $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endif()
 if(CHAIRLIFT_FUZZERS)
   add_compile_options(-fsanitize=fuzzer-no-link)

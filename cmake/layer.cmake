@@ -10,13 +10,14 @@ function(chairlift_layer)
     # a file: these keep AddressSanitizer's heap checks, which find a kernel's stray access.
     set(vector_sources ${sources})
     list(FILTER vector_sources INCLUDE REGEX "_simd\\.cc$")
-    set_source_files_properties(${vector_sources} PROPERTIES COMPILE_OPTIONS
+    set_source_files_properties(${vector_sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
       "-fno-sanitize=undefined;-mllvm;-asan-stack=0;-fno-sanitize-coverage=inline-8bit-counters,pc-table,trace-cmp,indirect-calls")
   endif()
   target_include_directories(chairlift_${ARG_NAME} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
   target_link_libraries(chairlift_${ARG_NAME} PUBLIC ${ARG_DEPS}
     PRIVATE $<BUILD_INTERFACE:chairlift_compiler>)
+  chairlift_precompile(chairlift_${ARG_NAME} layer)
 endfunction()
 
 # chairlift_test(layer DEPS ...): one test program of every *_test.cc in tests/<layer>.
@@ -30,6 +31,7 @@ function(chairlift_test layer)
   target_include_directories(${layer}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${layer}_test PRIVATE ${ARG_DEPS} chairlift_compiler GTest::gmock
                                               GTest::gtest_main)
+  chairlift_precompile(${layer}_test test)
   set_target_properties(${layer}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${layer} COMMAND ${layer}_test)
 endfunction()
