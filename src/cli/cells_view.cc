@@ -54,21 +54,6 @@ std::string List(const SlicedModel& model, const std::vector<int>& values) {
   return text;
 }
 
-// What a cell reads and gives as a whole, states included.
-std::vector<int> Reads(const SlicedCell& cell) {
-  std::vector<int> values = cell.inputs;
-  for (const CellState& state : cell.states) values.push_back(state.initial);
-  values.push_back(cell.tokens_that_count);
-  std::erase(values, -1);
-  return values;
-}
-std::vector<int> Gives(const SlicedCell& cell) {
-  std::vector<int> values = cell.outputs;
-  for (const CellState& state : cell.states) values.push_back(state.final_value);
-  std::erase(values, -1);
-  return values;
-}
-
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
   for (char c : text) {
@@ -80,14 +65,29 @@ std::string Quoted(const std::string& text) {
 
 }  // namespace
 
+std::vector<int> CellReads(const SlicedCell& cell) {
+  std::vector<int> values = cell.inputs;
+  for (const CellState& state : cell.states) values.push_back(state.initial);
+  values.push_back(cell.tokens_that_count);
+  std::erase(values, -1);
+  return values;
+}
+
+std::vector<int> CellGives(const SlicedCell& cell) {
+  std::vector<int> values = cell.outputs;
+  for (const CellState& state : cell.states) values.push_back(state.final_value);
+  std::erase(values, -1);
+  return values;
+}
+
 std::string CellsTable(const SlicedModel& model) {
   Table table({"cell", "rows", "along", "reads", "gives", "weights", "operators"});
   for (const SlicedCell& cell : model.cells) {
     std::string along = cell.length < 0 ? "" : model.lengths[cell.length].name;
     if (cell.kind == SlicedCell::Kind::kRecurrent && cell.reverse) along += ", backwards";
-    table.Add({cell.name, RowsOf(cell.kind), along, List(model, Reads(cell)),
-               List(model, Gives(cell)), HumanBytes(static_cast<double>(WeightBytes(*cell.graph))),
-               Operators(*cell.graph)});
+    table.Add({cell.name, RowsOf(cell.kind), along, List(model, CellReads(cell)),
+               List(model, CellGives(cell)),
+               HumanBytes(static_cast<double>(WeightBytes(*cell.graph))), Operators(*cell.graph)});
   }
   return table.ToString();
 }
@@ -106,12 +106,12 @@ std::string CellsDot(const SlicedModel& model) {
     text += fmt::format("  cell{} [shape=box, style={}, label={}];\n", c,
                         steps ? "\"rounded,bold\"" : "rounded",
                         Quoted(fmt::format("{}\n{}", cell.name, RowsOf(cell.kind))));
-    for (int value : Reads(cell)) {
+    for (int value : CellReads(cell)) {
       text += fmt::format("  {} -> cell{} [label={}];\n", makers[value], c,
                           Quoted(model.values[value].row.ToString()));
     }
     if (steps) text += fmt::format("  cell{0} -> cell{0} [style=dashed];\n", c);
-    for (int value : Gives(cell)) makers[value] = fmt::format("cell{}", c);
+    for (int value : CellGives(cell)) makers[value] = fmt::format("cell{}", c);
   }
   for (size_t i = 0; i < model.outputs.size(); ++i) {
     const int value = model.outputs[i].value;

@@ -27,6 +27,7 @@ struct InspectFlags {
   std::vector<std::string> disabled_passes;
   std::vector<std::string> shapes;
   std::string dot;
+  std::string svg;
   InputShapes input_shapes;
 };
 
@@ -115,10 +116,11 @@ Status PrintCells(const Graph& graph, const InspectFlags& flags) {
   const StatusOr<SlicedModel> sliced = SliceIntoCells(graph);
   if (!sliced.ok()) {
     fmt::print("cells: none: {}\n\n", Message(sliced.status()));
-    return flags.dot.empty() ? absl::OkStatus() : sliced.status();
+    return flags.dot.empty() && flags.svg.empty() ? absl::OkStatus() : sliced.status();
   }
   fmt::print("cells, their values by row (* of each token):\n{}\n", CellsTable(*sliced));
   if (!flags.dot.empty()) CHAIRLIFT_RETURN_IF_ERROR(WriteFile(flags.dot, CellsDot(*sliced)));
+  if (!flags.svg.empty()) CHAIRLIFT_RETURN_IF_ERROR(WriteFile(flags.svg, CellsSvg(*sliced)));
   return absl::OkStatus();
 }
 
@@ -167,6 +169,7 @@ Command AddInspect(CLI::App& parser) {
                     "Leave this pass out; may be repeated");
   parser.add_option("--dot", flags->dot, "Write a diagram of the cells, for graphviz")
       ->type_name("FILE");
+  parser.add_option("--svg", flags->svg, "Write the diagram as an image")->type_name("FILE");
   parser.add_option("--shape", flags->shapes,
                     "NAME=1x3x224x224: shape of an input for the memory plan");
   parser

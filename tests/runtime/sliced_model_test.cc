@@ -193,6 +193,45 @@ TEST(SlicedModelTest, StatesOfAStreamGoInAndOut) {
   Check(std::move(m).Done());
 }
 
+Graph Embedded(const std::string& direction, bool read_twice) {
+  ModelMaker m;
+  const ValueId ids = m.Input("ids", DType::kInt64, Dims({B(), T()}));
+  const ValueId x = m.Gather(m.Weights({9, kFeatures}), ids, 0);
+  m.Output(m.Recurrent(m.Transpose(x, {1, 0, 2}), kFeatures,
+                       {.direction = direction, .attributes = {}})[0]);
+  if (read_twice) m.Output(x);
+  return std::move(m).Done();
+}
+
+TEST(SlicedModelTest, AnEmbeddingIsFoldedIntoTheProjectionWhereThereIsRoom) {
+  const auto multiplies = [](const SlicedModel& model) {
+    int count = 0;
+    for (const Node& node : model.cells.at(0).graph->nodes) count += node.def->name == "MatMul";
+    return count;
+  };
+  for (const char* direction : {"forward", "bidirectional"}) {
+    const Graph graph = Embedded(direction, false);
+    const int directions = direction[0] == 'f' ? 1 : 2;
+    // [9, 4·H] of floats a direction.
+    const int64_t bytes = directions * 9 * 4 * kHidden * 4;
+    Check(graph, "", {.max_embedding_bytes = bytes});
+    const StatusOr<SlicedModel> folded = SliceIntoCells(graph, {.max_embedding_bytes = bytes});
+    ASSERT_TRUE(folded.ok()) << folded.status();
+    EXPECT_EQ(multiplies(*folded), 0);
+    ASSERT_EQ(folded->notes.size(), 1u);
+    EXPECT_THAT(folded->notes[0], HasSubstr(std::to_string(bytes) + " bytes in place of " +
+                                            std::to_string(9 * kFeatures * 4)));
+    const StatusOr<SlicedModel> stays = SliceIntoCells(graph, {.max_embedding_bytes = bytes - 1});
+    ASSERT_TRUE(stays.ok()) << stays.status();
+    EXPECT_EQ(multiplies(*stays), directions);
+    EXPECT_THAT(stays->notes.at(0), HasSubstr("stays"));
+  }
+  const StatusOr<SlicedModel> twice =
+      SliceIntoCells(Embedded("forward", true), {.max_embedding_bytes = 1 << 20});
+  ASSERT_TRUE(twice.ok()) << twice.status();
+  EXPECT_EQ(multiplies(*twice), 1);
+}
+
 TEST(SlicedModelTest, SaysWhyAModelCannotBeSliced) {
   const auto why = [](ModelMaker m) {
     const StatusOr<SlicedModel> sliced = SliceIntoCells(std::move(m).Done());

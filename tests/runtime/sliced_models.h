@@ -186,8 +186,8 @@ inline void ExpectClose(const Tensor& got, const Tensor& want) {
 }
 
 // Slices, runs several requests together, and compares each with the whole model on its own.
-inline void Check(Graph graph, const std::string& kinds = "") {
-  const StatusOr<SlicedModel> sliced = SliceIntoCells(graph);
+inline void Check(Graph graph, const std::string& kinds = "", const SliceOptions& options = {}) {
+  const StatusOr<SlicedModel> sliced = SliceIntoCells(graph, options);
   ASSERT_TRUE(sliced.ok()) << sliced.status();
   SCOPED_TRACE(Describe(*sliced));
   if (!kinds.empty()) {

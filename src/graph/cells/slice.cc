@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "graph/cells/cell_builder.h"
+#include "graph/cells/fold_embeddings.h"
 #include "graph/cells/layer_rules.h"
 #include "graph/cells/lower_loops.h"
 #include "graph/cells/lower_recurrent.h"
@@ -20,7 +21,7 @@ namespace chairlift {
 namespace {
 
 // Input projections become nodes of their own, weights constants.
-Status Prepare(Graph& graph) {
+Status Prepare(Graph& graph, const SliceOptions& options, std::vector<std::string>& told) {
   std::vector<std::string> notes;
   CHAIRLIFT_RETURN_IF_ERROR(FoldConstants().run(graph, notes).status());
   CHAIRLIFT_RETURN_IF_ERROR(LowerLoops(graph).status());
@@ -33,6 +34,9 @@ Status Prepare(Graph& graph) {
   for (const Pass& pass :
        {FoldConstants(), SelectConstantBranches(), FoldConstants(), RemoveDeadNodes()}) {
     CHAIRLIFT_RETURN_IF_ERROR(pass.run(graph, notes).status());
+  }
+  if (options.max_embedding_bytes > 0) {
+    CHAIRLIFT_RETURN_IF_ERROR(FoldEmbeddings(graph, options.max_embedding_bytes, told).status());
   }
   CHAIRLIFT_RETURN_IF_ERROR(Verify(graph));
   return InferShapes(graph);
@@ -352,9 +356,10 @@ class Slicer {
 
 }  // namespace
 
-StatusOr<SlicedModel> SliceIntoCells(const Graph& graph) {
+StatusOr<SlicedModel> SliceIntoCells(const Graph& graph, const SliceOptions& options) {
   Graph lowered = graph;
-  CHAIRLIFT_RETURN_IF_ERROR(Prepare(lowered));
+  std::vector<std::string> notes;
+  CHAIRLIFT_RETURN_IF_ERROR(Prepare(lowered, options, notes));
   CHAIRLIFT_ASSIGN_OR_RETURN(const ModelAxes axes, FindAxes(lowered));
   bool any = false;
   for (size_t n = 0; n < lowered.nodes.size(); ++n) {
@@ -366,7 +371,9 @@ StatusOr<SlicedModel> SliceIntoCells(const Graph& graph) {
   if (!any) return Unimplemented("no recurrence of the model can be cut into steps");
   const Links links(lowered);
   CHAIRLIFT_ASSIGN_OR_RETURN(const Partition partition, MakePartition(lowered, axes, links));
-  return Slicer({lowered, links, axes, partition}).Run();
+  CHAIRLIFT_ASSIGN_OR_RETURN(SlicedModel model, Slicer({lowered, links, axes, partition}).Run());
+  model.notes = std::move(notes);
+  return model;
 }
 
 }  // namespace chairlift

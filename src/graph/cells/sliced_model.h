@@ -92,6 +92,14 @@ struct SlicedModel {
   std::vector<SlicedCell> cells;
   std::vector<int> inputs;  // values, by index of the model's inputs
   std::vector<SlicedOutput> outputs;
+  std::vector<std::string> notes;  // what was done to the model on the way, for people
+};
+
+struct SliceOptions {
+  // An embedding that only a layer's input projection reads becomes a table of projected rows,
+  // where all its tables take at most so much memory: the projection is saved, at [V, gates·H] in
+  // place of [V, E]. 0: never.
+  int64_t max_embedding_bytes = 0;
 };
 
 // Cuts the graph at its recurrences: LSTM, GRU, RNN, and Scan and Loop with a carried state. Input
@@ -99,7 +107,7 @@ struct SlicedModel {
 // direction a cell of its own. The graph must have passed InferShapes() and must not have been
 // through the passes. Unimplemented, with the reason in words, where there is no recurrence, or
 // where lanes cannot be proved to be independent of each other.
-StatusOr<SlicedModel> SliceIntoCells(const Graph& graph);
+StatusOr<SlicedModel> SliceIntoCells(const Graph& graph, const SliceOptions& options = {});
 
 }  // namespace chairlift
 
