@@ -155,13 +155,13 @@ class Drawing {
 std::string CellsSvg(const SlicedModel& model) {
   Drawing drawing;
   std::vector<int> makers(model.values.size(), -1);
-  const auto name = [&](int value, const SymbolicShape& row) {
+  const auto lines = [&](const std::string& name, int value, const SymbolicShape& row) {
     return std::vector<std::string>{
-        Shortened(model.values[value].name),
-        row.ToString() + (model.values[value].length < 0 ? "" : " a token")};
+        Shortened(name), row.ToString() + (model.values[value].length < 0 ? "" : " a token")};
   };
   for (int value : model.inputs) {
-    makers[value] = drawing.Add({.lines = name(value, model.values[value].row)});
+    makers[value] =
+        drawing.Add({.lines = lines(model.values[value].name, value, model.values[value].row)});
   }
   for (const SlicedCell& cell : model.cells) {
     Box box;
@@ -179,7 +179,8 @@ std::string CellsSvg(const SlicedModel& model) {
     for (int value : CellGives(cell)) makers[value] = at;
   }
   for (const SlicedOutput& output : model.outputs) {
-    drawing.Connect(makers[output.value], drawing.Add({.lines = name(output.value, output.row)}));
+    drawing.Connect(makers[output.value],
+                    drawing.Add({.lines = lines(output.name, output.value, output.row)}));
   }
   return drawing.ToSvg();
 }

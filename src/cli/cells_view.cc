@@ -114,9 +114,9 @@ std::string CellsDot(const SlicedModel& model) {
     for (int value : CellGives(cell)) makers[value] = fmt::format("cell{}", c);
   }
   for (size_t i = 0; i < model.outputs.size(); ++i) {
-    const int value = model.outputs[i].value;
+    const SlicedOutput& output = model.outputs[i];
     text += fmt::format("  out{} [shape=plaintext, label={}];\n  {} -> out{};\n", i,
-                        Quoted(Describe(model, value)), makers[value], i);
+                        Quoted(output.name + output.row.ToString()), makers[output.value], i);
   }
   return text + "}\n";
 }

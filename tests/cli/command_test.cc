@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/process.h"
+#include "engine/recurrent_models.h"
 #include "engine/test_models.h"
 #include "tensor/npy.h"
 
@@ -227,6 +228,26 @@ TEST_F(CommandTest, SimulateSaysWhatIsMissing) {
                       1),
               HasSubstr("a cell of step"));
   Refusal({"simulate", "--rate", "1"}, 2);
+}
+
+TEST_F(CommandTest, InspectShowsTheCells) {
+  const std::string tagger = File("tagger.onnx", testing::Tagger().Bytes());
+  const std::string dot = (folder_ / "cells.dot").string();
+  const std::string svg = (folder_ / "cells.svg").string();
+  const Outcome shown = Run({"inspect", tagger, "--dot", dot, "--svg", svg});
+  EXPECT_EQ(shown.code, 0) << shown.output;
+  EXPECT_THAT(shown.output, AllOf(ContainsRegex("GRU[^ ]*forward +steps +time"),
+                                  ContainsRegex("GRU[^ ]*reverse +steps +time, backwards"),
+                                  ContainsRegex("y.head +tokens +time"), HasSubstr("x[6]*")));
+  const auto read = [](const std::string& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  EXPECT_THAT(read(dot), AllOf(HasSubstr("digraph"), HasSubstr("forward"), HasSubstr("-> out1")));
+  EXPECT_THAT(read(svg), AllOf(HasSubstr("<svg"), HasSubstr("backwards"), HasSubstr("</svg>")));
+
+  EXPECT_THAT(Run({"inspect", doubling_}).output, HasSubstr("cells: none: the model has no"));
+  EXPECT_THAT(Refusal({"inspect", doubling_, "--svg", svg}, 1), HasSubstr("no recurrence"));
 }
 
 }  // namespace

@@ -166,6 +166,28 @@ TEST_P(CellOracleTest, RowsOfTheirOwnLengths) {
   });
 }
 
+TEST_P(CellOracleTest, AScanWithAValueOfTheRowBesideEveryStep) {
+  Load(testing::ScanOfACell(), GetParam(), 2);
+  EXPECT_NE(cells_->Metadata("model")->diagnosis.find("cells"), std::string::npos)
+      << cells_->Metadata("model")->diagnosis;
+  Check([](std::mt19937& random) -> Inputs {
+    const int64_t batch = Draw(random, 1, 3);
+    return {{"x", Floats({batch, Draw(random, 1, 20), testing::kRecurrentFeatures}, random)},
+            {"style", Floats({batch, 7}, random)}};
+  });
+}
+
+TEST_P(CellOracleTest, ALoopOverTime) {
+  Load(testing::LoopOverTime(), GetParam(), 2);
+  EXPECT_NE(cells_->Metadata("model")->diagnosis.find("cells"), std::string::npos)
+      << cells_->Metadata("model")->diagnosis;
+  Check([](std::mt19937& random) -> Inputs {
+    const int64_t batch = Draw(random, 1, 3);
+    return {{"x", Floats({Draw(random, 1, 20), batch, testing::kRecurrentFeatures}, random)},
+            {"h0", Floats({batch, testing::kRecurrentFeatures}, random)}};
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Policies, CellOracleTest,
                          ::testing::Values("cellular", "bucketed", "graph_merge"));
 

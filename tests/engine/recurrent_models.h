@@ -101,6 +101,60 @@ inline ModelBuilder OwnLengths() {
   return m;
 }
 
+// x [batch, time, 6], style [batch, 7] → Scan of a cell h' = tanh(x·W + h·R + style) with a
+// counter beside it → every step and the last.
+inline ModelBuilder ScanOfACell() {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {"batch", "time", kRecurrentFeatures})
+      .Input("style", kFloat, {"batch", 7})
+      .Output("steps", kFloat)
+      .Output("y", kFloat);
+  RandomWeights(m, "w", {kRecurrentFeatures, 7}, 1);
+  RandomWeights(m, "r", {7, 7}, 2);
+  m.Node("Sub", {"style", "style"}, {"zeros"});
+  NodeBuilder scan = m.Node("Scan", {"zeros", "x"}, {"y", "steps"});
+  scan.Int("num_scan_inputs", 1).Ints("scan_input_axes", {1}).Ints("scan_output_axes", {1});
+  GraphProtoBuilder body(scan.Body("body"));
+  body.Input("h", kFloat, {"batch", 7})
+      .Input("x_t", kFloat, {"batch", kRecurrentFeatures})
+      .Output("next")
+      .Output("out");
+  body.Node("MatMul", {"x_t", "w"}, {"xw"});
+  body.Node("MatMul", {"h", "r"}, {"hr"});
+  body.Node("Sum", {"xw", "hr", "style"}, {"sum"});
+  body.Node("Tanh", {"sum"}, {"next"});
+  body.Node("Neg", {"next"}, {"out"});
+  return m;
+}
+
+// x [time, batch, 6], h0 [batch, 6] → a Loop over time: h' = tanh(x[i] + h·R).
+inline ModelBuilder LoopOverTime() {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {"time", "batch", kRecurrentFeatures})
+      .Input("h0", kFloat, {"batch", kRecurrentFeatures})
+      .Output("y", kFloat)
+      .Output("steps", kFloat);
+  RandomWeights(m, "r", {kRecurrentFeatures, kRecurrentFeatures}, 2);
+  m.Ints("zero", {0});
+  m.Node("Shape", {"x"}, {"shape"});
+  m.Node("Gather", {"shape", "zero"}, {"count"});
+  NodeBuilder loop = m.Node("Loop", {"count", "", "h0"}, {"y", "steps"});
+  GraphProtoBuilder body(loop.Body("body"));
+  body.Input("i", kInt64, {})
+      .Input("going_on", kBool, {})
+      .Input("h", kFloat, {"batch", kRecurrentFeatures})
+      .Output("on")
+      .Output("next")
+      .Output("out");
+  body.Node("Identity", {"going_on"}, {"on"});
+  body.Node("Gather", {"x", "i"}, {"x_t"});
+  body.Node("MatMul", {"h", "r"}, {"hr"});
+  body.Node("Add", {"x_t", "hr"}, {"sum"});
+  body.Node("Tanh", {"sum"}, {"next"});
+  body.Node("Identity", {"next"}, {"out"});
+  return m;
+}
+
 }  // namespace chairlift::testing
 
 #endif  // CHAIRLIFT_TESTS_ENGINE_RECURRENT_MODELS_H_

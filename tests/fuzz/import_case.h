@@ -7,14 +7,17 @@
 #include <utility>
 
 #include "fuzz/import_both_ways.h"
+#include "graph/cells/sliced_model.h"
 #include "runtime/executable.h"
 
 namespace chairlift::fuzz {
 
-// Imports the bytes and, where they are a model, makes an executable. Returns how it ended.
+// Imports the bytes and, where they are a model, cuts it into cells and makes an executable.
+// Returns how it ended.
 inline Status ImportCase(std::span<const std::byte> bytes) {
   auto model = ImportBothWays(bytes);
   if (!model.ok()) return model.status();
+  (void)SliceIntoCells(model->graph, {.max_embedding_bytes = 1 << 20});
   return Executable::Create(std::move(model->graph), {}).status();
 }
 

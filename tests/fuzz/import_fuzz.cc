@@ -1,4 +1,4 @@
-// Any bytes end in a model or an error: import, shape inference, passes, planning.
+// Any bytes end in a model or an error: import, shape inference, cells, passes, planning.
 //
 //   build/asan/tests/import_fuzz tests/fuzz/corpus/import -max_total_time=600 -timeout=5
 #include <cstddef>

@@ -215,6 +215,20 @@ INSTANTIATE_TEST_SUITE_P(
              {"b", 12},
              WithInts("Reshape", {-1, 8}),
              "cannot be followed"},
+        Case{"sizes that only shape inference follows",
+             {"b", 12},
+             [](GraphProtoBuilder& m) {
+               m.Ints("four", {4}).Ints("three", {3}).Ints("zero", {0}).Ints("parts", {1, 1});
+               m.Node("Shape", {"x"}, {"shape"});
+               m.Node("Gather", {"shape", "zero"}, {"b"});
+               m.Node("Mul", {"b", "four"}, {"b4"});
+               m.Node("Concat", {"b4", "three"}, {"both"}).Int("axis", 0);
+               m.Node("Split", {"both", "parts"}, {"rows", "columns"}).Int("axis", 0);
+               m.Node("Concat", {"rows", "columns"}, {"wanted"}).Int("axis", 0);
+               m.Node("Reshape", {"x", "wanted"}, {"r"});
+               m.Node("Reshape", {"r", "shape"}, {"y"});
+             },
+             ""},
         Case{"reshape with shape arithmetic",
              {"b", "t", 12},
              [](GraphProtoBuilder& m) {

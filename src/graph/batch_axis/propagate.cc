@@ -20,6 +20,32 @@ const RuleTable& BatchRules() {
   return *kRules;
 }
 
+namespace {
+
+// A named size. Those that shape inference makes are products ("12*batch") and bounded sizes
+// ("min(batch,512)"), of which nothing is known.
+std::optional<Extent> SizeOf(const std::string& symbol, const std::string& batch_symbol) {
+  if (symbol == batch_symbol) return Extent::Batch();
+  if (symbol.find(batch_symbol) == std::string::npos) return Extent::Symbol(symbol);
+  if (symbol.find("min(") != std::string::npos) return std::nullopt;
+  if (symbol.find('*') == std::string::npos) return Extent::Symbol(symbol);
+  std::optional<Extent> product = Extent();
+  size_t begin = 0;
+  while (product && begin <= symbol.size()) {
+    const size_t end = std::min(symbol.find('*', begin), symbol.size());
+    const std::string part = symbol.substr(begin, end - begin);
+    const bool number = part.find_first_not_of("0123456789") == std::string::npos;
+    if (part.empty() || (number && part.size() > 9)) return std::nullopt;
+    product = Extent::Product(*product, number                 ? Extent::Number(std::stoll(part))
+                                        : part == batch_symbol ? Extent::Batch()
+                                                               : Extent::Symbol(part));
+    begin = end + 1;
+  }
+  return product;
+}
+
+}  // namespace
+
 // What constants and shape inference know of integers.
 State Known(const Value& value, const std::string& batch_symbol) {
   State state = State::Shared();
@@ -42,8 +68,9 @@ State Known(const Value& value, const std::string& batch_symbol) {
     if (dim.known()) {
       elements.push_back(Extent::Number(dim.value()));
     } else if (dim.is_symbol()) {
-      elements.push_back(dim.symbol() == batch_symbol ? Extent::Batch()
-                                                      : Extent::Symbol(dim.symbol()));
+      const std::optional<Extent> size = SizeOf(dim.symbol(), batch_symbol);
+      if (!size) return state;
+      elements.push_back(*size);
     } else {
       return state;
     }

@@ -19,6 +19,7 @@ class GraphWriter {
   std::vector<ValueId> Call(const OperatorDef& def, std::vector<ValueId> inputs, int num_outputs,
                             Attributes attributes = {});
   Node& last() { return nodes_.back(); }
+  void Name(ValueId id, std::string name) { graph_.values[id].name = std::move(name); }
   // A builtin operator of ai.onnx with one output.
   ValueId Op(const char* op, std::vector<ValueId> inputs, Attributes attributes = {});
   ValueId Constant(Tensor t);

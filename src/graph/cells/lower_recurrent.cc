@@ -156,7 +156,13 @@ class Lowering {
     inputs[kLayerC] = cell == "LSTM" ? OfDirection(6, d, axis) : kNoValue;
     std::vector<ValueId> outputs = writer_.Call(RecurrentLayerOperator(), std::move(inputs),
                                                 cell == "LSTM" ? 3 : 2, std::move(attributes));
-    writer_.last().name = node_.name + (directions_ == 1 ? "" : reverse ? ".reverse" : ".forward");
+    const std::string which = directions_ == 1 ? "" : reverse ? ".reverse" : ".forward";
+    writer_.last().name = node_.name + which;
+    writer_.Name(xw, node_.name + which + ".xw");
+    static constexpr const char* kNames[] = {".y", ".h", ".c"};
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      writer_.Name(outputs[i], node_.name + which + kNames[i]);
+    }
     return outputs;
   }
 

@@ -127,7 +127,9 @@ class Slicer {
 
   // `id` is the value or a view of it.
   void PlaceOutput(ValueId id) {
-    SlicedOutput output{.value = index_[model_.partition.root[id]], .row = {}};
+    SlicedOutput output;
+    output.name = model_.graph.values[id].name;
+    output.value = index_[model_.partition.root[id]];
     Place(id, out_.values[output.value].length, output);
     out_.outputs.push_back(std::move(output));
   }
@@ -330,16 +332,16 @@ class Slicer {
       take(cell);
       layers.try_emplace(cell.inputs[0], &cell.name);
     }
-    std::set<int> outputs;
-    for (const SlicedOutput& output : out_.outputs) outputs.insert(output.value);
+    std::map<int, const std::string*> outputs;
+    for (const SlicedOutput& output : out_.outputs) outputs[output.value] = &output.name;
     for (SlicedCell& cell : out_.cells) {
       if (cell.kind == SlicedCell::Kind::kRecurrent) continue;
       for (int value : cell.outputs) {
         if (!cell.name.empty()) break;
         if (const auto layer = layers.find(value); layer != layers.end()) {
           cell.name = *layer->second + ".input";
-        } else if (outputs.contains(value)) {
-          cell.name = out_.values[value].name + ".head";
+        } else if (const auto output = outputs.find(value); output != outputs.end()) {
+          cell.name = *output->second + ".head";
         }
       }
       if (cell.name.empty()) {

@@ -39,6 +39,7 @@ struct CellValue {
 
 // An output of the model: a value under a shape of its own, which two outputs may have of one.
 struct SlicedOutput {
+  std::string name;
   int value = 0;
   SymbolicShape row;  // as many elements as the value's row, in the same order
   int batch_axis = 0;
