@@ -252,6 +252,16 @@ TEST(SlicedModelTest, SaysWhyAModelCannotBeSliced) {
   }
   {
     ModelMaker m;
+    const ValueId x = m.Input("x", DType::kFloat, Dims({T(), B(), kFeatures}));
+    const ValueId zeros = m.Zeros({m.Size(x, 0), m.Size(x, 1), m.Numbers({kFeatures})});
+    m.Output(m.Op(
+        "Add",
+        {m.Squeeze(m.Recurrent(zeros, kFeatures, {.hidden = kFeatures, .attributes = {}})[0], 1),
+         x}));
+    EXPECT_THAT(why(std::move(m)), HasSubstr("its steps cannot be followed"));
+  }
+  {
+    ModelMaker m;
     const ValueId x = m.Input("x", DType::kFloat, Dims({T(), 1, kFeatures}));
     m.Output(m.Recurrent(x, kFeatures, {})[1]);
     EXPECT_THAT(why(std::move(m)), HasSubstr("works along the batch"));

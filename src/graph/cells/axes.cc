@@ -235,6 +235,7 @@ void FindSequences(const Graph& graph, ModelAxes& axes) {
     const LayerInput input = *InputOfLayer(graph, node);
     const ValueId xw = node.inputs[input.input];
     const int axis = input.time_axis;
+    if (!axes.real[xw]) continue;
     const auto find = [&](std::vector<SequenceAxes>& in) {
       return std::find_if(in.begin(), in.end(),
                           [&](const SequenceAxes& s) { return runs_along(s, n, xw, axis); });
@@ -285,7 +286,7 @@ bool MayBeLayer(const Graph& graph, const ModelAxes& axes, const Node& node) {
     if (state < scan->states) {
       if (!fixed_rows(id)) return false;
     } else if (state < scan->states + scan->sequences) {
-      if (!WholeAxis(axes.batch[id], axes.batch[id].axis)) return false;
+      if (!axes.real[id] || !WholeAxis(axes.batch[id], axes.batch[id].axis)) return false;
     } else if (!graph.values[id].is_constant() && !(axes.real[id] && fixed_rows(id))) {
       return false;
     }

@@ -119,6 +119,7 @@ class Partitioner {
     }
     int64_t last = -1;
     for (int64_t axis : perm) {
+      if (axis < 0) axis += static_cast<int64_t>(from->size());
       const auto& pieces = (*from)[static_cast<size_t>(axis)];
       const bool moves = std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) {
         return piece.kind == Piece::Kind::kNumber &&
