@@ -3,6 +3,8 @@
 #ifndef CHAIRLIFT_TESTS_RUNTIME_CELL_INTERPRETER_H_
 #define CHAIRLIFT_TESTS_RUNTIME_CELL_INTERPRETER_H_
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -167,9 +169,15 @@ class CellInterpreter {
     shape.Insert(0, static_cast<int64_t>(rows.size()));
     Tensor all = Tensor::Allocate(rows.at(0).dtype(), shape);
     auto* to = static_cast<char*>(all.raw());
+    const size_t size = all.byte_size() / rows.size();
     for (const Tensor& r : rows) {
-      std::memcpy(to, r.raw(), r.byte_size());
-      to += r.byte_size();
+      if (r.byte_size() != size) {
+        ADD_FAILURE() << "a row of " << r.byte_size() << " bytes, not " << size;
+        std::memset(all.raw(), 0, all.byte_size());
+        break;
+      }
+      std::memcpy(to, r.raw(), size);
+      to += size;
     }
     return all;
   }

@@ -232,6 +232,17 @@ TEST(SlicedModelTest, AnEmbeddingIsFoldedIntoTheProjectionWhereThereIsRoom) {
   EXPECT_EQ(multiplies(*twice), 1);
 }
 
+// Only a request tells that the dimension is 1: its row is squeezed in a cell, where others fail.
+TEST(SlicedModelTest, ADroppedDimensionThatIsNotKnownToBeOneIsNoView) {
+  ModelMaker m;
+  const ValueId x = m.Input("x", DType::kFloat, Dims({T(), B(), kFeatures}));
+  const ValueId h = m.Input("h", DType::kFloat, Dims({Dim::Symbol("layers"), B(), kHidden}));
+  m.Output(m.Recurrent(x, kFeatures, {.h = m.Unsqueeze(m.Squeeze(h, 0), 0), .attributes = {}})[1]);
+  const StatusOr<SlicedModel> sliced = SliceIntoCells(std::move(m).Done());
+  ASSERT_TRUE(sliced.ok()) << sliced.status();
+  EXPECT_EQ(testing::Kinds(*sliced), "LTR");
+}
+
 TEST(SlicedModelTest, SaysWhyAModelCannotBeSliced) {
   const auto why = [](ModelMaker m) {
     const StatusOr<SlicedModel> sliced = SliceIntoCells(std::move(m).Done());
@@ -258,6 +269,13 @@ TEST(SlicedModelTest, SaysWhyAModelCannotBeSliced) {
         "Add",
         {m.Squeeze(m.Recurrent(zeros, kFeatures, {.hidden = kFeatures, .attributes = {}})[0], 1),
          x}));
+    EXPECT_THAT(why(std::move(m)), HasSubstr("its steps cannot be followed"));
+  }
+  {
+    ModelMaker m;
+    const ValueId x = m.Input("x", DType::kFloat, Dims({T(), B(), kFeatures}));
+    const ValueId h = m.Input("h", DType::kFloat, Dims({B(), Dim::Symbol("any")}));
+    m.Output(m.Recurrent(x, kFeatures, {.h = m.Unsqueeze(h, 0), .attributes = {}})[1]);
     EXPECT_THAT(why(std::move(m)), HasSubstr("its steps cannot be followed"));
   }
   {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <string>
 #include <utility>
 
 namespace chairlift {
@@ -41,6 +42,24 @@ class Sets {
  private:
   std::vector<int> parent_;
 };
+
+// Whether rows of these dimensions certainly have as many elements. (What a Squeeze drops need not
+// be known to be 1.)
+bool SameSize(const std::vector<Dim>& a, const std::vector<Dim>& b) {
+  const auto parts = [](const std::vector<Dim>& dims) {
+    std::pair<int64_t, std::vector<std::string>> product{1, {}};
+    for (const Dim& dim : dims) {
+      if (dim.known()) {
+        if (__builtin_mul_overflow(product.first, dim.value(), &product.first)) product.first = -1;
+      } else {
+        product.second.push_back(dim.symbol());
+      }
+    }
+    std::sort(product.second.begin(), product.second.end());
+    return product;
+  };
+  return parts(a) == parts(b);
+}
 
 class Partitioner {
  public:
@@ -111,6 +130,7 @@ class Partitioner {
     const auto from = FormOf(graph_, axes_, Axes(s), in);
     const auto to = FormOf(graph_, axes_, Axes(s), out);
     if (!from || !to) return false;
+    if (!SameSize(RowOf(*from), RowOf(*to))) return false;
     if (reshapes) return AllKnown(RowOf(*from)) && AllKnown(RowOf(*to));
     if (!transposes) return true;
     std::vector<int64_t> perm = node.attributes.Ints("perm");
