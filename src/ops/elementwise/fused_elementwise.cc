@@ -3,7 +3,6 @@
 #include "ops/elementwise/fused_elementwise.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -87,7 +86,10 @@ struct Operation {
   int64_t condition = -1;
 };
 
-using Code = std::vector<Operation>;
+struct Code {
+  std::vector<Operation> operations;
+  std::vector<int64_t> element_bytes;  // of each input
+};
 
 // The steps as operations on the value at hand, which is the result of the step before. Results
 // that are read later, or twice, are kept.
@@ -96,12 +98,12 @@ class Translator {
   Translator(const FusedProgram& program, int64_t num_inputs)
       : program_(program), num_inputs_(num_inputs), kept_(program.steps.size(), false) {}
 
-  Code Run() {
+  std::vector<Operation> Run() {
     for (int64_t s = 0; s < count(); ++s) Translate(s);  // finds out what is kept
     code_.clear();
     for (int64_t s = 0; s < count(); ++s) {
       Translate(s);
-      if (kept_[s]) code_.push_back({{.kind = FusedRowOp::kStore}, kFirstResult + s});
+      if (kept_[s]) code_.push_back({{.code = FusedRowOp::kStore}, kFirstResult + s});
     }
     return std::move(code_);
   }
@@ -128,23 +130,22 @@ class Translator {
       if (step.operands[last] == at_hand) {
         x = last;
       } else {
-        code_.push_back({{.kind = FusedRowOp::kLoad}, Place(step.operands[first])});
+        code_.push_back({{.code = FusedRowOp::kLoad}, Place(step.operands[first])});
       }
     }
     Operation operation;
-    operation.op.unary = fusable.unary;
-    operation.op.binary = fusable.binary;
     operation.op.alpha = step.alpha;
     operation.op.beta = step.beta;
     if (fusable.op.operands == 1) {
-      operation.op.kind = FusedRowOp::kUnary;
+      operation.op.code = FusedRowOp::Unary(fusable.unary);
     } else {
       operation.operand = Place(step.operands[x == first ? last : first]);
-      operation.op.kind = x == first ? FusedRowOp::kBinary : FusedRowOp::kReversed;
+      operation.op.code =
+          x == first ? FusedRowOp::Binary(fusable.binary) : FusedRowOp::Reversed(fusable.binary);
     }
     if (where) {
       operation.condition = step.operands[0];
-      operation.op.kind = x == first ? FusedRowOp::kKeepWhere : FusedRowOp::kChangeWhere;
+      operation.op.code = x == first ? FusedRowOp::kKeepWhere : FusedRowOp::kChangeWhere;
     }
     code_.push_back(operation);
   }
@@ -152,53 +153,90 @@ class Translator {
   const FusedProgram& program_;
   const int64_t num_inputs_;
   std::vector<bool> kept_;
-  Code code_;
+  std::vector<Operation> code_;
 };
 
-// Memory for operands that are not read where they lie: kept results, and inputs that repeat along
-// the row.
+// Rows shorter than this are taken several at once, as many as have so many elements.
+constexpr int64_t kShortRow = 512;
+
+// Memory for operands that are not read where they lie: kept results, inputs that are one element
+// for all at once, and inputs that repeat in another way.
 struct Chunks {
   alignas(64) float results[FusedProgram::kMaxSteps][kFusedRowChunk];
-  alignas(64) float repeats[FusedProgram::kMaxInputs][kFusedRowChunk];
+  alignas(64) float repeated[FusedProgram::kMaxInputs][kFusedRowChunk];
+  alignas(64) float spread[FusedProgram::kMaxInputs][kShortRow];
 };
+
+// Where an input is found, as FusedRowOp has it.
+struct Place {
+  void* data = nullptr;  // only read
+  int64_t walk = 0;
+};
+
+// rows × cols elements, one after the other.
+template <typename T>
+void Spread(const void* from, int64_t row_step, int64_t col_step, int64_t rows, int64_t cols,
+            void* to) {
+  auto* out = static_cast<T*>(to);
+  for (int64_t r = 0; r < rows; ++r, out += cols) {
+    const T* row = static_cast<const T*>(from) + r * row_step;
+    if (col_step == 0) {
+      std::fill_n(out, cols, *row);
+    } else {
+      std::copy_n(row, cols, out);
+    }
+  }
+}
+
+// Input k for rows [r, r + count) of the block, `together` of which are taken at once.
+Place PlaceInput(const ElementBlock& block, int64_t bytes, int k, int64_t r, int64_t count,
+                 int64_t together, Chunks& chunks) {
+  const int64_t row_step = block.row_step[k], col_step = block.col_step[k];
+  const char* from = static_cast<const char*>(block.in[k]) + r * row_step * bytes;
+  const auto spread = bytes == 1 ? Spread<uint8_t> : Spread<float>;
+  const bool changes = r == 0 || row_step != 0;
+  if (col_step == 1 && (together == 1 || row_step == block.cols)) {
+    return {const_cast<char*>(from), -1};
+  }
+  if (col_step == 0 && (together == 1 || row_step == 0)) {
+    if (changes) spread(from, 0, 0, 1, kFusedRowChunk, chunks.repeated[k]);
+    return {chunks.repeated[k], 0};
+  }
+  if (changes) spread(from, row_step, col_step, count, block.cols, chunks.spread[k]);
+  return {chunks.spread[k], -1};
+}
 
 void RunBlock(const ElementBlock& block) {
   const auto& code = *static_cast<const Code*>(block.program);
+  const auto num_inputs = static_cast<int>(code.element_bytes.size());
   Chunks chunks;
   absl::InlinedVector<FusedRowOp, 3 * FusedProgram::kMaxSteps> ops;
-  for (const Operation& operation : code) {
+  for (const Operation& operation : code.operations) {
     ops.push_back(operation.op);
     if (operation.operand >= kFirstResult) {
       ops.back().operand = chunks.results[operation.operand - kFirstResult];
     }
   }
-  const auto walks = [&](int64_t input) { return block.col_step[input] != 0; };
-  for (int64_t r = 0; r < block.rows; ++r) {
+  const int64_t together =
+      std::clamp<int64_t>(kShortRow / std::max<int64_t>(block.cols, 1), 1, block.rows);
+  std::array<Place, FusedProgram::kMaxInputs> places;
+  for (int64_t r = 0; r < block.rows; r += together) {
+    const int64_t count = std::min(together, block.rows - r);
+    for (int k = 0; k < num_inputs; ++k) {
+      places[k] = PlaceInput(block, code.element_bytes[k], k, r, count, together, chunks);
+    }
     for (size_t i = 0; i < ops.size(); ++i) {
-      const int64_t from = code[i].operand, condition = code[i].condition;
+      const int64_t from = code.operations[i].operand, condition = code.operations[i].condition;
       if (condition >= 0) {
-        const auto* at =
-            static_cast<const uint8_t*>(block.in[condition]) + r * block.row_step[condition];
-        ops[i].condition_walks = walks(condition);
-        ops[i].condition = at;
-        if (!ops[i].condition_walks) {
-          void* repeat = chunks.repeats[condition];
-          std::memset(repeat, *at, kFusedRowChunk);
-          ops[i].condition = static_cast<const uint8_t*>(repeat);
-        }
+        ops[i].condition = static_cast<const uint8_t*>(places[condition].data);
+        ops[i].condition_walk = places[condition].walk;
       }
       if (from < 0 || from >= kFirstResult) continue;
-      // Only read: kStore goes to results.
-      auto* at =
-          const_cast<float*>(static_cast<const float*>(block.in[from])) + r * block.row_step[from];
-      ops[i].walks = walks(from);
-      ops[i].operand = at;
-      if (ops[i].walks) continue;
-      ops[i].operand = chunks.repeats[from];
-      if (r == 0 || block.row_step[from] != 0) std::fill_n(ops[i].operand, kFusedRowChunk, *at);
+      ops[i].operand = static_cast<float*>(places[from].data);
+      ops[i].walk = places[from].walk;
     }
     RunFusedRow({ops.data(), ops.size()}, static_cast<float*>(block.out) + r * block.cols,
-                block.cols);
+                count * block.cols);
   }
 }
 
@@ -221,7 +259,11 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
       CHAIRLIFT_RETURN_IF_ERROR(CheckUnary(step, context));
     }
   }
-  auto code = std::make_shared<const Code>(Translator(program, num_inputs).Run());
+  auto code = std::make_shared<Code>();
+  code->operations = Translator(program, num_inputs).Run();
+  for (const TensorDesc& input : context.inputs) {
+    code->element_bytes.push_back(static_cast<int64_t>(DTypeSize(input.dtype)));
+  }
   CHAIRLIFT_ASSIGN_OR_RETURN(ElementLoop loop, ElementLoop::Make(context.inputs, context.outputs[0],
                                                                  RunBlock, {}, code.get()));
   return MakeKernel([loop = std::move(loop), code = std::move(code)](const KernelArgs& args) {

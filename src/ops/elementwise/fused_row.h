@@ -10,30 +10,34 @@
 namespace chairlift {
 
 // Floats computed at once, at most, whatever the instruction set.
-inline constexpr int64_t kFusedRowChunk = 64;
+inline constexpr int64_t kFusedRowChunk = 128;
 
 // An operation on the value at hand, x, for some neighbouring elements at once; y is the operand.
 struct FusedRowOp {
-  enum Kind : uint8_t {
-    kLoad,         // x = y
-    kStore,        // y = x: kFusedRowChunk floats
-    kUnary,        // x = f(x)
-    kBinary,       // x = f(x, y)
-    kReversed,     // x = f(y, x)
-    kKeepWhere,    // x = condition ? x : y
-    kChangeWhere,  // x = condition ? y : x
-  };
-  Kind kind = kLoad;
-  FloatUnary unary = {};
-  FloatBinary binary = {};
-  float alpha = 0;  // of unary functions
+  // What it does, in one number: x = f(x), x = f(x, y) and x = f(y, x) for all f of float_simd.h,
+  // or one of those below.
+  using Code = uint8_t;
+  static constexpr Code Unary(FloatUnary f) { return static_cast<Code>(f); }
+  static constexpr Code Binary(FloatBinary f) {
+    return static_cast<Code>(64 + static_cast<int>(f));
+  }
+  static constexpr Code Reversed(FloatBinary f) {
+    return static_cast<Code>(80 + static_cast<int>(f));
+  }
+  static constexpr Code kLoad = 96;         // x = y
+  static constexpr Code kStore = 97;        // y = x: kFusedRowChunk floats
+  static constexpr Code kKeepWhere = 98;    // x = condition ? x : y
+  static constexpr Code kChangeWhere = 99;  // x = condition ? y : x
+
+  Code code = kLoad;
+  float alpha = 0;  // of functions of x alone
   float beta = 0;
-  // An element for each of the row's where it walks along; else kFusedRowChunk floats that serve
-  // every chunk.
+  // An element for each of the row's where `walk` is −1; where it is 0, kFusedRowChunk floats that
+  // serve every chunk.
   float* operand = nullptr;
-  bool walks = false;
+  int64_t walk = 0;
   const uint8_t* condition = nullptr;  // likewise
-  bool condition_walks = false;
+  int64_t condition_walk = 0;
 };
 
 // x after all of `ops`, for each of n elements, to `out`. It may lie over an operand that walks.

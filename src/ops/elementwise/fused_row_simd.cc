@@ -19,7 +19,7 @@ namespace {
 constexpr FloatTag kD;
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(kD));
 
-// Four vectors, or one of which only the first `count` elements are there.
+// Eight vectors, or one of which only the first `count` elements are there.
 template <bool kPart>
 class Chunk {
  public:
@@ -32,6 +32,10 @@ class Chunk {
       x1_ = f(x1_, kLanes);
       x2_ = f(x2_, 2 * kLanes);
       x3_ = f(x3_, 3 * kLanes);
+      x4_ = f(x4_, 4 * kLanes);
+      x5_ = f(x5_, 5 * kLanes);
+      x6_ = f(x6_, 6 * kLanes);
+      x7_ = f(x7_, 7 * kLanes);
     }
   }
   HWY_INLINE FloatVec Load(const float* from) const {
@@ -45,6 +49,10 @@ class Chunk {
       hn::StoreU(x1_, kD, to + kLanes);
       hn::StoreU(x2_, kD, to + 2 * kLanes);
       hn::StoreU(x3_, kD, to + 3 * kLanes);
+      hn::StoreU(x4_, kD, to + 4 * kLanes);
+      hn::StoreU(x5_, kD, to + 5 * kLanes);
+      hn::StoreU(x6_, kD, to + 6 * kLanes);
+      hn::StoreU(x7_, kD, to + 7 * kLanes);
     }
   }
   HWY_INLINE FloatVec Choose(const uint8_t* condition, FloatVec yes, FloatVec no) const {
@@ -62,6 +70,7 @@ class Chunk {
  private:
   size_t count_;
   FloatVec x0_ = hn::Zero(kD), x1_ = hn::Zero(kD), x2_ = hn::Zero(kD), x3_ = hn::Zero(kD);
+  FloatVec x4_ = hn::Zero(kD), x5_ = hn::Zero(kD), x6_ = hn::Zero(kD), x7_ = hn::Zero(kD);
 };
 
 // x and the parameters, or x and y.
@@ -72,58 +81,45 @@ HWY_INLINE FloatVec Unary(const FusedRowOp& op, FloatVec x) {
 
 template <bool kPart>
 HWY_INLINE void RunOp(const FusedRowOp& op, int64_t at, Chunk<kPart>& x) {
-  const float* y = op.operand + (op.walks ? at : 0);
-  switch (op.kind) {
+  const float* y = op.operand + (at & op.walk);
+  switch (op.code) {
     case FusedRowOp::kLoad:
       return x.Each([&](FloatVec, int64_t i) HWY_ATTR { return x.Load(y + i); });
     case FusedRowOp::kStore:
       return x.Store(op.operand);
-    case FusedRowOp::kUnary:
-      switch (op.unary) {
-#define CHAIRLIFT_CASE(name, function) \
-  case FloatUnary::name:               \
+#define CHAIRLIFT_CASE(name, function)      \
+  case FusedRowOp::Unary(FloatUnary::name): \
     return x.Each([&](FloatVec v, int64_t) HWY_ATTR { return Unary<functions::function>(op, v); });
-        CHAIRLIFT_FLOAT_UNARY(CHAIRLIFT_CASE)
+      CHAIRLIFT_FLOAT_UNARY(CHAIRLIFT_CASE)
 #undef CHAIRLIFT_CASE
-      }
-      return;
-    case FusedRowOp::kBinary:
-      switch (op.binary) {
-#define CHAIRLIFT_CASE(name, function)       \
-  case FloatBinary::name:                    \
-    return x.Each([&](FloatVec v, int64_t i) \
-                      HWY_ATTR { return functions::function::Apply(kD, v, x.Load(y + i)); });
-        CHAIRLIFT_FLOAT_BINARY(CHAIRLIFT_CASE)
-#undef CHAIRLIFT_CASE
-      }
-      return;
-    case FusedRowOp::kReversed:
-      switch (op.binary) {
-#define CHAIRLIFT_CASE(name, function)       \
-  case FloatBinary::name:                    \
-    return x.Each([&](FloatVec v, int64_t i) \
+#define CHAIRLIFT_CASE(name, function)                                                        \
+  case FusedRowOp::Binary(FloatBinary::name):                                                 \
+    return x.Each([&](FloatVec v, int64_t i)                                                  \
+                      HWY_ATTR { return functions::function::Apply(kD, v, x.Load(y + i)); }); \
+  case FusedRowOp::Reversed(FloatBinary::name):                                               \
+    return x.Each([&](FloatVec v, int64_t i)                                                  \
                       HWY_ATTR { return functions::function::Apply(kD, x.Load(y + i), v); });
-        CHAIRLIFT_FLOAT_BINARY(CHAIRLIFT_CASE)
+      CHAIRLIFT_FLOAT_BINARY(CHAIRLIFT_CASE)
 #undef CHAIRLIFT_CASE
-      }
-      return;
     case FusedRowOp::kKeepWhere:
     case FusedRowOp::kChangeWhere: {
-      const uint8_t* condition = op.condition + (op.condition_walks ? at : 0);
-      const bool keep = op.kind == FusedRowOp::kKeepWhere;
+      const uint8_t* condition = op.condition + (at & op.condition_walk);
+      const bool keep = op.code == FusedRowOp::kKeepWhere;
       return x.Each([&](FloatVec v, int64_t i) HWY_ATTR {
         const FloatVec other = x.Load(y + i);
         return keep ? x.Choose(condition + i, v, other) : x.Choose(condition + i, other, v);
       });
     }
+    default:
+      return;
   }
 }
 
 void Row(std::span<const FusedRowOp> ops, float* out, int64_t n) {
-  static_assert(4 * kLanes <= kFusedRowChunk);
+  static_assert(8 * kLanes <= kFusedRowChunk);
   int64_t at = 0;
-  for (; at + 4 * kLanes <= n; at += 4 * kLanes) {
-    Chunk<false> x(4 * kLanes);
+  for (; at + 8 * kLanes <= n; at += 8 * kLanes) {
+    Chunk<false> x(8 * kLanes);
     for (const FusedRowOp& op : ops) RunOp(op, at, x);
     x.Store(out + at);
   }
