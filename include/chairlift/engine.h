@@ -48,6 +48,12 @@ struct ModelConfig {
   int max_queue_size = 1024;       // requests waiting; more are refused (kResourceExhausted)
   int64_t default_timeout_us = 0;  // deadline of requests that bring none; 0: none
   std::set<std::string> disabled_passes = {};
+  // State that stays with the engine between the requests of a sequence: the output that leaves it
+  // and the input that the next request of the sequence takes it by. Both vanish from what clients
+  // of a sequence send and get.
+  std::map<std::string, std::string> sequence_state = {};
+  int max_sequences = 4096;               // live at once; more are refused (kResourceExhausted)
+  int64_t sequence_idle_us = 60'000'000;  // a sequence that hears nothing for so long has ended
 };
 
 struct TensorSpec {
@@ -82,6 +88,13 @@ struct InferRequest {
   // Answers to requests of one client keep the order of the requests, but for refusals at once.
   // 0: no client.
   uint64_t client = 0;
+  // Not empty: this request goes on with that sequence of a model with sequence_state. Requests of
+  // a sequence run one after the other, in the order they came. `sequence_start` begins anew, from
+  // a state of zeros; one that neither starts a sequence nor goes on with a live one is refused
+  // (kInvalidArgument).
+  std::string sequence = {};
+  bool sequence_start = false;
+  bool sequence_end = false;  // forget the state after this one
   // From now; past it the request leaves the queue unanswered (kDeadlineExceeded).
   std::optional<std::chrono::microseconds> timeout = {};
 };

@@ -59,6 +59,8 @@ class EngineImpl : public Engine {
   void Shutdown(std::chrono::milliseconds drain) override { dispatcher_->Stop(drain); }
 
  private:
+  RequestId Start(std::shared_ptr<Model> model, InferRequest request, InferCallback callback);
+
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<Dispatcher> dispatcher_;
   Repository repository_;
@@ -70,15 +72,32 @@ RequestId EngineImpl::InferAsync(InferRequest request, InferCallback callback) {
     callback(model.status());
     return 0;
   }
-  StatusOr<FittingRequest> fitting = Fit((*model)->signature(), request);
+  if (request.sequence.empty())
+    return Start(*std::move(model), std::move(request), std::move(callback));
+  const std::shared_ptr<Sequences>& sequences = (*model)->sequences();
+  if (sequences == nullptr) {
+    callback(InvalidArgument(
+        "model '{}' keeps no state between requests: its model.yaml has no sequence_state",
+        request.model));
+    return 0;
+  }
+  return sequences->Submit(std::move(request), std::move(callback),
+                           [this, model = *model](InferRequest chunk, InferCallback told) {
+                             return Start(model, std::move(chunk), std::move(told));
+                           });
+}
+
+RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest request,
+                            InferCallback callback) {
+  StatusOr<FittingRequest> fitting = Fit(model->signature(), request);
   if (!fitting.ok()) {
-    (*model)->statistics().Failed("invalid", Duration(0));
+    model->statistics().Failed("invalid", Duration(0));
     callback(fitting.status());
     return 0;
   }
   auto accepted = std::make_unique<Request>();
   accepted->id = std::move(request.id);
-  accepted->model = *std::move(model);
+  accepted->model = std::move(model);
   accepted->fitting = *std::move(fitting);
   accepted->client = request.client;
   accepted->callback = std::move(callback);

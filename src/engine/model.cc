@@ -86,6 +86,9 @@ StatusOr<std::shared_ptr<Model>> Model::Load(const std::string& name, const std:
   metadata.diagnosis = plan.diagnosis;
   CHAIRLIFT_ASSIGN_OR_RETURN(model->lane_.scheduler,
                              MakeScheduler(plan.config.policy, plan.scheduling));
+  if (!config.sequence_state.empty()) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(model->sequences_, Sequences::Create(config, signature));
+  }
   if (model->executable_ != nullptr) {
     CHAIRLIFT_RETURN_IF_ERROR(PlanAhead(*model->executable_, signature, workers));
   }

@@ -13,6 +13,7 @@
 #include "batching/scheduler.h"
 #include "engine/cell_program.h"
 #include "engine/model_config.h"
+#include "engine/sequences.h"
 #include "engine/signature.h"
 #include "engine/statistics.h"
 #include "runtime/executable.h"
@@ -41,6 +42,8 @@ class Model {
   Executable* executable() { return executable_.get(); }
   // The model as cells; null where it runs as one.
   const std::shared_ptr<const CellProgram>& cells() const { return cells_; }
+  // Null where the model keeps no state between requests.
+  const std::shared_ptr<Sequences>& sequences() const { return sequences_; }
   StatisticsRecorder& statistics() { return statistics_; }
 
   // The model's place in the dispatcher, which alone touches it, under its lock.
@@ -84,6 +87,7 @@ class Model {
   Signature signature_;
   std::unique_ptr<Executable> executable_;
   std::shared_ptr<const CellProgram> cells_;
+  std::shared_ptr<Sequences> sequences_;
   StatisticsRecorder statistics_;
   Lane lane_;
 };

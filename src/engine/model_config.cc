@@ -44,6 +44,14 @@ constexpr Setting kSettings[] = {
      [](ModelConfig& c, const YAML::Node& n) {
        for (const auto& pass : n.as<std::vector<std::string>>()) c.disabled_passes.insert(pass);
      }},
+    {"sequence_state", "a map from outputs to the inputs that take them in the next request",
+     [](ModelConfig& c, const YAML::Node& n) {
+       c.sequence_state = n.as<std::map<std::string, std::string>>();
+     }},
+    {"max_sequences", "a number of sequences",
+     [](ModelConfig& c, const YAML::Node& n) { c.max_sequences = n.as<int>(); }},
+    {"sequence_idle_us", "microseconds",
+     [](ModelConfig& c, const YAML::Node& n) { c.sequence_idle_us = n.as<int64_t>(); }},
 };
 
 std::string SettingNames() {
@@ -64,6 +72,13 @@ Status CheckRanges(const ModelConfig& config) {
   }
   if (config.max_queue_size < 1) {
     return InvalidArgument("max_queue_size is {}; it must be at least 1", config.max_queue_size);
+  }
+  if (config.max_sequences < 1) {
+    return InvalidArgument("max_sequences is {}; it must be at least 1", config.max_sequences);
+  }
+  if (config.sequence_idle_us < 1) {
+    return InvalidArgument("sequence_idle_us is {}; it must be at least 1",
+                           config.sequence_idle_us);
   }
   if (config.queue_delay_us < 0 || config.queue_delay_us > kMaxMicroseconds) {
     return InvalidArgument("queue_delay_us is {}; it must be in [0, {}]", config.queue_delay_us,

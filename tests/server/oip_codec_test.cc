@@ -124,10 +124,6 @@ TEST(OipDecodeTest, ValuesOutsideTheTypeAreNamed) {
 TEST(OipDecodeTest, WhatIsNotSupportedIsRefusedByName) {
   EXPECT_THAT(DecodeError(Input("BYTES", "[1]", "[\"a\"]")), HasSubstr("BYTES is not supported"));
   EXPECT_THAT(DecodeError(Input("fp32", "[1]", "[1]")), HasSubstr("'fp32' is not one of"));
-  for (const char* parameter : {R"("sequence_id":5)", R"("sequence_start":true)"}) {
-    EXPECT_THAT(DecodeError(fmt::format(R"({{"inputs":[],"parameters":{{{}}}}})", parameter)),
-                HasSubstr("sequence_"));
-  }
   EXPECT_THAT(DecodeError(R"({"inputs":[],"outputs":[{"name":"y","parameters":)"
                           R"({"classification":3}}]})"),
               HasSubstr("classification"));

@@ -33,6 +33,34 @@ TEST_F(ServerTest, VersionAndJsonLengthMayBeGiven) {
   EXPECT_EQ(engine_->last_request().version, "1");
 }
 
+TEST_F(ServerTest, SequencesAreNamedInTheParameters) {
+  Serve();
+  const auto ask = [this](const std::string& parameters) {
+    std::string body = kInferBody;
+    body.insert(1, fmt::format(R"("parameters":{{{}}},)", parameters));
+    return Ask(Post(kInferPath, body));
+  };
+  EXPECT_EQ(ask(R"("sequence_id":42,"sequence_start":true)").status, 200);
+  EXPECT_EQ(engine_->last_request().sequence, "42");
+  EXPECT_TRUE(engine_->last_request().sequence_start);
+  EXPECT_FALSE(engine_->last_request().sequence_end);
+  EXPECT_EQ(ask(R"("sequence_end":true,"sequence_id":"a b")").status, 200);
+  EXPECT_EQ(engine_->last_request().sequence, "a b");
+  EXPECT_TRUE(engine_->last_request().sequence_end);
+  // What clients without a sequence send.
+  EXPECT_EQ(ask(R"("sequence_id":0,"sequence_start":false,"sequence_end":false)").status, 200);
+  EXPECT_EQ(engine_->last_request().sequence, "");
+
+  for (const char* wrong :
+       {R"("sequence_start":true)", R"("sequence_id":0,"sequence_end":true)", R"("sequence_id":-1)",
+        R"("sequence_id":[1])", R"("sequence_id":7,"sequence_start":1)"}) {
+    const HttpAnswer answer = ask(wrong);
+    EXPECT_EQ(answer.status, 400) << wrong;
+    EXPECT_THAT(answer.body, HasSubstr("sequence_"));
+  }
+  EXPECT_EQ(ask(fmt::format(R"("sequence_id":"{}")", std::string(257, 'x'))).status, 400);
+}
+
 std::string BinaryJson(size_t elements, const char* parameters) {
   return fmt::format(R"({{"inputs":[{{"name":"x","datatype":"FP32","shape":[1,{}],)"
                      R"("parameters":{{"binary_data_size":{}}}}}],"parameters":{{{}}}}})",

@@ -39,7 +39,7 @@ Json ServerMetadata() {
           {"version", kServerVersion},
           {"extensions",
            {"binary_tensor_data", "model_configuration", "model_repository",
-            "model_repository(unload_dependents)", "parameters", "statistics"}}};
+            "model_repository(unload_dependents)", "parameters", "sequence", "statistics"}}};
 }
 
 // Requests may bring any number of rows, whatever the file says of dimension 0.

@@ -17,6 +17,7 @@ constexpr size_t kBorrowBytes = 4096;
 constexpr size_t kBorrowAlignment = 64;
 // A parser that a large document has grown beyond this is given back.
 constexpr size_t kKeepParserBytes = size_t{1} << 20;
+constexpr size_t kMaxSequenceId = 256;  // bytes
 
 struct WireType {
   DType dtype;
@@ -172,15 +173,34 @@ struct InferDecoder::Impl {
           decoded->request.timeout =
               std::chrono::microseconds(static_cast<int64_t>(std::min(timeout_us, kLongestUs)));
         }
-      } else if (key.starts_with("sequence_")) {
-        uint64_t number;
-        bool flag;
-        const bool neutral = (ConvertInteger(parameter, &number) && number == 0) ||
-                             (parameter.get_bool().get(flag) == 0 && !flag);
-        if (!neutral) {
-          return InvalidArgument("parameter \"{}\": stateful sequences are not supported", key);
-        }
+      } else if (key == "sequence_id") {
+        CHAIRLIFT_RETURN_IF_ERROR(ReadSequence(parameter, decoded));
+      } else if (key == "sequence_start") {
+        CHAIRLIFT_ASSIGN_OR_RETURN(decoded->request.sequence_start, Boolean(parameter, key));
+      } else if (key == "sequence_end") {
+        CHAIRLIFT_ASSIGN_OR_RETURN(decoded->request.sequence_end, Boolean(parameter, key));
       }
+    }
+    if (decoded->request.sequence.empty() &&
+        (decoded->request.sequence_start || decoded->request.sequence_end)) {
+      return InvalidArgument("\"sequence_start\" and \"sequence_end\" need a \"sequence_id\"");
+    }
+    return absl::OkStatus();
+  }
+
+  // A number, 0 for no sequence, or a string.
+  static Status ReadSequence(dom::element value, DecodedInfer* decoded) {
+    uint64_t number;
+    std::string_view text;
+    if (ConvertInteger(value, &number)) {
+      decoded->request.sequence = number == 0 ? "" : fmt::format("{}", number);
+    } else if (value.get_string().get(text) == 0 && text.size() <= kMaxSequenceId) {
+      decoded->request.sequence = text;
+    } else {
+      return InvalidArgument(
+          "parameter \"sequence_id\" is {}; it must be a whole number or a string of at most {} "
+          "bytes",
+          Excerpt(value), kMaxSequenceId);
     }
     return absl::OkStatus();
   }
