@@ -101,13 +101,23 @@ class Partitioner {
                        [&](ValueId id) { return id != kNoValue && axes_.real[id]; });
   }
 
+  // Whether it reads tokens of that sequence and values of lanes alone. (A value may run along
+  // several sequences of one length, and counts as of the first.)
+  bool ReadsAlong(int n, int sequence) const {
+    const std::vector<ValueId>& inputs = graph_.nodes[n].inputs;
+    return std::all_of(inputs.begin(), inputs.end(), [&](ValueId id) {
+      return id == kNoValue || !axes_.real[id] || out_.sequence[id] < 0 ||
+             out_.sequence[id] == sequence;
+    });
+  }
+
   // The sequence whose tokens the node works on one by one; −1 where it does not.
   int TokensOf(int n) const {
     const Node& node = graph_.nodes[n];
     for (ValueId id : node.outputs) {
       if (id == kNoValue) continue;
       const int s = out_.sequence[id];
-      return s >= 0 && !axes_.sequences[s].mixes[n] ? s : -1;
+      return s >= 0 && !axes_.sequences[s].mixes[n] && ReadsAlong(n, s) ? s : -1;
     }
     return -1;
   }
@@ -199,6 +209,9 @@ class Partitioner {
     int key = Place::kLanes;
     const int sequences = static_cast<int>(axes_.sequences.size());
     if (axes_.layer_sequence[n] >= 0) {
+      if (!ReadsAlong(n, axes_.layer_sequence[n])) {
+        return Unimplemented("{}: its inputs run along several sequences", node.Describe());
+      }
       key = 1 + sequences + n;
     } else if (const int s = TokensOf(n); s >= 0) {
       key = 1 + s;
