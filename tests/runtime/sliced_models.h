@@ -154,8 +154,9 @@ inline std::vector<Tensor> RandomRequest(const Graph& graph, std::mt19937& rando
     }
     Tensor t = Tensor::Allocate(value.dtype, shape);
     const int64_t low = value.name == "lengths" ? 1 : 0;
-    const int64_t high =
-        value.name == "lengths" ? std::max<int64_t>(1, symbols["time"]) : classes - 1;
+    const int64_t high = value.name != "lengths"    ? classes - 1
+                         : symbols.contains("time") ? symbols["time"]
+                                                    : 1;
     for (int64_t i = 0; i < t.size(); ++i) {
       const int64_t n = std::uniform_int_distribution<int64_t>(low, high)(random);
       if (value.dtype == DType::kInt64) t.data<int64_t>()[i] = n;

@@ -150,6 +150,13 @@ std::optional<ScanParts> PartsOfScan(const Graph& graph, const Node& node) {
   const auto output_axes = node.attributes.Ints("scan_output_axes");
   const auto input_directions = node.attributes.Ints("scan_input_directions");
   const auto output_directions = node.attributes.Ints("scan_output_directions");
+  const auto fits = [](const std::vector<int64_t>& list, int count) {
+    return list.empty() || static_cast<int>(list.size()) == count;
+  };
+  if (!fits(input_axes, scan.sequences) || !fits(input_directions, scan.sequences) ||
+      !fits(output_axes, outputs) || !fits(output_directions, outputs)) {
+    return std::nullopt;
+  }
   scan.reverse = Entry(input_directions, 0) != 0;
   scan.one_direction = true;
   for (int i = 0; i < scan.sequences; ++i) {
