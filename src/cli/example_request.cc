@@ -15,19 +15,20 @@ namespace {
 constexpr int64_t kMaxInlineNumbers = 600;
 constexpr int64_t kExampleLength = 4;  // for variable dimensions other than the batch
 
-Tensor Ones(DType dtype, const Shape& shape) {
+Tensor Filled(DType dtype, const Shape& shape, int with) {
   Tensor tensor = Tensor::Allocate(dtype, shape);
   const Status filled =
       DispatchTypes<float, double, Float16, BFloat16, int8_t, int16_t, int32_t, int64_t, uint8_t,
                     uint16_t, uint32_t, uint64_t, bool>(dtype, [&]<typename T>() {
-        std::fill_n(tensor.data<T>(), tensor.size(), static_cast<T>(1));
+        std::fill_n(tensor.data<T>(), tensor.size(), static_cast<T>(with));
         return absl::OkStatus();
       });
   return filled.ok() ? tensor : Tensor();
 }
 
+// A command that the model answers, all of its inputs filled with one number; else a comment.
 std::string Command(Engine& engine, const ModelMetadata& model, const std::string& address,
-                    int port) {
+                    int port, int with) {
   std::string inputs;
   std::string signature;
   int64_t numbers = 0;
@@ -45,11 +46,11 @@ std::string Command(Engine& engine, const ModelMetadata& model, const std::strin
     const auto count = shape.Checked(DTypeSize(input.dtype));
     numbers += count.ok() ? *count : kMaxInlineNumbers + 1;
     if (numbers > kMaxInlineNumbers) continue;
-    const std::vector<int> ones(static_cast<size_t>(*count), 1);
+    const std::vector<int> values(static_cast<size_t>(*count), with);
     inputs += fmt::format("{}{{\"name\":\"{}\",\"datatype\":\"{}\",\"shape\":[{}],\"data\":[{}]}}",
                           inputs.empty() ? "" : ",", input.name, http::WireName(input.dtype),
-                          fmt::join(shape, ","), fmt::join(ones, ","));
-    request.inputs.push_back({input.name, Ones(input.dtype, shape)});
+                          fmt::join(shape, ","), fmt::join(values, ","));
+    request.inputs.push_back({input.name, Filled(input.dtype, shape, with)});
   }
   if (numbers > kMaxInlineNumbers || !engine.Infer(std::move(request)).ok()) {
     return fmt::format("# {}: {}; see `chairlift run` for files\n", model.name, signature);
@@ -65,7 +66,11 @@ std::string ExampleRequest(Engine& engine, const std::string& address, int port)
   for (const ModelIndexEntry& entry : engine.Index()) {
     if (entry.state != ModelState::kReady) continue;
     const auto metadata = engine.Metadata(entry.name, entry.version);
-    if (metadata.ok()) commands.push_back(Command(engine, *metadata, address, port));
+    if (!metadata.ok()) continue;
+    std::string command = Command(engine, *metadata, address, port, 1);
+    // A 1 may point at what is not there: where -1 is the child of a leaf, this is a tree.
+    if (command[0] == '#') command = Command(engine, *metadata, address, port, -1);
+    commands.push_back(std::move(command));
   }
   // The short ones first: those are the ones to paste.
   std::stable_sort(commands.begin(), commands.end(),

@@ -130,6 +130,7 @@ Command AddServe(CLI::App& parser) {
       "  max_queue_size: 1024      # requests waiting; one more is refused\n"
       "  default_timeout_us: 0     # deadline of requests that bring none; 0: none\n"
       "  disabled_passes: []       # `chairlift inspect MODEL --passes` lists them\n"
+      "or <name>/<version>/<cell>.onnx and a model.yaml with `cells` and `unfold` (docs/cells.md).\n"
       "Ask it:\n"
       "  curl localhost:8000/v2/models/NAME\n"
       "  curl localhost:8000/v2/models/NAME/infer -d '{\"inputs\": [{\"name\": \"x\", \"shape\": "
