@@ -223,6 +223,7 @@ NodeId CellRequest::AddNode(int cell, std::span<const RowSource> sources, int ro
 void CellRequest::Deliver(NodeId node, int output, int64_t row, int64_t rows,
                           const RowTarget& target) {
   if (!Expect(IsNode(node) && !nodes_[node].ran, "rows are delivered of no node to come") ||
+      !Expect(row >= 0 && rows >= 0, "rows are delivered that no node has") ||
       !Expect(target.tensor >= 0 && target.tensor < static_cast<int>(tensors_.size()),
               "rows are delivered to no tensor") ||
       !Expect(output >= 0 &&

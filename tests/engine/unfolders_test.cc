@@ -1,4 +1,5 @@
 // Models made of cells answer as a plain loop over the cells does, whoever joins and leaves.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -78,6 +79,7 @@ class UnfoldersTest : public ::testing::Test {
     WriteFile(folder_ / ("m/1/" + cell + ".onnx"), model.Bytes());
   }
   Status Load(const std::string& yaml, int workers = 2) {
+    yaml_ = yaml;
     WriteFile(folder_ / "m/model.yaml", yaml);
     EngineOptions options;
     options.workers = workers;
@@ -96,9 +98,20 @@ class UnfoldersTest : public ::testing::Test {
     return std::string(status.message());
   }
 
-  // Many requests at once, some of them cancelled on the way, against the plain loop.
+  // Under every policy that runs cells.
   void Check(const std::function<Inputs(std::mt19937&)>& make,
              const std::function<Outputs(const Inputs&)>& plain) {
+    const std::string yaml = yaml_;
+    for (const char* policy : {"cellular", "graph_merge", "bucketed"}) {
+      SCOPED_TRACE(policy);
+      const Status loaded = Load(fmt::format("policy: {}\n{}", policy, yaml));
+      ASSERT_TRUE(loaded.ok()) << loaded;
+      CheckLoaded(make, plain);
+    }
+  }
+  // Many requests at once, some of them cancelled on the way, against the plain loop.
+  void CheckLoaded(const std::function<Inputs(std::mt19937&)>& make,
+                   const std::function<Outputs(const Inputs&)>& plain) {
     std::mt19937 random(7);
     std::vector<Inputs> asked;
     std::vector<Outputs> want;
@@ -133,6 +146,7 @@ class UnfoldersTest : public ::testing::Test {
   }
 
   TempFolder folder_;
+  std::string yaml_;  // as loaded
   std::unique_ptr<Engine> engine_;
 };
 
