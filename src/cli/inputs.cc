@@ -77,7 +77,8 @@ Status CheckShapeNames(const std::vector<TensorSpec>& specs, const InputShapes& 
   for (const TensorSpec& spec : specs) {
     names += fmt::format("{}'{}'", names.empty() ? "" : ", ", spec.name);
   }
-  for (const auto& [name, dims] : shapes.by_name) {
+  for (const auto& shape : shapes.by_name) {
+    const std::string& name = shape.first;
     const bool known = std::any_of(specs.begin(), specs.end(),
                                    [&](const TensorSpec& spec) { return spec.name == name; });
     if (!known) return InvalidArgument("no input is named '{}'; the inputs are: {}", name, names);

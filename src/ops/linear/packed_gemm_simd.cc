@@ -73,8 +73,8 @@ void PackRows(const float* a, int64_t row_stride, int64_t k_stride, int64_t rows
 
 // Where blocks of A are packed; one per thread, made on its first product.
 float* PackedRows() {
-  static thread_local const auto rows = std::make_unique<float[]>(kPackedFloats);
-  return rows.get();
+  static thread_local const auto kRows = std::make_unique<float[]>(kPackedFloats);
+  return kRows.get();
 }
 
 // C = f(A·B + ...) on finished columns [column, column + columns) of `rows` rows.
