@@ -144,7 +144,7 @@ struct UnfoldPlugin {
 #define CHAIRLIFT_UNFOLD_PLUGIN(function)                \
   extern "C" __attribute__((visibility("default")))      \
   const chairlift::UnfoldPlugin chairlift_unfold_plugin; \
-  const chairlift::UnfoldPlugin chairlift_unfold_plugin = {.make = function};
+  const chairlift::UnfoldPlugin chairlift_unfold_plugin = {.make = (function)};
 
 }  // namespace chairlift
 
