@@ -238,13 +238,6 @@ TEST_F(ChainTest, LengthsThatMakeNoSenseAreRefused) {
   EXPECT_THAT(Refusal(with(0)), HasSubstr("row 0 has no tokens"));
 }
 
-TEST_F(ChainTest, RowsThatAreTooManyAreRefusedBeforeTheyCost) {
-  const auto answer = Ask({{"tokens", Tensor::Allocate(DType::kInt64, {int64_t{1} << 40, 0})},
-                           {"lengths", Tensor::Allocate(DType::kInt64, {0})},
-                           {"h0", Zeros({0, kHidden})}});
-  EXPECT_FALSE(answer.ok());
-}
-
 class Seq2SeqTest : public UnfoldersTest {
  protected:
   static constexpr int64_t kGo = 0, kEos = 4, kExtra = 3;
@@ -346,6 +339,16 @@ TEST_F(Seq2SeqTest, OneRequestsBadTokenFailsItAlone) {
   std::unique_lock<std::mutex> lock(mutex);
   told.wait(lock, [&] { return good + bad == 20; });
   EXPECT_EQ(bad, 5);
+}
+
+TEST_F(Seq2SeqTest, RequestsOfTooManyTokensAreRefusedBeforeTheyCost) {
+  Tensor tokens = Tensor::Allocate(DType::kInt64, {1025, 1024});
+  std::fill_n(tokens.data<int64_t>(), tokens.size(), 1);
+  Tensor lengths = Tensor::Allocate(DType::kInt64, {1025});
+  std::fill_n(lengths.data<int64_t>(), lengths.size(), 1);
+  const Status status = Ask({{"source", tokens}, {"source_lengths", lengths}}).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("1025 sequences of 1024 tokens"));
 }
 
 class TreeTest : public UnfoldersTest {
