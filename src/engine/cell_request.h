@@ -23,8 +23,9 @@ using TaskOutputs = std::shared_ptr<const std::vector<Tensor>>;
 // Not thread-safe.
 class CellRequest final : public CellGraphBuilder {
  public:
-  // More nodes than this fail the request: what a hostile length would cost in memory.
-  static constexpr int32_t kMaxNodes = 1 << 20;
+  // More nodes than this fail the request: what a hostile length would cost in memory, and in time
+  // in which the engine takes no other request.
+  static constexpr int32_t kMaxNodes = 1 << 18;
 
   explicit CellRequest(std::shared_ptr<const CellProgram> program);
 

@@ -224,6 +224,13 @@ TEST_P(CellEngineTest, SequencesOfNoLength) {
   for (float v : answer->outputs[1].tensor.values<float>()) EXPECT_EQ(v, 0.0f);
 }
 
+TEST_P(CellEngineTest, RefusesSequencesThatAreTooLong) {
+  Load(testing::TokenClassifier(), GetParam(), 1);
+  const auto answer = cells_->Infer(Ask({{"x", Tensor::Allocate(DType::kInt64, {300, 1000})}}));
+  EXPECT_TRUE(absl::IsResourceExhausted(answer.status())) << answer.status();
+  EXPECT_NE(answer.status().message().find("300 sequences of 1000"), std::string::npos);
+}
+
 TEST_P(CellEngineTest, ShutsDownWhileRequestsRun) {
   Load(testing::TokenClassifier(), GetParam(), 2);
   std::atomic<int> told{0};

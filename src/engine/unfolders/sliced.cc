@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "engine/cell_program.h"
+#include "engine/cell_request.h"
 
 namespace chairlift {
 namespace {
@@ -353,9 +354,21 @@ class SlicedUnfolder final : public Unfolder {
     });
   }
 
+  // Before anything so large is made.
+  Status CheckSize(const SlicedCell& cell) const {
+    const int64_t tokens = cell.length < 0 ? 1 : std::max<int64_t>(lengths_[cell.length], 1);
+    if (lanes_ > CellRequest::kMaxNodes / tokens) {
+      return ResourceExhausted(
+          "the request brings {} sequences of {} time steps; {} time steps are possible in all",
+          lanes_, tokens, CellRequest::kMaxNodes);
+    }
+    return absl::OkStatus();
+  }
+
   Status Continue(CellGraphBuilder& graph) {
     while (next_ < model_.cells.size()) {
       const size_t index = next_++;
+      CHAIRLIFT_RETURN_IF_ERROR(CheckSize(model_.cells[index]));
       switch (model_.cells[index].kind) {
         case SlicedCell::Kind::kLanes:
           AddLanes(static_cast<int>(index), graph);
