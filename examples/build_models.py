@@ -27,6 +27,8 @@ PRETRAINED = {
     "ocr_orientation": ("rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx"),
     "magika": ("magika", "models/standard_v3_3/model.onnx"),
 }
+# Models whose state may stay with the server, between requests of one sequence_id.
+SEQUENCE_STATE = {"silero_vad": {"stateN": "state"}, "silero_vad_16k": {"stateN": "state"}}
 
 
 def package_file(package, name):
@@ -75,6 +77,8 @@ def main():
         if not target(name).exists():
             target(name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(package_file(package, file), target(name))
+    for name, pairs in SEQUENCE_STATE.items():
+        (args.output / name / "model.yaml").write_text(f"sequence_state: {json.dumps(pairs)}\n")
     for name, build in {
         "minilm": minilm,
         "lstm_classifier": recurrent.lstm_classifier,
