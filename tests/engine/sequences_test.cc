@@ -194,7 +194,6 @@ TEST_F(SequencesTest, ARecurrentModelInChunks) {
   }
 }
 
-
 TEST(SequencesClockTest, ForgetsIdleSequences) {
   Signature signature;
   const SymbolicShape shape{Shape{1, 2}};
