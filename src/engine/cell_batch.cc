@@ -6,6 +6,11 @@
 #include "base/status.h"
 
 namespace chairlift {
+namespace {
+
+constexpr size_t kReadablePastTheEnd = 64;
+
+}  // namespace
 
 void CellBatch::Begin(Cell& cell) {
   cell_ = &cell;
@@ -51,7 +56,8 @@ void CellBatch::Pad(int32_t rows) {
   if (rows <= 0) return;
   int64_t widest = 0;
   for (const Cell::Port& port : cell_->inputs()) widest = std::max(widest, port.row_bytes);
-  padding_.resize(std::max(padding_.size(), static_cast<size_t>(widest)));
+  // Readable past the end, as tensors are.
+  padding_.resize(std::max(padding_.size(), static_cast<size_t>(widest) + kReadablePastTheEnd));
   for (std::vector<const std::byte*>& places : places_) {
     places.insert(places.end(), static_cast<size_t>(rows), padding_.data());
   }
