@@ -44,8 +44,9 @@ CellularScheduler::CellularScheduler(const PolicyOptions& options) : options_(op
 void CellularScheduler::Learn(CellType type) {
   if (type >= types_.size()) types_.resize(type + 1);
   TypeState& state = types_[type];
-  const CellTypeOptions given =
-      type < options_.cell_types.size() ? options_.cell_types[type] : CellTypeOptions{};
+  static const CellTypeOptions kNothing;
+  const CellTypeOptions& given =
+      type < options_.cell_types.size() ? options_.cell_types[type] : kNothing;
   const int limit = given.max_batch_size > 0 ? given.max_batch_size : options_.max_batch_size;
   state.sizes.max = limit;
   if (options_.costs != nullptr) {
