@@ -55,7 +55,10 @@ void CellBatch::Add(CellRequest& request, NodeId node) {
 void CellBatch::Pad(int32_t rows) {
   if (rows <= 0) return;
   int64_t widest = 0;
-  for (const Cell::Port& port : cell_->inputs()) widest = std::max(widest, port.row_bytes);
+  for (size_t i = 0; i < shapes_.size(); ++i) {
+    const DType dtype = cell_->inputs()[i].dtype;
+    widest = std::max(widest, shapes_[i].NumElements() * static_cast<int64_t>(DTypeSize(dtype)));
+  }
   // Readable past the end, as tensors are.
   padding_.resize(std::max(padding_.size(), static_cast<size_t>(widest) + kReadablePastTheEnd));
   for (std::vector<const std::byte*>& places : places_) {
