@@ -36,11 +36,40 @@ constexpr int kLanes = static_cast<int>(hn::MaxLanes(kD));
 constexpr int kPanelVectors = static_cast<int>(kGemmPanel) / kLanes;
 constexpr bool kWideFile = kLanes == 16;
 constexpr int kMaxRows = kWideFile ? 14 : 6;
+
+// What a tile brings into the second-level cache meanwhile, every kFetchSteps steps of K: lines
+// that follow each other, of a panel that is read later, and places of 128 bytes all over.
+struct Fetch {
+  const float* panel = nullptr;  // so many lines of it
+  int lines = 0;
+  const float* const* places = nullptr;  // and one of these, up to the end
+  const float* const* places_end = nullptr;
+
+  HWY_INLINE void Some() {
+    for (int i = 0; i < lines; ++i, panel += 16) __builtin_prefetch(panel, 0, 2);
+    if (places != places_end) {
+      __builtin_prefetch(*places, 0, 2);
+      __builtin_prefetch(*places + 16, 0, 2);
+      ++places;
+    }
+  }
+};
+constexpr int kFetchSteps = 4;
+
+// The share of tile `tile` of `tiles`, each of `kb` steps, in bringing a panel of as many.
+HWY_INLINE Fetch FetchPanel(const float* panel, int64_t kb, int64_t tile, int64_t tiles) {
+  if (panel == nullptr || kb == 0) return {};
+  const int64_t share = (kb * kGemmPanel / 16 + tiles - 1) / tiles;
+  return {.panel = panel + tile * share * 16,
+          .lines = static_cast<int>((share * kFetchSteps + kb - 1) / kb)};
+}
+
 // C[R, 2 or more vectors] (+)= A·panel over `kb` steps, with U independent sums over K where the
 // tile alone has too few to hide the latency of a multiply-add.
 template <int R, int NV, int U>
 HWY_INLINE void Tile(const float* HWY_RESTRICT a, size_t a_stride, const float* HWY_RESTRICT b,
-                     float* HWY_RESTRICT c, size_t c_stride, int64_t kb, bool accumulate) {
+                     float* HWY_RESTRICT c, size_t c_stride, int64_t kb, bool accumulate,
+                     Fetch fetch) {
   // C is needed last: it comes into the cache meanwhile.
   for (int r = 0; r < R; ++r) {
     CHAIRLIFT_UNROLL
@@ -57,37 +86,30 @@ HWY_INLINE void Tile(const float* HWY_RESTRICT a, size_t a_stride, const float* 
       }
     }
   }
-  int64_t k = 0;
-  for (; k + U <= kb; k += U) {
+  const auto step = [&](int64_t k, int u) HWY_ATTR {
+    V weights[NV];
     CHAIRLIFT_UNROLL
-    for (int u = 0; u < U; ++u) {
-      V bv[NV];
-      CHAIRLIFT_UNROLL
-      for (int v = 0; v < NV; ++v) {
-        bv[v] = hn::LoadU(kD, b + u * kGemmPanel + v * kLanes);
-        // Few rows wait for memory, and the hardware's own fetching is not far enough ahead; with
-        // more rows it is, and ours only takes load slots.
-        if constexpr (U > 1) hwy::Prefetch(b + u * kGemmPanel + v * kLanes + 1024);
-      }
-      CHAIRLIFT_UNROLL
-      for (int r = 0; r < R; ++r) {
-        const V av = hn::Set(kD, a[r * a_stride + k + u]);
-        CHAIRLIFT_UNROLL
-        for (int v = 0; v < NV; ++v) sums[u][r][v] = hn::MulAdd(av, bv[v], sums[u][r][v]);
-      }
+    for (int v = 0; v < NV; ++v) {
+      weights[v] = hn::LoadU(kD, b + v * kLanes);
+      // Few rows wait for memory, and the hardware's own fetching is not far enough ahead.
+      if constexpr (U > 1) hwy::Prefetch(b + v * kLanes + 1024);
     }
-    b += U * kGemmPanel;
-  }
-  for (; k < kb; ++k, b += kGemmPanel) {
+    b += kGemmPanel;
     CHAIRLIFT_UNROLL
     for (int r = 0; r < R; ++r) {
-      const V av = hn::Set(kD, a[r * a_stride + k]);
+      const V factor = hn::Set(kD, a[r * a_stride + k]);
       CHAIRLIFT_UNROLL
-      for (int v = 0; v < NV; ++v) {
-        sums[0][r][v] = hn::MulAdd(av, hn::LoadU(kD, b + v * kLanes), sums[0][r][v]);
-      }
+      for (int v = 0; v < NV; ++v) sums[u][r][v] = hn::MulAdd(factor, weights[v], sums[u][r][v]);
     }
+  };
+  constexpr int kSteps = U == 1 ? kFetchSteps : U;
+  int64_t k = 0;
+  for (; k + kSteps <= kb; k += kSteps) {
+    if constexpr (U == 1) fetch.Some();
+    CHAIRLIFT_UNROLL
+    for (int i = 0; i < kSteps; ++i) step(k + i, i % U);
   }
+  for (; k < kb; ++k) step(k, 0);
   CHAIRLIFT_UNROLL
   for (int r = 0; r < R; ++r) {
     CHAIRLIFT_UNROLL
@@ -105,20 +127,22 @@ HWY_INLINE void Tile(const float* HWY_RESTRICT a, size_t a_stride, const float* 
 // One panel, R rows, whatever the width of a vector.
 template <int R>
 HWY_NOINLINE void PanelRows(const float* a, size_t a_stride, const float* b, float* c,
-                            size_t c_stride, int64_t kb, bool accumulate) {
+                            size_t c_stride, int64_t kb, bool accumulate, const Fetch& fetch) {
   if constexpr (kWideFile) {
     constexpr int kUnroll = R == 1 ? 8 : R == 2 ? 4 : R <= 4 ? 2 : 1;
-    Tile<R, kPanelVectors, kUnroll>(a, a_stride, b, c, c_stride, kb, accumulate);
+    Tile<R, kPanelVectors, kUnroll>(a, a_stride, b, c, c_stride, kb, accumulate, fetch);
   } else if constexpr (R <= 2 && kPanelVectors == 4) {
-    Tile<R, 4, R == 1 ? 2 : 1>(a, a_stride, b, c, c_stride, kb, accumulate);
+    Tile<R, 4, R == 1 ? 2 : 1>(a, a_stride, b, c, c_stride, kb, accumulate, fetch);
   } else {
     for (int v = 0; v < kPanelVectors; v += 2) {
-      Tile<R, 2, 1>(a, a_stride, b + v * kLanes, c + v * kLanes, c_stride, kb, accumulate);
+      Tile<R, 2, 1>(a, a_stride, b + v * kLanes, c + v * kLanes, c_stride, kb, accumulate,
+                    v == 0 ? fetch : Fetch{});
     }
   }
 }
 
-using PanelFunction = void (*)(const float*, size_t, const float*, float*, size_t, int64_t, bool);
+using PanelFunction = void (*)(const float*, size_t, const float*, float*, size_t, int64_t, bool,
+                               const Fetch&);
 
 template <int... R>
 constexpr std::array<PanelFunction, sizeof...(R)> PanelTable(std::integer_sequence<int, R...>) {

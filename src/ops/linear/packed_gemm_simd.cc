@@ -24,6 +24,8 @@ namespace HWY_NAMESPACE {
 constexpr int64_t kBlockK = 720;
 // Floats past a block's end before the next row, so that rows do not fall into one cache set.
 constexpr int64_t kRowPad = 16;
+// Weights that the second-level cache does not hold: worth fetching ahead.
+constexpr int64_t kFarElements = 256 << 10;
 constexpr int64_t kPackedFloats = kGemmRowBlock * (kBlockK + kRowPad);
 
 // Bias, residual and activation on a tile of C that has just been computed.
@@ -142,6 +144,7 @@ void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t
   const bool pack = PacksRows(rows, x.a_row_stride, x.a_k_stride);
   const bool finish = epilogue.bias != nullptr || epilogue.residual != nullptr ||
                       epilogue.activation.kind != ActivationKind::kNone;
+  const bool far = (last - first) * k * kGemmPanel >= kFarElements;
   const int64_t tiles = (rows + kMaxRows - 1) / kMaxRows;
   const int64_t block_k = kPackedFloats / rows - kRowPad;
   const int64_t blocks = one_pass ? 1 : std::max<int64_t>(1, (k + block_k - 1) / block_k);
@@ -157,6 +160,7 @@ void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t
     }
     for (int64_t panel = first; panel < last; ++panel) {
       const float* b = x.packed + (panel * k + k0) * kGemmPanel;
+      const float* next = far && panel + 1 < last ? b + k * kGemmPanel : nullptr;
       const int64_t column = panel * kGemmPanel;
       const int64_t columns = std::min(kGemmPanel, n - column);
       for (int64_t tile = 0; tile < tiles; ++tile) {
@@ -164,15 +168,16 @@ void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t
         const int64_t r_count = rows * (tile + 1) / tiles - r0;
         float* c = x.c + r0 * x.c_stride + column;
         const auto run = kPanelTable[r_count - 1];
+        const Fetch fetch = FetchPanel(next, kb, tile, tiles);
         if (columns == kGemmPanel) {
-          run(a + r0 * a_stride, a_stride, b, c, x.c_stride, kb, block > 0);
+          run(a + r0 * a_stride, a_stride, b, c, x.c_stride, kb, block > 0, fetch);
         } else {
           float edge[kMaxRows * kGemmPanel];
           const size_t bytes = static_cast<size_t>(columns) * sizeof(float);
           for (int64_t r = 0; block > 0 && r < r_count; ++r) {
             std::memcpy(edge + r * kGemmPanel, c + r * x.c_stride, bytes);
           }
-          run(a + r0 * a_stride, a_stride, b, edge, kGemmPanel, kb, block > 0);
+          run(a + r0 * a_stride, a_stride, b, edge, kGemmPanel, kb, block > 0, fetch);
           for (int64_t r = 0; r < r_count; ++r) {
             std::memcpy(c + r * x.c_stride, edge + r * kGemmPanel, bytes);
           }

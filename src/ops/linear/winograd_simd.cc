@@ -114,7 +114,8 @@ HWY_INLINE void MultiplyPanel(const WinogradGeometry& g, const WinogradOperands&
         const int64_t rows = count * (tile + 1) / tiles - r0;
         kPanelTable[rows - 1](o.v + (point * o.capacity + r0) * stride + k0, stride,
                               u + (point * g.channels + k0) * kGemmPanel,
-                              o.z + (point * count + r0) * kGemmPanel, kGemmPanel, kb, block > 0);
+                              o.z + (point * count + r0) * kGemmPanel, kGemmPanel, kb, block > 0,
+                              {});
       }
     }
   }
