@@ -38,16 +38,17 @@ class Loop {
   }
 
   Status Run(Team& team, int worker) {
-    std::vector<std::vector<Tensor>> projected;
-    for (int64_t row = 0; row < rows_; ++row) {
+    std::vector<Tensor> projected;  // of `rows` tokens each
+    for (int64_t first = 0; first < rows_ * steps_; first += rows_) {
       std::vector<const std::byte*> ids;
-      for (int64_t t = 0; t < steps_; ++t) {
-        ids.push_back(static_cast<const std::byte*>(ids_.raw()) + (row * steps_ + t) * 8);
+      for (int64_t i = first; i < first + rows_; ++i) {
+        ids.push_back(static_cast<const std::byte*>(ids_.raw()) +
+                      i * static_cast<int64_t>(sizeof(int64_t)));
       }
       const std::vector<Cell::Rows> inputs = {{Shape{}, ids.data()}};
       CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> out,
-                                 tokens_.Run(steps_, inputs, team, worker, arena_, staging_));
-      projected.push_back(std::move(out));
+                                 tokens_.Run(rows_, inputs, team, worker, arena_, staging_));
+      projected.push_back(std::move(out[0]));
     }
     std::vector<Tensor> states = states_;
     for (int64_t t = 0; t < steps_; ++t) {
@@ -57,9 +58,11 @@ class Loop {
         const Tensor& from = states[i];
         const int64_t bytes = step_.inputs()[i].row_bytes;
         for (int64_t row = 0; row < rows_; ++row) {
-          const auto* base =
-              static_cast<const std::byte*>(i == 0 ? projected[row][0].raw() : from.raw());
-          places[i].push_back(base + (i == 0 ? t : row) * bytes);
+          // Of input 0: token t of sequence `row`.
+          const int64_t token = row * steps_ + t;
+          const Tensor& tensor = i == 0 ? projected[token / rows_] : from;
+          places[i].push_back(static_cast<const std::byte*>(tensor.raw()) +
+                              (i == 0 ? token % rows_ : row) * bytes);
         }
         Shape shape = from.shape();
         shape.Erase(0);

@@ -2,7 +2,8 @@
 // rate: the half of the cellular benchmark that is ours.
 //
 //   sequence_load MODEL.onnx POLICY MAX_ROWS WORKERS LENGTHS.txt VOCABULARY
-//   > closed CLIENTS SECONDS     CLIENTS requests are always under way
+//   > closed CLIENTS SECONDS     CLIENTS requests are always under way; measured from when as many
+//                                have been answered
 //   > open RATE SECONDS SEED     Poisson arrivals, whatever the answers do
 //   < one line of JSON: requests and tokens a second, latencies in ms, and where the workers' time
 //   went
@@ -19,6 +20,7 @@
 #include <iostream>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <sstream>
 #include <string>
@@ -48,33 +50,43 @@ class Load {
   }
 
   std::string Closed(int clients, double seconds) {
-    Start(seconds);
+    Begin();
+    to_warm_up_ = clients;
+    window_ = ToDuration(seconds);
     for (int i = 0; i < clients; ++i) Send(SteadyClock::now(), true);
-    return Finish();
+    Wait();
+    return Result(seconds);
   }
 
   std::string Open(double rate, double seconds, unsigned seed) {
     std::mt19937 random(seed);
     std::exponential_distribution<double> gap(rate);
-    Start(seconds);
+    Begin();
+    before_ = Statistics();
+    const auto start = SteadyClock::now();
     for (double at = gap(random); at < seconds; at += gap(random)) {
-      const auto due = start_ + std::chrono::duration_cast<SteadyClock::duration>(
-                                    std::chrono::duration<double>(at));
+      const auto due = start + ToDuration(at);
       std::this_thread::sleep_until(due);
       Send(due, false);
     }
-    return Finish();
+    Wait();
+    after_ = Statistics();
+    return Result(std::chrono::duration<double>(SteadyClock::now() - start).count());
   }
 
  private:
-  void Start(double seconds) {
-    before_ = Statistics();
+  static SteadyClock::duration ToDuration(double seconds) {
+    return std::chrono::duration_cast<SteadyClock::duration>(
+        std::chrono::duration<double>(seconds));
+  }
+
+  void Begin() {
     latencies_.clear();
     tokens_ = 0;
     failed_ = 0;
-    start_ = SteadyClock::now();
-    end_ = start_ + std::chrono::duration_cast<SteadyClock::duration>(
-                        std::chrono::duration<double>(seconds));
+    to_warm_up_ = 0;
+    end_.reset();
+    over_ = false;
   }
 
   void Send(SteadyClock::time_point due, bool again) {
@@ -87,25 +99,42 @@ class Load {
     engine_.InferAsync(std::move(request),
                        [this, due, again, length](const StatusOr<InferResponse>& answer) {
                          const auto now = SteadyClock::now();
-                         {
-                           const std::lock_guard<std::mutex> lock(mutex_);
-                           if (answer.ok() && (!again || now < end_)) {
-                             latencies_.push_back(Milliseconds(now - due).count());
-                             tokens_ += length;
-                           }
-                           failed_ += answer.ok() ? 0 : 1;
-                         }
-                         if (again && now < end_ && answer.ok()) Send(now, true);
+                         const bool more = Note(answer.ok(), due, now, length) && again;
+                         if (more) Send(now, true);
                          const std::lock_guard<std::mutex> lock(mutex_);
                          if (--under_way_ == 0) told_.notify_one();
                        });
   }
 
-  std::string Finish() {
+  // Whether a client goes on.
+  bool Note(bool ok, SteadyClock::time_point due, SteadyClock::time_point now, int64_t length) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!ok) {
+      ++failed_;
+      return false;
+    }
+    if (to_warm_up_ > 0) {
+      if (--to_warm_up_ > 0) return true;
+      before_ = Statistics();
+      end_ = now + window_;
+      return true;
+    }
+    if (end_ && now >= *end_) {
+      if (!over_) after_ = Statistics();
+      over_ = true;
+      return false;
+    }
+    latencies_.push_back(Milliseconds(now - due).count());
+    tokens_ += length;
+    return true;
+  }
+
+  void Wait() {
     std::unique_lock<std::mutex> lock(mutex_);
     told_.wait(lock, [this] { return under_way_ == 0; });
-    const double seconds =
-        std::chrono::duration<double>(std::max(end_, SteadyClock::now()) - start_).count();
+  }
+
+  std::string Result(double seconds) {
     std::sort(latencies_.begin(), latencies_.end());
     const auto quantile = [&](double q) {
       if (latencies_.empty()) return 0.0;
@@ -121,15 +150,14 @@ class Load {
         shares.busy, shares.useful, shares.mean_rows);
   }
 
-  // Since Start(): of the workers' time, that in which cells ran; of the rows, those that somebody
+  // While measured: of the workers' time, that in which cells ran; of the rows, those that somebody
   // asked for; rows of a task, the mean over the tasks' time.
   struct Shares {
     double busy = 0, useful = 0, mean_rows = 0;
   };
   Shares SharesOf(double seconds) const {
-    const ModelStatistics now = Statistics();
     double ns = 0, rows = 0, rows_ns = 0;
-    for (const auto& [size, count] : now.batches) {
+    for (const auto& [size, count] : after_.batches) {
       ModelStatistics::Count earlier;
       if (const auto at = before_.batches.find(size); at != before_.batches.end()) {
         earlier = at->second;
@@ -139,7 +167,7 @@ class Load {
       rows += size * static_cast<double>(count.count - earlier.count);
       rows_ns += size * spent;
     }
-    const auto padded = static_cast<double>(now.padded_rows - before_.padded_rows);
+    const auto padded = static_cast<double>(after_.padded_rows - before_.padded_rows);
     return {.busy = ns * 1e-9 / seconds / engine_.workers(),
             .useful = rows > 0 ? rows / (rows + padded) : 0,
             .mean_rows = ns > 0 ? rows_ns / ns : 0};
@@ -150,16 +178,19 @@ class Load {
   }
 
   Engine& engine_;
-  ModelStatistics before_;
+  ModelStatistics before_, after_;
   std::vector<Tensor> inputs_;
   std::atomic<size_t> next_{0};
   std::atomic<int> under_way_{0};
-  SteadyClock::time_point start_, end_;
   std::mutex mutex_;
   std::condition_variable told_;
   std::vector<double> latencies_;
   int64_t tokens_ = 0;
   int failed_ = 0;
+  int to_warm_up_ = 0;  // answers until it counts
+  SteadyClock::duration window_{};
+  std::optional<SteadyClock::time_point> end_;  // of what is measured
+  bool over_ = false;
 };
 
 Status Serve(int argc, char** argv) {
