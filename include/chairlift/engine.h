@@ -128,6 +128,16 @@ struct ModelStatistics {
   int running = 0;
 };
 
+// A timeline of what the workers ran.
+struct Trace {
+  // Chrome's trace event format, for ui.perfetto.dev or chrome://tracing: a track a worker, a slice
+  // a task, named after its cell, or its model where that runs whole; its rows and requests in
+  // `args`. Times in µs after StartTrace().
+  std::string json;
+  uint64_t tasks = 0;
+  uint64_t dropped = 0;  // later tasks, for which there was no memory
+};
+
 enum class ModelState { kLoading, kReady, kUnloading, kUnavailable };
 struct ModelIndexEntry {
   std::string name = {};
@@ -170,6 +180,12 @@ class Engine {
       const std::string& name, const std::string& version = "") const = 0;
   virtual bool ModelReady(const std::string& name, const std::string& version = "") const = 0;
   virtual int workers() const = 0;
+
+  // From now on, what the workers begin is recorded, as far as `max_bytes` go (a task and its
+  // requests take 40 bytes and 8 each), instead of what was before.
+  virtual void StartTrace(size_t max_bytes = size_t{64} << 20) = 0;
+  // What ended since, each request by the number that InferAsync() returned; recording ends.
+  virtual Trace StopTrace() = 0;
 
   // Refuses new requests, waits up to `drain` for accepted ones, fails the rest (kUnavailable).
   virtual void Shutdown(std::chrono::milliseconds drain) = 0;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -37,6 +38,7 @@ struct BenchFlags {
   EngineOptions engine;
   double warmup_seconds = 1;
   std::string json;
+  std::string trace;
 };
 
 // Requests ready to send, one for each length that occurs.
@@ -103,13 +105,40 @@ void Print(const LoadReport& report, const std::string& target) {
   for (const std::string& reason : report.invalid) fmt::print("  {}\n", reason);
 }
 
+// As the file is called, or the folder that holds the versions.
+std::string NameOf(const std::string& model) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  fs::path path = fs::canonical(model, failed);
+  const bool folder = fs::is_directory(path, failed);
+  if (folder && !fs::exists(path / "model.yaml", failed)) path = path.parent_path();
+  const std::string name = folder ? path.filename() : path.stem();
+  return name.empty() || name[0] == '.' ? "model" : name;
+}
+
 // Said before the load, not after.
 Status CheckWritable(const std::string& file) {
   if (file.empty() || std::ofstream(file, std::ios::app)) return absl::OkStatus();
   return Unavailable("cannot write {}", file);
 }
 
+Status WriteTrace(Engine& engine, const std::string& path) {
+  const Trace trace = engine.StopTrace();
+  std::ofstream file(path);
+  file << trace.json;
+  if (!file.flush()) return Unavailable("cannot write {}", path);
+  fmt::print("{} tasks in {}: open it in ui.perfetto.dev or chrome://tracing\n", trace.tasks, path);
+  if (trace.dropped > 0) {
+    fmt::print("  it ends early: {} later tasks did not fit; take fewer --seconds\n",
+               trace.dropped);
+  }
+  return absl::OkStatus();
+}
+
 Status Bench(BenchFlags flags) {
+  if (!flags.trace.empty() && !flags.url.empty()) {
+    return InvalidArgument("--trace shows workers in process; it does not go with --url");
+  }
   if (flags.url.empty() && !std::ifstream(flags.model)) {
     return NotFound("{} is not a file; with --url it would be the name of a model", flags.model);
   }
@@ -129,8 +158,9 @@ Status Bench(BenchFlags flags) {
   std::unique_ptr<LoadTarget> target;
   if (flags.url.empty()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(engine, Engine::Create(flags.engine));
-    CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", flags.model, flags.config));
-    CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeEngineTarget(*engine, "model"));
+    const std::string name = NameOf(flags.model);
+    CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel(name, flags.model, flags.config));
+    CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeEngineTarget(*engine, name));
   } else {
     CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeHttpTarget(flags.url, flags.model, flags.connections));
   }
@@ -142,6 +172,7 @@ Status Bench(BenchFlags flags) {
                            target->name());
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.json));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.trace));
   Prepared prepared(*target, flags);
   for (const Arrival& arrival : schedule) CHAIRLIFT_RETURN_IF_ERROR(prepared.Add(arrival.length));
 
@@ -152,6 +183,7 @@ Status Bench(BenchFlags flags) {
     for (const Arrival& arrival : *first) CHAIRLIFT_RETURN_IF_ERROR(prepared.Add(arrival.length));
     PutLoad(*target, *first, prepared, [](int64_t) {});
   }
+  if (!flags.trace.empty()) engine->StartTrace();
   std::vector<LoadSample> samples;
   {
     ProgressBar bar("sending", static_cast<int64_t>(schedule.size()));
@@ -159,6 +191,7 @@ Status Bench(BenchFlags flags) {
   }
   const LoadReport report = Summarize(samples, flags.schedule.seconds);
   Print(report, target->name());
+  if (!flags.trace.empty()) CHAIRLIFT_RETURN_IF_ERROR(WriteTrace(*engine, flags.trace));
   if (!flags.json.empty()) {
     std::ofstream file(flags.json);
     file << ToJson(report, flags, target->name()).dump(1) << "\n";
@@ -180,6 +213,7 @@ Command AddBench(CLI::App& parser) {
       "  chairlift bench model.onnx --rate 200 --seconds 20\n"
       "  chairlift bench model.onnx --rate 50 --lengths lengths.json --policy window "
       "--queue-delay-us 2000\n"
+      "  chairlift bench lstm.onnx --rate 300 --lengths lengths.json --seconds 2 --trace out.json\n"
       "  chairlift bench minilm --url http://127.0.0.1:8000 --rate 100 --json out.json");
   parser.add_option("MODEL", flags->model, "ONNX file; with --url, the name of a served model")
       ->required();
@@ -217,7 +251,8 @@ Command AddBench(CLI::App& parser) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   parser.add_option("--policy", flags->config.policy,
-                    "Batching policy in process: window or none; default as served");
+                    "Batching policy in process: cellular, window, bucketed, graph_merge or none; "
+                    "default as served");
   parser
       .add_option("--max-batch-size", flags->config.max_batch_size,
                   "Rows in a batch, in process; 0: default")
@@ -234,6 +269,9 @@ Command AddBench(CLI::App& parser) {
       ->check(CLI::Range(0.0, 600.0))
       ->capture_default_str();
   parser.add_option("--json", flags->json, "Also write the figures to this file");
+  parser.add_option("--trace", flags->trace,
+                    "Also write what each worker ran when, as a timeline for ui.perfetto.dev or "
+                    "chrome://tracing (Chrome's trace event format); in process");
   return [flags] { return Bench(*flags); };
 }
 

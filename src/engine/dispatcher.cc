@@ -199,6 +199,7 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(WorkerId worker, TimePo
       batch->requests.push_back(request);
     }
     batch->model = model;
+    batch->cell = lane.cell(task->type);
     batch->task = *std::move(task);
     batch->charged = lane.expected_cost;
     lane.used += batch->charged;
@@ -292,6 +293,20 @@ void Dispatcher::TellClient(ClientId id) {
   }
 }
 
+void Dispatcher::Record(const Batch& batch, int width, TimePoint start, TimePoint end) {
+  if (!trace_.on()) return;
+  static const std::string kWhole;
+  const Model& model = *batch.model;
+  trace_.Record({.model = model.metadata().name,
+                 .cell = model.cells() == nullptr
+                             ? kWhole
+                             : model.cells()->cells[static_cast<size_t>(batch.cell)]->name(),
+                 .task = batch.task,
+                 .width = width,
+                 .start = start,
+                 .end = end});
+}
+
 std::vector<StatusOr<InferResponse>> Dispatcher::Compute(Batch& batch, int worker,
                                                          Duration& compute) {
   Model& model = *batch.model;
@@ -303,6 +318,7 @@ std::vector<StatusOr<InferResponse>> Dispatcher::Compute(Batch& batch, int worke
   const TimePoint end = clock_.Now();
   compute = end - start;
   model.statistics().Executed(batch.task.rows, 0, result.compute_infer);
+  Record(batch, lease.team().width(), start, end);
 
   std::vector<StatusOr<InferResponse>> answers;
   for (size_t i = 0; i < batch.requests.size(); ++i) {
@@ -402,7 +418,7 @@ void Dispatcher::Charge(const Batch& batch, Duration compute) {
 void Dispatcher::LoadCells(const Batch& batch, int worker) {
   Model& model = *batch.model;
   CellBatch& cells = workers_[static_cast<size_t>(worker)]->cells;
-  cells.Begin(*model.cells()->cells[static_cast<size_t>(model.lane().cell(batch.task.type))]);
+  cells.Begin(*model.cells()->cells[static_cast<size_t>(batch.cell)]);
   for (size_t i = 0; i < batch.requests.size(); ++i) {
     cells.Add(*batch.requests[i]->cells, batch.task.nodes[i].node);
   }
@@ -414,13 +430,16 @@ Dispatcher::Actions Dispatcher::RunCells(Batch& batch, int worker, Duration wort
   WorkerState& state = *workers_[static_cast<size_t>(worker)];
   CellBatch& cells = state.cells;
   const TimePoint start = clock_.Now();
+  int width = 1;
   {
     const bool alone = waiting_.load() > 0 || batch.charged < worth_a_team;
     WorkerPool::TeamLease lease = pool_.OpenTeam(worker, alone);
+    width = lease.team().width();
     cells.Run(lease.team(), worker, state.memory);
   }
   const TimePoint end = clock_.Now();
   model.statistics().Executed(batch.task.rows, batch.task.padding_rows, end - start);
+  Record(batch, width, start, end);
 
   Actions next;
   const Lock lock(mutex_);

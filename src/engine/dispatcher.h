@@ -24,6 +24,7 @@
 #include "engine/batch.h"
 #include "engine/cell_batch.h"
 #include "engine/request.h"
+#include "engine/trace.h"
 
 namespace chairlift {
 
@@ -43,10 +44,14 @@ class Dispatcher {
   // (kUnavailable), and returns when every callback has returned.
   void Stop(std::chrono::milliseconds drain);
 
+  // What the workers ran, where somebody asks.
+  TraceRecorder& trace() { return trace_; }
+
  private:
   struct Batch {
     std::shared_ptr<Model> model;
     Task task;
+    int cell = 0;                    // of the model, where it runs as cells
     std::vector<Request*> requests;  // by the task's nodes; alive until they have left
     Duration charged{0};
   };
@@ -108,12 +113,14 @@ class Dispatcher {
   // The nodes that the request's scheduler does not know yet.
   static void AppendGrowth(Request& request, std::vector<Scheduler::Growth>& grown);
   static StatusOr<InferResponse> CellAnswer(Request& request, TimePoint now);
+  void Record(const Batch& batch, int width, TimePoint start, TimePoint end);
   std::vector<StatusOr<InferResponse>> Compute(Batch& batch, int worker, Duration& compute);
   void TimerMain();
 
   WorkerPool& pool_;
   const int max_requests_;
   const Clock& clock_ = Clock::Steady();
+  TraceRecorder trace_;
   std::vector<std::unique_ptr<WorkerState>> workers_;  // by worker
   std::atomic<int> waiting_{0};                        // over all models
 

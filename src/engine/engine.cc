@@ -56,6 +56,10 @@ class EngineImpl : public Engine {
     return repository_.Find(name, version).ok();
   }
   int workers() const override { return pool_->size(); }
+  void StartTrace(size_t max_bytes) override {
+    dispatcher_->trace().Start(max_bytes, Clock::Steady().Now());
+  }
+  Trace StopTrace() override { return dispatcher_->trace().Stop(pool_->size()); }
   void Shutdown(std::chrono::milliseconds drain) override { dispatcher_->Stop(drain); }
 
  private:

@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -154,6 +155,37 @@ TEST_F(CommandTest, BenchWritesWhatItPrints) {
   EXPECT_EQ(figures["arrivals"], "poisson");
   EXPECT_LE(figures["latency_ms"]["p50"], figures["latency_ms"]["p99"]);
   EXPECT_EQ(figures["valid"].get<bool>(), bench.output.find("INVALID") == std::string::npos);
+}
+
+TEST_F(CommandTest, BenchWritesATimeline) {
+  const std::string model = File("lstm.onnx", testing::TokenClassifier().Bytes());
+  const std::string tokens = (folder_ / "tokens.npy").string();
+  ASSERT_TRUE(WriteNpy(tokens, Tensor::Of<int64_t>({1, 4}, {3, 1, 4, 1})).ok());
+  const std::string out = (folder_ / "out.json").string();
+  const std::string trace = (folder_ / "trace.json").string();
+  const Outcome bench =
+      Run({"bench", model, "--rate", "400", "--seconds", "0.3", "--warmup-seconds", "0.05",
+           "--input", "x=" + tokens, "--workers", "2", "--json", out, "--trace", trace});
+  ASSERT_EQ(bench.code, 0) << bench.output;
+  EXPECT_THAT(bench.output, HasSubstr("ui.perfetto.dev"));
+  std::set<int64_t> requests;
+  std::set<std::string> tracks, models;
+  const json events = Json("trace.json")["traceEvents"];
+  for (const json& event : events) {
+    if (event["name"] == "thread_name") tracks.insert(event["args"]["name"]);
+    if (event["ph"] != "X") continue;
+    models.insert(event["args"]["model"]);
+    for (const json& request : event["args"]["requests"]) requests.insert(request.get<int64_t>());
+  }
+  EXPECT_EQ(tracks, (std::set<std::string>{"worker 0", "worker 1"}));
+  EXPECT_EQ(models, std::set<std::string>{"lstm"});
+  // Those of the warm-up are no part of it.
+  EXPECT_EQ(static_cast<int64_t>(requests.size()), Json("out.json")["requests"]);
+
+  EXPECT_THAT(Refusal({"bench", doubling_, "--trace", "/nowhere/t.json"}, 1),
+              AllOf(HasSubstr("/nowhere/t.json"), Not(HasSubstr("p50"))));
+  EXPECT_THAT(Refusal({"bench", "m", "--url", "http://127.0.0.1:1", "--trace", trace}, 1),
+              HasSubstr("--trace"));
 }
 
 TEST_F(CommandTest, BenchSaysInvalidAndWhy) {
