@@ -27,8 +27,8 @@ using SteadyClock = std::chrono::steady_clock;
 // serial stretches between two forks of most models, shorter than a scheduler tick.
 constexpr auto kSpin = std::chrono::microseconds(50);
 // How long it watches for a job after its last one, about what waking a parked thread takes:
-// whoever waits for each answer before the next request is back within this. Its core is meanwhile
-// anyone's.
+// whoever waits for each answer before the next request is back within this. It does not yield: a
+// core that is offered to others may be gone for milliseconds, and nobody would wake the worker.
 constexpr auto kLinger = std::chrono::microseconds(30);
 // How long the owner of a fork watches for the last helper before it offers its core: a helper that
 // the kernel has descheduled may need it.
@@ -227,15 +227,16 @@ void WorkerPool::Main(int index) {
       return;
     }
     const bool wide = wide_owner_.load(std::memory_order_relaxed) >= 0;
-    if (Help(index) || (wide && !was_wide)) watch_until = SteadyClock::now() + kSpin;
+    const bool helped = Help(index);
+    const SteadyClock::time_point now = SteadyClock::now();
+    if (helped || (wide && !was_wide)) watch_until = now + kSpin;
     was_wide = wide;
-    if (SteadyClock::now() < watch_until) {
+    if (now < watch_until) {
       for (int i = 0; i < 32 && self.queued.load(std::memory_order_relaxed) == 0; ++i) {
         const uint64_t ticket = fork_.ticket.load(std::memory_order_relaxed);
         if (Next(ticket) < Parts(ticket)) break;
         CpuRelax();
       }
-      if (!wide) std::this_thread::yield();
       continue;
     }
     Park(index);

@@ -64,12 +64,13 @@ HWY_INLINE Fetch FetchPanel(const float* panel, int64_t kb, int64_t tile, int64_
           .lines = static_cast<int>((share * kFetchSteps + kb - 1) / kb)};
 }
 
-// C[R, 2 or more vectors] (+)= A·panel over `kb` steps, with U independent sums over K where the
-// tile alone has too few to hide the latency of a multiply-add.
+// C[R, 2 or more vectors] = A·panel over `kb` steps, plus C where it accumulates, plus `bias` in
+// every row where there is one. With U independent sums over K where the tile alone has too few to
+// hide the latency of a multiply-add.
 template <int R, int NV, int U>
 HWY_INLINE void Tile(const float* HWY_RESTRICT a, size_t a_stride, const float* HWY_RESTRICT b,
                      float* HWY_RESTRICT c, size_t c_stride, int64_t kb, bool accumulate,
-                     Fetch fetch) {
+                     const float* HWY_RESTRICT bias, Fetch fetch) {
   // C is needed last: it comes into the cache meanwhile.
   for (int r = 0; r < R; ++r) {
     CHAIRLIFT_UNROLL
@@ -82,7 +83,7 @@ HWY_INLINE void Tile(const float* HWY_RESTRICT a, size_t a_stride, const float* 
     for (int r = 0; r < R; ++r) {
       CHAIRLIFT_UNROLL
       for (int v = 0; v < NV; ++v) {
-        sums[u][r][v] = hn::Zero(kD);
+        sums[u][r][v] = u == 0 && bias != nullptr ? hn::LoadU(kD, bias + v * kLanes) : hn::Zero(kD);
       }
     }
   }
@@ -127,22 +128,23 @@ HWY_INLINE void Tile(const float* HWY_RESTRICT a, size_t a_stride, const float* 
 // One panel, R rows, whatever the width of a vector.
 template <int R>
 HWY_NOINLINE void PanelRows(const float* a, size_t a_stride, const float* b, float* c,
-                            size_t c_stride, int64_t kb, bool accumulate, const Fetch& fetch) {
+                            size_t c_stride, int64_t kb, bool accumulate, const float* bias,
+                            const Fetch& fetch) {
   if constexpr (kWideFile) {
     constexpr int kUnroll = R == 1 ? 8 : R == 2 ? 4 : R <= 4 ? 2 : 1;
-    Tile<R, kPanelVectors, kUnroll>(a, a_stride, b, c, c_stride, kb, accumulate, fetch);
+    Tile<R, kPanelVectors, kUnroll>(a, a_stride, b, c, c_stride, kb, accumulate, bias, fetch);
   } else if constexpr (R <= 2 && kPanelVectors == 4) {
-    Tile<R, 4, R == 1 ? 2 : 1>(a, a_stride, b, c, c_stride, kb, accumulate, fetch);
+    Tile<R, 4, R == 1 ? 2 : 1>(a, a_stride, b, c, c_stride, kb, accumulate, bias, fetch);
   } else {
     for (int v = 0; v < kPanelVectors; v += 2) {
       Tile<R, 2, 1>(a, a_stride, b + v * kLanes, c + v * kLanes, c_stride, kb, accumulate,
-                    v == 0 ? fetch : Fetch{});
+                    bias == nullptr ? nullptr : bias + v * kLanes, v == 0 ? fetch : Fetch{});
     }
   }
 }
 
 using PanelFunction = void (*)(const float*, size_t, const float*, float*, size_t, int64_t, bool,
-                               const Fetch&);
+                               const float*, const Fetch&);
 
 template <int... R>
 constexpr std::array<PanelFunction, sizeof...(R)> PanelTable(std::integer_sequence<int, R...>) {

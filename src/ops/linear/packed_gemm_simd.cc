@@ -142,8 +142,8 @@ void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t
   // Few rows take one pass over all of K, so that their sums never leave the registers.
   const bool one_pass = rows <= 4 && x.a_k_stride == 1;
   const bool pack = PacksRows(rows, x.a_row_stride, x.a_k_stride);
-  const bool finish = epilogue.bias != nullptr || epilogue.residual != nullptr ||
-                      epilogue.activation.kind != ActivationKind::kNone;
+  const bool finish =
+      epilogue.residual != nullptr || epilogue.activation.kind != ActivationKind::kNone;
   const bool far = (last - first) * k * kGemmPanel >= kFarElements;
   const int64_t tiles = (rows + kMaxRows - 1) / kMaxRows;
   const int64_t block_k = kPackedFloats / rows - kRowPad;
@@ -163,6 +163,12 @@ void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t
       const float* next = far && panel + 1 < last ? b + k * kGemmPanel : nullptr;
       const int64_t column = panel * kGemmPanel;
       const int64_t columns = std::min(kGemmPanel, n - column);
+      const float* bias = epilogue.bias == nullptr || block > 0 ? nullptr : epilogue.bias + column;
+      float edge_bias[kGemmPanel] = {};
+      if (bias != nullptr && columns < kGemmPanel) {
+        std::copy_n(bias, columns, edge_bias);
+        bias = edge_bias;
+      }
       for (int64_t tile = 0; tile < tiles; ++tile) {
         const int64_t r0 = rows * tile / tiles;
         const int64_t r_count = rows * (tile + 1) / tiles - r0;
@@ -170,20 +176,20 @@ void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t
         const auto run = kPanelTable[r_count - 1];
         const Fetch fetch = FetchPanel(next, kb, tile, tiles);
         if (columns == kGemmPanel) {
-          run(a + r0 * a_stride, a_stride, b, c, x.c_stride, kb, block > 0, fetch);
+          run(a + r0 * a_stride, a_stride, b, c, x.c_stride, kb, block > 0, bias, fetch);
         } else {
           float edge[kMaxRows * kGemmPanel];
           const size_t bytes = static_cast<size_t>(columns) * sizeof(float);
           for (int64_t r = 0; block > 0 && r < r_count; ++r) {
             std::memcpy(edge + r * kGemmPanel, c + r * x.c_stride, bytes);
           }
-          run(a + r0 * a_stride, a_stride, b, edge, kGemmPanel, kb, block > 0, fetch);
+          run(a + r0 * a_stride, a_stride, b, edge, kGemmPanel, kb, block > 0, bias, fetch);
           for (int64_t r = 0; r < r_count; ++r) {
             std::memcpy(c + r * x.c_stride, edge + r * kGemmPanel, bytes);
           }
         }
         if (finish && block + 1 == blocks) {
-          Finish(c, x.c_stride, epilogue.bias == nullptr ? nullptr : epilogue.bias + column,
+          Finish(c, x.c_stride, nullptr,
                  epilogue.residual == nullptr
                      ? nullptr
                      : epilogue.residual + r0 * epilogue.residual_stride + column,

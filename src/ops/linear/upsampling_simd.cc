@@ -37,7 +37,7 @@ void Upsample(const Upsampling& s, const float* x, int64_t first, int64_t pixels
       const int64_t p0 = pixels * t / tiles, p1 = pixels * (t + 1) / tiles;
       kPanelTable[p1 - p0 - 1](scratch + p0 * stride, static_cast<size_t>(stride),
                                packed + panel * s.channels * kGemmPanel, results + p0 * kGemmPanel,
-                               kGemmPanel, s.channels, false, {});
+                               kGemmPanel, s.channels, false, nullptr, {});
     }
     const int64_t tap = panel / tap_panels, channel = panel % tap_panels * kGemmPanel;
     const int64_t end = std::min(channel + kGemmPanel, s.out_channels);

@@ -115,7 +115,7 @@ HWY_INLINE void MultiplyPanel(const WinogradGeometry& g, const WinogradOperands&
         kPanelTable[rows - 1](o.v + (point * o.capacity + r0) * stride + k0, stride,
                               u + (point * g.channels + k0) * kGemmPanel,
                               o.z + (point * count + r0) * kGemmPanel, kGemmPanel, kb, block > 0,
-                              {});
+                              nullptr, {});
       }
     }
   }

@@ -42,7 +42,7 @@ void Product(const StepProduct& x) {
         fetch.places_end = x.wanted + x.num_wanted * (call + 1) / calls;
         kPanelTable[count - 1](x.a + r0 * x.a_stride + k0, x.a_stride, b,
                                x.c + r0 * x.c_stride + panel * kGemmPanel, x.c_stride, kb,
-                               k_block > 0, fetch);
+                               k_block > 0, nullptr, fetch);
       }
     }
   }
