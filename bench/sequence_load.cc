@@ -1,7 +1,7 @@
 // Sequences of given lengths through one model in one engine, as fast as it takes them or at a
 // rate: the half of the cellular benchmark that is ours.
 //
-//   sequence_load MODEL.onnx POLICY MAX_ROWS WORKERS LENGTHS.txt VOCABULARY
+//   sequence_load MODEL.onnx POLICY MAX_ROWS WORKERS LENGTHS.txt VOCABULARY    MAX_ROWS 0: as timed
 //   > closed CLIENTS SECONDS     CLIENTS requests are always under way; measured from when as many
 //                                have been answered
 //   > open RATE SECONDS SEED     Poisson arrivals, whatever the answers do

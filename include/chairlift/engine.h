@@ -34,14 +34,19 @@ struct EngineOptions {
   std::vector<int> cores = {};
   // Requests waiting or running over all models; more are refused (kResourceExhausted).
   int max_requests = 4096;
+  // Whether a model that runs as cells is timed when it is loaded, to choose the batch sizes of its
+  // cells: about a second at most, once for each cell, machine and build; what is measured is kept
+  // in $XDG_CACHE_HOME/chairlift. Without, what is kept counts, and otherwise 64 rows.
+  bool time_cells = true;
 };
 
 // How one model is served. Every field has a default derived from the model; a `model.yaml` beside
 // the versions sets the same names.
 struct ModelConfig {
   std::string policy = {};  // "window", "none"; empty: chosen from the model
-  // Rows; 0: 32 where the model can batch, else unbatched. A request with more rows is refused
-  // where this was set, and makes a batch of its own where it was not.
+  // Rows; 0: 32 where the model can batch, else unbatched; of a model that runs as cells, for each
+  // cell what suits its costs. A request with more rows is refused where this was set, and makes a
+  // batch of its own where it was not.
   int max_batch_size = 0;
   int64_t queue_delay_us = 0;  // how long the oldest request may wait for company
   std::vector<int> preferred_batch_sizes = {};
@@ -62,6 +67,17 @@ struct TensorSpec {
   std::vector<int64_t> shape = {};  // −1 where it varies
 };
 
+// A cell of a model that runs as cells.
+struct CellBatching {
+  std::string name = {};
+  // Rows: with fewer than `min` a batch costs as much as with `min`; it never has more than `max`
+  // unless one request brings them.
+  int min_batch_size = 1;
+  int max_batch_size = 1;
+  // Measured, by rows: the time of a batch on one worker. Empty: not timed.
+  std::map<int, std::chrono::nanoseconds> costs = {};
+};
+
 struct ModelMetadata {
   std::string name = {};
   std::string version = {};
@@ -69,9 +85,10 @@ struct ModelMetadata {
   std::vector<std::string> versions;
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
-  bool batches = false;   // requests share batches along dimension 0
-  ModelConfig config;     // as in force, defaults filled in
-  std::string diagnosis;  // in words: what varies, which policy, and why
+  bool batches = false;             // requests share batches along dimension 0
+  ModelConfig config;               // as in force, defaults filled in
+  std::string diagnosis;            // in words: what varies, which policy, and why
+  std::vector<CellBatching> cells;  // empty where the model runs whole
 };
 
 struct NamedTensor {

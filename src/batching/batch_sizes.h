@@ -18,7 +18,9 @@ struct BatchSizes {
 // `max`: the smallest size, among the powers of two below `limit` and `limit` itself, whose
 // rows a second are within 5% of the best of them. `min`: the largest size up to `max` that costs
 // at most 10% more than one row; as latency asks, no row is held back where time grows with rows.
-BatchSizes ChooseBatchSizes(const CostModel& costs, CellType type, int limit);
+// `overhead` is what every task takes besides its cost.
+BatchSizes ChooseBatchSizes(const CostModel& costs, CellType type, int limit,
+                            Duration overhead = Duration(0));
 
 }  // namespace chairlift
 

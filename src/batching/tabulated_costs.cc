@@ -24,7 +24,10 @@ Status TabulatedCosts::AddType(std::vector<Point> points) {
 }
 
 Duration TabulatedCosts::Cost(CellType type, int32_t rows) const {
-  const std::vector<Point>& points = types_[type];
+  return Duration(static_cast<int64_t>(CostNs(types_[type], rows) * scale_));
+}
+
+double TabulatedCosts::CostNs(std::span<const Point> points, int32_t rows) {
   const auto ns = [](const Point& point) { return static_cast<double>(point.cost.count()); };
   const auto above = std::find_if(points.begin(), points.end(),
                                   [rows](const Point& point) { return point.rows >= rows; });
@@ -38,7 +41,7 @@ Duration TabulatedCosts::Cost(CellType type, int32_t rows) const {
     const double part = static_cast<double>(rows - below.rows) / (above->rows - below.rows);
     cost = ns(below) + part * (ns(*above) - ns(below));
   }
-  return Duration(static_cast<int64_t>(cost * scale_));
+  return cost;
 }
 
 }  // namespace chairlift

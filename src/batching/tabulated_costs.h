@@ -2,6 +2,7 @@
 #ifndef CHAIRLIFT_BATCHING_TABULATED_COSTS_H_
 #define CHAIRLIFT_BATCHING_TABULATED_COSTS_H_
 
+#include <span>
 #include <vector>
 
 #include "batching/scheduler.h"
@@ -26,6 +27,8 @@ class TabulatedCosts : public CostModel {
 
   // `type` must have been added.
   Duration Cost(CellType type, int32_t rows) const override;
+  // The same of one type's points; ascending, and at least one.
+  static double CostNs(std::span<const Point> points, int32_t rows);
 
  private:
   std::vector<std::vector<Point>> types_;

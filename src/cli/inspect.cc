@@ -143,9 +143,7 @@ Status Inspect(InspectFlags flags) {
   CHAIRLIFT_RETURN_IF_ERROR(PrintCells(model.graph, flags));
   if (flags.passes) PrintPasses(*executable);
 
-  EngineOptions engine_options;
-  engine_options.workers = 1;
-  CHAIRLIFT_ASSIGN_OR_RETURN(const auto engine, Engine::Create(engine_options));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto engine, Engine::Create({}));
   CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", flags.model, ModelConfig{}));
   CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine->Metadata("model"));
   CHAIRLIFT_RETURN_IF_ERROR(PrintMemory(*executable, metadata.inputs, flags.input_shapes));

@@ -184,6 +184,11 @@ Command AddServe(CLI::App& parser) {
       ->capture_default_str();
 
   constexpr const char* kCompute = "Compute";
+  parser
+      .add_flag("!--no-timing", flags->engine.time_cells,
+                "Do not time the cells of recurrent models when they are first loaded (about a\n"
+                "second, kept in the cache folder), which chooses their batch sizes")
+      ->group(kCompute);
   parser.add_option("--workers", flags->engine.workers, "Compute threads; 0: one for each core")
       ->check(CLI::Range(0, 256))
       ->type_name("NUMBER")

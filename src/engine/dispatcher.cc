@@ -201,7 +201,7 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(WorkerId worker, TimePo
     batch->model = model;
     batch->cell = lane.cell(task->type);
     batch->task = *std::move(task);
-    batch->charged = lane.expected_cost;
+    batch->charged = lane.ExpectedCost(batch->task);
     lane.used += batch->charged;
     return batch;
   }
@@ -411,7 +411,7 @@ void Dispatcher::RunWhole(Batch& batch, int worker) {
 void Dispatcher::Charge(const Batch& batch, Duration compute) {
   Model::Lane& lane = batch.model->lane();
   lane.used += compute - batch.charged;
-  lane.expected_cost = (3 * lane.expected_cost + compute) / 4;
+  lane.mean_cost = (3 * lane.mean_cost + compute) / 4;
   most_used_ = std::max(most_used_, lane.used);
 }
 

@@ -20,10 +20,10 @@ constexpr auto kWatch = std::chrono::microseconds(20);
 
 class EngineImpl : public Engine {
  public:
-  EngineImpl(std::unique_ptr<WorkerPool> pool, int max_requests)
+  EngineImpl(std::unique_ptr<WorkerPool> pool, const EngineOptions& options)
       : pool_(std::move(pool)),
-        dispatcher_(std::make_unique<Dispatcher>(*pool_, max_requests)),
-        repository_(pool_->size()) {}
+        dispatcher_(std::make_unique<Dispatcher>(*pool_, options.max_requests)),
+        repository_({.workers = pool_->size(), .time_cells = options.time_cells}) {}
 
   ~EngineImpl() override {
     dispatcher_->Stop(std::chrono::milliseconds(0));
@@ -152,7 +152,7 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
   pool_options.workers = options.workers;
   pool_options.cores = options.cores;
   CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<WorkerPool> pool, WorkerPool::Create(pool_options));
-  return std::make_unique<EngineImpl>(std::move(pool), options.max_requests);
+  return std::make_unique<EngineImpl>(std::move(pool), options);
 }
 
 StatusOr<InferResponse> Engine::Infer(InferRequest request) {

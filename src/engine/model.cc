@@ -61,7 +61,7 @@ StatusOr<CellProgram> CutIntoCells(const Graph& graph, const ExecutableOptions& 
 
 StatusOr<std::shared_ptr<Model>> Model::Load(const std::string& name, const std::string& version,
                                              const ModelSource& source, const ModelConfig& config,
-                                             int workers) {
+                                             const LoadOptions& load) {
   std::shared_ptr<Model> model(new Model(name, version));
   Signature& signature = model->signature_;
   ModelMetadata& metadata = model->metadata_;
@@ -72,10 +72,11 @@ StatusOr<std::shared_ptr<Model>> Model::Load(const std::string& name, const std:
   options.disabled_passes = config.disabled_passes;
   ServingPlan plan;
   if (source.cells) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(plan, model->CompileCells(source, config, options));
+    CHAIRLIFT_ASSIGN_OR_RETURN(plan, model->CompileCells(source, config, load, options));
   } else {
     CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(source.path));
-    CHAIRLIFT_ASSIGN_OR_RETURN(plan, model->Compile(std::move(imported.graph), config, options));
+    CHAIRLIFT_ASSIGN_OR_RETURN(plan,
+                               model->Compile(std::move(imported.graph), config, load, options));
   }
   signature.batches = plan.batches;
   signature.max_rows = plan.batches ? config.max_batch_size : 0;
@@ -90,43 +91,63 @@ StatusOr<std::shared_ptr<Model>> Model::Load(const std::string& name, const std:
     CHAIRLIFT_ASSIGN_OR_RETURN(model->sequences_, Sequences::Create(config, signature));
   }
   if (model->executable_ != nullptr) {
-    CHAIRLIFT_RETURN_IF_ERROR(PlanAhead(*model->executable_, signature, workers));
+    CHAIRLIFT_RETURN_IF_ERROR(PlanAhead(*model->executable_, signature, load.workers));
   }
   return model;
 }
 
+StatusOr<ServingPlan> Model::ServeCells(CellProgram program, std::vector<CellTypeOptions> types,
+                                        const std::string& what, const ModelConfig& config,
+                                        const LoadOptions& load) {
+  cells_ = std::make_shared<const CellProgram>(std::move(program));
+  const std::vector<std::unique_ptr<Cell>>& cells = cells_->cells;
+  lane_.NumberTypes(static_cast<int>(cells.size()));
+  // Sizes are measured where they would count.
+  const bool open =
+      config.max_batch_size == 0 && (config.policy.empty() || config.policy == "cellular");
+  lane_.costs = FindCellCosts(cells, load.workers, load.time_cells && open);
+  ChooseCellSizes(lane_.costs, config.max_batch_size, types);
+  std::vector<std::string> names;
+  for (const auto& cell : cells) names.push_back(cell->name());
+  CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan,
+                             PlanCellServing(config, what, names, std::move(types)));
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const CellTypeOptions& type = plan.scheduling.cell_types[i];
+    CellBatching& told = metadata_.cells.emplace_back();
+    told.name = names[i];
+    told.min_batch_size = std::max(type.min_batch_size, 1);
+    told.max_batch_size =
+        type.max_batch_size > 0 ? type.max_batch_size : plan.scheduling.max_batch_size;
+    for (const auto& [rows, cost] : lane_.costs[i]) told.costs[rows] = cost;
+  }
+  return plan;
+}
+
 StatusOr<ServingPlan> Model::CompileCells(const ModelSource& source, const ModelConfig& config,
+                                          const LoadOptions& load,
                                           const ExecutableOptions& options) {
   if (!WantsCells(config.policy)) {
     return InvalidArgument("policy '{}' cannot serve a model made of cells", config.policy);
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(ManifestProgram made,
                              MakeCellProgram(*source.cells, source.path, options));
-  std::vector<std::string> names;
-  for (const auto& cell : made.program.cells) names.push_back(cell->name());
   signature_.inputs = std::move(made.inputs);
   signature_.outputs = std::move(made.outputs);
-  lane_.NumberTypes(static_cast<int>(names.size()));
-  cells_ = std::make_shared<const CellProgram>(std::move(made.program));
-  CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan, PlanCellServing(config, "made of cells", names));
-  plan.scheduling.cell_types = std::move(made.types);
-  return plan;
+  return ServeCells(std::move(made.program), std::move(made.types), "made of cells", config, load);
 }
 
 StatusOr<ServingPlan> Model::Compile(Graph graph, const ModelConfig& config,
-                                     const ExecutableOptions& options) {
+                                     const LoadOptions& load, const ExecutableOptions& options) {
   // Before the passes, whose operators the proofs do not know.
   Status no_cells;
   if (WantsCells(config.policy)) {
     StatusOr<CellProgram> program = CutIntoCells(graph, options);
     if (program.ok()) {
-      std::vector<std::string> names;
-      for (const auto& cell : program->cells) names.push_back(cell->name());
       signature_.inputs = Specs(graph, graph.inputs);
       signature_.outputs = Specs(graph, graph.outputs);
-      cells_ = std::make_shared<const CellProgram>(*std::move(program));
-      return PlanCellServing(
-          config, "sequences vary in length and go through recurrences: cut into cells", names);
+      return ServeCells(*std::move(program), {},
+                        "sequences vary in length and go through recurrences: cut into cells",
+                        config, load);
     }
     no_cells = program.status();
     if (NeedsCells(config.policy)) {
@@ -164,6 +185,13 @@ void Model::Lane::NumberTypes(int cells) {
     free_[cell].push_back(static_cast<CellType>(entries_.size()));
     entries_.push_back({.cell = cell, .key = {}, .holders = 0});
   }
+}
+
+Duration Model::Lane::ExpectedCost(const Task& task) const {
+  const int cell = costs.empty() ? 0 : entries_[task.type].cell;
+  if (costs.empty() || costs[cell].empty()) return mean_cost;
+  return Duration(
+      static_cast<int64_t>(TabulatedCosts::CostNs(costs[cell], task.rows + task.padding_rows)));
 }
 
 void Model::Lane::ReleaseType(CellType type) {

@@ -11,6 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "batching/scheduler.h"
+#include "engine/cell_costs.h"
 #include "engine/cell_program.h"
 #include "engine/model_config.h"
 #include "engine/sequences.h"
@@ -26,14 +27,19 @@ struct ModelSource {
   std::optional<CellManifest> cells = {};
 };
 
+struct LoadOptions {
+  int workers = 1;
+  bool time_cells = false;  // EngineOptions
+};
+
 class Model {
  public:
   // Imports the files, compiles them, and settles how it is to be served. Where only the batch
-  // varies, one row is planned ahead, for a worker alone and for `workers`: the first request finds
-  // its weights packed, and a model that cannot run is refused here.
+  // varies, one row is planned ahead, for a worker alone and for all of them: the first request
+  // finds its weights packed, and a model that cannot run is refused here.
   static StatusOr<std::shared_ptr<Model>> Load(const std::string& name, const std::string& version,
                                                const ModelSource& source, const ModelConfig& config,
-                                               int workers);
+                                               const LoadOptions& options);
 
   // `versions` is left empty: the repository knows.
   const ModelMetadata& metadata() const { return metadata_; }
@@ -49,10 +55,11 @@ class Model {
   // The model's place in the dispatcher, which alone touches it, under its lock.
   struct Lane {
     std::unique_ptr<Scheduler> scheduler;
-    bool active = false;        // it has requests
-    int requests = 0;           // waiting or running
-    Duration used{0};           // compute time charged so far, for fairness between models
-    Duration expected_cost{0};  // of one task, from those that ended
+    bool active = false;           // it has requests
+    int requests = 0;              // waiting or running
+    Duration used{0};              // compute time charged so far, for fairness between models
+    Duration mean_cost{0};         // of one task, from those that ended
+    std::vector<CellCosts> costs;  // by cell; empty where the model runs whole
 
     // Shape classes of a cell that a request holds while it is in the engine: a cell's rows of
     // equal shapes share a type. A model that runs whole is cell 0.
@@ -61,6 +68,8 @@ class Model {
     void NumberTypes(int cells);
     void ReleaseType(CellType type);
     int cell(CellType type) const { return entries_[type].cell; }
+    // What a task is expected to take: by the costs of its cell, or as others did.
+    Duration ExpectedCost(const Task& task) const;
 
    private:
     struct TypeEntry {
@@ -79,9 +88,12 @@ class Model {
   Model(const std::string& name, const std::string& version) : statistics_(name, version) {}
   // Each sets signature_ and either cells_ or executable_.
   StatusOr<ServingPlan> CompileCells(const ModelSource& source, const ModelConfig& config,
-                                     const ExecutableOptions& options);
-  StatusOr<ServingPlan> Compile(Graph graph, const ModelConfig& config,
+                                     const LoadOptions& load, const ExecutableOptions& options);
+  StatusOr<ServingPlan> Compile(Graph graph, const ModelConfig& config, const LoadOptions& load,
                                 const ExecutableOptions& options);
+  StatusOr<ServingPlan> ServeCells(CellProgram program, std::vector<CellTypeOptions> types,
+                                   const std::string& what, const ModelConfig& config,
+                                   const LoadOptions& load);
 
   ModelMetadata metadata_;
   Signature signature_;

@@ -177,7 +177,8 @@ bool NeedsCells(const std::string& policy) {
 bool WantsCells(const std::string& policy) { return policy.empty() || NeedsCells(policy); }
 
 StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::string& what,
-                                      const std::vector<std::string>& cells) {
+                                      const std::vector<std::string>& cells,
+                                      std::vector<CellTypeOptions> types) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckRanges(config));
   ServingPlan plan;
   plan.config = config;
@@ -186,9 +187,23 @@ StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::stri
   plan.scheduling.max_batch_size = plan.config.max_batch_size;
   plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
   plan.scheduling.preferred_batch_sizes = plan.config.preferred_batch_sizes;
-  plan.diagnosis =
-      fmt::format("{} ({}); {} policy, up to {} rows a task: requests join and leave at every cell",
-                  what, fmt::join(cells, ", "), plan.config.policy, plan.config.max_batch_size);
+  plan.scheduling.cell_types = std::move(types);
+  if (plan.config.policy != "cellular") {
+    plan.diagnosis =
+        fmt::format("{} ({}); {} policy, up to {} requests together", what, fmt::join(cells, ", "),
+                    plan.config.policy, plan.config.max_batch_size);
+    return plan;
+  }
+  std::vector<std::string> sizes;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const int own = plan.scheduling.cell_types[i].max_batch_size;
+    sizes.push_back(
+        fmt::format("{}: {}", cells[i], own > 0 ? own : plan.scheduling.max_batch_size));
+  }
+  plan.diagnosis = fmt::format(
+      "{}; cellular policy: requests join and leave at every cell; rows at most in a "
+      "task of {}",
+      what, fmt::join(sizes, ", "));
   return plan;
 }
 

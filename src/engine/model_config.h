@@ -34,9 +34,11 @@ StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisRepo
 bool WantsCells(const std::string& policy);
 bool NeedsCells(const std::string& policy);
 
-// The same for a model of `cells`; `what` says how it came to them.
+// The same for a model of `cells`; `what` says how it came to them. `types`: by cell, what is known
+// of their sizes already.
 StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::string& what,
-                                      const std::vector<std::string>& cells);
+                                      const std::vector<std::string>& cells,
+                                      std::vector<CellTypeOptions> types);
 
 }  // namespace chairlift
 

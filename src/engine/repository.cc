@@ -123,7 +123,7 @@ Status Repository::LoadLocked(const std::string& name, const ModelSource& source
       entry.reason.clear();
     }
   }
-  StatusOr<std::shared_ptr<Model>> model = Model::Load(name, version, source, config, workers_);
+  StatusOr<std::shared_ptr<Model>> model = Model::Load(name, version, source, config, options_);
   std::shared_ptr<Model> replaced;  // freed outside the lock
   const std::lock_guard<std::mutex> lock(mutex_);
   Entry& entry = models_[name][version];

@@ -17,8 +17,7 @@ namespace chairlift {
 // Thread-safe. Loads run one at a time, on the caller's thread; look-ups go on meanwhile.
 class Repository {
  public:
-  // Models are planned for jobs of one worker and of `workers`.
-  explicit Repository(int workers) : workers_(workers) {}
+  explicit Repository(const LoadOptions& options) : options_(options) {}
 
   // `path` is an ONNX file, or the version's folder of a model made of cells: the model.yaml there,
   // or in the folder above, says of which; all else is as `config` has it.
@@ -57,7 +56,7 @@ class Repository {
   StatusOr<std::filesystem::path> FolderOf(const std::string& name) const;
   static ModelState StateOf(const Entry& entry);
 
-  const int workers_;
+  const LoadOptions options_;
   std::mutex load_mutex_;     // one load or unload at a time
   mutable std::mutex mutex_;  // guards all below; never held while a model loads
   std::vector<std::filesystem::path> folders_;

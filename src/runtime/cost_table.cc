@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -35,6 +36,27 @@ std::string CpuName() {
   return "unknown";
 }
 
+// The version, and the program's size and time: other kernels may be in it.
+std::string BuildName() {
+  std::error_code error;
+  const std::filesystem::path program = "/proc/self/exe";
+  const uintmax_t size = std::filesystem::file_size(program, error);
+  if (error) return CHAIRLIFT_VERSION;
+  const auto time = std::filesystem::last_write_time(program, error);
+  if (error) return CHAIRLIFT_VERSION;
+  return fmt::format("{} {:x}-{:x}", CHAIRLIFT_VERSION, size,
+                     static_cast<uint64_t>(time.time_since_epoch().count()));
+}
+
+CostTable::Key KeyHere(uint64_t digest, int workers) {
+  CostTable::Key key;
+  key.model = fmt::format("{:016x}", digest);
+  key.device = fmt::format("{} {}", CpuName(), CpuIsaName(ActiveCpuIsa()));
+  key.build = BuildName();
+  key.workers = workers;
+  return key;
+}
+
 // The value of a "name value" line, or an error naming it.
 StatusOr<std::string> Line(std::istringstream& text, std::string_view name) {
   std::string line;
@@ -59,7 +81,8 @@ Status CostTable::Save(const std::filesystem::path& path) const {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
   // Written beside and moved over: a reader sees the old table or the new one.
-  const std::filesystem::path part = path.string() + fmt::format(".{}.part", getpid());
+  static std::atomic<int> saves{0};
+  const std::filesystem::path part = path.string() + fmt::format(".{}-{}.part", getpid(), ++saves);
   {
     std::ofstream file(part, std::ios::trunc);
     const std::string body = Body();
@@ -67,7 +90,11 @@ Status CostTable::Save(const std::filesystem::path& path) const {
     if (!file.flush()) return Unavailable("cannot write {}", part.string());
   }
   std::filesystem::rename(part, path, error);
-  if (error) return Unavailable("cannot write {}: {}", path.string(), error.message());
+  if (error) {
+    const std::string why = error.message();
+    std::filesystem::remove(part, error);
+    return Unavailable("cannot write {}: {}", path.string(), why);
+  }
   return absl::OkStatus();
 }
 
@@ -101,6 +128,7 @@ StatusOr<CostTable> CostTable::Load(const std::filesystem::path& path) {
     if (word != "cost" || rows < 1 || length < 0 || ns < 0) return broken("a line makes no sense");
     table.Set(rows, length, std::chrono::nanoseconds(ns));
   }
+  if (!text.eof()) return broken("a line makes no sense");
   return table;
 }
 
@@ -113,12 +141,11 @@ StatusOr<CostTable::Key> CostTableKey(const std::filesystem::path& model, int wo
     file.read(block.data(), static_cast<std::streamsize>(block.size()));
     hash = Digest(hash, {block.data(), static_cast<size_t>(file.gcount())});
   }
-  CostTable::Key key;
-  key.model = fmt::format("{:016x}", hash);
-  key.device = fmt::format("{} {}", CpuName(), CpuIsaName(ActiveCpuIsa()));
-  key.build = CHAIRLIFT_VERSION;
-  key.workers = workers;
-  return key;
+  return KeyHere(hash, workers);
+}
+
+CostTable::Key CostTableKeyOf(std::string_view description, int workers) {
+  return KeyHere(Digest(kDigestStart, description), workers);
 }
 
 std::filesystem::path CostTablePath(const CostTable::Key& key) {

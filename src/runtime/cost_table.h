@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/status.h"
@@ -18,9 +19,9 @@ class CostTable {
  public:
   // What the costs hold for; a table of another key is not used.
   struct Key {
-    std::string model;   // digest of the file
+    std::string model;   // digest of what was timed
     std::string device;  // CPU name, instruction set
-    std::string build;   // version of Chairlift
+    std::string build;   // version of Chairlift, and which program of that version
     int workers = 1;
     friend bool operator==(const Key&, const Key&) = default;
   };
@@ -50,6 +51,8 @@ class CostTable {
 
 // The key of a model file on this machine and build.
 StatusOr<CostTable::Key> CostTableKey(const std::filesystem::path& model, int workers);
+// The same of something that `description` tells apart from whatever takes another time.
+CostTable::Key CostTableKeyOf(std::string_view description, int workers);
 // Where its table is kept: $XDG_CACHE_HOME or ~/.cache, /chairlift/<digest>-<workers>.costs.
 std::filesystem::path CostTablePath(const CostTable::Key& key);
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "base/status.h"
+#include "batching/tabulated_costs.h"
 #include "batching/virtual_workers.h"
 
 namespace chairlift {
@@ -392,6 +393,23 @@ TEST(BatchSizesTest, TheSmallestThatIsAsFastAsAnyAndTheLargestThatCostsNoMore) {
   EXPECT_EQ(ChooseBatchSizes(costs, 0, 48), (BatchSizes{.min = 48, .max = 48}));
   EXPECT_EQ(ChooseBatchSizes(costs, 1, 512), (BatchSizes{.min = 2, .max = 256}));
   EXPECT_EQ(ChooseBatchSizes(costs, 1, 1), (BatchSizes{.min = 1, .max = 1}));
+}
+
+TEST(BatchSizesTest, OverheadIsSpreadOverMoreRows) {
+  TabulatedCosts costs;
+  ASSERT_TRUE(costs.AddType({{1, microseconds(10)}, {2, microseconds(20)}}).ok());
+  EXPECT_EQ(ChooseBatchSizes(costs, 0, 512), (BatchSizes{.min = 1, .max = 1}));
+  EXPECT_EQ(ChooseBatchSizes(costs, 0, 512, microseconds(5)), (BatchSizes{.min = 1, .max = 16}));
+}
+
+// BatchMaker §7: 185 µs up to 64 rows, 784 µs at 512.
+TEST(BatchSizesTest, AV100TakesLargeBatches) {
+  TabulatedCosts costs;
+  ASSERT_TRUE(
+      costs.AddType({{1, microseconds(185)}, {64, microseconds(185)}, {512, microseconds(784)}})
+          .ok());
+  EXPECT_EQ(ChooseBatchSizes(costs, 0, 512), (BatchSizes{.min = 64, .max = 512}));
+  EXPECT_EQ(ChooseBatchSizes(costs, 0, 64), (BatchSizes{.min = 64, .max = 64}));
 }
 
 TEST(BatchSizesTest, ThePolicyTakesThemWhereNoneAreGiven) {

@@ -93,6 +93,7 @@ class CellManifestLoadTest : public ::testing::Test {
     WriteFile(folder_ / "outside.onnx", testing::EncoderCell().Bytes());
     EngineOptions options;
     options.workers = 1;
+    options.time_cells = false;
     auto engine = Engine::Create(options);
     ASSERT_TRUE(engine.ok());
     engine_ = *std::move(engine);

@@ -63,6 +63,7 @@ class CellOracle {
   std::unique_ptr<Engine> LoadAs(const ModelConfig& config, int workers) {
     EngineOptions options;
     options.workers = workers;
+    options.time_cells = false;
     auto engine = Engine::Create(options);
     if (!engine.ok()) return nullptr;
     const Status loaded = (*engine)->LoadModel("model", file_, config);

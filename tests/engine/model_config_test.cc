@@ -94,6 +94,18 @@ TEST(PlanServingTest, BatchingIsRefusedWhereItIsNotProved) {
   EXPECT_THAT(refusal({.max_batch_size = 8}), HasSubstr("cannot share a batch: it mixes rows"));
 }
 
+TEST(PlanServingTest, CellsHaveSizesOfTheirOwn) {
+  std::vector<CellTypeOptions> types(2);
+  types[0].max_batch_size = 8;
+  auto plan = PlanCellServing({}, "cut", {"step", "head"}, types);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_THAT(plan->diagnosis, HasSubstr("step: 8, head: 64"));
+  EXPECT_EQ(plan->scheduling.cell_types[0].max_batch_size, 8);
+  plan = PlanCellServing({.policy = "bucketed", .max_batch_size = 16}, "cut", {"a", "b"}, types);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->diagnosis, "cut (a, b); bucketed policy, up to 16 requests together");
+}
+
 TEST(PlanServingTest, BatchingCanBeTurnedOff) {
   EXPECT_FALSE(PlanServing({.policy = "none"}, {true, ""})->batches);
   EXPECT_FALSE(PlanServing({.max_batch_size = 1}, {true, ""})->batches);

@@ -41,7 +41,7 @@ class PluginTest : public ::testing::Test {
  protected:
   void SetUp() override {
     WriteFile(folder_ / "m/1/pair.onnx", PairCell().Bytes());
-    auto engine = Engine::Create({.workers = 2});
+    auto engine = Engine::Create({.workers = 2, .time_cells = false});
     ASSERT_TRUE(engine.ok());
     engine_ = *std::move(engine);
   }

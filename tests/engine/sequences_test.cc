@@ -34,6 +34,7 @@ class SequencesTest : public ::testing::Test {
   Status Load(const ModelBuilder& model, ModelConfig config, int workers = 2) {
     EngineOptions options;
     options.workers = workers;
+    options.time_cells = false;
     auto engine = Engine::Create(options);
     if (!engine.ok()) return engine.status();
     engine_ = *std::move(engine);

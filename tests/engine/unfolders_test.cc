@@ -83,6 +83,7 @@ class UnfoldersTest : public ::testing::Test {
     WriteFile(folder_ / "m/model.yaml", yaml);
     EngineOptions options;
     options.workers = workers;
+    options.time_cells = false;
     auto engine = Engine::Create(options);
     if (!engine.ok()) return engine.status();
     engine_ = *std::move(engine);
@@ -223,7 +224,9 @@ TEST_F(ChainTest, SaysWhatItTakesAndGives) {
   ASSERT_EQ(metadata->outputs.size(), 3u);
   EXPECT_EQ(metadata->outputs[0].shape, (std::vector<int64_t>{-1, -1, kHidden}));
   EXPECT_EQ(metadata->outputs[2].shape, (std::vector<int64_t>{-1, kClasses}));
-  EXPECT_THAT(metadata->diagnosis, HasSubstr("made of cells (step, classes)"));
+  EXPECT_THAT(metadata->diagnosis,
+              HasSubstr("made of cells; cellular policy: requests join and leave at every cell; "
+                        "rows at most in a task of step: 7, classes: 16"));
 }
 
 TEST_F(ChainTest, LengthsThatMakeNoSenseAreRefused) {
