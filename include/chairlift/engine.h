@@ -53,6 +53,10 @@ struct ModelConfig {
   int max_queue_size = 1024;       // requests waiting; more are refused (kResourceExhausted)
   int64_t default_timeout_us = 0;  // deadline of requests that bring none; 0: none
   std::set<std::string> disabled_passes = {};
+  // Of a model that is cut into cells: an embedding that only the first layer's input projection
+  // reads becomes a table of what the projection makes of its rows, where that takes at most so
+  // many bytes. It saves the projection. 0: never.
+  int64_t max_embedding_bytes = 0;
   // State that stays with the engine between the requests of a sequence: the output that leaves it
   // and the input that the next request of the sequence takes it by. Both vanish from what clients
   // of a sequence send and get.

@@ -23,8 +23,38 @@ const char* RowsOf(SlicedCell::Kind kind) {
   return "";
 }
 
-// "Add, MatMul, 2 Reshape"
-std::string Operators(const Graph& graph) {
+std::string Describe(const SlicedModel& model, int value) {
+  const CellValue& v = model.values[value];
+  return v.name + v.row.ToString() + (v.length < 0 ? "" : "*");
+}
+
+std::string List(const SlicedModel& model, const std::vector<int>& values) {
+  std::string text;
+  for (int value : values) {
+    if (value >= 0) text += (text.empty() ? "" : ", ") + Describe(model, value);
+  }
+  return text;
+}
+
+// The values that a cell reads and gives as a whole, states included.
+std::vector<int> CellReads(const SlicedCell& cell) {
+  std::vector<int> values = cell.inputs;
+  for (const CellState& state : cell.states) values.push_back(state.initial);
+  values.push_back(cell.tokens_that_count);
+  std::erase(values, -1);
+  return values;
+}
+
+std::vector<int> CellGives(const SlicedCell& cell) {
+  std::vector<int> values = cell.outputs;
+  for (const CellState& state : cell.states) values.push_back(state.final_value);
+  std::erase(values, -1);
+  return values;
+}
+
+}  // namespace
+
+std::string OperatorList(const Graph& graph) {
   std::map<std::string, int> counts;
   for (const Node& node : graph.nodes) ++counts[node.def->name];
   std::string text;
@@ -41,45 +71,6 @@ size_t WeightBytes(const Graph& graph) {
   return bytes;
 }
 
-std::string Describe(const SlicedModel& model, int value) {
-  const CellValue& v = model.values[value];
-  return v.name + v.row.ToString() + (v.length < 0 ? "" : "*");
-}
-
-std::string List(const SlicedModel& model, const std::vector<int>& values) {
-  std::string text;
-  for (int value : values) {
-    if (value >= 0) text += (text.empty() ? "" : ", ") + Describe(model, value);
-  }
-  return text;
-}
-
-std::string Quoted(const std::string& text) {
-  std::string quoted = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c;
-  }
-  return quoted + '"';
-}
-
-}  // namespace
-
-std::vector<int> CellReads(const SlicedCell& cell) {
-  std::vector<int> values = cell.inputs;
-  for (const CellState& state : cell.states) values.push_back(state.initial);
-  values.push_back(cell.tokens_that_count);
-  std::erase(values, -1);
-  return values;
-}
-
-std::vector<int> CellGives(const SlicedCell& cell) {
-  std::vector<int> values = cell.outputs;
-  for (const CellState& state : cell.states) values.push_back(state.final_value);
-  std::erase(values, -1);
-  return values;
-}
-
 std::string CellsTable(const SlicedModel& model) {
   Table table({"cell", "rows", "along", "reads", "gives", "weights", "operators"});
   for (const SlicedCell& cell : model.cells) {
@@ -87,38 +78,45 @@ std::string CellsTable(const SlicedModel& model) {
     if (cell.kind == SlicedCell::Kind::kRecurrent && cell.reverse) along += ", backwards";
     table.Add({cell.name, RowsOf(cell.kind), along, List(model, CellReads(cell)),
                List(model, CellGives(cell)),
-               HumanBytes(static_cast<double>(WeightBytes(*cell.graph))), Operators(*cell.graph)});
+               HumanBytes(static_cast<double>(WeightBytes(*cell.graph))),
+               OperatorList(*cell.graph)});
   }
   return table.ToString();
 }
 
-std::string CellsDot(const SlicedModel& model) {
-  std::string text = "digraph cells {\n  rankdir=LR;\n  node [fontname=\"sans-serif\"];\n";
-  std::vector<std::string> makers(model.values.size());
+CellsDiagram DiagramOf(const SlicedModel& model) {
+  using Box = CellsDiagram::Box;
+  CellsDiagram diagram;
+  std::vector<int> makers(model.values.size(), -1);
+  const auto about = [&](int value, const SymbolicShape& row) {
+    return row.ToString() + (model.values[value].length < 0 ? "" : " a token");
+  };
   for (int value : model.inputs) {
-    makers[value] = fmt::format("in{}", value);
-    text +=
-        fmt::format("  in{} [shape=plaintext, label={}];\n", value, Quoted(Describe(model, value)));
+    const CellValue& input = model.values[value];
+    makers[value] = diagram.Add(
+        {.kind = Box::Kind::kInput, .name = input.name, .about = about(value, input.row)});
   }
-  for (size_t c = 0; c < model.cells.size(); ++c) {
-    const SlicedCell& cell = model.cells[c];
+  for (const SlicedCell& cell : model.cells) {
+    Box box{.name = cell.name, .about = RowsOf(cell.kind)};
     const bool steps = cell.kind == SlicedCell::Kind::kRecurrent;
-    text += fmt::format("  cell{} [shape=box, style={}, label={}];\n", c,
-                        steps ? "\"rounded,bold\"" : "rounded",
-                        Quoted(fmt::format("{}\n{}", cell.name, RowsOf(cell.kind))));
+    if (steps) box.again = "state";
+    box.kind = steps                                    ? Box::Kind::kSteps
+               : cell.kind == SlicedCell::Kind::kTokens ? Box::Kind::kTokens
+                                                        : Box::Kind::kLanes;
+    if (steps && cell.reverse) box.about += ", backwards";
+    const int at = diagram.Add(std::move(box));
     for (int value : CellReads(cell)) {
-      text += fmt::format("  {} -> cell{} [label={}];\n", makers[value], c,
-                          Quoted(model.values[value].row.ToString()));
+      diagram.Connect(makers[value], at, model.values[value].row.ToString());
     }
-    if (steps) text += fmt::format("  cell{0} -> cell{0} [style=dashed];\n", c);
-    for (int value : CellGives(cell)) makers[value] = fmt::format("cell{}", c);
+    for (int value : CellGives(cell)) makers[value] = at;
   }
-  for (size_t i = 0; i < model.outputs.size(); ++i) {
-    const SlicedOutput& output = model.outputs[i];
-    text += fmt::format("  out{} [shape=plaintext, label={}];\n  {} -> out{};\n", i,
-                        Quoted(output.name + output.row.ToString()), makers[output.value], i);
+  for (const SlicedOutput& output : model.outputs) {
+    const int at = diagram.Add({.kind = Box::Kind::kOutput,
+                                .name = output.name,
+                                .about = about(output.value, output.row)});
+    diagram.Connect(makers[output.value], at, "");
   }
-  return text + "}\n";
+  return diagram;
 }
 
 }  // namespace chairlift

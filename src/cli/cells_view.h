@@ -3,19 +3,19 @@
 #define CHAIRLIFT_CLI_CELLS_VIEW_H_
 
 #include <string>
-#include <vector>
 
+#include "cli/cells_diagram.h"
 #include "graph/cells/sliced_model.h"
 
 namespace chairlift {
 
 std::string CellsTable(const SlicedModel& model);
-std::string CellsDot(const SlicedModel& model);  // for graphviz
-std::string CellsSvg(const SlicedModel& model);
+CellsDiagram DiagramOf(const SlicedModel& model);
 
-// The values that a cell reads and gives as a whole, states included.
-std::vector<int> CellReads(const SlicedCell& cell);
-std::vector<int> CellGives(const SlicedCell& cell);
+// "Add, MatMul, 2 Reshape"
+std::string OperatorList(const Graph& graph);
+// Bytes of a graph's constants.
+size_t WeightBytes(const Graph& graph);
 
 }  // namespace chairlift
 

@@ -4,8 +4,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,7 +16,10 @@
 #include "cli/cells_view.h"
 #include "cli/commands.h"
 #include "cli/inputs.h"
+#include "cli/manifest_view.h"
+#include "cli/model_path.h"
 #include "cli/terminal.h"
+#include "engine/cell_program.h"
 #include "graph/onnx/import.h"
 #include "runtime/executable.h"
 
@@ -26,20 +31,22 @@ struct InspectFlags {
   bool passes = false;
   std::vector<std::string> disabled_passes;
   std::vector<std::string> shapes;
+  std::optional<int64_t> max_embedding_bytes;
   std::string dot;
   std::string svg;
   InputShapes input_shapes;
 };
 
-void PrintSignature(const Executable& executable) {
+void PrintSignature(const std::vector<SymbolicSpec>& inputs,
+                    const std::vector<SymbolicSpec>& outputs) {
   Table table({"", "name", "type", "shape"});
   const auto add = [&table](const char* what, const std::vector<SymbolicSpec>& specs) {
     for (const SymbolicSpec& spec : specs) {
       table.Add({what, spec.name, std::string(DTypeName(spec.dtype)), spec.shape.ToString()});
     }
   };
-  add("input", executable.inputs());
-  add("output", executable.outputs());
+  add("input", inputs);
+  add("output", outputs);
   fmt::print("{}\n", table.ToString());
 }
 
@@ -112,43 +119,100 @@ Status WriteFile(const std::string& path, const std::string& text) {
   return file ? absl::OkStatus() : Unavailable("cannot write {}", path);
 }
 
-Status PrintCells(const Graph& graph, const InspectFlags& flags) {
-  const StatusOr<SlicedModel> sliced = SliceIntoCells(graph);
+Status WriteDiagram(const CellsDiagram& diagram, const InspectFlags& flags) {
+  if (!flags.dot.empty()) CHAIRLIFT_RETURN_IF_ERROR(WriteFile(flags.dot, ToDot(diagram)));
+  if (!flags.svg.empty()) CHAIRLIFT_RETURN_IF_ERROR(WriteFile(flags.svg, ToSvg(diagram)));
+  return absl::OkStatus();
+}
+
+Status PrintCells(const Graph& graph, const ModelConfig& config, const InspectFlags& flags) {
+  const StatusOr<SlicedModel> sliced =
+      SliceIntoCells(graph, {.max_embedding_bytes = config.max_embedding_bytes});
   if (!sliced.ok()) {
     fmt::print("cells: none: {}\n\n", Message(sliced.status()));
     return flags.dot.empty() && flags.svg.empty() ? absl::OkStatus() : sliced.status();
   }
   fmt::print("cells, their values by row (* of each token):\n{}\n", CellsTable(*sliced));
-  if (!flags.dot.empty()) CHAIRLIFT_RETURN_IF_ERROR(WriteFile(flags.dot, CellsDot(*sliced)));
-  if (!flags.svg.empty()) CHAIRLIFT_RETURN_IF_ERROR(WriteFile(flags.svg, CellsSvg(*sliced)));
+  for (const std::string& note : sliced->notes) fmt::print("  {}\n", note);
+  if (!sliced->notes.empty()) fmt::print("\n");
+  return WriteDiagram(DiagramOf(*sliced), flags);
+}
+
+// "batches of 1 to 96 rows, 41 µs at 1, 610 µs at 96"
+std::string BatchesOf(const CellBatching& cell) {
+  std::string text =
+      fmt::format("batches of {} to {} rows", cell.min_batch_size, cell.max_batch_size);
+  if (cell.costs.empty()) return text + ", not timed";
+  const auto largest = std::prev(cell.costs.upper_bound(cell.max_batch_size));
+  for (const auto& [rows, cost] : cell.costs) {
+    if (rows != 1 && rows != largest->first) continue;
+    text += fmt::format(", {} at {}", HumanSeconds(static_cast<double>(cost.count()) * 1e-9), rows);
+  }
+  return text;
+}
+
+void PrintServing(const ModelMetadata& metadata, int workers) {
+  if (!metadata.cells.empty()) fmt::print("batches, with {} workers:\n", workers);
+  for (const CellBatching& cell : metadata.cells) {
+    fmt::print("  cell {}: {}\n", cell.name, BatchesOf(cell));
+  }
+  fmt::print("{}diagnosis: {}\n", metadata.cells.empty() ? "" : "\n", metadata.diagnosis);
+}
+
+Status InspectFile(const ModelPath& model, const InspectFlags& flags, Engine& engine) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ImportedModel imported, ImportOnnxFile(model.path));
+  fmt::print("{}: opset {}{}{}\n\n", model.path.string(), imported.opset,
+             imported.producer.empty() ? "" : ", by ", imported.producer);
+  ExecutableOptions options;
+  options.disabled_passes = model.config.disabled_passes;
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto executable, Executable::Create(imported.graph, options));
+  PrintSignature(executable->inputs(), executable->outputs());
+  PrintOperators(executable->graph());
+  CHAIRLIFT_RETURN_IF_ERROR(PrintCells(imported.graph, model.config, flags));
+  if (flags.passes) PrintPasses(*executable);
+  CHAIRLIFT_RETURN_IF_ERROR(engine.LoadModel("model", model.path, model.config));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine.Metadata("model"));
+  CHAIRLIFT_RETURN_IF_ERROR(PrintMemory(*executable, metadata.inputs, flags.input_shapes));
+  PrintServing(metadata, engine.workers());
+  return absl::OkStatus();
+}
+
+Status InspectManifest(const ModelPath& model, const InspectFlags& flags, Engine& engine) {
+  ExecutableOptions options;
+  options.disabled_passes = model.config.disabled_passes;
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ManifestProgram made,
+                             MakeCellProgram(*model.cells, model.path, options));
+  fmt::print("{}: made of {} cells, unfolded by {}\n\n", model.path.string(),
+             made.program.cells.size(), UnfolderName(*model.cells));
+  PrintSignature(made.inputs, made.outputs);
+  const CellsDiagram diagram = DiagramOf(*model.cells);
+  fmt::print("cells, their values by row:\n{}\nwhat feeds what:\n{}\n",
+             ManifestTable(*model.cells, made.program.cells), Wiring(diagram));
+  CHAIRLIFT_RETURN_IF_ERROR(WriteDiagram(diagram, flags));
+  for (const auto& cell : made.program.cells) {
+    if (!flags.passes) break;
+    fmt::print("cell {}:\n", cell->name());
+    PrintPasses(cell->executable());
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(engine.LoadModel("model", model.path, model.config));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine.Metadata("model"));
+  PrintServing(metadata, engine.workers());
   return absl::OkStatus();
 }
 
 Status Inspect(InspectFlags flags) {
   CHAIRLIFT_RETURN_IF_ERROR(ParseShapes(flags.shapes, &flags.input_shapes));
-  CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel model, ImportOnnxFile(flags.model));
-  fmt::print("{}: opset {}{}{}\n\n", flags.model, model.opset,
-             model.producer.empty() ? "" : ", by ", model.producer);
-  ExecutableOptions options;
-  options.disabled_passes.insert(flags.disabled_passes.begin(), flags.disabled_passes.end());
   for (const std::string& name : flags.disabled_passes) {
     const auto passes = AllPasses();
     if (std::none_of(passes.begin(), passes.end(), [&](const Pass& p) { return p.name == name; })) {
       return InvalidArgument("no pass is named '{}'; --passes lists them", name);
     }
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(const auto executable, Executable::Create(model.graph, options));
-  PrintSignature(*executable);
-  PrintOperators(executable->graph());
-  CHAIRLIFT_RETURN_IF_ERROR(PrintCells(model.graph, flags));
-  if (flags.passes) PrintPasses(*executable);
-
+  CHAIRLIFT_ASSIGN_OR_RETURN(ModelPath model, FindModel(flags.model));
+  model.config.disabled_passes.insert(flags.disabled_passes.begin(), flags.disabled_passes.end());
+  if (flags.max_embedding_bytes) model.config.max_embedding_bytes = *flags.max_embedding_bytes;
   CHAIRLIFT_ASSIGN_OR_RETURN(const auto engine, Engine::Create({}));
-  CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", flags.model, ModelConfig{}));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine->Metadata("model"));
-  CHAIRLIFT_RETURN_IF_ERROR(PrintMemory(*executable, metadata.inputs, flags.input_shapes));
-  fmt::print("diagnosis: {}\n", metadata.diagnosis);
-  return absl::OkStatus();
+  return model.cells ? InspectManifest(model, flags, *engine) : InspectFile(model, flags, *engine);
 }
 
 }  // namespace
@@ -158,13 +222,21 @@ Command AddInspect(CLI::App& parser) {
   parser.footer(
       "Examples:\n"
       "  chairlift inspect model.onnx\n"
+      "  chairlift inspect models/translator --svg cells.svg         a folder with a model.yaml\n"
       "  chairlift inspect model.onnx --passes --disable-pass fold_constants\n"
       "  chairlift inspect model.onnx --shape image=8x3x224x224      memory for these shapes");
-  parser.add_option("MODEL", flags->model, "ONNX file")->required()->check(CLI::ExistingFile);
+  parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder")
+      ->required()
+      ->check(CLI::ExistingPath.description("PATH"));
   parser.add_flag("--passes", flags->passes,
                   "List the passes, what each did, and what it left and why");
   parser.add_option("--disable-pass", flags->disabled_passes,
                     "Leave this pass out; may be repeated");
+  parser
+      .add_option("--max-embedding-bytes", flags->max_embedding_bytes,
+                  "As in model.yaml: what a folded embedding may take")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("BYTES");
   parser.add_option("--dot", flags->dot, "Write a diagram of the cells, for graphviz")
       ->type_name("FILE");
   parser.add_option("--svg", flags->svg, "Write the diagram as an image")->type_name("FILE");

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -14,7 +15,11 @@
 #include "chairlift/engine.h"
 #include "cli/commands.h"
 #include "cli/inputs.h"
+#include "cli/model_path.h"
+#include "cli/profile_cells.h"
 #include "cli/terminal.h"
+#include "engine/cell_program.h"
+#include "graph/onnx/import.h"
 #include "runtime/cost_table.h"
 
 namespace chairlift {
@@ -115,21 +120,50 @@ CostTable Kept(const CostTable::Key& key, const ProfileFlags& flags) {
   return CostTable(key);
 }
 
-Status Profile(const ProfileFlags& flags) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const auto engine, Engine::Create(flags.engine));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const CostTable::Key key,
-                             CostTableKey(flags.model, engine->workers()));
+// The cells of a model that has any.
+StatusOr<std::optional<CellProgram>> CellsOf(const ModelPath& model) {
+  ExecutableOptions options;
+  options.disabled_passes = model.config.disabled_passes;
+  if (model.cells) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(ManifestProgram made,
+                               MakeCellProgram(*model.cells, model.path, options));
+    return std::move(made.program);
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ImportedModel imported, ImportOnnxFile(model.path));
+  StatusOr<SlicedModel> sliced =
+      SliceIntoCells(imported.graph, {.max_embedding_bytes = model.config.max_embedding_bytes});
+  if (!sliced.ok()) return std::nullopt;
+  CHAIRLIFT_ASSIGN_OR_RETURN(CellProgram program, MakeCellProgram(*std::move(sliced), options));
+  return program;
+}
+
+Status ProfileWhole(const ModelPath& model, const ProfileFlags& flags, Engine& engine) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const CostTable::Key key, CostTableKey(model.path, engine.workers()));
   // One request at a time: a batch is what it brings.
-  CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", flags.model, ModelConfig{}));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine->Metadata("model"));
+  CHAIRLIFT_RETURN_IF_ERROR(engine.LoadModel("model", model.path, ModelConfig{}));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine.Metadata("model"));
   CostTable table = Kept(key, flags);
   const size_t before = table.costs().size();
-  CHAIRLIFT_RETURN_IF_ERROR(MeasureMissing(*engine, metadata, flags, &table));
+  CHAIRLIFT_RETURN_IF_ERROR(MeasureMissing(engine, metadata, flags, &table));
   const std::string path = CostTablePath(key).string();
   if (table.costs().size() > before) CHAIRLIFT_RETURN_IF_ERROR(table.Save(path));
   Print(table);
   fmt::print("kept in {}{}\n", path, before > 0 ? "; --again measures anew" : "");
   return absl::OkStatus();
+}
+
+Status Profile(const ProfileFlags& flags) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelPath model, FindModel(flags.model));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto engine, Engine::Create(flags.engine));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::optional<CellProgram> cells, CellsOf(model));
+  // What would be a request to a model of the user's own cells, nobody knows.
+  if (!model.cells) CHAIRLIFT_RETURN_IF_ERROR(ProfileWhole(model, flags, *engine));
+  if (!cells) return absl::OkStatus();
+  if (!model.cells) fmt::print("\n");
+  return ProfileCells(*cells, {.batches = flags.batches,
+                               .per_point = std::chrono::duration<double>(flags.seconds_per_point),
+                               .workers = engine->workers(),
+                               .again = flags.again});
 }
 
 }  // namespace
@@ -138,9 +172,12 @@ Command AddProfile(CLI::App& parser) {
   auto flags = std::make_shared<ProfileFlags>();
   parser.footer(
       "The table is kept by model, CPU and build; the next time only what it lacks is measured.\n"
+      "Of a model that runs as cells, each cell is timed; serving chooses its batches by that.\n"
       "Example:\n"
       "  chairlift profile model.onnx --batches 1,8,32 --lengths 16,128");
-  parser.add_option("MODEL", flags->model, "ONNX file")->required()->check(CLI::ExistingFile);
+  parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder")
+      ->required()
+      ->check(CLI::ExistingPath.description("PATH"));
   parser.add_option("--batches", flags->batches, "Rows to measure, where the model batches")
       ->delimiter(',')
       ->check(CLI::Range(1, 4096))

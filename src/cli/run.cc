@@ -10,6 +10,7 @@
 #include "chairlift/engine.h"
 #include "cli/commands.h"
 #include "cli/inputs.h"
+#include "cli/model_path.h"
 #include "cli/terminal.h"
 #include "tensor/npy.h"
 
@@ -31,10 +32,13 @@ std::string FileName(const std::string& name) {
 }
 
 Status Run(const RunFlags& flags) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine));
-  ModelConfig config;
-  config.policy = "none";
-  CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", flags.model, config));
+  CHAIRLIFT_ASSIGN_OR_RETURN(ModelPath model, FindModel(flags.model));
+  EngineOptions options = flags.engine;
+  options.time_cells = false;  // one request has nobody to share a batch with
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options));
+  if (!model.cells) model.config.policy = "none";
+  model.config.max_batch_size = 0;  // all rows of the request at once
+  CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", model.path, model.config));
   InferRequest request;
   request.model = "model";
   CHAIRLIFT_ASSIGN_OR_RETURN(request.inputs, ReadInputs(flags.inputs));
@@ -66,7 +70,9 @@ Command AddRun(CLI::App& parser) {
       "  python3 -c \"import numpy; numpy.save('x.npy', numpy.ones((1, 16), 'float32'))\"\n"
       "  chairlift run model.onnx --input x=x.npy --output-dir out\n"
       "`chairlift inspect model.onnx` lists the inputs.");
-  parser.add_option("MODEL", flags->model, "ONNX file")->required()->check(CLI::ExistingFile);
+  parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder")
+      ->required()
+      ->check(CLI::ExistingPath.description("PATH"));
   parser.add_option("--input", flags->inputs, "NAME=FILE.npy, one for each input of the model");
   parser.add_option("--output-dir", flags->output_dir, "Folder for <output>.npy; made if missing");
   parser.add_option("--workers", flags->engine.workers, "Compute threads; 0: one for each core")

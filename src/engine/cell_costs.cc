@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "batching/batch_sizes.h"
 #include "engine/batch.h"
+#include "graph/batch_axis.h"
 #include "runtime/cost_table.h"
 
 namespace chairlift {
@@ -156,17 +157,31 @@ CellCosts Kept(const CostTable::Key& key) {
   CellCosts costs;
   if (!table.ok() || table->key() != key) return costs;
   for (const auto& [shape, cost] : table->costs()) {
-    if (shape.second != 0 || shape.first > kMaxRows || cost <= Duration(0)) return {};
+    if (shape.second != 0 || shape.first > kMaxBatchRows || cost <= Duration(0)) return {};
     costs.push_back({static_cast<int32_t>(shape.first), cost});
   }
   return costs;
 }
 
-void Keep(const CostTable::Key& key, const CellCosts& costs) {
+Status Keep(const CostTable::Key& key, const CellCosts& costs) {
   CostTable table(key);
   for (const auto& [rows, cost] : costs) table.Set(rows, 0, cost);
-  // Where the folder cannot be written, the next load measures again.
-  table.Save(CostTablePath(key)).IgnoreError();
+  return table.Save(CostTablePath(key));
+}
+
+// By cell.
+std::vector<CostTable::Key> KeysOf(std::span<const std::unique_ptr<Cell>> cells, int workers) {
+  std::vector<std::string> descriptions(cells.size());
+  std::string all;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    Describe(cells[i]->executable().graph(), descriptions[i]);
+    all += fmt::format("\ncell {}", descriptions[i]);
+  }
+  std::vector<CostTable::Key> keys;
+  for (const std::string& own : descriptions) {
+    keys.push_back(CostTableKeyOf(fmt::format("cell {} among{}", own, all), workers));
+  }
+  return keys;
 }
 
 }  // namespace
@@ -211,32 +226,35 @@ std::vector<std::optional<Duration>> TimeCells(std::span<Cell* const> cells, int
 
 std::vector<CellCosts> FindCellCosts(std::span<const std::unique_ptr<Cell>> cells, int workers,
                                      bool measure) {
+  const std::vector<CostTable::Key> keys = KeysOf(cells, workers);
   std::vector<CellCosts> found(cells.size());
-  std::vector<std::string> descriptions(cells.size());
-  std::string all;
-  for (size_t i = 0; i < cells.size(); ++i) {
-    Describe(cells[i]->executable().graph(), descriptions[i]);
-    all += fmt::format("\ncell {}", descriptions[i]);
-  }
-  std::vector<size_t> timed;
+  std::vector<size_t> closed;
   std::vector<Cell*> to_time;
-  std::vector<CostTable::Key> keys;
   bool missing = false;
   for (size_t i = 0; i < cells.size(); ++i) {
     if (cells[i]->open()) continue;
-    timed.push_back(i);
+    closed.push_back(i);
     to_time.push_back(cells[i].get());
-    keys.push_back(CostTableKeyOf(fmt::format("cell {} among{}", descriptions[i], all), workers));
-    found[i] = Kept(keys.back());
+    found[i] = Kept(keys[i]);
     missing |= found[i].empty();
   }
   if (!missing || !measure) return found;
   std::vector<CellCosts> measured = Measure(to_time, workers);
-  for (size_t t = 0; t < timed.size(); ++t) {
-    if (!measured[t].empty()) Keep(keys[t], measured[t]);
-    found[timed[t]] = std::move(measured[t]);
+  for (size_t c = 0; c < closed.size(); ++c) {
+    // Where the folder cannot be written, the next load measures again.
+    if (!measured[c].empty()) Keep(keys[closed[c]], measured[c]).IgnoreError();
+    found[closed[c]] = std::move(measured[c]);
   }
   return found;
+}
+
+Status KeepCellCosts(std::span<const std::unique_ptr<Cell>> cells, int workers,
+                     std::span<const CellCosts> costs) {
+  const std::vector<CostTable::Key> keys = KeysOf(cells, workers);
+  for (size_t i = 0; i < cells.size(); ++i) {
+    if (!costs[i].empty()) CHAIRLIFT_RETURN_IF_ERROR(Keep(keys[i], costs[i]));
+  }
+  return absl::OkStatus();
 }
 
 void ChooseCellSizes(std::span<const CellCosts> costs, int given,

@@ -33,6 +33,10 @@ std::vector<std::optional<Duration>> TimeCells(std::span<Cell* const> cells, int
 std::vector<CellCosts> FindCellCosts(std::span<const std::unique_ptr<Cell>> cells, int workers,
                                      bool measure);
 
+// Keeps costs that were measured otherwise (by TimeCells) where FindCellCosts() finds them.
+Status KeepCellCosts(std::span<const std::unique_ptr<Cell>> cells, int workers,
+                     std::span<const CellCosts> costs);
+
 // Fills in the batch sizes that `types` (by cell) leave open: where costs are known and `given` is
 // 0, those that suit the costs; else `given` rows at most. Where it is 0, too, they stay open.
 void ChooseCellSizes(std::span<const CellCosts> costs, int given,

@@ -52,8 +52,14 @@ std::vector<SymbolicSpec> Specs(const Graph& graph, const std::vector<ValueId>& 
   return specs;
 }
 
-StatusOr<CellProgram> CutIntoCells(const Graph& graph, const ExecutableOptions& options) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(SlicedModel sliced, SliceIntoCells(graph));
+// `notes` takes what was done to the model on the way.
+StatusOr<CellProgram> CutIntoCells(const Graph& graph, const ModelConfig& config,
+                                   const ExecutableOptions& options,
+                                   std::vector<std::string>& notes) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      SlicedModel sliced,
+      SliceIntoCells(graph, {.max_embedding_bytes = config.max_embedding_bytes}));
+  notes = sliced.notes;
   return MakeCellProgram(std::move(sliced), options);
 }
 
@@ -141,13 +147,14 @@ StatusOr<ServingPlan> Model::Compile(Graph graph, const ModelConfig& config,
   // Before the passes, whose operators the proofs do not know.
   Status no_cells;
   if (WantsCells(config.policy)) {
-    StatusOr<CellProgram> program = CutIntoCells(graph, options);
+    std::vector<std::string> notes;
+    StatusOr<CellProgram> program = CutIntoCells(graph, config, options, notes);
     if (program.ok()) {
       signature_.inputs = Specs(graph, graph.inputs);
       signature_.outputs = Specs(graph, graph.outputs);
-      return ServeCells(*std::move(program), {},
-                        "sequences vary in length and go through recurrences: cut into cells",
-                        config, load);
+      std::string what = "sequences vary in length and go through recurrences: cut into cells";
+      for (const std::string& note : notes) what += "; " + note;
+      return ServeCells(*std::move(program), {}, what, config, load);
     }
     no_cells = program.status();
     if (NeedsCells(config.policy)) {

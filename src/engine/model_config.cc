@@ -44,6 +44,8 @@ constexpr Setting kSettings[] = {
      [](ModelConfig& c, const YAML::Node& n) {
        for (const auto& pass : n.as<std::vector<std::string>>()) c.disabled_passes.insert(pass);
      }},
+    {"max_embedding_bytes", "bytes",
+     [](ModelConfig& c, const YAML::Node& n) { c.max_embedding_bytes = n.as<int64_t>(); }},
     {"sequence_state", "a map from outputs to the inputs that take them in the next request",
      [](ModelConfig& c, const YAML::Node& n) {
        c.sequence_state = n.as<std::map<std::string, std::string>>();
@@ -72,6 +74,10 @@ Status CheckRanges(const ModelConfig& config) {
   }
   if (config.max_queue_size < 1) {
     return InvalidArgument("max_queue_size is {}; it must be at least 1", config.max_queue_size);
+  }
+  if (config.max_embedding_bytes < 0) {
+    return InvalidArgument("max_embedding_bytes is {}; it must be 0 (never fold) or more",
+                           config.max_embedding_bytes);
   }
   if (config.max_sequences < 1) {
     return InvalidArgument("max_sequences is {}; it must be at least 1", config.max_sequences);

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "engine/model_config.h"
+#include "engine/model_folder.h"
 
 namespace chairlift {
 namespace {
@@ -14,7 +14,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxNameBytes = 256;
-constexpr size_t kMaxVersionDigits = 18;
 
 // Names come from clients and become folder names.
 Status CheckName(const std::string& name) {
@@ -35,59 +34,9 @@ Status CheckName(const std::string& name) {
   return absl::OkStatus();
 }
 
-bool IsVersion(const std::string& text) {
-  return !text.empty() && text.size() <= kMaxVersionDigits && (text == "0" || text[0] != '0') &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
 Status CheckVersion(const std::string& version) {
   if (IsVersion(version)) return absl::OkStatus();
   return InvalidArgument("'{}' cannot be a version: versions are numbers (\"1\", \"12\")", version);
-}
-
-// What a model.yaml says.
-struct ModelYaml {
-  ModelConfig config;
-  std::optional<CellManifest> cells;
-};
-
-StatusOr<ModelYaml> ParseYaml(const std::string& text) {
-  ModelYaml yaml;
-  CHAIRLIFT_ASSIGN_OR_RETURN(yaml.config, ParseModelConfig(text));
-  CHAIRLIFT_ASSIGN_OR_RETURN(yaml.cells, ParseCellManifest(text));
-  return yaml;
-}
-
-// Of a folder without one: nothing.
-StatusOr<ModelYaml> ReadYaml(const fs::path& folder) {
-  const fs::path file = folder / "model.yaml";
-  std::error_code error;
-  if (!fs::exists(file, error)) return ModelYaml{};
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::string text, ReadModelYaml(file));
-  StatusOr<ModelYaml> yaml = ParseYaml(text);
-  if (!yaml.ok()) return Annotate(yaml.status(), file.string());
-  return yaml;
-}
-
-bool HasModel(const fs::path& version, bool of_cells) {
-  std::error_code error;
-  if (!of_cells) return fs::is_regular_file(version / "model.onnx", error);
-  for (fs::directory_iterator it(version, error), end; !error && it != end; it.increment(error)) {
-    if (it->path().extension() == ".onnx") return true;
-  }
-  return false;
-}
-
-// The versions in a model's folder: sub-folders with a number for a name and a model.onnx inside,
-// or, of a model made of cells, any .onnx file.
-std::vector<std::string> VersionsIn(const fs::path& folder, bool of_cells) {
-  std::vector<std::string> versions;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (IsVersion(name) && HasModel(it->path(), of_cells)) versions.push_back(name);
-  }
-  return versions;
 }
 
 }  // namespace
@@ -100,7 +49,8 @@ Status Repository::Load(const std::string& name, const fs::path& path, const Mod
     fs::path folder = fs::absolute(path, error).lexically_normal();
     if (!folder.has_filename()) folder = folder.parent_path();  // it ended in a slash
     const bool here = fs::exists(folder / "model.yaml", error);
-    CHAIRLIFT_ASSIGN_OR_RETURN(ModelYaml yaml, ReadYaml(here ? folder : folder.parent_path()));
+    CHAIRLIFT_ASSIGN_OR_RETURN(ModelYaml yaml,
+                               ReadModelFolder(here ? folder : folder.parent_path()));
     if (!yaml.cells) {
       return InvalidArgument("{} is a folder without a model.yaml that names cells", path.string());
     }
@@ -168,7 +118,7 @@ StatusOr<fs::path> Repository::FolderOf(const std::string& name) const {
 Status Repository::LoadFromFolders(const std::string& name) {
   const std::lock_guard<std::mutex> loading(load_mutex_);
   CHAIRLIFT_ASSIGN_OR_RETURN(const fs::path folder, FolderOf(name));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelYaml yaml, ReadYaml(folder));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelYaml yaml, ReadModelFolder(folder));
   const std::vector<std::string> versions = VersionsIn(folder, yaml.cells.has_value());
   if (versions.empty()) {
     return NotFound("model '{}' has no version: {} has no <number>/{}", name, folder.string(),

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/process.h"
+#include "cli/command_fixture.h"
 #include "engine/recurrent_models.h"
 #include "engine/test_models.h"
 #include "tensor/npy.h"
@@ -22,30 +22,10 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-struct Outcome {
-  int code;
-  std::string output;
-};
-
-class CommandTest : public ::testing::Test {
+class CommandTest : public CommandFixture {
  protected:
-  Outcome Run(const std::vector<std::string>& arguments) {
-    Process process(arguments, {"XDG_CACHE_HOME=" + (folder_ / "cache").string()});
-    const int code = process.Wait();
-    return {code, process.output()};
-  }
-  // The message of a program that ended with `code`.
-  std::string Refusal(const std::vector<std::string>& arguments, int code) {
-    const Outcome outcome = Run(arguments);
-    EXPECT_EQ(outcome.code, code) << outcome.output;
-    return outcome.output;
-  }
-  std::string File(const std::string& name, const std::string& bytes) {
-    return testing::WriteFile(folder_ / name, bytes);
-  }
   json Json(const std::string& name) { return json::parse(std::ifstream(folder_ / name)); }
 
-  testing::TempFolder folder_;
   const std::string doubling_ = File("doubling.onnx", testing::DoublingModel().Bytes());
   const std::string images_ = File("images.onnx", testing::ConvModel().Bytes());
 };
@@ -275,7 +255,8 @@ TEST_F(CommandTest, InspectShowsTheCells) {
     std::ifstream file(path);
     return std::string(std::istreambuf_iterator<char>(file), {});
   };
-  EXPECT_THAT(read(dot), AllOf(HasSubstr("digraph"), HasSubstr("forward"), HasSubstr("-> out1")));
+  EXPECT_THAT(read(dot),
+              AllOf(HasSubstr("digraph"), HasSubstr("forward"), HasSubstr("label=\"states")));
   EXPECT_THAT(read(svg), AllOf(HasSubstr("<svg"), HasSubstr("backwards"), HasSubstr("</svg>")));
 
   EXPECT_THAT(Run({"inspect", doubling_}).output, HasSubstr("cells: none: the model has no"));

@@ -1,5 +1,5 @@
 // Models that run as cells answer as they do whole, whoever joins and leaves beside them.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <atomic>
 #include <cmath>
@@ -13,6 +13,7 @@
 namespace chairlift {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::ModelBuilder;
 using testing::TempFolder;
 using testing::WriteFile;
@@ -191,6 +192,22 @@ TEST_P(CellOracleTest, ALoopOverTime) {
 
 INSTANTIATE_TEST_SUITE_P(Policies, CellOracleTest,
                          ::testing::Values("cellular", "bucketed", "graph_merge"));
+
+// The table takes 11 rows of 4 · 8 floats.
+TEST_P(CellOracleTest, AnEmbeddingFoldedIntoItsProjection) {
+  Load(testing::TokenClassifier(), GetParam(), 2);
+  cells_ = LoadAs({.policy = GetParam(), .max_embedding_bytes = 1408}, 2);
+  const auto cost = [this] { return cells_->Metadata("model")->diagnosis; };
+  EXPECT_THAT(cost(), HasSubstr("folded into the product after it: 1408 bytes in place of 264"));
+  Check([](std::mt19937& random) -> Inputs {
+    const Shape shape{Draw(random, 1, 3), Draw(random, 1, 20)};
+    Tensor tokens = Tensor::Allocate(DType::kInt64, shape);
+    for (int64_t i = 0; i < tokens.size(); ++i) tokens.data<int64_t>()[i] = Draw(random, 0, 10);
+    return {{"x", tokens}};
+  });
+  cells_ = LoadAs({.policy = GetParam(), .max_embedding_bytes = 1407}, 2);
+  EXPECT_THAT(cost(), HasSubstr("stays: "));
+}
 
 class CellEngineTest : public CellOracleTest {};
 

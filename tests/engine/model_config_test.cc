@@ -55,6 +55,8 @@ TEST(ModelConfigTest, WrongValuesAreRefusedByName) {
   EXPECT_THAT(Refusal("preferred_batch_sizes: 4"), HasSubstr("must be a list"));
   EXPECT_THAT(Refusal("queue_delay_us: -5"), HasSubstr("queue_delay_us is -5"));
   EXPECT_THAT(Refusal("max_queue_size: 0"), HasSubstr("max_queue_size is 0"));
+  EXPECT_THAT(Refusal("max_embedding_bytes: -1"), HasSubstr("max_embedding_bytes is -1"));
+  EXPECT_THAT(Refusal("max_embedding_bytes: many"), HasSubstr("must be bytes"));
   EXPECT_THAT(Refusal("default_timeout_us: -1"), HasSubstr("default_timeout_us is -1"));
   EXPECT_THAT(Refusal("policy: {a: b}"), HasSubstr("'policy' must be the name"));
 }

@@ -1,12 +1,12 @@
-// The diagram of a model's cells as SVG, laid out in columns by depth.
+// The SVG is laid out in columns by depth.
+#include "cli/cells_diagram.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
 #include <string>
 #include <vector>
-
-#include "cli/cells_view.h"
 
 namespace chairlift {
 namespace {
@@ -30,6 +30,15 @@ std::string Escaped(const std::string& text) {
     }
   }
   return out;
+}
+
+std::string Quoted(const std::string& text) {
+  std::string quoted = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + '"';
 }
 
 // The end of a long name says most.
@@ -59,7 +68,7 @@ class Drawing {
     boxes_.push_back(std::move(box));
     return static_cast<int>(boxes_.size()) - 1;
   }
-  // Boxes are added in topological order.
+  // In topological order.
   void Connect(int from, int to) {
     boxes_[to].column = std::max(boxes_[to].column, boxes_[from].column + 1);
     edges_.push_back({from, to});
@@ -152,36 +161,42 @@ class Drawing {
 
 }  // namespace
 
-std::string CellsSvg(const SlicedModel& model) {
+std::string ToDot(const CellsDiagram& diagram) {
+  using Kind = CellsDiagram::Box::Kind;
+  std::string text = "digraph cells {\n  rankdir=LR;\n  node [fontname=\"sans-serif\"];\n";
+  for (size_t i = 0; i < diagram.boxes.size(); ++i) {
+    const CellsDiagram::Box& box = diagram.boxes[i];
+    const bool border = box.kind == Kind::kInput || box.kind == Kind::kOutput;
+    const char* style = border                     ? "shape=plaintext"
+                        : box.kind == Kind::kSteps ? "shape=box, style=\"rounded,bold\""
+                                                   : "shape=box, style=rounded";
+    text += fmt::format("  b{} [{}, label={}];\n", i, style,
+                        Quoted(box.name + (box.about.empty() ? "" : "\n" + box.about)));
+    if (!box.again.empty()) {
+      text += fmt::format("  b{0} -> b{0} [style=dashed, label={1}];\n", i, Quoted(box.again));
+    }
+  }
+  for (const CellsDiagram::Edge& edge : diagram.edges) {
+    text += fmt::format("  b{} -> b{} [label={}];\n", edge.from, edge.to, Quoted(edge.label));
+  }
+  return text + "}\n";
+}
+
+std::string ToSvg(const CellsDiagram& diagram) {
+  using Kind = CellsDiagram::Box::Kind;
   Drawing drawing;
-  std::vector<int> makers(model.values.size(), -1);
-  const auto lines = [&](const std::string& name, int value, const SymbolicShape& row) {
-    return std::vector<std::string>{
-        Shortened(name), row.ToString() + (model.values[value].length < 0 ? "" : " a token")};
-  };
-  for (int value : model.inputs) {
-    makers[value] =
-        drawing.Add({.lines = lines(model.values[value].name, value, model.values[value].row)});
+  for (const CellsDiagram::Box& box : diagram.boxes) {
+    Box drawn;
+    drawn.lines = {Shortened(box.name)};
+    if (!box.about.empty()) drawn.lines.push_back(Shortened(box.about));
+    drawn.repeats = !box.again.empty();
+    drawn.fill = box.kind == Kind::kSteps    ? "#cfe3f7"
+                 : box.kind == Kind::kTokens ? "#dff0d8"
+                 : box.kind == Kind::kLanes  ? "#fcefc9"
+                                             : "none";
+    drawing.Add(std::move(drawn));
   }
-  for (const SlicedCell& cell : model.cells) {
-    Box box;
-    box.repeats = cell.kind == SlicedCell::Kind::kRecurrent;
-    box.fill = box.repeats                              ? "#cfe3f7"
-               : cell.kind == SlicedCell::Kind::kTokens ? "#dff0d8"
-                                                        : "#fcefc9";
-    const char* rows = box.repeats                              ? "steps"
-                       : cell.kind == SlicedCell::Kind::kTokens ? "tokens"
-                                                                : "lanes";
-    box.lines = {Shortened(cell.name), rows};
-    if (box.repeats && cell.reverse) box.lines.back() += ", backwards";
-    const int at = drawing.Add(std::move(box));
-    for (int value : CellReads(cell)) drawing.Connect(makers[value], at);
-    for (int value : CellGives(cell)) makers[value] = at;
-  }
-  for (const SlicedOutput& output : model.outputs) {
-    drawing.Connect(makers[output.value],
-                    drawing.Add({.lines = lines(output.name, output.value, output.row)}));
-  }
+  for (const CellsDiagram::Edge& edge : diagram.edges) drawing.Connect(edge.from, edge.to);
   return drawing.ToSvg();
 }
 
