@@ -100,6 +100,21 @@ CASES = {
     "lstm_classifier": characters,
 }
 
+# Encoders of tiny sizes as exporters write them (export_encoders.py): in one process only.
+ENCODERS = pathlib.Path(__file__).parent / "encoders"
+
+
+def kept_encoder_cases(names):
+    rng = np.random.default_rng(3)
+    for batch, length in ((1, 2), (1, 7), (3, 9), (2, 24)):
+        mask = np.ones((batch, length), np.int64)
+        for row in range(1, batch):
+            mask[row, length - 1 - row * length // 8 :] = 0
+        feeds = {"input_ids": rng.integers(3, 24, (batch, length)), "attention_mask": mask,
+                 "token_type_ids": rng.integers(0, 2, (batch, length))}
+        yield {name: feeds[name] for name in names}
+
+
 DATATYPES = {"FP32": np.float32, "FP64": np.float64, "INT64": np.int64, "INT32": np.int32, "BOOL": np.bool_}
 NAMES = {np.dtype(v): k for k, v in DATATYPES.items()}
 
@@ -156,6 +171,28 @@ def error(want, got):
     return float(difference / scale) if scale > 0 else float(difference)
 
 
+def compare_encoders(chairlift):
+    """How many answers were right and how many wrong."""
+    passed = failed = 0
+    worst = 0.0
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # what it thinks of the exporters' redundant nodes
+    for path in sorted(ENCODERS.glob("*.onnx")):
+        peer = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        for inputs in kept_encoder_cases([i.name for i in peer.get_inputs()]):
+            with tempfile.TemporaryDirectory() as folder:
+                got = run_offline(chairlift, path, inputs, pathlib.Path(folder))
+                errors = [error(want, got(output.name)) for output, want in zip(peer.get_outputs(),
+                                                                                peer.run(None, inputs))]
+            worst = max(worst, *errors)
+            right = max(errors) <= TOLERANCE
+            passed, failed = passed + right, failed + (not right)
+            if not right:
+                print(f"FAILED {path.name} {inputs['input_ids'].shape}: errors {errors}")
+    print(f"encoders as exported: largest error {worst:.1e} of the output's range", flush=True)
+    return passed, failed
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=pathlib.Path, required=True, help="repository made by examples/build_models.py")
@@ -175,7 +212,7 @@ def main():
     if port is None:
         sys.exit("the server did not start:\n" + "".join(log))
 
-    passed = failed = 0
+    passed, failed = compare_encoders(args.chairlift) if args.only in "encoders" else (0, 0)
     try:
         for name, cases in CASES.items():
             if args.only not in name:
