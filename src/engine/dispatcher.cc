@@ -411,7 +411,7 @@ void Dispatcher::RunWhole(Batch& batch, int worker) {
 void Dispatcher::Charge(const Batch& batch, Duration compute) {
   Model::Lane& lane = batch.model->lane();
   lane.used += compute - batch.charged;
-  lane.mean_cost = (3 * lane.mean_cost + compute) / 4;
+  lane.NoteCost(batch.task, compute);
   most_used_ = std::max(most_used_, lane.used);
 }
 

@@ -190,15 +190,20 @@ CellType Model::Lane::HoldType(int cell, const ShapeKey& key) {
 void Model::Lane::NumberTypes(int cells) {
   for (int cell = 0; cell < cells; ++cell) {
     free_[cell].push_back(static_cast<CellType>(entries_.size()));
-    entries_.push_back({.cell = cell, .key = {}, .holders = 0});
+    entries_.emplace_back().cell = cell;
   }
 }
 
 Duration Model::Lane::ExpectedCost(const Task& task) const {
-  const int cell = costs.empty() ? 0 : entries_[task.type].cell;
-  if (costs.empty() || costs[cell].empty()) return mean_cost;
-  return Duration(
-      static_cast<int64_t>(TabulatedCosts::CostNs(costs[cell], task.rows + task.padding_rows)));
+  const TypeEntry& type = entries_[task.type];
+  if (costs.empty() || costs[type.cell].empty()) return type.mean_cost;
+  return Duration(static_cast<int64_t>(
+      TabulatedCosts::CostNs(costs[type.cell], task.rows + task.padding_rows)));
+}
+
+void Model::Lane::NoteCost(const Task& task, Duration cost) {
+  Duration& mean = entries_[task.type].mean_cost;
+  mean = (3 * mean + cost) / 4;
 }
 
 void Model::Lane::ReleaseType(CellType type) {

@@ -58,8 +58,7 @@ class Model {
     bool active = false;           // it has requests
     int requests = 0;              // waiting or running
     Duration used{0};              // compute time charged so far, for fairness between models
-    Duration mean_cost{0};         // of one task, from those that ended
-    std::vector<CellCosts> costs;  // by cell; empty where the model runs whole
+    std::vector<CellCosts> costs;  // by cell; empty where none were measured
 
     // Shape classes of a cell that a request holds while it is in the engine: a cell's rows of
     // equal shapes share a type. A model that runs whole is cell 0.
@@ -68,14 +67,17 @@ class Model {
     void NumberTypes(int cells);
     void ReleaseType(CellType type);
     int cell(CellType type) const { return entries_[type].cell; }
-    // What a task is expected to take: by the costs of its cell, or as others did.
+    // What a task is expected to take: by the costs of its cell, or as others of its type did.
     Duration ExpectedCost(const Task& task) const;
+    // What one took.
+    void NoteCost(const Task& task, Duration cost);
 
    private:
     struct TypeEntry {
       int cell = 0;
       ShapeKey key;
       int holders = 0;
+      Duration mean_cost{0};  // of a task, the latest weighing most
     };
     absl::flat_hash_map<std::pair<int, ShapeKey>, CellType> types_;
     std::vector<TypeEntry> entries_;
