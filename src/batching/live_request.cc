@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 namespace chairlift {
 namespace {
@@ -66,6 +67,14 @@ void LiveRequest::Assign(const CellGraph& graph) {
       nodes[i].subgraph = nodes[root].subgraph;
     }
   }
+}
+
+void LiveRequest::SwapGraphs(LiveRequest& other) {
+  nodes.swap(other.nodes);
+  edges.swap(other.edges);
+  subgraphs.swap(other.subgraphs);
+  std::swap(unfinished, other.unfinished);
+  std::swap(in_flight, other.in_flight);
 }
 
 int32_t LiveRequest::Append(CellType type, int32_t rows, std::span<const int32_t> dependencies) {

@@ -69,6 +69,8 @@ struct LiveRequest {
   std::vector<Subgraph> subgraphs;
 
   void Assign(const CellGraph& graph);
+  // Exchanges what Assign() made.
+  void SwapGraphs(LiveRequest& other);
   // A node of a growth: joins the subgraph of the first dependency of its type, or makes its own.
   // Returns its number.
   int32_t Append(CellType type, int32_t rows, std::span<const int32_t> dependencies);

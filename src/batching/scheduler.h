@@ -10,6 +10,7 @@
 #define CHAIRLIFT_BATCHING_SCHEDULER_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -53,6 +54,12 @@ class CostModel {
   virtual Duration Cost(CellType type, int32_t rows) const = 0;
 };
 
+// What a policy makes of a request's graph before the request arrives.
+class PreparedGraph {
+ public:
+  virtual ~PreparedGraph() = default;
+};
+
 class Scheduler {
  public:
   virtual ~Scheduler() = default;
@@ -62,6 +69,19 @@ class Scheduler {
   // it starts.
   virtual void Arrive(BatchRequestId request, const CellGraph& graph, ClientId client,
                       TimePoint now, std::optional<TimePoint> deadline) = 0;
+
+  // For large graphs, the part of Arrive() that takes long and can be done before it, wherever the
+  // scheduler is kept from others meanwhile: the one function that may be called at any time, from
+  // any thread. Null where a policy has no such part.
+  virtual std::unique_ptr<PreparedGraph> Prepare(const CellGraph& /*graph*/) const {
+    return nullptr;
+  }
+  // As Arrive(), with what Prepare() made of this graph.
+  virtual void ArrivePrepared(BatchRequestId request, const CellGraph& graph,
+                              std::unique_ptr<PreparedGraph> /*prepared*/, ClientId client,
+                              TimePoint now, std::optional<TimePoint> deadline) {
+    Arrive(request, graph, client, now, deadline);
+  }
 
   // The request is to leave; none of its nodes is given out any more. True: it has left (so has an
   // unknown one). False: it leaves later, and a Complete() names it: the one that ends the last of

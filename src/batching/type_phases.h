@@ -20,14 +20,17 @@ class TypePhases {
   // Tells `learned(type)` of every type that is new.
   template <typename Learned>
   void Learn(const CellGraph& graph, Learned&& learned) {
-    for (int32_t node = 0; node < graph.size(); ++node) {
-      if (Of(graph.type(node)) != kUnknown) continue;
-      int phase = 0;
-      for (const int32_t dependency : graph.dependencies(node)) {
-        phase = std::max(phase, Of(graph.type(dependency)) + 1);
-      }
-      Learn(graph.type(node), phase, learned);
+    for (int32_t node = 0; node < graph.size(); ++node) Learn(graph, node, learned);
+  }
+  // The same of one node, where every type's first node comes before its others.
+  template <typename Learned>
+  void Learn(const CellGraph& graph, int32_t node, Learned&& learned) {
+    if (Of(graph.type(node)) != kUnknown) return;
+    int phase = 0;
+    for (const int32_t dependency : graph.dependencies(node)) {
+      phase = std::max(phase, Of(graph.type(dependency)) + 1);
     }
+    Learn(graph.type(node), phase, learned);
   }
   template <typename Learned>
   void Learn(CellType type, int phase, Learned&& learned) {

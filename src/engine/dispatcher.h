@@ -94,9 +94,11 @@ class Dispatcher {
   void Perform(Actions actions);
   void Tell(Answer answer);
   void TellClient(ClientId client);
-  // A request as its scheduler sees it. Holds the types of its nodes.
-  static CellGraph GraphOf(Request& request);
-  static CellType HoldType(Request& request, NodeId node);
+  // A request as its scheduler sees it. Holds the types of its nodes: takes the lock where that is
+  // not held, for each type that is new to the request.
+  static CellGraph GraphOf(Request& request, Lock& lock);
+  static CellType HoldType(Request& request, NodeId node, Lock& lock);
+  static void ReleaseTypes(Request& request);
 
   // Runs batches on a worker until it has no more.
   void RunOnWorker(std::shared_ptr<Batch> batch, int worker);
@@ -111,7 +113,7 @@ class Dispatcher {
   Actions RunCells(Batch& batch, int worker, Duration worth_a_team);
   static void CompleteNode(Request& request, CellBatch::Item& item, TimePoint now);
   // The nodes that the request's scheduler does not know yet.
-  static void AppendGrowth(Request& request, std::vector<Scheduler::Growth>& grown);
+  static void AppendGrowth(Request& request, std::vector<Scheduler::Growth>& grown, Lock& lock);
   static StatusOr<InferResponse> CellAnswer(Request& request, TimePoint now);
   void Record(const Batch& batch, int width, TimePoint start, TimePoint end);
   std::vector<StatusOr<InferResponse>> Compute(Batch& batch, int worker, Duration& compute);

@@ -6,8 +6,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
 #include "batching/scheduler.h"
 #include "chairlift/engine.h"
@@ -37,8 +39,9 @@ struct Request {
   std::unique_ptr<CellRequest> cells;
 
   // The dispatcher's, under its lock.
-  std::vector<CellType> types;       // held while it is in the engine
-  std::vector<CellType> closed;      // by cell: of its nodes, where they all share a type
+  std::vector<CellType> types;   // held while it is in the engine
+  std::vector<CellType> closed;  // by cell: of its nodes, where they all share a type
+  absl::flat_hash_map<std::pair<int, ShapeKey>, CellType> open;  // by cell and dimensions: others'
   NodeId known = 0;                  // nodes that the scheduler has been told of
   std::optional<TimePoint> start;    // of its first node
   int widest = 0;                    // rows of the largest batch it rode in

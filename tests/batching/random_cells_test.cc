@@ -156,7 +156,13 @@ class Schedule {
     known.client = setup_.clients && Chance(0.3) ? Pick(1, 3) : 0;
     if (Chance(0.2)) known.deadline = now_ + microseconds(Pick(0, 2000));
     if (known.client != 0) order_[known.client].push_back(id);
-    scheduler_->Arrive(id, graph, known.client, now_, known.deadline);
+    std::unique_ptr<PreparedGraph> prepared = scheduler_->Prepare(graph);
+    if (prepared != nullptr && Chance(0.5)) {
+      scheduler_->ArrivePrepared(id, graph, std::move(prepared), known.client, now_,
+                                 known.deadline);
+    } else {
+      scheduler_->Arrive(id, graph, known.client, now_, known.deadline);
+    }
   }
 
   void CancelSome() {

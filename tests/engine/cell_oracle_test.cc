@@ -193,6 +193,17 @@ TEST_P(CellOracleTest, ALoopOverTime) {
 INSTANTIATE_TEST_SUITE_P(Policies, CellOracleTest,
                          ::testing::Values("cellular", "bucketed", "graph_merge"));
 
+// Their graphs are made ready before the engine's lock is taken.
+TEST_P(CellOracleTest, SequencesOfAThousandSteps) {
+  Load(testing::TokenClassifier(), GetParam(), 2);
+  Check([](std::mt19937& random) -> Inputs {
+    const Shape shape{1, Draw(random, 500, 700)};
+    Tensor tokens = Tensor::Allocate(DType::kInt64, shape);
+    for (int64_t i = 0; i < tokens.size(); ++i) tokens.data<int64_t>()[i] = Draw(random, 0, 10);
+    return {{"x", tokens}};
+  });
+}
+
 // The table takes 11 rows of 4 · 8 floats.
 TEST_P(CellOracleTest, AnEmbeddingFoldedIntoItsProjection) {
   Load(testing::TokenClassifier(), GetParam(), 2);

@@ -81,10 +81,9 @@ void CellularScheduler::Enqueue(Slot slot, size_t first) {
   }
 }
 
-void CellularScheduler::Arrive(BatchRequestId id, const CellGraph& graph, ClientId client,
-                               TimePoint /*now*/, std::optional<TimePoint> deadline) {
-  assert(graph.size() > 0 && !slots_.contains(id));
-  phases_.Learn(graph, [this](CellType type) { Learn(type); });
+CellularScheduler::Slot CellularScheduler::Enter(BatchRequestId id, ClientId client,
+                                                 std::optional<TimePoint> deadline) {
+  assert(!slots_.contains(id));
   if (free_.empty()) {
     free_.push_back(static_cast<Slot>(requests_.size()));
     requests_.push_back(std::make_unique<LiveRequest>());
@@ -92,7 +91,6 @@ void CellularScheduler::Arrive(BatchRequestId id, const CellGraph& graph, Client
   const Slot slot = free_.back();
   free_.pop_back();
   LiveRequest& request = *requests_[slot];
-  request.Assign(graph);
   request.id = id;
   request.client = client;
   request.deadline = deadline;
@@ -101,8 +99,50 @@ void CellularScheduler::Arrive(BatchRequestId id, const CellGraph& graph, Client
   slots_.emplace(id, slot);
   if (deadline) deadlines_.emplace(*deadline, slot);
   ++waiting_;
+  return slot;
+}
+
+void CellularScheduler::Arrive(BatchRequestId id, const CellGraph& graph, ClientId client,
+                               TimePoint /*now*/, std::optional<TimePoint> deadline) {
+  assert(graph.size() > 0);
+  phases_.Learn(graph, [this](CellType type) { Learn(type); });
+  const Slot slot = Enter(id, client, deadline);
+  requests_[slot]->Assign(graph);
   Enqueue(slot, 0);
   for (int32_t node = 0; node < graph.size(); ++node) OfferIfReady(slot, node);
+}
+
+struct CellularScheduler::Prepared : PreparedGraph {
+  LiveRequest request;
+  std::vector<int32_t> first_of_type;  // nodes
+  std::vector<int32_t> ready;          // nodes that read from none
+};
+
+std::unique_ptr<PreparedGraph> CellularScheduler::Prepare(const CellGraph& graph) const {
+  auto prepared = std::make_unique<Prepared>();
+  prepared->request.Assign(graph);
+  std::vector<bool> seen;
+  for (int32_t node = 0; node < graph.size(); ++node) {
+    const CellType type = graph.type(node);
+    if (type >= seen.size()) seen.resize(type + 1);
+    if (!seen[type]) prepared->first_of_type.push_back(node);
+    seen[type] = true;
+    if (graph.dependencies(node).empty()) prepared->ready.push_back(node);
+  }
+  return prepared;
+}
+
+void CellularScheduler::ArrivePrepared(BatchRequestId id, const CellGraph& graph,
+                                       std::unique_ptr<PreparedGraph> prepared, ClientId client,
+                                       TimePoint /*now*/, std::optional<TimePoint> deadline) {
+  auto& ours = static_cast<Prepared&>(*prepared);
+  for (const int32_t node : ours.first_of_type) {
+    phases_.Learn(graph, node, [this](CellType type) { Learn(type); });
+  }
+  const Slot slot = Enter(id, client, deadline);
+  requests_[slot]->SwapGraphs(ours.request);
+  Enqueue(slot, 0);
+  for (const int32_t node : ours.ready) OfferIfReady(slot, node);
 }
 
 void CellularScheduler::OfferIfReady(Slot slot, int32_t index) {

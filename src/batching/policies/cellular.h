@@ -64,6 +64,10 @@ class CellularScheduler : public Scheduler {
 
   void Arrive(BatchRequestId request, const CellGraph& graph, ClientId client, TimePoint now,
               std::optional<TimePoint> deadline) override;
+  std::unique_ptr<PreparedGraph> Prepare(const CellGraph& graph) const override;
+  void ArrivePrepared(BatchRequestId request, const CellGraph& graph,
+                      std::unique_ptr<PreparedGraph> prepared, ClientId client, TimePoint now,
+                      std::optional<TimePoint> deadline) override;
   bool Cancel(BatchRequestId request, TimePoint now) override;
   std::optional<Task> Next(WorkerId worker, TimePoint now) override;
   std::vector<BatchRequestId> Complete(TaskId task, TimePoint now,
@@ -98,7 +102,12 @@ class CellularScheduler : public Scheduler {
     int left = 0;          // and how many more tasks of it it may have
   };
 
+  // A graph as a request that has not arrived.
+  struct Prepared;
+
   void Learn(CellType type);
+  // A place for the request, whose nodes are there or to come.
+  Slot Enter(BatchRequestId id, ClientId client, std::optional<TimePoint> deadline);
   TypeState& TypeOf(CellType type) { return types_[type]; }
   WorkerState& WorkerOf(WorkerId worker);
   int64_t Takeable(const TypeState& type, WorkerId worker) const;
