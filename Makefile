@@ -4,7 +4,8 @@ SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 JOBS ?= $(shell nproc)
-BENCH ?= runtime server scheduler cellular
+BENCH ?= runtime server scheduler cellular tree
+FLAGS ?=
 HTTP_PORT ?= 8000
 
 .PHONY: help run build test bench figures packages clean lint
@@ -34,12 +35,15 @@ run: models  ## install what is missing, build, and serve the example models
 test:  ## everything CI runs
 	@tools/test.sh
 
-bench: build $(VENV)/.installed  ## benchmarks against peers; BENCH=<one of $(BENCH)> runs one
-	@for name in $(BENCH); do $(PYTHON) bench/$$name.py --output build/bench/$$name.json || exit 1; done
-
-$(VENV)/.figures: tools/requirements-figures.txt $(VENV)/.installed
-	$(PYTHON) -m pip install -q --disable-pip-version-check -r tools/requirements-figures.txt
+$(VENV)/.%: tools/requirements-%.txt $(VENV)/.installed
+	$(PYTHON) -m pip install -q --disable-pip-version-check -r $<
 	touch $@
+
+# Peers that only one benchmark needs.
+PEERS := $(if $(filter cellular,$(BENCH)),$(VENV)/.torch) $(if $(filter tree,$(BENCH)),$(VENV)/.dynet)
+
+bench: build $(VENV)/.installed $(PEERS)  ## benchmarks against peers; BENCH=<one of $(BENCH)> runs one, FLAGS=--quick a short look
+	@for name in $(BENCH); do $(PYTHON) bench/$$name.py --output build/bench/$$name.json $(FLAGS) || exit 1; done
 
 figures: build $(VENV)/.figures  ## BatchMaker's figures from simulations, published numbers beside them (docs/simulation.md)
 	@$(PYTHON) bench/figures.py

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""One LSTM layer behind an embedding, served in process: cellular batching against padding, and against what the
-same kernels do in a bare loop.
+"""One LSTM layer behind an embedding: cellular batching against padding, and against what the same kernels do in a bare
+loop. In process, and over HTTP at the largest size.
 
-Lengths are those of WMT sentences cut at 50, or 24 for all. Full load keeps 256 requests under way; `half load` sends
-Poisson arrivals at half of what the better baseline can take at most. Peers: `bucketed` and `graph_merge` are policies
-on the same kernels; ONNX Runtime runs batches of 64 of one bucket of 10, padded to its upper length, all full, on two
-threads or as two runs of one thread, whichever is faster. Below each row of ours at full load stand the factors that
-its distance to the bound splits into: kernel x padding x batch x busy.
+Lengths are those of WMT sentences cut at 50, of Europarl sentences (to 147), or 24 for all. Full load keeps 256
+requests under way; `half load` sends Poisson arrivals at half of what the better of our baselines can take at most.
+`bucketed` and `graph_merge` are policies on the same kernels, with batches of 64; how many rows a task of cellular
+batching takes, the engine chooses (--rows). ONNX Runtime and PyTorch run batches of 64 of one bucket of 10, padded to
+its upper length, all full; of the ways to use both cores (one run on two threads, two runs of one thread each; PyTorch
+with oneDNN and without), each the one that was fastest before the first round. Below the rows of each load stand the
+factors that its distance to the bound is the product of (bench/load.py, add_factors).
 """
 
 import contextlib
@@ -15,6 +17,7 @@ import pathlib
 import random
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -24,44 +27,43 @@ import onnx
 import onnxruntime
 
 import harness
+import load
+from load import WORKERS, middle
 from models import recurrent
 
 VOCABULARY = 1000
-MAX_ROWS = 64
+MAX_ROWS = 64  # of the baselines' batches, and of the bare loop
 CLIENTS = 256
 BUCKET = 10
-WORKERS = 2
-LENGTHS = harness.ROOT / "bench" / "data" / "lengths" / "wmt15_ende_train10k_src_en.json"
-CUT = 50
 FIXED = 24
+LENGTHS = {  # name: (file, longest)
+    "WMT": ("wmt15_ende_train10k_src_en.json", 50),
+    "Europarl": ("europarl_v7_fr-en_head_en.json", 147),
+}
+BASELINES = ("bucketed", "merged")
 
 
-def wmt_lengths(count, seed):
-    histogram = json.loads(LENGTHS.read_text())["histogram"]
-    lengths = [int(length) for length in histogram if 1 <= int(length) <= CUT]
+def draw_lengths(name, count, seed):
+    file, longest = LENGTHS[name]
+    histogram = json.loads((harness.ROOT / "bench" / "data" / "lengths" / file).read_text())["histogram"]
+    lengths = [int(length) for length in histogram if 1 <= int(length) <= longest]
     weights = [histogram[str(length)] for length in lengths]
     return random.Random(seed).choices(lengths, weights, k=count)
 
 
-class Engine:
-    """bench/sequence_load: one model under one policy."""
+def padded_batches(lengths):
+    """Full batches of one bucket each: [(lengths, what they are padded to)]."""
+    buckets = {}
+    for length in lengths:
+        buckets.setdefault((length - 1) // BUCKET, []).append(length)
+    batches = [(bucket[i:i + 64], (b + 1) * BUCKET)
+               for b, bucket in buckets.items() for i in range(0, len(bucket) - 63, 64)]
+    random.Random(3).shuffle(batches)
+    return batches
 
-    def __init__(self, model, policy, lengths, folder):
-        file = pathlib.Path(folder) / f"lengths-{len(set(lengths))}.txt"
-        file.write_text("\n".join(map(str, lengths)) + "\n")
-        self.process = subprocess.Popen(
-            [harness.BUILD / "bench" / "sequence_load", model, policy, str(MAX_ROWS), str(WORKERS), file,
-             str(VOCABULARY)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
-        if self.process.stdout.readline().strip() != "ready":
-            raise SystemExit("sequence_load did not start")
 
-    def ask(self, line):
-        self.process.stdin.write(line + "\n")
-        return json.loads(self.process.stdout.readline())
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait(timeout=60)
+def useful_share(batches):
+    return sum(sum(lengths) for lengths, _ in batches) / sum(len(lengths) * top for lengths, top in batches)
 
 
 def onnxruntime_session(path, threads):
@@ -71,42 +73,73 @@ def onnxruntime_session(path, threads):
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def onnxruntime_padded(path, lengths, seconds):
-    """Useful tokens a second and requests a second over full batches of one bucket each: the better of the two ways."""
-    buckets = {}
-    for length in lengths:
-        buckets.setdefault((length - 1) // BUCKET, []).append(length)
-    batches = [(64, (b + 1) * BUCKET, sum(bucket[i:i + 64]))
-               for b, bucket in buckets.items() for i in range(0, len(bucket) - 63, 64)]
-    random.Random(3).shuffle(batches)
+class OnnxRuntime:
+    """Useful tokens a second, in the faster of two ways."""
 
-    def run(threads, at_once):
-        sessions = [onnxruntime_session(path, threads) for _ in range(at_once)]
-        tokens = {top: np.random.default_rng(1).integers(0, VOCABULARY, (64, top)) for _, top, _ in batches}
-        end = time.perf_counter() + seconds
-        done = []
+    def __init__(self, path, batches, seconds):
+        self.batches = batches
+        self.tokens = {top: np.random.default_rng(1).integers(0, VOCABULARY, (64, top)) for _, top in batches}
+        ways = [[onnxruntime_session(path, WORKERS)], [onnxruntime_session(path, 1) for _ in range(WORKERS)]]
+        self.sessions = max(ways, key=lambda way: self.run(seconds, way))
+
+    def run(self, seconds, sessions=None):
+        sessions = sessions or self.sessions
+        rates = []
 
         def loop(session, mine):
             begin = time.perf_counter()
-            useful = requests = 0
-            for i in range(10**9):
-                count, top, total = mine[i % len(mine)]
-                session.run(None, {"tokens": tokens[top]})
-                useful += total
-                requests += count
-                if time.perf_counter() >= end:
-                    break
-            spent = time.perf_counter() - begin
-            done.append((useful / spent, requests / spent))
+            useful = at = 0
+            while time.perf_counter() - begin < seconds:
+                lengths, top = mine[at % len(mine)]
+                at += 1
+                session.run(None, {"tokens": self.tokens[top]})
+                useful += sum(lengths)
+            rates.append(useful / (time.perf_counter() - begin))
 
-        loops = [threading.Thread(target=loop, args=(s, batches[i::at_once])) for i, s in enumerate(sessions)]
+        loops = [threading.Thread(target=loop, args=(session, self.batches[i::len(sessions)]))
+                 for i, session in enumerate(sessions)]
         for thread in loops:
             thread.start()
         for thread in loops:
             thread.join()
-        return tuple(map(sum, zip(*done)))
+        return sum(rates)
 
-    return max(run(WORKERS, 1), run(1, WORKERS))
+
+class Torch:
+    """The same in PyTorch: processes of bench/torch_peer.py."""
+
+    def __init__(self, path, batches, seconds, folder, way=None):
+        """`way`: threads of a process, and whether oneDNN is on; None: the fastest."""
+        self.file = pathlib.Path(folder) / f"batches-{len(batches)}.json"
+        self.file.write_text(json.dumps(batches))
+        ways = [(threads, onednn) for threads in (WORKERS, 1) for onednn in (1, 0)]
+        rates = {}
+        for tried in ways if way is None else []:
+            self.start(path, *tried)
+            rates[tried] = self.run(seconds)
+            self.close()
+        self.way = way or max(rates, key=rates.get)
+        self.start(path, *self.way)
+
+    def start(self, path, threads, onednn):
+        command = [sys.executable, harness.ROOT / "bench" / "torch_peer.py", path, self.file, str(threads), str(onednn)]
+        self.processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+                          for _ in range(WORKERS // threads)]
+        for process in self.processes:
+            if process.stdout.readline().strip() != "ready":
+                raise SystemExit("torch_peer did not start")
+        self.run(0.3)  # it allocates, and chooses kernels
+
+    def run(self, seconds):
+        for i, process in enumerate(self.processes):
+            process.stdin.write(f"{seconds} {i} {len(self.processes)}\n")
+        done = [json.loads(process.stdout.readline()) for process in self.processes]
+        return sum(one["tokens"] / one["seconds"] for one in done)
+
+    def close(self):
+        for process in self.processes:
+            process.stdin.close()
+            process.wait(timeout=60)
 
 
 def cell_loop(model, seconds):
@@ -115,104 +148,151 @@ def cell_loop(model, seconds):
     return json.loads(text.stdout)["tokens_per_s"]
 
 
-def in_turns(rounds, **sides):
-    """{name: [what side() gave in each round]}, all sides once a round, in an order that turns."""
-    out = {name: [] for name in sides}
-    names = list(sides)
-    for r in range(rounds):
-        for name in names[r % len(names):] + names[:r % len(names)]:
-            out[name].append(sides[name]())
-    return out
+class Measurement:
+    """All of one size."""
 
+    def __init__(self, report, hidden, folder, args, stack):
+        self.report, self.hidden, self.stack = report, hidden, stack
+        self.seconds, self.rounds, self.rows = args.seconds, args.rounds, args.rows
+        self.folder = pathlib.Path(folder) / str(hidden)
+        self.folder.mkdir()
+        self.model = self.folder / "lstm.onnx"
+        onnx.save(recurrent.lstm_encoder(hidden, VOCABULARY), self.model)
+        flops = 2 * (hidden + hidden) * 4 * hidden  # of one token: projection and step
+        self.bound = harness.measure_peak(WORKERS)[str(WORKERS)]["gflops"] * 1e9 / flops
+        self.loop = None  # tokens a second of the bare loop
+        self.torch_way = None
 
-def ratio(ours, theirs):
-    return statistics.median(a / b for a, b in zip(ours, theirs))
+    def engine(self, policy, lengths):
+        rows = self.rows if policy == "cellular" else MAX_ROWS
+        return self.warm(load.in_process(policy, self.model, policy, rows, lengths, self.folder, VOCABULARY))
 
+    def server(self, policy, lengths):
+        rows = self.rows if policy == "cellular" else MAX_ROWS
+        return self.warm(load.OverHttp(policy, self.model, policy, rows, CLIENTS, lengths, self.folder, VOCABULARY))
 
-def spread(values):
-    return 100 * (max(values) - min(values)) / statistics.median(values)
+    def warm(self, made):
+        self.stack.callback(made.close)
+        made.ask(f"closed {CLIENTS} 0.3")
+        return made
 
+    def row(self, label, tokens, side, peer, aim):
+        value = statistics.median(tokens[side])
+        self.report.add(f"h={self.hidden} {label}", value, "tok/s", peer=statistics.median(tokens[peer]),
+                        ratio=harness.median_ratio(tokens[side], tokens[peer]), bound_percent=100 * value / self.bound,
+                        aim=aim, spread_percent=harness.spread(tokens[side]))
 
-def measure(report, hidden, folder, seconds, rounds):
-    model = pathlib.Path(folder) / f"lstm{hidden}.onnx"
-    onnx.save(recurrent.lstm_encoder(hidden, VOCABULARY), model)
-    flops = 2 * (hidden + hidden) * 4 * hidden  # of one token: projection and step
-    bound = harness.measure_peak(WORKERS)[str(WORKERS)]["gflops"] * 1e9 / flops
-    wmt = wmt_lengths(8192, 1)
-    closed = f"closed {CLIENTS} {seconds}"
-    name = f"h={hidden}"
+    def factors(self, label, runs, useful=None):
+        for side, results in runs.items():
+            load.add_factors(self.report, f"h={self.hidden} {label} {side}", results, self.loop, self.bound,
+                             useful.get(side) if useful else None)
 
-    with contextlib.ExitStack() as stack:
-        def engine(policy, lengths):
-            made = Engine(model, policy, lengths, folder)
-            stack.callback(made.close)
-            made.ask(f"closed {CLIENTS} 0.5")
-            return made
+    def peer_factors(self, label, batches, rates):
+        """Of padded batches that were run one after the other."""
+        padding = useful_share(batches)
+        for side, values in rates.items():
+            self.report.add_factors(f"h={self.hidden} {label} {side}", padding=padding,
+                                    the_rest=statistics.median(values) / self.bound / padding)
 
-        fixed = engine("cellular", [FIXED] * 64)
-        ours = engine("cellular", wmt)
-        bucketed, merged = engine("bucketed", wmt), engine("graph_merge", wmt)
+    def peaks(self, name):
+        """Full load on those lengths; what the rest needs to know of it."""
+        lengths = draw_lengths(name, 8192, 1)
+        engines = {"cellular": self.engine("cellular", lengths), "bucketed": self.engine("bucketed", lengths),
+                   "merged": self.engine("graph_merge", lengths)}
+        batches = padded_batches(lengths)
+        calibration = min(1.5, self.seconds / 2)
+        torch = Torch(self.model, batches, calibration, self.folder, self.torch_way)
+        self.stack.callback(torch.close)
+        self.torch_way = torch.way
+        peers = {"onnxruntime": OnnxRuntime(self.model, batches, calibration), "torch": torch}
+        closed = f"closed {CLIENTS} {self.seconds}"
+        loads = {side: (lambda engine=engine: engine.ask(closed)) for side, engine in engines.items()}
+        others = {side: (lambda peer=peer: peer.run(self.seconds)) for side, peer in peers.items()}
+        if name == "WMT":
+            fixed = self.engine("cellular", [FIXED] * 64)
+            loads["fixed"] = lambda: fixed.ask(closed)
+            others["loop"] = lambda: cell_loop(self.model, self.seconds)
+        runs = harness.in_turns(self.rounds, **loads, **others)
+        results = {side: runs[side] for side in loads}
+        tokens = {side: [result["tokens_per_s"] for result in rs] for side, rs in results.items()}
+        tokens |= {side: runs[side] for side in others}
 
-        runs = in_turns(
-            rounds,
-            loop=lambda: cell_loop(model, seconds),
-            fixed=lambda: fixed.ask(closed),
-            wmt=lambda: ours.ask(closed),
-            bucketed=lambda: bucketed.ask(closed),
-            merged=lambda: merged.ask(closed),
-            ort=lambda: onnxruntime_padded(model, wmt, seconds / 2))
-        tokens = {side: [r["tokens_per_s"] for r in runs[side]] for side in ("fixed", "wmt", "bucketed", "merged")}
-        tokens |= {"loop": runs["loop"], "ort": [useful for useful, _ in runs["ort"]]}
-        middle = {side: statistics.median(values) for side, values in tokens.items()}
+        if name == "WMT":
+            self.loop = statistics.median(tokens["loop"])
+            self.row("length 24: vs bare loop", tokens, "fixed", "loop", 0.97)
+            tokens["bound"] = [self.bound] * self.rounds
+            self.row("length 24: vs FMA bound", tokens, "fixed", "bound", 0.8)
+        self.row(f"{name}: vs bucketed", tokens, "cellular", "bucketed", 1.25)
+        self.row(f"{name}: vs graph_merge", tokens, "cellular", "merged", None)
+        self.row(f"{name}: vs ONNX Runtime", tokens, "cellular", "onnxruntime", 1.5)
+        self.row(f"{name}: vs PyTorch", tokens, "cellular", "torch", None)
+        if name == "WMT":
+            self.row(f"{name}: vs length 24", tokens, "cellular", "fixed", 0.97)
+        self.factors(f"{name}, full load:", results)
+        self.peer_factors(f"{name}, padded:", batches, {side: tokens[side] for side in peers})
+        threads, onednn = torch.way
+        print(f"    PyTorch: {WORKERS // threads} x {threads} threads, oneDNN {'on' if onednn else 'off'}; "
+              f"ONNX Runtime: {len(peers['onnxruntime'].sessions)} at once")
+        return lengths, engines, results
 
-        def row(label, side, peer, aim):
-            report.add(f"{name} {label}", middle[side], "tok/s", peer=middle[peer],
-                       ratio=ratio(tokens[side], tokens[peer]), bound_percent=100 * middle[side] / bound, aim=aim,
-                       spread_percent=spread(tokens[side]))
+    def half_load(self, label, loads, peaks, useful=None):
+        rate = max(middle(peaks[side], "requests_per_s") for side in BASELINES) / 2
+        opened = f"open {rate:.2f} {self.seconds}"
+        runs = harness.in_turns(self.rounds, **{side: (lambda made=made: made.ask(opened))
+                                                for side, made in loads.items()})
+        load.add_latencies(self.report, f"h={self.hidden} {label} at half load", runs, "cellular", BASELINES, 1 / 0.4,
+                           rate)
+        self.factors(f"{label}, half load:", runs, useful)
 
-        row("length 24: vs bare loop", "fixed", "loop", 0.97)
-        report.add(f"{name} length 24: vs FMA bound", middle["fixed"], "tok/s", peer=bound,
-                   ratio=middle["fixed"] / bound, bound_percent=100 * middle["fixed"] / bound, aim=0.8,
-                   spread_percent=spread(tokens["fixed"]))
-        row("WMT: vs bucketed", "wmt", "bucketed", 1.25)
-        row("WMT: vs graph_merge", "wmt", "merged", None)
-        row("WMT: vs ONNX Runtime padded", "wmt", "ort", 1.5)
-        row("WMT: vs length 24", "wmt", "fixed", 0.97)
-        for side in ("fixed", "wmt", "bucketed", "merged"):
-            last = runs[side][-1]
-            kernel_and_batch = middle[side] / bound / max(last["useful"] * last["busy"], 1e-9)
-            print(f"    {side}: kernel x batch {kernel_and_batch:.2f}, padding {last['useful']:.2f}, "
-                  f"busy {last['busy']:.2f}; {last['mean_rows']:.0f} rows a task")
+    def over_http(self, lengths, in_process):
+        servers = {"cellular": self.server("cellular", lengths), "bucketed": self.server("bucketed", lengths),
+                   "merged": self.server("graph_merge", lengths)}
+        closed = f"closed {CLIENTS} {self.seconds}"
+        peaks = harness.in_turns(self.rounds, **{side: (lambda made=made: made.ask(closed))
+                                                 for side, made in servers.items()})
+        tokens = {side: [result["tokens_per_s"] for result in results] for side, results in peaks.items()}
+        tokens["in process"] = [result["tokens_per_s"] for result in in_process["cellular"]]
+        self.row("WMT over HTTP: vs bucketed", tokens, "cellular", "bucketed", 1.25)
+        self.row("WMT over HTTP: vs graph_merge", tokens, "cellular", "merged", None)
+        self.row("WMT over HTTP: vs in process", tokens, "cellular", "in process", None)
+        # A server does not tell its padding, which follows from lengths and policy.
+        useful = {side: middle(results, "useful") for side, results in in_process.items()}
+        self.factors("WMT over HTTP, full load:", peaks, useful)
+        self.half_load("WMT over HTTP", servers, peaks, useful)
 
-        peak = max(statistics.median(r["requests_per_s"] for r in runs[side]) for side in ("bucketed", "merged"))
-        rate = peak / 2
-        opened = f"open {rate:.2f} {seconds}"
-        runs = in_turns(rounds, ours=lambda: ours.ask(opened), bucketed=lambda: bucketed.ask(opened),
-                        merged=lambda: merged.ask(opened))
-        for quantile in ("p90_ms", "p99_ms"):
-            mine = [r[quantile] for r in runs["ours"]]
-            better = [min(b[quantile], m[quantile]) for b, m in zip(runs["bucketed"], runs["merged"])]
-            report.add(f"{name} WMT at half load: {quantile[:3]}", statistics.median(mine), "ms",
-                       peer=statistics.median(better), ratio=ratio(better, mine), aim=1 / 0.4,
-                       spread_percent=spread(mine), rate=rate)
-
-        session = onnxruntime_session(model, WORKERS)
+    def one_alone(self):
+        engine = self.engine("cellular", [FIXED] * 64)
+        session = onnxruntime_session(self.model, WORKERS)
         feed = {"tokens": np.random.default_rng(1).integers(0, VOCABULARY, (1, FIXED))}
-        alone = in_turns(rounds, ours=lambda: fixed.ask(f"closed 1 {seconds / 4}")["p50_ms"],
-                         ort=lambda: 1e3 * statistics.median(harness.timed(lambda: session.run(None, feed), 50)))
-        report.add(f"{name} one request alone", statistics.median(alone["ours"]), "ms",
-                   peer=statistics.median(alone["ort"]), ratio=ratio(alone["ort"], alone["ours"]), aim=1 / 0.9,
-                   spread_percent=spread(alone["ours"]))
+        alone = harness.in_turns(
+            self.rounds, ours=lambda: engine.ask(f"closed 1 {self.seconds / 4}")["p50_ms"],
+            ort=lambda: 1e3 * statistics.median(harness.timed(lambda: session.run(None, feed), 50)))
+        self.report.add(f"h={self.hidden} one request alone", statistics.median(alone["ours"]), "ms",
+                        peer=statistics.median(alone["ort"]), ratio=harness.median_ratio(alone["ort"], alone["ours"]),
+                        aim=1 / 0.9, spread_percent=harness.spread(alone["ours"]))
 
 
 def main():
-    args = harness.arguments("cellular", seconds={"type": float, "default": 4.0}, rounds={"type": int, "default": 5},
-                             hidden={"type": int, "nargs": "*", "default": [1024, 256]})
-    harness.build_programs("peak", "sequence_load", "cell_loop")
+    args = harness.arguments(
+        "cellular", seconds={"type": float, "default": 3.0, "help": "of one load"},
+        rounds={"type": int, "default": 5}, hidden={"type": int, "nargs": "*", "default": [1024, 256]},
+        rows={"type": int, "default": 0, "help": "most rows of a task of cellular batching; 0: as the engine chooses"},
+        quick={"action": "store_true", "help": "a look in about two minutes: one short round of the first size"})
+    if args.quick:
+        args.seconds, args.rounds, args.hidden = 1.5, 1, args.hidden[:1]
+    harness.build_programs("peak", "sequence_load", "cell_loop", "chairlift")
     report = harness.Report("cellular", args.output, [WORKERS])
     with tempfile.TemporaryDirectory() as folder:
         for hidden in args.hidden:
-            measure(report, hidden, folder, args.seconds, args.rounds)
+            with contextlib.ExitStack() as stack:
+                measured = Measurement(report, hidden, folder, args, stack)
+                lengths, engines, peaks = measured.peaks("WMT")
+                measured.half_load("WMT", engines, peaks)
+                measured.one_alone()
+                if hidden == max(args.hidden):
+                    measured.over_http(lengths, peaks)
+                _, engines, europarl = measured.peaks("Europarl")
+                measured.half_load("Europarl", engines, europarl)
     report.save()
 
 

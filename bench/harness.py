@@ -3,9 +3,11 @@
 import argparse
 import datetime
 import json
+import math
 import os
 import pathlib
 import platform
+import socket
 import statistics
 import subprocess
 import sys
@@ -53,8 +55,9 @@ class Report:
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         }
         self.rows = []
+        self.factors = []
         print(f"{name}: commit {self.head['commit']}, {self.head['cpu']}, {os.cpu_count()} cores, release")
-        print(f"{'row':34} {'ours':>10} {'spread':>7} {'unit':6} {'peer':>10} {'ratio':>7} {'bound':>6}  aim")
+        print(f"{'row':38} {'ours':>10} {'spread':>7} {'unit':6} {'peer':>10} {'ratio':>7} {'bound':>6}  aim")
 
     def add(self, row, value, unit, peer=None, ratio=None, bound_percent=None, aim=None, spread_percent=None, **more):
         """`ratio` is above 1 where we are the better one; `aim` is the least ratio wanted."""
@@ -65,12 +68,21 @@ class Report:
         })
         cell = lambda x, form: "" if x is None else format(x, form)  # noqa: E731
         mark = "" if met is None else "met" if met else "MISSED"
-        print(f"{row:34} {value:>10.4g} {cell(spread_percent, '.0f') + '%':>7} {unit:6} {cell(peer, '.4g'):>10} "
+        print(f"{row:38} {value:>10.4g} {cell(spread_percent, '.0f') + '%':>7} {unit:6} {cell(peer, '.4g'):>10} "
               f"{cell(ratio, '.2f'):>7} {cell(bound_percent, '.0f') + '%':>6}  {cell(aim, '.2f')} {mark}", flush=True)
+
+    def add_factors(self, load, rows_a_task=None, **factors):
+        """What a load's share of the machine's bound is the product of: kernel x padding x batch x busy."""
+        share = math.prod(factors.values())
+        self.factors.append({"load": load, **factors, "share": share, "rows_a_task": rows_a_task})
+        product = " x ".join(f"{name.replace('_', ' ')} {factor:.2f}" for name, factor in factors.items())
+        rows = "" if rows_a_task is None else f"; {rows_a_task:.0f} rows a task"
+        print(f"    {load}: {product} = {share:.2f} of the bound{rows}", flush=True)
 
     def save(self):
         self.output.parent.mkdir(parents=True, exist_ok=True)
-        self.output.write_text(json.dumps({**self.head, "rows": self.rows}, indent=1) + "\n")
+        more = {"factors": self.factors} if self.factors else {}
+        self.output.write_text(json.dumps({**self.head, "rows": self.rows, **more}, indent=1) + "\n")
         print(f"written to {self.output}")
 
 
@@ -131,6 +143,41 @@ def interleave(ours, peer, seconds, rounds=9):
         ratios.append(pair[False] / pair[True])
     spread = 100 * (max(mine) - min(mine)) / statistics.median(mine)
     return statistics.median(mine), statistics.median(theirs), statistics.median(ratios), spread
+
+
+def in_turns(rounds, **sides):
+    """{name: [what side() gave in each round]}, all sides once a round, in an order that turns."""
+    out = {name: [] for name in sides}
+    names = list(sides)
+    for r in range(rounds):
+        for name in names[r % len(names):] + names[:r % len(names)]:
+            time.sleep(TURN_PAUSE_SECONDS)
+            out[name].append(sides[name]())
+    return out
+
+
+def median_ratio(ours, theirs):
+    return statistics.median(a / b for a, b in zip(ours, theirs))
+
+
+def spread(values):
+    return 100 * (max(values) - min(values)) / statistics.median(values)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_for(port):
+    for _ in range(600):
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise SystemExit(f"nothing listens on port {port}")
 
 
 def arguments(name, **more):

@@ -1,17 +1,21 @@
-// Sequences of given lengths through one model in one engine, as fast as it takes them or at a
-// rate: the half of the cellular benchmark that is ours.
+// Sequences of given lengths, or trees, through one model in one engine or on a server, as fast as
+// it takes them or at a rate: the half of the cellular and tree benchmarks that is ours.
 //
-//   sequence_load MODEL.onnx POLICY MAX_ROWS WORKERS LENGTHS.txt VOCABULARY    MAX_ROWS 0: as timed
+//   sequence_load MODEL POLICY MAX_ROWS WORKERS SHAPES.txt VOCABULARY    MAX_ROWS 0: as timed
+//   sequence_load http://HOST:PORT MODEL CONNECTIONS WORKERS SHAPES.txt VOCABULARY
 //   > closed CLIENTS SECONDS     CLIENTS requests are always under way; measured from when as many
 //                                have been answered
 //   > open RATE SECONDS SEED     Poisson arrivals, whatever the answers do
 //   < one line of JSON: requests and tokens a second, latencies in ms, and where the workers' time
-//   went
+//   went (but a server does not tell its padding)
 //
-// Latency counts from the scheduled arrival. LENGTHS.txt holds one length a line; requests take
-// them in turn, with token ids at random, to the model's input "tokens" [1, length].
+// Latency counts from the scheduled arrival. A line of SHAPES.txt is the length of a sequence, for
+// the model's input "tokens" [1, length], or a binary tree, `.` a leaf and `(ab)` an inner node,
+// for "tokens" [nodes] and "children" [nodes, 2]; its tokens are its nodes. Requests take the lines
+// in turn, with token ids at random.
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -22,13 +26,16 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <span>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "base/status.h"
 #include "chairlift/engine.h"
+#include "cli/load/target.h"
 
 namespace chairlift {
 namespace {
@@ -36,17 +43,54 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
+Tensor RandomTokens(const Shape& shape, int64_t vocabulary, std::mt19937& random) {
+  Tensor tokens = Tensor::Allocate(DType::kInt64, shape);
+  for (int64_t i = 0; i < tokens.size(); ++i) {
+    tokens.data<int64_t>()[i] = static_cast<int64_t>(random() % vocabulary);
+  }
+  return tokens;
+}
+
+// The children of a tree's nodes [nodes, 2], each node after its own.
+StatusOr<Tensor> Children(const std::string& tree) {
+  std::vector<int64_t> children, open;
+  for (const char c : tree) {
+    if (c == '(') continue;
+    if (c == '.') {
+      children.insert(children.end(), {-1, -1});
+    } else if (c == ')' && open.size() >= 2) {
+      children.insert(children.end(), {open[open.size() - 2], open.back()});
+      open.resize(open.size() - 2);
+    } else {
+      return InvalidArgument("'{}' is no binary tree", tree);
+    }
+    open.push_back(static_cast<int64_t>(children.size() / 2) - 1);
+  }
+  if (open.size() != 1) return InvalidArgument("'{}' is no binary tree", tree);
+  const auto nodes = static_cast<int64_t>(children.size() / 2);
+  return Tensor::Of<int64_t>({nodes, 2}, std::span<const int64_t>(children));
+}
+
 class Load {
  public:
-  Load(Engine& engine, const std::vector<int64_t>& lengths, int64_t vocabulary) : engine_(engine) {
+  Load(LoadTarget& target, int workers) : target_(target), workers_(workers) {}
+
+  Status Prepare(const std::vector<std::string>& shapes, int64_t vocabulary) {
     std::mt19937 random(1);
-    for (int64_t length : lengths) {
-      Tensor tokens = Tensor::Allocate(DType::kInt64, {1, length});
-      for (int64_t i = 0; i < length; ++i) {
-        tokens.data<int64_t>()[i] = static_cast<int64_t>(random() % vocabulary);
+    for (const std::string& shape : shapes) {
+      std::vector<NamedTensor> inputs;
+      if (std::isdigit(static_cast<unsigned char>(shape[0])) != 0) {
+        const int64_t length = std::atoll(shape.c_str());
+        inputs = {{"tokens", RandomTokens({1, length}, vocabulary, random)}};
+      } else {
+        CHAIRLIFT_ASSIGN_OR_RETURN(Tensor children, Children(shape));
+        inputs = {{"tokens", RandomTokens({children.shape()[0]}, vocabulary, random)},
+                  {"children", std::move(children)}};
       }
-      inputs_.push_back(std::move(tokens));
+      const int64_t tokens = inputs[0].tensor.size();
+      requests_.push_back({target_.Prepare(std::move(inputs)), tokens});
     }
+    return absl::OkStatus();
   }
 
   std::string Closed(int clients, double seconds) {
@@ -55,14 +99,16 @@ class Load {
     window_ = ToDuration(seconds);
     for (int i = 0; i < clients; ++i) Send(SteadyClock::now(), true);
     Wait();
-    return Result(seconds);
+    // From one answer to another: where many come together, a window that ends between would count
+    // too few.
+    return Result(std::max(1e-9, Seconds(last_at_ - before_at_)));
   }
 
   std::string Open(double rate, double seconds, unsigned seed) {
     std::mt19937 random(seed);
     std::exponential_distribution<double> gap(rate);
     Begin();
-    before_ = Statistics();
+    before_ = Statistics(&before_at_);
     const auto start = SteadyClock::now();
     for (double at = gap(random); at < seconds; at += gap(random)) {
       const auto due = start + ToDuration(at);
@@ -70,8 +116,8 @@ class Load {
       Send(due, false);
     }
     Wait();
-    after_ = Statistics();
-    return Result(std::chrono::duration<double>(SteadyClock::now() - start).count());
+    after_ = Statistics(&after_at_);
+    return Result(Seconds(after_at_ - start));
   }
 
  private:
@@ -87,27 +133,23 @@ class Load {
     to_warm_up_ = 0;
     end_.reset();
     over_ = false;
+    last_at_ = {};
   }
 
   void Send(SteadyClock::time_point due, bool again) {
-    const Tensor& tokens = inputs_[next_++ % inputs_.size()];
-    InferRequest request;
-    request.model = "model";
-    request.inputs = {{"tokens", tokens}};
+    const Prepared& request = requests_[next_++ % requests_.size()];
     ++under_way_;
-    const int64_t length = tokens.shape()[1];
-    engine_.InferAsync(std::move(request),
-                       [this, due, again, length](const StatusOr<InferResponse>& answer) {
-                         const auto now = SteadyClock::now();
-                         const bool more = Note(answer.ok(), due, now, length) && again;
-                         if (more) Send(now, true);
-                         const std::lock_guard<std::mutex> lock(mutex_);
-                         if (--under_way_ == 0) told_.notify_one();
-                       });
+    target_.Send(request.handle, [this, due, again, tokens = request.tokens](const Status& status) {
+      const auto now = SteadyClock::now();
+      const bool more = Note(status.ok(), due, now, tokens) && again;
+      if (more) Send(now, true);
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (--under_way_ == 0) told_.notify_one();
+    });
   }
 
   // Whether a client goes on.
-  bool Note(bool ok, SteadyClock::time_point due, SteadyClock::time_point now, int64_t length) {
+  bool Note(bool ok, SteadyClock::time_point due, SteadyClock::time_point now, int64_t tokens) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!ok) {
       ++failed_;
@@ -115,17 +157,18 @@ class Load {
     }
     if (to_warm_up_ > 0) {
       if (--to_warm_up_ > 0) return true;
-      before_ = Statistics();
+      before_ = Statistics(&before_at_);
       end_ = now + window_;
       return true;
     }
     if (end_ && now >= *end_) {
-      if (!over_) after_ = Statistics();
+      if (!over_) after_ = Statistics(&after_at_);
       over_ = true;
       return false;
     }
     latencies_.push_back(Milliseconds(now - due).count());
-    tokens_ += length;
+    tokens_ += tokens;
+    last_at_ = now;
     return true;
   }
 
@@ -140,7 +183,7 @@ class Load {
       if (latencies_.empty()) return 0.0;
       return latencies_[static_cast<size_t>(q * static_cast<double>(latencies_.size() - 1))];
     };
-    const Shares shares = SharesOf(seconds);
+    const Shares shares = SharesOf();
     return fmt::format(
         R"({{"requests": {}, "failed": {}, "seconds": {:.4f}, "requests_per_s": {:.3f}, )"
         R"("tokens_per_s": {:.1f}, "p50_ms": {:.3f}, "p90_ms": {:.3f}, "p99_ms": {:.3f}, )"
@@ -155,7 +198,7 @@ class Load {
   struct Shares {
     double busy = 0, useful = 0, mean_rows = 0;
   };
-  Shares SharesOf(double seconds) const {
+  Shares SharesOf() const {
     double ns = 0, rows = 0, rows_ns = 0;
     for (const auto& [size, count] : after_.batches) {
       ModelStatistics::Count earlier;
@@ -168,18 +211,28 @@ class Load {
       rows_ns += size * spent;
     }
     const auto padded = static_cast<double>(after_.padded_rows - before_.padded_rows);
-    return {.busy = ns * 1e-9 / seconds / engine_.workers(),
+    return {.busy = ns * 1e-9 / Seconds(after_at_ - before_at_) / workers_,
             .useful = rows > 0 ? rows / (rows + padded) : 0,
             .mean_rows = ns > 0 ? rows_ns / ns : 0};
   }
-  ModelStatistics Statistics() const {
-    const auto statistics = engine_.Statistics("model");
-    return statistics.ok() && !statistics->empty() ? (*statistics)[0] : ModelStatistics{};
+  ModelStatistics Statistics(SteadyClock::time_point* at) {
+    *at = SteadyClock::now();
+    auto statistics = target_.Statistics();
+    return statistics.ok() ? *std::move(statistics) : ModelStatistics{};
+  }
+  static double Seconds(SteadyClock::duration time) {
+    return std::chrono::duration<double>(time).count();
   }
 
-  Engine& engine_;
+  struct Prepared {
+    size_t handle;
+    int64_t tokens;
+  };
+  LoadTarget& target_;
+  const int workers_;
   ModelStatistics before_, after_;
-  std::vector<Tensor> inputs_;
+  SteadyClock::time_point before_at_, after_at_, last_at_;
+  std::vector<Prepared> requests_;
   std::atomic<size_t> next_{0};
   std::atomic<int> under_way_{0};
   std::mutex mutex_;
@@ -193,11 +246,7 @@ class Load {
   bool over_ = false;
 };
 
-Status Serve(int argc, char** argv) {
-  if (argc != 7) {
-    return InvalidArgument("usage: {} MODEL.onnx POLICY MAX_ROWS WORKERS LENGTHS.txt VOCABULARY",
-                           argv[0]);
-  }
+StatusOr<std::unique_ptr<Engine>> LoadEngine(char** argv) {
   EngineOptions options;
   options.workers = std::atoi(argv[4]);
   options.max_requests = 1 << 16;
@@ -207,11 +256,30 @@ Status Serve(int argc, char** argv) {
   config.max_batch_size = std::atoi(argv[3]);
   config.max_queue_size = 1 << 16;
   CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", argv[1], config));
-  std::vector<int64_t> lengths;
-  std::ifstream file(argv[5]);
-  for (int64_t length = 0; file >> length;) lengths.push_back(length);
-  if (lengths.empty()) return InvalidArgument("{} holds no lengths", argv[5]);
-  Load load(*engine, lengths, std::atoi(argv[6]));
+  return engine;
+}
+
+Status Serve(int argc, char** argv) {
+  if (argc != 7) {
+    return InvalidArgument(
+        "usage: {0} MODEL POLICY MAX_ROWS WORKERS SHAPES.txt VOCABULARY\n"
+        "       {0} http://HOST:PORT MODEL CONNECTIONS WORKERS SHAPES.txt VOCABULARY",
+        argv[0]);
+  }
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<LoadTarget> target;
+  if (std::string_view(argv[1]).starts_with("http://")) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeHttpTarget(argv[1], argv[2], std::atoi(argv[3])));
+  } else {
+    CHAIRLIFT_ASSIGN_OR_RETURN(engine, LoadEngine(argv));
+    CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeEngineTarget(*engine, "model"));
+  }
+  std::vector<std::string> shapes;
+  std::ifstream lines(argv[5]);
+  for (std::string shape; lines >> shape;) shapes.push_back(shape);
+  if (shapes.empty()) return InvalidArgument("{} holds no lengths and no trees", argv[5]);
+  Load load(*target, std::atoi(argv[4]));
+  CHAIRLIFT_RETURN_IF_ERROR(load.Prepare(shapes, std::atoi(argv[6])));
   std::cout << "ready" << std::endl;
 
   for (std::string line; std::getline(std::cin, line);) {

@@ -6,7 +6,6 @@ import json
 import pathlib
 import re
 import shutil
-import socket
 import statistics
 import subprocess
 import tempfile
@@ -26,22 +25,6 @@ http {{
   server {{ listen 127.0.0.1:{port} reuseport; location / {{ default_type application/json; return 200 '{reply}'; }} }}
 }}
 """
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def wait_for(port):
-    for _ in range(200):
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    raise SystemExit(f"nothing listens on port {port}")
 
 
 def requests_for(folder):
@@ -98,18 +81,18 @@ def main():
             in_process = statistics.median(worker.run(5000))
             worker.close()
 
-            ours = free_port()
+            ours = harness.free_port()
             processes.append(subprocess.Popen(
                 [harness.BUILD / "bin" / "chairlift", "serve", model, "--http-port", str(ours), "--metrics-port", "-1",
                  "--log-level", "warning"]))
-            wait_for(ours)
+            harness.wait_for(ours)
             scripts = requests_for(folder)
-            theirs = free_port()
+            theirs = harness.free_port()
             (folder / "nginx.conf").write_text(NGINX.format(
                 folder=folder, port=theirs, workers=2, reply=reply_body(ours, "json.lua", folder)))
             nginx = shutil.which("nginx") or "/usr/sbin/nginx"
             processes.append(subprocess.Popen([nginx, "-p", folder, "-c", folder / "nginx.conf"]))
-            wait_for(theirs)
+            harness.wait_for(theirs)
 
             path = "/v2/models/identity/infer"
             for name, script in scripts.items():

@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "cli/load/target.h"
 #include "cli/process.h"
 #include "engine/test_models.h"
 #include "server/http_client.h"
@@ -77,6 +79,25 @@ TEST_F(ServeTest, BenchLoadsAServer) {
   Process unknown({"bench", "nothing", "--url", "http://127.0.0.1:" + std::to_string(http_port_)});
   EXPECT_EQ(unknown.Wait(), 1);
   EXPECT_THAT(unknown.output(), HasSubstr("nothing"));
+}
+
+TEST_F(ServeTest, ALoadsTargetTellsTheModelsCounters) {
+  Serve({model_});
+  auto target = MakeHttpTarget("http://127.0.0.1:" + std::to_string(http_port_), "doubling", 1);
+  ASSERT_TRUE(target.ok()) << target.status();
+  const size_t request = (*target)->Prepare(
+      {{"x", Tensor::Of<float>({3, 4}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})}});
+  for (uint64_t i = 1; i <= 2; ++i) {
+    std::promise<Status> answered;
+    (*target)->Send(request, [&answered](Status status) { answered.set_value(std::move(status)); });
+    const Status status = answered.get_future().get();
+    ASSERT_TRUE(status.ok()) << status;
+    const auto statistics = (*target)->Statistics();
+    ASSERT_TRUE(statistics.ok()) << statistics.status();
+    ASSERT_EQ(statistics->batches.size(), 1u);
+    EXPECT_EQ(statistics->batches.at(3).count, i);
+    EXPECT_GT(statistics->batches.at(3).ns, 0u);
+  }
 }
 
 TEST_F(ServeTest, WhatIsInFlightIsAnsweredAfterSigtermAndTheRestIsRefused) {

@@ -1,3 +1,4 @@
+#include "base/status.h"
 #include "cli/load/target.h"
 
 namespace chairlift {
@@ -22,6 +23,13 @@ class EngineTarget final : public LoadTarget {
                        [done = std::move(done)](const StatusOr<InferResponse>& response) {
                          done(response.status());
                        });
+  }
+
+  StatusOr<ModelStatistics> Statistics() override {
+    auto statistics = engine_.Statistics(metadata_.name, metadata_.version);
+    if (!statistics.ok()) return statistics.status();
+    if (statistics->empty()) return NotFound("model '{}' is gone", metadata_.name);
+    return std::move((*statistics)[0]);
   }
 
  private:

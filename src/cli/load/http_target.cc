@@ -180,6 +180,26 @@ StatusOr<std::vector<TensorSpec>> ReadSignature(Connection& connection, const st
   return specs;
 }
 
+StatusOr<ModelStatistics> ReadStatistics(Connection& connection, const std::string& model) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      const std::string body,
+      connection.Exchange(
+          fmt::format("GET /v2/models/{}/stats HTTP/1.1\r\nHost: chairlift\r\n\r\n", model)));
+  const auto json = nlohmann::json::parse(body, nullptr, false);
+  ModelStatistics statistics;
+  statistics.name = model;
+  try {
+    for (const auto& batch : json.at("model_stats").at(0).at("batch_stats")) {
+      const auto& infer = batch.at("compute_infer");
+      statistics.batches[batch.at("batch_size").get<int>()] = {
+          .count = infer.at("count").get<uint64_t>(), .ns = infer.at("ns").get<uint64_t>()};
+    }
+  } catch (const nlohmann::json::exception& wrong) {
+    return Unavailable("the server's statistics of '{}' make no sense: {}", model, wrong.what());
+  }
+  return statistics;
+}
+
 class HttpTarget final : public LoadTarget {
  public:
   HttpTarget(Address address, std::string model, std::vector<TensorSpec> inputs, int connections)
@@ -210,6 +230,10 @@ class HttpTarget final : public LoadTarget {
       queue_.push_back({prepared, std::move(done)});
     }
     wake_.notify_one();
+  }
+  StatusOr<ModelStatistics> Statistics() override {
+    Connection connection(address_);
+    return ReadStatistics(connection, model_);
   }
 
  private:

@@ -22,6 +22,8 @@ class LoadTarget {
   // Sends without waiting; `done` runs once, on any thread. A target that cannot start it at once
   // queues it: that wait is part of the latency.
   virtual void Send(size_t prepared, std::function<void(Status)> done) = 0;
+  // The model's counters; a server tells only `batches`.
+  virtual StatusOr<ModelStatistics> Statistics() = 0;
 };
 
 // `engine` must have `model` loaded and outlive the target.

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""An embedding and an LSTM layer in PyTorch, on padded batches: a process of bench/cellular.py.
+
+    torch_peer.py MODEL.onnx BATCHES.json THREADS ONEDNN
+    > SECONDS FIRST STEP     batches FIRST, FIRST + STEP, ... in turn
+    < one line of JSON: seconds, tokens and requests; padding counts for nothing
+
+BATCHES.json: [[[length, ...], padded length], ...]. The weights are the model's; its answer to one sequence is compared
+with ONNX Runtime's.
+"""
+
+import json
+import pathlib
+import sys
+import time
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from onnx import numpy_helper
+
+
+class Encoder(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        weights = [numpy_helper.to_array(w) for w in model.graph.initializer if w.data_type == onnx.TensorProto.FLOAT]
+        table, w, r, bias = weights
+        hidden = r.shape[2]
+
+        def gates(array):  # input, output, forget, cell → input, forget, cell, output
+            i, o, f, c = np.split(array, 4)
+            return torch.from_numpy(np.concatenate([i, f, c, o]))
+
+        self.embedding = torch.nn.Embedding.from_pretrained(torch.from_numpy(table.copy()))
+        self.lstm = torch.nn.LSTM(w.shape[2], hidden)
+        self.lstm.weight_ih_l0.data = gates(w[0])
+        self.lstm.weight_hh_l0.data = gates(r[0])
+        self.lstm.bias_ih_l0.data = gates(bias[0, : 4 * hidden])
+        self.lstm.bias_hh_l0.data = gates(bias[0, 4 * hidden :])
+
+    def forward(self, tokens, lengths):
+        """tokens [length, batch]; the state after each sequence's last token."""
+        states, _ = self.lstm(self.embedding(tokens))
+        return states[lengths - 1, torch.arange(tokens.shape[1])]
+
+
+def main():
+    path, batches, threads, onednn = sys.argv[1:]
+    torch.set_num_threads(int(threads))
+    torch.set_num_interop_threads(1)
+    torch.backends.mkldnn.enabled = onednn == "1"
+    encoder = Encoder(onnx.load(path)).eval()
+    vocabulary = encoder.embedding.num_embeddings
+    draw = torch.Generator().manual_seed(1)
+    made = []
+    for lengths, padded in json.loads(pathlib.Path(batches).read_text()):
+        tokens = torch.randint(0, vocabulary, (padded, len(lengths)), generator=draw)
+        made.append((tokens, torch.tensor(lengths), sum(lengths)))
+    with torch.inference_mode():
+        tokens, lengths, _ = made[0]
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        alone = tokens[: int(lengths[0]), :1].T.numpy()
+        if not np.allclose(encoder(tokens, lengths)[0], session.run(None, {"tokens": alone})[0][0], atol=1e-4):
+            raise SystemExit("PyTorch and ONNX Runtime differ")
+        del session
+        print("ready", flush=True)
+        for line in sys.stdin:
+            seconds, first, step = line.split()
+            begin = time.perf_counter()
+            useful = requests = 0
+            at = int(first)
+            while time.perf_counter() - begin < float(seconds):
+                tokens, lengths, total = made[at % len(made)]
+                at += int(step)
+                encoder(tokens, lengths)
+                useful += total
+                requests += len(lengths)
+            out = {"seconds": time.perf_counter() - begin, "tokens": useful, "requests": requests}
+            print(json.dumps(out), flush=True)
+
+
+if __name__ == "__main__":
+    main()
