@@ -112,6 +112,7 @@ const OperatorRegistry& OperatorRegistry::Builtin() {
     RegisterImage(*registry);
     RegisterSignal(*registry);
     RegisterControl(*registry);
+    RegisterAttention(*registry);
     return registry;
   }();
   return *kRegistry;

@@ -13,6 +13,7 @@ void RegisterGeneration(OperatorRegistry& registry);     // ops/generation/: ran
 void RegisterLinear(OperatorRegistry& registry);         // ops/linear/: matmul, gemm, conv
 void RegisterPooling(OperatorRegistry& registry);        // ops/pooling/
 void RegisterNormalization(OperatorRegistry& registry);  // ops/normalization/: softmax, norms
+void RegisterAttention(OperatorRegistry& registry);      // ops/attention/
 void RegisterRecurrent(OperatorRegistry& registry);      // ops/recurrent/: lstm, gru, rnn
 void RegisterQuantization(OperatorRegistry& registry);   // ops/quantization/
 void RegisterImage(OperatorRegistry& registry);    // ops/image/: resize, grid sample, roi, nms

@@ -61,6 +61,7 @@ std::span<const Pass> AllPasses() {
       FuseLstmGates(),
       FuseBatchNorm(),
       FuseConv(),
+      FuseAttention(),
       FuseSkipLayerNorm(),
       FuseMatMul(),
       // What the kernels above have no place for.

@@ -16,6 +16,7 @@ Pass RecogniseLayerNorm();
 Pass FuseLstmGates();
 Pass FuseBatchNorm();
 Pass FuseConv();
+Pass FuseAttention();
 Pass FuseSkipLayerNorm();
 Pass FuseMatMul();
 Pass FuseElementwise();

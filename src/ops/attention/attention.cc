@@ -1,0 +1,234 @@
+// chairlift::Attention(q, k, v, mask?) -> y: softmax(scale·q·kᵀ + mask)·v of every head of every
+// sequence.
+//
+// Operands of rank 4 whose axes may come in any order: attribute `q_axes` says where batch, head,
+// query and column of [batch, heads, queries, columns] lie in q; k_axes (keys for queries), v_axes
+// and y_axes likewise; [0, 1, 2, 3] where absent. mask is float32 and broadcasts to [batch, heads,
+// queries, keys] in this order. Attributes: scale (1); zeros_for_none (0): not 0 where a query
+// whose scores are all −∞ gets zeros instead of NaN.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "ops/attention/attention_kernel.h"
+#include "ops/operator.h"
+#include "ops/register.h"
+
+namespace chairlift {
+namespace {
+
+enum Place { kBatch, kHead, kRow, kColumn };
+using Axes = std::array<int, 4>;
+
+StatusOr<Axes> ReadAxes(const Attributes& attributes, std::string_view name) {
+  const std::vector<int64_t> given = attributes.Ints(name, {0, 1, 2, 3});
+  Axes axes{};
+  std::array<bool, 4> seen{};
+  for (size_t i = 0; i < given.size() && i < 4; ++i) {
+    if (given[i] < 0 || given[i] > 3 || seen[static_cast<size_t>(given[i])]) break;
+    seen[static_cast<size_t>(given[i])] = true;
+    axes[i] = static_cast<int>(given[i]);
+  }
+  if (given.size() != 4 || !std::all_of(seen.begin(), seen.end(), [](bool s) { return s; })) {
+    return InvalidArgument("attribute {} is no permutation of 0 to 3", name);
+  }
+  return axes;
+}
+
+// A dimension that several operands share.
+struct Shared {
+  Dim dim = Dim::Unknown();
+  Status Join(const Dim& other, const char* what) {
+    if (dim.known() && other.known() && dim.value() != other.value()) {
+      return InvalidArgument("the inputs differ in {}: {} and {}", what, dim.value(),
+                             other.value());
+    }
+    dim = MergeDims(dim, other);
+    return absl::OkStatus();
+  }
+};
+
+Status InferAttention(InferContext& context) {
+  std::array<Axes, 4> axes;
+  const std::array<const char*, 4> names = {"q_axes", "k_axes", "v_axes", "y_axes"};
+  for (size_t i = 0; i < 4; ++i) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(axes[i], ReadAxes(context.attributes(), names[i]));
+  }
+  Shared batch, heads, keys, columns;
+  Dim queries = Dim::Unknown(), values = Dim::Unknown();
+  for (int i = 0; i < 3; ++i) {
+    const SymbolicShape& shape = context.shape(i);
+    if (i > 0 && context.dtype(i) != context.dtype(0)) {
+      return InvalidArgument("input {} is {}, input 0 {}", i, DTypeName(context.dtype(i)),
+                             DTypeName(context.dtype(0)));
+    }
+    if (!shape.has_rank()) continue;
+    if (shape.rank() != 4) return InvalidArgument("input {} has rank {}", i, shape.rank());
+    const auto dim = [&](Place place) { return shape[axes[static_cast<size_t>(i)][place]]; };
+    CHAIRLIFT_RETURN_IF_ERROR(batch.Join(dim(kBatch), "their batch"));
+    CHAIRLIFT_RETURN_IF_ERROR(heads.Join(dim(kHead), "heads"));
+    if (i == 0) queries = dim(kRow);
+    if (i > 0) CHAIRLIFT_RETURN_IF_ERROR(keys.Join(dim(kRow), "keys"));
+    if (i < 2) CHAIRLIFT_RETURN_IF_ERROR(columns.Join(dim(kColumn), "columns"));
+    if (i == 2) values = dim(kColumn);
+  }
+  if (context.has_input(3) && context.shape(3).has_rank() && context.shape(3).rank() > 4) {
+    return InvalidArgument("the mask has rank {}", context.shape(3).rank());
+  }
+  std::vector<Dim> out(4);
+  out[static_cast<size_t>(axes[3][kBatch])] = batch.dim;
+  out[static_cast<size_t>(axes[3][kHead])] = heads.dim;
+  out[static_cast<size_t>(axes[3][kRow])] = queries;
+  out[static_cast<size_t>(axes[3][kColumn])] = values;
+  context.set_output(0, context.dtype(0), SymbolicShape(std::move(out)));
+  return absl::OkStatus();
+}
+
+// How far apart neighbours along each of batch, head, row and column lie.
+using Strides = std::array<int64_t, 4>;
+
+Strides StridesOf(const Shape& shape, const Axes& axes) {
+  Strides strides{};
+  for (size_t place = 0; place < 4; ++place) {
+    strides[place] = shape.NumElements(axes[place] + 1, 4);
+  }
+  return strides;
+}
+
+StatusOr<Strides> MaskStrides(const Shape& mask, const std::array<int64_t, 4>& scores) {
+  Strides strides{};
+  for (int i = 0; i < mask.rank(); ++i) {
+    const int at = 4 - mask.rank() + i;
+    if (mask[i] == 1) continue;
+    if (mask[i] != scores[static_cast<size_t>(at)]) {
+      return InvalidArgument("a mask {} does not broadcast to [{}, {}, {}, {}]", mask.ToString(),
+                             scores[0], scores[1], scores[2], scores[3]);
+    }
+    strides[static_cast<size_t>(at)] = mask.NumElements(i + 1, mask.rank());
+  }
+  return strides;
+}
+
+class Attention final : public Kernel {
+ public:
+  static StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+    auto made = std::make_unique<Attention>();
+    std::array<Axes, 4> axes;
+    const std::array<const char*, 4> names = {"q_axes", "k_axes", "v_axes", "y_axes"};
+    for (size_t i = 0; i < 4; ++i) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(axes[i], ReadAxes(context.attributes, names[i]));
+      made->strides_[i] =
+          StridesOf(i < 3 ? context.inputs[i].shape : context.outputs[0].shape, axes[i]);
+    }
+    const Shape& q = context.inputs[0].shape;
+    const Shape& k = context.inputs[1].shape;
+    const Shape& v = context.inputs[2].shape;
+    made->batch_ = q[axes[0][kBatch]];
+    made->heads_ = q[axes[0][kHead]];
+    AttentionHead& head = made->head_;
+    head.queries = q[axes[0][kRow]];
+    head.keys = k[axes[1][kRow]];
+    head.head_size = q[axes[0][kColumn]];
+    head.value_size = v[axes[2][kColumn]];
+    head.q_row = made->strides_[0][kRow];
+    head.k_row = made->strides_[1][kRow];
+    head.k_column = made->strides_[1][kColumn];
+    head.v_row = made->strides_[2][kRow];
+    head.out_row = made->strides_[3][kRow];
+    head.scale = context.attributes.Float("scale", 1.0f);
+    head.zeros_for_none = context.attributes.Int("zeros_for_none", 0) != 0;
+    for (const size_t i : {0, 2, 3}) {
+      if (made->strides_[i][kColumn] != 1) {
+        return InvalidArgument("the columns of {} are not its last axis",
+                               std::array{"q", "k", "v", "y"}[i]);
+      }
+    }
+    if (context.has_input(3)) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(
+          made->mask_, MaskStrides(context.inputs[3].shape,
+                                   {made->batch_, made->heads_, head.queries, head.keys}));
+      head.mask_row = made->mask_[kRow];
+      head.mask_column = made->mask_[kColumn];
+    }
+    made->width_ = context.width;
+    return std::unique_ptr<Kernel>(std::move(made));
+  }
+
+  size_t scratch_bytes() const override { return static_cast<size_t>(width_) * SlotBytes(); }
+
+  Status Run(const KernelArgs& args) const override {
+    const int64_t units = batch_ * heads_;
+    if (units == 0 || head_.queries == 0) return absl::OkStatus();
+    if (head_.keys == 0) {  // sums of nothing
+      std::fill_n(static_cast<float*>(args.outputs[0]), units * head_.queries * head_.value_size,
+                  0.0f);
+      return absl::OkStatus();
+    }
+    const int width = std::min(args.team.width(), width_);
+    const double work = static_cast<double>(units) * static_cast<double>(head_.queries) *
+                        static_cast<double>(head_.keys) *
+                        static_cast<double>(head_.head_size + head_.value_size);
+    // Heads are shared out first; where they are too few to share evenly, each one's queries.
+    constexpr double kWorthSharing = 2e5;
+    const int64_t pieces = work < kWorthSharing || units % width == 0 || units > 4 * width ? 1
+                           : head_.queries >= 32 * width                                   ? width
+                                                                                           : 1;
+    const int64_t jobs = units * pieces;
+    const int64_t parts =
+        work < kWorthSharing ? 1 : std::min<int64_t>(jobs, static_cast<int64_t>(width) * 4);
+    args.team.For(static_cast<int>(parts), [&](int part, int worker) {
+      const size_t slot = args.team.width() == 1 ? 0 : static_cast<size_t>(worker);
+      std::byte* scratch = static_cast<std::byte*>(args.scratch) + slot * SlotBytes();
+      for (int64_t job = jobs * part / parts; job < jobs * (part + 1) / parts; ++job) {
+        RunHead(args, job / pieces, job % pieces, pieces, scratch);
+      }
+    });
+    return absl::OkStatus();
+  }
+
+ private:
+  size_t PackedBytes() const {
+    return (PackedHeadBytes(head_.keys, head_.head_size, head_.value_size) + 63) / 64 * 64;
+  }
+  size_t SlotBytes() const {
+    return PackedBytes() + (AttendScratchBytes(head_.head_size) + 63) / 64 * 64;
+  }
+
+  void RunHead(const KernelArgs& args, int64_t unit, int64_t piece, int64_t pieces,
+               std::byte* scratch) const {
+    const int64_t b = unit / heads_, h = unit % heads_;
+    const auto input = [&](size_t i, const Strides& strides) {
+      return static_cast<const float*>(args.inputs[i]) + b * strides[kBatch] + h * strides[kHead];
+    };
+    AttentionHead head = head_;
+    head.q = input(0, strides_[0]);
+    head.k = input(1, strides_[1]);
+    head.v = input(2, strides_[2]);
+    if (args.inputs.size() > 3 && args.inputs[3] != nullptr) head.mask = input(3, mask_);
+    head.out =
+        static_cast<float*>(args.outputs[0]) + b * strides_[3][kBatch] + h * strides_[3][kHead];
+    PackHead(head, scratch);
+    Attend(head, head.queries * piece / pieces, head.queries * (piece + 1) / pieces, scratch,
+           scratch + PackedBytes());
+  }
+
+  int64_t batch_ = 0, heads_ = 0;
+  AttentionHead head_;
+  std::array<Strides, 4> strides_{};  // of q, k, v and y
+  Strides mask_{};
+  int width_ = 1;
+};
+
+}  // namespace
+
+void RegisterAttention(OperatorRegistry& registry) {
+  registry.Add({.domain = "chairlift",
+                .name = "Attention",
+                .min_inputs = 3,
+                .max_inputs = 4,
+                .input_types = {kHalfTypes | TypeSet{DType::kFloat}},
+                .infer = InferAttention,
+                .compile = Attention::Compile});
+}
+
+}  // namespace chairlift
