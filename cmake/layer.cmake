@@ -31,6 +31,8 @@ function(chairlift_test layer)
   target_include_directories(${layer}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${layer}_test PRIVATE ${ARG_DEPS} chairlift_compiler GTest::gmock
                                               GTest::gtest_main)
+  # What tests is compiled once and run once.
+  target_compile_options(${layer}_test PRIVATE $<$<CONFIG:Release>:-O1>)
   chairlift_precompile(${layer}_test test)
   set_target_properties(${layer}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${layer} COMMAND ${layer}_test)
