@@ -34,7 +34,7 @@ TEST(CellSizesTest, TheSmallestBatchThatIsAsFastAsAny) {
   EXPECT_EQ(types[0].max_batch_size, 8);
   EXPECT_EQ(types[0].min_batch_size, 1);
   EXPECT_EQ(types[1].max_batch_size, 512);
-  EXPECT_EQ(types[1].min_batch_size, 4);
+  EXPECT_EQ(types[1].min_batch_size, 8);
 }
 
 TEST(CellSizesTest, WhatIsGivenStays) {
