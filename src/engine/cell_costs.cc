@@ -178,6 +178,7 @@ std::vector<CostTable::Key> KeysOf(std::span<const std::unique_ptr<Cell>> cells,
     all += fmt::format("\ncell {}", descriptions[i]);
   }
   std::vector<CostTable::Key> keys;
+  keys.reserve(cells.size());
   for (const std::string& own : descriptions) {
     keys.push_back(CostTableKeyOf(fmt::format("cell {} among{}", own, all), workers));
   }

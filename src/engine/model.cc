@@ -114,6 +114,7 @@ StatusOr<ServingPlan> Model::ServeCells(CellProgram program, std::vector<CellTyp
   lane_.costs = FindCellCosts(cells, load.workers, load.time_cells && open);
   ChooseCellSizes(lane_.costs, config.max_batch_size, types);
   std::vector<std::string> names;
+  names.reserve(cells.size());
   for (const auto& cell : cells) names.push_back(cell->name());
   CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan,
                              PlanCellServing(config, what, names, std::move(types)));
