@@ -21,15 +21,19 @@ void* Count(void* p) {
 }  // namespace
 
 #if CHAIRLIFT_COUNTS_ALLOCATIONS
-void* operator new(size_t bytes) { return Count(std::malloc(bytes)); }
-void* operator new(size_t bytes, std::align_val_t alignment) {
+// Out of line: where GCC 12 inlines one of a pair only, it takes the two for mismatched.
+#define CHAIRLIFT_NOINLINE __attribute__((noinline))
+CHAIRLIFT_NOINLINE void* operator new(size_t bytes) { return Count(std::malloc(bytes)); }
+CHAIRLIFT_NOINLINE void* operator new(size_t bytes, std::align_val_t alignment) {
   const auto a = static_cast<size_t>(alignment);
   return Count(std::aligned_alloc(a, (bytes + a - 1) / a * a));
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+CHAIRLIFT_NOINLINE void operator delete(void* p) noexcept { std::free(p); }
+CHAIRLIFT_NOINLINE void operator delete(void* p, size_t) noexcept { std::free(p); }
+CHAIRLIFT_NOINLINE void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+CHAIRLIFT_NOINLINE void operator delete(void* p, size_t, std::align_val_t) noexcept {
+  std::free(p);
+}
 #endif
 
 namespace chairlift::testing {
