@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -100,6 +101,18 @@ struct NamedTensor {
   Tensor tensor = {};
 };
 
+// Time steps [first, first + n) of one row of the answer, told before all of it is there.
+struct InferPart {
+  int64_t row = 0;  // of the batch
+  int64_t first = 0;
+  std::vector<NamedTensor> outputs = {};  // [n, …] each
+};
+
+// Parts come in the order of their steps within a row and output. Runs on an engine thread (or on
+// the caller's, before InferAsync() returns), one call at a time, never after the request's
+// callback; it must not block. What comes while it runs, comes with its next call.
+using PartsCallback = std::function<void(std::span<const InferPart>)>;
+
 struct InferRequest {
   std::string model = {};
   std::string version = {};  // empty: the latest
@@ -118,6 +131,10 @@ struct InferRequest {
   bool sequence_end = false;  // forget the state after this one
   // From now; past it the request leaves the queue unanswered (kDeadlineExceeded).
   std::optional<std::chrono::microseconds> timeout = {};
+  // Not empty: is told of the answer's parts as they are produced. Only models that run as cells
+  // have any, and only of outputs with a time axis; the answer holds all of them again, with the
+  // padding of rows that ended early.
+  PartsCallback on_parts = {};
 };
 
 struct InferResponse {

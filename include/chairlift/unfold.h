@@ -64,6 +64,20 @@ struct RowTarget {
   int64_t chunk_stride = 0;
 };
 
+// Where rows and time steps lie in an answer. time −1: it has none.
+struct AnswerAxes {
+  int batch = 0;
+  int time = -1;
+};
+
+// Entries [first, first + count) along time of row `row` of the model's output `output`.
+struct AnswerPart {
+  int output = 0;
+  int64_t row = 0;
+  int64_t first = 0;
+  int64_t count = 1;
+};
+
 // One request under way. What is wrong with a call (a cell, node or tensor that does not exist,
 // rows past an end) fails the request with kInternal and the first such message; calls after that
 // do nothing. Used by one thread at a time.
@@ -96,7 +110,16 @@ class CellGraphBuilder {
   virtual Tensor Output(NodeId node, int output) = 0;
 
   // The model's output `output`: a tensor, complete when the last node has run.
-  virtual void SetAnswer(int output, int tensor) = 0;
+  virtual void SetAnswer(int output, int tensor, const AnswerAxes& axes = {}) = 0;
+
+  // For clients that want tokens as they are produced (InferRequest::on_parts); nothing happens
+  // where none does. Announce: a part of an answer that was set with a time axis is there when
+  // the node has run; it is told when all of its row before it is. To be called before the node
+  // runs. Emit: a part is there now, [count, …]; those of a row must come in order.
+  virtual void Announce(NodeId node, const AnswerPart& part) = 0;
+  virtual void Emit(const AnswerPart& part, Tensor entries) = 0;
+  // Whether any client of this request does.
+  virtual bool Wants(int output) const = 0;
 };
 
 // Unfolds one request. Errors fail the request: InvalidArgument for inputs that make no sense.
@@ -128,7 +151,7 @@ using UnfolderFactory = std::function<std::unique_ptr<Unfolder>()>;
 // allocated may outlive the model.
 struct UnfoldPlugin {
   // Raised when anything in this header changes.
-  static constexpr uint32_t kAbi = 1;
+  static constexpr uint32_t kAbi = 2;
 
   struct Model {
     std::span<const std::string> cells;                 // their names, as AddNode() numbers them

@@ -22,7 +22,18 @@ int64_t RowBytes(const Tensor& tensor) {
 CellRequest::CellRequest(std::shared_ptr<const CellProgram> program)
     : program_(std::move(program)),
       unfolder_(program_->unfolder()),
-      answers_(static_cast<size_t>(program_->num_outputs)) {}
+      answers_(static_cast<size_t>(program_->num_outputs)),
+      axes_(answers_.size()) {}
+
+void CellRequest::CollectParts(std::span<const int> outputs) {
+  std::vector<bool> wanted(answers_.size());
+  for (int output : outputs) wanted[output] = true;
+  parts_ = std::make_unique<AnswerParts>(std::move(wanted));
+}
+
+std::vector<ReadyPart> CellRequest::TakeParts() {
+  return parts_ == nullptr ? std::vector<ReadyPart>() : parts_->Take();
+}
 
 Status CellRequest::Begin(std::span<const Tensor> inputs) {
   CHAIRLIFT_RETURN_IF_ERROR(unfolder_->Unfold(inputs, *this));
@@ -134,6 +145,20 @@ void CellRequest::ReleaseSources(const Node& node) {
   }
 }
 
+Status CellRequest::CompleteParts(const Node& node) {
+  for (int32_t i = node.last_part; i >= 0; i = announced_[i].before) {
+    const AnswerPart& part = announced_[i].part;
+    const Tensor& answer = answers_[part.output];
+    const AnswerAxes& axes = axes_[part.output];
+    const Shape& shape = answer.shape();
+    const bool fits = answer.present() && axes.time >= 0 && part.row < shape[axes.batch] &&
+                      part.first <= shape[axes.time] - part.count;
+    if (!fits) return Internal("a part is announced that output {} does not have", part.output);
+    parts_->Complete(part, answer, axes);
+  }
+  return absl::OkStatus();
+}
+
 Status CellRequest::Complete(NodeId id, TaskOutputs outputs, int64_t first_row) {
   {
     Node& node = nodes_[id];
@@ -142,6 +167,7 @@ Status CellRequest::Complete(NodeId id, TaskOutputs outputs, int64_t first_row) 
     node.first_row = first_row;
     --left_;
     ReleaseSources(node);
+    if (node.last_part >= 0) CHAIRLIFT_RETURN_IF_ERROR(CompleteParts(node));
   }
   if (nodes_[id].watched) {
     CHAIRLIFT_RETURN_IF_ERROR(unfolder_->Ran(id, *this));  // may move nodes_
@@ -256,11 +282,43 @@ Tensor CellRequest::Output(NodeId id, int output) {
   return (*node.outputs)[output].Rows(node.first_row, node.rows);
 }
 
-void CellRequest::SetAnswer(int output, int tensor) {
-  if (Expect(output >= 0 && output < static_cast<int>(answers_.size()), "no such output") &&
-      Expect(tensor >= 0 && tensor < static_cast<int>(tensors_.size()), "no such tensor")) {
-    answers_[output] = tensors_[tensor];
+void CellRequest::SetAnswer(int output, int tensor, const AnswerAxes& axes) {
+  if (!Expect(output >= 0 && output < static_cast<int>(answers_.size()), "no such output") ||
+      !Expect(tensor >= 0 && tensor < static_cast<int>(tensors_.size()), "no such tensor")) {
+    return;
   }
+  const int rank = tensors_[tensor].shape().rank();
+  if (!Expect(axes.time < 0 || (axes.time < rank && axes.batch >= 0 && axes.batch < rank &&
+                                axes.batch != axes.time),
+              "an answer has axes that its tensor does not have")) {
+    return;
+  }
+  answers_[output] = tensors_[tensor];
+  axes_[output] = axes;
+}
+
+bool CellRequest::Wanted(const AnswerPart& part) {
+  return Expect(part.row >= 0 && part.first >= 0 && part.count >= 0,
+                "a part of an answer has a negative place") &&
+         parts_->wants(part.output) && part.count > 0;
+}
+
+void CellRequest::Announce(NodeId node, const AnswerPart& part) {
+  if (parts_ == nullptr || !Wanted(part) ||
+      !Expect(IsNode(node) && !nodes_[node].ran, "a part is announced of no node to come")) {
+    return;
+  }
+  announced_.push_back({nodes_[node].last_part, part});
+  nodes_[node].last_part = static_cast<int32_t>(announced_.size()) - 1;
+}
+
+void CellRequest::Emit(const AnswerPart& part, Tensor entries) {
+  if (parts_ == nullptr || !Wanted(part) ||
+      !Expect(entries.shape().rank() > 0 && entries.shape()[0] == part.count,
+              "a part of an answer has another number of entries than it says")) {
+    return;
+  }
+  parts_->Emit(part, std::move(entries));
 }
 
 }  // namespace chairlift

@@ -13,6 +13,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "chairlift/unfold.h"
+#include "engine/answer_parts.h"
 #include "engine/cell_program.h"
 
 namespace chairlift {
@@ -28,6 +29,11 @@ class CellRequest final : public CellGraphBuilder {
   static constexpr int32_t kMaxNodes = 1 << 18;
 
   explicit CellRequest(std::shared_ptr<const CellProgram> program);
+
+  // Collects parts of these outputs of the model. To be called before Begin().
+  void CollectParts(std::span<const int> outputs);
+  // Those that have become ready since the last call.
+  std::vector<ReadyPart> TakeParts();
 
   // Unfolds the inputs (in the model's order).
   Status Begin(std::span<const Tensor> inputs);
@@ -79,7 +85,10 @@ class CellRequest final : public CellGraphBuilder {
   void Watch(NodeId node) override;
   void Keep(NodeId node) override;
   Tensor Output(NodeId node, int output) override;
-  void SetAnswer(int output, int tensor) override;
+  void SetAnswer(int output, int tensor, const AnswerAxes& axes) override;
+  void Announce(NodeId node, const AnswerPart& part) override;
+  void Emit(const AnswerPart& part, Tensor entries) override;
+  bool Wants(int output) const override { return parts_ != nullptr && parts_->wants(output); }
 
  private:
   struct Node {
@@ -89,6 +98,7 @@ class CellRequest final : public CellGraphBuilder {
     int32_t dependencies = 0;  // end in dependencies_
     int32_t open_dims = 0;     // end in open_dims_
     int32_t last_copy = -1;    // of deliveries_
+    int32_t last_part = -1;    // of announced_
     int32_t readers = 0;       // nodes that have not run
     bool watched = false;
     bool kept = false;
@@ -104,9 +114,16 @@ class CellRequest final : public CellGraphBuilder {
     RowTarget target;
   };
 
+  struct Announced {
+    int32_t before = -1;  // the node's one before
+    AnswerPart part;
+  };
+
   bool Expect(bool right, const char* what);
+  bool Wanted(const AnswerPart& part);
   bool IsNode(NodeId node) const { return node >= 0 && node < num_nodes(); }
   void ReleaseSources(const Node& node);
+  Status CompleteParts(const Node& node);
 
   const std::shared_ptr<const CellProgram> program_;
   const std::unique_ptr<Unfolder> unfolder_;
@@ -118,6 +135,9 @@ class CellRequest final : public CellGraphBuilder {
   std::vector<Delivery> deliveries_;
   std::vector<Tensor> tensors_;
   std::vector<Tensor> answers_;
+  std::vector<AnswerAxes> axes_;        // by answer
+  std::unique_ptr<AnswerParts> parts_;  // null: nobody asks for any
+  std::vector<Announced> announced_;
   int32_t left_ = 0;  // nodes that have not run
 };
 

@@ -90,6 +90,7 @@ RequestId Dispatcher::Submit(std::unique_ptr<Request> owned) {
       Model::Lane& lane = request->model->lane();
       ++lane.requests;
       Activate(request->model);
+      SendParts(*request, actions);
       if (request->cells != nullptr && request->cells->done()) {
         Finish(request, CellAnswer(*request, request->arrival), actions);  // sequences of no length
       } else {
@@ -191,19 +192,29 @@ void Dispatcher::ReleaseTypes(Request& request) {
 void Dispatcher::Finish(Request* request, StatusOr<InferResponse> value, Actions& actions) {
   ReleaseTypes(*request);
   --request->model->lane().requests;
-  if (request->slot != nullptr) {
-    request->slot->answer = std::move(value);
-    Client& client = clients_.at(request->client);
-    if (!client.telling && client.slots.front()->answer) {
-      client.telling = true;
-      actions.clients.push_back(request->client);
-    }
+  Ending ending{std::move(request->callback), std::move(request->slot), request->client,
+                std::move(value)};
+  if (request->parts != nullptr && request->parts->telling) {
+    request->parts->ending = std::move(ending);
   } else {
-    actions.answers.push_back({std::move(request->callback), std::move(value)});
+    Conclude(std::move(ending), actions);
   }
   const auto found = requests_.find(request->number);
   actions.ended.push_back(std::move(found->second));
   requests_.erase(found);
+}
+
+void Dispatcher::Conclude(Ending ending, Actions& actions) {
+  if (ending.slot == nullptr) {
+    actions.answers.push_back({std::move(ending.callback), std::move(ending.value)});
+    return;
+  }
+  ending.slot->answer = std::move(ending.value);
+  Client& client = clients_.at(ending.client);
+  if (!client.telling && client.slots.front()->answer) {
+    client.telling = true;
+    actions.clients.push_back(ending.client);
+  }
 }
 
 void Dispatcher::FinishWaiting(Request* request, Status status, const std::string& reason,
@@ -297,6 +308,7 @@ void Dispatcher::Perform(Actions actions) {
     assert(taken);  // a worker without a task has an empty queue
     (void)taken;
   }
+  for (const std::shared_ptr<PartStream>& stream : actions.parts) TellParts(*stream);
   for (Answer& answer : actions.answers) Tell(std::move(answer));
   for (ClientId client : actions.clients) TellClient(client);
 }
@@ -339,6 +351,32 @@ void Dispatcher::Record(const Batch& batch, int width, TimePoint start, TimePoin
                  .width = width,
                  .start = start,
                  .end = end});
+}
+
+void Dispatcher::SendParts(Request& request, Actions& actions) {
+  if (request.parts == nullptr) return;
+  PartStream& stream = *request.parts;
+  for (ReadyPart& part : request.cells->TakeParts()) stream.ready.push_back(std::move(part));
+  if (stream.ready.empty() || stream.telling) return;
+  stream.telling = true;
+  actions.parts.push_back(request.parts);
+}
+
+void Dispatcher::TellParts(PartStream& stream) {
+  std::vector<ReadyPart> ready;
+  while (true) {
+    Actions after;
+    {
+      const Lock lock(mutex_);
+      ready = std::exchange(stream.ready, {});
+      if (ready.empty()) {
+        stream.telling = false;
+        if (stream.ending) Conclude(*std::move(stream.ending), after);
+      }
+    }
+    if (ready.empty()) return Perform(std::move(after));
+    stream.on_parts(stream.Named(ready));
+  }
 }
 
 std::vector<StatusOr<InferResponse>> Dispatcher::Compute(Batch& batch, int worker,
@@ -478,7 +516,7 @@ Dispatcher::Actions Dispatcher::RunCells(Batch& batch, int worker, Duration wort
   Actions next;
   Lock lock(mutex_);
   for (size_t i = 0; i < batch.requests.size(); ++i) {
-    CompleteNode(*batch.requests[i], cells.items()[i], end);
+    CompleteNode(*batch.requests[i], cells.items()[i], end, next);
   }
   // All nodes first: a request may grow at several.
   std::vector<Scheduler::Growth> grown;
@@ -497,7 +535,8 @@ Dispatcher::Actions Dispatcher::RunCells(Batch& batch, int worker, Duration wort
   return next;
 }
 
-void Dispatcher::CompleteNode(Request& request, CellBatch::Item& item, TimePoint now) {
+void Dispatcher::CompleteNode(Request& request, CellBatch::Item& item, TimePoint now,
+                              Actions& actions) {
   if (!request.leaving.ok()) return;
   Status status = item.status.ok()
                       ? request.cells->Complete(item.node, std::move(item.outputs), item.first_row)
@@ -505,7 +544,9 @@ void Dispatcher::CompleteNode(Request& request, CellBatch::Item& item, TimePoint
   if (!status.ok()) {
     request.leaving = std::move(status);
     request.model->lane().scheduler->Cancel(request.number, now);  // it is in flight: it stays
+    return;
   }
+  SendParts(request, actions);
 }
 
 void Dispatcher::AppendGrowth(Request& request, std::vector<Scheduler::Growth>& grown, Lock& lock) {

@@ -68,6 +68,7 @@ class Dispatcher {
     std::vector<std::shared_ptr<Batch>> batches;
     std::vector<Answer> answers;
     std::vector<ClientId> clients;  // whose first answers are ready
+    std::vector<std::shared_ptr<PartStream>> parts;
     // Memory to be freed outside the lock.
     std::vector<std::unique_ptr<Request>> ended;
     std::vector<std::shared_ptr<Model>> released;
@@ -84,6 +85,8 @@ class Dispatcher {
   Status Admit(const Request& request) const;
   // Ends a request: its answer goes to `actions`.
   void Finish(Request* request, StatusOr<InferResponse> value, Actions& actions);
+  // Has it told, in its client's turn.
+  void Conclude(Ending ending, Actions& actions);
   void FinishWaiting(Request* request, Status status, const std::string& reason, TimePoint now,
                      Actions& actions);
   void Pump(TimePoint now, Actions& actions);
@@ -94,6 +97,9 @@ class Dispatcher {
   void Perform(Actions actions);
   void Tell(Answer answer);
   void TellClient(ClientId client);
+  // Has those told that have become ready.
+  static void SendParts(Request& request, Actions& actions);
+  void TellParts(PartStream& stream);
   // A request as its scheduler sees it. Holds the types of its nodes: takes the lock where that is
   // not held, for each type that is new to the request.
   static CellGraph GraphOf(Request& request, Lock& lock);
@@ -111,7 +117,8 @@ class Dispatcher {
   // Runs a batch that was loaded, by all workers where it is expected to take `worth_a_team` and
   // nobody waits. Returns what is to be done next; this worker's next cells are loaded.
   Actions RunCells(Batch& batch, int worker, Duration worth_a_team);
-  static void CompleteNode(Request& request, CellBatch::Item& item, TimePoint now);
+  static void CompleteNode(Request& request, CellBatch::Item& item, TimePoint now,
+                           Actions& actions);
   // The nodes that the request's scheduler does not know yet.
   static void AppendGrowth(Request& request, std::vector<Scheduler::Growth>& grown, Lock& lock);
   static StatusOr<InferResponse> CellAnswer(Request& request, TimePoint now);

@@ -108,6 +108,12 @@ RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest request,
   accepted->timeout = request.timeout;
   if (const auto& program = accepted->model->cells()) {
     accepted->cells = std::make_unique<CellRequest>(program);
+    if (request.on_parts) {
+      accepted->parts = std::make_shared<PartStream>();
+      accepted->parts->model = accepted->model;
+      accepted->parts->on_parts = std::move(request.on_parts);
+      accepted->cells->CollectParts(accepted->fitting.outputs);
+    }
     const Status unfolded = accepted->cells->Begin(accepted->fitting.inputs);
     if (!unfolded.ok()) {
       accepted->model->statistics().Failed("invalid", Duration(0));

@@ -24,6 +24,28 @@ struct AnswerSlot {
   std::optional<StatusOr<InferResponse>> answer;
 };
 
+// A request that has ended, and whom to tell.
+struct Ending {
+  InferCallback callback;
+  std::shared_ptr<AnswerSlot> slot;  // where the client keeps order
+  ClientId client = 0;
+  StatusOr<InferResponse> value;
+};
+
+// The parts of an answer on their way to whoever wants them.
+struct PartStream {
+  std::shared_ptr<Model> model;
+  PartsCallback on_parts;
+
+  // The dispatcher's, under its lock.
+  std::vector<ReadyPart> ready;
+  bool telling = false;          // some thread is at it
+  std::optional<Ending> ending;  // to be told after the parts
+
+  // Parts as the callback takes them: those of the same time steps together.
+  std::vector<InferPart> Named(const std::vector<ReadyPart>& parts) const;
+};
+
 struct Request {
   RequestId number = 0;  // what Cancel() takes
   std::string id;        // the caller's, echoed
@@ -37,6 +59,7 @@ struct Request {
 
   // Where the model runs as cells: what it unfolded into. The dispatcher's from Submit() on.
   std::unique_ptr<CellRequest> cells;
+  std::shared_ptr<PartStream> parts;  // null: nobody asks for any
 
   // The dispatcher's, under its lock.
   std::vector<CellType> types;   // held while it is in the engine

@@ -172,6 +172,23 @@ RequestId Sequences::Submit(InferRequest request, InferCallback callback, const 
   return Start({std::move(request), std::move(callback), run});
 }
 
+PartsCallback Sequences::WithoutState(PartsCallback told, const std::vector<bool>& asked) const {
+  std::vector<std::string> hidden;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (!asked[i]) hidden.push_back(states_[i].output_name);
+  }
+  return [told = std::move(told), hidden = std::move(hidden)](std::span<const InferPart> parts) {
+    std::vector<InferPart> shown(parts.begin(), parts.end());
+    for (InferPart& part : shown) {
+      std::erase_if(part.outputs, [&](const NamedTensor& output) {
+        return std::find(hidden.begin(), hidden.end(), output.name) != hidden.end();
+      });
+    }
+    std::erase_if(shown, [](const InferPart& part) { return part.outputs.empty(); });
+    if (!shown.empty()) told(shown);
+  };
+}
+
 RequestId Sequences::Start(Chunk chunk) {
   InferRequest& request = chunk.request;
   const std::string name = request.sequence;
@@ -193,6 +210,7 @@ RequestId Sequences::Start(Chunk chunk) {
       if (!asked[i]) request.outputs.push_back(output);
     }
   }
+  if (request.on_parts) request.on_parts = WithoutState(std::move(request.on_parts), asked);
   auto ended = [self = shared_from_this(), name, last, asked = std::move(asked),
                 callback = std::move(chunk.callback)](StatusOr<InferResponse> answer) {
     self->Ended(name, last, asked, callback, std::move(answer));

@@ -71,6 +71,8 @@ class Sequences : public std::enable_shared_from_this<Sequences> {
   // The chunk's own state, or zeros; InvalidArgument where its other inputs do not say how large.
   Status AddState(Sequence& sequence, InferRequest& request) const;
   StatusOr<Tensor> Zeros(const State& state, const InferRequest& request) const;
+  // Tells all but the states that were not asked for.
+  PartsCallback WithoutState(PartsCallback told, const std::vector<bool>& asked) const;
   RequestId Start(Chunk chunk);
   void Ended(const std::string& name, bool last, const std::vector<bool>& asked,
              const InferCallback& callback, StatusOr<InferResponse> answer);

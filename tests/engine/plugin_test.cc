@@ -1,10 +1,12 @@
 // Unfold functions out of shared libraries: the example, and libraries that are wrong.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <filesystem>
 #include <random>
 
 #include "chairlift/engine.h"
+#include "chairlift/unfold.h"
 #include "engine/cell_models.h"
 
 namespace chairlift {
@@ -111,7 +113,9 @@ TEST_F(PluginTest, LibrariesThatAreNoPluginsAreRefused) {
   fs::copy_file(CHAIRLIFT_NO_PLUGIN, folder_ / "m/none.so");
   EXPECT_THAT(Refusal(Yaml("none.so")), HasSubstr("it is no unfold plugin"));
   fs::copy_file(CHAIRLIFT_OTHER_PLUGIN, folder_ / "m/other.so");
-  EXPECT_THAT(Refusal(Yaml("other.so")), HasSubstr("built for version 2 of the interface"));
+  EXPECT_THAT(
+      Refusal(Yaml("other.so")),
+      HasSubstr(fmt::format("built for version {} of the interface", UnfoldPlugin::kAbi + 1)));
 }
 
 TEST_F(PluginTest, WhatAPluginThrowsFailsItsRequestAlone) {

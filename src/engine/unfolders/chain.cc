@@ -48,8 +48,9 @@ class ChainUnfolder final : public Unfolder {
       for (const Collected& collected : *side) {
         Shape rows{lanes_.lanes()};
         if (collected.all) rows.Append(lanes_.longest());
-        CHAIRLIFT_ASSIGN_OR_RETURN(
-            const int buffer, AddAnswer(answer++, collected.dtype, rows, collected.row, graph));
+        CHAIRLIFT_ASSIGN_OR_RETURN(const int buffer,
+                                   AddAnswer(answer++, collected.dtype, rows, collected.row,
+                                             {.batch = 0, .time = collected.all ? 1 : -1}, graph));
         buffers_.push_back(buffer);
       }
     }
@@ -79,6 +80,9 @@ class ChainUnfolder final : public Unfolder {
       graph.Deliver(
           node, side[i].output, 0, 1,
           {.tensor = buffers_[first + i], .offset = row * RowBytes(side[i].dtype, side[i].row)});
+      if (all) {
+        graph.Announce(node, {.output = static_cast<int>(first + i), .row = lane, .first = step});
+      }
     }
   }
 

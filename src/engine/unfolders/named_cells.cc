@@ -112,13 +112,13 @@ SymbolicShape ShapeOf(std::vector<Dim> dims, const Shape& row) {
 }
 
 StatusOr<int> AddAnswer(int output, DType dtype, Shape rows, const Shape& row,
-                        CellGraphBuilder& graph) {
+                        const AnswerAxes& axes, CellGraphBuilder& graph) {
   for (int64_t dim : row) rows.Append(dim);
   constexpr int64_t kMaxAnswerBytes = int64_t{1} << 32;
   const StatusOr<int64_t> size = rows.Checked(DTypeSize(dtype), kMaxAnswerBytes);
   if (!size.ok()) return absl::ResourceExhaustedError(Message(size.status()));
   const int buffer = graph.AddBuffer(dtype, rows);
-  graph.SetAnswer(output, buffer);
+  graph.SetAnswer(output, buffer, axes);
   return buffer;
 }
 

@@ -62,7 +62,7 @@ SymbolicShape ShapeOf(std::vector<Dim> dims, const Shape& row);
 // A tensor for an output, whose shape follows from the request: ResourceExhausted where it is
 // unreasonable.
 StatusOr<int> AddAnswer(int output, DType dtype, Shape rows, const Shape& row,
-                        CellGraphBuilder& graph);
+                        const AnswerAxes& axes, CellGraphBuilder& graph);
 
 // Bytes of one row.
 int64_t RowBytes(DType dtype, const Shape& row);

@@ -78,7 +78,13 @@ class Seq2SeqUnfolder final : public Unfolder {
     const int64_t token =
         output.dtype() == DType::kInt32 ? output.data<int32_t>()[0] : output.data<int64_t>()[0];
     std::vector<int64_t>& said = said_[static_cast<size_t>(lane)];
-    if (token != program.eos) said.push_back(token);
+    if (token != program.eos) {
+      if (graph.Wants(0)) {
+        graph.Emit({.output = 0, .row = lane, .first = static_cast<int64_t>(said.size())},
+                   Tensor::Of<int64_t>({1}, {token}));
+      }
+      said.push_back(token);
+    }
     const auto most = static_cast<size_t>(encoder_.length(lane) + program.extra_length);
     if (token == program.eos || said.size() >= most) {
       if (--speaking_ == 0) Answer(graph);

@@ -248,7 +248,8 @@ class SlicedUnfolder final : public Unfolder {
     if (answer.number >= 0) return answer;
     answer.tensor = Zeros(model_.values[model_.outputs[output].value].dtype, AnswerShape(output));
     answer.number = graph.AddTensor(answer.tensor);
-    graph.SetAnswer(output, answer.number);
+    const SlicedOutput& form = model_.outputs[output];
+    graph.SetAnswer(output, answer.number, {.batch = form.batch_axis, .time = form.time_axis});
     return answer;
   }
   // Calls visit(output) for every model output that a value is.
@@ -449,6 +450,9 @@ class SlicedUnfolder final : public Unfolder {
     ForEachOutput(id, [&](int answer) {
       Answer(answer, graph);
       graph.Deliver(node, output, 0, count, AnswerTarget(answer, lane, token));
+      if (model_.outputs[answer].time_axis >= 0) {
+        graph.Announce(node, {.output = answer, .row = lane, .first = token, .count = count});
+      }
     });
   }
 

@@ -128,7 +128,7 @@ class TreeUnfolder final : public Unfolder {
       for (const TreeProgram::Collected& collected : *side) {
         CHAIRLIFT_ASSIGN_OR_RETURN(
             const int buffer, AddAnswer(answer++, collected.dtype, {collected.all ? nodes : roots},
-                                        collected.row, graph));
+                                        collected.row, {}, graph));
         buffers_.push_back(buffer);
       }
     }
