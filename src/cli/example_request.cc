@@ -26,10 +26,22 @@ Tensor Filled(DType dtype, const Shape& shape, int with) {
   return filled.ok() ? tensor : Tensor();
 }
 
-// A command that the model answers, all of its inputs filled with one number; else a comment.
+// All elements the same number, nested as the shape without its first dimension, which is 1.
+std::string Nested(const Shape& shape, int with, int axis = 1) {
+  if (axis >= shape.rank()) return std::to_string(with);
+  std::string inner;
+  for (int64_t i = 0; i < shape[axis]; ++i) {
+    inner += (i == 0 ? "" : ",") + Nested(shape, with, axis + 1);
+  }
+  return "[" + inner + "]";
+}
+
+// A command that the model answers, all of its inputs filled with one number; else a comment. It
+// shows the parts of the answer where the model has any.
 std::string Command(Engine& engine, const ModelMetadata& model, const std::string& address,
                     int port, int with) {
   std::string inputs;
+  std::string generated;  // likewise, for a stream
   std::string signature;
   int64_t numbers = 0;
   InferRequest request;
@@ -50,10 +62,18 @@ std::string Command(Engine& engine, const ModelMetadata& model, const std::strin
     inputs += fmt::format("{}{{\"name\":\"{}\",\"datatype\":\"{}\",\"shape\":[{}],\"data\":[{}]}}",
                           inputs.empty() ? "" : ",", input.name, http::WireName(input.dtype),
                           fmt::join(shape, ","), fmt::join(values, ","));
+    generated +=
+        fmt::format("{}\"{}\":{}", generated.empty() ? "" : ",", input.name, Nested(shape, with));
     request.inputs.push_back({input.name, Filled(input.dtype, shape, with)});
   }
+  bool parts = false;
+  request.on_parts = [&parts](std::span<const InferPart> /*told*/) { parts = true; };
   if (numbers > kMaxInlineNumbers || !engine.Infer(std::move(request)).ok()) {
     return fmt::format("# {}: {}; see `chairlift run` for files\n", model.name, signature);
+  }
+  if (parts) {
+    return fmt::format("curl -sN {}:{}/v2/models/{}/generate_stream -d '{{{}}}'\n", address, port,
+                       model.name, generated);
   }
   return fmt::format("curl -s {}:{}/v2/models/{}/infer -d '{{\"inputs\":[{}]}}'\n", address, port,
                      model.name, inputs);

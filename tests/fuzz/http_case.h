@@ -2,6 +2,7 @@
 #ifndef CHAIRLIFT_TESTS_FUZZ_HTTP_CASE_H_
 #define CHAIRLIFT_TESTS_FUZZ_HTTP_CASE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/http/generate_codec.h"
 #include "server/http/inflate.h"
 #include "server/http/oip_codec.h"
 #include "server/http/request_parser.h"
@@ -152,6 +154,63 @@ inline void DecodeAndReturn(const ParsedRequest& request) {
   }
 }
 
+// JSON does not tell -0 from 0.
+inline bool SameNumbers(const Tensor& a, const Tensor& b) {
+  const auto equal = [](auto x, auto y) { return static_cast<float>(x) == static_cast<float>(y); };
+  if (a.dtype() == DType::kFloat) {
+    const auto x = a.values<float>(), y = b.values<float>();
+    return std::equal(x.begin(), x.end(), y.begin(), y.end());
+  }
+  if (a.dtype() == DType::kFloat16) {
+    const auto x = a.values<Float16>(), y = b.values<Float16>();
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
+  }
+  return a.byte_size() == 0 || std::memcmp(a.raw(), b.raw(), a.byte_size()) == 0;
+}
+
+// Decodes a body as plain JSON for a model with inputs of all kinds; where that works, what comes
+// back as an answer is read as the same tensors.
+inline void GenerateAndReturn(const ParsedRequest& request) {
+  ModelMetadata model;
+  model.name = "m";
+  model.inputs = {{"x", DType::kFloat, {-1, -1}},  {"tokens", DType::kInt64, {-1, -1, 2}},
+                  {"half", DType::kFloat16, {-1}}, {"sr", DType::kInt32, {}},
+                  {"on", DType::kBool, {1, -1}},   {"id", DType::kUInt8, {3}}};
+  const auto decode = [&model](const std::string& body) {
+    const std::unique_ptr<char[]> padded(new char[body.size() + kBodyPadding]);
+    std::memcpy(padded.get(), body.data(), body.size());
+    std::memset(padded.get() + body.size(), '"', kBodyPadding);
+    ServerLimits limits = FuzzLimits();
+    limits.max_json_bytes = 1 << 24;
+    GenerateDecoder decoder(limits);
+    return decoder.Decode({padded.get(), body.size()}, model);
+  };
+  const StatusOr<DecodedGenerate> decoded = decode(request.body);
+  if (!decoded.ok()) {
+    Check(!decoded.status().message().empty(), "a refusal is explained");
+    return;
+  }
+  InferResponse response;
+  response.outputs = decoded->request.inputs;
+  std::string json;
+  if (!EncodeGenerated(response, {}, false, &json).ok()) return;
+  // As a request: without the model's name and version.
+  const std::string head = R"({"model_name":"","model_version":"")";
+  Check(json.starts_with(head), "an answer begins with the model's name");
+  json.erase(1, head.size() - 1 + (response.outputs.empty() ? 0 : 1));
+  const StatusOr<DecodedGenerate> returned = decode(json);
+  Check(returned.ok(), "an answer can be read as a request");
+  Check(returned->request.inputs.size() == response.outputs.size(), "every tensor comes back");
+  for (size_t i = 0; i < response.outputs.size(); ++i) {
+    const Tensor& out = response.outputs[i].tensor;
+    const Tensor& in = returned->request.inputs[i].tensor;
+    // Of a tensor without elements, the nesting ends at its first empty dimension.
+    Check(out.size() == in.size() && (out.size() == 0 || out.shape() == in.shape()),
+          "a tensor comes back in its shape");
+    Check(SameNumbers(out, in), "a tensor comes back");
+  }
+}
+
 // What a compressed body holds, `step` bytes at a time; nothing where it is broken or too large.
 inline std::string Inflated(const ParsedRequest& request, size_t step) {
   const size_t largest = FuzzLimits().max_body_bytes;
@@ -200,6 +259,7 @@ inline void RunHttpCase(const uint8_t* data, size_t size) {
     Check(route.endpoint != Endpoint::kNone || route.error_status >= 400,
           "a target without a route is refused");
     DecodeAndReturn(request);
+    GenerateAndReturn(request);
   }
 }
 

@@ -64,6 +64,16 @@ class FakeEngine : public Engine {
     }
     changed_.notify_all();
   }
+  // Tells a part to the oldest request that waits, on the caller's thread.
+  void Tell(const InferPart& part) {
+    PartsCallback on_parts;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (queue_.empty()) return;  // it was cancelled
+      on_parts = queue_.front().on_parts;
+    }
+    on_parts({&part, 1});
+  }
   InferRequest last_request() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return last_request_;
@@ -95,12 +105,13 @@ class FakeEngine : public Engine {
     std::unique_lock<std::mutex> lock(mutex_);
     const RequestId id = ++requests_;
     last_request_ = request;
+    PartsCallback on_parts = request.on_parts;
     StatusOr<InferResponse> response = Respond(std::move(request));
     if (answer_ == Answer::kOnCallersThread) {
       lock.unlock();
       callback(std::move(response));
     } else {
-      queue_.push_back({id, std::move(response), std::move(callback)});
+      queue_.push_back({id, std::move(response), std::move(callback), std::move(on_parts)});
       lock.unlock();
     }
     changed_.notify_all();
@@ -166,6 +177,7 @@ class FakeEngine : public Engine {
     RequestId id;
     StatusOr<InferResponse> response;
     InferCallback callback;
+    PartsCallback on_parts;
   };
 
   static Status Known(const std::string& name, const std::string& version) {

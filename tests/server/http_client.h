@@ -12,6 +12,7 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace chairlift {
 
@@ -64,8 +65,8 @@ class HttpClient {
     return true;
   }
 
-  // One response, by its Content-Length; `no_body` after HEAD.
-  HttpAnswer Read(bool no_body = false) {
+  // The head of a response.
+  HttpAnswer ReadHead() {
     HttpAnswer answer;
     size_t end;
     while ((end = buffer_.find("\r\n\r\n")) == std::string::npos) {
@@ -74,6 +75,36 @@ class HttpClient {
     answer.head = buffer_.substr(0, end + 2);
     buffer_.erase(0, end + 4);
     answer.status = std::atoi(answer.head.c_str() + std::strlen("HTTP/1.1 "));
+    return answer;
+  }
+
+  // One chunk of a body; empty for the last, "broken" where there is none.
+  std::string ReadChunk() {
+    size_t end;
+    while ((end = buffer_.find("\r\n")) == std::string::npos) {
+      if (!Fill()) return "broken";
+    }
+    const size_t size = std::strtoul(buffer_.c_str(), nullptr, 16);
+    while (buffer_.size() < end + 2 + size + 2) {
+      if (!Fill()) return "broken";
+    }
+    std::string chunk = buffer_.substr(end + 2, size);
+    if (buffer_.compare(end + 2 + size, 2, "\r\n") != 0) return "broken";
+    buffer_.erase(0, end + 2 + size + 2);
+    return chunk;
+  }
+
+  // All that comes until the server closes.
+  std::string ReadToEnd() {
+    while (Fill()) {
+    }
+    return std::exchange(buffer_, {});
+  }
+
+  // One response, by its Content-Length; `no_body` after HEAD.
+  HttpAnswer Read(bool no_body = false) {
+    HttpAnswer answer = ReadHead();
+    if (answer.status == 0) return answer;
     const size_t length = std::strtoul(answer.Field("Content-Length").c_str(), nullptr, 10);
     if (no_body || answer.status == 100) return answer;
     while (buffer_.size() < length) {

@@ -38,7 +38,7 @@ Json ServerMetadata() {
   return {{"name", "chairlift"},
           {"version", kServerVersion},
           {"extensions",
-           {"binary_tensor_data", "model_configuration", "model_repository",
+           {"binary_tensor_data", "generate", "model_configuration", "model_repository",
             "model_repository(unload_dependents)", "parameters", "sequence", "statistics"}}};
 }
 
@@ -268,6 +268,8 @@ Reply Handle(Engine& engine, const Route& route, std::string_view body, bool dra
                                                      : engine.UnloadModel(route.model));
     }
     case Endpoint::kInfer:
+    case Endpoint::kGenerate:
+    case Endpoint::kGenerateStream:
     case Endpoint::kMetrics:
     case Endpoint::kNone:
       break;

@@ -26,6 +26,7 @@ milliseconds SweepInterval(const ServerLimits& limits) {
 IoLoop::IoLoop(const ServerLimits& limits)
     : sweep_every_(SweepInterval(limits)),
       decoder_(limits),
+      generate_decoder_(limits),
       work_(boost::asio::make_work_guard(io_)),
       sweep_timer_(io_) {}
 

@@ -1,5 +1,5 @@
 // One io thread: its event loop, its connections and the timer that watches their deadlines, and
-// its decoder. Included by the few files that see Asio.
+// its decoders. Included by the few files that see Asio.
 #ifndef CHAIRLIFT_SERVER_HTTP_IO_LOOP_H_
 #define CHAIRLIFT_SERVER_HTTP_IO_LOOP_H_
 
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/http/generate_codec.h"
 #include "server/http/oip_codec.h"
 #include "server/limits.h"
 
@@ -30,6 +31,7 @@ class IoLoop {
   void Stop();
 
   InferDecoder& decoder() { return decoder_; }
+  GenerateDecoder& generate_decoder() { return generate_decoder_; }
   void Add(const std::shared_ptr<Session>& session);
   void Remove(const Session* session);
   // A copy: sessions may leave while the caller walks it.
@@ -40,6 +42,7 @@ class IoLoop {
 
   const std::chrono::milliseconds sweep_every_;
   InferDecoder decoder_;
+  GenerateDecoder generate_decoder_;
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   boost::asio::steady_timer sweep_timer_;

@@ -103,6 +103,42 @@ class ArrayReader {
   const T* end_;
 };
 
+// Calls read(pointer to an element's type).
+template <typename F>
+Status WithType(DType dtype, const F& read) {
+  switch (dtype) {
+    case DType::kFloat:
+      return read(static_cast<float*>(nullptr));
+    case DType::kDouble:
+      return read(static_cast<double*>(nullptr));
+    case DType::kFloat16:
+      return read(static_cast<Float16*>(nullptr));
+    case DType::kBFloat16:
+      return read(static_cast<BFloat16*>(nullptr));
+    case DType::kInt8:
+      return read(static_cast<int8_t*>(nullptr));
+    case DType::kInt16:
+      return read(static_cast<int16_t*>(nullptr));
+    case DType::kInt32:
+      return read(static_cast<int32_t*>(nullptr));
+    case DType::kInt64:
+      return read(static_cast<int64_t*>(nullptr));
+    case DType::kUInt8:
+      return read(static_cast<uint8_t*>(nullptr));
+    case DType::kUInt16:
+      return read(static_cast<uint16_t*>(nullptr));
+    case DType::kUInt32:
+      return read(static_cast<uint32_t*>(nullptr));
+    case DType::kUInt64:
+      return read(static_cast<uint64_t*>(nullptr));
+    case DType::kBool:
+      return read(static_cast<bool*>(nullptr));
+    case DType::kUndefined:
+      break;
+  }
+  return Internal("no element type");
+}
+
 }  // namespace
 
 std::string Excerpt(dom::element value) {
@@ -118,38 +154,16 @@ Status CountMismatch(const Shape& shape, std::string_view found) {
                          shape.NumElements());
 }
 
+Status ReadScalar(dom::element value, Tensor* tensor) {
+  return WithType(tensor->dtype(), [&]<typename T>(T*) -> Status {
+    if (Convert(value, tensor->data<T>())) return absl::OkStatus();
+    return InvalidArgument("{} is no {} value", Excerpt(value), WireName(tensor->dtype()));
+  });
+}
+
 Status ReadArray(dom::array data, Tensor* tensor) {
-  switch (tensor->dtype()) {
-    case DType::kFloat:
-      return ArrayReader<float>(tensor).Read(data);
-    case DType::kDouble:
-      return ArrayReader<double>(tensor).Read(data);
-    case DType::kFloat16:
-      return ArrayReader<Float16>(tensor).Read(data);
-    case DType::kBFloat16:
-      return ArrayReader<BFloat16>(tensor).Read(data);
-    case DType::kInt8:
-      return ArrayReader<int8_t>(tensor).Read(data);
-    case DType::kInt16:
-      return ArrayReader<int16_t>(tensor).Read(data);
-    case DType::kInt32:
-      return ArrayReader<int32_t>(tensor).Read(data);
-    case DType::kInt64:
-      return ArrayReader<int64_t>(tensor).Read(data);
-    case DType::kUInt8:
-      return ArrayReader<uint8_t>(tensor).Read(data);
-    case DType::kUInt16:
-      return ArrayReader<uint16_t>(tensor).Read(data);
-    case DType::kUInt32:
-      return ArrayReader<uint32_t>(tensor).Read(data);
-    case DType::kUInt64:
-      return ArrayReader<uint64_t>(tensor).Read(data);
-    case DType::kBool:
-      return ArrayReader<bool>(tensor).Read(data);
-    case DType::kUndefined:
-      break;
-  }
-  return Internal("no element type");
+  return WithType(tensor->dtype(),
+                  [&]<typename T>(T*) { return ArrayReader<T>(tensor).Read(data); });
 }
 
 }  // namespace chairlift::http

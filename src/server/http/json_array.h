@@ -51,6 +51,9 @@ bool ConvertInteger(simdjson::dom::element value, T* out) {
 // The error of `data` that has `found` elements ("7", "fewer") where the shape needs others.
 Status CountMismatch(const Shape& shape, std::string_view found);
 
+// Fills a tensor of one element from a JSON number or boolean.
+Status ReadScalar(simdjson::dom::element value, Tensor* tensor);
+
 // Fills a tensor from a JSON array: flat, or nested exactly as its shape.
 Status ReadArray(simdjson::dom::array data, Tensor* tensor);
 

@@ -56,6 +56,10 @@ class InferDecoder {
   std::unique_ptr<Impl> impl_;
 };
 
+// Appends a tensor's values as "1,2,3". Returns the index of the first one that JSON cannot carry
+// (NaN, infinity), or −1.
+int64_t AppendData(const Tensor& tensor, std::string* json);
+
 // Elements that the JSON of the response will have to spell out.
 int64_t JsonElements(const InferResponse& response, const OutputFormat& format);
 

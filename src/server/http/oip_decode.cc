@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "server/http/json_array.h"
 #include "server/http/oip_codec.h"
+#include "server/http/request_json.h"
 
 namespace chairlift::http {
 namespace {
@@ -15,9 +16,6 @@ namespace dom = simdjson::dom;
 // Tensors of fewer bytes are copied out of the body: cheaper than keeping it.
 constexpr size_t kBorrowBytes = 4096;
 constexpr size_t kBorrowAlignment = 64;
-// A parser that a large document has grown beyond this is given back.
-constexpr size_t kKeepParserBytes = size_t{1} << 20;
-constexpr size_t kMaxSequenceId = 256;  // bytes
 
 struct WireType {
   DType dtype;
@@ -38,39 +36,6 @@ constexpr std::array<WireType, 13> kWireTypes = {{
     {DType::kUInt64, "UINT64"},
     {DType::kBool, "BOOL"},
 }};
-
-// Unsigned whole number, or why not.
-StatusOr<uint64_t> Unsigned(dom::element value, std::string_view what) {
-  uint64_t number;
-  if (!ConvertInteger(value, &number)) {
-    return InvalidArgument("\"{}\" is {}, not a whole number of 0 or more", what, Excerpt(value));
-  }
-  return number;
-}
-
-StatusOr<bool> Boolean(dom::element value, std::string_view what) {
-  bool flag;
-  if (value.get_bool().get(flag) != 0) {
-    return InvalidArgument("\"{}\" is {}, not true or false", what, Excerpt(value));
-  }
-  return flag;
-}
-
-StatusOr<dom::array> Array(dom::element value, std::string_view what) {
-  dom::array array;
-  if (value.get_array().get(array) != 0) {
-    return InvalidArgument("\"{}\" is {}, not an array", what, Excerpt(value));
-  }
-  return array;
-}
-
-StatusOr<dom::object> Object(dom::element value, std::string_view what) {
-  dom::object object;
-  if (value.get_object().get(object) != 0) {
-    return InvalidArgument("\"{}\" is {}, not an object", what, Excerpt(value));
-  }
-  return object;
-}
 
 Status NoSharedMemory(std::string_view key) {
   if (!key.starts_with("shared_memory_")) return absl::OkStatus();
@@ -107,18 +72,6 @@ DType FromWireName(std::string_view name) {
 struct InferDecoder::Impl {
   explicit Impl(const ServerLimits& server_limits) : limits(server_limits) {}
 
-  StatusOr<std::string_view> Name(dom::element value, std::string_view what) const {
-    std::string_view name;
-    if (value.get_string().get(name) != 0) {
-      return InvalidArgument("\"{}\" is {}, not a string", what, Excerpt(value));
-    }
-    if (name.size() > limits.max_name_bytes) {
-      return InvalidArgument("\"{}\" is {} bytes long; the limit is {}", what, name.size(),
-                             limits.max_name_bytes);
-    }
-    return name;
-  }
-
   StatusOr<Shape> ReadShape(dom::element value) const {
     CHAIRLIFT_ASSIGN_OR_RETURN(const dom::array dims, Array(value, "shape"));
     Shape shape;
@@ -137,83 +90,15 @@ struct InferDecoder::Impl {
     return shape;
   }
 
-  // Document → a parsed root object, with this decoder's depth limit.
-  StatusOr<dom::object> Parse(std::string_view json) {
-    if (!parser.has_value() || parser->capacity() < json.size()) {
-      parser.emplace(limits.max_json_bytes);
-      const auto error = parser->allocate(std::max<size_t>(json.size(), 4096),
-                                          static_cast<size_t>(limits.max_json_depth));
-      if (error != simdjson::SUCCESS) return ResourceExhausted("no memory to parse the request");
-    }
-    dom::element root;
-    const auto error = parser->parse(json.data(), json.size(), false).get(root);
-    if (error == simdjson::DEPTH_ERROR) {
-      return InvalidArgument("the JSON is nested deeper than the {} levels allowed",
-                             limits.max_json_depth);
-    }
-    if (error != simdjson::SUCCESS) {
-      return InvalidArgument("the request is not valid JSON: {}", simdjson::error_message(error));
-    }
-    dom::object object;
-    if (root.get_object().get(object) != 0) {
-      return InvalidArgument("the request is {}, not a JSON object", Excerpt(root));
-    }
-    return object;
-  }
-
-  Status ReadParameters(dom::element value, DecodedInfer* decoded) const {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object parameters, Object(value, "parameters"));
-    for (const auto& [key, parameter] : parameters) {
-      if (key == "binary_data_output") {
-        CHAIRLIFT_ASSIGN_OR_RETURN(decoded->format.binary_by_default, Boolean(parameter, key));
-      } else if (key == "timeout") {
-        CHAIRLIFT_ASSIGN_OR_RETURN(const uint64_t timeout_us, Unsigned(parameter, key));
-        constexpr uint64_t kLongestUs = uint64_t{1} << 50;  // 35 years
-        if (timeout_us > 0) {
-          decoded->request.timeout =
-              std::chrono::microseconds(static_cast<int64_t>(std::min(timeout_us, kLongestUs)));
-        }
-      } else if (key == "sequence_id") {
-        CHAIRLIFT_RETURN_IF_ERROR(ReadSequence(parameter, decoded));
-      } else if (key == "sequence_start") {
-        CHAIRLIFT_ASSIGN_OR_RETURN(decoded->request.sequence_start, Boolean(parameter, key));
-      } else if (key == "sequence_end") {
-        CHAIRLIFT_ASSIGN_OR_RETURN(decoded->request.sequence_end, Boolean(parameter, key));
-      }
-    }
-    if (decoded->request.sequence.empty() &&
-        (decoded->request.sequence_start || decoded->request.sequence_end)) {
-      return InvalidArgument("\"sequence_start\" and \"sequence_end\" need a \"sequence_id\"");
-    }
-    return absl::OkStatus();
-  }
-
-  // A number, 0 for no sequence, or a string.
-  static Status ReadSequence(dom::element value, DecodedInfer* decoded) {
-    uint64_t number;
-    std::string_view text;
-    if (ConvertInteger(value, &number)) {
-      decoded->request.sequence = number == 0 ? "" : fmt::format("{}", number);
-    } else if (value.get_string().get(text) == 0 && text.size() <= kMaxSequenceId) {
-      decoded->request.sequence = text;
-    } else {
-      return InvalidArgument(
-          "parameter \"sequence_id\" is {}; it must be a whole number or a string of at most {} "
-          "bytes",
-          Excerpt(value), kMaxSequenceId);
-    }
-    return absl::OkStatus();
-  }
-
   StatusOr<InputFields> ReadInputFields(dom::element value) const {
     CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object object, Object(value, "inputs[]"));
     InputFields input;
     for (const auto& [key, field] : object) {
       if (key == "name") {
-        CHAIRLIFT_ASSIGN_OR_RETURN(input.name, Name(field, key));
+        CHAIRLIFT_ASSIGN_OR_RETURN(input.name, Name(field, key, limits));
         input.has_name = true;
       } else if (key == "datatype") {
-        CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view type, Name(field, key));
+        CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view type, Name(field, key, limits));
         input.dtype = FromWireName(type);
         if (type == "BYTES") {
           return InvalidArgument("datatype BYTES is not supported: models take numbers only");
@@ -333,7 +218,7 @@ struct InferDecoder::Impl {
     std::optional<bool> binary;
     for (const auto& [key, field] : object) {
       if (key == "name") {
-        CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view text, Name(field, key));
+        CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view text, Name(field, key, limits));
         name = std::string(text);
       } else if (key == "parameters") {
         CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object parameters, Object(field, key));
@@ -361,16 +246,18 @@ struct InferDecoder::Impl {
 
   StatusOr<DecodedInfer> Decode(std::string_view body, size_t json_bytes,
                                 const std::shared_ptr<const void>& owner) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object root, Parse(body.substr(0, json_bytes)));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object root,
+                               parser.Parse(body.substr(0, json_bytes), limits));
     std::string_view binary = body.substr(json_bytes);
     DecodedInfer decoded;
     std::optional<dom::element> inputs;
     for (const auto& [key, field] : root) {
       if (key == "id") {
-        CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view id, Name(field, key));
+        CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view id, Name(field, key, limits));
         decoded.request.id = std::string(id);
       } else if (key == "parameters") {
-        CHAIRLIFT_RETURN_IF_ERROR(ReadParameters(field, &decoded));
+        CHAIRLIFT_RETURN_IF_ERROR(
+            ReadParameters(field, &decoded.request, &decoded.format.binary_by_default));
       } else if (key == "inputs") {
         inputs = field;
       } else if (key == "outputs") {
@@ -396,7 +283,7 @@ struct InferDecoder::Impl {
   }
 
   const ServerLimits limits;
-  std::optional<dom::parser> parser;
+  JsonParser parser;
 };
 
 InferDecoder::InferDecoder(const ServerLimits& limits) : impl_(std::make_unique<Impl>(limits)) {}
@@ -410,9 +297,7 @@ StatusOr<DecodedInfer> InferDecoder::Decode(std::string_view body, size_t json_b
   }
   if (json_bytes == 0) return InvalidArgument("the request has no JSON");
   StatusOr<DecodedInfer> decoded = impl_->Decode(body, json_bytes, owner);
-  if (impl_->parser.has_value() && impl_->parser->capacity() > kKeepParserBytes) {
-    impl_->parser.reset();
-  }
+  impl_->parser.Trim();
   return decoded;
 }
 

@@ -47,6 +47,8 @@ int64_t AppendValues(const Tensor& tensor, std::string* json) {
   return -1;
 }
 
+}  // namespace
+
 int64_t AppendData(const Tensor& tensor, std::string* json) {
   switch (tensor.dtype()) {
     case DType::kFloat:
@@ -80,8 +82,6 @@ int64_t AppendData(const Tensor& tensor, std::string* json) {
   }
   return -1;
 }
-
-}  // namespace
 
 bool OutputFormat::Binary(std::string_view output) const {
   for (const auto& [name, wanted] : binary) {

@@ -45,9 +45,13 @@ void AppendResponseHead(const ResponseHead& head, std::string* out) {
   AppendJsonNumber(head.status, out);
   out->push_back(' ');
   out->append(Reason(head.status));
-  out->append("\r\nContent-Length: ");
-  AppendJsonNumber(head.content_length, out);
-  if (head.content_length > 0) {
+  if (!head.unbounded) {
+    out->append("\r\nContent-Length: ");
+    AppendJsonNumber(head.content_length, out);
+  } else if (!head.http_1_0) {
+    out->append("\r\nTransfer-Encoding: chunked");
+  }
+  if (head.content_length > 0 || head.unbounded) {
     out->append("\r\nContent-Type: ");
     out->append(head.content_type);
   }

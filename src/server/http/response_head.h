@@ -13,6 +13,7 @@ struct ResponseHead {
   int status = 200;
   std::string_view content_type;  // left out where the body is empty
   uint64_t content_length = 0;
+  bool unbounded = false;  // no length: in chunks, or to HTTP/1.0 until the connection closes
   std::optional<uint64_t> json_length;  // Inference-Header-Content-Length
   std::string_view allow = {};          // of a 405
   bool keep_alive = true;

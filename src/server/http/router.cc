@@ -21,6 +21,10 @@ struct Entry {
 constexpr std::array kTable = {
     Entry{"POST", "v2/models/*/infer", Endpoint::kInfer},
     Entry{"POST", "v2/models/*/versions/#/infer", Endpoint::kInfer},
+    Entry{"POST", "v2/models/*/generate", Endpoint::kGenerate},
+    Entry{"POST", "v2/models/*/versions/#/generate", Endpoint::kGenerate},
+    Entry{"POST", "v2/models/*/generate_stream", Endpoint::kGenerateStream},
+    Entry{"POST", "v2/models/*/versions/#/generate_stream", Endpoint::kGenerateStream},
     Entry{"GET", "v2/health/live", Endpoint::kLive},
     Entry{"GET", "v2/health/ready", Endpoint::kReady},
     Entry{"GET", "v2", Endpoint::kServerMetadata},

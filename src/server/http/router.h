@@ -19,6 +19,8 @@ enum class Endpoint {
   kModelConfig,      // GET  .../config
   kModelStatistics,  // GET  .../stats
   kInfer,            // POST .../infer
+  kGenerate,         // POST .../generate
+  kGenerateStream,   // POST .../generate_stream
   kRepositoryIndex,  // POST /v2/repository/index
   kLoad,             // POST /v2/repository/models/{model}/load
   kUnload,           // POST /v2/repository/models/{model}/unload

@@ -94,6 +94,7 @@ void Session::Sweep(TimePoint now) {
       RespondAndClose(408, fmt::format("no byte of the request body came for {} ms",
                                        context_->limits.body_timeout.count()));
       return Advance(&lock);
+    case State::kStreaming:
     case State::kWriting:
     case State::kLinger:
       return CloseLocked(&lock);
@@ -132,6 +133,7 @@ void Session::Advance(Lock* lock) {
         more = false;
         break;
       case State::kBusy:
+      case State::kStreaming:
       case State::kWriting:
       case State::kClosed:
         more = false;
@@ -319,9 +321,12 @@ void Session::Dispatch(Lock* lock, std::string_view body,
                        const std::shared_ptr<const void>& owner) {
   state_ = State::kBusy;
   deadline_ = TimePoint::max();
-  if (port_ == Port::kInference) ++context_->metrics.requests_in_flight;
+  in_flight_ = port_ == Port::kInference;
+  if (in_flight_) ++context_->metrics.requests_in_flight;
   switch (route_.endpoint) {
     case Endpoint::kInfer:
+    case Endpoint::kGenerate:
+    case Endpoint::kGenerateStream:
       return Infer(lock, body, owner);
     case Endpoint::kLoad:
     case Endpoint::kUnload:
@@ -337,31 +342,61 @@ void Session::Dispatch(Lock* lock, std::string_view body,
   if (owner == nullptr) input_.Consume(body.size());
 }
 
-void Session::Infer(Lock* lock, std::string_view body, const std::shared_ptr<const void>& owner) {
+StatusOr<InferRequest> Session::DecodeInfer(std::string_view body,
+                                            const std::shared_ptr<const void>& owner) {
   const size_t json_bytes = parser_.head().json_length.value_or(body.size());
-  StatusOr<DecodedInfer> decoded = loop_->decoder().Decode(body, json_bytes, owner);
+  CHAIRLIFT_ASSIGN_OR_RETURN(DecodedInfer decoded,
+                             loop_->decoder().Decode(body, json_bytes, owner));
+  format_ = std::move(decoded.format);
+  return std::move(decoded.request);
+}
+
+StatusOr<InferRequest> Session::DecodeGenerate(std::string_view body) {
+  if (parser_.head().json_length.value_or(body.size()) != body.size()) {
+    return InvalidArgument("binary tensors are not part of the generate extension; use …/infer");
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata model,
+                             context_->engine.Metadata(route_.model, route_.version));
+  CHAIRLIFT_ASSIGN_OR_RETURN(DecodedGenerate decoded,
+                             loop_->generate_decoder().Decode(body, model));
+  format_ = OutputFormat();
+  generated_ = {model.name, model.version, decoded.request.id};
+  without_batch_ = decoded.without_batch;
+  told_.clear();
+  events_.clear();
+  events_sent_ = 0;
+  stream_failed_ = false;
+  if (route_.endpoint == Endpoint::kGenerateStream) {
+    // Not a share of the session: the engine may keep this longer than the callback.
+    decoded.request.on_parts = [session = weak_from_this()](std::span<const InferPart> parts) {
+      if (const auto self = session.lock()) self->OnParts(parts);
+    };
+  }
+  return std::move(decoded.request);
+}
+
+void Session::Infer(Lock* lock, std::string_view body, const std::shared_ptr<const void>& owner) {
+  StatusOr<InferRequest> request =
+      route_.endpoint == Endpoint::kInfer ? DecodeInfer(body, owner) : DecodeGenerate(body);
   if (owner == nullptr) input_.Consume(body.size());
-  if (!decoded.ok()) return Respond(ErrorReply(decoded.status()));
-  decoded->request.model = std::move(route_.model);
-  decoded->request.version = std::move(route_.version);
-  format_ = std::move(decoded->format);
-  with_engine_ = false;
+  if (!request.ok()) return Respond(ErrorReply(request.status()));
+  request->model = std::move(route_.model);
+  request->version = std::move(route_.version);
+  request_id_ = 0;
+  with_engine_ = true;
   context_->calls.Add();
 
   lock->unlock();  // the callback may run before InferAsync returns
   const RequestId id = context_->engine.InferAsync(
-      std::move(decoded->request),
-      [self = shared_from_this()](StatusOr<InferResponse> response) mutable {
+      *std::move(request), [self = shared_from_this()](StatusOr<InferResponse> response) mutable {
         const CallGuard call(std::move(self));
         call.session->OnInferred(std::move(response));
       });
   lock->lock();
   request_id_ = id;
-  with_engine_ = state_ == State::kBusy;
 }
 
 void Session::RunInBackground(std::string_view body) {
-  with_engine_ = false;
   context_->calls.Add();
   const bool accepted = context_->background.Run(
       [self = shared_from_this(), route = route_, text = std::string(body)]() mutable {
@@ -402,7 +437,9 @@ void Session::OnRead(bool into_body, bool failed, size_t bytes) {
   input_.Pin(false);
   if (state_ == State::kClosed) return;
   if (failed) {
-    if (state_ == State::kBusy) ++context_->metrics.requests_disconnected;
+    if (state_ == State::kBusy || state_ == State::kStreaming) {
+      ++context_->metrics.requests_disconnected;
+    }
     if (state_ != State::kWriting) return CloseLocked(&lock);
     close_after_ = true;  // it may have closed its sending half only
     return;
@@ -421,19 +458,18 @@ void Session::OnRead(bool into_body, bool failed, size_t bytes) {
 // The caller holds a reference to the session beside the loop's.
 void Session::CloseLocked(Lock* lock) {
   if (state_ == State::kClosed) return;
-  const bool busy = state_ == State::kBusy;
   state_ = State::kClosed;
   boost::system::error_code ignored;
   socket_.close(ignored);
   ReleaseAnswer();
-  const bool cancel = busy && with_engine_;
+  const bool cancel = with_engine_;
   lock->unlock();  // the callback may run inside Cancel
   if (cancel) context_->engine.Cancel(request_id_);
   loop_->Remove(this);
   lock->lock();
   if (port_ == Port::kInference) {
     --context_->metrics.connections;
-    if (busy) --context_->metrics.requests_in_flight;
+    if (in_flight_) --context_->metrics.requests_in_flight;
   }
   context_->connections(port_).Remove();
 }

@@ -8,6 +8,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "chairlift/engine.h"
 #include "server/http/adaptive_mutex.h"
 #include "server/http/body_buffer.h"
+#include "server/http/generate_codec.h"
 #include "server/http/handlers.h"
 #include "server/http/inflate.h"
 #include "server/http/input_buffer.h"
@@ -49,14 +52,15 @@ class Session : public std::enable_shared_from_this<Session> {
 
  private:
   enum class State {
-    kHead,     // reading a header, or waiting for one
-    kBody,     // reading a body of known length
-    kChunks,   // reading a chunked body
-    kInflate,  // undoing the compression of a body, a slice at a time
-    kBusy,     // the engine, or the background thread, has the request
-    kWriting,  // the socket takes no more for now
-    kBroken,   // the answer cannot be sent; the io thread is to close
-    kLinger,   // answered and shut down; waits for the client to close
+    kHead,       // reading a header, or waiting for one
+    kBody,       // reading a body of known length
+    kChunks,     // reading a chunked body
+    kInflate,    // undoing the compression of a body, a slice at a time
+    kBusy,       // the engine, or the background thread, has the request
+    kStreaming,  // likewise, and the head of a stream of events is out
+    kWriting,    // the socket takes no more for now
+    kBroken,     // the answer cannot be sent; the io thread is to close
+    kLinger,     // answered and shut down; waits for the client to close
     kClosed,
   };
   using Lock = std::unique_lock<AdaptiveMutex>;
@@ -75,6 +79,9 @@ class Session : public std::enable_shared_from_this<Session> {
   bool GrowBody(size_t capacity);
   void Dispatch(Lock* lock, std::string_view body, const std::shared_ptr<const void>& owner);
   void Infer(Lock* lock, std::string_view body, const std::shared_ptr<const void>& owner);
+  StatusOr<InferRequest> DecodeInfer(std::string_view body,
+                                     const std::shared_ptr<const void>& owner);
+  StatusOr<InferRequest> DecodeGenerate(std::string_view body);
   void RunInBackground(std::string_view body);
 
   void StartRead(Lock* lock);
@@ -83,6 +90,13 @@ class Session : public std::enable_shared_from_this<Session> {
   void OnInferred(StatusOr<InferResponse> response);  // takes mutex_ itself; any thread
   void OnHandled(Reply reply);                        // takes mutex_ itself; any thread
   void FinishInfer();
+  Status EncodeAnswer(const InferResponse& response);
+
+  void OnParts(std::span<const InferPart> parts);  // takes mutex_ itself; any thread
+  void StartStream();
+  void AppendEvents(std::string_view events);
+  void SendEvents();
+  void FinishStream(StatusOr<InferResponse> response);
   void Respond(Reply reply, std::string_view allow = {});
   void RespondAndClose(int status, std::string_view message);
   void BeginWrite(ResponseHead head);
@@ -122,7 +136,16 @@ class Session : public std::enable_shared_from_this<Session> {
   OutputFormat format_;
   RequestId request_id_ = 0;
   bool with_engine_ = false;                         // request_id_ may be cancelled
+  bool in_flight_ = false;                           // counted as such
   std::optional<StatusOr<InferResponse>> inferred_;  // waits for the io thread to write it
+
+  // Of /generate and /generate_stream.
+  GeneratedHead generated_;
+  bool without_batch_ = false;
+  std::set<std::string> told_;  // outputs that came in parts
+  std::string events_;          // chunks on their way
+  size_t events_sent_ = 0;      // bytes of them that the socket has taken
+  bool stream_failed_ = false;  // an event has said so
 
   // Writing.
   std::string head_;

@@ -3,6 +3,7 @@
 
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <utility>
 
 #include "base/status.h"
 #include "server/http/response_head.h"
@@ -21,8 +22,9 @@ constexpr std::chrono::milliseconds kLinger{2000};
 
 void Session::OnInferred(StatusOr<InferResponse> response) {
   const Lock lock(mutex_);
+  with_engine_ = false;
   if (response.ok()) context_->metrics.Answered(*response);
-  if (state_ != State::kBusy) return;  // the client is gone
+  if (state_ != State::kBusy && state_ != State::kStreaming) return;  // the client is gone
   inferred_.emplace(std::move(response));
   const bool here = !inferred_->ok() || JsonElements(**inferred_, format_) <= kInlineJsonElements;
   if (here) FinishInfer();
@@ -43,7 +45,8 @@ void Session::ResumeOnLoop() {
   if (nothing_left) return;
   boost::asio::post(loop_->io(), [self = shared_from_this()] {
     Lock lock(self->mutex_);
-    if (self->inferred_.has_value() && self->state_ == State::kBusy) self->FinishInfer();
+    const bool busy = self->state_ == State::kBusy || self->state_ == State::kStreaming;
+    if (self->inferred_.has_value() && busy) self->FinishInfer();
     if (self->state_ == State::kWriting) self->Write();
     if (self->state_ != State::kClosed) self->Advance(&lock);
   });
@@ -52,10 +55,11 @@ void Session::ResumeOnLoop() {
 void Session::FinishInfer() {
   StatusOr<InferResponse> inferred = *std::move(inferred_);
   inferred_.reset();
+  if (route_.endpoint == Endpoint::kGenerateStream) return FinishStream(std::move(inferred));
   if (!inferred.ok()) return Respond(ErrorReply(inferred.status()));
   text_.clear();
   binary_.clear();
-  const Status encoded = EncodeInfer(*inferred, format_, &text_, &binary_);
+  const Status encoded = EncodeAnswer(*inferred);
   if (!encoded.ok()) return Respond(ErrorReply(encoded));
 
   response_ = *std::move(inferred);
@@ -71,6 +75,13 @@ void Session::FinishInfer() {
     pieces_.push_back({tensor.raw(), tensor.byte_size()});
   }
   BeginWrite(head);
+}
+
+Status Session::EncodeAnswer(const InferResponse& response) {
+  if (route_.endpoint == Endpoint::kInfer) {
+    return EncodeInfer(response, format_, &text_, &binary_);
+  }
+  return EncodeGenerated(response, {}, without_batch_, &text_).status();
 }
 
 void Session::Respond(Reply reply, std::string_view allow) {
@@ -101,10 +112,8 @@ void Session::BeginWrite(ResponseHead head) {
   pieces_[0] = {head_.data(), head_.size()};
   if (pieces_.size() > 1) pieces_[1] = {text_.data(), text_.size()};
   next_piece_ = 0;
-  if (port_ == Port::kInference) {
-    context_->metrics.Responded(head.status);
-    if (state_ == State::kBusy) --context_->metrics.requests_in_flight;
-  }
+  if (port_ == Port::kInference) context_->metrics.Responded(head.status);
+  if (std::exchange(in_flight_, false)) --context_->metrics.requests_in_flight;
   state_ = State::kWriting;
   body_.reset();
   inflater_.reset();
@@ -159,7 +168,8 @@ void Session::ReleaseAnswer() {
 void Session::WaitToWrite() {
   boost::asio::post(loop_->io(), [self = shared_from_this()] {
     const Lock guard(self->mutex_);
-    if (self->state_ != State::kWriting || self->waiting_to_write_) return;
+    const bool writing = self->state_ == State::kWriting || self->state_ == State::kStreaming;
+    if (!writing || self->waiting_to_write_) return;
     self->waiting_to_write_ = true;
     self->socket_.async_wait(boost::asio::ip::tcp::socket::wait_write,
                              [self](const boost::system::error_code& ec) {
@@ -168,6 +178,7 @@ void Session::WaitToWrite() {
                                if (self->state_ == State::kClosed) return;
                                if (ec) return self->CloseLocked(&lock);
                                if (self->state_ == State::kWriting) self->Write();
+                               if (self->state_ == State::kStreaming) self->SendEvents();
                                self->Advance(&lock);
                              });
   });
@@ -178,6 +189,8 @@ void Session::OnWritten() {
   response_ = InferResponse();
   pieces_.clear();
   if (text_.capacity() > kKeepTextBytes) text_ = std::string();
+  events_.clear();
+  if (events_.capacity() > kKeepTextBytes) events_ = std::string();
   const TimePoint now = Clock::Steady().Now();
   if (close_after_) {
     ::shutdown(fd_, SHUT_WR);

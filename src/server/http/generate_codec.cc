@@ -1,0 +1,220 @@
+#include "server/http/generate_codec.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/status.h"
+#include "server/http/json_array.h"
+#include "server/http/json_writer.h"
+#include "server/http/oip_codec.h"
+#include "server/http/request_json.h"
+
+namespace chairlift::http {
+namespace {
+
+namespace dom = simdjson::dom;
+
+std::string Names(const std::vector<TensorSpec>& specs) {
+  std::string names;
+  for (const TensorSpec& spec : specs) names += (names.empty() ? "" : ", ") + spec.name;
+  return names;
+}
+
+// The shape that a value's nesting has where it is regular; filling the tensor finds out whether.
+StatusOr<Shape> NestingOf(dom::element value, int max_rank) {
+  Shape shape;
+  dom::array array;
+  while (value.get_array().get(array) == 0) {
+    if (shape.rank() == max_rank) {
+      return InvalidArgument("it has more than the {} dimensions allowed", max_rank);
+    }
+    int64_t size = 0;
+    for ([[maybe_unused]] const dom::element element : array) ++size;
+    shape.Append(size);
+    if (size == 0) break;
+    value = *array.begin();
+  }
+  return shape;
+}
+
+// Adds the leading dimensions of size 1 that the value leaves out.
+StatusOr<Shape> Filled(const Shape& given, const TensorSpec& spec, bool batches) {
+  const int missing = static_cast<int>(spec.shape.size()) - given.rank();
+  const auto may_be_one = [&](int axis) {
+    return spec.shape[axis] < 0 || spec.shape[axis] == 1 || (axis == 0 && batches);
+  };
+  Shape shape;
+  for (int axis = 0; axis < missing; ++axis) {
+    if (!may_be_one(axis)) {
+      return InvalidArgument(
+          "it is nested {} deep, where the model takes {} dimensions, of which "
+          "dimension {} is {}",
+          given.rank(), spec.shape.size(), axis, spec.shape[axis]);
+    }
+    shape.Append(1);
+  }
+  for (int64_t dim : given) shape.Append(dim);
+  return shape;
+}
+
+void AppendHead(const std::string& id, const std::string& model, const std::string& version,
+                std::string* json) {
+  json->push_back('{');
+  if (!id.empty()) {
+    json->append("\"id\":");
+    AppendJsonString(id, json);
+    json->push_back(',');
+  }
+  json->append("\"model_name\":");
+  AppendJsonString(model, json);
+  json->append(",\"model_version\":");
+  AppendJsonString(version, json);
+}
+
+// False where a value has no JSON.
+bool AppendNested(const Tensor& tensor, std::string* json) {
+  const Shape& shape = tensor.shape();
+  if (shape.rank() == 0) return AppendData(tensor, json) < 0;
+  json->push_back('[');
+  if (shape.rank() == 1) {
+    if (AppendData(tensor, json) >= 0) return false;
+  } else {
+    const Shape inner(shape.dims().subspan(1));
+    for (int64_t i = 0; i < shape[0]; ++i) {
+      if (i > 0) json->push_back(',');
+      if (!AppendNested(tensor.Rows(i, 1).Reshaped(inner), json)) return false;
+    }
+  }
+  json->push_back(']');
+  return true;
+}
+
+Status AppendOutput(const std::string& name, const Tensor& tensor, std::string* json) {
+  json->push_back(',');
+  AppendJsonString(name, json);
+  json->push_back(':');
+  if (AppendNested(tensor, json)) return absl::OkStatus();
+  return InvalidArgument(
+      "output '{}' has a value that is NaN or infinite, which JSON cannot carry; ask …/infer for "
+      "it as binary data",
+      name);
+}
+
+}  // namespace
+
+struct GenerateDecoder::Impl {
+  explicit Impl(const ServerLimits& server_limits) : limits(server_limits) {}
+
+  StatusOr<Tensor> ReadValue(dom::element value, const TensorSpec& spec, bool batches,
+                             size_t json_bytes, int* missing) const {
+    if (value.is_string()) {
+      return InvalidArgument("{} is text; models take numbers only", Excerpt(value));
+    }
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Shape given, NestingOf(value, limits.max_rank));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, Filled(given, spec, batches));
+    *missing = shape.rank() - given.rank();
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t elements, given.Checked(DTypeSize(spec.dtype)));
+    // Every element takes at least a digit and a comma, so the body bounds the allocation.
+    if (elements > limits.max_tensor_elements || static_cast<uint64_t>(elements) > json_bytes / 2) {
+      return InvalidArgument("its arrays are not all as long as the first ones, or too long");
+    }
+    Tensor tensor = Tensor::Allocate(spec.dtype, given);
+    if (given.rank() == 0) {
+      CHAIRLIFT_RETURN_IF_ERROR(ReadScalar(value, &tensor));
+    } else {
+      dom::array array;
+      if (value.get_array().get(array) != 0) return Internal("an array is none");
+      CHAIRLIFT_RETURN_IF_ERROR(ReadArray(array, &tensor));
+    }
+    return tensor.Reshaped(shape);
+  }
+
+  StatusOr<DecodedGenerate> Decode(std::string_view body, const ModelMetadata& model) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object root, parser.Parse(body, limits));
+    DecodedGenerate decoded;
+    decoded.without_batch = true;
+    InferRequest& request = decoded.request;
+    for (const auto& [key, field] : root) {
+      const std::string_view name = key;
+      const auto spec = std::find_if(model.inputs.begin(), model.inputs.end(),
+                                     [&](const TensorSpec& input) { return input.name == name; });
+      if (spec == model.inputs.end()) {
+        CHAIRLIFT_RETURN_IF_ERROR(ReadOther(name, field, model, &request));
+        continue;
+      }
+      for (const NamedTensor& earlier : request.inputs) {
+        if (earlier.name == name) return InvalidArgument("input '{}' is given twice", name);
+      }
+      int missing = 0;
+      StatusOr<Tensor> tensor = ReadValue(field, *spec, model.batches, body.size(), &missing);
+      if (!tensor.ok()) return Annotate(tensor.status(), fmt::format("input '{}'", name));
+      if (!spec->shape.empty()) decoded.without_batch &= missing == 1;
+      request.inputs.push_back({std::string(name), *std::move(tensor)});
+    }
+    return decoded;
+  }
+
+  Status ReadOther(std::string_view key, dom::element field, const ModelMetadata& model,
+                   InferRequest* request) const {
+    if (key == "id") {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view id, Name(field, key, limits));
+      request->id = std::string(id);
+      return absl::OkStatus();
+    }
+    if (key == "parameters") {
+      bool binary = false;
+      CHAIRLIFT_RETURN_IF_ERROR(ReadParameters(field, request, &binary));
+      if (!binary) return absl::OkStatus();
+      return InvalidArgument("\"binary_data_output\": what is generated is JSON; use …/infer");
+    }
+    return InvalidArgument("the model has no input '{}'; its inputs are: {}",
+                           key.substr(0, limits.max_name_bytes), Names(model.inputs));
+  }
+
+  const ServerLimits limits;
+  JsonParser parser;
+};
+
+GenerateDecoder::GenerateDecoder(const ServerLimits& limits)
+    : impl_(std::make_unique<Impl>(limits)) {}
+GenerateDecoder::~GenerateDecoder() = default;
+
+StatusOr<DecodedGenerate> GenerateDecoder::Decode(std::string_view body,
+                                                  const ModelMetadata& model) {
+  StatusOr<DecodedGenerate> decoded = impl_->Decode(body, model);
+  impl_->parser.Trim();
+  return decoded;
+}
+
+StatusOr<bool> EncodeGenerated(const InferResponse& response, const std::set<std::string>& told,
+                               bool without_batch, std::string* json) {
+  AppendHead(response.id, response.model, response.version, json);
+  bool any = false;
+  for (const NamedTensor& output : response.outputs) {
+    if (told.contains(output.name)) continue;
+    any = true;
+    const Shape& shape = output.tensor.shape();
+    const bool strip = without_batch && shape.rank() > 0 && shape[0] == 1;
+    CHAIRLIFT_RETURN_IF_ERROR(AppendOutput(
+        output.name, strip ? output.tensor.Reshaped(Shape(shape.dims().subspan(1))) : output.tensor,
+        json));
+  }
+  json->push_back('}');
+  return any;
+}
+
+Status EncodeGeneratedPart(const GeneratedHead& head, const InferPart& part, std::string* json) {
+  AppendHead(head.id, head.model, head.version, json);
+  json->append(",\"parameters\":{\"row\":");
+  AppendJsonNumber(part.row, json);
+  json->append(",\"first\":");
+  AppendJsonNumber(part.first, json);
+  json->push_back('}');
+  for (const NamedTensor& output : part.outputs) {
+    CHAIRLIFT_RETURN_IF_ERROR(AppendOutput(output.name, output.tensor, json));
+  }
+  json->push_back('}');
+  return absl::OkStatus();
+}
+
+}  // namespace chairlift::http

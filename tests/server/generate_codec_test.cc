@@ -1,0 +1,152 @@
+#include "server/http/generate_codec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+
+#include "base/status.h"
+#include "server/http/oip_codec.h"
+
+namespace chairlift::http {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+ModelMetadata Model() {
+  ModelMetadata model;
+  model.name = "m";
+  model.version = "3";
+  model.inputs = {{"tokens", DType::kInt64, {-1, -1}},
+                  {"scale", DType::kFloat, {}},
+                  {"fixed", DType::kFloat, {4, 2}},
+                  {"on", DType::kBool, {-1}}};
+  return model;
+}
+
+StatusOr<DecodedGenerate> Decode(std::string_view json, const ServerLimits& limits = {},
+                                 const ModelMetadata& model = Model()) {
+  const std::unique_ptr<char[]> buffer(new char[json.size() + kBodyPadding]);
+  std::memcpy(buffer.get(), json.data(), json.size());
+  std::memset(buffer.get() + json.size(), ']', kBodyPadding);
+  GenerateDecoder decoder(limits);
+  return decoder.Decode({buffer.get(), json.size()}, model);
+}
+
+std::string DecodeError(std::string_view json, const ServerLimits& limits = {}) {
+  const auto decoded = Decode(json, limits);
+  EXPECT_FALSE(decoded.ok()) << json;
+  if (decoded.ok()) return "";
+  EXPECT_EQ(decoded.status().code(), absl::StatusCode::kInvalidArgument) << decoded.status();
+  return Message(decoded.status());
+}
+
+TEST(GenerateDecodeTest, TypesAreTheModelsAndShapesTheNesting) {
+  const auto decoded =
+      Decode(R"({"tokens":[[1,2,3],[4,5,6]],"id":"a","scale":2.5,"on":[true,false],)"
+             R"("parameters":{"timeout":70,"sequence_id":9,"sequence_end":true}})");
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  const InferRequest& request = decoded->request;
+  ASSERT_EQ(request.inputs.size(), 3u);
+  EXPECT_EQ(request.inputs[0].name, "tokens");
+  EXPECT_EQ(request.inputs[0].tensor.shape(), Shape({2, 3}));
+  EXPECT_THAT(request.inputs[0].tensor.values<int64_t>(), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_EQ(request.inputs[1].tensor.shape(), Shape({}));
+  EXPECT_EQ(request.inputs[1].tensor.data<float>()[0], 2.5f);
+  EXPECT_EQ(request.inputs[2].tensor.dtype(), DType::kBool);
+  EXPECT_EQ(request.id, "a");
+  EXPECT_EQ(request.timeout, std::chrono::microseconds(70));
+  EXPECT_EQ(request.sequence, "9");
+  EXPECT_TRUE(request.sequence_end);
+  EXPECT_FALSE(decoded->without_batch);
+}
+
+TEST(GenerateDecodeTest, LeadingDimensionsMayBeLeftOut) {
+  const auto row = Decode(R"({"tokens":[1,2,3],"on":true})");
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_EQ(row->request.inputs[0].tensor.shape(), Shape({1, 3}));
+  EXPECT_EQ(row->request.inputs[1].tensor.shape(), Shape({1}));
+  EXPECT_TRUE(row->without_batch);
+  const auto one = Decode(R"({"tokens":7})");
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->request.inputs[0].tensor.shape(), Shape({1, 1}));
+  EXPECT_FALSE(one->without_batch);  // more than the batch was left out
+  const auto mixed = Decode(R"({"tokens":[1,2,3],"on":[true]})");
+  ASSERT_TRUE(mixed.ok()) << mixed.status();
+  EXPECT_FALSE(mixed->without_batch);
+  EXPECT_THAT(DecodeError(R"({"fixed":[1,2]})"), HasSubstr("dimension 0 is 4"));
+  ModelMetadata batches = Model();
+  batches.batches = true;
+  EXPECT_TRUE(Decode(R"({"fixed":[1,2]})", {}, batches).ok());
+}
+
+TEST(GenerateDecodeTest, EmptyArraysAreEmptyTensors) {
+  const auto decoded = Decode(R"({"tokens":[[],[]]})");
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->request.inputs[0].tensor.shape(), Shape({2, 0}));
+  EXPECT_EQ(Decode(R"({"tokens":[]})")->request.inputs[0].tensor.shape(), Shape({1, 0}));
+}
+
+TEST(GenerateDecodeTest, WhatIsWrongIsNamed) {
+  EXPECT_THAT(DecodeError(R"({"text":1})"), HasSubstr("no input 'text'; its inputs are: tokens,"));
+  EXPECT_THAT(DecodeError(R"({"tokens":[1],"tokens":[2]})"), HasSubstr("'tokens' is given twice"));
+  EXPECT_THAT(DecodeError(R"({"tokens":"hello"})"), HasSubstr("models take numbers only"));
+  EXPECT_THAT(DecodeError(R"({"tokens":["hello"]})"), HasSubstr("no INT64 value"));
+  EXPECT_THAT(DecodeError(R"({"tokens":1.5})"), HasSubstr("1.5 is no INT64 value"));
+  EXPECT_THAT(DecodeError(R"({"tokens":null})"), HasSubstr("null is no INT64 value"));
+  EXPECT_THAT(DecodeError(R"({"tokens":{"a":1}})"), HasSubstr("no INT64 value"));
+  EXPECT_THAT(DecodeError(R"({"tokens":[[1,2],[3]]})"), HasSubstr("nesting"));
+  EXPECT_THAT(DecodeError(R"({"tokens":[[1,2],3]})"), HasSubstr("nesting"));
+  EXPECT_THAT(DecodeError(R"({"tokens":[1,[2]]})"), HasSubstr("INT64"));
+  EXPECT_THAT(DecodeError(R"({"tokens":[[1,2,3,4,5,6,7,8],1,1,1,1,1,1,1]})"), HasSubstr("input"));
+  EXPECT_THAT(DecodeError(R"([1])"), HasSubstr("not a JSON object"));
+  EXPECT_THAT(DecodeError(R"({"tokens":[1)"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(DecodeError(R"({"parameters":3})"), HasSubstr("parameters"));
+  EXPECT_THAT(DecodeError(R"({"parameters":{"binary_data_output":true}})"), HasSubstr("/infer"));
+}
+
+TEST(GenerateDecodeTest, DepthAndRankAreLimited) {
+  ServerLimits limits;
+  limits.max_json_depth = 6;
+  EXPECT_THAT(DecodeError(R"({"tokens":[[[[[[[[1]]]]]]]]})", limits), HasSubstr("deeper than"));
+  limits = {};
+  limits.max_rank = 3;
+  EXPECT_THAT(DecodeError(R"({"tokens":[[[[1]]]]})", limits), HasSubstr("3 dimensions"));
+  limits = {};
+  limits.max_tensor_elements = 2;
+  EXPECT_THAT(DecodeError(R"({"tokens":[1,2,3]})", limits), HasSubstr("too long"));
+}
+
+TEST(GenerateEncodeTest, ValuesAreNestedAsTheirShape) {
+  InferResponse response;
+  response.model = "m";
+  response.version = "3";
+  response.outputs = {{"a", Tensor::Of<int64_t>({1, 2}, {5, 6})},
+                      {"b", Tensor::Of<float>({1, 2, 1}, {0.5f, 1})},
+                      {"c", Tensor::Scalar<bool>(true)},
+                      {"d", Tensor::Allocate(DType::kFloat, {2, 0})}};
+  std::string json;
+  EXPECT_TRUE(*EncodeGenerated(response, {}, false, &json));
+  EXPECT_EQ(json, R"({"model_name":"m","model_version":"3","a":[[5,6]],"b":[[[0.5],[1]]],)"
+                  R"("c":true,"d":[[],[]]})");
+  json.clear();
+  EXPECT_TRUE(*EncodeGenerated(response, {"b"}, true, &json));
+  EXPECT_EQ(json, R"({"model_name":"m","model_version":"3","a":[5,6],"c":true,"d":[[],[]]})");
+  json.clear();
+  EXPECT_FALSE(*EncodeGenerated(response, {"a", "b", "c", "d"}, true, &json));
+  response.outputs[1].tensor.data<float>()[1] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THAT(Message(EncodeGenerated(response, {}, false, &json).status()), HasSubstr("'b'"));
+}
+
+TEST(GenerateEncodeTest, APartSaysWhereItBelongs) {
+  std::string json;
+  const InferPart part{.row = 2, .first = 7, .outputs = {{"y", Tensor::Of<int32_t>({2}, {3, 4})}}};
+  EXPECT_TRUE(EncodeGeneratedPart({"m", "3", "i\"d"}, part, &json).ok());
+  EXPECT_EQ(json, R"({"id":"i\"d","model_name":"m","model_version":"3",)"
+                  R"("parameters":{"row":2,"first":7},"y":[3,4]})");
+}
+
+}  // namespace
+}  // namespace chairlift::http
