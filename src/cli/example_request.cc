@@ -29,11 +29,9 @@ Tensor Filled(DType dtype, const Shape& shape, int with) {
 // All elements the same number, nested as the shape without its first dimension, which is 1.
 std::string Nested(const Shape& shape, int with, int axis = 1) {
   if (axis >= shape.rank()) return std::to_string(with);
-  std::string inner;
-  for (int64_t i = 0; i < shape[axis]; ++i) {
-    inner += (i == 0 ? "" : ",") + Nested(shape, with, axis + 1);
-  }
-  return "[" + inner + "]";
+  const std::vector<std::string> inner(static_cast<size_t>(shape[axis]),
+                                       Nested(shape, with, axis + 1));
+  return fmt::format("[{}]", fmt::join(inner, ","));
 }
 
 // A command that the model answers, all of its inputs filled with one number; else a comment. It
