@@ -53,7 +53,7 @@ void CellBatch::Add(CellRequest& request, NodeId node) {
 }
 
 void CellBatch::Pad(int32_t rows) {
-  if (rows <= 0) return;
+  if (rows <= 0 || items_.empty()) return;
   int64_t widest = 0;
   for (size_t i = 0; i < shapes_.size(); ++i) {
     const DType dtype = cell_->inputs()[i].dtype;
@@ -80,6 +80,7 @@ StatusOr<TaskOutputs> CellBatch::RunRows(int64_t first, int64_t rows, Team& team
 }
 
 void CellBatch::Run(Team& team, int worker, WorkerMemory& memory) {
+  if (items_.empty()) return;
   const int64_t all = places_.empty() ? rows_ : static_cast<int64_t>(places_[0].size());
   const StatusOr<TaskOutputs> together = RunRows(0, all, team, worker, memory);
   for (size_t i = 0; i < items_.size(); ++i) {

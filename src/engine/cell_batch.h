@@ -26,7 +26,8 @@ class CellBatch {
   // Finds a node's rows. The requests of the other nodes may change after this, not the places.
   void Begin(Cell& cell);
   void Add(CellRequest& request, NodeId node);
-  // Rows that nobody asked for, so that the batch has a size that a padding policy wants.
+  // Rows that nobody asked for, so that the batch has a size that a padding policy wants. None
+  // where all that were asked for have been cancelled: then nothing runs.
   void Pad(int32_t rows);
 
   // Runs the cell, and copies what is to be delivered. Where nodes fail together each is run again

@@ -9,19 +9,23 @@ std::vector<InferPart> PartStream::Named(const std::vector<ReadyPart>& parts) co
   std::vector<int64_t> counts;  // of time steps
   for (const ReadyPart& ready : parts) {
     const AnswerPart& part = ready.part;
-    // The step's other outputs came just before, if at all.
-    size_t at = named.size();
-    while (at > 0 && !(named[at - 1].row == part.row && named[at - 1].first == part.first &&
-                       counts[at - 1] == part.count)) {
-      --at;
+    const std::string& name = model->signature().outputs[part.output].name;
+    // Beside the step's other outputs, but never before what came earlier of its own.
+    size_t place = named.size();
+    for (size_t at = named.size(); at-- > 0;) {
+      const InferPart& other = named[at];
+      if (other.row != part.row) continue;
+      if (std::any_of(other.outputs.begin(), other.outputs.end(),
+                      [&](const NamedTensor& output) { return output.name == name; })) {
+        break;
+      }
+      if (other.first == part.first && counts[at] == part.count) place = at;
     }
-    if (at == 0) {
+    if (place == named.size()) {
       named.push_back({.row = part.row, .first = part.first});
       counts.push_back(part.count);
-      at = named.size();
     }
-    const std::string& name = model->signature().outputs[part.output].name;
-    named[at - 1].outputs.push_back({name, ready.Entries()});
+    named[place].outputs.push_back({name, ready.Entries()});
   }
   return named;
 }

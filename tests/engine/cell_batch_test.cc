@@ -68,5 +68,17 @@ TEST(CellBatchTest, PadsRowsOfOpenDimensions) {
   EXPECT_TRUE(std::all_of(values + row, values + y.size(), [](float v) { return v == 0.0f; }));
 }
 
+// Everybody it was meant for has been cancelled.
+TEST(CellBatchTest, OfPaddingAloneNothingRuns) {
+  const std::shared_ptr<const CellProgram> program = Relu({"batch", "time", 4});
+  CellBatch batch;
+  SoloTeam team;
+  WorkerMemory memory;
+  batch.Begin(*program->cells[0]);
+  batch.Pad(3);
+  batch.Run(team, 0, memory);
+  EXPECT_TRUE(batch.items().empty());
+}
+
 }  // namespace
 }  // namespace chairlift
