@@ -18,6 +18,7 @@
 #include "cli/load/generator.h"
 #include "cli/load/schedule.h"
 #include "cli/load/target.h"
+#include "cli/model_path.h"
 #include "cli/terminal.h"
 
 namespace chairlift {
@@ -111,7 +112,9 @@ std::string NameOf(const std::string& model) {
   std::error_code failed;
   fs::path path = fs::canonical(model, failed);
   const bool folder = fs::is_directory(path, failed);
-  if (folder && !fs::exists(path / "model.yaml", failed)) path = path.parent_path();
+  if (folder && path.filename().string().find_first_not_of("0123456789") == std::string::npos) {
+    path = path.parent_path();  // a version's
+  }
   const std::string name = folder ? path.filename() : path.stem();
   return name.empty() || name[0] == '.' ? "model" : name;
 }
@@ -133,6 +136,14 @@ Status WriteTrace(Engine& engine, const std::string& path) {
                trace.dropped);
   }
   return absl::OkStatus();
+}
+
+// A model's own configuration, under what the command line says of it.
+ModelConfig Over(ModelConfig own, const ModelConfig& said) {
+  if (!said.policy.empty()) own.policy = said.policy;
+  if (said.max_batch_size != 0) own.max_batch_size = said.max_batch_size;
+  if (said.queue_delay_us != 0) own.queue_delay_us = said.queue_delay_us;
+  return own;
 }
 
 Status Bench(BenchFlags flags) {
@@ -159,7 +170,9 @@ Status Bench(BenchFlags flags) {
   if (flags.url.empty()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(engine, Engine::Create(flags.engine));
     const std::string name = NameOf(flags.model);
-    CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel(name, flags.model, flags.config));
+    CHAIRLIFT_ASSIGN_OR_RETURN(ModelPath model, FindModel(flags.model));
+    flags.config = Over(std::move(model.config), flags.config);
+    CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel(name, model.path, flags.config));
     CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeEngineTarget(*engine, name));
   } else {
     CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeHttpTarget(flags.url, flags.model, flags.connections));
@@ -215,7 +228,9 @@ Command AddBench(CLI::App& parser) {
       "--queue-delay-us 2000\n"
       "  chairlift bench lstm.onnx --rate 300 --lengths lengths.json --seconds 2 --trace out.json\n"
       "  chairlift bench minilm --url http://127.0.0.1:8000 --rate 100 --json out.json");
-  parser.add_option("MODEL", flags->model, "ONNX file; with --url, the name of a served model")
+  parser
+      .add_option("MODEL", flags->model,
+                  "ONNX file, or a model's folder; with --url, the name of a served model")
       ->required();
   parser.add_option("--url", flags->url, "Load this server instead, as http://HOST:PORT");
   parser.add_option("--connections", flags->connections, "Connections at most, with --url")

@@ -137,6 +137,26 @@ TEST_F(CommandTest, BenchWritesWhatItPrints) {
   EXPECT_EQ(figures["valid"].get<bool>(), bench.output.find("INVALID") == std::string::npos);
 }
 
+// The latest version, as its model.yaml says.
+TEST_F(CommandTest, BenchTakesAModelsFolder) {
+  const std::string bytes = testing::TokenClassifier().Bytes();
+  std::filesystem::create_directories(folder_ / "named/1");
+  std::filesystem::create_directories(folder_ / "named/2");
+  File("named/1/model.onnx", "no model");
+  File("named/2/model.onnx", bytes);
+  File("named/model.yaml", "policy: bucketed\n");
+  const std::vector<std::string> rest = {
+      "--rate",           "100",  "--seconds", "0.2",
+      "--warmup-seconds", "0.05", "--json",    (folder_ / "out.json").string()};
+  for (const char* name : {"named", "named/", "named/2"}) {
+    std::vector<std::string> all = {"bench", (folder_ / name).string()};
+    all.insert(all.end(), rest.begin(), rest.end());
+    const Outcome bench = Run(all);
+    ASSERT_EQ(bench.code, 0) << bench.output;
+    EXPECT_THAT(bench.output, HasSubstr("named in process"));
+  }
+}
+
 TEST_F(CommandTest, BenchWritesATimeline) {
   const std::string model = File("lstm.onnx", testing::TokenClassifier().Bytes());
   const std::string tokens = (folder_ / "tokens.npy").string();
