@@ -375,7 +375,9 @@ void Dispatcher::TellParts(PartStream& stream) {
       }
     }
     if (ready.empty()) return Perform(std::move(after));
-    stream.on_parts(stream.Named(ready));
+    stream.on_parts(Grouped(ready, [&](int output) -> const std::string& {
+      return stream.model->signature().outputs[static_cast<size_t>(output)].name;
+    }));
   }
 }
 

@@ -4,30 +4,31 @@
 
 namespace chairlift {
 
-std::vector<InferPart> PartStream::Named(const std::vector<ReadyPart>& parts) const {
-  std::vector<InferPart> named;
+std::vector<InferPart> Grouped(std::span<const ReadyPart> parts,
+                               absl::FunctionRef<const std::string&(int output)> name) {
+  std::vector<InferPart> grouped;
   std::vector<int64_t> counts;  // of time steps
   for (const ReadyPart& ready : parts) {
     const AnswerPart& part = ready.part;
-    const std::string& name = model->signature().outputs[part.output].name;
+    const std::string& own = name(part.output);
     // Beside the step's other outputs, but never before what came earlier of its own.
-    size_t place = named.size();
-    for (size_t at = named.size(); at-- > 0;) {
-      const InferPart& other = named[at];
+    size_t place = grouped.size();
+    for (size_t at = grouped.size(); at-- > 0;) {
+      const InferPart& other = grouped[at];
       if (other.row != part.row) continue;
       if (std::any_of(other.outputs.begin(), other.outputs.end(),
-                      [&](const NamedTensor& output) { return output.name == name; })) {
+                      [&](const NamedTensor& output) { return output.name == own; })) {
         break;
       }
       if (other.first == part.first && counts[at] == part.count) place = at;
     }
-    if (place == named.size()) {
-      named.push_back({.row = part.row, .first = part.first});
+    if (place == grouped.size()) {
+      grouped.push_back({.row = part.row, .first = part.first});
       counts.push_back(part.count);
     }
-    named[place].outputs.push_back({name, ready.Entries()});
+    grouped[place].outputs.push_back({own, ready.Entries()});
   }
-  return named;
+  return grouped;
 }
 
 }  // namespace chairlift

@@ -5,11 +5,13 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "base/clock.h"
 #include "batching/scheduler.h"
 #include "chairlift/engine.h"
@@ -41,10 +43,12 @@ struct PartStream {
   std::vector<ReadyPart> ready;
   bool telling = false;          // some thread is at it
   std::optional<Ending> ending;  // to be told after the parts
-
-  // Parts as the callback takes them: those of the same time steps together.
-  std::vector<InferPart> Named(const std::vector<ReadyPart>& parts) const;
 };
+
+// Parts as a callback takes them: outputs of the same time steps together, each output's in their
+// order. `name` tells an output's.
+std::vector<InferPart> Grouped(std::span<const ReadyPart> parts,
+                               absl::FunctionRef<const std::string&(int output)> name);
 
 struct Request {
   RequestId number = 0;  // what Cancel() takes

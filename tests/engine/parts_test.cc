@@ -13,6 +13,7 @@
 #include "engine/answer_parts.h"
 #include "engine/cell_models.h"
 #include "engine/recurrent_models.h"
+#include "engine/request.h"
 
 namespace chairlift {
 namespace {
@@ -106,6 +107,26 @@ TEST(AnswerPartsTest, WhatIsBehindAGapWaits) {
   EXPECT_EQ(ready[0].part.first, 2);
   EXPECT_EQ(ready[0].part.count, 3);
   EXPECT_TRUE(parts.Take().empty());
+}
+
+TEST(AnswerPartsTest, OutputsOfAStepAreTogetherWhereNoneOvertakesItself) {
+  const std::vector<std::string> names = {"state", "logits"};
+  const auto part = [](int output, int64_t first, int64_t count) {
+    const Tensor entries = Tensor::Allocate(DType::kFloat, {count, 1});
+    return ReadyPart{{.output = output, .first = first, .count = count}, entries, {}};
+  };
+  // Logits of step 1 may not go to the state of step 1: those of step 0 come only after it.
+  const std::vector<ReadyPart> ready = {part(0, 1, 1), part(1, 0, 1), part(1, 1, 1), part(0, 2, 1),
+                                        part(1, 2, 1)};
+  std::vector<std::string> told;
+  for (const InferPart& group :
+       Grouped(ready, [&](int output) -> const std::string& { return names[output]; })) {
+    std::string text = std::to_string(group.first) + ":";
+    for (const NamedTensor& output : group.outputs) text += " " + output.name;
+    told.push_back(text);
+  }
+  EXPECT_EQ(told,
+            (std::vector<std::string>{"1: state", "0: logits", "1: logits", "2: state logits"}));
 }
 
 // What a client hears of one request, and in which order.
