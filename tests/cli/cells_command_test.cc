@@ -37,19 +37,7 @@ unfold:
     File("models/chain/2/classes.onnx", testing::ClassesCell().Bytes());
     File("models/speaker/model.yaml", R"(
 cells: {encoder: {file: e.onnx}, decoder: {}}
-unfold:
-  seq2seq:
-    encoder:
-      cell: encoder
-      tokens: {input: token, request: source}
-      states: [{input: h, output: h_next}, {input: c, output: c_next}]
-    decoder:
-      cell: decoder
-      token: {input: token, output: next}
-      states:
-        - {input: h, output: h_next, initial: h_next}
-        - {input: c, output: c_next, initial: c_next}
-    go: 1
+)" CHAIRLIFT_SEQ2SEQ_YAML R"(    go: 1
     eos: 2
     extra_length: 10
 )");

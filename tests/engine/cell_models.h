@@ -139,6 +139,21 @@ class PlainCell {
   Arena arena_;
 };
 
+// The unfolding of EncoderCell and DecoderCell in a model.yaml, to be closed by go, eos and so on.
+#define CHAIRLIFT_SEQ2SEQ_YAML                                               \
+  "unfold:\n"                                                                \
+  "  seq2seq:\n"                                                             \
+  "    encoder:\n"                                                           \
+  "      cell: encoder\n"                                                    \
+  "      tokens: {input: token, request: source}\n"                          \
+  "      states: [{input: h, output: h_next}, {input: c, output: c_next}]\n" \
+  "    decoder:\n"                                                           \
+  "      cell: decoder\n"                                                    \
+  "      token: {input: token, output: next}\n"                              \
+  "      states:\n"                                                          \
+  "        - {input: h, output: h_next, initial: h_next}\n"                  \
+  "        - {input: c, output: c_next, initial: c_next}\n"
+
 }  // namespace chairlift::testing
 
 #endif  // CHAIRLIFT_TESTS_ENGINE_CELL_MODELS_H_

@@ -289,17 +289,7 @@ unfold:
 
 constexpr char kSeq2Seq[] = R"(
 cells: {encoder: {}, decoder: {}}
-unfold:
-  seq2seq:
-    encoder:
-      cell: encoder
-      tokens: {input: token, request: source}
-      states: [{input: h, output: h_next}, {input: c, output: c_next}]
-    decoder:
-      cell: decoder
-      token: {input: token, output: next}
-      states: [{input: h, output: h_next, initial: h_next}, {input: c, output: c_next, initial: c_next}]
-    go: 0
+)" CHAIRLIFT_SEQ2SEQ_YAML R"(    go: 0
     eos: EOS
     extra_length: 3
 )";

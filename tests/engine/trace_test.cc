@@ -214,19 +214,7 @@ TEST_F(TraceTest, NamesCellsAsTheUserDid) {
   WriteFile(folder_ / "t/model.yaml",
             R"(
 cells: {encoder: {}, decoder: {}}
-unfold:
-  seq2seq:
-    encoder:
-      cell: encoder
-      tokens: {input: token, request: source}
-      states: [{input: h, output: h_next}, {input: c, output: c_next}]
-    decoder:
-      cell: decoder
-      token: {input: token, output: next}
-      states:
-        - {input: h, output: h_next, initial: h_next}
-        - {input: c, output: c_next, initial: c_next}
-    go: 1
+)" CHAIRLIFT_SEQ2SEQ_YAML R"(    go: 1
     eos: 0
     extra_length: 2
 )");

@@ -251,17 +251,7 @@ class Seq2SeqTest : public UnfoldersTest {
 cells:
   encoder: {}
   decoder: {max_batch_size: 5}
-unfold:
-  seq2seq:
-    encoder:
-      cell: encoder
-      tokens: {input: token, request: source}
-      states: [{input: h, output: h_next}, {input: c, output: c_next}]
-    decoder:
-      cell: decoder
-      token: {input: token, output: next}
-      states: [{input: h, output: h_next, initial: h_next}, {input: c, output: c_next, initial: c_next}]
-    lengths: source_lengths
+)" CHAIRLIFT_SEQ2SEQ_YAML R"(    lengths: source_lengths
     go: 0
     eos: 4
     extra_length: 3

@@ -170,9 +170,9 @@ class Attention final : public Kernel {
                         static_cast<double>(head_.head_size + head_.value_size);
     // Heads are shared out first; where they are too few to share evenly, each one's queries.
     constexpr double kWorthSharing = 2e5;
-    const int64_t pieces = work < kWorthSharing || units % width == 0 || units > 4 * width ? 1
-                           : head_.queries >= 32 * width                                   ? width
-                                                                                           : 1;
+    const bool uneven = units % width != 0 && units <= 4 * width;
+    const bool cut = work >= kWorthSharing && uneven && head_.queries >= 32 * width;
+    const int64_t pieces = cut ? width : 1;
     const int64_t jobs = units * pieces;
     const int64_t parts =
         work < kWorthSharing ? 1 : std::min<int64_t>(jobs, static_cast<int64_t>(width) * 4);

@@ -70,11 +70,13 @@ float Exponentials(float* scores, int64_t columns, RowState& state) {
 
 void AddMask(const AttentionHead& head, int64_t query, int64_t key, int64_t keys, float* scores) {
   const float* mask = head.mask + query * head.mask_row + key * head.mask_column;
-  if (head.mask_column == 0) {
-    for (int64_t i = 0; i < keys; ++i) scores[i] += mask[0];
-    return;
+  int64_t i = 0;
+  if (head.mask_column == 1) {
+    for (; i + kLanes <= keys; i += kLanes) {
+      hn::StoreU(hn::Add(hn::LoadU(kD, scores + i), hn::LoadU(kD, mask + i)), kD, scores + i);
+    }
   }
-  for (int64_t i = 0; i < keys; ++i) scores[i] += mask[i * head.mask_column];
+  for (; i < keys; ++i) scores[i] += mask[i * head.mask_column];
 }
 
 void Multiply(float* row, int64_t n, float by) {
