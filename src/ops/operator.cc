@@ -113,6 +113,7 @@ const OperatorRegistry& OperatorRegistry::Builtin() {
     RegisterSignal(*registry);
     RegisterControl(*registry);
     RegisterAttention(*registry);
+    RegisterRagged(*registry);
     return registry;
   }();
   return *kRegistry;

@@ -14,6 +14,7 @@ void RegisterLinear(OperatorRegistry& registry);         // ops/linear/: matmul,
 void RegisterPooling(OperatorRegistry& registry);        // ops/pooling/
 void RegisterNormalization(OperatorRegistry& registry);  // ops/normalization/: softmax, norms
 void RegisterAttention(OperatorRegistry& registry);      // ops/attention/
+void RegisterRagged(OperatorRegistry& registry);         // ops/ragged/: over packed sequences
 void RegisterRecurrent(OperatorRegistry& registry);      // ops/recurrent/: lstm, gru, rnn
 void RegisterQuantization(OperatorRegistry& registry);   // ops/quantization/
 void RegisterImage(OperatorRegistry& registry);    // ops/image/: resize, grid sample, roi, nms

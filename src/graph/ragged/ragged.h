@@ -1,0 +1,63 @@
+// A model over [batch, length] inputs made into one over packed tokens, with no padding inside: the
+// proof that this may be done, and the rewrite.
+//
+// A batch of the packed model is any set of requests. The tokens of all their sequences lie one
+// after the other, T of them; R sequences in all. A request of shape [batch, length] brings `batch`
+// sequences of `length` tokens each. Every answer is what the model gives for that request alone,
+// whatever rides beside it; the proof goes operator by operator, and an operator that is not known
+// to treat tokens one by one (or sequences, where one of the ragged operators stands for it) fails
+// it.
+#ifndef CHAIRLIFT_GRAPH_RAGGED_RAGGED_H_
+#define CHAIRLIFT_GRAPH_RAGGED_RAGGED_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "graph/ir.h"
+
+namespace chairlift {
+
+enum class RaggedRole {
+  kTokens,   // [T, ...] from an original [batch, length, ...]
+  kRows,     // [R, ...] from [batch, ...]
+  kOffsets,  // int64 [R+1]: the first token of each sequence, then their end. Ascending from 0, at
+             // most T: what T is rounded up by belongs to no sequence, what R is rounded up by are
+             // empty ones.
+  kPositions,  // int64 [T]: the place of the token in its sequence as the request brought it
+};
+
+struct RaggedInput {
+  RaggedRole role = RaggedRole::kTokens;
+  int source = -1;  // of kTokens and kRows: which input of the original graph
+};
+
+struct RaggedModel {
+  // Its inputs are those of `inputs`, in order, each at most once and only where it is read; its
+  // outputs are the original's. Dimension "tokens" is T, "sequences" is R. Not yet through the
+  // passes that fuse.
+  Graph graph;
+  std::vector<RaggedInput> inputs;
+  std::vector<bool> output_is_tokens;  // by output: [T, ...] or [R, ...]
+
+  // The original input that marks the tokens that count (0: hidden); -1 where none is known to. The
+  // next two say which hidden tokens may be left out of the packing (the others keep their
+  // positions) where nobody wants a [T, ...] output; of a sequence without any token that counts
+  // none may.
+  int mask = -1;
+  bool rows_ignore_masked = false;    // all of them
+  bool rows_ignore_trailing = false;  // those behind the last token that counts
+
+  // The lengths of requests that the proof holds for; 0: no limit.
+  int64_t min_length = 1;
+  int64_t max_length = 0;
+  std::vector<std::string> notes;  // what was done, for `inspect`
+};
+
+// `graph` as imported, shapes inferred. Unimplemented names the node that stands in the way, and
+// why.
+StatusOr<RaggedModel> MakeRagged(const Graph& graph);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_GRAPH_RAGGED_RAGGED_H_

@@ -1,0 +1,185 @@
+// chairlift::RaggedAttention(q [T, heads, columns], k, v [T, heads, values], offsets, bias? [T])
+// -> y [T, heads, values]: softmax(scale·q·kᵀ + bias)·v of every head of every sequence, within the
+// sequence. bias is added to the scores of a key, whatever the query. Attributes: scale (1);
+// zeros_for_none (0): not 0 where a query whose scores are all −∞ gets zeros instead of NaN.
+//
+// Heads are shared out by the work there is in them, and the queries of long sequences too. No
+// matrix of queries by keys is stored.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "ops/attention/attention_kernel.h"
+#include "ops/ragged/ragged.h"
+
+namespace chairlift {
+namespace {
+
+Status Infer(InferContext& context) {
+  CHAIRLIFT_RETURN_IF_ERROR(SequencesOf(context, 3).status());
+  std::vector<Dim> out(3);
+  for (int i = 0; i < 3; ++i) {
+    const SymbolicShape& shape = context.shape(i);
+    if (context.dtype(i) != context.dtype(0)) {
+      return InvalidArgument("input {} is {}, input 0 {}", i, DTypeName(context.dtype(i)),
+                             DTypeName(context.dtype(0)));
+    }
+    if (!shape.has_rank()) continue;
+    if (shape.rank() != 3) return InvalidArgument("input {} has rank {}, not 3", i, shape.rank());
+    const SymbolicShape& q = context.shape(0);
+    for (int axis = 0; axis < (i == 1 ? 3 : 2); ++axis) {
+      if (q.has_rank() && q[axis].known() && shape[axis].known() &&
+          q[axis].value() != shape[axis].value()) {
+        return InvalidArgument("input {} is {}, input 0 {}", i, shape.ToString(), q.ToString());
+      }
+      if (axis < 2)
+        out[static_cast<size_t>(axis)] = MergeDims(out[static_cast<size_t>(axis)], shape[axis]);
+    }
+    if (i == 2) out[2] = shape[2];
+  }
+  if (context.has_input(4) && context.shape(4).has_rank()) {
+    const SymbolicShape& bias = context.shape(4);
+    if (bias.rank() != 1) return InvalidArgument("the bias has rank {}, not 1", bias.rank());
+    if (bias[0].known() && out[0].known() && bias[0].value() != out[0].value()) {
+      return InvalidArgument("the bias is for {} tokens of {}", bias[0].value(), out[0].value());
+    }
+  }
+  context.set_output(0, context.dtype(0), SymbolicShape(std::move(out)));
+  return absl::OkStatus();
+}
+
+class RaggedAttention final : public Kernel {
+ public:
+  static StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+    auto made = std::make_unique<RaggedAttention>();
+    const Shape& q = context.inputs[0].shape;
+    made->tokens_ = q[0];
+    made->heads_ = q[1];
+    AttentionHead& head = made->head_;
+    head.head_size = q[2];
+    head.value_size = context.inputs[2].shape[2];
+    head.q_row = head.k_row = q[1] * q[2];
+    head.v_row = head.out_row = q[1] * head.value_size;
+    head.scale = context.attributes.Float("scale", 1.0f);
+    head.zeros_for_none = context.attributes.Int("zeros_for_none", 0) != 0;
+    made->offsets_ = context.inputs[3];
+    made->width_ = context.width;
+    return std::unique_ptr<Kernel>(std::move(made));
+  }
+
+  size_t scratch_bytes() const override { return static_cast<size_t>(width_) * SlotBytes(); }
+
+  Status Run(const KernelArgs& args) const override {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const auto offsets, CheckedOffsets(args, 3, offsets_, tokens_));
+    auto* out = static_cast<float*>(args.outputs[0]);
+    std::fill(out + offsets.back() * head_.out_row, out + tokens_ * head_.out_row, 0.0f);
+    double pairs = 0;  // of query and key, of one head
+    int64_t pieces = 0;
+    for (size_t s = 0; s + 1 < offsets.size(); ++s) {
+      const int64_t length = offsets[s + 1] - offsets[s];
+      pairs += static_cast<double>(length) * static_cast<double>(length);
+      pieces += length > 0 ? heads_ * std::max<int64_t>(1, length / kCut) : 0;
+    }
+    if (pieces == 0) return absl::OkStatus();
+    constexpr double kWorthSharing = 2e5;
+    const double total = pairs * static_cast<double>(heads_);
+    const int width = std::min(args.team.width(), width_);
+    const int64_t parts =
+        width == 1 ||
+                total * static_cast<double>(head_.head_size + head_.value_size) < kWorthSharing
+            ? 1
+            : std::min<int64_t>(pieces, int64_t{4} * width);
+    args.team.For(static_cast<int>(parts), [&](int part, int worker) {
+      const size_t slot = args.team.width() == 1 ? 0 : static_cast<size_t>(worker);
+      std::byte* scratch = static_cast<std::byte*>(args.scratch) + slot * SlotBytes();
+      const auto border = [&](int64_t p) {
+        if (p == parts) return std::numeric_limits<double>::infinity();
+        return total * static_cast<double>(p) / static_cast<double>(parts);
+      };
+      RunPart(args, offsets, border(part), border(part + 1), scratch);
+    });
+    return absl::OkStatus();
+  }
+
+ private:
+  // Sequences shorter than twice this are not cut within a head.
+  static constexpr int64_t kCut = 64;
+
+  size_t PackedBytes() const {
+    return (PackedHeadBytes(tokens_, head_.head_size, head_.value_size) + 63) / 64 * 64;
+  }
+  size_t SlotBytes() const {
+    return PackedBytes() + (AttendScratchBytes(head_.head_size) + 63) / 64 * 64;
+  }
+
+  // How many queries, counted head after head, of a sequence lie before `pairs` pairs of it.
+  int64_t QueriesBefore(double pairs, int64_t length) const {
+    const int64_t all = heads_ * length;
+    if (pairs <= 0) return 0;
+    const double queries = pairs / static_cast<double>(length);
+    if (queries >= static_cast<double>(all)) return all;
+    const auto query = static_cast<int64_t>(queries);
+    const int64_t whole = query / length * length;
+    return length < 2 * kCut ? whole : whole + (query - whole) / kCut * kCut;
+  }
+
+  // The pairs [first, last) of all, sequence after sequence and head after head.
+  void RunPart(const KernelArgs& args, std::span<const int64_t> offsets, double first, double last,
+               std::byte* scratch) const {
+    double before = 0;
+    for (size_t s = 0; s + 1 < offsets.size(); ++s) {
+      const int64_t length = offsets[s + 1] - offsets[s];
+      if (length == 0) continue;
+      int64_t query = QueriesBefore(first - before, length);
+      const int64_t end = QueriesBefore(last - before, length);
+      while (query < end) {
+        const int64_t head = query / length;
+        const int64_t stop = std::min(end, (head + 1) * length);
+        RunHead(args, offsets[s], length, head, query - head * length, stop - head * length,
+                scratch);
+        query = stop;
+      }
+      before +=
+          static_cast<double>(heads_) * static_cast<double>(length) * static_cast<double>(length);
+      if (before >= last) return;
+    }
+  }
+
+  void RunHead(const KernelArgs& args, int64_t token, int64_t length, int64_t h, int64_t first,
+               int64_t last, std::byte* scratch) const {
+    AttentionHead head = head_;
+    head.queries = head.keys = length;
+    const auto input = [&](size_t i, int64_t row, int64_t size) {
+      return static_cast<const float*>(args.inputs[i]) + token * row + h * size;
+    };
+    head.q = input(0, head.q_row, head.head_size);
+    head.k = input(1, head.k_row, head.head_size);
+    head.v = input(2, head.v_row, head.value_size);
+    head.out = static_cast<float*>(args.outputs[0]) + token * head.out_row + h * head.value_size;
+    if (args.inputs.size() > 4 && args.inputs[4] != nullptr) {
+      head.mask = static_cast<const float*>(args.inputs[4]) + token;
+    }
+    PackHead(head, scratch);
+    Attend(head, first, last, scratch, scratch + PackedBytes());
+  }
+
+  int64_t tokens_ = 0, heads_ = 0;
+  AttentionHead head_;
+  TensorDesc offsets_;
+  int width_ = 1;
+};
+
+}  // namespace
+
+void RegisterRaggedAttention(OperatorRegistry& registry) {
+  constexpr TypeSet kTypes = kHalfTypes | TypeSet{DType::kFloat};
+  registry.Add({.domain = "chairlift",
+                .name = "RaggedAttention",
+                .min_inputs = 4,
+                .max_inputs = 5,
+                .input_types = {kTypes, kTypes, kTypes, TypeSet{DType::kInt64}, kTypes},
+                .infer = Infer,
+                .compile = RaggedAttention::Compile});
+}
+
+}  // namespace chairlift

@@ -1,0 +1,32 @@
+// Operators over packed sequences, one function each. Tokens of all sequences lie one after the
+// other, T in all; int64 offsets [R+1] tell the first token of each of R sequences, then their end.
+// Offsets ascend from 0 to at most T (checked in every run: InvalidArgument). Sequences may be
+// empty; what an operator gives for those, and for tokens behind the last sequence, is zeros.
+#ifndef CHAIRLIFT_OPS_RAGGED_RAGGED_H_
+#define CHAIRLIFT_OPS_RAGGED_RAGGED_H_
+
+#include <cstdint>
+#include <span>
+
+#include "ops/operator.h"
+
+namespace chairlift {
+
+void RegisterRaggedAttention(OperatorRegistry& registry);
+void RegisterRaggedCumSum(OperatorRegistry& registry);
+void RegisterRaggedReduce(OperatorRegistry& registry);
+void RegisterRaggedSpread(OperatorRegistry& registry);
+void RegisterRaggedToken(OperatorRegistry& registry);
+
+// R, from the dimension of offsets: "sequences" for "sequences+1".
+StatusOr<Dim> SequencesOf(const InferContext& context, int offsets);
+// The shape of input i with another dimension 0; unknown where that of i is.
+StatusOr<SymbolicShape> WithFirst(const InferContext& context, int i, const Dim& first);
+
+// The offsets in args.inputs[i] for compiled shapes, checked against `tokens`.
+StatusOr<std::span<const int64_t>> CheckedOffsets(const KernelArgs& args, size_t i,
+                                                  const TensorDesc& desc, int64_t tokens);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_RAGGED_RAGGED_H_

@@ -1,0 +1,15 @@
+#include "ops/register.h"
+
+#include "ops/ragged/ragged.h"
+
+namespace chairlift {
+
+void RegisterRagged(OperatorRegistry& registry) {
+  RegisterRaggedAttention(registry);
+  RegisterRaggedCumSum(registry);
+  RegisterRaggedReduce(registry);
+  RegisterRaggedSpread(registry);
+  RegisterRaggedToken(registry);
+}
+
+}  // namespace chairlift
