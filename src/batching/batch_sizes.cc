@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/status.h"
+
 namespace chairlift {
 namespace {
 
@@ -15,7 +17,7 @@ BatchSizes ChooseBatchSizes(const CostModel& costs, CellType type, int limit, Du
   for (int64_t size = 1; size < limit; size *= 2) sizes.push_back(static_cast<int>(size));
   sizes.push_back(limit);
   const auto cost = [&](int size) {
-    return std::max(1.0, static_cast<double>((costs.Cost(type, size) + overhead).count()));
+    return std::max(1.0, static_cast<double>((costs.Cost(type, size, 0) + overhead).count()));
   };
   double best = 0;
   for (const int size : sizes) best = std::max(best, size / cost(size));
@@ -27,6 +29,35 @@ BatchSizes ChooseBatchSizes(const CostModel& costs, CellType type, int limit, Du
     if (size <= chosen.max && cost(size) <= kOfTheCostOfOne * cost(1)) chosen.min = size;
   }
   return chosen;
+}
+
+BatchSizes SizesOf(const PolicyOptions& options, CellType type) {
+  static const CellTypeOptions kNothing;
+  const CellTypeOptions& given =
+      type < options.cell_types.size() ? options.cell_types[type] : kNothing;
+  const int limit = given.max_batch_size > 0 ? given.max_batch_size : options.max_batch_size;
+  BatchSizes sizes{.min = 1, .max = limit};
+  if (options.costs != nullptr) {
+    sizes = ChooseBatchSizes(*options.costs, type, limit);
+    if (given.max_batch_size > 0) sizes.max = limit;
+  }
+  if (given.min_batch_size > 0) sizes.min = given.min_batch_size;
+  sizes.max = std::max(sizes.max, sizes.min);
+  return sizes;
+}
+
+Status CheckCellTypes(const PolicyOptions& options) {
+  for (size_t type = 0; type < options.cell_types.size(); ++type) {
+    const CellTypeOptions& given = options.cell_types[type];
+    const int max = given.max_batch_size > 0 ? given.max_batch_size : options.max_batch_size;
+    if (given.max_batch_size < 0 || given.min_batch_size < 0 || given.min_batch_size > max) {
+      return InvalidArgument(
+          "batch sizes of cell type {} are {} to {}; they must be from 1 up (0: by itself), the "
+          "smaller one first",
+          type, given.min_batch_size, max);
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace chairlift

@@ -2,7 +2,7 @@
 #ifndef CHAIRLIFT_BATCHING_BATCH_SIZES_H_
 #define CHAIRLIFT_BATCHING_BATCH_SIZES_H_
 
-#include "batching/scheduler.h"
+#include "batching/policy.h"
 
 namespace chairlift {
 
@@ -21,6 +21,12 @@ struct BatchSizes {
 // `overhead` is what every task takes besides its cost.
 BatchSizes ChooseBatchSizes(const CostModel& costs, CellType type, int limit,
                             Duration overhead = Duration(0));
+
+// Those of a type as a policy's options tell them: what cell_types sets, else what suits the costs,
+// else from 1 to max_batch_size.
+BatchSizes SizesOf(const PolicyOptions& options, CellType type);
+// Whether the sizes that cell_types sets are in order.
+Status CheckCellTypes(const PolicyOptions& options);
 
 }  // namespace chairlift
 

@@ -17,6 +17,9 @@ using CellType = uint32_t;
 
 // Nodes are numbered from 0 in the order added; a node reads only from earlier ones. Building it
 // allocates as vectors grow, never per node. A model that runs as a whole is a graph of one node.
+//
+// Where a model's inputs vary in length, that node's rows are its tokens if batches are ragged. If
+// they are padded, its rows are its sequences, and the graph has a length, its longest one's.
 class CellGraph {
  public:
   // `rows` is what the node adds to a batch: 1 for a step, T for a projection over T steps at once;
@@ -41,6 +44,10 @@ class CellGraph {
     return first;
   }
 
+  void set_length(int32_t length) { length_ = length; }
+  // Of the request's longest sequence; 0 where rows have no length.
+  int32_t length() const { return length_; }
+
   int32_t size() const { return static_cast<int32_t>(nodes_.size()); }
   CellType type(int32_t node) const { return nodes_[static_cast<size_t>(node)].type; }
   int32_t rows(int32_t node) const { return nodes_[static_cast<size_t>(node)].rows; }
@@ -58,6 +65,7 @@ class CellGraph {
   };
   std::vector<Node> nodes_;
   std::vector<int32_t> dependencies_;
+  int32_t length_ = 0;
 };
 
 }  // namespace chairlift

@@ -22,6 +22,9 @@ class ClientOrder {
     return order.size() == 1;
   }
 
+  // Whether it has requests here.
+  bool Waits(ClientId client) const { return clients_.contains(client); }
+
   // The request started or left. Returns the one that may start because of it.
   std::optional<BatchRequestId> Remove(ClientId client, BatchRequestId request) {
     if (client == 0) return std::nullopt;

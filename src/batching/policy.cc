@@ -5,24 +5,32 @@
 #include "batching/policies/cellular.h"
 #include "batching/policies/graph_merge.h"
 #include "batching/policies/ideal.h"
+#include "batching/policies/length_dp.h"
+#include "batching/policies/naive.h"
 #include "batching/policies/none.h"
+#include "batching/policies/tokens.h"
 #include "batching/policies/window.h"
 
 namespace chairlift {
 
 std::span<const PolicyInfo> KnownPolicies() {
   static constexpr PolicyInfo kPolicies[] = {
-      {"none", "every request runs alone, in order of arrival", MakeNoneScheduler},
-      {"window", "requests of equal shape share a batch, formed by size or by delay",
+      {"none", "every request runs alone, in order of arrival", false, MakeNoneScheduler},
+      {"window", "requests of equal shape share a batch, formed by size or by delay", false,
        MakeWindowScheduler},
-      {"cellular", "requests join and leave at every cell of a recurrent model",
+      {"cellular", "requests join and leave at every cell of a recurrent model", false,
        MakeCellularScheduler},
       {"bucketed", "requests of similar length are padded to one and run to the end together",
-       MakeBucketedScheduler},
+       false, MakeBucketedScheduler},
       {"graph_merge", "graphs of requests are merged level by level and run to the end together",
-       MakeGraphMergeScheduler},
-      {"ideal", "requests of equal structure run node by node to the end together",
+       false, MakeGraphMergeScheduler},
+      {"ideal", "requests of equal structure run node by node to the end together", false,
        MakeIdealScheduler},
+      {"length_dp", "requests of varying length are cut into the padded batches that cost least",
+       true, MakeLengthDpScheduler},
+      {"naive", "all that waits shares a batch, padded to the longest", true, MakeNaiveScheduler},
+      {"tokens", "requests of any length share a ragged batch, formed by its tokens", true,
+       MakeTokensScheduler},
   };
   return kPolicies;
 }

@@ -14,7 +14,7 @@
 
 namespace chairlift {
 
-// What the cellular policy may be told of one cell type. Zero and absent: it finds out.
+// What a policy may be told of one cell type. Zero and absent: it finds out.
 struct CellTypeOptions {
   int max_batch_size = 0;  // from the costs, up to PolicyOptions::max_batch_size
   int min_batch_size = 0;  // from the costs; 1 where there are none
@@ -34,9 +34,16 @@ struct PolicyOptions {
   // [1, max_batch_size].
   std::vector<int> preferred_batch_sizes = {};
 
+  // What an answer may take from arrival, as a lazy policy is to see to it: where half of that is
+  // about to be spent, nothing is held back. 0: not told.
+  Duration latency_objective{0};
+  // Workers that ask for tasks: for policies that share out among them what waits.
+  int workers = 1;
+  const CostModel* costs = nullptr;  // must outlive the scheduler
+  // By cell type; types beyond have the defaults.
+  std::vector<CellTypeOptions> cell_types = {};
+
   // For cellular batching.
-  std::vector<CellTypeOptions> cell_types = {};  // by cell type; types beyond have the defaults
-  const CostModel* costs = nullptr;              // must outlive the scheduler
   // How many tasks a worker may have at once.
   int max_tasks_to_submit = 5;
   // One task at a time while newcomers come; else always as many as that, of one type at a time.
@@ -49,6 +56,8 @@ struct PolicyOptions {
 struct PolicyInfo {
   std::string_view name;
   std::string_view summary;  // one line, for help texts
+  // It takes requests of one node only: models that run as a whole.
+  bool one_node;
   StatusOr<std::unique_ptr<Scheduler>> (*make)(const PolicyOptions& options);
 };
 

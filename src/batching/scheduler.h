@@ -39,6 +39,8 @@ struct Task {
   // Rows that nobody asked for, computed after the others: what a policy that pads its batches
   // makes the machine do.
   int32_t padding_rows = 0;
+  // What every row is padded to: the longest of its requests' lengths. 0 where nothing is padded.
+  int32_t length = 0;
   // In the order of their rows in the batch. Empty only where there are padding rows.
   std::vector<NodeRef> nodes;
   // Node i is of the same request as node i of the previous task of this type on this worker (which
@@ -51,7 +53,9 @@ struct Task {
 class CostModel {
  public:
   virtual ~CostModel() = default;
-  virtual Duration Cost(CellType type, int32_t rows) const = 0;
+  // The time of the whole batch. `length`: what its rows are padded to; 0: they have no length, or
+  // are tokens.
+  virtual Duration Cost(CellType type, int32_t rows, int32_t length) const = 0;
 };
 
 // What a policy makes of a request's graph before the request arrives.

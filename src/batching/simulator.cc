@@ -56,8 +56,13 @@ class Simulation {
   void Arrive() {
     const Workload::Arrival& arrival = workload_.arrivals[next_arrival_];
     result_.requests.push_back({.arrived = arrival.at, .started = kNotStarted});
-    scheduler_.Arrive(next_arrival_++, workload_.graphs[static_cast<size_t>(arrival.graph)], 0,
-                      now_, std::nullopt);
+    scheduler_.Arrive(next_arrival_, GraphOf(next_arrival_), 0, now_, std::nullopt);
+    ++next_arrival_;
+  }
+
+  // Requests are numbered as they arrive.
+  const CellGraph& GraphOf(BatchRequestId request) const {
+    return workload_.graphs[static_cast<size_t>(workload_.arrivals[request].graph)];
   }
 
   void End(std::deque<Running>& stream) {
@@ -74,15 +79,24 @@ class Simulation {
       const std::optional<Task> task = scheduler_.Next(worker, now_);
       if (!task) return;
       const TimePoint begin = stream.empty() ? now_ : stream.back().end;
-      const Duration cost = costs_.Cost(task->type, task->rows + task->padding_rows);
+      const Duration cost = costs_.Cost(task->type, task->rows + task->padding_rows, task->length);
+      int64_t asked = 0;
       for (const NodeRef& node : task->nodes) {
         Duration& started = result_.requests[node.request].started;
         started = std::min(started, begin - TimePoint());
+        const CellGraph& graph = GraphOf(node.request);
+        if (task->length > 0) asked += int64_t{graph.rows(node.node)} * graph.length();
       }
       ++result_.tasks;
       result_.nodes += static_cast<int64_t>(task->nodes.size());
-      result_.rows += task->rows;
-      result_.padding_rows += task->padding_rows;
+      if (task->length > 0) {
+        const int64_t computed = int64_t{task->rows + task->padding_rows} * task->length;
+        result_.rows += asked;
+        result_.padding_rows += computed - asked;
+      } else {
+        result_.rows += task->rows;
+        result_.padding_rows += task->padding_rows;
+      }
       result_.busy += cost;
       stream.push_back({task->id, begin + cost});
     }

@@ -29,6 +29,7 @@ struct SimulationResult {
   std::vector<SimulatedRequest> requests;  // in order of arrival
   int64_t tasks = 0;
   int64_t nodes = 0;
+  // Where batches are padded to a length, of rows times lengths.
   int64_t rows = 0;
   int64_t padding_rows = 0;
   Duration busy{0};  // of all workers together

@@ -23,7 +23,7 @@ Status TabulatedCosts::AddType(std::vector<Point> points) {
   return absl::OkStatus();
 }
 
-Duration TabulatedCosts::Cost(CellType type, int32_t rows) const {
+Duration TabulatedCosts::Cost(CellType type, int32_t rows, int32_t /*length*/) const {
   return Duration(static_cast<int64_t>(CostNs(types_[type], rows) * scale_));
 }
 

@@ -26,7 +26,7 @@ class TabulatedCosts : public CostModel {
   void Scale(double factor) { scale_ *= factor; }
 
   // `type` must have been added.
-  Duration Cost(CellType type, int32_t rows) const override;
+  Duration Cost(CellType type, int32_t rows, int32_t length) const override;
   // The same of one type's points; ascending, and at least one.
   static double CostNs(std::span<const Point> points, int32_t rows);
 

@@ -176,8 +176,22 @@ void AddRow(Table& table, const Figures& figures) {
              fmt::format("{:.1f}", 100 * figures.busy)});
 }
 
+// Policies for requests of one node are no policies for chains and trees.
+Status CheckPolicies(const std::vector<std::string>& policies, const RequestMix& mix) {
+  const bool one_node = std::all_of(mix.graphs.begin(), mix.graphs.end(),
+                                    [](const CellGraph& graph) { return graph.size() == 1; });
+  for (const PolicyInfo& policy : KnownPolicies()) {
+    const bool wanted = std::find(policies.begin(), policies.end(), policy.name) != policies.end();
+    if (wanted && policy.one_node && !one_node) {
+      return InvalidArgument("policy '{}' takes requests of one cell each", policy.name);
+    }
+  }
+  return absl::OkStatus();
+}
+
 Status Simulate(SimulateFlags flags) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const RequestMix mix, ReadMix(flags));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPolicies(flags.policies, mix));
   CHAIRLIFT_ASSIGN_OR_RETURN(TabulatedCosts costs, ReadCosts(flags.costs, mix.cells));
   costs.Scale(flags.cost_scale);
   CHAIRLIFT_RETURN_IF_ERROR(SetCellSizes(flags.cell_max, mix.cells, flags.options));

@@ -382,7 +382,7 @@ TEST(CellularTest, RefusesOptionsThatMakeNoSense) {
 // Flat to 64 rows, then linear, as a GPU's.
 class FlatThenLinear : public CostModel {
  public:
-  Duration Cost(CellType type, int32_t rows) const override {
+  Duration Cost(CellType type, int32_t rows, int32_t /*length*/) const override {
     return microseconds(type == 0 ? std::max(64, rows) : 10 + rows);
   }
 };

@@ -24,17 +24,19 @@ struct Setup {
   int types;
   double load;  // arrivals per microsecond
   unsigned seed;
+  int events = 20000;
 };
 
 struct KnownNode {
   CellType type;
   int32_t rows;
-  std::vector<int32_t> dependencies;
+  std::vector<int32_t> dependencies = {};
 };
 
 // What the test knows, from events alone, of a request that has not ended or left.
 struct Known {
   std::vector<KnownNode> nodes;
+  int32_t length = 0;
   std::vector<int> runs;            // how often each node was in a task
   std::vector<bool> ended;          // by node
   std::vector<TimePoint> ready_at;  // by node; of those that are ready
@@ -45,18 +47,33 @@ struct Known {
   int in_flight = 0;
 };
 
+class PaddedCosts : public CostModel {
+ public:
+  Duration Cost(CellType /*type*/, int32_t rows, int32_t length) const override {
+    return microseconds(20 + rows * length / 10);
+  }
+};
+
 class Simulation {
  public:
   explicit Simulation(const Setup& setup) : setup_(setup), random_(setup.seed) {
-    auto made = MakeScheduler(setup.policy, {.max_batch_size = setup.max_batch_size,
-                                             .queue_delay = microseconds(setup.queue_delay_us),
-                                             .preferred_batch_sizes = setup.preferred});
+    auto made =
+        MakeScheduler(setup.policy, {.max_batch_size = setup.max_batch_size,
+                                     .queue_delay = microseconds(setup.queue_delay_us),
+                                     .preferred_batch_sizes = setup.preferred,
+                                     .latency_objective = microseconds(400),
+                                     .workers = setup.workers,
+                                     .costs = setup.policy == "length_dp" ? &costs_ : nullptr});
     EXPECT_TRUE(made.ok()) << made.status();
     scheduler_ = *std::move(made);
     for (int w = 0; w < setup.workers; ++w) idle_.insert(w);
+    for (const PolicyInfo& policy : KnownPolicies()) {
+      if (policy.name == setup.policy) one_node_ = policy.one_node;
+    }
   }
 
-  void Run(int events) {
+  void Run() {
+    const int events = setup_.events;
     TimePoint next_arrival = now_;
     std::exponential_distribution<double> gap(setup_.load);
     int done = 0;
@@ -99,17 +116,18 @@ class Simulation {
     const BatchRequestId id = next_id_++;
     Known& known = known_[id];
     CellGraph graph;
-    const int nodes = Chance(0.2) ? Pick(2, 4) : 1;
+    const int nodes = !one_node_ && Chance(0.2) ? Pick(2, 4) : 1;
     for (int i = 0; i < nodes; ++i) {
       KnownNode node{.type = static_cast<CellType>(Pick(0, setup_.types - 1)),
-                     .rows = Chance(0.02) ? setup_.max_batch_size + 3 : Pick(0, 3),
-                     .dependencies = {}};
+                     .rows = Chance(0.02) ? setup_.max_batch_size + 3 : Pick(0, 3)};
       for (int d = 0; d < i; ++d) {
         if (Chance(0.6)) node.dependencies.push_back(d);
       }
       graph.Add(node.type, node.rows, node.dependencies);
       known.nodes.push_back(node);
     }
+    known.length = Pick(1, 100);
+    graph.set_length(known.length);
     known.runs.assign(nodes, 0);
     known.ended.assign(nodes, false);
     known.ready_at.resize(nodes);
@@ -177,6 +195,7 @@ class Simulation {
     ASSERT_FALSE(task.nodes.empty());
     int32_t rows = 0;
     int32_t size = 0;
+    int32_t length = 0;
     for (const NodeRef& ref : task.nodes) {
       ASSERT_TRUE(known_.contains(ref.request)) << "request " << ref.request << " had left";
       Known& known = known_.at(ref.request);
@@ -196,8 +215,10 @@ class Simulation {
       }
       rows += node.rows;
       size += std::max(1, node.rows);
+      length = std::max(length, known.length);
     }
     EXPECT_EQ(task.rows, rows);
+    EXPECT_EQ(task.length, setup_.policy == "tokens" ? 0 : length);
     const int limit = setup_.policy == "none" ? 1 : setup_.max_batch_size;
     EXPECT_TRUE(size <= limit || task.nodes.size() == 1) << size << " rows";
   }
@@ -237,7 +258,7 @@ class Simulation {
         const auto& deps = known.nodes[i].dependencies;
         if (std::find(deps.begin(), deps.end(), ref.node) != deps.end()) known.ready_at[i] = now_;
       }
-      if (Chance(0.05)) {
+      if (!one_node_ && Chance(0.05)) {
         const KnownNode node{.type = static_cast<CellType>(Pick(0, setup_.types - 1)),
                              .rows = 1,
                              .dependencies = {ref.node}};
@@ -273,7 +294,9 @@ class Simulation {
   }
 
   const Setup setup_;
+  const PaddedCosts costs_;
   std::mt19937 random_;
+  bool one_node_ = false;
   std::unique_ptr<Scheduler> scheduler_;
   TimePoint now_{};
   BatchRequestId next_id_ = 1;
@@ -288,7 +311,7 @@ class Simulation {
 
 class RandomScheduleTest : public ::testing::TestWithParam<Setup> {};
 
-TEST_P(RandomScheduleTest, KeepsEveryPromise) { Simulation(GetParam()).Run(20000); }
+TEST_P(RandomScheduleTest, KeepsEveryPromise) { Simulation(GetParam()).Run(); }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, RandomScheduleTest,
                          ::testing::Values(Setup{"none", 1, 0, {}, 3, 2, 0.1, 1},
@@ -297,7 +320,14 @@ INSTANTIATE_TEST_SUITE_P(Schedules, RandomScheduleTest,
                                            Setup{"window", 8, 50, {}, 2, 3, 0.3, 4},
                                            Setup{"window", 16, 100, {4, 8}, 3, 4, 0.4, 5},
                                            Setup{"window", 4, 20, {2}, 8, 20, 0.4, 6},
-                                           Setup{"window", 1, 30, {}, 2, 2, 0.1, 7}));
+                                           Setup{"window", 1, 30, {}, 2, 2, 0.1, 7},
+                                           Setup{"tokens", 8, 0, {}, 1, 1, 0.3, 8, 100000},
+                                           Setup{"tokens", 8, 0, {}, 4, 3, 0.8, 9, 100000},
+                                           Setup{"tokens", 2, 0, {}, 2, 2, 0.1, 10, 100000},
+                                           Setup{"naive", 8, 0, {}, 3, 2, 0.5, 11, 100000},
+                                           Setup{"length_dp", 8, 0, {}, 1, 1, 0.1, 12, 100000},
+                                           Setup{"length_dp", 8, 0, {}, 4, 3, 0.6, 13, 100000},
+                                           Setup{"length_dp", 8, 80, {}, 2, 2, 0.3, 14, 100000}));
 
 }  // namespace
 }  // namespace chairlift

@@ -24,14 +24,14 @@ TabulatedCosts UnitCosts(CellType types) {
 TEST(TabulatedCostsTest, InterpolatesAndGrowsInProportion) {
   TabulatedCosts costs;
   ASSERT_TRUE(costs.AddType({{512, microseconds(784)}, {64, microseconds(185)}}).ok());
-  EXPECT_EQ(costs.Cost(0, 0), microseconds(185));
-  EXPECT_EQ(costs.Cost(0, 1), microseconds(185));
-  EXPECT_EQ(costs.Cost(0, 64), microseconds(185));
-  EXPECT_EQ(costs.Cost(0, 288), Duration(484500));
-  EXPECT_EQ(costs.Cost(0, 512), microseconds(784));
-  EXPECT_EQ(costs.Cost(0, 1024), microseconds(1568));
+  EXPECT_EQ(costs.Cost(0, 0, 0), microseconds(185));
+  EXPECT_EQ(costs.Cost(0, 1, 0), microseconds(185));
+  EXPECT_EQ(costs.Cost(0, 64, 0), microseconds(185));
+  EXPECT_EQ(costs.Cost(0, 288, 0), Duration(484500));
+  EXPECT_EQ(costs.Cost(0, 512, 0), microseconds(784));
+  EXPECT_EQ(costs.Cost(0, 1024, 0), microseconds(1568));
   costs.Scale(2);
-  EXPECT_EQ(costs.Cost(0, 64), microseconds(370));
+  EXPECT_EQ(costs.Cost(0, 64, 0), microseconds(370));
 }
 
 TEST(TabulatedCostsTest, RefusesWhatIsNoTable) {

@@ -260,6 +260,10 @@ TEST_F(CommandTest, SimulateSaysWhatIsMissing) {
                       1),
               HasSubstr("a cell of step"));
   Refusal({"simulate", "--rate", "1"}, 2);
+  EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1", "--fixed-length", "2",
+                       "--policy", "none,tokens"},
+                      1),
+              HasSubstr("policy 'tokens' takes requests of one cell each"));
 }
 
 TEST_F(CommandTest, InspectShowsTheCells) {

@@ -80,10 +80,10 @@ TEST_F(RequestMixTest, SaysWhatIsWrongWithAFile) {
 TEST_F(RequestMixTest, ReadsCostsOfTheCellsAskedFor) {
   const auto csv = ReadCosts(File("# a comment\ncell,rows,microseconds\nb,1,10\na,4,2.5\n"), {"a"});
   ASSERT_TRUE(csv.ok()) << csv.status();
-  EXPECT_EQ(csv->Cost(0, 4), Duration(2500));
+  EXPECT_EQ(csv->Cost(0, 4, 0), Duration(2500));
   const auto json = ReadCosts(File(R"({"source": "me", "a": {"1": 3, "2": 4}})", ".json"), {"a"});
   ASSERT_TRUE(json.ok()) << json.status();
-  EXPECT_EQ(json->Cost(0, 2), microseconds(4));
+  EXPECT_EQ(json->Cost(0, 2, 0), microseconds(4));
   EXPECT_THAT(Error(ReadCosts(File("a,1,1\n"), {"a", "b"}).status()), HasSubstr("cell 'b'"));
   for (const char* line : {"a,1", "a,x,1", "a,0,1", "a,1,-1", "a,1,nan", "a,1,1x", "a,,"}) {
     EXPECT_FALSE(ReadCosts(File(line), {"a"}).ok()) << line;

@@ -26,16 +26,7 @@ StatusOr<std::unique_ptr<Scheduler>> MakeCellularScheduler(const PolicyOptions& 
     return InvalidArgument("max_tasks_to_submit is {}; it must be at least 1",
                            options.max_tasks_to_submit);
   }
-  for (size_t type = 0; type < options.cell_types.size(); ++type) {
-    const CellTypeOptions& given = options.cell_types[type];
-    const int max = given.max_batch_size > 0 ? given.max_batch_size : options.max_batch_size;
-    if (given.max_batch_size < 0 || given.min_batch_size < 0 || given.min_batch_size > max) {
-      return InvalidArgument(
-          "batch sizes of cell type {} are {} to {}; they must be from 1 up (0: by itself), the "
-          "smaller one first",
-          type, given.min_batch_size, max);
-    }
-  }
+  CHAIRLIFT_RETURN_IF_ERROR(CheckCellTypes(options));
   return std::make_unique<CellularScheduler>(options);
 }
 
@@ -44,18 +35,11 @@ CellularScheduler::CellularScheduler(const PolicyOptions& options) : options_(op
 void CellularScheduler::Learn(CellType type) {
   if (type >= types_.size()) types_.resize(type + 1);
   TypeState& state = types_[type];
-  static const CellTypeOptions kNothing;
-  const CellTypeOptions& given =
-      type < options_.cell_types.size() ? options_.cell_types[type] : kNothing;
-  const int limit = given.max_batch_size > 0 ? given.max_batch_size : options_.max_batch_size;
-  state.sizes.max = limit;
-  if (options_.costs != nullptr) {
-    state.sizes = ChooseBatchSizes(*options_.costs, type, limit);
-    if (given.max_batch_size > 0) state.sizes.max = limit;
+  state.sizes = SizesOf(options_, type);
+  state.priority = phases_.Of(type);
+  if (type < options_.cell_types.size()) {
+    state.priority = options_.cell_types[type].priority.value_or(state.priority);
   }
-  if (given.min_batch_size > 0) state.sizes.min = given.min_batch_size;
-  state.sizes.max = std::max(state.sizes.max, state.sizes.min);
-  state.priority = given.priority.value_or(phases_.Of(type));
 }
 
 CellularScheduler::WorkerState& CellularScheduler::WorkerOf(WorkerId worker) {

@@ -48,6 +48,7 @@ void WindowScheduler::Arrive(BatchRequestId id, const CellGraph& graph, ClientId
   Request& request = requests_[id];
   request.client = client;
   request.deadline = deadline;
+  request.length = graph.length();
   for (int32_t node = 0; node < graph.size(); ++node) {
     Append(request, graph.type(node), graph.rows(node), graph.dependencies(node));
   }
@@ -190,6 +191,7 @@ std::optional<Task> WindowScheduler::Next(WorkerId worker, TimePoint now) {
       Request& request = requests_.at(ref.request);
       request.nodes[ref.node].queued_as.reset();
       ++request.in_flight;
+      task.length = std::max(task.length, request.length);
       MarkStarted(ref.request, request);
     }
     tasks_.emplace(task.id, task.nodes);

@@ -55,6 +55,7 @@ class WindowScheduler : public Scheduler {
   struct Request {
     ClientId client;
     std::optional<TimePoint> deadline;
+    int32_t length = 0;
     bool started = false;
     bool leaving = false;  // cancelled; nodes of it are in flight
     int unfinished = 0;    // nodes that have not ended

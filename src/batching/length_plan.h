@@ -1,0 +1,40 @@
+// Which requests of varying length should share a padded batch (TurboTransformers §5, Algorithm 2).
+#ifndef CHAIRLIFT_BATCHING_LENGTH_PLAN_H_
+#define CHAIRLIFT_BATCHING_LENGTH_PLAN_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+
+namespace chairlift {
+
+struct LengthItem {
+  int32_t length;
+  int32_t rows;  // from 1 up
+};
+
+struct LengthPlan {
+  struct Batch {
+    int32_t begin;  // items [begin, end)
+    int32_t end;
+    double cost;
+  };
+  std::vector<Batch> batches;  // in order of length; every item is in one
+  double cost = 0;             // of all of them
+};
+
+// The plan of the least cost, of batches of up to `max_rows` rows; an item with more is a batch of
+// its own. `items` must be in order of length, the shortest first. cost_of(length)[rows - 1] is the
+// cost of a whole batch of `rows` rows padded to `length`, for up to `max_rows`; more cost in
+// proportion. O(items × max_rows), and items calls of cost_of; each span is read until the next.
+//
+// Put right: Algorithm 2 as printed drops the request before each batch as it walks back, and its
+// costs are a request's, not a batch's.
+LengthPlan PlanLengths(std::span<const LengthItem> items, int max_rows,
+                       absl::FunctionRef<std::span<const double>(int32_t length)> cost_of);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_BATCHING_LENGTH_PLAN_H_

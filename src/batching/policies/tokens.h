@@ -1,0 +1,43 @@
+// The tokens policy: for models whose batches are ragged, so that a batch takes as long as its
+// tokens and nobody pays for another's length. A request's rows are its tokens.
+//
+// A worker that is idle takes a batch at once; nothing is held back. A batch is as many tokens as
+// suit the machine, the budget: the fewest with which it does nearly as many a second as with any
+// number (batch_sizes.h). More would only make all in the batch wait for each other. A request
+// larger than the budget rides alone.
+//
+// Where several workers are idle, what waits is shared out evenly among them, but not into pieces
+// with fewer tokens than a batch can have for the price of one.
+//
+// Order. By arrival alone, a short request behind a long one would wait for many times what it asks
+// for itself. So a request of n tokens stands as if it had arrived k·n tokens later than it did
+// (k = kTokensPatience), and shorter ones overtake it. Who arrives after it and stands before it is
+// shorter, and all of them together have fewer than k·n tokens: a request waits longer than in
+// order of arrival by at most k times what it takes itself, so that nobody starves. (A later
+// request s stands before r where a(s) + k·n(s) < a(r) + k·n(r), where a() is the tokens that had
+// arrived, its own among them. The last such s that arrives has all of those tokens between a(r)
+// and a(s) < a(r) + k·n(r) − k·n(s).)
+//
+// A request that does not fit into what is left of a batch is passed by later ones that do; it is
+// then the first of the next batch, unless others stand before it. Where H tokens do, at most
+// 2·H / budget + 1 batches start before it: what the first of two lacks for it to be full is less
+// than the second starts with.
+#ifndef CHAIRLIFT_BATCHING_POLICIES_TOKENS_H_
+#define CHAIRLIFT_BATCHING_POLICIES_TOKENS_H_
+
+#include <memory>
+
+#include "batching/policy.h"
+
+namespace chairlift {
+
+// By how many times its own tokens a request may be overtaken.
+inline constexpr int kTokensPatience = 1;
+
+// max_batch_size: the budget, or, with costs, its limit. cell_types sets sizes of a type's own:
+// the budget (max_batch_size), the smallest share (min_batch_size).
+StatusOr<std::unique_ptr<Scheduler>> MakeTokensScheduler(const PolicyOptions& options);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_BATCHING_POLICIES_TOKENS_H_

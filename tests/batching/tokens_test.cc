@@ -1,0 +1,247 @@
+// The tokens policy, case by case and its bound on overtaking.
+#include "batching/policies/tokens.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "batching/tabulated_costs.h"
+#include "batching/virtual_workers.h"
+
+namespace chairlift {
+namespace {
+
+using std::chrono::microseconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+CellGraph Tokens(int32_t tokens, CellType type = 0) {
+  CellGraph graph;
+  graph.Add(type, tokens);
+  return graph;
+}
+
+class TokensTest : public ::testing::Test {
+ protected:
+  void Make(const PolicyOptions& options) { scheduler_ = MakePolicy("tokens", options); }
+  void Arrive(BatchRequestId id, int32_t tokens, ClientId client = 0, CellType type = 0) {
+    scheduler_->Arrive(id, Tokens(tokens, type), client, At(0), {});
+  }
+  // Of the next task of a worker, which runs from then on.
+  std::vector<BatchRequestId> Next(WorkerId worker = 0) {
+    task_ = scheduler_->Next(worker, At(0));
+    if (task_) running_[worker] = task_->id;
+    return RequestsOf(task_);
+  }
+  std::vector<BatchRequestId> End(WorkerId worker = 0) {
+    return scheduler_->Complete(running_.at(worker), At(0), {});
+  }
+
+  std::unique_ptr<Scheduler> scheduler_;
+  std::optional<Task> task_;  // the last one
+  std::map<WorkerId, TaskId> running_;
+};
+
+TEST_F(TokensTest, ABatchIsTheOldestWhoseTokensFitTheBudget) {
+  Make({.max_batch_size = 100});
+  for (BatchRequestId id : {1, 2, 3}) Arrive(id, 40);
+  EXPECT_EQ(scheduler_->waiting(), 3);
+  EXPECT_THAT(Next(), ElementsAre(1, 2));
+  EXPECT_EQ(task_->rows, 80);
+  EXPECT_EQ(task_->length, 0);
+  EXPECT_EQ(scheduler_->waiting(), 1);
+  EXPECT_THAT(End(), ElementsAre(1, 2));
+  EXPECT_THAT(Next(), ElementsAre(3));
+}
+
+TEST_F(TokensTest, AWorkerHasOneTaskAtATime) {
+  Make({.max_batch_size = 10});
+  for (BatchRequestId id : {1, 2}) Arrive(id, 10);
+  EXPECT_THAT(Next(), ElementsAre(1));
+  EXPECT_THAT(Next(), IsEmpty());
+  Arrive(3, 10);
+  EXPECT_THAT(End(), ElementsAre(1));
+  EXPECT_THAT(Next(), ElementsAre(2));
+}
+
+TEST_F(TokensTest, ARequestLargerThanTheBudgetRidesAlone) {
+  Make({.max_batch_size = 100});
+  Arrive(1, 500);
+  Arrive(2, 499);
+  EXPECT_THAT(Next(), ElementsAre(1));
+  EXPECT_EQ(task_->rows, 500);
+  End();
+  EXPECT_THAT(Next(), ElementsAre(2));
+}
+
+TEST_F(TokensTest, WhoDoesNotFitIsPassedAndIsNext) {
+  Make({.max_batch_size = 100});
+  Arrive(1, 60);
+  Arrive(2, 60);
+  Arrive(3, 50);
+  Arrive(4, 40);
+  EXPECT_THAT(Next(), ElementsAre(1, 4));
+  End();
+  EXPECT_THAT(Next(), ElementsAre(2));
+  End();
+  EXPECT_THAT(Next(), ElementsAre(3));
+}
+
+TEST_F(TokensTest, WhatWaitsIsSharedOutAmongIdleWorkers) {
+  Make({.max_batch_size = 100, .workers = 3});
+  for (BatchRequestId id = 1; id <= 6; ++id) Arrive(id, 10);
+  EXPECT_THAT(Next(2), ElementsAre(1, 2));
+  EXPECT_THAT(Next(0), ElementsAre(3, 4));
+  EXPECT_THAT(Next(1), ElementsAre(5, 6));
+  for (BatchRequestId id = 7; id <= 9; ++id) Arrive(id, 10);
+  End(1);
+  EXPECT_THAT(Next(1), ElementsAre(7, 8, 9));  // the others are busy
+}
+
+TEST_F(TokensTest, SharesOfUnequalRequestsAreAsEvenAsTheyCanBe) {
+  Make({.max_batch_size = 100, .workers = 2});
+  Arrive(1, 50);
+  Arrive(2, 60);
+  Arrive(3, 40);
+  EXPECT_THAT(Next(0), ElementsAre(1, 3));
+  EXPECT_THAT(Next(1), ElementsAre(2));
+}
+
+TEST_F(TokensTest, NothingIsSharedOutWherePiecesWouldBeTooSmall) {
+  Make({.max_batch_size = 100, .workers = 2, .cell_types = {{.min_batch_size = 32}}});
+  for (BatchRequestId id = 1; id <= 6; ++id) Arrive(id, 10);
+  EXPECT_THAT(Next(0), ElementsAre(1, 2, 3, 4, 5, 6));
+  for (BatchRequestId id = 7; id <= 13; ++id) Arrive(id, 10);
+  End(0);
+  EXPECT_THAT(Next(0), ElementsAre(7, 8, 9, 10));
+  EXPECT_THAT(Next(1), ElementsAre(11, 12, 13));
+}
+
+// 16 tokens cost what one does; from 128 on the machine becomes no faster.
+TEST_F(TokensTest, TheBudgetAndTheSmallestShareFollowFromTheCosts) {
+  TabulatedCosts costs;
+  ASSERT_TRUE(costs
+                  .AddType({{1, microseconds(100)},
+                            {16, microseconds(105)},
+                            {128, microseconds(500)},
+                            {4096, microseconds(16000)}})
+                  .ok());
+  Make({.max_batch_size = 4096, .workers = 2, .costs = &costs});
+  for (BatchRequestId id = 1; id <= 5; ++id) Arrive(id, 64);
+  EXPECT_THAT(Next(0), ElementsAre(1, 2));
+  EXPECT_THAT(Next(1), ElementsAre(3, 4));
+  End(0);
+  End(1);
+  EXPECT_THAT(Next(1), ElementsAre(5));
+  End(1);
+  for (BatchRequestId id = 6; id <= 8; ++id) Arrive(id, 10);
+  EXPECT_THAT(Next(0), ElementsAre(6, 7, 8));
+}
+
+TEST_F(TokensTest, AShortRequestOvertakesALongOneThatHasJustCome) {
+  Make({.max_batch_size = 100});
+  Arrive(1, 100);
+  Arrive(2, 10);
+  Arrive(3, 70);
+  EXPECT_THAT(Next(), ElementsAre(2, 3));
+  End();
+  EXPECT_THAT(Next(), ElementsAre(1));
+}
+
+TEST_F(TokensTest, ALongRequestIsNotOvertakenByMoreThanItsOwnTokens) {
+  std::mt19937 random(1);
+  std::geometric_distribution<int> length(0.01);
+  Make({.max_batch_size = 1});  // one by one
+  std::vector<int32_t> tokens = {0};
+  std::vector<BatchRequestId> started;
+  int overtakings = 0;
+  const auto start = [&] {
+    const std::vector<BatchRequestId> batch = Next();
+    if (batch.empty()) return;
+    started.push_back(batch.at(0));
+    End();
+  };
+  for (BatchRequestId id = 1; id <= 2000; ++id) {
+    tokens.push_back(1 + length(random));
+    Arrive(id, tokens.back());
+    if (random() % 4 != 0) start();
+  }
+  while (scheduler_->waiting() > 0) start();
+  for (size_t i = 0; i < started.size(); ++i) {
+    int64_t later = 0;
+    for (size_t j = 0; j < i; ++j) {
+      if (started[j] < started[i]) continue;
+      later += tokens[started[j]];
+      EXPECT_LT(tokens[started[j]], tokens[started[i]]);
+      ++overtakings;
+    }
+    ASSERT_LE(later, kTokensPatience * tokens[started[i]]) << "request " << started[i];
+  }
+  EXPECT_GT(overtakings, 100);
+}
+
+TEST_F(TokensTest, AClientsRequestsKeepTheirOrderAndMayShareABatch) {
+  Make({.max_batch_size = 100});
+  Arrive(1, 90, 7);
+  Arrive(2, 10, 7);
+  Arrive(3, 20, 7);
+  EXPECT_THAT(Next(), ElementsAre(1, 2));
+  End();
+  Arrive(4, 10);
+  EXPECT_THAT(Next(), ElementsAre(4, 3));
+}
+
+TEST_F(TokensTest, AClientsRequestDoesNotPassAnEarlierOneThatDoesNotFit) {
+  Make({.max_batch_size = 100});
+  Arrive(1, 50);
+  Arrive(2, 60, 7);
+  Arrive(3, 40, 7);
+  EXPECT_THAT(Next(), ElementsAre(1));
+  End();
+  EXPECT_TRUE(scheduler_->Cancel(2, At(0)));
+  EXPECT_THAT(Next(), ElementsAre(3));
+}
+
+TEST_F(TokensTest, TypesDoNotMixAndTheEarliestGoesFirst) {
+  Make({.max_batch_size = 100});
+  Arrive(1, 20, 0, 5);
+  Arrive(2, 20, 0, 3);
+  Arrive(3, 20, 0, 5);
+  EXPECT_THAT(Next(), ElementsAre(1, 3));
+  EXPECT_EQ(task_->type, 5u);
+  End();
+  EXPECT_THAT(Next(), ElementsAre(2));
+}
+
+TEST_F(TokensTest, RequestsOfNoTokensCountAsOne) {
+  Make({.max_batch_size = 2});
+  for (BatchRequestId id : {1, 2, 3}) Arrive(id, 0);
+  EXPECT_THAT(Next(), ElementsAre(1, 2));
+  EXPECT_EQ(task_->rows, 0);
+}
+
+TEST_F(TokensTest, ACancelledRequestLeavesAtOnceUnlessItRuns) {
+  Make({.max_batch_size = 10});
+  Arrive(1, 10);
+  Arrive(2, 10);
+  EXPECT_THAT(Next(), ElementsAre(1));
+  EXPECT_FALSE(scheduler_->Cancel(1, At(0)));
+  EXPECT_TRUE(scheduler_->Cancel(2, At(0)));
+  EXPECT_TRUE(scheduler_->Cancel(9, At(0)));
+  EXPECT_THAT(End(), ElementsAre(1));
+  EXPECT_THAT(Next(), IsEmpty());
+}
+
+TEST(TokensOptionsTest, WhatMakesNoSenseIsRefused) {
+  const auto message = [](const PolicyOptions& options) {
+    return std::string(MakeScheduler("tokens", options).status().message());
+  };
+  EXPECT_THAT(message({.max_batch_size = 0}), HasSubstr("max_batch_size is 0 tokens"));
+  EXPECT_THAT(message({.workers = 0}), HasSubstr("workers is 0"));
+  EXPECT_THAT(message({.max_batch_size = 8, .cell_types = {{.min_batch_size = 9}}}),
+              HasSubstr("cell type 0"));
+}
+
+}  // namespace
+}  // namespace chairlift
