@@ -13,6 +13,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -114,6 +115,10 @@ void AddLinearRules(RuleTable& rules);
 void AddShapeRules(RuleTable& rules);
 void AddIndexRules(RuleTable& rules);
 void AddReductionRules(RuleTable& rules);
+
+// Operators that work on elements one by one, with broadcasting, other than those that sizes are
+// computed with.
+std::span<const std::string_view> ElementwiseOperators();
 
 // The usual refusal: the operator works along the batch.
 Status MixesRows();

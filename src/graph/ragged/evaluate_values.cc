@@ -1,0 +1,146 @@
+// A part of a graph, cut out and run.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "graph/evaluate.h"
+#include "graph/passes/rewrite.h"
+#include "graph/ragged/mask_probe.h"
+
+namespace chairlift::ragged {
+namespace {
+
+constexpr int64_t kMaxValueBytes = int64_t{256} << 20;
+
+bool IsSizeOf(const Node& node) { return Is(node, "Shape") || Is(node, "Size"); }
+
+// The nodes that `targets` follow from, but for what only gives its shape.
+StatusOr<std::vector<bool>> Needed(const Graph& graph, std::span<const ValueId> targets) {
+  const Links links(graph);
+  std::vector<bool> needed(graph.nodes.size(), false);
+  std::vector<ValueId> open(targets.begin(), targets.end());
+  while (!open.empty()) {
+    const ValueId id = open.back();
+    open.pop_back();
+    const int n = links.producer(id);
+    if (n < 0 || needed[static_cast<size_t>(n)]) continue;
+    const Node& node = graph.nodes[static_cast<size_t>(n)];
+    if (!node.def->deterministic) return Unimplemented("{} is random", node.Describe());
+    if (IsControlFlow(node) || !Subgraphs(node).empty()) {
+      return Unimplemented("{} is control flow", node.Describe());
+    }
+    needed[static_cast<size_t>(n)] = true;
+    if (IsSizeOf(node)) continue;
+    for (const ValueId input : node.inputs) {
+      if (input != kNoValue) open.push_back(input);
+    }
+  }
+  return needed;
+}
+
+StatusOr<Shape> ShapeAt(const Value& value, const std::map<std::string, int64_t>& sizes) {
+  if (!value.shape.has_rank()) return Unimplemented("the rank of '{}' is not known", value.name);
+  Shape shape;
+  for (const Dim& dim : value.shape.dims()) {
+    const auto named = dim.is_symbol() ? sizes.find(dim.symbol()) : sizes.end();
+    if (!dim.known() && named == sizes.end()) {
+      return Unimplemented("the shape {} of '{}' cannot be followed", value.shape.ToString(),
+                           value.name);
+    }
+    shape.Append(dim.known() ? dim.value() : named->second);
+  }
+  return shape;
+}
+
+// Shape or Size of something whose shape is known, but which is not at hand.
+StatusOr<Tensor> SizesAt(const Graph& graph, const Node& node,
+                         const std::map<std::string, int64_t>& sizes) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape,
+                             ShapeAt(graph.values[static_cast<size_t>(node.inputs[0])], sizes));
+  if (Is(node, "Size")) return Tensor::Scalar<int64_t>(shape.NumElements());
+  const int64_t rank = shape.rank();
+  const auto hold = [rank](int64_t i) {
+    return std::clamp<int64_t>(i < 0 ? i + rank : i, 0, rank);
+  };
+  const int64_t start = hold(node.attributes.Int("start", 0));
+  const int64_t end = std::max(start, hold(node.attributes.Int("end", rank)));
+  return Tensor::Of<int64_t>(
+      Shape{end - start},
+      shape.dims().subspan(static_cast<size_t>(start), static_cast<size_t>(end - start)));
+}
+
+}  // namespace
+
+StatusOr<std::vector<int>> ReadInputs(const Graph& graph, ValueId value) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<bool> needed, Needed(graph, {&value, 1}));
+  std::vector<bool> read(graph.values.size(), false);
+  read[static_cast<size_t>(value)] = true;
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (!needed[n] || IsSizeOf(graph.nodes[n])) continue;
+    for (const ValueId id : graph.nodes[n].inputs) {
+      if (id != kNoValue) read[static_cast<size_t>(id)] = true;
+    }
+  }
+  std::vector<int> inputs;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    if (read[static_cast<size_t>(graph.inputs[i])]) inputs.push_back(static_cast<int>(i));
+  }
+  return inputs;
+}
+
+StatusOr<std::vector<Tensor>> EvaluateValues(const Graph& graph, std::span<const ValueId> targets,
+                                             const std::map<int, Tensor>& inputs,
+                                             const std::map<std::string, int64_t>& sizes) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<bool> needed, Needed(graph, targets));
+  std::vector<Tensor> values(graph.values.size());
+  for (size_t i = 0; i < values.size(); ++i) values[i] = graph.values[i].constant;
+  for (const auto& [place, tensor] : inputs) {
+    values[static_cast<size_t>(graph.inputs[static_cast<size_t>(place)])] = tensor;
+  }
+  // Values go when their last reader has run.
+  std::vector<size_t> last(graph.values.size(), 0);
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (!needed[n] || IsSizeOf(graph.nodes[n])) continue;
+    for (const ValueId id : graph.nodes[n].inputs) {
+      if (id != kNoValue) last[static_cast<size_t>(id)] = n;
+    }
+  }
+  for (const ValueId id : targets) last[static_cast<size_t>(id)] = graph.nodes.size();
+  WeightCache weights;
+  SoloTeam team;
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (!needed[n]) continue;
+    const Node& node = graph.nodes[n];
+    if (IsSizeOf(node)) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(values[static_cast<size_t>(node.outputs[0])],
+                                 SizesAt(graph, node, sizes));
+      continue;
+    }
+    std::vector<Tensor> arguments;
+    for (const ValueId id : node.inputs) {
+      arguments.push_back(id == kNoValue ? Tensor() : values[static_cast<size_t>(id)]);
+      if (id != kNoValue && !arguments.back().present()) {
+        return Unimplemented("{} reads '{}'", node.Describe(),
+                             graph.values[static_cast<size_t>(id)].name);
+      }
+    }
+    CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> results,
+                               EvaluateNode(node, arguments, weights, team, 0, kMaxValueBytes));
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (node.outputs[i] != kNoValue) {
+        values[static_cast<size_t>(node.outputs[i])] = std::move(results[i]);
+      }
+    }
+    for (const ValueId id : node.inputs) {
+      if (id != kNoValue && last[static_cast<size_t>(id)] == n) {
+        values[static_cast<size_t>(id)] = Tensor();
+      }
+    }
+  }
+  std::vector<Tensor> results;
+  for (const ValueId id : targets) results.push_back(values[static_cast<size_t>(id)]);
+  return results;
+}
+
+}  // namespace chairlift::ragged

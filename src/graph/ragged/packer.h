@@ -1,0 +1,145 @@
+// The packed graph while it is built, and what is known of the original one's values so far.
+#ifndef CHAIRLIFT_GRAPH_RAGGED_PACKER_H_
+#define CHAIRLIFT_GRAPH_RAGGED_PACKER_H_
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "graph/batch_axis/rule.h"
+#include "graph/ir.h"
+#include "graph/ragged/form.h"
+#include "graph/ragged/mask_probe.h"
+#include "graph/ragged/ragged.h"
+
+namespace chairlift::ragged {
+
+class Packer {
+ public:
+  // `original` is as Prepare() leaves it, and outlives the packer, which keeps its shapes up to
+  // what is known of forms.
+  explicit Packer(Graph& original);
+
+  const Graph& original() const { return original_; }
+  Graph& graph() { return graph_; }
+  RaggedModel& model() { return model_; }
+
+  // --- By value of the original -----------------------------------------------------------------
+  const Form& form(ValueId id) const { return forms_[static_cast<size_t>(id)]; }
+  // What the original value is in the packed graph; a constant is copied on first use. Of sizes
+  // there is nothing: see Sizes().
+  ValueId packed(ValueId id);
+  void Set(ValueId id, Form form, ValueId packed);
+  void SetSizes(ValueId id, batch_axis::State state);
+  void SetUnknown(ValueId id, const std::string& why) {
+    forms_[static_cast<size_t>(id)] = Form::Unknown(why);
+  }
+  // For the rules of batch_axis: rows, sizes and what is shared.
+  std::vector<batch_axis::State>& states() { return states_; }
+
+  // --- In the packed graph ----------------------------------------------------------------------
+  // A node with one output.
+  ValueId Emit(const std::string& name, std::string_view op, std::vector<ValueId> inputs,
+               Attributes attributes = {}, std::string_view domain = "");
+  ValueId Constant(Tensor t);
+  ValueId Integers(const std::vector<int64_t>& values);
+  ValueId offsets();
+  ValueId positions();
+  // Sizes as a tensor of rank `rank` (0 or 1), for a value that has R entries along the batch or
+  // 1.
+  ValueId Sizes(const std::vector<Extent>& elements, int rank, DType dtype, bool rows);
+  // [1, T, ...] as [T, ...] and back.
+  ValueId DropBatch(ValueId id, const std::string& name);
+  ValueId AddBatch(ValueId id, const std::string& name);
+
+  // What the mask of an attention node hides, found out by trying.
+  StatusOr<MaskRule> ProbedMask(ValueId mask);
+  // What the rule adds to the scores of each key, [T].
+  ValueId KeyMask(const MaskRule& rule);
+
+ private:
+  ValueId Twin(ValueId mask) const;
+  ValueId One(const Extent& extent, bool rows);
+  ValueId AddInput(const std::string& name, DType dtype, SymbolicShape shape, RaggedInput role);
+
+  Graph& original_;
+  Graph graph_;
+  RaggedModel model_;
+  std::vector<Form> forms_;
+  std::vector<ValueId> packed_;
+  std::vector<batch_axis::State> states_;
+  ValueId offsets_ = kNoValue, positions_ = kNoValue;
+  ValueId tokens_size_ = kNoValue, rows_size_ = kNoValue;
+  std::map<std::vector<int64_t>, ValueId> integers_;
+  std::map<ValueId, StatusOr<MaskRule>> mask_rules_;
+  std::map<std::tuple<int, bool, float>, ValueId> key_masks_;
+};
+
+// One node, as its rule sees it.
+class Context {
+ public:
+  Context(Packer& packer, const Node& node) : packer_(packer), node_(node) {}
+
+  const Attributes& attributes() const { return node_.attributes; }
+  std::string_view op() const { return node_.def->name; }
+  const Node& node() const { return node_; }
+  Packer& packer() { return packer_; }
+  int num_inputs() const { return static_cast<int>(node_.inputs.size()); }
+  bool has(int i) const {
+    return i < num_inputs() && node_.inputs[static_cast<size_t>(i)] != kNoValue;
+  }
+  ValueId id(int i) const { return node_.inputs[static_cast<size_t>(i)]; }
+  const Form& in(int i) const { return has(i) ? packer_.form(id(i)) : absent_; }
+  // All inputs from `first` on are fixed or absent.
+  bool FixedFrom(int first) const;
+
+  StatusOr<int> Rank(int i) const;
+  // Batch, length, numbers, and symbols of their own for what else is not known.
+  StatusOr<std::vector<Extent>> Dims(int i) const;
+  StatusOr<int> Axis(int64_t axis, int rank) const;
+  // Elements of integers that are known; null where not.
+  const std::vector<Extent>* Elements(int i) const;
+  StatusOr<std::vector<int64_t>> Numbers(int i) const;
+  ValueId packed(int i) { return packer_.packed(id(i)); }
+
+  // The node as it is, with other inputs where given; all outputs are of that form.
+  Status Copy(const Form& form) { return Copy(form, {}); }
+  Status Copy(const Form& form, const std::map<int, ValueId>& inputs);
+  // Output 0.
+  Status Result(const Form& form, ValueId packed) {
+    packer_.Set(node_.outputs[0], form, packed);
+    return absl::OkStatus();
+  }
+
+ private:
+  Packer& packer_;
+  const Node& node_;
+  const Form absent_;
+};
+
+// Sets the outputs, or says (Unimplemented) what stands in the way.
+using Rule = Status (*)(Context&);
+using RuleTable = std::map<std::string, Rule, std::less<>>;
+void AddElementwiseRules(RuleTable& rules);
+void AddShapeRules(RuleTable& rules);
+void AddIndexRules(RuleTable& rules);
+void AddReductionRules(RuleTable& rules);
+void AddLinearRules(RuleTable& rules);
+// Attention, whose mask may be unknown: it may be found by probing.
+Status PackAttention(Context& context);
+
+// Elementwise operators, with broadcasting.
+Status Broadcast(Context& context);
+
+// The usual refusals.
+Status MixesTokens();
+Status MixesSequences();
+Status ComputesWithSizes();
+
+}  // namespace chairlift::ragged
+
+#endif  // CHAIRLIFT_GRAPH_RAGGED_PACKER_H_

@@ -1,0 +1,16 @@
+// A model's graph as the proof wants it.
+#ifndef CHAIRLIFT_GRAPH_RAGGED_PREPARE_H_
+#define CHAIRLIFT_GRAPH_RAGGED_PREPARE_H_
+
+#include "graph/ir.h"
+
+namespace chairlift::ragged {
+
+// A copy whose inputs are [(batch), (length), ...] or [(batch), ...] (form.h has the names), whose
+// other shapes follow from those alone, whatever the file declares, and in which what exporters
+// write as several operators has been recognised. Unimplemented where the inputs are others.
+StatusOr<Graph> Prepare(const Graph& graph);
+
+}  // namespace chairlift::ragged
+
+#endif  // CHAIRLIFT_GRAPH_RAGGED_PREPARE_H_

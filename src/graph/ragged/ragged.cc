@@ -1,0 +1,266 @@
+// The walk over the graph; form.h tells the proof's terms.
+#include "graph/ragged/ragged.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "graph/batch_axis/propagate.h"
+#include "graph/evaluate.h"
+#include "graph/infer.h"
+#include "graph/passes/passes.h"
+#include "graph/passes/rewrite.h"
+#include "graph/ragged/hidden.h"
+#include "graph/ragged/packer.h"
+#include "graph/ragged/prepare.h"
+
+namespace chairlift {
+namespace {
+
+using namespace ragged;  // NOLINT(google-build-using-namespace): this file's own module
+using Kind = Form::Kind;
+
+const RuleTable& Rules() {
+  static const RuleTable* const kRules = [] {
+    auto* rules = new RuleTable;
+    AddElementwiseRules(*rules);
+    AddShapeRules(*rules);
+    AddIndexRules(*rules);
+    AddReductionRules(*rules);
+    AddLinearRules(*rules);
+    return rules;
+  }();
+  return *kRules;
+}
+
+class Walk {
+ public:
+  explicit Walk(Packer& packer) : packer_(packer), graph_(packer.original()) {}
+
+  // Sets the forms of the node's outputs, or says why nothing is known of them.
+  Status Visit(const Node& node) {
+    if (!node.def->deterministic) return Unimplemented("it is random");
+    if (IsControlFlow(node) || !Subgraphs(node).empty()) {
+      return Unimplemented("control flow is not followed");
+    }
+    Context context(packer_, node);
+    if (Is(node, "Attention", "chairlift")) return PackAttention(context);
+    if (Is(node, "Shape") || Is(node, "Size")) return SizesOf(node);
+    bool any_sizes = false, all_fixed = true, rows_only = true;
+    for (int i = 0; i < context.num_inputs(); ++i) {
+      const Form& form = context.in(i);
+      any_sizes |= form.sizes();
+      all_fixed &= form.fixed();
+      rows_only &= !form.tokens() && !form.positions();
+    }
+    if (all_fixed) return context.Copy(Form());
+    bool computed = true;
+    for (int i = 0; i < context.num_inputs(); ++i) {
+      computed &= context.in(i).fixed() || context.in(i).sizes();
+    }
+    if (computed && SizeArithmetic(node)) return absl::OkStatus();
+    if (node.def->domain.empty()) {
+      if (const auto rule = Rules().find(node.def->name); rule != Rules().end()) {
+        return rule->second(context);
+      }
+      if (rows_only && !computed) return RowsAlone(context);
+    }
+    return computed ? ComputesWithSizes() : Unimplemented("it is not known to keep tokens apart");
+  }
+
+ private:
+  // Shape and Size of anything whose dimensions are known.
+  Status SizesOf(const Node& node) {
+    const ValueId id = node.inputs[0];
+    const SymbolicShape& shape = graph_.values[static_cast<size_t>(id)].shape;
+    const Form& form = packer_.form(id);
+    if (!shape.has_rank()) return Unimplemented("the rank of its input is not known");
+    std::vector<Extent> dims;
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      Extent dim;
+      if (axis == form.batch) dim = *Extent::Product(dim, Extent::Batch());
+      if (axis == form.length) dim = *Extent::Product(dim, Extent::Symbol(kLengthSymbol));
+      if (!form.Has(axis) && shape[axis].known()) {
+        dim = Extent::Number(shape[axis].value());
+      } else if (!form.Has(axis)) {
+        const std::string& symbol = shape[axis].symbol();
+        if (symbol == kBatchSymbol) {
+          dim = Extent::Batch();
+        } else if (symbol == kLengthSymbol) {
+          dim = Extent::Symbol(symbol);
+        } else {
+          return Unimplemented("dimension {} of its input, {}, cannot be followed", axis,
+                               shape[axis].ToString());
+        }
+      }
+      dims.push_back(dim);
+    }
+    if (Is(node, "Size")) {
+      const auto size = Extent::Product(std::span<const Extent>(dims));
+      if (!size) return Unimplemented("its input is too large");
+      dims = {*size};
+    } else {
+      const int64_t rank = shape.rank();
+      const auto hold = [rank](int64_t i) {
+        return std::clamp<int64_t>(i < 0 ? i + rank : i, 0, rank);
+      };
+      const int64_t start = hold(node.attributes.Int("start", 0));
+      const int64_t end = std::max(start, hold(node.attributes.Int("end", rank)));
+      dims = {dims.begin() + start, dims.begin() + end};
+    }
+    packer_.SetSizes(node.outputs[0], batch_axis::State::Of(std::move(dims)));
+    return absl::OkStatus();
+  }
+
+  // Whether all of the node's outputs are integers that follow from sizes, element by element.
+  bool SizeArithmetic(const Node& node) {
+    static constexpr std::string_view kArithmetic[] = {
+        "Add", "Cast",    "Concat", "Div",     "Equal", "Gather",    "Identity",
+        "Mul", "Reshape", "Slice",  "Squeeze", "Sub",   "Unsqueeze", "Where"};
+    if (!node.def->domain.empty() || std::find(std::begin(kArithmetic), std::end(kArithmetic),
+                                               node.def->name) == std::end(kArithmetic)) {
+      return false;
+    }
+    std::vector<batch_axis::State>& states = packer_.states();
+    if (!batch_axis::VisitNode(graph_, node, batch_axis::BatchRules(), kBatchSymbol, states).ok()) {
+      return false;
+    }
+    for (const ValueId id : node.outputs) {
+      if (id == kNoValue) continue;
+      const batch_axis::State& state = states[static_cast<size_t>(id)];
+      const Value& value = graph_.values[static_cast<size_t>(id)];
+      const bool integer = value.dtype == DType::kInt64 || value.dtype == DType::kInt32;
+      if (state.rows() || !state.elements || !value.shape.has_rank() || value.shape.rank() > 1 ||
+          (value.shape.rank() == 0 && state.elements->size() != 1)) {
+        return false;
+      }
+      const bool followed =
+          std::all_of(state.elements->begin(), state.elements->end(),
+                      [](const Extent& e) { return !e.Without(kLengthSymbol).has_symbols(); });
+      // Comparisons of sizes are of use only where they are decided.
+      if (!followed || (!integer && value.dtype != DType::kBool)) return false;
+    }
+    for (const ValueId id : node.outputs) {
+      if (id != kNoValue) packer_.SetSizes(id, states[static_cast<size_t>(id)]);
+    }
+    return true;
+  }
+
+  // What follows from whole sequences: the proof that batches stay apart holds for R of them too.
+  Status RowsAlone(Context& context) {
+    bool rows = false, uniform = false;
+    for (int i = 0; i < context.num_inputs(); ++i) {
+      rows |= context.in(i).rows();
+      uniform |= context.in(i).uniform();
+      if (const std::vector<Extent>* elements = context.Elements(i);
+          context.in(i).sizes() && std::any_of(elements->begin(), elements->end(),
+                                               [](const Extent& e) { return e.has_symbols(); })) {
+        return ComputesWithSizes();
+      }
+    }
+    if (rows && uniform) return Unimplemented("its inputs are not known to keep tokens apart");
+    std::vector<batch_axis::State>& states = packer_.states();
+    const Node& node = context.node();
+    CHAIRLIFT_RETURN_IF_ERROR(
+        batch_axis::VisitNode(graph_, node, batch_axis::BatchRules(), kBatchSymbol, states));
+    Form form = Form::Of(rows ? Kind::kRows : Kind::kUniform);
+    for (const ValueId id : node.outputs) {
+      if (id == kNoValue) continue;
+      const batch_axis::State& state = states[static_cast<size_t>(id)];
+      if (!state.rows() || !state.outer.is_one() || !state.inner.is_one() ||
+          (form.batch >= 0 && form.batch != state.axis)) {
+        return Unimplemented("its result does not have one entry for each sequence");
+      }
+      form.batch = state.axis;
+    }
+    return context.Copy(form);
+  }
+
+  Packer& packer_;
+  const Graph& graph_;
+};
+
+// The packed graph's outputs, under the original's names.
+Status GiveOut(Packer& packer) {
+  const Graph& original = packer.original();
+  Graph& graph = packer.graph();
+  RaggedModel& model = packer.model();
+  if (original.outputs.empty()) return Unimplemented("the model has no outputs");
+  for (const ValueId id : original.outputs) {
+    const Value& value = original.values[static_cast<size_t>(id)];
+    const Form& form = packer.form(id);
+    if (form.unknown()) return Unimplemented("{}", form.why);
+    ValueId out = packer.packed(id);
+    if (form.leading_tokens()) {
+      out = packer.DropBatch(out, value.name);
+    } else if (form.rows() && form.batch == 0) {
+      out = packer.Emit(value.name, "Identity", {out});
+    } else {
+      return Unimplemented("output '{}' is neither [batch, length, ...] nor [batch, ...]",
+                           value.name);
+    }
+    graph.values[static_cast<size_t>(out)].name = value.name;
+    graph.outputs.push_back(out);
+    model.output_is_tokens.push_back(form.tokens());
+  }
+  return absl::OkStatus();
+}
+
+// Takes out the inputs that nobody reads.
+void DropInputs(RaggedModel& model) {
+  const Links links(model.graph);
+  std::vector<ValueId> ids;
+  std::vector<RaggedInput> inputs;
+  for (size_t i = 0; i < model.inputs.size(); ++i) {
+    const ValueId id = model.graph.inputs[i];
+    if (links.Unused(id)) continue;
+    ids.push_back(id);
+    inputs.push_back(model.inputs[i]);
+  }
+  model.graph.inputs = std::move(ids);
+  model.inputs = std::move(inputs);
+}
+
+}  // namespace
+
+StatusOr<RaggedModel> MakeRagged(const Graph& graph) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(Graph original, Prepare(graph));
+  Packer packer(original);
+  Walk walk(packer);
+  InferBudget budget;
+  for (Node& node : original.nodes) {
+    std::string why;
+    // With what is known of its inputs by now.
+    Status status = InferNode(original, node, budget);
+    for (const ValueId id : node.inputs) {
+      // Of an attention's mask more may be found out than the rules tell, and shapes may be known
+      // where nothing else is.
+      if (id != kNoValue && packer.form(id).unknown() && why.empty() &&
+          !Is(node, "Attention", "chairlift") && !Is(node, "Shape") && !Is(node, "Size")) {
+        why = packer.form(id).why;
+      }
+    }
+    if (why.empty()) {
+      if (status.ok()) status = walk.Visit(node);
+      if (status.ok()) continue;
+      const bool named = Message(status).starts_with("node ");
+      why = named ? Message(status) : fmt::format("{}: {}", node.Describe(), Message(status));
+    }
+    for (const ValueId id : node.outputs) {
+      if (id != kNoValue) packer.SetUnknown(id, why);
+    }
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(GiveOut(packer));
+  RaggedModel model = std::move(packer.model());
+  model.graph = std::move(packer.graph());
+  SortNodes(model.graph);
+  std::vector<std::string> notes;
+  CHAIRLIFT_RETURN_IF_ERROR(RemoveDeadNodes().run(model.graph, notes).status());
+  DropInputs(model);
+  CHAIRLIFT_RETURN_IF_ERROR(Verify(model.graph));
+  CHAIRLIFT_RETURN_IF_ERROR(InferShapes(model.graph));
+  FindHidden(model);
+  return model;
+}
+
+}  // namespace chairlift

@@ -1,0 +1,223 @@
+// Operators that join, cut, number and pick along an axis.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "graph/ragged/packer.h"
+
+namespace chairlift::ragged {
+namespace {
+
+using Kind = Form::Kind;
+
+bool IsLength(const Extent& e) { return e == Extent::Symbol(kLengthSymbol); }
+
+// Sequences up to `limit` only, where that is less than what is known already.
+void LimitLength(Packer& packer, int64_t limit) {
+  int64_t& longest = packer.model().max_length;
+  longest = longest == 0 ? limit : std::min(longest, limit);
+}
+
+// Token `index` of every sequence of [batch, length, ...], as [batch, ...] or [batch, 1, ...].
+Status PickToken(Context& c, int64_t index, bool keep) {
+  if (!c.in(0).leading_tokens()) return MixesTokens();
+  Packer& packer = c.packer();
+  const std::string& name = c.node().name;
+  Attributes attributes;
+  attributes.Set("index", index);
+  ValueId token =
+      packer.Emit(name, "RaggedToken", {packer.DropBatch(c.packed(0), name), packer.offsets()},
+                  attributes, "chairlift");
+  if (keep) token = packer.Emit(name, "Unsqueeze", {token, packer.Integers({1})});
+  int64_t& shortest = packer.model().min_length;
+  shortest = std::max(shortest, index < 0 ? -index : index + 1);
+  return c.Result(Form::Of(Kind::kRows, 0), token);
+}
+
+// More than any sequence has tokens.
+constexpr int64_t kBeyond = int64_t{1} << 30;
+
+Status Concat(Context& c) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(c.attributes().Int("axis", 0), rank));
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    if (!(c.in(i) == c.in(0))) {
+      return Unimplemented("its inputs 0 and {} do not both have the tokens in the same places", i);
+    }
+  }
+  if (c.in(0).length == axis) return MixesTokens();
+  if (c.in(0).batch == axis) return MixesSequences();
+  return c.Copy(c.in(0));
+}
+
+Status Split(Context& c) {
+  if (!c.FixedFrom(1)) return ComputesWithSizes();
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(c.attributes().Int("axis", 0), rank));
+  if (c.in(0).length == axis) return MixesTokens();
+  if (c.in(0).batch == axis) return MixesSequences();
+  return c.Copy(c.in(0));
+}
+
+struct Cut {
+  int axis;
+  int64_t start;
+  Extent end;
+  int64_t step;
+};
+
+StatusOr<std::vector<Cut>> Cuts(Context& c) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> starts, c.Numbers(1));
+  const std::vector<Extent>* ends = c.Elements(2);
+  if (ends == nullptr) return Unimplemented("where it ends cannot be followed");
+  std::vector<int64_t> axes, steps(starts.size(), 1);
+  if (c.has(3)) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(axes, c.Numbers(3));
+  } else {
+    for (size_t i = 0; i < starts.size(); ++i) axes.push_back(static_cast<int64_t>(i));
+  }
+  if (c.has(4)) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(steps, c.Numbers(4));
+  }
+  if (axes.size() != starts.size() || ends->size() != starts.size() ||
+      steps.size() != starts.size()) {
+    return Unimplemented("its starts, ends, axes and steps do not match");
+  }
+  std::vector<Cut> cuts;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(axes[i], rank));
+    cuts.push_back({axis, starts[i], (*ends)[i], steps[i]});
+  }
+  return cuts;
+}
+
+// table[..., 0:length, ...]: the entries of each token's place.
+Status SlicePlaces(Context& c, const Cut& cut) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
+  const Extent& size = dims[static_cast<size_t>(cut.axis)];
+  if (!c.in(0).fixed() || !IsLength(cut.end) || cut.start != 0 || cut.step != 1 ||
+      !size.is_number()) {
+    return ComputesWithSizes();
+  }
+  Packer& packer = c.packer();
+  LimitLength(packer, size.number());
+  Attributes axis;
+  axis.Set("axis", int64_t{cut.axis});
+  const ValueId places =
+      packer.Emit(c.node().name, "Gather", {c.packed(0), packer.positions()}, axis);
+  return c.Result(Form::Of(Kind::kPositions, -1, cut.axis), places);
+}
+
+Status Slice(Context& c) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Cut> cuts, Cuts(c));
+  std::vector<Cut> own;  // along the batch or the length, but for those that keep all
+  for (const Cut& cut : cuts) {
+    const bool numbers = cut.end.is_number();
+    const bool along = c.in(0).Has(cut.axis);
+    if (!along && numbers) continue;
+    const bool length = cut.axis == c.in(0).length && !c.in(0).merged();
+    const bool all =
+        along && cut.start == 0 && cut.step == 1 &&
+        ((numbers && cut.end.number() >= kBeyond) || (length && IsLength(cut.end)) ||
+         (cut.axis == c.in(0).batch && !length && cut.end == Extent::Batch() && !c.in(0).merged()));
+    if (!all) own.push_back(cut);
+  }
+  if (own.empty()) {
+    // Ends that follow from sizes keep all; in the packed graph they would be its own sizes.
+    std::vector<int64_t> ends;
+    for (const Cut& cut : cuts) {
+      ends.push_back(cut.end.is_number() ? cut.end.number() : std::numeric_limits<int64_t>::max());
+    }
+    return c.Copy(c.in(0), {{2, c.packer().Integers(ends)}});
+  }
+  if (cuts.size() > 1) return Unimplemented("it cuts along several axes at once");
+  const Cut& cut = own[0];
+  if (!c.in(0).Has(cut.axis)) return SlicePlaces(c, cut);
+  if (cut.axis == c.in(0).batch) return MixesSequences();
+  // One token: [i:i+1].
+  if (cut.step != 1 || !cut.end.is_number()) return MixesTokens();
+  const int64_t end = cut.end.number();
+  const bool last = cut.start == -1 && end >= kBeyond;
+  const bool one = end == cut.start + 1 && end != 0;
+  if (!one && !last) return MixesTokens();
+  return PickToken(c, cut.start, true);
+}
+
+Status Gather(Context& c) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
+  const int rank = static_cast<int>(dims.size());
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(c.attributes().Int("axis", 0), rank));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int index_rank, c.Rank(1));
+  const Form& data = c.in(0);
+  const Form& index = c.in(1);
+  if (data.sizes() || index.sizes()) return ComputesWithSizes();
+  if (data.fixed()) {
+    // Picked by the tokens: rows of a table.
+    return c.Copy(index.Moved([&](int a) { return a + axis; }));
+  }
+  if (!index.fixed()) {
+    return Unimplemented("both what it picks from and what it picks depend on the tokens");
+  }
+  if (data.Has(axis)) {
+    if (axis != data.length || data.merged()) return MixesSequences();
+    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, c.Numbers(1));
+    if (numbers.size() != 1 || index_rank > 1) return MixesTokens();
+    return PickToken(c, numbers[0], index_rank == 1);
+  }
+  return c.Copy(data.Moved([&](int a) { return a > axis ? a + index_rank - 1 : a; }));
+}
+
+// Of a table that is the same for every sequence, [batch, n] by [batch, length], or [1, n] by
+// [1, length].
+Status GatherElements(Context& c) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(c.attributes().Int("axis", 0), rank));
+  const Form& data = c.in(0);
+  const Form& index = c.in(1);
+  if (data.uniform() && index.tokens() && !index.merged() && index.length == axis &&
+      index.batch == data.batch && rank == 2) {
+    return c.Copy(index);
+  }
+  if (data.fixed() && index.positions() && index.length == axis) return c.Copy(index);
+  if (data.tokens() && index == data && !data.Has(axis)) return c.Copy(data);
+  return Unimplemented("both what it picks from and what it picks depend on the tokens");
+}
+
+// 0, 1, ... length − 1.
+Status Range(Context& c) {
+  const std::vector<Extent>* start = c.Elements(0);
+  const std::vector<Extent>* limit = c.Elements(1);
+  const std::vector<Extent>* step = c.Elements(2);
+  const auto is = [](const std::vector<Extent>* e, int64_t n) {
+    return e != nullptr && e->size() == 1 && (*e)[0] == Extent::Number(n);
+  };
+  if (!is(start, 0) || !is(step, 1) || limit == nullptr || limit->size() != 1 ||
+      !IsLength((*limit)[0])) {
+    return ComputesWithSizes();
+  }
+  Packer& packer = c.packer();
+  ValueId places = packer.positions();
+  const DType dtype = packer.original().values[static_cast<size_t>(c.node().outputs[0])].dtype;
+  if (dtype == DType::kInt32) {
+    Attributes to;
+    to.Set("to", int64_t{6});
+    places = packer.Emit(c.node().name, "Cast", {places}, to);
+  } else if (dtype != DType::kInt64) {
+    return ComputesWithSizes();
+  }
+  return c.Result(Form::Of(Kind::kPositions, -1, 0), places);
+}
+
+}  // namespace
+
+void AddIndexRules(RuleTable& rules) {
+  rules["Concat"] = Concat;
+  rules["Gather"] = Gather;
+  rules["GatherElements"] = GatherElements;
+  rules["Range"] = Range;
+  rules["Slice"] = Slice;
+  rules["Split"] = Split;
+}
+
+}  // namespace chairlift::ragged

@@ -1,0 +1,113 @@
+// Encoders as PyTorch's exporters write them: packed, they answer as each request alone.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "graph/onnx/import.h"
+#include "graph/ragged/packed_requests.h"
+
+namespace chairlift {
+namespace {
+
+using testing::ExpectSameAnswers;
+using testing::Kept;
+using testing::Request;
+
+Graph Import(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  auto imported = ImportOnnx(std::as_bytes(std::span(bytes.data(), bytes.size())), {});
+  EXPECT_TRUE(imported.ok()) << imported.status();
+  return imported.ok() ? imported->graph : Graph();
+}
+
+enum class Masked { kNot, kRight, kLeft, kAnywhere };
+
+class EncoderTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  Request MakeRequest(const Graph& graph, int64_t batch, int64_t length, Masked masked) {
+    Request request{.batch = batch, .length = length, .inputs = {}};
+    const Shape shape{batch, length};
+    for (const ValueId id : graph.inputs) {
+      const std::string& name = graph.values[static_cast<size_t>(id)].name;
+      Tensor t = Tensor::Allocate(DType::kInt64, shape);
+      for (int64_t i = 0; i < t.size(); ++i) {
+        const int64_t place = i % length;
+        // Of each sequence another number of tokens counts.
+        const int64_t counted = 1 + (i / length * 5 + 3) % length;
+        const bool hidden = masked == Masked::kRight      ? place >= counted
+                            : masked == Masked::kLeft     ? place < length - counted
+                            : masked == Masked::kAnywhere ? random_() % 3 == 0
+                                                          : false;
+        t.data<int64_t>()[i] = name == "attention_mask"   ? !hidden
+                               : name == "token_type_ids" ? static_cast<int64_t>(random_() % 2)
+                               : hidden && random_() % 2 == 0
+                                   ? 1
+                                   : static_cast<int64_t>(random_() % 24);
+      }
+      request.inputs.push_back(t);
+    }
+    return request;
+  }
+
+  std::mt19937 random_{5};
+};
+
+TEST_P(EncoderTest, PackedItAnswersAsEachRequestAlone) {
+  const Graph graph = Import(std::filesystem::path(CHAIRLIFT_TEST_MODELS) / GetParam());
+  const auto model = MakeRagged(graph);
+  ASSERT_TRUE(model.ok()) << model.status();
+  for (const std::string& note : model->notes) SCOPED_TRACE(note);
+  std::vector<Request> requests;
+  for (const Masked masked : {Masked::kNot, Masked::kRight, Masked::kLeft, Masked::kAnywhere}) {
+    for (const int64_t length : {1, 2, 9, 17, 38}) {
+      requests.push_back(MakeRequest(graph, 1, length, masked));
+    }
+    requests.push_back(MakeRequest(graph, 3, 7, masked));
+  }
+  std::shuffle(requests.begin(), requests.end(), random_);
+  ExpectSameAnswers(graph, *model, requests);
+  ExpectSameAnswers(graph, *model, requests, Kept::kAll, 5);
+  ExpectSameAnswers(graph, *model, {requests[0]});
+}
+
+TEST_P(EncoderTest, HiddenTokensNeedNotBePackedWhereItSaysSo) {
+  const Graph graph = Import(std::filesystem::path(CHAIRLIFT_TEST_MODELS) / GetParam());
+  const auto model = MakeRagged(graph);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const bool sentence = GetParam().starts_with("minilm");
+  const bool any_rows = std::find(model->output_is_tokens.begin(), model->output_is_tokens.end(),
+                                  false) != model->output_is_tokens.end();
+  ASSERT_GE(model->mask, 0);
+  EXPECT_EQ(graph.values[static_cast<size_t>(graph.inputs[static_cast<size_t>(model->mask)])].name,
+            "attention_mask");
+  EXPECT_TRUE(model->rows_ignore_trailing);
+  EXPECT_EQ(model->rows_ignore_masked, sentence || !any_rows);
+  std::vector<Request> requests;
+  for (const Masked masked : {Masked::kNot, Masked::kRight, Masked::kLeft, Masked::kAnywhere}) {
+    for (const int64_t length : {1, 9, 38}) {
+      requests.push_back(MakeRequest(graph, 2, length, masked));
+    }
+  }
+  ExpectSameAnswers(graph, *model, requests, Kept::kUpToLastCounted, 3);
+  if (model->rows_ignore_masked) ExpectSameAnswers(graph, *model, requests, Kept::kCounted, 3);
+}
+
+std::vector<std::string> Encoders() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(CHAIRLIFT_TEST_MODELS)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EncoderTest, ::testing::ValuesIn(Encoders()), [](const auto& info) {
+  return info.param.substr(0, info.param.find('.'));
+});
+
+}  // namespace
+}  // namespace chairlift
