@@ -1,0 +1,522 @@
+// What may be packed and what may not, rule by rule, on small graphs.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <random>
+
+#include "graph/graph_builder.h"
+#include "graph/ragged/packed_requests.h"
+
+namespace chairlift {
+namespace {
+
+using testing::Attrs;
+using testing::ExpectSameAnswers;
+using testing::GraphBuilder;
+using testing::Kept;
+using testing::Request;
+
+const Dim kBatch = Dim::Symbol("batch"), kLength = Dim::Symbol("length");
+constexpr int64_t kWidth = 6, kTable = 12;
+
+// A graph over x [batch, length, 6], ids and mask [batch, length], r [batch, 6].
+class Model : public GraphBuilder {
+ public:
+  Model() {
+    x = Input("x", DType::kFloat, SymbolicShape({kBatch, kLength, Dim(kWidth)}));
+    ids = Input("ids", DType::kInt64, SymbolicShape({kBatch, kLength}));
+    mask = Input("mask", DType::kInt64, SymbolicShape({kBatch, kLength}));
+    r = Input("r", DType::kFloat, SymbolicShape({kBatch, Dim(kWidth)}));
+  }
+  ValueId Ints(const std::vector<int64_t>& values) {
+    return Constant(Tensor::Of<int64_t>(Shape{static_cast<int64_t>(values.size())},
+                                        std::span<const int64_t>(values)));
+  }
+  ValueId Int(int64_t value) { return Constant(Tensor::Scalar(value)); }
+  ValueId Number(float value) { return Constant(Tensor::Scalar(value)); }
+  ValueId Floats(const Shape& shape) { return Constant(testing::RandomFloats(random_, shape)); }
+  ValueId To(ValueId from, int64_t type) { return Op("Cast", {from}, Attrs({{"to", type}})); }
+  // [1].
+  ValueId SizeOf(ValueId from, int64_t axis) {
+    return Op("Shape", {from}, Attrs({{"start", axis}, {"end", axis + 1}}));
+  }
+  ValueId SizesOf(ValueId from, std::vector<int64_t> more = {}) {
+    std::vector<ValueId> parts = {SizeOf(from, 0), SizeOf(from, 1)};
+    if (!more.empty()) parts.push_back(Ints(more));
+    return Op("Concat", parts, Attrs({{"axis", int64_t{0}}}));
+  }
+  ValueId Scalar(ValueId from) { return Op("Squeeze", {from, Ints({0})}); }
+  ValueId Along(const char* op, ValueId from, int64_t axis) {
+    return Op(op, {from}, Attrs({{"axis", axis}}));
+  }
+  ValueId Along2(const char* op, ValueId a, ValueId b, int64_t axis) {
+    return Op(op, {a, b}, Attrs({{"axis", axis}}));
+  }
+  ValueId Reduce(const char* op, ValueId from, std::vector<int64_t> axes, bool keep) {
+    return Op(op, {from, Ints(axes)}, Attrs({{"keepdims", int64_t{keep}}}));
+  }
+  ValueId Range(ValueId limit) { return Op("Range", {Int(0), Scalar(limit), Int(1)}); }
+  ValueId Slice(ValueId from, int64_t start, ValueId end, int64_t axis, int64_t step = 1) {
+    return Op("Slice", {from, Ints({start}), end, Ints({axis}), Ints({step})});
+  }
+  ValueId Transpose(ValueId from, std::vector<int64_t> perm) {
+    return Op("Transpose", {from}, Attrs({{"perm", std::move(perm)}}));
+  }
+  // Three heads of two columns, [batch, 3, length, 2].
+  ValueId Heads(ValueId from) {
+    return Transpose(Op("Reshape", {from, SizesOf(from, {3, 2})}), {0, 2, 1, 3});
+  }
+  // With what is to be added to [batch, 3, length, length]; kNoValue: nothing.
+  ValueId Attention(ValueId from, ValueId added) {
+    const ValueId keys = Transpose(Heads(Op("Sin", {from})), {0, 1, 3, 2});
+    ValueId scores = Op("MatMul", {Heads(from), keys});
+    if (added != kNoValue) scores = Op("Add", {scores, added});
+    const ValueId y = Op("MatMul", {Along("Softmax", scores, -1), Heads(Op("Cos", {from}))});
+    return Op("Reshape", {Transpose(y, {0, 2, 1, 3}), SizesOf(from, {kWidth})});
+  }
+  // 0 where `counts` holds, −∞ elsewhere.
+  ValueId Added(ValueId counts) {
+    return Op("Where", {counts, Number(0), Number(-std::numeric_limits<float>::infinity())});
+  }
+  ValueId MaskOfKeys() {  // [batch, 1, 1, length]
+    return Op("Unsqueeze", {To(mask, 9), Ints({1, 2})});
+  }
+
+  ValueId x, ids, mask, r;
+
+ private:
+  std::mt19937 random_{9};
+};
+
+using Build = std::function<ValueId(Model&)>;
+
+StatusOr<RaggedModel> Pack(const Build& build, Graph& graph) {
+  Model model;
+  model.Output(build(model));
+  graph = std::move(model).Build();
+  const Status status = InferShapes(graph);
+  EXPECT_TRUE(status.ok()) << status;
+  return MakeRagged(graph);
+}
+
+std::vector<Request> Requests(int64_t shortest) {
+  std::mt19937 random(3);
+  std::vector<Request> requests;
+  for (const auto& [batch, length] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {2, 5}, {1, 12}, {3, 1}, {1, 2}, {4, 3}}) {
+    if (length < shortest) continue;
+    Tensor ids = Tensor::Allocate(DType::kInt64, Shape{batch, length});
+    Tensor mask = Tensor::Allocate(DType::kInt64, Shape{batch, length});
+    for (int64_t i = 0; i < ids.size(); ++i) {
+      ids.data<int64_t>()[i] = static_cast<int64_t>(random() % kTable);
+      mask.data<int64_t>()[i] = i % length == 0 || random() % 3 != 0;
+    }
+    requests.push_back({.batch = batch,
+                        .length = length,
+                        .inputs = {testing::RandomFloats(random, {batch, length, kWidth}), ids,
+                                   mask, testing::RandomFloats(random, {batch, kWidth})}});
+  }
+  return requests;
+}
+
+// It is packed, and answers as before. Returns what it became.
+RaggedModel Packs(const Build& build) {
+  Graph graph;
+  auto model = Pack(build, graph);
+  EXPECT_TRUE(model.ok()) << model.status();
+  if (!model.ok()) return {};
+  const std::vector<Request> requests = Requests(model->min_length);
+  ExpectSameAnswers(graph, *model, requests);
+  ExpectSameAnswers(graph, *model, requests, Kept::kAll, 4);
+  if (model->rows_ignore_trailing) {
+    ExpectSameAnswers(graph, *model, requests, Kept::kUpToLastCounted, 2);
+  }
+  if (model->rows_ignore_masked) ExpectSameAnswers(graph, *model, requests, Kept::kCounted, 2);
+  return *std::move(model);
+}
+
+// It is not, and the message has `what` in it.
+void Refuses(const std::string& what, const Build& build) {
+  Graph graph;
+  const auto model = Pack(build, graph);
+  ASSERT_FALSE(model.ok()) << "should be refused for " << what;
+  EXPECT_EQ(model.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(Message(model.status()).find(what), std::string::npos) << model.status();
+}
+
+int Count(const RaggedModel& model, std::string_view op) {
+  return static_cast<int>(std::count_if(model.graph.nodes.begin(), model.graph.nodes.end(),
+                                        [&](const Node& node) { return node.def->name == op; }));
+}
+
+TEST(RaggedTest, ElementsOneByOne) {
+  Packs([](Model& m) { return m.Op("Relu", {m.Op("Add", {m.x, m.Floats({kWidth})})}); });
+  Packs([](Model& m) { return m.Op("Mul", {m.Floats({1, 1, 1}), m.x}); });
+  Packs([](Model& m) { return m.Op("Add", {m.ids, m.mask}); });
+  Packs([](Model& m) { return m.Op("Add", {m.r, m.Floats({kWidth})}); });
+  Packs([](Model& m) {
+    const ValueId counts = m.Op("Unsqueeze", {m.To(m.mask, 9), m.Ints({2})});
+    return m.Op("Where", {counts, m.x, m.Number(3)});
+  });
+  Refuses("(Add)", [](Model& m) { return m.Op("Add", {m.x, m.Floats({5, kWidth})}); });
+  Refuses("(Add)", [](Model& m) { return m.Op("Add", {m.x, m.Floats({2, 1, kWidth})}); });
+  Refuses("(Add)", [](Model& m) { return m.Op("Add", {m.x, m.r}); });
+  Refuses("(Mul)", [](Model& m) {
+    return m.Op("Mul", {m.x, m.Transpose(m.Op("Unsqueeze", {m.x, m.Ints({0})}), {1, 0, 2, 3})});
+  });
+}
+
+TEST(RaggedTest, RowsAreSpreadOverTheirTokens) {
+  const RaggedModel model = Packs([](Model& m) {
+    return m.Op("Sub", {m.x, m.Op("Unsqueeze", {m.r, m.Ints({1})})});
+  });
+  EXPECT_EQ(Count(model, "RaggedSpread"), 1);
+  Packs([](Model& m) { return m.Op("Sub", {m.x, m.Reduce("ReduceMean", m.x, {1}, true)}); });
+  Packs([](Model& m) {
+    return m.Op("Expand", {m.Op("Unsqueeze", {m.r, m.Ints({1})}), m.SizesOf(m.ids, {kWidth})});
+  });
+}
+
+TEST(RaggedTest, TokensStayWholeInOtherShapes) {
+  Packs([](Model& m) {  // as one axis, and back
+    const ValueId flat = m.Op("Reshape", {m.x, m.Ints({-1, kWidth})});
+    const ValueId y = m.Op("Gemm", {flat, m.Floats({kWidth, 4}), m.Floats({4})});
+    return m.Op("Reshape", {y, m.SizesOf(m.x, {2, 2})});
+  });
+  Packs([](Model& m) { return m.Transpose(m.Heads(m.x), {0, 2, 3, 1}); });
+  Packs([](Model& m) {
+    const ValueId y = m.Along("Softmax", m.Heads(m.x), 1);
+    return m.Transpose(m.Reduce("ReduceSum", y, {-1}, false), {0, 2, 1});
+  });
+  Packs([](Model& m) { return m.Op("Reshape", {m.x, m.Ints({0, -1, 3, 2})}); });
+  Packs([](Model& m) {
+    const ValueId y = m.Op("Unsqueeze", {m.x, m.Ints({1, 3})});
+    return m.Op("Squeeze", {y, m.Ints({3, 1})});
+  });
+  Packs([](Model& m) {
+    return m.Op("Concat", {m.x, m.Op("Neg", {m.x})}, Attrs({{"axis", int64_t{2}}}));
+  });
+  Packs([](Model& m) { return m.Slice(m.x, 1, m.Ints({5}), 2, 2); });
+  Packs([](Model& m) { return m.Slice(m.x, 0, m.SizeOf(m.ids, 1), 1); });
+  Packs([](Model& m) { return m.Slice(m.x, 0, m.Ints({std::numeric_limits<int64_t>::max()}), 1); });
+  Packs([](Model& m) { return m.Op("LayerNormalization", {m.x, m.Floats({kWidth})}); });
+  Packs([](Model& m) { return m.Op("Tile", {m.x, m.Ints({1, 1, 2})}); });
+  Refuses("(Reshape)", [](Model& m) { return m.Op("Reshape", {m.x, m.Ints({0, -1})}); });
+  Refuses("(Reshape)", [](Model& m) { return m.Op("Reshape", {m.x, m.Ints({0, -1, 3})}); });
+  Refuses("(Reshape)", [](Model& m) { return m.Op("Reshape", {m.x, m.Ints({0, kWidth, -1})}); });
+  Refuses("(Reshape)", [](Model& m) { return m.Op("Reshape", {m.x, m.Ints({2, 3, -1})}); });
+  Refuses("(Reshape)", [](Model& m) {  // tokens come to lie in another order
+    return m.Op("Reshape", {m.Transpose(m.x, {0, 2, 1}), m.SizesOf(m.x, {kWidth})});
+  });
+  Refuses("(Reshape)", [](Model& m) {  // sequences and tokens change places
+    const ValueId turned = m.Op("Concat", {m.SizeOf(m.x, 1), m.SizeOf(m.x, 0), m.Ints({kWidth})},
+                                Attrs({{"axis", int64_t{0}}}));
+    return m.Op("Reshape", {m.x, turned});
+  });
+  Refuses("(Squeeze)", [](Model& m) { return m.Op("Squeeze", {m.x}); });
+  Refuses("(Squeeze)", [](Model& m) { return m.Op("Squeeze", {m.x, m.Ints({1})}); });
+  Refuses("(Concat)", [](Model& m) {
+    return m.Op("Concat", {m.x, m.x}, Attrs({{"axis", int64_t{1}}}));
+  });
+  Refuses("(Concat)", [](Model& m) {  // a token in front of all
+    const ValueId first = m.Op("Unsqueeze", {m.r, m.Ints({1})});
+    return m.Op("Concat", {first, m.x}, Attrs({{"axis", int64_t{1}}}));
+  });
+  Refuses("(Slice)", [](Model& m) { return m.Slice(m.x, 1, m.Ints({1 << 30}), 1); });
+  Refuses("(Slice)", [](Model& m) { return m.Slice(m.x, 0, m.Ints({-1}), 1); });
+  Refuses("(Slice)", [](Model& m) { return m.Slice(m.x, 0, m.SizeOf(m.x, 1), 1, 2); });
+  Refuses("(Slice)", [](Model& m) { return m.Slice(m.x, 0, m.Ints({1}), 0); });
+  Refuses("(Slice)", [](Model& m) { return m.Slice(m.x, 0, m.SizeOf(m.x, 1), 2); });
+  Refuses("(Tile)", [](Model& m) { return m.Op("Tile", {m.x, m.Ints({1, 2, 1})}); });
+  Refuses("output", [](Model& m) { return m.Transpose(m.x, {1, 0, 2}); });
+  Refuses("output", [](Model& m) { return m.Transpose(m.x, {0, 2, 1}); });
+  Refuses("output", [](Model& m) { return m.Op("Reshape", {m.x, m.Ints({-1, kWidth})}); });
+}
+
+TEST(RaggedTest, PlacesOfTokens) {
+  const auto embedded = [](Model& m, ValueId places) {  // [1, length] or [length]
+    return m.Op("Add", {m.x, m.Op("Gather", {m.Floats({kTable, kWidth}), places})});
+  };
+  RaggedModel model = Packs([&](Model& m) {
+    return embedded(
+        m, m.Slice(m.Ints({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}), 0, m.SizeOf(m.ids, 1), 0));
+  });
+  EXPECT_EQ(model.max_length, 12);
+  Packs([&](Model& m) { return embedded(m, m.Range(m.SizeOf(m.x, 1))); });
+  Packs([&](Model& m) {
+    const ValueId both = m.Op("Expand", {m.Range(m.SizeOf(m.x, 1)), m.SizesOf(m.x)});
+    return embedded(m, both);
+  });
+  Packs([&](Model& m) {
+    const ValueId table = m.Slice(m.Floats({1, kTable, kWidth}), 0, m.SizeOf(m.x, 1), 1);
+    return m.Op("Mul", {m.x, table});
+  });
+  Packs([&](Model& m) {  // every other row of the table, by tokens and places
+    const ValueId table =
+        m.Op("Expand",
+             {m.Constant(Tensor::Of<int64_t>({1, 12}, {3, 1, 2, 9, 8, 7, 6, 5, 4, 0, 1, 2})),
+              m.Op("Concat", {m.SizeOf(m.x, 0), m.Ints({12})}, Attrs({{"axis", int64_t{0}}}))});
+    return m.Along2("GatherElements", table, m.ids, 1);
+  });
+  Packs([&](Model& m) {  // all ones
+    return m.Op("Add", {m.Op("ConstantOfShape", {m.SizesOf(m.x)}), m.To(m.ids, 1)});
+  });
+  Refuses("(Sub)", [&](Model& m) {  // counted from the end
+    const ValueId length = m.Scalar(m.SizeOf(m.x, 1));
+    return embedded(m, m.Op("Sub", {m.Op("Sub", {length, m.Int(1)}), m.Range(m.SizeOf(m.x, 1))}));
+  });
+  Refuses("(Slice)", [&](Model& m) {
+    return m.Op("Mul", {m.x, m.Slice(m.Floats({kTable, kWidth}), 1, m.SizeOf(m.x, 1), 0)});
+  });
+  Refuses("(Slice)", [&](Model& m) {  // places of sequences
+    return m.Op("Mul", {m.r, m.Slice(m.Floats({kTable, kWidth}), 0, m.SizeOf(m.x, 0), 0)});
+  });
+  Refuses("(Range)", [&](Model& m) {
+    return m.Op("Add", {m.r, m.Op("Unsqueeze", {m.To(m.Range(m.SizeOf(m.x, 0)), 1), m.Ints({1})})});
+  });
+}
+
+TEST(RaggedTest, SizesAreNoData) {
+  Refuses("computes with", [](Model& m) {
+    return m.Op("Mul", {m.x, m.To(m.Scalar(m.SizeOf(m.x, 1)), 1)});
+  });
+  Refuses("computes with", [](Model& m) {  // a mean with the length by hand
+    return m.Op("Div",
+                {m.Reduce("ReduceSum", m.x, {1}, false), m.To(m.Scalar(m.SizeOf(m.x, 1)), 1)});
+  });
+  Refuses("computes with", [](Model& m) { return m.Op("Add", {m.ids, m.Op("Size", {m.ids})}); });
+}
+
+TEST(RaggedTest, PoolingBySequence) {
+  for (const bool keep : {false, true}) {
+    for (const char* op : {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"}) {
+      const RaggedModel model = Packs([&](Model& m) { return m.Reduce(op, m.x, {1}, keep); });
+      EXPECT_EQ(Count(model, "RaggedReduce"), 1);
+      EXPECT_FALSE(model.rows_ignore_trailing) << op;
+    }
+  }
+  Packs([](Model& m) { return m.Reduce("ReduceSum", m.ids, {-1}, false); });
+  Packs([](Model& m) {  // and what follows
+    const ValueId rows = m.Reduce("ReduceMean", m.x, {1}, false);
+    const ValueId y = m.Op("Gemm", {rows, m.Floats({kWidth, 5}), m.Floats({5})});
+    return m.Along("Softmax", m.Op("Tanh", {y}), -1);
+  });
+  Packs([](Model& m) {
+    const ValueId rows = m.Reduce("ReduceMax", m.x, {1}, false);
+    const ValueId norm = m.Reduce("ReduceL2", rows, {1}, true);
+    return m.Op("Div", {rows, m.Op("Expand", {norm, m.Op("Shape", {rows})})});
+  });
+  Packs([](Model& m) { return m.Op("Gather", {m.x, m.Int(0)}, Attrs({{"axis", int64_t{1}}})); });
+  Packs([](Model& m) { return m.Slice(m.x, 0, m.Ints({1}), 1); });
+  RaggedModel model = Packs([](Model& m) { return m.Slice(m.x, -1, m.Ints({1 << 30}), 1); });
+  EXPECT_EQ(model.min_length, 1);
+  model = Packs([](Model& m) {
+    return m.Op("Gather", {m.x, m.Ints({-2})}, Attrs({{"axis", int64_t{1}}}));
+  });
+  EXPECT_EQ(model.min_length, 2);
+  for (const int64_t exclusive : {0, 1}) {
+    for (const int64_t reverse : {0, 1}) {
+      Packs([&](Model& m) {
+        return m.Op("CumSum", {m.x, m.Int(1)},
+                    Attrs({{"exclusive", exclusive}, {"reverse", reverse}}));
+      });
+    }
+  }
+}
+
+TEST(RaggedTest, OtherWaysAlongTheLengthOrTheBatch) {
+  for (const int64_t axis : {0, 1}) {
+    for (const char* op : {"Softmax", "LogSoftmax", "ArgMax"}) {
+      Refuses(std::string("(") + op, [&](Model& m) { return m.Along(op, m.x, axis); });
+    }
+    Refuses("(LayerNormalization", [&](Model& m) {
+      return m.Op("LayerNormalization", {m.x, m.Number(1)}, Attrs({{"axis", axis}}));
+    });
+    Refuses("(Split", [&](Model& m) {
+      return m.Call(*OperatorRegistry::Builtin().Find("", "Split"), {m.x, m.Ints({1, 1})}, 2,
+                    Attrs({{"axis", axis}}))[0];
+    });
+    Refuses("(TopK", [&](Model& m) {
+      return m.Call(*OperatorRegistry::Builtin().Find("", "TopK"), {m.x, m.Ints({1})}, 2,
+                    Attrs({{"axis", axis}}))[0];
+    });
+  }
+  Refuses("(ReduceSum", [](Model& m) { return m.Reduce("ReduceSum", m.x, {0}, true); });
+  Refuses("(ReduceSum", [](Model& m) { return m.Reduce("ReduceSum", m.x, {1, 2}, true); });
+  Refuses("(ReduceL2", [](Model& m) { return m.Reduce("ReduceL2", m.x, {1}, false); });
+  Refuses("(ReduceMax", [](Model& m) { return m.Op("ReduceMax", {m.x}); });
+  Refuses("(CumSum", [](Model& m) { return m.Op("CumSum", {m.x, m.Int(0)}); });
+  Refuses("(MatMul", [](Model& m) { return m.Op("MatMul", {m.Floats({3, 4}), m.x}); });
+  Refuses("(MatMul", [](Model& m) { return m.Op("MatMul", {m.x, m.Transpose(m.x, {0, 2, 1})}); });
+  Refuses("(Gather", [](Model& m) {
+    return m.Op("Gather", {m.x, m.Ints({0, 1})}, Attrs({{"axis", int64_t{1}}}));
+  });
+  Refuses("(Gather", [](Model& m) { return m.Op("Gather", {m.x, m.Int(0)}); });
+  Refuses("(Gather", [](Model& m) {  // by what the tokens say
+    return m.Op("Gather", {m.x, m.Reduce("ReduceMin", m.ids, {1}, false)},
+                Attrs({{"axis", int64_t{1}}}));
+  });
+  Refuses("(GatherElements", [](Model& m) { return m.Along2("GatherElements", m.ids, m.ids, 1); });
+  Refuses("(Pad", [](Model& m) { return m.Op("Pad", {m.x, m.Ints({0, 1, 0, 0, 0, 0})}); });
+  Refuses("(Conv", [](Model& m) {
+    return m.Op("Conv", {m.Transpose(m.x, {0, 2, 1}), m.Floats({2, kWidth, 1})});
+  });
+  Refuses("(NonZero", [](Model& m) { return m.Op("NonZero", {m.x}); });
+  Refuses("(DynamicQuantizeLinear", [](Model& m) {
+    return m.Call(*OperatorRegistry::Builtin().Find("", "DynamicQuantizeLinear"), {m.x}, 3)[0];
+  });
+}
+
+TEST(RaggedTest, MasksOfKeys) {
+  RaggedModel model = Packs([](Model& m) { return m.Attention(m.x, kNoValue); });
+  EXPECT_EQ(Count(model, "RaggedAttention"), 1);
+  EXPECT_EQ(model.mask, -1);
+  EXPECT_EQ(model.max_length, 0);
+  model = Packs([](Model& m) {  // followed
+    const ValueId hidden = m.Op("Sub", {m.Number(1), m.To(m.MaskOfKeys(), 1)});
+    return m.Attention(m.x, m.Op("Mul", {hidden, m.Number(-10000)}));
+  });
+  EXPECT_EQ(model.mask, 2);
+  EXPECT_EQ(model.max_length, 0);
+  model = Packs([](Model& m) {  // tried: spread over the queries
+    const ValueId sizes =
+        m.Op("Concat", {m.SizeOf(m.x, 0), m.Ints({1}), m.SizeOf(m.x, 1), m.SizeOf(m.x, 1)},
+             Attrs({{"axis", int64_t{0}}}));
+    return m.Attention(m.x, m.Added(m.Op("Expand", {m.MaskOfKeys(), sizes})));
+  });
+  EXPECT_EQ(model.mask, 2);
+  EXPECT_EQ(model.max_length, 2048);
+  Packs([](Model& m) {  // by place, whatever the query
+    const ValueId slope = m.Op("Mul", {m.To(m.Range(m.SizeOf(m.x, 1)), 1), m.Number(-0.5f)});
+    return m.Attention(m.x, slope);
+  });
+}
+
+TEST(RaggedTest, OtherMasks) {
+  const auto queries = [](Model& m) {
+    return m.Op("Unsqueeze", {m.Range(m.SizeOf(m.x, 1)), m.Ints({1})});
+  };
+  Refuses("(Attention)", [&](Model& m) {  // causal
+    return m.Attention(m.x, m.Added(m.Op("LessOrEqual", {m.Range(m.SizeOf(m.x, 1)), queries(m)})));
+  });
+  Refuses("(Attention)", [&](Model& m) {  // causal, with a mask
+    const ValueId before = m.Op("LessOrEqual", {m.Range(m.SizeOf(m.x, 1)), queries(m)});
+    return m.Attention(m.x, m.Added(m.Op("And", {m.MaskOfKeys(), before})));
+  });
+  Refuses("(Attention)", [&](Model& m) {  // a window wider than any small trial
+    const ValueId apart = m.Op("Abs", {m.Op("Sub", {m.Range(m.SizeOf(m.x, 1)), queries(m)})});
+    return m.Attention(m.x, m.Added(m.Op("Less", {apart, m.Int(2000)})));
+  });
+  Refuses("(Attention)", [&](Model& m) {  // by distance
+    const ValueId apart = m.Op("Sub", {m.Range(m.SizeOf(m.x, 1)), queries(m)});
+    return m.Attention(m.x, m.To(apart, 1));
+  });
+  Refuses("(Attention)", [&](Model& m) {  // of the query rather than the key
+    return m.Attention(m.x, m.Added(m.Op("Unsqueeze", {m.To(m.mask, 9), m.Ints({1, 3})})));
+  });
+  Refuses("(Attention)", [&](Model& m) {  // by head
+    return m.Attention(m.x, m.Op("Mul", {m.To(m.MaskOfKeys(), 1), m.Floats({1, 3, 1, 1})}));
+  });
+  Refuses("(Attention)", [&](Model& m) {  // of the sequence before
+    const ValueId sizes =
+        m.Op("Concat", {m.SizeOf(m.x, 0), m.Ints({1}), m.SizeOf(m.x, 1), m.SizeOf(m.x, 1)},
+             Attrs({{"axis", int64_t{0}}}));
+    const ValueId first = m.Slice(m.MaskOfKeys(), 0, m.Ints({1}), 0);
+    return m.Attention(m.x, m.Added(m.Op("Expand", {first, sizes})));
+  });
+  Refuses("(Attention)", [&](Model& m) {  // of two inputs
+    const ValueId sizes =
+        m.Op("Concat", {m.SizeOf(m.x, 0), m.Ints({1}), m.SizeOf(m.x, 1), m.SizeOf(m.x, 1)},
+             Attrs({{"axis", int64_t{0}}}));
+    const ValueId shown = m.Op("Unsqueeze", {m.Op("Equal", {m.ids, m.Int(7)}), m.Ints({1, 2})});
+    return m.Attention(m.x, m.Added(m.Op("Expand", {m.Op("And", {m.MaskOfKeys(), shown}), sizes})));
+  });
+  Refuses("(Attention)", [&](Model& m) {  // does not hide
+    const ValueId sizes =
+        m.Op("Concat", {m.SizeOf(m.x, 0), m.Ints({1}), m.SizeOf(m.x, 1), m.SizeOf(m.x, 1)},
+             Attrs({{"axis", int64_t{0}}}));
+    return m.Attention(m.x, m.To(m.Op("Expand", {m.MaskOfKeys(), sizes}), 1));
+  });
+}
+
+// What answers depend on of the tokens that a mask hides.
+TEST(RaggedTest, HiddenTokens) {
+  const auto attended = [](Model& m) { return m.Attention(m.x, m.Added(m.MaskOfKeys())); };
+  const auto weights = [](Model& m) { return m.Op("Unsqueeze", {m.To(m.mask, 1), m.Ints({2})}); };
+  const auto mean = [&](Model& m, ValueId of) {
+    const ValueId sum = m.Reduce("ReduceSum", m.Op("Mul", {of, weights(m)}), {1}, false);
+    return m.Op("Div", {sum, m.Reduce("ReduceSum", weights(m), {1}, false)});
+  };
+  RaggedModel model = Packs([&](Model& m) { return mean(m, attended(m)); });
+  EXPECT_EQ(model.mask, 2);
+  EXPECT_TRUE(model.rows_ignore_masked && model.rows_ignore_trailing);
+  model = Packs([&](Model& m) {
+    return m.Op("Gather", {attended(m), m.Int(0)}, Attrs({{"axis", int64_t{1}}}));
+  });
+  EXPECT_TRUE(!model.rows_ignore_masked && model.rows_ignore_trailing);
+  model = Packs([&](Model& m) {  // running sums of what hidden tokens bring
+    return mean(m, m.Op("Add", {attended(m), m.Op("CumSum", {m.x, m.Int(1)})}));
+  });
+  EXPECT_TRUE(!model.rows_ignore_masked && model.rows_ignore_trailing);
+  model = Packs([&](Model& m) {
+    const ValueId sums = m.Op("CumSum", {m.x, m.Int(1)}, Attrs({{"reverse", int64_t{1}}}));
+    return mean(m, m.Op("Add", {attended(m), sums}));
+  });
+  EXPECT_FALSE(model.rows_ignore_masked || model.rows_ignore_trailing);
+  model = Packs([&](Model& m) {  // attention that sees all
+    return mean(m, m.Attention(m.x, kNoValue));
+  });
+  EXPECT_FALSE(model.rows_ignore_masked || model.rows_ignore_trailing);
+  for (const char* op : {"ReduceMean", "ReduceMax", "ReduceSum"}) {
+    model = Packs([&](Model& m) { return m.Reduce(op, attended(m), {1}, false); });
+    EXPECT_FALSE(model.rows_ignore_masked || model.rows_ignore_trailing) << op;
+  }
+  model = Packs([&](Model& m) { return m.Slice(attended(m), -1, m.Ints({1 << 30}), 1); });
+  EXPECT_FALSE(model.rows_ignore_masked || model.rows_ignore_trailing);
+}
+
+TEST(RaggedTest, InputsThatAreNotOfSequences) {
+  const auto status = [](std::vector<SymbolicShape> shapes) {
+    GraphBuilder b;
+    std::vector<ValueId> all;
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      all.push_back(b.Input("in" + std::to_string(i), DType::kFloat, shapes[i]));
+    }
+    for (const ValueId id : all) b.Output(b.Op("Neg", {id}));
+    Graph graph = std::move(b).Build();
+    EXPECT_TRUE(InferShapes(graph).ok());
+    return MakeRagged(graph).status();
+  };
+  const SymbolicShape tokens({kBatch, kLength});
+  EXPECT_TRUE(status({tokens}).ok());
+  EXPECT_TRUE(status({tokens, SymbolicShape({kBatch, Dim(3)})}).ok());
+  EXPECT_TRUE(status({tokens, SymbolicShape({kBatch})}).ok());
+  EXPECT_TRUE(status({SymbolicShape({Dim::Unknown(), Dim::Unknown()})}).ok());
+  for (const std::vector<SymbolicShape>& shapes : std::vector<std::vector<SymbolicShape>>{
+           {SymbolicShape({kBatch, Dim(8)})},
+           {SymbolicShape({Dim(1), kLength})},
+           {tokens, SymbolicShape({kBatch, Dim::Symbol("other")})},
+           {tokens, SymbolicShape({Dim::Symbol("other"), kLength})},
+           {tokens, SymbolicShape({Dim::Unknown(), Dim::Unknown()})},
+           {SymbolicShape({kLength, kLength})},
+           {SymbolicShape({kBatch, kLength, Dim::Symbol("features")})},
+           {SymbolicShape({kBatch, kLength, kLength})},
+           {SymbolicShape::Scalar()},
+           {tokens, SymbolicShape()},
+           {}}) {
+    EXPECT_EQ(status(shapes).code(), absl::StatusCode::kUnimplemented);
+  }
+}
+
+// Files say what they like of the shapes inside.
+TEST(RaggedTest, DeclaredShapesAreNotBelieved) {
+  Model m;
+  const ValueId y = m.Op("Reshape", {m.x, m.Ints({2, 3, -1})});
+  m.value(y).shape = SymbolicShape({kBatch, kLength, Dim(kWidth)});
+  m.Output(y);
+  EXPECT_FALSE(MakeRagged(std::move(m).Build()).ok());
+}
+
+}  // namespace
+}  // namespace chairlift
