@@ -15,22 +15,23 @@ namespace chairlift {
 
 std::span<const PolicyInfo> KnownPolicies() {
   static constexpr PolicyInfo kPolicies[] = {
-      {"none", "every request runs alone, in order of arrival", false, MakeNoneScheduler},
-      {"window", "requests of equal shape share a batch, formed by size or by delay", false,
-       MakeWindowScheduler},
-      {"cellular", "requests join and leave at every cell of a recurrent model", false,
+      {"none", "every request runs alone, in order of arrival", GraphForm::kAny, MakeNoneScheduler},
+      {"window", "requests of equal shape share a batch, formed by size or by delay",
+       GraphForm::kAny, MakeWindowScheduler},
+      {"cellular", "requests join and leave at every cell of a recurrent model", GraphForm::kCells,
        MakeCellularScheduler},
       {"bucketed", "requests of similar length are padded to one and run to the end together",
-       false, MakeBucketedScheduler},
+       GraphForm::kCells, MakeBucketedScheduler},
       {"graph_merge", "graphs of requests are merged level by level and run to the end together",
-       false, MakeGraphMergeScheduler},
-      {"ideal", "requests of equal structure run node by node to the end together", false,
-       MakeIdealScheduler},
+       GraphForm::kCells, MakeGraphMergeScheduler},
+      {"ideal", "requests of equal structure run node by node to the end together",
+       GraphForm::kCells, MakeIdealScheduler},
       {"length_dp", "requests of varying length are cut into the padded batches that cost least",
-       true, MakeLengthDpScheduler},
-      {"naive", "all that waits shares a batch, padded to the longest", true, MakeNaiveScheduler},
-      {"tokens", "requests of any length share a ragged batch, formed by its tokens", true,
-       MakeTokensScheduler},
+       GraphForm::kPadded, MakeLengthDpScheduler},
+      {"naive", "all that waits shares a batch, padded to the longest", GraphForm::kPadded,
+       MakeNaiveScheduler},
+      {"tokens", "requests of any length share a ragged batch, formed by its tokens",
+       GraphForm::kRagged, MakeTokensScheduler},
   };
   return kPolicies;
 }

@@ -53,11 +53,18 @@ struct PolicyOptions {
   int bucket_width = 10;
 };
 
+// What a policy takes requests to be.
+enum class GraphForm {
+  kCells,   // any graphs; their lengths count for nothing
+  kAny,     // any graphs; where they have a length, those of one batch are padded to the longest
+  kPadded,  // graphs of one node and a length: rows are sequences, padded to the longest in a batch
+  kRagged,  // graphs of one node: rows are tokens
+};
+
 struct PolicyInfo {
   std::string_view name;
   std::string_view summary;  // one line, for help texts
-  // It takes requests of one node only: models that run as a whole.
-  bool one_node;
+  GraphForm takes;
   StatusOr<std::unique_ptr<Scheduler>> (*make)(const PolicyOptions& options);
 };
 

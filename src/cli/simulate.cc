@@ -26,6 +26,7 @@ constexpr double kWarmUp = 0.2;
 struct SimulateFlags {
   std::string application = "lstm";
   std::string lengths;
+  std::string uniform;
   std::string trees;
   std::string gaps;
   std::string costs;
@@ -42,6 +43,9 @@ struct SimulateFlags {
   uint64_t seed = 1;
   PolicyOptions options{.max_batch_size = 512, .adaptive_run_ahead = true};
   int run_ahead = 0;
+  int max_tokens = 4096;
+  int64_t queue_delay_us = 0;
+  int64_t latency_objective_us = 0;
 };
 
 struct Figures {
@@ -57,21 +61,29 @@ struct Figures {
   double cells_per_second = 0;  // of the simulator
 };
 
-StatusOr<RequestMix> ReadMix(const SimulateFlags& flags) {
+StatusOr<LengthCounts> Lengths(const SimulateFlags& flags) {
+  if (flags.fixed_length > 0) return LengthCounts{{flags.fixed_length, 1}};
+  if (!flags.uniform.empty()) return UniformLengths(flags.uniform);
+  if (flags.lengths.empty()) {
+    return InvalidArgument("lengths come from --lengths, --uniform or --fixed-length");
+  }
+  return ReadLengths(flags.lengths, flags.max_length);
+}
+
+// As a policy takes it.
+StatusOr<RequestMix> ReadMix(const SimulateFlags& flags, GraphForm form) {
   if (flags.application == "tree") {
     if (flags.complete_tree > 0) return CompleteTreeMix(flags.complete_tree);
     if (flags.trees.empty()) return InvalidArgument("trees come from --trees or --complete-tree");
     return TreeMix(flags.trees);
   }
-  if (flags.application == "lstm" && flags.fixed_length > 0) {
-    return FixedChainMix(flags.fixed_length);
+  if (flags.application == "seq2seq") {
+    if (flags.lengths.empty()) return InvalidArgument("lengths come from --lengths");
+    return Seq2SeqMix(flags.lengths, flags.max_length);
   }
-  if (flags.lengths.empty()) {
-    return InvalidArgument("lengths come from --lengths{}",
-                           flags.application == "lstm" ? " or --fixed-length" : "");
-  }
-  return flags.application == "lstm" ? ChainMix(flags.lengths, flags.max_length)
-                                     : Seq2SeqMix(flags.lengths, flags.max_length);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const LengthCounts lengths, Lengths(flags));
+  if (flags.application == "lstm") return ChainMix(lengths);
+  return EncoderMix(lengths, form == GraphForm::kRagged);
 }
 
 Status SetCellSizes(const std::vector<std::string>& settings, const std::vector<std::string>& cells,
@@ -126,9 +138,15 @@ Figures Summarise(const SimulationResult& result, int workers) {
   return figures;
 }
 
+// What requests are to one policy.
+struct Setup {
+  RequestMix mix;
+  LengthCosts costs;
+  PolicyOptions options;
+};
+
 StatusOr<Figures> Run(const SimulateFlags& flags, const std::string& policy, double rate,
-                      const RequestMix& mix, const CostModel& costs,
-                      const std::vector<double>& gaps) {
+                      const Setup& setup, const std::vector<double>& gaps) {
   ScheduleOptions schedule;
   schedule.rate = rate;
   schedule.seconds = 1e9;
@@ -138,14 +156,14 @@ StatusOr<Figures> Run(const SimulateFlags& flags, const std::string& policy, dou
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Arrival> arrivals, MakeSchedule(schedule));
 
   Workload workload;
-  workload.graphs = mix.graphs;
+  workload.graphs = setup.mix.graphs;
   std::mt19937_64 random(flags.seed + 1);
   for (const Arrival& arrival : arrivals) {
-    workload.arrivals.push_back({arrival.at, mix.Sample(random)});
+    workload.arrivals.push_back({arrival.at, setup.mix.Sample(random)});
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(const auto scheduler, MakeScheduler(policy, flags.options));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto scheduler, MakeScheduler(policy, setup.options));
   const auto begin = std::chrono::steady_clock::now();
-  const SimulationResult result = Simulate(*scheduler, workload, costs, flags.workers);
+  const SimulationResult result = Simulate(*scheduler, workload, setup.costs, flags.workers);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   Figures figures = Summarise(result, flags.workers);
   figures.policy = policy;
@@ -176,32 +194,48 @@ void AddRow(Table& table, const Figures& figures) {
              fmt::format("{:.1f}", 100 * figures.busy)});
 }
 
-// Policies for requests of one node are no policies for chains and trees.
-Status CheckPolicies(const std::vector<std::string>& policies, const RequestMix& mix) {
-  const bool one_node = std::all_of(mix.graphs.begin(), mix.graphs.end(),
-                                    [](const CellGraph& graph) { return graph.size() == 1; });
-  for (const PolicyInfo& policy : KnownPolicies()) {
-    const bool wanted = std::find(policies.begin(), policies.end(), policy.name) != policies.end();
-    if (wanted && policy.one_node && !one_node) {
-      return InvalidArgument("policy '{}' takes requests of one cell each", policy.name);
-    }
+StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
+  const bool whole = flags.application == "encoder";
+  if (whole && policy.takes == GraphForm::kCells) {
+    return InvalidArgument("policy '{}' knows nothing of lengths", policy.name);
   }
-  return absl::OkStatus();
+  if (!whole && (policy.takes == GraphForm::kPadded || policy.takes == GraphForm::kRagged)) {
+    return InvalidArgument("policy '{}' takes requests of one cell each", policy.name);
+  }
+  Setup setup;
+  CHAIRLIFT_ASSIGN_OR_RETURN(setup.mix, ReadMix(flags, policy.takes));
+  CHAIRLIFT_ASSIGN_OR_RETURN(setup.costs, ReadCosts(flags.costs, setup.mix.cells));
+  setup.costs.Scale(flags.cost_scale);
+  setup.options = flags.options;
+  CHAIRLIFT_RETURN_IF_ERROR(SetCellSizes(flags.cell_max, setup.mix.cells, setup.options));
+  setup.options.workers = flags.workers;
+  setup.options.queue_delay = std::chrono::microseconds(flags.queue_delay_us);
+  setup.options.latency_objective = std::chrono::microseconds(flags.latency_objective_us);
+  if (policy.takes == GraphForm::kRagged) setup.options.max_batch_size = flags.max_tokens;
+  if (flags.run_ahead > 0) {
+    setup.options.max_tasks_to_submit = flags.run_ahead;
+    setup.options.adaptive_run_ahead = false;
+  }
+  return setup;
 }
 
-Status Simulate(SimulateFlags flags) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const RequestMix mix, ReadMix(flags));
-  CHAIRLIFT_RETURN_IF_ERROR(CheckPolicies(flags.policies, mix));
-  CHAIRLIFT_ASSIGN_OR_RETURN(TabulatedCosts costs, ReadCosts(flags.costs, mix.cells));
-  costs.Scale(flags.cost_scale);
-  CHAIRLIFT_RETURN_IF_ERROR(SetCellSizes(flags.cell_max, mix.cells, flags.options));
-  if (flags.run_ahead > 0) {
-    flags.options.max_tasks_to_submit = flags.run_ahead;
-    flags.options.adaptive_run_ahead = false;
+StatusOr<const PolicyInfo*> FindPolicy(const std::string& name) {
+  for (const PolicyInfo& policy : KnownPolicies()) {
+    if (policy.name == name) return &policy;
   }
+  return MakeScheduler(name, {}).status();
+}
+
+Status Simulate(const SimulateFlags& flags) {
   std::vector<double> gaps;
   if (!flags.gaps.empty()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(gaps, ReadGaps(flags.gaps));
+  }
+  std::vector<std::pair<const PolicyInfo*, Setup>> runs;
+  for (const std::string& name : flags.policies) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const PolicyInfo* policy, FindPolicy(name));
+    CHAIRLIFT_ASSIGN_OR_RETURN(Setup setup, SetUp(flags, *policy));
+    runs.emplace_back(policy, std::move(setup));
   }
   Table table({"policy", "rate/s", "done/s", "p50 ms", "p90 ms", "p99 ms", "queue p99 ms",
                "rows/task", "padding %", "busy %"});
@@ -209,23 +243,27 @@ Status Simulate(SimulateFlags flags) {
   const auto total = static_cast<int64_t>(flags.policies.size() * flags.rates.size());
   {
     ProgressBar bar("simulating", total);
-    for (const std::string& policy : flags.policies) {
+    for (auto& [policy, setup] : runs) {
+      // Those that cut cells into tasks are told sizes; those for lengths follow the costs.
+      if (policy->takes == GraphForm::kPadded || policy->takes == GraphForm::kRagged) {
+        setup.options.costs = &setup.costs;
+      }
       for (const double rate : flags.rates) {
         CHAIRLIFT_ASSIGN_OR_RETURN(const Figures figures,
-                                   Run(flags, policy, rate, mix, costs, gaps));
+                                   Run(flags, std::string(policy->name), rate, setup, gaps));
         AddRow(table, figures);
         rows.push_back(ToJson(figures));
         bar.Set(static_cast<int64_t>(rows.size()));
       }
     }
   }
+  const double mean_nodes = runs.front().second.mix.mean_nodes();
   fmt::print("{} of {:.1f} cells on average, {} worker(s), in virtual time:\n{}", flags.application,
-             mix.mean_nodes(), flags.workers, table.ToString());
+             mean_nodes, flags.workers, table.ToString());
   if (!flags.json.empty()) {
-    const nlohmann::json report = {
-        {"application", flags.application}, {"mean_cells", mix.mean_nodes()},
-        {"workers", flags.workers},         {"seed", flags.seed},
-        {"cost_scale", flags.cost_scale},   {"rows", rows}};
+    const nlohmann::json report = {{"application", flags.application}, {"mean_cells", mean_nodes},
+                                   {"workers", flags.workers},         {"seed", flags.seed},
+                                   {"cost_scale", flags.cost_scale},   {"rows", rows}};
     std::ofstream file(flags.json);
     file << report.dump(1) << "\n";
     if (!file.flush()) return Unavailable("cannot write {}", flags.json);
@@ -250,16 +288,23 @@ Command AddSimulate(CLI::App& parser) {
       "\n"
       "A request is a graph of cells: lstm, a chain of `step`; seq2seq, a chain of `encoder`, then "
       "of\n"
-      "`decoder`; tree, `leaf` and `internal`. A batch of cells takes as long as the cost table "
-      "says,\n"
-      "read between its sizes; no model and no such machine is needed.\n"
+      "`decoder`; tree, `leaf` and `internal`; encoder, one `sequence` of a length, padded to the "
+      "longest\n"
+      "of its batch, or, where the policy runs ragged batches, its `token`s. A batch takes as long "
+      "as "
+      "the\n"
+      "cost table says, read between its sizes; no model and no such machine is needed.\n"
       "Examples (bench/data has tables, lengths and trees):\n"
       "  chairlift simulate --costs bench/data/costs/v100.csv --fixed-length 24 --rate 5000,20000\n"
       "  chairlift simulate --costs bench/data/costs/v100.csv --rate 8000 \\\n"
       "    --lengths bench/data/lengths/europarl_v7_fr-en_head_en.json --policy cellular,bucketed\n"
       "  chairlift simulate --application tree --trees bench/data/trees/sst_train_shapes.txt \\\n"
-      "    --costs bench/data/costs/v100.csv --max-batch-size 64 --rate 1000 --policy graph_merge");
-  parser.add_option("--costs", flags->costs, "CSV of cell,rows,microseconds, or JSON of the same")
+      "    --costs bench/data/costs/v100.csv --max-batch-size 64 --rate 1000 --policy graph_merge\n"
+      "  chairlift simulate --application encoder --costs bench/data/costs/bert_rtx2060.csv \\\n"
+      "    --uniform 2-100 --max-batch-size 20 --rate 300 --policy none,naive,length_dp,tokens");
+  parser
+      .add_option("--costs", flags->costs,
+                  "CSV of cell,rows,microseconds or cell,rows,length,microseconds; or JSON")
       ->required()
       ->check(CLI::ExistingFile);
   parser.add_option("--rate", flags->rates, "Requests a second; each is a run of its own")
@@ -267,13 +312,17 @@ Command AddSimulate(CLI::App& parser) {
       ->delimiter(',')
       ->check(CLI::Range(0.001, 1e9));
   parser.add_option("--application", flags->application, "What requests are")
-      ->check(CLI::IsMember({"lstm", "seq2seq", "tree"}))
+      ->check(CLI::IsMember({"lstm", "seq2seq", "tree", "encoder"}))
       ->capture_default_str();
   parser
       .add_option("--lengths", flags->lengths,
                   "JSON histogram of lengths; for seq2seq, of pairs \"source:target\"")
       ->check(CLI::ExistingFile);
-  parser.add_option("--fixed-length", flags->fixed_length, "lstm: all of this length instead")
+  parser.add_option("--uniform", flags->uniform,
+                    "lstm, encoder: lengths from LOW-HIGH instead, each as often");
+  parser
+      .add_option("--fixed-length", flags->fixed_length,
+                  "lstm, encoder: all of this length instead")
       ->check(CLI::Range(1, 1 << 20));
   parser.add_option("--max-length", flags->max_length, "Draw nothing longer")
       ->check(CLI::Range(1, 1 << 20));
@@ -303,6 +352,19 @@ Command AddSimulate(CLI::App& parser) {
       .add_option("--max-batch-size", flags->options.max_batch_size,
                   "Rows in a task; requests in a batch where whole graphs are batched")
       ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  parser.add_option("--max-tokens", flags->max_tokens, "tokens: in a batch at most")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  parser
+      .add_option("--queue-delay-us", flags->queue_delay_us,
+                  "window, length_dp: how long a request may be held back for company")
+      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
+      ->capture_default_str();
+  parser
+      .add_option("--latency-objective-us", flags->latency_objective_us,
+                  "length_dp: nothing is held back where half of this would be spent")
+      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
       ->capture_default_str();
   parser.add_option("--cell-max", flags->cell_max, "cellular: CELL=ROWS, a size of its own");
   parser

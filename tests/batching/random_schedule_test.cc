@@ -68,7 +68,7 @@ class Simulation {
     scheduler_ = *std::move(made);
     for (int w = 0; w < setup.workers; ++w) idle_.insert(w);
     for (const PolicyInfo& policy : KnownPolicies()) {
-      if (policy.name == setup.policy) one_node_ = policy.one_node;
+      if (policy.name == setup.policy) one_node_ = policy.takes != GraphForm::kAny;
     }
   }
 

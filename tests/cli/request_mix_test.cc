@@ -30,16 +30,32 @@ class RequestMixTest : public ::testing::Test {
 };
 
 TEST_F(RequestMixTest, DrawsLengthsAsOftenAsTheyOccur) {
-  const auto mix = ChainMix(File(R"({"histogram": {"2": 3, "5": 1, "9": 7}})"), 5);
-  ASSERT_TRUE(mix.ok()) << mix.status();
-  ASSERT_THAT(mix->graphs, SizeIs(2));
-  EXPECT_DOUBLE_EQ(mix->mean_nodes(), 11.0 / 4);
+  const auto lengths = ReadLengths(File(R"({"histogram": {"2": 3, "5": 1, "9": 7}})"), 5);
+  ASSERT_TRUE(lengths.ok()) << lengths.status();
+  const RequestMix mix = ChainMix(*lengths);
+  ASSERT_THAT(mix.graphs, SizeIs(2));
+  EXPECT_DOUBLE_EQ(mix.mean_nodes(), 11.0 / 4);
   std::mt19937_64 random(1);
   int twos = 0;
   for (int i = 0; i < 4000; ++i) {
-    if (mix->graphs[static_cast<size_t>(mix->Sample(random))].size() == 2) ++twos;
+    if (mix.graphs[static_cast<size_t>(mix.Sample(random))].size() == 2) ++twos;
   }
   EXPECT_NEAR(twos, 3000, 120);
+}
+
+TEST_F(RequestMixTest, ASequenceIsOneRowOfItsLengthOrItsTokens) {
+  const auto lengths = UniformLengths("3-5");
+  ASSERT_TRUE(lengths.ok()) << lengths.status();
+  const RequestMix padded = EncoderMix(*lengths, false);
+  ASSERT_THAT(padded.graphs, SizeIs(3));
+  EXPECT_EQ(padded.graphs[1].rows(0), 1);
+  EXPECT_EQ(padded.graphs[1].length(), 4);
+  const RequestMix ragged = EncoderMix(*lengths, true);
+  EXPECT_EQ(ragged.graphs[1].rows(0), 4);
+  EXPECT_EQ(ragged.graphs[1].length(), 0);
+  for (const char* range : {"", "3", "3-", "-5", "0-5", "5-3", "3-5-7", "3-9999999"}) {
+    EXPECT_FALSE(UniformLengths(range).ok()) << range;
+  }
 }
 
 TEST_F(RequestMixTest, ADecoderFollowsItsEncoder) {
@@ -63,18 +79,18 @@ TEST_F(RequestMixTest, ReadsTrees) {
 }
 
 TEST_F(RequestMixTest, SaysWhatIsWrongWithAFile) {
-  EXPECT_THAT(Error(ChainMix(File("[]"), 0).status()), HasSubstr("histogram"));
-  EXPECT_THAT(Error(ChainMix(File(R"({"histogram": {"0": 1}})"), 0).status()), HasSubstr("'0'"));
-  EXPECT_THAT(Error(ChainMix(File(R"({"histogram": {"9999999999": 1}})"), 0).status()),
+  EXPECT_THAT(Error(ReadLengths(File("[]"), 0).status()), HasSubstr("histogram"));
+  EXPECT_THAT(Error(ReadLengths(File(R"({"histogram": {"0": 1}})"), 0).status()), HasSubstr("'0'"));
+  EXPECT_THAT(Error(ReadLengths(File(R"({"histogram": {"9999999999": 1}})"), 0).status()),
               HasSubstr("'9999999999'"));
-  EXPECT_THAT(Error(ChainMix(File(R"({"histogram": {"9": 1}})"), 5).status()),
+  EXPECT_THAT(Error(ReadLengths(File(R"({"histogram": {"9": 1}})"), 5).status()),
               HasSubstr("no request is left"));
   EXPECT_THAT(Error(Seq2SeqMix(File(R"({"joint": {"9": 1}})"), 0).status()), HasSubstr("'9'"));
   for (const char* tree : {"(", "(.)", "(..", "(..))", "(...)", "x"}) {
     EXPECT_THAT(Error(TreeMix(File(tree)).status()), HasSubstr("line 1")) << tree;
   }
   EXPECT_THAT(Error(TreeMix(File(std::string(100000, '('))).status()), HasSubstr("levels deep"));
-  EXPECT_EQ(ChainMix("/no/such/file", 0).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReadLengths("/no/such/file", 0).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(RequestMixTest, ReadsCostsOfTheCellsAskedFor) {
@@ -84,8 +100,12 @@ TEST_F(RequestMixTest, ReadsCostsOfTheCellsAskedFor) {
   const auto json = ReadCosts(File(R"({"source": "me", "a": {"1": 3, "2": 4}})", ".json"), {"a"});
   ASSERT_TRUE(json.ok()) << json.status();
   EXPECT_EQ(json->Cost(0, 2, 0), microseconds(4));
+  const auto long_ones = ReadCosts(File("a,1,10,5\na,1,20,7\n"), {"a"});
+  ASSERT_TRUE(long_ones.ok()) << long_ones.status();
+  EXPECT_EQ(long_ones->Cost(0, 1, 15), microseconds(6));
   EXPECT_THAT(Error(ReadCosts(File("a,1,1\n"), {"a", "b"}).status()), HasSubstr("cell 'b'"));
-  for (const char* line : {"a,1", "a,x,1", "a,0,1", "a,1,-1", "a,1,nan", "a,1,1x", "a,,"}) {
+  for (const char* line :
+       {"a,1", "a,x,1", "a,0,1", "a,1,-1", "a,1,nan", "a,1,1x", "a,,", "a,1,-1,1", "a,1,1,1,1"}) {
     EXPECT_FALSE(ReadCosts(File(line), {"a"}).ok()) << line;
   }
   EXPECT_FALSE(ReadCosts(File(R"({"a": {"1": "x"}})", ".json"), {"a"}).ok());

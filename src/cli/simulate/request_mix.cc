@@ -55,33 +55,36 @@ std::optional<int32_t> ParseTree(std::string_view text, size_t& at, int depth, C
   return graph.Add(1, 1, {*left, *right});
 }
 
-using Points = std::map<std::string, std::vector<TabulatedCosts::Point>>;
+using Samples = std::map<std::string, std::vector<LengthCosts::Sample>>;
 
-Status AddPoint(Points& points, const std::string& cell, std::string_view rows, double us) {
+Status AddSample(Samples& samples, const std::string& cell, std::string_view rows,
+                 std::string_view length, double us) {
   const std::optional<int> count = ParseCount(rows, 1);
-  if (!count || !std::isfinite(us) || us <= 0 || us > 1e9) {
-    return InvalidArgument("cell '{}': {} rows for {} µs is not a cost", cell, rows, us);
+  const std::optional<int> long_as = ParseCount(length, 0);
+  if (!count || !long_as || !std::isfinite(us) || us <= 0 || us > 1e9) {
+    return InvalidArgument("cell '{}': {} rows of length {} for {} µs is not a cost", cell, rows,
+                           length, us);
   }
-  points[cell].push_back({*count, Duration(static_cast<int64_t>(us * 1000))});
+  samples[cell].push_back({*count, *long_as, Duration(static_cast<int64_t>(us * 1000))});
   return absl::OkStatus();
 }
 
-StatusOr<Points> ParseCostsJson(const std::string& text) {
+StatusOr<Samples> ParseCostsJson(const std::string& text) {
   const auto parsed = nlohmann::json::parse(text, nullptr, false);
   if (!parsed.is_object()) return InvalidArgument("not {{\"cell\": {{\"rows\": microseconds}}}}");
-  Points points;
+  Samples samples;
   for (const auto& [cell, costs] : parsed.items()) {
     if (!costs.is_object()) continue;
     for (const auto& [rows, us] : costs.items()) {
       if (!us.is_number()) return InvalidArgument("cell '{}': costs are numbers", cell);
-      CHAIRLIFT_RETURN_IF_ERROR(AddPoint(points, cell, rows, us.get<double>()));
+      CHAIRLIFT_RETURN_IF_ERROR(AddSample(samples, cell, rows, "0", us.get<double>()));
     }
   }
-  return points;
+  return samples;
 }
 
-StatusOr<Points> ParseCostsCsv(const std::string& text) {
-  Points points;
+StatusOr<Samples> ParseCostsCsv(const std::string& text) {
+  Samples samples;
   size_t begin = 0;
   for (int number = 1; begin < text.size(); ++number) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -89,21 +92,27 @@ StatusOr<Points> ParseCostsCsv(const std::string& text) {
     begin = end + 1;
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (line.empty() || line[0] == '#' || line.rfind("cell,", 0) == 0) continue;
-    const size_t first = line.find(',');
-    const size_t second = first == std::string::npos ? first : line.find(',', first + 1);
-    if (second == std::string::npos) {
-      return InvalidArgument("line {}: '{}' is not cell,rows,microseconds", number, line);
+    std::vector<std::string> fields;
+    for (size_t at = 0; at <= line.size();) {
+      const size_t comma = std::min(line.find(',', at), line.size());
+      fields.push_back(line.substr(at, comma - at));
+      at = comma + 1;
+    }
+    if (fields.size() != 3 && fields.size() != 4) {
+      return InvalidArgument(
+          "line {}: '{}' is not cell,rows,microseconds or cell,rows,length,"
+          "microseconds",
+          number, line);
     }
     char* stop = nullptr;
-    const double us = std::strtod(line.c_str() + second + 1, &stop);
-    if (stop == line.c_str() + second + 1 || *stop != '\0') {
+    const double us = std::strtod(fields.back().c_str(), &stop);
+    if (stop == fields.back().c_str() || *stop != '\0') {
       return InvalidArgument("line {}: '{}' does not end in a number", number, line);
     }
-    CHAIRLIFT_RETURN_IF_ERROR(AddPoint(points, line.substr(0, first),
-                                       std::string_view(line).substr(first + 1, second - first - 1),
-                                       us));
+    const std::string length = fields.size() == 4 ? fields[2] : "0";
+    CHAIRLIFT_RETURN_IF_ERROR(AddSample(samples, fields[0], fields[1], length, us));
   }
-  return points;
+  return samples;
 }
 
 }  // namespace
@@ -129,27 +138,52 @@ double RequestMix::mean_nodes() const {
   return sum / static_cast<double>(cumulative.back());
 }
 
-StatusOr<RequestMix> ChainMix(const std::filesystem::path& lengths, int max_length) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const nlohmann::json histogram, ReadObject(lengths, "histogram"));
-  RequestMix mix{.cells = {"step"}, .graphs = {}, .cumulative = {}};
+StatusOr<LengthCounts> ReadLengths(const std::filesystem::path& path, int max_length) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const nlohmann::json histogram, ReadObject(path, "histogram"));
+  LengthCounts lengths;
   for (const auto& [key, count] : histogram.items()) {
     const std::optional<int> length = ParseCount(key, 1);
     if (!length || *length > kMaxLength || !count.is_number_unsigned()) {
-      return InvalidArgument("{}: '{}' is not a length with a count", lengths.string(), key);
+      return InvalidArgument("{}: '{}' is not a length with a count", path.string(), key);
     }
     if (max_length > 0 && *length > max_length) continue;
-    CellGraph graph;
-    graph.AddChain(0, *length);
-    mix.Add(std::move(graph), count.get<uint64_t>());
+    if (count.get<uint64_t>() > 0) lengths[*length] += count.get<uint64_t>();
   }
-  return Checked(std::move(mix), lengths);
+  if (lengths.empty()) return InvalidArgument("{}: no request is left to draw", path.string());
+  return lengths;
 }
 
-RequestMix FixedChainMix(int length) {
+StatusOr<LengthCounts> UniformLengths(const std::string& range) {
+  const size_t dash = std::min(range.find('-'), range.size());
+  const std::string_view text(range);
+  const std::optional<int> low = ParseCount(text.substr(0, dash), 1);
+  const std::optional<int> high = ParseCount(text.substr(std::min(dash + 1, range.size())), 1);
+  if (!low || !high || *low > *high || *high > kMaxLength) {
+    return InvalidArgument("'{}' is not a range of lengths like 2-100", range);
+  }
+  LengthCounts lengths;
+  for (int length = *low; length <= *high; ++length) lengths[length] = 1;
+  return lengths;
+}
+
+RequestMix ChainMix(const LengthCounts& lengths) {
   RequestMix mix{.cells = {"step"}, .graphs = {}, .cumulative = {}};
-  CellGraph graph;
-  graph.AddChain(0, length);
-  mix.Add(std::move(graph), 1);
+  for (const auto& [length, count] : lengths) {
+    CellGraph graph;
+    graph.AddChain(0, length);
+    mix.Add(std::move(graph), count);
+  }
+  return mix;
+}
+
+RequestMix EncoderMix(const LengthCounts& lengths, bool ragged) {
+  RequestMix mix{.cells = {ragged ? "token" : "sequence"}, .graphs = {}, .cumulative = {}};
+  for (const auto& [length, count] : lengths) {
+    CellGraph graph;
+    graph.Add(0, ragged ? length : 1);
+    if (!ragged) graph.set_length(length);
+    mix.Add(std::move(graph), count);
+  }
   return mix;
 }
 
@@ -207,14 +241,14 @@ RequestMix CompleteTreeMix(int depth) {
   return mix;
 }
 
-StatusOr<TabulatedCosts> ReadCosts(const std::filesystem::path& path,
-                                   const std::vector<std::string>& cells) {
+StatusOr<LengthCosts> ReadCosts(const std::filesystem::path& path,
+                                const std::vector<std::string>& cells) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
-  auto points = path.extension() == ".json" ? ParseCostsJson(text) : ParseCostsCsv(text);
-  if (!points.ok()) return Annotate(points.status(), path.string());
-  TabulatedCosts costs;
+  auto samples = path.extension() == ".json" ? ParseCostsJson(text) : ParseCostsCsv(text);
+  if (!samples.ok()) return Annotate(samples.status(), path.string());
+  LengthCosts costs;
   for (const std::string& cell : cells) {
-    const Status added = costs.AddType((*points)[cell]);
+    const Status added = costs.AddType((*samples)[cell]);
     if (!added.ok()) return Annotate(added, fmt::format("{}: cell '{}'", path.string(), cell));
   }
   return costs;

@@ -4,13 +4,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "batching/cell_graph.h"
-#include "batching/tabulated_costs.h"
+#include "batching/length_costs.h"
 
 namespace chairlift {
 
@@ -25,11 +26,18 @@ struct RequestMix {
   void Add(CellGraph graph, uint64_t count);
 };
 
-// A chain of `step` cells. `lengths` is a JSON histogram {"histogram": {"17": 41}}; lengths over
-// `max_length` are not drawn (0: all are).
-StatusOr<RequestMix> ChainMix(const std::filesystem::path& lengths, int max_length);
-// All of one length.
-RequestMix FixedChainMix(int length);
+// A JSON histogram of lengths, {"histogram": {"17": 41}}; lengths over `max_length` are left out
+// (0: none is).
+using LengthCounts = std::map<int, uint64_t>;
+StatusOr<LengthCounts> ReadLengths(const std::filesystem::path& path, int max_length);
+// "2-100": each of them as often.
+StatusOr<LengthCounts> UniformLengths(const std::string& range);
+
+// Chains of `step` cells.
+RequestMix ChainMix(const LengthCounts& lengths);
+// Sequences that an encoder runs as a whole: each is one row, of a length, of a `sequence` cell;
+// or, where batches are ragged, as many rows of a `token` cell.
+RequestMix EncoderMix(const LengthCounts& lengths, bool ragged);
 // A chain of `encoder` cells, then one of `decoder` cells. `lengths` is a JSON histogram of pairs,
 // {"joint": {"17:19": 3}}; pairs with a zero are left out.
 StatusOr<RequestMix> Seq2SeqMix(const std::filesystem::path& lengths, int max_length);
@@ -38,10 +46,10 @@ StatusOr<RequestMix> TreeMix(const std::filesystem::path& trees);
 // Complete binary trees with 2^depth leaves.
 RequestMix CompleteTreeMix(int depth);
 
-// A CSV file with lines "cell,rows,microseconds", or a JSON file {"cell": {"rows": microseconds}}.
-// Every cell of the mix must be there.
-StatusOr<TabulatedCosts> ReadCosts(const std::filesystem::path& path,
-                                   const std::vector<std::string>& cells);
+// A CSV file with lines "cell,rows,microseconds" or "cell,rows,length,microseconds", or a JSON file
+// {"cell": {"rows": microseconds}}. Every cell of the mix must be there.
+StatusOr<LengthCosts> ReadCosts(const std::filesystem::path& path,
+                                const std::vector<std::string>& cells);
 
 }  // namespace chairlift
 
