@@ -31,6 +31,11 @@ class Load:
             raise SystemExit(f"{self.kind}: {out['failed']} requests failed")
         return out
 
+    def batch(self, count, rounds):
+        """Seconds that the first `count` shapes take together, in each round."""
+        self.process.stdin.write(f"batch {count} {rounds}\n")
+        return [float(ms) * 1e-3 for ms in self.process.stdout.readline().split()]
+
     def close(self):
         self.process.stdin.close()
         self.process.wait(timeout=60)

@@ -1,18 +1,21 @@
 // Sequences of given lengths, or trees, through one model in one engine or on a server, as fast as
 // it takes them or at a rate: the half of the cellular and tree benchmarks that is ours.
 //
-//   sequence_load MODEL POLICY MAX_ROWS WORKERS SHAPES.txt VOCABULARY    MAX_ROWS 0: as timed
+//   sequence_load MODEL POLICY MAX_ROWS WORKERS SHAPES.txt VOCABULARY    MAX_ROWS (of `tokens`:
+//                                                                  tokens) 0: as timed
 //   sequence_load http://HOST:PORT MODEL CONNECTIONS WORKERS SHAPES.txt VOCABULARY
 //   > closed CLIENTS SECONDS     CLIENTS requests are always under way; measured from when as many
 //                                have been answered
 //   > open RATE SECONDS SEED     Poisson arrivals, whatever the answers do
 //   < one line of JSON: requests and tokens a second, latencies in ms, and where the workers' time
 //   went (but a server does not tell its padding)
+//   > batch COUNT ROUNDS         the first COUNT shapes at once, and again when all are answered
+//   < milliseconds of each round, on one line
 //
 // Latency counts from the scheduled arrival. A line of SHAPES.txt is the length of a sequence, for
-// the model's input "tokens" [1, length], or a binary tree, `.` a leaf and `(ab)` an inner node,
-// for "tokens" [nodes] and "children" [nodes, 2]; its tokens are its nodes. Requests take the lines
-// in turn, with token ids at random.
+// inputs [1, length] (ones for "attention_mask", zeros for "token_type_ids", otherwise token ids at
+// random), or a binary tree, `.` a leaf and `(ab)` an inner node, for "tokens" [nodes] and
+// "children" [nodes, 2]; its tokens are its nodes. Requests take the lines in turn.
 #include <algorithm>
 #include <atomic>
 #include <cctype>
@@ -24,6 +27,7 @@
 #include <iostream>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <span>
@@ -81,7 +85,12 @@ class Load {
       std::vector<NamedTensor> inputs;
       if (std::isdigit(static_cast<unsigned char>(shape[0])) != 0) {
         const int64_t length = std::atoll(shape.c_str());
-        inputs = {{"tokens", RandomTokens({1, length}, vocabulary, random)}};
+        for (const TensorSpec& input : target_.inputs()) {
+          Tensor tokens = RandomTokens({1, length}, vocabulary, random);
+          if (input.name == "attention_mask") std::fill_n(tokens.data<int64_t>(), length, 1);
+          if (input.name == "token_type_ids") std::fill_n(tokens.data<int64_t>(), length, 0);
+          inputs.push_back({input.name, std::move(tokens)});
+        }
       } else {
         CHAIRLIFT_ASSIGN_OR_RETURN(Tensor children, Children(shape));
         inputs = {{"tokens", RandomTokens({children.shape()[0]}, vocabulary, random)},
@@ -102,6 +111,19 @@ class Load {
     // From one answer to another: where many come together, a window that ends between would count
     // too few.
     return Result(std::max(1e-9, Seconds(last_at_ - before_at_)));
+  }
+
+  std::string Batch(int count, int rounds) {
+    std::string times;
+    for (; rounds > 0; --rounds) {
+      Begin();
+      next_ = 0;
+      const auto begin = SteadyClock::now();
+      for (int i = 0; i < count; ++i) Send(begin, false);
+      Wait();
+      times += fmt::format("{:.3f} ", Milliseconds(SteadyClock::now() - begin).count());
+    }
+    return times;
   }
 
   std::string Open(double rate, double seconds, unsigned seed) {
@@ -186,11 +208,14 @@ class Load {
     const Shares shares = SharesOf();
     return fmt::format(
         R"({{"requests": {}, "failed": {}, "seconds": {:.4f}, "requests_per_s": {:.3f}, )"
-        R"("tokens_per_s": {:.1f}, "p50_ms": {:.3f}, "p90_ms": {:.3f}, "p99_ms": {:.3f}, )"
+        R"("tokens_per_s": {:.1f}, "mean_ms": {:.3f}, "p50_ms": {:.3f}, "p90_ms": {:.3f}, )"
+        R"("p99_ms": {:.3f}, )"
         R"("busy": {:.4f}, "useful": {:.4f}, "mean_rows": {:.2f}}})",
         latencies_.size(), failed_, seconds, static_cast<double>(latencies_.size()) / seconds,
-        static_cast<double>(tokens_) / seconds, quantile(0.5), quantile(0.9), quantile(0.99),
-        shares.busy, shares.useful, shares.mean_rows);
+        static_cast<double>(tokens_) / seconds,
+        std::accumulate(latencies_.begin(), latencies_.end(), 0.0) /
+            static_cast<double>(std::max<size_t>(latencies_.size(), 1)),
+        quantile(0.5), quantile(0.9), quantile(0.99), shares.busy, shares.useful, shares.mean_rows);
   }
 
   // While measured: of the workers' time, that in which cells ran; of the rows, those that somebody
@@ -253,7 +278,8 @@ StatusOr<std::unique_ptr<Engine>> LoadEngine(char** argv) {
   CHAIRLIFT_ASSIGN_OR_RETURN(auto engine, Engine::Create(options));
   ModelConfig config;
   config.policy = argv[2];
-  config.max_batch_size = std::atoi(argv[3]);
+  (config.policy == "tokens" ? config.max_batch_tokens : config.max_batch_size) =
+      std::atoi(argv[3]);
   config.max_queue_size = 1 << 16;
   CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", argv[1], config));
   return engine;
@@ -288,9 +314,15 @@ Status Serve(int argc, char** argv) {
     double first = 0, second = 0;
     unsigned seed = 1;
     words >> verb >> first >> second >> seed;
-    std::cout << (verb == "closed" ? load.Closed(static_cast<int>(first), second)
-                                   : load.Open(first, second, seed))
-              << std::endl;
+    std::string result;
+    if (verb == "closed") {
+      result = load.Closed(static_cast<int>(first), second);
+    } else if (verb == "batch") {
+      result = load.Batch(static_cast<int>(first), static_cast<int>(second));
+    } else {
+      result = load.Open(first, second, seed);
+    }
+    std::cout << result << std::endl;
   }
   return absl::OkStatus();
 }

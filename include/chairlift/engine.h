@@ -44,11 +44,14 @@ struct EngineOptions {
 // How one model is served. Every field has a default derived from the model; a `model.yaml` beside
 // the versions sets the same names.
 struct ModelConfig {
-  std::string policy = {};  // "window", "none"; empty: chosen from the model
+  std::string policy = {};  // one of KnownPolicies(); empty: chosen from the model
   // Rows; 0: 32 where the model can batch, else unbatched; of a model that runs as cells, for each
   // cell what suits its costs. A request with more rows is refused where this was set, and makes a
   // batch of its own where it was not.
   int max_batch_size = 0;
+  // Of a model of sequences that runs on packed tokens: tokens in a batch; a request with more
+  // makes a batch of its own. 0: what suits its costs.
+  int max_batch_tokens = 0;
   int64_t queue_delay_us = 0;  // how long the oldest request may wait for company
   std::vector<int> preferred_batch_sizes = {};
   int max_queue_size = 1024;       // requests waiting; more are refused (kResourceExhausted)

@@ -1,9 +1,11 @@
 #include "engine/batch.h"
 
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/status.h"
+#include "engine/packing.h"
 
 namespace chairlift {
 namespace {
@@ -70,8 +72,12 @@ BatchResult RunBatch(Model& model, std::span<const Request* const> requests, Tea
   BatchResult result;
   const bool alone = requests.size() == 1;
   const TimePoint start = clock.Now();
-  StatusOr<std::vector<Tensor>> inputs =
-      alone ? requests[0]->fitting.inputs : Gather(requests, memory.staging);
+  std::optional<Packing> packing;
+  if (model.ragged() != nullptr)
+    packing.emplace(model.signature(), model.ragged()->inputs, requests);
+  StatusOr<std::vector<Tensor>> inputs = packing ? packing->Inputs(memory.staging)
+                                         : alone ? requests[0]->fitting.inputs
+                                                 : Gather(requests, memory.staging);
   const TimePoint gathered = clock.Now();
   StatusOr<std::vector<Tensor>> outputs =
       inputs.ok() ? model.executable()->Run(*inputs, team, worker, memory.compute)
@@ -90,14 +96,16 @@ BatchResult RunBatch(Model& model, std::span<const Request* const> requests, Tea
   int64_t total_rows = 0;
   for (const Request* request : requests) total_rows += request->fitting.rows;
   int64_t first = 0;
-  for (const Request* request : requests) {
-    if (outputs.ok()) {
-      result.outputs.push_back(
-          Pick(model.signature(), *request, *outputs, alone, first, total_rows));
-    } else {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (!outputs.ok()) {
       result.outputs.emplace_back(outputs.status());
+    } else if (packing) {
+      result.outputs.push_back(packing->Outputs(i, *outputs));
+    } else {
+      result.outputs.push_back(
+          Pick(model.signature(), *requests[i], *outputs, alone, first, total_rows));
     }
-    first += request->fitting.rows;
+    first += requests[i]->fitting.rows;
   }
   result.compute_output = clock.Now() - ran;
   return result;

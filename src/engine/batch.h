@@ -26,9 +26,9 @@ struct BatchResult {
   Duration compute_output{0};
 };
 
-// Runs requests of one model and equal ShapeKey together. A single request's tensors go in and out
-// without being copied. Where several fail together each is run again alone, so that nobody fails
-// for another's data.
+// Runs requests of one model and equal ShapeKey together; of a model that runs on packed tokens,
+// any requests. Otherwise a single request's tensors go in and out without being copied. Where
+// several fail together each is run again alone, so that nobody fails for another's data.
 BatchResult RunBatch(Model& model, std::span<const Request* const> requests, Team& team, int worker,
                      WorkerMemory& memory);
 

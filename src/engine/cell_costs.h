@@ -9,19 +9,16 @@
 
 #include "base/clock.h"
 #include "batching/policy.h"
-#include "batching/tabulated_costs.h"
+#include "engine/kept_costs.h"
 #include "runtime/cell.h"
 
 namespace chairlift {
 
-// Of one cell, by rows, ascending; empty where they are not known: its rows have dimensions that
-// requests tell, it cannot run on zeros, or nobody has timed it.
-using CellCosts = std::vector<TabulatedCosts::Point>;
+// Of one cell; empty where they are not known: its rows have dimensions that requests tell, it
+// cannot run on zeros, or nobody has timed it.
+using CellCosts = RowCosts;
 
-// What `rows` rows of zeros take, by cell: the fastest of several runs on one core, while
-// `workers` − 1 others do the same, as they will when it counts. The cells run in turns, so that
-// each finds the caches as the others' weights leave them. Spends about `at_least` on each cell; no
-// round begins after `until` but the first. Absent where the cell fails.
+// What `rows` rows of zeros take, by cell, as TimeRuns() measures it.
 std::vector<std::optional<Duration>> TimeCells(std::span<Cell* const> cells, int64_t rows,
                                                int workers, Duration at_least, TimePoint until);
 

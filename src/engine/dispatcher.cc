@@ -142,7 +142,7 @@ CellGraph Dispatcher::GraphOf(Request& request, Lock& lock) {
   CellGraph graph;
   if (request.cells == nullptr) {
     request.types.push_back(request.model->lane().HoldType(0, request.fitting.key));
-    graph.Add(request.types[0], request.fitting.rows);
+    graph.Add(request.types[0], request.fitting.load());
     return graph;
   }
   request.closed.assign(request.model->cells()->cells.size(), kNoType);
@@ -391,7 +391,9 @@ std::vector<StatusOr<InferResponse>> Dispatcher::Compute(Batch& batch, int worke
                                 workers_[static_cast<size_t>(worker)]->memory);
   const TimePoint end = clock_.Now();
   compute = end - start;
-  model.statistics().Executed(batch.task.rows, 0, result.compute_infer);
+  int rows = 0;  // the task's may be tokens
+  for (const Request* request : batch.requests) rows += request->fitting.rows;
+  model.statistics().Executed(rows, 0, result.compute_infer);
   Record(batch, lease.team().width(), start, end);
 
   std::vector<StatusOr<InferResponse>> answers;
@@ -409,7 +411,7 @@ std::vector<StatusOr<InferResponse>> Dispatcher::Compute(Batch& batch, int worke
     response.outputs = *std::move(result.outputs[i]);
     response.queue_time = start - request.arrival;
     response.compute_time = compute;
-    response.batch_rows = batch.task.rows;
+    response.batch_rows = rows;
     answers.emplace_back(std::move(response));
     model.statistics().Succeeded(request.fitting.rows, {.queue = start - request.arrival,
                                                         .compute_input = result.compute_input,

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "batching/policy.h"
 #include "engine/model_config.h"
+#include "engine/token_costs.h"
 #include "graph/batch_axis.h"
 #include "graph/onnx/import.h"
 
@@ -163,11 +164,36 @@ StatusOr<ServingPlan> Model::Compile(Graph graph, const ModelConfig& config,
                              Message(no_cells));
     }
   }
+  std::string not_ragged;
+  if (WantsTokens(config.policy)) {
+    StatusOr<std::unique_ptr<RaggedProgram>> ragged = MakeRaggedProgram(graph, options);
+    if (ragged.ok()) {
+      signature_.inputs = Specs(graph, graph.inputs);
+      signature_.outputs = Specs(graph, graph.outputs);
+      ragged_ = *std::move(ragged);
+      return ServeTokens(config, load);
+    }
+    if (!config.policy.empty()) {
+      return InvalidArgument("policy '{}' cannot serve this model: {}", config.policy,
+                             Message(ragged.status()));
+    }
+  }
   const BatchAxisReport batching = AnalyseBatchAxis(graph);
   CHAIRLIFT_ASSIGN_OR_RETURN(executable_, Executable::Create(std::move(graph), options));
   signature_.inputs = executable_->inputs();
   signature_.outputs = executable_->outputs();
   return PlanServing(config, batching);
+}
+
+StatusOr<ServingPlan> Model::ServeTokens(const ModelConfig& config, const LoadOptions& load) {
+  signature_.sequences = ragged_->sequences;
+  // The budget is measured where it would count.
+  const bool open = config.max_batch_tokens == 0;
+  const RowCosts costs =
+      FindTokenCosts(signature_, *ragged_, load.workers, load.time_cells && open);
+  lane_.NumberTypes(1);
+  lane_.costs = {costs};
+  return PlanTokenServing(config, ChooseTokenBudget(costs), load.workers);
 }
 
 CellType Model::Lane::HoldType(int cell, const ShapeKey& key) {

@@ -14,6 +14,7 @@
 #include "engine/cell_costs.h"
 #include "engine/cell_program.h"
 #include "engine/model_config.h"
+#include "engine/ragged_program.h"
 #include "engine/sequences.h"
 #include "engine/signature.h"
 #include "engine/statistics.h"
@@ -45,7 +46,9 @@ class Model {
   const ModelMetadata& metadata() const { return metadata_; }
   const Signature& signature() const { return signature_; }
   // The model as one; null where it runs as cells.
-  Executable* executable() { return executable_.get(); }
+  Executable* executable() { return ragged_ ? ragged_->executable.get() : executable_.get(); }
+  // How requests go into executable(), where that takes packed tokens; else null.
+  const RaggedProgram* ragged() const { return ragged_.get(); }
   // The model as cells; null where it runs as one.
   const std::shared_ptr<const CellProgram>& cells() const { return cells_; }
   // Null where the model keeps no state between requests.
@@ -88,7 +91,7 @@ class Model {
 
  private:
   Model(const std::string& name, const std::string& version) : statistics_(name, version) {}
-  // Each sets signature_ and either cells_ or executable_.
+  // Each sets signature_ and one of cells_, ragged_ and executable_.
   StatusOr<ServingPlan> CompileCells(const ModelSource& source, const ModelConfig& config,
                                      const LoadOptions& load, const ExecutableOptions& options);
   StatusOr<ServingPlan> Compile(Graph graph, const ModelConfig& config, const LoadOptions& load,
@@ -96,10 +99,12 @@ class Model {
   StatusOr<ServingPlan> ServeCells(CellProgram program, std::vector<CellTypeOptions> types,
                                    const std::string& what, const ModelConfig& config,
                                    const LoadOptions& load);
+  StatusOr<ServingPlan> ServeTokens(const ModelConfig& config, const LoadOptions& load);
 
   ModelMetadata metadata_;
   Signature signature_;
   std::unique_ptr<Executable> executable_;
+  std::unique_ptr<RaggedProgram> ragged_;
   std::shared_ptr<const CellProgram> cells_;
   std::shared_ptr<Sequences> sequences_;
   StatisticsRecorder statistics_;

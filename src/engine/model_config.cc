@@ -2,6 +2,7 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -30,6 +31,8 @@ constexpr Setting kSettings[] = {
      [](ModelConfig& c, const YAML::Node& n) { c.policy = n.as<std::string>(); }},
     {"max_batch_size", "a number of rows",
      [](ModelConfig& c, const YAML::Node& n) { c.max_batch_size = n.as<int>(); }},
+    {"max_batch_tokens", "a number of tokens",
+     [](ModelConfig& c, const YAML::Node& n) { c.max_batch_tokens = n.as<int>(); }},
     {"queue_delay_us", "microseconds",
      [](ModelConfig& c, const YAML::Node& n) { c.queue_delay_us = n.as<int64_t>(); }},
     {"preferred_batch_sizes", "a list of numbers of rows",
@@ -71,6 +74,10 @@ Status CheckRanges(const ModelConfig& config) {
   if (config.max_batch_size < 0 || config.max_batch_size > 65536) {
     return InvalidArgument("max_batch_size is {}; it must be 0 (chosen from the model) to 65536",
                            config.max_batch_size);
+  }
+  if (config.max_batch_tokens < 0 || config.max_batch_tokens > kMaxBatchRows) {
+    return InvalidArgument("max_batch_tokens is {}; it must be 0 (chosen from the model) to {}",
+                           config.max_batch_tokens, kMaxBatchRows);
   }
   if (config.max_queue_size < 1) {
     return InvalidArgument("max_queue_size is {}; it must be at least 1", config.max_queue_size);
@@ -173,6 +180,29 @@ StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisRepo
   plan.diagnosis = plan.batches ? fmt::format("{}; {} policy, up to {} rows", batching.why,
                                               plan.config.policy, plan.config.max_batch_size)
                                 : fmt::format("{}; requests run one by one", batching.why);
+  return plan;
+}
+
+bool WantsTokens(const std::string& policy) { return policy.empty() || policy == "tokens"; }
+
+StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const BatchSizes& sizes,
+                                       int workers) {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckRanges(config));
+  ServingPlan plan;
+  plan.batches = true;
+  plan.config = config;
+  plan.config.policy = "tokens";
+  if (plan.config.max_batch_tokens == 0) plan.config.max_batch_tokens = sizes.max;
+  plan.scheduling.max_batch_size = plan.config.max_batch_tokens;
+  plan.scheduling.cell_types = {
+      {.max_batch_size = plan.config.max_batch_tokens,
+       .min_batch_size = std::min(sizes.min, plan.config.max_batch_tokens)}};
+  plan.scheduling.workers = workers;
+  plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
+  plan.diagnosis = fmt::format(
+      "inputs vary in length; ragged: requests' tokens are packed, nothing is padded; tokens "
+      "policy, up to {} tokens in a batch",
+      plan.config.max_batch_tokens);
   return plan;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "batching/batch_sizes.h"
 #include "batching/policy.h"
 #include "chairlift/engine.h"
 #include "graph/batch_axis.h"
@@ -29,6 +30,14 @@ struct ServingPlan {
 // Settles policy and sizes. InvalidArgument where the configuration asks for what the model cannot
 // do.
 StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisReport& batching);
+
+// Whether a policy of that name runs models of sequences on packed tokens; the empty name is one
+// that may.
+bool WantsTokens(const std::string& policy);
+
+// The same for a model that does. `sizes`: tokens in a batch that suit its costs.
+StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const BatchSizes& sizes,
+                                       int workers);
 
 // Whether a policy of that name runs models as cells; the empty name is one that may.
 bool WantsCells(const std::string& policy);

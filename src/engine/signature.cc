@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -111,6 +112,106 @@ StatusOr<std::vector<int>> WantedOutputs(const Signature& signature,
   return wanted;
 }
 
+// Calls use(values) with the mask's elements.
+template <typename Use>
+Status VisitMask(const Tensor& mask, Use use) {
+  switch (mask.dtype()) {
+    case DType::kInt64:
+      return use(mask.values<int64_t>());
+    case DType::kInt32:
+      return use(mask.values<int32_t>());
+    case DType::kBool:
+      return use(mask.values<bool>());
+    case DType::kFloat:
+      return use(mask.values<float>());
+    case DType::kUInt8:
+      return use(mask.values<uint8_t>());
+    case DType::kInt8:
+      return use(mask.values<int8_t>());
+    default:
+      return InvalidArgument("a mask of {} is not supported", DTypeName(mask.dtype()));
+  }
+}
+
+// Leaves out the tokens that the mask does not count (`trailing`: those behind the last one that it
+// counts), but for sequences of which it counts none: there, every token sees every other.
+template <typename T>
+void LeaveOut(std::span<const T> mask, bool trailing, FittingRequest& fitting) {
+  const auto length = static_cast<size_t>(fitting.length);
+  std::vector<bool> left_out(mask.size());
+  bool any = false;
+  for (size_t row = 0; row < fitting.tokens.size(); ++row) {
+    const std::span<const T> own = mask.subspan(row * length, length);
+    size_t end = length;
+    while (end > 0 && own[end - 1] == T{}) --end;
+    if (end == 0) continue;
+    for (size_t i = 0; i < length; ++i) {
+      if (i < end && (trailing || own[i] != T{})) continue;
+      left_out[row * length + i] = true;
+      --fitting.tokens[row];
+      any = true;
+    }
+  }
+  if (any) fitting.left_out = std::move(left_out);
+}
+
+Status FitSequences(const Signature& signature, FittingRequest& fitting) {
+  const SequenceSignature& sequences = *signature.sequences;
+  int first = -1;
+  for (size_t i = 0; i < fitting.inputs.size(); ++i) {
+    if (!sequences.token_inputs[i]) continue;
+    const int64_t length = fitting.inputs[i].shape()[1];
+    if (first < 0) {
+      first = static_cast<int>(i);
+      fitting.length = length;
+    } else if (length != fitting.length) {
+      return InvalidArgument(
+          "input '{}' brings sequences of {} tokens (dimension 1), but input '{}' of {}; they must "
+          "be equal",
+          signature.inputs[i].name, length, signature.inputs[static_cast<size_t>(first)].name,
+          fitting.length);
+    }
+  }
+  const std::string& name = signature.inputs[static_cast<size_t>(first)].name;
+  if (fitting.length < sequences.min_length) {
+    return InvalidArgument("input '{}' brings sequences of {} tokens; the model takes {} at least",
+                           name, fitting.length, sequences.min_length);
+  }
+  if (fitting.rows == 0) {
+    return InvalidArgument("input '{}' has shape {}: no sequence", name,
+                           fitting.inputs[static_cast<size_t>(first)].shape().ToString());
+  }
+  if (sequences.max_length > 0 && fitting.length > sequences.max_length) {
+    return InvalidArgument("input '{}' brings sequences of {} tokens; the model takes {} at most",
+                           name, fitting.length, sequences.max_length);
+  }
+  if (fitting.length > kMaxBatchRows / fitting.rows) {
+    return InvalidArgument("the request brings {} tokens; at most {} are possible",
+                           fitting.rows * fitting.length, kMaxBatchRows);
+  }
+  fitting.tokens.assign(static_cast<size_t>(fitting.rows), static_cast<int32_t>(fitting.length));
+  if (sequences.mask < 0) return absl::OkStatus();
+  bool only_sequences = true;
+  for (const int output : fitting.outputs) {
+    only_sequences &= !sequences.token_outputs[static_cast<size_t>(output)];
+  }
+  return VisitMask(fitting.inputs[static_cast<size_t>(sequences.mask)], [&](auto mask) -> Status {
+    using T = typename decltype(mask)::value_type;
+    for (const T value : mask) {
+      if (value != T{} && value != T{1}) {
+        return InvalidArgument("input '{}' has elements other than 0 and 1",
+                               signature.inputs[static_cast<size_t>(sequences.mask)].name);
+      }
+    }
+    if (only_sequences && sequences.sequences_ignore_masked) {
+      LeaveOut(std::span<const T>(mask), false, fitting);
+    } else if (only_sequences && sequences.sequences_ignore_trailing) {
+      LeaveOut(std::span<const T>(mask), true, fitting);
+    }
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
 
 StatusOr<FittingRequest> Fit(const Signature& signature, const InferRequest& request) {
@@ -141,6 +242,11 @@ StatusOr<FittingRequest> Fit(const Signature& signature, const InferRequest& req
   if (!signature.batches) return fitting;
 
   CHAIRLIFT_ASSIGN_OR_RETURN(fitting.rows, CountRows(signature, fitting.inputs));
+  if (signature.sequences) {
+    CHAIRLIFT_RETURN_IF_ERROR(FitSequences(signature, fitting));
+    fitting.num_tokens = std::accumulate(fitting.tokens.begin(), fitting.tokens.end(), 0);
+    return fitting;
+  }
   for (const Tensor& input : fitting.inputs) {
     fitting.key.push_back(input.shape().rank());
     fitting.key.insert(fitting.key.end(), input.shape().begin() + 1, input.shape().end());

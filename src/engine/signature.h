@@ -3,6 +3,7 @@
 #define CHAIRLIFT_ENGINE_SIGNATURE_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -11,6 +12,20 @@
 
 namespace chairlift {
 
+// Of a model that takes sequences and computes them as packed tokens (graph/ragged/ragged.h): what
+// requests look like.
+struct SequenceSignature {
+  std::vector<bool> token_inputs;  // by input: [sequences, length, …]; others are [sequences, …]
+  std::vector<bool> token_outputs;  // by output, likewise
+  int mask = -1;                    // the input that marks with 1 the tokens that count; −1: none
+  // Whether tokens that do not count change nothing in outputs of sequences: all of them, or those
+  // behind a sequence's last one that counts.
+  bool sequences_ignore_masked = false;
+  bool sequences_ignore_trailing = false;
+  int64_t min_length = 1;
+  int64_t max_length = 0;  // 0: any
+};
+
 struct Signature {
   std::vector<SymbolicSpec> inputs;
   std::vector<SymbolicSpec> outputs;
@@ -18,6 +33,7 @@ struct Signature {
   bool batches = false;
   // Rows one request may bring; 0: any number.
   int max_rows = 0;
+  std::optional<SequenceSignature> sequences = {};
 };
 
 // What two requests must have in common to share a batch: ranks and dimensions of all inputs, the
@@ -29,7 +45,16 @@ struct FittingRequest {
   std::vector<Tensor> inputs;
   std::vector<int> outputs;  // indices into Signature::outputs, as the request listed them
   int32_t rows = 1;          // 1 where the model does not batch
-  ShapeKey key;              // empty where the model does not batch
+  ShapeKey key;              // empty where the model does not batch, or takes sequences
+
+  // Of a model that takes sequences:
+  int64_t length = 0;           // of every sequence, as the request brings it
+  std::vector<int32_t> tokens;  // by sequence: those that are computed
+  std::vector<bool> left_out;   // [rows · length], the others; empty: none
+  int32_t num_tokens = 0;       // computed, of all sequences
+
+  // What it adds to a batch, as its scheduler counts.
+  int32_t load() const { return tokens.empty() ? rows : num_tokens; }
 };
 
 // InvalidArgument says which tensor is wrong, in what, and what would be right.

@@ -1,0 +1,42 @@
+// How long programs take on one core while the other workers do the same.
+#ifndef CHAIRLIFT_ENGINE_TIMING_H_
+#define CHAIRLIFT_ENGINE_TIMING_H_
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "base/clock.h"
+#include "engine/batch.h"
+#include "engine/kept_costs.h"
+
+namespace chairlift {
+
+// Something to be timed. Called on several threads at once, each with its own worker and memory.
+using TimedRun = std::function<Status(int worker, WorkerMemory& memory)>;
+
+// The fastest of several runs of each, in time of the thread's own, while `workers` − 1 others do
+// the same, as they will when it counts. They run in turns, so that each finds the caches as the
+// others leave them. Spends about `at_least` on each; no round begins after `until` but the first.
+// Absent where it fails.
+std::vector<std::optional<Duration>> TimeRuns(std::span<const TimedRun> runs, int workers,
+                                              Duration at_least, TimePoint until);
+
+struct MeasureOptions {
+  int min_rows = 1;  // doubled from there
+  int max_rows = 1;
+  int workers = 1;
+  Duration budget = std::chrono::seconds(1);  // of all programs together, about
+};
+
+// Costs at the sizes at which they tell something: up to where more rows do not make the machine
+// faster. `make`: program i on so many rows; null where it should not be tried.
+std::vector<RowCosts> MeasureCosts(size_t programs, const MeasureOptions& options,
+                                   absl::FunctionRef<TimedRun(size_t i, int rows)> make);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_TIMING_H_
