@@ -193,6 +193,20 @@ def compare_encoders(chairlift):
     return passed, failed
 
 
+def compare_meanings(port):
+    """The example that finds sentences of like meaning finds them."""
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
+    import similar
+
+    wrong = 0
+    for query, word in {"I can't sign in": "log in", "the software fails": "crashes", "borrowing costs": "borrowing"}.items():
+        first = similar.rank(f"http://127.0.0.1:{port}", query, similar.SENTENCES)[0][1]
+        if word not in first:
+            print(f"FAILED '{query}' is taken to mean '{first}'")
+            wrong += 1
+    return 3 - wrong, wrong
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=pathlib.Path, required=True, help="repository made by examples/build_models.py")
@@ -244,6 +258,9 @@ def main():
                             shapes = {k: v.shape for k, v in inputs.items()}
                             print(f"FAILED {name} {way} {shapes}: {reason}")
             print(f"{name}: largest error {worst:.1e} of the output's range", flush=True)
+        if args.only in "minilm":
+            right, wrong = compare_meanings(port)
+            passed, failed = passed + right, failed + wrong
     finally:
         server.send_signal(signal.SIGTERM)
         server.communicate(timeout=60)
