@@ -15,8 +15,8 @@ constexpr int64_t kMaxValueBytes = int64_t{256} << 20;
 
 bool IsSizeOf(const Node& node) { return Is(node, "Shape") || Is(node, "Size"); }
 
-// The nodes that `targets` follow from, but for what only gives its shape.
-StatusOr<std::vector<bool>> Needed(const Graph& graph, std::span<const ValueId> targets) {
+// The nodes that `targets` follow from; where `cut`, but for what only gives its shape.
+StatusOr<std::vector<bool>> Needed(const Graph& graph, std::span<const ValueId> targets, bool cut) {
   const Links links(graph);
   std::vector<bool> needed(graph.nodes.size(), false);
   std::vector<ValueId> open(targets.begin(), targets.end());
@@ -31,7 +31,7 @@ StatusOr<std::vector<bool>> Needed(const Graph& graph, std::span<const ValueId> 
       return Unimplemented("{} is control flow", node.Describe());
     }
     needed[static_cast<size_t>(n)] = true;
-    if (IsSizeOf(node)) continue;
+    if (cut && IsSizeOf(node)) continue;
     for (const ValueId input : node.inputs) {
       if (input != kNoValue) open.push_back(input);
     }
@@ -73,7 +73,7 @@ StatusOr<Tensor> SizesAt(const Graph& graph, const Node& node,
 }  // namespace
 
 StatusOr<std::vector<int>> ReadInputs(const Graph& graph, ValueId value) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<bool> needed, Needed(graph, {&value, 1}));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<bool> needed, Needed(graph, {&value, 1}, true));
   std::vector<bool> read(graph.values.size(), false);
   read[static_cast<size_t>(value)] = true;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
@@ -92,7 +92,8 @@ StatusOr<std::vector<int>> ReadInputs(const Graph& graph, ValueId value) {
 StatusOr<std::vector<Tensor>> EvaluateValues(const Graph& graph, std::span<const ValueId> targets,
                                              const std::map<int, Tensor>& inputs,
                                              const std::map<std::string, int64_t>& sizes) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<bool> needed, Needed(graph, targets));
+  const bool cut = !sizes.empty();
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<bool> needed, Needed(graph, targets, cut));
   std::vector<Tensor> values(graph.values.size());
   for (size_t i = 0; i < values.size(); ++i) values[i] = graph.values[i].constant;
   for (const auto& [place, tensor] : inputs) {
@@ -101,7 +102,7 @@ StatusOr<std::vector<Tensor>> EvaluateValues(const Graph& graph, std::span<const
   // Values go when their last reader has run.
   std::vector<size_t> last(graph.values.size(), 0);
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (!needed[n] || IsSizeOf(graph.nodes[n])) continue;
+    if (!needed[n] || (cut && IsSizeOf(graph.nodes[n]))) continue;
     for (const ValueId id : graph.nodes[n].inputs) {
       if (id != kNoValue) last[static_cast<size_t>(id)] = n;
     }
@@ -112,7 +113,7 @@ StatusOr<std::vector<Tensor>> EvaluateValues(const Graph& graph, std::span<const
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     if (!needed[n]) continue;
     const Node& node = graph.nodes[n];
-    if (IsSizeOf(node)) {
+    if (cut && IsSizeOf(node)) {
       CHAIRLIFT_ASSIGN_OR_RETURN(values[static_cast<size_t>(node.outputs[0])],
                                  SizesAt(graph, node, sizes));
       continue;

@@ -33,8 +33,9 @@ StatusOr<MaskRule> ProbeMask(const Graph& graph, ValueId mask, int64_t longest);
 // Unimplemented where it cannot be told what it depends on.
 StatusOr<std::vector<int>> ReadInputs(const Graph& graph, ValueId value);
 
-// `targets` computed from the given inputs (by place; others may not be read); dimensions of named
-// sizes as given. Memory is bounded: ResourceExhausted.
+// `targets` computed from the given inputs (by place; others may not be read). Where `sizes` are
+// given, by name, Shape and Size follow from declared dimensions alone, and what they are of need
+// not be computed. Memory is bounded: ResourceExhausted.
 StatusOr<std::vector<Tensor>> EvaluateValues(const Graph& graph, std::span<const ValueId> targets,
                                              const std::map<int, Tensor>& inputs,
                                              const std::map<std::string, int64_t>& sizes);

@@ -178,7 +178,7 @@ StatusOr<MaskRule> Packer::ProbedMask(ValueId mask) {
   if (!found->second.ok()) {
     return Unimplemented("its mask {}", Message(found->second.status()));
   }
-  model_.max_length = longest;
+  LimitLength(longest);
   return found->second;
 }
 

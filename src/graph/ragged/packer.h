@@ -2,6 +2,7 @@
 #ifndef CHAIRLIFT_GRAPH_RAGGED_PACKER_H_
 #define CHAIRLIFT_GRAPH_RAGGED_PACKER_H_
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -40,6 +41,12 @@ class Packer {
   }
   // For the rules of batch_axis: rows, sizes and what is shared.
   std::vector<batch_axis::State>& states() { return states_; }
+
+  // The proof holds for sequences up to `longest` only.
+  void LimitLength(int64_t longest) {
+    int64_t& most = model_.max_length;
+    most = most == 0 ? longest : std::min(most, longest);
+  }
 
   // --- In the packed graph ----------------------------------------------------------------------
   // A node with one output.

@@ -10,9 +10,11 @@
 #include "graph/infer.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
+#include "graph/ragged/bounds.h"
 #include "graph/ragged/hidden.h"
 #include "graph/ragged/packer.h"
 #include "graph/ragged/prepare.h"
+#include "graph/ragged/trial.h"
 
 namespace chairlift {
 namespace {
@@ -221,6 +223,31 @@ void DropInputs(RaggedModel& model) {
   model.inputs = std::move(inputs);
 }
 
+// What was done, in words.
+void Describe(const Graph& original, RaggedModel& model) {
+  std::map<std::string, int> counts;
+  for (const Node& node : model.graph.nodes) {
+    if (node.def->name.starts_with("Ragged")) ++counts[node.def->name];
+  }
+  std::string operators;
+  for (const auto& [name, count] : counts) {
+    operators += fmt::format("{}{} {}", operators.empty() ? "" : ", ", count, name);
+  }
+  model.notes.push_back(operators.empty() ? "no operator looks beyond a token" : operators);
+  if (model.max_length > 0) {
+    model.notes.push_back(fmt::format("lengths up to {}", model.max_length));
+  }
+  if (model.mask < 0) return;
+  const Value& mask =
+      original.values[static_cast<size_t>(original.inputs[static_cast<size_t>(model.mask)])];
+  const char* left_out = model.rows_ignore_masked ? "all such tokens need not be computed"
+                         : model.rows_ignore_trailing
+                             ? "such tokens at the end need not be computed"
+                             : "such tokens matter all the same";
+  model.notes.push_back(fmt::format("'{}' hides tokens where it is 0; for answers by sequence, {}",
+                                    mask.name, left_out));
+}
+
 }  // namespace
 
 StatusOr<RaggedModel> MakeRagged(const Graph& graph) {
@@ -251,6 +278,7 @@ StatusOr<RaggedModel> MakeRagged(const Graph& graph) {
     }
   }
   CHAIRLIFT_RETURN_IF_ERROR(GiveOut(packer));
+  if (const int64_t longest = LongestForTables(packer); longest > 0) packer.LimitLength(longest);
   RaggedModel model = std::move(packer.model());
   model.graph = std::move(packer.graph());
   SortNodes(model.graph);
@@ -260,6 +288,8 @@ StatusOr<RaggedModel> MakeRagged(const Graph& graph) {
   CHAIRLIFT_RETURN_IF_ERROR(Verify(model.graph));
   CHAIRLIFT_RETURN_IF_ERROR(InferShapes(model.graph));
   FindHidden(model);
+  CHAIRLIFT_RETURN_IF_ERROR(TryPacked(original, model));
+  Describe(original, model);
   return model;
 }
 

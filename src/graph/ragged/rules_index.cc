@@ -12,12 +12,6 @@ using Kind = Form::Kind;
 
 bool IsLength(const Extent& e) { return e == Extent::Symbol(kLengthSymbol); }
 
-// Sequences up to `limit` only, where that is less than what is known already.
-void LimitLength(Packer& packer, int64_t limit) {
-  int64_t& longest = packer.model().max_length;
-  longest = longest == 0 ? limit : std::min(longest, limit);
-}
-
 // Token `index` of every sequence of [batch, length, ...], as [batch, ...] or [batch, 1, ...].
 Status PickToken(Context& c, int64_t index, bool keep) {
   if (!c.in(0).leading_tokens()) return MixesTokens();
@@ -101,7 +95,7 @@ Status SlicePlaces(Context& c, const Cut& cut) {
     return ComputesWithSizes();
   }
   Packer& packer = c.packer();
-  LimitLength(packer, size.number());
+  packer.LimitLength(size.number());
   Attributes axis;
   axis.Set("axis", int64_t{cut.axis});
   const ValueId places =

@@ -60,7 +60,8 @@ TEST_P(EncoderTest, PackedItAnswersAsEachRequestAlone) {
   const Graph graph = Import(std::filesystem::path(CHAIRLIFT_TEST_MODELS) / GetParam());
   const auto model = MakeRagged(graph);
   ASSERT_TRUE(model.ok()) << model.status();
-  for (const std::string& note : model->notes) SCOPED_TRACE(note);
+  // Of 40 places RoBERTa leaves out those up to the padding's.
+  EXPECT_EQ(model->max_length, GetParam().starts_with("roberta") ? 38 : 40);
   std::vector<Request> requests;
   for (const Masked masked : {Masked::kNot, Masked::kRight, Masked::kLeft, Masked::kAnywhere}) {
     for (const int64_t length : {1, 2, 9, 17, 38}) {

@@ -235,7 +235,7 @@ TEST(RaggedTest, TokensStayWholeInOtherShapes) {
 }
 
 TEST(RaggedTest, PlacesOfTokens) {
-  const auto embedded = [](Model& m, ValueId places) {  // [1, length] or [length]
+  const auto embedded = [](Model& m, ValueId places) {  // [1, length], [length] or [batch, length]
     return m.Op("Add", {m.x, m.Op("Gather", {m.Floats({kTable, kWidth}), places})});
   };
   RaggedModel model = Packs([&](Model& m) {
@@ -243,7 +243,18 @@ TEST(RaggedTest, PlacesOfTokens) {
         m, m.Slice(m.Ints({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}), 0, m.SizeOf(m.ids, 1), 0));
   });
   EXPECT_EQ(model.max_length, 12);
-  Packs([&](Model& m) { return embedded(m, m.Range(m.SizeOf(m.x, 1))); });
+  model = Packs([&](Model& m) { return embedded(m, m.Range(m.SizeOf(m.x, 1))); });
+  EXPECT_EQ(model.max_length, 12);
+  Graph graph;
+  const auto counted = Pack(
+      [&](Model& m) {  // 3 + how many count up to here
+        const ValueId counts = m.To(m.To(m.mask, 9), 7);
+        const ValueId sums = m.Op("Mul", {m.Op("CumSum", {counts, m.Int(1)}), counts});
+        return embedded(m, m.Op("Add", {sums, m.Int(3)}));
+      },
+      graph);
+  ASSERT_TRUE(counted.ok()) << counted.status();
+  EXPECT_EQ(counted->max_length, 8);
   Packs([&](Model& m) {
     const ValueId both = m.Op("Expand", {m.Range(m.SizeOf(m.x, 1)), m.SizesOf(m.x)});
     return embedded(m, both);
