@@ -2,7 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace chairlift {
+namespace {
+
+// More than any shape has dimensions.
+constexpr int kMaxPower = 64;
+
+}  // namespace
 
 Extent Extent::Number(int64_t value) {
   Extent e;
@@ -52,9 +60,12 @@ std::optional<Extent> Extent::Product(const Extent& a, const Extent& b) {
     return std::nullopt;
   }
   if (product.coefficient_ == 0) return Number(0);
-  for (const auto& [symbol, power] : b.powers_) product.powers_[symbol] += power;
   product.batch_ += b.batch_;
-  return product;
+  bool fits = product.batch_ <= kMaxPower;
+  for (const auto& [symbol, power] : b.powers_) {
+    fits &= (product.powers_[symbol] += power) <= kMaxPower;
+  }
+  return fits ? std::optional(std::move(product)) : std::nullopt;
 }
 
 std::optional<Extent> Extent::Product(std::span<const Extent> factors) {

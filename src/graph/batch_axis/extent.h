@@ -34,7 +34,7 @@ class Extent {
   std::string ToString() const;
   friend bool operator==(const Extent&, const Extent&) = default;
 
-  // Nothing on overflow.
+  // Nothing on overflow, and where a factor is there more often than in any honest shape.
   static std::optional<Extent> Product(const Extent& a, const Extent& b);
   static std::optional<Extent> Product(std::span<const Extent> factors);
   // Nothing where b does not divide a whatever the values of the symbols, or is 0.

@@ -12,6 +12,7 @@ namespace chairlift::ragged {
 namespace {
 
 constexpr int64_t kMaxValueBytes = int64_t{256} << 20;
+constexpr size_t kMaxLiveBytes = size_t{1} << 30;  // of all values at a time
 
 bool IsSizeOf(const Node& node) { return Is(node, "Shape") || Is(node, "Size"); }
 
@@ -110,6 +111,8 @@ StatusOr<std::vector<Tensor>> EvaluateValues(const Graph& graph, std::span<const
   for (const ValueId id : targets) last[static_cast<size_t>(id)] = graph.nodes.size();
   WeightCache weights;
   SoloTeam team;
+  size_t live = 0;
+  std::vector<size_t> held(graph.values.size(), 0);  // of what is computed here
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     if (!needed[n]) continue;
     const Node& node = graph.nodes[n];
@@ -130,13 +133,18 @@ StatusOr<std::vector<Tensor>> EvaluateValues(const Graph& graph, std::span<const
                                EvaluateNode(node, arguments, weights, team, 0, kMaxValueBytes));
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] != kNoValue) {
+        held[static_cast<size_t>(node.outputs[i])] = results[i].byte_size();
+        live += results[i].byte_size();
         values[static_cast<size_t>(node.outputs[i])] = std::move(results[i]);
       }
     }
+    if (live > kMaxLiveBytes) {
+      return ResourceExhausted("{} bytes of values at {}", live, node.Describe());
+    }
     for (const ValueId id : node.inputs) {
-      if (id != kNoValue && last[static_cast<size_t>(id)] == n) {
-        values[static_cast<size_t>(id)] = Tensor();
-      }
+      if (id == kNoValue || last[static_cast<size_t>(id)] != n) continue;
+      live -= std::exchange(held[static_cast<size_t>(id)], 0);
+      values[static_cast<size_t>(id)] = Tensor();
     }
   }
   std::vector<Tensor> results;

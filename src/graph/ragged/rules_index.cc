@@ -118,7 +118,8 @@ Status Slice(Context& c) {
     if (!all) own.push_back(cut);
   }
   if (own.empty()) {
-    // Ends that follow from sizes keep all; in the packed graph they would be its own sizes.
+    if (c.FixedFrom(1)) return c.Copy(c.in(0));
+    // Ends that follow from sizes keep all.
     std::vector<int64_t> ends;
     for (const Cut& cut : cuts) {
       ends.push_back(cut.end.is_number() ? cut.end.number() : std::numeric_limits<int64_t>::max());

@@ -135,8 +135,16 @@ inline void ExpectSameAnswers(const Graph& original, const RaggedModel& model,
       ASSERT_EQ(packed[o].shape().NumElements(1, packed[o].shape().rank()), columns);
       ASSERT_EQ(alone[o].shape()[0], request.batch);
       const auto value = [](const Tensor& t, int64_t at) {
-        return t.dtype() == DType::kFloat ? static_cast<double>(t.data<float>()[at])
-                                          : static_cast<double>(t.data<int64_t>()[at]);
+        switch (t.dtype()) {
+          case DType::kFloat:
+            return static_cast<double>(t.data<float>()[at]);
+          case DType::kInt32:
+            return static_cast<double>(t.data<int32_t>()[at]);
+          case DType::kBool:
+            return t.data<bool>()[at] ? 1.0 : 0.0;
+          default:
+            return static_cast<double>(t.data<int64_t>()[at]);
+        }
       };
       double range = 1e-6;
       for (int64_t k = 0; k < alone[o].size(); ++k) {
@@ -150,7 +158,7 @@ inline void ExpectSameAnswers(const Graph& original, const RaggedModel& model,
         for (int64_t c = 0; c < columns; ++c) {
           const double want = value(alone[o], r * columns + c);
           const double got = value(packed[o], (begin + r) * columns + c);
-          if (std::isnan(want) && std::isnan(got)) continue;
+          if (want == got || (std::isnan(want) && std::isnan(got))) continue;
           ASSERT_NEAR(got, want, tolerance * range)
               << "request " << i << ", output " << o << ", row " << r << ", column " << c;
         }

@@ -1,0 +1,181 @@
+// Graphs put together at random: whatever of them is packed answers as before.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "graph/ragged/mask_probe.h"
+#include "graph/ragged/packed_requests.h"
+#include "graph/ragged/small_model.h"
+
+namespace chairlift {
+namespace {
+
+using testing::Attrs;
+using testing::ExpectSameAnswers;
+using testing::Kept;
+using testing::kTable;
+using testing::kWidth;
+using testing::Model;
+using testing::Request;
+using testing::Requests;
+
+class RandomGraph {
+ public:
+  explicit RandomGraph(uint32_t seed) : random_(seed) {}
+
+  // One output for each node that has a shape.
+  Graph Build(int nodes) {
+    values_ = {m_.x, m_.ids, m_.mask, m_.r, m_.x, m_.x};
+    sizes_ = {m_.SizeOf(m_.x, 0), m_.SizeOf(m_.x, 1), m_.SizeOf(m_.ids, 1)};
+    for (int i = 0; i < nodes; ++i) {
+      values_.push_back(Add());
+      m_.Output(values_.back());
+    }
+    return std::move(m_).Build();
+  }
+
+ private:
+  uint32_t Below(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
+  ValueId Any() {
+    // Mostly something late, so that nodes follow on each other.
+    const auto n = static_cast<uint32_t>(values_.size());
+    return values_[Below(3) == 0 ? Below(n) : n - 1 - Below(std::min<uint32_t>(n, 4))];
+  }
+  ValueId Size() { return sizes_[Below(static_cast<uint32_t>(sizes_.size()))]; }
+  int64_t Axis() { return static_cast<int64_t>(Below(5)) - 2; }
+  ValueId Floats(ValueId of) { return m_.To(of, 1); }
+  template <typename T>
+  T OneOf(std::initializer_list<T> list) {
+    return *(list.begin() + Below(static_cast<uint32_t>(list.size())));
+  }
+  ValueId Wanted() {  // a shape
+    std::vector<ValueId> parts;
+    const uint32_t rank = 1 + Below(4);
+    for (uint32_t i = 0; i < rank; ++i) {
+      parts.push_back(Below(2) == 0 ? Size() : m_.Ints({OneOf<int64_t>({-1, 0, 1, 2, 3, 6})}));
+    }
+    return m_.Op("Concat", parts, Attrs({{"axis", int64_t{0}}}));
+  }
+
+  ValueId Add() {
+    switch (Below(22)) {
+      case 0:
+        return m_.Op(OneOf({"Relu", "Neg", "Abs"}), {Any()});
+      case 1:
+      case 2:
+        return m_.Op(OneOf({"Add", "Mul", "Sub", "Max"}), {Floats(Any()), Floats(Any())});
+      case 3:
+        return m_.Transpose(Any(), OneOf<std::vector<int64_t>>(
+                                       {{1, 0, 2}, {0, 2, 1}, {0, 2, 1, 3}, {1, 0}, {0, 1, 3, 2}}));
+      case 4:
+        return m_.Op("Reshape", {Any(), Wanted()});
+      case 5:
+        return m_.Op(
+            "Reshape",
+            {Any(), m_.Ints(OneOf<std::vector<int64_t>>(
+                        {{0, 0, 3, 2}, {0, -1, 6}, {-1, 6}, {0, 0, 6}, {0, -1}, {-1, 3, 2}}))});
+      case 6:
+        return m_.Op("Unsqueeze", {Any(), m_.Ints({Axis()})});
+      case 7:
+        return m_.Op("Squeeze", {Any(), m_.Ints({Axis()})});
+      case 8:
+        return m_.Op("Expand", {Any(), Wanted()});
+      case 9:
+      case 10:
+        return m_.Reduce(OneOf({"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"}),
+                         Floats(Any()), {OneOf<int64_t>({1, 1, -1, 2, 0})}, Below(2) == 0);
+      case 11:
+        return m_.Along("Softmax", Floats(Any()), Axis());
+      case 12:
+        return m_.Slice(Any(), OneOf<int64_t>({0, 0, 1, -1}),
+                        Below(2) == 0 ? Size() : m_.Ints({OneOf<int64_t>({1, 2, -1, 1 << 30})}),
+                        Axis(), OneOf<int64_t>({1, 1, 2}));
+      case 13:
+        return m_.Op("Gather", {Any(), m_.Int(OneOf<int64_t>({0, 0, 1, -1}))},
+                     Attrs({{"axis", OneOf<int64_t>({1, 1, 0, -1})}}));
+      case 14:
+        return m_.Op("Concat", {Any(), Any()}, Attrs({{"axis", Axis()}}));
+      case 15:
+        return m_.Op("CumSum", {Floats(Any()), m_.Int(OneOf<int64_t>({1, 1, 0, -1}))},
+                     Attrs({{"reverse", static_cast<int64_t>(Below(2))}}));
+      case 16:
+        return m_.Op("MatMul", {Floats(Any()), m_.Floats({OneOf<int64_t>({6, 6, 2}), 6})});
+      case 17:
+        return m_.Op("LayerNormalization", {Floats(Any()), m_.Number(1)},
+                     Attrs({{"axis", Axis()}}));
+      case 18:
+        return m_.Range(Size());
+      case 19:
+        return m_.Op("Gather", {m_.Floats({kTable, kWidth}), OneOf({m_.ids, m_.mask})});
+      case 20:
+        sizes_.push_back(m_.Op(OneOf({"Mul", "Sub", "Div"}), {Size(), Size()}));
+        return m_.Op("Add", {Any(), m_.Slice(m_.Floats({kTable, kWidth}), 0, Size(), 0)});
+      default: {
+        const ValueId apart =
+            m_.Op("Sub", {m_.Op("Unsqueeze", {m_.Range(m_.SizeOf(m_.x, 1)), m_.Ints({1})}),
+                          m_.Range(m_.SizeOf(m_.x, 1))});
+        const ValueId before = m_.Op("LessOrEqual", {apart, m_.Int(OneOf<int64_t>({0, 4, 4000}))});
+        const ValueId counts =
+            OneOf({m_.MaskOfKeys(), before, m_.Op("And", {m_.MaskOfKeys(), before})});
+        return m_.Attention(m_.x, Below(4) == 0 ? kNoValue : m_.Added(counts));
+      }
+    }
+  }
+
+  std::mt19937 random_;
+  Model m_;
+  std::vector<ValueId> values_, sizes_;
+};
+
+std::map<int, Tensor> ByPlace(const std::vector<Tensor>& inputs) {
+  std::map<int, Tensor> by_place;
+  for (size_t i = 0; i < inputs.size(); ++i) by_place[static_cast<int>(i)] = inputs[i];
+  return by_place;
+}
+
+TEST(RaggedRandomTest, WhatIsPackedAnswersAsBefore) {
+  int packed = 0, refused = 0;
+  for (uint32_t seed = 0; seed < 120; ++seed) {
+    Graph whole = RandomGraph(seed).Build(14);
+    std::vector<ValueId> outputs = std::move(whole.outputs);
+    for (const ValueId output : outputs) {
+      Graph graph = whole;
+      graph.outputs = {output};
+      std::vector<std::string> notes;
+      for (const Pass& pass : AllPasses()) {
+        if (std::string(pass.name) == "remove_dead_nodes") {
+          ASSERT_TRUE(pass.run(graph, notes).ok());
+        }
+      }
+      if (!InferShapes(graph).ok()) continue;
+      const auto model = MakeRagged(graph);
+      if (!model.ok()) {
+        ASSERT_EQ(Message(model.status()).find("packed it"), std::string::npos)
+            << "seed " << seed << ": " << model.status();
+        ++refused;
+        continue;
+      }
+      std::vector<Request> requests;
+      for (Request& request : Requests(model->min_length)) {
+        if (model->max_length > 0 && request.length > model->max_length) continue;
+        if (ragged::EvaluateValues(graph, graph.outputs, ByPlace(request.inputs), {}).ok()) {
+          requests.push_back(std::move(request));
+        }
+      }
+      if (requests.empty()) continue;
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", output " << output);
+      ExpectSameAnswers(graph, *model, requests, Kept::kAll, 3);
+      if (model->rows_ignore_trailing) {
+        ExpectSameAnswers(graph, *model, requests, Kept::kUpToLastCounted);
+      }
+      if (model->rows_ignore_masked) ExpectSameAnswers(graph, *model, requests, Kept::kCounted);
+      if (HasFatalFailure() || HasNonfatalFailure()) return;
+      ++packed;
+    }
+  }
+  EXPECT_GT(packed, 200);
+  EXPECT_GT(refused, 300);
+}
+
+}  // namespace
+}  // namespace chairlift
