@@ -161,13 +161,13 @@ def ctranslate2_ways(folder):
     ]
 
 
-def best_of(ways, requests, rounds=2):
-    """The way that takes least, by the fastest of `rounds` after one to warm up, and what each takes."""
+def best_of(ways, requests):
+    """The way that takes least, by its second run."""
     times = {}
     for way in ways:
         way.seconds(requests)
-        times[way.name] = min(way.seconds(requests) for _ in range(rounds))
-    return min(ways, key=lambda way: times[way.name]), times
+        times[way.name] = way.seconds(requests)
+    return min(ways, key=lambda way: times[way.name])
 
 
 def check(answers, expected):
@@ -176,7 +176,3 @@ def check(answers, expected):
     if not worst <= 1e-3:
         raise SystemExit(f"a peer's answers differ by {worst:.1e} of the range: not a comparison")
     return worst
-
-
-def median_seconds(way, requests, rounds):
-    return statistics.median(way.seconds(requests) for _ in range(rounds))

@@ -53,6 +53,9 @@ struct ModelConfig {
   // makes a batch of its own. 0: what suits its costs.
   int max_batch_tokens = 0;
   int64_t queue_delay_us = 0;  // how long the oldest request may wait for company
+  // What an answer may take, for the policy length_dp with a queue_delay: it holds nothing back any
+  // more where half of this is about to be spent. 0: not told.
+  int64_t latency_objective_us = 0;
   std::vector<int> preferred_batch_sizes = {};
   int max_queue_size = 1024;       // requests waiting; more are refused (kResourceExhausted)
   int64_t default_timeout_us = 0;  // deadline of requests that bring none; 0: none

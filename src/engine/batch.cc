@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "engine/packing.h"
+#include "engine/padding.h"
 
 namespace chairlift {
 namespace {
@@ -73,11 +74,16 @@ BatchResult RunBatch(Model& model, std::span<const Request* const> requests, Tea
   const bool alone = requests.size() == 1;
   const TimePoint start = clock.Now();
   std::optional<Packing> packing;
+  std::optional<Padding> padding;
+  if (model.ragged() == nullptr && model.signature().sequences && !alone) {
+    padding.emplace(model.signature(), requests);
+  }
   if (model.ragged() != nullptr)
     packing.emplace(model.signature(), model.ragged()->inputs, requests);
-  StatusOr<std::vector<Tensor>> inputs = packing ? packing->Inputs(memory.staging)
-                                         : alone ? requests[0]->fitting.inputs
-                                                 : Gather(requests, memory.staging);
+  StatusOr<std::vector<Tensor>> inputs = packing   ? packing->Inputs(memory.staging)
+                                         : padding ? padding->Inputs(memory.staging)
+                                         : alone   ? requests[0]->fitting.inputs
+                                                   : Gather(requests, memory.staging);
   const TimePoint gathered = clock.Now();
   StatusOr<std::vector<Tensor>> outputs =
       inputs.ok() ? model.executable()->Run(*inputs, team, worker, memory.compute)
@@ -101,6 +107,8 @@ BatchResult RunBatch(Model& model, std::span<const Request* const> requests, Tea
       result.outputs.emplace_back(outputs.status());
     } else if (packing) {
       result.outputs.push_back(packing->Outputs(i, *outputs));
+    } else if (padding) {
+      result.outputs.push_back(padding->Outputs(i, *outputs));
     } else {
       result.outputs.push_back(
           Pick(model.signature(), *requests[i], *outputs, alone, first, total_rows));

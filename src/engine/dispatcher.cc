@@ -143,6 +143,9 @@ CellGraph Dispatcher::GraphOf(Request& request, Lock& lock) {
   if (request.cells == nullptr) {
     request.types.push_back(request.model->lane().HoldType(0, request.fitting.key));
     graph.Add(request.types[0], request.fitting.load());
+    if (request.model->ragged() == nullptr) {
+      graph.set_length(static_cast<int32_t>(request.fitting.length));
+    }
     return graph;
   }
   request.closed.assign(request.model->cells()->cells.size(), kNoType);

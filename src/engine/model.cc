@@ -6,6 +6,8 @@
 #include "base/status.h"
 #include "batching/policy.h"
 #include "engine/model_config.h"
+#include "engine/padded_costs.h"
+#include "engine/padded_sequences.h"
 #include "engine/token_costs.h"
 #include "graph/batch_axis.h"
 #include "graph/onnx/import.h"
@@ -164,28 +166,40 @@ StatusOr<ServingPlan> Model::Compile(Graph graph, const ModelConfig& config,
                              Message(no_cells));
     }
   }
-  std::string not_ragged;
-  if (WantsTokens(config.policy)) {
-    StatusOr<std::unique_ptr<RaggedProgram>> ragged = MakeRaggedProgram(graph, options);
-    if (ragged.ok()) {
-      signature_.inputs = Specs(graph, graph.inputs);
-      signature_.outputs = Specs(graph, graph.outputs);
-      ragged_ = *std::move(ragged);
-      return ServeTokens(config, load);
-    }
-    if (!config.policy.empty()) {
-      return InvalidArgument("policy '{}' cannot serve this model: {}", config.policy,
-                             Message(ragged.status()));
-    }
+  StatusOr<RaggedModel> ragged = Unimplemented("policy '{}' does not", config.policy);
+  if (WantsTokens(config.policy) || NeedsPadding(config.policy)) ragged = MakeRagged(graph);
+  if (ragged.ok() && WantsTokens(config.policy)) {
+    signature_.inputs = Specs(graph, graph.inputs);
+    signature_.outputs = Specs(graph, graph.outputs);
+    return ServeTokens(*std::move(ragged), config, load, options);
+  }
+  if (!config.policy.empty() && WantsTokens(config.policy)) {
+    return InvalidArgument("policy '{}' cannot serve this model: {}", config.policy,
+                           Message(ragged.status()));
   }
   const BatchAxisReport batching = AnalyseBatchAxis(graph);
   CHAIRLIFT_ASSIGN_OR_RETURN(executable_, Executable::Create(std::move(graph), options));
   signature_.inputs = executable_->inputs();
   signature_.outputs = executable_->outputs();
+  if (config.policy.empty() || NeedsPadding(config.policy)) {
+    StatusOr<SequenceSignature> padding = FindPadding(ragged, batching.batches, *executable_);
+    if (padding.ok()) {
+      return ServePadded(*std::move(padding), ragged.ok() ? "" : Message(ragged.status()), config,
+                         load);
+    }
+    if (NeedsPadding(config.policy)) {
+      return InvalidArgument("policy '{}' cannot serve this model: {}", config.policy,
+                             Message(padding.status()));
+    }
+  }
   return PlanServing(config, batching);
 }
 
-StatusOr<ServingPlan> Model::ServeTokens(const ModelConfig& config, const LoadOptions& load) {
+StatusOr<ServingPlan> Model::ServeTokens(RaggedModel ragged, const ModelConfig& config,
+                                         const LoadOptions& load,
+                                         const ExecutableOptions& options) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      ragged_, MakeRaggedProgram(std::move(ragged), signature_.inputs.size(), options));
   signature_.sequences = ragged_->sequences;
   // The budget is measured where it would count.
   const bool open = config.max_batch_tokens == 0;
@@ -194,6 +208,17 @@ StatusOr<ServingPlan> Model::ServeTokens(const ModelConfig& config, const LoadOp
   lane_.NumberTypes(1);
   lane_.costs = {costs};
   return PlanTokenServing(config, ChooseTokenBudget(costs), load.workers);
+}
+
+StatusOr<ServingPlan> Model::ServePadded(SequenceSignature sequences, const std::string& not_ragged,
+                                         const ModelConfig& config, const LoadOptions& load) {
+  signature_.sequences = std::move(sequences);
+  CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan, PlanPaddedServing(config, not_ragged, load.workers));
+  lane_.NumberTypes(1);
+  lane_.padded_costs = FindPaddedCosts(signature_, *executable_, plan.scheduling.max_batch_size,
+                                       load.workers, load.time_cells);
+  plan.scheduling.costs = lane_.padded_costs.get();
+  return plan;
 }
 
 CellType Model::Lane::HoldType(int cell, const ShapeKey& key) {
@@ -222,6 +247,7 @@ void Model::Lane::NumberTypes(int cells) {
 }
 
 Duration Model::Lane::ExpectedCost(const Task& task) const {
+  if (padded_costs != nullptr) return padded_costs->Cost(task.type, task.rows, task.length);
   const TypeEntry& type = entries_[task.type];
   if (costs.empty() || costs[type.cell].empty()) return type.mean_cost;
   return Duration(static_cast<int64_t>(
@@ -229,6 +255,7 @@ Duration Model::Lane::ExpectedCost(const Task& task) const {
 }
 
 void Model::Lane::NoteCost(const Task& task, Duration cost) {
+  if (padded_costs != nullptr) padded_costs->Learn(task.type, task.rows, task.length, cost);
   Duration& mean = entries_[task.type].mean_cost;
   mean = (3 * mean + cost) / 4;
 }

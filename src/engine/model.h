@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "batching/length_costs.h"
 #include "batching/scheduler.h"
 #include "engine/cell_costs.h"
 #include "engine/cell_program.h"
@@ -57,11 +58,12 @@ class Model {
 
   // The model's place in the dispatcher, which alone touches it, under its lock.
   struct Lane {
-    std::unique_ptr<Scheduler> scheduler;
-    bool active = false;           // it has requests
-    int requests = 0;              // waiting or running
-    Duration used{0};              // compute time charged so far, for fairness between models
-    std::vector<CellCosts> costs;  // by cell; empty where none were measured
+    std::vector<CellCosts> costs;               // by cell; empty where none were measured
+    std::unique_ptr<LengthCosts> padded_costs;  // of a model that runs padded; its type is 0
+    std::unique_ptr<Scheduler> scheduler;       // may ask for them
+    bool active = false;                        // it has requests
+    int requests = 0;                           // waiting or running
+    Duration used{0};  // compute time charged so far, for fairness between models
 
     // Shape classes of a cell that a request holds while it is in the engine: a cell's rows of
     // equal shapes share a type. A model that runs whole is cell 0.
@@ -99,7 +101,10 @@ class Model {
   StatusOr<ServingPlan> ServeCells(CellProgram program, std::vector<CellTypeOptions> types,
                                    const std::string& what, const ModelConfig& config,
                                    const LoadOptions& load);
-  StatusOr<ServingPlan> ServeTokens(const ModelConfig& config, const LoadOptions& load);
+  StatusOr<ServingPlan> ServeTokens(RaggedModel ragged, const ModelConfig& config,
+                                    const LoadOptions& load, const ExecutableOptions& options);
+  StatusOr<ServingPlan> ServePadded(SequenceSignature sequences, const std::string& not_ragged,
+                                    const ModelConfig& config, const LoadOptions& load);
 
   ModelMetadata metadata_;
   Signature signature_;

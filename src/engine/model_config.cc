@@ -35,6 +35,8 @@ constexpr Setting kSettings[] = {
      [](ModelConfig& c, const YAML::Node& n) { c.max_batch_tokens = n.as<int>(); }},
     {"queue_delay_us", "microseconds",
      [](ModelConfig& c, const YAML::Node& n) { c.queue_delay_us = n.as<int64_t>(); }},
+    {"latency_objective_us", "microseconds",
+     [](ModelConfig& c, const YAML::Node& n) { c.latency_objective_us = n.as<int64_t>(); }},
     {"preferred_batch_sizes", "a list of numbers of rows",
      [](ModelConfig& c, const YAML::Node& n) {
        c.preferred_batch_sizes = n.as<std::vector<int>>();
@@ -96,6 +98,10 @@ Status CheckRanges(const ModelConfig& config) {
   if (config.queue_delay_us < 0 || config.queue_delay_us > kMaxMicroseconds) {
     return InvalidArgument("queue_delay_us is {}; it must be in [0, {}]", config.queue_delay_us,
                            kMaxMicroseconds);
+  }
+  if (config.latency_objective_us < 0 || config.latency_objective_us > kMaxMicroseconds) {
+    return InvalidArgument("latency_objective_us is {}; it must be 0 (none) to {}",
+                           config.latency_objective_us, kMaxMicroseconds);
   }
   if (config.default_timeout_us < 0 || config.default_timeout_us > kMaxMicroseconds) {
     return InvalidArgument("default_timeout_us is {}; it must be 0 (none) to {}",
@@ -203,6 +209,29 @@ StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const BatchSiz
       "inputs vary in length; ragged: requests' tokens are packed, nothing is padded; tokens "
       "policy, up to {} tokens in a batch",
       plan.config.max_batch_tokens);
+  return plan;
+}
+
+bool NeedsPadding(const std::string& policy) { return policy == "length_dp" || policy == "naive"; }
+
+StatusOr<ServingPlan> PlanPaddedServing(const ModelConfig& config, const std::string& not_ragged,
+                                        int workers) {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckRanges(config));
+  ServingPlan plan;
+  plan.batches = true;
+  plan.config = config;
+  if (plan.config.policy.empty()) plan.config.policy = "length_dp";
+  if (plan.config.max_batch_size == 0) plan.config.max_batch_size = kDefaultMaxBatchSize;
+  plan.scheduling.max_batch_size = plan.config.max_batch_size;
+  plan.scheduling.workers = workers;
+  plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
+  plan.scheduling.latency_objective = std::chrono::microseconds(plan.config.latency_objective_us);
+  plan.diagnosis = fmt::format(
+      "inputs vary in length; {}batches are padded to the longest in them, which the mask hides; "
+      "{} "
+      "policy, up to {} rows",
+      not_ragged.empty() ? "" : fmt::format("not ragged: {}; ", not_ragged), plan.config.policy,
+      plan.config.max_batch_size);
   return plan;
 }
 

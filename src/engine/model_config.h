@@ -39,6 +39,13 @@ bool WantsTokens(const std::string& policy);
 StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const BatchSizes& sizes,
                                        int workers);
 
+// Whether a policy of that name runs models of sequences in padded batches.
+bool NeedsPadding(const std::string& policy);
+
+// The same for a model that does; `not_ragged` says why where it was not asked for.
+StatusOr<ServingPlan> PlanPaddedServing(const ModelConfig& config, const std::string& not_ragged,
+                                        int workers);
+
 // Whether a policy of that name runs models as cells; the empty name is one that may.
 bool WantsCells(const std::string& policy);
 bool NeedsCells(const std::string& policy);

@@ -7,13 +7,10 @@
 #include <utility>
 
 #include "base/status.h"
+#include "engine/staging.h"
 
 namespace chairlift {
 namespace {
-
-constexpr size_t kAlign = 64;  // of every tensor; also what must be readable past its end
-
-size_t Padded(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign + kAlign; }
 
 int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
@@ -76,24 +73,15 @@ Shape Packing::PackedShape(const RaggedInput& input) const {
 }
 
 StatusOr<std::vector<Tensor>> Packing::Inputs(Arena& staging) const {
-  std::vector<Tensor> packed;
-  size_t bytes = 0;
+  std::vector<TensorDesc> descs;
   for (const RaggedInput& input : inputs_) {
     const DType dtype = input.source < 0
                             ? DType::kInt64
                             : signature_.inputs[static_cast<size_t>(input.source)].dtype;
-    const Shape shape = PackedShape(input);
-    CHAIRLIFT_RETURN_IF_ERROR(shape.Checked(DTypeSize(dtype)).status());
-    packed.push_back(Tensor::Wrap(dtype, shape, nullptr));
-    bytes += Padded(packed.back().byte_size());
+    descs.push_back({dtype, PackedShape(input)});
   }
-  std::byte* place = staging.Reserve(bytes);
-  if (place == nullptr) return ResourceExhausted("no memory for {} bytes of inputs", bytes);
-  for (size_t i = 0; i < packed.size(); ++i) {
-    packed[i] = Tensor::Wrap(packed[i].dtype(), packed[i].shape(), place);
-    place += Padded(packed[i].byte_size());
-    Fill(inputs_[i], packed[i]);
-  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> packed, Stage(descs, staging));
+  for (size_t i = 0; i < packed.size(); ++i) Fill(inputs_[i], packed[i]);
   return packed;
 }
 

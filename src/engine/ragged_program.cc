@@ -7,28 +7,32 @@
 
 namespace chairlift {
 
-StatusOr<std::unique_ptr<RaggedProgram>> MakeRaggedProgram(const Graph& graph,
-                                                           const ExecutableOptions& options) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(RaggedModel ragged, MakeRagged(graph));
-  auto program = std::make_unique<RaggedProgram>();
-  program->inputs = std::move(ragged.inputs);
-  program->notes = std::move(ragged.notes);
-  SequenceSignature& sequences = program->sequences;
-  sequences.token_inputs.assign(graph.inputs.size(), false);
-  for (const RaggedInput& input : program->inputs) {
+SequenceSignature SequencesOf(const RaggedModel& ragged, size_t num_inputs) {
+  SequenceSignature sequences;
+  sequences.token_inputs.assign(num_inputs, false);
+  for (const RaggedInput& input : ragged.inputs) {
     if (input.role == RaggedRole::kTokens) {
       sequences.token_inputs[static_cast<size_t>(input.source)] = true;
     }
   }
   if (ragged.mask >= 0) sequences.token_inputs[static_cast<size_t>(ragged.mask)] = true;
-  sequences.token_outputs = std::move(ragged.output_is_tokens);
+  sequences.token_outputs = ragged.output_is_tokens;
   sequences.mask = ragged.mask;
   sequences.sequences_ignore_masked = ragged.rows_ignore_masked;
   sequences.sequences_ignore_trailing = ragged.rows_ignore_trailing;
   sequences.min_length = std::max<int64_t>(ragged.min_length, 1);
   sequences.max_length = ragged.max_length;
+  return sequences;
+}
+
+StatusOr<std::unique_ptr<RaggedProgram>> MakeRaggedProgram(RaggedModel model, size_t num_inputs,
+                                                           const ExecutableOptions& options) {
+  auto program = std::make_unique<RaggedProgram>();
+  program->sequences = SequencesOf(model, num_inputs);
+  program->inputs = std::move(model.inputs);
+  program->notes = std::move(model.notes);
   CHAIRLIFT_ASSIGN_OR_RETURN(program->executable,
-                             Executable::Create(std::move(ragged.graph), options));
+                             Executable::Create(std::move(model.graph), options));
   return program;
 }
 

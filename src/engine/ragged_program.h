@@ -12,6 +12,9 @@
 
 namespace chairlift {
 
+// What requests to a model look like that can run ragged. `num_inputs`: of the original.
+SequenceSignature SequencesOf(const RaggedModel& ragged, size_t num_inputs);
+
 // Thread-safe once made.
 struct RaggedProgram {
   std::unique_ptr<Executable> executable;
@@ -20,8 +23,7 @@ struct RaggedProgram {
   std::vector<std::string> notes;  // what was done to the model
 };
 
-// Unimplemented says why the model has to run padded.
-StatusOr<std::unique_ptr<RaggedProgram>> MakeRaggedProgram(const Graph& graph,
+StatusOr<std::unique_ptr<RaggedProgram>> MakeRaggedProgram(RaggedModel model, size_t num_inputs,
                                                            const ExecutableOptions& options);
 
 }  // namespace chairlift

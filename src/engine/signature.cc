@@ -189,6 +189,7 @@ Status FitSequences(const Signature& signature, FittingRequest& fitting) {
     return InvalidArgument("the request brings {} tokens; at most {} are possible",
                            fitting.rows * fitting.length, kMaxBatchRows);
   }
+  if (sequences.padded) return absl::OkStatus();
   fitting.tokens.assign(static_cast<size_t>(fitting.rows), static_cast<int32_t>(fitting.length));
   if (sequences.mask < 0) return absl::OkStatus();
   bool only_sequences = true;

@@ -12,9 +12,10 @@
 
 namespace chairlift {
 
-// Of a model that takes sequences and computes them as packed tokens (graph/ragged/ragged.h): what
-// requests look like.
+// Of a model that takes sequences of any length: what requests look like that share batches, as
+// packed tokens (graph/ragged/ragged.h) or padded to the longest.
 struct SequenceSignature {
+  bool padded = false;
   std::vector<bool> token_inputs;  // by input: [sequences, length, …]; others are [sequences, …]
   std::vector<bool> token_outputs;  // by output, likewise
   int mask = -1;                    // the input that marks with 1 the tokens that count; −1: none
@@ -48,7 +49,8 @@ struct FittingRequest {
   ShapeKey key;              // empty where the model does not batch, or takes sequences
 
   // Of a model that takes sequences:
-  int64_t length = 0;           // of every sequence, as the request brings it
+  int64_t length = 0;  // of every sequence, as the request brings it
+  // Packed:
   std::vector<int32_t> tokens;  // by sequence: those that are computed
   std::vector<bool> left_out;   // [rows · length], the others; empty: none
   int32_t num_tokens = 0;       // computed, of all sequences

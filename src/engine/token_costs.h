@@ -14,7 +14,8 @@ namespace chairlift {
 RowCosts FindTokenCosts(const Signature& signature, RaggedProgram& program, int workers,
                         bool measure);
 
-// Tokens in a batch: `max`, its budget, and `min`, below which a batch costs the same.
+// Tokens in a batch: `max`, its budget, so that throughput is within a few per cent of the best;
+// and `min`, below which a batch costs the same.
 BatchSizes ChooseTokenBudget(const RowCosts& costs);
 
 }  // namespace chairlift
