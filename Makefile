@@ -4,7 +4,7 @@ SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 JOBS ?= $(shell nproc)
-BENCH ?= runtime server scheduler cellular tree
+BENCH ?= runtime server scheduler cellular tree ragged encoder_serving memory
 FLAGS ?=
 HTTP_PORT ?= 8000
 
@@ -40,7 +40,8 @@ $(VENV)/.%: tools/requirements-%.txt $(VENV)/.installed
 	touch $@
 
 # Peers that only one benchmark needs.
-PEERS := $(if $(filter cellular,$(BENCH)),$(VENV)/.torch) $(if $(filter tree,$(BENCH)),$(VENV)/.dynet)
+PEERS := $(if $(filter cellular,$(BENCH)),$(VENV)/.torch) $(if $(filter tree,$(BENCH)),$(VENV)/.dynet) \
+  $(if $(filter ragged encoder_serving,$(BENCH)),$(VENV)/.encoders)
 
 bench: build $(VENV)/.installed $(PEERS)  ## benchmarks against peers; BENCH=<one of $(BENCH)> runs one, FLAGS=--quick a short look
 	@for name in $(BENCH); do $(PYTHON) bench/$$name.py --output build/bench/$$name.json $(FLAGS) || exit 1; done

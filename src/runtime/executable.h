@@ -19,11 +19,12 @@
 #include "device/cpu/team.h"
 #include "graph/ir.h"
 #include "graph/passes/pass.h"
+#include "runtime/memory_planner.h"
 
 namespace chairlift {
 
-// The memory one worker computes in; grown to the largest plan it has met, never shrunk while
-// requests run. One per worker, used by one thread at a time.
+// The memory one worker computes in, as large as the largest plan of late: what has been of no use
+// for some dozens of runs goes back to the system. One per worker, used by one thread at a time.
 class Arena {
  public:
   Arena();
@@ -34,6 +35,8 @@ class Arena {
   // more. What was written stays, but where it has to grow, earlier pointers become invalid.
   std::byte* Reserve(size_t bytes);
   size_t capacity() const { return capacity_; }
+  // Of that, what may be backed by memory.
+  size_t held_bytes() const { return held_; }
   bool Contains(const void* p) const {
     return std::less_equal<const void*>()(data_, p) &&
            std::less<const void*>()(p, data_ + capacity_);
@@ -45,8 +48,13 @@ class Arena {
   std::vector<void*>& output_pointers() { return output_pointers_; }
 
  private:
+  void ReleaseUnused(size_t bytes);
+
   std::byte* data_ = nullptr;
   size_t capacity_ = 0;
+  size_t held_ = 0;
+  size_t recent_ = 0;  // the most that was asked for, of the last `asked_` times
+  int asked_ = 0;
   std::unique_ptr<Arena> nested_;
   std::vector<const void*> input_pointers_;
   std::vector<void*> output_pointers_;
@@ -80,6 +88,8 @@ struct PlanStats {
   size_t arena_bytes = 0;   // planned
   size_t tensor_bytes = 0;  // what every intermediate in a place of its own would take
   int64_t held_bytes = 0;   // estimated, while the plan is kept: kernels, values of the class
+  // What shares the arena: intermediates and the kernels' scratch, by the steps that use them.
+  std::vector<MemoryRecord> records = {};
 };
 
 // Thread-safe once created.

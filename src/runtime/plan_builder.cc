@@ -356,6 +356,7 @@ class PlanBuilder {
       plan_->stats.tensor_bytes += bytes;
     }
     const MemoryPlan memory = PlanMemory(records, state_.placed);
+    plan_->stats.records = records;
     plan_->arena_bytes = memory.arena_bytes + kArenaAlignment;  // kernels may read past an end
     if (plan_->arena_bytes > kMaxArenaBytes) {
       return ResourceExhausted("these shapes need {} bytes of intermediates, the limit is {}",
