@@ -10,8 +10,27 @@ namespace {
 
 using Kind = Form::Kind;
 
+// Weights times tokens, [..., m, k] · [..., k, n], where k is neither batch nor length: angles by
+// place are computed so.
+Status FixedTimesTokens(Context& c) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> left, c.Dims(0));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(1));
+  const int left_rank = static_cast<int>(left.size());
+  if (left_rank < 2 || rank < 2) return Unimplemented("an operand of it has rank 1");
+  if (c.in(1).Has(rank - 2)) return MixesTokens();
+  for (int axis = 0; axis < rank - 2; ++axis) {
+    const int own = left_rank - (rank - axis);
+    if (c.in(1).Has(axis) && own >= 0 && !left[static_cast<size_t>(own)].is_one()) {
+      return Unimplemented("its left operand has a fixed number of entries along the tokens");
+    }
+  }
+  const int added = std::max(left_rank - rank, 0);
+  return c.Copy(c.in(1).Moved([&](int axis) { return axis + added; }));
+}
+
 // Tokens times weights: [..., k] · [k, n].
 Status MatMul(Context& c) {
+  if (c.op() == "MatMul" && c.in(0).fixed() && !c.in(1).sizes()) return FixedTimesTokens(c);
   if (!c.FixedFrom(1)) return Unimplemented("its right operand depends on the tokens");
   CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
   CHAIRLIFT_ASSIGN_OR_RETURN(const int right, c.Rank(1));

@@ -158,6 +158,11 @@ TEST(RaggedTest, PlacesOfTokens) {
         m, m.Slice(m.Ints({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}), 0, m.SizeOf(m.ids, 1), 0));
   });
   EXPECT_EQ(model.max_length, 12);
+  Packs([&](Model& m) {  // turned by angles that grow with the place
+    const ValueId places = m.Op("Unsqueeze", {m.To(m.Range(m.SizeOf(m.x, 1)), 1), m.Ints({0, 1})});
+    const ValueId angles = m.Op("MatMul", {m.Floats({1, kWidth, 1}), places});
+    return m.Op("Mul", {m.x, m.Op("Cos", {m.Transpose(angles, {0, 2, 1})})});
+  });
   model = Packs([&](Model& m) { return embedded(m, m.Range(m.SizeOf(m.x, 1))); });
   EXPECT_EQ(model.max_length, 12);
   Graph graph;
@@ -274,6 +279,9 @@ TEST(RaggedTest, OtherWaysAlongTheLengthOrTheBatch) {
   Refuses("(ReduceMax", [](Model& m) { return m.Op("ReduceMax", {m.x}); });
   Refuses("(CumSum", [](Model& m) { return m.Op("CumSum", {m.x, m.Int(0)}); });
   Refuses("(MatMul", [](Model& m) { return m.Op("MatMul", {m.Floats({3, 4}), m.x}); });
+  Refuses("(MatMul", [](Model& m) {
+    return m.Op("MatMul", {m.Floats({2, 4, kWidth}), m.Transpose(m.x, {0, 2, 1})});
+  });
   Refuses("(MatMul", [](Model& m) { return m.Op("MatMul", {m.x, m.Transpose(m.x, {0, 2, 1})}); });
   Refuses("(Gather", [](Model& m) {
     return m.Op("Gather", {m.x, m.Ints({0, 1})}, Attrs({{"axis", int64_t{1}}}));

@@ -99,6 +99,10 @@ class RandomGraph {
         return m_.Op("CumSum", {Floats(Any()), m_.Int(OneOf<int64_t>({1, 1, 0, -1}))},
                      Attrs({{"reverse", static_cast<int64_t>(Below(2))}}));
       case 16:
+        if (Below(3) == 0) {
+          return m_.Op("MatMul", {m_.Floats({OneOf<int64_t>({1, 1, 2}), 2, OneOf<int64_t>({6, 1})}),
+                                  Floats(Any())});
+        }
         return m_.Op("MatMul", {Floats(Any()), m_.Floats({OneOf<int64_t>({6, 6, 2}), 6})});
       case 17:
         return m_.Op("LayerNormalization", {Floats(Any()), m_.Number(1)},
