@@ -141,10 +141,12 @@ ValueId Packer::Sizes(const std::vector<Extent>& elements, int rank, DType dtype
   ValueId sizes = kNoValue;
   if (numbers) {
     std::vector<int64_t> values;
+    values.reserve(elements.size());
     for (const Extent& e : elements) values.push_back(e.number());
     sizes = Integers(values);
   } else {
     std::vector<ValueId> parts;
+    parts.reserve(elements.size());
     for (const Extent& e : elements) parts.push_back(One(e, rows));
     Attributes axis;
     axis.Set("axis", int64_t{0});

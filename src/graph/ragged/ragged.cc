@@ -48,10 +48,9 @@ class Walk {
     Context context(packer_, node);
     if (Is(node, "Attention", "chairlift")) return PackAttention(context);
     if (Is(node, "Shape") || Is(node, "Size")) return SizesOf(node);
-    bool any_sizes = false, all_fixed = true, rows_only = true;
+    bool all_fixed = true, rows_only = true;
     for (int i = 0; i < context.num_inputs(); ++i) {
       const Form& form = context.in(i);
-      any_sizes |= form.sizes();
       all_fixed &= form.fixed();
       rows_only &= !form.tokens() && !form.positions();
     }

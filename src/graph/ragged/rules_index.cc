@@ -121,6 +121,7 @@ Status Slice(Context& c) {
     if (c.FixedFrom(1)) return c.Copy(c.in(0));
     // Ends that follow from sizes keep all.
     std::vector<int64_t> ends;
+    ends.reserve(cuts.size());
     for (const Cut& cut : cuts) {
       ends.push_back(cut.end.is_number() ? cut.end.number() : std::numeric_limits<int64_t>::max());
     }
