@@ -8,8 +8,8 @@
 #include <memory>
 #include <mutex>
 
+#include "base/background.h"
 #include "chairlift/engine.h"
-#include "server/http/background.h"
 #include "server/http/body_buffer.h"
 #include "server/http/router.h"
 #include "server/limits.h"

@@ -1,9 +1,9 @@
 // One thread, one bounded queue.
-#include "server/http/background.h"
+#include "base/background.h"
 
 #include <utility>
 
-namespace chairlift::http {
+namespace chairlift {
 
 Background::Background(size_t max_waiting)
     : max_waiting_(max_waiting), thread_([this] { Loop(); }) {}
@@ -41,4 +41,4 @@ void Background::Loop() {
   }
 }
 
-}  // namespace chairlift::http
+}  // namespace chairlift

@@ -1,6 +1,6 @@
-// A thread for calls that take long (loading a model), so that the io threads keep answering.
-#ifndef CHAIRLIFT_SERVER_HTTP_BACKGROUND_H_
-#define CHAIRLIFT_SERVER_HTTP_BACKGROUND_H_
+// A thread for what takes long (loading a model, specialising one): others keep answering.
+#ifndef CHAIRLIFT_BASE_BACKGROUND_H_
+#define CHAIRLIFT_BASE_BACKGROUND_H_
 
 #include <condition_variable>
 #include <deque>
@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-namespace chairlift::http {
+namespace chairlift {
 
 // Thread-safe. Runs tasks one after another, in order; the destructor runs those still waiting.
 class Background {
@@ -32,6 +32,6 @@ class Background {
   std::thread thread_;
 };
 
-}  // namespace chairlift::http
+}  // namespace chairlift
 
-#endif  // CHAIRLIFT_SERVER_HTTP_BACKGROUND_H_
+#endif  // CHAIRLIFT_BASE_BACKGROUND_H_
