@@ -11,10 +11,12 @@ class EngineTarget final : public LoadTarget {
 
   std::string name() const override { return metadata_.name + " in process"; }
   const std::vector<TensorSpec>& inputs() const override { return metadata_.inputs; }
-  size_t Prepare(std::vector<NamedTensor> inputs) override {
+  size_t Prepare(std::vector<NamedTensor> inputs, const LoadSequence& sequence) override {
     InferRequest request;
     request.model = metadata_.name;
     request.inputs = std::move(inputs);
+    request.sequence = sequence.id;
+    request.sequence_start = sequence.start;
     prepared_.push_back(std::move(request));
     return prepared_.size() - 1;
   }

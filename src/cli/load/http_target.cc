@@ -131,9 +131,14 @@ class Connection {
   int socket_ = -1;
 };
 
-std::string InferRequestBytes(const std::string& model, const std::vector<NamedTensor>& inputs) {
+std::string InferRequestBytes(const std::string& model, const std::vector<NamedTensor>& inputs,
+                              const LoadSequence& sequence) {
   nlohmann::json body = {{"parameters", {{"binary_data_output", true}}},
                          {"inputs", nlohmann::json::array()}};
+  if (!sequence.id.empty()) {
+    body["parameters"]["sequence_id"] = sequence.id;
+    body["parameters"]["sequence_start"] = sequence.start;
+  }
   std::string binary;
   for (const NamedTensor& input : inputs) {
     body["inputs"].push_back(
@@ -220,8 +225,8 @@ class HttpTarget final : public LoadTarget {
     return fmt::format("{} at http://{}:{}", model_, address_.host, address_.port);
   }
   const std::vector<TensorSpec>& inputs() const override { return inputs_; }
-  size_t Prepare(std::vector<NamedTensor> inputs) override {
-    prepared_.push_back(InferRequestBytes(model_, inputs));
+  size_t Prepare(std::vector<NamedTensor> inputs, const LoadSequence& sequence) override {
+    prepared_.push_back(InferRequestBytes(model_, inputs, sequence));
     return prepared_.size() - 1;
   }
   void Send(size_t prepared, std::function<void(Status)> done) override {

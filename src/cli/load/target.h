@@ -12,13 +12,19 @@
 
 namespace chairlift {
 
+// A request of a sequence whose state stays with the engine.
+struct LoadSequence {
+  std::string id = {};  // empty: none
+  bool start = false;
+};
+
 class LoadTarget {
  public:
   virtual ~LoadTarget() = default;
   virtual std::string name() const = 0;
   virtual const std::vector<TensorSpec>& inputs() const = 0;
   // Makes ready to send these inputs; returns a handle for Send. Not timed.
-  virtual size_t Prepare(std::vector<NamedTensor> inputs) = 0;
+  virtual size_t Prepare(std::vector<NamedTensor> inputs, const LoadSequence& sequence = {}) = 0;
   // Sends without waiting; `done` runs once, on any thread. A target that cannot start it at once
   // queues it: that wait is part of the latency.
   virtual void Send(size_t prepared, std::function<void(Status)> done) = 0;
