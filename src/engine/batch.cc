@@ -15,39 +15,93 @@ constexpr size_t kAlign = 64;  // of every tensor; also what must be readable pa
 
 size_t Padded(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign + kAlign; }
 
-// The requests' inputs, one after the other along dimension 0, in the worker's staging memory.
-StatusOr<std::vector<Tensor>> Gather(std::span<const Request* const> requests, Arena& staging) {
-  const std::vector<Tensor>& first = requests[0]->fitting.inputs;
+// The parts of one tensor along `axis`, one after the other, at `place`.
+void Join(std::span<const Request* const> requests, size_t input, int axis, std::byte* place) {
+  const Shape& any = requests[0]->fitting.inputs[input].shape();
+  const int64_t outer = any.NumElements(0, axis);
+  for (int64_t o = 0; o < outer; ++o) {
+    for (const Request* request : requests) {
+      const Tensor& part = request->fitting.inputs[input];
+      const size_t bytes = part.byte_size() / static_cast<size_t>(outer);
+      if (bytes == 0) continue;
+      std::memcpy(place, static_cast<const std::byte*>(part.raw()) + o * bytes, bytes);
+      place += bytes;
+    }
+  }
+}
+
+// Rows [first, first + rows) along `axis`.
+Tensor Cut(const Tensor& whole, int axis, int64_t first, int64_t rows) {
+  if (axis == 0) return whole.Rows(first, rows);
+  Shape shape = whole.shape();
+  shape[axis] = rows;
+  Tensor part = Tensor::Allocate(whole.dtype(), shape);
+  const int64_t outer = shape.NumElements(0, axis);
+  if (part.byte_size() == 0) return part;
+  const size_t bytes = part.byte_size() / static_cast<size_t>(outer);
+  const size_t row = bytes / static_cast<size_t>(rows);
+  const size_t stride = row * static_cast<size_t>(whole.shape()[axis]);
+  for (int64_t o = 0; o < outer; ++o) {
+    std::memcpy(static_cast<std::byte*>(part.raw()) + o * bytes,
+                static_cast<const std::byte*>(whole.raw()) + o * stride + first * row, bytes);
+  }
+  return part;
+}
+
+// What the requests run through: the model, or the form of their class.
+struct Runs {
+  explicit Runs(Model& model, const ClassForm* class_form)
+      : executable(class_form == nullptr ? model.executable() : class_form->executable.get()),
+        form(class_form) {}
+  size_t num_inputs() const { return executable->inputs().size(); }
+  int input(size_t i) const { return form == nullptr ? static_cast<int>(i) : form->inputs[i]; }
+  int input_axis(size_t i) const { return form == nullptr ? 0 : form->input_axes[i]; }
+  int output_axis(int output) const { return form == nullptr ? 0 : form->output_axes[output]; }
+
+  Executable* executable;
+  const ClassForm* form;
+};
+
+// The requests' inputs, one after the other along the batch, in the worker's staging memory.
+StatusOr<std::vector<Tensor>> Gather(const Runs& runs, std::span<const Request* const> requests,
+                                     Arena& staging) {
   std::vector<Shape> shapes;
   size_t bytes = 0;
-  for (size_t i = 0; i < first.size(); ++i) {
-    Shape shape = first[i].shape();
-    shape[0] = 0;
-    for (const Request* request : requests) shape[0] += request->fitting.rows;
-    const size_t element = DTypeSize(first[i].dtype());
+  for (size_t i = 0; i < runs.num_inputs(); ++i) {
+    const Tensor& first = requests[0]->fitting.inputs[runs.input(i)];
+    Shape shape = first.shape();
+    int64_t& rows = shape[runs.input_axis(i)];
+    rows = 0;
+    for (const Request* request : requests) rows += request->fitting.rows;
+    const size_t element = DTypeSize(first.dtype());
     CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t size, shape.Checked(element));
     bytes += Padded(static_cast<size_t>(size) * element);
     shapes.push_back(shape);
   }
   std::byte* place = staging.Reserve(bytes);
   std::vector<Tensor> inputs;
-  for (size_t i = 0; i < first.size(); ++i) {
-    inputs.push_back(Tensor::Wrap(first[i].dtype(), shapes[i], place));
-    std::byte* row = place;
-    for (const Request* request : requests) {
-      const Tensor& part = request->fitting.inputs[i];
-      if (part.byte_size() > 0) std::memcpy(row, part.raw(), part.byte_size());
-      row += part.byte_size();
-    }
+  for (size_t i = 0; i < runs.num_inputs(); ++i) {
+    const DType dtype = requests[0]->fitting.inputs[runs.input(i)].dtype();
+    inputs.push_back(Tensor::Wrap(dtype, shapes[i], place));
+    Join(requests, static_cast<size_t>(runs.input(i)), runs.input_axis(i), place);
     place += Padded(inputs.back().byte_size());
   }
   return inputs;
 }
 
+// One request's, as they are.
+std::vector<Tensor> Own(const Runs& runs, const Request& request) {
+  std::vector<Tensor> inputs;
+  for (size_t i = 0; i < runs.num_inputs(); ++i) {
+    inputs.push_back(request.fitting.inputs[runs.input(i)]);
+  }
+  return inputs;
+}
+
 // Rows [first, first + rows) of every output the request wants; all of it where it rode alone.
-StatusOr<std::vector<NamedTensor>> Pick(const Signature& signature, const Request& request,
-                                        const std::vector<Tensor>& outputs, bool alone,
-                                        int64_t first, int64_t total_rows) {
+StatusOr<std::vector<NamedTensor>> Pick(const Signature& signature, const Runs& runs,
+                                        const Request& request, const std::vector<Tensor>& outputs,
+                                        bool alone, int64_t first, int64_t total_rows) {
   std::vector<NamedTensor> picked;
   for (int index : request.fitting.outputs) {
     const Tensor& output = outputs[index];
@@ -56,11 +110,12 @@ StatusOr<std::vector<NamedTensor>> Pick(const Signature& signature, const Reques
       picked.push_back({name, output});
       continue;
     }
-    if (output.shape().rank() == 0 || output.shape()[0] != total_rows) {
+    const int axis = runs.output_axis(index);
+    if (output.shape().rank() <= axis || output.shape()[axis] != total_rows) {
       return Internal("output '{}' of a batch of {} rows has shape {}", name, total_rows,
                       output.shape().ToString());
     }
-    picked.push_back({name, output.Rows(first, request.fitting.rows)});
+    picked.push_back({name, Cut(output, axis, first, request.fitting.rows)});
   }
   return picked;
 }
@@ -72,6 +127,7 @@ BatchResult RunBatch(Model& model, std::span<const Request* const> requests, Tea
   const Clock& clock = Clock::Steady();
   BatchResult result;
   const bool alone = requests.size() == 1;
+  const Runs runs(model, requests[0]->fitting.form.get());
   const TimePoint start = clock.Now();
   std::optional<Packing> packing;
   std::optional<Padding> padding;
@@ -82,11 +138,11 @@ BatchResult RunBatch(Model& model, std::span<const Request* const> requests, Tea
     packing.emplace(model.signature(), model.ragged()->inputs, requests);
   StatusOr<std::vector<Tensor>> inputs = packing   ? packing->Inputs(memory.staging)
                                          : padding ? padding->Inputs(memory.staging)
-                                         : alone   ? requests[0]->fitting.inputs
-                                                   : Gather(requests, memory.staging);
+                                         : alone   ? Own(runs, *requests[0])
+                                                   : Gather(runs, requests, memory.staging);
   const TimePoint gathered = clock.Now();
   StatusOr<std::vector<Tensor>> outputs =
-      inputs.ok() ? model.executable()->Run(*inputs, team, worker, memory.compute)
+      inputs.ok() ? runs.executable->Run(*inputs, team, worker, memory.compute)
                   : StatusOr<std::vector<Tensor>>(inputs.status());
   const TimePoint ran = clock.Now();
   result.compute_input = gathered - start;
@@ -111,7 +167,7 @@ BatchResult RunBatch(Model& model, std::span<const Request* const> requests, Tea
       result.outputs.push_back(padding->Outputs(i, *outputs));
     } else {
       result.outputs.push_back(
-          Pick(model.signature(), *requests[i], *outputs, alone, first, total_rows));
+          Pick(model.signature(), runs, *requests[i], *outputs, alone, first, total_rows));
     }
     first += requests[i]->fitting.rows;
   }

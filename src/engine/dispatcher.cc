@@ -246,6 +246,10 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(WorkerId worker, TimePo
       request->widest = std::max(request->widest, task->rows);
       batch->requests.push_back(request);
     }
+    if (model->forms() != nullptr) {  // who rides alone counts as more rows than it brings
+      task->rows = 0;
+      for (const Request* request : batch->requests) task->rows += request->fitting.rows;
+    }
     batch->model = model;
     batch->cell = lane.cell(task->type);
     batch->task = *std::move(task);

@@ -18,12 +18,17 @@ namespace {
 // How long Infer() looks for the answer before it sleeps, about what waking it up would take.
 constexpr auto kWatch = std::chrono::microseconds(20);
 
+// More that may take long is put off.
+constexpr size_t kMaxInBackground = 64;
+
 class EngineImpl : public Engine {
  public:
   EngineImpl(std::unique_ptr<WorkerPool> pool, const EngineOptions& options)
       : pool_(std::move(pool)),
         dispatcher_(std::make_unique<Dispatcher>(*pool_, options.max_requests)),
-        repository_({.workers = pool_->size(), .time_cells = options.time_cells}) {}
+        repository_({.workers = pool_->size(),
+                     .background = &background_,
+                     .time_cells = options.time_cells}) {}
 
   ~EngineImpl() override {
     dispatcher_->Stop(std::chrono::milliseconds(0));
@@ -67,6 +72,7 @@ class EngineImpl : public Engine {
 
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<Dispatcher> dispatcher_;
+  Background background_{kMaxInBackground};  // outlives the models
   Repository repository_;
 };
 
@@ -99,6 +105,7 @@ RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest request,
     callback(fitting.status());
     return 0;
   }
+  if (model->forms() != nullptr) model->forms()->Place(*fitting);
   auto accepted = std::make_unique<Request>();
   accepted->id = std::move(request.id);
   accepted->model = std::move(model);

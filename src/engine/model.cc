@@ -177,7 +177,11 @@ StatusOr<ServingPlan> Model::Compile(Graph graph, const ModelConfig& config,
     return InvalidArgument("policy '{}' cannot serve this model: {}", config.policy,
                            Message(ragged.status()));
   }
-  const BatchAxisReport batching = AnalyseBatchAxis(graph);
+  BatchAxisReport batching = AnalyseBatchAxis(graph);
+  const bool by_class = !batching.batches && !batching.inputs_share && config.policy != "none" &&
+                        config.max_batch_size != 1 && load.background != nullptr &&
+                        ClassForms::MayHelp(graph);
+  const Graph imported = by_class ? graph : Graph();
   CHAIRLIFT_ASSIGN_OR_RETURN(executable_, Executable::Create(std::move(graph), options));
   signature_.inputs = executable_->inputs();
   signature_.outputs = executable_->outputs();
@@ -192,7 +196,16 @@ StatusOr<ServingPlan> Model::Compile(Graph graph, const ModelConfig& config,
                              Message(padding.status()));
     }
   }
-  return PlanServing(config, batching);
+  if (!by_class) return PlanServing(config, batching);
+  batching.batches = true;
+  batching.why +=
+      "; requests that are equal in scalars and sizes share batches, where that is proved of the "
+      "model specialised for them";
+  CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan, PlanServing(config, batching));
+  plan.batches = false;  // not whatever they bring
+  forms_ =
+      std::make_shared<ClassForms>(imported, options, plan.config.max_batch_size, *load.background);
+  return plan;
 }
 
 StatusOr<ServingPlan> Model::ServeTokens(RaggedModel ragged, const ModelConfig& config,

@@ -14,6 +14,7 @@
 #include "batching/scheduler.h"
 #include "engine/cell_costs.h"
 #include "engine/cell_program.h"
+#include "engine/class_forms.h"
 #include "engine/model_config.h"
 #include "engine/ragged_program.h"
 #include "engine/sequences.h"
@@ -31,7 +32,8 @@ struct ModelSource {
 
 struct LoadOptions {
   int workers = 1;
-  bool time_cells = false;  // EngineOptions
+  Background* background = nullptr;  // for what may take long later on; must outlive the model
+  bool time_cells = false;           // EngineOptions
 };
 
 class Model {
@@ -50,6 +52,8 @@ class Model {
   Executable* executable() { return ragged_ ? ragged_->executable.get() : executable_.get(); }
   // How requests go into executable(), where that takes packed tokens; else null.
   const RaggedProgram* ragged() const { return ragged_.get(); }
+  // With whom its requests share batches; null where the signature tells, or nobody does.
+  ClassForms* forms() { return forms_.get(); }
   // The model as cells; null where it runs as one.
   const std::shared_ptr<const CellProgram>& cells() const { return cells_; }
   // Null where the model keeps no state between requests.
@@ -110,6 +114,7 @@ class Model {
   Signature signature_;
   std::unique_ptr<Executable> executable_;
   std::unique_ptr<RaggedProgram> ragged_;
+  std::shared_ptr<ClassForms> forms_;
   std::shared_ptr<const CellProgram> cells_;
   std::shared_ptr<Sequences> sequences_;
   StatisticsRecorder statistics_;

@@ -2,7 +2,9 @@
 #ifndef CHAIRLIFT_ENGINE_SIGNATURE_H_
 #define CHAIRLIFT_ENGINE_SIGNATURE_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -41,6 +43,8 @@ struct Signature {
 // batch dimension left out.
 using ShapeKey = absl::InlinedVector<int64_t, 8>;
 
+struct ClassForm;
+
 // A request that fits: inputs and wanted outputs in the signature's order.
 struct FittingRequest {
   std::vector<Tensor> inputs;
@@ -55,8 +59,12 @@ struct FittingRequest {
   std::vector<bool> left_out;   // [rows · length], the others; empty: none
   int32_t num_tokens = 0;       // computed, of all sequences
 
+  // Of a model whose requests share batches by class (class_forms.h):
+  std::shared_ptr<const ClassForm> form;  // what runs it instead of the model, where not null
+  int32_t room = 0;                       // all rows of a batch, where nobody may ride with it
+
   // What it adds to a batch, as its scheduler counts.
-  int32_t load() const { return tokens.empty() ? rows : num_tokens; }
+  int32_t load() const { return tokens.empty() ? std::max(rows, room) : num_tokens; }
 };
 
 // InvalidArgument says which tensor is wrong, in what, and what would be right.

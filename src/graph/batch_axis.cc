@@ -46,18 +46,18 @@ StatusOr<std::string> FindBatchSymbol(const Graph& graph) {
   return symbol;
 }
 
-// Why an output cannot be split into rows; empty where it can.
-std::string OutputProblem(const Value& output, const State& state) {
+// Why an output cannot be split into rows; empty where it can. axis −1: along any dimension.
+std::string OutputProblem(const Value& output, const State& state, int axis) {
   if (state.kind == State::Kind::kMixed) return state.why;
   if (!state.rows()) {
     return fmt::format("output '{}' does not depend on the rows one by one", output.name);
   }
-  if (state.axis != 0) {
+  if (axis >= 0 && state.axis != axis) {
     return fmt::format("output '{}' has the batch along dimension {}", output.name, state.axis);
   }
   if (!state.outer.is_one() || !state.inner.is_one()) {
-    return fmt::format("output '{}' has several entries along dimension 0 for each row",
-                       output.name);
+    return fmt::format("output '{}' has several entries along dimension {} for each row",
+                       output.name, state.axis);
   }
   return {};
 }
@@ -66,20 +66,37 @@ std::string OutputProblem(const Value& output, const State& state) {
 
 BatchAxisReport AnalyseBatchAxis(const Graph& graph) {
   const StatusOr<std::string> symbol = FindBatchSymbol(graph);
-  if (!symbol.ok()) return {false, Message(symbol.status())};
+  if (!symbol.ok()) return {false, Message(symbol.status()), false};
 
   const std::vector<State> inputs(graph.inputs.size(), State::Rows(0));
   const std::vector<State> states = Propagate(graph, BatchRules(), *symbol, inputs);
-  if (graph.outputs.empty()) return {false, "the model has no outputs"};
+  if (graph.outputs.empty()) return {false, "the model has no outputs", true};
   for (ValueId id : graph.outputs) {
-    const std::string problem = OutputProblem(graph.values[id], states[id]);
-    if (!problem.empty()) return {false, problem};
+    const std::string problem = OutputProblem(graph.values[id], states[id], 0);
+    if (!problem.empty()) return {false, problem, true};
   }
   const std::string shared =
       *symbol == kUnnamedBatch
           ? fmt::format("dimension 0 of input '{}' varies", graph.values[graph.inputs[0]].name)
           : fmt::format("inputs share dimension 0 '{}'", *symbol);
-  return {true, shared + "; every operator keeps rows apart"};
+  return {true, shared + "; every operator keeps rows apart", true};
+}
+
+StatusOr<std::vector<int>> AnalyseRows(const Graph& graph, const std::string& symbol,
+                                       std::span<const int> axes) {
+  if (axes.size() != graph.inputs.size() || axes.empty() || graph.outputs.empty()) {
+    return Unimplemented("rows need inputs that bring them and outputs that take them away");
+  }
+  std::vector<State> inputs;
+  for (int axis : axes) inputs.push_back(State::Rows(axis));
+  const std::vector<State> states = Propagate(graph, BatchRules(), symbol, inputs);
+  std::vector<int> found;
+  for (ValueId id : graph.outputs) {
+    const std::string problem = OutputProblem(graph.values[id], states[id], -1);
+    if (!problem.empty()) return Unimplemented("{}", problem);
+    found.push_back(states[id].axis);
+  }
+  return found;
 }
 
 }  // namespace chairlift

@@ -3,7 +3,9 @@
 #ifndef CHAIRLIFT_GRAPH_BATCH_AXIS_H_
 #define CHAIRLIFT_GRAPH_BATCH_AXIS_H_
 
+#include <span>
 #include <string>
+#include <vector>
 
 #include "graph/ir.h"
 
@@ -15,12 +17,20 @@ inline constexpr int64_t kMaxBatchRows = int64_t{1} << 24;
 struct BatchAxisReport {
   bool batches = false;
   std::string why;  // in words, either way
+  // The inputs are known to share dimension 0: if batches is false, some operator mixes rows.
+  bool inputs_share = false;
 };
 
 // The batch is dimension 0 of every input and output. An operator that is not known to keep rows
 // apart counts as one that mixes them. The graph must have passed InferShapes(), and must not have
 // been through the passes, whose operators are not known here.
 BatchAxisReport AnalyseBatchAxis(const Graph& graph);
+
+// Likewise, for rows along any dimension: `axes[i]` of input i, which is the symbol `symbol` there
+// and nowhere else. The dimension of each output along which rows lie; Unimplemented says why there
+// is none.
+StatusOr<std::vector<int>> AnalyseRows(const Graph& graph, const std::string& symbol,
+                                       std::span<const int> axes);
 
 }  // namespace chairlift
 

@@ -1,9 +1,12 @@
 #include "graph/specialise.h"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
+#include "graph/infer.h"
 #include "graph/passes/passes.h"
+#include "graph/passes/rewrite.h"
 
 namespace chairlift {
 namespace {
@@ -11,10 +14,15 @@ namespace {
 // What can be told once a value is known may tell the next branch: at most so often.
 constexpr int kMaxRounds = 16;
 
-Status FixInput(Graph& graph, const std::string& name, const Tensor& tensor) {
+StatusOr<std::vector<ValueId>::iterator> FindInput(Graph& graph, const std::string& name) {
   const auto found = std::find_if(graph.inputs.begin(), graph.inputs.end(),
                                   [&](ValueId id) { return graph.values[id].name == name; });
   if (found == graph.inputs.end()) return NotFound("the model has no input '{}' to fix", name);
+  return found;
+}
+
+Status FixInput(Graph& graph, const std::string& name, const Tensor& tensor) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto found, FindInput(graph, name));
   Value& value = graph.values[*found];
   if (tensor.dtype() != value.dtype) {
     return InvalidArgument("input '{}' is {}, but is fixed to a {}", name, DTypeName(value.dtype),
@@ -50,6 +58,59 @@ Status FixDimension(Graph& graph, const std::string& symbol, int64_t size) {
   return found ? absl::OkStatus() : NotFound("the model has no dimension '{}' to fix", symbol);
 }
 
+// Forgets what is known of values but constants and the graph's own inputs: sizes may be written in
+// symbols that no longer stand for them.
+void Forget(Graph& graph, bool inputs_too) {
+  std::vector<bool> keep(graph.values.size(), false);
+  if (!inputs_too) {
+    for (ValueId id : graph.inputs) keep[id] = true;
+  }
+  for (size_t id = 0; id < graph.values.size(); ++id) {
+    Value& value = graph.values[id];
+    if (keep[id] || value.is_constant()) continue;
+    value.shape = SymbolicShape();
+    value.elements.reset();
+  }
+  for (Node& node : graph.nodes) {
+    for (const auto& [name, body] : Subgraphs(node)) {
+      auto copy = std::make_shared<Graph>(*body);
+      Forget(*copy, true);
+      node.attributes.Set(name, std::shared_ptr<const Graph>(std::move(copy)));
+    }
+  }
+}
+
+// As InferShapes(), but nothing is learnt of an If that has a branch for other shapes than these:
+// it may turn out not to be taken.
+Status InferOpenShapes(Graph& graph) {
+  InferBudget budget;
+  budget.nodes_left += 16 * static_cast<int64_t>(graph.nodes.size());
+  for (Node& node : graph.nodes) {
+    Status status = InferNode(graph, node, budget);
+    if (!status.ok() && !(Is(node, "If") && absl::IsInvalidArgument(status))) return status;
+  }
+  return absl::OkStatus();
+}
+
+// Computes what follows from what is known and takes the branches that it selects.
+Status Simplify(Graph& graph) {
+  const std::vector<Pass> passes = {FoldConstants(), ShareConstantsWithBodies(),
+                                    SelectConstantBranches(), RemoveDeadNodes()};
+  CHAIRLIFT_RETURN_IF_ERROR(InferOpenShapes(graph));
+  for (int round = 0, rewrites = 1; round < kMaxRounds && rewrites > 0; ++round) {
+    rewrites = 0;
+    for (const Pass& pass : passes) {
+      std::vector<std::string> notes;
+      CHAIRLIFT_ASSIGN_OR_RETURN(const int made, pass.run(graph, notes));
+      if (made == 0) continue;
+      rewrites += made;
+      CHAIRLIFT_RETURN_IF_ERROR(Verify(graph));
+      CHAIRLIFT_RETURN_IF_ERROR(InferOpenShapes(graph));
+    }
+  }
+  return InferShapes(graph);
+}
+
 }  // namespace
 
 Status Specialise(Graph& graph, const std::map<std::string, Tensor>& inputs,
@@ -61,21 +122,20 @@ Status Specialise(Graph& graph, const std::map<std::string, Tensor>& inputs,
     CHAIRLIFT_RETURN_IF_ERROR(FixDimension(graph, symbol, size));
   }
   if (inputs.empty() && dims.empty()) return absl::OkStatus();
-  const std::vector<Pass> passes = {FoldConstants(), ShareConstantsWithBodies(),
-                                    SelectConstantBranches(), RemoveDeadNodes()};
-  CHAIRLIFT_RETURN_IF_ERROR(InferShapes(graph));
-  for (int round = 0, rewrites = 1; round < kMaxRounds && rewrites > 0; ++round) {
-    rewrites = 0;
-    for (const Pass& pass : passes) {
-      std::vector<std::string> notes;
-      CHAIRLIFT_ASSIGN_OR_RETURN(const int made, pass.run(graph, notes));
-      if (made == 0) continue;
-      rewrites += made;
-      CHAIRLIFT_RETURN_IF_ERROR(Verify(graph));
-      CHAIRLIFT_RETURN_IF_ERROR(InferShapes(graph));
-    }
+  return Simplify(graph);
+}
+
+Status SpecialiseShapes(Graph& graph, const std::map<std::string, Tensor>& inputs,
+                        const std::map<std::string, SymbolicShape>& shapes) {
+  for (const auto& [name, tensor] : inputs) {
+    CHAIRLIFT_RETURN_IF_ERROR(FixInput(graph, name, tensor));
   }
-  return absl::OkStatus();
+  for (const auto& [name, shape] : shapes) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const auto found, FindInput(graph, name));
+    graph.values[*found].shape = shape;
+  }
+  Forget(graph, false);
+  return Simplify(graph);
 }
 
 }  // namespace chairlift

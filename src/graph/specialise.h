@@ -16,6 +16,11 @@ namespace chairlift {
 Status Specialise(Graph& graph, const std::map<std::string, Tensor>& inputs,
                   const std::map<std::string, int64_t>& dims);
 
+// Likewise, with whole shapes for the inputs in `shapes`; dimensions in them may share symbols that
+// they did not share before. What was known of other values is found out anew.
+Status SpecialiseShapes(Graph& graph, const std::map<std::string, Tensor>& inputs,
+                        const std::map<std::string, SymbolicShape>& shapes);
+
 }  // namespace chairlift
 
 #endif  // CHAIRLIFT_GRAPH_SPECIALISE_H_

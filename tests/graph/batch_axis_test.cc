@@ -473,5 +473,48 @@ TEST(BatchAxisInputsTest, SeveralInputsOfOneSymbolBatch) {
   EXPECT_THAT(report.why, HasSubstr("inputs share dimension 0 'batch'"));
 }
 
+// x [rows, 3] and s [2, rows, 3] to y [rows, 3], s' [2, rows, 3].
+StatusOr<std::vector<int>> RowsOf(const std::function<void(GraphProtoBuilder&)>& build) {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {"rows", 3}).Input("s", kFloat, {2, "rows", 3});
+  m.Output("y", kFloat).Output("t", kFloat);
+  build(m);
+  const StatusOr<ImportedModel> imported = m.Import();
+  if (!imported.ok()) return imported.status();
+  return AnalyseRows(imported->graph, "rows", std::vector<int>{0, 1});
+}
+
+TEST(RowsTest, MayLieAlongAnyDimension) {
+  const auto axes = RowsOf([](GraphProtoBuilder& m) {
+    m.Tensor("first", kInt64, {})->add_int64_data(0);
+    m.Node("Gather", {"s", "first"}, {"h"}).Int("axis", 0);
+    m.Node("Add", {"x", "h"}, {"y"});
+    m.Node("Add", {"s", "y"}, {"t"});
+  });
+  ASSERT_TRUE(axes.ok()) << axes.status();
+  EXPECT_EQ(*axes, (std::vector<int>{0, 1}));
+}
+
+TEST(RowsTest, OutputsThatCannotBeCutAreNamed) {
+  const auto mixed = RowsOf([](GraphProtoBuilder& m) {
+    m.Node("Relu", {"x"}, {"y"});
+    m.Node("ReduceSum", {"s"}, {"t"}).Int("keepdims", 0);
+  });
+  EXPECT_THAT(Message(mixed.status()), HasSubstr("ReduceSum"));
+  const auto shared = RowsOf([](GraphProtoBuilder& m) {
+    Weights(m, "w", {3, 3});
+    m.Node("Relu", {"x"}, {"y"});
+    m.Node("Relu", {"w"}, {"t"});
+  });
+  EXPECT_THAT(Message(shared.status()), HasSubstr("output 't' does not depend on the rows"));
+  // [2 · rows, 3]: two entries of each row, not side by side.
+  const auto several = RowsOf([](GraphProtoBuilder& m) {
+    m.Ints("flat", {-1, 3});
+    m.Node("Relu", {"x"}, {"y"});
+    m.Node("Reshape", {"s", "flat"}, {"t"});
+  });
+  EXPECT_THAT(Message(several.status()), HasSubstr("output 't' has several entries"));
+}
+
 }  // namespace
 }  // namespace chairlift

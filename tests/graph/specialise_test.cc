@@ -66,5 +66,57 @@ TEST(SpecialiseTest, SaysWhatCannotBeFixed) {
   EXPECT_THAT(why({}, {{"columns", 0}}), HasSubstr("cannot be 0"));
 }
 
+TEST(SpecialiseTest, WholeShapesMayNameOtherSymbols) {
+  Graph graph = Branching();
+  const Status status =
+      SpecialiseShapes(graph, {{"rate", Tensor::Scalar<int64_t>(8000)}},
+                       {{"x", SymbolicShape({Dim(int64_t{2}), Dim::Symbol("lanes")})}});
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_EQ(graph.inputs.size(), 1u);
+  EXPECT_EQ(graph.values[graph.inputs[0]].shape.ToString(), "[2,lanes]");
+  ASSERT_FALSE(graph.nodes.empty());
+  EXPECT_EQ(graph.nodes[0].def->name, "Neg");
+  EXPECT_EQ(graph.values[graph.nodes[0].outputs[0]].shape.ToString(), "[2,lanes]");
+}
+
+// y = Squeeze(x, 1) where x has one column, else x.
+Graph Squeezing() {
+  GraphBuilder squeeze;
+  squeeze.Output(squeeze.Op("Squeeze", {squeeze.Capture(DType::kFloat, {}),
+                                        squeeze.Constant(Tensor::Of<int64_t>(Shape{1}, {1}))}));
+  GraphBuilder b;
+  const ValueId x =
+      b.Input("x", DType::kFloat, SymbolicShape({Dim::Symbol("batch"), Dim::Symbol("columns")}));
+  const ValueId columns =
+      b.Op("Gather", {b.Op("Shape", {x}), b.Constant(Tensor::Scalar<int64_t>(1))},
+           Attrs({{"axis", int64_t{0}}}));
+  const ValueId one = b.Op("Equal", {columns, b.Constant(Tensor::Scalar<int64_t>(1))});
+  b.Output(b.Op("If", {one, x, x},
+                Attrs({{"then_branch", std::move(squeeze).BuildShared()},
+                       {"else_branch", Branch("Identity")}})));
+  Graph graph = std::move(b).Build();
+  EXPECT_TRUE(InferShapes(graph).ok());
+  return graph;
+}
+
+TEST(SpecialiseTest, ABranchForOtherShapesIsNoError) {
+  for (const int64_t columns : {int64_t{1}, int64_t{6}}) {
+    Graph graph = Squeezing();
+    const Status status =
+        SpecialiseShapes(graph, {}, {{"x", SymbolicShape({Dim::Symbol("batch"), Dim(columns)})}});
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(graph.values[graph.outputs[0]].shape.ToString(),
+              columns == 1 ? "[batch]" : "[batch,6]");
+  }
+  Graph graph = Squeezing();
+  EXPECT_TRUE(Specialise(graph, {}, {{"columns", 6}}).ok());
+}
+
+TEST(SpecialiseTest, ShapesOfWhatIsNoInputAreAnError) {
+  Graph graph = Branching();
+  const Status status = SpecialiseShapes(graph, {}, {{"z", SymbolicShape::Scalar()}});
+  EXPECT_THAT(Message(status), HasSubstr("no input 'z'"));
+}
+
 }  // namespace
 }  // namespace chairlift

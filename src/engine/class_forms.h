@@ -1,0 +1,110 @@
+// Batches for models whose rows cannot be proved to stay apart as they are, but can be once scalars
+// and sizes are known: an input that selects a branch, a check of a length.
+//
+// Requests with equal scalars and equal sizes, the batch left out, are a *class*. Once enough
+// requests of a class have come, the model is specialised for it and the proof tried again, in the
+// background; where it holds, requests of the class share batches from then on. The others, and
+// those of any other class, run one by one as the model is. So a value that the model has no branch
+// for does what the model says.
+//
+// Classes come from what clients send. So their number, the forms and the memory of these are
+// bounded, and a model is specialised for a tenth of the time at most.
+#ifndef CHAIRLIFT_ENGINE_CLASS_FORMS_H_
+#define CHAIRLIFT_ENGINE_CLASS_FORMS_H_
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/background.h"
+#include "base/clock.h"
+#include "engine/signature.h"
+#include "runtime/executable.h"
+
+namespace chairlift {
+
+// The model made for one class.
+struct ClassForm {
+  int64_t number = 0;                      // of all that were ever made; from 1
+  std::unique_ptr<Executable> executable;  // thread-safe
+  std::vector<int> inputs;                 // the model's, as the executable takes them
+  std::vector<int> input_axes;             // by these: where the batch lies
+  std::vector<int> output_axes;            // by the model's outputs
+};
+
+// Thread-safe.
+class ClassForms : public std::enable_shared_from_this<ClassForms> {
+ public:
+  // Requests of a class that run one by one before the model is specialised for it.
+  static constexpr int kWorthwhile = 32;
+  // Kept at once, the most recently used ones: so many forms, whose weights take so many bytes (one
+  // form, however many).
+  static constexpr int kMaxForms = 4;
+  static constexpr size_t kMaxFormBytes = size_t{256} << 20;
+  // Classes remembered, with a form or without.
+  static constexpr size_t kMaxClasses = 64;
+  // After a form was made or refused, none is made for so many times as long as that took.
+  static constexpr int kRest = 9;
+
+  // Whether a class of such a model can have a form: every input is a single number or has a
+  // dimension that varies, and some input has one.
+  static bool MayHelp(const Graph& graph);
+
+  // Of a graph as it was imported. A batch has `max_rows` at most. `background` and `clock` must
+  // outlive all use.
+  ClassForms(const Graph& graph, const ExecutableOptions& options, int max_rows,
+             Background& background, const Clock& clock = Clock::Steady());
+
+  // Settles with whom a request may share a batch: sets its form, rows and key, or its room.
+  void Place(FittingRequest& request);
+
+ private:
+  // By input of the model: the batch dimension, −1 where it is a single number.
+  using Axes = std::vector<int>;
+  struct Class {
+    int seen = 0;
+    bool tried = false;                     // a form was made, or there is none
+    std::shared_ptr<const ClassForm> form;  // null where there is none
+    std::list<ShapeKey>::iterator place;    // in used_
+  };
+  // What a form is made from: of single numbers their values, of other inputs their shapes.
+  struct Example {
+    ShapeKey key;
+    Axes axes;
+    std::vector<Tensor> inputs;
+  };
+  // Freed once the lock is released.
+  using Dropped = std::vector<std::shared_ptr<const ClassForm>>;
+  using Lock = std::lock_guard<std::mutex>;
+
+  std::optional<int32_t> Rows(const Axes& axes, const std::vector<Tensor>& inputs) const;
+  static ShapeKey KeyOf(size_t assumption, const Axes& axes, const std::vector<Tensor>& inputs);
+  Class& Touch(const ShapeKey& key, Dropped& dropped);
+  void DropForms(Dropped& dropped);
+  void Start(const ShapeKey& key, const Axes& axes, const std::vector<Tensor>& inputs);
+  void Make(const Example& example);
+  StatusOr<std::shared_ptr<ClassForm>> Specialised(const Example& example) const;
+
+  const Graph graph_;
+  const ExecutableOptions options_;
+  const std::vector<Axes> assumptions_;  // where the batch may lie, the likeliest first
+  const int max_rows_;
+  Background& background_;
+  const Clock& clock_;
+
+  std::mutex mutex_;  // held for look-ups, never while a form is made
+  // All below is guarded by mutex_.
+  absl::flat_hash_map<ShapeKey, Class> classes_;
+  std::list<ShapeKey> used_;  // the most recently used first
+  int64_t made_ = 0;
+  bool making_ = false;
+  TimePoint rest_until_;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_CLASS_FORMS_H_
