@@ -6,6 +6,8 @@
 // The scale may stand before the product, on one or both operands; the mask may be added, or
 // written as Where(condition, very negative, scores). Where(IsNaN(weights), 0, weights), which
 // PyTorch writes for queries that see nothing, is kept.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -45,30 +47,35 @@ class Matcher {
     const Node softmax = graph_.nodes[n];
     const Value& scores = graph_.values[softmax.inputs[0]];
     const int64_t axis = softmax.attributes.Int("axis", -1);
-    if (scores.dtype != DType::kFloat || !scores.shape.has_rank() || scores.shape.rank() != 4 ||
-        (axis != -1 && axis != 3)) {
-      return false;
-    }
     bool zeros_for_none = false;
     const int product = Product(softmax.outputs[0], zeros_for_none);
-    if (product < 0) return false;
+    const auto left = [&](const std::string& why) {
+      notes_.push_back(softmax.Describe() + ": " + why);
+      return false;
+    };
+    if (scores.dtype != DType::kFloat || !scores.shape.has_rank() || scores.shape.rank() != 4 ||
+        (axis != -1 && axis != 3)) {
+      return product >= 0 &&
+             left(fmt::format("it runs along axis {} of {} {}; taken is the last of 4 "
+                              "of float32",
+                              axis, DTypeName(scores.dtype), scores.shape.ToString()));
+    }
     Mask mask;
     double scale = 1;
     const Node* inner = Scores(softmax.inputs[0], static_cast<int>(n), mask, scale);
-    if (inner == nullptr) {
-      notes_.push_back(softmax.Describe() + ": no product of queries and keys before it");
-      return false;
+    if (product < 0) {
+      return inner != nullptr && left("not one product with values alone reads its weights");
     }
+    if (inner == nullptr)
+      return left("what is before it is no product of queries and keys, scaled and masked");
     const Operand q = Strip(inner->inputs[0]);
     const Operand k = Strip(inner->inputs[1]);
     const Operand v = Strip(graph_.nodes[product].inputs[1]);
     // Of K the rows are columns: it is multiplied transposed.
     const Axes k_axes = {k.axes[0], k.axes[1], k.axes[3], k.axes[2]};
-    if (q.axes[3] != 3 || v.axes[3] != 3) {
-      notes_.push_back(softmax.Describe() + ": the columns of its operands are no runs");
-      return false;
-    }
-    if (v.scale != 1 || !Rank4(q.id) || !Rank4(k.id) || !Rank4(v.id)) return false;
+    if (q.axes[3] != 3 || v.axes[3] != 3) return left("the columns of its operands are no runs");
+    if (!Rank4(q.id) || !Rank4(k.id) || !Rank4(v.id)) return left("an operand is not of rank 4");
+    if (v.scale != 1) return left("the values are scaled");
     const ValueId added = MaskValue(mask, softmax.name);
 
     Node& fused = graph_.nodes[product];

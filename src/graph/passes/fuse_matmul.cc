@@ -11,13 +11,17 @@ namespace {
 
 class Fuser : private Absorber {
  public:
-  explicit Fuser(Graph& graph) : Absorber(graph) {}
+  Fuser(Graph& graph, std::vector<std::string>& notes) : Absorber(graph), notes_(notes) {}
 
   int Run() {
     int count = 0;
     for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
       for (int operand = 0; operand < 2; ++operand) count += FuseTranspose(n, operand) ? 1 : 0;
-      if (FuseScale(n) || FuseActivation(n) || FuseBias(n) || FuseResidual(n)) ++count;
+      if (FuseScale(n) || FuseActivation(n) || FuseBias(n) || FuseResidual(n)) {
+        ++count;
+      } else {
+        NoteSum(n);
+      }
     }
     RemoveNodes(graph_, removed_);
     return count;
@@ -188,10 +192,26 @@ class Fuser : private Absorber {
     return true;
   }
 
+  // A sum with a product that stays.
+  void NoteSum(int n) {
+    const Node& add = graph_.nodes[n];
+    if (!Is(add, "Add") || add.inputs.size() != 2) return;
+    for (int i = 0; i < 2; ++i) {
+      if (Product(add.inputs[i], n) < 0) continue;
+      notes_.push_back(add.Describe() + ": " + shape(add.inputs[1 - i]).ToString() +
+                       " is neither one value a column of the product " +
+                       shape(add.inputs[i]).ToString() + " nor of its shape");
+      return;
+    }
+  }
+
+  std::vector<std::string>& notes_;
   const OperatorDef* const fused_ = Fused("FusedMatMul");
 };
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>&) { return Fuser(graph).Run(); }
+StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
+  return Fuser(graph, notes).Run();
+}
 
 }  // namespace
 

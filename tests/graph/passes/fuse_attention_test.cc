@@ -148,9 +148,12 @@ void ExpectFused(const Options& options, bool none_seen = false) {
   ExpectClose(Evaluate(graph, inputs), Evaluate(r.graph, inputs));
 }
 
-void ExpectLeft(const Options& options) {
+// Nothing is fused, and why is noted.
+void ExpectLeft(const Options& options, const std::string& why) {
   const PassResult r = RunPass("fuse_attention", AttentionGraph(options).Build());
   EXPECT_EQ(r.rewrites, 0) << r.Operators();
+  ASSERT_EQ(r.notes.size(), 1u);
+  EXPECT_NE(r.notes[0].find(why), std::string::npos) << r.notes[0];
 }
 
 TEST(FuseAttentionTest, WhereverTheScaleStands) {
@@ -184,16 +187,17 @@ TEST(FuseAttentionTest, QueriesThatSeeNothingGetZerosWhereTheyDid) {
 TEST(FuseAttentionTest, NotTransposedBack) { ExpectFused({.back = false}); }
 
 TEST(FuseAttentionTest, WhatElseIsReadStays) {
-  ExpectLeft({.weights_are_read = true});
-  ExpectLeft({.scores_are_read = true});
+  ExpectLeft({.weights_are_read = true}, "not one product with values alone reads its weights");
+  ExpectLeft({.scores_are_read = true}, "no product of queries and keys, scaled and masked");
 }
 
 TEST(FuseAttentionTest, OtherArithmeticStays) {
-  ExpectLeft({.axis = 2});
-  ExpectLeft({.mask = Masked::kSlightly});
-  ExpectLeft({.mask = Masked::kTwice});
-  ExpectLeft({.mask = Masked::kAddFirst});  // scaled after it was masked
-  ExpectLeft({.scale = Scale::kOfValues});
+  ExpectLeft({.axis = 2}, "it runs along axis 2");
+  ExpectLeft({.mask = Masked::kSlightly}, "no product of queries and keys, scaled and masked");
+  ExpectLeft({.mask = Masked::kTwice}, "no product of queries and keys, scaled and masked");
+  // Scaled after it was masked.
+  ExpectLeft({.mask = Masked::kAddFirst}, "no product of queries and keys, scaled and masked");
+  ExpectLeft({.scale = Scale::kOfValues}, "the values are scaled");
 }
 
 }  // namespace
