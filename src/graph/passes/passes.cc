@@ -64,6 +64,7 @@ std::span<const Pass> AllPasses() {
       FuseAttention(),
       FuseSkipLayerNorm(),
       FuseMatMul(),
+      FuseParallelMatMul(),
       // What the kernels above have no place for.
       FuseElementwise(),
       RemoveDeadNodes(),

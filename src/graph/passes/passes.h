@@ -19,6 +19,7 @@ Pass FuseConv();
 Pass FuseAttention();
 Pass FuseSkipLayerNorm();
 Pass FuseMatMul();
+Pass FuseParallelMatMul();
 Pass FuseElementwise();
 Pass RemoveDeadNodes();
 Pass AssignLayouts();

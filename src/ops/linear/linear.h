@@ -7,6 +7,7 @@ namespace chairlift {
 class OperatorRegistry;
 
 void RegisterMatMul(OperatorRegistry& registry);
+void RegisterParallelMatMul(OperatorRegistry& registry);
 void RegisterGemm(OperatorRegistry& registry);
 void RegisterConv(OperatorRegistry& registry);
 void RegisterEinsum(OperatorRegistry& registry);

@@ -10,13 +10,6 @@
 namespace chairlift {
 namespace {
 
-// How one product of single precision is cut for a team.
-struct Cut {
-  int row_parts = 1;
-  int column_parts = 1;
-  int parts() const { return row_parts * column_parts; }
-};
-
 // Whether `width` workers finish a product sooner than one does: about 8 µs of work, by arithmetic
 // or by bytes of B.
 bool WorthSharing(int64_t m, int64_t n, int64_t k) {
@@ -46,9 +39,9 @@ int64_t PartsAWorker(int64_t m, int64_t n, int64_t k, int64_t parts, bool packs_
   return pieces;
 }
 
-// Columns first: each worker then reads its own part of B once. Rows where there are too few
-// panels to share evenly.
-Cut CutForTeam(int64_t m, int64_t n, int64_t k, int width, bool packs_rows) {
+}  // namespace
+
+TeamCut CutForTeam(int64_t m, int64_t n, int64_t k, int width, bool packs_rows) {
   const int64_t row_blocks = (m + kGemmRowBlock - 1) / kGemmRowBlock;
   if (width <= 1 || !WorthSharing(m, n, k)) return {};
   const int64_t panels = GemmPanels(n);
@@ -62,6 +55,8 @@ Cut CutForTeam(int64_t m, int64_t n, int64_t k, int width, bool packs_rows) {
   const int64_t parts = std::max<int64_t>(row_blocks, width);
   return {static_cast<int>(std::min((parts + width - 1) / width * width, tiles)), 1};
 }
+
+namespace {
 
 class FloatProduct final : public Kernel {
  public:
@@ -189,7 +184,7 @@ class FloatProduct final : public Kernel {
 
   Product p_;
   int width_;
-  Cut cut_;
+  TeamCut cut_;
   bool expand_residual_ = false;
   Tensor packed_;  // constant B
   std::vector<int64_t> packed_offsets_;

@@ -34,6 +34,18 @@ struct Product {
   int64_t batches() const { return static_cast<int64_t>(a_offsets.size()); }
 };
 
+// How a product is cut for a team: into parts of rows times parts of columns.
+struct TeamCut {
+  int row_parts = 1;
+  int column_parts = 1;
+  int parts() const { return row_parts * column_parts; }
+};
+
+// Of a product of single precision by packed panels, for `width` workers; `packs_rows` as
+// PacksRows() says. Columns first: each worker then reads its own part of B once. Rows where there
+// are too few panels to share evenly.
+TeamCut CutForTeam(int64_t m, int64_t n, int64_t k, int width, bool packs_rows);
+
 // A is input 0 and B input 1 of the node being compiled.
 StatusOr<std::unique_ptr<Kernel>> CompileProduct(Product product, const CompileContext& context);
 

@@ -7,6 +7,7 @@ namespace chairlift {
 
 void RegisterLinear(OperatorRegistry& registry) {
   RegisterMatMul(registry);
+  RegisterParallelMatMul(registry);
   RegisterGemm(registry);
   RegisterConv(registry);
   RegisterEinsum(registry);

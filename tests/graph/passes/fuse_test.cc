@@ -262,7 +262,52 @@ TEST(FuseMatMulTest, WhatDoesNotFitStays) {
   // One value a row, or another rank.
   m.Output(m.Op("Add", {m.Op("MatMul", {x, m.Weights(Shape{4, 4})}), m.Weights(Shape{4, 1})}));
   m.Output(m.Op("Add", {m.Op("MatMul", {x, m.Weights(Shape{4, 4})}), m.Weights(Shape{1, 1, 4})}));
-  EXPECT_EQ(RunPass("fuse_matmul", std::move(m).Build()).rewrites, 0);
+  const PassResult r = RunPass("fuse_matmul", std::move(m).Build());
+  EXPECT_EQ(r.rewrites, 0);
+  ASSERT_EQ(r.notes.size(), 2u);
+  EXPECT_NE(r.notes[0].find("[4,1] is neither one value a column of the product [n,4] nor"),
+            std::string::npos)
+      << r.notes[0];
+}
+
+TEST(FuseParallelMatMulTest, ProductsOfOneValueAreOneNode) {
+  Model m;
+  const ValueId x = m.Rows();
+  const ValueId q =
+      m.Op("FusedMatMul", {x, m.Weights(Shape{4, 4}), m.Weights(Shape{4})}, {}, "chairlift");
+  const ValueId k = m.Op("MatMul", {x, m.Weights(Shape{4, 6})});
+  m.Output(m.Op("Relu", {q}));
+  m.Output(m.Op("FusedMatMul", {x, m.Weights(Shape{4, 5}), m.Weights(Shape{5})}, {}, "chairlift"));
+  m.Output(m.Op("MatMul", {q, m.Weights(Shape{4, 4})}));  // of another value
+  m.Output(k);
+  const Graph graph = std::move(m).Build();
+  const PassResult r = RunPass("fuse_parallel_matmul", graph);
+  EXPECT_EQ(r.rewrites, 1);
+  EXPECT_EQ(r.Operators(), "ParallelMatMul Relu MatMul");
+  EXPECT_TRUE(r.notes.empty());
+  ExpectSameResults(graph, r.graph, Shape{3, 4});
+}
+
+TEST(FuseParallelMatMulTest, WhatDoesNotFitStaysAndIsNamed) {
+  Model m;
+  const ValueId x = m.Rows();
+  m.Output(m.Op("FusedMatMul", {x, m.Weights(Shape{4, 4})}, Attrs({{"activation", "Relu"}}),
+                "chairlift"));
+  m.Output(m.Op("FusedMatMul", {x, m.Weights(Shape{4, 4})}, Attrs({{"alpha", 0.5f}}), "chairlift"));
+  m.Output(m.Op("FusedMatMul", {x, m.Weights(Shape{5, 4})}, Attrs({{"transpose_b", int64_t{1}}}),
+                "chairlift"));
+  m.Output(m.Op("FusedMatMul", {x, m.Weights(Shape{4, 4}), kNoValue, x}, {}, "chairlift"));
+  m.Output(m.Op("MatMul", {x, m.Weights(Shape{4, 4})}));
+  m.Output(m.Op("MatMul", {x, m.Weights(Shape{4})}));  // a vector
+  m.Output(m.Op("MatMul", {x, m.Op("Transpose", {x})}));
+  const PassResult r = RunPass("fuse_parallel_matmul", std::move(m).Build());
+  EXPECT_EQ(r.rewrites, 0);
+  ASSERT_EQ(r.notes.size(), 4u);
+  const std::vector<std::string> why = {"an activation follows", "it is scaled", "is transposed",
+                                        "a residual"};
+  for (size_t i = 0; i < why.size(); ++i) {
+    EXPECT_NE(r.notes[i].find(why[i]), std::string::npos) << r.notes[i];
+  }
 }
 
 }  // namespace
