@@ -70,6 +70,9 @@ struct ModelConfig {
   std::map<std::string, std::string> sequence_state = {};
   int max_sequences = 4096;               // live at once; more are refused (kResourceExhausted)
   int64_t sequence_idle_us = 60'000'000;  // a sequence that hears nothing for so long has ended
+  // Memory for answers that are given again when a request comes again, byte for byte; 0: none.
+  // Requests of a client, of a sequence, and for parts are computed every time.
+  int64_t response_cache_bytes = 0;
 };
 
 struct TensorSpec {
@@ -150,7 +153,7 @@ struct InferResponse {
   std::vector<NamedTensor> outputs;
   std::chrono::nanoseconds queue_time{0};
   std::chrono::nanoseconds compute_time{0};
-  int batch_rows = 0;  // rows of the batch it rode in
+  int batch_rows = 0;  // rows of the batch it rode in; 0: it came from the response cache
 };
 
 // Counters since load, as in the protocol's statistics.
@@ -165,6 +168,9 @@ struct ModelStatistics {
   uint64_t execution_count = 0;   // batches
   int64_t last_inference_ms = 0;  // since the epoch
   Count success, fail, queue, compute_input, compute_infer, compute_output;
+  // Of the response cache. A hit is a success, but no inference; its time is all it took, a miss's
+  // is that of looking.
+  Count cache_hit, cache_miss;
   std::map<std::string, uint64_t> failures;  // by reason: "timeout", "queue_full", ...
   std::map<int, Count> batches;              // by rows: executions and their compute time
   uint64_t padded_rows = 0;
@@ -209,8 +215,9 @@ class Engine {
   // Refuses new requests, lets the accepted ones end, frees the model. Empty version: all.
   virtual Status UnloadModel(const std::string& name, const std::string& version = "") = 0;
 
-  // `callback` runs exactly once, on an engine thread (or on the caller's, when refused at once);
-  // it must not block. The request id is good for Cancel() until then.
+  // `callback` runs exactly once, on an engine thread (or on the caller's, when refused, or
+  // answered from the response cache, at once); it must not block. The request id is good for
+  // Cancel() until then.
   virtual RequestId InferAsync(InferRequest request, InferCallback callback) = 0;
   StatusOr<InferResponse> Infer(InferRequest request);
   // The request leaves at the next boundary with kCancelled; nothing happens where it has ended.

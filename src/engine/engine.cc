@@ -1,6 +1,7 @@
 // The engine's front: what include/chairlift/engine.h promises, put together from its parts.
 #include "chairlift/engine.h"
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <thread>
@@ -65,11 +66,18 @@ class EngineImpl : public Engine {
     dispatcher_->trace().Start(max_bytes, Clock::Steady().Now());
   }
   Trace StopTrace() override { return dispatcher_->trace().Stop(pool_->size()); }
-  void Shutdown(std::chrono::milliseconds drain) override { dispatcher_->Stop(drain); }
+  void Shutdown(std::chrono::milliseconds drain) override {
+    refusing_ = true;
+    dispatcher_->Stop(drain);
+  }
 
  private:
   RequestId Start(std::shared_ptr<Model> model, InferRequest request, InferCallback callback);
+  // Answers from the model's response cache and returns true; or has what is computed kept there.
+  bool FromCache(const std::shared_ptr<Model>& model, const FittingRequest& fitting,
+                 const std::string& id, InferCallback& callback) const;
 
+  std::atomic<bool> refusing_{false};
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<Dispatcher> dispatcher_;
   Background background_{kMaxInBackground};  // outlives the models
@@ -105,6 +113,11 @@ RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest request,
     callback(fitting.status());
     return 0;
   }
+  const bool may_be_kept = request.client == 0 && request.sequence.empty() && !request.on_parts;
+  if (may_be_kept && model->response_cache() != nullptr && !refusing_ &&
+      FromCache(model, *fitting, request.id, callback)) {
+    return 0;
+  }
   if (model->forms() != nullptr) model->forms()->Place(*fitting);
   auto accepted = std::make_unique<Request>();
   accepted->id = std::move(request.id);
@@ -129,6 +142,31 @@ RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest request,
     }
   }
   return dispatcher_->Submit(std::move(accepted));
+}
+
+bool EngineImpl::FromCache(const std::shared_ptr<Model>& model, const FittingRequest& fitting,
+                           const std::string& id, InferCallback& callback) const {
+  const Clock& clock = Clock::Steady();
+  const TimePoint start = clock.Now();
+  auto key = std::make_shared<const ResponseCache::Key>(ResponseCache::KeyOf(fitting));
+  std::optional<std::vector<NamedTensor>> outputs = model->response_cache()->Find(*key);
+  if (outputs) {
+    InferResponse response;
+    response.model = model->metadata().name;
+    response.version = model->metadata().version;
+    response.id = id;
+    response.outputs = *std::move(outputs);
+    model->statistics().CacheHit(clock.Now() - start);
+    callback(std::move(response));
+    return true;
+  }
+  model->statistics().CacheMiss(clock.Now() - start);
+  callback = [cache = model->response_cache(), key = std::move(key),
+              callback = std::move(callback)](StatusOr<InferResponse> answer) {
+    if (answer.ok()) cache->Insert(*key, answer->outputs);
+    callback(std::move(answer));
+  };
+  return false;
 }
 
 StatusOr<ModelMetadata> EngineImpl::Metadata(const std::string& name,

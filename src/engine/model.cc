@@ -96,6 +96,9 @@ StatusOr<std::shared_ptr<Model>> Model::Load(const std::string& name, const std:
   metadata.diagnosis = plan.diagnosis;
   CHAIRLIFT_ASSIGN_OR_RETURN(model->lane_.scheduler,
                              MakeScheduler(plan.config.policy, plan.scheduling));
+  if (config.response_cache_bytes > 0) {
+    model->response_cache_ = std::make_shared<ResponseCache>(config.response_cache_bytes);
+  }
   if (!config.sequence_state.empty()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(model->sequences_, Sequences::Create(config, signature));
   }

@@ -17,6 +17,7 @@
 #include "engine/class_forms.h"
 #include "engine/model_config.h"
 #include "engine/ragged_program.h"
+#include "engine/response_cache.h"
 #include "engine/sequences.h"
 #include "engine/signature.h"
 #include "engine/statistics.h"
@@ -59,6 +60,8 @@ class Model {
   // Null where the model keeps no state between requests.
   const std::shared_ptr<Sequences>& sequences() const { return sequences_; }
   StatisticsRecorder& statistics() { return statistics_; }
+  // Null where answers are not kept.
+  const std::shared_ptr<ResponseCache>& response_cache() const { return response_cache_; }
 
   // The model's place in the dispatcher, which alone touches it, under its lock.
   struct Lane {
@@ -117,6 +120,7 @@ class Model {
   std::shared_ptr<ClassForms> forms_;
   std::shared_ptr<const CellProgram> cells_;
   std::shared_ptr<Sequences> sequences_;
+  std::shared_ptr<ResponseCache> response_cache_;
   StatisticsRecorder statistics_;
   Lane lane_;
 };

@@ -59,6 +59,8 @@ constexpr Setting kSettings[] = {
      [](ModelConfig& c, const YAML::Node& n) { c.max_sequences = n.as<int>(); }},
     {"sequence_idle_us", "microseconds",
      [](ModelConfig& c, const YAML::Node& n) { c.sequence_idle_us = n.as<int64_t>(); }},
+    {"response_cache_bytes", "bytes",
+     [](ModelConfig& c, const YAML::Node& n) { c.response_cache_bytes = n.as<int64_t>(); }},
 };
 
 std::string SettingNames() {
@@ -94,6 +96,10 @@ Status CheckRanges(const ModelConfig& config) {
   if (config.sequence_idle_us < 1) {
     return InvalidArgument("sequence_idle_us is {}; it must be at least 1",
                            config.sequence_idle_us);
+  }
+  if (config.response_cache_bytes < 0) {
+    return InvalidArgument("response_cache_bytes is {}; it must be 0 (no cache) or more",
+                           config.response_cache_bytes);
   }
   if (config.queue_delay_us < 0 || config.queue_delay_us > kMaxMicroseconds) {
     return InvalidArgument("queue_delay_us is {}; it must be in [0, {}]", config.queue_delay_us,

@@ -45,6 +45,17 @@ void StatisticsRecorder::Failed(const std::string& reason, Duration total) {
   ++statistics_.failures[reason];
 }
 
+void StatisticsRecorder::CacheHit(Duration time) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Add(statistics_.cache_hit, time);
+  Add(statistics_.success, time);
+}
+
+void StatisticsRecorder::CacheMiss(Duration time) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Add(statistics_.cache_miss, time);
+}
+
 ModelStatistics StatisticsRecorder::Read() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   ModelStatistics statistics = statistics_;

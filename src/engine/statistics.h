@@ -30,6 +30,9 @@ class StatisticsRecorder {
   void Succeeded(int rows, const Times& times);
   // `reason`: "queue_full", "timeout", "cancelled", "invalid", "error", "shutdown".
   void Failed(const std::string& reason, Duration total);
+  // The response cache had the answer, and it was given in `time`; or it had none.
+  void CacheHit(Duration time);
+  void CacheMiss(Duration time);
   void SetWaiting(int requests) { waiting_ = requests; }
   void AddRunning(int requests) { running_ += requests; }
 

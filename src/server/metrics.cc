@@ -103,6 +103,8 @@ struct ServerMetrics::Impl {
     MetricFamily padding =
         Family("chairlift_padded_rows_total", "Rows computed that no request asked for", kCounter);
     MetricFamily batches = Family("chairlift_batches_total", "Batches run, by rows", kCounter);
+    MetricFamily cache = Family("chairlift_response_cache_total",
+                                "Requests looked up in the response cache, by outcome", kCounter);
     MetricFamily waiting = Family("chairlift_requests_waiting", "Requests in the queue", kGauge);
     MetricFamily running = Family("chairlift_requests_running", "Requests being computed", kGauge);
     for (const ModelStatistics& model : *statistics) {
@@ -120,6 +122,8 @@ struct ServerMetrics::Impl {
         add(&failures, labels("reason", reason), count);
       }
       add(&rows, labels(), model.inference_count);
+      add(&cache, labels("outcome", "hit"), model.cache_hit.count);
+      add(&cache, labels("outcome", "miss"), model.cache_miss.count);
       add(&padding, labels(), model.padded_rows);
       for (const auto& [size, count] : model.batches) {
         add(&batches, labels("rows", std::to_string(size)), count.count);
@@ -128,7 +132,7 @@ struct ServerMetrics::Impl {
       add(&running, labels(), model.running);
     }
     for (MetricFamily* family :
-         {&requests, &failures, &rows, &padding, &batches, &waiting, &running}) {
+         {&requests, &failures, &rows, &padding, &batches, &cache, &waiting, &running}) {
       families->push_back(std::move(*family));
     }
   }
@@ -147,6 +151,7 @@ ServerMetrics::ServerMetrics(const Engine& engine) : impl_(std::make_unique<Impl
 ServerMetrics::~ServerMetrics() = default;
 
 void ServerMetrics::Answered(const InferResponse& response) {
+  if (response.batch_rows == 0) return;  // neither waited nor was computed
   const ModelHistograms histograms = impl_->Find(response.model, response.version);
   histograms.queue->Observe(std::chrono::duration<double>(response.queue_time).count());
   histograms.compute->Observe(std::chrono::duration<double>(response.compute_time).count());

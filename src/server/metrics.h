@@ -16,7 +16,8 @@ class ServerMetrics {
   explicit ServerMetrics(const Engine& engine);
   ~ServerMetrics();
 
-  // Times of a request that was answered, into the histograms of its model.
+  // Times of a request that was answered, into the histograms of its model. Answers from the
+  // response cache are not in them.
   void Answered(const InferResponse& response);
   // A response left with this status.
   void Responded(int http_status);

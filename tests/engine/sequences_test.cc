@@ -83,6 +83,19 @@ TEST_F(SequencesTest, GoesOnWhereTheLastChunkEnded) {
   ExpectRefused(Chunk("a", 4), "sequence_start");
 }
 
+TEST_F(SequencesTest, ChunksAreNotAnsweredFromTheResponseCache) {
+  ModelConfig config = Sums();
+  config.response_cache_bytes = 1 << 20;
+  ASSERT_TRUE(Load(Accumulator(), config).ok());
+  for (const char* sequence : {"a", "b"}) {
+    ExpectSum(Chunk(sequence, 1, true), 1);
+    ExpectSum(Chunk(sequence, 1, false, true), 2);
+  }
+  const ModelStatistics statistics = (*engine_->Statistics("model"))[0];
+  EXPECT_EQ(statistics.execution_count, 4u);
+  EXPECT_EQ(statistics.cache_hit.count + statistics.cache_miss.count, 0u);
+}
+
 TEST_F(SequencesTest, KeepsItsStateWhereAChunkFails) {
   ASSERT_TRUE(Load(Accumulator(), Sums()).ok());
   ExpectSum(Chunk("a", 1, true), 1);

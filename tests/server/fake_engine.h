@@ -162,6 +162,8 @@ class FakeEngine : public Engine {
     statistics.success = {static_cast<uint64_t>(requests_), 5000};
     statistics.batches[2] = {3, 400};
     statistics.failures["timeout"] = 7;
+    statistics.cache_hit = {4, 90};
+    statistics.cache_miss = {5, 60};
     return std::vector<ModelStatistics>{statistics};
   }
   bool ModelReady(const std::string& name, const std::string& version) const override {

@@ -214,6 +214,8 @@ TEST_F(ServerTest, MetadataConfigAndStatisticsHaveTritonsForm) {
     const json stats = json::parse(Ask(Get(path)).body)["model_stats"][0];
     EXPECT_EQ(stats["inference_stats"]["queue"]["count"],
               std::string(path).ends_with("identity/stats") ? 2 : 1);
+    EXPECT_EQ(stats["inference_stats"]["cache_hit"]["count"], 4);
+    EXPECT_EQ(stats["inference_stats"]["cache_miss"]["ns"], 60);
     EXPECT_EQ(stats["batch_stats"][0]["batch_size"], 2);
     EXPECT_EQ(stats["batch_stats"][0]["compute_infer"]["ns"], 400);
   }
@@ -311,6 +313,8 @@ TEST_F(ServerTest, MetricsSpeakOfRequestsAndConnections) {
         "chairlift_compute_seconds_bucket{model=\"identity\",version=\"1\",le=\"+Inf\"} 1\n",
         "chairlift_batch_rows_sum{model=\"identity\",version=\"1\"} 1\n",
         "chairlift_padded_rows_total{model=\"identity\",version=\"1\"} 0\n",
+        "chairlift_response_cache_total{model=\"identity\",version=\"1\",outcome=\"hit\"} 4\n",
+        "chairlift_response_cache_total{model=\"identity\",version=\"1\",outcome=\"miss\"} 5\n",
         "chairlift_http_responses_total{code=\"200\"} 1\n",
         "chairlift_http_responses_total{code=\"404\"} 1\n", "chairlift_http_connections 1\n",
         "chairlift_http_requests_in_flight 0\n"}) {

@@ -129,8 +129,8 @@ Json Statistics(const std::vector<ModelStatistics>& models) {
                       {"compute_input", Counts(model.compute_input)},
                       {"compute_infer", Counts(model.compute_infer)},
                       {"compute_output", Counts(model.compute_output)},
-                      {"cache_hit", Counts({})},
-                      {"cache_miss", Counts({})}}},
+                      {"cache_hit", Counts(model.cache_hit)},
+                      {"cache_miss", Counts(model.cache_miss)}}},
                     {"batch_stats", batches}});
   }
   return {{"model_stats", list}};
