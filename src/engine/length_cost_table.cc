@@ -34,28 +34,23 @@ CostTable::Key LengthCostKey(const std::string& description, const LengthSamplin
 }
 
 LengthSamples FindLengthCosts(const CostTable::Key& key, const LengthSampling& sampling,
-                              bool measure, absl::FunctionRef<TimedRun(int rows, int length)> make,
-                              absl::FunctionRef<void(size_t done, size_t of)> progress) {
+                              bool measure,
+                              absl::FunctionRef<TimedRun(int rows, int length)> make) {
   LengthSamples samples = Kept(key);
   if (!samples.empty() || !measure) return samples;
-  const std::vector<CostSize> sizes =
-      SizesToMeasure(sampling.max_rows, sampling.max_length, sampling.max_places);
   const Clock& clock = Clock::Steady();
   const TimePoint until = clock.Now() + sampling.budget;
   Duration last{0};
-  for (size_t i = 0; i < sizes.size(); ++i) {
+  for (const auto& [rows, length] :
+       SizesToMeasure(sampling.max_rows, sampling.max_length, sampling.max_places)) {
     // The next takes up to twice as long as the last, and runs twice at least.
     if (clock.Now() + 4 * last > until) break;
-    const TimedRun run = make(sizes[i].rows, sizes[i].length);
-    if (run) {
-      const std::optional<Duration> time =
-          TimeRuns({&run, 1}, sampling.workers, kPerSize, until)[0];
-      if (time) {
-        last = std::max(*time, Duration(1));
-        samples.push_back({sizes[i].rows, sizes[i].length, last});
-      }
-    }
-    progress(i + 1, sizes.size());
+    const TimedRun run = make(rows, length);
+    if (!run) continue;
+    const std::optional<Duration> time = TimeRuns({&run, 1}, sampling.workers, kPerSize, until)[0];
+    if (!time) continue;
+    last = std::max(*time, Duration(1));
+    samples.push_back({rows, length, last});
   }
   // Where the folder cannot be written, the next load measures again.
   if (!samples.empty()) KeepLengthCosts(key, samples).IgnoreError();

@@ -30,13 +30,13 @@ CostTable::Key LengthCostKey(const std::string& description, const LengthSamplin
 
 // Those kept under `key`, where they are whole and of this machine and build; else, if `measure`
 // says so, the sizes of SizesToMeasure(), the smallest first, as far as the budget goes, which are
-// then kept. `make`: a batch of that size; null, or one that fails, is left out. `progress` is told
-// after each size how many are done. Empty where nothing is known.
+// then kept. `make`: a batch of that size; null, or one that fails, is left out. Empty where
+// nothing is known.
 LengthSamples FindLengthCosts(const CostTable::Key& key, const LengthSampling& sampling,
-                              bool measure, absl::FunctionRef<TimedRun(int rows, int length)> make,
-                              absl::FunctionRef<void(size_t done, size_t of)> progress);
+                              bool measure, absl::FunctionRef<TimedRun(int rows, int length)> make);
 
-// Keeps what was learnt while serving (LengthCosts::Samples).
+// Keeps them where FindLengthCosts() finds them: also what was learnt while serving
+// (LengthCosts::Samples).
 Status KeepLengthCosts(const CostTable::Key& key, const LengthSamples& samples);
 
 }  // namespace chairlift
