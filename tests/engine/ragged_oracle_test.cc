@@ -144,6 +144,32 @@ TEST(RaggedOracleTest, WhatDoesNotFitIsRefusedByName) {
   EXPECT_EQ((*engine)->Infer(request).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(RaggedOracleTest, OneWrongTokenFailsItsRequestAlone) {
+  const auto engine = Load("bert_hf4_torchscript_eager_11", {.max_batch_tokens = 200});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const StatusOr<ModelMetadata> metadata = (*engine)->Metadata("encoder");
+  std::mt19937 random(5);
+  std::mutex mutex;
+  std::condition_variable told;
+  int answers = 0, wanted = 0;
+  for (int i = 0; i < 40; ++i) {
+    InferRequest request = RandomRequest(*metadata, random);
+    const bool wrong = i % 8 == 3;
+    for (NamedTensor& input : request.inputs) {
+      if (wrong && input.name == "input_ids") input.tensor.data<int64_t>()[0] = 1'000'000;
+    }
+    ++wanted;
+    (*engine)->InferAsync(std::move(request), [&, wrong](const StatusOr<InferResponse>& got) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      EXPECT_EQ(got.ok(), !wrong) << got.status();
+      ++answers;
+      told.notify_one();
+    });
+  }
+  std::unique_lock<std::mutex> lock(mutex);
+  ASSERT_TRUE(told.wait_for(lock, std::chrono::seconds(60), [&] { return answers == wanted; }));
+}
+
 // Σ |ids · mask| over the tokens, by an operator that the proof of packing does not know.
 testing::ModelBuilder SumOfCounted(bool masked) {
   testing::ModelBuilder m(17);
