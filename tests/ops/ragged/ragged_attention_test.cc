@@ -25,6 +25,7 @@ struct Case {
   int64_t heads = 3, columns = 8, values = 8;
   bool biased = false;
   int width = 1;
+  int64_t every = 1;  // so many-th query is compared
 };
 
 void Check(const Case& c) {
@@ -49,7 +50,7 @@ void Check(const Case& c) {
   int64_t begin = 0;
   for (const int64_t length : c.packing.lengths) {
     for (int64_t h = 0; h < c.heads; ++h) {
-      for (int64_t i = begin; i < begin + length; ++i) {
+      for (int64_t i = begin; i < begin + length; i += c.every) {
         std::vector<double> weights;
         double sum = 0;
         for (int64_t j = begin; j < begin + length; ++j) {
@@ -83,6 +84,17 @@ TEST(RaggedAttentionTest, KeepsToEachSequence) {
   Check({.packing = {{4, 9}, 1}, .heads = 1, .columns = 1, .values = 1});
   Check({.packing = {{30, 9}, 0}, .heads = 2, .columns = 33, .values = 20, .biased = true});
   Check({.packing = {{4, 9}, 1}, .heads = 0});
+}
+
+TEST(RaggedAttentionTest, OfThousandsOfTokens) {
+  Check({.packing = {{5, 8192, 1}, 2}, .heads = 1, .columns = 4, .values = 4, .every = 509});
+  Check({.packing = {{8192}, 0},
+         .heads = 1,
+         .columns = 4,
+         .values = 4,
+         .biased = true,
+         .width = 2,
+         .every = 1021});
 }
 
 TEST(RaggedAttentionTest, WorkersShareHeadsAndTheQueriesOfLongSequences) {
