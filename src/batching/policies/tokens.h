@@ -33,7 +33,8 @@ namespace chairlift {
 
 // By how many times its own tokens a request may be overtaken. In simulations of two workers on
 // lengths 5-500, where a token costs the same in all batches of some size, 2 takes 5% off the mean
-// latency at three quarters of full load and adds 1% to its 99th percentile; 8 takes 9% and adds 9%.
+// latency at three quarters of full load and adds 1% to its 99th percentile; 8 takes 9% and adds
+// 9%.
 inline constexpr int kTokensPatience = 2;
 
 // max_batch_size: the budget, or, with costs, its limit. cell_types sets sizes of a type's own:
