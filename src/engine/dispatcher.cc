@@ -346,7 +346,7 @@ void Dispatcher::TellClient(ClientId id) {
   }
 }
 
-void Dispatcher::Record(const Batch& batch, int width, TimePoint start, TimePoint end) {
+void Dispatcher::Record(const Batch& batch, TimePoint start, TimePoint end) {
   if (!trace_.on()) return;
   static const std::string kWhole;
   const Model& model = *batch.model;
@@ -355,7 +355,7 @@ void Dispatcher::Record(const Batch& batch, int width, TimePoint start, TimePoin
                              ? kWhole
                              : model.cells()->cells[static_cast<size_t>(batch.cell)]->name(),
                  .task = batch.task,
-                 .width = width,
+                 .width = batch.width,
                  .start = start,
                  .end = end});
 }
@@ -401,7 +401,8 @@ std::vector<StatusOr<InferResponse>> Dispatcher::Compute(Batch& batch, int worke
   int rows = 0;  // the task's may be tokens
   for (const Request* request : batch.requests) rows += request->fitting.rows;
   model.statistics().Executed(rows, 0, result.compute_infer);
-  Record(batch, lease.team().width(), start, end);
+  batch.width = lease.team().width();
+  Record(batch, start, end);
 
   std::vector<StatusOr<InferResponse>> answers;
   for (size_t i = 0; i < batch.requests.size(); ++i) {
@@ -494,7 +495,7 @@ void Dispatcher::RunWhole(Batch& batch, int worker) {
 void Dispatcher::Charge(const Batch& batch, Duration compute) {
   Model::Lane& lane = batch.model->lane();
   lane.used += compute - batch.charged;
-  lane.NoteCost(batch.task, compute);
+  lane.NoteCost(batch.task, batch.width, compute);
   most_used_ = std::max(most_used_, lane.used);
 }
 
@@ -513,16 +514,15 @@ Dispatcher::Actions Dispatcher::RunCells(Batch& batch, int worker, Duration wort
   WorkerState& state = *workers_[static_cast<size_t>(worker)];
   CellBatch& cells = state.cells;
   const TimePoint start = clock_.Now();
-  int width = 1;
   {
     const bool alone = waiting_.load() > 0 || batch.charged < worth_a_team;
     WorkerPool::TeamLease lease = pool_.OpenTeam(worker, alone);
-    width = lease.team().width();
+    batch.width = lease.team().width();
     cells.Run(lease.team(), worker, state.memory);
   }
   const TimePoint end = clock_.Now();
   model.statistics().Executed(batch.task.rows, batch.task.padding_rows, end - start);
-  Record(batch, width, start, end);
+  Record(batch, start, end);
 
   Actions next;
   Lock lock(mutex_);

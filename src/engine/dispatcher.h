@@ -54,6 +54,7 @@ class Dispatcher {
     int cell = 0;                    // of the model, where it runs as cells
     std::vector<Request*> requests;  // by the task's nodes; alive until they have left
     Duration charged{0};
+    int width = 1;  // workers that ran it
   };
   struct Client {
     std::deque<std::shared_ptr<AnswerSlot>> slots;  // in order of arrival
@@ -122,7 +123,7 @@ class Dispatcher {
   // The nodes that the request's scheduler does not know yet.
   static void AppendGrowth(Request& request, std::vector<Scheduler::Growth>& grown, Lock& lock);
   static StatusOr<InferResponse> CellAnswer(Request& request, TimePoint now);
-  void Record(const Batch& batch, int width, TimePoint start, TimePoint end);
+  void Record(const Batch& batch, TimePoint start, TimePoint end);
   std::vector<StatusOr<InferResponse>> Compute(Batch& batch, int worker, Duration& compute);
   void TimerMain();
 

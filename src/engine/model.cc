@@ -270,8 +270,9 @@ Duration Model::Lane::ExpectedCost(const Task& task) const {
       TabulatedCosts::CostNs(costs[type.cell], task.rows + task.padding_rows)));
 }
 
-void Model::Lane::NoteCost(const Task& task, Duration cost) {
-  if (padded_costs != nullptr) padded_costs->Learn(task.type, task.rows, task.length, cost);
+void Model::Lane::NoteCost(const Task& task, int width, Duration cost) {
+  if (padded_costs != nullptr && width == 1)
+    padded_costs->Learn(task.type, task.rows, task.length, cost);
   Duration& mean = entries_[task.type].mean_cost;
   mean = (3 * mean + cost) / 4;
 }
