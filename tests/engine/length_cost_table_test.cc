@@ -59,9 +59,9 @@ TEST_F(LengthCostTableTest, AreMeasuredOnceAndKept) {
   const LengthSamples again = Find();
   EXPECT_TRUE(measured_.empty());
   ASSERT_EQ(again.size(), 3u);
-  for (const auto& [rows, length, cost] : first) {
+  for (const auto& one : first) {
     const auto same = std::find_if(again.begin(), again.end(), [&](const auto& sample) {
-      return sample.rows == rows && sample.length == length && sample.cost == cost;
+      return sample.rows == one.rows && sample.length == one.length && sample.cost == one.cost;
     });
     EXPECT_NE(same, again.end()) << rows << " rows of length " << length;
   }
