@@ -63,7 +63,7 @@ TEST_F(LengthCostTableTest, AreMeasuredOnceAndKept) {
     const auto same = std::find_if(again.begin(), again.end(), [&](const auto& sample) {
       return sample.rows == one.rows && sample.length == one.length && sample.cost == one.cost;
     });
-    EXPECT_NE(same, again.end()) << rows << " rows of length " << length;
+    EXPECT_NE(same, again.end()) << one.rows << " rows of length " << one.length;
   }
 }
 
