@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kMaxValueBytes = int64_t{256} << 20;
 constexpr size_t kMaxLiveBytes = size_t{1} << 30;  // of all values at a time
+const Tensor kNothing;
 
 bool IsSizeOf(const Node& node) { return Is(node, "Shape") || Is(node, "Size"); }
 
@@ -144,7 +145,7 @@ StatusOr<std::vector<Tensor>> EvaluateValues(const Graph& graph, std::span<const
     for (const ValueId id : node.inputs) {
       if (id == kNoValue || last[static_cast<size_t>(id)] != n) continue;
       live -= std::exchange(held[static_cast<size_t>(id)], 0);
-      values[static_cast<size_t>(id)] = Tensor();
+      values[static_cast<size_t>(id)] = kNothing;
     }
   }
   std::vector<Tensor> results;
