@@ -30,7 +30,6 @@ StatusOr<std::unique_ptr<RaggedProgram>> MakeRaggedProgram(RaggedModel model, si
   auto program = std::make_unique<RaggedProgram>();
   program->sequences = SequencesOf(model, num_inputs);
   program->inputs = std::move(model.inputs);
-  program->notes = std::move(model.notes);
   CHAIRLIFT_ASSIGN_OR_RETURN(program->executable,
                              Executable::Create(std::move(model.graph), options));
   return program;

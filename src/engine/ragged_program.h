@@ -3,7 +3,6 @@
 #define CHAIRLIFT_ENGINE_RAGGED_PROGRAM_H_
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "engine/signature.h"
@@ -20,7 +19,6 @@ struct RaggedProgram {
   std::unique_ptr<Executable> executable;
   std::vector<RaggedInput> inputs;  // the executable's
   SequenceSignature sequences;
-  std::vector<std::string> notes;  // what was done to the model
 };
 
 StatusOr<std::unique_ptr<RaggedProgram>> MakeRaggedProgram(RaggedModel model, size_t num_inputs,
