@@ -120,7 +120,7 @@ void OnWorkers(WorkerPool& pool, bool team, const std::function<void(int, Team&)
       while (ready < jobs) {
       }
       if (team) {
-        auto lease = pool.OpenTeam(worker, false);
+        auto lease = pool.OpenTeam(worker, true);
         body(worker, lease.team());
       } else {
         body(worker, solo);

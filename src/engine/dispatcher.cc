@@ -9,8 +9,8 @@
 namespace chairlift {
 namespace {
 
-// A task expected to take less is run by one worker: waking the others, and having them watch for
-// parts, takes longer than they would save and takes their cores from whoever is to read the
+// A task expected to take less is run by its own worker alone: waking others, and having them watch
+// for parts, takes longer than they would save and takes their cores from whoever is to read the
 // answer.
 constexpr Duration kWorthATeam = std::chrono::microseconds(50);
 
@@ -355,7 +355,7 @@ void Dispatcher::Record(const Batch& batch, TimePoint start, TimePoint end) {
                              ? kWhole
                              : model.cells()->cells[static_cast<size_t>(batch.cell)]->name(),
                  .task = batch.task,
-                 .width = batch.width,
+                 .helped = batch.helped,
                  .start = start,
                  .end = end});
 }
@@ -388,12 +388,16 @@ void Dispatcher::TellParts(PartStream& stream) {
   }
 }
 
+bool Dispatcher::WorthSharing(const Batch& batch, Duration worth_a_team) const {
+  // Where somebody waits nobody will be idle, and a job cut into parts takes some % longer.
+  return batch.charged >= worth_a_team && waiting_.load() == 0;
+}
+
 std::vector<StatusOr<InferResponse>> Dispatcher::Compute(Batch& batch, int worker,
                                                          Duration& compute) {
   Model& model = *batch.model;
   const TimePoint start = clock_.Now();
-  const bool alone = waiting_.load() > 0 || batch.charged < kWorthATeam;
-  WorkerPool::TeamLease lease = pool_.OpenTeam(worker, alone);
+  WorkerPool::TeamLease lease = pool_.OpenTeam(worker, WorthSharing(batch, kWorthATeam));
   BatchResult result = RunBatch(model, batch.requests, lease.team(), worker,
                                 workers_[static_cast<size_t>(worker)]->memory);
   const TimePoint end = clock_.Now();
@@ -401,7 +405,7 @@ std::vector<StatusOr<InferResponse>> Dispatcher::Compute(Batch& batch, int worke
   int rows = 0;  // the task's may be tokens
   for (const Request* request : batch.requests) rows += request->fitting.rows;
   model.statistics().Executed(rows, 0, result.compute_infer);
-  batch.width = lease.team().width();
+  batch.helped = lease.helped();
   Record(batch, start, end);
 
   std::vector<StatusOr<InferResponse>> answers;
@@ -495,7 +499,7 @@ void Dispatcher::RunWhole(Batch& batch, int worker) {
 void Dispatcher::Charge(const Batch& batch, Duration compute) {
   Model::Lane& lane = batch.model->lane();
   lane.used += compute - batch.charged;
-  lane.NoteCost(batch.task, batch.width, compute);
+  lane.NoteCost(batch.task, batch.helped, compute);
   most_used_ = std::max(most_used_, lane.used);
 }
 
@@ -515,10 +519,9 @@ Dispatcher::Actions Dispatcher::RunCells(Batch& batch, int worker, Duration wort
   CellBatch& cells = state.cells;
   const TimePoint start = clock_.Now();
   {
-    const bool alone = waiting_.load() > 0 || batch.charged < worth_a_team;
-    WorkerPool::TeamLease lease = pool_.OpenTeam(worker, alone);
-    batch.width = lease.team().width();
+    WorkerPool::TeamLease lease = pool_.OpenTeam(worker, WorthSharing(batch, worth_a_team));
     cells.Run(lease.team(), worker, state.memory);
+    batch.helped = lease.helped();
   }
   const TimePoint end = clock_.Now();
   model.statistics().Executed(batch.task.rows, batch.task.padding_rows, end - start);

@@ -54,7 +54,7 @@ class Dispatcher {
     int cell = 0;                    // of the model, where it runs as cells
     std::vector<Request*> requests;  // by the task's nodes; alive until they have left
     Duration charged{0};
-    int width = 1;  // workers that ran it
+    bool helped = false;  // by workers that had nothing to do
   };
   struct Client {
     std::deque<std::shared_ptr<AnswerSlot>> slots;  // in order of arrival
@@ -115,8 +115,10 @@ class Dispatcher {
   static std::shared_ptr<Batch> TakeOwn(int worker, Actions& actions);
   // Finds the rows of a batch; under the lock.
   void LoadCells(const Batch& batch, int worker);
-  // Runs a batch that was loaded, by all workers where it is expected to take `worth_a_team` and
-  // nobody waits. Returns what is to be done next; this worker's next cells are loaded.
+  // Whether idle workers are to help with it.
+  bool WorthSharing(const Batch& batch, Duration worth_a_team) const;
+  // Runs a batch that was loaded. Returns what is to be done next; this worker's next cells are
+  // loaded.
   Actions RunCells(Batch& batch, int worker, Duration worth_a_team);
   static void CompleteNode(Request& request, CellBatch::Item& item, TimePoint now,
                            Actions& actions);

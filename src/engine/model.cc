@@ -270,8 +270,8 @@ Duration Model::Lane::ExpectedCost(const Task& task) const {
       TabulatedCosts::CostNs(costs[type.cell], task.rows + task.padding_rows)));
 }
 
-void Model::Lane::NoteCost(const Task& task, int width, Duration cost) {
-  if (padded_costs != nullptr && width == 1)
+void Model::Lane::NoteCost(const Task& task, bool helped, Duration cost) {
+  if (padded_costs != nullptr && !helped)
     padded_costs->Learn(task.type, task.rows, task.length, cost);
   Duration& mean = entries_[task.type].mean_cost;
   mean = (3 * mean + cost) / 4;

@@ -81,8 +81,8 @@ class Model {
     int cell(CellType type) const { return entries_[type].cell; }
     // What a task is expected to take: by the costs of its cell, or as others of its type did.
     Duration ExpectedCost(const Task& task) const;
-    // What one took, on `width` workers.
-    void NoteCost(const Task& task, int width, Duration cost);
+    // What one took; `helped`: more than one worker ran it.
+    void NoteCost(const Task& task, bool helped, Duration cost);
 
    private:
     struct TypeEntry {

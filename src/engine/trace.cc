@@ -49,7 +49,7 @@ void TraceRecorder::Record(const Slice& slice) {
   if (fresh) names_.push_back(found->first);
   events_.push_back({.name = found->second,
                      .worker = slice.task.worker,
-                     .width = slice.width,
+                     .helped = slice.helped,
                      .rows = slice.task.rows,
                      .padding_rows = slice.task.padding_rows,
                      .requests = static_cast<int32_t>(distinct_.size()),
@@ -89,10 +89,10 @@ Trace TraceRecorder::Stop(int workers) {
     fmt::format_to(out,
                    ",\n"
                    R"({{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},{},"rows":{},)"
-                   R"("padding_rows":{},"workers":{},"requests":[)",
+                   R"("padding_rows":{},"helped":{},"requests":[)",
                    event.worker, Microseconds(event.start_ns), Microseconds(event.ns),
                    labels[static_cast<size_t>(event.name)], event.rows, event.padding_rows,
-                   event.width);
+                   event.helped);
     for (int32_t i = 0; i < event.requests; ++i) {
       fmt::format_to(out, "{}{}", i == 0 ? "" : ",", *request++);
     }

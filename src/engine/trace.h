@@ -25,7 +25,7 @@ class TraceRecorder {
     const std::string& model;
     const std::string& cell;
     const Task& task;
-    int width = 1;  // workers that could take part
+    bool helped = false;  // other workers ran parts of it
     TimePoint start, end;
   };
 
@@ -41,7 +41,7 @@ class TraceRecorder {
   struct Event {
     int32_t name = 0;  // in names_
     int32_t worker = 0;
-    int32_t width = 1;
+    bool helped = false;
     int32_t rows = 0;
     int32_t padding_rows = 0;
     int32_t requests = 0;          // that many of requests_, after those of the events before

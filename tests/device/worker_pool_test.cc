@@ -92,10 +92,10 @@ TEST(WorkerPoolTest, QueuedJobsRunBeforeThePoolEnds) {
   EXPECT_EQ(ran, 150);
 }
 
-TEST(WorkerPoolTest, ALoneJobGetsAllWorkersAndEveryPartRunsOnce) {
+TEST(WorkerPoolTest, AJobIsAsWideAsThePoolAndEveryPartRunsOnce) {
   auto pool = MakePool(4);
   RunJob(*pool, 2, [&](int worker) {
-    WorkerPool::TeamLease lease = pool->OpenTeam(worker, false);
+    WorkerPool::TeamLease lease = pool->OpenTeam(worker, true);
     EXPECT_EQ(lease.team().width(), 4);
     for (int parts : {0, 1, 2, 3, 7, 64, 1000}) {
       std::vector<std::atomic<int>> runs(static_cast<size_t>(parts));
@@ -114,7 +114,7 @@ TEST(WorkerPoolTest, ALoneJobGetsAllWorkersAndEveryPartRunsOnce) {
 TEST(WorkerPoolTest, HelpersTakePart) {
   auto pool = MakePool(2);
   RunJob(*pool, 0, [&](int worker) {
-    WorkerPool::TeamLease lease = pool->OpenTeam(worker, false);
+    WorkerPool::TeamLease lease = pool->OpenTeam(worker, true);
     // Part 0 ends only when part 1 has run, and the other way round: two threads are needed.
     std::atomic<int> arrived{0};
     lease.team().For(2, [&](int, int) {
@@ -125,35 +125,75 @@ TEST(WorkerPoolTest, HelpersTakePart) {
   });
 }
 
-TEST(WorkerPoolTest, WithMoreWaitingAJobIsAlone) {
+TEST(WorkerPoolTest, WhoeverWantsNoHelpGetsNone) {
   auto pool = MakePool(2);
   RunJob(*pool, 0, [&](int worker) {
-    WorkerPool::TeamLease lease = pool->OpenTeam(worker, true);
+    WorkerPool::TeamLease lease = pool->OpenTeam(worker, false);
     EXPECT_EQ(lease.team().width(), 1);
     lease.team().For(8, [&](int, int w) { EXPECT_EQ(w, worker); });
+    EXPECT_FALSE(lease.helped());
   });
 }
 
-TEST(WorkerPoolTest, WithTwoJobsEachIsAlone) {
-  Event started;
-  Event release;
+TEST(WorkerPoolTest, AWorkerThatBecomesIdleHelpsAJobThatRuns) {
+  Event began;
+  Event open;
   auto pool = MakePool(2);
-  ASSERT_TRUE(pool->Submit(1, [&](int worker) {
-    WorkerPool::TeamLease lease = pool->OpenTeam(worker, false);
-    started.Set();
-    release.Wait();
+  ASSERT_TRUE(pool->Submit(1, [&](int) {
+    began.Set();
+    open.Wait();
   }));
-  started.Wait();
-  RunJob(*pool, 0, [&](int worker) { EXPECT_EQ(pool->OpenTeam(worker, false).team().width(), 1); });
-  release.Set();
+  began.Wait();
+  RunJob(*pool, 0, [&](int worker) {
+    WorkerPool::TeamLease lease = pool->OpenTeam(worker, true);
+    lease.team().For(8, [&](int, int w) { EXPECT_EQ(w, 0); });
+    EXPECT_FALSE(lease.helped());
+    // In the middle of a fork: part 0 ends only when the other worker runs another part of it.
+    std::atomic<int> helpers{0};
+    lease.team().For(2, [&](int part, int w) {
+      if (w == 1) ++helpers;
+      if (w == 0 && part == 0) {
+        open.Set();
+        while (helpers == 0) std::this_thread::yield();
+      }
+    });
+    EXPECT_EQ(helpers, 1);
+    EXPECT_TRUE(lease.helped());
+  });
 }
 
-TEST(WorkerPoolTest, AWideJobDoesNotWaitForAWorkerThatGotItsOwn) {
+TEST(WorkerPoolTest, AHelperServesTwoJobsAtOnce) {
+  std::atomic<int> helped{0};
+  auto pool = MakePool(3);
+  const auto body = [&](int worker) {
+    WorkerPool::TeamLease lease = pool->OpenTeam(worker, true);
+    // Until the third worker has run a part of this job.
+    for (bool mine = false; !mine;) {
+      std::atomic<bool> came{false};
+      lease.team().For(4, [&](int, int w) {
+        if (w == 2) came = true;
+      });
+      mine = came;
+    }
+    ++helped;
+    while (helped < 2) std::this_thread::yield();
+  };
+  std::promise<void> done;
+  ASSERT_TRUE(pool->Submit(1, [&](int worker) {
+    body(worker);
+    done.set_value();
+  }));
+  RunJob(*pool, 0, body);
+  done.get_future().wait();
+  EXPECT_EQ(helped, 2);
+}
+
+TEST(WorkerPoolTest, AJobDoesNotWaitForAWorkerThatGotItsOwn) {
   Event started;
   Event release;
   auto pool = MakePool(2);
   RunJob(*pool, 0, [&](int worker) {
-    WorkerPool::TeamLease lease = pool->OpenTeam(worker, false);
+    WorkerPool::TeamLease lease = pool->OpenTeam(worker, true);
     ASSERT_TRUE(pool->Submit(1, [&](int) {
       started.Set();
       release.Wait();
@@ -182,24 +222,24 @@ TEST(WorkerPoolTest, DenormalsAreFlushed) {
 TEST(WorkerPoolTest, JobsAndTeamsUnderLoad) {
   auto pool = MakePool(3, 1000);
   std::atomic<int64_t> sum{0};
-  std::atomic<int> wide{0};
+  std::atomic<int> helped{0};
   std::vector<std::thread> submitters;
   for (int t = 0; t < 3; ++t) {
     submitters.emplace_back([&, t] {
       for (int i = 0; i < 300; ++i) {
         RunJob(*pool, (t + i) % 3, [&](int worker) {
-          WorkerPool::TeamLease lease = pool->OpenTeam(worker, false);
-          if (lease.team().width() > 1) ++wide;
+          WorkerPool::TeamLease lease = pool->OpenTeam(worker, true);
           for (int fork = 0; fork < 5; ++fork) {
             lease.team().For(20, [&](int part, int) { sum += part; });
           }
+          if (lease.helped()) ++helped;
         });
       }
     });
   }
   for (std::thread& thread : submitters) thread.join();
   EXPECT_EQ(sum, int64_t{3} * 300 * 5 * 190);
-  EXPECT_GT(wide, 0);
+  EXPECT_GT(helped, 0);
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ TEST(TraceRecorderTest, TellsWhatEachWorkerRan) {
   task.nodes = {{.request = 9, .node = 0}, {.request = 7, .node = 2}, {.request = 9, .node = 1}};
   recorder.Record({.model = model, .cell = odd, .task = task, .start = At(999), .end = At(1500)});
   recorder.Record(
-      {.model = model, .cell = odd, .task = task, .width = 2, .start = At(2500), .end = At(3750)});
+      {.model = model, .cell = odd, .task = task, .helped = true, .start = At(2500), .end = At(3750)});
   task.worker = 0;
   task.nodes = {{.request = 8, .node = 0}};
   recorder.Record(
@@ -81,7 +81,7 @@ TEST(TraceRecorderTest, TellsWhatEachWorkerRan) {
   EXPECT_EQ(first["args"], json({{"model", "m"},
                                  {"rows", 3},
                                  {"padding_rows", 5},
-                                 {"workers", 2},
+                                 {"helped", true},
                                  {"requests", {7, 9}}}));
   ASSERT_EQ(slices[0].size(), 1u);
   EXPECT_EQ(slices[0][0]["name"], "m");
