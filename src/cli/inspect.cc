@@ -18,9 +18,12 @@
 #include "cli/inputs.h"
 #include "cli/manifest_view.h"
 #include "cli/model_path.h"
+#include "cli/passes_view.h"
 #include "cli/terminal.h"
 #include "engine/cell_program.h"
+#include "engine/model_config.h"
 #include "graph/onnx/import.h"
+#include "graph/ragged/ragged.h"
 #include "runtime/executable.h"
 
 namespace chairlift {
@@ -70,24 +73,50 @@ void PrintOperators(const Graph& graph) {
   fmt::print("\n\n");
 }
 
-void PrintPasses(const Executable& executable) {
-  std::map<std::string, const char*> summaries;
-  for (const Pass& pass : AllPasses()) summaries[pass.name] = pass.summary;
-  Table table({"pass", "rewrites", "ms", "what it does"});
-  for (const PassReport& report : executable.pass_reports()) {
-    table.Add({report.name, report.skipped ? "off" : std::to_string(report.rewrites),
-               fmt::format("{:.2f}", static_cast<double>(report.time.count()) * 1e-3),
-               summaries[report.name]});
-  }
-  fmt::print("{}", table.ToString());
-  for (const PassReport& report : executable.pass_reports()) {
-    for (const std::string& note : report.notes) fmt::print("  {}: {}\n", report.name, note);
-  }
-  fmt::print("\n");
+void PrintPasses(const Graph& graph, std::span<const PassReport> reports) {
+  fmt::print("{}\n", PassesTable(reports));
+  if (const std::string fused = FusedTable(graph); !fused.empty()) fmt::print("{}\n", fused);
+  const std::vector<std::string> left = LeftApart(reports);
+  if (!left.empty()) fmt::print("left as it was, by pass:\n");
+  for (const std::string& line : left) fmt::print("  {}\n", line);
+  if (!left.empty()) fmt::print("\n");
 }
 
-Status PrintMemory(Executable& executable, const std::vector<TensorSpec>& inputs,
-                   const InputShapes& input_shapes) {
+// The shapes of a packed model's inputs for one request, given those of the original's.
+std::vector<Shape> PackedShapes(std::span<const RaggedInput> inputs,
+                                std::span<const Shape> shapes) {
+  int64_t sequences = 1, tokens = 1;
+  for (const RaggedInput& input : inputs) {
+    if (input.source < 0) continue;
+    const Shape& shape = shapes[static_cast<size_t>(input.source)];
+    sequences = shape[0];
+    if (input.role == RaggedRole::kTokens) tokens = shape[0] * shape[1];
+  }
+  std::vector<Shape> packed;
+  for (const RaggedInput& input : inputs) {
+    switch (input.role) {
+      case RaggedRole::kOffsets:
+        packed.push_back(Shape{sequences + 1});
+        break;
+      case RaggedRole::kPositions:
+        packed.push_back(Shape{tokens});
+        break;
+      case RaggedRole::kRows:
+        packed.push_back(shapes[static_cast<size_t>(input.source)]);
+        break;
+      case RaggedRole::kTokens:
+        packed.push_back(shapes[static_cast<size_t>(input.source)]);
+        packed.back().Erase(0);
+        packed.back()[0] = tokens;
+        break;
+    }
+  }
+  return packed;
+}
+
+// `packed`: how a request goes into the executable, where that takes packed tokens.
+Status PrintMemory(Executable& executable, const std::vector<RaggedInput>* packed,
+                   const std::vector<TensorSpec>& inputs, const InputShapes& input_shapes) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckShapeNames(inputs, input_shapes));
   std::vector<Shape> shapes;
   std::string text;
@@ -96,6 +125,7 @@ Status PrintMemory(Executable& executable, const std::vector<TensorSpec>& inputs
     text += fmt::format("{}{}{}", text.empty() ? "" : ", ", spec.name, shape.ToString());
     shapes.push_back(shape);
   }
+  if (packed != nullptr) shapes = PackedShapes(*packed, shapes);
   const auto stats = executable.Prepare(shapes, 1);
   if (!stats.ok()) {
     fmt::print("memory: no plan for {}: {}\n  name shapes that fit, as --shape {}=1x3x224x224\n\n",
@@ -125,9 +155,7 @@ Status WriteDiagram(const CellsDiagram& diagram, const InspectFlags& flags) {
   return absl::OkStatus();
 }
 
-Status PrintCells(const Graph& graph, const ModelConfig& config, const InspectFlags& flags) {
-  const StatusOr<SlicedModel> sliced =
-      SliceIntoCells(graph, {.max_embedding_bytes = config.max_embedding_bytes});
+Status PrintCells(const StatusOr<SlicedModel>& sliced, const InspectFlags& flags) {
   if (!sliced.ok()) {
     fmt::print("cells: none: {}\n\n", Message(sliced.status()));
     return flags.dot.empty() && flags.svg.empty() ? absl::OkStatus() : sliced.status();
@@ -159,20 +187,75 @@ void PrintServing(const ModelMetadata& metadata, int workers) {
   fmt::print("{}diagnosis: {}\n", metadata.cells.empty() ? "" : "\n", metadata.diagnosis);
 }
 
+void PrintRagged(const StatusOr<RaggedModel>& ragged) {
+  if (!ragged.ok()) {
+    fmt::print("ragged: no: {}\n\n", Message(ragged.status()));
+    return;
+  }
+  fmt::print("ragged: requests' tokens are packed, one after the other, and nothing is padded\n");
+  for (const std::string& note : ragged->notes) fmt::print("  {}\n", note);
+  fmt::print("\n");
+}
+
+std::vector<SymbolicSpec> Specs(const Graph& graph, const std::vector<ValueId>& ids) {
+  std::vector<SymbolicSpec> specs;
+  for (const ValueId id : ids) {
+    const Value& value = graph.values[static_cast<size_t>(id)];
+    specs.push_back({value.name, value.dtype, value.shape});
+  }
+  return specs;
+}
+
+// Of a model that runs packed: what the proof knows of its outputs' shapes.
+void NameDims(const RaggedModel& ragged, const std::vector<SymbolicSpec>& inputs,
+              std::vector<SymbolicSpec>& outputs) {
+  for (const RaggedInput& input : ragged.inputs) {
+    if (input.role != RaggedRole::kTokens) continue;
+    const SymbolicShape& tokens = inputs[static_cast<size_t>(input.source)].shape;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      SymbolicShape& shape = outputs[i].shape;
+      const int known = ragged.output_is_tokens[i] ? 2 : 1;
+      for (int axis = 0; shape.has_rank() && axis < std::min(known, shape.rank()); ++axis) {
+        shape[axis] = tokens[axis];
+      }
+    }
+    return;
+  }
+}
+
 Status InspectFile(const ModelPath& model, const InspectFlags& flags, Engine& engine) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const ImportedModel imported, ImportOnnxFile(model.path));
   fmt::print("{}: opset {}{}{}\n\n", model.path.string(), imported.opset,
              imported.producer.empty() ? "" : ", by ", imported.producer);
+  const Graph& graph = imported.graph;
+  const ModelConfig& config = model.config;
+  const StatusOr<SlicedModel> sliced =
+      SliceIntoCells(graph, {.max_embedding_bytes = config.max_embedding_bytes});
+  // What stands in the way of packing is told of models that might run so.
+  const bool in_cells = sliced.ok() && WantsCells(config.policy);
+  const bool may_pack = !in_cells && WantsTokens(config.policy);
+  const StatusOr<RaggedModel> ragged =
+      may_pack ? MakeRagged(graph) : Unimplemented("policy '{}'", config.policy);
   ExecutableOptions options;
-  options.disabled_passes = model.config.disabled_passes;
-  CHAIRLIFT_ASSIGN_OR_RETURN(const auto executable, Executable::Create(imported.graph, options));
-  PrintSignature(executable->inputs(), executable->outputs());
+  options.disabled_passes = config.disabled_passes;
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto executable,
+                             Executable::Create(ragged.ok() ? ragged->graph : graph, options));
+  const std::vector<SymbolicSpec> inputs = Specs(graph, graph.inputs);
+  std::vector<SymbolicSpec> outputs =
+      ragged.ok() ? Specs(graph, graph.outputs) : executable->outputs();
+  if (ragged.ok()) NameDims(*ragged, inputs, outputs);
+  PrintSignature(inputs, outputs);
   PrintOperators(executable->graph());
-  CHAIRLIFT_RETURN_IF_ERROR(PrintCells(imported.graph, model.config, flags));
-  if (flags.passes) PrintPasses(*executable);
-  CHAIRLIFT_RETURN_IF_ERROR(engine.LoadModel("model", model.path, model.config));
+  CHAIRLIFT_RETURN_IF_ERROR(PrintCells(sliced, flags));
+  if (may_pack) PrintRagged(ragged);
+  if (flags.passes) {
+    const std::vector<PassReport>& reports = executable->pass_reports();
+    PrintPasses(executable->graph(), ragged.ok() ? Joined(ragged->passes, reports) : reports);
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(engine.LoadModel("model", model.path, config));
   CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine.Metadata("model"));
-  CHAIRLIFT_RETURN_IF_ERROR(PrintMemory(*executable, metadata.inputs, flags.input_shapes));
+  CHAIRLIFT_RETURN_IF_ERROR(PrintMemory(*executable, ragged.ok() ? &ragged->inputs : nullptr,
+                                        metadata.inputs, flags.input_shapes));
   PrintServing(metadata, engine.workers());
   return absl::OkStatus();
 }
@@ -192,7 +275,7 @@ Status InspectManifest(const ModelPath& model, const InspectFlags& flags, Engine
   for (const auto& cell : made.program.cells) {
     if (!flags.passes) break;
     fmt::print("cell {}:\n", cell->name());
-    PrintPasses(cell->executable());
+    PrintPasses(cell->executable().graph(), cell->executable().pass_reports());
   }
   CHAIRLIFT_RETURN_IF_ERROR(engine.LoadModel("model", model.path, model.config));
   CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine.Metadata("model"));

@@ -21,6 +21,7 @@ class Fuser : private Absorber {
         ++count;
       } else {
         NoteSum(n);
+        NoteActivation(n);
       }
     }
     RemoveNodes(graph_, removed_);
@@ -203,6 +204,23 @@ class Fuser : private Absorber {
                        shape(add.inputs[i]).ToString() + " nor of its shape");
       return;
     }
+  }
+
+  // An activation of a product that stays.
+  void NoteActivation(int n) {
+    const Node& node = graph_.nodes[n];
+    if (!ActivationOf(graph_, node)) return;
+    const int product = links_.producer(node.inputs[0]);
+    if (product < 0) return;
+    const Node& before = graph_.nodes[product];
+    if (!Is(before, "MatMul") && !Is(before, "Gemm") && !Is(before, "FusedMatMul", "chairlift")) {
+      return;
+    }
+    const char* why = links_.SoleReader(node.inputs[0]) != n ? "others read the product before it"
+                      : !before.attributes.String("activation", "").empty()
+                          ? "the product before it has an activation already"
+                          : "the product before it is none of matrices with a bias";
+    notes_.push_back(node.Describe() + ": " + why);
   }
 
   std::vector<std::string>& notes_;

@@ -1,7 +1,9 @@
 // Products of one value by several constant matrices, as of queries, keys and values, become one
 // node: chairlift::ParallelMatMul (TurboTransformers §4.1: Q, K and V in one product). What stands
 // behind each stays as it is.
+#include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "graph/passes/absorb.h"
@@ -24,6 +26,7 @@ class Fuser : private Absorber {
       if (nodes.size() > 1) count += Fuse(nodes) ? 1 : 0;
     }
     RemoveNodes(graph_, removed_);
+    NoteAttention();
     return count;
   }
 
@@ -73,6 +76,70 @@ class Fuser : private Absorber {
     }
     graph_.nodes[fitting[0]] = std::move(fused);
     return true;
+  }
+
+  // Attention whose queries, keys and values several products give.
+  void NoteAttention() {
+    const Links links(graph_);
+    for (const Node& node : graph_.nodes) {
+      if (!Is(node, "Attention", "chairlift") && !Is(node, "RaggedAttention", "chairlift")) {
+        continue;
+      }
+      std::set<int> products;
+      for (size_t i = 0; i < 3; ++i) FindProducts(links, node.inputs[i], products);
+      // Angles by place are products too, as a rule of something else.
+      const bool together = std::any_of(products.begin(), products.end(),
+                                        [&](int n) { return graph_.nodes[n].outputs.size() >= 3; });
+      if (products.size() < 2 || together) continue;
+      notes_.push_back(fmt::format("{}: its queries, keys and values come from {} products, {}",
+                                   node.Describe(), products.size(), Apart(products)));
+    }
+  }
+
+  static bool Multiplies(const Node& node) {
+    return Is(node, "MatMul") || Is(node, "Gemm") || Is(node, "FusedMatMul", "chairlift") ||
+           Is(node, "ParallelMatMul", "chairlift");
+  }
+
+  // The products that `id` follows from, with no other between.
+  void FindProducts(const Links& links, ValueId id, std::set<int>& products) const {
+    constexpr size_t kMostNodes = 64;  // more than stand between a product and attention
+    std::vector<int> open = {links.producer(id)};
+    std::set<int> seen;
+    while (!open.empty() && seen.size() < kMostNodes) {
+      const int n = open.back();
+      open.pop_back();
+      if (n < 0 || !seen.insert(n).second) continue;
+      const Node& node = graph_.nodes[n];
+      if (Multiplies(node)) {
+        products.insert(n);
+        continue;
+      }
+      // What shapes follow from is no product of theirs.
+      const bool moves = Is(node, "Reshape") || Is(node, "Expand") || Is(node, "Slice") ||
+                         Is(node, "Squeeze") || Is(node, "Unsqueeze");
+      for (size_t i = 0; i < (moves ? 1 : node.inputs.size()); ++i) {
+        open.push_back(links.producer(node.inputs[i]));
+      }
+    }
+  }
+
+  // Why the products are not one.
+  std::string Apart(const std::set<int>& products) const {
+    const Node* first = nullptr;
+    for (const int n : products) {
+      const Node& node = graph_.nodes[n];
+      if (!IsProduct(node) && !Is(node, "ParallelMatMul", "chairlift")) {
+        return node.Describe() + " is not one of a float32 value and a constant matrix";
+      }
+      if (first == nullptr) first = &node;
+      if (node.inputs[0] != first->inputs[0]) return "of different values";
+    }
+    const char* problem = nullptr;
+    for (const int n : products) {
+      if (problem == nullptr) problem = Problem(graph_.nodes[n]);
+    }
+    return problem != nullptr ? fmt::format("one of which cannot join: {}", problem) : "left apart";
   }
 
   std::vector<std::string>& notes_;

@@ -62,6 +62,7 @@ std::span<const Pass> AllPasses() {
       FuseBatchNorm(),
       FuseConv(),
       FuseAttention(),
+      FuseEmbeddingLayerNorm(),
       FuseSkipLayerNorm(),
       FuseMatMul(),
       FuseParallelMatMul(),

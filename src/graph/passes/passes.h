@@ -17,6 +17,7 @@ Pass FuseLstmGates();
 Pass FuseBatchNorm();
 Pass FuseConv();
 Pass FuseAttention();
+Pass FuseEmbeddingLayerNorm();
 Pass FuseSkipLayerNorm();
 Pass FuseMatMul();
 Pass FuseParallelMatMul();

@@ -124,7 +124,7 @@ StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
     if (x == kNoValue) continue;
     const ValueId result = matcher.Result(node, x);
     if (result == kNoValue || !SameShape(graph.values[result].shape, graph.values[x].shape)) {
-      notes.push_back(node.Describe() + " looks like Gelu but its factors differ");
+      notes.push_back(node.Describe() + ": looks like Gelu, but its factors differ");
       continue;
     }
     Node& last = graph.nodes[links.producer(result)];

@@ -20,7 +20,8 @@ class Matcher {
  public:
   Matcher(const Graph& graph, const Links& links) : graph_(graph), links_(links) {}
 
-  std::optional<Found> Match(const Node& sqrt) const {
+  // Where it looks alike but is none, `why` says why.
+  std::optional<Found> Match(const Node& sqrt, const char*& why) const {
     Found f;
     const Node* sum = Producer(sqrt.inputs[0]);
     if (sum == nullptr || !Is(*sum, "Add")) return std::nullopt;
@@ -30,16 +31,20 @@ class Matcher {
     const Node* variance = Producer(epsilon->other);
     if (variance == nullptr || !IsLastMean(*variance)) return std::nullopt;
     const ValueId centred = SquareRoot(variance->inputs[0]);
+    if (centred == kNoValue) return std::nullopt;
     f.x = Centred(centred);
+    why = "no mean is taken off what is squared";
     if (f.x == kNoValue) return std::nullopt;
 
     // (x − mean) / √…; exporters may compute the difference twice.
+    why = "what is divided by the deviation is not x - mean";
     const int div = links_.SoleReader(sqrt.outputs[0]);
     if (div < 0 || !Is(graph_.nodes[div], "Div")) return std::nullopt;
     const Node& quotient = graph_.nodes[div];
     if (quotient.inputs[1] != sqrt.outputs[0] || Centred(quotient.inputs[0]) != f.x) {
       return std::nullopt;
     }
+    why = "it is not scaled by one value a column";
     const int mul = links_.SoleReader(quotient.outputs[0]);
     if (mul < 0 || !Is(graph_.nodes[mul], "Mul")) return std::nullopt;
     f.scale = OtherInput(graph_.nodes[mul], quotient.outputs[0]);
@@ -115,10 +120,16 @@ StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
   int count = 0;
   for (const Node& node : graph.nodes) {
     if (!Is(node, "Sqrt")) continue;
-    const auto found = matcher.Match(node);
-    if (!found) continue;
+    const char* why = nullptr;
+    const auto found = matcher.Match(node, why);
+    if (!found) {
+      if (why != nullptr) {
+        notes.push_back(node.Describe() + ": looks like a layer normalisation, but " + why);
+      }
+      continue;
+    }
     if (!def->input_types[0].Contains(graph.values[found->x].dtype)) {
-      notes.push_back(node.Describe() + " is part of a layer normalisation in " +
+      notes.push_back(node.Describe() + ": is part of a layer normalisation in " +
                       std::string(DTypeName(graph.values[found->x].dtype)));
       continue;
     }

@@ -63,6 +63,11 @@ class Packer {
   ValueId DropBatch(ValueId id, const std::string& name);
   ValueId AddBatch(ValueId id, const std::string& name);
 
+  // What was done with the mask of an attention node, in words that follow "masks of 6 attentions:
+  // ".
+  void NoteMask(const std::string& what) { ++mask_notes_[what]; }
+  // With how many each is true of.
+  const std::map<std::string, int>& mask_notes() const { return mask_notes_; }
   // What the mask of an attention node hides, found out by trying.
   StatusOr<MaskRule> ProbedMask(ValueId mask);
   // What the rule adds to the scores of each key, [T].
@@ -84,6 +89,7 @@ class Packer {
   std::map<std::vector<int64_t>, ValueId> integers_;
   std::map<ValueId, StatusOr<MaskRule>> mask_rules_;
   std::map<std::tuple<int, bool, float>, ValueId> key_masks_;
+  std::map<std::string, int> mask_notes_;
 };
 
 // One node, as its rule sees it.

@@ -80,7 +80,7 @@ Status InferAnew(Graph& graph) {
 
 }  // namespace
 
-StatusOr<Graph> Prepare(const Graph& graph) {
+StatusOr<Graph> Prepare(const Graph& graph, std::vector<PassReport>& passes) {
   Graph copy = graph;
   CHAIRLIFT_RETURN_IF_ERROR(NameInputs(copy));
   CHAIRLIFT_RETURN_IF_ERROR(InferAnew(copy));
@@ -94,7 +94,7 @@ StatusOr<Graph> Prepare(const Graph& graph) {
   for (const Pass& pass : AllPasses()) {
     if (!kept.contains(pass.name)) disabled.insert(pass.name);
   }
-  CHAIRLIFT_RETURN_IF_ERROR(RunPasses(copy, disabled).status());
+  CHAIRLIFT_ASSIGN_OR_RETURN(passes, RunPasses(copy, disabled));
   CHAIRLIFT_RETURN_IF_ERROR(InferAnew(copy));
   return copy;
 }

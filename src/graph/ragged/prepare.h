@@ -2,14 +2,18 @@
 #ifndef CHAIRLIFT_GRAPH_RAGGED_PREPARE_H_
 #define CHAIRLIFT_GRAPH_RAGGED_PREPARE_H_
 
+#include <vector>
+
 #include "graph/ir.h"
+#include "graph/passes/pass.h"
 
 namespace chairlift::ragged {
 
 // A copy whose inputs are [(batch), (length), ...] or [(batch), ...] (form.h has the names), whose
 // other shapes follow from those alone, whatever the file declares, and in which what exporters
-// write as several operators has been recognised. Unimplemented where the inputs are others.
-StatusOr<Graph> Prepare(const Graph& graph);
+// write as several operators has been recognised; `passes` takes what was. Unimplemented where the
+// inputs are others.
+StatusOr<Graph> Prepare(const Graph& graph, std::vector<PassReport>& passes);
 
 }  // namespace chairlift::ragged
 

@@ -207,6 +207,19 @@ Status GiveOut(Packer& packer) {
   return absl::OkStatus();
 }
 
+// Why the node is not part of something that could be packed, as the passes say; may be empty.
+std::string NotRecognised(const Node& node, const std::vector<PassReport>& passes) {
+  const std::string begin = node.Describe() + ": ";
+  for (const PassReport& report : passes) {
+    for (const std::string& note : report.notes) {
+      if (note.starts_with(begin)) {
+        return fmt::format(" ({}: {})", report.name, note.substr(begin.size()));
+      }
+    }
+  }
+  return {};
+}
+
 // Takes out the inputs that nobody reads.
 void DropInputs(RaggedModel& model) {
   const Links links(model.graph);
@@ -222,8 +235,27 @@ void DropInputs(RaggedModel& model) {
   model.inputs = std::move(inputs);
 }
 
+// "'a', 'b'": the original's inputs that go in as `role`.
+std::string InputNames(const Graph& original, const RaggedModel& model, RaggedRole role) {
+  std::string names;
+  for (const RaggedInput& input : model.inputs) {
+    if (input.role != role) continue;
+    const ValueId id = original.inputs[static_cast<size_t>(input.source)];
+    names += fmt::format("{}'{}'", names.empty() ? "" : ", ",
+                         original.values[static_cast<size_t>(id)].name);
+  }
+  return names;
+}
+
 // What was done, in words.
-void Describe(const Graph& original, RaggedModel& model) {
+void Describe(const Packer& packer, RaggedModel& model) {
+  const Graph& original = packer.original();
+  std::vector<std::string> notes;
+  for (const auto& [role, what] : {std::pair(RaggedRole::kTokens, "packed token by token"),
+                                   std::pair(RaggedRole::kRows, "one row a sequence")}) {
+    const std::string names = InputNames(original, model, role);
+    if (!names.empty()) notes.push_back(fmt::format("{}: {}", what, names));
+  }
   std::map<std::string, int> counts;
   for (const Node& node : model.graph.nodes) {
     if (node.def->name.starts_with("Ragged")) ++counts[node.def->name];
@@ -232,25 +264,31 @@ void Describe(const Graph& original, RaggedModel& model) {
   for (const auto& [name, count] : counts) {
     operators += fmt::format("{}{} {}", operators.empty() ? "" : ", ", count, name);
   }
-  model.notes.push_back(operators.empty() ? "no operator looks beyond a token" : operators);
-  if (model.max_length > 0) {
-    model.notes.push_back(fmt::format("lengths up to {}", model.max_length));
+  notes.push_back("what looks beyond a token, and stops at its sequence's ends: " +
+                  (operators.empty() ? "nothing" : operators));
+  for (const auto& [what, count] : packer.mask_notes()) {
+    notes.push_back(fmt::format("masks of {} attention{}: {}", count, count == 1 ? "" : "s", what));
   }
-  if (model.mask < 0) return;
-  const Value& mask =
-      original.values[static_cast<size_t>(original.inputs[static_cast<size_t>(model.mask)])];
-  const char* left_out = model.rows_ignore_masked ? "all such tokens need not be computed"
-                         : model.rows_ignore_trailing
-                             ? "such tokens at the end need not be computed"
-                             : "such tokens matter all the same";
-  model.notes.push_back(fmt::format("'{}' hides tokens where it is 0; for answers by sequence, {}",
-                                    mask.name, left_out));
+  if (model.min_length > 1) notes.push_back(fmt::format("lengths from {}", model.min_length));
+  if (model.max_length > 0) notes.push_back(fmt::format("lengths up to {}", model.max_length));
+  if (model.mask >= 0) {
+    const Value& mask =
+        original.values[static_cast<size_t>(original.inputs[static_cast<size_t>(model.mask)])];
+    const char* left_out = model.rows_ignore_masked ? "all such tokens need not be computed"
+                           : model.rows_ignore_trailing
+                               ? "such tokens at the end need not be computed"
+                               : "such tokens matter all the same";
+    notes.push_back(fmt::format("'{}' hides tokens where it is 0; for answers by sequence, {}",
+                                mask.name, left_out));
+  }
+  model.notes.insert(model.notes.begin(), notes.begin(), notes.end());
 }
 
 }  // namespace
 
 StatusOr<RaggedModel> MakeRagged(const Graph& graph) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(Graph original, Prepare(graph));
+  std::vector<PassReport> passes;
+  CHAIRLIFT_ASSIGN_OR_RETURN(Graph original, Prepare(graph, passes));
   Packer packer(original);
   Walk walk(packer);
   InferBudget budget;
@@ -271,6 +309,7 @@ StatusOr<RaggedModel> MakeRagged(const Graph& graph) {
       if (status.ok()) continue;
       const bool named = Message(status).starts_with("node ");
       why = named ? Message(status) : fmt::format("{}: {}", node.Describe(), Message(status));
+      if (!named) why += NotRecognised(node, passes);
     }
     for (const ValueId id : node.outputs) {
       if (id != kNoValue) packer.SetUnknown(id, why);
@@ -281,14 +320,15 @@ StatusOr<RaggedModel> MakeRagged(const Graph& graph) {
   RaggedModel model = std::move(packer.model());
   model.graph = std::move(packer.graph());
   SortNodes(model.graph);
-  std::vector<std::string> notes;
-  CHAIRLIFT_RETURN_IF_ERROR(RemoveDeadNodes().run(model.graph, notes).status());
+  model.passes = std::move(passes);
+  std::vector<std::string> left;
+  CHAIRLIFT_RETURN_IF_ERROR(RemoveDeadNodes().run(model.graph, left).status());
   DropInputs(model);
   CHAIRLIFT_RETURN_IF_ERROR(Verify(model.graph));
   CHAIRLIFT_RETURN_IF_ERROR(InferShapes(model.graph));
   FindHidden(model);
   CHAIRLIFT_RETURN_IF_ERROR(TryPacked(original, model));
-  Describe(original, model);
+  Describe(packer, model);
   return model;
 }
 

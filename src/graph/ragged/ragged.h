@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "graph/ir.h"
+#include "graph/passes/pass.h"
 
 namespace chairlift {
 
@@ -51,7 +52,10 @@ struct RaggedModel {
   // The lengths of requests that the proof holds for; 0: no limit.
   int64_t min_length = 1;
   int64_t max_length = 0;
-  std::vector<std::string> notes;  // what was done, for `inspect`
+
+  // For `inspect`: what was done, in words, and the passes that ran before.
+  std::vector<std::string> notes;
+  std::vector<PassReport> passes;
 };
 
 // `graph` as imported, shapes inferred. Unimplemented names the node that stands in the way, and

@@ -114,8 +114,21 @@ StatusOr<ValueId> FollowedMask(Context& c) {
 }
 
 StatusOr<ValueId> ProbedMask(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const MaskRule rule, c.packer().ProbedMask(c.id(3)));
-  return rule.input < 0 ? kNoValue : c.packer().KeyMask(rule);
+  Packer& packer = c.packer();
+  CHAIRLIFT_ASSIGN_OR_RETURN(const MaskRule rule, packer.ProbedMask(c.id(3)));
+  const std::string why = c.in(3).unknown() ? fmt::format(" ({})", c.in(3).why) : "";
+  const std::string cut =
+      fmt::format("cannot be followed{}; cut out and tried on examples, they", why);
+  if (rule.input < 0) {
+    packer.NoteMask(cut + " hide nothing");
+    return kNoValue;
+  }
+  const Graph& graph = packer.original();
+  const ValueId source = graph.inputs[static_cast<size_t>(rule.input)];
+  packer.NoteMask(fmt::format("{} hide the keys where '{}' is {}", cut,
+                              graph.values[static_cast<size_t>(source)].name,
+                              rule.counts_if_one ? "not 1" : "0"));
+  return packer.KeyMask(rule);
 }
 
 }  // namespace
@@ -135,7 +148,10 @@ Status PackAttention(Context& c) {
       CHAIRLIFT_ASSIGN_OR_RETURN(mask, ProbedMask(c));
     } else {
       CHAIRLIFT_ASSIGN_OR_RETURN(mask, FollowedMask(c));
+      c.packer().NoteMask("followed token by token");
     }
+  } else {
+    c.packer().NoteMask("there are none");
   }
   Packer& packer = c.packer();
   std::vector<ValueId> inputs;

@@ -8,6 +8,7 @@ namespace chairlift {
 
 void RegisterSoftmax(OperatorRegistry& registry);             // Softmax, LogSoftmax
 void RegisterLayerNormalization(OperatorRegistry& registry);  // and chairlift::SkipLayerNorm
+void RegisterEmbeddingLayerNorm(OperatorRegistry& registry);
 void RegisterGroupNormalization(OperatorRegistry& registry);  // and InstanceNormalization
 void RegisterBatchNormalization(OperatorRegistry& registry);
 void RegisterMeanVarianceNormalization(OperatorRegistry& registry);

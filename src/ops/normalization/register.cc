@@ -8,6 +8,7 @@ namespace chairlift {
 void RegisterNormalization(OperatorRegistry& registry) {
   RegisterSoftmax(registry);
   RegisterLayerNormalization(registry);
+  RegisterEmbeddingLayerNorm(registry);
   RegisterGroupNormalization(registry);
   RegisterBatchNormalization(registry);
   RegisterMeanVarianceNormalization(registry);

@@ -163,7 +163,7 @@ void LayerNorm(const LayerNormRows& p) {
   const auto n = static_cast<size_t>(p.n);
   const auto zero = hn::Zero(d);
   const float inv_n = 1.0f / static_cast<float>(p.n);
-  const bool skip = p.residual != nullptr || p.bias != nullptr;
+  const bool skip = p.residual != nullptr || p.bias != nullptr || p.sum != nullptr;
   for (int64_t r = 0; r < p.rows; ++r) {
     const float* x = p.x + r * p.n;
     const float* residual = p.residual == nullptr ? nullptr : p.residual + r * p.n;

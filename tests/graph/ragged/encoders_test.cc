@@ -97,6 +97,46 @@ TEST_P(EncoderTest, HiddenTokensNeedNotBePackedWhereItSaysSo) {
   if (model->rows_ignore_masked) ExpectSameAnswers(graph, *model, requests, Kept::kCounted, 3);
 }
 
+int Count(const Graph& graph, std::string_view op) {
+  return static_cast<int>(std::count_if(graph.nodes.begin(), graph.nodes.end(),
+                                        [&](const Node& node) { return node.def->name == op; }));
+}
+
+TEST_P(EncoderTest, AllOfItFusesPackedAndPadded) {
+  const Graph graph = Import(std::filesystem::path(CHAIRLIFT_TEST_MODELS) / GetParam());
+  auto model = MakeRagged(graph);
+  ASSERT_TRUE(model.ok()) << model.status();
+  Graph padded = graph;
+  for (Graph* fused : {&padded, &model->graph}) {
+    const auto reports = RunPasses(*fused, {});
+    ASSERT_TRUE(reports.ok()) << reports.status();
+    EXPECT_EQ(Count(*fused, "EmbeddingLayerNorm"), 1);
+    EXPECT_EQ(Count(*fused, "Attention") + Count(*fused, "RaggedAttention"), 2);
+    EXPECT_EQ(Count(*fused, "ParallelMatMul"), 2);
+    // Of one padded, shapes do not tell that two operands of a sum are of one length.
+    if (fused == &padded) continue;
+    for (const PassReport& report : *reports) {
+      EXPECT_TRUE(report.notes.empty()) << report.name << ": " << report.notes[0];
+    }
+    EXPECT_EQ(Count(*fused, "SkipLayerNorm"), 4);  // two in each of two layers
+    EXPECT_EQ(Count(*fused, "LayerNormalization"), 0);
+    const auto bare = std::count_if(fused->nodes.begin(), fused->nodes.end(), [](const Node& n) {
+      return n.def->name == "MatMul" || n.def->name == "Gelu" || n.def->name == "Silu";
+    });
+    EXPECT_EQ(bare, 0);
+  }
+  // What is fused answers as what is not.
+  std::vector<Request> requests;
+  for (const int64_t length : {1, 9, 38}) {
+    requests.push_back(MakeRequest(graph, 2, length, Masked::kRight));
+  }
+  ExpectSameAnswers(graph, *model, requests, Kept::kAll, 3);
+  for (const Request& request : requests) {
+    testing::ExpectClose(testing::Evaluate(graph, request.inputs),
+                         testing::Evaluate(padded, request.inputs));
+  }
+}
+
 std::vector<std::string> Encoders() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(CHAIRLIFT_TEST_MODELS)) {
