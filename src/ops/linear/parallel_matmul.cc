@@ -136,7 +136,7 @@ class ParallelMatMul final : public Kernel {
 void RegisterParallelMatMul(OperatorRegistry& registry) {
   registry.Add({.domain = "chairlift",
                 .name = "ParallelMatMul",
-                .min_inputs = 3,
+                .min_inputs = 2,  // then an optional one
                 .max_inputs = OperatorDef::kVariadic,
                 .max_outputs = OperatorDef::kVariadic,
                 .input_types = {{DType::kFloat}},

@@ -291,6 +291,16 @@ TEST(FuseParallelMatMulTest, ProductsOfOneValueAreOneNode) {
   ExpectSameResults(graph, r.graph, Shape{3, 4});
 }
 
+TEST(FuseParallelMatMulTest, NoneNeedsABias) {
+  Model m;
+  const ValueId x = m.Rows();
+  for (int i = 0; i < 3; ++i) m.Output(m.Op("MatMul", {x, m.Weights(Shape{4, 4 + i})}));
+  const Graph graph = std::move(m).Build();
+  const PassResult r = RunPass("fuse_parallel_matmul", graph);
+  EXPECT_EQ(r.Operators(), "ParallelMatMul");
+  ExpectSameResults(graph, r.graph, Shape{3, 4});
+}
+
 TEST(FuseParallelMatMulTest, WhatDoesNotFitStaysAndIsNamed) {
   Model m;
   const ValueId x = m.Rows();
@@ -311,6 +321,60 @@ TEST(FuseParallelMatMulTest, WhatDoesNotFitStaysAndIsNamed) {
   for (size_t i = 0; i < why.size(); ++i) {
     EXPECT_NE(r.notes[i].find(why[i]), std::string::npos) << r.notes[i];
   }
+}
+
+// Attention over queries, keys and values that are [batch, 2, length, 2].
+ValueId Attention(Model& m, ValueId q, ValueId k, ValueId v) {
+  const auto heads = [&m](ValueId x) {
+    return m.Op("Transpose",
+                {m.Op("Reshape", {x, m.Constant(Tensor::Of<int64_t>(Shape{4}, {0, 0, 2, 2}))})},
+                Attrs({{"perm", std::vector<int64_t>{0, 2, 1, 3}}}));
+  };
+  return m.Op("Attention", {heads(q), heads(k), heads(v)}, {}, "chairlift");
+}
+
+TEST(FuseParallelMatMulTest, AttentionOfSeveralProductsIsNotedWithItsReason) {
+  const auto notes = [](const std::string& kind) {
+    Model m;
+    const auto input = [&m](const char* name) {
+      return m.Input(name, DType::kFloat,
+                     SymbolicShape({Dim::Symbol("batch"), Dim::Symbol("length"), 4}));
+    };
+    const ValueId x = input("x"), y = input("y");
+    const auto by = [&m](ValueId from, ValueId weights) { return m.Op("MatMul", {from, weights}); };
+    const ValueId q = by(x, m.Weights(Shape{4, 4}));
+    const ValueId k =
+        by(kind == "cross" ? y : x, kind == "computed" ? m.Op("Transpose", {m.Weights(Shape{4, 4})})
+                                                       : m.Weights(Shape{4, 4}));
+    const ValueId v = by(kind == "cross" ? y : x, m.Weights(Shape{4, 4}));
+    // Queries turned by their places, as positions may be given.
+    const ValueId turned = kind == "turned" ? m.Op("Mul", {q, by(y, m.Weights(Shape{4, 4}))}) : q;
+    m.Output(kind == "one" ? Attention(m, q, m.Op("Neg", {q}), q) : Attention(m, turned, k, v));
+    const PassResult r = RunPass("fuse_parallel_matmul", std::move(m).Build());
+    EXPECT_LE(r.notes.size(), 1u);
+    return r.notes.empty() ? std::string() : r.notes[0];
+  };
+  EXPECT_EQ(notes("all"), "");
+  EXPECT_EQ(notes("one"), "");
+  EXPECT_EQ(notes("turned"), "");
+  EXPECT_NE(notes("cross").find("come from 2 products, of different values"), std::string::npos);
+  EXPECT_NE(notes("computed").find("(MatMul) is not one of a float32 value and a constant matrix"),
+            std::string::npos);
+}
+
+TEST(FuseMatMulTest, AnActivationThatStaysIsNotedWithItsReason) {
+  Model m;
+  const ValueId x = m.Rows();
+  const ValueId shared = m.Op("MatMul", {x, m.Weights(Shape{4, 4})});
+  m.Output(m.Op("Relu", {shared}));
+  m.Output(shared);
+  m.Output(m.Op("Tanh", {m.Op("Relu", {m.Op("MatMul", {x, m.Weights(Shape{4, 4})})})}));
+  const PassResult r = RunPass("fuse_matmul", std::move(m).Build());
+  EXPECT_EQ(r.rewrites, 1);
+  ASSERT_EQ(r.notes.size(), 2u);
+  EXPECT_NE(r.notes[0].find("(Relu): others read the product before it"), std::string::npos);
+  EXPECT_NE(r.notes[1].find("(Tanh): the product before it has an activation already"),
+            std::string::npos);
 }
 
 }  // namespace
