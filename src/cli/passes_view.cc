@@ -165,9 +165,11 @@ std::vector<std::string> LeftApart(std::span<const PassReport> reports) {
     }
     for (const auto& [reason, count] : reasons) {
       const auto& [node, why] = reason;
-      lines.push_back(fmt::format("{}: {}{}{}{}", report.name, node,
-                                  count > 1 ? fmt::format(" and {} more", count - 1) : "",
-                                  node.empty() ? "" : ": ", why));
+      const std::string more = count == 1     ? ""
+                               : node.empty() ? fmt::format(" ({} times)", count)
+                                              : fmt::format(" and {} more", count - 1);
+      lines.push_back(node.empty() ? fmt::format("{}: {}{}", report.name, why, more)
+                                   : fmt::format("{}: {}{}: {}", report.name, node, more, why));
     }
   }
   return lines;

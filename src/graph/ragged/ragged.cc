@@ -207,17 +207,15 @@ Status GiveOut(Packer& packer) {
   return absl::OkStatus();
 }
 
-// Why the node is not part of something that could be packed, as the passes say; may be empty.
-std::string NotRecognised(const Node& node, const std::vector<PassReport>& passes) {
-  const std::string begin = node.Describe() + ": ";
-  for (const PassReport& report : passes) {
-    for (const std::string& note : report.notes) {
-      if (note.starts_with(begin)) {
-        return fmt::format(" ({}: {})", report.name, note.substr(begin.size()));
-      }
-    }
-  }
-  return {};
+// Why what looks like attention was not recognised, whose products mix tokens then; may be empty.
+std::string AttentionLeft(const std::vector<PassReport>& passes) {
+  const auto report = std::find_if(passes.begin(), passes.end(), [](const PassReport& r) {
+    return r.name == FuseAttention().name;
+  });
+  if (report == passes.end() || report->notes.empty()) return {};
+  const size_t more = report->notes.size() - 1;
+  return fmt::format("; not recognised as attention: {}{}", report->notes[0],
+                     more == 0 ? "" : fmt::format(" (and {} more)", more));
 }
 
 // Takes out the inputs that nobody reads.
@@ -309,13 +307,14 @@ StatusOr<RaggedModel> MakeRagged(const Graph& graph) {
       if (status.ok()) continue;
       const bool named = Message(status).starts_with("node ");
       why = named ? Message(status) : fmt::format("{}: {}", node.Describe(), Message(status));
-      if (!named) why += NotRecognised(node, passes);
     }
     for (const ValueId id : node.outputs) {
       if (id != kNoValue) packer.SetUnknown(id, why);
     }
   }
-  CHAIRLIFT_RETURN_IF_ERROR(GiveOut(packer));
+  if (const Status given = GiveOut(packer); !given.ok()) {
+    return Unimplemented("{}{}", Message(given), AttentionLeft(passes));
+  }
   if (const int64_t longest = LongestForTables(packer); longest > 0) packer.LimitLength(longest);
   RaggedModel model = std::move(packer.model());
   model.graph = std::move(packer.graph());

@@ -163,6 +163,28 @@ TEST(RecogniseLayerNormTest, AnotherAxisStays) {
   EXPECT_EQ(Recognise("recognise_layer_norm", NormGraph({.axis = 0})).rewrites, 0);
 }
 
+TEST(RecogniseLayerNormTest, WhatOnlyLooksAlikeIsNotedWithItsReason) {
+  const auto note = [](bool centred, bool scaled) {
+    GraphBuilder b;
+    const ValueId x = b.Input("x", DType::kFloat, kRows);
+    const ValueId last = b.Constant(Tensor::Of<int64_t>(Shape{1}, {-1}));
+    const ValueId off = centred ? b.Op("Sub", {x, b.Op("ReduceMean", {x, last})}) : x;
+    const ValueId variance = b.Op("ReduceMean", {b.Op("Mul", {off, off}), last});
+    const ValueId deviation = b.Op("Sqrt", {b.Op("Add", {variance, Scalar(b, 1e-3f)})});
+    const ValueId quotient = b.Op("Div", {scaled ? x : off, deviation});
+    b.Output(scaled ? b.Op("Mul", {quotient, Scalar(b, 2)}) : quotient);
+    const PassResult r = Recognise("recognise_layer_norm", std::move(b).Build());
+    EXPECT_EQ(r.rewrites, 0);
+    EXPECT_EQ(r.notes.size(), 1u);
+    return r.notes.empty() ? std::string() : r.notes[0];
+  };
+  EXPECT_NE(
+      note(false, true).find("(Sqrt): looks like a layer normalisation, but no mean is taken"),
+      std::string::npos);
+  EXPECT_NE(note(true, true).find("is not x - mean"), std::string::npos);
+  EXPECT_NE(note(true, false).find("not scaled by one value a column"), std::string::npos);
+}
+
 Graph SkipGraph(bool sum_is_read, bool broadcasts) {
   GraphBuilder b;
   std::mt19937 random(8);
@@ -190,7 +212,35 @@ TEST(FuseSkipLayerNormTest, TheSumIsTakenInAndGivenOutWhereRead) {
 
 TEST(FuseSkipLayerNormTest, ABroadcastSumStays) {
   if (OperatorRegistry::Builtin().Find("", "LayerNormalization") == nullptr) GTEST_SKIP();
-  EXPECT_EQ(RunPass("fuse_skip_layer_norm", SkipGraph(false, true)).rewrites, 0);
+  const PassResult r = RunPass("fuse_skip_layer_norm", SkipGraph(false, true));
+  EXPECT_EQ(r.rewrites, 0);
+  ASSERT_EQ(r.notes.size(), 1u);
+  EXPECT_NE(r.notes[0].find("the sum before it broadcasts, [n,8] + [8]"), std::string::npos);
+}
+
+TEST(FuseSkipLayerNormTest, WhatRowKernelsCannotNormaliseIsNoted) {
+  const auto note = [](const std::string& kind) {
+    GraphBuilder b;
+    std::mt19937 random(8);
+    const DType type = kind == "double" ? DType::kDouble : DType::kFloat;
+    const ValueId x = b.Input("x", type, SymbolicShape({Dim::Symbol("n"), 4, 8}));
+    const ValueId scale = kind == "double"   ? b.Op("Cast", {b.Constant(RandomFloats(random, {8}))},
+                                                    Attrs({{"to", int64_t{11}}}))
+                          : kind == "shared" ? b.Op("Neg", {b.Constant(RandomFloats(random, {8}))})
+                                             : b.Constant(RandomFloats(random, {8}));
+    const OperatorDef* def = OperatorRegistry::Builtin().Find("", "LayerNormalization");
+    const int64_t axis = kind == "axis" ? 1 : -1;
+    b.Output(b.Call(*def, {b.Op("Add", {x, x}), scale}, kind == "mean" ? 2 : 1,
+                    Attrs({{"axis", axis}}))[0]);
+    const PassResult r = RunPass("fuse_skip_layer_norm", std::move(b).Build());
+    EXPECT_EQ(r.rewrites, 0) << kind;
+    EXPECT_EQ(r.notes.size(), 1u) << kind;
+    return r.notes.empty() ? std::string() : r.notes[0];
+  };
+  EXPECT_NE(note("double").find("it normalises float64, not float32"), std::string::npos);
+  EXPECT_NE(note("axis").find("from axis 1 on"), std::string::npos);
+  EXPECT_NE(note("mean").find("its mean and deviation are asked for"), std::string::npos);
+  EXPECT_NE(note("shared").find("are not constants"), std::string::npos);
 }
 
 }  // namespace

@@ -97,6 +97,24 @@ TEST_P(EncoderTest, HiddenTokensNeedNotBePackedWhereItSaysSo) {
   if (model->rows_ignore_masked) ExpectSameAnswers(graph, *model, requests, Kept::kCounted, 3);
 }
 
+TEST_P(EncoderTest, ItTellsWhatBecameOfTheMasks) {
+  const Graph graph = Import(std::filesystem::path(CHAIRLIFT_TEST_MODELS) / GetParam());
+  const auto model = MakeRagged(graph);
+  ASSERT_TRUE(model.ok()) << model.status();
+  int masks = 0;
+  for (const std::string& note : model->notes) {
+    if (!note.starts_with("masks of 2 attentions: ")) continue;
+    ++masks;
+    const bool followed = note.ends_with(": followed token by token");
+    const bool tried = note.find(
+                           "cut out and tried on examples, they hide the keys where "
+                           "'attention_mask' is ") != std::string::npos;
+    EXPECT_TRUE(followed || tried) << note;
+  }
+  EXPECT_EQ(masks, 1);
+  EXPECT_EQ(model->notes.back(), "tried on examples, it answers as the model does");
+}
+
 int Count(const Graph& graph, std::string_view op) {
   return static_cast<int>(std::count_if(graph.nodes.begin(), graph.nodes.end(),
                                         [&](const Node& node) { return node.def->name == op; }));
