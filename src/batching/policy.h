@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "batching/scheduler.h"
+#include "batching/team_costs.h"
 #include "chairlift/status.h"
 
 namespace chairlift {
@@ -37,13 +38,16 @@ struct PolicyOptions {
   // What an answer may take from arrival, as a lazy policy is to see to it: where half of that is
   // about to be spent, nothing is held back. 0: not told.
   Duration latency_objective{0};
-  // Workers that ask for tasks: for policies that share out among them what waits.
+  // Workers that ask for tasks: for policies that share out among them what waits, or have them run
+  // a task together.
   int workers = 1;
   const CostModel* costs = nullptr;  // must outlive the scheduler
   // By cell type; types beyond have the defaults.
   std::vector<CellTypeOptions> cell_types = {};
 
   // For cellular batching.
+  // When tasks are for all workers together. Null: never. Must outlive the scheduler.
+  const TeamCosts* team_costs = nullptr;
   // How many tasks a worker may have at once.
   int max_tasks_to_submit = 5;
   // One task at a time while newcomers come; else always as many as that, of one type at a time.

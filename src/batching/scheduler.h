@@ -47,6 +47,8 @@ struct Task {
   // may have had more nodes), for every i: where cells are chained, what the last task wrote
   // lies where this one reads.
   bool same_requests = false;
+  // All workers are to run it together: the scheduler gives out no other until it has ended.
+  bool by_team = false;
 };
 
 // What one batch costs, for policies that ask.

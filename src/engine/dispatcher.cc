@@ -390,7 +390,7 @@ void Dispatcher::TellParts(PartStream& stream) {
 
 bool Dispatcher::WorthSharing(const Batch& batch, Duration worth_a_team) const {
   // Where somebody waits nobody will be idle, and a job cut into parts takes some % longer.
-  return batch.charged >= worth_a_team && waiting_.load() == 0;
+  return batch.charged >= worth_a_team && (batch.task.by_team || waiting_.load() == 0);
 }
 
 std::vector<StatusOr<InferResponse>> Dispatcher::Compute(Batch& batch, int worker,

@@ -217,13 +217,15 @@ StatusOr<ServingPlan> Model::ServeTokens(RaggedModel ragged, const ModelConfig& 
   CHAIRLIFT_ASSIGN_OR_RETURN(
       ragged_, MakeRaggedProgram(std::move(ragged), signature_.inputs.size(), options));
   signature_.sequences = ragged_->sequences;
-  // The budget is measured where it would count.
-  const bool open = config.max_batch_tokens == 0;
-  const RowCosts costs =
-      FindTokenCosts(signature_, *ragged_, load.workers, load.time_cells && open);
+  const RowCosts costs = FindTokenCosts(signature_, *ragged_, load.workers, load.time_cells);
   lane_.NumberTypes(1);
   lane_.costs = {costs};
-  return PlanTokenServing(config, ChooseTokenBudget(costs), load.workers);
+  lane_.team_costs = {
+      FindTokenTeamCosts(signature_, *ragged_, load.workers, costs, load.time_cells)};
+  CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan,
+                             PlanTokenServing(config, ChooseTokenBudget(costs), load.workers));
+  plan.scheduling.team_costs = &lane_;
+  return plan;
 }
 
 StatusOr<ServingPlan> Model::ServePadded(SequenceSignature sequences, const std::string& not_ragged,
@@ -268,6 +270,17 @@ Duration Model::Lane::ExpectedCost(const Task& task) const {
   if (costs.empty() || costs[type.cell].empty()) return type.mean_cost;
   return Duration(static_cast<int64_t>(
       TabulatedCosts::CostNs(costs[type.cell], task.rows + task.padding_rows)));
+}
+
+std::optional<TeamCosts::Cost> Model::Lane::Of(CellType type, int32_t rows) const {
+  const auto cell = static_cast<size_t>(entries_[type].cell);
+  if (cell >= team_costs.size() || costs[cell].empty() || team_costs[cell].empty()) {
+    return std::nullopt;
+  }
+  const auto cost = [rows](const CellCosts& points) {
+    return Duration(static_cast<int64_t>(TabulatedCosts::CostNs(points, rows)));
+  };
+  return Cost{.alone = cost(costs[cell]), .team = cost(team_costs[cell])};
 }
 
 void Model::Lane::NoteCost(const Task& task, bool helped, Duration cost) {

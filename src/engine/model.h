@@ -64,8 +64,9 @@ class Model {
   const std::shared_ptr<ResponseCache>& response_cache() const { return response_cache_; }
 
   // The model's place in the dispatcher, which alone touches it, under its lock.
-  struct Lane {
+  struct Lane final : TeamCosts {
     std::vector<CellCosts> costs;               // by cell; empty where none were measured
+    std::vector<CellCosts> team_costs;          // of all workers together, likewise
     std::unique_ptr<LengthCosts> padded_costs;  // of a model that runs padded; its type is 0
     std::unique_ptr<Scheduler> scheduler;       // may ask for them
     bool active = false;                        // it has requests
@@ -81,6 +82,8 @@ class Model {
     int cell(CellType type) const { return entries_[type].cell; }
     // What a task is expected to take: by the costs of its cell, or as others of its type did.
     Duration ExpectedCost(const Task& task) const;
+    // TeamCosts.
+    std::optional<Cost> Of(CellType type, int32_t rows) const override;
     // What one took; `helped`: more than one worker ran it.
     void NoteCost(const Task& task, bool helped, Duration cost);
 

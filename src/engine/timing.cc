@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <thread>
 #include <utility>
 
 #include "base/status.h"
+#include "device/cpu/worker_pool.h"
 
 namespace chairlift {
 namespace {
@@ -109,6 +111,23 @@ std::vector<RowCosts> MeasureCosts(size_t programs, const MeasureOptions& option
     }
   }
   return costs;
+}
+
+bool OnIdlePool(int workers, absl::FunctionRef<void(Team& team)> body) {
+  WorkerPoolOptions options;
+  options.workers = workers;
+  auto pool = WorkerPool::Create(options);
+  if (!pool.ok()) return false;
+  std::promise<void> done;
+  const bool taken = (*pool)->Submit(0, [&](int worker) {
+    {
+      WorkerPool::TeamLease lease = (*pool)->OpenTeam(worker, true);
+      body(lease.team());
+    }
+    done.set_value();
+  });
+  if (taken) done.get_future().wait();
+  return taken;
 }
 
 }  // namespace chairlift

@@ -10,6 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "base/clock.h"
+#include "device/cpu/team.h"
 #include "engine/batch.h"
 #include "engine/kept_costs.h"
 
@@ -36,6 +37,10 @@ struct MeasureOptions {
 // faster. `make`: program i on so many rows; null where it should not be tried.
 std::vector<RowCosts> MeasureCosts(size_t programs, const MeasureOptions& options,
                                    absl::FunctionRef<TimedRun(size_t i, int rows)> make);
+
+// Runs `body` on a worker of a pool like an engine's that has nothing else to do, with all of its
+// workers as the team. False where there can be no such pool.
+bool OnIdlePool(int workers, absl::FunctionRef<void(Team& team)> body);
 
 }  // namespace chairlift
 

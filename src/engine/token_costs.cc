@@ -22,32 +22,63 @@ constexpr int kSlack = 2;
 // Where nothing was measured: enough rows for products to run at full speed.
 constexpr int kDefaultBudget = 512;
 
+constexpr Duration kTeamBudget = std::chrono::seconds(1);  // of measuring teams
+
+CostTable::Key KeyOf(const char* how, const RaggedProgram& program, int workers) {
+  std::string description = how;
+  DescribeForCosts(program.executable->graph(), description);
+  return CostTableKeyOf(description, workers);
+}
+
+bool MayBeTimed(const Signature& signature) {
+  const int64_t longest = signature.sequences->max_length;
+  return longest == 0 || longest >= kLength;
+}
+
+// So many tokens, on `team` or, where there is none, on the worker alone.
+TimedRun OnTokens(const Signature& signature, RaggedProgram& program, int tokens, Team* team) {
+  const int length = std::min(tokens, kLength);
+  return [&signature, &program, team,
+          request = std::shared_ptr<Request>(OnesRequest(signature, tokens / length, length))](
+             int worker, WorkerMemory& memory) -> Status {
+    const Request* const requests[] = {request.get()};
+    const Packing packing(signature, program.inputs, requests);
+    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Tensor> inputs, packing.Inputs(memory.staging));
+    SoloTeam alone(worker);
+    return program.executable->Run(inputs, team == nullptr ? alone : *team, worker, memory.compute)
+        .status();
+  };
+}
+
 }  // namespace
 
 RowCosts FindTokenCosts(const Signature& signature, RaggedProgram& program, int workers,
                         bool measure) {
-  std::string description = "tokens of";
-  DescribeForCosts(program.executable->graph(), description);
-  const CostTable::Key key = CostTableKeyOf(description, workers);
+  const CostTable::Key key = KeyOf("tokens of", program, workers);
   RowCosts costs = KeptCosts(key);
-  if (!costs.empty() || !measure) return costs;
-  const int64_t longest = signature.sequences->max_length;
-  if (longest > 0 && longest < kLength) return costs;
-  const auto make = [&](size_t /*program*/, int tokens) -> TimedRun {
-    const int length = std::min(tokens, kLength);
-    return [&signature, &program,
-            request = std::shared_ptr<Request>(OnesRequest(signature, tokens / length, length))](
-               int worker, WorkerMemory& memory) -> Status {
-      const Request* const requests[] = {request.get()};
-      const Packing packing(signature, program.inputs, requests);
-      CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Tensor> inputs, packing.Inputs(memory.staging));
-      SoloTeam team(worker);
-      return program.executable->Run(inputs, team, worker, memory.compute).status();
-    };
-  };
+  if (!costs.empty() || !measure || !MayBeTimed(signature)) return costs;
   costs = MeasureCosts(1, {.min_rows = kMinTokens, .max_rows = kMaxTokens, .workers = workers},
-                       make)[0];
+                       [&](size_t /*program*/, int tokens) {
+                         return OnTokens(signature, program, tokens, nullptr);
+                       })[0];
   // Where the folder cannot be written, the next load measures again.
+  if (!costs.empty()) KeepCosts(key, costs).IgnoreError();
+  return costs;
+}
+
+RowCosts FindTokenTeamCosts(const Signature& signature, RaggedProgram& program, int workers,
+                            const RowCosts& alone, bool measure) {
+  if (workers < 2 || alone.empty()) return {};
+  const CostTable::Key key = KeyOf("by all workers together: tokens of", program, workers);
+  RowCosts costs = KeptCosts(key);
+  if (!costs.empty() || !measure || !MayBeTimed(signature)) return costs;
+  OnIdlePool(workers, [&](Team& team) {
+    costs = MeasureCosts(
+        1, {.min_rows = kMinTokens, .max_rows = alone.back().rows, .budget = kTeamBudget},
+        [&](size_t /*program*/, int tokens) {
+          return OnTokens(signature, program, tokens, &team);
+        })[0];
+  });
   if (!costs.empty()) KeepCosts(key, costs).IgnoreError();
   return costs;
 }

@@ -14,6 +14,10 @@ namespace chairlift {
 RowCosts FindTokenCosts(const Signature& signature, RaggedProgram& program, int workers,
                         bool measure);
 
+// The same, of all workers together on one batch, at the sizes of `alone`. Empty for one worker.
+RowCosts FindTokenTeamCosts(const Signature& signature, RaggedProgram& program, int workers,
+                            const RowCosts& alone, bool measure);
+
 // Tokens in a batch: `max`, its budget, so that throughput is within a few per cent of the best;
 // and `min`, below which a batch costs the same.
 BatchSizes ChooseTokenBudget(const RowCosts& costs);

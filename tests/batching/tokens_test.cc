@@ -65,6 +65,74 @@ TEST_F(TokensTest, AWorkerHasOneTaskAtATime) {
   EXPECT_THAT(Next(), ElementsAre(2));
 }
 
+// A token takes a microsecond alone; by a team, `share` of that.
+class FakeTeamCosts : public TeamCosts {
+ public:
+  explicit FakeTeamCosts(double share) : share_(share) {}
+  std::optional<Cost> Of(CellType /*type*/, int32_t rows) const override {
+    return Cost{.alone = microseconds(rows),
+                .team = std::chrono::duration_cast<Duration>(share_ * microseconds(rows))};
+  }
+
+ private:
+  double share_;
+};
+
+TEST_F(TokensTest, WhereAFewWaitAllWorkersRunOneBatch) {
+  const FakeTeamCosts costs(0.6);  // 83% of what each does alone
+  Make({.max_batch_size = 100, .workers = 2, .team_costs = &costs});
+  Arrive(1, 60);
+  Arrive(2, 60);
+  EXPECT_THAT(Next(0), ElementsAre(1));
+  EXPECT_TRUE(task_->by_team);
+  EXPECT_THAT(Next(1), IsEmpty());
+  for (BatchRequestId id : {3, 4, 5}) Arrive(id, 60);
+  EXPECT_THAT(Next(1), IsEmpty()) << "four wait";
+  Arrive(6, 60);
+  EXPECT_THAT(Next(1), ElementsAre(2)) << "five did";
+  EXPECT_FALSE(task_->by_team);
+  EXPECT_THAT(End(0), ElementsAre(1));
+  EXPECT_THAT(Next(0), ElementsAre(3)) << "the other has a task of its own";
+  EXPECT_FALSE(task_->by_team);
+  End(0);
+  EXPECT_THAT(Next(0), ElementsAre(4));
+  End(0);
+  End(1);
+  EXPECT_THAT(Next(1), ElementsAre(5));
+  EXPECT_TRUE(task_->by_team);
+  EXPECT_THAT(Next(0), IsEmpty());
+}
+
+TEST_F(TokensTest, ATeamTakesAWholeBatch) {
+  const FakeTeamCosts costs(0.6);
+  Make({.max_batch_size = 100, .workers = 2, .team_costs = &costs});
+  for (BatchRequestId id : {1, 2, 3, 4}) Arrive(id, 25);
+  EXPECT_THAT(Next(), ElementsAre(1, 2, 3, 4));
+  EXPECT_TRUE(task_->by_team);
+}
+
+TEST_F(TokensTest, NobodyWaitsForAMuchLongerTask) {
+  const FakeTeamCosts costs(0.6);
+  Make({.max_batch_size = 100, .workers = 2, .team_costs = &costs});
+  Arrive(1, 100);  // 60 us by both
+  EXPECT_THAT(Next(0), ElementsAre(1));
+  Arrive(2, 29);  // twice this are 58
+  EXPECT_THAT(Next(1), ElementsAre(2));
+  End(1);
+  Arrive(3, 30);
+  EXPECT_THAT(Next(1), IsEmpty());
+}
+
+TEST_F(TokensTest, WorkersThatDoWorseTogetherStayAlone) {
+  const FakeTeamCosts costs(0.67);  // 74.6%
+  Make({.max_batch_size = 100, .workers = 2, .team_costs = &costs});
+  Arrive(1, 60);
+  EXPECT_THAT(Next(0), ElementsAre(1));
+  EXPECT_FALSE(task_->by_team);
+  Arrive(2, 60);
+  EXPECT_THAT(Next(1), ElementsAre(2));
+}
+
 TEST_F(TokensTest, ARequestLargerThanTheBudgetRidesAlone) {
   Make({.max_batch_size = 100});
   Arrive(1, 500);

@@ -14,6 +14,8 @@ constexpr int kMaxPassed = 32;
 // Tasks of a type until costs are asked again: they may be measured while the model serves.
 constexpr int kSizesLast = 256;
 
+double ToDouble(Duration duration) { return static_cast<double>(duration.count()); }
+
 class TokensScheduler : public WholeRequestScheduler {
  public:
   using WholeRequestScheduler::WholeRequestScheduler;
@@ -32,6 +34,30 @@ class TokensScheduler : public WholeRequestScheduler {
     return arrived_ + kTokensPatience * size;
   }
 
+  bool FewWait() const {
+    return options_.team_costs != nullptr && options_.workers > 1 &&
+           waiting() <= kFewWaiting * options_.workers;
+  }
+
+  // Whether all workers had better run a batch of so many tokens.
+  bool Together(CellType type, int64_t tokens) const {
+    if (busy_workers() > 0 || !FewWait()) return false;
+    const auto cost = options_.team_costs->Of(type, static_cast<int32_t>(tokens));
+    return cost &&
+           ToDouble(cost->alone) >= kTeamEfficiency * options_.workers * ToDouble(cost->team);
+  }
+
+  bool BetterToHelp(TimePoint now) const override {
+    if (!FewWait() || running().size() != 1) return false;
+    const Running& task = running().begin()->second;
+    if (!task.by_team) return false;
+    const auto cost = options_.team_costs->Of(task.type, task.rows);
+    const auto next = options_.team_costs->Of(first().type, first().size());
+    return cost && next && task.start + cost->team - now <= kTeamPatience * next->alone;
+  }
+
+  bool by_team() const override { return by_team_; }
+
   BatchSizes SizesNow(CellType type) {
     Sizes& known = sizes_[type];
     if (known.uses_left == 0) known = {SizesOf(options_, type), kSizesLast};
@@ -41,7 +67,9 @@ class TokensScheduler : public WholeRequestScheduler {
 
   std::vector<Request*> Form(CellType type, const Queue& queue, TimePoint /*now*/) override {
     const BatchSizes sizes = SizesNow(type);
-    const int64_t idle = std::max(1, options_.workers - busy_workers());
+    const int64_t head = queue.requests.begin()->second->size();
+    by_team_ = Together(type, std::max(head, std::min<int64_t>(queue.size, sizes.max)));
+    const int64_t idle = by_team_ ? 1 : std::max(1, options_.workers - busy_workers());
     const int64_t shares = std::clamp<int64_t>(queue.size / sizes.min, 1, idle);
     const int64_t share = (queue.size + shares - 1) / shares;
     std::vector<Request*> batch;
@@ -64,6 +92,7 @@ class TokensScheduler : public WholeRequestScheduler {
   }
 
   uint64_t arrived_ = 0;  // tokens, since the start
+  bool by_team_ = false;  // the last task formed is for all workers
   absl::flat_hash_map<CellType, Sizes> sizes_;
 };
 

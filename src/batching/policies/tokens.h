@@ -9,6 +9,12 @@
 // Where several workers are idle, what waits is shared out evenly among them, but not into pieces
 // with fewer tokens than a batch can have for the price of one.
 //
+// Where costs tell that all workers together do a batch about as well as each does its own, they do
+// so as long as only a few requests wait: whoever is at work is done sooner, and those who wait
+// behind it not much later, or sooner too. Not where what runs takes much longer than the first of
+// them would. (With one queue, one server of twice the speed is better than two: the same work is
+// done, but what has begun ends before more begins.)
+//
 // Order. By arrival alone, a short request behind a long one would wait for many times what it asks
 // for itself. So a request of n tokens stands as if it had arrived k·n tokens later than it did
 // (k = kTokensPatience), and shorter ones overtake it. Who arrives after it and stands before it is
@@ -36,6 +42,13 @@ namespace chairlift {
 // latency at three quarters of full load and adds 1% to its 99th percentile; 8 takes 9% and adds
 // 9%.
 inline constexpr int kTokensPatience = 2;
+
+// Workers to which so many requests or fewer are waiting each run one batch together.
+inline constexpr int kFewWaiting = 2;
+// They do where that is at least so large a part of what each does alone.
+inline constexpr double kTeamEfficiency = 0.75;
+// ... and where a batch is expected to end within so many times what the first that waits takes.
+inline constexpr int kTeamPatience = 2;
 
 // max_batch_size: the budget, or, with costs, its limit. cell_types sets sizes of a type's own:
 // the budget (max_batch_size), the smallest share (min_batch_size).

@@ -93,7 +93,7 @@ std::vector<BatchRequestId> WholeRequestScheduler::TakeExpired(TimePoint now) {
 
 std::optional<Task> WholeRequestScheduler::Next(WorkerId worker, TimePoint now) {
   Expire(now);
-  if (busy_.contains(worker)) return std::nullopt;
+  if (busy_.contains(worker) || heads_.empty() || BetterToHelp(now)) return std::nullopt;
   for (const auto& head : heads_) {
     const CellType type = head.second;
     std::vector<Request*> batch = Form(type, queues_.at(type), now);
@@ -110,7 +110,9 @@ std::optional<Task> WholeRequestScheduler::Next(WorkerId worker, TimePoint now) 
       if (pads()) task.length = std::max(task.length, request->length);
     }
     busy_.insert(worker);
-    running_.emplace(task.id, Running{worker, std::move(batch)});
+    task.by_team = by_team();
+    running_.emplace(task.id,
+                     Running{worker, type, task.rows, task.by_team, now, std::move(batch)});
     return task;
   }
   return std::nullopt;

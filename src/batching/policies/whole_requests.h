@@ -67,6 +67,10 @@ class WholeRequestScheduler : public Scheduler {
   // Takes requests out of a queue, which is not empty, by Take(); whoever is held must stay.
   // Returns them, or nothing where they are to wait.
   virtual std::vector<Request*> Form(CellType type, const Queue& queue, TimePoint now) = 0;
+  // Whether a worker that has no task had better help with one that runs than begin another.
+  virtual bool BetterToHelp(TimePoint /*now*/) const { return false; }
+  // Whether the task that Form() has just taken is for all workers together.
+  virtual bool by_team() const { return false; }
   // Whether batches are padded to the longest in them.
   virtual bool pads() const = 0;
   // When Form() may take what it does not take at `now`, if nothing happens.
@@ -81,14 +85,23 @@ class WholeRequestScheduler : public Scheduler {
   void Take(Request& request);
   int busy_workers() const { return static_cast<int>(busy_.size()); }
 
+  struct Running {
+    WorkerId worker;
+    CellType type;
+    int32_t rows;
+    bool by_team;
+    TimePoint start;
+    std::vector<Request*> requests;
+  };
+  const absl::flat_hash_map<TaskId, Running>& running() const { return running_; }
+  // Of all that wait, the first. There is one.
+  const Request& first() const {
+    return *queues_.at(heads_.begin()->second).requests.begin()->second;
+  }
+
   const PolicyOptions options_;
 
  private:
-  struct Running {
-    WorkerId worker;
-    std::vector<Request*> requests;
-  };
-
   // Takes a request that waits away.
   void Leave(BatchRequestId id);
   void EraseIfEmpty(CellType type);
