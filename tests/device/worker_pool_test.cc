@@ -222,7 +222,6 @@ TEST(WorkerPoolTest, DenormalsAreFlushed) {
 TEST(WorkerPoolTest, JobsAndTeamsUnderLoad) {
   auto pool = MakePool(3, 1000);
   std::atomic<int64_t> sum{0};
-  std::atomic<int> helped{0};
   std::vector<std::thread> submitters;
   for (int t = 0; t < 3; ++t) {
     submitters.emplace_back([&, t] {
@@ -232,14 +231,12 @@ TEST(WorkerPoolTest, JobsAndTeamsUnderLoad) {
           for (int fork = 0; fork < 5; ++fork) {
             lease.team().For(20, [&](int part, int) { sum += part; });
           }
-          if (lease.helped()) ++helped;
         });
       }
     });
   }
   for (std::thread& thread : submitters) thread.join();
   EXPECT_EQ(sum, int64_t{3} * 300 * 5 * 190);
-  EXPECT_GT(helped, 0);
 }
 
 }  // namespace
