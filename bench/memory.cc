@@ -151,7 +151,7 @@ Status Run(const std::string& path, const std::string& lengths) {
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(RaggedModel ragged, MakeRagged(imported.graph));
   CHAIRLIFT_ASSIGN_OR_RETURN(const auto program,
-                             MakeRaggedProgram(std::move(ragged), signature.inputs.size(), {}));
+                             MakeRaggedProgram(std::move(ragged), imported.graph, {}));
   signature.sequences = program->sequences;
 
   Footprint arena_footprint, least;

@@ -1,5 +1,6 @@
 #include "engine/batch.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -48,11 +49,16 @@ Tensor Cut(const Tensor& whole, int axis, int64_t first, int64_t rows) {
   return part;
 }
 
+// Intermediates of a request that runs alone, at most: a mask of queries by keys may grow with the
+// square of its length.
+constexpr size_t kMaxBytesAlone = size_t{4} << 30;
+
 // What the requests run through: the model, or the form of their class.
 struct Runs {
   explicit Runs(Model& model, const ClassForm* class_form)
       : executable(class_form == nullptr ? model.executable() : class_form->executable.get()),
         form(class_form) {}
+  explicit Runs(Executable& original) : executable(&original), form(nullptr) {}
   size_t num_inputs() const { return executable->inputs().size(); }
   int input(size_t i) const { return form == nullptr ? static_cast<int>(i) : form->inputs[i]; }
   int input_axis(size_t i) const { return form == nullptr ? 0 : form->input_axes[i]; }
@@ -120,6 +126,58 @@ StatusOr<std::vector<NamedTensor>> Pick(const Signature& signature, const Runs& 
   return picked;
 }
 
+// What runs a request that runs alone, where it fits into memory.
+StatusOr<Executable*> RunsAlone(Model& model, const Request& request, int width) {
+  Executable* executable = model.executable();
+  if (model.ragged() != nullptr) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(executable, model.ragged()->original->Get());
+  }
+  std::vector<Shape> shapes;
+  for (const Tensor& input : request.fitting.inputs) shapes.push_back(input.shape());
+  const StatusOr<PlanStats> stats = executable->Prepare(shapes, width);
+  if (stats.ok() ? stats->arena_bytes > kMaxBytesAlone
+                 : absl::IsResourceExhausted(stats.status())) {
+    return InvalidArgument(
+        "{} sequences of {} tokens in one request need more than {} MiB of intermediates, the most "
+        "that one gets; fewer sequences, or up to {} tokens in each, need less",
+        request.fitting.rows, request.fitting.length, kMaxBytesAlone >> 20,
+        model.signature().sequences->max_shared_length);
+  }
+  if (!stats.ok()) {
+    return Annotate(stats.status(), fmt::format("{} sequences of {} tokens in one request",
+                                                request.fitting.rows, request.fitting.length));
+  }
+  return executable;
+}
+
+// Requests that run alone among others: each by itself, the others together.
+BatchResult RunApart(Model& model, std::span<const Request* const> requests, Team& team, int worker,
+                     WorkerMemory& memory) {
+  BatchResult result;
+  result.outputs.assign(requests.size(), Internal("not computed"));
+  const auto run = [&](const std::vector<const Request*>& some, const std::vector<size_t>& places) {
+    BatchResult own = RunBatch(model, some, team, worker, memory);
+    for (size_t i = 0; i < places.size(); ++i) {
+      result.outputs[places[i]] = std::move(own.outputs[i]);
+    }
+    result.compute_input += own.compute_input;
+    result.compute_infer += own.compute_infer;
+    result.compute_output += own.compute_output;
+  };
+  std::vector<const Request*> together;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i]->fitting.runs_alone) {
+      run({requests[i]}, {i});
+    } else {
+      together.push_back(requests[i]);
+      places.push_back(i);
+    }
+  }
+  if (!together.empty()) run(together, places);
+  return result;
+}
+
 }  // namespace
 
 BatchResult RunBatch(Model& model, std::span<const Request* const> requests, Team& team, int worker,
@@ -127,15 +185,28 @@ BatchResult RunBatch(Model& model, std::span<const Request* const> requests, Tea
   const Clock& clock = Clock::Steady();
   BatchResult result;
   const bool alone = requests.size() == 1;
-  const Runs runs(model, requests[0]->fitting.form.get());
+  if (!alone && std::any_of(requests.begin(), requests.end(),
+                            [](const Request* r) { return r->fitting.runs_alone; })) {
+    return RunApart(model, requests, team, worker, memory);
+  }
   const TimePoint start = clock.Now();
+  Runs runs(model, requests[0]->fitting.form.get());
+  if (requests[0]->fitting.runs_alone) {
+    const StatusOr<Executable*> original = RunsAlone(model, *requests[0], team.width());
+    if (!original.ok()) {
+      result.outputs.emplace_back(original.status());
+      return result;
+    }
+    runs = Runs(**original);
+  }
   std::optional<Packing> packing;
   std::optional<Padding> padding;
   if (model.ragged() == nullptr && model.signature().sequences && !alone) {
     padding.emplace(model.signature(), requests);
   }
-  if (model.ragged() != nullptr)
+  if (model.ragged() != nullptr && !requests[0]->fitting.runs_alone) {
     packing.emplace(model.signature(), model.ragged()->inputs, requests);
+  }
   StatusOr<std::vector<Tensor>> inputs = packing   ? packing->Inputs(memory.staging)
                                          : padding ? padding->Inputs(memory.staging)
                                          : alone   ? Own(runs, *requests[0])

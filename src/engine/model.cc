@@ -174,7 +174,7 @@ StatusOr<ServingPlan> Model::Compile(Graph graph, const ModelConfig& config,
   if (ragged.ok() && WantsTokens(config.policy)) {
     signature_.inputs = Specs(graph, graph.inputs);
     signature_.outputs = Specs(graph, graph.outputs);
-    return ServeTokens(*std::move(ragged), config, load, options);
+    return ServeTokens(*std::move(ragged), graph, config, load, options);
   }
   if (!config.policy.empty() && WantsTokens(config.policy)) {
     return InvalidArgument("policy '{}' cannot serve this model: {}", config.policy,
@@ -211,11 +211,10 @@ StatusOr<ServingPlan> Model::Compile(Graph graph, const ModelConfig& config,
   return plan;
 }
 
-StatusOr<ServingPlan> Model::ServeTokens(RaggedModel ragged, const ModelConfig& config,
-                                         const LoadOptions& load,
+StatusOr<ServingPlan> Model::ServeTokens(RaggedModel ragged, const Graph& original,
+                                         const ModelConfig& config, const LoadOptions& load,
                                          const ExecutableOptions& options) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(
-      ragged_, MakeRaggedProgram(std::move(ragged), signature_.inputs.size(), options));
+  CHAIRLIFT_ASSIGN_OR_RETURN(ragged_, MakeRaggedProgram(std::move(ragged), original, options));
   signature_.sequences = ragged_->sequences;
   const RowCosts costs = FindTokenCosts(signature_, *ragged_, load.workers, load.time_cells);
   lane_.NumberTypes(1);

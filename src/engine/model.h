@@ -111,8 +111,9 @@ class Model {
   StatusOr<ServingPlan> ServeCells(CellProgram program, std::vector<CellTypeOptions> types,
                                    const std::string& what, const ModelConfig& config,
                                    const LoadOptions& load);
-  StatusOr<ServingPlan> ServeTokens(RaggedModel ragged, const ModelConfig& config,
-                                    const LoadOptions& load, const ExecutableOptions& options);
+  StatusOr<ServingPlan> ServeTokens(RaggedModel ragged, const Graph& original,
+                                    const ModelConfig& config, const LoadOptions& load,
+                                    const ExecutableOptions& options);
   StatusOr<ServingPlan> ServePadded(SequenceSignature sequences, const std::string& not_ragged,
                                     const ModelConfig& config, const LoadOptions& load);
 

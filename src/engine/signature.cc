@@ -189,9 +189,11 @@ Status FitSequences(const Signature& signature, FittingRequest& fitting) {
     return InvalidArgument("the request brings {} tokens; at most {} are possible",
                            fitting.rows * fitting.length, kMaxBatchRows);
   }
+  fitting.runs_alone =
+      sequences.max_shared_length > 0 && fitting.length > sequences.max_shared_length;
   if (sequences.padded) return absl::OkStatus();
   fitting.tokens.assign(static_cast<size_t>(fitting.rows), static_cast<int32_t>(fitting.length));
-  if (sequences.mask < 0) return absl::OkStatus();
+  if (sequences.mask < 0 || fitting.runs_alone) return absl::OkStatus();
   bool only_sequences = true;
   for (const int output : fitting.outputs) {
     only_sequences &= !sequences.token_outputs[static_cast<size_t>(output)];

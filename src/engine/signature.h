@@ -27,6 +27,8 @@ struct SequenceSignature {
   bool sequences_ignore_trailing = false;
   int64_t min_length = 1;
   int64_t max_length = 0;  // 0: any
+  // Longer requests have nothing proved of them, and run alone, as the model is; 0: none have.
+  int64_t max_shared_length = 0;
 };
 
 struct Signature {
@@ -53,7 +55,8 @@ struct FittingRequest {
   ShapeKey key;              // empty where the model does not batch, or takes sequences
 
   // Of a model that takes sequences:
-  int64_t length = 0;  // of every sequence, as the request brings it
+  int64_t length = 0;       // of every sequence, as the request brings it
+  bool runs_alone = false;  // longer than max_shared_length
   // Packed:
   std::vector<int32_t> tokens;  // by sequence: those that are computed
   std::vector<bool> left_out;   // [rows · length], the others; empty: none

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -192,6 +193,136 @@ StatusOr<std::unique_ptr<Engine>> LoadBuilt(const testing::ModelBuilder& model,
   const Status loaded = (*engine)->LoadModel("model", file, config);
   if (!loaded.ok()) return loaded;
   return engine;
+}
+
+// Attention in which each token sees those less than 2500 places away that the mask counts: no
+// mask of keys, but one on all sequences on which masks are tried.
+testing::ModelBuilder WideWindow() {
+  testing::ModelBuilder m(17);
+  m.Input("ids", testing::kInt64, {"batch", "length"});
+  m.Input("attention_mask", testing::kInt64, {"batch", "length"});
+  m.Output("tokens", testing::kFloat, {"batch", "length", 8});
+  m.Output("first", testing::kFloat, {"batch", 8});
+  testing::RandomWeights(m, "table", {24, 8}, 1);
+  m.Node("Gather", {"table", "ids"}, {"x"});
+  const auto ints = [&](const std::string& name, std::initializer_list<int64_t> values) {
+    auto* tensor = m.Tensor(name, testing::kInt64, {static_cast<int64_t>(values.size())});
+    for (const int64_t v : values) tensor->add_int64_data(v);
+  };
+  const auto number = [&](const std::string& name, int64_t value) {
+    m.Tensor(name, testing::kInt64, {})->add_int64_data(value);
+  };
+  ints("heads", {0, 0, 2, 4});
+  ints("together", {0, 0, 8});
+  ints("of_heads", {1, 2});
+  ints("of_queries", {1});
+  for (const std::string name : {"q", "k", "v"}) {
+    testing::RandomWeights(m, name + "_weights", {8, 8}, static_cast<unsigned>(name[0]));
+    m.Node("MatMul", {"x", name + "_weights"}, {name + "_flat"});
+    m.Node("Reshape", {name + "_flat", "heads"}, {name + "_heads"});
+    auto turn = m.Node("Transpose", {name + "_heads"}, {name});
+    if (name == "k") turn.Ints("perm", {0, 2, 3, 1});
+    if (name != "k") turn.Ints("perm", {0, 2, 1, 3});
+  }
+  number("zero", 0);
+  number("one", 1);
+  number("window", 2500);
+  m.Node("Shape", {"ids"}, {"sizes"});
+  m.Node("Gather", {"sizes", "one"}, {"length"}).Int("axis", 0);
+  m.Node("Range", {"zero", "length", "one"}, {"keys"});
+  m.Node("Unsqueeze", {"keys", "of_queries"}, {"queries"});
+  m.Node("Sub", {"keys", "queries"}, {"ahead"});
+  m.Node("Abs", {"ahead"}, {"apart"});
+  m.Node("Less", {"apart", "window"}, {"near"});
+  m.Node("Cast", {"attention_mask"}, {"counts"}).Int("to", 9);
+  m.Node("Unsqueeze", {"counts", "of_heads"}, {"counts_of_keys"});
+  m.Node("And", {"near", "counts_of_keys"}, {"seen"});
+  m.Tensor("nothing", testing::kFloat, {})->add_float_data(0.0f);
+  m.Tensor("hidden", testing::kFloat, {})->add_float_data(-1e9f);
+  m.Node("Where", {"seen", "nothing", "hidden"}, {"added"});
+  m.Node("MatMul", {"q", "k"}, {"products"});
+  m.Node("Add", {"products", "added"}, {"scores"});
+  m.Node("Softmax", {"scores"}, {"weights"}).Int("axis", -1);
+  m.Node("MatMul", {"weights", "v"}, {"mixed"});
+  m.Node("Transpose", {"mixed"}, {"by_token"}).Ints("perm", {0, 2, 1, 3});
+  m.Node("Reshape", {"by_token", "together"}, {"tokens"});
+  m.Node("Gather", {"tokens", "zero"}, {"first"}).Int("axis", 1);
+  return m;
+}
+
+// The last tokens but one in ten are of a kind of their own; `counted` of all count.
+InferRequest LongRequest(int64_t rows, int64_t length, int64_t counted) {
+  std::vector<int64_t> ids, mask;
+  for (int64_t i = 0; i < rows * length; ++i) {
+    const int64_t place = i % length;
+    ids.push_back(place > length * 4 / 5 && place % 10 != 0 ? 23 : i * 7 % 23);
+    mask.push_back(place < counted);
+  }
+  InferRequest request;
+  request.model = "model";
+  request.inputs = {{"ids", Tensor::Of<int64_t>({rows, length}, ids)},
+                    {"attention_mask", Tensor::Of<int64_t>({rows, length}, mask)}};
+  return request;
+}
+
+class LongRequestTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(LongRequestTest, BeyondWhatWasTriedAnswersAreThoseOfTheModelAlone) {
+  testing::TempFolder folder;
+  const auto alone = LoadBuilt(WideWindow(), folder, {.policy = "none"});
+  ModelConfig config = {.policy = GetParam()};
+  if (config.policy == "tokens") config.max_batch_tokens = 20000;
+  const auto engine = LoadBuilt(WideWindow(), folder, config);
+  ASSERT_TRUE(alone.ok() && engine.ok()) << alone.status() << engine.status();
+  std::vector<Asked> asked;
+  for (const auto& [rows, length, counted] : {std::array<int64_t, 3>{1, 5, 5},
+                                              {1, 3000, 2900},
+                                              {2, 7, 4},
+                                              {1, 2048, 2048},
+                                              {2, 2049, 9},
+                                              {1, 2600, 2600},
+                                              {1, 40, 40},
+                                              {1, 2047, 1000}}) {
+    asked.push_back({.request = LongRequest(rows, length, counted)});
+    asked.back().alone = (*alone)->Infer(asked.back().request);
+    ASSERT_TRUE(asked.back().alone.ok()) << asked.back().alone.status();
+  }
+  std::mutex mutex;
+  std::condition_variable told;
+  size_t answers = 0;
+  for (int round = 0; round < 2; ++round) {
+    for (const Asked& a : asked) {
+      (*engine)->InferAsync(a.request, [&](const StatusOr<InferResponse>& got) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        ++answers;
+        told.notify_one();
+        ASSERT_TRUE(got.ok()) << got.status();
+        for (size_t o = 0; o < 2; ++o) {
+          ExpectClose(got->outputs[o].tensor, a.alone->outputs[o].tensor);
+        }
+      });
+    }
+  }
+  std::unique_lock<std::mutex> lock(mutex);
+  ASSERT_TRUE(
+      told.wait_for(lock, std::chrono::seconds(300), [&] { return answers == 2 * asked.size(); }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, LongRequestTest,
+                         ::testing::Values("tokens", "length_dp", "naive"));
+
+TEST(LongRequestTest, WhatWouldTakeTooMuchMemoryIsRefusedByName) {
+  testing::TempFolder folder;
+  const auto engine = LoadBuilt(WideWindow(), folder, {.policy = "tokens"});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  for (const auto& [length, why] :
+       {std::pair<int64_t, const char*>{40'000, "up to 2048 tokens"}, {200'000, "limit"}}) {
+    const Status status = (*engine)->Infer(LongRequest(1, length, length)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(Message(status), ::testing::HasSubstr(std::to_string(length) + " tokens"));
+    EXPECT_THAT(Message(status), ::testing::HasSubstr(why));
+  }
+  EXPECT_TRUE((*engine)->Infer(LongRequest(1, 2500, 2500)).ok());
 }
 
 TEST(PaddedOracleTest, AModelThatCannotRunRaggedIsTriedPadded) {

@@ -180,7 +180,7 @@ StatusOr<MaskRule> Packer::ProbedMask(ValueId mask) {
   if (!found->second.ok()) {
     return Unimplemented("its mask {}", Message(found->second.status()));
   }
-  LimitLength(longest);
+  LimitProof(longest);
   return found->second;
 }
 

@@ -42,11 +42,10 @@ class Packer {
   // For the rules of batch_axis: rows, sizes and what is shared.
   std::vector<batch_axis::State>& states() { return states_; }
 
+  // The model has no tables for sequences longer than `longest`.
+  void LimitLength(int64_t longest) { Limit(longest, model_.max_length); }
   // The proof holds for sequences up to `longest` only.
-  void LimitLength(int64_t longest) {
-    int64_t& most = model_.max_length;
-    most = most == 0 ? longest : std::min(most, longest);
-  }
+  void LimitProof(int64_t longest) { Limit(longest, model_.max_proved_length); }
 
   // --- In the packed graph ----------------------------------------------------------------------
   // A node with one output.
@@ -74,6 +73,9 @@ class Packer {
   ValueId KeyMask(const MaskRule& rule);
 
  private:
+  static void Limit(int64_t longest, int64_t& most) {
+    most = most == 0 ? longest : std::min(most, longest);
+  }
   ValueId Twin(ValueId mask) const;
   ValueId One(const Extent& extent, bool rows);
   ValueId AddInput(const std::string& name, DType dtype, SymbolicShape shape, RaggedInput role);

@@ -269,6 +269,11 @@ void Describe(const Packer& packer, RaggedModel& model) {
   }
   if (model.min_length > 1) notes.push_back(fmt::format("lengths from {}", model.min_length));
   if (model.max_length > 0) notes.push_back(fmt::format("lengths up to {}", model.max_length));
+  if (model.max_proved_length > 0) {
+    notes.push_back(fmt::format(
+        "masks were tried at lengths up to {}; a longer request runs alone, as the model is",
+        model.max_proved_length));
+  }
   if (model.mask >= 0) {
     const Value& mask =
         original.values[static_cast<size_t>(original.inputs[static_cast<size_t>(model.mask)])];
@@ -317,6 +322,9 @@ StatusOr<RaggedModel> MakeRagged(const Graph& graph) {
   }
   if (const int64_t longest = LongestForTables(packer); longest > 0) packer.LimitLength(longest);
   RaggedModel model = std::move(packer.model());
+  if (model.max_length > 0 && model.max_proved_length >= model.max_length) {
+    model.max_proved_length = 0;
+  }
   model.graph = std::move(packer.graph());
   SortNodes(model.graph);
   model.passes = std::move(passes);

@@ -49,9 +49,12 @@ struct RaggedModel {
   bool rows_ignore_masked = false;    // all of them
   bool rows_ignore_trailing = false;  // those behind the last token that counts
 
-  // The lengths of requests that the proof holds for; 0: no limit.
+  // The lengths of requests that the model has tables for; 0: no limit.
   int64_t min_length = 1;
   int64_t max_length = 0;
+  // The proof holds up to here, where a mask was found out by trying; 0: for all of them. Of longer
+  // requests nothing is known: each has to run alone, as the original has it.
+  int64_t max_proved_length = 0;
 
   // For `inspect`: what was done, in words, and the passes that ran before.
   std::vector<std::string> notes;

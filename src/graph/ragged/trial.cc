@@ -127,7 +127,9 @@ bool Same(const Tensor& alone, const Tensor& packed, int64_t first, int64_t coun
 }  // namespace
 
 Status TryPacked(const Graph& original, RaggedModel& model) {
-  const int64_t most = model.max_length > 0 ? model.max_length : 64;
+  const int64_t most = model.max_proved_length > 0 ? model.max_proved_length
+                       : model.max_length > 0      ? model.max_length
+                                                   : 64;
   if (model.min_length > most) {
     return Unimplemented("no length fits: at least {}, at most {}", model.min_length, most);
   }

@@ -320,7 +320,8 @@ TEST(RaggedTest, MasksOfKeys) {
     return m.Attention(m.x, m.Added(m.Op("Expand", {m.MaskOfKeys(), sizes})));
   });
   EXPECT_EQ(model.mask, 2);
-  EXPECT_EQ(model.max_length, 2048);
+  EXPECT_EQ(model.max_length, 0);
+  EXPECT_EQ(model.max_proved_length, 2048);
   Packs([](Model& m) {  // by place, whatever the query
     const ValueId slope = m.Op("Mul", {m.To(m.Range(m.SizeOf(m.x, 1)), 1), m.Number(-0.5f)});
     return m.Attention(m.x, slope);
