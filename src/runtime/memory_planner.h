@@ -6,10 +6,10 @@
 // keep one chunk for each plan because a worker's arena outlives its plans; the document's list of
 // chunks is for memory that is handed back after each inference.
 //
-// Repeated layers are not planned once and then copied, as the document has it: a whole plan, shapes
-// and kernels included, takes about 1.5 ms, 0.3% of computing over 100 requests of as many lengths
-// (MiniLM, `make bench BENCH=memory`), since plans are kept by shape class. The proof that two
-// layers are one and the same would cost more code than it saves time.
+// Repeated layers are not planned once and then copied, as the document has it: a whole plan,
+// shapes and kernels included, takes about 1.5 ms, 0.3% of computing over 100 requests of as many
+// lengths (MiniLM, `make bench BENCH=memory`), since plans are kept by shape class. The proof that
+// two layers are one and the same would cost more code than it saves time.
 #ifndef CHAIRLIFT_RUNTIME_MEMORY_PLANNER_H_
 #define CHAIRLIFT_RUNTIME_MEMORY_PLANNER_H_
 
