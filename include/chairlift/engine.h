@@ -26,6 +26,13 @@
 
 namespace chairlift {
 
+// How far the load of a model has come.
+struct LoadProgress {
+  std::string model;
+  std::string step;  // "timing batches"; empty: the load is over, whatever came of it
+  double done = 0;   // of the step, from 0 to 1; stays 0 where it cannot be told
+};
+
 // Members are initialised one by one so that designated initialisers may name only some of them.
 struct EngineOptions {
   // Workers, each with a thread of its own on a core of its own. 0: one for each core this process
@@ -35,10 +42,14 @@ struct EngineOptions {
   std::vector<int> cores = {};
   // Requests waiting or running over all models; more are refused (kResourceExhausted).
   int max_requests = 4096;
-  // Whether a model that runs as cells is timed when it is loaded, to choose the batch sizes of its
-  // cells: about a second at most, once for each cell, machine and build; what is measured is kept
-  // in $XDG_CACHE_HOME/chairlift. Without, what is kept counts, and otherwise 64 rows.
+  // Whether a model whose batches are chosen by what they cost (cells, packed tokens, padded
+  // sequences) is timed when it is loaded: a second or two, once for each model, machine and build;
+  // what is measured is kept in $XDG_CACHE_HOME/chairlift. Without, what is kept counts, and
+  // otherwise a guess.
   bool time_cells = true;
+  // Called by one thread at a time, for one model at a time, before its load returns; may be null.
+  // It must not call the engine.
+  std::function<void(const LoadProgress&)> on_load = {};
 };
 
 // How one model is served. Every field has a default derived from the model; a `model.yaml` beside

@@ -18,6 +18,7 @@
 #include "cli/load/generator.h"
 #include "cli/load/schedule.h"
 #include "cli/load/target.h"
+#include "cli/load_bar.h"
 #include "cli/model_path.h"
 #include "cli/terminal.h"
 
@@ -140,8 +141,13 @@ Status WriteTrace(Engine& engine, const std::string& path) {
 
 // A model's own configuration, under what the command line says of it.
 ModelConfig Over(ModelConfig own, const ModelConfig& said) {
-  if (!said.policy.empty()) own.policy = said.policy;
+  if (!said.policy.empty()) {
+    own.policy = said.policy;
+    own.max_batch_tokens = 0;  // what the other policy may not know
+    own.queue_delay_us = own.latency_objective_us = 0;
+  }
   if (said.max_batch_size != 0) own.max_batch_size = said.max_batch_size;
+  if (said.max_batch_tokens != 0) own.max_batch_tokens = said.max_batch_tokens;
   if (said.queue_delay_us != 0) own.queue_delay_us = said.queue_delay_us;
   return own;
 }
@@ -168,6 +174,7 @@ Status Bench(BenchFlags flags) {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<LoadTarget> target;
   if (flags.url.empty()) {
+    flags.engine.on_load = LoadBar();
     CHAIRLIFT_ASSIGN_OR_RETURN(engine, Engine::Create(flags.engine));
     const std::string name = NameOf(flags.model);
     CHAIRLIFT_ASSIGN_OR_RETURN(ModelPath model, FindModel(flags.model));
@@ -266,14 +273,20 @@ Command AddBench(CLI::App& parser) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   parser.add_option("--policy", flags->config.policy,
-                    "Batching policy in process: cellular, window, bucketed, graph_merge or none; "
-                    "default as served");
+                    "Batching policy in process: none, window; of recurrent models cellular, "
+                    "bucketed, graph_merge;\nof encoders tokens, length_dp, naive; default: as "
+                    "served");
   parser
       .add_option("--max-batch-size", flags->config.max_batch_size,
                   "Rows in a batch, in process; 0: default")
       ->check(CLI::Range(0, 4096));
   parser
-      .add_option("--queue-delay-us", flags->config.queue_delay_us, "Wait for company, in process")
+      .add_option("--max-batch-tokens", flags->config.max_batch_tokens,
+                  "tokens: tokens in a batch, in process; 0: as timed")
+      ->check(CLI::Range(0, 1 << 24));
+  parser
+      .add_option("--queue-delay-us", flags->config.queue_delay_us,
+                  "window, length_dp: wait for company, in process")
       ->check(CLI::Range(0, 10'000'000));
   parser
       .add_option("--workers", flags->engine.workers,

@@ -16,6 +16,7 @@
 #include "cli/cells_view.h"
 #include "cli/commands.h"
 #include "cli/inputs.h"
+#include "cli/load_bar.h"
 #include "cli/manifest_view.h"
 #include "cli/model_path.h"
 #include "cli/passes_view.h"
@@ -294,7 +295,7 @@ Status Inspect(InspectFlags flags) {
   CHAIRLIFT_ASSIGN_OR_RETURN(ModelPath model, FindModel(flags.model));
   model.config.disabled_passes.insert(flags.disabled_passes.begin(), flags.disabled_passes.end());
   if (flags.max_embedding_bytes) model.config.max_embedding_bytes = *flags.max_embedding_bytes;
-  CHAIRLIFT_ASSIGN_OR_RETURN(const auto engine, Engine::Create({}));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto engine, Engine::Create({.on_load = LoadBar()}));
   return model.cells ? InspectManifest(model, flags, *engine) : InspectFile(model, flags, *engine);
 }
 

@@ -15,6 +15,7 @@
 #include "chairlift/engine.h"
 #include "cli/commands.h"
 #include "cli/inputs.h"
+#include "cli/load_bar.h"
 #include "cli/model_path.h"
 #include "cli/profile_cells.h"
 #include "cli/terminal.h"
@@ -154,7 +155,9 @@ Status ProfileWhole(const ModelPath& model, const ProfileFlags& flags, Engine& e
 
 Status Profile(const ProfileFlags& flags) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const ModelPath model, FindModel(flags.model));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const auto engine, Engine::Create(flags.engine));
+  EngineOptions options = flags.engine;
+  options.on_load = LoadBar();
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto engine, Engine::Create(options));
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::optional<CellProgram> cells, CellsOf(model));
   // What would be a request to a model of the user's own cells, nobody knows.
   if (!model.cells) CHAIRLIFT_RETURN_IF_ERROR(ProfileWhole(model, flags, *engine));

@@ -56,7 +56,13 @@ void Print(const std::vector<std::unique_ptr<Cell>>& cells, const std::vector<Co
 Status ProfileCells(const CellProgram& program, const ProfileCellsOptions& options) {
   const std::vector<std::unique_ptr<Cell>>& cells = program.cells;
   // The sizes that batch sizes are chosen by, and those asked for.
-  std::vector<CellCosts> kept = FindCellCosts(cells, options.workers, true);
+  std::vector<CellCosts> kept;
+  {
+    constexpr int64_t kWhole = 1000;
+    ProgressBar bar("choosing sizes", kWhole);
+    kept = FindCellCosts(cells, options.workers, true,
+                         [&](double done) { bar.Set(static_cast<int64_t>(done * kWhole)); });
+  }
   std::vector<Costs> costs(cells.size());
   for (size_t i = 0; i < cells.size(); ++i) {
     for (const auto& [rows, cost] : kept[i]) costs[i][rows] = cost;

@@ -10,6 +10,7 @@
 #include "chairlift/engine.h"
 #include "cli/commands.h"
 #include "cli/inputs.h"
+#include "cli/load_bar.h"
 #include "cli/model_path.h"
 #include "cli/terminal.h"
 #include "tensor/npy.h"
@@ -34,6 +35,7 @@ std::string FileName(const std::string& name) {
 Status Run(const RunFlags& flags) {
   CHAIRLIFT_ASSIGN_OR_RETURN(ModelPath model, FindModel(flags.model));
   EngineOptions options = flags.engine;
+  options.on_load = LoadBar();
   options.time_cells = false;  // one request has nobody to share a batch with
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options));
   if (!model.cells) model.config.policy = "none";

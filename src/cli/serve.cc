@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/example_request.h"
 #include "cli/limit_flags.h"
+#include "cli/load_bar.h"
 #include "server/server.h"
 
 namespace chairlift {
@@ -75,6 +76,7 @@ Status Serve(ServeFlags flags) {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  flags.engine.on_load = LoadBar();
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine));
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   CHAIRLIFT_RETURN_IF_ERROR(LoadFiles(*engine, flags.models));
@@ -122,15 +124,26 @@ Command AddServe(CLI::App& parser) {
   parser.footer(
       "A model file needs no configuration: it is served under its file name, batching is derived "
       "from it.\n"
-      "A repository holds <name>/<version>/model.onnx and, if wanted, <name>/model.yaml:\n"
-      "  policy: window            # or none\n"
-      "  max_batch_size: 32        # rows in a batch; of cells: absent, as timed (docs/cells.md)\n"
-      "  queue_delay_us: 0         # how long the oldest request may wait for company\n"
-      "  preferred_batch_sizes: [] # run at these sizes without waiting\n"
-      "  max_queue_size: 1024      # requests waiting; one more is refused\n"
-      "  default_timeout_us: 0     # deadline of requests that bring none; 0: none\n"
-      "  disabled_passes: []       # `chairlift inspect MODEL --passes` lists them\n"
-      "  max_embedding_bytes: 0    # for an embedding folded into the first layer's projection\n"
+      "A repository holds <name>/<version>/model.onnx and, if wanted, <name>/model.yaml. These are "
+      "the\n"
+      "settings it may have; what is absent is chosen from the model:\n"
+      "  policy: window             # none; for encoders tokens, length_dp, naive "
+      "(docs/encoders.md);\n"
+      "                             # for recurrent models cellular, bucketed, graph_merge\n"
+      "  max_batch_size: 32         # rows in a batch; of cells: absent, as timed (docs/cells.md)\n"
+      "  max_batch_tokens: 0        # tokens: tokens in a batch; 0: as timed\n"
+      "  queue_delay_us: 0          # window, length_dp: how long the oldest request may wait for "
+      "company\n"
+      "  latency_objective_us: 0    # length_dp: but no longer than until half of this is spent\n"
+      "  preferred_batch_sizes: []  # window: run at these sizes without waiting\n"
+      "  max_queue_size: 1024       # requests waiting; one more is refused\n"
+      "  default_timeout_us: 0      # deadline of requests that bring none; 0: none\n"
+      "  response_cache_bytes: 0    # memory for answers that equal requests get again\n"
+      "  sequence_state: {}         # state kept between requests, output: input (docs/http.md)\n"
+      "  max_sequences: 4096        # live at once\n"
+      "  sequence_idle_us: 60000000 # one that hears nothing for so long has ended\n"
+      "  disabled_passes: []        # `chairlift inspect MODEL --passes` lists them\n"
+      "  max_embedding_bytes: 0     # for an embedding folded into the first layer's projection\n"
       "or <name>/<version>/<cell>.onnx and a model.yaml with `cells` and `unfold` "
       "(docs/cells.md).\n"
       "Ask it:\n"
@@ -186,9 +199,10 @@ Command AddServe(CLI::App& parser) {
 
   constexpr const char* kCompute = "Compute";
   parser
-      .add_flag("!--no-timing", flags->engine.time_cells,
-                "Do not time the cells of recurrent models when they are first loaded (about a\n"
-                "second, kept in the cache folder), which chooses their batch sizes")
+      .add_flag(
+          "!--no-timing", flags->engine.time_cells,
+          "Do not time the batches of recurrent models and encoders when they are first loaded\n"
+          "(a second or two, kept in the cache folder), which chooses their batch sizes")
       ->group(kCompute);
   parser.add_option("--workers", flags->engine.workers, "Compute threads; 0: one for each core")
       ->check(CLI::Range(0, 256))

@@ -9,7 +9,6 @@
 
 #include "base/status.h"
 #include "batching/batch_sizes.h"
-#include "engine/kept_costs.h"
 #include "engine/timing.h"
 
 namespace chairlift {
@@ -70,9 +69,11 @@ int64_t BytesOfOneRow(const Cell& cell) {
 }
 
 // Of cells whose rows are known.
-std::vector<CellCosts> Measure(std::span<Cell* const> cells, int workers) {
+std::vector<CellCosts> Measure(std::span<Cell* const> cells, int workers,
+                               const TimingProgress& progress) {
   return MeasureCosts(
-      cells.size(), {.max_rows = kMaxRows, .workers = workers}, [&](size_t i, int rows) {
+      cells.size(), {.max_rows = kMaxRows, .workers = workers, .progress = progress},
+      [&](size_t i, int rows) {
         return BytesOfOneRow(*cells[i]) > kMaxBytes / rows ? TimedRun() : OnZeros(*cells[i], rows);
       });
 }
@@ -100,11 +101,11 @@ std::vector<std::optional<Duration>> TimeCells(std::span<Cell* const> cells, int
   std::vector<TimedRun> runs;
   runs.reserve(cells.size());
   for (Cell* cell : cells) runs.push_back(OnZeros(*cell, rows));
-  return TimeRuns(runs, workers, at_least, until);
+  return TimeRuns(runs, workers, at_least, until, [] {});
 }
 
 std::vector<CellCosts> FindCellCosts(std::span<const std::unique_ptr<Cell>> cells, int workers,
-                                     bool measure) {
+                                     bool measure, const TimingProgress& progress) {
   const std::vector<CostTable::Key> keys = KeysOf(cells, workers);
   std::vector<CellCosts> found(cells.size());
   std::vector<size_t> closed;
@@ -118,7 +119,7 @@ std::vector<CellCosts> FindCellCosts(std::span<const std::unique_ptr<Cell>> cell
     missing |= found[i].empty();
   }
   if (!missing || !measure) return found;
-  std::vector<CellCosts> measured = Measure(to_time, workers);
+  std::vector<CellCosts> measured = Measure(to_time, workers, progress);
   for (size_t c = 0; c < closed.size(); ++c) {
     // Where the folder cannot be written, the next load measures again.
     if (!measured[c].empty()) KeepCosts(keys[closed[c]], measured[c]).IgnoreError();

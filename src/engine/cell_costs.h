@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "batching/policy.h"
 #include "engine/kept_costs.h"
+#include "engine/timing_progress.h"
 #include "runtime/cell.h"
 
 namespace chairlift {
@@ -28,7 +29,7 @@ std::vector<std::optional<Duration>> TimeCells(std::span<Cell* const> cells, int
 // not kept, or are damaged or of another machine or build, all are measured if `measure` says so,
 // within about a second.
 std::vector<CellCosts> FindCellCosts(std::span<const std::unique_ptr<Cell>> cells, int workers,
-                                     bool measure);
+                                     bool measure, const TimingProgress& progress);
 
 // Keeps costs that were measured otherwise (by TimeCells) where FindCellCosts() finds them.
 Status KeepCellCosts(std::span<const std::unique_ptr<Cell>> cells, int workers,

@@ -29,7 +29,8 @@ class EngineImpl : public Engine {
         dispatcher_(std::make_unique<Dispatcher>(*pool_, options.max_requests)),
         repository_({.workers = pool_->size(),
                      .background = &background_,
-                     .time_cells = options.time_cells}) {}
+                     .time_cells = options.time_cells},
+                    options.on_load) {}
 
   ~EngineImpl() override {
     dispatcher_->Stop(std::chrono::milliseconds(0));

@@ -40,6 +40,7 @@ LengthSamples FindLengthCosts(const CostTable::Key& key, const LengthSampling& s
   if (!samples.empty() || !measure) return samples;
   const Clock& clock = Clock::Steady();
   const TimePoint until = clock.Now() + sampling.budget;
+  const std::function<void()> tick = ProgressUntil(until, sampling.progress);
   Duration last{0};
   for (const auto& [rows, length] :
        SizesToMeasure(sampling.max_rows, sampling.max_length, sampling.max_places)) {
@@ -47,7 +48,8 @@ LengthSamples FindLengthCosts(const CostTable::Key& key, const LengthSampling& s
     if (clock.Now() + 4 * last > until) break;
     const TimedRun run = make(rows, length);
     if (!run) continue;
-    const std::optional<Duration> time = TimeRuns({&run, 1}, sampling.workers, kPerSize, until)[0];
+    const std::optional<Duration> time =
+        TimeRuns({&run, 1}, sampling.workers, kPerSize, until, tick)[0];
     if (!time) continue;
     last = std::max(*time, Duration(1));
     samples.push_back({rows, length, last});

@@ -22,6 +22,7 @@ struct LengthSampling {
   int64_t max_places = 8192;  // rows times length, of a batch that is measured
   int workers = 1;
   Duration budget = std::chrono::seconds(5);  // of all sizes together, about
+  TimingProgress progress = nullptr;
 };
 
 // The key under which they are kept. `description` tells apart whatever takes another time

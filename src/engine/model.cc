@@ -1,5 +1,7 @@
 #include "engine/model.h"
 
+#include <spdlog/spdlog.h>
+
 #include <optional>
 #include <utility>
 
@@ -80,10 +82,12 @@ StatusOr<std::shared_ptr<Model>> Model::Load(const std::string& name, const std:
   ExecutableOptions options;
   options.disabled_passes = config.disabled_passes;
   ServingPlan plan;
+  load.Tell("reading");
   if (source.cells) {
     CHAIRLIFT_ASSIGN_OR_RETURN(plan, model->CompileCells(source, config, load, options));
   } else {
     CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(source.path));
+    load.Tell("compiling");
     CHAIRLIFT_ASSIGN_OR_RETURN(plan,
                                model->Compile(std::move(imported.graph), config, load, options));
   }
@@ -108,6 +112,14 @@ StatusOr<std::shared_ptr<Model>> Model::Load(const std::string& name, const std:
   return model;
 }
 
+Model::~Model() {
+  if (lane_.padded_costs == nullptr) return;
+  if (const Status kept = lane_.padded_costs->Keep(); !kept.ok()) {
+    spdlog::warn("what was learnt of the costs of model '{}' is lost: {}", metadata_.name,
+                 Message(kept));
+  }
+}
+
 StatusOr<ServingPlan> Model::ServeCells(CellProgram program, std::vector<CellTypeOptions> types,
                                         const std::string& what, const ModelConfig& config,
                                         const LoadOptions& load) {
@@ -117,7 +129,7 @@ StatusOr<ServingPlan> Model::ServeCells(CellProgram program, std::vector<CellTyp
   // Sizes are measured where they would count.
   const bool open =
       config.max_batch_size == 0 && (config.policy.empty() || config.policy == "cellular");
-  lane_.costs = FindCellCosts(cells, load.workers, load.time_cells && open);
+  lane_.costs = FindCellCosts(cells, load.workers, load.time_cells && open, load.TellTiming());
   ChooseCellSizes(lane_.costs, config.max_batch_size, types);
   std::vector<std::string> names;
   names.reserve(cells.size());
@@ -216,11 +228,13 @@ StatusOr<ServingPlan> Model::ServeTokens(RaggedModel ragged, const Graph& origin
                                          const ExecutableOptions& options) {
   CHAIRLIFT_ASSIGN_OR_RETURN(ragged_, MakeRaggedProgram(std::move(ragged), original, options));
   signature_.sequences = ragged_->sequences;
-  const RowCosts costs = FindTokenCosts(signature_, *ragged_, load.workers, load.time_cells);
+  const TimingProgress progress = load.TellTiming();
+  const RowCosts costs = FindTokenCosts(signature_, *ragged_, load.workers, load.time_cells,
+                                        [&](double done) { progress(done / 2); });
   lane_.NumberTypes(1);
   lane_.costs = {costs};
-  lane_.team_costs = {
-      FindTokenTeamCosts(signature_, *ragged_, load.workers, costs, load.time_cells)};
+  lane_.team_costs = {FindTokenTeamCosts(signature_, *ragged_, load.workers, costs, load.time_cells,
+                                         [&](double done) { progress((1 + done) / 2); })};
   CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan,
                              PlanTokenServing(config, ChooseTokenBudget(costs), load.workers));
   plan.scheduling.team_costs = &lane_;
@@ -233,8 +247,8 @@ StatusOr<ServingPlan> Model::ServePadded(SequenceSignature sequences, const std:
   CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan, PlanPaddedServing(config, not_ragged, load.workers));
   lane_.NumberTypes(1);
   lane_.padded_costs = FindPaddedCosts(signature_, *executable_, plan.scheduling.max_batch_size,
-                                       load.workers, load.time_cells);
-  plan.scheduling.costs = lane_.padded_costs.get();
+                                       load.workers, load.time_cells, load.TellTiming());
+  plan.scheduling.costs = &lane_.padded_costs->costs;
   return plan;
 }
 
@@ -264,7 +278,7 @@ void Model::Lane::NumberTypes(int cells) {
 }
 
 Duration Model::Lane::ExpectedCost(const Task& task) const {
-  if (padded_costs != nullptr) return padded_costs->Cost(task.type, task.rows, task.length);
+  if (padded_costs != nullptr) return padded_costs->costs.Cost(0, task.rows, task.length);
   const TypeEntry& type = entries_[task.type];
   if (costs.empty() || costs[type.cell].empty()) return type.mean_cost;
   return Duration(static_cast<int64_t>(
@@ -283,8 +297,7 @@ std::optional<TeamCosts::Cost> Model::Lane::Of(CellType type, int32_t rows) cons
 }
 
 void Model::Lane::NoteCost(const Task& task, bool helped, Duration cost) {
-  if (padded_costs != nullptr && !helped)
-    padded_costs->Learn(task.type, task.rows, task.length, cost);
+  if (padded_costs != nullptr && !helped) padded_costs->Learn(task.rows, task.length, cost);
   Duration& mean = entries_[task.type].mean_cost;
   mean = (3 * mean + cost) / 4;
 }

@@ -3,6 +3,7 @@
 #define CHAIRLIFT_ENGINE_MODEL_H_
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,12 +11,12 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "batching/length_costs.h"
 #include "batching/scheduler.h"
 #include "engine/cell_costs.h"
 #include "engine/cell_program.h"
 #include "engine/class_forms.h"
 #include "engine/model_config.h"
+#include "engine/padded_costs.h"
 #include "engine/ragged_program.h"
 #include "engine/response_cache.h"
 #include "engine/sequences.h"
@@ -35,6 +36,15 @@ struct LoadOptions {
   int workers = 1;
   Background* background = nullptr;  // for what may take long later on; must outlive the model
   bool time_cells = false;           // EngineOptions
+  // Told what the load is at and how far that has come, from 0 to 1, where it can be told.
+  std::function<void(const char* step, double done)> progress = nullptr;
+
+  void Tell(const char* step, double done = 0) const {
+    if (progress != nullptr) progress(step, done);
+  }
+  TimingProgress TellTiming() const {
+    return [this](double done) { Tell("timing batches", done); };
+  }
 };
 
 class Model {
@@ -45,6 +55,11 @@ class Model {
   static StatusOr<std::shared_ptr<Model>> Load(const std::string& name, const std::string& version,
                                                const ModelSource& source, const ModelConfig& config,
                                                const LoadOptions& options);
+
+  // Keeps what was learnt of its costs for the next load.
+  ~Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
 
   // `versions` is left empty: the repository knows.
   const ModelMetadata& metadata() const { return metadata_; }
@@ -67,7 +82,7 @@ class Model {
   struct Lane final : TeamCosts {
     std::vector<CellCosts> costs;               // by cell; empty where none were measured
     std::vector<CellCosts> team_costs;          // of all workers together, likewise
-    std::unique_ptr<LengthCosts> padded_costs;  // of a model that runs padded; its type is 0
+    std::unique_ptr<PaddedCosts> padded_costs;  // of a model that runs padded
     std::unique_ptr<Scheduler> scheduler;       // may ask for them
     bool active = false;                        // it has requests
     int requests = 0;                           // waiting or running

@@ -31,8 +31,18 @@ LengthSamples Guess() {
 
 }  // namespace
 
-std::unique_ptr<LengthCosts> FindPaddedCosts(const Signature& signature, Executable& executable,
-                                             int max_rows, int workers, bool measure) {
+void PaddedCosts::Learn(int32_t rows, int32_t length, Duration measured) {
+  costs.Learn(0, rows, length, measured);
+  learnt = true;
+}
+
+Status PaddedCosts::Keep() const {
+  return learnt && key ? KeepLengthCosts(*key, costs.Samples(0)) : absl::OkStatus();
+}
+
+std::unique_ptr<PaddedCosts> FindPaddedCosts(const Signature& signature, Executable& executable,
+                                             int max_rows, int workers, bool measure,
+                                             const TimingProgress& progress) {
   const int64_t longest = signature.sequences->max_length;
   const LengthSampling sampling = {
       .max_rows = max_rows,
@@ -40,7 +50,8 @@ std::unique_ptr<LengthCosts> FindPaddedCosts(const Signature& signature, Executa
           longest > 0 ? static_cast<int>(std::min<int64_t>(longest, kMaxLength)) : kMaxLength,
       .max_places = 4096,
       .workers = workers,
-      .budget = std::chrono::seconds(2)};
+      .budget = std::chrono::seconds(2),
+      .progress = progress};
   const auto make = [&](int rows, int length) -> TimedRun {
     return [&, request = std::shared_ptr<Request>(OnesRequest(signature, rows, length))](
                int worker, WorkerMemory& memory) -> Status {
@@ -53,14 +64,16 @@ std::unique_ptr<LengthCosts> FindPaddedCosts(const Signature& signature, Executa
   };
   std::string description;
   DescribeForCosts(executable.graph(), description);
-  const LengthSamples samples =
-      FindLengthCosts(LengthCostKey(description, sampling), sampling, measure, make);
-  auto costs = std::make_unique<LengthCosts>();
-  if (samples.empty() || !costs->AddType(samples).ok()) {
-    costs = std::make_unique<LengthCosts>();
-    costs->AddType(Guess()).IgnoreError();
+  const CostTable::Key key = LengthCostKey(description, sampling);
+  const LengthSamples samples = FindLengthCosts(key, sampling, measure, make);
+  auto found = std::make_unique<PaddedCosts>();
+  if (!samples.empty() && found->costs.AddType(samples).ok()) {
+    found->key = key;
+  } else {
+    found->costs = LengthCosts();
+    found->costs.AddType(Guess()).IgnoreError();
   }
-  return costs;
+  return found;
 }
 
 }  // namespace chairlift

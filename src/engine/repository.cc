@@ -73,7 +73,12 @@ Status Repository::LoadLocked(const std::string& name, const ModelSource& source
       entry.reason.clear();
     }
   }
-  StatusOr<std::shared_ptr<Model>> model = Model::Load(name, version, source, config, options_);
+  LoadOptions options = options_;
+  if (on_load_ != nullptr) {
+    options.progress = [&](const char* step, double done) { on_load_({name, step, done}); };
+  }
+  StatusOr<std::shared_ptr<Model>> model = Model::Load(name, version, source, config, options);
+  options.Tell("");
   std::shared_ptr<Model> replaced;  // freed outside the lock
   const std::lock_guard<std::mutex> lock(mutex_);
   Entry& entry = models_[name][version];

@@ -3,10 +3,12 @@
 #define CHAIRLIFT_ENGINE_REPOSITORY_H_
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chairlift/engine.h"
@@ -17,7 +19,8 @@ namespace chairlift {
 // Thread-safe. Loads run one at a time, on the caller's thread; look-ups go on meanwhile.
 class Repository {
  public:
-  explicit Repository(const LoadOptions& options) : options_(options) {}
+  Repository(const LoadOptions& options, std::function<void(const LoadProgress&)> on_load)
+      : options_(options), on_load_(std::move(on_load)) {}
 
   // `path` is an ONNX file, or the version's folder of a model made of cells: the model.yaml there,
   // or in the folder above, says of which; all else is as `config` has it.
@@ -57,7 +60,8 @@ class Repository {
   static ModelState StateOf(const Entry& entry);
 
   const LoadOptions options_;
-  std::mutex load_mutex_;     // one load or unload at a time
+  const std::function<void(const LoadProgress&)> on_load_;  // may be null
+  std::mutex load_mutex_;                                   // one load or unload at a time
   mutable std::mutex mutex_;  // guards all below; never held while a model loads
   std::vector<std::filesystem::path> folders_;
   std::map<std::string, Versions> models_;

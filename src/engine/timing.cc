@@ -31,8 +31,19 @@ Duration ThreadTime() {
 
 }  // namespace
 
+std::function<void()> ProgressUntil(TimePoint until, const TimingProgress& progress) {
+  if (progress == nullptr) return [] {};
+  const TimePoint start = Clock::Steady().Now();
+  return [start, until, progress] {
+    const std::chrono::duration<double> over = Clock::Steady().Now() - start;
+    const std::chrono::duration<double> whole = until - start;
+    progress(std::clamp(over / whole, 0.0, 1.0));
+  };
+}
+
 std::vector<std::optional<Duration>> TimeRuns(std::span<const TimedRun> runs, int workers,
-                                              Duration at_least, TimePoint until) {
+                                              Duration at_least, TimePoint until,
+                                              const std::function<void()>& tick) {
   const Clock& clock = Clock::Steady();
   WorkerMemory memory;
   std::vector<std::optional<Duration>> fastest(runs.size());
@@ -60,6 +71,7 @@ std::vector<std::optional<Duration>> TimeRuns(std::span<const TimedRun> runs, in
       const Duration time = ThreadTime() - start;
       if (ran) fastest[i] = std::min(time, fastest[i].value_or(time));
     }
+    tick();
   }
   done = true;
   for (std::thread& thread : others) thread.join();
@@ -69,6 +81,7 @@ std::vector<std::optional<Duration>> TimeRuns(std::span<const TimedRun> runs, in
 std::vector<RowCosts> MeasureCosts(size_t programs, const MeasureOptions& options,
                                    absl::FunctionRef<TimedRun(size_t i, int rows)> make) {
   const TimePoint until = Clock::Steady().Now() + options.budget;
+  const std::function<void()> tick = ProgressUntil(until, options.progress);
   struct State {
     double best = 0;  // rows a nanosecond
     int not_faster = 0;
@@ -95,7 +108,7 @@ std::vector<RowCosts> MeasureCosts(size_t programs, const MeasureOptions& option
       which.push_back(i);
       runs.push_back(std::move(run));
     }
-    const auto times = TimeRuns(runs, options.workers, kPerSize, until);
+    const auto times = TimeRuns(runs, options.workers, kPerSize, until, tick);
     for (size_t t = 0; t < which.size(); ++t) {
       State& state = states[which[t]];
       if (!times[t]) {

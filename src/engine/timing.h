@@ -13,24 +13,30 @@
 #include "device/cpu/team.h"
 #include "engine/batch.h"
 #include "engine/kept_costs.h"
+#include "engine/timing_progress.h"
 
 namespace chairlift {
 
 // Something to be timed. Called on several threads at once, each with its own worker and memory.
 using TimedRun = std::function<Status(int worker, WorkerMemory& memory)>;
 
+// Tells of the time from now to `until`.
+std::function<void()> ProgressUntil(TimePoint until, const TimingProgress& progress);
+
 // The fastest of several runs of each, in time of the thread's own, while `workers` − 1 others do
 // the same, as they will when it counts. They run in turns, so that each finds the caches as the
 // others leave them. Spends about `at_least` on each; no round begins after `until` but the first.
-// Absent where it fails.
+// Absent where it fails. `tick` is called after each run of all.
 std::vector<std::optional<Duration>> TimeRuns(std::span<const TimedRun> runs, int workers,
-                                              Duration at_least, TimePoint until);
+                                              Duration at_least, TimePoint until,
+                                              const std::function<void()>& tick);
 
 struct MeasureOptions {
   int min_rows = 1;  // doubled from there
   int max_rows = 1;
   int workers = 1;
   Duration budget = std::chrono::seconds(1);  // of all programs together, about
+  TimingProgress progress = nullptr;
 };
 
 // Costs at the sizes at which they tell something: up to where more rows do not make the machine

@@ -1,6 +1,7 @@
 #include "engine/token_costs.h"
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,7 +14,7 @@
 namespace chairlift {
 namespace {
 
-constexpr int kLength = 64;  // of a sequence
+constexpr int64_t kLength = 64;  // of a sequence, where the model takes as long ones
 constexpr int kMinTokens = 8;
 constexpr int kMaxTokens = 4096;
 // Whole requests fall short of a budget, and fill the tiles of products less evenly than the round
@@ -30,14 +31,12 @@ CostTable::Key KeyOf(const char* how, const RaggedProgram& program, int workers)
   return CostTableKeyOf(description, workers);
 }
 
-bool MayBeTimed(const Signature& signature) {
-  const int64_t longest = signature.sequences->max_length;
-  return longest == 0 || longest >= kLength;
-}
-
 // So many tokens, on `team` or, where there is none, on the worker alone.
 TimedRun OnTokens(const Signature& signature, RaggedProgram& program, int tokens, Team* team) {
-  const int length = std::min(tokens, kLength);
+  const int64_t longest = signature.sequences->max_length;
+  const auto most =
+      std::bit_floor(static_cast<uint32_t>(longest > 0 ? std::min(longest, kLength) : kLength));
+  const int length = std::min(tokens, static_cast<int>(most));
   return [&signature, &program, team,
           request = std::shared_ptr<Request>(OnesRequest(signature, tokens / length, length))](
              int worker, WorkerMemory& memory) -> Status {
@@ -53,31 +52,35 @@ TimedRun OnTokens(const Signature& signature, RaggedProgram& program, int tokens
 }  // namespace
 
 RowCosts FindTokenCosts(const Signature& signature, RaggedProgram& program, int workers,
-                        bool measure) {
+                        bool measure, const TimingProgress& progress) {
   const CostTable::Key key = KeyOf("tokens of", program, workers);
   RowCosts costs = KeptCosts(key);
-  if (!costs.empty() || !measure || !MayBeTimed(signature)) return costs;
-  costs = MeasureCosts(1, {.min_rows = kMinTokens, .max_rows = kMaxTokens, .workers = workers},
-                       [&](size_t /*program*/, int tokens) {
-                         return OnTokens(signature, program, tokens, nullptr);
-                       })[0];
+  if (!costs.empty() || !measure) return costs;
+  costs = MeasureCosts(
+      1, {.min_rows = kMinTokens, .max_rows = kMaxTokens, .workers = workers, .progress = progress},
+      [&](size_t /*program*/, int tokens) {
+        return OnTokens(signature, program, tokens, nullptr);
+      })[0];
   // Where the folder cannot be written, the next load measures again.
   if (!costs.empty()) KeepCosts(key, costs).IgnoreError();
   return costs;
 }
 
 RowCosts FindTokenTeamCosts(const Signature& signature, RaggedProgram& program, int workers,
-                            const RowCosts& alone, bool measure) {
+                            const RowCosts& alone, bool measure, const TimingProgress& progress) {
   if (workers < 2 || alone.empty()) return {};
   const CostTable::Key key = KeyOf("by all workers together: tokens of", program, workers);
   RowCosts costs = KeptCosts(key);
-  if (!costs.empty() || !measure || !MayBeTimed(signature)) return costs;
+  if (!costs.empty() || !measure) return costs;
   OnIdlePool(workers, [&](Team& team) {
-    costs = MeasureCosts(
-        1, {.min_rows = kMinTokens, .max_rows = alone.back().rows, .budget = kTeamBudget},
-        [&](size_t /*program*/, int tokens) {
-          return OnTokens(signature, program, tokens, &team);
-        })[0];
+    costs = MeasureCosts(1,
+                         {.min_rows = kMinTokens,
+                          .max_rows = alone.back().rows,
+                          .budget = kTeamBudget,
+                          .progress = progress},
+                         [&](size_t /*program*/, int tokens) {
+                           return OnTokens(signature, program, tokens, &team);
+                         })[0];
   });
   if (!costs.empty()) KeepCosts(key, costs).IgnoreError();
   return costs;

@@ -1,6 +1,7 @@
 // inspect, run and profile of models made of cells.
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -164,6 +165,19 @@ TEST_F(CellsCommandTest, InspectTellsWhatAFoldedEmbeddingTakes) {
   const std::string note = "1408 bytes in place of 264";
   EXPECT_THAT(Run({"inspect", file}).output, Not(HasSubstr(note)));
   EXPECT_THAT(Run({"inspect", file, "--max-embedding-bytes", "2000"}).output, HasSubstr(note));
+}
+
+TEST_F(CellsCommandTest, ALoadTellsATerminalWhatItIsAt) {
+  const std::string model = File("tagger.onnx", testing::Tagger().Bytes());
+  const Outcome seen = Run({"inspect", model}, Process::Output::kTerminal);
+  ASSERT_EQ(seen.code, 0) << seen.output;
+  EXPECT_THAT(seen.output, HasSubstr("\r\x1b[Kmodel: compiling ..."));
+  EXPECT_THAT(seen.output, HasSubstr("\r\x1b[Kmodel: timing batches ..."));
+  EXPECT_THAT(seen.output, HasSubstr("\r\x1b[Kmemory, for "));  // the line is gone
+  std::filesystem::remove_all(folder_ / "cache");
+  const Outcome logged = Run({"inspect", model});
+  EXPECT_THAT(logged.output, AllOf(HasSubstr("diagnosis:"), Not(HasSubstr("timing batches"))));
+  EXPECT_THAT(logged.output, Not(HasSubstr("\x1b")));
 }
 
 }  // namespace

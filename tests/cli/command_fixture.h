@@ -19,8 +19,9 @@ struct Outcome {
 
 class CommandFixture : public ::testing::Test {
  protected:
-  Outcome Run(const std::vector<std::string>& arguments) {
-    Process process(arguments, {"XDG_CACHE_HOME=" + (folder_ / "cache").string()});
+  Outcome Run(const std::vector<std::string>& arguments,
+              Process::Output output = Process::Output::kPipe) {
+    Process process(arguments, {"XDG_CACHE_HOME=" + (folder_ / "cache").string()}, output);
     const int code = process.Wait();
     return {code, process.output()};
   }

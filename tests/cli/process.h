@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,14 +19,17 @@ namespace chairlift {
 // Standard output and standard error are read together, in `output`.
 class Process {
  public:
+  enum class Output { kPipe, kTerminal };
+
   // CHAIRLIFT_PROGRAM with these arguments; `environment` is NAME=value, beside the test's own.
-  explicit Process(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
+  explicit Process(std::vector<std::string> arguments, std::vector<std::string> environment = {},
+                   Output output = Output::kPipe) {
     arguments.insert(arguments.begin(), CHAIRLIFT_PROGRAM);
     for (char** variable = environ; *variable != nullptr; ++variable) {
       environment.emplace_back(*variable);
     }
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) ADD_FAILURE() << "no pipe";
+    if (!Open(output, ends)) ADD_FAILURE() << "no pipe";
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
@@ -75,6 +79,15 @@ class Process {
     for (std::string& string : strings) pointers.push_back(string.data());
     pointers.push_back(nullptr);
     return pointers;
+  }
+
+  // The end to read, then the one to write.
+  static bool Open(Output output, int ends[2]) {
+    if (output == Output::kPipe) return ::pipe2(ends, O_CLOEXEC) == 0;
+    ends[0] = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (ends[0] < 0 || ::grantpt(ends[0]) != 0 || ::unlockpt(ends[0]) != 0) return false;
+    ends[1] = ::open(::ptsname(ends[0]), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    return ends[1] >= 0;
   }
 
   bool ReadMore() {
