@@ -6,6 +6,7 @@
 #include <fstream>
 #include <functional>
 #include <sstream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -71,10 +72,52 @@ std::string SettingNames() {
   return names + "cells, unfold";
 }
 
+// Settings that only some policies read.
+struct PolicySetting {
+  const char* name;
+  int64_t (*value)(const ModelConfig&);
+  std::vector<std::string_view> policies;
+};
+
+// `config` has its policy filled in. What would do nothing is surely a mistake, but for a model
+// whose requests run alone: it may have been given the settings of another.
+Status CheckPolicySettings(const ModelConfig& config) {
+  static const std::vector<PolicySetting> kPolicySettings = {
+      {"max_batch_tokens",
+       [](const ModelConfig& c) { return int64_t{c.max_batch_tokens}; },
+       {"tokens"}},
+      {"queue_delay_us",
+       [](const ModelConfig& c) { return c.queue_delay_us; },
+       {"window", "length_dp"}},
+      {"latency_objective_us",
+       [](const ModelConfig& c) { return c.latency_objective_us; },
+       {"length_dp"}}};
+  if (config.policy == "none") return absl::OkStatus();
+  for (const auto& [name, value, policies] : kPolicySettings) {
+    if (value(config) == 0) continue;
+    if (std::find(policies.begin(), policies.end(), config.policy) != policies.end()) continue;
+    return InvalidArgument("{} is {}, of which policy '{}' makes no use; '{}' does", name,
+                           value(config), config.policy, fmt::join(policies, "' or '"));
+  }
+  return absl::OkStatus();
+}
+
+Status CheckPolicyName(const std::string& policy) {
+  if (policy.empty()) return absl::OkStatus();
+  std::vector<std::string_view> names;
+  for (const PolicyInfo& info : KnownPolicies()) {
+    if (info.name == policy) return absl::OkStatus();
+    names.push_back(info.name);
+  }
+  return InvalidArgument("there is no batching policy '{}'; the policies are: {}", policy,
+                         fmt::join(names, ", "));
+}
+
 // A wait longer than this overflows nothing and is surely a mistake.
 constexpr int64_t kMaxMicroseconds = int64_t{3600} * 1'000'000;
 
 Status CheckRanges(const ModelConfig& config) {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPolicyName(config.policy));
   if (config.max_batch_size < 0 || config.max_batch_size > 65536) {
     return InvalidArgument("max_batch_size is {}; it must be 0 (chosen from the model) to 65536",
                            config.max_batch_size);
@@ -169,6 +212,7 @@ StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisRepo
   ServingPlan plan;
   plan.config = config;
   if (plan.config.policy.empty()) plan.config.policy = batching.batches ? "window" : "none";
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan.config));
   const bool wants_batches = plan.config.policy != "none";
   if (wants_batches && !batching.batches) {
     return InvalidArgument("policy '{}' cannot serve this model: {}; policy 'none' can",
@@ -204,6 +248,7 @@ StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const BatchSiz
   plan.batches = true;
   plan.config = config;
   plan.config.policy = "tokens";
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan.config));
   if (plan.config.max_batch_tokens == 0) plan.config.max_batch_tokens = sizes.max;
   plan.scheduling.max_batch_size = plan.config.max_batch_tokens;
   plan.scheduling.cell_types = {
@@ -227,6 +272,7 @@ StatusOr<ServingPlan> PlanPaddedServing(const ModelConfig& config, const std::st
   plan.batches = true;
   plan.config = config;
   if (plan.config.policy.empty()) plan.config.policy = "length_dp";
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan.config));
   if (plan.config.max_batch_size == 0) plan.config.max_batch_size = kDefaultMaxBatchSize;
   plan.scheduling.max_batch_size = plan.config.max_batch_size;
   plan.scheduling.workers = workers;
@@ -254,6 +300,7 @@ StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::stri
   ServingPlan plan;
   plan.config = config;
   if (plan.config.policy.empty()) plan.config.policy = "cellular";
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan.config));
   if (plan.config.max_batch_size == 0) plan.config.max_batch_size = kDefaultMaxCellRows;
   plan.scheduling.max_batch_size = plan.config.max_batch_size;
   plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);

@@ -59,6 +59,10 @@ TEST(ModelConfigTest, WrongValuesAreRefusedByName) {
   EXPECT_THAT(Refusal("max_embedding_bytes: many"), HasSubstr("must be bytes"));
   EXPECT_THAT(Refusal("default_timeout_us: -1"), HasSubstr("default_timeout_us is -1"));
   EXPECT_THAT(Refusal("policy: {a: b}"), HasSubstr("'policy' must be the name"));
+  EXPECT_THAT(Refusal("policy: windows"), AllOf(HasSubstr("'windows'"), HasSubstr("window, ")));
+  EXPECT_THAT(Refusal("max_batch_tokens: -1"), HasSubstr("max_batch_tokens is -1"));
+  EXPECT_THAT(Refusal("latency_objective_us: -1"), HasSubstr("latency_objective_us is -1"));
+  EXPECT_THAT(Refusal("response_cache_bytes: -1"), HasSubstr("response_cache_bytes is -1"));
 }
 
 TEST(ModelConfigTest, WhatIsNoMapOfSettingsIsRefused) {
@@ -94,6 +98,22 @@ TEST(PlanServingTest, BatchingIsRefusedWhereItIsNotProved) {
   };
   EXPECT_THAT(refusal({.policy = "window"}), HasSubstr("it mixes rows; policy 'none' can"));
   EXPECT_THAT(refusal({.max_batch_size = 8}), HasSubstr("cannot share a batch: it mixes rows"));
+}
+
+TEST(PlanServingTest, WhatThePolicyWouldIgnoreIsRefusedWithWhoWouldNot) {
+  const auto refusal = [](const auto& plan) { return std::string(plan.status().message()); };
+  EXPECT_THAT(
+      refusal(PlanServing({.max_batch_tokens = 9}, {true, ""})),
+      HasSubstr("max_batch_tokens is 9, of which policy 'window' makes no use; 'tokens' does"));
+  EXPECT_THAT(refusal(PlanTokenServing({.queue_delay_us = 7}, {}, 1)),
+              HasSubstr("policy 'tokens' makes no use; 'window' or 'length_dp' does"));
+  EXPECT_THAT(refusal(PlanTokenServing({.latency_objective_us = 7}, {}, 1)),
+              HasSubstr("latency_objective_us is 7"));
+  EXPECT_THAT(refusal(PlanPaddedServing({.policy = "naive", .latency_objective_us = 7}, "", 1)),
+              HasSubstr("'length_dp' does"));
+  EXPECT_THAT(refusal(PlanCellServing({.queue_delay_us = 7}, "", {}, {})), HasSubstr("'cellular'"));
+  EXPECT_TRUE(PlanPaddedServing({.queue_delay_us = 7, .latency_objective_us = 7}, "", 1).ok());
+  EXPECT_TRUE(PlanServing({.policy = "none", .queue_delay_us = 7}, {true, ""}).ok());
 }
 
 TEST(PlanServingTest, CellsHaveSizesOfTheirOwn) {
