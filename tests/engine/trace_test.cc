@@ -60,8 +60,12 @@ TEST(TraceRecorderTest, TellsWhatEachWorkerRan) {
   task.padding_rows = 5;
   task.nodes = {{.request = 9, .node = 0}, {.request = 7, .node = 2}, {.request = 9, .node = 1}};
   recorder.Record({.model = model, .cell = odd, .task = task, .start = At(999), .end = At(1500)});
-  recorder.Record(
-      {.model = model, .cell = odd, .task = task, .helped = true, .start = At(2500), .end = At(3750)});
+  recorder.Record({.model = model,
+                   .cell = odd,
+                   .task = task,
+                   .helped = true,
+                   .start = At(2500),
+                   .end = At(3750)});
   task.worker = 0;
   task.nodes = {{.request = 8, .node = 0}};
   recorder.Record(
