@@ -153,14 +153,15 @@ std::vector<std::string> LeftApart(std::span<const PassReport> reports) {
     // In the order in which they come up: the first node of each, and how many there are.
     std::vector<std::pair<std::pair<std::string, std::string>, int>> reasons;
     for (const std::string& note : report.notes) {
-      auto [node, why] = SplitNote(note);
+      std::pair<std::string, std::string> split = SplitNote(note);
       const auto same = std::find_if(reasons.begin(), reasons.end(), [&](const auto& reason) {
-        return reason.first.second == why && OperatorOf(reason.first.first) == OperatorOf(node);
+        return reason.first.second == split.second &&
+               OperatorOf(reason.first.first) == OperatorOf(split.first);
       });
       if (same != reasons.end()) {
         ++same->second;
       } else {
-        reasons.push_back({{std::move(node), std::move(why)}, 1});
+        reasons.emplace_back(std::move(split), 1);
       }
     }
     for (const auto& [reason, count] : reasons) {

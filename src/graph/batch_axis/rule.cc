@@ -17,8 +17,7 @@ State State::Of(std::vector<Extent> elements) {
 
 Context::Context(const Graph& graph, const Node& node, const std::string& batch_symbol,
                  const std::vector<State>& states)
-    : graph_(graph),
-      node_(node),
+    : NodeReader(graph, node),
       batch_symbol_(batch_symbol),
       states_(states),
       outputs_(node.outputs.size(), State::Shared()) {}
@@ -30,25 +29,10 @@ bool Context::SharedFrom(int first) const {
   return true;
 }
 
-StatusOr<int> Context::Rank(int i) const {
-  if (!has(i)) return Unimplemented("its input {} is absent", i);
-  const SymbolicShape& shape = graph_.values[node_.inputs[i]].shape;
-  if (!shape.has_rank()) return Unimplemented("the rank of its input {} is not known", i);
-  return shape.rank();
-}
-
-StatusOr<int> Context::OutputRank(int i) const {
-  if (node_.outputs[i] == kNoValue) return Unimplemented("nobody reads its output {}", i);
-  const SymbolicShape& shape = graph_.values[node_.outputs[i]].shape;
-  if (!shape.has_rank()) return Unimplemented("the rank of its output is not known");
-  return shape.rank();
-}
-
 StatusOr<std::vector<Extent>> Context::Dims(int i) const {
   CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, Rank(i));
-  const ValueId id = node_.inputs[i];
-  const SymbolicShape& shape = graph_.values[id].shape;
-  const State& state = states_[id];
+  const SymbolicShape& shape = graph().values[id(i)].shape;
+  const State& state = in(i);
   std::vector<Extent> dims;
   for (int axis = 0; axis < rank; ++axis) {
     if (state.rows() && axis == state.axis) {
@@ -64,16 +48,10 @@ StatusOr<std::vector<Extent>> Context::Dims(int i) const {
       }
       dims.push_back(Extent::Symbol(shape[axis].symbol()));
     } else {
-      dims.push_back(Extent::Symbol(fmt::format("?{}.{}", id, axis)));
+      dims.push_back(Extent::Symbol(fmt::format("?{}.{}", id(i), axis)));
     }
   }
   return dims;
-}
-
-StatusOr<int> Context::Axis(int64_t axis, int rank) const {
-  if (axis < 0) axis += rank;
-  if (axis < 0 || axis >= rank) return Unimplemented("its axis is out of range");
-  return static_cast<int>(axis);
 }
 
 const std::vector<Extent>* Context::Elements(int i) const {
@@ -81,19 +59,8 @@ const std::vector<Extent>* Context::Elements(int i) const {
   return state.elements ? &*state.elements : nullptr;
 }
 
-StatusOr<std::vector<int64_t>> Context::Numbers(int i) const {
-  const std::vector<Extent>* elements = Elements(i);
-  if (elements == nullptr) return Unimplemented("its input {} is not a constant", i);
-  std::vector<int64_t> numbers;
-  for (const Extent& e : *elements) {
-    if (!e.is_number()) return Unimplemented("its input {} is not a constant", i);
-    numbers.push_back(e.number());
-  }
-  return numbers;
-}
-
 StatusOr<bool> Context::Flag(int i) const {
-  const Value& value = graph_.values[node_.inputs[i]];
+  const Value& value = graph().values[id(i)];
   if (!value.is_constant() || value.dtype != DType::kBool || value.constant.size() != 1) {
     return Unimplemented("its input {} is not a constant", i);
   }

@@ -20,6 +20,7 @@
 
 #include "base/status.h"
 #include "graph/batch_axis/extent.h"
+#include "graph/batch_axis/node_reader.h"
 #include "graph/ir.h"
 
 namespace chairlift::batch_axis {
@@ -58,47 +59,30 @@ struct State {
 };
 
 // One node, as its rule sees it. Rules run only where some input is of rows or sizes.
-class Context {
+class Context : public NodeReader {
  public:
   Context(const Graph& graph, const Node& node, const std::string& batch_symbol,
           const std::vector<State>& states);
 
-  const Attributes& attributes() const { return node_.attributes; }
-  std::string_view op() const { return node_.def->name; }
-  int num_inputs() const { return static_cast<int>(node_.inputs.size()); }
-  int num_outputs() const { return static_cast<int>(node_.outputs.size()); }
-  bool has(int i) const { return i < num_inputs() && node_.inputs[i] != kNoValue; }
-  const State& in(int i) const { return has(i) ? states_[node_.inputs[i]] : absent_; }
+  const State& in(int i) const { return has(i) ? states_[id(i)] : absent_; }
   // All inputs from `first` on are shared (or absent).
   bool SharedFrom(int first) const;
 
-  // An error where the rank is not known.
-  StatusOr<int> Rank(int i) const;
   // Dimensions of input i: those that shapes do not tell count as numbers of their own.
-  StatusOr<std::vector<Extent>> Dims(int i) const;
-  StatusOr<int> OutputRank(int i) const;
-  // Attribute or input `axis`, counted from the front of `rank` dimensions.
-  StatusOr<int> Axis(int64_t axis, int rank) const;
-  // The elements of input i where they are numbers; an error where they are not known.
-  StatusOr<std::vector<int64_t>> Numbers(int i) const;
+  StatusOr<std::vector<Extent>> Dims(int i) const override;
   // The value of the constant boolean input i.
   StatusOr<bool> Flag(int i) const;
-  // The elements of input i; null where not known.
-  const std::vector<Extent>* Elements(int i) const;
+  const std::vector<Extent>* Elements(int i) const override;
 
   void Set(int output, State state) { outputs_[output] = std::move(state); }
   void SetAll(const State& state) {
     for (State& output : outputs_) output = state;
   }
   std::vector<State>& outputs() { return outputs_; }
-  const Graph& graph() const { return graph_; }
-  const Node& node() const { return node_; }
   const std::string& symbol() const { return batch_symbol_; }
   const std::vector<State>& states() const { return states_; }
 
  private:
-  const Graph& graph_;
-  const Node& node_;
   const std::string& batch_symbol_;
   const std::vector<State>& states_;
   const State absent_;

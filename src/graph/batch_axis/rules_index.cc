@@ -39,8 +39,7 @@ Status Concat(Context& c) {
 
 Status Split(Context& c) {
   if (!c.in(0).rows() || !c.in(1).shared()) return Unimplemented("it computes with the batch size");
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(c.attributes().Int("axis", 0), rank));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(0));
   if (axis == c.in(0).axis) return MixesRows();
   c.SetAll(c.in(0));
   return absl::OkStatus();
@@ -75,29 +74,11 @@ Status SliceElements(Context& c) {
 Status Slice(Context& c) {
   if (c.in(0).sizes() && c.Elements(0) != nullptr) return SliceElements(c);
   if (!c.in(0).rows() || !c.SharedFrom(1)) return Unimplemented("it cuts by the batch size");
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  std::vector<int64_t> axes;
-  if (c.has(3)) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(axes, c.Numbers(3));
-  } else {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> starts, c.Dims(1));
-    if (starts.size() != 1 || !starts[0].is_number())
-      return Unimplemented("its axes are not known");
-    for (int64_t i = 0; i < starts[0].number() && i < rank; ++i) axes.push_back(i);
-  }
-  for (size_t i = 0; i < axes.size(); ++i) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(axes[i], rank));
-    if (axis != c.in(0).axis) continue;
-    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> starts, c.Numbers(1));
-    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> ends, c.Numbers(2));
-    int64_t step = 1;
-    if (c.has(4)) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, c.Numbers(4));
-      if (i < steps.size()) step = steps[i];
-    }
-    const bool whole = i < starts.size() && i < ends.size() && starts[i] == 0 && step == 1 &&
-                       ends[i] >= kMaxBatchRows;
-    if (!whole) return MixesRows();
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<NodeReader::Cut> cuts, c.Cuts());
+  for (const NodeReader::Cut& cut : cuts) {
+    const bool whole = cut.start == 0 && cut.step == 1 && cut.end && cut.end->is_number() &&
+                       cut.end->number() >= kMaxBatchRows;
+    if (cut.axis == c.in(0).axis && !whole) return MixesRows();
   }
   c.Set(0, c.in(0));
   return absl::OkStatus();
@@ -142,8 +123,7 @@ Status Gather(Context& c) {
   const State& indices = c.in(1);
   if (data.sizes() && data.elements) return GatherSizes(c);
   if (data.sizes() || indices.sizes()) return Unimplemented("it computes with the batch size");
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(c.attributes().Int("axis", 0), rank));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(0));
   CHAIRLIFT_ASSIGN_OR_RETURN(const int index_rank, c.Rank(1));
   if (data.rows() && indices.rows()) {
     return Unimplemented("both what it picks from and what it picks depend on the rows");
@@ -159,8 +139,7 @@ Status Gather(Context& c) {
 
 // Data, indices (and updates) alike, along an axis that is not the rows'.
 Status ElementsAlong(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(c.attributes().Int("axis", 0), rank));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(0));
   const State& data = c.in(0);
   for (int i = 0; i < c.num_inputs(); ++i) {
     const State& state = c.in(i);

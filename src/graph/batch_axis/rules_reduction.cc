@@ -9,31 +9,18 @@ namespace {
 
 Status Reduce(Context& c) {
   if (!c.in(0).rows()) return Unimplemented("it computes with the batch size");
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  std::vector<int64_t> axes;
-  if (c.has(1)) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(axes, c.Numbers(1));
-  }
-  if (axes.empty()) {
-    if (c.attributes().Int("noop_with_empty_axes", 0) == 0) return MixesRows();
-    c.Set(0, c.in(0));
-    return absl::OkStatus();
-  }
-  int before = 0;
-  for (int64_t listed : axes) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(listed, rank));
-    if (axis == c.in(0).axis) return MixesRows();
-    if (axis < c.in(0).axis) ++before;
-  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<bool> over, c.ReducedAxes());
+  const int axis = c.in(0).axis;
+  if (over[static_cast<size_t>(axis)]) return MixesRows();
+  const auto before = std::count(over.begin(), over.begin() + axis, true);
   const bool keep = c.attributes().Int("keepdims", 1) != 0;
-  c.Set(0, c.in(0).At(c.in(0).axis - (keep ? 0 : before)));
+  c.Set(0, c.in(0).At(axis - (keep ? 0 : static_cast<int>(before))));
   return absl::OkStatus();
 }
 
 Status ArgReduce(Context& c) {
   if (!c.in(0).rows()) return Unimplemented("it computes with the batch size");
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(c.attributes().Int("axis", 0), rank));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(0));
   if (axis == c.in(0).axis) return MixesRows();
   const bool dropped = c.attributes().Int("keepdims", 1) == 0 && axis < c.in(0).axis;
   c.Set(0, c.in(0).At(c.in(0).axis - (dropped ? 1 : 0)));
@@ -43,8 +30,7 @@ Status ArgReduce(Context& c) {
 // Shape kept (but for the axis itself); attribute `axis`, by default the last one.
 Status AlongAxis(Context& c) {
   if (!c.in(0).rows() || !c.SharedFrom(1)) return Unimplemented("it computes with the batch size");
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(c.attributes().Int("axis", -1), rank));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(-1));
   if (axis == c.in(0).axis) return MixesRows();
   c.SetAll(c.in(0));
   return absl::OkStatus();
@@ -54,7 +40,7 @@ Status AlongAxis(Context& c) {
 Status LayerNormalization(Context& c) {
   if (!c.in(0).rows() || !c.SharedFrom(1)) return Unimplemented("it computes with the batch size");
   CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(c.attributes().Int("axis", -1), rank));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(-1));
   if (axis <= c.in(0).axis) return MixesRows();
   for (int i = 1; i < c.num_inputs(); ++i) {
     if (!c.has(i)) continue;

@@ -33,11 +33,8 @@ Status Regroup(Context& c, const std::vector<Extent>& from, const std::vector<Ex
     c.Set(0, std::move(state));
     return absl::OkStatus();
   }
-  std::string shape;
-  for (const Extent& dim : to)
-    shape += fmt::format("{}{}", shape.empty() ? "" : ",", dim.ToString());
-  return Unimplemented("its result, of shape [{}], does not keep one block of entries for each row",
-                       shape);
+  return Unimplemented("its result, of shape {}, does not keep one block of entries for each row",
+                       ToString(to));
 }
 
 Status Reshape(Context& c) {
@@ -48,40 +45,26 @@ Status Reshape(Context& c) {
   }
   if (!c.in(0).rows()) return Unimplemented("the shape it gives depends on the batch size");
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> from, c.Dims(0));
-  const std::vector<Extent>* wanted = c.Elements(1);
-  if (wanted == nullptr) return Unimplemented("the shape it is given cannot be followed");
-  const bool allow_zero = c.attributes().Int("allowzero", 0) != 0;
-  std::vector<Extent> to;
-  std::optional<size_t> deduced;
-  std::optional<Extent> known = Extent();
-  for (size_t i = 0; i < wanted->size(); ++i) {
-    Extent dim = (*wanted)[i];
-    if (dim == Extent::Number(0) && !allow_zero) {
-      if (i >= from.size()) return Unimplemented("its shape copies a dimension that is not there");
-      dim = from[i];
-    }
-    if (dim == Extent::Number(-1)) {
-      deduced = i;
-    } else if (known) {
-      known = Extent::Product(*known, dim);
-    }
-    to.push_back(dim);
-  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(NodeReader::WantedShape wanted, c.Wanted(from));
   const std::optional<Extent> total = ProductOf(from, 0, from.size());
-  if (!total || !known) return Unimplemented("its sizes are too large");
-  if (known->batch() > 0) {
+  if (!total) return Unimplemented("its sizes are too large");
+  std::vector<Extent>& to = wanted.dims;
+  if (wanted.known.batch() > 0) {
     // Both counts have the batch as a factor once; that they are equal, as they must be for the
     // node to run at all, does not depend on it. Nor does a dimension that is left to be deduced.
-    if (deduced) to[*deduced] = Extent::Symbol("deduced by " + c.node().Describe());
-  } else if (deduced) {
-    const std::optional<Extent> rest = Extent::Quotient(*total, *known);
+    if (wanted.deduced) {
+      to[*wanted.deduced] = Extent::Symbol("deduced by " + c.node().Describe());
+    }
+  } else if (wanted.deduced) {
+    const std::optional<Extent> rest = Extent::Quotient(*total, wanted.known);
     if (!rest) {
       return Unimplemented("it makes a dimension of {} / {} entries, which cannot be followed",
-                           total->ToString(), known->ToString());
+                           total->ToString(), wanted.known.ToString());
     }
-    to[*deduced] = *rest;
+    to[*wanted.deduced] = *rest;
   } else {
-    return Unimplemented("its result has {} entries, whatever the batch size", known->ToString());
+    return Unimplemented("its result has {} entries, whatever the batch size",
+                         wanted.known.ToString());
   }
   return Regroup(c, from, to);
 }
@@ -89,32 +72,15 @@ Status Reshape(Context& c) {
 Status Flatten(Context& c) {
   if (!c.in(0).rows()) return Unimplemented("it computes with the batch size");
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> from, c.Dims(0));
-  const int64_t rank = static_cast<int64_t>(from.size());
-  int64_t axis = c.attributes().Int("axis", 1);
-  if (axis < 0) axis += rank;
-  if (axis < 0 || axis > rank) return Unimplemented("its axis is out of range");
-  const auto split = static_cast<size_t>(axis);
-  const std::optional<Extent> left = ProductOf(from, 0, split);
-  const std::optional<Extent> right = ProductOf(from, split, from.size());
-  if (!left || !right) return Unimplemented("its sizes are too large");
-  return Regroup(c, from, {*left, *right});
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> to, c.Flattened(from));
+  return Regroup(c, from, to);
 }
 
 Status Transpose(Context& c) {
   if (!c.in(0).rows()) return Unimplemented("it computes with the batch size");
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  const std::vector<int64_t> perm = c.attributes().Ints("perm");
-  if (perm.empty()) {
-    c.Set(0, c.in(0).At(rank - 1 - c.in(0).axis));
-    return absl::OkStatus();
-  }
-  for (size_t i = 0; i < perm.size(); ++i) {
-    if (perm[i] == c.in(0).axis) {
-      c.Set(0, c.in(0).At(static_cast<int>(i)));
-      return absl::OkStatus();
-    }
-  }
-  return Unimplemented("its perm lacks the batch");
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> places, c.TransposedAxes());
+  c.Set(0, c.in(0).At(places[static_cast<size_t>(c.in(0).axis)]));
+  return absl::OkStatus();
 }
 
 Status Squeeze(Context& c) {
@@ -124,15 +90,13 @@ Status Squeeze(Context& c) {
   }
   if (!c.in(0).rows()) return Unimplemented("it computes with the batch size");
   if (!c.has(1)) return Unimplemented("it drops the batch where that is 1");
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> axes, c.Numbers(1));
-  int dropped = 0;
-  for (int64_t listed : axes) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(listed, rank));
-    if (axis == c.in(0).axis) return Unimplemented("it drops the batch, taking it to be 1");
-    if (axis < c.in(0).axis) ++dropped;
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<bool> dropped, c.SqueezedAxes());
+  const int axis = c.in(0).axis;
+  if (dropped[static_cast<size_t>(axis)]) {
+    return Unimplemented("it drops the batch, taking it to be 1");
   }
-  c.Set(0, c.in(0).At(c.in(0).axis - dropped));
+  const auto before = std::count(dropped.begin(), dropped.begin() + axis, true);
+  c.Set(0, c.in(0).At(axis - static_cast<int>(before)));
   return absl::OkStatus();
 }
 
@@ -144,23 +108,9 @@ Status Unsqueeze(Context& c) {
     return absl::OkStatus();
   }
   if (!c.in(0).rows()) return Unimplemented("it computes with the batch size");
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> axes, c.Numbers(1));
-  const int out_rank = rank + static_cast<int>(axes.size());
-  std::vector<bool> added(static_cast<size_t>(out_rank), false);
-  for (int64_t listed : axes) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(listed, out_rank));
-    added[static_cast<size_t>(axis)] = true;
-  }
-  int old_axis = 0;
-  for (int axis = 0; axis < out_rank; ++axis) {
-    if (added[static_cast<size_t>(axis)]) continue;
-    if (old_axis++ == c.in(0).axis) {
-      c.Set(0, c.in(0).At(axis));
-      return absl::OkStatus();
-    }
-  }
-  return Unimplemented("its axes are out of range");
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> places, c.UnsqueezedAxes());
+  c.Set(0, c.in(0).At(places[static_cast<size_t>(c.in(0).axis)]));
+  return absl::OkStatus();
 }
 
 Status ShapeOf(Context& c) {
@@ -173,14 +123,8 @@ Status ShapeOf(Context& c) {
     return absl::OkStatus();
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
-  const auto rank = static_cast<int64_t>(dims.size());
-  const auto clamp = [rank](int64_t i) {
-    return std::clamp<int64_t>(i < 0 ? i + rank : i, 0, rank);
-  };
-  const int64_t start = clamp(c.attributes().Int("start", 0));
-  const int64_t end = clamp(c.attributes().Int("end", rank));
-  std::vector<Extent> part;
-  for (int64_t i = start; i < end; ++i) part.push_back(dims[static_cast<size_t>(i)]);
+  const auto [start, end] = ShapeRange(c.attributes(), static_cast<int64_t>(dims.size()));
+  std::vector<Extent> part(dims.begin() + start, dims.begin() + end);
   c.Set(0, State::Of(std::move(part)));
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "graph/batch_axis/node_reader.h"
 #include "graph/evaluate.h"
 #include "graph/passes/rewrite.h"
 #include "graph/ragged/mask_probe.h"
@@ -61,12 +62,7 @@ StatusOr<Tensor> SizesAt(const Graph& graph, const Node& node,
   CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape,
                              ShapeAt(graph.values[static_cast<size_t>(node.inputs[0])], sizes));
   if (Is(node, "Size")) return Tensor::Scalar<int64_t>(shape.NumElements());
-  const int64_t rank = shape.rank();
-  const auto hold = [rank](int64_t i) {
-    return std::clamp<int64_t>(i < 0 ? i + rank : i, 0, rank);
-  };
-  const int64_t start = hold(node.attributes.Int("start", 0));
-  const int64_t end = std::max(start, hold(node.attributes.Int("end", rank)));
+  const auto [start, end] = batch_axis::ShapeRange(node.attributes, shape.rank());
   return Tensor::Of<int64_t>(
       Shape{end - start},
       shape.dims().subspan(static_cast<size_t>(start), static_cast<size_t>(end - start)));

@@ -243,16 +243,9 @@ bool Context::FixedFrom(int first) const {
   return true;
 }
 
-StatusOr<int> Context::Rank(int i) const {
-  if (!has(i)) return Unimplemented("its input {} is absent", i);
-  const SymbolicShape& shape = packer_.original().values[static_cast<size_t>(id(i))].shape;
-  if (!shape.has_rank()) return Unimplemented("the rank of its input {} is not known", i);
-  return shape.rank();
-}
-
 StatusOr<std::vector<Extent>> Context::Dims(int i) const {
   CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, Rank(i));
-  const SymbolicShape& shape = packer_.original().values[static_cast<size_t>(id(i))].shape;
+  const SymbolicShape& shape = graph().values[static_cast<size_t>(id(i))].shape;
   const Form& form = in(i);
   std::vector<Extent> dims;
   for (int axis = 0; axis < rank; ++axis) {
@@ -271,31 +264,16 @@ StatusOr<std::vector<Extent>> Context::Dims(int i) const {
   return dims;
 }
 
-StatusOr<int> Context::Axis(int64_t axis, int rank) const {
-  if (axis < 0) axis += rank;
-  if (axis < 0 || axis >= rank) return Unimplemented("its axis is out of range");
-  return static_cast<int>(axis);
-}
-
 const std::vector<Extent>* Context::Elements(int i) const {
   if (!has(i) || !(in(i).fixed() || in(i).sizes())) return nullptr;
   const batch_axis::State& state = packer_.states()[static_cast<size_t>(id(i))];
   return state.elements ? &*state.elements : nullptr;
 }
 
-StatusOr<std::vector<int64_t>> Context::Numbers(int i) const {
-  const std::vector<Extent>* elements = Elements(i);
-  if (elements == nullptr) return Unimplemented("its input {} is not known", i);
-  std::vector<int64_t> numbers;
-  for (const Extent& e : *elements) {
-    if (!e.is_number()) return Unimplemented("its input {} is not known", i);
-    numbers.push_back(e.number());
-  }
-  return numbers;
-}
-
 Status Context::Copy(const Form& form, const std::map<int, ValueId>& inputs) {
-  Node copy = node_;
+  // Where lengths stand the packed graph has T, so that sizes follow by their own arithmetic only.
+  if (form.sizes()) return ComputesWithSizes();
+  Node copy = node();
   for (int i = 0; i < num_inputs(); ++i) {
     if (!has(i)) continue;
     ValueId& input = copy.inputs[static_cast<size_t>(i)];
@@ -303,6 +281,7 @@ Status Context::Copy(const Form& form, const std::map<int, ValueId>& inputs) {
       input = given->second;
     } else if (in(i).sizes()) {
       CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, Rank(i));
+      if (Elements(i) == nullptr) return ComputesWithSizes();
       input =
           packer_.Sizes(*Elements(i), rank,
                         packer_.original().values[static_cast<size_t>(id(i))].dtype, form.rows());

@@ -95,30 +95,20 @@ class Packer {
 };
 
 // One node, as its rule sees it.
-class Context {
+class Context : public batch_axis::NodeReader {
  public:
-  Context(Packer& packer, const Node& node) : packer_(packer), node_(node) {}
+  Context(Packer& packer, const Node& node)
+      : NodeReader(packer.original(), node), packer_(packer) {}
 
-  const Attributes& attributes() const { return node_.attributes; }
-  std::string_view op() const { return node_.def->name; }
-  const Node& node() const { return node_; }
   Packer& packer() { return packer_; }
-  int num_inputs() const { return static_cast<int>(node_.inputs.size()); }
-  bool has(int i) const {
-    return i < num_inputs() && node_.inputs[static_cast<size_t>(i)] != kNoValue;
-  }
-  ValueId id(int i) const { return node_.inputs[static_cast<size_t>(i)]; }
   const Form& in(int i) const { return has(i) ? packer_.form(id(i)) : absent_; }
   // All inputs from `first` on are fixed or absent.
   bool FixedFrom(int first) const;
 
-  StatusOr<int> Rank(int i) const;
   // Batch, length, numbers, and symbols of their own for what else is not known.
-  StatusOr<std::vector<Extent>> Dims(int i) const;
-  StatusOr<int> Axis(int64_t axis, int rank) const;
-  // Elements of integers that are known; null where not.
-  const std::vector<Extent>* Elements(int i) const;
-  StatusOr<std::vector<int64_t>> Numbers(int i) const;
+  StatusOr<std::vector<Extent>> Dims(int i) const override;
+  // Of what is the same for all requests, and of sizes.
+  const std::vector<Extent>* Elements(int i) const override;
   ValueId packed(int i) { return packer_.packed(id(i)); }
 
   // The node as it is, with other inputs where given; all outputs are of that form.
@@ -126,13 +116,12 @@ class Context {
   Status Copy(const Form& form, const std::map<int, ValueId>& inputs);
   // Output 0.
   Status Result(const Form& form, ValueId packed) {
-    packer_.Set(node_.outputs[0], form, packed);
+    packer_.Set(node().outputs[0], form, packed);
     return absl::OkStatus();
   }
 
  private:
   Packer& packer_;
-  const Node& node_;
   const Form absent_;
 };
 

@@ -101,12 +101,7 @@ class Walk {
       if (!size) return Unimplemented("its input is too large");
       dims = {*size};
     } else {
-      const int64_t rank = shape.rank();
-      const auto hold = [rank](int64_t i) {
-        return std::clamp<int64_t>(i < 0 ? i + rank : i, 0, rank);
-      };
-      const int64_t start = hold(node.attributes.Int("start", 0));
-      const int64_t end = std::max(start, hold(node.attributes.Int("end", rank)));
+      const auto [start, end] = batch_axis::ShapeRange(node.attributes, shape.rank());
       dims = {dims.begin() + start, dims.begin() + end};
     }
     packer_.SetSizes(node.outputs[0], batch_axis::State::Of(std::move(dims)));

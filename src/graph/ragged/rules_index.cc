@@ -32,8 +32,7 @@ Status PickToken(Context& c, int64_t index, bool keep) {
 constexpr int64_t kBeyond = int64_t{1} << 30;
 
 Status Concat(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(c.attributes().Int("axis", 0), rank));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(0));
   for (int i = 0; i < c.num_inputs(); ++i) {
     if (!(c.in(i) == c.in(0))) {
       return Unimplemented("its inputs 0 and {} do not both have the tokens in the same places", i);
@@ -46,8 +45,7 @@ Status Concat(Context& c) {
 
 Status Split(Context& c) {
   if (!c.FixedFrom(1)) return ComputesWithSizes();
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(c.attributes().Int("axis", 0), rank));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(0));
   if (c.in(0).length == axis) return MixesTokens();
   if (c.in(0).batch == axis) return MixesSequences();
   return c.Copy(c.in(0));
@@ -60,28 +58,12 @@ struct Cut {
   int64_t step;
 };
 
-StatusOr<std::vector<Cut>> Cuts(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> starts, c.Numbers(1));
-  const std::vector<Extent>* ends = c.Elements(2);
-  if (ends == nullptr) return Unimplemented("where it ends cannot be followed");
-  std::vector<int64_t> axes, steps(starts.size(), 1);
-  if (c.has(3)) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(axes, c.Numbers(3));
-  } else {
-    for (size_t i = 0; i < starts.size(); ++i) axes.push_back(static_cast<int64_t>(i));
-  }
-  if (c.has(4)) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(steps, c.Numbers(4));
-  }
-  if (axes.size() != starts.size() || ends->size() != starts.size() ||
-      steps.size() != starts.size()) {
-    return Unimplemented("its starts, ends, axes and steps do not match");
-  }
+StatusOr<std::vector<Cut>> KnownCuts(Context& c) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto read, c.Cuts());
   std::vector<Cut> cuts;
-  for (size_t i = 0; i < starts.size(); ++i) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(axes[i], rank));
-    cuts.push_back({axis, starts[i], (*ends)[i], steps[i]});
+  for (const auto& [axis, start, end, step] : read) {
+    if (!start || !end || !step) return Unimplemented("where it cuts cannot be followed");
+    cuts.push_back({axis, *start, *end, *step});
   }
   return cuts;
 }
@@ -104,7 +86,7 @@ Status SlicePlaces(Context& c, const Cut& cut) {
 }
 
 Status Slice(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Cut> cuts, Cuts(c));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Cut> cuts, KnownCuts(c));
   std::vector<Cut> own;  // along the batch or the length, but for those that keep all
   for (const Cut& cut : cuts) {
     const bool numbers = cut.end.is_number();
@@ -168,7 +150,7 @@ Status Gather(Context& c) {
 // [1, length].
 Status GatherElements(Context& c) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(c.attributes().Int("axis", 0), rank));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(0));
   const Form& data = c.in(0);
   const Form& index = c.in(1);
   if (data.uniform() && index.tokens() && !index.merged() && index.length == axis &&

@@ -29,44 +29,25 @@ Status ReduceTokens(Context& c, const char* op, bool keep) {
   return c.Result(Form::Of(Kind::kRows, 0), rows);
 }
 
-// The axes that a reduction is over; empty where it keeps all.
-StatusOr<std::vector<int>> ReducedAxes(Context& c, int rank) {
-  std::vector<int64_t> listed;
-  if (c.has(1)) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(listed, c.Numbers(1));
-  }
-  if (listed.empty() && c.attributes().Int("noop_with_empty_axes", 0) == 0) return MixesSequences();
-  std::vector<int> axes;
-  for (const int64_t given : listed) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(given, rank));
-    if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
-  }
-  return axes;
-}
-
 template <const char* kOp>
 Status Reduce(Context& c) {
   if (!c.FixedFrom(1)) return ComputesWithSizes();
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> axes, ReducedAxes(c, rank));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<bool> axes, c.ReducedAxes());
   const bool keep = c.attributes().Int("keepdims", 1) != 0;
-  const auto over = [&](int axis) {
-    return std::find(axes.begin(), axes.end(), axis) != axes.end();
-  };
+  const auto over = [&](int axis) { return axis >= 0 && axes[static_cast<size_t>(axis)]; };
   if (over(c.in(0).batch)) return MixesSequences();
   if (over(c.in(0).length)) {
-    if (kOp == nullptr || axes.size() != 1) return MixesTokens();
+    if (kOp == nullptr || std::count(axes.begin(), axes.end(), true) != 1) return MixesTokens();
     return ReduceTokens(c, kOp, keep);
   }
   return c.Copy(c.in(0).Moved([&](int axis) {
-    const auto before = std::count_if(axes.begin(), axes.end(), [&](int a) { return a < axis; });
+    const auto before = std::count(axes.begin(), axes.begin() + axis, true);
     return keep ? axis : axis - static_cast<int>(before);
   }));
 }
 
 Status ArgReduce(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(c.attributes().Int("axis", 0), rank));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(0));
   if (axis == c.in(0).length) return MixesTokens();
   if (axis == c.in(0).batch) return MixesSequences();
   const bool keep = c.attributes().Int("keepdims", 1) != 0;
@@ -76,8 +57,7 @@ Status ArgReduce(Context& c) {
 // Attribute `axis`, by default the last one.
 Status AlongAxis(Context& c) {
   if (!c.FixedFrom(1)) return ComputesWithSizes();
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(c.attributes().Int("axis", -1), rank));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(-1));
   if (axis == c.in(0).length) return MixesTokens();
   if (axis == c.in(0).batch) return MixesSequences();
   return c.Copy(c.in(0));
@@ -87,7 +67,7 @@ Status AlongAxis(Context& c) {
 Status LayerNormalization(Context& c) {
   if (!c.FixedFrom(1)) return ComputesWithSizes();
   CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(c.attributes().Int("axis", -1), rank));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(-1));
   if (axis <= c.in(0).length) return MixesTokens();
   if (axis <= c.in(0).batch) return MixesSequences();
   for (int i = 1; i < c.num_inputs(); ++i) {

@@ -9,16 +9,7 @@ namespace {
 
 using Kind = Form::Kind;
 
-std::string ToString(const std::vector<Extent>& dims) {
-  std::string text;
-  for (const Extent& dim : dims)
-    text += fmt::format("{}{}", text.empty() ? "" : ",", dim.ToString());
-  return fmt::format("[{}]", text);
-}
-
-std::optional<Extent> ProductOf(const std::vector<Extent>& dims) {
-  return Extent::Product(std::span<const Extent>(dims));
-}
+using batch_axis::ToString;
 
 const Extent& Length() {
   static const Extent* const kLength = new Extent(Extent::Symbol(kLengthSymbol));
@@ -127,34 +118,18 @@ Status EmitReshape(Context& c, const Form& form, const std::vector<Extent>& to) 
 Status Reshape(Context& c) {
   if (c.in(0).fixed()) return Unimplemented("the shape it gives depends on the batch or length");
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> from, c.Dims(0));
-  const std::vector<Extent>* wanted = c.Elements(1);
-  if (wanted == nullptr) return Unimplemented("the shape it is given cannot be followed");
-  const bool allow_zero = c.attributes().Int("allowzero", 0) != 0;
-  std::vector<Extent> to = *wanted;
-  std::optional<size_t> deduced;
-  std::vector<Extent> known;
-  for (size_t i = 0; i < to.size(); ++i) {
-    if (to[i] == Extent::Number(0) && !allow_zero) {
-      if (i >= from.size()) return Unimplemented("its shape copies a dimension that is not there");
-      to[i] = from[i];
-    }
-    if (to[i] == Extent::Number(-1)) {
-      if (deduced) return Unimplemented("its shape leaves two dimensions open");
-      deduced = i;
-    } else {
-      known.push_back(to[i]);
-    }
-  }
-  const std::optional<Extent> total = ProductOf(from), rest = ProductOf(known);
-  if (!total || !rest) return Unimplemented("its sizes are too large");
-  if (deduced) {
-    const std::optional<Extent> dim = Extent::Quotient(*total, *rest);
+  CHAIRLIFT_ASSIGN_OR_RETURN(Context::WantedShape wanted, c.Wanted(from));
+  std::vector<Extent>& to = wanted.dims;
+  const std::optional<Extent> total = Extent::Product(std::span<const Extent>(from));
+  if (!total) return Unimplemented("its sizes are too large");
+  if (wanted.deduced) {
+    const std::optional<Extent> dim = Extent::Quotient(*total, wanted.known);
     if (!dim) {
       return Unimplemented("it makes a dimension of {} / {} entries, which cannot be followed",
-                           total->ToString(), rest->ToString());
+                           total->ToString(), wanted.known.ToString());
     }
-    to[*deduced] = *dim;
-  } else if (!(*total == *rest)) {
+    to[*wanted.deduced] = *dim;
+  } else if (!(*total == wanted.known)) {
     return Unimplemented("it makes {} of {}, which depends on the length", ToString(to),
                          ToString(from));
   }
@@ -164,44 +139,22 @@ Status Reshape(Context& c) {
 
 Status Flatten(Context& c) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> from, c.Dims(0));
-  const auto rank = static_cast<int64_t>(from.size());
-  int64_t axis = c.attributes().Int("axis", 1);
-  if (axis < 0) axis += rank;
-  if (axis < 0 || axis > rank) return Unimplemented("its axis is out of range");
-  const std::optional<Extent> left = ProductOf({from.begin(), from.begin() + axis});
-  const std::optional<Extent> right = ProductOf({from.begin() + axis, from.end()});
-  if (!left || !right) return Unimplemented("its sizes are too large");
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Form form, Regroup(c.in(0), from, {*left, *right}));
-  return EmitReshape(c, form, {*left, *right});
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> to, c.Flattened(from));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Form form, Regroup(c.in(0), from, to));
+  return EmitReshape(c, form, to);
 }
 
 Status Transpose(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  std::vector<int64_t> perm = c.attributes().Ints("perm");
-  for (int i = rank - 1; i >= 0 && perm.size() < static_cast<size_t>(rank); --i) {
-    perm.push_back(i);
-  }
-  std::vector<int> place(static_cast<size_t>(rank), -1);
-  for (size_t i = 0; i < perm.size(); ++i) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(perm[i], rank));
-    place[static_cast<size_t>(axis)] = static_cast<int>(i);
-  }
-  if (perm.size() != static_cast<size_t>(rank) ||
-      std::find(place.begin(), place.end(), -1) != place.end()) {
-    return Unimplemented("its perm is no permutation");
-  }
-  return c.Copy(c.in(0).Moved([&](int axis) { return place[static_cast<size_t>(axis)]; }));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> places, c.TransposedAxes());
+  return c.Copy(c.in(0).Moved([&](int axis) { return places[static_cast<size_t>(axis)]; }));
 }
 
 Status Squeeze(Context& c) {
-  if (!c.has(1)) return Unimplemented("it drops dimensions that happen to be 1");
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> listed, c.Numbers(1));
-  std::vector<bool> dropped(static_cast<size_t>(rank), false);
-  for (const int64_t given : listed) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(given, rank));
-    if (c.in(0).Has(axis)) return Unimplemented("it drops the batch or the length, taking it as 1");
-    dropped[static_cast<size_t>(axis)] = true;
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<bool> dropped, c.SqueezedAxes());
+  for (int axis = 0; axis < static_cast<int>(dropped.size()); ++axis) {
+    if (dropped[static_cast<size_t>(axis)] && c.in(0).Has(axis)) {
+      return Unimplemented("it drops the batch or the length, taking it as 1");
+    }
   }
   return c.Copy(c.in(0).Moved([&](int axis) {
     return axis - static_cast<int>(std::count(dropped.begin(), dropped.begin() + axis, true));
@@ -209,20 +162,8 @@ Status Squeeze(Context& c) {
 }
 
 Status Unsqueeze(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> listed, c.Numbers(1));
-  const int out_rank = rank + static_cast<int>(listed.size());
-  std::vector<bool> added(static_cast<size_t>(out_rank), false);
-  for (const int64_t given : listed) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(given, out_rank));
-    if (added[static_cast<size_t>(axis)]) return Unimplemented("it adds an axis twice");
-    added[static_cast<size_t>(axis)] = true;
-  }
-  std::vector<int> place;
-  for (int axis = 0; axis < out_rank; ++axis) {
-    if (!added[static_cast<size_t>(axis)]) place.push_back(axis);
-  }
-  return c.Copy(c.in(0).Moved([&](int axis) { return place[static_cast<size_t>(axis)]; }));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> places, c.UnsqueezedAxes());
+  return c.Copy(c.in(0).Moved([&](int axis) { return places[static_cast<size_t>(axis)]; }));
 }
 
 // The axes of a shape that is `batch` or `length` somewhere; an error where it depends on them in

@@ -217,6 +217,11 @@ TEST(RaggedTest, SizesAreNoData) {
                 {m.Reduce("ReduceSum", m.x, {1}, false), m.To(m.Scalar(m.SizeOf(m.x, 1)), 1)});
   });
   Refuses("computes with", [](Model& m) { return m.Op("Add", {m.ids, m.Op("Size", {m.ids})}); });
+  // A product over a shape, taken once more.
+  Refuses("computes with", [](Model& m) {
+    const ValueId product = m.Reduce("ReduceProd", m.SizesOf(m.ids), {0}, true);
+    return m.Op("Add", {m.ids, m.Reduce("ReduceProd", product, {0}, true)});
+  });
 }
 
 TEST(RaggedTest, PoolingBySequence) {

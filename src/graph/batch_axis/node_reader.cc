@@ -1,0 +1,192 @@
+#include "graph/batch_axis/node_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+
+namespace chairlift::batch_axis {
+namespace {
+
+std::optional<int64_t> NumberAt(const std::vector<Extent>* elements, size_t i) {
+  if (elements == nullptr || !(*elements)[i].is_number()) return std::nullopt;
+  return (*elements)[i].number();
+}
+
+}  // namespace
+
+StatusOr<int> NodeReader::Rank(int i) const {
+  if (!has(i)) return Unimplemented("its input {} is absent", i);
+  const SymbolicShape& shape = graph_.values[static_cast<size_t>(id(i))].shape;
+  if (!shape.has_rank()) return Unimplemented("the rank of its input {} is not known", i);
+  return shape.rank();
+}
+
+StatusOr<int> NodeReader::OutputRank(int i) const {
+  const ValueId output = node_.outputs[static_cast<size_t>(i)];
+  if (output == kNoValue) return Unimplemented("nobody reads its output {}", i);
+  const SymbolicShape& shape = graph_.values[static_cast<size_t>(output)].shape;
+  if (!shape.has_rank()) return Unimplemented("the rank of its output is not known");
+  return shape.rank();
+}
+
+StatusOr<int> NodeReader::Axis(int64_t axis, int rank) {
+  if (axis < 0) axis += rank;
+  if (axis < 0 || axis >= rank) return Unimplemented("its axis is out of range");
+  return static_cast<int>(axis);
+}
+
+StatusOr<int> NodeReader::OwnAxis(int64_t fallback) const {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, Rank(0));
+  return Axis(attributes().Int("axis", fallback), rank);
+}
+
+StatusOr<std::vector<int64_t>> NodeReader::Numbers(int i) const {
+  const std::vector<Extent>* elements = Elements(i);
+  if (elements == nullptr) return Unimplemented("its input {} is not a constant", i);
+  std::vector<int64_t> numbers;
+  for (const Extent& e : *elements) {
+    if (!e.is_number()) return Unimplemented("its input {} is not a constant", i);
+    numbers.push_back(e.number());
+  }
+  return numbers;
+}
+
+StatusOr<std::vector<bool>> NodeReader::Listed(int input, int rank) const {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, Numbers(input));
+  std::vector<bool> listed(static_cast<size_t>(rank), false);
+  for (const int64_t number : numbers) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, Axis(number, rank));
+    listed[static_cast<size_t>(axis)] = true;
+  }
+  return listed;
+}
+
+StatusOr<std::vector<int>> NodeReader::TransposedAxes() const {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, Rank(0));
+  const std::vector<int64_t> perm = attributes().Ints("perm");
+  std::vector<int> places(static_cast<size_t>(rank), -1);
+  for (int i = 0; i < rank && perm.empty(); ++i) places[static_cast<size_t>(i)] = rank - 1 - i;
+  for (size_t i = 0; i < perm.size(); ++i) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, Axis(perm[i], rank));
+    places[static_cast<size_t>(axis)] = static_cast<int>(i);
+  }
+  if ((!perm.empty() && perm.size() != places.size()) ||
+      std::find(places.begin(), places.end(), -1) != places.end()) {
+    return Unimplemented("its perm is no permutation");
+  }
+  return places;
+}
+
+StatusOr<std::vector<int>> NodeReader::UnsqueezedAxes() const {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, Rank(0));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, Numbers(1));
+  const int out_rank = rank + static_cast<int>(numbers.size());
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<bool> added, Listed(1, out_rank));
+  std::vector<int> places;
+  for (int axis = 0; axis < out_rank; ++axis) {
+    if (!added[static_cast<size_t>(axis)]) places.push_back(axis);
+  }
+  if (places.size() != static_cast<size_t>(rank)) return Unimplemented("it adds an axis twice");
+  return places;
+}
+
+StatusOr<std::vector<bool>> NodeReader::SqueezedAxes() const {
+  if (!has(1)) return Unimplemented("it drops dimensions that happen to be 1");
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, Rank(0));
+  return Listed(1, rank);
+}
+
+StatusOr<std::vector<bool>> NodeReader::ReducedAxes() const {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, Rank(0));
+  std::vector<bool> over(static_cast<size_t>(rank), false);
+  if (has(1)) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(over, Listed(1, rank));
+  }
+  const bool none = std::find(over.begin(), over.end(), true) == over.end();
+  if (none && attributes().Int("noop_with_empty_axes", 0) == 0) over.assign(over.size(), true);
+  return over;
+}
+
+StatusOr<std::vector<NodeReader::Cut>> NodeReader::Cuts() const {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, Rank(0));
+  const std::vector<Extent>* starts = Elements(1);
+  const std::vector<Extent>* ends = Elements(2);
+  const std::vector<Extent>* steps = Elements(4);
+  std::vector<int64_t> axes;
+  if (has(3)) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(axes, Numbers(3));
+  } else {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> count, Dims(1));
+    if (count.size() != 1 || !count[0].is_number() || count[0].number() > rank) {
+      return Unimplemented("its axes are not known");
+    }
+    for (int64_t i = 0; i < count[0].number(); ++i) axes.push_back(i);
+  }
+  for (const std::vector<Extent>* given : {starts, ends, steps}) {
+    if (given != nullptr && given->size() != axes.size()) {
+      return Unimplemented("its starts, ends, axes and steps do not match");
+    }
+  }
+  std::vector<Cut> cuts;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, Axis(axes[i], rank));
+    cuts.push_back({axis, NumberAt(starts, i),
+                    ends == nullptr ? std::nullopt : std::optional((*ends)[i]),
+                    has(4) ? NumberAt(steps, i) : std::optional(int64_t{1})});
+  }
+  return cuts;
+}
+
+StatusOr<NodeReader::WantedShape> NodeReader::Wanted(const std::vector<Extent>& from) const {
+  const std::vector<Extent>* given = Elements(1);
+  if (given == nullptr) return Unimplemented("the shape it is given cannot be followed");
+  const bool allow_zero = attributes().Int("allowzero", 0) != 0;
+  WantedShape wanted{.dims = *given, .deduced = {}, .known = {}};
+  for (size_t i = 0; i < wanted.dims.size(); ++i) {
+    Extent& dim = wanted.dims[i];
+    if (dim == Extent::Number(0) && !allow_zero) {
+      if (i >= from.size()) return Unimplemented("its shape copies a dimension that is not there");
+      dim = from[i];
+    }
+    if (dim == Extent::Number(-1)) {
+      if (wanted.deduced) return Unimplemented("its shape leaves two dimensions open");
+      wanted.deduced = i;
+      continue;
+    }
+    const std::optional<Extent> product = Extent::Product(wanted.known, dim);
+    if (!product) return Unimplemented("its sizes are too large");
+    wanted.known = *product;
+  }
+  return wanted;
+}
+
+StatusOr<std::vector<Extent>> NodeReader::Flattened(const std::vector<Extent>& from) const {
+  const auto rank = static_cast<int64_t>(from.size());
+  int64_t axis = attributes().Int("axis", 1);
+  if (axis < 0) axis += rank;
+  if (axis < 0 || axis > rank) return Unimplemented("its axis is out of range");
+  const std::span<const Extent> dims(from);
+  const std::optional<Extent> left = Extent::Product(dims.first(static_cast<size_t>(axis)));
+  const std::optional<Extent> right = Extent::Product(dims.subspan(static_cast<size_t>(axis)));
+  if (!left || !right) return Unimplemented("its sizes are too large");
+  return std::vector<Extent>{*left, *right};
+}
+
+std::pair<int64_t, int64_t> ShapeRange(const Attributes& attributes, int64_t rank) {
+  const auto hold = [rank](int64_t i) {
+    return std::clamp<int64_t>(i < 0 ? i + rank : i, 0, rank);
+  };
+  const int64_t start = hold(attributes.Int("start", 0));
+  return {start, std::max(start, hold(attributes.Int("end", rank)))};
+}
+
+std::string ToString(const std::vector<Extent>& dims) {
+  std::string text;
+  for (const Extent& dim : dims) {
+    text += fmt::format("{}{}", text.empty() ? "" : ",", dim.ToString());
+  }
+  return fmt::format("[{}]", text);
+}
+
+}  // namespace chairlift::batch_axis

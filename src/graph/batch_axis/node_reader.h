@@ -1,0 +1,95 @@
+// What a proof's rules read of a node: its inputs, their ranks, and what the operator's own
+// arguments (axes, shapes, cuts) say, as far as their elements are known. The proofs, this folder's
+// and ragged/'s, differ in what they know of values.
+#ifndef CHAIRLIFT_GRAPH_BATCH_AXIS_NODE_READER_H_
+#define CHAIRLIFT_GRAPH_BATCH_AXIS_NODE_READER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "graph/batch_axis/extent.h"
+#include "graph/ir.h"
+
+namespace chairlift::batch_axis {
+
+// Errors (Unimplemented) say what cannot be told, in words that follow the node's name.
+class NodeReader {
+ public:
+  const Attributes& attributes() const { return node_.attributes; }
+  std::string_view op() const { return node_.def->name; }
+  const Graph& graph() const { return graph_; }
+  const Node& node() const { return node_; }
+  int num_inputs() const { return static_cast<int>(node_.inputs.size()); }
+  int num_outputs() const { return static_cast<int>(node_.outputs.size()); }
+  bool has(int i) const {
+    return i < num_inputs() && node_.inputs[static_cast<size_t>(i)] != kNoValue;
+  }
+  ValueId id(int i) const { return node_.inputs[static_cast<size_t>(i)]; }
+
+  StatusOr<int> Rank(int i) const;
+  StatusOr<int> OutputRank(int i) const;
+  // `axis`, counted from the front of `rank` dimensions.
+  static StatusOr<int> Axis(int64_t axis, int rank);
+  // Attribute `axis`, of input 0.
+  StatusOr<int> OwnAxis(int64_t fallback) const;
+
+  // The dimensions of input i; symbols of their own for those that are not known.
+  virtual StatusOr<std::vector<Extent>> Dims(int i) const = 0;
+  // The elements of integer input i; null where they are not known.
+  virtual const std::vector<Extent>* Elements(int i) const = 0;
+  // The elements where all are numbers.
+  StatusOr<std::vector<int64_t>> Numbers(int i) const;
+
+  // --- Arguments of operators, about input 0 ----------------------------------------------------
+  // Of Transpose and Unsqueeze: where each axis goes.
+  StatusOr<std::vector<int>> TransposedAxes() const;
+  StatusOr<std::vector<int>> UnsqueezedAxes() const;
+  // Of Squeeze: which axes go. They must be listed.
+  StatusOr<std::vector<bool>> SqueezedAxes() const;
+  // Of a reduction: which axes it is over.
+  StatusOr<std::vector<bool>> ReducedAxes() const;
+
+  // Of Slice: by axis that is cut, what is known of where.
+  struct Cut {
+    int axis = 0;
+    std::optional<int64_t> start;
+    std::optional<Extent> end;
+    std::optional<int64_t> step;
+  };
+  StatusOr<std::vector<Cut>> Cuts() const;
+
+  // Of Reshape, whose input has the dimensions `from`.
+  struct WantedShape {
+    std::vector<Extent> dims;            // those copied from the input filled in
+    std::optional<size_t> deduced = {};  // the one to be deduced
+    Extent known;                        // the product of all others
+  };
+  StatusOr<WantedShape> Wanted(const std::vector<Extent>& from) const;
+  // Of Flatten: the two dimensions it makes of `from`.
+  StatusOr<std::vector<Extent>> Flattened(const std::vector<Extent>& from) const;
+
+ protected:
+  NodeReader(const Graph& graph, const Node& node) : graph_(graph), node_(node) {}
+  ~NodeReader() = default;
+
+ private:
+  StatusOr<std::vector<bool>> Listed(int input, int rank) const;
+
+  const Graph& graph_;
+  const Node& node_;
+};
+
+// Attributes start and end of Shape, as the range of dimensions that it gives.
+std::pair<int64_t, int64_t> ShapeRange(const Attributes& attributes, int64_t rank);
+
+// "[4,batch*length]".
+std::string ToString(const std::vector<Extent>& dims);
+
+}  // namespace chairlift::batch_axis
+
+#endif  // CHAIRLIFT_GRAPH_BATCH_AXIS_NODE_READER_H_
