@@ -298,7 +298,7 @@ Command AddBench(CLI::App& parser) {
       ->capture_default_str();
   parser.add_option("--json", flags->json, "Also write the figures to this file");
   parser.add_option("--trace", flags->trace,
-                    "Also write what each worker ran when, as a timeline for ui.perfetto.dev or "
+                    "Also write what each worker ran when, as a timeline for ui.perfetto.dev or\n"
                     "chrome://tracing (Chrome's trace event format); in process");
   return [flags] { return Bench(*flags); };
 }

@@ -41,6 +41,11 @@ class HelpText final : public CLI::Formatter {
   HelpText() { column_width(32); }
 
  private:
+  // Flags that switch something off carry "{false}".
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    return CLI::detail::find_and_replace(CLI::Formatter::make_option_name(option, is_positional),
+                                         "{false}", "");
+  }
   std::string make_option_opts(const CLI::Option* option) const override {
     if (option->get_type_size() == 0) return "";
     const std::string type = option->get_type_name();

@@ -162,7 +162,8 @@ Command AddServe(CLI::App& parser) {
       .add_option("--load-model", flags->only,
                   "Load only this model of the repositories; may be repeated")
       ->type_name("NAME");
-  parser.add_flag("--print-example", flags->print_example, "Print a curl command for each model");
+  parser.add_flag("--print-example", flags->print_example,
+                  "Print a curl command for each model, tried once");
   parser.add_option("--log-level", flags->log_level, "What to log")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->type_name("LEVEL")
