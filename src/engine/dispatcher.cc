@@ -80,17 +80,12 @@ RequestId Dispatcher::Submit(std::unique_ptr<Request> owned) {
     if (!refused.ok()) ReleaseTypes(*request);
     if (refused.ok()) {
       request->number = number;
-      ++untold_;
-      if (request->client != 0) {
-        request->slot = std::make_shared<AnswerSlot>();
-        request->slot->callback = std::move(request->callback);
-        clients_[request->client].slots.push_back(request->slot);
-      }
+      teller_.Accept(*request);
       requests_.emplace(number, std::move(owned));
       Model::Lane& lane = request->model->lane();
       ++lane.requests;
       Activate(request->model);
-      SendParts(*request, actions);
+      teller_.SendParts(*request, actions.answers);
       if (request->cells != nullptr && request->cells->done()) {
         Finish(request, CellAnswer(*request, request->arrival), actions);  // sequences of no length
       } else {
@@ -195,29 +190,10 @@ void Dispatcher::ReleaseTypes(Request& request) {
 void Dispatcher::Finish(Request* request, StatusOr<InferResponse> value, Actions& actions) {
   ReleaseTypes(*request);
   --request->model->lane().requests;
-  Ending ending{std::move(request->callback), std::move(request->slot), request->client,
-                std::move(value)};
-  if (request->parts != nullptr && request->parts->telling) {
-    request->parts->ending = std::move(ending);
-  } else {
-    Conclude(std::move(ending), actions);
-  }
+  teller_.End(*request, std::move(value), actions.answers);
   const auto found = requests_.find(request->number);
   actions.ended.push_back(std::move(found->second));
   requests_.erase(found);
-}
-
-void Dispatcher::Conclude(Ending ending, Actions& actions) {
-  if (ending.slot == nullptr) {
-    actions.answers.push_back({std::move(ending.callback), std::move(ending.value)});
-    return;
-  }
-  ending.slot->answer = std::move(ending.value);
-  Client& client = clients_.at(ending.client);
-  if (!client.telling && client.slots.front()->answer) {
-    client.telling = true;
-    actions.clients.push_back(ending.client);
-  }
 }
 
 void Dispatcher::FinishWaiting(Request* request, Status status, const std::string& reason,
@@ -315,35 +291,7 @@ void Dispatcher::Perform(Actions actions) {
     assert(taken);  // a worker without a task has an empty queue
     (void)taken;
   }
-  for (const std::shared_ptr<PartStream>& stream : actions.parts) TellParts(*stream);
-  for (Answer& answer : actions.answers) Tell(std::move(answer));
-  for (ClientId client : actions.clients) TellClient(client);
-}
-
-void Dispatcher::Tell(Answer answer) {
-  answer.callback(std::move(answer.value));
-  answer.callback = nullptr;
-  const Lock lock(mutex_);
-  if (--untold_ == 0) told_.notify_all();
-}
-
-void Dispatcher::TellClient(ClientId id) {
-  while (true) {
-    std::shared_ptr<AnswerSlot> slot;
-    {
-      const Lock lock(mutex_);
-      const auto found = clients_.find(id);
-      Client& client = found->second;
-      if (client.slots.empty() || !client.slots.front()->answer) {
-        client.telling = false;
-        if (client.slots.empty()) clients_.erase(found);
-        return;
-      }
-      slot = std::move(client.slots.front());
-      client.slots.pop_front();
-    }
-    Tell({std::move(slot->callback), *std::move(slot->answer)});
-  }
+  teller_.Tell(std::move(actions.answers));
 }
 
 void Dispatcher::Record(const Batch& batch, TimePoint start, TimePoint end) {
@@ -358,34 +306,6 @@ void Dispatcher::Record(const Batch& batch, TimePoint start, TimePoint end) {
                  .helped = batch.helped,
                  .start = start,
                  .end = end});
-}
-
-void Dispatcher::SendParts(Request& request, Actions& actions) {
-  if (request.parts == nullptr) return;
-  PartStream& stream = *request.parts;
-  for (ReadyPart& part : request.cells->TakeParts()) stream.ready.push_back(std::move(part));
-  if (stream.ready.empty() || stream.telling) return;
-  stream.telling = true;
-  actions.parts.push_back(request.parts);
-}
-
-void Dispatcher::TellParts(PartStream& stream) {
-  std::vector<ReadyPart> ready;
-  while (true) {
-    Actions after;
-    {
-      const Lock lock(mutex_);
-      ready = std::exchange(stream.ready, {});
-      if (ready.empty()) {
-        stream.telling = false;
-        if (stream.ending) Conclude(*std::move(stream.ending), after);
-      }
-    }
-    if (ready.empty()) return Perform(std::move(after));
-    stream.on_parts(Grouped(ready, [&](int output) -> const std::string& {
-      return stream.model->signature().outputs[static_cast<size_t>(output)].name;
-    }));
-  }
 }
 
 bool Dispatcher::WorthSharing(const Batch& batch, Duration worth_a_team) const {
@@ -560,7 +480,7 @@ void Dispatcher::CompleteNode(Request& request, CellBatch::Item& item, TimePoint
     request.model->lane().scheduler->Cancel(request.number, now);  // it is in flight: it stays
     return;
   }
-  SendParts(request, actions);
+  teller_.SendParts(request, actions.answers);
 }
 
 void Dispatcher::AppendGrowth(Request& request, std::vector<Scheduler::Growth>& grown, Lock& lock) {
@@ -628,13 +548,15 @@ void Dispatcher::TimerMain() {
 
 void Dispatcher::Stop(std::chrono::milliseconds drain) {
   const std::lock_guard<std::mutex> one_at_a_time(stop_mutex_);
-  Actions actions;
   {
-    Lock lock(mutex_);
+    const Lock lock(mutex_);
     refusing_ = true;
     if (!timer_.joinable()) return;
-    const auto all_told = [this] { return untold_ == 0; };
-    told_.wait_for(lock, drain, all_told);
+  }
+  teller_.WaitUntilAllAreTold(drain);
+  Actions actions;
+  {
+    const Lock lock(mutex_);
     const TimePoint now = clock_.Now();
     std::vector<Request*> all;
     for (const auto& [number, request] : requests_) all.push_back(request.get());
@@ -652,9 +574,9 @@ void Dispatcher::Stop(std::chrono::milliseconds drain) {
     Settle(now, actions);
   }
   Perform(std::move(actions));
+  teller_.WaitUntilAllAreTold(std::nullopt);
   {
-    Lock lock(mutex_);
-    told_.wait(lock, [this] { return untold_ == 0; });
+    const Lock lock(mutex_);
     stopping_ = true;
     timer_wakes_.notify_one();
   }

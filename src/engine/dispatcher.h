@@ -1,16 +1,15 @@
-// Moves requests through the engine: admission, the models' schedulers, workers, answers.
+// Moves requests through the engine: admission, the models' schedulers, workers.
 //
 // One lock over all of it; it is held for microseconds and never while a model computes or a
-// callback runs. Every change (arrival, completion, cancellation, time) ends in Pump(), which
-// gives tasks to workers that have room. A worker has room when it has no task: what runs next is
-// bound as late as possible.
+// callback runs (engine/answer_teller.h runs them). Every change (arrival, completion,
+// cancellation, time) ends in Pump(), which gives tasks to workers that have room. A worker has
+// room when it has no task: what runs next is bound as late as possible.
 #ifndef CHAIRLIFT_ENGINE_DISPATCHER_H_
 #define CHAIRLIFT_ENGINE_DISPATCHER_H_
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
 #include "device/cpu/worker_pool.h"
+#include "engine/answer_teller.h"
 #include "engine/batch.h"
 #include "engine/cell_batch.h"
 #include "engine/request.h"
@@ -56,20 +56,10 @@ class Dispatcher {
     Duration charged{0};
     bool helped = false;  // by workers that had nothing to do
   };
-  struct Client {
-    std::deque<std::shared_ptr<AnswerSlot>> slots;  // in order of arrival
-    bool telling = false;                           // some thread is at it
-  };
-  struct Answer {
-    InferCallback callback;
-    StatusOr<InferResponse> value;
-  };
   // What is to be done once the lock is released.
   struct Actions {
     std::vector<std::shared_ptr<Batch>> batches;
-    std::vector<Answer> answers;
-    std::vector<ClientId> clients;  // whose first answers are ready
-    std::vector<std::shared_ptr<PartStream>> parts;
+    AnswerTeller::Ready answers;
     // Memory to be freed outside the lock.
     std::vector<std::unique_ptr<Request>> ended;
     std::vector<std::shared_ptr<Model>> released;
@@ -86,8 +76,6 @@ class Dispatcher {
   Status Admit(const Request& request) const;
   // Ends a request: its answer goes to `actions`.
   void Finish(Request* request, StatusOr<InferResponse> value, Actions& actions);
-  // Has it told, in its client's turn.
-  void Conclude(Ending ending, Actions& actions);
   void FinishWaiting(Request* request, Status status, const std::string& reason, TimePoint now,
                      Actions& actions);
   void Pump(TimePoint now, Actions& actions);
@@ -96,11 +84,6 @@ class Dispatcher {
   // Lets go of models that nobody waits for, and tells the timer when to look next.
   void Settle(TimePoint now, Actions& actions);
   void Perform(Actions actions);
-  void Tell(Answer answer);
-  void TellClient(ClientId client);
-  // Has those told that have become ready.
-  static void SendParts(Request& request, Actions& actions);
-  void TellParts(PartStream& stream);
   // A request as its scheduler sees it. Holds the types of its nodes: takes the lock where that is
   // not held, for each type that is new to the request.
   static CellGraph GraphOf(Request& request, Lock& lock);
@@ -120,8 +103,7 @@ class Dispatcher {
   // Runs a batch that was loaded. Returns what is to be done next; this worker's next cells are
   // loaded.
   Actions RunCells(Batch& batch, int worker, Duration worth_a_team);
-  static void CompleteNode(Request& request, CellBatch::Item& item, TimePoint now,
-                           Actions& actions);
+  void CompleteNode(Request& request, CellBatch::Item& item, TimePoint now, Actions& actions);
   // The nodes that the request's scheduler does not know yet.
   static void AppendGrowth(Request& request, std::vector<Scheduler::Growth>& grown, Lock& lock);
   static StatusOr<InferResponse> CellAnswer(Request& request, TimePoint now);
@@ -136,18 +118,16 @@ class Dispatcher {
   std::vector<std::unique_ptr<WorkerState>> workers_;  // by worker
   std::atomic<int> waiting_{0};                        // over all models
 
+  AnswerTeller teller_;
   std::mutex stop_mutex_;  // before mutex_
   std::mutex mutex_;
   // All below is guarded by mutex_.
   RequestId next_number_ = 1;
   bool refusing_ = false;
   absl::flat_hash_map<RequestId, std::unique_ptr<Request>> requests_;
-  absl::flat_hash_map<ClientId, Client> clients_;
   std::vector<std::shared_ptr<Model>> active_;  // with requests
   std::vector<WorkerId> idle_;      // the last one was busy most recently: its caches are warmest
   Duration most_used_{0};           // the largest charge of any model
-  int untold_ = 0;                  // accepted requests whose callback has not returned
-  std::condition_variable told_;    // untold_ became 0
   Actions for_timer_;               // answers to tell, where no thread of the engine is at hand
   std::optional<TimePoint> armed_;  // when the timer wakes by itself
   bool timer_due_ = false;          // it has something to do now

@@ -39,7 +39,7 @@ struct PartStream {
   std::shared_ptr<Model> model;
   PartsCallback on_parts;
 
-  // The dispatcher's, under its lock.
+  // AnswerTeller's, under its lock.
   std::vector<ReadyPart> ready;
   bool telling = false;          // some thread is at it
   std::optional<Ending> ending;  // to be told after the parts
