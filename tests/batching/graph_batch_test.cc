@@ -9,6 +9,7 @@ namespace {
 
 using std::chrono::microseconds;
 using ::testing::ElementsAre;
+using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -148,6 +149,56 @@ TEST(GraphBatchTest, AWorkerTakesNoNewBatchBeforeItsOwnHasEnded) {
   EXPECT_EQ(s->Next(0, At(1)), std::nullopt);
   EXPECT_THAT(RequestsOf(s->Next(1, At(1))), ElementsAre(2));
   EXPECT_THAT(s->Complete(first->id, At(2), {}), ElementsAre(1));
+}
+
+// A projection, a chain behind it and a head, or a tree.
+CellGraph Mixed(int i) {
+  if (i % 3 == 0) return CompleteTree(1 + i % 4);
+  CellGraph graph;
+  const int32_t length = 1 + i * 5 % 13;
+  const int32_t projection = graph.Add(2, length);
+  int32_t last = graph.Add(0, 1, {projection});
+  for (int32_t step = 1; step < length; ++step) last = graph.Add(0, 1, {projection, last});
+  graph.Add(3, 1, {last});
+  return graph;
+}
+
+// The tasks that one worker runs when all come at once.
+std::vector<Task> TasksOfAll(const std::string& policy, bool prepare) {
+  auto s = MakePolicy(policy, {.max_batch_size = 5, .bucket_width = 4});
+  for (int i = 0; i < 40; ++i) {
+    const CellGraph graph = Mixed(i);
+    std::unique_ptr<PreparedGraph> prepared;
+    if (prepare) prepared = s->Prepare(graph);
+    EXPECT_EQ(prepared != nullptr, prepare) << policy;
+    if (prepared != nullptr) {
+      s->ArrivePrepared(i, graph, std::move(prepared), i % 7, At(0), {});
+    } else {
+      s->Arrive(i, graph, i % 7, At(0), {});
+    }
+  }
+  std::vector<Task> tasks;
+  while (auto task = s->Next(0, At(1))) {
+    s->Complete(task->id, At(1), {});
+    tasks.push_back(*std::move(task));
+  }
+  EXPECT_EQ(s->waiting(), 0);
+  return tasks;
+}
+
+TEST(GraphBatchTest, APreparedGraphIsBatchedAsAnyOther) {
+  for (const char* policy : {"graph_merge", "bucketed", "ideal"}) {
+    const std::vector<Task> plain = TasksOfAll(policy, false);
+    const std::vector<Task> prepared = TasksOfAll(policy, true);
+    ASSERT_THAT(plain, SizeIs(Gt(40u))) << policy;
+    ASSERT_EQ(prepared.size(), plain.size()) << policy;
+    for (size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_EQ(prepared[i].type, plain[i].type) << policy << " task " << i;
+      EXPECT_EQ(prepared[i].nodes, plain[i].nodes) << policy << " task " << i;
+      EXPECT_EQ(prepared[i].rows, plain[i].rows) << policy << " task " << i;
+      EXPECT_EQ(prepared[i].padding_rows, plain[i].padding_rows) << policy << " task " << i;
+    }
+  }
 }
 
 TEST(GraphBatchTest, RefusesOptionsThatMakeNoSense) {

@@ -9,6 +9,9 @@ namespace chairlift {
 
 using State = LiveNode::State;
 
+// Requests with more nodes give their memory back.
+constexpr size_t kNodesKept = 4096;
+
 Status CheckGraphBatchOptions(const PolicyOptions& options) {
   if (options.max_batch_size < 1) {
     return InvalidArgument("max_batch_size is {}; it must be at least 1", options.max_batch_size);
@@ -20,10 +23,51 @@ Status CheckGraphBatchOptions(const PolicyOptions& options) {
   return absl::OkStatus();
 }
 
-void GraphBatchScheduler::Arrive(BatchRequestId id, const CellGraph& graph, ClientId client,
-                                 TimePoint /*now*/, std::optional<TimePoint> deadline) {
+GraphBatchScheduler::Outline GraphBatchScheduler::OutlineOf(const CellGraph& graph) const {
+  Outline outline;
+  outline.group = GroupOf(graph);
+  std::vector<int32_t> place;                                 // by type, in outline.types
+  std::vector<int> chain(static_cast<size_t>(graph.size()));  // of its type, that end with a node
+  for (int32_t node = 0; node < graph.size(); ++node) {
+    const CellType type = graph.type(node);
+    if (type >= place.size()) place.resize(type + 1, -1);
+    if (place[type] < 0) {
+      place[type] = static_cast<int32_t>(outline.types.size());
+      outline.types.push_back({.type = type, .first = node});
+    }
+    Outline::OfType& use = outline.types[place[type]];
+    ++use.nodes;
+    use.node_rows = std::max(use.node_rows, graph.rows(node));
+    chain[node] = 1;
+    for (const int32_t dependency : graph.dependencies(node)) {
+      if (graph.type(dependency) == type)
+        chain[node] = std::max(chain[node], chain[dependency] + 1);
+    }
+    use.longest_chain = std::max(use.longest_chain, chain[node]);
+    if (graph.dependencies(node).empty()) outline.ready.push_back(node);
+  }
+  return outline;
+}
+
+struct GraphBatchScheduler::Prepared : PreparedGraph {
+  LiveRequest request;
+  Outline outline;
+};
+
+std::unique_ptr<PreparedGraph> GraphBatchScheduler::Prepare(const CellGraph& graph) const {
+  auto prepared = std::make_unique<Prepared>();
+  prepared->request.Assign(graph);
+  prepared->outline = OutlineOf(graph);
+  return prepared;
+}
+
+GraphBatchScheduler::Slot GraphBatchScheduler::Enter(BatchRequestId id, Outline outline,
+                                                     const CellGraph& graph, ClientId client,
+                                                     std::optional<TimePoint> deadline) {
   assert(graph.size() > 0 && !slots_.contains(id));
-  phases_.Learn(graph, [](CellType) {});
+  for (const Outline::OfType& use : outline.types) {
+    phases_.Learn(graph, use.first, [](CellType) {});
+  }
   if (free_.empty()) {
     free_.push_back(static_cast<Slot>(requests_.size()));
     requests_.push_back(std::make_unique<Request>());
@@ -31,25 +75,40 @@ void GraphBatchScheduler::Arrive(BatchRequestId id, const CellGraph& graph, Clie
   const Slot slot = free_.back();
   free_.pop_back();
   Request& request = *requests_[slot];
-  request.Assign(graph);
   request.id = id;
   request.client = client;
   request.deadline = deadline;
   request.started = request.leaving = false;
-  request.group = GroupOf(graph);
+  request.outline = std::move(outline);
   request.arrival = arrivals_++;
   request.worker = kNoWorker;
   request.held = !clients_.Add(client, id);
   slots_.emplace(id, slot);
   if (deadline) deadlines_.emplace(*deadline, slot);
   ++waiting_;
-  if (!request.held) Enqueue(slot);
+  return slot;
+}
+
+void GraphBatchScheduler::Arrive(BatchRequestId id, const CellGraph& graph, ClientId client,
+                                 TimePoint /*now*/, std::optional<TimePoint> deadline) {
+  const Slot slot = Enter(id, OutlineOf(graph), graph, client, deadline);
+  requests_[slot]->Assign(graph);
+  if (!requests_[slot]->held) Enqueue(slot);
+}
+
+void GraphBatchScheduler::ArrivePrepared(BatchRequestId id, const CellGraph& graph,
+                                         std::unique_ptr<PreparedGraph> prepared, ClientId client,
+                                         TimePoint /*now*/, std::optional<TimePoint> deadline) {
+  auto& ours = static_cast<Prepared&>(*prepared);
+  const Slot slot = Enter(id, std::move(ours.outline), graph, client, deadline);
+  requests_[slot]->SwapGraphs(ours.request);
+  if (!requests_[slot]->held) Enqueue(slot);
 }
 
 void GraphBatchScheduler::Enqueue(Slot slot) {
   Request& request = *requests_[slot];
   request.held = false;
-  groups_[request.group].emplace(request.arrival, slot);
+  groups_[request.outline.group].emplace(request.arrival, slot);
 }
 
 void GraphBatchScheduler::StopWaiting(Slot slot) {
@@ -58,7 +117,7 @@ void GraphBatchScheduler::StopWaiting(Slot slot) {
   --waiting_;
   if (request.deadline) deadlines_.erase({*request.deadline, slot});
   if (!request.held) {
-    const auto group = groups_.find(request.group);
+    const auto group = groups_.find(request.outline.group);
     group->second.erase(request.arrival);
     if (group->second.empty()) groups_.erase(group);
   }
@@ -91,7 +150,6 @@ void GraphBatchScheduler::StartBatch(WorkerId worker) {
   turn_ = key;
   Batch& batch = batches_[worker];
   int64_t size = 0;
-  std::vector<int> chain;  // by node: nodes of its type in a row that end with it
   // Requests that become free as others start join at the end of the group.
   while (group != groups_.end()) {
     const Slot slot = group->second.begin()->second;
@@ -102,19 +160,14 @@ void GraphBatchScheduler::StartBatch(WorkerId worker) {
     StopWaiting(slot);
     request.worker = worker;
     batch.requests.push_back(slot);
-    const auto count = static_cast<int32_t>(request.nodes.size());
-    chain.assign(request.nodes.size(), 1);
-    for (int32_t node = 0; node < count; ++node) {
-      AddNode(batch, slot, node);
-      OfferIfReady(batch, slot, node);
-      const CellType type = request.nodes[node].type;
-      TypeUse& use = batch.types[type];
-      use.longest_chain = std::max(use.longest_chain, chain[node]);
-      for (int32_t e = request.nodes[node].first_edge; e >= 0; e = request.edges[e].next) {
-        const int32_t to = request.edges[e].to;
-        if (request.nodes[to].type == type) chain[to] = std::max(chain[to], chain[node] + 1);
-      }
+    for (const Outline::OfType& added : request.outline.types) {
+      TypeUse& use = batch.types[added.type];
+      use.to_give += added.nodes;
+      use.node_rows = std::max(use.node_rows, added.node_rows);
+      use.longest_chain = std::max(use.longest_chain, added.longest_chain);
+      use.requests.insert(slot);
     }
+    for (const int32_t node : request.outline.ready) OfferIfReady(batch, slot, node);
     group = groups_.find(key);
   }
   turn_left_ -= std::min(turn_left_, batch.requests.size());
@@ -204,7 +257,9 @@ std::vector<BatchRequestId> GraphBatchScheduler::Complete(TaskId task, TimePoint
 }
 
 void GraphBatchScheduler::Free(Slot slot) {
-  slots_.erase(requests_[slot]->id);
+  Request& request = *requests_[slot];
+  slots_.erase(request.id);
+  if (request.nodes.size() > kNodesKept) request = Request();
   free_.push_back(slot);
 }
 

@@ -38,6 +38,10 @@ class GraphBatchScheduler : public Scheduler {
 
   void Arrive(BatchRequestId request, const CellGraph& graph, ClientId client, TimePoint now,
               std::optional<TimePoint> deadline) override;
+  std::unique_ptr<PreparedGraph> Prepare(const CellGraph& graph) const override;
+  void ArrivePrepared(BatchRequestId request, const CellGraph& graph,
+                      std::unique_ptr<PreparedGraph> prepared, ClientId client, TimePoint now,
+                      std::optional<TimePoint> deadline) override;
   bool Cancel(BatchRequestId request, TimePoint now) override;
   std::optional<Task> Next(WorkerId worker, TimePoint now) override;
   std::vector<BatchRequestId> Complete(TaskId task, TimePoint now,
@@ -75,7 +79,7 @@ class GraphBatchScheduler : public Scheduler {
     int in_flight = 0;       // tasks
   };
 
-  // Requests of one group may share a batch.
+  // Requests of one group may share a batch. Called at any time, from any thread.
   virtual Group GroupOf(const CellGraph& graph) const = 0;
   // Moves nodes of batch.ready into batch.steps; called when there are no steps. Must add some
   // where any node is ready.
@@ -105,12 +109,32 @@ class GraphBatchScheduler : public Scheduler {
     WorkerId worker;
     std::vector<Member> nodes;
   };
-  struct Request : LiveRequest {
+  // What a graph adds to a batch.
+  struct Outline {
+    struct OfType {
+      CellType type;
+      int32_t first = 0;  // node
+      int nodes = 0;
+      int32_t node_rows = 0;  // most rows of a node
+      int longest_chain = 0;  // most nodes of it in a row
+    };
     Group group = 0;
+    std::vector<OfType> types;   // by their first nodes
+    std::vector<int32_t> ready;  // nodes that read from none
+  };
+  struct Request : LiveRequest {
+    Outline outline;
     uint64_t arrival = 0;
     WorkerId worker = kNoWorker;  // that runs its batch
   };
 
+  // A graph as a request that has not arrived.
+  struct Prepared;
+
+  Outline OutlineOf(const CellGraph& graph) const;
+  // A place for the request, whose nodes are there or to come; it waits once it is enqueued.
+  Slot Enter(BatchRequestId id, Outline outline, const CellGraph& graph, ClientId client,
+             std::optional<TimePoint> deadline);
   void Enqueue(Slot slot);
   // The request no longer waits: it starts or leaves.
   void StopWaiting(Slot slot);
