@@ -1,5 +1,7 @@
 #include "engine/class_forms.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -25,6 +27,45 @@ constexpr int64_t kMaxPlanBytes = int64_t{16} << 20;
 bool IsSingleNumber(const Value& input) {
   return input.shape.concrete() && input.shape.ToShape().NumElements() == 1 &&
          DTypeSize(input.dtype) <= sizeof(int64_t);
+}
+
+template <typename T>
+std::string Text(const Tensor& number) {
+  return fmt::format("{}", number.data<T>()[0]);
+}
+
+std::string NumberText(const Tensor& number) {
+  switch (number.dtype()) {
+    case DType::kFloat:
+      return Text<float>(number);
+    case DType::kDouble:
+      return Text<double>(number);
+    case DType::kFloat16:
+      return fmt::format("{}", static_cast<float>(number.data<Float16>()[0]));
+    case DType::kBFloat16:
+      return fmt::format("{}", static_cast<float>(number.data<BFloat16>()[0]));
+    case DType::kInt8:
+      return Text<int8_t>(number);
+    case DType::kInt16:
+      return Text<int16_t>(number);
+    case DType::kInt32:
+      return Text<int32_t>(number);
+    case DType::kInt64:
+      return Text<int64_t>(number);
+    case DType::kUInt8:
+      return Text<uint8_t>(number);
+    case DType::kUInt16:
+      return Text<uint16_t>(number);
+    case DType::kUInt32:
+      return Text<uint32_t>(number);
+    case DType::kUInt64:
+      return Text<uint64_t>(number);
+    case DType::kBool:
+      return Text<bool>(number);
+    case DType::kUndefined:
+      break;
+  }
+  return "?";
 }
 
 // By assumption and input: the batch dimension, −1 where it is a single number.
@@ -57,9 +98,10 @@ std::vector<std::vector<int>> Assumptions(const Graph& graph) {
 
 bool ClassForms::MayHelp(const Graph& graph) { return !Assumptions(graph).empty(); }
 
-ClassForms::ClassForms(const Graph& graph, const ExecutableOptions& options, int max_rows,
-                       Background& background, const Clock& clock)
-    : graph_(graph),
+ClassForms::ClassForms(std::string model, const Graph& graph, const ExecutableOptions& options,
+                       int max_rows, Background& background, const Clock& clock)
+    : model_(std::move(model)),
+      graph_(graph),
       options_{.disabled_passes = options.disabled_passes, .max_plan_bytes = kMaxPlanBytes},
       assumptions_(Assumptions(graph)),
       max_rows_(max_rows),
@@ -174,10 +216,38 @@ StatusOr<std::shared_ptr<ClassForm>> ClassForms::Specialised(const Example& exam
   return form;
 }
 
+std::string ClassForms::Describe(const Example& example) const {
+  std::string text = "requests with";
+  for (size_t i = 0; i < example.inputs.size(); ++i) {
+    const Tensor& input = example.inputs[i];
+    text += fmt::format("{} '{}' ", i == 0 ? "" : ",", graph_.values[graph_.inputs[i]].name);
+    if (example.axes[i] < 0) {
+      text += NumberText(input);
+      continue;
+    }
+    std::vector<std::string> dims;
+    for (int axis = 0; axis < input.shape().rank(); ++axis) {
+      dims.push_back(axis == example.axes[i] ? "rows" : std::to_string(input.shape()[axis]));
+    }
+    text += fmt::format("[{}]", fmt::join(dims, ", "));
+  }
+  return text;
+}
+
+std::vector<std::string> ClassForms::Refusals() const {
+  const Lock lock(mutex_);
+  return {refusals_.begin(), refusals_.end()};
+}
+
 void ClassForms::Make(const Example& example) {
   const TimePoint start = clock_.Now();
   StatusOr<std::shared_ptr<ClassForm>> form = Specialised(example);
   const TimePoint end = clock_.Now();
+  std::string refusal;
+  if (!form.ok()) {
+    refusal = fmt::format("{} run one by one: {}", Describe(example), Message(form.status()));
+    spdlog::info("{}: {}", model_, refusal);
+  }
   Dropped dropped;
   const Lock lock(mutex_);
   making_ = false;
@@ -185,7 +255,11 @@ void ClassForms::Make(const Example& example) {
   const auto found = classes_.find(example.key);
   if (found == classes_.end()) return;  // forgotten meanwhile
   found->second.tried = true;
-  if (!form.ok()) return;
+  if (!form.ok()) {
+    refusals_.push_back(std::move(refusal));
+    if (refusals_.size() > kMaxRefusals) refusals_.pop_front();
+    return;
+  }
   (*form)->number = ++made_;
   found->second.form = *std::move(form);
   DropForms(dropped);

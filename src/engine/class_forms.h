@@ -13,10 +13,12 @@
 #define CHAIRLIFT_ENGINE_CLASS_FORMS_H_
 
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -47,6 +49,8 @@ class ClassForms : public std::enable_shared_from_this<ClassForms> {
   static constexpr size_t kMaxFormBytes = size_t{256} << 20;
   // Classes remembered, with a form or without.
   static constexpr size_t kMaxClasses = 64;
+  // Classes told of that get no form: the latest.
+  static constexpr size_t kMaxRefusals = 8;
   // After a form was made or refused, none is made for so many times as long as that took.
   static constexpr int kRest = 9;
 
@@ -54,13 +58,16 @@ class ClassForms : public std::enable_shared_from_this<ClassForms> {
   // dimension that varies, and some input has one.
   static bool MayHelp(const Graph& graph);
 
-  // Of a graph as it was imported. A batch has `max_rows` at most. `background` and `clock` must
-  // outlive all use.
-  ClassForms(const Graph& graph, const ExecutableOptions& options, int max_rows,
+  // Of a graph as it was imported; `model` names it in the log. A batch has `max_rows` at most.
+  // `background` and `clock` must outlive all use.
+  ClassForms(std::string model, const Graph& graph, const ExecutableOptions& options, int max_rows,
              Background& background, const Clock& clock = Clock::Steady());
 
   // Settles with whom a request may share a batch: sets its form, rows and key, or its room.
   void Place(FittingRequest& request);
+
+  // The latest classes that get no form, each with the reason, for people. Each was logged, too.
+  std::vector<std::string> Refusals() const;
 
  private:
   // By input of the model: the batch dimension, −1 where it is a single number.
@@ -88,7 +95,9 @@ class ClassForms : public std::enable_shared_from_this<ClassForms> {
   void Start(const ShapeKey& key, const Axes& axes, const std::vector<Tensor>& inputs);
   void Make(const Example& example);
   StatusOr<std::shared_ptr<ClassForm>> Specialised(const Example& example) const;
+  std::string Describe(const Example& example) const;
 
+  const std::string model_;
   const Graph graph_;
   const ExecutableOptions options_;
   const std::vector<Axes> assumptions_;  // where the batch may lie, the likeliest first
@@ -96,10 +105,11 @@ class ClassForms : public std::enable_shared_from_this<ClassForms> {
   Background& background_;
   const Clock& clock_;
 
-  std::mutex mutex_;  // held for look-ups, never while a form is made
+  mutable std::mutex mutex_;  // held for look-ups, never while a form is made
   // All below is guarded by mutex_.
   absl::flat_hash_map<ShapeKey, Class> classes_;
   std::list<ShapeKey> used_;  // the most recently used first
+  std::deque<std::string> refusals_;
   int64_t made_ = 0;
   bool making_ = false;
   TimePoint rest_until_;

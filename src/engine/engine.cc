@@ -174,6 +174,11 @@ StatusOr<ModelMetadata> EngineImpl::Metadata(const std::string& name,
                                              const std::string& version) const {
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, repository_.Find(name, version));
   ModelMetadata metadata = model->metadata();
+  if (model->forms() != nullptr) {
+    for (const std::string& refusal : model->forms()->Refusals()) {
+      metadata.diagnosis += "; " + refusal;
+    }
+  }
   for (const auto& other : repository_.Ready(name)) {
     metadata.versions.push_back(other->metadata().version);
   }

@@ -219,7 +219,8 @@ StatusOr<ServingPlan> Model::Compile(Graph graph, const ModelConfig& config,
   CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan, PlanServing(config, batching));
   plan.batches = false;  // not whatever they bring
   forms_ =
-      std::make_shared<ClassForms>(imported, options, plan.config.max_batch_size, *load.background);
+      std::make_shared<ClassForms>(fmt::format("{} version {}", metadata_.name, metadata_.version),
+                                   imported, options, plan.config.max_batch_size, *load.background);
   return plan;
 }
 

@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +15,9 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "chairlift/engine.h"
 #include "engine/test_models.h"
@@ -20,11 +25,15 @@
 namespace chairlift {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using testing::GraphProtoBuilder;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::kFloat;
 using testing::kInt64;
 using testing::ModelBuilder;
+using ::testing::SizeIs;
 using testing::TempFolder;
 using testing::WriteFile;
 
@@ -73,6 +82,45 @@ ModelBuilder Branching() {
   AppendBranch(node.Body("else_branch"), "s_", 3, 2);
   return m;
 }
+
+// Keeps rows apart at the one rate, and sums over them at others.
+ModelBuilder Mixing() {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {"", ""}).Input("state", kFloat, {2, "", kState}).Input("rate", kInt64, {});
+  m.Output("y", kFloat).Output("state_next", kFloat);
+  m.Tensor("fast", kInt64, {})->add_int64_data(kFast);
+  m.Node("Identity", {"state"}, {"state_next"});
+  m.Node("Equal", {"rate", "fast"}, {"is_fast"});
+  auto node = m.Node("If", {"is_fast"}, {"y"});
+  GraphProtoBuilder apart(node.Body("then_branch"));
+  apart.Node("Tanh", {"x"}, {"apart"});
+  apart.Output("apart", kFloat);
+  GraphProtoBuilder mixed(node.Body("else_branch"));
+  mixed.Node("CumSum", {"x", "zero"}, {"mixed"});
+  mixed.Output("mixed", kFloat);
+  m.Tensor("zero", kInt64, {})->add_int64_data(0);
+  return m;
+}
+
+// What is logged while it lives.
+class CapturedLog {
+ public:
+  CapturedLog() : before_(spdlog::default_logger()) {
+    auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(text_);
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>("captured", sink));
+  }
+  ~CapturedLog() { spdlog::set_default_logger(before_); }
+  std::vector<std::string> Lines() const {
+    std::vector<std::string> lines;
+    std::istringstream in(text_.str());
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    return lines;
+  }
+
+ private:
+  std::ostringstream text_;
+  std::shared_ptr<spdlog::logger> before_;
+};
 
 Tensor Floats(const Shape& shape, std::mt19937& random) {
   std::normal_distribution<float> normal(0.0f, 1.0f);
@@ -260,6 +308,32 @@ TEST_F(StreamsTest, AnUnloadedModelStillAnswersWhoIsWithin) {
   told.get_future().wait();
 }
 
+TEST(ClassFormsEngineTest, TheDiagnosisNamesClassesThatRunOneByOne) {
+  TempFolder folder;
+  EngineOptions options;
+  options.workers = 1;
+  auto engine = Engine::Create(options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const std::string file = WriteFile(folder / "model.onnx", Mixing().Bytes());
+  ASSERT_TRUE((*engine)->LoadModel("m", file, {}).ok());
+  std::mt19937 random(1);
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  std::string diagnosis;
+  while (diagnosis.find("run one by one: ") == std::string::npos) {
+    ASSERT_LT(std::chrono::steady_clock::now(), give_up) << diagnosis;
+    const auto answer = (*engine)->Infer({.model = "m",
+                                          .inputs = {{"x", Floats({1, 3}, random)},
+                                                     {"state", Zeros({2, 1, kState})},
+                                                     {"rate", Tensor::Scalar<int64_t>(kSlow)}}});
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    const auto model = (*engine)->Metadata("m");
+    ASSERT_TRUE(model.ok());
+    diagnosis = model->diagnosis;
+  }
+  EXPECT_THAT(diagnosis, HasSubstr("'rate' 8000 run one by one"));
+  EXPECT_THAT(diagnosis, HasSubstr("CumSum"));
+}
+
 TEST_F(StreamsTest, TheDiagnosisSaysSo) {
   const auto model = shared_->Metadata("m");
   ASSERT_TRUE(model.ok());
@@ -285,8 +359,8 @@ class ClassFormsTest : public ::testing::Test {
     const auto imported = model.Import();
     ASSERT_TRUE(imported.ok()) << imported.status();
     EXPECT_TRUE(ClassForms::MayHelp(imported->graph));
-    forms_ = std::make_shared<ClassForms>(imported->graph, ExecutableOptions{}, kMaxRows,
-                                          background_, clock_);
+    forms_ = std::make_shared<ClassForms>("m version 1", imported->graph, ExecutableOptions{},
+                                          kMaxRows, background_, clock_);
   }
   FittingRequest Place(int64_t rate, int64_t rows = 1) {
     FittingRequest request;
@@ -383,23 +457,28 @@ TEST_F(ClassFormsTest, FormsAreMadeForAPartOfTheTimeOnly) {
 }
 
 TEST_F(ClassFormsTest, WhatMixesRowsHasNoForm) {
-  ModelBuilder m(17);
-  m.Input("x", kFloat, {"", ""}).Input("state", kFloat, {2, "", kState}).Input("rate", kInt64, {});
-  m.Output("y", kFloat).Output("state_next", kFloat);
-  m.Tensor("fast", kInt64, {})->add_int64_data(kFast);
-  m.Node("Identity", {"state"}, {"state_next"});
-  m.Node("Equal", {"rate", "fast"}, {"is_fast"});
-  auto node = m.Node("If", {"is_fast"}, {"y"});
-  GraphProtoBuilder apart(node.Body("then_branch"));
-  apart.Node("Tanh", {"x"}, {"apart"});
-  apart.Output("apart", kFloat);
-  GraphProtoBuilder mixed(node.Body("else_branch"));
-  mixed.Node("CumSum", {"x", "zero"}, {"mixed"});
-  mixed.Output("mixed", kFloat);
-  m.Tensor("zero", kInt64, {})->add_int64_data(0);
-  Use(m);
+  Use(Mixing());
+  EXPECT_THAT(forms_->Refusals(), IsEmpty());
+  const CapturedLog log;
   EXPECT_FALSE(Make(kSlow));
   EXPECT_TRUE(Make(kFast));
+  // Told once, with the class and the reason.
+  for (int i = 0; i < 4 * ClassForms::kWorthwhile; ++i) Place(kSlow);
+  Wait();
+  const auto refusal = AllOf(
+      HasSubstr("requests with 'x' [rows, 3], 'state' [2, rows, 4], 'rate' 8000 run one by one"),
+      HasSubstr("CumSum"));
+  EXPECT_THAT(forms_->Refusals(), ElementsAre(refusal));
+  EXPECT_THAT(log.Lines(), ElementsAre(AllOf(HasSubstr("m version 1: "), refusal)));
+}
+
+TEST_F(ClassFormsTest, OnlyTheLatestRefusalsAreRemembered) {
+  Use(Mixing());
+  for (int64_t rate = 1; rate <= 12; ++rate) EXPECT_FALSE(Make(rate)) << rate;
+  const std::vector<std::string> refusals = forms_->Refusals();
+  ASSERT_THAT(refusals, SizeIs(ClassForms::kMaxRefusals));
+  EXPECT_THAT(refusals.front(), HasSubstr("'rate' 5 "));
+  EXPECT_THAT(refusals.back(), HasSubstr("'rate' 12 "));
 }
 
 TEST_F(ClassFormsTest, InputsMustBringRowsOrBeSingleNumbers) {
