@@ -1,111 +1,17 @@
 // Unfolds requests to a model that was cut into cells automatically: lanes along the batch axis,
 // tokens along time, and every cell on each of its rows.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include "base/status.h"
-#include "engine/cell_program.h"
 #include "engine/cell_request.h"
+#include "engine/unfolders/sliced_layout.h"
+#include "engine/unfolders/sliced_program.h"
 
 namespace chairlift {
 namespace {
-
-// Tokens to a node of a token cell: as many as keep its outputs small where all are known at once;
-// few where they come one by one out of a recurrence, so that what follows need not wait for the
-// last.
-constexpr int64_t kKnownChunk = 256;
-constexpr int64_t kLateChunk = 16;
-
-// What all requests share.
-struct SlicedProgram {
-  SlicedModel model;           // without its graphs
-  std::vector<int64_t> chunk;  // by cell, of token cells
-  std::vector<bool> buffered;  // by value: gathered in one tensor for its readers
-  // By cell, of cells over lanes: what it computes has shapes that only the run tells.
-  std::vector<bool> tells_shapes;
-  std::vector<bool> open;                 // by cell: rows have dimensions that requests tell
-  std::vector<std::optional<Shape>> row;  // by value, where known ahead
-};
-
-// `tensor` as [lanes, row…] or, where time_axis ≥ 0, [lanes · tokens, row…].
-Tensor ToRows(const Tensor& tensor, int batch_axis, int time_axis) {
-  const Shape& from = tensor.shape();
-  std::vector<int> order = {batch_axis};
-  if (time_axis >= 0) order.push_back(time_axis);
-  for (int axis = 0; axis < from.rank(); ++axis) {
-    if (axis != batch_axis && axis != time_axis) order.push_back(axis);
-  }
-  Shape rows;
-  rows.Append(from[batch_axis] * (time_axis >= 0 ? from[time_axis] : 1));
-  for (size_t i = time_axis >= 0 ? 2 : 1; i < order.size(); ++i) rows.Append(from[order[i]]);
-
-  // Dimensions of one entry may be anywhere.
-  std::vector<int> moved;
-  for (int axis : order) {
-    if (from[axis] != 1) moved.push_back(axis);
-  }
-  if (std::is_sorted(moved.begin(), moved.end()) || tensor.size() == 0) {
-    return tensor.Reshaped(rows);
-  }
-  // Trailing dimensions that stay where they are move together.
-  int64_t piece = static_cast<int64_t>(DTypeSize(tensor.dtype()));
-  int last = from.rank() - 1;
-  for (; !moved.empty() && moved.back() == last; --last) {
-    piece *= from[last];
-    moved.pop_back();
-    while (last > 0 && from[last - 1] == 1) --last;
-  }
-  std::vector<int64_t> stride(static_cast<size_t>(from.rank()));
-  int64_t bytes = static_cast<int64_t>(DTypeSize(tensor.dtype()));
-  for (int axis = from.rank() - 1; axis >= 0; --axis) {
-    stride[axis] = bytes;
-    bytes *= from[axis];
-  }
-  Tensor out = Tensor::Allocate(tensor.dtype(), rows);
-  auto* to = static_cast<std::byte*>(out.raw());
-  const auto* base = static_cast<const std::byte*>(tensor.raw());
-  std::vector<int64_t> at(moved.size(), 0);
-  for (int64_t left = static_cast<int64_t>(out.byte_size()) / piece; left > 0; --left) {
-    int64_t offset = 0;
-    for (size_t i = 0; i < moved.size(); ++i) offset += at[i] * stride[moved[i]];
-    std::memcpy(to, base + offset, static_cast<size_t>(piece));
-    to += piece;
-    for (size_t i = moved.size(); i-- > 0;) {
-      if (++at[i] < from[moved[i]]) break;
-      at[i] = 0;
-    }
-  }
-  return out;
-}
-
-// The tensor of an output: its row with the batch axis and the time axis put back.
-Shape WholeShape(const SlicedOutput& value, const Shape& row, int64_t lanes, int64_t tokens) {
-  Shape shape = row;
-  if (value.time_axis < 0) {
-    shape.Insert(value.batch_axis, lanes);
-  } else if (value.time_axis < value.batch_axis) {
-    shape.Insert(value.time_axis, tokens);
-    shape.Insert(value.batch_axis, lanes);
-  } else {
-    shape.Insert(value.batch_axis, lanes);
-    shape.Insert(value.time_axis, tokens);
-  }
-  return shape;
-}
-
-Tensor Zeros(DType dtype, const Shape& shape) {
-  Tensor zeros = Tensor::Allocate(dtype, shape);
-  std::memset(zeros.raw(), 0, zeros.byte_size());
-  return zeros;
-}
-
-// Bytes between neighbours along an axis.
-int64_t Stride(const Shape& shape, int axis, DType dtype) {
-  return shape.NumElements(axis + 1, shape.rank()) * static_cast<int64_t>(DTypeSize(dtype));
-}
 
 class SlicedUnfolder final : public Unfolder {
  public:
@@ -180,7 +86,7 @@ class SlicedUnfolder final : public Unfolder {
       rows_[id] = row;
       ForEachOutput(id, [&](int o_model) {
         const AnswerTensor& answer = Answer(o_model, graph);
-        CopyRow(output, LaneTarget(o_model, lane), answer.tensor);
+        CopyRow(output, answer.Lane(lane), answer.tensor);
       });
     }
     if (--watching_ > 0) return absl::OkStatus();
@@ -191,6 +97,18 @@ class SlicedUnfolder final : public Unfolder {
   struct AnswerTensor {
     int number = -1;
     Tensor tensor;
+    AnswerLayout layout;
+
+    RowTarget Token(int64_t lane, int64_t token) const {
+      RowTarget target = layout.Token(lane, token);
+      target.tensor = number;
+      return target;
+    }
+    RowTarget Lane(int64_t lane) const {
+      RowTarget target = layout.Lane(lane);
+      target.tensor = number;
+      return target;
+    }
   };
   // Where a value's rows are.
   struct Place {
@@ -246,9 +164,12 @@ class SlicedUnfolder final : public Unfolder {
   const AnswerTensor& Answer(int output, CellGraphBuilder& graph) {
     AnswerTensor& answer = answers_[output];
     if (answer.number >= 0) return answer;
-    answer.tensor = Zeros(model_.values[model_.outputs[output].value].dtype, AnswerShape(output));
-    answer.number = graph.AddTensor(answer.tensor);
     const SlicedOutput& form = model_.outputs[output];
+    const CellValue& value = model_.values[form.value];
+    answer.layout = AnswerLayout(form, value.dtype, *rows_[form.value], lanes_,
+                                 value.length >= 0 ? lengths_[value.length] : 1);
+    answer.tensor = answer.layout.Zeros();
+    answer.number = graph.AddTensor(answer.tensor);
     graph.SetAnswer(output, answer.number, {.batch = form.batch_axis, .time = form.time_axis});
     return answer;
   }
@@ -263,69 +184,6 @@ class SlicedUnfolder final : public Unfolder {
   void MakeAnswers(int id, CellGraphBuilder& graph) {
     ForEachOutput(id, [&](int output) { Answer(output, graph); });
   }
-  Shape AnswerShape(int output) const {
-    const SlicedOutput& form = model_.outputs[output];
-    const Shape& row = *rows_[form.value];
-    // A view of the row may leave one dimension open that the row tells.
-    Shape shape;
-    int64_t known = 1;
-    int open = -1;
-    for (int axis = 0; axis < form.row.rank(); ++axis) {
-      const Dim& dim = form.row[axis];
-      const bool same = !dim.known() && form.row.rank() == row.rank();
-      if (!dim.known() && !same) open = axis;
-      shape.Append(dim.known() ? dim.value() : same ? row[axis] : 1);
-      known *= shape[axis];
-    }
-    if (open >= 0) shape[open] = known == 0 ? 0 : row.NumElements() / known;
-    const int length = model_.values[form.value].length;
-    return WholeShape(form, shape, lanes_, length >= 0 ? lengths_[length] : 1);
-  }
-  // Where the row of a lane (and token) lies in an output.
-  RowTarget AnswerTarget(int output, int64_t lane, int64_t token) const {
-    const SlicedOutput& form = model_.outputs[output];
-    const DType dtype = model_.values[form.value].dtype;
-    const Shape shape = AnswerShape(output);
-    RowTarget target{.tensor = answers_[output].number};
-    target.offset = lane * Stride(shape, form.batch_axis, dtype);
-    int last = form.batch_axis;
-    if (form.time_axis >= 0) {
-      target.row_stride = Stride(shape, form.time_axis, dtype);
-      target.offset += token * target.row_stride;
-      last = std::max(last, form.time_axis);
-    }
-    // A row lies in pieces where some of its dimensions come before the batch or time axis.
-    for (int axis = 0; axis < last; ++axis) {
-      if (axis == form.batch_axis || axis == form.time_axis || shape[axis] == 1) continue;
-      target.chunk = Stride(shape, last, dtype);
-      target.chunk_stride = Stride(shape, axis, dtype);
-    }
-    return target;
-  }
-  // Likewise of a lane's whole sequence, as a cell over lanes leaves it, or of its one row.
-  RowTarget LaneTarget(int output, int64_t lane) const {
-    const SlicedOutput& form = model_.outputs[output];
-    if (form.time_axis < 0) return AnswerTarget(output, lane, 0);
-    const DType dtype = model_.values[form.value].dtype;
-    const Shape shape = AnswerShape(output);
-    RowTarget target{.tensor = answers_[output].number};
-    target.offset = lane * Stride(shape, form.batch_axis, dtype);
-    if (form.time_axis < form.batch_axis && lanes_ > 1) {
-      target.chunk = Stride(shape, form.batch_axis, dtype);
-      target.chunk_stride = Stride(shape, form.time_axis, dtype);
-    }
-    return target;
-  }
-
-  static void CopyRow(const Tensor& row, const RowTarget& target, Tensor to_tensor) {
-    const auto bytes = static_cast<int64_t>(row.byte_size());
-    const int64_t chunk = target.chunk == 0 ? bytes : target.chunk;
-    auto* to = static_cast<std::byte*>(to_tensor.raw()) + target.offset;
-    const auto* from = static_cast<const std::byte*>(row.raw());
-    for (int64_t done = 0; done < bytes; done += chunk, to += target.chunk_stride) {
-      std::memcpy(to, from + done, static_cast<size_t>(chunk));
-    }
-  }
   // An input that is an output too.
   void HandOver(int output, CellGraphBuilder& graph) {
     const int id = model_.outputs[output].value;
@@ -334,7 +192,7 @@ class SlicedUnfolder final : public Unfolder {
     const int64_t tokens = length >= 0 ? lengths_[length] : 1;
     for (int64_t lane = 0; lane < lanes_; ++lane) {
       for (int64_t token = 0; token < tokens; ++token) {
-        CopyRow(places_[id].rows.Rows(lane * tokens + token, 1), AnswerTarget(output, lane, token),
+        CopyRow(places_[id].rows.Rows(lane * tokens + token, 1), answer.Token(lane, token),
                 answer.tensor);
       }
     }
@@ -344,7 +202,7 @@ class SlicedUnfolder final : public Unfolder {
                     CellGraphBuilder& graph) {
     ForEachOutput(id, [&](int output) {
       const AnswerTensor& answer = Answer(output, graph);
-      const RowTarget target = AnswerTarget(output, lane, 0);
+      const RowTarget target = answer.Token(lane, 0);
       if (source.node >= 0) {
         graph.Deliver(source.node, source.index, 0, 1, target);
       } else if (state.initial < 0) {
@@ -415,8 +273,7 @@ class SlicedUnfolder final : public Unfolder {
         places_[id].lanes.push_back(RowSource::OfNode(node, static_cast<int>(o)));
         if (tells) continue;
         ForEachOutput(id, [&](int output) {
-          Answer(output, graph);
-          graph.Deliver(node, static_cast<int>(o), 0, 1, LaneTarget(output, lane));
+          graph.Deliver(node, static_cast<int>(o), 0, 1, Answer(output, graph).Lane(lane));
         });
       }
     }
@@ -448,8 +305,7 @@ class SlicedUnfolder final : public Unfolder {
                     {.tensor = places_[id].tensor, .offset = first * bytes, .row_stride = bytes});
     }
     ForEachOutput(id, [&](int answer) {
-      Answer(answer, graph);
-      graph.Deliver(node, output, 0, count, AnswerTarget(answer, lane, token));
+      graph.Deliver(node, output, 0, count, Answer(answer, graph).Token(lane, token));
       if (model_.outputs[answer].time_axis >= 0) {
         graph.Announce(node, {.output = answer, .row = lane, .first = token, .count = count});
       }
@@ -598,109 +454,10 @@ class SlicedUnfolder final : public Unfolder {
   std::vector<Shape> shapes_;
 };
 
-// The row of a value where all of its dimensions are known.
-std::optional<Shape> KnownRow(const SymbolicShape& row) {
-  if (!row.has_rank()) return std::nullopt;
-  Shape shape;
-  for (const Dim& dim : row.dims()) {
-    if (!dim.known()) return std::nullopt;
-    shape.Append(dim.value());
-  }
-  return shape;
-}
-
-// Rows whose dimensions lie around both axes would have to be delivered in pieces of pieces.
-Status CheckDeliverable(const SlicedModel& model, const SlicedOutput& output) {
-  if (output.time_axis < 0) return absl::OkStatus();
-  const int first = std::min(output.batch_axis, output.time_axis);
-  const int last = std::max(output.batch_axis, output.time_axis);
-  int pieces = 0;  // groups of the row's dimensions ahead of the last axis
-  bool inside = false;
-  for (int axis = 0, of_row = 0; axis < last; ++axis) {
-    const bool here =
-        axis != first && !(output.row[of_row].known() && output.row[of_row].value() == 1);
-    if (axis != first) ++of_row;
-    pieces += here && !inside ? 1 : 0;
-    inside = here;
-  }
-  if (pieces > 1) {
-    return Unimplemented(
-        "output '{}' has its batch and time axes at {} and {}, with others before and between",
-        model.values[output.value].name, output.batch_axis, output.time_axis);
-  }
-  return absl::OkStatus();
-}
-
-bool DefinesLength(const SlicedModel& model, int id) {
-  return std::any_of(model.lengths.begin(), model.lengths.end(),
-                     [id](const SequenceLength& length) { return length.value == id; });
-}
-
-Status Check(const SlicedModel& model) {
-  const auto is_input = [&](int id) {
-    return std::find(model.inputs.begin(), model.inputs.end(), id) != model.inputs.end();
-  };
-  for (const SlicedOutput& output : model.outputs) {
-    CHAIRLIFT_RETURN_IF_ERROR(CheckDeliverable(model, output));
-  }
-  for (const SlicedCell& cell : model.cells) {
-    if (cell.tokens_that_count >= 0 && !is_input(cell.tokens_that_count)) {
-      return Unimplemented("the sequence lengths of '{}' are computed by the model", cell.name);
-    }
-    if (cell.kind == SlicedCell::Kind::kLanes) continue;
-    for (int id : cell.outputs) {
-      if (id >= 0 && !KnownRow(model.values[id].row)) {
-        return Unimplemented("'{}', one time step of '{}', has rows of shape {}",
-                             model.values[id].name, cell.name, model.values[id].row.ToString());
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-StatusOr<CellProgram> MakeCellProgram(SlicedModel model, const ExecutableOptions& options) {
-  CHAIRLIFT_RETURN_IF_ERROR(Check(model));
-  auto shared = std::make_shared<SlicedProgram>();
-  CellProgram program;
-  program.num_outputs = static_cast<int>(model.outputs.size());
-  // Values that come step by step out of a recurrence.
-  std::vector<bool> late(model.values.size());
-  std::vector<bool> by_steps(model.values.size());
-  shared->buffered.resize(model.values.size());
-  for (const CellValue& value : model.values) shared->row.push_back(KnownRow(value.row));
-  for (SlicedCell& cell : model.cells) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Cell> made,
-                               Cell::Create(cell.name, std::move(*cell.graph), options));
-    cell.graph = nullptr;
-    const bool lanes = cell.kind == SlicedCell::Kind::kLanes;
-    bool waits = cell.kind == SlicedCell::Kind::kRecurrent;
-    for (int id : cell.inputs) {
-      if (id < 0) continue;
-      waits |= late[id];
-      if (model.values[id].length >= 0) shared->buffered[id] = by_steps[id] || (lanes && late[id]);
-    }
-    for (size_t o = 0; o < cell.outputs.size(); ++o) {
-      const int id = cell.outputs[o];
-      if (id < 0 || model.values[id].length < 0) continue;
-      late[id] = waits && !lanes;
-      by_steps[id] = cell.kind == SlicedCell::Kind::kRecurrent;
-    }
-    bool tells = false;
-    for (int id : cell.outputs) {
-      tells |= lanes && (!shared->row[id] || DefinesLength(model, id));
-    }
-    shared->tells_shapes.push_back(tells);
-    shared->open.push_back(made->open());
-    shared->chunk.push_back(waits ? kLateChunk : kKnownChunk);
-    program.cells.push_back(std::move(made));
-  }
-  shared->model = std::move(model);
-  program.unfolder = [shared = std::shared_ptr<const SlicedProgram>(std::move(shared))] {
-    return std::make_unique<SlicedUnfolder>(shared);
-  };
-  return program;
+std::unique_ptr<Unfolder> MakeSlicedUnfolder(std::shared_ptr<const SlicedProgram> program) {
+  return std::make_unique<SlicedUnfolder>(std::move(program));
 }
 
 }  // namespace chairlift
