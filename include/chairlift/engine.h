@@ -110,8 +110,8 @@ struct ModelMetadata {
   std::vector<std::string> versions;
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
-  bool batches = false;             // requests share batches along dimension 0
-  ModelConfig config;               // as in force, defaults filled in
+  bool batches = false;  // requests share batches along dimension 0
+  ModelConfig config;    // as in force, defaults filled in
   // In words: what varies, which policy, and why; which classes of requests run one by one.
   std::string diagnosis;
   std::vector<CellBatching> cells;  // empty where the model runs whole
