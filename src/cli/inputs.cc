@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <string_view>
 
 #include "base/status.h"
@@ -39,11 +40,20 @@ StatusOr<std::vector<int64_t>> ParseDims(const std::string& text) {
   }
 }
 
+// What an input of this name takes everywhere, whatever the model; absent where it may be anything.
+std::optional<int> UsualValue(std::string_view name) {
+  const auto has = [name](std::string_view part) { return name.find(part) != name.npos; };
+  if (has("mask")) return 1;
+  // Of one text there is one segment: tables of segments have one or two rows.
+  if (has("token_type") || has("segment")) return 0;
+  return std::nullopt;
+}
+
 template <typename T>
-void Fill(Tensor& tensor, bool ones, std::mt19937_64& random) {
+void Fill(Tensor& tensor, std::optional<int> usual, std::mt19937_64& random) {
   T* data = tensor.data<T>();
-  if (ones || std::is_same_v<T, bool>) {
-    std::fill(data, data + tensor.size(), static_cast<T>(1));
+  if (usual || std::is_same_v<T, bool>) {
+    std::fill(data, data + tensor.size(), static_cast<T>(usual.value_or(1)));
   } else if constexpr (std::is_integral_v<T>) {
     for (int64_t i = 0; i < tensor.size(); ++i) data[i] = static_cast<T>(random() % 100);
   } else {
@@ -113,11 +123,11 @@ StatusOr<std::vector<NamedTensor>> MakeInputs(const std::vector<TensorSpec>& spe
   for (const TensorSpec& spec : specs) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ResolveShape(spec, shapes));
     Tensor tensor = Tensor::Allocate(spec.dtype, shape);
-    const bool ones = spec.name.find("mask") != std::string::npos;
+    const std::optional<int> usual = UsualValue(spec.name);
     CHAIRLIFT_RETURN_IF_ERROR(
         (DispatchTypes<float, double, Float16, BFloat16, int8_t, int16_t, int32_t, int64_t, uint8_t,
                        uint16_t, uint32_t, uint64_t, bool>(spec.dtype, [&]<typename T>() {
-          Fill<T>(tensor, ones, random);
+          Fill<T>(tensor, usual, random);
           return absl::OkStatus();
         })));
     inputs.push_back({spec.name, std::move(tensor)});

@@ -32,7 +32,7 @@ bool VariesInLength(const std::vector<TensorSpec>& specs);
 StatusOr<Shape> ResolveShape(const TensorSpec& spec, const InputShapes& shapes);
 
 // Seeded values: standard normal for floats; 0..99 for integers; ones for bools and for inputs with
-// "mask" in their name.
+// "mask" in their name; zeros for those with "token_type" or "segment".
 StatusOr<std::vector<NamedTensor>> MakeInputs(const std::vector<TensorSpec>& specs,
                                               const InputShapes& shapes, std::mt19937_64& random);
 
