@@ -80,7 +80,7 @@ struct Fork {
   alignas(128) const absl::FunctionRef<void(int, int)>* body = nullptr;
 
   bool open() const {
-    const uint64_t seen = ticket.load(std::memory_order_relaxed);
+    const uint64_t seen = ticket.load();
     return Next(seen) < Parts(seen);
   }
 };
@@ -102,8 +102,9 @@ class WorkerPool::SharedTeam : public Team {
     }
     fork_.body = &body;
     fork_.done.store(0, std::memory_order_relaxed);
-    fork_.ticket.store(static_cast<uint64_t>(parts) << 32, std::memory_order_release);
-    if (pool_.parked_.load(std::memory_order_relaxed) > 0) pool_.WakeParked(parts - 1);
+    // Either this sees whoever parks, or they see the parts: see Park().
+    fork_.ticket.store(static_cast<uint64_t>(parts) << 32);
+    if (pool_.parked_.load() > 0) pool_.WakeParked(parts - 1);
 
     uint32_t mine = 0;
     while (true) {
@@ -181,6 +182,8 @@ WorkerPool::TeamLease::TeamLease(WorkerPool& pool, int worker, bool shared)
   team.Begin();
   team_ = &team;
   pool.leases_.fetch_add(1, std::memory_order_relaxed);
+  // Awake before the first fork, so that it need not pay for it.
+  if (pool.parked_.load(std::memory_order_relaxed) > 0) pool.WakeParked(pool.size());
 }
 
 WorkerPool::TeamLease::~TeamLease() {
@@ -235,8 +238,6 @@ bool WorkerPool::Submit(int index, Job&& job) {
 }
 
 WorkerPool::TeamLease WorkerPool::OpenTeam(int worker, bool shared) {
-  // Awake before the first fork, so that it need not pay for it.
-  if (shared && parked_.load(std::memory_order_relaxed) > 0) WakeParked(size());
   return TeamLease(*this, worker, shared && size() > 1);
 }
 
@@ -326,7 +327,8 @@ void WorkerPool::Park(int index) {
   if (self.queued.load() > 0 || stopping_.load()) return;
   self.parked.store(true, std::memory_order_relaxed);
   parked_.fetch_add(1);
-  self.signal.wait(signal);
+  // Whoever has opened a fork without seeing this had opened it before: it is seen here.
+  if (!SeesParts(index)) self.signal.wait(signal);
   self.parked.store(false, std::memory_order_relaxed);
   parked_.fetch_sub(1);
 }
