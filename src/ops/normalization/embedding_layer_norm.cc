@@ -4,8 +4,8 @@
 // EmbeddingLayerNorm(scale, shift?, a, a_index?, b?, b_index?, c?, c_index?) -> (y, sum?):
 // s = (a' + b') + c', y = LayerNormalization(s) over the last dimension; attribute epsilon. With an
 // index, a is a table [rows, n], and a' = a[a_index] as Gather picks rows; without, a' = a, of
-// shape [..., n]. What is before n broadcasts. scale and shift are [n]. Attribute gathers names, term by
-// term, the nodes that the indices come from, for errors.
+// shape [..., n]. What is before n broadcasts. scale and shift are [n]. Attribute gathers names,
+// term by term, the nodes that the indices come from, for errors.
 #include <algorithm>
 #include <array>
 #include <string>
