@@ -45,9 +45,10 @@ struct PolicyOptions {
   // By cell type; types beyond have the defaults.
   std::vector<CellTypeOptions> cell_types = {};
 
-  // For cellular batching.
-  // When tasks are for all workers together. Null: never. Must outlive the scheduler.
+  // For `tokens`: when tasks are for all workers together. Null: never. Must outlive the scheduler.
   const TeamCosts* team_costs = nullptr;
+
+  // For cellular batching.
   // How many tasks a worker may have at once.
   int max_tasks_to_submit = 5;
   // One task at a time while newcomers come; else always as many as that, of one type at a time.

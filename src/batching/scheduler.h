@@ -47,7 +47,7 @@ struct Task {
   // may have had more nodes), for every i: where cells are chained, what the last task wrote
   // lies where this one reads.
   bool same_requests = false;
-  // All workers are to run it together: the scheduler gives out no other until it has ended.
+  // All workers are to run it together, as far as they have no task of their own.
   bool by_team = false;
 };
 
