@@ -10,7 +10,8 @@
 namespace chairlift {
 namespace {
 
-constexpr double kLearningRate = 0.125;
+constexpr double kLearningRate = 0.125;         // of all costs
+constexpr double kPlaceLearningRate = 0.03125;  // of those of the size that ran
 // A batch that took more than this times what was expected tells more of the machine than of the
 // batch.
 constexpr double kMaxSurprise = 4;
@@ -118,6 +119,7 @@ void LengthCosts::Learn(CellType type, int32_t rows, int32_t length, Duration me
   const double expected = grid.CostNs(rows, length) * scale_;
   const double ratio =
       std::clamp(static_cast<double>(measured.count()) / expected, 1 / kMaxSurprise, kMaxSurprise);
+  scale_ *= 1 + kLearningRate * (ratio - 1);
   const Between row = Place(grid.rows, rows);
   const Between line = Place(grid.lengths, length);
   for (const size_t l : {line.low, line.low + 1}) {
@@ -125,7 +127,7 @@ void LengthCosts::Learn(CellType type, int32_t rows, int32_t length, Duration me
       const double weight =
           (l == line.low ? 1 - line.part : line.part) * (r == row.low ? 1 - row.part : row.part);
       if (weight <= 0) continue;
-      grid.at(l, r) *= 1 + kLearningRate * weight * (ratio - 1);
+      grid.at(l, r) *= 1 + kPlaceLearningRate * weight * (ratio - 1);
       grid.Settle(l, r);
     }
   }

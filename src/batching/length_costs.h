@@ -35,9 +35,10 @@ class LengthCosts : public CostModel {
   // `type` must have been added.
   Duration Cost(CellType type, int32_t rows, int32_t length) const override;
 
-  // A batch took `measured`: moves what surrounds it in the grid towards that, each place by up to
-  // an eighth of the difference (which counts as at most four times what was expected), and the
-  // rest of the grid as far as more would cost less otherwise.
+  // A batch took `measured`. The difference (which counts as at most four times what was expected)
+  // may tell of the machine, which others slow down, or of batches of that size: all costs, of all
+  // types, move by an eighth of it, and what surrounds it in the grid by up to a 32nd more. The
+  // rest of the grid moves as far as more would cost less otherwise.
   void Learn(CellType type, int32_t rows, int32_t length, Duration measured);
 
   // The grid as it is now, in order of length, then rows: to be kept.

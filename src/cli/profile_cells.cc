@@ -84,9 +84,9 @@ Status ProfileCells(const CellProgram& program, const ProfileCellsOptions& optio
       which.push_back(i);
       timed.push_back(cells[i].get());
     }
-    const auto times =
-        TimeCells(timed, rows, options.workers,
-                  std::chrono::duration_cast<Duration>(options.per_point), TimePoint::max());
+    const auto times = TimeCells(timed, rows, options.workers,
+                                 {.each = std::chrono::duration_cast<Duration>(options.per_point)},
+                                 TimePoint::max());
     for (size_t t = 0; t < which.size(); ++t) {
       if (times[t]) costs[which[t]][rows] = std::max(*times[t], Duration(1));
     }

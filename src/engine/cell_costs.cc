@@ -97,11 +97,12 @@ std::vector<CostTable::Key> KeysOf(std::span<const std::unique_ptr<Cell>> cells,
 }  // namespace
 
 std::vector<std::optional<Duration>> TimeCells(std::span<Cell* const> cells, int64_t rows,
-                                               int workers, Duration at_least, TimePoint until) {
+                                               int workers, const TimingEffort& effort,
+                                               TimePoint until) {
   std::vector<TimedRun> runs;
   runs.reserve(cells.size());
   for (Cell* cell : cells) runs.push_back(OnZeros(*cell, rows));
-  return TimeRuns(runs, workers, at_least, until, [] {});
+  return TimeRuns(runs, workers, effort, until, [] {});
 }
 
 std::vector<CellCosts> FindCellCosts(std::span<const std::unique_ptr<Cell>> cells, int workers,

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "batching/policy.h"
 #include "engine/kept_costs.h"
-#include "engine/timing_progress.h"
+#include "engine/timing_options.h"
 #include "runtime/cell.h"
 
 namespace chairlift {
@@ -21,7 +21,8 @@ using CellCosts = RowCosts;
 
 // What `rows` rows of zeros take, by cell, as TimeRuns() measures it.
 std::vector<std::optional<Duration>> TimeCells(std::span<Cell* const> cells, int64_t rows,
-                                               int workers, Duration at_least, TimePoint until);
+                                               int workers, const TimingEffort& effort,
+                                               TimePoint until);
 
 // The costs of each cell, at the sizes at which they tell something: up to where more rows do not
 // make the machine faster. They are kept on disk (runtime/cost_table.h) by what the operators and

@@ -10,8 +10,6 @@
 namespace chairlift {
 namespace {
 
-constexpr Duration kPerSize = std::chrono::milliseconds(3);
-
 LengthSamples Kept(const CostTable::Key& key) {
   const auto table = CostTable::Load(CostTablePath(key));
   if (!table.ok() || table->key() != key) return {};
@@ -48,8 +46,7 @@ LengthSamples FindLengthCosts(const CostTable::Key& key, const LengthSampling& s
     if (clock.Now() + 4 * last > until) break;
     const TimedRun run = make(rows, length);
     if (!run) continue;
-    const std::optional<Duration> time =
-        TimeRuns({&run, 1}, sampling.workers, kPerSize, until, tick)[0];
+    const std::optional<Duration> time = TimeRuns({&run, 1}, sampling.workers, {}, until, tick)[0];
     if (!time) continue;
     last = std::max(*time, Duration(1));
     samples.push_back({rows, length, last});

@@ -113,8 +113,10 @@ StatusOr<std::shared_ptr<Model>> Model::Load(const std::string& name, const std:
 }
 
 Model::~Model() {
-  if (lane_.padded_costs == nullptr) return;
-  if (const Status kept = lane_.padded_costs->Keep(); !kept.ok()) {
+  const Status kept = lane_.padded_costs != nullptr  ? lane_.padded_costs->Keep()
+                      : lane_.token_costs != nullptr ? lane_.token_costs->Keep()
+                                                     : absl::OkStatus();
+  if (!kept.ok()) {
     spdlog::warn("what was learnt of the costs of model '{}' is lost: {}", metadata_.name,
                  Message(kept));
   }
@@ -229,16 +231,14 @@ StatusOr<ServingPlan> Model::ServeTokens(RaggedModel ragged, const Graph& origin
                                          const ExecutableOptions& options) {
   CHAIRLIFT_ASSIGN_OR_RETURN(ragged_, MakeRaggedProgram(std::move(ragged), original, options));
   signature_.sequences = ragged_->sequences;
-  const TimingProgress progress = load.TellTiming();
-  const RowCosts costs = FindTokenCosts(signature_, *ragged_, load.workers, load.time_cells,
-                                        [&](double done) { progress(done / 2); });
   lane_.NumberTypes(1);
-  lane_.costs = {costs};
-  lane_.team_costs = {FindTokenTeamCosts(signature_, *ragged_, load.workers, costs, load.time_cells,
-                                         [&](double done) { progress((1 + done) / 2); })};
-  CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan,
-                             PlanTokenServing(config, ChooseTokenBudget(costs), load.workers));
-  plan.scheduling.team_costs = &lane_;
+  lane_.token_costs =
+      FindTokenCosts(signature_, *ragged_, load.workers, load.time_cells, load.TellTiming());
+  TokenCosts* const costs = lane_.token_costs.get();
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      ServingPlan plan,
+      PlanTokenServing(config, costs == nullptr ? nullptr : &costs->costs, load.workers));
+  plan.scheduling.team_costs = costs;
   return plan;
 }
 
@@ -280,25 +280,16 @@ void Model::Lane::NumberTypes(int cells) {
 
 Duration Model::Lane::ExpectedCost(const Task& task) const {
   if (padded_costs != nullptr) return padded_costs->costs.Cost(0, task.rows, task.length);
+  if (token_costs != nullptr) return token_costs->costs.Cost(TokenCosts::kAlone, task.rows, 0);
   const TypeEntry& type = entries_[task.type];
   if (costs.empty() || costs[type.cell].empty()) return type.mean_cost;
   return Duration(static_cast<int64_t>(
       TabulatedCosts::CostNs(costs[type.cell], task.rows + task.padding_rows)));
 }
 
-std::optional<TeamCosts::Cost> Model::Lane::Of(CellType type, int32_t rows) const {
-  const auto cell = static_cast<size_t>(entries_[type].cell);
-  if (cell >= team_costs.size() || costs[cell].empty() || team_costs[cell].empty()) {
-    return std::nullopt;
-  }
-  const auto cost = [rows](const CellCosts& points) {
-    return Duration(static_cast<int64_t>(TabulatedCosts::CostNs(points, rows)));
-  };
-  return Cost{.alone = cost(costs[cell]), .team = cost(team_costs[cell])};
-}
-
 void Model::Lane::NoteCost(const Task& task, bool helped, Duration cost) {
   if (padded_costs != nullptr && !helped) padded_costs->Learn(task.rows, task.length, cost);
+  if (token_costs != nullptr) token_costs->Learn(task, helped, cost);
   Duration& mean = entries_[task.type].mean_cost;
   mean = (3 * mean + cost) / 4;
 }

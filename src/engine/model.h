@@ -22,6 +22,7 @@
 #include "engine/sequences.h"
 #include "engine/signature.h"
 #include "engine/statistics.h"
+#include "engine/token_costs.h"
 #include "runtime/executable.h"
 
 namespace chairlift {
@@ -79,10 +80,10 @@ class Model {
   const std::shared_ptr<ResponseCache>& response_cache() const { return response_cache_; }
 
   // The model's place in the dispatcher, which alone touches it, under its lock.
-  struct Lane final : TeamCosts {
+  struct Lane {
     std::vector<CellCosts> costs;               // by cell; empty where none were measured
-    std::vector<CellCosts> team_costs;          // of all workers together, likewise
     std::unique_ptr<PaddedCosts> padded_costs;  // of a model that runs padded
+    std::unique_ptr<TokenCosts> token_costs;    // of one on packed tokens; null: not known
     std::unique_ptr<Scheduler> scheduler;       // may ask for them
     bool active = false;                        // it has requests
     int requests = 0;                           // waiting or running
@@ -97,8 +98,6 @@ class Model {
     int cell(CellType type) const { return entries_[type].cell; }
     // What a task is expected to take: by the costs of its cell, or as others of its type did.
     Duration ExpectedCost(const Task& task) const;
-    // TeamCosts.
-    std::optional<Cost> Of(CellType type, int32_t rows) const override;
     // What one took; `helped`: more than one worker ran it.
     void NoteCost(const Task& task, bool helped, Duration cost);
 

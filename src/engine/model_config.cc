@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "batching/policies/tokens.h"
 
 namespace chairlift {
 namespace {
@@ -18,6 +19,10 @@ namespace {
 constexpr int kDefaultMaxBatchSize = 32;
 // Rows past which a recurrent step on a CPU core only takes longer.
 constexpr int kDefaultMaxCellRows = 64;
+// Tokens in a batch that costs are asked for,
+constexpr int kMaxTokenBudget = 4096;
+// and where they are not known: enough rows for products to run at full speed.
+constexpr int kDefaultTokenBudget = 512;
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
 // One setting of a model.yaml: its name, what it takes, and where it goes.
@@ -241,7 +246,7 @@ StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisRepo
 
 bool WantsTokens(const std::string& policy) { return policy.empty() || policy == "tokens"; }
 
-StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const BatchSizes& sizes,
+StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const CostModel* costs,
                                        int workers) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckRanges(config));
   ServingPlan plan;
@@ -249,17 +254,19 @@ StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const BatchSiz
   plan.config = config;
   plan.config.policy = "tokens";
   CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan.config));
-  if (plan.config.max_batch_tokens == 0) plan.config.max_batch_tokens = sizes.max;
-  plan.scheduling.max_batch_size = plan.config.max_batch_tokens;
-  plan.scheduling.cell_types = {
-      {.max_batch_size = plan.config.max_batch_tokens,
-       .min_batch_size = std::min(sizes.min, plan.config.max_batch_tokens)}};
+  const bool given = config.max_batch_tokens > 0;
+  plan.scheduling.max_batch_size = given              ? config.max_batch_tokens
+                                   : costs != nullptr ? kMaxTokenBudget
+                                                      : kDefaultTokenBudget;
+  plan.scheduling.cell_types = {{.max_batch_size = config.max_batch_tokens}};
+  plan.scheduling.costs = costs;
   plan.scheduling.workers = workers;
+  plan.config.max_batch_tokens = TokenSizesOf(plan.scheduling, 0).max;
   plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
   plan.diagnosis = fmt::format(
       "inputs vary in length; ragged: requests' tokens are packed, nothing is padded; tokens "
-      "policy, up to {} tokens in a batch",
-      plan.config.max_batch_tokens);
+      "policy, up to {} tokens in a batch{}",
+      plan.config.max_batch_tokens, given || costs == nullptr ? "" : " by what they cost now");
   return plan;
 }
 

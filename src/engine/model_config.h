@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "batching/batch_sizes.h"
 #include "batching/policy.h"
 #include "chairlift/engine.h"
 #include "graph/batch_axis.h"
@@ -35,8 +34,10 @@ StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisRepo
 // that may.
 bool WantsTokens(const std::string& policy);
 
-// The same for a model that does. `sizes`: tokens in a batch that suit its costs.
-StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const BatchSizes& sizes,
+// The same for a model that does. `costs`: of batches by tokens, from which the policy chooses the
+// budget that `config` leaves open; null where they are not known. They must outlive the plan's
+// use.
+StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const CostModel* costs,
                                        int workers);
 
 // Whether a policy of that name runs models of sequences in padded batches.

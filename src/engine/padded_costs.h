@@ -7,7 +7,7 @@
 
 #include "batching/length_costs.h"
 #include "engine/signature.h"
-#include "engine/timing_progress.h"
+#include "engine/timing_options.h"
 #include "runtime/cost_table.h"
 #include "runtime/executable.h"
 

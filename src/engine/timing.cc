@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -14,9 +15,10 @@
 namespace chairlift {
 namespace {
 
-constexpr Duration kPerSize = std::chrono::milliseconds(3);
-constexpr int kMinRuns = 5;
-constexpr int kMaxRuns = 200;
+constexpr int kMaxRounds = 200;
+// To find which sizes are worth their while.
+constexpr TimingEffort kFirstLook = {.rounds = 2};
+constexpr TimingEffort kSecondLook = {.rounds = 10};
 // More rows that make the machine faster by less than this make it no faster,
 constexpr double kFaster = 1.03;
 // and where so many sizes in a row do not, larger ones are not tried.
@@ -42,7 +44,7 @@ std::function<void()> ProgressUntil(TimePoint until, const TimingProgress& progr
 }
 
 std::vector<std::optional<Duration>> TimeRuns(std::span<const TimedRun> runs, int workers,
-                                              Duration at_least, TimePoint until,
+                                              const TimingEffort& effort, TimePoint until,
                                               const std::function<void()>& tick) {
   const Clock& clock = Clock::Steady();
   WorkerMemory memory;
@@ -61,10 +63,10 @@ std::vector<std::optional<Duration>> TimeRuns(std::span<const TimedRun> runs, in
       }
     });
   }
-  const TimePoint enough = clock.Now() + at_least * static_cast<int>(good.size());
-  for (int round = 0; round < kMaxRuns && !good.empty(); ++round) {
+  const TimePoint enough = clock.Now() + effort.each * static_cast<int>(good.size());
+  for (int round = 0; round < kMaxRounds && !good.empty(); ++round) {
     const TimePoint begin = clock.Now();
-    if (round > 0 && (begin > until || (round >= kMinRuns && begin > enough))) break;
+    if (round > 0 && (begin > until || (round >= effort.rounds && begin > enough))) break;
     for (size_t i : good) {
       const Duration start = ThreadTime();
       const bool ran = runs[i](0, memory).ok();
@@ -81,14 +83,21 @@ std::vector<std::optional<Duration>> TimeRuns(std::span<const TimedRun> runs, in
 std::vector<RowCosts> MeasureCosts(size_t programs, const MeasureOptions& options,
                                    absl::FunctionRef<TimedRun(size_t i, int rows)> make) {
   const TimePoint until = Clock::Steady().Now() + options.budget;
+  const TimePoint half = until - options.budget / 2;
   const std::function<void()> tick = ProgressUntil(until, options.progress);
   struct State {
     double best = 0;  // rows a nanosecond
     int not_faster = 0;
     bool done = false;
   };
+  struct Point {
+    size_t program;
+    size_t index;  // of its costs
+  };
   std::vector<State> states(programs);
   std::vector<RowCosts> costs(programs);
+  std::vector<TimedRun> runs;
+  std::vector<Point> points;  // of runs
   for (int rows = options.min_rows; rows <= options.max_rows; rows *= 2) {
     Duration last{0};
     bool any = false;
@@ -97,10 +106,10 @@ std::vector<RowCosts> MeasureCosts(size_t programs, const MeasureOptions& option
       any = true;
       if (!costs[i].empty()) last += costs[i].back().cost;
     }
-    // They take up to twice as long as half the rows did, and run twice at least.
-    if (!any || Clock::Steady().Now() + 4 * last > until) break;
+    // They take up to twice as long as half the rows did, and run once before they are timed.
+    if (!any || Clock::Steady().Now() + 2 * (kFirstLook.rounds + 1) * last > half) break;
+    const size_t before = runs.size();
     std::vector<size_t> which;
-    std::vector<TimedRun> runs;
     for (size_t i = 0; i < programs; ++i) {
       if (states[i].done) continue;
       TimedRun run = make(i, rows);
@@ -108,13 +117,17 @@ std::vector<RowCosts> MeasureCosts(size_t programs, const MeasureOptions& option
       which.push_back(i);
       runs.push_back(std::move(run));
     }
-    const auto times = TimeRuns(runs, options.workers, kPerSize, until, tick);
+    const auto times =
+        TimeRuns(std::span(runs).subspan(before), options.workers, kFirstLook, half, tick);
+    std::vector<TimedRun> good;
     for (size_t t = 0; t < which.size(); ++t) {
       State& state = states[which[t]];
       if (!times[t]) {
         state.done = true;
         continue;
       }
+      points.push_back({which[t], costs[which[t]].size()});
+      good.push_back(std::move(runs[before + t]));
       const Duration cost = std::max(*times[t], Duration(1));
       costs[which[t]].push_back({rows, cost});
       const double rate = rows / static_cast<double>(cost.count());
@@ -122,6 +135,20 @@ std::vector<RowCosts> MeasureCosts(size_t programs, const MeasureOptions& option
       state.best = std::max(state.best, rate);
       state.done = state.not_faster == kNotFaster;
     }
+    runs.resize(before);
+    std::move(good.begin(), good.end(), std::back_inserter(runs));
+  }
+  // Again, all sizes in turns: how they compare must not depend on how busy others kept the machine
+  // at the time of each. Nor do the workers then keep step, reading the same weights at once.
+  Duration round{0};
+  for (const RowCosts& of_program : costs) {
+    for (const auto& point : of_program) round += point.cost;
+  }
+  if (Clock::Steady().Now() + 2 * round > until) return costs;
+  const auto again = TimeRuns(runs, options.workers, kSecondLook, until, tick);
+  for (size_t t = 0; t < points.size(); ++t) {
+    Duration& cost = costs[points[t].program][points[t].index].cost;
+    if (again[t]) cost = std::clamp(*again[t], Duration(1), cost);
   }
   return costs;
 }

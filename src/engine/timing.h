@@ -13,7 +13,7 @@
 #include "device/cpu/team.h"
 #include "engine/batch.h"
 #include "engine/kept_costs.h"
-#include "engine/timing_progress.h"
+#include "engine/timing_options.h"
 
 namespace chairlift {
 
@@ -25,10 +25,10 @@ std::function<void()> ProgressUntil(TimePoint until, const TimingProgress& progr
 
 // The fastest of several runs of each, in time of the thread's own, while `workers` − 1 others do
 // the same, as they will when it counts. They run in turns, so that each finds the caches as the
-// others leave them. Spends about `at_least` on each; no round begins after `until` but the first.
-// Absent where it fails. `tick` is called after each run of all.
+// others leave them. No round begins after `until` but the first. Absent where it fails. `tick` is
+// called after each run of all.
 std::vector<std::optional<Duration>> TimeRuns(std::span<const TimedRun> runs, int workers,
-                                              Duration at_least, TimePoint until,
+                                              const TimingEffort& effort, TimePoint until,
                                               const std::function<void()>& tick);
 
 struct MeasureOptions {

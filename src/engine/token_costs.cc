@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/status.h"
+#include "engine/kept_costs.h"
+#include "engine/length_cost_table.h"
 #include "engine/ones_request.h"
 #include "engine/packing.h"
 #include "engine/timing.h"
@@ -17,13 +19,7 @@ namespace {
 constexpr int64_t kLength = 64;  // of a sequence, where the model takes as long ones
 constexpr int kMinTokens = 8;
 constexpr int kMaxTokens = 4096;
-// Whole requests fall short of a budget, and fill the tiles of products less evenly than the round
-// sizes that are timed: with the timed size itself CoLA's sentences (11 tokens) get 5% less done.
-constexpr int kSlack = 2;
-// Where nothing was measured: enough rows for products to run at full speed.
-constexpr int kDefaultBudget = 512;
-
-constexpr Duration kTeamBudget = std::chrono::seconds(1);  // of measuring teams
+constexpr Duration kTimingBudget = std::chrono::milliseconds(1500);
 
 CostTable::Key KeyOf(const char* how, const RaggedProgram& program, int workers) {
   std::string description = how;
@@ -49,34 +45,33 @@ TimedRun OnTokens(const Signature& signature, RaggedProgram& program, int tokens
   };
 }
 
-}  // namespace
-
-RowCosts FindTokenCosts(const Signature& signature, RaggedProgram& program, int workers,
-                        bool measure, const TimingProgress& progress) {
-  const CostTable::Key key = KeyOf("tokens of", program, workers);
+RowCosts CostsAlone(const CostTable::Key& key, const Signature& signature, RaggedProgram& program,
+                    int workers, bool measure, const TimingProgress& progress) {
   RowCosts costs = KeptCosts(key);
   if (!costs.empty() || !measure) return costs;
-  costs = MeasureCosts(
-      1, {.min_rows = kMinTokens, .max_rows = kMaxTokens, .workers = workers, .progress = progress},
-      [&](size_t /*program*/, int tokens) {
-        return OnTokens(signature, program, tokens, nullptr);
-      })[0];
+  costs = MeasureCosts(1,
+                       {.min_rows = kMinTokens,
+                        .max_rows = kMaxTokens,
+                        .workers = workers,
+                        .budget = kTimingBudget,
+                        .progress = progress},
+                       [&](size_t /*program*/, int tokens) {
+                         return OnTokens(signature, program, tokens, nullptr);
+                       })[0];
   // Where the folder cannot be written, the next load measures again.
   if (!costs.empty()) KeepCosts(key, costs).IgnoreError();
   return costs;
 }
 
-RowCosts FindTokenTeamCosts(const Signature& signature, RaggedProgram& program, int workers,
-                            const RowCosts& alone, bool measure, const TimingProgress& progress) {
-  if (workers < 2 || alone.empty()) return {};
-  const CostTable::Key key = KeyOf("by all workers together: tokens of", program, workers);
+RowCosts CostsOfTeam(const CostTable::Key& key, const Signature& signature, RaggedProgram& program,
+                     int workers, int max_tokens, bool measure, const TimingProgress& progress) {
   RowCosts costs = KeptCosts(key);
   if (!costs.empty() || !measure) return costs;
   OnIdlePool(workers, [&](Team& team) {
     costs = MeasureCosts(1,
                          {.min_rows = kMinTokens,
-                          .max_rows = alone.back().rows,
-                          .budget = kTeamBudget,
+                          .max_rows = max_tokens,
+                          .budget = kTimingBudget,
                           .progress = progress},
                          [&](size_t /*program*/, int tokens) {
                            return OnTokens(signature, program, tokens, &team);
@@ -86,12 +81,46 @@ RowCosts FindTokenTeamCosts(const Signature& signature, RaggedProgram& program, 
   return costs;
 }
 
-BatchSizes ChooseTokenBudget(const RowCosts& costs) {
-  TabulatedCosts table;
-  if (costs.empty() || !table.AddType(costs).ok()) return {.min = 1, .max = kDefaultBudget};
-  BatchSizes sizes = ChooseBatchSizes(table, 0, kMaxTokens);
-  sizes.max *= kSlack;
-  return sizes;
+LengthSamples SamplesOf(const RowCosts& costs) {
+  LengthSamples samples;
+  for (const auto& [tokens, cost] : costs) samples.push_back({tokens, 0, cost});
+  return samples;
+}
+
+}  // namespace
+
+std::optional<TeamCosts::Cost> TokenCosts::Of(CellType /*type*/, int32_t tokens) const {
+  if (!team_key) return std::nullopt;
+  return Cost{.alone = costs.Cost(kAlone, tokens, 0), .team = costs.Cost(kTeam, tokens, 0)};
+}
+
+void TokenCosts::Learn(const Task& task, bool helped, Duration measured) {
+  // What idle workers helped with for a while is neither.
+  if (helped != task.by_team || (task.by_team && !team_key)) return;
+  costs.Learn(task.by_team ? kTeam : kAlone, task.rows, 0, measured);
+  learnt = true;
+}
+
+Status TokenCosts::Keep() const {
+  if (!learnt) return absl::OkStatus();
+  CHAIRLIFT_RETURN_IF_ERROR(KeepLengthCosts(alone_key, costs.Samples(kAlone)));
+  return team_key ? KeepLengthCosts(*team_key, costs.Samples(kTeam)) : absl::OkStatus();
+}
+
+std::unique_ptr<TokenCosts> FindTokenCosts(const Signature& signature, RaggedProgram& program,
+                                           int workers, bool measure,
+                                           const TimingProgress& progress) {
+  auto found = std::make_unique<TokenCosts>();
+  found->alone_key = KeyOf("tokens of", program, workers);
+  const RowCosts alone = CostsAlone(found->alone_key, signature, program, workers, measure,
+                                    [&](double done) { progress(done / 2); });
+  if (alone.empty() || !found->costs.AddType(SamplesOf(alone)).ok()) return nullptr;
+  if (workers < 2) return found;
+  const CostTable::Key key = KeyOf("by all workers together: tokens of", program, workers);
+  const RowCosts team = CostsOfTeam(key, signature, program, workers, alone.back().rows, measure,
+                                    [&](double done) { progress((1 + done) / 2); });
+  if (!team.empty() && found->costs.AddType(SamplesOf(team)).ok()) found->team_key = key;
+  return found;
 }
 
 }  // namespace chairlift

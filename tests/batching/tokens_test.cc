@@ -186,13 +186,14 @@ TEST_F(TokensTest, NothingIsSharedOutWherePiecesWouldBeTooSmall) {
   EXPECT_THAT(Next(1), ElementsAre(11, 12, 13));
 }
 
-// 16 tokens cost what one does; from 128 on the machine becomes no faster.
+// 16 tokens cost what one does; from 64 on the machine becomes no faster, and a budget is twice
+// that.
 TEST_F(TokensTest, TheBudgetAndTheSmallestShareFollowFromTheCosts) {
   TabulatedCosts costs;
   ASSERT_TRUE(costs
                   .AddType({{1, microseconds(100)},
                             {16, microseconds(105)},
-                            {128, microseconds(500)},
+                            {64, microseconds(250)},
                             {4096, microseconds(16000)}})
                   .ok());
   Make({.max_batch_size = 4096, .workers = 2, .costs = &costs});
@@ -205,6 +206,17 @@ TEST_F(TokensTest, TheBudgetAndTheSmallestShareFollowFromTheCosts) {
   End(1);
   for (BatchRequestId id = 6; id <= 8; ++id) Arrive(id, 10);
   EXPECT_THAT(Next(0), ElementsAre(6, 7, 8));
+}
+
+TEST_F(TokensTest, ABudgetIsNeverSmallButWhereItIsGiven) {
+  TabulatedCosts costs;  // in proportion
+  ASSERT_TRUE(costs.AddType({{1, microseconds(10)}, {64, microseconds(640)}}).ok());
+  PolicyOptions options = {.max_batch_size = 4096, .costs = &costs};
+  EXPECT_EQ(TokenSizesOf(options, 0), (BatchSizes{.min = 1, .max = kLeastBudget}));
+  options.max_batch_size = 48;
+  EXPECT_EQ(TokenSizesOf(options, 0).max, 48);
+  options.cell_types = {{.max_batch_size = 9}};
+  EXPECT_EQ(TokenSizesOf(options, 0).max, 9);
 }
 
 TEST_F(TokensTest, AShortRequestOvertakesALongOneThatHasJustCome) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/status.h"
-#include "batching/batch_sizes.h"
 #include "batching/policies/whole_requests.h"
 
 namespace chairlift {
@@ -60,7 +59,7 @@ class TokensScheduler : public WholeRequestScheduler {
 
   BatchSizes SizesNow(CellType type) {
     Sizes& known = sizes_[type];
-    if (known.uses_left == 0) known = {SizesOf(options_, type), kSizesLast};
+    if (known.uses_left == 0) known = {TokenSizesOf(options_, type), kSizesLast};
     --known.uses_left;
     return known.sizes;
   }
@@ -97,6 +96,16 @@ class TokensScheduler : public WholeRequestScheduler {
 };
 
 }  // namespace
+
+BatchSizes TokenSizesOf(const PolicyOptions& options, CellType type) {
+  BatchSizes sizes = SizesOf(options, type);
+  const bool given =
+      type < options.cell_types.size() && options.cell_types[type].max_batch_size > 0;
+  if (options.costs != nullptr && !given) {
+    sizes.max = std::min(options.max_batch_size, std::max(kLeastBudget, kBudgetSlack * sizes.max));
+  }
+  return sizes;
+}
 
 StatusOr<std::unique_ptr<Scheduler>> MakeTokensScheduler(const PolicyOptions& options) {
   if (options.max_batch_size < 1) {

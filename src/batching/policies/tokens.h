@@ -2,9 +2,9 @@
 // tokens and nobody pays for another's length. A request's rows are its tokens.
 //
 // A worker that is idle takes a batch at once; nothing is held back. A batch is as many tokens as
-// suit the machine, the budget: the fewest with which it does nearly as many a second as with any
-// number (batch_sizes.h). More would only make all in the batch wait for each other. A request
-// larger than the budget rides alone.
+// suit the machine, the budget: about the fewest with which it does nearly as many a second as with
+// any number. More would only make all in the batch wait for each other. A request larger than the
+// budget rides alone.
 //
 // Where several workers are idle, what waits is shared out evenly among them, but not into pieces
 // with fewer tokens than a batch can have for the price of one.
@@ -33,6 +33,7 @@
 
 #include <memory>
 
+#include "batching/batch_sizes.h"
 #include "batching/policy.h"
 
 namespace chairlift {
@@ -49,6 +50,17 @@ inline constexpr int kFewWaiting = 2;
 inline constexpr double kTeamEfficiency = 0.75;
 // ... and where a batch is expected to end within so many times what the first that waits takes.
 inline constexpr int kTeamPatience = 2;
+
+// A budget is so many times the size that suits the costs (batch_sizes.h), and at least so many
+// tokens. Costs tell of batches of some size; whole requests fall short of a budget, and fill the
+// tiles of products less evenly: BERT-base does 16 tokens a second as fast as 64 to within 2% where
+// both are timed, but 8% fewer of CoLA's sentences (11 tokens) in batches of up to 16 than of 64,
+// and MiniLM-L6 17%. From 64 to 128 it is 1%.
+inline constexpr int kBudgetSlack = 2;
+inline constexpr int kLeastBudget = 64;
+
+// `max`: the budget of a type. `min`: no share of what waits is smaller.
+BatchSizes TokenSizesOf(const PolicyOptions& options, CellType type);
 
 // max_batch_size: the budget, or, with costs, its limit. cell_types sets sizes of a type's own:
 // the budget (max_batch_size), the smallest share (min_batch_size).
