@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chairlift/engine.h"
@@ -84,15 +85,27 @@ void PrintPasses(const Graph& graph, std::span<const PassReport> reports) {
 }
 
 // The shapes of a packed model's inputs for one request, given those of the original's.
-std::vector<Shape> PackedShapes(std::span<const RaggedInput> inputs,
-                                std::span<const Shape> shapes) {
-  int64_t sequences = 1, tokens = 1;
+StatusOr<std::vector<Shape>> PackedShapes(std::span<const RaggedInput> inputs,
+                                          std::span<const Shape> shapes) {
+  std::optional<int64_t> rows, length;
+  const auto agree = [](std::optional<int64_t>& known, int64_t dim) {
+    return std::exchange(known, dim).value_or(dim) == dim;
+  };
   for (const RaggedInput& input : inputs) {
     if (input.source < 0) continue;
     const Shape& shape = shapes[static_cast<size_t>(input.source)];
-    sequences = shape[0];
-    if (input.role == RaggedRole::kTokens) tokens = shape[0] * shape[1];
+    const bool of_tokens = input.role == RaggedRole::kTokens;
+    if (shape.rank() < (of_tokens ? 2 : 1)) {
+      return InvalidArgument("{} is not [batch{}, ...]", shape.ToString(),
+                             of_tokens ? ", length" : "");
+    }
+    if (!agree(rows, shape[0]) || (of_tokens && !agree(length, shape[1]))) {
+      return InvalidArgument(
+          "inputs must be of equal batch and length, as --batch and --length make them");
+    }
   }
+  const int64_t sequences = rows.value_or(1);
+  const int64_t tokens = sequences * length.value_or(1);
   std::vector<Shape> packed;
   for (const RaggedInput& input : inputs) {
     switch (input.role) {
@@ -126,8 +139,13 @@ Status PrintMemory(Executable& executable, const std::vector<RaggedInput>* packe
     text += fmt::format("{}{}{}", text.empty() ? "" : ", ", spec.name, shape.ToString());
     shapes.push_back(shape);
   }
-  if (packed != nullptr) shapes = PackedShapes(*packed, shapes);
-  const auto stats = executable.Prepare(shapes, 1);
+  const auto prepare = [&]() -> StatusOr<PlanStats> {
+    if (packed != nullptr) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(shapes, PackedShapes(*packed, shapes));
+    }
+    return executable.Prepare(shapes, 1);
+  };
+  const auto stats = prepare();
   if (!stats.ok()) {
     fmt::print("memory: no plan for {}: {}\n  name shapes that fit, as --shape {}=1x3x224x224\n\n",
                text, Message(stats.status()), inputs.empty() ? "x" : inputs[0].name);

@@ -24,9 +24,7 @@ TEST(MakeInputsTest, FitWhatEncodersAreGiven) {
         std::minmax_element(tensor.data<int64_t>(), tensor.data<int64_t>() + tensor.size());
     return std::pair(*least, *most);
   };
-  EXPECT_GE(range(0).first, 0);
-  EXPECT_GT(range(0).second, 50);
-  EXPECT_LT(range(0).second, 100);
+  EXPECT_EQ(range(0), std::pair(int64_t{0}, int64_t{1})) << "rows that any table has";
   EXPECT_EQ(range(1), std::pair(int64_t{1}, int64_t{1}));
   EXPECT_EQ(range(2), std::pair(int64_t{0}, int64_t{0}));
   EXPECT_EQ((*inputs)[3].tensor.shape(), (Shape{4, 3}));

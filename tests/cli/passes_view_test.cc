@@ -107,6 +107,17 @@ TEST_F(InspectPassesTest, WithoutItsPassWhatWasFusedIsNot) {
                           Not(ContainsRegex("embeddings . LayerNorm +1 "))));
 }
 
+TEST_F(InspectPassesTest, ShapesThatNoRequestCanHaveHaveNoPlan) {
+  const std::string file = Encoder("minilm_hf5_dynamo_sdpa_18");
+  EXPECT_THAT(Inspect(file, {"--batch", "2", "--length", "5"}),
+              HasSubstr("memory, for input_ids[2,5], attention_mask[2,5], token_type_ids[2,5]:"));
+  EXPECT_THAT(Inspect(file, {"--batch", "2", "--length", "5", "--shape", "attention_mask=2x9"}),
+              HasSubstr("inputs must be of equal batch and length"));
+  EXPECT_THAT(Inspect(file, {"--shape", "input_ids=5"}), HasSubstr("[5] is not [batch, length"));
+  EXPECT_THAT(Run({"inspect", file, "--shape", "input_ids=4000000000x4000000000"}).output,
+              HasSubstr("input 'input_ids'"));
+}
+
 // Two layers of attention whose weights are given out too, before embeddings that nothing
 // normalises.
 std::string WeightsGivenOut() {
