@@ -200,9 +200,11 @@ TEST_F(QueueTest, AnswersToAClientKeepTheOrderOfItsRequests) {
     request.client = 77;
     engine_->InferAsync(std::move(request), [&, i](const Answer& answer) {
       EXPECT_TRUE(answer.ok()) << answer.status();
-      const std::lock_guard<std::mutex> lock(mutex);
+      std::unique_lock<std::mutex> lock(mutex);
       order.push_back(static_cast<float>(i));
-      if (order.size() == kRequests) all.set_value();
+      const bool last = order.size() == kRequests;
+      lock.unlock();  // whoever waits for the last one ends what `mutex` lives in
+      if (last) all.set_value();
     });
   }
   all.get_future().wait();
@@ -311,9 +313,11 @@ TEST_F(QueueTest, ABusyModelDoesNotStarveAnother) {
   const auto note = [&](const std::string& who) {
     return [&, who](const Answer& answer) {
       EXPECT_TRUE(answer.ok());
-      const std::lock_guard<std::mutex> lock(mutex);
+      std::unique_lock<std::mutex> lock(mutex);
       order.push_back(who);
-      if (order.size() == 210) all.set_value();
+      const bool last = order.size() == 210;
+      lock.unlock();
+      if (last) all.set_value();
     };
   };
   for (int i = 0; i < 200; ++i) engine_->InferAsync(Ask(), note("m"));
