@@ -154,11 +154,11 @@ std::vector<RowCosts> MeasureCosts(size_t programs, const MeasureOptions& option
 }
 
 bool OnIdlePool(int workers, absl::FunctionRef<void(Team& team)> body) {
+  std::promise<void> done;  // outlives the worker that may still be within set_value()
   WorkerPoolOptions options;
   options.workers = workers;
   auto pool = WorkerPool::Create(options);
   if (!pool.ok()) return false;
-  std::promise<void> done;
   const bool taken = (*pool)->Submit(0, [&](int worker) {
     {
       WorkerPool::TeamLease lease = (*pool)->OpenTeam(worker, true);
