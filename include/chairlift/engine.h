@@ -43,8 +43,8 @@ struct EngineOptions {
   // Requests waiting or running over all models; more are refused (kResourceExhausted).
   int max_requests = 4096;
   // Whether a model whose batches are chosen by what they cost (cells, packed tokens, padded
-  // sequences) is timed when it is loaded: a second or two, once for each model, machine and build;
-  // what is measured is kept in $XDG_CACHE_HOME/chairlift. Without, what is kept counts, and
+  // sequences) is timed when it is loaded: up to three seconds, once for each model, machine and
+  // build; what is measured is kept in $XDG_CACHE_HOME/chairlift. Without, what is kept counts, and
   // otherwise a guess.
   bool time_cells = true;
   // Called by one thread at a time, for one model at a time, before its load returns; may be null.
