@@ -2,9 +2,9 @@
 """Encoders on requests of varying length, in process on both cores: packed tokens against padding.
 
 `batch of 32`: as many requests at once, seconds until all are answered. `full load`: as fast as they are taken; ours
-with 64 requests under way, or 64 at once for our policies that pad, a peer with all of them at hand. Each peer in the way that was fastest before the first
-round (of ONNX Runtime, sorted buckets of 8 and padded batches besides); `bound` is the time that the multiply-adds of
-the requests' own tokens take at the measured peak.
+with 64 requests under way (policies on the same kernels: 64 at once), a peer with all of them at hand. Each peer in the
+way that was fastest before the first round (of ONNX Runtime, sorted buckets of 8 and padded batches besides); `bound`
+is the time that the multiply-adds of the requests' own tokens take at the measured peak.
 """
 
 import pathlib
