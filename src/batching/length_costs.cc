@@ -10,8 +10,10 @@
 namespace chairlift {
 namespace {
 
-constexpr double kLearningRate = 0.125;         // of all costs
-constexpr double kPlaceLearningRate = 0.03125;  // of those of the size that ran
+constexpr double kLearningRate = 0.125;  // of all costs
+// Of those of the size that ran, besides. Where the machine's speed halves, both follow, in this
+// proportion; sizes that do not run meanwhile must not seem better for it by more than a little.
+constexpr double kPlaceLearningRate = kLearningRate / 32;
 // A batch that took more than this times what was expected tells more of the machine than of the
 // batch.
 constexpr double kMaxSurprise = 4;

@@ -37,7 +37,7 @@ class LengthCosts : public CostModel {
 
   // A batch took `measured`. The difference (which counts as at most four times what was expected)
   // may tell of the machine, which others slow down, or of batches of that size: all costs, of all
-  // types, move by an eighth of it, and what surrounds it in the grid by up to a 32nd more. The
+  // types, move by an eighth of it, and what surrounds it in the grid by up to a 256th more. The
   // rest of the grid moves as far as more would cost less otherwise.
   void Learn(CellType type, int32_t rows, int32_t length, Duration measured);
 
