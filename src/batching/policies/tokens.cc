@@ -102,7 +102,7 @@ BatchSizes TokenSizesOf(const PolicyOptions& options, CellType type) {
   const bool given =
       type < options.cell_types.size() && options.cell_types[type].max_batch_size > 0;
   if (options.costs != nullptr && !given) {
-    sizes.max = std::min(options.max_batch_size, std::max(kLeastBudget, kBudgetSlack * sizes.max));
+    sizes.max = std::min(options.max_batch_size, std::max(kLeastBudget, sizes.max));
   }
   return sizes;
 }
