@@ -186,14 +186,13 @@ TEST_F(TokensTest, NothingIsSharedOutWherePiecesWouldBeTooSmall) {
   EXPECT_THAT(Next(1), ElementsAre(11, 12, 13));
 }
 
-// 16 tokens cost what one does; from 64 on the machine becomes no faster, and a budget is twice
-// that.
+// 16 tokens cost what one does; from 128 on the machine becomes no faster.
 TEST_F(TokensTest, TheBudgetAndTheSmallestShareFollowFromTheCosts) {
   TabulatedCosts costs;
   ASSERT_TRUE(costs
                   .AddType({{1, microseconds(100)},
                             {16, microseconds(105)},
-                            {64, microseconds(250)},
+                            {128, microseconds(500)},
                             {4096, microseconds(16000)}})
                   .ok());
   Make({.max_batch_size = 4096, .workers = 2, .costs = &costs});
