@@ -4,7 +4,7 @@ SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 JOBS ?= $(shell nproc)
-BENCH ?= runtime server scheduler cellular tree ragged encoder_serving memory
+BENCH ?= kernels runtime server overload scheduler cellular tree ragged encoder_serving memory
 FLAGS ?=
 HTTP_PORT ?= 8000
 
@@ -34,6 +34,12 @@ run: models  ## install what is missing, build, and serve the example models
 
 test:  ## everything CI runs
 	@tools/test.sh
+
+# Other people's clients, apart from the tooling: they pin other versions of the same packages.
+build/clients/.installed: tools/requirements-clients.txt | packages
+	python3 -m venv build/clients
+	build/clients/bin/pip install -q --disable-pip-version-check --no-deps -r $<
+	touch $@
 
 $(VENV)/.%: tools/requirements-%.txt $(VENV)/.installed
 	$(PYTHON) -m pip install -q --disable-pip-version-check -r $<

@@ -16,7 +16,7 @@
 
 #include "base/status.h"
 #include "device/cpu/worker_pool.h"
-#include "engine/cell_program.h"
+#include "engine/programs/cells/cell_program.h"
 #include "graph/onnx/import.h"
 
 namespace chairlift {

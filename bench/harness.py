@@ -71,6 +71,11 @@ class Report:
         print(f"{row:38} {value:>10.4g} {cell(spread_percent, '.0f') + '%':>7} {unit:6} {cell(peer, '.4g'):>10} "
               f"{cell(ratio, '.2f'):>7} {cell(bound_percent, '.0f') + '%':>6}  {cell(aim, '.2f')} {mark}", flush=True)
 
+    def refuse(self, row, why):
+        """A row that is not measured, and the reason."""
+        self.rows.append({"row": row, "refused": why})
+        print(f"{row:38} {why}", flush=True)
+
     def add_factors(self, load, rows_a_task=None, **factors):
         """What a load's share of the machine's bound is the product of: kernel x padding x batch x busy."""
         share = math.prod(factors.values())

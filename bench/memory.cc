@@ -26,9 +26,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/ones_request.h"
-#include "engine/packing.h"
-#include "engine/ragged_program.h"
+#include "engine/programs/loading_model.h"
+#include "engine/programs/packing.h"
+#include "engine/programs/sequence_signature.h"
 #include "graph/onnx/import.h"
 #include "graph/ragged/ragged.h"
 #include "runtime/memory_planner.h"
@@ -144,15 +144,11 @@ class Caching {
 
 Status Run(const std::string& path, const std::string& lengths) {
   CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(path));
-  Signature signature;
-  for (ValueId id : imported.graph.inputs) {
-    const Value& value = imported.graph.values[id];
-    signature.inputs.push_back({value.name, value.dtype, value.shape});
-  }
   CHAIRLIFT_ASSIGN_OR_RETURN(RaggedModel ragged, MakeRagged(imported.graph));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const auto program,
-                             MakeRaggedProgram(std::move(ragged), imported.graph, {}));
-  signature.sequences = program->sequences;
+  Signature signature = SignatureOf(imported.graph);
+  signature.sequences = SequencesOf(ragged, signature.inputs.size());
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto executable,
+                             Executable::Create(std::move(ragged.graph), {}));
 
   Footprint arena_footprint, least;
   Chunks chunks;
@@ -162,17 +158,17 @@ Status Run(const std::string& path, const std::string& lengths) {
   std::chrono::duration<double> planning{0}, computing{0};
   std::ifstream in(lengths);
   for (int length = 0; in >> length;) {
-    const std::unique_ptr<Request> request = OnesRequest(signature, 1, length);
-    const Request* const requests[] = {request.get()};
+    const ValidatedRequest request = OnesRequest(signature, 1, length);
+    const ValidatedRequest* const requests[] = {&request};
     CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Tensor> inputs,
-                               Packing(signature, program->inputs, requests).Inputs(staging));
+                               Packing(signature, ragged.inputs, requests).Inputs(staging));
     std::vector<Shape> shapes;
     for (const Tensor& input : inputs) shapes.push_back(input.shape());
     const auto start = std::chrono::steady_clock::now();
-    CHAIRLIFT_ASSIGN_OR_RETURN(const PlanStats stats, program->executable->Prepare(shapes, 1));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const PlanStats stats, executable->Prepare(shapes, 1));
     const auto planned = std::chrono::steady_clock::now();
     const size_t before = arena.held_bytes();
-    CHAIRLIFT_RETURN_IF_ERROR(program->executable->Run(inputs, team, 0, arena).status());
+    CHAIRLIFT_RETURN_IF_ERROR(executable->Run(inputs, team, 0, arena).status());
     computing += std::chrono::steady_clock::now() - planned;
     planning += planned - start;
     arena_footprint.taken += arena.held_bytes() - std::min(before, arena.held_bytes());

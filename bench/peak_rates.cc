@@ -43,6 +43,37 @@ double FmaLoop(int64_t iterations, float* sink) {
   return 2.0 * 12 * static_cast<double>(hn::Lanes(d)) * static_cast<double>(iterations);
 }
 
+// 6 pairs of accumulators, as what they are added to differs between instruction sets.
+double IntegerLoop(int64_t iterations, int32_t* sink) {
+#if HWY_TARGET == HWY_SCALAR
+  // One at a time they are as fast as floats.
+  float start = static_cast<float>(*sink) - 1e-3f;
+  return FmaLoop(iterations, &start);
+#else
+  const hn::ScalableTag<int32_t> d;
+  const hn::Repartition<int16_t, decltype(d)> d16;
+  const auto factor = hn::Set(d16, static_cast<int16_t>(*sink));
+  auto a0 = hn::Zero(d), a1 = a0, a2 = a0, a3 = a0, a4 = a0, a5 = a0;
+  auto b0 = a0, b1 = a0, b2 = a0, b3 = a0, b4 = a0, b5 = a0;
+  const auto start = [&](int i) { return hn::Set(d16, static_cast<int16_t>(*sink + i)); };
+  const auto f0 = start(0), f1 = start(1), f2 = start(2), f3 = start(3), f4 = start(4),
+             f5 = start(5);
+  for (int64_t n = 0; n < iterations; ++n) {
+    a0 = hn::ReorderWidenMulAccumulate(d, factor, f0, a0, b0);
+    a1 = hn::ReorderWidenMulAccumulate(d, factor, f1, a1, b1);
+    a2 = hn::ReorderWidenMulAccumulate(d, factor, f2, a2, b2);
+    a3 = hn::ReorderWidenMulAccumulate(d, factor, f3, a3, b3);
+    a4 = hn::ReorderWidenMulAccumulate(d, factor, f4, a4, b4);
+    a5 = hn::ReorderWidenMulAccumulate(d, factor, f5, a5, b5);
+  }
+  const auto sum = [&](auto x, auto y, auto z) { return hn::Add(x, hn::Add(y, z)); };
+  const auto all =
+      hn::Add(hn::Add(sum(a0, a1, a2), sum(a3, a4, a5)), hn::Add(sum(b0, b1, b2), sum(b3, b4, b5)));
+  *sink = hn::GetLane(hn::SumOfLanes(d, all));
+  return 2.0 * 6 * static_cast<double>(hn::Lanes(d16)) * static_cast<double>(iterations);
+#endif
+}
+
 // Reads `count` floats (a multiple of 64) once. Returns bytes.
 double ReadLoop(const float* data, size_t count, float* sink) {
   const hn::ScalableTag<float> d;
@@ -66,6 +97,7 @@ namespace chairlift {
 namespace {
 
 HWY_EXPORT(FmaLoop);
+HWY_EXPORT(IntegerLoop);
 HWY_EXPORT(ReadLoop);
 
 using Clock = std::chrono::steady_clock;
@@ -90,6 +122,14 @@ double MeasureFma() {
     volatile float start = 0.999f;
     float sink = start;
     return HWY_DYNAMIC_DISPATCH(FmaLoop)(100'000, &sink);
+  });
+}
+
+double MeasureIntegerPairs() {
+  return BestRate(200, [] {
+    volatile int32_t start = 1;
+    int32_t sink = start;
+    return HWY_DYNAMIC_DISPATCH(IntegerLoop)(100'000, &sink);
   });
 }
 

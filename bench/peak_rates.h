@@ -8,6 +8,9 @@ namespace chairlift {
 
 // float32 multiply-adds, in GFLOP/s.
 double MeasureFma();
+// Multiply-adds of pairs of 16-bit integers into 32 bits, of which products of bytes are made, in
+// GOP/s.
+double MeasureIntegerPairs();
 // Reading a buffer of so many bytes again and again, in GB/s.
 double MeasureRead(size_t bytes);
 

@@ -20,7 +20,6 @@
 #include <thread>
 #include <vector>
 
-#include "device/cpu/denormals.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/worker_pool.h"
 #include "peak_rates.h"
@@ -47,6 +46,7 @@ StepSpec Spec(const std::string& cell, int64_t hidden) {
   const GateActivation tanh{GateFunction::kTanh, 0, 0};
   if (cell == "LSTM") {
     spec.activations = {sigmoid, tanh, tanh};
+    spec.usual_gates = true;
   } else if (cell == "GRU") {
     spec.cell = CellKind::kGru;
     spec.gates = 3;
@@ -114,7 +114,6 @@ void OnWorkers(WorkerPool& pool, bool team, const std::function<void(int, Team&)
   std::atomic<int> done{0};
   for (int w = 0; w < jobs; ++w) {
     const bool queued = pool.Submit(w, [&, jobs](int worker) {
-      const ScopedFlushDenormals flush;
       SoloTeam solo(worker);
       ++ready;
       while (ready < jobs) {

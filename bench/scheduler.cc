@@ -1,5 +1,7 @@
 // CPU time that a policy takes for each cell node, all events of a request's life included, at full
-// load in virtual time. Prints one JSON object: {"rows": [{"row", "ns_per_node"}]}.
+// load in virtual time; and how it grows with workers and models. Prints one JSON object:
+// {"rows": [{"row", "ns_per_node", "spread_percent"}],
+//  "growth": [{"through", "workers", "models", "ns_per_node", "spread_percent"}]}.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "batching/policy.h"
+#include "dispatcher_time.h"
 
 namespace chairlift {
 namespace {
@@ -24,9 +27,14 @@ struct Scenario {
   std::string policy;
   PolicyOptions options;
   int workers;
-  int concurrent;  // requests in the system
+  int concurrent;  // requests of each model in the system
   Build build;
+  int models = 1;
 };
+
+void Whole(CellGraph& graph, std::mt19937& random) {
+  graph.Add(0, std::uniform_int_distribution<int>(1, 50)(random));
+}
 
 void Lstm(CellGraph& graph, std::mt19937& random) {
   graph.AddChain(0, std::uniform_int_distribution<int>(1, 50)(random));
@@ -58,36 +66,59 @@ void Tree(CellGraph& graph, std::mt19937& random) {
   Subtree(graph, std::uniform_int_distribution<int>(2, 36)(random), random);
 }
 
-// Workers in turn are given tasks and end one each; whoever leaves is replaced at once.
-double NanosecondsPerNode(const Scenario& scenario, int64_t nodes) {
-  auto made = MakeScheduler(scenario.policy, scenario.options);
-  if (!made.ok()) std::abort();
-  Scheduler& scheduler = **made;
+// A scheduler for each model. Workers in turn are given tasks, each by the first model that has any
+// for it, beginning with the one after its last; then each ends one. Whoever leaves is replaced at
+// once.
+double ThroughSchedulers(const Scenario& scenario, int64_t nodes) {
+  struct Model {
+    std::unique_ptr<Scheduler> scheduler;
+    int present = 0;
+  };
+  struct Worker {
+    std::deque<std::pair<size_t, TaskId>> stream;
+    size_t next = 0;  // model
+  };
+  std::vector<Model> models(scenario.models);
+  for (Model& model : models) {
+    auto made = MakeScheduler(scenario.policy, scenario.options);
+    if (!made.ok()) std::abort();
+    model.scheduler = *std::move(made);
+  }
+  std::vector<Worker> workers(scenario.workers);
   std::mt19937 random(1);
   std::vector<CellGraph> graphs(256);
   for (CellGraph& graph : graphs) scenario.build(graph, random);
-  std::vector<std::deque<TaskId>> streams(scenario.workers);
   const TimePoint now{};
   BatchRequestId next_id = 1;
   int64_t ended = 0;
-  int present = 0;
-
-  const std::clock_t begin = std::clock();
-  while (ended < nodes) {
-    for (; present < scenario.concurrent; ++present) {
-      scheduler.Arrive(next_id, graphs[next_id % graphs.size()], 0, now, std::nullopt);
+  const auto fill = [&](Model& model) {
+    for (; model.present < scenario.concurrent; ++model.present) {
+      model.scheduler->Arrive(next_id, graphs[next_id % graphs.size()], 0, now, std::nullopt);
       ++next_id;
     }
+  };
+
+  const std::clock_t begin = std::clock();
+  for (Model& model : models) fill(model);
+  while (ended < nodes) {
     for (WorkerId w = 0; w < scenario.workers; ++w) {
-      while (const auto task = scheduler.Next(w, now)) {
-        ended += static_cast<int64_t>(task->nodes.size());
-        streams[w].push_back(task->id);
+      Worker& worker = workers[w];
+      const size_t had = worker.stream.size();
+      for (size_t i = 0; i < models.size() && worker.stream.size() == had; ++i) {
+        const size_t m = worker.next++ % models.size();
+        while (const auto task = models[m].scheduler->Next(w, now)) {
+          ended += static_cast<int64_t>(task->nodes.size());
+          worker.stream.emplace_back(m, task->id);
+        }
       }
     }
-    for (auto& stream : streams) {
-      if (stream.empty()) continue;
-      present -= static_cast<int>(scheduler.Complete(stream.front(), now, {}).size());
-      stream.pop_front();
+    for (Worker& worker : workers) {
+      if (worker.stream.empty()) continue;
+      const auto [m, task] = worker.stream.front();
+      worker.stream.pop_front();
+      Model& model = models[m];
+      model.present -= static_cast<int>(model.scheduler->Complete(task, now, {}).size());
+      fill(model);
     }
   }
   const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
@@ -107,25 +138,64 @@ std::vector<Scenario> Scenarios() {
       {"stacked_b64_2_workers", "cellular", options(64, true), 2, 192, StackedLstm},
       {"tree_b64", "cellular", options(64, true), 1, 64, Tree},
       {"tree_b64_2_workers", "cellular", options(64, true), 2, 128, Tree},
+      {"whole_window_b32", "window", options(32, true), 1, 64, Whole},
+      {"whole_tokens_b1024", "tokens", options(1024, true), 1, 64, Whole},
   };
+}
+
+double ThroughDispatcher(const Scenario& scenario, int64_t nodes) {
+  return DispatcherNsPerNode({.policy = scenario.policy.c_str(),
+                              .options = scenario.options,
+                              .workers = scenario.workers,
+                              .models = scenario.models,
+                              .concurrent = scenario.concurrent,
+                              .build = scenario.build},
+                             nodes);
+}
+
+// What growth is measured through: a layer is a line here.
+struct Layer {
+  const char* name;
+  double (*ns_per_node)(const Scenario&, int64_t nodes);
+};
+constexpr Layer kLayers[] = {{"scheduler", ThroughSchedulers}, {"dispatcher", ThroughDispatcher}};
+
+// Batches are full for any numbers: as many requests for each worker, and for each model.
+Scenario Growth(int workers, int models) {
+  const int concurrent = 96 * ((workers + models - 1) / models);
+  return {"growth", "cellular", {.max_batch_size = 64}, workers, concurrent, Lstm, models};
+}
+
+// Median and spread, in JSON.
+std::string Measure(const Layer& layer, const Scenario& scenario, int64_t nodes) {
+  constexpr int kRounds = 5;
+  std::vector<double> times;
+  for (int i = 0; i < kRounds; ++i) times.push_back(layer.ns_per_node(scenario, nodes));
+  std::sort(times.begin(), times.end());
+  return fmt::format("\"ns_per_node\": {:.1f}, \"spread_percent\": {:.0f}", times[kRounds / 2],
+                     100 * (times.back() - times.front()) / times[kRounds / 2]);
+}
+
+void Run() {
+  std::vector<std::string> rows;
+  for (const Scenario& scenario : Scenarios()) {
+    rows.push_back(fmt::format("{{\"row\": \"{}\", {}}}", scenario.name,
+                               Measure(kLayers[0], scenario, 400'000)));
+  }
+  std::vector<std::string> growth;
+  for (const Layer& layer : kLayers) {
+    for (const auto& [workers, models] :
+         {std::pair(1, 1), {4, 1}, {16, 1}, {64, 1}, {1, 10}, {1, 100}, {64, 10}, {64, 100}}) {
+      growth.push_back(fmt::format("{{\"through\": \"{}\", \"workers\": {}, \"models\": {}, {}}}",
+                                   layer.name, workers, models,
+                                   Measure(layer, Growth(workers, models), 1'000'000)));
+    }
+  }
+  fmt::print("{{\"rows\": [{}], \"growth\": [{}]}}\n", fmt::join(rows, ", "),
+             fmt::join(growth, ", "));
 }
 
 }  // namespace
 }  // namespace chairlift
 
-int main() {
-  constexpr int kRounds = 5;
-  std::string rows;
-  for (const chairlift::Scenario& scenario : chairlift::Scenarios()) {
-    std::vector<double> times;
-    for (int i = 0; i < kRounds; ++i) {
-      times.push_back(chairlift::NanosecondsPerNode(scenario, 400'000));
-    }
-    std::sort(times.begin(), times.end());
-    rows +=
-        fmt::format("{}{{\"row\": \"{}\", \"ns_per_node\": {:.1f}, \"spread_percent\": {:.0f}}}",
-                    rows.empty() ? "" : ", ", scenario.name, times[kRounds / 2],
-                    100 * (times.back() - times.front()) / times[kRounds / 2]);
-  }
-  fmt::print("{{\"rows\": [{}]}}\n", rows);
-}
+int main() { chairlift::Run(); }

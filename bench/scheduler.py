@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What the scheduler takes of each cell node's time, against 0.5 µs; and how fast cells are simulated, against 10⁶ a second.
+"""What the scheduler takes of each cell node's time, against 0.5 µs; how that grows with workers and models, against 1 µs;
+and how fast cells are simulated, against 10⁶ a second.
 
 `peer` is the aim, and `ratio` is above 1 where we are faster than that.
 """
@@ -14,6 +15,7 @@ import harness
 
 DATA = harness.ROOT / "bench" / "data"
 AIM_US_PER_NODE = 0.5
+AIM_US_PER_NODE_OF_MANY = 1.0  # workers or models
 AIM_CELLS_PER_SECOND = 1e6
 
 
@@ -32,10 +34,18 @@ def main():
     harness.build_programs("scheduler_cost", "chairlift")
     report = harness.Report("scheduler", args.output, [1])
     text = subprocess.run([harness.BUILD / "bench" / "scheduler_cost"], capture_output=True, check=True, text=True)
-    for row in json.loads(text.stdout)["rows"]:
+    measured = json.loads(text.stdout)
+
+    def add(name, row, aim, **more):
         us = row["ns_per_node"] / 1000
-        report.add(row["row"], us, "µs", peer=AIM_US_PER_NODE, ratio=AIM_US_PER_NODE / us, aim=1.0,
-                   spread_percent=row["spread_percent"])
+        report.add(name, us, "µs", peer=aim, ratio=aim / us, aim=1.0, spread_percent=row["spread_percent"], **more)
+
+    for row in measured["rows"]:
+        add(row["row"], row, AIM_US_PER_NODE)
+    for row in measured["growth"]:
+        workers, models = row["workers"], row["models"]
+        add(f"{row['through']}_{workers}_workers_x_{models}_models", row,
+            AIM_US_PER_NODE if workers == models == 1 else AIM_US_PER_NODE_OF_MANY, workers=workers, models=models)
     lengths = DATA / "lengths" / "europarl_v7_fr-en_head_en.json"
     for policy in ("cellular", "bucketed"):
         rate, spread = simulated_cells_per_second("--lengths", lengths, "--policy", policy)

@@ -24,7 +24,7 @@
 #include "base/status.h"
 #include "chairlift/engine.h"
 #include "cli/load/target.h"
-#include "engine/model_folder.h"
+#include "engine/repository/model_folder.h"
 
 namespace chairlift {
 namespace {
@@ -105,12 +105,12 @@ class Load {
 StatusOr<std::unique_ptr<Engine>> LoadEngine(const std::filesystem::path& folder,
                                              const std::string& policy) {
   CHAIRLIFT_ASSIGN_OR_RETURN(auto engine, Engine::Create({}));
-  CHAIRLIFT_ASSIGN_OR_RETURN(ModelYaml yaml, ReadModelFolder(folder));
-  const std::vector<std::string> versions = VersionsIn(folder, false);
+  CHAIRLIFT_ASSIGN_OR_RETURN(FolderConfig read, ReadModelFolder(folder));
+  const std::vector<std::string> versions = VersionsIn(folder, read.file);
   if (versions.empty()) return NotFound("{} has no version", folder.string());
-  yaml.config.policy = policy;
+  read.config.policy = policy;
   CHAIRLIFT_RETURN_IF_ERROR(
-      engine->LoadModel("model", folder / versions.back() / "model.onnx", yaml.config));
+      engine->LoadModel("model", folder / versions.back() / read.file, read.config));
   return engine;
 }
 

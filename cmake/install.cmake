@@ -10,7 +10,8 @@ target_include_directories(chairlift_api INTERFACE
 set_target_properties(chairlift_api PROPERTIES EXPORT_NAME chairlift)
 add_library(chairlift::chairlift ALIAS chairlift_api)
 
-set(chairlift_layers base tensor device ops graph runtime batching engine)
+set(chairlift_layers ${CHAIRLIFT_LAYERS})
+list(REMOVE_ITEM chairlift_layers server cli)
 foreach(layer ${chairlift_layers})
   set_target_properties(chairlift_${layer} PROPERTIES EXPORT_NAME ${layer})
 endforeach()

@@ -1,5 +1,6 @@
 # chairlift_precompile(target kind): headers of others, parsed once for all targets of a kind, "layer" or "test".
-# Only where CHAIRLIFT_PRECOMPILE is on: the sanitizers' builds. What a file forgets to include, the release build tells.
+# Where CHAIRLIFT_PRECOMPILE is on, which halves the time of a build. An include that a source forgets is found by
+# tools/lint.sh, which compiles each source on its own.
 set(chairlift_precompiled_layer
   <algorithm> <atomic> <chrono> <cmath> <condition_variable> <cstdint> <cstring> <filesystem> <functional> <map>
   <memory> <mutex> <optional> <set> <span> <string> <string_view> <thread> <utility> <variant> <vector>

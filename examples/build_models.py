@@ -13,10 +13,12 @@ import shutil
 import struct
 import sys
 
-import numpy as np
-
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from models import bert, builder, cells, recurrent  # noqa: E402
+try:
+    import numpy as np
+    from models import bert, builder, cells, recurrent
+except ModuleNotFoundError as missing:
+    sys.exit(f"build_models.py needs the Python package {missing.name}: `make models` installs it in .venv and runs this")
 
 # name → (package, file inside it)
 PRETRAINED = {

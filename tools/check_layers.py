@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails where an include points up the stack of docs/architecture.md, or a public header includes a private one."""
+"""Fails where an include points up the stack of docs/architecture.md, a public header includes a private one, or the
+layers that are built or described are not those checked here."""
 
 import pathlib
 import re
@@ -18,18 +19,37 @@ BELOW = {
     "server": ["base", "tensor", "engine"],
     "cli": ["base", "tensor", "device", "ops", "graph", "runtime", "batching", "engine", "server"],
 }
+# Folders of a layer that may include of it only themselves and those listed.
+BELOW_IN_LAYER = {
+    "server/protocol": [],
+    "engine/requests": [],
+    "engine/costs": [],
+    "engine/programs": ["engine/requests", "engine/costs"],
+    "engine/execution": ["engine/requests", "engine/costs", "engine/programs"],
+    "engine/repository": ["engine/requests", "engine/costs", "engine/programs", "engine/execution"],
+}
 INCLUDE = re.compile(r'^\s*#include\s+"([^"]+)"', re.MULTILINE)
 
 
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     errors = []
+    built = re.search(r"set\(CHAIRLIFT_LAYERS ([^)]*)\)", (root / "src/CMakeLists.txt").read_text())[1].split()
+    shown = re.findall(r"^    src/(\w+)/", (root / "docs/architecture.md").read_text(), re.MULTILINE)
+    for place, layers in {"src/CMakeLists.txt": built, "docs/architecture.md": shown[::-1]}.items():
+        if layers != list(BELOW):
+            errors.append(f"{place}: the layers are {layers}, here {list(BELOW)}")
     for path in sorted((root / "src").rglob("*.h")) + sorted((root / "src").rglob("*.cc")):
         layer = path.relative_to(root / "src").parts[0]
         for include in INCLUDE.findall(path.read_text()):
             target = include.split("/")[0]
             if target in BELOW and target != layer and target not in BELOW[layer]:
                 errors.append(f"{path.relative_to(root)}: {layer} may not include {include}")
+            folder = "/".join(path.relative_to(root / "src").parts[:2])
+            target = "/".join(include.split("/")[:2]) if include.count("/") > 1 else include
+            if include.startswith(f"{layer}/") and folder in BELOW_IN_LAYER:
+                if target not in [folder, *BELOW_IN_LAYER[folder]]:
+                    errors.append(f"{path.relative_to(root)}: {folder} may not include {include}")
     for path in sorted((root / "include").rglob("*.h")):
         for include in INCLUDE.findall(path.read_text()):
             if not include.startswith(("chairlift/", "absl/")):

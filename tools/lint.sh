@@ -1,19 +1,43 @@
 #!/usr/bin/env bash
-# clang-format on every source, layers, and clang-tidy on those named (or on all that differ from REV, or on all).
-#   tools/lint.sh [--since REV | FILE ...]
+# clang-format and layers on every source, clang-tidy on those named, on all, or on what changed: against the merge
+# base with main or, on main, against the last commit but one; the 16 with most changed lines, for 5 minutes at most.
+#   tools/lint.sh [--changed | FILE ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mapfile -t sources < <(git ls-files '*.cc' '*.h')
 clang-format --dry-run --Werror "${sources[@]}"
 echo "clang-format: ${#sources[@]} files"
 python3 tools/check_layers.py
-[ -f build/release/compile_commands.json ] || cmake --preset release >/dev/null
-if [ "${1:-}" = --since ]; then
-  mapfile -t tidy < <(git diff --name-only --diff-filter=d "$2" -- 'src/*.cc')
+
+limit=0  # seconds; 0: none
+if [ "${1:-}" = --changed ]; then
+  limit=300
+  base=$(git merge-base HEAD main 2>/dev/null || git merge-base HEAD origin/main 2>/dev/null || true)
+  [ "$base" != "$(git rev-parse HEAD)" ] || base=$(git rev-parse --quiet --verify HEAD~1 || true)
+  if [ -z "$base" ]; then
+    echo "clang-tidy: no earlier commit to compare with"
+    exit
+  fi
+  # A header is checked by the source of its name.
+  mapfile -t tidy < <(git diff --numstat --diff-filter=d "$base" -- 'src/*.cc' 'src/*.h' | sort -rn | cut -f 3 |
+    sed 's/\.h$/.cc/' | awk '!seen[$0]++' | while read -r file; do [ ! -f "$file" ] || echo "$file"; done)
+  echo "clang-tidy: ${#tidy[@]} files changed since $(git rev-parse --short "$base")"
+  tidy=("${tidy[@]:0:16}")
 elif [ $# -gt 0 ]; then
   tidy=("$@")
 else
   mapfile -t tidy < <(git ls-files 'src/*.cc')
 fi
-[ ${#tidy[@]} -eq 0 ] || printf '%s\n' "${tidy[@]}" | xargs -P "$(nproc)" -n 4 clang-tidy -p build/release --quiet
-echo "clang-tidy: ${#tidy[@]} files"
+[ ${#tidy[@]} -gt 0 ] || exit 0
+# Without precompiled headers, which clang could not read of another compiler; with the messages that are generated.
+cmake -S . -B build/lint -G Ninja -DCMAKE_BUILD_TYPE=Release -Wno-dev --log-level=WARNING >/dev/null
+cmake --build build/lint --target chairlift_triton_config -- --quiet
+printf '%s\n' "${tidy[@]}"
+status=0
+printf '%s\n' "${tidy[@]}" | timeout "$limit" xargs -P "$(nproc)" -n 1 clang-tidy -p build/lint --quiet || status=$?
+if [ $status = 124 ]; then
+  echo "clang-tidy: stopped after $limit s"
+else
+  echo "clang-tidy: ${#tidy[@]} files"
+  exit $status
+fi

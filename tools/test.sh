@@ -8,10 +8,8 @@ step "packages"
 tools/install_packages.sh
 make --no-print-directory .venv/.installed
 
-step "format and layers"
-mapfile -t sources < <(git ls-files '*.cc' '*.h')
-clang-format --dry-run --Werror "${sources[@]}"
-python3 tools/check_layers.py
+step "format, layers and clang-tidy on changed files"
+tools/lint.sh --changed
 
 step "release build"
 cmake --preset release -Wno-dev --log-level=WARNING
@@ -21,19 +19,28 @@ ctest --preset release --timeout 300
 
 step "ONNX conformance"
 build/release/tests/conformance
+.venv/bin/python tools/onnx_node_cases.py --output build/onnx
+build/release/tests/conformance --data build/onnx --not-run tests/conformance/not_run_onnx.txt
 
 step "pretrained models against ONNX Runtime"
 .venv/bin/python examples/build_models.py --output build/models
 .venv/bin/python tests/models/compare.py --models build/models --chairlift build/release/bin/chairlift
+step "what ONNX Runtime's optimiser and quantisers write"
+.venv/bin/python tests/models/contrib_ops.py --chairlift build/release/bin/chairlift
+.venv/bin/python tests/models/ort_writers.py --chairlift build/release/bin/chairlift
+
+step "other people's clients over HTTP"
+make --no-print-directory build/clients/.installed
+build/clients/bin/python tests/clients/run.py --models build/models --chairlift build/release/bin/chairlift
 
 step "AddressSanitizer, UBSan and fuzzing, with clang"
 cmake --preset asan -Wno-dev --log-level=WARNING
 cmake --build --preset asan -- --quiet
-ctest --preset asan --timeout 600
+ctest --preset asan --timeout 1200
 
 step "ThreadSanitizer"
 cmake --preset tsan -Wno-dev --log-level=WARNING
 cmake --build --preset tsan --target device_test batching_test engine_test server_test -- --quiet
-ctest --preset tsan --timeout 600 -R '^(device|batching|engine|server)$'
+ctest --preset tsan --timeout 1200 -R '^(device|batching|engine|server)$'
 
 step "done"

@@ -143,6 +143,8 @@ class Shape {
   absl::InlinedVector<int64_t, 6> dims_;
 };
 
+class Device;
+
 // A dense row-major array, or nothing (dtype kUndefined). Copies share the bytes; the last copy
 // frees them. Thread-safety: as for shared_ptr: concurrent reads of the bytes are fine, writers
 // must be alone.
@@ -153,9 +155,10 @@ class Tensor {
   // Uninitialised bytes, 64-byte aligned, readable 64 bytes past the end. The shape must be valid
   // (Shape::Checked).
   static Tensor Allocate(DType dtype, const Shape& shape);
-  // Borrowed bytes: `owner` keeps `data` alive and may be null where the caller does.
+  // Borrowed bytes: `owner` keeps `data` alive and may be null where the caller does. `device` as
+  // device() says.
   static Tensor Wrap(DType dtype, const Shape& shape, void* data,
-                     std::shared_ptr<const void> owner = nullptr);
+                     std::shared_ptr<const void> owner = nullptr, const Device* device = nullptr);
   // A copy of `values`, whose count must equal shape.NumElements().
   template <typename T>
   static Tensor Of(const Shape& shape, std::span<const T> values) {
@@ -179,16 +182,18 @@ class Tensor {
   int64_t size() const { return size_; }  // elements
   size_t byte_size() const { return static_cast<size_t>(size_) * DTypeSize(dtype_); }
 
+  // Whose memory the bytes lie in. Null: the host's, which alone can be read through data().
+  const Device* device() const { return device_; }
   void* raw() { return data_; }
   const void* raw() const { return data_; }
   template <typename T>
   T* data() {
-    assert(dtype_ == DTypeOf<T>::kValue);
+    assert(dtype_ == DTypeOf<T>::kValue && device_ == nullptr);
     return static_cast<T*>(data_);
   }
   template <typename T>
   const T* data() const {
-    assert(dtype_ == DTypeOf<T>::kValue);
+    assert(dtype_ == DTypeOf<T>::kValue && device_ == nullptr);
     return static_cast<const T*>(data_);
   }
   template <typename T>
@@ -200,7 +205,7 @@ class Tensor {
   Tensor Reshaped(const Shape& shape) const;
   // Rows [first, first + count) along dimension 0, sharing the bytes.
   Tensor Rows(int64_t first, int64_t count) const;
-  // A deep copy.
+  // A deep copy, of bytes in the host's memory.
   Tensor Clone() const;
   const std::shared_ptr<const void>& owner() const { return owner_; }
 
@@ -210,6 +215,7 @@ class Tensor {
   int64_t size_ = 0;
   void* data_ = nullptr;
   std::shared_ptr<const void> owner_;
+  const Device* device_ = nullptr;
 };
 
 }  // namespace chairlift

@@ -114,8 +114,8 @@ class CellGraphBuilder {
 
   // For clients that want tokens as they are produced (InferRequest::on_parts); nothing happens
   // where none does. Announce: a part of an answer that was set with a time axis is there when
-  // the node has run; it is told when all of its row before it is. To be called before the node
-  // runs. Emit: a part is there now, [count, …]; those of a row must come in order.
+  // the node has run; it is sent once all of its row before it has been. To be called before the
+  // node runs. Emit: a part is there now, [count, …]; those of a row must come in order.
   virtual void Announce(NodeId node, const AnswerPart& part) = 0;
   virtual void Emit(const AnswerPart& part, Tensor entries) = 0;
   // Whether any client of this request does.
@@ -128,8 +128,8 @@ class Unfolder {
   virtual ~Unfolder() = default;
   // Adds what is known of the request from its inputs, in the model's order.
   virtual Status Unfold(std::span<const Tensor> inputs, CellGraphBuilder& graph) = 0;
-  // A watched node has run: adds what follows from its outputs. Called while the engine waits: it
-  // must be quick.
+  // A watched node has run: adds what follows from its outputs. It holds up a worker and those who
+  // shared the node's batch.
   virtual Status Ran(NodeId node, CellGraphBuilder& graph);
 };
 

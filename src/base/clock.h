@@ -19,7 +19,7 @@ class Clock {
   static const Clock& Steady();
 };
 
-// A clock that moves only when told to, for tests and the simulator.
+// A clock that moves only when it is set, for tests and the simulator.
 class FakeClock : public Clock {
  public:
   TimePoint Now() const override { return TimePoint(Duration(ns_.load())); }

@@ -46,18 +46,4 @@ BatchSizes SizesOf(const PolicyOptions& options, CellType type) {
   return sizes;
 }
 
-Status CheckCellTypes(const PolicyOptions& options) {
-  for (size_t type = 0; type < options.cell_types.size(); ++type) {
-    const CellTypeOptions& given = options.cell_types[type];
-    const int max = given.max_batch_size > 0 ? given.max_batch_size : options.max_batch_size;
-    if (given.max_batch_size < 0 || given.min_batch_size < 0 || given.min_batch_size > max) {
-      return InvalidArgument(
-          "batch sizes of cell type {} are {} to {}; they must be from 1 up (0: by itself), the "
-          "smaller one first",
-          type, given.min_batch_size, max);
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace chairlift

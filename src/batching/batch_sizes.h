@@ -22,11 +22,9 @@ struct BatchSizes {
 BatchSizes ChooseBatchSizes(const CostModel& costs, CellType type, int limit,
                             Duration overhead = Duration(0));
 
-// Those of a type as a policy's options tell them: what cell_types sets, else what suits the costs,
+// Those of a type as a policy's options give them: what cell_types sets, else what suits the costs,
 // else from 1 to max_batch_size.
 BatchSizes SizesOf(const PolicyOptions& options, CellType type);
-// Whether the sizes that cell_types sets are in order.
-Status CheckCellTypes(const PolicyOptions& options);
 
 }  // namespace chairlift
 

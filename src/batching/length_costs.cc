@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <span>
 
 #include "base/status.h"
-#include "batching/tabulated_costs.h"
 
 namespace chairlift {
 namespace {
@@ -14,7 +12,7 @@ constexpr double kLearningRate = 0.125;  // of all costs
 // Of those of the size that ran, besides. Where the machine's speed halves, both follow, in this
 // proportion; sizes that do not run meanwhile must not seem better for it by more than a little.
 constexpr double kPlaceLearningRate = kLearningRate / 32;
-// A batch that took more than this times what was expected tells more of the machine than of the
+// A batch that took more than this times what was expected says more of the machine than of the
 // batch.
 constexpr double kMaxSurprise = 4;
 // Lengths are sampled from here up: what is shorter costs little.
@@ -52,14 +50,14 @@ void AddPowers(int32_t from, int32_t limit, std::vector<int32_t>& sizes) {
 
 Status LengthCosts::AddType(const std::vector<Sample>& samples) {
   if (samples.empty()) return InvalidArgument("a cell type has no costs");
-  std::map<int32_t, std::vector<TabulatedCosts::Point>> by_length;
+  std::map<int32_t, std::vector<Sample>> by_length;
   Grid grid;
   for (const auto& [rows, length, cost] : samples) {
     if (rows < 1 || length < 0 || cost <= Duration(0)) {
       return InvalidArgument("{} rows of length {} for {} ns is not a cost", rows, length,
                              cost.count());
     }
-    by_length[length].push_back({rows, cost});
+    by_length[length].push_back({rows, length, cost});
     grid.rows.push_back(rows);
   }
   std::sort(grid.rows.begin(), grid.rows.end());
@@ -75,7 +73,7 @@ Status LengthCosts::AddType(const std::vector<Sample>& samples) {
     }
     grid.lengths.push_back(length);
     for (const int32_t rows : grid.rows) {
-      grid.costs_ns.push_back(TabulatedCosts::CostNs(points, rows));
+      grid.costs_ns.push_back(CostNsOfRows(points, rows));
     }
   }
   for (size_t l = 0; l < grid.lengths.size(); ++l) {
@@ -145,6 +143,19 @@ std::vector<LengthCosts::Sample> LengthCosts::Samples(CellType type) const {
     }
   }
   return samples;
+}
+
+double CostNsOfRows(std::span<const LengthCosts::Sample> samples, int32_t rows) {
+  const auto ns = [](const LengthCosts::Sample& at) {
+    return static_cast<double>(at.cost.count());
+  };
+  const auto above = std::find_if(samples.begin(), samples.end(),
+                                  [rows](const auto& sample) { return sample.rows >= rows; });
+  if (above == samples.begin()) return ns(*above);
+  if (above == samples.end()) return ns(samples.back()) * rows / samples.back().rows;
+  const LengthCosts::Sample& below = *(above - 1);
+  const double part = static_cast<double>(rows - below.rows) / (above->rows - below.rows);
+  return ns(below) + part * (ns(*above) - ns(below));
 }
 
 std::vector<CostSize> SizesToMeasure(int32_t max_rows, int32_t max_length, int64_t max_places) {

@@ -4,6 +4,7 @@
 #define CHAIRLIFT_BATCHING_LENGTH_COSTS_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "batching/scheduler.h"
@@ -36,9 +37,9 @@ class LengthCosts : public CostModel {
   Duration Cost(CellType type, int32_t rows, int32_t length) const override;
 
   // A batch took `measured`. The difference (which counts as at most four times what was expected)
-  // may tell of the machine, which others slow down, or of batches of that size: all costs, of all
-  // types, move by an eighth of it, and what surrounds it in the grid by up to a 256th more. The
-  // rest of the grid moves as far as more would cost less otherwise.
+  // may come from the machine, which others slow down, or of batches of that size: all costs, of
+  // all types, move by an eighth of it, and what surrounds it in the grid by up to a 256th more.
+  // The rest of the grid moves as far as more would cost less otherwise.
   void Learn(CellType type, int32_t rows, int32_t length, Duration measured);
 
   // The grid as it is now, in order of length, then rows: to be kept.
@@ -60,6 +61,9 @@ class LengthCosts : public CostModel {
   std::vector<Grid> types_;
   double scale_ = 1;
 };
+
+// What so many rows cost, from samples of one length in order of rows, as LengthCosts interpolates.
+double CostNsOfRows(std::span<const LengthCosts::Sample> samples, int32_t rows);
 
 // The sizes to measure for a model whose batches have up to `max_rows` rows of up to `max_length`
 // (0: rows have no length): powers of two, and the limits themselves, but none of more than

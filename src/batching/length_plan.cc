@@ -29,7 +29,6 @@ LengthPlan PlanLengths(std::span<const LengthItem> items, int max_rows,
     }
   }
   LengthPlan plan;
-  plan.cost = states.back().cost;
   for (auto end = static_cast<int32_t>(items.size()); end > 0; end = plan.batches.back().begin) {
     const int32_t begin = states[end].begin;
     plan.batches.push_back({begin, end, states[end].cost - states[begin].cost});

@@ -22,7 +22,6 @@ struct LengthPlan {
     double cost;
   };
   std::vector<Batch> batches;  // in order of length; every item is in one
-  double cost = 0;             // of all of them
 };
 
 // The plan of the least cost, of batches of up to `max_rows` rows; an item with more is a batch of

@@ -1,17 +1,47 @@
 #include "batching/policy.h"
 
+#include "base/closest.h"
 #include "base/status.h"
-#include "batching/policies/bucketed.h"
+#include "batching/policies/baselines/baselines.h"
 #include "batching/policies/cellular.h"
-#include "batching/policies/graph_merge.h"
-#include "batching/policies/ideal.h"
 #include "batching/policies/length_dp.h"
-#include "batching/policies/naive.h"
-#include "batching/policies/none.h"
 #include "batching/policies/tokens.h"
 #include "batching/policies/window.h"
 
 namespace chairlift {
+namespace {
+
+Status CheckRanges(const PolicyOptions& options) {
+  const auto us = [](Duration duration) { return duration.count() / 1000; };
+  const struct {
+    const char* name;
+    int64_t value;
+    int64_t least;
+  } ranges[] = {{"max_batch_size", options.max_batch_size, 1},
+                {"queue_delay_us", us(options.queue_delay), 0},
+                {"latency_objective_us", us(options.latency_objective), 0},
+                {"workers", options.workers, 1},
+                {"max_tasks_to_submit", options.max_tasks_to_submit, 1},
+                {"bucket_width", options.bucket_width, 1}};
+  for (const auto& [name, value, least] : ranges) {
+    if (value < least) {
+      return InvalidArgument("{} is {}; it must be at least {}", name, value, least);
+    }
+  }
+  for (size_t type = 0; type < options.cell_types.size(); ++type) {
+    const CellTypeOptions& given = options.cell_types[type];
+    const int max = given.max_batch_size > 0 ? given.max_batch_size : options.max_batch_size;
+    if (given.max_batch_size < 0 || given.min_batch_size < 0 || given.min_batch_size > max) {
+      return InvalidArgument(
+          "batch sizes of cell type {} are {} to {}; they must be from 1 up (0: by itself), the "
+          "smaller one first",
+          type, given.min_batch_size, max);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 std::span<const PolicyInfo> KnownPolicies() {
   static constexpr PolicyInfo kPolicies[] = {
@@ -36,14 +66,19 @@ std::span<const PolicyInfo> KnownPolicies() {
   return kPolicies;
 }
 
+StatusOr<const PolicyInfo*> FindPolicy(std::string_view name) {
+  for (const PolicyInfo& info : KnownPolicies()) {
+    if (info.name == name) return &info;
+  }
+  return InvalidArgument("there is no batching policy '{}'{}", name,
+                         KnownNames(name, NamesOf(KnownPolicies(), &PolicyInfo::name)));
+}
+
 StatusOr<std::unique_ptr<Scheduler>> MakeScheduler(std::string_view policy,
                                                    const PolicyOptions& options) {
-  std::string names;
-  for (const PolicyInfo& info : KnownPolicies()) {
-    if (info.name == policy) return info.make(options);
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", info.name);
-  }
-  return InvalidArgument("there is no batching policy '{}'; the policies are: {}", policy, names);
+  CHAIRLIFT_RETURN_IF_ERROR(CheckRanges(options));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const PolicyInfo* info, FindPolicy(policy));
+  return info->make(options);
 }
 
 }  // namespace chairlift

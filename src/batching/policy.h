@@ -15,7 +15,7 @@
 
 namespace chairlift {
 
-// What a policy may be told of one cell type. Zero and absent: it finds out.
+// Options of one cell type. Zero and absent: the policy chooses.
 struct CellTypeOptions {
   int max_batch_size = 0;  // from the costs, up to PolicyOptions::max_batch_size
   int min_batch_size = 0;  // from the costs; 1 where there are none
@@ -24,7 +24,7 @@ struct CellTypeOptions {
   std::optional<int> priority = {};
 };
 
-// What a policy may be told. A policy uses what it has a use for.
+// Options of all policies. Each uses those that concern it.
 struct PolicyOptions {
   // Rows in one task. A node with more rows of its own than that makes a task by itself. For the
   // policies that batch whole graphs: requests in a batch.
@@ -36,7 +36,7 @@ struct PolicyOptions {
   std::vector<int> preferred_batch_sizes = {};
 
   // What an answer may take from arrival, as a lazy policy is to see to it: where half of that is
-  // about to be spent, nothing is held back. 0: not told.
+  // about to be spent, nothing is held back. 0: unset.
   Duration latency_objective{0};
   // Workers that ask for tasks: for policies that share out among them what waits, or have them run
   // a task together.
@@ -70,10 +70,14 @@ struct PolicyInfo {
   std::string_view name;
   std::string_view summary;  // one line, for help texts
   GraphForm takes;
+  // The options are in range; what only this policy asks of them it checks itself.
   StatusOr<std::unique_ptr<Scheduler>> (*make)(const PolicyOptions& options);
 };
 
 std::span<const PolicyInfo> KnownPolicies();
+
+// InvalidArgument where there is no policy of that name.
+StatusOr<const PolicyInfo*> FindPolicy(std::string_view name);
 
 // InvalidArgument where no policy has that name (the message lists them) or an option is out of
 // range.

@@ -24,7 +24,7 @@ class ReadyQueue {
   };
 
   // Puts a subgraph at the end, in no list, and returns its position. Older entries may get new
-  // positions, in the same order: moved(entry, position) is told of each.
+  // positions, in the same order: moved(entry, position) is called for each.
   template <typename Moved>
   int32_t Add(int32_t request, int32_t subgraph, Moved&& moved) {
     if (end_ == static_cast<int32_t>(entries_.size())) MakeRoom(moved);

@@ -43,10 +43,6 @@ struct Task {
   int32_t length = 0;
   // In the order of their rows in the batch. Empty only where there are padding rows.
   std::vector<NodeRef> nodes;
-  // Node i is of the same request as node i of the previous task of this type on this worker (which
-  // may have had more nodes), for every i: where cells are chained, what the last task wrote
-  // lies where this one reads.
-  bool same_requests = false;
   // All workers are to run it together, as far as they have no task of their own.
   bool by_team = false;
 };
@@ -114,8 +110,8 @@ class Scheduler {
   virtual std::vector<BatchRequestId> Complete(TaskId task, TimePoint now,
                                                std::span<const Growth> grown) = 0;
 
-  // Requests that missed their deadlines; each is told once and has left: nothing of it is in
-  // flight.
+  // Requests that missed their deadlines; each is reported once; it has already left: nothing of it
+  // is in flight.
   virtual std::vector<BatchRequestId> TakeExpired(TimePoint now) = 0;
 
   // Earliest time after `now` at which Next() or TakeExpired() may change its answer with no

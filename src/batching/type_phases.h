@@ -17,27 +17,21 @@ class TypePhases {
 
   int Of(CellType type) const { return type < phases_.size() ? phases_[type] : kUnknown; }
 
-  // Tells `learned(type)` of every type that is new.
-  template <typename Learned>
-  void Learn(const CellGraph& graph, Learned&& learned) {
-    for (int32_t node = 0; node < graph.size(); ++node) Learn(graph, node, learned);
+  // Each says whether the type was new.
+  bool Learn(CellType type, int phase) {
+    if (type >= phases_.size()) phases_.resize(type + 1, kUnknown);
+    if (phases_[type] != kUnknown) return false;
+    phases_[type] = phase;
+    return true;
   }
-  // The same of one node, where every type's first node comes before its others.
-  template <typename Learned>
-  void Learn(const CellGraph& graph, int32_t node, Learned&& learned) {
-    if (Of(graph.type(node)) != kUnknown) return;
+  // That of a node, by the types of the nodes that it reads from, which must be known.
+  bool Learn(const CellGraph& graph, int32_t node) {
+    if (Of(graph.type(node)) != kUnknown) return false;
     int phase = 0;
     for (const int32_t dependency : graph.dependencies(node)) {
       phase = std::max(phase, Of(graph.type(dependency)) + 1);
     }
-    Learn(graph.type(node), phase, learned);
-  }
-  template <typename Learned>
-  void Learn(CellType type, int phase, Learned&& learned) {
-    if (type >= phases_.size()) phases_.resize(type + 1, kUnknown);
-    if (phases_[type] != kUnknown) return;
-    phases_[type] = phase;
-    learned(type);
+    return Learn(graph.type(node), phase);
   }
 
  private:

@@ -43,7 +43,9 @@ std::string Quoted(const std::string& text) {
 
 // The end of a long name says most.
 std::string Shortened(const std::string& text) {
-  return text.size() <= kLongest ? text : "..." + text.substr(text.size() - kLongest + 3);
+  return text.size() <= kLongest
+             ? text
+             : fmt::format("...{}", std::string_view(text).substr(text.size() - kLongest + 3));
 }
 
 struct Box {

@@ -14,7 +14,7 @@ struct CellsDiagram {
     Kind kind = Kind::kLanes;
     std::string name = {};
     std::string about = {};  // its second line
-    std::string again = {};  // what it reads of what it left itself; empty: nothing
+    std::string again = {};  // the values that it feeds back to itself; empty: none
   };
   struct Edge {
     int from = 0;  // boxes

@@ -71,15 +71,16 @@ size_t WeightBytes(const Graph& graph) {
   return bytes;
 }
 
-std::string CellsTable(const SlicedModel& model) {
+std::string CellsTable(const SlicedModel& model, std::span<Cell* const> cells) {
   Table table({"cell", "rows", "along", "reads", "gives", "weights", "operators"});
-  for (const SlicedCell& cell : model.cells) {
+  for (size_t i = 0; i < model.cells.size(); ++i) {
+    const SlicedCell& cell = model.cells[i];
+    const Graph& graph = cells[i]->executable().graph();
     std::string along = cell.length < 0 ? "" : model.lengths[cell.length].name;
     if (cell.kind == SlicedCell::Kind::kRecurrent && cell.reverse) along += ", backwards";
     table.Add({cell.name, RowsOf(cell.kind), along, List(model, CellReads(cell)),
-               List(model, CellGives(cell)),
-               HumanBytes(static_cast<double>(WeightBytes(*cell.graph))),
-               OperatorList(*cell.graph)});
+               List(model, CellGives(cell)), HumanBytes(static_cast<double>(WeightBytes(graph))),
+               OperatorList(graph)});
   }
   return table.ToString();
 }
@@ -115,6 +116,29 @@ CellsDiagram DiagramOf(const SlicedModel& model) {
                                 .name = output.name,
                                 .about = about(output.value, output.row)});
     diagram.Connect(makers[output.value], at, "");
+  }
+  return diagram;
+}
+
+CellsDiagram DiagramOfWhole(const std::string& name, const Graph& graph,
+                            std::span<const SymbolicSpec> inputs,
+                            std::span<const SymbolicSpec> outputs) {
+  using Box = CellsDiagram::Box;
+  CellsDiagram diagram;
+  std::vector<int> sources;
+  for (const SymbolicSpec& input : inputs) {
+    sources.push_back(diagram.Add(
+        {.kind = Box::Kind::kInput, .name = input.name, .about = input.shape.ToString()}));
+  }
+  const int whole = diagram.Add(
+      {.name = name, .about = Counted(static_cast<int64_t>(graph.nodes.size()), "operator")});
+  for (const int source : sources) diagram.Connect(source, whole, "");
+  for (const SymbolicSpec& output : outputs) {
+    diagram.Connect(
+        whole,
+        diagram.Add(
+            {.kind = Box::Kind::kOutput, .name = output.name, .about = output.shape.ToString()}),
+        "");
   }
   return diagram;
 }

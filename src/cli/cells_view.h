@@ -2,15 +2,23 @@
 #ifndef CHAIRLIFT_CLI_CELLS_VIEW_H_
 #define CHAIRLIFT_CLI_CELLS_VIEW_H_
 
+#include <span>
 #include <string>
 
 #include "cli/cells_diagram.h"
 #include "graph/cells/sliced_model.h"
+#include "runtime/cell.h"
+#include "runtime/executable.h"
 
 namespace chairlift {
 
-std::string CellsTable(const SlicedModel& model);
+// `cells`: compiled, in the model's order.
+std::string CellsTable(const SlicedModel& model, std::span<Cell* const> cells);
 CellsDiagram DiagramOf(const SlicedModel& model);
+// Of a model that runs whole: one box.
+CellsDiagram DiagramOfWhole(const std::string& name, const Graph& graph,
+                            std::span<const SymbolicSpec> inputs,
+                            std::span<const SymbolicSpec> outputs);
 
 // "Add, MatMul, 2 Reshape"
 std::string OperatorList(const Graph& graph);

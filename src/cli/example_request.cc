@@ -4,10 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
-#include "server/http/oip_codec.h"
-#include "tensor/dtype.h"
+#include "base/status.h"
+#include "cli/inputs.h"
+#include "tensor/datatype.h"
+#include "tensor/dispatch_all.h"
 
 namespace chairlift {
 namespace {
@@ -17,12 +20,10 @@ constexpr int64_t kExampleLength = 4;  // for variable dimensions other than the
 
 Tensor Filled(DType dtype, const Shape& shape, int with) {
   Tensor tensor = Tensor::Allocate(dtype, shape);
-  const Status filled =
-      DispatchTypes<float, double, Float16, BFloat16, int8_t, int16_t, int32_t, int64_t, uint8_t,
-                    uint16_t, uint32_t, uint64_t, bool>(dtype, [&]<typename T>() {
-        std::fill_n(tensor.data<T>(), tensor.size(), static_cast<T>(with));
-        return absl::OkStatus();
-      });
+  const Status filled = DispatchAll(dtype, [&]<typename T>() {
+    std::fill_n(tensor.data<T>(), tensor.size(), static_cast<T>(with));
+    return absl::OkStatus();
+  });
   return filled.ok() ? tensor : Tensor();
 }
 
@@ -34,61 +35,84 @@ std::string Nested(const Shape& shape, int with, int axis = 1) {
   return fmt::format("[{}]", fmt::join(inner, ","));
 }
 
-// A command that the model answers, all of its inputs filled with one number; else a comment. It
-// shows the parts of the answer where the model has any.
-std::string Command(Engine& engine, const ModelMetadata& model, const std::string& address,
-                    int port, int with) {
-  std::string inputs;
-  std::string generated;  // likewise, for a stream
-  std::string signature;
-  int64_t numbers = 0;
-  InferRequest request;
-  request.model = model.name;
-  request.version = model.version;
+// The body of a request, or of a stream (`nested`), with all inputs filled with one number.
+std::string Body(const ModelMetadata& model, const InputShapes& shapes, int with, bool nested) {
+  std::vector<std::string> inputs;
   for (const TensorSpec& input : model.inputs) {
-    Shape shape;
-    for (size_t i = 0; i < input.shape.size(); ++i) {
-      const int64_t open = i == 0 ? 1 : kExampleLength;
-      shape.Append(input.shape[i] < 0 ? open : input.shape[i]);
+    const auto resolved = ResolveShape(input, shapes);
+    if (!resolved.ok()) continue;  // tried before
+    const Shape& shape = *resolved;
+    if (nested) {
+      inputs.push_back(fmt::format("\"{}\":{}", input.name, Nested(shape, with)));
+      continue;
     }
-    signature += fmt::format("{}{} [{}]", signature.empty() ? "" : ", ", input.name,
-                             fmt::join(input.shape, ","));
-    const auto count = shape.Checked(DTypeSize(input.dtype));
-    numbers += count.ok() ? *count : kMaxInlineNumbers + 1;
-    if (numbers > kMaxInlineNumbers) continue;
-    const std::vector<int> values(static_cast<size_t>(*count), with);
-    inputs += fmt::format("{}{{\"name\":\"{}\",\"datatype\":\"{}\",\"shape\":[{}],\"data\":[{}]}}",
-                          inputs.empty() ? "" : ",", input.name, http::WireName(input.dtype),
-                          fmt::join(shape, ","), fmt::join(values, ","));
-    generated +=
-        fmt::format("{}\"{}\":{}", generated.empty() ? "" : ",", input.name, Nested(shape, with));
-    request.inputs.push_back({input.name, Filled(input.dtype, shape, with)});
+    const std::vector<int> values(static_cast<size_t>(shape.NumElements()), with);
+    inputs.push_back(fmt::format(
+        "{{\"name\":\"{}\",\"datatype\":\"{}\",\"shape\":[{}],\"data\":[{}]}}", input.name,
+        DatatypeName(input.dtype), fmt::join(shape, ","), fmt::join(values, ",")));
   }
+  return fmt::format(fmt::runtime(nested ? "{{{}}}" : "{{\"inputs\":[{}]}}"),
+                     fmt::join(inputs, ","));
+}
+
+// A command that the model answers, with all inputs filled with one number; or why there is none.
+// It shows the parts of the answer where the model has any.
+StatusOr<std::string> CurlCommand(Engine& engine, const ModelMetadata& model,
+                                  const std::string& site, int with) {
   bool parts = false;
-  request.on_parts = [&parts](std::span<const InferPart> /*told*/) { parts = true; };
-  if (numbers > kMaxInlineNumbers || !engine.Infer(std::move(request)).ok()) {
-    return fmt::format("# {}: {}; see `chairlift run` for files\n", model.name, signature);
+  Status why;
+  const auto attempt = [&](const InputShapes& shapes) -> Status {
+    InferRequest request;
+    request.model = model.name;
+    request.version = model.version;
+    request.on_parts = [&parts](std::span<const InferPart> /*streamed*/) { parts = true; };
+    int64_t numbers = 0;
+    for (const TensorSpec& input : model.inputs) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ResolveShape(input, shapes));
+      numbers += shape.NumElements();
+      if (numbers <= kMaxInlineNumbers) {
+        request.inputs.push_back({input.name, Filled(input.dtype, shape, with)});
+      }
+    }
+    Status status = numbers > kMaxInlineNumbers
+                        ? InvalidArgument("inputs of {} numbers are too long to paste", numbers)
+                        : engine.Infer(std::move(request)).status();
+    why.Update(status);
+    return status;
+  };
+  InputShapes start;
+  start.length = kExampleLength;
+  const auto shapes = FindShapes(model.inputs, start, kLengthsToTry, attempt);
+  if (!shapes.ok()) return why.ok() ? shapes.status() : why;
+  const bool of_parts = std::exchange(parts, false);
+  return fmt::format("curl -s{} {}/v2/models/{}/{} -d '{}'\n", of_parts ? "N" : "", site,
+                     model.name, of_parts ? "generate_stream" : "infer",
+                     Body(model, *shapes, with, of_parts));
+}
+
+// What works where no command can be pasted.
+std::string WithFiles(const ModelMetadata& model, const Status& why) {
+  std::string inputs;
+  for (const TensorSpec& input : model.inputs) {
+    inputs += fmt::format(" --input {0}={0}.npy", input.name);
   }
-  if (parts) {
-    return fmt::format("curl -sN {}:{}/v2/models/{}/generate_stream -d '{{{}}}'\n", address, port,
-                       model.name, generated);
-  }
-  return fmt::format("curl -s {}:{}/v2/models/{}/infer -d '{{\"inputs\":[{}]}}'\n", address, port,
-                     model.name, inputs);
+  return fmt::format("# {}: {}; from files: chairlift run <its file>{}\n", model.name, Message(why),
+                     inputs);
 }
 
 }  // namespace
 
-std::string ExampleRequest(Engine& engine, const std::string& address, int port) {
+std::string ExampleRequest(Engine& engine, const std::string& site) {
   std::vector<std::string> commands;
   for (const ModelIndexEntry& entry : engine.Index()) {
     if (entry.state != ModelState::kReady) continue;
     const auto metadata = engine.Metadata(entry.name, entry.version);
     if (!metadata.ok()) continue;
-    std::string command = Command(engine, *metadata, address, port, 1);
+    const StatusOr<std::string> command = CurlCommand(engine, *metadata, site, 1);
     // A 1 may point at what is not there: where -1 is the child of a leaf, this is a tree.
-    if (command[0] == '#') command = Command(engine, *metadata, address, port, -1);
-    commands.push_back(std::move(command));
+    const StatusOr<std::string> other =
+        command.ok() ? command : CurlCommand(engine, *metadata, site, -1);
+    commands.push_back(other.ok() ? *other : WithFiles(*metadata, command.status()));
   }
   // The short ones first: those are the ones to paste.
   std::stable_sort(commands.begin(), commands.end(),

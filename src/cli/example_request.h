@@ -10,7 +10,7 @@ namespace chairlift {
 
 // One command a ready model: short ones inline, with small inputs of ones, tried first so that what
 // is printed answers. Other models are named with their shapes instead.
-std::string ExampleRequest(Engine& engine, const std::string& address, int port);
+std::string ExampleRequest(Engine& engine, const std::string& site);
 
 }  // namespace chairlift
 

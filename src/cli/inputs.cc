@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <set>
 #include <string_view>
 
+#include "base/closest.h"
 #include "base/status.h"
-#include "tensor/dtype.h"
+#include "cli/flags.h"
+#include "tensor/dispatch_all.h"
 #include "tensor/npy.h"
 
 namespace chairlift {
@@ -18,7 +21,7 @@ StatusOr<std::pair<std::string, std::string>> SplitNamed(const std::string& argu
                                                          const char* form) {
   const size_t equals = argument.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == argument.size()) {
-    return InvalidArgument("'{}' is not of the form {}", argument, form);
+    return Usage(InvalidArgument("'{}' is not of the form {}", argument, form));
   }
   return std::pair{argument.substr(0, equals), argument.substr(equals + 1)};
 }
@@ -32,7 +35,7 @@ StatusOr<std::vector<int64_t>> ParseDims(const std::string& text) {
     left.remove_prefix(static_cast<size_t>(end - left.data()));
     const bool separated = left.empty() || left[0] == 'x' || left[0] == ',';
     if (error != std::errc() || dim < 0 || !separated) {
-      return InvalidArgument("'{}' is not a shape; 1x3x224x224 is", text);
+      return Usage(InvalidArgument("'{}' is not a shape; write it as 1x3x224x224", text));
     }
     dims.push_back(dim);
     if (left.empty()) return dims;
@@ -40,12 +43,14 @@ StatusOr<std::vector<int64_t>> ParseDims(const std::string& text) {
   }
 }
 
-// What an input of this name takes everywhere, whatever the model; absent where it may be anything.
+// The usual value of inputs of this name; absent where there is none.
 std::optional<int> UsualValue(std::string_view name) {
   const auto has = [name](std::string_view part) { return name.find(part) != name.npos; };
   if (has("mask")) return 1;
   // Of one text there is one segment: tables of segments have one or two rows.
   if (has("token_type") || has("segment")) return 0;
+  if (has("children")) return -1;  // none: a leaf
+  if (name == "sr" || has("sample_rate") || has("sampling_rate")) return 16000;
   return std::nullopt;
 }
 
@@ -55,7 +60,7 @@ void Fill(Tensor& tensor, std::optional<int> usual, std::mt19937_64& random) {
   if (usual || std::is_same_v<T, bool>) {
     std::fill(data, data + tensor.size(), static_cast<T>(usual.value_or(1)));
   } else if constexpr (std::is_integral_v<T>) {
-    // What is wide may be an index, into a table of nobody knows how few rows.
+    // A wide integer may be an index into a table, which may have as few as two rows.
     constexpr unsigned kValues = sizeof(T) < 4 ? 100 : 2;
     for (int64_t i = 0; i < tensor.size(); ++i) data[i] = static_cast<T>(random() % kValues);
   } else {
@@ -70,8 +75,12 @@ StatusOr<std::vector<NamedTensor>> ReadInputs(const std::vector<std::string>& ar
   std::vector<NamedTensor> inputs;
   for (const std::string& argument : arguments) {
     CHAIRLIFT_ASSIGN_OR_RETURN(auto named, SplitNamed(argument, "NAME=FILE.npy"));
-    CHAIRLIFT_ASSIGN_OR_RETURN(Tensor tensor, ReadNpy(named.second));
-    inputs.push_back({std::move(named.first), std::move(tensor)});
+    StatusOr<Tensor> tensor = ReadNpy(named.second);
+    if (!tensor.ok()) {
+      return Status(tensor.status().code(),
+                    fmt::format("{}={}", named.first, Message(tensor.status())));
+    }
+    inputs.push_back({std::move(named.first), *std::move(tensor)});
   }
   return inputs;
 }
@@ -85,15 +94,11 @@ Status ParseShapes(const std::vector<std::string>& arguments, InputShapes* shape
 }
 
 Status CheckShapeNames(const std::vector<TensorSpec>& specs, const InputShapes& shapes) {
-  std::string names;
-  for (const TensorSpec& spec : specs) {
-    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", spec.name);
-  }
+  const std::vector<std::string> names = NamesOf(specs, &TensorSpec::name);
   for (const auto& shape : shapes.by_name) {
     const std::string& name = shape.first;
-    const bool known = std::any_of(specs.begin(), specs.end(),
-                                   [&](const TensorSpec& spec) { return spec.name == name; });
-    if (!known) return InvalidArgument("no input is named '{}'; the inputs are: {}", name, names);
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    return InvalidArgument("no input is named '{}'{}", name, KnownNames(name, names));
   }
   return absl::OkStatus();
 }
@@ -111,13 +116,64 @@ StatusOr<Shape> ResolveShape(const TensorSpec& spec, const InputShapes& shapes) 
     shape = Shape(std::span<const int64_t>(it->second));
   } else {
     for (size_t i = 0; i < spec.shape.size(); ++i) {
-      const int64_t open = i == 0 ? shapes.batch : shapes.length;
+      const bool of_state = shapes.fixed_first_is_state && spec.shape[0] >= 0;
+      const int64_t open = i == 0 || of_state ? shapes.batch : shapes.length;
       shape.Append(spec.shape[i] < 0 ? open : spec.shape[i]);
     }
   }
   const auto checked = shape.Checked(DTypeSize(spec.dtype));
   if (!checked.ok()) return Annotate(checked.status(), fmt::format("input '{}'", spec.name));
   return shape;
+}
+
+StatusOr<std::string> DescribeInputs(const std::vector<TensorSpec>& specs,
+                                     const InputShapes& shapes) {
+  std::string text;
+  for (const TensorSpec& spec : specs) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ResolveShape(spec, shapes));
+    text += fmt::format("{}{} {} {}", text.empty() ? "" : ", ", spec.name, DTypeName(spec.dtype),
+                        shape.ToString());
+  }
+  return text;
+}
+
+StatusOr<InputShapes> FindShapes(const std::vector<TensorSpec>& specs, const InputShapes& shapes,
+                                 std::span<const int64_t> lengths,
+                                 const std::function<Status(const InputShapes&)>& attempt) {
+  // A length that occurs in several dimensions makes large inputs.
+  constexpr int64_t kMaxElements = int64_t{1} << 24;
+  const auto small = [&](const InputShapes& candidate) {
+    return std::all_of(specs.begin(), specs.end(), [&](const TensorSpec& spec) {
+      const auto shape = ResolveShape(spec, candidate);
+      return shape.ok() && shape->NumElements() <= kMaxElements;
+    });
+  };
+  std::vector<int64_t> all = {shapes.length};
+  all.insert(all.end(), lengths.begin(), lengths.end());
+  std::set<std::string> tried;
+  Status first;
+  for (const int64_t length : all) {
+    for (const bool fixed_first_is_state : {false, true}) {
+      InputShapes candidate = shapes;
+      candidate.length = length;
+      candidate.fixed_first_is_state = fixed_first_is_state;
+      CHAIRLIFT_ASSIGN_OR_RETURN(const std::string text, DescribeInputs(specs, candidate));
+      if (!tried.insert(text).second || (tried.size() > 1 && !small(candidate))) continue;
+      const Status status = attempt(candidate);
+      if (status.ok()) return candidate;
+      if (!absl::IsInvalidArgument(status)) return status;
+      if (first.ok()) first = Annotate(status, text);
+    }
+  }
+  if (specs.empty()) return first;
+  // The general form: the shape at hand was just refused.
+  std::vector<std::string> form;
+  for (const int64_t dim : specs[0].shape) {
+    form.push_back(dim >= 0 ? std::to_string(dim) : form.empty() ? "BATCH" : "LENGTH");
+  }
+  return InvalidArgument(
+      "the model refuses generated inputs: {}; set other shapes, as --shape {}={}", Message(first),
+      specs[0].name, fmt::join(form, "x"));
 }
 
 StatusOr<std::vector<NamedTensor>> MakeInputs(const std::vector<TensorSpec>& specs,
@@ -127,12 +183,10 @@ StatusOr<std::vector<NamedTensor>> MakeInputs(const std::vector<TensorSpec>& spe
     CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ResolveShape(spec, shapes));
     Tensor tensor = Tensor::Allocate(spec.dtype, shape);
     const std::optional<int> usual = UsualValue(spec.name);
-    CHAIRLIFT_RETURN_IF_ERROR(
-        (DispatchTypes<float, double, Float16, BFloat16, int8_t, int16_t, int32_t, int64_t, uint8_t,
-                       uint16_t, uint32_t, uint64_t, bool>(spec.dtype, [&]<typename T>() {
-          Fill<T>(tensor, usual, random);
-          return absl::OkStatus();
-        })));
+    CHAIRLIFT_RETURN_IF_ERROR((DispatchAll(spec.dtype, [&]<typename T>() {
+      Fill<T>(tensor, usual, random);
+      return absl::OkStatus();
+    })));
     inputs.push_back({spec.name, std::move(tensor)});
   }
   return inputs;

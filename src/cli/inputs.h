@@ -3,8 +3,10 @@
 #define CHAIRLIFT_CLI_INPUTS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,18 +23,37 @@ struct InputShapes {
   std::map<std::string, std::vector<int64_t>> by_name;
   int64_t batch = 1;
   int64_t length = 16;
+  // Of inputs whose dimension 0 is fixed, the open ones are `batch` too: a state [layers, batch,
+  // n].
+  bool fixed_first_is_state = false;
 };
+
+// Tried after the default: common sizes of images and audio frames.
+inline constexpr int64_t kLengthsToTry[] = {32, 64, 128, 224, 256, 320, 512, 576, 640, 1024};
 
 // Parses NAME=2x3x4 arguments into shapes.by_name.
 Status ParseShapes(const std::vector<std::string>& arguments, InputShapes* shapes);
-// kInvalidArgument where a shape is given for what is no input.
+// kInvalidArgument where a shape is given for an unknown input.
 Status CheckShapeNames(const std::vector<TensorSpec>& specs, const InputShapes& shapes);
 // Whether dimensions other than the first are open, so that length matters.
 bool VariesInLength(const std::vector<TensorSpec>& specs);
 StatusOr<Shape> ResolveShape(const TensorSpec& spec, const InputShapes& shapes);
 
-// Seeded values: standard normal for floats; 0..99 for integers; ones for bools and for inputs with
-// "mask" in their name; zeros for those with "token_type" or "segment".
+// "x float32 [1,16], mask int64 [1,16]"
+StatusOr<std::string> DescribeInputs(const std::vector<TensorSpec>& specs,
+                                     const InputShapes& shapes);
+
+// Looks for shapes that the model takes: `shapes` itself, then with each of `lengths` and with the
+// other meaning of inputs whose dimension 0 is fixed. `attempt` is called until it is OK, or fails
+// otherwise than with kInvalidArgument. Otherwise returns the first refusal, and the flag that
+// helps.
+StatusOr<InputShapes> FindShapes(const std::vector<TensorSpec>& specs, const InputShapes& shapes,
+                                 std::span<const int64_t> lengths,
+                                 const std::function<Status(const InputShapes&)>& attempt);
+
+// Seeded values: standard normal for floats; 0..99 for small integers, 0 and 1 for wide ones; ones
+// for bools and for inputs with "mask" in their name; zeros for those with "token_type" or
+// "segment"; 16000 for a sample rate; -1, none, for a node's children.
 StatusOr<std::vector<NamedTensor>> MakeInputs(const std::vector<TensorSpec>& specs,
                                               const InputShapes& shapes, std::mt19937_64& random);
 

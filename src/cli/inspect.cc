@@ -1,5 +1,6 @@
-// `chairlift inspect`: a model in words and tables, without running it.
+// `chairlift inspect`: describes a model.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -8,24 +9,28 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "chairlift/engine.h"
 #include "cli/cells_view.h"
 #include "cli/commands.h"
+#include "cli/flags.h"
 #include "cli/inputs.h"
 #include "cli/load_bar.h"
 #include "cli/manifest_view.h"
 #include "cli/model_path.h"
 #include "cli/passes_view.h"
 #include "cli/terminal.h"
-#include "engine/cell_program.h"
-#include "engine/model_config.h"
-#include "graph/onnx/import.h"
-#include "graph/ragged/ragged.h"
+#include "device/cpu/cores.h"
+#include "engine/programs/loading_model.h"
+#include "engine/programs/program.h"
+#include "engine/repository/load_model.h"
 #include "runtime/executable.h"
 
 namespace chairlift {
@@ -34,12 +39,14 @@ namespace {
 struct InspectFlags {
   std::string model;
   bool passes = false;
-  std::vector<std::string> disabled_passes;
+  bool allow_plugins = false;
+  std::set<std::string> disabled_passes;
   std::vector<std::string> shapes;
   std::optional<int64_t> max_embedding_bytes;
   std::string dot;
   std::string svg;
   InputShapes input_shapes;
+  std::optional<int64_t> length;
 };
 
 void PrintSignature(const std::vector<SymbolicSpec>& inputs,
@@ -71,6 +78,7 @@ void PrintOperators(const Graph& graph) {
   for (const auto& [name, count] : counts) sorted.emplace_back(-count, name);
   std::sort(sorted.begin(), sorted.end());
   fmt::print("operators, after the passes:\n ");
+  if (sorted.empty()) fmt::print(" none: outputs are inputs");
   for (const auto& [count, name] : sorted) fmt::print(" {} {}", -count, name);
   fmt::print("\n\n");
 }
@@ -128,24 +136,38 @@ StatusOr<std::vector<Shape>> PackedShapes(std::span<const RaggedInput> inputs,
   return packed;
 }
 
-// `packed`: how a request goes into the executable, where that takes packed tokens.
-Status PrintMemory(Executable& executable, const std::vector<RaggedInput>* packed,
-                   const std::vector<TensorSpec>& inputs, const InputShapes& input_shapes) {
-  CHAIRLIFT_RETURN_IF_ERROR(CheckShapeNames(inputs, input_shapes));
+StatusOr<PlanStats> Plan(const ProgramView& view, const std::vector<TensorSpec>& inputs,
+                         const InputShapes& input_shapes) {
   std::vector<Shape> shapes;
+  for (const TensorSpec& spec : inputs) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ResolveShape(spec, input_shapes));
+    shapes.push_back(shape);
+  }
+  if (!view.packed.empty()) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(shapes, PackedShapes(view.packed, shapes));
+  }
+  return view.executable->Prepare(shapes, 1);
+}
+
+// One line for each way of computing that some nodes took: "  38 Conv: onednn (winograd: …); the
+// first is 'Conv.0'".
+std::string KernelLines(const PlanStats& stats) {
+  std::string lines;
+  for (const auto& [way, use] : stats.kernels) {
+    lines += fmt::format("{:4} {}; {} '{}'\n", use.steps, way,
+                         use.steps == 1 ? "node" : "the first is", use.first);
+  }
+  return lines;
+}
+
+Status PrintMemory(const ProgramView& view, const std::vector<TensorSpec>& inputs,
+                   const InputShapes& input_shapes) {
   std::string text;
   for (const TensorSpec& spec : inputs) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ResolveShape(spec, input_shapes));
     text += fmt::format("{}{}{}", text.empty() ? "" : ", ", spec.name, shape.ToString());
-    shapes.push_back(shape);
   }
-  const auto prepare = [&]() -> StatusOr<PlanStats> {
-    if (packed != nullptr) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(shapes, PackedShapes(*packed, shapes));
-    }
-    return executable.Prepare(shapes, 1);
-  };
-  const auto stats = prepare();
+  const auto stats = Plan(view, inputs, input_shapes);
   if (!stats.ok()) {
     fmt::print("memory: no plan for {}: {}\n  name shapes that fit, as --shape {}=1x3x224x224\n\n",
                text, Message(stats.status()), inputs.empty() ? "x" : inputs[0].name);
@@ -153,19 +175,82 @@ Status PrintMemory(Executable& executable, const std::vector<RaggedInput>* packe
   }
   fmt::print("memory, for {}:\n", text);
   Table table({"weights", "activations", "without planning", "steps", "folded", "late"});
-  table.Add({HumanBytes(static_cast<double>(executable.weight_bytes())),
+  table.Add({HumanBytes(static_cast<double>(view.executable->weight_bytes())),
              HumanBytes(static_cast<double>(stats->arena_bytes)),
              HumanBytes(static_cast<double>(stats->tensor_bytes)), std::to_string(stats->steps),
              std::to_string(stats->folded_nodes), std::to_string(stats->late_nodes)});
-  fmt::print("{}\n", table.ToString());
+  fmt::print(
+      "{}folded: operators computed once, when the shapes are known; late: those whose shapes are "
+      "known only at run time\n\n",
+      table.ToString());
+  if (!stats->kernels.empty()) {
+    fmt::print("kernels, where there is a choice:\n{}\n", KernelLines(*stats));
+  }
   return absl::OkStatus();
+}
+
+// A cell's kernels for as many rows as a task takes at most.
+StatusOr<std::string> KernelsOf(Cell& cell, int64_t rows, int64_t length) {
+  std::vector<Shape> shapes;
+  for (const Cell::Port& port : cell.inputs()) {
+    if (!port.row.has_rank()) return Unimplemented("input '{}' has no rank", port.name);
+    Shape shape{rows};
+    for (const Dim& dim : port.row.dims()) shape.Append(dim.known() ? dim.value() : length);
+    shapes.push_back(shape);
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const PlanStats stats, cell.executable().Prepare(shapes, 1));
+  return KernelLines(stats);
+}
+
+void PrintKernelsOfCells(const ProgramView& view, const ModelMetadata& metadata,
+                         const InspectFlags& flags) {
+  for (size_t i = 0; i < view.cells.size(); ++i) {
+    Cell& cell = *view.cells[i];
+    const int64_t rows = i < metadata.cells.size() ? metadata.cells[i].max_batch_size : 1;
+    const auto lines = KernelsOf(cell, rows, flags.length.value_or(flags.input_shapes.length));
+    const std::string text = lines.ok() ? *lines : fmt::format("  {}\n", Message(lines.status()));
+    if (!text.empty()) {
+      fmt::print("kernels of cell {}, {}, where there is a choice:\n{}\n", cell.name(),
+                 Counted(rows, "row"), text);
+    }
+  }
+}
+
+// Whether the model takes inputs of these shapes. With control flow only a run shows it.
+Status Try(Program& program, const ProgramView& view, const std::vector<TensorSpec>& specs,
+           const InputShapes& shapes) {
+  std::mt19937_64 random(1);
+  InferRequest request;
+  CHAIRLIFT_ASSIGN_OR_RETURN(request.inputs, MakeInputs(specs, shapes, random));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ValidatedRequest validated, program.Validate(request));
+  if (!view.packed.empty()) return Plan(view, specs, shapes).status();
+  SoloTeam team(0);
+  Arena arena;
+  return view.executable->Run(validated.inputs, team, 0, arena).status();
+}
+
+// Shapes that the model takes: as named, or found. Of those that were named, an error where they do
+// not fit.
+StatusOr<InputShapes> ShapesForMemory(Program& program, const ProgramView& view,
+                                      const std::vector<TensorSpec>& inputs,
+                                      const InspectFlags& flags) {
+  InputShapes shapes = flags.input_shapes;
+  shapes.length = flags.length.value_or(shapes.length);
+  const bool named = !flags.shapes.empty() || flags.length;
+  const std::span<const int64_t> others =
+      named ? std::span<const int64_t>() : std::span<const int64_t>(kLengthsToTry);
+  StatusOr<InputShapes> found = FindShapes(
+      inputs, shapes, others,
+      [&](const InputShapes& candidate) { return Try(program, view, inputs, candidate); });
+  if (found.ok() || named) return found;
+  return shapes;  // planning for them reports the error
 }
 
 Status WriteFile(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
-  return file ? absl::OkStatus() : Unavailable("cannot write {}", path);
+  return file ? absl::OkStatus() : CannotWrite(path);
 }
 
 Status WriteDiagram(const CellsDiagram& diagram, const InspectFlags& flags) {
@@ -174,15 +259,15 @@ Status WriteDiagram(const CellsDiagram& diagram, const InspectFlags& flags) {
   return absl::OkStatus();
 }
 
-Status PrintCells(const StatusOr<SlicedModel>& sliced, const InspectFlags& flags) {
-  if (!sliced.ok()) {
-    fmt::print("cells: none: {}\n\n", Message(sliced.status()));
-    return flags.dot.empty() && flags.svg.empty() ? absl::OkStatus() : sliced.status();
+void PrintNotes(const ProgramView& view) {
+  if (view.sliced != nullptr) {
+    fmt::print("cells, their values by row (* of each token):\n{}\n",
+               CellsTable(*view.sliced, view.cells));
+  } else if (!view.packed.empty()) {
+    fmt::print("packed tokens:\n");
   }
-  fmt::print("cells, their values by row (* of each token):\n{}\n", CellsTable(*sliced));
-  for (const std::string& note : sliced->notes) fmt::print("  {}\n", note);
-  if (!sliced->notes.empty()) fmt::print("\n");
-  return WriteDiagram(DiagramOf(*sliced), flags);
+  for (const std::string& note : view.notes) fmt::print("  {}\n", note);
+  if (!view.notes.empty()) fmt::print("\n");
 }
 
 // "batches of 1 to 96 rows, 41 µs at 1, 610 µs at 96"
@@ -198,42 +283,37 @@ std::string BatchesOf(const CellBatching& cell) {
   return text;
 }
 
+// Which kind of program serves the model, and why those before it do not.
+void PrintPrograms(const ModelMetadata& metadata) {
+  fmt::print("kinds of program, in the order in which they are tried:\n");
+  for (const ProgramChoice& choice : metadata.programs) {
+    if (choice.refused.empty()) {
+      fmt::print("  {}: accepted: {}\n", choice.kind, choice.summary);
+    } else {
+      fmt::print("  {}: refused: {}\n", choice.kind, choice.refused);
+    }
+  }
+  fmt::print("\n");
+}
+
 void PrintServing(const ModelMetadata& metadata, int workers) {
-  if (!metadata.cells.empty()) fmt::print("batches, with {} workers:\n", workers);
+  PrintPrograms(metadata);
+  if (!metadata.cells.empty()) fmt::print("batches, with {}:\n", Counted(workers, "worker"));
   for (const CellBatching& cell : metadata.cells) {
     fmt::print("  cell {}: {}\n", cell.name, BatchesOf(cell));
   }
   fmt::print("{}diagnosis: {}\n", metadata.cells.empty() ? "" : "\n", metadata.diagnosis);
 }
 
-void PrintRagged(const StatusOr<RaggedModel>& ragged) {
-  if (!ragged.ok()) {
-    fmt::print("ragged: no: {}\n\n", Message(ragged.status()));
-    return;
-  }
-  fmt::print("ragged: requests' tokens are packed, one after the other, and nothing is padded\n");
-  for (const std::string& note : ragged->notes) fmt::print("  {}\n", note);
-  fmt::print("\n");
-}
-
-std::vector<SymbolicSpec> Specs(const Graph& graph, const std::vector<ValueId>& ids) {
-  std::vector<SymbolicSpec> specs;
-  for (const ValueId id : ids) {
-    const Value& value = graph.values[static_cast<size_t>(id)];
-    specs.push_back({value.name, value.dtype, value.shape});
-  }
-  return specs;
-}
-
 // Of a model that runs packed: what the proof knows of its outputs' shapes.
-void NameDims(const RaggedModel& ragged, const std::vector<SymbolicSpec>& inputs,
+void NameDims(const ProgramView& view, const Signature& signature,
               std::vector<SymbolicSpec>& outputs) {
-  for (const RaggedInput& input : ragged.inputs) {
+  for (const RaggedInput& input : view.packed) {
     if (input.role != RaggedRole::kTokens) continue;
-    const SymbolicShape& tokens = inputs[static_cast<size_t>(input.source)].shape;
+    const SymbolicShape& tokens = signature.inputs[static_cast<size_t>(input.source)].shape;
     for (size_t i = 0; i < outputs.size(); ++i) {
       SymbolicShape& shape = outputs[i].shape;
-      const int known = ragged.output_is_tokens[i] ? 2 : 1;
+      const int known = signature.sequences->token_outputs[i] ? 2 : 1;
       for (int axis = 0; shape.has_rank() && axis < std::min(known, shape.rank()); ++axis) {
         shape[axis] = tokens[axis];
       }
@@ -242,79 +322,126 @@ void NameDims(const RaggedModel& ragged, const std::vector<SymbolicSpec>& inputs
   }
 }
 
-Status InspectFile(const ModelPath& model, const InspectFlags& flags, Engine& engine) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const ImportedModel imported, ImportOnnxFile(model.path));
-  fmt::print("{}: opset {}{}{}\n\n", model.path.string(), imported.opset,
-             imported.producer.empty() ? "" : ", by ", imported.producer);
-  const Graph& graph = imported.graph;
-  const ModelConfig& config = model.config;
-  const StatusOr<SlicedModel> sliced =
-      SliceIntoCells(graph, {.max_embedding_bytes = config.max_embedding_bytes});
-  // What stands in the way of packing is told of models that might run so.
-  const bool in_cells = sliced.ok() && WantsCells(config.policy);
-  const bool may_pack = !in_cells && WantsTokens(config.policy);
-  const StatusOr<RaggedModel> ragged =
-      may_pack ? MakeRagged(graph) : Unimplemented("policy '{}'", config.policy);
-  ExecutableOptions options;
-  options.disabled_passes = config.disabled_passes;
-  CHAIRLIFT_ASSIGN_OR_RETURN(const auto executable,
-                             Executable::Create(ragged.ok() ? ragged->graph : graph, options));
-  const std::vector<SymbolicSpec> inputs = Specs(graph, graph.inputs);
-  std::vector<SymbolicSpec> outputs =
-      ragged.ok() ? Specs(graph, graph.outputs) : executable->outputs();
-  if (ragged.ok()) NameDims(*ragged, inputs, outputs);
-  PrintSignature(inputs, outputs);
-  PrintOperators(executable->graph());
-  CHAIRLIFT_RETURN_IF_ERROR(PrintCells(sliced, flags));
-  if (may_pack) PrintRagged(ragged);
-  if (flags.passes) {
-    const std::vector<PassReport>& reports = executable->pass_reports();
-    PrintPasses(executable->graph(), ragged.ok() ? Joined(ragged->passes, reports) : reports);
+Status CheckNames(const std::vector<SymbolicSpec>& inputs, const InputShapes& shapes) {
+  std::vector<TensorSpec> specs;
+  specs.reserve(inputs.size());
+  for (const SymbolicSpec& input : inputs) specs.push_back({.name = input.name});
+  return CheckShapeNames(specs, shapes);
+}
+
+// A model loaded for inspection, as it would be served.
+struct Inspected {
+  std::unique_ptr<Background> background = std::make_unique<Background>(1);  // outlives the model
+  std::shared_ptr<Model> model;
+  int64_t opset = 0;
+  std::string producer;
+  int workers = 1;
+  std::optional<CellsDiagram> whole;  // of the graph as it was imported, where a diagram is wanted
+
+  const ModelMetadata& metadata() const { return model->metadata(); }
+  const Signature& signature() const { return model->program().signature(); }
+};
+
+StatusOr<Inspected> LoadToInspect(const ModelPath& path, const InspectFlags& flags) {
+  Inspected inspected;
+  CHAIRLIFT_ASSIGN_OR_RETURN(const WorkerPlacement placement,
+                             PlaceWorkers(0, {}, AllowedCores(), CgroupCoreQuota()));
+  inspected.workers = placement.workers;
+  const std::function<void(const LoadProgress&)> bar = LoadBar();
+  LoadOptions load = {.workers = placement.workers,
+                      .background = inspected.background.get(),
+                      .time_cells = true,
+                      .allow_plugins = flags.allow_plugins};
+  if (bar != nullptr) {
+    load.progress = [&](const char* step, double done) { bar({path.name, step, done}); };
   }
-  CHAIRLIFT_RETURN_IF_ERROR(engine.LoadModel("model", model.path, config));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine.Metadata("model"));
-  CHAIRLIFT_RETURN_IF_ERROR(PrintMemory(*executable, ragged.ok() ? &ragged->inputs : nullptr,
-                                        metadata.inputs, flags.input_shapes));
-  PrintServing(metadata, engine.workers());
+  const auto model = [&]() -> StatusOr<std::shared_ptr<Model>> {
+    StatusLine line;
+    line.Show(fmt::format("reading {}", path.path.string()));
+    CHAIRLIFT_ASSIGN_OR_RETURN(
+        LoadingModel loading,
+        LoadingModel::Read(path.name, {path.path, path.cells}, path.config, load));
+    inspected.opset = loading.opset;
+    inspected.producer = loading.producer;
+    const Signature imported = SignatureOf(loading.graph);
+    if (!path.cells) CHAIRLIFT_RETURN_IF_ERROR(CheckNames(imported.inputs, flags.input_shapes));
+    if (!flags.dot.empty() || !flags.svg.empty()) {
+      inspected.whole = DiagramOfWhole(path.name, loading.graph, imported.inputs, imported.outputs);
+    }
+    line.Clear();
+    return LoadModel(std::move(loading), path.version);
+  }();
+  load.Report("");
+  CHAIRLIFT_ASSIGN_OR_RETURN(inspected.model, model);
+  return inspected;
+}
+
+// Whatever takes time or may fail is done before the first line of the report.
+Status InspectFile(const ModelPath& path, const InspectFlags& flags) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Inspected model, LoadToInspect(path, flags));
+  StatusLine line;
+  line.Show("compiling it as a whole");
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ProgramView view, model.model->program().View());
+  line.Show("trying a request");
+  const std::vector<TensorSpec>& inputs = model.metadata().inputs;
+  CHAIRLIFT_ASSIGN_OR_RETURN(const InputShapes shapes,
+                             ShapesForMemory(model.model->program(), view, inputs, flags));
+  line.Clear();
+  if (model.whole) {
+    CHAIRLIFT_RETURN_IF_ERROR(
+        WriteDiagram(view.sliced != nullptr ? DiagramOf(*view.sliced) : *model.whole, flags));
+  }
+  std::vector<SymbolicSpec> outputs = model.signature().outputs;
+  NameDims(view, model.signature(), outputs);
+
+  fmt::print("{}: opset {}{}{}\n\n", path.path.string(), model.opset,
+             model.producer.empty() ? "" : ", by ", model.producer);
+  PrintSignature(model.signature().inputs, outputs);
+  PrintOperators(view.executable->graph());
+  PrintNotes(view);
+  if (flags.passes) {
+    const std::vector<PassReport>& reports = view.executable->pass_reports();
+    PrintPasses(view.executable->graph(),
+                view.passes.empty() ? reports : Joined(view.passes, reports));
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(PrintMemory(view, inputs, shapes));
+  PrintKernelsOfCells(view, model.metadata(), flags);
+  PrintServing(model.metadata(), model.workers);
   return absl::OkStatus();
 }
 
-Status InspectManifest(const ModelPath& model, const InspectFlags& flags, Engine& engine) {
-  ExecutableOptions options;
-  options.disabled_passes = model.config.disabled_passes;
-  CHAIRLIFT_ASSIGN_OR_RETURN(const ManifestProgram made,
-                             MakeCellProgram(*model.cells, model.path, options));
-  fmt::print("{}: made of {} cells, unfolded by {}\n\n", model.path.string(),
-             made.program.cells.size(), UnfolderName(*model.cells));
-  PrintSignature(made.inputs, made.outputs);
-  const CellsDiagram diagram = DiagramOf(*model.cells);
-  fmt::print("cells, their values by row:\n{}\nwhat feeds what:\n{}\n",
-             ManifestTable(*model.cells, made.program.cells), Wiring(diagram));
+Status InspectManifest(const ModelPath& path, const InspectFlags& flags) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Inspected model, LoadToInspect(path, flags));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckNames(model.signature().inputs, flags.input_shapes));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ProgramView view, model.model->program().View());
+  const CellsDiagram diagram = DiagramOf(*path.cells);
   CHAIRLIFT_RETURN_IF_ERROR(WriteDiagram(diagram, flags));
-  for (const auto& cell : made.program.cells) {
+
+  fmt::print("{}: made of {}, unfolded by {}\n\n", path.path.string(),
+             Counted(static_cast<int64_t>(view.cells.size()), "cell"), UnfolderName(*path.cells));
+  PrintSignature(model.signature().inputs, model.signature().outputs);
+  fmt::print("cells, their values by row:\n{}\nwhat feeds what:\n{}\n",
+             ManifestTable(*path.cells, view.cells), Wiring(diagram));
+  for (Cell* cell : view.cells) {
     if (!flags.passes) break;
     fmt::print("cell {}:\n", cell->name());
     PrintPasses(cell->executable().graph(), cell->executable().pass_reports());
   }
-  CHAIRLIFT_RETURN_IF_ERROR(engine.LoadModel("model", model.path, model.config));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine.Metadata("model"));
-  PrintServing(metadata, engine.workers());
+  PrintKernelsOfCells(view, model.metadata(), flags);
+  PrintServing(model.metadata(), model.workers);
   return absl::OkStatus();
 }
 
 Status Inspect(InspectFlags flags) {
   CHAIRLIFT_RETURN_IF_ERROR(ParseShapes(flags.shapes, &flags.input_shapes));
-  for (const std::string& name : flags.disabled_passes) {
-    const auto passes = AllPasses();
-    if (std::none_of(passes.begin(), passes.end(), [&](const Pass& p) { return p.name == name; })) {
-      return InvalidArgument("no pass is named '{}'; --passes lists them", name);
-    }
-  }
+  const Status passes = CheckPassNames(flags.disabled_passes);
+  if (!passes.ok()) return Usage(passes);
+  CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.dot));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.svg));
   CHAIRLIFT_ASSIGN_OR_RETURN(ModelPath model, FindModel(flags.model));
   model.config.disabled_passes.insert(flags.disabled_passes.begin(), flags.disabled_passes.end());
   if (flags.max_embedding_bytes) model.config.max_embedding_bytes = *flags.max_embedding_bytes;
-  CHAIRLIFT_ASSIGN_OR_RETURN(const auto engine, Engine::Create({.on_load = LoadBar()}));
-  return model.cells ? InspectManifest(model, flags, *engine) : InspectFile(model, flags, *engine);
+  return model.cells ? InspectManifest(model, flags) : InspectFile(model, flags);
 }
 
 }  // namespace
@@ -327,33 +454,31 @@ Command AddInspect(CLI::App& parser) {
       "  chairlift inspect models/translator --svg cells.svg         a folder with a model.yaml\n"
       "  chairlift inspect model.onnx --passes --disable-pass fold_constants\n"
       "  chairlift inspect model.onnx --shape image=8x3x224x224      memory for these shapes");
-  parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder")
-      ->required()
-      ->check(CLI::ExistingPath.description("PATH"));
+  TakesModel(
+      parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder")->required());
   parser.add_flag("--passes", flags->passes,
                   "List the passes, what each did, and what it left and why");
-  parser.add_option("--disable-pass", flags->disabled_passes,
-                    "Leave this pass out; may be repeated");
   parser
-      .add_option("--max-embedding-bytes", flags->max_embedding_bytes,
-                  "As in model.yaml: what a folded embedding may take")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("BYTES");
-  parser.add_option("--dot", flags->dot, "Write a diagram of the cells, for graphviz")
+      .add_option("--disable-pass", flags->disabled_passes, "Leave this pass out; may be repeated")
+      ->type_name("PASS");
+  TakesBytes(parser.add_option("--max-embedding-bytes", flags->max_embedding_bytes,
+                               "As in model.yaml: what a folded embedding may take"),
+             0);
+  parser
+      .add_option("--dot", flags->dot,
+                  "Write a diagram of the cells, for graphviz; of a model without, one box")
       ->type_name("FILE");
   parser.add_option("--svg", flags->svg, "Write the diagram as an image")->type_name("FILE");
-  parser.add_option("--shape", flags->shapes,
-                    "NAME=1x3x224x224: shape of an input for the memory plan");
   parser
-      .add_option("--batch", flags->input_shapes.batch,
-                  "Dimension 0 where the model leaves it open")
-      ->check(CLI::Range(1, 1 << 16))
-      ->capture_default_str();
-  parser
-      .add_option("--length", flags->input_shapes.length,
-                  "Other dimensions that the model leaves open")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+      .add_option("--shape", flags->shapes,
+                  "Shape of an input for the memory plan, as image=1x3x224x224")
+      ->type_name("NAME=SHAPE");
+  AddNumber(parser, "--batch", &flags->input_shapes.batch, 1, 1 << 16, "N",
+            "Dimension 0 where the model leaves it open");
+  AddNumber(parser, "--length", &flags->length, 1, 1 << 20, "N",
+            "Other dimensions that the model leaves open; default: the first of 16, 32, 64, …\n"
+            "that the model takes");
+  AddAllowPlugins(parser, &flags->allow_plugins);
   return [flags] { return Inspect(*flags); };
 }
 

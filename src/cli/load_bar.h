@@ -1,4 +1,4 @@
-// What an engine is at while it loads a model, for somebody who waits at a terminal.
+// Shows the progress of a model's load on a terminal.
 #ifndef CHAIRLIFT_CLI_LOAD_BAR_H_
 #define CHAIRLIFT_CLI_LOAD_BAR_H_
 

@@ -84,7 +84,7 @@ class Drawer {
     }
   }
 
-  // Which cell reads what is the plugin's own affair.
+  // The plugin decides which cell reads what.
   void Draw(const PluginUnfold& plugin, const std::vector<CellFile>& cells) {
     std::vector<int> inputs;
     for (const SymbolicSpec& input : plugin.inputs) {
@@ -153,8 +153,7 @@ std::string UnfolderName(const CellManifest& manifest) {
   return kNames[manifest.unfold.index()];
 }
 
-std::string ManifestTable(const CellManifest& manifest,
-                          std::span<const std::unique_ptr<Cell>> cells) {
+std::string ManifestTable(const CellManifest& manifest, std::span<Cell* const> cells) {
   Table table({"cell", "file", "reads", "gives", "weights", "operators, after the passes"});
   for (size_t i = 0; i < cells.size(); ++i) {
     const Graph& graph = cells[i]->executable().graph();

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "cli/cells_diagram.h"
-#include "engine/cell_manifest.h"
+#include "engine/programs/cells/cell_manifest.h"
 #include "runtime/cell.h"
 
 namespace chairlift {
@@ -16,8 +16,7 @@ namespace chairlift {
 std::string UnfolderName(const CellManifest& manifest);
 
 // `cells` are the manifest's, in its order.
-std::string ManifestTable(const CellManifest& manifest,
-                          std::span<const std::unique_ptr<Cell>> cells);
+std::string ManifestTable(const CellManifest& manifest, std::span<Cell* const> cells);
 
 // What feeds what. Edges are labelled with the names of the cells' inputs and outputs.
 CellsDiagram DiagramOf(const CellManifest& manifest);

@@ -7,25 +7,23 @@
 #include <utility>
 #include <vector>
 
+#include "base/closest.h"
 #include "base/status.h"
-#include "engine/model_folder.h"
+#include "engine/repository/model_folder.h"
 
 namespace chairlift {
 namespace {
 
 namespace fs = std::filesystem;
 
-bool HasYaml(const fs::path& folder) {
-  std::error_code error;
-  return fs::is_regular_file(folder / "model.yaml", error);
-}
+constexpr std::string_view kPlainFile = "model.onnx";
 
 // The models in a folder of models.
 std::vector<std::string> ModelsIn(const fs::path& folder) {
   std::vector<std::string> models;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (HasYaml(it->path()) || !VersionsIn(it->path(), true).empty()) {
+    if (HasSettings(it->path()) || !VersionsIn(it->path(), kAnyOnnxFile).empty()) {
       models.push_back(it->path().filename().string());
     }
   }
@@ -33,50 +31,94 @@ std::vector<std::string> ModelsIn(const fs::path& folder) {
   return models;
 }
 
-// A folder whose model.yaml, there or above, has been read.
-StatusOr<ModelPath> Resolve(const fs::path& folder, bool of_model, ModelYaml yaml) {
-  ModelPath found{.path = {}, .cells = std::move(yaml.cells), .config = std::move(yaml.config)};
-  const bool of_cells = found.cells.has_value();
-  const std::vector<std::string> versions =
-      of_model ? VersionsIn(folder, of_cells) : std::vector<std::string>();
+// A folder whose settings, there or above, have been read.
+StatusOr<ModelPath> Resolve(const fs::path& folder, bool of_model, FolderConfig read) {
+  std::vector<std::string> versions;
+  if (of_model) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(versions, read.versions.Select(VersionsIn(folder, read.file)));
+  }
   const fs::path version = versions.empty() ? folder : folder / versions.back();
-  if (!HasModel(version, of_cells)) {
+  if (!HasModel(version, read.file)) {
     return NotFound("{} has no version: the {} in {}", folder.string(),
-                    of_cells ? "cells' .onnx files lie" : "model.onnx lies",
+                    read.cells ? "cells' .onnx files belong" : read.file + " belongs",
                     (folder / "1").string());
   }
-  found.path = of_cells ? version : version / "model.onnx";
+  ModelPath found;
+  found.path = read.cells ? version : version / read.file;
+  found.cells = std::move(read.cells);
+  found.config = std::move(read.config);
+  if (const std::string number = version.filename().string(); IsVersion(number)) {
+    found.version = number;
+    found.name = version.parent_path().filename().string();
+  } else {
+    found.name = version.filename().string();
+  }
   return found;
 }
 
 }  // namespace
 
+std::string WhyNoPath(const std::string& path) {
+  std::error_code error;
+  if (fs::exists(path, error)) return {};
+  fs::path wanted(path);
+  if (!wanted.has_filename()) wanted = wanted.parent_path();  // it ended in a slash
+  const fs::path folder = wanted.has_parent_path() ? wanted.parent_path() : fs::path(".");
+  std::vector<std::string> names;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    names.push_back(it->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  std::string text = fmt::format("there is no file or folder '{}'", path);
+  if (const auto closest = Closest(wanted.filename().string(), names)) {
+    text += fmt::format("; did you mean '{}'?", (wanted.parent_path() / *closest).string());
+  }
+  return text;
+}
+
+bool IsRepository(const std::string& path) {
+  std::error_code error;
+  return fs::is_directory(path, error) && !FindModel(path).ok() && !ModelsIn(path).empty();
+}
+
+Status CheckRepository(const std::string& path) {
+  if (FindModel(path).ok()) {
+    return InvalidArgument(
+        "{} is one model's folder, not a folder of models; serve it as `chairlift serve {}`", path,
+        path);
+  }
+  return absl::OkStatus();
+}
+
 StatusOr<ModelPath> FindModel(const std::string& name) {
   std::error_code error;
-  if (!fs::exists(name, error)) return NotFound("there is no file or folder '{}'", name);
+  if (const std::string why = WhyNoPath(name); !why.empty()) return NotFound("{}", why);
   if (!fs::is_directory(name, error)) {
     if (fs::path(name).filename() == "model.yaml") {
       return InvalidArgument("'{}' is a model's settings: name the folder it is in", name);
     }
-    return ModelPath{.path = name, .cells = {}, .config = {}};
+    ModelPath file;
+    file.name = fs::path(name).stem().string();
+    file.path = name;
+    return file;
   }
   fs::path folder = fs::absolute(name, error).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();  // it ended in a slash
-  if (HasYaml(folder) || !VersionsIn(folder, false).empty()) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(ModelYaml yaml, ReadModelFolder(folder));
-    return Resolve(folder, true, std::move(yaml));
+  if (HasSettings(folder) || !VersionsIn(folder, kPlainFile).empty()) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(FolderConfig read, ReadModelFolder(folder));
+    return Resolve(folder, true, std::move(read));
   }
-  if (HasModel(folder, true) && HasYaml(folder.parent_path())) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(ModelYaml yaml, ReadModelFolder(folder.parent_path()));
-    return Resolve(folder, false, std::move(yaml));
+  if (HasModel(folder, kAnyOnnxFile) && HasSettings(folder.parent_path())) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(FolderConfig read, ReadModelFolder(folder.parent_path()));
+    return Resolve(folder, false, std::move(read));
   }
-  if (HasModel(folder, false)) return Resolve(folder, false, {});
+  if (HasModel(folder, kPlainFile)) return Resolve(folder, false, {});
   if (const std::vector<std::string> models = ModelsIn(folder); !models.empty()) {
     return InvalidArgument("'{}' is a folder of models: name one of them, as {} (there are: {})",
                            name, (fs::path(name) / models[0]).string(), fmt::join(models, ", "));
   }
   return NotFound(
-      "'{}' is no model's folder: it has neither a <version>/model.onnx nor a model.yaml that "
+      "'{}' is not a model's folder: it has neither a <version>/model.onnx nor a model.yaml that "
       "names cells",
       name);
 }

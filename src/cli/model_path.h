@@ -7,17 +7,28 @@
 #include <string>
 
 #include "chairlift/engine.h"
-#include "engine/cell_manifest.h"
+#include "engine/programs/cells/cell_manifest.h"
 
 namespace chairlift {
 
 struct ModelPath {
+  std::string name;  // that it is served under: the file's, or that of the folder with the versions
+  std::string version = "1";   // of the folder of a version, its own
   std::filesystem::path path;  // as Engine::LoadModel() takes it: of cells, the version's folder
   std::optional<CellManifest> cells;
   ModelConfig config;  // of the model.yaml, where a folder was named
 };
 
-// Of several versions the latest. NotFound, or InvalidArgument, says what lies there instead, and
+// The error for a file or folder that does not exist, with the closest name; empty if it exists.
+std::string WhyNoPath(const std::string& path);
+
+// Whether it is a folder of models, rather than a model's.
+bool IsRepository(const std::string& path);
+
+// InvalidArgument where the folder is one model's.
+Status CheckRepository(const std::string& path);
+
+// The latest of several versions. NotFound, or InvalidArgument, says what was found instead, and
 // what to name.
 StatusOr<ModelPath> FindModel(const std::string& name);
 

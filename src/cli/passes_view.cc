@@ -12,7 +12,7 @@
 namespace chairlift {
 namespace {
 
-// Counts of what is told apart by name, in order of name: "6 Gelu, 1 Tanh".
+// Counts by name, in order of name: "6 Gelu, 1 Tanh".
 using Counts = std::map<std::string, int>;
 
 std::string ToString(const Counts& counts) {
@@ -29,7 +29,7 @@ struct Fused {
 };
 
 // In the order of the table.
-enum Kind {
+enum FusedKind {
   kEmbeddings,
   kProducts,
   kBias,
@@ -58,7 +58,7 @@ bool HasInput(const Node& node, size_t i) {
 }
 
 void Count(const Graph& graph, std::vector<Fused>& fused) {
-  const auto add = [&fused](Kind kind, const std::string& detail) {
+  const auto add = [&fused](FusedKind kind, const std::string& detail) {
     ++fused[kind].count;
     ++fused[kind].details[detail];
   };
@@ -85,7 +85,7 @@ void Count(const Graph& graph, std::vector<Fused>& fused) {
   }
 }
 
-// "node 'a' (Softmax): why" as its node and the rest, which tells notes apart that say the same of
+// "node 'a' (Softmax): why" as its node and the rest, to group notes that say the same of
 // several nodes.
 std::pair<std::string, std::string> SplitNote(const std::string& note) {
   const size_t end = note.starts_with("node '") ? note.find("): ") : std::string::npos;

@@ -1,5 +1,6 @@
 // `chairlift profile`: fills a model's cost table and shows it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -8,18 +9,19 @@
 #include <memory>
 #include <optional>
 #include <random>
-#include <set>
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "chairlift/engine.h"
 #include "cli/commands.h"
+#include "cli/flags.h"
 #include "cli/inputs.h"
 #include "cli/load_bar.h"
 #include "cli/model_path.h"
 #include "cli/profile_cells.h"
 #include "cli/terminal.h"
-#include "engine/cell_program.h"
+#include "engine/programs/cells/cell_program.h"
 #include "graph/onnx/import.h"
 #include "runtime/cost_table.h"
 
@@ -36,13 +38,18 @@ struct ProfileFlags {
   EngineOptions engine;
 };
 
-// Median time of one batch, over at least three runs and about `seconds`.
-StatusOr<std::chrono::nanoseconds> Measure(Engine& engine, const std::vector<TensorSpec>& inputs,
-                                           const InputShapes& shapes, double seconds) {
+StatusOr<InferRequest> MakeRequest(const std::string& name, const std::vector<TensorSpec>& inputs,
+                                   const InputShapes& shapes) {
   std::mt19937_64 random(1);
   InferRequest request;
-  request.model = "model";
+  request.model = name;
   CHAIRLIFT_ASSIGN_OR_RETURN(request.inputs, MakeInputs(inputs, shapes, random));
+  return request;
+}
+
+// Median time of one batch, over at least three runs and about `seconds`.
+StatusOr<std::chrono::nanoseconds> Measure(Engine& engine, const InferRequest& request,
+                                           double seconds) {
   CHAIRLIFT_RETURN_IF_ERROR(engine.Infer(request).status());  // makes the plan
   std::vector<std::chrono::nanoseconds> times;
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
@@ -55,58 +62,76 @@ StatusOr<std::chrono::nanoseconds> Measure(Engine& engine, const std::vector<Ten
   return times[times.size() / 2];
 }
 
-// The points of the grid that `*table` lacks.
+// `shapes` with these rows, also where they were named.
+InputShapes WithRows(InputShapes shapes, int64_t rows, bool batches) {
+  shapes.batch = rows;
+  for (auto& [name, dims] : shapes.by_name) {
+    if (batches && !dims.empty()) dims[0] = rows;
+  }
+  return shapes;
+}
+
+// The points of the grid that `*table` lacks. A length that the model refuses is left out with a
+// note; an error if all are refused.
 Status MeasureMissing(Engine& engine, const ModelMetadata& metadata, const ProfileFlags& flags,
-                      CostTable* table) {
-  InputShapes shapes;
-  CHAIRLIFT_RETURN_IF_ERROR(ParseShapes(flags.shapes, &shapes));
-  CHAIRLIFT_RETURN_IF_ERROR(CheckShapeNames(metadata.inputs, shapes));
+                      InputShapes named, CostTable* table) {
   const std::vector<int64_t> one = {1};
   const std::vector<int64_t> none = {0};
   const auto& batches = metadata.batches ? flags.batches : one;
-  const auto& lengths = VariesInLength(metadata.inputs) ? flags.lengths : none;
+  std::vector<TensorSpec> unnamed = metadata.inputs;
+  std::erase_if(unnamed, [&](const auto& input) { return named.by_name.contains(input.name); });
+  const auto& lengths = VariesInLength(unnamed) ? flags.lengths : none;
+  const auto attempt = [&](const InputShapes& shapes) -> Status {
+    CHAIRLIFT_ASSIGN_OR_RETURN(InferRequest request,
+                               MakeRequest(metadata.name, metadata.inputs, shapes));
+    return engine.Infer(std::move(request)).status();
+  };
+  std::map<int64_t, Status> refused;
   ProgressBar bar("measuring", static_cast<int64_t>(batches.size() * lengths.size()));
   int64_t done = 0;
   for (const int64_t length : lengths) {
+    named.length = length;
+    std::optional<InputShapes> fitting;
     for (const int64_t batch : batches) {
       bar.Set(done++);
-      if (table->costs().count({batch, length}) != 0) continue;
-      shapes.batch = batch;
-      shapes.length = length;
-      for (auto& [name, dims] : shapes.by_name) {
-        if (metadata.batches && !dims.empty()) dims[0] = batch;
+      if (table->costs().count({batch, length}) != 0 || refused.contains(length)) continue;
+      const InputShapes rows = WithRows(fitting.value_or(named), batch, metadata.batches);
+      if (!fitting) {
+        StatusOr<InputShapes> found = FindShapes(metadata.inputs, rows, {}, attempt);
+        if (!found.ok()) {
+          refused[length] = found.status();
+          continue;
+        }
+        fitting = *std::move(found);
       }
-      const auto cost = Measure(engine, metadata.inputs, shapes, flags.seconds_per_point);
+      InputShapes shapes = rows;
+      shapes.fixed_first_is_state = fitting->fixed_first_is_state;
+      CHAIRLIFT_ASSIGN_OR_RETURN(const InferRequest request,
+                                 MakeRequest(metadata.name, metadata.inputs, shapes));
+      const auto cost = Measure(engine, request, flags.seconds_per_point);
       if (!cost.ok()) {
         return Annotate(cost.status(), fmt::format("{} rows of length {}", batch, length));
       }
       table->Set(batch, length, *cost);
     }
   }
+  if (!refused.empty() && refused.size() == lengths.size()) return refused.begin()->second;
+  for (const auto& [length, why] : refused) {
+    fmt::print(stderr, "length {} is left out: {}\n", length, Message(why));
+  }
   return absl::OkStatus();
 }
 
-void Print(const CostTable& table) {
-  std::map<int64_t, std::map<int64_t, double>> by_length;
-  std::set<int64_t> batches;
-  for (const auto& [shape, cost] : table.costs()) {
-    by_length[shape.second][shape.first] = static_cast<double>(cost.count()) * 1e-9;
-    batches.insert(shape.first);
+// `fixed` names the row whose length does not vary.
+void Print(const CostTable& table, const std::string& fixed) {
+  std::map<int64_t, CostsByRows> by_length;
+  for (const auto& [shape, cost] : table.costs()) by_length[shape.second][shape.first] = cost;
+  std::vector<std::pair<std::string, CostsByRows>> lines;
+  lines.reserve(by_length.size());
+  for (auto& [length, costs] : by_length) {
+    lines.emplace_back(length == 0 ? fixed : std::to_string(length), std::move(costs));
   }
-  std::vector<std::string> head = {"length"};
-  for (const int64_t rows : batches) head.push_back(fmt::format("b={}", rows));
-  Table text(head);
-  for (const auto& [length, costs] : by_length) {
-    std::vector<std::string> row = {length == 0 ? "fixed" : std::to_string(length)};
-    for (const int64_t rows : batches) {
-      const auto cost = costs.find(rows);
-      row.push_back(cost == costs.end() ? ""
-                                        : fmt::format("{} ({:.0f}/s)", HumanSeconds(cost->second),
-                                                      static_cast<double>(rows) / cost->second));
-    }
-    text.Add(std::move(row));
-  }
-  fmt::print("time of a batch (rows a second):\n{}", text.ToString());
+  fmt::print("time of a batch (rows a second):\n{}", CostsTable("length", lines));
 }
 
 // What was measured before, where it still holds and is wanted; else an empty table.
@@ -115,19 +140,19 @@ CostTable Kept(const CostTable::Key& key, const ProfileFlags& flags) {
     auto kept = CostTable::Load(CostTablePath(key));
     if (kept.ok() && kept->key() == key) return *std::move(kept);
     if (!kept.ok() && kept.status().code() != absl::StatusCode::kNotFound) {
-      fmt::print(stderr, "{}: measuring anew\n", Message(kept.status()));
+      fmt::print(stderr, "{}: measuring again\n", Message(kept.status()));
     }
   }
   return CostTable(key);
 }
 
 // The cells of a model that has any.
-StatusOr<std::optional<CellProgram>> CellsOf(const ModelPath& model) {
+StatusOr<std::optional<CellProgram>> CellsOf(const ModelPath& model, bool allow_plugins) {
   ExecutableOptions options;
   options.disabled_passes = model.config.disabled_passes;
   if (model.cells) {
     CHAIRLIFT_ASSIGN_OR_RETURN(ManifestProgram made,
-                               MakeCellProgram(*model.cells, model.path, options));
+                               MakeCellProgram(*model.cells, model.path, options, allow_plugins));
     return std::move(made.program);
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const ImportedModel imported, ImportOnnxFile(model.path));
@@ -140,16 +165,29 @@ StatusOr<std::optional<CellProgram>> CellsOf(const ModelPath& model) {
 
 Status ProfileWhole(const ModelPath& model, const ProfileFlags& flags, Engine& engine) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const CostTable::Key key, CostTableKey(model.path, engine.workers()));
-  // One request at a time: a batch is what it brings.
-  CHAIRLIFT_RETURN_IF_ERROR(engine.LoadModel("model", model.path, ModelConfig{}));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine.Metadata("model"));
+  // One request at a time, so that it is the batch.
+  CHAIRLIFT_RETURN_IF_ERROR(engine.LoadModel(model.name, model.path, ModelConfig{}));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine.Metadata(model.name));
+  InputShapes named;
+  CHAIRLIFT_RETURN_IF_ERROR(ParseShapes(flags.shapes, &named));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckShapeNames(metadata.inputs, named));
   CostTable table = Kept(key, flags);
   const size_t before = table.costs().size();
-  CHAIRLIFT_RETURN_IF_ERROR(MeasureMissing(engine, metadata, flags, &table));
+  CHAIRLIFT_RETURN_IF_ERROR(MeasureMissing(engine, metadata, flags, named, &table));
+  if (!named.by_name.empty()) {
+    std::vector<std::string> shapes;
+    for (const auto& shape : named.by_name)
+      shapes.push_back(fmt::format("{}", fmt::join(shape.second, "x")));
+    Print(table, fmt::format("shape {}", fmt::join(shapes, ", ")));
+    fmt::print("not kept: the table is for shapes made from --batches and --lengths\n");
+    return absl::OkStatus();
+  }
+  Print(table, "fixed");
   const std::string path = CostTablePath(key).string();
-  if (table.costs().size() > before) CHAIRLIFT_RETURN_IF_ERROR(table.Save(path));
-  Print(table);
-  fmt::print("kept in {}{}\n", path, before > 0 ? "; --again measures anew" : "");
+  if (table.costs().size() > before) {
+    CHAIRLIFT_RETURN_IF_ERROR(Annotate(table.Save(path), "not kept"));
+  }
+  fmt::print("kept in {}{}\n", path, before > 0 ? "; --again measures all of it" : "");
   return absl::OkStatus();
 }
 
@@ -158,8 +196,9 @@ Status Profile(const ProfileFlags& flags) {
   EngineOptions options = flags.engine;
   options.on_load = LoadBar();
   CHAIRLIFT_ASSIGN_OR_RETURN(const auto engine, Engine::Create(options));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::optional<CellProgram> cells, CellsOf(model));
-  // What would be a request to a model of the user's own cells, nobody knows.
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::optional<CellProgram> cells,
+                             CellsOf(model, flags.engine.allow_plugins));
+  // A request to a model of the user's own cells cannot be made up.
   if (!model.cells) CHAIRLIFT_RETURN_IF_ERROR(ProfileWhole(model, flags, *engine));
   if (!cells) return absl::OkStatus();
   if (!model.cells) fmt::print("\n");
@@ -178,26 +217,27 @@ Command AddProfile(CLI::App& parser) {
       "Of a model that runs as cells, each cell is timed; serving chooses its batches by that.\n"
       "Example:\n"
       "  chairlift profile model.onnx --batches 1,8,32 --lengths 16,128");
-  parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder")
-      ->required()
-      ->check(CLI::ExistingPath.description("PATH"));
+  TakesModel(
+      parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder")->required());
   parser.add_option("--batches", flags->batches, "Rows to measure, where the model batches")
       ->delimiter(',')
       ->check(CLI::Range(1, 4096))
+      ->type_name("N,N")
       ->capture_default_str();
   parser.add_option("--lengths", flags->lengths, "Lengths to measure, where other dimensions vary")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N,N")
       ->capture_default_str();
-  parser.add_option("--shape", flags->shapes,
-                    "NAME=1x3x224x224: shape of an input; dimension 0 follows --batches");
-  parser.add_option("--seconds-per-point", flags->seconds_per_point, "Time spent on each entry")
-      ->check(CLI::Range(0.0, 60.0))
-      ->capture_default_str();
-  parser.add_flag("--again", flags->again, "Measure all anew, also what is kept");
-  parser.add_option("--workers", flags->engine.workers, "Compute threads; 0: one for each core")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str();
+  parser
+      .add_option("--shape", flags->shapes,
+                  "Shape of an input, as image=1x3x224x224; dimension 0 follows --batches")
+      ->type_name("NAME=SHAPE");
+  AddNumber(parser, "--seconds-per-point", &flags->seconds_per_point, 0, 60, "S",
+            "Time spent on each entry");
+  parser.add_flag("--again", flags->again, "Measure everything again, also what is stored");
+  AddAllowPlugins(parser, &flags->engine.allow_plugins);
+  AddWorkers(parser, &flags->engine.workers);
   return [flags] { return Profile(*flags); };
 }
 

@@ -3,47 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <cmath>
 #include <set>
 #include <string>
 
 #include "cli/terminal.h"
-#include "engine/cell_costs.h"
+#include "engine/programs/cells/cell_costs.h"
 
 namespace chairlift {
 namespace {
 
-// By rows.
-using Costs = std::map<int64_t, Duration>;
-
-void Print(const std::vector<std::unique_ptr<Cell>>& cells, const std::vector<Costs>& costs,
+void Print(const std::vector<std::unique_ptr<Cell>>& cells, std::span<const CostsByRows> costs,
            int workers) {
-  std::set<int64_t> sizes;
-  for (const Costs& cell : costs) {
-    for (const auto& [rows, cost] : cell) sizes.insert(rows);
-  }
-  std::vector<std::string> head = {"cell"};
-  for (const int64_t rows : sizes) head.push_back(fmt::format("b={}", rows));
-  Table table(head);
-  for (size_t i = 0; i < cells.size(); ++i) {
-    std::vector<std::string> line = {cells[i]->name()};
-    for (const int64_t rows : sizes) {
-      const auto at = costs[i].find(rows);
-      if (at == costs[i].end()) {
-        line.emplace_back("");
-        continue;
-      }
-      const double seconds = static_cast<double>(at->second.count()) * 1e-9;
-      line.push_back(
-          fmt::format("{} ({:.0f}/s)", HumanSeconds(seconds), static_cast<double>(rows) / seconds));
-    }
-    table.Add(std::move(line));
-  }
-  fmt::print("time of a batch on one of {} workers, all at work (rows a second):\n{}", workers,
-             table.ToString());
+  std::vector<std::pair<std::string, CostsByRows>> lines;
+  for (size_t i = 0; i < cells.size(); ++i) lines.emplace_back(cells[i]->name(), costs[i]);
+  fmt::print("time of a batch on one of {}, all at work (rows a second):\n{}",
+             Counted(workers, "worker"), CostsTable("cell", lines));
   for (size_t i = 0; i < cells.size(); ++i) {
     if (cells[i]->open()) {
-      fmt::print("cell {} is not timed: its rows have dimensions that requests tell\n",
+      fmt::print("cell {} is not timed: its rows have dimensions that only requests fix\n",
                  cells[i]->name());
     } else if (costs[i].empty()) {
       fmt::print("cell {} is not timed: it fails on zeros\n", cells[i]->name());
@@ -52,6 +30,30 @@ void Print(const std::vector<std::unique_ptr<Cell>>& cells, const std::vector<Co
 }
 
 }  // namespace
+
+std::string CostsTable(const char* head,
+                       std::span<const std::pair<std::string, CostsByRows>> lines) {
+  std::set<int64_t> sizes;
+  for (const auto& [name, costs] : lines) {
+    for (const auto& [rows, cost] : costs) sizes.insert(rows);
+  }
+  std::vector<std::string> heads = {head};
+  for (const int64_t rows : sizes) heads.push_back(fmt::format("b={}", rows));
+  Table table(std::move(heads));
+  for (const auto& [name, costs] : lines) {
+    std::vector<std::string> line = {name};
+    for (const int64_t rows : sizes) {
+      std::string& cell = line.emplace_back();
+      const auto cost = costs.find(rows);
+      if (cost == costs.end()) continue;
+      const double seconds = std::chrono::duration<double>(cost->second).count();
+      cell = fmt::format("{} ({}/s)", HumanSeconds(seconds),
+                         HumanNumber(std::round(static_cast<double>(rows) / seconds)));
+    }
+    table.Add(std::move(line));
+  }
+  return table.ToString();
+}
 
 Status ProfileCells(const CellProgram& program, const ProfileCellsOptions& options) {
   const std::vector<std::unique_ptr<Cell>>& cells = program.cells;
@@ -63,13 +65,13 @@ Status ProfileCells(const CellProgram& program, const ProfileCellsOptions& optio
     kept = FindCellCosts(cells, options.workers, true,
                          [&](double done) { bar.Set(static_cast<int64_t>(done * kWhole)); });
   }
-  std::vector<Costs> costs(cells.size());
+  std::vector<CostsByRows> costs(cells.size());
   for (size_t i = 0; i < cells.size(); ++i) {
-    for (const auto& [rows, cost] : kept[i]) costs[i][rows] = cost;
+    for (const auto& sample : kept[i]) costs[i][sample.rows] = sample.cost;
   }
   std::set<int64_t> sizes(options.batches.begin(), options.batches.end());
   if (options.again) {
-    for (const Costs& cell : costs) {
+    for (const CostsByRows& cell : costs) {
       for (const auto& [rows, cost] : cell) sizes.insert(rows);
     }
   }
@@ -94,12 +96,11 @@ Status ProfileCells(const CellProgram& program, const ProfileCellsOptions& optio
   for (size_t i = 0; i < cells.size(); ++i) {
     kept[i].clear();
     for (const auto& [rows, cost] : costs[i]) {
-      kept[i].push_back({static_cast<int32_t>(rows), cost});
+      kept[i].push_back({static_cast<int32_t>(rows), 0, cost});
     }
   }
-  CHAIRLIFT_RETURN_IF_ERROR(KeepCellCosts(cells, options.workers, kept));
   Print(cells, costs, options.workers);
-  return absl::OkStatus();
+  return Annotate(KeepCellCosts(cells, options.workers, kept), "not kept");
 }
 
 }  // namespace chairlift

@@ -1,14 +1,23 @@
-// What the cells of a model take, by batch size.
+// What batches of a model, and of its cells, take by size.
 #ifndef CHAIRLIFT_CLI_PROFILE_CELLS_H_
 #define CHAIRLIFT_CLI_PROFILE_CELLS_H_
 
 #include <chrono>
 #include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "engine/cell_program.h"
+#include "engine/programs/cells/cell_program.h"
 
 namespace chairlift {
+
+using CostsByRows = std::map<int64_t, std::chrono::nanoseconds>;
+// A line of each name: what batches take, and the rows a second, by rows.
+std::string CostsTable(const char* head,
+                       std::span<const std::pair<std::string, CostsByRows>> lines);
 
 struct ProfileCellsOptions {
   std::vector<int64_t> batches;

@@ -2,17 +2,23 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
+#include <type_traits>
 #include <vector>
 
+#include "base/status.h"
 #include "chairlift/engine.h"
 #include "cli/commands.h"
+#include "cli/flags.h"
 #include "cli/inputs.h"
 #include "cli/load_bar.h"
 #include "cli/model_path.h"
 #include "cli/terminal.h"
+#include "tensor/dispatch_all.h"
 #include "tensor/npy.h"
 
 namespace chairlift {
@@ -32,31 +38,60 @@ std::string FileName(const std::string& name) {
   return out + ".npy";
 }
 
+// The first elements, in the order of memory: "0.12, -3, …".
+std::string FirstValues(const Tensor& tensor) {
+  constexpr int64_t kMost = 6;
+  std::string text;
+  const auto add = [&](auto value) {
+    if (!text.empty()) text += ", ";
+    if constexpr (std::is_integral_v<decltype(value)>) {
+      text += fmt::format("{}", value);
+    } else {
+      text += fmt::format("{:.4g}", static_cast<double>(static_cast<float>(value)));
+    }
+  };
+  const int64_t shown = std::min(kMost, tensor.size());
+  const Status known = DispatchAll(tensor.dtype(), [&]<typename T>() {
+    for (int64_t i = 0; i < shown; ++i) add(tensor.data<T>()[i]);
+    return absl::OkStatus();
+  });
+  if (!known.ok()) return {};
+  return tensor.size() > shown ? text + ", …" : text;
+}
+
+Status MakeFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  return error ? Unavailable("cannot make the folder {}: {}", folder, error.message())
+               : absl::OkStatus();
+}
+
 Status Run(const RunFlags& flags) {
+  InferRequest request;
+  request.model = "model";
+  CHAIRLIFT_ASSIGN_OR_RETURN(request.inputs, ReadInputs(flags.inputs));
   CHAIRLIFT_ASSIGN_OR_RETURN(ModelPath model, FindModel(flags.model));
   EngineOptions options = flags.engine;
   options.on_load = LoadBar();
-  options.time_cells = false;  // one request has nobody to share a batch with
+  options.time_cells = false;  // one request shares no batch
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options));
   if (!model.cells) model.config.policy = "none";
   model.config.max_batch_size = 0;  // all rows of the request at once
   CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", model.path, model.config));
-  InferRequest request;
-  request.model = "model";
-  CHAIRLIFT_ASSIGN_OR_RETURN(request.inputs, ReadInputs(flags.inputs));
   CHAIRLIFT_ASSIGN_OR_RETURN(const InferResponse response, engine->Infer(std::move(request)));
 
-  Table table({"output", "type", "shape", "file"});
-  if (!flags.output_dir.empty()) std::filesystem::create_directories(flags.output_dir);
+  const bool kept = !flags.output_dir.empty();
+  Table table({"output", "type", "shape", "values", kept ? "file" : ""});
+  if (kept) CHAIRLIFT_RETURN_IF_ERROR(MakeFolder(flags.output_dir));
   for (const NamedTensor& output : response.outputs) {
     std::string file;
-    if (!flags.output_dir.empty()) {
+    if (kept) {
       const auto path = std::filesystem::path(flags.output_dir) / FileName(output.name);
       CHAIRLIFT_RETURN_IF_ERROR(WriteNpy(path, output.tensor));
       file = path.string();
     }
     table.Add({output.name, std::string(DTypeName(output.tensor.dtype())),
-               output.tensor.shape().ToString(), file});
+               output.tensor.shape().ToString(), FirstValues(output.tensor), file});
   }
   fmt::print("{}computed in {}\n", table.ToString(),
              HumanSeconds(static_cast<double>(response.compute_time.count()) * 1e-9));
@@ -72,14 +107,16 @@ Command AddRun(CLI::App& parser) {
       "  python3 -c \"import numpy; numpy.save('x.npy', numpy.ones((1, 16), 'float32'))\"\n"
       "  chairlift run model.onnx --input x=x.npy --output-dir out\n"
       "`chairlift inspect model.onnx` lists the inputs.");
-  parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder")
-      ->required()
-      ->check(CLI::ExistingPath.description("PATH"));
-  parser.add_option("--input", flags->inputs, "NAME=FILE.npy, one for each input of the model");
-  parser.add_option("--output-dir", flags->output_dir, "Folder for <output>.npy; made if missing");
-  parser.add_option("--workers", flags->engine.workers, "Compute threads; 0: one for each core")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str();
+  TakesModel(
+      parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder")->required());
+  parser.add_option("--input", flags->inputs, "An input's values; one for each input of the model")
+      ->type_name("NAME=FILE.npy");
+  parser
+      .add_option("--output-dir", flags->output_dir,
+                  "Also write each output to <output>.npy in this folder; made if missing")
+      ->type_name("DIR");
+  AddAllowPlugins(parser, &flags->engine.allow_plugins);
+  AddWorkers(parser, &flags->engine.workers);
   return [flags] { return Run(*flags); };
 }
 

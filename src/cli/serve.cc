@@ -1,26 +1,39 @@
 // `chairlift serve`: engine and server, until a signal.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <malloc.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <chrono>
-#include <filesystem>
+#include <cstdlib>
+#include <cstring>
+#include <future>
+#include <map>
 #include <memory>
 #include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "chairlift/engine.h"
 #include "cli/commands.h"
 #include "cli/example_request.h"
+#include "cli/flags.h"
 #include "cli/limit_flags.h"
 #include "cli/load_bar.h"
+#include "cli/model_path.h"
+#include "cli/terminal.h"
 #include "server/server.h"
 
 namespace chairlift {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct ServeFlags {
   std::vector<std::string> models;
@@ -29,44 +42,159 @@ struct ServeFlags {
   EngineOptions engine;
   ServerOptions server;
   int drain_seconds = 30;
+  // Many clients give up after that; a longer queue would only delay all of them.
+  int max_queue_wait_ms = 1000;
+  std::string control;  // empty: as --load-model is given or not
   bool print_example = false;
   std::string log_level = "info";
 };
 
-Status LoadFiles(Engine& engine, const std::vector<std::string>& paths) {
-  for (const std::string& path : paths) {
-    if (fs::is_directory(path)) {
-      return InvalidArgument("{} is a folder: pass it as --model-repository {}", path, path);
+// What the positional arguments name: models, and folders of models.
+StatusOr<std::vector<ModelPath>> FindModels(ServeFlags& flags) {
+  std::vector<ModelPath> models;
+  std::map<std::string, std::string> names;
+  for (const std::string& path : flags.models) {
+    if (IsRepository(path)) {
+      flags.repositories.push_back(path);
+      continue;
     }
-    const std::string name = fs::path(path).stem().string();
-    CHAIRLIFT_RETURN_IF_ERROR(engine.LoadModel(name, path, ModelConfig{}));
+    CHAIRLIFT_ASSIGN_OR_RETURN(ModelPath model, FindModel(path));
+    const auto [other, is_new] = names.emplace(model.name, path);
+    if (!is_new) {
+      return Usage(InvalidArgument(
+          "{} and {} would both be served as '{}': rename one, or put them in folders of their "
+          "names, as <name>/1/model.onnx",
+          other->second, path, model.name));
+    }
+    models.push_back(std::move(model));
+  }
+  return models;
+}
+
+bool WantsAll(const ServeFlags& flags) {
+  return flags.control == "none" || std::count(flags.only.begin(), flags.only.end(), "*") > 0;
+}
+
+// The models that the repositories hold, or those of them that were named.
+std::vector<std::string> NamesToLoad(const Engine& engine, const ServeFlags& flags) {
+  if (!WantsAll(flags)) return flags.only;
+  std::vector<std::string> names;
+  for (const ModelIndexEntry& entry : engine.Index()) {
+    if (entry.state == ModelState::kReady) continue;
+    if (names.empty() || names.back() != entry.name) names.push_back(entry.name);
+  }
+  return names;
+}
+
+// A model of a repository that fails to load is logged and left out.
+Status Load(Engine& engine, const std::vector<ModelPath>& models, const ServeFlags& flags,
+            Status* first_failure) {
+  for (const ModelPath& model : models) {
+    CHAIRLIFT_RETURN_IF_ERROR(
+        engine.LoadModel(model.name, model.path, model.config, model.version));
+  }
+  for (const std::string& name : NamesToLoad(engine, flags)) {
+    const Status status = engine.LoadFromRepository(name);
+    if (!status.ok()) spdlog::error("not served: {}", Message(status));
+    first_failure->Update(status);
   }
   return absl::OkStatus();
 }
 
-// Loads what the repositories hold (or the models named). One that fails is reported and left out.
-Status LoadRepositories(Engine& engine, const ServeFlags& flags) {
-  for (const std::string& directory : flags.repositories) {
-    CHAIRLIFT_RETURN_IF_ERROR(engine.AddRepository(directory));
+// Logs how each ready model runs; returns their number.
+StatusOr<int> ReportReady(const Engine& engine) {
+  int ready = 0;
+  for (const ModelIndexEntry& entry : engine.Index()) {
+    if (entry.state != ModelState::kReady) continue;
+    ++ready;
+    CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata,
+                               engine.Metadata(entry.name, entry.version));
+    spdlog::info("{} version {}: {}", entry.name, entry.version, metadata.diagnosis);
   }
-  std::vector<std::string> names = flags.only;
-  if (names.empty()) {
-    for (const ModelIndexEntry& entry : engine.Index()) {
-      if (entry.state == ModelState::kReady) continue;
-      if (names.empty() || names.back() != entry.name) names.push_back(entry.name);
-    }
+  return ready;
+}
+
+// Renames the server option that a message starts with to its flag. An option's invalid value is an
+// error of the command line.
+Status InFlags(const Status& status) {
+  std::string text = Message(status);
+  const size_t end = text.find_first_of(" :");
+  std::string flag = text.substr(0, end);
+  if (flag == "cors_origins") flag = "cors_allow_origin";
+  if (flag == "address" || flag.find('_') != std::string::npos) {
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    text = fmt::format("--{}{}", flag, text.substr(end));
   }
-  for (const std::string& name : names) {
-    const Status status = engine.LoadFromRepository(name);
-    if (!status.ok()) spdlog::error("model '{}' is not served: {}", name, Message(status));
+  if (absl::IsInvalidArgument(status)) return Usage(InvalidArgument("{}", text));
+  if (flag == "http-port" || flag == "metrics-port") {
+    text += "; name another port, or 0 for any free one";
   }
-  return absl::OkStatus();
+  return Status(status.code(), text);
+}
+
+// An address at which a server that listens on all of them can be reached.
+std::string Reachable(const std::string& address) {
+  if (address == "0.0.0.0") return "127.0.0.1";
+  return address == "[::]" || address == "::" ? "[::1]" : address;
+}
+
+// Has large buffers returned to the system when they are freed. By default the C library keeps up
+// to 32 MiB of each such size: some hundreds of MiB after a burst.
+void ReturnLargeBuffers() {
+  constexpr int kLarge = 1 << 20;
+  mallopt(M_MMAP_THRESHOLD, kLarge);
+  mallopt(M_TRIM_THRESHOLD, 8 * kLarge);
+}
+
+// Does not allocate: memory may be exhausted.
+int64_t ResidentBytes() {
+  const int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  std::array<char, 128> text{};  // pages in all, resident pages, …
+  const ssize_t bytes = ::read(file, text.data(), text.size() - 1);
+  ::close(file);
+  char* at = text.data();
+  if (bytes > 0) std::strtoll(at, &at, 10);
+  return std::strtoll(at, nullptr, 10) * sysconf(_SC_PAGESIZE);
+}
+
+// Waits for one of the signals. Returns free memory to the system meanwhile: the C library returns
+// only the end of each of its heaps.
+int WaitForSignal(const sigset_t& signals) {
+  constexpr timespec kInterval{.tv_sec = 5, .tv_nsec = 0};
+  constexpr int64_t kWorthIt = int64_t{64} << 20;
+  int64_t resident = ResidentBytes();  // after the last time
+  while (true) {
+    const int signal_number = sigtimedwait(&signals, nullptr, &kInterval);
+    if (signal_number > 0) return signal_number;
+    if (ResidentBytes() < resident + kWorthIt) continue;
+    malloc_trim(0);
+    resident = ResidentBytes();
+  }
 }
 
 Status Serve(ServeFlags flags) {
+  ReturnLargeBuffers();
   if (flags.models.empty() && flags.repositories.empty()) {
-    return InvalidArgument(
-        "nothing to serve: name a model.onnx, or a folder with --model-repository");
+    return Usage(InvalidArgument(
+        "nothing to serve: name a model.onnx, a model's folder, or a folder of models"));
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<ModelPath> models, FindModels(flags));
+  if (!flags.only.empty() && flags.repositories.empty()) {
+    return Usage(InvalidArgument("--load-model names models of a repository, and there is none"));
+  }
+  for (const std::string& directory : flags.repositories) {
+    CHAIRLIFT_RETURN_IF_ERROR(CheckRepository(directory));
+  }
+  if (flags.control.empty()) flags.control = flags.only.empty() ? "none" : "explicit";
+  flags.server.model_control = flags.control == "explicit";
+  if (!flags.server.model_control && !flags.only.empty()) {
+    return Usage(InvalidArgument(
+        "--load-model needs --model-control-mode explicit: with 'none' all models are loaded"));
+  }
+  if (flags.server.http_port != 0 && flags.server.http_port == flags.server.metrics_port) {
+    return Usage(InvalidArgument("--http-port and --metrics-port are both {}; each needs its own",
+                                 flags.server.http_port));
   }
   spdlog::set_level(spdlog::level::from_str(flags.log_level));
   // Signals are waited for below. The threads of engine and server inherit a mask that leaves them
@@ -77,41 +205,70 @@ Status Serve(ServeFlags flags) {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   flags.engine.on_load = LoadBar();
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine));
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-  CHAIRLIFT_RETURN_IF_ERROR(LoadFiles(*engine, flags.models));
-  CHAIRLIFT_RETURN_IF_ERROR(LoadRepositories(*engine, flags));
-  std::string example;
-  int ready = 0;
-  for (const ModelIndexEntry& entry : engine->Index()) {
-    if (entry.state != ModelState::kReady) continue;
-    ++ready;
-    CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata,
-                               engine->Metadata(entry.name, entry.version));
-    spdlog::info("{} version {}: {}", entry.name, entry.version, metadata.diagnosis);
+  flags.engine.max_queue_wait_us = int64_t{1000} * flags.max_queue_wait_ms;
+  auto created = Engine::Create(flags.engine);
+  if (!created.ok()) return InFlags(created.status());
+  const std::unique_ptr<Engine> engine = *std::move(created);
+  for (const std::string& directory : flags.repositories) {
+    CHAIRLIFT_RETURN_IF_ERROR(engine->AddRepository(directory));
   }
-  if (ready == 0) return NotFound("no model could be loaded");
-
+  // Before the models: a port in use is reported at once, and early requests are answered.
+  flags.server.ready = false;
+  auto started = Server::Start(*engine, flags.server);
+  if (!started.ok()) return InFlags(started.status());
+  const std::unique_ptr<Server> server = *std::move(started);
+  spdlog::info("listening on {}; ready once the models are loaded",
+               HostAndPort(flags.server.address, server->http_port()));
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  Status first_failure;
+  CHAIRLIFT_RETURN_IF_ERROR(Load(*engine, models, flags, &first_failure));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int ready, ReportReady(*engine));
+  // Without models the server may still be asked to load some.
+  const bool may_be_empty = flags.server.model_control && (flags.only.empty() || WantsAll(flags));
+  if (ready == 0 && !may_be_empty && first_failure.ok()) {
+    return NotFound("'{}' holds no models; a repository is <name>/<version>/model.onnx",
+                    fmt::join(flags.repositories, "', '"));
+  }
+  if (ready == 0 && !may_be_empty) {
+    return NotFound("no model{} could be loaded: {}", flags.only.empty() ? "" : " of --load-model",
+                    Message(first_failure));
+  }
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
-                             Server::Start(*engine, flags.server));
-  spdlog::info("{} models on http://{}:{}, {} workers", ready, flags.server.address,
-               server->http_port(), engine->workers());
+  server->SetReady();
+  spdlog::info("{} on http://{}, {}", Counted(ready, "model"),
+               HostAndPort(flags.server.address, server->http_port()),
+               Counted(engine->workers(), "worker"));
   if (server->metrics_port() >= 0) {
-    spdlog::info("metrics on http://{}:{}/metrics", flags.server.address, server->metrics_port());
+    spdlog::info("metrics on http://{}/metrics",
+                 HostAndPort(flags.server.address, server->metrics_port()));
   }
   if (flags.print_example) {
-    fmt::print("\n{}\n", ExampleRequest(*engine, flags.server.address, server->http_port()));
+    fmt::print("\n{}\n", ExampleRequest(*engine, HostAndPort(Reachable(flags.server.address),
+                                                             server->http_port())));
     std::fflush(stdout);
   }
 
-  int signal_number = 0;
-  sigwait(&signals, &signal_number);
+  WaitForSignal(signals);
   spdlog::info("draining for at most {} s; a second signal stops at once", flags.drain_seconds);
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   const auto drain = std::chrono::seconds(flags.drain_seconds);
-  Status drained = server->Drain(drain);
-  engine->Shutdown(std::chrono::seconds(1));
+  // The engine answers what still runs then with 503.
+  constexpr std::chrono::seconds kForAnswers(1);
+  std::promise<void> all_answered;
+  std::thread cut_off;
+  try {
+    cut_off = std::thread([&, answered = all_answered.get_future()] {
+      if (answered.wait_for(drain) == std::future_status::timeout) {
+        engine->Shutdown(std::chrono::milliseconds(0));
+      }
+    });
+  } catch (const std::system_error&) {
+    // No thread could be started: connections that are not answered by then are closed.
+  }
+  Status drained = server->Drain(drain + kForAnswers);
+  all_answered.set_value();
+  if (cut_off.joinable()) cut_off.join();
+  engine->Shutdown(kForAnswers);
   if (!drained.ok()) return drained;
   spdlog::info("stopped");
   return absl::OkStatus();
@@ -122,81 +279,98 @@ Status Serve(ServeFlags flags) {
 Command AddServe(CLI::App& parser) {
   auto flags = std::make_shared<ServeFlags>();
   parser.footer(
-      "A model file needs no configuration: it is served under its file name, batching is derived "
-      "from it.\n"
-      "A repository holds <name>/<version>/model.onnx and, if wanted, <name>/model.yaml. These are "
-      "the\n"
-      "settings it may have; what is absent is chosen from the model:\n"
+      "Examples:\n"
+      "  chairlift serve model.onnx                     one file, under its file name\n"
+      "  chairlift serve models/identity                one model's folder\n"
+      "  chairlift serve models                         all models of a repository\n"
+      "A model file needs no configuration: batching is derived from the model. A repository "
+      "holds\n"
+      "<name>/<version>/model.onnx and, if wanted, <name>/model.yaml or Triton's "
+      "<name>/config.pbtxt\n"
+      "(docs/repositories.md). These are the settings a model.yaml may have; what is absent is "
+      "chosen\n"
+      "from the model:\n"
       "  policy: window             # none; for encoders tokens, length_dp, naive "
       "(docs/encoders.md);\n"
       "                             # for recurrent models cellular, bucketed, graph_merge\n"
       "  max_batch_size: 32         # rows in a batch; of cells: absent, as timed (docs/cells.md)\n"
       "  max_batch_tokens: 0        # tokens: tokens in a batch; 0: as timed\n"
-      "  queue_delay_us: 0          # window, length_dp: how long the oldest request may wait for "
-      "company\n"
-      "  latency_objective_us: 0    # length_dp: but no longer than until half of this is spent\n"
+      "  queue_delay_us: 0          # window, length_dp: longest wait of the oldest request for "
+      "more\n"
+      "  latency_objective_us: 0    # length_dp: no waiting once half of this is spent\n"
+      "  trusted_mask: mask         # length_dp, naive: the input that hides padding "
+      "(docs/encoders.md)\n"
       "  preferred_batch_sizes: []  # window: run at these sizes without waiting\n"
       "  max_queue_size: 1024       # requests waiting; one more is refused\n"
-      "  default_timeout_us: 0      # deadline of requests that bring none; 0: none\n"
-      "  response_cache_bytes: 0    # memory for answers that equal requests get again\n"
+      "  max_queue_wait_us: 1000000 # longest expected wait; absent: --max-queue-wait\n"
+      "  default_timeout_us: 0      # deadline of requests without a timeout; 0: none\n"
+      "  response_cache_bytes: 0    # memory for answers kept for equal requests; 0: none\n"
       "  sequence_state: {}         # state kept between requests, output: input (docs/http.md)\n"
       "  max_sequences: 4096        # live at once\n"
-      "  sequence_idle_us: 60000000 # one that hears nothing for so long has ended\n"
+      "  sequence_idle_us: 60000000 # a sequence without a request for so long has ended\n"
       "  disabled_passes: []        # `chairlift inspect MODEL --passes` lists them\n"
       "  max_embedding_bytes: 0     # for an embedding folded into the first layer's projection\n"
+      "  versions: latest           # or all, or [1, 2]\n"
       "or <name>/<version>/<cell>.onnx and a model.yaml with `cells` and `unfold` "
       "(docs/cells.md).\n"
-      "Ask it:\n"
+      "Send a request:\n"
       "  curl localhost:8000/v2/models/NAME\n"
       "  curl localhost:8000/v2/models/NAME/infer -d '{\"inputs\": [{\"name\": \"x\", \"shape\": "
       "[1, 2],\n"
       "       \"datatype\": \"FP32\", \"data\": [1, 2]}]}'\n"
       "SIGTERM or Ctrl-C finishes what is in flight, then stops; a second one stops at once.");
-  parser.add_option("MODEL", flags->models, "ONNX files to serve")
-      ->check(CLI::ExistingPath)
-      ->type_name("FILE");
+  TakesModel(parser.add_option("MODEL", flags->models,
+                               "ONNX files, models' folders, or folders of models"));
   parser.add_option("--model-repository", flags->repositories, "Folder of models; may be repeated")
       ->check(CLI::ExistingDirectory)
       ->type_name("DIR");
   parser
       .add_option("--load-model", flags->only,
-                  "Load only this model of the repositories; may be repeated")
+                  "Load only this model of the repositories ('*': all); may be repeated")
       ->type_name("NAME");
+  parser
+      .add_option(
+          "--model-control-mode", flags->control,
+          "none: all models are loaded at the start, and clients cannot load or unload any;\n"
+          "explicit: only those of --load-model ('*': all), and clients can.\n"
+          "Left out: explicit with --load-model, else none")
+      ->check(CLI::IsMember({"none", "explicit"}))
+      ->type_name("MODE");
   parser.add_flag("--print-example", flags->print_example,
                   "Print a curl command for each model, tried once");
   parser.add_option("--log-level", flags->log_level, "What to log")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->type_name("LEVEL")
       ->capture_default_str();
-  parser
-      .add_option("--drain-seconds", flags->drain_seconds,
-                  "Time given to requests in flight at the end")
-      ->check(CLI::Range(0, 3600))
-      ->type_name("S")
-      ->capture_default_str();
+  AddNumber(parser, "--drain-seconds", &flags->drain_seconds, 0, 3600, "S",
+            "Time given to requests in flight at the end");
 
   constexpr const char* kNetwork = "Network";
-  parser.add_option("--address", flags->server.address, "Address to listen on; 0.0.0.0: all")
+  parser
+      .add_option("--address", flags->server.address,
+                  "Address to listen on; 0.0.0.0: all; IPv6 as [::1]")
       ->type_name("IP")
       ->group(kNetwork)
       ->capture_default_str();
-  parser.add_option("--http-port", flags->server.http_port, "HTTP port; 0: any free one")
-      ->check(CLI::Range(0, 65535))
-      ->type_name("PORT")
-      ->group(kNetwork)
-      ->capture_default_str();
-  parser.add_option("--metrics-port", flags->server.metrics_port, "Port of /metrics; -1: none")
-      ->check(CLI::Range(-1, 65535))
-      ->type_name("PORT")
-      ->group(kNetwork)
-      ->capture_default_str();
+  AddNumber(parser, "--http-port", &flags->server.http_port, 0, 65535, "PORT",
+            "HTTP port; 0: any free one")
+      ->group(kNetwork);
+  AddNumber(parser, "--metrics-port", &flags->server.metrics_port, -1, 65535, "PORT",
+            "Port of /metrics; -1: none")
+      ->group(kNetwork);
+  AddNumber(parser, "--io-threads", &flags->server.io_threads, 1, 64, "N",
+            "Threads that read requests; more for much JSON from many clients")
+      ->group(kNetwork);
+  AddNumber(parser, "--codec-threads", &flags->server.codec_threads, 1, 64, "N",
+            "Threads that decode large requests and encode large answers")
+      ->group(kNetwork);
+
   parser
-      .add_option("--io-threads", flags->server.io_threads,
-                  "Threads that read requests; more for much JSON from many clients")
-      ->check(CLI::Range(1, 64))
-      ->type_name("NUMBER")
-      ->group(kNetwork)
-      ->capture_default_str();
+      .add_option("--cors-allow-origin", flags->server.cors_origins,
+                  "Site whose pages may use this server from a browser, as https://host:port; "
+                  "*: all; may be repeated")
+      ->type_name("ORIGIN")
+      ->group(kNetwork);
 
   constexpr const char* kCompute = "Compute";
   parser
@@ -205,22 +379,26 @@ Command AddServe(CLI::App& parser) {
           "Do not time the batches of recurrent models and encoders when they are first loaded\n"
           "(a second or two, kept in the cache folder), which chooses their batch sizes")
       ->group(kCompute);
-  parser.add_option("--workers", flags->engine.workers, "Compute threads; 0: one for each core")
-      ->check(CLI::Range(0, 256))
-      ->type_name("NUMBER")
-      ->group(kCompute)
-      ->capture_default_str();
+  AddWorkers(parser, &flags->engine.workers)->group(kCompute);
   parser.add_option("--cores", flags->engine.cores, "Cores to pin the workers to, as 0,1,2")
       ->delimiter(',')
       ->group(kCompute)
       ->type_name("LIST");
-  parser
-      .add_option("--max-requests", flags->engine.max_requests,
-                  "Requests accepted at once over all models; one more: 503")
-      ->check(CLI::Range(1, 1 << 20))
-      ->type_name("NUMBER")
-      ->group(kCompute)
-      ->capture_default_str();
+  AddNumber(parser, "--max-requests", &flags->engine.max_requests, 1, 1 << 20, "N",
+            "Requests accepted at once over all models; one more: 503")
+      ->group(kCompute);
+  AddNumber(parser, "--max-queue-wait", &flags->max_queue_wait_ms, 0, 3600000, "MS",
+            "Refuse at once (503) a request whose expected wait is longer, by the costs of recent\n"
+            "batches; 0: only the length of the queue is bounded")
+      ->group(kCompute);
+  CLI::Option* const budget = parser.add_option(
+      "--memory-budget", flags->engine.memory_budget,
+      "Memory of all tasks for intermediates and outputs, as 4GiB; a request that needs more\n"
+      "than a worker's share runs in parts or is refused (400); 0: half of what this process\n"
+      "may use");
+  TakesBytes(budget, 0);
+  budget->group(kCompute)->capture_default_str();
+  AddAllowPlugins(parser, &flags->engine.allow_plugins);
   AddLimitFlags(parser, &flags->server.limits);
   return [flags] { return Serve(*flags); };
 }

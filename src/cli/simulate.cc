@@ -4,15 +4,19 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
+#include "base/closest.h"
 #include "batching/policy.h"
 #include "batching/simulator.h"
 #include "cli/commands.h"
+#include "cli/flags.h"
 #include "cli/load/schedule.h"
 #include "cli/simulate/request_mix.h"
 #include "cli/terminal.h"
@@ -20,7 +24,7 @@
 namespace chairlift {
 namespace {
 
-// The part of a run's arrivals that comes before what is counted.
+// The part of a run's arrivals that is not counted.
 constexpr double kWarmUp = 0.2;
 
 struct SimulateFlags {
@@ -52,6 +56,7 @@ struct Figures {
   std::string policy;
   double rate = 0;
   double throughput = 0;        // requests a second
+  double mean_latency = 0;      // ms
   std::vector<double> latency;  // percentiles 0 to 100, ms
   std::vector<double> queue;
   std::vector<double> compute;
@@ -62,10 +67,17 @@ struct Figures {
 };
 
 StatusOr<LengthCounts> Lengths(const SimulateFlags& flags) {
+  if ((flags.fixed_length > 0) + !flags.uniform.empty() + !flags.lengths.empty() > 1) {
+    return Usage(InvalidArgument("name one of --lengths, --uniform and --fixed-length"));
+  }
   if (flags.fixed_length > 0) return LengthCounts{{flags.fixed_length, 1}};
-  if (!flags.uniform.empty()) return UniformLengths(flags.uniform);
+  if (!flags.uniform.empty()) {
+    auto lengths = UniformLengths(flags.uniform);
+    if (!lengths.ok()) return Usage(Annotate(lengths.status(), "--uniform"));
+    return lengths;
+  }
   if (flags.lengths.empty()) {
-    return InvalidArgument("lengths come from --lengths, --uniform or --fixed-length");
+    return Usage(InvalidArgument("lengths come from --lengths, --uniform or --fixed-length"));
   }
   return ReadLengths(flags.lengths, flags.max_length);
 }
@@ -74,11 +86,12 @@ StatusOr<LengthCounts> Lengths(const SimulateFlags& flags) {
 StatusOr<RequestMix> ReadMix(const SimulateFlags& flags, GraphForm form) {
   if (flags.application == "tree") {
     if (flags.complete_tree > 0) return CompleteTreeMix(flags.complete_tree);
-    if (flags.trees.empty()) return InvalidArgument("trees come from --trees or --complete-tree");
+    if (flags.trees.empty())
+      return Usage(InvalidArgument("trees come from --trees or --complete-tree"));
     return TreeMix(flags.trees);
   }
   if (flags.application == "seq2seq") {
-    if (flags.lengths.empty()) return InvalidArgument("lengths come from --lengths");
+    if (flags.lengths.empty()) return Usage(InvalidArgument("lengths come from --lengths"));
     return Seq2SeqMix(flags.lengths, flags.max_length);
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const LengthCounts lengths, Lengths(flags));
@@ -93,9 +106,13 @@ Status SetCellSizes(const std::vector<std::string>& settings, const std::vector<
     const size_t equals = setting.find('=');
     const auto cell = std::find(cells.begin(), cells.end(), setting.substr(0, equals));
     const int size = equals == std::string::npos ? 0 : std::atoi(setting.c_str() + equals + 1);
+    if (equals != std::string::npos && cell == cells.end()) {
+      return Usage(InvalidArgument("--cell-max {}: there is no cell '{}'{}", setting,
+                                   setting.substr(0, equals),
+                                   KnownNames(setting.substr(0, equals), cells)));
+    }
     if (cell == cells.end() || size < 1) {
-      return InvalidArgument("--cell-max {}: not CELL=SIZE with a cell of {}", setting,
-                             fmt::join(cells, ", "));
+      return Usage(InvalidArgument("--cell-max {}: not CELL=ROWS, as {}=64", setting, cells[0]));
     }
     options.cell_types[static_cast<size_t>(cell - cells.begin())].max_batch_size = size;
   }
@@ -128,6 +145,8 @@ Figures Summarise(const SimulationResult& result, int workers) {
   }
   Figures figures;
   figures.throughput = static_cast<double>(left) / (ms(last - from) * 1e-3);
+  figures.mean_latency = std::accumulate(latency.begin(), latency.end(), 0.0) /
+                         static_cast<double>(std::max<size_t>(latency.size(), 1));
   figures.latency = Percentiles(std::move(latency));
   figures.queue = Percentiles(std::move(queue));
   figures.compute = Percentiles(std::move(compute));
@@ -138,7 +157,7 @@ Figures Summarise(const SimulationResult& result, int workers) {
   return figures;
 }
 
-// What requests are to one policy.
+// The requests, as one policy takes them.
 struct Setup {
   RequestMix mix;
   LengthCosts costs;
@@ -176,6 +195,7 @@ nlohmann::json ToJson(const Figures& figures) {
   return {{"policy", figures.policy},
           {"rate", figures.rate},
           {"throughput", figures.throughput},
+          {"latency_mean_ms", figures.mean_latency},
           {"latency_ms", figures.latency},
           {"queue_ms", figures.queue},
           {"compute_ms", figures.compute},
@@ -186,10 +206,10 @@ nlohmann::json ToJson(const Figures& figures) {
 }
 
 void AddRow(Table& table, const Figures& figures) {
-  table.Add({figures.policy, fmt::format("{:.0f}", figures.rate),
-             fmt::format("{:.0f}", figures.throughput), fmt::format("{:.2f}", figures.latency[50]),
-             fmt::format("{:.2f}", figures.latency[90]), fmt::format("{:.2f}", figures.latency[99]),
-             fmt::format("{:.2f}", figures.queue[99]), fmt::format("{:.1f}", figures.rows_per_task),
+  table.Add({figures.policy, HumanNumber(figures.rate), HumanNumber(std::round(figures.throughput)),
+             HumanNumber(figures.mean_latency), HumanNumber(figures.latency[50]),
+             HumanNumber(figures.latency[90]), HumanNumber(figures.latency[99]),
+             HumanNumber(figures.queue[99]), fmt::format("{:.1f}", figures.rows_per_task),
              fmt::format("{:.1f}", 100 * figures.padding),
              fmt::format("{:.1f}", 100 * figures.busy)});
 }
@@ -197,10 +217,12 @@ void AddRow(Table& table, const Figures& figures) {
 StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
   const bool whole = flags.application == "encoder";
   if (whole && policy.takes == GraphForm::kCells) {
-    return InvalidArgument("policy '{}' knows nothing of lengths", policy.name);
+    return Usage(InvalidArgument(
+        "policy '{}' batches cells, not the whole requests of --application encoder", policy.name));
   }
   if (!whole && (policy.takes == GraphForm::kPadded || policy.takes == GraphForm::kRagged)) {
-    return InvalidArgument("policy '{}' takes requests of one cell each", policy.name);
+    return Usage(InvalidArgument(
+        "policy '{}' batches whole requests, those of --application encoder", policy.name));
   }
   Setup setup;
   CHAIRLIFT_ASSIGN_OR_RETURN(setup.mix, ReadMix(flags, policy.takes));
@@ -219,13 +241,6 @@ StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
   return setup;
 }
 
-StatusOr<const PolicyInfo*> FindPolicy(const std::string& name) {
-  for (const PolicyInfo& policy : KnownPolicies()) {
-    if (policy.name == name) return &policy;
-  }
-  return MakeScheduler(name, {}).status();
-}
-
 Status Simulate(const SimulateFlags& flags) {
   std::vector<double> gaps;
   if (!flags.gaps.empty()) {
@@ -237,14 +252,15 @@ Status Simulate(const SimulateFlags& flags) {
     CHAIRLIFT_ASSIGN_OR_RETURN(Setup setup, SetUp(flags, *policy));
     runs.emplace_back(policy, std::move(setup));
   }
-  Table table({"policy", "rate/s", "done/s", "p50 ms", "p90 ms", "p99 ms", "queue p99 ms",
-               "rows/task", "padding %", "busy %"});
+  CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.json));
+  Table table({"policy", "rate/s", "done/s", "mean ms", "p50 ms", "p90 ms", "p99 ms",
+               "queue p99 ms", "rows/task", "padding %", "busy %"});
   nlohmann::json rows = nlohmann::json::array();
   const auto total = static_cast<int64_t>(flags.policies.size() * flags.rates.size());
   {
     ProgressBar bar("simulating", total);
     for (auto& [policy, setup] : runs) {
-      // Those that cut cells into tasks are told sizes; those for lengths follow the costs.
+      // Policies for cells have sizes set; those for lengths follow the costs.
       if (policy->takes == GraphForm::kPadded || policy->takes == GraphForm::kRagged) {
         setup.options.costs = &setup.costs;
       }
@@ -258,25 +274,19 @@ Status Simulate(const SimulateFlags& flags) {
     }
   }
   const double mean_nodes = runs.front().second.mix.mean_nodes();
-  fmt::print("{} of {:.1f} cells on average, {} worker(s), in virtual time:\n{}", flags.application,
-             mean_nodes, flags.workers, table.ToString());
+  fmt::print("{}: requests of {} on average, {}, {}, in virtual time:\n{}", flags.application,
+             mean_nodes == 1 ? "one cell" : fmt::format("{:.1f} cells", mean_nodes),
+             Counted(flags.workers, "worker"),
+             flags.gaps.empty() ? "Poisson arrivals" : "gaps from " + flags.gaps, table.ToString());
   if (!flags.json.empty()) {
     const nlohmann::json report = {{"application", flags.application}, {"mean_cells", mean_nodes},
                                    {"workers", flags.workers},         {"seed", flags.seed},
                                    {"cost_scale", flags.cost_scale},   {"rows", rows}};
     std::ofstream file(flags.json);
     file << report.dump(1) << "\n";
-    if (!file.flush()) return Unavailable("cannot write {}", flags.json);
+    if (!file.flush()) return CannotWrite(flags.json);
   }
   return absl::OkStatus();
-}
-
-std::string PolicyHelp() {
-  std::string help = "Policies:\n";
-  for (const PolicyInfo& policy : KnownPolicies()) {
-    help += fmt::format("  {:<12} {}\n", policy.name, policy.summary);
-  }
-  return help;
 }
 
 }  // namespace
@@ -306,75 +316,67 @@ Command AddSimulate(CLI::App& parser) {
       .add_option("--costs", flags->costs,
                   "CSV of cell,rows,microseconds or cell,rows,length,microseconds; or JSON")
       ->required()
-      ->check(CLI::ExistingFile);
+      ->check(CLI::ExistingFile)
+      ->type_name("FILE");
   parser.add_option("--rate", flags->rates, "Requests a second; each is a run of its own")
       ->required()
       ->delimiter(',')
-      ->check(CLI::Range(0.001, 1e9));
+      ->check(CLI::Range(0.001, 1e9))
+      ->type_name("RATE,RATE");
   parser.add_option("--application", flags->application, "What requests are")
       ->check(CLI::IsMember({"lstm", "seq2seq", "tree", "encoder"}))
+      ->type_name("KIND")
       ->capture_default_str();
   parser
       .add_option("--lengths", flags->lengths,
                   "JSON histogram of lengths; for seq2seq, of pairs \"source:target\"")
-      ->check(CLI::ExistingFile);
-  parser.add_option("--uniform", flags->uniform,
-                    "lstm, encoder: lengths from LOW-HIGH instead, each as often");
+      ->check(CLI::ExistingFile)
+      ->type_name("FILE");
   parser
-      .add_option("--fixed-length", flags->fixed_length,
-                  "lstm, encoder: all of this length instead")
-      ->check(CLI::Range(1, 1 << 20));
-  parser.add_option("--max-length", flags->max_length, "Draw nothing longer")
-      ->check(CLI::Range(1, 1 << 20));
+      .add_option("--uniform", flags->uniform,
+                  "lstm, encoder: lengths from LOW-HIGH instead, each as often")
+      ->type_name("LOW-HIGH");
+  AddNumber(parser, "--fixed-length", &flags->fixed_length, 1, 1 << 20, "N",
+            "lstm, encoder: all of this length instead");
+  AddNumber(parser, "--max-length", &flags->max_length, 1, 1 << 20, "N", "Draw nothing longer");
   parser.add_option("--trees", flags->trees, "File of trees, one a line, as ((..).)")
-      ->check(CLI::ExistingFile);
-  parser.add_option("--complete-tree", flags->complete_tree, "Complete trees this deep instead")
-      ->check(CLI::Range(1, 16));
+      ->check(CLI::ExistingFile)
+      ->type_name("FILE");
+  AddNumber(parser, "--complete-tree", &flags->complete_tree, 1, 16, "N",
+            "Complete trees this deep instead");
   parser
       .add_option("--gaps", flags->gaps,
                   "File of gaps between requests in ms, scaled to the rate, instead of Poisson")
-      ->check(CLI::ExistingFile);
-  parser.add_option("--requests", flags->requests, "Requests in a run")
-      ->check(CLI::Range(1, 10'000'000))
+      ->check(CLI::ExistingFile)
+      ->type_name("FILE");
+  AddNumber(parser, "--requests", &flags->requests, 1, 10'000'000, "N", "Requests in a run");
+  AddNumber(parser, "--workers", &flags->workers, 1, 1024, "N",
+            "Devices, each of the table's speed");
+  AddNumber(parser, "--cost-scale", &flags->cost_scale, 1e-6, 1e6, "FACTOR",
+            "Multiplies every cost");
+  parser.add_option("--seed", flags->seed, "Seed of arrivals and requests")
+      ->type_name("N")
       ->capture_default_str();
-  parser.add_option("--workers", flags->workers, "Devices, each of the table's speed")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  parser.add_option("--cost-scale", flags->cost_scale, "Multiplies every cost")
-      ->check(CLI::Range(1e-6, 1e6))
-      ->capture_default_str();
-  parser.add_option("--seed", flags->seed, "Seed of arrivals and requests")->capture_default_str();
-  parser
-      .add_option("--policy", flags->policies, "Batching policies, compared on the same arrivals")
-      ->delimiter(',')
-      ->capture_default_str();
-  parser
-      .add_option("--max-batch-size", flags->options.max_batch_size,
-                  "Rows in a task; requests in a batch where whole graphs are batched")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  parser.add_option("--max-tokens", flags->max_tokens, "tokens: in a batch at most")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  parser
-      .add_option("--queue-delay-us", flags->queue_delay_us,
-                  "window, length_dp: how long a request may be held back for company")
-      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
-      ->capture_default_str();
-  parser
-      .add_option("--latency-objective-us", flags->latency_objective_us,
-                  "length_dp: nothing is held back where half of this would be spent")
-      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
-      ->capture_default_str();
-  parser.add_option("--cell-max", flags->cell_max, "cellular: CELL=ROWS, a size of its own");
-  parser
-      .add_option("--run-ahead", flags->run_ahead,
-                  "cellular: always as many tasks at once (the paper's 5); default: adaptive")
-      ->check(CLI::Range(1, 1000));
-  parser.add_option("--bucket-width", flags->options.bucket_width, "bucketed: lengths in a bucket")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  parser.add_option("--json", flags->json, "Also write the figures, all percentiles, to this file");
+  CLI::Option* const policies = parser.add_option(
+      "--policy", flags->policies, "Batching policies, compared on the same arrivals");
+  TakesPolicy(policies);
+  policies->delimiter(',')->type_name("POLICY,POLICY")->capture_default_str();
+  AddNumber(parser, "--max-batch-size", &flags->options.max_batch_size, 1, 1 << 20, "N",
+            "Rows in a task; requests in a batch where whole graphs are batched");
+  AddNumber(parser, "--max-tokens", &flags->max_tokens, 1, 1 << 20, "N",
+            "tokens: in a batch at most");
+  AddNumber(parser, "--queue-delay-us", &flags->queue_delay_us, 0, 1'000'000'000, "US",
+            "window, length_dp: how long a request may be held back for company");
+  AddNumber(parser, "--latency-objective-us", &flags->latency_objective_us, 0, 1'000'000'000, "US",
+            "length_dp: nothing is held back where half of this would be spent");
+  parser.add_option("--cell-max", flags->cell_max, "cellular: a cell's own size; may be repeated")
+      ->type_name("CELL=ROWS");
+  AddNumber(parser, "--run-ahead", &flags->run_ahead, 1, 1000, "N",
+            "cellular: always as many tasks at once (the paper's 5); default: adaptive");
+  AddNumber(parser, "--bucket-width", &flags->options.bucket_width, 1, 1 << 20, "N",
+            "bucketed: lengths in a bucket");
+  parser.add_option("--json", flags->json, "Also write the figures, all percentiles, to this file")
+      ->type_name("FILE");
   return [flags] { return Simulate(*flags); };
 }
 

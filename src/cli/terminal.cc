@@ -4,13 +4,22 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 namespace chairlift {
 namespace {
 
 bool IsNumber(const std::string& cell) {
-  return !cell.empty() && (cell[0] == '-' || (cell[0] >= '0' && cell[0] <= '9'));
+  const bool list = cell.find(", ") != std::string::npos;
+  return !cell.empty() && !list && (cell[0] == '-' || (cell[0] >= '0' && cell[0] <= '9'));
+}
+
+// In characters: what is beyond ASCII takes several bytes.
+size_t Width(const std::string& cell) {
+  return static_cast<size_t>(std::count_if(cell.begin(), cell.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
 }
 
 }  // namespace
@@ -20,7 +29,7 @@ std::string Table::ToString() const {
   std::vector<bool> right(rows_[0].size(), rows_.size() > 1);
   for (size_t r = 0; r < rows_.size(); ++r) {
     for (size_t c = 0; c < rows_[r].size(); ++c) {
-      width[c] = std::max(width[c], rows_[r][c].size());
+      width[c] = std::max(width[c], Width(rows_[r][c]));
       if (r > 0 && !rows_[r][c].empty() && !IsNumber(rows_[r][c])) right[c] = false;
     }
   }
@@ -52,7 +61,7 @@ ProgressBar::~ProgressBar() {
 void ProgressBar::Set(int64_t done) {
   if (!terminal_) return;
   const auto now = std::chrono::steady_clock::now();
-  if (now - begin_ < std::chrono::seconds(1) || now - last_ < std::chrono::milliseconds(100))
+  if (now - begin_ < std::chrono::milliseconds(500) || now - last_ < std::chrono::milliseconds(100))
     return;
   last_ = now;
   drawn_ = true;
@@ -63,6 +72,22 @@ void ProgressBar::Set(int64_t done) {
       done > 0 ? elapsed * static_cast<double>(total_ - done) / static_cast<double>(done) : 0;
   fmt::print(stderr, "\r\x1b[K{} [{:#<{}}{:.<{}}] {:3d}%  {:.0f} s left", label_, "", filled, "",
              kWidth - filled, 100 * done / total_, left);
+  std::fflush(stderr);
+}
+
+StatusLine::StatusLine() : terminal_(isatty(STDERR_FILENO) != 0) {}
+
+void StatusLine::Show(std::string_view text) {
+  if (!terminal_) return;
+  drawn_ = true;
+  fmt::print(stderr, "\r\x1b[K{} ...", text);
+  std::fflush(stderr);
+}
+
+void StatusLine::Clear() {
+  if (!drawn_) return;
+  drawn_ = false;
+  fmt::print(stderr, "\r\x1b[K");
   std::fflush(stderr);
 }
 
@@ -80,6 +105,26 @@ std::string HumanSeconds(double seconds) {
   if (seconds < 1e-3) return fmt::format("{:.1f} µs", seconds * 1e6);
   if (seconds < 1) return fmt::format("{:.2f} ms", seconds * 1e3);
   return fmt::format("{:.2f} s", seconds);
+}
+
+std::string HumanNumber(double number) {
+  if (!std::isfinite(number)) return fmt::format("{}", number);
+  // As many decimals as make four digits, at least, and none of a whole number.
+  const double size = std::abs(number);
+  int decimals = size < 100 ? 2 : 1;
+  if (size >= 10'000 || number == std::round(number)) decimals = 0;
+  std::string text = fmt::format("{:.{}f}", number, decimals);
+  const size_t begin = text[0] == '-' ? 1 : 0;
+  for (size_t at = std::min(text.find('.'), text.size()); at > begin + 3;) {
+    at -= 3;
+    text.insert(at, 1, ',');
+  }
+  return text;
+}
+
+std::string Counted(int64_t number, std::string_view noun) {
+  return fmt::format("{} {}{}", HumanNumber(static_cast<double>(number)), noun,
+                     number == 1 ? "" : "s");
 }
 
 }  // namespace chairlift

@@ -1,10 +1,11 @@
-// What people look at: aligned tables on standard output, a progress bar on a terminal.
+// Output for people: aligned tables on standard output, a progress bar on a terminal.
 #ifndef CHAIRLIFT_CLI_TERMINAL_H_
 #define CHAIRLIFT_CLI_TERMINAL_H_
 
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace chairlift {
@@ -20,7 +21,8 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// On standard error, where that is a terminal and the work has taken over a second; else silent.
+// On standard error, where that is a terminal and the work has taken over half a second; else
+// silent.
 class ProgressBar {
  public:
   ProgressBar(std::string label, int64_t total);
@@ -38,8 +40,26 @@ class ProgressBar {
   std::chrono::steady_clock::time_point last_;
 };
 
-std::string HumanBytes(double bytes);      // "1.5 MiB"
-std::string HumanSeconds(double seconds);  // "1.24 ms"
+// The current step of a command, on standard error where that is a terminal: one line, replaced by
+// the next and cleared at the end. Clear it before anything else is printed.
+class StatusLine {
+ public:
+  StatusLine();
+  ~StatusLine() { Clear(); }
+  StatusLine(const StatusLine&) = delete;
+  StatusLine& operator=(const StatusLine&) = delete;
+  void Show(std::string_view text);  // "reading model.onnx"
+  void Clear();
+
+ private:
+  bool terminal_;
+  bool drawn_ = false;
+};
+
+std::string HumanBytes(double bytes);                        // "1.5 MiB"
+std::string HumanSeconds(double seconds);                    // "1.24 ms"
+std::string HumanNumber(double number);                      // "1,234,568", "1,234.5", "12.34"
+std::string Counted(int64_t number, std::string_view noun);  // "1 model", "1,200 models"
 
 }  // namespace chairlift
 

@@ -8,10 +8,13 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/out_of_memory.h"
 #include "base/status.h"
+#include "device/cpu/memory.h"
 #include "device/cpu/worker_pool.h"
-#include "engine/dispatcher.h"
-#include "engine/repository.h"
+#include "engine/execution/dispatcher.h"
+#include "engine/execution/unfold_request.h"
+#include "engine/repository/repository.h"
 
 namespace chairlift {
 namespace {
@@ -19,36 +22,50 @@ namespace {
 // How long Infer() looks for the answer before it sleeps, about what waking it up would take.
 constexpr auto kWatch = std::chrono::microseconds(20);
 
+// What one warm-up request may take.
+constexpr auto kMaxWarmUp = std::chrono::minutes(1);
+
 // More that may take long is put off.
 constexpr size_t kMaxInBackground = 64;
+
+// What a task may have of intermediates and outputs, of a budget for all workers.
+size_t TaskBytes(int64_t budget, int workers) {
+  if (budget == 0) budget = UsableMemoryBytes() / 2;
+  return static_cast<size_t>(budget / workers);
+}
 
 class EngineImpl : public Engine {
  public:
   EngineImpl(std::unique_ptr<WorkerPool> pool, const EngineOptions& options)
       : pool_(std::move(pool)),
-        dispatcher_(std::make_unique<Dispatcher>(*pool_, options.max_requests)),
+        dispatcher_(std::make_unique<Dispatcher>(
+            *pool_,
+            DispatcherOptions{
+                .max_requests = options.max_requests,
+                .max_queue_wait = std::chrono::microseconds(options.max_queue_wait_us),
+                .max_task_bytes = TaskBytes(options.memory_budget, pool_->size())})),
         repository_({.workers = pool_->size(),
                      .background = &background_,
-                     .time_cells = options.time_cells},
+                     .time_cells = options.time_cells,
+                     .allow_plugins = options.allow_plugins},
                     options.on_load) {}
 
   ~EngineImpl() override {
     dispatcher_->Stop(std::chrono::milliseconds(0));
+    dispatcher_->WaitForTasks();
     pool_.reset();  // the last jobs end; they still use the dispatcher
   }
 
   Status LoadModel(const std::string& name, const std::string& path, const ModelConfig& config,
                    const std::string& version) override {
-    return repository_.Load(name, path, config, version);
+    return CatchOutOfMemory([&] { return repository_.Load(name, path, config, version); });
   }
   Status AddRepository(const std::string& directory) override {
-    return repository_.AddFolder(directory);
+    return CatchOutOfMemory([&] { return repository_.AddFolder(directory); });
   }
-  Status LoadFromRepository(const std::string& name) override {
-    return repository_.LoadFromFolders(name);
-  }
+  Status LoadFromRepository(const std::string& name) override;
   Status UnloadModel(const std::string& name, const std::string& version) override {
-    return repository_.Unload(name, version);
+    return CatchOutOfMemory([&] { return repository_.Unload(name, version); });
   }
 
   RequestId InferAsync(InferRequest request, InferCallback callback) override;
@@ -73,10 +90,8 @@ class EngineImpl : public Engine {
   }
 
  private:
-  RequestId Start(std::shared_ptr<Model> model, InferRequest request, InferCallback callback);
-  // Answers from the model's response cache and returns true; or has what is computed kept there.
-  bool FromCache(const std::shared_ptr<Model>& model, const FittingRequest& fitting,
-                 const std::string& id, InferCallback& callback) const;
+  RequestId Start(std::shared_ptr<Model> model, InferRequest asked_for,
+                  Sequences::AddState add_state, InferCallback callback);
 
   std::atomic<bool> refusing_{false};
   std::unique_ptr<WorkerPool> pool_;
@@ -85,14 +100,34 @@ class EngineImpl : public Engine {
   Repository repository_;
 };
 
+Status EngineImpl::LoadFromRepository(const std::string& name) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<InferRequest> warm_up,
+                             CatchOutOfMemory([&] { return repository_.LoadFromFolders(name); }));
+  for (InferRequest& request : warm_up) {
+    const std::string sample = request.id;
+    request.timeout = kMaxWarmUp;
+    const Status answered = Infer(std::move(request)).status();
+    if (answered.ok()) continue;
+    const Status failed = Annotate(answered, fmt::format("model_warmup '{}'", sample));
+    (void)repository_.Unload(name, "", Message(failed));  // it is loaded
+    return Annotate(failed, fmt::format("model '{}'", name));
+  }
+  return absl::OkStatus();
+}
+
 RequestId EngineImpl::InferAsync(InferRequest request, InferCallback callback) {
+  if (!MemoryReserve::Ready()) {
+    callback(OutOfMemory());
+    return 0;
+  }
+  const MemoryReserve::Use use;  // what grows with the request does not draw on it
   StatusOr<std::shared_ptr<Model>> model = repository_.Find(request.model, request.version);
   if (!model.ok()) {
     callback(model.status());
     return 0;
   }
   if (request.sequence.empty())
-    return Start(*std::move(model), std::move(request), std::move(callback));
+    return Start(*std::move(model), std::move(request), nullptr, std::move(callback));
   const std::shared_ptr<Sequences>& sequences = (*model)->sequences();
   if (sequences == nullptr) {
     callback(InvalidArgument(
@@ -101,84 +136,64 @@ RequestId EngineImpl::InferAsync(InferRequest request, InferCallback callback) {
     return 0;
   }
   return sequences->Submit(std::move(request), std::move(callback),
-                           [this, model = *model](InferRequest chunk, InferCallback told) {
-                             return Start(model, std::move(chunk), std::move(told));
+                           [this, model = *model](InferRequest chunk, Sequences::AddState add_state,
+                                                  InferCallback done) {
+                             return Start(model, std::move(chunk), std::move(add_state),
+                                          std::move(done));
                            });
 }
 
-RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest request,
-                            InferCallback callback) {
-  StatusOr<FittingRequest> fitting = Fit(model->signature(), request);
-  if (!fitting.ok()) {
-    model->statistics().Failed("invalid", Duration(0));
-    callback(fitting.status());
-    return 0;
-  }
-  const bool may_be_kept = request.client == 0 && request.sequence.empty() && !request.on_parts;
-  if (may_be_kept && model->response_cache() != nullptr && !refusing_ &&
-      FromCache(model, *fitting, request.id, callback)) {
-    return 0;
-  }
-  if (model->forms() != nullptr) model->forms()->Place(*fitting);
-  auto accepted = std::make_unique<Request>();
-  accepted->id = std::move(request.id);
-  accepted->model = std::move(model);
-  accepted->fitting = *std::move(fitting);
-  accepted->client = request.client;
-  accepted->callback = std::move(callback);
-  accepted->timeout = request.timeout;
-  if (const auto& program = accepted->model->cells()) {
-    accepted->cells = std::make_unique<CellRequest>(program);
-    if (request.on_parts) {
-      accepted->parts = std::make_shared<PartStream>();
-      accepted->parts->model = accepted->model;
-      accepted->parts->on_parts = std::move(request.on_parts);
-      accepted->cells->CollectParts(accepted->fitting.outputs);
+RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest asked_for,
+                            Sequences::AddState add_state, InferCallback callback) {
+  Asked asked{.request = std::move(asked_for), .add_state = std::move(add_state), .cache_key = {}};
+  auto request = std::make_shared<Request>();
+  request->id = std::move(asked.request.id);
+  request->reply.client = asked.request.client;
+  request->timeout = asked.request.timeout;
+  if (asked.request.on_parts && model->program().SendsParts()) {
+    request->reply.parts = std::make_shared<PartStream>();
+    for (const TensorSpec& output : model->metadata().outputs) {
+      request->reply.parts->names.push_back(output.name);
     }
-    const Status unfolded = accepted->cells->Begin(accepted->fitting.inputs);
-    if (!unfolded.ok()) {
-      accepted->model->statistics().Failed("invalid", Duration(0));
-      accepted->callback(unfolded);
-      return 0;
-    }
+    request->reply.parts->on_parts = asked.request.on_parts;
   }
-  return dispatcher_->Submit(std::move(accepted));
-}
+  const bool may_be_kept = asked.request.client == 0 && asked.request.sequence.empty() &&
+                           !asked.request.on_parts && !refusing_;
+  if (may_be_kept && model->response_cache() != nullptr) {
+    asked.cache_key = std::make_shared<std::optional<ResponseCache::Key>>();
+    callback = [cache = model->response_cache(), key = asked.cache_key,
+                callback = std::move(callback)](StatusOr<InferResponse> answer) {
+      if (answer.ok() && *key) cache->Insert(**key, answer->outputs);
+      callback(std::move(answer));
+    };
+  }
+  request->reply.callback = std::move(callback);
+  request->model = std::move(model);
 
-bool EngineImpl::FromCache(const std::shared_ptr<Model>& model, const FittingRequest& fitting,
-                           const std::string& id, InferCallback& callback) const {
-  const Clock& clock = Clock::Steady();
-  const TimePoint start = clock.Now();
-  auto key = std::make_shared<const ResponseCache::Key>(ResponseCache::KeyOf(fitting));
-  std::optional<std::vector<NamedTensor>> outputs = model->response_cache()->Find(*key);
-  if (outputs) {
-    InferResponse response;
-    response.model = model->metadata().name;
-    response.version = model->metadata().version;
-    response.id = id;
-    response.outputs = *std::move(outputs);
-    model->statistics().CacheHit(clock.Now() - start);
-    callback(std::move(response));
-    return true;
+  if (TakesLong(*request->model, asked) || dispatcher_->MustFollow(*request)) {
+    return dispatcher_->SubmitToUnfold(request, [asked = std::move(asked)](Request& own) mutable {
+      return UnfoldRequest(std::move(asked), own);
+    });
   }
-  model->statistics().CacheMiss(clock.Now() - start);
-  callback = [cache = model->response_cache(), key = std::move(key),
-              callback = std::move(callback)](StatusOr<InferResponse> answer) {
-    if (answer.ok()) cache->Insert(*key, answer->outputs);
-    callback(std::move(answer));
-  };
-  return false;
+  StatusOr<std::optional<InferResponse>> answer =
+      CatchOutOfMemory([&] { return UnfoldRequest(std::move(asked), *request); });
+  if (!answer.ok()) {
+    request->model->statistics().Failed("invalid", Duration(0));
+    request->reply.callback(answer.status());
+    return 0;
+  }
+  if (*answer) {
+    request->reply.callback(**std::move(answer));
+    return 0;
+  }
+  return dispatcher_->Submit(std::move(request));
 }
 
 StatusOr<ModelMetadata> EngineImpl::Metadata(const std::string& name,
                                              const std::string& version) const {
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, repository_.Find(name, version));
   ModelMetadata metadata = model->metadata();
-  if (model->forms() != nullptr) {
-    for (const std::string& refusal : model->forms()->Refusals()) {
-      metadata.diagnosis += "; " + refusal;
-    }
-  }
+  for (const std::string& remark : model->program().Remarks()) metadata.diagnosis += "; " + remark;
   for (const auto& other : repository_.Ready(name)) {
     metadata.versions.push_back(other->metadata().version);
   }
@@ -202,14 +217,27 @@ StatusOr<std::vector<ModelStatistics>> EngineImpl::Statistics(const std::string&
 }  // namespace
 
 StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
+  if (options.max_queue_wait_us < 0) {
+    return InvalidArgument("max_queue_wait_us is {}; it must be 0 (not bounded) or more",
+                           options.max_queue_wait_us);
+  }
+  if (options.memory_budget < 0) {
+    return InvalidArgument(
+        "memory_budget is {}; it must be 0 (half of what the process may use) or more",
+        options.memory_budget);
+  }
   if (options.max_requests < 1) {
     return InvalidArgument("max_requests is {}; it must be at least 1", options.max_requests);
   }
-  WorkerPoolOptions pool_options;
-  pool_options.workers = options.workers;
-  pool_options.cores = options.cores;
-  CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<WorkerPool> pool, WorkerPool::Create(pool_options));
-  return std::make_unique<EngineImpl>(std::move(pool), options);
+  OutOfMemory().IgnoreError();  // made while there is memory
+  MemoryReserve::Install();
+  return CatchOutOfMemory([&]() -> StatusOr<std::unique_ptr<Engine>> {
+    WorkerPoolOptions pool_options;
+    pool_options.workers = options.workers;
+    pool_options.cores = options.cores;
+    CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<WorkerPool> pool, WorkerPool::Create(pool_options));
+    return std::make_unique<EngineImpl>(std::move(pool), options);
+  });
 }
 
 StatusOr<InferResponse> Engine::Infer(InferRequest request) {

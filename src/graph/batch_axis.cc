@@ -85,7 +85,7 @@ BatchAxisReport AnalyseBatchAxis(const Graph& graph) {
 StatusOr<std::vector<int>> AnalyseRows(const Graph& graph, const std::string& symbol,
                                        std::span<const int> axes) {
   if (axes.size() != graph.inputs.size() || axes.empty() || graph.outputs.empty()) {
-    return Unimplemented("rows need inputs that bring them and outputs that take them away");
+    return Unimplemented("the model needs at least one input and one output");
   }
   std::vector<State> inputs;
   for (int axis : axes) inputs.push_back(State::Rows(axis));

@@ -27,8 +27,7 @@ struct BatchAxisReport {
 BatchAxisReport AnalyseBatchAxis(const Graph& graph);
 
 // Likewise, for rows along any dimension: `axes[i]` of input i, which is the symbol `symbol` there
-// and nowhere else. The dimension of each output along which rows lie; Unimplemented says why there
-// is none.
+// and nowhere else. Returns each output's batch dimension; Unimplemented says why there is none.
 StatusOr<std::vector<int>> AnalyseRows(const Graph& graph, const std::string& symbol,
                                        std::span<const int> axes);
 

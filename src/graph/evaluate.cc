@@ -2,11 +2,6 @@
 
 namespace chairlift {
 
-bool IsControlFlow(const Node& node) {
-  if (!node.def->domain.empty()) return false;
-  return node.def->name == "If" || node.def->name == "Loop" || node.def->name == "Scan";
-}
-
 StatusOr<std::vector<TensorDesc>> InferConcrete(const Node& node, std::span<const ValueInfo> inputs,
                                                 int64_t max_output_bytes) {
   InferContext context(node.attributes, inputs, static_cast<int>(node.outputs.size()));
@@ -22,7 +17,8 @@ StatusOr<std::vector<TensorDesc>> InferConcrete(const Node& node, std::span<cons
     descs[i] = {info.dtype, info.shape.ToShape()};
     auto size = descs[i].shape.Checked(DTypeSize(info.dtype), max_output_bytes);
     if (!size.ok()) {
-      return ResourceExhausted("{}: output {}: {}", node.Describe(), i, Message(size.status()));
+      return absl::OutOfRangeError(
+          fmt::format("{}: output {}: {}", node.Describe(), i, Message(size.status())));
     }
   }
   return descs;

@@ -1,5 +1,5 @@
 // Computes one node from tensors at hand, at once: shape rule, compile, run. For constant folding,
-// for what is computed once per shape class, and for nodes whose shapes only data can tell.
+// for what is computed once per shape class, and for nodes whose shapes depend on data.
 #ifndef CHAIRLIFT_GRAPH_EVALUATE_H_
 #define CHAIRLIFT_GRAPH_EVALUATE_H_
 
@@ -12,8 +12,8 @@ namespace chairlift {
 
 // inputs[i] belongs to node.inputs[i] (not present() where that is kNoValue). Returns one tensor an
 // output of the node, not present() for kNoValue outputs. Output 0 of a view shares the bytes of
-// input 0. Refuses outputs of more than max_output_bytes each (ResourceExhausted). The node must
-// not be control flow. Where `values` are given, by ValueId, they tell the layouts; else all is
+// input 0. Refuses outputs of more than max_output_bytes each (OutOfRange). The node must
+// not be control flow. Where `values` are given, by ValueId, they say the layouts; else all is
 // row-major. Thread-safe.
 StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, std::span<const Tensor> inputs,
                                            WeightCache& weights, Team& team, int worker,
@@ -21,12 +21,9 @@ StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, std::span<const Ten
                                            std::span<const Value> values = {});
 
 // The shape rule for inputs whose types, shapes and (where present in `values`) values are given;
-// an error where it cannot tell an output's shape. Refuses outputs above max_output_bytes.
+// an error where it cannot infer an output's shape. Refuses outputs above max_output_bytes.
 StatusOr<std::vector<TensorDesc>> InferConcrete(const Node& node, std::span<const ValueInfo> inputs,
                                                 int64_t max_output_bytes = Shape::kMaxTensorBytes);
-
-// If, Loop and Scan: run by the runtime, not by a kernel.
-bool IsControlFlow(const Node& node);
 
 }  // namespace chairlift
 

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +15,7 @@
 namespace chairlift {
 namespace {
 
-// The bytes of the known dimensions alone must fit a tensor: rules multiply them.
+// The product of the known dimensions must fit a tensor: rules multiply them.
 Status CheckSize(DType dtype, const SymbolicShape& shape, const std::string& what) {
   if (!shape.has_rank()) return absl::OkStatus();
   if (shape.rank() > kMaxRank) {
@@ -29,19 +31,19 @@ Status CheckSize(DType dtype, const SymbolicShape& shape, const std::string& wha
   return absl::OkStatus();
 }
 
-// The rule's own words count: files often declare shapes of outputs that no longer hold.
+// The rule's result takes precedence: files often declare stale output shapes.
 SymbolicShape Merge(const SymbolicShape& computed, const SymbolicShape& stored) {
   if (!computed.has_rank()) return stored;
   if (!stored.has_rank() || stored.rank() != computed.rank()) return computed;
   std::vector<Dim> dims;
   for (int i = 0; i < computed.rank(); ++i) {
-    const bool told = computed[i].known() || computed[i].is_symbol();
-    dims.push_back(told ? computed[i] : stored[i]);
+    const bool inferred = computed[i].known() || computed[i].is_symbol();
+    dims.push_back(inferred ? computed[i] : stored[i]);
   }
   return SymbolicShape(std::move(dims));
 }
 
-// A name for dimension `axis` of a value that nobody knows; names of any length give short ones.
+// A symbol for the unknown dimension `axis` of a value, short however long the value's name is.
 std::string OwnSymbol(const std::string& name, int axis) {
   constexpr size_t kLong = 64;
   if (name.size() <= kLong) return fmt::format("{}.{}", name, axis);
@@ -57,6 +59,57 @@ size_t Bytes(const ValueInfo& info) {
   if (info.shape.has_rank()) add(info.shape.dims());
   if (info.elements) add(*info.elements);
   return bytes;
+}
+
+// Larger values than shapes, paddings and the like are made of are not computed here.
+constexpr size_t kMaxComputedBytes = 1024;
+
+// The input's value where it does not vary with the request and is small; else not present.
+Tensor SmallValue(const ValueInfo& info) {
+  if (info.value != nullptr) {
+    return info.value->byte_size() <= kMaxComputedBytes ? *info.value : Tensor();
+  }
+  if (!info.elements || info.dtype != DType::kInt64 || !info.shape.concrete()) return {};
+  const Shape shape = info.shape.ToShape();
+  if (shape.rank() > 1 || shape.NumElements() != static_cast<int64_t>(info.elements->size())) {
+    return {};
+  }
+  Tensor t = Tensor::Allocate(info.dtype, shape);
+  for (size_t i = 0; i < info.elements->size(); ++i) {
+    const Dim& element = (*info.elements)[i];
+    if (!element.known()) return {};
+    t.data<int64_t>()[i] = element.value();
+  }
+  return t;
+}
+
+// Arithmetic that no shape rule follows: where all inputs of a node have known values, so have its
+// outputs. A node that fails here fails when it runs.
+void Compute(Graph& graph, const Node& node, const std::vector<ValueInfo>& infos,
+             std::map<ValueId, Tensor>& computed) {
+  if (!node.def->deterministic || node.inputs.empty()) return;
+  std::vector<Tensor> inputs;
+  for (size_t i = 0; i < infos.size(); ++i) {
+    inputs.push_back(node.inputs[i] == kNoValue ? Tensor() : SmallValue(infos[i]));
+    if (node.inputs[i] != kNoValue && !inputs.back().present()) return;
+  }
+  WeightCache weights;
+  SoloTeam team;
+  auto outputs = EvaluateNode(node, inputs, weights, team, 0, kMaxComputedBytes);
+  if (!outputs.ok()) return;
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    if (node.outputs[i] == kNoValue) continue;
+    Value& value = graph.values[node.outputs[i]];
+    Tensor& result = (*outputs)[i];
+    value.shape = SymbolicShape(result.shape());
+    if (!value.elements && value.dtype == DType::kInt64 && result.shape().rank() <= 1) {
+      const auto numbers = result.values<int64_t>();
+      if (std::all_of(numbers.begin(), numbers.end(), [](int64_t n) { return n >= 0; })) {
+        value.elements.emplace(numbers.begin(), numbers.end());
+      }
+    }
+    computed[node.outputs[i]] = std::move(result);
+  }
 }
 
 }  // namespace
@@ -117,12 +170,16 @@ Status InferNode(Graph& graph, Node& node, InferBudget& budget) {
       }
     }
     infos.push_back(value.info());
+    if (infos.back().value == nullptr && budget.computed != nullptr) {
+      const auto computed = budget.computed->find(id);
+      if (computed != budget.computed->end()) infos.back().value = &computed->second;
+    }
     bytes += Bytes(infos.back());
     if (bytes > kMaxInfoBytes) {
       return ResourceExhausted("{} has too many inputs: {}", node.Describe(), node.inputs.size());
     }
   }
-  if (IsControlFlow(node) || !Subgraphs(node).empty()) {
+  if (node.def->runs_bodies || !Subgraphs(node).empty()) {
     return InferControlNode(graph, node, budget);
   }
 
@@ -134,12 +191,20 @@ Status InferNode(Graph& graph, Node& node, InferBudget& budget) {
     CHAIRLIFT_RETURN_IF_ERROR(StoreInfo(
         value, context.outputs()[i], fmt::format("{}: output '{}'", node.Describe(), value.name)));
   }
+  if (budget.computed != nullptr) Compute(graph, node, infos, *budget.computed);
   return absl::OkStatus();
 }
 
 Status InferNodes(Graph& graph, InferBudget& budget) {
-  for (Node& node : graph.nodes) CHAIRLIFT_RETURN_IF_ERROR(InferNode(graph, node, budget));
-  return absl::OkStatus();
+  std::map<ValueId, Tensor> computed;
+  std::map<ValueId, Tensor>* const outer = std::exchange(budget.computed, &computed);
+  Status status;
+  for (Node& node : graph.nodes) {
+    status = InferNode(graph, node, budget);
+    if (!status.ok()) break;
+  }
+  budget.computed = outer;
+  return status;
 }
 
 Status InferShapes(Graph& graph) {

@@ -3,14 +3,14 @@
 #define CHAIRLIFT_GRAPH_INFER_H_
 
 #include <cstdint>
+#include <map>
 
 #include "graph/ir.h"
 
 namespace chairlift {
 
-// Limits that no honest model meets, so that a small file cannot make shapes take all memory.
+// Limits far above those of real models, so that a small file cannot make shapes take all memory.
 inline constexpr int kMaxRank = 32;
-inline constexpr size_t kMaxSymbolLength = 256;    // characters
 inline constexpr size_t kMaxElements = 4096;       // tracked of one value; more are forgotten
 inline constexpr size_t kMaxInfoBytes = 64 << 20;  // of all a node's inputs
 
@@ -18,6 +18,12 @@ inline constexpr size_t kMaxInfoBytes = 64 << 20;  // of all a node's inputs
 // that a small hostile file could ask for any amount.
 struct InferBudget {
   int64_t nodes_left = 200'000;
+  // Accept an If with one branch that does not fit: its outputs have the types of the other branch,
+  // and any shape. For graphs whose conditions are not computed yet.
+  bool open_branches = false;
+  // Of the graph that is being inferred: small values that are known although nodes give them, as
+  // the padding is that a model computes from an image's fixed size. Null: none are computed.
+  std::map<ValueId, Tensor>* computed = nullptr;
 };
 
 // Runs the shape rule of `node`, whose inputs must have known types, and stores what it learns in
@@ -34,8 +40,8 @@ SymbolicShape Generalise(const SymbolicShape& a, const SymbolicShape& b);
 Status InferControlNode(Graph& graph, Node& node, InferBudget& budget);
 
 // Stores `info` in `value`. What the value already knew is kept where `info` is silent; a type that
-// contradicts is an error, and so is a shape beyond what a tensor may have. Dimensions that nobody
-// knows get a symbol of their own, so that values computed from this one element by element are
+// contradicts is an error, and so is a shape beyond what a tensor may have. Unknown dimensions get
+// new symbols, so that values computed from this one element by element are
 // known to have its shape. `what` names the value for messages.
 Status StoreInfo(Value& value, const ValueInfo& info, const std::string& what);
 

@@ -54,6 +54,7 @@ class Body {
   int num_formal_inputs() const { return original_->num_formal_inputs(); }
   int num_outputs() const { return static_cast<int>(original_->outputs.size()); }
   const std::string& attribute() const { return attribute_; }
+  // Null where it did not fit.
   std::shared_ptr<const Graph> result() const { return result_; }
 
   // Infers a fresh copy with these formal inputs; returns its outputs as seen from outside.
@@ -110,21 +111,31 @@ Status InferIf(Graph& graph, Node& node, std::vector<Body>& bodies, InferBudget&
       bodies[1].attribute() != "then_branch") {
     return InvalidArgument("{} needs the sub-graphs then_branch and else_branch", node.Describe());
   }
-  std::vector<ValueInfo> out[2];
+  StatusOr<std::vector<ValueInfo>> out[2];
   for (int b = 0; b < 2; ++b) {
     if (bodies[b].num_formal_inputs() != 0) {
       return InvalidArgument("{}: {} must not have inputs", node.Describe(), bodies[b].attribute());
     }
     CHAIRLIFT_RETURN_IF_ERROR(CheckOutputs(node, bodies[b].num_outputs()));
-    CHAIRLIFT_ASSIGN_OR_RETURN(out[b], bodies[b].Infer({}, budget));
+    out[b] = bodies[b].Infer({}, budget);
+  }
+  for (int b = 0; b < 2; ++b) {
+    if (out[b].ok()) continue;
+    const bool open =
+        budget.open_branches && absl::IsInvalidArgument(out[b].status()) && out[1 - b].ok();
+    if (!open) return out[b].status();
+    out[b] = out[1 - b];
+    for (ValueInfo& info : *out[b]) info.shape = SymbolicShape();
   }
   for (size_t i = 0; i < node.outputs.size(); ++i) {
-    if (out[0][i].dtype != out[1][i].dtype) {
+    const ValueInfo& otherwise = (*out[0])[i];
+    const ValueInfo& then = (*out[1])[i];
+    if (otherwise.dtype != then.dtype) {
       return InvalidArgument("{}: the branches give output {} as {} and as {}", node.Describe(), i,
-                             DTypeName(out[1][i].dtype), DTypeName(out[0][i].dtype));
+                             DTypeName(then.dtype), DTypeName(otherwise.dtype));
     }
     CHAIRLIFT_RETURN_IF_ERROR(
-        Store(graph, node, i, out[0][i].dtype, Generalise(out[0][i].shape, out[1][i].shape)));
+        Store(graph, node, i, then.dtype, Generalise(otherwise.shape, then.shape)));
   }
   return absl::OkStatus();
 }
@@ -307,7 +318,9 @@ Status InferControlNode(Graph& graph, Node& node, InferBudget& budget) {
   } else {
     return InvalidArgument("{} cannot hold sub-graphs", node.Describe());
   }
-  for (const Body& body : bodies) node.attributes.Set(body.attribute(), body.result());
+  for (const Body& body : bodies) {
+    if (body.result() != nullptr) node.attributes.Set(body.attribute(), body.result());
+  }
   return absl::OkStatus();
 }
 

@@ -66,8 +66,8 @@ std::vector<std::pair<std::string, std::shared_ptr<const Graph>>> Subgraphs(cons
 Status Verify(const Graph& graph);
 
 // Runs every node's shape rule in order and stores what it learns in the values; keeps declared
-// dimensions that the rules cannot tell, and refuses element types that contradict them. (Shapes
-// that contradict are overruled: files are full of stale ones.) A dimension that nobody can tell
+// dimensions that the rules cannot infer, and refuses element types that contradict them. (Shapes
+// that contradict are overruled: files are full of stale ones.) A dimension that neither knows
 // gets a symbol of its own. Descends into sub-graphs.
 Status InferShapes(Graph& graph);
 

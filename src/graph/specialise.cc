@@ -11,8 +11,8 @@
 namespace chairlift {
 namespace {
 
-// What can be told once a value is known may tell the next branch: at most so often.
-constexpr int kMaxRounds = 16;
+// A value that becomes known may decide the next branch: at most so often.
+constexpr int kMaxRewriteRounds = 16;
 
 StatusOr<std::vector<ValueId>::iterator> FindInput(Graph& graph, const std::string& name) {
   const auto found = std::find_if(graph.inputs.begin(), graph.inputs.end(),
@@ -80,10 +80,10 @@ void Forget(Graph& graph, bool inputs_too) {
   }
 }
 
-// As InferShapes(), but nothing is learnt of an If that has a branch for other shapes than these:
-// it may turn out not to be taken.
+// As InferShapes(), but an If may have a branch for other shapes than these, which may turn out not
+// to be taken. Nothing is learnt of an If that has two such.
 Status InferOpenShapes(Graph& graph) {
-  InferBudget budget;
+  InferBudget budget{.open_branches = true};
   budget.nodes_left += 16 * static_cast<int64_t>(graph.nodes.size());
   for (Node& node : graph.nodes) {
     Status status = InferNode(graph, node, budget);
@@ -97,7 +97,7 @@ Status Simplify(Graph& graph) {
   const std::vector<Pass> passes = {FoldConstants(), ShareConstantsWithBodies(),
                                     SelectConstantBranches(), RemoveDeadNodes()};
   CHAIRLIFT_RETURN_IF_ERROR(InferOpenShapes(graph));
-  for (int round = 0, rewrites = 1; round < kMaxRounds && rewrites > 0; ++round) {
+  for (int round = 0, rewrites = 1; round < kMaxRewriteRounds && rewrites > 0; ++round) {
     rewrites = 0;
     for (const Pass& pass : passes) {
       std::vector<std::string> notes;
@@ -112,6 +112,14 @@ Status Simplify(Graph& graph) {
 }
 
 }  // namespace
+
+Status InferTakenBranches(Graph& graph) {
+  const Status status = InferShapes(graph);
+  if (!absl::IsInvalidArgument(status)) return status;
+  const bool branches = std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                                    [](const Node& node) { return Is(node, "If"); });
+  return branches ? Simplify(graph) : status;
+}
 
 Status Specialise(Graph& graph, const std::map<std::string, Tensor>& inputs,
                   const std::map<std::string, int64_t>& dims) {

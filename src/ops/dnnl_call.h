@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/out_of_memory.h"
 #include "base/status.h"
 #include "device/cpu/team.h"
 
@@ -38,13 +39,16 @@ class DnnlCall {
  private:
   struct Slot;  // a worker's memory objects
 
+  std::unique_ptr<Slot> MakeSlot() const;
+  Status Execute(int worker, std::span<const void* const> data) const;
+
   dnnl::primitive primitive_;
   std::vector<Argument> arguments_;
   mutable std::array<std::atomic<Slot*>, Team::kMaxWorkers> slots_{};
 };
 
 // Calls f, which returns a StatusOr, turning oneDNN's exceptions into errors: kUnimplemented where
-// it has no implementation.
+// it has no implementation, OutOfMemory() where it found none.
 template <typename F>
 auto CatchDnnl(const char* what, F&& f) -> decltype(f()) {
   try {
@@ -53,6 +57,7 @@ auto CatchDnnl(const char* what, F&& f) -> decltype(f()) {
     if (error.status == dnnl_unimplemented) {
       return Unimplemented("{}: no implementation for this case", what);
     }
+    if (error.status == dnnl_out_of_memory) return OutOfMemory();
     return Internal("{}: oneDNN status {}", what, static_cast<int>(error.status));
   }
 }

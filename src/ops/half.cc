@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "device/device.h"
 #include "ops/half_simd.h"
 #include "ops/operator.h"
 
@@ -84,10 +85,23 @@ Tensor Widened(const Tensor& t) {
   return wide;
 }
 
+StatusOr<std::unique_ptr<Kernel>> CompileForDevice(const OperatorDef& def,
+                                                   const CompileContext& context) {
+  StatusOr<std::unique_ptr<Kernel>> kernel = nullptr;
+  if (const DeviceKernels* const kernels = context.device.kernels()) {
+    kernel = kernels->Compile(def, context);
+  }
+  if (!kernel.ok()) return Annotate(kernel.status(), def.name);
+  if (*kernel != nullptr) return kernel;
+  return Unimplemented("operator {} has no kernel for device '{}'", def.name,
+                       context.device.name());
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Kernel>> CompileOperator(const OperatorDef& def,
                                                   const CompileContext& context) {
+  if (!context.device.is_host()) return CompileForDevice(def, context);
   const auto is_half = [](const TensorDesc& d) { return IsHalf(d.dtype); };
   const bool half = std::any_of(context.inputs.begin(), context.inputs.end(), is_half) ||
                     std::any_of(context.outputs.begin(), context.outputs.end(), is_half);
@@ -112,8 +126,8 @@ StatusOr<std::unique_ptr<Kernel>> CompileOperator(const OperatorDef& def,
       }));
       constants[i] = &wide[i];
     }
-    kernel = def.compile(
-        {context.attributes, inputs, outputs, constants, context.weights, context.width});
+    kernel = def.compile({context.attributes, inputs, outputs, constants, context.weights,
+                          context.width, context.choice});
     if (kernel.ok()) {
       kernel = std::unique_ptr<Kernel>(
           new HalfKernel(*std::move(kernel), context.inputs, context.outputs));

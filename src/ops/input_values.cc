@@ -38,6 +38,22 @@ StatusOr<std::unique_ptr<Kernel>> CompileFromValues(const CompileContext& contex
   });
 }
 
+std::optional<double> ScalarValue(const Tensor& t) {
+  if (t.size() != 1) return std::nullopt;
+  switch (t.dtype()) {
+    case DType::kFloat:
+      return *t.data<float>();
+    case DType::kDouble:
+      return *t.data<double>();
+    case DType::kFloat16:
+      return static_cast<float>(*t.data<Float16>());
+    case DType::kBFloat16:
+      return static_cast<float>(*t.data<BFloat16>());
+    default:
+      return std::nullopt;
+  }
+}
+
 int64_t ScalarOr(const Tensor& t, int64_t fallback) {
   if (!t.present() || t.size() == 0) return fallback;
   return t.dtype() == DType::kInt64 ? t.data<int64_t>()[0] : t.data<int32_t>()[0];

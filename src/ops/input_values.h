@@ -5,6 +5,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ops/operator.h"
@@ -21,6 +22,8 @@ StatusOr<std::unique_ptr<Kernel>> CompileFromValues(const CompileContext& contex
                                                     std::initializer_list<int> inputs,
                                                     ValuesFactory make);
 
+// The value of a floating-point tensor of one element.
+std::optional<double> ScalarValue(const Tensor& t);
 // Element 0 of an int32 or int64 tensor, or the fallback where the tensor is not present().
 int64_t ScalarOr(const Tensor& t, int64_t fallback);
 

@@ -6,7 +6,7 @@
 //   2. compile()  once per node and shape class: everything that can be decided ahead is decided
 //                 here (strides, ISA, primitives, packed weights), none of it in Run().
 //   3. Run()      on the steady-state path: pointers in, results out, no allocation.
-// An operator whose output shapes only its own computation can tell (NonZero, Unique) has
+// An operator whose output shapes only its own computation gives (NonZero, Unique) has
 // evaluate() instead of compile().
 //
 // An operator sees one form only, the one of the newest opset it is listed with: the importer
@@ -26,6 +26,7 @@
 #include "absl/functional/function_ref.h"
 #include "base/status.h"
 #include "chairlift/tensor.h"
+#include "device/cpu/cpu_device.h"
 #include "device/cpu/team.h"
 #include "ops/attributes.h"
 #include "tensor/dtype.h"
@@ -55,6 +56,8 @@ struct ValueInfo {
   // Shape → Gather → Concat → Reshape keeps symbols. Ignored where `value` is set.
   std::optional<std::vector<Dim>> elements;
 };
+
+struct AxisMap;
 
 class InferContext {
  public:
@@ -110,7 +113,7 @@ class WeightCache {
   WeightCache();
   ~WeightCache();
   using Pack = absl::FunctionRef<StatusOr<Tensor>()>;
-  // The packed form of `weight` named by `key` (which must tell apart all layouts of it),
+  // The packed form of `weight` named by `key` (which must differ for all layouts of it),
   // made by `pack` on first use. Lives as long as the cache.
   StatusOr<Tensor> Get(const Tensor& weight, const std::string& key, Pack pack);
   size_t byte_size() const;
@@ -120,16 +123,21 @@ class WeightCache {
   std::unique_ptr<Impl> impl_;
 };
 
+// Addresses are in the memory of the kernel's device; the spans end with Run().
 struct KernelArgs {
   std::span<const void* const> inputs;  // null for absent optional inputs
   std::span<void* const> outputs;       // null for outputs that nobody reads
   void* scratch;                        // scratch_bytes(), 64-byte aligned; null if 0
   Team& team;
   int worker;  // the worker number this thread runs under, as in Team::For
+  Stream& stream = CpuStream();
 };
 
 // One node bound to one shape class. Run() may be called from several threads at once with
 // different arguments; a kernel that keeps mutable state keeps it per worker.
+//
+// On the CPU Run() computes. On another device it enqueues on the stream: the memory is valid in
+// the stream's order, and the kernel outlives what it enqueued.
 class Kernel {
  public:
   virtual ~Kernel() = default;
@@ -153,6 +161,17 @@ std::unique_ptr<Kernel> MakeKernel(F run, size_t scratch_bytes = 0) {
   return std::make_unique<Lambda>(std::move(run), scratch_bytes);
 }
 
+// Which of a family's implementations a kernel was made by.
+struct KernelChoice {
+  // The one to take, by name; empty: the first that does not refuse.
+  std::string only = {};
+  std::string taken = {};
+  struct Refusal {
+    std::string name, why;
+  };
+  std::vector<Refusal> refused = {};  // before that
+};
+
 struct CompileContext {
   const Attributes& attributes;
   std::span<const TensorDesc> inputs;   // !present() for absent optional inputs
@@ -160,7 +179,9 @@ struct CompileContext {
   std::span<const Tensor* const>
       constants;  // constants[i]: input i where it is a constant, or null
   WeightCache& weights;
-  int width = 1;  // workers the kernel should be able to use when it is worth it
+  int width = 1;                   // workers the kernel should be able to use when it is worth it
+  KernelChoice* choice = nullptr;  // filled in by families of several implementations; may be null
+  const Device& device = CpuDevice();  // on which the kernel runs; constants are the host's
 
   bool has_input(int i) const { return i < static_cast<int>(inputs.size()) && inputs[i].present(); }
   const Tensor* constant(int i) const {
@@ -188,12 +209,13 @@ struct BlockedForm {
   bool anchor = false;
 };
 
+struct FusedStep;
+
 struct OperatorDef {
   std::string domain = {};  // "" for ai.onnx, "chairlift" for the targets of our own fusions
   std::string name = {};
-  // Opsets of `domain` whose form (after normalisation) this is.
+  // The first opset of `domain` whose form (after normalisation) this is.
   int min_opset = 1;
-  int max_opset = 21;
 
   // Inputs: how many, and the element types taken; the last set also holds for all after it.
   int min_inputs = 1;
@@ -203,11 +225,25 @@ struct OperatorDef {
   std::vector<TypeSet> input_types = {};
 
   Status (*infer)(InferContext&) = nullptr;
+  // What it does to axes (ops/axis_map.h), asked as infer() is; null where only the data decide, or
+  // nothing is known.
+  StatusOr<AxisMap> (*axes)(const InferContext&) = nullptr;
   StatusOr<std::unique_ptr<Kernel>> (*compile)(const CompileContext&) = nullptr;
   StatusOr<std::vector<Tensor>> (*evaluate)(const EvaluateContext&) = nullptr;
+  // The input that output 0 certainly is, in elements and shape; −1: none. Asked where input 0 and
+  // output 0 have one element type, which may be all that it takes; null: never.
+  int (*hands_on)(const Attributes& attributes, std::span<const ValueInfo> inputs,
+                  std::span<const ValueInfo> outputs) = nullptr;
+  // What it is as a step of chairlift::FusedElementwise, where its name alone does not say so: see
+  // StepOf() in ops/elementwise/fused_elementwise.h.
+  std::optional<FusedStep> (*step)(const Attributes& attributes,
+                                   std::span<const ValueInfo> inputs) = nullptr;
 
   // Output 0 is input 0's bytes under another shape: no kernel runs.
   bool is_view = false;
+  // Every element of output 0 is one of input 0's, perhaps of another type. True of views too: ask
+  // OnlyMoves().
+  bool only_moves = false;
   // Output 0 may overwrite input 0 or 1 where type, shape and layout are the same.
   bool in_place = false;
   // Works on elements one by one whatever their layout, where all full-size operands share shape
@@ -226,6 +262,14 @@ struct OperatorDef {
   bool native_half = false;
   // Random or stateful: never folded.
   bool deterministic = true;
+  // Made of its input's dimensions: reads no element.
+  bool gives_sizes = false;
+  // A product with weights, or a convolution: what it computes outweighs what it reads.
+  bool multiplies = false;
+  // No kernel: the runtime runs its sub-graphs (If, Loop, Scan).
+  bool runs_bodies = false;
+
+  bool OnlyMoves() const { return is_view || only_moves; }
 
   static constexpr int kVariadic = 1 << 20;
 };
@@ -244,8 +288,18 @@ class OperatorRegistry {
   std::vector<std::unique_ptr<OperatorDef>> defs_;
 };
 
-// def.compile() with what every operator shares: float16/bfloat16 around kernels that compute in
-// float, and an error that names the operator.
+// The kernels of a device other than the CPU, whose own are OperatorDef::compile. Thread-safe.
+class DeviceKernels {
+ public:
+  virtual ~DeviceKernels() = default;
+  // Null where it has none for this operator; Unimplemented where it has none for these operands.
+  virtual StatusOr<std::unique_ptr<Kernel>> Compile(const OperatorDef& def,
+                                                    const CompileContext& context) const = 0;
+};
+
+// The kernel of context.device. On the CPU def.compile() with what every operator shares:
+// float16/bfloat16 around kernels that compute in float, and an error that names the operator.
+// Unimplemented names the operator and the device where it has no kernel.
 StatusOr<std::unique_ptr<Kernel>> CompileOperator(const OperatorDef& def,
                                                   const CompileContext& context);
 // def.evaluate(), likewise.

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <utility>
 
 #include "base/status.h"
+#include "device/device.h"
 #include "ops/recurrent/recurrent.h"
 
 namespace chairlift {
@@ -120,7 +120,8 @@ StatusOr<std::unique_ptr<Cell>> Cell::Create(std::string name, Graph graph,
       }
     }
   }
-  auto step = Step::Of(graph);
+  StatusOr<std::unique_ptr<Step>> step = nullptr;
+  if (options.device->is_host()) step = Step::Of(graph);
   if (!step.ok()) return Annotate(step.status(), fmt::format("cell '{}'", name));
   auto executable = Executable::Create(std::move(graph), options);
   if (!executable.ok()) return Annotate(executable.status(), fmt::format("cell '{}'", name));
@@ -158,7 +159,8 @@ StatusOr<std::vector<Tensor>> Cell::RunStep(int64_t rows, std::span<const Rows> 
 }
 
 StatusOr<std::vector<Tensor>> Cell::Run(int64_t rows, std::span<const Rows> inputs, Team& team,
-                                        int worker, Arena& arena, Arena& staging) {
+                                        int worker, Arena& arena, Arena& staging,
+                                        const StopFlag* stop) {
   if (step_ != nullptr && rows > 0) return RunStep(rows, inputs, team, worker, arena);
   struct Part {
     Shape shape;
@@ -184,25 +186,24 @@ StatusOr<std::vector<Tensor>> Cell::Run(int64_t rows, std::span<const Rows> inpu
   if (place == nullptr && staged > 0) {
     return ResourceExhausted("no memory for {} bytes of gathered rows", staged);
   }
+  Stream& stream = staging.stream();
+  const Device* const memory = stream.device().memory();
   std::vector<Tensor> gathered;
   gathered.reserve(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Part& part = parts[i];
     if (part.adjacent) {
       void* data = rows == 0 ? nullptr : const_cast<std::byte*>(inputs[i].rows[0]);
-      gathered.push_back(Tensor::Wrap(inputs_[i].dtype, part.shape, data));
+      gathered.push_back(Tensor::Wrap(inputs_[i].dtype, part.shape, data, nullptr, memory));
       continue;
     }
-    gathered.push_back(Tensor::Wrap(inputs_[i].dtype, part.shape, place));
-    for (int64_t r = 0; r < rows; ++r) {
-      std::memcpy(place, inputs[i].rows[r], part.row_bytes);
-      place += part.row_bytes;
-    }
+    gathered.push_back(Tensor::Wrap(inputs_[i].dtype, part.shape, place, nullptr, memory));
+    CHAIRLIFT_RETURN_IF_ERROR(stream.Gather(place, inputs[i].rows, rows, part.row_bytes));
     const size_t bytes = gathered.back().byte_size();
-    place += (bytes + kAlign - 1) / kAlign * kAlign + kAlign - bytes;
+    place += (bytes + kAlign - 1) / kAlign * kAlign + kAlign;
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
-                             executable_->Run(gathered, team, worker, arena));
+                             executable_->Run(gathered, team, worker, arena, stop));
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Shape& shape = outputs[i].shape();
     if (shape.rank() == 0 || shape[0] != rows) {

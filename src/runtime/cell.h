@@ -1,4 +1,4 @@
-// A cell that can run: a graph over rows that lie anywhere in memory.
+// A cell that can run: a graph over rows that lie anywhere in its device's memory.
 #ifndef CHAIRLIFT_RUNTIME_CELL_H_
 #define CHAIRLIFT_RUNTIME_CELL_H_
 
@@ -25,7 +25,7 @@ class Cell {
     SymbolicShape row;
     int64_t row_bytes = -1;  // −1 where the row has dimensions that vary
   };
-  // Rows to run on: rows[r] is the first byte of row r, each of shape `row`.
+  // Rows to run on: rows[r] is the address of row r in the device's memory, each of shape `row`.
   struct Rows {
     Shape row;
     const std::byte* const* rows = nullptr;
@@ -45,12 +45,14 @@ class Cell {
   Executable& executable() { return *executable_; }
 
   // Outputs are new tensors [rows, row…]. Rows that lie one after the other are read in place,
-  // others are gathered into `staging` first; a recurrent step reads its rows wherever they lie.
+  // others are gathered into `staging` first; on the CPU a recurrent step reads its rows wherever
+  // they lie. Both arenas are of one stream; it and `stop` as for Executable::Run().
   StatusOr<std::vector<Tensor>> Run(int64_t rows, std::span<const Rows> inputs, Team& team,
-                                    int worker, Arena& arena, Arena& staging);
+                                    int worker, Arena& arena, Arena& staging,
+                                    const StopFlag* stop = nullptr);
 
  private:
-  // A float32 chairlift::RecurrentStep as the whole graph.
+  // A float32 chairlift::RecurrentStep as the whole graph, on the CPU.
   struct Step;
 
   Cell(std::string name, std::unique_ptr<Executable> executable, std::unique_ptr<Step> step);

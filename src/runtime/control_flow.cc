@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 namespace chairlift {
 namespace {
@@ -42,11 +43,24 @@ StatusOr<std::vector<Tensor>> RunIf(const Node& node, std::span<const Tensor> in
                                : captures.first(otherwise->num_captures));
 }
 
+// What a loop's body says of its outputs, for stacks that stay empty: sizes that depend on the
+// request follow from the shapes of what the body would have run on. Where they do not fit the
+// body, what holds for all requests: a body that never runs refuses nothing.
+Graph BodyFor(const Graph& body, std::span<const Shape> arguments) {
+  Graph graph = body;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    Value& value = graph.values[graph.inputs[i]];
+    value.shape = SymbolicShape(arguments[i]);
+    value.elements.reset();
+  }
+  return InferShapes(graph).ok() ? graph : body;
+}
+
 // Collects one tensor an iteration into one with a further axis.
 class Stack {
  public:
-  // `like` tells type and, as far as it does, shape where there is no iteration at all.
-  explicit Stack(const Value& like) : like_(like) {}
+  // `bytes_left` must outlive it.
+  explicit Stack(int64_t& bytes_left) : bytes_left_(bytes_left) {}
 
   Status Add(const Node& node, Tensor slice) {
     if (!slices_.empty() &&
@@ -55,18 +69,27 @@ class Stack {
                              node.Describe(), slices_[0].shape().ToString(),
                              slice.shape().ToString());
     }
+    // Once as a slice, once in the whole; and what keeps a slice, however small.
+    constexpr int64_t kKeptBytes = 512;
+    bytes_left_ -= 2 * static_cast<int64_t>(slice.byte_size()) + kKeptBytes;
+    if (bytes_left_ < 0) {
+      return absl::OutOfRangeError(fmt::format(
+          "{}: the scan outputs of {} iterations need more memory than one task may have",
+          node.Describe(), slices_.size() + 1));
+    }
     slices_.push_back(std::move(slice));
     return absl::OkStatus();
   }
 
-  StatusOr<Tensor> Finish(const Node& node, int64_t axis, bool reverse) {
+  // `like` has the type and, as far as it is known, the shape where nothing was added.
+  StatusOr<Tensor> Finish(const Node& node, const Value& like, int64_t axis, bool reverse) {
     Shape shape;
-    DType dtype = like_.dtype;
+    DType dtype = like.dtype;
     if (!slices_.empty()) {
       shape = slices_[0].shape();
       dtype = slices_[0].dtype();
-    } else if (like_.shape.has_rank()) {
-      for (const Dim& d : like_.shape.dims()) shape.Append(d.known() ? d.value() : 0);
+    } else if (like.shape.has_rank()) {
+      for (const Dim& d : like.shape.dims()) shape.Append(d.known() ? d.value() : 0);
     }
     const int rank = shape.rank() + 1;
     if (axis < -rank || axis >= rank) {
@@ -95,12 +118,12 @@ class Stack {
   }
 
  private:
-  const Value& like_;
+  int64_t& bytes_left_;  // of the node
   std::vector<Tensor> slices_;
 };
 
 StatusOr<std::vector<Tensor>> RunLoop(const Node& node, std::span<const Tensor> inputs,
-                                      RunSubgraph run) {
+                                      int64_t max_bytes, RunSubgraph run) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Graph* body, Body(node, "body"));
   const int own = static_cast<int>(inputs.size()) - body->num_captures;
   const int carried = own - 2;
@@ -126,17 +149,20 @@ StatusOr<std::vector<Tensor>> RunLoop(const Node& node, std::span<const Tensor> 
     CHAIRLIFT_ASSIGN_OR_RETURN(condition, ReadBool(node, inputs[1], "the condition"));
   }
 
-  std::vector<Stack> stacks;
-  stacks.reserve(static_cast<size_t>(scanned));
-  for (int i = 0; i < scanned; ++i) {
-    stacks.emplace_back(body->values[body->outputs[1 + carried + i]]);
-  }
+  std::vector<Stack> stacks(static_cast<size_t>(scanned), Stack(max_bytes));
   // iteration, condition, carried..., captures...
   std::vector<Tensor> arguments(2);
   arguments.insert(arguments.end(), inputs.begin() + 2, inputs.end());
+  std::optional<Graph> never_run;
+  if (scanned > 0 && (trips <= 0 || !condition)) {
+    std::vector<Shape> shapes(2);
+    for (size_t i = 2; i < arguments.size(); ++i) shapes.push_back(arguments[i].shape());
+    never_run = BodyFor(*body, shapes);
+  }
   for (int64_t i = 0; i < trips && condition; ++i) {
     if (i == kMaxLoopIterations) {
-      return ResourceExhausted("{}: no end after {} iterations", node.Describe(), i);
+      return absl::OutOfRangeError(
+          fmt::format("{}: no end after {} iterations", node.Describe(), i));
     }
     arguments[0] = Tensor::Scalar<int64_t>(i);
     arguments[1] = Tensor::Scalar<bool>(condition);
@@ -149,8 +175,10 @@ StatusOr<std::vector<Tensor>> RunLoop(const Node& node, std::span<const Tensor> 
   }
 
   std::vector<Tensor> outputs(arguments.begin() + 2, arguments.begin() + 2 + carried);
-  for (Stack& stack : stacks) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(Tensor t, stack.Finish(node, 0, false));
+  const Graph& told = never_run ? *never_run : *body;
+  for (int s = 0; s < scanned; ++s) {
+    const Value& like = told.values[told.outputs[1 + carried + s]];
+    CHAIRLIFT_ASSIGN_OR_RETURN(Tensor t, stacks[s].Finish(node, like, 0, false));
     outputs.push_back(std::move(t));
   }
   outputs.resize(node.outputs.size());
@@ -179,7 +207,7 @@ Tensor Slice(const Tensor& t, int axis, int64_t index) {
 }
 
 StatusOr<std::vector<Tensor>> RunScan(const Node& node, std::span<const Tensor> inputs,
-                                      RunSubgraph run) {
+                                      int64_t max_bytes, RunSubgraph run) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Graph* body, Body(node, "body"));
   const int own = static_cast<int>(inputs.size()) - body->num_captures;
   const int64_t scan_attribute = node.attributes.Int("num_scan_inputs", 0);
@@ -231,11 +259,14 @@ StatusOr<std::vector<Tensor>> RunScan(const Node& node, std::span<const Tensor> 
     trips = count;
   }
 
-  std::vector<Stack> stacks;
-  stacks.reserve(static_cast<size_t>(scan_outputs));
-  for (int i = 0; i < scan_outputs; ++i) {
-    stacks.emplace_back(body->values[body->outputs[states + i]]);
+  std::optional<Graph> never_run;
+  if (scan_outputs > 0 && trips == 0) {
+    std::vector<Shape> shapes;
+    for (const Tensor& t : inputs) shapes.push_back(t.shape());
+    for (int i = 0; i < scan_inputs; ++i) shapes[states + i].Erase(static_cast<int>(in_axes[i]));
+    never_run = BodyFor(*body, shapes);
   }
+  std::vector<Stack> stacks(static_cast<size_t>(scan_outputs), Stack(max_bytes));
   std::vector<Tensor> arguments(inputs.begin(), inputs.end());
   for (int64_t step = 0; step < trips; ++step) {
     for (int i = 0; i < scan_inputs; ++i) {
@@ -250,9 +281,11 @@ StatusOr<std::vector<Tensor>> RunScan(const Node& node, std::span<const Tensor> 
   }
 
   std::vector<Tensor> outputs(arguments.begin(), arguments.begin() + states);
+  const Graph& told = never_run ? *never_run : *body;
   for (int s = 0; s < scan_outputs; ++s) {
+    const Value& like = told.values[told.outputs[states + s]];
     CHAIRLIFT_ASSIGN_OR_RETURN(Tensor t,
-                               stacks[s].Finish(node, out_axes[s], out_directions[s] != 0));
+                               stacks[s].Finish(node, like, out_axes[s], out_directions[s] != 0));
     outputs.push_back(std::move(t));
   }
   outputs.resize(node.outputs.size());
@@ -262,10 +295,10 @@ StatusOr<std::vector<Tensor>> RunScan(const Node& node, std::span<const Tensor> 
 }  // namespace
 
 StatusOr<std::vector<Tensor>> RunControlFlow(const Node& node, std::span<const Tensor> inputs,
-                                             RunSubgraph run) {
+                                             int64_t max_bytes, RunSubgraph run) {
   if (node.def->name == "If") return RunIf(node, inputs, run);
-  if (node.def->name == "Loop") return RunLoop(node, inputs, run);
-  return RunScan(node, inputs, run);
+  if (node.def->name == "Loop") return RunLoop(node, inputs, max_bytes, run);
+  return RunScan(node, inputs, max_bytes, run);
 }
 
 }  // namespace chairlift

@@ -2,6 +2,7 @@
 #ifndef CHAIRLIFT_RUNTIME_CONTROL_FLOW_H_
 #define CHAIRLIFT_RUNTIME_CONTROL_FLOW_H_
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -15,10 +16,11 @@ namespace chairlift {
 using RunSubgraph =
     absl::FunctionRef<StatusOr<std::vector<Tensor>>(const Graph&, std::span<const Tensor>)>;
 
-// Runs an If, Loop or Scan node (IsControlFlow) on its inputs, captures included. A loop that does
-// not end within kMaxLoopIterations is ResourceExhausted.
+// Runs a node of sub-graphs (OperatorDef::runs_bodies) on its inputs, captures included. A loop
+// that does not end within kMaxLoopIterations, or whose scan outputs take more than `max_bytes`
+// while they are put together, is OutOfRange.
 StatusOr<std::vector<Tensor>> RunControlFlow(const Node& node, std::span<const Tensor> inputs,
-                                             RunSubgraph run);
+                                             int64_t max_bytes, RunSubgraph run);
 
 inline constexpr int64_t kMaxLoopIterations = int64_t{1} << 24;
 

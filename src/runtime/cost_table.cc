@@ -3,7 +3,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <span>
@@ -11,30 +14,21 @@
 #include <string_view>
 #include <vector>
 
-#include "device/cpu/isa.h"
+#include "device/cpu/cpu_device.h"
+#include "device/device.h"
 
 namespace chairlift {
 namespace {
 
 constexpr std::string_view kHeader = "chairlift cost table 1";
+constexpr std::string_view kPart = ".part";  // of a table's name, while it is written
 
-// FNV-1a: tells files apart and notices damage; not a defence against forgery.
+// FNV-1a: distinguishes files and notices damage; not a defence against forgery.
 uint64_t Digest(uint64_t hash, std::string_view bytes) {
   for (const char c : bytes) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
   return hash;
 }
 constexpr uint64_t kDigestStart = 0xcbf29ce484222325u;
-
-std::string CpuName() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string line;
-  while (std::getline(file, line)) {
-    const size_t colon = line.find(": ");
-    if (line.rfind("model name", 0) == 0 && colon != std::string::npos)
-      return line.substr(colon + 2);
-  }
-  return "unknown";
-}
 
 // The version, and the program's size and time: other kernels may be in it.
 std::string BuildName() {
@@ -51,7 +45,7 @@ std::string BuildName() {
 CostTable::Key KeyHere(uint64_t digest, int workers) {
   CostTable::Key key;
   key.model = fmt::format("{:016x}", digest);
-  key.device = fmt::format("{} {}", CpuName(), CpuIsaName(ActiveCpuIsa()));
+  key.device = CpuDevice().Description();
   key.build = BuildName();
   key.workers = workers;
   return key;
@@ -64,6 +58,20 @@ StatusOr<std::string> Line(std::istringstream& text, std::string_view name) {
     return InvalidArgument("no line '{} ...' where one should be", name);
   }
   return line.substr(name.size() + 1);
+}
+
+// What processes left that ended while they wrote.
+void RemoveStaleParts(const std::filesystem::path& folder) {
+  constexpr auto kStale = std::chrono::hours(1);
+  namespace fs = std::filesystem;
+  const auto now = fs::file_time_type::clock::now();
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code gone;  // another may remove it first
+    if (it->path().extension() != kPart) continue;
+    const auto written = it->last_write_time(gone);
+    if (!gone && now - written > kStale) fs::remove(it->path(), gone);
+  }
 }
 
 }  // namespace
@@ -80,22 +88,30 @@ std::string CostTable::Body() const {
 Status CostTable::Save(const std::filesystem::path& path) const {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
+  if (error) {
+    return Unavailable("cannot make the folder {}: {}", path.parent_path().string(),
+                       error.message());
+  }
   // Written beside and moved over: a reader sees the old table or the new one.
   static std::atomic<int> saves{0};
-  const std::filesystem::path part = path.string() + fmt::format(".{}-{}.part", getpid(), ++saves);
-  {
-    std::ofstream file(part, std::ios::trunc);
-    const std::string body = Body();
-    file << body << fmt::format("checksum {:016x}\n", Digest(kDigestStart, body));
-    if (!file.flush()) return Unavailable("cannot write {}", part.string());
-  }
-  std::filesystem::rename(part, path, error);
-  if (error) {
-    const std::string why = error.message();
-    std::filesystem::remove(part, error);
+  const std::filesystem::path part =
+      path.string() + fmt::format(".{}-{}{}", getpid(), ++saves, kPart);
+  const auto failed = [&](const std::string& why) {
+    std::error_code ignored;
+    std::filesystem::remove(part, ignored);
     return Unavailable("cannot write {}: {}", path.string(), why);
-  }
-  return absl::OkStatus();
+  };
+  RemoveStaleParts(path.parent_path());
+  errno = 0;
+  std::ofstream file(part, std::ios::trunc);
+  if (!file) return failed(std::strerror(errno));
+  const std::string body = Body();
+  errno = 0;
+  file << body << fmt::format("checksum {:016x}\n", Digest(kDigestStart, body));
+  file.close();
+  if (!file) return failed(errno != 0 ? std::strerror(errno) : "it is not whole");
+  std::filesystem::rename(part, path, error);
+  return error ? failed(error.message()) : absl::OkStatus();
 }
 
 StatusOr<CostTable> CostTable::Load(const std::filesystem::path& path) {

@@ -1,11 +1,11 @@
 #include "runtime/executable.h"
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <optional>
 
 #include "absl/container/inlined_vector.h"
+#include "device/device.h"
 #include "runtime/graph_runner.h"
 
 namespace chairlift {
@@ -15,17 +15,15 @@ struct Executable::Impl {
   std::vector<SymbolicSpec> inputs;
   std::vector<SymbolicSpec> outputs;
   std::vector<PassReport> reports;
+  Device* device = nullptr;
   WeightCache weights;
   std::unique_ptr<GraphRunner> runner;
-  std::atomic<StepObserver*> observer{nullptr};
 
   Status CheckCount(size_t given) const;
   Status CheckInputs(std::span<const Tensor> given) const;
   template <typename ShapeOf>
   Status CheckShapes(size_t count, ShapeOf shape_of) const;
 };
-
-namespace {
 
 std::vector<SymbolicSpec> Specs(const Graph& graph, std::span<const ValueId> ids) {
   std::vector<SymbolicSpec> out;
@@ -35,6 +33,8 @@ std::vector<SymbolicSpec> Specs(const Graph& graph, std::span<const ValueId> ids
   }
   return out;
 }
+
+namespace {
 
 // Shapes that the inputs might have: 1 for unknown leading dimensions, a few dozen for others. None
 // where a rank is unknown.
@@ -108,6 +108,11 @@ Status Executable::Impl::CheckInputs(std::span<const Tensor> given) const {
       return InvalidArgument("input '{}' has element type {}, the model takes {}", inputs[i].name,
                              DTypeName(given[i].dtype()), DTypeName(inputs[i].dtype));
     }
+    if (given[i].device() != device->memory()) {
+      return InvalidArgument(
+          "input '{}' is in the memory of device '{}', the model runs on '{}'", inputs[i].name,
+          given[i].device() == nullptr ? "cpu" : given[i].device()->name(), device->name());
+    }
   }
   return CheckShapes(given.size(), [&](size_t i) -> const Shape& { return given[i].shape(); });
 }
@@ -132,9 +137,11 @@ StatusOr<std::unique_ptr<Executable>> Executable::Create(Graph graph,
     impl->outputs[i].dtype = value.dtype;
     impl->outputs[i].shape = value.shape;
   }
-  impl->runner = std::make_unique<GraphRunner>(impl->graph, options.max_plan_bytes, impl->weights);
-  // What no kernel can do is told now, not to the first request. Guessed shapes may be wrong for
-  // the model, so other errors mean nothing here.
+  impl->device = options.device;
+  impl->runner = std::make_unique<GraphRunner>(impl->graph, options.max_plan_bytes, impl->weights,
+                                               *options.device);
+  // What no kernel can do is reported now, not to the first request. Guessed shapes may be wrong
+  // for the model, so other errors mean nothing here.
   if (const auto descs = LikelyInputs(impl->inputs)) {
     const Status status = impl->runner->Prepare(*descs, 1).status();
     if (absl::IsUnimplemented(status)) return status;
@@ -148,15 +155,19 @@ const Graph& Executable::graph() const { return impl_->graph; }
 const std::vector<PassReport>& Executable::pass_reports() const { return impl_->reports; }
 
 StatusOr<std::vector<Tensor>> Executable::Run(std::span<const Tensor> inputs, Team& team,
-                                              int worker, Arena& arena) {
+                                              int worker, Arena& arena, const StopFlag* stop) {
   CHAIRLIFT_RETURN_IF_ERROR(impl_->CheckInputs(inputs));
-  CHAIRLIFT_ASSIGN_OR_RETURN(
-      std::vector<Tensor> outputs,
-      impl_->runner->Run(inputs, {team, worker, arena, impl_->observer.load()}));
+  if (&arena.stream().device() != impl_->device) {
+    return InvalidArgument("the arena is of device '{}', the model runs on '{}'",
+                           arena.stream().device().name(), impl_->device->name());
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
+                             impl_->runner->Run(inputs, {team, worker, arena, stop}));
   // What only passes through (an input, a constant, a view of them) is copied: callers may write
   // to the outputs, and to the inputs once the run is over.
   for (Tensor& t : outputs) {
-    if (t.owner().use_count() != 1) t = t.Clone();
+    if (!t.present() || t.owner().use_count() == 1) continue;
+    CHAIRLIFT_ASSIGN_OR_RETURN(t, arena.stream().Clone(t));
   }
   return outputs;
 }
@@ -175,8 +186,6 @@ StatusOr<PlanStats> Executable::Prepare(std::span<const Shape> input_shapes, int
   CHAIRLIFT_ASSIGN_OR_RETURN(const PlanPtr plan, impl_->runner->Prepare(descs, width));
   return plan->stats;
 }
-
-void Executable::SetObserver(StepObserver* observer) { impl_->observer = observer; }
 
 size_t Executable::weight_bytes() const {
   return ConstantBytes(impl_->graph) + impl_->weights.byte_size();

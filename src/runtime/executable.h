@@ -6,16 +6,19 @@
 #ifndef CHAIRLIFT_RUNTIME_EXECUTABLE_H_
 #define CHAIRLIFT_RUNTIME_EXECUTABLE_H_
 
-#include <chrono>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "device/cpu/cpu_device.h"
 #include "device/cpu/team.h"
 #include "graph/ir.h"
 #include "graph/passes/pass.h"
@@ -25,34 +28,49 @@ namespace chairlift {
 
 // The memory one worker computes in, as large as the largest plan of late: what has been of no use
 // for some dozens of runs goes back to the system. One per worker, used by one thread at a time.
+//
+// It is memory of one stream's device. All that uses it runs on that stream, in order, so runs may
+// be enqueued behind each other. The stream outlives it.
 class Arena {
  public:
-  Arena();
+  explicit Arena(Stream& stream = CpuStream());
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
-  // At least `bytes`, 64-byte aligned, on huge pages where granted; null where the system has no
-  // more. What was written stays, but where it has to grow, earlier pointers become invalid.
+  Stream& stream() const { return stream_; }
+  // What one run may have at once, of intermediates and outputs; unlimited at first. A run that
+  // needs more is refused before it allocates.
+  void set_limit(size_t bytes) { limit_ = bytes; }
+  size_t limit() const { return limit_; }
+  // At least `bytes`, 64-byte aligned, on huge pages where granted; null where the device has no
+  // more. What was written stays, but where it has to grow, earlier pointers become invalid for
+  // what is enqueued from then on.
   std::byte* Reserve(size_t bytes);
   size_t capacity() const { return capacity_; }
   // Of that, what may be backed by memory.
   size_t held_bytes() const { return held_; }
   bool Contains(const void* p) const {
-    return std::less_equal<const void*>()(data_, p) &&
-           std::less<const void*>()(p, data_ + capacity_);
+    const std::byte* const data = this->data();
+    return std::less_equal<const void*>()(data, p) && std::less<const void*>()(p, data + capacity_);
   }
-  // The arena of the control flow bodies that run while this one is in use.
+  // The arena of the control flow bodies that run while this one is in use; it may have what this
+  // one leaves of the limit.
   Arena& Nested();
   // Room for a step's pointers, kept from run to run.
   std::vector<const void*>& input_pointers() { return input_pointers_; }
   std::vector<void*>& output_pointers() { return output_pointers_; }
 
  private:
+  std::byte* data() const { return static_cast<std::byte*>(memory_.get()); }
+  bool Grow(size_t bytes);
   void ReleaseUnused(size_t bytes);
 
-  std::byte* data_ = nullptr;
+  Stream& stream_;
+  std::shared_ptr<void> memory_;
   size_t capacity_ = 0;
   size_t held_ = 0;
+  size_t limit_ = std::numeric_limits<size_t>::max();
+  size_t in_use_ = 0;  // what was asked for last
   size_t recent_ = 0;  // the most that was asked for, of the last `asked_` times
   int asked_ = 0;
   std::unique_ptr<Arena> nested_;
@@ -60,25 +78,23 @@ class Arena {
   std::vector<void*> output_pointers_;
 };
 
+// Set by another thread once nobody wants what a run computes.
+using StopFlag = std::atomic<bool>;
+
 struct SymbolicSpec {
   std::string name;
   DType dtype = DType::kUndefined;
   SymbolicShape shape;
 };
 
+std::vector<SymbolicSpec> Specs(const Graph& graph, std::span<const ValueId> ids);
+
 struct ExecutableOptions {
   std::set<std::string> disabled_passes = {};
   // What the plans kept may hold; beyond, the least recently used shape class goes first.
   int64_t max_plan_bytes = int64_t{64} << 20;
-};
-
-// Told of every step of every run while it is set: what `profile` and `inspect` measure with.
-class StepObserver {
- public:
-  virtual ~StepObserver() = default;
-  // Called on the worker's thread, after the step. `output` is the step's first output.
-  virtual void OnStep(const Node& node, const TensorDesc& output,
-                      std::chrono::nanoseconds time) = 0;
+  // On which it runs.
+  Device* device = &CpuDevice();
 };
 
 struct PlanStats {
@@ -90,13 +106,19 @@ struct PlanStats {
   int64_t held_bytes = 0;   // estimated, while the plan is kept: kernels, values of the class
   // What shares the arena: intermediates and the kernels' scratch, by the steps that use them.
   std::vector<MemoryRecord> records = {};
+  // Where operators have several implementations: by "Conv: onednn (winograd: why it was refused)".
+  struct KernelUse {
+    int steps = 0;
+    std::string first;  // the first one's node
+  };
+  std::map<std::string, KernelUse> kernels = {};
 };
 
 // Thread-safe once created.
 class Executable {
  public:
   // Runs the passes and makes the plan for the likeliest shapes: Unimplemented where a node cannot
-  // be compiled.
+  // be compiled for the device, or needs data there to know its shapes.
   static StatusOr<std::unique_ptr<Executable>> Create(Graph graph,
                                                       const ExecutableOptions& options);
   ~Executable();
@@ -106,17 +128,18 @@ class Executable {
   const Graph& graph() const;  // after the passes
   const std::vector<PassReport>& pass_reports() const;
 
-  // Runs once. inputs[i] matches inputs()[i] in type and shape (checked: InvalidArgument names the
-  // input); outputs are new tensors. `team` is the calling worker's, and the plan is made for
-  // team.width() workers.
+  // Runs once on the CPU; on another device it enqueues that on the arena's stream, and the
+  // executable, and inputs of other streams, must stay until it has run. inputs[i] matches
+  // inputs()[i] in type and shape and is in the device's memory (checked: InvalidArgument names the
+  // input); outputs are new tensors there.
+  // `team` is the calling worker's, and the plan is made for team.width() workers. Where `stop` is
+  // set meanwhile it ends before the next operator, those of sub-graphs included: kCancelled. What
+  // needs more than the arena's limit is kOutOfRange.
   StatusOr<std::vector<Tensor>> Run(std::span<const Tensor> inputs, Team& team, int worker,
-                                    Arena& arena);
+                                    Arena& arena, const StopFlag* stop = nullptr);
 
   // Makes (or finds) the plan for these input shapes without running it.
   StatusOr<PlanStats> Prepare(std::span<const Shape> input_shapes, int width);
-
-  // Null switches it off. It must outlive every run that began while it was set.
-  void SetObserver(StepObserver* observer);
 
   size_t weight_bytes() const;  // constants and their packed forms
 

@@ -1,8 +1,11 @@
 #include "runtime/graph_runner.h"
 
-#include <chrono>
+#include <algorithm>
+#include <atomic>
 #include <utility>
 
+#include "base/status.h"
+#include "device/device.h"
 #include "graph/evaluate.h"
 #include "runtime/control_flow.h"
 
@@ -15,41 +18,67 @@ constexpr int kPlansKept = 4;
 // Where an operand of no bytes at all may point.
 alignas(64) std::byte nothing[64];
 
+Status MoreThanLimit(size_t bytes, size_t limit) {
+  constexpr double kMiB = 1 << 20;
+  return absl::OutOfRangeError(
+      fmt::format("it needs {:.2f} MiB of intermediates and outputs, more than the {:.2f} MiB that "
+                  "one task may have (--memory-budget)",
+                  static_cast<double>(bytes) / kMiB, static_cast<double>(limit) / kMiB));
+}
+
 }  // namespace
 
 // One run of the graph: what its places refer to.
 class GraphRunner::RunState {
  public:
   RunState(std::span<const Tensor> inputs, size_t num_outputs, const RunContext& context)
-      : inputs_(inputs), outputs_(num_outputs), context_(context) {}
+      : inputs_(inputs),
+        outputs_(num_outputs),
+        context_(context),
+        stream_(context.arena.stream()) {}
 
   // Makes everything that `plan` writes to.
   Status Enter(const Plan& plan) {
     plan_ = &plan;
+    for (const NewOutput& output : plan.new_outputs) own_bytes_ += output.desc.byte_size();
+    CHAIRLIFT_RETURN_IF_ERROR(CheckLimit(plan.arena_bytes));
     base_ = context_.arena.Reserve(plan.arena_bytes);
     if (base_ == nullptr) {
       return ResourceExhausted("no memory for {} bytes of intermediates", plan.arena_bytes);
     }
     for (const NewOutput& output : plan.new_outputs) {
-      outputs_[output.index] = Tensor::Allocate(output.desc.dtype, output.desc.shape);
+      CHAIRLIFT_ASSIGN_OR_RETURN(outputs_[output.index],
+                                 stream_.NewTensor(output.desc.dtype, output.desc.shape));
     }
     return absl::OkStatus();
+  }
+
+  Status CheckLimit(size_t arena_bytes) const {
+    const size_t limit = context_.arena.limit();
+    if (arena_bytes <= limit && own_bytes_ <= limit - arena_bytes) return absl::OkStatus();
+    return MoreThanLimit(arena_bytes + own_bytes_, limit);
+  }
+
+  // Whether nobody wants the outputs any more.
+  Status Wanted() const {
+    if (context_.stop == nullptr || !context_.stop->load(std::memory_order_relaxed)) {
+      return absl::OkStatus();
+    }
+    return absl::CancelledError("the run was stopped");
   }
 
   Status RunSteps() {
     std::vector<const void*>& inputs = context_.arena.input_pointers();
     std::vector<void*>& outputs = context_.arena.output_pointers();
     for (const Step& step : plan_->steps) {
+      CHAIRLIFT_RETURN_IF_ERROR(Wanted());
       inputs.clear();
       outputs.clear();
       for (const Operand& operand : step.inputs) inputs.push_back(Address(operand.place));
       for (const Operand& operand : step.outputs) outputs.push_back(Address(operand.place));
       void* scratch = step.has_scratch ? base_ + step.scratch_offset : nullptr;
-      const KernelArgs args{inputs, outputs, scratch, context_.team, context_.worker};
-      const Status status = Observed(step.node, [&] {
-        return std::pair(step.kernel->Run(args),
-                         step.outputs.empty() ? nullptr : &step.outputs[0].desc);
-      });
+      const KernelArgs args{inputs, outputs, scratch, context_.team, context_.worker, stream_};
+      const Status status = step.kernel->Run(args);
       if (!status.ok()) return Annotate(status, step.node->Describe());
     }
     return absl::OkStatus();
@@ -57,20 +86,17 @@ class GraphRunner::RunState {
 
   Status RunLate(GraphRunner& runner) {
     for (const LateNode& node : plan_->late) {
+      CHAIRLIFT_RETURN_IF_ERROR(Wanted());
       std::vector<Tensor> inputs;
       inputs.reserve(node.inputs.size());
       for (const Operand& operand : node.inputs) inputs.push_back(TensorAt(operand));
-      std::vector<Tensor> results;
-      CHAIRLIFT_RETURN_IF_ERROR(Observed(node.node, [&]() -> std::pair<Status, const TensorDesc*> {
-        auto computed = runner.ComputeLate(*node.node, inputs, context_);
-        if (!computed.ok()) return {computed.status(), nullptr};
-        results = *std::move(computed);
-        return {absl::OkStatus(), nullptr};
-      }));
+      CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> results,
+                                 runner.ComputeLate(*node.node, inputs, context_, BytesLeft()));
       for (size_t i = 0; i < node.node->outputs.size(); ++i) {
         // What a node hands through from the arena must outlive its place there.
         late_.push_back(context_.arena.Contains(results[i].raw()) ? results[i].Clone()
                                                                   : std::move(results[i]));
+        own_bytes_ += late_.back().byte_size();
         if (node.node->outputs[i] != kNoValue && !late_.back().present()) {
           return Internal("{}: output {} was not computed", node.node->Describe(), i);
         }
@@ -79,11 +105,22 @@ class GraphRunner::RunState {
     return absl::OkStatus();
   }
 
-  void ShareOutputs() {
+  Status ShareOutputs() {
     for (const SharedOutput& output : plan_->shared_outputs) {
       Tensor t = TensorAt(output.source);
-      outputs_[output.index] = context_.arena.Contains(t.raw()) ? t.Clone() : std::move(t);
+      if (context_.arena.Contains(t.raw())) {
+        CHAIRLIFT_ASSIGN_OR_RETURN(t, stream_.Clone(t));
+      }
+      outputs_[output.index] = std::move(t);
     }
+    return absl::OkStatus();
+  }
+
+  // Of the arena's limit, beside the plan's own place in it.
+  int64_t BytesLeft() const {
+    const size_t used = plan_->arena_bytes + own_bytes_;
+    const size_t limit = context_.arena.limit();
+    return used < limit ? static_cast<int64_t>(std::min<size_t>(limit - used, INT64_MAX)) : 0;
   }
 
   std::span<const Tensor> late() const { return late_; }
@@ -123,7 +160,8 @@ class GraphRunner::RunState {
       case Place::kKnown:
         return as(plan_->known[operand.place.at]);
       case Place::kArena:
-        return Tensor::Wrap(operand.desc.dtype, operand.desc.shape, base_ + operand.place.at);
+        return Tensor::Wrap(operand.desc.dtype, operand.desc.shape, base_ + operand.place.at,
+                            nullptr, stream_.device().memory());
       case Place::kOutput:
         return as(outputs_[operand.place.at]);
       case Place::kLate:
@@ -132,30 +170,22 @@ class GraphRunner::RunState {
     return {};
   }
 
-  template <typename F>
-  Status Observed(const Node* node, F run) {
-    if (context_.observer == nullptr) return run().first;
-    const auto start = std::chrono::steady_clock::now();
-    const std::pair<Status, const TensorDesc*> result = run();
-    const auto time = std::chrono::steady_clock::now() - start;
-    context_.observer->OnStep(*node, result.second != nullptr ? *result.second : TensorDesc{},
-                              std::chrono::duration_cast<std::chrono::nanoseconds>(time));
-    return result.first;
-  }
-
   std::span<const Tensor> inputs_;
   std::vector<Tensor> outputs_;
   std::vector<Tensor> late_;
   const RunContext& context_;
+  Stream& stream_;
   const Plan* plan_ = nullptr;
   std::byte* base_ = nullptr;
+  size_t own_bytes_ = 0;  // outputs and late values
 };
 
-GraphRunner::GraphRunner(const Graph& graph, int64_t max_plan_bytes, WeightCache& weights)
-    : graph_(graph), weights_(weights), plans_(max_plan_bytes, kPlansKept) {
+GraphRunner::GraphRunner(const Graph& graph, int64_t max_plan_bytes, WeightCache& weights,
+                         Device& device)
+    : graph_(graph), weights_(weights), device_(device), plans_(max_plan_bytes, kPlansKept) {
   for (const Node& node : graph.nodes) {
     for (const auto& [name, body] : Subgraphs(node)) {
-      bodies_[body.get()] = std::make_unique<GraphRunner>(*body, max_plan_bytes, weights);
+      bodies_[body.get()] = std::make_unique<GraphRunner>(*body, max_plan_bytes, weights, device);
     }
   }
 }
@@ -164,8 +194,9 @@ StatusOr<PlanPtr> GraphRunner::Prepare(std::span<const TensorDesc> inputs, int w
   PlanKey key;
   key.Add(width);
   for (const TensorDesc& input : inputs) key.Add(input.dtype, input.shape);
-  return plans_.Get(
-      key, [&] { return BuildPlan(graph_, InitialState(graph_, inputs), width, weights_); });
+  return plans_.Get(key, [&] {
+    return BuildPlan(graph_, InitialState(graph_, inputs), width, weights_, device_);
+  });
 }
 
 StatusOr<PlanPtr> GraphRunner::PlanFor(std::span<const Tensor> inputs, int width) {
@@ -176,42 +207,53 @@ StatusOr<PlanPtr> GraphRunner::PlanFor(std::span<const Tensor> inputs, int width
     std::vector<TensorDesc> descs;
     descs.reserve(inputs.size());
     for (const Tensor& input : inputs) descs.push_back({input.dtype(), input.shape()});
-    return BuildPlan(graph_, InitialState(graph_, descs), width, weights_);
+    return BuildPlan(graph_, InitialState(graph_, descs), width, weights_, device_);
   });
 }
 
 StatusOr<PlanPtr> GraphRunner::Continue(const Plan& plan, std::span<const Tensor> late, int width) {
   PlanKey key;
   for (const Tensor& t : late.last(plan.rest->fresh_late)) key.Add(t.dtype(), t.shape());
-  return plan.continuations.Get(
-      key, [&] { return BuildPlan(graph_, StateAfter(graph_, plan, late), width, weights_); });
+  return plan.continuations.Get(key, [&] {
+    return BuildPlan(graph_, StateAfter(graph_, plan, late), width, weights_, device_);
+  });
 }
 
 StatusOr<std::vector<Tensor>> GraphRunner::ComputeLate(const Node& node,
                                                        std::span<const Tensor> inputs,
-                                                       const RunContext& context) {
-  if (!IsControlFlow(node)) {
+                                                       const RunContext& context,
+                                                       int64_t max_bytes) {
+  if (!node.def->runs_bodies) {
     return EvaluateNode(node, inputs, weights_, context.team, context.worker,
-                        Shape::kMaxTensorBytes, graph_.values);
+                        std::min(Shape::kMaxTensorBytes, max_bytes), graph_.values);
   }
-  const RunContext nested{context.team, context.worker, context.arena.Nested(), context.observer};
-  return RunControlFlow(node, inputs, [&](const Graph& body, std::span<const Tensor> arguments) {
+  const RunContext nested{context.team, context.worker, context.arena.Nested(), context.stop};
+  const auto run = [&](const Graph& body, std::span<const Tensor> arguments) {
     return bodies_.at(&body)->Run(arguments, nested);
-  });
+  };
+  return RunControlFlow(node, inputs, max_bytes, run);
 }
 
 StatusOr<std::vector<Tensor>> GraphRunner::Run(std::span<const Tensor> inputs,
                                                const RunContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(PlanPtr plan, PlanFor(inputs, context.team.width()));
+  StatusOr<std::vector<Tensor>> outputs = RunPlans(plan, inputs, context);
+  context.arena.stream().Keep(std::move(plan));  // whether or not all of it was enqueued
+  return outputs;
+}
+
+StatusOr<std::vector<Tensor>> GraphRunner::RunPlans(PlanPtr& plan, std::span<const Tensor> inputs,
+                                                    const RunContext& context) {
   const int width = context.team.width();
-  CHAIRLIFT_ASSIGN_OR_RETURN(PlanPtr plan, PlanFor(inputs, width));
   RunState state(inputs, graph_.outputs.size(), context);
   while (true) {
+    CHAIRLIFT_RETURN_IF_ERROR(state.Wanted());  // a loop's body may have no steps
     CHAIRLIFT_RETURN_IF_ERROR(state.Enter(*plan));
     CHAIRLIFT_RETURN_IF_ERROR(state.RunSteps());
     CHAIRLIFT_RETURN_IF_ERROR(state.RunLate(*this));
-    state.ShareOutputs();
+    CHAIRLIFT_RETURN_IF_ERROR(state.ShareOutputs());
     if (plan->rest == nullptr) return state.TakeOutputs();
-    CHAIRLIFT_ASSIGN_OR_RETURN(plan, Continue(*plan, state.late(), width));
+    CHAIRLIFT_ASSIGN_OR_RETURN(plan, Continue(*plan, state.late(), width));  // only on the CPU
   }
 }
 

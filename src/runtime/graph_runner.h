@@ -15,16 +15,18 @@ struct RunContext {
   Team& team;
   int worker;
   Arena& arena;
-  StepObserver* observer = nullptr;
+  const StopFlag* stop = nullptr;
 };
 
-// Thread-safe once created. `graph` and `weights` must outlive it.
+// Thread-safe once created. `graph`, `weights` and `device` must outlive it.
 class GraphRunner {
  public:
-  GraphRunner(const Graph& graph, int64_t max_plan_bytes, WeightCache& weights);
+  GraphRunner(const Graph& graph, int64_t max_plan_bytes, WeightCache& weights,
+              Device& device = CpuDevice());
 
   // Inputs as graph.inputs, captures included; not checked against the graph. Outputs may share
-  // bytes with inputs and constants (and with each other), never with the arena.
+  // bytes with inputs and constants (and with each other), never with the arena. Runs, or enqueues
+  // it on the arena's stream.
   StatusOr<std::vector<Tensor>> Run(std::span<const Tensor> inputs, const RunContext& context);
 
   // The plan for inputs of these types and shapes.
@@ -33,13 +35,18 @@ class GraphRunner {
  private:
   class RunState;
 
+  // Leaves in `plan` what must stay until the steps enqueued so far have run.
+  StatusOr<std::vector<Tensor>> RunPlans(PlanPtr& plan, std::span<const Tensor> inputs,
+                                         const RunContext& context);
   StatusOr<PlanPtr> PlanFor(std::span<const Tensor> inputs, int width);
   StatusOr<PlanPtr> Continue(const Plan& plan, std::span<const Tensor> late, int width);
+  // Results of more than `max_bytes` are refused.
   StatusOr<std::vector<Tensor>> ComputeLate(const Node& node, std::span<const Tensor> inputs,
-                                            const RunContext& context);
+                                            const RunContext& context, int64_t max_bytes);
 
   const Graph& graph_;
   WeightCache& weights_;
+  Device& device_;
   PlanCache<PlanPtr> plans_;
   std::map<const Graph*, std::unique_ptr<GraphRunner>> bodies_;
 };

@@ -1,7 +1,7 @@
 // A plan: what one graph does for one shape class, with nothing left to decide but the addresses.
 //
 // A plan is a list of steps (kernels in order, every operand's place known) followed by its *late*
-// nodes: control flow, and nodes whose output shapes only data can tell. What depends on those is
+// nodes: control flow, and nodes whose output shapes depend on data. What depends on those is
 // planned once their shapes are at hand, as a continuation of this plan, which is kept under those
 // shapes as plans are kept under their inputs' shapes. Most models have no late node and one plan.
 //
@@ -96,7 +96,7 @@ class Plan {
   std::vector<LateNode> late;
   std::vector<NewOutput> new_outputs;
   std::vector<SharedOutput> shared_outputs;
-  std::vector<Tensor> known;  // constants and values computed once, as operands
+  std::vector<Tensor> known;  // constants and values computed once, as operands; on the device
   size_t arena_bytes = 0;     // from the arena's start, earlier plans of this run included
   PlanStats stats;
 
@@ -109,7 +109,8 @@ class Plan {
 };
 
 // Plans what can be planned of `graph` from `state`.
-StatusOr<PlanPtr> BuildPlan(const Graph& graph, BindState state, int width, WeightCache& weights);
+StatusOr<PlanPtr> BuildPlan(const Graph& graph, BindState state, int width, WeightCache& weights,
+                            Device& device);
 
 // The state before the first plan for inputs of these types and shapes.
 BindState InitialState(const Graph& graph, std::span<const TensorDesc> inputs);

@@ -3,6 +3,7 @@
 #include <limits>
 #include <numeric>
 
+#include "device/device.h"
 #include "graph/evaluate.h"
 #include "runtime/plan.h"
 
@@ -35,15 +36,26 @@ Tensor FromElements(const TensorDesc& desc, const std::vector<Dim>& elements) {
   return t;
 }
 
+// "Conv: onednn (winograd: it is for 3x3 convolutions)".
+std::string InWords(const OperatorDef& def, const KernelChoice& choice) {
+  std::string refused;
+  for (const auto& [name, why] : choice.refused) {
+    refused += fmt::format("{}{}: {}", refused.empty() ? "" : "; ", name, why);
+  }
+  if (!refused.empty()) refused = fmt::format(" ({})", refused);
+  return fmt::format("{}: {}{}", def.name, choice.taken, refused);
+}
+
 }  // namespace
 
 class PlanBuilder {
  public:
-  PlanBuilder(const Graph& graph, BindState state, int width, WeightCache& weights)
+  PlanBuilder(const Graph& graph, BindState state, int width, WeightCache& weights, Device& device)
       : graph_(graph),
         state_(std::move(state)),
         width_(width),
         weights_(weights),
+        device_(device),
         plan_(std::make_shared<Plan>()),
         root_(graph.values.size()),
         needed_(graph.values.size(), false),
@@ -61,7 +73,7 @@ class PlanBuilder {
     PlaceOutputs();
     CHAIRLIFT_RETURN_IF_ERROR(Compile());
     CHAIRLIFT_RETURN_IF_ERROR(PlaceInArena());
-    Finish();
+    CHAIRLIFT_RETURN_IF_ERROR(Finish());
     return PlanPtr(plan_);
   }
 
@@ -83,20 +95,25 @@ class PlanBuilder {
       }
       known = known && bound(id).value.present();
     }
-    if (IsControlFlow(node)) {
-      late_.push_back(n);
-      return absl::OkStatus();
-    }
+    if (node.def->runs_bodies) return RunLate(n);
     known = known && node.def->deterministic;
     if (node.def->evaluate != nullptr) {
       if (known) {
         CHAIRLIFT_ASSIGN_OR_RETURN(const bool folded, Fold(node));
         if (folded) return absl::OkStatus();
       }
-      late_.push_back(n);
-      return absl::OkStatus();
+      return RunLate(n);
     }
     return ClassifyByShape(n, known);
+  }
+
+  Status RunLate(int n) {
+    if (!device_.is_host()) {
+      return Unimplemented("{}: its shapes or branches depend on data in the memory of device '{}'",
+                           node(n).Describe(), device_.name());
+    }
+    late_.push_back(n);
+    return absl::OkStatus();
   }
 
   Status ClassifyByShape(int n, bool known) {
@@ -114,10 +131,7 @@ class PlanBuilder {
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (node.outputs[i] == kNoValue) continue;
       const ValueInfo& info = context.outputs()[i];
-      if (!info.shape.concrete()) {
-        late_.push_back(n);
-        return absl::OkStatus();
-      }
+      if (!info.shape.concrete()) return RunLate(n);
       BoundValue& out = outputs[i];
       out.resolved = true;
       out.desc = {info.dtype, info.shape.ToShape(), graph_.values[node.outputs[i]].layout};
@@ -178,10 +192,11 @@ class PlanBuilder {
         return false;
       }
     }
+    static const auto* const kUnbound = new BoundValue;
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNoValue) continue;
       BoundValue& out = bound(node.outputs[i]);
-      out = BoundValue{};
+      out = *kUnbound;
       out.resolved = true;
       out.desc = {outputs[i].dtype(), outputs[i].shape(), Layout::kRowMajor};
       out.value = std::move(outputs[i]);
@@ -322,15 +337,18 @@ class PlanBuilder {
         constants.push_back(known ? &bound(id).value : nullptr);
         own = own || (known && !graph_.values[id].is_constant());
       }
+      WeightCache& weights = own ? OwnWeights() : weights_;
       for (ValueId id : node.outputs) {
         outputs.push_back(id == kNoValue ? TensorDesc{} : bound(id).desc);
       }
-      if (own && plan_->own_weights_ == nullptr) {
-        plan_->own_weights_ = std::make_unique<WeightCache>();
-      }
+      KernelChoice choice;
       auto kernel = CompileOperator(*node.def, {node.attributes, inputs, outputs, constants,
-                                                own ? *plan_->own_weights_ : weights_, width_});
+                                                weights, width_, &choice, device_});
       if (!kernel.ok()) return Annotate(kernel.status(), node.Describe());
+      if (!choice.taken.empty()) {
+        PlanStats::KernelUse& use = plan_->stats.kernels[InWords(*node.def, choice)];
+        if (use.steps++ == 0) use.first = node.name;
+      }
       Step step;
       step.node = &node;
       step.kernel = *std::move(kernel);
@@ -359,8 +377,9 @@ class PlanBuilder {
     plan_->stats.records = records;
     plan_->arena_bytes = memory.arena_bytes + kArenaAlignment;  // kernels may read past an end
     if (plan_->arena_bytes > kMaxArenaBytes) {
-      return ResourceExhausted("these shapes need {} bytes of intermediates, the limit is {}",
-                               plan_->arena_bytes, kMaxArenaBytes);
+      return absl::OutOfRangeError(
+          fmt::format("these shapes need {} bytes of intermediates, the limit is {}",
+                      plan_->arena_bytes, kMaxArenaBytes));
     }
     for (size_t i = 0; i < owners.size(); ++i) {
       bound(owners[i]).place = {Place::kArena, memory.offsets[i]};
@@ -393,7 +412,30 @@ class PlanBuilder {
     return {{Place::kKnown, static_cast<size_t>(known_index_[id])}, v.desc};
   }
 
-  void Finish() {
+  WeightCache& OwnWeights() {
+    if (plan_->own_weights_ == nullptr) plan_->own_weights_ = std::make_unique<WeightCache>();
+    return *plan_->own_weights_;
+  }
+
+  // Copies the operands that are known ahead of the run to the device: constants once a model.
+  Status UploadKnown() {
+    if (device_.is_host() || plan_->known.empty()) return absl::OkStatus();
+    CHAIRLIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device_.NewStream());
+    for (size_t id = 0; id < known_index_.size(); ++id) {
+      if (known_index_[id] < 0) continue;
+      Tensor& known = plan_->known[known_index_[id]];
+      const auto upload = [&]() -> StatusOr<Tensor> {
+        CHAIRLIFT_ASSIGN_OR_RETURN(Tensor uploaded, stream->Upload(known));
+        CHAIRLIFT_RETURN_IF_ERROR(stream->Record()->Wait());
+        return uploaded;
+      };
+      WeightCache& weights = graph_.values[id].is_constant() ? weights_ : OwnWeights();
+      CHAIRLIFT_ASSIGN_OR_RETURN(known, weights.Get(known, "uploaded", upload));
+    }
+    return absl::OkStatus();
+  }
+
+  Status Finish() {
     for (Step& step : plan_->steps) {
       for (ValueId id : step.node->inputs) step.inputs.push_back(OperandOf(id));
       for (ValueId id : step.node->outputs) {
@@ -408,6 +450,7 @@ class PlanBuilder {
     for (int index : shared_outputs_) {
       plan_->shared_outputs.push_back({index, OperandOf(graph_.outputs[index])});
     }
+    CHAIRLIFT_RETURN_IF_ERROR(UploadKnown());
     state_.fresh_late = 0;
     for (int n : late_) {
       LateNode late;
@@ -422,9 +465,10 @@ class PlanBuilder {
     plan_->stats.late_nodes = static_cast<int>(late_.size());
     plan_->stats.arena_bytes = plan_->arena_bytes;
     plan_->stats.held_bytes = HeldBytes();
-    if (late_.empty()) return;
+    if (late_.empty()) return absl::OkStatus();
     state_.nodes = std::move(deferred_);
     plan_->rest = std::make_unique<const BindState>(std::move(state_));
+    return absl::OkStatus();
   }
 
   int64_t HeldBytes() const {
@@ -444,6 +488,7 @@ class PlanBuilder {
   BindState state_;
   const int width_;
   WeightCache& weights_;
+  Device& device_;
   std::shared_ptr<Plan> plan_;
 
   std::vector<int> order_;     // nodes that become steps, or views
@@ -458,8 +503,9 @@ class PlanBuilder {
   std::vector<int> known_index_;  // by value: index in plan_->known
 };
 
-StatusOr<PlanPtr> BuildPlan(const Graph& graph, BindState state, int width, WeightCache& weights) {
-  return PlanBuilder(graph, std::move(state), width, weights).Build();
+StatusOr<PlanPtr> BuildPlan(const Graph& graph, BindState state, int width, WeightCache& weights,
+                            Device& device) {
+  return PlanBuilder(graph, std::move(state), width, weights, device).Build();
 }
 
 BindState InitialState(const Graph& graph, std::span<const TensorDesc> inputs) {

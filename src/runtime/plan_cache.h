@@ -14,6 +14,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
+#include "base/out_of_memory.h"
 #include "base/status.h"
 #include "chairlift/tensor.h"
 
@@ -50,6 +51,7 @@ class PlanCache {
   // the same at once. `build` must not ask for its own key.
   template <typename Build>
   StatusOr<T> Get(const PlanKey& key, Build build) {
+    StatusOr<T> result = abandoned_;
     std::shared_ptr<Building> building;
     {
       std::unique_lock<std::mutex> lock(mutex_);
@@ -57,18 +59,19 @@ class PlanCache {
         found->second.used = ++clock_;
         return found->second.value;
       }
-      const auto [at, first] = building_.try_emplace(key);
-      if (first) at->second = std::make_shared<Building>();
-      building = at->second;
-      if (!first) {
+      const auto begun = building_.find(key);
+      if (begun != building_.end()) {
+        building = begun->second;
         building->done.wait(lock, [&] { return building->result.has_value(); });
         return *building->result;
       }
+      const MemoryReserve::Use use;  // Abseil's maps do not survive a failure to grow
+      building = std::make_shared<Building>();
+      building_.emplace(key, building);
     }
-    StatusOr<T> result = Internal("planning was abandoned");
     {
       const absl::Cleanup finish = [&] { Finish(key, *building, result); };
-      result = build();
+      result = CatchOutOfMemory([&]() -> StatusOr<T> { return build(); });
     }
     return result;
   }
@@ -94,7 +97,8 @@ class PlanCache {
   };
 
   void Finish(const PlanKey& key, Building& building, const StatusOr<T>& result) {
-    std::vector<T> evicted;  // destroyed after the lock is released
+    const MemoryReserve::Use use;  // others wait for this
+    std::vector<T> evicted;        // destroyed after the lock is released
     const std::lock_guard<std::mutex> lock(mutex_);
     building.result = result;
     building.done.notify_all();
@@ -115,6 +119,7 @@ class PlanCache {
 
   const int64_t max_bytes_;
   const size_t kept_always_;
+  const Status abandoned_ = Internal("planning was abandoned");
   mutable std::mutex mutex_;
   absl::flat_hash_map<PlanKey, Entry> entries_;
   absl::flat_hash_map<PlanKey, std::shared_ptr<Building>> building_;

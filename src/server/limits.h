@@ -4,28 +4,32 @@
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
+
+#include "server/protocol/limits.h"
 
 namespace chairlift {
 
-// max_buffered_bytes counts the bodies being received and the answers that clients are slow to
-// read; where an answer goes beyond it, its connection is closed.
-struct ServerLimits {
-  int max_connections = 4096;                      // open at once; one more: 503, closed
-  size_t max_header_bytes = 16 << 10;              // request line and fields: 431
-  size_t max_body_bytes = size_t{256} << 20;       // 413
-  size_t max_json_bytes = size_t{64} << 20;        // JSON in a body: 413
-  size_t max_buffered_bytes = size_t{2} << 30;     // bodies over all connections: 503
-  int max_json_depth = 32;                         // nested arrays and objects: 400
-  int max_tensors = 256;                           // inputs, and outputs, named in a request: 400
-  int max_rank = 16;                               // dimensions of an input: 400
-  int64_t max_tensor_elements = int64_t{1} << 28;  // of one input: 400
-  size_t max_name_bytes = 256;  // of a model, version, input, output or request id: 400
-  int max_admin_requests = 64;  // loads and unloads waiting: 503
+// The bounds of every protocol, and those of HTTP connections. Where an answer goes beyond
+// max_buffered_bytes, its connection is closed.
+struct ServerLimits : protocol::Limits {
+  int max_connections = 4096;                 // open at once; one more: 503, closed
+  int max_client_connections = 2048;          // of a client; one more: 429, closed
+  size_t max_header_bytes = 16 << 10;         // request line and fields: 431
+  size_t max_body_bytes = size_t{256} << 20;  // 413
+  size_t max_json_bytes = size_t{64} << 20;   // JSON in a body: 413
+  size_t max_admin_body_bytes = 64 << 10;     // body of anything but inference: 413
+  int max_json_depth = 32;                    // nested arrays and objects: 400
 
   std::chrono::milliseconds header_timeout{10'000};  // first to last byte of a header: 408
   std::chrono::milliseconds body_timeout{30'000};    // a body, or an answer, without progress: 408
   std::chrono::milliseconds idle_timeout{75'000};    // between requests: closed
+  // Bytes per second that a client must send of a body, and read of an answer, once it has had the
+  // body_timeout: 408.
+  size_t min_transfer_rate = 1024;
+  // After a client has closed its sending half, or all of its connection, which look the same: the
+  // first bytes of its answer are sent then. One that is gone resets the connection; its request is
+  // cancelled.
+  std::chrono::milliseconds closed_client_probe{500};
 };
 
 }  // namespace chairlift

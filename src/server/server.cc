@@ -7,7 +7,6 @@
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <future>
 #include <vector>
 
@@ -28,7 +27,6 @@ using http::Session;
 // Connections over the limit that may be open at once, each for as long as its 503 takes.
 constexpr int kMostRefusing = 128;
 constexpr int kMetricsConnections = 64;
-constexpr std::chrono::milliseconds kAcceptRetry{100};
 
 constexpr int64_t kMostInt = 1 << 20;
 constexpr int64_t kMostBytes = int64_t{1} << 40;
@@ -38,15 +36,44 @@ int64_t Signed(size_t bytes) {
   return static_cast<int64_t>(std::min(bytes, static_cast<size_t>(kMostBytes) + 1));
 }
 
+// "::1" of "[::1]".
+std::string_view WithoutBrackets(std::string_view address) {
+  if (address.size() < 2 || address.front() != '[' || address.back() != ']') return address;
+  const std::string_view inner = address.substr(1, address.size() - 2);
+  return inner.find(':') == std::string_view::npos ? address : inner;
+}
+
+// scheme://host[:port], and nothing behind it.
+bool IsOrigin(std::string_view origin) {
+  if (origin == "*" || origin == "null") return true;
+  const size_t scheme = origin.find("://");
+  if (scheme == 0 || scheme == std::string_view::npos) return false;
+  const std::string_view host = origin.substr(scheme + 3);
+  return !host.empty() && std::all_of(origin.begin(), origin.end(), [](unsigned char c) {
+    return c > ' ' && c < 127 && c != ',' && c != '*';
+  }) && host.find_first_of("/?#@") == std::string_view::npos;
+}
+
 Status Validate(const ServerOptions& options) {
   const ServerLimits& limits = options.limits;
   if (options.io_threads < 1 || options.io_threads > 64) {
     return InvalidArgument("io_threads is {}; it must be 1 to 64", options.io_threads);
   }
   for (const int port : {options.http_port, options.metrics_port}) {
-    if (port > 65535 || port < -1) return InvalidArgument("port {} is not 0 to 65535", port);
+    if (port > 65535 || port < -1)
+      return InvalidArgument("port {} is out of range; it must be 0 to 65535", port);
   }
-  if (options.http_port == -1) return InvalidArgument("the HTTP port cannot be -1");
+  if (options.codec_threads < 1 || options.codec_threads > 64) {
+    return InvalidArgument("codec_threads is {}; it must be 1 to 64", options.codec_threads);
+  }
+  if (options.http_port == -1) return InvalidArgument("http_port is -1; it must be 0 to 65535");
+  for (const std::string& origin : options.cors_origins) {
+    if (IsOrigin(origin)) continue;
+    return InvalidArgument(
+        "cors_origins: '{}' is not an origin; write \"https://host\", \"http://host:port\", "
+        "\"null\", or \"*\" for all",
+        origin);
+  }
   const struct {
     const char* name;
     int64_t value, least, most;
@@ -62,9 +89,15 @@ Status Validate(const ServerOptions& options) {
       {"max_rank", limits.max_rank, 0, kMostInt},
       {"max_tensor_elements", limits.max_tensor_elements, 1, kMostBytes},
       {"max_admin_requests", limits.max_admin_requests, 1, kMostInt},
+      {"max_admin_body_bytes", Signed(limits.max_admin_body_bytes), 1, int64_t{16} << 20},
+      {"max_client_connections", limits.max_client_connections, 1, kMostInt},
+      {"max_client_requests", limits.max_client_requests, 1, kMostInt},
+      {"max_client_buffered_bytes", Signed(limits.max_client_buffered_bytes), 1, kMostBytes},
+      {"min_transfer_rate", Signed(limits.min_transfer_rate), 1, kMostBytes},
       {"header_timeout (ms)", limits.header_timeout.count(), 1, kMostMs},
       {"body_timeout (ms)", limits.body_timeout.count(), 1, kMostMs},
       {"idle_timeout (ms)", limits.idle_timeout.count(), 1, kMostMs},
+      {"closed_client_probe (ms)", limits.closed_client_probe.count(), 1, kMostMs},
   };
   for (const auto& [name, value, least, most] : ranges) {
     if (value >= least && value <= most) continue;
@@ -91,21 +124,34 @@ class Listener {
       : context_(std::move(context)),
         loops_(std::move(loops)),
         port_(port),
-        acceptor_(loops_[0]->io()),
-        retry_(loops_[0]->io()) {}
+        acceptor_(loops_[0]->io()) {
+    loops_[0]->OnSweep([this] {
+      if (acceptor_.is_open() && accepting_.expired()) Accept();
+    });
+  }
 
-  Status Bind(const std::string& address, int port) {
+  // `option`: what ServerOptions calls the port.
+  Status Bind(const std::string& address, int port, const char* option) {
     boost::system::error_code ec;
-    const boost::asio::ip::address ip =
-        boost::asio::ip::make_address(address == "localhost" ? "127.0.0.1" : address, ec);
-    if (ec) return InvalidArgument("'{}' is not a numeric IP address", address);
+    const boost::asio::ip::address ip = boost::asio::ip::make_address(
+        address == "localhost" ? "127.0.0.1" : WithoutBrackets(address), ec);
+    if (ec) {
+      return InvalidArgument(
+          "address: '{}' is not a numeric IP address, such as 127.0.0.1, 0.0.0.0 or [::1]",
+          address);
+    }
     const tcp::endpoint endpoint(ip, static_cast<uint16_t>(port));
     const auto failed = [&] {
-      return Unavailable("cannot listen on {} port {}: {}", address, port, ec.message());
+      return Unavailable("{}: cannot listen on {}: {}", option, HostAndPort(address, port),
+                         ec.message());
     };
     if (acceptor_.open(endpoint.protocol(), ec)) return failed();
     if (acceptor_.set_option(tcp::acceptor::reuse_address(true), ec)) return failed();
-    if (acceptor_.bind(endpoint, ec)) return failed();
+    if (acceptor_.bind(endpoint, ec)) {
+      if (ec != boost::system::errc::address_not_available) return failed();
+      return InvalidArgument(
+          "address: {} is not an address of this machine; 0.0.0.0 listens on all of them", address);
+    }
     if (acceptor_.listen(boost::asio::socket_base::max_listen_connections, ec)) return failed();
     bound_port_ = acceptor_.local_endpoint(ec).port();
     return absl::OkStatus();
@@ -113,48 +159,54 @@ class Listener {
 
   int bound_port() const { return bound_port_; }
 
-  // On loop 0 from here on.
+  // On loop 0 from here on. Where it fails (for want of file descriptors or memory), or its handler
+  // is lost, the next sweep accepts again.
   void Accept() {
+    const auto alive = std::make_shared<char>();
+    accepting_ = alive;
     IoLoop* const loop = loops_[next_++ % loops_.size()];
-    acceptor_.async_accept(loop->io(),
-                           [this, loop](const boost::system::error_code& ec, tcp::socket socket) {
-                             if (!acceptor_.is_open()) return;
-                             if (ec) return RetryLater();
-                             Serve(loop, std::move(socket));
-                             Accept();
-                           });
+    acceptor_.async_accept(
+        loop->io(), [this, loop, alive](const boost::system::error_code& ec, tcp::socket socket) {
+          if (!acceptor_.is_open() || ec) return;
+          Serve(loop, std::move(socket));
+          Accept();
+        });
   }
 
   void Close() {
     boost::system::error_code ignored;
     acceptor_.close(ignored);
-    retry_.cancel();
   }
 
  private:
-  // Out of file descriptors, most likely: some will be free again.
-  void RetryLater() {
-    retry_.expires_after(kAcceptRetry);
-    retry_.async_wait([this](const boost::system::error_code& ec) {
-      if (!ec && acceptor_.is_open()) Accept();
-    });
-  }
-
   void Serve(IoLoop* loop, tcp::socket socket) {
-    const int limit =
-        port_ == Port::kInference ? context_->limits.max_connections : kMetricsConnections;
-    http::Tally& open = context_->connections(port_);
-    const int before = open.count();
-    if (before >= limit) ++context_->metrics.connections_refused;
-    if (before >= limit + kMostRefusing) return;
-    boost::system::error_code ignored;
-    socket.set_option(tcp::no_delay(true), ignored);
-    open.Add();
-    if (port_ == Port::kInference) ++context_->metrics.connections;
-    const auto session = std::make_shared<Session>(context_, loop, std::move(socket), port_);
-    boost::asio::dispatch(loop->io(), [loop, session, refuse = before >= limit] {
+    const ServerLimits& limits = context_->limits;
+    const bool inference = port_ == Port::kInference;
+    const int most = inference ? limits.max_connections : kMetricsConnections;
+    const int before = context_->connections(port_).count();
+    boost::system::error_code ec;
+    const tcp::endpoint peer = socket.remote_endpoint(ec);
+    if (ec) return;  // gone already
+    const std::shared_ptr<protocol::Client> client =
+        context_->service.clients().Find(peer.address());
+    const bool full = before >= most;
+    const bool client_full = inference && client->connections >= limits.max_client_connections;
+    if (full || client_full) ++context_->metrics.connections_refused;
+    if (before >= most + kMostRefusing) return;
+    socket.set_option(tcp::no_delay(true), ec);
+    const auto session =
+        std::make_shared<Session>(context_, loop, std::move(socket), port_, client);
+    boost::asio::dispatch(loop->io(), [this, loop, session, client, full, client_full] {
       loop->Add(session);
-      refuse ? session->Refuse() : session->Start();
+      if (full) {
+        session->Refuse(503, fmt::format("the server has its limit of {} connections open",
+                                         context_->limits.max_connections));
+      } else if (client_full) {
+        session->Refuse(429, fmt::format("the client {} has its limit of {} connections open",
+                                         client->name, context_->limits.max_client_connections));
+      } else {
+        session->Start();
+      }
     });
   }
 
@@ -162,7 +214,7 @@ class Listener {
   const std::vector<IoLoop*> loops_;
   const Port port_;
   tcp::acceptor acceptor_;
-  boost::asio::steady_timer retry_;
+  std::weak_ptr<char> accepting_;  // an accept that is under way
   size_t next_ = 0;
   int bound_port_ = -1;
 };
@@ -170,7 +222,9 @@ class Listener {
 class HttpServer final : public Server {
  public:
   HttpServer(Engine& engine, const ServerOptions& options)
-      : context_(std::make_shared<ServerContext>(engine, options.limits)) {
+      : service_(engine, options.limits, options.model_control, options.ready),
+        context_(std::make_shared<ServerContext>(service_, options.limits, options.cors_origins,
+                                                 options.codec_threads)) {
     std::vector<IoLoop*> loops;
     for (int i = 0; i < options.io_threads; ++i) {
       loops_.push_back(std::make_unique<IoLoop>(options.limits));
@@ -182,9 +236,9 @@ class HttpServer final : public Server {
   ~HttpServer() override { Stop(); }
 
   Status Bind(const ServerOptions& options) {
-    CHAIRLIFT_RETURN_IF_ERROR(inference_->Bind(options.address, options.http_port));
+    CHAIRLIFT_RETURN_IF_ERROR(inference_->Bind(options.address, options.http_port, "http_port"));
     if (options.metrics_port < 0) return absl::OkStatus();
-    return metrics_->Bind(options.address, options.metrics_port);
+    return metrics_->Bind(options.address, options.metrics_port, "metrics_port");
   }
 
   void Run() {
@@ -194,13 +248,14 @@ class HttpServer final : public Server {
     running_ = true;
   }
 
+  void SetReady() override { service_.SetReady(); }
   int http_port() const override { return inference_->bound_port(); }
   int metrics_port() const override { return metrics_->bound_port(); }
 
   Status Drain(std::chrono::milliseconds timeout) override {
     bool drained = true;
     if (running_) {
-      context_->draining = true;
+      service_.Drain();
       OnEachLoop([this](IoLoop* loop) {
         if (loop == loops_[0].get()) inference_->Close();
         for (const auto& session : loop->sessions()) session->Drain();
@@ -209,13 +264,13 @@ class HttpServer final : public Server {
     }
     Stop();
     if (drained) return absl::OkStatus();
-    return DeadlineExceeded("connections were still busy after {} ms and were cut off",
-                            timeout.count());
+    return DeadlineExceeded("connections were still busy after {:g} s and were cut off",
+                            static_cast<double>(timeout.count()) * 1e-3);
   }
 
   void Stop() override {
     if (!running_.exchange(false)) return;
-    context_->draining = true;
+    service_.Drain();
     const auto close = [this](IoLoop* loop) {
       if (loop == loops_[0].get()) {
         inference_->Close();
@@ -226,6 +281,7 @@ class HttpServer final : public Server {
     OnEachLoop(close);
     OnEachLoop(close);  // those accepted by loop 0 while another loop was being closed
     context_->calls.AwaitZero();
+    context_->codecs.Stop();
     for (const auto& loop : loops_) loop->Stop();
   }
 
@@ -243,6 +299,7 @@ class HttpServer final : public Server {
     }
   }
 
+  protocol::Service service_;  // the others use it
   std::shared_ptr<ServerContext> context_;
   std::vector<std::unique_ptr<IoLoop>> loops_;
   std::unique_ptr<Listener> inference_;
@@ -251,6 +308,12 @@ class HttpServer final : public Server {
 };
 
 }  // namespace
+
+std::string HostAndPort(const std::string& address, int port) {
+  const std::string_view bare = WithoutBrackets(address);
+  const bool v6 = bare.find(':') != std::string_view::npos;
+  return fmt::format(FMT_STRING("{}{}{}:{}"), v6 ? "[" : "", bare, v6 ? "]" : "", port);
+}
 
 StatusOr<std::unique_ptr<Server>> Server::Start(Engine& engine, const ServerOptions& options) {
   CHAIRLIFT_RETURN_IF_ERROR(Validate(options));

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "chairlift/engine.h"
 #include "server/limits.h"
@@ -19,12 +20,21 @@
 namespace chairlift {
 
 struct ServerOptions {
-  std::string address = "127.0.0.1";  // a numeric IPv4 or IPv6 address, or "localhost"
-  int http_port = 8000;               // 0: any free one, see Server::http_port()
-  int metrics_port = 8002;            // 0: any free one; -1: no metrics port
-  int io_threads = 1;                 // threads that read, parse and answer
-  ServerLimits limits;
+  // A numeric IPv4 or IPv6 address, the latter with or without brackets, or "localhost".
+  std::string address = "127.0.0.1";
+  int http_port = 8000;     // 0: any free one, see Server::http_port()
+  int metrics_port = 8002;  // 0: any free one; -1: no metrics port
+  int io_threads = 1;       // threads that read, parse small requests and answer
+  int codec_threads = 2;    // threads that read large requests and write large answers
+  bool ready = true;        // false: only once Server::SetReady() is called
+  // Sites whose pages may read the answers, as "https://host:port"; "*": all. Not of the metrics.
+  std::vector<std::string> cors_origins = {};
+  bool model_control = false;  // clients may load and unload models; else 403
+  ServerLimits limits = {};
 };
+
+// The address and port as a URL has them: "127.0.0.1:8000", "[::1]:8000".
+std::string HostAndPort(const std::string& address, int port);
 
 class Server {
  public:
@@ -33,6 +43,10 @@ class Server {
   static StatusOr<std::unique_ptr<Server>> Start(Engine& engine, const ServerOptions& options);
 
   virtual ~Server() = default;  // as Stop()
+
+  // Marks the server as ready: the models are loaded. Until then `v2/health/ready` answers 503, and
+  // so does a request that names a model which is not there yet.
+  virtual void SetReady() = 0;
 
   // The ports in use; -1 where there is none.
   virtual int http_port() const = 0;

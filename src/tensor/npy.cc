@@ -1,5 +1,6 @@
 #include "tensor/npy.h"
 
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <fstream>
@@ -105,14 +106,19 @@ StatusOr<Tensor> ParseNpy(std::span<const std::byte> bytes) {
 }
 
 StatusOr<Tensor> ReadNpy(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return InvalidArgument("{}: that is a folder; name a .npy file", path.string());
+  }
+  errno = 0;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return NotFound("cannot open {}", path.string());
+  if (!file) return NotFound("cannot open {}: {}", path.string(), std::strerror(errno));
   const std::streamoff size = file.tellg();
   if (size < 0) return InvalidArgument("{} is not a regular file", path.string());
   std::vector<std::byte> bytes(static_cast<size_t>(size));
   file.seekg(0);
   if (!file.read(reinterpret_cast<char*>(bytes.data()), size)) {
-    return InvalidArgument("cannot read {}", path.string());
+    return InvalidArgument("cannot read {}: {}", path.string(), std::strerror(errno));
   }
   auto tensor = ParseNpy(bytes);
   if (!tensor.ok()) return Annotate(tensor.status(), path.string());
@@ -147,12 +153,15 @@ Status WriteNpy(const std::filesystem::path& path, const Tensor& tensor) {
       written.data<float>()[i] = static_cast<float>(tensor.data<BFloat16>()[i]);
     }
   }
+  errno = 0;
   std::ofstream file(path, std::ios::binary);
   const std::string header = FormatNpyHeader(written.dtype(), written.shape());
   file.write(header.data(), static_cast<std::streamsize>(header.size()));
   file.write(static_cast<const char*>(written.raw()),
              static_cast<std::streamsize>(written.byte_size()));
-  if (!file.flush()) return Unavailable("cannot write {}", path.string());
+  if (!file.flush()) {
+    return Unavailable("cannot write {}: {}", path.string(), std::strerror(errno));
+  }
   return absl::OkStatus();
 }
 

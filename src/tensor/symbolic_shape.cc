@@ -32,6 +32,14 @@ std::string SymbolicShape::ToString() const {
   return out + "]";
 }
 
+bool SameShape(const SymbolicShape& a, const SymbolicShape& b) {
+  if (!a.has_rank() || !b.has_rank() || a.rank() != b.rank()) return false;
+  for (int i = 0; i < a.rank(); ++i) {
+    if (!a[i].Same(b[i])) return false;
+  }
+  return true;
+}
+
 Dim MergeDims(const Dim& a, const Dim& b) {
   if (a.known()) return a;
   if (b.known()) return b;

@@ -71,6 +71,9 @@ class SymbolicShape {
   std::optional<std::vector<Dim>> dims_;
 };
 
+// Whether the two certainly have one shape.
+bool SameShape(const SymbolicShape& a, const SymbolicShape& b);
+
 // The dimension two sources of the same tensor agree on: a number beats a symbol beats unknown.
 Dim MergeDims(const Dim& a, const Dim& b);
 

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 
 #include "base/status.h"
 #include "tensor/buffer_pool.h"
+#include "tensor/datatype.h"
 #include "tensor/dtype.h"
 
 namespace chairlift {
@@ -15,13 +18,16 @@ namespace {
 
 struct TypeRow {
   std::string_view name;
+  std::string_view datatype;
   size_t bytes;
 };
 // Indexed by DType.
-constexpr TypeRow kTypes[] = {{"undefined", 0}, {"float32", 4}, {"float64", 8}, {"float16", 2},
-                              {"bfloat16", 2},  {"int8", 1},    {"int16", 2},   {"int32", 4},
-                              {"int64", 8},     {"uint8", 1},   {"uint16", 2},  {"uint32", 4},
-                              {"uint64", 8},    {"bool", 1}};
+constexpr TypeRow kTypes[] = {
+    {"undefined", "", 0},    {"float32", "FP32", 4},  {"float64", "FP64", 8},
+    {"float16", "FP16", 2},  {"bfloat16", "BF16", 2}, {"int8", "INT8", 1},
+    {"int16", "INT16", 2},   {"int32", "INT32", 4},   {"int64", "INT64", 8},
+    {"uint8", "UINT8", 1},   {"uint16", "UINT16", 2}, {"uint32", "UINT32", 4},
+    {"uint64", "UINT64", 8}, {"bool", "BOOL", 1}};
 
 constexpr size_t kReadablePastEnd = 64;
 
@@ -29,6 +35,14 @@ constexpr size_t kReadablePastEnd = 64;
 
 size_t DTypeSize(DType dtype) { return kTypes[static_cast<int>(dtype)].bytes; }
 std::string_view DTypeName(DType dtype) { return kTypes[static_cast<int>(dtype)].name; }
+
+std::string_view DatatypeName(DType dtype) { return kTypes[static_cast<int>(dtype)].datatype; }
+
+DType DatatypeFromName(std::string_view name) {
+  const auto* found = std::find_if(std::begin(kTypes), std::end(kTypes),
+                                   [&](const TypeRow& row) { return row.datatype == name; });
+  return found == std::end(kTypes) ? DType::kUndefined : static_cast<DType>(found - kTypes);
+}
 
 std::string TypeSet::ToString() const {
   std::string out;
@@ -124,14 +138,15 @@ Tensor Tensor::Allocate(DType dtype, const Shape& shape) {
   return t;
 }
 
-Tensor Tensor::Wrap(DType dtype, const Shape& shape, void* data,
-                    std::shared_ptr<const void> owner) {
+Tensor Tensor::Wrap(DType dtype, const Shape& shape, void* data, std::shared_ptr<const void> owner,
+                    const Device* device) {
   Tensor t;
   t.dtype_ = dtype;
   t.shape_ = shape;
   t.size_ = shape.NumElements();
   t.data_ = data;
   t.owner_ = std::move(owner);
+  t.device_ = device;
   return t;
 }
 
@@ -153,6 +168,7 @@ Tensor Tensor::Rows(int64_t first, int64_t count) const {
 }
 
 Tensor Tensor::Clone() const {
+  assert(device_ == nullptr);
   if (!present()) return {};
   Tensor t = Allocate(dtype_, shape_);
   std::memcpy(t.data_, data_, byte_size());

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 
 #include "base/status.h"
-#include "batching/tabulated_costs.h"
+#include "batching/batch_sizes.h"
+#include "batching/length_costs.h"
+#include "batching/live_graph.h"
 #include "batching/virtual_workers.h"
 
 namespace chairlift {
@@ -44,12 +46,10 @@ TEST(CellularTest, RequestsJoinAndLeaveAtEveryStep) {
   EXPECT_EQ(workers.started.at(7), At(3));
   EXPECT_EQ(workers.left.at(4), At(5));
   EXPECT_EQ(workers.left.at(6), At(10));
-  EXPECT_TRUE(workers.tasks[1].same_requests);
-  EXPECT_FALSE(workers.tasks[2].same_requests);
 }
 
 TEST(CellularTest, ATreeIsALeafSubgraphEachAndOneOfInnerNodes) {
-  LiveRequest request;
+  LiveGraph request;
   request.Assign(CompleteTree(4));
   EXPECT_THAT(request.nodes, SizeIs(31));
   EXPECT_THAT(request.subgraphs, SizeIs(17));
@@ -67,7 +67,7 @@ TEST(CellularTest, SubgraphsThatALaterNodeJoinsAreOne) {
   for (int i = 0; i < 3; ++i) graph.Add(0);
   graph.Add(1, 1, {0});
   graph.Add(0, 1, {1, 2, 3});
-  LiveRequest request;
+  LiveGraph request;
   request.Assign(graph);
   EXPECT_THAT(request.subgraphs, SizeIs(3));
   EXPECT_EQ(request.nodes[1].subgraph, request.nodes[2].subgraph);
@@ -95,8 +95,6 @@ TEST(CellularTest, AWorkerWithNothingToDoGetsARunOfTasksOfOneType) {
   while (auto task = s->Next(0, At(0))) given.push_back(*task);
   ASSERT_THAT(given, SizeIs(3));
   EXPECT_THAT(NodesOf(given[2]), ElementsAre(2));
-  EXPECT_FALSE(given[0].same_requests);
-  EXPECT_TRUE(given[2].same_requests);
   s->Complete(given[0].id, At(1), {});
   EXPECT_EQ(s->Next(0, At(1)), std::nullopt);
   s->Complete(given[1].id, At(2), {});
@@ -288,7 +286,7 @@ TEST(CellularTest, ATypeIsNotPassedOverForEver) {
     s->Arrive(id, late, 0, At(given), {});
     const auto task = s->Next(0, At(given));
     ++given;
-    ASSERT_LE(given, CellularScheduler::kPatience + 2);
+    ASSERT_LE(given, kCellularPatience + 2);
     if (task->type == 0) break;
     s->Complete(task->id, At(given), {});
   }
@@ -369,16 +367,6 @@ TEST(CellularTest, OlderRequestsGoFirstInEveryPhase) {
   EXPECT_THAT(RequestsOf(s->Next(0, At(2))), ElementsAre(1));
 }
 
-TEST(CellularTest, RefusesOptionsThatMakeNoSense) {
-  const auto message = [](const PolicyOptions& options) {
-    return chairlift::Message(MakeScheduler("cellular", options).status());
-  };
-  EXPECT_THAT(message({.max_batch_size = 0}), HasSubstr("max_batch_size is 0"));
-  EXPECT_THAT(message({.max_tasks_to_submit = 0}), HasSubstr("max_tasks_to_submit is 0"));
-  EXPECT_THAT(message({.max_batch_size = 4, .cell_types = {{}, {.min_batch_size = 5}}}),
-              HasSubstr("cell type 1 are 5 to 4"));
-}
-
 // Flat to 64 rows, then linear, as a GPU's.
 class FlatThenLinear : public CostModel {
  public:
@@ -396,17 +384,19 @@ TEST(BatchSizesTest, TheSmallestThatIsAsFastAsAnyAndTheLargestThatCostsNoMore) {
 }
 
 TEST(BatchSizesTest, OverheadIsSpreadOverMoreRows) {
-  TabulatedCosts costs;
-  ASSERT_TRUE(costs.AddType({{1, microseconds(10)}, {2, microseconds(20)}}).ok());
+  LengthCosts costs;
+  ASSERT_TRUE(costs.AddType({{1, 0, microseconds(10)}, {2, 0, microseconds(20)}}).ok());
   EXPECT_EQ(ChooseBatchSizes(costs, 0, 512), (BatchSizes{.min = 1, .max = 1}));
   EXPECT_EQ(ChooseBatchSizes(costs, 0, 512, microseconds(5)), (BatchSizes{.min = 1, .max = 16}));
 }
 
 // BatchMaker §7: 185 µs up to 64 rows, 784 µs at 512.
 TEST(BatchSizesTest, AV100TakesLargeBatches) {
-  TabulatedCosts costs;
+  LengthCosts costs;
   ASSERT_TRUE(
-      costs.AddType({{1, microseconds(185)}, {64, microseconds(185)}, {512, microseconds(784)}})
+      costs
+          .AddType(
+              {{1, 0, microseconds(185)}, {64, 0, microseconds(185)}, {512, 0, microseconds(784)}})
           .ok());
   EXPECT_EQ(ChooseBatchSizes(costs, 0, 512), (BatchSizes{.min = 64, .max = 512}));
   EXPECT_EQ(ChooseBatchSizes(costs, 0, 64), (BatchSizes{.min = 64, .max = 64}));

@@ -201,14 +201,5 @@ TEST(GraphBatchTest, APreparedGraphIsBatchedAsAnyOther) {
   }
 }
 
-TEST(GraphBatchTest, RefusesOptionsThatMakeNoSense) {
-  const auto message = [](const char* policy, const PolicyOptions& options) {
-    return chairlift::Message(MakeScheduler(policy, options).status());
-  };
-  EXPECT_THAT(message("graph_merge", {.max_batch_size = 0}), HasSubstr("max_batch_size is 0"));
-  EXPECT_THAT(message("ideal", {.max_tasks_to_submit = 0}), HasSubstr("max_tasks_to_submit is 0"));
-  EXPECT_THAT(message("bucketed", {.bucket_width = 0}), HasSubstr("bucket_width is 0"));
-}
-
 }  // namespace
 }  // namespace chairlift

@@ -50,6 +50,10 @@ TEST(LengthCostsTest, RowsOfNoLengthAreAGridOfOneLine) {
   EXPECT_EQ(costs.Cost(0, 51, 0), microseconds(60));
   EXPECT_EQ(costs.Cost(0, 51, 7), microseconds(60));
   EXPECT_EQ(costs.Cost(0, 202, 0), microseconds(220));
+  const LengthCosts::Sample samples[] = {{1, 0, microseconds(10)}, {101, 0, microseconds(110)}};
+  for (const int32_t rows : {0, 1, 51, 101, 202}) {
+    EXPECT_EQ(Duration(static_cast<int64_t>(CostNsOfRows(samples, rows))), costs.Cost(0, rows, 0));
+  }
 }
 
 TEST(LengthCostsTest, GapsAreFilledAndNoiseIsSmoothedUpwards) {

@@ -228,7 +228,6 @@ class Schedule {
     EXPECT_EQ(task.worker, worker);
     int32_t rows = 0;
     int32_t size = 0;
-    std::vector<BatchRequestId> requests;
     for (const NodeRef& ref : task.nodes) {
       const auto found = known_.find(ref.request);
       ASSERT_NE(found, known_.end()) << "request " << ref.request << " had left";
@@ -254,16 +253,11 @@ class Schedule {
       ++known.in_flight;
       rows += node.rows;
       size += std::max(1, node.rows);
-      requests.push_back(ref.request);
     }
     EXPECT_EQ(task.rows, rows);
     if (OneByOne()) {
       EXPECT_TRUE(size <= setup_.options.max_batch_size || task.nodes.size() == 1) << size;
     }
-    std::vector<BatchRequestId>& last = last_[{task.type, worker}];
-    EXPECT_EQ(task.same_requests, requests.size() <= last.size() &&
-                                      std::equal(requests.begin(), requests.end(), last.begin()));
-    last = requests;
   }
 
   void End(std::deque<Running>& stream) {
@@ -314,7 +308,7 @@ class Schedule {
       };
       if (known.in_flight > 0 || !std::any_of(known.nodes.begin(), known.nodes.end(), free)) break;
       if (known.free_since < 0) known.free_since = tasks_;
-      ASSERT_LE(tasks_ - known.free_since, (CellularScheduler::kPatience + kTypes) * setup_.workers)
+      ASSERT_LE(tasks_ - known.free_since, (kCellularPatience + kTypes) * setup_.workers)
           << "request " << id << " starves";
       break;
     }
@@ -328,7 +322,6 @@ class Schedule {
   std::map<BatchRequestId, Known> known_;
   std::map<ClientId, std::deque<BatchRequestId>> order_;  // not started, in order
   std::vector<std::deque<Running>> streams_;
-  std::map<std::pair<CellType, WorkerId>, std::vector<BatchRequestId>> last_;
   int64_t tasks_ = 0;
   int finished_ = 0;
   int expired_ = 0;

@@ -1,48 +1,22 @@
 // The simulator and its cost tables on cases that can be worked out by hand.
 #include "batching/simulator.h"
 
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
-#include "base/status.h"
-#include "batching/tabulated_costs.h"
+#include "batching/length_costs.h"
 #include "batching/virtual_workers.h"
 
 namespace chairlift {
 namespace {
 
 using std::chrono::microseconds;
-using ::testing::HasSubstr;
 
-TabulatedCosts UnitCosts(CellType types) {
-  TabulatedCosts costs;
+LengthCosts UnitCosts(CellType types) {
+  LengthCosts costs;
   for (CellType type = 0; type < types; ++type) {
-    EXPECT_TRUE(costs.AddType({{1, microseconds(1)}, {1024, microseconds(1)}}).ok());
+    EXPECT_TRUE(costs.AddType({{1, 0, microseconds(1)}, {1024, 0, microseconds(1)}}).ok());
   }
   return costs;
-}
-
-TEST(TabulatedCostsTest, InterpolatesAndGrowsInProportion) {
-  TabulatedCosts costs;
-  ASSERT_TRUE(costs.AddType({{512, microseconds(784)}, {64, microseconds(185)}}).ok());
-  EXPECT_EQ(costs.Cost(0, 0, 0), microseconds(185));
-  EXPECT_EQ(costs.Cost(0, 1, 0), microseconds(185));
-  EXPECT_EQ(costs.Cost(0, 64, 0), microseconds(185));
-  EXPECT_EQ(costs.Cost(0, 288, 0), Duration(484500));
-  EXPECT_EQ(costs.Cost(0, 512, 0), microseconds(784));
-  EXPECT_EQ(costs.Cost(0, 1024, 0), microseconds(1568));
-  costs.Scale(2);
-  EXPECT_EQ(costs.Cost(0, 64, 0), microseconds(370));
-}
-
-TEST(TabulatedCostsTest, RefusesWhatIsNoTable) {
-  TabulatedCosts costs;
-  const auto message = [&costs](std::vector<TabulatedCosts::Point> points) {
-    return chairlift::Message(costs.AddType(std::move(points)));
-  };
-  EXPECT_THAT(message({}), HasSubstr("no costs"));
-  EXPECT_THAT(message({{0, microseconds(1)}}), HasSubstr("0 rows"));
-  EXPECT_THAT(message({{1, microseconds(0)}}), HasSubstr("above 0"));
-  EXPECT_THAT(message({{4, microseconds(1)}, {4, microseconds(2)}}), HasSubstr("twice"));
 }
 
 // BatchMaker Fig. 5, both ways.
@@ -53,7 +27,7 @@ TEST(SimulatorTest, CellularAndGraphBatchingOnTheSameArrivals) {
     workload.graphs.push_back(Chain(lengths[i]));
     workload.arrivals.push_back({microseconds(i < 4 ? 0 : 1), i});
   }
-  const TabulatedCosts costs = UnitCosts(1);
+  const LengthCosts costs = UnitCosts(1);
   auto merging = MakePolicy("graph_merge", {.max_batch_size = 4});
   const SimulationResult graph = Simulate(*merging, workload, costs, 1);
   EXPECT_EQ(graph.requests[0].left, microseconds(5));
@@ -74,8 +48,8 @@ TEST(SimulatorTest, CellularAndGraphBatchingOnTheSameArrivals) {
 
 // At full load with equal lengths a worker does full batches only: its throughput is the table's.
 TEST(SimulatorTest, FullLoadOfOneLengthIsTheTablesThroughput) {
-  TabulatedCosts costs;
-  ASSERT_TRUE(costs.AddType({{1, microseconds(185)}, {512, microseconds(784)}}).ok());
+  LengthCosts costs;
+  ASSERT_TRUE(costs.AddType({{1, 0, microseconds(185)}, {512, 0, microseconds(784)}}).ok());
   Workload workload;
   workload.graphs.push_back(Chain(24));
   for (int i = 0; i < 512 * 20; ++i) workload.arrivals.push_back({Duration(0), 0});
@@ -89,8 +63,8 @@ TEST(SimulatorTest, FullLoadOfOneLengthIsTheTablesThroughput) {
 }
 
 TEST(SimulatorTest, PaddingCostsTime) {
-  TabulatedCosts costs;
-  ASSERT_TRUE(costs.AddType({{1, microseconds(1)}}).ok());  // a microsecond a row
+  LengthCosts costs;
+  ASSERT_TRUE(costs.AddType({{1, 0, microseconds(1)}}).ok());  // a microsecond a row
   Workload workload;
   workload.graphs.push_back(Chain(3));
   workload.arrivals.push_back({Duration(0), 0});

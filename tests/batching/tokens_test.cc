@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "batching/tabulated_costs.h"
+#include "batching/length_costs.h"
 #include "batching/virtual_workers.h"
 
 namespace chairlift {
@@ -188,12 +188,12 @@ TEST_F(TokensTest, NothingIsSharedOutWherePiecesWouldBeTooSmall) {
 
 // 16 tokens cost what one does; from 128 on the machine becomes no faster.
 TEST_F(TokensTest, TheBudgetAndTheSmallestShareFollowFromTheCosts) {
-  TabulatedCosts costs;
+  LengthCosts costs;
   ASSERT_TRUE(costs
-                  .AddType({{1, microseconds(100)},
-                            {16, microseconds(105)},
-                            {128, microseconds(500)},
-                            {4096, microseconds(16000)}})
+                  .AddType({{1, 0, microseconds(100)},
+                            {16, 0, microseconds(105)},
+                            {128, 0, microseconds(500)},
+                            {4096, 0, microseconds(16000)}})
                   .ok());
   Make({.max_batch_size = 4096, .workers = 2, .costs = &costs});
   for (BatchRequestId id = 1; id <= 5; ++id) Arrive(id, 64);
@@ -208,8 +208,8 @@ TEST_F(TokensTest, TheBudgetAndTheSmallestShareFollowFromTheCosts) {
 }
 
 TEST_F(TokensTest, ABudgetIsNeverSmallButWhereItIsGiven) {
-  TabulatedCosts costs;  // in proportion
-  ASSERT_TRUE(costs.AddType({{1, microseconds(10)}, {64, microseconds(640)}}).ok());
+  LengthCosts costs;  // in proportion
+  ASSERT_TRUE(costs.AddType({{1, 0, microseconds(10)}, {64, 0, microseconds(640)}}).ok());
   PolicyOptions options = {.max_batch_size = 4096, .costs = &costs};
   EXPECT_EQ(TokenSizesOf(options, 0), (BatchSizes{.min = 1, .max = kLeastBudget}));
   options.max_batch_size = 48;
@@ -282,6 +282,19 @@ TEST_F(TokensTest, AClientsRequestDoesNotPassAnEarlierOneThatDoesNotFit) {
   EXPECT_THAT(Next(), ElementsAre(3));
 }
 
+TEST_F(TokensTest, ACancelledRequestDoesNotHoldBackItsClientsNextOne) {
+  Make({.max_batch_size = 10});
+  Arrive(1, 10, 7);
+  Arrive(2, 90, 7);  // as if after 280 tokens
+  EXPECT_TRUE(scheduler_->Cancel(2, At(0)));
+  Arrive(3, 10, 7);  // after 130
+  Arrive(4, 20);     // after 170
+  for (const BatchRequestId id : {1, 3, 4}) {
+    EXPECT_THAT(Next(), ElementsAre(id));
+    End();
+  }
+}
+
 TEST_F(TokensTest, TypesDoNotMixAndTheEarliestGoesFirst) {
   Make({.max_batch_size = 100});
   Arrive(1, 20, 0, 5);
@@ -310,16 +323,6 @@ TEST_F(TokensTest, ACancelledRequestLeavesAtOnceUnlessItRuns) {
   EXPECT_TRUE(scheduler_->Cancel(9, At(0)));
   EXPECT_THAT(End(), ElementsAre(1));
   EXPECT_THAT(Next(), IsEmpty());
-}
-
-TEST(TokensOptionsTest, WhatMakesNoSenseIsRefused) {
-  const auto message = [](const PolicyOptions& options) {
-    return std::string(MakeScheduler("tokens", options).status().message());
-  };
-  EXPECT_THAT(message({.max_batch_size = 0}), HasSubstr("max_batch_size is 0 tokens"));
-  EXPECT_THAT(message({.workers = 0}), HasSubstr("workers is 0"));
-  EXPECT_THAT(message({.max_batch_size = 8, .cell_types = {{.min_batch_size = 9}}}),
-              HasSubstr("cell type 0"));
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // The window policy on worked examples, in virtual time.
-#include "batching/policies/window.h"
-
 #include <gmock/gmock.h>
 
 #include <string>
+
+#include "batching/virtual_workers.h"
 
 namespace chairlift {
 namespace {
@@ -13,8 +13,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TimePoint At(int64_t us) { return TimePoint(microseconds(us)); }
-
 CellGraph Single(CellType type, int32_t rows = 1) {
   CellGraph graph;
   graph.Add(type, rows);
@@ -23,19 +21,9 @@ CellGraph Single(CellType type, int32_t rows = 1) {
 
 std::unique_ptr<Scheduler> Make(int max_batch_size, int64_t delay_us = 0,
                                 std::vector<int> preferred = {}) {
-  auto scheduler = MakeScheduler("window", {.max_batch_size = max_batch_size,
-                                            .queue_delay = microseconds(delay_us),
-                                            .preferred_batch_sizes = std::move(preferred)});
-  EXPECT_TRUE(scheduler.ok()) << scheduler.status();
-  return *std::move(scheduler);
-}
-
-std::vector<BatchRequestId> Requests(const std::optional<Task>& task) {
-  std::vector<BatchRequestId> ids;
-  if (task) {
-    for (const NodeRef& node : task->nodes) ids.push_back(node.request);
-  }
-  return ids;
+  return MakePolicy("window", {.max_batch_size = max_batch_size,
+                               .queue_delay = microseconds(delay_us),
+                               .preferred_batch_sizes = std::move(preferred)});
 }
 
 TEST(WindowTest, NoDelayTakesWhateverWaits) {
@@ -43,7 +31,7 @@ TEST(WindowTest, NoDelayTakesWhateverWaits) {
   for (BatchRequestId id : {1, 2, 3}) s->Arrive(id, Single(0), 0, At(0), {});
   EXPECT_EQ(s->waiting(), 3);
   const std::optional<Task> task = s->Next(4, At(0));
-  EXPECT_THAT(Requests(task), ElementsAre(1, 2, 3));
+  EXPECT_THAT(RequestsOf(task), ElementsAre(1, 2, 3));
   EXPECT_EQ(task->rows, 3);
   EXPECT_EQ(task->worker, 4);
   EXPECT_EQ(s->waiting(), 0);
@@ -54,8 +42,8 @@ TEST(WindowTest, NoDelayTakesWhateverWaits) {
 TEST(WindowTest, ATaskKeepsToTheSizeAndTheRestGoesNext) {
   auto s = Make(4);
   for (BatchRequestId id = 1; id <= 6; ++id) s->Arrive(id, Single(0), 0, At(0), {});
-  EXPECT_THAT(Requests(s->Next(0, At(0))), ElementsAre(1, 2, 3, 4));
-  EXPECT_THAT(Requests(s->Next(0, At(0))), ElementsAre(5, 6));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(0))), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(0))), ElementsAre(5, 6));
 }
 
 TEST(WindowTest, RowsCountNotRequests) {
@@ -64,8 +52,8 @@ TEST(WindowTest, RowsCountNotRequests) {
   s->Arrive(2, Single(0, 2), 0, At(0), {});
   s->Arrive(3, Single(0, 1), 0, At(0), {});
   // 3 would fit beside 1, but would overtake 2.
-  EXPECT_THAT(Requests(s->Next(0, At(0))), ElementsAre(1));
-  EXPECT_THAT(Requests(s->Next(0, At(0))), ElementsAre(2, 3));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(0))), ElementsAre(1));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(0))), ElementsAre(2, 3));
 }
 
 TEST(WindowTest, ARequestLargerThanTheLimitGoesAlone) {
@@ -73,7 +61,7 @@ TEST(WindowTest, ARequestLargerThanTheLimitGoesAlone) {
   s->Arrive(1, Single(0, 9), 0, At(0), {});
   s->Arrive(2, Single(0, 1), 0, At(0), {});
   const std::optional<Task> task = s->Next(0, At(0));
-  EXPECT_THAT(Requests(task), ElementsAre(1));
+  EXPECT_THAT(RequestsOf(task), ElementsAre(1));
   EXPECT_EQ(task->rows, 9);
 }
 
@@ -81,7 +69,7 @@ TEST(WindowTest, RequestsOfNoRowsCountAsOneTowardsTheLimit) {
   auto s = Make(2);
   for (BatchRequestId id : {1, 2, 3}) s->Arrive(id, Single(0, 0), 0, At(0), {});
   const std::optional<Task> task = s->Next(0, At(0));
-  EXPECT_THAT(Requests(task), ElementsAre(1, 2));
+  EXPECT_THAT(RequestsOf(task), ElementsAre(1, 2));
   EXPECT_EQ(task->rows, 0);
 }
 
@@ -93,21 +81,21 @@ TEST(WindowTest, TheOldestWaitsForCompanyUpToTheDelay) {
   s->Arrive(2, Single(0), 0, At(60), {});
   EXPECT_EQ(s->Next(0, At(99)), std::nullopt);
   EXPECT_EQ(s->WakeAt(At(99)), At(100));
-  EXPECT_THAT(Requests(s->Next(0, At(100))), ElementsAre(1, 2));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(100))), ElementsAre(1, 2));
 }
 
 TEST(WindowTest, AFullBatchDoesNotWait) {
   auto s = Make(2, 100);
   s->Arrive(1, Single(0), 0, At(0), {});
   s->Arrive(2, Single(0), 0, At(1), {});
-  EXPECT_THAT(Requests(s->Next(0, At(1))), ElementsAre(1, 2));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(1))), ElementsAre(1, 2));
 }
 
 TEST(WindowTest, ABatchThatTheNextWouldOverfillDoesNotWait) {
   auto s = Make(4, 100);
   s->Arrive(1, Single(0, 3), 0, At(0), {});
   s->Arrive(2, Single(0, 2), 0, At(1), {});
-  EXPECT_THAT(Requests(s->Next(0, At(1))), ElementsAre(1));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(1))), ElementsAre(1));
   EXPECT_EQ(s->Next(0, At(1)), std::nullopt);
   EXPECT_EQ(s->WakeAt(At(1)), At(101));
 }
@@ -117,17 +105,17 @@ TEST(WindowTest, APreferredSizeGoesAtOnceAndTheLargestFirst) {
   s->Arrive(1, Single(0), 0, At(0), {});
   EXPECT_EQ(s->Next(0, At(0)), std::nullopt);
   for (BatchRequestId id : {2, 3, 4, 5}) s->Arrive(id, Single(0), 0, At(1), {});
-  EXPECT_THAT(Requests(s->Next(0, At(1))), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(1))), ElementsAre(1, 2, 3, 4));
   EXPECT_EQ(s->Next(0, At(1)), std::nullopt);
   EXPECT_EQ(s->WakeAt(At(1)), At(101));
-  EXPECT_THAT(Requests(s->Next(0, At(101))), ElementsAre(5));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(101))), ElementsAre(5));
 }
 
 TEST(WindowTest, WithoutAPreferredSizeInReachTheDelayDecides) {
   auto s = Make(8, 100, {4});
   for (BatchRequestId id : {1, 2, 3}) s->Arrive(id, Single(0), 0, At(0), {});
   EXPECT_EQ(s->Next(0, At(99)), std::nullopt);
-  EXPECT_THAT(Requests(s->Next(0, At(100))), ElementsAre(1, 2, 3));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(100))), ElementsAre(1, 2, 3));
 }
 
 TEST(WindowTest, TypesDoNotMixAndTheOldestGoesFirst) {
@@ -137,8 +125,8 @@ TEST(WindowTest, TypesDoNotMixAndTheOldestGoesFirst) {
   s->Arrive(3, Single(7), 0, At(2), {});
   const std::optional<Task> first = s->Next(0, At(2));
   EXPECT_EQ(first->type, 7u);
-  EXPECT_THAT(Requests(first), ElementsAre(1, 3));
-  EXPECT_THAT(Requests(s->Next(0, At(2))), ElementsAre(2));
+  EXPECT_THAT(RequestsOf(first), ElementsAre(1, 3));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(2))), ElementsAre(2));
 }
 
 TEST(WindowTest, AFullTypeMayPassOneThatStillWaitsForCompany) {
@@ -146,7 +134,7 @@ TEST(WindowTest, AFullTypeMayPassOneThatStillWaitsForCompany) {
   s->Arrive(1, Single(0), 0, At(0), {});
   s->Arrive(2, Single(1), 0, At(1), {});
   s->Arrive(3, Single(1), 0, At(2), {});
-  EXPECT_THAT(Requests(s->Next(0, At(2))), ElementsAre(2, 3));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(2))), ElementsAre(2, 3));
   EXPECT_EQ(s->WakeAt(At(2)), At(100));
 }
 
@@ -157,14 +145,14 @@ TEST(WindowTest, RequestsOfOneClientStartInOrderAcrossTypes) {
   s->Arrive(3, Single(1), 0, At(10), {});
   // 2 may not start before 1; 3 need not wait for either.
   EXPECT_EQ(s->WakeAt(At(10)), At(100));
-  EXPECT_THAT(Requests(s->Next(0, At(100))), ElementsAre(1));
-  EXPECT_THAT(Requests(s->Next(0, At(100))), ElementsAre(2, 3));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(100))), ElementsAre(1));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(100))), ElementsAre(2, 3));
 }
 
 TEST(WindowTest, RequestsOfOneClientMayShareABatch) {
   auto s = Make(8);
   for (BatchRequestId id : {1, 2, 3}) s->Arrive(id, Single(0), 5, At(0), {});
-  EXPECT_THAT(Requests(s->Next(0, At(0))), ElementsAre(1, 2, 3));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(0))), ElementsAre(1, 2, 3));
 }
 
 TEST(WindowTest, CancellingFreesTheClientsNextRequest) {
@@ -174,7 +162,7 @@ TEST(WindowTest, CancellingFreesTheClientsNextRequest) {
   s->Cancel(1, At(1));
   EXPECT_EQ(s->waiting(), 1);
   EXPECT_EQ(s->WakeAt(At(1)), At(100));
-  EXPECT_THAT(Requests(s->Next(0, At(100))), ElementsAre(2));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(100))), ElementsAre(2));
 }
 
 TEST(WindowTest, CancelledRequestsNeverRun) {
@@ -182,7 +170,7 @@ TEST(WindowTest, CancelledRequestsNeverRun) {
   for (BatchRequestId id : {1, 2, 3}) s->Arrive(id, Single(0), 0, At(0), {});
   s->Cancel(2, At(0));
   s->Cancel(99, At(0));
-  EXPECT_THAT(Requests(s->Next(0, At(0))), ElementsAre(1, 3));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(0))), ElementsAre(1, 3));
 }
 
 TEST(WindowTest, CancellingWhatRunsLeavesTheTaskToEnd) {
@@ -203,7 +191,7 @@ TEST(WindowTest, ExpiredRequestsLeaveAndAreToldOnce) {
   EXPECT_THAT(s->TakeExpired(At(50)), ElementsAre(1));
   EXPECT_THAT(s->TakeExpired(At(50)), IsEmpty());
   EXPECT_EQ(s->waiting(), 1);
-  EXPECT_THAT(Requests(s->Next(0, At(100))), ElementsAre(2));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(100))), ElementsAre(2));
 }
 
 TEST(WindowTest, NextPassesOverWhatHasExpired) {
@@ -236,12 +224,12 @@ TEST(WindowTest, NodesWaitForTheirDependencies) {
   s->Arrive(1, chain, 0, At(0), {});
   s->Arrive(2, chain, 0, At(0), {});
   const std::optional<Task> first = s->Next(0, At(0));
-  EXPECT_THAT(Requests(first), ElementsAre(1, 2));
+  EXPECT_THAT(RequestsOf(first), ElementsAre(1, 2));
   EXPECT_EQ(s->Next(1, At(0)), std::nullopt);
   s->Complete(first->id, At(5), {});
   const std::optional<Task> second = s->Next(0, At(5));
   EXPECT_EQ(second->type, 1u);
-  EXPECT_THAT(Requests(second), ElementsAre(1, 2));
+  EXPECT_THAT(RequestsOf(second), ElementsAre(1, 2));
 }
 
 TEST(WindowTest, ARequestGrowsByWhatItsNodesAppend) {
@@ -258,35 +246,21 @@ TEST(WindowTest, ARequestGrowsByWhatItsNodesAppend) {
   EXPECT_EQ(s->Next(0, At(2)), std::nullopt);
 }
 
-TEST(WindowTest, OptionsOutOfRangeAreRefusedByName) {
-  const auto refuse = [](const PolicyOptions& options) {
-    const Status status = MakeScheduler("window", options).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    return std::string(status.message());
-  };
-  EXPECT_THAT(refuse({.max_batch_size = 0}), HasSubstr("max_batch_size is 0"));
-  EXPECT_THAT(refuse({.max_batch_size = 4, .queue_delay = microseconds(-1)}),
-              HasSubstr("queue_delay_us is -1"));
-  EXPECT_THAT(refuse({.max_batch_size = 4, .preferred_batch_sizes = {2, 5}}),
-              HasSubstr("preferred_batch_sizes has 5"));
-}
-
-TEST(PolicyTest, AnUnknownPolicyIsRefusedWithTheKnownOnes) {
-  const Status status = MakeScheduler("bus", {}).status();
+TEST(WindowTest, APreferredSizeAboveTheLargestIsRefused) {
+  const Status status =
+      MakeScheduler("window", {.max_batch_size = 4, .preferred_batch_sizes = {2, 5}}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              ::testing::AllOf(HasSubstr("'bus'"), HasSubstr("none, window")));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("preferred_batch_sizes has 5"));
 }
 
 TEST(NoneTest, EveryRequestRunsAloneInOrder) {
-  auto s = MakeScheduler("none", {.max_batch_size = 8});
-  ASSERT_TRUE(s.ok());
-  (*s)->Arrive(1, Single(0), 0, At(0), {});
-  (*s)->Arrive(2, Single(1, 5), 0, At(0), {});
-  (*s)->Arrive(3, Single(0), 0, At(0), {});
-  EXPECT_THAT(Requests((*s)->Next(0, At(0))), ElementsAre(1));
-  EXPECT_THAT(Requests((*s)->Next(0, At(0))), ElementsAre(2));
-  EXPECT_THAT(Requests((*s)->Next(0, At(0))), ElementsAre(3));
+  auto s = MakePolicy("none", {.max_batch_size = 8});
+  s->Arrive(1, Single(0), 0, At(0), {});
+  s->Arrive(2, Single(1, 5), 0, At(0), {});
+  s->Arrive(3, Single(0), 0, At(0), {});
+  EXPECT_THAT(RequestsOf(s->Next(0, At(0))), ElementsAre(1));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(0))), ElementsAre(2));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(0))), ElementsAre(3));
 }
 
 }  // namespace

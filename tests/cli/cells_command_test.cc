@@ -76,7 +76,9 @@ TEST_F(CellsCommandTest, InspectShowsTheCellsAndWhatFeedsWhat) {
             HasSubstr("token int64[]"), HasSubstr("h float32[12]"), HasSubstr("logits float32[3]"),
             HasSubstr("tokens → step: token"), HasSubstr("h0 → step: h"),
             HasSubstr("step → itself: h_next → h, c_next → c"),
-            HasSubstr("step → classes: h_next → state"), HasSubstr("classes → logits: logits")));
+            HasSubstr("step → classes: h_next → state"), HasSubstr("classes → logits: logits"),
+            HasSubstr("kernels of cell classes, 16 rows, where there is a choice:"),
+            HasSubstr("MatMul: packed panels; node '")));
   EXPECT_THAT(shown.output, ContainsRegex("cell step: batches of [0-9]+ to [0-9]+ rows, .* at 1"));
   EXPECT_THAT(shown.output, ContainsRegex("cell classes: batches of [0-9]+ to 16 rows"));
   EXPECT_THAT(Read(dot), AllOf(HasSubstr("digraph"), HasSubstr("classes"), HasSubstr("dashed")));
@@ -143,12 +145,13 @@ TEST_F(CellsCommandTest, AFolderOfAnotherKindIsToldFromAModel) {
               AllOf(HasSubstr("is a folder of models"), HasSubstr("chain, speaker, tree")));
   EXPECT_THAT(Refusal({"run", Path("models/chain/model.yaml")}, 1),
               HasSubstr("name the folder it is in"));
-  EXPECT_THAT(Refusal({"inspect", Path("nothing")}, 2), HasSubstr("does not exist"));
+  EXPECT_THAT(Refusal({"inspect", Path("nothing")}, 2),
+              AllOf(HasSubstr("no file or folder"), Not(HasSubstr("did you mean"))));
   File("empty/model.yaml", "policy: none\n");
   EXPECT_THAT(Refusal({"inspect", Path("empty")}, 1),
               AllOf(HasSubstr("has no version"), HasSubstr("model.onnx")));
   File("bare/readme", "nothing");
-  EXPECT_THAT(Refusal({"profile", Path("bare")}, 1), HasSubstr("is no model's folder"));
+  EXPECT_THAT(Refusal({"profile", Path("bare")}, 1), HasSubstr("is not a model's folder"));
   File("wrong/model.yaml", "cell: {}\n");
   EXPECT_THAT(Refusal({"inspect", Path("wrong")}, 1), HasSubstr("no setting 'cell'"));
 }
@@ -171,9 +174,9 @@ TEST_F(CellsCommandTest, ALoadTellsATerminalWhatItIsAt) {
   const std::string model = File("tagger.onnx", testing::Tagger().Bytes());
   const Outcome seen = Run({"inspect", model}, Process::Output::kTerminal);
   ASSERT_EQ(seen.code, 0) << seen.output;
-  EXPECT_THAT(seen.output, HasSubstr("\r\x1b[Kmodel: compiling ..."));
-  EXPECT_THAT(seen.output, HasSubstr("\r\x1b[Kmodel: timing batches ..."));
-  EXPECT_THAT(seen.output, HasSubstr("\r\x1b[Kmemory, for "));  // the line is gone
+  EXPECT_THAT(seen.output, HasSubstr("\r\x1b[Ktagger: compiling ..."));
+  EXPECT_THAT(seen.output, HasSubstr("\r\x1b[Ktagger: timing batches ..."));
+  EXPECT_THAT(seen.output, HasSubstr("\r\x1b[K" + model + ": opset"));  // the line is gone
   std::filesystem::remove_all(folder_ / "cache");
   const Outcome logged = Run({"inspect", model});
   EXPECT_THAT(logged.output, AllOf(HasSubstr("diagnosis:"), Not(HasSubstr("timing batches"))));

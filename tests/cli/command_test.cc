@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "batching/policy.h"
 #include "cli/command_fixture.h"
 #include "engine/recurrent_models.h"
 #include "engine/test_models.h"
@@ -48,19 +49,63 @@ TEST_F(CommandTest, HelpAndVersionSucceed) {
   }
 }
 
+// FILE, N or MS, not TEXT or INT; and every policy that there is.
+TEST_F(CommandTest, HelpSaysWhatFlagsTake) {
+  for (const char* command : {"serve", "run", "inspect", "profile", "bench", "simulate"}) {
+    const std::string help = Run({command, "--help"}).output;
+    for (const char* type : {" TEXT", " INT", " UINT", " FLOAT", " BOOLEAN"}) {
+      EXPECT_THAT(help, Not(HasSubstr(type))) << command;
+    }
+  }
+  for (const char* command : {"bench", "simulate"}) {
+    const std::string help = Run({command, "--help"}).output;
+    for (const PolicyInfo& policy : KnownPolicies()) {
+      EXPECT_THAT(help, HasSubstr("  " + std::string(policy.name) + " ")) << command;
+    }
+  }
+}
+
 TEST_F(CommandTest, WrongFlagsEndWithTwoAndAreNamed) {
   EXPECT_THAT(Refusal({}, 2), HasSubstr("chairlift --help"));
-  EXPECT_THAT(Refusal({"serf"}, 2), HasSubstr("no command 'serf'"));
+  EXPECT_THAT(Refusal({"srve"}, 2), HasSubstr("no command 'srve'; did you mean 'serve'?"));
+  EXPECT_THAT(Refusal({"train"}, 2), AllOf(HasSubstr("'train'"), Not(HasSubstr("did you mean"))));
   EXPECT_THAT(Refusal({"bench", doubling_, "--rats", "5"}, 2),
-              AllOf(HasSubstr("no flag --rats"), HasSubstr("chairlift bench --help")));
+              AllOf(HasSubstr("no flag --rats; did you mean '--rate'?"),
+                    HasSubstr("chairlift bench --help")));
+  EXPECT_THAT(Refusal({"serve", doubling_, "--http_port=80"}, 2),
+              HasSubstr("no flag --http_port; did you mean '--http-port'?"));
   EXPECT_THAT(Refusal({"bench", doubling_, "--rate", "0"}, 2), HasSubstr("--rate"));
   EXPECT_THAT(Refusal({"bench", doubling_, "--rate", "fast"}, 2), HasSubstr("fast"));
   EXPECT_THAT(Refusal({"bench", doubling_, "--gaps", "/nowhere"}, 2), HasSubstr("/nowhere"));
   EXPECT_THAT(Refusal({"run"}, 2), HasSubstr("MODEL is required"));
   EXPECT_THAT(Refusal({"run", "/nowhere"}, 2), HasSubstr("/nowhere"));
+  const std::string misspelt = (folder_ / "dubling.onnx").string();
+  for (const char* command : {"serve", "run", "inspect", "profile", "bench"}) {
+    EXPECT_THAT(Refusal({command, misspelt}, 2), HasSubstr("did you mean '" + doubling_ + "'?"));
+  }
   EXPECT_THAT(Refusal({"profile", doubling_, "--batches", "0"}, 2), HasSubstr("1 to 4096"));
-  EXPECT_THAT(Refusal({"serve", doubling_, "--max-rank", "99"}, 2), HasSubstr("0 to 64"));
-  EXPECT_THAT(Refusal({"serve", doubling_, "--max-body-bytes", "5XB"}, 2), HasSubstr("mib"));
+  EXPECT_THAT(Refusal({"serve", doubling_, "--max-rank", "99"}, 2), HasSubstr("1 to 64"));
+  EXPECT_THAT(Refusal({"serve", doubling_, "--max-body-bytes", "5XB"}, 2),
+              HasSubstr("--max-body-bytes: '5XB' is not a number of bytes from 1, as"));
+  EXPECT_THAT(Refusal({"serve", doubling_, "--max-body-bytes", "0"}, 2), HasSubstr("from 1, as"));
+  EXPECT_THAT(Refusal({"inspect", doubling_, "--max-embedding-bytes", "4GX"}, 2),
+              HasSubstr("'4GX' is not a number of bytes from 0"));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--batch", "foo"}, 2),
+              HasSubstr("--batch: 'foo' is not a number from 1 to 4096"));
+  EXPECT_THAT(Refusal({"serve", doubling_, "--cores", "a"}, 2),
+              HasSubstr("--cores: 'a' is not a number"));
+  EXPECT_THAT(Refusal({"serve", doubling_, "--http-port"}, 2),
+              HasSubstr("--http-port needs a value"));
+  EXPECT_THAT(Refusal({"serve", doubling_, "--port", "80"}, 2),
+              HasSubstr("no flag --port; did you mean '--http-port'?"));
+  EXPECT_THAT(Refusal({"inspect", doubling_, images_}, 2),
+              HasSubstr("'" + images_ + "' is more than it takes"));
+  EXPECT_THAT(Refusal({"serv", "--help"}, 2), HasSubstr("did you mean 'serve'?"));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--connections", "2"}, 2),
+              HasSubstr("--connections needs --url"));
+  EXPECT_THAT(Refusal({"bench", "doubling", "--url", "http://x:1", "--policy", "none"}, 2),
+              HasSubstr("--policy applies in process; with --url, the server decides"));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--url", "http://x:1"}, 2), HasSubstr("try 'doubling'"));
   EXPECT_THAT(Refusal({"serve", doubling_, "--log-level", "loud"}, 2), HasSubstr("warning"));
 }
 
@@ -73,6 +118,10 @@ TEST_F(CommandTest, RunWritesTheOutputs) {
   const Outcome run = Run({"run", doubling_, "--input", "x=" + file, "--output-dir", out});
   ASSERT_EQ(run.code, 0) << run.output;
   EXPECT_THAT(run.output, AllOf(HasSubstr("y"), HasSubstr("[2,4]"), HasSubstr("computed in")));
+  // What came out is shown, whether or not it is kept.
+  const Outcome shown = Run({"run", doubling_, "--input", "x=" + file});
+  ASSERT_EQ(shown.code, 0) << shown.output;
+  EXPECT_THAT(shown.output, ContainsRegex("y +float32 +\\[2,4\\] +0, 0, 0, 2, 4, 6, …\n"));
   const auto y = ReadNpy(out + "/y.npy");
   ASSERT_TRUE(y.ok()) << y.status();
   ASSERT_EQ(y->size(), 8);
@@ -80,8 +129,14 @@ TEST_F(CommandTest, RunWritesTheOutputs) {
 
   EXPECT_THAT(Refusal({"run", doubling_}, 1), HasSubstr("input 'x' is missing"));
   EXPECT_THAT(Refusal({"run", doubling_, "--input", "z=" + file}, 1), HasSubstr("'x'"));
-  EXPECT_THAT(Refusal({"run", doubling_, "--input", "x"}, 1), HasSubstr("NAME=FILE.npy"));
+  EXPECT_THAT(Refusal({"run", doubling_, "--input", "x"}, 2), HasSubstr("NAME=FILE.npy"));
+  EXPECT_THAT(Refusal({"run", doubling_, "--input", "x=" + file, "--output-dir", file}, 1),
+              HasSubstr("cannot make the folder " + file));
   EXPECT_THAT(Refusal({"run", doubling_, "--input", "x=" + doubling_}, 1), HasSubstr(".npy"));
+  EXPECT_THAT(Refusal({"run", doubling_, "--input", "x=" + folder_.string()}, 1),
+              HasSubstr("x=" + folder_.string() + ": that is a folder; name a .npy file"));
+  EXPECT_THAT(Refusal({"run", doubling_, "--input", "x=none.npy"}, 1),
+              HasSubstr("none.npy: No such file or directory"));
   EXPECT_THAT(Refusal({"run", file}, 1), HasSubstr("not an ONNX model"));
 }
 
@@ -90,15 +145,29 @@ TEST_F(CommandTest, InspectTellsSignaturePassesMemoryAndDiagnosis) {
   EXPECT_EQ(plain.code, 0);
   EXPECT_THAT(plain.output,
               AllOf(HasSubstr("[batch,3,height,width]"), HasSubstr("Conv"), HasSubstr("memory"),
+                    HasSubstr("kernels, where there is a choice:"), HasSubstr("(winograd: it "),
                     HasSubstr("diagnosis:"), Not(HasSubstr("fuse_conv"))));
   const Outcome passes = Run({"inspect", images_, "--passes", "--shape", "image=2x3x32x16"});
   EXPECT_THAT(passes.output, AllOf(ContainsRegex("fuse_conv +2 "), HasSubstr("[2,3,32,16]")));
   EXPECT_THAT(Run({"inspect", images_, "--passes", "--disable-pass", "fuse_conv"}).output,
               ContainsRegex("fuse_conv +off "));
-  EXPECT_THAT(Refusal({"inspect", images_, "--disable-pass", "fuse"}, 1), HasSubstr("'fuse'"));
-  EXPECT_THAT(Refusal({"inspect", images_, "--shape", "picture=1x3x8x8"}, 1),
-              AllOf(HasSubstr("'picture'"), HasSubstr("'image'")));
-  EXPECT_THAT(Refusal({"inspect", images_, "--shape", "image=1y3"}, 1), HasSubstr("1x3x224x224"));
+  EXPECT_THAT(Refusal({"inspect", images_, "--disable-pass", "fuse_conf"}, 2),
+              HasSubstr("'fuse_conf'; did you mean 'fuse_conv'?"));
+  // Nothing of a report that is not going to be whole.
+  EXPECT_THAT(
+      Refusal({"inspect", images_, "--shape", "picture=1x3x8x8"}, 1),
+      AllOf(HasSubstr("'picture'"), HasSubstr("'image'"), Not(HasSubstr("operators, after"))));
+  EXPECT_THAT(Refusal({"inspect", images_, "--shape", "image=1y3"}, 2), HasSubstr("1x3x224x224"));
+  EXPECT_THAT(Refusal({"inspect", images_, "--svg", "/nowhere/x.svg"}, 1),
+              AllOf(HasSubstr("/nowhere/x.svg"), Not(HasSubstr("operators, after"))));
+}
+
+TEST_F(CommandTest, InspectSaysAtATerminalWhatItIsAt) {
+  const Outcome shown = Run({"inspect", images_}, Process::Output::kTerminal);
+  ASSERT_EQ(shown.code, 0) << shown.output;
+  const size_t reading = shown.output.find("reading " + images_ + " ...");
+  EXPECT_LT(reading, shown.output.find("trying a request ..."));
+  EXPECT_LT(reading, shown.output.find("opset"));
 }
 
 TEST_F(CommandTest, ProfileKeepsItsTableAndMeasuresWhatItLacks) {
@@ -120,7 +189,21 @@ TEST_F(CommandTest, ProfileKeepsItsTableAndMeasuresWhatItLacks) {
   const Outcome anew = Run(with({"--batches", "2", "--lengths", "16", "--again"}));
   EXPECT_THAT(anew.output, ContainsRegex("length +b=2\n"));
   EXPECT_THAT(Refusal(with({"--shape", "x=1x2"}), 1), HasSubstr("'image'"));
-  EXPECT_THAT(Refusal(with({"--lengths", "1"}), 1), HasSubstr("1 rows of length 1"));
+  const Outcome shape = Run(with({"--batches", "1,2", "--shape", "image=1x3x8x8"}));
+  EXPECT_EQ(shape.code, 0) << shape.output;
+  EXPECT_THAT(shape.output, AllOf(ContainsRegex("length +b=1 +b=2\n *-* *\n? *shape 1x3x8x8 "),
+                                  HasSubstr("not kept"), Not(HasSubstr("kept in"))));
+  EXPECT_THAT(Run(with({"--batches", "2", "--lengths", "16"})).output,
+              HasSubstr("--again measures all of it"));
+  EXPECT_THAT(Refusal(with({"--lengths", "1"}), 1), HasSubstr("image float32 [1,3,1,1]"));
+}
+
+TEST_F(CommandTest, ProfilePrintsATableItCannotKeep) {
+  File("cache", "a file where the folder should be");
+  const Outcome outcome = Run({"profile", doubling_, "--batches", "1", "--seconds-per-point", "0"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("time of a batch"), HasSubstr("not kept: cannot make "
+                                                                            "the folder")));
 }
 
 TEST_F(CommandTest, BenchWritesWhatItPrints) {
@@ -128,7 +211,9 @@ TEST_F(CommandTest, BenchWritesWhatItPrints) {
   const Outcome bench = Run({"bench", doubling_, "--rate", "400", "--seconds", "0.5",
                              "--warmup-seconds", "0.05", "--json", out});
   ASSERT_EQ(bench.code, 0) << bench.output;
-  EXPECT_THAT(bench.output, AllOf(HasSubstr("p99 ms"), HasSubstr("VALID")));
+  EXPECT_THAT(bench.output, AllOf(HasSubstr("p99 ms"), HasSubstr("VALID"),
+                                  HasSubstr("in 0.5 s, Poisson arrivals at 400/s\n"),
+                                  HasSubstr("x float32 [1,4], made up\n")));
   const json figures = Json("out.json");
   EXPECT_GT(figures["requests"], 100);
   EXPECT_EQ(figures["succeeded"], figures["requests"]);
@@ -184,7 +269,7 @@ TEST_F(CommandTest, BenchWritesATimeline) {
 
   EXPECT_THAT(Refusal({"bench", doubling_, "--trace", "/nowhere/t.json"}, 1),
               AllOf(HasSubstr("/nowhere/t.json"), Not(HasSubstr("p50"))));
-  EXPECT_THAT(Refusal({"bench", "m", "--url", "http://127.0.0.1:1", "--trace", trace}, 1),
+  EXPECT_THAT(Refusal({"bench", "m", "--url", "http://127.0.0.1:1", "--trace", trace}, 2),
               HasSubstr("--trace"));
 }
 
@@ -193,9 +278,10 @@ TEST_F(CommandTest, BenchSaysInvalidAndWhy) {
   const Outcome few = Run({"bench", doubling_, "--rate", "100", "--seconds", "0.2",
                            "--warmup-seconds", "0", "--json", out});
   EXPECT_EQ(few.code, 0);
-  EXPECT_THAT(few.output, AllOf(HasSubstr("INVALID"), HasSubstr("100 are needed")));
+  EXPECT_THAT(few.output, AllOf(HasSubstr("INVALID"), HasSubstr("percentiles need at least 100")));
   EXPECT_EQ(Json("out.json")["valid"], false);
-  EXPECT_THAT(Json("out.json")["invalid"][0].get<std::string>(), HasSubstr("100 are needed"));
+  EXPECT_THAT(Json("out.json")["invalid"][0].get<std::string>(),
+              HasSubstr("percentiles need at least 100"));
 }
 
 TEST_F(CommandTest, BenchReadsGapsAndLengths) {
@@ -219,15 +305,59 @@ TEST_F(CommandTest, BenchReadsGapsAndLengths) {
   EXPECT_THAT(Refusal({"bench", images_, "--gaps", File("words", "one\n")}, 1),
               HasSubstr("line 1: 'one'"));
   EXPECT_THAT(Refusal({"bench", images_, "--lengths", gaps}, 1), HasSubstr("{\"17\": 41"));
-  EXPECT_THAT(Refusal({"bench", doubling_, "--lengths", lengths}, 1), HasSubstr("is open"));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--lengths", lengths}, 1),
+              HasSubstr("varies in length"));
+}
+
+// What the model refuses is not what is measured.
+TEST_F(CommandTest, BenchMakesUpWhatTheModelTakes) {
+  testing::ModelBuilder frames(17);  // of 32 samples
+  frames.Input("x", testing::kFloat, {"batch", "samples"}).Output("y", testing::kFloat);
+  frames.Ints("shape", {-1, 32}).Node("Reshape", {"x", "shape"}, {"y"});
+  testing::ModelBuilder stateful(17);  // the state's rows lie second
+  stateful.Input("x", testing::kFloat, {"batch", "samples"}).Output("y", testing::kFloat);
+  stateful.Input("state", testing::kFloat, {2, "batch", 3}).Output("next", testing::kFloat);
+  stateful.Node("Relu", {"x"}, {"y"});
+  stateful.Node("Relu", {"state"}, {"next"});
+  const std::vector<std::string> rest = {"--rate",           "400", "--seconds", "0.3",
+                                         "--warmup-seconds", "0"};
+  const auto bench = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "bench");
+    arguments.insert(arguments.end(), rest.begin(), rest.end());
+    return Run(arguments);
+  };
+  const std::string of_frames = File("frames.onnx", frames.Bytes());
+  const Outcome longer = bench({of_frames});
+  EXPECT_EQ(longer.code, 0) << longer.output;
+  EXPECT_THAT(longer.output, AllOf(HasSubstr("x float32 [1,32], made up"), HasSubstr("p99 ms")));
+  const Outcome state = bench({File("stateful.onnx", stateful.Bytes())});
+  EXPECT_EQ(state.code, 0) << state.output;
+  EXPECT_THAT(state.output, HasSubstr("x float32 [1,16], state float32 [2,1,3], made up"));
+  // A length that was asked for is the only one tried.
+  const Outcome refused = bench({of_frames, "--length", "16"});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.output, AllOf(HasSubstr("x float32 [1,16]"),
+                                    HasSubstr("--shape x=BATCHxLENGTH"), Not(HasSubstr("p99"))));
+}
+
+TEST_F(CommandTest, ProfileLeavesOutLengthsThatTheModelRefuses) {
+  testing::ModelBuilder frames(17);
+  frames.Input("x", testing::kFloat, {"batch", "samples"}).Output("y", testing::kFloat);
+  frames.Ints("shape", {-1, 32}).Node("Reshape", {"x", "shape"}, {"y"});
+  const Outcome profile = Run({"profile", File("frames.onnx", frames.Bytes()), "--lengths", "16,64",
+                               "--seconds-per-point", "0"});
+  EXPECT_EQ(profile.code, 0) << profile.output;
+  EXPECT_THAT(profile.output, AllOf(HasSubstr("length 16 is left out"), ContainsRegex("\n +64 "),
+                                    Not(ContainsRegex("\n +16 "))));
 }
 
 TEST_F(CommandTest, BenchRefusesBeforeItLoads) {
-  EXPECT_THAT(Refusal({"bench", "minilm"}, 1), HasSubstr("--url"));
-  EXPECT_THAT(Refusal({"bench", "minilm", "--url", "ftp://x"}, 1), HasSubstr("http://HOST:PORT"));
+  EXPECT_THAT(Refusal({"bench", "minilm"}, 2), HasSubstr("--url"));
+  EXPECT_THAT(Refusal({"bench", "minilm", "--url", "ftp://x"}, 2), HasSubstr("http://HOST:PORT"));
   EXPECT_THAT(Refusal({"bench", "minilm", "--url", "http://127.0.0.1:1"}, 1),
               HasSubstr("127.0.0.1:1"));
-  EXPECT_THAT(Refusal({"bench", doubling_, "--policy", "widow"}, 1), HasSubstr("window"));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--policy", "widow"}, 2),
+              HasSubstr("did you mean 'window'?"));
   EXPECT_THAT(Refusal({"bench", doubling_, "--json", "/nowhere/out.json"}, 1),
               AllOf(HasSubstr("/nowhere/out.json"), Not(HasSubstr("p50"))));
   EXPECT_THAT(Refusal({"bench", doubling_, "--shape", "q=1x4"}, 1), HasSubstr("'x'"));
@@ -239,12 +369,14 @@ TEST_F(CommandTest, SimulateComparesPoliciesOnTheSameArrivals) {
   const Outcome done = Run({"simulate", "--costs", costs, "--fixed-length", "10", "--rate", "100",
                             "--requests", "500", "--policy", "cellular,none", "--json", report});
   ASSERT_EQ(done.code, 0) << done.output;
-  EXPECT_THAT(done.output, AllOf(HasSubstr("cellular"), HasSubstr("queue p99")));
+  EXPECT_THAT(done.output,
+              AllOf(HasSubstr("cellular"), HasSubstr("mean ms"), HasSubstr("queue p99")));
   const json rows = Json("simulated.json")["rows"];
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_NEAR(rows[0]["throughput"].get<double>(), 100, 15);
   // One alone takes ten steps of 100 µs; nobody waits for another's end.
   EXPECT_NEAR(rows[0]["latency_ms"][50].get<double>(), 1.0, 0.01);
+  EXPECT_NEAR(rows[0]["latency_mean_ms"].get<double>(), 1.0, 0.1);
   EXPECT_LT(rows[0]["latency_ms"][99].get<double>(), rows[1]["latency_ms"][99].get<double>());
 }
 
@@ -282,28 +414,28 @@ TEST_F(CommandTest, SimulateShowsWhenPaddingPays) {
 
 TEST_F(CommandTest, SimulateSaysWhatIsMissing) {
   const std::string costs = File("costs.csv", "step,1,100\n");
-  EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1"}, 1), HasSubstr("--lengths"));
+  EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1"}, 2), HasSubstr("--lengths"));
   EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1", "--complete-tree", "2",
                        "--application", "tree"},
                       1),
               HasSubstr("cell 'leaf'"));
   EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1", "--fixed-length", "2",
                        "--cell-max", "stop=3"},
-                      1),
-              HasSubstr("a cell of step"));
+                      2),
+              HasSubstr("there is no cell 'stop'; did you mean 'step'? (there are: 'step')"));
   Refusal({"simulate", "--rate", "1"}, 2);
   EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1", "--fixed-length", "2",
                        "--policy", "none,tokens"},
-                      1),
-              HasSubstr("policy 'tokens' takes requests of one cell each"));
+                      2),
+              HasSubstr("policy 'tokens' batches whole requests"));
   EXPECT_THAT(Refusal({"simulate", "--application", "encoder", "--costs", costs, "--rate", "1",
                        "--uniform", "1-9", "--policy", "cellular"},
-                      1),
-              HasSubstr("policy 'cellular' knows nothing of lengths"));
+                      2),
+              HasSubstr("policy 'cellular' batches cells"));
   EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1", "--fixed-length", "2",
                        "--policy", "sellular"},
-                      1),
-              HasSubstr("no batching policy 'sellular'"));
+                      2),
+              HasSubstr("no batching policy 'sellular'; did you mean 'cellular'?"));
 }
 
 TEST_F(CommandTest, InspectShowsTheCells) {
@@ -323,8 +455,14 @@ TEST_F(CommandTest, InspectShowsTheCells) {
               AllOf(HasSubstr("digraph"), HasSubstr("forward"), HasSubstr("label=\"states")));
   EXPECT_THAT(read(svg), AllOf(HasSubstr("<svg"), HasSubstr("backwards"), HasSubstr("</svg>")));
 
-  EXPECT_THAT(Run({"inspect", doubling_}).output, HasSubstr("cells: none: the model has no"));
-  EXPECT_THAT(Refusal({"inspect", doubling_, "--svg", svg}, 1), HasSubstr("no recurrence"));
+  EXPECT_THAT(Run({"inspect", doubling_}).output,
+              AllOf(HasSubstr("cells: refused: the model has no"), HasSubstr("packed: refused: "),
+                    HasSubstr("whole: accepted: ")));
+  const Outcome whole = Run({"inspect", doubling_, "--passes", "--svg", svg});
+  EXPECT_EQ(whole.code, 0) << whole.output;
+  EXPECT_THAT(whole.output, AllOf(HasSubstr("no recurrence"), HasSubstr("diagnosis:")));
+  EXPECT_THAT(read(svg),
+              AllOf(HasSubstr("doubling"), HasSubstr("2 operators"), HasSubstr("</svg>")));
 }
 
 }  // namespace

@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "cli/load/generator.h"
@@ -109,10 +112,43 @@ TEST(SummarizeTest, ABacklogAFailureAndAHandfulOfRequestsAreInvalidByName) {
 
   auto failed = Samples(1000, milliseconds(1), milliseconds(1));
   failed[3].status = ResourceExhausted("queue full");
-  EXPECT_THAT(Summarize(failed, 1.0).invalid, Contains("1 of 1000 requests failed: queue full"));
+  EXPECT_THAT(Summarize(failed, 1.0).invalid, Contains("1 of 1,000 requests failed: queue full"));
 
   EXPECT_THAT(Summarize(Samples(10, milliseconds(1), milliseconds(1)), 0.01).invalid,
               Contains(HasSubstr("only 10 requests")));
+}
+
+// Answers when it is asked to, if ever.
+class MuteTarget final : public LoadTarget {
+ public:
+  std::string name() const override { return "mute"; }
+  const std::vector<TensorSpec>& inputs() const override { return inputs_; }
+  size_t Prepare(std::vector<NamedTensor>, const LoadSequence&) override { return 0; }
+  void Send(size_t, std::function<void(Status)> done) override { open.push_back(std::move(done)); }
+  StatusOr<ModelStatistics> Statistics() override { return NotFound("none"); }
+
+  std::vector<std::function<void(Status)>> open;
+
+ private:
+  std::vector<TensorSpec> inputs_;
+};
+
+TEST(PutLoadTest, WhatIsNotAnsweredInTimeHasFailedAndMayStillBeAnswered) {
+  MuteTarget target;
+  const std::vector<Arrival> schedule(3);
+  int64_t sent = 0;
+  const std::vector<LoadSample> samples =
+      PutLoad(target, schedule, [](const Arrival&) { return 0; },
+              {.patience = milliseconds(1), .progress = [&](int64_t count) { sent = count; }});
+  EXPECT_EQ(sent, 3);
+  ASSERT_EQ(samples.size(), 3u);
+  for (const LoadSample& sample : samples) {
+    EXPECT_EQ(sample.status.code(), absl::StatusCode::kDeadlineExceeded);
+  }
+  const LoadReport report = Summarize(samples, 1);
+  EXPECT_EQ(report.succeeded, 0);
+  EXPECT_THAT(report.invalid, Contains(HasSubstr("3 of 3 requests failed: not answered within")));
+  for (const auto& done : target.open) done(absl::OkStatus());
 }
 
 }  // namespace

@@ -30,12 +30,17 @@ class ServeTest : public ::testing::Test {
     arguments.insert(arguments.begin(), {"serve", "--http-port", "0", "--metrics-port", "0"});
     server_ = std::make_unique<Process>(arguments);
     ASSERT_TRUE(server_->AwaitOutput("/metrics")) << server_->output();
-    http_port_ = PortAfter("models on http://127.0.0.1:");
+    http_port_ = PortAfter("on http://127.0.0.1:");
     metrics_port_ = PortAfter("metrics on http://127.0.0.1:");
   }
+  // −1: it is on another address.
   int PortAfter(const std::string& text) {
     const std::string& output = server_->output();
-    return std::atoi(output.c_str() + output.find(text) + text.size());
+    const size_t at = output.find(text);
+    return at == std::string::npos ? -1 : std::atoi(output.c_str() + at + text.size());
+  }
+  std::string File(const std::string& name, const std::string& bytes) {
+    return testing::WriteFile(folder_ / name, bytes);
   }
   HttpAnswer Ask(std::string_view request) { return HttpClient(http_port_).Ask(request); }
   // Asks until /metrics says so; false where it does not for very long.
@@ -69,6 +74,14 @@ TEST_F(ServeTest, LimitsAreFlags) {
   EXPECT_EQ(server_->Wait(), 0) << server_->output();
 }
 
+TEST_F(ServeTest, ErrorsNameTypesAsTheProtocolDoes) {
+  Serve({model_});
+  const HttpAnswer refused = Ask(
+      Post(kPath, R"({"inputs":[{"name":"x","datatype":"INT8","shape":[1,4],"data":[1,1,2,0]}]})"));
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.body, AllOf(HasSubstr("INT8"), HasSubstr("FP32")));
+}
+
 TEST_F(ServeTest, BenchLoadsAServer) {
   Serve({model_});
   Process bench({"bench", "doubling", "--url", "http://127.0.0.1:" + std::to_string(http_port_),
@@ -79,6 +92,21 @@ TEST_F(ServeTest, BenchLoadsAServer) {
   Process unknown({"bench", "nothing", "--url", "http://127.0.0.1:" + std::to_string(http_port_)});
   EXPECT_EQ(unknown.Wait(), 1);
   EXPECT_THAT(unknown.output(), HasSubstr("nothing"));
+}
+
+TEST_F(ServeTest, BenchMakesUpTheStateOfSequences) {
+  testing::ModelBuilder stateful(17);
+  stateful.Input("x", testing::kFloat, {"batch", 4}).Output("y", testing::kFloat);
+  stateful.Input("state", testing::kFloat, {"batch", 3}).Output("next", testing::kFloat);
+  stateful.Node("Relu", {"x"}, {"y"});
+  stateful.Node("Relu", {"state"}, {"next"});
+  File("repository/stateful/1/model.onnx", stateful.Bytes());
+  File("repository/stateful/model.yaml", "sequence_state: {next: state}\n");
+  Serve({"--model-repository", (folder_ / "repository").string()});
+  Process bench({"bench", "stateful", "--url", "http://127.0.0.1:" + std::to_string(http_port_),
+                 "--rate", "100", "--seconds", "0.3", "--warmup-seconds", "0"});
+  EXPECT_EQ(bench.Wait(), 0);
+  EXPECT_THAT(bench.output(), HasSubstr("x float32 [1,4], state float32 [1,3], made up"));
 }
 
 TEST_F(ServeTest, ALoadsTargetTellsTheModelsCounters) {
@@ -150,6 +178,80 @@ TEST_F(ServeTest, ASecondSignalEndsItAtOnce) {
   EXPECT_EQ(server_->Wait(), -SIGINT) << server_->output();
 }
 
+TEST_F(ServeTest, TakesAModelsFolderAVersionsAndARepository) {
+  const std::string bytes = testing::DoublingModel().Bytes();
+  File("models/doubling/1/model.onnx", "not the latest");
+  File("models/doubling/3/model.onnx", bytes);
+  File("models/other/2/model.onnx", bytes);
+  const auto ready = [this](const std::string& path) {
+    return Ask(Get("/v2/models/" + path + "/ready")).status;
+  };
+  for (const char* folder : {"models/doubling", "models/doubling/", "models/doubling/3"}) {
+    Serve({(folder_ / folder).string()});
+    EXPECT_EQ(Ask(Post(kPath, kBody)).status, 200) << folder;
+    EXPECT_EQ(ready("doubling/versions/3"), 200) << folder;
+    EXPECT_EQ(ready("other"), 404) << folder;
+    EXPECT_THAT(server_->output(), HasSubstr("1 model on http")) << folder;
+  }
+  Serve({(folder_ / "models").string(), model_});
+  EXPECT_EQ(ready("other"), 200);
+  EXPECT_EQ(ready("doubling"), 200);
+  EXPECT_EQ(ready("doublin"), 404);
+  EXPECT_THAT(Ask(Get("/v2/models/doublin")).body, HasSubstr("did you mean 'doubling'?"));
+}
+
+TEST_F(ServeTest, APortThatIsTakenShowsBeforeAnyModelIsLoaded) {
+  Serve({model_});
+  const auto refusal = [&](const char* flag, const char* other, int port) {
+    Process process({"serve", File("broken.onnx", "what"), flag, std::to_string(port), other, "0"});
+    EXPECT_EQ(process.Wait(), 1);
+    return process.output();
+  };
+  EXPECT_THAT(refusal("--http-port", "--metrics-port", http_port_),
+              HasSubstr("--http-port: cannot listen on 127.0.0.1:"));
+  EXPECT_THAT(refusal("--metrics-port", "--http-port", http_port_),
+              HasSubstr("--metrics-port: cannot listen on 127.0.0.1:"));
+}
+
+TEST_F(ServeTest, PrintsARequestOrWhatWorksInstead) {
+  testing::ModelBuilder wide(17);
+  wide.Input("x", testing::kFloat, {1, 1000}).Output("y", testing::kFloat);
+  wide.Node("Relu", {"x"}, {"y"});
+  Serve({model_, File("wide.onnx", wide.Bytes()), "--print-example", "--address", "0.0.0.0"});
+  ASSERT_TRUE(server_->AwaitOutput("# wide: ")) << server_->output();
+  EXPECT_THAT(server_->output(), AllOf(HasSubstr("curl -s 127.0.0.1:"),
+                                       HasSubstr("too long to paste; from files: chairlift run "
+                                                 "<its file> --input x=x.npy")));
+}
+
+TEST_F(ServeTest, ListensBeforeItLoads) {
+  File("models/broken/1/model.onnx", "what");
+  File("models/doubling/1/model.onnx", testing::DoublingModel().Bytes());
+  Serve({(folder_ / "models").string()});
+  EXPECT_EQ(PortAfter("listening on 127.0.0.1:"), http_port_);
+  EXPECT_LT(server_->output().find("listening on"), server_->output().find("not served"));
+  EXPECT_EQ(Ask(Get("/v2/health/ready")).status, 200);
+}
+
+TEST_F(ServeTest, ACommandLineThatMakesNoSenseEndsWithTwo) {
+  const auto refusal = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"serve", "--http-port", "0", "--metrics-port", "-1"});
+    Process process(arguments);
+    EXPECT_EQ(process.Wait(), 2);
+    return process.output();
+  };
+  EXPECT_THAT(refusal({}), HasSubstr("nothing to serve"));
+  EXPECT_THAT(refusal({model_, "--load-model", "doubling"}), HasSubstr("--load-model"));
+  EXPECT_THAT(refusal({model_, "--address", "here"}), HasSubstr("--address: 'here'"));
+  EXPECT_THAT(refusal({model_, "--address", "203.0.113.1"}),
+              HasSubstr("--address: 203.0.113.1 is not an address of this machine"));
+  EXPECT_THAT(refusal({model_, "--cors-allow-origin", "foo"}),
+              HasSubstr("--cors-allow-origin: 'foo'"));
+  EXPECT_THAT(refusal({model_, "--cores", "5000"}), HasSubstr("this process may run on: "));
+  EXPECT_THAT(refusal({model_, File("other/doubling.onnx", "")}),
+              AllOf(HasSubstr(model_), HasSubstr("'doubling'")));
+}
+
 TEST_F(ServeTest, WhatCannotBeServedEndsWithOne) {
   const auto refusal = [](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"serve", "--http-port", "0", "--metrics-port", "-1"});
@@ -157,11 +259,22 @@ TEST_F(ServeTest, WhatCannotBeServedEndsWithOne) {
     EXPECT_EQ(process.Wait(), 1);
     return process.output();
   };
-  EXPECT_THAT(refusal({}), HasSubstr("--model-repository"));
-  EXPECT_THAT(refusal({folder_.string()}), HasSubstr("--model-repository " + folder_.string()));
+  EXPECT_THAT(refusal({File("empty/README", "")}), HasSubstr("not an ONNX model"));
+  EXPECT_THAT(refusal({(folder_ / "empty").string()}), HasSubstr("neither a <version>/model.onnx"));
   EXPECT_THAT(refusal({testing::WriteFile(folder_ / "broken.onnx", "what")}),
               HasSubstr("not an ONNX model"));
-  EXPECT_THAT(refusal({model_, "--address", "here"}), HasSubstr("'here'"));
+  File("models/doubling/1/model.onnx", testing::DoublingModel().Bytes());
+  File("models/other/v1/model.onnx", "");
+  const std::string models = (folder_ / "models").string();
+  EXPECT_THAT(refusal({"--model-repository", models + "/doubling"}),
+              HasSubstr("one model's folder, not a folder of models"));
+  EXPECT_THAT(refusal({"--model-repository", (folder_ / "empty").string()}),
+              HasSubstr("holds no models; a repository is"));
+  EXPECT_THAT(refusal({models, "--load-model", "doublin"}),
+              AllOf(HasSubstr("no model of --load-model could be loaded"),
+                    HasSubstr("did you mean 'doubling'?")));
+  EXPECT_THAT(refusal({models, "--load-model", "other"}),
+              HasSubstr("as other/1/model.onnx (found: v1)"));
 }
 
 }  // namespace

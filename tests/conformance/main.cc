@@ -2,8 +2,9 @@
 //
 //   conformance [FILTER] [--data DIR] [--not-run FILE] [--list-failures] [--verbose]
 //
-// not_run.txt names every case that is out of scope, and why. The program fails where a case that
-// is not in the table fails, and where one in the table passes or does not exist.
+// not_run.txt (for the cases of tools/onnx_node_cases.py: not_run_onnx.txt) names every case that
+// is out of scope, and why. The program fails where a case that is not in the table fails, and
+// where one in the table passes or does not exist.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

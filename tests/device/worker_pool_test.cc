@@ -8,6 +8,7 @@
 #include <future>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <set>
 #include <thread>
 #include <vector>
@@ -123,6 +124,28 @@ TEST(WorkerPoolTest, HelpersTakePart) {
     });
     EXPECT_EQ(arrived, 2);
   });
+}
+
+TEST(WorkerPoolTest, WhatAPartThrowsReachesTheJobOnceAllPartsHaveRun) {
+  auto pool = MakePool(2);
+  for (int round = 0; round < 200; ++round) {
+    std::atomic<int> ran{0};
+    int caught = 0;
+    RunJob(*pool, 0, [&](int worker) {
+      WorkerPool::TeamLease lease = pool->OpenTeam(worker, true);
+      try {
+        lease.team().For(8, [&](int part, int) {
+          ++ran;
+          if (part % 3 == round % 3) throw std::bad_alloc();
+        });
+      } catch (const std::bad_alloc&) {
+        caught = ran.load();
+      }
+      lease.team().For(8, [&](int, int) { ++ran; });
+    });
+    EXPECT_EQ(caught, 8);
+    EXPECT_EQ(ran.load(), 16);
+  }
 }
 
 TEST(WorkerPoolTest, WhoeverWantsNoHelpGetsNone) {

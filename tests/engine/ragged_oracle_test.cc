@@ -35,9 +35,9 @@ StatusOr<std::unique_ptr<Engine>> Load(const std::string& name, const ModelConfi
   return engine;
 }
 
-// Some sequences of one length; of their tokens the mask may leave out some at either end.
-InferRequest RandomRequest(const ModelMetadata& model, std::mt19937& random) {
-  const auto rows = static_cast<int64_t>(1 + random() % 3);
+// Up to `most` sequences of one length; of their tokens the mask may leave out some at either end.
+InferRequest RandomRequest(const ModelMetadata& model, unsigned most, std::mt19937& random) {
+  const auto rows = static_cast<int64_t>(1 + random() % most);
   const auto length = static_cast<int64_t>(3 + random() % 20);
   std::vector<int64_t> mask(static_cast<size_t>(rows * length), 1);
   for (int64_t row = 0; row < rows; ++row) {
@@ -73,8 +73,8 @@ void ExpectClose(const Tensor& got, const Tensor& want) {
   }
 }
 
-// How it is served, whatever it holds.
-void Check(const std::string& encoder, const ModelConfig& config) {
+// How it is served, whatever it holds. `rows`: of a request, at most.
+void Check(const std::string& encoder, const ModelConfig& config, unsigned rows = 3) {
   const auto alone = Load(encoder, {.policy = "none"});
   const auto engine = Load(encoder, config);
   ASSERT_TRUE(alone.ok() && engine.ok()) << alone.status() << engine.status();
@@ -85,7 +85,7 @@ void Check(const std::string& encoder, const ModelConfig& config) {
   std::mt19937 random(11);
   std::vector<Asked> asked(40);
   for (Asked& a : asked) {
-    a.request = RandomRequest(*metadata, random);
+    a.request = RandomRequest(*metadata, rows, random);
     a.alone = (*alone)->Infer(a.request);
     ASSERT_TRUE(a.alone.ok()) << a.alone.status();
   }
@@ -128,6 +128,10 @@ class RaggedOracleTest : public ::testing::TestWithParam<const char*> {};
 TEST_P(RaggedOracleTest, OnPackedTokens) { Check(GetParam(), {.max_batch_tokens = 100}); }
 TEST_P(RaggedOracleTest, NaivelyPadded) { Check(GetParam(), {.policy = "naive"}); }
 TEST_P(RaggedOracleTest, PaddedByLength) { Check(GetParam(), {.policy = "length_dp"}); }
+// A task takes 32 rows, or a budget of tokens that is found by measuring.
+TEST_P(RaggedOracleTest, PackedInParts) { Check(GetParam(), {}, 60); }
+TEST_P(RaggedOracleTest, PaddedInParts) { Check(GetParam(), {.policy = "length_dp"}, 60); }
+TEST_P(RaggedOracleTest, NaivelyPaddedInParts) { Check(GetParam(), {.policy = "naive"}, 60); }
 
 INSTANTIATE_TEST_SUITE_P(Encoders, RaggedOracleTest,
                          ::testing::Values("bert_hf4_torchscript_eager_11",
@@ -140,7 +144,7 @@ TEST(RaggedOracleTest, WhatDoesNotFitIsRefusedByName) {
   ASSERT_TRUE(engine.ok()) << engine.status();
   const StatusOr<ModelMetadata> metadata = (*engine)->Metadata("encoder");
   std::mt19937 random(1);
-  InferRequest request = RandomRequest(*metadata, random);
+  InferRequest request = RandomRequest(*metadata, 3, random);
   request.inputs[1].tensor = Tensor::Allocate(DType::kInt64, {1, 2});
   EXPECT_EQ((*engine)->Infer(request).status().code(), absl::StatusCode::kInvalidArgument);
 }
@@ -154,7 +158,7 @@ TEST(RaggedOracleTest, OneWrongTokenFailsItsRequestAlone) {
   std::condition_variable told;
   int answers = 0, wanted = 0;
   for (int i = 0; i < 40; ++i) {
-    InferRequest request = RandomRequest(*metadata, random);
+    InferRequest request = RandomRequest(*metadata, 3, random);
     const bool wrong = i % 8 == 3;
     for (NamedTensor& input : request.inputs) {
       if (wrong && input.name == "input_ids") input.tensor.data<int64_t>()[0] = 1'000'000;
@@ -186,8 +190,9 @@ testing::ModelBuilder SumOfCounted(bool masked) {
 
 StatusOr<std::unique_ptr<Engine>> LoadBuilt(const testing::ModelBuilder& model,
                                             const testing::TempFolder& folder,
-                                            const ModelConfig& config) {
-  auto engine = Engine::Create({.workers = 2, .time_cells = false});
+                                            const ModelConfig& config,
+                                            int64_t memory_budget = int64_t{1} << 40) {
+  auto engine = Engine::Create({.workers = 2, .memory_budget = memory_budget, .time_cells = false});
   if (!engine.ok()) return engine;
   const std::string file = testing::WriteFile(folder / "model.onnx", model.Bytes());
   const Status loaded = (*engine)->LoadModel("model", file, config);
@@ -195,9 +200,9 @@ StatusOr<std::unique_ptr<Engine>> LoadBuilt(const testing::ModelBuilder& model,
   return engine;
 }
 
-// Attention in which each token sees those less than 2500 places away that the mask counts: no
-// mask of keys, but one on all sequences on which masks are tried.
-testing::ModelBuilder WideWindow() {
+// Attention in which each token sees those that the mask counts; with a window, those less than 90
+// places away, which is no mask of keys.
+testing::ModelBuilder Attention(bool window) {
   testing::ModelBuilder m(17);
   m.Input("ids", testing::kInt64, {"batch", "length"});
   m.Input("attention_mask", testing::kInt64, {"batch", "length"});
@@ -226,14 +231,15 @@ testing::ModelBuilder WideWindow() {
   }
   number("zero", 0);
   number("one", 1);
-  number("window", 2500);
+  number("window", window ? 90 : -1);
   m.Node("Shape", {"ids"}, {"sizes"});
   m.Node("Gather", {"sizes", "one"}, {"length"}).Int("axis", 0);
   m.Node("Range", {"zero", "length", "one"}, {"keys"});
   m.Node("Unsqueeze", {"keys", "of_queries"}, {"queries"});
   m.Node("Sub", {"keys", "queries"}, {"ahead"});
   m.Node("Abs", {"ahead"}, {"apart"});
-  m.Node("Less", {"apart", "window"}, {"near"});
+  // Every place is past −1.
+  m.Node(window ? "Less" : "Greater", {window ? "apart" : "queries", "window"}, {"near"});
   m.Node("Cast", {"attention_mask"}, {"counts"}).Int("to", 9);
   m.Node("Unsqueeze", {"counts", "of_heads"}, {"counts_of_keys"});
   m.Node("And", {"near", "counts_of_keys"}, {"seen"});
@@ -251,12 +257,12 @@ testing::ModelBuilder WideWindow() {
 }
 
 // The last tokens but one in ten are of a kind of their own; `counted` of all count.
-InferRequest LongRequest(int64_t rows, int64_t length, int64_t counted) {
+InferRequest LongRequest(int64_t rows, int64_t length, int64_t counted, int64_t mark = 1) {
   std::vector<int64_t> ids, mask;
   for (int64_t i = 0; i < rows * length; ++i) {
     const int64_t place = i % length;
     ids.push_back(place > length * 4 / 5 && place % 10 != 0 ? 23 : i * 7 % 23);
-    mask.push_back(place < counted);
+    mask.push_back(place < counted ? mark : 0);
   }
   InferRequest request;
   request.model = "model";
@@ -265,25 +271,16 @@ InferRequest LongRequest(int64_t rows, int64_t length, int64_t counted) {
   return request;
 }
 
-class LongRequestTest : public ::testing::TestWithParam<const char*> {};
-
-TEST_P(LongRequestTest, BeyondWhatWasTriedAnswersAreThoseOfTheModelAlone) {
+// Asks everything alone, then all of it at once, twice.
+void CheckLong(const testing::ModelBuilder& model, const ModelConfig& config,
+               std::vector<InferRequest> requests) {
   testing::TempFolder folder;
-  const auto alone = LoadBuilt(WideWindow(), folder, {.policy = "none"});
-  ModelConfig config = {.policy = GetParam()};
-  if (config.policy == "tokens") config.max_batch_tokens = 20000;
-  const auto engine = LoadBuilt(WideWindow(), folder, config);
+  const auto alone = LoadBuilt(model, folder, {.policy = "none"});
+  const auto engine = LoadBuilt(model, folder, config);
   ASSERT_TRUE(alone.ok() && engine.ok()) << alone.status() << engine.status();
   std::vector<Asked> asked;
-  for (const auto& [rows, length, counted] : {std::array<int64_t, 3>{1, 5, 5},
-                                              {1, 3000, 2900},
-                                              {2, 7, 4},
-                                              {1, 2048, 2048},
-                                              {2, 2049, 9},
-                                              {1, 2600, 2600},
-                                              {1, 40, 40},
-                                              {1, 2047, 1000}}) {
-    asked.push_back({.request = LongRequest(rows, length, counted)});
+  for (InferRequest& request : requests) {
+    asked.push_back({.request = std::move(request)});
     asked.back().alone = (*alone)->Infer(asked.back().request);
     ASSERT_TRUE(asked.back().alone.ok()) << asked.back().alone.status();
   }
@@ -308,30 +305,67 @@ TEST_P(LongRequestTest, BeyondWhatWasTriedAnswersAreThoseOfTheModelAlone) {
       told.wait_for(lock, std::chrono::seconds(300), [&] { return answers == 2 * asked.size(); }));
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, LongRequestTest,
-                         ::testing::Values("tokens", "length_dp", "naive"));
+TEST(LongRequestTest, AMaskSpreadOverQueriesIsProvedForEveryLength) {
+  CheckLong(Attention(false), {.policy = "tokens", .max_batch_tokens = 20000},
+            {LongRequest(1, 5, 5), LongRequest(1, 3000, 2900), LongRequest(2, 7, 4),
+             LongRequest(2, 2049, 9), LongRequest(1, 40, 40)});
+}
+
+class TrustedMaskTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TrustedMaskTest, PaddedBesideOthersAnswersAreThoseOfTheModelAlone) {
+  CheckLong(Attention(true), {.policy = GetParam(), .trusted_mask = "attention_mask"},
+            {LongRequest(1, 5, 5), LongRequest(1, 300, 290), LongRequest(2, 7, 4),
+             LongRequest(2, 204, 200), LongRequest(1, 40, 40), LongRequest(1, 204, 180),
+             LongRequest(1, 11, 0), LongRequest(1, 12, 6, 2)});
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, TrustedMaskTest, ::testing::Values("", "length_dp", "naive"));
+
+TEST(LongRequestTest, AMaskByDistanceIsProvedByNobody) {
+  testing::TempFolder folder;
+  const auto refused = LoadBuilt(Attention(true), folder, {.policy = "tokens"});
+  EXPECT_THAT(refused.status().message(), ::testing::HasSubstr("(Less)"));
+  const auto engine = LoadBuilt(Attention(true), folder, {});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_EQ((*engine)->Metadata("model")->config.policy, "window");
+}
 
 TEST(LongRequestTest, WhatWouldTakeTooMuchMemoryIsRefusedByName) {
   testing::TempFolder folder;
-  const auto engine = LoadBuilt(WideWindow(), folder, {.policy = "tokens"});
+  const auto engine = LoadBuilt(Attention(false), folder, {.policy = "tokens"}, int64_t{4} << 30);
   ASSERT_TRUE(engine.ok()) << engine.status();
-  for (const auto& [length, why] :
-       {std::pair<int64_t, const char*>{40'000, "up to 2048 tokens"}, {200'000, "limit"}}) {
-    const Status status = (*engine)->Infer(LongRequest(1, length, length)).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-    EXPECT_THAT(Message(status), ::testing::HasSubstr(std::to_string(length) + " tokens"));
-    EXPECT_THAT(Message(status), ::testing::HasSubstr(why));
-  }
-  EXPECT_TRUE((*engine)->Infer(LongRequest(1, 2500, 2500)).ok());
+  const Status status = (*engine)->Infer(LongRequest(1, 40'000, 40'000, 2)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange) << status;
+  EXPECT_THAT(Message(status), ::testing::HasSubstr("[1,40000]"));
+  EXPECT_TRUE((*engine)->Infer(LongRequest(1, 2500, 2500, 2)).ok());
 }
 
-TEST(PaddedOracleTest, AModelThatCannotRunRaggedIsTriedPadded) {
+TEST(PaddedOracleTest, WhereItIsNotProvedPaddingIsNoDefault) {
   testing::TempFolder folder;
   const auto engine = LoadBuilt(SumOfCounted(true), folder, {});
   ASSERT_TRUE(engine.ok()) << engine.status();
   const StatusOr<ModelMetadata> metadata = (*engine)->Metadata("model");
+  EXPECT_EQ(metadata->config.policy, "window");
+  EXPECT_THAT(
+      metadata->diagnosis,
+      ::testing::AllOf(::testing::HasSubstr("equal lengths"), ::testing::HasSubstr("ReduceL1"),
+                       ::testing::HasSubstr("'trusted_mask: attention_mask'")));
+  const auto refused = LoadBuilt(SumOfCounted(true), folder, {.policy = "length_dp"});
+  EXPECT_THAT(refused.status().message(),
+              ::testing::AllOf(::testing::HasSubstr("not proved"), ::testing::HasSubstr("ReduceL1"),
+                               ::testing::HasSubstr("trusted_mask")));
+}
+
+TEST(PaddedOracleTest, AMaskThatIsTrustedByNameHidesPadding) {
+  testing::TempFolder folder;
+  const auto engine = LoadBuilt(SumOfCounted(true), folder, {.trusted_mask = "attention_mask"});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const StatusOr<ModelMetadata> metadata = (*engine)->Metadata("model");
   EXPECT_EQ(metadata->config.policy, "length_dp");
-  EXPECT_THAT(metadata->diagnosis, ::testing::HasSubstr("ReduceL1"));
+  EXPECT_THAT(metadata->diagnosis, ::testing::AllOf(::testing::HasSubstr("'attention_mask'"),
+                                                    ::testing::HasSubstr("not proved"),
+                                                    ::testing::HasSubstr("ReduceL1")));
   std::mutex mutex;
   std::condition_variable told;
   int answers = 0, shared = 0, wanted = 0;
@@ -359,13 +393,16 @@ TEST(PaddedOracleTest, AModelThatCannotRunRaggedIsTriedPadded) {
   EXPECT_GT(shared, 0) << "no request had company";
 }
 
-TEST(PaddedOracleTest, WhereTheMaskDoesNotHidePaddingOnlyEqualLengthsShareABatch) {
+TEST(PaddedOracleTest, TrustThatATrialShowsToBeMisplacedIsRefused) {
   testing::TempFolder folder;
-  const auto engine = LoadBuilt(SumOfCounted(false), folder, {});
-  ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_EQ((*engine)->Metadata("model")->config.policy, "window");
-  const auto refused = LoadBuilt(SumOfCounted(false), folder, {.policy = "length_dp"});
-  EXPECT_THAT(refused.status().message(), ::testing::HasSubstr("does not hide padding"));
+  const auto refusal = [&](const std::string& mask) {
+    return Message(LoadBuilt(SumOfCounted(false), folder, {.trusted_mask = mask}).status());
+  };
+  EXPECT_THAT(refusal("attention_mask"), ::testing::HasSubstr("does not hide padding"));
+  EXPECT_THAT(refusal("mask"), ::testing::HasSubstr("'mask', which no input"));
+  testing::ModelBuilder rows = testing::MlpModel();
+  EXPECT_THAT(Message(LoadBuilt(rows, folder, {.trusted_mask = "x"}).status()),
+              ::testing::HasSubstr("a mask is [batch, length]"));
 }
 
 }  // namespace

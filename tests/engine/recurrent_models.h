@@ -87,6 +87,35 @@ inline ModelBuilder ConvolutionInFront() {
   return m;
 }
 
+// x [batch, 6, time], lengths [batch] → convolution that halves the length → LSTM of each row's
+// own.
+inline ModelBuilder OwnLengthsBehindAConvolution() {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {"batch", kRecurrentFeatures, "time"})
+      .Input("lengths", onnx::TensorProto::INT32, {"batch"})
+      .Output("y", kFloat)
+      .Output("h", kFloat);
+  RandomWeights(m, "k", {8, kRecurrentFeatures, 3}, 1);
+  RecurrentWeights(m, "a", 1, 4, 8, 5, 2);
+  m.Node("Conv", {"x", "k"}, {"conv"}).Ints("strides", {2}).Ints("pads", {1, 1});
+  m.Node("Transpose", {"conv"}, {"xt"}).Ints("perm", {2, 0, 1});
+  m.Node("LSTM", {"xt", "aw", "ar", "ab", "lengths"}, {"y", "h", ""}).Int("hidden_size", 5);
+  return m;
+}
+
+// x [batch, 12, 6], lengths [batch] → LSTM of each row's own length.
+inline ModelBuilder OwnLengthsOfFixedSteps() {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {"batch", 12, kRecurrentFeatures})
+      .Input("lengths", onnx::TensorProto::INT32, {"batch"})
+      .Output("y", kFloat)
+      .Output("h", kFloat);
+  RecurrentWeights(m, "a", 1, 4, kRecurrentFeatures, 5, 1);
+  m.Node("Transpose", {"x"}, {"xt"}).Ints("perm", {1, 0, 2});
+  m.Node("LSTM", {"xt", "aw", "ar", "ab", "lengths"}, {"y", "h", ""}).Int("hidden_size", 5);
+  return m;
+}
+
 // x [time, batch, 6], lengths [batch] → bidirectional LSTM of each row's own length.
 inline ModelBuilder OwnLengths() {
   ModelBuilder m(17);

@@ -106,14 +106,24 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"matmul with fixed batch",
                            {"b", 3, 4},
                            WithWeights("MatMul", {2, 4, 5}),
-                           "works along the batch"},
+                           "has 2 entries along the batch"},
+                      Case{"a grid a row",
+                           {"b", 2, 3},
+                           [](GraphProtoBuilder& m) {
+                             m.Ints("zero", {0}).Ints("image", {3, 8, 8});
+                             m.Node("Shape", {"x"}, {"s"});
+                             m.Node("Gather", {"s", "zero"}, {"n"});
+                             m.Node("Concat", {"n", "image"}, {"size"}).Int("axis", 0);
+                             m.Node("AffineGrid", {"x", "size"}, {"y"});
+                           },
+                           ""},
                       Case{"gram of rows",
                            {"b", 4},
                            [](GraphProtoBuilder& m) {
                              m.Node("Transpose", {"x"}, {"t"}).Ints("perm", {1, 0});
                              m.Node("MatMul", {"x", "t"}, {"y"});
                            },
-                           "works along the batch"},
+                           "along different dimensions"},
                       Case{"attention",
                            {"b", "t", 4},
                            [](GraphProtoBuilder& m) {
@@ -147,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(
                              m.Node("MaxPool", {"x"}, {"y", "i"}).Ints("kernel_shape", {2, 2});
                              m.Output("i", kInt64);
                            },
-                           "its indices count over all rows"}));
+                           "its output 1 does not keep rows apart"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Axes, BatchAxisTest,
@@ -317,7 +327,53 @@ INSTANTIATE_TEST_SUITE_P(
                m.Node("Concat", {"x", "x"}, {"y"}).Int("axis", 0);
              },
              "works along the batch"},
-        Case{"squeeze of everything", {"b", 1, 4}, Unary("Squeeze"), "drops the batch"},
+        Case{"shape of a number that nobody knows",
+             {"b", 4, "h", "w"},
+             [](GraphProtoBuilder& m) {
+               m.Ints("zero", {0}).Ints("two", {2}).Ints("three", {3}).Ints("channels", {4});
+               m.Node("Shape", {"x"}, {"s"});
+               m.Node("Gather", {"s", "zero"}, {"n"});
+               m.Node("Gather", {"s", "two"}, {"h"});
+               m.Node("Gather", {"s", "three"}, {"w"});
+               m.Node("Sub", {"h", "two"}, {"less"});
+               m.Node("Add", {"less", "two"}, {"again"});
+               m.Node("Mul", {"again", "w"}, {"places"});
+               m.Node("Concat", {"n", "channels", "places"}, {"shape"}).Int("axis", 0);
+               m.Node("Reshape", {"x", "shape"}, {"y"});
+             },
+             ""},
+        Case{"the same entries of each row",
+             {"b", 3, 3},
+             [](GraphProtoBuilder& m) {
+               auto* places = m.Tensor("places", kInt64, {2, 2});
+               for (int64_t v : {0, 1, 2, 2}) places->add_int64_data(v);
+               m.Node("Transpose", {"x"}, {"t"}).Ints("perm", {1, 2, 0});
+               m.Node("GatherND", {"t", "places"}, {"picked"});
+               m.Node("Transpose", {"picked"}, {"y"}).Ints("perm", {1, 0});
+             },
+             ""},
+        Case{"the same rows of each batch",
+             {"b", 3, 3},
+             [](GraphProtoBuilder& m) {
+               auto* places = m.Tensor("places", kInt64, {2, 2});
+               for (int64_t v : {0, 1, 2, 2}) places->add_int64_data(v);
+               m.Node("GatherND", {"x", "places"}, {"y"});
+             },
+             "picks along the batch"},
+        Case{"squeeze of everything",
+             {"b", 1, 4},
+             Unary("Squeeze"),
+             "drops dimensions that happen to be 1"},
+        Case{"a shape that names the batch twice",
+             {"b", 12},
+             [](GraphProtoBuilder& m) {
+               m.Ints("zero", {0}).Ints("open", {-1});
+               m.Node("Shape", {"x"}, {"s"});
+               m.Node("Gather", {"s", "zero"}, {"n"});
+               m.Node("Concat", {"n", "n", "open"}, {"shape"}).Int("axis", 0);
+               m.Node("Reshape", {"x", "shape"}, {"y"});
+             },
+             "several dimensions of its result depend on the batch"},
         Case{"squeeze", {"b", 1, 4}, WithInts("Squeeze", {1}), ""},
         Case{"unsqueeze in front",
              {"b", 4},
@@ -364,7 +420,7 @@ INSTANTIATE_TEST_SUITE_P(
                m.Ints("zero", {0});
                m.Node("Gather", {"x", "zero"}, {"y"}).Int("axis", 0);
              },
-             "picks among the rows"},
+             "picks along the batch"},
         Case{"row numbers",
              {"b", 4},
              [](GraphProtoBuilder& m) {
@@ -473,6 +529,17 @@ TEST(BatchAxisInputsTest, SeveralInputsOfOneSymbolBatch) {
   EXPECT_THAT(report.why, HasSubstr("inputs share dimension 0 'batch'"));
 }
 
+TEST(BatchAxisInputsTest, DeformableConvolutionKeepsImagesApartIfOffsetsAreTheirs) {
+  for (const bool own : {true, false}) {
+    ModelBuilder m(19);
+    m.Input("x", kFloat, {"b", 2, 5, 5}).Output("y", kFloat);
+    Weights(m, "w", {1, 2, 1, 1});
+    Weights(m, "offset", {1, 2, 5, 5});
+    m.Node("DeformConv", {"x", "w", own ? "x" : "offset"}, {"y"});
+    EXPECT_EQ(Analyse(m).batches, own) << Analyse(m).why;
+  }
+}
+
 // x [rows, 3] and s [2, rows, 3] to y [rows, 3], s' [2, rows, 3].
 StatusOr<std::vector<int>> RowsOf(const std::function<void(GraphProtoBuilder&)>& build) {
   ModelBuilder m(17);
@@ -514,6 +581,47 @@ TEST(RowsTest, OutputsThatCannotBeCutAreNamed) {
     m.Node("Reshape", {"s", "flat"}, {"t"});
   });
   EXPECT_THAT(Message(several.status()), HasSubstr("output 't' has several entries"));
+}
+
+// Attention over x [batch, 2, 3, 4] with a mask of its own shape.
+BatchAxisReport AnalyseAttention(const std::vector<testing::DeclaredDim>& mask,
+                                 const std::vector<testing::DeclaredDim>& past) {
+  ModelBuilder m(23);
+  m.Input("x", kFloat, {"batch", 2, 3, 4}).Input("mask", kFloat, mask);
+  m.Input("past", kFloat, past).Output("y", kFloat).Output("k", kFloat).Output("v", kFloat);
+  m.Node("Attention", {"x", "x", "x", "mask", "past", "past"}, {"y", "k", "v"});
+  return Analyse(m);
+}
+
+TEST(BatchAxisTest, AttentionKeepsRowsApart) {
+  const std::vector<testing::DeclaredDim> past = {"batch", 2, 5, 4};
+  EXPECT_TRUE(AnalyseAttention({"batch", 1, 3, 8}, past).batches);
+  EXPECT_FALSE(AnalyseAttention({1, 1, 3, 8}, past).batches);     // an input that is not batched
+  EXPECT_FALSE(AnalyseAttention({"batch", 3, 8}, past).batches);  // its heads are the batch
+  EXPECT_FALSE(AnalyseAttention({"batch", 1, 3, 8}, {1, 2, 5, 4}).batches);
+  ModelBuilder m(23);
+  m.Input("x", kFloat, {"batch", 2, 3, 4}).Output("y", kFloat);
+  Weights(m, "mask", {3, 3});
+  m.Node("Attention", {"x", "x", "x", "mask"}, {"y"});
+  EXPECT_TRUE(Analyse(m).batches) << Analyse(m).why;
+}
+
+TEST(BatchAxisTest, WhatStandsBesideAttentionKeepsRowsApart) {
+  ModelBuilder m(28);
+  m.Input("x", kFloat, {"batch", "length", 8}).Input("ids", kInt64, {"batch", "length"});
+  m.Input("at", kInt64, {"batch"}).Output("y", kFloat);
+  for (const char* table : {"cos", "sin"}) Weights(m, table, {16, 2});
+  Weights(m, "scale", {8});
+  m.Node("RMSNormalization", {"x", "scale"}, {"normal"});
+  m.Node("RotaryEmbedding", {"normal", "cos", "sin", "ids"}, {"turned"}).Int("num_heads", 2);
+  m.Node("TensorScatter", {"x", "turned", "at"}, {"cache"});
+  m.Node("Swish", {"cache"}, {"swish"});
+  m.Node("SwiGLU", {"swish", "x"}, {"gated"});
+  m.Node("LinearAttention", {"gated", "x", "x", "", "x", "x"}, {"y"})
+      .Int("q_num_heads", 8)
+      .Int("kv_num_heads", 8);
+  const BatchAxisReport report = Analyse(m);
+  EXPECT_TRUE(report.batches) << report.why;
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ TEST(ImportErrorsTest, OurOwnFusedOperatorsAreNotForFiles) {
 }
 
 TEST(ImportErrorsTest, OpsetsOutsideTheRange) {
-  for (const int opset : {-1, 0, 1, 5, 22, 99}) {
+  for (const int opset : {-1, 0, 1, 5, 29, 99}) {
     ExpectRefused(OneNode(opset, "Relu"),
                   AllOf(HasSubstr(fmt::format("opset {}", opset)), HasSubstr("not supported")));
   }
@@ -199,6 +199,14 @@ TEST(ImportErrorsTest, ValuesThatAreNotTensors) {
   ModelBuilder fp8(19);
   fp8.Input("x", 17, {1}).Output("x");
   ExpectRefused(fp8, HasSubstr("float8e4m3fn"));
+  const std::vector<std::pair<int, std::string>> later = {{21, "uint4"},      {22, "int4"},
+                                                          {23, "float4e2m1"}, {24, "float8e8m0"},
+                                                          {26, "int2"},       {28, "float6e3m2"}};
+  for (const auto& [number, name] : later) {
+    ModelBuilder narrow(28);
+    narrow.Input("x", number, {1}).Output("x");
+    ExpectRefused(narrow, HasSubstr(name));
+  }
 }
 
 TEST(ImportErrorsTest, SparseInitialiser) {
@@ -247,9 +255,6 @@ TEST(ImportErrorsTest, TooManyDimensions) {
   w->add_float_data(1);
   tensor.Output("w");
   ExpectRefused(tensor, HasSubstr("1000 dimensions"));
-  ModelBuilder name(13);
-  name.Input("x", kFloat, {std::string(1000, 'n')}).Output("x");
-  ExpectRefused(name, HasSubstr("1000 characters"));
 }
 
 // The node's inputs alone would take gigabytes to look at.

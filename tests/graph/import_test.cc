@@ -39,6 +39,35 @@ TEST(ImportTest, KeepsSymbolsOfDeclaredShapes) {
   EXPECT_EQ(FindValue(model->graph, "y")->shape.ToString(), "[batch,3]");
 }
 
+// As exporters name what a model with open sizes computes: by the whole expression.
+TEST(ImportTest, DimensionNamesOfAnyLengthAreToldApart) {
+  const std::string common = "8*" + std::string(400, 'n');
+  ModelBuilder m(13);
+  m.Input("a", kFloat, {common + "1"}).Input("b", kFloat, {common + "1"});
+  m.Input("c", kFloat, {common + "2"});
+  for (const char* name : {"a", "b", "c"}) m.Output(name);
+  const auto model = m.Import();
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto dim = [&](const char* name) { return FindValue(model->graph, name)->shape[0]; };
+  EXPECT_TRUE(dim("a").Same(dim("b")));
+  EXPECT_FALSE(dim("a").Same(dim("c")));
+  EXPECT_LT(dim("a").symbol().size(), 100u);
+}
+
+TEST(ImportTest, NoDimensionNameIsTakenForAnothersShortForm) {
+  const std::string name(1000, 'n');
+  const auto symbol_of = [&](const std::vector<testing::DeclaredDim>& dims) {
+    ModelBuilder m(13);
+    m.Input("x", kFloat, dims).Output("x");
+    const auto model = m.Import();
+    return model.ok() ? FindValue(model->graph, "x")->shape.dims() : std::vector<Dim>{};
+  };
+  const std::string symbol = symbol_of({name})[0].symbol();
+  const std::vector<Dim> both = symbol_of({name, symbol});
+  EXPECT_EQ(both[0].symbol(), symbol);
+  EXPECT_FALSE(both[0].Same(both[1]));
+}
+
 TEST(ImportTest, SaysWhoMadeTheModel) {
   ModelBuilder m(13);
   m.Input("x", kFloat, {1}).Output("x");
@@ -192,6 +221,40 @@ TEST(ImportTest, CapturesThroughNestedBodies) {
   EXPECT_EQ(model->graph.nodes[0].inputs.size(), 5u);
 }
 
+// y = x [n, 5] split in four where `condition` holds, else all of x.
+ModelBuilder SplittingInFour(const char* condition) {
+  ModelBuilder m(18);
+  m.Input("x", kFloat, {"n", 5}).Input("flag", kBool, {}).Output("y");
+  m.Ints("axis", {1}).Ints("four", {4});
+  m.Node("Shape", {"x"}, {"shape"});
+  m.Node("Gather", {"shape", "axis"}, {"columns"});
+  m.Node("Equal", {"columns", "four"}, {"has_four"});
+  auto node = m.Node("If", {condition}, {"part"});
+  GraphProtoBuilder then(node.Body("then_branch"));
+  then.Output("a").Node("Split", {"x"}, {"a", "b", "c", "d"}).Int("axis", 1).Int("num_outputs", 4);
+  GraphProtoBuilder other(node.Body("else_branch"));
+  other.Output("all").Node("Identity", {"x"}, {"all"});
+  // What it becomes depends on the type of its second input.
+  m.Node("CastLike", {"shape", "part"}, {"sizes"});
+  m.Node("Neg", {"part"}, {"y"});
+  return m;
+}
+
+TEST(ImportTest, ABranchThatIsNeverTakenMayBeForOtherShapes) {
+  ModelBuilder m = SplittingInFour("has_four");
+  const auto model = m.Import();
+  ASSERT_TRUE(model.ok()) << model.status();
+  for (const std::string& op : Operators(model->graph)) EXPECT_NE(op, "If");
+  EXPECT_EQ(FindValue(model->graph, "y")->shape.ToString(), "[n,5]");
+}
+
+TEST(ImportTest, ABranchThatRequestsMayTakeMustFit) {
+  ModelBuilder m = SplittingInFour("flag");
+  const auto model = m.Import();
+  ASSERT_FALSE(model.ok());
+  EXPECT_THAT(Message(model.status()), ::testing::HasSubstr("5 cannot be split into 4 parts"));
+}
+
 TEST(ImportTest, InlinesFunctionsWithTheirAttributes) {
   ModelBuilder m(13);
   m.Input("x", kFloat, {2, 3}).Output("y").Output("z");
@@ -312,7 +375,7 @@ TEST_F(ExternalDataTest, RefusesTheModelAsItsOwnDataWhereItIsTooShort) {
   std::ofstream(path, std::ios::binary) << m.Bytes();
   const auto model = ImportOnnxFile(path);
   ASSERT_FALSE(model.ok());
-  EXPECT_THAT(Message(model.status()), ::testing::HasSubstr("lie outside"));
+  EXPECT_THAT(Message(model.status()), ::testing::HasSubstr("are beyond its"));
 }
 
 TEST_F(ExternalDataTest, RefusesExternalDataWithoutAFolder) {
@@ -320,6 +383,19 @@ TEST_F(ExternalDataTest, RefusesExternalDataWithoutAFolder) {
   m.Tensor("w", kFloat, {3})->set_data_location(onnx::TensorProto::EXTERNAL);
   m.Output("w");
   EXPECT_FALSE(m.Import().ok());
+}
+
+// Fields that this build's protobuf classes do not know, and a file version of the future.
+TEST(ImportTest, WhatLaterFileVersionsAddIsPassedOver) {
+  ModelBuilder m(28);
+  m.model().set_ir_version(99);
+  m.Input("x", kFloat, {2}).Output("y");
+  m.Node("Neg", {"x"}, {"y"});
+  onnx::NodeProto& node = *m.proto().mutable_node(0);
+  node.GetReflection()->MutableUnknownFields(&node)->AddLengthDelimited(4000, "sharding");
+  const auto model = m.Import();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->graph.nodes.size(), 1u);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "graph/model_builder.h"
 
 namespace chairlift {
@@ -43,6 +45,39 @@ TEST(InferShapesTest, DimensionsNobodyKnowsAreEqualToThemselves) {
   const SymbolicShape& b = FindValue(model->graph, "b")->shape;
   EXPECT_TRUE(a[1].Same(b[1]));
   EXPECT_FALSE(a[1].Same(FindValue(model->graph, "x")->shape[0]));
+}
+
+TEST(InferShapesTest, ANegatedSizeIsNotTheSize) {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {"batch", "length"}).Output("y");
+  m.Ints("one", {1}).Ints("end", {std::numeric_limits<int64_t>::max()});
+  m.Node("Shape", {"x"}, {"shape"});
+  m.Node("Gather", {"shape", "one"}, {"length"});
+  m.Node("Neg", {"length"}, {"start"});
+  m.Node("Slice", {"x", "start", "end", "one"}, {"y"});
+  const auto model = m.Import();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(FindValue(model->graph, "length")->elements);
+  EXPECT_FALSE(FindValue(model->graph, "start")->elements);
+}
+
+TEST(InferShapesTest, PaddingComputedFromAFixedSizeIsKnown) {
+  // To a multiple of 4, as PyTorch writes pad(): before and after by dimension, the last one first.
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {"batch", 6}).Output("y");
+  m.Ints("one", {1}).Ints("four", {4}).Ints("zeros", {0, 0, 0}).Ints("pairs", {-1, 2});
+  m.Ints("minus", {-1}).Ints("zero", {0}).Ints("begin", {-9223372036854775807});
+  m.Node("Shape", {"x"}, {"shape"});
+  m.Node("Gather", {"shape", "one"}, {"width"});
+  m.Node("Neg", {"width"}, {"negative"});
+  m.Node("Mod", {"negative", "four"}, {"more"});
+  m.Node("Concat", {"zero", "more", "zero", "zero"}, {"flat"}).Int("axis", 0);
+  m.Node("Reshape", {"flat", "pairs"}, {"table"});
+  m.Node("Slice", {"table", "minus", "begin", "zero", "minus"}, {"turned"});
+  m.Node("Transpose", {"turned"}, {"columns"}).Ints("perm", {1, 0});
+  m.Node("Reshape", {"columns", "minus"}, {"pads"});
+  m.Node("Pad", {"x", "pads"}, {"y"});
+  EXPECT_EQ(ShapeOf(m.Import(), "y"), "[batch,8]");
 }
 
 TEST(InferShapesTest, DeclaredOutputSaysWhatRulesCannotTell) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "graph/evaluate.h"
@@ -94,7 +95,7 @@ TEST(NormaliseTest, EveryRuleIsListedOnceAndEndsInsideTheSupportedOpsets) {
   for (const NormaliseRule& rule : NormaliseRules()) {
     EXPECT_TRUE(seen.emplace(std::string(rule.op_type), rule.until).second) << rule.op_type;
     EXPECT_GT(rule.until, 6) << rule.op_type;
-    EXPECT_LE(rule.until, 21) << rule.op_type;
+    EXPECT_LE(rule.until, 29) << rule.op_type;
   }
 }
 
@@ -313,6 +314,37 @@ TEST(NormaliseTest, InputsThatLaterOpsetsAddedAreRefusedInOldOnes) {
   OldNode old(11, "Unsqueeze", {"x", "axes"});
   old.X({2}).model.Ints("axes", {0});
   EXPECT_THAT(Message(old.model.Import().status()), HasSubstr("takes 1"));
+}
+
+TEST(NormaliseTest, SwishIsAProductWithItsGate) {
+  const auto swish = [](float x, float alpha) { return x / (1 + std::exp(-alpha * x)); };
+  OldNode node(24, "Swish");
+  node.X({3});
+  EXPECT_VALUES(node.Run({Iota({3})}), {swish(0, 1), swish(1, 1), swish(2, 1)});
+  node.node.Float("alpha", 1.7f);
+  EXPECT_VALUES(node.Run({Iota({3})}), {swish(0, 1.7f), swish(1, 1.7f), swish(2, 1.7f)});
+  OldNode gated(28, "SwiGLU", {"x", "x"});
+  gated.X({3});
+  EXPECT_VALUES(gated.Run({Iota({3})}), {0, swish(1, 1), 2 * swish(2, 1)});
+}
+
+TEST(NormaliseTest, PositionsOfRotaryEmbeddingAreGathered) {
+  OldNode node(23, "RotaryEmbedding", {"x", "cos", "sin", "positions"});
+  node.X({1, 1, 2, 2}).model.Floats("cos", {3, 1}, {1, 0, 0.5f}).Floats("sin", {3, 1}, {0, 1, 0});
+  auto* positions = node.model.Tensor("positions", kInt64, {1, 2});
+  for (const int64_t place : {1, 2}) positions->add_int64_data(place);
+  EXPECT_VALUES(node.Run({Iota({1, 1, 2, 2})}), {-1, 0, 1, 1.5f});
+}
+
+TEST(NormaliseTest, EveryOpsetUpToTheNewestIsTaken) {
+  for (const int opset : {22, 23, 24, 25, 26, 27, 28}) {
+    OldNode node(opset, "Neg");
+    node.X({2});
+    EXPECT_VALUES(node.Run({Iota({2})}), {0, -1});
+  }
+  OldNode later(29, "Neg");
+  later.X({2});
+  EXPECT_THAT(Message(later.model.Import().status()), HasSubstr("opsets 6 to 28 are"));
 }
 
 }  // namespace

@@ -79,29 +79,31 @@ TEST(SpecialiseTest, WholeShapesMayNameOtherSymbols) {
   EXPECT_EQ(graph.values[graph.nodes[0].outputs[0]].shape.ToString(), "[2,lanes]");
 }
 
-// y = Squeeze(x, 1) where x has one column, else x.
-Graph Squeezing() {
-  GraphBuilder squeeze;
-  squeeze.Output(squeeze.Op("Squeeze", {squeeze.Capture(DType::kFloat, {}),
-                                        squeeze.Constant(Tensor::Of<int64_t>(Shape{1}, {1}))}));
+std::shared_ptr<const Graph> SqueezeColumns() {
   GraphBuilder b;
-  const ValueId x =
-      b.Input("x", DType::kFloat, SymbolicShape({Dim::Symbol("batch"), Dim::Symbol("columns")}));
-  const ValueId columns =
-      b.Op("Gather", {b.Op("Shape", {x}), b.Constant(Tensor::Scalar<int64_t>(1))},
-           Attrs({{"axis", int64_t{0}}}));
-  const ValueId one = b.Op("Equal", {columns, b.Constant(Tensor::Scalar<int64_t>(1))});
-  b.Output(b.Op("If", {one, x, x},
-                Attrs({{"then_branch", std::move(squeeze).BuildShared()},
-                       {"else_branch", Branch("Identity")}})));
-  Graph graph = std::move(b).Build();
-  EXPECT_TRUE(InferShapes(graph).ok());
-  return graph;
+  b.Output(b.Op("Squeeze",
+                {b.Capture(DType::kFloat, {}), b.Constant(Tensor::Of<int64_t>(Shape{1}, {1}))}));
+  return std::move(b).BuildShared();
+}
+
+// y = −Squeeze(x, 1) where x [batch, columns] has one column, else −x. Nothing is inferred yet.
+Graph Squeezing(const Dim& columns = Dim::Symbol("columns")) {
+  GraphBuilder b;
+  const ValueId x = b.Input("x", DType::kFloat, SymbolicShape({Dim::Symbol("batch"), columns}));
+  const ValueId count = b.Op("Gather", {b.Op("Shape", {x}), b.Constant(Tensor::Scalar<int64_t>(1))},
+                             Attrs({{"axis", int64_t{0}}}));
+  const ValueId one = b.Op("Equal", {count, b.Constant(Tensor::Scalar<int64_t>(1))});
+  const ValueId squeezed =
+      b.Op("If", {one, x, x},
+           Attrs({{"then_branch", SqueezeColumns()}, {"else_branch", Branch("Identity")}}));
+  b.Output(b.Op("Neg", {squeezed}));
+  return std::move(b).Build();
 }
 
 TEST(SpecialiseTest, ABranchForOtherShapesIsNoError) {
   for (const int64_t columns : {int64_t{1}, int64_t{6}}) {
     Graph graph = Squeezing();
+    ASSERT_TRUE(InferShapes(graph).ok());
     const Status status =
         SpecialiseShapes(graph, {}, {{"x", SymbolicShape({Dim::Symbol("batch"), Dim(columns)})}});
     ASSERT_TRUE(status.ok()) << status;
@@ -109,7 +111,29 @@ TEST(SpecialiseTest, ABranchForOtherShapesIsNoError) {
               columns == 1 ? "[batch]" : "[batch,6]");
   }
   Graph graph = Squeezing();
+  ASSERT_TRUE(InferShapes(graph).ok());
   EXPECT_TRUE(Specialise(graph, {}, {{"columns", 6}}).ok());
+}
+
+TEST(SpecialiseTest, ABranchThatDeclaredShapesRuleOutIsNoError) {
+  Graph graph = Squeezing(Dim(6));
+  ASSERT_FALSE(InferShapes(graph).ok());
+  graph = Squeezing(Dim(6));
+  const Status status = InferTakenBranches(graph);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(Verify(graph).ok());
+  for (const Node& node : graph.nodes) EXPECT_NE(node.def->name, "If");
+  EXPECT_EQ(graph.values[graph.outputs[0]].shape.ToString(), "[batch,6]");
+}
+
+TEST(SpecialiseTest, ABranchThatMayBeTakenIsAnError) {
+  GraphBuilder b;
+  const ValueId x = b.Input("x", DType::kFloat, SymbolicShape({Dim::Symbol("batch"), Dim(6)}));
+  const ValueId flag = b.Input("flag", DType::kBool, SymbolicShape::Scalar());
+  b.Output(b.Op("If", {flag, x, x},
+                Attrs({{"then_branch", SqueezeColumns()}, {"else_branch", Branch("Identity")}})));
+  Graph graph = std::move(b).Build();
+  EXPECT_THAT(Message(InferTakenBranches(graph)), HasSubstr("then_branch"));
 }
 
 TEST(SpecialiseTest, ShapesOfWhatIsNoInputAreAnError) {

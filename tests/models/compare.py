@@ -122,11 +122,11 @@ NAMES = {np.dtype(v): k for k, v in DATATYPES.items()}
 def run_offline(chairlift, model, inputs, folder):
     arguments = []
     for name, value in inputs.items():
-        path = folder / f"in_{name}.npy"
+        path = folder / f"in_{name.replace('/', '_')}.npy"
         np.save(path, value)
         arguments += ["--input", f"{name}={path}"]
     out = folder / "out"
-    subprocess.run([chairlift, "run", model, *arguments, "--output-dir", out], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([chairlift, "run", model, *arguments, "--output-dir", out], check=True, capture_output=True, text=True)
     return lambda name: np.load(out / (name.replace("/", "_") + ".npy"))
 
 
@@ -207,6 +207,21 @@ def compare_meanings(port):
     return 3 - wrong, wrong
 
 
+def compare_pronunciations(port):
+    """The example that says words runs with the standard library alone, and without a server says so in one line."""
+    script = pathlib.Path(__file__).resolve().parents[2] / "examples" / "pronounce.py"
+
+    def run(url):
+        return subprocess.run([sys.executable, "-S", script, "gondola", "--url", url], capture_output=True, text=True)
+
+    said, alone = run(f"http://127.0.0.1:{port}"), run("http://127.0.0.1:1")
+    right = [said.stdout.split() == "gondola G AA N D OW L AH".split(),
+             alone.returncode == 1 and alone.stderr.count("\n") == 1 and "no server answers" in alone.stderr]
+    if not all(right):
+        print(f"FAILED examples/pronounce.py: {said.stdout}{said.stderr}{alone.stderr}")
+    return sum(right), len(right) - sum(right)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=pathlib.Path, required=True, help="repository made by examples/build_models.py")
@@ -260,6 +275,9 @@ def main():
             print(f"{name}: largest error {worst:.1e} of the output's range", flush=True)
         if args.only in "minilm":
             right, wrong = compare_meanings(port)
+            passed, failed = passed + right, failed + wrong
+        if args.only in "pronouncer":
+            right, wrong = compare_pronunciations(port)
             passed, failed = passed + right, failed + wrong
     finally:
         server.send_signal(signal.SIGTERM)

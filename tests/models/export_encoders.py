@@ -4,6 +4,8 @@ recognise.
 
     pip install torch transformers onnx onnxscript
     python tests/models/export_encoders.py tests/models/encoders
+
+Those named `optimised` are what ort_writers.py --keep made of the others.
 """
 
 import argparse

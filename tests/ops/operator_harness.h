@@ -4,13 +4,22 @@
 
 #include <cstddef>
 #include <cstring>
+#include <initializer_list>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "ops/operator.h"
 
 namespace chairlift::testing {
+
+inline Attributes Attrs(std::initializer_list<std::pair<const char*, AttributeValue>> list) {
+  Attributes attributes;
+  for (const auto& [name, value] : list) attributes.Set(name, value);
+  return attributes;
+}
 
 struct OperatorCall {
   std::string name;
@@ -44,64 +53,93 @@ inline Tensor ChangeLayout(const Tensor& t, bool to_blocked) {
   return out;
 }
 
+// A call compiled for the shapes of its inputs, with its memory.
+class CompiledCall {
+ public:
+  static StatusOr<std::unique_ptr<CompiledCall>> Make(const OperatorCall& call, int width,
+                                                      KernelChoice* choice = nullptr) {
+    const OperatorDef* def = OperatorRegistry::Builtin().Find(call.domain, call.name);
+    if (def == nullptr) return NotFound("operator {}", call.name);
+    auto made = std::unique_ptr<CompiledCall>(new CompiledCall(call));
+    std::vector<ValueInfo> infos;
+    std::vector<TensorDesc> inputs;
+    std::vector<const Tensor*> constants(call.inputs.size(), nullptr);
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      const Tensor& t = call.inputs[i];
+      infos.push_back({t.dtype(), SymbolicShape(t.shape()), t.present() ? &t : nullptr, {}});
+      inputs.push_back({t.dtype(), t.shape()});
+      made->input_data_.push_back(t.raw());
+      if ((call.blocked.inputs >> i & 1) == 0 || !t.present()) continue;
+      made->blocked_inputs_.push_back(ChangeLayout(t, true));
+      inputs.back().layout = Layout::kChannelBlocked;
+      made->input_data_.back() = std::as_const(made->blocked_inputs_.back()).raw();
+    }
+    for (int i : call.constants) constants[i] = &made->call_.inputs[i];
+    InferContext infer(call.attributes, infos, call.num_outputs);
+    CHAIRLIFT_RETURN_IF_ERROR(def->infer(infer));
+    for (const ValueInfo& info : infer.outputs()) {
+      if (!info.shape.concrete()) {
+        return Internal("{}: output shape {} is not concrete", call.name, info.shape.ToString());
+      }
+      made->outputs_.push_back({info.dtype, info.shape.ToShape()});
+      if ((call.blocked.outputs >> made->results_.size() & 1) != 0) {
+        made->outputs_.back().layout = Layout::kChannelBlocked;
+      }
+      made->results_.push_back(Tensor::Allocate(info.dtype, made->outputs_.back().shape));
+      // What a kernel forgets to write shows as NaN or as a negative number.
+      std::memset(made->results_.back().raw(), 0xff, made->results_.back().byte_size());
+      made->output_data_.push_back(made->results_.back().raw());
+    }
+    if (def->is_view) return made;
+    CHAIRLIFT_ASSIGN_OR_RETURN(
+        made->kernel_, CompileOperator(*def, {call.attributes, inputs, made->outputs_, constants,
+                                              made->weights_, width, choice}));
+    made->scratch_ = Tensor::Allocate(DType::kUInt8,
+                                      Shape{static_cast<int64_t>(made->kernel_->scratch_bytes())});
+    std::memset(made->scratch_.raw(), 0xff, made->scratch_.byte_size());
+    return made;
+  }
+
+  Status Run(Team& team) {
+    if (kernel_ == nullptr) return absl::OkStatus();  // a view
+    return kernel_->Run({input_data_, output_data_, scratch_.raw(), team, 0});
+  }
+
+  // Row-major.
+  std::vector<Tensor> Results() const {
+    if (kernel_ == nullptr) return {call_.inputs[0].Reshaped(outputs_[0].shape)};
+    std::vector<Tensor> results = results_;
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (outputs_[i].layout == Layout::kChannelBlocked) {
+        results[i] = ChangeLayout(results[i], false);
+      }
+    }
+    return results;
+  }
+
+ private:
+  explicit CompiledCall(OperatorCall call) : call_(std::move(call)) {}
+
+  const OperatorCall call_;
+  std::vector<Tensor> blocked_inputs_, results_;
+  std::vector<TensorDesc> outputs_;
+  std::vector<const void*> input_data_;
+  std::vector<void*> output_data_;
+  WeightCache weights_;
+  std::unique_ptr<Kernel> kernel_;  // null: a view
+  Tensor scratch_;
+};
+
 inline StatusOr<std::vector<Tensor>> RunOperator(const OperatorCall& call, Team* team = nullptr) {
   const OperatorDef* def = OperatorRegistry::Builtin().Find(call.domain, call.name);
-  if (def == nullptr) return NotFound("operator {}", call.name);
   SoloTeam solo;
   Team& workers = team != nullptr ? *team : solo;
-  if (def->evaluate != nullptr) {
+  if (def != nullptr && def->evaluate != nullptr) {
     return EvaluateOperator(*def, {call.attributes, call.inputs, call.num_outputs, workers, 0});
   }
-  std::vector<ValueInfo> infos;
-  std::vector<TensorDesc> inputs;
-  std::vector<const Tensor*> constants(call.inputs.size(), nullptr);
-  std::vector<const void*> input_data;
-  std::vector<Tensor> blocked_inputs;
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    const Tensor& t = call.inputs[i];
-    infos.push_back({t.dtype(), SymbolicShape(t.shape()), t.present() ? &t : nullptr, {}});
-    inputs.push_back({t.dtype(), t.shape()});
-    input_data.push_back(t.raw());
-    if ((call.blocked.inputs >> i & 1) == 0 || !t.present()) continue;
-    blocked_inputs.push_back(ChangeLayout(t, true));
-    inputs.back().layout = Layout::kChannelBlocked;
-    input_data.back() = blocked_inputs.back().raw();
-  }
-  for (int i : call.constants) constants[i] = &call.inputs[i];
-  InferContext infer(call.attributes, infos, call.num_outputs);
-  CHAIRLIFT_RETURN_IF_ERROR(def->infer(infer));
-  std::vector<TensorDesc> outputs;
-  std::vector<Tensor> results;
-  std::vector<void*> output_data;
-  for (const ValueInfo& info : infer.outputs()) {
-    if (!info.shape.concrete()) {
-      return Internal("{}: output shape {} is not concrete", call.name, info.shape.ToString());
-    }
-    outputs.push_back({info.dtype, info.shape.ToShape()});
-    if ((call.blocked.outputs >> results.size() & 1) != 0) {
-      outputs.back().layout = Layout::kChannelBlocked;
-    }
-    results.push_back(Tensor::Allocate(info.dtype, outputs.back().shape));
-    // What a kernel forgets to write shows as NaN or as a negative number.
-    std::memset(results.back().raw(), 0xff, results.back().byte_size());
-    output_data.push_back(results.back().raw());
-  }
-  if (def->is_view) {
-    return std::vector<Tensor>{call.inputs[0].Reshaped(outputs[0].shape)};
-  }
-  WeightCache weights;
-  CHAIRLIFT_ASSIGN_OR_RETURN(
-      auto kernel, CompileOperator(*def, {call.attributes, inputs, outputs, constants, weights,
-                                          workers.width()}));
-  const Tensor scratch =
-      Tensor::Allocate(DType::kUInt8, Shape{static_cast<int64_t>(kernel->scratch_bytes())});
-  std::memset(const_cast<void*>(scratch.raw()), 0xff, scratch.byte_size());
-  CHAIRLIFT_RETURN_IF_ERROR(
-      kernel->Run({input_data, output_data, const_cast<void*>(scratch.raw()), workers, 0}));
-  for (size_t i = 0; i < results.size(); ++i) {
-    if (outputs[i].layout == Layout::kChannelBlocked) results[i] = ChangeLayout(results[i], false);
-  }
-  return results;
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto compiled, CompiledCall::Make(call, workers.width()));
+  CHAIRLIFT_RETURN_IF_ERROR(compiled->Run(workers));
+  return compiled->Results();
 }
 
 }  // namespace chairlift::testing

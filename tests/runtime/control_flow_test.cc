@@ -70,11 +70,11 @@ std::shared_ptr<const Graph> CountingBody() {
   return std::move(b).BuildShared();
 }
 
-Graph LoopGraph(std::shared_ptr<const Graph> body) {
+Graph LoopGraph(std::shared_ptr<const Graph> body, const SymbolicShape& state_shape = kOne) {
   GraphBuilder b;
   const ValueId trips = b.Input("trips", DType::kInt64, SymbolicShape::Scalar());
   const ValueId condition = b.Input("condition", DType::kBool, SymbolicShape::Scalar());
-  const ValueId state = b.Input("state", DType::kFloat, kOne);
+  const ValueId state = b.Input("state", DType::kFloat, state_shape);
   const ValueId step = b.Input("step", DType::kFloat, kOne);
   for (ValueId id : b.Call(ControlOp("Loop"), {trips, condition, state, step}, 2,
                            Attrs({{"body", std::move(body)}}))) {
@@ -156,6 +156,88 @@ TEST(ControlFlowTest, ScanFollowsAxesAndDirections) {
   EXPECT_THAT(out[0].values<float>(), ElementsAre(6, 15));
   EXPECT_EQ(out[1].shape(), (Shape{2, 3}));
   EXPECT_THAT(out[1].values<float>(), ElementsAre(6, 5, 3, 15, 11, 6));
+}
+
+TEST(ControlFlowTest, ScanOverNoStepsHasTheShapeThatItsStepsWouldHave) {
+  for (const int64_t axis : {0, 1, 2}) {
+    const Attributes attributes = Attrs({{"scan_input_axes", std::vector<int64_t>{1}},
+                                         {"scan_output_axes", std::vector<int64_t>{axis}}});
+    const Tensor state = Tensor::Allocate(DType::kFloat, Shape{4, 7});
+    const auto out = RunScan(attributes, state, Tensor::Allocate(DType::kFloat, Shape{4, 0, 7}));
+    ASSERT_EQ(out.size(), 2u);
+    EXPECT_EQ(out[0].shape(), (Shape{4, 7}));
+    Shape steps{4, 7};
+    steps.Insert(static_cast<int>(axis), 0);
+    EXPECT_EQ(out[1].shape(), steps);
+    EXPECT_EQ(out[1].dtype(), DType::kFloat);
+  }
+}
+
+TEST(ControlFlowTest, LoopOfNoTripsHasTheShapeThatItsTripsWouldHave) {
+  GraphBuilder body;
+  body.Input("iteration", DType::kInt64, SymbolicShape::Scalar());
+  const ValueId condition = body.Input("condition", DType::kBool, SymbolicShape::Scalar());
+  const ValueId state = body.Input("state", DType::kFloat, kAny);
+  const ValueId next = body.Op(testing::TestAdd(), {state, body.Capture(DType::kFloat, kAny)});
+  for (const ValueId id : {condition, next, next}) body.Output(id);
+  const Graph graph = LoopGraph(std::move(body).BuildShared(), kAny);
+  const auto out = RunGraph(graph, {Tensor::Scalar<int64_t>(0), Tensor::Scalar(true),
+                                    Tensor::Allocate(DType::kFloat, Shape{4, 7}), Floats({1})});
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_EQ((*out)[1].shape(), (Shape{0, 4, 7}));
+}
+
+// Counts its runs; the one with number `stop_at` sets the flag.
+struct CountedRuns {
+  int seen = 0;
+  int stop_at = 0;
+  StopFlag stop{false};
+};
+CountedRuns* counted_runs = nullptr;
+
+const OperatorDef& CountedAdd() {
+  static const OperatorDef* const kDef = [] {
+    auto* def = new OperatorDef(testing::TestAdd());
+    def->name = "CountedAdd";
+    def->compile = [](const CompileContext& c) -> StatusOr<std::unique_ptr<Kernel>> {
+      CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<Kernel> add, testing::TestAdd().compile(c));
+      return MakeKernel([add](const KernelArgs& args) -> Status {
+        if (++counted_runs->seen == counted_runs->stop_at) counted_runs->stop = true;
+        return add->Run(args);
+      });
+    };
+    return def;
+  }();
+  return *kDef;
+}
+
+TEST(ControlFlowTest, ARunThatIsStoppedEndsBeforeTheNextOperatorOfTheBody) {
+  GraphBuilder body;
+  body.Input("iteration", DType::kInt64, SymbolicShape::Scalar());
+  const ValueId condition = body.Input("condition", DType::kBool, SymbolicShape::Scalar());
+  const ValueId state = body.Input("state", DType::kFloat, kOne);
+  const ValueId step = body.Capture(DType::kFloat, kOne);
+  const ValueId half = body.Op(CountedAdd(), {state, step});
+  const ValueId next = body.Op(CountedAdd(), {half, step});
+  for (const ValueId id : {condition, next, next}) body.Output(id);
+  auto executable = Executable::Create(LoopGraph(std::move(body).BuildShared()), {});
+  ASSERT_TRUE(executable.ok()) << executable.status();
+  const std::vector<Tensor> inputs = {Tensor::Scalar<int64_t>(100), Tensor::Scalar(true),
+                                      Floats({0}), Floats({0.001F})};
+  SoloTeam team;
+  Arena arena;
+  const auto run = [&](CountedRuns& runs) {
+    counted_runs = &runs;
+    return (*executable)->Run(inputs, team, 0, arena, &runs.stop);
+  };
+  CountedRuns all;
+  ASSERT_TRUE(run(all).ok());
+  ASSERT_EQ(all.seen, 200);
+  for (const int steps : {1, 2, 17, 100}) {
+    CountedRuns runs{.stop_at = steps};
+    EXPECT_TRUE(absl::IsCancelled(run(runs).status()));
+    EXPECT_EQ(runs.seen, steps);
+  }
 }
 
 }  // namespace

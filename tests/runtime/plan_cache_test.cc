@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -75,6 +76,13 @@ TEST(PlanCacheTest, AFailureIsReturnedAndNotKept) {
   const auto fail = []() -> StatusOr<ThingPtr> { return InvalidArgument("no"); };
   EXPECT_EQ(Message(cache.Get(Key(1), fail).status()), "no");
   EXPECT_EQ(cache.size(), 0);
+  EXPECT_EQ(Get(cache, 1), std::pair(1, true));
+}
+
+TEST(PlanCacheTest, ABuildThatFindsNoMemoryFailsAndLeavesNobodyWaiting) {
+  Cache cache(1000, 1);
+  const auto thing = cache.Get(Key(1), []() -> StatusOr<ThingPtr> { throw std::bad_alloc(); });
+  EXPECT_EQ(thing.status().code(), absl::StatusCode::kResourceExhausted) << thing.status();
   EXPECT_EQ(Get(cache, 1), std::pair(1, true));
 }
 

@@ -18,7 +18,9 @@ namespace chairlift {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::Field;
 using testing::GraphBuilder;
+using ::testing::Pair;
 
 SymbolicShape Vector(const std::string& symbol) { return SymbolicShape({Dim::Symbol(symbol)}); }
 
@@ -128,6 +130,26 @@ TEST(PlanTest, AnElementwiseChainRunsInPlaceInItsOutput) {
   ASSERT_TRUE(stats.ok()) << stats.status();
   EXPECT_EQ(stats->steps, 10);
   EXPECT_EQ(stats->tensor_bytes, 0u);
+}
+
+TEST(PlanTest, TellsWhichImplementationsItTookAndWhyOthersWereRefused) {
+  GraphBuilder b;
+  const auto product = [&](DType dtype) {
+    const SymbolicShape matrix({Dim::Symbol("n"), Dim(4)});
+    const ValueId x = b.Input(dtype == DType::kFloat ? "x" : "y", dtype, matrix);
+    b.Output(b.Op("MatMul", {x, b.Constant(Tensor::Allocate(dtype, Shape{4, 4}))}));
+  };
+  product(DType::kFloat);
+  product(DType::kDouble);
+  auto executable = Executable::Create(std::move(b).Build(), {});
+  ASSERT_TRUE(executable.ok()) << executable.status();
+  const auto stats = (*executable)->Prepare(std::vector<Shape>{Shape{3, 4}, Shape{3, 4}}, 1);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  EXPECT_THAT(
+      stats->kernels,
+      ElementsAre(Pair("MatMul: packed panels", Field(&PlanStats::KernelUse::steps, 1)),
+                  Pair("MatMul: plain loops (packed panels: it computes float32)",
+                       Field(&PlanStats::KernelUse::first, (*executable)->graph().nodes[1].name))));
 }
 
 TEST(PlanTest, TheSecondRunAllocatesNothingButTheListOfOutputs) {

@@ -120,10 +120,11 @@ inline const OperatorDef& TestFlatten() {
 }
 
 inline const OperatorDef& ControlOp(const char* name) {
-  static const auto* const kDefs = new std::vector<OperatorDef>{
-      {.name = "If", .infer = [](InferContext&) { return absl::OkStatus(); }},
-      {.name = "Loop", .infer = [](InferContext&) { return absl::OkStatus(); }},
-      {.name = "Scan", .infer = [](InferContext&) { return absl::OkStatus(); }}};
+  constexpr auto infer = [](InferContext&) { return absl::OkStatus(); };
+  static const auto* const kDefs =
+      new std::vector<OperatorDef>{{.name = "If", .infer = infer, .runs_bodies = true},
+                                   {.name = "Loop", .infer = infer, .runs_bodies = true},
+                                   {.name = "Scan", .infer = infer, .runs_bodies = true}};
   for (const OperatorDef& def : *kDefs) {
     if (def.name == name) return def;
   }

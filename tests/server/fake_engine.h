@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -42,6 +43,12 @@ class FakeEngine : public Engine {
   void set_output(Tensor tensor) {
     const std::lock_guard<std::mutex> lock(mutex_);
     output_ = std::move(tensor);
+  }
+
+  // Changes what the metadata of "identity" says.
+  void set_model(std::function<void(ModelMetadata&)> change) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    change_model_ = std::move(change);
   }
 
   // Waits until `count` requests have come in all, ended or not.
@@ -149,6 +156,8 @@ class FakeEngine : public Engine {
     metadata.config.policy = "window";
     metadata.config.max_batch_size = 8;
     metadata.config.queue_delay_us = 100;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (change_model_) change_model_(metadata);
     return metadata;
   }
   StatusOr<std::vector<ModelStatistics>> Statistics(const std::string& name,
@@ -226,6 +235,7 @@ class FakeEngine : public Engine {
   std::deque<Waiting> queue_;
   Status status_;
   Tensor output_;
+  std::function<void(ModelMetadata&)> change_model_;
   InferRequest last_request_;
   std::vector<std::string> repository_calls_;
   int requests_ = 0;

@@ -76,7 +76,7 @@ TEST(GenerateDecodeTest, LeadingDimensionsMayBeLeftOut) {
   const auto mixed = Decode(R"({"tokens":[1,2,3],"on":[true]})");
   ASSERT_TRUE(mixed.ok()) << mixed.status();
   EXPECT_FALSE(mixed->without_batch);
-  EXPECT_THAT(DecodeError(R"({"fixed":[1,2]})"), HasSubstr("dimension 0 is 4"));
+  EXPECT_THAT(DecodeError(R"({"fixed":[1,2]})"), HasSubstr("dimension 0 must be 4"));
   ModelMetadata batches = Model();
   batches.batches = true;
   EXPECT_TRUE(Decode(R"({"fixed":[1,2]})", {}, batches).ok());
@@ -90,13 +90,14 @@ TEST(GenerateDecodeTest, EmptyArraysAreEmptyTensors) {
 }
 
 TEST(GenerateDecodeTest, WhatIsWrongIsNamed) {
-  EXPECT_THAT(DecodeError(R"({"text":1})"), HasSubstr("no input 'text'; its inputs are: tokens,"));
+  EXPECT_THAT(DecodeError(R"({"text":1})"), HasSubstr("no input 'text' (there are: 'tokens',"));
   EXPECT_THAT(DecodeError(R"({"tokens":[1],"tokens":[2]})"), HasSubstr("'tokens' is given twice"));
+  EXPECT_EQ(DecodeError(R"({"id":"a","tokens":[1],"id":"b"})"), "\"id\" is given twice");
   EXPECT_THAT(DecodeError(R"({"tokens":"hello"})"), HasSubstr("models take numbers only"));
-  EXPECT_THAT(DecodeError(R"({"tokens":["hello"]})"), HasSubstr("no INT64 value"));
-  EXPECT_THAT(DecodeError(R"({"tokens":1.5})"), HasSubstr("1.5 is no INT64 value"));
-  EXPECT_THAT(DecodeError(R"({"tokens":null})"), HasSubstr("null is no INT64 value"));
-  EXPECT_THAT(DecodeError(R"({"tokens":{"a":1}})"), HasSubstr("no INT64 value"));
+  EXPECT_THAT(DecodeError(R"({"tokens":["hello"]})"), HasSubstr("not a value of INT64"));
+  EXPECT_THAT(DecodeError(R"({"tokens":1.5})"), HasSubstr("1.5 is not a value of INT64"));
+  EXPECT_THAT(DecodeError(R"({"tokens":null})"), HasSubstr("null is not a value of INT64"));
+  EXPECT_THAT(DecodeError(R"({"tokens":{"a":1}})"), HasSubstr("not a value of INT64"));
   EXPECT_THAT(DecodeError(R"({"tokens":[[1,2],[3]]})"), HasSubstr("nesting"));
   EXPECT_THAT(DecodeError(R"({"tokens":[[1,2],3]})"), HasSubstr("nesting"));
   EXPECT_THAT(DecodeError(R"({"tokens":[1,[2]]})"), HasSubstr("INT64"));
@@ -116,7 +117,8 @@ TEST(GenerateDecodeTest, DepthAndRankAreLimited) {
   EXPECT_THAT(DecodeError(R"({"tokens":[[[[1]]]]})", limits), HasSubstr("3 dimensions"));
   limits = {};
   limits.max_tensor_elements = 2;
-  EXPECT_THAT(DecodeError(R"({"tokens":[1,2,3]})", limits), HasSubstr("too long"));
+  EXPECT_THAT(DecodeError(R"({"tokens":[1,2,3]})", limits),
+              HasSubstr("more elements than the limit"));
 }
 
 TEST(GenerateEncodeTest, ValuesAreNestedAsTheirShape) {

@@ -55,6 +55,15 @@ class HttpClient {
     fd_ = -1;
   }
 
+  // Ends what this side sends; answers may still come.
+  void EndSending() { ::shutdown(fd_, SHUT_WR); }
+  // Closes with a reset, as a client that crashed does.
+  void Reset() {
+    const linger abort{1, 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &abort, sizeof(abort));
+    Close();
+  }
+
   // False where the server has closed.
   bool Send(std::string_view bytes) {
     while (!bytes.empty()) {
@@ -63,6 +72,12 @@ class HttpClient {
       bytes.remove_prefix(static_cast<size_t>(sent));
     }
     return true;
+  }
+
+  // Whether something has come that was not read yet.
+  bool HasAnswer() {
+    char byte;
+    return !buffer_.empty() || ::recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
   }
 
   // The head of a response.

@@ -22,6 +22,31 @@ class LimitsTest : public ServerTest {
     EXPECT_EQ(answer.status, status) << request.substr(0, 200);
     return ErrorOf(answer);
   }
+  // That `part` of a request is answered after 20 ms, and its connection closed.
+  void ExpectTimeout(std::string_view part) {
+    HttpClient client(server_->http_port());
+    const HttpAnswer answer = client.Ask(part);
+    EXPECT_EQ(answer.status, 408);
+    EXPECT_THAT(ErrorOf(answer), HasSubstr("20 ms"));
+    EXPECT_TRUE(client.AtEnd());
+  }
+  // That the connection of a client that does not read its answer, of 64 MiB, is closed.
+  void ExpectCutOff() {
+    Tensor large = Tensor::Allocate(DType::kUInt8, {64 << 20});
+    std::memset(large.raw(), 1, large.byte_size());
+    engine_->set_output(large);
+    std::string body = kInferBody;
+    body.insert(body.size() - 1, R"(,"parameters":{"binary_data_output":true})");
+    HttpClient client(server_->http_port());
+    client.Send(Post(kInferPath, body));
+    engine_->AwaitRequests(1);
+    bool closed = false;
+    for (int attempt = 0; attempt < 100'000 && !closed; ++attempt) {
+      closed = Metrics().find("chairlift_http_connections 0\n") != std::string::npos;
+    }
+    EXPECT_TRUE(closed);
+    EXPECT_LT(client.Read().body.size(), large.byte_size());
+  }
 };
 
 TEST_F(LimitsTest, HeadersHaveALargestSize) {
@@ -37,15 +62,24 @@ TEST_F(LimitsTest, HeadersHaveALargestSize) {
   EXPECT_THAT(ExpectRefused(std::string(2000, 'x'), 431), HasSubstr("1000 bytes"));
   // Each part below the limit, the sum above it.
   EXPECT_THAT(ExpectRefused("GET /" + std::string(600, 'x') +
-                                " HTTP/1.1\r\nX: " + std::string(600, 'x') + "\r\n\r\n",
+                                " HTTP/1.1\r\nHost: x\r\nX: " + std::string(600, 'x') + "\r\n\r\n",
                             431),
               HasSubstr("1000 bytes"));
   const std::string endless =
-      "POST /v2/models/identity/infer HTTP/1.1\r\n"
+      "POST /v2/models/identity/infer HTTP/1.1\r\nHost: x\r\n"
       "Transfer-Encoding: chunked\r\n\r\n1;" +
       std::string(1100, 'x');
   EXPECT_THAT(ExpectRefused(endless, 431), HasSubstr("chunk"));
   EXPECT_EQ(Ask(Post(kInferPath, kInferBody, "X: " + std::string(800, 'x') + "\r\n")).status, 200);
+}
+
+TEST_F(LimitsTest, AnUnknownModelIsToldBeforeTheSizeOfTheBody) {
+  ServerLimits limits;
+  limits.max_body_bytes = 20'000;
+  Serve(FakeEngine::Answer::kOnOwnThread, limits);
+  for (const char* path : {"/v2/models/nobody/infer", "/v2/models/nobody/generate"}) {
+    EXPECT_THAT(ExpectRefused(Post(path, std::string(20'001, ' ')), 404), HasSubstr("'nobody'"));
+  }
 }
 
 TEST_F(LimitsTest, BodiesHaveALargestSize) {
@@ -53,7 +87,7 @@ TEST_F(LimitsTest, BodiesHaveALargestSize) {
   limits.max_body_bytes = 20'000;
   limits.max_json_bytes = 10'000;
   Serve(FakeEngine::Answer::kOnOwnThread, limits);
-  const std::string post = "POST " + std::string(kInferPath) + " HTTP/1.1\r\n";
+  const std::string post = "POST " + std::string(kInferPath) + " HTTP/1.1\r\nHost: x\r\n";
   // Refused by the header alone: the body is never sent, nor asked for.
   EXPECT_THAT(ExpectRefused(post + "Content-Length: 20001\r\nExpect: 100-continue\r\n\r\n", 413),
               HasSubstr("20000 bytes"));
@@ -82,21 +116,111 @@ TEST_F(LimitsTest, BodiesTogetherHaveALargestSize) {
   const std::string large = Post(kInferPath, std::string(60'000, ' ') + kInferBody);
   first.Send(Post(kInferPath, kInferBody));
   ASSERT_EQ(first.Read().status, 200);
-  first.Send(large.substr(0, 30'000) + "");
-  // Once this second connection is answered, the first one's half of a body has been read too: one
-  // thread serves both, in order of arrival.
+  first.Send(large.substr(0, 50'000));
+  // Once this second connection is answered, the first one's half of a body has
+  // been read too: one thread serves both, in order of arrival.
   ASSERT_EQ(Ask(Get("/v2")).status, 200);
   const HttpAnswer refused = Ask(large);
   EXPECT_EQ(refused.status, 503);
   EXPECT_THAT(ErrorOf(refused), HasSubstr("100000 bytes"));
   const std::string chunk = "fa00\r\n" + std::string(0xfa00, ' ') + "\r\n";
   EXPECT_EQ(Ask("POST " + std::string(kInferPath) +
-                " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + chunk)
+                " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + chunk)
                 .status,
             503);
-  first.Send(large.substr(30'000));
+  first.Send(large.substr(50'000));
   EXPECT_EQ(first.Read().status, 200);
   EXPECT_EQ(Ask(large).status, 200);
+}
+
+TEST_F(LimitsTest, ABodyThatIsOnlyAnnouncedTakesNothingFromTheBudget) {
+  ServerLimits limits;
+  limits.max_buffered_bytes = 100'000;
+  Serve(FakeEngine::Answer::kOnOwnThread, limits);
+  std::vector<std::unique_ptr<HttpClient>> trickles;
+  for (int i = 0; i < 50; ++i) {
+    trickles.push_back(std::make_unique<HttpClient>(server_->http_port()));
+    trickles.back()->Send("POST " + std::string(kInferPath) +
+                          " HTTP/1.1\r\nHost: x\r\nContent-Length: 60000000\r\n\r\n{");
+  }
+  ASSERT_EQ(Ask(Get("/v2")).status, 200);
+  EXPECT_EQ(Ask(Post(kInferPath, std::string(90'000, ' ') + kInferBody)).status, 200);
+}
+
+TEST_F(LimitsTest, AClientHasAShareOfBodies) {
+  ServerLimits limits;
+  limits.max_client_buffered_bytes = 100'000;
+  Serve(FakeEngine::Answer::kOnOwnThread, limits);
+  const HttpAnswer refused = Ask(Post(kInferPath, std::string(110'000, ' ') + kInferBody));
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_THAT(ErrorOf(refused), HasSubstr("client 127.0.0.1 holds its limit of 100000 bytes"));
+  EXPECT_EQ(Ask(Post(kInferPath, std::string(90'000, ' ') + kInferBody)).status, 200);
+}
+
+TEST_F(LimitsTest, AClientHasAShareOfConnections) {
+  ServerLimits limits;
+  limits.max_client_connections = 1;
+  Serve(FakeEngine::Answer::kOnOwnThread, limits);
+  HttpClient first(server_->http_port());
+  ASSERT_EQ(first.Ask(Get("/v2")).status, 200);
+  const HttpAnswer refused = HttpClient(server_->http_port()).Read();
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_THAT(ErrorOf(refused), HasSubstr("client 127.0.0.1 has its limit of 1 connections"));
+  EXPECT_EQ(first.Ask(Get("/v2")).status, 200);
+}
+
+TEST_F(LimitsTest, AClientHasAShareOfRequestsInFlight) {
+  ServerLimits limits;
+  limits.max_client_requests = 1;
+  Serve(FakeEngine::Answer::kWhenReleased, limits);
+  HttpClient first(server_->http_port());
+  first.Send(Post(kInferPath, kInferBody));
+  engine_->AwaitRequests(1);
+  HttpClient second(server_->http_port());
+  const HttpAnswer refused = second.Ask(Post(kInferPath, kInferBody));
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_THAT(ErrorOf(refused), HasSubstr("client 127.0.0.1 has its limit of 1 requests"));
+  engine_->Release();
+  EXPECT_EQ(first.Read().status, 200);
+  EXPECT_EQ(second.Ask(Post(kInferPath, kInferBody)).status, 200);
+}
+
+TEST_F(LimitsTest, AdministrativeBodiesAreSmall) {
+  ServerLimits limits;
+  limits.max_admin_body_bytes = 1000;
+  Serve(FakeEngine::Answer::kOnOwnThread, limits);
+  const std::string large = "{" + std::string(1000, ' ') + "}";
+  for (const char* path : {"/v2/repository/index", "/v2/repository/models/identity/load",
+                           "/v2/repository/models/identity/unload"}) {
+    EXPECT_THAT(ExpectRefused(Post(path, large), 413), HasSubstr("1000 bytes for this path"));
+    EXPECT_THAT(ExpectRefused("POST " + std::string(path) +
+                                  " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" +
+                                  fmt::format("{:x}\r\n{}\r\n", large.size(), large),
+                              413),
+                HasSubstr("1000 bytes for this path"));
+    EXPECT_THAT(
+        ExpectRefused(Post(path, "{\"a\":" + std::string(100, '[') + std::string(100, ']') + "}"),
+                      400),
+        HasSubstr("32 levels"));
+  }
+  EXPECT_EQ(Ask(Post("/v2/repository/index", "{}")).status, 200);
+}
+
+TEST_F(LimitsTest, BodiesThatTrickleTimeOut) {
+  ServerLimits limits;
+  limits.body_timeout = milliseconds(50);
+  limits.min_transfer_rate = size_t{1} << 40;  // no byte gains a noticeable time
+  Serve(FakeEngine::Answer::kOnOwnThread, limits);
+  HttpClient client(server_->http_port());
+  client.Send("POST " + std::string(kInferPath) +
+              " HTTP/1.1\r\nHost: x\r\nContent-Length: 60000000\r\n\r\n");
+  while (client.Send(" ")) {
+    const HttpAnswer other = Ask(Get("/v2"));  // a pause
+    if (other.status != 200 || client.HasAnswer()) break;
+  }
+  const HttpAnswer answer = client.Read();
+  EXPECT_EQ(answer.status, 408);
+  EXPECT_THAT(ErrorOf(answer), HasSubstr("least rate of 1099511627776 bytes/s"));
 }
 
 TEST_F(LimitsTest, JsonHasADeepestNesting) {
@@ -178,11 +302,7 @@ TEST_F(LimitsTest, SlowHeadersTimeOut) {
   ServerLimits limits;
   limits.header_timeout = milliseconds(20);
   Serve(FakeEngine::Answer::kOnOwnThread, limits);
-  HttpClient client(server_->http_port());
-  const HttpAnswer answer = client.Ask("POST /v2");
-  EXPECT_EQ(answer.status, 408);
-  EXPECT_THAT(ErrorOf(answer), HasSubstr("20 ms"));
-  EXPECT_TRUE(client.AtEnd());
+  ExpectTimeout("POST /v2");
 }
 
 TEST_F(LimitsTest, BodiesThatStopTimeOut) {
@@ -190,15 +310,9 @@ TEST_F(LimitsTest, BodiesThatStopTimeOut) {
   limits.body_timeout = milliseconds(20);
   Serve(FakeEngine::Answer::kOnOwnThread, limits);
   const std::string request = Post(kInferPath, kInferBody);
-  const std::string chunked =
-      "POST " + std::string(kInferPath) + " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{";
-  for (const std::string& part : {request.substr(0, request.size() - 5), chunked}) {
-    HttpClient client(server_->http_port());
-    const HttpAnswer answer = client.Ask(part);
-    EXPECT_EQ(answer.status, 408);
-    EXPECT_THAT(ErrorOf(answer), HasSubstr("20 ms"));
-    EXPECT_TRUE(client.AtEnd());
-  }
+  ExpectTimeout(request.substr(0, request.size() - 5));
+  ExpectTimeout("POST " + std::string(kInferPath) +
+                " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{");
 }
 
 TEST_F(LimitsTest, IdleConnectionsAreClosed) {
@@ -216,36 +330,15 @@ TEST_F(LimitsTest, ClientsThatDoNotReadAreClosed) {
   ServerLimits limits;
   limits.body_timeout = milliseconds(20);
   Serve(FakeEngine::Answer::kOnOwnThread, limits);
-  Tensor large = Tensor::Allocate(DType::kUInt8, {64 << 20});
-  std::memset(large.raw(), 1, large.byte_size());
-  engine_->set_output(large);
-  HttpClient client(server_->http_port());
-  std::string body = kInferBody;
-  body.insert(body.size() - 1, R"(,"parameters":{"binary_data_output":true})");
-  client.Send(Post(kInferPath, body));
-  engine_->AwaitRequests(1);
-  bool closed = false;
-  for (int attempt = 0; attempt < 100'000 && !closed; ++attempt) {
-    closed = Metrics().find("chairlift_http_connections 0\n") != std::string::npos;
-  }
-  EXPECT_TRUE(closed);
-  EXPECT_LT(client.Read().body.size(), large.byte_size());
+  ExpectCutOff();
 }
 
 TEST_F(LimitsTest, AnswersThatNobodyReadsHaveALargestSizeTogether) {
   ServerLimits limits;
   limits.max_buffered_bytes = 1 << 20;
   Serve(FakeEngine::Answer::kOnOwnThread, limits);
-  Tensor large = Tensor::Allocate(DType::kUInt8, {64 << 20});
-  std::memset(large.raw(), 1, large.byte_size());
-  engine_->set_output(large);
-  std::string body = kInferBody;
-  body.insert(body.size() - 1, R"(,"parameters":{"binary_data_output":true})");
-  HttpClient client(server_->http_port());
-  const HttpAnswer answer = client.Ask(Post(kInferPath, body));
-  EXPECT_EQ(answer.status, 200);
-  EXPECT_LT(answer.body.size(), large.byte_size());
-  engine_->set_output(Tensor());
+  ExpectCutOff();
+  engine_->set_output(Tensor::Allocate(DType::kBool, {0}));
   // What it held is given back: a body of nearly the whole budget finds room.
   EXPECT_EQ(Ask(Post(kInferPath, std::string(1'000'000, ' ') + kInferBody)).status, 200);
 }
@@ -264,7 +357,7 @@ TEST_F(LimitsTest, LoadsWaitInABoundedQueue) {
             200);  // answered while a load is under way, and after waiting's
   const HttpAnswer refused = Ask(load);
   EXPECT_EQ(refused.status, 503);
-  EXPECT_THAT(ErrorOf(refused), HasSubstr("limit of 1 loads"));
+  EXPECT_THAT(ErrorOf(refused), HasSubstr("1 loads and unloads are waiting"));
   engine_->Release();
   EXPECT_EQ(running.Read().status, 200);
   EXPECT_EQ(waiting.Read().status, 200);
@@ -272,27 +365,33 @@ TEST_F(LimitsTest, LoadsWaitInABoundedQueue) {
 
 TEST_F(LimitsTest, RequestsThatAreNotHttpAreRefused) {
   Serve();
-  const std::string post = "POST " + std::string(kInferPath) + " HTTP/1.1\r\n";
+  const std::string post = "POST " + std::string(kInferPath) + " HTTP/1.1\r\nHost: x\r\n";
   const struct {
     std::string request;
     int status;
     const char* error;
   } kCases[] = {
-      {"\r\n\r\n", 400, "not a valid HTTP request"},
+      {"\n\r\n", 400, "not a valid HTTP request"},
+      {"\r\rGET", 400, "not a valid HTTP request"},
       {"GET\r\n\r\n", 400, "not a valid HTTP request"},
       {"GET /v2 HTTP/2.0\r\n\r\n", 505, "HTTP/1.1"},
       {"GET /v2 HTTP/1.1\nHost: x\n\n", 505, "HTTP/1.1"},
-      {"GET /v2 HTTP/1.1\r\nbad field: x\r\n\r\n", 400, "not a valid HTTP request"},
+      {"GET /v2 HTTP/1.1\r\nHost: x\r\nbad field: x\r\n\r\n", 400, "not a valid HTTP request"},
       {post + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400, "Content-Length"},
       {post + "Content-Length: -1\r\n\r\n", 400, "Content-Length"},
       {post + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "Transfer-Encoding"},
       {post + "Transfer-Encoding: gzip, chunked\r\n\r\n", 501, "chunked"},
       {post + "Transfer-Encoding: chunked\r\n\r\nxyz\r\n", 400, "chunk"},
+      {post + "Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n", 400, "chunk"},
+      {"POST /v2 HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "HTTP/1.0"},
+      {Post(kInferPath, "{}",
+            "Inference-Header-Content-Length: 1\r\nInference-Header-Content-Length: 2\r\n"),
+       400, "more than one"},
       {post + "Content-Encoding: br\r\nContent-Length: 0\r\n\r\n", 415, "'br'"},
       {Post(kInferPath, "{}", "Inference-Header-Content-Length: x\r\n"), 400, "whole number"},
       {Post(kInferPath, "{}", "Inference-Header-Content-Length: 3\r\n"), 400, "body has 2 bytes"},
       {Post(kInferPath, ""), 400, "no JSON"},
-      {"BREW /v2 HTTP/1.1\r\n\r\n", 501, "BREW"},
+      {"BREW /v2 HTTP/1.1\r\nHost: x\r\n\r\n", 501, "BREW"},
       {Get("/v2/nothing"), 404, "no such path"},
       {Get(kInferPath), 405, "POST"},
       {Post("/v2", "{}"), 405, "GET"},
@@ -300,7 +399,7 @@ TEST_F(LimitsTest, RequestsThatAreNotHttpAreRefused) {
   for (const auto& test : kCases) {
     EXPECT_THAT(ExpectRefused(test.request, test.status), HasSubstr(test.error)) << test.request;
   }
-  EXPECT_EQ(Ask(Get(kInferPath)).Field("Allow"), "POST");
+  EXPECT_EQ(Ask(Get(kInferPath)).Field("Allow"), "POST, OPTIONS");
 }
 
 }  // namespace

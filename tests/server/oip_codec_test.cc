@@ -169,7 +169,7 @@ TEST(OipDecodeTest, MalformedRequestsAreRefused) {
       {R"({"inputs":[{"name":"x","datatype":"FP32","shape":[0],"data":[]},)"
        R"({"name":"x","datatype":"FP32","shape":[0],"data":[]}]})",
        "given twice"},
-      {R"({"inputs":[],"outputs":[{"name":"y"},{"name":"y"}]})", "asked for twice"},
+      {R"({"inputs":[],"outputs":[{"name":"y"},{"name":"y"}]})", "output 'y' is given twice"},
       {R"({"inputs":[],"outputs":[{}]})", "\"name\" is missing"},
       {R"({"inputs":[],"outputs":3})", "not an array"},
       {R"({"inputs":[],"id":7})", "not a string"},
@@ -180,6 +180,85 @@ TEST(OipDecodeTest, MalformedRequestsAreRefused) {
   for (const auto& test : kCases) {
     EXPECT_THAT(DecodeError(test.json), HasSubstr(test.error)) << test.json;
   }
+}
+
+TEST(OipDecodeTest, AFieldGivenTwiceIsRefusedByName) {
+  const struct {
+    const char* json;
+    const char* error;
+  } kCases[] = {
+      {R"({"inputs":[],"inputs":[]})", "\"inputs\" is given twice"},
+      {R"({"inputs":[],"outputs":[],"outputs":[]})", "\"outputs\" is given twice"},
+      {R"({"inputs":[],"id":"a","id":"b"})", "\"id\" is given twice"},
+      {R"({"inputs":[],"parameters":{"timeout":1,"timeout":2}})", "\"timeout\" is given twice"},
+      {R"({"inputs":[],"parameters":{"binary_data_output":true,"binary_data_output":true}})",
+       "\"binary_data_output\" is given twice"},
+      {R"({"inputs":[{"name":"x","shape":[1],"shape":[2]}]})", "input 0: \"shape\" is given twice"},
+      {R"({"inputs":[{"parameters":{"binary_data_size":1,"binary_data_size":2}}]})",
+       "input 0: \"binary_data_size\" is given twice"},
+      {R"({"inputs":[],"outputs":[{"name":"y","name":"z"}]})", "output 0: \"name\" is given twice"},
+      {R"({"inputs":[],"outputs":[{"parameters":{"binary_data":true,"binary_data":false}}]})",
+       "output 0: \"binary_data\" is given twice"},
+  };
+  for (const auto& test : kCases) EXPECT_EQ(DecodeError(test.json), test.error) << test.json;
+  // What is ignored may be there as often as it likes.
+  EXPECT_TRUE(Decode(R"({"inputs":[],"mine":1,"mine":2})").ok());
+}
+
+TEST(OipDecodeTest, JsonThatIsNoneSaysWhere) {
+  EXPECT_THAT(DecodeError("{"), HasSubstr("JSON at byte 1: it ends too early"));
+  EXPECT_THAT(DecodeError("{\"inputs\":[]}x"), HasSubstr("JSON at byte 13:"));
+  EXPECT_THAT(DecodeError("{\"inputs\":[nul]}"), HasSubstr("JSON at byte 14:"));
+  EXPECT_THAT(DecodeError("{\"a\":\"\xff\"}"), HasSubstr("JSON at byte 6:"));
+  EXPECT_THAT(DecodeError("{\"a\":1e999}"), HasSubstr("JSON at byte 9:"));
+  std::string late(1 << 20, ' ');
+  late.append("{]");
+  EXPECT_THAT(DecodeError(late), HasSubstr("JSON behind byte 1048576:"));
+  EXPECT_THAT(DecodeError(Input("FP32", "[2,2]", "[[1,2],[3]]")), HasSubstr("at element 3"));
+}
+
+ModelMetadata OneInput(DType dtype, std::vector<int64_t> shape, bool batches) {
+  ModelMetadata model;
+  model.name = "m";
+  model.inputs = {{"x", dtype, std::move(shape)}};
+  model.batches = batches;
+  return model;
+}
+
+TEST(OipDecodeTest, RawBytesFillTheOneDimensionThatVaries) {
+  const std::string bytes(24, '\x01');
+  const auto shape = [&](const ModelMetadata& model) {
+    const auto decoded = DecodeRaw(bytes, model, {}, nullptr);
+    EXPECT_TRUE(decoded.ok()) << decoded.status();
+    return decoded.ok() ? decoded->request.inputs[0].tensor.shape().ToString() : "";
+  };
+  EXPECT_EQ(shape(OneInput(DType::kFloat, {6}, false)), "[6]");
+  EXPECT_EQ(shape(OneInput(DType::kFloat, {-1, 3}, false)), "[2,3]");
+  EXPECT_EQ(shape(OneInput(DType::kInt8, {-1, 2, -1, 3}, true)), "[1,2,4,3]");
+  EXPECT_EQ(shape(OneInput(DType::kBool, {-1, 24}, true)), "[1,24]");
+  EXPECT_TRUE(DecodeRaw(bytes, OneInput(DType::kFloat, {6}, false), {}, nullptr)
+                  ->format.Binary("any output"));
+}
+
+TEST(OipDecodeTest, RawBytesThatFitNoShapeAreRefused) {
+  ServerLimits limits;
+  limits.max_tensor_elements = 10;
+  const auto error = [&](const ModelMetadata& model, size_t bytes, char value = 0) {
+    const auto decoded = DecodeRaw(std::string(bytes, value), model, limits, nullptr);
+    EXPECT_EQ(decoded.status().code(), absl::StatusCode::kInvalidArgument);
+    return Message(decoded.status());
+  };
+  EXPECT_THAT(error(OneInput(DType::kFloat, {-1, -1}, false), 8),
+              HasSubstr("input 'x': more than one dimension of its shape [-1,-1] varies"));
+  EXPECT_THAT(error(OneInput(DType::kFloat, {-1, 3}, false), 13), HasSubstr("13 bytes"));
+  EXPECT_THAT(error(OneInput(DType::kFloat, {-1, 0}, false), 4), HasSubstr("4 bytes"));
+  EXPECT_THAT(error(OneInput(DType::kFloat, {3}, false), 24), HasSubstr("shape [3]"));
+  EXPECT_THAT(error(OneInput(DType::kInt8, {-1}, false), 11), HasSubstr("the limit is 10"));
+  EXPECT_THAT(error(OneInput(DType::kBool, {-1}, false), 1, 2), HasSubstr("BOOL takes 0 or 1"));
+  EXPECT_NE(error(OneInput(DType::kInt64, {int64_t{1} << 40, int64_t{1} << 40}, false), 8), "");
+  ModelMetadata two = OneInput(DType::kFloat, {1}, false);
+  two.inputs.push_back({"z", DType::kFloat, {1}});
+  EXPECT_THAT(error(two, 8), HasSubstr("model 'm' has 2"));
 }
 
 TEST(OipDecodeTest, EveryLimitHasItsError) {
@@ -240,10 +319,10 @@ TEST(OipDecodeTest, BinarySizesMustAgree) {
   const auto one = [](std::string_view datatype, std::string_view shape, size_t bytes) {
     return R"({"inputs":[)" + BinaryInput("x", datatype, shape, bytes) + "]}";
   };
-  EXPECT_THAT(DecodeError(one("FP32", "[2]", 4), "1234"), HasSubstr("takes 8 bytes"));
+  EXPECT_THAT(DecodeError(one("FP32", "[2]", 4), "1234"), HasSubstr("of shape [2] takes 8"));
   EXPECT_THAT(DecodeError(one("FP32", "[2]", 8), "1234"), HasSubstr("only 4 bytes follow"));
   EXPECT_THAT(DecodeError(one("FP32", "[1]", 4), "12345"), HasSubstr("1 bytes follow the last"));
-  EXPECT_THAT(DecodeError(one("BOOL", "[1]", 1), "\x02"), HasSubstr("BOOL is 0 or 1"));
+  EXPECT_THAT(DecodeError(one("BOOL", "[1]", 1), "\x02"), HasSubstr("BOOL takes 0 or 1"));
   EXPECT_THAT(DecodeError(R"({"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1],)"
                           R"("parameters":{"binary_data_size":1}}]})",
                           "1"),

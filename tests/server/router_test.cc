@@ -38,6 +38,16 @@ TEST(RouterTest, EveryPathOfTheProtocolIsFound) {
       {"POST", "/v2/repository/index", Endpoint::kRepositoryIndex, "", ""},
       {"POST", "/v2/repository/models/m/load", Endpoint::kLoad, "m", ""},
       {"POST", "/v2/repository/models/m/unload", Endpoint::kUnload, "m", ""},
+      {"GET", "/v2/systemsharedmemory/status", Endpoint::kSharedMemoryStatus, "", ""},
+      {"GET", "/v2/cudasharedmemory/region/r/status", Endpoint::kSharedMemoryStatus, "r", ""},
+      {"POST", "/v2/cudasharedmemory/region/r/register", Endpoint::kRegisterSharedMemory, "r", ""},
+      {"POST", "/v2/systemsharedmemory/unregister", Endpoint::kUnregisterSharedMemory, "", ""},
+      {"GET", "/v2/trace/setting", Endpoint::kTraceSettings, "", ""},
+      {"POST", "/v2/models/m/trace/setting", Endpoint::kChangeTraceSettings, "m", ""},
+      {"GET", "/v2/logging", Endpoint::kLogSettings, "", ""},
+      {"POST", "/v2/logging", Endpoint::kChangeLogSettings, "", ""},
+      {"GET", "http://host:1/v2/models/m?x", Endpoint::kModelMetadata, "m", ""},
+      {"GET", "HTTPS://[::1]/v2", Endpoint::kServerMetadata, "", ""},
   };
   for (const auto& test : kCases) {
     const Route route = Find(test.method, test.target);
@@ -58,11 +68,20 @@ TEST(RouterTest, OtherPathsAreNotFound) {
 TEST(RouterTest, AWrongMethodIsToldWhichWouldDo) {
   const Route get = Find("GET", "/v2/models/m/infer");
   EXPECT_EQ(get.error_status, 405);
-  EXPECT_EQ(get.allow, "POST");
+  EXPECT_EQ(get.allow, "POST, OPTIONS");
   const Route post = Find("DELETE", "/v2/models/m");
   EXPECT_EQ(post.error_status, 405);
-  EXPECT_EQ(post.allow, "GET, HEAD");
+  EXPECT_EQ(post.allow, "GET, HEAD, OPTIONS");
+  EXPECT_EQ(Find("PUT", "/v2/logging").allow, "GET, HEAD, POST, OPTIONS");
   EXPECT_EQ(Find("BREW", "/v2").error_status, 501);
+}
+
+TEST(RouterTest, OptionsSaysWhichMethodsThereAre) {
+  EXPECT_EQ(Find("OPTIONS", "*").endpoint, Endpoint::kOptions);
+  EXPECT_EQ(Find("OPTIONS", "*").allow, "GET, HEAD, POST, OPTIONS");
+  EXPECT_EQ(Find("OPTIONS", "*", Port::kMetrics).allow, "GET, HEAD, OPTIONS");
+  EXPECT_EQ(Find("OPTIONS", "/v2/models/m/infer").allow, "POST, OPTIONS");
+  EXPECT_EQ(Find("OPTIONS", "/v2/nothing").error_status, 404);
 }
 
 TEST(RouterTest, BadNamesAndVersionsAreBadRequests) {
@@ -72,7 +91,7 @@ TEST(RouterTest, BadNamesAndVersionsAreBadRequests) {
         "/v2/models/" + long_name + "/infer", std::string("/v2/models/m/versions/latest"),
         std::string("/v2/models/m/versions/-1"),
         std::string("/v2/models/m/versions/1234567890123456789"), std::string("v2"),
-        std::string("http://host/v2"), std::string("*")}) {
+        std::string("http:///v2"), std::string("ftp://host/v2"), std::string("*")}) {
     const char* method = target.ends_with("infer") ? "POST" : "GET";
     EXPECT_EQ(Find(method, target).error_status, 400) << target;
   }

@@ -25,14 +25,16 @@ inline constexpr char kInferAnswer[] =
 
 class ServerTest : public ::testing::Test {
  protected:
-  void Serve(FakeEngine::Answer answer = FakeEngine::Answer::kOnOwnThread,
-             ServerLimits limits = {}) {
+  void Serve(FakeEngine::Answer answer = FakeEngine::Answer::kOnOwnThread, ServerLimits limits = {},
+             std::vector<std::string> cors_origins = {}, bool model_control = true) {
     server_.reset();
     engine_ = std::make_unique<FakeEngine>(answer);
     ServerOptions options;
+    options.model_control = model_control;
     options.http_port = 0;
     options.metrics_port = 0;
     options.limits = limits;
+    options.cors_origins = std::move(cors_origins);
     auto server = Server::Start(*engine_, options);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);

@@ -122,11 +122,12 @@ TEST_F(ServerTest, PipelinedRequestsAreAnsweredInOrder) {
 TEST_F(ServerTest, RequestsMayComeByteByByte) {
   Serve();
   HttpClient client(server_->http_port());
-  const std::string chunked = "POST " + std::string(kInferPath) +
-                              " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1e;x=y\r\n" +
-                              std::string(kInferBody).substr(0, 30) + "\r\n" +
-                              fmt::format("{:x}", sizeof(kInferBody) - 31) + "\r\n" +
-                              std::string(kInferBody).substr(30) + "\r\n0\r\nTrailer: x\r\n\r\n";
+  const std::string chunked =
+      "POST " + std::string(kInferPath) +
+      " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1e;x=y\r\n" +
+      std::string(kInferBody).substr(0, 30) + "\r\n" +
+      fmt::format("{:x}", sizeof(kInferBody) - 31) + "\r\n" + std::string(kInferBody).substr(30) +
+      "\r\n0\r\nTrailer: x\r\n\r\n";
   for (const std::string& request :
        {Post(kInferPath, kInferBody), chunked, Post(kInferPath, kInferBody)}) {
     for (const char byte : request) ASSERT_TRUE(client.Send({&byte, 1}));
@@ -140,7 +141,7 @@ TEST_F(ServerTest, ChunkedBodiesGrowPastTheirFirstBuffer) {
   const std::string json_part = BinaryJson(kElements, "\"binary_data_output\":true");
   const std::string body = json_part + std::string(kElements * sizeof(float), '\x01');
   std::string request =
-      "POST " + std::string(kInferPath) + " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" +
+      "POST " + std::string(kInferPath) + " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n" +
       fmt::format("Inference-Header-Content-Length: {}\r\n\r\n", json_part.size());
   for (size_t at = 0; at < body.size(); at += 5000) {
     const std::string piece = body.substr(at, 5000);
@@ -172,7 +173,7 @@ TEST_F(ServerTest, ConnectionsStayOpenAsTheClientWishes) {
   HttpClient keep(server_->http_port());
   EXPECT_EQ(keep.Ask(Get("/v2")).Field("Connection"), "");
   EXPECT_EQ(keep.Ask(Get("/v2")).status, 200);
-  const HttpAnswer last = keep.Ask("GET /v2 HTTP/1.1\r\nConnection: close\r\n\r\n");
+  const HttpAnswer last = keep.Ask("GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   EXPECT_EQ(last.Field("Connection"), "close");
   EXPECT_TRUE(keep.AtEnd());
 
@@ -187,7 +188,7 @@ TEST_F(ServerTest, HeadHasTheHeadOfGetAlone) {
   Serve();
   HttpClient client(server_->http_port());
   const std::string length = client.Ask(Get("/v2")).Field("Content-Length");
-  client.Send("HEAD /v2 HTTP/1.1\r\n\r\n");
+  client.Send("HEAD /v2 HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(client.Read(true).Field("Content-Length"), length);
   EXPECT_EQ(client.Ask(Get("/v2/health/live")).status, 200);
 }
@@ -219,6 +220,41 @@ TEST_F(ServerTest, MetadataConfigAndStatisticsHaveTritonsForm) {
     EXPECT_EQ(stats["batch_stats"][0]["batch_size"], 2);
     EXPECT_EQ(stats["batch_stats"][0]["compute_infer"]["ns"], 400);
   }
+}
+
+// Before that, what is not there yet may still come.
+TEST_F(ServerTest, UntilItIsSetReadyItLivesButIsNotReady) {
+  FakeEngine engine(FakeEngine::Answer::kOnOwnThread);
+  auto server = Server::Start(engine, {.http_port = 0, .metrics_port = -1, .ready = false});
+  ASSERT_TRUE(server.ok()) << server.status();
+  HttpClient client((*server)->http_port());
+  const std::string ready = Get("/v2/health/ready");
+  const std::string unknown = Post("/v2/models/unknown/infer", kInferBody);
+  EXPECT_EQ(client.Ask(Get("/v2/health/live")).status, 200);
+  EXPECT_EQ(client.Ask(ready).status, 503);
+  for (const std::string& request :
+       {unknown, Get("/v2/models/unknown"), Get("/v2/models/unknown/ready")}) {
+    const HttpAnswer answer = client.Ask(request);
+    EXPECT_EQ(answer.status, 503) << request;
+    EXPECT_THAT(answer.body, HasSubstr("loading"));
+  }
+  EXPECT_EQ(client.Ask(Get("/v2/nothing")).status, 404);
+  EXPECT_EQ(client.Ask(Post(kInferPath, kInferBody)).status, 200);  // what is loaded answers
+  (*server)->SetReady();
+  EXPECT_EQ(client.Ask(ready).status, 200);
+  EXPECT_EQ(client.Ask(unknown).status, 404);
+}
+
+TEST_F(ServerTest, APortThatIsTakenIsNamedByItsOption) {
+  Serve();
+  const int taken = server_->http_port();
+  const auto refusal = [&](int http, int metrics) {
+    return Server::Start(*engine_, {.http_port = http, .metrics_port = metrics})
+        .status()
+        .ToString();
+  };
+  EXPECT_THAT(refusal(taken, -1), HasSubstr("http_port: cannot listen on 127.0.0.1:"));
+  EXPECT_THAT(refusal(0, taken), HasSubstr("metrics_port: cannot listen on 127.0.0.1:"));
 }
 
 TEST_F(ServerTest, HealthTellsWhatIsReady) {
@@ -253,6 +289,17 @@ TEST_F(ServerTest, TheRepositoryIsListedLoadedAndUnloaded) {
               ElementsAre("load identity", "unload identity", "load nobody"));
 }
 
+TEST_F(ServerTest, ClientsLoadAndUnloadOnlyWhereTheyMay) {
+  Serve(FakeEngine::Answer::kOnOwnThread, {}, {}, /*model_control=*/false);
+  for (const char* call : {"load", "unload"}) {
+    const HttpAnswer answer = Ask(Post(fmt::format("/v2/repository/models/identity/{}", call), ""));
+    EXPECT_EQ(answer.status, 403);
+    EXPECT_THAT(ErrorOf(answer), HasSubstr("--model-control-mode explicit"));
+  }
+  EXPECT_THAT(engine_->repository_calls(), ElementsAre());
+  EXPECT_EQ(Ask(Post("/v2/repository/index", "")).status, 200);
+}
+
 TEST_F(ServerTest, EngineErrorsHaveTheirStatus) {
   Serve();
   const struct {
@@ -273,6 +320,7 @@ TEST_F(ServerTest, EngineErrorsHaveTheirStatus) {
     const HttpAnswer answer = client.Ask(Post(kInferPath, kInferBody));
     EXPECT_EQ(answer.status, test.http);
     EXPECT_EQ(ErrorOf(answer), Message(test.status));
+    EXPECT_EQ(answer.head.find("Retry-After: 1") != std::string::npos, test.http == 503);
   }
   engine_->set_status(absl::OkStatus());
   EXPECT_EQ(client.Ask(Post("/v2/models/nobody/infer", kInferBody)).status, 404);
@@ -297,6 +345,52 @@ TEST_F(ServerTest, ADisconnectedClientsRequestIsCancelled) {
   }
   engine_->AwaitCancelled(1);
   EXPECT_THAT(Metrics(), HasSubstr("chairlift_http_requests_disconnected_total 1"));
+}
+
+TEST_F(ServerTest, AResetClientsRequestIsCancelled) {
+  Serve(FakeEngine::Answer::kWhenReleased);
+  HttpClient client(server_->http_port());
+  client.Send(Post(kInferPath, kInferBody));
+  engine_->AwaitRequests(1);
+  client.Reset();
+  engine_->AwaitCancelled(1);
+}
+
+TEST_F(ServerTest, AHalfClosedClientGetsItsAnswers) {
+  Serve();
+  HttpClient client(server_->http_port());
+  client.Send(Post(kInferPath, kInferBody) + Get("/v2/nothing") + Post(kInferPath, kInferBody));
+  client.EndSending();
+  EXPECT_EQ(client.Read().body, kInferAnswer);
+  EXPECT_EQ(client.Read().status, 404);
+  EXPECT_EQ(client.Read().body, kInferAnswer);
+  EXPECT_TRUE(client.AtEnd());
+}
+
+TEST_F(ServerTest, AHalfClosedClientThatWaitsLongGetsItsAnswer) {
+  ServerLimits limits;
+  limits.closed_client_probe = std::chrono::milliseconds(1);
+  Serve(FakeEngine::Answer::kWhenReleased, limits);
+  HttpClient client(server_->http_port());
+  client.Send(Post(kInferPath, kInferBody));
+  client.EndSending();
+  while (!client.HasAnswer()) Ask(Get("/v2"));  // the probe has come: the head's first bytes
+  engine_->Release();
+  const HttpAnswer answer = client.Read();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.body, kInferAnswer);
+  EXPECT_TRUE(client.AtEnd());
+}
+
+TEST_F(ServerTest, AHalfClosedClientWithoutAWholeRequestIsClosed) {
+  Serve();
+  for (const std::string& part :
+       {std::string(), std::string("GET /v2"), Post(kInferPath, kInferBody).substr(0, 120)}) {
+    HttpClient client(server_->http_port());
+    client.Send(part);
+    client.EndSending();
+    EXPECT_TRUE(client.AtEnd());
+  }
 }
 
 TEST_F(ServerTest, MetricsSpeakOfRequestsAndConnections) {

@@ -23,20 +23,20 @@ class LengthDpScheduler : public WholeRequestScheduler {
 
  private:
   struct Batch {
-    std::vector<Request*> requests;  // the oldest first
+    std::vector<Entry*> nodes;  // the oldest first
     Duration cost;
   };
   struct Plan {
     bool made = false;           // of what waits now
     std::vector<Batch> batches;  // the one with the oldest request last
     Duration cost{0};            // of all of them
-    uint64_t released = 0;       // requests that arrived before this one wait no longer
+    uint64_t released = 0;       // nodes that became ready before this one wait no longer
   };
 
   bool pads() const override { return true; }
 
   void Changed(CellType type, const Queue& queue) override {
-    if (queue.requests.empty()) {
+    if (queue.entries.empty()) {
       plans_.erase(type);
     } else {
       plans_[type].made = false;
@@ -61,72 +61,69 @@ class LengthDpScheduler : public WholeRequestScheduler {
       costs_.clear();
       costs_last_ = kCostsLast;
     }
-    std::vector<Request*> requests;
-    for (const auto& [place, request] : queue.requests) {
-      if (requests.size() == kMaxPlanned) break;
-      requests.push_back(request);
+    std::vector<Entry*> nodes;
+    for (const auto& [place, node] : queue.entries) {
+      if (nodes.size() == kMaxPlanned) break;
+      nodes.push_back(node);
     }
-    std::sort(requests.begin(), requests.end(), [](const Request* a, const Request* b) {
+    std::sort(nodes.begin(), nodes.end(), [](const Entry* a, const Entry* b) {
       return std::tie(a->length, a->place) < std::tie(b->length, b->place);
     });
     std::vector<LengthItem> items;
-    items.reserve(requests.size());
-    for (const Request* request : requests) items.push_back({request->length, request->size()});
+    items.reserve(nodes.size());
+    for (const Entry* node : nodes) items.push_back({node->length, node->size});
     const LengthPlan best = PlanLengths(items, options_.max_batch_size,
                                         [&](int32_t length) { return CostsOf(type, length); });
     plan.batches.clear();
     plan.cost = Duration(0);
-    const auto older = [](const Request* a, const Request* b) { return a->place < b->place; };
+    const auto older = [](const Entry* a, const Entry* b) { return a->place < b->place; };
     for (const auto& [begin, end, cost] : best.batches) {
       Batch& batch = plan.batches.emplace_back();
-      batch.requests.assign(requests.begin() + begin, requests.begin() + end);
-      std::sort(batch.requests.begin(), batch.requests.end(), older);
+      batch.nodes.assign(nodes.begin() + begin, nodes.begin() + end);
+      std::sort(batch.nodes.begin(), batch.nodes.end(), older);
       batch.cost = Duration(static_cast<int64_t>(cost));
       plan.cost += batch.cost;
     }
     std::sort(plan.batches.begin(), plan.batches.end(), [&](const Batch& a, const Batch& b) {
-      return older(b.requests.front(), a.requests.front());
+      return older(b.nodes.front(), a.nodes.front());
     });
     return plan;
   }
 
   // When the oldest request waits no longer.
   TimePoint DueAt(CellType type, const Queue& queue) const {
-    const Request& oldest = *queue.requests.begin()->second;
-    TimePoint due = oldest.arrived + options_.queue_delay;
-    if (queue.size >= options_.max_batch_size) return oldest.arrived;
+    const Entry& oldest = *queue.entries.begin()->second;
+    TimePoint due = oldest.ready_at + options_.queue_delay;
+    if (queue.size >= options_.max_batch_size) return oldest.ready_at;
     if (options_.latency_objective > Duration(0)) {
       const Duration left = options_.latency_objective / 2 - PlanOf(type, queue).cost;
-      due = std::min(due, oldest.arrived + left);
+      due = std::min(due, oldest.ready_at + left);
     }
     return due;
   }
 
-  std::vector<Request*> Form(CellType type, const Queue& queue, TimePoint now) override {
+  std::vector<Member> Form(CellType type, const Queue& queue) override {
     Plan& plan = PlanOf(type, queue);
-    if (queue.requests.begin()->first.second >= plan.released) {
-      if (options_.queue_delay > Duration(0) && DueAt(type, queue) > now) return {};
-      plan.released = queue.requests.rbegin()->first.second + 1;
+    if (queue.entries.begin()->first.second >= plan.released) {
+      if (options_.queue_delay > Duration(0) && DueAt(type, queue) > now()) return {};
+      plan.released = queue.entries.rbegin()->first.second + 1;
     }
     const Batch next = std::move(plan.batches.back());
     plan.batches.pop_back();
     plan.cost -= next.cost;
-    std::vector<Request*> batch;
-    for (Request* request : next.requests) {
-      if (request->held) continue;
-      Take(*request);
-      batch.push_back(request);
+    std::vector<Member> batch = TakeList();
+    for (Entry* entry : next.nodes) {
+      if (!held(*entry)) batch.push_back(Take(*entry));
     }
     // The others' batches are as good as they were, if all of this one started.
     const auto rest = plans_.find(type);
     if (rest != plans_.end()) {
-      rest->second.made = batch.size() == next.requests.size() && !rest->second.batches.empty();
+      rest->second.made = batch.size() == next.nodes.size() && !rest->second.batches.empty();
     }
     return batch;
   }
 
-  std::optional<TimePoint> FormAt(CellType type, const Queue& queue,
-                                  TimePoint /*now*/) const override {
+  std::optional<TimePoint> FormAt(CellType type, const Queue& queue) const override {
     if (options_.queue_delay == Duration(0)) return std::nullopt;
     return DueAt(type, queue);
   }
@@ -140,14 +137,6 @@ class LengthDpScheduler : public WholeRequestScheduler {
 }  // namespace
 
 StatusOr<std::unique_ptr<Scheduler>> MakeLengthDpScheduler(const PolicyOptions& options) {
-  if (options.max_batch_size < 1) {
-    return InvalidArgument("max_batch_size is {}; it must be at least 1", options.max_batch_size);
-  }
-  if (options.queue_delay < Duration::zero() || options.latency_objective < Duration::zero()) {
-    return InvalidArgument("queue_delay is {} us, latency_objective {} us; neither may be negative",
-                           options.queue_delay.count() / 1000,
-                           options.latency_objective.count() / 1000);
-  }
   if (options.costs == nullptr) {
     return InvalidArgument("policy length_dp needs the costs of batches by length");
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/status.h"
 #include "batching/policies/whole_requests.h"
 
 namespace chairlift {
@@ -27,8 +26,8 @@ class TokensScheduler : public WholeRequestScheduler {
 
   bool pads() const override { return false; }
 
-  uint64_t OrderOf(const Request& request) override {
-    const auto size = static_cast<uint64_t>(request.size());
+  uint64_t OrderOf(const Entry& entry) override {
+    const auto size = static_cast<uint64_t>(entry.size);
     arrived_ += size;
     return arrived_ + kTokensPatience * size;
   }
@@ -40,19 +39,19 @@ class TokensScheduler : public WholeRequestScheduler {
 
   // Whether all workers had better run a batch of so many tokens.
   bool Together(CellType type, int64_t tokens) const {
-    if (busy_workers() > 0 || !FewWait()) return false;
+    if (!busy().empty() || !FewWait()) return false;
     const auto cost = options_.team_costs->Of(type, static_cast<int32_t>(tokens));
     return cost &&
            ToDouble(cost->alone) >= kTeamEfficiency * options_.workers * ToDouble(cost->team);
   }
 
-  bool BetterToHelp(TimePoint now) const override {
-    if (!FewWait() || running().size() != 1) return false;
-    const Running& task = running().begin()->second;
+  bool BetterToHelp() const override {
+    if (!FewWait() || busy().size() != 1) return false;
+    const Work& task = busy().begin()->second;
     if (!task.by_team) return false;
     const auto cost = options_.team_costs->Of(task.type, task.rows);
-    const auto next = options_.team_costs->Of(first().type, first().size());
-    return cost && next && task.start + cost->team - now <= kTeamPatience * next->alone;
+    const auto next = options_.team_costs->Of(first().type, first().size);
+    return cost && next && task.start + cost->team - now() <= kTeamPatience * next->alone;
   }
 
   bool by_team() const override { return by_team_; }
@@ -64,27 +63,27 @@ class TokensScheduler : public WholeRequestScheduler {
     return known.sizes;
   }
 
-  std::vector<Request*> Form(CellType type, const Queue& queue, TimePoint /*now*/) override {
+  std::vector<Member> Form(CellType type, const Queue& queue) override {
     const BatchSizes sizes = SizesNow(type);
-    const int64_t head = queue.requests.begin()->second->size();
+    const int64_t head = queue.entries.begin()->second->size;
     by_team_ = Together(type, std::max(head, std::min<int64_t>(queue.size, sizes.max)));
-    const int64_t idle = by_team_ ? 1 : std::max(1, options_.workers - busy_workers());
+    const int64_t idle =
+        by_team_ ? 1 : std::max(1, options_.workers - static_cast<int>(busy().size()));
     const int64_t shares = std::clamp<int64_t>(queue.size / sizes.min, 1, idle);
     const int64_t share = (queue.size + shares - 1) / shares;
-    std::vector<Request*> batch;
+    std::vector<Member> batch = TakeList();
     int64_t tokens = 0;
     int passed = 0;
-    for (auto it = queue.requests.begin(); it != queue.requests.end() && passed < kMaxPassed;) {
-      Request& request = *(it++)->second;
-      const int64_t size = request.size();
+    for (auto it = queue.entries.begin(); it != queue.entries.end() && passed < kMaxPassed;) {
+      Entry& entry = *(it++)->second;
+      const int64_t size = entry.size;
       // Half of it at least must be within the share: shares come out as even as they can.
       const bool fits = tokens + size <= sizes.max && 2 * tokens + size <= 2 * share;
-      if (request.held || (!batch.empty() && !fits)) {
+      if (held(entry) || (!batch.empty() && !fits)) {
         ++passed;
         continue;
       }
-      Take(request);
-      batch.push_back(&request);
+      batch.push_back(Take(entry));
       tokens += size;
     }
     return batch;
@@ -108,14 +107,6 @@ BatchSizes TokenSizesOf(const PolicyOptions& options, CellType type) {
 }
 
 StatusOr<std::unique_ptr<Scheduler>> MakeTokensScheduler(const PolicyOptions& options) {
-  if (options.max_batch_size < 1) {
-    return InvalidArgument("max_batch_size is {} tokens; it must be at least 1",
-                           options.max_batch_size);
-  }
-  if (options.workers < 1) {
-    return InvalidArgument("workers is {}; it must be at least 1", options.workers);
-  }
-  CHAIRLIFT_RETURN_IF_ERROR(CheckCellTypes(options));
   return std::make_unique<TokensScheduler>(options);
 }
 

@@ -9,7 +9,7 @@
 // Where several workers are idle, what waits is shared out evenly among them, but not into pieces
 // with fewer tokens than a batch can have for the price of one.
 //
-// Where costs tell that all workers together do a batch about as well as each does its own, they do
+// Where costs say that all workers together do a batch about as well as each does its own, they do
 // so as long as only a few requests wait: whoever is at work is done sooner, and those who wait
 // behind it not much later, or sooner too. Not where what runs takes much longer than the first of
 // them would. (With one queue, one server of twice the speed is better than two: the same work is
@@ -51,7 +51,7 @@ inline constexpr double kTeamEfficiency = 0.75;
 // ... and where a batch is expected to end within so many times what the first that waits takes.
 inline constexpr int kTeamPatience = 2;
 
-// A budget that follows from costs (batch_sizes.h) is at least so many tokens. Costs tell of
+// A budget that follows from costs (batch_sizes.h) is at least so many tokens. Costs are of
 // batches of some size; whole requests fall short of a budget, and fill the tiles of products less
 // evenly: BERT-base does 16 tokens a second as fast as 64 to within 2% where both are timed, but 8%
 // fewer of CoLA's sentences (11 tokens) in batches of up to 16 than of 64, and MiniLM-L6 17%. 128

@@ -1,18 +1,21 @@
 #include "cli/load/generator.h"
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "base/status.h"
+#include "cli/terminal.h"
 
 namespace chairlift {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr auto kProgressEvery = std::chrono::milliseconds(100);
 constexpr int64_t kMinRequests = 100;
 constexpr double kMinAchieved = 0.95;     // of the scheduled rate
 constexpr double kMaxLagOfLatency = 0.1;  // generator lag at p99, of the median latency
@@ -24,6 +27,17 @@ double Percentile(const std::vector<double>& sorted, double p) {
   const auto rank = static_cast<size_t>(p * static_cast<double>(sorted.size()) + 0.9999999);
   return sorted[std::clamp<size_t>(rank, 1, sorted.size()) - 1];
 }
+
+// Shared with the answers.
+struct Load {
+  explicit Load(size_t requests) : samples(requests), answered(requests), open(requests) {}
+
+  std::mutex mutex;
+  std::condition_variable all_done;
+  std::vector<LoadSample> samples;
+  std::vector<bool> answered;
+  size_t open;
+};
 
 double Ms(std::chrono::nanoseconds ns) { return static_cast<double>(ns.count()) * 1e-6; }
 
@@ -57,13 +71,13 @@ LoadReport Summarize(std::span<const LoadSample> samples, double seconds) {
   report.achieved_rate = static_cast<double>(report.succeeded) / span;
 
   if (report.scheduled < kMinRequests) {
-    report.invalid.push_back(
-        fmt::format("only {} requests, of which percentiles say little: {} are needed",
-                    report.scheduled, kMinRequests));
+    report.invalid.push_back(fmt::format("only {} requests: percentiles need at least {}",
+                                         report.scheduled, kMinRequests));
   }
   for (const auto& [message, count] : report.failures) {
     report.invalid.push_back(
-        fmt::format("{} of {} requests failed: {}", count, report.scheduled, message));
+        fmt::format("{} of {} requests failed: {}", HumanNumber(static_cast<double>(count)),
+                    HumanNumber(static_cast<double>(report.scheduled)), message));
   }
   if (report.failures.empty() && report.achieved_rate < kMinAchieved * report.scheduled_rate) {
     report.invalid.push_back(fmt::format(
@@ -82,27 +96,44 @@ LoadReport Summarize(std::span<const LoadSample> samples, double seconds) {
 
 std::vector<LoadSample> PutLoad(LoadTarget& target, std::span<const Arrival> schedule,
                                 const std::function<size_t(const Arrival&)>& prepared,
-                                const std::function<void(int64_t)>& progress) {
-  std::vector<LoadSample> samples(schedule.size());
-  std::mutex mutex;
-  std::condition_variable all_done;
-  size_t open = schedule.size();
+                                const LoadTestOptions& options) {
+  // Shared, so that late answers do not outlive it.
+  const auto load = std::make_shared<Load>(schedule.size());
+  const auto progress = [&](size_t sent) {
+    if (options.progress != nullptr) options.progress(static_cast<int64_t>(sent));
+  };
   const auto start = Clock::now();
   for (size_t i = 0; i < schedule.size(); ++i) {
-    LoadSample& sample = samples[i];
-    sample.scheduled = schedule[i].at;
-    std::this_thread::sleep_until(start + sample.scheduled);
-    sample.sent = Clock::now() - start;
-    target.Send(prepared(schedule[i]), [&, i](Status status) {
-      samples[i].done = Clock::now() - start;
-      samples[i].status = std::move(status);
-      const std::lock_guard<std::mutex> lock(mutex);
-      if (--open == 0) all_done.notify_one();
+    const auto due = start + schedule[i].at;
+    while (due - Clock::now() > 2 * kProgressEvery) {
+      std::this_thread::sleep_for(kProgressEvery);
+      progress(i);
+    }
+    std::this_thread::sleep_until(due);
+    load->samples[i].scheduled = schedule[i].at;
+    load->samples[i].sent = Clock::now() - start;
+    target.Send(prepared(schedule[i]), [load, start, i](Status status) {
+      const auto done = Clock::now() - start;
+      const std::lock_guard<std::mutex> lock(load->mutex);
+      load->samples[i].done = done;
+      load->samples[i].status = std::move(status);
+      load->answered[i] = true;
+      if (--load->open == 0) load->all_done.notify_one();
     });
-    progress(static_cast<int64_t>(i) + 1);
+    progress(i + 1);
   }
-  std::unique_lock<std::mutex> lock(mutex);
-  all_done.wait(lock, [&] { return open == 0; });
+  const auto deadline = Clock::now() + options.patience;
+  std::unique_lock<std::mutex> lock(load->mutex);
+  if (load->all_done.wait_until(lock, deadline, [&] { return load->open == 0; })) {
+    return std::move(load->samples);
+  }
+  std::vector<LoadSample> samples = load->samples;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (load->answered[i]) continue;
+    samples[i].done = Clock::now() - start;
+    samples[i].status = DeadlineExceeded("not answered within {:g} s of the last request",
+                                         std::chrono::duration<double>(options.patience).count());
+  }
   return samples;
 }
 

@@ -24,7 +24,7 @@ struct LoadReport {
   double achieved_rate = 0;                 // successes a second, first scheduled to last answered
   double mean_ms = 0, p50_ms = 0, p90_ms = 0, p99_ms = 0, max_ms = 0;  // of successes
   double generator_lag_p99_ms = 0;                                     // how late requests left
-  // Empty: VALID. Else every reason why the figures do not say what they seem to.
+  // Empty: VALID. Else every reason why the figures are not valid.
   std::vector<std::string> invalid;
 };
 
@@ -34,13 +34,21 @@ struct LoadSample {
   Status status;
 };
 
-// Judges the samples; pure.
+// Computes the figures and their validity; pure.
 LoadReport Summarize(std::span<const LoadSample> samples, double seconds);
 
-// `prepared` maps an arrival to a prepared request. `progress` hears how many have been sent.
+struct LoadTestOptions {
+  // How long answers are waited for after the last request was due. Requests without an answer by
+  // then have failed (kDeadlineExceeded).
+  std::chrono::nanoseconds patience = std::chrono::seconds(60);
+  // Called with the number of requests sent, a few times a second; may be null.
+  std::function<void(int64_t)> progress = {};
+};
+
+// `prepared` maps an arrival to a prepared request.
 std::vector<LoadSample> PutLoad(LoadTarget& target, std::span<const Arrival> schedule,
                                 const std::function<size_t(const Arrival&)>& prepared,
-                                const std::function<void(int64_t)>& progress);
+                                const LoadTestOptions& options = {});
 
 }  // namespace chairlift
 

@@ -2,10 +2,13 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <charconv>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -14,13 +17,17 @@
 #include <thread>
 
 #include "base/status.h"
+#include "cli/flags.h"
 #include "cli/load/target.h"
-#include "server/http/oip_codec.h"
+#include "tensor/datatype.h"
 
 namespace chairlift {
 namespace {
 
-constexpr int kTimeoutSeconds = 60;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kTimeoutSeconds = 60;  // for a connection, and for a whole exchange
+constexpr int kLookEveryMs = 100;    // whether to stop
 
 struct Address {
   std::string host;
@@ -33,15 +40,29 @@ StatusOr<Address> ParseUrl(std::string url) {
   while (!url.empty() && url.back() == '/') url.pop_back();
   const size_t colon = url.rfind(':');
   if (colon == std::string::npos || colon == 0 || url.find('/') != std::string::npos) {
-    return InvalidArgument("'{}' is not http://HOST:PORT", url);
+    return Usage(InvalidArgument("'{}' is not a server's URL; write it as http://HOST:PORT", url));
   }
   return Address{url.substr(0, colon), url.substr(colon + 1)};
 }
 
-// One keep-alive connection. Not thread-safe.
+// The error of an answer other than 200: the protocol's {"error": …}, or the start of its body.
+Status Refusal(const std::string& code, const std::string& body) {
+  constexpr size_t kMost = 400;
+  const auto json = nlohmann::json::parse(body.substr(0, 1 << 16), nullptr, false);
+  const bool has_error = json.is_object() && json.contains("error") && json["error"].is_string();
+  const std::string text = has_error ? json["error"].get<std::string>() : body;
+  const std::string message = fmt::format("HTTP {}: {}", code, text.substr(0, kMost));
+  if (code == "400") return InvalidArgument("{}", message);
+  if (code == "404") return NotFound("{}", message);
+  if (code == "503") return ResourceExhausted("{}", message);
+  return Internal("{}", message);
+}
+
+// One keep-alive connection. Not thread-safe. Once `stop` is set an exchange ends soon, unanswered.
 class Connection {
  public:
-  explicit Connection(Address address) : address_(std::move(address)) {}
+  explicit Connection(Address address, const std::atomic<bool>* stop = nullptr)
+      : address_(std::move(address)), stop_(stop) {}
   ~Connection() { Close(); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -67,15 +88,14 @@ class Connection {
       socket_ = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
       if (socket_ < 0) continue;
       const timeval timeout{kTimeoutSeconds, 0};
-      setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
-      setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+      setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);  // of connect()
       const int on = 1;
       setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       if (connect(socket_, a->ai_addr, a->ai_addrlen) != 0) Close();
     }
     freeaddrinfo(found);
     if (socket_ < 0) {
-      return Unavailable("nothing answers at {}:{}: {}", address_.host, address_.port,
+      return Unavailable("cannot connect to {}:{}: {}", address_.host, address_.port,
                          std::strerror(errno));
     }
     return absl::OkStatus();
@@ -87,8 +107,14 @@ class Connection {
   }
 
   StatusOr<std::string> TryExchange(const std::string& request) {
+    deadline_ = Clock::now() + std::chrono::seconds(kTimeoutSeconds);
     for (size_t sent = 0; sent < request.size();) {
-      const ssize_t n = send(socket_, request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
+      const ssize_t n =
+          send(socket_, request.data() + sent, request.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n < 0 && errno == EAGAIN) {
+        CHAIRLIFT_RETURN_IF_ERROR(Await(POLLOUT));
+        continue;
+      }
       if (n <= 0) return Unavailable("the connection broke while sending");
       sent += static_cast<size_t>(n);
     }
@@ -103,10 +129,20 @@ class Connection {
     std::string body = buffer.substr(head + 4, length);
     const std::string code = buffer.substr(buffer.find(' ') + 1, 3);
     if (code == "200") return body;
-    return Internal("HTTP {}: {}", code, body.substr(0, 200));
+    return Refusal(code, body);
+  }
+
+  Status Await(short events) {
+    while (Clock::now() < deadline_) {
+      if (stop_ != nullptr && *stop_) return Unavailable("the load ended before an answer came");
+      pollfd ready{socket_, events, 0};
+      if (poll(&ready, 1, kLookEveryMs) > 0) return absl::OkStatus();
+    }
+    return Unavailable("no whole answer within {} s", kTimeoutSeconds);
   }
 
   Status Receive(std::string* buffer) {
+    CHAIRLIFT_RETURN_IF_ERROR(Await(POLLIN));
     char block[65536];
     const ssize_t n = recv(socket_, block, sizeof block, 0);
     if (n <= 0) return Unavailable("the connection broke while receiving");
@@ -128,6 +164,8 @@ class Connection {
   }
 
   Address address_;
+  const std::atomic<bool>* stop_;
+  Clock::time_point deadline_;
   int socket_ = -1;
 };
 
@@ -144,7 +182,7 @@ std::string InferRequestBytes(const std::string& model, const std::vector<NamedT
     body["inputs"].push_back(
         {{"name", input.name},
          {"shape", std::vector<int64_t>(input.tensor.shape().begin(), input.tensor.shape().end())},
-         {"datatype", std::string(http::WireName(input.tensor.dtype()))},
+         {"datatype", std::string(DatatypeName(input.tensor.dtype()))},
          {"parameters", {{"binary_data_size", input.tensor.byte_size()}}}});
     binary.append(static_cast<const char*>(input.tensor.raw()), input.tensor.byte_size());
   }
@@ -156,41 +194,54 @@ std::string InferRequestBytes(const std::string& model, const std::vector<NamedT
          json + binary;
 }
 
-StatusOr<std::vector<TensorSpec>> ReadSignature(Connection& connection, const std::string& model) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::string body,
-                             connection.Exchange(fmt::format(
-                                 "GET /v2/models/{} HTTP/1.1\r\nHost: chairlift\r\n\r\n", model)));
-  const auto json = nlohmann::json::parse(body, nullptr, false);
-  const auto wrong = [&] {
-    return Unavailable("the server's metadata of '{}' makes no sense", model);
-  };
-  if (!json.is_object() || !json.contains("inputs") || !json["inputs"].is_array()) return wrong();
-  std::vector<TensorSpec> specs;
-  for (const auto& input : json["inputs"]) {
-    if (!input.is_object() || !input.contains("name") || !input["name"].is_string() ||
-        !input.contains("datatype") || !input["datatype"].is_string() || !input.contains("shape") ||
-        !input["shape"].is_array()) {
-      return wrong();
-    }
+// The JSON that GET /v2/models/{model}{what} answers.
+StatusOr<nlohmann::json> Get(Connection& connection, const std::string& model, const char* what) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      const std::string body,
+      connection.Exchange(
+          fmt::format("GET /v2/models/{}{} HTTP/1.1\r\nHost: chairlift\r\n\r\n", model, what)));
+  return nlohmann::json::parse(body, nullptr, false);
+}
+
+// Requests outside of a sequence bring its state as an input.
+void AppendStates(const nlohmann::json& config, std::vector<TensorSpec>* inputs) {
+  if (!config.contains("sequence_batching")) return;
+  constexpr std::string_view kPrefix = "TYPE_";
+  for (const auto& state : config.at("sequence_batching").at("state")) {
     TensorSpec spec;
-    spec.name = input["name"].get<std::string>();
-    spec.dtype = http::FromWireName(input["datatype"].get<std::string>());
-    for (const auto& dim : input["shape"]) {
-      if (!dim.is_number_integer()) return wrong();
-      spec.shape.push_back(dim.get<int64_t>());
+    spec.name = state.at("input_name").get<std::string>();
+    spec.dtype = DatatypeFromName(state.at("data_type").get<std::string>().substr(kPrefix.size()));
+    if (config.at("max_batch_size").get<int64_t>() > 0) spec.shape.push_back(-1);
+    for (const auto& dim : state.at("dims")) spec.shape.push_back(dim.get<int64_t>());
+    inputs->push_back(std::move(spec));
+  }
+}
+
+StatusOr<std::vector<TensorSpec>> ReadSignature(Connection& connection, const std::string& model) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const nlohmann::json metadata, Get(connection, model, ""));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const nlohmann::json config, Get(connection, model, "/config"));
+  std::vector<TensorSpec> specs;
+  try {
+    for (const auto& input : metadata.at("inputs")) {
+      specs.push_back({input.at("name").get<std::string>(),
+                       DatatypeFromName(input.at("datatype").get<std::string>()),
+                       input.at("shape").get<std::vector<int64_t>>()});
     }
-    if (spec.dtype == DType::kUndefined) return wrong();
-    specs.push_back(std::move(spec));
+    AppendStates(config, &specs);
+  } catch (const std::exception& wrong) {
+    return Unavailable("cannot read the server's metadata of '{}': {}", model, wrong.what());
+  }
+  for (const TensorSpec& spec : specs) {
+    if (spec.dtype != DType::kUndefined) continue;
+    return Unimplemented(
+        "input '{}' of '{}' has a datatype without numbers, which bench cannot generate", spec.name,
+        model);
   }
   return specs;
 }
 
 StatusOr<ModelStatistics> ReadStatistics(Connection& connection, const std::string& model) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(
-      const std::string body,
-      connection.Exchange(
-          fmt::format("GET /v2/models/{}/stats HTTP/1.1\r\nHost: chairlift\r\n\r\n", model)));
-  const auto json = nlohmann::json::parse(body, nullptr, false);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const nlohmann::json json, Get(connection, model, "/stats"));
   ModelStatistics statistics;
   statistics.name = model;
   try {
@@ -200,7 +251,7 @@ StatusOr<ModelStatistics> ReadStatistics(Connection& connection, const std::stri
           .count = infer.at("count").get<uint64_t>(), .ns = infer.at("ns").get<uint64_t>()};
     }
   } catch (const nlohmann::json::exception& wrong) {
-    return Unavailable("the server's statistics of '{}' make no sense: {}", model, wrong.what());
+    return Unavailable("cannot read the server's statistics of '{}': {}", model, wrong.what());
   }
   return statistics;
 }
@@ -219,6 +270,7 @@ class HttpTarget final : public LoadTarget {
     }
     wake_.notify_all();
     for (std::thread& thread : threads_) thread.join();
+    for (Item& item : queue_) item.done(Unavailable("the load ended before it was sent"));
   }
 
   std::string name() const override {
@@ -248,13 +300,13 @@ class HttpTarget final : public LoadTarget {
   };
 
   void Work() {
-    Connection connection(address_);
+    Connection connection(address_, &stopping_);
     while (true) {
       Item item;
       {
         std::unique_lock<std::mutex> lock(mutex_);
         wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-        if (queue_.empty()) return;
+        if (stopping_) return;
         item = std::move(queue_.front());
         queue_.pop_front();
       }
@@ -269,7 +321,7 @@ class HttpTarget final : public LoadTarget {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Item> queue_;  // bounded by the schedule's length
-  bool stopping_ = false;
+  std::atomic<bool> stopping_{false};
   std::vector<std::thread> threads_;
 };
 

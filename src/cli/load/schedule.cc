@@ -27,7 +27,8 @@ StatusOr<LengthHistogram> LengthHistogram::Parse(const std::string& json) {
     parsed = inner;
   }
   if (!parsed.is_object() || parsed.empty()) {
-    return InvalidArgument("not a histogram; {{\"histogram\": {{\"17\": 41, \"18\": 7}}}} is one");
+    return InvalidArgument(
+        "not a histogram; write it as {{\"histogram\": {{\"17\": 41, \"18\": 7}}}}");
   }
   std::map<int64_t, uint64_t> counts;
   for (const auto& [key, count] : parsed.items()) {
@@ -35,7 +36,7 @@ StatusOr<LengthHistogram> LengthHistogram::Parse(const std::string& json) {
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), length);
     if (error != std::errc() || end != key.data() + key.size() || length < 1 ||
         !count.is_number_unsigned()) {
-      return InvalidArgument("'{}' is not a length with a count", key);
+      return InvalidArgument("'{}' is not a length with a count; write them as \"17\": 41", key);
     }
     counts[length] += count.get<uint64_t>();
   }
@@ -46,7 +47,8 @@ StatusOr<LengthHistogram> LengthHistogram::Parse(const std::string& json) {
     out.lengths_.push_back(length);
     out.cumulative_.push_back(total);
   }
-  if (total == 0) return InvalidArgument("every count is zero");
+  if (total == 0)
+    return InvalidArgument("every count is zero; at least one length needs a count above 0");
   return out;
 }
 

@@ -1,4 +1,4 @@
-// What a load is put on: an engine in this process, or a server by URL.
+// The target of a load: an engine in this process, or a server by URL.
 #ifndef CHAIRLIFT_CLI_LOAD_TARGET_H_
 #define CHAIRLIFT_CLI_LOAD_TARGET_H_
 
@@ -28,7 +28,7 @@ class LoadTarget {
   // Sends without waiting; `done` runs once, on any thread. A target that cannot start it at once
   // queues it: that wait is part of the latency.
   virtual void Send(size_t prepared, std::function<void(Status)> done) = 0;
-  // The model's counters; a server tells only `batches`.
+  // The model's counters; of a server, `batches` alone.
   virtual StatusOr<ModelStatistics> Statistics() = 0;
 };
 

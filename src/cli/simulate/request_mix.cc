@@ -1,5 +1,7 @@
 #include "cli/simulate/request_mix.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -248,6 +250,12 @@ StatusOr<LengthCosts> ReadCosts(const std::filesystem::path& path,
   if (!samples.ok()) return Annotate(samples.status(), path.string());
   LengthCosts costs;
   for (const std::string& cell : cells) {
+    if (!samples->contains(cell)) {
+      std::vector<std::string_view> known;
+      for (const auto& sample : *samples) known.push_back(sample.first);
+      return InvalidArgument("{} has no costs of the cell '{}', only of: {}", path.string(), cell,
+                             fmt::join(known, ", "));
+    }
     const Status added = costs.AddType((*samples)[cell]);
     if (!added.ok()) return Annotate(added, fmt::format("{}: cell '{}'", path.string(), cell));
   }

@@ -1,4 +1,4 @@
-// What requests a simulation draws from, and what its cells cost: read from files.
+// A simulation's requests and the costs of its cells, read from files.
 #ifndef CHAIRLIFT_CLI_SIMULATE_REQUEST_MIX_H_
 #define CHAIRLIFT_CLI_SIMULATE_REQUEST_MIX_H_
 
@@ -30,7 +30,7 @@ struct RequestMix {
 // (0: none is).
 using LengthCounts = std::map<int, uint64_t>;
 StatusOr<LengthCounts> ReadLengths(const std::filesystem::path& path, int max_length);
-// "2-100": each of them as often.
+// "2-100": each length with equal frequency.
 StatusOr<LengthCounts> UniformLengths(const std::string& range);
 
 // Chains of `step` cells.

@@ -1,26 +1,20 @@
 #include "device/cpu/cores.h"
 
+#include <fmt/ranges.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <set>
 #include <sstream>
 #include <string>
 
 #include "base/status.h"
+#include "device/cpu/cgroup.h"
 #include "device/cpu/team.h"
 
 namespace chairlift {
 namespace {
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream in(path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
 
 // The tighter of two limits, either of which may be absent.
 std::optional<double> Tighter(std::optional<double> a, std::optional<double> b) {
@@ -31,8 +25,8 @@ std::optional<double> Tighter(std::optional<double> a, std::optional<double> b) 
 
 // Version 1: quota and period lie in two files; the quota is −1 where there is no limit.
 std::optional<double> QuotaV1(const std::string& folder) {
-  std::istringstream quota_text(ReadFile(folder + "/cpu.cfs_quota_us"));
-  std::istringstream period_text(ReadFile(folder + "/cpu.cfs_period_us"));
+  std::istringstream quota_text(ReadCgroupFile(folder + "/cpu.cfs_quota_us"));
+  std::istringstream period_text(ReadCgroupFile(folder + "/cpu.cfs_period_us"));
   double quota = 0;
   double period = 0;
   if (!(quota_text >> quota) || !(period_text >> period) || quota <= 0 || period <= 0) {
@@ -69,27 +63,10 @@ std::optional<double> ParseCpuMax(std::string_view text) {
 }
 
 std::optional<double> CgroupCoreQuota() {
-  // Lines read "0::/path" (v2) or "4:cpu,cpuacct:/path" (v1). Every group up to the root may limit;
-  // inside a container the path may name a folder that is not mounted, and the root is the one.
   std::optional<double> limit;
-  std::istringstream groups(ReadFile("/proc/self/cgroup"));
-  for (std::string line; std::getline(groups, line);) {
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first == std::string::npos ? first : first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
-    std::string path = line.substr(second + 1);
-    if (path.empty() || path[0] != '/') continue;
-    const bool v2 = controllers == ",,";
-    if (!v2 && controllers.find(",cpu,") == std::string::npos) continue;
-    while (true) {
-      const std::string folder =
-          fmt::format("{}{}", v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu", path);
-      limit = Tighter(limit, v2 ? ParseCpuMax(ReadFile(folder + "/cpu.max")) : QuotaV1(folder));
-      if (path.size() <= 1) break;
-      path.resize(std::max<size_t>(1, path.rfind('/')));
-    }
-  }
+  ForEachCgroup("cpu", [&](const std::string& folder, bool v2) {
+    limit = Tighter(limit, v2 ? ParseCpuMax(ReadCgroupFile(folder + "/cpu.max")) : QuotaV1(folder));
+  });
   return limit;
 }
 
@@ -113,8 +90,8 @@ StatusOr<WorkerPlacement> PlaceWorkers(int workers, const std::vector<int>& core
     std::set<int> seen;
     for (int core : cores) {
       if (std::find(allowed.begin(), allowed.end(), core) == allowed.end()) {
-        return InvalidArgument("core {} is not among the {} cores this process may run on", core,
-                               allowed.size());
+        return InvalidArgument("core {} is not among those this process may run on: {}", core,
+                               fmt::join(allowed, ", "));
       }
       if (!seen.insert(core).second) return InvalidArgument("core {} is listed twice", core);
     }

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <cstddef>
+#include <new>
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "device/cpu/isa.h"
@@ -41,6 +43,13 @@ const dnnl::engine& DnnlEngine() {
     return new dnnl::engine(dnnl::engine::kind::cpu, 0);
   }();
   return *kEngine;
+}
+
+void ExpectMemoryForDnnl() {
+  // More than making a primitive takes; nothing is written to it.
+  constexpr size_t kEnough = size_t{16} << 20;
+  void* volatile place = ::operator new(kEnough);
+  ::operator delete(place);
 }
 
 const dnnl::stream& DnnlThreadStream() {

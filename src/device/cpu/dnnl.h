@@ -15,6 +15,9 @@ namespace chairlift {
 
 // The process's CPU engine. Thread-safe.
 const dnnl::engine& DnnlEngine();
+// To be called before a primitive is made: throws std::bad_alloc where memory is about to run out.
+// oneDNN does not look whether its own allocations succeed, and ends the process (seen in 2.6).
+void ExpectMemoryForDnnl();
 // The calling thread's stream.
 const dnnl::stream& DnnlThreadStream();
 

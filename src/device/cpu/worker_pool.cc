@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -79,9 +80,20 @@ struct Fork {
   // Written before `ticket` opens; read only by claimants, for whom the owner waits.
   alignas(128) const absl::FunctionRef<void(int, int)>* body = nullptr;
 
+  // The first exception of a body, which may run out of memory; written before its part is done.
+  std::atomic<bool> failed{false};
+  std::exception_ptr error;
+
   bool open() const {
     const uint64_t seen = ticket.load();
     return Next(seen) < Parts(seen);
+  }
+  void Run(const absl::FunctionRef<void(int, int)>& part_body, uint64_t claimed, int worker) {
+    try {
+      part_body(static_cast<int>(Next(claimed)), worker);
+    } catch (...) {
+      if (!failed.exchange(true)) error = std::current_exception();
+    }
   }
 };
 
@@ -110,20 +122,17 @@ class WorkerPool::SharedTeam : public Team {
     while (true) {
       const uint64_t ticket = fork_.ticket.fetch_add(1, std::memory_order_relaxed);
       if (Next(ticket) >= Parts(ticket)) break;
-      body(static_cast<int>(Next(ticket)), worker_);
+      fork_.Run(body, ticket, worker_);
       ++mine;
     }
     const uint32_t theirs = static_cast<uint32_t>(parts) - mine;
-    if (theirs == 0) return;
-    helped_ = true;
-    if (Joined(theirs)) return;
-    const auto patience = SteadyClock::now() + kJoinSpin;
-    while (true) {
-      for (int i = 0; i < 64; ++i) {
-        if (Joined(theirs)) return;
-        CpuRelax();
-      }
-      if (SteadyClock::now() > patience) std::this_thread::yield();
+    if (theirs > 0) {
+      helped_ = true;
+      Join(theirs);
+    }
+    if (fork_.failed.load(std::memory_order_relaxed)) {
+      fork_.failed.store(false, std::memory_order_relaxed);
+      std::rethrow_exception(std::exchange(fork_.error, nullptr));
     }
   }
 
@@ -134,7 +143,7 @@ class WorkerPool::SharedTeam : public Team {
     while (more() && fork_.open()) {
       const uint64_t ticket = fork_.ticket.fetch_add(1, std::memory_order_acquire);
       if (Next(ticket) >= Parts(ticket)) break;
-      (*fork_.body)(static_cast<int>(Next(ticket)), worker);
+      fork_.Run(*fork_.body, ticket, worker);
       fork_.done.fetch_add(1, std::memory_order_release);
       helped = true;
     }
@@ -148,6 +157,17 @@ class WorkerPool::SharedTeam : public Team {
  private:
   bool Joined(uint32_t theirs) const {
     return fork_.done.load(std::memory_order_acquire) == theirs;
+  }
+  void Join(uint32_t theirs) const {
+    if (Joined(theirs)) return;
+    const auto patience = SteadyClock::now() + kJoinSpin;
+    while (true) {
+      for (int i = 0; i < 64; ++i) {
+        if (Joined(theirs)) return;
+        CpuRelax();
+      }
+      if (SteadyClock::now() > patience) std::this_thread::yield();
+    }
   }
 
   WorkerPool& pool_;

@@ -28,7 +28,7 @@ struct WorkerPoolOptions {
 // Thread-safe.
 class WorkerPool {
  public:
-  using Job = std::function<void(int worker)>;
+  using Job = std::function<void(int worker)>;  // must not throw
 
   static StatusOr<std::unique_ptr<WorkerPool>> Create(const WorkerPoolOptions& options);
   // Runs the jobs still queued, then joins the threads.

@@ -24,7 +24,7 @@ StatusOr<int> NodeReader::Rank(int i) const {
 
 StatusOr<int> NodeReader::OutputRank(int i) const {
   const ValueId output = node_.outputs[static_cast<size_t>(i)];
-  if (output == kNoValue) return Unimplemented("nobody reads its output {}", i);
+  if (output == kNoValue) return Unimplemented("its output {} is not used", i);
   const SymbolicShape& shape = graph_.values[static_cast<size_t>(output)].shape;
   if (!shape.has_rank()) return Unimplemented("the rank of its output is not known");
   return shape.rank();
@@ -52,60 +52,24 @@ StatusOr<std::vector<int64_t>> NodeReader::Numbers(int i) const {
   return numbers;
 }
 
-StatusOr<std::vector<bool>> NodeReader::Listed(int input, int rank) const {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, Numbers(input));
-  std::vector<bool> listed(static_cast<size_t>(rank), false);
-  for (const int64_t number : numbers) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, Axis(number, rank));
-    listed[static_cast<size_t>(axis)] = true;
+StatusOr<AxisMap> NodeReader::Axes() const {
+  if (node_.def->axes == nullptr) return Unimplemented("nothing is known of its axes");
+  std::vector<ValueInfo> inputs(node_.inputs.size());
+  for (int i = 0; i < num_inputs(); ++i) {
+    if (!has(i)) continue;
+    const Value& value = graph_.values[static_cast<size_t>(id(i))];
+    ValueInfo& info = inputs[static_cast<size_t>(i)];
+    info.dtype = value.dtype;
+    info.shape = value.shape;
+    if (value.is_constant()) info.value = &value.constant;
+    const std::vector<Extent>* elements = Elements(i);
+    if (elements == nullptr) continue;
+    info.elements.emplace();
+    for (const Extent& e : *elements) {
+      info.elements->push_back(e.is_number() ? Dim(e.number()) : Dim::Unknown());
+    }
   }
-  return listed;
-}
-
-StatusOr<std::vector<int>> NodeReader::TransposedAxes() const {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, Rank(0));
-  const std::vector<int64_t> perm = attributes().Ints("perm");
-  std::vector<int> places(static_cast<size_t>(rank), -1);
-  for (int i = 0; i < rank && perm.empty(); ++i) places[static_cast<size_t>(i)] = rank - 1 - i;
-  for (size_t i = 0; i < perm.size(); ++i) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, Axis(perm[i], rank));
-    places[static_cast<size_t>(axis)] = static_cast<int>(i);
-  }
-  if ((!perm.empty() && perm.size() != places.size()) ||
-      std::find(places.begin(), places.end(), -1) != places.end()) {
-    return Unimplemented("its perm is no permutation");
-  }
-  return places;
-}
-
-StatusOr<std::vector<int>> NodeReader::UnsqueezedAxes() const {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, Rank(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, Numbers(1));
-  const int out_rank = rank + static_cast<int>(numbers.size());
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<bool> added, Listed(1, out_rank));
-  std::vector<int> places;
-  for (int axis = 0; axis < out_rank; ++axis) {
-    if (!added[static_cast<size_t>(axis)]) places.push_back(axis);
-  }
-  if (places.size() != static_cast<size_t>(rank)) return Unimplemented("it adds an axis twice");
-  return places;
-}
-
-StatusOr<std::vector<bool>> NodeReader::SqueezedAxes() const {
-  if (!has(1)) return Unimplemented("it drops dimensions that happen to be 1");
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, Rank(0));
-  return Listed(1, rank);
-}
-
-StatusOr<std::vector<bool>> NodeReader::ReducedAxes() const {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, Rank(0));
-  std::vector<bool> over(static_cast<size_t>(rank), false);
-  if (has(1)) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(over, Listed(1, rank));
-  }
-  const bool none = std::find(over.begin(), over.end(), true) == over.end();
-  if (none && attributes().Int("noop_with_empty_axes", 0) == 0) over.assign(over.size(), true);
-  return over;
+  return node_.def->axes(InferContext(attributes(), inputs, num_outputs()));
 }
 
 StatusOr<std::vector<NodeReader::Cut>> NodeReader::Cuts() const {

@@ -14,10 +14,11 @@
 #include "base/status.h"
 #include "graph/batch_axis/extent.h"
 #include "graph/ir.h"
+#include "ops/axis_map.h"
 
 namespace chairlift::batch_axis {
 
-// Errors (Unimplemented) say what cannot be told, in words that follow the node's name.
+// Errors (Unimplemented) say what is unknown, in words that follow the node's name.
 class NodeReader {
  public:
   const Attributes& attributes() const { return node_.attributes; }
@@ -45,15 +46,10 @@ class NodeReader {
   // The elements where all are numbers.
   StatusOr<std::vector<int64_t>> Numbers(int i) const;
 
-  // --- Arguments of operators, about input 0 ----------------------------------------------------
-  // Of Transpose and Unsqueeze: where each axis goes.
-  StatusOr<std::vector<int>> TransposedAxes() const;
-  StatusOr<std::vector<int>> UnsqueezedAxes() const;
-  // Of Squeeze: which axes go. They must be listed.
-  StatusOr<std::vector<bool>> SqueezedAxes() const;
-  // Of a reduction: which axes it is over.
-  StatusOr<std::vector<bool>> ReducedAxes() const;
+  // What the operator says of its axes (OperatorDef::axes).
+  StatusOr<AxisMap> Axes() const;
 
+  // --- Arguments of operators, about input 0 ----------------------------------------------------
   // Of Slice: by axis that is cut, what is known of where.
   struct Cut {
     int axis = 0;
@@ -78,8 +74,6 @@ class NodeReader {
   ~NodeReader() = default;
 
  private:
-  StatusOr<std::vector<bool>> Listed(int input, int rank) const;
-
   const Graph& graph_;
   const Node& node_;
 };

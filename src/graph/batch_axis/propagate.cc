@@ -10,11 +10,8 @@ namespace chairlift::batch_axis {
 const RuleTable& BatchRules() {
   static const RuleTable* const kRules = [] {
     auto* rules = new RuleTable;
-    AddElementwiseRules(*rules);
-    AddLinearRules(*rules);
     AddShapeRules(*rules);
-    AddIndexRules(*rules);
-    AddReductionRules(*rules);
+    AddImageRules(*rules);
     return rules;
   }();
   return *kRules;
@@ -23,7 +20,7 @@ const RuleTable& BatchRules() {
 namespace {
 
 // A named size. Those that shape inference makes are products ("12*batch") and bounded sizes
-// ("min(batch,512)"), of which nothing is known.
+// ("min(batch,512)"); nothing is known of the latter.
 std::optional<Extent> SizeOf(const std::string& symbol, const std::string& batch_symbol) {
   if (symbol == batch_symbol) return Extent::Batch();
   if (symbol.find(batch_symbol) == std::string::npos) return Extent::Symbol(symbol);
@@ -80,26 +77,67 @@ State Known(const Value& value, const std::string& batch_symbol) {
 
 namespace {
 
-// Of nodes whose inputs are all shared: what can be told of the outputs' elements.
-State FoldShared(const Graph& graph, const Node& node, ValueId output, const RuleTable& rules,
-                 const std::string& symbol, const std::vector<State>& states) {
+const RuleTable* TableOf(const Node& node) {
+  return node.def->domain.empty() && SizeRules().contains(node.def->name) ? &SizeRules() : nullptr;
+}
+
+// Of nodes whose inputs are all shared: what is known of the outputs' elements.
+State FoldShared(const Graph& graph, const Node& node, ValueId output, const std::string& symbol,
+                 const std::vector<State>& states) {
   State known = Known(graph.values[output], symbol);
-  static constexpr std::string_view kFolding[] = {
-      "Add", "Sub", "Mul", "Div", "Equal", "Where", "Concat", "Cast", "ConstantOfShape"};
-  const bool folding =
-      node.def->domain.empty() &&
-      std::find(std::begin(kFolding), std::end(kFolding), node.def->name) != std::end(kFolding);
-  if (known.elements || !folding) return known;
+  if (known.elements || TableOf(node) == nullptr) return known;
   for (ValueId id : node.inputs) {
     if (id == kNoValue || !states[id].elements) return known;
   }
   Context context(graph, node, symbol, states);
-  return rules.at(node.def->name)(context).ok() ? context.outputs()[0] : known;
+  return SizeRules().at(node.def->name)(context).ok() ? context.outputs()[0] : known;
 }
 
-bool HasSubgraph(const Node& node) { return !Subgraphs(node).empty(); }
+// By a rule of the table.
+Status Apply(Rule rule, const Graph& graph, const Node& node, const std::string& symbol,
+             std::vector<State>& states) {
+  Context context(graph, node, symbol, states);
+  CHAIRLIFT_RETURN_IF_ERROR(rule(context));
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    if (node.outputs[i] != kNoValue) states[node.outputs[i]] = context.outputs()[i];
+  }
+  return absl::OkStatus();
+}
+
+// Arithmetic on sizes that no rule follows, but shape inference does.
+bool FollowKnown(const Graph& graph, const Node& node, const std::string& symbol,
+                 std::vector<State>& states) {
+  std::vector<State> known(node.outputs.size());
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    if (node.outputs[i] == kNoValue) continue;
+    known[i] = Known(graph.values[node.outputs[i]], symbol);
+    if (!known[i].elements) return false;
+  }
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    if (node.outputs[i] != kNoValue) states[node.outputs[i]] = std::move(known[i]);
+  }
+  return true;
+}
+
+Status FollowRows(const Graph& graph, const Node& node, const RuleTable& rules,
+                  const std::string& symbol, std::vector<State>& states) {
+  const std::string& domain = node.def->domain;
+  const auto rule = rules.find(domain.empty() ? node.def->name : domain + "::" + node.def->name);
+  if (rule != rules.end()) return Apply(rule->second, graph, node, symbol, states);
+  if (node.def->axes != nullptr) return Apply(FollowAxes, graph, node, symbol, states);
+  return Subgraphs(node).empty() ? Unimplemented("it is not known to keep rows apart")
+                                 : Unimplemented("control flow is not followed");
+}
 
 }  // namespace
+
+bool ComputesSizes(const Node& node) { return TableOf(node) != nullptr; }
+
+Status FollowSizes(const Graph& graph, const Node& node, const std::string& symbol,
+                   std::vector<State>& states) {
+  const Status status = Apply(SizeRules().at(node.def->name), graph, node, symbol, states);
+  return status.ok() || FollowKnown(graph, node, symbol, states) ? absl::OkStatus() : status;
+}
 
 Status VisitNode(const Graph& graph, const Node& node, const RuleTable& rules,
                  const std::string& symbol, std::vector<State>& states) {
@@ -113,38 +151,16 @@ Status VisitNode(const Graph& graph, const Node& node, const RuleTable& rules,
   if (!node.def->deterministic) return Unimplemented("it is random");
   if (all_shared) {
     for (ValueId id : node.outputs) {
-      if (id != kNoValue) states[id] = FoldShared(graph, node, id, rules, symbol, states);
+      if (id != kNoValue) states[id] = FoldShared(graph, node, id, symbol, states);
     }
     return absl::OkStatus();
   }
-  const std::string& domain = node.def->domain;
-  const auto rule = rules.find(domain.empty() ? node.def->name : domain + "::" + node.def->name);
-  Status status;
-  if (rule == rules.end()) {
-    status = HasSubgraph(node) ? Unimplemented("control flow is not followed")
-                               : Unimplemented("it is not known to keep rows apart");
-  } else {
-    Context context(graph, node, symbol, states);
-    status = rule->second(context);
-    if (status.ok()) {
-      for (size_t i = 0; i < node.outputs.size(); ++i) {
-        if (node.outputs[i] != kNoValue) states[node.outputs[i]] = context.outputs()[i];
-      }
-      return absl::OkStatus();
-    }
+  if (!any_rows && ComputesSizes(node) && FollowSizes(graph, node, symbol, states).ok()) {
+    return absl::OkStatus();
   }
-  // Arithmetic on sizes that no rule follows, but shape inference does.
-  if (any_rows) return status;
-  std::vector<State> known(node.outputs.size());
-  for (size_t i = 0; i < node.outputs.size(); ++i) {
-    if (node.outputs[i] == kNoValue) continue;
-    known[i] = Known(graph.values[node.outputs[i]], symbol);
-    if (!known[i].elements) return status;
-  }
-  for (size_t i = 0; i < node.outputs.size(); ++i) {
-    if (node.outputs[i] != kNoValue) states[node.outputs[i]] = std::move(known[i]);
-  }
-  return absl::OkStatus();
+  Status status = FollowRows(graph, node, rules, symbol, states);
+  if (status.ok() || any_rows) return status;
+  return FollowKnown(graph, node, symbol, states) ? absl::OkStatus() : status;
 }
 
 std::vector<State> Propagate(const Graph& graph, const RuleTable& rules, const std::string& symbol,

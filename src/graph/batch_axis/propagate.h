@@ -10,13 +10,18 @@
 
 namespace chairlift::batch_axis {
 
-// The rules of all operators that are known to keep rows apart; operators of other domains than
-// ONNX's are listed as "domain::name".
+// The rules of operators whose result depends on data; operators of other domains than ONNX's are
+// listed as "domain::name".
 const RuleTable& BatchRules();
 
-// What constants and shape inference know of integers; `symbol` names the dimension along which the
-// rows lie.
+// What constants and shape inference know of integers; `symbol` names the batch dimension.
 State Known(const Value& value, const std::string& symbol);
+
+// Whether the node is integer arithmetic by which sizes may be followed, and sets the states of its
+// outputs where it can be; no input may be of rows.
+bool ComputesSizes(const Node& node);
+Status FollowSizes(const Graph& graph, const Node& node, const std::string& symbol,
+                   std::vector<State>& states);
 
 // Sets the states of the node's outputs, or says why rows do not stay apart in it and leaves them
 // as they are. No input may be mixed.

@@ -67,6 +67,50 @@ StatusOr<bool> Context::Flag(int i) const {
   return value.constant.data<bool>()[0];
 }
 
-Status MixesRows() { return Unimplemented("it works along the batch, over several rows"); }
+Status FollowAxes(Context& c) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const AxisMap map, c.Axes());
+  const State* rows = nullptr;
+  int label = AxisMap::kNone;
+  bool any_unread = false;
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    const State& state = c.in(i);
+    if (map.inputs[static_cast<size_t>(i)].unread) {
+      any_unread = true;
+      continue;
+    }
+    if (state.sizes()) return Unimplemented("it computes with the batch size");
+    if (!state.rows()) continue;
+    const int own = map.inputs[static_cast<size_t>(i)].Label(state.axis);
+    if (own == AxisMap::kNone) return Unimplemented("it {} the batch", map.does);
+    if (rows == nullptr) {
+      rows = &state;
+      label = own;
+    } else if (own != label || !rows->SameRows(state)) {
+      return Unimplemented("its inputs have the batch along different dimensions");
+    }
+  }
+  if (rows == nullptr && any_unread) return absl::OkStatus();  // shared
+  if (rows == nullptr) return Unimplemented("it computes with the batch size");
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    const AxisMap::Operand& operand = map.inputs[static_cast<size_t>(i)];
+    const int axis = operand.AxisOf(label);
+    if (c.in(i).rows() || axis < 0) continue;
+    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(i));
+    const Extent& dim = dims[static_cast<size_t>(axis)];
+    if (!operand.broadcasts || !dim.is_one()) {
+      return Unimplemented("its input {} has {} entries along the batch, whatever the batch size",
+                           i, dim.ToString());
+    }
+  }
+  for (int i = 0; i < c.num_outputs(); ++i) {
+    if (c.node().outputs[static_cast<size_t>(i)] == kNoValue) continue;
+    const int axis = map.outputs[static_cast<size_t>(i)].AxisOf(label);
+    if (axis < 0) return Unimplemented("its output {} does not keep rows apart", i);
+    c.Set(i, rows->At(axis));
+  }
+  return absl::OkStatus();
+}
+
+Status MixesRows() { return Unimplemented("it works along the batch"); }
 
 }  // namespace chairlift::batch_axis

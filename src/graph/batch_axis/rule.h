@@ -1,7 +1,7 @@
 // What is known of a value's rows, and the rules that carry it through operators.
 //
 // The proof is an abstract interpretation. A value is one of
-//   shared   the same whoever rides in the batch: weights, and what follows from them and from
+//   shared   the same for every batch: weights, and what follows from them and from
 //            dimensions other than the batch;
 //   sizes    integers that follow from the batch size and from nothing else that varies (Shape and
 //            the arithmetic on it), element by element;
@@ -13,9 +13,7 @@
 
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -68,7 +66,7 @@ class Context : public NodeReader {
   // All inputs from `first` on are shared (or absent).
   bool SharedFrom(int first) const;
 
-  // Dimensions of input i: those that shapes do not tell count as numbers of their own.
+  // Dimensions of input i: those that shapes do not give count as numbers of their own.
   StatusOr<std::vector<Extent>> Dims(int i) const override;
   // The value of the constant boolean input i.
   StatusOr<bool> Flag(int i) const;
@@ -94,15 +92,14 @@ using Rule = Status (*)(Context&);
 
 // By operator of the default domain.
 using RuleTable = std::map<std::string, Rule, std::less<>>;
-void AddElementwiseRules(RuleTable& rules);
-void AddLinearRules(RuleTable& rules);
+// For operators whose result depends on data; the axis maps of the operators cover the others.
 void AddShapeRules(RuleTable& rules);
-void AddIndexRules(RuleTable& rules);
-void AddReductionRules(RuleTable& rules);
+void AddImageRules(RuleTable& rules);
+// Integer arithmetic on sizes, element by element: where no input is of rows.
+const RuleTable& SizeRules();
 
-// Operators that work on elements one by one, with broadcasting, other than those that sizes are
-// computed with.
-std::span<const std::string_view> ElementwiseOperators();
+// By the operator's own axis map.
+Status FollowAxes(Context& context);
 
 // The usual refusal: the operator works along the batch.
 Status MixesRows();

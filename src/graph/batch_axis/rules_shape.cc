@@ -1,7 +1,8 @@
-// Operators that change shapes and move elements without looking at them.
+// Operators that change shapes.
 #include <algorithm>
 #include <utility>
 
+#include "graph/batch_axis.h"
 #include "graph/batch_axis/rule.h"
 
 namespace chairlift::batch_axis {
@@ -38,17 +39,15 @@ Status Regroup(Context& c, const std::vector<Extent>& from, const std::vector<Ex
 }
 
 Status Reshape(Context& c) {
-  if (c.in(0).sizes()) {
-    c.Set(0, c.in(0));  // between rank 0 and 1
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.OutputRank(0));
-    return rank <= 1 ? absl::OkStatus() : Unimplemented("it computes with the batch size");
-  }
   if (!c.in(0).rows()) return Unimplemented("the shape it gives depends on the batch size");
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> from, c.Dims(0));
   CHAIRLIFT_ASSIGN_OR_RETURN(NodeReader::WantedShape wanted, c.Wanted(from));
   const std::optional<Extent> total = ProductOf(from, 0, from.size());
   if (!total) return Unimplemented("its sizes are too large");
   std::vector<Extent>& to = wanted.dims;
+  if (wanted.known.batch() > 1) {
+    return Unimplemented("several dimensions of its result depend on the batch");
+  }
   if (wanted.known.batch() > 0) {
     // Both counts have the batch as a factor once; that they are equal, as they must be for the
     // node to run at all, does not depend on it. Nor does a dimension that is left to be deduced.
@@ -74,43 +73,6 @@ Status Flatten(Context& c) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> from, c.Dims(0));
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> to, c.Flattened(from));
   return Regroup(c, from, to);
-}
-
-Status Transpose(Context& c) {
-  if (!c.in(0).rows()) return Unimplemented("it computes with the batch size");
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> places, c.TransposedAxes());
-  c.Set(0, c.in(0).At(places[static_cast<size_t>(c.in(0).axis)]));
-  return absl::OkStatus();
-}
-
-Status Squeeze(Context& c) {
-  if (c.in(0).sizes()) {
-    c.Set(0, c.in(0));
-    return absl::OkStatus();
-  }
-  if (!c.in(0).rows()) return Unimplemented("it computes with the batch size");
-  if (!c.has(1)) return Unimplemented("it drops the batch where that is 1");
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<bool> dropped, c.SqueezedAxes());
-  const int axis = c.in(0).axis;
-  if (dropped[static_cast<size_t>(axis)]) {
-    return Unimplemented("it drops the batch, taking it to be 1");
-  }
-  const auto before = std::count(dropped.begin(), dropped.begin() + axis, true);
-  c.Set(0, c.in(0).At(axis - static_cast<int>(before)));
-  return absl::OkStatus();
-}
-
-Status Unsqueeze(Context& c) {
-  if (c.in(0).sizes()) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int out, c.OutputRank(0));
-    if (out > 1) return Unimplemented("it computes with the batch size");
-    c.Set(0, c.in(0));
-    return absl::OkStatus();
-  }
-  if (!c.in(0).rows()) return Unimplemented("it computes with the batch size");
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> places, c.UnsqueezedAxes());
-  c.Set(0, c.in(0).At(places[static_cast<size_t>(c.in(0).axis)]));
-  return absl::OkStatus();
 }
 
 Status ShapeOf(Context& c) {
@@ -155,24 +117,8 @@ StatusOr<int> BatchEntry(const std::vector<Extent>* dims) {
   return entry;
 }
 
-// An integer constant of known length, as exporters make to compare shapes with.
-Status KnownConstant(Context& c) {
-  const std::vector<Extent>& shape = *c.Elements(0);
-  const auto* value = c.attributes().Find<Tensor>("value");
-  constexpr int64_t kMaxRank = 64;
-  if (shape.size() != 1 || !shape[0].is_number() || shape[0].number() < 0 ||
-      shape[0].number() > kMaxRank || value == nullptr || value->dtype() != DType::kInt64 ||
-      value->size() != 1) {
-    return absl::OkStatus();  // shared, and nothing more
-  }
-  c.Set(0, State::Of(std::vector<Extent>(static_cast<size_t>(shape[0].number()),
-                                         Extent::Number(value->values<int64_t>()[0]))));
-  return absl::OkStatus();
-}
-
 // All entries equal: any division among rows is right.
 Status ConstantOfShape(Context& c) {
-  if (c.in(0).shared()) return KnownConstant(c);
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, BatchEntry(c.Elements(0)));
   State state = State::Rows(axis);
   const std::optional<Extent> inner =
@@ -220,16 +166,25 @@ Status Expand(Context& c) {
   return absl::OkStatus();
 }
 
+// An end beyond the largest batch takes all rows.
+Status Slice(Context& c) {
+  if (!c.in(0).rows() || !c.SharedFrom(1)) return Unimplemented("it cuts by the batch size");
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<NodeReader::Cut> cuts, c.Cuts());
+  for (const NodeReader::Cut& cut : cuts) {
+    const bool whole = cut.start == 0 && cut.step == 1 && cut.end && cut.end->is_number() &&
+                       cut.end->number() >= kMaxBatchRows;
+    if (cut.axis == c.in(0).axis && !whole) return MixesRows();
+  }
+  c.Set(0, c.in(0));
+  return absl::OkStatus();
+}
+
 Status Tile(Context& c) {
+  if (c.in(0).rows()) return FollowAxes(c);
   CHAIRLIFT_ASSIGN_OR_RETURN(const int entry, BatchEntry(c.Elements(1)));
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
   const std::vector<Extent>& repeats = *c.Elements(1);
   if (repeats.size() != dims.size()) return Unimplemented("its repeats do not fit its input");
-  if (c.in(0).rows()) {
-    if (entry >= 0 || !repeats[static_cast<size_t>(c.in(0).axis)].is_one()) return MixesRows();
-    c.Set(0, c.in(0));
-    return absl::OkStatus();
-  }
   if (!c.in(0).shared() || entry < 0) return Unimplemented("it computes with the batch size");
   // [a, a, a, ...]: each row's block is the whole of a, or several of it.
   State state = State::Rows(entry);
@@ -252,10 +207,8 @@ void AddShapeRules(RuleTable& rules) {
   rules["Reshape"] = Reshape;
   rules["Shape"] = ShapeOf;
   rules["Size"] = SizeOf;
-  rules["Squeeze"] = Squeeze;
+  rules["Slice"] = Slice;
   rules["Tile"] = Tile;
-  rules["Transpose"] = Transpose;
-  rules["Unsqueeze"] = Unsqueeze;
 }
 
 }  // namespace chairlift::batch_axis

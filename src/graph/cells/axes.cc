@@ -98,7 +98,7 @@ std::vector<bool> FindReal(const Graph& graph) {
   std::vector<bool> real(graph.values.size(), false);
   for (ValueId id : graph.inputs) real[id] = true;
   for (const Node& node : graph.nodes) {
-    if (Is(node, "Shape") || Is(node, "Size")) continue;
+    if (node.def->gives_sizes) continue;
     const bool any = std::any_of(node.inputs.begin(), node.inputs.end(),
                                  [&](ValueId id) { return id != kNoValue && real[id]; });
     for (ValueId id : node.outputs) {
@@ -165,7 +165,7 @@ class SequenceWalk {
     if (!batch_axis::VisitNode(graph_, node, TimeRules(), result_.symbol, result_.states).ok()) {
       return false;
     }
-    if (!real || Is(node, "Shape") || Is(node, "Size")) return true;
+    if (!real || node.def->gives_sizes) return true;
     int rows = 0;
     int others = 0;
     for (ValueId id : node.outputs) {

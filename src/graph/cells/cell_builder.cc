@@ -311,7 +311,7 @@ StatusOr<Tensor> UniformRow(const SlicedGraph& model, ValueId id) {
       known[v] = *std::move(numbers);
     } else {
       const int producer = model.links.producer(v);
-      if (producer < 0 || model.axes.real[v] || IsControlFlow(graph.nodes[producer])) {
+      if (producer < 0 || model.axes.real[v] || graph.nodes[producer].def->runs_bodies) {
         return Unimplemented("'{}' is not the same for all requests", graph.values[id].name);
       }
       if (!nodes.insert(producer).second) continue;

@@ -8,7 +8,7 @@ namespace chairlift {
 
 // Rewrites each Loop that runs as often as a sequence is long, whatever its body finds, and whose
 // body uses the number of the step only to pick (Gather) from such sequences. Others stay as they
-// are. Returns how many it rewrote; shapes must be inferred anew afterwards.
+// are. Returns how many it rewrote; shapes must be inferred again afterwards.
 StatusOr<int> LowerLoops(Graph& graph);
 
 }  // namespace chairlift

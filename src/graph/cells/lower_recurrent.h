@@ -24,7 +24,7 @@ enum RecurrentLayerInput : int {
 const OperatorDef& RecurrentLayerOperator();
 bool IsRecurrentLayer(const Node& node);
 
-// Rewrites all LSTM, GRU and RNN nodes; returns how many there were. Shapes must be inferred anew
+// Rewrites all LSTM, GRU and RNN nodes; returns how many there were. Shapes must be inferred again
 // afterwards.
 StatusOr<int> LowerRecurrent(Graph& graph);
 

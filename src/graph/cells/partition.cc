@@ -126,11 +126,7 @@ class Partitioner {
   bool KeepsRows(int n) const {
     const Node& node = graph_.nodes[n];
     const bool transposes = Is(node, "Transpose");
-    const bool reshapes = Is(node, "Reshape") || Is(node, "Flatten");
-    if (!transposes && !reshapes && !Is(node, "Identity") && !Is(node, "Squeeze") &&
-        !Is(node, "Unsqueeze")) {
-      return false;
-    }
+    if (!transposes && !node.def->is_view) return false;
     const ValueId in = node.inputs[0];
     const ValueId out = node.outputs[0];
     const int s = out_.sequence[in];
@@ -141,7 +137,9 @@ class Partitioner {
     const auto to = FormOf(graph_, axes_, Axes(s), out);
     if (!from || !to) return false;
     if (!SameSize(RowOf(*from), RowOf(*to))) return false;
-    if (reshapes) return AllKnown(RowOf(*from)) && AllKnown(RowOf(*to));
+    if (Is(node, "Reshape") || Is(node, "Flatten")) {
+      return AllKnown(RowOf(*from)) && AllKnown(RowOf(*to));
+    }
     if (!transposes) return true;
     std::vector<int64_t> perm = node.attributes.Ints("perm");
     if (perm.empty()) {

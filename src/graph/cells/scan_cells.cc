@@ -123,7 +123,7 @@ class ScanCutter {
   // their shapes.
   std::vector<bool> Following(std::vector<bool> from, bool contents) const {
     for (const Node& node : body_.nodes) {
-      if (contents && (Is(node, "Shape") || Is(node, "Size"))) continue;
+      if (contents && node.def->gives_sizes) continue;
       const bool follows = std::any_of(node.inputs.begin(), node.inputs.end(),
                                        [&](ValueId id) { return id != kNoValue && from[id]; });
       for (ValueId id : node.outputs) {
@@ -172,7 +172,7 @@ class ScanCutter {
     std::vector<bool> made(body_.values.size(), false);
     for (const Node& node : body_.nodes) {
       if (!hoisted(node)) continue;
-      worth |= Is(node, "MatMul") || Is(node, "Gemm") || Is(node, "Conv");
+      worth |= node.def->multiplies;
       for (ValueId id : node.outputs) {
         if (id != kNoValue) made[id] = true;
       }

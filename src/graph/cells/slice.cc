@@ -295,7 +295,7 @@ class Slicer {
     return absl::OkStatus();
   }
 
-  // An input of the model tells a length; else what first has the sequence.
+  // An input of the model defines a length; else what first has the sequence.
   Status FindLengths() {
     for (size_t l = 0; l < out_.lengths.size(); ++l) {
       SequenceLength& length = out_.lengths[l];

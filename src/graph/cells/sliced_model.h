@@ -50,7 +50,7 @@ struct SlicedOutput {
 struct SequenceLength {
   std::string name;  // the symbol in the model, for people
   // The value whose tokens are counted: an input of the model, or an output of a kLanes cell, which
-  // then tells the length only once it has run.
+  // then gives the length only once it has run.
   int value = 0;
 };
 

@@ -7,8 +7,8 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <unordered_map>
 
-#include "absl/container/flat_hash_map.h"
 #include "base/status.h"
 
 namespace chairlift {
@@ -22,7 +22,7 @@ struct DetachedWeights {
     int64_t bytes;
   };
   // Of the initialisers of the model's graph, by index, those whose raw_data was left out.
-  absl::flat_hash_map<int, Range> ranges;
+  std::unordered_map<int, Range> ranges;
   ReadAt read;
 };
 

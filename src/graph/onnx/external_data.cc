@@ -1,4 +1,4 @@
-// Reading the bytes of tensors that lie in files beside the model.
+// Reading the bytes of tensors that are stored in files beside the model.
 #include "graph/onnx/external_data.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ StatusOr<File> Open(const std::filesystem::path& folder, const ExternalDataRange
   if (!file.ok()) return Annotate(file.status(), fmt::format("external data '{}'", location));
   if (range.offset < 0 || range.bytes < 0 || range.offset > file->size() ||
       range.bytes > file->size() - range.offset) {
-    return InvalidArgument("external data '{}': {} bytes at offset {} lie outside its {} bytes",
+    return InvalidArgument("external data '{}': {} bytes at offset {} are beyond its {} bytes",
                            location, range.bytes, range.offset, file->size());
   }
   return file;

@@ -1,4 +1,4 @@
-// Reading the bytes of tensors that lie in files beside the model.
+// Reading the bytes of tensors that are stored in files beside the model.
 #ifndef CHAIRLIFT_GRAPH_ONNX_EXTERNAL_DATA_H_
 #define CHAIRLIFT_GRAPH_ONNX_EXTERNAL_DATA_H_
 

@@ -44,16 +44,21 @@ StatusOr<ValueId> GraphBuilder::Add(std::string_view op_type, int opset, Attribu
   node.inputs = std::move(inputs);
   const ValueId output = NewValue();
   node.outputs = {output};
-  CHAIRLIFT_RETURN_IF_ERROR(Normalise(node, *this));
-  CHAIRLIFT_RETURN_IF_ERROR(Append(std::move(node)));
+  CHAIRLIFT_RETURN_IF_ERROR(AddBefore(std::move(node)));
   return output;
+}
+
+Status GraphBuilder::AddBefore(OnnxNode node) {
+  CHAIRLIFT_RETURN_IF_ERROR(Normalise(node, *this));
+  return Append(std::move(node));
 }
 
 Status GraphBuilder::Emit(OnnxNode node) {
   current_ = node.name;
   made_ = 0;
   after_.clear();
-  CHAIRLIFT_RETURN_IF_ERROR(Annotate(Normalise(node, *this), node.Describe()));
+  const std::string where = node.Describe();
+  CHAIRLIFT_RETURN_IF_ERROR(Annotate(Normalise(node, *this), where));
   CHAIRLIFT_RETURN_IF_ERROR(Append(std::move(node)));
   for (OnnxNode& next : std::exchange(after_, {})) {
     CHAIRLIFT_RETURN_IF_ERROR(Append(std::move(next)));
@@ -70,11 +75,10 @@ Status GraphBuilder::Append(OnnxNode node) {
                          node.name, node.op_type, node.domain.empty() ? "ai.onnx" : node.domain,
                          node.opset);
   }
-  if (node.opset < def->min_opset || node.opset > def->max_opset) {
-    return Unimplemented(
-        "node '{}': operator {} of domain '{}' is supported for opsets {} to {}, not {}", node.name,
-        node.op_type, node.domain.empty() ? "ai.onnx" : node.domain, def->min_opset, def->max_opset,
-        node.opset);
+  if (node.opset < def->min_opset) {
+    return Unimplemented("node '{}': domain '{}' has operator {} from opset {} on, not in {}",
+                         node.name, node.domain.empty() ? "ai.onnx" : node.domain, node.op_type,
+                         def->min_opset, node.opset);
   }
   // Trailing absent inputs and outputs are the same as none, but for a loop, whose body
   // counts them.

@@ -28,6 +28,7 @@ class GraphBuilder : public Rewriter {
   StatusOr<ValueId> Add(std::string_view op_type, int opset, Attributes attributes,
                         std::vector<ValueId> inputs) override;
   ValueId NewValue() override;
+  Status AddBefore(OnnxNode node) override;
   void AddAfter(OnnxNode node) override { after_.push_back(std::move(node)); }
 
  private:

@@ -6,10 +6,10 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "graph/onnx/attribute_proto.h"
 #include "graph/onnx/graph_builder.h"
 #include "graph/onnx/node_order.h"
@@ -50,9 +50,9 @@ struct Scope {
   int function_depth = 0;
   // Attributes of the call that is being inlined, for references to them.
   const onnx::NodeProto* call = nullptr;
-  absl::flat_hash_map<std::string, ValueId> names = {};
+  std::unordered_map<std::string, ValueId> names = {};
   std::vector<ValueId> captured = {};  // in the parent's graph, in order of this graph's captures
-  absl::flat_hash_map<std::string, ValueInfo> declared = {};
+  std::unordered_map<std::string, ValueInfo> declared = {};
 };
 
 class Reader {
@@ -122,8 +122,8 @@ class Reader {
     return absl::OkStatus();
   }
 
-  static StatusOr<ValueInfo> Declared(const onnx::ValueInfoProto& proto) {
-    auto info = DecodeType(proto.type());
+  StatusOr<ValueInfo> Declared(const onnx::ValueInfoProto& proto) {
+    auto info = DecodeType(proto.type(), dimension_names_);
     if (!info.ok()) return Annotate(info.status(), fmt::format("value '{}'", proto.name()));
     return info;
   }
@@ -395,7 +395,8 @@ class Reader {
 
   const std::filesystem::path external_data_dir_;
   std::map<std::pair<std::string, std::string>, const onnx::FunctionProto*> functions_;
-  InferBudget budget_;
+  DimensionNames dimension_names_;
+  InferBudget budget_{.open_branches = true};  // inference over the whole graph is strict
   int64_t inlined_nodes_ = 0;
 };
 

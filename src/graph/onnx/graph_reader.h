@@ -12,7 +12,7 @@
 namespace chairlift {
 
 inline constexpr int kMinOpset = 6;
-inline constexpr int kMaxOpset = 21;
+inline constexpr int kMaxOpset = 28;
 
 // The model's graph, in normalised form, with the shapes that could be inferred on the way;
 // `opset` takes the version of the default domain. `weights` holds what was left out of the

@@ -11,6 +11,7 @@
 #include "graph/onnx/detach_weights.h"
 #include "graph/onnx/file.h"
 #include "graph/onnx/graph_reader.h"
+#include "graph/specialise.h"
 #include "onnx/onnx_pb.h"
 #include "ops/linear/huge_tensor.h"
 
@@ -30,7 +31,7 @@ StatusOr<ImportedModel> FromProto(onnx::ModelProto& model, const DetachedWeights
   CHAIRLIFT_ASSIGN_OR_RETURN(out.graph,
                              ReadGraph(model, weights, options.external_data_dir, &out.opset));
   CHAIRLIFT_RETURN_IF_ERROR(Verify(out.graph));
-  CHAIRLIFT_RETURN_IF_ERROR(InferShapes(out.graph));
+  CHAIRLIFT_RETURN_IF_ERROR(InferTakenBranches(out.graph));
   CHAIRLIFT_RETURN_IF_ERROR(Verify(out.graph));
   out.producer = model.producer_name();
   if (!model.producer_version().empty()) out.producer += " " + model.producer_version();

@@ -20,7 +20,7 @@ struct ImportedModel {
 };
 
 struct ImportOptions {
-  // Where external data lies; empty refuses it. Names that leave this folder are refused.
+  // The folder of external data; empty refuses it. Names that leave this folder are refused.
   std::filesystem::path external_data_dir = {};
   int64_t max_model_bytes = int64_t{8} << 30;
   // Weights of at least so many bytes are kept out of the protobuf messages.

@@ -5,15 +5,14 @@
 
 #include <functional>
 #include <queue>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
-
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 
 namespace chairlift {
 namespace {
 
-using NameSet = absl::flat_hash_set<std::string>;
+using NameSet = std::unordered_set<std::string>;
 
 void AddFreeNames(const onnx::GraphProto& graph, NameSet& free);
 
@@ -57,7 +56,7 @@ StatusOr<std::vector<int>> OrderNodes(
     const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes,
     absl::FunctionRef<bool(const std::string&)> defined_outside) {
   const int count = nodes.size();
-  absl::flat_hash_map<std::string, int> producers;
+  std::unordered_map<std::string, int> producers;
   for (int i = 0; i < count; ++i) {
     for (const std::string& name : nodes[i].output()) {
       if (name.empty()) continue;

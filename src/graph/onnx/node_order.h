@@ -15,7 +15,7 @@ namespace chairlift {
 std::string DescribeNode(const onnx::NodeProto& node, int position);
 
 // Positions of `nodes` such that every value is defined before it is read, by a node or by a
-// node's sub-graph; the file's own order where it is such an order. `defined_outside` tells names
+// node's sub-graph; the file's own order where it is such an order. `defined_outside` has names
 // that are there before the first node runs. Errors: a value defined twice, a value that nothing
 // defines, a cycle (its nodes are named).
 StatusOr<std::vector<int>> OrderNodes(

@@ -1,9 +1,12 @@
 // The engine of normalisation: picks and applies rules.
 #include "graph/onnx/normalise.h"
 
+#include "graph/onnx/contrib/contrib.h"
+
 namespace chairlift {
 
 Status Normalise(OnnxNode& node, Rewriter& rewriter) {
+  if (IsContrib(node)) CHAIRLIFT_RETURN_IF_ERROR(NormaliseContrib(node, rewriter));
   while (node.domain.empty()) {
     const NormaliseRule* next = nullptr;
     for (const NormaliseRule& rule : NormaliseRules()) {

@@ -35,8 +35,11 @@ class Rewriter {
   // `opset` is whose form it has.
   virtual StatusOr<ValueId> Add(std::string_view op_type, int opset, Attributes attributes,
                                 std::vector<ValueId> inputs) = 0;
-  // A value that a node added later defines: for rules that put nodes after the one at hand.
+  // A value that a node added later defines.
   virtual ValueId NewValue() = 0;
+  // Adds `node`, normalised, before the one at hand. Its outputs are new values, or outputs of the
+  // one at hand, which gives them up.
+  virtual Status AddBefore(OnnxNode node) = 0;
   // Adds `node` after the one at hand.
   virtual void AddAfter(OnnxNode node) = 0;
 
@@ -54,7 +57,7 @@ struct NormaliseRule {
   int until;
   Status (*apply)(OnnxNode& node, Rewriter& rewriter);
 };
-// All rules, of ai.onnx.
+// All rules, of ai.onnx. What other domains have is rewritten in contrib/.
 std::span<const NormaliseRule> NormaliseRules();
 
 // Applies the rules one after the other, oldest first, until none holds for the node.

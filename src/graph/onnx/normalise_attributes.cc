@@ -73,7 +73,7 @@ Status DftAxis(OnnxNode& node, Rewriter& rewriter) {
   return absl::OkStatus();
 }
 
-// The mask, which files declare even where nobody reads it, was of the data's type before opset 10.
+// Before opset 10 the mask, which files declare even if unused, had the type of the data.
 Status DropoutRatio(OnnxNode& node, Rewriter& rewriter) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckInputCount(node, 1));
   node.attributes.Erase("ratio");

@@ -6,8 +6,6 @@
 namespace chairlift::normalise {
 namespace {
 
-constexpr int kNewest = 21;
-
 Status CheckTwoInputs(const OnnxNode& node) {
   if (node.inputs.size() == 2 && node.inputs[0] != kNoValue && node.inputs[1] != kNoValue) {
     return absl::OkStatus();
@@ -22,7 +20,7 @@ Status AppendDimensions(OnnxNode& node, Rewriter& rewriter, int rank, int64_t co
   for (int64_t i = 0; i < count; ++i) axes[i] = rank + i;
   CHAIRLIFT_ASSIGN_OR_RETURN(
       node.inputs[1],
-      rewriter.Add("Unsqueeze", kNewest, {}, {node.inputs[1], rewriter.ConstantInts(axes)}));
+      rewriter.Add("Unsqueeze", kNewestOpset, {}, {node.inputs[1], rewriter.ConstantInts(axes)}));
   return absl::OkStatus();
 }
 

@@ -6,6 +6,8 @@ namespace chairlift {
 
 std::span<const NormaliseRule> NormaliseRules() {
   using namespace normalise;  // NOLINT(google-build-using-namespace): a table of its functions
+  // Of operators that become others, or take another form, whatever the opset.
+  constexpr int kNewForms = 29;
   static constexpr NormaliseRule kRules[] = {
       {"Add", 7, BinaryBroadcast},
       {"And", 7, BinaryBroadcast},
@@ -20,6 +22,7 @@ std::span<const NormaliseRule> NormaliseRules() {
       {"Xor", 7, BinaryBroadcast},
       {"BatchNormalization", 7, BatchNormalizationIsTest},
       {"BatchNormalization", 14, BatchNormalizationMode},
+      {"CausalConvWithState", kNewForms, CausalConv},
       {"Clip", 11, ClipBounds},
       {"DFT", 20, DftAxis},
       {"Dropout", 7, DropoutIsTest},
@@ -47,6 +50,7 @@ std::span<const NormaliseRule> NormaliseRules() {
       {"Resize", 11, ResizeAsymmetric},
       {"Resize", 19, ResizeEmptyInputs},
       {"RoiAlign", 16, RoiAlignHalfPixel},
+      {"RotaryEmbedding", kNewForms, RotaryPositions},
       {"Scan", 9, ScanBatch},
       {"Scatter", 11, ScatterToElements},
       {"Slice", 10, SliceRanges},
@@ -54,6 +58,8 @@ std::span<const NormaliseRule> NormaliseRules() {
       {"Split", 13, SplitSizes},
       {"Split", 18, SplitCount},
       {"Squeeze", 13, InputAxes},
+      {"SwiGLU", kNewForms, SwiGluGate},
+      {"Swish", kNewForms, SwishGate},
       {"TopK", 10, TopKCount},
       {"Unsqueeze", 13, InputAxes},
       {"Upsample", 7, UpsampleFactors},

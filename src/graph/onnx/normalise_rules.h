@@ -6,6 +6,9 @@
 
 namespace chairlift::normalise {
 
+// Of the nodes that rules add.
+inline constexpr int kNewestOpset = 21;
+
 using Rule = Status(OnnxNode& node, Rewriter& rewriter);
 
 // Attributes that became inputs: normalise_attributes.cc.
@@ -16,18 +19,18 @@ Rule InputAxes;         // axes
 Rule PadAmounts;        // pads, value
 Rule SliceRanges;       // starts, ends, axes
 Rule SplitSizes;        // split
-Rule SplitCount;        // equal parts are told by num_outputs
+Rule SplitCount;        // equal parts are given by num_outputs
 Rule TopKCount;         // k
 Rule UpsampleFactors;   // height_scale, width_scale
 Rule UpsampleScales;    // scales
 Rule UpsampleToResize;  // the form of Resize 10
 
-// Broadcasting as it was before opset 7, which was told by attributes: normalise_broadcast.cc.
+// Broadcasting as it was before opset 7, which attributes set: normalise_broadcast.cc.
 Rule BinaryBroadcast;  // broadcast, axis
 Rule GemmBroadcast;    // broadcast
 Rule PReluChannels;    // a slope a channel
 
-// The same words with another meaning: normalise_semantics.cc.
+// Attributes and inputs that changed their meaning: normalise_semantics.cc.
 Rule BatchNormalizationMode;    // is_test, spatial, training by count of outputs
 Rule BatchNormalizationIsTest;  // is_test, which opset 7 dropped
 Rule DropoutIsTest;
@@ -39,6 +42,16 @@ Rule ResizeEmptyInputs;      // empty tensors for absent inputs
 Rule RoiAlignHalfPixel;      // coordinates
 Rule ScatterToElements;      // Scatter
 Rule SoftmaxTwoDimensional;  // over all axes from `axis` on
+
+// Newer operators that are compositions of others: normalise_gates.cc.
+Rule SwiGluGate;
+Rule SwishGate;
+
+// A convolution with a state: normalise_causal_conv.cc.
+Rule CausalConv;
+
+// Positions that became tables: normalise_rotary.cc.
+Rule RotaryPositions;
 
 // A batch axis around the scan: normalise_scan.cc.
 Rule ScanBatch;

@@ -1,4 +1,4 @@
-// Rules for operators whose attributes or inputs came to mean something else.
+// Rules for operators whose attributes or inputs changed their meaning.
 #include <string>
 #include <utility>
 
@@ -6,8 +6,6 @@
 
 namespace chairlift::normalise {
 namespace {
-
-constexpr int kNewest = 21;
 
 bool HasInput(const OnnxNode& node, size_t i) {
   return i < node.inputs.size() && node.inputs[i] != kNoValue;
@@ -69,9 +67,9 @@ Status GroupNormalizationScales(OnnxNode& node, Rewriter& rewriter) {
   const ValueId flat = rewriter.ConstantInts({{channels}});
   for (int i : {1, 2}) {
     ValueId& input = node.inputs[i];
-    CHAIRLIFT_ASSIGN_OR_RETURN(input, rewriter.Add("Reshape", kNewest, {}, {input, column}));
-    CHAIRLIFT_ASSIGN_OR_RETURN(input, rewriter.Add("Expand", kNewest, {}, {input, wide}));
-    CHAIRLIFT_ASSIGN_OR_RETURN(input, rewriter.Add("Reshape", kNewest, {}, {input, flat}));
+    CHAIRLIFT_ASSIGN_OR_RETURN(input, rewriter.Add("Reshape", kNewestOpset, {}, {input, column}));
+    CHAIRLIFT_ASSIGN_OR_RETURN(input, rewriter.Add("Expand", kNewestOpset, {}, {input, wide}));
+    CHAIRLIFT_ASSIGN_OR_RETURN(input, rewriter.Add("Reshape", kNewestOpset, {}, {input, flat}));
   }
   return absl::OkStatus();
 }
@@ -135,14 +133,14 @@ Status SoftmaxTwoDimensional(OnnxNode& node, Rewriter& rewriter) {
   }
   Attributes flatten;
   flatten.Set("axis", axis);
-  CHAIRLIFT_ASSIGN_OR_RETURN(node.inputs[0], rewriter.Add("Flatten", kNewest, flatten, {x}));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId whole, rewriter.Add("Shape", kNewest, {}, {x}));
+  CHAIRLIFT_ASSIGN_OR_RETURN(node.inputs[0], rewriter.Add("Flatten", kNewestOpset, flatten, {x}));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId whole, rewriter.Add("Shape", kNewestOpset, {}, {x}));
   node.attributes.Set("axis", int64_t{-1});
   const ValueId matrix = rewriter.NewValue();
   OnnxNode reshape;
   reshape.name = node.name + "/Reshape";
   reshape.op_type = "Reshape";
-  reshape.opset = kNewest;
+  reshape.opset = kNewestOpset;
   reshape.inputs = {matrix, whole};
   reshape.outputs = {std::exchange(node.outputs[0], matrix)};
   rewriter.AddAfter(std::move(reshape));

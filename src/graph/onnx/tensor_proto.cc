@@ -41,7 +41,12 @@ constexpr DataTypeRow kDataTypes[] = {{"undefined", DType::kUndefined},
                                       {"float8e5m2fnuz", DType::kUndefined},
                                       {"uint4", DType::kUndefined},
                                       {"int4", DType::kUndefined},
-                                      {"float4e2m1", DType::kUndefined}};
+                                      {"float4e2m1", DType::kUndefined},
+                                      {"float8e8m0", DType::kUndefined},
+                                      {"uint2", DType::kUndefined},
+                                      {"int2", DType::kUndefined},
+                                      {"float6e2m3", DType::kUndefined},
+                                      {"float6e3m2", DType::kUndefined}};
 
 StatusOr<int64_t> ParseInt(const std::string& text, const char* what) {
   int64_t value = 0;
@@ -181,7 +186,7 @@ StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const std::filesys
   return tensor;
 }
 
-StatusOr<ValueInfo> DecodeType(const onnx::TypeProto& proto) {
+StatusOr<ValueInfo> DecodeType(const onnx::TypeProto& proto, DimensionNames& names) {
   switch (proto.value_case()) {
     case onnx::TypeProto::VALUE_NOT_SET:
       return ValueInfo{};
@@ -211,17 +216,13 @@ StatusOr<ValueInfo> DecodeType(const onnx::TypeProto& proto) {
   Shape known;
   for (const auto& dim : tensor.shape().dim()) {
     const std::string& name = dim.dim_param();
-    if (name.size() > kMaxSymbolLength) {
-      return InvalidArgument("a dimension's name has {} characters, more than the limit of {}",
-                             name.size(), kMaxSymbolLength);
-    }
     if (dim.has_dim_value() && dim.dim_value() >= 0) {
       dims.emplace_back(dim.dim_value());
       known.Append(dim.dim_value());
     } else if (name.empty() || name == "?" || name == "None" || name == "-1") {
       dims.push_back(Dim::Unknown());  // exporters' ways to say nothing
     } else {
-      dims.push_back(Dim::Symbol(name));
+      dims.push_back(Dim::Symbol(names.Symbol(name)));
     }
   }
   CHAIRLIFT_RETURN_IF_ERROR(known.Checked(DTypeSize(info.dtype)).status());

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "chairlift/tensor.h"
 #include "graph/onnx/detach_weights.h"
+#include "graph/onnx/dimension_names.h"
 #include "onnx/onnx_pb.h"
 #include "ops/operator.h"
 
@@ -29,9 +30,10 @@ struct RawDataInFile {
 StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const std::filesystem::path& folder,
                               const std::optional<RawDataInFile>& in_file = std::nullopt);
 
-// The declared element type and shape; names of unknown dimensions become symbols. kUndefined
-// where the type is not given at all; Unimplemented for sequences, maps, optionals, sparse tensors.
-StatusOr<ValueInfo> DecodeType(const onnx::TypeProto& proto);
+// The declared element type and shape; names of unknown dimensions become symbols, through
+// `names`. kUndefined where the type is not given at all; Unimplemented for sequences, maps,
+// optionals, sparse tensors.
+StatusOr<ValueInfo> DecodeType(const onnx::TypeProto& proto, DimensionNames& names);
 
 }  // namespace chairlift
 

@@ -5,18 +5,13 @@
 #include <optional>
 
 #include "graph/ir.h"
+#include "ops/elementwise/fused_elementwise.h"
 
 namespace chairlift {
 
-struct FusedActivation {
-  std::string name;
-  float alpha = 0;
-  float beta = 0;
-};
-
 // What `node` does to its one input where a fused kernel can do it too; float32 only.
-std::optional<FusedActivation> ActivationOf(const Graph& graph, const Node& node);
-void SetActivation(Attributes& attributes, const FusedActivation& activation);
+std::optional<FusedStep> ActivationOf(const Graph& graph, const Node& node);
+void SetActivation(Attributes& attributes, const FusedStep& activation);
 
 }  // namespace chairlift
 

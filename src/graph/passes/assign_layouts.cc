@@ -83,13 +83,8 @@ class Assigner {
   std::optional<BlockedForm> FormOf(const Node& node) const {
     if (node.def->layout_agnostic) return ElementwiseForm(node);
     if (node.def->blocked_form == nullptr) return std::nullopt;
-    const auto infos = [&](const std::vector<ValueId>& ids) {
-      std::vector<ValueInfo> out;
-      out.reserve(ids.size());
-      for (ValueId id : ids) out.push_back(id == kNoValue ? ValueInfo{} : graph_.values[id].info());
-      return out;
-    };
-    return node.def->blocked_form(node.attributes, infos(node.inputs), infos(node.outputs));
+    return node.def->blocked_form(node.attributes, InfosOf(graph_, node.inputs),
+                                  InfosOf(graph_, node.outputs));
   }
 
   // The blocked form where the node takes it; else all row-major.
@@ -135,12 +130,15 @@ class Assigner {
   int count_ = 0;  // nodes in their blocked form
 };
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>&) { return Assigner(graph).Run(); }
+StatusOr<int> RunAssignLayouts(Graph& graph, std::vector<std::string>&) {
+  return Assigner(graph).Run();
+}
 
 }  // namespace
 
 Pass AssignLayouts() {
-  return {"assign_layouts", "keep activations channel-blocked between convolutions", Run};
+  return {"assign_layouts", "keep activations channel-blocked between convolutions",
+          RunAssignLayouts};
 }
 
 }  // namespace chairlift

@@ -42,14 +42,14 @@ bool SetFromElements(Value& value) {
   return true;
 }
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
+StatusOr<int> RunFoldConstants(Graph& graph, std::vector<std::string>& notes) {
   std::vector<bool> removed(graph.nodes.size(), false);
   WeightCache weights;
   SoloTeam team;
   int count = 0;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
-    if (!node.def->deterministic || IsControlFlow(node)) continue;
+    if (!node.def->deterministic || node.def->runs_bodies) continue;
     bool constant = true;
     int64_t input_bytes = 0;
     std::vector<Tensor> inputs;
@@ -85,7 +85,7 @@ StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
 }  // namespace
 
 Pass FoldConstants() {
-  return {"fold_constants", "compute at load what depends on constants alone", Run};
+  return {"fold_constants", "compute at load what depends on constants alone", RunFoldConstants};
 }
 
 }  // namespace chairlift

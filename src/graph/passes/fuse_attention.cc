@@ -5,7 +5,8 @@
 //
 // The scale may stand before the product, on one or both operands; the mask may be added, or
 // written as Where(condition, very negative, scores). Where(IsNaN(weights), 0, weights), which
-// PyTorch writes for queries that see nothing, is kept.
+// PyTorch writes for queries that see nothing, is kept. ONNX's own Attention becomes the same
+// (lower_attention).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <optional>
 #include <utility>
 
+#include "graph/passes/lower_attention.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 
@@ -36,9 +38,9 @@ struct Mask {
   bool fill_where_true = false;
 };
 
-class Matcher {
+class AttentionMatcher {
  public:
-  Matcher(Graph& graph, const Links& links, std::vector<std::string>& notes)
+  AttentionMatcher(Graph& graph, const Links& links, std::vector<std::string>& notes)
       : graph_(graph), links_(links), notes_(notes) {}
 
   // Replaces the second product, whatever stands behind the softmax `n`; false where it is no
@@ -185,7 +187,7 @@ class Matcher {
         double factor = scale;
         const Node* found = Scores(node.inputs[i], n, inside, factor);
         const auto fill = ScalarInput(graph_, node, static_cast<int>(3 - i));
-        // So far down that no score is told from another beside it.
+        // So far down that no score differs from another beside it.
         if (found == nullptr || HasMask(inside) || !fill || !(*fill < -1e30) ||
             !Broadcasts(node.inputs[0], id)) {
           continue;
@@ -204,7 +206,7 @@ class Matcher {
   bool ReadBy(ValueId id, int reader) const {
     const std::vector<int>& readers = links_.readers(id);
     return !links_.is_output(id) && std::all_of(readers.begin(), readers.end(), [&](int n) {
-      return n == reader || Is(graph_.nodes[n], "Shape");
+      return n == reader || graph_.nodes[n].def->gives_sizes;
     });
   }
 
@@ -218,7 +220,7 @@ class Matcher {
     return mask.id != kNoValue || mask.condition != kNoValue;
   }
 
-  // Whether `id` is float or a condition that does not widen `scores`, as far as shapes tell.
+  // Whether `id` is float or a condition that does not widen `scores`, as far as shapes are known.
   bool Broadcasts(ValueId id, ValueId scores) const {
     const Value& value = graph_.values[id];
     const SymbolicShape& to = graph_.values[scores].shape;
@@ -315,27 +317,29 @@ class Matcher {
   std::vector<Node> new_;
 };
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
+StatusOr<int> RunFuseAttention(Graph& graph, std::vector<std::string>& notes) {
   const OperatorDef* def = OperatorRegistry::Builtin().Find("chairlift", "Attention");
+  const int lowered = LowerAttention(graph, notes);
   const Links links(graph);
-  Matcher matcher(graph, links, notes);
+  AttentionMatcher matcher(graph, links, notes);
   int count = 0;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     if (Is(graph.nodes[n], "Softmax") && matcher.Fuse(n, def)) ++count;
   }
-  if (count == 0) return 0;
+  if (count == 0) return lowered;
   std::vector<bool> removed(graph.nodes.size(), false);
   for (int n : matcher.replaced()) removed[static_cast<size_t>(n)] = true;
   RemoveNodes(graph, removed);
   for (Node& node : matcher.TakeNew()) graph.nodes.push_back(std::move(node));
   SortNodes(graph);
-  return count;
+  return lowered + count;
 }
 
 }  // namespace
 
 Pass FuseAttention() {
-  return {"fuse_attention", "softmax, the products around it and their transposes in one", Run};
+  return {"fuse_attention", "softmax, the products around it and their transposes in one",
+          RunFuseAttention};
 }
 
 }  // namespace chairlift

@@ -161,7 +161,7 @@ void Apply(Graph& graph, Node& node, const Weights& weights, const Affine& affin
   if (Is(node, "Gemm")) node.attributes.Set("beta", 1.0f);
 }
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
+StatusOr<int> RunFuseBatchNorm(Graph& graph, std::vector<std::string>& notes) {
   const Links links(graph);
   std::vector<bool> removed(graph.nodes.size(), false);
   int count = 0;
@@ -193,7 +193,8 @@ StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
 
 Pass FuseBatchNorm() {
   return {"fuse_batch_norm",
-          "multiply batch normalisation and arithmetic by channel into weights before it", Run};
+          "multiply batch normalisation and arithmetic by channel into weights before it",
+          RunFuseBatchNorm};
 }
 
 }  // namespace chairlift

@@ -8,9 +8,9 @@
 namespace chairlift {
 namespace {
 
-class Fuser : private Absorber {
+class ConvFuser : private Absorber {
  public:
-  explicit Fuser(Graph& graph) : Absorber(graph) {}
+  explicit ConvFuser(Graph& graph) : Absorber(graph) {}
 
   int Run(std::vector<std::string>& notes) {
     int count = 0;
@@ -69,13 +69,15 @@ class Fuser : private Absorber {
   const OperatorDef* const transposed_ = Fused("FusedConvTranspose");
 };
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) { return Fuser(graph).Run(notes); }
+StatusOr<int> RunFuseConv(Graph& graph, std::vector<std::string>& notes) {
+  return ConvFuser(graph).Run(notes);
+}
 
 }  // namespace
 
 Pass FuseConv() {
   return {"fuse_conv", "compute residual sums and activations inside the convolution before them",
-          Run};
+          RunFuseConv};
 }
 
 }  // namespace chairlift

@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "graph/passes/activation.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 #include "ops/elementwise/fused_elementwise.h"
@@ -19,9 +18,9 @@ struct Candidate {
   std::vector<ValueId> operands;
 };
 
-class Fuser {
+class ElementwiseFuser {
  public:
-  explicit Fuser(Graph& graph)
+  explicit ElementwiseFuser(Graph& graph)
       : graph_(graph),
         fused_(OperatorRegistry::Builtin().Find("chairlift", "FusedElementwise")),
         links_(graph),
@@ -39,53 +38,18 @@ class Fuser {
   }
 
  private:
-  static Candidate Named(std::string name, std::vector<ValueId> operands) {
-    return {{.name = std::move(name)}, std::move(operands)};
-  }
-
-  // The node by the operator it is; types are not looked at.
-  std::optional<Candidate> Translate(const Node& node) const {
-    if (Is(node, "Clip")) {
-      const auto clip = ActivationOf(graph_, node);
-      if (!clip) return std::nullopt;
-      Candidate c = Named("Clip", {node.inputs[0]});
-      c.step.alpha = clip->alpha;
-      c.step.beta = clip->beta;
-      return c;
-    }
-    if (Is(node, "Pow")) {
-      const auto power = ScalarInput(graph_, node, 1);
-      if (power == 2.0) return Named("Mul", {node.inputs[0], node.inputs[0]});
-      if (power == 0.5) return Named("Sqrt", {node.inputs[0]});
-      return std::nullopt;
-    }
-    if (Is(node, "Gelu")) {
-      const bool tanh = node.attributes.String("approximate", "none") == "tanh";
-      return Named(tanh ? "GeluTanh" : "Gelu", {node.inputs[0]});
-    }
-    if (Is(node, "Sum") && node.inputs.size() == 2) return Named("Add", node.inputs);
-    if (!node.def->domain.empty() && !Is(node, "Silu", "chairlift")) return std::nullopt;
-    const FusableOperator* op = FindFusable(node.def->name);
-    if (op == nullptr || static_cast<int>(node.inputs.size()) != op->operands) return std::nullopt;
-    Candidate c = Named(node.def->name, node.inputs);
-    if (!op->alpha.empty()) c.step.alpha = node.attributes.Float(op->alpha, op->alpha_default);
-    if (!op->beta.empty()) c.step.beta = node.attributes.Float(op->beta, op->beta_default);
-    return c;
-  }
-
   std::optional<Candidate> CandidateOf(const Node& node) const {
-    if (node.outputs.size() != 1 || node.inputs.empty() || node.outputs[0] == kNoValue ||
+    if (node.outputs.size() != 1 || node.outputs[0] == kNoValue ||
         graph_.values[node.outputs[0]].dtype != DType::kFloat) {
       return std::nullopt;
     }
-    auto candidate = Translate(node);
-    if (!candidate) return std::nullopt;
-    for (size_t i = 0; i < candidate->operands.size(); ++i) {
-      const ValueId id = candidate->operands[i];
-      const DType wanted = candidate->step.name == "Where" && i == 0 ? DType::kBool : DType::kFloat;
-      if (id == kNoValue || graph_.values[id].dtype != wanted) return std::nullopt;
+    auto step = StepOf(*node.def, node.attributes, InfosOf(graph_, node.inputs));
+    if (!step) return std::nullopt;
+    std::vector<ValueId> operands;
+    for (const int64_t i : step->operands) {
+      if (i >= 0) operands.push_back(node.inputs[static_cast<size_t>(i)]);
     }
-    return candidate;
+    return Candidate{*std::move(step), std::move(operands)};
   }
 
   // Nodes that compute for each other alone, by number.
@@ -177,13 +141,15 @@ class Fuser {
   std::vector<bool> removed_;
 };
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>&) { return Fuser(graph).Run(); }
+StatusOr<int> RunFuseElementwise(Graph& graph, std::vector<std::string>&) {
+  return ElementwiseFuser(graph).Run();
+}
 
 }  // namespace
 
 Pass FuseElementwise() {
   return {"fuse_elementwise", "compute chains of element-wise operators in one pass over memory",
-          Run};
+          RunFuseElementwise};
 }
 
 }  // namespace chairlift

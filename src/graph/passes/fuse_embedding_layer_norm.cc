@@ -14,9 +14,9 @@
 namespace chairlift {
 namespace {
 
-class Fuser {
+class EmbeddingLayerNormFuser {
  public:
-  Fuser(Graph& graph, std::vector<std::string>& notes)
+  EmbeddingLayerNormFuser(Graph& graph, std::vector<std::string>& notes)
       : graph_(graph), notes_(notes), links_(graph), removed_(graph.nodes.size(), false) {}
 
   int Run() {
@@ -184,15 +184,16 @@ class Fuser {
   std::vector<bool> removed_;
 };
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
-  return Fuser(graph, notes).Run();
+StatusOr<int> RunFuseEmbeddingLayerNorm(Graph& graph, std::vector<std::string>& notes) {
+  return EmbeddingLayerNormFuser(graph, notes).Run();
 }
 
 }  // namespace
 
 Pass FuseEmbeddingLayerNorm() {
   return {"fuse_embedding_layer_norm",
-          "look up, add and normalise embeddings in one pass over the tokens", Run};
+          "look up, add and normalise embeddings in one pass over the tokens",
+          RunFuseEmbeddingLayerNorm};
 }
 
 }  // namespace chairlift

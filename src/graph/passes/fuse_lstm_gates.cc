@@ -22,9 +22,9 @@ struct Cell {
   ValueId c = kNoValue;
 };
 
-class Matcher {
+class LstmGatesMatcher {
  public:
-  Matcher(const Graph& graph, const Links& links) : graph_(graph), links_(links) {}
+  LstmGatesMatcher(const Graph& graph, const Links& links) : graph_(graph), links_(links) {}
 
   // The cell whose h the node computes.
   std::optional<Cell> Match(const Node& product) const {
@@ -133,10 +133,10 @@ class Matcher {
   const Links& links_;
 };
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>&) {
+StatusOr<int> RunFuseLstmGates(Graph& graph, std::vector<std::string>&) {
   const OperatorDef* def = OperatorRegistry::Builtin().Find("chairlift", "LstmGates");
   const Links links(graph);
-  const Matcher matcher(graph, links);
+  const LstmGatesMatcher matcher(graph, links);
   std::vector<bool> removed(graph.nodes.size(), false);
   int count = 0;
   for (Node& node : graph.nodes) {
@@ -163,7 +163,7 @@ StatusOr<int> Run(Graph& graph, std::vector<std::string>&) {
 
 Pass FuseLstmGates() {
   return {"fuse_lstm_gates", "compute the gates and states of a written-out LSTM cell in one pass",
-          Run};
+          RunFuseLstmGates};
 }
 
 }  // namespace chairlift

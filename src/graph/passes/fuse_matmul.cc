@@ -9,9 +9,9 @@
 namespace chairlift {
 namespace {
 
-class Fuser : private Absorber {
+class MatMulFuser : private Absorber {
  public:
-  Fuser(Graph& graph, std::vector<std::string>& notes) : Absorber(graph), notes_(notes) {}
+  MatMulFuser(Graph& graph, std::vector<std::string>& notes) : Absorber(graph), notes_(notes) {}
 
   int Run() {
     int count = 0;
@@ -227,8 +227,8 @@ class Fuser : private Absorber {
   const OperatorDef* const fused_ = Fused("FusedMatMul");
 };
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
-  return Fuser(graph, notes).Run();
+StatusOr<int> RunFuseMatMul(Graph& graph, std::vector<std::string>& notes) {
+  return MatMulFuser(graph, notes).Run();
 }
 
 }  // namespace
@@ -236,7 +236,7 @@ StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
 Pass FuseMatMul() {
   return {"fuse_matmul",
           "transpose, scale, and add biases, residuals and activations inside the matrix product",
-          Run};
+          RunFuseMatMul};
 }
 
 }  // namespace chairlift

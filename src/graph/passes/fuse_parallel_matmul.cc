@@ -12,9 +12,10 @@
 namespace chairlift {
 namespace {
 
-class Fuser : private Absorber {
+class ParallelMatMulFuser : private Absorber {
  public:
-  Fuser(Graph& graph, std::vector<std::string>& notes) : Absorber(graph), notes_(notes) {}
+  ParallelMatMulFuser(Graph& graph, std::vector<std::string>& notes)
+      : Absorber(graph), notes_(notes) {}
 
   int Run() {
     std::map<ValueId, std::vector<int>> products;  // of the same A
@@ -96,11 +97,6 @@ class Fuser : private Absorber {
     }
   }
 
-  static bool Multiplies(const Node& node) {
-    return Is(node, "MatMul") || Is(node, "Gemm") || Is(node, "FusedMatMul", "chairlift") ||
-           Is(node, "ParallelMatMul", "chairlift");
-  }
-
   // The products that `id` follows from, with no other between.
   void FindProducts(const Links& links, ValueId id, std::set<int>& products) const {
     constexpr size_t kMostNodes = 64;  // more than stand between a product and attention
@@ -111,14 +107,12 @@ class Fuser : private Absorber {
       open.pop_back();
       if (n < 0 || !seen.insert(n).second) continue;
       const Node& node = graph_.nodes[n];
-      if (Multiplies(node)) {
+      if (node.def->multiplies) {
         products.insert(n);
         continue;
       }
       // What shapes follow from is no product of theirs.
-      const bool moves = Is(node, "Reshape") || Is(node, "Expand") || Is(node, "Slice") ||
-                         Is(node, "Squeeze") || Is(node, "Unsqueeze");
-      for (size_t i = 0; i < (moves ? 1 : node.inputs.size()); ++i) {
+      for (size_t i = 0; i < (node.def->OnlyMoves() ? 1 : node.inputs.size()); ++i) {
         open.push_back(links.producer(node.inputs[i]));
       }
     }
@@ -146,15 +140,15 @@ class Fuser : private Absorber {
   const OperatorDef* const fused_ = Fused("ParallelMatMul");
 };
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
-  return Fuser(graph, notes).Run();
+StatusOr<int> RunFuseParallelMatMul(Graph& graph, std::vector<std::string>& notes) {
+  return ParallelMatMulFuser(graph, notes).Run();
 }
 
 }  // namespace
 
 Pass FuseParallelMatMul() {
   return {"fuse_parallel_matmul", "products of one value (queries, keys, values) in one kernel",
-          Run};
+          RunFuseParallelMatMul};
 }
 
 }  // namespace chairlift

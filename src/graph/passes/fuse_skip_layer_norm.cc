@@ -7,7 +7,7 @@
 namespace chairlift {
 namespace {
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
+StatusOr<int> RunFuseSkipLayerNorm(Graph& graph, std::vector<std::string>& notes) {
   const OperatorDef* def = OperatorRegistry::Builtin().Find("chairlift", "SkipLayerNorm");
   const Links links(graph);
   std::vector<bool> removed(graph.nodes.size(), false);
@@ -45,7 +45,8 @@ StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
 }  // namespace
 
 Pass FuseSkipLayerNorm() {
-  return {"fuse_skip_layer_norm", "add and normalise rows in one pass over them", Run};
+  return {"fuse_skip_layer_norm", "add and normalise rows in one pass over them",
+          RunFuseSkipLayerNorm};
 }
 
 }  // namespace chairlift

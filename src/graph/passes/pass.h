@@ -22,6 +22,9 @@ struct Pass {
 // In the order they run. One file each in this folder.
 std::span<const Pass> AllPasses();
 
+// InvalidArgument where one of `names` is not a pass's.
+Status CheckPassNames(const std::set<std::string>& names);
+
 struct PassReport {
   std::string name;
   int rewrites = 0;
@@ -30,7 +33,7 @@ struct PassReport {
   bool skipped = false;
 };
 
-// Runs all passes but those named in `disabled`, the verifier after each, and infers shapes anew.
+// Runs all passes but those named in `disabled`, the verifier after each, and infers shapes again.
 StatusOr<std::vector<PassReport>> RunPasses(Graph& graph, const std::set<std::string>& disabled);
 
 }  // namespace chairlift

@@ -5,12 +5,15 @@
 #include <memory>
 #include <utility>
 
+#include "base/closest.h"
+#include "base/status.h"
+
 namespace chairlift {
 namespace {
 
 // The first so many passes make work for each other: they run in turn until none finds any.
 constexpr size_t kSimplifiers = 4;
-constexpr int kMaxRounds = 8;
+constexpr int kMaxPassRounds = 8;
 
 StatusOr<int> RunOnAll(const Pass& pass, Graph& graph, std::vector<std::string>& notes) {
   CHAIRLIFT_ASSIGN_OR_RETURN(int rewrites, pass.run(graph, notes));
@@ -75,14 +78,18 @@ std::span<const Pass> AllPasses() {
   return kPasses;
 }
 
-StatusOr<std::vector<PassReport>> RunPasses(Graph& graph, const std::set<std::string>& disabled) {
-  const std::span<const Pass> passes = AllPasses();
-  for (const std::string& name : disabled) {
-    if (std::none_of(passes.begin(), passes.end(),
-                     [&](const Pass& pass) { return pass.name == name; })) {
-      return NotFound("there is no pass '{}' to disable", name);
-    }
+Status CheckPassNames(const std::set<std::string>& names) {
+  const std::vector<std::string> known = NamesOf(AllPasses(), &Pass::name);
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    return InvalidArgument("there is no pass '{}'{}", name, KnownNames(name, known));
   }
+  return absl::OkStatus();
+}
+
+StatusOr<std::vector<PassReport>> RunPasses(Graph& graph, const std::set<std::string>& disabled) {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPassNames(disabled));
+  const std::span<const Pass> passes = AllPasses();
   std::vector<PassReport> reports(passes.size());
   for (size_t i = 0; i < passes.size(); ++i) {
     reports[i].name = passes[i].name;
@@ -101,7 +108,7 @@ StatusOr<std::vector<PassReport>> RunPasses(Graph& graph, const std::set<std::st
     }
     return rewrites;
   };
-  for (int round = 0, found = 1; found > 0 && round < kMaxRounds; ++round) {
+  for (int round = 0, found = 1; found > 0 && round < kMaxPassRounds; ++round) {
     found = 0;
     for (size_t i = 0; i < kSimplifiers; ++i) {
       CHAIRLIFT_ASSIGN_OR_RETURN(const int rewrites, run(i));

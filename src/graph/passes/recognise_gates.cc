@@ -13,9 +13,9 @@ struct Gate {
   const char* name;
 };
 
-class Matcher {
+class GatesMatcher {
  public:
-  Matcher(const Graph& graph, const Links& links) : graph_(graph), links_(links) {}
+  GatesMatcher(const Graph& graph, const Links& links) : graph_(graph), links_(links) {}
 
   // What x · `gate` is.
   std::optional<Gate> Match(ValueId x, ValueId gate) const {
@@ -73,9 +73,9 @@ class Matcher {
   const Links& links_;
 };
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>&) {
+StatusOr<int> RunRecogniseGates(Graph& graph, std::vector<std::string>&) {
   const Links links(graph);
-  const Matcher matcher(graph, links);
+  const GatesMatcher matcher(graph, links);
   int count = 0;
   for (Node& node : graph.nodes) {
     std::optional<Gate> gate;
@@ -111,7 +111,8 @@ StatusOr<int> Run(Graph& graph, std::vector<std::string>&) {
 }  // namespace
 
 Pass RecogniseGates() {
-  return {"recognise_gates", "put Silu, HardSwish and Mish for their definitions written out", Run};
+  return {"recognise_gates", "put Silu, HardSwish and Mish for their definitions written out",
+          RunRecogniseGates};
 }
 
 }  // namespace chairlift

@@ -1,6 +1,7 @@
 // x/2 · (1 + erf(x/√2)), and its approximation by tanh, written out become Gelu.
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
+#include "ops/input_values.h"
 
 namespace chairlift {
 namespace {
@@ -8,9 +9,9 @@ namespace {
 constexpr double kSqrtHalf = 0.70710678118654752440;
 constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
 
-class Matcher {
+class GeluMatcher {
  public:
-  Matcher(const Graph& graph, const Links& links) : graph_(graph), links_(links) {}
+  GeluMatcher(const Graph& graph, const Links& links) : graph_(graph), links_(links) {}
 
   // What the function inside, erf or tanh, was taken of: x.
   ValueId ErfOperand(const Node& erf) const {
@@ -112,10 +113,10 @@ class Matcher {
   const Links& links_;
 };
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
+StatusOr<int> RunRecogniseGelu(Graph& graph, std::vector<std::string>& notes) {
   const OperatorDef* gelu = OperatorRegistry::Builtin().Find("", "Gelu");
   const Links links(graph);
-  const Matcher matcher(graph, links);
+  const GeluMatcher matcher(graph, links);
   int count = 0;
   for (const Node& node : graph.nodes) {
     const bool erf = Is(node, "Erf");
@@ -139,6 +140,8 @@ StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
 
 }  // namespace
 
-Pass RecogniseGelu() { return {"recognise_gelu", "put Gelu for its definition written out", Run}; }
+Pass RecogniseGelu() {
+  return {"recognise_gelu", "put Gelu for its definition written out", RunRecogniseGelu};
+}
 
 }  // namespace chairlift

@@ -16,9 +16,9 @@ struct Found {
   int last = -1;  // the node that computes the result
 };
 
-class Matcher {
+class LayerNormMatcher {
  public:
-  Matcher(const Graph& graph, const Links& links) : graph_(graph), links_(links) {}
+  LayerNormMatcher(const Graph& graph, const Links& links) : graph_(graph), links_(links) {}
 
   // Where it looks alike but is none, `why` says why.
   std::optional<Found> Match(const Node& sqrt, const char*& why) const {
@@ -112,11 +112,11 @@ class Matcher {
   const Links& links_;
 };
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
+StatusOr<int> RunRecogniseLayerNorm(Graph& graph, std::vector<std::string>& notes) {
   const OperatorDef* def = OperatorRegistry::Builtin().Find("", "LayerNormalization");
   if (def == nullptr) return 0;
   const Links links(graph);
-  const Matcher matcher(graph, links);
+  const LayerNormMatcher matcher(graph, links);
   int count = 0;
   for (const Node& node : graph.nodes) {
     if (!Is(node, "Sqrt")) continue;
@@ -148,7 +148,8 @@ StatusOr<int> Run(Graph& graph, std::vector<std::string>& notes) {
 }  // namespace
 
 Pass RecogniseLayerNorm() {
-  return {"recognise_layer_norm", "put LayerNormalization for its definition written out", Run};
+  return {"recognise_layer_norm", "put LayerNormalization for its definition written out",
+          RunRecogniseLayerNorm};
 }
 
 }  // namespace chairlift

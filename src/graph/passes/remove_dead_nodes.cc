@@ -42,7 +42,7 @@ void DropUnusedValues(Graph& graph) {
   }
 }
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>&) {
+StatusOr<int> RunRemoveDeadNodes(Graph& graph, std::vector<std::string>&) {
   std::vector<bool> read(graph.values.size(), false);
   std::vector<bool> removed(graph.nodes.size(), false);
   for (ValueId id : graph.outputs) read[id] = true;
@@ -72,6 +72,8 @@ StatusOr<int> Run(Graph& graph, std::vector<std::string>&) {
 
 }  // namespace
 
-Pass RemoveDeadNodes() { return {"remove_dead_nodes", "drop what no output depends on", Run}; }
+Pass RemoveDeadNodes() {
+  return {"remove_dead_nodes", "drop what no output depends on", RunRemoveDeadNodes};
+}
 
 }  // namespace chairlift

@@ -6,6 +6,8 @@
 #include <queue>
 #include <utility>
 
+#include "ops/input_values.h"
+
 namespace chairlift {
 
 Links::Links(const Graph& graph)
@@ -33,22 +35,6 @@ const Tensor* ConstantInput(const Graph& graph, const Node& node, int i) {
   return value.is_constant() ? &value.constant : nullptr;
 }
 
-std::optional<double> ScalarValue(const Tensor& t) {
-  if (t.size() != 1) return std::nullopt;
-  switch (t.dtype()) {
-    case DType::kFloat:
-      return *t.data<float>();
-    case DType::kDouble:
-      return *t.data<double>();
-    case DType::kFloat16:
-      return static_cast<float>(*t.data<Float16>());
-    case DType::kBFloat16:
-      return static_cast<float>(*t.data<BFloat16>());
-    default:
-      return std::nullopt;
-  }
-}
-
 std::optional<double> ScalarInput(const Graph& graph, const Node& node, int i) {
   const Tensor* t = ConstantInput(graph, node, i);
   return t != nullptr ? ScalarValue(*t) : std::nullopt;
@@ -68,18 +54,17 @@ std::optional<std::vector<int64_t>> IntegersInput(const Graph& graph, const Node
   return std::nullopt;
 }
 
+std::vector<ValueInfo> InfosOf(const Graph& graph, const std::vector<ValueId>& ids) {
+  std::vector<ValueInfo> infos;
+  infos.reserve(ids.size());
+  for (ValueId id : ids) infos.push_back(id == kNoValue ? ValueInfo{} : graph.values[id].info());
+  return infos;
+}
+
 ValueId AddConstant(Graph& graph, const std::string& name, Tensor t) {
   Value value{.name = name, .dtype = t.dtype(), .shape = SymbolicShape(t.shape())};
   value.constant = std::move(t);
   return graph.AddValue(std::move(value));
-}
-
-bool SameShape(const SymbolicShape& a, const SymbolicShape& b) {
-  if (!a.has_rank() || !b.has_rank() || a.rank() != b.rank()) return false;
-  for (int i = 0; i < a.rank(); ++i) {
-    if (!a[i].Same(b[i])) return false;
-  }
-  return true;
 }
 
 void ReplaceReads(Graph& graph, ValueId from, ValueId to) {

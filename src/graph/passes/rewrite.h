@@ -40,15 +40,13 @@ bool Is(const Node& node, std::string_view name, std::string_view domain = "");
 // Input i where it is a constant; else null.
 const Tensor* ConstantInput(const Graph& graph, const Node& node, int i);
 // The value of a floating-point constant of one element.
-std::optional<double> ScalarValue(const Tensor& t);
 std::optional<double> ScalarInput(const Graph& graph, const Node& node, int i);
 // The elements of an integer constant.
 std::optional<std::vector<int64_t>> IntegersInput(const Graph& graph, const Node& node, int i);
+// What is known of them, for the functions of an OperatorDef.
+std::vector<ValueInfo> InfosOf(const Graph& graph, const std::vector<ValueId>& ids);
 // A new constant value.
 ValueId AddConstant(Graph& graph, const std::string& name, Tensor t);
-
-// Whether the two certainly have one shape.
-bool SameShape(const SymbolicShape& a, const SymbolicShape& b);
 
 // Everything that reads `from`, the graph's outputs included, reads `to`.
 void ReplaceReads(Graph& graph, ValueId from, ValueId to);

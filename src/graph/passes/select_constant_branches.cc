@@ -35,7 +35,7 @@ std::vector<ValueId> Splice(Graph& graph, std::vector<Node>& nodes, const Graph&
   return outputs;
 }
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>&) {
+StatusOr<int> RunSelectConstantBranches(Graph& graph, std::vector<std::string>&) {
   int count = 0;
   std::vector<Node> nodes;
   std::vector<std::pair<ValueId, ValueId>> replaced;
@@ -75,7 +75,7 @@ StatusOr<int> Run(Graph& graph, std::vector<std::string>&) {
 
 Pass SelectConstantBranches() {
   return {"select_constant_branches", "replace an If of known condition by the branch it takes",
-          Run};
+          RunSelectConstantBranches};
 }
 
 }  // namespace chairlift

@@ -8,7 +8,7 @@
 namespace chairlift {
 namespace {
 
-StatusOr<int> Run(Graph& graph, std::vector<std::string>&) {
+StatusOr<int> RunShareConstantsWithBodies(Graph& graph, std::vector<std::string>&) {
   int count = 0;
   for (Node& node : graph.nodes) {
     const auto bodies = Subgraphs(node);
@@ -48,7 +48,7 @@ StatusOr<int> Run(Graph& graph, std::vector<std::string>&) {
 
 Pass ShareConstantsWithBodies() {
   return {"share_constants_with_bodies", "give bodies of control flow the constants they capture",
-          Run};
+          RunShareConstantsWithBodies};
 }
 
 }  // namespace chairlift

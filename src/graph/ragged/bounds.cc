@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,7 +16,7 @@ struct Bound {
   bool grows = false;
 };
 
-// Numbers of this size are no places.
+// Larger numbers are not places.
 constexpr int64_t kLarge = int64_t{1} << 40;
 
 std::optional<Bound> OfConstant(const Tensor& t) {
@@ -94,14 +93,9 @@ class Bounds {
   }
 
   std::optional<Bound> Of(const Node& node) const {
-    static constexpr std::string_view kMoving[] = {"Cast",     "Expand",    "Flatten",  "Gather",
-                                                   "Identity", "Reshape",   "Slice",    "Squeeze",
-                                                   "Tile",     "Transpose", "Unsqueeze"};
     const std::string& op = node.def->name;
     if (op == "Range" && packer_.form(node.outputs[0]).positions()) return Bound{0, -1, true};
-    if (std::find(std::begin(kMoving), std::end(kMoving), op) != std::end(kMoving)) {
-      return In(node, 0);
-    }
+    if (node.def->OnlyMoves()) return In(node, 0);
     const std::optional<Bound> a = In(node, 0), b = In(node, 1);
     if (op == "CumSum") {
       return a && a->low >= 0 && a->high <= 1 && !a->grows ? std::optional(Bound{0, 0, true})

@@ -10,7 +10,7 @@ namespace chairlift::ragged {
 
 // The longest length for which every Gather from a fixed table by something that grows with the
 // length (places, running sums of marks) stays within the table; 0: not limited. A longer request
-// may fail, and would take those beside it along.
+// may fail, and its batch with it.
 int64_t LongestForTables(const Packer& packer);
 
 }  // namespace chairlift::ragged

@@ -1,4 +1,5 @@
-// A part of a graph, cut out and run.
+#include "graph/ragged/evaluate_values.h"
+
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -7,7 +8,6 @@
 #include "graph/batch_axis/node_reader.h"
 #include "graph/evaluate.h"
 #include "graph/passes/rewrite.h"
-#include "graph/ragged/mask_probe.h"
 
 namespace chairlift::ragged {
 namespace {
@@ -15,8 +15,6 @@ namespace {
 constexpr int64_t kMaxValueBytes = int64_t{256} << 20;
 constexpr size_t kMaxLiveBytes = size_t{1} << 30;  // of all values at a time
 const Tensor kNothing;
-
-bool IsSizeOf(const Node& node) { return Is(node, "Shape") || Is(node, "Size"); }
 
 // The nodes that `targets` follow from; where `cut`, but for what only gives its shape.
 StatusOr<std::vector<bool>> Needed(const Graph& graph, std::span<const ValueId> targets, bool cut) {
@@ -30,11 +28,11 @@ StatusOr<std::vector<bool>> Needed(const Graph& graph, std::span<const ValueId> 
     if (n < 0 || needed[static_cast<size_t>(n)]) continue;
     const Node& node = graph.nodes[static_cast<size_t>(n)];
     if (!node.def->deterministic) return Unimplemented("{} is random", node.Describe());
-    if (IsControlFlow(node) || !Subgraphs(node).empty()) {
+    if (node.def->runs_bodies || !Subgraphs(node).empty()) {
       return Unimplemented("{} is control flow", node.Describe());
     }
     needed[static_cast<size_t>(n)] = true;
-    if (cut && IsSizeOf(node)) continue;
+    if (cut && node.def->gives_sizes) continue;
     for (const ValueId input : node.inputs) {
       if (input != kNoValue) open.push_back(input);
     }
@@ -75,7 +73,7 @@ StatusOr<std::vector<int>> ReadInputs(const Graph& graph, ValueId value) {
   std::vector<bool> read(graph.values.size(), false);
   read[static_cast<size_t>(value)] = true;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (!needed[n] || IsSizeOf(graph.nodes[n])) continue;
+    if (!needed[n] || graph.nodes[n].def->gives_sizes) continue;
     for (const ValueId id : graph.nodes[n].inputs) {
       if (id != kNoValue) read[static_cast<size_t>(id)] = true;
     }
@@ -100,7 +98,7 @@ StatusOr<std::vector<Tensor>> EvaluateValues(const Graph& graph, std::span<const
   // Values go when their last reader has run.
   std::vector<size_t> last(graph.values.size(), 0);
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (!needed[n] || (cut && IsSizeOf(graph.nodes[n]))) continue;
+    if (!needed[n] || (cut && graph.nodes[n].def->gives_sizes)) continue;
     for (const ValueId id : graph.nodes[n].inputs) {
       if (id != kNoValue) last[static_cast<size_t>(id)] = n;
     }
@@ -113,7 +111,7 @@ StatusOr<std::vector<Tensor>> EvaluateValues(const Graph& graph, std::span<const
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     if (!needed[n]) continue;
     const Node& node = graph.nodes[n];
-    if (cut && IsSizeOf(node)) {
+    if (cut && node.def->gives_sizes) {
       CHAIRLIFT_ASSIGN_OR_RETURN(values[static_cast<size_t>(node.outputs[0])],
                                  SizesAt(graph, node, sizes));
       continue;

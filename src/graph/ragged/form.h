@@ -1,5 +1,4 @@
-// What is known of a value's dependence on sequences and tokens, and where it lies in the packed
-// graph.
+// How a value depends on sequences and tokens, and its place in the packed graph.
 //
 // The packed graph is the original one run as one batch of one long sequence: where the original
 // has [batch, length, ...], it has [1, T, ...], and most nodes are copied as they are. What follows
@@ -13,7 +12,7 @@
 //   tokens     entry (b, l) belongs to token l of sequence b; 1 along `batch`, T along `length`; or
 //              both are one axis (batch·length entries in this order), T;
 //   unknown    anything else, with the reason.
-// No other dimension depends on batch or length. Every rule must keep this up.
+// No other dimension depends on batch or length. Every rule must preserve this.
 #ifndef CHAIRLIFT_GRAPH_RAGGED_FORM_H_
 #define CHAIRLIFT_GRAPH_RAGGED_FORM_H_
 

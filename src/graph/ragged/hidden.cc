@@ -6,16 +6,18 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <optional>
-#include <string_view>
+#include <utility>
 
 #include "graph/passes/rewrite.h"
-#include "graph/ragged/mask_probe.h"
+#include "graph/ragged/evaluate_values.h"
+#include "graph/ragged/mask_proof.h"
 
 namespace chairlift::ragged {
 namespace {
 
-// More may be left out the greater it is.
+// The greater, the more may be left out.
 enum class Ignores { kNone, kTrailing, kAll };
 
 struct Known {
@@ -23,16 +25,23 @@ struct Known {
   bool zero = false;  // at hidden tokens
 };
 
-// What is added to the score of a key whose token is hidden has to be lower by this.
-constexpr float kHides = 1000.0f;
-
 class Analysis {
  public:
   Analysis(const RaggedModel& model, int mask_input)
-      : model_(model), graph_(model.graph), mask_(mask_input), known_(graph_.values.size()) {}
+      : model_(model),
+        graph_(model.graph),
+        links_(graph_),
+        mask_(mask_input),
+        known_(graph_.values.size()) {}
 
-  // Of all [R, ...] outputs; nothing where the input marks no tokens anywhere.
-  std::optional<Ignores> Run() {
+  // Of all [R, ...] outputs (of all, where none is), and of all [T, ...] outputs.
+  struct Found {
+    Ignores rows = Ignores::kAll;
+    Ignores tokens = Ignores::kAll;
+  };
+
+  // Nothing where the input marks no tokens anywhere.
+  std::optional<Found> Run() {
     known_[static_cast<size_t>(graph_.inputs[static_cast<size_t>(mask_)])].zero = true;
     for (const Node& node : graph_.nodes) {
       const Known known = Visit(node);
@@ -40,12 +49,15 @@ class Analysis {
         if (id != kNoValue) known_[static_cast<size_t>(id)] = known;
       }
     }
-    Ignores least = Ignores::kAll;
+    Found found;
     for (size_t i = 0; i < graph_.outputs.size(); ++i) {
-      if (model_.output_is_tokens[i]) continue;
+      Ignores& least = model_.output_is_tokens[i] ? found.tokens : found.rows;
       least = std::min(least, known_[static_cast<size_t>(graph_.outputs[i])].ignores);
     }
-    return marks_ ? std::optional(least) : std::nullopt;
+    const bool any_rows = std::find(model_.output_is_tokens.begin(), model_.output_is_tokens.end(),
+                                    false) != model_.output_is_tokens.end();
+    if (!any_rows) found.rows = found.tokens;
+    return marks_ ? std::optional(found) : std::nullopt;
   }
 
  private:
@@ -55,10 +67,11 @@ class Analysis {
 
   Known Visit(const Node& node) {
     Known known;
-    for (const ValueId id : node.inputs) {
-      if (id != kNoValue) {
-        known.ignores = std::min(known.ignores, known_[static_cast<size_t>(id)].ignores);
-      }
+    const bool attends = Is(node, "RaggedAttention", "chairlift");
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId id = node.inputs[i];
+      if (id == kNoValue || (attends && i == 4)) continue;  // Hidden() handles that
+      known.ignores = std::min(known.ignores, known_[static_cast<size_t>(id)].ignores);
     }
     if (node.def->domain.empty()) {
       // Token by token, or sequence by sequence.
@@ -67,11 +80,9 @@ class Analysis {
     }
     if (Is(node, "RaggedSpread", "chairlift")) return known;
     Ignores most = Ignores::kNone;
-    if (Is(node, "RaggedAttention", "chairlift")) {
-      if (node.inputs.size() > 4 && Hides(node.inputs[4])) {
-        most = Ignores::kAll;
-        marks_ = true;
-      }
+    if (attends) {
+      if (node.inputs.size() > 4) most = Hidden(node.inputs[4]);
+      marks_ = marks_ || most != Ignores::kNone;
     } else if (Is(node, "RaggedReduce", "chairlift")) {
       if (node.attributes.String("op", "") == "sum" && Input(node, 0).zero) {
         most = Ignores::kAll;
@@ -90,76 +101,205 @@ class Analysis {
 
   // Whether the result is 0 wherever hidden tokens are, as some operand is. Values are finite.
   bool KeepsZeros(const Node& node) const {
-    static constexpr std::string_view kMoving[] = {"Cast",    "Expand",  "Flatten",   "Identity",
-                                                   "Reshape", "Squeeze", "Transpose", "Unsqueeze"};
-    static constexpr std::string_view kEither[] = {"And", "Mul"};
-    const std::string& name = node.def->name;
-    if (std::find(std::begin(kMoving), std::end(kMoving), name) != std::end(kMoving)) {
-      return Input(node, 0).zero;
+    if (node.def->OnlyMoves()) return Input(node, 0).zero;
+    return (Is(node, "And") || Is(node, "Mul")) && (Input(node, 0).zero || Input(node, 1).zero);
+  }
+
+  // Which hidden tokens may be left out where `bias`, [T], is added to the scores of keys.
+  Ignores Hidden(ValueId bias) {
+    const auto [found, fresh] = hidden_.emplace(bias, Ignores::kNone);
+    if (fresh) {
+      found->second = HidesEach(bias)       ? Ignores::kAll
+                      : HidesTrailing(bias) ? Ignores::kTrailing
+                                            : Ignores::kNone;
     }
-    if (std::find(std::begin(kEither), std::end(kEither), name) != std::end(kEither)) {
-      return Input(node, 0).zero || Input(node, 1).zero;
+    return found->second;
+  }
+
+  // Whether it separates hidden tokens from all others, as the mask alone says.
+  bool HidesEach(ValueId bias) const {
+    const auto inputs = ReadInputs(graph_, bias);
+    if (!inputs.ok() || *inputs != std::vector<int>{mask_}) return false;
+    const auto b = Bias(bias, {0, 1});
+    return b && (*b)[1] > -kHidingScore && (*b)[1] < kHidingScore &&
+           (*b)[0] <= (*b)[1] - kHidingScore;
+  }
+
+  // Whether hidden tokens after the last that counts are hidden from all others, and change nothing
+  // for those, because it is one number where a token's place is below the number of tokens of its
+  // sequence that count, and another elsewhere.
+  bool HidesTrailing(ValueId bias) const {
+    if (!FollowsFromCount(bias)) return false;
+    const auto b = Bias(bias, {1, 0});  // of one count, a place below it and one that is not
+    return b && (*b)[0] > -kHidingScore && (*b)[0] < kHidingScore &&
+           (*b)[1] <= (*b)[0] - kHidingScore;
+  }
+
+  // Whether it follows, token by token, from comparisons of places with counts alone.
+  bool FollowsFromCount(ValueId bias) const {
+    std::vector<ValueId> open = {bias};
+    while (!open.empty()) {
+      const ValueId id = open.back();
+      open.pop_back();
+      if (id == kNoValue || graph_.values[static_cast<size_t>(id)].is_constant()) continue;
+      const int producer = links_.producer(id);
+      if (producer < 0) return false;
+      const Node& node = graph_.nodes[static_cast<size_t>(producer)];
+      if (ComparesPlaceWithCount(node)) continue;
+      if (!node.def->domain.empty() || node.inputs.empty()) return false;
+      open.insert(open.end(), node.inputs.begin(), node.inputs.end());
     }
+    return true;
+  }
+
+  bool ComparesPlaceWithCount(const Node& node) const {
+    const auto compares = [&](size_t place, size_t count) {
+      return IsInput(Moved(node.inputs[place]), RaggedRole::kPositions) &&
+             IsCount(node.inputs[count]);
+    };
+    if (Is(node, "Less") || Is(node, "GreaterOrEqual")) return compares(0, 1);
+    if (Is(node, "Greater") || Is(node, "LessOrEqual")) return compares(1, 0);
     return false;
   }
 
-  // Whether `bias`, [T], tells hidden tokens from all others, as the mask alone says.
-  bool Hides(ValueId bias) {
-    const auto [found, fresh] = hides_.emplace(bias, false);
-    if (!fresh) return found->second;
-    const auto inputs = ReadInputs(graph_, bias);
+  // The number of tokens of each one's sequence that the mask marks with 1.
+  bool IsCount(ValueId id) const {
+    const Node* spread = Producer(Moved(id));
+    if (spread == nullptr || !Is(*spread, "RaggedSpread", "chairlift")) return false;
+    const Node* sum = Producer(Moved(spread->inputs[0]));
+    return sum != nullptr && Is(*sum, "RaggedReduce", "chairlift") &&
+           sum->attributes.String("op", "") == "sum" && IsMark(sum->inputs[0]);
+  }
+
+  // Whether it is 1 for tokens that the mask marks with 1, and 0 for others.
+  bool IsMark(ValueId id) const {
+    std::vector<ValueId> open = {id};
+    while (!open.empty()) {
+      const Node* node = open.back() == kNoValue ? nullptr : Producer(open.back());
+      open.pop_back();
+      if (node == nullptr) continue;
+      if (!node->def->domain.empty()) return false;
+      open.insert(open.end(), node->inputs.begin(), node->inputs.end());
+    }
+    const auto inputs = ReadInputs(graph_, id);
     if (!inputs.ok() || *inputs != std::vector<int>{mask_}) return false;
+    const std::optional<Tensor> marks = Evaluated(id, {0, 1});
+    const auto zero_and_one = [&]<typename T>(T zero) {
+      return marks->data<T>()[0] == zero && marks->data<T>()[1] == T{1};
+    };
+    if (!marks) return false;
+    return marks->dtype() == DType::kInt64   ? zero_and_one(int64_t{0})
+           : marks->dtype() == DType::kInt32 ? zero_and_one(int32_t{0})
+           : marks->dtype() == DType::kFloat ? zero_and_one(0.0f)
+                                             : false;
+  }
+
+  bool IsInput(ValueId id, RaggedRole role) const {
+    const auto found = std::find(graph_.inputs.begin(), graph_.inputs.end(), id);
+    return found != graph_.inputs.end() &&
+           model_.inputs[static_cast<size_t>(found - graph_.inputs.begin())].role == role;
+  }
+
+  const Node* Producer(ValueId id) const {
+    const int producer = links_.producer(id);
+    return producer < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(producer)];
+  }
+
+  // What a value's numbers come from, where they only change their shape or type.
+  ValueId Moved(ValueId id) const {
+    for (const Node* node = Producer(id); node != nullptr; node = Producer(id)) {
+      const DType dtype = graph_.values[static_cast<size_t>(id)].dtype;
+      const bool counts =
+          dtype == DType::kInt64 || dtype == DType::kInt32 || dtype == DType::kFloat;
+      if (!counts || !(node->def->is_view || Is(*node, "Cast") || Is(*node, "Transpose"))) break;
+      id = node->inputs[0];
+    }
+    return id;
+  }
+
+  // The bias of one sequence under `mask`; nothing where it follows from anything else.
+  std::optional<std::vector<float>> Bias(ValueId bias, const std::vector<int64_t>& mask) const {
+    const std::optional<Tensor> added = Evaluated(bias, mask);
+    if (!added || added->dtype() != DType::kFloat) return std::nullopt;
+    const auto values = added->values<float>();
+    return std::vector<float>(values.begin(), values.end());
+  }
+
+  // One number for each token, likewise.
+  std::optional<Tensor> Evaluated(ValueId id, const std::vector<int64_t>& mask) const {
+    const auto length = static_cast<int64_t>(mask.size());
     const Value& value =
         graph_.values[static_cast<size_t>(graph_.inputs[static_cast<size_t>(mask_)])];
-    Tensor mask = Tensor::Allocate(value.dtype, Shape{2});
-    if (value.shape.rank() != 1) return false;
-    switch (value.dtype) {
-      case DType::kInt64:
-        mask = Tensor::Of<int64_t>(Shape{2}, {0, 1});
-        break;
-      case DType::kInt32:
-        mask = Tensor::Of<int32_t>(Shape{2}, {0, 1});
-        break;
-      case DType::kBool:
-        mask = Tensor::Of<bool>(Shape{2}, {false, true});
-        break;
-      case DType::kFloat:
-        mask = Tensor::Of<float>(Shape{2}, {0.0f, 1.0f});
-        break;
-      default:
-        return false;
+    if (value.shape.rank() != 1) return std::nullopt;
+    Tensor given = Tensor::Allocate(value.dtype, Shape{length});
+    for (int64_t i = 0; i < length; ++i) {
+      const int64_t v = mask[static_cast<size_t>(i)];
+      switch (value.dtype) {
+        case DType::kInt64:
+          given.data<int64_t>()[i] = v;
+          break;
+        case DType::kInt32:
+          given.data<int32_t>()[i] = static_cast<int32_t>(v);
+          break;
+        case DType::kBool:
+          given.data<bool>()[i] = v != 0;
+          break;
+        case DType::kFloat:
+          given.data<float>()[i] = static_cast<float>(v);
+          break;
+        default:
+          return std::nullopt;
+      }
     }
-    const auto added = EvaluateValues(graph_, {&bias, 1}, {{mask_, mask}}, {{"tokens", 2}});
-    if (!added.ok() || (*added)[0].dtype() != DType::kFloat || (*added)[0].size() != 2) {
-      return false;
+    std::map<int, Tensor> inputs = {{mask_, given}};
+    for (size_t i = 0; i < model_.inputs.size(); ++i) {
+      if (model_.inputs[i].role == RaggedRole::kOffsets) {
+        inputs[static_cast<int>(i)] = Tensor::Of<int64_t>(Shape{2}, {0, length});
+      } else if (model_.inputs[i].role == RaggedRole::kPositions) {
+        Tensor places = Tensor::Allocate(DType::kInt64, Shape{length});
+        std::iota(places.data<int64_t>(), places.data<int64_t>() + length, int64_t{0});
+        inputs[static_cast<int>(i)] = places;
+      }
     }
-    const float* b = (*added)[0].data<float>();
-    found->second = b[1] > -kHides && b[1] < kHides && b[0] <= b[1] - kHides;
-    return found->second;
+    const auto read = ReadInputs(graph_, id);
+    if (!read.ok() ||
+        !std::all_of(read->begin(), read->end(), [&](int i) { return inputs.contains(i); })) {
+      return std::nullopt;
+    }
+    auto values = EvaluateValues(graph_, {&id, 1}, inputs,
+                                 {{"tokens", length}, {"sequences", 1}, {"sequences+1", 2}});
+    if (!values.ok() || (*values)[0].size() != length) return std::nullopt;
+    return std::move((*values)[0]);
   }
 
   const RaggedModel& model_;
   const Graph& graph_;
+  const Links links_;
   const int mask_;
   std::vector<Known> known_;
-  std::map<ValueId, bool> hides_;
+  std::map<ValueId, Ignores> hidden_;
   bool marks_ = false;
 };
 
 }  // namespace
 
 void FindHidden(RaggedModel& model) {
-  std::optional<Ignores> best;
+  std::optional<Analysis::Found> best;
   for (size_t i = 0; i < model.inputs.size(); ++i) {
     const Value& input = model.graph.values[static_cast<size_t>(model.graph.inputs[i])];
     if (model.inputs[i].role != RaggedRole::kTokens || input.shape.rank() != 1) continue;
-    const std::optional<Ignores> found = Analysis(model, static_cast<int>(i)).Run();
-    if (!found || (best && *found <= *best)) continue;
+    const auto found = Analysis(model, static_cast<int>(i)).Run();
+    if (!found ||
+        (best && std::pair(found->rows, found->tokens) <= std::pair(best->rows, best->tokens))) {
+      continue;
+    }
     best = found;
     model.mask = model.inputs[i].source;
   }
-  model.rows_ignore_masked = best == Ignores::kAll;
-  model.rows_ignore_trailing = best && *best >= Ignores::kTrailing;
+  if (!best) return;
+  model.rows_ignore_masked = best->rows == Ignores::kAll;
+  model.rows_ignore_trailing = best->rows >= Ignores::kTrailing;
+  model.tokens_ignore_trailing = best->tokens >= Ignores::kTrailing;
 }
 
 }  // namespace chairlift::ragged

@@ -6,7 +6,8 @@
 
 namespace chairlift::ragged {
 
-// Sets mask, rows_ignore_masked and rows_ignore_trailing of a model that is complete otherwise.
+// Sets mask, rows_ignore_masked, rows_ignore_trailing and tokens_ignore_trailing of a model that is
+// complete otherwise.
 void FindHidden(RaggedModel& model);
 
 }  // namespace chairlift::ragged

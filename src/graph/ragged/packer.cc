@@ -166,25 +166,20 @@ ValueId Packer::AddBatch(ValueId id, const std::string& name) {
   return Emit(name, "Unsqueeze", {id, Integers({0})});
 }
 
-StatusOr<MaskRule> Packer::ProbedMask(ValueId mask) {
-  const int64_t longest =
-      model_.max_length == 0 ? kLongestProbe : std::min(model_.max_length, kLongestProbe);
+StatusOr<MaskRule> Packer::ProvedMask(ValueId mask) {
   auto found = mask_rules_.find(mask);
   if (found == mask_rules_.end()) {
     const ValueId twin = Twin(mask);
     found = mask_rules_
                 .emplace(mask, twin != kNoValue ? mask_rules_.at(twin)
-                                                : ProbeMask(original_, mask, longest))
+                                                : ProveMask(original_, mask, states_))
                 .first;
   }
-  if (!found->second.ok()) {
-    return Unimplemented("its mask {}", Message(found->second.status()));
-  }
-  LimitProof(longest);
-  return found->second;
+  if (found->second.ok()) return found->second;
+  return Unimplemented("its mask {}", Message(found->second.status()));
 }
 
-// A mask that was probed already and is computed just so: exporters write one for each layer.
+// A mask that was followed already and is computed just so: exporters write one for each layer.
 ValueId Packer::Twin(ValueId mask) const {
   const auto producer = [&](ValueId id) -> const Node* {
     for (const Node& node : original_.nodes) {
@@ -214,17 +209,14 @@ ValueId Packer::Twin(ValueId mask) const {
 }
 
 ValueId Packer::KeyMask(const MaskRule& rule) {
-  const auto [found, fresh] =
-      key_masks_.emplace(std::tuple(rule.input, rule.counts_if_one, rule.hidden), kNoValue);
+  const auto [found, fresh] = key_masks_.emplace(std::pair(rule.input, rule.hidden), kNoValue);
   if (!fresh) return found->second;
+  if (std::find(model_.marks.begin(), model_.marks.end(), rule.input) == model_.marks.end()) {
+    model_.marks.push_back(rule.input);
+  }
   const ValueId source = original_.inputs[static_cast<size_t>(rule.input)];
-  const DType dtype = original_.values[static_cast<size_t>(source)].dtype;
   ValueId counts = packed(source);
-  if (dtype != DType::kBool && rule.counts_if_one) {
-    const Tensor one =
-        dtype == DType::kInt64 ? Tensor::Scalar<int64_t>(1) : Tensor::Scalar<int32_t>(1);
-    counts = Emit("mask", "Equal", {counts, Constant(one)});
-  } else if (dtype != DType::kBool) {
+  if (original_.values[static_cast<size_t>(source)].dtype != DType::kBool) {
     Attributes to;
     to.Set("to", int64_t{9});  // bool
     counts = Emit("mask", "Cast", {counts}, to);

@@ -6,7 +6,6 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -14,7 +13,7 @@
 #include "graph/batch_axis/rule.h"
 #include "graph/ir.h"
 #include "graph/ragged/form.h"
-#include "graph/ragged/mask_probe.h"
+#include "graph/ragged/mask_proof.h"
 #include "graph/ragged/ragged.h"
 
 namespace chairlift::ragged {
@@ -43,9 +42,9 @@ class Packer {
   std::vector<batch_axis::State>& states() { return states_; }
 
   // The model has no tables for sequences longer than `longest`.
-  void LimitLength(int64_t longest) { Limit(longest, model_.max_length); }
-  // The proof holds for sequences up to `longest` only.
-  void LimitProof(int64_t longest) { Limit(longest, model_.max_proved_length); }
+  void LimitLength(int64_t longest) {
+    model_.max_length = model_.max_length == 0 ? longest : std::min(model_.max_length, longest);
+  }
 
   // --- In the packed graph ----------------------------------------------------------------------
   // A node with one output.
@@ -65,17 +64,14 @@ class Packer {
   // What was done with the mask of an attention node, in words that follow "masks of 6 attentions:
   // ".
   void NoteMask(const std::string& what) { ++mask_notes_[what]; }
-  // With how many each is true of.
+  // With the number of attention nodes.
   const std::map<std::string, int>& mask_notes() const { return mask_notes_; }
-  // What the mask of an attention node hides, found out by trying.
-  StatusOr<MaskRule> ProbedMask(ValueId mask);
-  // What the rule adds to the scores of each key, [T].
+  // What the mask of an attention node hides.
+  StatusOr<MaskRule> ProvedMask(ValueId mask);
+  // What the rule adds to the scores of each key, [T], where its input is 0 and 1 only.
   ValueId KeyMask(const MaskRule& rule);
 
  private:
-  static void Limit(int64_t longest, int64_t& most) {
-    most = most == 0 ? longest : std::min(most, longest);
-  }
   ValueId Twin(ValueId mask) const;
   ValueId One(const Extent& extent, bool rows);
   ValueId AddInput(const std::string& name, DType dtype, SymbolicShape shape, RaggedInput role);
@@ -90,7 +86,7 @@ class Packer {
   ValueId tokens_size_ = kNoValue, rows_size_ = kNoValue;
   std::map<std::vector<int64_t>, ValueId> integers_;
   std::map<ValueId, StatusOr<MaskRule>> mask_rules_;
-  std::map<std::tuple<int, bool, float>, ValueId> key_masks_;
+  std::map<std::pair<int, float>, ValueId> key_masks_;
   std::map<std::string, int> mask_notes_;
 };
 
@@ -128,16 +124,17 @@ class Context : public batch_axis::NodeReader {
 // Sets the outputs, or says (Unimplemented) what stands in the way.
 using Rule = Status (*)(Context&);
 using RuleTable = std::map<std::string, Rule, std::less<>>;
-void AddElementwiseRules(RuleTable& rules);
+// For operators whose result depends on data, or that have a ragged operator for work along the
+// length; the axis maps of the operators cover the others.
 void AddShapeRules(RuleTable& rules);
 void AddIndexRules(RuleTable& rules);
 void AddReductionRules(RuleTable& rules);
-void AddLinearRules(RuleTable& rules);
-// Attention, whose mask may be unknown: it may be found by probing.
+const RuleTable& PackingRules();
+// Attention, whose mask may be unknown: there is a proof for those alone (mask_proof.h).
 Status PackAttention(Context& context);
 
-// Elementwise operators, with broadcasting.
-Status Broadcast(Context& context);
+// By the operator's own axis map.
+Status FollowAxes(Context& context);
 
 // The usual refusals.
 Status MixesTokens();

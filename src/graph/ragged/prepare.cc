@@ -84,7 +84,7 @@ StatusOr<Graph> Prepare(const Graph& graph, std::vector<PassReport>& passes) {
   Graph copy = graph;
   CHAIRLIFT_RETURN_IF_ERROR(NameInputs(copy));
   CHAIRLIFT_RETURN_IF_ERROR(InferAnew(copy));
-  // What fuses further would have to be known to every rule.
+  // Every rule would have to know the operators that later passes fuse.
   const std::set<std::string> kept = {
       FoldConstants().name,          ShareConstantsWithBodies().name,
       SelectConstantBranches().name, RemoveIdentities().name,

@@ -1,4 +1,4 @@
-// A model's graph as the proof wants it.
+// A model's graph in the form that the proof needs.
 #ifndef CHAIRLIFT_GRAPH_RAGGED_PREPARE_H_
 #define CHAIRLIFT_GRAPH_RAGGED_PREPARE_H_
 

@@ -1,4 +1,4 @@
-// The walk over the graph; form.h tells the proof's terms.
+// The walk over the graph; form.h defines the proof's terms.
 #include "graph/ragged/ragged.h"
 
 #include <algorithm>
@@ -16,38 +16,36 @@
 #include "graph/ragged/prepare.h"
 #include "graph/ragged/trial.h"
 
-namespace chairlift {
-namespace {
+namespace chairlift::ragged {
 
-using namespace ragged;  // NOLINT(google-build-using-namespace): this file's own module
-using Kind = Form::Kind;
-
-const RuleTable& Rules() {
+const RuleTable& PackingRules() {
   static const RuleTable* const kRules = [] {
     auto* rules = new RuleTable;
-    AddElementwiseRules(*rules);
     AddShapeRules(*rules);
     AddIndexRules(*rules);
     AddReductionRules(*rules);
-    AddLinearRules(*rules);
     return rules;
   }();
   return *kRules;
 }
 
-class Walk {
+namespace {
+
+using Kind = Form::Kind;
+
+class FormWalk {
  public:
-  explicit Walk(Packer& packer) : packer_(packer), graph_(packer.original()) {}
+  explicit FormWalk(Packer& packer) : packer_(packer), graph_(packer.original()) {}
 
   // Sets the forms of the node's outputs, or says why nothing is known of them.
   Status Visit(const Node& node) {
     if (!node.def->deterministic) return Unimplemented("it is random");
-    if (IsControlFlow(node) || !Subgraphs(node).empty()) {
+    if (node.def->runs_bodies || !Subgraphs(node).empty()) {
       return Unimplemented("control flow is not followed");
     }
     Context context(packer_, node);
     if (Is(node, "Attention", "chairlift")) return PackAttention(context);
-    if (Is(node, "Shape") || Is(node, "Size")) return SizesOf(node);
+    if (node.def->gives_sizes) return SizesOf(node);
     bool all_fixed = true, rows_only = true;
     for (int i = 0; i < context.num_inputs(); ++i) {
       const Form& form = context.in(i);
@@ -61,9 +59,9 @@ class Walk {
     }
     if (computed && SizeArithmetic(node)) return absl::OkStatus();
     if (node.def->domain.empty()) {
-      if (const auto rule = Rules().find(node.def->name); rule != Rules().end()) {
-        return rule->second(context);
-      }
+      const auto rule = PackingRules().find(node.def->name);
+      if (rule != PackingRules().end()) return rule->second(context);
+      if (node.def->axes != nullptr && !computed) return FollowAxes(context);
       if (rows_only && !computed) return RowsAlone(context);
     }
     return computed ? ComputesWithSizes() : Unimplemented("it is not known to keep tokens apart");
@@ -110,15 +108,9 @@ class Walk {
 
   // Whether all of the node's outputs are integers that follow from sizes, element by element.
   bool SizeArithmetic(const Node& node) {
-    static constexpr std::string_view kArithmetic[] = {
-        "Add", "Cast",    "Concat", "Div",     "Equal", "Gather",    "Identity",
-        "Mul", "Reshape", "Slice",  "Squeeze", "Sub",   "Unsqueeze", "Where"};
-    if (!node.def->domain.empty() || std::find(std::begin(kArithmetic), std::end(kArithmetic),
-                                               node.def->name) == std::end(kArithmetic)) {
-      return false;
-    }
     std::vector<batch_axis::State>& states = packer_.states();
-    if (!batch_axis::VisitNode(graph_, node, batch_axis::BatchRules(), kBatchSymbol, states).ok()) {
+    if (!batch_axis::ComputesSizes(node) ||
+        !batch_axis::FollowSizes(graph_, node, kBatchSymbol, states).ok()) {
       return false;
     }
     for (const ValueId id : node.outputs) {
@@ -202,7 +194,8 @@ Status GiveOut(Packer& packer) {
   return absl::OkStatus();
 }
 
-// Why what looks like attention was not recognised, whose products mix tokens then; may be empty.
+// Why a node that looks like attention was not recognised, so that its products mix tokens; or
+// empty.
 std::string AttentionLeft(const std::vector<PassReport>& passes) {
   const auto report = std::find_if(passes.begin(), passes.end(), [](const PassReport& r) {
     return r.name == FuseAttention().name;
@@ -213,7 +206,7 @@ std::string AttentionLeft(const std::vector<PassReport>& passes) {
                      more == 0 ? "" : fmt::format(" (and {} more)", more));
 }
 
-// Takes out the inputs that nobody reads.
+// Removes the inputs that are not used.
 void DropInputs(RaggedModel& model) {
   const Links links(model.graph);
   std::vector<ValueId> ids;
@@ -264,10 +257,10 @@ void Describe(const Packer& packer, RaggedModel& model) {
   }
   if (model.min_length > 1) notes.push_back(fmt::format("lengths from {}", model.min_length));
   if (model.max_length > 0) notes.push_back(fmt::format("lengths up to {}", model.max_length));
-  if (model.max_proved_length > 0) {
+  for (const int input : model.marks) {
     notes.push_back(fmt::format(
-        "masks were tried at lengths up to {}; a longer request runs alone, as the model is",
-        model.max_proved_length));
+        "a request runs alone, as the model is, where '{}' is other than 0 and 1",
+        original.values[static_cast<size_t>(original.inputs[static_cast<size_t>(input)])].name));
   }
   if (model.mask >= 0) {
     const Value& mask =
@@ -283,22 +276,26 @@ void Describe(const Packer& packer, RaggedModel& model) {
 }
 
 }  // namespace
+}  // namespace chairlift::ragged
+
+namespace chairlift {
 
 StatusOr<RaggedModel> MakeRagged(const Graph& graph) {
+  using namespace ragged;  // NOLINT(google-build-using-namespace): this file's own module
   std::vector<PassReport> passes;
   CHAIRLIFT_ASSIGN_OR_RETURN(Graph original, Prepare(graph, passes));
   Packer packer(original);
-  Walk walk(packer);
+  FormWalk walk(packer);
   InferBudget budget;
   for (Node& node : original.nodes) {
     std::string why;
-    // With what is known of its inputs by now.
+    // With what is known of its inputs so far.
     Status status = InferNode(original, node, budget);
     for (const ValueId id : node.inputs) {
-      // Of an attention's mask more may be found out than the rules tell, and shapes may be known
+      // Of an attention's mask more may be found than the rules say, and shapes may be known
       // where nothing else is.
       if (id != kNoValue && packer.form(id).unknown() && why.empty() &&
-          !Is(node, "Attention", "chairlift") && !Is(node, "Shape") && !Is(node, "Size")) {
+          !Is(node, "Attention", "chairlift") && !node.def->gives_sizes) {
         why = packer.form(id).why;
       }
     }
@@ -317,9 +314,6 @@ StatusOr<RaggedModel> MakeRagged(const Graph& graph) {
   }
   if (const int64_t longest = LongestForTables(packer); longest > 0) packer.LimitLength(longest);
   RaggedModel model = std::move(packer.model());
-  if (model.max_length > 0 && model.max_proved_length >= model.max_length) {
-    model.max_proved_length = 0;
-  }
   model.graph = std::move(packer.graph());
   SortNodes(model.graph);
   model.passes = std::move(passes);

@@ -1,12 +1,12 @@
 // A model over [batch, length] inputs made into one over packed tokens, with no padding inside: the
 // proof that this may be done, and the rewrite.
 //
-// A batch of the packed model is any set of requests. The tokens of all their sequences lie one
-// after the other, T of them; R sequences in all. A request of shape [batch, length] brings `batch`
+// A batch of the packed model is any set of requests. The tokens of all their sequences are
+// concatenated: T tokens of R sequences. A request of shape [batch, length] brings `batch`
 // sequences of `length` tokens each. Every answer is what the model gives for that request alone,
-// whatever rides beside it; the proof goes operator by operator, and an operator that is not known
-// to treat tokens one by one (or sequences, where one of the ragged operators stands for it) fails
-// it.
+// whatever the rest of the batch is; the proof goes operator by operator, and an operator that is
+// not known to treat tokens one by one (or sequences, if a ragged operator implements it) makes it
+// fail.
 #ifndef CHAIRLIFT_GRAPH_RAGGED_RAGGED_H_
 #define CHAIRLIFT_GRAPH_RAGGED_RAGGED_H_
 
@@ -41,20 +41,21 @@ struct RaggedModel {
   std::vector<RaggedInput> inputs;
   std::vector<bool> output_is_tokens;  // by output: [T, ...] or [R, ...]
 
+  // Original inputs of [batch, length] that must be 0 and 1 for the proof to hold.
+  std::vector<int> marks;
   // The original input that marks the tokens that count (0: hidden); -1 where none is known to. The
   // next two say which hidden tokens may be left out of the packing (the others keep their
-  // positions) where nobody wants a [T, ...] output; of a sequence without any token that counts
+  // positions) where no [T, ...] output is requested; of a sequence without any token that counts
   // none may.
   int mask = -1;
   bool rows_ignore_masked = false;    // all of them
   bool rows_ignore_trailing = false;  // those behind the last token that counts
+  // Whether these change nothing in the [T, ...] outputs of the other tokens either.
+  bool tokens_ignore_trailing = false;
 
   // The lengths of requests that the model has tables for; 0: no limit.
   int64_t min_length = 1;
   int64_t max_length = 0;
-  // The proof holds up to here, where a mask was found out by trying; 0: for all of them. Of longer
-  // requests nothing is known: each has to run alone, as the original has it.
-  int64_t max_proved_length = 0;
 
   // For `inspect`: what was done, in words, and the passes that ran before.
   std::vector<std::string> notes;

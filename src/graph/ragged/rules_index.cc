@@ -1,4 +1,4 @@
-// Operators that join, cut, number and pick along an axis.
+// Operators that cut, number and pick along an axis, by numbers or by data.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -30,26 +30,6 @@ Status PickToken(Context& c, int64_t index, bool keep) {
 
 // More than any sequence has tokens.
 constexpr int64_t kBeyond = int64_t{1} << 30;
-
-Status Concat(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(0));
-  for (int i = 0; i < c.num_inputs(); ++i) {
-    if (!(c.in(i) == c.in(0))) {
-      return Unimplemented("its inputs 0 and {} do not both have the tokens in the same places", i);
-    }
-  }
-  if (c.in(0).length == axis) return MixesTokens();
-  if (c.in(0).batch == axis) return MixesSequences();
-  return c.Copy(c.in(0));
-}
-
-Status Split(Context& c) {
-  if (!c.FixedFrom(1)) return ComputesWithSizes();
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(0));
-  if (c.in(0).length == axis) return MixesTokens();
-  if (c.in(0).batch == axis) return MixesSequences();
-  return c.Copy(c.in(0));
-}
 
 struct Cut {
   int axis;
@@ -122,28 +102,16 @@ Status Slice(Context& c) {
   return PickToken(c, cut.start, true);
 }
 
+// One token of each sequence; what is picked along other axes, and rows of a table, are as the
+// operator says.
 Status Gather(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
-  const int rank = static_cast<int>(dims.size());
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.Axis(c.attributes().Int("axis", 0), rank));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int index_rank, c.Rank(1));
   const Form& data = c.in(0);
-  const Form& index = c.in(1);
-  if (data.sizes() || index.sizes()) return ComputesWithSizes();
-  if (data.fixed()) {
-    // Picked by the tokens: rows of a table.
-    return c.Copy(index.Moved([&](int a) { return a + axis; }));
-  }
-  if (!index.fixed()) {
-    return Unimplemented("both what it picks from and what it picks depend on the tokens");
-  }
-  if (data.Has(axis)) {
-    if (axis != data.length || data.merged()) return MixesSequences();
-    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, c.Numbers(1));
-    if (numbers.size() != 1 || index_rank > 1) return MixesTokens();
-    return PickToken(c, numbers[0], index_rank == 1);
-  }
-  return c.Copy(data.Moved([&](int a) { return a > axis ? a + index_rank - 1 : a; }));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(0));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int index_rank, c.Rank(1));
+  if (axis != data.length || data.merged() || !c.in(1).fixed()) return FollowAxes(c);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, c.Numbers(1));
+  if (numbers.size() != 1 || index_rank > 1) return MixesTokens();
+  return PickToken(c, numbers[0], index_rank == 1);
 }
 
 // Of a table that is the same for every sequence, [batch, n] by [batch, length], or [1, n] by
@@ -158,8 +126,7 @@ Status GatherElements(Context& c) {
     return c.Copy(index);
   }
   if (data.fixed() && index.positions() && index.length == axis) return c.Copy(index);
-  if (data.tokens() && index == data && !data.Has(axis)) return c.Copy(data);
-  return Unimplemented("both what it picks from and what it picks depend on the tokens");
+  return FollowAxes(c);
 }
 
 // 0, 1, ... length − 1.
@@ -190,12 +157,10 @@ Status Range(Context& c) {
 }  // namespace
 
 void AddIndexRules(RuleTable& rules) {
-  rules["Concat"] = Concat;
   rules["Gather"] = Gather;
   rules["GatherElements"] = GatherElements;
   rules["Range"] = Range;
   rules["Slice"] = Slice;
-  rules["Split"] = Split;
 }
 
 }  // namespace chairlift::ragged

@@ -1,4 +1,4 @@
-// Operators that change shapes and move elements without looking at them.
+// Operators that change shapes.
 #include <algorithm>
 #include <utility>
 
@@ -32,7 +32,8 @@ StatusOr<Form> Regroup(const Form& form, const std::vector<Extent>& from,
          from[from.size() - 1 - suffix] == to[to.size() - 1 - suffix]) {
     ++suffix;
   }
-  // What lies between is regrouped. It may join or part batch and length, or hold neither.
+  // The dimensions in between are regrouped: they may join or split batch and length, or have
+  // neither.
   std::vector<Extent> left(from.begin() + static_cast<int64_t>(prefix),
                            from.end() - static_cast<int64_t>(suffix));
   std::vector<Extent> right(to.begin() + static_cast<int64_t>(prefix),
@@ -144,28 +145,6 @@ Status Flatten(Context& c) {
   return EmitReshape(c, form, to);
 }
 
-Status Transpose(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> places, c.TransposedAxes());
-  return c.Copy(c.in(0).Moved([&](int axis) { return places[static_cast<size_t>(axis)]; }));
-}
-
-Status Squeeze(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<bool> dropped, c.SqueezedAxes());
-  for (int axis = 0; axis < static_cast<int>(dropped.size()); ++axis) {
-    if (dropped[static_cast<size_t>(axis)] && c.in(0).Has(axis)) {
-      return Unimplemented("it drops the batch or the length, taking it as 1");
-    }
-  }
-  return c.Copy(c.in(0).Moved([&](int axis) {
-    return axis - static_cast<int>(std::count(dropped.begin(), dropped.begin() + axis, true));
-  }));
-}
-
-Status Unsqueeze(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> places, c.UnsqueezedAxes());
-  return c.Copy(c.in(0).Moved([&](int axis) { return places[static_cast<size_t>(axis)]; }));
-}
-
 // The axes of a shape that is `batch` or `length` somewhere; an error where it depends on them in
 // other ways.
 StatusOr<Form> FormOf(const std::vector<Extent>& shape) {
@@ -242,15 +221,6 @@ Status Expand(Context& c) {
   return c.Copy(form, inputs);
 }
 
-Status Tile(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> repeats, c.Numbers(1));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
-  for (int axis = 0; axis < rank && axis < static_cast<int>(repeats.size()); ++axis) {
-    if (c.in(0).Has(axis) && repeats[static_cast<size_t>(axis)] != 1) return MixesTokens();
-  }
-  return c.Copy(c.in(0));
-}
-
 }  // namespace
 
 void AddShapeRules(RuleTable& rules) {
@@ -258,10 +228,6 @@ void AddShapeRules(RuleTable& rules) {
   rules["Expand"] = Expand;
   rules["Flatten"] = Flatten;
   rules["Reshape"] = Reshape;
-  rules["Squeeze"] = Squeeze;
-  rules["Tile"] = Tile;
-  rules["Transpose"] = Transpose;
-  rules["Unsqueeze"] = Unsqueeze;
 }
 
 }  // namespace chairlift::ragged

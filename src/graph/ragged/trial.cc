@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph/ragged/mask_probe.h"
+#include "graph/ragged/evaluate_values.h"
 
 namespace chairlift::ragged {
 namespace {
@@ -127,9 +127,7 @@ bool Same(const Tensor& alone, const Tensor& packed, int64_t first, int64_t coun
 }  // namespace
 
 Status TryPacked(const Graph& original, RaggedModel& model) {
-  const int64_t most = model.max_proved_length > 0 ? model.max_proved_length
-                       : model.max_length > 0      ? model.max_length
-                                                   : 64;
+  const int64_t most = model.max_length > 0 ? model.max_length : 64;
   if (model.min_length > most) {
     return Unimplemented("no length fits: at least {}, at most {}", model.min_length, most);
   }
@@ -157,7 +155,7 @@ Status TryPacked(const Graph& original, RaggedModel& model) {
     token += trial.batch * trial.length;
     row += trial.batch;
   }
-  model.notes.push_back("tried on examples, it answers as the model does");
+  model.notes.emplace_back("tried on examples, it answers as the model does");
   return absl::OkStatus();
 }
 

@@ -3,16 +3,16 @@
 //
 // Operands of rank 4 whose axes may come in any order: attribute `q_axes` says where batch, head,
 // query and column of [batch, heads, queries, columns] lie in q; k_axes (keys for queries), v_axes
-// and y_axes likewise; [0, 1, 2, 3] where absent. mask is float32 and broadcasts to [batch, heads,
-// queries, keys] in this order. Attributes: scale (1); zeros_for_none (0): not 0 where a query
-// whose scores are all −∞ gets zeros instead of NaN.
+// and y_axes likewise; [0, 1, 2, 3] where absent. k and v may have fewer heads than q, a divisor.
+// mask is float32 and broadcasts to [batch, heads, queries, keys] in this order. Attributes: scale
+// (1); causal (0): not 0 where query i sees keys 0 to i alone; softcap (0: none) holds scores by a
+// tanh; zeros_for_none (0): not 0 where a query whose scores are all −∞ gets zeros instead of NaN.
 #include <algorithm>
 #include <array>
 #include <utility>
 
-#include "ops/attention/attention_kernel.h"
-#include "ops/operator.h"
-#include "ops/register.h"
+#include "ops/attention/attention_heads.h"
+#include "ops/attention/attention_operators.h"
 
 namespace chairlift {
 namespace {
@@ -54,8 +54,8 @@ Status InferAttention(InferContext& context) {
   for (size_t i = 0; i < 4; ++i) {
     CHAIRLIFT_ASSIGN_OR_RETURN(axes[i], ReadAxes(context.attributes(), names[i]));
   }
-  Shared batch, heads, keys, columns;
-  Dim queries = Dim::Unknown(), values = Dim::Unknown();
+  Shared batch, kv_heads, keys, columns;
+  Dim heads = Dim::Unknown(), queries = Dim::Unknown(), values = Dim::Unknown();
   for (int i = 0; i < 3; ++i) {
     const SymbolicShape& shape = context.shape(i);
     if (i > 0 && context.dtype(i) != context.dtype(0)) {
@@ -66,18 +66,26 @@ Status InferAttention(InferContext& context) {
     if (shape.rank() != 4) return InvalidArgument("input {} has rank {}", i, shape.rank());
     const auto dim = [&](Place place) { return shape[axes[static_cast<size_t>(i)][place]]; };
     CHAIRLIFT_RETURN_IF_ERROR(batch.Join(dim(kBatch), "their batch"));
-    CHAIRLIFT_RETURN_IF_ERROR(heads.Join(dim(kHead), "heads"));
+    if (i == 0) heads = dim(kHead);
+    if (i > 0) CHAIRLIFT_RETURN_IF_ERROR(kv_heads.Join(dim(kHead), "heads of keys"));
     if (i == 0) queries = dim(kRow);
     if (i > 0) CHAIRLIFT_RETURN_IF_ERROR(keys.Join(dim(kRow), "keys"));
     if (i < 2) CHAIRLIFT_RETURN_IF_ERROR(columns.Join(dim(kColumn), "columns"));
     if (i == 2) values = dim(kColumn);
+  }
+  if (heads.known() && kv_heads.dim.known()) {
+    const int64_t of_keys = kv_heads.dim.value();
+    if (of_keys == 0 ? heads.value() != 0 : heads.value() % of_keys != 0) {
+      return InvalidArgument("{} heads of keys do not divide {} of queries", of_keys,
+                             heads.value());
+    }
   }
   if (context.has_input(3) && context.shape(3).has_rank() && context.shape(3).rank() > 4) {
     return InvalidArgument("the mask has rank {}", context.shape(3).rank());
   }
   std::vector<Dim> out(4);
   out[static_cast<size_t>(axes[3][kBatch])] = batch.dim;
-  out[static_cast<size_t>(axes[3][kHead])] = heads.dim;
+  out[static_cast<size_t>(axes[3][kHead])] = heads;
   out[static_cast<size_t>(axes[3][kRow])] = queries;
   out[static_cast<size_t>(axes[3][kColumn])] = values;
   context.set_output(0, context.dtype(0), SymbolicShape(std::move(out)));
@@ -123,7 +131,7 @@ class Attention final : public Kernel {
     const Shape& q = context.inputs[0].shape;
     const Shape& k = context.inputs[1].shape;
     const Shape& v = context.inputs[2].shape;
-    made->batch_ = q[axes[0][kBatch]];
+    const int64_t batch = q[axes[0][kBatch]];
     made->heads_ = q[axes[0][kHead]];
     AttentionHead& head = made->head_;
     head.queries = q[axes[0][kRow]];
@@ -135,7 +143,10 @@ class Attention final : public Kernel {
     head.k_column = made->strides_[1][kColumn];
     head.v_row = made->strides_[2][kRow];
     head.out_row = made->strides_[3][kRow];
+    made->sharing_ = std::max<int64_t>(made->heads_ / std::max<int64_t>(k[axes[1][kHead]], 1), 1);
     head.scale = context.attributes.Float("scale", 1.0f);
+    head.softcap = context.attributes.Float("softcap", 0.0f);
+    if (context.attributes.Int("causal", 0) != 0) head.last_seen = 0;
     head.zeros_for_none = context.attributes.Int("zeros_for_none", 0) != 0;
     for (const size_t i : {0, 2, 3}) {
       if (made->strides_[i][kColumn] != 1) {
@@ -145,83 +156,48 @@ class Attention final : public Kernel {
     }
     if (context.has_input(3)) {
       CHAIRLIFT_ASSIGN_OR_RETURN(
-          made->mask_, MaskStrides(context.inputs[3].shape,
-                                   {made->batch_, made->heads_, head.queries, head.keys}));
+          made->mask_,
+          MaskStrides(context.inputs[3].shape, {batch, made->heads_, head.queries, head.keys}));
       head.mask_row = made->mask_[kRow];
       head.mask_column = made->mask_[kColumn];
     }
-    made->width_ = context.width;
+    made->all_ = AttentionHeads(head, batch * made->heads_, context.width);
     return std::unique_ptr<Kernel>(std::move(made));
   }
 
-  size_t scratch_bytes() const override { return static_cast<size_t>(width_) * SlotBytes(); }
+  size_t scratch_bytes() const override { return all_.scratch_bytes(); }
 
   Status Run(const KernelArgs& args) const override {
-    const int64_t units = batch_ * heads_;
-    if (units == 0 || head_.queries == 0) return absl::OkStatus();
-    if (head_.keys == 0) {  // sums of nothing
-      std::fill_n(static_cast<float*>(args.outputs[0]), units * head_.queries * head_.value_size,
-                  0.0f);
-      return absl::OkStatus();
-    }
-    const int width = std::min(args.team.width(), width_);
-    const double work = static_cast<double>(units) * static_cast<double>(head_.queries) *
-                        static_cast<double>(head_.keys) *
-                        static_cast<double>(head_.head_size + head_.value_size);
-    // Heads are shared out first; where they are too few to share evenly, each one's queries.
-    constexpr double kWorthSharing = 2e5;
-    const bool uneven = units % width != 0 && units <= 4 * width;
-    const bool cut = work >= kWorthSharing && uneven && head_.queries >= 32 * width;
-    const int64_t pieces = cut ? width : 1;
-    const int64_t jobs = units * pieces;
-    const int64_t parts =
-        work < kWorthSharing ? 1 : std::min<int64_t>(jobs, static_cast<int64_t>(width) * 4);
-    args.team.For(static_cast<int>(parts), [&](int part, int worker) {
-      const size_t slot = args.team.width() == 1 ? 0 : static_cast<size_t>(worker);
-      std::byte* scratch = static_cast<std::byte*>(args.scratch) + slot * SlotBytes();
-      for (int64_t job = jobs * part / parts; job < jobs * (part + 1) / parts; ++job) {
-        RunHead(args, job / pieces, job % pieces, pieces, scratch);
-      }
+    all_.Run(args.team, args.scratch, [&](int64_t unit) {
+      const int64_t b = unit / heads_, h = unit % heads_;
+      const auto input = [&](size_t i, const Strides& strides, int64_t at) {
+        return static_cast<const float*>(args.inputs[i]) + b * strides[kBatch] +
+               at * strides[kHead];
+      };
+      AttentionHead head = head_;
+      head.q = input(0, strides_[0], h);
+      head.k = input(1, strides_[1], h / sharing_);
+      head.v = input(2, strides_[2], h / sharing_);
+      if (args.inputs.size() > 3 && args.inputs[3] != nullptr) head.mask = input(3, mask_, h);
+      head.out =
+          static_cast<float*>(args.outputs[0]) + b * strides_[3][kBatch] + h * strides_[3][kHead];
+      return head;
     });
     return absl::OkStatus();
   }
 
  private:
-  size_t PackedBytes() const {
-    return (PackedHeadBytes(head_.keys, head_.head_size, head_.value_size) + 63) / 64 * 64;
-  }
-  size_t SlotBytes() const {
-    return PackedBytes() + (AttendScratchBytes(head_.head_size) + 63) / 64 * 64;
-  }
-
-  void RunHead(const KernelArgs& args, int64_t unit, int64_t piece, int64_t pieces,
-               std::byte* scratch) const {
-    const int64_t b = unit / heads_, h = unit % heads_;
-    const auto input = [&](size_t i, const Strides& strides) {
-      return static_cast<const float*>(args.inputs[i]) + b * strides[kBatch] + h * strides[kHead];
-    };
-    AttentionHead head = head_;
-    head.q = input(0, strides_[0]);
-    head.k = input(1, strides_[1]);
-    head.v = input(2, strides_[2]);
-    if (args.inputs.size() > 3 && args.inputs[3] != nullptr) head.mask = input(3, mask_);
-    head.out =
-        static_cast<float*>(args.outputs[0]) + b * strides_[3][kBatch] + h * strides_[3][kHead];
-    PackHead(head, scratch);
-    Attend(head, head.queries * piece / pieces, head.queries * (piece + 1) / pieces, scratch,
-           scratch + PackedBytes());
-  }
-
-  int64_t batch_ = 0, heads_ = 0;
+  int64_t heads_ = 0;
+  int64_t sharing_ = 1;  // heads of queries to one of keys
   AttentionHead head_;
+  AttentionHeads all_;
   std::array<Strides, 4> strides_{};  // of q, k, v and y
   Strides mask_{};
-  int width_ = 1;
 };
 
 }  // namespace
 
-void RegisterAttention(OperatorRegistry& registry) {
+void RegisterFusedAttention(OperatorRegistry& registry) {
   registry.Add({.domain = "chairlift",
                 .name = "Attention",
                 .min_inputs = 3,

@@ -30,6 +30,11 @@ struct AttentionHead {
   // Added to the scaled product of (query, key): at query · mask_row + key · mask_column; or null.
   const float* mask = nullptr;
   int64_t mask_row = 0, mask_column = 1;
+  // At most so far from 0 are the scaled products held, by a tanh, before the mask; 0: not held.
+  float softcap = 0.0f;
+  // Query i sees the keys from i + first_seen to i + last_seen alone. Without bounds: every key.
+  static constexpr int64_t kUnbounded = int64_t{1} << 60;
+  int64_t first_seen = -kUnbounded, last_seen = kUnbounded;
   // What a query gets that sees no key at all (its row is −∞ throughout): NaN as the formula says,
   // or zeros.
   bool zeros_for_none = false;

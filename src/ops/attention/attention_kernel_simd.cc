@@ -13,6 +13,7 @@
 //
 #include "hwy/highway.h"
 #include "ops/linear/gemm_tile-inl.h"
+#include "ops/simd_math-inl.h"
 
 // Keys to a block: their scores of a tile of queries stay in the first-level cache.
 #ifndef CHAIRLIFT_ATTENTION_BLOCK
@@ -79,6 +80,23 @@ void AddMask(const AttentionHead& head, int64_t query, int64_t key, int64_t keys
   for (; i < keys; ++i) scores[i] += mask[i * head.mask_column];
 }
 
+void Cap(float cap, int64_t columns, float* scores) {
+  const V by = hn::Set(kD, cap), inverse = hn::Set(kD, 1.0f / cap);
+  for (int64_t i = 0; i < columns; i += kLanes) {
+    const V x = hn::Mul(hn::LoadU(kD, scores + i), inverse);
+    hn::StoreU(hn::Mul(by, VTanh(kD, x)), kD, scores + i);
+  }
+}
+
+// Hides what `query` does not see of the keys from `key` on, of which there are `keys`.
+void Hide(const AttentionHead& head, int64_t query, int64_t key, int64_t keys, float* scores) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  const int64_t first = std::clamp<int64_t>(query + head.first_seen - key, 0, keys);
+  const int64_t end = std::clamp<int64_t>(query + head.last_seen + 1 - key, 0, keys);
+  std::fill(scores, scores + first, kNone);
+  std::fill(scores + end, scores + keys, kNone);
+}
+
 void Multiply(float* row, int64_t n, float by) {
   const V factor = hn::Set(kD, by);
   int64_t i = 0;
@@ -123,7 +141,14 @@ void QueryTile(const AttentionHead& head, int64_t first, int rows, const float* 
   float* out = head.out + first * head.out_row;
   const PanelFunction run = kPanelTable[rows - 1];
   RowState states[kMaxRows];
-  for (int64_t key = 0; key < head.keys; key += kBlockKeys) {
+  // Blocks that no query of the tile sees are passed over.
+  const int64_t seen_from = std::clamp<int64_t>(first + head.first_seen, 0, head.keys);
+  const int64_t seen_to = std::clamp<int64_t>(first + rows + head.last_seen, 0, head.keys);
+  const int64_t first_block = seen_from / kBlockKeys * kBlockKeys;
+  if (first_block >= seen_to) {
+    for (int r = 0; r < rows; ++r) std::fill_n(out + r * head.out_row, head.value_size, 0.0f);
+  }
+  for (int64_t key = first_block; key < seen_to; key += kBlockKeys) {
     const int64_t keys = std::min(kBlockKeys, head.keys - key);
     const int64_t columns = RoundUp(keys, kGemmPanel);
     for (int64_t c = 0; c < columns; c += kGemmPanel) {
@@ -132,12 +157,16 @@ void QueryTile(const AttentionHead& head, int64_t first, int rows, const float* 
     }
     for (int r = 0; r < rows; ++r) {
       float* row = scores + r * kScoreStride;
+      if (head.softcap != 0) Cap(head.softcap, columns, row);
       if (head.mask != nullptr) AddMask(head, first + r, key, keys, row);
+      Hide(head, first + r, key, keys, row);
       std::fill(row + keys, row + columns, -std::numeric_limits<float>::infinity());
       const float shrink = Exponentials(row, columns, states[r]);
-      if (key > 0 && shrink != 1.0f) Multiply(out + r * head.out_row, head.value_size, shrink);
+      if (key > first_block && shrink != 1.0f)
+        Multiply(out + r * head.out_row, head.value_size, shrink);
     }
-    AddValues(head, scores, packed_v + key * kGemmPanel, keys, head.keys, rows, key > 0, out);
+    AddValues(head, scores, packed_v + key * kGemmPanel, keys, head.keys, rows, key > first_block,
+              out);
   }
   for (int r = 0; r < rows; ++r) {
     const float none = head.zeros_for_none ? 0.0f : std::numeric_limits<float>::quiet_NaN();

@@ -1,5 +1,5 @@
 // If, Loop and Scan: their contracts. They have no kernels: the runtime runs their sub-graphs, and
-// InferShapes (graph/) tells their outputs from the sub-graphs', which operators cannot see.
+// InferShapes (graph/) infers their outputs from the sub-graphs', which operators cannot see.
 #include "ops/register.h"
 
 #include "ops/operator.h"
@@ -22,18 +22,21 @@ void RegisterControl(OperatorRegistry& registry) {
                 .max_inputs = OperatorDef::kVariadic,
                 .max_outputs = OperatorDef::kVariadic,
                 .input_types = {kBoolType, kAllTypes},
-                .infer = InferNothing});
+                .infer = InferNothing,
+                .runs_bodies = true});
   registry.Add({.name = "Loop",
                 .min_inputs = 0,  // count and condition may be absent
                 .max_inputs = OperatorDef::kVariadic,
                 .max_outputs = OperatorDef::kVariadic,
                 .input_types = {{DType::kInt64}, kBoolType, kAllTypes},
-                .infer = InferNothing});
+                .infer = InferNothing,
+                .runs_bodies = true});
   registry.Add({.name = "Scan",
                 .max_inputs = OperatorDef::kVariadic,
                 .max_outputs = OperatorDef::kVariadic,
                 .input_types = {kAllTypes},
-                .infer = InferNothing});
+                .infer = InferNothing,
+                .runs_bodies = true});
 }
 
 }  // namespace chairlift

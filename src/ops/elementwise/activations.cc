@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "ops/elementwise/fused_elementwise.h"
 #include "ops/elementwise/unary.h"
 #include "ops/saturate.h"
 
@@ -90,7 +91,7 @@ struct ReluOp {
 };
 
 template <typename Op, FloatUnary kFloat>
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileActivations(const CompileContext& context) {
   if constexpr (requires { Op::Params(context.attributes); }) {
     return CompileFloatUnary<Op, kFloat>(context, Op::Params(context.attributes));
   } else {
@@ -125,10 +126,15 @@ Status InferGelu(InferContext& context) {
   return InferSameAsInput(context);
 }
 
+bool ByTanh(const Attributes& gelu) { return gelu.String("approximate", "none") == "tanh"; }
+
+std::optional<FusedStep> GeluStep(const Attributes& attributes, std::span<const ValueInfo>) {
+  return FusedStep{.name = ByTanh(attributes) ? "GeluTanh" : "Gelu", .operands = {0, -1, -1}};
+}
+
 StatusOr<std::unique_ptr<Kernel>> CompileGelu(const CompileContext& context) {
-  return context.attributes.String("approximate", "none") == "tanh"
-             ? CompileFloatUnary<GeluTanhOp, FloatUnary::kGeluTanh>(context)
-             : CompileFloatUnary<GeluOp, FloatUnary::kGelu>(context);
+  return ByTanh(context.attributes) ? CompileFloatUnary<GeluTanhOp, FloatUnary::kGeluTanh>(context)
+                                    : CompileFloatUnary<GeluOp, FloatUnary::kGelu>(context);
 }
 
 }  // namespace
@@ -136,23 +142,27 @@ StatusOr<std::unique_ptr<Kernel>> CompileGelu(const CompileContext& context) {
 void RegisterActivations(OperatorRegistry& registry) {
   OperatorDef defs[] = {
       UnaryDef("Relu", 1, CompileRelu, kFloatTypes | kSignedTypes),
-      UnaryDef("Sigmoid", 1, Compile<SigmoidOp, FloatUnary::kSigmoid>),
-      UnaryDef("HardSigmoid", 1, Compile<HardSigmoidOp, FloatUnary::kHardSigmoid>),
-      UnaryDef("HardSwish", 14, Compile<HardSwishOp, FloatUnary::kHardSwish>),
-      UnaryDef("LeakyRelu", 1, Compile<LeakyReluOp, FloatUnary::kLeakyRelu>),
-      UnaryDef("ThresholdedRelu", 10, Compile<ThresholdedReluOp, FloatUnary::kThresholdedRelu>),
-      UnaryDef("Elu", 1, Compile<EluOp, FloatUnary::kElu>),
-      UnaryDef("Selu", 1, Compile<SeluOp, FloatUnary::kSelu>),
-      UnaryDef("Celu", 12, Compile<CeluOp, FloatUnary::kCelu>),
-      UnaryDef("Softplus", 1, Compile<SoftplusOp, FloatUnary::kSoftplus>),
-      UnaryDef("Softsign", 1, Compile<SoftsignOp, FloatUnary::kSoftsign>),
-      UnaryDef("Mish", 18, Compile<MishOp, FloatUnary::kMish>),
+      UnaryDef("Sigmoid", 1, CompileActivations<SigmoidOp, FloatUnary::kSigmoid>),
+      UnaryDef("HardSigmoid", 1, CompileActivations<HardSigmoidOp, FloatUnary::kHardSigmoid>),
+      UnaryDef("HardSwish", 14, CompileActivations<HardSwishOp, FloatUnary::kHardSwish>),
+      UnaryDef("LeakyRelu", 1, CompileActivations<LeakyReluOp, FloatUnary::kLeakyRelu>),
+      UnaryDef("ThresholdedRelu", 10,
+               CompileActivations<ThresholdedReluOp, FloatUnary::kThresholdedRelu>),
+      UnaryDef("Elu", 1, CompileActivations<EluOp, FloatUnary::kElu>),
+      UnaryDef("Selu", 1, CompileActivations<SeluOp, FloatUnary::kSelu>),
+      UnaryDef("Celu", 12, CompileActivations<CeluOp, FloatUnary::kCelu>),
+      UnaryDef("Softplus", 1, CompileActivations<SoftplusOp, FloatUnary::kSoftplus>),
+      UnaryDef("Softsign", 1, CompileActivations<SoftsignOp, FloatUnary::kSoftsign>),
+      UnaryDef("Mish", 18, CompileActivations<MishOp, FloatUnary::kMish>),
       UnaryDef("Gelu", 20, CompileGelu),
       UnaryDef("Shrink", 9, CompileShrink, kNumericTypes),
-      UnaryDef("Silu", 1, Compile<SiluOp, FloatUnary::kSilu>),
+      UnaryDef("Silu", 1, CompileActivations<SiluOp, FloatUnary::kSilu>),
   };
   for (OperatorDef& def : defs) {
-    if (def.name == "Gelu") def.infer = InferGelu;
+    if (def.name == "Gelu") {
+      def.infer = InferGelu;
+      def.step = GeluStep;
+    }
     if (def.name == "Silu") def.domain = "chairlift";
     registry.Add(std::move(def));
   }

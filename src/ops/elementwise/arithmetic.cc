@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/elementwise/element_loops.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/float_simd.h"
+#include "ops/hands_on.h"
 
 namespace chairlift {
 namespace {
@@ -72,7 +74,7 @@ Dim ApplyToDims(const Dim& x, const Dim& y) {
 }
 
 template <typename Op>
-Status Infer(InferContext& context) {
+Status InferArithmetic(InferContext& context) {
   CHAIRLIFT_RETURN_IF_ERROR(InferBroadcast(context, context.dtype(0)));
   const auto x = ShapeElements(context, 0);
   const auto y = ShapeElements(context, 1);
@@ -99,7 +101,7 @@ struct Typed {
 };
 
 template <typename Op>
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileArithmetic(const CompileContext& context) {
   if (context.inputs[0].dtype == DType::kFloat) {
     return MakeElementKernel(context, FindFloatBinary(Op::kFloat));
   }
@@ -110,14 +112,25 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   return MakeElementKernel(context, fn);
 }
 
+// x + 0, x − 0, x · 1, x / 1.
+template <typename Op>
+int ArithmeticHandsOn(const Attributes&, std::span<const ValueInfo> inputs,
+                      std::span<const ValueInfo> outputs) {
+  constexpr bool kSum = std::is_same_v<Op, AddOp> || std::is_same_v<Op, SubOp>;
+  constexpr bool kEither = std::is_same_v<Op, AddOp> || std::is_same_v<Op, MulOp>;
+  return NeutralHandsOn(inputs, outputs, kSum ? 0 : 1, kEither);
+}
+
 template <typename Op>
 void Register(OperatorRegistry& registry, const char* name) {
   registry.Add({.name = name,
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .input_types = {kNumericTypes},
-                .infer = Infer<Op>,
-                .compile = Compile<Op>,
+                .infer = InferArithmetic<Op>,
+                .axes = ElementwiseAxes,
+                .compile = CompileArithmetic<Op>,
+                .hands_on = ArithmeticHandsOn<Op>,
                 .in_place = true,
                 .layout_agnostic = true});
 }

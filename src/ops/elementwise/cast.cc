@@ -1,13 +1,16 @@
-// Cast and CastLike: every element type to every other.
+// Cast and CastLike: every element type to every other; BitCast: the same bytes as another type.
 //
 // Floats become integers towards zero; out of range they are held to the nearest end, and NaN is 0
 // (the standard leaves both open). Integers wrap. Anything but 0 is true.
+#include <algorithm>
 #include <type_traits>
 
+#include "ops/axis_map.h"
 #include "ops/element_type.h"
 #include "ops/elementwise/element_loops.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/half_simd.h"
+#include "ops/hands_on.h"
 #include "ops/saturate.h"
 
 namespace chairlift {
@@ -70,7 +73,7 @@ StatusOr<ElementFn> FindCast(DType from, DType to) {
   });
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileCast(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const ElementFn fn,
                              FindCast(context.inputs[0].dtype, context.outputs[0].dtype));
   CHAIRLIFT_ASSIGN_OR_RETURN(
@@ -82,7 +85,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
 }
 
 Status InferTo(InferContext& context, DType to) {
-  CHAIRLIFT_RETURN_IF_ERROR(InferSameAsInput(context));
+  CHAIRLIFT_RETURN_IF_ERROR(InferPassedOn(context));
   context.set_output(0, to, context.shape(0));
   if (!kIndexTypes.Contains(to)) context.outputs()[0].elements.reset();
   return absl::OkStatus();
@@ -100,13 +103,48 @@ Status InferCastLike(InferContext& context) {
   return InferTo(context, context.dtype(1));
 }
 
+Status InferBitCast(InferContext& context) {
+  const int64_t to = context.attributes().Int("to", 0);
+  const DType dtype = ElementTypeOfOnnx(to);
+  if (dtype == DType::kUndefined) return Unimplemented("attribute to: element type number {}", to);
+  if (DTypeSize(dtype) != DTypeSize(context.dtype(0))) {
+    return InvalidArgument("{} and {} differ in width", DTypeName(context.dtype(0)),
+                           DTypeName(dtype));
+  }
+  context.set_output(0, dtype, context.shape(0));
+  return absl::OkStatus();
+}
+
+// A truth value is 0 or 1 in memory, whatever byte it came from.
+StatusOr<std::unique_ptr<Kernel>> CompileBitCast(const CompileContext& context) {
+  const bool to_bool = context.outputs[0].dtype == DType::kBool;
+  return MakeKernel([bytes = context.inputs[0].byte_size(), to_bool](const KernelArgs& args) {
+    const auto* from = static_cast<const uint8_t*>(args.inputs[0]);
+    auto* to = static_cast<uint8_t*>(args.outputs[0]);
+    std::transform(from, from + bytes, to, [to_bool](uint8_t byte) -> uint8_t {
+      return to_bool ? static_cast<uint8_t>(byte != 0) : byte;
+    });
+    return absl::OkStatus();
+  });
+}
+
+// Of input 1 the type alone is read.
+StatusOr<AxisMap> CastLikeAxes(const InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(AxisMap map, AxesWithout(context, {}));
+  map.inputs[1].unread = true;
+  return map;
+}
+
 }  // namespace
 
 void RegisterCast(OperatorRegistry& registry) {
   registry.Add({.name = "Cast",
                 .input_types = {kAllTypes},
                 .infer = InferCast,
-                .compile = Compile,
+                .axes = ElementwiseAxes,
+                .compile = CompileCast,
+                .hands_on = AlwaysHandsOn,
+                .only_moves = true,
                 .in_place = true,
                 .layout_agnostic = true,
                 .native_half = true});
@@ -116,8 +154,18 @@ void RegisterCast(OperatorRegistry& registry) {
                 .max_inputs = 2,
                 .input_types = {kAllTypes},
                 .infer = InferCastLike,
-                .compile = Compile,
+                .axes = CastLikeAxes,
+                .compile = CompileCast,
+                .hands_on = AlwaysHandsOn,
                 .in_place = true,
+                .native_half = true});
+  registry.Add({.name = "BitCast",
+                .min_opset = 26,
+                .input_types = {kAllTypes},
+                .infer = InferBitCast,
+                .axes = ElementwiseAxes,
+                .compile = CompileBitCast,
+                .layout_agnostic = true,
                 .native_half = true});
 }
 

@@ -2,8 +2,11 @@
 #include <limits>
 #include <utility>
 
+#include "ops/axis_map.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/float_simd.h"
+#include "ops/elementwise/fused_elementwise.h"
+#include "ops/input_values.h"
 
 namespace chairlift {
 namespace {
@@ -43,7 +46,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileFloat(const CompileContext& context) {
 }
 
 template <typename T>
-StatusOr<std::unique_ptr<Kernel>> CompileFor(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileForClip(const CompileContext& context) {
   const TensorDesc scalar{context.inputs[0].dtype, Shape{}};
   const TensorDesc operands[] = {context.inputs[0], scalar, scalar};
   CHAIRLIFT_ASSIGN_OR_RETURN(ElementLoop loop,
@@ -58,13 +61,13 @@ StatusOr<std::unique_ptr<Kernel>> CompileFor(const CompileContext& context) {
   });
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileClip(const CompileContext& context) {
   if (context.inputs[0].dtype == DType::kFloat) return CompileFloat(context);
   return DispatchNumeric(context.inputs[0].dtype,
-                         [&]<typename T>() { return CompileFor<T>(context); });
+                         [&]<typename T>() { return CompileForClip<T>(context); });
 }
 
-Status Infer(InferContext& context) {
+Status InferClip(InferContext& context) {
   for (int i = 1; i < 3; ++i) {
     if (!context.has_input(i)) continue;
     if (context.dtype(i) != context.dtype(0)) {
@@ -83,14 +86,31 @@ Status Infer(InferContext& context) {
   return absl::OkStatus();
 }
 
+// Where its ends are constants.
+std::optional<FusedStep> ClipStep(const Attributes&, std::span<const ValueInfo> inputs) {
+  FusedStep clip{.name = "Clip",
+                 .operands = {0, -1, -1},
+                 .alpha = std::numeric_limits<float>::lowest(),
+                 .beta = std::numeric_limits<float>::max()};
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    if (inputs[i].dtype == DType::kUndefined) continue;
+    const auto end = inputs[i].value == nullptr ? std::nullopt : ScalarValue(*inputs[i].value);
+    if (!end) return std::nullopt;
+    (i == 1 ? clip.alpha : clip.beta) = static_cast<float>(*end);
+  }
+  return clip;
+}
+
 }  // namespace
 
 void RegisterClip(OperatorRegistry& registry) {
   registry.Add({.name = "Clip",
                 .max_inputs = 3,
                 .input_types = {kNumericTypes},
-                .infer = Infer,
-                .compile = Compile,
+                .infer = InferClip,
+                .axes = ElementwiseAxes,
+                .compile = CompileClip,
+                .step = ClipStep,
                 .in_place = true,
                 .layout_agnostic = true});
 }

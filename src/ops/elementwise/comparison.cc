@@ -1,6 +1,7 @@
 // Equal, Less, Greater and their like; IsNaN and IsInf. Results are truth values.
 #include <cmath>
 
+#include "ops/axis_map.h"
 #include "ops/elementwise/elementwise.h"
 
 namespace chairlift {
@@ -19,7 +20,7 @@ struct LessOrEqualOp {
   static bool Apply(T x, T y) { return x <= y; }
 };
 
-Status InferPair(InferContext& context) { return InferBroadcast(context, DType::kBool); }
+Status InferPairComparison(InferContext& context) { return InferBroadcast(context, DType::kBool); }
 
 // kSwap: Greater(x, y) is Less(y, x).
 template <template <typename> class Op, bool kSwap>
@@ -77,7 +78,8 @@ OperatorDef PairDef(const char* name, int min_opset, TypeSet types,
           .min_inputs = 2,
           .max_inputs = 2,
           .input_types = {types},
-          .infer = InferPair,
+          .infer = InferPairComparison,
+          .axes = ElementwiseAxes,
           .compile = compile,
           .layout_agnostic = true};
 }
@@ -87,6 +89,7 @@ OperatorDef TestDef(const char* name, int min_opset, decltype(CompileTest<IsNanO
           .min_opset = min_opset,
           .input_types = {kFloatTypes},
           .infer = InferTest,
+          .axes = ElementwiseAxes,
           .compile = compile,
           .layout_agnostic = true};
 }

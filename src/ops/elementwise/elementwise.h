@@ -34,8 +34,10 @@ StatusOr<std::unique_ptr<Kernel>> CompileBinary(const CompileContext& context) {
   return MakeElementKernel(context, fn);
 }
 
-// Output 0 has the type, shape and known elements of input 0.
+// Output 0 has the type and shape of input 0.
 Status InferSameAsInput(InferContext& context);
+// And its elements.
+Status InferPassedOn(InferContext& context);
 
 }  // namespace chairlift
 

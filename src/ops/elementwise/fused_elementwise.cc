@@ -250,7 +250,7 @@ Status CheckUnary(const FusedStep& step, const CompileContext& context) {
                          step.name, operand, shape.ToString(), context.outputs[0].shape.ToString());
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileFusedElementwise(const CompileContext& context) {
   const auto num_inputs = static_cast<int64_t>(context.inputs.size());
   CHAIRLIFT_ASSIGN_OR_RETURN(const FusedProgram program,
                              FusedProgram::Load(context.attributes, static_cast<int>(num_inputs)));
@@ -272,7 +272,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   });
 }
 
-Status Infer(InferContext& context) {
+Status InferFusedElementwise(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const FusedProgram program,
                              FusedProgram::Load(context.attributes(), context.num_inputs()));
   std::vector<SymbolicShape> shapes;
@@ -314,6 +314,26 @@ Status CheckStep(const FusedProgram& program, int64_t s, int64_t num_inputs) {
 const FusableOperator* FindFusable(std::string_view name) {
   const Fusable* found = Find(name);
   return found == nullptr ? nullptr : &found->op;
+}
+
+std::optional<FusedStep> StepOf(const OperatorDef& def, const Attributes& attributes,
+                                std::span<const ValueInfo> inputs) {
+  std::optional<FusedStep> step;
+  if (def.step != nullptr) {
+    step = def.step(attributes, inputs);
+  } else if (const FusableOperator* op = FindFusable(def.name);
+             op != nullptr && static_cast<int>(inputs.size()) == op->operands) {
+    step = FusedStep{.name = def.name};
+    for (int i = 0; i < op->operands; ++i) step->operands[i] = i;
+    if (!op->alpha.empty()) step->alpha = attributes.Float(op->alpha, op->alpha_default);
+    if (!op->beta.empty()) step->beta = attributes.Float(op->beta, op->beta_default);
+  }
+  if (!step) return std::nullopt;
+  for (int k = 0; k < FindFusable(step->name)->operands; ++k) {
+    const DType wanted = step->name == "Where" && k == 0 ? DType::kBool : DType::kFloat;
+    if (inputs[step->operands[k]].dtype != wanted) return std::nullopt;
+  }
+  return step;
 }
 
 void FusedProgram::Store(Attributes& attributes) const {
@@ -358,8 +378,8 @@ void RegisterFusedElementwise(OperatorRegistry& registry) {
                 .name = "FusedElementwise",
                 .max_inputs = FusedProgram::kMaxInputs,
                 .input_types = {TypeSet{DType::kFloat, DType::kBool}},
-                .infer = Infer,
-                .compile = Compile,
+                .infer = InferFusedElementwise,
+                .compile = CompileFusedElementwise,
                 .in_place = true,
                 .layout_agnostic = true});
 }

@@ -5,12 +5,15 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "ops/attributes.h"
+#include "ops/operator.h"
 
 namespace chairlift {
 
@@ -38,6 +41,11 @@ struct FusedStep {
   float alpha = 0;  // Clip: the lower end
   float beta = 0;   // Clip: the upper end
 };
+
+// The node as a step whose operands are its inputs by number, which must be of the types that the
+// step takes: by the operator's own rule (OperatorDef::step), or by its name.
+std::optional<FusedStep> StepOf(const OperatorDef& def, const Attributes& attributes,
+                                std::span<const ValueInfo> inputs);
 
 // The steps in order; the last one's result is the node's. Inputs broadcast to it; the result of
 // every step has its shape.

@@ -3,13 +3,20 @@
 #include <cstring>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/hands_on.h"
 
 namespace chairlift {
 
 Status InferSameAsInput(InferContext& context) {
   if (!context.has_input(0)) return InvalidArgument("input 0 is missing");
   context.set_output(0, context.dtype(0), context.shape(0));
+  return absl::OkStatus();
+}
+
+Status InferPassedOn(InferContext& context) {
+  CHAIRLIFT_RETURN_IF_ERROR(InferSameAsInput(context));
   if (auto elements = ShapeElements(context, 0))
     context.set_output_elements(0, *std::move(elements));
   return absl::OkStatus();
@@ -47,13 +54,33 @@ StatusOr<std::unique_ptr<Kernel>> CompileCopy(const CompileContext& context) {
   });
 }
 
+// In training mode what is dropped is random.
+StatusOr<AxisMap> DropoutAxes(const InferContext& context) {
+  if (context.has_input(2)) {
+    const Tensor* training = context.value(2);
+    if (training == nullptr || training->dtype() != DType::kBool || training->size() != 1 ||
+        training->data<bool>()[0]) {
+      return Unimplemented("it is in training mode");
+    }
+  }
+  return AxesWithout(context, {});
+}
+
+// Where nobody asks for the mask.
+int DropoutHandsOn(const Attributes&, std::span<const ValueInfo>,
+                   std::span<const ValueInfo> outputs) {
+  return outputs.size() == 1 || outputs[1].dtype == DType::kUndefined ? 0 : -1;
+}
+
 }  // namespace
 
 void RegisterIdentity(OperatorRegistry& registry) {
   registry.Add({.name = "Identity",
                 .input_types = {kAllTypes},
-                .infer = InferSameAsInput,
+                .infer = InferPassedOn,
+                .axes = ElementwiseAxes,
                 .compile = CompileCopy,
+                .hands_on = AlwaysHandsOn,
                 .is_view = true,
                 .in_place = true,
                 .layout_agnostic = true,
@@ -63,7 +90,9 @@ void RegisterIdentity(OperatorRegistry& registry) {
                 .max_outputs = 2,
                 .input_types = {kFloatTypes, kFloatTypes, kBoolType},
                 .infer = InferDropout,
+                .axes = DropoutAxes,
                 .compile = CompileCopy,
+                .hands_on = DropoutHandsOn,
                 .in_place = true,
                 .native_half = true});
 }

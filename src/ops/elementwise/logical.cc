@@ -1,31 +1,32 @@
 // And, Or, Xor, Not of truth values. Bytes are read as integers: any but 0 is true.
+#include "ops/axis_map.h"
 #include "ops/elementwise/elementwise.h"
 
 namespace chairlift {
 namespace {
 
-struct AndOp {
+struct LogicalAnd {
   static uint8_t Apply(uint8_t x, uint8_t y) { return (x != 0) & (y != 0); }
 };
-struct OrOp {
+struct LogicalOr {
   static uint8_t Apply(uint8_t x, uint8_t y) { return (x | y) != 0; }
 };
-struct XorOp {
+struct LogicalXor {
   static uint8_t Apply(uint8_t x, uint8_t y) { return (x != 0) != (y != 0); }
 };
-struct NotOp {
+struct LogicalNot {
   static uint8_t Apply(uint8_t x, const ElementParams&) { return x == 0; }
 };
 
-Status InferPair(InferContext& context) { return InferBroadcast(context, DType::kBool); }
+Status InferPairLogical(InferContext& context) { return InferBroadcast(context, DType::kBool); }
 
 template <typename Op>
 StatusOr<std::unique_ptr<Kernel>> CompilePair(const CompileContext& context) {
   return MakeElementKernel(context, BinaryBlock<Op, uint8_t, uint8_t, uint8_t>);
 }
 
-StatusOr<std::unique_ptr<Kernel>> CompileNot(const CompileContext& context) {
-  return MakeElementKernel(context, UnaryBlock<NotOp, uint8_t, uint8_t>);
+StatusOr<std::unique_ptr<Kernel>> CompileLogicalNot(const CompileContext& context) {
+  return MakeElementKernel(context, UnaryBlock<LogicalNot, uint8_t, uint8_t>);
 }
 
 template <typename Op>
@@ -34,7 +35,8 @@ void RegisterPair(OperatorRegistry& registry, const char* name) {
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .input_types = {kBoolType},
-                .infer = InferPair,
+                .infer = InferPairLogical,
+                .axes = ElementwiseAxes,
                 .compile = CompilePair<Op>,
                 .in_place = true,
                 .layout_agnostic = true});
@@ -43,13 +45,14 @@ void RegisterPair(OperatorRegistry& registry, const char* name) {
 }  // namespace
 
 void RegisterLogical(OperatorRegistry& registry) {
-  RegisterPair<AndOp>(registry, "And");
-  RegisterPair<OrOp>(registry, "Or");
-  RegisterPair<XorOp>(registry, "Xor");
+  RegisterPair<LogicalAnd>(registry, "And");
+  RegisterPair<LogicalOr>(registry, "Or");
+  RegisterPair<LogicalXor>(registry, "Xor");
   registry.Add({.name = "Not",
                 .input_types = {kBoolType},
                 .infer = InferSameAsInput,
-                .compile = CompileNot,
+                .axes = ElementwiseAxes,
+                .compile = CompileLogicalNot,
                 .in_place = true,
                 .layout_agnostic = true});
 }

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "ops/axis_map.h"
 #include "ops/elementwise/elementwise.h"
 
 namespace chairlift {
@@ -26,26 +27,23 @@ template <typename T>
 struct ModOp {
   static T Apply(T x, T y) {
     const T r = FmodOp<T>::Apply(x, y);
+    if constexpr (std::is_floating_point_v<T>) {
+      if (std::isinf(y) && std::isfinite(x) && x != 0) return (x < 0) == (y < 0) ? x : y;
+      if (r == 0) return std::copysign(r, y);
+    }
     return r != 0 && (r < 0) != (y < 0) ? static_cast<T>(r + y) : r;
   }
 };
 
-Status Infer(InferContext& context) {
-  const bool fmod = context.attributes().Int("fmod", 0) != 0;
-  if (!fmod && kFloatTypes.Contains(context.dtype(0))) {
-    return InvalidArgument("element type {} needs attribute fmod to be 1",
-                           DTypeName(context.dtype(0)));
-  }
-  return InferBroadcast(context, context.dtype(0));
-}
+Status InferMod(InferContext& context) { return InferBroadcast(context, context.dtype(0)); }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileMod(const CompileContext& context) {
   if (context.attributes.Int("fmod", 0) != 0) {
     return CompileBinary<FmodOp, float, double, int8_t, int16_t, int32_t, int64_t, uint8_t,
                          uint16_t, uint32_t, uint64_t>(context);
   }
-  return CompileBinary<ModOp, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t,
-                       uint64_t>(context);
+  return CompileBinary<ModOp, float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t,
+                       uint32_t, uint64_t>(context);
 }
 
 }  // namespace
@@ -56,8 +54,9 @@ void RegisterMod(OperatorRegistry& registry) {
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .input_types = {kNumericTypes},
-                .infer = Infer,
-                .compile = Compile,
+                .infer = InferMod,
+                .axes = ElementwiseAxes,
+                .compile = CompileMod,
                 .in_place = true,
                 .layout_agnostic = true});
 }

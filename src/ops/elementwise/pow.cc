@@ -2,7 +2,11 @@
 #include <cmath>
 #include <type_traits>
 
+#include "ops/axis_map.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/fused_elementwise.h"
+#include "ops/hands_on.h"
+#include "ops/input_values.h"
 #include "ops/saturate.h"
 
 namespace chairlift {
@@ -63,7 +67,7 @@ void PowBlock(const ElementBlock& b) {
   BinaryBlock<PowOp<X, Y>, X, Y, X>(b);
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompilePow(const CompileContext& context) {
   const DType exponent = context.inputs[1].dtype;
   CHAIRLIFT_ASSIGN_OR_RETURN(ElementFn fn, (DispatchTypes<float, double, int32_t, int64_t>(
                                                context.inputs[0].dtype, [exponent]<typename X>() {
@@ -74,9 +78,21 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   return MakeElementKernel(context, fn);
 }
 
-Status Infer(InferContext& context) {
+Status InferPow(InferContext& context) {
   // The types may differ.
   return InferBroadcast(context, context.dtype(0), context.num_inputs());
+}
+
+int PowHandsOn(const Attributes&, std::span<const ValueInfo> inputs,
+               std::span<const ValueInfo> outputs) {
+  return NeutralHandsOn(inputs, outputs, 1, false);
+}
+
+std::optional<FusedStep> PowStep(const Attributes&, std::span<const ValueInfo> inputs) {
+  const auto power = inputs[1].value == nullptr ? std::nullopt : ScalarValue(*inputs[1].value);
+  if (power == 2.0) return FusedStep{.name = "Mul", .operands = {0, 0, -1}};
+  if (power == 0.5) return FusedStep{.name = "Sqrt", .operands = {0, -1, -1}};
+  return std::nullopt;
 }
 
 }  // namespace
@@ -86,8 +102,11 @@ void RegisterPow(OperatorRegistry& registry) {
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .input_types = {kFloatTypes | kIndexTypes, kNumericTypes},
-                .infer = Infer,
-                .compile = Compile,
+                .infer = InferPow,
+                .axes = ElementwiseAxes,
+                .compile = CompilePow,
+                .hands_on = PowHandsOn,
+                .step = PowStep,
                 .in_place = true,
                 .layout_agnostic = true});
 }

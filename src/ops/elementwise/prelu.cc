@@ -1,6 +1,7 @@
 // PRelu: x where it is not negative, slope × x elsewhere; the slope broadcasts to x.
 #include <type_traits>
 
+#include "ops/axis_map.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/float_simd.h"
 
@@ -16,7 +17,7 @@ struct PReluOp {
   }
 };
 
-Status Infer(InferContext& context) {
+Status InferPrelu(InferContext& context) {
   CHAIRLIFT_RETURN_IF_ERROR(InferBroadcast(context, context.dtype(0)));
   const SymbolicShape& x = context.shape(0);
   const SymbolicShape& out = context.outputs()[0].shape;
@@ -32,7 +33,7 @@ Status Infer(InferContext& context) {
   return absl::OkStatus();
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompilePrelu(const CompileContext& context) {
   if (context.inputs[0].dtype == DType::kFloat) {
     return MakeElementKernel(context, FindFloatBinary(FloatBinary::kPRelu));
   }
@@ -47,8 +48,9 @@ void RegisterPRelu(OperatorRegistry& registry) {
                 .max_inputs = 2,
                 .input_types = {kFloatTypes | TypeSet{DType::kInt32, DType::kInt64, DType::kUInt32,
                                                       DType::kUInt64}},
-                .infer = Infer,
-                .compile = Compile,
+                .infer = InferPrelu,
+                .axes = ElementwiseAxes,
+                .compile = CompilePrelu,
                 .in_place = true,
                 .layout_agnostic = true});
 }

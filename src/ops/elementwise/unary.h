@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include "ops/axis_map.h"
 #include "ops/elementwise/element_loops.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/float_simd.h"
@@ -44,6 +45,7 @@ inline OperatorDef UnaryDef(const char* name, int min_opset,
           .min_opset = min_opset,
           .input_types = {types},
           .infer = InferSameAsInput,
+          .axes = ElementwiseAxes,
           .compile = compile,
           .in_place = true,
           .layout_agnostic = true};

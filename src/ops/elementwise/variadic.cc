@@ -3,8 +3,11 @@
 #include <utility>
 #include <vector>
 
+#include "ops/axis_map.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/float_simd.h"
+#include "ops/elementwise/fused_elementwise.h"
+#include "ops/hands_on.h"
 
 namespace chairlift {
 namespace {
@@ -49,7 +52,7 @@ StatusOr<ElementFn> FindFold(DType dtype) {
 // The first loop reads inputs 0 and 1; the others read the output and one more input each, which
 // the output must therefore not lie over.
 template <typename Op, bool kMean>
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileVariadic(const CompileContext& context) {
   const size_t count = context.inputs.size();
   const TensorDesc& output = context.outputs[0];
   if (count == 1) {
@@ -87,16 +90,25 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   });
 }
 
-Status Infer(InferContext& context) { return InferBroadcast(context, context.dtype(0)); }
+Status InferVariadic(InferContext& context) { return InferBroadcast(context, context.dtype(0)); }
+
+std::optional<FusedStep> SumStep(const Attributes&, std::span<const ValueInfo> inputs) {
+  if (inputs.size() != 2) return std::nullopt;
+  return FusedStep{.name = "Add", .operands = {0, 1, -1}};
+}
 
 template <typename Op, bool kMean = false>
-void Register(OperatorRegistry& registry, const char* name, TypeSet types) {
+void Register(OperatorRegistry& registry, const char* name, TypeSet types,
+              decltype(OperatorDef::step) step = nullptr) {
   registry.Add({.name = name,
                 .min_inputs = 1,
                 .max_inputs = OperatorDef::kVariadic,
                 .input_types = {types},
-                .infer = Infer,
-                .compile = Compile<Op, kMean>,
+                .infer = InferVariadic,
+                .axes = ElementwiseAxes,
+                .compile = CompileVariadic<Op, kMean>,
+                .hands_on = OnlyInputHandsOn,
+                .step = step,
                 .layout_agnostic = true});
 }
 
@@ -105,7 +117,7 @@ void Register(OperatorRegistry& registry, const char* name, TypeSet types) {
 void RegisterVariadic(OperatorRegistry& registry) {
   Register<MaxOp>(registry, "Max", kNumericTypes);
   Register<MinOp>(registry, "Min", kNumericTypes);
-  Register<SumOp>(registry, "Sum", kFloatTypes);
+  Register<SumOp>(registry, "Sum", kFloatTypes, SumStep);
   Register<SumOp, true>(registry, "Mean", kFloatTypes);
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/elementwise/elementwise.h"
 
 namespace chairlift {
@@ -58,7 +59,7 @@ void InferElements(InferContext& context) {
   context.set_output_elements(0, std::move(elements));
 }
 
-Status Infer(InferContext& context) {
+Status InferWhere(InferContext& context) {
   CHAIRLIFT_RETURN_IF_ERROR(InferBroadcast(context, context.dtype(1), 1));
   if (context.dtype(0) != DType::kBool) {
     return InvalidArgument("the condition has element type {}, not bool",
@@ -68,7 +69,7 @@ Status Infer(InferContext& context) {
   return absl::OkStatus();
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileWhere(const CompileContext& context) {
   return DispatchWidth(context.inputs[1].dtype,
                        [&]<typename T>() { return MakeElementKernel(context, WhereBlock<T>); });
 }
@@ -81,8 +82,9 @@ void RegisterWhere(OperatorRegistry& registry) {
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .input_types = {kBoolType, kAllTypes},
-                .infer = Infer,
-                .compile = Compile,
+                .infer = InferWhere,
+                .axes = ElementwiseAxes,
+                .compile = CompileWhere,
                 .in_place = true,
                 .layout_agnostic = true,
                 .native_half = true});

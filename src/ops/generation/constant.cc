@@ -19,7 +19,7 @@ StatusOr<Tensor> ValueOf(const Attributes& a) {
   return Unimplemented("a constant given as sparse tensor or strings");
 }
 
-Status Infer(InferContext& context) {
+Status InferConstant(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor value, ValueOf(context.attributes()));
   context.set_output(0, value.dtype(), SymbolicShape(value.shape()));
   constexpr int64_t kMostElements = 64;
@@ -31,7 +31,7 @@ Status Infer(InferContext& context) {
   return absl::OkStatus();
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileConstant(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(Tensor value, ValueOf(context.attributes));
   return MakeKernel([value](const KernelArgs& args) {
     if (value.byte_size() > 0) std::memcpy(args.outputs[0], value.raw(), value.byte_size());
@@ -45,8 +45,8 @@ void RegisterConstant(OperatorRegistry& registry) {
   registry.Add({.name = "Constant",
                 .min_inputs = 0,
                 .max_inputs = 0,
-                .infer = Infer,
-                .compile = Compile,
+                .infer = InferConstant,
+                .compile = CompileConstant,
                 .native_half = true});
 }
 

@@ -18,7 +18,7 @@ StatusOr<Tensor> FillValue(const Attributes& attributes) {
   return *value;
 }
 
-Status Infer(InferContext& context) {
+Status InferConstantOfShape(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor value, FillValue(context.attributes()));
   const SymbolicShape& given = context.shape(0);
   if (given.has_rank() && given.rank() != 1) {
@@ -50,7 +50,7 @@ Status Infer(InferContext& context) {
   return absl::OkStatus();
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileConstantOfShape(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor value, FillValue(context.attributes));
   return DispatchWidth(value.dtype(), [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
     T fill;
@@ -68,8 +68,8 @@ void RegisterConstantOfShape(OperatorRegistry& registry) {
   registry.Add({.name = "ConstantOfShape",
                 .min_opset = 9,
                 .input_types = {TypeSet{DType::kInt64}},
-                .infer = Infer,
-                .compile = Compile,
+                .infer = InferConstantOfShape,
+                .compile = CompileConstantOfShape,
                 .native_half = true});
 }
 

@@ -4,7 +4,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferEyeLike(InferContext& context) {
   const SymbolicShape& shape = context.shape(0);
   if (shape.has_rank() && shape.rank() != 2) {
     return InvalidArgument("shape {} is not that of a matrix", shape.ToString());
@@ -18,7 +18,7 @@ Status Infer(InferContext& context) {
   return absl::OkStatus();
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileEyeLike(const CompileContext& context) {
   const TensorDesc& out = context.outputs[0];
   const int64_t k = context.attributes.Int("k", 0);
   const int64_t rows = out.shape[0];
@@ -43,8 +43,8 @@ void RegisterEyeLike(OperatorRegistry& registry) {
   registry.Add({.name = "EyeLike",
                 .min_opset = 9,
                 .input_types = {kAllTypes},
-                .infer = Infer,
-                .compile = Compile});
+                .infer = InferEyeLike,
+                .compile = CompileEyeLike});
 }
 
 }  // namespace chairlift

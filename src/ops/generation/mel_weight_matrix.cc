@@ -12,7 +12,7 @@ namespace {
 double ToMel(double hertz) { return 2595.0 * std::log10(1.0 + hertz / 700.0); }
 double ToHertz(double mel) { return 700.0 * (std::pow(10.0, mel / 2595.0) - 1.0); }
 
-Status Infer(InferContext& context) {
+Status InferMelWeightMatrix(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(
       const DType dtype,
       TypeAttribute(context.attributes().Int("output_datatype", 1), kNumericTypes));
@@ -55,7 +55,7 @@ void FillFilter(T* y, int64_t filter, int64_t count, int64_t bins, const int64_t
   }
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileMelWeightMatrix(const CompileContext& context) {
   const Shape& shape = context.outputs[0].shape;
   const int64_t bins = shape[0];
   const int64_t count = shape[1];
@@ -82,8 +82,8 @@ void RegisterMelWeightMatrix(OperatorRegistry& registry) {
                 .min_inputs = 5,
                 .max_inputs = 5,
                 .input_types = {kIndexTypes, kIndexTypes, kIndexTypes, kFloatTypes, kFloatTypes},
-                .infer = Infer,
-                .compile = Compile});
+                .infer = InferMelWeightMatrix,
+                .compile = CompileMelWeightMatrix});
 }
 
 }  // namespace chairlift

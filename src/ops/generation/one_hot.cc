@@ -4,12 +4,13 @@
 #include <algorithm>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/generation/generation.h"
 
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferOneHot(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(Dim depth, ScalarDim(context, 1));
   if (!context.has_input(2)) return InvalidArgument("input 2 is missing");
   const SymbolicShape& values = context.shape(2);
@@ -29,7 +30,7 @@ Status Infer(InferContext& context) {
 }
 
 template <typename Index, typename Value>
-StatusOr<std::unique_ptr<Kernel>> CompileFor(const CompileContext& context, int axis) {
+StatusOr<std::unique_ptr<Kernel>> CompileForOneHot(const CompileContext& context, int axis) {
   const Shape& shape = context.outputs[0].shape;
   const int64_t outer = shape.NumElements(0, axis);
   const int64_t depth = shape[axis];
@@ -51,16 +52,28 @@ StatusOr<std::unique_ptr<Kernel>> CompileFor(const CompileContext& context, int 
   });
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileOneHot(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, NormalizeAxis(context.attributes.Int("axis", -1),
                                                            context.outputs[0].shape.rank()));
   if (context.inputs[2].size() != 2) {
     return InvalidArgument("values have {} elements, not 2", context.inputs[2].size());
   }
   return DispatchNumeric(context.inputs[0].dtype, [&]<typename Index>() {
-    return DispatchWidth(context.inputs[2].dtype,
-                         [&]<typename Value>() { return CompileFor<Index, Value>(context, axis); });
+    return DispatchWidth(context.inputs[2].dtype, [&]<typename Value>() {
+      return CompileForOneHot<Index, Value>(context, axis);
+    });
   });
+}
+
+StatusOr<AxisMap> AxesOfOneHot(const InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, KnownRank(context, 0));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
+                             NormalizeAxis(context.attributes().Int("axis", -1), rank + 1));
+  AxisMap map = MakeAxisMap(context);
+  map.inputs[0].labels = LabelsWithout(rank, {});
+  map.outputs[0] = map.inputs[0];
+  map.outputs[0].labels.insert(map.outputs[0].labels.begin() + axis, AxisMap::kNone);
+  return map;
 }
 
 }  // namespace
@@ -71,8 +84,9 @@ void RegisterOneHot(OperatorRegistry& registry) {
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .input_types = {kNumericTypes, kNumericTypes, kAllTypes},
-                .infer = Infer,
-                .compile = Compile});
+                .infer = InferOneHot,
+                .axes = AxesOfOneHot,
+                .compile = CompileOneHot});
 }
 
 }  // namespace chairlift

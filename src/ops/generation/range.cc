@@ -1,4 +1,5 @@
-// Range: start, start + delta, ... up to but not including limit.
+// Range: start, start + delta, ... up to but not including limit. 16-bit floats compute as float32,
+// which is what stash_type 1 says.
 #include <cmath>
 #include <type_traits>
 
@@ -32,13 +33,25 @@ StatusOr<int64_t> Count(T start, T limit, T delta) {
   return count < 0 ? 0 : static_cast<int64_t>(count);
 }
 
+StatusOr<int64_t> CountOf(const InferContext& context) {
+  return DispatchTypes<float, double, Float16, BFloat16, int16_t, int32_t, int64_t>(
+      context.dtype(0), [&]<typename T>() {
+        using Wide = std::conditional_t<std::is_class_v<T>, float, T>;
+        const auto at = [&](int i) { return static_cast<Wide>(*context.value(i)->data<T>()); };
+        return Count<Wide>(at(0), at(1), at(2));
+      });
+}
+
 template <typename F>
 auto DispatchRange(DType dtype, F&& f) {
   return DispatchTypes<float, double, int16_t, int32_t, int64_t>(dtype, std::forward<F>(f));
 }
 
-Status Infer(InferContext& context) {
+Status InferRange(InferContext& context) {
   const DType dtype = context.dtype(0);
+  if (context.attributes().Int("stash_type", 1) != 1) {
+    return Unimplemented("attribute stash_type is not 1 (float32)");
+  }
   for (int i = 0; i < 3; ++i) {
     if (!context.has_input(i) || context.dtype(i) != dtype) {
       return InvalidArgument("start, limit and delta differ in element type");
@@ -50,12 +63,7 @@ Status Infer(InferContext& context) {
   }
   Dim count = Dim::Unknown();
   if (context.value(0) != nullptr && context.value(1) != nullptr && context.value(2) != nullptr) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t known, DispatchRange(dtype, [&]<typename T>() {
-                                 const auto at = [&](int i) {
-                                   return *context.value(i)->data<T>();
-                                 };
-                                 return Count<T>(at(0), at(1), at(2));
-                               }));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t known, CountOf(context));
     count = known;
   } else if (kIndexTypes.Contains(dtype)) {
     // 0, 1, ... n − 1, with n a symbol.
@@ -70,7 +78,7 @@ Status Infer(InferContext& context) {
   return SetOutput(context, 0, dtype, SymbolicShape({count}));
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileRange(const CompileContext& context) {
   return DispatchRange(
       context.inputs[0].dtype, [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
         return MakeKernel([count = context.outputs[0].size()](const KernelArgs& args) {
@@ -90,14 +98,13 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
 }  // namespace
 
 void RegisterRange(OperatorRegistry& registry) {
-  registry.Add(
-      {.name = "Range",
-       .min_opset = 11,
-       .min_inputs = 3,
-       .max_inputs = 3,
-       .input_types = {kFullFloatTypes | TypeSet{DType::kInt16, DType::kInt32, DType::kInt64}},
-       .infer = Infer,
-       .compile = Compile});
+  registry.Add({.name = "Range",
+                .min_opset = 11,
+                .min_inputs = 3,
+                .max_inputs = 3,
+                .input_types = {kFloatTypes | TypeSet{DType::kInt16, DType::kInt32, DType::kInt64}},
+                .infer = InferRange,
+                .compile = CompileRange});
 }
 
 }  // namespace chairlift

@@ -62,12 +62,14 @@ void RegisterShape(OperatorRegistry& registry) {
                 .input_types = {kAllTypes},
                 .infer = InferShape,
                 .compile = CompileShape,
-                .native_half = true});
+                .native_half = true,
+                .gives_sizes = true});
   registry.Add({.name = "Size",
                 .input_types = {kAllTypes},
                 .infer = InferSize,
                 .compile = CompileSize,
-                .native_half = true});
+                .native_half = true,
+                .gives_sizes = true});
 }
 
 }  // namespace chairlift

@@ -1,13 +1,15 @@
 // Trilu: the upper or lower triangle of matrices, zeros elsewhere.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
+#include "ops/axis_map.h"
 #include "ops/generation/generation.h"
 
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferTrilu(InferContext& context) {
   const SymbolicShape& shape = context.shape(0);
   if (shape.has_rank() && shape.rank() < 2) {
     return InvalidArgument("shape {} is not one of matrices", shape.ToString());
@@ -19,7 +21,7 @@ Status Infer(InferContext& context) {
   return absl::OkStatus();
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileTrilu(const CompileContext& context) {
   const bool upper = context.attributes.Int("upper", 1) != 0;
   const Shape& shape = context.inputs[0].shape;
   const int64_t rows = shape[shape.rank() - 2];
@@ -53,6 +55,11 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   });
 }
 
+// Matrices one by one.
+StatusOr<AxisMap> AxesOfTrilu(const InferContext& context) {
+  return AxesWithout(context, std::to_array<int64_t>({-2, -1}));
+}
+
 }  // namespace
 
 void RegisterTrilu(OperatorRegistry& registry) {
@@ -60,8 +67,9 @@ void RegisterTrilu(OperatorRegistry& registry) {
                 .min_opset = 14,
                 .max_inputs = 2,
                 .input_types = {kAllTypes, TypeSet{DType::kInt64}},
-                .infer = Infer,
-                .compile = Compile,
+                .infer = InferTrilu,
+                .axes = AxesOfTrilu,
+                .compile = CompileTrilu,
                 .in_place = true,
                 .native_half = true});
 }

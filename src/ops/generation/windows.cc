@@ -16,7 +16,7 @@ constexpr Coefficients kHann{0.5, 0.5, 0};
 constexpr Coefficients kHamming{25.0 / 46.0, 21.0 / 46.0, 0};
 constexpr Coefficients kBlackman{0.42, 0.5, 0.08};
 
-Status Infer(InferContext& context) {
+Status InferWindows(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(
       const DType dtype,
       TypeAttribute(context.attributes().Int("output_datatype", 1), kNumericTypes));
@@ -25,7 +25,7 @@ Status Infer(InferContext& context) {
 }
 
 template <const Coefficients& kCoefficients>
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileWindows(const CompileContext& context) {
   const bool periodic = context.attributes.Int("periodic", 1) != 0;
   const int64_t size = context.outputs[0].size();
   return DispatchNumeric(
@@ -51,8 +51,8 @@ void Register(OperatorRegistry& registry, const char* name) {
   registry.Add({.name = name,
                 .min_opset = 17,
                 .input_types = {kIndexTypes},
-                .infer = Infer,
-                .compile = Compile<kCoefficients>});
+                .infer = InferWindows,
+                .compile = CompileWindows<kCoefficients>});
 }
 
 }  // namespace

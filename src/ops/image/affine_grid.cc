@@ -7,7 +7,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferAffineGrid(InferContext& context) {
   const SymbolicShape& theta = context.shape(0);
   if (theta.has_rank() && theta.rank() != 3) {
     return InvalidArgument("theta must have rank 3, not {}", theta.ToString());
@@ -75,7 +75,7 @@ void Fill(const Shape& out, bool align_corners, const T* theta, T* grid) {
   }
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileAffineGrid(const CompileContext& context) {
   const Shape out = context.outputs[0].shape;
   const bool align_corners = context.attributes.Int("align_corners", 0) != 0;
   if (!(context.inputs[0].shape == Shape{out[0], out.rank() - 2, out.rank() - 1})) {
@@ -99,8 +99,8 @@ OperatorDef AffineGridOperator() {
           .min_inputs = 2,
           .max_inputs = 2,
           .input_types = {kFloatTypes, {DType::kInt64}},
-          .infer = Infer,
-          .compile = Compile};
+          .infer = InferAffineGrid,
+          .compile = CompileAffineGrid};
 }
 
 }  // namespace chairlift

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/image/image.h"
 
 namespace chairlift {
@@ -57,7 +58,7 @@ StatusOr<std::vector<int64_t>> BlockCounts(const Window& w, std::span<const int6
   return counts;
 }
 
-Status Infer(InferContext& context) {
+Status InferCol2im(InferContext& context) {
   const SymbolicShape& in = context.shape(0);
   if (in.has_rank() && in.rank() != 3) {
     return InvalidArgument("input must have rank 3, not {}", in.ToString());
@@ -106,6 +107,22 @@ struct Plan {
   std::vector<int64_t> block;
   std::vector<int64_t> counts;
   int64_t planes = 0;
+
+  static StatusOr<Plan> Of(const Window& window, const Shape& in, const Shape& out,
+                           std::span<const int64_t> block) {
+    Plan plan;
+    plan.window = window;
+    plan.image.assign(out.begin() + 2, out.end());
+    plan.block.assign(block.begin(), block.end());
+    plan.planes = out[0] * out[1];
+    CHAIRLIFT_ASSIGN_OR_RETURN(plan.counts, BlockCounts(window, plan.image, block));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t taps, Shape(plan.block).Checked(1));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t blocks, Shape(plan.counts).Checked(1));
+    if (!(in == Shape{out[0], out[1] * taps, blocks})) {
+      return InvalidArgument("input {} does not make {}", in.ToString(), out.ToString());
+    }
+    return plan;
+  }
 };
 
 // Moves to the next index below `sizes`, last axis first; false after the last.
@@ -142,27 +159,19 @@ void Sum(const Plan& plan, const T* in, T* out) {
   }
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileCol2im(const CompileContext& context) {
   const Shape in = context.inputs[0].shape;
   const Shape out = context.outputs[0].shape;
-  const Tensor* block = context.constant(2);
-  if (block == nullptr) return Unimplemented("block_shape must be a constant");
-  Plan plan;
-  plan.image.assign(out.begin() + 2, out.end());
-  plan.block.assign(block->values<int64_t>().begin(), block->values<int64_t>().end());
-  if (plan.block.size() != plan.image.size()) {
-    return InvalidArgument("block_shape of {} for {} axes", plan.block.size(), plan.image.size());
+  const size_t axes = static_cast<size_t>(out.rank()) - 2;
+  if (context.inputs[2].size() != static_cast<int64_t>(axes)) {
+    return InvalidArgument("block_shape of {} for {} axes", context.inputs[2].size(), axes);
   }
-  plan.planes = out[0] * out[1];
-  CHAIRLIFT_ASSIGN_OR_RETURN(plan.window, ParseWindow(context.attributes, plan.image.size()));
-  CHAIRLIFT_ASSIGN_OR_RETURN(plan.counts, BlockCounts(plan.window, plan.image, plan.block));
-  const int64_t taps = Shape(plan.block).NumElements();
-  if (!(in == Shape{out[0], out[1] * taps, Shape(plan.counts).NumElements()})) {
-    return InvalidArgument("input {} does not make {}", in.ToString(), out.ToString());
-  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Window window, ParseWindow(context.attributes, axes));
   return DispatchNumeric(
       context.inputs[0].dtype, [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
-        return MakeKernel([plan](const KernelArgs& args) {
+        return MakeKernel([=](const KernelArgs& args) -> Status {
+          const std::span block(static_cast<const int64_t*>(args.inputs[2]), axes);
+          CHAIRLIFT_ASSIGN_OR_RETURN(const Plan plan, Plan::Of(window, in, out, block));
           Sum(plan, static_cast<const T*>(args.inputs[0]), static_cast<T*>(args.outputs[0]));
           return absl::OkStatus();
         });
@@ -176,8 +185,9 @@ OperatorDef Col2ImOperator() {
           .min_inputs = 3,
           .max_inputs = 3,
           .input_types = {kFloatTypes, {DType::kInt64}},
-          .infer = Infer,
-          .compile = Compile};
+          .infer = InferCol2im,
+          .axes = FirstAxis<0>,
+          .compile = CompileCol2im};
 }
 
 }  // namespace chairlift

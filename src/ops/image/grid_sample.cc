@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/image/image.h"
 #include "ops/ranges.h"
 
@@ -45,7 +46,7 @@ struct Options {
   }
 };
 
-Status Infer(InferContext& context) {
+Status InferGridSample(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Options options, Options::Parse(context.attributes()));
   (void)options;
   const SymbolicShape& in = context.shape(0);
@@ -190,7 +191,7 @@ class Sampler {
   std::vector<int64_t> dims_;
 };
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileGridSample(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Options options, Options::Parse(context.attributes));
   const Shape& in = context.inputs[0].shape;
   const Shape& out = context.outputs[0].shape;
@@ -235,8 +236,9 @@ OperatorDef GridSampleOperator() {
           .min_inputs = 2,
           .max_inputs = 2,
           .input_types = {kFloatTypes},
-          .infer = Infer,
-          .compile = Compile};
+          .infer = InferGridSample,
+          .axes = FirstAxis<0, 1>,
+          .compile = CompileGridSample};
 }
 
 }  // namespace chairlift

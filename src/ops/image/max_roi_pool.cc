@@ -16,7 +16,7 @@ StatusOr<std::vector<int64_t>> PooledShape(const Attributes& attributes) {
   return bins;
 }
 
-Status Infer(InferContext& context) {
+Status InferMaxRoiPool(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> bins, PooledShape(context.attributes()));
   const SymbolicShape& in = context.shape(0);
   const SymbolicShape& rois = context.shape(1);
@@ -84,7 +84,7 @@ Status Pool(const Shape& in, const Shape& out, double scale, const T* image, con
   return absl::OkStatus();
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileMaxRoiPool(const CompileContext& context) {
   const Shape in = context.inputs[0].shape;
   const Shape out = context.outputs[0].shape;
   const auto scale = static_cast<double>(context.attributes.Float("spatial_scale", 1));
@@ -104,8 +104,8 @@ OperatorDef MaxRoiPoolOperator() {
           .min_inputs = 2,
           .max_inputs = 2,
           .input_types = {kFloatTypes, kFloatTypes},
-          .infer = Infer,
-          .compile = Compile};
+          .infer = InferMaxRoiPool,
+          .compile = CompileMaxRoiPool};
 }
 
 }  // namespace chairlift

@@ -11,7 +11,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferNonMaxSuppression(InferContext& context) {
   const SymbolicShape& boxes = context.shape(0);
   const SymbolicShape& scores = context.shape(1);
   if (boxes.has_rank() && (boxes.rank() != 3 || (boxes[2].known() && boxes[2].value() != 4))) {
@@ -61,7 +61,7 @@ StatusOr<int64_t> MostBoxes(const EvaluateContext& context) {
   return context.inputs[2].data<int64_t>()[0];
 }
 
-StatusOr<std::vector<Tensor>> Evaluate(const EvaluateContext& context) {
+StatusOr<std::vector<Tensor>> EvaluateNonMaxSuppression(const EvaluateContext& context) {
   const Tensor& boxes = context.inputs[0];
   const Tensor& scores = context.inputs[1];
   if (boxes.shape().rank() != 3 || scores.shape().rank() != 3 || boxes.shape()[2] != 4 ||
@@ -118,8 +118,8 @@ OperatorDef NonMaxSuppressionOperator() {
           .max_inputs = 5,
           .input_types =
               {{DType::kFloat}, {DType::kFloat}, {DType::kInt64}, {DType::kFloat}, {DType::kFloat}},
-          .infer = Infer,
-          .evaluate = Evaluate};
+          .infer = InferNonMaxSuppression,
+          .evaluate = EvaluateNonMaxSuppression};
 }
 
 }  // namespace chairlift

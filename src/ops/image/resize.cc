@@ -117,7 +117,7 @@ Status InferFromSizes(const InferContext& context, const ResizeOptions& options,
   return absl::OkStatus();
 }
 
-Status Infer(InferContext& context) {
+Status InferResize(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const ResizeOptions options,
                              ResizeOptions::Parse(context.attributes()));
   if (context.dtype(0) == DType::kBool && options.mode != ResizeOptions::Mode::kNearest) {
@@ -228,7 +228,7 @@ StatusOr<std::unique_ptr<Kernel>> MakeResize(const ResizeOptions& options,
   return MakeInterpolationKernel(plan);
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileResize(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const ResizeOptions options, ResizeOptions::Parse(context.attributes));
   const TensorDesc in = context.inputs[0];
   const Shape out = context.outputs[0].shape;
@@ -291,8 +291,8 @@ OperatorDef ResizeOperator() {
   return {.name = "Resize",
           .max_inputs = 4,
           .input_types = {kAllTypes, kFloatTypes, {DType::kFloat}, {DType::kInt64}},
-          .infer = Infer,
-          .compile = Compile,
+          .infer = InferResize,
+          .compile = CompileResize,
           .blocked_form = Blocked};
 }
 

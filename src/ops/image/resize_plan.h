@@ -1,4 +1,4 @@
-// A Resize with all axes told: what its kernels are made from.
+// A Resize with all axes known: what its kernels are made from.
 #ifndef CHAIRLIFT_OPS_IMAGE_RESIZE_PLAN_H_
 #define CHAIRLIFT_OPS_IMAGE_RESIZE_PLAN_H_
 

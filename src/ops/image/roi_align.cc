@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kMaxSamples = 1 << 12;
 constexpr int64_t kMaxBins = 1 << 16;
 
-struct Options {
+struct RoiAlignOptions {
   bool max = false;
   bool half_pixel = true;
   int64_t height = 1;
@@ -20,8 +20,8 @@ struct Options {
   int64_t samples = 0;  // along each axis of a bin; 0: as many as input elements
   double scale = 1;
 
-  static StatusOr<Options> Parse(const Attributes& attributes) {
-    Options o;
+  static StatusOr<RoiAlignOptions> Parse(const Attributes& attributes) {
+    RoiAlignOptions o;
     const std::string mode = attributes.String("mode", "avg");
     if (mode != "avg" && mode != "max") return InvalidArgument("mode '{}' is not avg or max", mode);
     o.max = mode == "max";
@@ -44,8 +44,9 @@ struct Options {
   }
 };
 
-Status Infer(InferContext& context) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Options options, Options::Parse(context.attributes()));
+Status InferRoiAlign(InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const RoiAlignOptions options,
+                             RoiAlignOptions::Parse(context.attributes()));
   const SymbolicShape& in = context.shape(0);
   const SymbolicShape& rois = context.shape(1);
   const SymbolicShape& batch = context.shape(2);
@@ -111,7 +112,7 @@ struct Region {
 };
 
 template <typename T>
-StatusOr<Region> MakeRegion(const Options& options, const T* roi) {
+StatusOr<Region> MakeRegion(const RoiAlignOptions& options, const T* roi) {
   const double offset = options.half_pixel ? 0.5 : 0;
   double edge[4];
   for (int i = 0; i < 4; ++i) edge[i] = static_cast<double>(roi[i]) * options.scale - offset;
@@ -139,8 +140,8 @@ StatusOr<Region> MakeRegion(const Options& options, const T* roi) {
 }
 
 template <typename T>
-void PoolBin(const Options& options, const Shape& in, const Region& r, int64_t row, int64_t column,
-             const T* image, T* out, int64_t out_step) {
+void PoolBin(const RoiAlignOptions& options, const Shape& in, const Region& r, int64_t row,
+             int64_t column, const T* image, T* out, int64_t out_step) {
   const int64_t height = in[2];
   const int64_t width = in[3];
   const int64_t count = r.rows * r.columns;
@@ -181,8 +182,9 @@ void PoolBin(const Options& options, const Shape& in, const Region& r, int64_t r
   for (int64_t c = 0; c < in[1]; ++c) out[c * out_step] /= static_cast<T>(count);
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Options options, Options::Parse(context.attributes));
+StatusOr<std::unique_ptr<Kernel>> CompileRoiAlign(const CompileContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const RoiAlignOptions options,
+                             RoiAlignOptions::Parse(context.attributes));
   const Shape in = context.inputs[0].shape;
   const int64_t regions = context.outputs[0].shape[0];
   const int64_t bins = options.height * options.width;
@@ -221,8 +223,8 @@ OperatorDef RoiAlignOperator() {
           .min_inputs = 3,
           .max_inputs = 3,
           .input_types = {kFloatTypes, kFloatTypes, {DType::kInt64}},
-          .infer = Infer,
-          .compile = Compile};
+          .infer = InferRoiAlign,
+          .compile = CompileRoiAlign};
 }
 
 }  // namespace chairlift

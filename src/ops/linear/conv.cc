@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ops/axis_map.h"
 #include "ops/linear/convolution.h"
 #include "ops/linear/linear.h"
 #include "ops/window.h"
@@ -45,7 +46,7 @@ Status CheckOperands(const InferContext& context, bool transposed) {
   return absl::OkStatus();
 }
 
-// The kernel's extent where the weights tell, else from kernel_shape.
+// The kernel's extent where the weights have it, else from kernel_shape.
 StatusOr<std::optional<Window>> WindowOf(const InferContext& context) {
   const SymbolicShape &x = context.shape(0), &w = context.shape(1);
   std::vector<int64_t> kernel;
@@ -251,6 +252,7 @@ OperatorDef ConvDef(const char* domain, const char* name, int max_inputs) {
   def.max_inputs = max_inputs;
   def.input_types = {kFloatTypes};
   def.blocked_form = ConvBlockedForm;
+  def.multiplies = true;
   return def;
 }
 
@@ -259,6 +261,7 @@ OperatorDef ConvDef(const char* domain, const char* name, int max_inputs) {
 void RegisterConv(OperatorRegistry& registry) {
   OperatorDef conv = ConvDef("", "Conv", 3);
   conv.infer = InferConv;
+  conv.axes = FirstAxis<0>;
   conv.compile = CompileConv;
   registry.Add(std::move(conv));
 
@@ -269,6 +272,7 @@ void RegisterConv(OperatorRegistry& registry) {
 
   OperatorDef transpose = ConvDef("", "ConvTranspose", 3);
   transpose.infer = InferConvTranspose;
+  transpose.axes = FirstAxis<0>;
   transpose.compile = CompileConvTranspose;
   registry.Add(std::move(transpose));
 

@@ -17,17 +17,22 @@ double Convolution::MultiplyAdds() const {
          static_cast<double>(transposed ? InSize() : OutSize());
 }
 
+std::span<const Implementation<Convolution>> ConvolutionImplementations() {
+  static constexpr Implementation<Convolution> kTable[] = {
+      {"winograd", CompileWinogradConvolution},
+      {"upsampling", CompileUpsampling},
+      {"onednn", CompileDnnlConvolution},
+      {"plain loops", CompileLoopConvolution},
+  };
+  return kTable;
+}
+
 StatusOr<std::unique_ptr<Kernel>> CompileConvolution(const Convolution& convolution,
                                                      const CompileContext& context) {
   if (context.outputs[0].size() == 0) {
     return MakeKernel([](const KernelArgs&) { return absl::OkStatus(); });
   }
-  for (const auto compile :
-       {CompileWinogradConvolution, CompileUpsampling, CompileDnnlConvolution}) {
-    auto kernel = compile(convolution, context);
-    if (kernel.ok() || kernel.status().code() != absl::StatusCode::kUnimplemented) return kernel;
-  }
-  return CompileLoopConvolution(convolution, context);
+  return CompileFirst(ConvolutionImplementations(), convolution, context);
 }
 
 }  // namespace chairlift

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "ops/implementations.h"
 #include "ops/linear/activation.h"
 #include "ops/operator.h"
 
@@ -36,17 +38,18 @@ struct Convolution {
   static int64_t Product(const std::vector<int64_t>& dims);
 };
 
-// Transposed convolutions whose windows do not overlap, on blocked channels; kUnimplemented
-// elsewhere.
+// Transposed convolutions whose windows do not overlap, on blocked channels.
 StatusOr<std::unique_ptr<Kernel>> CompileUpsampling(const Convolution& convolution,
                                                     const CompileContext& context);
-// oneDNN, float32, one to three spatial axes, any layouts. kUnimplemented where it has nothing.
+// oneDNN, float32, one to three spatial axes, any layouts.
 StatusOr<std::unique_ptr<Kernel>> CompileDnnlConvolution(const Convolution& convolution,
                                                          const CompileContext& context);
 // Plain loops for float32 and float64, any rank, row-major.
 StatusOr<std::unique_ptr<Kernel>> CompileLoopConvolution(const Convolution& convolution,
                                                          const CompileContext& context);
-// The first of them that can.
+// All of them, in the order in which they are asked.
+std::span<const Implementation<Convolution>> ConvolutionImplementations();
+// The first that accepts.
 StatusOr<std::unique_ptr<Kernel>> CompileConvolution(const Convolution& convolution,
                                                      const CompileContext& context);
 

@@ -130,6 +130,7 @@ bool MayBeSmallWinograd(const Convolution& c, Layouts layouts) {
 }
 
 PrimitiveChoice MakePrimitive(const Convolution& c, const Slice& slice, Layouts layouts) {
+  ExpectMemoryForDnnl();
   dnnl::post_ops ops;
   const memory::desc src = ActivationDesc(slice.images, slice.channels, c.in, layouts.src);
   const memory::desc dst = ActivationDesc(slice.images, slice.out_channels, c.out, layouts.dst);
@@ -180,6 +181,7 @@ PrimitiveChoice MakePrimitive(const Convolution& c, const Slice& slice, Layouts 
 }
 
 std::unique_ptr<DnnlCall> MakeReorder(const memory::desc& from, const memory::desc& to) {
+  ExpectMemoryForDnnl();
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const dnnl::reorder::primitive_desc pd(DnnlEngine(), from, DnnlEngine(), to, attributes);
@@ -351,7 +353,7 @@ class DnnlConvolution final : public Kernel {
     }
     const PrimitiveChoice choice = MakePrimitive(c_, part.slice, layouts_);
     if (choice.implementation.starts_with("ref")) {
-      return Unimplemented("oneDNN has only its reference convolution for this case");
+      return Unimplemented("it has only its reference convolution for this case");
     }
     const memory::desc user = UserWeights(c_, part.slice.groups, part.slice.out_channels);
     void* fixed = nullptr;
@@ -434,7 +436,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileDnnlConvolution(const Convolution& conv
                                                          const CompileContext& context) {
   const Convolution& c = convolution;
   if (c.dtype != DType::kFloat || c.spatial_rank() > 3 || c.channels == 0) {
-    return Unimplemented("oneDNN convolves float32 over one to three spatial axes");
+    return Unimplemented("it convolves float32 over one to three spatial axes");
   }
   // Blocked inside, except for the few planes of a picture.
   const bool picture = c.groups == 1 && c.channels < 8 && !c.transposed &&

@@ -99,7 +99,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileLoopConvolution(const Convolution& conv
   const auto row_major = [](const TensorDesc& d) { return d.layout == Layout::kRowMajor; };
   if (!std::all_of(context.inputs.begin(), context.inputs.end(), row_major) ||
       !row_major(context.outputs[0])) {
-    return Unimplemented("this convolution takes row-major tensors only");
+    return Unimplemented("they take row-major tensors only");
   }
   return DispatchFloat(convolution.dtype, [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
     return MakeKernel([c = convolution, width = context.width](const KernelArgs& args) {

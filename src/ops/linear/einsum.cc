@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "ops/axis_map.h"
 #include "ops/linear/einsum_equation.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/product.h"
@@ -14,14 +15,14 @@
 namespace chairlift {
 namespace {
 
-using Labels = std::vector<EinsumLabel>;
+using LabelList = std::vector<EinsumLabel>;
 using Sizes = std::map<EinsumLabel, int64_t>;
 
 // A tensor seen through its labels: an input of the node, or an intermediate in scratch.
 struct View {
   int input = -1;         // −1: in scratch
   size_t scratch_at = 0;  // bytes
-  Labels labels;          // each once
+  LabelList labels;       // each once
   std::map<EinsumLabel, int64_t> strides;
 
   bool Has(EinsumLabel label) const { return strides.count(label) != 0; }
@@ -31,7 +32,7 @@ struct View {
   }
 };
 
-int64_t SizeOf(const Labels& labels, const Sizes& sizes) {
+int64_t SizeOf(const LabelList& labels, const Sizes& sizes) {
   int64_t size = 1;
   for (EinsumLabel label : labels) size *= sizes.at(label);
   return size;
@@ -41,14 +42,14 @@ int64_t SizeOf(const Labels& labels, const Sizes& sizes) {
 struct Loop {
   int64_t size = 0, stride = 0;
 };
-std::vector<Loop> Loops(const Labels& labels, const View& view, const Sizes& sizes) {
+std::vector<Loop> Loops(const LabelList& labels, const View& view, const Sizes& sizes) {
   std::vector<Loop> loops;
   for (EinsumLabel label : labels) loops.push_back({sizes.at(label), view.Stride(label)});
   return loops;
 }
 
 // The stride of `labels` walked as one axis, or nullopt where they are not evenly spaced.
-std::optional<int64_t> Collapsed(const Labels& labels, const View& view, const Sizes& sizes) {
+std::optional<int64_t> Collapsed(const LabelList& labels, const View& view, const Sizes& sizes) {
   std::optional<int64_t> stride;
   int64_t next = 0;
   for (size_t i = labels.size(); i-- > 0;) {
@@ -162,7 +163,7 @@ class Planner {
 
   // `view` with only the labels in `wanted`, the others summed away.
   View Sum(const View& view, const std::set<EinsumLabel>& wanted) {
-    Labels kept, summed;
+    LabelList kept, summed;
     for (EinsumLabel label : view.labels) {
       (wanted.count(label) != 0 ? kept : summed).push_back(label);
     }
@@ -170,7 +171,7 @@ class Planner {
   }
 
   // A dense copy in the order of `kept`.
-  View Dense(const View& view, const Labels& kept, const Labels& summed, bool to_output) {
+  View Dense(const View& view, const LabelList& kept, const LabelList& summed, bool to_output) {
     Step step;
     step.gather = GatherStep{view, Loops(kept, view, sizes_), Loops(summed, view, sizes_)};
     return Append(std::move(step), kept, to_output);
@@ -178,8 +179,8 @@ class Planner {
 
   // The product of two views over the labels that `wanted` does not have.
   StatusOr<View> Contract(View a, View b, const std::set<EinsumLabel>& wanted,
-                          const Labels& result_if_last) {
-    Labels batch, rows, columns, inner;
+                          const LabelList& result_if_last) {
+    LabelList batch, rows, columns, inner;
     for (EinsumLabel label : a.labels) {
       if (wanted.count(label) == 0) {
         inner.push_back(label);
@@ -191,7 +192,7 @@ class Planner {
       if (!a.Has(label)) columns.push_back(label);
     }
     // Where the result's own order of rows, columns or batches can be had, take it.
-    const auto by_result = [&](Labels& labels) {
+    const auto by_result = [&](LabelList& labels) {
       std::stable_sort(labels.begin(), labels.end(), [&](EinsumLabel x, EinsumLabel y) {
         const auto at = [&](EinsumLabel l) {
           return std::find(result_if_last.begin(), result_if_last.end(), l);
@@ -202,7 +203,7 @@ class Planner {
     by_result(batch);
     by_result(rows);
     by_result(columns);
-    const auto joined = [](Labels x, const Labels& y, const Labels& z) {
+    const auto joined = [](LabelList x, const LabelList& y, const LabelList& z) {
       x.insert(x.end(), y.begin(), y.end());
       x.insert(x.end(), z.begin(), z.end());
       return x;
@@ -232,7 +233,7 @@ class Planner {
     const CompileContext product_context{context_.attributes, context_.inputs,  context_.outputs,
                                          constants,           context_.weights, context_.width};
     Step step;
-    const Labels order = joined(batch, rows, columns);
+    const LabelList order = joined(batch, rows, columns);
     CHAIRLIFT_ASSIGN_OR_RETURN(auto kernel, CompileProduct(std::move(p), product_context));
     product_bytes_ = std::max(product_bytes_, kernel->scratch_bytes());
     step.product = ProductStep{std::move(a), std::move(b), std::move(kernel)};
@@ -246,7 +247,7 @@ class Planner {
   bool written() const { return !steps_.empty() && steps_.back().to_output; }
 
  private:
-  View Append(Step step, const Labels& order, bool to_output) {
+  View Append(Step step, const LabelList& order, bool to_output) {
     View view;
     view.labels = order;
     int64_t stride = 1;
@@ -275,7 +276,7 @@ StatusOr<EinsumEquation> EquationOf(const Attributes& attributes, std::span<cons
   if (text.empty()) return InvalidArgument("Einsum needs an equation");
   CHAIRLIFT_ASSIGN_OR_RETURN(EinsumEquation equation, EinsumEquation::Parse(text, ranks));
   std::set<EinsumLabel> all;
-  for (const Labels& labels : equation.operands) all.insert(labels.begin(), labels.end());
+  for (const LabelList& labels : equation.operands) all.insert(labels.begin(), labels.end());
   if (all.size() > kMaxLoops) return InvalidArgument("Einsum: more than {} axes", kMaxLoops);
   return equation;
 }
@@ -356,17 +357,42 @@ StatusOr<std::unique_ptr<Kernel>> CompileEinsum(const CompileContext& context) {
     left = planner.Sum(left, for_left);
     const View right = planner.Sum(views[i], for_right);
     CHAIRLIFT_ASSIGN_OR_RETURN(
-        left,
-        planner.Contract(left, right, wanted, i + 1 == views.size() ? equation.result : Labels()));
+        left, planner.Contract(left, right, wanted,
+                               i + 1 == views.size() ? equation.result : LabelList()));
   }
   if (!planner.written()) {
-    Labels summed;
+    LabelList summed;
     for (EinsumLabel label : left.labels) {
       if (result.count(label) == 0) summed.push_back(label);
     }
     planner.Dense(left, equation.result, summed, true);
   }
   return planner.Finish();
+}
+
+StatusOr<AxisMap> EinsumAxes(const InferContext& context) {
+  std::vector<int> ranks;
+  for (int i = 0; i < context.num_inputs(); ++i) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, KnownRank(context, i));
+    ranks.push_back(rank);
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(EinsumEquation equation, EquationOf(context.attributes(), ranks));
+  // Labels that are summed over, or lie along a diagonal, are none of the map's.
+  const auto kept = [&](EinsumLabel label) {
+    return std::count(equation.result.begin(), equation.result.end(), label) == 1 &&
+           std::all_of(equation.operands.begin(), equation.operands.end(), [&](const auto& labels) {
+             return std::count(labels.begin(), labels.end(), label) <= 1;
+           });
+  };
+  AxisMap map = MakeAxisMap(context);
+  const auto fill = [&](const std::vector<EinsumLabel>& labels, AxisMap::Operand& operand) {
+    for (const EinsumLabel label : labels) {
+      operand.labels.push_back(kept(label) ? label : AxisMap::kNone);
+    }
+  };
+  for (size_t i = 0; i < map.inputs.size(); ++i) fill(equation.operands[i], map.inputs[i]);
+  fill(equation.result, map.outputs[0]);
+  return map;
 }
 
 }  // namespace
@@ -378,6 +404,7 @@ void RegisterEinsum(OperatorRegistry& registry) {
   def.input_types = {kFloatTypes |
                      TypeSet{DType::kInt32, DType::kInt64, DType::kUInt32, DType::kUInt64}};
   def.infer = InferEinsum;
+  def.axes = EinsumAxes;
   def.compile = CompileEinsum;
   registry.Add(std::move(def));
 }

@@ -1,6 +1,7 @@
 // Gemm: alpha · A'·B' + beta · C.
 #include <utility>
 
+#include "ops/axis_map.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/product.h"
 
@@ -80,6 +81,24 @@ StatusOr<std::unique_ptr<Kernel>> CompileGemm(const CompileContext& context) {
   return CompileProduct(std::move(p), context);
 }
 
+StatusOr<AxisMap> AxesOfGemm(const InferContext& context) {
+  constexpr int kRows = 0, kColumns = 1;
+  AxisMap map = MakeAxisMap(context);
+  const auto matrix = [&](const char* transposed, int rows, int columns) {
+    if (context.attributes().Int(transposed, 0) != 0) std::swap(rows, columns);
+    return AxisMap::Operand{.labels = {rows, columns}};
+  };
+  map.inputs[0] = matrix("transA", kRows, AxisMap::kNone);
+  map.inputs[1] = matrix("transB", AxisMap::kNone, kColumns);
+  map.outputs[0].labels = {kRows, kColumns};
+  if (context.has_input(2)) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, KnownRank(context, 2));
+    map.inputs[2].broadcasts = true;
+    for (int axis = 2 - rank; axis < 2; ++axis) map.inputs[2].labels.push_back(axis);
+  }
+  return map;
+}
+
 }  // namespace
 
 void RegisterGemm(OperatorRegistry& registry) {
@@ -90,7 +109,9 @@ void RegisterGemm(OperatorRegistry& registry) {
   gemm.input_types = {kFloatTypes |
                       TypeSet{DType::kInt32, DType::kInt64, DType::kUInt32, DType::kUInt64}};
   gemm.infer = InferGemm;
+  gemm.axes = AxesOfGemm;
   gemm.compile = CompileGemm;
+  gemm.multiplies = true;
   registry.Add(std::move(gemm));
 }
 

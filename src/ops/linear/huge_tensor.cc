@@ -2,8 +2,8 @@
 
 #include <sys/mman.h>
 
-#include <cstdlib>
 #include <memory>
+#include <new>
 
 namespace chairlift {
 
@@ -12,10 +12,13 @@ Tensor HugeTensor(DType dtype, const Shape& shape) {
   const size_t bytes = static_cast<size_t>(shape.NumElements()) * DTypeSize(dtype);
   if (bytes < kHugePage / 2) return Tensor::Allocate(dtype, shape);
   const size_t rounded = (bytes + 64 + kHugePage - 1) / kHugePage * kHugePage;
-  void* data = std::aligned_alloc(kHugePage, rounded);
+  void* data = ::operator new (rounded, std::align_val_t{kHugePage}, std::nothrow);
   if (data == nullptr) return Tensor::Allocate(dtype, shape);
   madvise(data, rounded, MADV_HUGEPAGE);
-  return Tensor::Wrap(dtype, shape, data, std::shared_ptr<const void>(data, std::free));
+  const auto free = [](const void* p) {
+    ::operator delete (const_cast<void*>(p), std::align_val_t{kHugePage});
+  };
+  return Tensor::Wrap(dtype, shape, data, std::shared_ptr<const void>(data, free));
 }
 
 }  // namespace chairlift

@@ -10,6 +10,7 @@ void RegisterMatMul(OperatorRegistry& registry);
 void RegisterParallelMatMul(OperatorRegistry& registry);
 void RegisterGemm(OperatorRegistry& registry);
 void RegisterConv(OperatorRegistry& registry);
+void RegisterDeformConv(OperatorRegistry& registry);
 void RegisterEinsum(OperatorRegistry& registry);
 void RegisterReorder(OperatorRegistry& registry);
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ops/axis_map.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/product.h"
 
@@ -202,7 +203,9 @@ void RegisterMatMul(OperatorRegistry& registry) {
   matmul.min_inputs = matmul.max_inputs = 2;
   matmul.input_types = {kMatMulTypes};
   matmul.infer = InferMatMul;
+  matmul.axes = [](const InferContext& context) { return ProductAxes(context, 0, 1); };
   matmul.compile = CompileMatMul;
+  matmul.multiplies = true;
   registry.Add(std::move(matmul));
 
   OperatorDef fused;
@@ -213,6 +216,7 @@ void RegisterMatMul(OperatorRegistry& registry) {
   fused.input_types = {kFloatTypes};
   fused.infer = InferFusedMatMul;
   fused.compile = CompileFusedMatMul;
+  fused.multiplies = true;
   registry.Add(std::move(fused));
 }
 

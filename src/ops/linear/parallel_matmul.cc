@@ -13,7 +13,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferParallelMatmul(InferContext& context) {
   const int products = context.num_inputs() / 2;
   if (context.num_inputs() % 2 != 1 || context.num_outputs() != products) {
     return InvalidArgument("{} inputs make no products for {} outputs", context.num_inputs(),
@@ -140,8 +140,9 @@ void RegisterParallelMatMul(OperatorRegistry& registry) {
                 .max_inputs = OperatorDef::kVariadic,
                 .max_outputs = OperatorDef::kVariadic,
                 .input_types = {{DType::kFloat}},
-                .infer = Infer,
-                .compile = ParallelMatMul::Compile});
+                .infer = InferParallelMatmul,
+                .compile = ParallelMatMul::Compile,
+                .multiplies = true});
 }
 
 }  // namespace chairlift

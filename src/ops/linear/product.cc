@@ -278,24 +278,40 @@ void MergeBatches(Product& p) {
   p.b_offsets.resize(1);
 }
 
+StatusOr<std::unique_ptr<Kernel>> CompilePacked(const Product& product,
+                                                const CompileContext& context) {
+  if (product.dtype != DType::kFloat) return Unimplemented("it computes float32");
+  auto kernel = std::make_unique<FloatProduct>(product, context.width);
+  if (const Tensor* b = context.constant(1); b != nullptr && b->size() > 0) {
+    CHAIRLIFT_RETURN_IF_ERROR(kernel->PackConstant(*b, context.weights));
+  }
+  return kernel;
+}
+
+StatusOr<std::unique_ptr<Kernel>> CompileLoops(const Product& product,
+                                               const CompileContext& context) {
+  return DispatchTypes<float, double, int32_t, int64_t, uint32_t, uint64_t>(
+      product.dtype, [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
+        return GenericProduct<T>(product, context.width);
+      });
+}
+
 }  // namespace
+
+std::span<const Implementation<Product>> ProductImplementations() {
+  static constexpr Implementation<Product> kTable[] = {
+      {"packed panels", CompilePacked},
+      {"plain loops", CompileLoops},
+  };
+  return kTable;
+}
 
 StatusOr<std::unique_ptr<Kernel>> CompileProduct(Product product, const CompileContext& context) {
   if (context.outputs[0].size() == 0) {
     return MakeKernel([](const KernelArgs&) { return absl::OkStatus(); });
   }
   MergeBatches(product);
-  if (product.dtype == DType::kFloat) {
-    auto kernel = std::make_unique<FloatProduct>(std::move(product), context.width);
-    if (const Tensor* b = context.constant(1); b != nullptr && b->size() > 0) {
-      CHAIRLIFT_RETURN_IF_ERROR(kernel->PackConstant(*b, context.weights));
-    }
-    return kernel;
-  }
-  return DispatchTypes<double, int32_t, int64_t, uint32_t, uint64_t>(
-      product.dtype, [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
-        return GenericProduct<T>(std::move(product), context.width);
-      });
+  return CompileFirst(ProductImplementations(), product, context);
 }
 
 }  // namespace chairlift

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "ops/implementations.h"
 #include "ops/linear/activation.h"
 #include "ops/operator.h"
 
@@ -46,7 +48,9 @@ struct TeamCut {
 // are too few panels to share evenly.
 TeamCut CutForTeam(int64_t m, int64_t n, int64_t k, int width, bool packs_rows);
 
-// A is input 0 and B input 1 of the node being compiled.
+// All ways of computing it, in the order in which they are asked.
+std::span<const Implementation<Product>> ProductImplementations();
+// The first that accepts. A is input 0 and B input 1 of the node being compiled.
 StatusOr<std::unique_ptr<Kernel>> CompileProduct(Product product, const CompileContext& context);
 
 }  // namespace chairlift

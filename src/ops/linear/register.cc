@@ -10,6 +10,7 @@ void RegisterLinear(OperatorRegistry& registry) {
   RegisterParallelMatMul(registry);
   RegisterGemm(registry);
   RegisterConv(registry);
+  RegisterDeformConv(registry);
   RegisterEinsum(registry);
   RegisterReorder(registry);
 }

@@ -34,6 +34,7 @@ class ReorderKernel final : public Kernel {
     pieces_ = shape[0] * cuts;
     parts_ = from.size() >= kWorthSharing ? static_cast<int>(std::min<int64_t>(pieces_, width)) : 1;
     stride_ = shape[1] / cuts * size;
+    ExpectMemoryForDnnl();
     const memory::desc source = Desc(1, shape[1] / cuts, size, from.layout);
     const memory::desc target = Desc(1, shape[1] / cuts, size, to.layout);
     dnnl::primitive_attr attributes;

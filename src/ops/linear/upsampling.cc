@@ -76,7 +76,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileUpsampling(const Convolution& c,
   const Tensor* weights = context.constant(1);
   if (!apart || weights == nullptr || context.inputs[0].layout != Layout::kChannelBlocked ||
       context.outputs[0].layout != Layout::kChannelBlocked) {
-    return Unimplemented("this is not an upsampling by a constant factor on blocked channels");
+    return Unimplemented("it is for upsampling by a constant factor on blocked channels");
   }
   Upsampling s;
   s.block = ChannelBlock();

@@ -171,17 +171,17 @@ StatusOr<std::unique_ptr<Kernel>> CompileWinogradConvolution(const Convolution& 
   };
   if (c.transposed || c.dtype != DType::kFloat || c.spatial_rank() != 2 || c.groups != 1 ||
       !all(c.kernel, 3) || !all(c.strides, 1) || !all(c.dilations, 1)) {
-    return Unimplemented("Winograd is for 3x3 convolutions of stride 1 in one group");
+    return Unimplemented("it is for 3x3 convolutions of stride 1 in one group");
   }
-  if (ActiveCpuIsa() == CpuIsa::kBaseline) return Unimplemented("Winograd needs AVX2");
-  if (context.constant(1) == nullptr) return Unimplemented("Winograd needs constant weights");
+  if (ActiveCpuIsa() == CpuIsa::kBaseline) return Unimplemented("it needs AVX2");
+  if (context.constant(1) == nullptr) return Unimplemented("it needs constant weights");
   bool blocked = context.inputs[0].layout == Layout::kChannelBlocked &&
                  context.outputs[0].layout == Layout::kChannelBlocked;
   if (c.residual_input >= 0) {
     blocked = blocked && context.inputs[c.residual_input].layout == Layout::kChannelBlocked;
   }
   if (!blocked || c.channels < kMinChannels || c.out_channels < kMinChannels) {
-    return Unimplemented("Winograd needs channel-blocked operands of {} channels", kMinChannels);
+    return Unimplemented("it needs channel-blocked operands of {} channels or more", kMinChannels);
   }
   WinogradGeometry g;
   g.channels = c.channels;
@@ -200,7 +200,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileWinogradConvolution(const Convolution& 
       static_cast<double>(c.batch * g.out_height * g.out_width) / static_cast<double>(16 * tiles);
   const bool large = c.out[0] >= kMinExtent && c.out[1] >= kMinExtent;
   if (!large && (tiles < kManyTiles || covered < kMinCovered)) {
-    return Unimplemented("Winograd's tiles overhang outputs under {0}x{0} too much", kMinExtent);
+    return Unimplemented("its tiles overhang outputs under {0}x{0} too much", kMinExtent);
   }
   const Tensor& weights = *context.constant(1);
   CHAIRLIFT_ASSIGN_OR_RETURN(Tensor filters, context.weights.Get(weights, "winograd 4x4", [&] {

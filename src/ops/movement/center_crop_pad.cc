@@ -9,7 +9,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferCenterCropPad(InferContext& context) {
   const SymbolicShape& in = context.shape(0);
   if (!in.has_rank()) return SetOutput(context, 0, context.dtype(0), SymbolicShape());
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> axes,
@@ -30,7 +30,7 @@ Status Infer(InferContext& context) {
   return SetOutput(context, 0, context.dtype(0), SymbolicShape(std::move(out)));
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileCenterCropPad(const CompileContext& context) {
   const TensorDesc& in = context.inputs[0];
   const TensorDesc& out = context.outputs[0];
   const auto in_strides = RowMajorStrides(in.shape);
@@ -62,8 +62,8 @@ OperatorDef CenterCropPadOperator() {
           .min_inputs = 2,
           .max_inputs = 2,
           .input_types = {kAllTypes, kIndexTypes},
-          .infer = Infer,
-          .compile = Compile,
+          .infer = InferCenterCropPad,
+          .compile = CompileCenterCropPad,
           .native_half = true};
 }
 

@@ -1,5 +1,7 @@
 // Concat: tensors end to end along one axis.
 #include "ops/axes.h"
+#include "ops/axis_map.h"
+#include "ops/hands_on.h"
 #include "ops/movement/movement.h"
 #include "ops/movement/strided_copy.h"
 
@@ -52,7 +54,7 @@ StatusOr<SymbolicShape> Join(const InferContext& context) {
   return out;
 }
 
-Status Infer(InferContext& context) {
+Status InferConcat(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(SymbolicShape out, Join(context));
   const bool shape_like = out.has_rank() && out.rank() == 1;
   CHAIRLIFT_RETURN_IF_ERROR(SetOutput(context, 0, context.dtype(0), std::move(out)));
@@ -82,7 +84,7 @@ Shape AsItLies(Shape shape, bool blocked) {
   return shape;
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileConcat(const CompileContext& context) {
   const Shape& out = context.outputs[0].shape;
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
                              NormalizeAxis(context.attributes.Int("axis", 0), out.rank()));
@@ -125,8 +127,10 @@ OperatorDef ConcatOperator() {
   return {.name = "Concat",
           .max_inputs = OperatorDef::kVariadic,
           .input_types = {kAllTypes},
-          .infer = Infer,
-          .compile = Compile,
+          .infer = InferConcat,
+          .axes = SameAxesButOne,
+          .compile = CompileConcat,
+          .hands_on = OnlyInputHandsOn,
           .blocked_form = Blocked,
           .native_half = true};
 }

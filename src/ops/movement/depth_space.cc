@@ -2,6 +2,7 @@
 #include <array>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/movement/copy_kernel.h"
 #include "ops/movement/movement.h"
 
@@ -35,10 +36,15 @@ Status CheckRank(const SymbolicShape& in) {
   return absl::OkStatus();
 }
 
+StatusOr<bool> IsDepthFirst(const Attributes& attributes) {
+  const std::string mode = attributes.String("mode", "DCR");
+  if (mode != "DCR" && mode != "CRD") return InvalidArgument("mode '{}' is not DCR or CRD", mode);
+  return mode == "DCR";
+}
+
 Status InferDepthToSpace(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t block, BlockSize(context.attributes()));
-  const std::string mode = context.attributes().String("mode", "DCR");
-  if (mode != "DCR" && mode != "CRD") return InvalidArgument("mode '{}' is not DCR or CRD", mode);
+  CHAIRLIFT_RETURN_IF_ERROR(IsDepthFirst(context.attributes()).status());
   const SymbolicShape& in = context.shape(0);
   CHAIRLIFT_RETURN_IF_ERROR(CheckRank(in));
   if (!in.has_rank()) return SetOutput(context, 0, context.dtype(0), SymbolicShape::OfRank(4));
@@ -50,6 +56,7 @@ Status InferDepthToSpace(InferContext& context) {
 
 Status InferSpaceToDepth(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t block, BlockSize(context.attributes()));
+  CHAIRLIFT_RETURN_IF_ERROR(IsDepthFirst(context.attributes()).status());
   const SymbolicShape& in = context.shape(0);
   CHAIRLIFT_RETURN_IF_ERROR(CheckRank(in));
   if (!in.has_rank()) return SetOutput(context, 0, context.dtype(0), SymbolicShape::OfRank(4));
@@ -77,7 +84,8 @@ StatusOr<std::unique_ptr<Kernel>> CompileDepthToSpace(const CompileContext& cont
   CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t b, BlockSize(context.attributes));
   const TensorDesc& in = context.inputs[0];
   const int64_t channels = in.shape[1] / (b * b);
-  if (context.attributes.String("mode", "DCR") == "DCR") {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const bool depth_first, IsDepthFirst(context.attributes));
+  if (depth_first) {
     return TransposeKernel(in, {in.shape[0], b, b, channels, in.shape[2], in.shape[3]},
                            {0, 3, 4, 1, 5, 2});
   }
@@ -88,8 +96,11 @@ StatusOr<std::unique_ptr<Kernel>> CompileDepthToSpace(const CompileContext& cont
 StatusOr<std::unique_ptr<Kernel>> CompileSpaceToDepth(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t b, BlockSize(context.attributes));
   const TensorDesc& in = context.inputs[0];
-  return TransposeKernel(in, {in.shape[0], in.shape[1], in.shape[2] / b, b, in.shape[3] / b, b},
-                         {0, 3, 5, 1, 2, 4});
+  CHAIRLIFT_ASSIGN_OR_RETURN(const bool depth_first, IsDepthFirst(context.attributes));
+  const std::array<int64_t, 6> split = {in.shape[0], in.shape[1],     in.shape[2] / b,
+                                        b,           in.shape[3] / b, b};
+  return depth_first ? TransposeKernel(in, split, {0, 3, 5, 1, 2, 4})
+                     : TransposeKernel(in, split, {0, 1, 3, 5, 2, 4});
 }
 
 }  // namespace
@@ -98,7 +109,9 @@ OperatorDef DepthToSpaceOperator() {
   return {.name = "DepthToSpace",
           .input_types = {kAllTypes},
           .infer = InferDepthToSpace,
+          .axes = FirstAxis<0>,
           .compile = CompileDepthToSpace,
+          .only_moves = true,
           .native_half = true};
 }
 
@@ -106,7 +119,9 @@ OperatorDef SpaceToDepthOperator() {
   return {.name = "SpaceToDepth",
           .input_types = {kAllTypes},
           .infer = InferSpaceToDepth,
+          .axes = FirstAxis<0>,
           .compile = CompileSpaceToDepth,
+          .only_moves = true,
           .native_half = true};
 }
 

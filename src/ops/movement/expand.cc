@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ops/axes.h"
+#include "ops/hands_on.h"
 #include "ops/movement/copy_kernel.h"
 #include "ops/movement/movement.h"
 
@@ -18,7 +19,7 @@ StatusOr<Dim> Broadcast(const Dim& a, const Dim& b) {
   return b.known() ? b : Dim::Unknown();
 }
 
-Status Infer(InferContext& context) {
+Status InferExpand(InferContext& context) {
   const SymbolicShape& in = context.shape(0);
   const SymbolicShape& shape = context.shape(1);
   if (shape.has_rank() && shape.rank() != 1) {
@@ -53,7 +54,7 @@ Status Infer(InferContext& context) {
   return SetOutput(context, 0, context.dtype(0), std::move(out));
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileExpand(const CompileContext& context) {
   const TensorDesc& in = context.inputs[0];
   const Shape& out = context.outputs[0].shape;
   const auto in_strides = RowMajorStrides(in.shape);
@@ -72,8 +73,10 @@ OperatorDef ExpandOperator() {
           .min_inputs = 2,
           .max_inputs = 2,
           .input_types = {kAllTypes, {DType::kInt64}},
-          .infer = Infer,
-          .compile = Compile,
+          .infer = InferExpand,
+          .compile = CompileExpand,
+          .hands_on = SameShapeHandsOn,
+          .only_moves = true,
           .native_half = true};
 }
 

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/movement/indices.h"
 #include "ops/movement/movement.h"
 #include "ops/movement/strided_copy.h"
@@ -10,7 +11,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferGather(InferContext& context) {
   const SymbolicShape& data = context.shape(0);
   const SymbolicShape& indices = context.shape(1);
   if (!data.has_rank()) return SetOutput(context, 0, context.dtype(0), SymbolicShape());
@@ -84,7 +85,7 @@ void GatherRange(const Sizes& s, const char* data, const Index* indices, char* o
   }
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileGather(const CompileContext& context) {
   const Shape& data = context.inputs[0].shape;
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
                              NormalizeAxis(context.attributes.Int("axis", 0), data.rank()));
@@ -109,6 +110,22 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
                        });
 }
 
+StatusOr<AxisMap> AxesOfGather(const InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, KnownRank(context, 0));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int index_rank, KnownRank(context, 1));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
+                             NormalizeAxis(context.attributes().Int("axis", 0), rank));
+  AxisMap map = MakeAxisMap(context);
+  map.does = "picks along";
+  map.inputs[0].labels = LabelsWithout(rank, {&axis, 1});
+  for (int i = 0; i < index_rank; ++i) map.inputs[1].labels.push_back(rank + i);
+  std::vector<int>& out = map.outputs[0].labels;
+  out = map.inputs[0].labels;
+  out.erase(out.begin() + axis);
+  out.insert(out.begin() + axis, map.inputs[1].labels.begin(), map.inputs[1].labels.end());
+  return map;
+}
+
 }  // namespace
 
 OperatorDef GatherOperator() {
@@ -116,8 +133,10 @@ OperatorDef GatherOperator() {
           .min_inputs = 2,
           .max_inputs = 2,
           .input_types = {kAllTypes, kIndexTypes},
-          .infer = Infer,
-          .compile = Compile,
+          .infer = InferGather,
+          .axes = AxesOfGather,
+          .compile = CompileGather,
+          .only_moves = true,
           .native_half = true};
 }
 

@@ -1,5 +1,6 @@
 // GatherElements: out[i] = data[i with i[axis] replaced by indices[i]].
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/movement/element_rows.h"
 #include "ops/movement/indices.h"
 #include "ops/movement/movement.h"
@@ -9,13 +10,13 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferGatherElements(InferContext& context) {
   CHAIRLIFT_RETURN_IF_ERROR(
       CheckElementShapes(context.shape(0), context.shape(1), context.attributes().Int("axis", 0)));
   return SetOutput(context, 0, context.dtype(0), context.shape(1));
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileGatherElements(const CompileContext& context) {
   const Shape& data = context.inputs[0].shape;
   const Shape& indices = context.inputs[1].shape;
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
@@ -57,8 +58,10 @@ OperatorDef GatherElementsOperator() {
           .min_inputs = 2,
           .max_inputs = 2,
           .input_types = {kAllTypes, kIndexTypes},
-          .infer = Infer,
-          .compile = Compile,
+          .infer = InferGatherElements,
+          .axes = SameAxesButOne,
+          .compile = CompileGatherElements,
+          .only_moves = true,
           .native_half = true};
 }
 

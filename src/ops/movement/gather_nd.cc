@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/movement/index_tuples.h"
 #include "ops/movement/movement.h"
 #include "ops/movement/strided_copy.h"
@@ -10,7 +11,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferGatherNd(InferContext& context) {
   const SymbolicShape& data = context.shape(0);
   const SymbolicShape& indices = context.shape(1);
   const int64_t batch = context.attributes().Int("batch_dims", 0);
@@ -48,7 +49,7 @@ Status Infer(InferContext& context) {
   return SetOutput(context, 0, context.dtype(0), std::move(out));
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileGatherNd(const CompileContext& context) {
   const Shape& data = context.inputs[0].shape;
   const Shape& indices = context.inputs[1].shape;
   const int batch = static_cast<int>(context.attributes.Int("batch_dims", 0));
@@ -76,6 +77,30 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   });
 }
 
+StatusOr<AxisMap> AxesOfGatherNd(const InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, KnownRank(context, 0));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int index_rank, KnownRank(context, 1));
+  const int batch = static_cast<int>(context.attributes().Int("batch_dims", 0));
+  if (batch < 0 || batch >= std::min(rank, index_rank)) {
+    return Unimplemented("its batch_dims is out of range");
+  }
+  AxisMap map = MakeAxisMap(context);
+  map.does = "picks along";
+  // Axes of the indices: those of the batch, then where to pick; of the data also what is
+  // picked.
+  map.inputs[0].labels = LabelsWithout(batch, {});
+  map.inputs[1].labels = LabelsWithout(index_rank - 1, {});
+  map.outputs[0] = map.inputs[1];
+  const Dim& depth = context.shape(1)[index_rank - 1];
+  if (!depth.known()) return map;
+  for (int axis = batch; axis < rank; ++axis) {
+    const bool picked = axis >= batch + depth.value();
+    map.inputs[0].labels.push_back(picked ? index_rank + axis : AxisMap::kNone);
+    if (picked) map.outputs[0].labels.push_back(index_rank + axis);
+  }
+  return map;
+}
+
 }  // namespace
 
 OperatorDef GatherNDOperator() {
@@ -83,8 +108,10 @@ OperatorDef GatherNDOperator() {
           .min_inputs = 2,
           .max_inputs = 2,
           .input_types = {kAllTypes, {DType::kInt64}},
-          .infer = Infer,
-          .compile = Compile,
+          .infer = InferGatherNd,
+          .axes = AxesOfGatherNd,
+          .compile = CompileGatherNd,
+          .only_moves = true,
           .native_half = true};
 }
 

@@ -1,8 +1,11 @@
 // Pad: a border of a constant, of the nearest element, mirrored or wrapped; negative pads crop.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
+#include "ops/hands_on.h"
 #include "ops/movement/indices.h"
 #include "ops/movement/movement.h"
 #include "ops/movement/strided_copy.h"
@@ -53,7 +56,7 @@ StatusOr<Pads> Collect(std::span<const int64_t> pads, std::optional<std::span<co
   return out;
 }
 
-Status Infer(InferContext& context) {
+Status InferPad(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Mode mode, ParseMode(context.attributes()));
   for (int i : {1, 3}) {
     if (context.has_input(i) && context.shape(i).has_rank() && context.shape(i).rank() != 1) {
@@ -255,7 +258,7 @@ StatusOr<Pads> ReadPads(const Plan& plan, const TensorDesc& pads, const TensorDe
   return Collect({values.data(), values.size()}, chosen, plan.in.rank());
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompilePad(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Mode mode, ParseMode(context.attributes));
   const Plan plan{mode, DTypeSize(context.inputs[0].dtype), context.inputs[0].shape,
                   context.outputs[0].shape};
@@ -277,6 +280,34 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   });
 }
 
+// Axes that are not padded.
+StatusOr<AxisMap> AxesOfPad(const InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, KnownRank(context, 0));
+  std::vector<int64_t> axes(static_cast<size_t>(rank));
+  std::iota(axes.begin(), axes.end(), int64_t{0});
+  if (context.has_input(3)) {
+    const auto known = context.known_elements(3);
+    if (!known) return Unimplemented("its axes are not known");
+    axes = *known;
+  }
+  const auto pads = ShapeElements(context, 1);
+  const bool fits = pads && pads->size() == 2 * axes.size();
+  const auto is_zero = [&](size_t i) {
+    return fits && (*pads)[i].known() && (*pads)[i].value() == 0;
+  };
+  std::vector<int64_t> padded;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (!is_zero(i) || !is_zero(i + axes.size())) padded.push_back(axes[i]);
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(AxisMap map, AxesWithout(context, padded));
+  map.does = "pads";
+  return map;
+}
+
+int PadHandsOn(const Attributes&, std::span<const ValueInfo> inputs, std::span<const ValueInfo>) {
+  return AllEqual(inputs[1], 0) ? 0 : -1;
+}
+
 }  // namespace
 
 OperatorDef PadOperator() {
@@ -284,8 +315,10 @@ OperatorDef PadOperator() {
           .min_inputs = 2,
           .max_inputs = 4,
           .input_types = {kAllTypes, {DType::kInt64}, kAllTypes, kIndexTypes},
-          .infer = Infer,
-          .compile = Compile,
+          .infer = InferPad,
+          .axes = AxesOfPad,
+          .compile = CompilePad,
+          .hands_on = PadHandsOn,
           .native_half = true};
 }
 

@@ -2,13 +2,14 @@
 #include <algorithm>
 
 #include "ops/axes.h"
+#include "ops/hands_on.h"
 #include "ops/movement/movement.h"
 
 namespace chairlift {
 namespace {
 
 // The wanted dimensions with 0 resolved to the input's (unless allowzero), and what is left to be
-// told from the element count: at most one.
+// computed from the element count: at most one.
 Status Resolve(InferContext& context, std::vector<Dim> wanted, bool exact, SymbolicShape& out) {
   const SymbolicShape& in = context.shape(0);
   const bool allow_zero = context.attributes().Int("allowzero", 0) != 0;
@@ -123,6 +124,7 @@ OperatorDef ReshapeOperator() {
           .max_inputs = 2,
           .input_types = {kAllTypes, {DType::kInt64}},
           .infer = InferReshape,
+          .hands_on = SameShapeHandsOn,
           .is_view = true,
           .native_half = true};
 }
@@ -131,6 +133,7 @@ OperatorDef FlattenOperator() {
   return {.name = "Flatten",
           .input_types = {kAllTypes},
           .infer = InferFlatten,
+          .hands_on = SameShapeHandsOn,
           .is_view = true,
           .native_half = true};
 }

@@ -1,30 +1,32 @@
 // ReverseSequence: the first sequence_lens[b] steps of each sequence b in reverse.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/movement/movement.h"
 
 namespace chairlift {
 namespace {
 
-struct Axes {
+struct SequenceAxes {
   int batch;
   int time;
 };
 
-StatusOr<Axes> ParseAxes(const Attributes& attributes) {
+StatusOr<SequenceAxes> ParseAxes(const Attributes& attributes) {
   const int64_t batch = attributes.Int("batch_axis", 1);
   const int64_t time = attributes.Int("time_axis", 0);
   if (batch < 0 || batch > 1 || time != 1 - batch) {
     return InvalidArgument("batch_axis {} and time_axis {} must be 0 and 1 or 1 and 0", batch,
                            time);
   }
-  return Axes{static_cast<int>(batch), static_cast<int>(time)};
+  return SequenceAxes{static_cast<int>(batch), static_cast<int>(time)};
 }
 
-Status Infer(InferContext& context) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Axes axes, ParseAxes(context.attributes()));
+Status InferReverseSequence(InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const SequenceAxes axes, ParseAxes(context.attributes()));
   const SymbolicShape& in = context.shape(0);
   const SymbolicShape& lengths = context.shape(1);
   if (in.has_rank() && in.rank() < 2) {
@@ -41,8 +43,8 @@ Status Infer(InferContext& context) {
   return SetOutput(context, 0, context.dtype(0), in);
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Axes axes, ParseAxes(context.attributes));
+StatusOr<std::unique_ptr<Kernel>> CompileReverseSequence(const CompileContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const SequenceAxes axes, ParseAxes(context.attributes));
   const Shape& shape = context.inputs[0].shape;
   const int64_t batch = shape[axes.batch];
   const int64_t steps = shape[axes.time];
@@ -69,6 +71,13 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   });
 }
 
+StatusOr<AxisMap> AxesOfReverseSequence(const InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const SequenceAxes axes, ParseAxes(context.attributes()));
+  CHAIRLIFT_ASSIGN_OR_RETURN(AxisMap map, AxesWithout(context, std::array{int64_t{axes.time}}));
+  map.inputs[1].labels = {axes.batch};
+  return map;
+}
+
 }  // namespace
 
 OperatorDef ReverseSequenceOperator() {
@@ -76,8 +85,10 @@ OperatorDef ReverseSequenceOperator() {
           .min_inputs = 2,
           .max_inputs = 2,
           .input_types = {kAllTypes, {DType::kInt64}},
-          .infer = Infer,
-          .compile = Compile,
+          .infer = InferReverseSequence,
+          .axes = AxesOfReverseSequence,
+          .compile = CompileReverseSequence,
+          .only_moves = true,
           .native_half = true};
 }
 

@@ -1,6 +1,7 @@
 // ScatterElements: out = data, then out[i with i[axis] replaced by indices[i]] takes updates[i], in
 // row-major order.
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/movement/element_rows.h"
 #include "ops/movement/indices.h"
 #include "ops/movement/movement.h"
@@ -10,7 +11,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferScatterElements(InferContext& context) {
   CHAIRLIFT_RETURN_IF_ERROR(ParseScatterReduction(context.attributes()).status());
   CHAIRLIFT_RETURN_IF_ERROR(CheckUpdateType(context));
   const SymbolicShape& indices = context.shape(1);
@@ -24,7 +25,7 @@ Status Infer(InferContext& context) {
   return SetOutput(context, 0, context.dtype(0), context.shape(0));
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileScatterElements(const CompileContext& context) {
   const Shape& data = context.inputs[0].shape;
   const Shape& indices = context.inputs[1].shape;
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
@@ -71,8 +72,9 @@ OperatorDef ScatterElementsOperator() {
           .min_inputs = 3,
           .max_inputs = 3,
           .input_types = {kAllTypes, kIndexTypes, kAllTypes},
-          .infer = Infer,
-          .compile = Compile,
+          .infer = InferScatterElements,
+          .axes = SameAxesButOne,
+          .compile = CompileScatterElements,
           .native_half = true};
 }
 

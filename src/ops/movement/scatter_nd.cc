@@ -8,7 +8,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferScatterNd(InferContext& context) {
   CHAIRLIFT_RETURN_IF_ERROR(ParseScatterReduction(context.attributes()).status());
   CHAIRLIFT_RETURN_IF_ERROR(CheckUpdateType(context));
   const SymbolicShape& data = context.shape(0);
@@ -38,7 +38,7 @@ Status Infer(InferContext& context) {
   return SetOutput(context, 0, context.dtype(0), data);
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileScatterNd(const CompileContext& context) {
   const Shape& data = context.inputs[0].shape;
   const Shape& indices = context.inputs[1].shape;
   CHAIRLIFT_ASSIGN_OR_RETURN(const ScatterReduction reduction,
@@ -75,8 +75,8 @@ OperatorDef ScatterNDOperator() {
           .min_inputs = 3,
           .max_inputs = 3,
           .input_types = {kAllTypes, {DType::kInt64}, kAllTypes},
-          .infer = Infer,
-          .compile = Compile,
+          .infer = InferScatterNd,
+          .compile = CompileScatterNd,
           .native_half = true};
 }
 

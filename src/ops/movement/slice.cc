@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "ops/axes.h"
+#include "ops/hands_on.h"
 #include "ops/movement/copy_kernel.h"
 #include "ops/movement/indices.h"
 #include "ops/movement/movement.h"
@@ -131,7 +132,7 @@ Status InferSymbolic(InferContext& context, SymbolicShape& out) {
   return absl::OkStatus();
 }
 
-Status Infer(InferContext& context) {
+Status InferSlice(InferContext& context) {
   for (int i = 1; i < 5; ++i) {
     if (!context.has_input(i)) continue;
     const SymbolicShape& s = context.shape(i);
@@ -211,7 +212,7 @@ struct IndexInputs {
   }
 };
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileSlice(const CompileContext& context) {
   const TensorDesc in = context.inputs[0];
   const Shape out = context.outputs[0].shape;
   IndexInputs inputs;
@@ -243,6 +244,14 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   });
 }
 
+// All of it, in order.
+int SliceHandsOn(const Attributes& attributes, std::span<const ValueInfo> inputs,
+                 std::span<const ValueInfo> outputs) {
+  const bool forward =
+      inputs.size() < 5 || inputs[4].dtype == DType::kUndefined || AllEqual(inputs[4], 1);
+  return forward ? SameShapeHandsOn(attributes, inputs, outputs) : -1;
+}
+
 }  // namespace
 
 OperatorDef SliceOperator() {
@@ -250,8 +259,10 @@ OperatorDef SliceOperator() {
           .min_inputs = 3,
           .max_inputs = 5,
           .input_types = {kAllTypes, kIndexTypes},
-          .infer = Infer,
-          .compile = Compile,
+          .infer = InferSlice,
+          .compile = CompileSlice,
+          .hands_on = SliceHandsOn,
+          .only_moves = true,
           .native_half = true};
 }
 

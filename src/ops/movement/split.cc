@@ -1,5 +1,6 @@
 // Split: consecutive parts of a tensor along one axis, of given or equal lengths.
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/movement/movement.h"
 #include "ops/movement/strided_copy.h"
 
@@ -16,7 +17,7 @@ StatusOr<std::vector<int64_t>> EqualParts(int64_t dim, int parts) {
   return out;
 }
 
-Status Infer(InferContext& context) {
+Status InferSplit(InferContext& context) {
   const SymbolicShape& in = context.shape(0);
   const int parts = context.num_outputs();
   const int64_t num_outputs = context.attributes().Int("num_outputs", parts);
@@ -71,7 +72,7 @@ Status Infer(InferContext& context) {
   return absl::OkStatus();
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileSplit(const CompileContext& context) {
   const TensorDesc& in = context.inputs[0];
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
                              NormalizeAxis(context.attributes.Int("axis", 0), in.shape.rank()));
@@ -98,8 +99,10 @@ OperatorDef SplitOperator() {
           .max_inputs = 2,
           .max_outputs = OperatorDef::kVariadic,
           .input_types = {kAllTypes, {DType::kInt64}},
-          .infer = Infer,
-          .compile = Compile,
+          .infer = InferSplit,
+          .axes = AxesButOne<0>,
+          .compile = CompileSplit,
+          .only_moves = true,
           .native_half = true};
 }
 

@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
+#include "ops/hands_on.h"
 #include "ops/movement/movement.h"
 
 namespace chairlift {
@@ -92,6 +94,31 @@ Status InferUnsqueeze(InferContext& context) {
   return PassElements(context);
 }
 
+StatusOr<AxisMap> SqueezeAxes(const InferContext& context) {
+  if (!context.has_input(1)) return Unimplemented("it drops dimensions that happen to be 1");
+  const auto dropped = context.known_elements(1);
+  if (!dropped) return Unimplemented("its axes are not known");
+  CHAIRLIFT_ASSIGN_OR_RETURN(AxisMap map, AxesWithout(context, *dropped));
+  map.does = "drops";
+  std::erase(map.outputs[0].labels, AxisMap::kNone);
+  return map;
+}
+
+StatusOr<AxisMap> UnsqueezeAxes(const InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, KnownRank(context, 0));
+  const auto given = context.known_elements(1);
+  if (!given) return Unimplemented("its axes are not known");
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<int> added,
+                             NormalizeAxes(*given, rank + static_cast<int>(given->size())));
+  AxisMap map = MakeAxisMap(context);
+  map.inputs[0].labels = LabelsWithout(rank, {});
+  map.outputs[0] = map.inputs[0];
+  std::sort(added.begin(), added.end());
+  std::vector<int>& labels = map.outputs[0].labels;
+  for (const int axis : added) labels.insert(labels.begin() + axis, AxisMap::kNone);
+  return map;
+}
+
 }  // namespace
 
 OperatorDef SqueezeOperator() {
@@ -99,6 +126,8 @@ OperatorDef SqueezeOperator() {
           .max_inputs = 2,
           .input_types = {kAllTypes, {DType::kInt64}},
           .infer = InferSqueeze,
+          .axes = SqueezeAxes,
+          .hands_on = SameShapeHandsOn,
           .is_view = true,
           .native_half = true};
 }
@@ -109,6 +138,8 @@ OperatorDef UnsqueezeOperator() {
           .max_inputs = 2,
           .input_types = {kAllTypes, {DType::kInt64}},
           .infer = InferUnsqueeze,
+          .axes = UnsqueezeAxes,
+          .hands_on = SameShapeHandsOn,
           .is_view = true,
           .native_half = true};
 }

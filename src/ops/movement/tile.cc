@@ -1,12 +1,14 @@
 // Tile: out[i] = in[i mod dim], each dimension repeated.
 #include "ops/axes.h"
+#include "ops/axis_map.h"
+#include "ops/hands_on.h"
 #include "ops/movement/copy_kernel.h"
 #include "ops/movement/movement.h"
 
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferTile(InferContext& context) {
   const SymbolicShape& in = context.shape(0);
   const SymbolicShape& repeats = context.shape(1);
   if (repeats.has_rank() && repeats.rank() != 1) {
@@ -35,7 +37,7 @@ Status Infer(InferContext& context) {
   return SetOutput(context, 0, context.dtype(0), std::move(out));
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileTile(const CompileContext& context) {
   const TensorDesc& in = context.inputs[0];
   const Shape& out = context.outputs[0].shape;
   const auto in_strides = RowMajorStrides(in.shape);
@@ -53,6 +55,21 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   return CopyKernel({DTypeSize(in.dtype), sizes, src, dst});
 }
 
+// Axes that are repeated once.
+StatusOr<AxisMap> AxesOfTile(const InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, KnownRank(context, 0));
+  const auto repeats = ShapeElements(context, 1);
+  if (!repeats || repeats->size() != static_cast<size_t>(rank)) {
+    return Unimplemented("its repeats are not known");
+  }
+  std::vector<int64_t> repeated;
+  for (int i = 0; i < rank; ++i) {
+    const Dim& repeat = (*repeats)[static_cast<size_t>(i)];
+    if (!repeat.known() || repeat.value() != 1) repeated.push_back(i);
+  }
+  return AxesWithout(context, repeated);
+}
+
 }  // namespace
 
 OperatorDef TileOperator() {
@@ -60,8 +77,11 @@ OperatorDef TileOperator() {
           .min_inputs = 2,
           .max_inputs = 2,
           .input_types = {kAllTypes, {DType::kInt64}},
-          .infer = Infer,
-          .compile = Compile,
+          .infer = InferTile,
+          .axes = AxesOfTile,
+          .compile = CompileTile,
+          .hands_on = SameShapeHandsOn,
+          .only_moves = true,
           .native_half = true};
 }
 

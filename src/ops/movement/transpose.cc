@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/movement/copy_kernel.h"
 #include "ops/movement/movement.h"
 
@@ -21,7 +22,7 @@ StatusOr<std::vector<int>> Permutation(const Attributes& attributes, int rank) {
   return NormalizeAxes(*perm, rank);
 }
 
-Status Infer(InferContext& context) {
+Status InferTranspose(InferContext& context) {
   const SymbolicShape& in = context.shape(0);
   if (!in.has_rank()) {
     const auto* perm = context.attributes().Find<std::vector<int64_t>>("perm");
@@ -36,7 +37,7 @@ Status Infer(InferContext& context) {
   return SetOutput(context, 0, context.dtype(0), std::move(out));
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileTranspose(const CompileContext& context) {
   const TensorDesc& in = context.inputs[0];
   const Shape& out = context.outputs[0].shape;
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> perm,
@@ -47,13 +48,34 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   return CopyKernel({DTypeSize(in.dtype), out.dims(), src, RowMajorStrides(out)});
 }
 
+StatusOr<AxisMap> AxesOfTranspose(const InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, KnownRank(context, 0));
+  AxisMap map = MakeAxisMap(context);
+  map.inputs[0].labels = LabelsWithout(rank, {});
+  CHAIRLIFT_ASSIGN_OR_RETURN(map.outputs[0].labels, Permutation(context.attributes(), rank));
+  return map;
+}
+
+int TransposeHandsOn(const Attributes& attributes, std::span<const ValueInfo> inputs,
+                     std::span<const ValueInfo>) {
+  const SymbolicShape& shape = inputs[0].shape;
+  if (!shape.has_rank()) return -1;
+  const std::vector<int64_t> order = attributes.Ints("perm");
+  const bool in_order =
+      order.empty() ? shape.rank() <= 1 : std::is_sorted(order.begin(), order.end());
+  return in_order ? 0 : -1;
+}
+
 }  // namespace
 
 OperatorDef TransposeOperator() {
   return {.name = "Transpose",
           .input_types = {kAllTypes},
-          .infer = Infer,
-          .compile = Compile,
+          .infer = InferTranspose,
+          .axes = AxesOfTranspose,
+          .compile = CompileTranspose,
+          .hands_on = TransposeHandsOn,
+          .only_moves = true,
           .native_half = true};
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "ops/axis_map.h"
 #include "ops/normalization/normalization.h"
 #include "ops/normalization/rows_simd.h"
 #include "ops/ranges.h"
@@ -9,7 +10,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferBatchNormalization(InferContext& context) {
   if (context.attributes().Int("training_mode", 0) != 0) {
     return Unimplemented("training_mode is on: only inference is supported");
   }
@@ -76,7 +77,7 @@ void RunPlanes(const Channels& s, const T* x, T* y, const T* a, const T* b, int6
 }
 
 template <typename T>
-StatusOr<std::unique_ptr<Kernel>> CompileFor(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileForBatchNormalization(const CompileContext& context) {
   const Channels s = SplitChannels(context.inputs[0]);
   const int64_t channels = s.groups * s.width;
   for (int i = 1; i < 5; ++i) {
@@ -107,9 +108,16 @@ StatusOr<std::unique_ptr<Kernel>> CompileFor(const CompileContext& context) {
   return MakeKernel(run, static_cast<size_t>(2 * channels) * sizeof(T));
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileBatchNormalization(const CompileContext& context) {
   return DispatchFloat(context.inputs[0].dtype,
-                       [&]<typename T>() { return CompileFor<T>(context); });
+                       [&]<typename T>() { return CompileForBatchNormalization<T>(context); });
+}
+
+StatusOr<AxisMap> AxesOfBatchNormalization(const InferContext& context) {
+  if (context.attributes().Int("training_mode", 0) != 0) {
+    return Unimplemented("it is in training mode and takes statistics over the batch");
+  }
+  return FirstAxis<0>(context);
 }
 
 }  // namespace
@@ -121,8 +129,9 @@ void RegisterBatchNormalization(OperatorRegistry& registry) {
                 .min_outputs = 1,
                 .max_outputs = 5,
                 .input_types = {kFloatTypes},
-                .infer = Infer,
-                .compile = Compile,
+                .infer = InferBatchNormalization,
+                .axes = AxesOfBatchNormalization,
+                .compile = CompileBatchNormalization,
                 .in_place = true,
                 .blocked_form = InBlocks});
 }

@@ -45,7 +45,7 @@ StatusOr<SymbolicShape> LeadingDims(const InferContext& context, int t, const Di
   return SymbolicShape(std::vector<Dim>(values.dims().begin(), values.dims().end() - 1));
 }
 
-Status Infer(InferContext& context) {
+Status InferEmbeddingLayerNorm(InferContext& context) {
   const SymbolicShape& scale = context.shape(0);
   if (!context.has_input(0)) return InvalidArgument("input 0 is missing");
   if (scale.has_rank() && scale.rank() != 1) {
@@ -160,7 +160,7 @@ Shape WithoutLast(const Shape& shape) {
   return Shape(shape.dims().subspan(0, static_cast<size_t>(shape.rank()) - 1));
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileEmbeddingLayerNorm(const CompileContext& context) {
   const std::vector<std::string> gathers = context.attributes.Strings("gathers");
   std::vector<Term> terms;
   std::vector<Shape> leading;
@@ -194,14 +194,14 @@ void RegisterEmbeddingLayerNorm(OperatorRegistry& registry) {
 
   registry.Add({.domain = "chairlift",
                 .name = "EmbeddingLayerNorm",
-                .min_inputs = kFirstTerm + 1,
+                .min_inputs = 1,  // the shift may be absent; the shape rule asks for a term
                 .max_inputs = kFirstTerm + 2 * kMaxTerms,
                 .min_outputs = 1,
                 .max_outputs = 2,
                 .input_types = {values, values, values, kIndexTypes, values, kIndexTypes, values,
                                 kIndexTypes},
-                .infer = Infer,
-                .compile = Compile});
+                .infer = InferEmbeddingLayerNorm,
+                .compile = CompileEmbeddingLayerNorm});
 }
 
 }  // namespace chairlift

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "ops/axis_map.h"
 #include "ops/normalization/normalization.h"
 #include "ops/normalization/rows_simd.h"
 #include "ops/ranges.h"
@@ -120,6 +121,7 @@ void RegisterGroupNormalization(OperatorRegistry& registry) {
                 .max_inputs = 3,
                 .input_types = {kFloatTypes},
                 .infer = InferInstance,
+                .axes = FirstAxis<0>,
                 .compile = CompileInstance});
   registry.Add({.name = "GroupNormalization",
                 .min_opset = 18,
@@ -127,6 +129,7 @@ void RegisterGroupNormalization(OperatorRegistry& registry) {
                 .max_inputs = 3,
                 .input_types = {kFloatTypes},
                 .infer = InferGroup,
+                .axes = FirstAxis<0>,
                 .compile = CompileGroup});
 }
 

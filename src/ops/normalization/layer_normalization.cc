@@ -1,4 +1,5 @@
-// LayerNormalization over the trailing dimensions, and chairlift::SkipLayerNorm: the same of a sum.
+// LayerNormalization and RMSNormalization over the trailing dimensions, and
+// chairlift::SkipLayerNorm: the first of a sum.
 //
 // chairlift::SkipLayerNorm(x, residual, bias?, scale, shift?) -> (y, sum?): s = x + residual +
 // bias, y = LayerNormalization(s) over the last dimension; attribute epsilon. x and residual have
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/elementwise/element_loops.h"
 #include "ops/normalization/normalization.h"
 #include "ops/normalization/rows_simd.h"
@@ -87,6 +89,7 @@ class Spread {
 
 struct RowSize {
   int64_t rows, n;
+  bool centred = true;  // not: RMSNormalization
 };
 
 void RunDouble(const RowSize& size, const double* x, const double* scale, const double* bias,
@@ -94,7 +97,7 @@ void RunDouble(const RowSize& size, const double* x, const double* scale, const 
   const auto count = static_cast<double>(size.n);
   for (int64_t r = 0; r < size.rows; ++r, x += size.n, y += size.n) {
     double mean = 0, variance = 0;
-    for (int64_t i = 0; i < size.n; ++i) mean += x[i];
+    for (int64_t i = 0; size.centred && i < size.n; ++i) mean += x[i];
     mean /= count;
     for (int64_t i = 0; i < size.n; ++i) variance += (x[i] - mean) * (x[i] - mean);
     const double inv = 1.0 / std::sqrt(variance / count + epsilon);
@@ -123,11 +126,12 @@ void RunFloat(const RowSize& size, const LayerNormRows& all, Team& team) {
 }
 
 template <typename T>
-StatusOr<std::unique_ptr<Kernel>> CompileFor(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileForLayerNormalization(const CompileContext& context,
+                                                               bool centred) {
   const Shape& shape = context.inputs[0].shape;
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
                              NormalizeAxis(context.attributes.Int("axis", -1), shape.rank()));
-  const RowSize size{shape.NumElements(0, axis), shape.NumElements(axis, shape.rank())};
+  const RowSize size{shape.NumElements(0, axis), shape.NumElements(axis, shape.rank()), centred};
   const Shape normalised(shape.dims().subspan(axis));
   const float epsilon = context.attributes.Float("epsilon", kDefaultEpsilon);
   CHAIRLIFT_ASSIGN_OR_RETURN(const auto scale, Spread<T>::Make(context.inputs[1], normalised));
@@ -146,7 +150,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileFor(const CompileContext& context) {
     if constexpr (std::is_same_v<T, float>) {
       RunFloat(size,
                {x, nullptr, nullptr, scales, biases, y, nullptr, output(1), output(2), size.rows,
-                size.n, epsilon},
+                size.n, epsilon, size.centred},
                args.team);
     } else {
       RunDouble(size, x, scales, biases, epsilon, y, output(1), output(2));
@@ -157,8 +161,22 @@ StatusOr<std::unique_ptr<Kernel>> CompileFor(const CompileContext& context) {
 }
 
 StatusOr<std::unique_ptr<Kernel>> CompileLayerNorm(const CompileContext& context) {
-  return DispatchFloat(context.inputs[0].dtype,
-                       [&]<typename T>() { return CompileFor<T>(context); });
+  return DispatchFloat(context.inputs[0].dtype, [&]<typename T>() {
+    return CompileForLayerNormalization<T>(context, /*centred=*/true);
+  });
+}
+
+// The result is of the scale's type.
+Status InferRmsNorm(InferContext& context) {
+  CHAIRLIFT_RETURN_IF_ERROR(InferLayerNorm(context));
+  context.set_output(0, context.dtype(1), context.shape(0));
+  return absl::OkStatus();
+}
+
+StatusOr<std::unique_ptr<Kernel>> CompileRmsNorm(const CompileContext& context) {
+  return DispatchFloat(context.inputs[0].dtype, [&]<typename T>() {
+    return CompileForLayerNormalization<T>(context, /*centred=*/false);
+  });
 }
 
 Status InferSkip(InferContext& context) {
@@ -212,18 +230,46 @@ StatusOr<std::unique_ptr<Kernel>> CompileSkip(const CompileContext& context) {
   });
 }
 
+// Over `axis` and all dimensions after it.
+StatusOr<AxisMap> RowAxes(const InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, KnownRank(context, 0));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
+                             NormalizeAxis(context.attributes().Int("axis", -1), rank));
+  AxisMap map = MakeAxisMap(context);
+  map.inputs[0].labels = LabelsWithout(axis, {});
+  for (AxisMap::Operand& output : map.outputs) output = map.inputs[0];
+  for (int i = 1; i < context.num_inputs(); ++i) {
+    if (!context.has_input(i)) continue;
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int own, KnownRank(context, i));
+    AxisMap::Operand& scale = map.inputs[static_cast<size_t>(i)];
+    for (int a = rank - own; a < axis; ++a) scale.labels.push_back(a);
+    scale.broadcasts = true;
+  }
+  return map;
+}
+
 }  // namespace
 
 void RegisterLayerNormalization(OperatorRegistry& registry) {
   registry.Add({.name = "LayerNormalization",
-                .min_opset = 17,
+                .min_opset = 1,  // ONNX has it from 17 on, ONNX Runtime writes it into older models
                 .min_inputs = 2,
                 .max_inputs = 3,
                 .min_outputs = 1,
                 .max_outputs = 3,
                 .input_types = {kFloatTypes},
                 .infer = InferLayerNorm,
+                .axes = RowAxes,
                 .compile = CompileLayerNorm,
+                .in_place = true});
+  registry.Add({.name = "RMSNormalization",
+                .min_opset = 23,
+                .min_inputs = 2,
+                .max_inputs = 2,
+                .input_types = {kFloatTypes},
+                .infer = InferRmsNorm,
+                .axes = RowAxes,
+                .compile = CompileRmsNorm,
                 .in_place = true});
   registry.Add({.domain = "chairlift",
                 .name = "SkipLayerNorm",

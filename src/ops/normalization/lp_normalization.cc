@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/normalization/normalization.h"
 #include "ops/normalization/rows_simd.h"
 #include "ops/ranges.h"
@@ -11,7 +12,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferLpNormalization(InferContext& context) {
   const int64_t p = context.attributes().Int("p", 2);
   if (p != 1 && p != 2) return InvalidArgument("attribute p is {}, not 1 or 2", p);
   context.set_output(0, context.dtype(0), context.shape(0));
@@ -36,7 +37,7 @@ double Norm(const T* x, int64_t n, int64_t stride, bool squares) {
   return squares ? std::sqrt(sum) : sum;
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileLpNormalization(const CompileContext& context) {
   const Shape& shape = context.inputs[0].shape;
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
                              NormalizeAxis(context.attributes.Int("axis", -1), shape.rank()));
@@ -68,8 +69,9 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
 void RegisterLpNormalization(OperatorRegistry& registry) {
   registry.Add({.name = "LpNormalization",
                 .input_types = {kFloatTypes},
-                .infer = Infer,
-                .compile = Compile,
+                .infer = InferLpNormalization,
+                .axes = AxesButOne<-1>,
+                .compile = CompileLpNormalization,
                 .in_place = true});
 }
 

@@ -2,13 +2,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/axis_map.h"
 #include "ops/normalization/normalization.h"
 #include "ops/ranges.h"
 
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferLrn(InferContext& context) {
   const int64_t size = context.attributes().Int("size", 0);
   if (size < 1) return InvalidArgument("attribute size is {}", size);
   const SymbolicShape& shape = context.shape(0);
@@ -56,7 +57,7 @@ void RunPlane(const Window& w, const T* item, T* y, int64_t channels, int64_t pl
   }
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileLrn(const CompileContext& context) {
   const Attributes& a = context.attributes;
   const Shape& shape = context.inputs[0].shape;
   const int64_t channels = shape[1];
@@ -87,7 +88,11 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
 }  // namespace
 
 void RegisterLrn(OperatorRegistry& registry) {
-  registry.Add({.name = "LRN", .input_types = {kFloatTypes}, .infer = Infer, .compile = Compile});
+  registry.Add({.name = "LRN",
+                .input_types = {kFloatTypes},
+                .infer = InferLrn,
+                .axes = FirstAxis<0>,
+                .compile = CompileLrn});
 }
 
 }  // namespace chairlift

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/broadcast.h"
 #include "ops/normalization/normalization.h"
 
@@ -14,7 +15,7 @@ StatusOr<std::vector<int>> AxesOf(const Attributes& attributes, int rank) {
   return NormalizeAxes(attributes.Ints("axes", {0, 2, 3}), rank);
 }
 
-Status Infer(InferContext& context) {
+Status InferMeanVarianceNormalization(InferContext& context) {
   context.set_output(0, context.dtype(0), context.shape(0));
   if (!context.shape(0).has_rank()) return absl::OkStatus();
   return AxesOf(context.attributes(), context.shape(0).rank()).status();
@@ -38,7 +39,8 @@ void ForEach(const BroadcastLoop& loop, F body) {
 }
 
 template <typename T>
-StatusOr<std::unique_ptr<Kernel>> CompileFor(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileForMeanVarianceNormalization(
+    const CompileContext& context) {
   const Shape& shape = context.inputs[0].shape;
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> axes, AxesOf(context.attributes, shape.rank()));
   Shape statistics = shape;
@@ -68,9 +70,14 @@ StatusOr<std::unique_ptr<Kernel>> CompileFor(const CompileContext& context) {
   return MakeKernel(run, static_cast<size_t>(2 * groups) * sizeof(double));
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
-  return DispatchFloat(context.inputs[0].dtype,
-                       [&]<typename T>() { return CompileFor<T>(context); });
+StatusOr<std::unique_ptr<Kernel>> CompileMeanVarianceNormalization(const CompileContext& context) {
+  return DispatchFloat(context.inputs[0].dtype, [&]<typename T>() {
+    return CompileForMeanVarianceNormalization<T>(context);
+  });
+}
+
+StatusOr<AxisMap> AxesOfMeanVarianceNormalization(const InferContext& context) {
+  return AxesWithout(context, context.attributes().Ints("axes", {0, 2, 3}));
 }
 
 }  // namespace
@@ -79,8 +86,9 @@ void RegisterMeanVarianceNormalization(OperatorRegistry& registry) {
   registry.Add({.name = "MeanVarianceNormalization",
                 .min_opset = 9,
                 .input_types = {kFloatTypes},
-                .infer = Infer,
-                .compile = Compile,
+                .infer = InferMeanVarianceNormalization,
+                .axes = AxesOfMeanVarianceNormalization,
+                .compile = CompileMeanVarianceNormalization,
                 .in_place = true});
 }
 

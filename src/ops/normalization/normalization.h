@@ -7,7 +7,7 @@
 namespace chairlift {
 
 void RegisterSoftmax(OperatorRegistry& registry);             // Softmax, LogSoftmax
-void RegisterLayerNormalization(OperatorRegistry& registry);  // and chairlift::SkipLayerNorm
+void RegisterLayerNormalization(OperatorRegistry& registry);  // and RMSNormalization
 void RegisterEmbeddingLayerNorm(OperatorRegistry& registry);
 void RegisterGroupNormalization(OperatorRegistry& registry);  // and InstanceNormalization
 void RegisterBatchNormalization(OperatorRegistry& registry);

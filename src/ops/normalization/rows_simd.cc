@@ -180,7 +180,7 @@ void LayerNorm(const LayerNormRows& p) {
         s0 = hn::Add(s0, v);
       }
       s = kept;
-    } else {
+    } else if (p.centred) {
       size_t i = 0;
       for (; i + 2 * lanes <= n; i += 2 * lanes) {
         s0 = hn::Add(s0, hn::LoadU(d, x + i));
@@ -188,7 +188,8 @@ void LayerNorm(const LayerNormRows& p) {
       }
       for (; i < n; i += lanes) s0 = hn::Add(s0, LoadUpTo(d, x + i, n - i));
     }
-    const auto mean = hn::Mul(hn::SumOfLanes(d, hn::Add(s0, s1)), hn::Set(d, inv_n));
+    const auto mean =
+        p.centred ? hn::Mul(hn::SumOfLanes(d, hn::Add(s0, s1)), hn::Set(d, inv_n)) : zero;
     auto v0 = zero;
     auto v1 = zero;
     size_t i = 0;

@@ -9,7 +9,8 @@
 namespace chairlift {
 
 // y[r, :] = (s - mean(s)) / sqrt(var(s) + epsilon) * scale + shift, with
-// s = x[r, :] + residual[r, :] + bias, all rows of n elements.
+// s = x[r, :] + residual[r, :] + bias, all rows of n elements. Not `centred`: without the mean,
+// which counts as 0 in var(s) too.
 struct LayerNormRows {
   const float* x;
   const float* residual;  // [rows, n], or null
@@ -23,6 +24,7 @@ struct LayerNormRows {
   int64_t rows;
   int64_t n;
   float epsilon;
+  bool centred = true;
 };
 
 // Columns that softmax_columns() walks together: calls for a multiple of them are best.

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/normalization/normalization.h"
 #include "ops/normalization/rows_simd.h"
 #include "ops/ranges.h"
@@ -10,7 +11,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferSoftmax(InferContext& context) {
   context.set_output(0, context.dtype(0), context.shape(0));
   if (!context.shape(0).has_rank()) return absl::OkStatus();
   return NormalizeAxis(context.attributes().Int("axis", -1), context.shape(0).rank()).status();
@@ -38,7 +39,7 @@ void RunDouble(const Around& a, const double* x, double* y, int64_t first, int64
 }
 
 template <bool kLog>
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileSoftmax(const CompileContext& context) {
   const Shape& shape = context.inputs[0].shape;
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
                              NormalizeAxis(context.attributes.Int("axis", -1), shape.rank()));
@@ -93,13 +94,15 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
 void RegisterSoftmax(OperatorRegistry& registry) {
   registry.Add({.name = "Softmax",
                 .input_types = {kFloatTypes},
-                .infer = Infer,
-                .compile = Compile<false>,
+                .infer = InferSoftmax,
+                .axes = AxesButOne<-1>,
+                .compile = CompileSoftmax<false>,
                 .in_place = true});
   registry.Add({.name = "LogSoftmax",
                 .input_types = {kFloatTypes},
-                .infer = Infer,
-                .compile = Compile<true>,
+                .infer = InferSoftmax,
+                .axes = AxesButOne<-1>,
+                .compile = CompileSoftmax<true>,
                 .in_place = true});
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "ops/axis_map.h"
 #include "ops/pooling/pooling.h"
 
 namespace chairlift {
@@ -77,6 +78,7 @@ OperatorDef GlobalPoolDef(const char* name) {
   def.name = name;
   def.input_types = {kFloatTypes};
   def.infer = InferGlobalPool;
+  def.axes = FirstAxis<0>;
   return def;
 }
 

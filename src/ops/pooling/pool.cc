@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "ops/axis_map.h"
 #include "ops/pooling/pooling.h"
 
 namespace chairlift {
@@ -223,6 +224,13 @@ StatusOr<std::unique_ptr<Kernel>> CompileLpPool(const CompileContext& context) {
   return CompileFloatPool(context, PoolKind::kLp);
 }
 
+// Indices count from the start of the whole tensor.
+StatusOr<AxisMap> MaxPoolAxes(const InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(AxisMap map, FirstAxis<0>(context));
+  if (map.outputs.size() > 1) map.outputs[1] = {};
+  return map;
+}
+
 }  // namespace
 
 void RegisterPool(OperatorRegistry& registry) {
@@ -231,6 +239,7 @@ void RegisterPool(OperatorRegistry& registry) {
   max.max_outputs = 2;
   max.input_types = {kFloatTypes | TypeSet{DType::kInt8, DType::kUInt8}};
   max.infer = InferPool;
+  max.axes = MaxPoolAxes;
   max.compile = CompileMaxPool;
   max.blocked_form = PoolBlockedForm;
   registry.Add(std::move(max));
@@ -239,6 +248,7 @@ void RegisterPool(OperatorRegistry& registry) {
   average.name = "AveragePool";
   average.input_types = {kFloatTypes};
   average.infer = InferPool;
+  average.axes = FirstAxis<0>;
   average.compile = CompileAveragePool;
   average.blocked_form = PoolBlockedForm;
   registry.Add(std::move(average));
@@ -247,6 +257,7 @@ void RegisterPool(OperatorRegistry& registry) {
   lp.name = "LpPool";
   lp.input_types = {kFloatTypes};
   lp.infer = InferPool;
+  lp.axes = FirstAxis<0>;
   lp.compile = CompileLpPool;
   registry.Add(std::move(lp));
 }

@@ -1,24 +1,32 @@
 // DequantizeLinear: y = (x − zero_point) · scale.
 #include <type_traits>
 
+#include "ops/element_type.h"
 #include "ops/quantization/quantization.h"
 #include "ops/quantization/scale_map.h"
 
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferDequantizeLinear(InferContext& context) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckScales(context));
   if (context.has_input(2) && context.dtype(2) != context.dtype(0)) {
     return InvalidArgument("the zero point is {} where x is {}", DTypeName(context.dtype(2)),
                            DTypeName(context.dtype(0)));
   }
-  context.set_output(0, context.dtype(1), context.shape(0));
+  DType dtype = context.dtype(1);
+  if (const int64_t wanted = context.attributes().Int("output_dtype", 0); wanted != 0) {
+    dtype = ElementTypeOfOnnx(wanted);
+    if (dtype != DType::kFloat && !kHalfTypes.Contains(dtype)) {
+      return Unimplemented("output_dtype {} (float32, float16 and bfloat16 are supported)", wanted);
+    }
+  }
+  context.set_output(0, dtype, context.shape(0));
   return {};
 }
 
 template <typename Q>
-StatusOr<std::unique_ptr<Kernel>> CompileAs(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileAsDequantizeLinear(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(
       const ScaleMap map,
       ScaleMap::Make(context.attributes, context.inputs[0].shape, context.inputs[1].shape));
@@ -47,9 +55,9 @@ StatusOr<std::unique_ptr<Kernel>> CompileAs(const CompileContext& context) {
   });
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileDequantizeLinear(const CompileContext& context) {
   return DispatchTypes<int8_t, uint8_t, int16_t, uint16_t, int32_t>(
-      context.inputs[0].dtype, [&]<typename Q>() { return CompileAs<Q>(context); });
+      context.inputs[0].dtype, [&]<typename Q>() { return CompileAsDequantizeLinear<Q>(context); });
 }
 
 }  // namespace
@@ -63,8 +71,9 @@ void RegisterDequantizeLinear(OperatorRegistry& registry) {
   def.min_inputs = 2;
   def.max_inputs = 3;
   def.input_types = {kTypes, kHalfTypes | TypeSet{DType::kFloat}, kTypes};
-  def.infer = Infer;
-  def.compile = Compile;
+  def.infer = InferDequantizeLinear;
+  def.axes = ScaledAxes;
+  def.compile = CompileDequantizeLinear;
   registry.Add(std::move(def));
 }
 

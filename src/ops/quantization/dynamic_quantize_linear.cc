@@ -8,7 +8,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferDynamicQuantizeLinear(InferContext& context) {
   context.set_output(0, DType::kUInt8, context.shape(0));
   if (context.num_outputs() > 1) context.set_output(1, DType::kFloat, SymbolicShape::Scalar());
   if (context.num_outputs() > 2) context.set_output(2, DType::kUInt8, SymbolicShape::Scalar());
@@ -35,7 +35,7 @@ void Range(const float* x, int64_t n, float& low, float& high) {
   }
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileDynamicQuantizeLinear(const CompileContext& context) {
   return MakeKernel([n = context.inputs[0].size()](const KernelArgs& args) -> Status {
     const auto* x = static_cast<const float*>(args.inputs[0]);
     float low = 0;
@@ -65,8 +65,8 @@ void RegisterDynamicQuantizeLinear(OperatorRegistry& registry) {
   def.min_opset = 11;
   def.max_outputs = 3;
   def.input_types = {{DType::kFloat}};
-  def.infer = Infer;
-  def.compile = Compile;
+  def.infer = InferDynamicQuantizeLinear;
+  def.compile = CompileDynamicQuantizeLinear;
   registry.Add(std::move(def));
 }
 

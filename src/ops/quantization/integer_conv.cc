@@ -8,6 +8,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/quantization/integer_product.h"
 #include "ops/quantization/quantization.h"
 #include "ops/window.h"
@@ -16,12 +17,12 @@ namespace chairlift {
 namespace {
 
 // Where an operator has its operands; −1 where it has none such.
-struct Places {
+struct ConvInputs {
   int x = 0, w = 1, x_zero = 2, w_zero = 3;
   int x_scale = -1, w_scale = -1, y_scale = -1, y_zero = -1, bias = -1;
 };
-constexpr Places kInteger{};
-constexpr Places kQuantized{0, 3, 2, 5, 1, 4, 6, 7, 8};
+constexpr ConvInputs kConvInteger{};
+constexpr ConvInputs kQLinearConv{0, 3, 2, 5, 1, 4, 6, 7, 8};
 
 // Output positions computed at once.
 constexpr int64_t kPositions = 256;
@@ -37,7 +38,7 @@ Status CheckParameter(const InferContext& context, int input, const char* name, 
                          context.shape(input).ToString(), std::max<int64_t>(channels, 1));
 }
 
-Status InferConv(InferContext& context, const Places& at, DType output) {
+Status InferConv(InferContext& context, const ConvInputs& at, DType output) {
   const SymbolicShape& x = context.shape(at.x);
   const SymbolicShape& w = context.shape(at.w);
   for (const auto& [zero, operand] : {std::pair{at.x_zero, at.x}, {at.w_zero, at.w}}) {
@@ -166,7 +167,7 @@ struct Patches {
   }
 };
 
-StatusOr<std::unique_ptr<Kernel>> CompileConv(const CompileContext& context, const Places& at) {
+StatusOr<std::unique_ptr<Kernel>> CompileConv(const CompileContext& context, const ConvInputs& at) {
   const Shape& x = context.inputs[at.x].shape;
   const Shape& w = context.inputs[at.w].shape;
   const Shape& y = context.outputs[0].shape;
@@ -281,7 +282,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileConv(const CompileContext& context, con
       static_cast<size_t>(w_bytes + parts * worker_bytes));
 }
 
-constexpr TypeSet kBytes{DType::kInt8, DType::kUInt8};
+constexpr TypeSet kConvTypes{DType::kInt8, DType::kUInt8};
 
 }  // namespace
 
@@ -291,9 +292,11 @@ void RegisterIntegerConv(OperatorRegistry& registry) {
   integer.min_opset = 10;
   integer.min_inputs = 2;
   integer.max_inputs = 4;
-  integer.input_types = {kBytes};
-  integer.infer = [](InferContext& c) { return InferConv(c, kInteger, DType::kInt32); };
-  integer.compile = [](const CompileContext& c) { return CompileConv(c, kInteger); };
+  integer.input_types = {kConvTypes};
+  integer.infer = [](InferContext& c) { return InferConv(c, kConvInteger, DType::kInt32); };
+  integer.axes = FirstAxis<0>;
+  integer.compile = [](const CompileContext& c) { return CompileConv(c, kConvInteger); };
+  integer.multiplies = true;
   registry.Add(std::move(integer));
 
   constexpr TypeSet kScale{DType::kFloat};
@@ -302,12 +305,14 @@ void RegisterIntegerConv(OperatorRegistry& registry) {
   quantized.min_opset = 10;
   quantized.min_inputs = 8;
   quantized.max_inputs = 9;
-  quantized.input_types = {kBytes, kScale, kBytes, kBytes,         kScale,
-                           kBytes, kScale, kBytes, {DType::kInt32}};
+  quantized.input_types = {kConvTypes, kScale, kConvTypes, kConvTypes,     kScale,
+                           kConvTypes, kScale, kConvTypes, {DType::kInt32}};
   quantized.infer = [](InferContext& c) {
-    return InferConv(c, kQuantized, c.dtype(kQuantized.y_zero));
+    return InferConv(c, kQLinearConv, c.dtype(kQLinearConv.y_zero));
   };
-  quantized.compile = [](const CompileContext& c) { return CompileConv(c, kQuantized); };
+  quantized.axes = FirstAxis<0>;
+  quantized.compile = [](const CompileContext& c) { return CompileConv(c, kQLinearConv); };
+  quantized.multiplies = true;
   registry.Add(std::move(quantized));
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/broadcast.h"
 #include "ops/linear/huge_tensor.h"
 #include "ops/quantization/integer_product.h"
@@ -15,12 +16,12 @@ namespace chairlift {
 namespace {
 
 // Where an operator has its operands; −1 where it has none such.
-struct Places {
+struct MatMulInputs {
   int a = 0, b = 1, a_zero = 2, b_zero = 3;
   int a_scale = -1, b_scale = -1, y_scale = -1, y_zero = -1;
 };
-constexpr Places kInteger{};
-constexpr Places kQuantized{0, 3, 2, 5, 1, 4, 6, 7};
+constexpr MatMulInputs kMatMulInteger{};
+constexpr MatMulInputs kQLinearMatMul{0, 3, 2, 5, 1, 4, 6, 7};
 
 // The dimensions of a matrix product, A [batches..., m, k] by B [batches..., k, n].
 struct Matrices {
@@ -108,7 +109,7 @@ Status CheckType(const InferContext& context, int zero, int operand, const char*
                          DTypeName(context.dtype(operand)));
 }
 
-Status InferProduct(InferContext& context, const Places& at, DType output) {
+Status InferProduct(InferContext& context, const MatMulInputs& at, DType output) {
   const SymbolicShape& a = context.shape(at.a);
   const SymbolicShape& b = context.shape(at.b);
   CHAIRLIFT_ASSIGN_OR_RETURN(SymbolicShape shape, ProductShape(a, b));
@@ -155,7 +156,7 @@ struct Parameter {
 
 class IntegerMatMul final : public Kernel {
  public:
-  IntegerMatMul(const CompileContext& context, const Places& at)
+  IntegerMatMul(const CompileContext& context, const MatMulInputs& at)
       : at_(at), p_(MatricesOf(context.inputs[at.a].shape, context.inputs[at.b].shape)) {
     const int64_t a_count = Matrices::Product(p_.a_batch);
     const int64_t b_count = Matrices::Product(p_.b_batch);
@@ -278,7 +279,7 @@ class IntegerMatMul final : public Kernel {
     }
   }
 
-  const Places at_;
+  const MatMulInputs at_;
   const Matrices p_;
   bool a_signed_ = false, b_signed_ = false, y_signed_ = false;
   Parameter a_zero_, b_zero_, a_scale_, b_scale_;
@@ -286,14 +287,36 @@ class IntegerMatMul final : public Kernel {
   Tensor packed_;  // every matrix of B, widened
 };
 
-StatusOr<std::unique_ptr<Kernel>> CompileProduct(const CompileContext& context, const Places& at) {
+StatusOr<std::unique_ptr<Kernel>> CompileProduct(const CompileContext& context,
+                                                 const MatMulInputs& at) {
   auto kernel = std::make_unique<IntegerMatMul>(context, at);
   CHAIRLIFT_RETURN_IF_ERROR(kernel->PackConstant(context));
   return std::unique_ptr<Kernel>(std::move(kernel));
 }
 
-constexpr TypeSet kBytes{DType::kInt8, DType::kUInt8};
+constexpr TypeSet kMatMulTypes{DType::kInt8, DType::kUInt8};
 constexpr TypeSet kScales = kHalfTypes | TypeSet{DType::kFloat};
+
+// Zero points and scales are one for all, one for each row of A (column of B), or one for each of
+// every matrix: [..., m, 1] and [..., 1, n].
+StatusOr<AxisMap> AxesOfIntegerMatmul(const InferContext& context, const MatMulInputs& at) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(AxisMap map, ProductAxes(context, at.a, at.b));
+  const auto parameter = [&](int i, bool by_row) -> Status {
+    if (i < 0 || !context.has_input(i)) return absl::OkStatus();
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, KnownRank(context, i));
+    AxisMap::Operand& operand = map.inputs[static_cast<size_t>(i)];
+    operand.broadcasts = true;
+    for (int label = rank - 1; label >= 0; --label) {
+      // Of a vector the one axis; else not the one that is 1.
+      const bool none = rank > 1 && label == (by_row ? 0 : 1);
+      operand.labels.push_back(none ? AxisMap::kNone : rank == 1 ? (by_row ? 1 : 0) : label);
+    }
+    return absl::OkStatus();
+  };
+  for (const int i : {at.a_zero, at.a_scale}) CHAIRLIFT_RETURN_IF_ERROR(parameter(i, true));
+  for (const int i : {at.b_zero, at.b_scale}) CHAIRLIFT_RETURN_IF_ERROR(parameter(i, false));
+  return map;
+}
 
 }  // namespace
 
@@ -303,20 +326,25 @@ void RegisterIntegerMatMul(OperatorRegistry& registry) {
   integer.min_opset = 10;
   integer.min_inputs = 2;
   integer.max_inputs = 4;
-  integer.input_types = {kBytes};
-  integer.infer = [](InferContext& c) { return InferProduct(c, kInteger, DType::kInt32); };
-  integer.compile = [](const CompileContext& c) { return CompileProduct(c, kInteger); };
+  integer.input_types = {kMatMulTypes};
+  integer.infer = [](InferContext& c) { return InferProduct(c, kMatMulInteger, DType::kInt32); };
+  integer.axes = [](const InferContext& c) { return AxesOfIntegerMatmul(c, kMatMulInteger); };
+  integer.compile = [](const CompileContext& c) { return CompileProduct(c, kMatMulInteger); };
+  integer.multiplies = true;
   registry.Add(std::move(integer));
 
   OperatorDef quantized;
   quantized.name = "QLinearMatMul";
   quantized.min_opset = 10;
   quantized.min_inputs = quantized.max_inputs = 8;
-  quantized.input_types = {kBytes, kScales, kBytes, kBytes, kScales, kBytes, kScales, kBytes};
+  quantized.input_types = {kMatMulTypes, kScales,      kMatMulTypes, kMatMulTypes,
+                           kScales,      kMatMulTypes, kScales,      kMatMulTypes};
   quantized.infer = [](InferContext& c) {
-    return InferProduct(c, kQuantized, c.dtype(kQuantized.y_zero));
+    return InferProduct(c, kQLinearMatMul, c.dtype(kQLinearMatMul.y_zero));
   };
-  quantized.compile = [](const CompileContext& c) { return CompileProduct(c, kQuantized); };
+  quantized.axes = [](const InferContext& c) { return AxesOfIntegerMatmul(c, kQLinearMatMul); };
+  quantized.compile = [](const CompileContext& c) { return CompileProduct(c, kQLinearMatMul); };
+  quantized.multiplies = true;
   registry.Add(std::move(quantized));
 }
 

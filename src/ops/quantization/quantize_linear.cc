@@ -39,8 +39,12 @@ StatusOr<DType> OutputType(const Attributes& attributes, DType zero_point) {
   return dtype;
 }
 
-Status Infer(InferContext& context) {
+Status InferQuantizeLinear(InferContext& context) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckScales(context));
+  const int64_t precision = context.attributes().Int("precision", 0);
+  if (precision != 0 && precision != 1) {
+    return Unimplemented("precision {} (division in float32, 1, is supported)", precision);
+  }
   CHAIRLIFT_ASSIGN_OR_RETURN(
       const DType dtype,
       OutputType(context.attributes(), context.has_input(2) ? context.dtype(2) : DType()));
@@ -49,7 +53,7 @@ Status Infer(InferContext& context) {
 }
 
 template <typename X, typename Q>
-StatusOr<std::unique_ptr<Kernel>> CompileAs(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileAsQuantizeLinear(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(
       const ScaleMap map,
       ScaleMap::Make(context.attributes, context.inputs[0].shape, context.inputs[1].shape));
@@ -76,11 +80,12 @@ StatusOr<std::unique_ptr<Kernel>> CompileAs(const CompileContext& context) {
   });
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileQuantizeLinear(const CompileContext& context) {
   const DType x = context.inputs[0].dtype;
   return DispatchTypes<int8_t, uint8_t, int16_t, uint16_t>(
       context.outputs[0].dtype, [&]<typename Q>() {
-        return x == DType::kInt32 ? CompileAs<int32_t, Q>(context) : CompileAs<float, Q>(context);
+        return x == DType::kInt32 ? CompileAsQuantizeLinear<int32_t, Q>(context)
+                                  : CompileAsQuantizeLinear<float, Q>(context);
       });
 }
 
@@ -94,8 +99,9 @@ void RegisterQuantizeLinear(OperatorRegistry& registry) {
   def.max_inputs = 3;
   def.input_types = {kHalfTypes | TypeSet{DType::kFloat, DType::kInt32},
                      kHalfTypes | TypeSet{DType::kFloat}, kQuantizedTypes};
-  def.infer = Infer;
-  def.compile = Compile;
+  def.infer = InferQuantizeLinear;
+  def.axes = ScaledAxes;
+  def.compile = CompileQuantizeLinear;
   registry.Add(std::move(def));
 }
 

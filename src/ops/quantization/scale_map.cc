@@ -66,4 +66,21 @@ Status CheckScales(const InferContext& context) {
   return {};
 }
 
+StatusOr<AxisMap> ScaledAxes(const InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, KnownRank(context, 0));
+  AxisMap map = MakeAxisMap(context);
+  map.inputs[0].labels = LabelsWithout(rank, {});
+  map.outputs[0] = map.inputs[0];
+  for (int i = 1; i < context.num_inputs(); ++i) {
+    if (!context.has_input(i)) continue;
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int own, KnownRank(context, i));
+    if (own > 1) return Unimplemented("its scales come in blocks");
+    if (own == 0) continue;
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
+                               NormalizeAxis(context.attributes().Int("axis", 1), rank));
+    map.inputs[static_cast<size_t>(i)] = {.labels = {axis}, .broadcasts = true};
+  }
+  return map;
+}
+
 }  // namespace chairlift

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "ops/axis_map.h"
 #include "ops/operator.h"
 
 namespace chairlift {
@@ -42,6 +43,9 @@ struct ScaleMap {
 // Checks shapes and types that QuantizeLinear and DequantizeLinear have in common: the zero point
 // (input 2) has the scale's shape, and the scale fits x where both are known.
 Status CheckScales(const InferContext& context);
+
+// Of both: scales are one for all, or one for each index of an axis.
+StatusOr<AxisMap> ScaledAxes(const InferContext& context);
 
 }  // namespace chairlift
 

@@ -1,7 +1,10 @@
-// chairlift::RaggedAttention(q [T, heads, columns], k, v [T, heads, values], offsets, bias? [T])
+// chairlift::RaggedAttention(q [T, heads, columns], k [T, kv_heads, columns], v [T, kv_heads,
+// values], offsets, bias? [T])
 // -> y [T, heads, values]: softmax(scale·q·kᵀ + bias)·v of every head of every sequence, within the
 // sequence. bias is added to the scores of a key, whatever the query. Attributes: scale (1);
+// causal (0): not 0 where a query sees no later key; softcap (0: none) holds scores by a tanh;
 // zeros_for_none (0): not 0 where a query whose scores are all −∞ gets zeros instead of NaN.
+// kv_heads divides heads: that many heads of queries share one of keys.
 //
 // Heads are shared out by the work there is in them, and the queries of long sequences too. No
 // matrix of queries by keys is stored.
@@ -15,7 +18,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferAttention(InferContext& context) {
   CHAIRLIFT_RETURN_IF_ERROR(SequencesOf(context, 3).status());
   std::vector<Dim> out(3);
   for (int i = 0; i < 3; ++i) {
@@ -27,14 +30,20 @@ Status Infer(InferContext& context) {
     if (!shape.has_rank()) continue;
     if (shape.rank() != 3) return InvalidArgument("input {} has rank {}, not 3", i, shape.rank());
     const SymbolicShape& q = context.shape(0);
-    for (int axis = 0; axis < (i == 1 ? 3 : 2); ++axis) {
-      if (q.has_rank() && q[axis].known() && shape[axis].known() &&
+    for (const int axis : {0, 1, 2}) {
+      const bool shared = axis == 0 || (axis == 2 && i == 1);
+      if (axis == 1 && q.has_rank() && q[1].known() && shape[1].known() &&
+          (shape[1].value() == 0 ? q[1].value() != 0 : q[1].value() % shape[1].value() != 0)) {
+        return InvalidArgument("{} heads of keys do not divide {} of queries", shape[1].value(),
+                               q[1].value());
+      }
+      if (shared && q.has_rank() && q[axis].known() && shape[axis].known() &&
           q[axis].value() != shape[axis].value()) {
         return InvalidArgument("input {} is {}, input 0 {}", i, shape.ToString(), q.ToString());
       }
-      if (axis < 2)
-        out[static_cast<size_t>(axis)] = MergeDims(out[static_cast<size_t>(axis)], shape[axis]);
     }
+    out[0] = MergeDims(out[0], shape[0]);
+    if (i == 0) out[1] = shape[1];
     if (i == 2) out[2] = shape[2];
   }
   if (context.has_input(4) && context.shape(4).has_rank()) {
@@ -58,8 +67,17 @@ class RaggedAttention final : public Kernel {
     AttentionHead& head = made->head_;
     head.head_size = q[2];
     head.value_size = context.inputs[2].shape[2];
-    head.q_row = head.k_row = q[1] * q[2];
-    head.v_row = head.out_row = q[1] * head.value_size;
+    made->kv_heads_ = std::max<int64_t>(context.inputs[1].shape[1], 1);
+    if (context.inputs[2].shape[1] != context.inputs[1].shape[1]) {
+      return InvalidArgument("keys have {} heads, values {}", context.inputs[1].shape[1],
+                             context.inputs[2].shape[1]);
+    }
+    head.q_row = q[1] * q[2];
+    head.k_row = made->kv_heads_ * q[2];
+    head.v_row = made->kv_heads_ * head.value_size;
+    head.out_row = q[1] * head.value_size;
+    head.softcap = context.attributes.Float("softcap", 0.0f);
+    if (context.attributes.Int("causal", 0) != 0) head.last_seen = 0;
     head.scale = context.attributes.Float("scale", 1.0f);
     head.zeros_for_none = context.attributes.Int("zeros_for_none", 0) != 0;
     made->offsets_ = context.inputs[3];
@@ -149,12 +167,10 @@ class RaggedAttention final : public Kernel {
                int64_t last, std::byte* scratch) const {
     AttentionHead head = head_;
     head.queries = head.keys = length;
-    const auto input = [&](size_t i, int64_t row, int64_t size) {
-      return static_cast<const float*>(args.inputs[i]) + token * row + h * size;
-    };
-    head.q = input(0, head.q_row, head.head_size);
-    head.k = input(1, head.k_row, head.head_size);
-    head.v = input(2, head.v_row, head.value_size);
+    head.q = static_cast<const float*>(args.inputs[0]) + token * head.q_row + h * head.head_size;
+    const int64_t kv = h / (heads_ / kv_heads_);
+    head.k = static_cast<const float*>(args.inputs[1]) + token * head.k_row + kv * head.head_size;
+    head.v = static_cast<const float*>(args.inputs[2]) + token * head.v_row + kv * head.value_size;
     head.out = static_cast<float*>(args.outputs[0]) + token * head.out_row + h * head.value_size;
     if (args.inputs.size() > 4 && args.inputs[4] != nullptr) {
       head.mask = static_cast<const float*>(args.inputs[4]) + token;
@@ -163,7 +179,7 @@ class RaggedAttention final : public Kernel {
     Attend(head, first, last, scratch, scratch + PackedBytes());
   }
 
-  int64_t tokens_ = 0, heads_ = 0;
+  int64_t tokens_ = 0, heads_ = 0, kv_heads_ = 1;
   AttentionHead head_;
   TensorDesc offsets_;
   int width_ = 1;
@@ -178,7 +194,7 @@ void RegisterRaggedAttention(OperatorRegistry& registry) {
                 .min_inputs = 4,
                 .max_inputs = 5,
                 .input_types = {kTypes, kTypes, kTypes, TypeSet{DType::kInt64}, kTypes},
-                .infer = Infer,
+                .infer = InferAttention,
                 .compile = RaggedAttention::Compile});
 }
 

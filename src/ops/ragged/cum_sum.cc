@@ -9,7 +9,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferCumSum(InferContext& context) {
   CHAIRLIFT_RETURN_IF_ERROR(SequencesOf(context, 1).status());
   if (context.shape(0).has_rank() && context.shape(0).rank() == 0) {
     return InvalidArgument("input 0 is a scalar");
@@ -47,7 +47,7 @@ std::unique_ptr<Kernel> Make(const CompileContext& context) {
       });
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileCumSum(const CompileContext& context) {
   return DispatchTypes<float, double, int32_t, int64_t, uint32_t, uint64_t>(
       context.inputs[0].dtype,
       [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> { return Make<T>(context); });
@@ -63,8 +63,8 @@ void RegisterRaggedCumSum(OperatorRegistry& registry) {
                 .input_types = {kFloatTypes | TypeSet{DType::kInt32, DType::kInt64, DType::kUInt32,
                                                       DType::kUInt64},
                                 TypeSet{DType::kInt64}},
-                .infer = Infer,
-                .compile = Compile});
+                .infer = InferCumSum,
+                .compile = CompileCumSum});
 }
 
 }  // namespace chairlift

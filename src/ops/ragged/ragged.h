@@ -1,5 +1,5 @@
 // Operators over packed sequences, one function each. Tokens of all sequences lie one after the
-// other, T in all; int64 offsets [R+1] tell the first token of each of R sequences, then their end.
+// other, T in all; int64 offsets [R+1] hold the first token of each of R sequences, then their end.
 // Offsets ascend from 0 to at most T (checked in every run: InvalidArgument). Sequences may be
 // empty; what an operator gives for those, and for tokens behind the last sequence, is zeros.
 #ifndef CHAIRLIFT_OPS_RAGGED_RAGGED_H_

@@ -24,7 +24,7 @@ StatusOr<Op> ReadOp(const Attributes& attributes) {
   return static_cast<Op>(found - kNames.begin());
 }
 
-Status Infer(InferContext& context) {
+Status InferReduce(InferContext& context) {
   CHAIRLIFT_RETURN_IF_ERROR(ReadOp(context.attributes()).status());
   CHAIRLIFT_ASSIGN_OR_RETURN(const Dim sequences, SequencesOf(context, 1));
   CHAIRLIFT_ASSIGN_OR_RETURN(SymbolicShape shape, WithFirst(context, 0, sequences));
@@ -101,7 +101,7 @@ std::unique_ptr<Kernel> Make(const CompileContext& context, Op op) {
       });
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileReduce(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Op op, ReadOp(context.attributes));
   return DispatchTypes<float, double, int32_t, int64_t>(
       context.inputs[0].dtype,
@@ -117,8 +117,8 @@ void RegisterRaggedReduce(OperatorRegistry& registry) {
        .min_inputs = 2,
        .max_inputs = 2,
        .input_types = {kFloatTypes | TypeSet{DType::kInt32, DType::kInt64}, TypeSet{DType::kInt64}},
-       .infer = Infer,
-       .compile = Compile});
+       .infer = InferReduce,
+       .compile = CompileReduce});
 }
 
 }  // namespace chairlift

@@ -7,7 +7,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferSpread(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Dim sequences, SequencesOf(context, 1));
   const SymbolicShape& x = context.shape(0);
   if (x.has_rank() && x.rank() > 0 && x[0].known() && sequences.known() &&
@@ -22,7 +22,7 @@ Status Infer(InferContext& context) {
   return absl::OkStatus();
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileSpread(const CompileContext& context) {
   const Shape& shape = context.inputs[0].shape;
   const size_t row =
       static_cast<size_t>(shape.NumElements(1, shape.rank())) * DTypeSize(context.inputs[0].dtype);
@@ -47,8 +47,8 @@ void RegisterRaggedSpread(OperatorRegistry& registry) {
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .input_types = {kAllTypes, TypeSet{DType::kInt64}, kAllTypes},
-                .infer = Infer,
-                .compile = Compile,
+                .infer = InferSpread,
+                .compile = CompileSpread,
                 .native_half = true});
 }
 

@@ -8,14 +8,14 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferToken(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Dim sequences, SequencesOf(context, 1));
   CHAIRLIFT_ASSIGN_OR_RETURN(SymbolicShape shape, WithFirst(context, 0, sequences));
   context.set_output(0, context.dtype(0), std::move(shape));
   return absl::OkStatus();
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileToken(const CompileContext& context) {
   const int64_t index = context.attributes.Int("index", 0);
   const Shape& shape = context.inputs[0].shape;
   const size_t row =
@@ -49,8 +49,8 @@ void RegisterRaggedToken(OperatorRegistry& registry) {
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .input_types = {kAllTypes, TypeSet{DType::kInt64}},
-                .infer = Infer,
-                .compile = Compile,
+                .infer = InferToken,
+                .compile = CompileToken,
                 .native_half = true});
 }
 

@@ -220,10 +220,6 @@ void ComputeUsual(const LstmGates<float>& a) {
     }
   }
 }
-bool IsUsual(const LstmGates<float>& a) {
-  return a.f.function == GateFunction::kSigmoid && a.g.function == GateFunction::kTanh &&
-         a.h.function == GateFunction::kTanh && !a.input_forget && std::isinf(a.shape.clip);
-}
 
 template <typename T>
 void Compute(const LstmGates<T>& a) {
@@ -288,7 +284,7 @@ void Compute(const RnnGate<T>& a) {
   });
 }
 
-void LstmFloat(const LstmGates<float>& a) { IsUsual(a) ? ComputeUsual(a) : Compute(a); }
+void LstmFloat(const LstmGates<float>& a) { a.usual ? ComputeUsual(a) : Compute(a); }
 void LstmDouble(const LstmGates<double>& a) { Compute(a); }
 void GruResetFloat(const GruReset<float>& a) { Compute(a); }
 void GruResetDouble(const GruReset<double>& a) { Compute(a); }

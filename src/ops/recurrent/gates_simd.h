@@ -85,6 +85,8 @@ struct LstmGates {
   const T* peephole_f = nullptr;
   bool input_forget = false;  // the forget gate is 1 − the input gate
   GateActivation f, g, h;
+  // f, g and h are σ, tanh and tanh, without a bound or input_forget: float32 takes a shorter way.
+  bool usual = false;
 };
 void ComputeGates(const LstmGates<float>& gates);
 void ComputeGates(const LstmGates<double>& gates);

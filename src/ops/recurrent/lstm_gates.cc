@@ -31,7 +31,7 @@ StatusOr<std::string> Order(const Attributes& attributes) {
   return order;
 }
 
-Status Infer(InferContext& context) {
+Status InferLstmGates(InferContext& context) {
   CHAIRLIFT_RETURN_IF_ERROR(Order(context.attributes()).status());
   const SymbolicShape& gates = context.shape(0);
   const SymbolicShape& c = context.shape(1);
@@ -71,7 +71,7 @@ Status Infer(InferContext& context) {
 }
 
 template <typename T>
-StatusOr<std::unique_ptr<Kernel>> CompileAs(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileAsLstmGates(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::string order, Order(context.attributes));
   const Shape& out =
       context.outputs[0].present() ? context.outputs[0].shape : context.outputs[1].shape;
@@ -89,6 +89,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileAs(const CompileContext& context) {
   gates.c.stride = context.inputs[1].size() == units && gates.shape.rows != 1 ? 0 : units;
   gates.c_next.stride = gates.h_next.stride = units;
   gates.g.function = gates.h.function = GateFunction::kTanh;
+  gates.usual = true;
   const int parts = context.width > 1 && gates.shape.rows * units >= kSplitElements
                         ? static_cast<int>(std::min<int64_t>(context.width, units / kUnitGrain + 1))
                         : 1;
@@ -124,9 +125,9 @@ StatusOr<std::unique_ptr<Kernel>> CompileAs(const CompileContext& context) {
       static_cast<size_t>(out.NumElements()) * sizeof(T));
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileLstmGates(const CompileContext& context) {
   return DispatchFloat(context.inputs[0].dtype,
-                       [&]<typename T>() { return CompileAs<T>(context); });
+                       [&]<typename T>() { return CompileAsLstmGates<T>(context); });
 }
 
 }  // namespace
@@ -138,8 +139,8 @@ OperatorDef LstmGatesOperator() {
   def.min_inputs = def.max_inputs = 2;
   def.max_outputs = 2;
   def.input_types = {kFloatTypes};
-  def.infer = Infer;
-  def.compile = Compile;
+  def.infer = InferLstmGates;
+  def.compile = CompileLstmGates;
   return def;
 }
 

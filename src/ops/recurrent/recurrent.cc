@@ -1,10 +1,31 @@
 // LSTM, GRU and RNN as operators.
 #include "ops/recurrent/recurrent.h"
 
+#include <utility>
+
+#include "ops/axis_map.h"
 #include "ops/recurrent/recurrent_operators.h"
 
 namespace chairlift {
 namespace {
+
+// Sequences one by one. Inputs: X, W, R, B, sequence_lens, initial_h, and of an LSTM initial_c, P.
+StatusOr<AxisMap> AxesOfRecurrent(const InferContext& context) {
+  const bool batch_first = context.attributes().Int("layout", 0) != 0;
+  const auto along = [](int axis) {
+    std::vector<int> labels(static_cast<size_t>(axis) + 1, AxisMap::kNone);
+    labels.back() = 0;
+    return AxisMap::Operand{.labels = std::move(labels)};
+  };
+  const AxisMap::Operand batch = along(batch_first ? 0 : 1);
+  AxisMap map = MakeAxisMap(context);
+  for (const int i : {0, 4, 5, 6}) {
+    if (context.has_input(i)) map.inputs[static_cast<size_t>(i)] = i == 4 ? along(0) : batch;
+  }
+  for (AxisMap::Operand& output : map.outputs) output = batch;
+  if (!map.outputs.empty()) map.outputs[0] = along(batch_first ? 0 : 2);
+  return map;
+}
 
 template <CellKind cell>
 OperatorDef Recurrent(const char* name, int inputs, int outputs) {
@@ -18,6 +39,7 @@ OperatorDef Recurrent(const char* name, int inputs, int outputs) {
   def.input_types = {kFloatTypes, kFloatTypes,     kFloatTypes,
                      kFloatTypes, {DType::kInt32}, kFloatTypes};
   def.infer = [](InferContext& context) { return InferRecurrent(cell, context); };
+  def.axes = AxesOfRecurrent;
   def.compile = [](const CompileContext& context) { return CompileRecurrent(cell, context); };
   return def;
 }

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "ops/implementations.h"
 #include "ops/operator.h"
 #include "ops/recurrent/recurrent_step.h"
 
@@ -36,6 +38,7 @@ struct RecurrentSpec {
   float clip = std::numeric_limits<float>::infinity();
   // ActivationCount(cell) for each direction.
   std::vector<GateActivation> activations;
+  bool usual_gates = false;  // as LstmGates::usual, in every direction
 
   static StatusOr<RecurrentSpec> Parse(CellKind cell, const Attributes& attributes);
   // One time step of one direction.
@@ -43,6 +46,38 @@ struct RecurrentSpec {
 };
 // LSTM f, g, h; GRU f, g; RNN f.
 int ActivationCount(CellKind cell);
+
+// How a kernel K<T> of LSTM, GRU and RNN, or of a step of theirs, computes: X is input 0.
+template <template <typename> class K>
+struct RecurrentTable {
+  using Made = StatusOr<std::unique_ptr<Kernel>>;
+  static Made UsualGates(const RecurrentSpec& spec, const CompileContext& context) {
+    if (context.inputs[0].dtype != DType::kFloat) return Unimplemented("it computes float32");
+    if (!spec.usual_gates) {
+      return Unimplemented("it is for LSTMs of sigmoid and tanh without clip and input_forget");
+    }
+    return K<float>::Compile(spec, context);
+  }
+  static Made AnyGates(const RecurrentSpec& spec, const CompileContext& context) {
+    if (context.inputs[0].dtype != DType::kFloat) return Unimplemented("it computes float32");
+    RecurrentSpec any = spec;
+    any.usual_gates = false;
+    return K<float>::Compile(any, context);
+  }
+  static Made Loops(const RecurrentSpec& spec, const CompileContext& context) {
+    if (context.inputs[0].dtype != DType::kDouble) return Unimplemented("it computes float64");
+    return K<double>::Compile(spec, context);
+  }
+  static constexpr Implementation<RecurrentSpec> kTable[] = {
+      {"packed panels, LSTM's gates", UsualGates},
+      {"packed panels, any gates", AnyGates},
+      {"plain loops", Loops},
+  };
+};
+// All ways of computing LSTM, GRU and RNN, and those of chairlift::RecurrentStep, in the order in
+// which they are asked.
+std::span<const Implementation<RecurrentSpec>> RecurrentImplementations();
+std::span<const Implementation<RecurrentSpec>> RecurrentStepImplementations();
 
 Status InferRecurrent(CellKind cell, InferContext& context);
 StatusOr<std::unique_ptr<Kernel>> CompileRecurrent(CellKind cell, const CompileContext& context);

@@ -408,12 +408,14 @@ class RecurrentKernel final : public Kernel {
 
 }  // namespace
 
+std::span<const Implementation<RecurrentSpec>> RecurrentImplementations() {
+  return RecurrentTable<RecurrentKernel>::kTable;
+}
+
 StatusOr<std::unique_ptr<Kernel>> CompileRecurrent(CellKind cell, const CompileContext& context) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(RecurrentSpec spec, RecurrentSpec::Parse(cell, context.attributes));
-  if (context.inputs[kInputX].dtype == DType::kDouble) {
-    return RecurrentKernel<double>::Compile(std::move(spec), context);
-  }
-  return RecurrentKernel<float>::Compile(std::move(spec), context);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const RecurrentSpec spec,
+                             RecurrentSpec::Parse(cell, context.attributes));
+  return CompileFirst(RecurrentImplementations(), spec, context);
 }
 
 }  // namespace chairlift

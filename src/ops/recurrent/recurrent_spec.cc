@@ -1,6 +1,7 @@
 // Attributes and shapes of LSTM, GRU and RNN.
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <string>
 
 #include "ops/axes.h"
@@ -124,11 +125,16 @@ StatusOr<RecurrentSpec> RecurrentSpec::Parse(CellKind cell, const Attributes& at
     if (!(spec.clip > 0)) return InvalidArgument("clip {} is not positive", spec.clip);
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(spec.activations, ParseActivations(cell, spec.directions, attributes));
+  spec.usual_gates = cell == CellKind::kLstm && !spec.input_forget && std::isinf(spec.clip);
+  for (size_t i = 0; i < spec.activations.size(); ++i) {
+    const GateFunction usual = i % 3 == 0 ? GateFunction::kSigmoid : GateFunction::kTanh;
+    spec.usual_gates = spec.usual_gates && spec.activations[i].function == usual;
+  }
   return spec;
 }
 
 StepSpec RecurrentSpec::Step(int direction, int64_t hidden) const {
-  StepSpec step{cell, gates, hidden, input_forget, reset_after, clip, {}};
+  StepSpec step{cell, gates, hidden, input_forget, reset_after, clip, {}, usual_gates};
   const int count = ActivationCount(cell);
   std::copy_n(activations.begin() + direction * count, count, step.activations.begin());
   return step;

@@ -19,7 +19,7 @@ constexpr int64_t kWaitingSums = 8192;
 // Weights that the second-level cache does not hold, by far: worth fetching ahead.
 constexpr int64_t kFarElements = 512 << 10;
 // Multiply-adds below which a team is not worth its fork and join (1 to 2 µs).
-constexpr double kSplitWork = 200e3;
+constexpr double kStepSplitWork = 200e3;
 
 constexpr int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -89,7 +89,7 @@ StepKernel<T>::StepKernel(const StepSpec& spec)
 template <typename T>
 int StepKernel<T>::Parts(int64_t rows, int width) const {
   const double work = static_cast<double>(rows) * static_cast<double>(packed_elements());
-  if (work < kSplitWork) return 1;
+  if (work < kStepSplitWork) return 1;
   return static_cast<int>(std::clamp<int64_t>(blocks(), 1, std::max(width, 1)));
 }
 
@@ -252,6 +252,7 @@ void StepKernel<T>::Finish(const Part& at) const {
     }
     gates.input_forget = spec_.input_forget;
     gates.h = spec_.activations[2];
+    gates.usual = spec_.usual_gates;
     ComputeGates(gates);
   } else if (spec_.cell == CellKind::kGru) {
     auto gates = at.template Gates<GruGates<T>>();

@@ -31,6 +31,7 @@ struct StepSpec {
   bool reset_after = false;  // GRU's linear_before_reset
   float clip = std::numeric_limits<float>::infinity();
   std::array<GateActivation, 3> activations;  // LSTM f, g, h; GRU f, g; RNN f
+  bool usual_gates = false;                   // as LstmGates::usual
 };
 
 // What a step reads besides its rows.

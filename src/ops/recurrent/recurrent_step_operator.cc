@@ -8,7 +8,6 @@
 // activation_beta, clip, input_forget and linear_before_reset are ONNX's, for one direction.
 #include <algorithm>
 
-#include "ops/broadcast.h"
 #include "ops/recurrent/recurrent.h"
 #include "ops/recurrent/recurrent_operators.h"
 
@@ -84,13 +83,16 @@ class StepOperatorKernel final : public Kernel {
   size_t step_bytes_ = 0, packed_bytes_ = 0;
 };
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileRecurrentStepOperator(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const RecurrentSpec spec, ParseStep(context.attributes));
-  return DispatchFloat(context.inputs[kStepX].dtype,
-                       [&]<typename T>() { return StepOperatorKernel<T>::Compile(spec, context); });
+  return CompileFirst(RecurrentStepImplementations(), spec, context);
 }
 
 }  // namespace
+
+std::span<const Implementation<RecurrentSpec>> RecurrentStepImplementations() {
+  return RecurrentTable<StepOperatorKernel>::kTable;
+}
 
 OperatorDef RecurrentStepOperator() {
   OperatorDef def;
@@ -101,7 +103,7 @@ OperatorDef RecurrentStepOperator() {
   def.max_outputs = 2;
   def.input_types = {kFloatTypes};
   def.infer = InferStep;
-  def.compile = Compile;
+  def.compile = CompileRecurrentStepOperator;
   return def;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/ranges.h"
 #include "ops/reduction/fold_simd.h"
 #include "ops/reduction/reduction.h"
@@ -99,7 +100,7 @@ void ArgOfColumns(const T* x, int64_t n, int64_t inner, int64_t first, int64_t l
   }
 }
 
-constexpr int64_t kMinElementsToShare = int64_t{1} << 16;
+constexpr int64_t kMinArgElementsToShare = int64_t{1} << 16;
 
 template <typename T, bool kMax, bool kLast>
 Status RunArg(const AxisSplit& split, const KernelArgs& args) {
@@ -107,21 +108,22 @@ Status RunArg(const AxisSplit& split, const KernelArgs& args) {
   auto* out = static_cast<int64_t*>(args.outputs[0]);
   const int64_t size = split.outer * split.n * split.inner;
   if (split.inner == 1) {
-    ForRanges(args.team, split.outer, size, kMinElementsToShare, [&](int64_t first, int64_t end) {
-      for (int64_t k = first; k < end; ++k) {
-        if constexpr (std::is_same_v<T, float>) {
-          out[k] = ArgExtremumOfRow<kMax>(x + k * split.n, split.n, kLast);
-        } else {
-          out[k] = ArgExtremum<T, kMax, kLast>(x + k * split.n, split.n, 1);
-        }
-      }
-    });
+    ForRanges(args.team, split.outer, size, kMinArgElementsToShare,
+              [&](int64_t first, int64_t end) {
+                for (int64_t k = first; k < end; ++k) {
+                  if constexpr (std::is_same_v<T, float>) {
+                    out[k] = ArgExtremumOfRow<kMax>(x + k * split.n, split.n, kLast);
+                  } else {
+                    out[k] = ArgExtremum<T, kMax, kLast>(x + k * split.n, split.n, 1);
+                  }
+                }
+              });
     return absl::OkStatus();
   }
   // A unit is up to kColumns columns of one outer index.
   constexpr int64_t kColumns = 1024;
   const int64_t per_outer = (split.inner + kColumns - 1) / kColumns;
-  ForRanges(args.team, split.outer * per_outer, size, kMinElementsToShare,
+  ForRanges(args.team, split.outer * per_outer, size, kMinArgElementsToShare,
             [&](int64_t first, int64_t end) {
               for (int64_t unit = first; unit < end; ++unit) {
                 const int64_t outer = unit / per_outer;
@@ -182,20 +184,30 @@ StatusOr<std::unique_ptr<Kernel>> CompileHardmax(const CompileContext& context) 
       });
 }
 
+StatusOr<AxisMap> ArgAxes(const InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(AxisMap map, AxesButOne<0>(context));
+  const bool keep = context.attributes().Int("keepdims", 1) != 0;
+  if (!keep) std::erase(map.outputs[0].labels, AxisMap::kNone);
+  return map;
+}
+
 }  // namespace
 
 void RegisterArgReduce(OperatorRegistry& registry) {
   registry.Add({.name = "ArgMax",
                 .input_types = {kNumericTypes},
                 .infer = InferArg,
+                .axes = ArgAxes,
                 .compile = CompileArg<true>});
   registry.Add({.name = "ArgMin",
                 .input_types = {kNumericTypes},
                 .infer = InferArg,
+                .axes = ArgAxes,
                 .compile = CompileArg<false>});
   registry.Add({.name = "Hardmax",
                 .input_types = {kFloatTypes},
                 .infer = InferHardmax,
+                .axes = AxesButOne<-1>,
                 .compile = CompileHardmax});
 }
 

@@ -9,7 +9,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferCompress(InferContext& context) {
   const SymbolicShape& condition = context.shape(1);
   if (condition.has_rank() && condition.rank() != 1) {
     return InvalidArgument("the condition has shape {}, not one dimension", condition.ToString());
@@ -28,7 +28,7 @@ Status Infer(InferContext& context) {
   return absl::OkStatus();
 }
 
-StatusOr<std::vector<Tensor>> Evaluate(const EvaluateContext& context) {
+StatusOr<std::vector<Tensor>> EvaluateCompress(const EvaluateContext& context) {
   const Tensor& x = context.inputs[0];
   const Tensor& condition = context.inputs[1];
   int axis = 0;
@@ -72,8 +72,8 @@ void RegisterCompress(OperatorRegistry& registry) {
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .input_types = {kAllTypes, kBoolType},
-                .infer = Infer,
-                .evaluate = Evaluate,
+                .infer = InferCompress,
+                .evaluate = EvaluateCompress,
                 .native_half = true});
 }
 

@@ -9,7 +9,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferDet(InferContext& context) {
   const SymbolicShape& shape = context.shape(0);
   context.set_output(0, context.dtype(0), SymbolicShape());
   if (!shape.has_rank()) return absl::OkStatus();
@@ -45,7 +45,7 @@ double Determinant(double* a, int64_t n) {
 }
 
 template <typename T>
-StatusOr<std::unique_ptr<Kernel>> CompileFor(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileForDet(const CompileContext& context) {
   const Shape& shape = context.inputs[0].shape;
   const int64_t n = shape[shape.rank() - 1];
   const int64_t count = context.outputs[0].size();
@@ -63,9 +63,9 @@ StatusOr<std::unique_ptr<Kernel>> CompileFor(const CompileContext& context) {
       static_cast<size_t>(n * n) * sizeof(double));
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileDet(const CompileContext& context) {
   return DispatchFloat(context.inputs[0].dtype,
-                       [&]<typename T>() { return CompileFor<T>(context); });
+                       [&]<typename T>() { return CompileForDet<T>(context); });
 }
 
 }  // namespace
@@ -74,8 +74,8 @@ void RegisterDet(OperatorRegistry& registry) {
   registry.Add({.name = "Det",
                 .min_opset = 11,
                 .input_types = {kFloatTypes},
-                .infer = Infer,
-                .compile = Compile});
+                .infer = InferDet,
+                .compile = CompileDet});
 }
 
 }  // namespace chairlift

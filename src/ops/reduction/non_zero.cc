@@ -6,7 +6,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferNonZero(InferContext& context) {
   const SymbolicShape& shape = context.shape(0);
   const Dim rank = shape.has_rank() ? Dim(shape.rank()) : Dim::Unknown();
   context.set_output(0, DType::kInt64, SymbolicShape({rank, Dim::Unknown()}));
@@ -34,7 +34,7 @@ Tensor IndicesOf(const Tensor& input) {
   return out;
 }
 
-StatusOr<std::vector<Tensor>> Evaluate(const EvaluateContext& context) {
+StatusOr<std::vector<Tensor>> EvaluateNonZero(const EvaluateContext& context) {
   const Tensor& x = context.inputs[0];
   CHAIRLIFT_ASSIGN_OR_RETURN(
       Tensor out, DispatchNumeric(x.dtype() == DType::kBool ? DType::kUInt8 : x.dtype(),
@@ -48,8 +48,8 @@ void RegisterNonZero(OperatorRegistry& registry) {
   registry.Add({.name = "NonZero",
                 .min_opset = 9,
                 .input_types = {kAllTypes},
-                .infer = Infer,
-                .evaluate = Evaluate});
+                .infer = InferNonZero,
+                .evaluate = EvaluateNonZero});
 }
 
 }  // namespace chairlift

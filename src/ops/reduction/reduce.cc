@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "ops/axis_map.h"
 #include "ops/ranges.h"
 #include "ops/reduction/fold_simd.h"
 #include "ops/reduction/reduce_plan.h"
@@ -306,7 +307,7 @@ void RunPlan(const ReducePlan& plan, UnitsFn run, const KernelArgs& args) {
 }
 
 template <typename Op>
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileReduce(const CompileContext& context) {
   const TensorDesc& input = context.inputs[0];
   const bool has_axes = context.has_input(1);
   const int64_t num_axes = has_axes ? context.inputs[1].size() : 0;
@@ -339,6 +340,23 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   });
 }
 
+StatusOr<AxisMap> ReducedAxes(const InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, KnownRank(context, 0));
+  std::optional<std::vector<int64_t>> values;
+  if (context.has_input(1)) {
+    values = context.known_elements(1);
+    if (!values) return Unimplemented("its axes are not known");
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> axes,
+                             ReduceAxes(context.attributes(), values, rank));
+  AxisMap map = MakeAxisMap(context);
+  map.inputs[0].labels = LabelsWithout(rank, axes);
+  map.outputs[0] = map.inputs[0];
+  const bool keep = context.attributes().Int("keepdims", 1) != 0;
+  if (!keep) std::erase(map.outputs[0].labels, AxisMap::kNone);
+  return map;
+}
+
 template <typename Op>
 void Register(OperatorRegistry& registry, const char* name) {
   constexpr TypeSet kSums =
@@ -348,7 +366,8 @@ void Register(OperatorRegistry& registry, const char* name) {
                 .max_inputs = 2,
                 .input_types = {extremum ? kAllTypes : kSums, TypeSet{DType::kInt64}},
                 .infer = InferReduce,
-                .compile = Compile<Op>});
+                .axes = ReducedAxes,
+                .compile = CompileReduce<Op>});
 }
 
 }  // namespace

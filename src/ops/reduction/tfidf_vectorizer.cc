@@ -87,7 +87,7 @@ StatusOr<Pool> ReadPool(const Attributes& a) {
   return pool;
 }
 
-Status Infer(InferContext& context) {
+Status InferTfidfVectorizer(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Pool pool, ReadPool(context.attributes()));
   const SymbolicShape& in = context.shape(0);
   if (!in.has_rank()) return SetOutput(context, 0, DType::kFloat, SymbolicShape());
@@ -136,7 +136,7 @@ std::unique_ptr<Kernel> MakeRows(Pool pool, const Shape& in) {
   });
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileTfidfVectorizer(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(Pool pool, ReadPool(context.attributes));
   const TensorDesc& in = context.inputs[0];
   return in.dtype == DType::kInt32 ? MakeRows<int32_t>(std::move(pool), in.shape)
@@ -149,8 +149,8 @@ void RegisterTfIdfVectorizer(OperatorRegistry& registry) {
   registry.Add({.name = "TfIdfVectorizer",
                 .min_opset = 9,
                 .input_types = {kIndexTypes},
-                .infer = Infer,
-                .compile = Compile});
+                .infer = InferTfidfVectorizer,
+                .compile = CompileTfidfVectorizer});
 }
 
 }  // namespace chairlift

@@ -7,12 +7,13 @@
 #include <utility>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/reduction/reduction.h"
 
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferTopK(InferContext& context) {
   const SymbolicShape& shape = context.shape(0);
   std::optional<int64_t> k;
   if (auto known = context.known_elements(1)) {
@@ -43,7 +44,7 @@ bool Less(T a, T b) {
 }
 
 template <typename T>
-StatusOr<std::unique_ptr<Kernel>> CompileFor(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileForTopK(const CompileContext& context) {
   const Shape& shape = context.inputs[0].shape;
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
                              NormalizeAxis(context.attributes.Int("axis", -1), shape.rank()));
@@ -83,9 +84,9 @@ StatusOr<std::unique_ptr<Kernel>> CompileFor(const CompileContext& context) {
   return MakeKernel(run, static_cast<size_t>(parts * n) * sizeof(int64_t));
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileTopK(const CompileContext& context) {
   return DispatchNumeric(context.inputs[0].dtype,
-                         [&]<typename T>() { return CompileFor<T>(context); });
+                         [&]<typename T>() { return CompileForTopK<T>(context); });
 }
 
 }  // namespace
@@ -97,8 +98,9 @@ void RegisterTopK(OperatorRegistry& registry) {
                 .min_outputs = 1,
                 .max_outputs = 2,
                 .input_types = {kNumericTypes, TypeSet{DType::kInt64}},
-                .infer = Infer,
-                .compile = Compile});
+                .infer = InferTopK,
+                .axes = AxesButOne<-1>,
+                .compile = CompileTopK});
 }
 
 }  // namespace chairlift

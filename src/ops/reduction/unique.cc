@@ -11,7 +11,7 @@
 namespace chairlift {
 namespace {
 
-Status Infer(InferContext& context) {
+Status InferUnique(InferContext& context) {
   SymbolicShape out = SymbolicShape::OfRank(1);
   if (context.attributes().Has("axis")) {
     out = context.shape(0);
@@ -94,7 +94,7 @@ std::vector<Tensor> UniqueOf(const T* x, const Slices& s, DType dtype, Shape sha
           Tensor::Of<int64_t>({s.n}, group_of), Tensor::Of<int64_t>({count}, counts)};
 }
 
-StatusOr<std::vector<Tensor>> Evaluate(const EvaluateContext& context) {
+StatusOr<std::vector<Tensor>> EvaluateUnique(const EvaluateContext& context) {
   const Tensor& x = context.inputs[0];
   int axis = 0;
   Shape shape{x.size()};
@@ -124,8 +124,8 @@ void RegisterUnique(OperatorRegistry& registry) {
                 .min_outputs = 1,
                 .max_outputs = 4,
                 .input_types = {kAllTypes},
-                .infer = Infer,
-                .evaluate = Evaluate});
+                .infer = InferUnique,
+                .evaluate = EvaluateUnique});
 }
 
 }  // namespace chairlift

@@ -1,8 +1,10 @@
 // DFT: the discrete Fourier transform along one axis, its inverse, and their one-sided forms for
 // real signals. Complex numbers are pairs in the last dimension.
 #include <algorithm>
+#include <array>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/input_values.h"
 #include "ops/signal/fft.h"
 #include "ops/signal/signal.h"
@@ -41,7 +43,7 @@ int64_t DefaultLength(const Options& options, int64_t dim) {
   return options.to_real() ? 2 * (dim - 1) : dim;
 }
 
-Status Infer(InferContext& context) {
+Status InferDft(InferContext& context) {
   const Options options = Options::Parse(context.attributes());
   const SymbolicShape& in = context.shape(0);
   if (!in.has_rank()) return SetOutput(context, 0, context.dtype(0), SymbolicShape());
@@ -166,7 +168,7 @@ std::unique_ptr<Kernel> MakeDft(const Plan& plan, int64_t length, int width) {
       static_cast<size_t>(most_parts * buffers) * sizeof(Complex));
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileDft(const CompileContext& context) {
   const Options options = Options::Parse(context.attributes);
   const Shape in = context.inputs[0].shape;
   const Shape out = context.outputs[0].shape;
@@ -199,14 +201,25 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
       });
 }
 
+StatusOr<AxisMap> AxesOfDft(const InferContext& context) {
+  int64_t axis = -2;
+  if (context.has_input(kAxis)) {
+    const auto known = context.known_elements(kAxis);
+    if (!known || known->size() != 1) return Unimplemented("its axis is not a single number");
+    axis = (*known)[0];
+  }
+  return AxesWithout(context, std::to_array<int64_t>({axis, -1}));  // the last holds complex parts
+}
+
 }  // namespace
 
 OperatorDef DFTOperator() {
   return {.name = "DFT",
           .max_inputs = 3,
           .input_types = {kFloatTypes, kIndexTypes, {DType::kInt64}},
-          .infer = Infer,
-          .compile = Compile};
+          .infer = InferDft,
+          .axes = AxesOfDft,
+          .compile = CompileDft};
 }
 
 }  // namespace chairlift

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/axes.h"
+#include "ops/axis_map.h"
 #include "ops/input_values.h"
 #include "ops/signal/fft.h"
 #include "ops/signal/signal.h"
@@ -33,7 +34,7 @@ int64_t Frames(int64_t signal, int64_t length, int64_t step) {
   return signal < length ? 0 : (signal - length) / step + 1;
 }
 
-Status Infer(InferContext& context) {
+Status InferStft(InferContext& context) {
   const SymbolicShape& in = context.shape(0);
   const bool onesided = context.attributes().Int("onesided", 1) != 0;
   // A signal without a dimension of parts is real.
@@ -81,7 +82,7 @@ Status Infer(InferContext& context) {
   return SetOutput(context, 0, context.dtype(0), std::move(out));
 }
 
-struct Plan {
+struct StftPlan {
   int64_t signal = 0;
   int64_t parts = 1;
   int64_t frames = 0;
@@ -93,8 +94,8 @@ struct Plan {
 // complex frame: with Z its transform and Z' the conjugate of Z at −k, they are (Z + Z') / 2 and
 // (Z − Z') / 2i.
 template <typename T>
-void RealPair(const Plan& plan, const Fft& fft, const T* window, const T* first, const T* second,
-              Complex* scratch, T* out_first, T* out_second) {
+void RealPair(const StftPlan& plan, const Fft& fft, const T* window, const T* first,
+              const T* second, Complex* scratch, T* out_first, T* out_second) {
   const int64_t n = fft.length();
   for (int64_t i = 0; i < n; ++i) {
     const double w = window == nullptr ? 1 : static_cast<double>(window[i]);
@@ -115,7 +116,7 @@ void RealPair(const Plan& plan, const Fft& fft, const T* window, const T* first,
 }
 
 template <typename T>
-void ComplexFrame(const Plan& plan, const Fft& fft, const T* window, const T* frame,
+void ComplexFrame(const StftPlan& plan, const Fft& fft, const T* window, const T* frame,
                   Complex* scratch, T* out) {
   const int64_t n = fft.length();
   for (int64_t i = 0; i < n; ++i) {
@@ -130,7 +131,7 @@ void ComplexFrame(const Plan& plan, const Fft& fft, const T* window, const T* fr
 }
 
 template <typename T>
-std::unique_ptr<Kernel> MakeStft(const Plan& plan, int64_t batch, int64_t length, int width) {
+std::unique_ptr<Kernel> MakeStft(const StftPlan& plan, int64_t batch, int64_t length, int width) {
   constexpr int64_t kParallelElements = 16 * 1024;
   const auto fft = std::make_shared<const Fft>(length);
   const int64_t buffers = 2 * length + fft->scratch_size();
@@ -174,7 +175,7 @@ std::unique_ptr<Kernel> MakeStft(const Plan& plan, int64_t batch, int64_t length
       static_cast<size_t>(most_parts * buffers) * sizeof(Complex));
 }
 
-StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileStft(const CompileContext& context) {
   const Shape in = context.inputs[0].shape;
   const Shape out = context.outputs[0].shape;
   const DType dtype = context.inputs[0].dtype;
@@ -190,8 +191,8 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
         if (window >= 0 && window != length) {
           return InvalidArgument("window of {} for frames of {}", window, length);
         }
-        const Plan plan{in[1], in.rank() == 3 ? in[2] : 1, Frames(in[1], length, step), step,
-                        onesided ? length / 2 + 1 : length};
+        const StftPlan plan{in[1], in.rank() == 3 ? in[2] : 1, Frames(in[1], length, step), step,
+                            onesided ? length / 2 + 1 : length};
         if (!(out == Shape{in[0], plan.frames, plan.bins, 2})) {
           return InvalidArgument("{} frames of {} bins are not the expected {}", plan.frames,
                                  plan.bins, out.ToString());
@@ -209,8 +210,9 @@ OperatorDef STFTOperator() {
           .min_inputs = 2,
           .max_inputs = 4,
           .input_types = {kFloatTypes, kIndexTypes, kFloatTypes, kIndexTypes},
-          .infer = Infer,
-          .compile = Compile};
+          .infer = InferStft,
+          .axes = FirstAxis<0>,
+          .compile = CompileStft};
 }
 
 }  // namespace chairlift

@@ -16,6 +16,7 @@ class AdaptiveMutex {
     }
     mutex_.lock();
   }
+  bool try_lock() { return mutex_.try_lock(); }
   void unlock() { mutex_.unlock(); }
 
  private:

@@ -1,44 +1,54 @@
-// A request body that did not arrive whole with its header, counted against the server's budget.
+// A request body that did not arrive whole with its header, counted against a budget.
 #ifndef CHAIRLIFT_SERVER_HTTP_BODY_BUFFER_H_
 #define CHAIRLIFT_SERVER_HTTP_BODY_BUFFER_H_
 
-#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string_view>
 
+#include "server/protocol/byte_budget.h"
+
 namespace chairlift::http {
 
-// Bytes held by all bodies of a server; outlives it while a tensor borrows from one of them.
-using BodyBudget = std::atomic<int64_t>;
-
-// Filled from the front. Its bytes do not move once it is full, so that tensors may borrow them.
+// Filled from the front; what is in it is charged, its room is not. Only Grow() moves its bytes,
+// so that tensors may borrow them once it is full. kBodyPadding bytes behind it are
+// readable.
 class BodyBuffer {
  public:
-  // Room for `capacity` bytes, of which byte `aligned_byte` (the end of the JSON, where binary
-  // tensors start) lies on a multiple of 64. Null where the budget or memory is spent.
+  // Room for `capacity` bytes; byte `aligned_byte` (the end of the JSON, where binary
+  // tensors start) is aligned to 64 bytes. Null where there is no memory.
   static std::shared_ptr<BodyBuffer> Create(size_t capacity, size_t aligned_byte,
-                                            std::shared_ptr<BodyBudget> budget,
-                                            int64_t budget_bytes);
+                                            std::shared_ptr<protocol::ByteBudget> budget);
   ~BodyBuffer();
   BodyBuffer(const BodyBuffer&) = delete;
   BodyBuffer& operator=(const BodyBuffer&) = delete;
 
+  // Takes microseconds: pages are moved, not copied. False, and nothing changes, where there is no
+  // memory.
+  [[nodiscard]] bool Grow(size_t capacity);
+
+  size_t size() const { return size_; }
+  size_t capacity() const { return capacity_; }
   size_t room() const { return capacity_ - size_; }
-  char* end() { return data_ + size_; }
-  void Extend(size_t bytes) { size_ += bytes; }
-  void Append(std::string_view bytes);  // at most room()
-  std::string_view view() const { return {data_, size_}; }
+  std::string_view view() const { return {data(), size_}; }
+
+  char* end() { return allocation_ + lead_ + size_; }
+  // Adds the bytes that were written at end(). Null, or the budget that lacks the room: they are
+  // not added then.
+  [[nodiscard]] const protocol::ByteBudget* Extend(size_t bytes);
+  // Adds at most room() bytes; otherwise as Extend().
+  [[nodiscard]] const protocol::ByteBudget* Append(std::string_view bytes);
 
  private:
   BodyBuffer() = default;
+  const char* data() const { return allocation_ + lead_; }
 
   char* allocation_ = nullptr;
-  char* data_ = nullptr;
+  size_t lead_ = 0;    // bytes before the first
+  size_t mapped_ = 0;  // bytes of the mapping; 0: from the allocator
   size_t size_ = 0;
   size_t capacity_ = 0;
-  int64_t charged_ = 0;
-  std::shared_ptr<BodyBudget> budget_;
+  std::shared_ptr<protocol::ByteBudget> budget_;
 };
 
 }  // namespace chairlift::http

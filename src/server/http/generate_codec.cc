@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/closest.h"
 #include "base/status.h"
 #include "server/http/json_array.h"
 #include "server/http/json_writer.h"
@@ -14,19 +15,13 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-std::string Names(const std::vector<TensorSpec>& specs) {
-  std::string names;
-  for (const TensorSpec& spec : specs) names += (names.empty() ? "" : ", ") + spec.name;
-  return names;
-}
-
 // The shape that a value's nesting has where it is regular; filling the tensor finds out whether.
 StatusOr<Shape> NestingOf(dom::element value, int max_rank) {
   Shape shape;
   dom::array array;
   while (value.get_array().get(array) == 0) {
     if (shape.rank() == max_rank) {
-      return InvalidArgument("it has more than the {} dimensions allowed", max_rank);
+      return InvalidArgument("it is nested deeper than the {} dimensions allowed", max_rank);
     }
     int64_t size = 0;
     for ([[maybe_unused]] const dom::element element : array) ++size;
@@ -47,8 +42,9 @@ StatusOr<Shape> Filled(const Shape& given, const TensorSpec& spec, bool batches)
   for (int axis = 0; axis < missing; ++axis) {
     if (!may_be_one(axis)) {
       return InvalidArgument(
-          "it is nested {} deep, where the model takes {} dimensions, of which "
-          "dimension {} is {}",
+          "it is nested {} deep where the model takes {} dimensions; dimension {} must be {}, so "
+          "it "
+          "cannot be left out",
           given.rank(), spec.shape.size(), axis, spec.shape[axis]);
     }
     shape.Append(1);
@@ -116,14 +112,15 @@ struct GenerateDecoder::Impl {
     CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t elements, given.Checked(DTypeSize(spec.dtype)));
     // Every element takes at least a digit and a comma, so the body bounds the allocation.
     if (elements > limits.max_tensor_elements || static_cast<uint64_t>(elements) > json_bytes / 2) {
-      return InvalidArgument("its arrays are not all as long as the first ones, or too long");
+      return InvalidArgument("its arrays differ in length, or hold more elements than the limit");
     }
     Tensor tensor = Tensor::Allocate(spec.dtype, given);
     if (given.rank() == 0) {
       CHAIRLIFT_RETURN_IF_ERROR(ReadScalar(value, &tensor));
     } else {
       dom::array array;
-      if (value.get_array().get(array) != 0) return Internal("an array is none");
+      if (value.get_array().get(array) != 0)
+        return Internal("a value with dimensions is not an array");
       CHAIRLIFT_RETURN_IF_ERROR(ReadArray(array, &tensor));
     }
     return tensor.Reshaped(shape);
@@ -134,11 +131,13 @@ struct GenerateDecoder::Impl {
     DecodedGenerate decoded;
     decoded.without_batch = true;
     InferRequest& request = decoded.request;
+    SeenFields seen;
     for (const auto& [key, field] : root) {
       const std::string_view name = key;
       const auto spec = std::find_if(model.inputs.begin(), model.inputs.end(),
                                      [&](const TensorSpec& input) { return input.name == name; });
       if (spec == model.inputs.end()) {
+        CHAIRLIFT_RETURN_IF_ERROR(seen.Add(name));
         CHAIRLIFT_RETURN_IF_ERROR(ReadOther(name, field, model, &request));
         continue;
       }
@@ -157,18 +156,19 @@ struct GenerateDecoder::Impl {
   Status ReadOther(std::string_view key, dom::element field, const ModelMetadata& model,
                    InferRequest* request) const {
     if (key == "id") {
-      CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view id, Name(field, key, limits));
-      request->id = std::string(id);
+      CHAIRLIFT_ASSIGN_OR_RETURN(request->id, Name(field, key, limits));
       return absl::OkStatus();
     }
     if (key == "parameters") {
       bool binary = false;
       CHAIRLIFT_RETURN_IF_ERROR(ReadParameters(field, request, &binary));
       if (!binary) return absl::OkStatus();
-      return InvalidArgument("\"binary_data_output\": what is generated is JSON; use …/infer");
+      return InvalidArgument(
+          "\"binary_data_output\": answers here are JSON; use …/infer for binary data");
     }
-    return InvalidArgument("the model has no input '{}'; its inputs are: {}",
-                           key.substr(0, limits.max_name_bytes), Names(model.inputs));
+    const std::string_view name = key.substr(0, limits.max_name_bytes);
+    return InvalidArgument("the model has no input '{}'{}", name,
+                           KnownNames(name, NamesOf(model.inputs, &TensorSpec::name)));
   }
 
   const ServerLimits limits;
@@ -186,12 +186,12 @@ StatusOr<DecodedGenerate> GenerateDecoder::Decode(std::string_view body,
   return decoded;
 }
 
-StatusOr<bool> EncodeGenerated(const InferResponse& response, const std::set<std::string>& told,
+StatusOr<bool> EncodeGenerated(const InferResponse& response, const std::set<std::string>& streamed,
                                bool without_batch, std::string* json) {
   AppendHead(response.id, response.model, response.version, json);
   bool any = false;
   for (const NamedTensor& output : response.outputs) {
-    if (told.contains(output.name)) continue;
+    if (streamed.contains(output.name)) continue;
     any = true;
     const Shape& shape = output.tensor.shape();
     const bool strip = without_batch && shape.rank() > 0 && shape[0] == 1;

@@ -40,8 +40,8 @@ class GenerateDecoder {
 };
 
 // Appends {"model_name":…,"model_version":…,"<output>":value,…} of the outputs that are not in
-// `told`; false where that leaves none. kInvalidArgument where a value has no JSON.
-StatusOr<bool> EncodeGenerated(const InferResponse& response, const std::set<std::string>& told,
+// `streamed`; false where that leaves none. kInvalidArgument where a value has no JSON.
+StatusOr<bool> EncodeGenerated(const InferResponse& response, const std::set<std::string>& streamed,
                                bool without_batch, std::string* json);
 
 // What all parts of one answer begin with.

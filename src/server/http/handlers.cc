@@ -3,16 +3,46 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 
+#include "base/memory_reserve.h"
 #include "base/status.h"
+#include "server/http/json_errors.h"
 #include "server/http/json_writer.h"
-#include "server/http/oip_codec.h"
-#include "server/version.h"
+#include "server/protocol/absent_extensions.h"
+#include "tensor/datatype.h"
 
 namespace chairlift::http {
 namespace {
 
+using protocol::ErrorKind;
+using protocol::Service;
 using Json = nlohmann::ordered_json;
+
+constexpr int kMaxDepth = 32;  // of a repository request
+
+int HttpStatus(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kInvalidRequest:
+      return 400;
+    case ErrorKind::kForbidden:
+      return 403;
+    case ErrorKind::kNotFound:
+      return 404;
+    case ErrorKind::kClientLimit:
+      return 429;
+    case ErrorKind::kCancelled:
+      return 499;
+    case ErrorKind::kBusy:
+    case ErrorKind::kTimeout:
+    case ErrorKind::kNotReady:
+      return 503;
+    case ErrorKind::kInternal:
+      break;
+  }
+  return 500;
+}
 
 Reply JsonReply(const Json& json) {
   Reply reply;
@@ -20,86 +50,76 @@ Reply JsonReply(const Json& json) {
   return reply;
 }
 
-std::string_view StateName(ModelState state) {
-  switch (state) {
-    case ModelState::kLoading:
-      return "LOADING";
-    case ModelState::kReady:
-      return "READY";
-    case ModelState::kUnloading:
-      return "UNLOADING";
-    case ModelState::kUnavailable:
-      break;
-  }
-  return "UNAVAILABLE";
-}
-
 Json ServerMetadata() {
-  return {{"name", "chairlift"},
-          {"version", kServerVersion},
-          {"extensions",
-           {"binary_tensor_data", "generate", "model_configuration", "model_repository",
-            "model_repository(unload_dependents)", "parameters", "sequence", "statistics"}}};
+  const protocol::ServerMetadata server = protocol::DescribeServer();
+  return {{"name", server.name}, {"version", server.version}, {"extensions", server.extensions}};
 }
 
-// Requests may bring any number of rows, whatever the file says of dimension 0.
-std::vector<int64_t> ShownShape(const TensorSpec& spec, bool batches) {
-  std::vector<int64_t> shape = spec.shape;
-  if (batches && !shape.empty()) shape.front() = -1;
-  return shape;
-}
-
-Json Signature(const std::vector<TensorSpec>& specs, bool batches) {
+Json Tensors(const std::vector<TensorSpec>& specs) {
   Json list = Json::array();
   for (const TensorSpec& spec : specs) {
-    list.push_back({{"name", spec.name},
-                    {"datatype", WireName(spec.dtype)},
-                    {"shape", ShownShape(spec, batches)}});
+    list.push_back(
+        {{"name", spec.name}, {"datatype", DatatypeName(spec.dtype)}, {"shape", spec.shape}});
   }
   return list;
 }
 
-Json Metadata(const ModelMetadata& model) {
+Json Metadata(const protocol::ModelSignature& model) {
   return {{"name", model.name},
           {"versions", model.versions},
           {"platform", model.platform},
-          {"inputs", Signature(model.inputs, model.batches)},
-          {"outputs", Signature(model.outputs, model.batches)}};
+          {"inputs", Tensors(model.inputs)},
+          {"outputs", Tensors(model.outputs)}};
 }
 
-// Triton's configuration leaves the batch dimension out where max_batch_size is above 0.
-Json ConfigTensors(const std::vector<TensorSpec>& specs, bool batches) {
+Json ConfigTensors(const std::vector<TensorSpec>& specs) {
   Json list = Json::array();
   for (const TensorSpec& spec : specs) {
-    std::vector<int64_t> dims = spec.shape;
-    if (batches && !dims.empty()) dims.erase(dims.begin());
     list.push_back({{"name", spec.name},
-                    {"data_type", "TYPE_" + std::string(WireName(spec.dtype))},
-                    {"dims", dims}});
+                    {"data_type", protocol::ConfigurationType(spec.dtype)},
+                    {"dims", spec.shape}});
   }
   return list;
 }
 
-Json Config(const ModelMetadata& model) {
+Json SequenceBatching(const protocol::ModelConfiguration& model) {
+  Json states = Json::array();
+  for (const auto& [input, output, spec] : model.sequence_batching->states) {
+    states.push_back({{"input_name", input},
+                      {"output_name", output},
+                      {"data_type", protocol::ConfigurationType(spec.dtype)},
+                      {"dims", spec.shape}});
+  }
+  return {{"max_sequence_idle_microseconds", model.sequence_batching->max_idle_us},
+          {"control_input", Json::array()},
+          {"state", states},
+          {"oldest",
+           {{"max_candidate_sequences", model.sequence_batching->max_candidate_sequences},
+            {"preferred_batch_size", model.preferred_batch_sizes},
+            {"max_queue_delay_microseconds", model.max_queue_delay_us}}}};
+}
+
+Json DynamicBatching(const protocol::ModelConfiguration& model) {
+  return {{"preferred_batch_size", model.preferred_batch_sizes},
+          {"max_queue_delay_microseconds", model.max_queue_delay_us},
+          {"preserve_ordering", false},
+          {"default_queue_policy",
+           {{"default_timeout_microseconds", model.dynamic_batching->default_timeout_us},
+            {"max_queue_size", model.dynamic_batching->max_queue_size}}}};
+}
+
+Json Config(const protocol::ModelConfiguration& model) {
   Json config = {{"name", model.name},
                  {"platform", model.platform},
-                 {"backend", "chairlift"},
-                 {"max_batch_size", model.batches ? model.config.max_batch_size : 0},
-                 {"input", ConfigTensors(model.inputs, model.batches)},
-                 {"output", ConfigTensors(model.outputs, model.batches)}};
-  const Json queue_policy = {{"default_timeout_microseconds", model.config.default_timeout_us},
-                             {"max_queue_size", model.config.max_queue_size}};
-  if (model.batches) {
-    config["dynamic_batching"] = {{"preferred_batch_size", model.config.preferred_batch_sizes},
-                                  {"max_queue_delay_microseconds", model.config.queue_delay_us},
-                                  {"preserve_ordering", false},
-                                  {"default_queue_policy", queue_policy}};
+                 {"backend", model.backend},
+                 {"max_batch_size", model.max_batch_size},
+                 {"input", ConfigTensors(model.inputs)},
+                 {"output", ConfigTensors(model.outputs)}};
+  if (model.sequence_batching.has_value()) config["sequence_batching"] = SequenceBatching(model);
+  if (model.dynamic_batching.has_value()) config["dynamic_batching"] = DynamicBatching(model);
+  for (const auto& [name, value] : model.parameters) {
+    config["parameters"][std::string(name)] = {{"string_value", value}};
   }
-  config["parameters"] = {
-      {"policy", {{"string_value", model.config.policy}}},
-      {"disabled_passes",
-       {{"string_value", fmt::format("{}", fmt::join(model.config.disabled_passes, ","))}}},
-      {"diagnosis", {{"string_value", model.diagnosis}}}};
   return config;
 }
 
@@ -136,16 +156,32 @@ Json Statistics(const std::vector<ModelStatistics>& models) {
   return {{"model_stats", list}};
 }
 
-// An optional body of a repository request: an object, or nothing.
+// An optional body: an object, or nothing.
 StatusOr<Json> OptionalObject(std::string_view body) {
   if (body.empty()) return Json::object();
-  Json json = Json::parse(body, nullptr, false);
-  if (json.is_discarded()) return InvalidArgument("the request is not valid JSON");
+  bool too_deep = false;
+  std::optional<std::string> twice;
+  std::vector<std::set<std::string>> keys(1);  // of the objects that are open
+  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    too_deep = too_deep || depth > kMaxDepth;
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key && !keys.back().insert(parsed).second) twice = parsed;
+    return !too_deep;
+  };
+  Json json = Json::parse(body, check, false);
+  if (too_deep) {
+    return InvalidArgument("the JSON is nested deeper than the {} levels allowed", kMaxDepth);
+  }
+  if (json.is_discarded()) {
+    return InvalidArgument("the request is not valid JSON{}", JsonErrorPosition(body));
+  }
   if (!json.is_object()) return InvalidArgument("the request is not a JSON object");
+  if (twice.has_value()) return GivenTwice(*twice);
   return json;
 }
 
-Reply Index(const Engine& engine, std::string_view body) {
+Reply Index(const Service& service, std::string_view body) {
   const StatusOr<Json> request = OptionalObject(body);
   if (!request.ok()) return ErrorReply(request.status());
   bool ready_only = false;
@@ -154,119 +190,161 @@ Reply Index(const Engine& engine, std::string_view body) {
     ready_only = ready->get<bool>();
   }
   Json list = Json::array();
-  for (const ModelIndexEntry& entry : engine.Index()) {
-    if (ready_only && entry.state != ModelState::kReady) continue;
+  for (const ModelIndexEntry& entry : service.Index(ready_only)) {
     list.push_back({{"name", entry.name},
                     {"version", entry.version},
-                    {"state", StateName(entry.state)},
+                    {"state", protocol::StateName(entry.state)},
                     {"reason", entry.reason}});
   }
   return JsonReply(list);
 }
 
-// Of the parameters that Triton takes, those that would change the outcome are refused by name.
 Status CheckRepositoryParameters(std::string_view body) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Json request, OptionalObject(body));
   const auto parameters = request.find("parameters");
   if (parameters == request.end()) return absl::OkStatus();
   if (!parameters->is_object()) return InvalidArgument("\"parameters\" is not an object");
   for (const auto& [name, value] : parameters->items()) {
-    if (name == "config" || name.starts_with("file:")) {
-      return InvalidArgument(
-          "parameter \"{}\" is not supported: models and their configuration come from the "
-          "repository's folder",
-          name);
-    }
+    CHAIRLIFT_RETURN_IF_ERROR(Service::CheckRepositoryParameter(name));
   }
   return absl::OkStatus();
 }
 
 Reply Empty(const Status& status) { return status.ok() ? Reply{} : ErrorReply(status); }
 
-Reply ServerReady(const Engine& engine, bool draining) {
-  if (draining) return ErrorReply(503, "the server is draining");
-  for (const ModelIndexEntry& entry : engine.Index()) {
-    if (entry.state == ModelState::kLoading) {
-      return ErrorReply(503, fmt::format("model '{}' is loading", entry.name));
-    }
-  }
-  return Reply{};
+Reply LoadOrUnload(Service& service, const Route& route, std::string_view body) {
+  const Status parameters = CheckRepositoryParameters(body);
+  if (!parameters.ok()) return ErrorReply(parameters);
+  return Empty(route.endpoint == Endpoint::kLoad ? service.Load(route.model)
+                                                 : service.Unload(route.model));
 }
 
-Reply ModelReady(const Engine& engine, const Route& route) {
-  if (engine.ModelReady(route.model, route.version)) return Reply{};
-  for (const ModelIndexEntry& entry : engine.Index()) {
-    if (entry.name != route.model) continue;
-    if (!route.version.empty() && entry.version != route.version) continue;
-    return ErrorReply(
-        503, fmt::format("model '{}' is not ready: {}{}{}", route.model, StateName(entry.state),
-                         entry.reason.empty() ? "" : ": ", entry.reason));
+protocol::Parameter ParameterFrom(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::boolean:
+      return value.get<bool>();
+    case Json::value_t::number_integer:
+      return value.get<int64_t>();
+    case Json::value_t::number_unsigned:
+      return value.get<uint64_t>();
+    case Json::value_t::number_float:
+      return value.get<double>();
+    case Json::value_t::string:
+      return std::string_view(value.get_ref<const std::string&>());
+    default:
+      return protocol::OtherValue{value.type_name()};
   }
-  return ErrorReply(404, fmt::format("model '{}'{} is not known", route.model,
-                                     route.version.empty() ? "" : " version " + route.version));
+}
+
+Json Settings(const std::vector<protocol::Setting>& settings) {
+  Json shown;
+  for (const protocol::Setting& setting : settings) {
+    Json value = std::visit(
+        []<typename T>(const T& plain) -> Json {
+          if constexpr (std::is_same_v<T, protocol::OtherValue>) return nullptr;
+          if constexpr (!std::is_same_v<T, protocol::OtherValue>) return plain;
+        },
+        setting.value);
+    shown[std::string(setting.name)] = setting.list ? Json::array({value}) : value;
+  }
+  return shown;
+}
+
+// `current`, where the request changes nothing of it. Clients write "OFF" for ["OFF"], and null for
+// what is to stay.
+Reply Unchanged(const Json& request, const std::vector<protocol::Setting>& current,
+                Status (*check)(std::string_view, const protocol::Parameter&)) {
+  for (const auto& [name, value] : request.items()) {
+    if (value.is_null()) continue;
+    const bool one = value.is_array() && value.size() == 1;
+    const Status same = check(name, ParameterFrom(one ? value.front() : value));
+    if (!same.ok()) return ErrorReply(same);
+  }
+  return JsonReply(Settings(current));
+}
+
+Reply AbsentExtension(const Service& service, const Route& route, std::string_view body) {
+  const StatusOr<Json> request = OptionalObject(body);
+  if (!request.ok()) return ErrorReply(request.status());
+  switch (route.endpoint) {
+    case Endpoint::kSharedMemoryStatus:
+      if (route.model.empty()) return JsonReply(Json::array());
+      return ErrorReply(protocol::NoRegion(route.model));
+    case Endpoint::kRegisterSharedMemory:
+      return ErrorReply(protocol::RefuseRegion(route.model));
+    case Endpoint::kUnregisterSharedMemory:
+      return Reply{};  // none is registered, which is what is asked for
+    case Endpoint::kTraceSettings:
+    case Endpoint::kChangeTraceSettings: {
+      const Status known =
+          route.model.empty() ? absl::OkStatus() : service.Find(route.model, "").status();
+      if (!known.ok()) return ErrorReply(known);
+      return Unchanged(*request, protocol::TraceSettings(), protocol::CheckTraceSetting);
+    }
+    default:
+      return Unchanged(*request, protocol::LogSettings(), protocol::CheckLogSetting);
+  }
+}
+
+Reply OfModel(const Service& service, const Route& route) {
+  const StatusOr<ModelMetadata> model = service.Find(route.model, route.version);
+  if (!model.ok()) return ErrorReply(model.status());
+  return JsonReply(route.endpoint == Endpoint::kModelConfig
+                       ? Config(protocol::ConfigurationOf(*model))
+                       : Metadata(protocol::SignatureOf(*model)));
 }
 
 }  // namespace
 
-int HttpStatus(const Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kOk:
-      return 200;
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kOutOfRange:
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kUnimplemented:
-      return 400;
-    case absl::StatusCode::kNotFound:
-      return 404;
-    case absl::StatusCode::kCancelled:
-      return 499;
-    case absl::StatusCode::kResourceExhausted:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kUnavailable:
-      return 503;
-    default:
-      return 500;
-  }
-}
-
 Reply ErrorReply(int status, std::string_view message) { return {status, ErrorBody(message)}; }
 
-Reply ErrorReply(const Status& status) { return ErrorReply(HttpStatus(status), Message(status)); }
+Reply ErrorReply(const protocol::Error& error) {
+  return ErrorReply(HttpStatus(error.kind), error.message);
+}
 
-Reply Handle(Engine& engine, const Route& route, std::string_view body, bool draining) {
+Reply ErrorReply(const Status& status) { return ErrorReply(protocol::ErrorOf(status)); }
+
+Reply Handle(Service& service, const Route& route, std::string_view body) {
+  // The JSON library's destructors allocate, and end the process where they cannot. What is handled
+  // here is small: bodies of some KiB, and answers that grow with the models, not with a request.
+  const MemoryReserve::Use use;
   switch (route.endpoint) {
     case Endpoint::kServerMetadata:
       return JsonReply(ServerMetadata());
     case Endpoint::kLive:
-      return Reply{};
-    case Endpoint::kReady:
-      return ServerReady(engine, draining);
-    case Endpoint::kModelReady:
-      return ModelReady(engine, route);
-    case Endpoint::kModelMetadata:
-    case Endpoint::kModelConfig: {
-      const StatusOr<ModelMetadata> model = engine.Metadata(route.model, route.version);
-      if (!model.ok()) return ErrorReply(model.status());
-      return JsonReply(route.endpoint == Endpoint::kModelConfig ? Config(*model)
-                                                                : Metadata(*model));
+      return JsonReply({{"live", true}});
+    case Endpoint::kReady: {
+      const Status ready = service.Ready();
+      return ready.ok() ? JsonReply({{"ready", true}}) : ErrorReply(ready);
     }
+    case Endpoint::kModelReady: {
+      const Status ready = service.ModelReady(route.model, route.version);
+      return ready.ok() ? JsonReply({{"name", route.model}, {"ready", true}}) : ErrorReply(ready);
+    }
+    case Endpoint::kModelMetadata:
+    case Endpoint::kModelConfig:
+      return OfModel(service, route);
     case Endpoint::kAllStatistics:
     case Endpoint::kModelStatistics: {
       const StatusOr<std::vector<ModelStatistics>> models =
-          engine.Statistics(route.model, route.version);
-      if (!models.ok()) return ErrorReply(models.status());
-      return JsonReply(Statistics(*models));
+          service.Statistics(route.model, route.version);
+      return models.ok() ? JsonReply(Statistics(*models)) : ErrorReply(models.status());
     }
     case Endpoint::kRepositoryIndex:
-      return Index(engine, body);
+      return Index(service, body);
     case Endpoint::kLoad:
-    case Endpoint::kUnload: {
-      const Status parameters = CheckRepositoryParameters(body);
-      if (!parameters.ok()) return ErrorReply(parameters);
-      return Empty(route.endpoint == Endpoint::kLoad ? engine.LoadFromRepository(route.model)
-                                                     : engine.UnloadModel(route.model));
-    }
+    case Endpoint::kUnload:
+      return LoadOrUnload(service, route, body);
+    case Endpoint::kSharedMemoryStatus:
+    case Endpoint::kRegisterSharedMemory:
+    case Endpoint::kUnregisterSharedMemory:
+    case Endpoint::kTraceSettings:
+    case Endpoint::kChangeTraceSettings:
+    case Endpoint::kLogSettings:
+    case Endpoint::kChangeLogSettings:
+      return AbsentExtension(service, route, body);
+    case Endpoint::kOptions:
+      return Reply{};
     case Endpoint::kInfer:
     case Endpoint::kGenerate:
     case Endpoint::kGenerateStream:

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "chairlift/engine.h"
 #include "server/http/router.h"
+#include "server/protocol/service.h"
 
 namespace chairlift::http {
 
@@ -16,14 +16,14 @@ struct Reply {
   std::string_view content_type = "application/json";
 };
 
-// The HTTP status for a failed call, after Triton's.
-int HttpStatus(const Status& status);
 Reply ErrorReply(int status, std::string_view message);
+// The HTTP status of an error's kind is Triton's.
+Reply ErrorReply(const protocol::Error& error);
 Reply ErrorReply(const Status& status);
 
-// kLoad and kUnload block until the model is loaded or gone; the others are quick. `draining` makes
-// the server not ready. Not for kInfer and kMetrics.
-Reply Handle(Engine& engine, const Route& route, std::string_view body, bool draining);
+// kLoad and kUnload block until the model is loaded or gone; the others are quick. Not for kInfer
+// and kMetrics.
+Reply Handle(protocol::Service& service, const Route& route, std::string_view body);
 
 }  // namespace chairlift::http
 

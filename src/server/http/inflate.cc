@@ -1,4 +1,4 @@
-// The only file that sees zlib.
+// The only file that includes zlib.
 #include "server/http/inflate.h"
 
 #include <fmt/format.h>
@@ -24,6 +24,7 @@ struct Inflater::Impl {
   std::string_view left;  // of the input, beyond what zlib was given
   z_stream stream{};
   bool ready = false;
+  bool no_memory = false;
   std::string error;
 };
 
@@ -40,6 +41,7 @@ Inflater::~Inflater() {
 }
 
 const std::string& Inflater::error() const { return impl_->error; }
+bool Inflater::no_memory() const { return impl_->no_memory; }
 
 Inflater::Progress Inflater::Inflate(char* out, size_t room, size_t* written) {
   *written = 0;
@@ -47,6 +49,7 @@ Inflater::Progress Inflater::Inflate(char* out, size_t room, size_t* written) {
     impl_->error = fmt::format("Content-Encoding {}: {}", impl_->name, why);
     return Progress::kFailed;
   };
+  impl_->no_memory = !impl_->ready;
   if (!impl_->ready) return fail("no memory to undo it");
   z_stream& stream = impl_->stream;
   while (*written < room) {
@@ -67,6 +70,7 @@ Inflater::Progress Inflater::Inflate(char* out, size_t room, size_t* written) {
     }
     if (result == Z_BUF_ERROR) return fail("the body ends before the compressed data does");
     if (result == Z_NEED_DICT) return fail("a preset dictionary is not supported");
+    impl_->no_memory = result == Z_MEM_ERROR;
     if (result == Z_MEM_ERROR) return fail("no memory to undo it");
     if (result != Z_OK) {
       return fail(fmt::format("the body is not in that format ({})",

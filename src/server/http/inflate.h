@@ -1,4 +1,4 @@
-// Compressed request bodies, undone a slice at a time: zlib behind a small face.
+// Decompresses request bodies a slice at a time, by zlib.
 #ifndef CHAIRLIFT_SERVER_HTTP_INFLATE_H_
 #define CHAIRLIFT_SERVER_HTTP_INFLATE_H_
 
@@ -11,7 +11,7 @@
 
 namespace chairlift::http {
 
-// One body. Not thread-safe. How much comes out is for the caller to bound, who gives the room.
+// One body. Not thread-safe. The caller bounds the output by the room that it gives.
 class Inflater {
  public:
   enum class Progress {
@@ -27,6 +27,7 @@ class Inflater {
   // Writes at most `room` (> 0) bytes to `out`, `*written` of them.
   Progress Inflate(char* out, size_t room, size_t* written);
   const std::string& error() const;
+  bool no_memory() const;  // is the error
 
  private:
   struct Impl;

@@ -30,7 +30,8 @@ class InputBuffer {
   size_t room() const { return capacity_ - end_; }
   void Extend(size_t bytes) { end_ += bytes; }
 
-  // While a read into the room is under way, the room must stay where it is.
+  // While a read into the room is under way, the room must stay where it is: what the read brought
+  // is added by Extend() before the pin is taken off.
   void Pin(bool pinned) {
     pinned_ = pinned;
     if (!pinned && begin_ == end_) begin_ = end_ = 0;

@@ -2,7 +2,8 @@
 #include "server/http/json_array.h"
 
 #include "base/status.h"
-#include "server/http/oip_codec.h"
+#include "tensor/datatype.h"
+#include "tensor/dispatch_all.h"
 
 namespace chairlift::http {
 namespace {
@@ -63,8 +64,8 @@ class ArrayReader {
         return CountMismatch(tensor_->shape(), fmt::format("more than {}", end - begin_));
       }
       if (!Convert(value, out_)) {
-        return InvalidArgument("element {} of \"data\" is {}, which is no {} value", out_ - begin_,
-                               Excerpt(value), WireName(tensor_->dtype()));
+        return InvalidArgument("element {} of \"data\" is {}, which is not a value of {}",
+                               out_ - begin_, Excerpt(value), DatatypeName(tensor_->dtype()));
       }
       ++out_;
     }
@@ -93,8 +94,9 @@ class ArrayReader {
   }
 
   Status NestingMismatch(int axis) const {
-    return InvalidArgument("the nesting of \"data\" does not follow shape {} in dimension {}",
-                           tensor_->shape().ToString(), axis);
+    return InvalidArgument(
+        "the nesting of \"data\" does not match shape {} in dimension {} at element {}",
+        tensor_->shape().ToString(), axis, out_ - begin_);
   }
 
   Tensor* tensor_;
@@ -102,42 +104,6 @@ class ArrayReader {
   const T* begin_;
   const T* end_;
 };
-
-// Calls read(pointer to an element's type).
-template <typename F>
-Status WithType(DType dtype, const F& read) {
-  switch (dtype) {
-    case DType::kFloat:
-      return read(static_cast<float*>(nullptr));
-    case DType::kDouble:
-      return read(static_cast<double*>(nullptr));
-    case DType::kFloat16:
-      return read(static_cast<Float16*>(nullptr));
-    case DType::kBFloat16:
-      return read(static_cast<BFloat16*>(nullptr));
-    case DType::kInt8:
-      return read(static_cast<int8_t*>(nullptr));
-    case DType::kInt16:
-      return read(static_cast<int16_t*>(nullptr));
-    case DType::kInt32:
-      return read(static_cast<int32_t*>(nullptr));
-    case DType::kInt64:
-      return read(static_cast<int64_t*>(nullptr));
-    case DType::kUInt8:
-      return read(static_cast<uint8_t*>(nullptr));
-    case DType::kUInt16:
-      return read(static_cast<uint16_t*>(nullptr));
-    case DType::kUInt32:
-      return read(static_cast<uint32_t*>(nullptr));
-    case DType::kUInt64:
-      return read(static_cast<uint64_t*>(nullptr));
-    case DType::kBool:
-      return read(static_cast<bool*>(nullptr));
-    case DType::kUndefined:
-      break;
-  }
-  return Internal("no element type");
-}
 
 }  // namespace
 
@@ -150,20 +116,21 @@ std::string Excerpt(dom::element value) {
 }
 
 Status CountMismatch(const Shape& shape, std::string_view found) {
-  return InvalidArgument("\"data\" has {} elements where shape {} has {}", found, shape.ToString(),
-                         shape.NumElements());
+  return InvalidArgument("\"data\" has {} element{} where shape {} has {}", found,
+                         found == "1" ? "" : "s", shape.ToString(), shape.NumElements());
 }
 
 Status ReadScalar(dom::element value, Tensor* tensor) {
-  return WithType(tensor->dtype(), [&]<typename T>(T*) -> Status {
+  return DispatchAll(tensor->dtype(), [&]<typename T>() -> Status {
     if (Convert(value, tensor->data<T>())) return absl::OkStatus();
-    return InvalidArgument("{} is no {} value", Excerpt(value), WireName(tensor->dtype()));
+    return InvalidArgument("{} is not a value of {}", Excerpt(value),
+                           DatatypeName(tensor->dtype()));
   });
 }
 
 Status ReadArray(dom::array data, Tensor* tensor) {
-  return WithType(tensor->dtype(),
-                  [&]<typename T>(T*) { return ArrayReader<T>(tensor).Read(data); });
+  return DispatchAll(tensor->dtype(),
+                     [&]<typename T>() { return ArrayReader<T>(tensor).Read(data); });
 }
 
 }  // namespace chairlift::http

@@ -5,11 +5,11 @@
 
 #include <simdjson.h>
 
-#include <cmath>
 #include <string>
 #include <utility>
 
 #include "chairlift/tensor.h"
+#include "server/protocol/request.h"
 
 namespace chairlift::http {
 
@@ -34,15 +34,8 @@ bool ConvertInteger(simdjson::dom::element value, T* out) {
       *out = static_cast<T>(wide);
       return true;
     }
-    case element_type::DOUBLE: {
-      constexpr double kExact = 9007199254740992.0;  // 2^53
-      const double wide = value.get_double().value_unsafe();
-      if (std::abs(wide) > kExact || wide != std::trunc(wide)) return false;
-      const auto exact = static_cast<int64_t>(wide);
-      if (!std::in_range<T>(exact)) return false;
-      *out = static_cast<T>(exact);
-      return true;
-    }
+    case element_type::DOUBLE:
+      return protocol::ToInteger(value.get_double().value_unsafe(), out);
     default:
       return false;
   }

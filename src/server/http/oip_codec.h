@@ -18,11 +18,6 @@
 
 namespace chairlift::http {
 
-// "FP32", "INT64", ...; empty for kUndefined.
-std::string_view WireName(DType dtype);
-// kUndefined where it is none of ours ("BYTES", "fp32", ...).
-DType FromWireName(std::string_view name);
-
 // In which form the caller wants each output.
 struct OutputFormat {
   bool binary_by_default = false;
@@ -55,6 +50,13 @@ class InferDecoder {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// A raw binary request: the body is the data of the model's only input, and nothing else. Of a
+// model that batches it is one row; at most one other dimension may vary, and follows from the
+// number of bytes. The answer is binary. `owner` and errors as above.
+StatusOr<DecodedInfer> DecodeRaw(std::string_view body, const ModelMetadata& model,
+                                 const ServerLimits& limits,
+                                 const std::shared_ptr<const void>& owner);
 
 // Appends a tensor's values as "1,2,3". Returns the index of the first one that JSON cannot carry
 // (NaN, infinity), or −1.

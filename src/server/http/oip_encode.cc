@@ -6,6 +6,8 @@
 #include "base/status.h"
 #include "server/http/json_writer.h"
 #include "server/http/oip_codec.h"
+#include "tensor/datatype.h"
+#include "tensor/dispatch_all.h"
 
 namespace chairlift::http {
 namespace {
@@ -50,37 +52,12 @@ int64_t AppendValues(const Tensor& tensor, std::string* json) {
 }  // namespace
 
 int64_t AppendData(const Tensor& tensor, std::string* json) {
-  switch (tensor.dtype()) {
-    case DType::kFloat:
-      return AppendValues<float>(tensor, json);
-    case DType::kDouble:
-      return AppendValues<double>(tensor, json);
-    case DType::kFloat16:
-      return AppendValues<Float16>(tensor, json);
-    case DType::kBFloat16:
-      return AppendValues<BFloat16>(tensor, json);
-    case DType::kInt8:
-      return AppendValues<int8_t>(tensor, json);
-    case DType::kInt16:
-      return AppendValues<int16_t>(tensor, json);
-    case DType::kInt32:
-      return AppendValues<int32_t>(tensor, json);
-    case DType::kInt64:
-      return AppendValues<int64_t>(tensor, json);
-    case DType::kUInt8:
-      return AppendValues<uint8_t>(tensor, json);
-    case DType::kUInt16:
-      return AppendValues<uint16_t>(tensor, json);
-    case DType::kUInt32:
-      return AppendValues<uint32_t>(tensor, json);
-    case DType::kUInt64:
-      return AppendValues<uint64_t>(tensor, json);
-    case DType::kBool:
-      return AppendValues<bool>(tensor, json);
-    case DType::kUndefined:
-      break;
-  }
-  return -1;
+  int64_t bad = -1;
+  (void)DispatchAll(tensor.dtype(), [&]<typename T>() {
+    bad = AppendValues<T>(tensor, json);
+    return absl::OkStatus();
+  });
+  return bad;
 }
 
 bool OutputFormat::Binary(std::string_view output) const {
@@ -116,7 +93,7 @@ Status EncodeInfer(const InferResponse& response, const OutputFormat& format, st
     json->append(i == 0 ? "{\"name\":" : ",{\"name\":");
     AppendJsonString(name, json);
     json->append(",\"datatype\":\"");
-    json->append(WireName(tensor.dtype()));
+    json->append(DatatypeName(tensor.dtype()));
     json->append("\",\"shape\":[");
     for (int axis = 0; axis < tensor.shape().rank(); ++axis) {
       if (axis > 0) json->push_back(',');

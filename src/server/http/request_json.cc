@@ -1,53 +1,40 @@
 #include "server/http/request_json.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/status.h"
 #include "server/http/json_array.h"
+#include "server/http/json_errors.h"
 
 namespace chairlift::http {
 namespace {
 
 namespace dom = simdjson::dom;
 
-// A parser that a large document has grown beyond this is given back.
+// A parser that has grown beyond this is freed.
 constexpr size_t kKeepParserBytes = size_t{1} << 20;
-constexpr size_t kMaxSequenceId = 256;  // bytes
-
-// A number, 0 for no sequence, or a string.
-Status ReadSequence(dom::element value, InferRequest* request) {
-  uint64_t number;
-  std::string_view text;
-  if (ConvertInteger(value, &number)) {
-    request->sequence = number == 0 ? "" : fmt::format("{}", number);
-  } else if (value.get_string().get(text) == 0 && text.size() <= kMaxSequenceId) {
-    request->sequence = text;
-  } else {
-    return InvalidArgument(
-        "parameter \"sequence_id\" is {}; it must be a whole number or a string of at most {} "
-        "bytes",
-        Excerpt(value), kMaxSequenceId);
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-StatusOr<uint64_t> Unsigned(dom::element value, std::string_view what) {
-  uint64_t number;
-  if (!ConvertInteger(value, &number)) {
-    return InvalidArgument("\"{}\" is {}, not a whole number of 0 or more", what, Excerpt(value));
+protocol::Parameter ParameterFrom(dom::element value) {
+  switch (value.type()) {
+    case dom::element_type::BOOL:
+      return value.get_bool().value_unsafe();
+    case dom::element_type::INT64:
+      return value.get_int64().value_unsafe();
+    case dom::element_type::UINT64:
+      return value.get_uint64().value_unsafe();
+    case dom::element_type::DOUBLE:
+      return value.get_double().value_unsafe();
+    case dom::element_type::STRING:
+      return std::string_view(value.get_string().value_unsafe());
+    case dom::element_type::ARRAY:
+      return protocol::OtherValue{"an array"};
+    case dom::element_type::OBJECT:
+      return protocol::OtherValue{"an object"};
+    case dom::element_type::NULL_VALUE:
+      break;
   }
-  return number;
-}
-
-StatusOr<bool> Boolean(dom::element value, std::string_view what) {
-  bool flag;
-  if (value.get_bool().get(flag) != 0) {
-    return InvalidArgument("\"{}\" is {}, not true or false", what, Excerpt(value));
-  }
-  return flag;
+  return protocol::OtherValue{"null"};
 }
 
 StatusOr<dom::array> Array(dom::element value, std::string_view what) {
@@ -67,42 +54,35 @@ StatusOr<dom::object> Object(dom::element value, std::string_view what) {
 }
 
 StatusOr<std::string_view> Name(dom::element value, std::string_view what,
-                                const ServerLimits& limits) {
+                                const protocol::Limits& limits) {
   std::string_view name;
   if (value.get_string().get(name) != 0) {
     return InvalidArgument("\"{}\" is {}, not a string", what, Excerpt(value));
   }
-  if (name.size() > limits.max_name_bytes) {
-    return InvalidArgument("\"{}\" is {} bytes long; the limit is {}", what, name.size(),
-                           limits.max_name_bytes);
-  }
+  CHAIRLIFT_RETURN_IF_ERROR(protocol::CheckName(name, what, limits));
   return name;
+}
+
+Status SeenFields::Add(std::string_view field) {
+  if (std::find(fields_.begin(), fields_.end(), field) != fields_.end()) return GivenTwice(field);
+  fields_.push_back(field);
+  return absl::OkStatus();
 }
 
 Status ReadParameters(dom::element value, InferRequest* request, bool* binary_output) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object parameters, Object(value, "parameters"));
-  for (const auto& [key, parameter] : parameters) {
+  SeenFields seen;
+  for (const auto& [key, setting] : parameters) {
+    const protocol::Parameter parameter = ParameterFrom(setting);
     if (key == "binary_data_output") {
-      CHAIRLIFT_ASSIGN_OR_RETURN(*binary_output, Boolean(parameter, key));
-    } else if (key == "timeout") {
-      CHAIRLIFT_ASSIGN_OR_RETURN(const uint64_t timeout_us, Unsigned(parameter, key));
-      constexpr uint64_t kLongestUs = uint64_t{1} << 50;  // 35 years
-      if (timeout_us > 0) {
-        request->timeout =
-            std::chrono::microseconds(static_cast<int64_t>(std::min(timeout_us, kLongestUs)));
-      }
-    } else if (key == "sequence_id") {
-      CHAIRLIFT_RETURN_IF_ERROR(ReadSequence(parameter, request));
-    } else if (key == "sequence_start") {
-      CHAIRLIFT_ASSIGN_OR_RETURN(request->sequence_start, Boolean(parameter, key));
-    } else if (key == "sequence_end") {
-      CHAIRLIFT_ASSIGN_OR_RETURN(request->sequence_end, Boolean(parameter, key));
+      CHAIRLIFT_RETURN_IF_ERROR(seen.Add(key));
+      CHAIRLIFT_ASSIGN_OR_RETURN(*binary_output, protocol::Boolean(parameter, key));
+    } else {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const bool known, protocol::SetParameter(key, parameter, request));
+      if (known) CHAIRLIFT_RETURN_IF_ERROR(seen.Add(key));
     }
   }
-  if (request->sequence.empty() && (request->sequence_start || request->sequence_end)) {
-    return InvalidArgument("\"sequence_start\" and \"sequence_end\" need a \"sequence_id\"");
-  }
-  return absl::OkStatus();
+  return protocol::CheckParameters(*request);
 }
 
 StatusOr<dom::object> JsonParser::Parse(std::string_view json, const ServerLimits& limits) {
@@ -118,8 +98,10 @@ StatusOr<dom::object> JsonParser::Parse(std::string_view json, const ServerLimit
     return InvalidArgument("the JSON is nested deeper than the {} levels allowed",
                            limits.max_json_depth);
   }
+  if (error == simdjson::MEMALLOC) return ResourceExhausted("no memory to parse the request");
   if (error != simdjson::SUCCESS) {
-    return InvalidArgument("the request is not valid JSON: {}", simdjson::error_message(error));
+    return InvalidArgument("the request is not valid JSON{}: {}", JsonErrorPosition(json),
+                           simdjson::error_message(error));
   }
   dom::object object;
   if (root.get_object().get(object) != 0) {

@@ -8,22 +8,34 @@
 #include <optional>
 #include <string_view>
 
+#include "absl/container/inlined_vector.h"
 #include "chairlift/engine.h"
 #include "server/limits.h"
+#include "server/protocol/request.h"
 
 namespace chairlift::http {
 
+protocol::Parameter ParameterFrom(simdjson::dom::element value);
+
 // Every error below is kInvalidArgument, unless it says otherwise, and calls the field `what`.
-StatusOr<uint64_t> Unsigned(simdjson::dom::element value, std::string_view what);
-StatusOr<bool> Boolean(simdjson::dom::element value, std::string_view what);
 StatusOr<simdjson::dom::array> Array(simdjson::dom::element value, std::string_view what);
 StatusOr<simdjson::dom::object> Object(simdjson::dom::element value, std::string_view what);
 // A string of at most max_name_bytes.
 StatusOr<std::string_view> Name(simdjson::dom::element value, std::string_view what,
-                                const ServerLimits& limits);
+                                const protocol::Limits& limits);
 
-// What all requests may have in "parameters": the timeout, the sequence, and whether outputs are
-// binary unless they say so themselves.
+// The fields of one object that have been read.
+class SeenFields {
+ public:
+  // kInvalidArgument where `field` has been added before.
+  Status Add(std::string_view field);
+
+ private:
+  absl::InlinedVector<std::string_view, 8> fields_;
+};
+
+// What all requests may have in "parameters", and whether outputs are binary unless they say so
+// themselves.
 Status ReadParameters(simdjson::dom::element value, InferRequest* request, bool* binary_output);
 
 // A parser that keeps its memory from one document to the next. Not thread-safe.
@@ -32,7 +44,7 @@ class JsonParser {
   // `json` has kBodyPadding readable bytes past its end. What is returned is valid until the next
   // call. kResourceExhausted where there is no memory.
   StatusOr<simdjson::dom::object> Parse(std::string_view json, const ServerLimits& limits);
-  // To be called when a request is done: gives back what a large document has taken.
+  // To be called when a request is done: frees the memory that a large document took.
   void Trim();
 
  private:

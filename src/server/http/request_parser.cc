@@ -1,12 +1,16 @@
-// Boost.Beast's basic_parser with a sink of ours: the only file that sees Beast.
+// Boost.Beast's basic_parser with a sink of ours: the only file that includes Beast.
 #include "server/http/request_parser.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/basic_parser.hpp>
 #include <charconv>
+#include <limits>
+
+#include "absl/strings/ascii.h"
 
 namespace chairlift::http {
 namespace {
@@ -26,7 +30,22 @@ bool Decimal(std::string_view text, uint64_t* value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// What Beast found wrong, as a status of ours.
+// host[:port] as a URI has it, or nothing.
+bool IsHost(std::string_view text) {
+  constexpr std::string_view kMarks = "-._~%!$&'()*+,;=:[]";
+  return std::all_of(text.begin(), text.end(), [&](unsigned char c) {
+    return absl::ascii_isalnum(c) || kMarks.find(static_cast<char>(c)) != kMarks.npos;
+  });
+}
+
+// Bytes of the empty lines that `input` begins with: some clients send one behind a body.
+size_t EmptyLines(std::string_view input) {
+  size_t bytes = 0;
+  while (input.substr(bytes).starts_with("\r\n")) bytes += 2;
+  return bytes;
+}
+
+// The HTTP status of an error of Beast.
 Failure Explain(const ErrorCode& ec, const ServerLimits& limits) {
   using beast::http::error;
   if (ec == error::header_limit) {
@@ -77,28 +96,49 @@ class Sink final : public beast::http::basic_parser<true> {
     }
   }
 
+  void SetHost(beast::string_view value, ErrorCode& ec) {
+    if (has_host_) return Refuse(400, "the request has more than one Host field", ec);
+    if (!IsHost(View(value))) {
+      return Refuse(400, "the Host field is not a host name or address, with or without a port",
+                    ec);
+    }
+    has_host_ = true;
+  }
+
   void on_field_impl(beast::http::field field, beast::string_view name, beast::string_view value,
                      ErrorCode& ec) override {
     switch (field) {
       case beast::http::field::expect:
         if (!beast::iequals(value, "100-continue")) {
-          return Refuse(417, "the only expectation met here is 100-continue", ec);
+          return Refuse(417, "Expect is supported as 100-continue only", ec);
         }
         head_->expect_continue = true;
         return;
       case beast::http::field::transfer_encoding:
         if (!beast::iequals(value, "chunked")) {
-          return Refuse(501, "the only transfer encoding read here is chunked", ec);
+          return Refuse(501, "Transfer-Encoding is supported as chunked only", ec);
         }
+        if (head_->http_1_0) return Refuse(400, "HTTP/1.0 has no Transfer-Encoding", ec);
         return;
       case beast::http::field::content_encoding:
         return SetCoding(value, ec);
+      case beast::http::field::host:
+        return SetHost(value, ec);
+      case beast::http::field::origin:
+        head_->origin = View(value);
+        return;
+      case beast::http::field::access_control_request_method:
+        head_->preflight = head_->method == "OPTIONS";
+        return;
       case beast::http::field::unknown:
         break;
       default:
         return;
     }
     if (!beast::iequals(name, "Inference-Header-Content-Length")) return;
+    if (head_->json_length) {
+      return Refuse(400, "the request has more than one Inference-Header-Content-Length field", ec);
+    }
     uint64_t length;
     if (!Decimal(View(value), &length)) {
       return Refuse(400, "Inference-Header-Content-Length is not a whole number", ec);
@@ -106,7 +146,10 @@ class Sink final : public beast::http::basic_parser<true> {
     head_->json_length = length;
   }
 
-  void on_header_impl(ErrorCode& /*ec*/) override {}
+  void on_header_impl(ErrorCode& ec) override {
+    if (has_host_ || head_->http_1_0) return;
+    Refuse(400, "an HTTP/1.1 request needs a Host field", ec);
+  }
   void on_body_init_impl(const boost::optional<std::uint64_t>& /*length*/,
                          ErrorCode& /*ec*/) override {}
   std::size_t on_body_impl(beast::string_view body, ErrorCode& /*ec*/) override {
@@ -125,6 +168,7 @@ class Sink final : public beast::http::basic_parser<true> {
 
   RequestHead* head_;
   Failure* failure_;
+  bool has_host_ = false;
   const std::function<void(std::string_view)>* const* body_;
 };
 
@@ -137,9 +181,11 @@ struct RequestParser::Impl {
     head = RequestHead();
     failure = Failure();
     header_bytes = 0;
+    started = false;
     parser.emplace(&head, &failure, &body);
     parser->header_limit(static_cast<uint32_t>(limits.max_header_bytes));
-    parser->body_limit(static_cast<uint64_t>(limits.max_body_bytes));
+    // The session checks announced lengths. (boost::none would set the smallest limit.)
+    parser->body_limit(std::numeric_limits<uint64_t>::max());
   }
 
   Progress Fail(const ErrorCode& ec) {
@@ -154,6 +200,7 @@ struct RequestParser::Impl {
   RequestHead head;
   Failure failure;
   size_t header_bytes = 0;
+  bool started = false;
   const std::function<void(std::string_view)>* body = nullptr;
   std::optional<Sink> parser;
 };
@@ -162,26 +209,32 @@ RequestParser::RequestParser(const ServerLimits& limits) : impl_(std::make_uniqu
 RequestParser::~RequestParser() = default;
 
 void RequestParser::Reset() { impl_->Reset(); }
+bool RequestParser::started() const { return impl_->started; }
 const RequestHead& RequestParser::head() const { return impl_->head; }
 int RequestParser::error_status() const { return impl_->failure.status; }
 const std::string& RequestParser::error() const { return impl_->failure.message; }
 
 RequestParser::Progress RequestParser::ReadHead(std::string_view input, size_t* consumed) {
-  *consumed = 0;
-  if (input.empty()) return Progress::kNeedMore;
+  *consumed = started() ? 0 : EmptyLines(input);
+  input.remove_prefix(*consumed);
+  if (input.empty() || (!started() && input == "\r")) return Progress::kNeedMore;
+  impl_->started = true;
   Sink& parser = *impl_->parser;
   ErrorCode ec;
-  *consumed = parser.put(boost::asio::buffer(input.data(), input.size()), ec);
-  impl_->header_bytes += *consumed;
+  const size_t taken = parser.put(boost::asio::buffer(input.data(), input.size()), ec);
+  *consumed += taken;
+  input.remove_prefix(taken);
+  impl_->header_bytes += taken;
   const bool need_more = ec == beast::http::error::need_more;
   if (ec && !need_more) return impl_->Fail(ec);
-  if (impl_->HeaderTooLarge(need_more ? input.size() - *consumed : 0)) {
+  if (impl_->HeaderTooLarge(need_more ? input.size() : 0)) {
     return impl_->Fail(beast::http::error::header_limit);
   }
   if (!parser.is_header_done()) return Progress::kNeedMore;
   RequestHead& head = impl_->head;
   head.chunked = parser.chunked();
   head.keep_alive = parser.keep_alive();
+  if (head.chunked) parser.body_limit(static_cast<uint64_t>(impl_->limits.max_body_bytes));
   if (!head.chunked) head.content_length = parser.content_length().value_or(0);
   return Progress::kDone;
 }

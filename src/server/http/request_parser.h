@@ -26,6 +26,8 @@ struct RequestHead {
   ContentCoding coding = ContentCoding::kIdentity;
   uint64_t content_length = 0;          // 0 where there is no body or it is chunked
   std::optional<uint64_t> json_length;  // Inference-Header-Content-Length, uncompressed
+  std::string origin;                   // of a browser's request from another site; else empty
+  bool preflight = false;               // asks which methods a page of `origin` may use
 };
 
 // One request after another on one connection. Not thread-safe.
@@ -42,6 +44,8 @@ class RequestParser {
 
   // Forgets the request; the next byte starts another.
   void Reset();
+  // Whether a byte of the request has been read; empty lines before it do not count.
+  bool started() const;
 
   // Reads up to the end of the header. `*consumed` bytes at the front of `input` are done with;
   // the others must be given again, more bytes behind them.

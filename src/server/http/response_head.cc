@@ -1,43 +1,73 @@
 // Writes response heads.
 #include "server/http/response_head.h"
 
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
 #include "server/http/json_writer.h"
 
 namespace chairlift::http {
+namespace {
+
+// Formatted once a second.
+const std::string& CachedDate(std::time_t seconds) {
+  thread_local std::time_t cached = -1;
+  thread_local std::string date;
+  if (seconds != cached) {
+    date = HttpDate(seconds);
+    cached = seconds;
+  }
+  return date;
+}
+
+void AppendCors(const ResponseHead& head, std::string* out) {
+  out->append("\r\nAccess-Control-Allow-Origin: ");
+  out->append(head.allow_origin);
+  if (head.allow_origin != "*") out->append("\r\nVary: Origin");
+  out->append("\r\nAccess-Control-Expose-Headers: Inference-Header-Content-Length, Retry-After");
+  if (!head.preflight) return;
+  out->append(
+      "\r\nAccess-Control-Allow-Methods: GET, HEAD, POST"
+      "\r\nAccess-Control-Allow-Headers: Authorization, Content-Encoding, Content-Type, "
+      "Inference-Header-Content-Length"
+      "\r\nAccess-Control-Max-Age: 7200");
+}
+
+}  // namespace
 
 std::string_view Reason(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 400:
-      return "Bad Request";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 408:
-      return "Request Timeout";
-    case 413:
-      return "Content Too Large";
-    case 415:
-      return "Unsupported Media Type";
-    case 417:
-      return "Expectation Failed";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 499:
-      return "Client Closed Request";
-    case 500:
-      return "Internal Server Error";
-    case 501:
-      return "Not Implemented";
-    case 503:
-      return "Service Unavailable";
-    case 505:
-      return "HTTP Version Not Supported";
-    default:
-      return "Unknown";
+  static constexpr std::pair<int, std::string_view> kReasons[] = {
+      {200, "OK"},
+      {400, "Bad Request"},
+      {404, "Not Found"},
+      {405, "Method Not Allowed"},
+      {408, "Request Timeout"},
+      {413, "Content Too Large"},
+      {415, "Unsupported Media Type"},
+      {417, "Expectation Failed"},
+      {429, "Too Many Requests"},
+      {431, "Request Header Fields Too Large"},
+      {499, "Client Closed Request"},
+      {500, "Internal Server Error"},
+      {501, "Not Implemented"},
+      {503, "Service Unavailable"},
+      {505, "HTTP Version Not Supported"}};
+  for (const auto& [code, reason] : kReasons) {
+    if (code == status) return reason;
   }
+  return "Unknown";
+}
+
+std::string HttpDate(std::time_t seconds) {
+  constexpr std::array<const char*, 7> kDays = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+  constexpr std::array<const char*, 12> kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                                   "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  std::tm utc{};
+  ::gmtime_r(&seconds, &utc);
+  return fmt::format("{}, {:02} {} {} {:02}:{:02}:{:02} GMT", kDays[utc.tm_wday], utc.tm_mday,
+                     kMonths[utc.tm_mon], 1900 + utc.tm_year, utc.tm_hour, utc.tm_min, utc.tm_sec);
 }
 
 void AppendResponseHead(const ResponseHead& head, std::string* out) {
@@ -45,6 +75,8 @@ void AppendResponseHead(const ResponseHead& head, std::string* out) {
   AppendJsonNumber(head.status, out);
   out->push_back(' ');
   out->append(Reason(head.status));
+  out->append("\r\nDate: ");
+  out->append(CachedDate(head.date));
   if (!head.unbounded) {
     out->append("\r\nContent-Length: ");
     AppendJsonNumber(head.content_length, out);
@@ -63,6 +95,8 @@ void AppendResponseHead(const ResponseHead& head, std::string* out) {
     out->append("\r\nAllow: ");
     out->append(head.allow);
   }
+  if (!head.allow_origin.empty()) AppendCors(head, out);
+  if (head.status == 503) out->append("\r\nRetry-After: 1");
   if (!head.keep_alive) {
     out->append("\r\nConnection: close");
   } else if (head.http_1_0) {

@@ -3,6 +3,7 @@
 #define CHAIRLIFT_SERVER_HTTP_RESPONSE_HEAD_H_
 
 #include <cstdint>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,13 +16,19 @@ struct ResponseHead {
   uint64_t content_length = 0;
   bool unbounded = false;  // no length: in chunks, or to HTTP/1.0 until the connection closes
   std::optional<uint64_t> json_length;  // Inference-Header-Content-Length
-  std::string_view allow = {};          // of a 405
+  std::string_view allow = {};          // of a 405, and of an answer to OPTIONS
+  std::string_view allow_origin = {};   // the site whose pages may read this; empty: none
+  bool preflight = false;               // says what pages may send, too
   bool keep_alive = true;
-  bool http_1_0 = false;  // of the request: keep-alive must be said
+  bool http_1_0 = false;  // of the request: keep-alive must be explicit
+  std::time_t date = 0;   // now, in seconds since the epoch
 };
 
 // "OK", "Not Found", ...
 std::string_view Reason(int status);
+
+// As HTTP has it: "Sun, 06 Nov 1994 08:49:37 GMT".
+std::string HttpDate(std::time_t seconds);
 
 void AppendResponseHead(const ResponseHead& head, std::string* out);
 

@@ -7,6 +7,8 @@
 #include <array>
 #include <optional>
 
+#include "absl/strings/ascii.h"
+
 namespace chairlift::http {
 namespace {
 
@@ -17,7 +19,7 @@ struct Entry {
   Port port = Port::kInference;
 };
 
-// First match wins: fixed words before the names they could be mistaken for.
+// First match wins: fixed words before names.
 constexpr std::array kTable = {
     Entry{"POST", "v2/models/*/infer", Endpoint::kInfer},
     Entry{"POST", "v2/models/*/versions/#/infer", Endpoint::kInfer},
@@ -40,6 +42,22 @@ constexpr std::array kTable = {
     Entry{"POST", "v2/repository/index", Endpoint::kRepositoryIndex},
     Entry{"POST", "v2/repository/models/*/load", Endpoint::kLoad},
     Entry{"POST", "v2/repository/models/*/unload", Endpoint::kUnload},
+    Entry{"GET", "v2/systemsharedmemory/status", Endpoint::kSharedMemoryStatus},
+    Entry{"GET", "v2/systemsharedmemory/region/*/status", Endpoint::kSharedMemoryStatus},
+    Entry{"POST", "v2/systemsharedmemory/region/*/register", Endpoint::kRegisterSharedMemory},
+    Entry{"POST", "v2/systemsharedmemory/unregister", Endpoint::kUnregisterSharedMemory},
+    Entry{"POST", "v2/systemsharedmemory/region/*/unregister", Endpoint::kUnregisterSharedMemory},
+    Entry{"GET", "v2/cudasharedmemory/status", Endpoint::kSharedMemoryStatus},
+    Entry{"GET", "v2/cudasharedmemory/region/*/status", Endpoint::kSharedMemoryStatus},
+    Entry{"POST", "v2/cudasharedmemory/region/*/register", Endpoint::kRegisterSharedMemory},
+    Entry{"POST", "v2/cudasharedmemory/unregister", Endpoint::kUnregisterSharedMemory},
+    Entry{"POST", "v2/cudasharedmemory/region/*/unregister", Endpoint::kUnregisterSharedMemory},
+    Entry{"GET", "v2/trace/setting", Endpoint::kTraceSettings},
+    Entry{"POST", "v2/trace/setting", Endpoint::kChangeTraceSettings},
+    Entry{"GET", "v2/models/*/trace/setting", Endpoint::kTraceSettings},
+    Entry{"POST", "v2/models/*/trace/setting", Endpoint::kChangeTraceSettings},
+    Entry{"GET", "v2/logging", Endpoint::kLogSettings},
+    Entry{"POST", "v2/logging", Endpoint::kChangeLogSettings},
     Entry{"GET", "metrics", Endpoint::kMetrics, Port::kMetrics},
 };
 
@@ -83,6 +101,42 @@ int HexDigit(char c) {
   return -1;
 }
 
+// `target` without scheme and authority, if it has them; "/" where nothing follows them.
+std::string_view WithoutSite(std::string_view target) {
+  size_t scheme = 0;
+  for (const std::string_view name : {"http://", "https://"}) {
+    const bool starts = target.size() >= name.size() &&
+                        std::equal(name.begin(), name.end(), target.begin(),
+                                   [](char a, char b) { return a == absl::ascii_tolower(b); });
+    if (starts) scheme = name.size();
+  }
+  if (scheme == 0) return target;
+  const size_t path = target.find_first_of("/?", scheme);
+  if (path == scheme) return {};  // no authority
+  if (path == std::string_view::npos) return "/";
+  return target[path] == '?' ? "/" : target.substr(path);
+}
+
+// As a field `Allow`, and in words.
+struct Allowed {
+  bool get = false;
+  bool post = false;
+
+  bool any() const { return get || post; }
+  std::string_view Field() const {
+    if (get && post) return "GET, HEAD, POST, OPTIONS";
+    return get ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+  }
+  std::string_view Words() const { return get && post ? "GET or POST" : get ? "GET" : "POST"; }
+};
+
+Route Options(Allowed allowed) {
+  Route route;
+  route.endpoint = Endpoint::kOptions;
+  route.allow = allowed.Field();
+  return route;
+}
+
 std::optional<std::string> PercentDecoded(std::string_view text) {
   std::string decoded;
   decoded.reserve(text.size());
@@ -114,21 +168,24 @@ Route FindRoute(std::string_view method, std::string_view target, Port port,
   if (!KnownMethod(method)) {
     return Fail(501, fmt::format("method {} is not implemented", method.substr(0, 32)));
   }
-  std::string_view path = target.substr(0, target.find('?'));
+  const bool options = method == "OPTIONS";
+  if (options && target == "*") return Options({.get = true, .post = port == Port::kInference});
+  std::string_view path = WithoutSite(target);
+  path = path.substr(0, path.find('?'));
   if (path.empty() || path.front() != '/') {
-    return Fail(400, "the request target must be a path that starts with '/'");
+    return Fail(400, "the request target must be a path that starts with '/', or an http URL");
   }
   path.remove_prefix(1);
   if (path.ends_with('/')) path.remove_suffix(1);
 
   const std::string_view as = method == "HEAD" ? "GET" : method;
-  std::string_view allow;
+  Allowed allowed;
   for (const Entry& entry : kTable) {
     std::string_view model;
     std::string_view version;
     if (entry.port != port || !Matches(entry.pattern, path, &model, &version)) continue;
     if (entry.method != as) {
-      if (allow.empty()) allow = entry.method == "GET" ? "GET, HEAD" : "POST";
+      (entry.method == "GET" ? allowed.get : allowed.post) = true;
       continue;
     }
     std::optional<std::string> decoded = PercentDecoded(model);
@@ -148,12 +205,16 @@ Route FindRoute(std::string_view method, std::string_view target, Port port,
     route.version = std::string(version);
     return route;
   }
-  if (!allow.empty()) {
-    Route route = Fail(405, fmt::format("{} is not allowed here; use {}", method, allow));
-    route.allow = allow;
+  if (allowed.any() && options) return Options(allowed);
+  if (allowed.any()) {
+    Route route = Fail(405, fmt::format("{} is not allowed here; use {}", method, allowed.Words()));
+    route.allow = allowed.Field();
     return route;
   }
-  return Fail(404, "no such path; see GET /v2 and the Open Inference Protocol");
+  return Fail(404,
+              port == Port::kMetrics
+                  ? "no such path; this port has GET /metrics only, the HTTP port everything else"
+                  : "no such path; see GET /v2 and the Open Inference Protocol");
 }
 
 }  // namespace chairlift::http

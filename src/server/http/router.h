@@ -1,4 +1,4 @@
-// From method and request target to what is asked for. Pure: no engine, no sockets.
+// From method and request target to an endpoint. Pure: no engine, no sockets.
 #ifndef CHAIRLIFT_SERVER_HTTP_ROUTER_H_
 #define CHAIRLIFT_SERVER_HTTP_ROUTER_H_
 
@@ -25,6 +25,15 @@ enum class Endpoint {
   kLoad,             // POST /v2/repository/models/{model}/load
   kUnload,           // POST /v2/repository/models/{model}/unload
   kMetrics,          // GET  /metrics, on the metrics port alone
+  kOptions,          // OPTIONS of any of these, and of *
+  // Of Triton's extensions that this server does not have (protocol/absent_extensions.h):
+  kSharedMemoryStatus,      // GET  /v2/{system,cuda}sharedmemory[/region/{region}]/status
+  kRegisterSharedMemory,    // POST /v2/{system,cuda}sharedmemory/region/{region}/register
+  kUnregisterSharedMemory,  // POST /v2/{system,cuda}sharedmemory[/region/{region}]/unregister
+  kTraceSettings,           // GET  /v2[/models/{model}]/trace/setting
+  kChangeTraceSettings,     // POST likewise
+  kLogSettings,             // GET  /v2/logging
+  kChangeLogSettings,       // POST likewise
   kNone,
 };
 
@@ -32,16 +41,17 @@ enum class Port { kInference, kMetrics };
 
 struct Route {
   Endpoint endpoint = Endpoint::kNone;
-  std::string model;    // percent-decoded
+  std::string model;    // or the region of shared memory; percent-decoded
   std::string version;  // empty: not given
 
   // Where endpoint is kNone:
   int error_status = 0;         // 400, 404, 405 or 501
   std::string error;            // in words
-  std::string_view allow = {};  // for 405: the methods that would do
+  std::string_view allow = {};  // for 405 and kOptions: the methods that would do
 };
 
-// HEAD is allowed where GET is. A query after '?' is ignored.
+// HEAD is allowed where GET is. A query after '?' is ignored, and so are the scheme and authority
+// of a target in absolute form: there is one site here.
 Route FindRoute(std::string_view method, std::string_view target, Port port,
                 const ServerLimits& limits);
 

@@ -3,21 +3,21 @@
 #define CHAIRLIFT_SERVER_HTTP_SERVER_CONTEXT_H_
 
 #include <array>
-#include <atomic>
 #include <condition_variable>
-#include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "base/background.h"
-#include "chairlift/engine.h"
-#include "server/http/body_buffer.h"
+#include "server/http/codec_pool.h"
+#include "server/http/cors.h"
 #include "server/http/router.h"
 #include "server/limits.h"
-#include "server/metrics.h"
+#include "server/protocol/service.h"
 
 namespace chairlift::http {
 
-// Counts that somebody waits to see at zero. Thread-safe.
+// A count that can be awaited to be zero. Thread-safe.
 class Tally {
  public:
   void Add() {
@@ -49,22 +49,24 @@ class Tally {
 };
 
 struct ServerContext {
-  ServerContext(Engine& served, const ServerLimits& server_limits)
-      : engine(served),
+  ServerContext(protocol::Service& served, const ServerLimits& server_limits,
+                std::vector<std::string> cors_origins, int codec_threads)
+      : service(served),
+        metrics(served.metrics().AddTransport("http")),
         limits(server_limits),
-        metrics(served),
-        background(static_cast<size_t>(server_limits.max_admin_requests)) {}
+        cors(std::move(cors_origins)),
+        // A connection has one task for a request, and memory to free.
+        codecs(codec_threads, 4 * static_cast<size_t>(limits.max_connections) + 1024, limits) {}
 
   Tally& connections(Port port) { return connections_by_port[static_cast<int>(port)]; }
 
-  Engine& engine;
+  protocol::Service& service;
+  protocol::TransportMetrics& metrics;
   const ServerLimits limits;
-  ServerMetrics metrics;
-  std::atomic<bool> draining{false};
-  std::shared_ptr<BodyBudget> body_budget = std::make_shared<BodyBudget>(0);
+  const CorsPolicy cors;
   std::array<Tally, 2> connections_by_port;
-  Tally calls;            // into the engine, whose callbacks have not ended yet
-  Background background;  // last: its tasks use the others
+  Tally calls;       // into the engine or other threads, which have not ended yet
+  CodecPool codecs;  // its tasks use the others
 };
 
 }  // namespace chairlift::http

@@ -27,27 +27,33 @@
 #include "server/http/request_parser.h"
 #include "server/http/response_head.h"
 #include "server/http/server_context.h"
+#include "server/http/transfer_pace.h"
 
 namespace chairlift::http {
 
 // Public functions on the io thread only. One request is worked on at a time; bytes of the next
-// wait in the input buffer. The engine's callback writes the answer from the engine's thread where
-// that takes one system call and little formatting, so that no other thread needs to wake up;
-// mutex_ guards everything that this touches. It spins because the next request often comes while
-// the answer's system call is still returning.
+// wait in the input buffer. What grows with a request is read and encoded on a thread of the codec
+// pool, without mutex_. The engine's callback writes the answer from the engine's thread where that
+// takes one system call and little formatting, so that no other thread needs to wake up; mutex_
+// guards everything that this touches. It spins because the next request often comes while the
+// answer's system call is still returning.
+//
+// Where memory is short, a request is answered with 503 and its connection closed; a step that
+// failed to allocate is retried by the next sweep.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(std::shared_ptr<ServerContext> context, IoLoop* loop, boost::asio::ip::tcp::socket socket,
-          Port port);
+          Port port, std::shared_ptr<protocol::Client> client);
+  ~Session();
 
   void Start();
-  // Answers 503 without reading, and closes.
-  void Refuse();
+  // Answers an error without reading, and closes.
+  void Refuse(int status, std::string_view message);
   // No further request: closes now, or after the one under way.
   void Drain();
   // Cancels the request under way and closes.
   void Close();
-  // Acts on a deadline that has passed.
+  // Handles passed deadlines, clients that disconnected, and steps to be retried.
   void Sweep(TimePoint now);
 
  private:
@@ -55,8 +61,7 @@ class Session : public std::enable_shared_from_this<Session> {
     kHead,       // reading a header, or waiting for one
     kBody,       // reading a body of known length
     kChunks,     // reading a chunked body
-    kInflate,    // undoing the compression of a body, a slice at a time
-    kBusy,       // the engine, or the background thread, has the request
+    kBusy,       // the engine, or another thread, has the request
     kStreaming,  // likewise, and the head of a stream of events is out
     kWriting,    // the socket takes no more for now
     kBroken,     // the answer cannot be sent; the io thread is to close
@@ -64,9 +69,21 @@ class Session : public std::enable_shared_from_this<Session> {
     kClosed,
   };
   using Lock = std::unique_lock<AdaptiveMutex>;
-  struct CallGuard;
+  class Call;
+  struct Compressed;
 
-  // All below with mutex_ held (`lock` where it is let go in between).
+  // Runs `step(&lock)` with mutex_ held, and OutOfMemory() where it throws.
+  template <typename Step>
+  void Run(Step step) noexcept;
+  void OutOfMemory(Lock* lock) noexcept;
+  void ThreadFailed() noexcept;  // takes mutex_; the thread that had the request
+  // Runs `task(decoders)` on a thread of the pool, without mutex_. False where the request has been
+  // answered with 503 instead.
+  template <typename Task>
+  bool RunOnPool(Task task);
+
+  // All below with mutex_ held (`lock` where it is let go in between), but those that say
+  // otherwise.
   void Advance(Lock* lock);   // the last thing to do: may let go of the lock
   bool ReadHead(Lock* lock);  // each returns false where it needs more bytes
   bool ReadBody(Lock* lock);
@@ -74,78 +91,112 @@ class Session : public std::enable_shared_from_this<Session> {
   void BeginBody(Lock* lock);
   bool NewBody(size_t capacity);
   void EndBody(Lock* lock);
-  bool InflateSlice(Lock* lock);
-  void AppendToBody(std::string_view bytes);
-  bool GrowBody(size_t capacity);
-  void Dispatch(Lock* lock, std::string_view body, const std::shared_ptr<const void>& owner);
-  void Infer(Lock* lock, std::string_view body, const std::shared_ptr<const void>& owner);
-  StatusOr<InferRequest> DecodeInfer(std::string_view body,
-                                     const std::shared_ptr<const void>& owner);
-  StatusOr<InferRequest> DecodeGenerate(std::string_view body);
-  void RunInBackground(std::string_view body);
+  bool CheckSize(size_t json_bytes, size_t bytes);
+  void AppendChunk(std::string_view bytes);
+  void RefuseBody(const protocol::ByteBudget* lacking);  // null: no memory
+  void InflateOnPool(Compressed compressed);
+  void AnswerFromPool(Reply reply);  // without mutex_
+
+  void Dispatch(Lock* lock, std::string_view body, const std::shared_ptr<BodyBuffer>& owner);
+  bool CountRequest();
+  void UncountRequest();
+  void Infer(Lock* lock, std::string_view body, const std::shared_ptr<BodyBuffer>& owner);
+  void InferOnPool(const std::shared_ptr<BodyBuffer>& body);
+  StatusOr<InferRequest> Decode(Decoders& decoders, std::string_view body,
+                                const std::shared_ptr<const void>& owner);
+  StatusOr<DecodedInfer> DecodeRawInfer(std::string_view body,
+                                        const std::shared_ptr<const void>& owner) const;
+  Reply RefusalOf(const Status& body) const;
+  StatusOr<InferRequest> DecodeGenerate(GenerateDecoder& decoder, std::string_view body);
+  void Submit(Lock* lock, StatusOr<InferRequest> request);
+  void HandleOnPool(std::string_view body);
+  void LoadInBackground(std::string_view body);
 
   void StartRead(Lock* lock);
-  void OnRead(bool into_body, bool failed, size_t bytes);
+  void OnRead(Lock* lock, std::shared_ptr<BodyBuffer> into, const boost::system::error_code& ec,
+              size_t bytes);
+  bool HungUp() const;
+  void ProbeClient();
 
-  void OnInferred(StatusOr<InferResponse> response);  // takes mutex_ itself; any thread
-  void OnHandled(Reply reply);                        // takes mutex_ itself; any thread
-  void FinishInfer();
-  Status EncodeAnswer(const InferResponse& response);
+  void OnInferred(StatusOr<InferResponse> response) noexcept;  // takes mutex_; any thread
+  void OnHandled(Reply reply) noexcept;                        // takes mutex_; any thread
+  // Of the response into `*text` and `*binary`. Needs no mutex_ while the request is under way. Of
+  // a stream: what did not come in parts, empty where that is nothing.
+  Status EncodeAnswer(const InferResponse& response, std::string* text,
+                      std::vector<int>* binary) const;
+  void EncodeOnPool(InferResponse response);
+  void FinishInfer(const Status& encoded,
+                   InferResponse response);  // text_ and binary_ are set
 
-  void OnParts(std::span<const InferPart> parts);  // takes mutex_ itself; any thread
+  void OnParts(std::span<const InferPart> parts) noexcept;  // takes mutex_; any thread
   void StartStream();
   void AppendEvents(std::string_view events);
   void SendEvents();
-  void FinishStream(StatusOr<InferResponse> response);
+  void FinishStream(const Status& status);  // text_ is set
   void Respond(Reply reply, std::string_view allow = {});
   void RespondAndClose(int status, std::string_view message);
+  void AppendHead(ResponseHead head, std::string* out) const;
+  void RespondNoMemory() noexcept;
   void BeginWrite(ResponseHead head);
+  void SendAnswer(int status);
   void Write();
+  void PaceAnswer(size_t bytes);
   void WaitToWrite();
+  void AwaitRoom();
   bool HoldAnswer();
   void ReleaseAnswer();
   void OnWritten();
+  void Resume(Lock* lock);
   void ResumeOnLoop();
 
-  void CloseLocked(Lock* lock);
+  void FreeBody() noexcept;
+  void FreeAnswer() noexcept;
+  void Uncount();
+  void CloseLocked(Lock* lock) noexcept;
 
   const std::shared_ptr<ServerContext> context_;
   IoLoop* const loop_;
   const Port port_;
+  const std::shared_ptr<protocol::Client> client_;
+  const TransferPace pace_;
 
   AdaptiveMutex mutex_;
   boost::asio::ip::tcp::socket socket_;
   const int fd_;
   State state_ = State::kHead;
   TimePoint deadline_ = TimePoint::max();
+  bool counted_ = true;   // among the connections
+  bool stalled_ = false;  // a sweep is to take the next step
 
   // Reading.
   RequestParser parser_;
   InputBuffer input_;
   std::shared_ptr<BodyBuffer> body_;
-  std::shared_ptr<BodyBuffer> compressed_;  // what inflater_ reads
-  std::optional<Inflater> inflater_;
   Route route_;
+  TimePoint body_read_at_;                         // last
+  const protocol::ByteBudget* lacking_ = nullptr;  // by a chunked body
+  bool no_memory_ = false;                         // for a chunked body
   bool head_started_ = false;
-  bool reading_ = false;    // a read is under way
-  bool advancing_ = false;  // Advance() is on the io thread's stack
-  bool slice_posted_ = false;
-  bool too_large_ = false;  // a chunked body outgrew the budget
+  bool reading_ = false;     // a read is under way
+  bool advancing_ = false;   // Advance() is on the io thread's stack
+  bool ended_ = false;       // the client has closed its sending half, or is gone
+  size_t probed_bytes_ = 0;  // of the answer's head, sent to see whether the client is gone
 
   // The request with the engine.
   OutputFormat format_;
   RequestId request_id_ = 0;
-  bool with_engine_ = false;                         // request_id_ may be cancelled
-  bool in_flight_ = false;                           // counted as such
-  std::optional<StatusOr<InferResponse>> inferred_;  // waits for the io thread to write it
+  uint64_t submitted_ = 0;    // requests so far; request_id_ is the last one's
+  bool with_engine_ = false;  // request_id_ may be cancelled
+  bool with_thread_ = false;  // of the codec pool or the background has it
+  bool in_flight_ = false;    // counted as such
 
   // Of /generate and /generate_stream.
   GeneratedHead generated_;
   bool without_batch_ = false;
-  std::set<std::string> told_;  // outputs that came in parts
-  std::string events_;          // chunks on their way
-  size_t events_sent_ = 0;      // bytes of them that the socket has taken
-  bool stream_failed_ = false;  // an event has said so
+  std::set<std::string> streamed_;  // outputs that came in parts
+  std::string events_;              // chunks on their way
+  size_t events_sent_ = 0;          // bytes of them that the socket has taken
+  bool stream_failed_ = false;      // an error event was sent
 
   // Writing.
   std::string head_;
@@ -155,6 +206,7 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::InlinedVector<iovec, 8> pieces_;
   size_t next_piece_ = 0;
   int64_t held_bytes_ = 0;  // of an answer that waits for the socket, in the budget
+  bool answer_waits_ = false;
   bool close_after_ = false;
   bool waiting_to_write_ = false;
 };

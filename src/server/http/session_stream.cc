@@ -12,46 +12,54 @@
 #include "server/http/json_writer.h"
 #include "server/http/response_head.h"
 #include "server/http/session.h"
+#include "server/http/session_call.h"
 
 namespace chairlift::http {
 namespace {
 
+constexpr std::string_view kEvent = "data: ";
+constexpr std::string_view kEventEnd = "\n\n";
+constexpr std::string_view kEventAndStreamEnd = "\n\n\r\n0\r\n\r\n";
+constexpr std::string_view kStreamEnd = "0\r\n\r\n";
+
 void AppendEvent(std::string_view json, std::string* events) {
-  events->append("data: ");
+  events->append(kEvent);
   events->append(json);
-  events->append("\n\n");
+  events->append(kEventEnd);
 }
 
 }  // namespace
 
-void Session::OnParts(std::span<const InferPart> parts) {
-  const Lock lock(mutex_);
-  if (state_ != State::kBusy && state_ != State::kStreaming) return;  // the client is gone
-  if (stream_failed_) return;
-  std::string events;
-  for (const InferPart& part : parts) {
-    text_.clear();
-    const Status encoded = EncodeGeneratedPart(generated_, part, &text_);
-    stream_failed_ = !encoded.ok();
-    AppendEvent(encoded.ok() ? text_ : ErrorBody(Message(encoded)), &events);
-    if (stream_failed_) break;
-    for (const NamedTensor& output : part.outputs) told_.insert(output.name);
-  }
-  if (state_ == State::kBusy) StartStream();
-  AppendEvents(events);
-  SendEvents();
-  if (state_ == State::kBroken && !advancing_) ResumeOnLoop();
+void Session::OnParts(std::span<const InferPart> parts) noexcept {
+  Run([&](Lock*) {
+    if (state_ != State::kBusy && state_ != State::kStreaming) return;  // the client is gone
+    if (stream_failed_) return;
+    std::string events;
+    for (const InferPart& part : parts) {
+      text_.clear();
+      const Status encoded = EncodeGeneratedPart(generated_, part, &text_);
+      stream_failed_ = !encoded.ok();
+      AppendEvent(encoded.ok() ? text_ : ErrorBody(Message(encoded)), &events);
+      if (stream_failed_) break;
+      for (const NamedTensor& output : part.outputs) streamed_.insert(output.name);
+    }
+    if (state_ == State::kBusy) StartStream();
+    AppendEvents(events);
+    SendEvents();
+    if (state_ == State::kBroken && !advancing_) ResumeOnLoop();
+  });
 }
 
 void Session::StartStream() {
   const RequestHead& request = parser_.head();
-  if (!request.keep_alive || request.http_1_0 || context_->draining) close_after_ = true;
+  if (!request.keep_alive || request.http_1_0 || context_->service.draining()) close_after_ = true;
   ResponseHead head;
   head.content_type = "text/event-stream; charset=utf-8";
   head.unbounded = true;
   head.keep_alive = !close_after_;
-  head.http_1_0 = request.http_1_0;
-  AppendResponseHead(head, &events_);
+  events_.clear();
+  AppendHead(head, &events_);
+  events_.erase(0, std::exchange(probed_bytes_, 0));
   context_->metrics.Responded(head.status);
   state_ = State::kStreaming;
 }
@@ -78,47 +86,55 @@ void Session::SendEvents() {
     if (taken < 0) break;
     events_sent_ += static_cast<size_t>(taken);
   }
-  const bool moved = events_sent_ > begun || held_bytes_ == 0;
-  // What is sent goes, but not at the price of moving the rest each time.
+  const size_t moved = events_sent_ - begun;
+  // Drops the bytes that were sent, but does not move the rest each time.
   if (events_sent_ > events_.size() / 2) {
     events_.erase(0, events_sent_);
     events_sent_ = 0;
   }
   const auto left = static_cast<int64_t>(events_.size() - events_sent_);
-  const int64_t more = left - std::exchange(held_bytes_, left);
-  const int64_t held = context_->body_budget->fetch_add(more) + more;
+  client_->bytes->Give(std::exchange(held_bytes_, 0));
   if (left == 0) {
     deadline_ = TimePoint::max();
     return;
   }
-  if (held > static_cast<int64_t>(context_->limits.max_buffered_bytes)) {
+  if (client_->bytes->Take(left) != nullptr) {
     state_ = State::kBroken;
     return;
   }
-  if (moved) deadline_ = Clock::Steady().Now() + context_->limits.body_timeout;
+  held_bytes_ = left;
+  const TimePoint now = Clock::Steady().Now();
+  const bool waited = deadline_ != TimePoint::max();
+  deadline_ = waited ? pace_.Moved(deadline_, moved, now) : pace_.Start(now);
   WaitToWrite();
 }
 
-void Session::FinishStream(StatusOr<InferResponse> response) {
-  std::string event;
-  Status failed = response.status();
-  if (response.ok() && !stream_failed_) {
-    text_.clear();
-    const StatusOr<bool> any = EncodeGenerated(*response, told_, without_batch_, &text_);
-    failed = any.status();
-    if (any.ok() && *any) AppendEvent(text_, &event);
-  }
+// What is left of the events, one with text_ unless that is empty, and the end.
+void Session::FinishStream(const Status& status) {
+  Status failed = status;
   if (state_ == State::kBusy) {
-    if (!failed.ok()) return Respond(ErrorReply(failed));
+    if (!failed.ok()) return Respond(ErrorReply(context_->service.Explain(failed)));
     StartStream();
   }
-  if (!failed.ok() && !stream_failed_) AppendEvent(ErrorBody(Message(failed)), &event);
-  AppendEvents(event);
-  if (!parser_.head().http_1_0) events_.append("0\r\n\r\n");
-  if (std::exchange(in_flight_, false)) --context_->metrics.requests_in_flight;
+  if (stream_failed_) text_.clear();
+  if (!failed.ok() && !stream_failed_) text_ = ErrorBody(Message(failed));
+  const bool chunked = !parser_.head().http_1_0;
+  head_.clear();
+  if (!text_.empty() && chunked) {
+    fmt::format_to(std::back_inserter(head_), FMT_COMPILE("{:x}\r\n"),
+                   kEvent.size() + text_.size() + kEventEnd.size());
+  }
+  if (!text_.empty()) head_.append(kEvent);
+  std::string_view end = chunked ? kEventAndStreamEnd : kEventEnd;
+  if (text_.empty()) end = chunked ? kStreamEnd : std::string_view();
+  UncountRequest();
   ReleaseAnswer();
-  pieces_.assign(1, {events_.data() + events_sent_, events_.size() - events_sent_});
+  pieces_.assign({{events_.data() + events_sent_, events_.size() - events_sent_},
+                  {head_.data(), head_.size()},
+                  {text_.data(), text_.size()},
+                  {const_cast<char*>(end.data()), end.size()}});
   next_piece_ = 0;
+  answer_waits_ = false;
   state_ = State::kWriting;
   Write();
 }

@@ -1,68 +1,127 @@
 // The state machine of a connection: answering.
+#include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <ctime>
+#include <tuple>
 #include <utility>
 
 #include "base/status.h"
 #include "server/http/response_head.h"
 #include "server/http/session.h"
+#include "server/http/session_call.h"
 
 namespace chairlift::http {
 namespace {
 
-// More JSON than this is formatted on the io thread: a worker has better things to do.
+// More JSON than this is formatted by the codec pool, to keep workers free.
 constexpr int64_t kInlineJsonElements = 4096;
-constexpr size_t kMostPieces = 1024;  // IOV_MAX
+constexpr size_t kMostPieces = 1024;      // IOV_MAX
+constexpr size_t kTurnBytes = 1 << 20;    // written between turns of other connections
+constexpr size_t kSendBytes = 256 << 10;  // by one system call
 constexpr size_t kKeepTextBytes = 64 << 10;
+constexpr size_t kLargeBytes = 1 << 20;  // take long to free
 constexpr std::chrono::milliseconds kLinger{2000};
+constexpr std::string_view kNoMemoryAnswer =
+    "HTTP/1.1 503 Service Unavailable\r\n"
+    "Content-Length: 52\r\n"
+    "Content-Type: application/json\r\n"
+    "Connection: close\r\n"
+    "\r\n"
+    R"({"error":"the server has no memory for the request"})";
+static_assert(kNoMemoryAnswer.substr(kNoMemoryAnswer.find('{')).size() == 52);
+
+// Whether a missing model is reported before other errors of a request.
+bool AsksOfModel(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::kModelMetadata:
+    case Endpoint::kModelReady:
+    case Endpoint::kModelConfig:
+    case Endpoint::kModelStatistics:
+    case Endpoint::kInfer:
+    case Endpoint::kGenerate:
+    case Endpoint::kGenerateStream:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Whether the socket has room now.
+bool TakesMore(int fd) {
+  pollfd room{.fd = fd, .events = POLLOUT, .revents = 0};
+  return ::poll(&room, 1, 0) > 0;
+}
 
 }  // namespace
 
-void Session::OnInferred(StatusOr<InferResponse> response) {
-  const Lock lock(mutex_);
-  with_engine_ = false;
-  if (response.ok()) context_->metrics.Answered(*response);
-  if (state_ != State::kBusy && state_ != State::kStreaming) return;  // the client is gone
-  inferred_.emplace(std::move(response));
-  const bool here = !inferred_->ok() || JsonElements(**inferred_, format_) <= kInlineJsonElements;
-  if (here) FinishInfer();
-  if (!here || !advancing_) ResumeOnLoop();
-}
-
-void Session::OnHandled(Reply reply) {
-  const Lock lock(mutex_);
-  if (state_ != State::kBusy) return;
-  Respond(std::move(reply));
-  if (!advancing_) ResumeOnLoop();
-}
-
-// Wakes the io thread where something is left that only it may do.
-void Session::ResumeOnLoop() {
-  const bool nothing_left =
-      state_ == State::kHead && reading_ && input_.empty() && !context_->draining;
-  if (nothing_left) return;
-  boost::asio::post(loop_->io(), [self = shared_from_this()] {
-    Lock lock(self->mutex_);
-    const bool busy = self->state_ == State::kBusy || self->state_ == State::kStreaming;
-    if (self->inferred_.has_value() && busy) self->FinishInfer();
-    if (self->state_ == State::kWriting) self->Write();
-    if (self->state_ != State::kClosed) self->Advance(&lock);
+void Session::OnInferred(StatusOr<InferResponse> response) noexcept {
+  Run([&](Lock*) {
+    with_engine_ = false;
+    if (response.ok()) context_->service.metrics().Answered(*response);
+    if (state_ != State::kBusy && state_ != State::kStreaming) return;  // the client is gone
+    text_.clear();
+    binary_.clear();
+    if (!response.ok()) {
+      FinishInfer(response.status(), {});
+    } else if (JsonElements(*response, format_) <= kInlineJsonElements) {
+      const Status encoded = EncodeAnswer(*response, &text_, &binary_);
+      FinishInfer(encoded, *std::move(response));
+    } else {
+      EncodeOnPool(*std::move(response));
+    }
+    if (!advancing_ && !with_thread_) ResumeOnLoop();
   });
 }
 
-void Session::FinishInfer() {
-  StatusOr<InferResponse> inferred = *std::move(inferred_);
-  inferred_.reset();
-  if (route_.endpoint == Endpoint::kGenerateStream) return FinishStream(std::move(inferred));
-  if (!inferred.ok()) return Respond(ErrorReply(inferred.status()));
-  text_.clear();
-  binary_.clear();
-  const Status encoded = EncodeAnswer(*inferred);
-  if (!encoded.ok()) return Respond(ErrorReply(encoded));
+void Session::EncodeOnPool(InferResponse response) {
+  RunOnPool([this, response = std::move(response)](Decoders&) mutable {
+    std::string text;
+    std::vector<int> binary;
+    const Status encoded = EncodeAnswer(response, &text, &binary);
+    Lock lock(mutex_);
+    with_thread_ = false;
+    if (state_ != State::kBusy && state_ != State::kStreaming) return;  // the client is gone
+    text_ = std::move(text);
+    binary_ = std::move(binary);
+    FinishInfer(encoded, std::move(response));
+    ResumeOnLoop();
+  });
+}
 
-  response_ = *std::move(inferred);
+void Session::OnHandled(Reply reply) noexcept {
+  Run([&](Lock*) {
+    with_thread_ = false;
+    if (state_ != State::kBusy) return;
+    Respond(std::move(reply));
+    ResumeOnLoop();
+  });
+}
+
+Status Session::EncodeAnswer(const InferResponse& response, std::string* text,
+                             std::vector<int>* binary) const {
+  switch (route_.endpoint) {
+    case Endpoint::kInfer:
+      return EncodeInfer(response, format_, text, binary);
+    case Endpoint::kGenerate:
+      return EncodeGenerated(response, {}, without_batch_, text).status();
+    default: {
+      if (stream_failed_) return absl::OkStatus();
+      CHAIRLIFT_ASSIGN_OR_RETURN(const bool any,
+                                 EncodeGenerated(response, streamed_, without_batch_, text));
+      if (!any) text->clear();  // all of it came in parts
+      return absl::OkStatus();
+    }
+  }
+}
+
+void Session::FinishInfer(const Status& encoded, InferResponse response) {
+  if (route_.endpoint == Endpoint::kGenerateStream) return FinishStream(encoded);
+  if (!encoded.ok()) return Respond(ErrorReply(context_->service.Explain(encoded)));
+  response_ = std::move(response);
   ResponseHead head;
   head.content_type = binary_.empty() ? "application/json" : "application/octet-stream";
   head.content_length = text_.size();
@@ -75,13 +134,6 @@ void Session::FinishInfer() {
     pieces_.push_back({tensor.raw(), tensor.byte_size()});
   }
   BeginWrite(head);
-}
-
-Status Session::EncodeAnswer(const InferResponse& response) {
-  if (route_.endpoint == Endpoint::kInfer) {
-    return EncodeInfer(response, format_, &text_, &binary_);
-  }
-  return EncodeGenerated(response, {}, without_batch_, &text_).status();
 }
 
 void Session::Respond(Reply reply, std::string_view allow) {
@@ -98,46 +150,98 @@ void Session::Respond(Reply reply, std::string_view allow) {
 
 void Session::RespondAndClose(int status, std::string_view message) {
   close_after_ = true;
+  if (status == 413 && AsksOfModel(route_.endpoint)) {  // no size would be right
+    const Status known = context_->service.engine().Metadata(route_.model, route_.version).status();
+    if (absl::IsNotFound(known)) return Respond(ErrorReply(context_->service.Explain(known)));
+  }
   Respond(ErrorReply(status, message));
+}
+
+// Adds what follows from the request and the time.
+void Session::AppendHead(ResponseHead head, std::string* out) const {
+  const RequestHead& request = parser_.head();
+  head.http_1_0 = request.http_1_0;
+  head.date = std::time(nullptr);
+  if (port_ == Port::kInference) head.allow_origin = context_->cors.Allowed(request.origin);
+  head.preflight = request.preflight;
+  AppendResponseHead(head, out);
 }
 
 // pieces_[0] is for the head, pieces_[1] for the text (none after HEAD), the others are tensors.
 void Session::BeginWrite(ResponseHead head) {
   const RequestHead& request = parser_.head();
-  if (!request.keep_alive || context_->draining) close_after_ = true;
+  if (!request.keep_alive || context_->service.draining()) close_after_ = true;
   head.keep_alive = !close_after_;
-  head.http_1_0 = request.http_1_0;
   head_.clear();
-  AppendResponseHead(head, &head_);
+  AppendHead(head, &head_);
   pieces_[0] = {head_.data(), head_.size()};
   if (pieces_.size() > 1) pieces_[1] = {text_.data(), text_.size()};
+  SendAnswer(head.status);
+}
+
+// Does not allocate.
+void Session::RespondNoMemory() noexcept {
+  close_after_ = true;
+  pieces_.assign(1, {const_cast<char*>(kNoMemoryAnswer.data()), kNoMemoryAnswer.size()});
+  try {
+    SendAnswer(503);
+  } catch (const std::exception&) {
+    if (state_ != State::kWriting) state_ = State::kBroken;
+  }
+}
+
+// pieces_[0] begins with the head; its first probed_bytes_ have been sent.
+void Session::SendAnswer(int status) {
+  const size_t probed = std::exchange(probed_bytes_, 0);
+  pieces_[0] = {static_cast<char*>(pieces_[0].iov_base) + probed, pieces_[0].iov_len - probed};
   next_piece_ = 0;
-  if (port_ == Port::kInference) context_->metrics.Responded(head.status);
-  if (std::exchange(in_flight_, false)) --context_->metrics.requests_in_flight;
+  answer_waits_ = false;
+  UncountRequest();
   state_ = State::kWriting;
-  body_.reset();
-  inflater_.reset();
-  compressed_.reset();
+  if (body_ != nullptr) FreeBody();
+  if (port_ == Port::kInference) context_->metrics.Responded(status);
   Write();
 }
 
+// As much as may go in one turn.
 void Session::Write() {
+  size_t turn = kTurnBytes;
   while (next_piece_ < pieces_.size()) {
+    if (turn == 0) {
+      if (!TakesMore(fd_) && !HoldAnswer()) {
+        state_ = State::kBroken;
+        return;
+      }
+      PaceAnswer(kTurnBytes);
+      return WaitToWrite();
+    }
+    const size_t most = std::min(turn, kSendBytes);
+    size_t count = 0;
+    size_t bytes = 0;
+    while (bytes < most && next_piece_ + count < pieces_.size() && count < kMostPieces) {
+      bytes += pieces_[next_piece_ + count++].iov_len;
+    }
+    iovec& last = pieces_[next_piece_ + count - 1];
+    const size_t beyond = bytes > most ? bytes - most : 0;
+    last.iov_len -= beyond;
     msghdr message{};
     message.msg_iov = &pieces_[next_piece_];
-    message.msg_iovlen = std::min(pieces_.size() - next_piece_, kMostPieces);
+    message.msg_iovlen = count;
     const ssize_t sent = ::sendmsg(fd_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
+    const int error = errno;
+    last.iov_len += beyond;
+    if (sent < 0 && error == EINTR) continue;
     if (sent < 0) {
-      const bool full = errno == EAGAIN || errno == EWOULDBLOCK;
+      const bool full = error == EAGAIN || error == EWOULDBLOCK;
       if (!full || !HoldAnswer()) {
         state_ = State::kBroken;
         return;
       }
-      deadline_ = Clock::Steady().Now() + context_->limits.body_timeout;
+      PaceAnswer(kTurnBytes - turn);
       return WaitToWrite();
     }
     auto left = static_cast<size_t>(sent);
+    turn -= left;
     while (next_piece_ < pieces_.size() && left >= pieces_[next_piece_].iov_len) {
       left -= pieces_[next_piece_].iov_len;
       ++next_piece_;
@@ -150,47 +254,56 @@ void Session::Write() {
   OnWritten();
 }
 
+// After `bytes` of it, more of the answer is left.
+void Session::PaceAnswer(size_t bytes) {
+  const TimePoint now = Clock::Steady().Now();
+  const bool waited = std::exchange(answer_waits_, true);
+  deadline_ = waited ? pace_.Moved(deadline_, bytes, now) : pace_.Start(now);
+}
+
 // Counts what the socket does not take yet against the server's budget; false where that is spent.
 bool Session::HoldAnswer() {
   if (held_bytes_ > 0) return true;
   for (size_t i = next_piece_; i < pieces_.size(); ++i) {
     held_bytes_ += static_cast<int64_t>(pieces_[i].iov_len);
   }
-  const int64_t held = context_->body_budget->fetch_add(held_bytes_) + held_bytes_;
-  return held <= static_cast<int64_t>(context_->limits.max_buffered_bytes);
+  if (client_->bytes->Take(held_bytes_) == nullptr) return true;
+  held_bytes_ = 0;
+  return false;
 }
 
-void Session::ReleaseAnswer() {
-  context_->body_budget->fetch_sub(held_bytes_);
-  held_bytes_ = 0;
-}
+void Session::ReleaseAnswer() { client_->bytes->Give(std::exchange(held_bytes_, 0)); }
 
 void Session::WaitToWrite() {
-  boost::asio::post(loop_->io(), [self = shared_from_this()] {
-    const Lock guard(self->mutex_);
-    const bool writing = self->state_ == State::kWriting || self->state_ == State::kStreaming;
-    if (!writing || self->waiting_to_write_) return;
-    self->waiting_to_write_ = true;
-    self->socket_.async_wait(boost::asio::ip::tcp::socket::wait_write,
-                             [self](const boost::system::error_code& ec) {
-                               Lock lock(self->mutex_);
-                               self->waiting_to_write_ = false;
-                               if (self->state_ == State::kClosed) return;
-                               if (ec) return self->CloseLocked(&lock);
-                               if (self->state_ == State::kWriting) self->Write();
-                               if (self->state_ == State::kStreaming) self->SendEvents();
-                               self->Advance(&lock);
-                             });
-  });
+  if (waiting_to_write_) return;
+  try {
+    boost::asio::post(
+        loop_->io(), [self = shared_from_this()] { self->Run([&](Lock*) { self->AwaitRoom(); }); });
+  } catch (const std::bad_alloc&) {
+    stalled_ = true;
+  }
+}
+
+// On the io thread.
+void Session::AwaitRoom() {
+  const bool writing = state_ == State::kWriting || state_ == State::kStreaming;
+  if (!writing || waiting_to_write_) return;
+  socket_.async_wait(boost::asio::ip::tcp::socket::wait_write,
+                     [self = shared_from_this()](const boost::system::error_code& ec) {
+                       self->Run([&](Lock* lock) {
+                         self->waiting_to_write_ = false;
+                         if (self->state_ == State::kClosed) return;
+                         if (ec) return self->CloseLocked(lock);
+                         self->Resume(lock);
+                       });
+                     });
+  waiting_to_write_ = true;
 }
 
 void Session::OnWritten() {
   ReleaseAnswer();
-  response_ = InferResponse();
+  FreeAnswer();
   pieces_.clear();
-  if (text_.capacity() > kKeepTextBytes) text_ = std::string();
-  events_.clear();
-  if (events_.capacity() > kKeepTextBytes) events_ = std::string();
   const TimePoint now = Clock::Steady().Now();
   if (close_after_) {
     ::shutdown(fd_, SHUT_WR);
@@ -202,6 +315,28 @@ void Session::OnWritten() {
   head_started_ = false;
   state_ = State::kHead;
   deadline_ = now + context_->limits.idle_timeout;
+}
+
+// Large memory is freed on a thread of the pool.
+void Session::FreeBody() noexcept {
+  if (body_ != nullptr && body_->capacity() >= kLargeBytes) {
+    context_->codecs.Free(std::move(body_));
+  }
+  body_.reset();
+}
+
+void Session::FreeAnswer() noexcept {
+  size_t bytes = text_.capacity() + events_.capacity();
+  for (const NamedTensor& output : response_.outputs) bytes += output.tensor.byte_size();
+  if (bytes >= kLargeBytes) {
+    context_->codecs.Free(std::tuple(std::exchange(response_, {}), std::exchange(text_, {}),
+                                     std::exchange(events_, {})));
+    return;
+  }
+  response_ = InferResponse();
+  if (text_.capacity() > kKeepTextBytes) text_ = std::string();
+  events_.clear();
+  if (events_.capacity() > kKeepTextBytes) events_ = std::string();
 }
 
 }  // namespace chairlift::http

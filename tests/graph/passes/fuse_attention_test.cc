@@ -200,5 +200,57 @@ TEST(FuseAttentionTest, OtherArithmeticStays) {
   ExpectLeft({.scale = Scale::kOfValues}, "the values are scaled");
 }
 
+// ONNX's own Attention, of 3 heads of 4 columns that share one of keys.
+Graph OnnxAttention(bool joined, bool causal, DType mask, const SymbolicShape& mask_shape) {
+  GraphBuilder b;
+  const auto operand = [&](const char* name, int64_t heads) {
+    return b.Input(name, DType::kFloat,
+                   joined ? SymbolicShape({kBatch, kLength, Dim(heads * kColumns)})
+                          : SymbolicShape({kBatch, Dim(heads), kLength, Dim(kColumns)}));
+  };
+  std::vector<ValueId> inputs = {operand("q", kHeads), operand("k", 1), operand("v", 1)};
+  if (mask != DType::kUndefined) inputs.push_back(b.Input("mask", mask, mask_shape));
+  b.Output(b.Op("Attention", inputs,
+                Attrs({{"q_num_heads", kHeads},
+                       {"kv_num_heads", int64_t{1}},
+                       {"is_causal", int64_t{causal}}})));
+  return std::move(b).Build();
+}
+
+TEST(FuseAttentionTest, OnnxAttentionBecomesTheSame) {
+  std::mt19937 random(4);
+  const SymbolicShape mask_shape({kBatch, Dim(1), Dim(1), kLength});
+  for (const bool joined : {false, true}) {
+    for (const bool causal : {false, true}) {
+      for (const DType mask : {DType::kUndefined, DType::kFloat, DType::kBool}) {
+        const Graph graph = OnnxAttention(joined, causal, mask, mask_shape);
+        const auto operand = [&](int64_t heads) {
+          return RandomFloats(
+              random, joined ? Shape{2, 5, heads * kColumns} : Shape{2, heads, 5, kColumns});
+        };
+        std::vector<Tensor> inputs = {operand(kHeads), operand(1), operand(1)};
+        if (mask == DType::kFloat) inputs.push_back(RandomFloats(random, {2, 1, 1, 5}));
+        if (mask == DType::kBool) {
+          inputs.push_back(Tensor::Allocate(DType::kBool, {2, 1, 1, 5}));
+          for (int i = 0; i < 10; ++i) inputs.back().data<bool>()[i] = i % 3 != 0 && i > 4;
+        }
+        const PassResult result = RunPass("fuse_attention", graph);
+        EXPECT_EQ(result.rewrites, 1);
+        EXPECT_EQ(result.Operators().find("Attention") == std::string::npos, false);
+        ExpectClose(Evaluate(graph, inputs), Evaluate(result.graph, inputs));
+      }
+    }
+  }
+}
+
+TEST(FuseAttentionTest, OnnxAttentionWhoseMaskMayBeShorterStays) {
+  const PassResult result =
+      RunPass("fuse_attention",
+              OnnxAttention(true, false, DType::kFloat, SymbolicShape({Dim(1), Dim::Symbol("m")})));
+  EXPECT_EQ(result.rewrites, 0);
+  ASSERT_EQ(result.notes.size(), 1u);
+  EXPECT_NE(result.notes[0].find("its mask"), std::string::npos) << result.notes[0];
+}
+
 }  // namespace
 }  // namespace chairlift

@@ -194,6 +194,13 @@ TEST(FuseEmbeddingLayerNormTest, WhatItCannotDoIsLeftWithItsReason) {
   EXPECT_THAT(ExpectLeft(std::move(narrow)), HasSubstr("a term is not one row"));
 }
 
+TEST(FuseEmbeddingLayerNormTest, TheShiftMayBeAbsent) {
+  Model m;
+  const ValueId rows = m.Add(m.Rows(m.ids), m.Rows(m.places));
+  m.Output(m.Op("LayerNormalization", {rows, m.Weights(Shape{kWidth})}));
+  ExpectFused(std::move(m), "EmbeddingLayerNorm");
+}
+
 TEST(FuseEmbeddingLayerNormTest, WhatIsNoEmbeddingStaysWithoutANote) {
   // Columns of a table.
   Model m;

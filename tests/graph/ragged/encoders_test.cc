@@ -86,7 +86,9 @@ TEST_P(EncoderTest, HiddenTokensNeedNotBePackedWhereItSaysSo) {
   EXPECT_EQ(graph.values[static_cast<size_t>(graph.inputs[static_cast<size_t>(model->mask)])].name,
             "attention_mask");
   EXPECT_TRUE(model->rows_ignore_trailing);
-  EXPECT_EQ(model->rows_ignore_masked, sentence || !any_rows);
+  // ONNX Runtime's optimiser takes the number of tokens that count for where they end.
+  const bool by_length = GetParam().find("optimised") != std::string::npos;
+  EXPECT_EQ(model->rows_ignore_masked, (sentence || !any_rows) && !by_length);
   std::vector<Request> requests;
   for (const Masked masked : {Masked::kNot, Masked::kRight, Masked::kLeft, Masked::kAnywhere}) {
     for (const int64_t length : {1, 9, 38}) {
@@ -106,10 +108,8 @@ TEST_P(EncoderTest, ItTellsWhatBecameOfTheMasks) {
     if (!note.starts_with("masks of 2 attentions: ")) continue;
     ++masks;
     const bool followed = note.ends_with(": followed token by token");
-    const bool tried = note.find(
-                           "cut out and tried on examples, they hide the keys where "
-                           "'attention_mask' is ") != std::string::npos;
-    EXPECT_TRUE(followed || tried) << note;
+    const bool proved = note.ends_with("proved to hide the keys where 'attention_mask' is 0");
+    EXPECT_TRUE(followed || proved) << note;
   }
   EXPECT_EQ(masks, 1);
   EXPECT_EQ(model->notes.back(), "tried on examples, it answers as the model does");

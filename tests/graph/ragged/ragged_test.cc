@@ -318,7 +318,8 @@ TEST(RaggedTest, MasksOfKeys) {
   });
   EXPECT_EQ(model.mask, 2);
   EXPECT_EQ(model.max_length, 0);
-  model = Packs([](Model& m) {  // tried: spread over the queries
+  EXPECT_TRUE(model.marks.empty());
+  model = Packs([](Model& m) {  // proved: spread over the queries
     const ValueId sizes =
         m.Op("Concat", {m.SizeOf(m.x, 0), m.Ints({1}), m.SizeOf(m.x, 1), m.SizeOf(m.x, 1)},
              Attrs({{"axis", int64_t{0}}}));
@@ -326,7 +327,7 @@ TEST(RaggedTest, MasksOfKeys) {
   });
   EXPECT_EQ(model.mask, 2);
   EXPECT_EQ(model.max_length, 0);
-  EXPECT_EQ(model.max_proved_length, 2048);
+  EXPECT_EQ(model.marks, std::vector<int>{2});
   Packs([](Model& m) {  // by place, whatever the query
     const ValueId slope = m.Op("Mul", {m.To(m.Range(m.SizeOf(m.x, 1)), 1), m.Number(-0.5f)});
     return m.Attention(m.x, slope);
@@ -456,6 +457,60 @@ TEST(RaggedTest, DeclaredShapesAreNotBelieved) {
   m.value(y).shape = SymbolicShape({kBatch, kLength, Dim(kWidth)});
   m.Output(y);
   EXPECT_FALSE(MakeRagged(std::move(m).Build()).ok());
+}
+
+// ONNX's own Attention over x [batch, length, 6], as three heads.
+ValueId OnnxAttention(Model& m, int64_t kv_heads, bool causal, ValueId mask) {
+  const auto joined = [&](const char* op, int64_t heads) {
+    return m.Op("MatMul", {m.Op(op, {m.x}), m.Floats({kWidth, 2 * heads})});
+  };
+  std::vector<ValueId> inputs = {joined("Sin", 3), joined("Cos", kv_heads),
+                                 joined("Tanh", kv_heads)};
+  if (mask != kNoValue) inputs.push_back(mask);
+  return m.Op("Attention", inputs,
+              Attrs({{"q_num_heads", int64_t{3}},
+                     {"kv_num_heads", kv_heads},
+                     {"is_causal", int64_t{causal}},
+                     {"softcap", causal ? 1.5f : 0.0f}}));
+}
+
+TEST(RaggedTest, OnnxAttentionStopsAtTheEndsOfSequences) {
+  for (const int64_t kv_heads : {1, 3}) {
+    for (const bool causal : {false, true}) {
+      RaggedModel model =
+          Packs([&](Model& m) { return OnnxAttention(m, kv_heads, causal, kNoValue); });
+      EXPECT_EQ(Count(model, "RaggedAttention"), 1);
+      Packs([&](Model& m) {
+        return m.Reduce("ReduceMax", OnnxAttention(m, kv_heads, causal, m.MaskOfKeys()), {2},
+                        false);
+      });
+      // One token stands for the sequence: which hidden ones it depends on is known.
+      model = Packs([&](Model& m) {
+        const ValueId y = OnnxAttention(m, kv_heads, causal, m.Added(m.MaskOfKeys()));
+        return m.Op("Gather", {y, m.Int(0)}, Attrs({{"axis", int64_t{1}}}));
+      });
+      EXPECT_GE(model.mask, 0);
+    }
+  }
+  Refuses("(Attention)", [](Model& m) {
+    const ValueId heads = m.Heads(m.x);
+    return m.Op("Attention", {heads, heads, heads}, Attrs({{"left_window_size", int64_t{1}}}));
+  });
+}
+
+TEST(RaggedTest, TokensAreTurnedByTheirPlaces) {
+  for (const bool joined : {false, true}) {
+    Packs([&](Model& m) {
+      const auto gathered = [&] { return m.Op("Gather", {m.Floats({kTable, 1}), m.ids}); };
+      const ValueId turned =
+          m.Op("RotaryEmbedding", {joined ? m.x : m.Heads(m.x), gathered(), gathered()},
+               Attrs({{"num_heads", int64_t{3}}}));
+      const ValueId back =
+          joined ? turned
+                 : m.Op("Reshape", {m.Transpose(turned, {0, 2, 1, 3}), m.SizesOf(m.x, {kWidth})});
+      return m.Op("RMSNormalization", {back, m.Floats({kWidth})});
+    });
+  }
 }
 
 }  // namespace

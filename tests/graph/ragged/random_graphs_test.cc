@@ -1,15 +1,24 @@
 // Graphs put together at random: whatever of them is packed answers as before.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
+#include <set>
 #include <string>
 
-#include "graph/ragged/mask_probe.h"
+#include "graph/batch_axis.h"
+#include "graph/batch_axis/propagate.h"
+#include "graph/passes/passes.h"
+#include "graph/ragged/evaluate_values.h"
 #include "graph/ragged/packed_requests.h"
+#include "graph/ragged/packer.h"
 #include "graph/ragged/small_model.h"
+#include "ops/random_tensor.h"
 
 namespace chairlift {
 namespace {
 
+using testing::AsDoubles;
 using testing::Attrs;
 using testing::ExpectSameAnswers;
 using testing::Kept;
@@ -58,7 +67,7 @@ class RandomGraph {
   }
 
   ValueId Add() {
-    switch (Below(22)) {
+    switch (Below(28)) {
       case 0:
         return m_.Op(OneOf({"Relu", "Neg", "Abs"}), {Any()});
       case 1:
@@ -114,6 +123,34 @@ class RandomGraph {
       case 20:
         sizes_.push_back(m_.Op(OneOf({"Mul", "Sub", "Div"}), {Size(), Size()}));
         return m_.Op("Add", {Any(), m_.Slice(m_.Floats({kTable, kWidth}), 0, Size(), 0)});
+      case 21:
+        return m_.Op("Flatten", {Any()}, Attrs({{"axis", static_cast<int64_t>(Below(4))}}));
+      case 22:
+        return m_.Op("Tile", {Any(), OneOf({m_.Ints({1, 1, 2}), m_.Ints({1, 2}),
+                                            m_.Op("Concat", {Size(), m_.Ints({1, 1})},
+                                                  Attrs({{"axis", int64_t{0}}}))})});
+      case 23:
+        return m_.Op("Add", {Floats(Any()), m_.To(m_.Op("ConstantOfShape", {Wanted()}), 1)});
+      case 24: {
+        if (Below(2) == 0) {
+          const ValueId wanted = m_.Op("Concat", {m_.SizeOf(m_.ids, 0), m_.Ints({kTable})},
+                                       Attrs({{"axis", int64_t{0}}}));
+          const ValueId table = m_.Op("Expand", {m_.Floats({1, kTable}), wanted});
+          return m_.Op("GatherElements", {table, m_.ids}, Attrs({{"axis", int64_t{1}}}));
+        }
+        const ValueId from = Any();
+        return m_.Op("GatherElements", {from, OneOf({m_.ids, from})}, Attrs({{"axis", Axis()}}));
+      }
+      case 25: {
+        // The batch, by its long way.
+        const ValueId size = m_.Op("Reshape", {m_.Op("Size", {m_.r}), m_.Ints({1})});
+        sizes_.push_back(m_.Op("Div", {size, m_.Ints({kWidth})}));
+        return m_.Op("Expand", {m_.Op("Identity", {Any()}), sizes_.back()});
+      }
+      case 26:
+        sizes_.push_back(m_.Op("Where", {m_.Op("Equal", {Size(), m_.Ints({-1})}), Size(),
+                                         m_.Op("Identity", {Size()})}));
+        return m_.Op("Range", {m_.Int(0), m_.Scalar(Size()), m_.Int(1)});
       default: {
         const ValueId apart =
             m_.Op("Sub", {m_.Op("Unsqueeze", {m_.Range(m_.SizeOf(m_.x, 1)), m_.Ints({1})}),
@@ -131,6 +168,33 @@ class RandomGraph {
   std::vector<ValueId> values_, sizes_;
 };
 
+// Rules of which no graph was packed (shared a batch).
+std::string Unseen(const auto& rules, const std::set<std::string>& seen) {
+  std::string names;
+  for (const auto& [name, rule] : rules) {
+    if (!seen.contains(name)) names += " " + name;
+  }
+  return names;
+}
+
+void AddNames(const Graph& graph, std::set<std::string>& names) {
+  for (const Node& node : graph.nodes) names.insert(node.def->name);
+}
+
+// The entry along axis 0 of each.
+std::vector<Tensor> RowOf(const std::vector<Tensor>& tensors, int64_t row) {
+  std::vector<Tensor> rows;
+  for (const Tensor& t : tensors) {
+    Shape shape = t.shape();
+    const size_t bytes = t.byte_size() / static_cast<size_t>(shape[0]);
+    shape[0] = 1;
+    rows.push_back(Tensor::Allocate(t.dtype(), shape));
+    std::memcpy(rows.back().raw(),
+                static_cast<const std::byte*>(t.raw()) + static_cast<size_t>(row) * bytes, bytes);
+  }
+  return rows;
+}
+
 std::map<int, Tensor> ByPlace(const std::vector<Tensor>& inputs) {
   std::map<int, Tensor> by_place;
   for (size_t i = 0; i < inputs.size(); ++i) by_place[static_cast<int>(i)] = inputs[i];
@@ -139,7 +203,8 @@ std::map<int, Tensor> ByPlace(const std::vector<Tensor>& inputs) {
 
 TEST(RaggedRandomTest, WhatIsPackedAnswersAsBefore) {
   int packed = 0, refused = 0;
-  for (uint32_t seed = 0; seed < 120; ++seed) {
+  std::set<std::string> seen;
+  for (uint32_t seed = 0; seed < 600; ++seed) {
     Graph whole = RandomGraph(seed).Build(14);
     std::vector<ValueId> outputs = std::move(whole.outputs);
     for (const ValueId output : outputs) {
@@ -175,10 +240,58 @@ TEST(RaggedRandomTest, WhatIsPackedAnswersAsBefore) {
       if (model->rows_ignore_masked) ExpectSameAnswers(graph, *model, requests, Kept::kCounted);
       if (HasFatalFailure() || HasNonfatalFailure()) return;
       ++packed;
+      AddNames(graph, seen);
     }
   }
-  EXPECT_GT(packed, 200);
-  EXPECT_GT(refused, 300);
+  EXPECT_EQ(Unseen(ragged::PackingRules(), seen), "");
+  EXPECT_GT(packed, 800);
+  EXPECT_GT(refused, 1000);
+}
+
+TEST(RandomGraphTest, WhatSharesABatchAnswersRowByRow) {
+  int shared = 0, refused = 0;
+  std::set<std::string> seen;
+  for (uint32_t seed = 1000; seed < 1600; ++seed) {
+    Graph whole = RandomGraph(seed).Build(10);
+    std::vector<ValueId> outputs = std::move(whole.outputs);
+    for (const ValueId output : outputs) {
+      Graph graph = whole;
+      graph.outputs = {output};
+      std::vector<std::string> notes;
+      ASSERT_TRUE(RemoveDeadNodes().run(graph, notes).ok());
+      if (!InferShapes(graph).ok()) continue;
+      if (!AnalyseBatchAxis(graph).batches) {
+        ++refused;
+        continue;
+      }
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", output " << output);
+      for (const Request& request : Requests(1)) {
+        const auto together =
+            ragged::EvaluateValues(graph, graph.outputs, ByPlace(request.inputs), {});
+        if (!together.ok()) continue;
+        for (int64_t row = 0; row < request.batch; ++row) {
+          const auto alone =
+              ragged::EvaluateValues(graph, graph.outputs, ByPlace(RowOf(request.inputs, row)), {});
+          ASSERT_TRUE(alone.ok()) << alone.status();
+          const Tensor want = RowOf(*together, row)[0];
+          ASSERT_TRUE((*alone)[0].shape() == want.shape()) << "row " << row;
+          const std::vector<double> a = AsDoubles((*alone)[0]), b = AsDoubles(want);
+          for (size_t i = 0; i < a.size(); ++i) {
+            if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
+            ASSERT_NEAR(a[i], b[i], 1e-4 * std::max(1.0, std::abs(b[i]))) << "row " << row;
+          }
+        }
+      }
+      ++shared;
+      AddNames(graph, seen);
+    }
+  }
+  EXPECT_GT(shared, 1000);
+  EXPECT_GT(refused, 1000);
+  // Those of images are compared in tests/ops alone.
+  seen.insert({"AffineGrid", "Resize"});
+  EXPECT_EQ(Unseen(batch_axis::BatchRules(), seen), "");
+  EXPECT_EQ(Unseen(batch_axis::SizeRules(), seen), "");
 }
 
 }  // namespace

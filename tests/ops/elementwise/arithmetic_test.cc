@@ -132,6 +132,40 @@ INSTANTIATE_TEST_SUITE_P(
             "GreaterOrEqual", [](double x, double y) { return x >= y; }, kNumericTypes, {}, -9}),
     [](const auto& info) { return info.param.name + std::to_string(info.index); });
 
+TEST(ArithmeticTest, FloorRemaindersOfFloatsHaveTheDivisorsSign) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const Tensor x = Tensor::Of<float>({8}, {5, -5, 5, -5, 4, -4, 2, -2});
+  const Tensor y = Tensor::Of<float>({8}, {3, 3, -3, -3, -2, 2, kInf, kInf});
+  auto r = RunOperator({"Mod", {}, {x, y}});
+  ASSERT_TRUE(r.ok()) << r.status();
+  EXPECT_EQ(AsDoubles((*r)[0]), (std::vector<double>{2, 1, -1, -2, 0, 0, 2, kInf}));
+  EXPECT_TRUE(std::signbit((*r)[0].data<float>()[4]));
+}
+
+TEST(ArithmeticTest, SignedIntegersShiftWithTheirSign) {
+  const Tensor x = Tensor::Of<int32_t>({5}, {-8, 7, -1, 1, -8});
+  const Tensor y = Tensor::Of<int32_t>({5}, {1, 1, 40, 31, -1});
+  auto right = RunOperator({"BitShift", With("direction", std::string("RIGHT")), {x, y}});
+  ASSERT_TRUE(right.ok()) << right.status();
+  EXPECT_EQ(AsDoubles((*right)[0]), (std::vector<double>{-4, 3, -1, 0, -1}));
+  auto left = RunOperator({"BitShift", With("direction", std::string("LEFT")), {x, y}});
+  ASSERT_TRUE(left.ok()) << left.status();
+  EXPECT_EQ(AsDoubles((*left)[0]), (std::vector<double>{-16, 14, 0, -2147483648.0, 0}));
+}
+
+TEST(BitCastTest, KeepsTheBytes) {
+  const Tensor x = Tensor::Of<float>({2}, {1.0f, -2.0f});
+  auto y = RunOperator({"BitCast", With("to", int64_t{6}), {x}});
+  ASSERT_TRUE(y.ok()) << y.status();
+  EXPECT_EQ((*y)[0].dtype(), DType::kInt32);
+  EXPECT_EQ((*y)[0].data<int32_t>()[0], 0x3f800000);
+  EXPECT_FALSE(RunOperator({"BitCast", With("to", int64_t{7}), {x}}).ok());
+  auto truth = RunOperator({"BitCast", With("to", int64_t{9}), {Tensor::Of<uint8_t>({2}, {0, 7})}});
+  ASSERT_TRUE(truth.ok()) << truth.status();
+  EXPECT_EQ(*static_cast<const uint8_t*>((*truth)[0].raw()), 0);
+  EXPECT_EQ(static_cast<const uint8_t*>((*truth)[0].raw())[1], 1);
+}
+
 TEST(ArithmeticTest, IntegerDivisionNeverTraps) {
   constexpr int32_t kMin = std::numeric_limits<int32_t>::min();
   auto y = RunOperator(

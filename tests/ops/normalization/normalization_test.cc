@@ -401,5 +401,40 @@ TEST(NormalizationTest, LargeInputsAreSharedByTheTeam) {
   }
 }
 
+TEST(RmsNormalizationTest, MatchesTheFormulaFromEveryAxis) {
+  for (const DType dtype : kFloats) {
+    for (const Shape& shape :
+         {Shape{1}, Shape{0, 7}, Shape{3, 33}, Shape{2, 5, 16}, Shape{70, 65}}) {
+      for (int64_t axis = -1; axis < shape.rank(); ++axis) {
+        const int a = axis < 0 ? shape.rank() - 1 : static_cast<int>(axis);
+        const Shape normalised(shape.dims().subspan(static_cast<size_t>(a)));
+        const int64_t n = normalised.NumElements();
+        const Tensor x = RandomTensor(dtype, shape, -3, 3, 5);
+        const Tensor scale = RandomTensor(dtype, normalised, -2, 2, 6);
+        const auto y = RunOperator(
+            {"RMSNormalization", With({{"axis", axis}, {"epsilon", 0.1f}}), {x, scale}});
+        ASSERT_TRUE(y.ok()) << y.status();
+        const Doubles v = AsDoubles(x), s = AsDoubles(scale);
+        Doubles expected(v.size());
+        for (size_t e = 0; e < v.size(); ++e) {
+          const size_t row = e / static_cast<size_t>(n) * static_cast<size_t>(n);
+          double squares = 0;
+          for (int64_t i = 0; i < n; ++i) squares += v[row + i] * v[row + i];
+          expected[e] = v[e] / std::sqrt(squares / static_cast<double>(n) + 0.1f) * s[e - row];
+        }
+        ExpectNear(AsDoubles((*y)[0]), expected, 2 * Tolerance(dtype));
+      }
+    }
+  }
+}
+
+TEST(RmsNormalizationTest, TheResultIsOfTheScalesType) {
+  const Tensor x = RandomTensor(DType::kFloat16, {2, 8}, -1, 1, 1);
+  const Tensor scale = RandomTensor(DType::kFloat, {8}, -1, 1, 2);
+  const auto y = RunOperator({"RMSNormalization", {}, {x, scale}});
+  ASSERT_TRUE(y.ok()) << y.status();
+  EXPECT_EQ((*y)[0].dtype(), DType::kFloat);
+}
+
 }  // namespace
 }  // namespace chairlift

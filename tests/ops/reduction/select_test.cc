@@ -111,28 +111,32 @@ TEST(TopKTest, NanIsLargestAndTooManyAreRefused) {
   EXPECT_EQ(many.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(CumSumTest, RunsBothWaysAndExclusive) {
-  for (DType dtype : {DType::kFloat, DType::kDouble, DType::kInt32, DType::kInt64, DType::kUInt32,
-                      DType::kUInt64}) {
-    for (int64_t axis : {0, 1, -1}) {
-      for (int64_t exclusive : {0, 1}) {
-        for (int64_t reverse : {0, 1}) {
-          const Tensor x = RandomTensor(dtype, {3, 4, 5}, 0, 9, 17);
-          auto y = RunOperator({"CumSum",
-                                With({{"exclusive", exclusive}, {"reverse", reverse}}),
-                                {x, Tensor::Scalar<int32_t>(static_cast<int32_t>(axis))}});
-          ASSERT_TRUE(y.ok()) << y.status();
-          const Doubles v = AsDoubles(x), out = AsDoubles((*y)[0]);
-          const int a = axis < 0 ? 2 : static_cast<int>(axis);
-          const int64_t n = x.shape()[a], inner = x.shape().NumElements(a + 1, 3);
-          for (int64_t e = 0; e < x.size(); ++e) {
-            const int64_t at = e / inner % n;
-            double expected = 0;
-            for (int64_t i = 0; i < n; ++i) {
-              const bool counts = (reverse != 0 ? i > at : i < at) || (i == at && exclusive == 0);
-              if (counts) expected += v[e + (i - at) * inner];
+TEST(CumSumTest, SumsAndProductsRunBothWaysAndExclusive) {
+  for (const std::string op : {"CumSum", "CumProd"}) {
+    const bool sums = op == "CumSum";
+    for (DType dtype : {DType::kFloat, DType::kDouble, DType::kInt32, DType::kInt64, DType::kUInt32,
+                        DType::kUInt64}) {
+      for (int64_t axis : {0, 1, -1}) {
+        for (int64_t exclusive : {0, 1}) {
+          for (int64_t reverse : {0, 1}) {
+            const Tensor x = RandomTensor(dtype, {3, 4, 5}, 0, 9, 17);
+            auto y = RunOperator({op,
+                                  With({{"exclusive", exclusive}, {"reverse", reverse}}),
+                                  {x, Tensor::Scalar<int32_t>(static_cast<int32_t>(axis))}});
+            ASSERT_TRUE(y.ok()) << y.status();
+            const Doubles v = AsDoubles(x), out = AsDoubles((*y)[0]);
+            const int a = axis < 0 ? 2 : static_cast<int>(axis);
+            const int64_t n = x.shape()[a], inner = x.shape().NumElements(a + 1, 3);
+            for (int64_t e = 0; e < x.size(); ++e) {
+              const int64_t at = e / inner % n;
+              double expected = sums ? 0 : 1;
+              for (int64_t i = 0; i < n; ++i) {
+                const bool counts = (reverse != 0 ? i > at : i < at) || (i == at && exclusive == 0);
+                const double by = v[e + (i - at) * inner];
+                if (counts) expected = sums ? expected + by : expected * by;
+              }
+              ASSERT_NEAR(out[e], expected, 1e-5 + 1e-6 * expected);
             }
-            ASSERT_NEAR(out[e], expected, 1e-5);
           }
         }
       }

@@ -1,0 +1,28 @@
+"""How the examples ask a running server, with the standard library alone."""
+
+import json
+import sys
+import urllib.error
+import urllib.request
+
+
+def infer(url, model, body):
+    """The outputs of a request to a model, by name. Where there are none: one line that says why, and exit code 1."""
+    url = url if "://" in url else f"http://{url}"
+    request = urllib.request.Request(f"{url.rstrip('/')}/v2/models/{model}/infer", json.dumps(body).encode())
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return {output["name"]: output["data"] for output in json.load(response)["outputs"]}
+    except urllib.error.HTTPError as error:
+        why = f"{url} refused it: {_message(error)}"
+    except (OSError, ValueError) as error:
+        why = f"no server answers at {url} ({getattr(error, 'reason', error)}): start one with `make run`"
+    sys.exit(why)
+
+
+def _message(error):
+    text = error.read().decode(errors="replace")
+    try:
+        return json.loads(text)["error"]
+    except (ValueError, KeyError, TypeError):
+        return text or str(error)

@@ -1,0 +1,71 @@
+#include "base/closest.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <utility>
+
+namespace chairlift {
+namespace {
+
+constexpr size_t kMaxSize = 64;
+
+char Folded(char c) {
+  if (c == '_') return '-';
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+// Optimal string alignment. Neither is longer than kMaxSize.
+size_t Distance(std::string_view a, std::string_view b) {
+  // Rows i - 2, i - 1 and i of the table.
+  std::array<size_t, kMaxSize + 1> before{}, last{}, row{};
+  for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const bool equal = Folded(a[i - 1]) == Folded(b[j - 1]);
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (equal ? 0 : 1)});
+      if (i > 1 && j > 1 && Folded(a[i - 1]) == Folded(b[j - 2]) &&
+          Folded(a[i - 2]) == Folded(b[j - 1])) {
+        row[j] = std::min(row[j], before[j - 2] + 1);
+      }
+    }
+    before = std::exchange(last, row);
+  }
+  return last[b.size()];
+}
+
+}  // namespace
+
+std::optional<std::string> Closest(std::string_view name, std::span<const std::string> candidates) {
+  if (name.size() > kMaxSize) return std::nullopt;
+  const std::string* closest = nullptr;
+  size_t most = std::max<size_t>(1, name.size() / 3);  // changes
+  for (const std::string& candidate : candidates) {
+    const size_t longer = std::max(candidate.size(), name.size());
+    if (candidate.size() > kMaxSize || longer - std::min(candidate.size(), name.size()) > most) {
+      continue;
+    }
+    const size_t distance = Distance(name, candidate);
+    if (distance > most || distance >= longer) continue;
+    if (closest != nullptr && distance == most) continue;
+    closest = &candidate;
+    most = distance;
+  }
+  if (closest == nullptr) return std::nullopt;
+  return *closest;
+}
+
+std::string DidYouMean(std::string_view name, std::span<const std::string> candidates) {
+  const std::optional<std::string> closest = Closest(name, candidates);
+  return closest ? "; did you mean '" + *closest + "'?" : "";
+}
+
+std::string KnownNames(std::string_view name, std::span<const std::string> known) {
+  if (known.empty()) return " (there are none)";
+  return fmt::format("{} (there are: '{}')", DidYouMean(name, known), fmt::join(known, "', '"));
+}
+
+}  // namespace chairlift

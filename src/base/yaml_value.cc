@@ -1,0 +1,117 @@
+#include "base/yaml_value.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/closest.h"
+
+namespace chairlift {
+
+std::string NumberRange::ToString() const {
+  std::string text = *unit == '\0' ? "a whole number" : fmt::format("a number of {}", unit);
+  const bool bounded = most != std::numeric_limits<int64_t>::max();
+  if (least == std::numeric_limits<int64_t>::min()) return text;
+  text += fmt::format(", {}{}", bounded ? "" : "at least ", least);
+  if (*zero != '\0') text += fmt::format(" ({})", zero);
+  return bounded ? fmt::format("{} to {}", text, most) : text;
+}
+
+StatusOr<YamlValue> YamlValue::Parse(const std::string& text, const std::string& path) {
+  if (text.size() > kMaxSettingsBytes) {
+    return InvalidArgument("it has more than the {} bytes that are read", kMaxSettingsBytes);
+  }
+  auto document = std::make_shared<Document>();
+  document->has_lines = text.find('\n') < text.size() - 1;
+  try {
+    return YamlValue(YAML::Load(text), 0, path, std::move(document));
+  } catch (const YAML::Exception& error) {
+    return InvalidArgument("it is not YAML: {}", error.what());
+  }
+}
+
+void YamlValue::CheckKeys(const std::vector<std::string>& known) const {
+  if (!node_.IsMap()) {
+    return Refuse("{} must be a map of settings{}", path_.empty() ? "it" : path_,
+                  KnownNames("", known));
+  }
+  const std::string in = path_.empty() ? "" : " in " + path_;
+  for (const auto& [key, value] : Map("a map of settings")) {
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      value.Refuse("there is no setting '{}'{}{}", key, in, KnownNames(key, known));
+    }
+  }
+}
+
+YamlValue YamlValue::At(const std::string& key) const {
+  for (const auto& [name, value] : Map("a map of settings")) {
+    if (name == key) return value;
+  }
+  Refuse("{} is missing", Within(key));
+  return {YAML::Node(), line_, Within(key), document_};
+}
+
+std::string YamlValue::Text(const char* takes) const {
+  if (node_.IsScalar()) return node_.Scalar();
+  RefuseAllBut(takes);
+  return {};
+}
+
+std::string YamlValue::Name() const {
+  std::string name = Text("a name");
+  if (name.empty()) RefuseAllBut("a name");
+  return name;
+}
+
+std::string YamlValue::NameOr(const std::string& key, const std::string& absent) const {
+  return Has(key) ? At(key).Name() : absent;
+}
+
+int64_t YamlValue::Number(const NumberRange& range) const {
+  int64_t number = 0;
+  if (YAML::convert<int64_t>::decode(node_, number) && range.Contains(number)) return number;
+  RefuseAllBut(range.ToString());
+  return range.least;
+}
+
+bool YamlValue::IsNumber() const {
+  int64_t number = 0;
+  return YAML::convert<int64_t>::decode(node_, number);
+}
+
+std::vector<YamlValue> YamlValue::List(const char* takes, size_t least) const {
+  if (!node_.IsSequence() || node_.size() < least) RefuseAllBut(takes);
+  std::vector<YamlValue> values;
+  for (size_t i = 0; status().ok() && i < node_.size(); ++i) {
+    const YAML::Node value = node_[i];
+    values.push_back({value, value.Mark().line, fmt::format("{}[{}]", path_, i), document_});
+  }
+  return values;
+}
+
+std::vector<std::pair<std::string, YamlValue>> YamlValue::Map(const char* takes,
+                                                              size_t least) const {
+  if (!node_.IsMap() || node_.size() < least) RefuseAllBut(takes);
+  std::vector<std::pair<std::string, YamlValue>> entries;
+  std::set<std::string> seen;
+  for (auto item = node_.begin(); status().ok() && item != node_.end(); ++item) {
+    const std::string key = item->first.IsScalar() ? item->first.Scalar() : "(not a name)";
+    const YamlValue value(item->second, item->first.Mark().line, Within(key), document_);
+    if (key.empty()) value.Refuse("{} has an entry without a name", path_);
+    if (!seen.insert(key).second) value.Refuse("{} is given twice", value.path_);
+    entries.emplace_back(key, value);
+  }
+  return entries;
+}
+
+void YamlValue::Refuse(const Status& status) const {
+  if (!document_->status.ok() || status.ok()) return;
+  document_->status =
+      document_->has_lines ? Annotate(status, fmt::format("line {}", line_ + 1)) : status;
+}
+
+void YamlValue::RefuseAllBut(const std::string& takes) const {
+  if (node_.IsScalar()) return Refuse("{} is '{}'; it must be {}", path_, node_.Scalar(), takes);
+  Refuse("{} must be {}", path_, takes);
+}
+
+}  // namespace chairlift

@@ -1,0 +1,140 @@
+#include "batching/policies/baselines/graph_batch.h"
+
+#include <algorithm>
+
+namespace chairlift {
+
+GraphBatchScheduler::Outline GraphBatchScheduler::OutlineOf(const CellGraph& graph) {
+  Outline outline;
+  outline.group = GroupOf(graph);
+  std::vector<int32_t> place;                                 // by type, in outline.types
+  std::vector<int> chain(static_cast<size_t>(graph.size()));  // of its type, that end with a node
+  for (int32_t node = 0; node < graph.size(); ++node) {
+    const CellType type = graph.type(node);
+    if (type >= place.size()) place.resize(type + 1, -1);
+    if (place[type] < 0) {
+      place[type] = static_cast<int32_t>(outline.types.size());
+      outline.types.push_back({.type = type});
+      phases_.Learn(graph, node);
+    }
+    Outline::OfType& use = outline.types[place[type]];
+    ++use.nodes;
+    use.node_rows = std::max(use.node_rows, graph.rows(node));
+    chain[node] = 1;
+    for (const int32_t dependency : graph.dependencies(node)) {
+      if (graph.type(dependency) == type)
+        chain[node] = std::max(chain[node], chain[dependency] + 1);
+    }
+    use.longest_chain = std::max(use.longest_chain, chain[node]);
+  }
+  return outline;
+}
+
+void GraphBatchScheduler::Arrived(Slot slot, const CellGraph& graph) {
+  if (static_cast<size_t>(slot) >= outlines_.size()) outlines_.resize(slot + 1);
+  outlines_[slot] = OutlineOf(graph);
+  if (!request(slot).held()) Released(slot);
+}
+
+void GraphBatchScheduler::Released(Slot slot) {
+  groups_[outlines_[slot].group].emplace(request(slot).arrival, slot);
+}
+
+void GraphBatchScheduler::Gone(Slot slot) {
+  const Request& gone = request(slot);
+  if (gone.started || gone.held()) return;
+  const auto group = groups_.find(outlines_[slot].group);
+  group->second.erase(gone.arrival);
+  if (group->second.empty()) groups_.erase(group);
+}
+
+void GraphBatchScheduler::Ready(std::span<const Member> nodes) {
+  // They are of one request or one batch.
+  const Slot any = nodes.front().slot;
+  if (!request(any).started) return;
+  Batch& batch = batches_.at(outlines_[any].worker);
+  for (const Member member : nodes) {
+    LiveNode& ready = node(member);
+    if (ready.state != LiveNode::State::kWaiting) continue;  // it comes for the second time
+    ready.state = LiveNode::State::kReady;
+    ++batch.types[ready.type].ready;
+    batch.ready.push_back(member);
+  }
+}
+
+void GraphBatchScheduler::Grew(Slot slot, int32_t index,
+                               std::span<const int32_t> /*dependencies*/) {
+  const LiveNode& added = node({slot, index});
+  TypeUse& use = batches_.at(outlines_[slot].worker).types[added.type];
+  ++use.to_give;
+  use.node_rows = std::max(use.node_rows, added.rows);
+  use.requests.insert(slot);
+}
+
+void GraphBatchScheduler::StartBatch(WorkerId worker) {
+  auto group = groups_.lower_bound(turn_);
+  if (group == groups_.end()) group = groups_.begin();
+  if (group == groups_.end()) return;
+  const Group key = group->first;
+  if (key != turn_ || turn_left_ == 0) turn_left_ = group->second.size();
+  turn_ = key;
+  Batch& batch = batches_[worker];
+  int64_t size = 0;
+  // Requests that become free as others start join at the end of the group.
+  while (group != groups_.end()) {
+    const Slot slot = group->second.begin()->second;
+    const int32_t rows = request(slot).nodes.back().size();
+    if (size > 0 && size + rows > options_.max_batch_size) break;
+    size += rows;
+    Gone(slot);
+    Start(slot);
+    outlines_[slot].worker = worker;
+    batch.requests.push_back(slot);
+    for (const Outline::OfType& added : outlines_[slot].types) {
+      TypeUse& use = batch.types[added.type];
+      use.to_give += added.nodes;
+      use.node_rows = std::max(use.node_rows, added.node_rows);
+      use.longest_chain = std::max(use.longest_chain, added.longest_chain);
+      use.requests.insert(slot);
+    }
+    for (const int32_t root : request(slot).roots) {
+      const Member member{slot, root};
+      Ready({&member, 1});
+    }
+    group = groups_.find(key);
+  }
+  turn_left_ -= std::min(turn_left_, batch.requests.size());
+  if (turn_left_ < static_cast<size_t>(options_.max_batch_size)) {
+    turn_ = key + 1;
+    turn_left_ = 0;
+  }
+}
+
+std::optional<Task> GraphBatchScheduler::NextTask(WorkerId worker) {
+  if (!batches_.contains(worker)) StartBatch(worker);
+  const auto found = batches_.find(worker);
+  if (found == batches_.end()) return std::nullopt;
+  Batch& batch = found->second;
+  if (batch.in_flight >= options_.max_tasks_to_submit) return std::nullopt;
+  if (batch.steps.empty()) FormSteps(batch);
+  if (batch.steps.empty()) return std::nullopt;
+  Step step = std::move(batch.steps.front());
+  batch.steps.pop_front();
+  batch.types[step.type].to_give -= static_cast<int>(step.nodes.size());
+  ++batch.in_flight;
+  Task task = Give(step.type, worker, std::move(step.nodes));
+  task.padding_rows += step.padding_rows;
+  return task;
+}
+
+void GraphBatchScheduler::CollectLeft(const Running& task, std::vector<BatchRequestId>& left) {
+  const auto found = batches_.find(task.worker);
+  Batch& batch = found->second;
+  if (batch.in_flight > 0 || !batch.steps.empty()) return;
+  FormSteps(batch);
+  if (!batch.steps.empty()) return;
+  for (const Slot slot : batch.requests) LetGo(slot, left);
+  batches_.erase(found);
+}
+
+}  // namespace chairlift

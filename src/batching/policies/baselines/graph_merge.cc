@@ -1,0 +1,36 @@
+// Dynamic graph merging (BatchMaker §2.3): what DyNet and TensorFlow Fold do with trees.
+//
+// A batch takes up to max_batch_size requests that wait, of any structure, and runs their graphs
+// together, level by level: all ready nodes of equal type are one task, however many rows that
+// makes. All answers leave when the batch ends.
+#include "batching/policies/baselines/baselines.h"
+#include "batching/policies/baselines/graph_batch.h"
+
+namespace chairlift {
+namespace {
+
+class GraphMergeScheduler final : public GraphBatchScheduler {
+ public:
+  using GraphBatchScheduler::GraphBatchScheduler;
+
+ private:
+  Group GroupOf(const CellGraph&) const override { return 0; }
+
+  void FormSteps(Batch& batch) override {
+    for (const auto& [type, use] : batch.types) {
+      if (use.ready == 0) continue;
+      const auto of_type = [type = type](Member, const LiveNode& node) {
+        return node.type == type;
+      };
+      batch.steps.push_back({.type = type, .nodes = TakeReady(batch, of_type), .padding_rows = 0});
+    }
+  }
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Scheduler>> MakeGraphMergeScheduler(const PolicyOptions& options) {
+  return std::make_unique<GraphMergeScheduler>(options);
+}
+
+}  // namespace chairlift

@@ -1,0 +1,53 @@
+// The ideal of a fixed structure (BatchMaker §7.5, Fig. 15): requests whose graphs are equal share
+// a batch, and each task is one and the same node of all of them. Nothing is padded, nothing is
+// merged at run time; a batch starts as soon as a worker is idle, and all answers leave when it
+// ends.
+#include <algorithm>
+
+#include "batching/policies/baselines/baselines.h"
+#include "batching/policies/baselines/graph_batch.h"
+
+namespace chairlift {
+namespace {
+
+class IdealScheduler final : public GraphBatchScheduler {
+ public:
+  using GraphBatchScheduler::GraphBatchScheduler;
+
+ private:
+  // A digest (FNV-1a) of the graph. Were two different graphs to share one, they would share a
+  // batch, but no task with nodes of different types.
+  Group GroupOf(const CellGraph& graph) const override {
+    Group digest = 14695981039346656037u;
+    const auto mix = [&digest](uint64_t value) { digest = (digest ^ value) * 1099511628211u; };
+    for (int32_t node = 0; node < graph.size(); ++node) {
+      mix(graph.type(node));
+      mix(static_cast<uint64_t>(graph.rows(node)));
+      for (const int32_t dependency : graph.dependencies(node)) {
+        mix(static_cast<uint64_t>(dependency));
+      }
+      mix(~uint64_t{0});
+    }
+    return digest;
+  }
+
+  void FormSteps(Batch& batch) override {
+    const auto earlier = [](Member a, Member b) { return a.node < b.node; };
+    const auto first = std::min_element(batch.ready.begin(), batch.ready.end(), earlier);
+    if (first == batch.ready.end()) return;
+    const int32_t index = first->node;
+    const CellType type = node(*first).type;
+    const auto wanted = [&](Member member, const LiveNode& node) {
+      return member.node == index && node.type == type;
+    };
+    batch.steps.push_back({.type = type, .nodes = TakeReady(batch, wanted), .padding_rows = 0});
+  }
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Scheduler>> MakeIdealScheduler(const PolicyOptions& options) {
+  return std::make_unique<IdealScheduler>(options);
+}
+
+}  // namespace chairlift

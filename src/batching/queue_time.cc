@@ -1,0 +1,110 @@
+#include "batching/queue_time.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace chairlift {
+namespace {
+
+// What an earlier task counts beside the next one of the type.
+constexpr double kMemory = 0.9;
+// What the growth of one request counts beside that of those before.
+constexpr double kGrowthWeight = 1.0 / 16;
+
+}  // namespace
+
+QueueTime::Type& QueueTime::TypeOf(CellType type) {
+  if (type >= types_.size()) types_.resize(type + 1);
+  return types_[type];
+}
+
+void QueueTime::Charge(Type& type) {
+  const double each = type.units > 0 ? type.cost_ns / type.units : 0;
+  const auto charge = static_cast<int64_t>(std::llround(each * static_cast<double>(type.left)));
+  total_ns_ += charge - type.charged_ns;
+  type.charged_ns = charge;
+}
+
+QueueTime::Share::Part& QueueTime::PartOf(Share& share, CellType type) {
+  const auto found = std::find_if(share.parts_.begin(), share.parts_.end(),
+                                  [&](const Share::Part& part) { return part.type == type; });
+  if (found != share.parts_.end()) return *found;
+  share.parts_.push_back({.type = type});
+  return share.parts_.back();
+}
+
+void QueueTime::Set(Share::Part& part, const Share::Part& to) {
+  Type& type = TypeOf(part.type);
+  type.left += to.left() - part.left();
+  part = to;
+  Charge(type);
+}
+
+void QueueTime::Learn(CellType index, int64_t units, Duration cost) {
+  if (units <= 0) return;
+  Type& type = TypeOf(index);
+  if (!type.learnt) type.cost_ns = type.units = 0;
+  type.learnt = true;
+  type.cost_ns = kMemory * type.cost_ns + static_cast<double>(cost.count());
+  type.units = kMemory * type.units + static_cast<double>(units);
+  Charge(type);
+}
+
+void QueueTime::Expect(CellType index, double ns_per_unit) {
+  Type& type = TypeOf(index);
+  if (type.learnt) return;
+  type.cost_ns = ns_per_unit;
+  type.units = 1;
+  Charge(type);
+}
+
+void QueueTime::Arrive(std::span<const Work> work, Share& share) {
+  for (const Work& brought : work) {
+    Share::Part& part = PartOf(share, brought.type);
+    Share::Part more = part;
+    more.known += brought.units;
+    Set(part, more);
+  }
+  for (const CellType type : growing_) {
+    Share::Part& part = PartOf(share, type);
+    Share::Part more = part;
+    more.expected = std::llround(types_[type].mean_growth);
+    Set(part, more);
+  }
+}
+
+void QueueTime::Grow(Work work, Share& share) {
+  Type& type = TypeOf(work.type);
+  if (!type.grows) growing_.push_back(work.type);
+  type.grows = true;
+  Share::Part& part = PartOf(share, work.type);
+  Share::Part more = part;
+  more.known += work.units;
+  more.grown += work.units;
+  Set(part, more);
+}
+
+void QueueTime::Ran(Work work, Share& share) {
+  Share::Part& part = PartOf(share, work.type);
+  Share::Part less = part;
+  less.known -= work.units;
+  Set(part, less);
+}
+
+void QueueTime::Leave(bool complete, Share& share) {
+  for (Share::Part& part : share.parts_) Set(part, {.type = part.type, .grown = part.grown});
+  for (const CellType type : growing_) {
+    if (!complete) break;
+    double& mean = types_[type].mean_growth;
+    mean += kGrowthWeight * (static_cast<double>(PartOf(share, type).grown) - mean);
+  }
+  share.parts_.clear();
+}
+
+Duration ExpectedWait(std::span<const Duration> work, size_t own, int workers) {
+  Duration ahead{0};
+  for (const Duration other : work) ahead += std::min(other, work[own]);
+  return ahead / workers;
+}
+
+}  // namespace chairlift

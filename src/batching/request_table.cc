@@ -1,0 +1,250 @@
+#include "batching/request_table.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace chairlift {
+namespace {
+
+// Requests with more nodes give their memory back.
+constexpr size_t kNodesKept = 4096;
+
+}  // namespace
+
+struct RequestTable::Prepared : PreparedGraph {
+  LiveGraph graph;
+};
+
+RequestTable::Slot RequestTable::Enter(BatchRequestId id, const CellGraph& graph, ClientId client,
+                                       TimePoint now, std::optional<TimePoint> deadline) {
+  assert(graph.size() > 0 && !slots_.contains(id));
+  now_ = now;
+  if (free_.empty()) {
+    free_.push_back(static_cast<Slot>(requests_.size()));
+    requests_.push_back(std::make_unique<Request>());
+  }
+  const Slot slot = free_.back();
+  free_.pop_back();
+  Request& request = *requests_[slot];
+  request.id = id;
+  request.client = client;
+  request.arrival = arrivals_++;
+  request.arrived = now;
+  request.length = graph.length();
+  request.present = true;
+  request.started = request.leaving = request.expired = false;
+  if (client != 0) {
+    const auto [last, first] = clients_.try_emplace(client, slot);
+    if (!first) {
+      request.earlier = std::exchange(last->second, slot);
+      requests_[request.earlier]->later = slot;
+    }
+  }
+  slots_.emplace(id, slot);
+  if (deadline) request.deadline = deadlines_.emplace_hint(deadlines_.end(), *deadline, slot);
+  ++waiting_;
+  return slot;
+}
+
+void RequestTable::Announce(Slot slot, const CellGraph& graph) {
+  Arrived(slot, graph);
+  offered_.clear();
+  for (const int32_t root : requests_[slot]->roots) offered_.push_back({slot, root});
+  Ready(offered_);
+}
+
+void RequestTable::Arrive(BatchRequestId id, const CellGraph& graph, ClientId client, TimePoint now,
+                          std::optional<TimePoint> deadline) {
+  const Slot slot = Enter(id, graph, client, now, deadline);
+  requests_[slot]->Assign(graph);
+  Announce(slot, graph);
+}
+
+std::unique_ptr<PreparedGraph> RequestTable::Prepare(const CellGraph& graph) const {
+  auto prepared = std::make_unique<Prepared>();
+  prepared->graph.Assign(graph);
+  return prepared;
+}
+
+void RequestTable::ArrivePrepared(BatchRequestId id, const CellGraph& graph,
+                                  std::unique_ptr<PreparedGraph> prepared, ClientId client,
+                                  TimePoint now, std::optional<TimePoint> deadline) {
+  const Slot slot = Enter(id, graph, client, now, deadline);
+  requests_[slot]->Swap(static_cast<Prepared&>(*prepared).graph);
+  Announce(slot, graph);
+}
+
+void RequestTable::DropDeadline(Request& request) {
+  if (request.deadline) deadlines_.erase(*request.deadline);
+  request.deadline.reset();
+}
+
+void RequestTable::Start(Slot slot) {
+  Request& request = *requests_[slot];
+  if (request.started) return;
+  request.started = true;
+  --waiting_;
+  if (!rules_.deadline_until_end) DropDeadline(request);
+  if (request.client == 0) return;
+  const Slot earlier = std::exchange(request.earlier, kNoSlot);
+  const Slot later = std::exchange(request.later, kNoSlot);
+  if (earlier != kNoSlot) requests_[earlier]->later = later;
+  if (later != kNoSlot) {
+    requests_[later]->earlier = earlier;
+    if (earlier == kNoSlot) Released(later);
+  } else if (earlier != kNoSlot) {
+    clients_[request.client] = earlier;
+  } else {
+    clients_.erase(request.client);
+  }
+}
+
+std::vector<RequestTable::Member> RequestTable::TakeList() {
+  if (spare_.empty()) return {};
+  std::vector<Member> list = std::move(spare_.back());
+  spare_.pop_back();
+  return list;
+}
+
+std::optional<Task> RequestTable::Next(WorkerId worker, TimePoint now) {
+  Expire(now);
+  return NextTask(worker);
+}
+
+Task RequestTable::Give(CellType type, WorkerId worker, std::vector<Member> members) {
+  Task task;
+  task.id = next_task_++;
+  task.type = type;
+  task.worker = worker;
+  task.nodes.reserve(members.size());
+  offered_.clear();
+  for (const Member member : members) {
+    Request& request = *requests_[member.slot];
+    if (!request.started) Start(member.slot);
+    const LiveNode& node = request.nodes[member.node];
+    if (request.leaving) {
+      task.padding_rows += node.size();
+    } else {
+      task.nodes.push_back({request.id, member.node});
+      task.rows += node.rows;
+    }
+    ++request.in_flight;
+    request.Give(member.node, worker, [&](int32_t reader) {
+      offered_.push_back({member.slot, reader});
+    });
+  }
+  running_.emplace(task.id, Running{type, worker, std::move(members)});
+  if (!offered_.empty()) Ready(offered_);
+  return task;
+}
+
+std::vector<BatchRequestId> RequestTable::Complete(TaskId task, TimePoint now,
+                                                   std::span<const Growth> grown) {
+  now_ = now;
+  const auto found = running_.find(task);
+  assert(found != running_.end());
+  Running ended = std::move(found->second);
+  running_.erase(found);
+  Ended(ended);
+  offered_.clear();
+  for (const Member member : ended.members) {
+    Request& request = *requests_[member.slot];
+    --request.in_flight;
+    const bool goes_on = !request.leaving || !rules_.stops_between_nodes;
+    const auto before = static_cast<std::ptrdiff_t>(offered_.size());
+    request.End(member.node, [&](int32_t reader) {
+      if (goes_on) offered_.push_back({member.slot, reader});
+    });
+    if (rules_.first_reader_first) std::reverse(offered_.begin() + before, offered_.end());
+  }
+  for (const Growth& growth : grown) {
+    const auto it = slots_.find(growth.request);
+    if (it == slots_.end()) continue;
+    Request& request = *requests_[it->second];
+    if (request.leaving) continue;
+    const int32_t node = request.Append(growth.type, growth.rows, growth.dependencies);
+    Grew(it->second, node, growth.dependencies);
+    if (request.nodes[node].not_given == 0) offered_.push_back({it->second, node});
+  }
+  if (!offered_.empty()) Ready(offered_);
+  std::vector<BatchRequestId> left;
+  CollectLeft(ended, left);
+  ended.members.clear();
+  spare_.push_back(std::move(ended.members));
+  return left;
+}
+
+void RequestTable::CollectLeft(const Running& task, std::vector<BatchRequestId>& left) {
+  for (const Member member : task.members) {
+    const Request& request = *requests_[member.slot];
+    // Several of the task's nodes may be of one request.
+    if (!request.present || request.in_flight > 0) continue;
+    if (request.unfinished == 0 || request.leaving) LetGo(member.slot, left);
+  }
+}
+
+void RequestTable::LetGo(Slot slot, std::vector<BatchRequestId>& left) {
+  const Request& request = *requests_[slot];
+  (request.expired ? expired_ : left).push_back(request.id);
+  if (!request.leaving || !rules_.stops_between_nodes) Gone(slot);
+  Free(slot);
+}
+
+void RequestTable::Free(Slot slot) {
+  Request& request = *requests_[slot];
+  DropDeadline(request);
+  slots_.erase(request.id);
+  request.present = false;
+  if (request.nodes.size() > kNodesKept) request = Request();
+  free_.push_back(slot);
+}
+
+void RequestTable::Leave(Slot slot) {
+  Request& request = *requests_[slot];
+  request.leaving = true;
+  Gone(slot);
+  Start(slot);
+  DropDeadline(request);
+  if (request.in_flight == 0) Free(slot);
+}
+
+bool RequestTable::Cancel(BatchRequestId id, TimePoint now) {
+  now_ = now;
+  const auto found = slots_.find(id);
+  if (found == slots_.end()) return true;
+  const Slot slot = found->second;
+  Request& request = *requests_[slot];
+  request.expired = false;
+  if (request.started && !rules_.stops_between_nodes) {
+    request.leaving = true;
+  } else if (!request.leaving) {
+    Leave(slot);
+  }
+  return !request.present;
+}
+
+void RequestTable::Expire(TimePoint now) {
+  now_ = now;
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const Slot slot = deadlines_.begin()->second;
+    Request& request = *requests_[slot];
+    request.expired = true;
+    if (request.in_flight == 0) expired_.push_back(request.id);
+    Leave(slot);
+  }
+}
+
+std::vector<BatchRequestId> RequestTable::TakeExpired(TimePoint now) {
+  Expire(now);
+  return std::exchange(expired_, {});
+}
+
+std::optional<TimePoint> RequestTable::WakeAt(TimePoint now) const {
+  std::optional<TimePoint> wake = FormsAt(now);
+  const auto next = deadlines_.upper_bound(now);
+  if (next != deadlines_.end() && (!wake || next->first < *wake)) wake = next->first;
+  return wake;
+}
+
+}  // namespace chairlift

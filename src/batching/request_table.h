@@ -1,0 +1,167 @@
+// The life of requests, the same under every policy: slots, what nodes wait for, the order of each
+// client's requests, deadlines, cancellation, tasks in flight, growth.
+//
+// A policy derives from RequestTable. The table reports which nodes have become ready and which
+// requests are gone; the policy keeps them in whatever order it likes and forms tasks of them in
+// NextTask().
+#ifndef CHAIRLIFT_BATCHING_REQUEST_TABLE_H_
+#define CHAIRLIFT_BATCHING_REQUEST_TABLE_H_
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "batching/live_graph.h"
+#include "batching/scheduler.h"
+
+namespace chairlift {
+
+// O(1) for each node and edge; in steady state nothing is allocated but the node list of each task.
+class RequestTable : public Scheduler {
+ public:
+  void Arrive(BatchRequestId request, const CellGraph& graph, ClientId client, TimePoint now,
+              std::optional<TimePoint> deadline) final;
+  std::unique_ptr<PreparedGraph> Prepare(const CellGraph& graph) const final;
+  void ArrivePrepared(BatchRequestId request, const CellGraph& graph,
+                      std::unique_ptr<PreparedGraph> prepared, ClientId client, TimePoint now,
+                      std::optional<TimePoint> deadline) final;
+  bool Cancel(BatchRequestId request, TimePoint now) final;
+  std::optional<Task> Next(WorkerId worker, TimePoint now) final;
+  std::vector<BatchRequestId> Complete(TaskId task, TimePoint now,
+                                       std::span<const Growth> grown) final;
+  std::vector<BatchRequestId> TakeExpired(TimePoint now) final;
+  std::optional<TimePoint> WakeAt(TimePoint now) const final;
+  int waiting() const final { return waiting_; }
+
+ protected:
+  // A request's number while it is here; small and dense, used again afterwards. A policy may keep
+  // arrays by slot.
+  using Slot = int32_t;
+  static constexpr Slot kNoSlot = -1;
+
+  struct Member {
+    Slot slot;
+    int32_t node;
+  };
+
+  // What every node touches comes first.
+  struct Request : LiveGraph {
+    int32_t in_flight = 0;
+    bool present = false;  // the slot is in use
+    bool started = false;  // some node has been given out
+    bool leaving = false;  // cancelled or expired, and still here
+    bool expired = false;
+    BatchRequestId id = 0;
+    // The requests of its client next to it in order of arrival, as long as they have not started.
+    Slot earlier = kNoSlot;
+    Slot later = kNoSlot;
+    ClientId client = 0;
+    uint64_t arrival = 0;  // numbers requests in order of arrival
+    TimePoint arrived{};
+    int32_t length = 0;                                                // of its graph
+    std::optional<std::multimap<TimePoint, Slot>::iterator> deadline;  // as long as it counts
+
+    // Not to be given out yet: an earlier request of its client has not started.
+    bool held() const { return earlier != kNoSlot; }
+  };
+
+  struct Running {
+    CellType type;
+    WorkerId worker;
+    std::vector<Member> members;
+  };
+
+  // In what the lives of requests differ from policy to policy.
+  struct Rules {
+    // A request that is cancelled after its start leaves between its nodes. If not, what is left of
+    // it is computed as padding, and it leaves when the policy lets it go.
+    bool stops_between_nodes = true;
+    // A deadline holds until the request's last node, not only until its first.
+    bool deadline_until_end = false;
+    // Readers of one node that become ready with its end come the first one first, else last.
+    bool first_reader_first = false;
+  };
+
+  explicit RequestTable(Rules rules) : rules_(rules) {}
+
+  // --- What a policy implements.
+
+  // A task for the worker, made by Give(), or nothing.
+  virtual std::optional<Task> NextTask(WorkerId worker) = 0;
+  // All that these nodes read from is in tasks: complete where node.not_complete is 0, else in
+  // flight on node.worker. A node comes once when it is so and, unless it has been given out by
+  // then, once more when all is complete; both at once where nothing was in flight. `nodes` is not
+  // empty: the first nodes of a request that has arrived, or what follows from one task.
+  virtual void Ready(std::span<const Member> nodes) = 0;
+  // Called once for each request: no node of it may be given out from now on, and none comes again.
+  // What is in flight of it still ends.
+  virtual void Gone(Slot slot) = 0;
+
+  // A request is here. Ready() follows.
+  virtual void Arrived(Slot /*slot*/, const CellGraph& /*graph*/) {}
+  // It is held() no more.
+  virtual void Released(Slot /*slot*/) {}
+  // It has one node more. Ready() follows if all that it reads from is in tasks.
+  virtual void Grew(Slot /*slot*/, int32_t /*node*/, std::span<const int32_t> /*dependencies*/) {}
+  // A task has ended. Ready() follows for those that read from its nodes.
+  virtual void Ended(const Running& /*task*/) {}
+  // Lets the requests go that end with this task: those of its requests of which nothing is left to
+  // do.
+  virtual void CollectLeft(const Running& task, std::vector<BatchRequestId>& left);
+  // The earliest time after `now` at which NextTask() may change its answer with no event.
+  virtual std::optional<TimePoint> FormsAt(TimePoint /*now*/) const { return std::nullopt; }
+
+  // --- What it may use.
+
+  Request& request(Slot slot) { return *requests_[slot]; }
+  const Request& request(Slot slot) const { return *requests_[slot]; }
+  LiveNode& node(Member member) { return requests_[member.slot]->nodes[member.node]; }
+  const LiveNode& node(Member member) const { return requests_[member.slot]->nodes[member.node]; }
+  // Of the event that is being handled.
+  TimePoint now() const { return now_; }
+
+  // An empty list with room, of a task that ended.
+  std::vector<Member> TakeList();
+  // The request starts: its client's next one is released. Give() does it, where the policy has
+  // not.
+  void Start(Slot slot);
+  // Makes a task of these nodes, in this order. Those of requests that are leaving are rows of
+  // padding. Ready() is called meanwhile, for those that read from them.
+  Task Give(CellType type, WorkerId worker, std::vector<Member> members);
+  // The request leaves with its answer, or because it was cancelled or had expired.
+  void LetGo(Slot slot, std::vector<BatchRequestId>& left);
+
+ private:
+  struct Prepared;
+
+  Slot Enter(BatchRequestId id, const CellGraph& graph, ClientId client, TimePoint now,
+             std::optional<TimePoint> deadline);
+  void Announce(Slot slot, const CellGraph& graph);
+  void Expire(TimePoint now);
+  // It was cancelled or has expired.
+  void Leave(Slot slot);
+  void DropDeadline(Request& request);
+  void Free(Slot slot);
+
+  const Rules rules_;
+  TimePoint now_{};
+  std::vector<std::unique_ptr<Request>> requests_;
+  std::vector<Slot> free_;
+  absl::flat_hash_map<BatchRequestId, Slot> slots_;
+  absl::flat_hash_map<ClientId, Slot> clients_;  // the last of each that has not started
+  std::multimap<TimePoint, Slot> deadlines_;
+  std::vector<BatchRequestId> expired_;  // not yet reported
+  absl::flat_hash_map<TaskId, Running> running_;
+  std::vector<std::vector<Member>> spare_;  // lists of ended tasks
+  std::vector<Member> offered_;             // while an event is handled
+  uint64_t arrivals_ = 0;
+  TaskId next_task_ = 1;
+  int waiting_ = 0;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_BATCHING_REQUEST_TABLE_H_

@@ -1,0 +1,125 @@
+#include "cli/flags.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+#include "absl/strings/cord.h"
+#include "batching/policy.h"
+#include "cli/model_path.h"
+
+namespace chairlift {
+namespace {
+
+// What a flag reads into a T.
+template <typename T>
+struct ValueOf {
+  using Type = T;
+};
+template <typename T>
+struct ValueOf<std::optional<T>> {
+  using Type = T;
+};
+
+constexpr char kUsage[] = "chairlift/usage";
+
+}  // namespace
+
+Status Usage(const Status& status) {
+  Status marked = status;
+  marked.SetPayload(kUsage, absl::Cord());
+  return marked;
+}
+
+bool IsUsage(const Status& status) { return status.GetPayload(kUsage).has_value(); }
+
+void TakesModel(CLI::Option* option) {
+  option->check([](const std::string& path) { return WhyNoPath(path); })->type_name("FILE|DIR");
+}
+
+void TakesPolicy(CLI::Option* option) {
+  option->check([](const std::string& name) { return Message(FindPolicy(name).status()); })
+      ->type_name("POLICY");
+}
+
+void TakesBytes(CLI::Option* option, uint64_t least) {
+  constexpr uint64_t kMost = uint64_t{1} << 50;
+  const auto read = [least](std::string& text) -> std::string {
+    const std::string given = text;
+    uint64_t bytes = 0;
+    try {
+      const std::string wrong = CLI::AsSizeValue(false)(text);
+      if (wrong.empty() && CLI::detail::lexical_cast(text, bytes) && bytes >= least &&
+          bytes <= kMost) {
+        return {};
+      }
+    } catch (const CLI::Error&) {
+      // Reported below.
+    }
+    return fmt::format("'{}' is not a number of bytes from {}, as 65536, 64KiB or 2GiB", given,
+                       least);
+  };
+  option->transform(CLI::Validator(read, ""))->type_name("BYTES");
+}
+
+template <typename T>
+CLI::Option* AddNumber(CLI::App& parser, const char* flag, T* value, double least, double most,
+                       const char* type, const char* about) {
+  using Number = typename ValueOf<T>::Type;
+  CLI::Option* const option = parser.add_option(flag, *value, about);
+  option->check(CLI::Range(static_cast<Number>(least), static_cast<Number>(most)))->type_name(type);
+  if constexpr (std::is_same_v<T, Number>) {
+    const auto number = static_cast<double>(*value);
+    if (least <= number && number <= most) option->capture_default_str();
+  }
+  return option;
+}
+template CLI::Option* AddNumber(CLI::App&, const char*, int*, double, double, const char*,
+                                const char*);
+template CLI::Option* AddNumber(CLI::App&, const char*, int64_t*, double, double, const char*,
+                                const char*);
+template CLI::Option* AddNumber(CLI::App&, const char*, double*, double, double, const char*,
+                                const char*);
+template CLI::Option* AddNumber(CLI::App&, const char*, std::optional<int64_t>*, double, double,
+                                const char*, const char*);
+template CLI::Option* AddNumber(CLI::App&, const char*, std::optional<double>*, double, double,
+                                const char*, const char*);
+
+CLI::Option* AddWorkers(CLI::App& parser, int* workers) {
+  return AddNumber(parser, "--workers", workers, 0, 256, "N",
+                   "Compute threads; 0: one for each core");
+}
+
+void AddAllowPlugins(CLI::App& parser, bool* allow) {
+  parser.add_flag("--allow-plugins", *allow,
+                  "Run code that models contain (unfold: plugin, docs/cells.md) in this process;\n"
+                  "only for folders that no other user may write");
+}
+
+Status CheckWritable(const std::string& file) {
+  errno = 0;
+  if (file.empty() || std::ofstream(file, std::ios::app)) return absl::OkStatus();
+  return CannotWrite(file);
+}
+
+Status CannotWrite(const std::string& file) {
+  return Unavailable("cannot write {}: {}", file,
+                     errno != 0 ? std::strerror(errno) : "it was written only in part");
+}
+
+std::string PolicyHelp() {
+  std::string help = "Policies:\n";
+  for (const PolicyInfo& policy : KnownPolicies()) {
+    help += fmt::format("  {:<12} {}\n", policy.name, policy.summary);
+  }
+  return help;
+}
+
+}  // namespace chairlift

@@ -1,0 +1,21 @@
+// How much memory this process may use.
+#ifndef CHAIRLIFT_DEVICE_CPU_MEMORY_H_
+#define CHAIRLIFT_DEVICE_CPU_MEMORY_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace chairlift {
+
+// Bytes: the least of the machine's memory, what the control groups grant, and what the process's
+// own limits (address space, data) leave it.
+int64_t UsableMemoryBytes();
+
+// The limit in the text of a control group's memory.max (v2) or memory.limit_in_bytes (v1): nothing
+// where it sets none ("max") or cannot be read.
+std::optional<int64_t> ParseMemoryLimit(std::string_view text);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_DEVICE_CPU_MEMORY_H_

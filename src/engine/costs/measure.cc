@@ -1,0 +1,214 @@
+#include "engine/costs/measure.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <iterator>
+#include <thread>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "base/out_of_memory.h"
+#include "base/status.h"
+#include "device/cpu/worker_pool.h"
+
+namespace chairlift {
+namespace {
+
+constexpr int kMaxRounds = 200;
+// To find which sizes are worth their while.
+constexpr TimingEffort kFirstLook = {.rounds = 2};
+constexpr TimingEffort kSecondLook = {.rounds = 10};
+// More rows that make the machine faster by less than this make it no faster,
+constexpr double kFaster = 1.03;
+// and where so many sizes in a row do not, larger ones are not tried.
+constexpr int kNotFaster = 3;
+
+// Of this thread: what other programs take of its core does not count.
+Duration ThreadTime() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return std::chrono::seconds(now.tv_sec) + Duration(now.tv_nsec);
+}
+
+}  // namespace
+
+std::function<void()> ProgressUntil(TimePoint until, const TimingProgress& progress) {
+  if (progress == nullptr) return [] {};
+  const TimePoint start = Clock::Steady().Now();
+  return [start, until, progress] {
+    const std::chrono::duration<double> over = Clock::Steady().Now() - start;
+    const std::chrono::duration<double> whole = until - start;
+    progress(std::clamp(over / whole, 0.0, 1.0));
+  };
+}
+
+std::vector<std::optional<Duration>> TimeRuns(std::span<const TimedRun> runs, int workers,
+                                              const TimingEffort& effort, TimePoint until,
+                                              const std::function<void()>& tick) {
+  const Clock& clock = Clock::Steady();
+  const auto succeeds = [&runs](size_t i, int worker, WorkerMemory& memory) {
+    return CatchOutOfMemory([&] { return runs[i](worker, memory); }).ok();
+  };
+  WorkerMemory memory;
+  std::vector<std::optional<Duration>> fastest(runs.size());
+  std::vector<size_t> good;  // that do not fail; the plans are made here
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (succeeds(i, 0, memory)) good.push_back(i);
+  }
+  std::atomic<bool> done{false};
+  std::vector<std::thread> others;
+  others.reserve(static_cast<size_t>(workers));
+  const absl::Cleanup join = [&] {
+    done = true;
+    for (std::thread& thread : others) thread.join();
+  };
+  for (int worker = 1; worker < workers && !good.empty(); ++worker) {
+    others.emplace_back([&succeeds, &good, &done, worker] {
+      WorkerMemory own;
+      while (!done.load()) {
+        for (size_t i : good) succeeds(i, worker, own);
+      }
+    });
+  }
+  const TimePoint enough = clock.Now() + effort.each * static_cast<int>(good.size());
+  for (int round = 0; round < kMaxRounds && !good.empty(); ++round) {
+    const TimePoint begin = clock.Now();
+    if (round > 0 && (begin > until || (round >= effort.rounds && begin > enough))) break;
+    for (size_t i : good) {
+      const Duration start = ThreadTime();
+      const bool ran = succeeds(i, 0, memory);
+      const Duration time = ThreadTime() - start;
+      if (ran) fastest[i] = std::min(time, fastest[i].value_or(time));
+    }
+    tick();
+  }
+  return fastest;
+}
+
+std::vector<CostSamples> MeasureCosts(size_t programs, const MeasureOptions& options,
+                                      absl::FunctionRef<TimedRun(size_t i, int rows)> make) {
+  const TimePoint until = Clock::Steady().Now() + options.budget;
+  const TimePoint half = until - options.budget / 2;
+  const std::function<void()> tick = ProgressUntil(until, options.progress);
+  struct State {
+    double best = 0;  // rows a nanosecond
+    int not_faster = 0;
+    bool done = false;
+  };
+  struct Point {
+    size_t program;
+    size_t index;  // of its costs
+  };
+  std::vector<State> states(programs);
+  std::vector<CostSamples> costs(programs);
+  std::vector<TimedRun> runs;
+  std::vector<Point> points;  // of runs
+  for (int rows = options.min_rows; rows <= options.max_rows; rows *= 2) {
+    Duration last{0};
+    bool any = false;
+    for (size_t i = 0; i < programs; ++i) {
+      if (states[i].done) continue;
+      any = true;
+      if (!costs[i].empty()) last += costs[i].back().cost;
+    }
+    // They take up to twice as long as half the rows did, and run once before they are timed.
+    if (!any || Clock::Steady().Now() + 2 * (kFirstLook.rounds + 1) * last > half) break;
+    const size_t before = runs.size();
+    std::vector<size_t> which;
+    for (size_t i = 0; i < programs; ++i) {
+      if (states[i].done) continue;
+      TimedRun run = make(i, rows);
+      if (!run) continue;
+      which.push_back(i);
+      runs.push_back(std::move(run));
+    }
+    const auto times =
+        TimeRuns(std::span(runs).subspan(before), options.workers, kFirstLook, half, tick);
+    std::vector<TimedRun> good;
+    for (size_t t = 0; t < which.size(); ++t) {
+      State& state = states[which[t]];
+      if (!times[t]) {
+        state.done = true;
+        continue;
+      }
+      points.push_back({which[t], costs[which[t]].size()});
+      good.push_back(std::move(runs[before + t]));
+      const Duration cost = std::max(*times[t], Duration(1));
+      costs[which[t]].push_back({rows, 0, cost});
+      const double rate = rows / static_cast<double>(cost.count());
+      state.not_faster = rate > kFaster * state.best ? 0 : state.not_faster + 1;
+      state.best = std::max(state.best, rate);
+      state.done = state.not_faster == kNotFaster;
+    }
+    runs.resize(before);
+    std::move(good.begin(), good.end(), std::back_inserter(runs));
+  }
+  // Again, all sizes in turns: how they compare must not depend on how busy others kept the machine
+  // at the time of each. Nor do the workers then keep step, reading the same weights at once.
+  Duration round{0};
+  for (const CostSamples& of_program : costs) {
+    for (const auto& point : of_program) round += point.cost;
+  }
+  if (Clock::Steady().Now() + 2 * round > until) return costs;
+  const auto again = TimeRuns(runs, options.workers, kSecondLook, until, tick);
+  for (size_t t = 0; t < points.size(); ++t) {
+    Duration& cost = costs[points[t].program][points[t].index].cost;
+    if (again[t]) cost = std::clamp(*again[t], Duration(1), cost);
+  }
+  return costs;
+}
+
+CostTable::Key LengthCostKey(const std::string& description, const LengthSampling& sampling) {
+  return CostTableKeyOf(fmt::format("up to {} rows of length {} of {}", sampling.max_rows,
+                                    sampling.max_length, description),
+                        sampling.workers);
+}
+
+CostSamples FindLengthCosts(const CostTable::Key& key, const LengthSampling& sampling, bool measure,
+                            absl::FunctionRef<TimedRun(int rows, int length)> make) {
+  CostSamples samples = KeptCosts(key);
+  if (!samples.empty() || !measure) return samples;
+  const Clock& clock = Clock::Steady();
+  const TimePoint until = clock.Now() + sampling.budget;
+  const std::function<void()> tick = ProgressUntil(until, sampling.progress);
+  Duration last{0};
+  for (const auto& [rows, length] :
+       SizesToMeasure(sampling.max_rows, sampling.max_length, sampling.max_places)) {
+    // The next takes up to twice as long as the last, and runs twice at least.
+    if (clock.Now() + 4 * last > until) break;
+    const TimedRun run = make(rows, length);
+    if (!run) continue;
+    const std::optional<Duration> time = TimeRuns({&run, 1}, sampling.workers, {}, until, tick)[0];
+    if (!time) continue;
+    last = std::max(*time, Duration(1));
+    samples.push_back({rows, length, last});
+  }
+  if (!samples.empty()) WarnNotKept(KeepCosts(key, samples));
+  return samples;
+}
+
+bool OnIdlePool(int workers, absl::FunctionRef<void(Team& team)> body) {
+  std::promise<void> done;  // outlives the worker that may still be within set_value()
+  WorkerPoolOptions options;
+  options.workers = workers;
+  auto pool = WorkerPool::Create(options);
+  if (!pool.ok()) return false;
+  Status ran;
+  const bool taken = (*pool)->Submit(0, [&](int worker) {
+    {
+      WorkerPool::TeamLease lease = (*pool)->OpenTeam(worker, true);
+      ran = CatchOutOfMemory([&] {
+        body(lease.team());
+        return absl::OkStatus();
+      });
+    }
+    done.set_value();
+  });
+  if (taken) done.get_future().wait();
+  return taken && ran.ok();
+}
+
+}  // namespace chairlift

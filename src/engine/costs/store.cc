@@ -1,0 +1,66 @@
+#include "engine/costs/store.h"
+
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <limits>
+
+#include "base/status.h"
+
+namespace chairlift {
+
+void DescribeForCosts(const Graph& graph, std::string& text) {
+  const auto append = [&](ValueId id) {
+    if (id == kNoValue) {
+      text += " -";
+      return;
+    }
+    const Value& value = graph.values[id];
+    text += fmt::format(" {}[", DTypeName(value.dtype));
+    if (!value.shape.has_rank()) text += '?';
+    for (const Dim& dim : value.shape.dims()) {
+      text += dim.known() ? fmt::format("{},", dim.value()) : "?,";
+    }
+    text += value.is_constant() ? "]c" : "]";
+  };
+  for (ValueId id : graph.inputs) append(id);
+  for (const Node& node : graph.nodes) {
+    text += fmt::format("\n{}.{}", node.def->domain, node.def->name);
+    for (ValueId id : node.inputs) append(id);
+    text += " ->";
+    for (ValueId id : node.outputs) append(id);
+    for (const auto& [name, body] : Subgraphs(node)) {
+      text += " {";
+      DescribeForCosts(*body, text);
+      text += '}';
+    }
+  }
+}
+
+CostSamples KeptCosts(const CostTable::Key& key) {
+  const auto table = CostTable::Load(CostTablePath(key));
+  if (!table.ok() || table->key() != key) return {};
+  CostSamples samples;
+  for (const auto& [size, cost] : table->costs()) {
+    constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+    if (size.first > kMax || size.second > kMax) return {};
+    samples.push_back({static_cast<int32_t>(size.first), static_cast<int32_t>(size.second), cost});
+  }
+  LengthCosts checked;
+  return checked.AddType(samples).ok() ? samples : CostSamples();
+}
+
+Status KeepCosts(const CostTable::Key& key, const CostSamples& samples) {
+  CostTable table(key);
+  for (const auto& [rows, length, cost] : samples) table.Set(rows, length, cost);
+  return table.Save(CostTablePath(key));
+}
+
+void WarnNotKept(const Status& kept) {
+  static std::atomic<bool> warned{false};
+  if (kept.ok() || warned.exchange(true)) return;
+  spdlog::warn("measured costs are not kept, and are measured again at each load: {}",
+               Message(kept));
+}
+
+}  // namespace chairlift

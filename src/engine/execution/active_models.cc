@@ -1,0 +1,162 @@
+#include "engine/execution/active_models.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace chairlift {
+
+ActiveModels::ActiveModels(int workers) : workers_(static_cast<size_t>(workers)) {
+  for (WorkerId worker = workers - 1; worker >= 0; --worker) idle_.push_back(worker);
+}
+
+ActiveModels::Turn ActiveModels::TurnOf(Model& model) {
+  const ModelQueue::Share& share = model.queue().share;
+  return {share.used, share.number};
+}
+
+ActiveModels::Entry ActiveModels::Enter(const std::shared_ptr<Model>& model, int most) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (closed_) return Entry::kClosed;
+  if (requests_ >= most) return Entry::kFull;
+  ++requests_;
+  ModelQueue::Share& share = model->queue().share;
+  if (share.requests++ > 0) return Entry::kDone;
+  share.used = std::max(share.used, by_turn_.empty() ? most_used_ : by_turn_.begin()->first.first);
+  share.number = ++entered_;
+  share.asked_in_vain.assign(workers_, 0);
+  share.changes = 1;
+  by_turn_.emplace(TurnOf(*model), model);
+  return Entry::kDone;
+}
+
+void ActiveModels::Close() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  closed_ = true;
+}
+
+std::shared_ptr<Model> ActiveModels::Note(Model& model, const Change& change) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ModelQueue::Share& share = model.queue().share;
+  if (change.may_run) {
+    ++share.changes;
+    ++changes_;
+  }
+  requests_ += change.requests - share.requests;
+  share.requests = change.requests;
+  const bool active = share.requests > 0;
+  if (!active || change.charge != Duration(0)) {
+    auto place = by_turn_.extract(TurnOf(model));
+    share.used += change.charge;
+    most_used_ = std::max(most_used_, share.used);
+    if (!active) {
+      share.wake.reset();
+      return place.empty() ? nullptr : std::move(place.mapped());
+    }
+    place.key() = TurnOf(model);
+    by_turn_.insert(std::move(place));
+  }
+  share.wake = change.wake;
+  if (change.wake) Arm(*change.wake);
+  return nullptr;
+}
+
+// A timer that is set too early looks, finds nothing, and sets itself right.
+void ActiveModels::Arm(TimePoint wake) {
+  if (armed_ && *armed_ <= wake) return;
+  armed_ = wake;
+  wakes_.notify_one();
+}
+
+std::optional<ActiveModels::Search> ActiveModels::TakeIdle() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (idle_.empty()) return std::nullopt;
+  const WorkerId worker = idle_.back();
+  idle_.pop_back();
+  return Search{.worker = worker, .changes = changes_};
+}
+
+std::shared_ptr<Model> ActiveModels::NextToAsk(Search& search) {
+  const auto worker = static_cast<size_t>(search.worker);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto next = by_turn_.begin();
+  if (search.model == nullptr) {
+    search.changes = changes_;
+  } else {
+    ModelQueue::Share& share = search.model->queue().share;
+    if (share.number == search.at.second) share.asked_in_vain[worker] = search.model_changes;
+    next = by_turn_.upper_bound(search.at);
+  }
+  for (; next != by_turn_.end(); ++next) {
+    const ModelQueue::Share& share = next->second->queue().share;
+    if (share.asked_in_vain[worker] == share.changes) continue;
+    search.model = next->second;
+    search.model_changes = share.changes;
+    search.at = next->first;
+    return search.model;
+  }
+  return nullptr;
+}
+
+bool ActiveModels::BecomeIdle(const Search& search) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (search.changes != changes_) return false;
+  assert(std::find(idle_.begin(), idle_.end(), search.worker) == idle_.end());
+  idle_.push_back(search.worker);
+  return true;
+}
+
+std::vector<std::shared_ptr<Model>> ActiveModels::All() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::shared_ptr<Model>> all;
+  all.reserve(by_turn_.size());
+  for (const auto& [turn, model] : by_turn_) all.push_back(model);
+  return all;
+}
+
+int ActiveModels::size() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return static_cast<int>(by_turn_.size());
+}
+
+bool ActiveModels::WaitForDue(const Clock& clock, std::vector<std::shared_ptr<Model>>& due) {
+  due.clear();
+  std::unique_lock<std::mutex> lock(mutex_);
+  TimePoint now = clock.Now();
+  while (!stopped_ && !woken_ && (!armed_ || now < *armed_)) {
+    if (armed_) {
+      wakes_.wait_until(lock, *armed_);
+    } else {
+      wakes_.wait(lock);
+    }
+    now = clock.Now();
+  }
+  if (stopped_) return false;
+  woken_ = false;
+  armed_.reset();
+  for (const auto& [turn, model] : by_turn_) {
+    std::optional<TimePoint>& wake = model->queue().share.wake;
+    if (!wake) continue;
+    if (*wake <= now) {
+      wake.reset();
+      due.push_back(model);
+    } else {
+      armed_ = armed_ ? std::min(*armed_, *wake) : *wake;
+    }
+  }
+  return true;
+}
+
+void ActiveModels::Wake(Model& model) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (model.queue().share.requests > 0) model.queue().share.wake = TimePoint::min();
+  woken_ = true;
+  wakes_.notify_one();
+}
+
+void ActiveModels::Stop() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  stopped_ = true;
+  wakes_.notify_one();
+}
+
+}  // namespace chairlift

@@ -1,0 +1,301 @@
+// How requests come in: admission, preparation, arrival at their scheduler.
+#include <algorithm>
+#include <utility>
+
+#include "base/memory_reserve.h"
+#include "base/out_of_memory.h"
+#include "base/status.h"
+#include "engine/execution/dispatcher.h"
+
+namespace chairlift {
+namespace {
+
+constexpr CellType kNoType = ~CellType{0};
+
+// Nodes from which on a request's graph is made ready before the lock is taken: it takes up to
+// 0.1 µs a node, in which nobody else would get an answer.
+constexpr int32_t kLargeGraph = 1024;
+
+}  // namespace
+
+Status Dispatcher::Admit(const Request& request) {
+  const int limit = request.model->metadata().config.max_queue_size;
+  const ModelQueue& queue = request.model->queue();
+  if (queue.scheduler().waiting() + queue.unfolding >= limit) {
+    return ResourceExhausted("{} requests wait for model '{}', its max_queue_size; retry later",
+                             limit, request.model->metadata().name);
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(AdmitWait(*request.model));
+  switch (models_.Enter(request.model, options_.max_requests)) {
+    case ActiveModels::Entry::kDone:
+      return absl::OkStatus();
+    case ActiveModels::Entry::kClosed:
+      return Unavailable("the engine is shutting down");
+    case ActiveModels::Entry::kFull:
+      return ResourceExhausted(
+          "{} requests are waiting or running, the engine's limit; retry later",
+          options_.max_requests);
+  }
+  return Internal("unknown");
+}
+
+Status Dispatcher::AdmitWait(Model& model) const {
+  const ModelConfig& config = model.metadata().config;
+  const Duration limit = config.max_queue_wait_us
+                             ? std::chrono::microseconds(*config.max_queue_wait_us)
+                             : options_.max_queue_wait;
+  if (limit == Duration(0)) return absl::OkStatus();
+  const Duration wait = [&] {
+    const Duration own = model.queue().queue_time().work();
+    if (own * models_.size() <= limit * pool_.size()) return Duration(0);  // whatever others have
+    std::vector<Duration> work = {own};
+    for (const std::shared_ptr<Model>& other : models_.All()) {
+      if (other.get() != &model) work.push_back(other->queue().work);
+    }
+    return ExpectedWait(work, 0, pool_.size());
+  }();
+  if (wait <= limit) return absl::OkStatus();
+  const auto ms = [](Duration time) {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
+  };
+  return ResourceExhausted(
+      "a request for model '{}' would wait {} ms, longer than its max_queue_wait of {} ms; retry "
+      "later",
+      model.metadata().name, ms(wait), ms(limit));
+}
+
+Dispatcher::UnitsByType Dispatcher::WorkOf(const CellGraph& graph) {
+  UnitsByType work;
+  const int64_t each = std::max(graph.length(), 1);
+  for (int32_t node = 0; node < graph.size(); ++node) {
+    const CellType type = graph.type(node);
+    const auto found = std::find_if(work.begin(), work.end(),
+                                    [&](const QueueTime::Work& part) { return part.type == type; });
+    const int64_t units = each * graph.rows(node);
+    if (found != work.end()) {
+      found->units += units;
+    } else {
+      work.push_back({type, units});
+    }
+  }
+  return work;
+}
+
+void Dispatcher::SetDeadline(Request& request) {
+  const int64_t fallback = request.model->metadata().config.default_timeout_us;
+  if (!request.timeout && fallback > 0) request.timeout = std::chrono::microseconds(fallback);
+  if (!request.timeout) return;
+  // Past a year is never; so far ahead, the sum below might overflow.
+  constexpr std::chrono::microseconds kNever = std::chrono::hours(24 * 365);
+  if (*request.timeout >= kNever) return;
+  request.deadline = request.arrival + std::max(*request.timeout, std::chrono::microseconds(0));
+}
+
+void Dispatcher::Accept(std::shared_ptr<Request> owned, RequestId number) {
+  Request& request = *owned;
+  request.number = number;
+  sequencer_.Accept(request.reply);
+  ModelQueue& queue = request.model->queue();
+  if (request.deadline) queue.deadlines.emplace(*request.deadline, number);
+  queue.requests[number] = std::move(owned);
+}
+
+void Dispatcher::Refuse(Request& request, Status refused) {
+  request.model->statistics().Failed(absl::IsUnavailable(refused) ? "shutdown" : "queue_full",
+                                     Duration(0));
+  request.reply.callback(std::move(refused));
+}
+
+Status Dispatcher::MakeEntry(Request& request, Entry& entry) {
+  Lock lock(request.model->queue().mutex(), std::defer_lock);
+  Status made = CatchOutOfMemory([&] {
+    if (request.graph->num_nodes() < kLargeGraph) return absl::OkStatus();
+    entry.graph = GraphOf(request, lock);
+    entry.work = WorkOf(*entry.graph);
+    entry.prepared = request.model->queue().scheduler().Prepare(*entry.graph);
+    return absl::OkStatus();
+  });
+  if (!made.ok() && !request.types.empty()) {
+    if (!lock.owns_lock()) lock.lock();
+    ReleaseTypes(request);
+  }
+  return made;
+}
+
+void Dispatcher::Enter(Request& request, Entry entry, TimePoint now, Lock& lock, Actions& actions) {
+  request.graph->TakeParts([&](std::vector<ReadyPart> parts) {
+    sequencer_.SendParts(request.reply.parts, std::move(parts), actions.answers);
+  });
+  if (request.graph->num_nodes() == 0) return End(&request, now, actions);
+  ModelQueue& queue = request.model->queue();
+  if (!entry.graph) {
+    entry.graph = GraphOf(request, lock);
+    entry.work = WorkOf(*entry.graph);
+  }
+  for (const QueueTime::Work& part : entry.work) queue.ExpectUnits(part.type);
+  queue.queue_time().Arrive(entry.work, request.share);
+  if (entry.prepared != nullptr) {
+    queue.scheduler().ArrivePrepared(request.number, *entry.graph, std::move(entry.prepared),
+                                     request.reply.client, now, request.deadline);
+  } else {
+    queue.scheduler().Arrive(request.number, *entry.graph, request.reply.client, now,
+                             request.deadline);
+  }
+}
+
+RequestId Dispatcher::Submit(std::shared_ptr<Request> owned) {
+  Request* request = owned.get();
+  request->arrival = clock_.Now();
+  SetDeadline(*request);
+  Entry entry;
+  if (Status made = MakeEntry(*request, entry); !made.ok()) {
+    Refuse(*request, std::move(made));
+    return 0;
+  }
+  const std::shared_ptr<Model> model = request->model;
+  const RequestId number = next_number_++;
+  Actions actions;
+  Status refused;
+  {
+    Lock lock(model->queue().mutex());
+    refused = Admit(*request);
+    if (refused.ok()) {
+      Accept(std::move(owned), number);
+      Enter(*request, std::move(entry), request->arrival, lock, actions);
+      Pump(model, clock_.Now(), actions);
+    } else {
+      ReleaseTypes(*request);
+    }
+  }
+  if (!refused.ok()) {
+    Refuse(*request, std::move(refused));
+  } else {
+    Perform(std::move(actions));
+  }
+  return number;
+}
+
+bool Dispatcher::MustFollow(const Request& request) {
+  return request.reply.client != 0 && request.model->queue().unfolding > 0;
+}
+
+RequestId Dispatcher::SubmitToUnfold(const std::shared_ptr<Request>& request, Unfold unfold) {
+  request->arrival = clock_.Now();
+  SetDeadline(*request);
+  const std::shared_ptr<Model> model = request->model;
+  const RequestId number = next_number_++;
+  Actions actions;
+  Status refused;
+  {
+    const Lock lock(model->queue().mutex());
+    refused = Admit(*request);
+    if (refused.ok()) {
+      request->unfolding = true;
+      ++model->queue().unfolding;
+      Accept(request, number);
+      // Under the lock: before Stop() sees to it that nothing is left.
+      unfold_threads_.Add(model.get(), [this, request, unfold = std::move(unfold)]() mutable {
+        RunUnfold(request, unfold);
+      });
+      Pump(model, clock_.Now(), actions);
+    }
+  }
+  if (!refused.ok()) {
+    Refuse(*request, std::move(refused));
+  } else {
+    Perform(std::move(actions));
+  }
+  return number;
+}
+
+void Dispatcher::Unfolded(Model& model) {
+  --model.queue().unfolding;
+  NoteWaiting(model);
+}
+
+void Dispatcher::RunUnfold(const std::shared_ptr<Request>& request, Unfold& unfold) {
+  const std::shared_ptr<Model> model = request->model;
+  ModelQueue& queue = model->queue();
+  const auto left = [&] { return !queue.requests.contains(request->number); };
+  {
+    const Lock lock(queue.mutex());
+    if (left()) return Unfolded(*model);
+  }
+  const MemoryReserve::Use use;
+  StatusOr<std::optional<InferResponse>> answer =
+      CatchOutOfMemory([&] { return unfold(*request); });
+  Entry entry;
+  if (answer.ok() && !*answer) {
+    if (Status made = MakeEntry(*request, entry); !made.ok()) answer = std::move(made);
+  }
+  Actions actions;
+  {
+    Lock lock(queue.mutex());
+    Unfolded(*model);
+    request->unfolding = false;
+    const TimePoint now = clock_.Now();
+    if (left()) {
+      ReleaseTypes(*request);
+    } else if (!answer.ok()) {
+      FinishWaiting(request.get(), answer.status(), "invalid", now, actions);
+    } else if (*answer) {
+      Finish(request.get(), **std::move(answer), actions);
+    } else if (Status late = AdmitWait(*model);
+               !late.ok()) {  // those before it have become known since it was admitted
+      ReleaseTypes(*request);
+      FinishWaiting(request.get(), std::move(late), "queue_full", now, actions);
+    } else {
+      Enter(*request, std::move(entry), now, lock, actions);
+    }
+    Pump(model, now, actions);
+  }
+  Perform(std::move(actions));
+}
+
+CellType Dispatcher::HoldType(Request& request, int cell, std::span<const int64_t> key,
+                              Lock& lock) {
+  const auto at = static_cast<size_t>(cell);
+  if (request.closed.empty()) {
+    request.closed.assign(static_cast<size_t>(request.model->program().num_cells()), kNoType);
+  }
+  if (key.empty() && request.closed[at] != kNoType) return request.closed[at];
+  if (!key.empty()) {
+    const auto found = request.open.find({cell, {key.begin(), key.end()}});
+    if (found != request.open.end()) return found->second;
+  }
+  const bool locked = lock.owns_lock();
+  if (!locked) lock.lock();
+  const CellType type = request.model->queue().HoldType(cell, key);
+  if (!locked) lock.unlock();
+  request.types.push_back(type);
+  if (key.empty()) {
+    request.closed[at] = type;
+  } else {
+    request.open.emplace(std::pair(cell, absl::InlinedVector<int64_t, 8>(key.begin(), key.end())),
+                         type);
+  }
+  return type;
+}
+
+CellGraph Dispatcher::GraphOf(Request& request, Lock& lock) {
+  CellGraph graph;
+  const RequestGraph& own = *request.graph;
+  const int32_t nodes = own.num_nodes();
+  graph.set_length(own.length());
+  if (nodes == 1) {  // no other node could share its type; it may grow
+    const GraphNode node = own.node(0);
+    const bool locked = lock.owns_lock();
+    if (!locked) lock.lock();
+    request.types.push_back(request.model->queue().HoldType(node.cell, node.key));
+    if (!locked) lock.unlock();
+    graph.Add(request.types[0], node.rows, node.dependencies);
+    return graph;
+  }
+  for (int32_t i = 0; i < nodes; ++i) {
+    const GraphNode node = own.node(i);
+    graph.Add(HoldType(request, node.cell, node.key, lock), node.rows, node.dependencies);
+  }
+  return graph;
+}
+
+}  // namespace chairlift

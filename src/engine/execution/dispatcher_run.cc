@@ -1,0 +1,179 @@
+// How tasks run, and what becomes of their requests.
+#include <algorithm>
+#include <utility>
+
+#include "base/out_of_memory.h"
+#include "base/status.h"
+#include "engine/execution/dispatcher.h"
+
+namespace chairlift {
+namespace {
+
+// A task expected to take less is run by its own worker alone: waking others, and having them watch
+// for parts, takes longer than they would save and takes their cores from whoever is to read the
+// answer.
+constexpr Duration kWorthATeam = std::chrono::microseconds(50);
+
+// The least for a task that follows another on its worker without a pause: the others still watch.
+constexpr Duration kWorthATeamInAChain = std::chrono::microseconds(5);
+
+}  // namespace
+
+void Dispatcher::Record(const Batch& batch) {
+  if (!trace_.on()) return;
+  const Model& model = *batch.model;
+  Task task = batch.task;
+  task.rows = batch.result.rows;  // of requests: the scheduler may have counted tokens, or room
+  trace_.Record({.model = model.metadata().name,
+                 .cell = model.program().CellName(batch.cell),
+                 .task = std::move(task),
+                 .helped = batch.helped,
+                 .start = batch.start,
+                 .end = batch.start + batch.time()});
+}
+
+bool Dispatcher::WorthSharing(const Batch& batch, Duration worth_a_team) const {
+  // Where somebody waits nobody will be idle, and a job cut into parts takes some % longer.
+  return batch.charged >= worth_a_team && (batch.task.by_team || waiting_.load() == 0);
+}
+
+void Dispatcher::RunOnWorker(std::shared_ptr<Batch> batch, int worker) {
+  const MemoryReserve::Use use;
+  for (Duration worth = kWorthATeam; batch != nullptr; worth = kWorthATeamInAChain) {
+    batch = RunTask(batch, worker, worth);
+  }
+}
+
+std::shared_ptr<Dispatcher::Batch> Dispatcher::RunTask(const std::shared_ptr<Batch>& batch,
+                                                       int worker, Duration worth_a_team) {
+  WorkerMemory& memory = *memory_[static_cast<size_t>(worker)];
+  memory.stop = &batch->ride.stop;
+  batch->start = clock_.Now();
+  {
+    WorkerPool::TeamLease lease = pool_.OpenTeam(worker, WorthSharing(*batch, worth_a_team));
+    batch->run.emplace(TaskRun{.cell = batch->cell,
+                               .padding_rows = batch->task.padding_rows,
+                               .nodes = batch->nodes,
+                               .team = lease.team(),
+                               .worker = worker,
+                               .memory = memory});
+    batch->self = batch;
+    batch->model->program().Run(*batch->run, [this, own = batch.get()](const TaskResult& result) {
+      own->result = result;
+      if (!own->half_done.exchange(true)) return;  // Run() has not returned
+      const std::shared_ptr<Batch> kept = std::move(own->self);
+      FinishLateTask(*kept);
+    });
+    batch->helped = lease.helped();
+  }
+  if (!batch->half_done) {
+    const std::lock_guard<std::mutex> lock(late_mutex_);  // before FinishLateTask() counts it down
+    if (!batch->half_done.exchange(true)) {
+      ++late_;
+      return nullptr;
+    }
+  }
+  batch->self = nullptr;
+  return FinishTask(*batch);
+}
+
+std::shared_ptr<Dispatcher::Batch> Dispatcher::FinishTask(Batch& batch) {
+  Record(batch);
+  Actions ended;
+  double share = 0;
+  for (size_t i = 0; i < batch.requests.size(); ++i) {
+    const Request& request = *batch.requests[i];
+    const TaskNode& node = batch.nodes[i];
+    share += node.share;
+    if (request.reply.parts == nullptr) continue;
+    node.graph->TakeParts([&](std::vector<ReadyPart> parts) {
+      sequencer_.SendParts(request.reply.parts, std::move(parts), ended.answers);
+    });
+  }
+  batch.model->statistics().Executed(
+      batch.result.rows, batch.task.padding_rows, batch.result.compute_infer,
+      share / static_cast<double>(std::max<size_t>(batch.requests.size(), 1)));
+  {
+    Lock lock(batch.model->queue().mutex());
+    FinishNodes(batch, lock, ended);
+    Learn(batch);
+    Settle(*batch.model, {.charge = batch.time() - batch.charged}, clock_.Now(), ended);
+  }
+  // Responses first: the worker looks for a task once their callbacks have returned.
+  Perform(std::move(ended));
+  std::shared_ptr<Batch> own = FindBatch(batch.run->worker);
+  bool more = own != nullptr;  // perhaps: for others, of what has become ready
+  while (more) {
+    const std::optional<ActiveModels::Search> idle = models_.TakeIdle();
+    std::shared_ptr<Batch> next = idle ? FindBatch(idle->worker) : nullptr;
+    more = next != nullptr;
+    if (more) Start(std::move(next));
+  }
+  return own;
+}
+
+void Dispatcher::FinishLateTask(Batch& batch) {
+  const MemoryReserve::Use use;
+  if (std::shared_ptr<Batch> next = FinishTask(batch)) Start(std::move(next));
+  // The last that is done here: whoever waits may destroy the dispatcher.
+  const std::lock_guard<std::mutex> lock(late_mutex_);
+  if (--late_ == 0) none_late_.notify_all();
+}
+
+void Dispatcher::WaitForTasks() {
+  Lock lock(late_mutex_);
+  none_late_.wait(lock, [this] { return late_ == 0; });
+}
+
+void Dispatcher::FinishNodes(Batch& batch, Lock& lock, Actions& actions) {
+  ModelQueue& queue = batch.model->queue();
+  const TimePoint now = clock_.Now();
+  const TimePoint end = batch.start + batch.time();
+  for (size_t i = 0; i < batch.requests.size(); ++i) {
+    Request& request = *batch.requests[i];
+    TaskNode& node = batch.nodes[i];
+    GetOff(request, batch.ride);
+    if (!request.ran) request.start = batch.start;
+    request.ran = true;
+    queue.queue_time().Ran({batch.task.type, node.units}, request.share);
+    request.times.compute_input += batch.result.compute_input;
+    request.times.compute_output += batch.result.compute_output;
+    request.widest = std::max(request.widest, batch.result.rows);
+    if (node.status.ok() || !request.leaving.ok()) continue;
+    Abandon(request, std::move(node.status));
+    queue.scheduler().Cancel(request.number, now);  // it is in flight: it stays
+  }
+  // All nodes first: a request may grow at several.
+  std::vector<GrownNode> nodes;
+  std::vector<Scheduler::Growth> grown;
+  for (Request* request : batch.requests) {
+    for (GrownNode& node : request->graph->TakeGrown()) {
+      grown.push_back({.request = request->number,
+                       .type = HoldType(*request, node.cell, node.key, lock),
+                       .rows = node.rows,
+                       .dependencies = {}});
+      queue.queue_time().Grow({grown.back().type, node.rows}, request->share);
+      nodes.push_back(std::move(node));
+    }
+  }
+  for (size_t i = 0; i < nodes.size(); ++i) grown[i].dependencies = nodes[i].dependencies;
+  for (BatchRequestId number : queue.scheduler().Complete(batch.task.id, now, grown)) {
+    End(queue.requests.at(number).get(), end, actions);
+  }
+}
+
+void Dispatcher::Learn(const Batch& batch) const {
+  ModelQueue& queue = batch.model->queue();
+  const Duration compute = batch.time();
+  if (batch.ride.stop) return;  // what did not run to its end says nothing of costs
+  int64_t units = 0;
+  for (const TaskNode& node : batch.nodes) units += node.units;
+  queue.Learn(batch.task, batch.helped, compute);
+  // Help that comes by itself comes while nobody waits: it says nothing of a queue.
+  if (!batch.helped) queue.queue_time().Learn(batch.task.type, units, compute);
+  if (batch.helped && batch.task.by_team) {
+    queue.queue_time().Learn(batch.task.type, units, compute * pool_.size());
+  }
+}
+
+}  // namespace chairlift

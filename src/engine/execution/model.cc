@@ -1,0 +1,67 @@
+#include "engine/execution/model.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "base/status.h"
+#include "batching/policy.h"
+
+namespace chairlift {
+namespace {
+
+std::vector<TensorSpec> TensorSpecs(const std::vector<SymbolicSpec>& symbolic) {
+  std::vector<TensorSpec> specs;
+  for (const SymbolicSpec& from : symbolic) {
+    TensorSpec& spec = specs.emplace_back();
+    spec.name = from.name;
+    spec.dtype = from.dtype;
+    if (!from.shape.has_rank()) continue;
+    for (const Dim& dim : from.shape.dims()) spec.shape.push_back(dim.known() ? dim.value() : -1);
+  }
+  return specs;
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<Model>> Model::Create(ModelMetadata metadata,
+                                               std::unique_ptr<Program> program) {
+  const ServingPlan& plan = program->plan();
+  metadata.platform = "onnx_chairlift";
+  metadata.inputs = TensorSpecs(program->signature().inputs);
+  metadata.outputs = TensorSpecs(program->signature().outputs);
+  metadata.batches = plan.batches;
+  metadata.config = plan.config;
+  metadata.diagnosis = plan.diagnosis + plan.dropped;
+  metadata.cells = program->CellBatchings();
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler,
+                             MakeScheduler(plan.config.policy, plan.scheduling));
+  std::shared_ptr<Model> model(
+      new Model(std::move(metadata), std::move(program), std::move(scheduler)));
+  const ModelConfig& config = model->metadata_.config;
+  if (config.response_cache_bytes > 0) {
+    model->response_cache_ = std::make_shared<ResponseCache>(config.response_cache_bytes);
+  }
+  if (!config.sequence_state.empty()) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(model->sequences_,
+                               Sequences::Create(config, model->program_->signature()));
+  }
+  return model;
+}
+
+Model::Model(ModelMetadata metadata, std::unique_ptr<Program> program,
+             std::unique_ptr<Scheduler> scheduler)
+    : metadata_(std::move(metadata)),
+      program_(std::move(program)),
+      statistics_(metadata_.name, metadata_.version),
+      queue_(*program_, std::move(scheduler)) {}
+
+Model::~Model() {
+  const Status kept = program_->KeepCosts();
+  if (!kept.ok()) {
+    spdlog::warn("what was learnt of the costs of model '{}' is lost: {}", metadata_.name,
+                 Message(kept));
+  }
+}
+
+}  // namespace chairlift

@@ -1,0 +1,53 @@
+// One version of one model, as it is served.
+#ifndef CHAIRLIFT_ENGINE_EXECUTION_MODEL_H_
+#define CHAIRLIFT_ENGINE_EXECUTION_MODEL_H_
+
+#include <memory>
+
+#include "chairlift/engine.h"
+#include "engine/execution/model_queue.h"
+#include "engine/programs/program.h"
+#include "engine/requests/response_cache.h"
+#include "engine/requests/sequences.h"
+#include "engine/requests/statistics.h"
+
+namespace chairlift {
+
+class Model {
+ public:
+  // `metadata` has its name and version, and what chose the program; the rest follows from the
+  // program. Its plan names the policy that schedules it.
+  static StatusOr<std::shared_ptr<Model>> Create(ModelMetadata metadata,
+                                                 std::unique_ptr<Program> program);
+
+  // Keeps what was learnt of its costs for the next load.
+  ~Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  // `versions` is left empty: the repository knows.
+  const ModelMetadata& metadata() const { return metadata_; }
+  Program& program() const { return *program_; }
+  // Null where the model keeps no state between requests.
+  const std::shared_ptr<Sequences>& sequences() const { return sequences_; }
+  StatisticsRecorder& statistics() { return statistics_; }
+  // Null where answers are not kept.
+  const std::shared_ptr<ResponseCache>& response_cache() const { return response_cache_; }
+  // The dispatcher's, which alone touches it.
+  ModelQueue& queue() { return queue_; }
+
+ private:
+  Model(ModelMetadata metadata, std::unique_ptr<Program> program,
+        std::unique_ptr<Scheduler> scheduler);
+
+  ModelMetadata metadata_;
+  const std::unique_ptr<Program> program_;
+  std::shared_ptr<Sequences> sequences_;
+  std::shared_ptr<ResponseCache> response_cache_;
+  StatisticsRecorder statistics_;
+  ModelQueue queue_;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_EXECUTION_MODEL_H_

@@ -1,0 +1,69 @@
+// Remembers which tasks the workers ran, while it is on, and returns them as a timeline.
+#ifndef CHAIRLIFT_ENGINE_EXECUTION_TRACE_H_
+#define CHAIRLIFT_ENGINE_EXECUTION_TRACE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "batching/scheduler.h"
+#include "chairlift/engine.h"
+
+namespace chairlift {
+
+// Thread-safe.
+class TraceRecorder {
+ public:
+  // `model` names the model and its version, `cell` is empty where the model runs whole.
+  struct Slice {
+    const std::string& model;
+    const std::string& cell;
+    const Task& task;
+    bool helped = false;  // other workers ran parts of it
+    TimePoint start, end;
+  };
+
+  // Forgets earlier records and records tasks that begin from `now` on, as many as fit `max_bytes`.
+  void Start(size_t max_bytes, TimePoint now);
+  // Whether Record() is of any use: one load.
+  bool on() const { return on_.load(std::memory_order_relaxed); }
+  void Record(const Slice& slice);
+  // Stops recording and returns what was recorded.
+  Trace Stop(int workers);
+
+ private:
+  struct Event {
+    int32_t name = 0;  // in names_
+    int32_t worker = 0;
+    bool helped = false;
+    int32_t rows = 0;
+    int32_t padding_rows = 0;
+    int32_t requests = 0;          // that many of requests_, after those of the events before
+    int64_t start_ns = 0, ns = 0;  // after the recording's start
+  };
+  using Name = std::pair<std::string, std::string>;  // model, cell
+
+  void Append(const Slice& slice);
+
+  std::atomic<bool> on_{false};
+  std::mutex mutex_;
+  // All below is guarded by mutex_.
+  TimePoint start_;
+  size_t max_bytes_ = 0;
+  std::map<Name, int32_t> numbers_;
+  std::vector<Name> names_;
+  std::deque<Event> events_;
+  std::deque<BatchRequestId> requests_;
+  std::vector<BatchRequestId> distinct_;  // of one task; kept for its memory
+  uint64_t dropped_ = 0;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_EXECUTION_TRACE_H_

@@ -1,0 +1,48 @@
+// Threads on which requests are unfolded, where that would keep the caller of InferAsync() too
+// long: bytes to be read or hashed, thousands of cells to unfold into, a user's own unfold code.
+#ifndef CHAIRLIFT_ENGINE_EXECUTION_UNFOLD_THREADS_H_
+#define CHAIRLIFT_ENGINE_EXECUTION_UNFOLD_THREADS_H_
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/any_invocable.h"
+
+namespace chairlift {
+
+// Thread-safe. Jobs of one lane (a model) run one at a time, in the order they were added; lanes
+// take turns, so that a slow one occupies one thread. Unbounded itself: whoever adds jobs bounds
+// them.
+class UnfoldThreads {
+ public:
+  using Job = absl::AnyInvocable<void()>;
+
+  explicit UnfoldThreads(int threads);
+  ~UnfoldThreads();  // as Stop()
+  UnfoldThreads(const UnfoldThreads&) = delete;
+  UnfoldThreads& operator=(const UnfoldThreads&) = delete;
+
+  // Not after Stop().
+  void Add(const void* lane, Job job);
+  // Returns when every job has run.
+  void Stop();
+
+ private:
+  void Main();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  absl::flat_hash_map<const void*, std::deque<Job>> lanes_;  // the first job of each may be running
+  std::deque<const void*> ready_;                            // lanes of which no job runs
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_EXECUTION_UNFOLD_THREADS_H_

@@ -1,0 +1,157 @@
+#include "engine/programs/cells/cell_costs.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+#include "batching/batch_sizes.h"
+#include "engine/costs/measure.h"
+
+namespace chairlift {
+namespace {
+
+constexpr int kMaxRows = 512;
+// What the engine itself takes for a task, whatever its rows: its lock, its scheduler, memory for
+// what comes out, the way to the next one. (Measured under full load: 8 to 12 µs.)
+constexpr Duration kTaskOverhead = std::chrono::microseconds(10);
+
+constexpr int64_t kMaxBytes = int64_t{64} << 20;  // of inputs
+
+// Runs a cell on rows of zeros.
+class ZeroRows {
+ public:
+  ZeroRows(Cell& cell, int64_t rows) : cell_(&cell), rows_(rows) {
+    for (const Cell::Port& port : cell.inputs()) {
+      Shape row;
+      for (const Dim& dim : port.row.dims()) row.Append(dim.value());
+      Shape shape = row;
+      shape.Insert(0, rows);
+      Tensor zeros = Tensor::Allocate(port.dtype, shape);
+      std::memset(zeros.raw(), 0, zeros.byte_size());
+      auto& at = places_.emplace_back();
+      for (int64_t r = 0; r < rows; ++r) {
+        at.push_back(static_cast<const std::byte*>(zeros.raw()) + r * port.row_bytes);
+      }
+      tensors_.push_back(std::move(zeros));
+      shapes_.push_back(row);
+    }
+    for (size_t i = 0; i < places_.size(); ++i) inputs_.push_back({shapes_[i], places_[i].data()});
+  }
+
+  Status Run(int worker, WorkerMemory& memory) const {
+    SoloTeam team(worker);
+    return cell_->Run(rows_, inputs_, team, worker, memory.compute, memory.staging).status();
+  }
+
+ private:
+  Cell* cell_;
+  int64_t rows_;
+  std::vector<Tensor> tensors_;
+  std::vector<Shape> shapes_;
+  std::vector<std::vector<const std::byte*>> places_;
+  std::vector<Cell::Rows> inputs_;
+};
+
+TimedRun OnZeros(Cell& cell, int64_t rows) {
+  return [zeros = std::make_shared<ZeroRows>(cell, rows)](int worker, WorkerMemory& memory) {
+    return zeros->Run(worker, memory);
+  };
+}
+
+int64_t BytesOfOneRow(const Cell& cell) {
+  int64_t bytes = 0;
+  for (const Cell::Port& port : cell.inputs()) bytes += port.row_bytes;
+  return bytes;
+}
+
+// Of cells whose rows are known.
+std::vector<CellCosts> Measure(std::span<Cell* const> cells, int workers,
+                               const TimingProgress& progress) {
+  return MeasureCosts(
+      cells.size(), {.max_rows = kMaxRows, .workers = workers, .progress = progress},
+      [&](size_t i, int rows) {
+        return BytesOfOneRow(*cells[i]) > kMaxBytes / rows ? TimedRun() : OnZeros(*cells[i], rows);
+      });
+}
+
+// By cell.
+std::vector<CostTable::Key> KeysOf(std::span<const std::unique_ptr<Cell>> cells, int workers) {
+  std::vector<std::string> descriptions(cells.size());
+  std::string all;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    DescribeForCosts(cells[i]->executable().graph(), descriptions[i]);
+    all += fmt::format("\ncell {}", descriptions[i]);
+  }
+  std::vector<CostTable::Key> keys;
+  keys.reserve(cells.size());
+  for (const std::string& own : descriptions) {
+    keys.push_back(CostTableKeyOf(fmt::format("cell {} among{}", own, all), workers));
+  }
+  return keys;
+}
+
+}  // namespace
+
+std::vector<std::optional<Duration>> TimeCells(std::span<Cell* const> cells, int64_t rows,
+                                               int workers, const TimingEffort& effort,
+                                               TimePoint until) {
+  std::vector<TimedRun> runs;
+  runs.reserve(cells.size());
+  for (Cell* cell : cells) runs.push_back(OnZeros(*cell, rows));
+  return TimeRuns(runs, workers, effort, until, [] {});
+}
+
+std::vector<CellCosts> FindCellCosts(std::span<const std::unique_ptr<Cell>> cells, int workers,
+                                     bool measure, const TimingProgress& progress) {
+  const std::vector<CostTable::Key> keys = KeysOf(cells, workers);
+  std::vector<CellCosts> found(cells.size());
+  std::vector<size_t> closed;
+  std::vector<Cell*> to_time;
+  bool missing = false;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    if (cells[i]->open()) continue;
+    closed.push_back(i);
+    to_time.push_back(cells[i].get());
+    found[i] = KeptCosts(keys[i]);
+    missing |= found[i].empty();
+  }
+  if (!missing || !measure) return found;
+  std::vector<CellCosts> measured = Measure(to_time, workers, progress);
+  for (size_t c = 0; c < closed.size(); ++c) {
+    if (!measured[c].empty()) WarnNotKept(KeepCosts(keys[closed[c]], measured[c]));
+    found[closed[c]] = std::move(measured[c]);
+  }
+  return found;
+}
+
+Status KeepCellCosts(std::span<const std::unique_ptr<Cell>> cells, int workers,
+                     std::span<const CellCosts> costs) {
+  const std::vector<CostTable::Key> keys = KeysOf(cells, workers);
+  for (size_t i = 0; i < cells.size(); ++i) {
+    if (!costs[i].empty()) CHAIRLIFT_RETURN_IF_ERROR(KeepCosts(keys[i], costs[i]));
+  }
+  return absl::OkStatus();
+}
+
+void ChooseCellSizes(std::span<const CellCosts> costs, int given,
+                     std::vector<CellTypeOptions>& types) {
+  types.resize(std::max(types.size(), costs.size()));
+  for (size_t i = 0; i < costs.size(); ++i) {
+    CellTypeOptions& type = types[i];
+    if (type.max_batch_size == 0) type.max_batch_size = given;
+    if (costs[i].empty()) continue;
+    LengthCosts table;
+    if (!table.AddType(costs[i]).ok()) continue;
+    const BatchSizes sizes = ChooseBatchSizes(table, 0, kMaxRows, kTaskOverhead);
+    if (type.max_batch_size == 0) type.max_batch_size = sizes.max;
+    if (type.min_batch_size == 0) {
+      type.min_batch_size = std::min(sizes.min, type.max_batch_size);
+    }
+  }
+}
+
+}  // namespace chairlift

@@ -1,0 +1,234 @@
+// Models that run as cells: a request is a graph of them, and rides with others from cell to cell.
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/out_of_memory.h"
+#include "base/status.h"
+#include "batching/length_costs.h"
+#include "engine/programs/cells/cell_batch.h"
+#include "engine/programs/cells/cell_costs.h"
+#include "engine/programs/cells/cell_program.h"
+#include "engine/programs/cells/cell_request.h"
+#include "engine/programs/makers.h"
+#include "engine/programs/original_model.h"
+#include "engine/programs/single_node.h"
+#include "engine/requests/request_size.h"
+#include "graph/cells/sliced_model.h"
+
+namespace chairlift {
+namespace {
+
+// Cells that are unfolded into within a millisecond, with room to spare: up to 2 µs each.
+constexpr int64_t kQuickCells = 256;
+
+// The model as it was imported, every request by itself, as one more cell.
+class OriginalCell final : public SingleNodeProgram {
+ public:
+  OriginalCell(const Signature& signature, int cell, Graph graph, const ExecutableOptions& options)
+      : SingleNodeProgram("original", signature, {}, 1, cell),
+        original_(std::move(graph), options) {}
+
+ protected:
+  StatusOr<Batch> Join(RequestSpan requests) override {
+    CHAIRLIFT_ASSIGN_OR_RETURN(Executable* const executable, Original());
+    return Batch{executable,
+                 std::make_unique<LoneRequest>(signature_, std::span<const int>(), *requests[0])};
+  }
+  StatusOr<Executable*> Original() override { return original_.Get(); }
+
+ private:
+  OriginalModel original_;
+};
+
+class CellsProgram final : public Program {
+ public:
+  CellsProgram(Signature signature, ServingPlan plan, std::shared_ptr<const CellProgram> cells,
+               std::vector<CellCosts> costs, std::unique_ptr<OriginalCell> original, int workers)
+      : Program("cells", std::move(signature), std::move(plan)),
+        cells_(std::move(cells)),
+        costs_(std::move(costs)),
+        original_(std::move(original)),
+        batches_(static_cast<size_t>(workers)) {}
+
+  int num_cells() const override { return static_cast<int>(cells_->cells.size()); }
+  const std::string& CellName(int cell) const override {
+    return cell < num_cells() ? cells_->cells[static_cast<size_t>(cell)]->name()
+                              : original_->CellName(cell);
+  }
+  std::vector<CellBatching> CellBatchings() const override;
+  bool SendsParts() const override { return true; }
+  StatusOr<ProgramView> View() override;
+
+  bool TakesLong(const InferRequest& request) const override {
+    if (cells_->users_unfolder) return true;
+    const int64_t each = cells_per_place_;
+    return each == 0 || OpenPlaces(signature_, request) > kQuickCells / each;
+  }
+  StatusOr<std::unique_ptr<RequestGraph>> Unfold(ValidatedRequest request, bool parts) override;
+  void Run(TaskRun& run, TaskDone done) override;
+
+  Duration Cost(int cell, const Task& task) const override {
+    return Duration(static_cast<int64_t>(CostNs(cell, task.rows + task.padding_rows)));
+  }
+  double UnitCostNs(int cell) const override {
+    constexpr int32_t kRows = 32;
+    return CostNs(cell, kRows) / kRows;
+  }
+
+ private:
+  double CostNs(int cell, int32_t rows) const {
+    const auto at = static_cast<size_t>(cell);
+    if (at >= costs_.size() || costs_[at].empty()) return 0;
+    return CostNsOfRows(costs_[at], rows);
+  }
+  void LearnUnfolding(const CellRequest& request);
+
+  const std::shared_ptr<const CellProgram> cells_;
+  const std::vector<CellCosts> costs_;
+  const std::unique_ptr<OriginalCell> original_;  // null where the model is made of cells
+  std::vector<CellBatch> batches_;                // by worker
+  // The most cells that a request has unfolded into for each of its open places; 0: none has been.
+  std::atomic<int64_t> cells_per_place_{0};
+};
+
+std::vector<CellBatching> CellsProgram::CellBatchings() const {
+  std::vector<CellBatching> batchings;
+  for (size_t i = 0; i < cells_->cells.size(); ++i) {
+    const CellTypeOptions& type = plan_.scheduling.cell_types[i];
+    CellBatching& own = batchings.emplace_back();
+    own.name = cells_->cells[i]->name();
+    own.min_batch_size = std::max(type.min_batch_size, 1);
+    own.max_batch_size =
+        type.max_batch_size > 0 ? type.max_batch_size : plan_.scheduling.max_batch_size;
+    for (const auto& sample : costs_[i]) own.costs[sample.rows] = sample.cost;
+  }
+  return batchings;
+}
+
+StatusOr<ProgramView> CellsProgram::View() {
+  ProgramView view;
+  if (original_ != nullptr) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(view, original_->View());
+  }
+  for (const auto& cell : cells_->cells) view.cells.push_back(cell.get());
+  view.sliced = cells_->sliced.get();
+  if (view.sliced != nullptr) view.notes = view.sliced->notes;
+  return view;
+}
+
+void CellsProgram::LearnUnfolding(const CellRequest& request) {
+  int64_t places = 1;
+  for (size_t i = 0; i < signature_.inputs.size(); ++i) {
+    places =
+        std::max(places, OpenPlaces(signature_.inputs[i], request.request().inputs[i].shape()));
+  }
+  const int64_t each = (request.num_nodes() + places - 1) / places;
+  if (each > cells_per_place_) cells_per_place_ = each;
+}
+
+StatusOr<std::unique_ptr<RequestGraph>> CellsProgram::Unfold(ValidatedRequest request, bool parts) {
+  auto cells = std::make_unique<CellRequest>(cells_, std::move(request));
+  if (parts) cells->CollectParts(cells->request().outputs);
+  const Status begun = cells->Begin(cells->request().inputs);
+  const bool fits = !absl::IsFailedPrecondition(begun);
+  if (original_ != nullptr && (!fits || (begun.ok() && cells->num_nodes() == 0))) {
+    ValidatedRequest alone = cells->request();
+    alone.runs_alone = true;
+    return original_->Unfold(std::move(alone), parts);
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(begun);
+  LearnUnfolding(*cells);
+  return cells;
+}
+
+void CellsProgram::Run(TaskRun& run, TaskDone done) {
+  if (run.cell == num_cells()) return original_->Run(run, std::move(done));
+  const Clock& clock = Clock::Steady();
+  CellBatch& batch = batches_[static_cast<size_t>(run.worker)];
+  const TimePoint start = clock.Now();
+  batch.Begin(*cells_->cells[static_cast<size_t>(run.cell)]);
+  for (const TaskNode& node : run.nodes) {
+    auto& request = static_cast<CellRequest&>(*node.graph);
+    const std::lock_guard<std::mutex> own(request.mutex());
+    batch.Add(request, node.node);
+  }
+  batch.Pad(run.padding_rows);
+  const TimePoint gathered = clock.Now();
+  batch.Run(run.team, run.worker, run.memory);
+  const TimePoint ran = clock.Now();
+  TaskResult result;
+  for (size_t i = 0; i < run.nodes.size(); ++i) {
+    TaskNode& node = run.nodes[i];
+    CellBatch::Item& item = batch.items()[i];
+    result.rows += static_cast<int32_t>(item.rows);
+    node.units = item.rows;
+    node.share = 0;
+    node.status = std::move(item.status);
+    if (!node.status.ok()) continue;
+    auto& request = static_cast<CellRequest&>(*node.graph);
+    const std::lock_guard<std::mutex> own(request.mutex());
+    node.share = 1.0 / request.num_nodes();
+    node.status = CatchOutOfMemory(
+        [&] { return request.Complete(item.node, std::move(item.outputs), item.first_row); });
+  }
+  result.compute_input = gathered - start;
+  result.compute_infer = ran - gathered;
+  result.compute_output = clock.Now() - ran;
+  done(result);
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Program>> MakeCells(LoadingModel& model, std::string& refused) {
+  Signature signature;
+  std::shared_ptr<const CellProgram> cells;
+  std::vector<CellTypeOptions> types;
+  std::string what = "made of cells";
+  std::unique_ptr<OriginalCell> original;
+  if (model.source.cells) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(ManifestProgram made,
+                               MakeCellProgram(*model.source.cells, model.source.path,
+                                               model.executable, model.load.allow_plugins));
+    signature.inputs = std::move(made.inputs);
+    signature.outputs = std::move(made.outputs);
+    types = std::move(made.types);
+    cells = std::make_shared<const CellProgram>(std::move(made.program));
+  } else {
+    StatusOr<SlicedModel> sliced =
+        SliceIntoCells(model.graph, {.max_embedding_bytes = model.config.max_embedding_bytes});
+    const std::vector<std::string> notes = sliced.ok() ? sliced->notes : std::vector<std::string>();
+    StatusOr<CellProgram> made =
+        sliced.ok() ? MakeCellProgram(*std::move(sliced), model.executable) : sliced.status();
+    if (!made.ok()) {
+      refused = Message(made.status());
+      return nullptr;
+    }
+    signature = SignatureOf(model.graph);
+    made->outputs.clear();
+    for (const SymbolicSpec& output : signature.outputs) made->outputs.push_back(output.name);
+    what = "sequences vary in length and go through recurrences: cut into cells";
+    for (const std::string& note : notes) what += "; " + note;
+    cells = std::make_shared<const CellProgram>(*std::move(made));
+    original = std::make_unique<OriginalCell>(signature, static_cast<int>(cells->cells.size()),
+                                              std::move(model.graph), model.executable);
+  }
+  const ModelConfig& config = model.config;
+  // Sizes are measured where they would count.
+  const bool open =
+      config.max_batch_size == 0 && (config.policy.empty() || config.policy == "cellular");
+  std::vector<CellCosts> costs = FindCellCosts(
+      cells->cells, model.load.workers, model.load.time_cells && open, model.load.ReportTiming());
+  ChooseCellSizes(costs, config.max_batch_size, types);
+  std::vector<std::string> names;
+  names.reserve(cells->cells.size());
+  for (const auto& cell : cells->cells) names.push_back(cell->name());
+  CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan,
+                             PlanCellServing(config, what, names, std::move(types)));
+  return std::make_unique<CellsProgram>(std::move(signature), std::move(plan), std::move(cells),
+                                        std::move(costs), std::move(original), model.load.workers);
+}
+
+}  // namespace chairlift

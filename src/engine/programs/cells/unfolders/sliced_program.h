@@ -1,0 +1,30 @@
+// What all requests to a model that was cut into cells automatically share.
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_CELLS_UNFOLDERS_SLICED_PROGRAM_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_CELLS_UNFOLDERS_SLICED_PROGRAM_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "chairlift/unfold.h"
+#include "graph/cells/sliced_model.h"
+
+namespace chairlift {
+
+struct SlicedProgram {
+  SlicedModel model;           // without its graphs
+  std::vector<int64_t> chunk;  // by cell, of token cells
+  std::vector<bool> buffered;  // by value: gathered in one tensor for its readers
+  // By cell, of cells over lanes: what it computes has shapes known only when it has run.
+  std::vector<bool> computed_shapes;
+  std::vector<bool> open;                 // by cell: rows have dimensions that vary by request
+  std::vector<std::optional<Shape>> row;  // by value, where known ahead
+};
+
+// Unfolds one request.
+std::unique_ptr<Unfolder> MakeSlicedUnfolder(std::shared_ptr<const SlicedProgram> program);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_CELLS_UNFOLDERS_SLICED_PROGRAM_H_

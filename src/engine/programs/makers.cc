@@ -1,0 +1,55 @@
+#include "engine/programs/makers.h"
+
+#include "base/status.h"
+
+namespace chairlift {
+namespace {
+
+struct Maker {
+  const char* kind;
+  const char* summary;
+  bool (*serves)(const std::string& policy);  // the empty policy is any that suits
+  StatusOr<std::unique_ptr<Program>> (*make)(LoadingModel& model, std::string& refused);
+};
+
+bool ServesPadded(const std::string& policy) { return policy.empty() || NeedsPadding(policy); }
+bool ServesWhole(const std::string& policy) {
+  return !NeedsCells(policy) && !NeedsPadding(policy) && policy != "tokens";
+}
+
+// In order: what serves requests of unequal sizes better comes first.
+constexpr Maker kMakers[] = {
+    {"cells", "requests join and leave at every step", WantsCells, MakeCells},
+    {"packed", "tokens of requests are packed, nothing is padded", WantsTokens, MakePacked},
+    {"padded", "requests of several lengths are padded to the longest", ServesPadded, MakePadded},
+    {"specialised", "requests of equal scalars and sizes share batches", ServesWhole,
+     MakeSpecialised},
+    {"whole", "requests of equal sizes share batches, or run one by one", ServesWhole, MakeWhole},
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
+                                               std::vector<ProgramChoice>& choices) {
+  const std::string& policy = model.config.policy;
+  if (model.source.cells && !WantsCells(policy)) {
+    return InvalidArgument("policy '{}' cannot serve a model made of cells", policy);
+  }
+  for (const Maker& maker : kMakers) {
+    ProgramChoice& choice = choices.emplace_back();
+    choice.kind = maker.kind;
+    choice.summary = maker.summary;
+    if (!maker.serves(policy)) {
+      choice.refused = fmt::format("policy '{}' is not for it", policy);
+      continue;
+    }
+    CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Program> made, maker.make(model, choice.refused));
+    if (made != nullptr) return made;
+    if (!policy.empty() && !ServesWhole(policy)) {
+      return InvalidArgument("policy '{}' cannot serve this model: {}", policy, choice.refused);
+    }
+  }
+  return Internal("no kind of program serves the model");
+}
+
+}  // namespace chairlift

@@ -1,0 +1,30 @@
+// Which program serves a model: the kinds in order, each of which accepts a model or refuses it.
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_MAKERS_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_MAKERS_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/programs/loading_model.h"
+#include "engine/programs/program.h"
+
+namespace chairlift {
+
+// The program of the first kind that accepts the model; `choices` takes what each said that was
+// asked. Errors say what is wrong with the file or its settings: kInvalidArgument where the policy
+// they name cannot serve the model.
+StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
+                                               std::vector<ProgramChoice>& choices);
+
+// The makers. Null: the kind is not for this model, because of what `refused` takes. Errors fail
+// the load.
+StatusOr<std::unique_ptr<Program>> MakeCells(LoadingModel& model, std::string& refused);
+StatusOr<std::unique_ptr<Program>> MakePacked(LoadingModel& model, std::string& refused);
+StatusOr<std::unique_ptr<Program>> MakePadded(LoadingModel& model, std::string& refused);
+StatusOr<std::unique_ptr<Program>> MakeSpecialised(LoadingModel& model, std::string& refused);
+StatusOr<std::unique_ptr<Program>> MakeWhole(LoadingModel& model, std::string& refused);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_MAKERS_H_

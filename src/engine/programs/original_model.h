@@ -1,0 +1,31 @@
+// A model as it was imported, for the requests that do not fit what shares batches.
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_ORIGINAL_MODEL_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_ORIGINAL_MODEL_H_
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "runtime/executable.h"
+
+namespace chairlift {
+
+// Compiled when it is first asked for: most models' never is. Thread-safe.
+class OriginalModel {
+ public:
+  OriginalModel(Graph graph, ExecutableOptions options)
+      : graph_(std::move(graph)), options_(std::move(options)) {}
+  // Lives as long as this.
+  StatusOr<Executable*> Get();
+
+ private:
+  std::mutex mutex_;
+  Graph graph_;  // until it is compiled
+  const ExecutableOptions options_;
+  std::unique_ptr<Executable> executable_;
+  Status failed_;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_ORIGINAL_MODEL_H_

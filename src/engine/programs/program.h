@@ -1,0 +1,186 @@
+// What runs a model of one kind: how requests are validated, unfolded into nodes, and computed.
+//
+// A kind of model is a class here and a row in programs/makers.cc. Nothing outside of programs/
+// asks which kind a model is of.
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_PROGRAM_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_PROGRAM_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
+#include "base/clock.h"
+#include "batching/scheduler.h"
+#include "chairlift/engine.h"
+#include "device/cpu/team.h"
+#include "engine/programs/serving_plan.h"
+#include "engine/requests/answer_parts.h"
+#include "engine/requests/validate.h"
+#include "graph/cells/sliced_model.h"
+#include "graph/ragged/ragged.h"
+#include "runtime/cell.h"
+#include "runtime/worker_memory.h"
+
+namespace chairlift {
+
+// A node of a request's graph, as its scheduler sees it.
+struct GraphNode {
+  int cell = 0;                           // of the program
+  int32_t rows = 1;                       // of the cell; where tokens are packed, tokens
+  std::span<const int64_t> key;           // nodes of one cell and key may share a task
+  std::span<const int32_t> dependencies;  // earlier nodes that it reads or follows; may repeat
+};
+
+// A node that a request's graph has grown by since it was unfolded.
+struct GrownNode {
+  int cell = 0;
+  int32_t rows = 0;
+  absl::InlinedVector<int32_t, 4> dependencies;
+  absl::InlinedVector<int64_t, 4> key;
+};
+
+// A request as its program unfolded it. What the first functions say is constant; of the others
+// those that say so may be called while tasks of the request run.
+class RequestGraph {
+ public:
+  explicit RequestGraph(ValidatedRequest request) : request_(std::move(request)) {}
+  virtual ~RequestGraph() = default;
+  RequestGraph(const RequestGraph&) = delete;
+  RequestGraph& operator=(const RequestGraph&) = delete;
+
+  const ValidatedRequest& request() const { return request_; }
+
+  // The nodes that it was unfolded into.
+  virtual int32_t num_nodes() const = 0;
+  virtual GraphNode node(int32_t node) const = 0;
+  // What each row is padded to in a batch, at least; 0: rows are not padded.
+  virtual int32_t length() const { return 0; }
+
+  // Nodes added since the last call, in order. Thread-safe; never waits for a user's code.
+  virtual std::vector<GrownNode> TakeGrown() { return {}; }
+  // Passes on parts of the answer that have become complete. Thread-safe: calls do not overtake
+  // each other.
+  using SendParts = absl::FunctionRef<void(std::vector<ReadyPart>)>;
+  virtual void TakeParts(SendParts /*send*/) {}
+
+  // Whether every node has run. Only while none runs.
+  virtual bool done() const = 0;
+  // The wanted outputs, of a request that is done. Called once.
+  virtual StatusOr<std::vector<NamedTensor>> TakeOutputs() = 0;
+
+ private:
+  const ValidatedRequest request_;
+};
+
+// A node in a task.
+struct TaskNode {
+  RequestGraph* graph = nullptr;
+  int32_t node = 0;
+  // Set by Run():
+  Status status;      // what failed its request
+  int64_t units = 0;  // in the queue's time: its rows, times their length where they are padded
+  double share = 1;   // of its request, which takes so much of an execution of the model
+};
+
+// One task: nodes of one cell and key.
+struct TaskRun {
+  int cell = 0;
+  int32_t padding_rows = 0;   // that nobody asked for
+  std::span<TaskNode> nodes;  // in the order of their rows; empty where there is padding only
+  Team& team;
+  int worker = 0;        // below LoadOptions::workers
+  WorkerMemory& memory;  // the worker's
+};
+
+struct TaskResult {
+  int32_t rows = 0;  // of its requests; of cells, of its nodes
+  Duration compute_input{0};
+  Duration compute_infer{0};
+  Duration compute_output{0};
+};
+
+// What a program is made of, for people and tools. Lives as long as the program.
+struct ProgramView {
+  // The model as one: on packed tokens, where it runs so; as it was imported, where it runs as
+  // cells; null where it is made of cells.
+  Executable* executable = nullptr;
+  // How requests go into it; empty: as they are.
+  std::span<const RaggedInput> packed = {};
+  std::vector<Cell*> cells = {};
+  const SlicedModel* sliced = nullptr;      // how it was cut into them; null where it was not
+  std::span<const PassReport> passes = {};  // that ran before the executable's
+  std::vector<std::string> notes = {};      // what was proved on the way
+};
+
+class Program {
+ public:
+  virtual ~Program() = default;
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // Constant.
+  std::string_view kind() const { return kind_; }
+  const Signature& signature() const { return signature_; }
+  const ServingPlan& plan() const { return plan_; }
+  // Of a cell, for people; empty where the model runs as a whole.
+  virtual const std::string& CellName(int cell) const;
+  virtual int num_cells() const { return 1; }
+  // What is known of batch sizes and costs, by cell.
+  virtual std::vector<CellBatching> CellBatchings() const { return {}; }
+  // Whether answers come in parts, for requests that ask for them.
+  virtual bool SendsParts() const { return false; }
+
+  // All below is thread-safe, but for what says otherwise.
+
+  // Compiles what has not been needed yet.
+  virtual StatusOr<ProgramView> View() = 0;
+
+  // Whether Validate() and Unfold() may take more than about a millisecond.
+  virtual bool TakesLong(const InferRequest& /*request*/) const { return false; }
+  // kInvalidArgument names the tensor that is wrong, in what, and what would be right.
+  virtual StatusOr<ValidatedRequest> Validate(const InferRequest& request);
+  // `parts`: whether parts of the answer are wanted. May run a user's code.
+  virtual StatusOr<std::unique_ptr<RequestGraph>> Unfold(ValidatedRequest request, bool parts) = 0;
+
+  // Computes a task: gathers rows, runs, scatters outputs, completes its nodes. `done` is called
+  // once: on the calling thread before Run() returns, or later on any other; until then `run` and
+  // all that it refers to stay, but for its team, which goes when Run() returns. Nodes fail apart:
+  // none for another's data. A task that is stopped (WorkerMemory::stop) ends early, with
+  // kCancelled for all.
+  using TaskDone = absl::AnyInvocable<void(const TaskResult&)>;
+  virtual void Run(TaskRun& run, TaskDone done) = 0;
+
+  // Not thread-safe: called under the lock under which the model is scheduled.
+
+  // What a task is expected to take; 0: unknown.
+  virtual Duration Cost(int /*cell*/, const Task& /*task*/) const { return Duration(0); }
+  // What a unit (a row, or a row times its length) costs in a batch of many; 0: unknown.
+  virtual double UnitCostNs(int /*cell*/) const { return 0; }
+  // A task took so long; `helped`: more than one worker ran it.
+  virtual void Learn(const Task& /*task*/, bool /*helped*/, Duration /*measured*/) {}
+  // Keeps what was learnt for the next load.
+  virtual Status KeepCosts() const { return absl::OkStatus(); }
+
+  // What came to light since the model was loaded, for its diagnosis. Thread-safe.
+  virtual std::vector<std::string> Remarks() const { return {}; }
+
+ protected:
+  Program(std::string_view kind, Signature signature, ServingPlan plan);
+
+  Signature signature_;
+  ServingPlan plan_;
+
+ private:
+  const std::string_view kind_;  // a literal
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_PROGRAM_H_

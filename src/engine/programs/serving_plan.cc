@@ -1,0 +1,194 @@
+#include "engine/programs/serving_plan.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "batching/policies/tokens.h"
+
+namespace chairlift {
+namespace {
+
+constexpr int kDefaultMaxBatchSize = 32;
+// Rows past which a recurrent step on a CPU core only takes longer.
+constexpr int kDefaultMaxCellRows = 64;
+// Tokens in a batch that costs are asked for,
+constexpr int kMaxTokenBudget = 4096;
+// and where they are not known: enough rows for products to run at full speed.
+constexpr int kDefaultTokenBudget = 512;
+
+// Settings that only some policies read.
+struct PolicySetting {
+  const char* name;
+  int64_t (*value)(const ModelConfig&);
+  void (*unset)(ModelConfig&);
+  std::vector<std::string_view> policies;
+};
+
+// `plan.config` has its policy filled in. What would do nothing is surely a mistake, but for a
+// model whose requests run alone: it may have been given the settings of another.
+Status CheckPolicySettings(ServingPlan& plan) {
+  static const std::vector<PolicySetting> kPolicySettings = {
+      {"max_batch_tokens",
+       [](const ModelConfig& c) { return int64_t{c.max_batch_tokens}; },
+       [](ModelConfig& c) { c.max_batch_tokens = 0; },
+       {"tokens"}},
+      {"queue_delay_us",
+       [](const ModelConfig& c) { return c.queue_delay_us; },
+       [](ModelConfig& c) { c.queue_delay_us = 0; },
+       {"window", "length_dp"}},
+      {"latency_objective_us",
+       [](const ModelConfig& c) { return c.latency_objective_us; },
+       [](ModelConfig& c) { c.latency_objective_us = 0; },
+       {"length_dp"}}};
+  ModelConfig& config = plan.config;
+  if (config.policy == "none") return absl::OkStatus();
+  if (!config.trusted_mask.empty() && !NeedsPadding(config.policy) && config.policy != "tokens") {
+    return InvalidArgument(
+        "trusted_mask is '{}', which policy '{}' does not use; 'length_dp' and 'naive' do",
+        config.trusted_mask, config.policy);
+  }
+  for (const auto& [name, value, unset, policies] : kPolicySettings) {
+    if (value(config) == 0) continue;
+    if (std::find(policies.begin(), policies.end(), config.policy) != policies.end()) continue;
+    if (!config.drop_unused) {
+      return InvalidArgument("{} is {}, which policy '{}' does not use; '{}' does", name,
+                             value(config), config.policy, fmt::join(policies, "' or '"));
+    }
+    unset(config);
+    plan.dropped += fmt::format("; {} has no effect with policy '{}'", name, config.policy);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisReport& batching,
+                                  int workers) {
+  ServingPlan plan;
+  plan.config = config;
+  if (plan.config.policy.empty()) plan.config.policy = batching.batches ? "window" : "none";
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan));
+  const bool wants_batches = plan.config.policy != "none";
+  if (wants_batches && !batching.batches) {
+    return InvalidArgument("policy '{}' cannot serve this model: {}; policy 'none' can",
+                           plan.config.policy, batching.why);
+  }
+  const bool alone = !batching.batches && config.max_batch_size > 1;
+  if (alone && config.drop_unused) {
+    plan.dropped += fmt::format("; max_batch_size {} has no effect", config.max_batch_size);
+  } else if (alone) {
+    return InvalidArgument(
+        "max_batch_size is {}, but requests of this model cannot share a batch: "
+        "{}",
+        config.max_batch_size, batching.why);
+  }
+  plan.batches = wants_batches && config.max_batch_size != 1;
+  if (!plan.batches) {
+    plan.config.max_batch_size = 0;
+  } else if (config.max_batch_size == 0) {
+    plan.config.max_batch_size = kDefaultMaxBatchSize;
+  }
+  plan.scheduling.max_batch_size = std::max(1, plan.config.max_batch_size);
+  plan.scheduling.workers = workers;
+  plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
+  plan.scheduling.preferred_batch_sizes = plan.config.preferred_batch_sizes;
+  plan.diagnosis = plan.batches ? fmt::format("{}; {} policy, up to {} rows", batching.why,
+                                              plan.config.policy, plan.config.max_batch_size)
+                                : fmt::format("{}; requests run one by one", batching.why);
+  return plan;
+}
+
+bool WantsTokens(const std::string& policy) { return policy.empty() || policy == "tokens"; }
+
+StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const CostModel* costs,
+                                       int workers) {
+  ServingPlan plan;
+  plan.batches = true;
+  plan.config = config;
+  plan.config.policy = "tokens";
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan));
+  const bool given = config.max_batch_tokens > 0;
+  plan.scheduling.max_batch_size = given              ? config.max_batch_tokens
+                                   : costs != nullptr ? kMaxTokenBudget
+                                                      : kDefaultTokenBudget;
+  plan.scheduling.cell_types = {{.max_batch_size = config.max_batch_tokens}};
+  plan.scheduling.costs = costs;
+  plan.scheduling.workers = workers;
+  plan.config.max_batch_tokens = TokenSizesOf(plan.scheduling, 0).max;
+  plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
+  plan.diagnosis = fmt::format(
+      "inputs vary in length; ragged: requests' tokens are packed, nothing is padded; tokens "
+      "policy, up to {} tokens in a batch{}",
+      plan.config.max_batch_tokens, given || costs == nullptr ? "" : " by measured cost");
+  return plan;
+}
+
+bool NeedsPadding(const std::string& policy) { return policy == "length_dp" || policy == "naive"; }
+
+StatusOr<ServingPlan> PlanPaddedServing(const ModelConfig& config, const std::string& not_proved,
+                                        int workers) {
+  ServingPlan plan;
+  plan.batches = true;
+  plan.config = config;
+  if (plan.config.policy.empty()) plan.config.policy = "length_dp";
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan));
+  if (plan.config.max_batch_size == 0) plan.config.max_batch_size = kDefaultMaxBatchSize;
+  plan.scheduling.max_batch_size = plan.config.max_batch_size;
+  plan.scheduling.workers = workers;
+  plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
+  plan.scheduling.latency_objective = std::chrono::microseconds(plan.config.latency_objective_us);
+  const std::string why =
+      not_proved.empty()
+          ? "which is proved to change nothing"
+          : fmt::format(
+                "which is trusted to change nothing because '{}' hides it (trusted_mask): tried "
+                "on a few requests, not proved: {}",
+                config.trusted_mask, not_proved);
+  plan.diagnosis = fmt::format(
+      "inputs vary in length; batches are padded to the longest in them, {}; {} policy, up to {} "
+      "rows",
+      why, plan.config.policy, plan.config.max_batch_size);
+  return plan;
+}
+
+bool NeedsCells(const std::string& policy) {
+  return policy == "cellular" || policy == "bucketed" || policy == "graph_merge";
+}
+
+bool WantsCells(const std::string& policy) { return policy.empty() || NeedsCells(policy); }
+
+StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::string& what,
+                                      const std::vector<std::string>& cells,
+                                      std::vector<CellTypeOptions> types) {
+  ServingPlan plan;
+  plan.config = config;
+  if (plan.config.policy.empty()) plan.config.policy = "cellular";
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan));
+  if (plan.config.max_batch_size == 0) plan.config.max_batch_size = kDefaultMaxCellRows;
+  plan.scheduling.max_batch_size = plan.config.max_batch_size;
+  plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
+  plan.scheduling.preferred_batch_sizes = plan.config.preferred_batch_sizes;
+  plan.scheduling.cell_types = std::move(types);
+  if (plan.config.policy != "cellular") {
+    plan.diagnosis =
+        fmt::format("{} ({}); {} policy, up to {} requests together", what, fmt::join(cells, ", "),
+                    plan.config.policy, plan.config.max_batch_size);
+    return plan;
+  }
+  std::vector<std::string> sizes;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const int own = plan.scheduling.cell_types[i].max_batch_size;
+    sizes.push_back(
+        fmt::format("{}: {}", cells[i], own > 0 ? own : plan.scheduling.max_batch_size));
+  }
+  plan.diagnosis = fmt::format(
+      "{}; cellular policy: requests join and leave at every cell; rows at most in a "
+      "task of {}",
+      what, fmt::join(sizes, ", "));
+  return plan;
+}
+
+}  // namespace chairlift

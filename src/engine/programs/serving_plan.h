@@ -1,0 +1,58 @@
+// How a model is served: policy and sizes, from its settings and, where they say nothing, from the
+// model.
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_SERVING_PLAN_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_SERVING_PLAN_H_
+
+#include <string>
+#include <vector>
+
+#include "batching/policy.h"
+#include "chairlift/engine.h"
+#include "graph/batch_axis.h"
+
+namespace chairlift {
+
+struct ServingPlan {
+  bool batches = false;
+  ModelConfig config;  // every field filled in
+  PolicyOptions scheduling;
+  std::string diagnosis;
+  std::string dropped;  // to follow the diagnosis: settings that have no effect
+};
+
+// Settles policy and sizes. InvalidArgument where the configuration asks for what the model cannot
+// do.
+StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisReport& batching,
+                                  int workers);
+
+// Whether a policy of that name runs models of sequences on packed tokens; the empty name is one
+// that may.
+bool WantsTokens(const std::string& policy);
+
+// The same for a model that does. `costs`: of batches by tokens, from which the policy chooses the
+// budget that `config` leaves open; null where they are not known. They must outlive the plan's
+// use.
+StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const CostModel* costs,
+                                       int workers);
+
+// Whether a policy of that name runs models of sequences in padded batches.
+bool NeedsPadding(const std::string& policy);
+
+// The same for a model that does. `not_proved` says why that rests on trust in the configured mask
+// alone; empty: it is proved.
+StatusOr<ServingPlan> PlanPaddedServing(const ModelConfig& config, const std::string& not_proved,
+                                        int workers);
+
+// Whether a policy of that name runs models as cells; the empty name is one that may.
+bool WantsCells(const std::string& policy);
+bool NeedsCells(const std::string& policy);
+
+// The same for a model of `cells`; `what` says how it came to them. `types`: by cell, what is known
+// of their sizes already.
+StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::string& what,
+                                      const std::vector<std::string>& cells,
+                                      std::vector<CellTypeOptions> types);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_SERVING_PLAN_H_

@@ -1,0 +1,285 @@
+#include "engine/programs/single_node.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "base/clock.h"
+#include "base/out_of_memory.h"
+#include "base/status.h"
+#include "engine/requests/row_parts.h"
+
+namespace chairlift {
+namespace {
+
+using Requests = absl::InlinedVector<const ValidatedRequest*, 8>;
+
+// A request whose nodes are ranges of its rows.
+class WholeGraph : public RequestGraph {
+ public:
+  WholeGraph(ValidatedRequest request, int cell, bool padded)
+      : RequestGraph(std::move(request)), cell_(cell), padded_(padded) {}
+
+  GraphNode node(int32_t node) const final {
+    return {.cell = cell_, .rows = load(node), .key = request().key, .dependencies = {}};
+  }
+  int32_t length() const final { return padded_ ? static_cast<int32_t>(request().length) : 0; }
+
+  // Of a node that has not completed; stays until it has.
+  virtual const ValidatedRequest& rows(int32_t node) = 0;
+  // `max_bytes`: of all its outputs.
+  virtual Status Complete(int32_t node, std::vector<NamedTensor> outputs, size_t max_bytes) = 0;
+
+ protected:
+  int cell() const { return cell_; }
+
+ private:
+  virtual int32_t load(int32_t node) const = 0;
+
+  const int cell_;
+  const bool padded_;
+};
+
+class OneNode final : public WholeGraph {
+ public:
+  using WholeGraph::WholeGraph;
+
+  int32_t num_nodes() const override { return 1; }
+  bool done() const override { return done_; }
+  StatusOr<std::vector<NamedTensor>> TakeOutputs() override { return std::move(outputs_); }
+
+  const ValidatedRequest& rows(int32_t /*node*/) override { return request(); }
+  Status Complete(int32_t /*node*/, std::vector<NamedTensor> outputs,
+                  size_t /*max_bytes*/) override {
+    outputs_ = std::move(outputs);
+    done_ = true;
+    return absl::OkStatus();
+  }
+
+ private:
+  int32_t load(int32_t /*node*/) const override { return request().load(); }
+
+  bool done_ = false;
+  std::vector<NamedTensor> outputs_;
+};
+
+// No more nodes than can run at once, each of which grows the next: others come between them.
+class GrowingParts final : public WholeGraph {
+ public:
+  GrowingParts(ValidatedRequest request, int cell, bool padded, int32_t max_load, int at_once)
+      : WholeGraph(std::move(request), cell, padded),
+        parts_(this->request(), max_load),
+        first_(std::min(parts_.count(), at_once)) {
+    for (int32_t node = 0; node < first_; ++node) begun_[node] = parts_.Part(node);
+    next_ = first_;
+  }
+
+  int32_t num_nodes() const override { return first_; }
+  std::vector<GrownNode> TakeGrown() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(grown_, {});
+  }
+  bool done() const override { return complete_ == parts_.count(); }
+  StatusOr<std::vector<NamedTensor>> TakeOutputs() override { return parts_.Take(); }
+
+  const ValidatedRequest& rows(int32_t node) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return begun_.at(node);
+  }
+  Status Complete(int32_t node, std::vector<NamedTensor> outputs, size_t max_bytes) override {
+    CHAIRLIFT_RETURN_IF_ERROR(parts_.Put(node, outputs, max_bytes));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    begun_.erase(node);
+    if (next_ < parts_.count()) {
+      begun_[next_] = parts_.Part(next_);
+      const ValidatedRequest& rows = begun_[next_++];
+      GrownNode grown{.cell = cell(), .rows = rows.load(), .dependencies = {}, .key = {}};
+      grown.key.assign(rows.key.begin(), rows.key.end());
+      grown_.push_back(std::move(grown));
+    }
+    ++complete_;
+    return absl::OkStatus();
+  }
+
+ private:
+  int32_t load(int32_t node) const override { return parts_.load(node); }
+
+  RowParts parts_;  // by node
+  const int32_t first_;
+  mutable std::mutex mutex_;
+  // All below is guarded by mutex_.
+  std::map<int32_t, ValidatedRequest> begun_;  // that have not completed
+  int32_t next_ = 0;
+  int32_t complete_ = 0;
+  std::vector<GrownNode> grown_;
+};
+
+bool RunsAlone(const ValidatedRequest* request) { return request->runs_alone; }
+
+void Add(TaskResult& sum, const TaskResult& times) {
+  sum.compute_input += times.compute_input;
+  sum.compute_infer += times.compute_infer;
+  sum.compute_output += times.compute_output;
+}
+
+}  // namespace
+
+SingleNodeProgram::SingleNodeProgram(std::string_view kind, Signature signature, ServingPlan plan,
+                                     int32_t largest_load, int cell)
+    : Program(kind, std::move(signature), std::move(plan)),
+      largest_load_(largest_load),
+      cell_(cell) {}
+
+StatusOr<ProgramView> SingleNodeProgram::View() {
+  CHAIRLIFT_ASSIGN_OR_RETURN(Executable* const original, Original());
+  return ProgramView{.executable = original};
+}
+
+StatusOr<std::unique_ptr<RequestGraph>> SingleNodeProgram::Unfold(ValidatedRequest request,
+                                                                  bool /*parts*/) {
+  if (request.load() > largest_load_ && MayRunInParts(request)) {
+    return std::make_unique<GrowingParts>(std::move(request), cell_, pads(), largest_load_,
+                                          plan_.scheduling.workers);
+  }
+  return std::make_unique<OneNode>(std::move(request), cell_, pads());
+}
+
+bool SingleNodeProgram::RowsAreApart(const ValidatedRequest& /*request*/) const {
+  return signature_.batches;
+}
+
+bool SingleNodeProgram::MayRunInParts(const ValidatedRequest& request) const {
+  return request.rows > 1 && !request.runs_alone && RowsAreApart(request);
+}
+
+void SingleNodeProgram::Run(TaskRun& run, TaskDone done) {
+  if (run.nodes.empty()) return done({});  // a task of padding
+  const auto graph = [](const TaskNode& node) { return static_cast<WholeGraph*>(node.graph); };
+  Requests requests;
+  int32_t rows = 0;
+  for (const TaskNode& node : run.nodes) {
+    requests.push_back(&graph(node)->rows(node.node));
+    rows += requests.back()->rows;
+  }
+  Computed computed = Compute(requests, run);
+  for (size_t i = 0; i < run.nodes.size(); ++i) {
+    TaskNode& node = run.nodes[i];
+    node.units = int64_t{requests[i]->load()} * std::max(node.graph->length(), 1);
+    node.status = CatchOutOfMemory([&]() -> Status {
+      CHAIRLIFT_RETURN_IF_ERROR(computed.outputs[i].status());
+      return graph(node)->Complete(node.node, *std::move(computed.outputs[i]),
+                                   run.memory.compute.limit());
+    });
+  }
+  computed.times.rows = rows;
+  done(computed.times);
+}
+
+SingleNodeProgram::Computed SingleNodeProgram::ComputeApart(RequestSpan requests, TaskRun& run) {
+  Computed computed;
+  computed.outputs.assign(requests.size(), Internal("not computed"));
+  const auto compute = [&](RequestSpan some, std::span<const size_t> places) {
+    Computed own = Compute(some, run);
+    for (size_t i = 0; i < places.size(); ++i) {
+      computed.outputs[places[i]] = std::move(own.outputs[i]);
+    }
+    Add(computed.times, own.times);
+  };
+  Requests together;
+  absl::InlinedVector<size_t, 8> places;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i]->runs_alone) {
+      compute(requests.subspan(i, 1), {&i, 1});
+    } else {
+      together.push_back(requests[i]);
+      places.push_back(i);
+    }
+  }
+  if (!together.empty()) compute(together, places);
+  return computed;
+}
+
+StatusOr<std::vector<NamedTensor>> SingleNodeProgram::ComputeInHalves(
+    const ValidatedRequest& request, TaskRun& run, TaskResult& times) {
+  RowParts parts(request, (request.load() + 1) / 2);
+  for (int part = 0; part < parts.count(); ++part) {
+    const ValidatedRequest half = parts.Part(part);
+    const ValidatedRequest* const only = &half;
+    Computed own = Compute({&only, 1}, run);
+    Add(times, own.times);
+    CHAIRLIFT_RETURN_IF_ERROR(own.outputs[0].status());
+    CHAIRLIFT_RETURN_IF_ERROR(parts.Put(part, *own.outputs[0], run.memory.compute.limit()));
+  }
+  return parts.Take();
+}
+
+Status SingleNodeProgram::TooLarge(const ValidatedRequest& request, const Status& why) const {
+  const auto largest = static_cast<size_t>(
+      std::max_element(request.inputs.begin(), request.inputs.end(),
+                       [](const Tensor& a, const Tensor& b) { return a.size() < b.size(); }) -
+      request.inputs.begin());
+  return Status(why.code(), fmt::format("a request with input '{}' of shape {}: {}",
+                                        signature_.inputs[largest].name,
+                                        request.inputs[largest].shape().ToString(), Message(why)));
+}
+
+StatusOr<SingleNodeProgram::Batch> SingleNodeProgram::BatchOf(RequestSpan requests) {
+  if (!requests[0]->runs_alone) return Join(requests);
+  CHAIRLIFT_ASSIGN_OR_RETURN(Executable* const original, Original());
+  return Batch{original,
+               std::make_unique<LoneRequest>(signature_, std::span<const int>(), *requests[0])};
+}
+
+SingleNodeProgram::Computed SingleNodeProgram::Compute(RequestSpan requests, TaskRun& run) {
+  const bool alone = requests.size() == 1;
+  if (!alone && std::any_of(requests.begin(), requests.end(), RunsAlone)) {
+    return ComputeApart(requests, run);
+  }
+  Computed computed;
+  WorkerMemory& memory = run.memory;
+  const Clock& clock = Clock::Steady();
+  const TimePoint start = clock.Now();
+  StatusOr<Batch> batch = CatchOutOfMemory([&] { return BatchOf(requests); });
+  StatusOr<std::vector<Tensor>> inputs = CatchOutOfMemory([&]() -> StatusOr<std::vector<Tensor>> {
+    CHAIRLIFT_RETURN_IF_ERROR(batch.status());
+    return batch->requests->Inputs(memory.staging);
+  });
+  const TimePoint gathered = clock.Now();
+  StatusOr<std::vector<Tensor>> outputs = CatchOutOfMemory([&]() -> StatusOr<std::vector<Tensor>> {
+    CHAIRLIFT_RETURN_IF_ERROR(inputs.status());
+    return batch->executable->Run(*inputs, run.team, run.worker, memory.compute, memory.stop);
+  });
+  const TimePoint ran = clock.Now();
+  computed.times.compute_input = gathered - start;
+  computed.times.compute_infer = ran - gathered;
+  const bool stopped = memory.stop != nullptr && *memory.stop;
+  if (!outputs.ok() && !alone && !stopped) {
+    for (size_t i = 0; i < requests.size(); ++i) {
+      Computed own = Compute(requests.subspan(i, 1), run);
+      computed.outputs.push_back(std::move(own.outputs[0]));
+      computed.times.compute_infer += own.times.compute_infer;
+    }
+    return computed;
+  }
+  if (alone && absl::IsOutOfRange(outputs.status())) {
+    if (MayRunInParts(*requests[0])) {
+      computed.outputs.push_back(
+          CatchOutOfMemory([&] { return ComputeInHalves(*requests[0], run, computed.times); }));
+      return computed;
+    }
+    outputs = TooLarge(*requests[0], outputs.status());
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    computed.outputs.push_back(CatchOutOfMemory([&]() -> StatusOr<std::vector<NamedTensor>> {
+      // Each has a status of its own: they are read and freed on different threads.
+      if (!outputs.ok()) return Status(outputs.status().code(), outputs.status().message());
+      return batch->requests->Outputs(i, *outputs);
+    }));
+  }
+  computed.times.compute_output = clock.Now() - ran;
+  return computed;
+}
+
+}  // namespace chairlift

@@ -1,0 +1,171 @@
+// Models that run as a whole: requests of equal sizes share batches where rows are proved to stay
+// apart along dimension 0, and run one by one elsewhere; or (specialised) where that is proved of
+// the model specialised for requests of equal scalars and sizes.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/status.h"
+#include "engine/programs/makers.h"
+#include "engine/programs/single_node.h"
+#include "engine/programs/specialisations.h"
+
+namespace chairlift {
+namespace {
+
+class WholeProgram : public SingleNodeProgram {
+ public:
+  WholeProgram(std::string_view kind, Signature signature, const ServingPlan& plan,
+               std::unique_ptr<Executable> executable)
+      : SingleNodeProgram(kind, std::move(signature), plan, plan.scheduling.max_batch_size),
+        executable_(std::move(executable)) {}
+
+ protected:
+  StatusOr<Batch> Join(RequestSpan requests) override {
+    return Together(*executable_, {}, requests);
+  }
+  StatusOr<Executable*> Original() override { return executable_.get(); }
+
+  // `inputs`: as LoneRequest says.
+  Batch Together(Executable& executable, std::span<const int> inputs, RequestSpan requests) const {
+    if (requests.size() == 1) {
+      return {&executable, std::make_unique<LoneRequest>(signature_, inputs, *requests[0])};
+    }
+    return {&executable, std::make_unique<RowsTogether>(signature_, inputs, requests)};
+  }
+
+ private:
+  const std::unique_ptr<Executable> executable_;
+};
+
+class SpecialisedProgram final : public WholeProgram {
+ public:
+  SpecialisedProgram(Signature signature, const ServingPlan& plan,
+                     std::unique_ptr<Executable> executable,
+                     std::shared_ptr<Specialisations> specialisations)
+      : WholeProgram("specialised", std::move(signature), plan, std::move(executable)),
+        specialisations_(std::move(specialisations)) {}
+
+  StatusOr<ValidatedRequest> Validate(const InferRequest& request) override {
+    CHAIRLIFT_ASSIGN_OR_RETURN(ValidatedRequest validated, WholeProgram::Validate(request));
+    specialisations_->Place(validated);
+    return validated;
+  }
+  std::vector<std::string> Remarks() const override { return specialisations_->Refusals(); }
+
+ protected:
+  bool RowsAreApart(const ValidatedRequest& request) const override {
+    return request.axes != nullptr;
+  }
+  StatusOr<Batch> Join(RequestSpan requests) override {
+    if (requests[0]->axes == nullptr) return WholeProgram::Join(requests);
+    const auto& made = static_cast<const Specialisation&>(*requests[0]->axes);
+    return Together(*made.executable, made.executable_inputs, requests);
+  }
+
+ private:
+  const std::shared_ptr<Specialisations> specialisations_;
+};
+
+// The shapes of a request of one row; nothing where more than the batch varies.
+std::optional<std::vector<Shape>> ShapesOfOneRow(const Signature& signature) {
+  std::vector<Shape> shapes;
+  for (const SymbolicSpec& input : signature.inputs) {
+    if (!input.shape.has_rank()) return std::nullopt;
+    Shape shape;
+    for (int axis = 0; axis < input.shape.rank(); ++axis) {
+      const Dim& dim = input.shape[axis];
+      if (!dim.known() && !(axis == 0 && signature.batches)) return std::nullopt;
+      shape.Append(dim.known() ? dim.value() : 1);
+    }
+    shapes.push_back(shape);
+  }
+  return shapes;
+}
+
+// Where only the batch varies, one row is planned ahead, for a worker alone and for all of them:
+// the first request finds its weights packed, and a model that cannot run is refused.
+Status PlanAhead(Executable& executable, const Signature& signature, int workers) {
+  const std::optional<std::vector<Shape>> shapes = ShapesOfOneRow(signature);
+  if (!shapes) return absl::OkStatus();
+  CHAIRLIFT_RETURN_IF_ERROR(executable.Prepare(*shapes, 1).status());
+  if (workers > 1) CHAIRLIFT_RETURN_IF_ERROR(executable.Prepare(*shapes, workers).status());
+  return absl::OkStatus();
+}
+
+// What is to be said of a model of sequences whose requests share batches of equal lengths only;
+// empty where it is none, or where nothing else could be done.
+std::string LengthsApart(const std::vector<SymbolicSpec>& inputs, const Status& not_ragged) {
+  const SymbolicSpec* mask = nullptr;
+  int sequences = 0;
+  for (const SymbolicSpec& input : inputs) {
+    if (!input.shape.has_rank() || input.shape.rank() < 2 || input.shape[1].known()) continue;
+    ++sequences;
+    const bool named = input.name.find("mask") != std::string::npos;
+    if (input.shape.rank() == 2 && (mask == nullptr || named)) mask = &input;
+  }
+  if (sequences < 2 || mask == nullptr) return {};
+  return fmt::format(
+      "; requests of equal lengths share batches: not ragged: {}; where an input hides padding, "
+      "model.yaml may say so to have others share them, too ('trusted_mask: {}')",
+      Message(not_ragged), mask->name);
+}
+
+// Why a model is not specialised for classes of requests; empty: it is.
+std::string NoClasses(LoadingModel& model) {
+  const BatchAxisReport& batching = model.Batching();
+  if (batching.batches) return "requests share batches whatever scalars they bring";
+  if (batching.inputs_share) return batching.why;
+  if (model.config.policy == "none" || model.config.max_batch_size == 1) {
+    return "its settings have requests run one by one";
+  }
+  if (!Specialisations::MayHelp(model.graph)) {
+    return "it has inputs other than single numbers and tensors with an open dimension";
+  }
+  if (model.load.background == nullptr) return "there is no thread to specialise it on";
+  return {};
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Program>> MakeSpecialised(LoadingModel& model, std::string& refused) {
+  refused = NoClasses(model);
+  if (!refused.empty()) return nullptr;
+  BatchAxisReport batching = model.Batching();
+  batching.batches = true;
+  batching.why +=
+      "; requests that are equal in scalars and sizes share batches, where that is proved of the "
+      "model specialised for them";
+  CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan,
+                             PlanServing(model.config, batching, model.load.workers));
+  plan.batches = false;  // not whatever they bring
+  auto specialisations =
+      std::make_shared<Specialisations>(model.name, model.graph, model.executable,
+                                        plan.config.max_batch_size, *model.load.background);
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable,
+                             Executable::Create(std::move(model.graph), model.executable));
+  Signature signature{.inputs = executable->inputs(), .outputs = executable->outputs()};
+  CHAIRLIFT_RETURN_IF_ERROR(PlanAhead(*executable, signature, model.load.workers));
+  return std::make_unique<SpecialisedProgram>(std::move(signature), std::move(plan),
+                                              std::move(executable), std::move(specialisations));
+}
+
+StatusOr<std::unique_ptr<Program>> MakeWhole(LoadingModel& model, std::string& /*refused*/) {
+  BatchAxisReport batching = model.Batching();
+  if (model.config.policy.empty() && batching.batches) {
+    batching.why += LengthsApart(SignatureOf(model.graph).inputs, model.Ragged().status());
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan,
+                             PlanServing(model.config, batching, model.load.workers));
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable,
+                             Executable::Create(std::move(model.graph), model.executable));
+  Signature signature{.inputs = executable->inputs(),
+                      .outputs = executable->outputs(),
+                      .batches = plan.batches,
+                      .max_rows = plan.batches ? model.config.max_batch_size : 0};
+  CHAIRLIFT_RETURN_IF_ERROR(PlanAhead(*executable, signature, model.load.workers));
+  return std::make_unique<WholeProgram>("whole", std::move(signature), std::move(plan),
+                                        std::move(executable));
+}
+
+}  // namespace chairlift

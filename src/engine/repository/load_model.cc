@@ -1,0 +1,29 @@
+#include "engine/repository/load_model.h"
+
+#include <utility>
+
+#include "base/status.h"
+#include "engine/programs/makers.h"
+#include "engine/repository/model_config.h"
+
+namespace chairlift {
+
+StatusOr<std::shared_ptr<Model>> LoadModel(LoadingModel model, const std::string& version) {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckConfig(model.config));
+  ModelMetadata metadata;
+  metadata.name = model.name;
+  metadata.version = version;
+  model.name = fmt::format("{} version {}", model.name, version);
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Program> program,
+                             MakeProgram(model, metadata.programs));
+  return Model::Create(std::move(metadata), std::move(program));
+}
+
+StatusOr<std::shared_ptr<Model>> LoadModel(const std::string& name, const std::string& version,
+                                           const ModelSource& source, const ModelConfig& config,
+                                           const LoadOptions& load) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(LoadingModel model, LoadingModel::Read(name, source, config, load));
+  return LoadModel(std::move(model), version);
+}
+
+}  // namespace chairlift

@@ -1,0 +1,152 @@
+#include "engine/repository/model_config.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "batching/policy.h"
+#include "graph/batch_axis.h"
+#include "graph/passes/pass.h"
+
+namespace chairlift {
+namespace {
+
+// A longer wait would not overflow, but is surely a mistake.
+constexpr int64_t kHour = int64_t{3600} * 1'000'000;
+constexpr const char* kMicro = "microseconds";
+constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
+constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
+
+struct NumberSetting {
+  const char* name;
+  std::variant<int ModelConfig::*, int64_t ModelConfig::*, std::optional<int64_t> ModelConfig::*>
+      member;
+  NumberRange range;
+};
+
+constexpr const char* kChosen = "chosen from the model";
+using C = ModelConfig;
+constexpr NumberSetting kNumbers[] = {
+    {"max_batch_size", &C::max_batch_size, {"rows", 0, 65536, kChosen}},
+    {"max_batch_tokens", &C::max_batch_tokens, {"tokens", 0, kMaxBatchRows, kChosen}},
+    {"queue_delay_us", &C::queue_delay_us, {kMicro, 0, kHour}},
+    {"latency_objective_us", &C::latency_objective_us, {kMicro, 0, kHour, "none"}},
+    {"max_queue_size", &C::max_queue_size, {"requests", 1, kMaxInt}},
+    {"max_queue_wait_us", &C::max_queue_wait_us, {kMicro, 0, kHour, "not bounded"}},
+    {"default_timeout_us", &C::default_timeout_us, {kMicro, 0, kHour, "none"}},
+    {"max_embedding_bytes", &C::max_embedding_bytes, {"bytes", 0, kMaxInt64, "never fold"}},
+    {"max_sequences", &C::max_sequences, {"sequences", 1, kMaxInt}},
+    {"sequence_idle_us", &C::sequence_idle_us, {kMicro, 1, kMaxInt64}},
+    {"response_cache_bytes", &C::response_cache_bytes, {"bytes", 0, kMaxInt64, "no cache"}},
+};
+
+// Empty: chosen from the model.
+Status CheckPolicyName(const std::string& policy) {
+  return policy.empty() ? absl::OkStatus() : FindPolicy(policy).status();
+}
+
+struct OtherSetting {
+  const char* name;
+  void (*read)(const YamlValue&, ModelConfig&);
+};
+
+constexpr OtherSetting kOthers[] = {
+    {"policy",
+     [](const YamlValue& value, ModelConfig& config) {
+       config.policy = value.Text("the name of a batching policy");
+       value.Refuse(CheckPolicyName(config.policy));
+     }},
+    {"trusted_mask",
+     [](const YamlValue& value, ModelConfig& config) {
+       config.trusted_mask = value.Text("the name of an input");
+     }},
+    {"preferred_batch_sizes",
+     [](const YamlValue& value, ModelConfig& config) {
+       for (const YamlValue& rows : value.List("a list of numbers of rows")) {
+         config.preferred_batch_sizes.push_back(
+             static_cast<int>(rows.Number({"rows", 1, kMaxInt})));
+       }
+     }},
+    {"disabled_passes",
+     [](const YamlValue& value, ModelConfig& config) {
+       for (const YamlValue& pass : value.List("a list of names of passes")) {
+         config.disabled_passes.insert(pass.Name());
+         pass.Refuse(CheckPassNames(config.disabled_passes));
+       }
+     }},
+    {"sequence_state",
+     [](const YamlValue& value, ModelConfig& config) {
+       for (const auto& [output, input] :
+            value.Map("a map from outputs to the inputs that take them in the next request")) {
+         config.sequence_state.emplace(output, input.Name());
+       }
+     }},
+};
+
+std::vector<std::string> SettingNames() {
+  std::vector<std::string> names;
+  for (const NumberSetting& setting : kNumbers) names.emplace_back(setting.name);
+  for (const OtherSetting& setting : kOthers) names.emplace_back(setting.name);
+  return names;
+}
+
+// Does nothing where there is no such setting.
+void ReadSetting(const std::string& name, const YamlValue& value, ModelConfig& config) {
+  for (const NumberSetting& setting : kNumbers) {
+    if (name != setting.name) continue;
+    std::visit(
+        [&](auto member) {
+          using Number = std::remove_reference_t<decltype(config.*member)>;
+          config.*member = static_cast<Number>(value.Number(setting.range));
+        },
+        setting.member);
+  }
+  for (const OtherSetting& setting : kOthers) {
+    if (name == setting.name) setting.read(value, config);
+  }
+}
+
+}  // namespace
+
+Status CheckConfig(const ModelConfig& config) {
+  for (const NumberSetting& setting : kNumbers) {
+    const std::optional<int64_t> number = std::visit(
+        [&](auto member) -> std::optional<int64_t> { return config.*member; }, setting.member);
+    if (number && !setting.range.Contains(*number)) {
+      return InvalidArgument("{} is {}; it must be {}", setting.name, *number,
+                             setting.range.ToString());
+    }
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPolicyName(config.policy));
+  return CheckPassNames(config.disabled_passes);
+}
+
+StatusOr<ModelConfig> ReadModelConfig(const YamlValue& settings) {
+  ModelConfig config;
+  if (settings.IsNull()) return config;
+  std::vector<std::string> names = SettingNames();
+  names.insert(names.end(), {"versions", "cells", "unfold"});
+  settings.CheckKeys(names);
+  for (const auto& [name, value] : settings.Map("a map of settings")) {
+    ReadSetting(name, value, config);
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(settings.status());
+  return config;
+}
+
+StatusOr<bool> ApplySetting(const std::string& name, const std::string& value,
+                            ModelConfig& config) {
+  const std::vector<std::string> names = SettingNames();
+  if (std::find(names.begin(), names.end(), name) == names.end()) return false;
+  StatusOr<YamlValue> parsed = YamlValue::Parse(value, name);
+  if (!parsed.ok()) return Annotate(parsed.status(), name);
+  ReadSetting(name, *parsed, config);
+  CHAIRLIFT_RETURN_IF_ERROR(parsed->status());
+  return true;
+}
+
+}  // namespace chairlift

@@ -1,0 +1,22 @@
+// What a model.yaml says.
+#ifndef CHAIRLIFT_ENGINE_REPOSITORY_MODEL_CONFIG_H_
+#define CHAIRLIFT_ENGINE_REPOSITORY_MODEL_CONFIG_H_
+
+#include <string>
+
+#include "base/yaml_value.h"
+#include "chairlift/engine.h"
+
+namespace chairlift {
+
+// The settings of a model.yaml, but for `cells` and `unfold` (cell_manifest.h) and `versions`
+// (version_policy.h).
+StatusOr<ModelConfig> ReadModelConfig(const YamlValue& settings);
+// Sets one by name from its value as YAML. Returns whether there is a setting of that name.
+StatusOr<bool> ApplySetting(const std::string& name, const std::string& value, ModelConfig& config);
+// InvalidArgument names the setting that is out of its range, or names what does not exist.
+Status CheckConfig(const ModelConfig& config);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_REPOSITORY_MODEL_CONFIG_H_

@@ -1,0 +1,54 @@
+// How a model lies on disk: <name>/model.yaml or <name>/config.pbtxt, and a folder with a number
+// for a name for each version.
+#ifndef CHAIRLIFT_ENGINE_REPOSITORY_MODEL_FOLDER_H_
+#define CHAIRLIFT_ENGINE_REPOSITORY_MODEL_FOLDER_H_
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chairlift/engine.h"
+#include "engine/programs/cells/cell_manifest.h"
+#include "engine/repository/version_policy.h"
+
+namespace chairlift {
+
+// Stands for any .onnx file, where a model is made of cells.
+inline constexpr std::string_view kAnyOnnxFile = "*.onnx";
+
+// What the files in a model's folder say of how it is served.
+struct FolderConfig {
+  ModelConfig config;
+  std::optional<CellManifest> cells;
+  VersionPolicy versions;
+  std::string file = "model.onnx";  // in a version's folder; of a model made of cells kAnyOnnxFile
+
+  // Of a config.pbtxt:
+  std::vector<TensorSpec> inputs;  // that the model must have; shapes are not set
+  std::vector<TensorSpec> outputs;
+  std::vector<InferRequest> warm_up;  // to be run once a version is ready; id: the sample's name
+  std::vector<std::string> ignored;   // what in it has no effect here
+};
+
+// Reads model.yaml or, where there is none, config.pbtxt; all defaults where there is neither.
+StatusOr<FolderConfig> ReadModelFolder(const std::filesystem::path& folder);
+// Whether a model's folder has one of the two.
+bool HasSettings(const std::filesystem::path& folder);
+
+// InvalidArgument where the model has no input or output that its folder names, or of another type.
+Status CheckTensors(const FolderConfig& folder, const ModelMetadata& model);
+
+// A number, as a folder's name: "1", "12".
+bool IsVersion(const std::string& text);
+// Whether a version's folder has `file` (kAnyOnnxFile: any).
+bool HasModel(const std::filesystem::path& version, std::string_view file);
+// The versions in a model's folder that have `file`, "9" before "10".
+std::vector<std::string> VersionsIn(const std::filesystem::path& folder, std::string_view file);
+// All folders with a number for a name.
+std::vector<std::string> VersionFolders(const std::filesystem::path& folder);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_REPOSITORY_MODEL_FOLDER_H_

@@ -1,0 +1,345 @@
+#include "engine/repository/repository.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "base/closest.h"
+#include "base/out_of_memory.h"
+#include "base/status.h"
+#include "engine/repository/load_model.h"
+#include "engine/repository/model_folder.h"
+#include "engine/repository/triton_config.h"
+
+namespace chairlift {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxNameBytes = 256;
+// Names that one which is not known is compared with: a client waits, and others behind it.
+constexpr size_t kMaxCompared = 64;
+
+// Names come from clients and become folder names.
+Status CheckName(const std::string& name) {
+  if (name.empty()) return InvalidArgument("a model's name must not be empty");
+  if (name.size() > kMaxNameBytes) {
+    return InvalidArgument("a model's name has {} bytes; at most {} are possible", name.size(),
+                           kMaxNameBytes);
+  }
+  const bool printable = std::all_of(name.begin(), name.end(), [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f && c != '/' && c != '\\';
+  });
+  if (!printable || name[0] == '.') {
+    return InvalidArgument(
+        "'{}' cannot be a model's name: it must not start with '.', nor have slashes or control "
+        "characters",
+        name);
+  }
+  return absl::OkStatus();
+}
+
+Status CheckVersion(const std::string& version) {
+  if (IsVersion(version)) return absl::OkStatus();
+  return InvalidArgument("'{}' cannot be a version: versions are numbers (\"1\", \"12\")", version);
+}
+
+// "found: v1, v2", of the folders in it.
+std::string WhatIsIn(const fs::path& folder) {
+  constexpr size_t kMost = 5;
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    if (names.size() < kMost && it->is_directory(ignored)) {
+      names.push_back(it->path().filename().string());
+    }
+  }
+  if (error) return error.message();
+  std::sort(names.begin(), names.end());
+  return names.empty() ? "it has no folders" : fmt::format("found: {}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+Status Repository::Load(const std::string& name, const fs::path& path, const ModelConfig& config,
+                        const std::string& version) {
+  ModelSource source{.path = path};
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    fs::path folder = fs::absolute(path, error).lexically_normal();
+    if (!folder.has_filename()) folder = folder.parent_path();  // it ended in a slash
+    const bool here = fs::exists(folder / "model.yaml", error);
+    CHAIRLIFT_ASSIGN_OR_RETURN(FolderConfig read,
+                               ReadModelFolder(here ? folder : folder.parent_path()));
+    if (!read.cells) {
+      return InvalidArgument("{} is a folder without a model.yaml that names cells", path.string());
+    }
+    source.cells = std::move(read.cells);
+  }
+  FolderConfig given;
+  given.config = config;
+  const std::lock_guard<std::mutex> loading(load_mutex_);
+  return LoadLocked(name, source, given, version);
+}
+
+Status Repository::LoadLocked(const std::string& name, const ModelSource& source,
+                              const FolderConfig& folder, const std::string& version) {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckName(name));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckVersion(version));
+  {
+    const MemoryReserve::Use use;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Entry& entry = models_[name][version];
+    // A version that is replaced serves until the new one is ready.
+    if (entry.model == nullptr) {
+      entry.state = ModelState::kLoading;
+      entry.reason.clear();
+    }
+  }
+  LoadOptions options = options_;
+  if (on_load_ != nullptr) {
+    options.progress = [&](const char* step, double done) { on_load_({name, step, done}); };
+  }
+  using Loaded = StatusOr<std::shared_ptr<Model>>;
+  Loaded model = CatchOutOfMemory([&]() -> Loaded {
+    CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<Model> loaded,
+                               LoadModel(name, version, source, folder.config, options));
+    CHAIRLIFT_RETURN_IF_ERROR(CheckTensors(folder, loaded->metadata()));
+    return loaded;
+  });
+  const MemoryReserve::Use use;
+  options.Report("");
+  std::shared_ptr<Model> replaced;  // freed outside the lock
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Entry& entry = models_[name][version];
+  if (!model.ok()) {
+    if (entry.model == nullptr) {
+      entry.state = ModelState::kUnavailable;
+      entry.reason = Message(model.status());
+    }
+    return Annotate(model.status(), fmt::format("model '{}', version {}", name, version));
+  }
+  replaced = std::exchange(entry.model, *std::move(model));
+  entry.state = ModelState::kReady;
+  entry.reason.clear();
+  if (!folder.ignored.empty()) {
+    entry.reason = fmt::format("config.pbtxt: ignored: {}", fmt::join(folder.ignored, ", "));
+  }
+  return absl::OkStatus();
+}
+
+Status Repository::AddFolder(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    return NotFound("the model repository '{}' is not a folder that can be read", folder.string());
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  folders_.push_back(folder);
+  return absl::OkStatus();
+}
+
+StatusOr<fs::path> Repository::FolderOf(const std::string& name) const {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckName(name));
+  std::vector<fs::path> folders;
+  bool known = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    folders = folders_;
+    known = models_.contains(name);
+  }
+  if (folders.empty() && known) {
+    return InvalidArgument(
+        "model '{}' was named on the command line and cannot be loaded by clients; start the "
+        "server with --model-repository for those that can",
+        name);
+  }
+  if (folders.empty()) {
+    return NotFound("no model '{}': there is no model repository (--model-repository)", name);
+  }
+  for (const fs::path& folder : folders) {
+    std::error_code error;
+    if (fs::is_directory(folder / name, error)) return folder / name;
+  }
+  std::vector<std::string> names;
+  for (const fs::path& folder : folders) {
+    std::error_code error;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+      if (it->is_directory(error)) names.push_back(it->path().filename().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return NotFound("no model '{}' in the model repository {}{}", name, folders[0].string(),
+                  DidYouMean(name, names));
+}
+
+StatusOr<std::vector<std::string>> Repository::ChooseVersions(const fs::path& folder,
+                                                              const FolderConfig& config) {
+  const std::vector<std::string> available = VersionsIn(folder, config.file);
+  if (!available.empty()) return config.versions.Select(available);
+  for (const std::string& version : VersionFolders(folder)) {
+    const std::string_view backend = OtherBackend(folder / version);
+    if (backend.empty()) continue;
+    return Unimplemented("{} is a model of {}; only ONNX models are served",
+                         (folder / version).string(), backend);
+  }
+  if (VersionFolders(folder).empty()) {
+    return NotFound("it has no version folder; versions are numbers, as {} ({})",
+                    (folder.filename() / "1" / config.file).string(), WhatIsIn(folder));
+  }
+  return NotFound("it has no version: {} has no <number>/{}", folder.string(), config.file);
+}
+
+StatusOr<std::vector<InferRequest>> Repository::LoadFromFolders(const std::string& name) {
+  const std::lock_guard<std::mutex> loading(load_mutex_);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const fs::path folder, FolderOf(name));
+  StatusOr<FolderConfig> config = ReadModelFolder(folder);
+  const StatusOr<std::vector<std::string>> versions =
+      config.ok() ? ChooseVersions(folder, *config) : config.status();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    unusable_.erase(name);
+    if (!versions.ok()) unusable_[name] = Message(versions.status());
+  }
+  if (!versions.ok()) return Annotate(versions.status(), fmt::format("model '{}'", name));
+  if (!config->ignored.empty()) {
+    spdlog::warn("model '{}': config.pbtxt: ignored: {}", name, fmt::join(config->ignored, ", "));
+  }
+  Status first_error;
+  for (const std::string& version : *versions) {
+    const fs::path path = config->cells ? folder / version : folder / version / config->file;
+    first_error.Update(LoadLocked(name, {path, config->cells}, *config, version));
+  }
+  const MemoryReserve::Use use;
+  std::vector<std::shared_ptr<Model>> gone;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (auto& [version, entry] : models_[name]) {
+    if (std::find(versions->begin(), versions->end(), version) != versions->end()) continue;
+    entry.leaving = entry.model;
+    entry.state = ModelState::kUnavailable;
+    entry.reason = "not, or no longer, a version to be served";
+    gone.push_back(std::move(entry.model));
+  }
+  if (!first_error.ok()) return first_error;
+  std::vector<InferRequest> warm_up;
+  for (const std::string& version : *versions) {
+    for (InferRequest request : config->warm_up) {
+      request.model = name;
+      request.version = version;
+      warm_up.push_back(std::move(request));
+    }
+  }
+  return warm_up;
+}
+
+Status Repository::Unload(const std::string& name, const std::string& version,
+                          const std::string& reason) {
+  const std::lock_guard<std::mutex> loading(load_mutex_);
+  const MemoryReserve::Use use;
+  std::vector<std::shared_ptr<Model>> unloaded;  // freed outside the lock
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = models_.find(name);
+  if (found == models_.end()) return NotFound("no model '{}' is loaded", name);
+  for (auto& [number, entry] : found->second) {
+    if (entry.model == nullptr || (!version.empty() && number != version)) continue;
+    entry.leaving = entry.model;
+    entry.state = ModelState::kUnavailable;
+    entry.reason = reason;
+    unloaded.push_back(std::move(entry.model));
+  }
+  if (unloaded.empty()) {
+    return version.empty() ? NotFound("no version of model '{}' is loaded", name)
+                           : NotFound("version {} of model '{}' is not loaded", version, name);
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<std::shared_ptr<Model>> Repository::Find(const std::string& name,
+                                                  const std::string& version) const {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto found = models_.find(name);
+  if (found == models_.end()) {
+    std::vector<std::string> names;
+    for (const auto& [other, versions] : models_) {
+      if (names.size() < kMaxCompared) names.push_back(other);
+    }
+    if (const auto why = unusable_.find(name); why != unusable_.end()) {
+      return NotFound("no model '{}' is loaded: {}", name, why->second);
+    }
+    lock.unlock();
+    return NotFound("no model '{}' is loaded{}", name, DidYouMean(name, names));
+  }
+  const Versions& versions = found->second;
+  if (!version.empty()) {
+    const auto entry = versions.find(version);
+    if (entry == versions.end()) return NotFound("model '{}' has no version '{}'", name, version);
+    if (entry->second.model != nullptr) return entry->second.model;
+    const std::string& reason = entry->second.reason;
+    return Unavailable("version {} of model '{}' is not ready: {}", version, name,
+                       reason.empty() ? "it is loading" : reason);
+  }
+  for (auto it = versions.rbegin(); it != versions.rend(); ++it) {
+    if (it->second.model != nullptr) return it->second.model;
+  }
+  const std::string& reason = versions.rbegin()->second.reason;
+  return Unavailable("model '{}' is not ready: {}", name,
+                     reason.empty() ? "it is loading" : reason);
+}
+
+std::vector<std::shared_ptr<Model>> Repository::Ready(const std::string& name) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::shared_ptr<Model>> ready;
+  for (const auto& [model, versions] : models_) {
+    if (!name.empty() && model != name) continue;
+    for (const auto& [version, entry] : versions) {
+      if (entry.model != nullptr) ready.push_back(entry.model);
+    }
+  }
+  return ready;
+}
+
+ModelState Repository::StateOf(const Entry& entry) {
+  if (entry.state == ModelState::kUnavailable && !entry.leaving.expired()) {
+    return ModelState::kUnloading;
+  }
+  return entry.state;
+}
+
+std::vector<ModelIndexEntry> Repository::Index() const {
+  std::vector<ModelIndexEntry> index;
+  std::vector<fs::path> folders;
+  std::map<std::string, Versions> models;
+  std::map<std::string, std::string> unusable;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    folders = folders_;
+    models = models_;
+    unusable = unusable_;
+  }
+  for (const auto& [name, versions] : models) {
+    for (const auto& [version, entry] : versions) {
+      index.push_back({name, version, StateOf(entry), entry.reason});
+    }
+  }
+  // What lies in the folders and was never loaded.
+  for (const fs::path& folder : folders) {
+    std::error_code error;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+      const std::string name = it->path().filename().string();
+      std::error_code ignored;
+      if (!CheckName(name).ok() || models.contains(name) || !it->is_directory(ignored)) continue;
+      models[name];
+      const auto why = unusable.find(name);
+      index.push_back(
+          {name, "", ModelState::kUnavailable, why == unusable.end() ? "not loaded" : why->second});
+    }
+  }
+  std::stable_sort(index.begin(), index.end(),
+                   [](const auto& a, const auto& b) { return a.name < b.name; });
+  return index;
+}
+
+}  // namespace chairlift

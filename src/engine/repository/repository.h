@@ -1,0 +1,81 @@
+// The models an engine has: which versions, in which state, and from where.
+#ifndef CHAIRLIFT_ENGINE_REPOSITORY_REPOSITORY_H_
+#define CHAIRLIFT_ENGINE_REPOSITORY_REPOSITORY_H_
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chairlift/engine.h"
+#include "engine/execution/model.h"
+#include "engine/programs/loading_model.h"
+#include "engine/repository/model_folder.h"
+
+namespace chairlift {
+
+// Thread-safe. Loads run one at a time, on the caller's thread; look-ups go on meanwhile.
+class Repository {
+ public:
+  Repository(const LoadOptions& options, std::function<void(const LoadProgress&)> on_load)
+      : options_(options), on_load_(std::move(on_load)) {}
+
+  // `path` is an ONNX file, or the version's folder of a model made of cells: the model.yaml there,
+  // or in the folder above, says of which; all else is as `config` has it.
+  Status Load(const std::string& name, const std::filesystem::path& path, const ModelConfig& config,
+              const std::string& version);
+  Status AddFolder(const std::filesystem::path& folder);
+  // The versions in the model's folder that its settings choose (the latest); others that were
+  // loaded are unloaded. Fails where any version does; the others serve. Returns the requests that
+  // the folder asks to be run before others come.
+  StatusOr<std::vector<InferRequest>> LoadFromFolders(const std::string& name);
+  // `reason` is what the index then says of it.
+  Status Unload(const std::string& name, const std::string& version,
+                const std::string& reason = "unloaded");
+
+  // A model that is ready. Empty version: the latest that is.
+  StatusOr<std::shared_ptr<Model>> Find(const std::string& name, const std::string& version) const;
+  // All that are ready, of one name or (empty) of all.
+  std::vector<std::shared_ptr<Model>> Ready(const std::string& name) const;
+  std::vector<ModelIndexEntry> Index() const;
+
+ private:
+  struct Entry {
+    ModelState state = ModelState::kUnavailable;
+    std::string reason;
+    std::shared_ptr<Model> model;  // where ready
+    std::weak_ptr<Model> leaving;  // unloaded, while its last requests run
+  };
+  // "9" before "10".
+  struct VersionOrder {
+    bool operator()(const std::string& a, const std::string& b) const {
+      return a.size() != b.size() ? a.size() < b.size() : a < b;
+    }
+  };
+  using Versions = std::map<std::string, Entry, VersionOrder>;
+
+  Status LoadLocked(const std::string& name, const ModelSource& source, const FolderConfig& folder,
+                    const std::string& version);
+  // What is to be loaded of a model's folder, or why nothing can be.
+  static StatusOr<std::vector<std::string>> ChooseVersions(const std::filesystem::path& folder,
+                                                           const FolderConfig& config);
+  // The folder of a model, where some repository has it.
+  StatusOr<std::filesystem::path> FolderOf(const std::string& name) const;
+  static ModelState StateOf(const Entry& entry);
+
+  const LoadOptions options_;
+  const std::function<void(const LoadProgress&)> on_load_;  // may be null
+  std::mutex load_mutex_;                                   // one load or unload at a time
+  mutable std::mutex mutex_;  // guards all below; never held while a model loads
+  std::vector<std::filesystem::path> folders_;
+  std::map<std::string, Versions> models_;
+  std::map<std::string, std::string> unusable_;  // folders of which no version could be tried: why
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_REPOSITORY_REPOSITORY_H_

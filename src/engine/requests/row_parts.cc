@@ -1,0 +1,161 @@
+#include "engine/requests/row_parts.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "base/out_of_memory.h"
+#include "base/status.h"
+
+namespace chairlift {
+namespace {
+
+struct Strides {
+  int64_t outer = 1;
+  size_t row = 0;  // bytes of a row, within one of `outer`
+};
+
+Strides StridesOf(const Shape& shape, int axis, DType dtype) {
+  return {.outer = shape.NumElements(0, axis),
+          .row = static_cast<size_t>(shape.NumElements(axis + 1, shape.rank())) * DTypeSize(dtype)};
+}
+
+// Writes `part` to rows [first, …) of `whole`.
+void PasteRows(const Tensor& part, int axis, int64_t first, Tensor& whole) {
+  const Strides strides = StridesOf(part.shape(), axis, part.dtype());
+  const size_t bytes = strides.row * static_cast<size_t>(part.shape()[axis]);
+  if (bytes == 0) return;
+  const size_t stride = strides.row * static_cast<size_t>(whole.shape()[axis]);
+  for (int64_t o = 0; o < strides.outer; ++o) {
+    std::memcpy(static_cast<std::byte*>(whole.raw()) + static_cast<size_t>(o) * stride +
+                    static_cast<size_t>(first) * strides.row,
+                static_cast<const std::byte*>(part.raw()) + static_cast<size_t>(o) * bytes, bytes);
+  }
+}
+
+// Of one row, as ValidatedRequest::load() counts.
+int32_t LoadOf(const ValidatedRequest& request, int32_t row) {
+  return request.tokens.empty() ? 1 : request.tokens[static_cast<size_t>(row)];
+}
+
+}  // namespace
+
+Tensor CutRows(const Tensor& whole, int axis, int64_t first, int64_t rows) {
+  if (axis == 0) return whole.Rows(first, rows);
+  Shape shape = whole.shape();
+  shape[axis] = rows;
+  Tensor part = Tensor::Allocate(whole.dtype(), shape);
+  if (part.byte_size() == 0) return part;
+  const Strides strides = StridesOf(shape, axis, whole.dtype());
+  const size_t bytes = strides.row * static_cast<size_t>(rows);
+  const size_t stride = strides.row * static_cast<size_t>(whole.shape()[axis]);
+  for (int64_t o = 0; o < strides.outer; ++o) {
+    std::memcpy(static_cast<std::byte*>(part.raw()) + static_cast<size_t>(o) * bytes,
+                static_cast<const std::byte*>(whole.raw()) + static_cast<size_t>(o) * stride +
+                    static_cast<size_t>(first) * strides.row,
+                bytes);
+  }
+  return part;
+}
+
+ValidatedRequest RowsOf(const ValidatedRequest& whole, RowRange range) {
+  ValidatedRequest part;
+  part.outputs = whole.outputs;
+  part.rows = range.rows;
+  part.key = whole.key;
+  part.length = whole.length;
+  part.axes = whole.axes;
+  part.inputs = whole.inputs;
+  for (size_t i = 0; i < part.inputs.size(); ++i) {
+    const int axis = whole.input_axis(i);
+    if (axis >= 0) part.inputs[i] = CutRows(part.inputs[i], axis, range.first, range.rows);
+  }
+  if (!whole.tokens.empty()) {
+    const auto first = whole.tokens.begin() + range.first;
+    part.tokens.assign(first, first + range.rows);
+    part.num_tokens = std::accumulate(part.tokens.begin(), part.tokens.end(), 0);
+  }
+  if (!whole.left_out.empty()) {
+    const auto first = whole.left_out.begin() + range.first * whole.length;
+    part.left_out.assign(first, first + range.rows * whole.length);
+  }
+  return part;
+}
+
+RowParts::RowParts(const ValidatedRequest& whole, int32_t max_load) : whole_(whole) {
+  RowRange range;
+  int64_t load = 0;
+  for (int32_t row = 0; row < whole.rows; ++row) {
+    const int32_t own = LoadOf(whole, row);
+    if (range.rows > 0 && load + own > max_load) {
+      ranges_.push_back(range);
+      range = {.first = row, .rows = 0};
+      load = 0;
+    }
+    ++range.rows;
+    load += own;
+  }
+  ranges_.push_back(range);
+}
+
+int32_t RowParts::load(int part) const {
+  const auto [first, rows] = range(part);
+  int32_t load = 0;
+  for (int32_t row = first; row < first + rows; ++row) load += LoadOf(whole_, row);
+  return load;
+}
+
+int RowParts::OutputAxis(size_t output) const { return whole_.output_axis(whole_.outputs[output]); }
+
+Status RowParts::MakeOutputs(RowRange part, std::span<const NamedTensor> outputs,
+                             size_t max_output_bytes) {
+  std::vector<NamedTensor> all;
+  size_t bytes = 0;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Tensor& tensor = outputs[i].tensor;
+    Shape shape = tensor.shape();
+    const int axis = OutputAxis(i);
+    if (shape.rank() <= axis || shape[axis] != part.rows) {
+      return Internal("output '{}' of {} rows has shape {}", outputs[i].name, part.rows,
+                      shape.ToString());
+    }
+    shape[axis] = whole_.rows;
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t size, shape.Checked(DTypeSize(tensor.dtype())));
+    bytes += static_cast<size_t>(size) * DTypeSize(tensor.dtype());
+    if (bytes > max_output_bytes) {
+      return absl::OutOfRangeError(fmt::format(
+          "its outputs need more than the {:.2f} MiB that one task may have (--memory-budget); "
+          "fewer rows need less",
+          static_cast<double>(max_output_bytes) / (1 << 20)));
+    }
+    all.push_back({outputs[i].name, Tensor::Allocate(tensor.dtype(), shape)});
+  }
+  outputs_ = std::move(all);
+  return absl::OkStatus();
+}
+
+Status RowParts::Put(int part, std::span<const NamedTensor> outputs, size_t max_output_bytes) {
+  const RowRange rows = range(part);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (outputs_.empty()) {
+      CHAIRLIFT_RETURN_IF_ERROR(
+          CatchOutOfMemory([&] { return MakeOutputs(rows, outputs, max_output_bytes); }));
+    }
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Tensor& tensor = outputs[i].tensor;
+    const int axis = OutputAxis(i);
+    Shape expected = outputs_[i].tensor.shape();
+    expected[axis] = rows.rows;
+    if (tensor.dtype() != outputs_[i].tensor.dtype() || !(tensor.shape() == expected)) {
+      return Internal("output '{}' of {} rows has shape {}, not {} as of others", outputs[i].name,
+                      rows.rows, tensor.shape().ToString(), expected.ToString());
+    }
+    PasteRows(tensor, axis, rows.first, outputs_[i].tensor);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace chairlift

@@ -1,0 +1,279 @@
+#include "engine/requests/sequences.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/closest.h"
+#include "base/memory_reserve.h"
+#include "base/out_of_memory.h"
+#include "base/status.h"
+
+namespace chairlift {
+namespace {
+
+int IndexOf(const std::vector<SymbolicSpec>& specs, const std::string& name) {
+  const auto at = std::find_if(specs.begin(), specs.end(),
+                               [&](const SymbolicSpec& spec) { return spec.name == name; });
+  return at == specs.end() ? -1 : static_cast<int>(at - specs.begin());
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<Sequences>> Sequences::Create(const ModelConfig& config,
+                                                       const Signature& signature,
+                                                       const Clock& clock) {
+  std::shared_ptr<Sequences> made(new Sequences(config, signature, clock));
+  for (const auto& [output, input] : config.sequence_state) {
+    State state{.input = IndexOf(signature.inputs, input),
+                .output = IndexOf(signature.outputs, output),
+                .input_name = input,
+                .output_name = output};
+    if (state.output < 0) {
+      return InvalidArgument("sequence_state: the model has no output '{}'{}", output,
+                             KnownNames(output, NamesOf(signature.outputs, &SymbolicSpec::name)));
+    }
+    if (state.input < 0) {
+      return InvalidArgument("sequence_state: the model has no input '{}'{}", input,
+                             KnownNames(input, NamesOf(signature.inputs, &SymbolicSpec::name)));
+    }
+    const SymbolicSpec& to = signature.inputs[state.input];
+    const SymbolicSpec& from = signature.outputs[state.output];
+    if (to.dtype != from.dtype) {
+      return InvalidArgument("sequence_state: output '{}' is {}, input '{}' is {}", output,
+                             DTypeName(from.dtype), input, DTypeName(to.dtype));
+    }
+    if (!to.shape.has_rank()) {
+      return InvalidArgument("sequence_state: the rank of input '{}' is not known", input);
+    }
+    for (const State& other : made->states_) {
+      if (other.input == state.input) {
+        return InvalidArgument("sequence_state: input '{}' takes two outputs", input);
+      }
+    }
+    made->states_.push_back(std::move(state));
+  }
+  return made;
+}
+
+void Sequences::Expire() {
+  const TimePoint oldest = clock_.Now() - std::chrono::microseconds(config_.sequence_idle_us);
+  while (!idle_.empty() && sequences_.at(idle_.front()).used < oldest) {
+    sequences_.erase(idle_.front());
+    idle_.pop_front();
+  }
+}
+
+int Sequences::size() {
+  const Lock lock(mutex_);
+  Expire();
+  return static_cast<int>(sequences_.size());
+}
+
+StatusOr<Tensor> Sequences::Zeros(const State& state, const InferRequest& request) const {
+  const SymbolicSpec& spec = signature_.inputs[state.input];
+  Shape shape;
+  for (const Dim& dim : spec.shape.dims()) {
+    if (dim.known()) {
+      shape.Append(dim.value());
+      continue;
+    }
+    // As another input of the chunk has it; one stream where none says.
+    std::optional<int64_t> size;
+    for (const NamedTensor& input : request.inputs) {
+      const int index = IndexOf(signature_.inputs, input.name);
+      if (index < 0 || !dim.is_symbol() || !signature_.inputs[index].shape.has_rank()) continue;
+      const SymbolicShape& other = signature_.inputs[index].shape;
+      for (int axis = 0; axis < other.rank() && axis < input.tensor.shape().rank(); ++axis) {
+        if (other[axis].is_symbol() && other[axis].symbol() == dim.symbol()) {
+          size = input.tensor.shape()[axis];
+        }
+      }
+    }
+    shape.Append(size.value_or(1));
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(shape.Checked(DTypeSize(spec.dtype)).status());
+  Tensor zeros = Tensor::Allocate(spec.dtype, shape);
+  std::memset(zeros.raw(), 0, zeros.byte_size());
+  return zeros;
+}
+
+Status Sequences::Bring(const std::vector<Tensor>& state, InferRequest& request) const {
+  for (const State& kept : states_) {
+    const bool sent =
+        std::any_of(request.inputs.begin(), request.inputs.end(),
+                    [&](const NamedTensor& input) { return input.name == kept.input_name; });
+    if (sent) {
+      return InvalidArgument(
+          "input '{}' is the sequence's state: the server keeps it, and takes none",
+          kept.input_name);
+    }
+  }
+  std::vector<NamedTensor> added;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    Tensor brought = state.empty() ? Tensor() : state[i];
+    if (!brought.present()) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(brought, Zeros(states_[i], request));
+    }
+    added.push_back({states_[i].input_name, std::move(brought)});
+  }
+  for (NamedTensor& tensor : added) request.inputs.push_back(std::move(tensor));
+  return absl::OkStatus();
+}
+
+Status Sequences::CheckSent(const InferRequest& request) const {
+  for (const State& state : states_) {
+    const bool sent =
+        std::any_of(request.inputs.begin(), request.inputs.end(),
+                    [&](const NamedTensor& input) { return input.name == state.input_name; });
+    if (sent) continue;
+    return InvalidArgument(
+        "input '{}' is missing: the server keeps it for requests with \"sequence_id\" (the first "
+        "with \"sequence_start\": true); without one, send it",
+        state.input_name);
+  }
+  return absl::OkStatus();
+}
+
+RequestId Sequences::Submit(InferRequest request, InferCallback callback, const Run& run) {
+  Status refused;
+  {
+    const Lock lock(mutex_);
+    Expire();
+    const std::string& name = request.sequence;
+    auto found = sequences_.find(name);
+    const bool live = found != sequences_.end() && !found->second.ending;
+    if (!live && !request.sequence_start) {
+      refused = InvalidArgument(
+          "sequence '{}' is not known: it was never started, has ended, or heard nothing for {} s; "
+          "start it with sequence_start",
+          name, static_cast<double>(config_.sequence_idle_us) * 1e-6);
+    } else if (found == sequences_.end() &&
+               static_cast<int>(sequences_.size()) >= config_.max_sequences) {
+      refused = ResourceExhausted("{} sequences are live, the model's max_sequences; retry later",
+                                  config_.max_sequences);
+    } else {
+      if (found == sequences_.end()) {
+        found = sequences_.try_emplace(name).first;
+      } else if (!found->second.running) {
+        idle_.erase(found->second.place);
+      }
+      Sequence& sequence = found->second;
+      if (sequence.running) {
+        const bool ends = request.sequence_end;
+        if (sequence.waiting.size() < kMaxWaiting) {
+          sequence.waiting.push_back({std::move(request), std::move(callback), run});
+          sequence.ending = ends;
+          return 0;
+        }
+        refused = ResourceExhausted("{} chunks of sequence '{}' wait already; retry later",
+                                    kMaxWaiting, name);
+      } else {
+        sequence.running = true;
+        sequence.ending = request.sequence_end;
+      }
+    }
+  }
+  if (!refused.ok()) {
+    callback(std::move(refused));
+    return 0;
+  }
+  return Start({std::move(request), std::move(callback), run});
+}
+
+PartsCallback Sequences::WithoutState(PartsCallback on_parts,
+                                      const std::vector<bool>& asked) const {
+  std::vector<std::string> hidden;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (!asked[i]) hidden.push_back(states_[i].output_name);
+  }
+  return [on_parts = std::move(on_parts),
+          hidden = std::move(hidden)](std::span<const InferPart> parts) {
+    std::vector<InferPart> shown(parts.begin(), parts.end());
+    for (InferPart& part : shown) {
+      std::erase_if(part.outputs, [&](const NamedTensor& output) {
+        return std::find(hidden.begin(), hidden.end(), output.name) != hidden.end();
+      });
+    }
+    std::erase_if(shown, [](const InferPart& part) { return part.outputs.empty(); });
+    if (!shown.empty()) on_parts(shown);
+  };
+}
+
+RequestId Sequences::Start(Chunk chunk) {
+  InferRequest& request = chunk.request;
+  const std::string name = request.sequence;
+  const bool last = request.sequence_end;
+  std::vector<Tensor> state;
+  {
+    const Lock lock(mutex_);
+    Sequence& sequence = sequences_.at(name);
+    if (request.sequence_start) sequence.state.clear();
+    state = sequence.state;
+  }
+  // Which states the client asked for by name.
+  std::vector<bool> asked(states_.size(), false);
+  if (!request.outputs.empty()) {
+    for (size_t i = 0; i < states_.size(); ++i) {
+      const std::string& output = states_[i].output_name;
+      asked[i] = std::find(request.outputs.begin(), request.outputs.end(), output) !=
+                 request.outputs.end();
+      if (!asked[i]) request.outputs.push_back(output);
+    }
+  }
+  if (request.on_parts) request.on_parts = WithoutState(std::move(request.on_parts), asked);
+  auto ended = [self = shared_from_this(), name, last, asked = std::move(asked),
+                callback = std::move(chunk.callback)](StatusOr<InferResponse> answer) {
+    self->Ended(name, last, asked, callback, std::move(answer));
+  };
+  auto bring = [self = shared_from_this(), state = std::move(state)](InferRequest& to) {
+    return self->Bring(state, to);
+  };
+  return chunk.run(std::move(request), std::move(bring), std::move(ended));
+}
+
+void Sequences::Ended(const std::string& name, bool last, const std::vector<bool>& asked,
+                      const InferCallback& callback, StatusOr<InferResponse> answer) {
+  const MemoryReserve::Use use;  // the sequence's next chunk depends on it
+  std::vector<Tensor> left(states_.size());
+  const auto take_states = [&]() -> Status {
+    CHAIRLIFT_RETURN_IF_ERROR(answer.status());
+    for (size_t i = 0; i < states_.size(); ++i) {
+      auto& outputs = answer->outputs;
+      const auto at = std::find_if(outputs.begin(), outputs.end(), [&](const NamedTensor& output) {
+        return output.name == states_[i].output_name;
+      });
+      if (at == outputs.end()) continue;
+      // What the client gets it may write to.
+      left[i] = asked[i] ? at->tensor.Clone() : std::move(at->tensor);
+      if (!asked[i]) outputs.erase(at);
+    }
+    return absl::OkStatus();
+  };
+  if (Status taken = CatchOutOfMemory(take_states); !taken.ok()) answer = std::move(taken);
+  std::optional<Chunk> next;
+  {
+    const Lock lock(mutex_);
+    Sequence& sequence = sequences_.at(name);
+    if (answer.ok()) sequence.state = std::move(left);  // else the chunk may be sent again
+    if (last) sequence.state.clear();
+    if (!sequence.waiting.empty()) {
+      next = std::move(sequence.waiting.front());
+      sequence.waiting.pop_front();
+    } else if (last) {
+      sequences_.erase(name);
+    } else {
+      sequence.running = false;
+      sequence.used = clock_.Now();
+      sequence.place = idle_.insert(idle_.end(), name);
+    }
+  }
+  {
+    const MemoryReserve::Suspend suspend;
+    callback(std::move(answer));
+  }
+  if (next) Start(*std::move(next));
+}
+
+}  // namespace chairlift

@@ -1,0 +1,98 @@
+// Sequences of one model: clients that send their input in chunks, and whose state stays here.
+//
+// A chunk takes the state by inputs that the client does not send, and leaves it in outputs that
+// the client does not see (ModelConfig::sequence_state). Chunks of one sequence run one after the
+// other; those of different sequences share batches like any other requests.
+#ifndef CHAIRLIFT_ENGINE_REQUESTS_SEQUENCES_H_
+#define CHAIRLIFT_ENGINE_REQUESTS_SEQUENCES_H_
+
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/clock.h"
+#include "chairlift/engine.h"
+#include "engine/requests/validate.h"
+
+namespace chairlift {
+
+// Thread-safe.
+class Sequences : public std::enable_shared_from_this<Sequences> {
+ public:
+  // Chunks of one sequence that may wait for the one that runs.
+  static constexpr size_t kMaxWaiting = 64;
+  // Adds the sequence's state to a chunk's inputs, in time that grows with the state.
+  // InvalidArgument where the chunk brings some itself, or its inputs do not say how large it is.
+  using AddState = std::function<Status(InferRequest&)>;
+  // Runs a chunk, to which the state is to be added first; what Submit() answers comes from it.
+  using Run = std::function<RequestId(InferRequest, AddState, InferCallback)>;
+
+  // InvalidArgument where the configuration names what the model does not have, or pairs tensors of
+  // different types or shapes. `clock` must outlive it.
+  static StatusOr<std::shared_ptr<Sequences>> Create(const ModelConfig& config,
+                                                     const Signature& signature,
+                                                     const Clock& clock = Clock::Steady());
+
+  // `callback` runs exactly once, where a refused request's does. The id is 0 where the chunk waits
+  // for an earlier one; such a chunk cannot be cancelled.
+  RequestId Submit(InferRequest request, InferCallback callback, const Run& run);
+
+  // InvalidArgument where a request of no sequence lacks some of the state.
+  Status CheckSent(const InferRequest& request) const;
+
+  // Live ones, those that have been idle too long not counted.
+  int size();
+
+ private:
+  struct State {
+    int input = 0;
+    int output = 0;
+    std::string input_name;
+    std::string output_name;
+  };
+  struct Chunk {
+    InferRequest request;
+    InferCallback callback;
+    Run run;
+  };
+  struct Sequence {
+    std::vector<Tensor> state;  // by states_; absent before the first chunk
+    bool running = false;
+    bool ending = false;  // its last chunk runs or waits
+    std::deque<Chunk> waiting;
+    TimePoint used;
+    std::list<std::string>::iterator place;  // in idle_, while nothing runs
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  Sequences(const ModelConfig& config, const Signature& signature, const Clock& clock)
+      : config_(config), signature_(signature), clock_(clock) {}
+  void Expire();
+  // `state` by states_, or zeros where that is empty.
+  Status Bring(const std::vector<Tensor>& state, InferRequest& request) const;
+  StatusOr<Tensor> Zeros(const State& state, const InferRequest& request) const;
+  // Tells all but the states that were not asked for.
+  PartsCallback WithoutState(PartsCallback on_parts, const std::vector<bool>& asked) const;
+  RequestId Start(Chunk chunk);
+  void Ended(const std::string& name, bool last, const std::vector<bool>& asked,
+             const InferCallback& callback, StatusOr<InferResponse> answer);
+
+  const ModelConfig config_;
+  const Signature signature_;
+  const Clock& clock_;
+  std::vector<State> states_;
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  absl::flat_hash_map<std::string, Sequence> sequences_;
+  std::list<std::string> idle_;  // the longest idle first
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_REQUESTS_SEQUENCES_H_

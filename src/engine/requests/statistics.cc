@@ -1,0 +1,83 @@
+#include "engine/requests/statistics.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+namespace chairlift {
+namespace {
+
+void Add(ModelStatistics::Count& count, Duration time) {
+  ++count.count;
+  count.ns += static_cast<uint64_t>(std::max<int64_t>(0, time.count()));
+}
+
+}  // namespace
+
+StatisticsRecorder::StatisticsRecorder(std::string name, std::string version) {
+  statistics_.name = std::move(name);
+  statistics_.version = std::move(version);
+}
+
+void StatisticsRecorder::Executed(int rows, int padding, Duration compute, double share) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  executions_ += share;
+  statistics_.padded_rows += static_cast<uint64_t>(padding);
+  Add(statistics_.batches[rows], compute);
+}
+
+void StatisticsRecorder::Succeeded(int rows, const Times& times) {
+  const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  statistics_.inference_count += static_cast<uint64_t>(rows);
+  statistics_.last_inference_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(since_epoch).count();
+  Add(statistics_.success, times.total);
+  Add(statistics_.queue, times.queue);
+  Add(statistics_.compute_input, times.compute_input);
+  Add(statistics_.compute_infer, times.compute_infer);
+  Add(statistics_.compute_output, times.compute_output);
+}
+
+void StatisticsRecorder::Failed(const std::string& reason, Duration total) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Add(statistics_.fail, total);
+  ++statistics_.failures[reason];
+}
+
+void StatisticsRecorder::CacheHit(Duration time) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Add(statistics_.cache_hit, time);
+  Add(statistics_.success, time);
+}
+
+void StatisticsRecorder::CacheMiss(Duration time) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Add(statistics_.cache_miss, time);
+}
+
+ModelStatistics StatisticsRecorder::Read() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ModelStatistics statistics = statistics_;
+  constexpr double kRounding = 1e-6;  // of sums of shares
+  statistics.execution_count = static_cast<uint64_t>(std::ceil(executions_ - kRounding));
+  statistics.waiting = waiting_;
+  statistics.running = running_;
+  return statistics;
+}
+
+std::string FailureReason(const Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kCancelled:
+      return "cancelled";
+    case absl::StatusCode::kDeadlineExceeded:
+      return "timeout";
+    case absl::StatusCode::kUnavailable:
+      return "shutdown";
+    default:
+      return "error";
+  }
+}
+
+}  // namespace chairlift

@@ -1,0 +1,55 @@
+// The counters of one loaded model.
+#ifndef CHAIRLIFT_ENGINE_REQUESTS_STATISTICS_H_
+#define CHAIRLIFT_ENGINE_REQUESTS_STATISTICS_H_
+
+#include <atomic>
+#include <mutex>
+#include <string>
+
+#include "base/clock.h"
+#include "chairlift/engine.h"
+
+namespace chairlift {
+
+// Thread-safe.
+class StatisticsRecorder {
+ public:
+  // How the time of one request was spent.
+  struct Times {
+    Duration queue{0};
+    Duration compute_input{0};
+    Duration compute_infer{0};
+    Duration compute_output{0};
+    Duration total{0};
+  };
+
+  StatisticsRecorder(std::string name, std::string version);
+
+  // One task ran, successfully or not; `padding` rows of it that nobody asked for, besides `rows`.
+  // `share` of an execution of the model: less than 1 where a request takes several tasks.
+  void Executed(int rows, int padding, Duration compute, double share);
+  void Succeeded(int rows, const Times& times);
+  // `reason`: "queue_full", "timeout", "cancelled", "invalid", "error", "shutdown".
+  void Failed(const std::string& reason, Duration total);
+  // The response cache had the answer, and it was given in `time`; or it had none.
+  void CacheHit(Duration time);
+  void CacheMiss(Duration time);
+  void SetWaiting(int requests) { waiting_ = requests; }
+  void AddRunning(int requests) { running_ += requests; }
+
+  ModelStatistics Read() const;
+
+ private:
+  mutable std::mutex mutex_;
+  ModelStatistics statistics_;  // guarded by mutex_; `waiting` and `running` are set by Read()
+  double executions_ = 0;       // guarded by mutex_
+  std::atomic<int> waiting_{0};
+  std::atomic<int> running_{0};
+};
+
+// The name under which statistics count why a request failed.
+std::string FailureReason(const Status& status);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_REQUESTS_STATISTICS_H_

@@ -1,0 +1,92 @@
+// What a model takes and gives, and whether a request fits it.
+#ifndef CHAIRLIFT_ENGINE_REQUESTS_VALIDATE_H_
+#define CHAIRLIFT_ENGINE_REQUESTS_VALIDATE_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "chairlift/engine.h"
+#include "runtime/executable.h"
+
+namespace chairlift {
+
+// Of a model that takes sequences of any length: what requests look like that share batches, as
+// packed tokens (graph/ragged/ragged.h) or padded to the longest.
+struct SequenceSignature {
+  bool padded = false;
+  std::vector<bool> token_inputs;  // by input: [sequences, length, …]; others are [sequences, …]
+  std::vector<bool> token_outputs;  // by output, likewise
+  int mask = -1;                    // the input that marks with 1 the tokens that count; −1: none
+  std::vector<int> marks;           // inputs of 0 and 1 only, as `mask` is; others run alone
+  // Whether tokens that do not count change nothing in outputs of sequences: all of them, or those
+  // behind a sequence's last one that counts.
+  bool sequences_ignore_masked = false;
+  bool sequences_ignore_trailing = false;
+  int64_t min_length = 1;
+  int64_t max_length = 0;  // 0: any
+};
+
+struct Signature {
+  std::vector<SymbolicSpec> inputs;
+  std::vector<SymbolicSpec> outputs;
+  // Requests share batches: dimension 0 of every input and output is the batch.
+  bool batches = false;
+  // Rows one request may bring; 0: any number.
+  int max_rows = 0;
+  std::optional<SequenceSignature> sequences = {};
+};
+
+// What two requests must have in common to share a batch: ranks and dimensions of all inputs, the
+// batch dimension left out.
+using ShapeKey = absl::InlinedVector<int64_t, 8>;
+
+// Where a batch lies in a model's tensors, where that is not dimension 0 of each.
+struct BatchAxes {
+  virtual ~BatchAxes() = default;  // a program may add what it needs
+
+  std::vector<int> inputs;   // by input; −1: a single number, equal for all requests
+  std::vector<int> outputs;  // by output
+};
+
+// A request that fits: inputs and wanted outputs in the signature's order.
+struct ValidatedRequest {
+  std::vector<Tensor> inputs;
+  std::vector<int> outputs;  // indices into Signature::outputs, as the request listed them
+  int32_t rows = 1;          // 1 where the model does not batch
+  ShapeKey key;              // empty where the model does not batch, or takes sequences
+  // It does not fit what shares batches, and runs through the model as it was imported.
+  bool runs_alone = false;
+
+  // Of a model that takes sequences:
+  int64_t length = 0;  // of every sequence, as the request brings it
+  // Packed:
+  std::vector<int32_t> tokens;  // by sequence: those that are computed
+  std::vector<bool> left_out;   // [rows · length], the others; empty: none
+  int32_t num_tokens = 0;       // computed, of all sequences
+
+  // Null: dimension 0 of every tensor.
+  std::shared_ptr<const BatchAxes> axes;
+  int input_axis(size_t input) const { return axes == nullptr ? 0 : axes->inputs[input]; }
+  int output_axis(int output) const {
+    return axes == nullptr ? 0 : axes->outputs[static_cast<size_t>(output)];
+  }
+
+  // Rows or tokens that it counts for, where that is more than it brings: because nobody may ride
+  // with it, or because it runs alone.
+  int32_t room = 0;
+
+  // What it adds to a batch, as its scheduler counts.
+  int32_t load() const { return tokens.empty() ? std::max(rows, room) : num_tokens; }
+};
+
+// InvalidArgument says which tensor is wrong, in what, and what would be right: only what the model
+// itself does not take is refused.
+StatusOr<ValidatedRequest> Validate(const Signature& signature, const InferRequest& request);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_REQUESTS_VALIDATE_H_

@@ -1,0 +1,62 @@
+// Operators on images that take sizes, which may follow from the batch.
+#include <algorithm>
+
+#include "graph/batch_axis/rule.h"
+
+namespace chairlift::batch_axis {
+namespace {
+
+Status Resize(Context& c) {
+  const State& x = c.in(0);
+  if (!x.rows() || x.axis != 0) return MixesRows();
+  if (c.attributes().String("coordinate_transformation_mode", "half_pixel") ==
+      "tf_crop_and_resize") {
+    return Unimplemented("it crops");
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
+  const std::vector<int64_t> axes = c.attributes().Ints("axes");
+  for (size_t i = 0; i < std::max<size_t>(1, axes.size()); ++i) {
+    // The entry that holds dimension 0, if any does.
+    if (!axes.empty() && axes[i] != 0 && axes[i] != -static_cast<int64_t>(dims.size())) continue;
+    if (c.has(3)) {
+      const std::vector<Extent>* sizes = c.Elements(3);
+      if (sizes == nullptr || sizes->size() <= i || !((*sizes)[i] == dims[0])) return MixesRows();
+    } else {
+      if (!c.has(2)) return MixesRows();
+      const Value& scales = c.graph().values[c.node().inputs[2]];
+      if (!scales.is_constant() || scales.dtype != DType::kFloat ||
+          scales.constant.size() <= static_cast<int64_t>(i) ||
+          scales.constant.values<float>()[i] != 1.0f) {
+        return Unimplemented("its scale along the batch is not known to be 1");
+      }
+    }
+  }
+  if (c.has(3)) {
+    for (size_t i = 1; i < c.Elements(3)->size(); ++i) {
+      if ((*c.Elements(3))[i].batch() > 0) return MixesRows();
+    }
+  }
+  c.Set(0, x);
+  return absl::OkStatus();
+}
+
+// A grid a row, for as many rows as the size asks for.
+Status AffineGrid(Context& c) {
+  const std::vector<Extent>* size = c.Elements(1);
+  if (!c.in(0).rows() || c.in(0).axis != 0 || size == nullptr) return MixesRows();
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
+  for (size_t i = 0; i < size->size(); ++i) {
+    if (i == 0 ? !((*size)[0] == dims[0]) : (*size)[i].batch() > 0) return MixesRows();
+  }
+  c.Set(0, c.in(0));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddImageRules(RuleTable& rules) {
+  rules["AffineGrid"] = AffineGrid;
+  rules["Resize"] = Resize;
+}
+
+}  // namespace chairlift::batch_axis

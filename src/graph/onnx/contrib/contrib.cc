@@ -1,0 +1,242 @@
+// The table of contributed operators: what each takes, and its rule.
+#include "graph/onnx/contrib/contrib.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "graph/onnx/contrib/rules.h"
+
+namespace chairlift {
+namespace {
+
+enum class Kind : uint8_t { kInt, kFloat, kString, kInts, kFloats, kStrings };
+
+struct AttributeSpec {
+  std::string_view name;
+  Kind kind;
+};
+
+struct ContribOperator {
+  std::string_view op_type;
+  int min_inputs, max_inputs;
+  std::span<const AttributeSpec> attributes;
+  contrib::Rule* rule;
+};
+
+constexpr int kAnyNumber = 1 << 20;
+
+constexpr AttributeSpec kNone[] = {{"", Kind::kInt}};
+constexpr AttributeSpec kAxis[] = {{"axis", Kind::kInt}};
+constexpr AttributeSpec kEpsilon[] = {{"epsilon", Kind::kFloat}};
+constexpr AttributeSpec kAlpha[] = {{"alpha", Kind::kFloat}};
+constexpr AttributeSpec kChannelsLast[] = {{"channels_last", Kind::kInt}};
+constexpr AttributeSpec kAttention[] = {
+    {"do_rotary", Kind::kInt},         {"mask_filter_value", Kind::kFloat},
+    {"num_heads", Kind::kInt},         {"past_present_share_buffer", Kind::kInt},
+    {"qkv_hidden_sizes", Kind::kInts}, {"rotary_embedding_dim", Kind::kInt},
+    {"scale", Kind::kFloat},           {"unidirectional", Kind::kInt}};
+constexpr AttributeSpec kMultiHeadAttention[] = {{"mask_filter_value", Kind::kFloat},
+                                                 {"num_heads", Kind::kInt},
+                                                 {"scale", Kind::kFloat},
+                                                 {"unidirectional", Kind::kInt}};
+constexpr AttributeSpec kEmbedding[] = {{"epsilon", Kind::kFloat}, {"mask_index_type", Kind::kInt}};
+constexpr AttributeSpec kFusedConv[] = {
+    {"activation", Kind::kString}, {"activation_params", Kind::kFloats},
+    {"auto_pad", Kind::kString},   {"dilations", Kind::kInts},
+    {"group", Kind::kInt},         {"kernel_shape", Kind::kInts},
+    {"pads", Kind::kInts},         {"strides", Kind::kInts}};
+constexpr AttributeSpec kFusedGemm[] = {{"activation", Kind::kString},
+                                        {"activation_alpha", Kind::kFloat},
+                                        {"activation_beta", Kind::kFloat},
+                                        {"activation_gamma", Kind::kFloat},
+                                        {"alpha", Kind::kFloat},
+                                        {"beta", Kind::kFloat},
+                                        {"transA", Kind::kInt},
+                                        {"transB", Kind::kInt}};
+constexpr AttributeSpec kFusedMatMul[] = {{"alpha", Kind::kFloat},
+                                          {"transA", Kind::kInt},
+                                          {"transB", Kind::kInt},
+                                          {"transBatchA", Kind::kInt},
+                                          {"transBatchB", Kind::kInt}};
+constexpr AttributeSpec kFusedMatMulActivation[] = {{"activation", Kind::kString},
+                                                    {"activation_alpha", Kind::kFloat},
+                                                    {"activation_axis", Kind::kInt},
+                                                    {"activation_beta", Kind::kFloat},
+                                                    {"activation_gamma", Kind::kFloat},
+                                                    {"alpha", Kind::kFloat},
+                                                    {"transA", Kind::kInt},
+                                                    {"transB", Kind::kInt},
+                                                    {"transBatchA", Kind::kInt},
+                                                    {"transBatchB", Kind::kInt}};
+constexpr AttributeSpec kLstm[] = {
+    {"activation_alpha", Kind::kFloats}, {"activation_beta", Kind::kFloats},
+    {"activations", Kind::kStrings},     {"clip", Kind::kFloat},
+    {"direction", Kind::kString},        {"hidden_size", Kind::kInt},
+    {"input_forget", Kind::kInt}};
+constexpr AttributeSpec kLayerNorm[] = {
+    {"axis", Kind::kInt}, {"epsilon", Kind::kFloat}, {"stash_type", Kind::kInt}};
+constexpr AttributeSpec kPool[] = {{"auto_pad", Kind::kString},   {"ceil_mode", Kind::kInt},
+                                   {"channels_last", Kind::kInt}, {"count_include_pad", Kind::kInt},
+                                   {"kernel_shape", Kind::kInts}, {"pads", Kind::kInts},
+                                   {"strides", Kind::kInts}};
+constexpr AttributeSpec kQGemm[] = {
+    {"alpha", Kind::kFloat}, {"transA", Kind::kInt}, {"transB", Kind::kInt}};
+constexpr AttributeSpec kQSoftmax[] = {{"axis", Kind::kInt}, {"opset", Kind::kInt}};
+
+constexpr AttributeSpec kFeatures[] = {{"inputdimensions", Kind::kInts}};
+constexpr AttributeSpec kImputer[] = {{"imputed_value_floats", Kind::kFloats},
+                                      {"replaced_value_float", Kind::kFloat}};
+constexpr AttributeSpec kLinearClassifier[] = {
+    {"classlabels_ints", Kind::kInts}, {"classlabels_strings", Kind::kStrings},
+    {"coefficients", Kind::kFloats},   {"intercepts", Kind::kFloats},
+    {"multi_class", Kind::kInt},       {"post_transform", Kind::kString}};
+constexpr AttributeSpec kLinearRegressor[] = {{"coefficients", Kind::kFloats},
+                                              {"intercepts", Kind::kFloats},
+                                              {"post_transform", Kind::kString},
+                                              {"targets", Kind::kInt}};
+constexpr AttributeSpec kNorm[] = {{"norm", Kind::kString}};
+constexpr AttributeSpec kScaler[] = {{"offset", Kind::kFloats}, {"scale", Kind::kFloats}};
+constexpr AttributeSpec kTreeClassifier[] = {{"base_values", Kind::kFloats},
+                                             {"class_ids", Kind::kInts},
+                                             {"class_nodeids", Kind::kInts},
+                                             {"class_treeids", Kind::kInts},
+                                             {"class_weights", Kind::kFloats},
+                                             {"classlabels_int64s", Kind::kInts},
+                                             {"classlabels_strings", Kind::kStrings},
+                                             {"nodes_falsenodeids", Kind::kInts},
+                                             {"nodes_featureids", Kind::kInts},
+                                             {"nodes_hitrates", Kind::kFloats},
+                                             {"nodes_missing_value_tracks_true", Kind::kInts},
+                                             {"nodes_modes", Kind::kStrings},
+                                             {"nodes_nodeids", Kind::kInts},
+                                             {"nodes_treeids", Kind::kInts},
+                                             {"nodes_truenodeids", Kind::kInts},
+                                             {"nodes_values", Kind::kFloats},
+                                             {"post_transform", Kind::kString}};
+constexpr AttributeSpec kTreeRegressor[] = {{"aggregate_function", Kind::kString},
+                                            {"base_values", Kind::kFloats},
+                                            {"n_targets", Kind::kInt},
+                                            {"nodes_falsenodeids", Kind::kInts},
+                                            {"nodes_featureids", Kind::kInts},
+                                            {"nodes_hitrates", Kind::kFloats},
+                                            {"nodes_missing_value_tracks_true", Kind::kInts},
+                                            {"nodes_modes", Kind::kStrings},
+                                            {"nodes_nodeids", Kind::kInts},
+                                            {"nodes_treeids", Kind::kInts},
+                                            {"nodes_truenodeids", Kind::kInts},
+                                            {"nodes_values", Kind::kFloats},
+                                            {"post_transform", Kind::kString},
+                                            {"target_ids", Kind::kInts},
+                                            {"target_nodeids", Kind::kInts},
+                                            {"target_treeids", Kind::kInts},
+                                            {"target_weights", Kind::kFloats}};
+constexpr AttributeSpec kThreshold[] = {{"threshold", Kind::kFloat}};
+
+constexpr ContribOperator kMlOperators[] = {
+    {"ArrayFeatureExtractor", 2, 2, kNone, contrib::ArrayFeatureExtractor},
+    {"Binarizer", 1, 1, kThreshold, contrib::Binarizer},
+    {"FeatureVectorizer", 1, kAnyNumber, kFeatures, contrib::FeatureVectorizer},
+    {"Imputer", 1, 1, kImputer, contrib::Imputer},
+    {"LinearClassifier", 1, 1, kLinearClassifier, contrib::LinearClassifier},
+    {"LinearRegressor", 1, 1, kLinearRegressor, contrib::LinearRegressor},
+    {"Normalizer", 1, 1, kNorm, contrib::Normalizer},
+    {"Scaler", 1, 1, kScaler, contrib::Scaler},
+    {"TreeEnsembleClassifier", 1, 1, kTreeClassifier, contrib::TreeEnsembleClassifier},
+    {"TreeEnsembleRegressor", 1, 1, kTreeRegressor, contrib::TreeEnsembleRegressor},
+};
+
+constexpr ContribOperator kOperators[] = {
+    {"Attention", 2, 7, kAttention, contrib::Attention},
+    {"BiasGelu", 2, 2, kNone, contrib::BiasGelu},
+    {"DequantizeLinear", 2, 3, kAxis, contrib::Quantization},
+    {"DynamicQuantizeLSTM", 12, 12, kLstm, contrib::DynamicQuantizeLstm},
+    {"DynamicQuantizeMatMul", 3, 5, kNone, contrib::DynamicQuantizeMatMul},
+    {"EmbedLayerNormalization", 7, 9, kEmbedding, contrib::EmbedLayerNormalization},
+    {"FastGelu", 1, 2, kNone, contrib::FastGelu},
+    {"FusedConv", 2, 4, kFusedConv, contrib::FusedConv},
+    {"FusedGemm", 2, 3, kFusedGemm, contrib::FusedGemm},
+    {"FusedMatMul", 2, 2, kFusedMatMul, contrib::FusedMatMul},
+    {"FusedMatMulActivation", 2, 2, kFusedMatMulActivation, contrib::FusedMatMulActivation},
+    {"Gelu", 1, 1, kNone, contrib::Gelu},
+    {"MatMulIntegerToFloat", 4, 7, kNone, contrib::MatMulIntegerToFloat},
+    {"MultiHeadAttention", 1, 10, kMultiHeadAttention, contrib::MultiHeadAttention},
+    {"QAttention", 5, 9, kAttention, contrib::QAttention},
+    {"QEmbedLayerNormalization", 13, 18, kEmbedding, contrib::QEmbedLayerNormalization},
+    {"QGemm", 6, 9, kQGemm, contrib::QGemm},
+    {"QLinearAdd", 7, 8, kNone, contrib::QLinearAdd},
+    {"QLinearAveragePool", 4, 5, kPool, contrib::QLinearAveragePool},
+    {"QLinearConcat", 3, kAnyNumber, kAxis, contrib::QLinearConcat},
+    {"QLinearGlobalAveragePool", 5, 5, kChannelsLast, contrib::QLinearGlobalAveragePool},
+    {"QLinearLeakyRelu", 4, 5, kAlpha, contrib::QLinearLeakyRelu},
+    {"QLinearMul", 7, 8, kNone, contrib::QLinearMul},
+    {"QLinearSigmoid", 4, 5, kNone, contrib::QLinearSigmoid},
+    {"QLinearSoftmax", 5, 5, kQSoftmax, contrib::QLinearSoftmax},
+    {"QuantizeLinear", 2, 3, kAxis, contrib::Quantization},
+    {"QuickGelu", 1, 1, kAlpha, contrib::QuickGelu},
+    {"SimplifiedLayerNormalization", 2, 2, kLayerNorm, contrib::SimplifiedLayerNormalization},
+    {"SkipLayerNormalization", 3, 5, kEpsilon, contrib::SkipLayerNormalization},
+    {"SkipSimplifiedLayerNormalization", 3, 4, kEpsilon, contrib::SkipSimplifiedLayerNormalization},
+};
+
+bool Has(const Attributes& attributes, const AttributeSpec& spec) {
+  switch (spec.kind) {
+    case Kind::kInt:
+      return attributes.Find<int64_t>(spec.name) != nullptr;
+    case Kind::kFloat:
+      return attributes.Find<float>(spec.name) != nullptr;
+    case Kind::kString:
+      return attributes.Find<std::string>(spec.name) != nullptr;
+    case Kind::kInts:
+      return attributes.Find<std::vector<int64_t>>(spec.name) != nullptr;
+    case Kind::kFloats:
+      return attributes.Find<std::vector<float>>(spec.name) != nullptr;
+    case Kind::kStrings:
+      return attributes.Find<std::vector<std::string>>(spec.name) != nullptr;
+  }
+  return false;
+}
+
+Status CheckAttributes(const OnnxNode& node, std::span<const AttributeSpec> specs) {
+  for (const auto& attribute : node.attributes.values()) {
+    const std::string& name = attribute.first;
+    const auto spec = std::find_if(specs.begin(), specs.end(),
+                                   [&](const AttributeSpec& s) { return s.name == name; });
+    if (spec == specs.end()) return Unimplemented("its attribute '{}' is not supported", name);
+    if (!Has(node.attributes, *spec)) {
+      return InvalidArgument("its attribute '{}' is of another type than the operator gives it",
+                             name);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool IsContrib(const OnnxNode& node) {
+  return node.domain == kContribDomain || node.domain == kMlDomain ||
+         (node.domain.empty() && node.op_type == "SimplifiedLayerNormalization");
+}
+
+Status NormaliseContrib(OnnxNode& node, Rewriter& rewriter) {
+  const std::span<const ContribOperator> operators =
+      node.domain == kMlDomain ? std::span<const ContribOperator>(kMlOperators) : kOperators;
+  const auto found =
+      std::find_if(operators.begin(), operators.end(),
+                   [&](const ContribOperator& o) { return o.op_type == node.op_type; });
+  if (found == operators.end()) {
+    return Unimplemented("operators of domain '{}' that are supported do not include {}",
+                         node.domain, node.op_type);
+  }
+  const auto inputs = static_cast<int>(node.inputs.size());
+  if (inputs < found->min_inputs || inputs > found->max_inputs) {
+    return InvalidArgument("it has {} inputs; it takes {} to {}", inputs, found->min_inputs,
+                           found->max_inputs);
+  }
+  if (node.outputs.empty()) return InvalidArgument("it has no output");
+  CHAIRLIFT_RETURN_IF_ERROR(CheckAttributes(node, found->attributes));
+  contrib::Maker make(node, rewriter);
+  return found->rule(make);
+}
+
+}  // namespace chairlift

@@ -1,0 +1,83 @@
+// One function an operator of ONNX Runtime's; the table in contrib.cc says what each takes.
+#ifndef CHAIRLIFT_GRAPH_ONNX_CONTRIB_RULES_H_
+#define CHAIRLIFT_GRAPH_ONNX_CONTRIB_RULES_H_
+
+#include "graph/onnx/contrib/maker.h"
+
+namespace chairlift::contrib {
+
+using Rule = Status(Maker& make);
+
+// Attention: attention.cc.
+Rule Attention;
+Rule MultiHeadAttention;
+Rule QAttention;
+
+// Fused products: linear.cc.
+Rule FusedConv;
+Rule FusedGemm;
+Rule FusedMatMul;
+Rule FusedMatMulActivation;
+
+// Embeddings, normalisation, activations: normalization.cc, activations.cc.
+Rule BiasGelu;
+Rule EmbedLayerNormalization;
+Rule FastGelu;
+Rule Gelu;
+Rule QEmbedLayerNormalization;
+Rule QuickGelu;
+Rule SimplifiedLayerNormalization;
+Rule SkipLayerNormalization;
+Rule SkipSimplifiedLayerNormalization;
+
+// Quantised operators, as computed on the numbers that the integers stand for: quantized.cc.
+Rule QLinearAdd;
+Rule QLinearAveragePool;
+Rule QLinearConcat;
+Rule QLinearGlobalAveragePool;
+Rule QLinearLeakyRelu;
+Rule QLinearMul;
+Rule QLinearSigmoid;
+Rule QLinearSoftmax;
+Rule Quantization;  // QuantizeLinear, DequantizeLinear
+
+// Products of integers: integer_products.cc.
+Rule DynamicQuantizeLstm;
+Rule DynamicQuantizeMatMul;
+Rule MatMulIntegerToFloat;
+Rule QGemm;
+
+// Of domain ai.onnx.ml: ml.cc.
+Rule ArrayFeatureExtractor;
+Rule Binarizer;
+Rule FeatureVectorizer;
+Rule Imputer;
+Rule LinearClassifier;
+Rule LinearRegressor;
+Rule Normalizer;
+Rule Scaler;
+Rule TreeEnsembleClassifier;  // trees.cc
+Rule TreeEnsembleRegressor;   // trees.cc
+
+// `id` under the activation called `name` as fused operators have it, with its parameters in the
+// order of ONNX's attributes; `id` itself where the name is empty.
+ValueId Activate(Maker& make, ValueId id, const std::string& name,
+                 const std::vector<float>& parameters);
+
+// What DynamicQuantizeMatMul and its like share: float32 from the product of integers, scaled.
+// Zero points and bias may be kNoValue.
+struct IntegerProduct {
+  ValueId a, b, a_scale, b_scale, a_zero_point, b_zero_point;
+};
+ValueId ScaledProduct(Maker& make, const IntegerProduct& product);
+
+// The sum of rows of three tables, and its layer normalisation: EmbedLayerNormalization with its
+// tables in float.
+struct Embedding {
+  ValueId ids, segments, words, positions, segment_table, gamma, beta, mask, position_ids;
+};
+Status NormalisedEmbedding(Maker& make, const Embedding& e);
+
+}  // namespace chairlift::contrib
+
+#endif  // CHAIRLIFT_GRAPH_ONNX_CONTRIB_RULES_H_

@@ -1,0 +1,140 @@
+// Attention: each query looks at the keys of its own sequence.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "graph/ragged/packer.h"
+
+namespace chairlift::ragged {
+namespace {
+
+using Kind = Form::Kind;
+
+using Axes = std::array<int, 4>;  // of batch, head, row, column
+
+StatusOr<Axes> ReadAxes(Context& c, const char* name) {
+  const std::vector<int64_t> given = c.attributes().Ints(name, {0, 1, 2, 3});
+  std::array<bool, 4> seen{};
+  Axes axes{};
+  for (size_t i = 0; i < given.size() && i < 4; ++i) {
+    if (given[i] < 0 || given[i] > 3) break;
+    axes[i] = static_cast<int>(given[i]);
+    seen[static_cast<size_t>(given[i])] = true;
+  }
+  if (given.size() != 4 || std::find(seen.begin(), seen.end(), false) != seen.end()) {
+    return Unimplemented("its attribute {} is no permutation", name);
+  }
+  return axes;
+}
+
+// Operand i as [T, heads, columns].
+StatusOr<ValueId> Operand(Context& c, int i, const Axes& axes) {
+  const Form& form = c.in(i);
+  if (!form.tokens() || form.batch != axes[0] || form.length != axes[2]) {
+    return Unimplemented("its input {} is not [batch, length] tokens", i);
+  }
+  Packer& packer = c.packer();
+  const std::string& name = c.node().name;
+  Attributes axis;
+  // The batch is 1 there: moving it moves nothing.
+  ValueId id = packer.Emit(name, "Squeeze", {c.packed(i), packer.Integers({axes[0]})});
+  const auto place = [&](int a) { return int64_t{a} - (a > axes[0] ? 1 : 0); };
+  const std::vector<int64_t> perm = {place(axes[2]), place(axes[1]), place(axes[3])};
+  if (perm != std::vector<int64_t>{0, 1, 2}) {
+    Attributes attributes;
+    attributes.Set("perm", perm);
+    id = packer.Emit(name, "Transpose", {id}, attributes);
+  }
+  return id;
+}
+
+// What is added to the scores of each key, [T]; kNoValue: nothing.
+StatusOr<ValueId> FollowedMask(Context& c) {
+  Packer& packer = c.packer();
+  const Form& form = c.in(3);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(3));
+  const int rank = static_cast<int>(dims.size());
+  const int first = 4 - rank;  // the place of its axis 0 in [batch, head, query, key]
+  if (form.length + first != 3 || (form.tokens() && form.batch + first != 0) ||
+      !(form.tokens() || form.positions())) {
+    return Unimplemented("its mask is not one for each key");
+  }
+  for (int axis = 0; axis < rank; ++axis) {
+    if (!form.Has(axis) && !dims[static_cast<size_t>(axis)].is_one()) {
+      return Unimplemented("its mask differs between {}", axis + first == 1 ? "heads" : "queries");
+    }
+  }
+  return packer.Emit(c.node().name, "Reshape", {c.packed(3), packer.Integers({-1})});
+}
+
+StatusOr<ValueId> ProvedMask(Context& c) {
+  Packer& packer = c.packer();
+  CHAIRLIFT_ASSIGN_OR_RETURN(const MaskRule rule, packer.ProvedMask(c.id(3)));
+  if (rule.input < 0) {
+    packer.NoteMask("proved to hide nothing");
+    return kNoValue;
+  }
+  const Graph& graph = packer.original();
+  const ValueId source = graph.inputs[static_cast<size_t>(rule.input)];
+  packer.NoteMask(
+      fmt::format("spread over queries and keys, proved to hide the keys where '{}' "
+                  "is 0",
+                  graph.values[static_cast<size_t>(source)].name));
+  return packer.KeyMask(rule);
+}
+
+}  // namespace
+
+Status PackAttention(Context& c) {
+  for (int i = 0; i < 3; ++i) {
+    if (c.in(i).unknown()) return Unimplemented("{}", c.in(i).why);
+  }
+  std::array<Axes, 4> axes;
+  const std::array<const char*, 4> names = {"q_axes", "k_axes", "v_axes", "y_axes"};
+  for (size_t i = 0; i < 4; ++i) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(axes[i], ReadAxes(c, names[i]));
+  }
+  ValueId mask = kNoValue;
+  if (c.has(3)) {
+    if (c.in(3).unknown() || c.in(3).sizes() || c.in(3).fixed()) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(mask, ProvedMask(c));
+    } else {
+      CHAIRLIFT_ASSIGN_OR_RETURN(mask, FollowedMask(c));
+      c.packer().NoteMask("followed token by token");
+    }
+  } else {
+    c.packer().NoteMask("there are none");
+  }
+  Packer& packer = c.packer();
+  std::vector<ValueId> inputs;
+  for (int i = 0; i < 3; ++i) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId operand, Operand(c, i, axes[static_cast<size_t>(i)]));
+    inputs.push_back(operand);
+  }
+  inputs.push_back(packer.offsets());
+  if (mask != kNoValue) inputs.push_back(mask);
+  Attributes attributes;
+  attributes.Set("scale", c.attributes().Float("scale", 1.0f));
+  attributes.Set("softcap", c.attributes().Float("softcap", 0.0f));
+  for (const char* flag : {"causal", "zeros_for_none"}) {
+    attributes.Set(flag, c.attributes().Int(flag, 0));
+  }
+  const std::string& name = c.node().name;
+  ValueId y = packer.Emit(name, "RaggedAttention", inputs, attributes, "chairlift");
+  // [T, heads, columns] to y's own order, with a batch of 1.
+  const Axes& to = axes[3];
+  std::vector<int64_t> perm(3);
+  const auto place = [&](int a) { return static_cast<size_t>(a - (a > to[0] ? 1 : 0)); };
+  perm[place(to[2])] = 0;
+  perm[place(to[1])] = 1;
+  perm[place(to[3])] = 2;
+  if (perm != std::vector<int64_t>{0, 1, 2}) {
+    Attributes order;
+    order.Set("perm", perm);
+    y = packer.Emit(name, "Transpose", {y}, order);
+  }
+  y = packer.Emit(name, "Unsqueeze", {y, packer.Integers({to[0]})});
+  return c.Result(Form::Of(Kind::kTokens, to[0], to[2]), y);
+}
+
+}  // namespace chairlift::ragged

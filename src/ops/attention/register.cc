@@ -1,0 +1,16 @@
+// Attention, and what stands beside it in decoders.
+#include "ops/register.h"
+
+#include "ops/attention/attention_operators.h"
+
+namespace chairlift {
+
+void RegisterAttention(OperatorRegistry& registry) {
+  RegisterFusedAttention(registry);
+  RegisterOnnxAttention(registry);
+  RegisterLinearAttention(registry);
+  RegisterRotaryEmbedding(registry);
+  RegisterTensorScatter(registry);
+}
+
+}  // namespace chairlift

@@ -1,0 +1,45 @@
+// One of several ways in which a family of kernels computes: it accepts a problem, or refuses with
+// a reason (as oneDNN's do). A family's table is what dispatch, its tests and bench/kernels.cc go
+// by.
+#ifndef CHAIRLIFT_OPS_IMPLEMENTATIONS_H_
+#define CHAIRLIFT_OPS_IMPLEMENTATIONS_H_
+
+#include <memory>
+#include <span>
+
+#include "base/status.h"
+#include "ops/operator.h"
+
+namespace chairlift {
+
+template <typename Problem>
+struct Implementation {
+  const char* name;
+  // Unimplemented is a refusal; its message follows the name: "winograd: its kernel is 5x5".
+  StatusOr<std::unique_ptr<Kernel>> (*compile)(const Problem&, const CompileContext&);
+};
+
+// The first of the table that accepts. The last refusal where none does.
+template <typename Problem>
+StatusOr<std::unique_ptr<Kernel>> CompileFirst(std::span<const Implementation<Problem>> table,
+                                               const Problem& problem,
+                                               const CompileContext& context) {
+  KernelChoice* choice = context.choice;
+  Status refusal = NotFound("there is no such implementation");
+  for (const Implementation<Problem>& implementation : table) {
+    if (choice != nullptr && !choice->only.empty() && choice->only != implementation.name) continue;
+    auto kernel = implementation.compile(problem, context);
+    if (!kernel.ok() && kernel.status().code() == absl::StatusCode::kUnimplemented) {
+      refusal = kernel.status();
+      if (choice != nullptr) choice->refused.push_back({implementation.name, Message(refusal)});
+      continue;
+    }
+    if (choice != nullptr) choice->taken = implementation.name;
+    return kernel;
+  }
+  return refusal;
+}
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_IMPLEMENTATIONS_H_

@@ -1,0 +1,19 @@
+// The memory of one worker, kept from task to task.
+#ifndef CHAIRLIFT_RUNTIME_WORKER_MEMORY_H_
+#define CHAIRLIFT_RUNTIME_WORKER_MEMORY_H_
+
+#include "runtime/executable.h"
+
+namespace chairlift {
+
+// Used by one thread at a time.
+struct WorkerMemory {
+  Arena compute;
+  Arena staging;  // gathered inputs
+  // Of the task that runs: set once nobody waits for it any more. Null: somebody always does.
+  const StopFlag* stop = nullptr;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_RUNTIME_WORKER_MEMORY_H_

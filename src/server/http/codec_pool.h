@@ -1,0 +1,70 @@
+// Threads for work that grows with the request: reading large bodies, writing large answers,
+// freeing both. The io threads keep answering meanwhile.
+#ifndef CHAIRLIFT_SERVER_HTTP_CODEC_POOL_H_
+#define CHAIRLIFT_SERVER_HTTP_CODEC_POOL_H_
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "server/http/generate_codec.h"
+#include "server/http/oip_codec.h"
+#include "server/limits.h"
+
+namespace chairlift::http {
+
+// What one thread reads requests with. Not thread-safe.
+struct Decoders {
+  explicit Decoders(const ServerLimits& limits) : infer(limits), generate(limits) {}
+
+  InferDecoder infer;
+  GenerateDecoder generate;
+};
+
+// Thread-safe. Tasks begin in the order in which they were given. A task that throws ends; its
+// thread runs the next.
+class CodecPool {
+ public:
+  using Task = absl::AnyInvocable<void(Decoders&)>;
+
+  CodecPool(int threads, size_t max_waiting, const ServerLimits& limits);
+  ~CodecPool();  // as Stop()
+  CodecPool(const CodecPool&) = delete;
+  CodecPool& operator=(const CodecPool&) = delete;
+
+  // False, and the task is dropped, where max_waiting tasks wait already.
+  [[nodiscard]] bool Run(Task task);
+  // Frees `thing` on a thread of the pool, or here where too many tasks wait.
+  template <typename Thing>
+  void Free(Thing thing) noexcept {
+    try {
+      (void)Run([freed = std::move(thing)](Decoders&) {});
+    } catch (const std::bad_alloc&) {
+      // No memory for a task: it has been freed here.
+    }
+  }
+
+  // Runs the tasks that wait, then ends the threads. Not from one of them.
+  void Stop();
+
+ private:
+  void Loop();
+
+  const size_t max_waiting_;
+  const ServerLimits limits_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> tasks_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace chairlift::http
+
+#endif  // CHAIRLIFT_SERVER_HTTP_CODEC_POOL_H_

@@ -1,0 +1,197 @@
+// The state machine of a connection: whole requests, on their way to the engine or a handler.
+#include <utility>
+
+#include "base/status.h"
+#include "server/http/session.h"
+#include "server/http/session_call.h"
+
+namespace chairlift::http {
+namespace {
+
+// Bodies up to this are read on the io thread: a fraction of a millisecond. Most binary tensors are
+// not copied.
+constexpr size_t kInlineJsonBytes = 32 << 10;
+constexpr size_t kInlineBodyBytes = 1 << 20;
+
+}  // namespace
+
+// `body` is in `owner`, or where that is null at the front of the input buffer.
+void Session::Dispatch(Lock* lock, std::string_view body,
+                       const std::shared_ptr<BodyBuffer>& owner) {
+  state_ = State::kBusy;
+  deadline_ = TimePoint::max();
+  const auto consume = [&] {
+    if (owner == nullptr) input_.Consume(body.size());
+  };
+  if (!CountRequest()) {
+    consume();
+    return Respond(
+        ErrorReply(protocol::TooManyRequests(*client_, context_->limits.max_client_requests)));
+  }
+  switch (route_.endpoint) {
+    case Endpoint::kInfer:
+    case Endpoint::kGenerate:
+    case Endpoint::kGenerateStream:
+      return Infer(lock, body, owner);
+    case Endpoint::kLoad:
+    case Endpoint::kUnload:
+      LoadInBackground(body);
+      return consume();
+    case Endpoint::kServerMetadata:
+    case Endpoint::kLive:
+    case Endpoint::kReady:
+    case Endpoint::kModelReady:
+      Respond(Handle(context_->service, route_, body));
+      return consume();
+    default:
+      HandleOnPool(body);
+      return consume();
+  }
+}
+
+bool Session::CountRequest() {
+  if (port_ != Port::kInference) return true;
+  if (!client_->BeginRequest(context_->limits.max_client_requests)) return false;
+  in_flight_ = true;
+  ++context_->metrics.requests_in_flight;
+  return true;
+}
+
+void Session::UncountRequest() {
+  if (!std::exchange(in_flight_, false)) return;
+  client_->EndRequest();
+  --context_->metrics.requests_in_flight;
+}
+
+void Session::Infer(Lock* lock, std::string_view body, const std::shared_ptr<BodyBuffer>& owner) {
+  const size_t json_bytes = parser_.head().json_length.value_or(body.size());
+  if (owner != nullptr && (json_bytes > kInlineJsonBytes || body.size() > kInlineBodyBytes)) {
+    return InferOnPool(owner);
+  }
+  StatusOr<InferRequest> request = Decode(loop_->decoders(), body, owner);
+  if (owner == nullptr) input_.Consume(body.size());
+  Submit(lock, std::move(request));
+}
+
+void Session::InferOnPool(const std::shared_ptr<BodyBuffer>& body) {
+  RunOnPool([this, body = std::shared_ptr<BodyBuffer>(body)](Decoders& decoders) mutable {
+    StatusOr<InferRequest> request = Decode(decoders, body->view(), body);
+    body.reset();
+    Lock lock(mutex_);
+    with_thread_ = false;
+    if (state_ != State::kBusy) return;  // the client is gone
+    Submit(&lock, std::move(request));
+    if (state_ != State::kBusy) ResumeOnLoop();
+  });
+}
+
+// Of the request under way, which no other thread touches.
+StatusOr<InferRequest> Session::Decode(Decoders& decoders, std::string_view body,
+                                       const std::shared_ptr<const void>& owner) {
+  if (route_.endpoint != Endpoint::kInfer) return DecodeGenerate(decoders.generate, body);
+  const size_t json_bytes = parser_.head().json_length.value_or(body.size());
+  const bool raw = parser_.head().json_length == uint64_t{0};
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      DecodedInfer decoded,
+      raw ? DecodeRawInfer(body, owner) : decoders.infer.Decode(body, json_bytes, owner));
+  format_ = std::move(decoded.format);
+  return std::move(decoded.request);
+}
+
+StatusOr<DecodedInfer> Session::DecodeRawInfer(std::string_view body,
+                                               const std::shared_ptr<const void>& owner) const {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata model,
+                             context_->service.Find(route_.model, route_.version));
+  return DecodeRaw(body, model, context_->limits, owner);
+}
+
+// A missing model is reported before errors of the body.
+Reply Session::RefusalOf(const Status& body) const {
+  const Status model = context_->service.Find(route_.model, route_.version).status();
+  return ErrorReply(route_.model.empty() || model.ok() ? body : model);
+}
+
+StatusOr<InferRequest> Session::DecodeGenerate(GenerateDecoder& decoder, std::string_view body) {
+  if (parser_.head().json_length.value_or(body.size()) != body.size()) {
+    return InvalidArgument("binary tensors are not part of the generate extension; use …/infer");
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata model,
+                             context_->service.Find(route_.model, route_.version));
+  CHAIRLIFT_ASSIGN_OR_RETURN(DecodedGenerate decoded, decoder.Decode(body, model));
+  format_ = OutputFormat();
+  generated_ = {model.name, model.version, decoded.request.id};
+  without_batch_ = decoded.without_batch;
+  streamed_.clear();
+  events_.clear();
+  events_sent_ = 0;
+  stream_failed_ = false;
+  if (route_.endpoint == Endpoint::kGenerateStream) {
+    // Not a share of the session: the engine may keep this longer than the callback.
+    decoded.request.on_parts = [session = weak_from_this()](std::span<const InferPart> parts) {
+      if (const auto self = session.lock()) self->OnParts(parts);
+    };
+  }
+  return std::move(decoded.request);
+}
+
+void Session::Submit(Lock* lock, StatusOr<InferRequest> request) {
+  if (!request.ok()) return Respond(RefusalOf(request.status()));
+  request->model = std::move(route_.model);
+  request->version = std::move(route_.version);
+  InferCallback callback = [self = shared_from_this()](StatusOr<InferResponse> response) mutable {
+    const Call call(std::move(self), Call::kCounted);
+    call->OnInferred(std::move(response));
+  };
+  request_id_ = 0;
+  with_engine_ = true;
+  const uint64_t number = ++submitted_;
+  context_->calls.Add();
+
+  lock->unlock();  // the callback may run before InferAsync returns
+  RequestId id;
+  try {
+    id = context_->service.engine().InferAsync(*std::move(request), std::move(callback));
+  } catch (const std::exception&) {
+    lock->lock();
+    if (submitted_ == number && std::exchange(with_engine_, false)) context_->calls.Remove();
+    throw;
+  }
+  lock->lock();
+  if (submitted_ != number) return;  // answered, and on with the next
+  request_id_ = id;
+  if (state_ != State::kClosed || !with_engine_) return;
+  lock->unlock();
+  context_->service.engine().Cancel(id);
+  lock->lock();
+}
+
+void Session::HandleOnPool(std::string_view body) {
+  RunOnPool([this, text = std::string(body)](Decoders&) {
+    if (route_.endpoint == Endpoint::kMetrics) {
+      return AnswerFromPool(
+          {200, context_->service.metrics().Render(), "text/plain; version=0.0.4; charset=utf-8"});
+    }
+    AnswerFromPool(Handle(context_->service, route_, text));
+  });
+}
+
+void Session::LoadInBackground(std::string_view body) {
+  const Status allowed = context_->service.MayLoad();
+  if (!allowed.ok()) return Respond(ErrorReply(allowed));
+  std::function<void()> task = [call = std::make_shared<Call>(shared_from_this()), route = route_,
+                                text = std::string(body)] {
+    Session* const self = call->get();
+    Reply reply;
+    try {
+      reply = Handle(self->context_->service, route, text);
+    } catch (const std::exception&) {
+      return self->ThreadFailed();
+    }
+    self->OnHandled(std::move(reply));
+  };
+  const Status waits = context_->service.RunInBackground(std::move(task));
+  with_thread_ = waits.ok();
+  if (!with_thread_) Respond(ErrorReply(waits));
+}
+
+}  // namespace chairlift::http

@@ -1,0 +1,45 @@
+// A bound on the bytes that many hold together.
+#ifndef CHAIRLIFT_SERVER_PROTOCOL_BYTE_BUDGET_H_
+#define CHAIRLIFT_SERVER_PROTOCOL_BYTE_BUDGET_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+namespace chairlift::protocol {
+
+// Thread-safe. What is taken from a share counts against the budget that it is a share of, too.
+class ByteBudget {
+ public:
+  explicit ByteBudget(int64_t limit, std::shared_ptr<ByteBudget> whole = nullptr)
+      : limit_(limit), whole_(std::move(whole)) {}
+
+  // Null, or the budget that lacks the room: nothing is taken then.
+  [[nodiscard]] const ByteBudget* Take(int64_t bytes) {
+    if (held_.fetch_add(bytes) + bytes > limit_) {
+      held_.fetch_sub(bytes);
+      return this;
+    }
+    const ByteBudget* const lacking = whole_ == nullptr ? nullptr : whole_->Take(bytes);
+    if (lacking != nullptr) held_.fetch_sub(bytes);
+    return lacking;
+  }
+  void Give(int64_t bytes) {
+    held_.fetch_sub(bytes);
+    if (whole_ != nullptr) whole_->Give(bytes);
+  }
+
+  int64_t limit() const { return limit_; }
+  int64_t held() const { return held_; }
+  bool is_share() const { return whole_ != nullptr; }
+
+ private:
+  const int64_t limit_;
+  const std::shared_ptr<ByteBudget> whole_;
+  std::atomic<int64_t> held_{0};
+};
+
+}  // namespace chairlift::protocol
+
+#endif  // CHAIRLIFT_SERVER_PROTOCOL_BYTE_BUDGET_H_

@@ -1,0 +1,197 @@
+// Histograms by model, and the translation of ModelStatistics into Prometheus families.
+#include "server/protocol/metrics.h"
+
+#include <fmt/format.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <array>
+#include <mutex>
+#include <sstream>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace chairlift::protocol {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+// Seconds: 10 µs to 10 s, three steps a decade.
+prometheus::Histogram::BucketBoundaries TimeBuckets() {
+  prometheus::Histogram::BucketBoundaries bounds;
+  for (double decade = 1e-5; decade < 5; decade *= 10) {
+    for (const double step : {1.0, 2.5, 5.0}) bounds.push_back(decade * step);
+  }
+  bounds.push_back(10);
+  return bounds;
+}
+
+prometheus::Histogram::BucketBoundaries RowBuckets() {
+  return {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
+}
+
+struct ModelHistograms {
+  prometheus::Histogram* queue = nullptr;
+  prometheus::Histogram* compute = nullptr;
+  prometheus::Histogram* rows = nullptr;
+};
+
+using Labels = std::vector<ClientMetric::Label>;
+
+ClientMetric Sample(MetricType type, Labels labels, double value) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+  return metric;
+}
+
+MetricFamily Family(std::string name, std::string help, MetricType type) {
+  return {std::move(name), std::move(help), type, {}};
+}
+
+void AppendTransport(const TransportMetrics& transport, std::vector<MetricFamily>* families) {
+  const auto name = [&](std::string_view what) {
+    return fmt::format("chairlift_{}_{}", transport.name, what);
+  };
+  MetricFamily responses =
+      Family(name("responses_total"), "Responses sent, by status", MetricType::Counter);
+  for (int code = 0; code < TransportMetrics::kCodes; ++code) {
+    const uint64_t count = transport.responses[code].load(std::memory_order_relaxed);
+    if (count == 0) continue;
+    responses.metric.push_back(
+        Sample(MetricType::Counter, {{"code", std::to_string(code)}}, static_cast<double>(count)));
+  }
+  families->push_back(std::move(responses));
+  const auto add = [&](std::string_view what, const char* help, MetricType type, int64_t value) {
+    families->push_back(Family(name(what), help, type));
+    families->back().metric.push_back(Sample(type, {}, static_cast<double>(value)));
+  };
+  add("connections", "Connections open", MetricType::Gauge, transport.connections);
+  add("connections_refused_total", "Connections refused because too many were open",
+      MetricType::Counter, transport.connections_refused);
+  add("requests_in_flight", "Requests read and not yet answered", MetricType::Gauge,
+      transport.requests_in_flight);
+  add("requests_disconnected_total", "Requests cancelled because their client disconnected",
+      MetricType::Counter, transport.requests_disconnected);
+}
+
+}  // namespace
+
+struct Metrics::Impl {
+  explicit Impl(const Engine& served)
+      : engine(served),
+        queue_family(prometheus::BuildHistogram()
+                         .Name("chairlift_queue_seconds")
+                         .Help("Time that answered requests waited before compute")
+                         .Register(registry)),
+        compute_family(prometheus::BuildHistogram()
+                           .Name("chairlift_compute_seconds")
+                           .Help("Time that answered requests were computed")
+                           .Register(registry)),
+        rows_family(prometheus::BuildHistogram()
+                        .Name("chairlift_batch_rows")
+                        .Help("Rows of the batch that each answered request rode in")
+                        .Register(registry)) {}
+
+  ModelHistograms Find(const std::string& model, const std::string& version) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    ModelHistograms& found = by_model[std::pair(model, version)];
+    if (found.queue == nullptr) {
+      const prometheus::Labels labels = {{"model", model}, {"version", version}};
+      found.queue = &queue_family.Add(labels, TimeBuckets());
+      found.compute = &compute_family.Add(labels, TimeBuckets());
+      found.rows = &rows_family.Add(labels, RowBuckets());
+    }
+    return found;
+  }
+
+  void AppendEngine(std::vector<MetricFamily>* families) const {
+    const auto statistics = engine.Statistics("");
+    if (!statistics.ok()) return;
+    constexpr MetricType kCounter = MetricType::Counter;
+    constexpr MetricType kGauge = MetricType::Gauge;
+    MetricFamily requests =
+        Family("chairlift_requests_total", "Requests that ended, by outcome", kCounter);
+    MetricFamily failures =
+        Family("chairlift_request_failures_total", "Requests that failed, by reason", kCounter);
+    MetricFamily rows = Family("chairlift_rows_total", "Rows computed for requests", kCounter);
+    MetricFamily padding =
+        Family("chairlift_padded_rows_total", "Rows computed that no request asked for", kCounter);
+    MetricFamily batches = Family("chairlift_batches_total", "Batches run, by rows", kCounter);
+    MetricFamily cache = Family("chairlift_response_cache_total",
+                                "Requests looked up in the response cache, by outcome", kCounter);
+    MetricFamily waiting = Family("chairlift_requests_waiting", "Requests in the queue", kGauge);
+    MetricFamily running = Family("chairlift_requests_running", "Requests being computed", kGauge);
+    for (const ModelStatistics& model : *statistics) {
+      const auto labels = [&](const char* key = nullptr, const std::string& value = {}) {
+        Labels list = {{"model", model.name}, {"version", model.version}};
+        if (key != nullptr) list.push_back({key, value});
+        return list;
+      };
+      const auto add = [](MetricFamily* family, Labels list, auto value) {
+        family->metric.push_back(Sample(family->type, std::move(list), static_cast<double>(value)));
+      };
+      add(&requests, labels("outcome", "success"), model.success.count);
+      add(&requests, labels("outcome", "failure"), model.fail.count);
+      for (const auto& [reason, count] : model.failures) {
+        add(&failures, labels("reason", reason), count);
+      }
+      add(&rows, labels(), model.inference_count);
+      add(&cache, labels("outcome", "hit"), model.cache_hit.count);
+      add(&cache, labels("outcome", "miss"), model.cache_miss.count);
+      add(&padding, labels(), model.padded_rows);
+      for (const auto& [size, count] : model.batches) {
+        add(&batches, labels("rows", std::to_string(size)), count.count);
+      }
+      add(&waiting, labels(), model.waiting);
+      add(&running, labels(), model.running);
+    }
+    for (MetricFamily* family :
+         {&requests, &failures, &rows, &padding, &batches, &cache, &waiting, &running}) {
+      families->push_back(std::move(*family));
+    }
+  }
+
+  const Engine& engine;
+  prometheus::Registry registry;
+  prometheus::Family<prometheus::Histogram>& queue_family;
+  prometheus::Family<prometheus::Histogram>& compute_family;
+  prometheus::Family<prometheus::Histogram>& rows_family;
+  std::mutex mutex;
+  absl::flat_hash_map<std::pair<std::string, std::string>, ModelHistograms> by_model;
+};
+
+Metrics::Metrics(const Engine& engine) : impl_(std::make_unique<Impl>(engine)) {}
+Metrics::~Metrics() = default;
+
+void Metrics::Answered(const InferResponse& response) {
+  if (response.batch_rows == 0) return;  // neither waited nor was computed
+  const ModelHistograms histograms = impl_->Find(response.model, response.version);
+  histograms.queue->Observe(std::chrono::duration<double>(response.queue_time).count());
+  histograms.compute->Observe(std::chrono::duration<double>(response.compute_time).count());
+  histograms.rows->Observe(response.batch_rows);
+}
+
+void TransportMetrics::Responded(int code) {
+  if (code < 0 || code >= kCodes) return;
+  responses[code].fetch_add(1, std::memory_order_relaxed);
+}
+
+TransportMetrics& Metrics::AddTransport(std::string name) {
+  return transports_.emplace_back(std::move(name));
+}
+
+std::string Metrics::Render() const {
+  std::vector<MetricFamily> families = impl_->registry.Collect();
+  impl_->AppendEngine(&families);
+  for (const TransportMetrics& transport : transports_) AppendTransport(transport, &families);
+  std::ostringstream text;
+  prometheus::TextSerializer().Serialize(text, families);
+  return std::move(text).str();
+}
+
+}  // namespace chairlift::protocol

@@ -1,0 +1,219 @@
+#include "server/protocol/request.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/status.h"
+#include "tensor/datatype.h"
+
+namespace chairlift::protocol {
+namespace {
+
+// Smaller tensors are copied: cheaper than keeping the request body.
+constexpr size_t kBorrowBytes = 4096;
+constexpr size_t kBorrowAlignment = 64;
+constexpr size_t kMaxSequenceId = 256;  // bytes
+
+std::optional<uint64_t> WholeNumber(const Parameter& value) {
+  uint64_t number;
+  if (const auto* wide = std::get_if<uint64_t>(&value)) return *wide;
+  if (const auto* whole = std::get_if<int64_t>(&value)) {
+    return *whole < 0 ? std::nullopt : std::optional(static_cast<uint64_t>(*whole));
+  }
+  const auto* real = std::get_if<double>(&value);
+  return real != nullptr && ToInteger(*real, &number) ? std::optional(number) : std::nullopt;
+}
+
+// A number, 0 for no sequence, or text.
+Status SetSequence(const Parameter& value, InferRequest* request) {
+  const std::optional<uint64_t> number = WholeNumber(value);
+  const auto* text = std::get_if<std::string_view>(&value);
+  if (number.has_value()) {
+    request->sequence = *number == 0 ? "" : fmt::to_string(*number);
+  } else if (text != nullptr && text->size() <= kMaxSequenceId) {
+    request->sequence = *text;
+  } else {
+    return InvalidArgument(
+        "parameter \"sequence_id\" is {}; it must be a whole number or a string of at most {} "
+        "bytes",
+        Excerpt(value), kMaxSequenceId);
+  }
+  return absl::OkStatus();
+}
+
+Status RefuseSharedMemory(std::string_view name) {
+  if (!name.starts_with("shared_memory_")) return absl::OkStatus();
+  return InvalidArgument("\"{}\": shared memory is not supported; send the tensor in the request",
+                         name);
+}
+
+// A C++ bool with a byte other than 0 or 1 is undefined behaviour.
+Status CheckBool(const Tensor& tensor) {
+  const auto* bytes = static_cast<const unsigned char*>(tensor.raw());
+  const auto* bad = std::find_if(bytes, bytes + tensor.size(), [](auto byte) { return byte > 1; });
+  if (bad == bytes + tensor.size()) return absl::OkStatus();
+  return InvalidArgument("byte {} of the binary data is {}; BOOL takes 0 or 1", bad - bytes,
+                         int{*bad});
+}
+
+StatusOr<int64_t> CheckElements(const TensorHead& head, const Limits& limits) {
+  if (head.datatype == DType::kUndefined) return InvalidArgument("\"datatype\" is missing");
+  if (!head.shape.has_value()) return InvalidArgument("\"shape\" is missing");
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t elements, head.shape->Checked(DTypeSize(head.datatype)));
+  if (elements <= limits.max_tensor_elements) return elements;
+  return InvalidArgument("shape {} has {} elements; the limit is {}", head.shape->ToString(),
+                         elements, limits.max_tensor_elements);
+}
+
+}  // namespace
+
+std::string Excerpt(const Parameter& value) {
+  if (const auto* other = std::get_if<OtherValue>(&value)) return std::string(other->kind);
+  std::string text = std::visit(
+      []<typename T>(const T& plain) {
+        if constexpr (std::is_same_v<T, std::string_view>) return fmt::format("\"{}\"", plain);
+        if constexpr (!std::is_same_v<T, OtherValue>) return fmt::format("{}", plain);
+        return std::string();
+      },
+      value);
+  constexpr size_t kMost = 40;
+  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
+  return text;
+}
+
+bool Same(const Parameter& a, const Parameter& b) {
+  if (const std::optional<uint64_t> number = WholeNumber(a)) return number == WholeNumber(b);
+  return std::visit(
+      []<typename A, typename B>(const A& left, const B& right) {
+        if constexpr (std::is_same_v<A, B> && !std::is_same_v<A, OtherValue>) return left == right;
+        return false;
+      },
+      a, b);
+}
+
+StatusOr<uint64_t> Unsigned(const Parameter& value, std::string_view what) {
+  if (const std::optional<uint64_t> number = WholeNumber(value)) return *number;
+  return InvalidArgument("\"{}\" is {}, not a whole number of 0 or more", what, Excerpt(value));
+}
+
+StatusOr<bool> Boolean(const Parameter& value, std::string_view what) {
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag;
+  return InvalidArgument("\"{}\" is {}, not true or false", what, Excerpt(value));
+}
+
+Status CheckName(std::string_view name, std::string_view what, const Limits& limits) {
+  if (name.size() <= limits.max_name_bytes) return absl::OkStatus();
+  return InvalidArgument("{} is {} bytes long; the limit is {}", what, name.size(),
+                         limits.max_name_bytes);
+}
+
+StatusOr<bool> SetParameter(std::string_view name, const Parameter& value, InferRequest* request) {
+  if (name == "timeout") {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const uint64_t timeout_us, Unsigned(value, name));
+    constexpr uint64_t kLongestUs = uint64_t{1} << 50;  // 35 years
+    if (timeout_us > 0) {
+      request->timeout =
+          std::chrono::microseconds(static_cast<int64_t>(std::min(timeout_us, kLongestUs)));
+    }
+  } else if (name == "sequence_id") {
+    CHAIRLIFT_RETURN_IF_ERROR(SetSequence(value, request));
+  } else if (name == "sequence_start") {
+    CHAIRLIFT_ASSIGN_OR_RETURN(request->sequence_start, Boolean(value, name));
+  } else if (name == "sequence_end") {
+    CHAIRLIFT_ASSIGN_OR_RETURN(request->sequence_end, Boolean(value, name));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Status CheckParameters(const InferRequest& request) {
+  if (!request.sequence.empty() || !(request.sequence_start || request.sequence_end)) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument("\"sequence_start\" and \"sequence_end\" need a \"sequence_id\"");
+}
+
+Status CheckInputParameter(std::string_view name) { return RefuseSharedMemory(name); }
+
+Status CheckOutputParameter(std::string_view name, const Parameter& value) {
+  CHAIRLIFT_RETURN_IF_ERROR(RefuseSharedMemory(name));
+  if (name != "classification") return absl::OkStatus();
+  CHAIRLIFT_ASSIGN_OR_RETURN(const uint64_t classes, Unsigned(value, name));
+  if (classes == 0) return absl::OkStatus();
+  return InvalidArgument("\"classification\" is not supported; ask for the scores");
+}
+
+StatusOr<DType> ReadDatatype(std::string_view name) {
+  const DType datatype = DatatypeFromName(name);
+  if (datatype != DType::kUndefined) return datatype;
+  if (name == "BYTES") {
+    return InvalidArgument("datatype BYTES is not supported: models take numbers only");
+  }
+  return InvalidArgument(
+      "datatype '{}' is not one of FP16, BF16, FP32, FP64, INT8 to INT64, UINT8 to UINT64, BOOL",
+      name);
+}
+
+Status AppendDimension(int64_t size, const Limits& limits, Shape* shape) {
+  if (shape->rank() == limits.max_rank) {
+    return InvalidArgument("\"shape\" has more than the {} dimensions allowed", limits.max_rank);
+  }
+  if (size < 0) return BadDimension(shape->rank(), fmt::to_string(size));
+  shape->Append(size);
+  return absl::OkStatus();
+}
+
+Status BadDimension(int axis, std::string_view found) {
+  return InvalidArgument("dimension {} of \"shape\" is {}, not a whole number of 0 or more", axis,
+                         found);
+}
+
+StatusOr<int64_t> CheckInput(const TensorHead& head, const InferRequest& request,
+                             const Limits& limits) {
+  const size_t index = request.inputs.size();
+  if (index == static_cast<size_t>(limits.max_tensors)) {
+    return InvalidArgument("the request has more than the {} inputs allowed", limits.max_tensors);
+  }
+  if (!head.name.has_value()) return InvalidArgument("input {}: \"name\" is missing", index);
+  for (const NamedTensor& earlier : request.inputs) {
+    if (earlier.name == *head.name) return InvalidArgument("input '{}' is given twice", *head.name);
+  }
+  StatusOr<int64_t> elements = CheckElements(head, limits);
+  if (elements.ok()) return elements;
+  return Annotate(elements.status(), fmt::format("input '{}'", *head.name));
+}
+
+StatusOr<Tensor> TensorFromBytes(DType datatype, const Shape& shape, std::string_view bytes,
+                                 const std::shared_ptr<const void>& owner) {
+  const auto size = static_cast<uint64_t>(shape.NumElements()) * DTypeSize(datatype);
+  if (bytes.size() != size) {
+    return InvalidArgument("the binary data has {} bytes; {} of shape {} takes {}", bytes.size(),
+                           DatatypeName(datatype), shape.ToString(), size);
+  }
+  Tensor tensor;
+  if (owner != nullptr && bytes.size() >= kBorrowBytes &&
+      reinterpret_cast<uintptr_t>(bytes.data()) % kBorrowAlignment == 0) {
+    tensor = Tensor::Wrap(datatype, shape, const_cast<char*>(bytes.data()), owner);
+  } else {
+    tensor = Tensor::Allocate(datatype, shape);
+    std::memcpy(tensor.raw(), bytes.data(), bytes.size());
+  }
+  if (datatype == DType::kBool) CHAIRLIFT_RETURN_IF_ERROR(CheckBool(tensor));
+  return tensor;
+}
+
+Status AddOutput(std::string_view name, const Limits& limits, InferRequest* request) {
+  if (request->outputs.size() == static_cast<size_t>(limits.max_tensors)) {
+    return InvalidArgument("the request names more than the {} outputs allowed",
+                           limits.max_tensors);
+  }
+  for (const std::string& earlier : request->outputs) {
+    if (earlier == name) return InvalidArgument("output '{}' is given twice", name);
+  }
+  request->outputs.emplace_back(name);
+  return absl::OkStatus();
+}
+
+}  // namespace chairlift::protocol

@@ -1,0 +1,231 @@
+#include "batching/queue_time.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <deque>
+#include <map>
+#include <random>
+#include <vector>
+
+namespace chairlift {
+namespace {
+
+using std::chrono::microseconds;
+using Work = QueueTime::Work;
+
+TEST(QueueTimeTest, WhatIsNotKnownCountsNothing) {
+  QueueTime queue;
+  QueueTime::Share share;
+  queue.Arrive(std::vector<Work>{{0, 100}}, share);
+  EXPECT_EQ(queue.work(), Duration(0));
+  queue.Expect(0, 2000);
+  EXPECT_EQ(queue.work(), microseconds(200));
+  queue.Leave(true, share);
+  EXPECT_EQ(queue.work(), Duration(0));
+}
+
+TEST(QueueTimeTest, WhatRanCostsWhatItTookAndTablesAreForgotten) {
+  QueueTime queue;
+  QueueTime::Share share;
+  queue.Arrive(std::vector<Work>{{3, 10}}, share);
+  queue.Expect(3, 9999);
+  queue.Learn(3, 4, microseconds(40));
+  EXPECT_EQ(queue.work(), microseconds(100));
+  queue.Expect(3, 9999);
+  queue.Ran({3, 4}, share);
+  EXPECT_EQ(queue.work(), microseconds(60));
+}
+
+// After a time of single requests, a few large batches say what the queue costs.
+TEST(QueueTimeTest, LargeTasksWeighMoreThanSmallOnes) {
+  QueueTime queue;
+  QueueTime::Share share;
+  queue.Arrive(std::vector<Work>{{0, 1000}}, share);
+  for (int i = 0; i < 1000; ++i) queue.Learn(0, 1, microseconds(50));
+  EXPECT_NEAR(std::chrono::duration<double>(queue.work()).count(), 0.05, 1e-6);
+  for (int i = 0; i < 2; ++i) queue.Learn(0, 64, microseconds(64 * 2));
+  EXPECT_LT(queue.work(), microseconds(6000));
+}
+
+TEST(QueueTimeTest, ARequestIsExpectedToGrowAsOthersDid) {
+  QueueTime queue;
+  queue.Learn(1, 1, microseconds(1));
+  for (int i = 0; i < 200; ++i) {
+    QueueTime::Share share;
+    queue.Arrive(std::vector<Work>{{0, 5}}, share);
+    for (int step = 0; step < 30; ++step) {
+      queue.Grow({1, 1}, share);
+      queue.Ran({1, 1}, share);
+    }
+    queue.Leave(true, share);
+  }
+  QueueTime::Share share;
+  queue.Arrive(std::vector<Work>{{0, 5}}, share);
+  EXPECT_EQ(queue.work(), microseconds(30));
+  for (int step = 0; step < 10; ++step) {
+    queue.Grow({1, 1}, share);
+    queue.Ran({1, 1}, share);
+  }
+  EXPECT_EQ(queue.work(), microseconds(20));
+  queue.Leave(false, share);
+  EXPECT_EQ(queue.work(), Duration(0));
+}
+
+// Against one that keeps every request and adds everything up again each time.
+TEST(QueueTimeTest, AgreesWithItsModelWhateverHappens) {
+  struct Price {
+    double cost = 0, units = 0;
+    bool learnt = false;
+  };
+  struct Part {
+    int64_t known = 0, grown = 0, expected = 0;
+  };
+  for (int seed = 0; seed < 10; ++seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](int n) { return static_cast<int>(random() % n); };
+    QueueTime queue;
+    std::vector<QueueTime::Share> shares(20);
+    std::vector<std::map<CellType, Part>> model(20);
+    std::vector<bool> here(20, false);
+    std::map<CellType, Price> prices;
+    std::map<CellType, double> growth;
+    for (int event = 0; event < 2000; ++event) {
+      const auto who = static_cast<size_t>(below(20));
+      const auto type = static_cast<CellType>(below(6));
+      switch (below(6)) {
+        case 0: {
+          const int units = below(50);
+          const Duration cost = microseconds(below(1000));
+          queue.Learn(type, units, cost);
+          if (units == 0) break;
+          Price& price = prices[type];
+          if (!price.learnt) price = {};
+          price = {0.9 * price.cost + static_cast<double>(cost.count()), 0.9 * price.units + units,
+                   true};
+          break;
+        }
+        case 1: {
+          const double each = below(5000);
+          queue.Expect(type, each);
+          if (!prices[type].learnt) prices[type] = {each, 1, false};
+          break;
+        }
+        case 2: {
+          if (here[who]) break;
+          const std::vector<Work> work = {{type, below(30)}, {static_cast<CellType>(below(6)), 3}};
+          queue.Arrive(work, shares[who]);
+          here[who] = true;
+          for (const Work& part : work) model[who][part.type].known += part.units;
+          for (const auto& [grows, mean] : growth) {
+            model[who][grows].expected = std::llround(mean);
+          }
+          break;
+        }
+        case 3: {
+          if (!here[who]) break;
+          const int units = below(9);
+          queue.Grow({type, units}, shares[who]);
+          growth.emplace(type, 0);
+          model[who][type].known += units;
+          model[who][type].grown += units;
+          break;
+        }
+        case 4: {
+          if (!here[who] || model[who][type].known == 0) break;
+          const int64_t units = 1 + below(static_cast<int>(model[who][type].known));
+          queue.Ran({type, units}, shares[who]);
+          model[who][type].known -= units;
+          break;
+        }
+        default: {
+          if (!here[who]) break;
+          const bool complete = below(2) == 0;
+          queue.Leave(complete, shares[who]);
+          for (auto& [grows, mean] : growth) {
+            if (complete) mean += (static_cast<double>(model[who][grows].grown) - mean) / 16;
+          }
+          model[who].clear();
+          here[who] = false;
+        }
+      }
+      double expected = 0;
+      for (const auto& parts : model) {
+        for (const auto& [index, part] : parts) {
+          const Price& price = prices[index];
+          const auto left =
+              static_cast<double>(part.known + std::max<int64_t>(part.expected - part.grown, 0));
+          if (price.units > 0) expected += left * price.cost / price.units;
+        }
+      }
+      ASSERT_NEAR(static_cast<double>(queue.work().count()), expected, 6) << seed << ' ' << event;
+    }
+  }
+}
+
+// Two workers, batches of up to 32 that take 1 ms and 0.1 ms a row, ten times as many requests as
+// they can serve: refusals keep the wait of the others within the limit, and the workers busy.
+TEST(QueueTimeTest, KeepsTheWaitWithinItsLimitAtTenTimesThePeak) {
+  constexpr Duration kLimit = std::chrono::milliseconds(200);
+  constexpr int kWorkers = 2;
+  constexpr Duration kBetween = microseconds(6);  // the peak is 32 rows in 2.1 ms
+  const std::vector<Work> one = {{0, 1}};
+  struct Request {
+    TimePoint arrival;
+    QueueTime::Share share;
+  };
+  struct Worker {
+    TimePoint free_at;
+    TimePoint began;
+    std::vector<Request> batch;
+  };
+  QueueTime queue;
+  std::deque<Request> waiting;
+  std::vector<Worker> workers(kWorkers);
+  const TimePoint start{};
+  Duration longest{0};
+  Duration busy{0};
+  int refused = 0;
+  TimePoint now = start;
+  for (; now < start + std::chrono::seconds(3); now += kBetween) {
+    for (Worker& worker : workers) {
+      if (worker.free_at > now) continue;
+      if (!worker.batch.empty()) {
+        const Duration cost = worker.free_at - worker.began;
+        busy += cost;
+        queue.Learn(0, static_cast<int64_t>(worker.batch.size()), cost);
+        for (Request& request : worker.batch) queue.Leave(true, request.share);
+        worker.batch.clear();
+      }
+      while (!waiting.empty() && worker.batch.size() < 32) {
+        longest = std::max(longest, now - waiting.front().arrival);
+        worker.batch.push_back(std::move(waiting.front()));
+        waiting.pop_front();
+      }
+      if (worker.batch.empty()) continue;
+      worker.began = now;
+      worker.free_at = now + microseconds(1000 + 100 * worker.batch.size());
+    }
+    const std::vector<Duration> work = {queue.work()};
+    if (ExpectedWait(work, 0, kWorkers) > kLimit) {
+      ++refused;
+      continue;
+    }
+    waiting.push_back({now, {}});
+    queue.Arrive(one, waiting.back().share);
+  }
+  EXPECT_LT(longest, kLimit + microseconds(4200));
+  EXPECT_GT(longest, kLimit * 3 / 4);
+  EXPECT_GT(busy, (now - start) * kWorkers * 95 / 100);
+  EXPECT_GT(refused, 400'000);
+}
+
+TEST(QueueTimeTest, AnotherModelsQueueCountsUpToOnesOwn) {
+  const std::vector<Duration> work = {microseconds(300), microseconds(100), microseconds(0)};
+  EXPECT_EQ(ExpectedWait(work, 0, 2), microseconds(200));
+  EXPECT_EQ(ExpectedWait(work, 1, 2), microseconds(100));
+  EXPECT_EQ(ExpectedWait(work, 2, 2), microseconds(0));
+}
+
+}  // namespace
+}  // namespace chairlift

@@ -1,0 +1,380 @@
+// What happens to requests between arrival and answer. A worker is held by a callback that does not
+// return, so that what waits, waits.
+#include <gmock/gmock.h>
+
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "chairlift/engine.h"
+#include "engine/test_models.h"
+
+namespace chairlift {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::DoublingModel;
+using ::testing::ElementsAre;
+using testing::FixedModel;
+using ::testing::HasSubstr;
+using testing::TempFolder;
+using testing::WriteFile;
+
+using Answer = StatusOr<InferResponse>;
+
+class QueueTest : public ::testing::Test {
+ protected:
+  void Start(const ModelConfig& config, int workers = 1, int max_requests = 4096) {
+    EngineOptions options;
+    options.workers = workers;
+    options.max_requests = max_requests;
+    engine_ = *Engine::Create(options);
+    const std::string file = WriteFile(folder_ / "m.onnx", DoublingModel().Bytes());
+    const Status loaded = engine_->LoadModel("m", file, config);
+    ASSERT_TRUE(loaded.ok()) << loaded;
+    const std::string fixed = WriteFile(folder_ / "f.onnx", FixedModel().Bytes());
+    ASSERT_TRUE(engine_->LoadModel("f", fixed, {}).ok());
+  }
+  void TearDown() override { Release(); }
+
+  static InferRequest Ask(float value = 1, int64_t rows = 1) {
+    InferRequest request;
+    request.model = "m";
+    Tensor x = Tensor::Allocate(DType::kFloat, {rows, 4});
+    std::fill_n(x.data<float>(), x.size(), value);
+    request.inputs = {{"x", x}};
+    return request;
+  }
+  static InferRequest AskFixed() {
+    InferRequest request;
+    request.model = "f";
+    request.inputs = {{"x", Tensor::Of<float>({1, 2}, {1, 2})}};
+    return request;
+  }
+  // Sends a request; its answer comes through the future.
+  std::future<Answer> Send(InferRequest request, RequestId* id = nullptr) {
+    auto promise = std::make_shared<std::promise<Answer>>();
+    std::future<Answer> future = promise->get_future();
+    const RequestId number = engine_->InferAsync(
+        std::move(request), [promise](Answer answer) { promise->set_value(std::move(answer)); });
+    if (id != nullptr) *id = number;
+    return future;
+  }
+  // Returns when one worker is held.
+  void HoldAWorker() {
+    auto held = std::make_shared<std::promise<void>>();
+    std::future<void> is_held = held->get_future();
+    engine_->InferAsync(AskFixed(), [this, held](const Answer& answer) {
+      EXPECT_TRUE(answer.ok()) << answer.status();
+      held->set_value();
+      release_.wait();
+    });
+    is_held.wait();
+  }
+  void Release() {
+    if (!released_) releaser_.set_value();
+    released_ = true;
+  }
+
+  TempFolder folder_;
+  std::promise<void> releaser_;
+  std::shared_future<void> release_ = releaser_.get_future().share();
+  bool released_ = false;
+  std::unique_ptr<Engine> engine_;
+};
+
+float FirstValue(const Answer& answer) { return answer->outputs[0].tensor.data<float>()[0]; }
+
+TEST_F(QueueTest, RequestsThatWaitShareABatchAndGetTheirOwnAnswers) {
+  Start({.max_batch_size = 8});
+  HoldAWorker();
+  std::vector<std::future<Answer>> answers;
+  for (int i = 1; i <= 3; ++i) answers.push_back(Send(Ask(static_cast<float>(i), i)));
+  Release();
+  for (int i = 1; i <= 3; ++i) {
+    const Answer answer = answers[static_cast<size_t>(i - 1)].get();
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    EXPECT_EQ(answer->batch_rows, 6);
+    EXPECT_EQ(answer->outputs[0].tensor.shape(), (Shape{i, 4}));
+    for (float v : answer->outputs[0].tensor.values<float>()) EXPECT_EQ(v, 2.0f * i);
+  }
+  const ModelStatistics statistics = (*engine_->Statistics("m"))[0];
+  EXPECT_EQ(statistics.inference_count, 6u);
+  EXPECT_EQ(statistics.execution_count, 1u);
+  EXPECT_EQ(statistics.success.count, 3u);
+  EXPECT_EQ(statistics.queue.count, 3u);
+  EXPECT_EQ(statistics.batches.at(6).count, 1u);
+  EXPECT_GT(statistics.last_inference_ms, 0);
+  EXPECT_EQ(statistics.waiting, 0);
+  EXPECT_EQ(statistics.running, 0);
+}
+
+TEST_F(QueueTest, AFullQueueRefusesAtOnce) {
+  Start({.max_queue_size = 2});
+  HoldAWorker();
+  std::future<Answer> first = Send(Ask());
+  std::future<Answer> second = Send(Ask());
+  const Answer third = Send(Ask()).get();
+  EXPECT_EQ(third.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(third.status().message()), HasSubstr("model 'm', its max_queue_size"));
+  EXPECT_EQ((*engine_->Statistics("m"))[0].waiting, 2);
+  EXPECT_EQ((*engine_->Statistics("m"))[0].failures.at("queue_full"), 1u);
+  Release();
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(second.get().ok());
+}
+
+TEST_F(QueueTest, AQueueThatIsTooLongInTimeRefusesAtOnce) {
+  Start({.max_queue_size = 100'000, .max_queue_wait_us = 1}, 1, 100'000);
+  EXPECT_TRUE(Send(Ask()).get().ok());  // nothing is known of its costs before
+  HoldAWorker();
+  std::vector<std::future<Answer>> accepted;
+  Status refused;
+  while (refused.ok() && accepted.size() < 10'000) {
+    std::future<Answer> answer = Send(Ask());
+    if (answer.wait_for(seconds(0)) == std::future_status::ready) {
+      refused = answer.get().status();
+    } else {
+      accepted.push_back(std::move(answer));
+    }
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("its max_queue_wait of 0 ms"));
+  EXPECT_FALSE(accepted.empty());
+  EXPECT_EQ((*engine_->Statistics("m"))[0].failures.at("queue_full"), 1u);
+  Release();
+  for (std::future<Answer>& answer : accepted) EXPECT_TRUE(answer.get().ok());
+  EXPECT_TRUE(Send(Ask()).get().ok());  // the queue is empty again
+}
+
+TEST_F(QueueTest, TheEnginesLimitHoldsOverAllModels) {
+  Start({}, 1, 2);
+  HoldAWorker();  // answered, so it no longer counts
+  std::future<Answer> first = Send(Ask());
+  std::future<Answer> second = Send(AskFixed());
+  const Answer third = Send(Ask()).get();
+  EXPECT_EQ(third.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(third.status().message()), HasSubstr("the engine's limit"));
+  Release();
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(second.get().ok());
+}
+
+TEST_F(QueueTest, AnExpiredRequestLeavesWhileTheWorkerIsBusyAndIsNotComputed) {
+  Start({});
+  HoldAWorker();
+  InferRequest request = Ask();
+  request.timeout = milliseconds(1);
+  const Answer expired = Send(std::move(request)).get();  // while the worker is held
+  EXPECT_EQ(expired.status().code(), absl::StatusCode::kDeadlineExceeded);
+  Release();
+  EXPECT_TRUE(Send(Ask()).get().ok());
+  const ModelStatistics statistics = (*engine_->Statistics("m"))[0];
+  EXPECT_EQ(statistics.execution_count, 1u);
+  EXPECT_EQ(statistics.failures.at("timeout"), 1u);
+}
+
+TEST_F(QueueTest, NoTimeLeftMeansNoComputation) {
+  Start({});
+  InferRequest request = Ask();
+  request.timeout = microseconds(0);
+  EXPECT_EQ(engine_->Infer(std::move(request)).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ((*engine_->Statistics("m"))[0].execution_count, 0u);
+}
+
+TEST_F(QueueTest, TheModelsDefaultTimeoutApplies) {
+  Start({.default_timeout_us = 1000});
+  HoldAWorker();
+  EXPECT_EQ(Send(Ask()).get().status().code(), absl::StatusCode::kDeadlineExceeded);
+  InferRequest patient = Ask();
+  patient.timeout = seconds(3600 * 24 * 365 * 200LL);
+  std::future<Answer> answer = Send(std::move(patient));
+  Release();
+  EXPECT_TRUE(answer.get().ok());
+}
+
+TEST_F(QueueTest, ACancelledRequestLeavesAtOnceAndIsNotComputed) {
+  Start({});
+  HoldAWorker();
+  RequestId id = 0;
+  std::future<Answer> cancelled = Send(Ask(), &id);
+  engine_->Cancel(id);
+  EXPECT_EQ(cancelled.get().status().code(), absl::StatusCode::kCancelled);
+  engine_->Cancel(id);
+  engine_->Cancel(123456);
+  Release();
+  EXPECT_TRUE(Send(Ask()).get().ok());
+  EXPECT_EQ((*engine_->Statistics("m"))[0].execution_count, 1u);
+  EXPECT_EQ((*engine_->Statistics("m"))[0].failures.at("cancelled"), 1u);
+}
+
+TEST_F(QueueTest, AnswersToAClientKeepTheOrderOfItsRequests) {
+  Start({.max_batch_size = 4}, 3);
+  std::mutex mutex;
+  std::vector<float> order;
+  std::promise<void> all;
+  constexpr int kRequests = 300;
+  for (int i = 0; i < kRequests; ++i) {
+    // Of different models and sizes, so that workers overtake each other.
+    InferRequest request = i % 3 == 0 ? AskFixed() : Ask(static_cast<float>(i), 1 + i % 2);
+    request.client = 77;
+    engine_->InferAsync(std::move(request), [&, i](const Answer& answer) {
+      EXPECT_TRUE(answer.ok()) << answer.status();
+      std::unique_lock<std::mutex> lock(mutex);
+      order.push_back(static_cast<float>(i));
+      const bool last = order.size() == kRequests;
+      lock.unlock();  // whoever waits for the last one ends what `mutex` lives in
+      if (last) all.set_value();
+    });
+  }
+  all.get_future().wait();
+  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST_F(QueueTest, ACancelledRequestDoesNotHoldUpItsClient) {
+  Start({});
+  HoldAWorker();
+  RequestId id = 0;
+  InferRequest first = Ask();
+  first.client = 5;
+  InferRequest second = Ask(3);
+  second.client = 5;
+  std::future<Answer> cancelled = Send(std::move(first), &id);
+  std::future<Answer> answered = Send(std::move(second));
+  engine_->Cancel(id);
+  Release();
+  EXPECT_EQ(cancelled.get().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(FirstValue(answered.get()), 6);
+}
+
+TEST_F(QueueTest, AMisfitIsRefusedOnTheCallersThread) {
+  Start({});
+  InferRequest request = Ask();
+  request.inputs[0].name = "z";
+  bool called = false;
+  engine_->InferAsync(std::move(request), [&](const Answer& answer) {
+    called = true;
+    EXPECT_EQ(answer.status().code(), absl::StatusCode::kInvalidArgument);
+  });
+  EXPECT_TRUE(called);
+  EXPECT_EQ((*engine_->Statistics("m"))[0].failures.at("invalid"), 1u);
+}
+
+TEST_F(QueueTest, AnUnloadedModelStillAnswersWhatItAccepted) {
+  Start({});
+  HoldAWorker();
+  std::future<Answer> accepted = Send(Ask(4));
+  EXPECT_TRUE(engine_->UnloadModel("m").ok());
+  EXPECT_EQ(Send(Ask()).get().status().code(), absl::StatusCode::kUnavailable);
+  const auto state = [this] {
+    for (const ModelIndexEntry& e : engine_->Index()) {
+      if (e.name == "m") return e.state;
+    }
+    return ModelState::kLoading;
+  };
+  EXPECT_EQ(state(), ModelState::kUnloading);
+  Release();
+  EXPECT_EQ(FirstValue(accepted.get()), 8);
+  while (state() != ModelState::kUnavailable) std::this_thread::yield();
+}
+
+TEST_F(QueueTest, ReplacingAModelLosesNoRequest) {
+  Start({}, 2);
+  std::atomic<bool> stop{false};
+  std::atomic<int> answered{0};
+  std::thread client([&] {
+    while (!stop) {
+      const Answer answer = engine_->Infer(Ask(1));
+      ASSERT_TRUE(answer.ok()) << answer.status();
+      ++answered;
+    }
+  });
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(engine_->LoadModel("m", (folder_ / "m.onnx").string(), {}).ok());
+  }
+  while (answered < 20) std::this_thread::yield();
+  stop = true;
+  client.join();
+}
+
+TEST_F(QueueTest, ShutdownDrainsWhatWasAcceptedAndRefusesTheRest) {
+  Start({});
+  HoldAWorker();
+  std::future<Answer> accepted = Send(Ask(2));
+  std::thread stopping([this] { engine_->Shutdown(seconds(60)); });
+  // Requests with no time left end at once, until the shutdown has begun and they are refused.
+  absl::StatusCode code = absl::StatusCode::kOk;
+  while (code != absl::StatusCode::kUnavailable) {
+    InferRequest hurried = Ask();
+    hurried.timeout = microseconds(0);
+    code = Send(std::move(hurried)).get().status().code();
+  }
+  Release();
+  EXPECT_EQ(FirstValue(accepted.get()), 4);
+  stopping.join();
+}
+
+TEST_F(QueueTest, ShutdownWithoutPatienceFailsWhatWaits) {
+  Start({});
+  HoldAWorker();
+  std::future<Answer> waiting = Send(Ask());
+  std::thread stopping([this] { engine_->Shutdown(milliseconds(0)); });
+  EXPECT_EQ(waiting.get().status().code(), absl::StatusCode::kUnavailable);
+  Release();
+  stopping.join();
+}
+
+TEST_F(QueueTest, ABusyModelDoesNotStarveAnother) {
+  Start({.policy = "none"});
+  HoldAWorker();
+  std::mutex mutex;
+  std::vector<std::string> order;
+  std::promise<void> all;
+  const auto note = [&](const std::string& who) {
+    return [&, who](const Answer& answer) {
+      EXPECT_TRUE(answer.ok());
+      std::unique_lock<std::mutex> lock(mutex);
+      order.push_back(who);
+      const bool last = order.size() == 210;
+      lock.unlock();
+      if (last) all.set_value();
+    };
+  };
+  for (int i = 0; i < 200; ++i) engine_->InferAsync(Ask(), note("m"));
+  for (int i = 0; i < 10; ++i) engine_->InferAsync(AskFixed(), note("f"));
+  Release();
+  all.get_future().wait();
+  // The ten ran long before the two hundred that came before them had ended.
+  const auto last_f = std::find(order.rbegin(), order.rend(), "f");
+  EXPECT_LT(std::distance(order.begin(), last_f.base()), 150);
+}
+
+TEST_F(QueueTest, OneRequestsBadDataDoesNotFailItsCompanions) {
+  engine_ = *Engine::Create({.workers = 1});
+  testing::ModelBuilder m(17);
+  m.Input("i", testing::kInt64, {"batch"}).Output("y", testing::kFloat);
+  m.Floats("table", {3}, {10, 20, 30});
+  m.Node("Gather", {"table", "i"}, {"y"});
+  ASSERT_TRUE(engine_->LoadModel("m", WriteFile(folder_ / "g.onnx", m.Bytes()), {}).ok());
+  const std::string fixed = WriteFile(folder_ / "f.onnx", FixedModel().Bytes());
+  ASSERT_TRUE(engine_->LoadModel("f", fixed, {}).ok());
+  ASSERT_TRUE(engine_->Metadata("m")->batches) << engine_->Metadata("m")->diagnosis;
+  HoldAWorker();
+  std::vector<std::future<Answer>> answers;
+  for (int64_t i : {0, 7, 2}) {
+    InferRequest request;
+    request.model = "m";
+    request.inputs = {{"i", Tensor::Of<int64_t>({1}, {i})}};
+    answers.push_back(Send(std::move(request)));
+  }
+  Release();
+  EXPECT_EQ(FirstValue(answers[0].get()), 10);
+  EXPECT_FALSE(answers[1].get().ok());
+  EXPECT_EQ(FirstValue(answers[2].get()), 30);
+}
+
+}  // namespace
+}  // namespace chairlift

@@ -1,0 +1,85 @@
+// How a model is served where its settings say nothing, and which settings are refused.
+#include "engine/programs/serving_plan.h"
+
+#include <gmock/gmock.h>
+
+namespace chairlift {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(PlanServingTest, AModelThatBatchesGetsAWindow) {
+  const StatusOr<ServingPlan> plan = PlanServing({}, {true, "rows keep apart"}, 1);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_TRUE(plan->batches);
+  EXPECT_EQ(plan->config.policy, "window");
+  EXPECT_EQ(plan->config.max_batch_size, 32);
+  EXPECT_EQ(plan->scheduling.max_batch_size, 32);
+  EXPECT_EQ(plan->diagnosis, "rows keep apart; window policy, up to 32 rows");
+}
+
+TEST(PlanServingTest, AModelThatDoesNotIsServedOneByOne) {
+  const StatusOr<ServingPlan> plan = PlanServing({}, {false, "it mixes rows"}, 1);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_FALSE(plan->batches);
+  EXPECT_EQ(plan->config.policy, "none");
+  EXPECT_EQ(plan->diagnosis, "it mixes rows; requests run one by one");
+}
+
+TEST(PlanServingTest, BatchingIsRefusedWhereItIsNotProved) {
+  const auto refusal = [](const ModelConfig& config) {
+    return std::string(PlanServing(config, {false, "it mixes rows"}, 1).status().message());
+  };
+  EXPECT_THAT(refusal({.policy = "window"}), HasSubstr("it mixes rows; policy 'none' can"));
+  EXPECT_THAT(refusal({.max_batch_size = 8}), HasSubstr("cannot share a batch: it mixes rows"));
+}
+
+TEST(PlanServingTest, WhatThePolicyWouldIgnoreIsRefusedWithWhoWouldNot) {
+  const auto refusal = [](const auto& plan) { return std::string(plan.status().message()); };
+  EXPECT_THAT(
+      refusal(PlanServing({.max_batch_tokens = 9}, {true, ""}, 1)),
+      HasSubstr("max_batch_tokens is 9, which policy 'window' does not use; 'tokens' does"));
+  EXPECT_THAT(refusal(PlanTokenServing({.queue_delay_us = 7}, {}, 1)),
+              HasSubstr("policy 'tokens' does not use; 'window' or 'length_dp' does"));
+  EXPECT_THAT(refusal(PlanTokenServing({.latency_objective_us = 7}, {}, 1)),
+              HasSubstr("latency_objective_us is 7"));
+  EXPECT_THAT(refusal(PlanPaddedServing({.policy = "naive", .latency_objective_us = 7}, "", 1)),
+              HasSubstr("'length_dp' does"));
+  EXPECT_THAT(refusal(PlanCellServing({.queue_delay_us = 7}, "", {}, {})), HasSubstr("'cellular'"));
+  EXPECT_THAT(refusal(PlanServing({.trusted_mask = "mask"}, {true, ""}, 1)),
+              HasSubstr("trusted_mask is 'mask', which policy 'window' does not use"));
+  EXPECT_TRUE(PlanPaddedServing({.queue_delay_us = 7, .latency_objective_us = 7}, "", 1).ok());
+  EXPECT_TRUE(PlanServing({.policy = "none", .queue_delay_us = 7}, {true, ""}, 1).ok());
+}
+
+TEST(PlanServingTest, TheDiagnosisSaysWhetherPaddingIsProved) {
+  const auto proved = PlanPaddedServing({}, "", 1);
+  ASSERT_TRUE(proved.ok()) << proved.status();
+  EXPECT_THAT(proved->diagnosis, HasSubstr("proved to change nothing"));
+  const auto trusted = PlanPaddedServing({.trusted_mask = "mask"}, "it sorts", 1);
+  ASSERT_TRUE(trusted.ok()) << trusted.status();
+  EXPECT_THAT(trusted->diagnosis, HasSubstr("'mask' hides it (trusted_mask): tried on a few "
+                                            "requests, not proved: it sorts"));
+}
+
+TEST(PlanServingTest, CellsHaveSizesOfTheirOwn) {
+  std::vector<CellTypeOptions> types(2);
+  types[0].max_batch_size = 8;
+  auto plan = PlanCellServing({}, "cut", {"step", "head"}, types);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_THAT(plan->diagnosis, HasSubstr("step: 8, head: 64"));
+  EXPECT_EQ(plan->scheduling.cell_types[0].max_batch_size, 8);
+  plan = PlanCellServing({.policy = "bucketed", .max_batch_size = 16}, "cut", {"a", "b"}, types);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->diagnosis, "cut (a, b); bucketed policy, up to 16 requests together");
+}
+
+TEST(PlanServingTest, BatchingCanBeTurnedOff) {
+  EXPECT_FALSE(PlanServing({.policy = "none"}, {true, ""}, 1)->batches);
+  EXPECT_FALSE(PlanServing({.max_batch_size = 1}, {true, ""}, 1)->batches);
+}
+
+}  // namespace
+}  // namespace chairlift

@@ -1,0 +1,229 @@
+// config.pbtxt: what of it is read, what is reported as ignored, what refuses the model.
+#include "engine/repository/triton_config.h"
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <random>
+
+#include "chairlift/engine.h"
+#include "engine/test_models.h"
+
+namespace chairlift {
+namespace {
+
+using ::testing::AllOf;
+using testing::DoublingModel;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using testing::TempFolder;
+using testing::WriteFile;
+
+StatusOr<FolderConfig> Parse(const std::string& text) { return ParseTritonConfig(text, "/r/m"); }
+
+std::string Refusal(const std::string& text) {
+  const Status status = Parse(text).status();
+  EXPECT_FALSE(status.ok()) << text;
+  return std::string(status.message());
+}
+
+TEST(TritonConfigTest, ReadsWhatHasACounterpart) {
+  const auto read = Parse(R"(
+name: "m"
+backend: "onnxruntime"
+max_batch_size: 16
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 4 ] } ]
+output [ { name: "y", data_type: TYPE_FP32, dims: [ -1 ] } ]
+dynamic_batching {
+  preferred_batch_size: [ 4, 8 ]
+  max_queue_delay_microseconds: 500
+  default_queue_policy { default_timeout_microseconds: 9000 max_queue_size: 7 }
+}
+version_policy: { latest: { num_versions: 2 } }
+default_model_filename: "net.onnx"
+sequence_batching {
+  max_sequence_idle_microseconds: 5000000
+  state [ { input_name: "in" output_name: "out" data_type: TYPE_FP32 dims: [ 2 ] } ]
+}
+response_cache { enable: true }
+parameters { key: "policy" value { string_value: "window" } }
+)");
+  ASSERT_TRUE(read.ok()) << read.status();
+  const ModelConfig& config = read->config;
+  EXPECT_EQ(config.max_batch_size, 16);
+  EXPECT_THAT(config.preferred_batch_sizes, ElementsAre(4, 8));
+  EXPECT_EQ(config.queue_delay_us, 500);
+  EXPECT_EQ(config.default_timeout_us, 9000);
+  EXPECT_EQ(config.max_queue_size, 7);
+  EXPECT_THAT(config.sequence_state, ElementsAre(Pair("out", "in")));
+  EXPECT_EQ(config.sequence_idle_us, 5'000'000);
+  EXPECT_GT(config.response_cache_bytes, 0);
+  EXPECT_EQ(config.policy, "window");
+  EXPECT_EQ(read->file, "net.onnx");
+  EXPECT_EQ(read->versions.count, 2);
+  ASSERT_EQ(read->inputs.size(), 1);
+  EXPECT_EQ(read->inputs[0].name, "x");
+  EXPECT_EQ(read->inputs[0].dtype, DType::kFloat);
+  // A state's type and shape are the model's own affair.
+  EXPECT_THAT(read->ignored, ElementsAre(HasSubstr("data_type"), HasSubstr("dims")));
+}
+
+TEST(TritonConfigTest, NamesOnceWhatItIgnores) {
+  const auto read = Parse(R"(
+instance_group [ { count: 2 kind: KIND_GPU }, { count: 1 } ]
+optimization { execution_accelerators { gpu_execution_accelerator : [ { name : "tensorrt" } ] } }
+dynamic_batching { preserve_ordering: true }
+parameters { key: "intra_op_thread_count" value { string_value: "4" } }
+some_future_field: 7
+)");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_THAT(read->ignored,
+              ElementsAre(HasSubstr("preserve_ordering"), HasSubstr("some_future_field (line 6)"),
+                          AllOf(HasSubstr("instance_group"), HasSubstr("every worker")),
+                          HasSubstr("optimization"), HasSubstr("intra_op_thread_count")));
+}
+
+TEST(TritonConfigTest, RefusesByName) {
+  EXPECT_THAT(Refusal("backend: \"python\""), HasSubstr("'python'"));
+  EXPECT_THAT(Refusal("platform: \"ensemble\""), HasSubstr("'ensemble'"));
+  EXPECT_THAT(Refusal("name: \"other\""), AllOf(HasSubstr("'other'"), HasSubstr("'m'")));
+  EXPECT_THAT(Refusal("\nmax_batch_size: many"), HasSubstr("line 2"));
+  EXPECT_THAT(Refusal("max_batch_size: -1"), HasSubstr("max_batch_size is -1"));
+  EXPECT_THAT(Refusal("default_model_filename: \"../m.onnx\""), HasSubstr("../m.onnx"));
+  EXPECT_THAT(Refusal("parameters { key: \"policy\" value { string_value: \"bus\" } }"),
+              HasSubstr("'bus'"));
+  EXPECT_THAT(Refusal("model_warmup { name: \"s\" inputs { key: \"x\" value { data_type: TYPE_FP32 "
+                      "dims: [ 1000000, 1000000 ] zero_data: true } } }"),
+              HasSubstr("model_warmup 's', input 'x'"));
+  std::string deep;
+  for (int i = 0; i < 400'000; ++i) deep += "a{";
+  EXPECT_THAT(Refusal(deep), HasSubstr("nests deeper"));
+  EXPECT_THAT(Refusal(std::string(2 << 20, '#')), HasSubstr("bytes"));
+}
+
+// Whatever the bytes are, they are read or refused.
+TEST(TritonConfigTest, MutatedTextsNeverFailOtherwise) {
+  const std::string seed =
+      "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 100 } "
+      "instance_group [ { count: 1 } ] input [ { name: \"x\" dims: [ -1, 4 ] } ] # end\n";
+  std::mt19937 random(3);
+  int refused = 0;
+  for (int i = 0; i < 5000; ++i) {
+    std::string text = seed;
+    for (unsigned edits = 1 + random() % 4; edits > 0; --edits) {
+      const size_t at = random() % text.size();
+      switch (random() % 3) {
+        case 0:
+          text[at] = static_cast<char>(random());
+          break;
+        case 1:
+          text.erase(at, 1 + random() % 8);
+          break;
+        default:
+          text.insert(at, text.substr(random() % text.size(), random() % 16));
+      }
+      if (text.empty()) text = " ";
+    }
+    if (!Parse(text).ok()) ++refused;
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_LT(refused, 5000);
+}
+
+class TritonRepositoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(engine_->AddRepository(folder_.string()).ok()); }
+  Status Load(const std::string& config, const std::string& file = "model.onnx") {
+    WriteFile(folder_ / "m/1" / file, DoublingModel().Bytes());
+    WriteFile(folder_ / "m/config.pbtxt", config);
+    return engine_->LoadFromRepository("m");
+  }
+  std::string Refusal(const std::string& config) {
+    const Status status = Load(config);
+    EXPECT_FALSE(status.ok());
+    return std::string(status.message());
+  }
+
+  TempFolder folder_;
+  std::unique_ptr<Engine> engine_ = *Engine::Create({.workers = 1, .time_cells = false});
+};
+
+TEST_F(TritonRepositoryTest, ServesAModelAsItsConfigurationSays) {
+  const Status loaded =
+      Load("max_batch_size: 4 default_model_filename: \"net.onnx\" instance_group { count: 2 }",
+           "net.onnx");
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  EXPECT_EQ(engine_->Metadata("m")->config.max_batch_size, 4);
+  EXPECT_THAT(engine_->Index()[0].reason, HasSubstr("instance_group"));
+  EXPECT_TRUE(
+      engine_->Infer({.model = "m", .inputs = {{"x", Tensor::Of<float>({1, 4}, {1, 2, 3, 4})}}})
+          .ok());
+}
+
+TEST_F(TritonRepositoryTest, NoVersionAtAllIsRefused) {
+  EXPECT_THAT(Refusal("version_policy { specific { } }"), HasSubstr("none is named"));
+  EXPECT_TRUE(absl::IsNotFound(engine_->Metadata("m").status()));
+}
+
+TEST_F(TritonRepositoryTest, APipeIsNoConfiguration) {
+  WriteFile(folder_ / "p/1/model.onnx", DoublingModel().Bytes());
+  ASSERT_EQ(::mkfifo((folder_ / "p/config.pbtxt").c_str(), 0600), 0);
+  EXPECT_THAT(std::string(engine_->LoadFromRepository("p").message()),
+              HasSubstr("not a regular file"));
+}
+
+TEST_F(TritonRepositoryTest, SettingsThatTheModelHasNoUseForAreDroppedAndNamed) {
+  WriteFile(folder_ / "m/1/model.onnx", testing::FixedModel().Bytes());
+  WriteFile(folder_ / "m/config.pbtxt",
+            "max_batch_size: 4 dynamic_batching { max_queue_delay_microseconds: 100 }");
+  const Status loaded = engine_->LoadFromRepository("m");
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  EXPECT_THAT(engine_->Metadata("m")->diagnosis, HasSubstr("max_batch_size 4 has no effect"));
+}
+
+TEST_F(TritonRepositoryTest, TensorsThatTheModelDoesNotHaveRefuseIt) {
+  EXPECT_THAT(Refusal("input [ { name: \"z\" } ]"),
+              AllOf(HasSubstr("no input 'z'"), HasSubstr("are: 'x'")));
+  EXPECT_THAT(Refusal("output [ { name: \"y\" data_type: TYPE_INT64 } ]"), HasSubstr("int64"));
+}
+
+TEST_F(TritonRepositoryTest, ModelsOfOtherBackendsAreListedWithTheReason) {
+  WriteFile(folder_ / "py/1/model.py", "");
+  WriteFile(folder_ / "py/config.pbtxt", "backend: \"python\"");
+  WriteFile(folder_ / "trt/1/model.plan", "");
+  EXPECT_FALSE(engine_->LoadFromRepository("py").ok());
+  EXPECT_FALSE(engine_->LoadFromRepository("trt").ok());
+  std::map<std::string, std::string> reasons;
+  for (const ModelIndexEntry& entry : engine_->Index()) {
+    EXPECT_EQ(entry.state, ModelState::kUnavailable);
+    reasons[entry.name] = entry.reason;
+  }
+  EXPECT_THAT(reasons,
+              ElementsAre(Pair("py", HasSubstr("'python'")), Pair("trt", HasSubstr("TensorRT"))));
+}
+
+TEST_F(TritonRepositoryTest, WarmUpRequestsRunAndOneThatFailsRefusesTheModel) {
+  const auto config = [](const std::string& inputs) {
+    return "max_batch_size: 4 model_warmup { name: \"s\" batch_size: 2 count: 3 inputs { key: "
+           "\"x\" "
+           "value { data_type: TYPE_FP32 dims: [ " +
+           inputs + " } } }";
+  };
+  const Status loaded = Load(config("4 ] random_data: true"));
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  EXPECT_EQ((*engine_->Statistics("m"))[0].inference_count, 6);
+  EXPECT_THAT(Refusal(config("5 ] zero_data: true")), HasSubstr("model_warmup 's'"));
+  EXPECT_FALSE(engine_->ModelReady("m"));
+  const std::vector<float> raw(8, 1.0f);
+  WriteFile(folder_ / "m/warmup/x.bin",
+            std::string(reinterpret_cast<const char*>(raw.data()), raw.size() * sizeof(float)));
+  EXPECT_TRUE(Load(config("4 ] input_data_file: \"x.bin\"")).ok());
+  EXPECT_THAT(Refusal(config("2 ] input_data_file: \"x.bin\"")), HasSubstr("16 bytes"));
+  EXPECT_THAT(Refusal(config("4 ] input_data_file: \"../config.pbtxt\"")),
+              HasSubstr("config.pbtxt"));
+}
+
+}  // namespace
+}  // namespace chairlift

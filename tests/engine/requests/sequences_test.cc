@@ -1,0 +1,253 @@
+// State that stays with the engine between the chunks of a sequence.
+#include "engine/requests/sequences.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <random>
+
+#include "engine/recurrent_models.h"
+#include "engine/test_models.h"
+
+namespace chairlift {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::ModelBuilder;
+using testing::TempFolder;
+using testing::WriteFile;
+
+// y = x + s, and s' = y: the sum of all chunks so far.
+ModelBuilder Accumulator() {
+  ModelBuilder m(17);
+  m.Input("x", testing::kFloat, {"batch", 2}).Input("s", testing::kFloat, {"batch", 2});
+  m.Output("y", testing::kFloat, {"batch", 2}).Output("s_next", testing::kFloat, {"batch", 2});
+  m.Node("Add", {"x", "s"}, {"y"});
+  m.Node("Identity", {"y"}, {"s_next"});
+  return m;
+}
+
+class SequencesTest : public ::testing::Test {
+ protected:
+  Status Load(const ModelBuilder& model, ModelConfig config, int workers = 2) {
+    EngineOptions options;
+    options.workers = workers;
+    options.time_cells = false;
+    auto engine = Engine::Create(options);
+    if (!engine.ok()) return engine.status();
+    engine_ = *std::move(engine);
+    return engine_->LoadModel("model", WriteFile(folder_ / "m.onnx", model.Bytes()), config);
+  }
+  static ModelConfig Sums() { return {.sequence_state = {{"s_next", "s"}}}; }
+
+  static InferRequest Chunk(const std::string& sequence, float value, bool start = false,
+                            bool end = false) {
+    InferRequest request;
+    request.model = "model";
+    request.inputs = {{"x", Tensor::Of<float>(Shape{1, 2}, {value, 2 * value})}};
+    request.sequence = sequence;
+    request.sequence_start = start;
+    request.sequence_end = end;
+    return request;
+  }
+  void ExpectSum(InferRequest request, float sum) {
+    const auto answer = engine_->Infer(std::move(request));
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    ASSERT_EQ(answer->outputs.size(), 1);  // the state stays
+    EXPECT_EQ(answer->outputs[0].name, "y");
+    EXPECT_FLOAT_EQ(answer->outputs[0].tensor.data<float>()[0], sum);
+    EXPECT_FLOAT_EQ(answer->outputs[0].tensor.data<float>()[1], 2 * sum);
+  }
+  void ExpectRefused(InferRequest request, const std::string& why) {
+    const auto answer = engine_->Infer(std::move(request));
+    EXPECT_TRUE(absl::IsInvalidArgument(answer.status())) << answer.status();
+    EXPECT_THAT(std::string(answer.status().message()), HasSubstr(why));
+  }
+
+  TempFolder folder_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(SequencesTest, ARequestWithoutStateIsToldHowToGetIt) {
+  ASSERT_TRUE(Load(Accumulator(), Sums()).ok());
+  ExpectRefused(Chunk("", 1), "input 's' is missing: the server keeps it for requests with");
+}
+
+TEST_F(SequencesTest, GoesOnWhereTheLastChunkEnded) {
+  ASSERT_TRUE(Load(Accumulator(), Sums()).ok());
+  ExpectSum(Chunk("a", 1, true), 1);
+  ExpectSum(Chunk("b", 10, true), 10);
+  ExpectSum(Chunk("a", 2), 3);
+  ExpectSum(Chunk("b", 20), 30);
+  ExpectSum(Chunk("a", 3, false, true), 6);
+  ExpectRefused(Chunk("a", 4), "sequence 'a' is not known");
+  ExpectSum(Chunk("b", 5, true), 5);  // anew
+  ExpectSum(Chunk("a", 7, true, true), 7);
+  ExpectRefused(Chunk("a", 4), "sequence_start");
+}
+
+TEST_F(SequencesTest, ChunksAreNotAnsweredFromTheResponseCache) {
+  ModelConfig config = Sums();
+  config.response_cache_bytes = 1 << 20;
+  ASSERT_TRUE(Load(Accumulator(), config).ok());
+  for (const char* sequence : {"a", "b"}) {
+    ExpectSum(Chunk(sequence, 1, true), 1);
+    ExpectSum(Chunk(sequence, 1, false, true), 2);
+  }
+  const ModelStatistics statistics = (*engine_->Statistics("model"))[0];
+  EXPECT_EQ(statistics.execution_count, 4u);
+  EXPECT_EQ(statistics.cache_hit.count + statistics.cache_miss.count, 0u);
+}
+
+TEST_F(SequencesTest, KeepsItsStateWhereAChunkFails) {
+  ASSERT_TRUE(Load(Accumulator(), Sums()).ok());
+  ExpectSum(Chunk("a", 1, true), 1);
+  InferRequest wrong = Chunk("a", 1);
+  wrong.inputs[0].tensor = Tensor::Of<float>(Shape{1, 3}, {1, 2, 3});
+  ExpectRefused(std::move(wrong), "'x'");
+  InferRequest own = Chunk("a", 1);
+  own.inputs.push_back({"s", Tensor::Of<float>(Shape{1, 2}, {1, 2})});
+  ExpectRefused(std::move(own), "the server keeps it");
+  ExpectSum(Chunk("a", 1), 2);
+}
+
+TEST_F(SequencesTest, GivesTheStateToWhomAsksByName) {
+  ASSERT_TRUE(Load(Accumulator(), Sums()).ok());
+  InferRequest request = Chunk("a", 1, true);
+  request.outputs = {"s_next"};
+  const auto answer = engine_->Infer(std::move(request));
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  ASSERT_EQ(answer->outputs.size(), 1);
+  EXPECT_EQ(answer->outputs[0].name, "s_next");
+  ExpectSum(Chunk("a", 2), 3);
+}
+
+TEST_F(SequencesTest, RefusesWhatTheModelDoesNotHave) {
+  EXPECT_THAT(std::string(Load(Accumulator(), {.sequence_state = {{"t", "s"}}}).message()),
+              HasSubstr("no output 't' (there are: 'y', 's_next')"));
+  EXPECT_THAT(std::string(Load(Accumulator(), {.sequence_state = {{"y", "t"}}}).message()),
+              HasSubstr("no input 't'"));
+  EXPECT_THAT(
+      std::string(Load(Accumulator(), {.sequence_state = {{"y", "s"}, {"s_next", "s"}}}).message()),
+      HasSubstr("takes two outputs"));
+  ASSERT_TRUE(Load(Accumulator(), {}).ok());
+  ExpectRefused(Chunk("a", 1, true), "keeps no state");
+}
+
+TEST_F(SequencesTest, HoldsOnlySoMany) {
+  ModelConfig config = Sums();
+  config.max_sequences = 2;
+  ASSERT_TRUE(Load(Accumulator(), config).ok());
+  ExpectSum(Chunk("a", 1, true), 1);
+  ExpectSum(Chunk("b", 1, true), 1);
+  const auto refused = engine_->Infer(Chunk("c", 1, true));
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status())) << refused.status();
+  ExpectSum(Chunk("a", 1, false, true), 2);
+  ExpectSum(Chunk("c", 1, true), 1);
+}
+
+// Chunks sent without waiting for answers run in order; sequences do not get in each other's way.
+TEST_F(SequencesTest, ManyAtOnce) {
+  ModelConfig config = Sums();
+  config.queue_delay_us = 50;
+  ASSERT_TRUE(Load(Accumulator(), config).ok());
+  constexpr int kSequences = 40;
+  constexpr int kChunks = 20;
+  std::mutex mutex;
+  std::condition_variable told;
+  int answered = 0;
+  for (int c = 0; c < kChunks; ++c) {
+    for (int s = 0; s < kSequences; ++s) {
+      const auto value = static_cast<float>(s + 1);
+      engine_->InferAsync(Chunk(fmt::format("{}", s), value, c == 0, c == kChunks - 1),
+                          [&, c, value](const StatusOr<InferResponse>& answer) {
+                            const std::lock_guard<std::mutex> lock(mutex);
+                            EXPECT_TRUE(answer.ok()) << answer.status();
+                            if (answer.ok()) {
+                              EXPECT_FLOAT_EQ(answer->outputs[0].tensor.data<float>()[0],
+                                              value * static_cast<float>(c + 1));
+                            }
+                            ++answered;
+                            told.notify_one();
+                          });
+    }
+  }
+  std::unique_lock<std::mutex> lock(mutex);
+  told.wait(lock, [&] { return answered == kSequences * kChunks; });
+}
+
+// A chunked LSTM gives what the whole sequence gives, its state being an input of the model.
+TEST_F(SequencesTest, ARecurrentModelInChunks) {
+  ModelBuilder m(17);
+  m.Input("x", testing::kFloat, {"time", "batch", 6}).Input("h0", testing::kFloat, {1, "batch", 9});
+  m.Output("y", testing::kFloat).Output("h", testing::kFloat, {1, "batch", 9});
+  testing::RecurrentWeights(m, "a", 1, 1, 6, 9, 1);
+  m.Node("RNN", {"x", "aw", "ar", "ab", "", "h0"}, {"y", "h"}).Int("hidden_size", 9);
+  ASSERT_TRUE(Load(m, {.sequence_state = {{"h", "h0"}}}).ok());
+  constexpr int64_t kSteps = 12;
+  Tensor x = Tensor::Allocate(DType::kFloat, {kSteps, 1, 6});
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0, 1);
+  for (int64_t i = 0; i < x.size(); ++i) x.data<float>()[i] = normal(random);
+  InferRequest whole;
+  whole.model = "model";
+  whole.inputs = {{"x", x}, {"h0", Tensor::Of<float>(Shape{1, 1, 9}, std::vector<float>(9, 0.0f))}};
+  const auto want = engine_->Infer(whole);
+  ASSERT_TRUE(want.ok()) << want.status();
+  int64_t first = 0;
+  for (const int64_t steps : {3, 1, 8}) {
+    InferRequest chunk;
+    chunk.model = "model";
+    chunk.sequence = "s";
+    chunk.sequence_start = first == 0;
+    chunk.inputs = {{"x", x.Rows(first, steps)}};
+    const auto got = engine_->Infer(chunk);
+    ASSERT_TRUE(got.ok()) << got.status();
+    const Tensor rows = want->outputs[0].tensor.Rows(first, steps);
+    for (int64_t i = 0; i < rows.size(); ++i) {
+      EXPECT_NEAR(got->outputs[0].tensor.data<float>()[i], rows.data<float>()[i], 1e-6);
+    }
+    first += steps;
+  }
+}
+
+TEST(SequencesClockTest, ForgetsIdleSequences) {
+  Signature signature;
+  const SymbolicShape shape{Shape{1, 2}};
+  signature.inputs = {{"x", DType::kFloat, shape}, {"s", DType::kFloat, shape}};
+  signature.outputs = {{"y", DType::kFloat, shape}, {"s_next", DType::kFloat, shape}};
+  FakeClock clock;
+  clock.Advance(std::chrono::hours(1));
+  const ModelConfig config{.sequence_state = {{"s_next", "s"}}, .sequence_idle_us = 1000};
+  const auto sequences = Sequences::Create(config, signature, clock);
+  ASSERT_TRUE(sequences.ok());
+  const auto run = [](const InferRequest&, const Sequences::AddState&,
+                      const InferCallback& told) -> RequestId {
+    InferResponse response;
+    response.outputs = {{"s_next", Tensor::Of<float>(Shape{1, 2}, {1, 1})}};
+    told(std::move(response));
+    return 1;
+  };
+  const auto ask = [&](const std::string& name, bool start) {
+    InferRequest request;
+    request.sequence = name;
+    request.sequence_start = start;
+    Status status;
+    (*sequences)
+        ->Submit(
+            request, [&](const auto& answer) { status = answer.status(); }, run);
+    return status;
+  };
+  EXPECT_TRUE(ask("a", true).ok());
+  clock.Advance(std::chrono::microseconds(600));
+  EXPECT_TRUE(ask("b", true).ok());
+  clock.Advance(std::chrono::microseconds(600));
+  EXPECT_EQ((*sequences)->size(), 1);
+  EXPECT_TRUE(absl::IsInvalidArgument(ask("a", false)));
+  EXPECT_TRUE(ask("b", false).ok());
+}
+
+}  // namespace
+}  // namespace chairlift

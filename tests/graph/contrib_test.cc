@@ -1,0 +1,703 @@
+// Operators of domain com.microsoft: what they become, and that it computes what they mean.
+#include "graph/onnx/contrib/contrib.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "graph/evaluate.h"
+#include "graph/model_builder.h"
+#include "graph/passes/pass_harness.h"
+
+namespace chairlift {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::FindValue;
+using ::testing::FloatNear;
+using ::testing::HasSubstr;
+using testing::kFloat;
+using testing::kInt64;
+using testing::ModelBuilder;
+using ::testing::Pointwise;
+
+constexpr int kInt8 = onnx::TensorProto::INT8;
+constexpr int kUInt8 = onnx::TensorProto::UINT8;
+constexpr int kInt32 = onnx::TensorProto::INT32;
+
+// A model whose only node is of domain com.microsoft; its inputs are the model's.
+struct ContribNode {
+  explicit ContribNode(const std::string& op_type, std::initializer_list<std::string> inputs,
+                       std::initializer_list<std::string> outputs = {"y"}, int opset = 17)
+      : model(opset), node(model.Node(op_type, inputs, outputs)) {
+    auto* import = model.model().add_opset_import();
+    import->set_domain("com.microsoft");
+    import->set_version(1);
+    node.Domain("com.microsoft");
+    for (const std::string& name : outputs) {
+      if (!name.empty()) model.Output(name);
+    }
+  }
+
+  StatusOr<Graph> Import() const {
+    CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, model.Import());
+    return std::move(imported.graph);
+  }
+  std::vector<Tensor> Run(const std::vector<Tensor>& inputs) const {
+    const StatusOr<Graph> graph = Import();
+    EXPECT_TRUE(graph.ok()) << graph.status();
+    return graph.ok() ? testing::Evaluate(*graph, inputs) : std::vector<Tensor>{};
+  }
+
+  ModelBuilder model;
+  testing::NodeBuilder node;
+};
+
+std::vector<float> Values(const Tensor& t) {
+  return {t.values<float>().begin(), t.values<float>().end()};
+}
+// Whether some node refuses these inputs.
+bool Fails(const Graph& graph, const std::vector<Tensor>& inputs) {
+  std::vector<Tensor> values(graph.values.size());
+  for (size_t i = 0; i < values.size(); ++i) values[i] = graph.values[i].constant;
+  for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs[i]] = inputs[i];
+  WeightCache weights;
+  SoloTeam team;
+  for (const Node& node : graph.nodes) {
+    std::vector<Tensor> arguments;
+    for (const ValueId id : node.inputs) {
+      arguments.push_back(id == kNoValue ? Tensor() : values[id]);
+    }
+    const auto results = EvaluateNode(node, arguments, weights, team, 0);
+    if (!results.ok()) return true;
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (node.outputs[i] != kNoValue) values[node.outputs[i]] = (*results)[i];
+    }
+  }
+  return false;
+}
+template <typename T>
+std::vector<int> Integers(const Tensor& t) {
+  return {t.values<T>().begin(), t.values<T>().end()};
+}
+
+class ContribTest : public ::testing::Test {
+ protected:
+  Tensor Random(const Shape& shape, float low = -1, float high = 1) {
+    Tensor t = Tensor::Allocate(DType::kFloat, shape);
+    std::uniform_real_distribution<float> values(low, high);
+    for (float& v : std::span(t.data<float>(), static_cast<size_t>(t.size()))) v = values(random_);
+    return t;
+  }
+  std::mt19937 random_{3};
+};
+
+std::string RefusedBecause(const ContribNode& node) {
+  const StatusOr<Graph> graph = node.Import();
+  EXPECT_FALSE(graph.ok());
+  return graph.ok() ? "" : Message(graph.status());
+}
+
+TEST_F(ContribTest, UnknownOperatorsAndAttributesAreRefusedByName) {
+  ContribNode unknown("Sampling", {"x"});
+  unknown.model.Input("x", kFloat, {2});
+  EXPECT_THAT(RefusedBecause(unknown), HasSubstr("Sampling"));
+  ContribNode attribute("Gelu", {"x"});
+  attribute.model.Input("x", kFloat, {2});
+  attribute.node.Int("approximate", 1);
+  EXPECT_THAT(RefusedBecause(attribute), HasSubstr("'approximate'"));
+  ContribNode type("QuickGelu", {"x"});
+  type.model.Input("x", kFloat, {2});
+  type.node.Int("alpha", 1);
+  EXPECT_THAT(RefusedBecause(type), HasSubstr("'alpha' is of another type"));
+  ContribNode inputs("BiasGelu", {"x"});
+  inputs.model.Input("x", kFloat, {2});
+  EXPECT_THAT(RefusedBecause(inputs), HasSubstr("it has 1 inputs"));
+  ContribNode outputs("SkipLayerNormalization", {"x", "x", "g"}, {"y", "", "", "", "z"});
+  outputs.model.Input("x", kFloat, {2, 2}).Floats("g", {2}, {1, 1});
+  EXPECT_THAT(RefusedBecause(outputs), HasSubstr("output 4"));
+}
+
+TEST_F(ContribTest, GeluAndItsKin) {
+  const Tensor x = Random({3, 5}, -4, 4), bias = Random({5});
+  const auto expect = [&](const std::string& op, bool with_bias,
+                          const std::function<double(double)>& f) {
+    ContribNode m(op, {"x"});
+    m.model.Input("x", kFloat, {3, 5});
+    std::vector<Tensor> inputs = {x};
+    if (with_bias) {
+      m.model.proto().mutable_node(0)->add_input("b");
+      m.model.Input("b", kFloat, {5});
+      inputs.push_back(bias);
+    }
+    std::vector<float> want;
+    for (int64_t i = 0; i < x.size(); ++i) {
+      const double b = with_bias ? bias.data<float>()[i % 5] : 0;
+      want.push_back(static_cast<float>(f(x.data<float>()[i] + b)));
+    }
+    EXPECT_THAT(Values(m.Run(inputs)[0]), Pointwise(FloatNear(2e-6f), want)) << op;
+  };
+  const auto gelu = [](double v) { return v / 2 * (1 + std::erf(v / std::sqrt(2.0))); };
+  const auto fast = [](double v) {
+    return v / 2 * (1 + std::tanh(0.7978845608 * (v + 0.044715 * v * v * v)));
+  };
+  expect("Gelu", false, gelu);
+  expect("BiasGelu", true, gelu);
+  expect("FastGelu", false, fast);
+  expect("FastGelu", true, fast);
+  expect("QuickGelu", false, [](double v) { return v / (1 + std::exp(-1.702 * v)); });
+}
+
+TEST_F(ContribTest, FusedMatMulTransposesAndScales) {
+  ContribNode m("FusedMatMul", {"a", "b"});
+  m.model.Input("a", kFloat, {2, 1}).Input("b", kFloat, {3, 2});
+  m.node.Int("transA", 1).Int("transB", 1).Float("alpha", 0.5f);
+  EXPECT_THAT(Values(m.Run({Tensor::Of<float>({2, 1}, {2, 4}),
+                            Tensor::Of<float>({3, 2}, {1, 0, 0, 1, 1, 1})})[0]),
+              ElementsAre(1, 2, 3));
+  // [m, batch, k]
+  ContribNode batch("FusedMatMul", {"a", "b"});
+  batch.model.Input("a", kFloat, {1, 2, 2}).Input("b", kFloat, {2, 2, 1});
+  batch.node.Int("transBatchA", 1);
+  EXPECT_THAT(Values(batch.Run({Tensor::Of<float>({1, 2, 2}, {1, 2, 3, 4}),
+                                Tensor::Of<float>({2, 2, 1}, {1, 1, 1, 2})})[0]),
+              ElementsAre(3, 11));
+}
+
+TEST_F(ContribTest, FusedConvAddsAndActivates) {
+  ContribNode m("FusedConv", {"x", "w", "b", "z"});
+  m.model.Input("x", kFloat, {1, 1, 3}).Input("z", kFloat, {1, 1, 3});
+  m.model.Floats("w", {1, 1, 1}, {2}).Floats("b", {1}, {1});
+  m.node.String("activation", "LeakyRelu").Floats("activation_params", {0.5f});
+  EXPECT_THAT(Values(m.Run({Tensor::Of<float>({1, 1, 3}, {1, -2, 0}),
+                            Tensor::Of<float>({1, 1, 3}, {1, 1, -1})})[0]),
+              ElementsAre(4, -1, 0));
+  ContribNode clip("FusedConv", {"x", "w"});
+  clip.model.Input("x", kFloat, {1, 1, 3}).Floats("w", {1, 1, 1}, {2});
+  clip.node.String("activation", "Clip").Floats("activation_params", {0, 3});
+  EXPECT_THAT(Values(clip.Run({Tensor::Of<float>({1, 1, 3}, {1, -2, 2})})[0]),
+              ElementsAre(2, 0, 3));
+  ContribNode unknown("FusedConv", {"x", "w"});
+  unknown.model.Input("x", kFloat, {1, 1, 3}).Floats("w", {1, 1, 1}, {2});
+  unknown.node.String("activation", "Mystery");
+  EXPECT_THAT(RefusedBecause(unknown), HasSubstr("'Mystery'"));
+}
+
+TEST_F(ContribTest, FusedGemmActivates) {
+  ContribNode m("FusedGemm", {"a", "b", "c"});
+  m.model.Input("a", kFloat, {1, 2}).Floats("b", {2, 2}, {1, 0, 0, 1}).Floats("c", {2}, {1, -9});
+  m.node.String("activation", "LeakyRelu").Float("activation_alpha", 0.5f).Int("transB", 1);
+  EXPECT_THAT(Values(m.Run({Tensor::Of<float>({1, 2}, {1, 3})})[0]), ElementsAre(2, -3));
+}
+
+// (v − mean) / √(variance + epsilon) of rows of `width`, times `gamma`, plus `beta`.
+std::vector<float> LayerNorm(const std::vector<double>& x, size_t width, double epsilon,
+                             const Tensor& gamma, const Tensor* beta, bool centred = true) {
+  std::vector<float> y;
+  for (size_t row = 0; row < x.size(); row += width) {
+    double mean = 0, squares = 0;
+    for (size_t i = 0; i < width; ++i) mean += centred ? x[row + i] / double(width) : 0;
+    for (size_t i = 0; i < width; ++i) squares += std::pow(x[row + i] - mean, 2) / double(width);
+    for (size_t i = 0; i < width; ++i) {
+      const double normal = (x[row + i] - mean) / std::sqrt(squares + epsilon);
+      y.push_back(static_cast<float>(normal * gamma.data<float>()[i] +
+                                     (beta != nullptr ? beta->data<float>()[i] : 0)));
+    }
+  }
+  return y;
+}
+
+TEST_F(ContribTest, SkipLayerNormalizationGivesItsSumToo) {
+  const Tensor x = Random({2, 3, 4}), skip = Random({3, 4}), gamma = Random({4}),
+               beta = Random({4}), bias = Random({4});
+  std::vector<double> sum;
+  for (int64_t i = 0; i < 24; ++i) {
+    sum.push_back(double(x.data<float>()[i]) + skip.data<float>()[i % 12] +
+                  bias.data<float>()[i % 4]);
+  }
+  for (const bool simplified : {false, true}) {
+    ContribNode m = simplified
+                        ? ContribNode("SkipSimplifiedLayerNormalization",
+                                      {"x", "skip", "gamma", "bias"}, {"y", "", "", "sum"})
+                        : ContribNode("SkipLayerNormalization",
+                                      {"x", "skip", "gamma", "beta", "bias"}, {"y", "", "", "sum"});
+    m.model.Input("x", kFloat, {2, 3, 4}).Input("skip", kFloat, {3, 4});
+    for (const char* name : {"gamma", "beta", "bias"}) m.model.Input(name, kFloat, {4});
+    m.node.Float("epsilon", 0.1f);
+    const auto got = m.Run({x, skip, gamma, beta, bias});
+    EXPECT_THAT(Values(got[0]),
+                Pointwise(FloatNear(1e-5f), LayerNorm(sum, 4, 0.1, gamma,
+                                                      simplified ? nullptr : &beta, !simplified)));
+    EXPECT_THAT(Values(got[1]), Pointwise(FloatNear(1e-6f), sum));
+  }
+}
+
+TEST_F(ContribTest, SimplifiedLayerNormalizationOfDomainOnnx) {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {2, 4}).Floats("g", {4}, {1, 2, 3, 4}).Output("y").Output("inverse");
+  m.Node("SimplifiedLayerNormalization", {"x", "g"}, {"y", "inverse"}).Float("epsilon", 0.5f);
+  const auto model = m.Import();
+  ASSERT_TRUE(model.ok()) << model.status();
+  const Tensor x = Random({2, 4});
+  const auto got = testing::Evaluate(model->graph, {x});
+  const std::vector<double> values(x.data<float>(), x.data<float>() + 8);
+  EXPECT_THAT(Values(got[0]),
+              Pointwise(FloatNear(1e-5f),
+                        LayerNorm(values, 4, 0.5, Tensor::Of<float>({4}, {1, 2, 3, 4}), nullptr,
+                                  /*centred=*/false)));
+  EXPECT_EQ(got[1].shape(), (Shape{2, 1}));
+}
+
+TEST_F(ContribTest, LayerNormalizationIsTakenInOlderOpsets) {
+  ModelBuilder m(11);
+  m.Input("x", kFloat, {2, 4}).Floats("g", {4}, {1, 1, 1, 1}).Output("y");
+  m.Node("LayerNormalization", {"x", "g"}, {"y"});
+  EXPECT_TRUE(m.Import().ok());
+}
+
+TEST_F(ContribTest, EmbedLayerNormalizationLooksRowsUp) {
+  const Tensor words = Random({7, 4}), places = Random({9, 4}), types = Random({2, 4}),
+               gamma = Random({4}), beta = Random({4});
+  ContribNode m("EmbedLayerNormalization",
+                {"ids", "segments", "words", "places", "types", "gamma", "beta", "mask"},
+                {"y", "length", "sum"});
+  for (const char* name : {"ids", "segments", "mask"}) m.model.Input(name, kInt32, {"b", "l"});
+  m.model.Input("words", kFloat, {7, 4}).Input("places", kFloat, {9, 4});
+  m.model.Input("types", kFloat, {2, 4}).Input("gamma", kFloat, {4}).Input("beta", kFloat, {4});
+  const std::vector<int32_t> ids = {3, 6, 1, 0, 2, 5}, segments = {0, 1, 0, 1, 1, 0};
+  const auto got =
+      m.Run({Tensor::Of<int32_t>({2, 3}, ids), Tensor::Of<int32_t>({2, 3}, segments),
+             Tensor::Of<int32_t>({2, 3}, {1, 1, 0, 1, 1, 1}), words, places, types, gamma, beta});
+  std::vector<double> sum;
+  for (size_t i = 0; i < 24; ++i) {
+    sum.push_back(double(words.data<float>()[ids[i / 4] * 4 + i % 4]) +
+                  places.data<float>()[i / 4 % 3 * 4 + i % 4] +
+                  types.data<float>()[segments[i / 4] * 4 + i % 4]);
+  }
+  EXPECT_THAT(Values(got[0]), Pointwise(FloatNear(1e-5f), LayerNorm(sum, 4, 1e-12, gamma, &beta)));
+  EXPECT_THAT(Integers<int32_t>(got[1]), ElementsAre(2, 3));
+  EXPECT_THAT(Values(got[2]), Pointwise(FloatNear(1e-6f), sum));
+}
+
+// --- ai.onnx.ml ----------------------------------------------------------------------------------
+
+// The node's domain is ai.onnx.ml.
+struct MlNode : ContribNode {
+  MlNode(const std::string& op_type, std::initializer_list<std::string> inputs,
+         std::initializer_list<std::string> outputs = {"y"})
+      : ContribNode(op_type, inputs, outputs) {
+    model.model().mutable_opset_import(1)->set_domain("ai.onnx.ml");
+    node.Domain("ai.onnx.ml");
+  }
+};
+
+TEST_F(ContribTest, LinearModels) {
+  MlNode classifier("LinearClassifier", {"x"}, {"y", "scores"});
+  classifier.model.Input("x", kFloat, {"n", 2});
+  auto* labels = classifier.node.Attribute("classlabels_ints", onnx::AttributeProto::INTS);
+  for (const int label : {7, 9}) labels->add_ints(label);
+  classifier.node.Floats("coefficients", {1, 0, 0, 1}).Floats("intercepts", {0, 0.5f});
+  const auto got = classifier.Run({Tensor::Of<float>({2, 2}, {1, 0, 1, 1})});
+  EXPECT_THAT(Integers<int64_t>(got[0]), ElementsAre(7, 9));
+  EXPECT_THAT(Values(got[1]), ElementsAre(1, 0.5f, 1, 1.5f));
+
+  MlNode regressor("LinearRegressor", {"x"});
+  regressor.model.Input("x", kInt64, {"n", 2});
+  regressor.node.Floats("coefficients", {2, 3}).Floats("intercepts", {1});
+  EXPECT_THAT(Values(regressor.Run({Tensor::Of<int64_t>({1, 2}, {1, 2})})[0]), ElementsAre(9));
+}
+
+TEST_F(ContribTest, ColumnsAreScaledNormalisedAndFilledIn) {
+  const Tensor x = Tensor::Of<float>({2, 2}, {3, 4, 0, 0});
+  const auto of = [&](const std::string& op, const std::function<void(MlNode&)>& set) {
+    MlNode m(op, {"x"});
+    m.model.Input("x", kFloat, {"n", 2});
+    set(m);
+    return Values(m.Run({x})[0]);
+  };
+  EXPECT_THAT(of("Scaler",
+                 [](MlNode& m) {
+                   m.node.Floats("offset", {1, 2}).Floats("scale", {2});
+                 }),
+              ElementsAre(4, 4, -2, -4));
+  EXPECT_THAT(of("Normalizer", [](MlNode& m) { m.node.String("norm", "L2"); }),
+              ElementsAre(0.6f, 0.8f, 0, 0));
+  EXPECT_THAT(of("Binarizer", [](MlNode& m) { m.node.Float("threshold", 3); }),
+              ElementsAre(0, 1, 0, 0));
+  EXPECT_THAT(of("Imputer",
+                 [](MlNode& m) {
+                   m.node.Floats("imputed_value_floats", {5, 6}).Float("replaced_value_float", 0);
+                 }),
+              ElementsAre(3, 4, 5, 6));
+  MlNode picked("ArrayFeatureExtractor", {"x", "i"});
+  picked.model.Input("x", kFloat, {"n", 2}).Ints("i", {1});
+  EXPECT_THAT(Values(picked.Run({x})[0]), ElementsAre(4, 0));
+}
+
+TEST_F(ContribTest, LearnersThatAreNotSupportedAreRefusedByName) {
+  MlNode vectors("SVMRegressor", {"x"});
+  vectors.model.Input("x", kFloat, {"n", 2});
+  EXPECT_THAT(RefusedBecause(vectors), HasSubstr("SVMRegressor"));
+  MlNode strings("LinearClassifier", {"x"});
+  strings.model.Input("x", kFloat, {"n", 2});
+  strings.node.Floats("coefficients", {1, 0, 0, 1});
+  EXPECT_THAT(RefusedBecause(strings), HasSubstr("'classlabels_ints'"));
+  MlNode columns("Scaler", {"x"});
+  columns.model.Input("x", kFloat, {"n", 2});
+  columns.node.Floats("offset", {1, 2, 3}).Floats("scale", {1});
+  EXPECT_THAT(RefusedBecause(columns), HasSubstr("'offset' has 3 values for an input [n,2]"));
+  MlNode single("LinearClassifier", {"x"});
+  single.model.Input("x", kFloat, {"n", 2});
+  single.node.Ints("classlabels_ints", {0, 1}).Floats("coefficients", {1, 0});
+  single.node.Floats("intercepts", {0});
+  EXPECT_THAT(RefusedBecause(single), HasSubstr("1 intercepts for 2 labels"));
+}
+
+// x[0] ≤ 1 ? 10 : (x[1] ≤ 2 ? 20 : 30), with the given nodes behind the true branches.
+MlNode Tree(std::initializer_list<int64_t> on_true, std::initializer_list<int64_t> on_false) {
+  MlNode m("TreeEnsembleRegressor", {"x"});
+  m.model.Input("x", kFloat, {"n", 2});
+  m.node.Ints("nodes_treeids", {0, 0, 0, 0, 0}).Ints("nodes_nodeids", {0, 1, 2, 3, 4});
+  m.node.Ints("nodes_truenodeids", on_true).Ints("nodes_falsenodeids", on_false);
+  m.node.Ints("nodes_featureids", {0, 0, 1, 0, 0}).Floats("nodes_values", {1, 0, 2, 0, 0});
+  auto* modes = m.node.Attribute("nodes_modes", onnx::AttributeProto::STRINGS);
+  for (const char* mode : {"BRANCH_LEQ", "LEAF", "BRANCH_LEQ", "LEAF", "LEAF"}) {
+    modes->add_strings(mode);
+  }
+  m.node.Ints("target_treeids", {0, 0, 0}).Ints("target_nodeids", {1, 3, 4});
+  m.node.Ints("target_ids", {0, 0, 0}).Floats("target_weights", {10, 20, 30}).Int("n_targets", 1);
+  return m;
+}
+
+TEST_F(ContribTest, TreesAreFollowedToTheirLeaves) {
+  const MlNode m = Tree({1, 0, 3, 0, 0}, {2, 0, 4, 0, 0});
+  EXPECT_THAT(Values(m.Run({Tensor::Of<float>({4, 2}, {1, 9, 2, 2, 2, 3, NAN, NAN})})[0]),
+              ElementsAre(10, 20, 30, 30));
+}
+
+TEST_F(ContribTest, ScoresOfTreesMayBecomeProbabilities) {
+  MlNode m("TreeEnsembleClassifier", {"x"}, {"y", "scores"});
+  m.model.Input("x", kFloat, {"n", 1});
+  m.node.Ints("nodes_treeids", {0}).Ints("nodes_nodeids", {0}).Ints("nodes_truenodeids", {0});
+  m.node.Ints("nodes_falsenodeids", {0}).Ints("nodes_featureids", {0}).Floats("nodes_values", {0});
+  m.node.Attribute("nodes_modes", onnx::AttributeProto::STRINGS)->add_strings("LEAF");
+  m.node.Ints("class_treeids", {0, 0, 0}).Ints("class_nodeids", {0, 0, 0});
+  m.node.Ints("class_ids", {0, 1, 2}).Floats("class_weights", {0, std::log(2.0f), 0});
+  m.node.Ints("classlabels_int64s", {5, 6, 7}).String("post_transform", "SOFTMAX");
+  EXPECT_THAT(Values(m.Run({Tensor::Of<float>({1, 1}, {1})})[1]),
+              Pointwise(FloatNear(1e-6f), {0.25f, 0.5f, 0.25f}));
+}
+
+TEST_F(ContribTest, BranchesThatMakeNoTreeAreRefused) {
+  EXPECT_THAT(RefusedBecause(Tree({1, 0, 1, 0, 0}, {2, 0, 4, 0, 0})), HasSubstr("make a tree"));
+  EXPECT_THAT(RefusedBecause(Tree({1, 0, 9, 0, 0}, {2, 0, 4, 0, 0})), HasSubstr("make a tree"));
+  EXPECT_THAT(RefusedBecause(Tree({1, 0, 2, 0, 0}, {3, 0, 4, 0, 0})), HasSubstr("in a circle"));
+}
+
+// --- Attention -----------------------------------------------------------------------------------
+
+// softmax(q · kᵀ · scale + added) · v of [batch, tokens, heads·columns]; `added` of (batch, head,
+// query, key).
+std::vector<float> Attend(const Tensor& q, const Tensor& k, const Tensor& v, int64_t heads,
+                          const std::function<double(int64_t, int64_t, int64_t, int64_t)>& added) {
+  const int64_t batch = q.shape()[0], queries = q.shape()[1], keys = k.shape()[1];
+  const int64_t size = q.shape()[2] / heads, value_size = v.shape()[2] / heads;
+  std::vector<float> y(static_cast<size_t>(batch * queries * heads * value_size));
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t i = 0; i < queries; ++i) {
+        std::vector<double> weights;
+        double sum = 0;
+        for (int64_t j = 0; j < keys; ++j) {
+          double score = 0;
+          for (int64_t c = 0; c < size; ++c) {
+            score += double(q.data<float>()[((b * queries + i) * heads + h) * size + c]) *
+                     k.data<float>()[((b * keys + j) * heads + h) * size + c];
+          }
+          weights.push_back(std::exp(score / std::sqrt(double(size)) + added(b, h, i, j)));
+          sum += weights.back();
+        }
+        for (int64_t c = 0; c < value_size; ++c) {
+          double value = 0;
+          for (int64_t j = 0; j < keys; ++j) {
+            value += weights[static_cast<size_t>(j)] / sum *
+                     v.data<float>()[((b * keys + j) * heads + h) * value_size + c];
+          }
+          y[static_cast<size_t>(((b * queries + i) * heads + h) * value_size + c)] =
+              static_cast<float>(value);
+        }
+      }
+    }
+  }
+  return y;
+}
+
+constexpr double kHidden = -1e30;
+
+// Lengths and starts of a batch of 1 are not taken for the lengths of 2.
+TEST_F(ContribTest, MasksOfAnotherBatchFailTheRequest) {
+  ContribNode m("MultiHeadAttention", {"q", "q", "q", "", "mask"});
+  m.model.Input("q", kFloat, {"b", "l", 4}).Input("mask", kInt32, {"n"});
+  m.node.Int("num_heads", 2);
+  const StatusOr<Graph> graph = m.Import();
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_TRUE(Fails(*graph, {Random({1, 3, 4}), Tensor::Of<int32_t>({2}, {3, 0})}));
+}
+
+TEST_F(ContribTest, MultiHeadAttentionUnderEveryMask) {
+  const Tensor q = Random({2, 4, 6}), k = Random({2, 4, 6}), v = Random({2, 4, 4});
+  const Tensor bias = Random({2, 2, 4, 4});
+  const std::vector<int32_t> lengths = {3, 2};
+  const std::vector<int32_t> raw = {1, 0, 1, 1, 1, 1, 0, 0};
+  std::vector<int32_t> each(32);
+  for (int32_t& m : each) m = static_cast<int32_t>(random_() % 4 != 0);
+  for (size_t i = 0; i < 32; i += 4) each[i] = 1;
+  struct Case {
+    std::vector<testing::DeclaredDim> dims;
+    Tensor mask;
+    std::function<bool(int64_t, int64_t, int64_t)> counts;
+  };
+  const std::vector<Case> cases = {
+      {{}, Tensor(), [](int64_t, int64_t, int64_t) { return true; }},
+      {{"b"},
+       Tensor::Of<int32_t>({2}, lengths),
+       [&](int64_t b, int64_t, int64_t j) { return j < lengths[static_cast<size_t>(b)]; }},
+      // Whose batch only a request tells.
+      {{"n"},
+       Tensor::Of<int32_t>({2}, lengths),
+       [&](int64_t b, int64_t, int64_t j) { return j < lengths[static_cast<size_t>(b)]; }},
+      {{"b", "l"},
+       Tensor::Of<int32_t>({2, 4}, raw),
+       [&](int64_t b, int64_t, int64_t j) { return raw[static_cast<size_t>(b * 4 + j)] != 0; }},
+      {{"b", "l", "l"}, Tensor::Of<int32_t>({2, 4, 4}, each), [&](int64_t b, int64_t i, int64_t j) {
+         return each[static_cast<size_t>((b * 4 + i) * 4 + j)] != 0;
+       }}};
+  for (const Case& c : cases) {
+    for (const bool causal : {false, true}) {
+      for (const bool biased : {false, true}) {
+        ContribNode m("MultiHeadAttention", {"q", "k", "v", "", "mask", "bias"});
+        auto* node = m.model.proto().mutable_node(0);
+        m.model.Input("q", kFloat, {"b", "l", 6}).Input("k", kFloat, {"b", "l", 6});
+        m.model.Input("v", kFloat, {"b", "l", 4});
+        std::vector<Tensor> inputs = {q, k, v};
+        if (c.mask.present()) {
+          m.model.Input("mask", kInt32, c.dims);
+          inputs.push_back(c.mask);
+        } else {
+          node->set_input(4, "");
+        }
+        if (biased) {
+          m.model.Input("bias", kFloat, {"b", 2, "l", "l"});
+          inputs.push_back(bias);
+        } else {
+          node->set_input(5, "");
+        }
+        m.node.Int("num_heads", 2).Float("mask_filter_value", -1e30f);
+        m.node.Int("unidirectional", causal ? 1 : 0);
+        const auto want = Attend(q, k, v, 2, [&](int64_t b, int64_t h, int64_t i, int64_t j) {
+          return (c.counts(b, i, j) && !(causal && j > i) ? 0.0 : kHidden) +
+                 (biased ? bias.data<float>()[((b * 2 + h) * 4 + i) * 4 + j] : 0.0);
+        });
+        EXPECT_THAT(Values(m.Run(inputs)[0]), Pointwise(FloatNear(1e-5f), want))
+            << c.dims.size() << causal << biased;
+      }
+    }
+  }
+}
+
+TEST_F(ContribTest, AttentionProjectsAndJoinsThePast) {
+  const Tensor x = Random({2, 3, 5}), w = Random({5, 12}), bias = Random({12});
+  const Tensor past = Random({2, 2, 2, 1, 2});  // keys and values of 2 heads, 1 token each
+  ContribNode m("Attention", {"x", "w", "bias", "", "past"}, {"y", "present"});
+  m.model.Input("x", kFloat, {"b", "l", 5}).Input("w", kFloat, {5, 12});
+  m.model.Input("bias", kFloat, {12}).Input("past", kFloat, {2, "b", 2, "p", 2});
+  m.node.Int("num_heads", 2).Int("unidirectional", 1);
+  const auto got = m.Run({x, w, bias, past});
+  std::vector<Tensor> parts;
+  for (int64_t part = 0; part < 3; ++part) {
+    const int64_t tokens = part == 0 ? 3 : 4;
+    Tensor t = Tensor::Allocate(DType::kFloat, Shape{2, tokens, 4});
+    for (int64_t b = 0; b < 2; ++b) {
+      for (int64_t l = 0; l < tokens; ++l) {
+        for (int64_t c = 0; c < 4; ++c) {
+          double value = 0;
+          if (const int64_t own = l - (part == 0 ? 0 : 1); own < 0) {
+            value = past.data<float>()[(((part - 1) * 2 + b) * 2 + c / 2) * 2 + c % 2];
+          } else {
+            value = bias.data<float>()[part * 4 + c];
+            for (int64_t i = 0; i < 5; ++i) {
+              value += double(x.data<float>()[(b * 3 + own) * 5 + i]) *
+                       w.data<float>()[i * 12 + part * 4 + c];
+            }
+          }
+          t.data<float>()[(b * tokens + l) * 4 + c] = static_cast<float>(value);
+        }
+      }
+    }
+    parts.push_back(t);
+  }
+  const auto want =
+      Attend(parts[0], parts[1], parts[2], 2,
+             [](int64_t, int64_t, int64_t i, int64_t j) { return j > i + 1 ? kHidden : 0.0; });
+  EXPECT_THAT(Values(got[0]), Pointwise(FloatNear(1e-5f), want));
+  EXPECT_EQ(got[1].shape(), (Shape{2, 2, 2, 4, 2}));
+}
+
+TEST_F(ContribTest, AttentionFusesAsTheOneWrittenOut) {
+  ContribNode m("Attention", {"x", "w", "bias", "mask"});
+  m.model.Input("x", kFloat, {"b", "l", 8}).Input("mask", kInt32, {"b", "l"});
+  auto* w = m.model.Tensor("w", kFloat, {8, 24});
+  for (int i = 0; i < 8 * 24; ++i) w->add_float_data(0.01f * static_cast<float>(i % 7));
+  auto* bias = m.model.Tensor("bias", kFloat, {24});
+  for (int i = 0; i < 24; ++i) bias->add_float_data(0.1f);
+  m.node.Int("num_heads", 2);
+  StatusOr<Graph> graph = m.Import();
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  ASSERT_TRUE(RunPasses(*graph, {}).ok());
+  std::multiset<std::string> operators;
+  for (const Node& node : graph->nodes) operators.insert(node.def->name);
+  EXPECT_EQ(operators.count("Attention"), 1u);
+  EXPECT_EQ(operators.count("ParallelMatMul"), 1u);
+  EXPECT_EQ(operators.count("Softmax") + operators.count("MatMul"), 0u);
+}
+
+TEST_F(ContribTest, AttentionFormsThatAreNotSupportedAreRefusedByName) {
+  const auto refused = [&](const std::function<void(ContribNode&)>& change) {
+    ContribNode m("Attention", {"x", "w", "", "mask"});
+    m.model.Input("x", kFloat, {2, "l", 8}).Input("w", kFloat, {8, 24});
+    m.model.Input("mask", kInt32, {4});
+    change(m);
+    return RefusedBecause(m);
+  };
+  EXPECT_THAT(refused([](ContribNode& m) { m.node.Int("num_heads", 2); }),
+              HasSubstr("a mask [4] is not supported"));
+  EXPECT_THAT(refused([](ContribNode& m) { m.node.Int("num_heads", 3).Int("do_rotary", 1); }),
+              HasSubstr("'do_rotary'"));
+  EXPECT_THAT(refused([](ContribNode& m) { m.node.Int("num_heads", 3); }),
+              HasSubstr("not divisible by 3 heads"));
+  EXPECT_THAT(refused([](ContribNode&) {}), HasSubstr("'num_heads'"));
+}
+
+// --- Quantised -----------------------------------------------------------------------------------
+
+TEST_F(ContribTest, QLinearOperatorsRoundTheirResults) {
+  const auto binary = [](const std::string& op) {
+    ContribNode m(op, {"a", "as", "az", "b", "bs", "", "cs", "cz"});
+    m.model.Input("a", kUInt8, {3}).Input("b", kUInt8, {3});
+    m.model.Floats("as", {}, {0.5f}).Floats("bs", {1}, {0.25f}).Floats("cs", {}, {0.5f});
+    m.model.Tensor("az", kUInt8, {})->add_int32_data(2);
+    m.model.Tensor("cz", kUInt8, {})->add_int32_data(10);
+    return Integers<uint8_t>(
+        m.Run({Tensor::Of<uint8_t>({3}, {2, 4, 255}), Tensor::Of<uint8_t>({3}, {0, 8, 255})})[0]);
+  };
+  EXPECT_THAT(binary("QLinearAdd"), ElementsAre(10, 16, 255));
+  EXPECT_THAT(binary("QLinearMul"), ElementsAre(10, 14, 255));
+  const auto unary = [](const std::string& op, const std::function<void(ContribNode&)>& set) {
+    ContribNode m(op, {"x", "xs", "xz", "ys", "yz"});
+    m.model.Input("x", kInt8, {1, 1, 4});
+    m.model.Floats("xs", {}, {0.5f}).Floats("ys", {}, {0.25f});
+    m.model.Tensor("xz", kInt8, {})->add_int32_data(0);
+    m.model.Tensor("yz", kInt8, {})->add_int32_data(-1);
+    set(m);
+    return Integers<int8_t>(m.Run({Tensor::Of<int8_t>({1, 1, 4}, {-8, -2, 0, 6})})[0]);
+  };
+  const auto nothing = [](ContribNode&) {};
+  EXPECT_THAT(unary("QLinearLeakyRelu", [](ContribNode& m) { m.node.Float("alpha", 0.25f); }),
+              ElementsAre(-5, -2, -1, 11));
+  EXPECT_THAT(unary("QLinearSigmoid", nothing), ElementsAre(-1, 0, 1, 3));
+  EXPECT_THAT(unary("QLinearGlobalAveragePool", nothing), ElementsAre(-3));
+  EXPECT_THAT(unary("QLinearAveragePool",
+                    [](ContribNode& m) { m.node.Ints("kernel_shape", {2}).Ints("strides", {2}); }),
+              ElementsAre(-11, 5));
+}
+
+TEST_F(ContribTest, QLinearConcatBringsPartsToOneScale) {
+  ContribNode m("QLinearConcat", {"s", "z", "a", "as", "az", "b", "bs", "bz"});
+  m.model.Input("a", kUInt8, {"n"}).Input("b", kUInt8, {"n"});
+  m.model.Floats("s", {}, {1}).Floats("as", {}, {2}).Floats("bs", {}, {0.5f});
+  for (const char* name : {"z", "az", "bz"}) m.model.Tensor(name, kUInt8, {})->add_int32_data(1);
+  m.node.Int("axis", 0);
+  EXPECT_THAT(Integers<uint8_t>(
+                  m.Run({Tensor::Of<uint8_t>({2}, {1, 3}), Tensor::Of<uint8_t>({2}, {5, 9})})[0]),
+              ElementsAre(1, 5, 3, 5));
+}
+
+TEST_F(ContribTest, ProductsOfIntegersAreExact) {
+  ContribNode m("MatMulIntegerToFloat", {"a", "b", "as", "bs", "az", "bz", "bias"});
+  m.model.Input("a", kUInt8, {1, 2}).Floats("as", {}, {0.5f}).Floats("bs", {2}, {1, 2});
+  auto* b = m.model.Tensor("b", kUInt8, {2, 2});
+  for (const int v : {1, 2, 3, 4}) b->add_int32_data(v);
+  m.model.Tensor("az", kUInt8, {})->add_int32_data(1);
+  auto* bz = m.model.Tensor("bz", kUInt8, {2});
+  for (const int v : {1, 2}) bz->add_int32_data(v);
+  m.model.Floats("bias", {2}, {100, 200});
+  // (a − 1) · (b − [1, 2]) = [4, 5] · [[0, 0], [2, 2]] = [10, 10]
+  EXPECT_THAT(Values(m.Run({Tensor::Of<uint8_t>({1, 2}, {5, 6})})[0]), ElementsAre(105, 210));
+
+  ContribNode gemm("QGemm", {"a", "as", "az", "b", "bs", "bz", "c", "ys", "yz"});
+  gemm.model.Input("a", kUInt8, {1, 2}).Floats("as", {}, {0.5f}).Floats("bs", {}, {1});
+  auto* gb = gemm.model.Tensor("b", kUInt8, {2, 2});
+  for (const int v : {1, 3, 2, 4}) gb->add_int32_data(v);
+  for (const char* name : {"az", "bz", "yz"}) {
+    gemm.model.Tensor(name, kUInt8, {})->add_int32_data(1);
+  }
+  auto* c = gemm.model.Tensor("c", kInt32, {2});
+  for (const int v : {2, 4}) c->add_int32_data(v);
+  gemm.model.Floats("ys", {}, {0.5f});
+  gemm.node.Int("transB", 1);
+  // [4, 5] · [[0, 1], [2, 3]] = [10, 19], + c, · 0.5 / 0.5, + 1
+  EXPECT_THAT(Integers<uint8_t>(gemm.Run({Tensor::Of<uint8_t>({1, 2}, {5, 6})})[0]),
+              ElementsAre(13, 24));
+}
+
+TEST_F(ContribTest, DynamicQuantizeMatMulIsCloseToTheProduct) {
+  ContribNode m("DynamicQuantizeMatMul", {"a", "b", "bs", "", "bias"});
+  m.model.Input("a", kFloat, {"n", 2}).Floats("bs", {}, {0.5f}).Floats("bias", {2}, {10, 20});
+  auto* b = m.model.Tensor("b", kInt8, {2, 2});
+  for (const int v : {2, 0, 0, 4}) b->add_int32_data(v);
+  EXPECT_THAT(Values(m.Run({Tensor::Of<float>({2, 2}, {1, -1, 0.5f, 0.25f})})[0]),
+              Pointwise(FloatNear(0.02f), std::vector<float>{11, 18, 10.5f, 20.5f}));
+}
+
+TEST_F(ContribTest, DynamicQuantizeLstmIsTheLayerOfItsWeights) {
+  const Tensor x = Random({3, 2, 2});
+  ContribNode m("DynamicQuantizeLSTM", {"x", "w", "r", "", "", "", "", "", "ws", "wz", "rs", "rz"},
+                {"y", "h", "c"});
+  m.model.Input("x", kFloat, {3, 2, 2});
+  ModelBuilder plain(17);
+  plain.Input("x", kFloat, {3, 2, 2}).Output("y").Output("h").Output("c");
+  // [1, 2, 4] and scales by column, against [1, 4, 2].
+  for (const char* name : {"w", "r"}) {
+    auto* quantised = m.model.Tensor(name, kInt8, {1, name[0] == 'w' ? 2 : 1, 4});
+    auto* real = plain.Tensor(name, kFloat, {1, 4, name[0] == 'w' ? 2 : 1});
+    const int rows = name[0] == 'w' ? 2 : 1;
+    std::vector<int> values;
+    for (int i = 0; i < rows * 4; ++i) {
+      values.push_back(static_cast<int>(random_() % 255) - 127);
+      quantised->add_int32_data(values.back());
+    }
+    for (int column = 0; column < 4; ++column) {
+      for (int row = 0; row < rows; ++row) {
+        real->add_float_data(static_cast<float>(values[static_cast<size_t>(row * 4 + column)] - 3) *
+                             0.01f * static_cast<float>(column + 1));
+      }
+    }
+    m.model.Floats(std::string(name) + "s", {1, 4}, {0.01f, 0.02f, 0.03f, 0.04f});
+    auto* zero = m.model.Tensor(std::string(name) + "z", kInt8, {1, 4});
+    for (int i = 0; i < 4; ++i) zero->add_int32_data(3);
+  }
+  m.node.Int("hidden_size", 1);
+  plain.Node("LSTM", {"x", "w", "r"}, {"y", "h", "c"}).Int("hidden_size", 1);
+  const auto model = plain.Import();
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto got = m.Run({x}), want = testing::Evaluate(model->graph, {x});
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_THAT(Values(got[i]), Pointwise(FloatNear(1e-6f), Values(want[i])));
+  }
+}
+
+}  // namespace
+}  // namespace chairlift

@@ -1,0 +1,352 @@
+#include "ops/kernel_cases.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "ops/random_tensor.h"
+
+namespace chairlift::testing {
+namespace {
+
+using Input = KernelCase::Input;
+
+Input Floats(const Shape& shape) { return {DType::kFloat, shape, -1, 1}; }
+Input Bytes(const Shape& shape) { return {DType::kUInt8, shape, 0, 255}; }
+Input SignedBytes(const Shape& shape) { return {DType::kInt8, shape, -127, 127}; }
+Input Ints(const std::vector<int64_t>& values) {
+  return Input(Tensor::Of<int64_t>(Shape{static_cast<int64_t>(values.size())},
+                                   std::span<const int64_t>(values)));
+}
+Input Absent() { return {}; }
+template <typename T>
+Input Value(T value) {
+  return Input(Tensor::Scalar(value));
+}
+
+double Flops(int64_t m, int64_t n, int64_t k) {
+  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
+void AddProducts(std::vector<KernelCase>& cases) {
+  for (const int64_t m : {1, 8, 128, 512}) {
+    for (const auto& [k, n] : {std::pair<int64_t, int64_t>{384, 1536}, {1536, 384}}) {
+      cases.push_back({.name = fmt::format("product/{}x{}x{}", m, k, n),
+                       .call = {.name = "MatMul", .constants = {1}},
+                       .inputs = {Floats({m, k}), Floats({k, n})},
+                       .flops = Flops(m, n, k)});
+    }
+  }
+  cases.push_back({.name = "product/128x384x1536+bias+gelu",
+                   .call = {.name = "FusedMatMul",
+                            .attributes = Attrs({{"activation", std::string("Gelu")}}),
+                            .domain = "chairlift",
+                            .constants = {1, 2}},
+                   .inputs = {Floats({128, 384}), Floats({384, 1536}), Floats({1536})},
+                   .flops = Flops(128, 1536, 384)});
+  cases.push_back({.name = "product/3 of 128x384x384",
+                   .call = {.name = "ParallelMatMul",
+                            .num_outputs = 3,
+                            .domain = "chairlift",
+                            .constants = {1, 3, 5}},
+                   .inputs = {Floats({128, 384}), Floats({384, 384}), Absent(), Floats({384, 384}),
+                              Absent(), Floats({384, 384}), Absent()},
+                   .flops = 3 * Flops(128, 384, 384)});
+  cases.push_back({.name = "product/12 of 128x32x128, B computed",
+                   .call = {.name = "MatMul"},
+                   .inputs = {Floats({12, 128, 32}), Floats({12, 32, 128})},
+                   .flops = 12 * Flops(128, 128, 32)});
+  cases.push_back(
+      {.name = "product/float64 32x128x128",
+       .call = {.name = "MatMul", .constants = {1}},
+       .inputs = {{DType::kDouble, {32, 128}, -1, 1}, {DType::kDouble, {128, 128}, -1, 1}},
+       .flops = 2 * Flops(32, 128, 128),  // half as many lanes
+       .implementation = "plain loops"});
+}
+
+// One image; channel-blocked but for the plain loops.
+void AddConvolution(std::vector<KernelCase>& cases, const char* implementation, int64_t channels,
+                    int64_t out_channels, int64_t size, int64_t kernel, int64_t groups) {
+  const int64_t pad = kernel / 2;
+  const bool blocked = std::string(implementation) != "plain loops";
+  // 36 multiplications for 144, and the transforms not counted.
+  const double share = std::string(implementation) == "winograd" ? 0.25 : 1;
+  cases.push_back(
+      {.name = fmt::format("convolution/{}x{} {}to{} of {}x{}", kernel, kernel, channels,
+                           out_channels, size, size),
+       .call = {.name = "Conv",
+                .attributes = Attrs({{"pads", std::vector<int64_t>(4, pad)}, {"group", groups}}),
+                .constants = {1, 2},
+                .blocked = blocked ? BlockedForm{.inputs = 1, .outputs = 1} : BlockedForm{}},
+       .inputs = {Floats({1, channels, size, size}),
+                  Floats({out_channels, channels / groups, kernel, kernel}),
+                  Floats({out_channels})},
+       .flops = share * Flops(out_channels, size * size, channels / groups * kernel * kernel),
+       .implementation = implementation});
+}
+
+void AddConvolutions(std::vector<KernelCase>& cases) {
+  AddConvolution(cases, "winograd", 64, 64, 56, 3, 1);
+  AddConvolution(cases, "onednn", 64, 64, 56, 3, 1);
+  AddConvolution(cases, "onednn", 64, 256, 56, 1, 1);
+  AddConvolution(cases, "onednn", 96, 96, 56, 3, 96);
+  AddConvolution(cases, "plain loops", 8, 8, 28, 3, 1);
+  for (const char* implementation : {"upsampling", "onednn"}) {
+    cases.push_back({.name = "convolution/transposed 2x2 64to32 of 40x40",
+                     .call = {.name = "ConvTranspose",
+                              .attributes = Attrs({{"strides", std::vector<int64_t>{2, 2}}}),
+                              .constants = {1},
+                              .blocked = {.inputs = 1, .outputs = 1}},
+                     .inputs = {Floats({1, 64, 40, 40}), Floats({64, 32, 2, 2})},
+                     .flops = Flops(40 * 40, 32 * 4, 64),
+                     .implementation = implementation});
+  }
+}
+
+void AddAttention(std::vector<KernelCase>& cases) {
+  for (const int64_t length : {16, 128, 512}) {
+    const Input operand = Floats({1, 12, length, 32});
+    cases.push_back({.name = fmt::format("attention/12 heads of {}x32", length),
+                     .call = {.name = "Attention",
+                              .attributes = Attrs({{"scale", 0.2f}}),
+                              .domain = "chairlift"},
+                     .inputs = {operand, operand, operand},
+                     .flops = 2 * 12 * Flops(length, length, 32)});
+  }
+  const Input operand = Floats({1, 12, 128, 32});
+  for (const char* implementation : {"blocks of keys", "formula"}) {
+    cases.push_back({.name = "attention/ONNX's, 12 heads of 128x32",
+                     .call = {.name = "Attention"},
+                     .inputs = {operand, operand, operand},
+                     .flops = 2 * 12 * Flops(128, 128, 32),
+                     .implementation = implementation});
+  }
+  const Input values = Floats({1, 64, 8 * 64});
+  cases.push_back({.name = "attention/linear, 8 heads of 64x64",
+                   .call = {.name = "LinearAttention",
+                            .attributes = Attrs({{"update_rule", std::string("gated_delta")},
+                                                 {"q_num_heads", int64_t{8}},
+                                                 {"kv_num_heads", int64_t{8}}})},
+                   .inputs = {values,
+                              {DType::kFloat, values.shape, -0.125, 0.125},
+                              values,
+                              Absent(),
+                              {DType::kFloat, values.shape, -1, 0},
+                              {DType::kFloat, {1, 64, 8}, 0, 1}},
+                   // Decayed, corrected, updated and read at every token.
+                   .flops = 3.5 * 64 * 8 * Flops(1, 64, 64)});
+  const Input packed = Floats({512, 12, 32});
+  cases.push_back(
+      {.name = "attention/ragged, 4 sequences, 512 tokens",
+       .call = {.name = "RaggedAttention",
+                .attributes = Attrs({{"scale", 0.2f}}),
+                .domain = "chairlift"},
+       .inputs = {packed, packed, packed, Ints({0, 64, 192, 320, 512})},
+       .flops = 2 * 12 * (Flops(64, 64, 32) + 2 * Flops(128, 128, 32) + Flops(192, 192, 32))});
+}
+
+void AddRows(std::vector<KernelCase>& cases) {
+  const Input x = Floats({512, 384}), scale = Floats({384});
+  cases.push_back({.name = "rows/LayerNormalization 512x384",
+                   .call = {.name = "LayerNormalization", .constants = {1, 2}},
+                   .inputs = {x, scale, scale}});
+  cases.push_back({.name = "rows/RMSNormalization 512x384",
+                   .call = {.name = "RMSNormalization", .constants = {1}},
+                   .inputs = {x, scale}});
+  cases.push_back({.name = "rows/SkipLayerNorm 512x384",
+                   .call = {.name = "SkipLayerNorm", .domain = "chairlift", .constants = {2, 3}},
+                   .inputs = {x, x, scale, scale}});
+  cases.push_back({.name = "rows/Softmax 1536x128",
+                   .call = {.name = "Softmax"},
+                   .inputs = {Floats({1536, 128})}});
+  for (const char* op : {"ReduceMean", "ReduceMax", "ReduceSum"}) {
+    cases.push_back({.name = fmt::format("reduce/{} of rows 512x384", op),
+                     .call = {.name = op, .constants = {1}},
+                     .inputs = {x, Ints({-1})}});
+  }
+  cases.push_back({.name = "reduce/ReduceMean of columns 512x384",
+                   .call = {.name = "ReduceMean", .constants = {1}},
+                   .inputs = {x, Ints({0})}});
+  cases.push_back({.name = "reduce/ArgMax of rows 512x384",
+                   .call = {.name = "ArgMax", .attributes = Attrs({{"axis", int64_t{-1}}})},
+                   .inputs = {x}});
+  cases.push_back({.name = "reduce/MaxPool 3x3 of 64x56x56",
+                   .call = {.name = "MaxPool",
+                            .attributes = Attrs({{"kernel_shape", std::vector<int64_t>{3, 3}},
+                                                 {"strides", std::vector<int64_t>{2, 2}}}),
+                            .blocked = {.inputs = 1, .outputs = 1}},
+                   .inputs = {Floats({1, 64, 56, 56})}});
+}
+
+constexpr const char* kLstmGates = "packed panels, LSTM's gates";
+constexpr const char* kAnyGates = "packed panels, any gates";
+
+struct Recurrence {
+  const char* cell;
+  int64_t gates;
+  const char* implementation;
+  DType dtype = DType::kFloat;
+};
+
+constexpr int64_t kHidden = 256;
+
+// Weights for sums about as large as their terms.
+Input RecurrentWeights(DType dtype, const Shape& shape) { return {dtype, shape, -0.06, 0.06}; }
+
+void AddStep(std::vector<KernelCase>& cases, const Recurrence& r, int64_t rows) {
+  const bool lstm = r.gates == 4;
+  const auto numbers = [&](int64_t columns) -> Input { return {r.dtype, {rows, columns}, -1, 1}; };
+  cases.push_back(
+      {.name = fmt::format("recurrent step/{} {}x{}", r.cell, rows, kHidden),
+       .call = {.name = "RecurrentStep",
+                .attributes = Attrs({{"cell", std::string(r.cell)}}),
+                .num_outputs = lstm ? 2 : 1,
+                .domain = "chairlift",
+                .constants = {3}},
+       .inputs = {numbers(r.gates * kHidden), numbers(kHidden), lstm ? numbers(kHidden) : Absent(),
+                  RecurrentWeights(r.dtype, {r.gates * kHidden, kHidden})},
+       .flops = (r.dtype == DType::kDouble ? 2 : 1) * Flops(rows, r.gates * kHidden, kHidden),
+       .implementation = r.implementation});
+}
+
+// From 128 features.
+void AddLayer(std::vector<KernelCase>& cases, const Recurrence& r, int64_t time, int64_t rows,
+              int64_t directions) {
+  const int64_t features = 128;
+  cases.push_back(
+      {.name = fmt::format("recurrent/{}{} {}x{}x{}", r.cell, directions == 2 ? ", both ways," : "",
+                           time, rows, kHidden),
+       .call = {.name = r.cell,
+                .attributes = Attrs(
+                    {{"direction", std::string(directions == 2 ? "bidirectional" : "forward")}}),
+                .num_outputs = 2,
+                .constants = {1, 2}},
+       .inputs = {{r.dtype, {time, rows, features}, -1, 1},
+                  RecurrentWeights(r.dtype, {directions, r.gates * kHidden, features}),
+                  RecurrentWeights(r.dtype, {directions, r.gates * kHidden, kHidden})},
+       .flops = (r.dtype == DType::kDouble ? 2 : 1) *
+                Flops(time * rows * directions, r.gates * kHidden, features + kHidden),
+       .implementation = r.implementation});
+}
+
+void AddRecurrence(std::vector<KernelCase>& cases) {
+  const Recurrence lstm{"LSTM", 4, kLstmGates}, other_lstm{"LSTM", 4, kAnyGates},
+      double_lstm{"LSTM", 4, "plain loops", DType::kDouble}, gru{"GRU", 3, kAnyGates},
+      rnn{"RNN", 1, kAnyGates};
+  for (const Recurrence& r : {lstm, gru}) {
+    for (const int64_t rows : {1, 16, 64}) AddStep(cases, r, rows);
+  }
+  for (const Recurrence& r : {other_lstm, double_lstm, rnn}) AddStep(cases, r, 16);
+  for (const int64_t rows : {1, 16}) AddLayer(cases, lstm, 32, rows, 1);
+  for (const Recurrence& r : {other_lstm, gru, rnn}) AddLayer(cases, r, 32, 16, 1);
+  AddLayer(cases, lstm, 32, 16, 2);
+  AddLayer(cases, double_lstm, 8, 4, 1);
+  cases.push_back({.name = "recurrent/gates of an LSTM 64x256",
+                   .call = {.name = "LstmGates", .num_outputs = 2, .domain = "chairlift"},
+                   .inputs = {Floats({64, 4 * 256}), Floats({64, 256})}});
+}
+
+void AddMovements(std::vector<KernelCase>& cases) {
+  const double rows = 512.0 * 384 * 4;
+  cases.push_back({.name = "movement/Gather 512 rows of 384",
+                   .call = {.name = "Gather", .constants = {0}},
+                   .inputs = {Floats({30522, 384}), {DType::kInt64, {512}, 0, 30522}},
+                   .bytes = 2 * rows});
+  std::vector<int64_t> places(512);
+  for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int64_t>(i * 7 % 2048);
+  Input indices = Ints(places);
+  indices.argument = indices.argument.Reshaped(Shape{512, 1});
+  cases.push_back({.name = "movement/ScatterND 512 rows of 384",
+                   .call = {.name = "ScatterND"},
+                   .inputs = {Floats({2048, 384}), indices, Floats({512, 384})},
+                   .bytes = 2 * 4 * rows + 2 * rows});
+  cases.push_back({.name = "movement/Transpose heads 128x12x32",
+                   .call = {.name = "Transpose",
+                            .attributes = Attrs({{"perm", std::vector<int64_t>{0, 2, 1, 3}}})},
+                   .inputs = {Floats({1, 128, 12, 32})}});
+  cases.push_back({.name = "movement/Transpose 1024x1024",
+                   .call = {.name = "Transpose"},
+                   .inputs = {Floats({1024, 1024})}});
+  cases.push_back({.name = "movement/Concat 2 of 512x384",
+                   .call = {.name = "Concat", .attributes = Attrs({{"axis", int64_t{1}}})},
+                   .inputs = {Floats({512, 384}), Floats({512, 384})}});
+}
+
+void AddElementwise(std::vector<KernelCase>& cases) {
+  const Input x = Floats({512, 1536});
+  for (const char* op : {"Add", "Mul"}) {
+    cases.push_back({.name = fmt::format("elementwise/{} 512x1536", op),
+                     .call = {.name = op},
+                     .inputs = {x, x}});
+  }
+  cases.push_back({.name = "elementwise/Add 512x1536 and 1536",
+                   .call = {.name = "Add"},
+                   .inputs = {x, Floats({1536})}});
+  for (const char* op : {"Exp", "Gelu", "Relu", "Sigmoid", "Tanh"}) {
+    cases.push_back(
+        {.name = fmt::format("elementwise/{} 512x1536", op), .call = {.name = op}, .inputs = {x}});
+  }
+}
+
+void AddQuantised(std::vector<KernelCase>& cases) {
+  for (const int64_t m : {1, 128}) {
+    cases.push_back(
+        {.name = fmt::format("quantised/MatMulInteger {}x384x1536", m),
+         .call = {.name = "MatMulInteger", .constants = {1}},
+         .inputs = {Bytes({m, 384}), SignedBytes({384, 1536}), Input(Tensor::Scalar(uint8_t{3}))},
+         .int8_flops = Flops(m, 1536, 384)});
+  }
+  const Input x_scale = Value(0.02f), w_scale = Value(0.01f), zero = Value(uint8_t{128}),
+              w_zero = Value(int8_t{0}), y_scale = Value(0.25f);
+  cases.push_back({.name = "quantised/QLinearMatMul 128x384x1536",
+                   .call = {.name = "QLinearMatMul", .constants = {3, 5}},
+                   .inputs = {Bytes({128, 384}), x_scale, zero, SignedBytes({384, 1536}), w_scale,
+                              w_zero, y_scale, zero},
+                   .int8_flops = Flops(128, 1536, 384)});
+  const Attributes pads = Attrs({{"pads", std::vector<int64_t>(4, 1)}});
+  const Input image = Bytes({1, 64, 28, 28}), kernel = SignedBytes({64, 64, 3, 3});
+  const double convolution = Flops(64, 28 * 28, 64 * 9);
+  cases.push_back({.name = "quantised/ConvInteger 3x3 64to64 of 28x28",
+                   .call = {.name = "ConvInteger", .attributes = pads, .constants = {1}},
+                   .inputs = {image, kernel, zero},
+                   .int8_flops = convolution});
+  cases.push_back({.name = "quantised/QLinearConv 3x3 64to64 of 28x28",
+                   .call = {.name = "QLinearConv", .attributes = pads, .constants = {3, 5, 8}},
+                   .inputs = {image, x_scale, zero, kernel, w_scale, w_zero, y_scale, zero,
+                              Input{DType::kInt32, {64}, -999, 999}},
+                   .int8_flops = convolution});
+  cases.push_back({.name = "quantised/DynamicQuantizeLinear 128x384",
+                   .call = {.name = "DynamicQuantizeLinear", .num_outputs = 3},
+                   .inputs = {Floats({128, 384})}});
+  cases.push_back({.name = "quantised/DequantizeLinear 512x384",
+                   .call = {.name = "DequantizeLinear"},
+                   .inputs = {Bytes({512, 384}), Input(Tensor::Scalar(0.1f))}});
+}
+
+}  // namespace
+
+OperatorCall KernelCase::MakeCall() const {
+  OperatorCall made = call;
+  uint32_t seed = 1;
+  for (const Input& input : inputs) {
+    const bool given = input.argument.present() || input.dtype == DType::kUndefined;
+    made.inputs.push_back(
+        given ? input.argument
+              : RandomTensor(input.dtype, input.shape, input.low, input.high, seed++));
+  }
+  return made;
+}
+
+const std::vector<KernelCase>& KernelCases() {
+  static const auto* const kCases = [] {
+    auto* cases = new std::vector<KernelCase>;
+    for (const auto add : {AddProducts, AddConvolutions, AddAttention, AddRows, AddRecurrence,
+                           AddMovements, AddElementwise, AddQuantised}) {
+      add(*cases);
+    }
+    return cases;
+  }();
+  return *kCases;
+}
+
+}  // namespace chairlift::testing

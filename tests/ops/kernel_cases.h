@@ -1,0 +1,45 @@
+// The kernels of the hot path with the shapes that models bring: kernel_cases_test.cc compares each
+// with float64, bench/kernels.cc times each against its bound.
+#ifndef CHAIRLIFT_TESTS_OPS_KERNEL_CASES_H_
+#define CHAIRLIFT_TESTS_OPS_KERNEL_CASES_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/operator_harness.h"
+
+namespace chairlift::testing {
+
+struct KernelCase {
+  std::string name;  // "family/shape"
+  // Without inputs, which are made by MakeCall().
+  OperatorCall call;
+  struct Input {
+    Input() = default;  // absent
+    Input(DType type, const Shape& of, double from, double to)
+        : dtype(type), shape(of), low(from), high(to) {}
+    explicit Input(Tensor elements) : argument(std::move(elements)) {}
+
+    DType dtype = DType::kUndefined;
+    Shape shape;
+    double low = 0, high = 0;
+    Tensor argument;  // its elements, where they matter
+  };
+  std::vector<Input> inputs;
+  double flops = 0;       // float32 multiply-adds count as two
+  double int8_flops = 0;  // multiply-adds of bytes likewise
+  // What has to be read and written; 0: all inputs and outputs once.
+  double bytes = 0;
+  // Of a family with several implementations, the one that is taken; empty: whichever is.
+  std::string implementation = {};
+
+  OperatorCall MakeCall() const;
+};
+
+const std::vector<KernelCase>& KernelCases();
+
+}  // namespace chairlift::testing
+
+#endif  // CHAIRLIFT_TESTS_OPS_KERNEL_CASES_H_

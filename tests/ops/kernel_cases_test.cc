@@ -1,0 +1,124 @@
+// Every kernel of the hot path against float64.
+#include "ops/kernel_cases.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+
+#include "device/cpu/isa.h"
+#include "ops/attention/attention_shapes.h"
+#include "ops/kernel_references.h"
+#include "ops/linear/convolution.h"
+#include "ops/linear/product.h"
+#include "ops/random_tensor.h"
+#include "ops/recurrent/recurrent.h"
+
+namespace chairlift::testing {
+namespace {
+
+std::string Refusals(const KernelChoice& choice) {
+  std::string text;
+  for (const auto& [name, why] : choice.refused) text += name + ": " + why + "; ";
+  return text;
+}
+
+TEST(KernelCasesTest, AgreeWithFloat64) {
+  SoloTeam team;
+  for (const KernelCase& c : KernelCases()) {
+    SCOPED_TRACE(c.name + " by " + c.implementation);
+    const OperatorCall call = c.MakeCall();
+    KernelChoice choice{.only = c.implementation};
+    const auto compiled = CompiledCall::Make(call, 1, &choice);
+    if (!compiled.ok() && ActiveCpuIsa() != CpuIsa::kAvx512 && !choice.refused.empty()) continue;
+    ASSERT_TRUE(compiled.ok()) << compiled.status() << Refusals(choice);
+    ASSERT_TRUE((*compiled)->Run(team).ok());
+    EXPECT_TRUE(c.implementation.empty() || choice.taken == c.implementation) << choice.taken;
+    const std::vector<Tensor> got = (*compiled)->Results();
+    const auto want = ReferenceOf(call);
+    ASSERT_TRUE(want.ok()) << want.status();
+    ASSERT_EQ(got.size(), want->size());
+    for (size_t o = 0; o < got.size(); ++o) {
+      const std::vector<double> a = AsDoubles(got[o]), b = AsDoubles((*want)[o]);
+      ASSERT_EQ(a.size(), b.size());
+      // What is rounded to bytes may lie at a tie.
+      const double tie = DTypeSize(got[o].dtype()) == 1 ? 1 : 0;
+      double range = 1e-6;
+      for (const double x : b) range = std::max(range, std::abs(x));
+      for (size_t i = 0; i < a.size(); ++i) {
+        ASSERT_LE(std::abs(a[i] - b[i]), 2e-5 * range + tie) << "output " << o << ", element " << i;
+      }
+    }
+  }
+}
+
+TEST(KernelCasesTest, EveryImplementationHasACase) {
+  std::map<std::string, std::set<std::string>> named;  // by family
+  for (const KernelCase& c : KernelCases()) {
+    KernelChoice choice{.only = c.implementation};
+    const bool compiles = CompiledCall::Make(c.MakeCall(), 1, &choice).ok();
+    named[c.name.substr(0, c.name.find('/'))].insert(compiles ? choice.taken : c.implementation);
+  }
+  const auto all_named = [&](const char* family, const auto& table) {
+    for (const auto& way : table) {
+      EXPECT_TRUE(named[family].contains(way.name)) << family << ": " << way.name;
+    }
+  };
+  all_named("attention", AttentionImplementations());
+  all_named("convolution", ConvolutionImplementations());
+  all_named("product", ProductImplementations());
+  all_named("recurrent", RecurrentImplementations());
+  all_named("recurrent step", RecurrentStepImplementations());
+}
+
+TEST(KernelChoiceTest, SaysWhatWasTakenAndWhyOthersWereNot) {
+  OperatorCall call{.name = "Conv"};
+  call.inputs = {RandomTensor(DType::kDouble, {1, 2, 5, 5}, -1, 1, 1),
+                 RandomTensor(DType::kDouble, {3, 2, 5, 5}, -1, 1, 2)};
+  KernelChoice choice;
+  ASSERT_TRUE(CompiledCall::Make(call, 1, &choice).ok());
+  EXPECT_EQ(choice.taken, "plain loops");
+  EXPECT_EQ(Refusals(choice),
+            "winograd: it is for 3x3 convolutions of stride 1 in one group; "
+            "upsampling: it is for upsampling by a constant factor on blocked channels; "
+            "onednn: it convolves float32 over one to three spatial axes; ");
+}
+
+TEST(KernelChoiceTest, AnLstmOfOtherFunctionsTakesTheWayOfAnyGates) {
+  OperatorCall call{.name = "LSTM", .attributes = Attrs({{"clip", 1.0f}}), .num_outputs = 3};
+  for (const Shape& shape : {Shape{2, 1, 3}, Shape{1, 16, 3}, Shape{1, 16, 4}}) {
+    call.inputs.push_back(RandomTensor(DType::kFloat, shape, -1, 1, 1));
+  }
+  KernelChoice choice;
+  ASSERT_TRUE(CompiledCall::Make(call, 1, &choice).ok());
+  EXPECT_EQ(choice.taken, "packed panels, any gates");
+  EXPECT_EQ(Refusals(choice),
+            "packed panels, LSTM's gates: it is for LSTMs of sigmoid and tanh without clip and "
+            "input_forget; ");
+}
+
+TEST(KernelChoiceTest, AttentionWhoseScoresAreAskedForIsComputedByTheFormula) {
+  OperatorCall call{.name = "Attention", .num_outputs = 4};
+  call.inputs.assign(3, RandomTensor(DType::kFloat, {1, 2, 5, 4}, -1, 1, 1));
+  KernelChoice choice;
+  ASSERT_TRUE(CompiledCall::Make(call, 1, &choice).ok());
+  EXPECT_EQ(choice.taken, "formula");
+  EXPECT_EQ(Refusals(choice), "blocks of keys: it keeps no scores for qk_matmul_output; ");
+}
+
+TEST(KernelChoiceTest, OnlyTheOneAskedForIsTaken) {
+  OperatorCall call{.name = "Conv"};
+  call.inputs = {RandomTensor(DType::kFloat, {1, 2, 5, 5}, -1, 1, 1),
+                 RandomTensor(DType::kFloat, {3, 2, 3, 3}, -1, 1, 2)};
+  KernelChoice loops{.only = "plain loops"};
+  ASSERT_TRUE(CompiledCall::Make(call, 1, &loops).ok());
+  EXPECT_EQ(loops.taken, "plain loops");
+  KernelChoice upsampling{.only = "upsampling"};
+  EXPECT_FALSE(CompiledCall::Make(call, 1, &upsampling).ok());
+}
+
+}  // namespace
+}  // namespace chairlift::testing

@@ -1,0 +1,125 @@
+// What grows with a request does not run on the io thread: while it is held up, others are served.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+
+#include "server/server_fixture.h"
+
+namespace chairlift {
+namespace {
+
+// Holds up whoever calls it, until it is released.
+class HoldingEngine final : public FakeEngine {
+ public:
+  HoldingEngine() : FakeEngine(Answer::kOnOwnThread) {}
+
+  RequestId InferAsync(InferRequest request, InferCallback callback) override {
+    if (request.id == "hold") Hold();
+    return FakeEngine::InferAsync(std::move(request), std::move(callback));
+  }
+  StatusOr<std::vector<ModelStatistics>> Statistics(const std::string& name,
+                                                    const std::string& version) const override {
+    if (!name.empty()) Hold();
+    return FakeEngine::Statistics(name, version);
+  }
+
+  void AwaitHeld() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return held_; });
+  }
+  void LetGo() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      released_ = true;
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  void Hold() const {
+    std::unique_lock<std::mutex> lock(mutex_);
+    held_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return released_; });
+  }
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable bool held_ = false;
+  bool released_ = false;
+};
+
+class OffloadTest : public ::testing::Test {
+ protected:
+  OffloadTest() {
+    ServerOptions options;
+    options.http_port = 0;
+    options.metrics_port = -1;
+    options.codec_threads = 1;
+    auto server = Server::Start(engine_, options);
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  ~OffloadTest() override { engine_.LetGo(); }
+
+  int Live() { return HttpClient(server_->http_port()).Ask(Get("/v2/health/live")).status; }
+
+  HoldingEngine engine_;
+  std::unique_ptr<Server> server_;
+};
+
+std::string LargeRequest() {
+  return Post(kInferPath, R"({"id":"hold",)" + std::string(100'000, ' ') + R"("inputs":[]})");
+}
+
+TEST_F(OffloadTest, LargeRequestsAreReadElsewhere) {
+  HttpClient client(server_->http_port());
+  client.Send(LargeRequest());
+  engine_.AwaitHeld();
+  EXPECT_EQ(Live(), 200);
+  HttpClient small(server_->http_port());
+  EXPECT_EQ(small.Ask(Post(kInferPath, kInferBody)).body, kInferAnswer);
+  engine_.LetGo();
+  EXPECT_EQ(client.Read().status, 200);
+}
+
+TEST_F(OffloadTest, LargeAnswersAreEncodedElsewhere) {
+  HttpClient busy(server_->http_port());
+  busy.Send(LargeRequest());
+  engine_.AwaitHeld();
+  Tensor large = Tensor::Allocate(DType::kUInt8, {100'000});
+  std::memset(large.raw(), 7, large.byte_size());
+  engine_.set_output(large);
+  HttpClient client(server_->http_port());
+  client.Send(Post(kInferPath, kInferBody));
+  engine_.AwaitRequests(1);
+  EXPECT_EQ(Live(), 200);
+  EXPECT_FALSE(client.HasAnswer());  // the only thread that would encode it is held up
+  engine_.LetGo();
+  EXPECT_EQ(json::parse(client.Read().body)["outputs"][0]["data"].size(), 100'000);
+  EXPECT_EQ(busy.Read().status, 200);
+}
+
+TEST_F(OffloadTest, ListsAreMadeElsewhere) {
+  HttpClient client(server_->http_port());
+  client.Send(Get("/v2/models/identity/stats"));
+  engine_.AwaitHeld();
+  EXPECT_EQ(Live(), 200);
+  engine_.LetGo();
+  EXPECT_EQ(client.Read().status, 200);
+}
+
+TEST_F(OffloadTest, ARequestOfAClientThatLeftWhileItWasReadIsCancelled) {
+  HttpClient client(server_->http_port());
+  client.Send(LargeRequest());
+  engine_.AwaitHeld();
+  client.Reset();
+  EXPECT_EQ(Live(), 200);
+  engine_.LetGo();
+  server_.reset();  // waits for all that is under way
+}
+
+}  // namespace
+}  // namespace chairlift
