@@ -94,9 +94,9 @@ class Report:
 class Worker:
     """bench/model_worker: one model in one engine, run on request."""
 
-    def __init__(self, model, threads, inputs):
+    def __init__(self, model, threads, inputs, build=BUILD):
         self.process = subprocess.Popen(
-            [BUILD / "bench" / "model_worker", model, str(threads), *(f"{k}={v}" for k, v in inputs.items())],
+            [build / "bench" / "model_worker", model, str(threads), *(f"{k}={v}" for k, v in inputs.items())],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self.expect("ready")
 

@@ -14,12 +14,12 @@ WORKERS = 2
 class Load:
     """A process of bench/sequence_load; `kind` names it in the report."""
 
-    def __init__(self, kind, arguments, shapes, folder, vocabulary):
+    def __init__(self, kind, arguments, shapes, folder, vocabulary, build=harness.BUILD):
         file = pathlib.Path(folder) / f"shapes-{abs(hash(tuple(shapes)))}.txt"
         file.write_text("\n".join(map(str, shapes)) + "\n")
         self.kind = kind
         self.process = subprocess.Popen(
-            [harness.BUILD / "bench" / "sequence_load", *map(str, arguments), file, str(vocabulary)],
+            [build / "bench" / "sequence_load", *map(str, arguments), file, str(vocabulary)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         if self.process.stdout.readline().strip() != "ready":
             raise SystemExit("sequence_load did not start")
@@ -42,8 +42,8 @@ class Load:
 
 
 # `max_rows`, of a task or (of policies that batch whole graphs) requests in a batch; 0: as the engine chooses.
-def in_process(kind, model, policy, max_rows, shapes, folder, vocabulary):
-    return Load(kind, [model, policy, max_rows, WORKERS], shapes, folder, vocabulary)
+def in_process(kind, model, policy, max_rows, shapes, folder, vocabulary, build=harness.BUILD):
+    return Load(kind, [model, policy, max_rows, WORKERS], shapes, folder, vocabulary, build)
 
 
 class OverHttp(Load):

@@ -31,7 +31,7 @@ namespace chairlift {
 // How far the load of a model has come.
 struct LoadProgress {
   std::string model;
-  std::string step;  // "timing batches"; empty: the load is over, whatever came of it
+  std::string step;  // "timing batches"; empty: the load is over, whether or not it succeeded
   double done = 0;   // of the step, from 0 to 1; stays 0 where it is unknown
 };
 
@@ -40,25 +40,24 @@ struct EngineOptions {
   // Workers, each with a thread of its own on a core of its own. 0: one for each core this process
   // may run on.
   int workers = 0;
-  // The cores to pin them to, one a worker; empty: the cores this process may run on, in order.
+  // The cores to pin them to, one per worker; empty: the cores this process may run on, in order.
   std::vector<int> cores = {};
-  // What tasks may have at once of intermediates and outputs, all workers together: each has an
-  // equal share of it. A request that needs more runs in parts where its rows are apart, and is
-  // refused (kOutOfRange) where they are not. 0: half of what this process may use, by the machine,
-  // its control groups and its own limits.
+  // Bytes of intermediates and outputs over all workers; each worker has an equal share. A request
+  // that needs more than a share runs in parts if its rows are independent, and is refused
+  // (kOutOfRange) if they are not. 0: half of what this process may use, by the machine, its
+  // control groups and its own limits.
   int64_t memory_budget = 0;
-  // Requests in preparation, waiting or running over all models; more are refused
+  // Requests that are prepared, wait or run, over all models; more are refused
   // (kResourceExhausted).
   int max_requests = 4096;
-  // Of models that set none of their own: ModelConfig::max_queue_wait_us; 0: not bounded.
+  // ModelConfig::max_queue_wait_us for models that do not set it; 0: not bounded.
   int64_t max_queue_wait_us = 0;
-  // Whether a model whose batches are chosen by what they cost (cells, packed tokens, padded
-  // sequences) is timed when it is loaded: up to three seconds, once for each model, machine and
-  // build; what is measured is kept in $XDG_CACHE_HOME/chairlift. Without, what is kept counts, and
-  // otherwise a guess.
+  // Whether to time a model at load if its batches are chosen by cost (cells, packed tokens, padded
+  // sequences): up to three seconds, once per model, machine and build. The result is kept in
+  // $XDG_CACHE_HOME/chairlift. If false, a kept result is used, else an estimate.
   bool time_cells = true;
   // Whether models may bring an unfold plugin (docs/cells.md): a shared library in the model's
-  // folder, which runs as part of this process. A model with one is refused where this is false.
+  // folder, which runs as part of this process. If false, a model with one is refused.
   bool allow_plugins = false;
   // Called by one thread at a time, for one model at a time, before its load returns; may be null.
   // It must not call the engine.
@@ -69,45 +68,45 @@ struct EngineOptions {
 // the versions sets the same names.
 struct ModelConfig {
   std::string policy = {};  // one of KnownPolicies(); empty: chosen from the model
-  // Rows; 0: 32 where the model can batch, else unbatched; of a model that runs as cells, for each
-  // cell what suits its costs. A request with more rows is refused where this was set, and makes a
-  // batch of its own where it was not.
+  // Rows; 0: 32 if the model can batch, else 1; for models that run as cells: chosen per cell from
+  // its costs. A request with more rows is refused if this is set; otherwise it is a batch by
+  // itself.
   int max_batch_size = 0;
-  // Of a model of sequences that runs on packed tokens: tokens in a batch; a request with more
-  // makes a batch of its own. 0: what suits its costs.
+  // For models that run on packed tokens: tokens in a batch; a request with more is a batch by
+  // itself. 0: chosen from the model's costs.
   int max_batch_tokens = 0;
-  int64_t queue_delay_us = 0;  // how long the oldest request may wait for company
-  // What an answer may take, for the policy length_dp with a queue_delay: it holds nothing back any
-  // more where half of this is about to be spent. 0: unset.
+  int64_t queue_delay_us = 0;  // how long the oldest request may wait for others
+  // Target latency, for the policy length_dp with a queue_delay: requests are not held back once
+  // half of it is about to be spent. 0: unset.
   int64_t latency_objective_us = 0;
-  // Of a model of sequences of which it is not proved that padding changes nothing: the input that
-  // marks with 1 the tokens that count, trusted to hide all others. Its requests share batches that
-  // are padded. It is tried on a few requests when the model is loaded, which proves nothing.
-  // Empty: none is trusted.
+  // For models of sequences where padding is not proved to change nothing: the input that marks the
+  // tokens that count with 1, trusted to hide all others. The model's requests then share padded
+  // batches. The mask is tried on a few requests at load, which proves nothing. Empty: no mask is
+  // trusted.
   std::string trusted_mask = {};
   std::vector<int> preferred_batch_sizes = {};
   int max_queue_size = 1024;  // requests waiting; more are refused (kResourceExhausted)
-  // How long a new request may be expected to wait for its turn, by what the batches of late have
-  // cost; where it is longer the request is refused at once (kResourceExhausted). 0: not bounded.
-  // As long as nothing is known of the costs, max_queue_size bounds alone.
+  // The longest expected wait of a new request, from the cost of recent batches; a request that
+  // would wait longer is refused at once (kResourceExhausted). 0: not bounded. Until costs are
+  // known, only max_queue_size bounds the queue.
   std::optional<int64_t> max_queue_wait_us = {};
-  int64_t default_timeout_us = 0;  // deadline of requests that bring none; 0: none
+  int64_t default_timeout_us = 0;  // timeout of requests that set none; 0: none
   std::set<std::string> disabled_passes = {};
-  // Of a model that is cut into cells: an embedding that only the first layer's input projection
-  // reads becomes a table of what the projection makes of its rows, where that takes at most so
-  // many bytes. It saves the projection. 0: never.
+  // For models that run as cells: an embedding that only the first layer's input projection reads
+  // is replaced by a table of its projected rows, if the table takes at most this many bytes. It
+  // saves the projection. 0: never.
   int64_t max_embedding_bytes = 0;
-  // State that stays with the engine between the requests of a sequence: the output that leaves it
-  // and the input that the next request of the sequence takes it by. Both vanish from what clients
-  // of a sequence send and get.
+  // State that the engine keeps between the requests of a sequence: from the output that leaves it
+  // to the input of the next request that takes it. Clients of a sequence neither send nor get
+  // these two.
   std::map<std::string, std::string> sequence_state = {};
   int max_sequences = 4096;               // live at once; more are refused (kResourceExhausted)
-  int64_t sequence_idle_us = 60'000'000;  // a sequence that hears nothing for so long has ended
-  // Memory for answers that are given again when a request comes again, byte for byte; 0: none.
-  // Requests of a client, of a sequence, and for parts are computed every time.
+  int64_t sequence_idle_us = 60'000'000;  // a sequence without a request for this long has ended
+  // Bytes for answers, reused when a request comes again byte for byte; 0: no cache. Requests with
+  // a client, a sequence or a parts callback are always computed.
   int64_t response_cache_bytes = 0;
-  // A setting that the model or its policy has no use for is dropped, and the diagnosis says so,
-  // rather than refused. For settings that were written for another server; a model.yaml has none.
+  // Settings that the model or its policy does not use are dropped, and the diagnosis says so; by
+  // default they are refused. For settings written for another server; not settable in model.yaml.
   bool drop_unused = false;
 };
 
@@ -120,18 +119,18 @@ struct TensorSpec {
 // A cell of a model that runs as cells.
 struct CellBatching {
   std::string name = {};
-  // Rows: with fewer than `min` a batch costs as much as with `min`; it never has more than `max`
-  // unless one request brings them.
+  // Rows: a batch of fewer than `min` costs as much as one of `min`; a batch has at most `max`
+  // unless a single request has more.
   int min_batch_size = 1;
   int max_batch_size = 1;
-  // Measured, by rows: the time of a batch on one worker. Empty: not timed.
+  // Measured time of a batch on one worker, by rows. Empty: not timed.
   std::map<int, std::chrono::nanoseconds> costs = {};
 };
 
-// What a kind of program said when it was asked to serve a model.
+// Whether one kind of program serves a model, and why not.
 struct ProgramChoice {
   std::string kind = {};     // "cells", "packed", "padded", "specialised", "whole"
-  std::string summary = {};  // what it does for requests
+  std::string summary = {};  // how it runs requests
   std::string refused = {};  // why it does not serve the model; empty: it does
 };
 
@@ -144,10 +143,10 @@ struct ModelMetadata {
   std::vector<TensorSpec> outputs;
   bool batches = false;  // requests share batches along dimension 0
   ModelConfig config;    // as in force, defaults filled in
-  // In words: what varies, which policy, and why; which classes of requests run one by one.
+  // Text: what varies, which policy, and why; which classes of requests run one by one.
   std::string diagnosis;
   std::vector<CellBatching> cells;  // empty where the model runs whole
-  // In the order in which they were asked; the last one serves the model.
+  // In the order they were tried; the last one serves the model.
   std::vector<ProgramChoice> programs;
 };
 
@@ -163,9 +162,9 @@ struct InferPart {
   std::vector<NamedTensor> outputs = {};  // [n, …] each
 };
 
-// Parts come in the order of their steps within a row and output. Runs on an engine thread (or on
+// Parts of one row and output come in the order of their steps. Runs on an engine thread (or on
 // the caller's, before InferAsync() returns), one call at a time, never after the request's
-// callback; it must not block. What comes while it runs, comes with its next call.
+// callback; it must not block. Parts produced while it runs come with the next call.
 using PartsCallback = std::function<void(std::span<const InferPart>)>;
 
 struct InferRequest {
@@ -174,21 +173,20 @@ struct InferRequest {
   std::string id = {};       // echoed
   std::vector<NamedTensor> inputs = {};
   std::vector<std::string> outputs = {};  // wanted; empty: all
-  // Answers to requests of one client keep the order of the requests, but for refusals at once.
+  // Requests of one client are answered in their order, except that refusals come at once.
   // 0: no client.
   uint64_t client = 0;
-  // Not empty: this request goes on with that sequence of a model with sequence_state. Requests of
-  // a sequence run one after the other, in the order they came. `sequence_start` begins again, from
-  // a state of zeros; one that neither starts a sequence nor goes on with a live one is refused
-  // (kInvalidArgument).
+  // Not empty: the sequence this request belongs to, of a model with sequence_state. Requests of a
+  // sequence run one after the other, in order of arrival. `sequence_start` resets the state to
+  // zeros; a request without it whose sequence is not live is refused (kInvalidArgument).
   std::string sequence = {};
   bool sequence_start = false;
-  bool sequence_end = false;  // forget the state after this one
-  // From now; when it has passed the answer is kDeadlineExceeded, at once, whether the request
-  // waits or runs.
+  bool sequence_end = false;  // drop the state after this request
+  // From the call on; when it has passed, the answer is kDeadlineExceeded at once, whether the
+  // request waits or runs.
   std::optional<std::chrono::microseconds> timeout = {};
   // Not empty: called with the answer's parts as they are produced. Only models that run as cells
-  // have any, and only of outputs with a time axis; the answer holds all of them again, with the
+  // produce parts, and only of outputs with a time axis; the answer contains them again, with the
   // padding of rows that ended early.
   PartsCallback on_parts = {};
 };
@@ -212,13 +210,13 @@ struct ModelStatistics {
     uint64_t ns = 0;
   };
   uint64_t inference_count = 0;  // rows
-  // Batches. Of a model that runs as cells a batch of one cell counts for its part of the requests
-  // that ride in it: rows over executions is the mean batch, however a model is served.
+  // Batches. For models that run as cells, a batch of one cell counts as a fraction of its
+  // requests' work, so that rows / executions is the mean batch for every kind of model.
   uint64_t execution_count = 0;
   int64_t last_inference_ms = 0;  // since the epoch
   Count success, fail, queue, compute_input, compute_infer, compute_output;
-  // Of the response cache. A hit is a success, but no inference; its time is all it took, a miss's
-  // is that of looking.
+  // Of the response cache. A hit is a success, but not an inference; its time is the whole
+  // request's, a miss's only the lookup's.
   Count cache_hit, cache_miss;
   std::map<std::string, uint64_t> failures;  // by reason: "timeout", "queue_full", ...
   std::map<int, Count> batches;              // by rows: executions and their compute time
@@ -229,12 +227,12 @@ struct ModelStatistics {
 
 // A timeline of what the workers ran.
 struct Trace {
-  // Chrome's trace event format, for ui.perfetto.dev or chrome://tracing: a track a worker, a slice
-  // a task, named after its cell, or its model where that runs whole; its rows and requests in
+  // Chrome's trace event format, for ui.perfetto.dev or chrome://tracing: a track per worker, a
+  // slice per task, named after its cell, or its model if that runs whole; its rows and requests in
   // `args`. Times in µs after StartTrace().
   std::string json;
   uint64_t tasks = 0;
-  uint64_t dropped = 0;  // later tasks, for which there was no memory
+  uint64_t dropped = 0;  // tasks after max_bytes was full
 };
 
 enum class ModelState { kLoading, kReady, kUnloading, kUnavailable };
@@ -257,24 +255,23 @@ class Engine {
   // `version` of `name`, replacing that version when it is ready.
   virtual Status LoadModel(const std::string& name, const std::string& path,
                            const ModelConfig& config, const std::string& version = "1") = 0;
-  // Names a folder of <name>/<version>/model.onnx with optional <name>/model.yaml or, as Triton has
-  // it, <name>/config.pbtxt, to be loaded by LoadFromRepository: the latest version, or those that
+  // Adds a folder of <name>/<version>/model.onnx with optional <name>/model.yaml or Triton's
+  // <name>/config.pbtxt, for LoadFromRepository(), which loads the latest version, or those that
   // the file names.
   virtual Status AddRepository(const std::string& directory) = 0;
   virtual Status LoadFromRepository(const std::string& name) = 0;
   // Refuses new requests, lets the accepted ones end, frees the model. Empty version: all.
   virtual Status UnloadModel(const std::string& name, const std::string& version = "") = 0;
 
-  // Keeps the caller about a millisecond at most: what takes longer to validate, to look up or to
-  // unfold, and all that runs a plugin's code, is prepared on a thread of the engine's.
-  // `callback` runs exactly once, on an engine thread (or on the caller's, when refused, or
-  // answered from the response cache, at once); it must not block. The request id is good for
-  // Cancel() until then.
+  // Returns within about a millisecond: requests that take longer to validate, look up or unfold,
+  // and all that run a plugin's code, are prepared on an engine thread.
+  // `callback` runs exactly once, on an engine thread (or on the caller's, if the request is
+  // refused or answered from the response cache at once); it must not block. The request id is
+  // valid for Cancel() until then.
   virtual RequestId InferAsync(InferRequest request, InferCallback callback) = 0;
   StatusOr<InferResponse> Infer(InferRequest request);
-  // The request leaves at the next boundary with kCancelled: at once where it waits, with its batch
-  // where it runs, which ends at the next operator where nobody else rides in it. Nothing happens
-  // where it has ended.
+  // Answers the request with kCancelled: at once if it waits, at the end of its batch if it runs; a
+  // batch with no other request stops at the next operator. No effect if it has ended.
   virtual void Cancel(RequestId request) = 0;
 
   virtual std::vector<ModelIndexEntry> Index() const = 0;
@@ -286,13 +283,14 @@ class Engine {
   virtual bool ModelReady(const std::string& name, const std::string& version = "") const = 0;
   virtual int workers() const = 0;
 
-  // From now on, what the workers begin is recorded, as far as `max_bytes` go (a task and its
-  // requests take 40 bytes and 8 each), instead of what was before.
+  // Discards what was recorded, and records the tasks that workers begin from now on, up to
+  // `max_bytes` (40 per task and 8 per request in it).
   virtual void StartTrace(size_t max_bytes = size_t{64} << 20) = 0;
-  // What ended since, each request by the number that InferAsync() returned; recording ends.
+  // Ends the recording. The tasks that ended since; requests by the id that InferAsync() returned.
   virtual Trace StopTrace() = 0;
 
-  // Refuses new requests, waits up to `drain` for accepted ones, fails the rest (kUnavailable).
+  // Refuses new requests, waits up to `drain` for accepted ones, then fails the rest
+  // (kUnavailable).
   virtual void Shutdown(std::chrono::milliseconds drain) = 0;
 };
 

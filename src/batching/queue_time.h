@@ -1,9 +1,9 @@
 // How long the requests of one model will keep a machine busy: the queue, in time.
 //
 // Work is counted in units of a cell type: rows, or rows times length where batches are padded.
-// What a unit costs is learnt from the tasks that ran, the recent ones weighing most and large ones
-// more than small ones: what waits long runs in large batches. Where requests grow while they run
-// (a decoder's steps), a new one is expected to grow as earlier ones did on average.
+// A unit's cost is learnt from the tasks that ran: recent ones weigh most, and large ones more than
+// small ones, for a long queue runs in large batches. Where requests grow while they run (a
+// decoder's steps), a new one is expected to grow by the mean of earlier ones.
 #ifndef CHAIRLIFT_BATCHING_QUEUE_TIME_H_
 #define CHAIRLIFT_BATCHING_QUEUE_TIME_H_
 
@@ -17,7 +17,7 @@
 
 namespace chairlift {
 
-// Not thread-safe: for one that schedules, under the lock under which it schedules.
+// Not thread-safe: it belongs under the scheduler's lock.
 class QueueTime {
  public:
   struct Work {
@@ -30,35 +30,33 @@ class QueueTime {
     friend class QueueTime;
     struct Part {
       CellType type = 0;
-      int64_t known = 0;     // units that are there and have not run
+      int64_t known = 0;     // units that have arrived and not run
       int64_t grown = 0;     // units that came by Grow()
-      int64_t expected = 0;  // of those
+      int64_t expected = 0;  // units that Grow() is expected to bring
 
       int64_t left() const { return known + (expected > grown ? expected - grown : 0); }
     };
     absl::InlinedVector<Part, 2> parts_;
   };
 
-  // A task of so many units of a type kept one worker busy for `cost`.
+  // A task of `units` of this type took one worker `cost`.
   void Learn(CellType type, int64_t units, Duration cost);
-  // What a unit of a type costs as far as tables know, until Learn() knows better; where it does
-  // already, nothing happens.
+  // A unit's cost from a cost table, used until Learn() is called for the type; ignored after that.
   void Expect(CellType type, double ns_per_unit);
 
-  // Whether Learn() knows it.
+  // Whether Learn() has been called for the type.
   bool Knows(CellType type) const { return type < types_.size() && types_[type].learnt; }
 
   // A request that brings this work; types may come several times. `share` must be empty.
   void Arrive(std::span<const Work> work, Share& share);
-  // It grew: that much was not in what it brought.
+  // The request grew by `work`, which was not in Arrive().
   void Grow(Work work, Share& share);
-  // A part of it ran.
+  // A part of the request ran.
   void Ran(Work work, Share& share);
-  // It left; `complete`: after its last node, so that its growth counts for others'.
+  // The request left; `complete`: after its last node, so that its growth counts in the mean.
   void Leave(bool complete, Share& share);
 
-  // The work of all requests that have not left, by one worker. Types of which nothing is known
-  // count nothing.
+  // Time of one worker for all requests that have not left. Types of unknown cost count nothing.
   Duration work() const { return Duration(total_ns_); }
 
  private:
@@ -74,7 +72,7 @@ class QueueTime {
 
   Type& TypeOf(CellType type);
   static Share::Part& PartOf(Share& share, CellType type);
-  // Has what is left of the part become `part`.
+  // Replaces a part, and updates the totals.
   void Set(Share::Part& part, const Share::Part& to);
   void Charge(Type& type);
 
@@ -83,9 +81,9 @@ class QueueTime {
   int64_t total_ns_ = 0;
 };
 
-// How long a request of model `own` waits at most for its turn, by what `work` the models have, on
-// so many workers that serve the models in turns: another model gets no more of them than this one
-// before this one's queue is through.
+// Upper bound of the wait of a new request of model `own`, from each model's `work`, on `workers`
+// that serve the models in turns: before this model's queue is done, another model gets no more of
+// the workers than this one.
 Duration ExpectedWait(std::span<const Duration> work, size_t own, int workers);
 
 }  // namespace chairlift

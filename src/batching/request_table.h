@@ -2,8 +2,7 @@
 // client's requests, deadlines, cancellation, tasks in flight, growth.
 //
 // A policy derives from RequestTable. The table reports which nodes have become ready and which
-// requests are gone; the policy keeps them in whatever order it likes and forms tasks of them in
-// NextTask().
+// requests are gone; the policy orders them and forms tasks in NextTask().
 #ifndef CHAIRLIFT_BATCHING_REQUEST_TABLE_H_
 #define CHAIRLIFT_BATCHING_REQUEST_TABLE_H_
 
@@ -37,8 +36,8 @@ class RequestTable : public Scheduler {
   int waiting() const final { return waiting_; }
 
  protected:
-  // A request's number while it is here; small and dense, used again afterwards. A policy may keep
-  // arrays by slot.
+  // A request's number while it is live; small and dense, reused afterwards. A policy may keep
+  // arrays indexed by slot.
   using Slot = int32_t;
   static constexpr Slot kNoSlot = -1;
 
@@ -47,7 +46,7 @@ class RequestTable : public Scheduler {
     int32_t node;
   };
 
-  // What every node touches comes first.
+  // Fields that every node touches come first.
   struct Request : LiveGraph {
     int32_t in_flight = 0;
     bool present = false;  // the slot is in use
@@ -55,14 +54,14 @@ class RequestTable : public Scheduler {
     bool leaving = false;  // cancelled or expired, and still here
     bool expired = false;
     BatchRequestId id = 0;
-    // The requests of its client next to it in order of arrival, as long as they have not started.
+    // Its neighbours among its client's requests in order of arrival, until they have started.
     Slot earlier = kNoSlot;
     Slot later = kNoSlot;
     ClientId client = 0;
     uint64_t arrival = 0;  // numbers requests in order of arrival
     TimePoint arrived{};
     int32_t length = 0;                                                // of its graph
-    std::optional<std::multimap<TimePoint, Slot>::iterator> deadline;  // as long as it counts
+    std::optional<std::multimap<TimePoint, Slot>::iterator> deadline;  // while it is in force
 
     // Not to be given out yet: an earlier request of its client has not started.
     bool held() const { return earlier != kNoSlot; }
@@ -74,14 +73,14 @@ class RequestTable : public Scheduler {
     std::vector<Member> members;
   };
 
-  // In what the lives of requests differ from policy to policy.
+  // What differs between policies in the life of a request.
   struct Rules {
-    // A request that is cancelled after its start leaves between its nodes. If not, what is left of
-    // it is computed as padding, and it leaves when the policy lets it go.
+    // A request that is cancelled after its start leaves between its nodes. If false, the rest of
+    // it is computed as padding, and it leaves when the policy calls LetGo().
     bool stops_between_nodes = true;
     // A deadline holds until the request's last node, not only until its first.
     bool deadline_until_end = false;
-    // Readers of one node that become ready with its end come the first one first, else last.
+    // Readers that become ready with the end of one node come in order; if false, in reverse.
     bool first_reader_first = false;
   };
 
@@ -91,45 +90,44 @@ class RequestTable : public Scheduler {
 
   // A task for the worker, made by Give(), or nothing.
   virtual std::optional<Task> NextTask(WorkerId worker) = 0;
-  // All that these nodes read from is in tasks: complete where node.not_complete is 0, else in
-  // flight on node.worker. A node comes once when it is so and, unless it has been given out by
-  // then, once more when all is complete; both at once where nothing was in flight. `nodes` is not
-  // empty: the first nodes of a request that has arrived, or what follows from one task.
+  // Every input of these nodes is in a task: complete if node.not_complete is 0, else in flight on
+  // node.worker. A node comes once then, and once more when all its inputs are complete unless it
+  // has been given out before; once only if none was in flight. `nodes` is not empty: the first
+  // nodes of a request that has arrived, or those that follow from one task.
   virtual void Ready(std::span<const Member> nodes) = 0;
-  // Called once for each request: no node of it may be given out from now on, and none comes again.
-  // What is in flight of it still ends.
+  // Called once per request: none of its nodes may be given out from now on, and none comes again.
+  // Its tasks in flight still end.
   virtual void Gone(Slot slot) = 0;
 
-  // A request is here. Ready() follows.
+  // A request has arrived. Ready() follows.
   virtual void Arrived(Slot /*slot*/, const CellGraph& /*graph*/) {}
-  // It is held() no more.
+  // It is no longer held().
   virtual void Released(Slot /*slot*/) {}
-  // It has one node more. Ready() follows if all that it reads from is in tasks.
+  // It has one more node. Ready() follows if all the node's inputs are in tasks.
   virtual void Grew(Slot /*slot*/, int32_t /*node*/, std::span<const int32_t> /*dependencies*/) {}
   // A task has ended. Ready() follows for those that read from its nodes.
   virtual void Ended(const Running& /*task*/) {}
-  // Lets the requests go that end with this task: those of its requests of which nothing is left to
-  // do.
+  // Calls LetGo() for the requests that end with this task: those of its requests with nothing left
+  // to compute.
   virtual void CollectLeft(const Running& task, std::vector<BatchRequestId>& left);
   // The earliest time after `now` at which NextTask() may change its answer with no event.
   virtual std::optional<TimePoint> FormsAt(TimePoint /*now*/) const { return std::nullopt; }
 
-  // --- What it may use.
+  // --- What a policy may use.
 
   Request& request(Slot slot) { return *requests_[slot]; }
   const Request& request(Slot slot) const { return *requests_[slot]; }
   LiveNode& node(Member member) { return requests_[member.slot]->nodes[member.node]; }
   const LiveNode& node(Member member) const { return requests_[member.slot]->nodes[member.node]; }
-  // Of the event that is being handled.
+  // The time of the current event.
   TimePoint now() const { return now_; }
 
-  // An empty list with room, of a task that ended.
+  // An empty list with the capacity of an ended task's.
   std::vector<Member> TakeList();
-  // The request starts: its client's next one is released. Give() does it, where the policy has
-  // not.
+  // The request starts: its client's next one is released. Give() calls it if the policy has not.
   void Start(Slot slot);
-  // Makes a task of these nodes, in this order. Those of requests that are leaving are rows of
-  // padding. Ready() is called meanwhile, for those that read from them.
+  // Makes a task of these nodes, in this order. Nodes of requests that are leaving become rows of
+  // padding. Calls Ready() for the nodes' readers.
   Task Give(CellType type, WorkerId worker, std::vector<Member> members);
   // The request leaves with its answer, or because it was cancelled or had expired.
   void LetGo(Slot slot, std::vector<BatchRequestId>& left);
@@ -141,7 +139,7 @@ class RequestTable : public Scheduler {
              std::optional<TimePoint> deadline);
   void Announce(Slot slot, const CellGraph& graph);
   void Expire(TimePoint now);
-  // It was cancelled or has expired.
+  // The request was cancelled or has expired.
   void Leave(Slot slot);
   void DropDeadline(Request& request);
   void Free(Slot slot);
@@ -156,7 +154,7 @@ class RequestTable : public Scheduler {
   std::vector<BatchRequestId> expired_;  // not yet reported
   absl::flat_hash_map<TaskId, Running> running_;
   std::vector<std::vector<Member>> spare_;  // lists of ended tasks
-  std::vector<Member> offered_;             // while an event is handled
+  std::vector<Member> offered_;             // during an event
   uint64_t arrivals_ = 0;
   TaskId next_task_ = 1;
   int waiting_ = 0;

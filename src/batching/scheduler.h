@@ -2,8 +2,8 @@
 // wake-up time out; no tensors, no threads, no clock of its own. Costs come through CostModel.
 //
 // Every request is a cell graph. Cells of one type may share a task; a task runs on one worker,
-// which runs its tasks in the order given (FIFO). So a task may hold a node whose inputs are still
-// to be computed by earlier tasks of the same worker; what it reads from elsewhere is complete.
+// which runs its tasks in the order given (FIFO). So a task may contain a node whose inputs are
+// computed by earlier tasks of the same worker; all its other inputs are complete.
 //
 // Not thread-safe: the engine serialises events; tests and the simulator drive it in virtual time.
 #ifndef CHAIRLIFT_BATCHING_SCHEDULER_H_
@@ -36,14 +36,13 @@ struct Task {
   CellType type = 0;
   WorkerId worker = 0;
   int32_t rows = 0;  // of its nodes together
-  // Rows that nobody asked for, computed after the others: what a policy that pads its batches
-  // makes the machine do.
+  // Rows of padding, computed after the others, for policies that pad their batches.
   int32_t padding_rows = 0;
   // What every row is padded to: the longest of its requests' lengths. 0 where nothing is padded.
   int32_t length = 0;
   // In the order of their rows in the batch. Empty only where there are padding rows.
   std::vector<NodeRef> nodes;
-  // All workers are to run it together, as far as they have no task of their own.
+  // Run by all workers together that have no task of their own.
   bool by_team = false;
 };
 
@@ -51,12 +50,12 @@ struct Task {
 class CostModel {
  public:
   virtual ~CostModel() = default;
-  // The time of the whole batch. `length`: what its rows are padded to; 0: they have no length, or
-  // are tokens.
+  // Time of the whole batch. `length`: what its rows are padded to; 0: rows have no length, or are
+  // tokens.
   virtual Duration Cost(CellType type, int32_t rows, int32_t length) const = 0;
 };
 
-// What a policy makes of a request's graph before the request arrives.
+// A policy's own form of a request's graph, made before the request arrives.
 class PreparedGraph {
  public:
   virtual ~PreparedGraph() = default;
@@ -72,9 +71,9 @@ class Scheduler {
   virtual void Arrive(BatchRequestId request, const CellGraph& graph, ClientId client,
                       TimePoint now, std::optional<TimePoint> deadline) = 0;
 
-  // For large graphs, the part of Arrive() that takes long and can be done before it, wherever the
-  // scheduler is kept from others meanwhile: the one function that may be called at any time, from
-  // any thread. Null where a policy has no such part.
+  // The part of Arrive() that takes long for large graphs, to be done without the scheduler's lock:
+  // the one function that may be called at any time, from any thread. Null if a policy has no such
+  // part.
   virtual std::unique_ptr<PreparedGraph> Prepare(const CellGraph& /*graph*/) const {
     return nullptr;
   }
@@ -85,18 +84,18 @@ class Scheduler {
     Arrive(request, graph, client, now, deadline);
   }
 
-  // The request is to leave; none of its nodes is given out any more. True: it has left (so has an
-  // unknown one). False: it leaves later, and a Complete() names it: the one that ends the last of
-  // its nodes in flight, or, where a policy runs batches to their end, that ends its batch. This is
-  // also how a request ends whose answer is known before its last node (an end-of-sentence token).
+  // Ends a request early; none of its nodes is given out any more. True: it has left (or is
+  // unknown). False: it leaves later, and a Complete() returns it: the one that ends the last of
+  // its nodes in flight, or its batch if the policy runs batches to their end. Requests whose
+  // answer is known before their last node (an end-of-sentence token) end this way, too.
   virtual bool Cancel(BatchRequestId request, TimePoint now) = 0;
 
   // The next task for a worker, or nothing. How many tasks a worker has at once is the policy's
-  // choice: the engine asks until it gets nothing, or its own queue is full.
+  // choice: the engine calls until it gets nothing, or its own queue is full.
   virtual std::optional<Task> Next(WorkerId worker, TimePoint now) = 0;
 
-  // A node appended to a request by what a task computed (feed-previous). It reads from earlier
-  // nodes, of the same growth too. `dependencies` is read during the call only.
+  // A node that a task's result appends to a request (feed-previous). It reads from earlier nodes,
+  // including those of the same growth. `dependencies` is read during the call only.
   struct Growth {
     BatchRequestId request;
     CellType type = 0;
@@ -105,8 +104,8 @@ class Scheduler {
   };
   // A task ended; a worker's tasks end in the order given out. Returns the requests that have
   // left: those whose last node has ended and that have not grown, to be answered now, and
-  // cancelled ones of which nothing is in flight any more. Growth of a request that is leaving
-  // (cancelled, expired) is ignored.
+  // cancelled ones with nothing left in flight. Growth of a request that is leaving (cancelled,
+  // expired) is ignored.
   virtual std::vector<BatchRequestId> Complete(TaskId task, TimePoint now,
                                                std::span<const Growth> grown) = 0;
 
@@ -118,8 +117,7 @@ class Scheduler {
   // further event.
   virtual std::optional<TimePoint> WakeAt(TimePoint now) const = 0;
 
-  // Requests of which no node has been given out (where a policy runs batches to their end: that
-  // are in no batch).
+  // Requests with no node given out yet (if a policy runs batches to their end: in no batch).
   virtual int waiting() const = 0;
 };
 

@@ -119,8 +119,9 @@ StatusOr<CostTable> CostTable::Load(const std::filesystem::path& path) {
   if (!file) return NotFound("no cost table at {}", path.string());
   const std::string all{std::istreambuf_iterator<char>(file), {}};
   const auto broken = [&](const std::string& why) {
-    return InvalidArgument("{} is not a whole cost table ({}); `chairlift profile` makes it anew",
-                           path.string(), why);
+    return InvalidArgument(
+        "{} is not a whole cost table ({}); run `chairlift profile` to replace it", path.string(),
+        why);
   };
   const size_t checksum = all.rfind("checksum ");
   if (checksum == std::string::npos) return broken("no checksum");

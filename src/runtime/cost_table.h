@@ -51,7 +51,7 @@ class CostTable {
 
 // The key of a model file on this machine and build.
 StatusOr<CostTable::Key> CostTableKey(const std::filesystem::path& model, int workers);
-// The same of something that `description` distinguishes from whatever takes another time.
+// The key of anything else; `description` must differ wherever the time may.
 CostTable::Key CostTableKeyOf(std::string_view description, int workers);
 // Where its table is kept: $XDG_CACHE_HOME or ~/.cache, /chairlift/<digest>-<workers>.costs.
 std::filesystem::path CostTablePath(const CostTable::Key& key);

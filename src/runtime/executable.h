@@ -26,11 +26,11 @@
 
 namespace chairlift {
 
-// The memory one worker computes in, as large as the largest plan of late: what has been of no use
+// The memory one worker computes in, as large as the largest recent plan: what has not been used
 // for some dozens of runs goes back to the system. One per worker, used by one thread at a time.
 //
-// It is memory of one stream's device. All that uses it runs on that stream, in order, so runs may
-// be enqueued behind each other. The stream outlives it.
+// It is memory of one stream's device. Its users run on that stream, in order, so runs may be
+// enqueued one behind the other. The stream outlives it.
 class Arena {
  public:
   explicit Arena(Stream& stream = CpuStream());
@@ -38,25 +38,25 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
   Stream& stream() const { return stream_; }
-  // What one run may have at once, of intermediates and outputs; unlimited at first. A run that
-  // needs more is refused before it allocates.
+  // Bytes of intermediates and outputs that one run may have at once; unlimited by default. A run
+  // that needs more is refused before it allocates.
   void set_limit(size_t bytes) { limit_ = bytes; }
   size_t limit() const { return limit_; }
-  // At least `bytes`, 64-byte aligned, on huge pages where granted; null where the device has no
-  // more. What was written stays, but where it has to grow, earlier pointers become invalid for
-  // what is enqueued from then on.
+  // At least `bytes`, 64-byte aligned, on huge pages where granted; null if the device is out of
+  // memory. The contents stay; if the arena has to grow, earlier pointers become invalid for work
+  // enqueued afterwards.
   std::byte* Reserve(size_t bytes);
   size_t capacity() const { return capacity_; }
-  // Of that, what may be backed by memory.
+  // The part of capacity() that may be backed by memory.
   size_t held_bytes() const { return held_; }
   bool Contains(const void* p) const {
     const std::byte* const data = this->data();
     return std::less_equal<const void*>()(data, p) && std::less<const void*>()(p, data + capacity_);
   }
-  // The arena of the control flow bodies that run while this one is in use; it may have what this
-  // one leaves of the limit.
+  // The arena of control flow bodies, which run while this one is in use; its limit is what this
+  // one leaves of its own.
   Arena& Nested();
-  // Room for a step's pointers, kept from run to run.
+  // A step's pointers, kept to save allocations.
   std::vector<const void*>& input_pointers() { return input_pointers_; }
   std::vector<void*>& output_pointers() { return output_pointers_; }
 
@@ -78,7 +78,7 @@ class Arena {
   std::vector<void*> output_pointers_;
 };
 
-// Set by another thread once nobody wants what a run computes.
+// Set by another thread once nobody needs a run's result.
 using StopFlag = std::atomic<bool>;
 
 struct SymbolicSpec {
@@ -91,9 +91,8 @@ std::vector<SymbolicSpec> Specs(const Graph& graph, std::span<const ValueId> ids
 
 struct ExecutableOptions {
   std::set<std::string> disabled_passes = {};
-  // What the plans kept may hold; beyond, the least recently used shape class goes first.
+  // Bytes that all kept plans may hold; the least recently used shape class is dropped first.
   int64_t max_plan_bytes = int64_t{64} << 20;
-  // On which it runs.
   Device* device = &CpuDevice();
 };
 
@@ -102,9 +101,9 @@ struct PlanStats {
   int folded_nodes = 0;     // computed once per shape class
   int late_nodes = 0;       // shapes known only at run time
   size_t arena_bytes = 0;   // planned
-  size_t tensor_bytes = 0;  // what every intermediate in a place of its own would take
+  size_t tensor_bytes = 0;  // of all intermediates, if none shared memory
   int64_t held_bytes = 0;   // estimated, while the plan is kept: kernels, values of the class
-  // What shares the arena: intermediates and the kernels' scratch, by the steps that use them.
+  // The arena's intermediates and kernel scratch, with the steps that use them.
   std::vector<MemoryRecord> records = {};
   // Where operators have several implementations: by "Conv: onednn (winograd: why it was refused)".
   struct KernelUse {
@@ -128,13 +127,13 @@ class Executable {
   const Graph& graph() const;  // after the passes
   const std::vector<PassReport>& pass_reports() const;
 
-  // Runs once on the CPU; on another device it enqueues that on the arena's stream, and the
-  // executable, and inputs of other streams, must stay until it has run. inputs[i] matches
+  // On the CPU, runs before it returns; on another device, enqueues the run on the arena's stream:
+  // the executable, and inputs of other streams, must stay until it has ended. inputs[i] matches
   // inputs()[i] in type and shape and is in the device's memory (checked: InvalidArgument names the
   // input); outputs are new tensors there.
-  // `team` is the calling worker's, and the plan is made for team.width() workers. Where `stop` is
-  // set meanwhile it ends before the next operator, those of sub-graphs included: kCancelled. What
-  // needs more than the arena's limit is kOutOfRange.
+  // `team` is the calling worker's, and the plan is made for team.width() workers. Once `stop` is
+  // set, the run ends before the next operator, also in sub-graphs: kCancelled. kOutOfRange if it
+  // needs more than the arena's limit.
   StatusOr<std::vector<Tensor>> Run(std::span<const Tensor> inputs, Team& team, int worker,
                                     Arena& arena, const StopFlag* stop = nullptr);
 

@@ -10,7 +10,7 @@ namespace chairlift {
 struct WorkerMemory {
   Arena compute;
   Arena staging;  // gathered inputs
-  // Of the task that runs: set once nobody waits for it any more. Null: somebody always does.
+  // Of the running task: set once nobody waits for its result. Null: it is never stopped.
   const StopFlag* stop = nullptr;
 };
 

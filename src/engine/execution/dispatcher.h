@@ -148,7 +148,7 @@ class Dispatcher {
   // The request is to leave: nothing of it that waits is run any more. Returns whether nothing of
   // it runs either.
   static bool Leave(Request& request, TimePoint now);
-  // The request, of which nodes run, is to leave. Batches that nobody else rides in end early.
+  // Ends a request with nodes running. Batches without another request stop early.
   static void Abandon(Request& request, Status why);
   // The batch has run.
   static void GetOff(Request& request, const Ride& ride);
@@ -157,8 +157,8 @@ class Dispatcher {
   void AnswerEarly(Request& request, TimePoint now, Actions& actions);
   // A request has left its scheduler, after its last node, whose task ended at `now`.
   void End(Request* request, TimePoint now, Actions& actions);
-  // Takes a request, of which nothing runs, out of the engine; its answer goes to `actions`, unless
-  // it has one.
+  // Takes a request with nothing running out of the engine; its answer goes to `actions`, unless it
+  // has been answered.
   void Finish(Request* request, StatusOr<InferResponse> value, Actions& actions);
   void FinishWaiting(Request* request, Status status, const std::string& reason, TimePoint now,
                      Actions& actions);

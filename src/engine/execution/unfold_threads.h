@@ -38,7 +38,7 @@ class UnfoldThreads {
   std::condition_variable changed_;
   // Guarded by mutex_.
   absl::flat_hash_map<const void*, std::deque<Job>> lanes_;  // the first job of each may be running
-  std::deque<const void*> ready_;                            // lanes of which no job runs
+  std::deque<const void*> ready_;                            // lanes with no job running
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -65,7 +65,7 @@ class OneNode final : public WholeGraph {
   std::vector<NamedTensor> outputs_;
 };
 
-// No more nodes than can run at once, each of which grows the next: others come between them.
+// At most as many nodes as can run at once, each growing the next: other requests run in between.
 class GrowingParts final : public WholeGraph {
  public:
   GrowingParts(ValidatedRequest request, int cell, bool padded, int32_t max_load, int at_once)

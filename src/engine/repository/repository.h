@@ -24,8 +24,8 @@ class Repository {
   Repository(const LoadOptions& options, std::function<void(const LoadProgress&)> on_load)
       : options_(options), on_load_(std::move(on_load)) {}
 
-  // `path` is an ONNX file, or the version's folder of a model made of cells: the model.yaml there,
-  // or in the folder above, says of which; all else is as `config` has it.
+  // `path` is an ONNX file, or the version's folder of a model made of cells, which the model.yaml
+  // there or in the folder above lists; all other settings are those of `config`.
   Status Load(const std::string& name, const std::filesystem::path& path, const ModelConfig& config,
               const std::string& version);
   Status AddFolder(const std::filesystem::path& folder);
@@ -73,7 +73,7 @@ class Repository {
   mutable std::mutex mutex_;  // guards all below; never held while a model loads
   std::vector<std::filesystem::path> folders_;
   std::map<std::string, Versions> models_;
-  std::map<std::string, std::string> unusable_;  // folders of which no version could be tried: why
+  std::map<std::string, std::string> unusable_;  // why, by folder without a version to load
 };
 
 }  // namespace chairlift

@@ -132,8 +132,8 @@ bool VisitMask(const Tensor& mask, Use use) {
   }
 }
 
-// Leaves out the tokens that the mask does not count (`trailing`: those behind the last one that it
-// counts), but for sequences of which it counts none: there, every token sees every other.
+// Leaves out the tokens that the mask does not count (`trailing`: those after the last one that it
+// counts), except in sequences where it counts none: there, every token sees every other.
 template <typename T>
 void LeaveOut(std::span<const T> mask, bool trailing, ValidatedRequest& validated) {
   const auto length = static_cast<size_t>(validated.length);

@@ -21,9 +21,9 @@ struct Partition {
   // own. Views only rename what a row holds. Both belong to no cell.
   std::vector<int> cell;  // −1: none
   std::vector<bool> view;
-  // By value: the one of which it is a view, or itself.
+  // By value: the value that it is a view of, or itself.
   std::vector<ValueId> root;
-  // By value that follows from inputs: the sequence whose tokens it has, or −1: a lane's.
+  // By value that depends on inputs: the sequence whose tokens it has, or −1: a lane's.
   std::vector<int> sequence;
   std::vector<CellPlan> cells;  // topological order
 };

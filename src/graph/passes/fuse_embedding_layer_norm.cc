@@ -72,7 +72,7 @@ class EmbeddingLayerNormFuser {
     return Term{graph_.nodes[gather].inputs[0], graph_.nodes[gather].inputs[1], gather};
   }
 
-  // The operands of Add `n`, of which operand `expanded` (0 or 1; else none) is a sum itself.
+  // The operands of Add `n`; operand `expanded` (0 or 1; else none) is a sum itself.
   std::optional<Sum> SumOf(int n, int expanded, const Dim& width) const {
     const Node& add = graph_.nodes[n];
     if (removed_[n]) return std::nullopt;  // part of another already

@@ -57,8 +57,7 @@ void SortNodes(Graph& graph);
 
 // Of a node of two inputs, the one that is not `id`; kNoValue where neither or both are.
 ValueId OtherInput(const Node& node, ValueId id);
-// Of a node of two inputs of which one is a float constant of one element: that constant and the
-// other input.
+// The inputs of a node of two, one of them a float constant of one element.
 struct ScalarAndOther {
   double scalar;
   ValueId other;

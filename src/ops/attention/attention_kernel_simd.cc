@@ -88,7 +88,7 @@ void Cap(float cap, int64_t columns, float* scores) {
   }
 }
 
-// Hides what `query` does not see of the keys from `key` on, of which there are `keys`.
+// Hides those of keys [key, key + keys) that `query` does not see.
 void Hide(const AttentionHead& head, int64_t query, int64_t key, int64_t keys, float* scores) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   const int64_t first = std::clamp<int64_t>(query + head.first_seen - key, 0, keys);

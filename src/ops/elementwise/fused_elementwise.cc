@@ -188,7 +188,7 @@ void Spread(const void* from, int64_t row_step, int64_t col_step, int64_t rows, 
   }
 }
 
-// Input k for rows [r, r + count) of the block, `together` of which are taken at once.
+// Input k for rows [r, r + count) of the block, `together` rows at once.
 Place PlaceInput(const ElementBlock& block, int64_t bytes, int k, int64_t r, int64_t count,
                  int64_t together, Chunks& chunks) {
   const int64_t row_step = block.row_step[k], col_step = block.col_step[k];

@@ -19,7 +19,7 @@ namespace {
 constexpr FloatTag kD;
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(kD));
 
-// Eight vectors, or one of which only the first `count` elements are there.
+// Eight vectors, or (kPart) one with only its first `count` elements.
 template <bool kPart>
 class Chunk {
  public:

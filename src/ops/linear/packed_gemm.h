@@ -24,8 +24,7 @@ inline int64_t GemmPanels(int64_t n) { return (n + kGemmPanel - 1) / kGemmPanel;
 // Floats of packed B.
 inline int64_t PackedGemmSize(int64_t k, int64_t n) { return k * GemmPanels(n) * kGemmPanel; }
 
-// Packs panels [first, last) of scale · B, element (k, n) of which lies at
-// b[k · k_stride + n · n_stride].
+// Packs panels [first, last) of scale · B, where B(k, n) is b[k · k_stride + n · n_stride].
 void PackGemmPanels(const float* b, int64_t k_stride, int64_t n_stride, int64_t k, int64_t n,
                     int64_t first, int64_t last, float scale, float* packed);
 // All of it into a new tensor on huge pages where the system grants them.

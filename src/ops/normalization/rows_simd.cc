@@ -148,7 +148,7 @@ void SoftmaxColumns(const float* x, float* y, int64_t n, int64_t inner, int64_t 
   }
 }
 
-// s of LayerNormRows at element i of a row, of which `left` elements are left.
+// s of LayerNormRows at element i of a row with `left` elements left.
 HWY_INLINE FloatVec SkipSum(FloatTag d, const LayerNormRows& p, const float* x,
                             const float* residual, size_t i, size_t left) {
   auto v = LoadUpTo(d, x + i, left);

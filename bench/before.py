@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""This build against an earlier one, row by row and in turns: whether a change made anything slower.
+
+    make bench BENCH=before FLAGS="--other ../earlier/build/release"
+
+One request at a time on the models of `runtime`; recurrent models and encoders at full load, in process; HTTP with a
+model that does nothing. `ratio` is above 1 where this build is the faster one. The earlier build needs its targets
+`chairlift`, `model_worker` and `sequence_load`.
+"""
+
+import contextlib
+import pathlib
+import statistics
+import subprocess
+import tempfile
+
+import numpy as np
+import onnx
+
+import cellular
+import encoders
+import harness
+import load
+import runtime
+import server
+from models import builder, recurrent
+
+AIM = 0.98
+FULL = 64  # requests under way
+
+
+def compare_runtime(report, builds, folder, args):
+    for name, build, cases in runtime.rows():
+        path = folder / f"{name}.onnx"
+        builder.save(build(), path)
+        for threads in args.threads:
+            for label, inputs in cases:
+                files = {key: folder / f"{key}.npy" for key in inputs}
+                for key, value in inputs.items():
+                    np.save(files[key], value)
+                new, old = (harness.Worker(path, threads, files, build) for build in builds)
+                ours, theirs, ratio, spread = harness.interleave(new.run, old.run, args.seconds)
+                report.add(f"{name} {label} t={threads}", ours * 1e3, "ms", theirs * 1e3, ratio, aim=AIM,
+                           spread_percent=spread)
+                new.close()
+                old.close()
+
+
+def compare_full_load(report, label, model, policy, lengths, vocabulary, builds, folder, args):
+    with contextlib.ExitStack() as stack:
+        sides = {}
+        for name, build in zip(("new", "old"), builds):
+            side = load.in_process(name, model, policy, 0, lengths, folder, vocabulary, build)
+            stack.callback(side.close)
+            side.ask(f"closed {FULL} 0.3")
+            sides[name] = side
+        results = harness.in_turns(args.rounds, **{
+            name: lambda s=side: s.ask(f"closed {FULL} {args.seconds / 2}")["tokens_per_s"]
+            for name, side in sides.items()})
+        report.add(label, statistics.median(results["new"]), "tok/s", statistics.median(results["old"]),
+                   harness.median_ratio(results["new"], results["old"]), aim=AIM,
+                   spread_percent=harness.spread(results["new"]))
+
+
+def compare_http(report, builds, folder, args):
+    model = folder / "identity.onnx"
+    builder.save(recurrent.identity(), model)
+    scripts = server.requests_for(folder)
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for build in builds:
+            ports.append(harness.free_port())
+            process = subprocess.Popen([build / "bin" / "chairlift", "serve", model, "--http-port", str(ports[-1]),
+                                        "--metrics-port", "-1", "--log-level", "warning"])
+            stack.callback(process.wait, timeout=30)
+            stack.callback(process.terminate)
+            harness.wait_for(ports[-1])
+        for name, script in scripts.items():
+            for connections in (1, server.CONNECTIONS):
+                rates = harness.in_turns(args.rounds, **{
+                    side: lambda port=port: server.wrk(port, "/v2/models/identity/infer", connections, 2, script)[0]
+                    for side, port in zip(("new", "old"), ports)})
+                report.add(f"{name}, {connections} connections", statistics.median(rates["new"]), "req/s",
+                           statistics.median(rates["old"]), harness.median_ratio(rates["new"], rates["old"]), aim=AIM,
+                           spread_percent=harness.spread(rates["new"]))
+
+
+def main():
+    args = harness.arguments(
+        "before", other=dict(type=pathlib.Path, required=True, help="build folder of the earlier version"),
+        seconds=dict(type=float, default=4.0, help="of a row, both sides"), rounds=dict(type=int, default=5),
+        threads=dict(type=int, nargs="*", default=[1, 2]),
+        parts=dict(nargs="*", default=["runtime", "cellular", "encoders", "http"]))
+    harness.build_programs("chairlift", "model_worker", "sequence_load")
+    builds = (harness.BUILD, args.other.resolve())
+    report = harness.Report("before", args.output, args.threads)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        if "http" in args.parts:
+            compare_http(report, builds, folder, args)
+        if "cellular" in args.parts:
+            for hidden in (64, 256, 1024):
+                model = folder / f"lstm{hidden}.onnx"
+                onnx.save(recurrent.lstm_encoder(hidden, cellular.VOCABULARY), model)
+                compare_full_load(report, f"LSTM h={hidden}, WMT", model, "cellular",
+                                  cellular.draw_lengths("WMT", 8192, 1), cellular.VOCABULARY, builds, folder, args)
+        if "encoders" in args.parts:
+            for name in encoders.SHAPES:
+                model = encoders.Model(name, folder)
+                for lengths in ("RTE", "CoLA", "5-500"):
+                    compare_full_load(report, f"{name}, {lengths}", model.path, "tokens",
+                                      encoders.draw_lengths(lengths, 2000), encoders.VOCABULARY, builds, folder, args)
+        if "runtime" in args.parts:
+            compare_runtime(report, builds, folder, args)
+    report.save()
+
+
+if __name__ == "__main__":
+    main()
