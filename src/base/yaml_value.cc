@@ -1,6 +1,7 @@
 #include "base/yaml_value.h"
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 
 #include "base/closest.h"
@@ -66,17 +67,24 @@ std::string YamlValue::NameOr(const std::string& key, const std::string& absent)
   return Has(key) ? At(key).Name() : absent;
 }
 
-int64_t YamlValue::Number(const NumberRange& range) const {
+std::optional<int64_t> YamlValue::Decimal() const {
+  if (!node_.IsScalar()) return std::nullopt;
+  const std::string& text = node_.Scalar();
+  const char* const end = text.data() + text.size();
   int64_t number = 0;
-  if (YAML::convert<int64_t>::decode(node_, number) && range.Contains(number)) return number;
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return number;
+}
+
+int64_t YamlValue::Number(const NumberRange& range) const {
+  const std::optional<int64_t> number = Decimal();
+  if (number && range.Contains(*number)) return *number;
   RefuseAllBut(range.ToString());
   return range.least;
 }
 
-bool YamlValue::IsNumber() const {
-  int64_t number = 0;
-  return YAML::convert<int64_t>::decode(node_, number);
-}
+bool YamlValue::IsNumber() const { return Decimal().has_value(); }
 
 std::vector<YamlValue> YamlValue::List(const char* takes, size_t least) const {
   if (!node_.IsSequence() || node_.size() < least) RefuseAllBut(takes);

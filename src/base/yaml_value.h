@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,6 +72,8 @@ class YamlValue {
     Status status;
     bool has_lines = false;
   };
+  // Of a number in decimal digits: "010" is 10.
+  std::optional<int64_t> Decimal() const;
   YamlValue(const YAML::Node& node, int line, std::string path, std::shared_ptr<Document> document)
       : node_(node), line_(line), path_(std::move(path)), document_(std::move(document)) {}
   std::string Within(const std::string& key) const {

@@ -212,7 +212,10 @@ void RequestTable::Leave(Slot slot) {
 bool RequestTable::Cancel(BatchRequestId id, TimePoint now) {
   now_ = now;
   const auto found = slots_.find(id);
-  if (found == slots_.end()) return true;
+  if (found == slots_.end()) {
+    std::erase(expired_, id);
+    return true;
+  }
   const Slot slot = found->second;
   Request& request = *requests_[slot];
   request.expired = false;

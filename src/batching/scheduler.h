@@ -85,9 +85,10 @@ class Scheduler {
   }
 
   // Ends a request early; none of its nodes is given out any more. True: it has left (or is
-  // unknown). False: it leaves later, and a Complete() returns it: the one that ends the last of
-  // its nodes in flight, or its batch if the policy runs batches to their end. Requests whose
-  // answer is known before their last node (an end-of-sentence token) end this way, too.
+  // unknown), and TakeExpired() does not return it any more. False: it leaves later, and a
+  // Complete() returns it: the one that ends the last of its nodes in flight, or its batch if the
+  // policy runs batches to their end. Requests whose answer is known before their last node (an
+  // end-of-sentence token) end this way, too.
   virtual bool Cancel(BatchRequestId request, TimePoint now) = 0;
 
   // The next task for a worker, or nothing. How many tasks a worker has at once is the policy's

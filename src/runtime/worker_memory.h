@@ -2,6 +2,9 @@
 #ifndef CHAIRLIFT_RUNTIME_WORKER_MEMORY_H_
 #define CHAIRLIFT_RUNTIME_WORKER_MEMORY_H_
 
+#include <memory>
+
+#include "base/byte_budget.h"
 #include "runtime/executable.h"
 
 namespace chairlift {
@@ -12,6 +15,8 @@ struct WorkerMemory {
   Arena staging;  // gathered inputs
   // Of the running task: set once nobody waits for its result. Null: it is never stopped.
   const StopFlag* stop = nullptr;
+  // All workers': of answers that are computed in parts, until they are complete. Null: unlimited.
+  std::shared_ptr<ByteBudget> partial_answers;
 };
 
 }  // namespace chairlift

@@ -49,12 +49,20 @@ TEST(YamlValueTest, RangesSayWhatWouldBeRight) {
   EXPECT_EQ((NumberRange{"rows", 0, 64, "any"}).ToString(), "a number of rows, 0 (any) to 64");
   EXPECT_EQ((NumberRange{"bytes", 1}).ToString(), "a number of bytes, at least 1");
   EXPECT_EQ(NumberRange{}.ToString(), "a whole number");
-  for (const char* text : {"a: 65", "a: 1.5", "a: x", "a: 99999999999999999999"}) {
+  for (const char* text :
+       {"a: 65", "a: 1.5", "a: x", "a: 0x10", "a: 10 rows", "a: ''", "a: 99999999999999999999"}) {
     const YamlValue root = Parsed(text);
     root.At("a").Number({"rows", 0, 64});
     EXPECT_THAT(std::string(root.status().message()),
                 HasSubstr("it must be a number of rows, 0 to 64"));
   }
+}
+
+TEST(YamlValueTest, NumbersAreDecimal) {
+  EXPECT_EQ(Parsed("a: 010").At("a").Number({}), 10);
+  EXPECT_EQ(Parsed("a: -7").At("a").Number({}), -7);
+  EXPECT_EQ(Parsed("a: 9223372036854775807").At("a").Number({}), INT64_MAX);
+  EXPECT_FALSE(Parsed("a: [1]").At("a").IsNumber());
 }
 
 TEST(YamlValueTest, WhatIsNoYamlOrTooLongIsRefused) {

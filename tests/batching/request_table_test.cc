@@ -149,6 +149,7 @@ class Schedule {
     EXPECT_GT(ended_, events / 100);
     EXPECT_GT(cancelled_in_flight_, 0);
     EXPECT_GT(expired_, 0);
+    EXPECT_GT(cancelled_expired_, 0);
     EXPECT_GT(released_, 0);
     EXPECT_GT(grown_, 0);
   }
@@ -185,7 +186,10 @@ class Schedule {
     const bool stays = found != requests_.end() &&
                        (stops_ ? found->second.Any(ModelNode::kInFlight) : found->second.started);
     EXPECT_EQ(table_.Cancel(id, now_), !stays);
-    if (found == requests_.end()) return;
+    if (found == requests_.end()) {
+      cancelled_expired_ += static_cast<int>(std::erase(reported_, id));
+      return;
+    }
     if (!stays) {
       requests_.erase(found);
       return;
@@ -378,6 +382,7 @@ class Schedule {
   TaskId tasks_ = 0;
   int ended_ = 0;
   int cancelled_in_flight_ = 0;
+  int cancelled_expired_ = 0;  // before it was reported
   int expired_ = 0;
   int released_ = 0;
   int grown_ = 0;

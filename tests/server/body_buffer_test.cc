@@ -17,7 +17,7 @@ namespace {
 TEST(BodyBufferTest, GrowthKeepsBytesAndAlignment) {
   std::mt19937 random(7);
   for (const size_t aligned_byte : {0, 1, 63, 64, 100}) {
-    const auto budget = std::make_shared<protocol::ByteBudget>(int64_t{1} << 30);
+    const auto budget = std::make_shared<ByteBudget>(int64_t{1} << 30);
     std::string model;
     {
       auto body = BodyBuffer::Create(1, aligned_byte, budget);
@@ -43,7 +43,7 @@ TEST(BodyBufferTest, GrowthKeepsBytesAndAlignment) {
 }
 
 TEST(BodyBufferTest, WhatTheBudgetLacksIsNotAdded) {
-  const auto budget = std::make_shared<protocol::ByteBudget>(10);
+  const auto budget = std::make_shared<ByteBudget>(10);
   const auto body = BodyBuffer::Create(1 << 20, 0, budget);
   EXPECT_EQ(body->Append("0123456789"), nullptr);
   EXPECT_EQ(body->Append("x"), budget.get());

@@ -12,7 +12,6 @@ namespace chairlift::http {
 namespace {
 
 using boost::asio::ip::make_address;
-using protocol::ByteBudget;
 using protocol::Client;
 using protocol::ClientTable;
 using protocol::ErrorKind;

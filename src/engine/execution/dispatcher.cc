@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <limits>
 #include <utility>
 
 #include "base/memory_reserve.h"
@@ -17,9 +18,14 @@ constexpr int kUnfoldThreads = 2;
 
 Dispatcher::Dispatcher(WorkerPool& pool, const DispatcherOptions& options)
     : pool_(pool), options_(options), models_(pool.size()), unfold_threads_(kUnfoldThreads) {
+  // As much as all tasks may have together, so that one answer that a task may make always fits.
+  constexpr auto kMost = static_cast<size_t>(std::numeric_limits<int64_t>::max());
+  const size_t share = std::min(options.max_task_bytes, kMost / static_cast<size_t>(pool.size()));
+  const auto answers = std::make_shared<ByteBudget>(static_cast<int64_t>(share) * pool.size());
   for (int i = 0; i < pool.size(); ++i) {
     memory_.push_back(std::make_unique<WorkerMemory>());
     memory_.back()->compute.set_limit(options.max_task_bytes);
+    memory_.back()->partial_answers = answers;
   }
   timer_ = std::thread([this] { TimerMain(); });
 }

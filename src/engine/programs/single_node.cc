@@ -29,8 +29,8 @@ class WholeGraph : public RequestGraph {
 
   // Of a node that has not completed; stays until it has.
   virtual const ValidatedRequest& rows(int32_t node) = 0;
-  // `max_bytes`: of all its outputs.
-  virtual Status Complete(int32_t node, std::vector<NamedTensor> outputs, size_t max_bytes) = 0;
+  virtual Status Complete(int32_t node, std::vector<NamedTensor> outputs,
+                          const RowParts::Limits& limits) = 0;
 
  protected:
   int cell() const { return cell_; }
@@ -52,7 +52,7 @@ class OneNode final : public WholeGraph {
 
   const ValidatedRequest& rows(int32_t /*node*/) override { return request(); }
   Status Complete(int32_t /*node*/, std::vector<NamedTensor> outputs,
-                  size_t /*max_bytes*/) override {
+                  const RowParts::Limits& /*limits*/) override {
     outputs_ = std::move(outputs);
     done_ = true;
     return absl::OkStatus();
@@ -88,8 +88,9 @@ class GrowingParts final : public WholeGraph {
     const std::lock_guard<std::mutex> lock(mutex_);
     return begun_.at(node);
   }
-  Status Complete(int32_t node, std::vector<NamedTensor> outputs, size_t max_bytes) override {
-    CHAIRLIFT_RETURN_IF_ERROR(parts_.Put(node, outputs, max_bytes));
+  Status Complete(int32_t node, std::vector<NamedTensor> outputs,
+                  const RowParts::Limits& limits) override {
+    CHAIRLIFT_RETURN_IF_ERROR(parts_.Put(node, outputs, limits));
     const std::lock_guard<std::mutex> lock(mutex_);
     begun_.erase(node);
     if (next_ < parts_.count()) {
@@ -170,7 +171,7 @@ void SingleNodeProgram::Run(TaskRun& run, TaskDone done) {
     node.status = CatchOutOfMemory([&]() -> Status {
       CHAIRLIFT_RETURN_IF_ERROR(computed.outputs[i].status());
       return graph(node)->Complete(node.node, *std::move(computed.outputs[i]),
-                                   run.memory.compute.limit());
+                                   {run.memory.compute.limit(), run.memory.partial_answers});
     });
   }
   computed.times.rows = rows;
@@ -210,7 +211,8 @@ StatusOr<std::vector<NamedTensor>> SingleNodeProgram::ComputeInHalves(
     Computed own = Compute({&only, 1}, run);
     Add(times, own.times);
     CHAIRLIFT_RETURN_IF_ERROR(own.outputs[0].status());
-    CHAIRLIFT_RETURN_IF_ERROR(parts.Put(part, *own.outputs[0], run.memory.compute.limit()));
+    CHAIRLIFT_RETURN_IF_ERROR(
+        parts.Put(part, *own.outputs[0], {run.memory.compute.limit(), nullptr}));
   }
   return parts.Take();
 }

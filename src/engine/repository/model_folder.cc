@@ -61,7 +61,8 @@ StatusOr<FolderConfig> ReadModelFolder(const fs::path& folder) {
   for (const char* name : {kYaml, kTriton}) {
     const fs::path file = folder / name;
     std::error_code error;
-    if (!fs::exists(file, error)) continue;
+    // A link to nowhere is there: reading it says what is wrong.
+    if (fs::symlink_status(file, error).type() == fs::file_type::not_found) continue;
     StatusOr<FolderConfig> read = ReadFile(file, folder);
     if (!read.ok()) return Annotate(read.status(), file.string());
     return read;

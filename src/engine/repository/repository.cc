@@ -72,7 +72,8 @@ Status Repository::Load(const std::string& name, const fs::path& path, const Mod
   if (fs::is_directory(path, error)) {
     fs::path folder = fs::absolute(path, error).lexically_normal();
     if (!folder.has_filename()) folder = folder.parent_path();  // it ended in a slash
-    const bool here = fs::exists(folder / "model.yaml", error);
+    const bool here =
+        fs::symlink_status(folder / "model.yaml", error).type() != fs::file_type::not_found;
     CHAIRLIFT_ASSIGN_OR_RETURN(FolderConfig read,
                                ReadModelFolder(here ? folder : folder.parent_path()));
     if (!read.cells) {

@@ -99,6 +99,10 @@ RowParts::RowParts(const ValidatedRequest& whole, int32_t max_load) : whole_(who
   ranges_.push_back(range);
 }
 
+RowParts::~RowParts() {
+  if (budget_ != nullptr) budget_->Give(taken_);
+}
+
 int32_t RowParts::load(int part) const {
   const auto [first, rows] = range(part);
   int32_t load = 0;
@@ -109,8 +113,8 @@ int32_t RowParts::load(int part) const {
 int RowParts::OutputAxis(size_t output) const { return whole_.output_axis(whole_.outputs[output]); }
 
 Status RowParts::MakeOutputs(RowRange part, std::span<const NamedTensor> outputs,
-                             size_t max_output_bytes) {
-  std::vector<NamedTensor> all;
+                             const Limits& limits) {
+  std::vector<Shape> shapes;
   size_t bytes = 0;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Tensor& tensor = outputs[i].tensor;
@@ -123,25 +127,42 @@ Status RowParts::MakeOutputs(RowRange part, std::span<const NamedTensor> outputs
     shape[axis] = whole_.rows;
     CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t size, shape.Checked(DTypeSize(tensor.dtype())));
     bytes += static_cast<size_t>(size) * DTypeSize(tensor.dtype());
-    if (bytes > max_output_bytes) {
+    if (bytes > limits.own) {
       return absl::OutOfRangeError(fmt::format(
           "its outputs need more than the {:.2f} MiB that one task may have (--memory-budget); "
           "fewer rows need less",
-          static_cast<double>(max_output_bytes) / (1 << 20)));
+          static_cast<double>(limits.own) / (1 << 20)));
     }
-    all.push_back({outputs[i].name, Tensor::Allocate(tensor.dtype(), shape)});
+    shapes.push_back(shape);
+  }
+  if (budget_ == nullptr && limits.all != nullptr) {
+    if (limits.all->Take(static_cast<int64_t>(bytes)) != nullptr) {
+      constexpr double kMiB = 1 << 20;
+      return ResourceExhausted(
+          "its answer of {:.2f} MiB does not fit: answers that are computed in parts have {:.2f} "
+          "of "
+          "{:.2f} MiB (--memory-budget); try again later, or send fewer rows",
+          static_cast<double>(bytes) / kMiB, static_cast<double>(limits.all->held()) / kMiB,
+          static_cast<double>(limits.all->limit()) / kMiB);
+    }
+    budget_ = limits.all;
+    taken_ = static_cast<int64_t>(bytes);
+  }
+  std::vector<NamedTensor> all;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    all.push_back({outputs[i].name, Tensor::Allocate(outputs[i].tensor.dtype(), shapes[i])});
   }
   outputs_ = std::move(all);
   return absl::OkStatus();
 }
 
-Status RowParts::Put(int part, std::span<const NamedTensor> outputs, size_t max_output_bytes) {
+Status RowParts::Put(int part, std::span<const NamedTensor> outputs, const Limits& limits) {
   const RowRange rows = range(part);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (outputs_.empty()) {
       CHAIRLIFT_RETURN_IF_ERROR(
-          CatchOutOfMemory([&] { return MakeOutputs(rows, outputs, max_output_bytes); }));
+          CatchOutOfMemory([&] { return MakeOutputs(rows, outputs, limits); }));
     }
   }
   for (size_t i = 0; i < outputs.size(); ++i) {

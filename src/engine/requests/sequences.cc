@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "base/closest.h"
@@ -136,6 +135,13 @@ Status Sequences::CheckSent(const InferRequest& request) const {
   return absl::OkStatus();
 }
 
+Status Sequences::NotLive(const std::string& name) const {
+  return InvalidArgument(
+      "sequence '{}' is not known: it was never started, has ended, or heard nothing for {} s; "
+      "start it with sequence_start",
+      name, static_cast<double>(config_.sequence_idle_us) * 1e-6);
+}
+
 RequestId Sequences::Submit(InferRequest request, InferCallback callback, const Run& run) {
   Status refused;
   {
@@ -145,10 +151,7 @@ RequestId Sequences::Submit(InferRequest request, InferCallback callback, const 
     auto found = sequences_.find(name);
     const bool live = found != sequences_.end() && !found->second.ending;
     if (!live && !request.sequence_start) {
-      refused = InvalidArgument(
-          "sequence '{}' is not known: it was never started, has ended, or heard nothing for {} s; "
-          "start it with sequence_start",
-          name, static_cast<double>(config_.sequence_idle_us) * 1e-6);
+      refused = NotLive(name);
     } else if (found == sequences_.end() &&
                static_cast<int>(sequences_.size()) >= config_.max_sequences) {
       refused = ResourceExhausted("{} sequences are live, the model's max_sequences; retry later",
@@ -203,14 +206,14 @@ PartsCallback Sequences::WithoutState(PartsCallback on_parts,
 
 RequestId Sequences::Start(Chunk chunk) {
   InferRequest& request = chunk.request;
-  const std::string name = request.sequence;
-  const bool last = request.sequence_end;
+  Running running{.name = request.sequence,
+                  .end = request.sequence_end,
+                  .asked = {},
+                  .callback = std::move(chunk.callback)};
   std::vector<Tensor> state;
-  {
+  if (!request.sequence_start) {
     const Lock lock(mutex_);
-    Sequence& sequence = sequences_.at(name);
-    if (request.sequence_start) sequence.state.clear();
-    state = sequence.state;
+    state = sequences_.at(running.name).state;
   }
   // Which states the client asked for by name.
   std::vector<bool> asked(states_.size(), false);
@@ -223,18 +226,38 @@ RequestId Sequences::Start(Chunk chunk) {
     }
   }
   if (request.on_parts) request.on_parts = WithoutState(std::move(request.on_parts), asked);
-  auto ended = [self = shared_from_this(), name, last, asked = std::move(asked),
-                callback = std::move(chunk.callback)](StatusOr<InferResponse> answer) {
-    self->Ended(name, last, asked, callback, std::move(answer));
-  };
+  running.asked = std::move(asked);
+  auto ended = [self = shared_from_this(), running = std::move(running)](
+                   StatusOr<InferResponse> answer) { self->Ended(running, std::move(answer)); };
   auto bring = [self = shared_from_this(), state = std::move(state)](InferRequest& to) {
     return self->Bring(state, to);
   };
   return chunk.run(std::move(request), std::move(bring), std::move(ended));
 }
 
-void Sequences::Ended(const std::string& name, bool last, const std::vector<bool>& asked,
-                      const InferCallback& callback, StatusOr<InferResponse> answer) {
+std::optional<Sequences::Chunk> Sequences::Next(const std::string& name,
+                                                std::vector<Chunk>& refused) {
+  Sequence& sequence = sequences_.at(name);
+  while (!sequence.waiting.empty()) {
+    Chunk chunk = std::move(sequence.waiting.front());
+    sequence.waiting.pop_front();
+    if (sequence.live || chunk.request.sequence_start) {
+      if (sequence.waiting.empty()) sequence.ending = chunk.request.sequence_end;
+      return chunk;
+    }
+    refused.push_back(std::move(chunk));
+  }
+  if (!sequence.live) {
+    sequences_.erase(name);
+    return std::nullopt;
+  }
+  sequence.running = sequence.ending = false;
+  sequence.used = clock_.Now();
+  sequence.place = idle_.insert(idle_.end(), name);
+  return std::nullopt;
+}
+
+void Sequences::Ended(const Running& chunk, StatusOr<InferResponse> answer) {
   const MemoryReserve::Use use;  // the sequence's next chunk depends on it
   std::vector<Tensor> left(states_.size());
   const auto take_states = [&]() -> Status {
@@ -246,32 +269,27 @@ void Sequences::Ended(const std::string& name, bool last, const std::vector<bool
       });
       if (at == outputs.end()) continue;
       // What the client gets it may write to.
-      left[i] = asked[i] ? at->tensor.Clone() : std::move(at->tensor);
-      if (!asked[i]) outputs.erase(at);
+      left[i] = chunk.asked[i] ? at->tensor.Clone() : std::move(at->tensor);
+      if (!chunk.asked[i]) outputs.erase(at);
     }
     return absl::OkStatus();
   };
   if (Status taken = CatchOutOfMemory(take_states); !taken.ok()) answer = std::move(taken);
+  std::vector<Chunk> refused;
   std::optional<Chunk> next;
   {
     const Lock lock(mutex_);
-    Sequence& sequence = sequences_.at(name);
-    if (answer.ok()) sequence.state = std::move(left);  // else the chunk may be sent again
-    if (last) sequence.state.clear();
-    if (!sequence.waiting.empty()) {
-      next = std::move(sequence.waiting.front());
-      sequence.waiting.pop_front();
-    } else if (last) {
-      sequences_.erase(name);
-    } else {
-      sequence.running = false;
-      sequence.used = clock_.Now();
-      sequence.place = idle_.insert(idle_.end(), name);
+    Sequence& sequence = sequences_.at(chunk.name);
+    if (answer.ok()) {
+      sequence.live = !chunk.end;
+      sequence.state = sequence.live ? std::move(left) : std::vector<Tensor>();
     }
+    next = Next(chunk.name, refused);
   }
   {
     const MemoryReserve::Suspend suspend;
-    callback(std::move(answer));
+    chunk.callback(std::move(answer));
+    for (const Chunk& late : refused) late.callback(NotLive(chunk.name));
   }
   if (next) Start(*std::move(next));
 }

@@ -2,7 +2,8 @@
 //
 // A chunk takes the state by inputs that the client does not send, and leaves it in outputs that
 // the client does not see (ModelConfig::sequence_state). Chunks of one sequence run one after the
-// other; those of different sequences share batches like any other requests.
+// other; those of different sequences share batches like any other requests. A chunk that fails
+// changes nothing, not even by starting or ending its sequence: it may be sent again.
 #ifndef CHAIRLIFT_ENGINE_REQUESTS_SEQUENCES_H_
 #define CHAIRLIFT_ENGINE_REQUESTS_SEQUENCES_H_
 
@@ -12,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,12 +64,20 @@ class Sequences : public std::enable_shared_from_this<Sequences> {
     Run run;
   };
   struct Sequence {
-    std::vector<Tensor> state;  // by states_; absent before the first chunk
+    bool live = false;  // a chunk that started it has succeeded, and none that ends it since
+    std::vector<Tensor> state;  // by states_; of a live one
     bool running = false;
-    bool ending = false;  // its last chunk runs or waits
+    bool ending = false;  // the newest chunk that runs or waits is to end it
     std::deque<Chunk> waiting;
     TimePoint used;
     std::list<std::string>::iterator place;  // in idle_, while nothing runs
+  };
+  // Of the chunk that runs.
+  struct Running {
+    std::string name;
+    bool end = false;
+    std::vector<bool> asked;  // by states_: whether the client asked for it by name
+    InferCallback callback;
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -77,11 +87,14 @@ class Sequences : public std::enable_shared_from_this<Sequences> {
   // `state` by states_, or zeros where that is empty.
   Status Bring(const std::vector<Tensor>& state, InferRequest& request) const;
   StatusOr<Tensor> Zeros(const State& state, const InferRequest& request) const;
-  // Tells all but the states that were not asked for.
+  // Passes on all but the states that were not asked for.
   PartsCallback WithoutState(PartsCallback on_parts, const std::vector<bool>& asked) const;
+  Status NotLive(const std::string& name) const;
   RequestId Start(Chunk chunk);
-  void Ended(const std::string& name, bool last, const std::vector<bool>& asked,
-             const InferCallback& callback, StatusOr<InferResponse> answer);
+  void Ended(const Running& chunk, StatusOr<InferResponse> answer);
+  // The next chunk to run. Chunks before it that go on with a sequence which is not live are moved
+  // to `refused`.
+  std::optional<Chunk> Next(const std::string& name, std::vector<Chunk>& refused);
 
   const ModelConfig config_;
   const Signature signature_;

@@ -46,7 +46,7 @@ void Free(Memory memory) {
 }  // namespace
 
 std::shared_ptr<BodyBuffer> BodyBuffer::Create(size_t capacity, size_t aligned_byte,
-                                               std::shared_ptr<protocol::ByteBudget> budget) {
+                                               std::shared_ptr<ByteBudget> budget) {
   std::shared_ptr<BodyBuffer> buffer(new BodyBuffer());
   buffer->budget_ = std::move(budget);
   buffer->lead_ = (kAlignment - aligned_byte % kAlignment) % kAlignment;
@@ -80,13 +80,13 @@ bool BodyBuffer::Grow(size_t capacity) {
   return true;
 }
 
-const protocol::ByteBudget* BodyBuffer::Extend(size_t bytes) {
-  const protocol::ByteBudget* const lacking = budget_->Take(static_cast<int64_t>(bytes));
+const ByteBudget* BodyBuffer::Extend(size_t bytes) {
+  const ByteBudget* const lacking = budget_->Take(static_cast<int64_t>(bytes));
   if (lacking == nullptr) size_ += bytes;
   return lacking;
 }
 
-const protocol::ByteBudget* BodyBuffer::Append(std::string_view bytes) {
+const ByteBudget* BodyBuffer::Append(std::string_view bytes) {
   if (!bytes.empty()) std::memcpy(end(), bytes.data(), bytes.size());
   return Extend(bytes.size());
 }

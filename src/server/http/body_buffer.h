@@ -6,7 +6,7 @@
 #include <memory>
 #include <string_view>
 
-#include "server/protocol/byte_budget.h"
+#include "base/byte_budget.h"
 
 namespace chairlift::http {
 
@@ -18,7 +18,7 @@ class BodyBuffer {
   // Room for `capacity` bytes; byte `aligned_byte` (the end of the JSON, where binary
   // tensors start) is aligned to 64 bytes. Null where there is no memory.
   static std::shared_ptr<BodyBuffer> Create(size_t capacity, size_t aligned_byte,
-                                            std::shared_ptr<protocol::ByteBudget> budget);
+                                            std::shared_ptr<ByteBudget> budget);
   ~BodyBuffer();
   BodyBuffer(const BodyBuffer&) = delete;
   BodyBuffer& operator=(const BodyBuffer&) = delete;
@@ -35,9 +35,9 @@ class BodyBuffer {
   char* end() { return allocation_ + lead_ + size_; }
   // Adds the bytes that were written at end(). Null, or the budget that lacks the room: they are
   // not added then.
-  [[nodiscard]] const protocol::ByteBudget* Extend(size_t bytes);
+  [[nodiscard]] const ByteBudget* Extend(size_t bytes);
   // Adds at most room() bytes; otherwise as Extend().
-  [[nodiscard]] const protocol::ByteBudget* Append(std::string_view bytes);
+  [[nodiscard]] const ByteBudget* Append(std::string_view bytes);
 
  private:
   BodyBuffer() = default;
@@ -48,7 +48,7 @@ class BodyBuffer {
   size_t mapped_ = 0;  // bytes of the mapping; 0: from the allocator
   size_t size_ = 0;
   size_t capacity_ = 0;
-  std::shared_ptr<protocol::ByteBudget> budget_;
+  std::shared_ptr<ByteBudget> budget_;
 };
 
 }  // namespace chairlift::http

@@ -274,7 +274,7 @@ void Session::OnRead(Lock* lock, std::shared_ptr<BodyBuffer> into,
     deadline_ = pace_.Moved(deadline_, bytes, body_read_at_);
   }
   if (into != nullptr && state_ == State::kBody) {
-    const protocol::ByteBudget* const lacking = body_->Extend(bytes);
+    const ByteBudget* const lacking = body_->Extend(bytes);
     if (lacking != nullptr) RefuseBody(lacking);
   }
   into.reset();

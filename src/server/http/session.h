@@ -93,7 +93,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void EndBody(Lock* lock);
   bool CheckSize(size_t json_bytes, size_t bytes);
   void AppendChunk(std::string_view bytes);
-  void RefuseBody(const protocol::ByteBudget* lacking);  // null: no memory
+  void RefuseBody(const ByteBudget* lacking);  // null: no memory
   void InflateOnPool(Compressed compressed);
   void AnswerFromPool(Reply reply);  // without mutex_
 
@@ -173,9 +173,9 @@ class Session : public std::enable_shared_from_this<Session> {
   InputBuffer input_;
   std::shared_ptr<BodyBuffer> body_;
   Route route_;
-  TimePoint body_read_at_;                         // last
-  const protocol::ByteBudget* lacking_ = nullptr;  // by a chunked body
-  bool no_memory_ = false;                         // for a chunked body
+  TimePoint body_read_at_;               // last
+  const ByteBudget* lacking_ = nullptr;  // by a chunked body
+  bool no_memory_ = false;               // for a chunked body
   bool head_started_ = false;
   bool reading_ = false;     // a read is under way
   bool advancing_ = false;   // Advance() is on the io thread's stack

@@ -113,7 +113,7 @@ bool Session::NewBody(size_t capacity) {
   return body_ != nullptr;
 }
 
-void Session::RefuseBody(const protocol::ByteBudget* lacking) {
+void Session::RefuseBody(const ByteBudget* lacking) {
   close_after_ = true;
   Respond(lacking == nullptr ? ErrorReply(503, kNoMemory)
                              : ErrorReply(protocol::TooManyBytes(*client_, *lacking)));
@@ -124,7 +124,7 @@ bool Session::ReadBody(Lock* lock) {
   const size_t length = parser_.head().content_length;
   while (true) {
     const std::string_view ready = input_.view().substr(0, body_->room());
-    const protocol::ByteBudget* const lacking = body_->Append(ready);
+    const ByteBudget* const lacking = body_->Append(ready);
     input_.Consume(ready.size());
     if (lacking != nullptr) {
       RefuseBody(lacking);
@@ -212,7 +212,7 @@ void Session::InflateOnPool(Compressed compressed) {
     size_t written;
     const Inflater::Progress progress =
         compressed.inflater->Inflate(body.end(), std::min(body.room(), kInflateSlice), &written);
-    if (const protocol::ByteBudget* const lacking = body.Extend(written)) {
+    if (const ByteBudget* const lacking = body.Extend(written)) {
       return refuse(ErrorReply(protocol::TooManyBytes(*client_, *lacking)));
     }
     if (body.size() > largest) {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
-#include "server/protocol/byte_budget.h"
+#include "base/byte_budget.h"
 #include "server/protocol/errors.h"
 
 namespace chairlift::protocol {

@@ -126,6 +126,38 @@ TEST_F(StopTest, ShutdownEndsWhatRuns) {
   EXPECT_EQ(Failures("endless", "shutdown"), 1u);
 }
 
+// Workers find out about deadlines as they look for tasks; clients give up at the same moments.
+TEST_F(StopTest, CancelsMeetDeadlines) {
+  Start(2);
+  Load("steps", testing::LoopOverTime());
+  Tensor x = Tensor::Allocate(DType::kFloat, {40, 1, 6});
+  std::fill_n(x.data<float>(), x.size(), 0.1F);
+  Tensor h = Tensor::Allocate(DType::kFloat, {1, 6});
+  std::fill_n(h.data<float>(), h.size(), 0.0F);
+  std::mt19937 random(5);
+  for (int round = 0; round < 25; ++round) {
+    std::vector<std::future<Answer>> answers;
+    std::vector<std::pair<std::chrono::steady_clock::time_point, RequestId>> cancels;
+    for (int i = 0; i < 60; ++i) {
+      const auto timeout = microseconds(200 + random() % 3000);
+      InferRequest request{.model = "steps", .inputs = {{"x", x}, {"h0", h}}, .timeout = timeout};
+      RequestId id = 0;
+      answers.push_back(Send(std::move(request), &id));
+      cancels.emplace_back(std::chrono::steady_clock::now() + timeout, id);
+    }
+    std::sort(cancels.begin(), cancels.end());
+    for (const auto& [when, id] : cancels) {
+      std::this_thread::sleep_until(when + microseconds(random() % 200) - microseconds(100));
+      engine_->Cancel(id);
+    }
+    for (std::future<Answer>& answer : answers) {
+      const Status status = answer.get().status();
+      EXPECT_TRUE(status.ok() || absl::IsCancelled(status) || absl::IsDeadlineExceeded(status))
+          << status;
+    }
+  }
+}
+
 // Whoever leaves, and whenever: every request is answered once, nobody for another, and all are
 // counted.
 TEST_F(StopTest, RequestsThatLeaveAtAnyTimeDisturbNoOther) {

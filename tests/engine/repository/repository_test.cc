@@ -103,6 +103,13 @@ TEST_F(RepositoryTest, AWrongConfigurationRefusesTheModel) {
                     HasSubstr("no setting 'max_bach_size'; did you mean 'max_batch_size'?")));
 }
 
+TEST_F(RepositoryTest, ALinkToNoConfigurationRefusesTheModel) {
+  Put("a", "1", DoublingModel().Bytes());
+  std::filesystem::create_symlink("nowhere.yaml", folder_ / "a" / "model.yaml");
+  ASSERT_TRUE(engine_->AddRepository(folder_.string()).ok());
+  EXPECT_THAT(Text(engine_->LoadFromRepository("a")), HasSubstr("model.yaml"));
+}
+
 TEST_F(RepositoryTest, ABrokenVersionSaysWhyAndTheOthersServe) {
   WriteFile(folder_ / "a" / "model.yaml", "versions: all\n");
   Put("a", "1", DoublingModel().Bytes());

@@ -111,7 +111,7 @@ TEST(RowPartsTest, AreTheWholeAgainWhateverTheirOrder) {
     std::shuffle(order.begin(), order.end(), random);
     for (const int part : order) {
       const NamedTensor output{"y", swapped(parts.Part(part).inputs[0])};
-      const Status put = parts.Put(part, {&output, 1}, kPlenty);
+      const Status put = parts.Put(part, {&output, 1}, {kPlenty, nullptr});
       ASSERT_TRUE(put.ok()) << put;
     }
     const Tensor got = parts.Take()[0].tensor, want = swapped(x);
@@ -125,13 +125,30 @@ TEST(RowPartsTest, RefuseWhatIsNotOfTheirRows) {
   const ValidatedRequest whole = OfRows(4);
   RowParts parts(whole, 2);
   const NamedTensor wrong{"y", Tensor::Of<float>({3}, {1, 2, 3})};
-  EXPECT_EQ(parts.Put(0, {&wrong, 1}, kPlenty).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(parts.Put(0, {&wrong, 1}, {kPlenty, nullptr}).code(), absl::StatusCode::kInternal);
   const NamedTensor two{"y", Tensor::Of<float>({2}, {1, 2})};
-  EXPECT_TRUE(parts.Put(0, {&two, 1}, kPlenty).ok());
+  EXPECT_TRUE(parts.Put(0, {&two, 1}, {kPlenty, nullptr}).ok());
   const NamedTensor wider{"y", Tensor::Of<float>({2, 1}, {1, 2})};
-  EXPECT_EQ(parts.Put(1, {&wider, 1}, kPlenty).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(parts.Put(1, {&wider, 1}, {kPlenty, nullptr}).code(), absl::StatusCode::kInternal);
   RowParts small(whole, 2);
-  EXPECT_TRUE(absl::IsOutOfRange(small.Put(0, {&two, 1}, 15)));  // four floats are 16 bytes
+  EXPECT_TRUE(absl::IsOutOfRange(small.Put(0, {&two, 1}, {15, nullptr})));  // four floats: 16 bytes
+}
+
+TEST(RowPartsTest, AnswersShareABudgetUntilTheyAreTaken) {
+  const ValidatedRequest whole = OfRows(4);
+  const NamedTensor two{"y", Tensor::Of<float>({2}, {1, 2})};
+  const auto budget = std::make_shared<ByteBudget>(40);
+  const RowParts::Limits limits{1 << 20, budget};
+  {
+    RowParts first(whole, 2), second(whole, 2), third(whole, 2);
+    EXPECT_TRUE(first.Put(0, {&two, 1}, limits).ok());
+    EXPECT_TRUE(second.Put(1, {&two, 1}, limits).ok());
+    EXPECT_TRUE(first.Put(1, {&two, 1}, limits).ok());
+    EXPECT_EQ(budget->held(), 32);
+    EXPECT_TRUE(absl::IsResourceExhausted(third.Put(0, {&two, 1}, limits)));
+    EXPECT_EQ(budget->held(), 32);
+  }
+  EXPECT_EQ(budget->held(), 0);
 }
 
 // y = mean over 1 K copies of x, which are there all at once: 4 KiB a row and feature.

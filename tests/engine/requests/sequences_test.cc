@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <deque>
+#include <map>
 #include <mutex>
 #include <random>
 
@@ -247,6 +249,160 @@ TEST(SequencesClockTest, ForgetsIdleSequences) {
   EXPECT_EQ((*sequences)->size(), 1);
   EXPECT_TRUE(absl::IsInvalidArgument(ask("a", false)));
   EXPECT_TRUE(ask("b", false).ok());
+}
+
+// Random chunks of a few sequences, which succeed or fail, against a model that knows only the
+// rule: a chunk that fails changes nothing.
+class RandomSequences {
+ public:
+  explicit RandomSequences(unsigned seed) : random_(seed) {
+    const SymbolicShape shape{Shape{1, 2}};
+    Signature signature;
+    signature.inputs = {{"x", DType::kFloat, shape}, {"s", DType::kFloat, shape}};
+    signature.outputs = {{"y", DType::kFloat, shape}, {"s_next", DType::kFloat, shape}};
+    sequences_ = *Sequences::Create({.sequence_state = {{"s_next", "s"}}}, signature, clock_);
+  }
+
+  void Run(int events) {
+    for (int i = 0; i < events && !::testing::Test::HasFailure(); ++i) {
+      const std::string name(1, static_cast<char>('a' + Pick(0, 2)));
+      if (Pick(0, 1) == 0) {
+        Send(name);
+      } else {
+        Finish(name);
+      }
+      int live = 0;
+      for (const auto& [key, known] : known_) live += known.live || !known.chunks.empty() ? 1 : 0;
+      EXPECT_EQ(sequences_->size(), live);
+    }
+    EXPECT_GT(answered_, events / 8);
+    EXPECT_GT(refused_late_, 0);
+  }
+
+ private:
+  struct Chunk {
+    int number = 0;
+    bool start = false, end = false, fails = false;
+    float value = 0;
+  };
+  struct Known {
+    bool live = false;
+    float sum = 0;
+    std::deque<Chunk> chunks;  // the first one runs
+  };
+  struct Running {
+    float state = 0;
+    float value = 0;
+    InferCallback callback;
+  };
+
+  int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+
+  void Send(const std::string& name) {
+    Known& known = known_[name];
+    if (known.chunks.size() > 6) return;
+    const Chunk chunk{next_++, Pick(0, 3) == 0, Pick(0, 3) == 0, Pick(0, 2) == 0,
+                      static_cast<float>(Pick(1, 9))};
+    InferRequest request;
+    request.sequence = name;
+    request.sequence_start = chunk.start;
+    request.sequence_end = chunk.end;
+    request.inputs = {{"x", Tensor::Of<float>(Shape{1, 2}, {chunk.value, 0})}};
+    const bool taken =
+        chunk.start || (known.chunks.empty() ? known.live : !known.chunks.back().end);
+    if (taken) known.chunks.push_back(chunk);
+    sequences_->Submit(
+        std::move(request),
+        [this, number = chunk.number](const StatusOr<InferResponse>& answer) {
+          answers_.emplace(number, answer.status());
+          if (answer.ok()) answers_[number] = answer->outputs.at(0).tensor.data<float>()[0];
+        },
+        [this](InferRequest request, const Sequences::AddState& add_state, InferCallback callback) {
+          EXPECT_TRUE(add_state(request).ok());
+          const std::string name = request.sequence;
+          EXPECT_FALSE(running_.contains(name)) << "two chunks of one sequence run";
+          running_[name] = {request.inputs[1].tensor.data<float>()[0],
+                            request.inputs[0].tensor.data<float>()[0], std::move(callback)};
+          return RequestId{1};
+        });
+    if (!taken) ExpectRefused(chunk.number);
+    CheckRunning(name);
+  }
+
+  void Finish(const std::string& name) {
+    Known& known = known_[name];
+    if (known.chunks.empty()) return;
+    const Chunk chunk = known.chunks.front();
+    known.chunks.pop_front();
+    Running running = std::move(running_.at(name));
+    running_.erase(name);
+    const float sum = running.state + running.value;
+    if (chunk.fails) {
+      running.callback(Internal("it fails"));
+    } else {
+      known.live = !chunk.end;
+      known.sum = sum;
+      InferResponse response;
+      response.outputs = {{"y", Tensor::Of<float>(Shape{1, 2}, {sum, 0})},
+                          {"s_next", Tensor::Of<float>(Shape{1, 2}, {sum, 0})}};
+      running.callback(std::move(response));
+    }
+    ASSERT_TRUE(answers_.contains(chunk.number));
+    EXPECT_EQ(answers_[chunk.number].ok(), !chunk.fails);
+    if (!chunk.fails) EXPECT_EQ(*answers_[chunk.number], sum);
+    ++answered_;
+    while (!known.chunks.empty() && !known.live && !known.chunks.front().start) {
+      ExpectRefused(known.chunks.front().number);
+      known.chunks.pop_front();
+      ++refused_late_;
+    }
+    CheckRunning(name);
+  }
+
+  void ExpectRefused(int number) {
+    ASSERT_TRUE(answers_.contains(number));
+    EXPECT_TRUE(absl::IsInvalidArgument(answers_.at(number).status()));
+  }
+  // The first chunk runs, from the state of those before it that succeeded.
+  void CheckRunning(const std::string& name) {
+    const Known& known = known_[name];
+    ASSERT_EQ(running_.contains(name), !known.chunks.empty());
+    if (known.chunks.empty()) return;
+    const Chunk& chunk = known.chunks.front();
+    EXPECT_EQ(running_[name].value, chunk.value);
+    EXPECT_EQ(running_[name].state, chunk.start ? 0 : known.sum);
+    EXPECT_FALSE(answers_.contains(chunk.number));
+  }
+
+  std::mt19937 random_;
+  FakeClock clock_;
+  std::shared_ptr<Sequences> sequences_;
+  std::map<std::string, Known> known_;
+  std::map<std::string, Running> running_;
+  std::map<int, StatusOr<float>> answers_;  // by chunk
+  int next_ = 1;
+  int answered_ = 0;
+  int refused_late_ = 0;
+};
+
+TEST(RandomSequencesTest, AChunkThatFailsChangesNothing) {
+  for (const unsigned seed : {1u, 2u, 3u}) RandomSequences(seed).Run(5000);
+}
+
+TEST_F(SequencesTest, ARefusedLastOrFirstChunkMayBeSentAgain) {
+  ASSERT_TRUE(Load(Accumulator(), Sums()).ok());
+  ExpectSum(Chunk("a", 1, true), 1);
+  InferRequest wrong = Chunk("a", 1, false, true);
+  wrong.inputs[0].tensor = Tensor::Of<float>(Shape{1, 3}, {1, 2, 3});
+  ExpectRefused(wrong, "'x'");
+  wrong.sequence_start = true;
+  ExpectRefused(wrong, "'x'");
+  ExpectSum(Chunk("a", 2), 3);
+  ExpectSum(Chunk("a", 1, false, true), 4);
+  wrong.sequence = "b";
+  wrong.sequence_end = false;
+  ExpectRefused(std::move(wrong), "'x'");
+  ExpectRefused(Chunk("b", 1), "sequence 'b' is not known");
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
 // A bound on the bytes that many hold together.
-#ifndef CHAIRLIFT_SERVER_PROTOCOL_BYTE_BUDGET_H_
-#define CHAIRLIFT_SERVER_PROTOCOL_BYTE_BUDGET_H_
+#ifndef CHAIRLIFT_BASE_BYTE_BUDGET_H_
+#define CHAIRLIFT_BASE_BYTE_BUDGET_H_
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
 
-namespace chairlift::protocol {
+namespace chairlift {
 
 // Thread-safe. What is taken from a share counts against the budget that it is a share of, too.
 class ByteBudget {
@@ -15,7 +15,7 @@ class ByteBudget {
   explicit ByteBudget(int64_t limit, std::shared_ptr<ByteBudget> whole = nullptr)
       : limit_(limit), whole_(std::move(whole)) {}
 
-  // Null, or the budget that lacks the room: nothing is taken then.
+  // Null, or the budget that lacks the room: then nothing is taken.
   [[nodiscard]] const ByteBudget* Take(int64_t bytes) {
     if (held_.fetch_add(bytes) + bytes > limit_) {
       held_.fetch_sub(bytes);
@@ -40,6 +40,6 @@ class ByteBudget {
   std::atomic<int64_t> held_{0};
 };
 
-}  // namespace chairlift::protocol
+}  // namespace chairlift
 
-#endif  // CHAIRLIFT_SERVER_PROTOCOL_BYTE_BUDGET_H_
+#endif  // CHAIRLIFT_BASE_BYTE_BUDGET_H_
