@@ -12,6 +12,7 @@ struct WorkerMemory {
   Arena staging;  // gathered inputs
   // Of the running task: set once nobody waits for its result. Null: it is never stopped.
   const StopFlag* stop = nullptr;
+  NodeTimer* timer = nullptr;  // of the running task; null: its nodes are not timed
 };
 
 }  // namespace chairlift
