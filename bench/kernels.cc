@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "device/cpu/isa.h"
+#include "device/cpu/peak_rates.h"
 #include "ops/kernel_cases.h"
-#include "peak_rates.h"
 
 namespace chairlift {
 namespace {

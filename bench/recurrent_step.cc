@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "device/cpu/isa.h"
+#include "device/cpu/peak_rates.h"
 #include "device/cpu/worker_pool.h"
-#include "peak_rates.h"
 
 namespace chairlift {
 namespace {

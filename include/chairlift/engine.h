@@ -225,14 +225,38 @@ struct ModelStatistics {
   int running = 0;
 };
 
+struct TraceOptions {
+  size_t max_bytes = size_t{64} << 20;  // 40 per task, 8 per request in it, 24 per node
+  bool nodes = false;                   // also each node of the models' graphs
+};
+
+// A node of a model's optimised graph, and how long it took.
+struct NodeProfile {
+  std::string model = {};
+  std::string cell = {};            // empty if the model runs whole
+  std::string node = {};            // its name in the file, or one made up
+  std::string op = {};              // "Conv"
+  std::string implementation = {};  // "winograd"; empty: the operator has only one
+  std::string refused = {};         // implementations tried before, and why they refused
+  std::string shapes = {};          // "[1,3,224,224], [64,3,7,7] -> [1,64,112,112]"
+  double flops = 0;                 // per run, of products and convolutions; 0: not counted
+  double bytes = 0;                 // per run, of all operands
+  uint64_t runs = 0;
+  // Without the nodes of its own bodies (If, Loop, Scan).
+  std::chrono::nanoseconds median{0};
+  std::chrono::nanoseconds total{0};
+};
+
 // A timeline of what the workers ran.
 struct Trace {
   // Chrome's trace event format, for ui.perfetto.dev or chrome://tracing: a track per worker, a
   // slice per task, named after its cell, or its model if that runs whole; its rows and requests in
-  // `args`. Times in µs after StartTrace().
+  // `args`. If nodes are traced, a slice per node under its task's. Times in µs after StartTrace().
   std::string json;
   uint64_t tasks = 0;
   uint64_t dropped = 0;  // tasks after max_bytes was full
+  // If nodes are traced: one entry per node and shape class, the largest total first.
+  std::vector<NodeProfile> nodes;
 };
 
 enum class ModelState { kLoading, kReady, kUnloading, kUnavailable };
@@ -283,9 +307,8 @@ class Engine {
   virtual bool ModelReady(const std::string& name, const std::string& version = "") const = 0;
   virtual int workers() const = 0;
 
-  // Discards what was recorded, and records the tasks that workers begin from now on, up to
-  // `max_bytes` (40 per task and 8 per request in it).
-  virtual void StartTrace(size_t max_bytes = size_t{64} << 20) = 0;
+  // Discards what was recorded, and records the tasks that workers begin from now on.
+  virtual void StartTrace(const TraceOptions& options = {}) = 0;
   // Ends the recording. The tasks that ended since; requests by the id that InferAsync() returned.
   virtual Trace StopTrace() = 0;
 

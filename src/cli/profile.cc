@@ -1,4 +1,4 @@
-// `chairlift profile`: fills a model's cost table and shows it.
+// `chairlift profile`: fills a model's cost table and shows it, or times its operators.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -20,6 +20,7 @@
 #include "cli/load_bar.h"
 #include "cli/model_path.h"
 #include "cli/profile_cells.h"
+#include "cli/profile_operators.h"
 #include "cli/terminal.h"
 #include "engine/programs/cells/cell_program.h"
 #include "graph/onnx/import.h"
@@ -35,6 +36,12 @@ struct ProfileFlags {
   std::vector<std::string> shapes;
   double seconds_per_point = 0.3;
   bool again = false;
+  bool operators = false;
+  int64_t batch = 1;  // of --operators
+  int64_t length = 16;
+  double seconds = 1;
+  int top = 15;
+  std::string json, svg;
   EngineOptions engine;
 };
 
@@ -191,11 +198,27 @@ Status ProfileWhole(const ModelPath& model, const ProfileFlags& flags, Engine& e
   return absl::OkStatus();
 }
 
+Status ProfileNodes(const ModelPath& model, const ProfileFlags& flags, Engine& engine) {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.json));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.svg));
+  CHAIRLIFT_RETURN_IF_ERROR(engine.LoadModel(model.name, model.path, model.config));
+  ProfileOperatorsOptions options{.shapes = {},
+                                  .seconds = flags.seconds,
+                                  .top = flags.top,
+                                  .json = flags.json,
+                                  .svg = flags.svg};
+  CHAIRLIFT_RETURN_IF_ERROR(ParseShapes(flags.shapes, &options.shapes));
+  options.shapes.batch = flags.batch;
+  options.shapes.length = flags.length;
+  return ProfileOperators(engine, model.name, options);
+}
+
 Status Profile(const ProfileFlags& flags) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const ModelPath model, FindModel(flags.model));
   EngineOptions options = flags.engine;
   options.on_load = LoadBar();
   CHAIRLIFT_ASSIGN_OR_RETURN(const auto engine, Engine::Create(options));
+  if (flags.operators) return ProfileNodes(model, flags, *engine);
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::optional<CellProgram> cells,
                              CellsOf(model, flags.engine.allow_plugins));
   // A request to a model of the user's own cells cannot be made up.
@@ -215,8 +238,11 @@ Command AddProfile(CLI::App& parser) {
   parser.footer(
       "The table is kept by model, CPU and build; the next time only what it lacks is measured.\n"
       "Of a model that runs as cells, each cell is timed; serving chooses its batches by that.\n"
-      "Example:\n"
-      "  chairlift profile model.onnx --batches 1,8,32 --lengths 16,128");
+      "With --operators: how long each operator and node of one request takes, which kernel "
+      "computes it,\nand how near that is to what the machine can do.\n"
+      "Examples:\n"
+      "  chairlift profile model.onnx --batches 1,8,32 --lengths 16,128\n"
+      "  chairlift profile model.onnx --operators --shape image=1x3x640x640 --workers 1");
   TakesModel(
       parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder")->required());
   parser.add_option("--batches", flags->batches, "Rows to measure, where the model batches")
@@ -236,6 +262,24 @@ Command AddProfile(CLI::App& parser) {
   AddNumber(parser, "--seconds-per-point", &flags->seconds_per_point, 0, 60, "S",
             "Time spent on each entry");
   parser.add_flag("--again", flags->again, "Measure everything again, also what is stored");
+  auto* operators = parser.add_flag("--operators", flags->operators,
+                                    "Time every operator and node instead of batches");
+  const auto only_operators = [&](CLI::Option* option) { option->needs(operators); };
+  only_operators(AddNumber(parser, "--batch", &flags->batch, 1, 4096, "N",
+                           "With --operators: rows of the request"));
+  only_operators(AddNumber(parser, "--length", &flags->length, 1, 1 << 20, "N",
+                           "With --operators: its other open dimensions"));
+  only_operators(AddNumber(parser, "--seconds", &flags->seconds, 0, 600, "S",
+                           "With --operators: time of all requests"));
+  only_operators(
+      AddNumber(parser, "--top", &flags->top, 1, 100000, "N", "With --operators: nodes to list"));
+  only_operators(
+      parser
+          .add_option("--json", flags->json, "With --operators: write every node's time to a file")
+          ->type_name("FILE"));
+  only_operators(
+      parser.add_option("--svg", flags->svg, "With --operators: write the operators as bars")
+          ->type_name("FILE"));
   AddAllowPlugins(parser, &flags->engine.allow_plugins);
   AddWorkers(parser, &flags->engine.workers);
   return [flags] { return Profile(*flags); };

@@ -80,8 +80,8 @@ class EngineImpl : public Engine {
     return repository_.Find(name, version).ok();
   }
   int workers() const override { return pool_->size(); }
-  void StartTrace(size_t max_bytes) override {
-    dispatcher_->trace().Start(max_bytes, Clock::Steady().Now());
+  void StartTrace(const TraceOptions& options) override {
+    dispatcher_->trace().Start(options, Clock::Steady().Now());
   }
   Trace StopTrace() override { return dispatcher_->trace().Stop(pool_->size()); }
   void Shutdown(std::chrono::milliseconds drain) override {

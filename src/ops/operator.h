@@ -264,8 +264,10 @@ struct OperatorDef {
   bool deterministic = true;
   // Made of its input's dimensions: reads no element.
   bool gives_sizes = false;
-  // A product with weights, or a convolution: what it computes outweighs what it reads.
-  bool multiplies = false;
+  // Multiply-adds of a product or a convolution, which outweigh what it reads; null for other
+  // operators.
+  double (*multiply_adds)(const Attributes& attributes, std::span<const TensorDesc> inputs,
+                          std::span<const TensorDesc> outputs) = nullptr;
   // No kernel: the runtime runs its sub-graphs (If, Loop, Scan).
   bool runs_bodies = false;
 

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "device/device.h"
 #include "ops/recurrent/recurrent.h"
+#include "runtime/node_timer.h"
 
 namespace chairlift {
 namespace {
@@ -158,10 +159,36 @@ StatusOr<std::vector<Tensor>> Cell::RunStep(int64_t rows, std::span<const Rows> 
   return outputs;
 }
 
+StatusOr<std::vector<Tensor>> Cell::TimeStep(int64_t rows, std::span<const Rows> inputs, Team& team,
+                                             int worker, Arena& arena, NodeTimer& timer) const {
+  const Graph& graph = executable_->graph();
+  const auto operands = [&](const std::vector<ValueId>& ids) {
+    std::vector<Operand> of_node;
+    for (const ValueId id : ids) {
+      of_node.emplace_back();
+      if (id == kNoValue) continue;
+      const Value& value = graph.values[id];
+      TensorDesc& desc = of_node.back().desc;
+      desc.dtype = value.dtype;
+      for (const Dim& dim : value.shape.dims()) desc.shape.Append(dim.known() ? dim.value() : rows);
+    }
+    return of_node;
+  };
+  const Node& node = graph.nodes[0];  // there is no other
+  const std::vector<Operand> read = operands(node.inputs), written = operands(node.outputs);
+  const TimePoint start = Clock::Steady().Now();
+  auto outputs = RunStep(rows, inputs, team, worker, arena);
+  timer.Report({node, nullptr, read, written}, start, Clock::Steady().Now());
+  return outputs;
+}
+
 StatusOr<std::vector<Tensor>> Cell::Run(int64_t rows, std::span<const Rows> inputs, Team& team,
                                         int worker, Arena& arena, Arena& staging,
-                                        const StopFlag* stop) {
-  if (step_ != nullptr && rows > 0) return RunStep(rows, inputs, team, worker, arena);
+                                        const StopFlag* stop, NodeTimer* timer) {
+  if (step_ != nullptr && rows > 0) {
+    if (timer == nullptr) return RunStep(rows, inputs, team, worker, arena);
+    return TimeStep(rows, inputs, team, worker, arena, *timer);
+  }
   struct Part {
     Shape shape;
     size_t row_bytes = 0;
@@ -203,7 +230,7 @@ StatusOr<std::vector<Tensor>> Cell::Run(int64_t rows, std::span<const Rows> inpu
     place += (bytes + kAlign - 1) / kAlign * kAlign + kAlign;
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
-                             executable_->Run(gathered, team, worker, arena, stop));
+                             executable_->Run(gathered, team, worker, arena, stop, timer));
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Shape& shape = outputs[i].shape();
     if (shape.rank() == 0 || shape[0] != rows) {

@@ -46,10 +46,10 @@ class Cell {
 
   // Outputs are new tensors [rows, row…]. Rows that lie one after the other are read in place,
   // others are gathered into `staging` first; on the CPU a recurrent step reads its rows wherever
-  // they lie. Both arenas are of one stream; it and `stop` as for Executable::Run().
+  // they lie. Both arenas are of one stream; it, `stop` and `timer` as for Executable::Run().
   StatusOr<std::vector<Tensor>> Run(int64_t rows, std::span<const Rows> inputs, Team& team,
                                     int worker, Arena& arena, Arena& staging,
-                                    const StopFlag* stop = nullptr);
+                                    const StopFlag* stop = nullptr, NodeTimer* timer = nullptr);
 
  private:
   // A float32 chairlift::RecurrentStep as the whole graph, on the CPU.
@@ -58,6 +58,8 @@ class Cell {
   Cell(std::string name, std::unique_ptr<Executable> executable, std::unique_ptr<Step> step);
   StatusOr<std::vector<Tensor>> RunStep(int64_t rows, std::span<const Rows> inputs, Team& team,
                                         int worker, Arena& arena) const;
+  StatusOr<std::vector<Tensor>> TimeStep(int64_t rows, std::span<const Rows> inputs, Team& team,
+                                         int worker, Arena& arena, NodeTimer& timer) const;
 
   std::string name_;
   std::unique_ptr<Executable> executable_;

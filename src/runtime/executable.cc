@@ -155,14 +155,15 @@ const Graph& Executable::graph() const { return impl_->graph; }
 const std::vector<PassReport>& Executable::pass_reports() const { return impl_->reports; }
 
 StatusOr<std::vector<Tensor>> Executable::Run(std::span<const Tensor> inputs, Team& team,
-                                              int worker, Arena& arena, const StopFlag* stop) {
+                                              int worker, Arena& arena, const StopFlag* stop,
+                                              NodeTimer* timer) {
   CHAIRLIFT_RETURN_IF_ERROR(impl_->CheckInputs(inputs));
   if (&arena.stream().device() != impl_->device) {
     return InvalidArgument("the arena is of device '{}', the model runs on '{}'",
                            arena.stream().device().name(), impl_->device->name());
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
-                             impl_->runner->Run(inputs, {team, worker, arena, stop}));
+                             impl_->runner->Run(inputs, {team, worker, arena, stop, timer}));
   // What only passes through (an input, a constant, a view of them) is copied: callers may write
   // to the outputs, and to the inputs once the run is over.
   for (Tensor& t : outputs) {

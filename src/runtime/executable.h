@@ -78,6 +78,8 @@ class Arena {
   std::vector<void*> output_pointers_;
 };
 
+class NodeTimer;
+
 // Set by another thread once nobody needs a run's result.
 using StopFlag = std::atomic<bool>;
 
@@ -108,7 +110,9 @@ struct PlanStats {
   // Where operators have several implementations: by "Conv: onednn (winograd: why it was refused)".
   struct KernelUse {
     int steps = 0;
-    std::string first;  // the first one's node
+    std::string first;    // the first one's node
+    std::string taken;    // "onednn"
+    std::string refused;  // those before it, and why: "winograd: …; upsampling: …"
   };
   std::map<std::string, KernelUse> kernels = {};
 };
@@ -133,9 +137,10 @@ class Executable {
   // input); outputs are new tensors there.
   // `team` is the calling worker's, and the plan is made for team.width() workers. Once `stop` is
   // set, the run ends before the next operator, also in sub-graphs: kCancelled. kOutOfRange if it
-  // needs more than the arena's limit.
+  // needs more than the arena's limit. `timer` gets the time of each node.
   StatusOr<std::vector<Tensor>> Run(std::span<const Tensor> inputs, Team& team, int worker,
-                                    Arena& arena, const StopFlag* stop = nullptr);
+                                    Arena& arena, const StopFlag* stop = nullptr,
+                                    NodeTimer* timer = nullptr);
 
   // Makes (or finds) the plan for these input shapes without running it.
   StatusOr<PlanStats> Prepare(std::span<const Shape> input_shapes, int width);

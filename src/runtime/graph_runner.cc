@@ -26,6 +26,15 @@ Status MoreThanLimit(size_t bytes, size_t limit) {
                   static_cast<double>(bytes) / kMiB, static_cast<double>(limit) / kMiB));
 }
 
+template <typename F>
+auto Timed(NodeTimer* timer, const PlannedNode& planned, F run) {
+  if (timer == nullptr) return run();
+  const TimePoint start = Clock::Steady().Now();
+  auto result = run();
+  timer->Report(planned, start, Clock::Steady().Now());
+  return result;
+}
+
 }  // namespace
 
 // One run of the graph: what its places refer to.
@@ -78,7 +87,8 @@ class GraphRunner::RunState {
       for (const Operand& operand : step.outputs) outputs.push_back(Address(operand.place));
       void* scratch = step.has_scratch ? base_ + step.scratch_offset : nullptr;
       const KernelArgs args{inputs, outputs, scratch, context_.team, context_.worker, stream_};
-      const Status status = step.kernel->Run(args);
+      const Status status = Timed(context_.timer, {*step.node, step.use, step.inputs, step.outputs},
+                                  [&] { return step.kernel->Run(args); });
       if (!status.ok()) return Annotate(status, step.node->Describe());
     }
     return absl::OkStatus();
@@ -90,8 +100,12 @@ class GraphRunner::RunState {
       std::vector<Tensor> inputs;
       inputs.reserve(node.inputs.size());
       for (const Operand& operand : node.inputs) inputs.push_back(TensorAt(operand));
-      CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> results,
-                                 runner.ComputeLate(*node.node, inputs, context_, BytesLeft()));
+      const auto compute = [&] {
+        return runner.ComputeLate(*node.node, inputs, context_, BytesLeft());
+      };
+      CHAIRLIFT_ASSIGN_OR_RETURN(
+          std::vector<Tensor> results,
+          Timed(context_.timer, {*node.node, nullptr, node.inputs, {}}, compute));
       for (size_t i = 0; i < node.node->outputs.size(); ++i) {
         // What a node hands through from the arena must outlive its place there.
         late_.push_back(context_.arena.Contains(results[i].raw()) ? results[i].Clone()
@@ -227,7 +241,8 @@ StatusOr<std::vector<Tensor>> GraphRunner::ComputeLate(const Node& node,
     return EvaluateNode(node, inputs, weights_, context.team, context.worker,
                         std::min(Shape::kMaxTensorBytes, max_bytes), graph_.values);
   }
-  const RunContext nested{context.team, context.worker, context.arena.Nested(), context.stop};
+  const RunContext nested{context.team, context.worker, context.arena.Nested(), context.stop,
+                          context.timer};
   const auto run = [&](const Graph& body, std::span<const Tensor> arguments) {
     return bodies_.at(&body)->Run(arguments, nested);
   };

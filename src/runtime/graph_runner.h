@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/node_timer.h"
 #include "runtime/plan.h"
 
 namespace chairlift {
@@ -16,6 +17,7 @@ struct RunContext {
   int worker;
   Arena& arena;
   const StopFlag* stop = nullptr;
+  NodeTimer* timer = nullptr;  // null: nodes are not timed
 };
 
 // Thread-safe once created. `graph`, `weights` and `device` must outlive it.

@@ -39,6 +39,7 @@ struct Operand {
 struct Step {
   const Node* node = nullptr;
   std::unique_ptr<Kernel> kernel;
+  const PlanStats::KernelUse* use = nullptr;  // in the plan's stats; null: there is no choice
   std::vector<Operand> inputs;
   std::vector<Operand> outputs;
   size_t scratch_offset = 0;

@@ -36,14 +36,18 @@ Tensor FromElements(const TensorDesc& desc, const std::vector<Dim>& elements) {
   return t;
 }
 
-// "Conv: onednn (winograd: it is for 3x3 convolutions)".
-std::string InWords(const OperatorDef& def, const KernelChoice& choice) {
+// The entry of what was chosen, under "Conv: onednn (winograd: it is for 3x3 convolutions)".
+PlanStats::KernelUse& UseOf(const OperatorDef& def, const KernelChoice& choice, PlanStats& stats) {
   std::string refused;
   for (const auto& [name, why] : choice.refused) {
     refused += fmt::format("{}{}: {}", refused.empty() ? "" : "; ", name, why);
   }
-  if (!refused.empty()) refused = fmt::format(" ({})", refused);
-  return fmt::format("{}: {}{}", def.name, choice.taken, refused);
+  const std::string reasons = refused.empty() ? "" : fmt::format(" ({})", refused);
+  PlanStats::KernelUse& use =
+      stats.kernels[fmt::format("{}: {}{}", def.name, choice.taken, reasons)];
+  use.taken = choice.taken;
+  use.refused = std::move(refused);
+  return use;
 }
 
 }  // namespace
@@ -345,11 +349,12 @@ class PlanBuilder {
       auto kernel = CompileOperator(*node.def, {node.attributes, inputs, outputs, constants,
                                                 weights, width_, &choice, device_});
       if (!kernel.ok()) return Annotate(kernel.status(), node.Describe());
-      if (!choice.taken.empty()) {
-        PlanStats::KernelUse& use = plan_->stats.kernels[InWords(*node.def, choice)];
-        if (use.steps++ == 0) use.first = node.name;
-      }
       Step step;
+      if (!choice.taken.empty()) {
+        PlanStats::KernelUse& use = UseOf(*node.def, choice, plan_->stats);
+        if (use.steps++ == 0) use.first = node.name;
+        step.use = &use;
+      }
       step.node = &node;
       step.kernel = *std::move(kernel);
       step.has_scratch = step.kernel->scratch_bytes() > 0;

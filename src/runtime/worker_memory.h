@@ -17,6 +17,7 @@ struct WorkerMemory {
   const StopFlag* stop = nullptr;
   // All workers': of answers that are computed in parts, until they are complete. Null: unlimited.
   std::shared_ptr<ByteBudget> partial_answers;
+  NodeTimer* timer = nullptr;  // of the running task; null: its nodes are not timed
 };
 
 }  // namespace chairlift

@@ -179,7 +179,7 @@ class FakeEngine : public Engine {
     return Known(name, version).ok();
   }
   int workers() const override { return 1; }
-  void StartTrace(size_t) override {}
+  void StartTrace(const TraceOptions&) override {}
   Trace StopTrace() override { return {}; }
   void Shutdown(std::chrono::milliseconds) override {}
 

@@ -89,6 +89,7 @@ class Dispatcher {
     std::optional<TaskRun> run;
     TaskResult result;
     bool helped = false;  // by workers that had nothing to do
+    NodeRuns nodes_ran;   // empty unless nodes are traced
     // Who comes second of Run()'s return and its completion goes on with what follows.
     std::atomic<bool> half_done{false};
 

@@ -29,7 +29,8 @@ void Dispatcher::Record(const Batch& batch) {
                  .task = std::move(task),
                  .helped = batch.helped,
                  .start = batch.start,
-                 .end = batch.start + batch.time()});
+                 .end = batch.start + batch.time()},
+                batch.nodes_ran.runs());
 }
 
 bool Dispatcher::WorthSharing(const Batch& batch, Duration worth_a_team) const {
@@ -48,6 +49,7 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::RunTask(const std::shared_ptr<Bat
                                                        int worker, Duration worth_a_team) {
   WorkerMemory& memory = *memory_[static_cast<size_t>(worker)];
   memory.stop = &batch->ride.stop;
+  memory.timer = trace_.times_nodes() ? &batch->nodes_ran : nullptr;
   batch->start = clock_.Now();
   {
     WorkerPool::TeamLease lease = pool_.OpenTeam(worker, WorthSharing(*batch, worth_a_team));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/out_of_memory.h"
 #include "base/status.h"
@@ -19,38 +20,57 @@ double Microseconds(int64_t ns) { return static_cast<double>(ns) * 1e-3; }
 
 }  // namespace
 
-void TraceRecorder::Start(size_t max_bytes, TimePoint now) {
+void NodeRuns::Report(const PlannedNode& planned, TimePoint start, TimePoint end) {
+  const bool choice = planned.kernel != nullptr;
+  runs_.push_back({{.node = planned.node.name,
+                    .op = planned.node.def->name,
+                    .implementation = choice ? planned.kernel->taken : "",
+                    .refused = choice ? planned.kernel->refused : "",
+                    .shapes = planned.Shapes(),
+                    .flops = planned.Flops(),
+                    .bytes = planned.Bytes()},
+                   start,
+                   end});
+}
+
+void TraceRecorder::Start(const TraceOptions& options, TimePoint now) {
   const std::lock_guard<std::mutex> lock(mutex_);
   start_ = now;
-  max_bytes_ = max_bytes;
+  max_bytes_ = options.max_bytes;
   dropped_ = 0;
   numbers_.clear();
   names_.clear();
   events_.clear();
   requests_.clear();
+  profile_numbers_.clear();
+  profiles_.clear();
+  node_events_.clear();
+  times_nodes_ = options.nodes;
   on_ = true;
 }
 
-void TraceRecorder::Record(const Slice& slice) {
+void TraceRecorder::Record(const Slice& slice, const std::vector<NodeRuns::Run>& nodes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!on() || slice.start < start_) return;
-  const size_t requests = requests_.size();
+  const size_t requests = requests_.size(), node_events = node_events_.size();
   const Status recorded = CatchOutOfMemory([&] {
-    Append(slice);
+    Append(slice, nodes);
     return absl::OkStatus();
   });
   if (recorded.ok()) return;
   requests_.resize(requests);
+  node_events_.resize(node_events);
   ++dropped_;
 }
 
-void TraceRecorder::Append(const Slice& slice) {
+void TraceRecorder::Append(const Slice& slice, const std::vector<NodeRuns::Run>& nodes) {
   distinct_.clear();
   for (const NodeRef& node : slice.task.nodes) distinct_.push_back(node.request);
   std::sort(distinct_.begin(), distinct_.end());
   distinct_.erase(std::unique(distinct_.begin(), distinct_.end()), distinct_.end());
   const size_t bytes = (events_.size() + 1) * sizeof(Event) +
-                       (requests_.size() + distinct_.size()) * sizeof(BatchRequestId);
+                       (requests_.size() + distinct_.size()) * sizeof(BatchRequestId) +
+                       (node_events_.size() + nodes.size()) * sizeof(NodeEvent);
   // The first one too many ends it: a timeline with holes would look like idle workers.
   if (dropped_ > 0 || bytes > max_bytes_) {
     ++dropped_;
@@ -61,20 +81,69 @@ void TraceRecorder::Append(const Slice& slice) {
       numbers_.try_emplace({slice.model, slice.cell}, static_cast<int32_t>(names_.size()));
   if (fresh) names_.push_back(found->first);
   requests_.insert(requests_.end(), distinct_.begin(), distinct_.end());
+  for (const NodeRuns::Run& run : nodes) AppendNode(slice, run);
   events_.push_back({.name = found->second,
                      .worker = slice.task.worker,
                      .helped = slice.helped,
                      .rows = slice.task.rows,
                      .padding_rows = slice.task.padding_rows,
                      .requests = static_cast<int32_t>(distinct_.size()),
+                     .nodes = static_cast<int32_t>(nodes.size()),
                      .start_ns = (slice.start - start_).count(),
                      .ns = (slice.end - slice.start).count()});
 }
 
+void TraceRecorder::AppendNode(const Slice& slice, const NodeRuns::Run& run) {
+  const NodeProfile& what = run.what;
+  const auto [found, fresh] = profile_numbers_.try_emplace(
+      fmt::format("{}\n{}\n{}\n{}\n{}\n{}", slice.model, slice.cell, what.node, what.op,
+                  what.implementation, what.shapes),
+      static_cast<int32_t>(profiles_.size()));
+  if (fresh) {
+    profiles_.push_back(what);
+    profiles_.back().model = slice.model;
+    profiles_.back().cell = slice.cell;
+  }
+  node_events_.push_back(
+      {found->second, (run.start - start_).count(), (run.end - run.start).count()});
+}
+
+std::vector<NodeProfile> TraceRecorder::Profiles() const {
+  std::vector<std::vector<int64_t>> times(profiles_.size());
+  std::vector<NodeEvent> open;  // of this task, not yet spanned by another
+  auto next = node_events_.begin();
+  for (const Event& event : events_) {
+    open.clear();
+    for (int32_t i = 0; i < event.nodes; ++i, ++next) {
+      int64_t own = next->ns;
+      while (!open.empty() && open.back().start_ns >= next->start_ns) {
+        own -= open.back().ns;
+        open.pop_back();
+      }
+      open.push_back(*next);
+      times[static_cast<size_t>(next->profile)].push_back(own);
+    }
+  }
+  std::vector<NodeProfile> profiles = profiles_;
+  for (size_t i = 0; i < profiles.size(); ++i) {
+    NodeProfile& profile = profiles[i];
+    std::vector<int64_t>& of_node = times[i];
+    profile.runs = of_node.size();
+    if (of_node.empty()) continue;
+    profile.total = Duration(std::accumulate(of_node.begin(), of_node.end(), int64_t{0}));
+    const auto middle = of_node.begin() + static_cast<ptrdiff_t>(of_node.size() / 2);
+    std::nth_element(of_node.begin(), middle, of_node.end());
+    profile.median = Duration(*middle);
+  }
+  std::stable_sort(profiles.begin(), profiles.end(),
+                   [](const auto& a, const auto& b) { return a.total > b.total; });
+  return profiles;
+}
+
 Trace TraceRecorder::Stop(int workers) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  on_ = false;
-  Trace trace{.json = {}, .tasks = events_.size(), .dropped = dropped_};
+  on_ = times_nodes_ = false;
+  Trace trace{.json = {}, .tasks = events_.size(), .dropped = dropped_, .nodes = Profiles()};
   auto out = std::back_inserter(trace.json);
   fmt::format_to(out,
                  "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"dropped_tasks\":{}}},"
@@ -98,6 +167,7 @@ Trace TraceRecorder::Stop(int workers) {
                                  cell.empty() ? "model" : "cell", Quoted(model)));
   }
   auto request = requests_.begin();
+  auto node = node_events_.begin();
   for (const Event& event : events_) {
     fmt::format_to(out,
                    ",\n"
@@ -110,10 +180,21 @@ Trace TraceRecorder::Stop(int workers) {
       fmt::format_to(out, "{}{}", i == 0 ? "" : ",", *request++);
     }
     trace.json += "]}}";
+    for (int32_t i = 0; i < event.nodes; ++i, ++node) {
+      const NodeProfile& profile = profiles_[static_cast<size_t>(node->profile)];
+      fmt::format_to(out,
+                     ",\n"
+                     R"({{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"name":{},)"
+                     R"("cat":"node","args":{{"node":{},"implementation":{},"shapes":{}}}}})",
+                     event.worker, Microseconds(node->start_ns), Microseconds(node->ns),
+                     Quoted(profile.op), Quoted(profile.node), Quoted(profile.implementation),
+                     Quoted(profile.shapes));
+    }
   }
   trace.json += "\n]}\n";
   events_.clear();
   requests_.clear();
+  node_events_.clear();
   return trace;
 }
 

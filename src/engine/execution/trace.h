@@ -14,8 +14,23 @@
 #include "base/clock.h"
 #include "batching/scheduler.h"
 #include "chairlift/engine.h"
+#include "runtime/node_timer.h"
 
 namespace chairlift {
+
+// The nodes that one task ran.
+class NodeRuns final : public NodeTimer {
+ public:
+  struct Run {
+    NodeProfile what;  // without its times, model and cell
+    TimePoint start, end;
+  };
+  void Report(const PlannedNode& planned, TimePoint start, TimePoint end) override;
+  const std::vector<Run>& runs() const { return runs_; }
+
+ private:
+  std::vector<Run> runs_;
+};
 
 // Thread-safe.
 class TraceRecorder {
@@ -29,11 +44,13 @@ class TraceRecorder {
     TimePoint start, end;
   };
 
-  // Forgets earlier records and records tasks that begin from `now` on, as many as fit `max_bytes`.
-  void Start(size_t max_bytes, TimePoint now);
+  // Forgets earlier records and records tasks that begin from `now` on, as many as fit.
+  void Start(const TraceOptions& options, TimePoint now);
   // Whether Record() is of any use: one load.
   bool on() const { return on_.load(std::memory_order_relaxed); }
-  void Record(const Slice& slice);
+  // Whether Record() wants the task's nodes: one load.
+  bool times_nodes() const { return times_nodes_.load(std::memory_order_relaxed); }
+  void Record(const Slice& slice, const std::vector<NodeRuns::Run>& nodes);
   // Stops recording and returns what was recorded.
   Trace Stop(int workers);
 
@@ -45,13 +62,22 @@ class TraceRecorder {
     int32_t rows = 0;
     int32_t padding_rows = 0;
     int32_t requests = 0;          // that many of requests_, after those of the events before
+    int32_t nodes = 0;             // of node_events_, likewise
     int64_t start_ns = 0, ns = 0;  // after the recording's start
   };
   using Name = std::pair<std::string, std::string>;  // model, cell
+  struct NodeEvent {
+    int32_t profile = 0;  // in profiles_
+    int64_t start_ns = 0, ns = 0;
+  };
 
-  void Append(const Slice& slice);
+  void Append(const Slice& slice, const std::vector<NodeRuns::Run>& nodes);
+  void AppendNode(const Slice& slice, const NodeRuns::Run& run);
+  // The profiles with the times that the recorded tasks give.
+  std::vector<NodeProfile> Profiles() const;
 
   std::atomic<bool> on_{false};
+  std::atomic<bool> times_nodes_{false};
   std::mutex mutex_;
   // All below is guarded by mutex_.
   TimePoint start_;
@@ -60,6 +86,9 @@ class TraceRecorder {
   std::vector<Name> names_;
   std::deque<Event> events_;
   std::deque<BatchRequestId> requests_;
+  std::map<std::string, int32_t> profile_numbers_;  // by all that tells profiles apart
+  std::vector<NodeProfile> profiles_;
+  std::deque<NodeEvent> node_events_;
   std::vector<BatchRequestId> distinct_;  // of one task; kept for its memory
   uint64_t dropped_ = 0;
 };

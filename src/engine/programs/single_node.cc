@@ -251,7 +251,8 @@ SingleNodeProgram::Computed SingleNodeProgram::Compute(RequestSpan requests, Tas
   const TimePoint gathered = clock.Now();
   StatusOr<std::vector<Tensor>> outputs = CatchOutOfMemory([&]() -> StatusOr<std::vector<Tensor>> {
     CHAIRLIFT_RETURN_IF_ERROR(inputs.status());
-    return batch->executable->Run(*inputs, run.team, run.worker, memory.compute, memory.stop);
+    return batch->executable->Run(*inputs, run.team, run.worker, memory.compute, memory.stop,
+                                  memory.timer);
   });
   const TimePoint ran = clock.Now();
   computed.times.compute_input = gathered - start;

@@ -172,7 +172,7 @@ class ScanCutter {
     std::vector<bool> made(body_.values.size(), false);
     for (const Node& node : body_.nodes) {
       if (!hoisted(node)) continue;
-      worth |= node.def->multiplies;
+      worth |= node.def->multiply_adds != nullptr;
       for (ValueId id : node.outputs) {
         if (id != kNoValue) made[id] = true;
       }

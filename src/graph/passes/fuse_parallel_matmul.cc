@@ -107,7 +107,7 @@ class ParallelMatMulFuser : private Absorber {
       open.pop_back();
       if (n < 0 || !seen.insert(n).second) continue;
       const Node& node = graph_.nodes[n];
-      if (node.def->multiplies) {
+      if (node.def->multiply_adds != nullptr) {
         products.insert(n);
         continue;
       }

@@ -195,6 +195,18 @@ class Attention final : public Kernel {
   Strides mask_{};
 };
 
+// Scores, and values weighed by them; of causal ones, the half that nobody sees too.
+double AttentionMultiplyAdds(const Attributes& attributes, std::span<const TensorDesc> in,
+                             std::span<const TensorDesc>) {
+  const auto k = ReadAxes(attributes, "k_axes"), v = ReadAxes(attributes, "v_axes");
+  if (!k.ok() || !v.ok()) return 0;
+  const double columns = static_cast<double>(in[1].shape[(*k)[kColumn]]);
+  const double values = static_cast<double>(in[2].shape[(*v)[kColumn]]);
+  if (columns == 0) return 0;
+  return static_cast<double>(in[0].size()) / columns *
+         static_cast<double>(in[1].shape[(*k)[kRow]]) * (columns + values);
+}
+
 }  // namespace
 
 void RegisterFusedAttention(OperatorRegistry& registry) {
@@ -204,7 +216,8 @@ void RegisterFusedAttention(OperatorRegistry& registry) {
                 .max_inputs = 4,
                 .input_types = {kHalfTypes | TypeSet{DType::kFloat}},
                 .infer = InferAttention,
-                .compile = Attention::Compile});
+                .compile = Attention::Compile,
+                .multiply_adds = AttentionMultiplyAdds});
 }
 
 }  // namespace chairlift

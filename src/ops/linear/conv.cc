@@ -5,6 +5,7 @@
 #include "ops/axis_map.h"
 #include "ops/linear/convolution.h"
 #include "ops/linear/linear.h"
+#include "ops/multiply_adds.h"
 #include "ops/window.h"
 
 namespace chairlift {
@@ -244,6 +245,11 @@ std::optional<BlockedForm> ConvBlockedForm(const Attributes& attributes,
   return form;
 }
 
+double TransposedMultiplyAdds(const Attributes&, std::span<const TensorDesc> in,
+                              std::span<const TensorDesc>) {
+  return ConvolutionMultiplyAdds(in[0], in[1]);
+}
+
 OperatorDef ConvDef(const char* domain, const char* name, int max_inputs) {
   OperatorDef def;
   def.domain = domain;
@@ -252,7 +258,10 @@ OperatorDef ConvDef(const char* domain, const char* name, int max_inputs) {
   def.max_inputs = max_inputs;
   def.input_types = {kFloatTypes};
   def.blocked_form = ConvBlockedForm;
-  def.multiplies = true;
+  def.multiply_adds = [](const Attributes&, std::span<const TensorDesc> in,
+                         std::span<const TensorDesc> out) {
+    return ConvolutionMultiplyAdds(out[0], in[1]);
+  };
   return def;
 }
 
@@ -274,11 +283,13 @@ void RegisterConv(OperatorRegistry& registry) {
   transpose.infer = InferConvTranspose;
   transpose.axes = FirstAxis<0>;
   transpose.compile = CompileConvTranspose;
+  transpose.multiply_adds = TransposedMultiplyAdds;
   registry.Add(std::move(transpose));
 
   OperatorDef fused_transpose = ConvDef("chairlift", "FusedConvTranspose", 3);
   fused_transpose.infer = InferFusedConvTranspose;
   fused_transpose.compile = CompileConvTranspose;
+  fused_transpose.multiply_adds = TransposedMultiplyAdds;
   registry.Add(std::move(fused_transpose));
 }
 

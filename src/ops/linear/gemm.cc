@@ -4,6 +4,7 @@
 #include "ops/axis_map.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/product.h"
+#include "ops/multiply_adds.h"
 
 namespace chairlift {
 namespace {
@@ -111,7 +112,10 @@ void RegisterGemm(OperatorRegistry& registry) {
   gemm.infer = InferGemm;
   gemm.axes = AxesOfGemm;
   gemm.compile = CompileGemm;
-  gemm.multiplies = true;
+  gemm.multiply_adds = [](const Attributes& attributes, std::span<const TensorDesc> in,
+                          std::span<const TensorDesc> out) {
+    return ProductMultiplyAdds(out[0], in[0].shape[attributes.Int("transA", 0) != 0 ? 0 : 1]);
+  };
   registry.Add(std::move(gemm));
 }
 

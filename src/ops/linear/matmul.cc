@@ -5,6 +5,7 @@
 #include "ops/axis_map.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/product.h"
+#include "ops/multiply_adds.h"
 
 namespace chairlift {
 namespace {
@@ -205,7 +206,10 @@ void RegisterMatMul(OperatorRegistry& registry) {
   matmul.infer = InferMatMul;
   matmul.axes = [](const InferContext& context) { return ProductAxes(context, 0, 1); };
   matmul.compile = CompileMatMul;
-  matmul.multiplies = true;
+  matmul.multiply_adds = [](const Attributes&, std::span<const TensorDesc> in,
+                            std::span<const TensorDesc> out) {
+    return ProductMultiplyAdds(out[0], in[0].shape.dims().back());
+  };
   registry.Add(std::move(matmul));
 
   OperatorDef fused;
@@ -216,7 +220,12 @@ void RegisterMatMul(OperatorRegistry& registry) {
   fused.input_types = {kFloatTypes};
   fused.infer = InferFusedMatMul;
   fused.compile = CompileFusedMatMul;
-  fused.multiplies = true;
+  fused.multiply_adds = [](const Attributes& attributes, std::span<const TensorDesc> in,
+                           std::span<const TensorDesc> out) {
+    const auto dims = in[0].shape.dims();
+    const bool transposed = TransposesOf(attributes).a && dims.size() > 1;
+    return ProductMultiplyAdds(out[0], dims[dims.size() - (transposed ? 2 : 1)]);
+  };
   registry.Add(std::move(fused));
 }
 

@@ -9,6 +9,7 @@
 #include "ops/linear/linear.h"
 #include "ops/linear/packed_gemm.h"
 #include "ops/linear/product.h"
+#include "ops/multiply_adds.h"
 
 namespace chairlift {
 namespace {
@@ -142,7 +143,14 @@ void RegisterParallelMatMul(OperatorRegistry& registry) {
                 .input_types = {{DType::kFloat}},
                 .infer = InferParallelMatmul,
                 .compile = ParallelMatMul::Compile,
-                .multiplies = true});
+                .multiply_adds = [](const Attributes&, std::span<const TensorDesc> in,
+                                    std::span<const TensorDesc> out) {
+                  double all = 0;
+                  for (const TensorDesc& y : out) {
+                    all += ProductMultiplyAdds(y, in[0].shape.dims().back());
+                  }
+                  return all;
+                }});
 }
 
 }  // namespace chairlift

@@ -9,6 +9,7 @@
 #include "absl/container/inlined_vector.h"
 #include "ops/axes.h"
 #include "ops/axis_map.h"
+#include "ops/multiply_adds.h"
 #include "ops/quantization/integer_product.h"
 #include "ops/quantization/quantization.h"
 #include "ops/window.h"
@@ -296,7 +297,10 @@ void RegisterIntegerConv(OperatorRegistry& registry) {
   integer.infer = [](InferContext& c) { return InferConv(c, kConvInteger, DType::kInt32); };
   integer.axes = FirstAxis<0>;
   integer.compile = [](const CompileContext& c) { return CompileConv(c, kConvInteger); };
-  integer.multiplies = true;
+  integer.multiply_adds = [](const Attributes&, std::span<const TensorDesc> in,
+                             std::span<const TensorDesc> out) {
+    return ConvolutionMultiplyAdds(out[0], in[kConvInteger.w]);
+  };
   registry.Add(std::move(integer));
 
   constexpr TypeSet kScale{DType::kFloat};
@@ -312,7 +316,10 @@ void RegisterIntegerConv(OperatorRegistry& registry) {
   };
   quantized.axes = FirstAxis<0>;
   quantized.compile = [](const CompileContext& c) { return CompileConv(c, kQLinearConv); };
-  quantized.multiplies = true;
+  quantized.multiply_adds = [](const Attributes&, std::span<const TensorDesc> in,
+                               std::span<const TensorDesc> out) {
+    return ConvolutionMultiplyAdds(out[0], in[kQLinearConv.w]);
+  };
   registry.Add(std::move(quantized));
 }
 

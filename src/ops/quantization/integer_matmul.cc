@@ -9,6 +9,7 @@
 #include "ops/axis_map.h"
 #include "ops/broadcast.h"
 #include "ops/linear/huge_tensor.h"
+#include "ops/multiply_adds.h"
 #include "ops/quantization/integer_product.h"
 #include "ops/quantization/quantization.h"
 
@@ -330,7 +331,10 @@ void RegisterIntegerMatMul(OperatorRegistry& registry) {
   integer.infer = [](InferContext& c) { return InferProduct(c, kMatMulInteger, DType::kInt32); };
   integer.axes = [](const InferContext& c) { return AxesOfIntegerMatmul(c, kMatMulInteger); };
   integer.compile = [](const CompileContext& c) { return CompileProduct(c, kMatMulInteger); };
-  integer.multiplies = true;
+  integer.multiply_adds = [](const Attributes&, std::span<const TensorDesc> in,
+                             std::span<const TensorDesc> out) {
+    return ProductMultiplyAdds(out[0], in[kMatMulInteger.a].shape.dims().back());
+  };
   registry.Add(std::move(integer));
 
   OperatorDef quantized;
@@ -344,7 +348,10 @@ void RegisterIntegerMatMul(OperatorRegistry& registry) {
   };
   quantized.axes = [](const InferContext& c) { return AxesOfIntegerMatmul(c, kQLinearMatMul); };
   quantized.compile = [](const CompileContext& c) { return CompileProduct(c, kQLinearMatMul); };
-  quantized.multiplies = true;
+  quantized.multiply_adds = [](const Attributes&, std::span<const TensorDesc> in,
+                               std::span<const TensorDesc> out) {
+    return ProductMultiplyAdds(out[0], in[kQLinearMatMul.a].shape.dims().back());
+  };
   registry.Add(std::move(quantized));
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ops/axis_map.h"
+#include "ops/multiply_adds.h"
 #include "ops/recurrent/recurrent_operators.h"
 
 namespace chairlift {
@@ -41,6 +42,13 @@ OperatorDef Recurrent(const char* name, int inputs, int outputs) {
   def.infer = [](InferContext& context) { return InferRecurrent(cell, context); };
   def.axes = AxesOfRecurrent;
   def.compile = [](const CompileContext& context) { return CompileRecurrent(cell, context); };
+  // Every step of every row meets W and R.
+  def.multiply_adds = [](const Attributes&, std::span<const TensorDesc> in,
+                         std::span<const TensorDesc>) {
+    const int64_t features = std::max<int64_t>(in[0].shape.dims().back(), 1);
+    return static_cast<double>(in[0].size() / features) *
+           static_cast<double>(in[1].size() + in[2].size());
+  };
   return def;
 }
 

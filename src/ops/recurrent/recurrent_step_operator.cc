@@ -8,6 +8,7 @@
 // activation_beta, clip, input_forget and linear_before_reset are ONNX's, for one direction.
 #include <algorithm>
 
+#include "ops/multiply_adds.h"
 #include "ops/recurrent/recurrent.h"
 #include "ops/recurrent/recurrent_operators.h"
 
@@ -104,6 +105,10 @@ OperatorDef RecurrentStepOperator() {
   def.input_types = {kFloatTypes};
   def.infer = InferStep;
   def.compile = CompileRecurrentStepOperator;
+  def.multiply_adds = [](const Attributes&, std::span<const TensorDesc> in,
+                         std::span<const TensorDesc>) {
+    return static_cast<double>(in[kStepH].shape[0]) * static_cast<double>(in[kStepR].size());
+  };
   return def;
 }
 

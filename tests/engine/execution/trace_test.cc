@@ -249,7 +249,7 @@ TEST_F(TraceTest, NamesAModelThatRunsWhole) {
 TEST_F(TraceTest, SaysWhatDidNotFit) {
   const std::string file = WriteFile(folder_ / "m.onnx", TokenClassifier().Bytes());
   ASSERT_TRUE(engine_->LoadModel("m", file, {}).ok());
-  engine_->StartTrace(200);
+  engine_->StartTrace({.max_bytes = 200});
   Ask("m", {{{"x", Tokens(30)}}});
   const Trace trace = engine_->StopTrace();
   EXPECT_GT(trace.tasks, 0u);

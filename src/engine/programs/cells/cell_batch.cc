@@ -80,9 +80,9 @@ StatusOr<TaskOutputs> CellBatch::RunRows(int64_t first, int64_t rows, Team& team
     for (size_t i = 0; i < places_.size(); ++i) {
       inputs.push_back({shapes_[i], places_[i].data() + first});
     }
-    CHAIRLIFT_ASSIGN_OR_RETURN(
-        std::vector<Tensor> outputs,
-        cell_->Run(rows, inputs, team, worker, memory.compute, memory.staging, memory.stop));
+    CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
+                               cell_->Run(rows, inputs, team, worker, memory.compute,
+                                          memory.staging, memory.stop, memory.timer));
     return std::make_shared<const std::vector<Tensor>>(std::move(outputs));
   });
 }

@@ -1,13 +1,14 @@
-// What a thread of this machine can do at most; see peak_rates.h.
-#include "peak_rates.h"
-
+// The loops that peak_rates.h times, one build per instruction set.
 #include <algorithm>
 #include <chrono>
 #include <vector>
 
+#include "device/cpu/peak_rates.h"
+
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "peak_rates.cc"
-#include "hwy/foreach_target.h"
+#define HWY_TARGET_INCLUDE "device/cpu/peak_rates_simd.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+//
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,0 +1,262 @@
+#include "cli/profile_operators.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "cli/flags.h"
+#include "cli/terminal.h"
+#include "device/cpu/peak_rates.h"
+
+namespace chairlift {
+namespace {
+
+constexpr size_t kMinRuns = 5;
+// Operands that fit here are taken to be read from the last level of cache.
+constexpr double kCachedBytes = 24e6;
+
+// Nodes of one operator and implementation, or one node.
+struct OperatorTime {
+  std::string op, implementation;
+  size_t nodes = 0;
+  double us = 0;  // of a request
+  double flops = 0;
+  double bound_us = 0;
+
+  std::string Share(double all_us) const { return fmt::format("{:.1f}%", 100 * us / all_us); }
+  std::string Rate() const { return flops == 0 ? "" : fmt::format("{:.1f}", flops / us * 1e-3); }
+  std::string OfBound() const { return fmt::format("{:.0f}%", Percent()); }
+  double Percent() const { return us == 0 ? 0 : 100 * bound_us / us; }
+};
+
+struct Measured {
+  std::vector<NodeProfile> nodes;  // the slowest first
+  uint64_t requests = 0;
+  double run_us = 0;  // the median of a whole request's compute time
+  PeakRates peak;
+
+  OperatorTime TimeOf(const NodeProfile& node) const {
+    const double runs = static_cast<double>(node.runs) / static_cast<double>(requests);
+    const double us = static_cast<double>(node.median.count()) * 1e-3 * runs;
+    const double gbs = node.bytes < kCachedBytes ? peak.l3_gbs : peak.memory_gbs;
+    const double bound = std::max(node.flops / peak.gflops, node.bytes / gbs) * 1e-3;
+    return {node.op, node.implementation, 1, us, node.flops * runs, bound * runs};
+  }
+  double NodesUs() const {
+    double us = 0;
+    for (const NodeProfile& node : nodes) us += TimeOf(node).us;
+    return us;
+  }
+};
+
+StatusOr<InferRequest> MakeRequest(Engine& engine, const ModelMetadata& metadata,
+                                   InputShapes shapes) {
+  const auto made = [&](const InputShapes& tried) -> StatusOr<InferRequest> {
+    std::mt19937_64 random(1);
+    InferRequest request;
+    request.model = metadata.name;
+    CHAIRLIFT_ASSIGN_OR_RETURN(request.inputs, MakeInputs(metadata.inputs, tried, random));
+    return request;
+  };
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      shapes,
+      FindShapes(metadata.inputs, shapes, kLengthsToTry, [&](const InputShapes& tried) -> Status {
+        CHAIRLIFT_ASSIGN_OR_RETURN(InferRequest request, made(tried));
+        return engine.Infer(std::move(request)).status();
+      }));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::string text, DescribeInputs(metadata.inputs, shapes));
+  fmt::print("{}: {}, {}\n", metadata.name, text, Counted(engine.workers(), "worker"));
+  return made(shapes);
+}
+
+StatusOr<Measured> TimeNodes(Engine& engine, const InferRequest& request, double seconds) {
+  Measured measured;
+  measured.peak = MeasurePeakRates(engine.workers());
+  std::vector<double> times;
+  engine.StartTrace({.nodes = true});
+  const auto begin = std::chrono::steady_clock::now();
+  ProgressBar bar("timing", static_cast<int64_t>(seconds * 1e3));
+  double passed = 0;
+  while (times.size() < kMinRuns || passed < seconds) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const InferResponse response, engine.Infer(request));
+    times.push_back(static_cast<double>(response.compute_time.count()) * 1e-3);
+    passed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    bar.Set(static_cast<int64_t>(passed * 1e3));
+  }
+  Trace trace = engine.StopTrace();
+  std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2),
+                   times.end());
+  measured.run_us = times[times.size() / 2];
+  measured.requests = times.size();
+  measured.nodes = std::move(trace.nodes);
+  std::stable_sort(measured.nodes.begin(), measured.nodes.end(),
+                   [&](const NodeProfile& a, const NodeProfile& b) {
+                     return measured.TimeOf(a).us > measured.TimeOf(b).us;
+                   });
+  return measured;
+}
+
+std::vector<OperatorTime> ByOperator(const Measured& measured) {
+  std::map<std::pair<std::string, std::string>, OperatorTime> groups;
+  for (const NodeProfile& node : measured.nodes) {
+    const OperatorTime line = measured.TimeOf(node);
+    OperatorTime& group = groups[{node.op, node.implementation}];
+    group.op = node.op;
+    group.implementation = node.implementation;
+    ++group.nodes;
+    group.us += line.us;
+    group.flops += line.flops;
+    group.bound_us += line.bound_us;
+  }
+  std::vector<OperatorTime> lines;
+  for (auto& [key, group] : groups) lines.push_back(std::move(group));
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const OperatorTime& a, const OperatorTime& b) { return a.us > b.us; });
+  return lines;
+}
+
+std::string NameOf(const NodeProfile& node) {
+  return node.cell.empty() ? node.node : fmt::format("{}: {}", node.cell, node.node);
+}
+
+void Print(const Measured& measured, int top) {
+  const double all = measured.NodesUs();
+  fmt::print(
+      "{} a request (median of {}), {} of it in nodes; the machine: {:.0f} GFLOP/s, {:.0f} GB/s "
+      "from memory, {:.0f} GB/s from cache\n\n",
+      HumanSeconds(measured.run_us * 1e-6), measured.requests, HumanSeconds(all * 1e-6),
+      measured.peak.gflops, measured.peak.memory_gbs, measured.peak.l3_gbs);
+  Table operators({"operator", "implementation", "nodes", "us", "share", "GFLOP/s", "of bound"});
+  for (const OperatorTime& line : ByOperator(measured)) {
+    operators.Add({line.op, line.implementation, std::to_string(line.nodes),
+                   fmt::format("{:.1f}", line.us), line.Share(all), line.Rate(), line.OfBound()});
+  }
+  fmt::print("{}\n", operators.ToString());
+  Table nodes(
+      {"node", "operator", "implementation", "us", "share", "GFLOP/s", "of bound", "shapes"});
+  const size_t shown = std::min(measured.nodes.size(), static_cast<size_t>(top));
+  std::vector<std::string> refusals;
+  for (size_t i = 0; i < shown; ++i) {
+    const NodeProfile& node = measured.nodes[i];
+    const OperatorTime line = measured.TimeOf(node);
+    nodes.Add({NameOf(node), node.op, node.implementation, fmt::format("{:.1f}", line.us),
+               line.Share(all), line.Rate(), line.OfBound(), node.shapes});
+    if (node.refused.empty()) continue;
+    std::string text = fmt::format("{} by {}, not {}", node.op, node.implementation, node.refused);
+    if (std::find(refusals.begin(), refusals.end(), text) == refusals.end()) {
+      refusals.push_back(std::move(text));
+    }
+  }
+  fmt::print("the slowest {} of {}:\n{}", shown,
+             Counted(static_cast<int64_t>(measured.nodes.size()), "node"), nodes.ToString());
+  if (!refusals.empty()) fmt::print("\nwhy not another implementation:\n");
+  for (const std::string& text : refusals) fmt::print("  {}\n", text);
+  fmt::print(
+      "\nbound: multiply-adds at the machine's peak, or operands read and written once, whichever "
+      "takes longer\n");
+}
+
+Status WriteJson(const Measured& measured, const std::string& model, const std::string& path) {
+  nlohmann::json nodes = nlohmann::json::array();
+  for (const NodeProfile& node : measured.nodes) {
+    const OperatorTime line = measured.TimeOf(node);
+    nodes.push_back({{"node", node.node},
+                     {"cell", node.cell},
+                     {"operator", node.op},
+                     {"implementation", node.implementation},
+                     {"refused", node.refused},
+                     {"shapes", node.shapes},
+                     {"us", line.us},
+                     {"flops", line.flops},
+                     {"bound_percent", line.Percent()}});
+  }
+  const nlohmann::json all = {{"model", model},
+                              {"total_us", measured.run_us},
+                              {"requests", measured.requests},
+                              {"gflops", measured.peak.gflops},
+                              {"memory_gbs", measured.peak.memory_gbs},
+                              {"cache_gbs", measured.peak.l3_gbs},
+                              {"nodes", std::move(nodes)}};
+  std::ofstream file(path);
+  file << all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  return file.flush() ? absl::OkStatus() : CannotWrite(path);
+}
+
+std::string Escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+// Bars, the slowest operator on top; the dark part is the bound.
+Status WriteSvg(const Measured& measured, const std::string& model, const std::string& path) {
+  constexpr int kLabel = 260, kBars = 420, kRow = 22, kTop = 40, kRight = 130;
+  const std::vector<OperatorTime> lines = ByOperator(measured);
+  const double all = measured.NodesUs();
+  const double scale = lines.empty() || lines[0].us == 0 ? 0 : kBars / lines[0].us;
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
+      "font-family=\"sans-serif\" font-size=\"12\">\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+      "<text x=\"10\" y=\"22\" font-size=\"14\">{}: {} a request; dark: the bound</text>\n",
+      kLabel + kBars + kRight, kTop + kRow * static_cast<int>(lines.size()) + 10, Escaped(model),
+      HumanSeconds(measured.run_us * 1e-6));
+  int y = kTop;
+  for (const OperatorTime& line : lines) {
+    const std::string label =
+        line.implementation.empty() ? line.op : fmt::format("{}, {}", line.op, line.implementation);
+    fmt::format_to(std::back_inserter(svg),
+                   "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>"
+                   "<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"14\" fill=\"#9ecae1\"/>"
+                   "<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"14\" fill=\"#3182bd\"/>"
+                   "<text x=\"{:.1f}\" y=\"{}\">{:.1f} us, {}</text>\n",
+                   kLabel - 8, y + 12, Escaped(label), kLabel, y, line.us * scale, kLabel, y,
+                   std::min(line.us, line.bound_us) * scale, kLabel + line.us * scale + 6, y + 12,
+                   line.us, line.Share(all));
+    y += kRow;
+  }
+  std::ofstream file(path);
+  file << svg << "</svg>\n";
+  return file.flush() ? absl::OkStatus() : CannotWrite(path);
+}
+
+}  // namespace
+
+Status ProfileOperators(Engine& engine, const std::string& model,
+                        const ProfileOperatorsOptions& options) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine.Metadata(model));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckShapeNames(metadata.inputs, options.shapes));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const InferRequest request,
+                             MakeRequest(engine, metadata, options.shapes));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Measured measured, TimeNodes(engine, request, options.seconds));
+  Print(measured, options.top);
+  if (!options.json.empty()) {
+    CHAIRLIFT_RETURN_IF_ERROR(WriteJson(measured, model, options.json));
+  }
+  if (!options.svg.empty()) return WriteSvg(measured, model, options.svg);
+  return absl::OkStatus();
+}
+
+}  // namespace chairlift

@@ -1,0 +1,35 @@
+// Reports how long each node of a run takes: for traces and profiles.
+#ifndef CHAIRLIFT_RUNTIME_NODE_TIMER_H_
+#define CHAIRLIFT_RUNTIME_NODE_TIMER_H_
+
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "runtime/plan.h"
+
+namespace chairlift {
+
+// A node as one plan runs it. Valid during NodeTimer::Report().
+struct PlannedNode {
+  const Node& node;
+  const PlanStats::KernelUse* kernel;  // null where there is one implementation only
+  const std::vector<Operand>& inputs;
+  const std::vector<Operand>& outputs;
+
+  std::string Shapes() const;  // "[1,3,224,224], [64,3,7,7] -> [1,64,112,112]"
+  double Flops() const;        // of products and convolutions; 0 for other operators
+  double Bytes() const;        // of all operands, each read or written once
+};
+
+// Not thread-safe: one worker's.
+class NodeTimer {
+ public:
+  virtual ~NodeTimer() = default;
+  // The node ran in [start, end]. A node with bodies comes after their nodes, and spans them.
+  virtual void Report(const PlannedNode& planned, TimePoint start, TimePoint end) = 0;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_RUNTIME_NODE_TIMER_H_
