@@ -47,7 +47,7 @@ $(VENV)/.%: tools/requirements-%.txt $(VENV)/.installed
 
 # Peers that only one benchmark needs.
 PEERS := $(if $(filter cellular,$(BENCH)),$(VENV)/.torch) $(if $(filter tree,$(BENCH)),$(VENV)/.dynet) \
-  $(if $(filter ragged encoder_serving,$(BENCH)),$(VENV)/.encoders)
+  $(if $(filter ragged encoder_serving,$(BENCH)),$(VENV)/.encoders) $(if $(filter zoo,$(BENCH)),$(VENV)/.zoo)
 
 bench: build $(VENV)/.installed $(PEERS)  ## benchmarks against peers; BENCH=<one of $(BENCH)> runs one, FLAGS=--quick a short look
 	@for name in $(BENCH); do $(PYTHON) bench/$$name.py --output build/bench/$$name.json $(FLAGS) || exit 1; done

@@ -11,6 +11,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -91,24 +92,37 @@ class Report:
         print(f"written to {self.output}")
 
 
+class WorkerFailed(SystemExit):
+    """model_worker ended or answered something else; says why. A benchmark that does not catch it ends."""
+
+
 class Worker:
     """bench/model_worker: one model in one engine, run on request."""
 
     def __init__(self, model, threads, inputs, build=BUILD):
+        self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             [build / "bench" / "model_worker", model, str(threads), *(f"{k}={v}" for k, v in inputs.items())],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, bufsize=1)
         self.expect("ready")
 
+    def read_line(self):
+        line = self.process.stdout.readline()
+        if not line:
+            status = self.process.wait(timeout=30)
+            self.errors.seek(0)
+            raise WorkerFailed(self.errors.read().strip() or f"model_worker ended with status {status}")
+        return line
+
     def expect(self, word):
-        line = self.process.stdout.readline().strip()
+        line = self.read_line().strip()
         if line != word:
-            raise SystemExit(f"model_worker answered '{line}' where '{word}' should be")
+            raise WorkerFailed(f"model_worker answered '{line}' where '{word}' should be")
 
     def run(self, times):
         """Seconds of each of `times` runs."""
         self.process.stdin.write(f"run {times}\n")
-        return [int(ns) * 1e-9 for ns in self.process.stdout.readline().split()]
+        return [int(ns) * 1e-9 for ns in self.read_line().split()]
 
     def dump(self, folder):
         self.process.stdin.write(f"dump {folder}\n")
@@ -117,6 +131,8 @@ class Worker:
     def close(self):
         self.process.stdin.close()
         self.process.wait(timeout=30)
+        self.errors.seek(0)
+        sys.stderr.write(self.errors.read())
 
 
 def timed(call, times):

@@ -97,9 +97,7 @@ def main():
                         worker.run, lambda n: harness.timed(lambda: peer.run(None, inputs), n), args.seconds)
                     worker.close()
                     work, weights = flops.count(model, inputs)
-                    machine = peak[str(threads)]
-                    bound = max(work / machine["gflops"], weights / machine["l3_gbs"] if weights < 24e6
-                                else weights / machine["memory_gbs"]) * 1e-9
+                    bound = flops.bound_seconds(work, weights, peak[str(threads)])
                     ratios.append(ratio)
                     report.add(f"{name} {label} t={threads}", ours * 1e3, "ms", theirs * 1e3, ratio,
                                100 * bound / ours, AIM_EVERY_ROW, spread, error=error)
