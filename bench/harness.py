@@ -130,9 +130,9 @@ class Worker:
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait(timeout=30)
-        self.errors.seek(0)
-        sys.stderr.write(self.errors.read())
+        if self.process.wait(timeout=30) == 0:  # otherwise it was raised
+            self.errors.seek(0)
+            sys.stderr.write(self.errors.read())
 
 
 def timed(call, times):

@@ -2,9 +2,9 @@
 """Models that nobody chose for us, one request after another: Chairlift's engine against ONNX Runtime, same threads.
 
 The models (zoo_models.py) are exported once, into build/zoo; remove a file to have it written again. Each row checks
-first that our answer is that of ONNX Runtime with its optimisers off, and one that is not counts as a failure while the
-others go on; where ONNX Runtime with them on differs from itself, the row says so. Both engines,
-with each number of threads, take turns; before each turn all sleep for harness.TURN_PAUSE_SECONDS, so that ONNX
+first that our answer is that of ONNX Runtime with its optimisers off; one that is not counts as a failure, and the
+others go on. Where ONNX Runtime with its optimisers differs from itself without them, the row says so. Both engines,
+with each number of threads, take turns. Before each turn all sleep for harness.TURN_PAUSE_SECONDS, so that ONNX
 Runtime's idle threads stop spinning for work and take no core from whoever is next. `bound` is as in runtime.py, and
 left out where a model has operators that flops.py does not count. Below a row where ONNX Runtime is faster: the three
 operators that take the most of our time.
@@ -72,6 +72,8 @@ class Pair:
         self.peer_error = max(difference(want, got) for want, got in zip(answers.values(), peers))
         self.worker = harness.Worker(path, threads, files)
         try:
+            for name in answers:
+                (folder / f"{name}.npy").parent.mkdir(parents=True, exist_ok=True)
             self.worker.dump(folder)
             self.error = 0.0
             for name, want in answers.items():

@@ -23,6 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "example
 OPSET = 17
 SEED = 7
 WORDS = 30522
+REPARAMETERIZED = ("mobileone_s0", "repvit_m0_9", "repvgg_a0")  # branches that are merged before export
 
 
 @dataclasses.dataclass
@@ -92,13 +93,11 @@ def tokens(*names, lengths=(16, 128), words=WORDS):
 # ---- what makes them; packages are imported when a model is made ----
 
 
-def timm(name, reparameterize=False, **more):
+def timm(name, **more):
     def make():
         from timm import create_model
-        from timm.utils.model import reparameterize_model
 
-        model = create_model(name, pretrained=False, exportable=True, **more).eval()
-        return reparameterize_model(model) if reparameterize else model
+        return create_model(name, pretrained=False, exportable=True, **more)
 
     return make
 
@@ -222,7 +221,7 @@ def vision():
             ("shufflenet_v2_x0_5", torchvision("shufflenet_v2_x0_5"), at),
             ("shufflenet_v2_x1_0", torchvision("shufflenet_v2_x1_0"), at),
             ("ghostnet", timm("ghostnet_100"), at), ("fbnetc", timm("fbnetc_100"), at), ("lcnet", timm("lcnet_100"), at),
-            ("mobileone_s0", timm("mobileone_s0", True), at), ("repvit_m0_9", timm("repvit_m0_9", True), at),
+            ("mobileone_s0", timm("mobileone_s0"), at), ("repvit_m0_9", timm("repvit_m0_9"), at),
             ("mobilevit_xs", timm("mobilevit_xs"), image(256)), ("mobilevit_v2_050", timm("mobilevitv2_050"), image(256)),
             ("edgenext_small", timm("edgenext_small"), image(256)),
             ("efficientformer_l1", timm("efficientformer_l1"), at),
@@ -230,7 +229,7 @@ def vision():
         "residual": [
             ("resnet18", torchvision("resnet18"), at), ("resnet34", torchvision("resnet34"), at),
             ("resnet50", torchvision("resnet50"), at), ("resnet26d", timm("resnet26d"), at),
-            ("repvgg_a0", timm("repvgg_a0", True), at), ("darknet53", timm("darknet53"), image(256)),
+            ("repvgg_a0", timm("repvgg_a0"), at), ("darknet53", timm("darknet53"), image(256)),
         ],
         "grouped": [
             ("resnext50_32x4d", torchvision("resnext50_32x4d"), at), ("regnet_x_800mf", torchvision("regnet_x_800mf"), at),
@@ -328,14 +327,13 @@ def waves():
                    decoder_attention_heads=6)
     spectrogram = dict(hidden_size=192, num_hidden_layers=12, num_attention_heads=3, intermediate_size=768,
                        max_length=128, frequency_stride=16, time_stride=16)
-    moonshine = dict(hidden_size=288, intermediate_size=1152, encoder_num_hidden_layers=6, decoder_num_hidden_layers=1,
-                     encoder_num_attention_heads=8, decoder_num_attention_heads=8)
+    sew = dict(hidden_size=512, num_hidden_layers=12, num_attention_heads=8, intermediate_size=2048)
     families = {
         "speech": [
             ("wav2vec2_base", hugging("Wav2Vec2ForCTC"), wave(1)),
             ("distilhubert", hugging("Hubert", num_hidden_layers=2), wave(2)),
             ("whisper_tiny_encoder", hugging("Whisper", part=lambda m: m.get_encoder(), **whisper), features(1, 80, 3000)),
-            ("moonshine_tiny_encoder", hugging("Moonshine", part=lambda m: m.get_encoder(), **moonshine), wave(4)),
+            ("sew_tiny", hugging("SEW", **sew), wave(2)),
             ("quartznet_5x5", network(lambda n, _: n.QuartzNet()), features(1, 64, 500)),
             ("conformer_s", network(lambda n, _: n.Conformer()), features(1, 80, 500)),
             ("deep_speech2", network(lambda n, _: n.DeepSpeech()), features(1, 1, 161, 200)),
@@ -453,6 +451,10 @@ def export(model, path):
         rows = 8 if max(value.size for value in given.values()) < 1e5 else 2
         draws = [{name: draw(rng) for name, draw in model.cases[labels[-1]].items()} for _ in range(rows)]
         settle(module, [torch.from_numpy(np.concatenate([drawn[name] for drawn in draws])) for name in given])
+        if model.name in REPARAMETERIZED:
+            from timm.utils.model import reparameterize_model
+
+            module = reparameterize_model(module)
         arguments = tuple(torch.from_numpy(value) for value in given.values())
         outputs = module(*arguments)
         count = 1 if isinstance(outputs, torch.Tensor) else len(outputs)

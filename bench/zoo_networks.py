@@ -374,7 +374,7 @@ class Conformer(nn.Module):
         self.out = nn.Linear(width, symbols)
 
     def forward(self, features):
-        x = self.subsample(features.unsqueeze(1)).transpose(1, 2).flatten(2)
+        x = self.subsample(features.unsqueeze(1)).permute(0, 3, 1, 2).flatten(2)
         return self.out(self.blocks(self.flat(x)))
 
 
@@ -678,13 +678,20 @@ class FtTransformer(nn.Module):
         return self.out(self.blocks(x)[:, 0])
 
 
+def table(rows, width):
+    """Rows as small as training makes them: of large ones, every answer would be 0 or 1."""
+    embedding = nn.Embedding(rows, width)
+    nn.init.normal_(embedding.weight, std=0.1)
+    return embedding
+
+
 class Dlrm(nn.Module):
     """Clicks: 13 numbers, 26 categories, products of all pairs."""
 
     def __init__(self, rows=10000, width=16, tables=26):
         super().__init__()
         chain = lambda *w: nn.Sequential(*[m for a, b in zip(w, w[1:]) for m in (nn.Linear(a, b), nn.ReLU())])  # noqa: E731
-        self.tables = nn.ModuleList(nn.Embedding(rows, width) for _ in range(tables))
+        self.tables = nn.ModuleList(table(rows, width) for _ in range(tables))
         self.bottom = chain(13, 512, 256, 64, width)
         pairs = (tables + 1) * tables // 2
         self.top = nn.Sequential(chain(width + pairs, 512, 256), nn.Linear(256, 1), nn.Sigmoid())
@@ -702,7 +709,7 @@ class CrossNetwork(nn.Module):
 
     def __init__(self, fields=26, rows=10000, width=16, numbers=13, crosses=3):
         super().__init__()
-        self.table, into = nn.Embedding(rows, width), fields * width + numbers
+        self.table, into = table(rows, width), fields * width + numbers
         self.crosses = nn.ModuleList(nn.Linear(into, into) for _ in range(crosses))
         self.deep = nn.Sequential(nn.Linear(into, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU())
         self.out = nn.Linear(into + 128, 1)
