@@ -120,7 +120,7 @@ def bound_seconds(path, inputs, peak):
 def slowest_operators(path, threads, inputs, folder):
     """What `chairlift profile --operators` says takes longest."""
     written = folder / "operators.json"
-    shapes = [flag for name, value in inputs.items()
+    shapes = [flag for name, value in inputs.items() if value.ndim
               for flag in ("--shape", f"{name}={','.join(str(size) for size in value.shape)}")]
     done = subprocess.run([harness.BUILD / "bin" / "chairlift", "profile", path, "--operators", "--workers", str(threads),
                            *shapes, "--json", written], capture_output=True, text=True)
