@@ -7,8 +7,8 @@ import onnxruntime
 
 COUNTED = {"Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM"}
 # Operators that work as much, or hold graphs of their own: a model that has one does more than is counted.
-NOT_COUNTED = {"GRU", "RNN", "Einsum", "DeformConv", "If", "Loop", "Scan", "ConvInteger", "MatMulInteger", "QLinearConv",
-               "QLinearMatMul"}
+NOT_COUNTED = {"GRU", "RNN", "Einsum", "DeformConv", "If", "Loop", "Scan", "ConvInteger", "MatMulInteger",
+               "QLinearConv", "QLinearMatMul"}
 
 
 def _shapes(model, inputs):

@@ -97,7 +97,8 @@ def take_turns(pairs, seconds, rounds):
     sides = {(threads, side): getattr(pair, side) for threads, pair in pairs.items() for side in ("ours", "peer")}
 
     def turn(run):
-        times = max(1, min(2000, int(seconds / (2 * rounds) / max(statistics.median(run(2)), 1e-6))))
+        run(1)
+        times = max(1, min(2000, int(seconds / (2 * rounds) / max(min(run(2)), 1e-6))))
         return lambda: statistics.median(run(times))
 
     turns = {key: turn(run) for key, run in sides.items()}
@@ -122,8 +123,9 @@ def slowest_operators(path, threads, inputs, folder):
     written = folder / "operators.json"
     shapes = [flag for name, value in inputs.items() if value.ndim
               for flag in ("--shape", f"{name}={','.join(str(size) for size in value.shape)}")]
-    done = subprocess.run([harness.BUILD / "bin" / "chairlift", "profile", path, "--operators", "--workers", str(threads),
-                           *shapes, "--json", written], capture_output=True, text=True)
+    command = [harness.BUILD / "bin" / "chairlift", "profile", path, "--operators", "--workers", str(threads), *shapes,
+               "--json", written]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         why = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         raise RuntimeError(why[0])
@@ -145,7 +147,8 @@ class Zoo:
         path = FOLDER / f"{model.name}.onnx"
         name = f"{model.name} {label}"
         if not path.exists():
-            self.fail(name, f"not exported: {path.with_suffix('.error').read_text()}")
+            error = path.with_suffix(".error")
+            self.fail(name, f"not exported: {error.read_text() if error.exists() else 'the export ended early'}")
             return
         inputs = model.inputs(label)
         with tempfile.TemporaryDirectory() as temporary:
@@ -157,7 +160,7 @@ class Zoo:
             pairs = {}
             try:
                 answers = right_answers(path, inputs)
-            except WrongAnswer as failure:
+            except Exception as failure:  # noqa: BLE001: ONNX Runtime's have no class in common; the other rows go on
                 self.fail(name, str(failure))
                 return
             try:
@@ -168,6 +171,8 @@ class Zoo:
                         self.fail(f"{name} t={threads}", str(failure))
                 if pairs:
                     self.compare(model, name, path, inputs, folder, pairs)
+            except harness.WorkerFailed as failure:
+                self.fail(name, str(failure))
             finally:
                 for pair in pairs.values():
                     pair.worker.close()
@@ -195,7 +200,7 @@ class Zoo:
             self.report.add(row, mine * 1e3, "ms", theirs * 1e3, ratio, bounds and 100 * bounds[str(threads)] / mine,
                             AIM_EVERY_ROW, harness.spread(ours), family=model.family, error=pair.error, **more)
             if not pair.peer_error <= TOLERANCE:
-                print(f"    ONNX Runtime's optimisers change its own answer by {pair.peer_error:.1e} of its range", flush=True)
+                print(f"    ONNX Runtime's optimisers change its own answer by {pair.peer_error:.1e}", flush=True)
             for node in slowest or []:
                 print(f"    {node['operator']} {node['implementation']} {node['us']:.0f} us {node['node']}", flush=True)
             if slow_failure:

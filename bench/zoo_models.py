@@ -3,9 +3,10 @@
 
     zoo_models.py FOLDER [--only SUBSTRING]     writes FOLDER/<name>.onnx where it is missing, or <name>.error
 
-Architectures of torchvision, timm and transformers, and those of zoo_networks.py, with seeded weights and normalisations
-that fit them, exported by PyTorch's TorchScript exporter (opset 17, the batch open); and the pretrained models that the
-examples' packages carry. Text encoders have at most 30,522 rows of embeddings: a run reads those of its tokens only.
+Architectures of torchvision, timm and transformers, and those of zoo_networks.py, with seeded weights and
+normalisations that fit them, exported by PyTorch's TorchScript exporter (opset 17, the batch open); and the pretrained
+models that the examples' packages carry. Text encoders have at most 30,522 rows of embeddings: a run reads only those
+of its tokens.
 """
 
 import argparse
@@ -85,8 +86,11 @@ def image(size, width=None):
 
 
 def tokens(*names, lengths=(16, 128), words=WORDS):
-    kinds = {"input_ids": lambda n: integers(1, n, low=1000, high=words - 100), "attention_mask": lambda n: constant(1, 1, n),
-             "token_type_ids": lambda n: constant(0, 1, n)}
+    kinds = {
+        "input_ids": lambda n: integers(1, n, low=1000, high=words - 100),
+        "attention_mask": lambda n: constant(1, 1, n),
+        "token_type_ids": lambda n: constant(0, 1, n),
+    }
     return {f"1x{n}": {name: kinds[name](n) for name in names} for n in lengths}
 
 
@@ -184,7 +188,8 @@ def encoder(kind, *names, lengths=(16, 128), **sizes):
         import zoo_networks as networks
 
         config = getattr(transformers, kind.replace("Encoder", "") + "Config")
-        model = getattr(transformers, kind + "Model")(config(**{"vocab_size": WORDS, "attn_implementation": "eager", **sizes}))
+        usual = {"vocab_size": WORDS, "attn_implementation": "eager"}
+        model = getattr(transformers, kind + "Model")(config(**{**usual, **sizes}))
         return networks.Picked(model, lambda model, *args: model(**dict(zip(names, args)))[0])
 
     return make, tokens(*names, lengths=lengths)
@@ -220,9 +225,11 @@ def vision():
             ("mnasnet1_0", torchvision("mnasnet1_0"), at),
             ("shufflenet_v2_x0_5", torchvision("shufflenet_v2_x0_5"), at),
             ("shufflenet_v2_x1_0", torchvision("shufflenet_v2_x1_0"), at),
-            ("ghostnet", timm("ghostnet_100"), at), ("fbnetc", timm("fbnetc_100"), at), ("lcnet", timm("lcnet_100"), at),
+            ("ghostnet", timm("ghostnet_100"), at), ("fbnetc", timm("fbnetc_100"), at),
+            ("lcnet", timm("lcnet_100"), at),
             ("mobileone_s0", timm("mobileone_s0"), at), ("repvit_m0_9", timm("repvit_m0_9"), at),
-            ("mobilevit_xs", timm("mobilevit_xs"), image(256)), ("mobilevit_v2_050", timm("mobilevitv2_050"), image(256)),
+            ("mobilevit_xs", timm("mobilevit_xs"), image(256)),
+            ("mobilevit_v2_050", timm("mobilevitv2_050"), image(256)),
             ("edgenext_small", timm("edgenext_small"), image(256)),
             ("efficientformer_l1", timm("efficientformer_l1"), at),
         ],
@@ -232,7 +239,8 @@ def vision():
             ("repvgg_a0", timm("repvgg_a0"), at), ("darknet53", timm("darknet53"), image(256)),
         ],
         "grouped": [
-            ("resnext50_32x4d", torchvision("resnext50_32x4d"), at), ("regnet_x_800mf", torchvision("regnet_x_800mf"), at),
+            ("resnext50_32x4d", torchvision("resnext50_32x4d"), at),
+            ("regnet_x_800mf", torchvision("regnet_x_800mf"), at),
             ("regnet_y_400mf", torchvision("regnet_y_400mf"), at), ("seresnext26d", timm("seresnext26d_32x4d"), at),
             ("resnest14d", timm("resnest14d"), at),
         ],
@@ -332,7 +340,8 @@ def waves():
         "speech": [
             ("wav2vec2_base", hugging("Wav2Vec2ForCTC"), wave(1)),
             ("distilhubert", hugging("Hubert", num_hidden_layers=2), wave(2)),
-            ("whisper_tiny_encoder", hugging("Whisper", part=lambda m: m.get_encoder(), **whisper), features(1, 80, 3000)),
+            ("whisper_tiny_encoder", hugging("Whisper", part=lambda m: m.get_encoder(), **whisper),
+             features(1, 80, 3000)),
             ("sew_tiny", hugging("SEW", **sew), wave(2)),
             ("quartznet_5x5", network(lambda n, _: n.QuartzNet()), features(1, 64, 500)),
             ("conformer_s", network(lambda n, _: n.Conformer()), features(1, 80, 500)),
@@ -362,8 +371,11 @@ def waves():
 
 def text():
     two, three = ("input_ids", "attention_mask"), ("input_ids", "attention_mask", "token_type_ids")
-    bert = lambda layers, width: dict(num_hidden_layers=layers, hidden_size=width, intermediate_size=4 * width,  # noqa: E731
-                                      num_attention_heads=width // 64 if width % 64 == 0 else 12)
+
+    def bert(layers, width):
+        return dict(num_hidden_layers=layers, hidden_size=width, intermediate_size=4 * width,
+                    num_attention_heads=width // 64 if width % 64 == 0 else 12)
+
     rows = {
         "bert_tiny": encoder("Bert", *three, **bert(2, 128)), "bert_mini": encoder("Bert", *three, **bert(4, 256)),
         "bert_small": encoder("Bert", *three, **bert(4, 512)),
@@ -374,8 +386,9 @@ def text():
         "mpnet_base": encoder("MPNet", *two), "electra_small": encoder("Electra", *three, **bert(12, 256)),
         "mobilebert": encoder("MobileBert", *three), "squeezebert": encoder("SqueezeBert", *three),
         "deberta_v3_xsmall": encoder(
-            "DebertaV2", *two, **bert(12, 384), relative_attention=True, position_buckets=256, norm_rel_ebd="layer_norm",
-            share_att_key=True, pos_att_type=["p2c", "c2p"], position_biased_input=False, type_vocab_size=0),
+            "DebertaV2", *two, **bert(12, 384), relative_attention=True, position_buckets=256,
+            norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"], position_biased_input=False,
+            type_vocab_size=0),
         "roformer_small": encoder("RoFormer", *three, **bert(6, 384), embedding_size=384),
         "modernbert_17m": encoder("ModernBert", *two, hidden_size=256, intermediate_size=384, num_hidden_layers=7,
                                   num_attention_heads=4, pad_token_id=0, cls_token_id=1, sep_token_id=2, bos_token_id=1,
@@ -447,7 +460,7 @@ def export(model, path):
                        if axis and size != given[name].shape[axis]}
     with torch.no_grad():
         module = model.make().eval()
-        # Twice the pixels of the largest detectors, and more rows of what is small.
+        # Normalisations need more than one row; of small inputs, eight cost little.
         rows = 8 if max(value.size for value in given.values()) < 1e5 else 2
         draws = [{name: draw(rng) for name, draw in model.cases[labels[-1]].items()} for _ in range(rows)]
         settle(module, [torch.from_numpy(np.concatenate([drawn[name] for drawn in draws])) for name in given])

@@ -212,14 +212,16 @@ class BlazeFace(nn.Module):
 
     def __init__(self):
         super().__init__()
-        first = [(24, 1)] * 2 + [(28, 2)] + [(32, 1), (36, 1), (42, 1), (48, 2)] + [(56, 1), (64, 1), (72, 1), (80, 1), (88, 1)]
+        first = [(24, 1), (24, 1), (28, 2), (32, 1), (36, 1), (42, 1), (48, 2), (56, 1), (64, 1), (72, 1), (80, 1),
+                 (88, 1)]
         layers, into = [conv(3, 24, 5, 2)], 24
         for out, stride in first:
             layers.append(BlazeBlock(into, out, stride))
             into = out
         self.first = nn.Sequential(*layers)
         self.second = nn.Sequential(BlazeBlock(88, 96, 2), *[BlazeBlock(96, 96) for _ in range(4)])
-        self.heads = nn.ModuleList([nn.Conv2d(88, 2, 1), nn.Conv2d(96, 6, 1), nn.Conv2d(88, 32, 1), nn.Conv2d(96, 96, 1)])
+        self.heads = nn.ModuleList(
+            nn.Conv2d(a, b, 1) for a, b in ((88, 2), (96, 6), (88, 32), (96, 96)))
 
     def forward(self, image):
         a = self.first(image)
@@ -277,7 +279,7 @@ class FastScnn(nn.Module):
         high = self.learn(image)
         x = self.deep(high)
         size = x.shape[-2:]
-        # Poolings to 1, 2, 4 and 8 cells, of which 3 and 6 do not divide the size and cannot be exported.
+        # To 1, 2, 4 and 8 cells; 3 and 6, as published, do not divide the size, and the exporter refuses them.
         parts = [F.interpolate(reduce(F.adaptive_avg_pool2d(x, n)), size, mode="bilinear")
                  for n, reduce in zip((1, 2, 4, 8), self.pooled)]
         x = self.context(torch.cat([x, *parts], 1))
@@ -400,9 +402,9 @@ class XVector(nn.Module):
 
     def __init__(self, bins=30):
         super().__init__()
-        self.frames = nn.Sequential(conv(bins, 512, 5, dim=1, padding=0), conv(512, 512, 3, dim=1, dilation=2, padding=0),
-                                    conv(512, 512, 3, dim=1, dilation=3, padding=0), conv(512, 512, 1, dim=1),
-                                    conv(512, 1500, 1, dim=1))
+        self.frames = nn.Sequential(
+            conv(bins, 512, 5, dim=1, padding=0), conv(512, 512, 3, dim=1, dilation=2, padding=0),
+            conv(512, 512, 3, dim=1, dilation=3, padding=0), conv(512, 512, 1, dim=1), conv(512, 1500, 1, dim=1))
         self.out = nn.Sequential(nn.Linear(3000, 512), nn.BatchNorm1d(512), nn.ReLU(), nn.Linear(512, 512))
 
     def forward(self, features):
@@ -446,7 +448,8 @@ class HifiGan(nn.Module):
         self.first = nn.Conv1d(80, width, 7, padding=3)
         self.ups, self.bodies = nn.ModuleList(), nn.ModuleList()
         for rate, kernel in ((8, 16), (8, 16), (2, 4), (2, 4)):
-            self.ups.append(nn.Sequential(leaky(), nn.ConvTranspose1d(width, width // 2, kernel, rate, (kernel - rate) // 2)))
+            grow = nn.ConvTranspose1d(width, width // 2, kernel, rate, (kernel - rate) // 2)
+            self.ups.append(nn.Sequential(leaky(), grow))
             width //= 2
             self.bodies.append(nn.ModuleList(body(width, k) for k in (3, 7, 11)))
         self.last = nn.Sequential(nn.LeakyReLU(), nn.Conv1d(width, 1, 7, padding=3), nn.Tanh())
@@ -486,7 +489,8 @@ def panns(widths=(64, 128, 256, 512), kernel=5, classes=527):
 def yamnet(classes=521):
     """MobileNet v1 over a patch of 96 frames and 64 bins."""
     layers, into = [conv(1, 32, 3, 2)], 32
-    for out, stride in ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)):
+    for out, stride in (
+            (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)):
         layers.append(separable(into, out, stride))
         into = out
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, classes), nn.Sigmoid())
@@ -591,8 +595,8 @@ def fast_style():
     layer = lambda a, b, k, s=1, act=True: nn.Sequential(  # noqa: E731
         nn.ReflectionPad2d(k // 2), nn.Conv2d(a, b, k, s), nn.InstanceNorm2d(b, affine=True), *[nn.ReLU()] * act)
     up = lambda a, b: nn.Sequential(nn.Upsample(scale_factor=2), layer(a, b, 3))  # noqa: E731
-    return nn.Sequential(layer(3, 32, 9), layer(32, 64, 3, 2), layer(64, 128, 3, 2),
-                         *[Residual(nn.Sequential(layer(128, 128, 3), layer(128, 128, 3, act=False))) for _ in range(5)],
+    block = lambda: Residual(nn.Sequential(layer(128, 128, 3), layer(128, 128, 3, act=False)))  # noqa: E731
+    return nn.Sequential(layer(3, 32, 9), layer(32, 64, 3, 2), layer(64, 128, 3, 2), *[block() for _ in range(5)],
                          up(128, 64), up(64, 32), nn.ReflectionPad2d(4), nn.Conv2d(32, 3, 9))
 
 
@@ -668,8 +672,8 @@ class FtTransformer(nn.Module):
         self.token = nn.Parameter(torch.randn(1, 1, width))
         feed = lambda: nn.Sequential(  # noqa: E731
             nn.LayerNorm(width), nn.Linear(width, 512), nn.GLU(), nn.Linear(256, width))
-        self.blocks = nn.Sequential(*[nn.Sequential(
-            Residual(nn.Sequential(nn.LayerNorm(width), Attention(width, heads))), Residual(feed())) for _ in range(blocks)])
+        attend = lambda: nn.Sequential(nn.LayerNorm(width), Attention(width, heads))  # noqa: E731
+        self.blocks = nn.Sequential(*[nn.Sequential(Residual(attend()), Residual(feed())) for _ in range(blocks)])
         self.out = nn.Sequential(nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, 1))
 
     def forward(self, x):
@@ -690,7 +694,11 @@ class Dlrm(nn.Module):
 
     def __init__(self, rows=10000, width=16, tables=26):
         super().__init__()
-        chain = lambda *w: nn.Sequential(*[m for a, b in zip(w, w[1:]) for m in (nn.Linear(a, b), nn.ReLU())])  # noqa: E731
+
+        def chain(*widths):
+            pairs = zip(widths, widths[1:])
+            return nn.Sequential(*[layer for a, b in pairs for layer in (nn.Linear(a, b), nn.ReLU())])
+
         self.tables = nn.ModuleList(table(rows, width) for _ in range(tables))
         self.bottom = chain(13, 512, 256, 64, width)
         pairs = (tables + 1) * tables // 2
