@@ -202,7 +202,8 @@ class Zoo:
             if not pair.peer_error <= TOLERANCE:
                 print(f"    ONNX Runtime's optimisers change its own answer by {pair.peer_error:.1e}", flush=True)
             for node in slowest or []:
-                print(f"    {node['operator']} {node['implementation']} {node['us']:.0f} us {node['node']}", flush=True)
+                kernel = " ".join(part for part in (node["operator"], node["implementation"]) if part)
+                print(f"    {kernel} {node['us']:.0f} us {node['node']}", flush=True)
             if slow_failure:
                 print(f"    FAILED: {slow_failure}", flush=True)
 
