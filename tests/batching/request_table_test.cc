@@ -181,7 +181,8 @@ class Schedule {
   }
 
   void Cancel() {
-    const BatchRequestId id = next_id_ - std::min<BatchRequestId>(next_id_, Pick(random_, 1, 40));
+    BatchRequestId id = next_id_ - std::min<BatchRequestId>(next_id_, Pick(random_, 1, 40));
+    if (!reported_.empty() && Chance(random_, 0.5)) id = reported_.front();
     const auto found = requests_.find(id);
     const bool stays = found != requests_.end() &&
                        (stops_ ? found->second.Any(ModelNode::kInFlight) : found->second.started);

@@ -83,7 +83,7 @@ void TraceRecorder::Append(const Slice& slice, const std::vector<NodeRuns::Run>&
   requests_.insert(requests_.end(), distinct_.begin(), distinct_.end());
   for (const NodeRuns::Run& run : nodes) AppendNode(slice, run);
   events_.push_back({.name = found->second,
-                     .worker = slice.task.worker,
+                     .worker = static_cast<int16_t>(slice.task.worker),
                      .helped = slice.helped,
                      .rows = slice.task.rows,
                      .padding_rows = slice.task.padding_rows,

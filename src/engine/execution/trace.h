@@ -50,14 +50,14 @@ class TraceRecorder {
   bool on() const { return on_.load(std::memory_order_relaxed); }
   // Whether Record() wants the task's nodes: one load.
   bool times_nodes() const { return times_nodes_.load(std::memory_order_relaxed); }
-  void Record(const Slice& slice, const std::vector<NodeRuns::Run>& nodes);
+  void Record(const Slice& slice, const std::vector<NodeRuns::Run>& nodes = {});
   // Stops recording and returns what was recorded.
   Trace Stop(int workers);
 
  private:
   struct Event {
     int32_t name = 0;  // in names_
-    int32_t worker = 0;
+    int16_t worker = 0;
     bool helped = false;
     int32_t rows = 0;
     int32_t padding_rows = 0;

@@ -52,7 +52,7 @@ TEST(TraceRecorderTest, TellsWhatEachWorkerRan) {
   const std::string odd = "a\"b\\c\n\xff";
   TraceRecorder recorder;
   EXPECT_FALSE(recorder.on());
-  recorder.Start(1 << 20, At(1000));
+  recorder.Start({}, At(1000));
   EXPECT_TRUE(recorder.on());
   Task task;
   task.worker = 1;
@@ -101,7 +101,8 @@ TEST(TraceRecorderTest, TellsWhatEachWorkerRan) {
 TEST(TraceRecorderTest, KeepsTheFirstTasksThatFitAndCountsTheRest) {
   const std::string model = "m", cell = "c";
   TraceRecorder recorder;
-  recorder.Start(150, At(0));  // two tasks of one request, 48 bytes each, and one of none
+  recorder.Start({.max_bytes = 150},
+                 At(0));  // two tasks of one request, 48 bytes each, and one of none
   Task task;
   for (uint64_t i = 0; i < 5; ++i) {
     task.nodes.assign(1, {.request = i, .node = 0});
@@ -116,11 +117,37 @@ TEST(TraceRecorderTest, KeepsTheFirstTasksThatFitAndCountsTheRest) {
   EXPECT_EQ(json::parse(trace.json)["otherData"]["dropped_tasks"], 3);
   EXPECT_THAT(Names(Slices(trace)[0]), ElementsAre("c", "c"));
 
-  recorder.Start(150, At(100));
+  recorder.Start({.max_bytes = 150}, At(100));
   recorder.Record({.model = model, .cell = cell, .task = task, .start = At(100), .end = At(101)});
   const Trace next = recorder.Stop(1);  // begins anew
   EXPECT_EQ(next.tasks, 1u);
   EXPECT_EQ(next.dropped, 0u);
+}
+
+TEST(TraceRecorderTest, NodesAreTimedWithoutTheirBodies) {
+  const std::string model = "m", whole;
+  TraceRecorder recorder;
+  recorder.Start({.nodes = true}, At(0));
+  EXPECT_TRUE(recorder.times_nodes());
+  const auto run = [](const char* name, int64_t start, int64_t end) {
+    return NodeRuns::Run{{.node = name, .op = "Op"}, At(start), At(end)};
+  };
+  // A loop of two iterations of a body of "a", then "b": as they end.
+  for (const int64_t at : {0, 1000}) {
+    recorder.Record(
+        {.model = model, .cell = whole, .task = {}, .start = At(at), .end = At(at + 900)},
+        {run("a", at + 110, at + 210), run("a", at + 250, at + 350),
+         run("loop", at + 100, at + 400), run("b", at + 400, at + 900)});
+  }
+  const Trace trace = recorder.Stop(1);
+  EXPECT_FALSE(recorder.times_nodes());
+  EXPECT_THAT(Names(Slices(trace)[0]),
+              ElementsAre("m", "Op", "Op", "Op", "Op", "m", "Op", "Op", "Op", "Op"));
+  std::map<std::string, std::pair<uint64_t, int64_t>> nodes;
+  for (const NodeProfile& node : trace.nodes) nodes[node.node] = {node.runs, node.median.count()};
+  using Times = std::map<std::string, std::pair<uint64_t, int64_t>>;
+  EXPECT_EQ(nodes, (Times{{"a", {4, 100}}, {"b", {2, 500}}, {"loop", {2, 100}}}));
+  EXPECT_EQ(trace.nodes[0].node, "b");  // 1000 ns in all
 }
 
 class TraceTest : public ::testing::Test {
@@ -232,6 +259,39 @@ cells: {encoder: {}, decoder: {}}
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows["encoder"], 11);
   EXPECT_GE(rows["decoder"], 3);
+}
+
+// What products multiply is known by the shapes that ran: of a model as a whole and of its cells.
+TEST_F(TraceTest, CountsWhatNodesMultiply) {
+  testing::ModelBuilder m(17);
+  m.Input("x", testing::kFloat, {3, 8}).Output("y", testing::kFloat);
+  auto* w = m.Tensor("w", testing::kFloat, {8, 5});
+  for (int i = 0; i < 40; ++i) w->add_float_data(0.5F);
+  m.Node("MatMul", {"x", "w"}, {"y"});
+  ASSERT_TRUE(engine_->LoadModel("product", WriteFile(folder_ / "p.onnx", m.Bytes()), {}).ok());
+  ASSERT_TRUE(
+      engine_->LoadModel("cells", WriteFile(folder_ / "c.onnx", TokenClassifier().Bytes()), {})
+          .ok());
+  Tensor x = Tensor::Allocate(DType::kFloat, {3, 8});
+  std::fill_n(x.data<float>(), x.size(), 1.0F);
+  engine_->StartTrace({.nodes = true});
+  Ask("product", {{{"x", x}}, {{"x", x}}});
+  Ask("cells", {{{"x", Tokens(4)}}});
+  const Trace trace = engine_->StopTrace();
+  int steps = 0;
+  for (const NodeProfile& node : trace.nodes) {
+    if (node.model == "product") {
+      EXPECT_EQ(node.runs, 2u);
+      EXPECT_EQ(node.flops, 2 * 3 * 8 * 5);
+      EXPECT_EQ(node.bytes, 4 * (24 + 40 + 15));
+      EXPECT_NE(node.implementation, "");
+    } else if (node.op == "RecurrentStep") {
+      EXPECT_NE(node.cell, "");
+      EXPECT_GT(node.flops, 0);
+      steps += static_cast<int>(node.runs);
+    }
+  }
+  EXPECT_EQ(steps, 8);  // of two layers
 }
 
 TEST_F(TraceTest, NamesAModelThatRunsWhole) {
