@@ -103,6 +103,31 @@ void AddConvolutions(std::vector<KernelCase>& cases) {
   }
 }
 
+struct Transposed {
+  int64_t channels, out_channels, size, kernel, stride;
+};
+
+void AddTransposedConvolutions(std::vector<KernelCase>& cases) {
+  for (const auto& [channels, out_channels, size, kernel, stride] :
+       {Transposed{24, 24, 160, 2, 2}, Transposed{256, 128, 16, 4, 2},
+        Transposed{56, 1, 64, 9, 2}}) {
+    const int64_t pad = (kernel - stride) / 2;
+    for (const char* implementation : {"col2im", "onednn"}) {
+      cases.push_back(
+          {.name = fmt::format("convolution/transposed {}x{} by {}, {}to{} of {}x{}", kernel,
+                               kernel, stride, channels, out_channels, size, size),
+           .call = {.name = "ConvTranspose",
+                    .attributes = Attrs({{"strides", std::vector<int64_t>{stride, stride}},
+                                         {"pads", std::vector<int64_t>(4, pad)}}),
+                    .constants = {1}},
+           .inputs = {Floats({1, channels, size, size}),
+                      Floats({channels, out_channels, kernel, kernel}), Floats({out_channels})},
+           .flops = Flops(size * size, out_channels * kernel * kernel, channels),
+           .implementation = implementation});
+    }
+  }
+}
+
 void AddAttention(std::vector<KernelCase>& cases) {
   for (const int64_t length : {16, 128, 512}) {
     const Input operand = Floats({1, 12, length, 32});
@@ -340,8 +365,8 @@ OperatorCall KernelCase::MakeCall() const {
 const std::vector<KernelCase>& KernelCases() {
   static const auto* const kCases = [] {
     auto* cases = new std::vector<KernelCase>;
-    for (const auto add : {AddProducts, AddConvolutions, AddAttention, AddRows, AddRecurrence,
-                           AddMovements, AddElementwise, AddQuantised}) {
+    for (const auto add : {AddProducts, AddConvolutions, AddTransposedConvolutions, AddAttention,
+                           AddRows, AddRecurrence, AddMovements, AddElementwise, AddQuantised}) {
       add(*cases);
     }
     return cases;

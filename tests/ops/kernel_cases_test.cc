@@ -84,6 +84,7 @@ TEST(KernelChoiceTest, SaysWhatWasTakenAndWhyOthersWereNot) {
   EXPECT_EQ(Refusals(choice),
             "winograd: it is for 3x3 convolutions of stride 1 in one group; "
             "upsampling: it is for upsampling by a constant factor on blocked channels; "
+            "col2im: it is for transposed convolutions of row-major float32, by constants; "
             "onednn: it convolves float32 over one to three spatial axes; ");
 }
 

@@ -21,6 +21,7 @@ std::span<const Implementation<Convolution>> ConvolutionImplementations() {
   static constexpr Implementation<Convolution> kTable[] = {
       {"winograd", CompileWinogradConvolution},
       {"upsampling", CompileUpsampling},
+      {"col2im", CompileCol2im},
       {"onednn", CompileDnnlConvolution},
       {"plain loops", CompileLoopConvolution},
   };

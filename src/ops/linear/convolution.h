@@ -41,6 +41,9 @@ struct Convolution {
 // Transposed convolutions whose windows do not overlap, on blocked channels.
 StatusOr<std::unique_ptr<Kernel>> CompileUpsampling(const Convolution& convolution,
                                                     const CompileContext& context);
+// Transposed convolutions of row-major channels: a product, and a sum into the output.
+StatusOr<std::unique_ptr<Kernel>> CompileCol2im(const Convolution& convolution,
+                                                const CompileContext& context);
 // oneDNN, float32, one to three spatial axes, any layouts.
 StatusOr<std::unique_ptr<Kernel>> CompileDnnlConvolution(const Convolution& convolution,
                                                          const CompileContext& context);
