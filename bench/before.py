@@ -91,6 +91,7 @@ def main():
         seconds=dict(type=float, default=4.0, help="of a row, both sides"), rounds=dict(type=int, default=5),
         threads=dict(type=int, nargs="*", default=[1, 2]),
         parts=dict(nargs="*", default=["runtime", "cellular", "encoders", "http"]))
+    subprocess.run([harness.ROOT / "tools" / "install_packages.sh", "wrk"], check=True)
     harness.build_programs("chairlift", "model_worker", "sequence_load")
     builds = (harness.BUILD, args.other.resolve())
     report = harness.Report("before", args.output, args.threads)

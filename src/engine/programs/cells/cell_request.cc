@@ -64,7 +64,9 @@ Status CellRequest::Begin(std::span<const Tensor> inputs) {
 }
 
 std::vector<GrownNode> CellRequest::TakeGrown() {
+  if (!has_grown_.load(std::memory_order_acquire)) return {};
   const std::lock_guard<std::mutex> lock(grown_mutex_);
+  has_grown_.store(false, std::memory_order_relaxed);
   return std::exchange(grown_, {});
 }
 
@@ -79,6 +81,7 @@ void CellRequest::NoteGrown() {
                       .dependencies = {reads.begin(), reads.end()},
                       .key = {open.begin(), open.end()}});
   }
+  has_grown_.store(true, std::memory_order_release);
 }
 
 bool CellRequest::Expect(bool right, const char* what) {

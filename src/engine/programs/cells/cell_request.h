@@ -5,6 +5,7 @@
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_REQUEST_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_REQUEST_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -153,8 +154,9 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   std::vector<AnswerAxes> axes_;        // by answer
   std::unique_ptr<AnswerParts> parts_;  // null: nobody asks for any
   std::vector<Announced> announced_;
-  int32_t left_ = 0;   // nodes that have not run
-  int32_t known_ = 0;  // nodes of Begin(), and those noted in grown_
+  int32_t left_ = 0;                    // nodes that have not run
+  int32_t known_ = 0;                   // nodes of Begin(), and those noted in grown_
+  std::atomic<bool> has_grown_{false};  // grown_ is not empty; written under grown_mutex_
   std::mutex grown_mutex_;
   std::vector<GrownNode> grown_;  // guarded by grown_mutex_
 };
