@@ -117,6 +117,7 @@ std::vector<OperatorTime> ByOperator(const Measured& measured) {
     group.bound_us += line.bound_us;
   }
   std::vector<OperatorTime> lines;
+  lines.reserve(groups.size());
   for (auto& [key, group] : groups) lines.push_back(std::move(group));
   std::stable_sort(lines.begin(), lines.end(),
                    [](const OperatorTime& a, const OperatorTime& b) { return a.us > b.us; });

@@ -22,7 +22,7 @@ namespace {
 
 std::string Refusals(const KernelChoice& choice) {
   std::string text;
-  for (const auto& [name, why] : choice.refused) text += name + ": " + why + "; ";
+  for (const auto& [name, why] : choice.refused) text += fmt::format("{}: {}; ", name, why);
   return text;
 }
 

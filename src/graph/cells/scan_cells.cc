@@ -223,6 +223,7 @@ class ScanCutter {
                                     .dtype = body_.values[id].dtype,
                                     .shape = SymbolicShape(dims)});
         std::vector<int64_t> perm;
+        perm.reserve(dims.size());
         for (int i = 0; i < static_cast<int>(dims.size()); ++i) {
           perm.push_back(i == axis ? 0 : i < axis ? i + 1 : i);
         }

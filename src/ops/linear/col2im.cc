@@ -10,8 +10,8 @@
 namespace chairlift {
 namespace {
 
-// What should stay in the second level of cache: the columns of a block of pixels, and its products,
-// in floats each; and about what a band of output rows takes.
+// What should stay in the second level of cache: the columns of a block of pixels, and its
+// products, in floats each; and about what a band of output rows takes.
 constexpr int64_t kBlockFloats = 32 << 10;
 constexpr int64_t kBandFloats = 256 << 10;
 

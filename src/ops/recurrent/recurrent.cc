@@ -46,8 +46,8 @@ OperatorDef Recurrent(const char* name, int inputs, int outputs) {
   def.multiply_adds = [](const Attributes&, std::span<const TensorDesc> in,
                          std::span<const TensorDesc>) {
     const int64_t features = std::max<int64_t>(in[0].shape.dims().back(), 1);
-    return static_cast<double>(in[0].size() / features) *
-           static_cast<double>(in[1].size() + in[2].size());
+    const int64_t steps = in[0].size() / features;
+    return static_cast<double>(steps) * static_cast<double>(in[1].size() + in[2].size());
   };
   return def;
 }

@@ -18,8 +18,8 @@ constexpr size_t kAlignment = 64;
 constexpr size_t kMapFrom = size_t{256} << 10;
 
 size_t WholePages(size_t bytes) {
-  static const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  return (bytes + page - 1) / page * page;
+  static const auto kPage = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  return (bytes + kPage - 1) / kPage * kPage;
 }
 
 struct Memory {

@@ -223,7 +223,7 @@ void Session::StartRead(Lock* lock) {
     if (wants_more) CloseLocked(lock);
     return;
   }
-  const std::shared_ptr<BodyBuffer> into = state_ == State::kBody ? body_ : nullptr;
+  std::shared_ptr<BodyBuffer> into = state_ == State::kBody ? body_ : nullptr;
   if (into == nullptr && input_.room() == 0) {
     const bool growing = state_ == State::kHead || state_ == State::kChunks;
     input_.Reserve(growing ? context_->limits.max_header_bytes + kInputBytes : kInputBytes);

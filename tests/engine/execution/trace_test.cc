@@ -43,6 +43,7 @@ std::map<int, std::vector<json>> Slices(const Trace& trace) {
 
 std::vector<std::string> Names(const std::vector<json>& slices) {
   std::vector<std::string> names;
+  names.reserve(slices.size());
   for (const json& slice : slices) names.push_back(slice["name"]);
   return names;
 }

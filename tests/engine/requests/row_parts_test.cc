@@ -38,6 +38,7 @@ ValidatedRequest OfRows(int32_t rows) {
 
 std::vector<int32_t> Rows(const RowParts& parts) {
   std::vector<int32_t> rows;
+  rows.reserve(static_cast<size_t>(parts.count()));
   for (int i = 0; i < parts.count(); ++i) rows.push_back(parts.range(i).rows);
   return rows;
 }
@@ -202,8 +203,8 @@ TEST_F(LargeRequestsTest, RunAsSeveralTasks) {
   const int most = engine_->Metadata("model")->config.max_batch_size;
   engine_->StartTrace();
   std::promise<Answer> promise;
-  const RequestId number =
-      engine_->InferAsync(Ask(10 * most + 3), [&](Answer a) { promise.set_value(std::move(a)); });
+  const RequestId number = engine_->InferAsync(
+      Ask(10 * most + 3), [&](const Answer& a) { promise.set_value(std::move(a)); });
   ExpectRows(promise.get_future().get(), 10 * most + 3);
   const ModelStatistics statistics = (*engine_->Statistics("model"))[0];
   EXPECT_EQ(statistics.execution_count, 11u);
@@ -228,7 +229,7 @@ TEST_F(LargeRequestsTest, OthersComeBetweenTheirTasks) {
   Start(Wide(true), {.workers = 1}, {.policy = "window"});
   std::promise<void> large, small;
   std::atomic<bool> ended{false};
-  engine_->InferAsync(Ask(5000), [&](Answer a) {
+  engine_->InferAsync(Ask(5000), [&](const Answer& a) {
     ExpectRows(a, 5000);
     ended = true;
     large.set_value();
@@ -349,7 +350,7 @@ TEST_F(LargeRequestsTest, AreAnsweredWhateverHappensToOthers) {
 TEST_F(LargeRequestsTest, StopWithTheEngine) {
   Start(Wide(true), {.workers = 2}, {.policy = "window"});
   std::promise<Answer> promise;
-  engine_->InferAsync(Ask(100'000), [&](Answer a) { promise.set_value(std::move(a)); });
+  engine_->InferAsync(Ask(100'000), [&](const Answer& a) { promise.set_value(std::move(a)); });
   engine_->Shutdown(std::chrono::milliseconds(0));
   const Answer answer = promise.get_future().get();
   EXPECT_TRUE(absl::IsUnavailable(answer.status())) << answer.status();

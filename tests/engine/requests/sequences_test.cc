@@ -33,7 +33,7 @@ ModelBuilder Accumulator() {
 
 class SequencesTest : public ::testing::Test {
  protected:
-  Status Load(const ModelBuilder& model, ModelConfig config, int workers = 2) {
+  Status Load(const ModelBuilder& model, const ModelConfig& config, int workers = 2) {
     EngineOptions options;
     options.workers = workers;
     options.time_cells = false;
