@@ -12,6 +12,7 @@ HTTP_PORT ?= 8000
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s $$'\t'
+	@echo; echo "benchmarks: $(BENCH) zoo before"
 
 packages:
 	@tools/install_packages.sh
@@ -29,7 +30,7 @@ $(VENV)/.installed: tools/requirements.txt tools/requirements-models.txt | packa
 models: build $(VENV)/.installed  ## the example models: pretrained ones, and ones that scripts in examples/ build
 	$(PYTHON) examples/build_models.py --output models
 
-run: models  ## install what is missing, build, and serve the example models
+run: models  ## install what is missing, build, and serve the example models; HTTP_PORT=8000
 	@build/release/bin/chairlift serve --model-repository models --http-port $(HTTP_PORT) --print-example
 
 test:  ## everything CI runs
@@ -49,8 +50,10 @@ $(VENV)/.%: tools/requirements-%.txt $(VENV)/.installed
 PEERS := $(if $(filter cellular,$(BENCH)),$(VENV)/.torch) $(if $(filter tree,$(BENCH)),$(VENV)/.dynet) \
   $(if $(filter ragged encoder_serving,$(BENCH)),$(VENV)/.encoders) $(if $(filter zoo,$(BENCH)),$(VENV)/.zoo)
 
-bench: build $(VENV)/.installed $(PEERS)  ## benchmarks against peers; BENCH=<one of $(BENCH)> runs one, FLAGS=--quick a short look
-	@for name in $(BENCH); do $(PYTHON) bench/$$name.py --output build/bench/$$name.json $(FLAGS) || exit 1; done
+bench: build $(VENV)/.installed $(PEERS)  ## benchmarks against peers; BENCH=<name> runs one, FLAGS=--quick a short look
+	@for name in $(BENCH); do \
+	  [ -f bench/$$name.py ] || { echo "there is no benchmark '$$name'; \`make help\` lists them" >&2; exit 1; }; \
+	  $(PYTHON) bench/$$name.py --output build/bench/$$name.json $(FLAGS) || exit 1; done
 
 figures: build $(VENV)/.figures  ## BatchMaker's figures from simulations, published numbers beside them (docs/simulation.md)
 	@$(PYTHON) bench/figures.py

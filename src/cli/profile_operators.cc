@@ -135,14 +135,14 @@ void Print(const Measured& measured, int top) {
       "from memory, {:.0f} GB/s from cache\n\n",
       HumanSeconds(measured.run_us * 1e-6), measured.requests, HumanSeconds(all * 1e-6),
       measured.peak.gflops, measured.peak.memory_gbs, measured.peak.l3_gbs);
-  Table operators({"operator", "implementation", "nodes", "us", "share", "GFLOP/s", "of bound"});
+  Table operators({"operator", "implementation", "nodes", "µs", "share", "GFLOP/s", "of bound"});
   for (const OperatorTime& line : ByOperator(measured)) {
     operators.Add({line.op, line.implementation, std::to_string(line.nodes),
                    fmt::format("{:.1f}", line.us), line.Share(all), line.Rate(), line.OfBound()});
   }
   fmt::print("{}\n", operators.ToString());
   Table nodes(
-      {"node", "operator", "implementation", "us", "share", "GFLOP/s", "of bound", "shapes"});
+      {"node", "operator", "implementation", "µs", "share", "GFLOP/s", "of bound", "shapes"});
   const size_t shown = std::min(measured.nodes.size(), static_cast<size_t>(top));
   std::vector<std::string> refusals;
   for (size_t i = 0; i < shown; ++i) {
@@ -162,7 +162,8 @@ void Print(const Measured& measured, int top) {
   for (const std::string& text : refusals) fmt::print("  {}\n", text);
   fmt::print(
       "\nbound: multiply-adds at the machine's peak, or operands read and written once, whichever "
-      "takes longer\n");
+      "takes longer;\nover 100%: the operands were in a nearer cache, or a kernel does fewer "
+      "multiply-adds (Winograd)\n");
 }
 
 Status WriteJson(const Measured& measured, const std::string& model, const std::string& path) {

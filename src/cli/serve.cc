@@ -318,7 +318,9 @@ Command AddServe(CLI::App& parser) {
       "  curl localhost:8000/v2/models/NAME/infer -d '{\"inputs\": [{\"name\": \"x\", \"shape\": "
       "[1, 2],\n"
       "       \"datatype\": \"FP32\", \"data\": [1, 2]}]}'\n"
-      "SIGTERM or Ctrl-C finishes what is in flight, then stops; a second one stops at once.");
+      "SIGTERM or Ctrl-C finishes what is in flight, then stops; a second one, or one while "
+      "models\n"
+      "load, stops at once.");
   TakesModel(parser.add_option("MODEL", flags->models,
                                "ONNX files, models' folders, or folders of models"));
   parser.add_option("--model-repository", flags->repositories, "Folder of models; may be repeated")

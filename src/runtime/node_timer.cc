@@ -1,5 +1,7 @@
 #include "runtime/node_timer.h"
 
+#include <algorithm>
+
 #include "base/status.h"
 
 namespace chairlift {
@@ -36,13 +38,15 @@ double PlannedNode::Flops() const {
 }
 
 double PlannedNode::Bytes() const {
-  double bytes = 0;
-  for (const std::vector<Operand>* operands : {&inputs, &outputs}) {
-    for (const Operand& operand : *operands) {
-      bytes += static_cast<double>(operand.desc.byte_size());
-    }
+  double written = 0, read = 0;
+  for (const Operand& operand : outputs) written += static_cast<double>(operand.desc.byte_size());
+  for (const Operand& operand : inputs) {
+    const auto bytes = static_cast<double>(operand.desc.byte_size());
+    // Products read all of their weights; others look up rows of a table, one a row of the output.
+    const bool table = operand.place.kind == Place::kKnown && node.def->multiply_adds == nullptr;
+    read += table ? std::min(bytes, written) : bytes;
   }
-  return bytes;
+  return read + written;
 }
 
 }  // namespace chairlift

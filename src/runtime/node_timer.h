@@ -19,7 +19,7 @@ struct PlannedNode {
 
   std::string Shapes() const;  // "[1,3,224,224], [64,3,7,7] -> [1,64,112,112]"
   double Flops() const;        // of products and convolutions; 0 for other operators
-  double Bytes() const;        // of all operands, each read or written once
+  double Bytes() const;  // of operands, each read or written once; of tables, what is looked up
 };
 
 // Not thread-safe: one worker's.

@@ -225,7 +225,7 @@ TEST_P(CellOracleTest, ALoopOverTime) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, CellOracleTest,
-                         ::testing::Values("cellular", "bucketed", "graph_merge"));
+                         ::testing::Values("cellular", "bucketed", "graph_merge", "ideal"));
 
 // Their graphs are made ready before the engine's lock is taken.
 TEST_P(CellOracleTest, SequencesOfAThousandSteps) {
@@ -310,7 +310,7 @@ TEST_P(CellEngineTest, ShutsDownWhileRequestsRun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, CellEngineTest,
-                         ::testing::Values("cellular", "bucketed", "graph_merge"));
+                         ::testing::Values("cellular", "bucketed", "graph_merge", "ideal"));
 
 // The baselines cannot stop what they began.
 class CellularTest : public CellOracle, public ::testing::Test {};

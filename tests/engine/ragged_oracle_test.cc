@@ -399,7 +399,8 @@ TEST(PaddedOracleTest, TrustThatATrialShowsToBeMisplacedIsRefused) {
     return Message(LoadBuilt(SumOfCounted(false), folder, {.trusted_mask = mask}).status());
   };
   EXPECT_THAT(refusal("attention_mask"), ::testing::HasSubstr("does not hide padding"));
-  EXPECT_THAT(refusal("mask"), ::testing::HasSubstr("'mask', which no input"));
+  EXPECT_THAT(refusal("mask"),
+              ::testing::HasSubstr("trusted_mask is 'mask': the model has no such input"));
   testing::ModelBuilder rows = testing::MlpModel();
   EXPECT_THAT(Message(LoadBuilt(rows, folder, {.trusted_mask = "x"}).status()),
               ::testing::HasSubstr("a mask is [batch, length]"));

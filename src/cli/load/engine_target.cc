@@ -30,7 +30,7 @@ class EngineTarget final : public LoadTarget {
   StatusOr<ModelStatistics> Statistics() override {
     auto statistics = engine_.Statistics(metadata_.name, metadata_.version);
     if (!statistics.ok()) return statistics.status();
-    if (statistics->empty()) return NotFound("model '{}' is gone", metadata_.name);
+    if (statistics->empty()) return NotFound("model '{}' is no longer loaded", metadata_.name);
     return std::move((*statistics)[0]);
   }
 

@@ -39,6 +39,11 @@ struct Load {
   size_t open;
 };
 
+std::string WithoutDigits(std::string text) {
+  std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
+  return text;
+}
+
 double Ms(std::chrono::nanoseconds ns) { return static_cast<double>(ns.count()) * 1e-6; }
 
 }  // namespace
@@ -49,10 +54,12 @@ LoadReport Summarize(std::span<const LoadSample> samples, double seconds) {
   report.scheduled_rate = static_cast<double>(samples.size()) / seconds;
   std::vector<double> latencies, lags;
   std::chrono::nanoseconds last{0};
+  std::map<std::string, std::string> first;  // of messages that differ in their numbers alone
   for (const LoadSample& sample : samples) {
     lags.push_back(Ms(sample.sent - sample.scheduled));
     if (!sample.status.ok()) {
-      ++report.failures[Message(sample.status)];
+      const std::string message = Message(sample.status);
+      ++report.failures[first.try_emplace(WithoutDigits(message), message).first->second];
       continue;
     }
     ++report.succeeded;
@@ -88,7 +95,7 @@ LoadReport Summarize(std::span<const LoadSample> samples, double seconds) {
   if (report.generator_lag_p99_ms > std::max(kMaxLagMs, kMaxLagOfLatency * report.p50_ms)) {
     report.invalid.push_back(
         fmt::format("the load generator could not keep up: at p99 requests left {:.2f} "
-                    "ms late",
+                    "ms late; free a core, or lower --rate or --workers",
                     report.generator_lag_p99_ms));
   }
   return report;

@@ -19,7 +19,7 @@ namespace chairlift {
 struct LoadReport {
   int64_t scheduled = 0;
   int64_t succeeded = 0;
-  std::map<std::string, int64_t> failures;  // by message
+  std::map<std::string, int64_t> failures;  // by message, the first of those that differ in numbers
   double scheduled_rate = 0;                // requests a second
   double achieved_rate = 0;                 // successes a second, first scheduled to last answered
   double mean_ms = 0, p50_ms = 0, p90_ms = 0, p99_ms = 0, max_ms = 0;  // of successes

@@ -138,7 +138,7 @@ class Connection {
       pollfd ready{socket_, events, 0};
       if (poll(&ready, 1, kLookEveryMs) > 0) return absl::OkStatus();
     }
-    return Unavailable("no whole answer within {} s", kTimeoutSeconds);
+    return Unavailable("no complete answer within {} s", kTimeoutSeconds);
   }
 
   Status Receive(std::string* buffer) {
@@ -270,7 +270,7 @@ class HttpTarget final : public LoadTarget {
     }
     wake_.notify_all();
     for (std::thread& thread : threads_) thread.join();
-    for (Item& item : queue_) item.done(Unavailable("the load ended before it was sent"));
+    for (Item& item : queue_) item.done(Unavailable("the load ended before the request was sent"));
   }
 
   std::string name() const override {

@@ -8,23 +8,20 @@ namespace {
 struct Maker {
   const char* kind;
   const char* summary;
-  bool (*serves)(const std::string& policy);  // the empty policy is any that suits
+  GraphForm form;  // of requests: policies that take another are refused
   StatusOr<std::unique_ptr<Program>> (*make)(LoadingModel& model, std::string& refused);
 };
 
-bool ServesPadded(const std::string& policy) { return policy.empty() || NeedsPadding(policy); }
-bool ServesWhole(const std::string& policy) {
-  return !NeedsCells(policy) && !NeedsPadding(policy) && policy != "tokens";
-}
-
 // In order: what serves requests of unequal sizes better comes first.
 constexpr Maker kMakers[] = {
-    {"cells", "requests join and leave at every step", WantsCells, MakeCells},
-    {"packed", "tokens of requests are packed, nothing is padded", WantsTokens, MakePacked},
-    {"padded", "requests of several lengths are padded to the longest", ServesPadded, MakePadded},
-    {"specialised", "requests of equal scalars and sizes share batches", ServesWhole,
+    {"cells", "requests join and leave at every step", GraphForm::kCells, MakeCells},
+    {"packed", "tokens of requests are packed, nothing is padded", GraphForm::kRagged, MakePacked},
+    {"padded", "requests of several lengths are padded to the longest", GraphForm::kPadded,
+     MakePadded},
+    {"specialised", "requests of equal scalars and sizes share batches", GraphForm::kAny,
      MakeSpecialised},
-    {"whole", "requests of equal sizes share batches, or run one by one", ServesWhole, MakeWhole},
+    {"whole", "requests of equal sizes share batches, or run one by one", GraphForm::kAny,
+     MakeWhole},
 };
 
 }  // namespace
@@ -32,20 +29,20 @@ constexpr Maker kMakers[] = {
 StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
                                                std::vector<ProgramChoice>& choices) {
   const std::string& policy = model.config.policy;
-  if (model.source.cells && !WantsCells(policy)) {
+  if (model.source.cells && !MayServe(policy, GraphForm::kCells)) {
     return InvalidArgument("policy '{}' cannot serve a model made of cells", policy);
   }
   for (const Maker& maker : kMakers) {
     ProgramChoice& choice = choices.emplace_back();
     choice.kind = maker.kind;
     choice.summary = maker.summary;
-    if (!maker.serves(policy)) {
+    if (!MayServe(policy, maker.form)) {
       choice.refused = fmt::format("policy '{}' is not for it", policy);
       continue;
     }
     CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Program> made, maker.make(model, choice.refused));
     if (made != nullptr) return made;
-    if (!policy.empty() && !ServesWhole(policy)) {
+    if (!policy.empty() && !MayServe(policy, GraphForm::kAny)) {
       return InvalidArgument("policy '{}' cannot serve this model: {}", policy, choice.refused);
     }
   }

@@ -49,7 +49,7 @@ StatusOr<std::vector<Tensor>> Draw(const Executable& executable, const SequenceS
       } else if (spec.dtype == DType::kBool) {
         t.data<bool>()[at] = drawn != 0;
       } else {
-        return InvalidArgument("inputs of {}, as '{}' is, cannot be tried", DTypeName(spec.dtype),
+        return InvalidArgument("inputs of type {} ('{}') cannot be tried", DTypeName(spec.dtype),
                                spec.name);
       }
     }
@@ -60,7 +60,7 @@ StatusOr<std::vector<Tensor>> Draw(const Executable& executable, const SequenceS
 
 Status ExpectSame(const std::string& name, const Tensor& alone, const Tensor& padded) {
   if (alone.dtype() != DType::kFloat) {
-    return InvalidArgument("outputs of {}, as '{}' is, cannot be tried", DTypeName(alone.dtype()),
+    return InvalidArgument("outputs of type {} ('{}') cannot be tried", DTypeName(alone.dtype()),
                            name);
   }
   if (alone.shape() != padded.shape()) return Internal("shapes of output '{}' differ", name);
@@ -164,7 +164,7 @@ StatusOr<SequenceSignature> TrustedPadding(const std::string& mask, Executable& 
   const auto named = std::find_if(inputs.begin(), inputs.end(),
                                   [&](const SymbolicSpec& input) { return input.name == mask; });
   if (named == inputs.end()) {
-    return InvalidArgument("trusted_mask is '{}', which no input of the model is", mask);
+    return InvalidArgument("trusted_mask is '{}': the model has no such input", mask);
   }
   if (!Varies(named->shape, 1) || named->shape.rank() != 2) {
     return InvalidArgument("trusted_mask is '{}', whose shape is {}; a mask is [batch, length]",

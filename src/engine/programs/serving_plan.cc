@@ -9,6 +9,13 @@
 #include "batching/policies/tokens.h"
 
 namespace chairlift {
+
+bool MayServe(const std::string& policy, GraphForm form) {
+  if (policy.empty()) return true;
+  const auto info = FindPolicy(policy);
+  return !info.ok() || (*info)->takes == form;
+}
+
 namespace {
 
 constexpr int kDefaultMaxBatchSize = 32;
@@ -45,7 +52,8 @@ Status CheckPolicySettings(ServingPlan& plan) {
        {"length_dp"}}};
   ModelConfig& config = plan.config;
   if (config.policy == "none") return absl::OkStatus();
-  if (!config.trusted_mask.empty() && !NeedsPadding(config.policy) && config.policy != "tokens") {
+  if (!config.trusted_mask.empty() && !MayServe(config.policy, GraphForm::kPadded) &&
+      !MayServe(config.policy, GraphForm::kRagged)) {
     return InvalidArgument(
         "trusted_mask is '{}', which policy '{}' does not use; 'length_dp' and 'naive' do",
         config.trusted_mask, config.policy);
@@ -101,8 +109,6 @@ StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisRepo
   return plan;
 }
 
-bool WantsTokens(const std::string& policy) { return policy.empty() || policy == "tokens"; }
-
 StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const CostModel* costs,
                                        int workers) {
   ServingPlan plan;
@@ -125,8 +131,6 @@ StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const CostMode
       plan.config.max_batch_tokens, given || costs == nullptr ? "" : " by measured cost");
   return plan;
 }
-
-bool NeedsPadding(const std::string& policy) { return policy == "length_dp" || policy == "naive"; }
 
 StatusOr<ServingPlan> PlanPaddedServing(const ModelConfig& config, const std::string& not_proved,
                                         int workers) {
@@ -153,12 +157,6 @@ StatusOr<ServingPlan> PlanPaddedServing(const ModelConfig& config, const std::st
       why, plan.config.policy, plan.config.max_batch_size);
   return plan;
 }
-
-bool NeedsCells(const std::string& policy) {
-  return policy == "cellular" || policy == "bucketed" || policy == "graph_merge";
-}
-
-bool WantsCells(const std::string& policy) { return policy.empty() || NeedsCells(policy); }
 
 StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::string& what,
                                       const std::vector<std::string>& cells,

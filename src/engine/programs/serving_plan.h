@@ -20,32 +20,25 @@ struct ServingPlan {
   std::string dropped;  // to follow the diagnosis: settings that have no effect
 };
 
+// Whether the policy of that name takes graphs of this form; true of the empty name, which leaves
+// the choice to the model, and of names that are not known, which are refused elsewhere.
+bool MayServe(const std::string& policy, GraphForm form);
+
 // Settles policy and sizes. InvalidArgument where the configuration asks for what the model cannot
 // do.
 StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisReport& batching,
                                   int workers);
 
-// Whether a policy of that name runs models of sequences on packed tokens; the empty name is one
-// that may.
-bool WantsTokens(const std::string& policy);
-
-// The same for a model that does. `costs`: of batches by tokens, from which the policy chooses the
-// budget that `config` leaves open; null where they are not known. They must outlive the plan's
-// use.
+// The same for a model that runs on packed tokens. `costs`: of batches by tokens, from which the
+// policy chooses the budget that `config` leaves open; null where they are not known. They must
+// outlive the plan's use.
 StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const CostModel* costs,
                                        int workers);
 
-// Whether a policy of that name runs models of sequences in padded batches.
-bool NeedsPadding(const std::string& policy);
-
-// The same for a model that does. `not_proved` says why that rests on trust in the configured mask
-// alone; empty: it is proved.
+// The same for a model whose batches are padded. `not_proved` says why that rests on trust in the
+// configured mask alone; empty: it is proved.
 StatusOr<ServingPlan> PlanPaddedServing(const ModelConfig& config, const std::string& not_proved,
                                         int workers);
-
-// Whether a policy of that name runs models as cells; the empty name is one that may.
-bool WantsCells(const std::string& policy);
-bool NeedsCells(const std::string& policy);
 
 // The same for a model of `cells`; `what` says how it came to them. `types`: by cell, what is known
 // of their sizes already.

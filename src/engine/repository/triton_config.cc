@@ -238,7 +238,8 @@ Status FillFrom(const fs::path& folder, const std::string& name, Tensor& tensor)
 StatusOr<Tensor> WarmUpTensor(const triton::ModelWarmup::Input& from, uint32_t batch_size,
                               const fs::path& folder) {
   const DType type = TypeOf(from.data_type());
-  if (type == DType::kUndefined) return InvalidArgument("its data_type is not one served here");
+  if (type == DType::kUndefined)
+    return InvalidArgument("its data_type is not supported; models take numbers only");
   Shape shape;
   if (batch_size > 0) shape.Append(batch_size);
   for (const int64_t dim : from.dims()) shape.Append(dim);
@@ -289,7 +290,7 @@ StatusOr<FolderConfig> ParseTritonConfig(const std::string& text, const fs::path
   CHAIRLIFT_RETURN_IF_ERROR(CheckBackend(from));
   const std::string expected = folder.filename().string();
   if (!from.name().empty() && from.name() != expected) {
-    return InvalidArgument("its name is '{}', that of its folder '{}'; they must be the same",
+    return InvalidArgument("its name is '{}' but its folder's name is '{}'; they must be equal",
                            from.name(), expected);
   }
   FolderConfig read;

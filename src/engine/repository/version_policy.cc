@@ -15,7 +15,7 @@ StatusOr<std::vector<std::string>> VersionPolicy::Select(
                                     available.end());
   }
   if (versions.empty()) {
-    return InvalidArgument("its versions are to be specific ones, and none is named");
+    return InvalidArgument("its version policy is 'specific', but it names no version");
   }
   std::vector<std::string> selected;
   for (const std::string& version : available) {
@@ -25,7 +25,7 @@ StatusOr<std::vector<std::string>> VersionPolicy::Select(
   }
   for (const std::string& version : versions) {
     if (std::find(available.begin(), available.end(), version) == available.end()) {
-      return NotFound("version {} is asked for and not there; there are: {}", version,
+      return NotFound("version {} does not exist; there are: {}", version,
                       fmt::join(available, ", "));
     }
   }

@@ -137,7 +137,7 @@ Status Sequences::CheckSent(const InferRequest& request) const {
 
 Status Sequences::NotLive(const std::string& name) const {
   return InvalidArgument(
-      "sequence '{}' is not known: it was never started, has ended, or heard nothing for {} s; "
+      "sequence '{}' is not known: it was never started, has ended, or got no request for {} s; "
       "start it with sequence_start",
       name, static_cast<double>(config_.sequence_idle_us) * 1e-6);
 }

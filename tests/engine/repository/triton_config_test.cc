@@ -163,7 +163,7 @@ TEST_F(TritonRepositoryTest, ServesAModelAsItsConfigurationSays) {
 }
 
 TEST_F(TritonRepositoryTest, NoVersionAtAllIsRefused) {
-  EXPECT_THAT(Refusal("version_policy { specific { } }"), HasSubstr("none is named"));
+  EXPECT_THAT(Refusal("version_policy { specific { } }"), HasSubstr("names no version"));
   EXPECT_TRUE(absl::IsNotFound(engine_->Metadata("m").status()));
 }
 

@@ -151,7 +151,7 @@ TEST_F(CellManifestLoadTest, NamesThatTheCellsDoNotHave) {
       LoadRefusal(With(kChain, "[{output: h_next}]", "[{output: h_next}, {output: h_next}]")),
       HasSubstr("two outputs 'h_next'"));
   EXPECT_THAT(LoadRefusal(With(kChain, "step.onnx}", "step.onnx}\n  classes: {}")),
-              HasSubstr("cell 'classes' has no part to play"));
+              HasSubstr("cell 'classes' is not used"));
   EXPECT_THAT(LoadRefusal(With(kChain, "input: h, output: h_next", "input: token, output: h_next")),
               HasSubstr("fed twice"));
   const std::string with_head = With(kChain, "step.onnx}", "step.onnx}\n  classes: {}") +

@@ -15,7 +15,7 @@ NamedCells::NamedCells(std::span<const std::unique_ptr<Cell>> cells)
 StatusOr<int> NamedCells::Take(const std::string& name) {
   for (size_t i = 0; i < cells_.size(); ++i) {
     if (cells_[i]->name() != name) continue;
-    if (taken_[i]) return InvalidArgument("cell '{}' has two parts to play", name);
+    if (taken_[i]) return InvalidArgument("cell '{}' is used twice by `unfold`", name);
     taken_[i] = true;
     return static_cast<int>(i);
   }
@@ -75,7 +75,7 @@ Status NamedCells::CheckFits(int from, const Cell::Port& output, int to,
 
 Status NamedCells::CheckComplete() const {
   for (size_t c = 0; c < cells_.size(); ++c) {
-    if (!taken_[c]) return InvalidArgument("cell '{}' has no part to play", cells_[c]->name());
+    if (!taken_[c]) return InvalidArgument("cell '{}' is not used by `unfold`", cells_[c]->name());
     for (size_t i = 0; i < fed_[c].size(); ++i) {
       if (fed_[c][i]) continue;
       return InvalidArgument("nothing feeds input '{}' of cell '{}'", cells_[c]->inputs()[i].name,

@@ -64,7 +64,8 @@ StatusOr<const UnfoldPlugin*> Open(const std::filesystem::path& file) {
         "it was built with other libraries: a tensor has {} bytes there, {} here",
         plugin->tensor_bytes, sizeof(Tensor));
   }
-  if (plugin->make == nullptr) return InvalidArgument("it has no function that makes unfolders");
+  if (plugin->make == nullptr)
+    return InvalidArgument("its CHAIRLIFT_UNFOLD_PLUGIN has no function that makes unfolders");
   return plugin;
 }
 
@@ -82,7 +83,8 @@ StatusOr<Unfolding> LoadPlugin(const PluginUnfold& manifest, const std::filesyst
     return (*plugin)->make({.cells = names, .options = manifest.options});
   });
   if (!made.ok()) return Annotate(made.status(), manifest.library);
-  if (*made == nullptr) return InvalidArgument("{}: it made nothing", manifest.library);
+  if (*made == nullptr)
+    return InvalidArgument("{}: its function returned no unfolder", manifest.library);
   Unfolding unfolding;
   unfolding.inputs = manifest.inputs;
   unfolding.outputs = manifest.outputs;
