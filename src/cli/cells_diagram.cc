@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/svg_text.h"
+
 namespace chairlift {
 namespace {
 
@@ -17,20 +19,6 @@ constexpr double kPadding = 12;
 constexpr double kColumnGap = 70;
 constexpr double kRowGap = 26;
 constexpr size_t kLongest = 36;  // characters of a name
-
-std::string Escaped(const std::string& text) {
-  std::string out;
-  for (char c : text) {
-    if (c == '<') {
-      out += "&lt;";
-    } else if (c == '&') {
-      out += "&amp;";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
 
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
@@ -150,7 +138,7 @@ class Drawing {
     for (const std::string& line : box.lines) {
       fmt::format_to(std::back_inserter(svg),
                      "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
-                     box.x + box.width / 2, y, Escaped(line));
+                     box.x + box.width / 2, y, SvgText(line));
       y += kLine;
     }
   }

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "cli/flags.h"
+#include "cli/svg_text.h"
 #include "cli/terminal.h"
 #include "device/cpu/peak_rates.h"
 
@@ -192,26 +193,6 @@ Status WriteJson(const Measured& measured, const std::string& model, const std::
   return file.flush() ? absl::OkStatus() : CannotWrite(path);
 }
 
-std::string Escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
 // Bars, the slowest operator on top; the dark part is the bound.
 Status WriteSvg(const Measured& measured, const std::string& model, const std::string& path) {
   constexpr int kLabel = 260, kBars = 420, kRow = 22, kTop = 40, kRight = 130;
@@ -223,7 +204,7 @@ Status WriteSvg(const Measured& measured, const std::string& model, const std::s
       "font-family=\"sans-serif\" font-size=\"12\">\n"
       "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
       "<text x=\"10\" y=\"22\" font-size=\"14\">{}: {} a request; dark: the bound</text>\n",
-      kLabel + kBars + kRight, kTop + kRow * static_cast<int>(lines.size()) + 10, Escaped(model),
+      kLabel + kBars + kRight, kTop + kRow * static_cast<int>(lines.size()) + 10, SvgText(model),
       HumanSeconds(measured.run_us * 1e-6));
   int y = kTop;
   for (const OperatorTime& line : lines) {
@@ -234,7 +215,7 @@ Status WriteSvg(const Measured& measured, const std::string& model, const std::s
                    "<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"14\" fill=\"#9ecae1\"/>"
                    "<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"14\" fill=\"#3182bd\"/>"
                    "<text x=\"{:.1f}\" y=\"{}\">{:.1f} us, {}</text>\n",
-                   kLabel - 8, y + 12, Escaped(label), kLabel, y, line.us * scale, kLabel, y,
+                   kLabel - 8, y + 12, SvgText(label), kLabel, y, line.us * scale, kLabel, y,
                    std::min(line.us, line.bound_us) * scale, kLabel + line.us * scale + 6, y + 12,
                    line.us, line.Share(all));
     y += kRow;
