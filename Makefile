@@ -7,8 +7,9 @@ JOBS ?= $(shell nproc)
 BENCH ?= kernels runtime server overload scheduler cellular tree ragged encoder_serving memory
 FLAGS ?=
 HTTP_PORT ?= 8000
+METRICS_PORT ?= 8002
 
-.PHONY: help run build test bench figures packages clean lint
+.PHONY: help run free-ports build test bench figures packages clean lint
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s $$'\t'
@@ -30,8 +31,15 @@ $(VENV)/.installed: tools/requirements.txt tools/requirements-models.txt | packa
 models: build $(VENV)/.installed  ## the example models: pretrained ones, and ones that scripts in examples/ build
 	$(PYTHON) examples/build_models.py --output models
 
-run: models  ## install what is missing, build, and serve the example models; HTTP_PORT=8000
-	@build/release/bin/chairlift serve --model-repository models --http-port $(HTTP_PORT) --print-example
+# Before minutes of building, rather than after them.
+free-ports:
+	@for port in HTTP_PORT=$(HTTP_PORT) METRICS_PORT=$(METRICS_PORT); do \
+	  if (exec 3<>/dev/tcp/127.0.0.1/$${port#*=}) 2>/dev/null; then \
+	    echo "something listens on port $${port#*=}; another: make run $${port%=*}=$$(($${port#*=} + 10))" >&2; exit 1; fi; done
+
+run: free-ports models  ## install what is missing, build, and serve the example models; HTTP_PORT=8000 METRICS_PORT=8002
+	@build/release/bin/chairlift serve --model-repository models --http-port $(HTTP_PORT) \
+	  --metrics-port $(METRICS_PORT) --print-example
 
 test:  ## everything CI runs
 	@tools/test.sh

@@ -90,14 +90,14 @@ StatusOr<std::string> CurlCommand(Engine& engine, const ModelMetadata& model,
                      Body(model, *shapes, with, of_parts));
 }
 
-// What works where no command can be pasted.
-std::string WithFiles(const ModelMetadata& model, const Status& why) {
+// What works where no command can be pasted: its inputs are large.
+std::string WithFiles(const ModelMetadata& model) {
   std::string inputs;
   for (const TensorSpec& input : model.inputs) {
     inputs += fmt::format(" --input {0}={0}.npy", input.name);
   }
-  return fmt::format("# {}: {}; from files: chairlift run <its file>{}\n", model.name, Message(why),
-                     inputs);
+  return fmt::format("# {}: its inputs are too large to paste; from files: chairlift run MODEL{}\n",
+                     model.name, inputs);
 }
 
 }  // namespace
@@ -112,7 +112,7 @@ std::string ExampleRequest(Engine& engine, const std::string& site) {
     // A 1 may point at what is not there: where -1 is the child of a leaf, this is a tree.
     const StatusOr<std::string> other =
         command.ok() ? command : CurlCommand(engine, *metadata, site, -1);
-    commands.push_back(other.ok() ? *other : WithFiles(*metadata, command.status()));
+    commands.push_back(other.ok() ? *other : WithFiles(*metadata));
   }
   // The short ones first: those are the ones to paste.
   std::stable_sort(commands.begin(), commands.end(),

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "base/clock.h"
 #include "base/out_of_memory.h"
 #include "base/status.h"
@@ -32,6 +33,21 @@ constexpr size_t kMaxInBackground = 64;
 size_t TaskBytes(int64_t budget, int workers) {
   if (budget == 0) budget = UsableMemoryBytes() / 2;
   return static_cast<size_t>(budget / workers);
+}
+
+// The answer of what `begin` begins.
+StatusOr<InferResponse> WaitForAnswer(absl::FunctionRef<void(InferCallback)> begin) {
+  // Shared: the answering thread may still be inside set_value() when get() returns.
+  auto promise = std::make_shared<std::promise<StatusOr<InferResponse>>>();
+  std::future<StatusOr<InferResponse>> future = promise->get_future();
+  begin([promise](StatusOr<InferResponse> response) { promise->set_value(std::move(response)); });
+  // A small model answers sooner than a sleeping thread is woken.
+  const auto watch_until = std::chrono::steady_clock::now() + kWatch;
+  while (future.wait_for(std::chrono::seconds(0)) != std::future_status::ready &&
+         std::chrono::steady_clock::now() < watch_until) {
+    std::this_thread::yield();
+  }
+  return future.get();
 }
 
 class EngineImpl : public Engine {
@@ -68,7 +84,10 @@ class EngineImpl : public Engine {
     return CatchOutOfMemory([&] { return repository_.Unload(name, version); });
   }
 
-  RequestId InferAsync(InferRequest request, InferCallback callback) override;
+  RequestId InferAsync(InferRequest request, InferCallback callback) override {
+    return Begin(std::move(request), std::move(callback), false);
+  }
+  StatusOr<InferResponse> Infer(InferRequest request) override;
   void Cancel(RequestId request) override { dispatcher_->Cancel(request); }
 
   std::vector<ModelIndexEntry> Index() const override { return repository_.Index(); }
@@ -90,8 +109,9 @@ class EngineImpl : public Engine {
   }
 
  private:
+  RequestId Begin(InferRequest request, InferCallback callback, bool caller_waits);
   RequestId Start(std::shared_ptr<Model> model, InferRequest asked_for,
-                  Sequences::AddState add_state, InferCallback callback);
+                  Sequences::AddState add_state, InferCallback callback, bool caller_waits);
 
   std::atomic<bool> refusing_{false};
   std::unique_ptr<WorkerPool> pool_;
@@ -99,6 +119,11 @@ class EngineImpl : public Engine {
   Background background_{kMaxInBackground};  // outlives the models
   Repository repository_;
 };
+
+StatusOr<InferResponse> EngineImpl::Infer(InferRequest request) {
+  return WaitForAnswer(
+      [&](InferCallback callback) { Begin(std::move(request), std::move(callback), true); });
+}
 
 Status EngineImpl::LoadFromRepository(const std::string& name) {
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<InferRequest> warm_up,
@@ -115,7 +140,7 @@ Status EngineImpl::LoadFromRepository(const std::string& name) {
   return absl::OkStatus();
 }
 
-RequestId EngineImpl::InferAsync(InferRequest request, InferCallback callback) {
+RequestId EngineImpl::Begin(InferRequest request, InferCallback callback, bool caller_waits) {
   if (!MemoryReserve::Ready()) {
     callback(OutOfMemory());
     return 0;
@@ -127,7 +152,7 @@ RequestId EngineImpl::InferAsync(InferRequest request, InferCallback callback) {
     return 0;
   }
   if (request.sequence.empty())
-    return Start(*std::move(model), std::move(request), nullptr, std::move(callback));
+    return Start(*std::move(model), std::move(request), nullptr, std::move(callback), caller_waits);
   const std::shared_ptr<Sequences>& sequences = (*model)->sequences();
   if (sequences == nullptr) {
     callback(InvalidArgument(
@@ -139,12 +164,13 @@ RequestId EngineImpl::InferAsync(InferRequest request, InferCallback callback) {
                            [this, model = *model](InferRequest chunk, Sequences::AddState add_state,
                                                   InferCallback done) {
                              return Start(model, std::move(chunk), std::move(add_state),
-                                          std::move(done));
+                                          std::move(done), false);
                            });
 }
 
 RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest asked_for,
-                            Sequences::AddState add_state, InferCallback callback) {
+                            Sequences::AddState add_state, InferCallback callback,
+                            bool caller_waits) {
   Asked asked{.request = std::move(asked_for), .add_state = std::move(add_state), .cache_key = {}};
   auto request = std::make_shared<Request>();
   request->id = std::move(asked.request.id);
@@ -186,7 +212,7 @@ RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest asked_for
     request->reply.callback(**std::move(answer));
     return 0;
   }
-  return dispatcher_->Submit(std::move(request));
+  return dispatcher_->Submit(std::move(request), caller_waits);
 }
 
 StatusOr<ModelMetadata> EngineImpl::Metadata(const std::string& name,
@@ -241,19 +267,8 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
 }
 
 StatusOr<InferResponse> Engine::Infer(InferRequest request) {
-  // Shared: the answering thread may still be inside set_value() when get() returns.
-  auto promise = std::make_shared<std::promise<StatusOr<InferResponse>>>();
-  std::future<StatusOr<InferResponse>> future = promise->get_future();
-  InferAsync(std::move(request), [promise](StatusOr<InferResponse> response) {
-    promise->set_value(std::move(response));
-  });
-  // A small model answers sooner than a sleeping thread is woken.
-  const auto watch_until = std::chrono::steady_clock::now() + kWatch;
-  while (future.wait_for(std::chrono::seconds(0)) != std::future_status::ready &&
-         std::chrono::steady_clock::now() < watch_until) {
-    std::this_thread::yield();
-  }
-  return future.get();
+  return WaitForAnswer(
+      [&](InferCallback callback) { InferAsync(std::move(request), std::move(callback)); });
 }
 
 }  // namespace chairlift

@@ -1,5 +1,7 @@
 #include "graph/evaluate.h"
 
+#include <algorithm>
+
 namespace chairlift {
 
 StatusOr<std::vector<TensorDesc>> InferConcrete(const Node& node, std::span<const ValueInfo> inputs,
@@ -67,6 +69,11 @@ StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, std::span<const Ten
   };
   set_layouts(input_descs, node.inputs);
   set_layouts(output_descs, node.outputs);
+  const auto filled_up = [](const TensorDesc& d) { return d.present() && d.filled_up(); };
+  if (std::any_of(input_descs.begin(), input_descs.end(), filled_up) ||
+      std::any_of(output_descs.begin(), output_descs.end(), filled_up)) {
+    return Internal("{}: blocks of channels that are filled up are no tensors", node.Describe());
+  }
   const std::vector<const Tensor*> constants(inputs.size(), nullptr);
   auto kernel = CompileOperator(
       *node.def, {node.attributes, input_descs, output_descs, constants, weights, team.width()});

@@ -18,11 +18,11 @@ Shape PadRank(const Shape& shape, int rank) {
 }
 
 // The physical dimensions of a channel-blocked tensor of logical shape `shape`, or of an operand
-// that is broadcast against one: [N, C/B, spatial..., B].
+// that is broadcast against one: [N, ceil(C/B), spatial..., B].
 Shape BlockedDims(const Shape& shape) {
   const int64_t block = shape[1] == 1 ? 1 : ChannelBlock();
   Shape physical = shape;
-  physical[1] = shape[1] / block;
+  physical[1] = (shape[1] + block - 1) / block;
   physical.Append(block);
   return physical;
 }
@@ -147,7 +147,8 @@ StatusOr<BroadcastLoop> MakeBroadcastLoop(std::span<const TensorDesc> operands,
                              output.shape.ToString());
     }
     const Shape padded = PadRank(d.shape, rank);
-    if (d.layout == Layout::kRowMajor && padded[1] != 1 && padded.NumElements(2, rank) != 1) {
+    if (d.layout == Layout::kRowMajor && padded[1] != 1 &&
+        (padded.NumElements(2, rank) != 1 || padded[1] % ChannelBlock() != 0)) {
       return Unimplemented("a row-major operand of shape {} of a channel-blocked result",
                            d.shape.ToString());
     }

@@ -38,8 +38,9 @@ struct BroadcastLoop {
 // to `output`.
 StatusOr<BroadcastLoop> MakeBroadcastLoop(std::span<const Shape> operands, const Shape& output);
 
-// Likewise with layouts: where the output is channel-blocked, full-size operands must be too; a
-// row-major operand may vary along channels or along other dimensions but not both.
+// Likewise with layouts, over what is stored: where the output is channel-blocked, full-size
+// operands must be too; a row-major operand may vary along channels, which must then come in whole
+// blocks, or along other dimensions but not both.
 StatusOr<BroadcastLoop> MakeBroadcastLoop(std::span<const TensorDesc> operands,
                                           const TensorDesc& output);
 

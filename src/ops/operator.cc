@@ -14,6 +14,14 @@ namespace chairlift {
 
 int ChannelBlock() { return ActiveCpuIsa() == CpuIsa::kAvx512 ? 16 : 8; }
 
+Shape TensorDesc::StoredShape() const {
+  if (layout == Layout::kRowMajor) return shape;
+  Shape stored = shape;
+  stored[1] = ChannelBlocks(shape[1]);
+  stored.Append(ChannelBlock());
+  return stored;
+}
+
 std::optional<std::vector<Dim>> InferContext::elements(int i) const {
   if (!has_input(i)) return std::nullopt;
   const ValueInfo& info = inputs_[i];

@@ -37,12 +37,19 @@ namespace chairlift {
 // How an activation's elements lie in memory.
 enum class Layout : uint8_t {
   kRowMajor,
-  // [N, C/B, spatial..., B] for a tensor of logical shape [N, C, spatial...], with B =
-  // ChannelBlock() channels to a block. Only where C is a multiple of B.
+  // [N, ceil(C/B), spatial..., B] for a tensor of logical shape [N, C, spatial...], with B =
+  // ChannelBlock() channels to a block. What fills up the last block is zero: every kernel may rely
+  // on that, and keeps it so.
   kChannelBlocked,
 };
 // 16 with AVX-512, else 8.
 int ChannelBlock();
+// Blocks for so many channels, the last perhaps filled up.
+inline int64_t ChannelBlocks(int64_t channels) {
+  return (channels + ChannelBlock() - 1) / ChannelBlock();
+}
+// Whether so many channels are worth blocking: at most half of what is stored fills up.
+inline bool FillsBlocks(int64_t channels) { return 2 * channels >= ChannelBlock(); }
 
 // --- Shape rules ---------------------------------------------------------------------------------
 
@@ -103,7 +110,16 @@ struct TensorDesc {
   Layout layout = Layout::kRowMajor;
   bool present() const { return dtype != DType::kUndefined; }
   int64_t size() const { return shape.NumElements(); }
-  size_t byte_size() const { return static_cast<size_t>(size()) * DTypeSize(dtype); }
+  // Its last block of channels is filled up.
+  bool filled_up() const {
+    return layout == Layout::kChannelBlocked && shape[1] % ChannelBlock() != 0;
+  }
+  // As it lies in memory: [N, ceil(C/B), spatial..., B] where it is blocked.
+  Shape StoredShape() const;
+  size_t byte_size() const {
+    return static_cast<size_t>((filled_up() ? StoredShape() : shape).NumElements()) *
+           DTypeSize(dtype);
+  }
 };
 
 // Weights in the layout a kernel wants, made once per model and shared by all its kernels.
@@ -251,10 +267,11 @@ struct OperatorDef {
   bool layout_agnostic = false;
   // The node's blocked form, or nullopt where it has none; null for operators that never have one.
   // Asked at load (graph/passes/assign_layouts), so dimensions may be symbols; a blocked operand
-  // needs rank >= 3 and a known channel count that is a multiple of ChannelBlock(), which the
-  // pass checks for every operand named. compile() then sees these layouts in its TensorDescs.
-  // Where layouts differ between a producer and a consumer, the pass puts a chairlift::Reorder
-  // (one input, one output; the layouts of its TensorDescs say which way; no attributes).
+  // needs rank >= 3 and a known number of channels that FillsBlocks(), which the pass checks for
+  // every operand named. The output's shape must follow from the inputs' shapes and from constants.
+  // compile() then sees these layouts in its TensorDescs. Where layouts differ between a producer
+  // and a consumer, the pass puts a chairlift::Reorder (one input, one output; the layouts of its
+  // TensorDescs say which way; no attributes).
   std::optional<BlockedForm> (*blocked_form)(const Attributes& attributes,
                                              std::span<const ValueInfo> inputs,
                                              std::span<const ValueInfo> outputs) = nullptr;

@@ -139,7 +139,7 @@ class PlanBuilder {
       BoundValue& out = outputs[i];
       out.resolved = true;
       out.desc = {info.dtype, info.shape.ToShape(), graph_.values[node.outputs[i]].layout};
-      const auto size = out.desc.shape.Checked(DTypeSize(info.dtype));
+      const auto size = out.desc.StoredShape().Checked(DTypeSize(info.dtype));
       if (!size.ok()) {
         return Annotate(size.status(), node.Describe() + ": output " + std::to_string(i));
       }
@@ -213,9 +213,10 @@ class PlanBuilder {
   bool IsView(const Node& node) {
     if (node.def->is_view) return true;
     if (node.def->domain != "chairlift" || node.def->name != "Reorder") return false;
-    const TensorDesc& from = bound(node.inputs[0]).desc;
-    return from.layout == bound(node.outputs[0]).desc.layout ||
-           from.shape.NumElements(std::min(2, from.shape.rank()), from.shape.rank()) == 1;
+    const TensorDesc &from = bound(node.inputs[0]).desc, &to = bound(node.outputs[0]).desc;
+    return from.layout == to.layout ||
+           (!from.filled_up() && !to.filled_up() &&
+            from.shape.NumElements(std::min(2, from.shape.rank()), from.shape.rank()) == 1);
   }
 
   // --- What has to run, and how long its results live ---

@@ -220,8 +220,8 @@ TEST_F(ServeTest, PrintsARequestOrWhatWorksInstead) {
   Serve({model_, File("wide.onnx", wide.Bytes()), "--print-example", "--address", "0.0.0.0"});
   ASSERT_TRUE(server_->AwaitOutput("# wide: ")) << server_->output();
   EXPECT_THAT(server_->output(), AllOf(HasSubstr("curl -s 127.0.0.1:"),
-                                       HasSubstr("too long to paste; from files: chairlift run "
-                                                 "<its file> --input x=x.npy")));
+                                       HasSubstr("too large to paste; from files: chairlift run "
+                                                 "MODEL --input x=x.npy")));
 }
 
 TEST_F(ServeTest, ListensBeforeItLoads) {

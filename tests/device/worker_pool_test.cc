@@ -242,6 +242,116 @@ TEST(WorkerPoolTest, DenormalsAreFlushed) {
 }
 
 // Jobs and teams at random from several threads; sums must come out right.
+TEST(WorkerPoolTest, ACallerMayRunAJobItself) {
+  auto pool = MakePool(2);
+  std::thread::id thread;
+  EXPECT_TRUE(pool->RunHere(1, [&](int worker) {
+    EXPECT_EQ(worker, 1);
+    thread = std::this_thread::get_id();
+  }));
+  EXPECT_EQ(thread, std::this_thread::get_id());
+}
+
+TEST(WorkerPoolTest, ACallerRunsNothingAsAWorkerThatIsBusy) {
+  Event started, ends;
+  auto pool = MakePool(1);
+  ASSERT_TRUE(pool->Submit(0, [&](int) {
+    started.Set();
+    ends.Wait();
+  }));
+  started.Wait();
+  EXPECT_FALSE(pool->RunHere(0, [](int) { ADD_FAILURE(); }));
+  ends.Set();
+}
+
+TEST(WorkerPoolTest, WhatIsSubmittedToAWorkerWaitsForTheCallerThatRunsAsIt) {
+  Event ran;
+  std::atomic<bool> here{false};
+  auto pool = MakePool(2);
+  EXPECT_TRUE(pool->RunHere(0, [&](int) {
+    here = true;
+    EXPECT_TRUE(pool->Submit(0, [&](int) {
+      EXPECT_FALSE(here);
+      ran.Set();
+    }));
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    here = false;
+  }));
+  ran.Wait();
+}
+
+TEST(WorkerPoolTest, ACallersJobIsHelped) {
+  auto pool = MakePool(2);
+  EXPECT_TRUE(pool->RunHere(0, [&](int worker) {
+    WorkerPool::TeamLease lease = pool->OpenTeam(worker, true);
+    std::atomic<int> met{0};  // each part waits for the other
+    lease.team().For(2, [&](int, int) {
+      ++met;
+      while (met < 2) std::this_thread::yield();
+    });
+    EXPECT_TRUE(lease.helped());
+  }));
+}
+
+TEST(WorkerPoolTest, ACallerKeepsItsOwnDenormals) {
+  const volatile float smallest = std::numeric_limits<float>::min();
+  auto pool = MakePool(1);
+  EXPECT_TRUE(pool->RunHere(0, [&](int) { EXPECT_EQ(smallest / 2, 0.0f); }));
+  EXPECT_NE(smallest / 2, 0.0f);
+}
+
+TEST(WorkerPoolTest, ThePoolOutlivesACallersJob) {
+  Event started;
+  std::atomic<bool> ended{false};
+  auto pool = MakePool(1);
+  std::thread caller([&, own = pool.get()] {
+    EXPECT_TRUE(own->RunHere(0, [&](int) {
+      started.Set();
+      for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+      ended = true;
+    }));
+  });
+  started.Wait();
+  pool.reset();
+  EXPECT_TRUE(ended);
+  caller.join();
+}
+
+// Never two at once, and every job once.
+TEST(WorkerPoolTest, CallersAndThreadsTakeTurnsAsAWorker) {
+  constexpr int kWorkers = 2, kCallers = 4, kJobs = 3000;
+  std::atomic<int> running[kWorkers] = {}, submitted{0}, ran{0}, parts{0}, forks{0};
+  const auto job = [&](WorkerPool& pool, int worker) {
+    EXPECT_EQ(++running[worker], 1);
+    if (ran++ % 3 == 0) {
+      ++forks;
+      WorkerPool::TeamLease lease = pool.OpenTeam(worker, true);
+      lease.team().For(3, [&](int, int) { ++parts; });
+    }
+    EXPECT_EQ(--running[worker], 0);
+  };
+  {
+    auto pool = MakePool(kWorkers, 64);
+    std::vector<std::thread> callers;
+    for (int c = 0; c < kCallers; ++c) {
+      callers.emplace_back([&, c] {
+        for (int i = 0; i < kJobs; ++i) {
+          const int worker = (c + i) % kWorkers;
+          if (i % 4 == 0) {
+            submitted += pool->Submit(worker, [&](int own) { job(*pool, own); });
+          } else {
+            submitted += pool->RunHere(worker, [&](int own) { job(*pool, own); });
+          }
+        }
+      });
+    }
+    for (std::thread& caller : callers) caller.join();
+  }
+  EXPECT_EQ(ran, submitted);
+  EXPECT_GT(ran, kJobs / 10);
+  EXPECT_EQ(parts, 3 * forks);
+}
+
 TEST(WorkerPoolTest, JobsAndTeamsUnderLoad) {
   auto pool = MakePool(3, 1000);
   std::atomic<int64_t> sum{0};

@@ -30,6 +30,13 @@ ModelBuilder OneNode(int opset, const std::string& op_type) {
   return m;
 }
 
+TEST(ImportErrorsTest, WhatGitKeepsInsteadOfTheFile) {
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n";
+  const auto model = ImportOnnx(std::as_bytes(std::span(pointer.data(), pointer.size())), {});
+  EXPECT_THAT(Message(model.status()), HasSubstr("git lfs pull"));
+}
+
 TEST(ImportErrorsTest, TruncatedAtEveryLength) {
   const std::string whole = OneNode(13, "Relu").Bytes();
   for (size_t length = 0; length < whole.size(); ++length) {

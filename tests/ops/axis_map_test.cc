@@ -172,6 +172,7 @@ std::vector<Case> Movements() {
   const auto axis = [](int64_t a) { return Attrs({{"axis", a}}); };
   const Attributes block = Attrs({{"blocksize", int64_t{2}}});
   return {
+      {"ChannelShuffle", {Floats({3, 6, 5})}, Attrs({{"groups", int64_t{2}}}), 1, "chairlift"},
       {"Concat", {Floats({3, 2, 5}), Floats({3, 4, 5})}, axis(1)},
       {"DepthToSpace", {Floats({3, 8, 2, 3})}, block},
       {"Dropout", {Floats({3, 4})}},

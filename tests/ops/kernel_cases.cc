@@ -77,7 +77,8 @@ void AddConvolution(std::vector<KernelCase>& cases, const char* implementation, 
        .call = {.name = "Conv",
                 .attributes = Attrs({{"pads", std::vector<int64_t>(4, pad)}, {"group", groups}}),
                 .constants = {1, 2},
-                .blocked = blocked ? BlockedForm{.inputs = 1, .outputs = 1} : BlockedForm{}},
+                .blocked = {.inputs = blocked ? 1u : 0u,
+                            .outputs = blocked && FillsBlocks(out_channels) ? 1u : 0u}},
        .inputs = {Floats({1, channels, size, size}),
                   Floats({out_channels, channels / groups, kernel, kernel}),
                   Floats({out_channels})},
@@ -90,6 +91,8 @@ void AddConvolutions(std::vector<KernelCase>& cases) {
   AddConvolution(cases, "onednn", 64, 64, 56, 3, 1);
   AddConvolution(cases, "onednn", 64, 256, 56, 1, 1);
   AddConvolution(cases, "onednn", 96, 96, 56, 3, 96);
+  AddConvolution(cases, "depthwise", 96, 96, 56, 3, 96);
+  AddConvolution(cases, "few outputs", 64, 3, 56, 5, 1);
   AddConvolution(cases, "plain loops", 8, 8, 28, 3, 1);
   for (const char* implementation : {"upsampling", "onednn"}) {
     cases.push_back({.name = "convolution/transposed 2x2 64to32 of 40x40",

@@ -83,9 +83,12 @@ TEST(KernelChoiceTest, SaysWhatWasTakenAndWhyOthersWereNot) {
   EXPECT_EQ(choice.taken, "plain loops");
   EXPECT_EQ(Refusals(choice),
             "winograd: it is for 3x3 convolutions of stride 1 in one group; "
-            "upsampling: it is for upsampling by a constant factor on blocked channels; "
+            "few outputs: it is for less than half a block of outputs, of blocked channels; "
+            "upsampling: it is for upsampling by a constant factor on whole blocks of "
+            "channels; "
             "col2im: it is for transposed convolutions of row-major float32, by constants; "
-            "onednn: it convolves float32 over one to three spatial axes; ");
+            "onednn: it convolves float32 over one to three spatial axes; "
+            "depthwise: it is for one filter a channel, constant, on blocked channels; ");
 }
 
 TEST(KernelChoiceTest, AnLstmOfOtherFunctionsTakesTheWayOfAnyGates) {

@@ -2,6 +2,9 @@
 #ifndef CHAIRLIFT_TESTS_OPS_OPERATOR_HARNESS_H_
 #define CHAIRLIFT_TESTS_OPS_OPERATOR_HARNESS_H_
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <initializer_list>
@@ -10,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "base/status.h"
 #include "ops/operator.h"
 
@@ -34,21 +38,42 @@ struct OperatorCall {
   BlockedForm blocked = {};
 };
 
-// Between row-major and channel-blocked float32, element by element.
-inline Tensor ChangeLayout(const Tensor& t, bool to_blocked) {
-  const Shape& shape = t.shape();
-  const int64_t block = ChannelBlock(), channels = shape[1];
+// Calls move(place in the row-major tensor, place in the blocked one) for every element of a
+// tensor of that shape.
+inline void ForBlocked(const Shape& shape, absl::FunctionRef<void(int64_t, int64_t)> move) {
+  const int64_t block = ChannelBlock(), channels = shape[1], blocks = ChannelBlocks(channels);
   const int64_t size = shape.NumElements(2, shape.rank());
-  Tensor out = Tensor::Allocate(DType::kFloat, shape);
   for (int64_t n = 0; n < shape[0]; ++n) {
     for (int64_t c = 0; c < channels; ++c) {
       for (int64_t i = 0; i < size; ++i) {
-        const int64_t plain = (n * channels + c) * size + i;
-        const int64_t blocked = n * channels * size + (c / block * size + i) * block + c % block;
-        out.data<float>()[to_blocked ? blocked : plain] =
-            t.data<float>()[to_blocked ? plain : blocked];
+        move((n * channels + c) * size + i,
+             ((n * blocks + c / block) * size + i) * block + c % block);
       }
     }
+  }
+}
+
+// A row-major tensor as it lies in blocks of channels.
+inline Tensor ToBlocks(const Tensor& t) {
+  Tensor out = Tensor::Allocate(
+      DType::kFloat, TensorDesc{t.dtype(), t.shape(), Layout::kChannelBlocked}.StoredShape());
+  std::fill_n(out.data<float>(), out.size(), 0.0f);
+  ForBlocked(t.shape(), [&](int64_t plain, int64_t blocked) {
+    out.data<float>()[blocked] = t.data<float>()[plain];
+  });
+  return out;
+}
+
+// And back. What fills up the blocks must be zero.
+inline Tensor FromBlocks(const Tensor& t, const Shape& shape) {
+  Tensor rest = t.Clone(), out = Tensor::Allocate(DType::kFloat, shape);
+  ForBlocked(shape, [&](int64_t plain, int64_t blocked) {
+    out.data<float>()[plain] = t.data<float>()[blocked];
+    rest.data<float>()[blocked] = 0;
+  });
+  for (const float filling : rest.values<float>()) {
+    EXPECT_EQ(filling, 0) << "of what fills up the last block";
+    if (filling != 0) break;
   }
   return out;
 }
@@ -70,7 +95,7 @@ class CompiledCall {
       inputs.push_back({t.dtype(), t.shape()});
       made->input_data_.push_back(t.raw());
       if ((call.blocked.inputs >> i & 1) == 0 || !t.present()) continue;
-      made->blocked_inputs_.push_back(ChangeLayout(t, true));
+      made->blocked_inputs_.push_back(ToBlocks(t));
       inputs.back().layout = Layout::kChannelBlocked;
       made->input_data_.back() = std::as_const(made->blocked_inputs_.back()).raw();
     }
@@ -85,7 +110,7 @@ class CompiledCall {
       if ((call.blocked.outputs >> made->results_.size() & 1) != 0) {
         made->outputs_.back().layout = Layout::kChannelBlocked;
       }
-      made->results_.push_back(Tensor::Allocate(info.dtype, made->outputs_.back().shape));
+      made->results_.push_back(Tensor::Allocate(info.dtype, made->outputs_.back().StoredShape()));
       // What a kernel forgets to write shows as NaN or as a negative number.
       std::memset(made->results_.back().raw(), 0xff, made->results_.back().byte_size());
       made->output_data_.push_back(made->results_.back().raw());
@@ -111,7 +136,7 @@ class CompiledCall {
     std::vector<Tensor> results = results_;
     for (size_t i = 0; i < results.size(); ++i) {
       if (outputs_[i].layout == Layout::kChannelBlocked) {
-        results[i] = ChangeLayout(results[i], false);
+        results[i] = FromBlocks(results[i], outputs_[i].shape);
       }
     }
     return results;

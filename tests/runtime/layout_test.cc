@@ -21,6 +21,11 @@ Tensor RandomFloats(std::mt19937& random, const Shape& shape, float scale) {
   return t;
 }
 
+Tensor Integers(const std::vector<int64_t>& values) {
+  return Tensor::Of<int64_t>({static_cast<int64_t>(values.size())},
+                             std::span<const int64_t>(values));
+}
+
 struct Network : GraphBuilder {
   std::mt19937 random{11};
   ValueId Image(int64_t channels) {
@@ -118,11 +123,32 @@ TEST(LayoutTest, SkipsJoinedAlongChannelsStayBlocked) {
             "FusedConv FusedConv Concat Conv Reorder ");
 }
 
-TEST(LayoutTest, OddChannelsStayRowMajor) {
+TEST(LayoutTest, FewChannelsStayRowMajor) {
   Network m;
-  const ValueId v = m.Relu(m.Conv(m.Image(3), 3, 5));
-  m.Output(m.Op("Neg", {m.Conv(v, 5, 7)}));
+  const ValueId v = m.Relu(m.Conv(m.Image(3), 3, 3));
+  m.Output(m.Op("Neg", {m.Conv(v, 3, 2)}));
   EXPECT_EQ(CheckAndList(std::move(m).Build(), {Shape{2, 3, 8, 8}}), "FusedConv Conv Neg ");
+}
+
+// 24 and 40 are no multiples of a block: what fills up the last is nobody's.
+TEST(LayoutTest, ChannelsNeedNotComeInWholeBlocks) {
+  Network m;
+  const Attributes channels = Attrs({{"axis", int64_t{1}}});
+  const ValueId a = m.Relu(m.Conv(m.Image(3), 3, 24, 2));
+  const ValueId gate = m.Op("Sigmoid", {m.Op("GlobalAveragePool", {a})});  // [n, 24, 1, 1]
+  ValueId v = m.Op("Add", {m.Op("Mul", {a, gate}), m.Constant(Tensor::Scalar(2.0f))});
+  v = m.Op("PRelu", {v, m.PerChannel(24)});
+  v = m.Op("Concat", {m.Conv(v, 24, 40), v}, channels);
+  v = m.Op("Exp", {m.Op("Neg", {m.Op("Softplus", {v})})});
+  const ValueId first = m.Op("Slice", {v, m.Constant(Integers({8})), m.Constant(Integers({33})),
+                                       m.Constant(Integers({1}))});
+  m.Output(m.Conv(m.Op("MaxPool", {first}, Attrs({{"kernel_shape", std::vector<int64_t>{2, 2}}})),
+                  25, 20));
+  EXPECT_EQ(CheckAndList(std::move(m).Build(), {Shape{1, 3, 16, 16}, Shape{2, 3, 13, 9}},
+                         {"fuse_elementwise"}),
+            "FusedConv GlobalAveragePool Sigmoid Mul Add Reorder PRelu Conv Concat Softplus Neg "
+            "Exp Slice MaxPool "
+            "Conv Reorder ");
 }
 
 TEST(LayoutTest, OneReorderServesAllReaders) {

@@ -43,18 +43,34 @@ inline void CpuRelax() {
 #endif
 }
 
-// Denormals cost a hundred cycles each and carry nothing a model needs.
-void FlushDenormals() {
+// Until it goes, the calling thread takes denormals for zero: they cost a hundred cycles each and
+// carry nothing a model needs.
+class FlushDenormals {
+ public:
 #if defined(__x86_64__)
-  constexpr unsigned kFlushToZero = 0x8000;
-  constexpr unsigned kDenormalsAreZero = 0x0040;
-  _mm_setcsr(_mm_getcsr() | kFlushToZero | kDenormalsAreZero);
+  FlushDenormals() : before_(_mm_getcsr()) {
+    constexpr unsigned kFlushToZero = 0x8000;
+    constexpr unsigned kDenormalsAreZero = 0x0040;
+    _mm_setcsr(before_ | kFlushToZero | kDenormalsAreZero);
+  }
+  ~FlushDenormals() { _mm_setcsr(before_); }
 #elif defined(__aarch64__)
-  uint64_t control;
-  asm volatile("mrs %0, fpcr" : "=r"(control));
-  asm volatile("msr fpcr, %0" : : "r"(control | (uint64_t{1} << 24)));
+  FlushDenormals() {
+    asm volatile("mrs %0, fpcr" : "=r"(before_));
+    asm volatile("msr fpcr, %0" : : "r"(before_ | (uint64_t{1} << 24)));
+  }
+  ~FlushDenormals() { asm volatile("msr fpcr, %0" : : "r"(before_)); }
 #endif
-}
+  FlushDenormals(const FlushDenormals&) = delete;
+  FlushDenormals& operator=(const FlushDenormals&) = delete;
+
+ private:
+#if defined(__x86_64__)
+  unsigned before_;
+#elif defined(__aarch64__)
+  uint64_t before_;
+#endif
+};
 
 // Pins the calling thread; false where the kernel refuses.
 bool PinTo(int core) {
@@ -182,6 +198,7 @@ struct WorkerPool::Worker {
   // Bumped to wake it; what it sleeps on.
   alignas(128) std::atomic<uint32_t> signal{0};
   std::atomic<bool> parked{false};
+  std::atomic<bool> taken{false};  // somebody runs as this worker
   alignas(128) std::atomic<int> queued{0};
   std::mutex mutex;
   std::deque<Job> queue;  // guarded by mutex
@@ -238,6 +255,7 @@ StatusOr<std::unique_ptr<WorkerPool>> WorkerPool::Create(const WorkerPoolOptions
 }
 
 WorkerPool::~WorkerPool() {
+  while (visitors_.load() > 0) std::this_thread::yield();
   stopping_ = true;
   for (auto& worker : workers_) worker->Wake();
   for (auto& worker : workers_) {
@@ -257,6 +275,30 @@ bool WorkerPool::Submit(int index, Job&& job) {
   return true;
 }
 
+bool WorkerPool::Take(int index) {
+  return !workers_[static_cast<size_t>(index)]->taken.exchange(true);
+}
+
+void WorkerPool::GiveBack(int index) {
+  Worker& worker = *workers_[static_cast<size_t>(index)];
+  worker.taken.store(false);
+  // Either this sees the job that came meanwhile, or Park() sees that nobody runs as the worker.
+  if (worker.queued.load() > 0) worker.Wake();
+}
+
+bool WorkerPool::RunHere(int index, absl::FunctionRef<void(int)> job) {
+  const Worker& worker = *workers_[static_cast<size_t>(index)];
+  ++visitors_;
+  const bool free = worker.queued.load() == 0 && Take(index);
+  if (free) {
+    const FlushDenormals flush;
+    job(index);
+    GiveBack(index);
+  }
+  --visitors_;  // the last that is done here: the pool may go
+  return free;
+}
+
 WorkerPool::TeamLease WorkerPool::OpenTeam(int worker, bool shared) {
   return TeamLease(*this, worker, shared && size() > 1);
 }
@@ -264,7 +306,8 @@ WorkerPool::TeamLease WorkerPool::OpenTeam(int worker, bool shared) {
 void WorkerPool::WakeParked(int limit) {
   for (auto& worker : workers_) {
     if (limit <= 0) return;
-    if (worker->parked.load(std::memory_order_relaxed)) {
+    if (worker->parked.load(std::memory_order_relaxed) &&
+        !worker->taken.load(std::memory_order_relaxed)) {
       worker->Wake();
       --limit;
     }
@@ -277,7 +320,7 @@ void WorkerPool::Main(int index) {
   if (self.core >= 0 && !PinTo(self.core)) {
     spdlog::warn("worker {} could not be pinned to core {}: it floats", index, self.core);
   }
-  FlushDenormals();
+  const FlushDenormals flush;
   SteadyClock::time_point watch_until{};
   bool was_shared = false;
   while (true) {
@@ -309,20 +352,22 @@ void WorkerPool::Main(int index) {
 
 bool WorkerPool::RunOne(int index) {
   Worker& self = *workers_[index];
-  if (self.queued.load() == 0) return false;
+  if (self.queued.load() == 0 || !Take(index)) return false;
   Job job;
   {
     const std::lock_guard<std::mutex> lock(self.mutex);
-    if (self.queue.empty()) return false;
-    job = std::move(self.queue.front());
+    job = std::move(self.queue.front());  // only who runs as the worker takes one
     self.queue.pop_front();
     self.queued.fetch_sub(1);
   }
   job(index);
+  job = nullptr;
+  GiveBack(index);
   return true;
 }
 
 bool WorkerPool::Help(int index) {
+  if (!SeesParts(index) || !Take(index)) return false;
   const Worker& self = *workers_[index];
   const auto free = [&] { return self.queued.load(std::memory_order_relaxed) == 0; };
   bool helped = false;
@@ -330,6 +375,7 @@ bool WorkerPool::Help(int index) {
   for (int i = 1; i < size() && free(); ++i) {
     helped |= workers_[(index + i) % size()]->team.Help(index, free);
   }
+  GiveBack(index);
   return helped;
 }
 
@@ -344,11 +390,12 @@ void WorkerPool::Park(int index) {
   Worker& self = *workers_[index];
   const uint32_t signal = self.signal.load();
   // Whatever comes after this load changes `signal`, and the wait returns at once.
-  if (self.queued.load() > 0 || stopping_.load()) return;
+  // While another runs as this worker there is nothing to do, whatever is queued.
+  if ((self.queued.load() > 0 && !self.taken.load()) || stopping_.load()) return;
   self.parked.store(true, std::memory_order_relaxed);
   parked_.fetch_add(1);
   // Whoever has opened a fork without seeing this had opened it before: it is seen here.
-  if (!SeesParts(index)) self.signal.wait(signal);
+  if (self.taken.load() || !SeesParts(index)) self.signal.wait(signal);
   self.parked.store(false, std::memory_order_relaxed);
   parked_.fetch_sub(1);
 }

@@ -4,7 +4,8 @@
 // A job belongs to one worker. It may open a team; the parts of its For() calls are then claimed,
 // one by one, by its own worker and by whichever workers are idle at that moment, be it that they
 // were when the job began or have become so since. A helper that is given a job of its own stops
-// claiming; nobody waits for a part that nobody has claimed.
+// claiming; nobody waits for a part that nobody has claimed. A thread outside may run a job as a
+// worker that has nothing to do.
 #ifndef CHAIRLIFT_DEVICE_CPU_WORKER_POOL_H_
 #define CHAIRLIFT_DEVICE_CPU_WORKER_POOL_H_
 
@@ -14,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "chairlift/status.h"
 #include "device/cpu/team.h"
 
@@ -31,7 +33,7 @@ class WorkerPool {
   using Job = std::function<void(int worker)>;  // must not throw
 
   static StatusOr<std::unique_ptr<WorkerPool>> Create(const WorkerPoolOptions& options);
-  // Runs the jobs still queued, then joins the threads.
+  // Waits for jobs that run on callers' threads, runs those still queued, then joins the threads.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
@@ -40,6 +42,11 @@ class WorkerPool {
 
   // Queues `job` behind the worker's others. False, and `job` untouched, where its queue is full.
   [[nodiscard]] bool Submit(int worker, Job&& job);
+
+  // Runs `job` as `worker` on the calling thread, whose caller waits for it anyhow: no thread is
+  // woken. False, and nothing done, where that worker has something to do. Jobs submitted to it
+  // meanwhile wait.
+  [[nodiscard]] bool RunHere(int worker, absl::FunctionRef<void(int worker)> job);
 
   // The team of one running job, held while it lives.
   class TeamLease {
@@ -72,6 +79,9 @@ class WorkerPool {
   explicit WorkerPool(int workers, int queue_capacity);
   void Main(int index);
   bool RunOne(int index);
+  // Who runs as a worker, its thread or a caller of RunHere(), holds it.
+  bool Take(int index);
+  void GiveBack(int index);
   // Claims parts of other workers' jobs until there are none left, or a job of its own.
   bool Help(int index);
   // Whether another worker's job has parts that nobody has claimed.
@@ -83,6 +93,7 @@ class WorkerPool {
   const size_t queue_capacity_;
   alignas(128) std::atomic<int> leases_{0};  // of shared teams
   alignas(128) std::atomic<int> parked_{0};
+  alignas(128) std::atomic<int> visitors_{0};  // in RunHere()
   std::atomic<bool> stopping_{false};
 };
 

@@ -50,7 +50,10 @@ class Dispatcher {
 
   // Takes a request that fits its model. Its callback runs exactly once: on the calling thread,
   // before Submit() returns, where the request is refused; else on a worker or the timer's thread.
-  RequestId Submit(std::shared_ptr<Request> request);
+  // Where the caller will do nothing but wait for the answer (`caller_waits`), its thread runs the
+  // request's tasks, in place of an idle worker's, as long as others would not help with them:
+  // waking a thread and being woken by it takes longer than a small model.
+  RequestId Submit(std::shared_ptr<Request> request, bool caller_waits = false);
 
   // As UnfoldRequest() (unfold_request.h).
   using Unfold = absl::AnyInvocable<StatusOr<std::optional<InferResponse>>(Request&)>;
@@ -93,6 +96,7 @@ class Dispatcher {
     // Who comes second of Run()'s return and its completion goes on with what follows.
     std::atomic<bool> half_done{false};
 
+    bool Has(RequestId number) const;
     Duration time() const {
       return result.compute_input + result.compute_infer + result.compute_output;
     }
@@ -183,8 +187,12 @@ class Dispatcher {
   static CellType HoldType(Request& request, int cell, std::span<const int64_t> key, Lock& lock);
   static void ReleaseTypes(Request& request);  // under its model's lock
 
-  // Runs tasks on a worker until it has no more.
-  void RunOnWorker(std::shared_ptr<Batch> batch, int worker);
+  // Runs tasks on a worker until it has no more. `only`: those of that request; what follows is
+  // left to the worker's own thread.
+  void RunOnWorker(std::shared_ptr<Batch> batch, int worker,
+                   std::optional<RequestId> only = std::nullopt);
+  // As Start(), of a task of that request, on the calling thread where that is better.
+  void StartHere(std::shared_ptr<Batch> batch, RequestId number);
   // Runs one. Returns the worker's next; null where there is none yet.
   std::shared_ptr<Batch> RunTask(const std::shared_ptr<Batch>& batch, int worker,
                                  Duration worth_a_team);

@@ -143,7 +143,7 @@ void Dispatcher::Enter(Request& request, Entry entry, TimePoint now, Lock& lock,
   }
 }
 
-RequestId Dispatcher::Submit(std::shared_ptr<Request> owned) {
+RequestId Dispatcher::Submit(std::shared_ptr<Request> owned, bool caller_waits) {
   Request* request = owned.get();
   request->arrival = clock_.Now();
   SetDeadline(*request);
@@ -169,9 +169,19 @@ RequestId Dispatcher::Submit(std::shared_ptr<Request> owned) {
   }
   if (!refused.ok()) {
     Refuse(*request, std::move(refused));
-  } else {
-    Perform(std::move(actions));
+    return number;
   }
+  std::shared_ptr<Batch> own;
+  if (caller_waits) {
+    const auto found = std::find_if(actions.batches.begin(), actions.batches.end(),
+                                    [&](const auto& batch) { return batch->Has(number); });
+    if (found != actions.batches.end()) {
+      own = std::move(*found);
+      actions.batches.erase(found);
+    }
+  }
+  Perform(std::move(actions));
+  if (own != nullptr) StartHere(std::move(own), number);
   return number;
 }
 

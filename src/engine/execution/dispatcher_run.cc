@@ -38,11 +38,25 @@ bool Dispatcher::WorthSharing(const Batch& batch, Duration worth_a_team) const {
   return batch.charged >= worth_a_team && (batch.task.by_team || waiting_.load() == 0);
 }
 
-void Dispatcher::RunOnWorker(std::shared_ptr<Batch> batch, int worker) {
+bool Dispatcher::Batch::Has(RequestId number) const {
+  return std::any_of(requests.begin(), requests.end(),
+                     [number](const Request* request) { return request->number == number; });
+}
+
+void Dispatcher::RunOnWorker(std::shared_ptr<Batch> batch, int worker,
+                             std::optional<RequestId> only) {
   const MemoryReserve::Use use;
   for (Duration worth = kWorthATeam; batch != nullptr; worth = kWorthATeamInAChain) {
+    if (only && !batch->Has(*only)) return Start(std::move(batch));
     batch = RunTask(batch, worker, worth);
   }
+}
+
+void Dispatcher::StartHere(std::shared_ptr<Batch> batch, RequestId number) {
+  const bool ran =
+      !WorthSharing(*batch, kWorthATeam) &&
+      pool_.RunHere(batch->task.worker, [&](int worker) { RunOnWorker(batch, worker, number); });
+  if (!ran) Start(std::move(batch));
 }
 
 std::shared_ptr<Dispatcher::Batch> Dispatcher::RunTask(const std::shared_ptr<Batch>& batch,

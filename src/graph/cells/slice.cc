@@ -20,6 +20,18 @@
 namespace chairlift {
 namespace {
 
+// Whether the node's bodies step over time: a branch is not cut into cells.
+bool BodiesRecur(const Node& node) {
+  const auto recurs = [](const Node& inside) {
+    return Is(inside, "LSTM") || Is(inside, "GRU") || Is(inside, "RNN") || Is(inside, "Scan") ||
+           Is(inside, "Loop") || BodiesRecur(inside);
+  };
+  const auto bodies = Subgraphs(node);
+  return std::any_of(bodies.begin(), bodies.end(), [&](const auto& body) {
+    return std::any_of(body.second->nodes.begin(), body.second->nodes.end(), recurs);
+  });
+}
+
 // Input projections become nodes of their own, weights constants.
 Status Prepare(Graph& graph, const SliceOptions& options, std::vector<std::string>& told) {
   std::vector<std::string> notes;
@@ -28,7 +40,9 @@ Status Prepare(Graph& graph, const SliceOptions& options, std::vector<std::strin
   CHAIRLIFT_ASSIGN_OR_RETURN(const int layers, LowerRecurrent(graph));
   const auto loops = [](const Node& node) { return Is(node, "Scan") || Is(node, "Loop"); };
   if (layers == 0 && std::none_of(graph.nodes.begin(), graph.nodes.end(), loops)) {
-    return Unimplemented("the model has no recurrence");
+    const bool inside = std::any_of(graph.nodes.begin(), graph.nodes.end(), BodiesRecur);
+    return Unimplemented("the model has no recurrence{}",
+                         inside ? " outside the branches of its If nodes" : "");
   }
   CHAIRLIFT_RETURN_IF_ERROR(InferShapes(graph));
   for (const Pass& pass :

@@ -50,6 +50,10 @@ Status CheckSize(int64_t size, const ImportOptions& options) {
 
 Status Parse(const void* bytes, size_t size, onnx::ModelProto& model) {
   if (model.ParseFromArray(bytes, static_cast<int>(size))) return absl::OkStatus();
+  constexpr std::string_view kPointer = "version https://git-lfs";
+  if (std::string_view(static_cast<const char*>(bytes), size).starts_with(kPointer)) {
+    return InvalidArgument("not an ONNX model but Git LFS's pointer to one: run `git lfs pull`");
+  }
   return InvalidArgument("not an ONNX model: the protobuf message is truncated or malformed");
 }
 

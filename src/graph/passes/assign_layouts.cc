@@ -24,6 +24,7 @@ class Assigner {
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (Node& node : nodes) {
+      if (node.def->layout_agnostic) WriteOutRanks(node);
       const BlockedForm form = Choose(node);
       if (form.inputs != 0 || form.outputs != 0) ++count_;
       for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -47,7 +48,7 @@ class Assigner {
     if (id == kNoValue) return false;
     const Value& v = graph_.values[id];
     return v.dtype == DType::kFloat && v.shape.has_rank() && v.shape.rank() >= 3 &&
-           v.shape[1].known() && v.shape[1].value() > 0 && v.shape[1].value() % ChannelBlock() == 0;
+           v.shape[1].known() && FillsBlocks(v.shape[1].value());
   }
 
   bool IsBlocked(ValueId id) const {
@@ -76,6 +77,11 @@ class Assigner {
       bool spatial_ones = true;
       for (int axis = 2; axis < out.rank(); ++axis) spatial_ones = spatial_ones && is_one(axis);
       if (!spatial_ones && !is_one(1)) return std::nullopt;
+      // Read as it lies only where it comes in whole blocks.
+      if (!is_one(1) && out[1].known() && out[1].value() % ChannelBlock() != 0) {
+        if (in.rank() != out.rank()) return std::nullopt;
+        form.inputs |= 1u << i;
+      }
     }
     return form;
   }
@@ -85,6 +91,27 @@ class Assigner {
     if (node.def->blocked_form == nullptr) return std::nullopt;
     return node.def->blocked_form(node.attributes, InfosOf(graph_, node.inputs),
                                   InfosOf(graph_, node.outputs));
+  }
+
+  // Constants that vary along channels which do not come in whole blocks must be blocked, too: for
+  // that they get all axes of the output, [C, 1, 1] becomes [1, C, 1, 1].
+  void WriteOutRanks(Node& node) {
+    if (node.outputs.size() != 1) return;
+    const SymbolicShape& out = graph_.values[node.outputs[0]].shape;
+    if (!out.has_rank() || out.rank() < 3 || !out[1].known() ||
+        out[1].value() % ChannelBlock() == 0 || !FillsBlocks(out[1].value())) {
+      return;
+    }
+    for (ValueId& id : node.inputs) {
+      if (id == kNoValue || !graph_.values[id].is_constant()) continue;
+      const Value& value = graph_.values[id];
+      const Shape& shape = value.constant.shape();
+      const int axis = shape.rank() - out.rank() + 1;  // of the channels
+      if (axis != 0 || value.dtype != DType::kFloat || shape[0] == 1) continue;
+      Shape whole{1};
+      for (const int64_t dim : shape) whole.Append(dim);
+      id = AddConstant(graph_, value.name + "/whole_rank", value.constant.Reshaped(whole));
+    }
   }
 
   // The blocked form where the node takes it; else all row-major.

@@ -58,6 +58,7 @@ std::span<const Pass> AllPasses() {
       // One operator for what exporters write as several.
       RecogniseGelu(),
       RecogniseGates(),
+      RecogniseChannelShuffle(),
       RecogniseLayerNorm(),
       // One kernel for several operators. A sum before a layer normalisation belongs to that rather
       // than to the product before it.

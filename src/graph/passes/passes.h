@@ -12,6 +12,7 @@ Pass SelectConstantBranches();
 Pass RemoveIdentities();
 Pass RecogniseGelu();
 Pass RecogniseGates();
+Pass RecogniseChannelShuffle();
 Pass RecogniseLayerNorm();
 Pass FuseLstmGates();
 Pass FuseBatchNorm();

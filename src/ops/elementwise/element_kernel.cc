@@ -24,7 +24,41 @@ StatusOr<ElementLoop> ElementLoop::Make(std::span<const TensorDesc> operands,
   loop.output_bytes_ = static_cast<int64_t>(DTypeSize(output.dtype));
   loop.rows_ = 1;
   for (size_t i = 0; i + 1 < loop.loop_.dims.size(); ++i) loop.rows_ *= loop.loop_.dims[i];
+  if (output.filled_up() && loop.loop_.size > 0) {
+    const int64_t blocks = ChannelBlocks(output.shape[1]);
+    loop.images_ = output.shape[0];
+    loop.image_elements_ = loop.loop_.size / loop.images_;
+    loop.last_block_at_ = loop.image_elements_ / blocks * (blocks - 1);
+    loop.block_ = ChannelBlock();
+    loop.used_ = static_cast<int>(output.shape[1] % ChannelBlock());
+    loop.keeps_zeros_ = loop.KeepsZeros(operands);
+  }
   return loop;
+}
+
+bool ElementLoop::KeepsZeros(std::span<const TensorDesc> operands) const {
+  constexpr int64_t kSome = 16;
+  alignas(64) std::array<std::byte, kSome * sizeof(double)> zeros{}, made{};
+  ElementBlock block{{}, made.data(), 1, kSome, {}, {}, params_, program_};
+  for (size_t k = 0; k < operands.size(); ++k) {
+    if (!operands[k].filled_up()) return false;  // its elements there may be anything
+    block.in[k] = zeros.data();
+    block.col_step[k] = 1;
+  }
+  made.fill(std::byte{1});
+  fn_(block);
+  // −0 is a zero, too.
+  const auto* floats = reinterpret_cast<const float*>(made.data());
+  return output_bytes_ == sizeof(float) &&
+         std::all_of(floats, floats + kSome, [](float x) { return x == 0; });
+}
+
+void ElementLoop::ClearFilling(void* output) const {
+  for (int64_t image = 0; image < images_; ++image) {
+    float* at = static_cast<float*>(output) + image * image_elements_ + last_block_at_;
+    float* const end = at + image_elements_ - last_block_at_;
+    for (; at < end; at += block_) std::fill(at + used_, at + block_, 0.0f);
+  }
 }
 
 void ElementLoop::RunRows(std::span<const void* const> inputs, void* output, int64_t first,
@@ -61,8 +95,8 @@ void ElementLoop::RunRows(std::span<const void* const> inputs, void* output, int
   }
 }
 
-void ElementLoop::Run(std::span<const void* const> inputs, void* output, Team& team,
-                      const ElementParams& params) const {
+void ElementLoop::RunAll(std::span<const void* const> inputs, void* output, Team& team,
+                         const ElementParams& params) const {
   if (loop_.size == 0) return;
   const int64_t cols = loop_.dims.back();
   if (loop_.size < kMinElementsToShare || team.width() == 1) {

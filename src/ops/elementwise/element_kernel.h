@@ -45,12 +45,21 @@ class ElementLoop {
                                     ElementFn fn, const ElementParams& params,
                                     const void* program = nullptr);
   void Run(std::span<const void* const> inputs, void* output, Team& team) const {
-    Run(inputs, output, team, params_);
+    RunAll(inputs, output, team, params_);
+    if (!keeps_zeros_) ClearFilling(output);
   }
   void Run(std::span<const void* const> inputs, void* output, Team& team,
-           const ElementParams& params) const;
+           const ElementParams& params) const {
+    RunAll(inputs, output, team, params);
+    ClearFilling(output);
+  }
 
  private:
+  // Whether fn makes zeros of zeros in what fills up the blocks: tried.
+  bool KeepsZeros(std::span<const TensorDesc> operands) const;
+  void ClearFilling(void* output) const;
+  void RunAll(std::span<const void* const> inputs, void* output, Team& team,
+              const ElementParams& params) const;
   void RunRows(std::span<const void* const> inputs, void* output, int64_t first, int64_t last,
                int64_t col_first, int64_t col_last, const ElementParams& params) const;
 
@@ -61,6 +70,11 @@ class ElementLoop {
   std::array<int64_t, kMaxElementOperands> element_bytes_ = {};
   int64_t output_bytes_ = 0;  // of one element
   int64_t rows_ = 0;          // product of all dimensions but the last
+
+  // Of an output whose last block of channels is filled up; 0 images: none is.
+  int64_t images_ = 0, image_elements_ = 0, last_block_at_ = 0;  // of what is stored
+  int block_ = 0, used_ = 0;                                     // channels of the last block
+  bool keeps_zeros_ = true;
 };
 
 // Elements below which work is not worth handing to a second thread.

@@ -220,7 +220,7 @@ StatusOr<std::unique_ptr<Kernel>> MakeResize(const ResizeOptions& options,
   }
   if (in.layout == Layout::kChannelBlocked) {
     if (!plan.axes[1].identity) return Internal("channels of a blocked tensor cannot be resized");
-    const int64_t blocks = in.shape[1] / ChannelBlock();
+    const int64_t blocks = ChannelBlocks(in.shape[1]);
     plan.axes[1] = MakeResizeAxis({}, blocks, blocks, 1, 0, 0);
     plan.axes.push_back(MakeResizeAxis({}, ChannelBlock(), ChannelBlock(), 1, 0, 0));
   }
@@ -269,6 +269,11 @@ std::optional<BlockedForm> Blocked(const Attributes& attributes, std::span<const
   }
   if (inputs[0].dtype != DType::kFloat || !in.has_rank() || !out.has_rank() || in.rank() < 3 ||
       !in[1].Same(out[1])) {
+    return std::nullopt;
+  }
+  // Sizes that only the data tell.
+  if (std::any_of(out.dims().begin(), out.dims().end(),
+                  [](const Dim& d) { return !d.known() && !d.is_symbol(); })) {
     return std::nullopt;
   }
   // Channels may be as many after a scale that is not 1.

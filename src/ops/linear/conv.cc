@@ -224,7 +224,19 @@ StatusOr<std::unique_ptr<Kernel>> CompileConvTranspose(const CompileContext& con
   return CompileConvolution(c, context);
 }
 
-// Blocked on each side whose channels come in whole blocks; with groups, on both or not at all.
+// Whether a transposed convolution adds several products to some output.
+bool Overlaps(const Attributes& attributes, const Shape& weights) {
+  const std::vector<int64_t> strides = attributes.Ints("strides");
+  for (int i = 2; i < weights.rank(); ++i) {
+    const auto axis = static_cast<size_t>(i - 2);
+    if (weights[i] > (axis < strides.size() ? strides[axis] : 1)) return true;
+  }
+  return false;
+}
+
+// Blocked on each side where that FillsBlocks(); with groups, on both or not at all, and transposed
+// only in whole blocks.
+template <bool transposed>
 std::optional<BlockedForm> ConvBlockedForm(const Attributes& attributes,
                                            std::span<const ValueInfo> inputs,
                                            std::span<const ValueInfo> outputs) {
@@ -233,13 +245,23 @@ std::optional<BlockedForm> ConvBlockedForm(const Attributes& attributes,
       x.rank() > 5 || !x[1].known() || !y[1].known()) {
     return std::nullopt;
   }
-  const int64_t block = ChannelBlock();
   const int64_t groups = attributes.Int("group", 1);
-  const int64_t in_group = x[1].value() / groups, out_group = y[1].value() / groups;
-  const bool depthwise = in_group == 1 && out_group == 1 && groups % block == 0;
-  const bool in = depthwise || in_group % block == 0;
-  const bool out = depthwise || out_group % block == 0;
-  if ((!in && !out) || (groups > 1 && in != out)) return std::nullopt;
+  const bool depthwise = groups == x[1].value() && groups == y[1].value();
+  const auto fits = [&](int64_t channels) {
+    if (!transposed) return FillsBlocks(channels);
+    return (depthwise ? groups : channels / groups) % ChannelBlock() == 0;
+  };
+  // What overlaps is summed row-major, by columns of products (col2im).
+  if (transposed && !depthwise && (!w.concrete() || Overlaps(attributes, w.ToShape()))) {
+    return std::nullopt;
+  }
+  const bool in = fits(x[1].value()), out = fits(y[1].value());
+  if (groups > 1 && !(in && out)) return std::nullopt;
+  if (groups > 1 && !depthwise && !transposed &&
+      !GroupsToJoin(groups, x[1].value(), y[1].value())) {
+    return std::nullopt;
+  }
+  if (!in && !out) return std::nullopt;
   BlockedForm form{.inputs = in ? 1u : 0u, .outputs = out ? 1u : 0u, .anchor = true};
   if (out && inputs.size() > 3 && inputs[3].dtype != DType::kUndefined) form.inputs |= 1u << 3;
   return form;
@@ -250,6 +272,7 @@ double TransposedMultiplyAdds(const Attributes&, std::span<const TensorDesc> in,
   return ConvolutionMultiplyAdds(in[0], in[1]);
 }
 
+template <bool transposed>
 OperatorDef ConvDef(const char* domain, const char* name, int max_inputs) {
   OperatorDef def;
   def.domain = domain;
@@ -257,7 +280,7 @@ OperatorDef ConvDef(const char* domain, const char* name, int max_inputs) {
   def.min_inputs = 2;
   def.max_inputs = max_inputs;
   def.input_types = {kFloatTypes};
-  def.blocked_form = ConvBlockedForm;
+  def.blocked_form = ConvBlockedForm<transposed>;
   def.multiply_adds = [](const Attributes&, std::span<const TensorDesc> in,
                          std::span<const TensorDesc> out) {
     return ConvolutionMultiplyAdds(out[0], in[1]);
@@ -268,25 +291,25 @@ OperatorDef ConvDef(const char* domain, const char* name, int max_inputs) {
 }  // namespace
 
 void RegisterConv(OperatorRegistry& registry) {
-  OperatorDef conv = ConvDef("", "Conv", 3);
+  OperatorDef conv = ConvDef<false>("", "Conv", 3);
   conv.infer = InferConv;
   conv.axes = FirstAxis<0>;
   conv.compile = CompileConv;
   registry.Add(std::move(conv));
 
-  OperatorDef fused = ConvDef("chairlift", "FusedConv", 4);
+  OperatorDef fused = ConvDef<false>("chairlift", "FusedConv", 4);
   fused.infer = InferFusedConv;
   fused.compile = CompileConv;
   registry.Add(std::move(fused));
 
-  OperatorDef transpose = ConvDef("", "ConvTranspose", 3);
+  OperatorDef transpose = ConvDef<true>("", "ConvTranspose", 3);
   transpose.infer = InferConvTranspose;
   transpose.axes = FirstAxis<0>;
   transpose.compile = CompileConvTranspose;
   transpose.multiply_adds = TransposedMultiplyAdds;
   registry.Add(std::move(transpose));
 
-  OperatorDef fused_transpose = ConvDef("chairlift", "FusedConvTranspose", 3);
+  OperatorDef fused_transpose = ConvDef<true>("chairlift", "FusedConvTranspose", 3);
   fused_transpose.infer = InferFusedConvTranspose;
   fused_transpose.compile = CompileConvTranspose;
   fused_transpose.multiply_adds = TransposedMultiplyAdds;

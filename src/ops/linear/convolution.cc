@@ -1,5 +1,10 @@
 #include "ops/linear/convolution.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string>
+
 #include "ops/linear/winograd.h"
 
 namespace chairlift {
@@ -17,12 +22,97 @@ double Convolution::MultiplyAdds() const {
          static_cast<double>(transposed ? InSize() : OutSize());
 }
 
+namespace {
+
+// Spatial axes along which there is one element and one tap change nothing; one axis stays.
+Convolution WithoutUnitAxes(const Convolution& c) {
+  Convolution out = c;
+  for (int i = c.spatial_rank() - 1; i >= 0 && out.spatial_rank() > 1; --i) {
+    const auto at = static_cast<size_t>(i);
+    if (c.in[at] != 1 || c.out[at] != 1 || c.kernel[at] != 1 || c.pads_begin[at] != 0) continue;
+    for (auto* axes :
+         {&out.in, &out.out, &out.kernel, &out.strides, &out.dilations, &out.pads_begin}) {
+      axes->erase(axes->begin() + i);
+    }
+  }
+  return out;
+}
+
+// A convolution without the taps that meet no input, as those of wide dilations on small images.
+struct Trimmed {
+  Convolution convolution;
+  std::vector<int64_t> first;  // by axis: the first tap that is left
+};
+
+std::optional<Trimmed> Trim(const Convolution& c) {
+  if (c.transposed) return std::nullopt;
+  Trimmed out{c, {}};
+  for (size_t i = 0; i < c.in.size(); ++i) {
+    const auto meets = [&](int64_t tap) {  // some output's
+      const int64_t at = tap * c.dilations[i] - c.pads_begin[i];
+      // The first output that does not read before the input.
+      const int64_t o = at >= 0 ? 0 : (-at + c.strides[i] - 1) / c.strides[i];
+      return o < c.out[i] && o * c.strides[i] + at < c.in[i];
+    };
+    int64_t first = 0, last = c.kernel[i];
+    while (first < last && !meets(first)) ++first;
+    while (last > first && !meets(last - 1)) --last;
+    out.first.push_back(first);
+    out.convolution.kernel[i] = last - first;
+    out.convolution.pads_begin[i] -= first * c.dilations[i];
+    if (first == last || out.convolution.pads_begin[i] < 0) return std::nullopt;
+  }
+  if (out.convolution.kernel == c.kernel) return std::nullopt;
+  return out;
+}
+
+// [out_channels, channels / groups, taps that are left…]
+StatusOr<Tensor> TrimmedWeights(const Convolution& c, const Trimmed& trimmed,
+                                const CompileContext& context) {
+  const std::vector<int64_t>& kernel = trimmed.convolution.kernel;
+  const std::string key =
+      fmt::format("taps {} of {}", fmt::join(kernel, "x"), fmt::join(trimmed.first, " "));
+  const Tensor& weights = *context.constant(1);
+  return context.weights.Get(weights, key, [&]() -> StatusOr<Tensor> {
+    const int64_t filters = c.out_channels * (c.channels / c.groups);
+    const int64_t left = trimmed.convolution.KernelSize();
+    Tensor out = Tensor::Allocate(DType::kFloat, Shape{filters, left});
+    for (int64_t t = 0; t < left; ++t) {
+      int64_t rest = t, from = 0, scale = 1;
+      for (size_t i = kernel.size(); i-- > 0;) {
+        from += (trimmed.first[i] + rest % kernel[i]) * scale;
+        rest /= kernel[i];
+        scale *= c.kernel[i];
+      }
+      for (int64_t f = 0; f < filters; ++f) {
+        out.data<float>()[f * left + t] = weights.data<float>()[f * c.KernelSize() + from];
+      }
+    }
+    return out;
+  });
+}
+
+}  // namespace
+
+std::optional<int64_t> GroupsToJoin(int64_t groups, int64_t channels, int64_t out_channels) {
+  // As many times the multiplications. Apart, groups of few channels reach a fraction of that.
+  constexpr int64_t kMost = 4;
+  for (int64_t join = 1; join <= std::min(groups, kMost); ++join) {
+    const int64_t joined = (groups + join - 1) / join;
+    const auto whole = [&](int64_t all) {
+      const int64_t of_one = all / groups * join;
+      return of_one % ChannelBlock() == 0 && joined * of_one == ChannelBlocks(all) * ChannelBlock();
+    };
+    if (whole(channels) && whole(out_channels)) return join;
+  }
+  return std::nullopt;
+}
+
 std::span<const Implementation<Convolution>> ConvolutionImplementations() {
   static constexpr Implementation<Convolution> kTable[] = {
-      {"winograd", CompileWinogradConvolution},
-      {"upsampling", CompileUpsampling},
-      {"col2im", CompileCol2im},
-      {"onednn", CompileDnnlConvolution},
+      {"winograd", CompileWinogradConvolution}, {"few outputs", CompileFewOutputs},
+      {"upsampling", CompileUpsampling},        {"col2im", CompileCol2im},
+      {"onednn", CompileDnnlConvolution},       {"depthwise", CompileDepthwise},
       {"plain loops", CompileLoopConvolution},
   };
   return kTable;
@@ -33,7 +123,22 @@ StatusOr<std::unique_ptr<Kernel>> CompileConvolution(const Convolution& convolut
   if (context.outputs[0].size() == 0) {
     return MakeKernel([](const KernelArgs&) { return absl::OkStatus(); });
   }
-  return CompileFirst(ConvolutionImplementations(), convolution, context);
+  const Convolution c = WithoutUnitAxes(convolution);
+  const Tensor* weights = context.constant(1);
+  if (weights != nullptr && c.dtype == DType::kFloat) {
+    if (const std::optional<Trimmed> trimmed = Trim(c)) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor taps, TrimmedWeights(c, *trimmed, context));
+      std::vector<const Tensor*> constants(context.constants.begin(), context.constants.end());
+      constants[1] = &taps;
+      CompileContext of_taps = context;
+      of_taps.constants = constants;
+      // The plain loops would read the weights that are given, not these.
+      const auto table = ConvolutionImplementations();
+      auto kernel = CompileFirst(table.first(table.size() - 1), trimmed->convolution, of_taps);
+      if (kernel.ok()) return kernel;
+    }
+  }
+  return CompileFirst(ConvolutionImplementations(), c, context);
 }
 
 }  // namespace chairlift

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,6 +39,14 @@ struct Convolution {
   static int64_t Product(const std::vector<int64_t>& dims);
 };
 
+// So many neighbouring groups have whole blocks of channels on both sides, where they are few: as
+// one group, with zeros between them, they convolve faster than apart. 1: each has by itself. The
+// last may be fewer, where what is missing fills up the last block.
+std::optional<int64_t> GroupsToJoin(int64_t groups, int64_t channels, int64_t out_channels);
+
+// Less than half a block of outputs, of blocked channels.
+StatusOr<std::unique_ptr<Kernel>> CompileFewOutputs(const Convolution& convolution,
+                                                    const CompileContext& context);
 // Transposed convolutions whose windows do not overlap, on blocked channels.
 StatusOr<std::unique_ptr<Kernel>> CompileUpsampling(const Convolution& convolution,
                                                     const CompileContext& context);
@@ -47,6 +56,12 @@ StatusOr<std::unique_ptr<Kernel>> CompileCol2im(const Convolution& convolution,
 // oneDNN, float32, one to three spatial axes, any layouts.
 StatusOr<std::unique_ptr<Kernel>> CompileDnnlConvolution(const Convolution& convolution,
                                                          const CompileContext& context);
+// One filter a channel, on blocked channels: what oneDNN has no such kernel for (long filters, wide
+// padding), its own being up to 1.9 times as fast where it has one.
+StatusOr<std::unique_ptr<Kernel>> CompileDepthwise(const Convolution& convolution,
+                                                   const CompileContext& context);
+// Why not, where it does not.
+Status DepthwiseAccepts(const Convolution& convolution, const CompileContext& context);
 // Plain loops for float32 and float64, any rank, row-major.
 StatusOr<std::unique_ptr<Kernel>> CompileLoopConvolution(const Convolution& convolution,
                                                          const CompileContext& context);

@@ -192,36 +192,86 @@ std::unique_ptr<DnnlCall> MakeReorder(const memory::desc& from, const memory::de
       dnnl::reorder(pd), std::vector<DnnlCall::Argument>{{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
 }
 
+// The same convolution of more channels, in fewer groups, with zeros for the weights it did not
+// have: as oneDNN is fast.
+struct Widened {
+  Convolution convolution;
+  int64_t join = 1;  // so many groups of the given one are a group
+};
+
+// Neighbouring groups as one where they are few; whole blocks of channels where `layouts` has
+// blocks. oneDNN takes others too, but slowly where channels are few or there is a residual.
+Widened Widen(const Convolution& c, Layouts layouts) {
+  Widened wide{c};
+  const bool depthwise = c.groups == c.channels && c.groups == c.out_channels;
+  if (c.groups > 1 && !depthwise) {
+    const std::optional<int64_t> join = GroupsToJoin(c.groups, c.channels, c.out_channels);
+    if (!join) return wide;
+    wide.join = *join;
+    wide.convolution.groups = (c.groups + *join - 1) / *join;
+    wide.convolution.channels = wide.convolution.groups * *join * (c.channels / c.groups);
+    wide.convolution.out_channels = wide.convolution.groups * *join * (c.out_channels / c.groups);
+    return wide;
+  }
+  const auto whole = [](int64_t channels, Layout layout) {
+    return layout == Layout::kRowMajor ? channels : ChannelBlocks(channels) * ChannelBlock();
+  };
+  wide.convolution.channels = whole(c.channels, layouts.src);
+  wide.convolution.out_channels = whole(c.out_channels, layouts.dst);
+  if (depthwise) wide.convolution.groups = wide.convolution.channels;
+  return wide;
+}
+
+// Weights [out_channels, channels / groups, taps…] of `given` as those of `wide`.
+Tensor WidenedWeights(const Convolution& given, const Widened& wide, const Tensor& weights) {
+  const Convolution& c = wide.convolution;
+  const int64_t out_group = given.out_channels / given.groups;
+  const int64_t filter = given.channels / given.groups * given.KernelSize();
+  const int64_t wide_filter = c.channels / c.groups * c.KernelSize();
+  Tensor all = Tensor::Allocate(DType::kFloat, Shape{c.out_channels, wide_filter});
+  std::fill_n(all.data<float>(), all.size(), 0.0f);
+  for (int64_t o = 0; o < given.out_channels; ++o) {
+    std::copy_n(weights.data<float>() + o * filter, filter,
+                all.data<float>() + o * wide_filter + o / out_group % wide.join * filter);
+  }
+  return all;
+}
+
 class DnnlConvolution final : public Kernel {
  public:
-  DnnlConvolution(const Convolution& convolution, Layouts layouts)
-      : c_(convolution), layouts_(layouts) {}
+  DnnlConvolution(const Convolution& given, Widened wide, Layouts layouts)
+      : given_(given), wide_(std::move(wide)), layouts_(layouts) {}
 
   // Throws dnnl::error.
   Status Prepare(const CompileContext& context) {
     Divide(context.width, context.constant(1) != nullptr);
     const bool blocked_in = layouts_.src != context.inputs[0].layout;
     const bool blocked_out = layouts_.dst != context.outputs[0].layout;
-    const memory::desc src = ActivationDesc(c_.batch, c_.channels, c_.in, layouts_.src);
-    const memory::desc dst = ActivationDesc(c_.batch, c_.out_channels, c_.out, layouts_.dst);
+    const memory::desc src = ActivationDesc(given_.batch, given_.channels, given_.in, layouts_.src);
+    const memory::desc dst =
+        ActivationDesc(given_.batch, given_.out_channels, given_.out, layouts_.dst);
     if (blocked_in) {
-      src_reorder_ =
-          MakeReorder(ActivationDesc(c_.batch, c_.channels, c_.in, context.inputs[0].layout), src);
+      src_reorder_ = MakeReorder(
+          ActivationDesc(given_.batch, given_.channels, given_.in, context.inputs[0].layout), src);
       src_at_ = Take(src.get_size());
     }
     const memory::desc user_dst =
-        ActivationDesc(c_.batch, c_.out_channels, c_.out, context.outputs[0].layout);
+        ActivationDesc(given_.batch, given_.out_channels, given_.out, context.outputs[0].layout);
     if (blocked_out) {
       dst_reorder_ = MakeReorder(dst, user_dst);
       dst_at_ = Take(dst.get_size());
     }
-    if (c_.residual_input >= 0) {
-      const Layout layout = context.inputs[c_.residual_input].layout;
+    if (given_.residual_input >= 0) {
+      const Layout layout = context.inputs[given_.residual_input].layout;
       if (layout != layouts_.dst) {
         residual_reorder_ =
-            MakeReorder(ActivationDesc(c_.batch, c_.out_channels, c_.out, layout), dst);
+            MakeReorder(ActivationDesc(given_.batch, given_.out_channels, given_.out, layout), dst);
         residual_at_ = Take(dst.get_size());
       }
+    }
+    if (c_.bias_input >= 0 && c_.out_channels != given_.out_channels) {
+      bias_at_ = Take(static_cast<size_t>(c_.out_channels) * sizeof(float));
+      widens_bias_ = true;
     }
     size_t scratchpad = 0;
     for (Part& part : parts_) {
@@ -255,6 +305,14 @@ class DnnlConvolution final : public Kernel {
     if (weights_reorder_ != nullptr) {
       CHAIRLIFT_RETURN_IF_ERROR(change(*weights_reorder_, args.inputs[1], scratch + weights_at_));
     }
+    const float* bias =
+        c_.bias_input < 0 ? nullptr : static_cast<const float*>(args.inputs[c_.bias_input]);
+    if (widens_bias_) {
+      auto* whole = reinterpret_cast<float*>(scratch + bias_at_);
+      std::copy_n(bias, given_.out_channels, whole);
+      std::fill(whole + given_.out_channels, whole + c_.out_channels, 0.0f);
+      bias = whole;
+    }
     float* computed = dst_reorder_ != nullptr ? reinterpret_cast<float*>(scratch + dst_at_) : dst;
     std::atomic<bool> failed{false};
     args.team.For(static_cast<int>(parts_.size()), [&](int index, int worker) {
@@ -263,9 +321,7 @@ class DnnlConvolution final : public Kernel {
       size_t count = 0;
       data[count++] = src + part.src_at;
       if (weights_reorder_ != nullptr) data[count++] = scratch + weights_at_;
-      if (c_.bias_input >= 0) {
-        data[count++] = static_cast<const float*>(args.inputs[c_.bias_input]) + part.out_channel;
-      }
+      if (bias != nullptr) data[count++] = bias + part.out_channel;
       data[count++] = computed + part.dst_at;
       if (residual != nullptr) data[count++] = residual + part.dst_at;
       data[count++] = scratch + part.scratchpad_at;
@@ -355,6 +411,10 @@ class DnnlConvolution final : public Kernel {
     if (choice.implementation.starts_with("ref")) {
       return Unimplemented("it has only its reference convolution for this case");
     }
+    if (choice.implementation.find("gemm") != std::string::npos &&
+        DepthwiseAccepts(c_, context).ok()) {
+      return Unimplemented("it has only a product of matrices for each channel");
+    }
     const memory::desc user = UserWeights(c_, part.slice.groups, part.slice.out_channels);
     void* fixed = nullptr;
     if (const Tensor* constant = context.constant(1); constant != nullptr) {
@@ -388,8 +448,9 @@ class DnnlConvolution final : public Kernel {
   StatusOr<Tensor> PackWeights(const Tensor& weights, const Part& part, const memory::desc& user,
                                const PrimitiveChoice& choice, WeightCache& cache) const {
     const dnnl_memory_desc_t& d = choice.weights.data;
-    std::string key = fmt::format("conv t{} g{} o{} of {}:", c_.transposed ? 1 : 0, part.channel,
-                                  part.out_channel, part.slice.out_channels);
+    std::string key =
+        fmt::format("conv t{} g{} o{} of {} by {}:", c_.transposed ? 1 : 0, part.channel,
+                    part.out_channel, part.slice.out_channels, wide_.join);
     if (d.format_kind == dnnl_format_kind_wino) {
       const dnnl_wino_desc_t& w = d.format_desc.wino_desc;
       key += fmt::format(" winograd {} {} {} {}/{} {}/{}", static_cast<int>(w.wino_format), w.alpha,
@@ -412,7 +473,10 @@ class DnnlConvolution final : public Kernel {
       Tensor packed = HugeTensor(
           DType::kFloat, Shape{static_cast<int64_t>(
                              (choice.weights.get_size() + sizeof(float) - 1) / sizeof(float))});
-      const memory from(user, DnnlEngine(), const_cast<float*>(weights.data<float>() + offset));
+      const bool same = c_.groups == given_.groups && c_.channels == given_.channels &&
+                        c_.out_channels == given_.out_channels;
+      const Tensor whole = same ? weights : WidenedWeights(given_, wide_, weights);
+      const memory from(user, DnnlEngine(), const_cast<float*>(whole.data<float>() + offset));
       const memory to(choice.weights, DnnlEngine(), packed.raw());
       dnnl::reorder(from, to).execute(DnnlThreadStream(), const_cast<memory&>(from),
                                       const_cast<memory&>(to));
@@ -420,13 +484,17 @@ class DnnlConvolution final : public Kernel {
     });
   }
 
-  Convolution c_;
-  Layouts layouts_;
+  const Convolution given_;
+  const Widened wide_;
+  const Convolution& c_ = wide_.convolution;  // what oneDNN computes
+  const Layouts layouts_;
   std::vector<Part> parts_;
   std::vector<std::unique_ptr<DnnlCall>> calls_;
   std::vector<Tensor> packed_;
   std::unique_ptr<DnnlCall> src_reorder_, dst_reorder_, residual_reorder_, weights_reorder_;
   size_t src_at_ = 0, dst_at_ = 0, residual_at_ = 0, weights_at_ = 0;
+  size_t bias_at_ = 0;
+  bool widens_bias_ = false;
   size_t scratch_bytes_ = 0;
 };
 
@@ -439,14 +507,19 @@ StatusOr<std::unique_ptr<Kernel>> CompileDnnlConvolution(const Convolution& conv
     return Unimplemented("it convolves float32 over one to three spatial axes");
   }
   // Blocked inside, except for the few planes of a picture.
-  const bool picture = c.groups == 1 && c.channels < 8 && !c.transposed &&
+  const bool picture = c.groups == 1 && c.channels <= 3 && !c.transposed &&
                        context.inputs[0].layout == Layout::kRowMajor;
+  // Zeros must come of zeros.
+  const bool may_widen =
+      !c.transposed && context.constant(1) != nullptr && Activate(c.activation, 0.0f) == 0;
   const Layouts candidates[] = {
       {picture ? Layout::kRowMajor : Layout::kChannelBlocked, Layout::kChannelBlocked},
       {Layout::kRowMajor, Layout::kRowMajor}};
   Status last;
   for (const Layouts& layouts : candidates) {
-    auto kernel = std::make_unique<DnnlConvolution>(c, layouts);
+    const bool blocked = layouts.dst == Layout::kChannelBlocked;
+    auto kernel = std::make_unique<DnnlConvolution>(
+        c, blocked && may_widen ? Widen(c, layouts) : Widened{c}, layouts);
     last = CatchDnnl("oneDNN convolution", [&] { return kernel->Prepare(context); });
     if (last.ok()) return kernel;
   }

@@ -29,11 +29,16 @@ class ReorderKernel final : public Kernel {
     const Shape& shape = from.shape;
     const int64_t size = shape.NumElements(2, shape.rank());
     const int64_t blocks = shape[1] / ChannelBlock();
+    const bool whole = !from.filled_up() && !to.filled_up();
     int64_t cuts = 1;
-    if (from.size() >= kWorthSharing && shape[0] < width && blocks % width == 0) cuts = width;
+    if (from.size() >= kWorthSharing && shape[0] < width && whole && blocks % width == 0) {
+      cuts = width;
+    }
     pieces_ = shape[0] * cuts;
     parts_ = from.size() >= kWorthSharing ? static_cast<int>(std::min<int64_t>(pieces_, width)) : 1;
-    stride_ = shape[1] / cuts * size;
+    const auto bytes = static_cast<int64_t>(sizeof(float));
+    from_stride_ = static_cast<int64_t>(from.byte_size()) / bytes / pieces_;
+    to_stride_ = static_cast<int64_t>(to.byte_size()) / bytes / pieces_;
     ExpectMemoryForDnnl();
     const memory::desc source = Desc(1, shape[1] / cuts, size, from.layout);
     const memory::desc target = Desc(1, shape[1] / cuts, size, to.layout);
@@ -52,8 +57,8 @@ class ReorderKernel final : public Kernel {
     std::atomic<bool> failed{false};
     args.team.For(parts_, [&](int part, int worker) {
       for (int64_t i = pieces_ * part / parts_; i < pieces_ * (part + 1) / parts_; ++i) {
-        const void* data[] = {static_cast<const float*>(args.inputs[0]) + i * stride_,
-                              static_cast<float*>(args.outputs[0]) + i * stride_};
+        const void* data[] = {static_cast<const float*>(args.inputs[0]) + i * from_stride_,
+                              static_cast<float*>(args.outputs[0]) + i * to_stride_};
         if (!call_->Run(worker, data).ok()) failed = true;
       }
     });
@@ -64,9 +69,26 @@ class ReorderKernel final : public Kernel {
   static constexpr int64_t kWorthSharing = 1 << 15;
 
   std::unique_ptr<DnnlCall> call_;
-  int64_t pieces_ = 0, stride_ = 0;
+  int64_t pieces_ = 0, from_stride_ = 0, to_stride_ = 0;
   int parts_ = 1;
 };
+
+// Images of one position a channel, or in one layout.
+std::unique_ptr<Kernel> CopyImages(const TensorDesc& from, const TensorDesc& to) {
+  const auto images = static_cast<size_t>(from.size() == 0 ? 0 : from.shape[0]);
+  const size_t from_bytes = images == 0 ? 0 : from.byte_size() / images;
+  const size_t to_bytes = images == 0 ? 0 : to.byte_size() / images;
+  return MakeKernel([=](const KernelArgs& args) {
+    const auto* in = static_cast<const char*>(args.inputs[0]);
+    auto* out = static_cast<char*>(args.outputs[0]);
+    const size_t both = std::min(from_bytes, to_bytes);
+    for (size_t i = 0; i < images; ++i, in += from_bytes, out += to_bytes) {
+      std::memcpy(out, in, both);
+      std::memset(out + both, 0, to_bytes - both);
+    }
+    return absl::OkStatus();
+  });
+}
 
 Status InferReorder(InferContext& context) {
   context.set_output(0, context.dtype(0), context.shape(0));
@@ -76,15 +98,12 @@ Status InferReorder(InferContext& context) {
 StatusOr<std::unique_ptr<Kernel>> CompileReorder(const CompileContext& context) {
   const TensorDesc &from = context.inputs[0], &to = context.outputs[0];
   const Shape& shape = from.shape;
-  if (shape.rank() < 3 || shape[1] % ChannelBlock() != 0) {
+  if (shape.rank() < 3) {
     return InvalidArgument("{} has no channel-blocked layout", shape.ToString());
   }
-  // Equal layouts, and blocks of one position, are the same bytes.
+  // Equal layouts, and blocks of one position, are the same bytes but for what fills up.
   if (from.layout == to.layout || shape.NumElements(2, shape.rank()) <= 1 || from.size() == 0) {
-    return MakeKernel([bytes = from.byte_size()](const KernelArgs& args) {
-      if (bytes > 0) std::memcpy(args.outputs[0], args.inputs[0], bytes);
-      return absl::OkStatus();
-    });
+    return CopyImages(from, to);
   }
   return CatchDnnl("oneDNN reorder", [&]() -> StatusOr<std::unique_ptr<Kernel>> {
     return std::make_unique<ReorderKernel>(from, to, context.width);

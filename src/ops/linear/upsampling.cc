@@ -75,8 +75,9 @@ StatusOr<std::unique_ptr<Kernel>> CompileUpsampling(const Convolution& c,
   }
   const Tensor* weights = context.constant(1);
   if (!apart || weights == nullptr || context.inputs[0].layout != Layout::kChannelBlocked ||
-      context.outputs[0].layout != Layout::kChannelBlocked) {
-    return Unimplemented("it is for upsampling by a constant factor on blocked channels");
+      context.outputs[0].layout != Layout::kChannelBlocked || context.inputs[0].filled_up() ||
+      context.outputs[0].filled_up()) {
+    return Unimplemented("it is for upsampling by a constant factor on whole blocks of channels");
   }
   Upsampling s;
   s.block = ChannelBlock();

@@ -21,7 +21,7 @@ constexpr int64_t kMinExtent = 12;
 // Except where there are many tiles that do not overhang by more than this.
 constexpr int64_t kManyTiles = 24;
 constexpr double kMinCovered = 0.55;
-constexpr int64_t kMinChannels = 32;
+constexpr int64_t kMinChannels = 24;
 constexpr int64_t kPartsAWorker = 8;
 
 // U[ξ] = G g Gᵀ of one 3×3 filter, in double.
@@ -44,11 +44,12 @@ void TransformFilter(const float* filter, double (&u)[kWinogradPoints]) {
   }
 }
 
-// [out_channels, channels, 3, 3] to the panels of WinogradMultiply.
-Tensor PackFilters(const Tensor& weights) {
-  const int64_t out_channels = weights.shape()[0], channels = weights.shape()[1];
+// [out_channels, channels, 3, 3] to the panels of WinogradMultiply, `stored` channels with those
+// that fill up.
+Tensor PackFilters(const Tensor& weights, const Convolution& c, int64_t stored) {
+  const int64_t out_channels = c.out_channels, channels = c.channels;
   const int64_t panels = GemmPanels(out_channels);
-  Tensor packed = HugeTensor(DType::kFloat, Shape{panels, kWinogradPoints, channels, kGemmPanel});
+  Tensor packed = HugeTensor(DType::kFloat, Shape{panels, kWinogradPoints, stored, kGemmPanel});
   auto* to = packed.data<float>();
   std::memset(to, 0, packed.byte_size());
   double u[kWinogradPoints];
@@ -56,7 +57,7 @@ Tensor PackFilters(const Tensor& weights) {
     for (int64_t c = 0; c < channels; ++c) {
       TransformFilter(weights.data<float>() + (o * channels + c) * 9, u);
       for (int64_t point = 0; point < kWinogradPoints; ++point) {
-        to[((o / kGemmPanel * kWinogradPoints + point) * channels + c) * kGemmPanel +
+        to[((o / kGemmPanel * kWinogradPoints + point) * stored + c) * kGemmPanel +
            o % kGemmPanel] = static_cast<float>(u[point]);
       }
     }
@@ -71,8 +72,9 @@ Tensor PackFilters(const Tensor& weights) {
 class WinogradKernel final : public Kernel {
  public:
   WinogradKernel(const WinogradGeometry& geometry, int64_t tiles, int width, Tensor filters,
-                 int bias_input, int residual_input)
+                 int64_t biases, int bias_input, int residual_input)
       : g_(geometry),
+        biases_(biases),
         tiles_(tiles),
         panels_(GemmPanels(geometry.out_channels)),
         filters_(std::move(filters)),
@@ -110,7 +112,7 @@ class WinogradKernel final : public Kernel {
       // Whole panels: the last may be wider than the channels there are.
       float* bias = z + width_ * z_floats_;
       std::fill_n(bias, panels_ * kGemmPanel, 0.0f);
-      std::copy_n(static_cast<const float*>(args.inputs[bias_input_]), g_.out_channels, bias);
+      std::copy_n(static_cast<const float*>(args.inputs[bias_input_]), biases_, bias);
       operands.bias = bias;
     }
     const auto slot = [this](int worker) { return width_ == 1 ? 0 : worker; };
@@ -153,6 +155,7 @@ class WinogradKernel final : public Kernel {
   static int64_t Aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
 
   WinogradGeometry g_;
+  int64_t biases_;
   int64_t tiles_, panels_;
   Tensor filters_;
   int bias_input_, residual_input_;
@@ -183,9 +186,12 @@ StatusOr<std::unique_ptr<Kernel>> CompileWinogradConvolution(const Convolution& 
   if (!blocked || c.channels < kMinChannels || c.out_channels < kMinChannels) {
     return Unimplemented("it needs channel-blocked operands of {} channels or more", kMinChannels);
   }
+  if (context.outputs[0].filled_up() && Activate(c.activation, 0.0f) != 0) {
+    return Unimplemented("its activation makes other than zero of what fills up the last block");
+  }
   WinogradGeometry g;
-  g.channels = c.channels;
-  g.out_channels = c.out_channels;
+  g.channels = ChannelBlocks(c.channels) * ChannelBlock();
+  g.out_channels = ChannelBlocks(c.out_channels) * ChannelBlock();
   g.height = c.in[0];
   g.width = c.in[1];
   g.out_height = c.out[0];
@@ -204,10 +210,10 @@ StatusOr<std::unique_ptr<Kernel>> CompileWinogradConvolution(const Convolution& 
   }
   const Tensor& weights = *context.constant(1);
   CHAIRLIFT_ASSIGN_OR_RETURN(Tensor filters, context.weights.Get(weights, "winograd 4x4", [&] {
-    return StatusOr<Tensor>(PackFilters(weights));
+    return StatusOr<Tensor>(PackFilters(weights, c, g.channels));
   }));
-  return std::unique_ptr<Kernel>(new WinogradKernel(g, tiles, context.width, std::move(filters),
-                                                    c.bias_input, c.residual_input));
+  return std::unique_ptr<Kernel>(new WinogradKernel(
+      g, tiles, context.width, std::move(filters), c.out_channels, c.bias_input, c.residual_input));
 }
 
 }  // namespace chairlift

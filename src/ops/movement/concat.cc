@@ -2,6 +2,7 @@
 #include "ops/axes.h"
 #include "ops/axis_map.h"
 #include "ops/hands_on.h"
+#include "ops/movement/channel_moves.h"
 #include "ops/movement/movement.h"
 #include "ops/movement/strided_copy.h"
 
@@ -75,30 +76,34 @@ Status InferConcat(InferContext& context) {
   return absl::OkStatus();
 }
 
-// The shape in memory; a channel-blocked tensor is joined along its blocks.
-Shape AsItLies(Shape shape, bool blocked) {
-  if (blocked) {
-    shape[1] /= ChannelBlock();
-    shape.Append(ChannelBlock());
+// Along the channels of blocked tensors, which need not come in whole blocks.
+std::unique_ptr<Kernel> JoinChannels(const CompileContext& context) {
+  std::vector<int64_t> counts;
+  std::vector<ChannelOf> channels;
+  for (size_t i = 0; i < context.inputs.size(); ++i) {
+    counts.push_back(context.inputs[i].shape[1]);
+    for (int64_t c = 0; c < counts.back(); ++c) channels.push_back({static_cast<int>(i), c});
   }
-  return shape;
+  return MakeKernel(
+      [moves = ChannelMoves(counts, channels, context.outputs[0])](const KernelArgs& args) {
+        moves.Run(args.inputs, args.outputs[0], args.team);
+        return absl::OkStatus();
+      });
 }
 
 StatusOr<std::unique_ptr<Kernel>> CompileConcat(const CompileContext& context) {
   const Shape& out = context.outputs[0].shape;
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
                              NormalizeAxis(context.attributes.Int("axis", 0), out.rank()));
-  const bool blocked = context.outputs[0].layout == Layout::kChannelBlocked;
-  const Shape whole = AsItLies(out, blocked);
-  const auto out_strides = RowMajorStrides(whole);
+  if (context.outputs[0].layout == Layout::kChannelBlocked) return JoinChannels(context);
+  const auto out_strides = RowMajorStrides(out);
   const size_t bytes = DTypeSize(context.outputs[0].dtype);
   std::vector<StridedCopy> copies;
   int64_t start = 0;
   for (const TensorDesc& in : context.inputs) {
-    const Shape part = AsItLies(in.shape, blocked);
-    copies.emplace_back(bytes, part.dims(), RowMajorStrides(part), out_strides, 0,
+    copies.emplace_back(bytes, in.shape.dims(), RowMajorStrides(in.shape), out_strides, 0,
                         start * out_strides[axis]);
-    start += part[axis];
+    start += in.shape[axis];
   }
   return MakeKernel([copies = std::move(copies)](const KernelArgs& args) {
     for (size_t i = 0; i < copies.size(); ++i) {
@@ -108,9 +113,9 @@ StatusOr<std::unique_ptr<Kernel>> CompileConcat(const CompileContext& context) {
   });
 }
 
-// Blocks of channels are joined whole.
-std::optional<BlockedForm> Blocked(const Attributes& attributes, std::span<const ValueInfo> inputs,
-                                   std::span<const ValueInfo> outputs) {
+std::optional<BlockedForm> ConcatInBlocks(const Attributes& attributes,
+                                          std::span<const ValueInfo> inputs,
+                                          std::span<const ValueInfo> outputs) {
   const SymbolicShape& out = outputs[0].shape;
   if (inputs.size() > 31 || !out.has_rank() || out.rank() < 3) return std::nullopt;
   const int64_t axis = attributes.Int("axis", 0);
@@ -131,7 +136,7 @@ OperatorDef ConcatOperator() {
           .axes = SameAxesButOne,
           .compile = CompileConcat,
           .hands_on = OnlyInputHandsOn,
-          .blocked_form = Blocked,
+          .blocked_form = ConcatInBlocks,
           .native_half = true};
 }
 

@@ -11,6 +11,7 @@ OperatorDef FlattenOperator();
 OperatorDef SqueezeOperator();
 OperatorDef UnsqueezeOperator();
 OperatorDef TransposeOperator();
+OperatorDef ChannelShuffleOperator();
 OperatorDef ConcatOperator();
 OperatorDef SplitOperator();
 OperatorDef SliceOperator();

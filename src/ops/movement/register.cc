@@ -10,6 +10,7 @@ void RegisterMovement(OperatorRegistry& registry) {
   registry.Add(SqueezeOperator());
   registry.Add(UnsqueezeOperator());
   registry.Add(TransposeOperator());
+  registry.Add(ChannelShuffleOperator());
   registry.Add(ConcatOperator());
   registry.Add(SplitOperator());
   registry.Add(SliceOperator());

@@ -4,6 +4,7 @@
 
 #include "ops/axes.h"
 #include "ops/hands_on.h"
+#include "ops/movement/channel_moves.h"
 #include "ops/movement/copy_kernel.h"
 #include "ops/movement/indices.h"
 #include "ops/movement/movement.h"
@@ -212,6 +213,19 @@ struct IndexInputs {
   }
 };
 
+// Of the channels of a blocked tensor alone.
+std::unique_ptr<Kernel> SliceChannels(const TensorDesc& in, const TensorDesc& out,
+                                      const Range& range) {
+  const int64_t channels = in.shape[1];
+  std::vector<ChannelOf> taken;
+  for (int64_t i = 0; i < range.count; ++i) taken.push_back({0, range.start + i * range.step});
+  return MakeKernel(
+      [moves = ChannelMoves(std::span(&channels, 1), taken, out)](const KernelArgs& args) {
+        moves.Run(args.inputs.first(1), args.outputs[0], args.team);
+        return absl::OkStatus();
+      });
+}
+
 StatusOr<std::unique_ptr<Kernel>> CompileSlice(const CompileContext& context) {
   const TensorDesc in = context.inputs[0];
   const Shape out = context.outputs[0].shape;
@@ -228,8 +242,12 @@ StatusOr<std::unique_ptr<Kernel>> CompileSlice(const CompileContext& context) {
   if (constant) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const SliceInputs values, inputs.Read(data));
     CHAIRLIFT_ASSIGN_OR_RETURN(const Ranges ranges, Resolve(in.shape, values));
+    if (in.layout == Layout::kChannelBlocked) {
+      return SliceChannels(in, context.outputs[0], ranges[1]);
+    }
     return CopyKernel(MakeCopy(in, out, ranges));
   }
+  if (in.layout == Layout::kChannelBlocked) return Internal("no constants say which channels");
   return MakeKernel([in, out, inputs](const KernelArgs& args) -> Status {
     CHAIRLIFT_ASSIGN_OR_RETURN(const SliceInputs values, inputs.Read(args.inputs));
     CHAIRLIFT_ASSIGN_OR_RETURN(const Ranges ranges, Resolve(in.shape, values));
@@ -242,6 +260,22 @@ StatusOr<std::unique_ptr<Kernel>> CompileSlice(const CompileContext& context) {
     MakeCopy(in, out, ranges).Run(args.inputs[0], args.outputs[0], args.team);
     return absl::OkStatus();
   });
+}
+
+// Where constants slice the channels and nothing else.
+std::optional<BlockedForm> SliceInBlocks(const Attributes&, std::span<const ValueInfo> inputs,
+                                         std::span<const ValueInfo>) {
+  const auto constant = [](const ValueInfo& info) {
+    return info.dtype == DType::kUndefined || info.value != nullptr;
+  };
+  if (inputs[0].dtype != DType::kFloat || !inputs[0].shape.has_rank() || inputs.size() < 4 ||
+      !std::all_of(inputs.begin() + 1, inputs.end(), constant) || inputs[3].value == nullptr ||
+      inputs[3].value->size() != 1) {
+    return std::nullopt;
+  }
+  const int64_t axis = ReadIndex(inputs[3].dtype, inputs[3].value->raw(), 0);
+  if (axis != 1 && axis != 1 - inputs[0].shape.rank()) return std::nullopt;
+  return BlockedForm{.inputs = 1, .outputs = 1};
 }
 
 // All of it, in order.
@@ -263,6 +297,7 @@ OperatorDef SliceOperator() {
           .compile = CompileSlice,
           .hands_on = SliceHandsOn,
           .only_moves = true,
+          .blocked_form = SliceInBlocks,
           .native_half = true};
 }
 

@@ -1,6 +1,7 @@
 // Split: consecutive parts of a tensor along one axis, of given or equal lengths.
 #include "ops/axes.h"
 #include "ops/axis_map.h"
+#include "ops/movement/channel_moves.h"
 #include "ops/movement/movement.h"
 #include "ops/movement/strided_copy.h"
 
@@ -72,8 +73,28 @@ Status InferSplit(InferContext& context) {
   return absl::OkStatus();
 }
 
+// Along the channels of a blocked tensor.
+std::unique_ptr<Kernel> SplitChannels(const CompileContext& context) {
+  std::vector<ChannelMoves> moves;
+  const int64_t channels = context.inputs[0].shape[1];
+  int64_t start = 0;
+  for (const TensorDesc& out : context.outputs) {
+    std::vector<ChannelOf> part;
+    for (int64_t c = 0; c < out.shape[1]; ++c) part.push_back({0, start++});
+    moves.emplace_back(std::span(&channels, 1), part, out);
+  }
+  return MakeKernel([moves = std::move(moves)](const KernelArgs& args) {
+    for (size_t i = 0; i < moves.size(); ++i) {
+      if (args.outputs[i] != nullptr)
+        moves[i].Run(args.inputs.first(1), args.outputs[i], args.team);
+    }
+    return absl::OkStatus();
+  });
+}
+
 StatusOr<std::unique_ptr<Kernel>> CompileSplit(const CompileContext& context) {
   const TensorDesc& in = context.inputs[0];
+  if (in.layout == Layout::kChannelBlocked) return SplitChannels(context);
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
                              NormalizeAxis(context.attributes.Int("axis", 0), in.shape.rank()));
   const auto in_strides = RowMajorStrides(in.shape);
@@ -92,6 +113,22 @@ StatusOr<std::unique_ptr<Kernel>> CompileSplit(const CompileContext& context) {
   });
 }
 
+std::optional<BlockedForm> SplitInBlocks(const Attributes& attributes,
+                                         std::span<const ValueInfo> inputs,
+                                         std::span<const ValueInfo> outputs) {
+  const SymbolicShape& x = inputs[0].shape;
+  const int64_t axis = attributes.Int("axis", 0);
+  if (inputs[0].dtype != DType::kFloat || !x.has_rank() || outputs.size() > 31 ||
+      (axis != 1 && axis != 1 - x.rank())) {
+    return std::nullopt;
+  }
+  BlockedForm form{.inputs = 1};
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].dtype != DType::kUndefined) form.outputs |= 1u << i;
+  }
+  return form;
+}
+
 }  // namespace
 
 OperatorDef SplitOperator() {
@@ -103,6 +140,7 @@ OperatorDef SplitOperator() {
           .axes = AxesButOne<0>,
           .compile = CompileSplit,
           .only_moves = true,
+          .blocked_form = SplitInBlocks,
           .native_half = true};
 }
 

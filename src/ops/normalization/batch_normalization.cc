@@ -1,4 +1,5 @@
 // BatchNormalization as inference has it: an affine map by channel, from stored statistics.
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
@@ -45,7 +46,7 @@ Channels SplitChannels(const TensorDesc& x) {
   const int64_t channels = x.shape.rank() > 1 ? x.shape[1] : 1;
   const int64_t plane = x.shape.rank() > 1 ? x.shape.NumElements(2, x.shape.rank()) : 1;
   if (x.layout == Layout::kChannelBlocked) {
-    return {items, channels / ChannelBlock(), plane, ChannelBlock()};
+    return {items, ChannelBlocks(channels), plane, ChannelBlock()};
   }
   if (plane == 1) return {1, 1, items, channels};
   return {items, channels, plane, 1};
@@ -79,7 +80,9 @@ void RunPlanes(const Channels& s, const T* x, T* y, const T* a, const T* b, int6
 template <typename T>
 StatusOr<std::unique_ptr<Kernel>> CompileForBatchNormalization(const CompileContext& context) {
   const Channels s = SplitChannels(context.inputs[0]);
-  const int64_t channels = s.groups * s.width;
+  const Shape& shape = context.inputs[0].shape;
+  const int64_t channels = shape.rank() > 1 ? shape[1] : 1;
+  const int64_t stored = s.groups * s.width;
   for (int i = 1; i < 5; ++i) {
     if (context.inputs[i].size() != channels) {
       return InvalidArgument("input {} has {} elements, not {}", i, context.inputs[i].size(),
@@ -87,10 +90,12 @@ StatusOr<std::unique_ptr<Kernel>> CompileForBatchNormalization(const CompileCont
     }
   }
   const double epsilon = context.attributes.Float("epsilon", 1e-5f);
-  const auto run = [s, channels, epsilon](const KernelArgs& args) {
+  const auto run = [s, channels, stored, epsilon](const KernelArgs& args) {
     const auto input = [&](int i) { return static_cast<const T*>(args.inputs[i]); };
     T* a = static_cast<T*>(args.scratch);
-    T* b = a + channels;
+    T* b = a + stored;
+    std::fill(a + channels, a + stored, T{0});
+    std::fill(b + channels, b + stored, T{0});
     for (int64_t c = 0; c < channels; ++c) {
       const double factor =
           static_cast<double>(input(1)[c]) / std::sqrt(static_cast<double>(input(4)[c]) + epsilon);
@@ -105,7 +110,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileForBatchNormalization(const CompileCont
               });
     return absl::OkStatus();
   };
-  return MakeKernel(run, static_cast<size_t>(2 * channels) * sizeof(T));
+  return MakeKernel(run, static_cast<size_t>(2 * stored) * sizeof(T));
 }
 
 StatusOr<std::unique_ptr<Kernel>> CompileBatchNormalization(const CompileContext& context) {

@@ -46,7 +46,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileGlobalPool(const CompileContext& contex
   if (x.layout != context.outputs[0].layout) return Internal("pooling cannot change the layout");
   const int64_t size = x.shape.NumElements(2, x.shape.rank());
   const int block = x.layout == Layout::kChannelBlocked ? ChannelBlock() : 1;
-  const int64_t planes = x.shape[0] * x.shape[1] / block;
+  const int64_t planes = x.shape[0] * (block > 1 ? ChannelBlocks(x.shape[1]) : x.shape[1]);
   const int parts =
       x.size() < 50000 ? 1 : static_cast<int>(std::clamp<int64_t>(planes, 1, context.width));
   if (x.dtype == DType::kFloat && kind != PoolKind::kLp) {

@@ -180,7 +180,11 @@ StatusOr<PoolPlan> PlanPool(const CompileContext& context, PoolKind kind) {
   PoolPlan plan;
   // Nothing to compute, however large the other axes.
   if (context.outputs[0].size() > 0) {
-    plan.geometry = PoolGeometry::Make(window, x, context.outputs[0].shape);
+    const Shape stored = context.inputs[0].StoredShape();
+    const bool blocked = stored.rank() > x.rank();
+    plan.geometry =
+        PoolGeometry::Make(window, stored[0] * stored[1] * (blocked ? ChannelBlock() : 1), x,
+                           context.outputs[0].shape);
   }
   plan.kind = kind;
   plan.p = context.attributes.Int("p", 2);

@@ -4,9 +4,10 @@
 
 namespace chairlift {
 
-PoolGeometry PoolGeometry::Make(const Window& window, const Shape& in, const Shape& out) {
+PoolGeometry PoolGeometry::Make(const Window& window, int64_t planes, const Shape& in,
+                                const Shape& out) {
   PoolGeometry g;
-  g.planes = in[0] * in[1];
+  g.planes = planes;
   const int lead = 3 - window.rank();
   for (int axis = 0; axis < 3; ++axis) {
     if (axis < lead) {
@@ -55,7 +56,12 @@ std::optional<BlockedForm> PoolBlockedForm(const Attributes&, std::span<const Va
       inputs[0].shape.rank() > 5 || (outputs.size() > 1 && outputs[1].dtype != DType::kUndefined)) {
     return std::nullopt;
   }
-  return BlockedForm{.inputs = 1, .outputs = 1, .anchor = false};
+  // Row-major planes are folded element by element.
+  const bool global =
+      outputs[0].shape.has_rank() &&
+      std::all_of(outputs[0].shape.dims().begin() + 2, outputs[0].shape.dims().end(),
+                  [](const Dim& d) { return d.known() && d.value() == 1; });
+  return BlockedForm{.inputs = 1, .outputs = 1, .anchor = !global};
 }
 
 }  // namespace chairlift

@@ -26,11 +26,11 @@ struct Taps {
 
 // A pooling bound to shapes. Always three spatial axes: shorter inputs have leading axes of one.
 struct PoolGeometry {
-  int64_t planes = 0;  // images × channels
+  int64_t planes = 0;  // images × channels that are stored
   std::array<int64_t, 3> in{}, out{}, dilation{};
   std::array<std::vector<Taps>, 3> taps;  // one an output index
 
-  static PoolGeometry Make(const Window& window, const Shape& in, const Shape& out);
+  static PoolGeometry Make(const Window& window, int64_t planes, const Shape& in, const Shape& out);
   int64_t InSize() const { return in[0] * in[1] * in[2]; }
   int64_t OutSize() const { return out[0] * out[1] * out[2]; }
   // Reads that all windows make, about.

@@ -120,6 +120,40 @@ TEST(RecogniseGatesTest, WhatOnlyLooksAlikeStays) {
   }
 }
 
+Tensor Integers(const std::vector<int64_t>& values) {
+  return Tensor::Of<int64_t>({static_cast<int64_t>(values.size())},
+                             std::span<const int64_t>(values));
+}
+
+Graph ShuffleGraph(std::vector<int64_t> split, std::vector<int64_t> order,
+                   std::vector<int64_t> joined) {
+  GraphBuilder b;
+  const ValueId x = b.Input("x", DType::kFloat, SymbolicShape(Shape{2, 6, 3, 5}));
+  const ValueId parts = b.Op("Reshape", {x, b.Constant(Integers(split))});
+  const ValueId moved = b.Op("Transpose", {parts}, Attrs({{"perm", order}}));
+  b.Output(b.Op("Reshape", {moved, b.Constant(Integers(joined))}));
+  return std::move(b).Build();
+}
+
+TEST(RecogniseChannelShuffleTest, ThatAndNothingElse) {
+  const Graph graph = ShuffleGraph({2, 3, 2, 3, 5}, {0, 2, 1, 3, 4}, {2, 6, 3, 5});
+  const PassResult r = Recognise("recognise_channel_shuffle", graph);
+  EXPECT_EQ(r.Operators(), "ChannelShuffle");
+  EXPECT_EQ(r.graph.nodes[0].attributes.Int("groups", 0), 3);
+  std::mt19937 random(3);
+  const std::vector<Tensor> inputs = {RandomFloats(random, Shape{2, 6, 3, 5})};
+  ExpectClose(Evaluate(r.graph, inputs), Evaluate(graph, inputs));
+  for (const Graph& other : {
+           ShuffleGraph({2, 3, 2, 3, 5}, {0, 1, 2, 3, 4}, {2, 6, 3, 5}),  // nothing moves
+           ShuffleGraph({2, 3, 2, 3, 5}, {0, 2, 1, 4, 3}, {2, 6, 3, 5}),  // more does
+           ShuffleGraph({2, 3, 2, 3, 5}, {0, 2, 1, 3, 4}, {2, 6, 5, 3}),  // another shape
+           ShuffleGraph({2, 2, 3, 5, 3}, {0, 2, 1, 3, 4}, {2, 6, 3, 5}),  // and in between
+           ShuffleGraph({3, 2, 2, 3, 5}, {0, 2, 1, 3, 4}, {2, 6, 3, 5}),  // across images
+       }) {
+    EXPECT_EQ(Recognise("recognise_channel_shuffle", other).rewrites, 0);
+  }
+}
+
 struct NormOptions {
   bool square_by_mul = false;
   bool difference_twice = false;

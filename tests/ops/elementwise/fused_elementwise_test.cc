@@ -201,6 +201,32 @@ TEST(FusedElementwiseTest, ChannelBlocked) {
   }
 }
 
+// Whatever the function makes of zeros, and of what others have there.
+TEST(FusedElementwiseTest, WhatFillsUpTheLastBlockStaysZero) {
+  const Shape shape{2, 24, 5, 7};
+  const std::vector<std::vector<FusedStep>> programs = {
+      {{"Mul", {0, 1, -1}}, {"Tanh", {3, -1, -1}}, {"Add", {4, 2, -1}}},
+      {{"Mul", {0, 1, -1}}, {"Sigmoid", {3, -1, -1}}, {"Add", {4, 2, -1}}},
+      {{"Div", {0, 1, -1}}, {"Add", {3, 2, -1}}, {"Log", {4, -1, -1}}}};
+  for (const Shape& third : {shape, Shape{5, 7}, Shape{}}) {
+    for (const auto& steps : programs) {
+      Program p;
+      p.inputs = {RandomTensor(DType::kFloat, shape, 1, 2, 1),
+                  RandomTensor(DType::kFloat, Shape{1, 24, 1, 1}, 1, 2, 2),
+                  RandomTensor(DType::kFloat, third, 1, 2, 3)};
+      p.fused.steps = steps;
+      OperatorCall call = CallOf(p);
+      call.blocked = {.inputs = third == shape ? 0b111u : 0b011u, .outputs = 1};
+      auto out = RunOperator(call);  // looks at what fills up
+      ASSERT_TRUE(out.ok()) << out.status();
+      const Tensor same = OneByOne(p);
+      for (int64_t i = 0; i < same.size(); ++i) {
+        ASSERT_EQ((*out)[0].data<float>()[i], same.data<float>()[i]) << "element " << i;
+      }
+    }
+  }
+}
+
 TEST(FusedElementwiseTest, WhatIsNoProgramIsRefused) {
   const Tensor x = RandomTensor(DType::kFloat, Shape{3}, -1, 1, 1);
   const Tensor truth = RandomTensor(DType::kBool, Shape{3}, 0, 1, 1);

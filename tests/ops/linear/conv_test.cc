@@ -264,19 +264,20 @@ BlockedForm FormOf(const OperatorCall& call, const Shape& out) {
 TEST(FusedConvTest, BlockedLayoutsGiveWhatRowMajorOnesGive) {
   Random random(15);
   int blocked = 0;
-  for (int round = 0; round < 160; ++round) {
+  for (int round = 0; round < 320; ++round) {
     ConvCase c;
     c.transposed = round % 4 == 3;
     c.batch = random.Pick(1, 3);
-    const int64_t channel_choices[] = {3, 16, 32, 48, 64};
-    c.channels = channel_choices[random.Pick(0, 4)];
-    c.out_channels = channel_choices[random.Pick(0, 4)];
+    const int64_t channel_choices[] = {3, 16, 32, 48, 64, 8, 9, 24, 40, 31};
+    c.channels = channel_choices[random.Pick(0, 9)];
+    c.out_channels = channel_choices[random.Pick(0, 9)];
     if (round % 5 == 1) {
-      c.groups = c.out_channels = c.channels = 16 * random.Pick(1, 4);
+      c.groups = c.out_channels = c.channels =
+          random.Pick(0, 1) == 0 ? 16 * random.Pick(1, 4) : random.Pick(8, 50);
     } else if (round % 5 == 2) {
-      c.groups = 2;
-      c.channels = 32 * random.Pick(1, 2);
-      c.out_channels = 32 * random.Pick(1, 2);
+      c.groups = int64_t{1} << random.Pick(1, 3);
+      c.channels = c.groups * 4 * random.Pick(1, 8);
+      c.out_channels = c.groups * 4 * random.Pick(1, 8);
     }
     const int64_t rank = random.Pick(1, 3);
     for (int64_t i = 0; i < rank; ++i) {
@@ -297,7 +298,9 @@ TEST(FusedConvTest, BlockedLayoutsGiveWhatRowMajorOnesGive) {
                       .constants = {1, 2}};
     const bool residual = !c.transposed && random.Pick(0, 1) != 0;
     if (residual) call.inputs.push_back(random.Values(DType::kFloat, c.OutShape()));
-    if (!c.transposed) call.attributes.Set("activation", std::string("Relu"));
+    // The second makes other than zero of zeros.
+    const std::string activation = c.transposed ? "" : round % 3 == 0 ? "Sigmoid" : "Relu";
+    if (!c.transposed) call.attributes.Set("activation", activation);
     call.blocked = FormOf(call, c.OutShape());
     blocked += call.blocked.inputs != 0 && call.blocked.outputs != 0;
     ThreadTeam team(static_cast<int>(random.Pick(1, 2)));
@@ -309,11 +312,169 @@ TEST(FusedConvTest, BlockedLayoutsGiveWhatRowMajorOnesGive) {
     const int64_t plane = c.OutShape().NumElements(2, c.rank() + 2);
     for (size_t i = 0; i < want.size(); ++i) {
       want[i] += bias[i / plane % c.out_channels] + (residual ? r[i] : 0);
-      if (!c.transposed) want[i] = std::max(want[i], 0.0);
+      want[i] = ReferenceActivation(activation, 0, 0, want[i]);
     }
     ExpectNear((*out)[0], want, 5e-6, c.ToString());
   }
-  EXPECT_GT(blocked, 50);
+  EXPECT_GT(blocked, 100);
+}
+
+TEST(FusedConvTest, LongFiltersOfOneChannelEqualReference) {
+  Random random(19);
+  int ours = 0;
+  for (int round = 0; round < 60; ++round) {
+    ConvCase c;
+    c.batch = random.Pick(1, 2);
+    const int64_t channel_choices[] = {16, 24, 9, 40};
+    c.channels = c.out_channels = c.groups = channel_choices[random.Pick(0, 3)];
+    const int64_t rank = round % 3 == 2 ? 2 : 1;
+    for (int64_t i = 0; i < rank; ++i) {
+      c.kernel.push_back(rank == 2 ? random.Pick(1, 15) : random.Pick(2, 60));
+      c.strides.push_back(random.Pick(1, 3));
+      c.dilations.push_back(random.Pick(1, 3));
+      c.output_padding.push_back(0);
+    }
+    for (int64_t i = 0; i < 2 * rank; ++i) {
+      c.pads.push_back(random.Pick(0, c.kernel[i % rank] * c.dilations[i % rank]));
+    }
+    for (int64_t i = 0; i < rank; ++i) {
+      const int64_t reach = (c.kernel[i] - 1) * c.dilations[i] + 1;
+      const int64_t least = std::max<int64_t>(1, reach - c.pads[i] - c.pads[i + rank]);
+      c.in.push_back(least + random.Pick(0, rank == 2 ? 12 : 70));
+    }
+    const std::string activation = round % 4 == 0 ? "Silu" : round % 4 == 1 ? "" : "Relu";
+    OperatorCall call{.name = "FusedConv",
+                      .attributes = c.ToAttributes(),
+                      .inputs = {random.Values(DType::kFloat, c.InShape()),
+                                 random.Values(DType::kFloat, c.WeightShape())},
+                      .domain = "chairlift",
+                      .constants = {1},
+                      .blocked = {.inputs = 1, .outputs = 1}};
+    call.attributes.Set("activation", activation);
+    std::vector<double> want =
+        ReferenceConv(c, AsDoubles(call.inputs[0]), AsDoubles(call.inputs[1]));
+    const bool bias = round % 2 == 0, residual = round % 5 != 0;
+    const int64_t plane = c.OutShape().NumElements(2, c.rank() + 2);
+    if (bias || residual) call.inputs.push_back(random.Values(DType::kFloat, {c.out_channels}));
+    if (residual) {
+      call.inputs.push_back(random.Values(DType::kFloat, c.OutShape()));
+      call.blocked.inputs |= 1u << 3;
+    }
+    for (size_t i = 0; i < want.size(); ++i) {
+      if (bias || residual) want[i] += call.inputs[2].data<float>()[i / plane % c.out_channels];
+      if (residual) want[i] += call.inputs[3].data<float>()[i];
+      want[i] = ReferenceActivation(activation, 0, 0, want[i]);
+    }
+    for (int width : {1, 3}) {
+      ThreadTeam team(width);
+      KernelChoice choice;
+      const auto compiled = CompiledCall::Make(call, width, &choice);
+      ASSERT_TRUE(compiled.ok()) << compiled.status() << c.ToString();
+      ours += choice.taken == "depthwise";
+      ASSERT_TRUE((*compiled)->Run(team).ok());
+      ExpectNear((*compiled)->Results()[0], want, 5e-6, c.ToString());
+    }
+  }
+  EXPECT_GT(ours, 30);
+}
+
+TEST(FusedConvTest, FewOutputsOfBlockedChannelsEqualReference) {
+  Random random(22);
+  for (int round = 0; round < 60; ++round) {
+    ConvCase c;
+    c.batch = random.Pick(1, 2);
+    c.channels = random.Pick(8, 70);
+    c.out_channels = random.Pick(1, ChannelBlock() / 2 - 1);
+    const int64_t rank = random.Pick(1, 2);
+    for (int64_t i = 0; i < rank; ++i) {
+      c.kernel.push_back(random.Pick(1, 9));
+      c.strides.push_back(random.Pick(1, 2));
+      c.dilations.push_back(random.Pick(1, 2));
+      c.output_padding.push_back(0);
+      c.in.push_back((c.kernel[i] - 1) * c.dilations[i] + random.Pick(1, 30));
+    }
+    for (int64_t i = 0; i < 2 * rank; ++i) c.pads.push_back(random.Pick(0, c.kernel[i % rank]));
+    const std::string activation = round % 3 == 0 ? "Sigmoid" : round % 3 == 1 ? "" : "Clip";
+    OperatorCall call{.name = "FusedConv",
+                      .attributes = c.ToAttributes(),
+                      .inputs = {random.Values(DType::kFloat, c.InShape()),
+                                 random.Values(DType::kFloat, c.WeightShape()),
+                                 random.Values(DType::kFloat, {c.out_channels})},
+                      .domain = "chairlift",
+                      .constants = {1},
+                      .blocked = {.inputs = 1}};
+    call.attributes.Set("activation", activation);
+    call.attributes.Set("activation_alpha", -0.5f);
+    call.attributes.Set("activation_beta", 0.7f);
+    std::vector<double> want =
+        ReferenceConv(c, AsDoubles(call.inputs[0]), AsDoubles(call.inputs[1]));
+    const bool residual = round % 2 == 0;
+    if (residual) call.inputs.push_back(random.Values(DType::kFloat, c.OutShape()));
+    const int64_t plane = c.OutShape().NumElements(2, c.rank() + 2);
+    for (size_t i = 0; i < want.size(); ++i) {
+      want[i] += call.inputs[2].data<float>()[i / plane % c.out_channels];
+      if (residual) want[i] += call.inputs[3].data<float>()[i];
+      want[i] = ReferenceActivation(activation, -0.5, 0.7, want[i]);
+    }
+    for (int width : {1, 3}) {
+      ThreadTeam team(width);
+      KernelChoice choice;
+      const auto compiled = CompiledCall::Make(call, width, &choice);
+      ASSERT_TRUE(compiled.ok()) << compiled.status() << c.ToString();
+      EXPECT_EQ(choice.taken, "few outputs");
+      ASSERT_TRUE((*compiled)->Run(team).ok());
+      // Of up to 5,000 products each, clipped.
+      ExpectNear((*compiled)->Results()[0], want, 2e-5, c.ToString());
+    }
+  }
+}
+
+TEST(ConvTest, TapsThatMeetNoInputChangeNothing) {
+  Random random(20);
+  for (int round = 0; round < 150; ++round) {
+    ConvCase c;
+    c.channels = c.out_channels = round % 3 == 0 ? 16 : random.Pick(1, 5);
+    if (round % 4 == 0) c.groups = c.channels;
+    const int64_t rank = random.Pick(1, 2);
+    for (int64_t i = 0; i < rank; ++i) {
+      c.kernel.push_back(random.Pick(1, 5));
+      c.strides.push_back(random.Pick(1, 3));
+      c.dilations.push_back(random.Pick(1, 9));
+      c.output_padding.push_back(0);
+    }
+    for (int64_t i = 0; i < 2 * rank; ++i) {
+      c.pads.push_back(random.Pick(0, c.kernel[i % rank] * c.dilations[i % rank]));
+    }
+    for (int64_t i = 0; i < rank; ++i) {
+      const int64_t reach = (c.kernel[i] - 1) * c.dilations[i] + 1;
+      c.in.push_back(std::max<int64_t>(1, reach - c.pads[i] - c.pads[i + rank]) +
+                     random.Pick(0, 4));
+    }
+    Check(c, random, round % 5 == 0 ? DType::kDouble : DType::kFloat);
+  }
+}
+
+TEST(ConvTest, AxesOfOneElementChangeNothing) {
+  Random random(21);
+  for (const bool transposed : {false, true}) {
+    for (const int unit : {0, 1}) {
+      ConvCase c;
+      c.transposed = transposed;
+      c.batch = 2;
+      c.channels = 24;
+      c.out_channels = 40;
+      c.in = {37, 37};
+      c.kernel = {5, 5};
+      c.strides = {2, 2};
+      c.dilations = {2, 2};
+      c.pads = {3, 3, 1, 1};
+      c.output_padding = {0, 0};
+      c.in[unit] = c.kernel[unit] = 1;
+      c.pads[unit] = c.pads[unit + 2] = 0;
+      Check(c, random, DType::kFloat);
+      Check(c, random, DType::kDouble);
+    }
+  }
 }
 
 TEST(ConvTransposeTest, UpsamplingOfBlockedChannelsEqualsReference) {

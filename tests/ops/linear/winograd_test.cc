@@ -4,6 +4,7 @@
 
 #include "device/cpu/isa.h"
 #include "ops/linear/reference.h"
+#include "ops/operator_harness.h"
 #include "ops/simd_targets.h"
 #include "ops/thread_team.h"
 
@@ -15,21 +16,6 @@ struct WinogradCase {
   bool bias, residual;
   std::string activation;
 };
-
-// [N, C, H, W] to [N, C/B, H, W, B], or back.
-Tensor Blocked(const Tensor& t, bool back = false) {
-  const int64_t block = ChannelBlock();
-  const int64_t n = t.shape()[0], c = t.shape()[1], plane = t.shape()[2] * t.shape()[3];
-  Tensor out = Tensor::Allocate(DType::kFloat, t.shape());
-  for (int64_t i = 0; i < n * c; ++i) {
-    for (int64_t p = 0; p < plane; ++p) {
-      const int64_t blocked = ((i / block) * plane + p) * block + i % block;
-      const int64_t plain = i * plane + p;
-      out.data<float>()[back ? plain : blocked] = t.data<float>()[back ? blocked : plain];
-    }
-  }
-  return out;
-}
 
 std::vector<double> Reference(const WinogradCase& c, const std::vector<double>& x,
                               const std::vector<double>& w, const std::vector<double>& bias,
@@ -95,8 +81,8 @@ void Check(const WinogradCase& c, Team& team) {
       convolution, {attributes, inputs, outputs, constants, weights, team.width()});
   ASSERT_TRUE(kernel.ok()) << kernel.status();
 
-  const Tensor blocked_x = Blocked(x), blocked_residual = Blocked(residual);
-  Tensor y = Tensor::Allocate(DType::kFloat, out_shape);
+  const Tensor blocked_x = ToBlocks(x), blocked_residual = ToBlocks(residual);
+  Tensor y = Tensor::Allocate(DType::kFloat, outputs[0].StoredShape());
   Tensor scratch =
       Tensor::Allocate(DType::kUInt8, Shape{static_cast<int64_t>((*kernel)->scratch_bytes())});
   const void* in[] = {blocked_x.raw(), w.raw(), bias.raw(), blocked_residual.raw()};
@@ -105,7 +91,7 @@ void Check(const WinogradCase& c, Team& team) {
   const auto want =
       Reference(c, AsDoubles(x), AsDoubles(w), c.bias ? AsDoubles(bias) : std::vector<double>(),
                 c.residual ? AsDoubles(residual) : std::vector<double>());
-  ExpectNear(Blocked(y, true), want, 1e-5,
+  ExpectNear(FromBlocks(y, out_shape), want, 1e-5,
              fmt::format("{}x{}x{}x{} to {} channels, width {}", c.batch, c.channels, c.height,
                          c.width, c.out_channels, team.width()));
 }
@@ -121,6 +107,8 @@ TEST(WinogradTest, AgreesWithTheSumOverTaps) {
       {3, 32, 32, 17, 30, 1, 1, 17, 30, true, true, "Silu"},        // several blocks, odd
       {1, 32, 32, 60, 60, 2, 0, 61, 58, true, false, "HardSwish"},  // uneven padding, many tiles
       {1, 400, 32, 12, 12, 1, 1, 12, 12, true, false, ""},          // two blocks of channels
+      {2, 40, 56, 13, 12, 1, 1, 13, 12, true, true, "Relu"},        // filled up
+      {1, 33, 41, 12, 12, 1, 1, 12, 12, false, false, ""},          // and odd
   };
   SoloTeam solo;
   ThreadTeam two(2);

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "ops/movement/naive.h"
+#include "ops/thread_team.h"
 
 namespace chairlift {
 namespace {
@@ -97,14 +98,51 @@ TEST(ConcatTest, MatchesTheIndexFormula) {
   }
 }
 
-TEST(ConcatTest, JoinsBlocksOfChannelsAsTheyLie) {
+// Of blocked operands as of row-major ones.
+void ExpectSameInBlocks(OperatorCall call, uint32_t inputs, Team& team) {
+  const auto plain = RunOperator(call, &team);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  call.blocked = {.inputs = inputs, .outputs = (1u << plain->size()) - 1};
+  const auto blocked = RunOperator(call, &team);
+  ASSERT_TRUE(blocked.ok()) << blocked.status();
+  for (size_t i = 0; i < plain->size(); ++i) ExpectSame((*blocked)[i], (*plain)[i]);
+}
+
+TEST(ChannelMovesTest, BlocksNeedNotBeWhole) {
   std::mt19937 rng(17);
-  const Tensor a = RandomBytes(rng, DType::kFloat, Shape{2, 16, 3, 5});
-  const Tensor b = RandomBytes(rng, DType::kFloat, Shape{2, 48, 3, 5});
-  OperatorCall call{"Concat", Axis(1), {a, b}};
-  const Tensor plain = RunOne(call);
-  call.blocked = {.inputs = 3, .outputs = 1};
-  ExpectSame(RunOne(call), plain);
+  for (int round = 0; round < 120; ++round) {
+    ThreadTeam team(1 + round % 2);
+    const int64_t size = round % 10 == 0 ? 4001 : Pick(rng, 1, 9);
+    const auto image = [&](int64_t channels) {
+      return RandomBytes(rng, DType::kFloat, Shape{2, channels, size, 3});
+    };
+    std::vector<Tensor> parts;
+    std::vector<int64_t> counts;
+    int64_t all = 0;
+    for (int64_t n = Pick(rng, 1, 4); n > 0; --n) {
+      counts.push_back(round % 3 == 0 ? 16 * Pick(rng, 1, 3) : Pick(rng, 8, 70));
+      parts.push_back(image(counts.back()));
+      all += counts.back();
+    }
+    ExpectSameInBlocks({"Concat", Axis(1), parts}, (1u << parts.size()) - 1, team);
+    ExpectSameInBlocks(
+        {"Split", Axis(1), {image(all), Ints(counts)}, static_cast<int>(counts.size()), "", {1}}, 1,
+        team);
+    const int64_t step = Pick(rng, 0, 3) == 0 ? -1 : Pick(rng, 1, 2);
+    const int64_t start = step < 0 ? -1 : Pick(rng, 0, all / 3), end = step < 0 ? all / 4 : all - 1;
+    ExpectSameInBlocks({"Slice",
+                        {},
+                        {image(all), Ints({start}), Ints({end}), Ints({1}), Ints({step})},
+                        1,
+                        "",
+                        {1, 2, 3, 4}},
+                       1, team);
+    const int64_t groups = Pick(rng, 1, 9);
+    Attributes shuffle;
+    shuffle.Set("groups", groups);
+    ExpectSameInBlocks(
+        {"ChannelShuffle", shuffle, {image(groups * Pick(rng, 8, 30))}, 1, "chairlift"}, 1, team);
+  }
 }
 
 TEST(ConcatTest, RefusesAndTracks) {

@@ -229,45 +229,18 @@ TEST(BatchNormalizationTest, IsAnAffineMapByChannel) {
 }
 
 TEST(BatchNormalizationTest, RunsInItsBlockedForm) {
-  const int64_t block = ChannelBlock(), channels = 2 * block, plane = 15;
-  const Shape shape{2, channels, 3, 5};
-  const Tensor x = RandomTensor(DType::kFloat, shape, -1, 3, 71);
-  std::vector<Tensor> inputs = {Tensor::Allocate(DType::kFloat, shape)};
-  for (uint32_t i = 0; i < 4; ++i) {
-    inputs.push_back(RandomTensor(DType::kFloat, {channels}, 0.5, 2, 72 + i));
-  }
-  const auto blocked = [&](int64_t e) {
-    const int64_t n = e / (channels * plane), c = e / plane % channels, p = e % plane;
-    return ((n * 2 + c / block) * plane + p) * block + c % block;
-  };
-  for (int64_t e = 0; e < x.size(); ++e) {
-    inputs[0].data<float>()[blocked(e)] = x.data<float>()[e];
-  }
-  const OperatorDef* def = OperatorRegistry::Builtin().Find("", "BatchNormalization");
-  std::vector<TensorDesc> descs;
-  std::vector<const void*> pointers;
-  for (const Tensor& t : inputs) {
-    descs.push_back({t.dtype(), t.shape()});
-    pointers.push_back(t.raw());
-  }
-  descs[0].layout = Layout::kChannelBlocked;
-  const std::vector<TensorDesc> outputs = {descs[0]};
-  const std::vector<const Tensor*> constants(5, nullptr);
-  WeightCache weights;
-  const Attributes none;
-  auto kernel = CompileOperator(*def, {none, descs, outputs, constants, weights});
-  ASSERT_TRUE(kernel.ok()) << kernel.status();
-  Tensor y = Tensor::Allocate(DType::kFloat, shape);
-  Tensor scratch =
-      Tensor::Allocate(DType::kUInt8, {static_cast<int64_t>((*kernel)->scratch_bytes())});
-  void* output = y.raw();
-  SoloTeam solo;
-  ASSERT_TRUE((*kernel)->Run({pointers, {&output, 1}, scratch.raw(), solo, 0}).ok());
-  inputs[0] = x;
-  auto plain = RunOperator({"BatchNormalization", {}, inputs});
-  ASSERT_TRUE(plain.ok());
-  for (int64_t e = 0; e < x.size(); ++e) {
-    ASSERT_NEAR(y.data<float>()[blocked(e)], (*plain)[0].data<float>()[e], 1e-6);
+  for (const int64_t channels : {2 * ChannelBlock(), 24, 9}) {
+    testing::OperatorCall call{"BatchNormalization", {}};
+    call.inputs.push_back(RandomTensor(DType::kFloat, {2, channels, 3, 5}, -1, 3, 71));
+    for (uint32_t i = 0; i < 4; ++i) {
+      call.inputs.push_back(RandomTensor(DType::kFloat, {channels}, 0.5, 2, 72 + i));
+    }
+    const auto plain = RunOperator(call);
+    ASSERT_TRUE(plain.ok()) << plain.status();
+    call.blocked = {.inputs = 1, .outputs = 1};
+    const auto blocked = RunOperator(call);
+    ASSERT_TRUE(blocked.ok()) << blocked.status();
+    ExpectNear(AsDoubles((*blocked)[0]), AsDoubles((*plain)[0]), 1e-6);
   }
 }
 

@@ -1,0 +1,55 @@
+// Tensors in blocks of channels put together of whole channels of others: what joining, slicing,
+// splitting and shuffling channels come down to there.
+#ifndef CHAIRLIFT_OPS_MOVEMENT_CHANNEL_MOVES_H_
+#define CHAIRLIFT_OPS_MOVEMENT_CHANNEL_MOVES_H_
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ops/operator.h"
+
+namespace chairlift {
+
+// A channel of one of several tensors.
+struct ChannelOf {
+  int input = 0;
+  int64_t channel = 0;
+};
+
+// What one block of an output takes of one block of an input: lane i is lane from[i] where mask[i]
+// is not 0.
+struct BlockPart {
+  static constexpr int kMaxLanes = 16;
+  int input = 0;
+  int64_t block = 0;
+  std::array<int32_t, kMaxLanes> from{};
+  std::array<int32_t, kMaxLanes> mask{};
+};
+
+// Immutable; Run() is thread-safe.
+class ChannelMoves {
+ public:
+  // Output channel i is `channels[i]` of inputs of so many channels each, all channel-blocked
+  // float32 of the same images, spatial axes and rank as `output`.
+  ChannelMoves(std::span<const int64_t> input_channels, std::span<const ChannelOf> channels,
+               const TensorDesc& output);
+
+  void Run(std::span<const void* const> inputs, void* output, Team& team) const;
+
+ private:
+  int64_t images_, positions_;
+  std::vector<int64_t> input_image_;           // floats of an image of each input
+  std::vector<std::vector<BlockPart>> parts_;  // of each output block
+};
+
+// Output blocks [first, last) of one image: `inputs` are that image's of each input. Lanes of no
+// part become zero. Blocks are of `lanes` channels at each of `positions`.
+void MoveChannels(std::span<const std::vector<BlockPart>> blocks, int64_t first, int64_t last,
+                  std::span<const float* const> inputs, int64_t positions, int lanes,
+                  float* output);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_OPS_MOVEMENT_CHANNEL_MOVES_H_
