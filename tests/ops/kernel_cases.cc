@@ -93,6 +93,16 @@ void AddConvolutions(std::vector<KernelCase>& cases) {
   AddConvolution(cases, "onednn", 96, 96, 56, 3, 96);
   AddConvolution(cases, "depthwise", 96, 96, 56, 3, 96);
   AddConvolution(cases, "few outputs", 64, 3, 56, 5, 1);
+  // Its taps meet half of the rows and columns: a quarter of the multiplications.
+  cases.push_back({.name = "convolution/dilated 3x3 256to128 of 32x32",
+                   .call = {.name = "Conv",
+                            .attributes = Attrs({{"pads", std::vector<int64_t>(4, 24)},
+                                                 {"dilations", std::vector<int64_t>{24, 24}}}),
+                            .constants = {1},
+                            .blocked = {.inputs = 1, .outputs = 1}},
+                   .inputs = {Floats({1, 256, 32, 32}), Floats({128, 256, 3, 3})},
+                   .flops = 0.25 * Flops(128, 32 * 32, 256 * 9),
+                   .implementation = "dilated"});
   AddConvolution(cases, "plain loops", 8, 8, 28, 3, 1);
   for (const char* implementation : {"upsampling", "onednn"}) {
     cases.push_back({.name = "convolution/transposed 2x2 64to32 of 40x40",

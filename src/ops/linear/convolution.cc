@@ -110,9 +110,13 @@ std::optional<int64_t> GroupsToJoin(int64_t groups, int64_t channels, int64_t ou
 
 std::span<const Implementation<Convolution>> ConvolutionImplementations() {
   static constexpr Implementation<Convolution> kTable[] = {
-      {"winograd", CompileWinogradConvolution}, {"few outputs", CompileFewOutputs},
-      {"upsampling", CompileUpsampling},        {"col2im", CompileCol2im},
-      {"onednn", CompileDnnlConvolution},       {"depthwise", CompileDepthwise},
+      {"winograd", CompileWinogradConvolution},
+      {"few outputs", CompileFewOutputs},
+      {"dilated", CompileDilated},
+      {"upsampling", CompileUpsampling},
+      {"col2im", CompileCol2im},
+      {"onednn", CompileDnnlConvolution},
+      {"depthwise", CompileDepthwise},
       {"plain loops", CompileLoopConvolution},
   };
   return kTable;

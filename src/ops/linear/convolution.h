@@ -39,11 +39,17 @@ struct Convolution {
   static int64_t Product(const std::vector<int64_t>& dims);
 };
 
+// About 10 µs on one core; less is not worth a second worker.
+inline constexpr double kMultiplyAddsWorthSharing = 5e5;
+
 // So many neighbouring groups have whole blocks of channels on both sides, where they are few: as
 // one group, with zeros between them, they convolve faster than apart. 1: each has by itself. The
 // last may be fewer, where what is missing fills up the last block.
 std::optional<int64_t> GroupsToJoin(int64_t groups, int64_t channels, int64_t out_channels);
 
+// Those most of whose taps fall outside of the image, on blocked channels.
+StatusOr<std::unique_ptr<Kernel>> CompileDilated(const Convolution& convolution,
+                                                 const CompileContext& context);
 // Less than half a block of outputs, of blocked channels.
 StatusOr<std::unique_ptr<Kernel>> CompileFewOutputs(const Convolution& convolution,
                                                     const CompileContext& context);

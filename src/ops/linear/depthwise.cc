@@ -9,8 +9,6 @@
 namespace chairlift {
 namespace {
 
-constexpr double kMultiplyAddsWorthSharing = 5e5;
-
 class DepthwiseKernel final : public Kernel {
  public:
   DepthwiseKernel(const Depthwise& shape, const Convolution& c, Tensor filters, int width)

@@ -9,8 +9,6 @@
 namespace chairlift {
 namespace {
 
-constexpr double kMultiplyAddsWorthSharing = 5e5;
-
 class FewOutputsKernel final : public Kernel {
  public:
   FewOutputsKernel(const FewOutputs& shape, const Convolution& c, Tensor filters, int width)

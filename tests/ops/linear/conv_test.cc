@@ -429,6 +429,61 @@ TEST(FusedConvTest, FewOutputsOfBlockedChannelsEqualReference) {
   }
 }
 
+TEST(FusedConvTest, WideDilationsEqualReference) {
+  Random random(23);
+  int ours = 0;
+  for (int round = 0; round < 40; ++round) {
+    ConvCase c;
+    c.batch = random.Pick(1, 2);
+    c.channels = round % 8 == 0 ? 400 : random.Pick(8, 70);
+    c.out_channels = random.Pick(8, 70);
+    const int64_t rank = random.Pick(1, 2);
+    for (int64_t i = 0; i < rank; ++i) {
+      c.kernel.push_back(random.Pick(2, 4));
+      c.strides.push_back(1);
+      c.dilations.push_back(random.Pick(2, 9));
+      c.output_padding.push_back(0);
+    }
+    for (int64_t i = 0; i < 2 * rank; ++i) {
+      c.pads.push_back((c.kernel[i % rank] - 1) * c.dilations[i % rank] / 2);
+    }
+    for (int64_t i = 0; i < rank; ++i) c.in.push_back(random.Pick(rank == 1 ? 9 : 5, 20));
+    const std::string activation = round % 2 == 0 ? "Relu" : "";
+    OperatorCall call{.name = "FusedConv",
+                      .attributes = c.ToAttributes(),
+                      .inputs = {random.Values(DType::kFloat, c.InShape()),
+                                 random.Values(DType::kFloat, c.WeightShape()),
+                                 random.Values(DType::kFloat, {c.out_channels})},
+                      .domain = "chairlift",
+                      .constants = {1},
+                      .blocked = {.inputs = 1, .outputs = 1}};
+    call.attributes.Set("activation", activation);
+    std::vector<double> want =
+        ReferenceConv(c, AsDoubles(call.inputs[0]), AsDoubles(call.inputs[1]));
+    const bool residual = round % 3 == 0;
+    if (residual) {
+      call.inputs.push_back(random.Values(DType::kFloat, c.OutShape()));
+      call.blocked.inputs |= 1u << 3;
+    }
+    const int64_t plane = c.OutShape().NumElements(2, c.rank() + 2);
+    for (size_t i = 0; i < want.size(); ++i) {
+      want[i] += call.inputs[2].data<float>()[i / plane % c.out_channels];
+      if (residual) want[i] += call.inputs[3].data<float>()[i];
+      want[i] = ReferenceActivation(activation, 0, 0, want[i]);
+    }
+    for (int width : {1, 3}) {
+      ThreadTeam team(width);
+      KernelChoice choice;
+      const auto compiled = CompiledCall::Make(call, width, &choice);
+      ASSERT_TRUE(compiled.ok()) << compiled.status() << c.ToString();
+      ours += choice.taken == "dilated";
+      ASSERT_TRUE((*compiled)->Run(team).ok());
+      ExpectNear((*compiled)->Results()[0], want, 5e-6, c.ToString());
+    }
+  }
+  EXPECT_GT(ours, 30);
+}
+
 TEST(ConvTest, TapsThatMeetNoInputChangeNothing) {
   Random random(20);
   for (int round = 0; round < 150; ++round) {
