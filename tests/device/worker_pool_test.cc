@@ -80,6 +80,7 @@ TEST(WorkerPoolTest, AFullQueueRefuses) {
   EXPECT_TRUE(pool->Submit(0, [](int) {}));
   WorkerPool::Job job = [](int) {};
   EXPECT_FALSE(pool->Submit(0, std::move(job)));
+  // NOLINTNEXTLINE(bugprone-use-after-move): that it was not is what is tested
   EXPECT_TRUE(job != nullptr) << "a refused job stays with the caller";
   release.Set();
 }
@@ -333,6 +334,7 @@ TEST(WorkerPoolTest, CallersAndThreadsTakeTurnsAsAWorker) {
   {
     auto pool = MakePool(kWorkers, 64);
     std::vector<std::thread> callers;
+    callers.reserve(kCallers);
     for (int c = 0; c < kCallers; ++c) {
       callers.emplace_back([&, c] {
         for (int i = 0; i < kJobs; ++i) {
@@ -356,6 +358,7 @@ TEST(WorkerPoolTest, JobsAndTeamsUnderLoad) {
   auto pool = MakePool(3, 1000);
   std::atomic<int64_t> sum{0};
   std::vector<std::thread> submitters;
+  submitters.reserve(3);
   for (int t = 0; t < 3; ++t) {
     submitters.emplace_back([&, t] {
       for (int i = 0; i < 300; ++i) {

@@ -23,7 +23,8 @@ ChannelMoves::ChannelMoves(std::span<const int64_t> input_channels,
   for (size_t i = 0; i < channels.size(); ++i) {
     std::vector<BlockPart>& parts = parts_[i / static_cast<size_t>(lanes)];
     const size_t lane = i % static_cast<size_t>(lanes);
-    const auto [input, channel] = channels[i];
+    const int input = channels[i].input;
+    const int64_t channel = channels[i].channel;
     auto part = std::find_if(parts.begin(), parts.end(), [&](const BlockPart& p) {
       return p.input == input && p.block == channel / lanes;
     });

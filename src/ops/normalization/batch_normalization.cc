@@ -62,11 +62,11 @@ void RunPlanes(const Channels& s, const T* x, T* y, const T* a, const T* b, int6
     T* to = y + unit * size;
     const int64_t channel = unit % s.groups * s.width;
     if constexpr (std::is_same_v<T, float>) {
-      static const RowFns fns = FindRowFns();
+      static const RowFns kFns = FindRowFns();
       if (s.width == 1) {
-        fns.affine(from, to, s.plane, a[channel], b[channel]);
+        kFns.affine(from, to, s.plane, a[channel], b[channel]);
       } else {
-        fns.affine_columns(from, to, s.plane, s.width, a + channel, b + channel);
+        kFns.affine_columns(from, to, s.plane, s.width, a + channel, b + channel);
       }
     } else {
       for (int64_t i = 0; i < size; ++i) {

@@ -16,7 +16,7 @@ using testing::PassResult;
 using testing::RandomFloats;
 using testing::RunPass;
 
-const SymbolicShape kRows({Dim::Symbol("n"), 8});
+SymbolicShape Rows() { return SymbolicShape({Dim::Symbol("n"), 8}); }
 
 ValueId Scalar(GraphBuilder& b, float v) { return b.Constant(Tensor::Scalar(v)); }
 
@@ -37,7 +37,7 @@ enum class Order { kXThenHalf, kHalfThenX, kHalfOfX };
 
 Graph GeluGraph(Order order, bool tanh, float half = 0.5f) {
   GraphBuilder b;
-  const ValueId x = b.Input("x", DType::kFloat, kRows);
+  const ValueId x = b.Input("x", DType::kFloat, Rows());
   ValueId inside;
   if (tanh) {
     const ValueId cube = b.Op("Pow", {x, Scalar(b, 3)});
@@ -78,7 +78,7 @@ TEST(RecogniseGeluTest, AnotherFactorStaysAndIsNoted) {
 
 Graph GateGraph(const std::string& kind) {
   GraphBuilder b;
-  const ValueId x = b.Input("x", DType::kFloat, kRows);
+  const ValueId x = b.Input("x", DType::kFloat, Rows());
   const auto relu6 = [&] {
     return b.Op("Clip", {b.Op("Add", {x, Scalar(b, 3)}), Scalar(b, 0), Scalar(b, 6)});
   };
@@ -125,8 +125,8 @@ Tensor Integers(const std::vector<int64_t>& values) {
                              std::span<const int64_t>(values));
 }
 
-Graph ShuffleGraph(std::vector<int64_t> split, std::vector<int64_t> order,
-                   std::vector<int64_t> joined) {
+Graph ShuffleGraph(const std::vector<int64_t>& split, const std::vector<int64_t>& order,
+                   const std::vector<int64_t>& joined) {
   GraphBuilder b;
   const ValueId x = b.Input("x", DType::kFloat, SymbolicShape(Shape{2, 6, 3, 5}));
   const ValueId parts = b.Op("Reshape", {x, b.Constant(Integers(split))});
@@ -164,7 +164,7 @@ struct NormOptions {
 Graph NormGraph(const NormOptions& options) {
   GraphBuilder b;
   std::mt19937 random(7);
-  const ValueId x = b.Input("x", DType::kFloat, kRows);
+  const ValueId x = b.Input("x", DType::kFloat, Rows());
   const auto mean_of = [&](ValueId v) {
     return b.Op("ReduceMean", {v, b.Constant(Tensor::Of<int64_t>(Shape{1}, {options.axis}))});
   };
@@ -200,7 +200,7 @@ TEST(RecogniseLayerNormTest, AnotherAxisStays) {
 TEST(RecogniseLayerNormTest, WhatOnlyLooksAlikeIsNotedWithItsReason) {
   const auto note = [](bool centred, bool scaled) {
     GraphBuilder b;
-    const ValueId x = b.Input("x", DType::kFloat, kRows);
+    const ValueId x = b.Input("x", DType::kFloat, Rows());
     const ValueId last = b.Constant(Tensor::Of<int64_t>(Shape{1}, {-1}));
     const ValueId off = centred ? b.Op("Sub", {x, b.Op("ReduceMean", {x, last})}) : x;
     const ValueId variance = b.Op("ReduceMean", {b.Op("Mul", {off, off}), last});
@@ -222,7 +222,7 @@ TEST(RecogniseLayerNormTest, WhatOnlyLooksAlikeIsNotedWithItsReason) {
 Graph SkipGraph(bool sum_is_read, bool broadcasts) {
   GraphBuilder b;
   std::mt19937 random(8);
-  const ValueId x = b.Input("x", DType::kFloat, kRows);
+  const ValueId x = b.Input("x", DType::kFloat, Rows());
   const ValueId other = broadcasts ? b.Constant(RandomFloats(random, Shape{8})) : b.Op("Neg", {x});
   const ValueId twice = b.Op("Add", {x, x});
   const ValueId sum = b.Op("Add", {twice, other});

@@ -240,7 +240,7 @@ TEST(ResizeTest, ResizesBlocksOfChannelsAsTheyLie) {
 
 TEST(ResizeTest, HasABlockedFormOnlyWhereChannelsStay) {
   const OperatorDef* def = OperatorRegistry::Builtin().Find("", "Resize");
-  const auto has = [&](std::vector<float> scales, Attributes a = {}) {
+  const auto has = [&](const std::vector<float>& scales, const Attributes& a = {}) {
     const Tensor value = Floats(scales);
     const std::vector<ValueInfo> inputs = {
         Symbolic(DType::kFloat, {Dim::Symbol("batch"), 16, 4, 4}), {}, Known(value)};

@@ -616,7 +616,7 @@ TEST(FusedConvTest, AddsTheResidualAndAppliesEveryActivation) {
   while (checked < 168) {
     ConvCase c = RandomCase(random, checked % 7 < 2);
     if (c.batch == 0) continue;
-    const std::string activation = activations[checked++ % activations.size()];
+    const std::string& activation = activations[checked++ % activations.size()];
     const DType dtype = checked % 5 == 0 ? DType::kDouble : DType::kFloat;
     const Tensor x = random.Values(dtype, c.InShape());
     const Tensor w = random.Values(dtype, c.WeightShape());
