@@ -289,13 +289,12 @@ class Engine {
 
   // Returns within about a millisecond: requests that take longer to validate, look up or unfold,
   // and all that run a plugin's code, are prepared on an engine thread.
-  // `callback` runs exactly once: on an engine thread, on one that waits in Infer() for an answer
-  // of the same batch, or on the caller's, if the request is refused or answered from the response
-  // cache at once. It must not block. The request id is valid for Cancel() until then.
+  // `callback` runs exactly once, on an engine thread (or on the caller's, if the request is
+  // refused or answered from the response cache at once); it must not block. The request id is
+  // valid for Cancel() until then.
   virtual RequestId InferAsync(InferRequest request, InferCallback callback) = 0;
-  // Waits for the answer. A task too short to wake a thread for runs on the calling thread, as may
-  // those of other requests in its batch, with their callbacks; the thread needs the stack that
-  // threads have by default.
+  // Waits for the answer. Tasks of the request alone that are too short to wake a thread for run on
+  // the calling thread, which needs the stack that threads have by default.
   virtual StatusOr<InferResponse> Infer(InferRequest request);
   // Answers the request with kCancelled: at once if it waits, at the end of its batch if it runs; a
   // batch with no other request stops at the next operator. No effect if it has ended.

@@ -3,6 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <future>
+#include <thread>
+
 #include "engine/test_models.h"
 
 namespace chairlift {
@@ -60,6 +64,47 @@ TEST_F(EngineTest, AskingForAnUnknownModelNamesIt) {
   const StatusOr<InferResponse> response = engine_->Infer({.model = "nobody"});
   EXPECT_EQ(response.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(MessageOf(response.status()), HasSubstr("'nobody'"));
+}
+
+// Whoever waits for an answer may hold locks that the callbacks of others take.
+TEST_F(EngineTest, NobodyElsesCallbackRunsOnAThreadThatWaits) {
+  LoadDoubling({.max_batch_size = 8});
+  const auto ask = [](float x) {
+    InferRequest request;
+    request.model = "doubling";
+    request.inputs = {{"x", Tensor::Of<float>({1, 4}, {x, x, x, x})}};
+    return request;
+  };
+  constexpr int kRequests = 2000;
+  std::atomic<bool> ended{false};
+  std::atomic<int> wrong{0};
+  std::thread::id waiter_id;
+  std::promise<void> started;
+  std::thread waiter([&] {
+    waiter_id = std::this_thread::get_id();
+    started.set_value();
+    for (int i = 0; !ended; i = (i + 1) % 100) {
+      const StatusOr<InferResponse> response = engine_->Infer(ask(static_cast<float>(i)));
+      if (!response.ok() || Values(response->outputs[0].tensor)[3] != 2 * static_cast<float>(i)) {
+        ++wrong;
+      }
+    }
+  });
+  started.get_future().wait();
+  std::atomic<int> left{kRequests}, there{0};
+  for (int i = 0; i < kRequests; ++i) {
+    engine_->InferAsync(ask(1), [&](const StatusOr<InferResponse>& response) {
+      if (!response.ok()) ++wrong;
+      if (std::this_thread::get_id() == waiter_id) ++there;
+      --left;
+    });
+    while (left > kRequests - i + 16) std::this_thread::yield();
+  }
+  while (left > 0) std::this_thread::yield();
+  ended = true;
+  waiter.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(there, 0);
 }
 
 }  // namespace

@@ -50,9 +50,10 @@ class Dispatcher {
 
   // Takes a request that fits its model. Its callback runs exactly once: on the calling thread,
   // before Submit() returns, where the request is refused; else on a worker or the timer's thread.
-  // Where the caller will do nothing but wait for the answer (`caller_waits`), its thread runs the
-  // request's tasks, in place of an idle worker's, as long as others would not help with them:
-  // waking a thread and being woken by it takes longer than a small model.
+  // Where the caller will do nothing but wait for the answer (`caller_waits`), its thread runs
+  // tasks of that request alone, in place of an idle worker's, as long as others would not help
+  // with them: waking a thread and being woken by it takes longer than a small model. Nobody else's
+  // callback runs there: the caller may hold locks that it takes.
   RequestId Submit(std::shared_ptr<Request> request, bool caller_waits = false);
 
   // As UnfoldRequest() (unfold_request.h).
@@ -96,7 +97,7 @@ class Dispatcher {
     // Who comes second of Run()'s return and its completion goes on with what follows.
     std::atomic<bool> half_done{false};
 
-    bool Has(RequestId number) const;
+    bool IsOf(RequestId number) const;  // alone
     Duration time() const {
       return result.compute_input + result.compute_infer + result.compute_output;
     }

@@ -153,6 +153,7 @@ RequestId Dispatcher::Submit(std::shared_ptr<Request> owned, bool caller_waits) 
     return 0;
   }
   const std::shared_ptr<Model> model = request->model;
+  const uint64_t client = request->reply.client;
   const RequestId number = next_number_++;
   Actions actions;
   Status refused;
@@ -172,9 +173,10 @@ RequestId Dispatcher::Submit(std::shared_ptr<Request> owned, bool caller_waits) 
     return number;
   }
   std::shared_ptr<Batch> own;
-  if (caller_waits) {
+  // A client's answers are delivered in order: with its own, others' may be.
+  if (caller_waits && client == 0) {
     const auto found = std::find_if(actions.batches.begin(), actions.batches.end(),
-                                    [&](const auto& batch) { return batch->Has(number); });
+                                    [&](const auto& batch) { return batch->IsOf(number); });
     if (found != actions.batches.end()) {
       own = std::move(*found);
       actions.batches.erase(found);

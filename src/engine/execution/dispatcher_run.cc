@@ -38,8 +38,8 @@ bool Dispatcher::WorthSharing(const Batch& batch, Duration worth_a_team) const {
   return batch.charged >= worth_a_team && (batch.task.by_team || waiting_.load() == 0);
 }
 
-bool Dispatcher::Batch::Has(RequestId number) const {
-  return std::any_of(requests.begin(), requests.end(),
+bool Dispatcher::Batch::IsOf(RequestId number) const {
+  return std::all_of(requests.begin(), requests.end(),
                      [number](const Request* request) { return request->number == number; });
 }
 
@@ -47,7 +47,7 @@ void Dispatcher::RunOnWorker(std::shared_ptr<Batch> batch, int worker,
                              std::optional<RequestId> only) {
   const MemoryReserve::Use use;
   for (Duration worth = kWorthATeam; batch != nullptr; worth = kWorthATeamInAChain) {
-    if (only && !batch->Has(*only)) return Start(std::move(batch));
+    if (only && !batch->IsOf(*only)) return Start(std::move(batch));
     batch = RunTask(batch, worker, worth);
   }
 }
