@@ -151,6 +151,51 @@ TEST(LayoutTest, ChannelsNeedNotComeInWholeBlocks) {
             "Conv Reorder ");
 }
 
+// Parts that nobody reads are as long as they are, whoever tells: constants, an input, or the
+// number of parts.
+TEST(LayoutTest, PartsMayBeLeftOut) {
+  for (const std::string told : {"constant", "input", "number"}) {
+    for (const bool blocked : {false, true}) {
+      Network m;
+      ValueId x = m.Image(48);
+      if (blocked) x = m.Conv(x, 48, 48);
+      const ValueId lengths = told == "constant" ? m.Constant(Integers({16, 16, 16}))
+                              : told == "number"
+                                  ? kNoValue
+                                  : m.Input("lengths", DType::kInt64, SymbolicShape({Dim(3)}));
+      Attributes attributes = Attrs({{"axis", int64_t{1}}});
+      if (told == "number") attributes.Set("num_outputs", int64_t{3});
+      const OperatorDef& split = *OperatorRegistry::Builtin().Find("", "Split");
+      std::vector<ValueId> inputs = {x};
+      if (lengths != kNoValue) inputs.push_back(lengths);
+      const std::vector<ValueId> parts = m.Call(split, inputs, 3, attributes);
+      m.Output(parts[0]);
+      m.Output(parts[2]);
+      m.Output(x);
+      Graph graph = std::move(m).Build();
+      graph.nodes.back().outputs[1] = kNoValue;
+      ASSERT_TRUE(InferShapes(graph).ok());
+      const auto executable = Executable::Create(graph, {});
+      ASSERT_TRUE(executable.ok()) << executable.status();
+      SoloTeam team;
+      Arena arena;
+      std::mt19937 random(5);
+      std::vector<Tensor> in = {RandomFloats(random, Shape{2, 48, 3, 5}, 1)};
+      if (told == "input") in.push_back(Integers({16, 16, 16}));
+      const auto out = (*executable)->Run(in, team, 0, arena);
+      ASSERT_TRUE(out.ok()) << out.status();
+      for (const int part : {0, 2}) {
+        const Tensor& got = (*out)[part == 0 ? 0 : 1];
+        ASSERT_EQ(got.shape(), (Shape{2, 16, 3, 5}));
+        for (int64_t k = 0; k < got.size(); ++k) {
+          const int64_t at = k / 240 * 720 + part * 240 + k % 240;
+          ASSERT_EQ(got.data<float>()[k], (*out)[2].data<float>()[at]) << told << ", part " << part;
+        }
+      }
+    }
+  }
+}
+
 TEST(LayoutTest, OneReorderServesAllReaders) {
   Network m;
   const ValueId v = m.Conv(m.Image(16), 16, 16);

@@ -1,4 +1,9 @@
 // Split: consecutive parts of a tensor along one axis, of given or equal lengths.
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
 #include "ops/axes.h"
 #include "ops/axis_map.h"
 #include "ops/movement/channel_moves.h"
@@ -7,6 +12,8 @@
 
 namespace chairlift {
 namespace {
+
+constexpr int64_t kMaxParts = 1 << 20;
 
 // The length of each part of `dim` in equal parts, the last one smaller where it does not divide.
 StatusOr<std::vector<int64_t>> EqualParts(int64_t dim, int parts) {
@@ -21,8 +28,9 @@ StatusOr<std::vector<int64_t>> EqualParts(int64_t dim, int parts) {
 Status InferSplit(InferContext& context) {
   const SymbolicShape& in = context.shape(0);
   const int parts = context.num_outputs();
+  // The last ones may be left out.
   const int64_t num_outputs = context.attributes().Int("num_outputs", parts);
-  if (num_outputs != parts) {
+  if (num_outputs < parts || num_outputs > kMaxParts) {
     return InvalidArgument("num_outputs is {}, but there are {} outputs", num_outputs, parts);
   }
   if (!in.has_rank()) {
@@ -34,16 +42,16 @@ Status InferSplit(InferContext& context) {
   std::vector<Dim> lengths(parts, Dim::Unknown());
   if (context.has_input(1)) {
     if (const auto split = context.known_elements(1)) {
-      if (static_cast<int>(split->size()) != parts) {
+      if (static_cast<int>(split->size()) < parts) {
         return InvalidArgument("split gives {} lengths for {} outputs", split->size(), parts);
       }
       int64_t sum = 0;
-      for (int i = 0; i < parts; ++i) {
+      for (size_t i = 0; i < split->size(); ++i) {
         const int64_t length = (*split)[i];
         if (length < 0 || __builtin_add_overflow(sum, length, &sum)) {
           return InvalidArgument("split length {} is not possible", length);
         }
-        lengths[i] = length;
+        if (i < lengths.size()) lengths[i] = length;
       }
       if (in[axis].known() && sum != in[axis].value()) {
         return InvalidArgument("split lengths add up to {}, axis {} is {}", sum, axis,
@@ -51,8 +59,9 @@ Status InferSplit(InferContext& context) {
       }
     }
   } else if (in[axis].known()) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const auto equal, EqualParts(in[axis].value(), parts));
-    lengths.assign(equal.begin(), equal.end());
+    CHAIRLIFT_ASSIGN_OR_RETURN(const auto equal,
+                               EqualParts(in[axis].value(), static_cast<int>(num_outputs)));
+    lengths.assign(equal.begin(), equal.begin() + parts);
   } else if (parts == 1) {
     lengths[0] = in[axis];
   }
@@ -73,20 +82,93 @@ Status InferSplit(InferContext& context) {
   return absl::OkStatus();
 }
 
-// Along the channels of a blocked tensor.
-std::unique_ptr<Kernel> SplitChannels(const CompileContext& context) {
-  std::vector<ChannelMoves> moves;
-  const int64_t channels = context.inputs[0].shape[1];
+// Where along the axis each output begins, for lengths of which some may be of outputs that nobody
+// reads.
+std::vector<int64_t> Starts(std::span<const int64_t> lengths) {
+  std::vector<int64_t> starts;
   int64_t start = 0;
+  for (const int64_t length : lengths) {
+    starts.push_back(start);
+    start += length;
+  }
+  return starts;
+}
+
+// The length of each output along the axis: null where only the input tells.
+StatusOr<std::optional<std::vector<int64_t>>> Lengths(const CompileContext& context, int axis) {
+  std::vector<int64_t> lengths;
+  if (!context.has_input(1)) {
+    const auto parts = static_cast<int64_t>(context.outputs.size());
+    CHAIRLIFT_ASSIGN_OR_RETURN(
+        lengths, EqualParts(context.inputs[0].shape[axis],
+                            static_cast<int>(context.attributes.Int("num_outputs", parts))));
+    lengths.resize(static_cast<size_t>(parts));
+    return lengths;
+  }
   for (const TensorDesc& out : context.outputs) {
+    if (!out.present()) return std::optional<std::vector<int64_t>>();
+    lengths.push_back(out.shape[axis]);
+  }
+  return lengths;
+}
+
+using Copies = std::vector<std::pair<size_t, StridedCopy>>;
+
+Copies CopiesOf(const TensorDesc& in, std::span<const TensorDesc> outputs, int axis,
+                const std::vector<int64_t>& starts) {
+  const auto in_strides = RowMajorStrides(in.shape);
+  Copies copies;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const TensorDesc& out = outputs[i];
+    if (!out.present()) continue;
+    copies.emplace_back(i, StridedCopy(DTypeSize(in.dtype), out.shape.dims(), in_strides,
+                                       RowMajorStrides(out.shape), starts[i] * in_strides[axis]));
+  }
+  return copies;
+}
+
+void RunCopies(const Copies& copies, const KernelArgs& args) {
+  for (const auto& [i, copy] : copies) {
+    if (args.outputs[i] != nullptr) copy.Run(args.inputs[0], args.outputs[i], args.team);
+  }
+}
+
+// The lengths come with each run: those of outputs that nobody reads are known no sooner.
+std::unique_ptr<Kernel> SplitByInput(const CompileContext& context, int axis) {
+  const std::vector<TensorDesc> outputs(context.outputs.begin(), context.outputs.end());
+  return MakeKernel([in = context.inputs[0], count = context.inputs[1].size(), outputs,
+                     axis](const KernelArgs& args) -> Status {
+    if (count < static_cast<int64_t>(outputs.size())) {
+      return InvalidArgument("split gives {} lengths for {} outputs", count, outputs.size());
+    }
+    const std::span lengths(static_cast<const int64_t*>(args.inputs[1]), outputs.size());
+    int64_t left = in.shape[axis];
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const bool fits = lengths[i] >= 0 && lengths[i] <= left &&
+                        (!outputs[i].present() || lengths[i] == outputs[i].shape[axis]);
+      if (!fits) return InvalidArgument("split length {} is not possible", lengths[i]);
+      left -= lengths[i];
+    }
+    RunCopies(CopiesOf(in, outputs, axis, Starts(lengths)), args);
+    return absl::OkStatus();
+  });
+}
+
+// Along the channels of a blocked tensor.
+std::unique_ptr<Kernel> SplitChannels(const CompileContext& context,
+                                      const std::vector<int64_t>& starts) {
+  std::vector<std::pair<size_t, ChannelMoves>> moves;
+  const int64_t channels = context.inputs[0].shape[1];
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const TensorDesc& out = context.outputs[i];
+    if (!out.present()) continue;
     std::vector<ChannelOf> part;
-    for (int64_t c = 0; c < out.shape[1]; ++c) part.push_back({0, start++});
-    moves.emplace_back(std::span(&channels, 1), part, out);
+    for (int64_t c = 0; c < out.shape[1]; ++c) part.push_back({0, starts[i] + c});
+    moves.emplace_back(i, ChannelMoves(std::span(&channels, 1), part, out));
   }
   return MakeKernel([moves = std::move(moves)](const KernelArgs& args) {
-    for (size_t i = 0; i < moves.size(); ++i) {
-      if (args.outputs[i] != nullptr)
-        moves[i].Run(args.inputs.first(1), args.outputs[i], args.team);
+    for (const auto& [i, move] : moves) {
+      if (args.outputs[i] != nullptr) move.Run(args.inputs.first(1), args.outputs[i], args.team);
     }
     return absl::OkStatus();
   });
@@ -94,21 +176,14 @@ std::unique_ptr<Kernel> SplitChannels(const CompileContext& context) {
 
 StatusOr<std::unique_ptr<Kernel>> CompileSplit(const CompileContext& context) {
   const TensorDesc& in = context.inputs[0];
-  if (in.layout == Layout::kChannelBlocked) return SplitChannels(context);
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
                              NormalizeAxis(context.attributes.Int("axis", 0), in.shape.rank()));
-  const auto in_strides = RowMajorStrides(in.shape);
-  std::vector<StridedCopy> copies;
-  int64_t start = 0;
-  for (const TensorDesc& out : context.outputs) {
-    copies.emplace_back(DTypeSize(in.dtype), out.shape.dims(), in_strides,
-                        RowMajorStrides(out.shape), start * in_strides[axis]);
-    start += out.shape[axis];
-  }
-  return MakeKernel([copies = std::move(copies)](const KernelArgs& args) {
-    for (size_t i = 0; i < copies.size(); ++i) {
-      if (args.outputs[i] != nullptr) copies[i].Run(args.inputs[0], args.outputs[i], args.team);
-    }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto lengths, Lengths(context, axis));
+  if (!lengths) return SplitByInput(context, axis);
+  const std::vector<int64_t> starts = Starts(*lengths);
+  if (in.layout == Layout::kChannelBlocked) return SplitChannels(context, starts);
+  return MakeKernel([copies = CopiesOf(in, context.outputs, axis, starts)](const KernelArgs& args) {
+    RunCopies(copies, args);
     return absl::OkStatus();
   });
 }
@@ -124,7 +199,8 @@ std::optional<BlockedForm> SplitInBlocks(const Attributes& attributes,
   }
   BlockedForm form{.inputs = 1};
   for (size_t i = 0; i < outputs.size(); ++i) {
-    if (outputs[i].dtype != DType::kUndefined) form.outputs |= 1u << i;
+    if (outputs[i].dtype == DType::kUndefined) return std::nullopt;
+    form.outputs |= 1u << i;
   }
   return form;
 }
