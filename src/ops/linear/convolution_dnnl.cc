@@ -201,7 +201,8 @@ struct Widened {
 
 // Neighbouring groups as one where they are few; whole blocks of channels where `layouts` has
 // blocks. oneDNN takes others too, but slowly where channels are few or there is a residual.
-// An infinity or NaN in one group reaches the outputs of those joined with it: times zero it is NaN.
+// An infinity or NaN in one group reaches the outputs of those joined with it: times zero it is
+// NaN.
 Widened Widen(const Convolution& c, Layouts layouts) {
   Widened wide{c};
   const bool depthwise = c.groups == c.channels && c.groups == c.out_channels;
