@@ -264,7 +264,7 @@ BlockedForm FormOf(const OperatorCall& call, const Shape& out) {
 TEST(FusedConvTest, BlockedLayoutsGiveWhatRowMajorOnesGive) {
   Random random(15);
   int blocked = 0;
-  for (int round = 0; round < 320; ++round) {
+  for (int round = 0; round < 200; ++round) {
     ConvCase c;
     c.transposed = round % 4 == 3;
     c.batch = random.Pick(1, 3);
@@ -316,7 +316,7 @@ TEST(FusedConvTest, BlockedLayoutsGiveWhatRowMajorOnesGive) {
     }
     ExpectNear((*out)[0], want, 5e-6, c.ToString());
   }
-  EXPECT_GT(blocked, 100);
+  EXPECT_GT(blocked, 60);
 }
 
 TEST(FusedConvTest, LongFiltersOfOneChannelEqualReference) {

@@ -110,9 +110,10 @@ void ExpectSameInBlocks(OperatorCall call, uint32_t inputs, Team& team) {
 
 TEST(ChannelMovesTest, BlocksNeedNotBeWhole) {
   std::mt19937 rng(17);
-  for (int round = 0; round < 120; ++round) {
+  for (int round = 0; round < 40; ++round) {
     ThreadTeam team(1 + round % 2);
-    const int64_t size = round % 10 == 0 ? 4001 : Pick(rng, 1, 9);
+    // Once enough to be shared.
+    const int64_t size = round == 1 ? 1201 : Pick(rng, 1, 9);
     const auto image = [&](int64_t channels) {
       return RandomBytes(rng, DType::kFloat, Shape{2, channels, size, 3});
     };
