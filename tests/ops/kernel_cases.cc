@@ -90,6 +90,11 @@ void AddConvolutions(std::vector<KernelCase>& cases) {
   AddConvolution(cases, "winograd", 64, 64, 56, 3, 1);
   AddConvolution(cases, "onednn", 64, 64, 56, 3, 1);
   AddConvolution(cases, "onednn", 64, 256, 56, 1, 1);
+  AddConvolution(cases, "pointwise", 64, 256, 56, 1, 1);
+  AddConvolution(cases, "pointwise", 24, 144, 56, 1, 1);
+  AddConvolution(cases, "onednn", 24, 144, 56, 1, 1);
+  AddConvolution(cases, "pointwise", 960, 160, 7, 1, 1);
+  AddConvolution(cases, "onednn", 960, 160, 7, 1, 1);
   AddConvolution(cases, "onednn", 96, 96, 56, 3, 96);
   AddConvolution(cases, "depthwise", 96, 96, 56, 3, 96);
   AddConvolution(cases, "few outputs", 64, 3, 56, 5, 1);

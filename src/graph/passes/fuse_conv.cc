@@ -1,9 +1,12 @@
 // What follows a convolution element by element, the sum with a residual and an activation, happens
 // while its results are in registers: chairlift::FusedConv; an activation after a transposed one:
 // chairlift::FusedConvTranspose.
+#include <algorithm>
+
 #include "graph/passes/absorb.h"
 #include "graph/passes/activation.h"
 #include "graph/passes/passes.h"
+#include "ops/linear/activation.h"
 
 namespace chairlift {
 namespace {
@@ -16,6 +19,10 @@ class ConvFuser : private Absorber {
     int count = 0;
     for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
       if (FuseActivation(n) || FuseResidual(n, notes)) ++count;
+    }
+    // Once all have their activations, on which it depends whether they may scale.
+    for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
+      if (FuseScale(n)) ++count;
     }
     RemoveNodes(graph_, removed_);
     return count;
@@ -62,6 +69,61 @@ class ConvFuser : private Absorber {
       return false;
     }
     SetInput(MoveTo(conv, n, fused_), 3, residual);
+    return true;
+  }
+
+  // A factor for each channel before a convolution of one tap, as at the end of a
+  // squeeze-and-excite block (Hu et al., "Squeeze-and-Excitation Networks", 2018).
+  bool FuseScale(int n) {
+    if (removed_[n] || !Scales(graph_.nodes[n])) return false;
+    const int mul = links_.producer(graph_.nodes[n].inputs[0]);
+    if (mul < 0 || removed_[mul] || !Is(graph_.nodes[mul], "Mul") ||
+        links_.SoleReader(graph_.nodes[n].inputs[0]) < 0) {
+      return false;
+    }
+    for (int i = 0; i < 2; ++i) {
+      const ValueId scaled = graph_.nodes[mul].inputs[1 - i], scale = graph_.nodes[mul].inputs[i];
+      if (!IsScale(shape(scale), shape(scaled))) continue;
+      Node& fused = graph_.nodes[n];
+      fused.def = fused_;
+      fused.inputs[0] = scaled;
+      SetInput(fused, 4, scale);
+      removed_[mul] = true;
+      return true;
+    }
+    return false;
+  }
+
+  // Whether a node is a convolution of one tap by constants, on blocked channels, that makes zeros
+  // of zeros where they fill up a block.
+  bool Scales(const Node& node) const {
+    if (!Is(node, "Conv") && !Is(node, "FusedConv", "chairlift")) return false;
+    const Value& weights = graph_.values[node.inputs[1]];
+    const SymbolicShape& w = weights.shape;
+    if (!weights.is_constant() || !w.concrete() || weights.dtype != DType::kFloat || w.rank() > 4 ||
+        node.attributes.Int("group", 1) != 1 || HasInput(node, 4) || !FillsBlocks(w[0].value()) ||
+        !FillsBlocks(w[1].value())) {
+      return false;
+    }
+    for (int i = 2; i < w.rank(); ++i) {
+      if (w[i].value() != 1) return false;
+    }
+    const std::vector<int64_t> pads = node.attributes.Ints("pads");
+    const auto activation = Activation::Parse(node.attributes);
+    return std::all_of(pads.begin(), pads.end(), [](int64_t p) { return p == 0; }) &&
+           activation.ok() &&
+           (w[0].value() % ChannelBlock() == 0 || Activate(*activation, 0.0) == 0);
+  }
+
+  // [the same or 1, channels, 1...] for [batch, channels, ...]
+  static bool IsScale(const SymbolicShape& scale, const SymbolicShape& x) {
+    if (!scale.has_rank() || !x.has_rank() || scale.rank() != x.rank() || x.rank() < 3)
+      return false;
+    const auto one = [&](int i) { return scale[i].known() && scale[i].value() == 1; };
+    if (!(one(0) || scale[0].Same(x[0])) || !x[1].known() || !scale[1].Same(x[1])) return false;
+    for (int i = 2; i < x.rank(); ++i) {
+      if (!one(i)) return false;
+    }
     return true;
   }
 

@@ -92,6 +92,22 @@ Status InferConv(InferContext& context) {
   return absl::OkStatus();
 }
 
+// What the inputs are multiplied by: one factor for each channel of each image, or of all.
+Status CheckScale(const InferContext& context) {
+  const SymbolicShape &x = context.shape(0), &w = context.shape(1), &scale = context.shape(4);
+  if (!x.concrete() || !w.concrete() || !scale.concrete()) return absl::OkStatus();
+  for (int i = 2; i < w.rank(); ++i) {
+    if (w[i].value() != 1) return InvalidArgument("weights {} scaled have one tap", w.ToString());
+  }
+  bool fits = context.attributes().Int("group", 1) == 1 && scale.rank() == x.rank() &&
+              x.rank() > 2 && scale[1].value() == x[1].value() &&
+              (scale[0].value() == 1 || scale[0].value() == x[0].value());
+  for (int i = 2; fits && i < scale.rank(); ++i) fits = scale[i].value() == 1;
+  if (fits) return absl::OkStatus();
+  return InvalidArgument("the scale {} must have one entry for each channel of the input {}",
+                         scale.ToString(), x.ToString());
+}
+
 Status InferFusedConv(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(SymbolicShape shape, ConvShape(context));
   CHAIRLIFT_RETURN_IF_ERROR(Activation::Parse(context.attributes()).status());
@@ -100,6 +116,7 @@ Status InferFusedConv(InferContext& context) {
     return InvalidArgument("the residual {} must have the output's shape {}",
                            context.shape(3).ToString(), shape.ToString());
   }
+  if (context.has_input(4)) CHAIRLIFT_RETURN_IF_ERROR(CheckScale(context));
   context.set_output(0, context.dtype(0), std::move(shape));
   return absl::OkStatus();
 }
@@ -209,6 +226,10 @@ StatusOr<std::unique_ptr<Kernel>> CompileConv(const CompileContext& context) {
   c.dilations = window.dilations;
   for (int i = 0; i < c.spatial_rank(); ++i) c.pads_begin.push_back(window.PadBegin(i, c.in[i]));
   if (context.has_input(3)) c.residual_input = 3;
+  if (context.has_input(4)) {
+    c.scale_input = 4;
+    c.scale_per_image = context.inputs[4].shape[0] != 1;
+  }
   CHAIRLIFT_ASSIGN_OR_RETURN(c.activation, Activation::Parse(context.attributes));
   return CompileConvolution(c, context);
 }
@@ -262,8 +283,21 @@ std::optional<BlockedForm> ConvBlockedForm(const Attributes& attributes,
     return std::nullopt;
   }
   if (!in && !out) return std::nullopt;
+  if (inputs.size() > 4 && inputs[4].dtype != DType::kUndefined) {
+    // What scales its inputs computes on blocks alone, or on none.
+    if (!(in && out)) return std::nullopt;
+    const auto activation = Activation::Parse(attributes);
+    if (y[1].value() % ChannelBlock() != 0 &&
+        !(activation.ok() && Activate(*activation, 0.0) == 0)) {
+      return std::nullopt;
+    }
+  }
   BlockedForm form{.inputs = in ? 1u : 0u, .outputs = out ? 1u : 0u, .anchor = true};
-  if (out && inputs.size() > 3 && inputs[3].dtype != DType::kUndefined) form.inputs |= 1u << 3;
+  const auto with = [&](size_t i) {
+    if (inputs.size() > i && inputs[i].dtype != DType::kUndefined) form.inputs |= 1u << i;
+  };
+  if (out) with(3);
+  with(4);
   return form;
 }
 
@@ -297,7 +331,7 @@ void RegisterConv(OperatorRegistry& registry) {
   conv.compile = CompileConv;
   registry.Add(std::move(conv));
 
-  OperatorDef fused = ConvDef<false>("chairlift", "FusedConv", 4);
+  OperatorDef fused = ConvDef<false>("chairlift", "FusedConv", 5);
   fused.infer = InferFusedConv;
   fused.compile = CompileConv;
   registry.Add(std::move(fused));

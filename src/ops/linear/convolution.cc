@@ -113,6 +113,7 @@ std::span<const Implementation<Convolution>> ConvolutionImplementations() {
       {"winograd", CompileWinogradConvolution},
       {"few outputs", CompileFewOutputs},
       {"dilated", CompileDilated},
+      {"pointwise", CompilePointwise},
       {"upsampling", CompileUpsampling},
       {"col2im", CompileCol2im},
       {"onednn", CompileDnnlConvolution},

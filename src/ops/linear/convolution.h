@@ -15,9 +15,9 @@
 
 namespace chairlift {
 
-// Y = f(X ∗ W + bias + residual). X [batch, channels, in...], Y [batch, out_channels, out...].
-// W: [out_channels, channels / groups, kernel...], transposed: [channels, out_channels / groups,
-// kernel...]. Along an axis, tap t of output o reads input o · stride + t · dilation − pad;
+// Y = f((X · scale) ∗ W + bias + residual). X [batch, channels, in...], Y [batch, out_channels,
+// out...]. W: [out_channels, channels / groups, kernel...], transposed: [channels, out_channels /
+// groups, kernel...]. Along an axis, tap t of output o reads input o · stride + t · dilation − pad;
 // transposed, input i adds to output i · stride + t · dilation − pad.
 struct Convolution {
   bool transposed = false;
@@ -27,6 +27,8 @@ struct Convolution {
   // Inputs X and W are 0 and 1; −1 where absent.
   int bias_input = -1;      // [out_channels]
   int residual_input = -1;  // shaped and laid out as Y
+  int scale_input = -1;     // [batch or 1, channels, 1...]; laid out as X, of one tap alone
+  bool scale_per_image = false;
   Activation activation;
 
   int spatial_rank() const { return static_cast<int>(in.size()); }
@@ -53,6 +55,9 @@ StatusOr<std::unique_ptr<Kernel>> CompileDilated(const Convolution& convolution,
 // Less than half a block of outputs, of blocked channels.
 StatusOr<std::unique_ptr<Kernel>> CompileFewOutputs(const Convolution& convolution,
                                                     const CompileContext& context);
+// One tap, on blocked channels.
+StatusOr<std::unique_ptr<Kernel>> CompilePointwise(const Convolution& convolution,
+                                                   const CompileContext& context);
 // Transposed convolutions whose windows do not overlap, on blocked channels.
 StatusOr<std::unique_ptr<Kernel>> CompileUpsampling(const Convolution& convolution,
                                                     const CompileContext& context);

@@ -508,6 +508,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileDnnlConvolution(const Convolution& conv
   if (c.dtype != DType::kFloat || c.spatial_rank() > 3 || c.channels == 0) {
     return Unimplemented("it convolves float32 over one to three spatial axes");
   }
+  if (c.scale_input >= 0) return Unimplemented("it does not scale its inputs");
   // Blocked inside, except for the few planes of a picture.
   const bool picture = c.groups == 1 && c.channels <= 3 && !c.transposed &&
                        context.inputs[0].layout == Layout::kRowMajor;

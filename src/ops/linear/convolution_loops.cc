@@ -20,10 +20,10 @@ TapRange RangeOf(int64_t offset, int64_t stride, int64_t near, int64_t far) {
   return {std::min(first, near), std::min(std::max<int64_t>(last, 0), near)};
 }
 
-// Adds one input plane times one kernel plane to one output plane. `near` is the plane walked one
-// by one (the output; transposed, the input), `far` the one reached through the taps.
+// Adds one input plane times `scale` and one kernel plane to one output plane. `near` is the plane
+// walked one by one (the output; transposed, the input), `far` the one reached through the taps.
 template <typename T>
-void AddPlane(const Convolution& c, const T* in, const T* weights, T* out) {
+void AddPlane(const Convolution& c, const T* in, const T* weights, T scale, T* out) {
   const std::vector<int64_t>& near = c.transposed ? c.in : c.out;
   const std::vector<int64_t>& far = c.transposed ? c.out : c.in;
   const int last = c.spatial_rank() - 1;
@@ -37,7 +37,7 @@ void AddPlane(const Convolution& c, const T* in, const T* weights, T* out) {
       tap[i] = rest % c.kernel[i] * c.dilations[i] - c.pads_begin[i];
       rest /= c.kernel[i];
     }
-    const T weight = weights[t];
+    const T weight = weights[t] * scale;
     const TapRange range = RangeOf(tap[last], c.strides[last], near[last], far[last]);
     if (range.first >= range.last) continue;
     for (int64_t r = 0; r < rows; ++r) {
@@ -78,10 +78,14 @@ void ComputePlane(const Convolution& c, const KernelArgs& args, int64_t plane) {
   T* y = static_cast<T*>(args.outputs[0]) + plane * c.OutSize();
   const T bias = c.bias_input < 0 ? T{0} : static_cast<const T*>(args.inputs[c.bias_input])[o];
   std::fill_n(y, c.OutSize(), bias);
+  const T* scales = c.scale_input < 0 ? nullptr
+                                      : static_cast<const T*>(args.inputs[c.scale_input]) +
+                                            (c.scale_per_image ? image * c.channels : 0);
   for (int64_t i = 0; i < in_group; ++i) {
     const int64_t channel = group * in_group + i;
     const int64_t weight = c.transposed ? channel * out_group + o % out_group : o * in_group + i;
-    AddPlane(c, x + (image * c.channels + channel) * c.InSize(), w + weight * c.KernelSize(), y);
+    AddPlane(c, x + (image * c.channels + channel) * c.InSize(), w + weight * c.KernelSize(),
+             scales == nullptr ? T{1} : scales[channel], y);
   }
   const T* residual = c.residual_input < 0 ? nullptr
                                            : static_cast<const T*>(args.inputs[c.residual_input]) +

@@ -97,8 +97,8 @@ StatusOr<std::unique_ptr<Kernel>> CompileDilated(const Convolution& c,
     return std::all_of(values.begin(), values.end(), [](int64_t v) { return v == 1; });
   };
   if (c.transposed || c.dtype != DType::kFloat || c.spatial_rank() > 2 || c.groups != 1 ||
-      weights == nullptr || !one(c.strides) || one(c.dilations) || !blocked(context.inputs[0]) ||
-      !blocked(context.outputs[0]) ||
+      c.scale_input >= 0 || weights == nullptr || !one(c.strides) || one(c.dilations) ||
+      !blocked(context.inputs[0]) || !blocked(context.outputs[0]) ||
       (c.residual_input >= 0 && !blocked(context.inputs[c.residual_input]))) {
     return Unimplemented("it is for dilations of stride 1, on blocked channels");
   }

@@ -133,6 +133,47 @@ TEST(FuseConvTest, NothingFollowsAnActivation) {
   ExpectSameResults(graph, r.graph, Shape{2, 4, 6, 5});
 }
 
+// A convolution of `taps` x `taps` after a factor for each channel, [n, channels, 1, 1].
+struct Scaled {
+  int64_t channels = 16, out_channels = 16, taps = 1;
+  std::string activation = {};
+  bool read_twice = false;
+
+  PassResult Run() const {
+    Model m;
+    const ValueId x =
+        m.Input("x", DType::kFloat, SymbolicShape({Dim::Symbol("n"), channels, 6, 6}));
+    const ValueId gate = m.Op("Sigmoid", {m.Op("GlobalAveragePool", {x})});
+    const ValueId product = m.Op("Mul", {gate, x});
+    const ValueId y = m.Op("Conv", {product, m.Weights(Shape{out_channels, channels, taps, taps})});
+    m.Output(activation.empty() ? y : m.Op(activation.c_str(), {y}));
+    if (read_twice) m.Output(product);
+    const Graph graph = std::move(m).Build();
+    PassResult r = RunPass("fuse_conv", graph);
+    ExpectSameResults(graph, r.graph, Shape{2, channels, 6, 6});
+    return r;
+  }
+};
+
+TEST(FuseConvTest, AFactorForEachChannelGoesIntoTheConvolutionOfOneTapAfterIt) {
+  for (const char* activation : {"", "Relu"}) {
+    EXPECT_EQ(Scaled{.activation = activation}.Run().Operators(),
+              "GlobalAveragePool Sigmoid FusedConv");
+  }
+  EXPECT_EQ((Scaled{.channels = 24, .out_channels = 40}).Run().Operators(),
+            "GlobalAveragePool Sigmoid FusedConv");
+}
+
+TEST(FuseConvTest, AFactorStaysWhereTheConvolutionCannotTakeIt) {
+  const std::string apart = "GlobalAveragePool Sigmoid Mul ";
+  EXPECT_EQ((Scaled{.taps = 3}).Run().Operators(), apart + "Conv");
+  EXPECT_EQ((Scaled{.read_twice = true}).Run().Operators(), apart + "Conv");
+  EXPECT_EQ((Scaled{.out_channels = 3}).Run().Operators(), apart + "Conv");
+  // Zeros that fill up the last block would not stay zeros.
+  EXPECT_EQ((Scaled{.out_channels = 20, .activation = "Sigmoid"}).Run().Operators(),
+            apart + "FusedConv");
+}
+
 TEST(FuseConvTest, OfTwoConvolutionsTheLaterTakesTheSum) {
   Model m;
   const ValueId x = m.Image();

@@ -324,6 +324,7 @@ struct Epilogue {
   std::string activation;
   bool bias = true;
   bool residual = false;
+  int64_t scales = 0;  // for so many images, of one tap
 };
 
 // The fused convolution of random values by constants, with blocked inputs and, where they fill
@@ -341,12 +342,27 @@ bool CheckFused(const ConvCase& c, Random& random, const Epilogue& epilogue, dou
   call.attributes.Set("activation", epilogue.activation);
   call.attributes.Set("activation_alpha", -0.5f);
   call.attributes.Set("activation_beta", 0.7f);
-  std::vector<double> want = ReferenceConv(c, AsDoubles(call.inputs[0]), AsDoubles(call.inputs[1]));
-  const bool bias = epilogue.bias || epilogue.residual;
+  std::vector<double> x = AsDoubles(call.inputs[0]);
+  Tensor scale;
+  if (epilogue.scales > 0) {
+    std::vector<int64_t> dims(c.in.size() + 2, 1);
+    dims[0] = epilogue.scales;
+    dims[1] = c.channels;
+    scale = random.Values(DType::kFloat, Shape(dims));
+    const int64_t plane = call.inputs[0].shape().NumElements(2, c.rank() + 2);
+    for (size_t i = 0; i < x.size(); ++i) x[i] *= scale.data<float>()[i / plane % scale.size()];
+  }
+  std::vector<double> want = ReferenceConv(c, x, AsDoubles(call.inputs[1]));
+  const bool bias = epilogue.bias || epilogue.residual || epilogue.scales > 0;
   if (bias) call.inputs.push_back(random.Values(DType::kFloat, {c.out_channels}));
   if (epilogue.residual) {
     call.inputs.push_back(random.Values(DType::kFloat, c.OutShape()));
     if (blocked_out) call.blocked.inputs |= 1u << 3;
+  }
+  if (epilogue.scales > 0) {
+    call.inputs.resize(4);
+    call.inputs.push_back(scale);
+    call.blocked.inputs |= 1u << 4;
   }
   const int64_t plane = c.OutShape().NumElements(2, c.rank() + 2);
   for (size_t i = 0; i < want.size(); ++i) {
@@ -418,6 +434,35 @@ TEST(FusedConvTest, FewOutputsOfBlockedChannelsEqualReference) {
     // Of up to 5,000 products each, clipped.
     EXPECT_TRUE(CheckFused(c, random, {activation, true, round % 2 == 0}, 2e-5, "few outputs"));
   }
+}
+
+TEST(FusedConvTest, OneTapEqualsReference) {
+  Random random(24);
+  int ours = 0;
+  for (int round = 0; round < 80; ++round) {
+    ConvCase c;
+    c.batch = random.Pick(1, 3);
+    c.channels = random.Pick(8, 120);
+    c.out_channels = round % 10 == 0 ? 16 * ChannelBlock() : random.Pick(8, 120);
+    const int64_t rank = random.Pick(1, 2);
+    for (int64_t i = 0; i < rank; ++i) {
+      c.kernel.push_back(1);
+      c.strides.push_back(random.Pick(1, 2));
+      c.dilations.push_back(1);
+      c.output_padding.push_back(0);
+      c.in.push_back(random.Pick(1, rank == 1 ? 400 : 30));
+    }
+    c.pads.assign(2 * rank, 0);
+    const char* const activations[] = {"", "Relu", "Clip", "Silu", "Gelu", "HardSwish"};
+    const Epilogue epilogue{.activation = activations[round % 6],
+                            .bias = round % 4 != 0,
+                            .residual = round % 3 == 0,
+                            .scales = round % 2 == 0           ? 0
+                                      : random.Pick(0, 1) != 0 ? c.batch
+                                                               : 1};
+    ours += CheckFused(c, random, epilogue, 5e-6, "pointwise");
+  }
+  EXPECT_GT(ours, 70);
 }
 
 TEST(FusedConvTest, WideDilationsEqualReference) {
