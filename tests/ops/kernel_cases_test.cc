@@ -86,7 +86,7 @@ TEST(KernelChoiceTest, SaysWhatWasTakenAndWhyOthersWereNot) {
             "few outputs: it is for less than half a block of outputs, of blocked channels; "
             "dilated: it is for dilations of stride 1, on blocked channels; "
             "pointwise: it is for one tap without padding, on blocked channels; "
-            "upsampling: it is for upsampling by a constant factor on whole blocks of "
+            "upsampling: it is for upsampling by a constant factor of whole blocks of "
             "channels; "
             "col2im: it is for transposed convolutions of row-major float32, by constants; "
             "onednn: it convolves float32 over one to three spatial axes; "

@@ -255,8 +255,20 @@ bool Overlaps(const Attributes& attributes, const Shape& weights) {
   return false;
 }
 
-// Blocked on each side where that FillsBlocks(); with groups, on both or not at all, and transposed
-// only in whole blocks.
+// Whether a transposed convolution of an image makes k · size of each axis, with a kernel of k.
+bool Upsamples(const Attributes& attributes, const Shape& weights) {
+  const auto all = [&](const char* name, int64_t value) {
+    const std::vector<int64_t> values = attributes.Ints(name);
+    return std::all_of(values.begin(), values.end(), [=](int64_t v) { return v == value; });
+  };
+  const std::string auto_pad = attributes.String("auto_pad", "NOTSET");
+  return weights.rank() == 4 && all("pads", 0) && all("output_padding", 0) && all("dilations", 1) &&
+         !attributes.Has("output_shape") && (auto_pad == "NOTSET" || auto_pad == "VALID") &&
+         attributes.Ints("strides") == std::vector<int64_t>{weights[2], weights[3]};
+}
+
+// Blocked on each side where that FillsBlocks(); with groups, on both or not at all. Transposed, in
+// whole blocks, its outputs where its inputs are; those alone where it upsamples.
 template <bool transposed>
 std::optional<BlockedForm> ConvBlockedForm(const Attributes& attributes,
                                            std::span<const ValueInfo> inputs,
@@ -277,7 +289,8 @@ std::optional<BlockedForm> ConvBlockedForm(const Attributes& attributes,
     return std::nullopt;
   }
   const bool in = fits(x[1].value()), out = fits(y[1].value());
-  if (groups > 1 && !(in && out)) return std::nullopt;
+  if ((groups > 1 && !(in && out)) || (transposed && !in)) return std::nullopt;
+  if (transposed && !out && !Upsamples(attributes, w.ToShape())) return std::nullopt;
   if (groups > 1 && !depthwise && !transposed &&
       !GroupsToJoin(groups, x[1].value(), y[1].value())) {
     return std::nullopt;

@@ -19,7 +19,7 @@ class UpsamplingKernel final : public Kernel {
       : s_(shape), batch_(batch), bias_input_(bias_input), packed_(std::move(packed)) {
     const int64_t pixels = s_.height * s_.width;
     image_blocks_ = (pixels + kPixelBlock - 1) / kPixelBlock;
-    panels_ = GemmPanels(s_.out_channels) * s_.Taps();
+    panels_ = s_.Panels();
     const double work = static_cast<double>(batch * pixels * s_.channels) *
                         static_cast<double>(panels_ * kGemmPanel);
     if (width > 1 && work > 5e5) {
@@ -75,9 +75,8 @@ StatusOr<std::unique_ptr<Kernel>> CompileUpsampling(const Convolution& c,
   }
   const Tensor* weights = context.constant(1);
   if (!apart || weights == nullptr || context.inputs[0].layout != Layout::kChannelBlocked ||
-      context.outputs[0].layout != Layout::kChannelBlocked || context.inputs[0].filled_up() ||
-      context.outputs[0].filled_up()) {
-    return Unimplemented("it is for upsampling by a constant factor on whole blocks of channels");
+      context.inputs[0].filled_up() || context.outputs[0].filled_up()) {
+    return Unimplemented("it is for upsampling by a constant factor of whole blocks of channels");
   }
   Upsampling s;
   s.block = ChannelBlock();
@@ -87,9 +86,17 @@ StatusOr<std::unique_ptr<Kernel>> CompileUpsampling(const Convolution& c,
   s.width = c.in[1];
   s.factor_y = c.kernel[0];
   s.factor_x = c.kernel[1];
+  s.blocked_out = context.outputs[0].layout == Layout::kChannelBlocked;
   s.activation = c.activation;
   CHAIRLIFT_ASSIGN_OR_RETURN(
       Tensor packed, context.weights.Get(*weights, "upsampling", [&]() -> StatusOr<Tensor> {
+        if (!s.blocked_out) {
+          const int64_t columns = s.out_channels * s.Taps();
+          Tensor all = HugeTensor(DType::kFloat, Shape{PackedGemmSize(s.channels, columns)});
+          PackGemmPanels(weights->data<float>(), columns, 1, s.channels, columns, 0,
+                         GemmPanels(columns), 1.0f, all.data<float>());
+          return all;
+        }
         const int64_t tap_size = PackedGemmSize(s.channels, s.out_channels);
         Tensor all = HugeTensor(DType::kFloat, Shape{s.Taps(), tap_size});
         for (int64_t tap = 0; tap < s.Taps(); ++tap) {

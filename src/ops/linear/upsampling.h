@@ -9,15 +9,19 @@
 
 namespace chairlift {
 
-// Images [channels / block, height, width, block]; output pixel (y · factor_y + i, x · factor_x +
-// j) comes of input pixel (y, x) and tap (i, j).
+// Inputs [channels / block, height, width, block], outputs likewise or row-major; output pixel (y ·
+// factor_y + i, x · factor_x + j) comes of input pixel (y, x) and tap (i, j).
 struct Upsampling {
   int block = 16;
   int64_t channels = 0, out_channels = 0;
   int64_t height = 0, width = 0, factor_y = 1, factor_x = 1;
+  bool blocked_out = true;
   Activation activation;
 
   int64_t Taps() const { return factor_y * factor_x; }
+  int64_t Panels() const {
+    return blocked_out ? GemmPanels(out_channels) * Taps() : GemmPanels(out_channels * Taps());
+  }
   int64_t InImage() const { return channels * height * width; }
   int64_t OutImage() const { return out_channels * height * width * Taps(); }
   // Floats of scratch for `pixels` pixels: their channels together, and one panel of results.
@@ -28,9 +32,9 @@ struct Upsampling {
   static constexpr int64_t kPixelPad = 16;
 };
 
-// Output of input pixels [first, first + pixels) of one image, for panels [panel_begin, panel_end).
-// Panels of all taps follow each other, GemmPanels(out_channels) to a tap; `packed` holds them as
-// packed_gemm.h says. `bias` may be null.
+// Output of input pixels [first, first + pixels) of one image, for panels [panel_begin, panel_end)
+// of Panels(). Each tap has its own where outputs are blocked; else they are of one matrix
+// [channels, out_channels · taps]. `packed` holds them as packed_gemm.h says. `bias` may be null.
 void UpsamplePixels(const Upsampling& shape, const float* x, int64_t first, int64_t pixels,
                     const float* packed, int64_t panel_begin, int64_t panel_end, const float* bias,
                     float* y, float* scratch);

@@ -17,6 +17,40 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 
+// Columns [column, end) of `results`, a panel of products [pixels, out_channels · taps], with their
+// bias and activation, to where they belong in the row-major image `y`.
+void Scatter(const Upsampling& s, float* results, int64_t column, int64_t first, int64_t pixels,
+             const float* bias, float* y) {
+  const V alpha = hn::Set(kD, s.activation.alpha), beta = hn::Set(kD, s.activation.beta);
+  const int64_t end = std::min(kGemmPanel, s.out_channels * s.Taps() - column);
+  for (int64_t c = 0; c < end; c += kLanes) {
+    HWY_ALIGN float biases[hn::MaxLanes(kD)] = {};
+    for (int64_t i = 0; bias != nullptr && i < std::min<int64_t>(kLanes, end - c); ++i) {
+      biases[i] = bias[(column + c + i) / s.Taps()];
+    }
+    const V b = hn::Load(kD, biases);
+    for (int64_t p = 0; p < pixels; ++p) {
+      float* sum = results + p * kGemmPanel + c;
+      hn::StoreU(VectorActivate(kD, s.activation.kind, alpha, beta, hn::Add(hn::LoadU(kD, sum), b)),
+                 kD, sum);
+    }
+  }
+  const int64_t out_width = s.width * s.factor_x;
+  for (int64_t c = 0; c < end; ++c) {
+    const int64_t tap = (column + c) % s.Taps();
+    float* to = y + (column + c) / s.Taps() * s.height * s.width * s.Taps() +
+                tap / s.factor_x * out_width + tap % s.factor_x;
+    int64_t row = first / s.width, x = first % s.width;
+    for (int64_t p = 0; p < pixels; ++p) {
+      to[row * s.factor_y * out_width + x * s.factor_x] = results[p * kGemmPanel + c];
+      if (++x == s.width) {
+        x = 0;
+        ++row;
+      }
+    }
+  }
+}
+
 void Upsample(const Upsampling& s, const float* x, int64_t first, int64_t pixels,
               const float* packed, int64_t panel_begin, int64_t panel_end, const float* bias,
               float* y, float* scratch) {
@@ -38,6 +72,10 @@ void Upsample(const Upsampling& s, const float* x, int64_t first, int64_t pixels
       kPanelTable[p1 - p0 - 1](scratch + p0 * stride, static_cast<size_t>(stride),
                                packed + panel * s.channels * kGemmPanel, results + p0 * kGemmPanel,
                                kGemmPanel, s.channels, false, nullptr, {});
+    }
+    if (!s.blocked_out) {
+      Scatter(s, results, panel * kGemmPanel, first, pixels, bias, y);
+      continue;
     }
     const int64_t tap = panel / tap_panels, channel = panel % tap_panels * kGemmPanel;
     const int64_t end = std::min(channel + kGemmPanel, s.out_channels);

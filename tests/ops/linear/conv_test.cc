@@ -542,7 +542,7 @@ TEST(ConvTransposeTest, UpsamplingOfBlockedChannelsEqualsReference) {
   Random random(17);
   for (const auto& [batch, height, factor] : std::vector<std::array<int64_t, 3>>{
            {1, 5, 2}, {2, 17, 2}, {3, 3, 3}, {1, 1, 1}, {1, 13, 4}}) {
-    for (int64_t out_channels : {16, 48}) {
+    for (int64_t out_channels : {16, 48, 1, 3, 30}) {
       ConvCase c;
       c.transposed = true;
       c.batch = batch;
@@ -560,7 +560,7 @@ TEST(ConvTransposeTest, UpsamplingOfBlockedChannelsEqualsReference) {
                         .inputs = {x, w},
                         .domain = "chairlift",
                         .constants = {1},
-                        .blocked = {.inputs = 1, .outputs = 1}};
+                        .blocked = {.inputs = 1, .outputs = out_channels % 16 == 0 ? 1u : 0u}};
       const std::string activation = factor == 2 ? "Elu" : factor == 3 ? "Sigmoid" : "";
       call.attributes.Set("activation", activation);
       call.attributes.Set("activation_alpha", 0.3f);
