@@ -1,5 +1,5 @@
 // Convolutions of one tap on blocked channels: at each pixel a product over its channels, exactly
-// as many as there are.
+// as many as there are. Of several groups, each of whole blocks, an image here is one.
 #ifndef CHAIRLIFT_OPS_LINEAR_POINTWISE_H_
 #define CHAIRLIFT_OPS_LINEAR_POINTWISE_H_
 

@@ -34,6 +34,7 @@ struct TileOperands {
   int64_t plane = 0;         // to the next block
   const float* w = nullptr;  // of the first vector
   int64_t vector_weights = 0;
+  int64_t fetch = 0;  // how far ahead weights are brought into the second level of cache; 0: not
   const float* bias = nullptr;
   const float* residual = nullptr;  // or null
   float* y = nullptr;
@@ -59,6 +60,10 @@ HWY_NOINLINE void PixelTile(const TileOperands& t) {
       V weights[N];
       CHAIRLIFT_UNROLL
       for (int v = 0; v < N; ++v) weights[v] = hn::LoadU(kD, w + v * t.vector_weights);
+      if (t.fetch != 0) {
+        CHAIRLIFT_UNROLL
+        for (int v = 0; v < N; ++v) __builtin_prefetch(w + v * t.vector_weights + t.fetch, 0, 2);
+      }
       CHAIRLIFT_UNROLL
       for (int p = 0; p < P; ++p) {
         const V factor = hn::Set(kD, x[p * pixel + k]);
@@ -167,6 +172,8 @@ void Pixels(const Pointwise& s, const float* x, const float* w, const float* bia
         t.x = from + p0 * t.pixel;
         t.residual = residual == nullptr ? nullptr : residual + to;
         t.y = y + to;
+        // The next group's, by the first tile of each: later ones find them there.
+        t.fetch = i == 0 && at == first ? (v1 - v0) * t.vector_weights : 0;
         TileFor(p1 - p0, v1 - v0)(t);
         if (clamps) continue;
         for (int64_t v = 0; v < v1 - v0; ++v) {

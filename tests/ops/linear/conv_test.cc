@@ -453,11 +453,16 @@ TEST(FusedConvTest, OneTapEqualsReference) {
       c.in.push_back(random.Pick(1, rank == 1 ? 400 : 30));
     }
     c.pads.assign(2 * rank, 0);
+    if (round % 7 == 0) {
+      c.groups = random.Pick(2, 3);
+      c.channels = c.groups * 32;
+      c.out_channels = c.groups * 16 * random.Pick(1, 3);
+    }
     const char* const activations[] = {"", "Relu", "Clip", "Silu", "Gelu", "HardSwish"};
     const Epilogue epilogue{.activation = activations[round % 6],
                             .bias = round % 4 != 0,
                             .residual = round % 3 == 0,
-                            .scales = round % 2 == 0           ? 0
+                            .scales = round % 2 == 0 || c.groups > 1 ? 0
                                       : random.Pick(0, 1) != 0 ? c.batch
                                                                : 1};
     ours += CheckFused(c, random, epilogue, 5e-6, "pointwise");
