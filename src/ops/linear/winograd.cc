@@ -21,6 +21,10 @@ constexpr int64_t kMinExtent = 12;
 // Except where there are many tiles that do not overhang by more than this.
 constexpr int64_t kManyTiles = 24;
 constexpr double kMinCovered = 0.55;
+// Or where an image is low and wide, as a line of text, for which oneDNN has no Winograd: so many
+// multiplications saved, for each pair of channels, pay for reading four times the weights.
+constexpr int64_t kLow = 6;
+constexpr double kMinSaved = 400;
 constexpr int64_t kMinChannels = 24;
 constexpr int64_t kPartsAWorker = 8;
 
@@ -205,7 +209,11 @@ StatusOr<std::unique_ptr<Kernel>> CompileWinogradConvolution(const Convolution& 
   const double covered =
       static_cast<double>(c.batch * g.out_height * g.out_width) / static_cast<double>(16 * tiles);
   const bool large = c.out[0] >= kMinExtent && c.out[1] >= kMinExtent;
-  if (!large && (tiles < kManyTiles || covered < kMinCovered)) {
+  const bool many = tiles >= kManyTiles && covered >= kMinCovered;
+  const bool low = std::min(c.out[0], c.out[1]) < kLow ||
+                   std::max(c.out[0], c.out[1]) >= kMinExtent;
+  const double saved = static_cast<double>(c.batch * g.out_height * g.out_width * 9 - tiles * 36);
+  if (!large && !many && !(low && saved >= kMinSaved)) {
     return Unimplemented("its tiles overhang outputs under {0}x{0} too much", kMinExtent);
   }
   const Tensor& weights = *context.constant(1);
