@@ -1,5 +1,6 @@
 // What follows a convolution element by element, the sum with a residual and an activation, happens
-// while its results are in registers: chairlift::FusedConv; an activation after a transposed one:
+// while its results are in registers, and a factor for each channel before one of one tap as its
+// inputs are read: chairlift::FusedConv; an activation after a transposed one:
 // chairlift::FusedConvTranspose.
 #include <algorithm>
 
@@ -138,7 +139,10 @@ StatusOr<int> RunFuseConv(Graph& graph, std::vector<std::string>& notes) {
 }  // namespace
 
 Pass FuseConv() {
-  return {"fuse_conv", "compute residual sums and activations inside the convolution before them",
+  return {"fuse_conv",
+          "compute residual sums and activations inside the convolution before them, and factors "
+          "for each "
+          "channel inside the one after",
           RunFuseConv};
 }
 
