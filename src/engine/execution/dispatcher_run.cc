@@ -99,8 +99,11 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::FinishTask(Batch& batch) {
   double share = 0;
   for (size_t i = 0; i < batch.requests.size(); ++i) {
     const Request& request = *batch.requests[i];
-    const TaskNode& node = batch.nodes[i];
+    TaskNode& node = batch.nodes[i];
     share += node.share;
+    if (!node.status.ok()) {
+      node.status = batch.model->program().Explain(std::move(node.status), node.graph->request());
+    }
     if (request.reply.parts == nullptr) continue;
     node.graph->TakeParts([&](std::vector<ReadyPart> parts) {
       sequencer_.SendParts(request.reply.parts, std::move(parts), ended.answers);

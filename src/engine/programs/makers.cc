@@ -1,5 +1,7 @@
 #include "engine/programs/makers.h"
 
+#include <utility>
+
 #include "base/status.h"
 
 namespace chairlift {
@@ -32,6 +34,7 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
   if (model.source.cells && !MayServe(policy, GraphForm::kCells)) {
     return InvalidArgument("policy '{}' cannot serve a model made of cells", policy);
   }
+  std::vector<IndexBound> index_bounds = FindIndexBounds(model.graph);
   for (const Maker& maker : kMakers) {
     ProgramChoice& choice = choices.emplace_back();
     choice.kind = maker.kind;
@@ -41,7 +44,10 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
       continue;
     }
     CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Program> made, maker.make(model, choice.refused));
-    if (made != nullptr) return made;
+    if (made != nullptr) {
+      made->set_index_bounds(std::move(index_bounds));
+      return made;
+    }
     if (!policy.empty() && !MayServe(policy, GraphForm::kAny)) {
       return InvalidArgument("policy '{}' cannot serve this model: {}", policy, choice.refused);
     }

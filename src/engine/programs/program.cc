@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/out_of_memory.h"
+
 namespace chairlift {
 
 Program::Program(std::string_view kind, Signature signature, ServingPlan plan)
@@ -14,6 +16,13 @@ const std::string& Program::CellName(int /*cell*/) const {
 
 StatusOr<ValidatedRequest> Program::Validate(const InferRequest& request) {
   return chairlift::Validate(signature_, request);
+}
+
+Status Program::Explain(Status failed, const ValidatedRequest& request) const {
+  if (!absl::IsInvalidArgument(failed)) return failed;
+  Status bad_index =
+      CatchOutOfMemory([&] { return CheckIndexBounds(signature_, index_bounds_, request); });
+  return absl::IsInvalidArgument(bad_index) ? bad_index : failed;
 }
 
 }  // namespace chairlift

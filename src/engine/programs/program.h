@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -22,6 +23,7 @@
 #include "device/cpu/team.h"
 #include "engine/programs/serving_plan.h"
 #include "engine/requests/answer_parts.h"
+#include "engine/requests/index_bounds.h"
 #include "engine/requests/validate.h"
 #include "graph/cells/sliced_model.h"
 #include "graph/ragged/ragged.h"
@@ -168,6 +170,11 @@ class Program {
   // Keeps what was learnt for the next load.
   virtual Status KeepCosts() const { return absl::OkStatus(); }
 
+  // A failure in terms of what the request brought, where a value of it is to blame. Thread-safe.
+  Status Explain(Status failed, const ValidatedRequest& request) const;
+  // Set once, before requests come.
+  void set_index_bounds(std::vector<IndexBound> bounds) { index_bounds_ = std::move(bounds); }
+
   // What came to light since the model was loaded, for its diagnosis. Thread-safe.
   virtual std::vector<std::string> Remarks() const { return {}; }
 
@@ -179,6 +186,7 @@ class Program {
 
  private:
   const std::string_view kind_;  // a literal
+  std::vector<IndexBound> index_bounds_;
 };
 
 }  // namespace chairlift

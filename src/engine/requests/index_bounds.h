@@ -1,0 +1,33 @@
+// Which values of a model's inputs are indices into tensors of known size: what an error says of a
+// request that brings others.
+#ifndef CHAIRLIFT_ENGINE_REQUESTS_INDEX_BOUNDS_H_
+#define CHAIRLIFT_ENGINE_REQUESTS_INDEX_BOUNDS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/requests/validate.h"
+#include "graph/ir.h"
+
+namespace chairlift {
+
+// Every element of `input` must lie in [−bound, bound).
+struct IndexBound {
+  std::string input;
+  int64_t bound = 0;
+  std::string indexed;  // "axis 0 of 'embeddings', of shape [30522,384]"
+};
+
+// Of inputs that a Gather takes as they are, or through nodes that keep every element.
+std::vector<IndexBound> FindIndexBounds(const Graph& graph);
+
+// InvalidArgument names the first element of the request that is outside its bound. Elements of
+// tokens that are left out are not looked at.
+Status CheckIndexBounds(const Signature& signature, const std::vector<IndexBound>& bounds,
+                        const ValidatedRequest& request);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_REQUESTS_INDEX_BOUNDS_H_
