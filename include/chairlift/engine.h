@@ -226,8 +226,10 @@ struct ModelStatistics {
 };
 
 struct TraceOptions {
-  size_t max_bytes = size_t{64} << 20;  // 40 per task, 8 per request in it, 24 per node
-  bool nodes = false;                   // also each node of the models' graphs
+  // 40 per task, 8 per request in it, 24 per node. A task whose nodes alone take more is dropped
+  // with all that follow.
+  size_t max_bytes = size_t{64} << 20;
+  bool nodes = false;  // also each node of the models' graphs
 };
 
 // A node of a model's optimised graph, and how long it took.

@@ -51,6 +51,7 @@ struct BenchFlags {
   double timeout_seconds = 60;
   std::string json;
   std::string trace;
+  bool trace_nodes = false;
 };
 
 // The answer to one request; kDeadlineExceeded where there is none in time.
@@ -295,7 +296,7 @@ Status Bench(BenchFlags flags) {
     for (const Arrival& arrival : *first) CHAIRLIFT_RETURN_IF_ERROR(requests.Add(arrival.length));
     send("warming up", *first);
   }
-  if (!flags.trace.empty()) engine->StartTrace();
+  if (!flags.trace.empty()) engine->StartTrace({.nodes = flags.trace_nodes});
   const std::vector<LoadSample> samples = send("sending", schedule);
   const LoadReport report = Summarize(samples, flags.schedule.seconds);
   Print(report);
@@ -402,6 +403,10 @@ Command AddBench(CLI::App& parser) {
                   "Also write what each worker ran when, as a timeline for ui.perfetto.dev or\n"
                   "chrome://tracing (Chrome's trace event format); in process")
       ->type_name("FILE");
+  parser
+      .add_flag("--trace-nodes", flags->trace_nodes,
+                "With --trace: also each node that a task ran, with its implementation and shapes")
+      ->needs("--trace");
   AddAllowPlugins(parser, &flags->engine.allow_plugins);
   return [flags, &parser]() -> Status {
     CHAIRLIFT_RETURN_IF_ERROR(CheckPlace(parser, flags->url.empty()));

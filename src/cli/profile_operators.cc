@@ -40,8 +40,8 @@ struct OperatorTime {
 
 struct Measured {
   std::vector<NodeProfile> nodes;  // the slowest first
-  uint64_t requests = 0;
-  double run_us = 0;  // the median of a whole request's compute time
+  uint64_t requests = 0;           // that the nodes are of
+  double run_us = 0;               // the median of a whole request's compute time
   PeakRates peak;
 
   OperatorTime TimeOf(const NodeProfile& node) const {
@@ -96,7 +96,11 @@ StatusOr<Measured> TimeNodes(Engine& engine, const InferRequest& request, double
   std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2),
                    times.end());
   measured.run_us = times[times.size() / 2];
-  measured.requests = times.size();
+  // The trace may end before the last request: they are alike.
+  measured.requests = times.size() * trace.tasks / (trace.tasks + trace.dropped);
+  if (measured.requests == 0) {
+    return ResourceExhausted("one request runs more nodes than a trace takes; use a smaller one");
+  }
   measured.nodes = std::move(trace.nodes);
   std::stable_sort(measured.nodes.begin(), measured.nodes.end(),
                    [&](const NodeProfile& a, const NodeProfile& b) {

@@ -273,6 +273,26 @@ TEST_F(CommandTest, BenchWritesATimeline) {
               HasSubstr("--trace"));
 }
 
+TEST_F(CommandTest, BenchDrawsNodesWhereAsked) {
+  const std::string trace = (folder_ / "trace.json").string();
+  const auto categories = [&](std::vector<std::string> flags) {
+    std::vector<std::string> all = {"bench", doubling_, "--rate", "100", "--seconds", "0.2"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    const Outcome bench = Run(all);
+    EXPECT_EQ(bench.code, 0) << bench.output;
+    std::set<std::string> found;
+    const json events = Json("trace.json")["traceEvents"];
+    for (const json& event : events) {
+      if (event["ph"] == "X") found.insert(event["cat"]);
+    }
+    return found;
+  };
+  EXPECT_EQ(categories({"--trace", trace}), (std::set<std::string>{"model"}));
+  EXPECT_EQ(categories({"--trace", trace, "--trace-nodes"}),
+            (std::set<std::string>{"model", "node"}));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--trace-nodes"}, 2), HasSubstr("--trace"));
+}
+
 TEST_F(CommandTest, BenchSaysInvalidAndWhy) {
   const std::string out = (folder_ / "out.json").string();
   const Outcome few = Run({"bench", doubling_, "--rate", "100", "--seconds", "0.2",

@@ -92,8 +92,8 @@ class Dispatcher {
     TimePoint start;
     std::optional<TaskRun> run;
     TaskResult result;
-    bool helped = false;  // by workers that had nothing to do
-    NodeRuns nodes_ran;   // empty unless nodes are traced
+    bool helped = false;                // by workers that had nothing to do
+    std::optional<NodeRuns> nodes_ran;  // where nodes are traced
     // Who comes second of Run()'s return and its completion goes on with what follows.
     std::atomic<bool> half_done{false};
 

@@ -30,7 +30,7 @@ void Dispatcher::Record(const Batch& batch) {
                  .helped = batch.helped,
                  .start = batch.start,
                  .end = batch.start + batch.time()},
-                batch.nodes_ran.runs());
+                batch.nodes_ran ? &*batch.nodes_ran : nullptr);
 }
 
 bool Dispatcher::WorthSharing(const Batch& batch, Duration worth_a_team) const {
@@ -63,7 +63,8 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::RunTask(const std::shared_ptr<Bat
                                                        int worker, Duration worth_a_team) {
   WorkerMemory& memory = *memory_[static_cast<size_t>(worker)];
   memory.stop = &batch->ride.stop;
-  memory.timer = trace_.times_nodes() ? &batch->nodes_ran : nullptr;
+  if (const size_t bytes = trace_.node_bytes(); bytes > 0) batch->nodes_ran.emplace(bytes);
+  memory.timer = batch->nodes_ran ? &*batch->nodes_ran : nullptr;
   batch->start = clock_.Now();
   {
     WorkerPool::TeamLease lease = pool_.OpenTeam(worker, WorthSharing(*batch, worth_a_team));

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <utility>
 
 #include "base/out_of_memory.h"
 #include "base/status.h"
@@ -16,21 +17,45 @@ std::string Quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+// About what a profile of that key takes, once as such and once in the map that finds it.
+size_t BytesOf(const std::string& key, const NodeProfile& what) {
+  constexpr size_t kMapEntry = 80;
+  return sizeof(NodeProfile) + kMapEntry + 2 * key.size() + what.refused.size();
+}
+
 double Microseconds(int64_t ns) { return static_cast<double>(ns) * 1e-3; }
 
 }  // namespace
 
 void NodeRuns::Report(const PlannedNode& planned, TimePoint start, TimePoint end) {
+  if (!complete_) return;
   const bool choice = planned.kernel != nullptr;
-  runs_.push_back({{.node = planned.node.name,
-                    .op = planned.node.def->name,
-                    .implementation = choice ? planned.kernel->taken : "",
-                    .refused = choice ? planned.kernel->refused : "",
-                    .shapes = planned.Shapes(),
-                    .flops = planned.Flops(),
-                    .bytes = planned.Bytes()},
-                   start,
-                   end});
+  Add({.node = planned.node.name,
+       .op = planned.node.def->name,
+       .implementation = choice ? planned.kernel->taken : "",
+       .refused = choice ? planned.kernel->refused : "",
+       .shapes = planned.Shapes(),
+       .flops = planned.Flops(),
+       .bytes = planned.Bytes()},
+      start, end);
+}
+
+void NodeRuns::Add(NodeProfile what, TimePoint start, TimePoint end) {
+  if (!complete_) return;
+  const auto [found, fresh] = profile_numbers_.try_emplace(
+      fmt::format("{}\n{}\n{}\n{}", what.node, what.op, what.implementation, what.shapes),
+      static_cast<int32_t>(profiles_.size()));
+  if (fresh) {
+    profile_bytes_ += BytesOf(found->first, what);
+    profiles_.push_back(std::move(what));
+  }
+  runs_.push_back({found->second, start, end});
+  if (byte_size() <= max_bytes_) return;
+  complete_ = false;
+  runs_ = {};
+  profile_numbers_ = {};
+  profiles_ = {};
+  profile_bytes_ = 0;
 }
 
 void TraceRecorder::Start(const TraceOptions& options, TimePoint now) {
@@ -44,12 +69,13 @@ void TraceRecorder::Start(const TraceOptions& options, TimePoint now) {
   requests_.clear();
   profile_numbers_.clear();
   profiles_.clear();
+  profile_bytes_ = 0;
   node_events_.clear();
-  times_nodes_ = options.nodes;
+  node_bytes_ = options.nodes ? options.max_bytes : 0;
   on_ = true;
 }
 
-void TraceRecorder::Record(const Slice& slice, const std::vector<NodeRuns::Run>& nodes) {
+void TraceRecorder::Record(const Slice& slice, const NodeRuns* nodes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!on() || slice.start < start_) return;
   const size_t requests = requests_.size(), node_events = node_events_.size();
@@ -63,16 +89,17 @@ void TraceRecorder::Record(const Slice& slice, const std::vector<NodeRuns::Run>&
   ++dropped_;
 }
 
-void TraceRecorder::Append(const Slice& slice, const std::vector<NodeRuns::Run>& nodes) {
+void TraceRecorder::Append(const Slice& slice, const NodeRuns* nodes) {
   distinct_.clear();
   for (const NodeRef& node : slice.task.nodes) distinct_.push_back(node.request);
   std::sort(distinct_.begin(), distinct_.end());
   distinct_.erase(std::unique(distinct_.begin(), distinct_.end()), distinct_.end());
+  const size_t node_runs = nodes == nullptr ? 0 : nodes->runs().size();
   const size_t bytes = (events_.size() + 1) * sizeof(Event) +
                        (requests_.size() + distinct_.size()) * sizeof(BatchRequestId) +
-                       (node_events_.size() + nodes.size()) * sizeof(NodeEvent);
+                       (node_events_.size() + node_runs) * sizeof(NodeEvent) + profile_bytes_;
   // The first one too many ends it: a timeline with holes would look like idle workers.
-  if (dropped_ > 0 || bytes > max_bytes_) {
+  if (dropped_ > 0 || bytes > max_bytes_ || (nodes != nullptr && !nodes->complete())) {
     ++dropped_;
     return;
   }
@@ -81,31 +108,37 @@ void TraceRecorder::Append(const Slice& slice, const std::vector<NodeRuns::Run>&
       numbers_.try_emplace({slice.model, slice.cell}, static_cast<int32_t>(names_.size()));
   if (fresh) names_.push_back(found->first);
   requests_.insert(requests_.end(), distinct_.begin(), distinct_.end());
-  for (const NodeRuns::Run& run : nodes) AppendNode(slice, run);
+  if (nodes != nullptr) AppendNodes(slice, *nodes);
   events_.push_back({.name = found->second,
                      .worker = static_cast<int16_t>(slice.task.worker),
                      .helped = slice.helped,
                      .rows = slice.task.rows,
                      .padding_rows = slice.task.padding_rows,
                      .requests = static_cast<int32_t>(distinct_.size()),
-                     .nodes = static_cast<int32_t>(nodes.size()),
+                     .nodes = static_cast<int32_t>(node_runs),
                      .start_ns = (slice.start - start_).count(),
                      .ns = (slice.end - slice.start).count()});
 }
 
-void TraceRecorder::AppendNode(const Slice& slice, const NodeRuns::Run& run) {
-  const NodeProfile& what = run.what;
-  const auto [found, fresh] = profile_numbers_.try_emplace(
-      fmt::format("{}\n{}\n{}\n{}\n{}\n{}", slice.model, slice.cell, what.node, what.op,
-                  what.implementation, what.shapes),
-      static_cast<int32_t>(profiles_.size()));
-  if (fresh) {
-    profiles_.push_back(what);
-    profiles_.back().model = slice.model;
-    profiles_.back().cell = slice.cell;
+void TraceRecorder::AppendNodes(const Slice& slice, const NodeRuns& nodes) {
+  std::vector<int32_t> numbers;  // in profiles_, by nodes.profiles()
+  for (const NodeProfile& what : nodes.profiles()) {
+    const auto [found, fresh] = profile_numbers_.try_emplace(
+        fmt::format("{}\n{}\n{}\n{}\n{}\n{}", slice.model, slice.cell, what.node, what.op,
+                    what.implementation, what.shapes),
+        static_cast<int32_t>(profiles_.size()));
+    if (fresh) {
+      profile_bytes_ += BytesOf(found->first, what);
+      profiles_.push_back(what);
+      profiles_.back().model = slice.model;
+      profiles_.back().cell = slice.cell;
+    }
+    numbers.push_back(found->second);
   }
-  node_events_.push_back(
-      {found->second, (run.start - start_).count(), (run.end - run.start).count()});
+  for (const NodeRuns::Run& run : nodes.runs()) {
+    node_events_.push_back({numbers[static_cast<size_t>(run.profile)], (run.start - start_).count(),
+                            (run.end - run.start).count()});
+  }
 }
 
 std::vector<NodeProfile> TraceRecorder::Profiles() const {
@@ -142,7 +175,8 @@ std::vector<NodeProfile> TraceRecorder::Profiles() const {
 
 Trace TraceRecorder::Stop(int workers) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  on_ = times_nodes_ = false;
+  on_ = false;
+  node_bytes_ = 0;
   Trace trace{.json = {}, .tasks = events_.size(), .dropped = dropped_, .nodes = Profiles()};
   auto out = std::back_inserter(trace.json);
   fmt::format_to(out,

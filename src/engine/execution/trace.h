@@ -18,18 +18,33 @@
 
 namespace chairlift {
 
-// The nodes that one task ran.
+// The nodes that one task ran. Thread-compatible.
 class NodeRuns final : public NodeTimer {
  public:
   struct Run {
-    NodeProfile what;  // without its times, model and cell
+    int32_t profile = 0;  // in profiles()
     TimePoint start, end;
   };
+
+  // Keeps `max_bytes` at most, or nothing at all.
+  explicit NodeRuns(size_t max_bytes) : max_bytes_(max_bytes) {}
+
   void Report(const PlannedNode& planned, TimePoint start, TimePoint end) override;
+  // `what`: without its times, model and cell.
+  void Add(NodeProfile what, TimePoint start, TimePoint end);
+
+  bool complete() const { return complete_; }  // else some did not fit, and all were dropped
   const std::vector<Run>& runs() const { return runs_; }
+  const std::vector<NodeProfile>& profiles() const { return profiles_; }
+  size_t byte_size() const { return runs_.size() * sizeof(Run) + profile_bytes_; }
 
  private:
+  const size_t max_bytes_;
+  bool complete_ = true;
   std::vector<Run> runs_;
+  std::map<std::string, int32_t> profile_numbers_;  // by all that tells profiles apart
+  std::vector<NodeProfile> profiles_;
+  size_t profile_bytes_ = 0;  // about; of the two above
 };
 
 // Thread-safe.
@@ -48,9 +63,9 @@ class TraceRecorder {
   void Start(const TraceOptions& options, TimePoint now);
   // Whether Record() is of any use: one load.
   bool on() const { return on_.load(std::memory_order_relaxed); }
-  // Whether Record() wants the task's nodes: one load.
-  bool times_nodes() const { return times_nodes_.load(std::memory_order_relaxed); }
-  void Record(const Slice& slice, const std::vector<NodeRuns::Run>& nodes = {});
+  // Bytes that the nodes of a task may take; 0: Record() does not want them. One load.
+  size_t node_bytes() const { return node_bytes_.load(std::memory_order_relaxed); }
+  void Record(const Slice& slice, const NodeRuns* nodes = nullptr);
   // Stops recording and returns what was recorded.
   Trace Stop(int workers);
 
@@ -71,13 +86,13 @@ class TraceRecorder {
     int64_t start_ns = 0, ns = 0;
   };
 
-  void Append(const Slice& slice, const std::vector<NodeRuns::Run>& nodes);
-  void AppendNode(const Slice& slice, const NodeRuns::Run& run);
+  void Append(const Slice& slice, const NodeRuns* nodes);
+  void AppendNodes(const Slice& slice, const NodeRuns& nodes);
   // The profiles with the times that the recorded tasks give.
   std::vector<NodeProfile> Profiles() const;
 
   std::atomic<bool> on_{false};
-  std::atomic<bool> times_nodes_{false};
+  std::atomic<size_t> node_bytes_{0};
   std::mutex mutex_;
   // All below is guarded by mutex_.
   TimePoint start_;
@@ -88,6 +103,7 @@ class TraceRecorder {
   std::deque<BatchRequestId> requests_;
   std::map<std::string, int32_t> profile_numbers_;  // by all that tells profiles apart
   std::vector<NodeProfile> profiles_;
+  size_t profile_bytes_ = 0;  // about; of the two above
   std::deque<NodeEvent> node_events_;
   std::vector<BatchRequestId> distinct_;  // of one task; kept for its memory
   uint64_t dropped_ = 0;

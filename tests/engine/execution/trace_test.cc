@@ -129,19 +129,22 @@ TEST(TraceRecorderTest, NodesAreTimedWithoutTheirBodies) {
   const std::string model = "m", whole;
   TraceRecorder recorder;
   recorder.Start({.nodes = true}, At(0));
-  EXPECT_TRUE(recorder.times_nodes());
-  const auto run = [](const char* name, int64_t start, int64_t end) {
-    return NodeRuns::Run{{.node = name, .op = "Op"}, At(start), At(end)};
-  };
+  EXPECT_GT(recorder.node_bytes(), 0u);
   // A loop of two iterations of a body of "a", then "b": as they end.
   for (const int64_t at : {0, 1000}) {
+    NodeRuns ran(10'000);
+    const auto run = [&](const char* name, int64_t start, int64_t end) {
+      ran.Add({.node = name, .op = "Op"}, At(at + start), At(at + end));
+    };
+    run("a", 110, 210);
+    run("a", 250, 350);
+    run("loop", 100, 400);
+    run("b", 400, 900);
     recorder.Record(
-        {.model = model, .cell = whole, .task = {}, .start = At(at), .end = At(at + 900)},
-        {run("a", at + 110, at + 210), run("a", at + 250, at + 350),
-         run("loop", at + 100, at + 400), run("b", at + 400, at + 900)});
+        {.model = model, .cell = whole, .task = {}, .start = At(at), .end = At(at + 900)}, &ran);
   }
   const Trace trace = recorder.Stop(1);
-  EXPECT_FALSE(recorder.times_nodes());
+  EXPECT_EQ(recorder.node_bytes(), 0u);
   EXPECT_THAT(Names(Slices(trace)[0]),
               ElementsAre("m", "Op", "Op", "Op", "Op", "m", "Op", "Op", "Op", "Op"));
   std::map<std::string, std::pair<uint64_t, int64_t>> nodes;
@@ -149,6 +152,28 @@ TEST(TraceRecorderTest, NodesAreTimedWithoutTheirBodies) {
   using Times = std::map<std::string, std::pair<uint64_t, int64_t>>;
   EXPECT_EQ(nodes, (Times{{"a", {4, 100}}, {"b", {2, 500}}, {"loop", {2, 100}}}));
   EXPECT_EQ(trace.nodes[0].node, "b");  // 1000 ns in all
+}
+
+TEST(TraceRecorderTest, ATaskOfTooManyNodesIsDroppedWithWhatFollows) {
+  const std::string model = "m", whole;
+  TraceRecorder recorder;
+  recorder.Start({.max_bytes = 4000, .nodes = true}, At(0));
+  size_t most = 0;
+  for (const int nodes : {3, 1'000'000, 3}) {
+    NodeRuns ran(recorder.node_bytes());
+    for (int i = 0; i < nodes; ++i) {
+      // Shapes that grow tell profiles apart.
+      ran.Add({.node = "n", .op = "Op", .shapes = std::to_string(i)}, At(i), At(i + 1));
+      most = std::max(most, ran.byte_size());
+    }
+    EXPECT_EQ(ran.complete(), nodes == 3);
+    recorder.Record({.model = model, .cell = whole, .task = {}, .start = At(0), .end = At(nodes)},
+                    &ran);
+  }
+  EXPECT_LE(most, 4000u);
+  const Trace trace = recorder.Stop(1);
+  EXPECT_EQ(trace.tasks, 1u);
+  EXPECT_EQ(trace.dropped, 2u);
 }
 
 class TraceTest : public ::testing::Test {
@@ -305,6 +330,30 @@ TEST_F(TraceTest, NamesAModelThatRunsWhole) {
   std::map<std::string, int64_t> rows;
   EXPECT_EQ(Check(engine_->StopTrace(), &rows), asked);
   EXPECT_EQ(rows, (std::map<std::string, int64_t>{{"doubling", 6}}));
+}
+
+TEST_F(TraceTest, ALoopOfManyStepsTakesNoMoreThanItMay) {
+  testing::ModelBuilder m(17);
+  m.Input("trips", testing::kInt64, {}).Input("x", testing::kFloat, {1}).Output("y");
+  testing::GraphProtoBuilder body(m.Node("Loop", {"trips", "", "x"}, {"y"}).Body("body"));
+  body.Input("i", testing::kInt64, {}).Input("go", testing::kBool, {});
+  body.Input("s", testing::kFloat, {1}).Output("still", testing::kBool).Output("next");
+  body.Node("Identity", {"go"}, {"still"});
+  body.Node("Cos", {"s"}, {"next"});
+  ASSERT_TRUE(engine_->LoadModel("m", WriteFile(folder_ / "m.onnx", m.Bytes()), {}).ok());
+  const auto traced = [&](int64_t trips) {
+    engine_->StartTrace({.max_bytes = 100'000, .nodes = true});
+    Ask("m", {{{"trips", Tensor::Scalar(trips)}, {"x", Tensor::Of<float>({1}, {0.5F})}}});
+    return engine_->StopTrace();
+  };
+  const Trace few = traced(1000);
+  EXPECT_EQ(few.tasks, 1u);
+  EXPECT_EQ(few.dropped, 0u);
+  EXPECT_EQ(few.nodes.size(), 2u);  // Loop and Cos
+  const Trace many = traced(20'000);
+  EXPECT_EQ(many.tasks, 0u);
+  EXPECT_EQ(many.dropped, 1u);
+  EXPECT_TRUE(many.nodes.empty());
 }
 
 TEST_F(TraceTest, SaysWhatDidNotFit) {
