@@ -109,8 +109,8 @@ class EngineImpl : public Engine {
   }
 
  private:
-  RequestId Begin(InferRequest request, InferCallback callback, bool caller_waits);
-  RequestId Start(std::shared_ptr<Model> model, InferRequest asked_for,
+  RequestId Begin(InferRequest&& request, InferCallback&& callback, bool caller_waits);
+  RequestId Start(std::shared_ptr<Model> model, InferRequest&& asked_for,
                   Sequences::AddState add_state, InferCallback callback, bool caller_waits);
 
   std::atomic<bool> refusing_{false};
@@ -140,7 +140,7 @@ Status EngineImpl::LoadFromRepository(const std::string& name) {
   return absl::OkStatus();
 }
 
-RequestId EngineImpl::Begin(InferRequest request, InferCallback callback, bool caller_waits) {
+RequestId EngineImpl::Begin(InferRequest&& request, InferCallback&& callback, bool caller_waits) {
   if (!MemoryReserve::Ready()) {
     callback(OutOfMemory());
     return 0;
@@ -168,7 +168,7 @@ RequestId EngineImpl::Begin(InferRequest request, InferCallback callback, bool c
                            });
 }
 
-RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest asked_for,
+RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest&& asked_for,
                             Sequences::AddState add_state, InferCallback callback,
                             bool caller_waits) {
   Asked asked{.request = std::move(asked_for), .add_state = std::move(add_state), .cache_key = {}};

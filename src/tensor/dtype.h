@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "base/status.h"
 #include "chairlift/tensor.h"
@@ -43,15 +45,18 @@ inline constexpr TypeSet kBoolType{DType::kBool};
 inline constexpr TypeSet kAllTypes = kNumericTypes | kBoolType;
 inline constexpr TypeSet kIndexTypes{DType::kInt32, DType::kInt64};
 
+// kUnimplemented: "element type int4 is not supported here".
+Status UnsupportedType(DType dtype);
+
 // Calls f.template operator()<T>() with the C++ type of `dtype`, which must be one of Ts; f returns
 // the same type R for every T. An unlisted dtype is Unimplemented (R must be made from a Status).
 template <typename... Ts, typename F>
 auto DispatchTypes(DType dtype, F&& f) {
   using R = decltype(f.template operator()<std::tuple_element_t<0, std::tuple<Ts...>>>());
-  R result = R(absl::UnimplementedError(
-      fmt::format("element type {} is not supported here", DTypeName(dtype))));
-  (void)((dtype == DTypeOf<Ts>::kValue && ((result = f.template operator()<Ts>()), true)) || ...);
-  return result;
+  std::optional<R> result;
+  (void)((dtype == DTypeOf<Ts>::kValue && (result.emplace(f.template operator()<Ts>()), true)) ||
+         ...);
+  return result ? *std::move(result) : R(UnsupportedType(dtype));
 }
 template <typename F>
 auto DispatchNumeric(DType dtype, F&& f) {

@@ -36,6 +36,10 @@ constexpr size_t kReadablePastEnd = 64;
 size_t DTypeSize(DType dtype) { return kTypes[static_cast<int>(dtype)].bytes; }
 std::string_view DTypeName(DType dtype) { return kTypes[static_cast<int>(dtype)].name; }
 
+Status UnsupportedType(DType dtype) {
+  return Unimplemented("element type {} is not supported here", DTypeName(dtype));
+}
+
 std::string_view DatatypeName(DType dtype) { return kTypes[static_cast<int>(dtype)].datatype; }
 
 DType DatatypeFromName(std::string_view name) {

@@ -71,7 +71,7 @@ void Dispatcher::ReleaseTypes(Request& request) {
   request.types.clear();
 }
 
-void Dispatcher::Finish(Request* request, StatusOr<InferResponse> value, Actions& actions) {
+void Dispatcher::Finish(Request* request, StatusOr<InferResponse>&& value, Actions& actions) {
   ModelQueue& queue = request->model->queue();
   if (!request->unfolding) ReleaseTypes(*request);
   if (request->start) request->model->statistics().AddRunning(-1);

@@ -165,7 +165,7 @@ class Dispatcher {
   void End(Request* request, TimePoint now, Actions& actions);
   // Takes a request with nothing running out of the engine; its answer goes to `actions`, unless it
   // has been answered.
-  void Finish(Request* request, StatusOr<InferResponse> value, Actions& actions);
+  void Finish(Request* request, StatusOr<InferResponse>&& value, Actions& actions);
   void FinishWaiting(Request* request, Status status, const std::string& reason, TimePoint now,
                      Actions& actions);
   // The model has changed: answers who is late and gives tasks to idle workers.

@@ -27,9 +27,9 @@ void ResponseSequencer::SendParts(const std::shared_ptr<PartStream>& stream,
   ready.parts_.push_back(stream);
 }
 
-void ResponseSequencer::End(Reply& reply, StatusOr<InferResponse> value, Ready& ready) {
+void ResponseSequencer::End(Reply& reply, StatusOr<InferResponse>&& value, Ready& ready) {
   if (reply.slot == nullptr && reply.parts == nullptr) {
-    ready.answers_.push_back({std::move(reply.callback), std::move(value)});
+    ready.answers_.emplace_back(std::move(reply.callback), std::move(value));
     return;
   }
   Ending ending{std::move(reply.callback), std::move(reply.slot), reply.client, std::move(value)};
@@ -44,7 +44,7 @@ void ResponseSequencer::End(Reply& reply, StatusOr<InferResponse> value, Ready& 
 
 void ResponseSequencer::Conclude(Ending ending, Ready& ready) {
   if (ending.slot == nullptr) {
-    ready.answers_.push_back({std::move(ending.callback), std::move(ending.value)});
+    ready.answers_.emplace_back(std::move(ending.callback), std::move(ending.value));
     return;
   }
   ending.slot->answer = std::move(ending.value);
@@ -61,7 +61,7 @@ void ResponseSequencer::Deliver(Ready ready) {
   for (const ClientId client : ready.clients_) DeliverToClient(client);
 }
 
-void ResponseSequencer::DeliverOne(Ready::Answer answer) {
+void ResponseSequencer::DeliverOne(Ready::Answer&& answer) {
   {
     const MemoryReserve::Suspend suspend;
     answer.callback(std::move(answer.value));

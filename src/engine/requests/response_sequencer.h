@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -30,6 +31,8 @@ class ResponseSequencer {
    private:
     friend class ResponseSequencer;
     struct Answer {
+      Answer(InferCallback&& to, StatusOr<InferResponse>&& answer)
+          : callback(std::move(to)), value(std::move(answer)) {}
       InferCallback callback;
       StatusOr<InferResponse> value;
     };
@@ -44,7 +47,7 @@ class ResponseSequencer {
   void SendParts(const std::shared_ptr<PartStream>& stream, std::vector<ReadyPart> parts,
                  Ready& ready);
   // The request has ended. Takes what it needs of the reply.
-  void End(Reply& reply, StatusOr<InferResponse> value, Ready& ready);
+  void End(Reply& reply, StatusOr<InferResponse>&& value, Ready& ready);
 
   // Runs the callbacks. Where another thread is delivering to the same client, or the same parts,
   // that one goes on with these.
@@ -62,7 +65,7 @@ class ResponseSequencer {
 
   // Under the lock.
   void Conclude(Ending ending, Ready& ready);
-  void DeliverOne(Ready::Answer answer);
+  void DeliverOne(Ready::Answer&& answer);
   void DeliverToClient(ClientId client);
   void DeliverParts(PartStream& stream);
 

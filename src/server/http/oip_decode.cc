@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/utility/utility.h"
 #include "base/status.h"
 #include "server/http/json_array.h"
 #include "server/http/json_errors.h"
@@ -194,35 +195,34 @@ struct InferDecoder::Impl {
     return absl::OkStatus();
   }
 
-  StatusOr<DecodedInfer> Decode(std::string_view body, size_t json_bytes,
-                                const std::shared_ptr<const void>& owner) {
+  Status Decode(std::string_view body, size_t json_bytes, const std::shared_ptr<const void>& owner,
+                DecodedInfer* decoded) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object root,
                                parser.Parse(body.substr(0, json_bytes), limits));
     std::string_view binary = body.substr(json_bytes);
-    DecodedInfer decoded;
     std::optional<dom::element> inputs;
     SeenFields seen;
     for (const auto& [key, field] : root) {
       if (key == "id") {
-        CHAIRLIFT_ASSIGN_OR_RETURN(decoded.request.id, Name(field, key, limits));
+        CHAIRLIFT_ASSIGN_OR_RETURN(decoded->request.id, Name(field, key, limits));
       } else if (key == "parameters") {
         CHAIRLIFT_RETURN_IF_ERROR(
-            ReadParameters(field, &decoded.request, &decoded.format.binary_by_default));
+            ReadParameters(field, &decoded->request, &decoded->format.binary_by_default));
       } else if (key == "inputs") {
         inputs = field;
       } else if (key == "outputs") {
-        CHAIRLIFT_RETURN_IF_ERROR(ReadOutputs(field, &decoded));
+        CHAIRLIFT_RETURN_IF_ERROR(ReadOutputs(field, decoded));
       } else {
         continue;
       }
       CHAIRLIFT_RETURN_IF_ERROR(seen.Add(key));
     }
     if (!inputs.has_value()) return InvalidArgument("\"inputs\" is missing");
-    CHAIRLIFT_RETURN_IF_ERROR(ReadInputs(*inputs, &binary, json_bytes, owner, &decoded.request));
+    CHAIRLIFT_RETURN_IF_ERROR(ReadInputs(*inputs, &binary, json_bytes, owner, &decoded->request));
     if (!binary.empty()) {
       return InvalidArgument("{} bytes follow the last binary tensor", binary.size());
     }
-    return decoded;
+    return absl::OkStatus();
   }
 
   const ServerLimits limits;
@@ -239,8 +239,10 @@ StatusOr<DecodedInfer> InferDecoder::Decode(std::string_view body, size_t json_b
                            json_bytes, body.size());
   }
   if (json_bytes == 0) return InvalidArgument("the request has no JSON");
-  StatusOr<DecodedInfer> decoded = impl_->Decode(body, json_bytes, owner);
+  StatusOr<DecodedInfer> decoded(absl::in_place);
+  const Status read = impl_->Decode(body, json_bytes, owner, &*decoded);
   impl_->parser.Trim();
+  if (!read.ok()) decoded = read;
   return decoded;
 }
 

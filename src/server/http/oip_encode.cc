@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <string_view>
 
 #include "base/status.h"
 #include "server/http/json_writer.h"
@@ -11,6 +12,8 @@
 
 namespace chairlift::http {
 namespace {
+
+using std::string_view_literals::operator""sv;
 
 // False where JSON cannot carry the value.
 template <typename T>
@@ -79,34 +82,34 @@ Status EncodeInfer(const InferResponse& response, const OutputFormat& format, st
                    std::vector<int>* binary) {
   json->push_back('{');
   if (!response.id.empty()) {
-    json->append("\"id\":");
+    json->append("\"id\":"sv);
     AppendJsonString(response.id, json);
     json->push_back(',');
   }
-  json->append("\"model_name\":");
+  json->append("\"model_name\":"sv);
   AppendJsonString(response.model, json);
-  json->append(",\"model_version\":");
+  json->append(",\"model_version\":"sv);
   AppendJsonString(response.version, json);
-  json->append(",\"outputs\":[");
+  json->append(",\"outputs\":["sv);
   for (size_t i = 0; i < response.outputs.size(); ++i) {
     const auto& [name, tensor] = response.outputs[i];
-    json->append(i == 0 ? "{\"name\":" : ",{\"name\":");
+    json->append(i == 0 ? "{\"name\":"sv : ",{\"name\":"sv);
     AppendJsonString(name, json);
-    json->append(",\"datatype\":\"");
+    json->append(",\"datatype\":\""sv);
     json->append(DatatypeName(tensor.dtype()));
-    json->append("\",\"shape\":[");
+    json->append("\",\"shape\":["sv);
     for (int axis = 0; axis < tensor.shape().rank(); ++axis) {
       if (axis > 0) json->push_back(',');
       AppendJsonNumber(tensor.shape()[axis], json);
     }
     if (format.Binary(name)) {
-      json->append("],\"parameters\":{\"binary_data_size\":");
+      json->append("],\"parameters\":{\"binary_data_size\":"sv);
       AppendJsonNumber(tensor.byte_size(), json);
-      json->append("}}");
+      json->append("}}"sv);
       binary->push_back(static_cast<int>(i));
       continue;
     }
-    json->append("],\"data\":[");
+    json->append("],\"data\":["sv);
     const int64_t bad = AppendData(tensor, json);
     if (bad >= 0) {
       return InvalidArgument(
@@ -114,9 +117,9 @@ Status EncodeInfer(const InferResponse& response, const OutputFormat& format, st
           "\"parameters\": {{\"binary_data\": true}}",
           name, bad);
     }
-    json->append("]}");
+    json->append("]}"sv);
   }
-  json->append("]}");
+  json->append("]}"sv);
   return absl::OkStatus();
 }
 

@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <string_view>
 #include <utility>
 
 #include "server/http/json_writer.h"
 
 namespace chairlift::http {
 namespace {
+
+using std::string_view_literals::operator""sv;
 
 // Formatted once a second.
 const std::string& CachedDate(std::time_t seconds) {
@@ -23,10 +26,10 @@ const std::string& CachedDate(std::time_t seconds) {
 }
 
 void AppendCors(const ResponseHead& head, std::string* out) {
-  out->append("\r\nAccess-Control-Allow-Origin: ");
+  out->append("\r\nAccess-Control-Allow-Origin: "sv);
   out->append(head.allow_origin);
-  if (head.allow_origin != "*") out->append("\r\nVary: Origin");
-  out->append("\r\nAccess-Control-Expose-Headers: Inference-Header-Content-Length, Retry-After");
+  if (head.allow_origin != "*") out->append("\r\nVary: Origin"sv);
+  out->append("\r\nAccess-Control-Expose-Headers: Inference-Header-Content-Length, Retry-After"sv);
   if (!head.preflight) return;
   out->append(
       "\r\nAccess-Control-Allow-Methods: GET, HEAD, POST"
@@ -71,38 +74,38 @@ std::string HttpDate(std::time_t seconds) {
 }
 
 void AppendResponseHead(const ResponseHead& head, std::string* out) {
-  out->append("HTTP/1.1 ");
+  out->append("HTTP/1.1 "sv);
   AppendJsonNumber(head.status, out);
   out->push_back(' ');
   out->append(Reason(head.status));
-  out->append("\r\nDate: ");
+  out->append("\r\nDate: "sv);
   out->append(CachedDate(head.date));
   if (!head.unbounded) {
-    out->append("\r\nContent-Length: ");
+    out->append("\r\nContent-Length: "sv);
     AppendJsonNumber(head.content_length, out);
   } else if (!head.http_1_0) {
-    out->append("\r\nTransfer-Encoding: chunked");
+    out->append("\r\nTransfer-Encoding: chunked"sv);
   }
   if (head.content_length > 0 || head.unbounded) {
-    out->append("\r\nContent-Type: ");
+    out->append("\r\nContent-Type: "sv);
     out->append(head.content_type);
   }
   if (head.json_length.has_value()) {
-    out->append("\r\nInference-Header-Content-Length: ");
+    out->append("\r\nInference-Header-Content-Length: "sv);
     AppendJsonNumber(*head.json_length, out);
   }
   if (!head.allow.empty()) {
-    out->append("\r\nAllow: ");
+    out->append("\r\nAllow: "sv);
     out->append(head.allow);
   }
   if (!head.allow_origin.empty()) AppendCors(head, out);
-  if (head.status == 503) out->append("\r\nRetry-After: 1");
+  if (head.status == 503) out->append("\r\nRetry-After: 1"sv);
   if (!head.keep_alive) {
-    out->append("\r\nConnection: close");
+    out->append("\r\nConnection: close"sv);
   } else if (head.http_1_0) {
-    out->append("\r\nConnection: keep-alive");
+    out->append("\r\nConnection: keep-alive"sv);
   }
-  out->append("\r\n\r\n");
+  out->append("\r\n\r\n"sv);
 }
 
 }  // namespace chairlift::http

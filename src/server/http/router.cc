@@ -138,6 +138,7 @@ Route Options(Allowed allowed) {
 }
 
 std::optional<std::string> PercentDecoded(std::string_view text) {
+  if (text.find('%') == std::string_view::npos) return std::string(text);
   std::string decoded;
   decoded.reserve(text.size());
   for (size_t i = 0; i < text.size(); ++i) {

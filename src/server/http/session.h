@@ -108,7 +108,7 @@ class Session : public std::enable_shared_from_this<Session> {
                                         const std::shared_ptr<const void>& owner) const;
   Reply RefusalOf(const Status& body) const;
   StatusOr<InferRequest> DecodeGenerate(GenerateDecoder& decoder, std::string_view body);
-  void Submit(Lock* lock, StatusOr<InferRequest> request);
+  void Submit(Lock* lock, StatusOr<InferRequest>&& request);
   void HandleOnPool(std::string_view body);
   void LoadInBackground(std::string_view body);
 
@@ -118,15 +118,15 @@ class Session : public std::enable_shared_from_this<Session> {
   bool HungUp() const;
   void ProbeClient();
 
-  void OnInferred(StatusOr<InferResponse> response) noexcept;  // takes mutex_; any thread
-  void OnHandled(Reply reply) noexcept;                        // takes mutex_; any thread
+  void OnInferred(StatusOr<InferResponse>&& response) noexcept;  // takes mutex_; any thread
+  void OnHandled(Reply reply) noexcept;                          // takes mutex_; any thread
   // Of the response into `*text` and `*binary`. Needs no mutex_ while the request is under way. Of
   // a stream: what did not come in parts, empty where that is nothing.
   Status EncodeAnswer(const InferResponse& response, std::string* text,
                       std::vector<int>* binary) const;
   void EncodeOnPool(InferResponse response);
   void FinishInfer(const Status& encoded,
-                   InferResponse response);  // text_ and binary_ are set
+                   InferResponse&& response);  // text_ and binary_ are set
 
   void OnParts(std::span<const InferPart> parts) noexcept;  // takes mutex_; any thread
   void StartStream();

@@ -91,11 +91,11 @@ StatusOr<InferRequest> Session::Decode(Decoders& decoders, std::string_view body
   if (route_.endpoint != Endpoint::kInfer) return DecodeGenerate(decoders.generate, body);
   const size_t json_bytes = parser_.head().json_length.value_or(body.size());
   const bool raw = parser_.head().json_length == uint64_t{0};
-  CHAIRLIFT_ASSIGN_OR_RETURN(
-      DecodedInfer decoded,
-      raw ? DecodeRawInfer(body, owner) : decoders.infer.Decode(body, json_bytes, owner));
-  format_ = std::move(decoded.format);
-  return std::move(decoded.request);
+  StatusOr<DecodedInfer> decoded =
+      raw ? DecodeRawInfer(body, owner) : decoders.infer.Decode(body, json_bytes, owner);
+  if (!decoded.ok()) return std::move(decoded).status();
+  format_ = std::move(decoded->format);
+  return std::move(decoded->request);
 }
 
 StatusOr<DecodedInfer> Session::DecodeRawInfer(std::string_view body,
@@ -134,7 +134,7 @@ StatusOr<InferRequest> Session::DecodeGenerate(GenerateDecoder& decoder, std::st
   return std::move(decoded.request);
 }
 
-void Session::Submit(Lock* lock, StatusOr<InferRequest> request) {
+void Session::Submit(Lock* lock, StatusOr<InferRequest>&& request) {
   if (!request.ok()) return Respond(RefusalOf(request.status()));
   request->model = std::move(route_.model);
   request->version = std::move(route_.version);

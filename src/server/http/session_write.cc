@@ -58,7 +58,7 @@ bool TakesMore(int fd) {
 
 }  // namespace
 
-void Session::OnInferred(StatusOr<InferResponse> response) noexcept {
+void Session::OnInferred(StatusOr<InferResponse>&& response) noexcept {
   Run([&](Lock*) {
     with_engine_ = false;
     if (response.ok()) context_->service.metrics().Answered(*response);
@@ -118,7 +118,7 @@ Status Session::EncodeAnswer(const InferResponse& response, std::string* text,
   }
 }
 
-void Session::FinishInfer(const Status& encoded, InferResponse response) {
+void Session::FinishInfer(const Status& encoded, InferResponse&& response) {
   if (route_.endpoint == Endpoint::kGenerateStream) return FinishStream(encoded);
   if (!encoded.ok()) return Respond(ErrorReply(context_->service.Explain(encoded)));
   response_ = std::move(response);
