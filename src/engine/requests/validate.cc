@@ -1,9 +1,9 @@
 #include "engine/requests/validate.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/closest.h"
@@ -29,13 +29,14 @@ int SpecIndex(const std::vector<SymbolicSpec>& specs, const std::string& name) {
 
 // Where a symbol got its number, for messages.
 struct Binding {
+  std::string_view symbol;
   int64_t value;
   int input;
   int axis;
 };
+using Bindings = absl::InlinedVector<Binding, 8>;  // few: models have one to four symbols
 
-Status CheckTensor(const Signature& signature, int index, const Tensor& tensor,
-                   std::map<std::string, Binding>& symbols) {
+Status CheckTensor(const Signature& signature, int index, const Tensor& tensor, Bindings& symbols) {
   const SymbolicSpec& spec = signature.inputs[index];
   if (tensor.dtype() != spec.dtype) {
     return InvalidArgument("input '{}' has element type {}; the model takes {}", spec.name,
@@ -56,13 +57,17 @@ Status CheckTensor(const Signature& signature, int index, const Tensor& tensor,
                              spec.shape.ToString());
     }
     if (!want.is_symbol()) continue;
-    const auto [it, fresh] = symbols.emplace(want.symbol(), Binding{shape[axis], index, axis});
-    if (!fresh && it->second.value != shape[axis]) {
+    const auto bound = std::find_if(symbols.begin(), symbols.end(), [&](const Binding& binding) {
+      return binding.symbol == want.symbol();
+    });
+    if (bound == symbols.end()) {
+      symbols.push_back({want.symbol(), shape[axis], index, axis});
+    } else if (bound->value != shape[axis]) {
       return InvalidArgument(
           "dimension {} of input '{}' is {}, but dimension {} of input '{}' is {}; both are '{}' "
           "and must be equal",
-          axis, spec.name, shape[axis], it->second.axis, signature.inputs[it->second.input].name,
-          it->second.value, want.symbol());
+          axis, spec.name, shape[axis], bound->axis, signature.inputs[bound->input].name,
+          bound->value, want.symbol());
     }
   }
   return absl::OkStatus();
@@ -261,7 +266,7 @@ StatusOr<ValidatedRequest> Validate(const Signature& signature, const InferReque
     if (!input.tensor.present()) return InvalidArgument("input '{}' has no data", input.name);
     validated.inputs[index] = input.tensor;
   }
-  std::map<std::string, Binding> symbols;
+  Bindings symbols;
   for (size_t i = 0; i < signature.inputs.size(); ++i) {
     if (!validated.inputs[i].present()) {
       return InvalidArgument("input '{}' is missing; the model's inputs are: '{}'",

@@ -89,23 +89,31 @@ struct InferDecoder::Impl {
   StatusOr<InputFields> ReadInputFields(dom::element value) const {
     CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object object, Object(value, "inputs[]"));
     InputFields input;
-    SeenFields seen;
+    enum Field : uint32_t { kName = 1, kDatatype = 2, kShape = 4, kData = 8, kParameters = 16 };
+    uint32_t seen = 0;
     for (const auto& [key, field] : object) {
+      Field read;
       if (key == "name") {
+        read = kName;
         CHAIRLIFT_ASSIGN_OR_RETURN(input.head.name, Name(field, key, limits));
       } else if (key == "datatype") {
+        read = kDatatype;
         CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view type, Name(field, key, limits));
         CHAIRLIFT_ASSIGN_OR_RETURN(input.head.datatype, protocol::ReadDatatype(type));
       } else if (key == "shape") {
+        read = kShape;
         CHAIRLIFT_ASSIGN_OR_RETURN(input.head.shape, ReadShape(field));
       } else if (key == "data") {
+        read = kData;
         CHAIRLIFT_ASSIGN_OR_RETURN(input.data, Array(field, key));
       } else if (key == "parameters") {
+        read = kParameters;
         CHAIRLIFT_RETURN_IF_ERROR(ReadInputParameters(field, &input));
       } else {
         continue;
       }
-      CHAIRLIFT_RETURN_IF_ERROR(seen.Add(key));
+      if ((seen & read) != 0) return GivenTwice(key);
+      seen |= read;
     }
     return input;
   }

@@ -272,7 +272,10 @@ bool Session::HoldAnswer() {
   return false;
 }
 
-void Session::ReleaseAnswer() { client_->bytes->Give(std::exchange(held_bytes_, 0)); }
+// Most answers were never held: no count that other threads share is touched.
+void Session::ReleaseAnswer() {
+  if (held_bytes_ > 0) client_->bytes->Give(std::exchange(held_bytes_, 0));
+}
 
 void Session::WaitToWrite() {
   if (waiting_to_write_) return;
