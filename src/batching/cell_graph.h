@@ -22,25 +22,39 @@ using CellType = uint32_t;
 // they are padded, its rows are its sequences, and the graph has a length, its longest one's.
 class CellGraph {
  public:
+  // Makes room for so many nodes, and dependencies of them.
+  void Reserve(int32_t nodes, int32_t dependencies) {
+    nodes_.reserve(static_cast<size_t>(nodes));
+    dependencies_.reserve(static_cast<size_t>(dependencies));
+  }
+
   // `rows` is what the node adds to a batch: 1 for a step, T for a projection over T steps at once;
   // 0 is possible. Returns the node's number.
-  int32_t Add(CellType type, int32_t rows = 1, std::span<const int32_t> dependencies = {}) {
+  //
+  // `follows`: the dependency whose task may run this node as its next step (Task); −1: none. Both
+  // are of this type and have one row, and no other node follows the same one.
+  int32_t Add(CellType type, int32_t rows = 1, std::span<const int32_t> dependencies = {},
+              int32_t follows = -1) {
     const int32_t node = size();
     for (const int32_t dependency : dependencies) {
       assert(dependency >= 0 && dependency < node);
       dependencies_.push_back(dependency);
     }
-    nodes_.push_back({type, rows, static_cast<int32_t>(dependencies_.size())});
+    assert(follows < 0 || (type == this->type(follows) && rows == 1 && this->rows(follows) == 1));
+    nodes_.push_back({type, rows, static_cast<int32_t>(dependencies_.size()), follows});
     return node;
   }
-  int32_t Add(CellType type, int32_t rows, std::initializer_list<int32_t> dependencies) {
-    return Add(type, rows, std::span<const int32_t>(dependencies.begin(), dependencies.size()));
+  int32_t Add(CellType type, int32_t rows, std::initializer_list<int32_t> dependencies,
+              int32_t follows = -1) {
+    return Add(type, rows, std::span<const int32_t>(dependencies.begin(), dependencies.size()),
+               follows);
   }
-  // `count` ≥ 1 nodes of one row, each reading from the one before, the first from `dependencies`.
+  // `count` ≥ 1 nodes of one row, each following the one before, the first reading from
+  // `dependencies`.
   // Returns the first one's number.
   int32_t AddChain(CellType type, int32_t count, std::span<const int32_t> dependencies = {}) {
     const int32_t first = Add(type, 1, dependencies);
-    for (int32_t node = first; node < first + count - 1; ++node) Add(type, 1, {node});
+    for (int32_t node = first; node < first + count - 1; ++node) Add(type, 1, {node}, node);
     return first;
   }
 
@@ -51,6 +65,7 @@ class CellGraph {
   int32_t size() const { return static_cast<int32_t>(nodes_.size()); }
   CellType type(int32_t node) const { return nodes_[static_cast<size_t>(node)].type; }
   int32_t rows(int32_t node) const { return nodes_[static_cast<size_t>(node)].rows; }
+  int32_t follows(int32_t node) const { return nodes_[static_cast<size_t>(node)].follows; }
   std::span<const int32_t> dependencies(int32_t node) const {
     const auto at = static_cast<size_t>(node);
     const int32_t begin = at == 0 ? 0 : nodes_[at - 1].dependencies_end;
@@ -62,6 +77,7 @@ class CellGraph {
     CellType type;
     int32_t rows;
     int32_t dependencies_end;
+    int32_t follows;
   };
   std::vector<Node> nodes_;
   std::vector<int32_t> dependencies_;

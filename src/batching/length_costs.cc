@@ -49,10 +49,13 @@ void AddPowers(int32_t from, int32_t limit, std::vector<int32_t>& sizes) {
 }  // namespace
 
 Status LengthCosts::AddType(const std::vector<Sample>& samples) {
-  if (samples.empty()) return InvalidArgument("a cell type has no costs");
   std::map<int32_t, std::vector<Sample>> by_length;
   Grid grid;
   for (const auto& [rows, length, cost] : samples) {
+    if (rows == 0 && length == 0 && cost > Duration(0) && grid.fixed_ns == 0) {
+      grid.fixed_ns = static_cast<double>(cost.count());
+      continue;
+    }
     if (rows < 1 || length < 0 || cost <= Duration(0)) {
       return InvalidArgument("{} rows of length {} for {} ns is not a cost", rows, length,
                              cost.count());
@@ -60,6 +63,7 @@ Status LengthCosts::AddType(const std::vector<Sample>& samples) {
     by_length[length].push_back({rows, length, cost});
     grid.rows.push_back(rows);
   }
+  if (grid.rows.empty()) return InvalidArgument("a cell type has no costs");
   std::sort(grid.rows.begin(), grid.rows.end());
   grid.rows.erase(std::unique(grid.rows.begin(), grid.rows.end()), grid.rows.end());
   for (auto& [length, points] : by_length) {
@@ -103,6 +107,10 @@ Duration LengthCosts::Cost(CellType type, int32_t rows, int32_t length) const {
   return Duration(static_cast<int64_t>(types_[type].CostNs(rows, length) * scale_));
 }
 
+Duration LengthCosts::FixedCost(CellType type) const {
+  return Duration(static_cast<int64_t>(types_[type].fixed_ns * scale_));
+}
+
 void LengthCosts::Grid::Settle(size_t length, size_t row) {
   const double cost = at(length, row);
   for (size_t l = 0; l < lengths.size(); ++l) {
@@ -136,6 +144,7 @@ void LengthCosts::Learn(CellType type, int32_t rows, int32_t length, Duration me
 std::vector<LengthCosts::Sample> LengthCosts::Samples(CellType type) const {
   const Grid& grid = types_[type];
   std::vector<Sample> samples;
+  if (grid.fixed_ns > 0) samples.push_back({0, 0, FixedCost(type)});
   for (size_t l = 0; l < grid.lengths.size(); ++l) {
     for (size_t r = 0; r < grid.rows.size(); ++r) {
       const double cost = std::max(1.0, grid.at(l, r) * scale_);

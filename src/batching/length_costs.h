@@ -27,14 +27,16 @@ class LengthCosts : public CostModel {
   };
 
   // The samples of the next cell type, in any order; not every number of rows need be there for
-  // every length. InvalidArgument where there are none, one is there twice, rows are not from 1
-  // up, lengths not from 0 up, or costs not above 0.
+  // every length. A sample of 0 rows is what the others contain of costs that a task of several
+  // steps has once (FixedCost). InvalidArgument where there are no others, one is there twice, rows
+  // or lengths are not from 0 up, or costs not above 0.
   Status AddType(const std::vector<Sample>& samples);
   // Multiplies all costs, of types yet to come too.
   void Scale(double factor) { scale_ *= factor; }
 
   // `type` must have been added.
   Duration Cost(CellType type, int32_t rows, int32_t length) const override;
+  Duration FixedCost(CellType type) const override;
 
   // A batch took `measured`. The difference (which counts as at most four times what was expected)
   // may come from the machine, which others slow down, or of batches of that size: all costs, of
@@ -50,6 +52,7 @@ class LengthCosts : public CostModel {
     std::vector<int32_t> rows;
     std::vector<int32_t> lengths;
     std::vector<double> costs_ns;  // [lengths][rows]
+    double fixed_ns = 0;
 
     double& at(size_t length, size_t row) { return costs_ns[length * rows.size() + row]; }
     double at(size_t length, size_t row) const { return costs_ns[length * rows.size() + row]; }

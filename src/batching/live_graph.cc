@@ -19,7 +19,8 @@ int32_t Root(std::vector<LiveNode>& nodes, int32_t node) {
 
 }  // namespace
 
-void LiveGraph::AddNode(CellType type, int32_t rows, std::span<const int32_t> dependencies) {
+void LiveGraph::AddNode(CellType type, int32_t rows, std::span<const int32_t> dependencies,
+                        int32_t follows) {
   const auto index = static_cast<int32_t>(nodes.size());
   LiveNode node;
   node.type = type;
@@ -28,6 +29,8 @@ void LiveGraph::AddNode(CellType type, int32_t rows, std::span<const int32_t> de
     assert(dependency >= 0 && dependency < index);
     LiveNode& earlier = nodes[dependency];
     if (earlier.state == LiveNode::State::kComplete) continue;
+    const bool again = earlier.first_edge >= 0 && edges[earlier.first_edge].to == index;
+    if (again) continue;
     edges.push_back({.to = index, .next = earlier.first_edge});
     earlier.first_edge = static_cast<int32_t>(edges.size()) - 1;
     if (earlier.state == LiveNode::State::kInFlight) {
@@ -39,6 +42,7 @@ void LiveGraph::AddNode(CellType type, int32_t rows, std::span<const int32_t> de
     ++node.not_complete;
   }
   nodes.push_back(node);
+  if (follows >= 0) nodes[follows].follower = index;
   ++unfinished;
 }
 
@@ -49,7 +53,7 @@ void LiveGraph::Assign(const CellGraph& graph) {
   roots.clear();
   unfinished = 0;
   for (int32_t i = 0; i < graph.size(); ++i) {
-    AddNode(graph.type(i), graph.rows(i), graph.dependencies(i));
+    AddNode(graph.type(i), graph.rows(i), graph.dependencies(i), graph.follows(i));
     if (graph.dependencies(i).empty()) roots.push_back(i);
     nodes[i].subgraph = i;
     for (const int32_t dependency : graph.dependencies(i)) {
@@ -77,8 +81,9 @@ void LiveGraph::Swap(LiveGraph& other) {
   roots.swap(other.roots);
 }
 
-int32_t LiveGraph::Append(CellType type, int32_t rows, std::span<const int32_t> dependencies) {
-  AddNode(type, rows, dependencies);
+int32_t LiveGraph::Append(CellType type, int32_t rows, std::span<const int32_t> dependencies,
+                          int32_t follows) {
+  AddNode(type, rows, dependencies, follows);
   const auto same_type = std::find_if(dependencies.begin(), dependencies.end(),
                                       [&](int32_t d) { return nodes[d].type == type; });
   if (same_type != dependencies.end()) {
@@ -88,6 +93,17 @@ int32_t LiveGraph::Append(CellType type, int32_t rows, std::span<const int32_t> 
     subgraphs.push_back({.type = type, .first_node = static_cast<int32_t>(nodes.size()) - 1});
   }
   return static_cast<int32_t>(nodes.size()) - 1;
+}
+
+int32_t LiveGraph::Steps(int32_t index, WorkerId worker, int32_t most) const {
+  int32_t steps = 1;
+  for (index = nodes[index].follower; index >= 0 && steps < most; index = nodes[index].follower) {
+    const LiveNode& node = nodes[index];
+    if (node.not_given > 1) break;
+    if (node.not_complete > node.not_given && node.worker != worker) break;
+    ++steps;
+  }
+  return steps;
 }
 
 void LiveGraph::PushReady(int32_t index) {

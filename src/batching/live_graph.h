@@ -21,6 +21,7 @@ struct LiveNode {
   int32_t subgraph = 0;
   int32_t first_edge = -1;   // of the list of those that read from it
   int32_t next_ready = -1;   // in its subgraph's list
+  int32_t follower = -1;     // the node that follows it (CellGraph::Add)
   int32_t not_given = 0;     // dependencies not in any task yet
   int32_t not_complete = 0;  // dependencies not complete
   // In flight: where. Before: where dependencies are in flight; holds while
@@ -65,7 +66,23 @@ struct LiveGraph {
   void Swap(LiveGraph& other);
   // A node of a growth: joins the subgraph of the first dependency of its type, or makes its own.
   // Returns its number.
-  int32_t Append(CellType type, int32_t rows, std::span<const int32_t> dependencies);
+  int32_t Append(CellType type, int32_t rows, std::span<const int32_t> dependencies,
+                 int32_t follows);
+
+  // How many steps a task on `worker` may run from a node that it may take, `most` at most: each of
+  // the further ones waits for nothing but the step before and what runs earlier on that worker.
+  int32_t Steps(int32_t node, WorkerId worker, int32_t most) const;
+
+  // Calls visit(node, the one that follows it in the task, or −1) for a node and those that follow
+  // it, `steps` in all.
+  template <typename Visit>
+  void ForEachStep(int32_t index, int32_t steps, Visit&& visit) {
+    for (; steps > 0; --steps) {
+      const int32_t next = steps > 1 ? nodes[index].follower : -1;
+      visit(index, next);
+      index = next;
+    }
+  }
 
   // The node is in a task now. Calls offer(reader) for each that waits for nothing but tasks.
   template <typename Offer>
@@ -100,7 +117,7 @@ struct LiveGraph {
   int32_t PopReady(Subgraph& subgraph);
 
  private:
-  void AddNode(CellType type, int32_t rows, std::span<const int32_t> dependencies);
+  void AddNode(CellType type, int32_t rows, std::span<const int32_t> dependencies, int32_t follows);
 };
 
 }  // namespace chairlift

@@ -22,6 +22,7 @@ Status CheckRanges(const PolicyOptions& options) {
                 {"latency_objective_us", us(options.latency_objective), 0},
                 {"workers", options.workers, 1},
                 {"max_tasks_to_submit", options.max_tasks_to_submit, 1},
+                {"slice_us", us(options.slice), 0},
                 {"bucket_width", options.bucket_width, 1}};
   for (const auto& [name, value, least] : ranges) {
     if (value < least) {

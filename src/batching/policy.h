@@ -53,6 +53,12 @@ struct PolicyOptions {
   int max_tasks_to_submit = 5;
   // One task at a time while newcomers come; else always as many as that, of one type at a time.
   bool adaptive_run_ahead = true;
+  // How much longer than one step a task may take that runs several: the longest that whoever comes
+  // in the meantime waits for it.
+  Duration slice = std::chrono::microseconds(200);
+  // What steps take; a cost of 0 is unknown. Null: every task is one step. Must outlive the
+  // scheduler.
+  const CostModel* step_costs = nullptr;
 
   // For padding with bucketing: how far the lengths in a bucket may differ, and what is padded to.
   int bucket_width = 10;

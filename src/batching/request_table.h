@@ -44,14 +44,15 @@ class RequestTable : public Scheduler {
   struct Member {
     Slot slot;
     int32_t node;
+    int32_t steps = 1;  // as NodeRef has them
   };
 
   // Fields that every node touches come first.
   struct Request : LiveGraph {
-    int32_t in_flight = 0;
-    bool present = false;  // the slot is in use
-    bool started = false;  // some node has been given out
-    bool leaving = false;  // cancelled or expired, and still here
+    int32_t in_flight = 0;  // nodes that tasks begin with
+    bool present = false;   // the slot is in use
+    bool started = false;   // some node has been given out
+    bool leaving = false;   // cancelled or expired, and still here
     bool expired = false;
     BatchRequestId id = 0;
     // Its neighbours among its client's requests in order of arrival, until they have started.
@@ -126,8 +127,8 @@ class RequestTable : public Scheduler {
   std::vector<Member> TakeList();
   // The request starts: its client's next one is released. Give() calls it if the policy has not.
   void Start(Slot slot);
-  // Makes a task of these nodes, in this order. Nodes of requests that are leaving become rows of
-  // padding. Calls Ready() for the nodes' readers.
+  // Makes a task of these nodes, in this order, the most steps first. Nodes of requests that are
+  // leaving become rows of padding. Calls Ready() for the nodes' readers.
   Task Give(CellType type, WorkerId worker, std::vector<Member> members);
   // The request leaves with its answer, or because it was cancelled or had expired.
   void LetGo(Slot slot, std::vector<BatchRequestId>& left);

@@ -28,20 +28,26 @@ using ClientId = uint64_t;
 struct NodeRef {
   BatchRequestId request;
   int32_t node;
+  // The node, the one that follows it (CellGraph::Add), and so on: so many nodes, one a step.
+  int32_t steps = 1;
   friend bool operator==(const NodeRef&, const NodeRef&) = default;
 };
 
+// A task runs its nodes in one step, or the same rows in several: in each of the further steps, the
+// nodes that follow those of the step before, in the same order. Its nodes come in order of their
+// steps, most first, so that the batch narrows from its end.
 struct Task {
   TaskId id = 0;
   CellType type = 0;
   WorkerId worker = 0;
-  int32_t rows = 0;  // of its nodes together
+  int32_t rows = 0;  // of its nodes together, in the first step
   // Rows of padding, computed after the others, for policies that pad their batches.
   int32_t padding_rows = 0;
   // What every row is padded to: the longest of its requests' lengths. 0 where nothing is padded.
   int32_t length = 0;
   // In the order of their rows in the batch. Empty only where there are padding rows.
   std::vector<NodeRef> nodes;
+  int32_t steps() const { return nodes.empty() ? 1 : nodes.front().steps; }
   // Run by all workers together that have no task of their own.
   bool by_team = false;
 };
@@ -53,6 +59,8 @@ class CostModel {
   // Time of the whole batch. `length`: what its rows are padded to; 0: rows have no length, or are
   // tokens.
   virtual Duration Cost(CellType type, int32_t rows, int32_t length) const = 0;
+  // What of it a task takes once, however many steps it has. 0: several steps in one save nothing.
+  virtual Duration FixedCost(CellType /*type*/) const { return Duration(0); }
 };
 
 // A policy's own form of a request's graph, made before the request arrives.
@@ -102,6 +110,7 @@ class Scheduler {
     CellType type = 0;
     int32_t rows = 1;
     std::span<const int32_t> dependencies;
+    int32_t follows = -1;  // as CellGraph::Add() takes it
   };
   // A task ended; a worker's tasks end in the order given out. Returns the requests that have
   // left: those whose last node has ended and that have not grown, to be answered now, and

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <deque>
 
+#include "batching/task_cost.h"
+
 namespace chairlift {
 namespace {
 
@@ -79,22 +81,24 @@ class Simulation {
       const std::optional<Task> task = scheduler_.Next(worker, now_);
       if (!task) return;
       const TimePoint begin = stream.empty() ? now_ : stream.back().end;
-      const Duration cost = costs_.Cost(task->type, task->rows + task->padding_rows, task->length);
+      const Duration cost = TaskCost(costs_, *task);
       int64_t asked = 0;
       for (const NodeRef& node : task->nodes) {
         Duration& started = result_.requests[node.request].started;
         started = std::min(started, begin - TimePoint());
         const CellGraph& graph = GraphOf(node.request);
         if (task->length > 0) asked += int64_t{graph.rows(node.node)} * graph.length();
+        result_.nodes += node.steps;
       }
       ++result_.tasks;
-      result_.nodes += static_cast<int64_t>(task->nodes.size());
+      result_.steps += task->steps();
       if (task->length > 0) {
         const int64_t computed = int64_t{task->rows + task->padding_rows} * task->length;
         result_.rows += asked;
         result_.padding_rows += computed - asked;
       } else {
-        result_.rows += task->rows;
+        ForEachStepOf(*task, [&](int32_t rows) { result_.rows += rows; });
+        result_.rows -= task->padding_rows;
         result_.padding_rows += task->padding_rows;
       }
       result_.busy += cost;

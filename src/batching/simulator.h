@@ -28,6 +28,7 @@ struct SimulatedRequest {
 struct SimulationResult {
   std::vector<SimulatedRequest> requests;  // in order of arrival
   int64_t tasks = 0;
+  int64_t steps = 0;  // of all tasks
   int64_t nodes = 0;
   // Where batches are padded to a length, of rows times lengths.
   int64_t rows = 0;
@@ -37,7 +38,7 @@ struct SimulationResult {
 };
 
 // Runs all of the workload to its end. A worker runs its tasks one after the other, each for as
-// long as its rows, padding included, cost. `scheduler` must be new.
+// long as its rows, padding included, cost (TaskCost). `scheduler` must be new.
 SimulationResult Simulate(Scheduler& scheduler, const Workload& workload, const CostModel& costs,
                           int workers);
 

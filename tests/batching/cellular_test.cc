@@ -7,6 +7,7 @@
 #include "batching/batch_sizes.h"
 #include "batching/length_costs.h"
 #include "batching/live_graph.h"
+#include "batching/task_cost.h"
 #include "batching/virtual_workers.h"
 
 namespace chairlift {
@@ -18,6 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 
 std::unique_ptr<Scheduler> Cellular(int max, int run_ahead = 1) {
   return MakePolicy(
@@ -374,6 +376,184 @@ class FlatThenLinear : public CostModel {
     return microseconds(type == 0 ? std::max(64, rows) : 10 + rows);
   }
 };
+
+// A step of any rows takes 10 µs, and a task 5 more.
+class StepsTest : public ::testing::Test {
+ protected:
+  StepsTest() {
+    for (CellType type = 0; type < 3; ++type) {
+      EXPECT_TRUE(
+          costs_
+              .AddType(
+                  {{0, 0, microseconds(5)}, {1, 0, microseconds(15)}, {1024, 0, microseconds(15)}})
+              .ok());
+    }
+  }
+  std::unique_ptr<Scheduler> Policy(int max, microseconds slice) const {
+    return MakePolicy("cellular", {.max_batch_size = max, .slice = slice, .step_costs = &costs_});
+  }
+
+  LengthCosts costs_;
+};
+
+TEST_F(StepsTest, ATaskRunsAsManyStepsAsASliceHasRoomFor) {
+  auto s = Policy(4, microseconds(49));
+  s->Arrive(1, Chain(12), 0, At(0), {});
+  const auto first = s->Next(0, At(0));
+  EXPECT_THAT(NodesOf(first), ElementsAre(0));
+  EXPECT_THAT(StepsOf(first), ElementsAre(5));
+  EXPECT_EQ(first->rows, 1);
+  EXPECT_EQ(first->steps(), 5);
+  EXPECT_THAT(s->Complete(first->id, At(55), {}), IsEmpty());
+  const auto second = s->Next(0, At(55));
+  EXPECT_THAT(NodesOf(second), ElementsAre(5));
+  EXPECT_THAT(StepsOf(second), ElementsAre(5));
+  s->Complete(second->id, At(110), {});
+  const auto third = s->Next(0, At(110));
+  EXPECT_THAT(NodesOf(third), ElementsAre(10));
+  EXPECT_THAT(StepsOf(third), ElementsAre(2));
+  EXPECT_THAT(s->Complete(third->id, At(135), {}), ElementsAre(1));
+}
+
+TEST_F(StepsTest, AShorterSliceThanAStepIsOneStep) {
+  auto s = Policy(4, microseconds(9));
+  s->Arrive(1, Chain(12), 0, At(0), {});
+  EXPECT_THAT(StepsOf(s->Next(0, At(0))), ElementsAre(1));
+}
+
+TEST_F(StepsTest, RowsDropOutOfTheEndAsTheyEnd) {
+  auto s = Policy(8, microseconds(200));
+  const int lengths[] = {2, 7, 1, 4, 7};
+  for (BatchRequestId id = 1; id <= 5; ++id) s->Arrive(id, Chain(lengths[id - 1]), 0, At(0), {});
+  const auto task = s->Next(0, At(0));
+  EXPECT_THAT(RequestsOf(task), ElementsAre(2, 5, 4, 1, 3));
+  EXPECT_THAT(StepsOf(task), ElementsAre(7, 7, 4, 2, 1));
+  EXPECT_EQ(TaskCost(costs_, *task), microseconds(75));
+  EXPECT_THAT(s->Complete(task->id, At(75), {}), UnorderedElementsAre(1, 2, 3, 4, 5));
+}
+
+TEST_F(StepsTest, NewcomersJoinWhereTheTaskEnds) {
+  auto s = Policy(8, microseconds(29));
+  s->Arrive(1, Chain(5), 0, At(0), {});
+  const auto first = s->Next(0, At(0));
+  EXPECT_THAT(StepsOf(first), ElementsAre(3));
+  s->Arrive(2, Chain(5), 0, At(1), {});
+  EXPECT_EQ(s->Next(0, At(1)), std::nullopt);
+  s->Complete(first->id, At(35), {});
+  const auto second = s->Next(0, At(35));
+  EXPECT_THAT(RequestsOf(second), ElementsAre(2, 1));
+  EXPECT_THAT(StepsOf(second), ElementsAre(3, 2));
+}
+
+// An empty place costs 5 µs of the 10 where there are two rows: no more than a task of its own.
+TEST_F(StepsTest, WhereOthersWaitForAPlaceFewStayEmpty) {
+  for (const int max : {2, 1}) {
+    auto s = Policy(max, microseconds(200));
+    for (BatchRequestId id = 1; id <= 3; ++id) {
+      s->Arrive(id, Chain(id == 1 ? 3 : 9), 0, At(0), {});
+    }
+    const auto task = s->Next(0, At(0));
+    if (max == 2) {
+      EXPECT_THAT(RequestsOf(task), ElementsAre(2, 1));
+      EXPECT_THAT(StepsOf(task), ElementsAre(9, 3));
+    } else {
+      EXPECT_THAT(StepsOf(task), ElementsAre(3));
+    }
+  }
+  auto s = Policy(3, microseconds(200));
+  const int lengths[] = {2, 4, 9, 9};
+  for (BatchRequestId id = 1; id <= 4; ++id) s->Arrive(id, Chain(lengths[id - 1]), 0, At(0), {});
+  EXPECT_THAT(StepsOf(s->Next(0, At(0))), ElementsAre(4, 4, 2));
+}
+
+TEST_F(StepsTest, WhatASecondLayerReadsEndsItsSteps) {
+  CellGraph graph;
+  graph.AddChain(0, 6);
+  for (int32_t t = 0; t < 6; ++t) {
+    t == 0 ? graph.Add(1, 1, {0}) : graph.Add(1, 1, {t, t + 5}, t + 5);
+  }
+  auto s = Policy(8, microseconds(39));
+  s->Arrive(1, graph, 0, At(0), {});
+  auto task = s->Next(0, At(0));
+  EXPECT_THAT(NodesOf(task), ElementsAre(0));
+  EXPECT_THAT(StepsOf(task), ElementsAre(4));
+  s->Complete(task->id, At(45), {});
+  task = s->Next(0, At(45));  // the later phase: as far as the first layer has come
+  EXPECT_EQ(task->type, 1);
+  EXPECT_THAT(NodesOf(task), ElementsAre(6));
+  EXPECT_THAT(StepsOf(task), ElementsAre(4));
+  s->Complete(task->id, At(90), {});
+  task = s->Next(0, At(90));
+  EXPECT_EQ(task->type, 0);
+  EXPECT_THAT(StepsOf(task), ElementsAre(2));
+  s->Complete(task->id, At(115), {});
+  task = s->Next(0, At(115));
+  EXPECT_THAT(NodesOf(task), ElementsAre(10));
+  EXPECT_THAT(StepsOf(task), ElementsAre(2));
+  EXPECT_THAT(s->Complete(task->id, At(140), {}), ElementsAre(1));
+}
+
+TEST_F(StepsTest, ADecodersStepsAreTasksOfTheirOwn) {
+  CellGraph graph;
+  graph.AddChain(0, 2);
+  graph.Add(1, 1, {1});
+  auto s = Policy(8, microseconds(200));
+  s->Arrive(1, graph, 0, At(0), {});
+  auto task = s->Next(0, At(0));
+  EXPECT_THAT(StepsOf(task), ElementsAre(2));
+  s->Complete(task->id, At(25), {});
+  task = s->Next(0, At(25));
+  EXPECT_THAT(StepsOf(task), ElementsAre(1));
+  const std::vector<int32_t> said = {2};
+  const Scheduler::Growth growth{.request = 1, .type = 1, .rows = 1, .dependencies = said};
+  EXPECT_THAT(s->Complete(task->id, At(40), {&growth, 1}), IsEmpty());
+  EXPECT_THAT(StepsOf(s->Next(0, At(40))), ElementsAre(1));
+}
+
+TEST_F(StepsTest, GrownNodesMayFollowEachOther) {
+  auto s = Policy(8, microseconds(200));
+  s->Arrive(1, Chain(1, 1), 0, At(0), {});
+  auto task = s->Next(0, At(0));
+  const std::vector<int32_t> reads[] = {{0}, {1}, {2, 2}};
+  std::vector<Scheduler::Growth> grown;
+  for (int32_t i = 0; i < 3; ++i) {
+    grown.push_back(
+        {.request = 1, .type = 0, .dependencies = reads[i], .follows = i == 0 ? -1 : i});
+  }
+  EXPECT_THAT(s->Complete(task->id, At(15), grown), IsEmpty());
+  task = s->Next(0, At(15));
+  EXPECT_THAT(NodesOf(task), ElementsAre(1));
+  EXPECT_THAT(StepsOf(task), ElementsAre(3));
+  EXPECT_THAT(s->Complete(task->id, At(50), {}), ElementsAre(1));
+}
+
+TEST_F(StepsTest, ACancelledRequestLeavesWithTheTask) {
+  auto s = Policy(8, microseconds(200));
+  s->Arrive(1, Chain(30), 0, At(0), {});
+  s->Arrive(2, Chain(30), 0, At(0), {});
+  const auto task = s->Next(0, At(0));
+  EXPECT_THAT(StepsOf(task), ElementsAre(21, 21));
+  EXPECT_FALSE(s->Cancel(1, At(10)));
+  EXPECT_THAT(s->Complete(task->id, At(215), {}), ElementsAre(1));
+  EXPECT_THAT(RequestsOf(s->Next(0, At(215))), ElementsAre(2));
+}
+
+TEST_F(StepsTest, PatienceIsCountedInSteps) {
+  auto s = MakePolicy("cellular", {.max_batch_size = 1,
+                                   .cell_types = {{}, {.priority = 1}},
+                                   .slice = microseconds(309),
+                                   .step_costs = &costs_});
+  s->Arrive(1, Chain(300, 1), 0, At(0), {});
+  s->Arrive(2, Chain(1, 0), 0, At(0), {});
+  int tasks = 0;
+  TimePoint now = At(0);
+  for (auto task = s->Next(0, now); task->type == 1; task = s->Next(0, now)) {
+    now += TaskCost(costs_, *task);
+    s->Complete(task->id, now, {});
+    ++tasks;
+  }
+  EXPECT_EQ(tasks, 3);  // of 31 steps
+}
 
 TEST(BatchSizesTest, TheSmallestThatIsAsFastAsAnyAndTheLargestThatCostsNoMore) {
   const FlatThenLinear costs;

@@ -13,6 +13,7 @@ namespace {
 using std::chrono::microseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 LengthCosts Square() {
   LengthCosts costs;
@@ -68,6 +69,17 @@ TEST(LengthCostsTest, GapsAreFilledAndNoiseIsSmoothedUpwards) {
   EXPECT_EQ(costs.Cost(0, 2, 10), microseconds(100));
   EXPECT_EQ(costs.Cost(0, 1, 20), microseconds(100));
   EXPECT_EQ(costs.Cost(0, 4, 20), microseconds(320));
+}
+
+TEST(LengthCostsTest, NoRowsAreWhatATaskTakesOnce) {
+  LengthCosts costs;
+  ASSERT_TRUE(costs.AddType({{0, 0, microseconds(3)}, {2, 0, microseconds(10)}}).ok());
+  EXPECT_EQ(costs.FixedCost(0), microseconds(3));
+  EXPECT_EQ(costs.Cost(0, 1, 0), microseconds(10));
+  EXPECT_THAT(costs.Samples(0), SizeIs(2));
+  costs.Scale(2);
+  EXPECT_EQ(costs.FixedCost(0), microseconds(6));
+  EXPECT_FALSE(costs.AddType({{0, 0, microseconds(3)}}).ok());
 }
 
 TEST(LengthCostsTest, RefusesWhatIsNoTable) {

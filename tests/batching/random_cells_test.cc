@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "batching/length_costs.h"
 #include "batching/policies/cellular.h"
 #include "batching/policy.h"
 
@@ -23,12 +24,16 @@ struct Setup {
   double load;  // arrivals per microsecond
   unsigned seed;
   bool clients = true;
+  bool steps = false;  // tasks may have several
 };
 
 struct KnownNode {
   CellType type;
   int32_t rows;
   std::vector<int32_t> dependencies;
+  int32_t follows = -1;
+  int32_t follower = -1;
+  TaskId task = 0;
   WorkerId worker = -1;  // of the task it was given out in
   bool ended = false;
 };
@@ -55,6 +60,7 @@ class Schedule {
     auto made = MakeScheduler(setup.policy, setup.options);
     EXPECT_TRUE(made.ok()) << made.status();
     scheduler_ = *std::move(made);
+    EXPECT_EQ(setup.options.step_costs != nullptr, setup.steps);
     streams_.resize(setup.workers);
   }
 
@@ -100,6 +106,7 @@ class Schedule {
     EXPECT_GT(expired_, 0);
     EXPECT_GT(cancelled_in_flight_, 0);
     EXPECT_GT(grown_, 0);
+    EXPECT_EQ(several_steps_ > 0, setup_.steps);
   }
 
  private:
@@ -113,23 +120,34 @@ class Schedule {
   bool Chance(double p) { return std::uniform_real_distribution<double>()(random_) < p; }
   int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
 
+  static int32_t AddNode(std::vector<KnownNode>& nodes, KnownNode node) {
+    const auto added = static_cast<int32_t>(nodes.size());
+    if (node.follows >= 0) nodes[node.follows].follower = added;
+    nodes.push_back(std::move(node));
+    return added;
+  }
+
   // A projection over all steps, a chain, a second layer, a head; or a random graph.
   void Build(std::vector<KnownNode>& nodes) {
-    const auto add = [&](CellType type, int32_t rows, std::vector<int32_t> dependencies) {
-      nodes.push_back({type, rows, std::move(dependencies)});
-      return static_cast<int32_t>(nodes.size()) - 1;
+    const auto add = [&](CellType type, int32_t rows, std::vector<int32_t> dependencies,
+                         int32_t follows = -1) {
+      return AddNode(nodes, {type, rows, std::move(dependencies), follows});
     };
     if (Chance(0.5)) {
       const int length = Pick(1, 12);
+      const bool steps_follow = Chance(0.8);
       const int32_t projection = add(0, length, {});
       std::vector<int32_t> steps;
       for (int t = 0; t < length; ++t) {
-        steps.push_back(t == 0 ? add(1, 1, {projection}) : add(1, 1, {projection, steps.back()}));
+        steps.push_back(
+            t == 0 ? add(1, 1, {projection})
+                   : add(1, 1, {projection, steps.back()}, steps_follow ? steps.back() : -1));
       }
       int32_t last = steps.back();
       if (Chance(0.5)) {
         for (int t = 0; t < length; ++t) {
-          last = t == 0 ? add(2, 1, {steps[0]}) : add(2, 1, {steps[t], last});
+          last = t == 0 ? add(2, 1, {steps[0]})
+                        : add(2, 1, {last, steps[t], last}, steps_follow ? last : -1);
         }
       }
       add(3, 1, {last});
@@ -151,7 +169,9 @@ class Schedule {
     Known& known = known_[id];
     Build(known.nodes);
     CellGraph graph;
-    for (const KnownNode& node : known.nodes) graph.Add(node.type, node.rows, node.dependencies);
+    for (const KnownNode& node : known.nodes) {
+      graph.Add(node.type, node.rows, node.dependencies, node.follows);
+    }
     known.growths = Chance(0.3) ? Pick(1, 6) : 0;
     known.client = setup_.clients && Chance(0.3) ? Pick(1, 3) : 0;
     if (Chance(0.2)) known.deadline = now_ + microseconds(Pick(0, 2000));
@@ -228,35 +248,59 @@ class Schedule {
     EXPECT_EQ(task.worker, worker);
     int32_t rows = 0;
     int32_t size = 0;
+    int32_t steps = task.steps();
+    std::map<ClientId, std::set<BatchRequestId>> starting;
     for (const NodeRef& ref : task.nodes) {
       const auto found = known_.find(ref.request);
       ASSERT_NE(found, known_.end()) << "request " << ref.request << " had left";
       Known& known = found->second;
       ASSERT_FALSE(known.leaving);
-      KnownNode& node = known.nodes.at(ref.node);
+      ASSERT_LE(ref.steps, steps) << "the batch does not narrow from its end";
+      steps = ref.steps;
+      ASSERT_GE(steps, 1);
+      const KnownNode& node = known.nodes.at(ref.node);
       ASSERT_EQ(node.type, task.type);
-      ASSERT_EQ(node.worker, -1) << "a node is given out twice";
-      node.worker = worker;
-      // What it reads is complete, or earlier in this very stream.
-      for (const int32_t d : node.dependencies) {
-        const KnownNode& read = known.nodes[d];
-        ASSERT_TRUE(read.ended || read.worker == worker);
-      }
-      if (!known.started && known.client != 0) {
-        if (OneByOne()) {
-          ASSERT_EQ(order_[known.client].front(), ref.request) << "client " << known.client;
-        }
-        Unorder(ref.request, known);
-      }
+      ASSERT_TRUE(steps == 1 || node.rows == 1);
+      CheckSteps(known, ref, task);
+      if (::testing::Test::HasFatalFailure()) return;
+      if (!known.started && known.client != 0) starting[known.client].insert(ref.request);
       known.started = true;
       known.free_since = -1;
       ++known.in_flight;
       rows += node.rows;
       size += std::max(1, node.rows);
     }
+    for (const auto& [client, requests] : starting) {
+      for (const BatchRequestId id : requests) {
+        if (OneByOne()) {
+          ASSERT_EQ(order_[client].front(), id) << "client " << client;
+        }
+        Unorder(id, known_.at(id));
+      }
+    }
+    several_steps_ += task.steps() > 1 ? 1 : 0;
     EXPECT_EQ(task.rows, rows);
     if (OneByOne()) {
       EXPECT_TRUE(size <= setup_.options.max_batch_size || task.nodes.size() == 1) << size;
+    }
+  }
+
+  // Marks the nodes of all steps.
+  static void CheckSteps(Known& known, const NodeRef& ref, const Task& task) {
+    int32_t index = ref.node;
+    for (int32_t step = 0; step < ref.steps; ++step) {
+      ASSERT_GE(index, 0) << "a step of a node that nothing follows";
+      KnownNode& node = known.nodes[index];
+      ASSERT_EQ(node.worker, -1) << "a node is given out twice";
+      node.worker = task.worker;
+      node.task = task.id;
+      // What it reads is complete, earlier in this very stream, or the step before.
+      for (const int32_t d : node.dependencies) {
+        const KnownNode& read = known.nodes[d];
+        ASSERT_TRUE(read.ended || read.worker == task.worker);
+        ASSERT_TRUE(read.task != task.id || (step > 0 && d == node.follows));
+      }
+      index = node.follower;
     }
   }
 
@@ -267,20 +311,28 @@ class Schedule {
     std::vector<Scheduler::Growth> growth;
     for (const NodeRef& ref : task.nodes) {
       Known& known = known_.at(ref.request);
-      known.nodes[ref.node].ended = true;
+      int32_t last = ref.node;
+      for (int32_t step = 0; step < ref.steps; ++step) {
+        if (step > 0) last = known.nodes[last].follower;
+        known.nodes[last].ended = true;
+      }
       --known.in_flight;
-      ++known.ended;
+      known.ended += ref.steps;
       if (known.growths == 0 || !Chance(0.5)) continue;
       --known.growths;
       ++grown_;
       const int count = Pick(1, 2);
       for (int i = 0; i < count; ++i) {
         // Reads from what has just ended, and sometimes from something that has not.
-        lists.push_back({ref.node});
+        lists.push_back({last});
         if (Chance(0.3)) lists.back().push_back(static_cast<int32_t>(known.nodes.size()) - 1);
-        const auto type = static_cast<CellType>(Pick(0, kTypes - 1));
-        growth.push_back({ref.request, type, 1, lists.back()});
-        if (!known.leaving) known.nodes.push_back({type, 1, lists.back()});
+        const KnownNode& before = known.nodes[last];
+        const bool follows = before.rows == 1 && before.follower < 0 && Chance(0.7);
+        const auto type = follows ? before.type : static_cast<CellType>(Pick(0, kTypes - 1));
+        growth.push_back({ref.request, type, 1, lists.back(), follows ? last : -1});
+        if (known.leaving) continue;
+        const int32_t added = AddNode(known.nodes, {type, 1, lists.back(), growth.back().follows});
+        if (follows) last = added;
       }
     }
     const std::vector<BatchRequestId> left = scheduler_->Complete(task.id, now_, growth);
@@ -327,6 +379,7 @@ class Schedule {
   int expired_ = 0;
   int cancelled_in_flight_ = 0;
   int grown_ = 0;
+  int several_steps_ = 0;  // tasks
 };
 
 class RandomCellsTest : public ::testing::TestWithParam<Setup> {};
@@ -340,6 +393,23 @@ PolicyOptions Options(int max, int run_ahead, bool adaptive, std::vector<CellTyp
           .adaptive_run_ahead = adaptive};
 }
 
+// A step costs 1 µs and more for more rows, a task 2 µs; tasks have up to 7 steps.
+PolicyOptions WithSteps(PolicyOptions options) {
+  static const LengthCosts kCosts = [] {
+    LengthCosts costs;
+    for (CellType type = 0; type < kTypes; ++type) {
+      EXPECT_TRUE(
+          costs
+              .AddType({{0, 0, microseconds(2)}, {1, 0, microseconds(3)}, {64, 0, microseconds(6)}})
+              .ok());
+    }
+    return costs;
+  }();
+  options.slice = microseconds(6);
+  options.step_costs = &kCosts;
+  return options;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Cellular, RandomCellsTest,
     ::testing::Values(
@@ -351,6 +421,18 @@ INSTANTIATE_TEST_SUITE_P(
         Setup{"cellular", Options(64, 5, false, {{}, {.min_batch_size = 8}}), 2, 0.1, 6},
         Setup{"cellular", Options(1, 2, true, {}), 8, 0.05, 7},
         Setup{"cellular", Options(4, 5, true, {}), 8, 0.3, 8, false}));
+
+INSTANTIATE_TEST_SUITE_P(
+    CellularInSteps, RandomCellsTest,
+    ::testing::Values(
+        Setup{"cellular", WithSteps(Options(8, 5, true, {})), 1, 0.03, 21, true, true},
+        Setup{"cellular", WithSteps(Options(8, 5, false, {})), 4, 0.12, 22, true, true},
+        Setup{"cellular", WithSteps(Options(8, 5, true, {})), 4, 0.12, 23, true, true},
+        Setup{"cellular", WithSteps(Options(8, 3, true, {{}, {.min_batch_size = 4}})), 3, 0.09, 24,
+              true, true},
+        Setup{"cellular", WithSteps(Options(64, 5, false, {})), 2, 0.1, 25, true, true},
+        Setup{"cellular", WithSteps(Options(1, 2, true, {})), 8, 0.05, 26, true, true},
+        Setup{"cellular", WithSteps(Options(4, 1, true, {})), 8, 0.3, 27, false, true}));
 
 INSTANTIATE_TEST_SUITE_P(
     GraphBatching, RandomCellsTest,

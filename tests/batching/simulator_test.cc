@@ -62,6 +62,25 @@ TEST(SimulatorTest, FullLoadOfOneLengthIsTheTablesThroughput) {
   }
 }
 
+// Chains of 6 and 2: one task of both, narrowing after two steps, costs its fixed part once.
+TEST(SimulatorTest, ATaskOfSeveralStepsCostsItsFixedPartOnce) {
+  LengthCosts costs;
+  ASSERT_TRUE(
+      costs.AddType({{0, 0, microseconds(5)}, {1, 0, microseconds(15)}, {2, 0, microseconds(25)}})
+          .ok());
+  Workload workload;
+  workload.graphs = {Chain(6), Chain(2)};
+  workload.arrivals = {{Duration(0), 0}, {Duration(0), 1}};
+  auto s = MakePolicy("cellular", {.max_batch_size = 2, .step_costs = &costs});
+  const SimulationResult result = Simulate(*s, workload, costs, 1);
+  EXPECT_EQ(result.end, microseconds(5 + 2 * 20 + 4 * 10));
+  EXPECT_EQ(result.tasks, 1);
+  EXPECT_EQ(result.steps, 6);
+  EXPECT_EQ(result.nodes, 8);
+  EXPECT_EQ(result.rows, 8);
+  EXPECT_EQ(result.padding_rows, 0);
+}
+
 TEST(SimulatorTest, PaddingCostsTime) {
   LengthCosts costs;
   ASSERT_TRUE(costs.AddType({{1, 0, microseconds(1)}}).ok());  // a microsecond a row

@@ -62,6 +62,14 @@ inline std::vector<int32_t> NodesOf(const std::optional<Task>& task) {
   return nodes;
 }
 
+inline std::vector<int32_t> StepsOf(const std::optional<Task>& task) {
+  std::vector<int32_t> steps;
+  if (task) {
+    for (const NodeRef& node : task->nodes) steps.push_back(node.steps);
+  }
+  return steps;
+}
+
 // Runs arrivals through a policy: every task takes `cost(task)`.
 class VirtualWorkers {
  public:

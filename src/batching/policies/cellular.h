@@ -7,7 +7,7 @@
 //   - types with enough ready nodes for a full batch;
 //   - types with ready nodes and no task running;
 //   - types with ready nodes.
-// A type passed over kCellularPatience times in a row comes before all of them.
+// A type passed over for kCellularPatience steps in a row comes before all of them.
 //
 // Where we deviate from Algorithm 1 as printed, and why:
 //   - Only nodes that this worker may take count as ready, so no task is empty.
@@ -25,12 +25,19 @@
 //     nothing until they have ended. Adaptive: one task while a request waits or has just joined;
 //     up to max_tasks_to_submit while nobody has joined for a while. A worker that has a task gets
 //     no batch below the type's min.
-//   - Requests may have deadlines and may be cancelled, in the middle too.
+//   - A task may run several steps of its rows (Task): as many as last no longer than `slice`
+//   beyond
+//     the first, so that a newcomer waits that much longer at most. A row whose steps end earlier
+//     drops out, and the batch narrows. Where nodes of the type are left that found no place, empty
+//     places cost time: a further step must cost no more for those than a task of its own would.
+//     What reads from a step becomes ready when the task has been given out, as above.
+//   - Requests may have deadlines and may be cancelled, in the middle too: they leave where their
+//     task ends.
 //
 // Starvation: of a type's ready subgraphs, the one that came into being first goes first (with its
 // request, or as the request grew), and a worker is given at most kCellularPatience + the number of
-// types tasks before one of a type that it could take. So a node never waits for later subgraphs
-// than its own.
+// types steps, and a task to its end, before one of a type that it could take. So a node never
+// waits for later subgraphs than its own.
 //
 // Cost: O(1) amortised per node and edge; nothing is allocated in steady state but the node list of
 // each task.
@@ -43,7 +50,8 @@
 
 namespace chairlift {
 
-// So many tasks of other types in a row are given in spite of a type's ready nodes, and no more.
+// Once so many steps of other types have been given in a row in spite of a type's ready nodes, it
+// is its turn.
 inline constexpr int kCellularPatience = 64;
 
 StatusOr<std::unique_ptr<Scheduler>> MakeCellularScheduler(const PolicyOptions& options);
