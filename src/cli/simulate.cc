@@ -49,6 +49,7 @@ struct SimulateFlags {
   int run_ahead = 0;
   int max_tokens = 4096;
   int64_t queue_delay_us = 0;
+  int64_t slice_us = PolicyOptions().slice / std::chrono::microseconds(1);
   int64_t latency_objective_us = 0;
 };
 
@@ -60,7 +61,8 @@ struct Figures {
   std::vector<double> latency;  // percentiles 0 to 100, ms
   std::vector<double> queue;
   std::vector<double> compute;
-  double rows_per_task = 0;
+  double rows_per_task = 0;  // in each of its steps
+  double steps_per_task = 0;
   double padding = 0;           // of all rows
   double busy = 0;              // of all workers' time
   double cells_per_second = 0;  // of the simulator
@@ -151,7 +153,9 @@ Figures Summarise(const SimulationResult& result, int workers) {
   figures.queue = Percentiles(std::move(queue));
   figures.compute = Percentiles(std::move(compute));
   const auto all_rows = static_cast<double>(result.rows + result.padding_rows);
-  figures.rows_per_task = all_rows / static_cast<double>(result.tasks);
+  figures.rows_per_task = all_rows / static_cast<double>(result.steps);
+  figures.steps_per_task =
+      static_cast<double>(result.steps) / static_cast<double>(std::max<int64_t>(result.tasks, 1));
   figures.padding = static_cast<double>(result.padding_rows) / all_rows;
   figures.busy = ms(result.busy) / (ms(result.end) * workers);
   return figures;
@@ -200,6 +204,7 @@ nlohmann::json ToJson(const Figures& figures) {
           {"queue_ms", figures.queue},
           {"compute_ms", figures.compute},
           {"rows_per_task", figures.rows_per_task},
+          {"steps_per_task", figures.steps_per_task},
           {"padding", figures.padding},
           {"busy", figures.busy},
           {"cells_per_second", figures.cells_per_second}};
@@ -210,6 +215,7 @@ void AddRow(Table& table, const Figures& figures) {
              HumanNumber(figures.mean_latency), HumanNumber(figures.latency[50]),
              HumanNumber(figures.latency[90]), HumanNumber(figures.latency[99]),
              HumanNumber(figures.queue[99]), fmt::format("{:.1f}", figures.rows_per_task),
+             fmt::format("{:.1f}", figures.steps_per_task),
              fmt::format("{:.1f}", 100 * figures.padding),
              fmt::format("{:.1f}", 100 * figures.busy)});
 }
@@ -232,6 +238,7 @@ StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
   CHAIRLIFT_RETURN_IF_ERROR(SetCellSizes(flags.cell_max, setup.mix.cells, setup.options));
   setup.options.workers = flags.workers;
   setup.options.queue_delay = std::chrono::microseconds(flags.queue_delay_us);
+  setup.options.slice = std::chrono::microseconds(flags.slice_us);
   setup.options.latency_objective = std::chrono::microseconds(flags.latency_objective_us);
   if (policy.takes == GraphForm::kRagged) setup.options.max_batch_size = flags.max_tokens;
   if (flags.run_ahead > 0) {
@@ -254,7 +261,7 @@ Status Simulate(const SimulateFlags& flags) {
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.json));
   Table table({"policy", "rate/s", "done/s", "mean ms", "p50 ms", "p90 ms", "p99 ms",
-               "queue p99 ms", "rows/task", "padding %", "busy %"});
+               "queue p99 ms", "rows/task", "steps/task", "padding %", "busy %"});
   nlohmann::json rows = nlohmann::json::array();
   const auto total = static_cast<int64_t>(flags.policies.size() * flags.rates.size());
   {
@@ -264,6 +271,7 @@ Status Simulate(const SimulateFlags& flags) {
       if (policy->takes == GraphForm::kPadded || policy->takes == GraphForm::kRagged) {
         setup.options.costs = &setup.costs;
       }
+      setup.options.step_costs = &setup.costs;
       for (const double rate : flags.rates) {
         CHAIRLIFT_ASSIGN_OR_RETURN(const Figures figures,
                                    Run(flags, std::string(policy->name), rate, setup, gaps));
@@ -303,7 +311,9 @@ Command AddSimulate(CLI::App& parser) {
       "of its batch, or, where the policy runs ragged batches, its `token`s. A batch takes as long "
       "as "
       "the\n"
-      "cost table says, read between its sizes; no model and no such machine is needed.\n"
+      "cost table says, read between its sizes; no model and no such machine is needed. What it "
+      "says\n"
+      "of 0 rows, a task of several steps takes once.\n"
       "Examples (bench/data has tables, lengths and trees):\n"
       "  chairlift simulate --costs bench/data/costs/v100.csv --fixed-length 24 --rate 5000,20000\n"
       "  chairlift simulate --costs bench/data/costs/v100.csv --rate 8000 \\\n"
@@ -373,6 +383,9 @@ Command AddSimulate(CLI::App& parser) {
       ->type_name("CELL=ROWS");
   AddNumber(parser, "--run-ahead", &flags->run_ahead, 1, 1000, "N",
             "cellular: always as many tasks at once (the paper's 5); default: adaptive");
+  AddNumber(parser, "--slice-us", &flags->slice_us, 0, 1'000'000, "US",
+            "cellular: how much longer than one step a task of several may take, where the table "
+            "has a row of 0 rows");
   AddNumber(parser, "--bucket-width", &flags->options.bucket_width, 1, 1 << 20, "N",
             "bucketed: lengths in a bucket");
   parser.add_option("--json", flags->json, "Also write the figures, all percentiles, to this file")

@@ -400,6 +400,21 @@ TEST_F(CommandTest, SimulateComparesPoliciesOnTheSameArrivals) {
   EXPECT_LT(rows[0]["latency_ms"][99].get<double>(), rows[1]["latency_ms"][99].get<double>());
 }
 
+// Of 100 µs a task takes 50 once: ten steps alone are two tasks of five, or ten.
+TEST_F(CommandTest, SimulateRunsSeveralStepsInATaskWhereThatSavesTime) {
+  const std::string costs = File("costs.csv", "step,0,50\nstep,1,100\nstep,64,100\n");
+  const std::string report = (folder_ / "simulated.json").string();
+  for (const auto& [slice, ms, steps] : {std::tuple("200", 0.6, 5.0), std::tuple("0", 1.0, 1.0)}) {
+    const Outcome done = Run({"simulate", "--costs", costs, "--fixed-length", "10", "--rate", "1",
+                              "--requests", "100", "--slice-us", slice, "--json", report});
+    ASSERT_EQ(done.code, 0) << done.output;
+    const json row = Json("simulated.json")["rows"][0];
+    EXPECT_NEAR(row["latency_ms"][50].get<double>(), ms, 0.01);
+    EXPECT_NEAR(row["steps_per_task"].get<double>(), steps, 0.01);
+    EXPECT_NEAR(row["rows_per_task"].get<double>(), 1, 0.01);
+  }
+}
+
 // The order that TurboTransformers §6.3 finds, with costs fitted to what it prints (µs): 2.7 ms and
 // 30 µs for each place of a batch; with tensor cores, 2.9 ms and 21 µs.
 TEST_F(CommandTest, SimulateShowsWhenPaddingPays) {

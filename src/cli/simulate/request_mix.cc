@@ -61,7 +61,7 @@ using Samples = std::map<std::string, std::vector<LengthCosts::Sample>>;
 
 Status AddSample(Samples& samples, const std::string& cell, std::string_view rows,
                  std::string_view length, double us) {
-  const std::optional<int> count = ParseCount(rows, 1);
+  const std::optional<int> count = ParseCount(rows, 0);
   const std::optional<int> long_as = ParseCount(length, 0);
   if (!count || !long_as || !std::isfinite(us) || us <= 0 || us > 1e9) {
     return InvalidArgument("cell '{}': {} rows of length {} for {} µs is not a cost", cell, rows,
@@ -205,8 +205,8 @@ StatusOr<RequestMix> Seq2SeqMix(const std::filesystem::path& lengths, int max_le
     if (max_length > 0 && std::max(*source, *target) > max_length) continue;
     CellGraph graph;
     graph.AddChain(0, *source);
-    const int32_t state = *source - 1;
-    graph.AddChain(1, *target, {&state, 1});
+    // What a decoder says decides whether it goes on: none of its steps follows another.
+    for (int32_t step = 0; step < *target; ++step) graph.Add(1, 1, {graph.size() - 1});
     mix.Add(std::move(graph), count.get<uint64_t>());
   }
   return Checked(std::move(mix), lengths);

@@ -47,7 +47,7 @@ StatusOr<RequestMix> TreeMix(const std::filesystem::path& trees);
 RequestMix CompleteTreeMix(int depth);
 
 // A CSV file with lines "cell,rows,microseconds" or "cell,rows,length,microseconds", or a JSON file
-// {"cell": {"rows": microseconds}}. Every cell of the mix must be there.
+// {"cell": {"rows": microseconds}}. Every cell of the mix must be there. 0 rows: as LengthCosts.
 StatusOr<LengthCosts> ReadCosts(const std::filesystem::path& path,
                                 const std::vector<std::string>& cells);
 
