@@ -79,6 +79,9 @@ struct ModelConfig {
   // Target latency, for the policy length_dp with a queue_delay: requests are not held back once
   // half of it is about to be spent. 0: unset.
   int64_t latency_objective_us = 0;
+  // For the policy cellular: how much longer than one step of a recurrence a task may take that
+  // runs several, so that newcomers wait no longer than that. 0: one step a task. Absent: 200.
+  std::optional<int64_t> step_slice_us = {};
   // For models of sequences where padding is not proved to change nothing: the input that marks the
   // tokens that count with 1, trusted to hide all others. The model's requests then share padded
   // batches. The mask is tried on a few requests at load, which proves nothing. Empty: no mask is
@@ -226,7 +229,7 @@ struct ModelStatistics {
 };
 
 struct TraceOptions {
-  // 40 per task, 8 per request in it, 24 per node. A task whose nodes alone take more is dropped
+  // 48 per task, 8 per request in it, 24 per node. A task whose nodes alone take more is dropped
   // with all that follow.
   size_t max_bytes = size_t{64} << 20;
   bool nodes = false;  // also each node of the models' graphs
@@ -252,8 +255,9 @@ struct NodeProfile {
 // A timeline of what the workers ran.
 struct Trace {
   // Chrome's trace event format, for ui.perfetto.dev or chrome://tracing: a track per worker, a
-  // slice per task, named after its cell, or its model if that runs whole; its rows and requests in
-  // `args`. If nodes are traced, a slice per node under its task's. Times in µs after StartTrace().
+  // slice per task, named after its cell, or its model if that runs whole; its rows, steps (the
+  // rows are the first's; `cells` are those of all steps) and requests in `args`. If nodes are
+  // traced, a slice per node under its task's. Times in µs after StartTrace().
   std::string json;
   uint64_t tasks = 0;
   uint64_t dropped = 0;  // tasks after max_bytes was full

@@ -222,6 +222,7 @@ ModelConfig Over(ModelConfig own, const ModelConfig& flags) {
     own.policy = flags.policy;
     own.max_batch_tokens = 0;  // which the other policy may not support
     own.queue_delay_us = own.latency_objective_us = 0;
+    own.step_slice_us.reset();
   }
   if (flags.max_batch_size != 0) own.max_batch_size = flags.max_batch_size;
   if (flags.max_batch_tokens != 0) own.max_batch_tokens = flags.max_batch_tokens;

@@ -298,6 +298,8 @@ Command AddServe(CLI::App& parser) {
       "  queue_delay_us: 0          # window, length_dp: longest wait of the oldest request for "
       "more\n"
       "  latency_objective_us: 0    # length_dp: no waiting once half of this is spent\n"
+      "  step_slice_us: 200         # cellular: longest wait of newcomers for a task's further "
+      "steps\n"
       "  trusted_mask: mask         # length_dp, naive: the input that hides padding "
       "(docs/encoders.md)\n"
       "  preferred_batch_sizes: []  # window: run at these sizes without waiting\n"

@@ -129,13 +129,17 @@ StatusOr<std::unique_ptr<Cell>> Cell::Create(std::string name, Graph graph,
   return std::unique_ptr<Cell>(new Cell(std::move(name), *std::move(executable), *std::move(step)));
 }
 
-StatusOr<std::vector<Tensor>> Cell::RunStep(int64_t rows, std::span<const Rows> inputs, Team& team,
-                                            int worker, Arena& arena) const {
-  const bool lstm = step_->c >= 0;
+std::vector<Tensor> Cell::NewOutputs(int64_t rows) const {
   std::vector<Tensor> outputs(outputs_.size());
   for (Tensor& output : outputs) {
     output = Tensor::Allocate(DType::kFloat, Shape{rows, step_->hidden});
   }
+  return outputs;
+}
+
+Status Cell::RunStep(int64_t rows, std::span<const Rows> inputs, std::span<const Tensor> outputs,
+                     Team& team, int worker, Arena& arena) const {
+  const bool lstm = step_->c >= 0;
   // Scratch first: it is 64-byte aligned.
   const size_t scratch = (step_->kernel.ScratchBytes(rows, team.width()) + 63) / 64 * 64;
   const auto count = static_cast<size_t>(rows);
@@ -147,7 +151,7 @@ StatusOr<std::vector<Tensor>> Cell::RunStep(int64_t rows, std::span<const Rows> 
   const auto written = [&](int output, size_t part) -> float** {
     if (output < 0) return nullptr;
     auto** pointers = reinterpret_cast<float**>(place + scratch) + part * count;
-    float* data = outputs[output].data<float>();
+    auto* data = static_cast<float*>(const_cast<void*>(outputs[output].raw()));
     for (size_t r = 0; r < count; ++r) pointers[r] = data + r * step_->hidden;
     return pointers;
   };
@@ -156,11 +160,11 @@ StatusOr<std::vector<Tensor>> Cell::RunStep(int64_t rows, std::span<const Rows> 
                      written(step_->h_next, 0), lstm ? written(step_->c_next, 1) : nullptr,
                      backward, team, place);
   backward = !backward;
-  return outputs;
+  return absl::OkStatus();
 }
 
-StatusOr<std::vector<Tensor>> Cell::TimeStep(int64_t rows, std::span<const Rows> inputs, Team& team,
-                                             int worker, Arena& arena, NodeTimer& timer) const {
+Status Cell::TimeStep(int64_t rows, std::span<const Rows> inputs, std::span<const Tensor> outputs,
+                      Team& team, int worker, Arena& arena, NodeTimer& timer) const {
   const Graph& graph = executable_->graph();
   const auto operands = [&](const std::vector<ValueId>& ids) {
     std::vector<Operand> of_node;
@@ -177,17 +181,25 @@ StatusOr<std::vector<Tensor>> Cell::TimeStep(int64_t rows, std::span<const Rows>
   const Node& node = graph.nodes[0];  // there is no other
   const std::vector<Operand> read = operands(node.inputs), written = operands(node.outputs);
   const TimePoint start = Clock::Steady().Now();
-  auto outputs = RunStep(rows, inputs, team, worker, arena);
+  Status ran = RunStep(rows, inputs, outputs, team, worker, arena);
   timer.Report({node, nullptr, read, written}, start, Clock::Steady().Now());
-  return outputs;
+  return ran;
+}
+
+Status Cell::RunInto(int64_t rows, std::span<const Rows> inputs, std::span<const Tensor> outputs,
+                     Team& team, int worker, Arena& arena, NodeTimer* timer) const {
+  if (rows == 0) return absl::OkStatus();
+  if (timer == nullptr) return RunStep(rows, inputs, outputs, team, worker, arena);
+  return TimeStep(rows, inputs, outputs, team, worker, arena, *timer);
 }
 
 StatusOr<std::vector<Tensor>> Cell::Run(int64_t rows, std::span<const Rows> inputs, Team& team,
                                         int worker, Arena& arena, Arena& staging,
                                         const StopFlag* stop, NodeTimer* timer) {
   if (step_ != nullptr && rows > 0) {
-    if (timer == nullptr) return RunStep(rows, inputs, team, worker, arena);
-    return TimeStep(rows, inputs, team, worker, arena, *timer);
+    std::vector<Tensor> outputs = NewOutputs(rows);
+    CHAIRLIFT_RETURN_IF_ERROR(RunInto(rows, inputs, outputs, team, worker, arena, timer));
+    return outputs;
   }
   struct Part {
     Shape shape;

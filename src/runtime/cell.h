@@ -51,15 +51,24 @@ class Cell {
                                     int worker, Arena& arena, Arena& staging,
                                     const StopFlag* stop = nullptr, NodeTimer* timer = nullptr);
 
+  // Whether RunInto() does what Run() does, but writes the rows of its outputs to the first rows of
+  // tensors that are there.
+  bool runs_into() const { return step_ != nullptr; }
+  // `outputs`: as Run() returns them, of at least as many rows, and read by nobody meanwhile.
+  Status RunInto(int64_t rows, std::span<const Rows> inputs, std::span<const Tensor> outputs,
+                 Team& team, int worker, Arena& arena, NodeTimer* timer = nullptr) const;
+  // Outputs of so many rows, not initialised, where runs_into().
+  std::vector<Tensor> NewOutputs(int64_t rows) const;
+
  private:
   // A float32 chairlift::RecurrentStep as the whole graph, on the CPU.
   struct Step;
 
   Cell(std::string name, std::unique_ptr<Executable> executable, std::unique_ptr<Step> step);
-  StatusOr<std::vector<Tensor>> RunStep(int64_t rows, std::span<const Rows> inputs, Team& team,
-                                        int worker, Arena& arena) const;
-  StatusOr<std::vector<Tensor>> TimeStep(int64_t rows, std::span<const Rows> inputs, Team& team,
-                                         int worker, Arena& arena, NodeTimer& timer) const;
+  Status RunStep(int64_t rows, std::span<const Rows> inputs, std::span<const Tensor> outputs,
+                 Team& team, int worker, Arena& arena) const;
+  Status TimeStep(int64_t rows, std::span<const Rows> inputs, std::span<const Tensor> outputs,
+                  Team& team, int worker, Arena& arena, NodeTimer& timer) const;
 
   std::string name_;
   std::unique_ptr<Executable> executable_;

@@ -57,7 +57,10 @@ class CellOracle {
   void Load(const ModelBuilder& model, const std::string& policy, int workers) {
     file_ = WriteFile(folder_ / "model.onnx", model.Bytes());
     whole_ = LoadAs({.policy = "none"}, 1);
-    cells_ = LoadAs({.policy = policy, .max_batch_size = 7}, workers);
+    ModelConfig config{.policy = policy, .max_batch_size = 7};
+    // However slow the machine: tasks of many steps.
+    if (policy == "cellular") config.step_slice_us = 1'000'000;
+    cells_ = LoadAs(config, workers);
     ASSERT_NE(whole_, nullptr);
     ASSERT_NE(cells_, nullptr);
   }
@@ -88,6 +91,7 @@ class CellOracle {
     size_t answered = 0;
     int cancelled = 0;
     int widest = 0;
+    cells_->StartTrace();
     for (size_t i = 0; i < asked.size(); ++i) {
       const RequestId id =
           cells_->InferAsync(Ask(asked[i]), [&, i](StatusOr<InferResponse> answer) {
@@ -108,6 +112,13 @@ class CellOracle {
     told.wait(lock, [&] { return answered == asked.size(); });
     EXPECT_GT(widest, 1);
     EXPECT_LE(cancelled, 16);
+    const std::string trace = cells_->StopTrace().json;
+    bool several = false;
+    const std::string steps = "\"steps\":";
+    for (size_t at = trace.find(steps); at != std::string::npos; at = trace.find(steps, at + 1)) {
+      several |= trace.compare(at + steps.size(), 2, "1,") != 0;
+    }
+    EXPECT_EQ(several, cells_->Metadata("model")->config.policy == "cellular");
   }
 
   TempFolder folder_;

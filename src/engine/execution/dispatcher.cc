@@ -105,7 +105,8 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(const std::shared_ptr<M
     request->rides.push_back(&batch->ride);
     ++batch->ride.wanted;
     batch->requests.push_back(request);
-    batch->nodes.push_back({.graph = request->graph.get(), .node = node.node, .status = {}});
+    batch->nodes.push_back(
+        {.graph = request->graph.get(), .node = node.node, .steps = node.steps, .status = {}});
   }
   batch->model = model;
   batch->cell = queue.cell(task->type);

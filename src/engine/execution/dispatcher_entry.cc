@@ -303,9 +303,11 @@ CellGraph Dispatcher::GraphOf(Request& request, Lock& lock) {
     graph.Add(request.types[0], node.rows, node.dependencies);
     return graph;
   }
+  graph.Reserve(nodes, 2 * nodes);
   for (int32_t i = 0; i < nodes; ++i) {
     const GraphNode node = own.node(i);
-    graph.Add(HoldType(request, node.cell, node.key, lock), node.rows, node.dependencies);
+    graph.Add(HoldType(request, node.cell, node.key, lock), node.rows, node.dependencies,
+              node.follows);
   }
   return graph;
 }

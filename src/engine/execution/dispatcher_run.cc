@@ -4,6 +4,7 @@
 
 #include "base/out_of_memory.h"
 #include "base/status.h"
+#include "batching/task_cost.h"
 #include "engine/execution/dispatcher.h"
 
 namespace chairlift {
@@ -35,7 +36,8 @@ void Dispatcher::Record(const Batch& batch) {
 
 bool Dispatcher::WorthSharing(const Batch& batch, Duration worth_a_team) const {
   // Where somebody waits nobody will be idle, and a job cut into parts takes some % longer.
-  return batch.charged >= worth_a_team && (batch.task.by_team || waiting_.load() == 0);
+  const bool long_enough = batch.charged / batch.task.steps() >= worth_a_team;
+  return long_enough && (batch.task.by_team || waiting_.load() == 0);
 }
 
 bool Dispatcher::Batch::IsOf(RequestId number) const {
@@ -110,8 +112,11 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::FinishTask(Batch& batch) {
       sequencer_.SendParts(request.reply.parts, std::move(parts), ended.answers);
     });
   }
+  absl::InlinedVector<int32_t, 16> rows;
+  ForEachStepOf(batch.task, [&rows](int32_t of_step) { rows.push_back(of_step); });
+  rows[0] = batch.result.rows;
   batch.model->statistics().Executed(
-      batch.result.rows, batch.task.padding_rows, batch.result.compute_infer,
+      rows, batch.task.padding_rows, batch.result.compute_infer,
       share / static_cast<double>(std::max<size_t>(batch.requests.size(), 1)));
   {
     Lock lock(batch.model->queue().mutex());
@@ -171,7 +176,8 @@ void Dispatcher::FinishNodes(Batch& batch, Lock& lock, Actions& actions) {
       grown.push_back({.request = request->number,
                        .type = HoldType(*request, node.cell, node.key, lock),
                        .rows = node.rows,
-                       .dependencies = {}});
+                       .dependencies = {},
+                       .follows = node.follows});
       queue.queue_time().Grow({grown.back().type, node.rows}, request->share);
       nodes.push_back(std::move(node));
     }

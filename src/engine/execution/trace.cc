@@ -8,6 +8,7 @@
 
 #include "base/out_of_memory.h"
 #include "base/status.h"
+#include "batching/task_cost.h"
 
 namespace chairlift {
 namespace {
@@ -107,12 +108,16 @@ void TraceRecorder::Append(const Slice& slice, const NodeRuns* nodes) {
   const auto [found, fresh] =
       numbers_.try_emplace({slice.model, slice.cell}, static_cast<int32_t>(names_.size()));
   if (fresh) names_.push_back(found->first);
+  int32_t cells = -slice.task.padding_rows;
+  ForEachStepOf(slice.task, [&cells](int32_t rows) { cells += rows; });
   requests_.insert(requests_.end(), distinct_.begin(), distinct_.end());
   if (nodes != nullptr) AppendNodes(slice, *nodes);
   events_.push_back({.name = found->second,
                      .worker = static_cast<int16_t>(slice.task.worker),
                      .helped = slice.helped,
                      .rows = slice.task.rows,
+                     .steps = slice.task.steps(),
+                     .cells = cells,
                      .padding_rows = slice.task.padding_rows,
                      .requests = static_cast<int32_t>(distinct_.size()),
                      .nodes = static_cast<int32_t>(node_runs),
@@ -203,13 +208,14 @@ Trace TraceRecorder::Stop(int workers) {
   auto request = requests_.begin();
   auto node = node_events_.begin();
   for (const Event& event : events_) {
-    fmt::format_to(out,
-                   ",\n"
-                   R"({{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},{},"rows":{},)"
-                   R"("padding_rows":{},"helped":{},"requests":[)",
-                   event.worker, Microseconds(event.start_ns), Microseconds(event.ns),
-                   labels[static_cast<size_t>(event.name)], event.rows, event.padding_rows,
-                   event.helped);
+    fmt::format_to(
+        out,
+        ",\n"
+        R"({{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},{},"rows":{},"steps":{},"cells":{},)"
+        R"("padding_rows":{},"helped":{},"requests":[)",
+        event.worker, Microseconds(event.start_ns), Microseconds(event.ns),
+        labels[static_cast<size_t>(event.name)], event.rows, event.steps, event.cells,
+        event.padding_rows, event.helped);
     for (int32_t i = 0; i < event.requests; ++i) {
       fmt::format_to(out, "{}{}", i == 0 ? "" : ",", *request++);
     }

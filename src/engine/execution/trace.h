@@ -75,6 +75,8 @@ class TraceRecorder {
     int16_t worker = 0;
     bool helped = false;
     int32_t rows = 0;
+    int32_t steps = 1;
+    int32_t cells = 0;  // rows of all steps
     int32_t padding_rows = 0;
     int32_t requests = 0;          // that many of requests_, after those of the events before
     int32_t nodes = 0;             // of node_events_, likewise

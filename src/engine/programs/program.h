@@ -38,6 +38,7 @@ struct GraphNode {
   int32_t rows = 1;                       // of the cell; where tokens are packed, tokens
   std::span<const int64_t> key;           // nodes of one cell and key may share a task
   std::span<const int32_t> dependencies;  // earlier nodes that it reads or follows; may repeat
+  int32_t follows = -1;                   // whose task may run it as a further step; −1: none's
 };
 
 // A node that a request's graph has grown by since it was unfolded.
@@ -46,6 +47,7 @@ struct GrownNode {
   int32_t rows = 0;
   absl::InlinedVector<int32_t, 4> dependencies;
   absl::InlinedVector<int64_t, 4> key;
+  int32_t follows = -1;
 };
 
 // A request as its program unfolded it. What the first functions say is constant; of the others
@@ -85,6 +87,7 @@ class RequestGraph {
 struct TaskNode {
   RequestGraph* graph = nullptr;
   int32_t node = 0;
+  int32_t steps = 1;  // it and those that follow it (NodeRef)
   // Set by Run():
   Status status;      // what failed its request
   int64_t units = 0;  // in the queue's time: its rows, times their length where they are padded
@@ -94,15 +97,17 @@ struct TaskNode {
 // One task: nodes of one cell and key.
 struct TaskRun {
   int cell = 0;
-  int32_t padding_rows = 0;   // that nobody asked for
-  std::span<TaskNode> nodes;  // in the order of their rows; empty where there is padding only
+  int32_t padding_rows = 0;  // that nobody asked for
+  // In the order of their rows, and of their steps, the most first; empty where there is padding
+  // only.
+  std::span<TaskNode> nodes;
   Team& team;
   int worker = 0;        // below LoadOptions::workers
   WorkerMemory& memory;  // the worker's
 };
 
 struct TaskResult {
-  int32_t rows = 0;  // of its requests; of cells, of its nodes
+  int32_t rows = 0;  // of its requests; of cells, of its nodes in the first step
   Duration compute_input{0};
   Duration compute_infer{0};
   Duration compute_output{0};

@@ -49,7 +49,11 @@ Status CheckPolicySettings(ServingPlan& plan) {
       {"latency_objective_us",
        [](const ModelConfig& c) { return c.latency_objective_us; },
        [](ModelConfig& c) { c.latency_objective_us = 0; },
-       {"length_dp"}}};
+       {"length_dp"}},
+      {"step_slice_us",
+       [](const ModelConfig& c) { return c.step_slice_us.value_or(0); },
+       [](ModelConfig& c) { c.step_slice_us.reset(); },
+       {"cellular"}}};
   ModelConfig& config = plan.config;
   if (config.policy == "none") return absl::OkStatus();
   if (!config.trusted_mask.empty() && !MayServe(config.policy, GraphForm::kPadded) &&
@@ -170,6 +174,9 @@ StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::stri
   plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
   plan.scheduling.preferred_batch_sizes = plan.config.preferred_batch_sizes;
   plan.scheduling.cell_types = std::move(types);
+  if (config.step_slice_us) {
+    plan.scheduling.slice = std::chrono::microseconds(*config.step_slice_us);
+  }
   if (plan.config.policy != "cellular") {
     plan.diagnosis =
         fmt::format("{} ({}); {} policy, up to {} requests together", what, fmt::join(cells, ", "),

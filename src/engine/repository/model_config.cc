@@ -35,6 +35,7 @@ constexpr NumberSetting kNumbers[] = {
     {"max_batch_tokens", &C::max_batch_tokens, {"tokens", 0, kMaxBatchRows, kChosen}},
     {"queue_delay_us", &C::queue_delay_us, {kMicro, 0, kHour}},
     {"latency_objective_us", &C::latency_objective_us, {kMicro, 0, kHour, "none"}},
+    {"step_slice_us", &C::step_slice_us, {kMicro, 0, kHour, "one step a task"}},
     {"max_queue_size", &C::max_queue_size, {"requests", 1, kMaxInt}},
     {"max_queue_wait_us", &C::max_queue_wait_us, {kMicro, 0, kHour, "not bounded"}},
     {"default_timeout_us", &C::default_timeout_us, {kMicro, 0, kHour, "none"}},

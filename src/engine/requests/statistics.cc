@@ -20,11 +20,13 @@ StatisticsRecorder::StatisticsRecorder(std::string name, std::string version) {
   statistics_.version = std::move(version);
 }
 
-void StatisticsRecorder::Executed(int rows, int padding, Duration compute, double share) {
+void StatisticsRecorder::Executed(std::span<const int32_t> rows, int padding, Duration compute,
+                                  double share) {
   const std::lock_guard<std::mutex> lock(mutex_);
   executions_ += share;
   statistics_.padded_rows += static_cast<uint64_t>(padding);
-  Add(statistics_.batches[rows], compute);
+  const Duration each = compute / static_cast<int64_t>(rows.size());
+  for (const int32_t of_step : rows) Add(statistics_.batches[of_step], each);
 }
 
 void StatisticsRecorder::Succeeded(int rows, const Times& times) {

@@ -3,7 +3,9 @@
 #define CHAIRLIFT_ENGINE_REQUESTS_STATISTICS_H_
 
 #include <atomic>
+#include <cstdint>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "base/clock.h"
@@ -25,9 +27,10 @@ class StatisticsRecorder {
 
   StatisticsRecorder(std::string name, std::string version);
 
-  // One task ran, successfully or not; `padding` rows of it that nobody asked for, besides `rows`.
-  // `share` of an execution of the model: less than 1 where a request takes several tasks.
-  void Executed(int rows, int padding, Duration compute, double share);
+  // One task ran, successfully or not: a batch of so many `rows` in each of its steps, and
+  // `padding` rows that nobody asked for. `share` of an execution of the model: less than 1 where a
+  // request takes several tasks.
+  void Executed(std::span<const int32_t> rows, int padding, Duration compute, double share);
   void Succeeded(int rows, const Times& times);
   // `reason`: "queue_full", "timeout", "cancelled", "invalid", "error", "shutdown".
   void Failed(const std::string& reason, Duration total);

@@ -76,6 +76,17 @@ TEST(PlanServingTest, CellsHaveSizesOfTheirOwn) {
   EXPECT_EQ(plan->diagnosis, "cut (a, b); bucketed policy, up to 16 requests together");
 }
 
+TEST(PlanServingTest, OnlyCellularTasksHaveSteps) {
+  const std::vector<CellTypeOptions> types(1);
+  EXPECT_EQ(PlanCellServing({}, "", {"a"}, types)->scheduling.slice, PolicyOptions().slice);
+  EXPECT_EQ(PlanCellServing({.step_slice_us = 0}, "", {"a"}, types)->scheduling.slice, Duration(0));
+  EXPECT_EQ(PlanCellServing({.step_slice_us = 7}, "", {"a"}, types)->scheduling.slice,
+            std::chrono::microseconds(7));
+  const auto refused =
+      PlanCellServing({.policy = "bucketed", .step_slice_us = 7}, "", {"a"}, types).status();
+  EXPECT_THAT(Message(refused), HasSubstr("step_slice_us is 7, which policy 'bucketed'"));
+}
+
 TEST(PlanServingTest, BatchingCanBeTurnedOff) {
   EXPECT_FALSE(PlanServing({.policy = "none"}, {true, ""}, 1)->batches);
   EXPECT_FALSE(PlanServing({.max_batch_size = 1}, {true, ""}, 1)->batches);

@@ -89,8 +89,8 @@ TEST(ModelConfigTest, NumbersOutOfRangeAreRefused) {
   EXPECT_TRUE(CheckConfig(config).ok());
   for (const char* name :
        {"max_batch_size", "max_batch_tokens", "queue_delay_us", "latency_objective_us",
-        "max_queue_size", "max_queue_wait_us", "default_timeout_us", "max_embedding_bytes",
-        "max_sequences", "sequence_idle_us", "response_cache_bytes"}) {
+        "step_slice_us", "max_queue_size", "max_queue_wait_us", "default_timeout_us",
+        "max_embedding_bytes", "max_sequences", "sequence_idle_us", "response_cache_bytes"}) {
     EXPECT_THAT(Refusal(fmt::format("{}: -1", name)), HasSubstr(fmt::format("{} is '-1'", name)));
   }
   config.max_queue_wait_us = -1;

@@ -13,13 +13,24 @@ constexpr size_t kReadablePastTheEnd = 64;
 
 }  // namespace
 
-void CellBatch::Begin(Cell& cell) {
+void CellBatch::Begin(Cell& cell, std::span<const int> feeds, int32_t lasting, int32_t steps) {
   cell_ = &cell;
+  feeds_ = feeds;
+  lasting_ = lasting;
+  all_are_read_ = false;
   items_.clear();
-  parts_.clear();
   copies_.clear();
-  places_.resize(cell.inputs().size());
+  copies_end_.clear();
+  first_end_.clear();
+  const size_t inputs = cell.inputs().size();
+  places_.resize(inputs);
+  later_.resize(inputs);
+  states_.resize(inputs);
   for (std::vector<const std::byte*>& places : places_) places.clear();
+  for (size_t i = 0; i < feeds.size() && steps > 1; ++i) {
+    const auto rows = static_cast<size_t>(lasting);
+    (feeds[i] < 0 ? later_ : states_)[i].resize(feeds[i] < 0 ? rows * (steps - 1) : rows);
+  }
   shapes_.clear();
   if (!cell.open()) {
     for (const Cell::Port& port : cell.inputs()) {
@@ -30,32 +41,44 @@ void CellBatch::Begin(Cell& cell) {
   rows_ = 0;
 }
 
-void CellBatch::Add(CellRequest& request, NodeId node) {
-  Item item{.request = &request,
-            .node = node,
-            .status = {},
-            .outputs = {},
-            .first_row = rows_,
-            .rows = request.rows(node)};
-  Part part{.rows = item.rows, .first_copy = copies_.size()};
-  const auto end = static_cast<size_t>(rows_ + part.rows);
+Status CellBatch::Locate(const CellRequest& request, const Item& item) {
+  for (size_t i = 0; i < places_.size(); ++i) {
+    CHAIRLIFT_RETURN_IF_ERROR(
+        request.Locate(item.node, static_cast<int>(i), places_[i].data() + rows_));
+  }
+  if (item.steps == 1) return absl::OkStatus();
+  all_are_read_ = all_are_read_ || request.ReadByOthers(item.node, item.steps - 1);
+  for (size_t i = 0; i < feeds_.size(); ++i) {
+    if (feeds_[i] >= 0) continue;
+    CHAIRLIFT_RETURN_IF_ERROR(request.LocateFollowing(
+        item.node, item.steps - 1, static_cast<int>(i), later_[i].data() + rows_, lasting_));
+  }
+  return absl::OkStatus();
+}
+
+void CellBatch::Add(CellRequest& request, NodeId node, int32_t steps) {
+  Item& item = items_.emplace_back();
+  item.request = &request;
+  item.node = node;
+  item.steps = steps;
+  item.first_row = rows_;
+  item.rows = request.rows(node);
   for (size_t i = shapes_.size(); i < places_.size(); ++i) {
     shapes_.push_back(request.RowShape(node, static_cast<int>(i)));
   }
-  for (size_t i = 0; i < places_.size() && item.status.ok(); ++i) {
-    places_[i].resize(end);
-    item.status = request.Locate(node, static_cast<int>(i), places_[i].data() + rows_);
-  }
+  const auto end = static_cast<size_t>(rows_ + item.rows);
+  for (std::vector<const std::byte*>& places : places_) places.resize(end);
+  first_end_.push_back(copies_end_.size());
+  item.status = Locate(request, item);
   if (item.status.ok()) {
-    request.AppendCopies(node, copies_);
-    rows_ += part.rows;
+    rows_ += item.rows;
   } else {
     for (std::vector<const std::byte*>& places : places_) places.resize(static_cast<size_t>(rows_));
-    part.rows = 0;
   }
-  part.last_copy = copies_.size();
-  items_.push_back(std::move(item));
-  parts_.push_back(part);
+  for (int32_t step = 0; step < steps; ++step, node = request.follower(node)) {
+    if (item.status.ok()) request.AppendCopies(node, copies_);
+    copies_end_.push_back(copies_.size());
+  }
 }
 
 void CellBatch::Pad(int32_t rows) {
@@ -72,46 +95,84 @@ void CellBatch::Pad(int32_t rows) {
   }
 }
 
-StatusOr<TaskOutputs> CellBatch::RunRows(int64_t first, int64_t rows, Team& team, int worker,
-                                         WorkerMemory& memory) {
+StatusOr<TaskOutputs> CellBatch::RunStep(int32_t step, int64_t first_row, int64_t rows,
+                                         const TaskOutputs& before, const TaskOutputs& reuse,
+                                         const Machine& machine) {
   return CatchOutOfMemory([&]() -> StatusOr<TaskOutputs> {
-    std::vector<Cell::Rows> inputs;
-    inputs.reserve(places_.size());
+    absl::InlinedVector<Cell::Rows, 6> inputs;
     for (size_t i = 0; i < places_.size(); ++i) {
-      inputs.push_back({shapes_[i], places_[i].data() + first});
+      const std::byte* const* at = nullptr;
+      if (step == 0) {
+        at = places_[i].data() + first_row;
+      } else if (feeds_[i] < 0) {
+        at = later_[i].data() + (step - 1) * lasting_ + first_row;
+      } else {
+        const Tensor& state = (*before)[static_cast<size_t>(feeds_[i])];
+        const auto* row = static_cast<const std::byte*>(state.raw());
+        const int64_t bytes = cell_->inputs()[i].row_bytes;
+        for (int64_t r = 0; r < rows; ++r, row += bytes) states_[i][static_cast<size_t>(r)] = row;
+        at = states_[i].data();
+      }
+      inputs.push_back({shapes_[i], at});
     }
-    CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
-                               cell_->Run(rows, inputs, team, worker, memory.compute,
-                                          memory.staging, memory.stop, memory.timer));
+    WorkerMemory& memory = machine.memory;
+    if (reuse != nullptr) {
+      CHAIRLIFT_RETURN_IF_ERROR(cell_->RunInto(rows, inputs, *reuse, machine.team, machine.worker,
+                                               memory.compute, memory.timer));
+      return reuse;
+    }
+    CHAIRLIFT_ASSIGN_OR_RETURN(
+        std::vector<Tensor> outputs,
+        cell_->Run(rows, inputs, machine.team, machine.worker, memory.compute, memory.staging,
+                   memory.stop, memory.timer));
     return std::make_shared<const std::vector<Tensor>>(std::move(outputs));
   });
 }
 
+Status CellBatch::RunSteps(std::span<Item> items, int64_t first_row, int64_t rows,
+                           const Machine& machine) {
+  const StopFlag* const stop = machine.memory.stop;
+  const auto first_item = static_cast<size_t>(items.data() - items_.data());
+  TaskOutputs before, reuse;
+  for (int32_t step = 0;; ++step) {
+    if (step > 0 && stop != nullptr && *stop) return absl::CancelledError("the run was stopped");
+    CHAIRLIFT_ASSIGN_OR_RETURN(TaskOutputs outputs,
+                               RunStep(step, first_row, rows, before, reuse, machine));
+    rows = 0;
+    for (size_t i = 0; i < items.size() && items[i].steps > step; ++i) {
+      Item& item = items[i];
+      if (!item.status.ok()) continue;
+      const int64_t row = item.first_row - first_row;
+      const size_t end = first_end_[first_item + i] + static_cast<size_t>(step);
+      for (size_t c = end == 0 ? 0 : copies_end_[end - 1]; c < copies_end_[end]; ++c) {
+        CHAIRLIFT_RETURN_IF_ERROR(CellRequest::Make(copies_[c], *outputs, row));
+      }
+      const bool goes_on = item.steps > step + 1;
+      if (!goes_on || all_are_read_) item.outputs.push_back(outputs);
+      if (goes_on) rows = row + 1;
+    }
+    if (rows == 0) return absl::OkStatus();
+    if (cell_->runs_into() && !all_are_read_) reuse = std::move(before);
+    before = std::move(outputs);
+  }
+}
+
 void CellBatch::Run(Team& team, int worker, WorkerMemory& memory) {
   if (items_.empty()) return;
+  const Machine machine{team, worker, memory};
   const int64_t all = places_.empty() ? rows_ : static_cast<int64_t>(places_[0].size());
-  const StatusOr<TaskOutputs> together = RunRows(0, all, team, worker, memory);
-  for (size_t i = 0; i < items_.size(); ++i) {
-    Item& item = items_[i];
+  const Status together = RunSteps(items_, 0, all, machine);
+  if (together.ok()) return;
+  const bool stopped = memory.stop != nullptr && *memory.stop;
+  for (Item& item : items_) {
     if (!item.status.ok()) continue;
-    const Part& part = parts_[i];
-    if (together.ok()) {
-      item.outputs = *together;
-    } else if (items_.size() == 1 || (memory.stop != nullptr && *memory.stop)) {
-      item.status = together.status();
+    if (items_.size() == 1 || stopped) {
+      item.status = together;
       continue;
-    } else {
-      StatusOr<TaskOutputs> alone = RunRows(item.first_row, part.rows, team, worker, memory);
-      if (!alone.ok()) {
-        item.status = alone.status();
-        continue;
-      }
-      item.outputs = *std::move(alone);
-      item.first_row = 0;
     }
-    for (size_t c = part.first_copy; c < part.last_copy && item.status.ok(); ++c) {
-      item.status = CellRequest::Make(copies_[c], *item.outputs, item.first_row);
-    }
+    item.outputs.clear();
+    item.status = RunSteps({&item, 1}, item.first_row, item.rows, machine);
+    item.first_row = 0;
   }
 }
 

@@ -1,10 +1,16 @@
-// One task of a cellular model on one worker: rows of many requests through one cell.
+// One task of a cellular model on one worker: rows of many requests through one cell, in one step
+// or in several.
+//
+// Between steps nothing is gathered: each step reads the states where the one before left them, in
+// one of two buffers that take turns. A row that has had its last step stays where it is; those
+// that go on come before it.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_BATCH_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_BATCH_H_
 
 #include <span>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "device/cpu/team.h"
 #include "engine/programs/cells/cell_request.h"
 #include "runtime/worker_memory.h"
@@ -14,43 +20,67 @@ namespace chairlift {
 // Not thread-safe; the requests must outlive it. Kept from task to task for its memory.
 class CellBatch {
  public:
-  // What became of one node.
+  // What became of one node, and of those that follow it.
   struct Item {
     CellRequest* request = nullptr;
     NodeId node = 0;
-    Status status;  // what failed it
-    TaskOutputs outputs;
+    int32_t steps = 1;
+    Status status;                                // what failed it
+    absl::InlinedVector<TaskOutputs, 1> outputs;  // of each step, or of the last alone
     int64_t first_row = 0;
     int64_t rows = 0;  // as the request has it, whether or not they ran
+
+    // Null where nobody else reads them.
+    TaskOutputs OutputsOf(int32_t step) const {
+      const auto after = static_cast<size_t>(steps - 1 - step);
+      return after < outputs.size() ? outputs[outputs.size() - 1 - after] : nullptr;
+    }
   };
 
-  // Finds a node's rows. The requests of the other nodes may change after this, not the places.
-  void Begin(Cell& cell);
-  void Add(CellRequest& request, NodeId node);
+  // `feeds`: as CellProgram has them. `lasting`: how many nodes have more than one step, of which
+  // the first, which has the most, has `steps`.
+  void Begin(Cell& cell, std::span<const int> feeds, int32_t lasting, int32_t steps);
+  // Finds a node's rows, and those of the ones that follow it, `steps` in all. The requests of the
+  // other nodes may change after this, not the places. Nodes come in order of their steps, the most
+  // first.
+  void Add(CellRequest& request, NodeId node, int32_t steps);
   // Rows that nobody asked for, so that the batch has a size that a padding policy wants. None
   // where all that were asked for have been cancelled: then nothing runs.
   void Pad(int32_t rows);
 
-  // Runs the cell, and copies what is to be delivered. Where nodes fail together each is run again
-  // alone, so that none fails for another's data.
+  // Runs the cell, and copies what is to be delivered after each step. Where nodes fail together
+  // each is run again alone, so that none fails for another's data.
   void Run(Team& team, int worker, WorkerMemory& memory);
 
   std::span<Item> items() { return items_; }
 
  private:
-  struct Part {
-    int64_t rows = 0;
-    size_t first_copy = 0, last_copy = 0;
+  // Where it runs.
+  struct Machine {
+    Team& team;
+    int worker;
+    WorkerMemory& memory;
   };
-  StatusOr<TaskOutputs> RunRows(int64_t first, int64_t rows, Team& team, int worker,
-                                WorkerMemory& memory);
+  Status Locate(const CellRequest& request, const Item& item);
+  // All steps of these items, which have all rows from `first_row` on.
+  Status RunSteps(std::span<Item> items, int64_t first_row, int64_t rows, const Machine& machine);
+  StatusOr<TaskOutputs> RunStep(int32_t step, int64_t first_row, int64_t rows,
+                                const TaskOutputs& before, const TaskOutputs& reuse,
+                                const Machine& machine);
 
   Cell* cell_ = nullptr;
+  std::span<const int> feeds_;
   std::vector<Shape> shapes_;  // by input: of every row
   std::vector<Item> items_;
-  std::vector<Part> parts_;                            // by item
   std::vector<std::vector<const std::byte*>> places_;  // by input: of every row
+  // By input that no step feeds: of rows in the steps after the first, `lasting_` a step.
+  std::vector<std::vector<const std::byte*>> later_;
+  int64_t lasting_ = 0;
+  std::vector<std::vector<const std::byte*>> states_;  // by input that is fed: of one step
+  bool all_are_read_ = false;  // what steps leave, by others than the next step
   std::vector<CellRequest::Copy> copies_;
+  std::vector<size_t> copies_end_;  // of the items' steps, item by item
+  std::vector<size_t> first_end_;   // by item, in copies_end_
   int64_t rows_ = 0;
   std::vector<std::byte> padding_;  // one row of zeros of the widest input
 };

@@ -1,6 +1,7 @@
 #include "engine/programs/cells/cell_costs.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include "base/status.h"
 #include "batching/batch_sizes.h"
+#include "batching/task_cost.h"
 #include "engine/costs/measure.h"
 
 namespace chairlift {
@@ -18,6 +20,9 @@ constexpr int kMaxRows = 512;
 // What the engine itself takes for a task, whatever its rows: its lock, its scheduler, memory for
 // what comes out, the way to the next one. (Measured under full load: 8 to 12 µs.)
 constexpr Duration kTaskOverhead = std::chrono::microseconds(10);
+
+// How much the latest task says of what the next will take.
+constexpr double kStepLearningRate = 0.25;
 
 constexpr int64_t kMaxBytes = int64_t{64} << 20;  // of inputs
 
@@ -76,6 +81,10 @@ std::vector<CellCosts> Measure(std::span<Cell* const> cells, int workers,
       [&](size_t i, int rows) {
         return BytesOfOneRow(*cells[i]) > kMaxBytes / rows ? TimedRun() : OnZeros(*cells[i], rows);
       });
+}
+
+size_t SizeOf(int32_t rows) {
+  return static_cast<size_t>(std::bit_width(static_cast<uint32_t>(std::max(rows, 1) - 1)));
 }
 
 // By cell.
@@ -152,6 +161,39 @@ void ChooseCellSizes(std::span<const CellCosts> costs, int given,
       type.min_batch_size = std::min(sizes.min, type.max_batch_size);
     }
   }
+}
+
+StepCosts::StepCosts(std::vector<CellCosts> timed)
+    : timed_(std::move(timed)), learnt_ns_(timed_.size()) {}
+
+Duration StepCosts::FixedCost(CellType /*type*/) const { return kTaskOverhead; }
+
+Duration StepCosts::Cost(CellType type, int32_t rows, int32_t /*length*/) const {
+  if (type >= timed_.size()) return Duration(0);
+  if (!timed_[type].empty()) {
+    return kTaskOverhead + Duration(static_cast<int64_t>(CostNsOfRows(timed_[type], rows)));
+  }
+  // As of so many rows or somewhat more; else in proportion to fewer.
+  const Learnt& learnt = learnt_ns_[type];
+  const size_t own = SizeOf(rows);
+  size_t at = own;
+  while (at < learnt.size() && learnt[at] == 0) ++at;
+  double scale = 1;
+  if (at == learnt.size()) {
+    for (at = own; at > 0 && learnt[at] == 0;) --at;
+    scale = static_cast<double>(int64_t{1} << (own - at));
+  }
+  if (learnt[at] == 0) return Duration(0);
+  return kTaskOverhead + Duration(static_cast<int64_t>(learnt[at] * scale));
+}
+
+void StepCosts::Learn(const Task& task, Duration took) {
+  if (task.type >= timed_.size() || !timed_[task.type].empty() || task.rows == 0) return;
+  double rows = 0;
+  ForEachStepOf(task, [&](int32_t of_step) { rows += of_step; });
+  const double step = std::max(1.0, static_cast<double>(took.count()) * task.rows / rows);
+  double& mean = learnt_ns_[task.type][SizeOf(task.rows)];
+  mean = mean == 0 ? step : mean + kStepLearningRate * (step - mean);
 }
 
 }  // namespace chairlift

@@ -2,6 +2,7 @@
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_COSTS_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_COSTS_H_
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -40,6 +41,32 @@ Status KeepCellCosts(std::span<const std::unique_ptr<Cell>> cells, int workers,
 // 0, those that suit the costs; else `given` rows at most. Where it is 0, too, they stay open.
 void ChooseCellSizes(std::span<const CellCosts> costs, int given,
                      std::vector<CellTypeOptions>& types);
+
+// What the steps of a model's cells take: as they were timed before or, where they were not, as the
+// tasks that ran did. Open cells' are unknown.
+//
+// Not thread-safe: under the lock under which the model is scheduled.
+class StepCosts final : public CostModel {
+ public:
+  // By cell.
+  explicit StepCosts(std::vector<CellCosts> timed);
+
+  const std::vector<CellCosts>& timed() const { return timed_; }
+
+  // CostModel. 0 where it is unknown. The first types are the cells.
+  Duration Cost(CellType type, int32_t rows, int32_t length) const override;
+  Duration FixedCost(CellType type) const override;
+
+  // A task took so long.
+  void Learn(const Task& task, Duration took);
+
+ private:
+  // By the power of two up to which its rows go: the latest weigh most; 0: none has run.
+  using Learnt = std::array<double, 31>;
+
+  const std::vector<CellCosts> timed_;
+  std::vector<Learnt> learnt_ns_;
+};
 
 }  // namespace chairlift
 

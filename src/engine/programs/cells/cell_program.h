@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,14 @@ namespace chairlift {
 struct CellProgram {
   std::vector<std::unique_ptr<Cell>> cells;  // what AddNode() numbers
   UnfolderFactory unfolder;
+  // By cell, for those whose steps may run one after the other in one task: for each input the
+  // output of the step before that it reads, or −1 where it reads none. Empty, or absent, for
+  // others.
+  std::vector<std::vector<int>> feeds;
+  std::span<const int> FeedsOf(int cell) const {
+    const auto at = static_cast<size_t>(cell);
+    return at < feeds.size() ? std::span<const int>(feeds[at]) : std::span<const int>();
+  }
   std::shared_ptr<const SlicedModel> sliced;  // how it was cut, without graphs; null: it was not
   std::vector<std::string> outputs;           // the model's, by name
   bool users_unfolder = false;                // a plugin's: may take any time

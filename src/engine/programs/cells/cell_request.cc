@@ -26,6 +26,14 @@ CellRequest::CellRequest(std::shared_ptr<const CellProgram> program, ValidatedRe
       answers_(program_->outputs.size()),
       axes_(answers_.size()) {}
 
+void CellRequest::Reserve(int32_t nodes) {
+  constexpr size_t kSources = 3, kDependencies = 2;  // of a step, mostly
+  const auto count = static_cast<size_t>(nodes);
+  nodes_.reserve(count);
+  sources_.reserve(count * kSources);
+  dependencies_.reserve(count * kDependencies);
+}
+
 void CellRequest::CollectParts(std::span<const int> outputs) {
   std::vector<bool> wanted(answers_.size());
   for (int output : outputs) wanted[output] = true;
@@ -42,7 +50,8 @@ GraphNode CellRequest::node(int32_t node) const {
   return {.cell = cell(node),
           .rows = rows(node),
           .key = open_dims(node),
-          .dependencies = dependencies(node)};
+          .dependencies = dependencies(node),
+          .follows = follows(node)};
 }
 
 StatusOr<std::vector<NamedTensor>> CellRequest::TakeOutputs() {
@@ -79,7 +88,8 @@ void CellRequest::NoteGrown() {
     grown_.push_back({.cell = cell(known_),
                       .rows = rows(known_),
                       .dependencies = {reads.begin(), reads.end()},
-                      .key = {open.begin(), open.end()}});
+                      .key = {open.begin(), open.end()},
+                      .follows = follows(known_)});
   }
   has_grown_.store(true, std::memory_order_release);
 }
@@ -110,6 +120,42 @@ Shape CellRequest::RowShape(NodeId node, int input) const {
   return shape;
 }
 
+StatusOr<CellRequest::Origin> CellRequest::OriginOf(const RowSource& source) const {
+  if (source.node < 0) return Origin{&tensors_[source.index], 0};
+  const Node& producer = nodes_[source.node];
+  if (producer.outputs == nullptr ||
+      static_cast<size_t>(source.index) >= producer.outputs->size()) {
+    return Internal("a node reads output {} of a node that has none", source.index);
+  }
+  const Tensor& tensor = (*producer.outputs)[source.index];
+  return Origin{&tensor, producer.first_row * RowBytes(tensor)};
+}
+
+Status CellRequest::LocateFollowing(NodeId id, int32_t count, int input, const std::byte** rows,
+                                    int64_t stride) const {
+  const Cell::Port& port = program_->cells[nodes_[id].cell]->inputs()[input];
+  const int64_t bytes = port.row_bytes;
+  const RowSource* known = nullptr;
+  const std::byte* from = nullptr;
+  int64_t size = 0;
+  for (; count > 0; --count, rows += stride) {
+    id = nodes_[id].follower;
+    const RowSource& source = sources_[nodes_[id].sources + input];
+    if (known == nullptr || source.node != known->node || source.index != known->index) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const Origin origin, OriginOf(source));
+      known = &source;
+      from = Bytes(*origin.tensor) + origin.begin;
+      size = origin.tensor->dtype() == port.dtype
+                 ? static_cast<int64_t>(origin.tensor->byte_size()) - origin.begin
+                 : -1;
+    }
+    if ((source.row + 1) * bytes > size)
+      return Locate(id, input, rows);  // which says what is wrong
+    *rows = from + source.row * bytes;
+  }
+  return absl::OkStatus();
+}
+
 Status CellRequest::Locate(NodeId id, int input, const std::byte** rows) const {
   const Node& node = nodes_[id];
   const RowSource& source = sources_[node.sources + input];
@@ -117,20 +163,9 @@ Status CellRequest::Locate(NodeId id, int input, const std::byte** rows) const {
   const int64_t bytes = port.row_bytes >= 0 ? port.row_bytes
                                             : RowShape(id, input).NumElements() *
                                                   static_cast<int64_t>(DTypeSize(port.dtype));
-  const Tensor* tensor = nullptr;
-  int64_t begin = 0;
-  if (source.node < 0) {
-    tensor = &tensors_[source.index];
-  } else {
-    const Node& producer = nodes_[source.node];
-    if (producer.outputs == nullptr ||
-        static_cast<size_t>(source.index) >= producer.outputs->size()) {
-      return Internal("a node reads output {} of a node that has none", source.index);
-    }
-    tensor = &(*producer.outputs)[source.index];
-    begin = producer.first_row * RowBytes(*tensor);
-  }
-  begin += source.row * bytes;
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Origin origin, OriginOf(source));
+  const Tensor* const tensor = origin.tensor;
+  const int64_t begin = origin.begin + source.row * bytes;
   const int64_t end = begin + ((node.rows - 1) * source.step + 1) * bytes;
   if (tensor->dtype() != port.dtype || end > static_cast<int64_t>(tensor->byte_size())) {
     return Internal("cell '{}' reads rows of {} {} that a {} of shape {} does not have",
@@ -288,7 +323,41 @@ NodeId CellRequest::AddNode(int cell, std::span<const RowSource> sources, int ro
   node.open_dims = static_cast<int32_t>(open_dims_.size());
   nodes_.push_back(std::move(node));
   ++left_;
-  return num_nodes() - 1;
+  const NodeId added = num_nodes() - 1;
+  if (const NodeId followed = FindFollowed(); followed >= 0) {
+    nodes_[added].follows = followed;
+    nodes_[followed].follower = added;
+  }
+  return added;
+}
+
+NodeId CellRequest::FindFollowed() const {
+  const Node& last = nodes_.back();
+  const std::span<const int> feeds = program_->FeedsOf(last.cell);
+  NodeId followed = -1;
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    const RowSource& source = sources_[last.sources + i];
+    if (feeds[i] < 0) continue;
+    if (followed < 0) followed = source.node;
+    if (source.node < 0 || source.node != followed || source.index != feeds[i]) return -1;
+  }
+  if (followed < 0 || last.rows != 1) return -1;
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    if (feeds[i] < 0 && sources_[last.sources + i].node == followed) return -1;
+  }
+  const Node& before = nodes_[followed];
+  const bool free = !before.ran && !before.watched && before.follower < 0;
+  return free && before.cell == last.cell && before.rows == 1 ? followed : -1;
+}
+
+bool CellRequest::ReadByOthers(NodeId id, int32_t count) const {
+  int32_t fed = 0;
+  for (const int output : program_->FeedsOf(nodes_[id].cell)) fed += output >= 0 ? 1 : 0;
+  for (; count > 0; --count, id = nodes_[id].follower) {
+    const Node& node = nodes_[id];
+    if (node.kept || node.watched || node.readers > fed) return true;
+  }
+  return false;
 }
 
 void CellRequest::Deliver(NodeId node, int output, int64_t row, int64_t rows,

@@ -37,6 +37,9 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
 
   std::mutex& mutex() { return mutex_; }
 
+  // Expects to be unfolded into so many nodes.
+  void Reserve(int32_t nodes);
+
   // Collects parts of these outputs of the model. To be called before Begin().
   void CollectParts(std::span<const int> outputs);
 
@@ -58,12 +61,21 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   // Dimensions that the cell leaves open, of all inputs: nodes of one cell that share them may
   // share a batch.
   std::span<const int64_t> open_dims(NodeId node) const;
+  // The node that a task may run before it as an earlier step, or −1; and the one that comes after.
+  NodeId follows(NodeId node) const { return nodes_[node].follows; }
+  NodeId follower(NodeId node) const { return nodes_[node].follower; }
+  // Whether any other node than its follower is to read what it leaves, or what those leave that
+  // follow it, `count` in all.
+  bool ReadByOthers(NodeId node, int32_t count) const;
 
   // The shape of one row of an input.
   Shape RowShape(NodeId node, int input) const;
   // Where the rows of an input begin; every node that it reads must have run. kInternal where they
   // are not all there.
   Status Locate(NodeId node, int input, const std::byte** rows) const;
+  // The same of the `count` nodes that follow a node, each of one row: to *rows, rows[stride], ….
+  Status LocateFollowing(NodeId node, int32_t count, int input, const std::byte** rows,
+                         int64_t stride) const;
 
   // A copy to be made when a node has run: from rows of its task's output.
   struct Copy {
@@ -80,8 +92,8 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   // where the target has no such place.
   static Status Make(const Copy& copy, const std::vector<Tensor>& outputs, int64_t first_row);
 
-  // A node has run and its copies are made. May run a user's code, and add nodes. An error fails
-  // the request.
+  // A node has run and its copies are made. `outputs` may be absent where only its follower reads
+  // them, which has run, too. May run a user's code, and add nodes. An error fails the request.
   Status Complete(NodeId node, TaskOutputs outputs, int64_t first_row);
 
   // Of a request that is done, by the model's outputs; absent where none was set.
@@ -112,6 +124,8 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
     int32_t last_copy = -1;    // of deliveries_
     int32_t last_part = -1;    // of announced_
     int32_t readers = 0;       // nodes that have not run
+    NodeId follows = -1;
+    NodeId follower = -1;
     bool watched = false;
     bool kept = false;
     bool ran = false;
@@ -131,7 +145,15 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
     AnswerPart part;
   };
 
+  // Where a source's rows are: `begin` bytes into the tensor is its row 0.
+  struct Origin {
+    const Tensor* tensor = nullptr;
+    int64_t begin = 0;
+  };
+  StatusOr<Origin> OriginOf(const RowSource& source) const;
   bool Expect(bool right, const char* what);
+  // The node that the last one follows.
+  NodeId FindFollowed() const;
   bool Wanted(const AnswerPart& part);
   bool IsNode(NodeId node) const { return node >= 0 && node < num_nodes(); }
   void ReleaseSources(const Node& node);

@@ -8,6 +8,7 @@
 #include "base/out_of_memory.h"
 #include "base/status.h"
 #include "batching/length_costs.h"
+#include "batching/task_cost.h"
 #include "engine/programs/cells/cell_batch.h"
 #include "engine/programs/cells/cell_costs.h"
 #include "engine/programs/cells/cell_program.h"
@@ -23,6 +24,8 @@ namespace {
 
 // Cells that are unfolded into within a millisecond, with room to spare: up to 2 µs each.
 constexpr int64_t kQuickCells = 256;
+// Memory is made ready for no more than so many.
+constexpr int64_t kCellsReserved = 4096;
 
 // The model as it was imported, every request by itself, as one more cell.
 class OriginalCell final : public SingleNodeProgram {
@@ -46,7 +49,8 @@ class OriginalCell final : public SingleNodeProgram {
 class CellsProgram final : public Program {
  public:
   CellsProgram(Signature signature, ServingPlan plan, std::shared_ptr<const CellProgram> cells,
-               std::vector<CellCosts> costs, std::unique_ptr<OriginalCell> original, int workers)
+               std::unique_ptr<StepCosts> costs, std::unique_ptr<OriginalCell> original,
+               int workers)
       : Program("cells", std::move(signature), std::move(plan)),
         cells_(std::move(cells)),
         costs_(std::move(costs)),
@@ -71,7 +75,12 @@ class CellsProgram final : public Program {
   void Run(TaskRun& run, TaskDone done) override;
 
   Duration Cost(int cell, const Task& task) const override {
-    return Duration(static_cast<int64_t>(CostNs(cell, task.rows + task.padding_rows)));
+    double ns = 0;
+    ForEachStepOf(task, [&](int32_t rows) { ns += CostNs(cell, rows); });
+    return Duration(static_cast<int64_t>(ns));
+  }
+  void Learn(const Task& task, bool helped, Duration measured) override {
+    if (!helped) costs_->Learn(task, measured);
   }
   double UnitCostNs(int cell) const override {
     constexpr int32_t kRows = 32;
@@ -81,13 +90,13 @@ class CellsProgram final : public Program {
  private:
   double CostNs(int cell, int32_t rows) const {
     const auto at = static_cast<size_t>(cell);
-    if (at >= costs_.size() || costs_[at].empty()) return 0;
-    return CostNsOfRows(costs_[at], rows);
+    const std::vector<CellCosts>& timed = costs_->timed();
+    return at >= timed.size() || timed[at].empty() ? 0 : CostNsOfRows(timed[at], rows);
   }
-  void LearnUnfolding(const CellRequest& request);
+  int64_t Places(const ValidatedRequest& request) const;
 
   const std::shared_ptr<const CellProgram> cells_;
-  const std::vector<CellCosts> costs_;
+  const std::unique_ptr<StepCosts> costs_;        // the scheduler's, too
   const std::unique_ptr<OriginalCell> original_;  // null where the model is made of cells
   std::vector<CellBatch> batches_;                // by worker
   // The most cells that a request has unfolded into for each of its open places; 0: none has been.
@@ -103,7 +112,7 @@ std::vector<CellBatching> CellsProgram::CellBatchings() const {
     own.min_batch_size = std::max(type.min_batch_size, 1);
     own.max_batch_size =
         type.max_batch_size > 0 ? type.max_batch_size : plan_.scheduling.max_batch_size;
-    for (const auto& sample : costs_[i]) own.costs[sample.rows] = sample.cost;
+    for (const auto& sample : costs_->timed()[i]) own.costs[sample.rows] = sample.cost;
   }
   return batchings;
 }
@@ -119,19 +128,19 @@ StatusOr<ProgramView> CellsProgram::View() {
   return view;
 }
 
-void CellsProgram::LearnUnfolding(const CellRequest& request) {
+int64_t CellsProgram::Places(const ValidatedRequest& request) const {
   int64_t places = 1;
   for (size_t i = 0; i < signature_.inputs.size(); ++i) {
-    places =
-        std::max(places, OpenPlaces(signature_.inputs[i], request.request().inputs[i].shape()));
+    places = std::max(places, OpenPlaces(signature_.inputs[i], request.inputs[i].shape()));
   }
-  const int64_t each = (request.num_nodes() + places - 1) / places;
-  if (each > cells_per_place_) cells_per_place_ = each;
+  return places;
 }
 
 StatusOr<std::unique_ptr<RequestGraph>> CellsProgram::Unfold(ValidatedRequest request, bool parts) {
   auto cells = std::make_unique<CellRequest>(cells_, std::move(request));
   if (parts) cells->CollectParts(cells->request().outputs);
+  const int64_t places = Places(cells->request());
+  cells->Reserve(static_cast<int32_t>(std::min(cells_per_place_ * places, kCellsReserved)));
   const Status begun = cells->Begin(cells->request().inputs);
   const bool fits = !absl::IsFailedPrecondition(begun);
   if (original_ != nullptr && (!fits || (begun.ok() && cells->num_nodes() == 0))) {
@@ -140,7 +149,8 @@ StatusOr<std::unique_ptr<RequestGraph>> CellsProgram::Unfold(ValidatedRequest re
     return original_->Unfold(std::move(alone), parts);
   }
   CHAIRLIFT_RETURN_IF_ERROR(begun);
-  LearnUnfolding(*cells);
+  const int64_t each = (cells->num_nodes() + places - 1) / places;
+  if (each > cells_per_place_) cells_per_place_ = each;
   return cells;
 }
 
@@ -149,11 +159,16 @@ void CellsProgram::Run(TaskRun& run, TaskDone done) {
   const Clock& clock = Clock::Steady();
   CellBatch& batch = batches_[static_cast<size_t>(run.worker)];
   const TimePoint start = clock.Now();
-  batch.Begin(*cells_->cells[static_cast<size_t>(run.cell)]);
+  const auto cell = static_cast<size_t>(run.cell);
+  const auto lasting = std::find_if(run.nodes.begin(), run.nodes.end(),
+                                    [](const TaskNode& node) { return node.steps == 1; });
+  batch.Begin(*cells_->cells[cell], cells_->FeedsOf(run.cell),
+              static_cast<int32_t>(lasting - run.nodes.begin()),
+              run.nodes.empty() ? 1 : run.nodes[0].steps);
   for (const TaskNode& node : run.nodes) {
     auto& request = static_cast<CellRequest&>(*node.graph);
     const std::lock_guard<std::mutex> own(request.mutex());
-    batch.Add(request, node.node);
+    batch.Add(request, node.node, node.steps);
   }
   batch.Pad(run.padding_rows);
   const TimePoint gathered = clock.Now();
@@ -164,15 +179,21 @@ void CellsProgram::Run(TaskRun& run, TaskDone done) {
     TaskNode& node = run.nodes[i];
     CellBatch::Item& item = batch.items()[i];
     result.rows += static_cast<int32_t>(item.rows);
-    node.units = item.rows;
+    node.units = item.rows * item.steps;
     node.share = 0;
     node.status = std::move(item.status);
     if (!node.status.ok()) continue;
     auto& request = static_cast<CellRequest&>(*node.graph);
     const std::lock_guard<std::mutex> own(request.mutex());
-    node.share = 1.0 / request.num_nodes();
-    node.status = CatchOutOfMemory(
-        [&] { return request.Complete(item.node, std::move(item.outputs), item.first_row); });
+    node.share = 1.0 * item.steps / request.num_nodes();
+    node.status = CatchOutOfMemory([&] {
+      NodeId next = item.node;
+      for (int32_t step = 0; step < item.steps; ++step) {
+        const NodeId ran = std::exchange(next, request.follower(next));
+        CHAIRLIFT_RETURN_IF_ERROR(request.Complete(ran, item.OutputsOf(step), item.first_row));
+      }
+      return absl::OkStatus();
+    });
   }
   result.compute_input = gathered - start;
   result.compute_infer = ran - gathered;
@@ -227,8 +248,11 @@ StatusOr<std::unique_ptr<Program>> MakeCells(LoadingModel& model, std::string& r
   for (const auto& cell : cells->cells) names.push_back(cell->name());
   CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan,
                              PlanCellServing(config, what, names, std::move(types)));
+  auto step_costs = std::make_unique<StepCosts>(std::move(costs));
+  plan.scheduling.step_costs = step_costs.get();
   return std::make_unique<CellsProgram>(std::move(signature), std::move(plan), std::move(cells),
-                                        std::move(costs), std::move(original), model.load.workers);
+                                        std::move(step_costs), std::move(original),
+                                        model.load.workers);
 }
 
 }  // namespace chairlift

@@ -77,6 +77,7 @@ StatusOr<ManifestProgram> MakeCellProgram(const CellManifest& manifest, const fs
       Unfolding unfolding,
       std::visit(MakeUnfolding{cells, made.program.cells, ModelFolder(folder)}, manifest.unfold));
   made.program.unfolder = std::move(unfolding.unfolder);
+  made.program.feeds = std::move(unfolding.feeds);
   made.program.users_unfolder = std::holds_alternative<PluginUnfold>(manifest.unfold);
   for (const SymbolicSpec& output : unfolding.outputs) {
     made.program.outputs.push_back(output.name);

@@ -176,6 +176,37 @@ TEST_F(CellCostsTest, NothingIsTimedWhereNobodyAsks) {
   EXPECT_TRUE(Tables().empty());
 }
 
+Task StepsOf(std::vector<int32_t> steps) {
+  Task task;
+  task.rows = static_cast<int32_t>(steps.size());
+  for (const int32_t of_row : steps)
+    task.nodes.push_back({.request = 1, .node = 0, .steps = of_row});
+  return task;
+}
+
+TEST(StepCostsTest, AreThoseOfTheTableAndATasksBesides) {
+  const StepCosts costs({{{1, 0, microseconds(10)}, {4, 0, microseconds(40)}}});
+  const Duration fixed = costs.FixedCost(0);
+  EXPECT_GT(fixed, Duration(0));
+  EXPECT_EQ(costs.Cost(0, 2, 0), microseconds(20) + fixed);
+  EXPECT_EQ(costs.Cost(1, 2, 0), Duration(0));  // no such cell
+}
+
+TEST(StepCostsTest, AreLearntWhereNobodyHasTimedThem) {
+  StepCosts costs(std::vector<CellCosts>(1));
+  EXPECT_EQ(costs.Cost(0, 4, 0), Duration(0));
+  costs.Learn(StepsOf({4, 4, 2, 2}), microseconds(120));  // 12 rows
+  const Duration fixed = costs.FixedCost(0);
+  EXPECT_EQ(costs.Cost(0, 4, 0), microseconds(40) + fixed);
+  EXPECT_EQ(costs.Cost(0, 1, 0), microseconds(40) + fixed);  // at most
+  EXPECT_EQ(costs.Cost(0, 16, 0), microseconds(160) + fixed);
+  costs.Learn(StepsOf({1}), microseconds(12));
+  EXPECT_EQ(costs.Cost(0, 1, 0), microseconds(12) + fixed);
+  EXPECT_EQ(costs.Cost(0, 4, 0), microseconds(40) + fixed);
+  costs.Learn(StepsOf({1, 1, 1, 1}), microseconds(80));
+  EXPECT_EQ(costs.Cost(0, 4, 0), microseconds(50) + fixed);
+}
+
 TEST_F(CellCostsTest, AFolderThatCannotBeWrittenIsNoObstacle) {
   WriteFile(folder_ / "cache", "not a folder");
   for (const CellBatching& cell : Cells(true)) EXPECT_FALSE(cell.costs.empty()) << cell.name;

@@ -122,6 +122,8 @@ StatusOr<Unfolding> MakeChain(const ChainUnfold& manifest, NamedCells& cells) {
   }
   Unfolding unfolding;
   unfolding.phases.assign(static_cast<size_t>(cells.size()), 0);
+  unfolding.feeds.resize(static_cast<size_t>(cells.size()));
+  unfolding.feeds[static_cast<size_t>(step)] = program->steps.Feeds(cells);
   if (manifest.head) {
     CHAIRLIFT_ASSIGN_OR_RETURN(program->head, cells.Take(manifest.head->cell));
     program->head_at_all = manifest.head->all;

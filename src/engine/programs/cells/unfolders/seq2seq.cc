@@ -198,6 +198,8 @@ StatusOr<Unfolding> MakeSeq2Seq(const Seq2SeqUnfold& manifest, NamedCells& cells
   unfolding.outputs = outputs.TakeSpecs();
   unfolding.phases.assign(static_cast<size_t>(cells.size()), 0);
   unfolding.phases[program->decoder] = 1;
+  unfolding.feeds.resize(static_cast<size_t>(cells.size()));
+  unfolding.feeds[static_cast<size_t>(program->encoder.cell)] = program->encoder.Feeds(cells);
   unfolding.unfolder = [program = std::shared_ptr<const Seq2SeqProgram>(std::move(program))] {
     return std::make_unique<Seq2SeqUnfolder>(program);
   };

@@ -90,6 +90,13 @@ StatusOr<CellProgram> MakeCellProgram(SlicedModel model, const ExecutableOptions
     for (int id : cell.outputs) {
       computed |= lanes && (!shared->row[id] || DefinesLength(model, id));
     }
+    std::vector<int>& feeds = program.feeds.emplace_back();
+    if (cell.kind == SlicedCell::Kind::kRecurrent && !made->open()) {
+      feeds.assign(cell.inputs.size(), -1);
+      for (const CellState& state : cell.states) {
+        feeds[static_cast<size_t>(state.input)] = state.output;
+      }
+    }
     shared->computed_shapes.push_back(computed);
     shared->open.push_back(made->open());
     shared->chunk.push_back(waits ? kLateChunk : kKnownChunk);

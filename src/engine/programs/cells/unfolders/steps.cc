@@ -39,6 +39,12 @@ StatusOr<Steps> Steps::Make(const StepsUnfold& manifest, const std::string& leng
   return steps;
 }
 
+std::vector<int> Steps::Feeds(const NamedCells& cells) const {
+  std::vector<int> feeds(cells.cell(cell).inputs().size(), -1);
+  for (const State& state : states) feeds[static_cast<size_t>(state.input)] = state.output;
+  return feeds;
+}
+
 Status LaneSteps::Begin(std::span<const Tensor> inputs, CellGraphBuilder& graph) {
   const Tensor& tokens = inputs[steps_.tokens];
   lanes_ = tokens.shape()[0];

@@ -25,6 +25,9 @@ struct Steps {
   int lengths = -1;  // likewise, int64 [batch]; −1: all tokens count
   std::vector<State> states;
 
+  // By input of the cell, as CellProgram has them.
+  std::vector<int> Feeds(const NamedCells& cells) const;
+
   static StatusOr<Steps> Make(const StepsUnfold& manifest, const std::string& lengths,
                               NamedCells& cells, ModelSide& inputs);
 };

@@ -20,6 +20,8 @@ struct Unfolding {
   std::vector<SymbolicSpec> outputs;
   // By cell: later ones go first.
   std::vector<int> phases;
+  // As CellProgram has them; those of cells beyond are empty.
+  std::vector<std::vector<int>> feeds;
 };
 
 // InvalidArgument where the manifest names what the cells do not have, leaves an input without a
