@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "batching/length_costs.h"
 #include "batching/policy.h"
 #include "dispatcher_time.h"
 
@@ -107,7 +108,7 @@ double ThroughSchedulers(const Scenario& scenario, int64_t nodes) {
       for (size_t i = 0; i < models.size() && worker.stream.size() == had; ++i) {
         const size_t m = worker.next++ % models.size();
         while (const auto task = models[m].scheduler->Next(w, now)) {
-          ended += static_cast<int64_t>(task->nodes.size());
+          for (const NodeRef& node : task->nodes) ended += node.steps;
           worker.stream.emplace_back(m, task->id);
         }
       }
@@ -125,7 +126,21 @@ double ThroughSchedulers(const Scenario& scenario, int64_t nodes) {
   return seconds * 1e9 / static_cast<double>(ended);
 }
 
+// Steps of 25 µs, and 10 for a task: up to nine in one.
+const CostModel& StepTimes() {
+  static const LengthCosts kTimes = [] {
+    constexpr std::chrono::microseconds kTask(10), kStep(25);
+    LengthCosts times;
+    if (!times.AddType({{0, 0, kTask}, {1, 0, kTask + kStep}, {512, 0, kTask + kStep}}).ok()) {
+      std::abort();
+    }
+    return times;
+  }();
+  return kTimes;
+}
+
 std::vector<Scenario> Scenarios() {
+  PolicyOptions steps{.max_batch_size = 64, .step_costs = &StepTimes()};
   const auto options = [](int max, bool adaptive) {
     return PolicyOptions{.max_batch_size = max, .adaptive_run_ahead = adaptive};
   };
@@ -133,6 +148,7 @@ std::vector<Scenario> Scenarios() {
       {"lstm_b16", "cellular", options(16, true), 1, 24, Lstm},
       {"lstm_b64", "cellular", options(64, true), 1, 96, Lstm},
       {"lstm_b64_run_ahead_5", "cellular", options(64, false), 1, 96, Lstm},
+      {"lstm_b64_steps", "cellular", steps, 1, 96, Lstm},
       {"lstm_b64_4_workers", "cellular", options(64, true), 4, 400, Lstm},
       {"lstm_b512_10000_waiting", "cellular", options(512, true), 1, 10000, Lstm},
       {"stacked_b64_2_workers", "cellular", options(64, true), 2, 192, StackedLstm},

@@ -15,7 +15,8 @@ namespace {
 // answer.
 constexpr Duration kWorthATeam = std::chrono::microseconds(50);
 
-// The least for a task that follows another on its worker without a pause: the others still watch.
+// The least for a task that follows another on its worker without a pause, and for every step of
+// one: the others still watch.
 constexpr Duration kWorthATeamInAChain = std::chrono::microseconds(5);
 
 }  // namespace
@@ -36,7 +37,8 @@ void Dispatcher::Record(const Batch& batch) {
 
 bool Dispatcher::WorthSharing(const Batch& batch, Duration worth_a_team) const {
   // Where somebody waits nobody will be idle, and a job cut into parts takes some % longer.
-  const bool long_enough = batch.charged / batch.task.steps() >= worth_a_team;
+  const bool long_enough =
+      batch.charged >= worth_a_team && batch.charged / batch.task.steps() >= kWorthATeamInAChain;
   return long_enough && (batch.task.by_team || waiting_.load() == 0);
 }
 
