@@ -3,6 +3,7 @@
 #define CHAIRLIFT_SERVER_HTTP_SERVER_CONTEXT_H_
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -20,18 +21,17 @@ namespace chairlift::http {
 // A count that can be awaited to be zero. Thread-safe.
 class Tally {
  public:
-  void Add() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    ++count_;
-  }
+  void Add() { ++count_; }
   void Remove() {
+    int left = count_;
+    while (left > 1 && !count_.compare_exchange_weak(left, left - 1)) {
+    }
+    if (left > 1) return;
+    // Under the lock: whoever waits may destroy this once it is 0.
     const std::lock_guard<std::mutex> lock(mutex_);
     if (--count_ == 0) zero_.notify_all();
   }
-  int count() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return count_;
-  }
+  int count() const { return count_; }
   void AwaitZero() {
     std::unique_lock<std::mutex> lock(mutex_);
     zero_.wait(lock, [this] { return count_ == 0; });
@@ -43,9 +43,9 @@ class Tally {
   }
 
  private:
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable zero_;
-  int count_ = 0;
+  std::atomic<int> count_{0};  // becomes 0 under mutex_
 };
 
 struct ServerContext {
