@@ -26,11 +26,10 @@
 //     up to max_tasks_to_submit while nobody has joined for a while. A worker that has a task gets
 //     no batch below the type's min.
 //   - A task may run several steps of its rows (Task): as many as last no longer than `slice`
-//   beyond
-//     the first, so that a newcomer waits that much longer at most. A row whose steps end earlier
-//     drops out, and the batch narrows. Where nodes of the type are left that found no place, empty
-//     places cost time: a further step must cost no more for those than a task of its own would.
-//     What reads from a step becomes ready when the task has been given out, as above.
+//     beyond the first, so that a newcomer waits that much longer at most. A row whose steps end
+//     earlier drops out, and the batch narrows. Where nodes of the type are left that found no
+//     place, empty places cost time: a further step must cost no more for those than a task of its
+//     own would. What reads from a step becomes ready when the task has been given out, as above.
 //   - Requests may have deadlines and may be cancelled, in the middle too: they leave where their
 //     task ends.
 //
