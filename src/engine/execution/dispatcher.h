@@ -200,7 +200,7 @@ class Dispatcher {
   // It has run: delivers responses. Returns its worker's next task; null where there is none yet.
   std::shared_ptr<Batch> FinishTask(Batch& batch);
   // As FinishTask(), of one that completed after Run() returned, on another thread.
-  void FinishLateTask(Batch& batch);
+  void FinishLateTask(std::shared_ptr<Batch> batch);
   // What becomes of the requests whose nodes ran: under the model's lock.
   void FinishNodes(Batch& batch, Lock& lock, Actions& actions);
   // What its time says of costs: under the model's lock.

@@ -82,8 +82,7 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::RunTask(const std::shared_ptr<Bat
     batch->model->program().Run(*batch->run, [this, own = batch.get()](const TaskResult& result) {
       own->result = result;
       if (!own->half_done.exchange(true)) return;  // Run() has not returned
-      const std::shared_ptr<Batch> kept = std::move(own->self);
-      FinishLateTask(*kept);
+      FinishLateTask(std::move(own->self));
     });
     batch->helped = lease.helped();
   }
@@ -139,9 +138,12 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::FinishTask(Batch& batch) {
   return own;
 }
 
-void Dispatcher::FinishLateTask(Batch& batch) {
+void Dispatcher::FinishLateTask(std::shared_ptr<Batch> batch) {
   const MemoryReserve::Use use;
-  if (std::shared_ptr<Batch> next = FinishTask(batch)) Start(std::move(next));
+  if (std::shared_ptr<Batch> next = FinishTask(*batch)) Start(std::move(next));
+  // Its requests and their model go before whoever waits lets go of theirs: the last to do so
+  // destroys them, which this thread may be part of.
+  batch = nullptr;
   // The last that is done here: whoever waits may destroy the dispatcher.
   const std::lock_guard<std::mutex> lock(late_mutex_);
   if (--late_ == 0) none_late_.notify_all();

@@ -190,6 +190,8 @@ class DeviceProgramTest : public ::testing::Test {
     dispatcher_->WaitForTasks();
     dispatcher_.reset();
     pool_.reset();
+    // Nor does a stream's thread still hold it, which would then have to end itself.
+    EXPECT_EQ(model_.use_count(), 1);
     model_.reset();
     EXPECT_EQ(device_.counts().live, 0);
   }
