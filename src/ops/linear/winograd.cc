@@ -210,8 +210,8 @@ StatusOr<std::unique_ptr<Kernel>> CompileWinogradConvolution(const Convolution& 
       static_cast<double>(c.batch * g.out_height * g.out_width) / static_cast<double>(16 * tiles);
   const bool large = c.out[0] >= kMinExtent && c.out[1] >= kMinExtent;
   const bool many = tiles >= kManyTiles && covered >= kMinCovered;
-  const bool low = std::min(c.out[0], c.out[1]) < kLow ||
-                   std::max(c.out[0], c.out[1]) >= kMinExtent;
+  const bool low =
+      std::min(c.out[0], c.out[1]) < kLow || std::max(c.out[0], c.out[1]) >= kMinExtent;
   const double saved = static_cast<double>(c.batch * g.out_height * g.out_width * 9 - tiles * 36);
   if (!large && !many && !(low && saved >= kMinSaved)) {
     return Unimplemented("its tiles overhang outputs under {0}x{0} too much", kMinExtent);

@@ -463,8 +463,8 @@ TEST(FusedConvTest, OneTapEqualsReference) {
                             .bias = round % 4 != 0,
                             .residual = round % 3 == 0,
                             .scales = round % 2 == 0 || c.groups > 1 ? 0
-                                      : random.Pick(0, 1) != 0 ? c.batch
-                                                               : 1};
+                                      : random.Pick(0, 1) != 0       ? c.batch
+                                                                     : 1};
     ours += CheckFused(c, random, epilogue, 5e-6, "pointwise");
   }
   EXPECT_GT(ours, 70);
