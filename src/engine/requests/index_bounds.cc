@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "base/status.h"
 #include "ops/axes.h"
 
@@ -82,21 +81,25 @@ std::optional<IndexBound> BoundOf(const Graph& graph, const Node& gather) {
 }  // namespace
 
 std::vector<IndexBound> FindIndexBounds(const Graph& graph) {
-  absl::flat_hash_map<ValueId, const std::string*> inputs;  // by value that has all their elements
+  // By value: the input that has all its elements.
+  std::vector<const std::string*> inputs(graph.values.size());
+  const auto at = [&](ValueId id) -> const std::string*& {
+    return inputs[static_cast<size_t>(id)];
+  };
   for (const ValueId input : graph.inputs) {
-    inputs[input] = &graph.values[static_cast<size_t>(input)].name;
+    at(input) = &graph.values[static_cast<size_t>(input)].name;
   }
   std::vector<IndexBound> bounds;
   for (const Node& node : graph.nodes) {
     if (KeepsEveryElement(*node.def)) {
-      const auto found = inputs.find(node.inputs[0]);
-      if (found != inputs.end()) inputs[node.outputs[0]] = found->second;
+      if (node.inputs[0] != kNoValue && node.outputs[0] != kNoValue) {
+        at(node.outputs[0]) = at(node.inputs[0]);
+      }
     } else if (node.def->domain.empty() && node.def->name == "Gather") {
-      const auto found = inputs.find(node.inputs[1]);
-      if (found == inputs.end()) continue;
+      if (at(node.inputs[1]) == nullptr) continue;
       std::optional<IndexBound> bound = BoundOf(graph, node);
       if (!bound) continue;
-      bound->input = *found->second;
+      bound->input = *at(node.inputs[1]);
       bounds.push_back(*std::move(bound));
     }
   }
