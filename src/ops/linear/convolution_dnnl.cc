@@ -241,8 +241,9 @@ Tensor WidenedWeights(const Convolution& given, const Widened& wide, const Tenso
 
 class DnnlConvolution final : public Kernel {
  public:
-  DnnlConvolution(const Convolution& given, Widened wide, Layouts layouts)
-      : given_(given), wide_(std::move(wide)), layouts_(layouts) {}
+  // `last_resort`: whether even its reference convolution will do.
+  DnnlConvolution(const Convolution& given, Widened wide, Layouts layouts, bool last_resort)
+      : given_(given), wide_(std::move(wide)), layouts_(layouts), last_resort_(last_resort) {}
 
   // Throws dnnl::error.
   Status Prepare(const CompileContext& context) {
@@ -410,11 +411,11 @@ class DnnlConvolution final : public Kernel {
       }
     }
     const PrimitiveChoice choice = MakePrimitive(c_, part.slice, layouts_);
-    if (choice.implementation.starts_with("ref")) {
+    const bool depthwise = DepthwiseAccepts(c_, context).ok();
+    if (choice.implementation.starts_with("ref") && (depthwise || !last_resort_)) {
       return Unimplemented("it has only its reference convolution for this case");
     }
-    if (choice.implementation.find("gemm") != std::string::npos &&
-        DepthwiseAccepts(c_, context).ok()) {
+    if (choice.implementation.find("gemm") != std::string::npos && depthwise) {
       return Unimplemented("it has only a product of matrices for each channel");
     }
     const memory::desc user = UserWeights(c_, part.slice.groups, part.slice.out_channels);
@@ -490,6 +491,7 @@ class DnnlConvolution final : public Kernel {
   const Widened wide_;
   const Convolution& c_ = wide_.convolution;  // what oneDNN computes
   const Layouts layouts_;
+  const bool last_resort_;
   std::vector<Part> parts_;
   std::vector<std::unique_ptr<DnnlCall>> calls_;
   std::vector<Tensor> packed_;
@@ -518,11 +520,15 @@ StatusOr<std::unique_ptr<Kernel>> CompileDnnlConvolution(const Convolution& conv
   const Layouts candidates[] = {
       {picture ? Layout::kRowMajor : Layout::kChannelBlocked, Layout::kChannelBlocked},
       {Layout::kRowMajor, Layout::kRowMajor}};
+  // Blocked operands the plain loops do not take.
+  const auto is_blocked = [](const TensorDesc& d) { return d.layout == Layout::kChannelBlocked; };
+  const bool any_blocked = is_blocked(context.outputs[0]) ||
+                           std::any_of(context.inputs.begin(), context.inputs.end(), is_blocked);
   Status last;
   for (const Layouts& layouts : candidates) {
     const bool blocked = layouts.dst == Layout::kChannelBlocked;
     auto kernel = std::make_unique<DnnlConvolution>(
-        c, blocked && may_widen ? Widen(c, layouts) : Widened{c}, layouts);
+        c, blocked && may_widen ? Widen(c, layouts) : Widened{c}, layouts, any_blocked && !blocked);
     last = CatchDnnl("oneDNN convolution", [&] { return kernel->Prepare(context); });
     if (last.ok()) return kernel;
   }

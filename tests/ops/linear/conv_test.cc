@@ -332,13 +332,14 @@ struct Epilogue {
 bool CheckFused(const ConvCase& c, Random& random, const Epilogue& epilogue, double bound,
                 const std::string& implementation) {
   const bool blocked_out = FillsBlocks(c.out_channels);
-  OperatorCall call{.name = "FusedConv",
-                    .attributes = c.ToAttributes(),
-                    .inputs = {random.Values(DType::kFloat, c.InShape()),
-                               random.Values(DType::kFloat, c.WeightShape())},
-                    .domain = "chairlift",
-                    .constants = {1},
-                    .blocked = {.inputs = 1, .outputs = blocked_out ? 1u : 0u}};
+  OperatorCall call{
+      .name = "FusedConv",
+      .attributes = c.ToAttributes(),
+      .inputs = {random.Values(DType::kFloat, c.InShape()),
+                 random.Values(DType::kFloat, c.WeightShape())},
+      .domain = "chairlift",
+      .constants = {1},
+      .blocked = {.inputs = FillsBlocks(c.channels) ? 1u : 0u, .outputs = blocked_out ? 1u : 0u}};
   call.attributes.Set("activation", epilogue.activation);
   call.attributes.Set("activation_alpha", -0.5f);
   call.attributes.Set("activation_beta", 0.7f);
@@ -433,6 +434,21 @@ TEST(FusedConvTest, FewOutputsOfBlockedChannelsEqualReference) {
     const std::string activation = round % 3 == 0 ? "Sigmoid" : round % 3 == 1 ? "" : "Clip";
     // Of up to 5,000 products each, clipped.
     EXPECT_TRUE(CheckFused(c, random, {activation, true, round % 2 == 0}, 2e-5, "few outputs"));
+  }
+}
+
+TEST(FusedConvTest, OneInputEqualsReference) {
+  Random random(26);
+  for (const char* activation : {"", "Relu", "Sigmoid"}) {
+    for (int64_t out_channels : {8, 16, 20}) {
+      ConvCase c;
+      c.channels = 1;
+      c.out_channels = out_channels;
+      c.in = c.kernel = c.strides = c.dilations = {1, 1};
+      c.pads = {0, 0, 0, 0};
+      c.output_padding = {0, 0};
+      CheckFused(c, random, {activation}, 5e-6, "onednn");
+    }
   }
 }
 
