@@ -35,6 +35,9 @@ struct TileOperands {
   const float* w = nullptr;  // of the first vector
   int64_t vector_weights = 0;
   int64_t fetch = 0;  // how far ahead weights are brought into the second level of cache; 0: not
+  // Inputs of the pixels to come, brought there too: of each block so many pixels from `next` on.
+  const float* next = nullptr;
+  int64_t next_pixels = 0, next_pixel = 0, next_plane = 0;
   const float* bias = nullptr;
   const float* residual = nullptr;  // or null
   float* y = nullptr;
@@ -51,11 +54,20 @@ HWY_NOINLINE void PixelTile(const TileOperands& t) {
     CHAIRLIFT_UNROLL
     for (int p = 0; p < P; ++p) sums[p][v] = bias;
   }
+  // On their way from memory while the sums are computed.
+  for (int v = 0; v < N; ++v) {
+    for (int p = 0; p < P; ++p) {
+      const int64_t at = p * t.y_pixel + v * t.y_vector;
+      if (t.residual != nullptr) __builtin_prefetch(t.residual + at, 0, 3);
+      __builtin_prefetch(t.y + at, 1, 3);
+    }
+  }
   const int64_t pixel = t.pixel;
   const float* HWY_RESTRICT w = t.w;
-  const float* x = t.x;
-  for (int64_t left = t.channels; left > 0; left -= t.block, x += t.plane) {
+  const float *x = t.x, *next = t.next;
+  for (int64_t left = t.channels; left > 0; left -= t.block, x += t.plane, next += t.next_plane) {
     const int64_t count = std::min(left, t.block);
+    for (int64_t p = 0; p < t.next_pixels; ++p) __builtin_prefetch(next + p * t.next_pixel, 0, 2);
     for (int64_t k = 0; k < count; ++k, w += t.block) {
       V weights[N];
       CHAIRLIFT_UNROLL
@@ -141,6 +153,8 @@ void Pixels(const Pointwise& s, const float* x, const float* w, const float* bia
   t.channels = s.channels;
   t.block = s.block;
   t.plane = (scale == nullptr ? s.in_pixels : at_once) * s.block;
+  t.next_pixel = s.stride * s.block;
+  t.next_plane = s.in_pixels * s.block;
   t.y_pixel = s.block;
   t.low = clamp.low;
   t.high = clamp.high;
@@ -159,6 +173,12 @@ void Pixels(const Pointwise& s, const float* x, const float* w, const float* bia
       Scale(s, from, scale, end - at, scaled);
       from = scaled;
     }
+    // While these pixels are computed, the inputs of the next ones come from memory, some with each
+    // tile: the processor's own prefetch does not follow so many blocks at once.
+    const int64_t next_row = end / s.row_pixels, next_column = end % s.row_pixels;
+    const int64_t next_count = std::min({last, end + at_once, (next_row + 1) * s.row_pixels}) - end;
+    const float* next = x + (next_row * s.row_stride + next_column * s.stride) * s.block;
+    int64_t fetched = 0, tiles_done = 0;
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t v0 = vectors * g / groups, v1 = vectors * (g + 1) / groups;
       const int64_t block = first_block + v0 / in_block, lane = v0 % in_block * kLanes;
@@ -174,6 +194,10 @@ void Pixels(const Pointwise& s, const float* x, const float* w, const float* bia
         t.y = y + to;
         // The next group's, by the first tile of each: later ones find them there.
         t.fetch = i == 0 && at == first ? (v1 - v0) * t.vector_weights : 0;
+        const int64_t fetch_to = std::min(next_count, next_count * ++tiles_done / (groups * tiles));
+        t.next = next + fetched * t.next_pixel;
+        t.next_pixels = std::max<int64_t>(fetch_to - fetched, 0);
+        fetched += t.next_pixels;
         TileFor(p1 - p0, v1 - v0)(t);
         if (clamps) continue;
         for (int64_t v = 0; v < v1 - v0; ++v) {
