@@ -3,8 +3,8 @@
 
     make bench BENCH=before FLAGS="--other ../earlier/build/release"
 
-One request at a time on the models of `runtime`; recurrent models and encoders at full load, in process; HTTP with a
-model that does nothing. `ratio` is above 1 where this build is the faster one. The earlier build needs its targets
+One request at a time on the models of `runtime`; recurrent models, trees and encoders in process, at full load and at
+a share of it; HTTP with a model that does nothing. `ratio` is above 1 where this build is the faster one. The earlier build needs its targets
 `chairlift`, `model_worker` and `sequence_load`.
 """
 
@@ -23,10 +23,13 @@ import harness
 import load
 import runtime
 import server
+import tree
 from models import builder, recurrent
 
 AIM = 0.98
 FULL = 64  # requests under way
+FEWEST = 300  # requests that a percentile is taken of
+SHARE = 0.6  # of the earlier build's peak, at which latencies are compared
 
 
 def compare_runtime(report, builds, folder, args):
@@ -60,6 +63,15 @@ def compare_full_load(report, label, model, policy, lengths, vocabulary, builds,
         report.add(label, statistics.median(results["new"]), "tok/s", statistics.median(results["old"]),
                    harness.median_ratio(results["new"], results["old"]), aim=AIM,
                    spread_percent=harness.spread(results["new"]))
+        rate = SHARE * sides["old"].ask(f"closed {FULL} {args.seconds / 2}")["requests_per_s"]
+        seconds = min(max(args.seconds / 2, FEWEST / rate), 10)
+        opened = [f"open {rate:.2f} {seconds:.2f} {seed}" for seed in range(args.rounds)]
+        runs = harness.in_turns(args.rounds, **{
+            name: lambda s=side, seeds=iter(opened): s.ask(next(seeds)) for name, side in sides.items()})
+        for percentile in ("p50_ms", "p99_ms"):
+            new, old = ([run[percentile] for run in runs[name]] for name in ("new", "old"))
+            report.add(f"  at {SHARE:.0%} of it, {percentile[:3]}", statistics.median(new), "ms", statistics.median(old),
+                       harness.median_ratio(old, new), aim=AIM, spread_percent=harness.spread(new))
 
 
 def compare_http(report, builds, folder, args):
@@ -90,7 +102,7 @@ def main():
         "before", other=dict(type=pathlib.Path, required=True, help="build folder of the earlier version"),
         seconds=dict(type=float, default=4.0, help="of a row, both sides"), rounds=dict(type=int, default=5),
         threads=dict(type=int, nargs="*", default=[1, 2]),
-        parts=dict(nargs="*", default=["runtime", "cellular", "encoders", "http"]))
+        parts=dict(nargs="*", default=["runtime", "cellular", "tree", "encoders", "http"]))
     subprocess.run([harness.ROOT / "tools" / "install_packages.sh", "wrk"], check=True)
     harness.build_programs("chairlift", "model_worker", "sequence_load")
     builds = (harness.BUILD, args.other.resolve())
@@ -105,6 +117,14 @@ def main():
                 onnx.save(recurrent.lstm_encoder(hidden, cellular.VOCABULARY), model)
                 compare_full_load(report, f"LSTM h={hidden}, WMT", model, "cellular",
                                   cellular.draw_lengths("WMT", 8192, 1), cellular.VOCABULARY, builds, folder, args)
+        if "tree" in args.parts:
+            every = tree.TREES.read_text().split()
+            trees = every[::max(1, len(every) // tree.COUNT)][:tree.COUNT]
+            for hidden in (256, 1024):
+                cells = folder / f"tree{hidden}"
+                cells.mkdir()
+                compare_full_load(report, f"TreeLSTM h={hidden}", tree.write_cells(hidden, cells), "cellular", trees,
+                                  tree.VOCABULARY, builds, folder, args)
         if "encoders" in args.parts:
             for name in encoders.SHAPES:
                 model = encoders.Model(name, folder)
