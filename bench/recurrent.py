@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""LSTM, GRU (both resets) and RNN operators of every size against ONNX Runtime, in turns, on one thread by default.
+
+A row is one operator over a sequence, of 16 to 2,048 units, one sequence at a time or several. Each checks first that
+both give the same answer. `bound` is the larger of the multiply-adds at the measured peak and, in each step, the
+recurrent weights at the bandwidth of the level of cache that holds them (the second level's is taken as no bound), as %
+of our time.
+"""
+
+import collections
+import pathlib
+import statistics
+import tempfile
+
+import numpy as np
+
+import harness
+import runtime
+from models import builder
+from models.builder import Builder
+
+KINDS = {"LSTM": ("LSTM", 4, {}), "GRU": ("GRU", 3, {}), "GRU reset after": ("GRU", 3, {"linear_before_reset": 1}),
+         "RNN": ("RNN", 1, {})}
+LENGTH = 24
+SECOND_LEVEL, THIRD_LEVEL = 1 << 19, 24e6  # bytes of weights that stay there
+
+
+def model(kind, hidden, directions, layers):
+    operator, gates, attributes = KINDS[kind]
+    b = Builder("recurrent")
+    y = b.input("x", ["length", "batch", hidden])
+    features, scale = hidden, hidden**-0.5
+    for _ in range(layers):
+        y = b.node(operator, y, b.weight(directions, gates * hidden, features, scale=scale),
+                   b.weight(directions, gates * hidden, hidden, scale=scale),
+                   b.weight(directions, 2 * gates * hidden, scale=0.1), outputs=3 if operator == "LSTM" else 2,
+                   hidden_size=hidden, direction="forward" if directions == 1 else "bidirectional", **attributes)[0]
+        y = b.node("Reshape", b.node("Transpose", y, perm=[0, 2, 1, 3]), b.ints(0, 0, directions * hidden))
+        features = directions * hidden
+    b.output(y, "y", ["length", "batch", features])
+    return b.model()
+
+
+def bound_seconds(kind, hidden, directions, layers, batch, machine):
+    gates = KINDS[kind][1]
+    inputs = hidden + (layers - 1) * directions * hidden  # of all layers
+    weights = directions * gates * hidden * (inputs + layers * hidden)
+    recurrent = 4 * gates * hidden * hidden  # bytes of one direction of one layer
+    level = "l3_gbs" if recurrent < THIRD_LEVEL else "memory_gbs"
+    read = 0 if recurrent < SECOND_LEVEL else LENGTH * directions * layers * recurrent / machine[level]
+    return max(2 * LENGTH * batch * weights / machine["gflops"], read) * 1e-9
+
+
+def main():
+    args = harness.arguments(
+        "recurrent", seconds=dict(type=float, default=1.0, help="time for a row, both sides"),
+        threads=dict(type=int, nargs="*", default=[1]), kinds=dict(nargs="*", default=list(KINDS), choices=KINDS),
+        hidden=dict(type=int, nargs="*", default=[16, 32, 64, 128, 256, 512, 1024, 2048]),
+        batch=dict(type=int, nargs="*", default=[1, 8, 64]))
+    harness.build_programs("peak", "model_worker")
+    peak = harness.measure_peak(max(args.threads))
+    report = harness.Report("recurrent", args.output, args.threads)
+    report.head["peak"] = peak
+    shapes = [("", 1, 1), (" bidirectional", 2, 1), (" two layers", 1, 2)]
+    ratios = collections.defaultdict(list)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        path, input_file = folder / "model.onnx", folder / "x.npy"
+        for kind, hidden, (form, directions, layers) in ((k, h, s) for k in args.kinds for h in args.hidden
+                                                         for s in (shapes if h == 128 else shapes[:1])):
+            builder.save(model(kind, hidden, directions, layers), path)
+            for threads, batch in ((t, b) for t in args.threads for b in args.batch):
+                x = np.random.default_rng(1).standard_normal((LENGTH, batch, hidden)).astype(np.float32)
+                np.save(input_file, x)
+                peer = runtime.session(path, threads)
+                worker = harness.Worker(path, threads, {"x": input_file})
+                worker.dump(folder)
+                error = runtime.check({"y": peer.run(None, {"x": x})[0]}, folder)
+                ours, theirs, ratio, spread = harness.interleave(
+                    worker.run, lambda n: harness.timed(lambda: peer.run(None, {"x": x}), n), args.seconds)
+                worker.close()
+                bound = bound_seconds(kind, hidden, directions, layers, batch, peak[str(threads)])
+                ratios[threads].append(ratio)
+                report.add(f"{kind} h={hidden}{form} b={batch} t={threads}", ours * 1e3, "ms", theirs * 1e3, ratio,
+                           100 * bound / ours, runtime.AIM_EVERY_ROW, spread, error=error)
+                del peer
+    for threads, all_ratios in ratios.items():
+        report.add(f"median row t={threads}", statistics.median(all_ratios), "ratio", 1.0, statistics.median(all_ratios))
+    report.save()
+
+
+if __name__ == "__main__":
+    main()
