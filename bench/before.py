@@ -86,7 +86,7 @@ def compare_http(report, builds, folder, args):
                                         "--metrics-port", "-1", "--log-level", "warning"])
             stack.callback(process.wait, timeout=30)
             stack.callback(process.terminate)
-            harness.wait_for(ports[-1])
+            harness.wait_until_ready(ports[-1])
         for name, script in scripts.items():
             for connections in (1, server.CONNECTIONS):
                 rates = harness.in_turns(args.rounds, **{

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "release"
@@ -199,6 +200,20 @@ def wait_for(port):
         except OSError:
             time.sleep(0.05)
     raise SystemExit(f"nothing listens on port {port}")
+
+
+def wait_until_ready(port):
+    """Until the server there has loaded its models."""
+    wait_for(port)
+    for _ in range(1200):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=5) as answer:
+                if answer.status == 200:
+                    return
+        except OSError:
+            pass
+        time.sleep(0.05)
+    raise SystemExit(f"the server on port {port} is not ready after a minute")
 
 
 def arguments(name, **more):

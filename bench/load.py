@@ -59,7 +59,7 @@ class OverHttp(Load):
         self.server = subprocess.Popen(
             [harness.BUILD / "bin" / "chairlift", "serve", "--model-repository", repository, "--http-port", str(port),
              "--metrics-port", "-1", "--log-level", "warning", "--workers", str(WORKERS), "--max-requests", "65536"])
-        harness.wait_for(port)
+        harness.wait_until_ready(port)
         super().__init__(kind, [f"http://127.0.0.1:{port}", "model", connections, WORKERS], shapes, folder, vocabulary)
 
     def close(self):

@@ -140,7 +140,7 @@ def main():
                                    "--metrics-port", "-1", "--log-level", "warning", "--workers", "1",
                                    "--max-queue-wait", str(WAIT_MS), "--max-client-requests", "100000"])
         try:
-            harness.wait_for(port)
+            harness.wait_until_ready(port)
             asyncio.run(closed_loop(port, 3))  # what it costs is learnt
             shares, peaks, admitted, refused = [], [], [], []
             for _ in range(args.rounds):

@@ -85,7 +85,7 @@ def main():
             processes.append(subprocess.Popen(
                 [harness.BUILD / "bin" / "chairlift", "serve", model, "--http-port", str(ours), "--metrics-port", "-1",
                  "--log-level", "warning"]))
-            harness.wait_for(ours)
+            harness.wait_until_ready(ours)
             scripts = requests_for(folder)
             theirs = harness.free_port()
             (folder / "nginx.conf").write_text(NGINX.format(
