@@ -44,7 +44,8 @@ struct DispatcherOptions {
 // Thread-safe.
 class Dispatcher {
  public:
-  // `pool` must outlive Stop().
+  // `pool` must outlive Stop(), and must have been destroyed, or its last jobs have ended, before
+  // the dispatcher is: they still look for a task after their last answer.
   Dispatcher(WorkerPool& pool, const DispatcherOptions& options);
   ~Dispatcher();
 

@@ -188,8 +188,8 @@ class DeviceProgramTest : public ::testing::Test {
   void TearDown() override {
     dispatcher_->Stop(std::chrono::milliseconds(0));
     dispatcher_->WaitForTasks();
+    pool_.reset();  // its last jobs end, which use the dispatcher
     dispatcher_.reset();
-    pool_.reset();
     // Nor does a stream's thread still hold it, which would then have to end itself.
     EXPECT_EQ(model_.use_count(), 1);
     model_.reset();
