@@ -26,11 +26,15 @@ class Instant final : public RequestGraph {
       : RequestGraph(kNothing), graph_(graph), left_(graph.size()) {}
 
   int32_t num_nodes() const override { return graph_.size(); }
-  GraphNode node(int32_t node) const override {
-    return {.cell = static_cast<int>(graph_.type(node)),
-            .rows = graph_.rows(node),
+  int32_t num_runs() const override { return graph_.num_runs(); }
+  GraphNode run(int32_t index) const override {
+    const CellGraph::Run run = graph_.run(index);
+    return {.cell = static_cast<int>(run.type),
+            .rows = run.rows,
             .key = {},
-            .dependencies = graph_.dependencies(node)};
+            .dependencies = run.dependencies,
+            .follows = run.follows,
+            .count = run.count};
   }
   bool done() const override { return left_ == 0; }
   StatusOr<std::vector<NamedTensor>> TakeOutputs() override { return std::vector<NamedTensor>(); }

@@ -1,7 +1,8 @@
-// One request's cells and what each reads from, in three flat arrays.
+// One request's cells and what each reads from, in flat arrays.
 #ifndef CHAIRLIFT_BATCHING_CELL_GRAPH_H_
 #define CHAIRLIFT_BATCHING_CELL_GRAPH_H_
 
+#include <algorithm>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -15,16 +16,29 @@ namespace chairlift {
 // shapes. Given out by the engine, small and dense per scheduler.
 using CellType = uint32_t;
 
-// Nodes are numbered from 0 in the order added; a node reads only from earlier ones. Building it
+// Nodes are numbered from 0 in the order added; a node reads only from earlier ones. They are kept
+// as runs: one node, or a chain of them that differ in nothing but their step. Building it
 // allocates as vectors grow, never per node. A model that runs as a whole is a graph of one node.
 //
 // Where a model's inputs vary in length, that node's rows are its tokens if batches are ragged. If
 // they are padded, its rows are its sequences, and the graph has a length, its longest one's.
 class CellGraph {
  public:
-  // Makes room for so many nodes, and dependencies of them.
-  void Reserve(int32_t nodes, int32_t dependencies) {
-    nodes_.reserve(static_cast<size_t>(nodes));
+  // Nodes [first, first + count). Where there are several, they are of one row, and each but the
+  // first follows the one before and reads from nothing else.
+  struct Run {
+    CellType type = 0;
+    int32_t rows = 1;  // of each
+    int32_t first = 0;
+    int32_t count = 1;
+    int32_t follows = -1;                   // the first one, which has
+    std::span<const int32_t> dependencies;  // these; may repeat
+    int32_t last() const { return first + count - 1; }
+  };
+
+  // Makes room for so many runs, and dependencies of them.
+  void Reserve(int32_t runs, int32_t dependencies) {
+    runs_.reserve(static_cast<size_t>(runs));
     dependencies_.reserve(static_cast<size_t>(dependencies));
   }
 
@@ -33,54 +47,74 @@ class CellGraph {
   //
   // `follows`: the dependency whose task may run this node as its next step (Task); −1: none. Both
   // are of this type and have one row, and no other node follows the same one.
+  //
+  // `count` > 1 adds a run of so many nodes of one row, and returns the first one's number.
   int32_t Add(CellType type, int32_t rows = 1, std::span<const int32_t> dependencies = {},
-              int32_t follows = -1) {
-    const int32_t node = size();
+              int32_t follows = -1, int32_t count = 1) {
+    const int32_t node = size_;
     for (const int32_t dependency : dependencies) {
       assert(dependency >= 0 && dependency < node);
       dependencies_.push_back(dependency);
     }
     assert(follows < 0 || (type == this->type(follows) && rows == 1 && this->rows(follows) == 1));
-    nodes_.push_back({type, rows, static_cast<int32_t>(dependencies_.size()), follows});
+    assert(count == 1 || (count > 1 && rows == 1));
+    runs_.push_back({type, rows, node, static_cast<int32_t>(dependencies_.size()), follows});
+    size_ += count;
     return node;
   }
   int32_t Add(CellType type, int32_t rows, std::initializer_list<int32_t> dependencies,
-              int32_t follows = -1) {
+              int32_t follows = -1, int32_t count = 1) {
     return Add(type, rows, std::span<const int32_t>(dependencies.begin(), dependencies.size()),
-               follows);
+               follows, count);
   }
   // `count` ≥ 1 nodes of one row, each following the one before, the first reading from
   // `dependencies`.
   // Returns the first one's number.
   int32_t AddChain(CellType type, int32_t count, std::span<const int32_t> dependencies = {}) {
-    const int32_t first = Add(type, 1, dependencies);
-    for (int32_t node = first; node < first + count - 1; ++node) Add(type, 1, {node}, node);
-    return first;
+    return Add(type, 1, dependencies, -1, count);
   }
 
   void set_length(int32_t length) { length_ = length; }
   // Of the request's longest sequence; 0 where rows have no length.
   int32_t length() const { return length_; }
 
-  int32_t size() const { return static_cast<int32_t>(nodes_.size()); }
-  CellType type(int32_t node) const { return nodes_[static_cast<size_t>(node)].type; }
-  int32_t rows(int32_t node) const { return nodes_[static_cast<size_t>(node)].rows; }
-  int32_t follows(int32_t node) const { return nodes_[static_cast<size_t>(node)].follows; }
-  std::span<const int32_t> dependencies(int32_t node) const {
-    const auto at = static_cast<size_t>(node);
-    const int32_t begin = at == 0 ? 0 : nodes_[at - 1].dependencies_end;
-    return {dependencies_.data() + begin, dependencies_.data() + nodes_[at].dependencies_end};
+  int32_t size() const { return size_; }
+  int32_t num_runs() const { return static_cast<int32_t>(runs_.size()); }
+  Run run(int32_t index) const {
+    const auto at = static_cast<size_t>(index);
+    const Stored& stored = runs_[at];
+    const int32_t begin = at == 0 ? 0 : runs_[at - 1].dependencies_end;
+    const int32_t end = at + 1 < runs_.size() ? runs_[at + 1].first : size_;
+    return {.type = stored.type,
+            .rows = stored.rows,
+            .first = stored.first,
+            .count = end - stored.first,
+            .follows = stored.follows,
+            .dependencies = {dependencies_.data() + begin,
+                             dependencies_.data() + stored.dependencies_end}};
   }
+  // The run that a node is of; O(log runs).
+  int32_t RunOf(int32_t node) const {
+    if (num_runs() == size_) return node;
+    const auto after =
+        std::upper_bound(runs_.begin(), runs_.end(), node,
+                         [](int32_t n, const Stored& stored) { return n < stored.first; });
+    return static_cast<int32_t>(after - runs_.begin()) - 1;
+  }
+  CellType type(int32_t node) const { return runs_[static_cast<size_t>(RunOf(node))].type; }
+  int32_t rows(int32_t node) const { return runs_[static_cast<size_t>(RunOf(node))].rows; }
 
  private:
-  struct Node {
+  struct Stored {
     CellType type;
     int32_t rows;
+    int32_t first;
     int32_t dependencies_end;
     int32_t follows;
   };
-  std::vector<Node> nodes_;
+  std::vector<Stored> runs_;
   std::vector<int32_t> dependencies_;
+  int32_t size_ = 0;
   int32_t length_ = 0;
 };
 

@@ -19,31 +19,54 @@ int32_t Root(std::vector<LiveNode>& nodes, int32_t node) {
 
 }  // namespace
 
-void LiveGraph::AddNode(CellType type, int32_t rows, std::span<const int32_t> dependencies,
-                        int32_t follows) {
+int32_t LiveGraph::EntryOf(int32_t node) const {
+  if (static_cast<size_t>(size) == nodes.size()) return node;
+  const auto after = std::upper_bound(nodes.begin(), nodes.end(), node,
+                                      [](int32_t n, const LiveNode& run) { return n < run.first; });
+  return static_cast<int32_t>(after - nodes.begin()) - 1;
+}
+
+void LiveGraph::AddPiece(const CellGraph::Run& run, int32_t first, int32_t last,
+                         std::span<const int32_t> dependencies, int32_t follows) {
   const auto index = static_cast<int32_t>(nodes.size());
   LiveNode node;
-  node.type = type;
-  node.rows = rows;
+  node.type = run.type;
+  node.rows = run.rows;
+  node.first = first;
+  node.count = last + 1 - first;
   for (const int32_t dependency : dependencies) {
-    assert(dependency >= 0 && dependency < index);
-    LiveNode& earlier = nodes[dependency];
-    if (earlier.state == LiveNode::State::kComplete) continue;
+    assert(dependency >= 0 && dependency < first);
+    const int32_t entry = EntryOf(dependency);
+    LiveNode& earlier = nodes[entry];
+    if (dependency < earlier.first + earlier.complete) continue;
     const bool again = earlier.first_edge >= 0 && edges[earlier.first_edge].to == index;
     if (again) continue;
     edges.push_back({.to = index, .next = earlier.first_edge});
     earlier.first_edge = static_cast<int32_t>(edges.size()) - 1;
     if (earlier.state == LiveNode::State::kInFlight) {
-      const bool first = node.not_complete == node.not_given;
-      node.worker = first || node.worker == earlier.worker ? earlier.worker : kSeveralWorkers;
+      const bool first_worker = node.not_complete == node.not_given;
+      node.worker =
+          first_worker || node.worker == earlier.worker ? earlier.worker : kSeveralWorkers;
     } else {
       ++node.not_given;
     }
     ++node.not_complete;
   }
+  if (follows >= 0) nodes[EntryOf(follows)].follower = index;
   nodes.push_back(node);
-  if (follows >= 0) nodes[follows].follower = index;
+  size += node.count;
   ++unfinished;
+}
+
+void LiveGraph::FindCuts(const CellGraph& graph) {
+  cuts_.clear();
+  if (graph.num_runs() == graph.size()) return;
+  for (int32_t i = 0; i < graph.num_runs(); ++i) {
+    for (const int32_t dependency : graph.run(i).dependencies) {
+      if (graph.run(graph.RunOf(dependency)).last() != dependency) cuts_.push_back(dependency);
+    }
+  }
+  std::sort(cuts_.begin(), cuts_.end());
 }
 
 void LiveGraph::Assign(const CellGraph& graph) {
@@ -52,18 +75,36 @@ void LiveGraph::Assign(const CellGraph& graph) {
   subgraphs.clear();
   roots.clear();
   unfinished = 0;
-  for (int32_t i = 0; i < graph.size(); ++i) {
-    AddNode(graph.type(i), graph.rows(i), graph.dependencies(i), graph.follows(i));
-    if (graph.dependencies(i).empty()) roots.push_back(i);
-    nodes[i].subgraph = i;
-    for (const int32_t dependency : graph.dependencies(i)) {
-      if (graph.type(dependency) != graph.type(i)) continue;
-      const int32_t a = Root(nodes, dependency);
-      const int32_t b = Root(nodes, i);
+  size = 0;
+  FindCuts(graph);
+  auto cut = cuts_.begin();
+  for (int32_t i = 0; i < graph.num_runs(); ++i) {
+    const CellGraph::Run run = graph.run(i);
+    const auto begin = static_cast<int32_t>(nodes.size());
+    if (run.dependencies.empty()) roots.push_back(begin);
+    int32_t first = run.first;
+    for (; cut != cuts_.end() && *cut < run.last(); ++cut) {
+      if (*cut < first) continue;
+      const int32_t before = first - 1;
+      AddPiece(run, first, *cut, first == run.first ? run.dependencies : std::span(&before, 1),
+               first == run.first ? run.follows : before);
+      first = *cut + 1;
+    }
+    const int32_t before = first - 1;
+    AddPiece(run, first, run.last(), first == run.first ? run.dependencies : std::span(&before, 1),
+             first == run.first ? run.follows : before);
+    for (auto piece = begin; piece < static_cast<int32_t>(nodes.size()); ++piece) {
+      nodes[piece].subgraph = begin;
+    }
+    for (const int32_t dependency : run.dependencies) {
+      const int32_t entry = EntryOf(dependency);
+      if (nodes[entry].type != run.type) continue;
+      const int32_t a = Root(nodes, entry);
+      const int32_t b = Root(nodes, begin);
       nodes[std::max(a, b)].subgraph = std::min(a, b);
     }
   }
-  for (int32_t i = 0; i < graph.size(); ++i) {
+  for (int32_t i = 0; i < static_cast<int32_t>(nodes.size()); ++i) {
     if (nodes[i].subgraph != i) {
       nodes[i].subgraph = nodes[nodes[i].subgraph].subgraph;
       continue;
@@ -75,35 +116,36 @@ void LiveGraph::Assign(const CellGraph& graph) {
 
 void LiveGraph::Swap(LiveGraph& other) {
   std::swap(unfinished, other.unfinished);
+  std::swap(size, other.size);
   nodes.swap(other.nodes);
   edges.swap(other.edges);
   subgraphs.swap(other.subgraphs);
   roots.swap(other.roots);
 }
 
-int32_t LiveGraph::Append(CellType type, int32_t rows, std::span<const int32_t> dependencies,
-                          int32_t follows) {
-  AddNode(type, rows, dependencies, follows);
-  const auto same_type = std::find_if(dependencies.begin(), dependencies.end(),
-                                      [&](int32_t d) { return nodes[d].type == type; });
-  if (same_type != dependencies.end()) {
-    nodes.back().subgraph = nodes[*same_type].subgraph;
+int32_t LiveGraph::Append(const CellGraph::Run& run) {
+  AddPiece(run, run.first, run.last(), run.dependencies, run.follows);
+  const auto same_type =
+      std::find_if(run.dependencies.begin(), run.dependencies.end(),
+                   [&](int32_t d) { return nodes[EntryOf(d)].type == run.type; });
+  if (same_type != run.dependencies.end()) {
+    nodes.back().subgraph = nodes[EntryOf(*same_type)].subgraph;
   } else {
     nodes.back().subgraph = static_cast<int32_t>(subgraphs.size());
-    subgraphs.push_back({.type = type, .first_node = static_cast<int32_t>(nodes.size()) - 1});
+    subgraphs.push_back({.type = run.type, .first_node = static_cast<int32_t>(nodes.size()) - 1});
   }
   return static_cast<int32_t>(nodes.size()) - 1;
 }
 
 int32_t LiveGraph::Steps(int32_t index, WorkerId worker, int32_t most) const {
-  int32_t steps = 1;
+  int32_t steps = nodes[index].count - nodes[index].given;
   for (index = nodes[index].follower; index >= 0 && steps < most; index = nodes[index].follower) {
     const LiveNode& node = nodes[index];
     if (node.not_given > 1) break;
     if (node.not_complete > node.not_given && node.worker != worker) break;
-    ++steps;
+    steps += node.count;
   }
-  return steps;
+  return std::min(steps, most);
 }
 
 void LiveGraph::PushReady(int32_t index) {

@@ -126,14 +126,12 @@ Task RequestTable::Give(CellType type, WorkerId worker, std::vector<Member> memb
     if (request.leaving) {
       task.padding_rows += node.size();
     } else {
-      task.nodes.push_back({request.id, member.node, member.steps});
+      task.nodes.push_back({request.id, node.next(), member.steps});
       task.rows += node.rows;
     }
     ++request.in_flight;
-    request.ForEachStep(member.node, member.steps, [&](int32_t index, int32_t next) {
-      request.Give(index, worker, [&](int32_t reader) {
-        if (reader != next) offered_.push_back({member.slot, reader});
-      });
+    request.Give(member.node, member.steps, worker, [&](int32_t reader) {
+      offered_.push_back({member.slot, reader});
     });
   }
   running_.emplace(task.id, Running{type, worker, std::move(members)});
@@ -155,10 +153,8 @@ std::vector<BatchRequestId> RequestTable::Complete(TaskId task, TimePoint now,
     --request.in_flight;
     const bool goes_on = !request.leaving || !rules_.stops_between_nodes;
     const auto before = static_cast<std::ptrdiff_t>(offered_.size());
-    request.ForEachStep(member.node, member.steps, [&](int32_t index, int32_t /*next*/) {
-      request.End(index, [&](int32_t reader) {
-        if (goes_on) offered_.push_back({member.slot, reader});
-      });
+    request.End(member.node, member.steps, [&](int32_t reader) {
+      if (goes_on) offered_.push_back({member.slot, reader});
     });
     if (rules_.first_reader_first) std::reverse(offered_.begin() + before, offered_.end());
   }
@@ -167,8 +163,12 @@ std::vector<BatchRequestId> RequestTable::Complete(TaskId task, TimePoint now,
     if (it == slots_.end()) continue;
     Request& request = *requests_[it->second];
     if (request.leaving) continue;
-    const int32_t node =
-        request.Append(growth.type, growth.rows, growth.dependencies, growth.follows);
+    const int32_t node = request.Append({.type = growth.type,
+                                         .rows = growth.rows,
+                                         .first = request.size,
+                                         .count = growth.count,
+                                         .follows = growth.follows,
+                                         .dependencies = growth.dependencies});
     Grew(it->second, node, growth.dependencies);
     if (request.nodes[node].not_given == 0) offered_.push_back({it->second, node});
   }

@@ -41,6 +41,7 @@ class RequestTable : public Scheduler {
   using Slot = int32_t;
   static constexpr Slot kNoSlot = -1;
 
+  // The next node of a run of a request's (LiveGraph::nodes).
   struct Member {
     Slot slot;
     int32_t node;
@@ -49,7 +50,7 @@ class RequestTable : public Scheduler {
 
   // Fields that every node touches come first.
   struct Request : LiveGraph {
-    int32_t in_flight = 0;  // nodes that tasks begin with
+    int32_t in_flight = 0;  // members of tasks
     bool present = false;   // the slot is in use
     bool started = false;   // some node has been given out
     bool leaving = false;   // cancelled or expired, and still here
@@ -91,10 +92,10 @@ class RequestTable : public Scheduler {
 
   // A task for the worker, made by Give(), or nothing.
   virtual std::optional<Task> NextTask(WorkerId worker) = 0;
-  // Every input of these nodes is in a task: complete if node.not_complete is 0, else in flight on
-  // node.worker. A node comes once then, and once more when all its inputs are complete unless it
-  // has been given out before; once only if none was in flight. `nodes` is not empty: the first
-  // nodes of a request that has arrived, or those that follow from one task.
+  // Every input of these runs' next nodes is in a task: complete if node.not_complete is 0, else in
+  // flight on node.worker. A node comes once then, and once more when all its inputs are complete
+  // unless it has been given out before; once only if none was in flight. `nodes` is not empty: the
+  // first nodes of a request that has arrived, or those that follow from one task.
   virtual void Ready(std::span<const Member> nodes) = 0;
   // Called once per request: none of its nodes may be given out from now on, and none comes again.
   // Its tasks in flight still end.
@@ -104,7 +105,7 @@ class RequestTable : public Scheduler {
   virtual void Arrived(Slot /*slot*/, const CellGraph& /*graph*/) {}
   // It is no longer held().
   virtual void Released(Slot /*slot*/) {}
-  // It has one more node. Ready() follows if all the node's inputs are in tasks.
+  // It has one more run. Ready() follows if all the node's inputs are in tasks.
   virtual void Grew(Slot /*slot*/, int32_t /*node*/, std::span<const int32_t> /*dependencies*/) {}
   // A task has ended. Ready() follows for those that read from its nodes.
   virtual void Ended(const Running& /*task*/) {}

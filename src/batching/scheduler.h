@@ -103,14 +103,16 @@ class Scheduler {
   // choice: the engine calls until it gets nothing, or its own queue is full.
   virtual std::optional<Task> Next(WorkerId worker, TimePoint now) = 0;
 
-  // A node that a task's result appends to a request (feed-previous). It reads from earlier nodes,
-  // including those of the same growth. `dependencies` is read during the call only.
+  // A run of nodes (CellGraph::Run) that a task's result appends to a request (feed-previous: of
+  // one). It reads from earlier nodes, including those of the same growth. `dependencies` is read
+  // during the call only.
   struct Growth {
     BatchRequestId request;
     CellType type = 0;
     int32_t rows = 1;
     std::span<const int32_t> dependencies;
     int32_t follows = -1;  // as CellGraph::Add() takes it
+    int32_t count = 1;
   };
   // A task ended; a worker's tasks end in the order given out. Returns the requests that have
   // left: those whose last node has ended and that have not grown, to be answered now, and

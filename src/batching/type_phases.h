@@ -24,14 +24,14 @@ class TypePhases {
     phases_[type] = phase;
     return true;
   }
-  // That of a node, by the types of the nodes that it reads from, which must be known.
-  bool Learn(const CellGraph& graph, int32_t node) {
-    if (Of(graph.type(node)) != kUnknown) return false;
+  // That of a run, by the types of the nodes that it reads from, which must be known.
+  bool Learn(const CellGraph& graph, const CellGraph::Run& run) {
+    if (Of(run.type) != kUnknown) return false;
     int phase = 0;
-    for (const int32_t dependency : graph.dependencies(node)) {
+    for (const int32_t dependency : run.dependencies) {
       phase = std::max(phase, Of(graph.type(dependency)) + 1);
     }
-    return Learn(graph.type(node), phase);
+    return Learn(run.type, phase);
   }
 
  private:

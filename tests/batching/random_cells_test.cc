@@ -106,6 +106,8 @@ class Schedule {
     EXPECT_GT(expired_, 0);
     EXPECT_GT(cancelled_in_flight_, 0);
     EXPECT_GT(grown_, 0);
+    EXPECT_GT(runs_, 0);
+    EXPECT_GT(grown_runs_, 0);
     EXPECT_EQ(several_steps_ > 0, setup_.steps);
   }
 
@@ -136,18 +138,23 @@ class Schedule {
     if (Chance(0.5)) {
       const int length = Pick(1, 12);
       const bool steps_follow = Chance(0.8);
+      const bool read_the_step_before_only = Chance(0.7);
       const int32_t projection = add(0, length, {});
       std::vector<int32_t> steps;
       for (int t = 0; t < length; ++t) {
-        steps.push_back(
-            t == 0 ? add(1, 1, {projection})
-                   : add(1, 1, {projection, steps.back()}, steps_follow ? steps.back() : -1));
+        std::vector<int32_t> read;
+        if (t == 0 || !read_the_step_before_only) read.push_back(projection);
+        if (t > 0) read.push_back(steps.back());
+        steps.push_back(add(1, 1, read, t > 0 && steps_follow ? steps.back() : -1));
       }
       int32_t last = steps.back();
       if (Chance(0.5)) {
         for (int t = 0; t < length; ++t) {
-          last = t == 0 ? add(2, 1, {steps[0]})
-                        : add(2, 1, {last, steps[t], last}, steps_follow ? last : -1);
+          // Some steps read nothing new: several of the layer below at once.
+          const bool reads = t == 0 || Chance(0.5);
+          const std::vector<int32_t> read =
+              reads ? std::vector<int32_t>{last, steps[t], last} : std::vector<int32_t>{last};
+          last = t == 0 ? add(2, 1, {steps[0]}) : add(2, 1, read, steps_follow ? last : -1);
         }
       }
       add(3, 1, {last});
@@ -164,14 +171,30 @@ class Schedule {
     }
   }
 
+  // The nodes as they are, or some of those that could be runs as such.
+  CellGraph GraphOf(const std::vector<KnownNode>& nodes) {
+    CellGraph graph;
+    const auto end = static_cast<int32_t>(nodes.size());
+    for (int32_t first = 0; first < end;) {
+      const KnownNode& node = nodes[first];
+      int32_t next = first + 1;
+      const auto goes_on = [&] {
+        return next < end && nodes[next].follows == next - 1 &&
+               nodes[next].dependencies == std::vector<int32_t>{next - 1} && Chance(0.9);
+      };
+      while (goes_on()) ++next;
+      graph.Add(node.type, node.rows, node.dependencies, node.follows, next - first);
+      runs_ += next - first > 1 ? 1 : 0;
+      first = next;
+    }
+    return graph;
+  }
+
   void Arrive() {
     const BatchRequestId id = next_id_++;
     Known& known = known_[id];
     Build(known.nodes);
-    CellGraph graph;
-    for (const KnownNode& node : known.nodes) {
-      graph.Add(node.type, node.rows, node.dependencies, node.follows);
-    }
+    const CellGraph graph = GraphOf(known.nodes);
     known.growths = Chance(0.3) ? Pick(1, 6) : 0;
     known.client = setup_.clients && Chance(0.3) ? Pick(1, 3) : 0;
     if (Chance(0.2)) known.deadline = now_ + microseconds(Pick(0, 2000));
@@ -329,9 +352,14 @@ class Schedule {
         const KnownNode& before = known.nodes[last];
         const bool follows = before.rows == 1 && before.follower < 0 && Chance(0.7);
         const auto type = follows ? before.type : static_cast<CellType>(Pick(0, kTypes - 1));
-        growth.push_back({ref.request, type, 1, lists.back(), follows ? last : -1});
+        const int32_t nodes = Chance(0.3) ? Pick(2, 5) : 1;
+        growth.push_back({ref.request, type, 1, lists.back(), follows ? last : -1, nodes});
         if (known.leaving) continue;
-        const int32_t added = AddNode(known.nodes, {type, 1, lists.back(), growth.back().follows});
+        int32_t added = AddNode(known.nodes, {type, 1, lists.back(), growth.back().follows});
+        for (int32_t n = 1; n < nodes; ++n) {
+          added = AddNode(known.nodes, {type, 1, {added}, added});
+        }
+        grown_runs_ += nodes > 1 ? 1 : 0;
         if (follows) last = added;
       }
     }
@@ -379,6 +407,8 @@ class Schedule {
   int expired_ = 0;
   int cancelled_in_flight_ = 0;
   int grown_ = 0;
+  int runs_ = 0;  // of several nodes
+  int grown_runs_ = 0;
   int several_steps_ = 0;  // tasks
 };
 

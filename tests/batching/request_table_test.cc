@@ -55,18 +55,19 @@ class AnyOrder : public RequestTable {
   std::optional<Task> NextTask(WorkerId worker) override {
     std::vector<Member> members;
     for (const auto& [key, tie] : ready) {
-      const Member member{slots_.at(key.first), key.second};
+      const Slot slot = slots_.at(key.first);
+      const Member member{slot, request(slot).EntryOf(key.second)};
       if (request(member.slot).held() || (tie != kNoWorker && tie != worker)) continue;
       if (!members.empty() && node(member).type != node(members[0]).type) continue;
       if (Chance(random_, 0.5)) members.push_back(member);
     }
     if (members.empty()) return std::nullopt;
-    for (const Member member : members) ready.erase({request(member.slot).id, member.node});
+    for (const Member member : members) ready.erase(KeyOf(member));
     const CellType type = node(members[0]).type;
     return Give(type, worker, std::move(members));
   }
   void Arrived(Slot slot, const CellGraph& graph) override {
-    EXPECT_EQ(request(slot).nodes.size(), static_cast<size_t>(graph.size()));
+    EXPECT_EQ(request(slot).size, graph.size());
     EXPECT_TRUE(here.insert(request(slot).id).second);
     slots_[request(slot).id] = slot;
   }
@@ -75,7 +76,7 @@ class AnyOrder : public RequestTable {
     for (const Member member : nodes) {
       const LiveNode& known = node(member);
       const WorkerId tie = known.not_complete > 0 ? known.worker : kNoWorker;
-      ready.insert_or_assign({request(member.slot).id, member.node}, tie);
+      ready.insert_or_assign(KeyOf(member), tie);
     }
   }
   void Gone(Slot slot) override {
@@ -96,6 +97,10 @@ class AnyOrder : public RequestTable {
         LetGo(member.slot, left);
       }
     }
+  }
+
+  ReadyNodes::key_type KeyOf(Member member) {
+    return {request(member.slot).id, node(member).next()};
   }
 
   const bool stops_;
@@ -152,6 +157,7 @@ class Schedule {
     EXPECT_GT(cancelled_expired_, 0);
     EXPECT_GT(released_, 0);
     EXPECT_GT(grown_, 0);
+    EXPECT_GT(runs_, 0);
   }
 
  private:
@@ -160,15 +166,22 @@ class Schedule {
     ModelRequest& request = requests_[id];
     CellGraph graph;
     const int count = Pick(random_, 1, 6);
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < count; i = graph.size()) {
       ModelNode node;
       node.type = static_cast<CellType>(Pick(random_, 0, kTypes - 1));
       node.rows = Pick(random_, 0, 3);
       for (int d = 0; d < i; ++d) {
         if (Chance(random_, 0.4)) node.dependencies.push_back(d);
       }
-      graph.Add(node.type, node.rows, node.dependencies);
+      const int32_t run = Chance(random_, 0.3) ? Pick(random_, 2, 4) : 1;
+      if (run > 1) node.rows = 1;
+      graph.Add(node.type, node.rows, node.dependencies, -1, run);
       request.nodes.push_back(node);
+      for (int32_t n = 1; n < run; ++n) {
+        node.dependencies = {static_cast<int32_t>(request.nodes.size()) - 1};
+        request.nodes.push_back(node);
+      }
+      runs_ += run > 1 ? 1 : 0;
     }
     request.client = Chance(random_, 0.6) ? Pick(random_, 1, 3) : 0;
     if (Chance(random_, 0.5)) request.deadline = now_ + microseconds(Pick(random_, 0, 20));
@@ -387,6 +400,7 @@ class Schedule {
   int expired_ = 0;
   int released_ = 0;
   int grown_ = 0;
+  int runs_ = 0;  // of several nodes
 };
 
 // Whether requests stop between their nodes; whether deadlines hold until the end; seed.

@@ -66,7 +66,7 @@ TEST_F(RequestMixTest, ADecoderFollowsItsEncoder) {
   ASSERT_EQ(graph.size(), 5);
   EXPECT_EQ(graph.type(1), 0u);
   EXPECT_EQ(graph.type(2), 1u);
-  EXPECT_EQ(graph.dependencies(2)[0], 1);
+  EXPECT_EQ(graph.run(graph.RunOf(2)).dependencies[0], 1);
 }
 
 TEST_F(RequestMixTest, ReadsTrees) {

@@ -109,7 +109,8 @@ void CellularScheduler::Arrived(Slot slot, const CellGraph& graph) {
   const std::vector<Subgraph>& subgraphs = request(slot).subgraphs;
   for (int32_t i = 0; i < static_cast<int32_t>(subgraphs.size()); ++i) {
     // A type's first node is its first subgraph's first.
-    if (phases_.Learn(graph, subgraphs[i].first_node)) AddType(subgraphs[i].type);
+    const int32_t first = request(slot).nodes[subgraphs[i].first_node].first;
+    if (phases_.Learn(graph, graph.run(graph.RunOf(first)))) AddType(subgraphs[i].type);
     Enqueue(slot, i);
   }
 }
@@ -119,7 +120,7 @@ void CellularScheduler::Grew(Slot slot, int32_t index, std::span<const int32_t> 
   const LiveNode& node = grown.nodes[index];
   int phase = 0;
   for (const int32_t dependency : dependencies) {
-    phase = std::max(phase, phases_.Of(grown.nodes[dependency].type) + 1);
+    phase = std::max(phase, phases_.Of(grown.nodes[grown.EntryOf(dependency)].type) + 1);
   }
   if (phases_.Learn(node.type, phase)) AddType(node.type);
   if (grown.subgraphs[node.subgraph].first_node == index) Enqueue(slot, node.subgraph);

@@ -67,11 +67,12 @@ Status Dispatcher::AdmitWait(Model& model) const {
 Dispatcher::UnitsByType Dispatcher::WorkOf(const CellGraph& graph) {
   UnitsByType work;
   const int64_t each = std::max(graph.length(), 1);
-  for (int32_t node = 0; node < graph.size(); ++node) {
-    const CellType type = graph.type(node);
+  for (int32_t i = 0; i < graph.num_runs(); ++i) {
+    const CellGraph::Run run = graph.run(i);
+    const CellType type = run.type;
     const auto found = std::find_if(work.begin(), work.end(),
                                     [&](const QueueTime::Work& part) { return part.type == type; });
-    const int64_t units = each * graph.rows(node);
+    const int64_t units = each * run.rows * run.count;
     if (found != work.end()) {
       found->units += units;
     } else {
@@ -109,7 +110,7 @@ void Dispatcher::Refuse(Request& request, Status refused) {
 Status Dispatcher::MakeEntry(Request& request, Entry& entry) {
   Lock lock(request.model->queue().mutex(), std::defer_lock);
   Status made = CatchOutOfMemory([&] {
-    if (request.graph->num_nodes() < kLargeGraph) return absl::OkStatus();
+    if (request.graph->num_runs() < kLargeGraph) return absl::OkStatus();
     entry.graph = GraphOf(request, lock);
     entry.work = WorkOf(*entry.graph);
     entry.prepared = request.model->queue().scheduler().Prepare(*entry.graph);
@@ -295,7 +296,7 @@ CellGraph Dispatcher::GraphOf(Request& request, Lock& lock) {
   const int32_t nodes = own.num_nodes();
   graph.set_length(own.length());
   if (nodes == 1) {  // no other node could share its type; it may grow
-    const GraphNode node = own.node(0);
+    const GraphNode node = own.run(0);
     const bool locked = lock.owns_lock();
     if (!locked) lock.lock();
     request.types.push_back(request.model->queue().HoldType(node.cell, node.key));
@@ -303,11 +304,12 @@ CellGraph Dispatcher::GraphOf(Request& request, Lock& lock) {
     graph.Add(request.types[0], node.rows, node.dependencies);
     return graph;
   }
-  graph.Reserve(nodes, 2 * nodes);
-  for (int32_t i = 0; i < nodes; ++i) {
-    const GraphNode node = own.node(i);
-    graph.Add(HoldType(request, node.cell, node.key, lock), node.rows, node.dependencies,
-              node.follows);
+  const int32_t runs = own.num_runs();
+  graph.Reserve(runs, 2 * runs);
+  for (int32_t i = 0; i < runs; ++i) {
+    const GraphNode run = own.run(i);
+    graph.Add(HoldType(request, run.cell, run.key, lock), run.rows, run.dependencies, run.follows,
+              run.count);
   }
   return graph;
 }

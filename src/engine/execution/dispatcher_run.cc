@@ -181,8 +181,9 @@ void Dispatcher::FinishNodes(Batch& batch, Lock& lock, Actions& actions) {
                        .type = HoldType(*request, node.cell, node.key, lock),
                        .rows = node.rows,
                        .dependencies = {},
-                       .follows = node.follows});
-      queue.queue_time().Grow({grown.back().type, node.rows}, request->share);
+                       .follows = node.follows,
+                       .count = node.count});
+      queue.queue_time().Grow({grown.back().type, int64_t{node.rows} * node.count}, request->share);
       nodes.push_back(std::move(node));
     }
   }

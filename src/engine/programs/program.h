@@ -32,22 +32,24 @@
 
 namespace chairlift {
 
-// A node of a request's graph, as its scheduler sees it.
+// A node of a request's graph, as its scheduler sees it, or a run of them (CellGraph::Run).
 struct GraphNode {
   int cell = 0;                           // of the program
   int32_t rows = 1;                       // of the cell; where tokens are packed, tokens
   std::span<const int64_t> key;           // nodes of one cell and key may share a task
   std::span<const int32_t> dependencies;  // earlier nodes that it reads or follows; may repeat
   int32_t follows = -1;                   // whose task may run it as a further step; −1: none's
+  int32_t count = 1;                      // nodes
 };
 
-// A node that a request's graph has grown by since it was unfolded.
+// A node, or a run of them, that a request's graph has grown by since it was unfolded.
 struct GrownNode {
   int cell = 0;
   int32_t rows = 0;
   absl::InlinedVector<int32_t, 4> dependencies;
   absl::InlinedVector<int64_t, 4> key;
   int32_t follows = -1;
+  int32_t count = 1;
 };
 
 // A request as its program unfolded it. What the first functions say is constant; of the others
@@ -63,11 +65,13 @@ class RequestGraph {
 
   // The nodes that it was unfolded into.
   virtual int32_t num_nodes() const = 0;
-  virtual GraphNode node(int32_t node) const = 0;
+  // They are kept as so many runs, in order.
+  virtual int32_t num_runs() const { return num_nodes(); }
+  virtual GraphNode run(int32_t index) const = 0;
   // What each row is padded to in a batch, at least; 0: rows are not padded.
   virtual int32_t length() const { return 0; }
 
-  // Nodes added since the last call, in order. Thread-safe; never waits for a user's code.
+  // Runs of nodes added since the last call, in order. Thread-safe; never waits for a user's code.
   virtual std::vector<GrownNode> TakeGrown() { return {}; }
   // Passes on parts of the answer that have become complete. Thread-safe: calls do not overtake
   // each other.

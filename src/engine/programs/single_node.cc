@@ -22,7 +22,7 @@ class WholeGraph : public RequestGraph {
   WholeGraph(ValidatedRequest request, int cell, bool padded)
       : RequestGraph(std::move(request)), cell_(cell), padded_(padded) {}
 
-  GraphNode node(int32_t node) const final {
+  GraphNode run(int32_t node) const final {
     return {.cell = cell_, .rows = load(node), .key = request().key, .dependencies = {}};
   }
   int32_t length() const final { return padded_ ? static_cast<int32_t>(request().length) : 0; }

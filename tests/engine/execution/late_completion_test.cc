@@ -72,7 +72,7 @@ class Chain final : public RequestGraph {
         value_(x()[1]) {}
 
   int32_t num_nodes() const override { return (total_ + 1) / 2; }
-  GraphNode node(int32_t node) const override {
+  GraphNode run(int32_t node) const override {
     GraphNode own;
     own.dependencies = DependsOn(node);
     return own;

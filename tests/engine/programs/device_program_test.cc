@@ -45,7 +45,7 @@ class Chain final : public RequestGraph {
   }
 
   int32_t num_nodes() const override { return static_cast<int32_t>(x().shape()[0]); }
-  GraphNode node(int32_t node) const override {
+  GraphNode run(int32_t node) const override {
     GraphNode own;
     if (node > 0) own.dependencies = std::span(numbers_).subspan(static_cast<size_t>(node) - 1, 1);
     return own;

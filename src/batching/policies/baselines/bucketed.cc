@@ -25,9 +25,10 @@ class BucketedScheduler final : public GraphBatchScheduler {
   Group GroupOf(const CellGraph& graph) const override {
     std::map<CellType, int64_t> rows;
     int64_t length = 1;
-    for (int32_t node = 0; node < graph.size(); ++node) {
-      int64_t& of_type = rows[graph.type(node)];
-      of_type += graph.rows(node);
+    for (int32_t i = 0; i < graph.num_runs(); ++i) {
+      const CellGraph::Run run = graph.run(i);
+      int64_t& of_type = rows[run.type];
+      of_type += int64_t{run.rows} * run.count;
       length = std::max(length, of_type);
     }
     return static_cast<Group>((length - 1) / options_.bucket_width);

@@ -7,25 +7,29 @@ namespace chairlift {
 GraphBatchScheduler::Outline GraphBatchScheduler::OutlineOf(const CellGraph& graph) {
   Outline outline;
   outline.group = GroupOf(graph);
-  std::vector<int32_t> place;                                 // by type, in outline.types
-  std::vector<int> chain(static_cast<size_t>(graph.size()));  // of its type, that end with a node
-  for (int32_t node = 0; node < graph.size(); ++node) {
-    const CellType type = graph.type(node);
+  std::vector<int32_t> place;  // by type, in outline.types
+  // By run: the most nodes of its type in a row that end with its last one.
+  std::vector<int> chain(static_cast<size_t>(graph.num_runs()));
+  for (int32_t i = 0; i < graph.num_runs(); ++i) {
+    const CellGraph::Run run = graph.run(i);
+    const CellType type = run.type;
     if (type >= place.size()) place.resize(type + 1, -1);
     if (place[type] < 0) {
       place[type] = static_cast<int32_t>(outline.types.size());
       outline.types.push_back({.type = type});
-      phases_.Learn(graph, node);
+      phases_.Learn(graph, run);
     }
     Outline::OfType& use = outline.types[place[type]];
-    ++use.nodes;
-    use.node_rows = std::max(use.node_rows, graph.rows(node));
-    chain[node] = 1;
-    for (const int32_t dependency : graph.dependencies(node)) {
-      if (graph.type(dependency) == type)
-        chain[node] = std::max(chain[node], chain[dependency] + 1);
+    use.nodes += run.count;
+    use.node_rows = std::max(use.node_rows, run.rows);
+    int before = 0;
+    for (const int32_t dependency : run.dependencies) {
+      const int32_t read = graph.RunOf(dependency);
+      const CellGraph::Run from = graph.run(read);
+      if (from.type == type) before = std::max(before, chain[read] - (from.last() - dependency));
     }
-    use.longest_chain = std::max(use.longest_chain, chain[node]);
+    chain[i] = before + run.count;
+    use.longest_chain = std::max(use.longest_chain, chain[i]);
   }
   return outline;
 }
@@ -66,7 +70,7 @@ void GraphBatchScheduler::Grew(Slot slot, int32_t index,
                                std::span<const int32_t> /*dependencies*/) {
   const LiveNode& added = node({slot, index});
   TypeUse& use = batches_.at(outlines_[slot].worker).types[added.type];
-  ++use.to_give;
+  use.to_give += added.count;
   use.node_rows = std::max(use.node_rows, added.rows);
   use.requests.insert(slot);
 }

@@ -20,10 +20,12 @@ class IdealScheduler final : public GraphBatchScheduler {
   Group GroupOf(const CellGraph& graph) const override {
     Group digest = 14695981039346656037u;
     const auto mix = [&digest](uint64_t value) { digest = (digest ^ value) * 1099511628211u; };
-    for (int32_t node = 0; node < graph.size(); ++node) {
-      mix(graph.type(node));
-      mix(static_cast<uint64_t>(graph.rows(node)));
-      for (const int32_t dependency : graph.dependencies(node)) {
+    for (int32_t i = 0; i < graph.num_runs(); ++i) {
+      const CellGraph::Run run = graph.run(i);
+      mix(run.type);
+      mix(static_cast<uint64_t>(run.rows));
+      mix(static_cast<uint64_t>(run.count));
+      for (const int32_t dependency : run.dependencies) {
         mix(static_cast<uint64_t>(dependency));
       }
       mix(~uint64_t{0});
@@ -32,13 +34,13 @@ class IdealScheduler final : public GraphBatchScheduler {
   }
 
   void FormSteps(Batch& batch) override {
-    const auto earlier = [](Member a, Member b) { return a.node < b.node; };
+    const auto earlier = [this](Member a, Member b) { return node(a).next() < node(b).next(); };
     const auto first = std::min_element(batch.ready.begin(), batch.ready.end(), earlier);
     if (first == batch.ready.end()) return;
-    const int32_t index = first->node;
+    const int32_t index = node(*first).next();
     const CellType type = node(*first).type;
-    const auto wanted = [&](Member member, const LiveNode& node) {
-      return member.node == index && node.type == type;
+    const auto wanted = [&](Member /*member*/, const LiveNode& node) {
+      return node.next() == index && node.type == type;
     };
     batch.steps.push_back({.type = type, .nodes = TakeReady(batch, wanted), .padding_rows = 0});
   }

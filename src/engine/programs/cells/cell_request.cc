@@ -46,7 +46,7 @@ void CellRequest::TakeParts(SendParts send) {
   send(parts_->Take());
 }
 
-GraphNode CellRequest::node(int32_t node) const {
+GraphNode CellRequest::run(int32_t node) const {
   return {.cell = cell(node),
           .rows = rows(node),
           .key = open_dims(node),

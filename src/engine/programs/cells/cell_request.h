@@ -48,7 +48,7 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
 
   // RequestGraph.
   int32_t num_nodes() const override { return static_cast<int32_t>(nodes_.size()); }
-  GraphNode node(int32_t node) const override;
+  GraphNode run(int32_t node) const override;
   bool done() const override { return left_ == 0; }
   void TakeParts(SendParts send) override;      // takes the mutex
   std::vector<GrownNode> TakeGrown() override;  // takes no lock that a user's code holds
