@@ -21,7 +21,6 @@ void CellBatch::Begin(Cell& cell, std::span<const int> feeds, int32_t lasting, i
   items_.clear();
   copies_.clear();
   copies_end_.clear();
-  first_end_.clear();
   const size_t inputs = cell.inputs().size();
   places_.resize(inputs);
   later_.resize(inputs);
@@ -68,17 +67,14 @@ void CellBatch::Add(CellRequest& request, NodeId node, int32_t steps) {
   }
   const auto end = static_cast<size_t>(rows_ + item.rows);
   for (std::vector<const std::byte*>& places : places_) places.resize(end);
-  first_end_.push_back(copies_end_.size());
   item.status = Locate(request, item);
   if (item.status.ok()) {
     rows_ += item.rows;
   } else {
     for (std::vector<const std::byte*>& places : places_) places.resize(static_cast<size_t>(rows_));
   }
-  for (int32_t step = 0; step < steps; ++step, node = request.follower(node)) {
-    if (item.status.ok()) request.AppendCopies(node, copies_);
-    copies_end_.push_back(copies_.size());
-  }
+  if (item.status.ok()) request.AppendCopies(node, steps, copies_);
+  copies_end_.push_back(copies_.size());
 }
 
 void CellBatch::Pad(int32_t rows) {
@@ -143,9 +139,10 @@ Status CellBatch::RunSteps(std::span<Item> items, int64_t first_row, int64_t row
       Item& item = items[i];
       if (!item.status.ok()) continue;
       const int64_t row = item.first_row - first_row;
-      const size_t end = first_end_[first_item + i] + static_cast<size_t>(step);
-      for (size_t c = end == 0 ? 0 : copies_end_[end - 1]; c < copies_end_[end]; ++c) {
-        CHAIRLIFT_RETURN_IF_ERROR(CellRequest::Make(copies_[c], *outputs, row));
+      const size_t at = first_item + i;
+      for (size_t c = at == 0 ? 0 : copies_end_[at - 1]; c < copies_end_[at]; ++c) {
+        if (step < copies_[c].begin || step >= copies_[c].end) continue;
+        CHAIRLIFT_RETURN_IF_ERROR(CellRequest::Make(copies_[c], step, *outputs, row));
       }
       const bool goes_on = item.steps > step + 1;
       if (!goes_on || all_are_read_) item.outputs.push_back(outputs);

@@ -79,8 +79,7 @@ class CellBatch {
   std::vector<std::vector<const std::byte*>> states_;  // by input that is fed: of one step
   bool all_are_read_ = false;  // what steps leave, by others than the next step
   std::vector<CellRequest::Copy> copies_;
-  std::vector<size_t> copies_end_;  // of the items' steps, item by item
-  std::vector<size_t> first_end_;   // by item, in copies_end_
+  std::vector<size_t> copies_end_;  // by item
   int64_t rows_ = 0;
   std::vector<std::byte> padding_;  // one row of zeros of the widest input
 };

@@ -26,10 +26,10 @@ CellRequest::CellRequest(std::shared_ptr<const CellProgram> program, ValidatedRe
       answers_(program_->outputs.size()),
       axes_(answers_.size()) {}
 
-void CellRequest::Reserve(int32_t nodes) {
+void CellRequest::Reserve(int32_t runs) {
   constexpr size_t kSources = 3, kDependencies = 2;  // of a step, mostly
-  const auto count = static_cast<size_t>(nodes);
-  nodes_.reserve(count);
+  const auto count = static_cast<size_t>(runs);
+  runs_.reserve(count);
   sources_.reserve(count * kSources);
   dependencies_.reserve(count * kDependencies);
 }
@@ -46,12 +46,14 @@ void CellRequest::TakeParts(SendParts send) {
   send(parts_->Take());
 }
 
-GraphNode CellRequest::run(int32_t node) const {
-  return {.cell = cell(node),
-          .rows = rows(node),
-          .key = open_dims(node),
-          .dependencies = dependencies(node),
-          .follows = follows(node)};
+GraphNode CellRequest::run(int32_t index) const {
+  const Run& run = runs_[index];
+  return {.cell = run.cell,
+          .rows = run.rows,
+          .key = open_dims(index),
+          .dependencies = dependencies(index),
+          .follows = run.follows,
+          .count = run.count};
 }
 
 StatusOr<std::vector<NamedTensor>> CellRequest::TakeOutputs() {
@@ -68,7 +70,7 @@ StatusOr<std::vector<NamedTensor>> CellRequest::TakeOutputs() {
 
 Status CellRequest::Begin(std::span<const Tensor> inputs) {
   CHAIRLIFT_RETURN_IF_ERROR(unfolder_->Unfold(inputs, *this));
-  known_ = num_nodes();
+  known_ = num_runs();
   return Failure();
 }
 
@@ -80,16 +82,16 @@ std::vector<GrownNode> CellRequest::TakeGrown() {
 }
 
 void CellRequest::NoteGrown() {
-  if (known_ == num_nodes()) return;
+  if (known_ == num_runs()) return;
   const std::lock_guard<std::mutex> lock(grown_mutex_);
-  for (; known_ < num_nodes(); ++known_) {
-    const std::span<const NodeId> reads = dependencies(known_);
-    const std::span<const int64_t> open = open_dims(known_);
-    grown_.push_back({.cell = cell(known_),
-                      .rows = rows(known_),
-                      .dependencies = {reads.begin(), reads.end()},
-                      .key = {open.begin(), open.end()},
-                      .follows = follows(known_)});
+  for (; known_ < num_runs(); ++known_) {
+    const GraphNode grown = run(known_);
+    grown_.push_back({.cell = grown.cell,
+                      .rows = grown.rows,
+                      .dependencies = {grown.dependencies.begin(), grown.dependencies.end()},
+                      .key = {grown.key.begin(), grown.key.end()},
+                      .follows = grown.follows,
+                      .count = grown.count});
   }
   has_grown_.store(true, std::memory_order_release);
 }
@@ -99,19 +101,29 @@ bool CellRequest::Expect(bool right, const char* what) {
   return status_.ok();
 }
 
-std::span<const NodeId> CellRequest::dependencies(NodeId node) const {
-  const int32_t begin = node == 0 ? 0 : nodes_[node - 1].dependencies;
-  return {dependencies_.data() + begin, dependencies_.data() + nodes_[node].dependencies};
+int32_t CellRequest::RunOf(NodeId node) const {
+  if (!runs_.empty() && node >= runs_.back().first) return num_runs() - 1;
+  if (num_runs() == num_nodes_) return node;
+  const auto after = std::upper_bound(runs_.begin(), runs_.end(), node,
+                                      [](NodeId n, const Run& run) { return n < run.first; });
+  return static_cast<int32_t>(after - runs_.begin()) - 1;
 }
 
-std::span<const int64_t> CellRequest::open_dims(NodeId node) const {
-  const int32_t begin = node == 0 ? 0 : nodes_[node - 1].open_dims;
-  return {open_dims_.data() + begin, open_dims_.data() + nodes_[node].open_dims};
+std::span<const NodeId> CellRequest::dependencies(int32_t run) const {
+  return {dependencies_.data() + runs_[run].dependencies,
+          static_cast<size_t>(runs_[run].num_dependencies)};
 }
 
-Shape CellRequest::RowShape(NodeId node, int input) const {
-  const std::vector<Cell::Port>& ports = program_->cells[nodes_[node].cell]->inputs();
-  const int64_t* open = open_dims(node).data();
+std::span<const int64_t> CellRequest::open_dims(int32_t run) const {
+  const int32_t begin = run == 0 ? 0 : runs_[run - 1].open_dims;
+  return {open_dims_.data() + begin, open_dims_.data() + runs_[run].open_dims};
+}
+
+Shape CellRequest::RowShape(NodeId node, int input) const { return RowShapeOf(RunOf(node), input); }
+
+Shape CellRequest::RowShapeOf(int32_t run, int input) const {
+  const std::vector<Cell::Port>& ports = program_->cells[runs_[run].cell]->inputs();
+  const int64_t* open = open_dims(run).data();
   for (int i = 0; i < input; ++i) {
     for (const Dim& dim : ports[i].row.dims()) open += dim.known() ? 0 : 1;
   }
@@ -122,75 +134,118 @@ Shape CellRequest::RowShape(NodeId node, int input) const {
 
 StatusOr<CellRequest::Origin> CellRequest::OriginOf(const RowSource& source) const {
   if (source.node < 0) return Origin{&tensors_[source.index], 0};
-  const Node& producer = nodes_[source.node];
-  if (producer.outputs == nullptr ||
-      static_cast<size_t>(source.index) >= producer.outputs->size()) {
-    return Internal("a node reads output {} of a node that has none", source.index);
-  }
+  const Run& producer = runs_[RunOf(source.node)];
+  const bool there = producer.outputs != nullptr &&
+                     source.node == producer.first + producer.ran - 1 &&
+                     static_cast<size_t>(source.index) < producer.outputs->size();
+  if (!there) return Internal("a node reads output {} of a node that has none", source.index);
   const Tensor& tensor = (*producer.outputs)[source.index];
-  return Origin{&tensor, producer.first_row * RowBytes(tensor)};
+  if (producer.first_row == 0) return Origin{&tensor, 0};
+  const int64_t known = program_->cells[producer.cell]->outputs()[source.index].row_bytes;
+  return Origin{&tensor, producer.first_row * (known >= 0 ? known : RowBytes(tensor))};
 }
 
 Status CellRequest::LocateFollowing(NodeId id, int32_t count, int input, const std::byte** rows,
                                     int64_t stride) const {
-  const Cell::Port& port = program_->cells[nodes_[id].cell]->inputs()[input];
+  int32_t index = RunOf(id);
+  const Cell::Port& port = program_->cells[runs_[index].cell]->inputs()[input];
   const int64_t bytes = port.row_bytes;
-  const RowSource* known = nullptr;
-  const std::byte* from = nullptr;
-  int64_t size = 0;
-  for (; count > 0; --count, rows += stride) {
-    id = nodes_[id].follower;
-    const RowSource& source = sources_[nodes_[id].sources + input];
-    if (known == nullptr || source.node != known->node || source.index != known->index) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(const Origin origin, OriginOf(source));
-      known = &source;
-      from = Bytes(*origin.tensor) + origin.begin;
-      size = origin.tensor->dtype() == port.dtype
-                 ? static_cast<int64_t>(origin.tensor->byte_size()) - origin.begin
-                 : -1;
+  if (bytes < 0) return Internal("steps of '{}' have rows of any size", port.name);
+  while (count > 0) {
+    if (id == runs_[index].last()) {
+      id = runs_[index].follower;
+      index = RunOf(id);
+    } else {
+      ++id;
     }
-    if ((source.row + 1) * bytes > size)
-      return Locate(id, input, rows);  // which says what is wrong
-    *rows = from + source.row * bytes;
+    const Run& run = runs_[index];
+    const Source& source = sources_[run.sources + input];
+    const int32_t here = std::min(count, run.end() - id);
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Origin origin, OriginOf(source));
+    const int64_t first = source.row + (id - run.first) * source.stride;
+    const int64_t last = first + (here - 1) * source.stride;
+    const auto size = static_cast<int64_t>(origin.tensor->byte_size()) - origin.begin;
+    if (origin.tensor->dtype() != port.dtype || std::min(first, last) < 0 ||
+        (std::max(first, last) + 1) * bytes > size) {
+      return Internal("cell '{}' reads rows of input '{}' that are not there",
+                      program_->cells[run.cell]->name(), port.name);
+    }
+    const std::byte* at = Bytes(*origin.tensor) + origin.begin + first * bytes;
+    for (int32_t step = 0; step < here; ++step, rows += stride, at += source.stride * bytes) {
+      *rows = at;
+    }
+    count -= here;
+    id += here - 1;
   }
   return absl::OkStatus();
 }
 
 Status CellRequest::Locate(NodeId id, int input, const std::byte** rows) const {
-  const Node& node = nodes_[id];
-  const RowSource& source = sources_[node.sources + input];
-  const Cell::Port& port = program_->cells[node.cell]->inputs()[input];
+  const int32_t index = RunOf(id);
+  const Run& run = runs_[index];
+  const int32_t step = id - run.first;
+  RowSource source = sources_[run.sources + input];
+  if (step > 0) {
+    const std::span<const int> feeds = program_->FeedsOf(run.cell);
+    const int fed = static_cast<size_t>(input) < feeds.size() ? feeds[input] : -1;
+    if (fed >= 0) {
+      source = RowSource::OfNode(id - 1, fed);
+    } else {
+      source.row += step * sources_[run.sources + input].stride;
+    }
+  }
+  const Cell::Port& port = program_->cells[run.cell]->inputs()[input];
   const int64_t bytes = port.row_bytes >= 0 ? port.row_bytes
-                                            : RowShape(id, input).NumElements() *
+                                            : RowShapeOf(index, input).NumElements() *
                                                   static_cast<int64_t>(DTypeSize(port.dtype));
   CHAIRLIFT_ASSIGN_OR_RETURN(const Origin origin, OriginOf(source));
   const Tensor* const tensor = origin.tensor;
   const int64_t begin = origin.begin + source.row * bytes;
-  const int64_t end = begin + ((node.rows - 1) * source.step + 1) * bytes;
-  if (tensor->dtype() != port.dtype || end > static_cast<int64_t>(tensor->byte_size())) {
+  const int64_t end = begin + ((run.rows - 1) * source.step + 1) * bytes;
+  if (tensor->dtype() != port.dtype || source.row < 0 ||
+      end > static_cast<int64_t>(tensor->byte_size())) {
     return Internal("cell '{}' reads rows of {} {} that a {} of shape {} does not have",
-                    program_->cells[node.cell]->name(), DTypeName(port.dtype),
-                    RowShape(id, input).ToString(), DTypeName(tensor->dtype()),
+                    program_->cells[run.cell]->name(), DTypeName(port.dtype),
+                    RowShapeOf(index, input).ToString(), DTypeName(tensor->dtype()),
                     tensor->shape().ToString());
   }
   const std::byte* at = Bytes(*tensor) + begin;
-  for (int r = 0; r < node.rows; ++r, at += source.step * bytes) rows[r] = at;
+  for (int r = 0; r < run.rows; ++r, at += source.step * bytes) rows[r] = at;
   return absl::OkStatus();
 }
 
-void CellRequest::AppendCopies(NodeId node, std::vector<Copy>& copies) const {
-  for (int32_t i = nodes_[node].last_copy; i >= 0; i = deliveries_[i].before) {
-    const Delivery& delivery = deliveries_[i];
-    const Tensor& to = tensors_[delivery.target.tensor];
-    copies.push_back({delivery.output, delivery.row, delivery.rows,
-                      const_cast<std::byte*>(Bytes(to)), static_cast<int64_t>(to.byte_size()),
-                      delivery.target});
+void CellRequest::AppendCopies(NodeId node, int32_t steps, std::vector<Copy>& copies) const {
+  for (int32_t before = 0; before < steps;) {
+    const Run& run = runs_[RunOf(node)];
+    const NodeId end = std::min(run.end(), node + steps - before);
+    for (int32_t i = run.last_copy; i >= 0; i = deliveries_[i].before) {
+      const Delivery& delivery = deliveries_[i];
+      const NodeId from = std::max(node, delivery.node);
+      const NodeId until = std::min(end, delivery.node + delivery.count);
+      if (from >= until) continue;
+      const Tensor& to = tensors_[delivery.target.tensor];
+      Copy& copy = copies.emplace_back();
+      copy.begin = before + from - node;
+      copy.end = before + until - node;
+      copy.output = delivery.output;
+      copy.row = delivery.row;
+      copy.rows = delivery.rows;
+      copy.to = const_cast<std::byte*>(Bytes(to));
+      copy.to_bytes = static_cast<int64_t>(to.byte_size());
+      copy.target = delivery.target;
+      copy.target.offset += (from - delivery.node) * delivery.stride;
+      copy.stride = delivery.stride;
+    }
+    before += end - node;
+    node = run.follower;
   }
 }
 
-Status CellRequest::Make(const Copy& copy, const std::vector<Tensor>& outputs, int64_t first_row) {
+Status CellRequest::Make(const Copy& copy, int32_t step, const std::vector<Tensor>& outputs,
+                         int64_t first_row) {
   if (copy.rows == 0) return absl::OkStatus();
-  const RowTarget& target = copy.target;
+  RowTarget target = copy.target;
+  target.offset += (step - copy.begin) * copy.stride;
   const Tensor& output = outputs[static_cast<size_t>(copy.output)];
   const int64_t bytes = RowBytes(output);
   const int64_t chunk = target.chunk == 0 ? bytes : target.chunk;
@@ -214,19 +269,29 @@ Status CellRequest::Make(const Copy& copy, const std::vector<Tensor>& outputs, i
   return absl::OkStatus();
 }
 
-void CellRequest::ReleaseSources(const Node& node) {
-  const size_t inputs = program_->cells[node.cell]->inputs().size();
+void CellRequest::ReleaseSources(const Run& run, bool fed) {
+  const size_t inputs = program_->cells[run.cell]->inputs().size();
+  const std::span<const int> feeds = program_->FeedsOf(run.cell);
   for (size_t i = 0; i < inputs; ++i) {
-    const RowSource& source = sources_[node.sources + i];
-    if (source.node < 0) continue;
-    Node& producer = nodes_[source.node];
-    if (--producer.readers == 0 && producer.ran && !producer.kept) producer.outputs.reset();
+    const RowSource& source = sources_[run.sources + i];
+    if (source.node < 0 || (i < feeds.size() && feeds[i] >= 0) != fed) continue;
+    Run& producer = runs_[RunOf(source.node)];
+    if (--producer.readers == 0 && producer.ran == producer.count && !producer.kept) {
+      producer.outputs.reset();
+    }
   }
 }
 
-Status CellRequest::CompleteParts(const Node& node) {
-  for (int32_t i = node.last_part; i >= 0; i = announced_[i].before) {
-    const AnswerPart& part = announced_[i].part;
+Status CellRequest::CompleteParts(const Run& run, NodeId first, NodeId end) {
+  for (int32_t i = run.last_part; i >= 0; i = announced_[i].before) {
+    const Announced& announced = announced_[i];
+    const NodeId from = std::max(first, announced.node);
+    const NodeId until = std::min(end, announced.node + announced.count);
+    if (from >= until) continue;
+    // They lie one after the other, or backwards.
+    AnswerPart part = announced.part;
+    part.first += ((announced.stride < 0 ? until - 1 : from) - announced.node) * announced.stride;
+    part.count *= until - from;
     const Tensor& answer = answers_[part.output];
     const AnswerAxes& axes = axes_[part.output];
     const Shape& shape = answer.shape();
@@ -238,22 +303,47 @@ Status CellRequest::CompleteParts(const Node& node) {
   return absl::OkStatus();
 }
 
-Status CellRequest::Complete(NodeId id, TaskOutputs outputs, int64_t first_row) {
+Status CellRequest::CompleteRun(int32_t index, int32_t steps, TaskOutputs outputs,
+                                int64_t first_row) {
   {
-    Node& node = nodes_[id];
-    node.ran = true;
-    node.outputs = std::move(outputs);
-    node.first_row = first_row;
-    --left_;
-    ReleaseSources(node);
-    if (node.last_part >= 0) CHAIRLIFT_RETURN_IF_ERROR(CompleteParts(node));
+    Run& run = runs_[index];
+    const NodeId first = run.first + run.ran;
+    const bool begins = run.ran == 0;
+    run.ran += steps;
+    run.outputs = std::move(outputs);
+    run.first_row = first_row;
+    left_ -= steps;
+    if (begins) ReleaseSources(run, true);
+    const bool ends = run.ran == run.count;
+    if (ends) ReleaseSources(run, false);
+    if (run.last_part >= 0) CHAIRLIFT_RETURN_IF_ERROR(CompleteParts(run, first, first + steps));
+    if (!ends) return absl::OkStatus();
+    if (!run.watched) {
+      if (run.readers == 0 && !run.kept) run.outputs.reset();
+      return absl::OkStatus();
+    }
   }
-  if (nodes_[id].watched) {
-    CHAIRLIFT_RETURN_IF_ERROR(unfolder_->Ran(id, *this));  // may move nodes_
-    CHAIRLIFT_RETURN_IF_ERROR(Failure());
-    NoteGrown();
+  const NodeId last = runs_[index].last();
+  CHAIRLIFT_RETURN_IF_ERROR(unfolder_->Ran(last, *this));  // may move runs_
+  CHAIRLIFT_RETURN_IF_ERROR(Failure());
+  NoteGrown();
+  Run& run = runs_[RunOf(last)];
+  if (run.readers == 0 && !run.kept) run.outputs.reset();
+  return absl::OkStatus();
+}
+
+Status CellRequest::Complete(NodeId node, int32_t steps, std::span<const TaskOutputs> outputs,
+                             int64_t first_row) {
+  for (int32_t done = 0; done < steps;) {
+    const int32_t index = RunOf(node);
+    const int32_t here = std::min(steps - done, runs_[index].end() - node);
+    const NodeId follower = runs_[index].follower;
+    done += here;
+    const auto after = static_cast<size_t>(steps - done);
+    TaskOutputs left = after < outputs.size() ? outputs[outputs.size() - 1 - after] : nullptr;
+    CHAIRLIFT_RETURN_IF_ERROR(CompleteRun(index, here, std::move(left), first_row));
+    node = follower;
   }
-  if (nodes_[id].readers == 0 && !nodes_[id].kept) nodes_[id].outputs.reset();
   return absl::OkStatus();
 }
 
@@ -286,32 +376,51 @@ NodeId CellRequest::AddNode(int cell, std::span<const RowSource> sources, int ro
       !Expect(rows >= 0, "a node has a negative number of rows")) {
     return 0;
   }
-  Node node;
-  node.cell = cell;
-  node.rows = rows;
-  node.sources = static_cast<int32_t>(sources_.size());
   for (const RowSource& source : sources) {
-    const bool known =
-        source.node < 0 ? source.index >= 0 && source.index < static_cast<int>(tensors_.size())
-                        : IsNode(source.node) &&
-                              (!nodes_[source.node].ran || nodes_[source.node].outputs != nullptr);
-    if (!Expect(
-            known && source.row >= 0 && source.index >= 0 && (source.step == 0 || source.step == 1),
-            "a node reads what is not there"))
+    const auto there = [&] {
+      if (source.node < 0) {
+        return source.index >= 0 && source.index < static_cast<int>(tensors_.size());
+      }
+      if (!IsNode(source.node)) return false;
+      const Run& producer = runs_[RunOf(source.node)];
+      return !Ran(producer, source.node) ||
+             (producer.outputs != nullptr && source.node == producer.first + producer.ran - 1);
+    };
+    if (!Expect(there() && source.row >= 0 && source.index >= 0 &&
+                    (source.step == 0 || source.step == 1),
+                "a node reads what is not there")) {
       return 0;
-    sources_.push_back(source);
-    if (source.node < 0) continue;
-    ++nodes_[source.node].readers;
-    if (dependencies_.empty() || dependencies_.back() != source.node ||
-        static_cast<int32_t>(dependencies_.size()) ==
-            (nodes_.empty() ? 0 : nodes_.back().dependencies)) {
-      dependencies_.push_back(source.node);
     }
   }
   for (NodeId earlier : after) {
     if (!Expect(IsNode(earlier), "a node follows one that does not exist")) return 0;
-    dependencies_.push_back(earlier);
   }
+  const NodeId added = num_nodes_;
+  const NodeId followed = FindFollowed(cell, sources, rows);
+  if (followed >= 0 && followed == added - 1 && row_shapes.empty() &&
+      Extend(cell, sources, after)) {
+    return added;
+  }
+  for (const RowSource& source : sources) {
+    if (source.node >= 0) CutAfter(source.node);
+  }
+  Run run;
+  run.cell = cell;
+  run.rows = rows;
+  run.first = added;
+  run.follows = followed;
+  run.sources = static_cast<int32_t>(sources_.size());
+  const size_t first_dependency = dependencies_.size();
+  for (const RowSource& source : sources) {
+    if (source.node >= 0) {
+      ++runs_[RunOf(source.node)].readers;
+      if (dependencies_.size() == first_dependency || dependencies_.back() != source.node) {
+        dependencies_.push_back(source.node);
+      }
+    }
+    sources_.push_back({source, 0});
+  }
+  dependencies_.insert(dependencies_.end(), after.begin(), after.end());
   for (size_t i = 0; i < row_shapes.size(); ++i) {
     const SymbolicShape& row = ports[i].row;
     if (!Expect(row.rank() == row_shapes[i].rank(), "a row shape has the wrong rank")) return 0;
@@ -319,81 +428,218 @@ NodeId CellRequest::AddNode(int cell, std::span<const RowSource> sources, int ro
       if (!row[d].known()) open_dims_.push_back(row_shapes[i][d]);
     }
   }
-  node.dependencies = static_cast<int32_t>(dependencies_.size());
-  node.open_dims = static_cast<int32_t>(open_dims_.size());
-  nodes_.push_back(std::move(node));
+  run.dependencies = static_cast<int32_t>(first_dependency);
+  run.num_dependencies = static_cast<int32_t>(dependencies_.size() - first_dependency);
+  run.open_dims = static_cast<int32_t>(open_dims_.size());
+  runs_.push_back(std::move(run));
+  ++num_nodes_;
   ++left_;
-  const NodeId added = num_nodes() - 1;
-  if (const NodeId followed = FindFollowed(); followed >= 0) {
-    nodes_[added].follows = followed;
-    nodes_[followed].follower = added;
-  }
+  if (followed >= 0) runs_[RunOf(followed)].follower = added;
   return added;
 }
 
-NodeId CellRequest::FindFollowed() const {
-  const Node& last = nodes_.back();
-  const std::span<const int> feeds = program_->FeedsOf(last.cell);
+NodeId CellRequest::FindFollowed(int cell, std::span<const RowSource> sources, int rows) const {
+  const std::span<const int> feeds = program_->FeedsOf(cell);
   NodeId followed = -1;
   for (size_t i = 0; i < feeds.size(); ++i) {
-    const RowSource& source = sources_[last.sources + i];
+    const RowSource& source = sources[i];
     if (feeds[i] < 0) continue;
     if (followed < 0) followed = source.node;
     if (source.node < 0 || source.node != followed || source.index != feeds[i]) return -1;
   }
-  if (followed < 0 || last.rows != 1) return -1;
+  if (followed < 0 || rows != 1) return -1;
   for (size_t i = 0; i < feeds.size(); ++i) {
-    if (feeds[i] < 0 && sources_[last.sources + i].node == followed) return -1;
+    if (feeds[i] < 0 && sources[i].node == followed) return -1;
   }
-  const Node& before = nodes_[followed];
-  const bool free = !before.ran && !before.watched && before.follower < 0;
-  return free && before.cell == last.cell && before.rows == 1 ? followed : -1;
+  const Run& before = runs_[RunOf(followed)];
+  const bool free =
+      followed == before.last() && !Ran(before, followed) && !before.watched && before.follower < 0;
+  return free && before.cell == cell && before.rows == 1 ? followed : -1;
+}
+
+bool CellRequest::Extend(int cell, std::span<const RowSource> sources,
+                         std::span<const NodeId> after) {
+  constexpr int32_t kMostEntries = 8;   // each is looked at with each task
+  constexpr size_t kMostCompared = 16;  // for each node
+  if (num_runs() <= known_) return false;
+  Run& run = runs_.back();
+  if (run.kept || run.readers > 0 || run.entries > kMostEntries) return false;
+  const std::span<const int> feeds = program_->FeedsOf(cell);
+  const auto strides = [&](auto&& visit) {
+    for (size_t i = 0; i < sources.size(); ++i) {
+      if (feeds[i] >= 0) continue;
+      Source& first = sources_[run.sources + i];
+      if (!visit(first, sources[i])) return false;
+    }
+    return true;
+  };
+  const bool alike = strides([&](const Source& first, const RowSource& source) {
+    return source.node == first.node && source.index == first.index && source.step == first.step &&
+           (run.count == 1 || source.row == first.row + run.count * first.stride);
+  });
+  const std::span<const NodeId> known = dependencies(num_runs() - 1);
+  if (!alike || known.size() > kMostCompared || after.size() > kMostCompared) return false;
+  for (const NodeId earlier : after) {
+    const bool waits = std::find(known.begin(), known.end(), earlier) != known.end();
+    if (!waits && earlier != run.last()) return false;
+  }
+  if (run.count == 1) {
+    strides([](Source& first, const RowSource& source) {
+      first.stride = source.row - first.row;
+      return true;
+    });
+  }
+  ++run.count;
+  ++num_nodes_;
+  ++left_;
+  return true;
+}
+
+void CellRequest::CutAfter(NodeId node) {
+  const int32_t index = RunOf(node);
+  if (node == runs_[index].last()) return;
+  const size_t inputs = program_->cells[runs_[index].cell]->inputs().size();
+  const std::span<const int> feeds = program_->FeedsOf(runs_[index].cell);
+  runs_.insert(runs_.begin() + index + 1, Run());
+  Run& before = runs_[index];
+  Run& after = runs_[index + 1];
+  after.cell = before.cell;
+  after.rows = before.rows;
+  after.first = node + 1;
+  after.count = before.last() - node;
+  before.count -= after.count;
+  after.follows = node;
+  after.follower = std::exchange(before.follower, node + 1);
+  after.open_dims = before.open_dims;
+  after.watched = std::exchange(before.watched, false);
+  after.kept = std::exchange(before.kept, false);
+  after.readers = std::exchange(before.readers, 0);
+  after.dependencies = static_cast<int32_t>(dependencies_.size());
+  after.num_dependencies = 1;  // what else its first node reads, the run has waited for
+  dependencies_.push_back(node);
+  after.sources = static_cast<int32_t>(sources_.size());
+  for (size_t i = 0; i < inputs; ++i) {
+    Source source = sources_[before.sources + i];
+    if (feeds[i] >= 0) {
+      static_cast<RowSource&>(source) = RowSource::OfNode(node, feeds[i]);
+      ++before.readers;
+    } else {
+      source.row += before.count * source.stride;
+      if (source.node >= 0) ++runs_[RunOf(source.node)].readers;
+    }
+    sources_.push_back(source);
+  }
+  const auto divide = [&](auto& entries, int32_t Run::*last) {
+    int32_t next = std::exchange(before.*last, -1);
+    while (next >= 0) {
+      const int32_t at = next;
+      next = entries[at].before;
+      auto later = entries[at];
+      auto& entry = entries[at];
+      const int32_t first = std::clamp(node + 1 - entry.node, 0, entry.count);
+      later.node += first;
+      later.count -= first;
+      entry.count = first;
+      later.Advance(first);
+      if (first > 0) {
+        entry.before = std::exchange(before.*last, at);
+        ++before.entries;
+      }
+      if (later.count == 0) continue;
+      later.before =
+          std::exchange(after.*last, first > 0 ? static_cast<int32_t>(entries.size()) : at);
+      ++after.entries;
+      if (first > 0) {
+        entries.push_back(later);
+      } else {
+        entries[at] = later;
+      }
+    }
+  };
+  before.entries = 0;
+  divide(deliveries_, &Run::last_copy);
+  divide(announced_, &Run::last_part);
+  if (before.ran == before.count) ReleaseSources(before, false);
+  if (index < known_) ++known_;
 }
 
 bool CellRequest::ReadByOthers(NodeId id, int32_t count) const {
-  int32_t fed = 0;
-  for (const int output : program_->FeedsOf(nodes_[id].cell)) fed += output >= 0 ? 1 : 0;
-  for (; count > 0; --count, id = nodes_[id].follower) {
-    const Node& node = nodes_[id];
-    if (node.kept || node.watched || node.readers > fed) return true;
+  while (count > 0) {
+    const Run& run = runs_[RunOf(id)];
+    const NodeId end = id + count;
+    if (end < run.end()) return false;
+    int32_t fed = 0;
+    for (const int output : program_->FeedsOf(run.cell)) fed += output >= 0 ? 1 : 0;
+    if (run.kept || run.watched || run.readers > fed) return true;
+    count -= run.end() - id;
+    id = run.follower;
+  }
+  return false;
+}
+
+template <typename Entry, typename GoesOn>
+bool CellRequest::Prolong(std::vector<Entry>& entries, int32_t last, const Entry& added,
+                          GoesOn&& goes_on) {
+  constexpr int kMostCompared = 8;
+  int32_t i = last;
+  for (int compared = 0; i >= 0 && compared < kMostCompared; ++compared, i = entries[i].before) {
+    Entry& entry = entries[i];
+    if (added.node != entry.node + entry.count || !goes_on(entry)) continue;
+    ++entry.count;
+    return true;
   }
   return false;
 }
 
 void CellRequest::Deliver(NodeId node, int output, int64_t row, int64_t rows,
                           const RowTarget& target) {
-  if (!Expect(IsNode(node) && !nodes_[node].ran, "rows are delivered of no node to come") ||
+  if (!Expect(IsNode(node), "rows are delivered of no node to come")) return;
+  Run& run = runs_[RunOf(node)];
+  if (!Expect(!Ran(run, node), "rows are delivered of no node to come") ||
       !Expect(row >= 0 && rows >= 0, "rows are delivered that no node has") ||
       !Expect(target.tensor >= 0 && target.tensor < static_cast<int>(tensors_.size()),
               "rows are delivered to no tensor") ||
-      !Expect(output >= 0 &&
-                  output < static_cast<int>(program_->cells[nodes_[node].cell]->outputs().size()),
+      !Expect(output >= 0 && output < static_cast<int>(program_->cells[run.cell]->outputs().size()),
               "an output is delivered that the cell does not have")) {
     return;
   }
-  deliveries_.push_back({nodes_[node].last_copy, output, row, rows, target});
-  nodes_[node].last_copy = static_cast<int32_t>(deliveries_.size()) - 1;
+  const Delivery added = {run.last_copy, node, 1, output, row, rows, target, 0};
+  const bool prolonged = Prolong(deliveries_, run.last_copy, added, [&](Delivery& entry) {
+    const int64_t further = target.offset - entry.target.offset;
+    const bool alike =
+        entry.output == output && entry.row == row && entry.rows == rows &&
+        entry.target.tensor == target.tensor && entry.target.row_stride == target.row_stride &&
+        entry.target.chunk == target.chunk && entry.target.chunk_stride == target.chunk_stride;
+    if (!alike || (entry.count > 1 && further != entry.count * entry.stride)) return false;
+    if (entry.count == 1) entry.stride = further;
+    return true;
+  });
+  if (prolonged) return;
+  deliveries_.push_back(added);
+  run.last_copy = static_cast<int32_t>(deliveries_.size()) - 1;
+  ++run.entries;
 }
 
 void CellRequest::Watch(NodeId node) {
-  if (Expect(IsNode(node) && !nodes_[node].ran, "no node to come is watched")) {
-    nodes_[node].watched = true;
-  }
+  if (!Expect(IsNode(node) && !Ran(runs_[RunOf(node)], node), "no node to come is watched")) return;
+  CutAfter(node);
+  runs_[RunOf(node)].watched = true;
 }
 
 void CellRequest::Keep(NodeId node) {
-  if (Expect(IsNode(node) && !nodes_[node].ran, "no node to come is kept"))
-    nodes_[node].kept = true;
+  if (!Expect(IsNode(node) && !Ran(runs_[RunOf(node)], node), "no node to come is kept")) return;
+  CutAfter(node);
+  runs_[RunOf(node)].kept = true;
 }
 
 Tensor CellRequest::Output(NodeId id, int output) {
-  if (!Expect(IsNode(id) && nodes_[id].outputs != nullptr && output >= 0 &&
-                  output < static_cast<int>(nodes_[id].outputs->size()),
+  const Run* const run = IsNode(id) ? &runs_[RunOf(id)] : nullptr;
+  if (!Expect(run != nullptr && run->outputs != nullptr && id == run->first + run->ran - 1 &&
+                  output >= 0 && output < static_cast<int>(run->outputs->size()),
               "outputs are asked for that are not there")) {
     return {};
   }
-  const Node& node = nodes_[id];
-  return (*node.outputs)[output].Rows(node.first_row, node.rows);
+  return (*run->outputs)[output].Rows(run->first_row, run->rows);
 }
 
 void CellRequest::SetAnswer(int output, int tensor, const AnswerAxes& axes) {
@@ -418,12 +664,26 @@ bool CellRequest::Wanted(const AnswerPart& part) {
 }
 
 void CellRequest::Announce(NodeId node, const AnswerPart& part) {
-  if (parts_ == nullptr || !Wanted(part) ||
-      !Expect(IsNode(node) && !nodes_[node].ran, "a part is announced of no node to come")) {
+  if (parts_ == nullptr || !Wanted(part)) return;
+  if (!Expect(IsNode(node) && !Ran(runs_[RunOf(node)], node),
+              "a part is announced of no node to come")) {
     return;
   }
-  announced_.push_back({nodes_[node].last_part, part});
-  nodes_[node].last_part = static_cast<int32_t>(announced_.size()) - 1;
+  Run& run = runs_[RunOf(node)];
+  const Announced added = {run.last_part, node, 1, part, 0};
+  const bool prolonged = Prolong(announced_, run.last_part, added, [&](Announced& entry) {
+    const int64_t further = part.first - entry.part.first;
+    const bool alike = entry.part.output == part.output && entry.part.row == part.row &&
+                       entry.part.count == part.count;
+    if (!alike || (entry.count > 1 && further != entry.count * entry.stride)) return false;
+    if (entry.count == 1 && further != part.count && further != -part.count) return false;
+    if (entry.count == 1) entry.stride = further;
+    return true;
+  });
+  if (prolonged) return;
+  announced_.push_back(added);
+  run.last_part = static_cast<int32_t>(announced_.size()) - 1;
+  ++run.entries;
 }
 
 void CellRequest::Emit(const AnswerPart& part, Tensor entries) {

@@ -2,6 +2,10 @@
 //
 // A node's outputs are rows of the tensors that its task computed; they stay there, shared with the
 // task's other nodes, until the last node that reads them has run.
+//
+// Nodes that follow each other and differ only in which row of the same tensors they read are kept
+// as one run (CellGraph::Run), and so is what is delivered and announced of them: a chain takes the
+// memory of one node, however many steps it has.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_REQUEST_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_REQUEST_H_
 
@@ -37,8 +41,8 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
 
   std::mutex& mutex() { return mutex_; }
 
-  // Expects to be unfolded into so many nodes.
-  void Reserve(int32_t nodes);
+  // Expects to be unfolded into so many runs.
+  void Reserve(int32_t runs);
 
   // Collects parts of these outputs of the model. To be called before Begin().
   void CollectParts(std::span<const int> outputs);
@@ -47,23 +51,15 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   Status Begin(std::span<const Tensor> inputs);
 
   // RequestGraph.
-  int32_t num_nodes() const override { return static_cast<int32_t>(nodes_.size()); }
-  GraphNode run(int32_t node) const override;
+  int32_t num_nodes() const override { return num_nodes_; }
+  int32_t num_runs() const override { return static_cast<int32_t>(runs_.size()); }
+  GraphNode run(int32_t index) const override;
   bool done() const override { return left_ == 0; }
   void TakeParts(SendParts send) override;      // takes the mutex
   std::vector<GrownNode> TakeGrown() override;  // takes no lock that a user's code holds
   StatusOr<std::vector<NamedTensor>> TakeOutputs() override;
 
-  int cell(NodeId node) const { return nodes_[node].cell; }
-  int rows(NodeId node) const { return nodes_[node].rows; }
-  // The nodes that it reads or follows; repeats are possible.
-  std::span<const NodeId> dependencies(NodeId node) const;
-  // Dimensions that the cell leaves open, of all inputs: nodes of one cell that share them may
-  // share a batch.
-  std::span<const int64_t> open_dims(NodeId node) const;
-  // The node that a task may run before it as an earlier step, or −1; and the one that comes after.
-  NodeId follows(NodeId node) const { return nodes_[node].follows; }
-  NodeId follower(NodeId node) const { return nodes_[node].follower; }
+  int rows(NodeId node) const { return runs_[RunOf(node)].rows; }
   // Whether any other node than its follower is to read what it leaves, or what those leave that
   // follow it, `count` in all.
   bool ReadByOthers(NodeId node, int32_t count) const;
@@ -77,24 +73,31 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   Status LocateFollowing(NodeId node, int32_t count, int input, const std::byte** rows,
                          int64_t stride) const;
 
-  // A copy to be made when a node has run: from rows of its task's output.
+  // A copy to be made when a node has run, from rows of its task's output; or one after each of
+  // several steps, each to as many bytes further on.
   struct Copy {
+    int32_t begin = 0;  // the first step
+    int32_t end = 1;    // after the last
     int output = 0;
     int64_t row = 0;  // of the node
     int64_t rows = 0;
     std::byte* to = nullptr;  // the target's tensor
     int64_t to_bytes = 0;
-    RowTarget target;
+    RowTarget target;  // of the first step
+    int64_t stride = 0;
   };
-  // Of a node that has not run.
-  void AppendCopies(NodeId node, std::vector<Copy>& copies) const;
-  // Makes one: `outputs` are the task's, where the node's rows begin at `first_row`. kInternal
-  // where the target has no such place.
-  static Status Make(const Copy& copy, const std::vector<Tensor>& outputs, int64_t first_row);
+  // Of a node and those that follow it, `steps` in all, none of which has run.
+  void AppendCopies(NodeId node, int32_t steps, std::vector<Copy>& copies) const;
+  // Makes one of a step that it has: `outputs` are the task's, where the node's rows begin at
+  // `first_row`. kInternal where the target has no such place.
+  static Status Make(const Copy& copy, int32_t step, const std::vector<Tensor>& outputs,
+                     int64_t first_row);
 
-  // A node has run and its copies are made. `outputs` may be absent where only its follower reads
-  // them, which has run, too. May run a user's code, and add nodes. An error fails the request.
-  Status Complete(NodeId node, TaskOutputs outputs, int64_t first_row);
+  // A node has run, and those that follow it, `steps` in all, and their copies are made.
+  // `outputs`: of the last steps, one at least; absent of steps that only their followers read.
+  // May run a user's code, and add nodes. An error fails the request.
+  Status Complete(NodeId node, int32_t steps, std::span<const TaskOutputs> outputs,
+                  int64_t first_row);
 
   // Of a request that is done, by the model's outputs; absent where none was set.
   const std::vector<Tensor>& answers() const { return answers_; }
@@ -115,34 +118,56 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   bool Wants(int output) const override { return parts_ != nullptr && parts_->wants(output); }
 
  private:
-  struct Node {
+  // Nodes [first, first + count). What is said of outputs is said of the last one's: those of the
+  // others are read by their followers only.
+  struct Run {
     int32_t cell = 0;
-    int32_t rows = 0;
+    int32_t rows = 0;  // of each
+    NodeId first = 0;
+    int32_t count = 1;
+    int32_t ran = 0;           // nodes
     int32_t sources = 0;       // first of sources_
-    int32_t dependencies = 0;  // end in dependencies_
+    int32_t dependencies = 0;  // first of dependencies_; of the first node
+    int32_t num_dependencies = 0;
     int32_t open_dims = 0;     // end in open_dims_
     int32_t last_copy = -1;    // of deliveries_
     int32_t last_part = -1;    // of announced_
-    int32_t readers = 0;       // nodes that have not run
+    int32_t entries = 0;       // of these two
+    int32_t readers = 0;       // inputs of runs that have not read them
     NodeId follows = -1;
     NodeId follower = -1;
     bool watched = false;
     bool kept = false;
-    bool ran = false;
     int64_t first_row = 0;
-    TaskOutputs outputs;
+    TaskOutputs outputs;  // of the last node that has run
+
+    NodeId last() const { return first + count - 1; }
+    NodeId end() const { return first + count; }
   };
+  // Of a run's first node; of the others, for inputs that no step feeds, `stride` rows further on
+  // each.
+  struct Source : RowSource {
+    int64_t stride = 0;
+  };
+  // Of nodes [node, node + count) of one run.
   struct Delivery {
-    int32_t before = -1;  // the node's one before
+    int32_t before = -1;  // the run's one before
+    NodeId node = 0;
+    int32_t count = 1;
     int32_t output = 0;
     int64_t row = 0;
     int64_t rows = 0;
-    RowTarget target;
+    RowTarget target;    // of the first
+    int64_t stride = 0;  // of its offset, from each node to the next
+    void Advance(int32_t nodes) { target.offset += nodes * stride; }
   };
-
   struct Announced {
-    int32_t before = -1;  // the node's one before
-    AnswerPart part;
+    int32_t before = -1;  // the run's one before
+    NodeId node = 0;
+    int32_t count = 1;
+    AnswerPart part;     // of the first
+    int64_t stride = 0;  // likewise of its first entry
+    void Advance(int32_t nodes) { part.first += nodes * stride; }
   };
 
   // Where a source's rows are: `begin` bytes into the tensor is its row 0.
@@ -152,13 +177,33 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   };
   StatusOr<Origin> OriginOf(const RowSource& source) const;
   bool Expect(bool right, const char* what);
-  // The node that the last one follows.
-  NodeId FindFollowed() const;
+  int32_t RunOf(NodeId node) const;
+  // Whether a node has run.
+  static bool Ran(const Run& run, NodeId node) { return node < run.first + run.ran; }
+  std::span<const NodeId> dependencies(int32_t run) const;
+  // Dimensions that the cell leaves open, of all inputs: nodes of one cell that share them may
+  // share a batch.
+  std::span<const int64_t> open_dims(int32_t run) const;
+  Shape RowShapeOf(int32_t run, int input) const;
+  // The node that one of these sources would follow; −1: none.
+  NodeId FindFollowed(int cell, std::span<const RowSource> sources, int rows) const;
+  // Makes the next node the last run's next one, where it differs from it in nothing else.
+  bool Extend(int cell, std::span<const RowSource> sources, std::span<const NodeId> after);
+  // Divides the run of a node that has not run so that the node is a run's last.
+  void CutAfter(NodeId node);
+  // Has one of the first entries that a run's list begins with go on to `added`, whose node comes
+  // after its last, where goes_on(entry) holds.
+  template <typename Entry, typename GoesOn>
+  static bool Prolong(std::vector<Entry>& entries, int32_t last, const Entry& added,
+                      GoesOn&& goes_on);
   bool Wanted(const AnswerPart& part);
   bool IsNode(NodeId node) const { return node >= 0 && node < num_nodes(); }
-  void ReleaseSources(const Node& node);
+  // Of a run that has begun those that feed its first step, of one that has ended the others.
+  void ReleaseSources(const Run& run, bool fed);
   void NoteGrown();
-  Status CompleteParts(const Node& node);
+  // Of nodes [first, end).
+  Status CompleteParts(const Run& run, NodeId first, NodeId end);
+  Status CompleteRun(int32_t run, int32_t steps, TaskOutputs outputs, int64_t first_row);
   // status_, sharing nothing with it: ThreadSanitizer does not see how Abseil's library counts.
   Status Failure() const { return {status_.code(), status_.message()}; }
 
@@ -166,8 +211,9 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   const std::shared_ptr<const CellProgram> program_;
   const std::unique_ptr<Unfolder> unfolder_;
   Status status_;
-  std::vector<Node> nodes_;
-  std::vector<RowSource> sources_;
+  std::vector<Run> runs_;
+  int32_t num_nodes_ = 0;
+  std::vector<Source> sources_;
   std::vector<NodeId> dependencies_;
   std::vector<int64_t> open_dims_;
   std::vector<Delivery> deliveries_;
@@ -177,7 +223,7 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   std::unique_ptr<AnswerParts> parts_;  // null: nobody asks for any
   std::vector<Announced> announced_;
   int32_t left_ = 0;                    // nodes that have not run
-  int32_t known_ = 0;                   // nodes of Begin(), and those noted in grown_
+  int32_t known_ = 0;                   // runs of Begin(), and those noted in grown_
   std::atomic<bool> has_grown_{false};  // grown_ is not empty; written under grown_mutex_
   std::mutex grown_mutex_;
   std::vector<GrownNode> grown_;  // guarded by grown_mutex_

@@ -101,6 +101,7 @@ class CellsProgram final : public Program {
   std::vector<CellBatch> batches_;                // by worker
   // The most cells that a request has unfolded into for each of its open places; 0: none has been.
   std::atomic<int64_t> cells_per_place_{0};
+  std::atomic<float> runs_per_place_{0};  // likewise
 };
 
 std::vector<CellBatching> CellsProgram::CellBatchings() const {
@@ -140,7 +141,8 @@ StatusOr<std::unique_ptr<RequestGraph>> CellsProgram::Unfold(ValidatedRequest re
   auto cells = std::make_unique<CellRequest>(cells_, std::move(request));
   if (parts) cells->CollectParts(cells->request().outputs);
   const int64_t places = Places(cells->request());
-  cells->Reserve(static_cast<int32_t>(std::min(cells_per_place_ * places, kCellsReserved)));
+  cells->Reserve(static_cast<int32_t>(
+      std::min(runs_per_place_ * static_cast<float>(places), static_cast<float>(kCellsReserved))));
   const Status begun = cells->Begin(cells->request().inputs);
   const bool fits = !absl::IsFailedPrecondition(begun);
   if (original_ != nullptr && (!fits || (begun.ok() && cells->num_nodes() == 0))) {
@@ -151,6 +153,8 @@ StatusOr<std::unique_ptr<RequestGraph>> CellsProgram::Unfold(ValidatedRequest re
   CHAIRLIFT_RETURN_IF_ERROR(begun);
   const int64_t each = (cells->num_nodes() + places - 1) / places;
   if (each > cells_per_place_) cells_per_place_ = each;
+  const float runs = static_cast<float>(cells->num_runs()) / static_cast<float>(places);
+  if (runs > runs_per_place_) runs_per_place_ = runs;
   return cells;
 }
 
@@ -186,14 +190,8 @@ void CellsProgram::Run(TaskRun& run, TaskDone done) {
     auto& request = static_cast<CellRequest&>(*node.graph);
     const std::lock_guard<std::mutex> own(request.mutex());
     node.share = 1.0 * item.steps / request.num_nodes();
-    node.status = CatchOutOfMemory([&] {
-      NodeId next = item.node;
-      for (int32_t step = 0; step < item.steps; ++step) {
-        const NodeId ran = std::exchange(next, request.follower(next));
-        CHAIRLIFT_RETURN_IF_ERROR(request.Complete(ran, item.OutputsOf(step), item.first_row));
-      }
-      return absl::OkStatus();
-    });
+    node.status = CatchOutOfMemory(
+        [&] { return request.Complete(item.node, item.steps, item.outputs, item.first_row); });
   }
   result.compute_input = gathered - start;
   result.compute_infer = ran - gathered;
