@@ -48,7 +48,7 @@ struct PolicyOptions {
   // For `tokens`: when tasks are for all workers together. Null: never. Must outlive the scheduler.
   const TeamCosts* team_costs = nullptr;
 
-  // For cellular batching.
+  // For policies that run cells.
   // How many tasks a worker may have at once.
   int max_tasks_to_submit = 5;
   // One task at a time while newcomers come; else always as many as that, of one type at a time.

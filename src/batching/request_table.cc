@@ -112,6 +112,54 @@ std::optional<Task> RequestTable::Next(WorkerId worker, TimePoint now) {
   return NextTask(worker);
 }
 
+int32_t RequestTable::AddSteps(CellType type, WorkerId worker, const CostModel* costs,
+                               Duration slice, Waiting waiting, std::vector<Member>& members,
+                               int32_t padding_rows, int32_t most) {
+  if (costs == nullptr) return 1;
+  int32_t rows = padding_rows;
+  for (const Member member : members) rows += node(member).rows;
+  const Duration fixed = costs->FixedCost(type);
+  const Duration step = costs->Cost(type, rows, 0) - fixed;
+  const bool short_enough = step > Duration(0) && step <= slice;
+  if (!short_enough || fixed == Duration(0)) return 1;
+  most = static_cast<int32_t>(std::min<int64_t>(1 + slice / step, std::min(most, kMostSteps)));
+  rows_by_step_.assign(static_cast<size_t>(most), 0);
+  for (Member& member : members) {
+    member.steps = request(member.slot).Steps(member.node, worker, most);
+    ++rows_by_step_[static_cast<size_t>(member.steps) - 1];  // those that end there
+  }
+  for (size_t s = rows_by_step_.size() - 1; s > 0; --s) rows_by_step_[s - 1] += rows_by_step_[s];
+  int32_t steps = most;
+  while (steps > 1 && rows_by_step_[static_cast<size_t>(steps) - 1] == 0) --steps;
+  if (waiting == Waiting::kForPlaces) {
+    // A place that is empty for a step costs a row's share of it, and the step as a task of its own
+    // what a task costs.
+    const auto all = rows_by_step_[0];
+    const auto worth = [&](int32_t s) {
+      return step * (all - rows_by_step_[static_cast<size_t>(s) - 1]) <= fixed * all;
+    };
+    int32_t last = 1;
+    while (last < steps && worth(last + 1)) ++last;
+    steps = last;
+  }
+  if (steps == 1) {
+    for (Member& member : members) member.steps = 1;
+    return 1;
+  }
+  // In order of their steps, the most first; those of as many stay in their order. rows_by_step_[s]
+  // is where those of s steps begin: so many have more.
+  unordered_.swap(members);
+  members.resize(unordered_.size());
+  int32_t first = 0;
+  for (Member member : unordered_) {
+    const bool to_the_end = member.steps >= steps;
+    if (to_the_end) member.steps = steps;
+    int32_t& place = to_the_end ? first : rows_by_step_[static_cast<size_t>(member.steps)];
+    members[static_cast<size_t>(place++)] = member;
+  }
+  return steps;
+}
+
 Task RequestTable::Give(CellType type, WorkerId worker, std::vector<Member> members) {
   Task task;
   task.id = next_task_++;

@@ -128,6 +128,17 @@ class RequestTable : public Scheduler {
   std::vector<Member> TakeList();
   // The request starts: its client's next one is released. Give() calls it if the policy has not.
   void Start(Slot slot);
+  // Whether others wait for places in the task.
+  enum class Waiting { kNobody, kForPlaces };
+  // Gives the members of a task to be as many steps as fit into `slice` besides the first, `most`
+  // at most, and orders them by these, the most first. Returns the most. Where others wait for
+  // places, the task ends as soon as those that have become empty would cost more than another
+  // task. One step where `costs` are null or unknown.
+  int32_t AddSteps(CellType type, WorkerId worker, const CostModel* costs, Duration slice,
+                   Waiting waiting, std::vector<Member>& members, int32_t padding_rows = 0,
+                   int32_t most = kMostSteps);
+  // More steps than this save nothing any more.
+  static constexpr int32_t kMostSteps = 256;
   // Makes a task of these nodes, in this order, the most steps first. Nodes of requests that are
   // leaving become rows of padding. Calls Ready() for the nodes' readers.
   Task Give(CellType type, WorkerId worker, std::vector<Member> members);
@@ -157,6 +168,9 @@ class RequestTable : public Scheduler {
   absl::flat_hash_map<TaskId, Running> running_;
   std::vector<std::vector<Member>> spare_;  // lists of ended tasks
   std::vector<Member> offered_;             // during an event
+  // AddSteps()'s, kept for their memory.
+  std::vector<int32_t> rows_by_step_;
+  std::vector<Member> unordered_;
   uint64_t arrivals_ = 0;
   TaskId next_task_ = 1;
   int waiting_ = 0;

@@ -41,8 +41,10 @@ struct Task {
   CellType type = 0;
   WorkerId worker = 0;
   int32_t rows = 0;  // of its nodes together, in the first step
-  // Rows of padding, computed after the others, for policies that pad their batches.
+  // Rows of padding, computed after the others, for policies that pad their batches. In the first
+  // step only, unless each has as many rows as the first: then who has ended is padding, too.
   int32_t padding_rows = 0;
+  bool padded_steps = false;
   // What every row is padded to: the longest of its requests' lengths. 0 where nothing is padded.
   int32_t length = 0;
   // In the order of their rows in the batch. Empty only where there are padding rows.

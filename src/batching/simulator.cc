@@ -97,9 +97,10 @@ class Simulation {
         result_.rows += asked;
         result_.padding_rows += computed - asked;
       } else {
-        ForEachStepOf(*task, [&](int32_t rows) { result_.rows += rows; });
-        result_.rows -= task->padding_rows;
-        result_.padding_rows += task->padding_rows;
+        ForEachStepOf(*task, [&](int32_t rows, int32_t padding) {
+          result_.rows += rows;
+          result_.padding_rows += padding;
+        });
       }
       result_.busy += cost;
       stream.push_back({task->id, begin + cost});

@@ -8,22 +8,24 @@
 
 namespace chairlift {
 
-// Calls visit(rows) for each step of a task, the padding's included.
+// Calls visit(rows, padding) for each step of a task: rows that somebody asked for, and others that
+// are computed as well.
 template <typename Visit>
 void ForEachStepOf(const Task& task, Visit&& visit) {
-  visit(task.rows + task.padding_rows);
+  visit(task.rows, task.padding_rows);
   size_t rows = task.nodes.size();
   for (int32_t step = 1; step < task.steps(); ++step) {
     while (task.nodes[rows - 1].steps <= step) --rows;
-    visit(static_cast<int32_t>(rows));
+    const auto asked = static_cast<int32_t>(rows);
+    visit(asked, task.padded_steps ? task.rows + task.padding_rows - asked : 0);
   }
 }
 
 inline Duration TaskCost(const CostModel& costs, const Task& task) {
   const Duration fixed = costs.FixedCost(task.type);
   Duration cost = fixed;
-  ForEachStepOf(task, [&](int32_t rows) {
-    cost += std::max(costs.Cost(task.type, rows, task.length) - fixed, Duration(0));
+  ForEachStepOf(task, [&](int32_t rows, int32_t padding) {
+    cost += std::max(costs.Cost(task.type, rows + padding, task.length) - fixed, Duration(0));
   });
   return cost;
 }

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 
 #include "base/status.h"
+#include "batching/length_costs.h"
+#include "batching/task_cost.h"
 #include "batching/virtual_workers.h"
 
 namespace chairlift {
@@ -19,6 +21,7 @@ Duration Unit(const Task&) { return microseconds(1); }
 // The shape of a schedule: rows asked for and rows of padding of each task.
 std::vector<std::pair<int32_t, int32_t>> RowsOf(const std::vector<Task>& tasks) {
   std::vector<std::pair<int32_t, int32_t>> rows;
+  rows.reserve(tasks.size());
   for (const Task& task : tasks) rows.emplace_back(task.rows, task.padding_rows);
   return rows;
 }
@@ -50,6 +53,59 @@ TEST(BucketedTest, WhoHasEndedIsARowOfPadding) {
   workers.Run();
   EXPECT_THAT(RowsOf(workers.tasks),
               ElementsAre(std::pair(2, 0), std::pair(1, 1), std::pair(1, 1), std::pair(0, 2)));
+}
+
+// A step of any rows costs 1 µs, a task 1 µs more.
+const CostModel& StepTimes() {
+  static const LengthCosts kTimes = [] {
+    LengthCosts times;
+    EXPECT_TRUE(
+        times.AddType({{0, 0, microseconds(1)}, {1, 0, microseconds(2)}, {64, 0, microseconds(2)}})
+            .ok());
+    return times;
+  }();
+  return kTimes;
+}
+
+// The steps' rows, without and with padding, of each task.
+using StepRows = std::vector<std::pair<int32_t, int32_t>>;
+std::vector<StepRows> StepsOf(const std::vector<Task>& tasks) {
+  std::vector<StepRows> steps;
+  steps.reserve(tasks.size());
+  for (const Task& task : tasks) {
+    StepRows& of_task = steps.emplace_back();
+    ForEachStepOf(task,
+                  [&](int32_t rows, int32_t padding) { of_task.emplace_back(rows, padding); });
+  }
+  return steps;
+}
+
+// Tasks of up to four steps. What has ended is padding in each of them; the batch's tail is.
+TEST(BucketedTest, SeveralStepsInATaskAreEachAsWideAsTheBatch) {
+  auto s = MakePolicy("bucketed", {.max_batch_size = 4,
+                                   .slice = microseconds(3),
+                                   .step_costs = &StepTimes(),
+                                   .bucket_width = 8});
+  VirtualWorkers workers(*s, 1, [](const Task& task) { return TaskCost(StepTimes(), task); });
+  workers.Arrive(At(0), 1, Chain(7));
+  workers.Arrive(At(0), 2, Chain(2));
+  workers.Run();
+  EXPECT_THAT(StepsOf(workers.tasks),
+              ElementsAre(StepRows{{2, 0}, {2, 0}, {1, 1}, {1, 1}},
+                          StepRows{{1, 1}, {1, 1}, {1, 1}}, StepRows{{0, 2}}));
+  EXPECT_EQ(workers.left.at(2), At(5 + 4 + 2));
+}
+
+TEST(GraphMergeTest, ATaskOfSeveralStepsNarrows) {
+  auto s = MakePolicy("graph_merge",
+                      {.max_batch_size = 4, .slice = microseconds(3), .step_costs = &StepTimes()});
+  VirtualWorkers workers(*s, 1, [](const Task& task) { return TaskCost(StepTimes(), task); });
+  workers.Arrive(At(0), 1, Chain(2));
+  workers.Arrive(At(0), 2, Chain(7));
+  workers.Run();
+  EXPECT_THAT(StepsOf(workers.tasks), ElementsAre(StepRows{{2, 0}, {2, 0}, {1, 0}, {1, 0}},
+                                                  StepRows{{1, 0}, {1, 0}, {1, 0}}));
+  EXPECT_EQ(workers.left.at(1), At(5 + 4));
 }
 
 TEST(BucketedTest, BucketsTakeTurnsAndDoNotMix) {

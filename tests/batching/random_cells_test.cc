@@ -473,5 +473,13 @@ INSTANTIATE_TEST_SUITE_P(
                       Setup{"ideal", Options(16, 5, false, {}), 1, 0.003, 15},
                       Setup{"ideal", Options(8, 5, false, {}), 3, 0.01, 16}));
 
+INSTANTIATE_TEST_SUITE_P(
+    GraphBatchingInSteps, RandomCellsTest,
+    ::testing::Values(
+        Setup{"bucketed", WithSteps(Options(16, 5, false, {})), 1, 0.01, 31, true, true},
+        Setup{"bucketed", WithSteps(Options(16, 3, false, {})), 4, 0.04, 32, true, true},
+        Setup{"graph_merge", WithSteps(Options(16, 5, false, {})), 1, 0.01, 33, true, true},
+        Setup{"graph_merge", WithSteps(Options(64, 2, false, {})), 3, 0.05, 34, true, true}));
+
 }  // namespace
 }  // namespace chairlift

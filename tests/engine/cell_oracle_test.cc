@@ -59,7 +59,7 @@ class CellOracle {
     whole_ = LoadAs({.policy = "none"}, 1);
     ModelConfig config{.policy = policy, .max_batch_size = 7};
     // However slow the machine: tasks of many steps.
-    if (policy == "cellular") config.step_slice_us = 1'000'000;
+    if (policy != "ideal") config.step_slice_us = 1'000'000;
     cells_ = LoadAs(config, workers);
     ASSERT_NE(whole_, nullptr);
     ASSERT_NE(cells_, nullptr);
@@ -118,7 +118,7 @@ class CellOracle {
     for (size_t at = trace.find(steps); at != std::string::npos; at = trace.find(steps, at + 1)) {
       several |= trace.compare(at + steps.size(), 2, "1,") != 0;
     }
-    EXPECT_EQ(several, cells_->Metadata("model")->config.policy == "cellular");
+    EXPECT_EQ(several, cells_->Metadata("model")->config.policy != "ideal");
   }
 
   TempFolder folder_;

@@ -16,8 +16,6 @@ namespace {
 
 // Adaptive run-ahead: for how many full run-aheads nobody must have joined before one is dared.
 constexpr int kCalmRounds = 4;
-// More steps than this save nothing any more.
-constexpr int32_t kMostSteps = 256;
 
 using State = LiveNode::State;
 
@@ -58,8 +56,6 @@ class CellularScheduler final : public RequestTable {
   std::optional<CellType> Decide(WorkerId worker);
   std::optional<CellType> Choose(WorkerId worker, bool committed) const;
   void Collect(TypeState& type, WorkerId worker, std::vector<Member>& members);
-  // Gives the collected nodes their steps, and orders them by these. Returns the most.
-  int32_t AddSteps(CellType type, WorkerId worker, std::vector<Member>& members);
   // Files the subgraph where its state says it belongs.
   void File(const Request& request, const Subgraph& subgraph);
   // Puts it at the end of its type's queue.
@@ -70,9 +66,6 @@ class CellularScheduler final : public RequestTable {
   std::vector<TypeState> types_;
   std::vector<WorkerState> workers_;
   int tasks_since_start_ = 0;  // tasks given since a request last started
-  // One task's, kept for their memory.
-  std::vector<int32_t> rows_by_step_;
-  std::vector<Member> unordered_;
 };
 
 void CellularScheduler::AddType(CellType type) {
@@ -230,7 +223,9 @@ std::optional<Task> CellularScheduler::NextTask(WorkerId worker) {
   std::vector<Member> members = TakeList();
   const int before = waiting();
   Collect(type, worker, members);
-  const int32_t steps = AddSteps(*chosen, worker, members);
+  const int32_t steps =
+      AddSteps(*chosen, worker, options_.step_costs, options_.slice,
+               Takeable(type, worker) > 0 ? Waiting::kForPlaces : Waiting::kNobody, members);
   type.passed_over = 0;
   for (CellType i = 0; i < types_.size(); ++i) {
     if (i != *chosen && Takeable(types_[i], worker) > 0) types_[i].passed_over += steps;
@@ -281,53 +276,6 @@ void CellularScheduler::Collect(TypeState& type, WorkerId worker, std::vector<Me
     if (subgraph.first_ready >= 0 || size >= type.sizes.max) return;
     (from_any ? next_any : next_own) = type.queue.Next(entry.list, position + 1);
   }
-}
-
-int32_t CellularScheduler::AddSteps(CellType type, WorkerId worker, std::vector<Member>& members) {
-  const CostModel* const costs = options_.step_costs;
-  if (costs == nullptr) return 1;
-  int32_t rows = 0;
-  for (const Member member : members) rows += node(member).rows;
-  const Duration fixed = costs->FixedCost(type);
-  const Duration step = costs->Cost(type, rows, 0) - fixed;
-  const bool short_enough = step > Duration(0) && step <= options_.slice;
-  if (!short_enough || fixed == Duration(0)) return 1;
-  const auto most = static_cast<int32_t>(std::min<int64_t>(1 + options_.slice / step, kMostSteps));
-  rows_by_step_.assign(static_cast<size_t>(most), 0);
-  for (Member& member : members) {
-    member.steps = request(member.slot).Steps(member.node, worker, most);
-    ++rows_by_step_[static_cast<size_t>(member.steps) - 1];  // those that end there
-  }
-  for (size_t s = rows_by_step_.size() - 1; s > 0; --s) rows_by_step_[s - 1] += rows_by_step_[s];
-  int32_t steps = most;
-  while (steps > 1 && rows_by_step_[static_cast<size_t>(steps) - 1] == 0) --steps;
-  if (Takeable(types_[type], worker) > 0) {
-    // Somebody waits for a place: one that is empty for a step costs a row's share of it, and the
-    // step as a task of its own what a task costs.
-    const auto all = rows_by_step_[0];
-    const auto worth = [&](int32_t s) {
-      return step * (all - rows_by_step_[static_cast<size_t>(s) - 1]) <= fixed * all;
-    };
-    int32_t last = 1;
-    while (last < steps && worth(last + 1)) ++last;
-    steps = last;
-  }
-  if (steps == 1) {
-    for (Member& member : members) member.steps = 1;
-    return 1;
-  }
-  // In order of their steps, the most first; those of as many stay in their order. rows_by_step_[s]
-  // is where those of s steps begin: so many have more.
-  unordered_.swap(members);
-  members.resize(unordered_.size());
-  int32_t first = 0;
-  for (Member member : unordered_) {
-    const bool to_the_end = member.steps >= steps;
-    if (to_the_end) member.steps = steps;
-    int32_t& place = to_the_end ? first : rows_by_step_[static_cast<size_t>(member.steps)];
-    members[static_cast<size_t>(place++)] = member;
-  }
-  return steps;
 }
 
 void CellularScheduler::Ended(const Running& task) {

@@ -74,6 +74,7 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::RunTask(const std::shared_ptr<Bat
     WorkerPool::TeamLease lease = pool_.OpenTeam(worker, WorthSharing(*batch, worth_a_team));
     batch->run.emplace(TaskRun{.cell = batch->cell,
                                .padding_rows = batch->task.padding_rows,
+                               .padded_steps = batch->task.padded_steps,
                                .nodes = batch->nodes,
                                .team = lease.team(),
                                .worker = worker,
@@ -114,10 +115,14 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::FinishTask(Batch& batch) {
     });
   }
   absl::InlinedVector<int32_t, 16> rows;
-  ForEachStepOf(batch.task, [&rows](int32_t of_step) { rows.push_back(of_step); });
+  int32_t padding = 0;
+  ForEachStepOf(batch.task, [&](int32_t asked, int32_t padding_of_step) {
+    rows.push_back(asked);
+    padding += padding_of_step;
+  });
   rows[0] = batch.result.rows;
   batch.model->statistics().Executed(
-      rows, batch.task.padding_rows, batch.result.compute_infer,
+      rows, padding, batch.result.compute_infer,
       share / static_cast<double>(std::max<size_t>(batch.requests.size(), 1)));
   {
     Lock lock(batch.model->queue().mutex());

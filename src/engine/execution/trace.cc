@@ -108,8 +108,8 @@ void TraceRecorder::Append(const Slice& slice, const NodeRuns* nodes) {
   const auto [found, fresh] =
       numbers_.try_emplace({slice.model, slice.cell}, static_cast<int32_t>(names_.size()));
   if (fresh) names_.push_back(found->first);
-  int32_t cells = -slice.task.padding_rows;
-  ForEachStepOf(slice.task, [&cells](int32_t rows) { cells += rows; });
+  int32_t cells = 0;
+  ForEachStepOf(slice.task, [&cells](int32_t rows, int32_t /*padding*/) { cells += rows; });
   requests_.insert(requests_.end(), distinct_.begin(), distinct_.end());
   if (nodes != nullptr) AppendNodes(slice, *nodes);
   events_.push_back({.name = found->second,

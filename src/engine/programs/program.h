@@ -101,7 +101,8 @@ struct TaskNode {
 // One task: nodes of one cell and key.
 struct TaskRun {
   int cell = 0;
-  int32_t padding_rows = 0;  // that nobody asked for
+  int32_t padding_rows = 0;   // that nobody asked for
+  bool padded_steps = false;  // each step has as many rows as the first (Task)
   // In the order of their rows, and of their steps, the most first; empty where there is padding
   // only.
   std::span<TaskNode> nodes;

@@ -53,7 +53,7 @@ Status CheckPolicySettings(ServingPlan& plan) {
       {"step_slice_us",
        [](const ModelConfig& c) { return c.step_slice_us.value_or(0); },
        [](ModelConfig& c) { c.step_slice_us.reset(); },
-       {"cellular"}}};
+       {"cellular", "graph_merge", "bucketed"}}};
   ModelConfig& config = plan.config;
   if (config.policy == "none") return absl::OkStatus();
   if (!config.trusted_mask.empty() && !MayServe(config.policy, GraphForm::kPadded) &&

@@ -76,15 +76,19 @@ TEST(PlanServingTest, CellsHaveSizesOfTheirOwn) {
   EXPECT_EQ(plan->diagnosis, "cut (a, b); bucketed policy, up to 16 requests together");
 }
 
-TEST(PlanServingTest, OnlyCellularTasksHaveSteps) {
+TEST(PlanServingTest, TasksHaveStepsButForThoseOfIdeal) {
   const std::vector<CellTypeOptions> types(1);
   EXPECT_EQ(PlanCellServing({}, "", {"a"}, types)->scheduling.slice, PolicyOptions().slice);
   EXPECT_EQ(PlanCellServing({.step_slice_us = 0}, "", {"a"}, types)->scheduling.slice, Duration(0));
   EXPECT_EQ(PlanCellServing({.step_slice_us = 7}, "", {"a"}, types)->scheduling.slice,
             std::chrono::microseconds(7));
+  for (const char* policy : {"bucketed", "graph_merge"}) {
+    const auto plan = PlanCellServing({.policy = policy, .step_slice_us = 7}, "", {"a"}, types);
+    EXPECT_EQ(plan->scheduling.slice, std::chrono::microseconds(7)) << policy;
+  }
   const auto refused =
-      PlanCellServing({.policy = "bucketed", .step_slice_us = 7}, "", {"a"}, types).status();
-  EXPECT_THAT(Message(refused), HasSubstr("step_slice_us is 7, which policy 'bucketed'"));
+      PlanCellServing({.policy = "ideal", .step_slice_us = 7}, "", {"a"}, types).status();
+  EXPECT_THAT(Message(refused), HasSubstr("step_slice_us is 7, which policy 'ideal'"));
 }
 
 TEST(PlanServingTest, BatchingCanBeTurnedOff) {

@@ -64,10 +64,17 @@ class BucketedScheduler final : public GraphBatchScheduler {
     const int32_t width = Padded(use.node_rows);
     Step step{.type = type, .nodes = {}, .padding_rows = 0};
     int32_t rows = 0;
-    const std::vector<Member> nodes =
+    std::vector<Member> nodes =
         TakeReady(batch, [type](Member, const LiveNode& node) { return node.type == type; });
     const auto absent =
-        static_cast<int32_t>(use.requests.size()) - static_cast<int32_t>(nodes.size());
+        std::max(static_cast<int32_t>(use.requests.size()) - static_cast<int32_t>(nodes.size()), 0);
+    const bool one_task = static_cast<int64_t>(use.requests.size()) <= options_.max_batch_size;
+    if (one_task && width == 1 && !nodes.empty()) {
+      use.steps += AddSteps(type, WorkerOf(batch), options_.step_costs, options_.slice,
+                            Waiting::kNobody, nodes, absent) -
+                   1;
+      step.padded_steps = nodes.front().steps > 1;
+    }
     for (const Member member : nodes) {
       if (rows > 0 && rows + width > options_.max_batch_size) {
         batch.steps.push_back(std::move(step));
@@ -78,7 +85,7 @@ class BucketedScheduler final : public GraphBatchScheduler {
       step.padding_rows += width - node(member).rows;
       step.nodes.push_back(member);
     }
-    step.padding_rows += std::max(absent, 0) * width;
+    step.padding_rows += absent * width;
     batch.steps.push_back(std::move(step));
   }
 };

@@ -124,10 +124,12 @@ std::optional<Task> GraphBatchScheduler::NextTask(WorkerId worker) {
   if (batch.steps.empty()) return std::nullopt;
   Step step = std::move(batch.steps.front());
   batch.steps.pop_front();
-  batch.types[step.type].to_give -= static_cast<int>(step.nodes.size());
+  int& to_give = batch.types[step.type].to_give;
+  for (const Member member : step.nodes) to_give -= member.steps;
   ++batch.in_flight;
   Task task = Give(step.type, worker, std::move(step.nodes));
   task.padding_rows += step.padding_rows;
+  task.padded_steps = step.padded_steps;
   return task;
 }
 

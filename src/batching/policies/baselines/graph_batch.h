@@ -7,7 +7,8 @@
 // as it can be now; nothing is held back for company. A group keeps its turn while full batches are
 // left of those who waited when the turn began: else groups of rare, long requests would get as
 // many batches as all the others, which costs half of the throughput on sentences. What a policy
-// adds: which requests may share a batch, and what the batch's next step is.
+// adds: which requests may share a batch, and what the batch's next step is, or next steps: several
+// in one task as cellular batching has them, since what a task costs besides is the same here.
 #ifndef CHAIRLIFT_BATCHING_POLICIES_BASELINES_GRAPH_BATCH_H_
 #define CHAIRLIFT_BATCHING_POLICIES_BASELINES_GRAPH_BATCH_H_
 
@@ -46,6 +47,7 @@ class GraphBatchScheduler : public RequestTable {
     CellType type = 0;
     std::vector<Member> nodes;
     int32_t padding_rows = 0;
+    bool padded_steps = false;  // as Task has it
   };
   struct Batch {
     std::vector<Slot> requests;
@@ -60,6 +62,8 @@ class GraphBatchScheduler : public RequestTable {
   // Moves nodes of batch.ready into batch.steps; called when there are no steps. Must add some
   // where any node is ready.
   virtual void FormSteps(Batch& batch) = 0;
+
+  WorkerId WorkerOf(const Batch& batch) const { return outlines_[batch.requests.front()].worker; }
 
   // Takes the ready nodes for which wanted(member, node) holds out of the batch's list.
   template <typename Wanted>

@@ -2,7 +2,8 @@
 //
 // A batch takes up to max_batch_size requests that wait, of any structure, and runs their graphs
 // together, level by level: all ready nodes of equal type are one task, however many rows that
-// makes. All answers leave when the batch ends.
+// makes, and so are the levels after it where nothing else could join. All answers leave when the
+// batch ends.
 #include "batching/policies/baselines/baselines.h"
 #include "batching/policies/baselines/graph_batch.h"
 
@@ -22,7 +23,10 @@ class GraphMergeScheduler final : public GraphBatchScheduler {
       const auto of_type = [type = type](Member, const LiveNode& node) {
         return node.type == type;
       };
-      batch.steps.push_back({.type = type, .nodes = TakeReady(batch, of_type), .padding_rows = 0});
+      Step step{.type = type, .nodes = TakeReady(batch, of_type), .padding_rows = 0};
+      AddSteps(type, WorkerOf(batch), options_.step_costs, options_.slice, Waiting::kNobody,
+               step.nodes);
+      batch.steps.push_back(std::move(step));
     }
   }
 };

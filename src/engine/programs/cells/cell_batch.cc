@@ -18,6 +18,7 @@ void CellBatch::Begin(Cell& cell, std::span<const int> feeds, int32_t lasting, i
   feeds_ = feeds;
   lasting_ = lasting;
   all_are_read_ = false;
+  all_steps_ = false;
   items_.clear();
   copies_.clear();
   copies_end_.clear();
@@ -28,7 +29,7 @@ void CellBatch::Begin(Cell& cell, std::span<const int> feeds, int32_t lasting, i
   for (std::vector<const std::byte*>& places : places_) places.clear();
   for (size_t i = 0; i < feeds.size() && steps > 1; ++i) {
     const auto rows = static_cast<size_t>(lasting);
-    (feeds[i] < 0 ? later_ : states_)[i].resize(feeds[i] < 0 ? rows * (steps - 1) : rows);
+    (feeds[i] < 0 ? later_ : states_)[i].assign(feeds[i] < 0 ? rows * (steps - 1) : rows, nullptr);
   }
   shapes_.clear();
   if (!cell.open()) {
@@ -77,8 +78,8 @@ void CellBatch::Add(CellRequest& request, NodeId node, int32_t steps) {
   copies_end_.push_back(copies_.size());
 }
 
-void CellBatch::Pad(int32_t rows) {
-  if (rows <= 0 || items_.empty()) return;
+void CellBatch::Pad(int32_t rows, bool all_steps) {
+  if ((rows <= 0 && !all_steps) || items_.empty()) return;
   int64_t widest = 0;
   for (size_t i = 0; i < shapes_.size(); ++i) {
     const DType dtype = cell_->inputs()[i].dtype;
@@ -88,6 +89,12 @@ void CellBatch::Pad(int32_t rows) {
   padding_.resize(std::max(padding_.size(), static_cast<size_t>(widest) + kReadablePastTheEnd));
   for (std::vector<const std::byte*>& places : places_) {
     places.insert(places.end(), static_cast<size_t>(rows), padding_.data());
+  }
+  if (!all_steps) return;
+  all_steps_ = true;
+  for (std::vector<const std::byte*>& places : later_) {
+    std::replace(places.begin(), places.end(), static_cast<const std::byte*>(nullptr),
+                 static_cast<const std::byte*>(padding_.data()));
   }
 }
 
@@ -130,6 +137,8 @@ Status CellBatch::RunSteps(std::span<Item> items, int64_t first_row, int64_t row
   const StopFlag* const stop = machine.memory.stop;
   const auto first_item = static_cast<size_t>(items.data() - items_.data());
   TaskOutputs before, reuse;
+  const int64_t all = rows;
+  const bool padded = all_steps_ && items.size() == items_.size();
   for (int32_t step = 0;; ++step) {
     if (step > 0 && stop != nullptr && *stop) return absl::CancelledError("the run was stopped");
     CHAIRLIFT_ASSIGN_OR_RETURN(TaskOutputs outputs,
@@ -149,7 +158,10 @@ Status CellBatch::RunSteps(std::span<Item> items, int64_t first_row, int64_t row
       if (goes_on) rows = row + 1;
     }
     if (rows == 0) return absl::OkStatus();
-    if (cell_->runs_into() && !all_are_read_) reuse = std::move(before);
+    if (padded) rows = all;
+    // Rows that have ended stay where the batch narrows; padded, it would write over them.
+    const bool free = !all_are_read_ && (!padded || before.use_count() == 1);
+    reuse = cell_->runs_into() && free ? std::move(before) : nullptr;
     before = std::move(outputs);
   }
 }

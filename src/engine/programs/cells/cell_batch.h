@@ -45,8 +45,10 @@ class CellBatch {
   // first.
   void Add(CellRequest& request, NodeId node, int32_t steps);
   // Rows that nobody asked for, so that the batch has a size that a padding policy wants. None
-  // where all that were asked for have been cancelled: then nothing runs.
-  void Pad(int32_t rows);
+  // where all that were asked for have been cancelled: then nothing runs. `all_steps`: each step
+  // has as many rows as the first (`lasting` has been all), those of nodes that have ended among
+  // them.
+  void Pad(int32_t rows, bool all_steps = false);
 
   // Runs the cell, and copies what is to be delivered after each step. Where nodes fail together
   // each is run again alone, so that none fails for another's data.
@@ -77,6 +79,7 @@ class CellBatch {
   std::vector<std::vector<const std::byte*>> later_;
   int64_t lasting_ = 0;
   std::vector<std::vector<const std::byte*>> states_;  // by input that is fed: of one step
+  bool all_steps_ = false;                             // have as many rows as the first
   bool all_are_read_ = false;  // what steps leave, by others than the next step
   std::vector<CellRequest::Copy> copies_;
   std::vector<size_t> copies_end_;  // by item

@@ -190,9 +190,10 @@ Duration StepCosts::Cost(CellType type, int32_t rows, int32_t /*length*/) const 
 void StepCosts::Learn(const Task& task, Duration took) {
   if (task.type >= timed_.size() || !timed_[task.type].empty() || task.rows == 0) return;
   double rows = 0;
-  ForEachStepOf(task, [&](int32_t of_step) { rows += of_step; });
-  const double step = std::max(1.0, static_cast<double>(took.count()) * task.rows / rows);
-  double& mean = learnt_ns_[task.type][SizeOf(task.rows)];
+  ForEachStepOf(task, [&](int32_t asked, int32_t padding) { rows += asked + padding; });
+  const int32_t first = task.rows + task.padding_rows;
+  const double step = std::max(1.0, static_cast<double>(took.count()) * first / rows);
+  double& mean = learnt_ns_[task.type][SizeOf(first)];
   mean = mean == 0 ? step : mean + kStepLearningRate * (step - mean);
 }
 

@@ -129,11 +129,11 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
     int32_t sources = 0;       // first of sources_
     int32_t dependencies = 0;  // first of dependencies_; of the first node
     int32_t num_dependencies = 0;
-    int32_t open_dims = 0;     // end in open_dims_
-    int32_t last_copy = -1;    // of deliveries_
-    int32_t last_part = -1;    // of announced_
-    int32_t entries = 0;       // of these two
-    int32_t readers = 0;       // inputs of runs that have not read them
+    int32_t open_dims = 0;   // end in open_dims_
+    int32_t last_copy = -1;  // of deliveries_
+    int32_t last_part = -1;  // of announced_
+    int32_t entries = 0;     // of these two
+    int32_t readers = 0;     // inputs of runs that have not read them
     NodeId follows = -1;
     NodeId follower = -1;
     bool watched = false;

@@ -76,7 +76,7 @@ class CellsProgram final : public Program {
 
   Duration Cost(int cell, const Task& task) const override {
     double ns = 0;
-    ForEachStepOf(task, [&](int32_t rows) { ns += CostNs(cell, rows); });
+    ForEachStepOf(task, [&](int32_t rows, int32_t padding) { ns += CostNs(cell, rows + padding); });
     return Duration(static_cast<int64_t>(ns));
   }
   void Learn(const Task& task, bool helped, Duration measured) override {
@@ -166,15 +166,18 @@ void CellsProgram::Run(TaskRun& run, TaskDone done) {
   const auto cell = static_cast<size_t>(run.cell);
   const auto lasting = std::find_if(run.nodes.begin(), run.nodes.end(),
                                     [](const TaskNode& node) { return node.steps == 1; });
+  // Nodes of several steps have one row each, and where these are padded, so have all.
+  const bool padded = run.padded_steps && !run.nodes.empty();
   batch.Begin(*cells_->cells[cell], cells_->FeedsOf(run.cell),
-              static_cast<int32_t>(lasting - run.nodes.begin()),
+              padded ? static_cast<int32_t>(run.nodes.size()) + run.padding_rows
+                     : static_cast<int32_t>(lasting - run.nodes.begin()),
               run.nodes.empty() ? 1 : run.nodes[0].steps);
   for (const TaskNode& node : run.nodes) {
     auto& request = static_cast<CellRequest&>(*node.graph);
     const std::lock_guard<std::mutex> own(request.mutex());
     batch.Add(request, node.node, node.steps);
   }
-  batch.Pad(run.padding_rows);
+  batch.Pad(run.padding_rows, padded);
   const TimePoint gathered = clock.Now();
   batch.Run(run.team, run.worker, run.memory);
   const TimePoint ran = clock.Now();
