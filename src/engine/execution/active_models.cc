@@ -4,6 +4,12 @@
 #include <cassert>
 
 namespace chairlift {
+namespace {
+
+// The charge of a model that no worker asks.
+constexpr Duration kNeverAsked = Duration::max();
+
+}  // namespace
 
 ActiveModels::ActiveModels(int workers) : workers_(static_cast<size_t>(workers)) {
   for (WorkerId worker = workers - 1; worker >= 0; --worker) idle_.push_back(worker);
@@ -21,7 +27,12 @@ ActiveModels::Entry ActiveModels::Enter(const std::shared_ptr<Model>& model, int
   ++requests_;
   ModelQueue::Share& share = model->queue().share;
   if (share.requests++ > 0) return Entry::kDone;
-  share.used = std::max(share.used, by_turn_.empty() ? most_used_ : by_turn_.begin()->first.first);
+  if (model->queue().lanes.tasks > 0) {
+    share.used = kNeverAsked;
+  } else {
+    const bool others = !by_turn_.empty() && by_turn_.begin()->first.first != kNeverAsked;
+    share.used = std::max(share.used, others ? by_turn_.begin()->first.first : most_used_);
+  }
   share.number = ++entered_;
   share.asked_in_vain.assign(workers_, 0);
   share.changes = 1;
@@ -87,6 +98,7 @@ std::shared_ptr<Model> ActiveModels::NextToAsk(Search& search) {
     next = by_turn_.upper_bound(search.at);
   }
   for (; next != by_turn_.end(); ++next) {
+    if (next->first.first == kNeverAsked) break;
     const ModelQueue::Share& share = next->second->queue().share;
     if (share.asked_in_vain[worker] == share.changes) continue;
     search.model = next->second;

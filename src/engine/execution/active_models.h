@@ -23,7 +23,9 @@
 
 namespace chairlift {
 
-// Thread-safe. A model is active while it has requests: then this shares its ownership.
+// Thread-safe. A model is active while it has requests: then this shares its ownership. Models
+// whose tasks run elsewhere than on the workers (Program::lanes) stand behind all others: no worker
+// asks them, and they are not charged.
 class ActiveModels {
  public:
   // Workers 0 … `workers` − 1 are idle.

@@ -27,6 +27,8 @@ Dispatcher::Dispatcher(WorkerPool& pool, const DispatcherOptions& options)
     memory_.back()->compute.set_limit(options.max_task_bytes);
     memory_.back()->partial_answers = answers;
   }
+  lanes_memory_.compute.set_limit(options.max_task_bytes);
+  lanes_memory_.partial_answers = answers;
   timer_ = std::thread([this] { TimerMain(); });
 }
 
@@ -122,6 +124,7 @@ void Dispatcher::Pump(const std::shared_ptr<Model>& model, TimePoint now, Action
   }
   Expire(*model, now, actions);
   Settle(*model, {}, now, actions);
+  if (queue.lanes.tasks > 0) return FillLanes(model, now, actions);
   while (const std::optional<ActiveModels::Search> search = models_.TakeIdle()) {
     std::shared_ptr<Batch> batch = NextBatch(model, search->worker, now);
     if (batch == nullptr) {
@@ -130,6 +133,19 @@ void Dispatcher::Pump(const std::shared_ptr<Model>& model, TimePoint now, Action
     }
     Settle(*model, {.may_run = false, .charge = batch->charged}, now, actions);
     actions.batches.push_back(std::move(batch));
+  }
+}
+
+void Dispatcher::FillLanes(const std::shared_ptr<Model>& model, TimePoint now, Actions& actions) {
+  ModelQueue& queue = model->queue();
+  while (!queue.free_lanes.empty()) {
+    const int begun = queue.lanes.tasks - static_cast<int>(queue.free_lanes.size());
+    if (!model->program().BeginsAnother(begun, queue.scheduler().waiting())) break;
+    std::shared_ptr<Batch> batch = NextBatch(model, queue.free_lanes.back(), now);
+    if (batch == nullptr) break;
+    queue.free_lanes.pop_back();
+    Settle(*model, {}, now, actions);
+    actions.in_lanes.push_back(std::move(batch));
   }
 }
 
@@ -235,7 +251,12 @@ void Dispatcher::Settle(Model& model, ActiveModels::Change change, TimePoint now
                         Actions& actions) {
   NoteWaiting(model);
   ModelQueue& queue = model.queue();
-  queue.work = queue.queue_time().work();
+  const bool elsewhere = queue.lanes.tasks > 0;
+  queue.work = elsewhere ? Duration(0) : queue.queue_time().work();
+  if (elsewhere) {
+    change.may_run = false;
+    change.charge = Duration(0);
+  }
   change.requests = static_cast<int>(queue.requests.size());
   change.wake = queue.scheduler().WakeAt(now);
   if (!queue.deadlines.empty()) {
@@ -257,6 +278,7 @@ void Dispatcher::Start(std::shared_ptr<Batch> batch) {
 
 void Dispatcher::Perform(Actions actions) {
   for (std::shared_ptr<Batch>& batch : actions.batches) Start(std::move(batch));
+  for (const std::shared_ptr<Batch>& batch : actions.in_lanes) RunInLane(batch);
   for (const WorkerId worker : actions.searching) {
     if (std::shared_ptr<Batch> batch = FindBatch(worker)) Start(std::move(batch));
   }
@@ -315,6 +337,7 @@ void Dispatcher::Stop(std::chrono::milliseconds drain) {
       Settle(*model, {}, now, actions);
     }
     Perform(std::move(actions));
+    model->program().EndTasks();
   }
   sequencer_.WaitUntilAllAreAnswered(std::nullopt);
   unfold_threads_.Stop();

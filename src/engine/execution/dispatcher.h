@@ -113,7 +113,8 @@ class Dispatcher {
   // What is to be done once no lock is held.
   struct Actions {
     std::vector<std::shared_ptr<Batch>> batches;
-    std::vector<WorkerId> searching;  // that are to look for a task at all models
+    std::vector<std::shared_ptr<Batch>> in_lanes;  // Program::lanes
+    std::vector<WorkerId> searching;               // that are to look for a task at all models
     std::vector<Outcome> outcomes;
     ResponseSequencer::Ready answers;
     // Memory to be freed.
@@ -171,6 +172,8 @@ class Dispatcher {
                      Actions& actions);
   // The model has changed: answers who is late and gives tasks to idle workers.
   void Pump(const std::shared_ptr<Model>& model, TimePoint now, Actions& actions);
+  // Gives tasks of the model, which run elsewhere than on the workers, to its free lanes.
+  void FillLanes(const std::shared_ptr<Model>& model, TimePoint now, Actions& actions);
   // A task of the model for that worker; null where it has none.
   static std::shared_ptr<Batch> NextBatch(const std::shared_ptr<Model>& model, WorkerId worker,
                                           TimePoint now);
@@ -195,6 +198,8 @@ class Dispatcher {
                    std::optional<RequestId> only = std::nullopt);
   // As Start(), of a task of that request, on the calling thread where that is better.
   void StartHere(std::shared_ptr<Batch> batch, RequestId number);
+  // Begins one of a program with lanes, on the calling thread.
+  void RunInLane(const std::shared_ptr<Batch>& batch);
   // Runs one. Returns the worker's next; null where there is none yet.
   std::shared_ptr<Batch> RunTask(const std::shared_ptr<Batch>& batch, int worker,
                                  Duration worth_a_team);
@@ -216,7 +221,10 @@ class Dispatcher {
   const Clock& clock_ = Clock::Steady();
   TraceRecorder trace_;
   std::vector<std::unique_ptr<WorkerMemory>> memory_;  // by worker, used by its thread
-  std::atomic<int> waiting_{0};                        // over all models
+  // What tasks in lanes take as theirs: only its limits are of use there.
+  WorkerMemory lanes_memory_;
+  SoloTeam lanes_team_;
+  std::atomic<int> waiting_{0};  // over all models
 
   ResponseSequencer sequencer_;
   ActiveModels models_;

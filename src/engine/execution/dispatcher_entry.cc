@@ -47,6 +47,8 @@ Status Dispatcher::AdmitWait(Model& model) const {
   if (limit == Duration(0)) return absl::OkStatus();
   const Duration wait = [&] {
     const Duration own = model.queue().queue_time().work();
+    const TaskLanes& lanes = model.queue().lanes;
+    if (lanes.tasks > 0) return own / lanes.at_work;
     if (own * models_.size() <= limit * pool_.size()) return Duration(0);  // whatever others have
     std::vector<Duration> work = {own};
     for (const std::shared_ptr<Model>& other : models_.All()) {
@@ -175,7 +177,7 @@ RequestId Dispatcher::Submit(std::shared_ptr<Request> owned, bool caller_waits) 
   }
   std::shared_ptr<Batch> own;
   // A client's answers are delivered in order: with its own, others' may be.
-  if (caller_waits && client == 0) {
+  if (caller_waits && client == 0 && model->queue().lanes.tasks == 0) {
     const auto found = std::find_if(actions.batches.begin(), actions.batches.end(),
                                     [&](const auto& batch) { return batch->IsOf(number); });
     if (found != actions.batches.end()) {

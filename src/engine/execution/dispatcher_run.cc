@@ -30,6 +30,7 @@ void Dispatcher::Record(const Batch& batch) {
                  .cell = model.program().CellName(batch.cell),
                  .task = std::move(task),
                  .helped = batch.helped,
+                 .in_lane = model.program().lanes().tasks > 0,
                  .start = batch.start,
                  .end = batch.start + batch.time()},
                 batch.nodes_ran ? &*batch.nodes_ran : nullptr);
@@ -98,6 +99,26 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::RunTask(const std::shared_ptr<Bat
   return FinishTask(*batch);
 }
 
+void Dispatcher::RunInLane(const std::shared_ptr<Batch>& batch) {
+  batch->start = clock_.Now();
+  batch->run.emplace(TaskRun{.cell = batch->cell,
+                             .padding_rows = batch->task.padding_rows,
+                             .nodes = batch->nodes,
+                             .team = lanes_team_,
+                             .worker = batch->task.worker,
+                             .memory = lanes_memory_,
+                             .stop = &batch->ride.stop});
+  batch->self = batch;
+  {
+    const std::lock_guard<std::mutex> lock(late_mutex_);
+    ++late_;
+  }
+  batch->model->program().Run(*batch->run, [this, own = batch.get()](const TaskResult& result) {
+    own->result = result;
+    FinishLateTask(std::move(own->self));
+  });
+}
+
 std::shared_ptr<Dispatcher::Batch> Dispatcher::FinishTask(Batch& batch) {
   Record(batch);
   Actions ended;
@@ -128,10 +149,16 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::FinishTask(Batch& batch) {
     Lock lock(batch.model->queue().mutex());
     FinishNodes(batch, lock, ended);
     Learn(batch);
-    Settle(*batch.model, {.charge = batch.time() - batch.charged}, clock_.Now(), ended);
+    if (batch.model->queue().lanes.tasks > 0) {
+      batch.model->queue().free_lanes.push_back(batch.task.worker);
+      Pump(batch.model, clock_.Now(), ended);
+    } else {
+      Settle(*batch.model, {.charge = batch.time() - batch.charged}, clock_.Now(), ended);
+    }
   }
   // Responses first: the worker looks for a task once their callbacks have returned.
   Perform(std::move(ended));
+  if (batch.model->queue().lanes.tasks > 0) return nullptr;
   std::shared_ptr<Batch> own = FindBatch(batch.run->worker);
   bool more = own != nullptr;  // perhaps: for others, of what has become ready
   while (more) {

@@ -27,7 +27,7 @@ std::vector<TensorSpec> TensorSpecs(const std::vector<SymbolicSpec>& symbolic) {
 StatusOr<std::shared_ptr<Model>> Model::Create(ModelMetadata metadata,
                                                std::unique_ptr<Program> program) {
   const ServingPlan& plan = program->plan();
-  metadata.platform = "onnx_chairlift";
+  metadata.platform = std::string(program->platform());
   metadata.inputs = TensorSpecs(program->signature().inputs);
   metadata.outputs = TensorSpecs(program->signature().outputs);
   metadata.batches = plan.batches;

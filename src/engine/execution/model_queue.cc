@@ -5,8 +5,9 @@
 namespace chairlift {
 
 ModelQueue::ModelQueue(Program& program, std::unique_ptr<Scheduler> scheduler)
-    : program_(program), scheduler_(std::move(scheduler)) {
+    : lanes(program.lanes()), program_(program), scheduler_(std::move(scheduler)) {
   const MemoryReserve::Use use;
+  for (WorkerId lane = lanes.tasks - 1; lane >= 0; --lane) free_lanes.push_back(lane);
   for (int cell = 0; cell < program.num_cells(); ++cell) {
     free_[cell].push_back(static_cast<CellType>(types_.size()));
     types_.emplace_back().cell = cell;

@@ -55,6 +55,9 @@ class ModelQueue {
   absl::flat_hash_map<RequestId, std::shared_ptr<Request>> requests;
   std::set<std::pair<TimePoint, RequestId>> deadlines;  // of those not answered
   int waiting = 0;  // of them, as counted in the total of all models
+  // Of a program whose tasks run elsewhere (Program::lanes): those without a task.
+  std::vector<WorkerId> free_lanes;
+  const TaskLanes lanes;
   // Changed under mutex(), read by anybody: requests that unfold; what the workers have to do.
   std::atomic<int> unfolding{0};
   std::atomic<Duration> work{Duration(0)};

@@ -115,6 +115,7 @@ void TraceRecorder::Append(const Slice& slice, const NodeRuns* nodes) {
   events_.push_back({.name = found->second,
                      .worker = static_cast<int16_t>(slice.task.worker),
                      .helped = slice.helped,
+                     .in_lane = slice.in_lane,
                      .rows = slice.task.rows,
                      .steps = slice.task.steps(),
                      .cells = cells,
@@ -178,6 +179,11 @@ std::vector<NodeProfile> TraceRecorder::Profiles() const {
   return profiles;
 }
 
+int TraceRecorder::TrackOf(const Event& event) {
+  constexpr int kLanesOfAModel = 1000;  // more than it has
+  return event.in_lane ? kLanesOfAModel * (event.name + 1) + event.worker : event.worker;
+}
+
 Trace TraceRecorder::Stop(int workers) {
   const std::lock_guard<std::mutex> lock(mutex_);
   on_ = false;
@@ -189,15 +195,24 @@ Trace TraceRecorder::Stop(int workers) {
                  "\"traceEvents\":[\n"
                  R"({{"ph":"M","pid":1,"name":"process_name","args":{{"name":"chairlift"}}}})",
                  dropped_);
+  std::map<int, std::string> tracks;
   for (int worker = 0; worker < workers; ++worker) {
+    tracks[worker] = fmt::format("worker {}", worker);
+  }
+  for (const Event& event : events_) {
+    if (!event.in_lane) continue;
+    tracks[TrackOf(event)] =
+        fmt::format("{}: lane {}", names_[static_cast<size_t>(event.name)].first, event.worker);
+  }
+  for (const auto& [track, name] : tracks) {
     fmt::format_to(out,
                    ",\n"
                    R"({{"ph":"M","pid":1,"tid":{0},"name":"thread_name",)"
-                   R"("args":{{"name":"worker {0}"}}}})"
+                   R"("args":{{"name":{1}}}}})"
                    ",\n"
                    R"({{"ph":"M","pid":1,"tid":{0},"name":"thread_sort_index",)"
                    R"("args":{{"sort_index":{0}}}}})",
-                   worker);
+                   track, Quoted(name));
   }
   std::vector<std::string> labels;  // what all events of a name share
   for (const auto& [model, cell] : names_) {
@@ -213,7 +228,7 @@ Trace TraceRecorder::Stop(int workers) {
         ",\n"
         R"({{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},{},"rows":{},"steps":{},"cells":{},)"
         R"("padding_rows":{},"helped":{},"requests":[)",
-        event.worker, Microseconds(event.start_ns), Microseconds(event.ns),
+        TrackOf(event), Microseconds(event.start_ns), Microseconds(event.ns),
         labels[static_cast<size_t>(event.name)], event.rows, event.steps, event.cells,
         event.padding_rows, event.helped);
     for (int32_t i = 0; i < event.requests; ++i) {
@@ -226,7 +241,7 @@ Trace TraceRecorder::Stop(int workers) {
                      ",\n"
                      R"({{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"name":{},)"
                      R"("cat":"node","args":{{"node":{},"implementation":{},"shapes":{}}}}})",
-                     event.worker, Microseconds(node->start_ns), Microseconds(node->ns),
+                     TrackOf(event), Microseconds(node->start_ns), Microseconds(node->ns),
                      Quoted(profile.op), Quoted(profile.node), Quoted(profile.implementation),
                      Quoted(profile.shapes));
     }

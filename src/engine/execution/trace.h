@@ -55,7 +55,8 @@ class TraceRecorder {
     const std::string& model;
     const std::string& cell;
     const Task& task;
-    bool helped = false;  // other workers ran parts of it
+    bool helped = false;   // other workers ran parts of it
+    bool in_lane = false;  // it ran elsewhere: its worker is a lane of the model (Program::lanes)
     TimePoint start, end;
   };
 
@@ -74,6 +75,7 @@ class TraceRecorder {
     int32_t name = 0;  // in names_
     int16_t worker = 0;
     bool helped = false;
+    bool in_lane = false;
     int32_t rows = 0;
     int32_t steps = 1;
     int32_t cells = 0;  // rows of all steps
@@ -88,6 +90,7 @@ class TraceRecorder {
     int64_t start_ns = 0, ns = 0;
   };
 
+  static int TrackOf(const Event& event);  // in the timeline
   void Append(const Slice& slice, const NodeRuns* nodes);
   void AppendNodes(const Slice& slice, const NodeRuns& nodes);
   // The profiles with the times that the recorded tasks give.

@@ -107,8 +107,15 @@ struct TaskRun {
   // only.
   std::span<TaskNode> nodes;
   Team& team;
-  int worker = 0;        // below LoadOptions::workers
-  WorkerMemory& memory;  // the worker's
+  int worker = 0;                  // below LoadOptions::workers
+  WorkerMemory& memory;            // the worker's; all lanes': of that only its limits
+  const StopFlag* stop = nullptr;  // of a task in a lane, as WorkerMemory::stop
+};
+
+// Of a program whose tasks run elsewhere than on the engine's workers.
+struct TaskLanes {
+  int tasks = 0;    // at once: a lane each; 0: tasks run on the engine's workers
+  int at_work = 1;  // of them that are computed at the same time; the others wait behind
 };
 
 struct TaskResult {
@@ -148,6 +155,11 @@ class Program {
   virtual std::vector<CellBatching> CellBatchings() const { return {}; }
   // Whether answers come in parts, for requests that ask for them.
   virtual bool SendsParts() const { return false; }
+  // Where its tasks run; the task's worker is its lane then. Run() must begin such a task without
+  // waiting for anything, and complete it on another thread.
+  virtual TaskLanes lanes() const { return {}; }
+  // As the protocol's metadata names it.
+  virtual std::string_view platform() const { return "onnx_chairlift"; }
 
   // All below is thread-safe, but for what says otherwise.
 
@@ -171,6 +183,10 @@ class Program {
 
   // Not thread-safe: called under the lock under which the model is scheduled.
 
+  // Of a program with lanes: whether one more task is to be begun while `begun` are, of the
+  // requests that wait, or whether it does better with the company that comes meanwhile. True at
+  // the latest where none is begun.
+  virtual bool BeginsAnother(int /*begun*/, int /*waiting*/) const { return true; }
   // What a task is expected to take; 0: unknown.
   virtual Duration Cost(int /*cell*/, const Task& /*task*/) const { return Duration(0); }
   // What a unit (a row, or a row times its length) costs in a batch of many; 0: unknown.
@@ -184,6 +200,11 @@ class Program {
   Status Explain(Status failed, const ValidatedRequest& request) const;
   // Set once, before requests come.
   void set_index_bounds(std::vector<IndexBound> bounds) { index_bounds_ = std::move(bounds); }
+
+  // The engine shuts down, and nobody waits for tasks that still run in lanes: they may fail.
+  virtual void EndTasks() {}
+  // Whether it can run tasks now; else kUnavailable with the reason. Thread-safe.
+  virtual Status Ready() const { return absl::OkStatus(); }
 
   // What came to light since the model was loaded, for its diagnosis. Thread-safe.
   virtual std::vector<std::string> Remarks() const { return {}; }

@@ -1,121 +1,19 @@
 #include "engine/programs/single_node.h"
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "base/clock.h"
 #include "base/out_of_memory.h"
 #include "base/status.h"
+#include "engine/programs/rows_graph.h"
 #include "engine/requests/row_parts.h"
 
 namespace chairlift {
 namespace {
 
 using Requests = absl::InlinedVector<const ValidatedRequest*, 8>;
-
-// A request whose nodes are ranges of its rows.
-class WholeGraph : public RequestGraph {
- public:
-  WholeGraph(ValidatedRequest request, int cell, bool padded)
-      : RequestGraph(std::move(request)), cell_(cell), padded_(padded) {}
-
-  GraphNode run(int32_t node) const final {
-    return {.cell = cell_, .rows = load(node), .key = request().key, .dependencies = {}};
-  }
-  int32_t length() const final { return padded_ ? static_cast<int32_t>(request().length) : 0; }
-
-  // Of a node that has not completed; stays until it has.
-  virtual const ValidatedRequest& rows(int32_t node) = 0;
-  virtual Status Complete(int32_t node, std::vector<NamedTensor> outputs,
-                          const RowParts::Limits& limits) = 0;
-
- protected:
-  int cell() const { return cell_; }
-
- private:
-  virtual int32_t load(int32_t node) const = 0;
-
-  const int cell_;
-  const bool padded_;
-};
-
-class OneNode final : public WholeGraph {
- public:
-  using WholeGraph::WholeGraph;
-
-  int32_t num_nodes() const override { return 1; }
-  bool done() const override { return done_; }
-  StatusOr<std::vector<NamedTensor>> TakeOutputs() override { return std::move(outputs_); }
-
-  const ValidatedRequest& rows(int32_t /*node*/) override { return request(); }
-  Status Complete(int32_t /*node*/, std::vector<NamedTensor> outputs,
-                  const RowParts::Limits& /*limits*/) override {
-    outputs_ = std::move(outputs);
-    done_ = true;
-    return absl::OkStatus();
-  }
-
- private:
-  int32_t load(int32_t /*node*/) const override { return request().load(); }
-
-  bool done_ = false;
-  std::vector<NamedTensor> outputs_;
-};
-
-// At most as many nodes as can run at once, each growing the next: other requests run in between.
-class GrowingParts final : public WholeGraph {
- public:
-  GrowingParts(ValidatedRequest request, int cell, bool padded, int32_t max_load, int at_once)
-      : WholeGraph(std::move(request), cell, padded),
-        parts_(this->request(), max_load),
-        first_(std::min(parts_.count(), at_once)) {
-    for (int32_t node = 0; node < first_; ++node) begun_[node] = parts_.Part(node);
-    next_ = first_;
-  }
-
-  int32_t num_nodes() const override { return first_; }
-  std::vector<GrownNode> TakeGrown() override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return std::exchange(grown_, {});
-  }
-  bool done() const override { return complete_ == parts_.count(); }
-  StatusOr<std::vector<NamedTensor>> TakeOutputs() override { return parts_.Take(); }
-
-  const ValidatedRequest& rows(int32_t node) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return begun_.at(node);
-  }
-  Status Complete(int32_t node, std::vector<NamedTensor> outputs,
-                  const RowParts::Limits& limits) override {
-    CHAIRLIFT_RETURN_IF_ERROR(parts_.Put(node, outputs, limits));
-    const std::lock_guard<std::mutex> lock(mutex_);
-    begun_.erase(node);
-    if (next_ < parts_.count()) {
-      begun_[next_] = parts_.Part(next_);
-      const ValidatedRequest& rows = begun_[next_++];
-      GrownNode grown{.cell = cell(), .rows = rows.load(), .dependencies = {}, .key = {}};
-      grown.key.assign(rows.key.begin(), rows.key.end());
-      grown_.push_back(std::move(grown));
-    }
-    ++complete_;
-    return absl::OkStatus();
-  }
-
- private:
-  int32_t load(int32_t node) const override { return parts_.load(node); }
-
-  RowParts parts_;  // by node
-  const int32_t first_;
-  mutable std::mutex mutex_;
-  // All below is guarded by mutex_.
-  std::map<int32_t, ValidatedRequest> begun_;  // that have not completed
-  int32_t next_ = 0;
-  int32_t complete_ = 0;
-  std::vector<GrownNode> grown_;
-};
 
 bool RunsAlone(const ValidatedRequest* request) { return request->runs_alone; }
 
@@ -140,11 +38,11 @@ StatusOr<ProgramView> SingleNodeProgram::View() {
 
 StatusOr<std::unique_ptr<RequestGraph>> SingleNodeProgram::Unfold(ValidatedRequest request,
                                                                   bool /*parts*/) {
-  if (request.load() > largest_load_ && MayRunInParts(request)) {
-    return std::make_unique<GrowingParts>(std::move(request), cell_, pads(), largest_load_,
-                                          plan_.scheduling.workers);
-  }
-  return std::make_unique<OneNode>(std::move(request), cell_, pads());
+  const bool in_parts = request.load() > largest_load_ && MayRunInParts(request);
+  return MakeRowsGraph(std::move(request), {.cell = cell_,
+                                            .padded = pads(),
+                                            .max_load = in_parts ? largest_load_ : 0,
+                                            .at_once = plan_.scheduling.workers});
 }
 
 bool SingleNodeProgram::RowsAreApart(const ValidatedRequest& /*request*/) const {
@@ -157,7 +55,7 @@ bool SingleNodeProgram::MayRunInParts(const ValidatedRequest& request) const {
 
 void SingleNodeProgram::Run(TaskRun& run, TaskDone done) {
   if (run.nodes.empty()) return done({});  // a task of padding
-  const auto graph = [](const TaskNode& node) { return static_cast<WholeGraph*>(node.graph); };
+  const auto graph = [](const TaskNode& node) { return static_cast<RowsGraph*>(node.graph); };
   Requests requests;
   int32_t rows = 0;
   for (const TaskNode& node : run.nodes) {

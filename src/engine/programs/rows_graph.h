@@ -1,0 +1,51 @@
+// A request whose nodes are ranges of its rows: one node or, where it has many rows that are apart,
+// several.
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_ROWS_GRAPH_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_ROWS_GRAPH_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/programs/program.h"
+#include "engine/requests/row_parts.h"
+
+namespace chairlift {
+
+class RowsGraph : public RequestGraph {
+ public:
+  RowsGraph(ValidatedRequest request, int cell, bool padded)
+      : RequestGraph(std::move(request)), cell_(cell), padded_(padded) {}
+
+  GraphNode run(int32_t node) const final {
+    return {.cell = cell_, .rows = load(node), .key = request().key, .dependencies = {}};
+  }
+  int32_t length() const final { return padded_ ? static_cast<int32_t>(request().length) : 0; }
+
+  // Of a node that has not completed; stays until it has.
+  virtual const ValidatedRequest& rows(int32_t node) = 0;
+  virtual Status Complete(int32_t node, std::vector<NamedTensor> outputs,
+                          const RowParts::Limits& limits) = 0;
+
+ protected:
+  int cell() const { return cell_; }
+
+ private:
+  virtual int32_t load(int32_t node) const = 0;
+
+  const int cell_;
+  const bool padded_;
+};
+
+struct RowsGraphOptions {
+  int cell = 0;
+  bool padded = false;   // rows are padded to ValidatedRequest::length
+  int32_t max_load = 0;  // of a node (ValidatedRequest::load()), but one row; 0: it is one node
+  int at_once = 1;       // nodes that wait or run at the same time, each growing the next
+};
+std::unique_ptr<RowsGraph> MakeRowsGraph(ValidatedRequest request, const RowsGraphOptions& options);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_ROWS_GRAPH_H_
