@@ -342,6 +342,16 @@ struct Inspected {
   const Signature& signature() const { return model->program().signature(); }
 };
 
+ModelSource SourceOf(const ModelPath& path) {
+  ModelSource source{.path = path.path, .cells = path.cells, .function = path.function};
+  if (path.function) {
+    source.named_by_user = ParseFunction(path.path.string()).has_value();
+    source.path = source.named_by_user ? std::filesystem::path(path.function->file)
+                                       : path.path / path.function->file;
+  }
+  return source;
+}
+
 StatusOr<Inspected> LoadToInspect(const ModelPath& path, const InspectFlags& flags) {
   Inspected inspected;
   CHAIRLIFT_ASSIGN_OR_RETURN(const WorkerPlacement placement,
@@ -358,13 +368,13 @@ StatusOr<Inspected> LoadToInspect(const ModelPath& path, const InspectFlags& fla
   const auto model = [&]() -> StatusOr<std::shared_ptr<Model>> {
     StatusLine line;
     line.Show(fmt::format("reading {}", path.path.string()));
-    CHAIRLIFT_ASSIGN_OR_RETURN(
-        LoadingModel loading,
-        LoadingModel::Read(path.name, {path.path, path.cells}, path.config, load));
+    CHAIRLIFT_ASSIGN_OR_RETURN(LoadingModel loading,
+                               LoadingModel::Read(path.name, SourceOf(path), path.config, load));
     inspected.opset = loading.opset;
     inspected.producer = loading.producer;
     const Signature imported = SignatureOf(loading.graph);
-    if (!path.cells) CHAIRLIFT_RETURN_IF_ERROR(CheckNames(imported.inputs, flags.input_shapes));
+    const bool is_graph = !path.cells && !path.function;
+    if (is_graph) CHAIRLIFT_RETURN_IF_ERROR(CheckNames(imported.inputs, flags.input_shapes));
     if (!flags.dot.empty() || !flags.svg.empty()) {
       inspected.whole = DiagramOfWhole(path.name, loading.graph, imported.inputs, imported.outputs);
     }
@@ -410,6 +420,17 @@ Status InspectFile(const ModelPath& path, const InspectFlags& flags) {
   return absl::OkStatus();
 }
 
+Status InspectFunction(const ModelPath& path, const InspectFlags& flags) {
+  if (!flags.dot.empty() || !flags.svg.empty()) {
+    return Usage(InvalidArgument("a function has no graph to be drawn"));
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Inspected model, LoadToInspect(path, flags));
+  fmt::print("function '{}' of {}\n\n", path.function->function, path.function->file);
+  PrintSignature(model.signature().inputs, model.signature().outputs);
+  PrintServing(model.metadata(), model.workers);
+  return absl::OkStatus();
+}
+
 Status InspectManifest(const ModelPath& path, const InspectFlags& flags) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Inspected model, LoadToInspect(path, flags));
   CHAIRLIFT_RETURN_IF_ERROR(CheckNames(model.signature().inputs, flags.input_shapes));
@@ -441,6 +462,7 @@ Status Inspect(InspectFlags flags) {
   CHAIRLIFT_ASSIGN_OR_RETURN(ModelPath model, FindModel(flags.model));
   model.config.disabled_passes.insert(flags.disabled_passes.begin(), flags.disabled_passes.end());
   if (flags.max_embedding_bytes) model.config.max_embedding_bytes = *flags.max_embedding_bytes;
+  if (model.function) return InspectFunction(model, flags);
   return model.cells ? InspectManifest(model, flags) : InspectFile(model, flags);
 }
 
@@ -451,6 +473,7 @@ Command AddInspect(CLI::App& parser) {
   parser.footer(
       "Examples:\n"
       "  chairlift inspect model.onnx\n"
+      "  chairlift inspect my.py:predict                             a Python function\n"
       "  chairlift inspect models/translator --svg cells.svg         a folder with a model.yaml\n"
       "  chairlift inspect model.onnx --passes --disable-pass fold_constants\n"
       "  chairlift inspect model.onnx --shape image=8x3x224x224      memory for these shapes");

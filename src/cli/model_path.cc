@@ -44,8 +44,9 @@ StatusOr<ModelPath> Resolve(const fs::path& folder, bool of_model, FolderConfig 
                     (folder / "1").string());
   }
   ModelPath found;
-  found.path = read.cells ? version : version / read.file;
+  found.path = read.cells || read.function ? version : version / read.file;
   found.cells = std::move(read.cells);
+  found.function = std::move(read.function);
   found.config = std::move(read.config);
   if (const std::string number = version.filename().string(); IsVersion(number)) {
     found.version = number;
@@ -61,6 +62,7 @@ StatusOr<ModelPath> Resolve(const fs::path& folder, bool of_model, FolderConfig 
 std::string WhyNoPath(const std::string& path) {
   std::error_code error;
   if (fs::exists(path, error)) return {};
+  if (const auto function = ParseFunction(path)) return WhyNoPath(function->file);
   fs::path wanted(path);
   if (!wanted.has_filename()) wanted = wanted.parent_path();  // it ended in a slash
   const fs::path folder = wanted.has_parent_path() ? wanted.parent_path() : fs::path(".");
@@ -92,6 +94,18 @@ Status CheckRepository(const std::string& path) {
 
 StatusOr<ModelPath> FindModel(const std::string& name) {
   std::error_code error;
+  if (std::optional<FunctionConfig> function = ParseFunction(name)) {
+    if (const std::string why = WhyNoPath(function->file); !why.empty()) return NotFound("{}", why);
+    ModelPath found;
+    found.name = fs::path(function->file).stem().string();
+    found.path = name;
+    found.function = std::move(function);
+    return found;
+  }
+  if (fs::path(name).extension() == ".py") {
+    return InvalidArgument("'{}' is a Python file: name its function too, as {}:predict", name,
+                           name);
+  }
   if (const std::string why = WhyNoPath(name); !why.empty()) return NotFound("{}", why);
   if (!fs::is_directory(name, error)) {
     if (fs::path(name).filename() == "model.yaml") {

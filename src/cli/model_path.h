@@ -1,4 +1,5 @@
-// A model as the command line names it: an ONNX file, a model's folder, or one version's.
+// A model as the command line names it: an ONNX file, a function of a Python file, a model's
+// folder, or one version's.
 #ifndef CHAIRLIFT_CLI_MODEL_PATH_H_
 #define CHAIRLIFT_CLI_MODEL_PATH_H_
 
@@ -8,6 +9,7 @@
 
 #include "chairlift/engine.h"
 #include "engine/programs/cells/cell_manifest.h"
+#include "engine/programs/process/function_config.h"
 
 namespace chairlift {
 
@@ -16,7 +18,8 @@ struct ModelPath {
   std::string version = "1";   // of the folder of a version, its own
   std::filesystem::path path;  // as Engine::LoadModel() takes it: of cells, the version's folder
   std::optional<CellManifest> cells;
-  ModelConfig config;  // of the model.yaml, where a folder was named
+  std::optional<FunctionConfig> function;  // its `path` is then as it was named: "my.py:predict"
+  ModelConfig config;                      // of the model.yaml, where a folder was named
 };
 
 // The error for a file or folder that does not exist, with the closest name; empty if it exists.

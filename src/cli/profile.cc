@@ -215,6 +215,10 @@ Status ProfileNodes(const ModelPath& model, const ProfileFlags& flags, Engine& e
 
 Status Profile(const ProfileFlags& flags) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const ModelPath model, FindModel(flags.model));
+  if (model.function) {
+    return Usage(
+        InvalidArgument("a function's batches are not profiled; `chairlift bench` times it"));
+  }
   EngineOptions options = flags.engine;
   options.on_load = LoadBar();
   CHAIRLIFT_ASSIGN_OR_RETURN(const auto engine, Engine::Create(options));

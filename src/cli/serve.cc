@@ -177,7 +177,8 @@ Status Serve(ServeFlags flags) {
   ReturnLargeBuffers();
   if (flags.models.empty() && flags.repositories.empty()) {
     return Usage(InvalidArgument(
-        "nothing to serve: name a model.onnx, a model's folder, or a folder of models"));
+        "nothing to serve: name a model.onnx, a my.py:function, a model's folder, or a folder of "
+        "models"));
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<ModelPath> models, FindModels(flags));
   if (!flags.only.empty() && flags.repositories.empty()) {
@@ -283,6 +284,8 @@ Command AddServe(CLI::App& parser) {
       "  chairlift serve model.onnx                     one file, under its file name\n"
       "  chairlift serve models/identity                one model's folder\n"
       "  chairlift serve models                         all models of a repository\n"
+      "  chairlift serve my.py:predict                  a Python function, in a process of its "
+      "own\n"
       "A model file needs no configuration: batching is derived from the model. A repository "
       "holds\n"
       "<name>/<version>/model.onnx and, if wanted, <name>/model.yaml or Triton's "
@@ -313,6 +316,9 @@ Command AddServe(CLI::App& parser) {
       "  disabled_passes: []        # `chairlift inspect MODEL --passes` lists them\n"
       "  max_embedding_bytes: 0     # for an embedding folded into the first layer's projection\n"
       "  versions: latest           # or all, or [1, 2]\n"
+      "  python: my.py:predict      # a function in place of model.onnx; its other settings are "
+      "in\n"
+      "                             # docs/functions.md\n"
       "or <name>/<version>/<cell>.onnx and a model.yaml with `cells` and `unfold` "
       "(docs/cells.md).\n"
       "Send a request:\n"
@@ -324,7 +330,8 @@ Command AddServe(CLI::App& parser) {
       "models\n"
       "load, stops at once.");
   TakesModel(parser.add_option("MODEL", flags->models,
-                               "ONNX files, models' folders, or folders of models"));
+                               "ONNX files, Python functions (FILE.py:NAME), models' folders, or "
+                               "folders of models"));
   parser.add_option("--model-repository", flags->repositories, "Folder of models; may be repeated")
       ->check(CLI::ExistingDirectory)
       ->type_name("DIR");

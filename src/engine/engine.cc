@@ -96,7 +96,8 @@ class EngineImpl : public Engine {
   StatusOr<std::vector<ModelStatistics>> Statistics(const std::string& name,
                                                     const std::string& version) const override;
   bool ModelReady(const std::string& name, const std::string& version) const override {
-    return repository_.Find(name, version).ok();
+    const StatusOr<std::shared_ptr<Model>> model = repository_.Find(name, version);
+    return model.ok() && (*model)->program().Ready().ok();
   }
   int workers() const override { return pool_->size(); }
   void StartTrace(const TraceOptions& options) override {
@@ -149,6 +150,11 @@ RequestId EngineImpl::Begin(InferRequest&& request, InferCallback&& callback, bo
   StatusOr<std::shared_ptr<Model>> model = repository_.Find(request.model, request.version);
   if (!model.ok()) {
     callback(model.status());
+    return 0;
+  }
+  if (Status ready = (*model)->program().Ready(); !ready.ok()) {
+    (*model)->statistics().Failed("unavailable", Duration(0));
+    callback(Unavailable("model '{}' is not ready: {}", request.model, Message(ready)));
     return 0;
   }
   if (request.sequence.empty())

@@ -12,6 +12,7 @@
 #include "chairlift/engine.h"
 #include "engine/costs/measure.h"
 #include "engine/programs/cells/cell_manifest.h"
+#include "engine/programs/process/function_config.h"
 #include "engine/requests/validate.h"
 #include "graph/batch_axis.h"
 #include "graph/ir.h"
@@ -40,6 +41,9 @@ struct LoadOptions {
 struct ModelSource {
   std::filesystem::path path;  // an ONNX file; of a model made of cells, the version's folder
   std::optional<CellManifest> cells = {};
+  std::optional<FunctionConfig> function = {};  // of the file, which is Python then
+  // Whoever started the program named the function, and need not allow it apart.
+  bool named_by_user = false;
 };
 
 struct LoadingModel {

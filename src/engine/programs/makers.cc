@@ -12,6 +12,7 @@ struct Maker {
   const char* summary;
   GraphForm form;  // of requests: policies that take another are refused
   StatusOr<std::unique_ptr<Program>> (*make)(LoadingModel& model, std::string& refused);
+  bool of_functions = false;  // else of graphs
 };
 
 // In order: what serves requests of unequal sizes better comes first.
@@ -24,6 +25,8 @@ constexpr Maker kMakers[] = {
      MakeSpecialised},
     {"whole", "requests of equal sizes share batches, or run one by one", GraphForm::kAny,
      MakeWhole},
+    {"process", "a function's batches are computed in worker processes", GraphForm::kAny,
+     MakeProcess, true},
 };
 
 }  // namespace
@@ -36,6 +39,7 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
   }
   std::vector<IndexBound> index_bounds = FindIndexBounds(model.graph);
   for (const Maker& maker : kMakers) {
+    if (maker.of_functions != model.source.function.has_value()) continue;
     ProgramChoice& choice = choices.emplace_back();
     choice.kind = maker.kind;
     choice.summary = maker.summary;
@@ -51,6 +55,9 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
     if (!policy.empty() && !MayServe(policy, GraphForm::kAny)) {
       return InvalidArgument("policy '{}' cannot serve this model: {}", policy, choice.refused);
     }
+  }
+  if (model.source.function) {
+    return InvalidArgument("policy '{}' cannot serve a function; 'window' and 'none' can", policy);
   }
   return Internal("no kind of program serves the model");
 }

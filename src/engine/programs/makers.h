@@ -24,6 +24,7 @@ StatusOr<std::unique_ptr<Program>> MakePacked(LoadingModel& model, std::string& 
 StatusOr<std::unique_ptr<Program>> MakePadded(LoadingModel& model, std::string& refused);
 StatusOr<std::unique_ptr<Program>> MakeSpecialised(LoadingModel& model, std::string& refused);
 StatusOr<std::unique_ptr<Program>> MakeWhole(LoadingModel& model, std::string& refused);
+StatusOr<std::unique_ptr<Program>> MakeProcess(LoadingModel& model, std::string& refused);
 
 }  // namespace chairlift
 

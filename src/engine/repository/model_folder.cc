@@ -24,7 +24,12 @@ StatusOr<FolderConfig> ParseYaml(const std::string& text) {
   CHAIRLIFT_ASSIGN_OR_RETURN(folder.config, ReadModelConfig(settings));
   CHAIRLIFT_ASSIGN_OR_RETURN(folder.cells, ReadCellManifest(settings));
   CHAIRLIFT_ASSIGN_OR_RETURN(folder.versions, ReadVersionPolicy(settings));
+  CHAIRLIFT_ASSIGN_OR_RETURN(folder.function, ReadFunctionConfig(settings));
+  if (folder.cells && folder.function) {
+    return InvalidArgument("a model is made of `cells` or is a function (`python`), not both");
+  }
   if (folder.cells) folder.file = kAnyOnnxFile;
+  if (folder.function) folder.file = folder.function->file;
   return folder;
 }
 

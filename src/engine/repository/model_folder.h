@@ -11,6 +11,7 @@
 
 #include "chairlift/engine.h"
 #include "engine/programs/cells/cell_manifest.h"
+#include "engine/programs/process/function_config.h"
 #include "engine/repository/version_policy.h"
 
 namespace chairlift {
@@ -22,8 +23,10 @@ inline constexpr std::string_view kAnyOnnxFile = "*.onnx";
 struct FolderConfig {
   ModelConfig config;
   std::optional<CellManifest> cells;
+  std::optional<FunctionConfig> function;
   VersionPolicy versions;
-  std::string file = "model.onnx";  // in a version's folder; of a model made of cells kAnyOnnxFile
+  // In a version's folder; of a model made of cells kAnyOnnxFile, of a function its own.
+  std::string file = "model.onnx";
 
   // Of a config.pbtxt:
   std::vector<TensorSpec> inputs;  // that the model must have; shapes are not set

@@ -69,17 +69,27 @@ Status Repository::Load(const std::string& name, const fs::path& path, const Mod
                         const std::string& version) {
   ModelSource source{.path = path};
   std::error_code error;
-  if (fs::is_directory(path, error)) {
+  source.function = ParseFunction(path.string());
+  if (source.function) {
+    source.path = source.function->file;
+    source.named_by_user = true;
+    if (!fs::is_regular_file(source.path, error)) {
+      return NotFound("there is no file '{}'", source.path.string());
+    }
+  } else if (fs::is_directory(path, error)) {
     fs::path folder = fs::absolute(path, error).lexically_normal();
     if (!folder.has_filename()) folder = folder.parent_path();  // it ended in a slash
     const bool here =
         fs::symlink_status(folder / "model.yaml", error).type() != fs::file_type::not_found;
     CHAIRLIFT_ASSIGN_OR_RETURN(FolderConfig read,
                                ReadModelFolder(here ? folder : folder.parent_path()));
-    if (!read.cells) {
-      return InvalidArgument("{} is a folder without a model.yaml that names cells", path.string());
+    if (!read.cells && !read.function) {
+      return InvalidArgument("{} is a folder without a model.yaml that names cells, or a function",
+                             path.string());
     }
     source.cells = std::move(read.cells);
+    source.function = std::move(read.function);
+    if (source.function) source.path = folder / source.function->file;
   }
   FolderConfig given;
   given.config = config;
@@ -212,7 +222,7 @@ StatusOr<std::vector<InferRequest>> Repository::LoadFromFolders(const std::strin
   Status first_error;
   for (const std::string& version : *versions) {
     const fs::path path = config->cells ? folder / version : folder / version / config->file;
-    first_error.Update(LoadLocked(name, {path, config->cells}, *config, version));
+    first_error.Update(LoadLocked(name, {path, config->cells, config->function}, *config, version));
   }
   const MemoryReserve::Use use;
   std::vector<std::shared_ptr<Model>> gone;
@@ -323,6 +333,11 @@ std::vector<ModelIndexEntry> Repository::Index() const {
   for (const auto& [name, versions] : models) {
     for (const auto& [version, entry] : versions) {
       index.push_back({name, version, StateOf(entry), entry.reason});
+      if (entry.model == nullptr) continue;
+      if (const Status ready = entry.model->program().Ready(); !ready.ok()) {
+        index.back().state = ModelState::kUnavailable;
+        index.back().reason = Message(ready);
+      }
     }
   }
   // What lies in the folders and was never loaded.

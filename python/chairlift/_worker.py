@@ -1,0 +1,229 @@
+"""A worker process of a function that Chairlift serves: `python3 _worker.py SOCKET PARENT FILE NAME`.
+
+Needs numpy and nothing of the package around it. The messages are described in
+src/engine/programs/process/README.md, and checked by the server, which trusts none of them. Batches come and go in
+shared memory that the server makes; a message says where in it each tensor lies.
+"""
+
+import array
+import collections
+import ctypes
+import importlib.util
+import mmap
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+
+RUN, ROOM, STOP = 1, 2, 3  # from the server
+READY, LOAD_FAILED, RESULT, NEEDS_ROOM, FAILED = 1, 2, 3, 4, 5  # to it
+
+MAX_MESSAGE = 65536
+MAX_TEXT = 16384
+ALIGN = 64  # of tensors in shared memory
+HEADER = struct.Struct("=IIQ")  # kind, count, sequence
+RUN_HEAD = struct.Struct("=IIQQ")  # slot, rows, room of the new input and output regions; 0: as before
+ROOM_HEAD = struct.Struct("=Q")
+TENSOR = struct.Struct("=IIQ")  # dtype, rank, offset; then its dimensions
+DIMS = [struct.Struct(f"={rank}q") for rank in range(33)]
+CODES = ["", "float32", "float64", "float16", "", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
+         "uint64", "bool"]
+PR_SET_PDEATHSIG = 1
+
+
+def fit(text):
+    """The end of a long text: a traceback's last lines say most."""
+    data = text.encode("utf-8", "replace")
+    return data if len(data) <= MAX_TEXT else b"... " + data[len(data) - MAX_TEXT:]
+
+
+def die_with(parent):
+    """Ends this process when the server ends, whatever it is at."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+class Connection:
+    """Messages to and from the server, and the memory shared with it."""
+
+    def __init__(self, descriptor):
+        self.socket = socket.socket(fileno=descriptor)
+        self.waiting = collections.deque()  # that came while another was waited for
+        self.slots = {}  # by number: [input, output] memory
+        self.process = os.getpid()
+
+    def send(self, kind, count, sequence, payload=b""):
+        if os.getpid() != self.process:  # a child that the function forked, and that returned from it
+            os._exit(0)
+        self.socket.send(HEADER.pack(kind, count, sequence) + payload)
+
+    def receive(self):
+        """(kind, count, sequence, message, descriptors); an empty kind where the server has closed its end."""
+        message, ancillary, _, _ = self.socket.recvmsg(MAX_MESSAGE, 64)
+        if not message:
+            return 0, 0, 0, message, ()
+        descriptors = array.array("i")
+        for _, _, data in ancillary:
+            descriptors.frombytes(data[:len(data) - len(data) % descriptors.itemsize])
+        return *HEADER.unpack_from(message), message, descriptors
+
+    def next(self):
+        return self.waiting.popleft() if self.waiting else self.receive()
+
+    def map(self, slot, which, descriptor, size):
+        try:
+            self.slots.setdefault(slot, [None, None])[which] = mmap.mmap(descriptor, size)
+        finally:
+            os.close(descriptor)
+
+    def grow(self, slot, sequence, size):
+        """Asks for memory for a result of `size` bytes; false where the server refuses it."""
+        self.send(NEEDS_ROOM, 0, sequence, ROOM_HEAD.pack(size))
+        while True:
+            got = self.receive()
+            if got[0] == ROOM:
+                room, = ROOM_HEAD.unpack_from(got[3], HEADER.size)
+                if room:
+                    self.map(slot, 1, got[4][0], room)
+                return room > 0
+            if not got[0]:
+                os._exit(0)
+            self.waiting.append(got)
+
+
+def load(path, name):
+    """The object `name` of the file at `path`."""
+    folder = os.path.dirname(os.path.abspath(path))
+    sys.path[0] = folder  # in place of this file's
+    sys.argv = [path]
+    spec = importlib.util.spec_from_file_location(os.path.splitext(os.path.basename(path))[0], path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    found = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            public = sorted(key for key, value in vars(module).items()
+                            if callable(value) and getattr(value, "__module__", "") == spec.name)
+            raise AttributeError(f"{path} has no '{name}'" + (f"; it has: {', '.join(public)}" if public else ""))
+        found = getattr(found, part)
+    return found, module
+
+
+def user_traceback(error):
+    """The traceback without this file's frames."""
+    own = os.path.dirname(os.path.abspath(__file__))
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if os.path.dirname(frame.filename) != own and "importlib" not in frame.filename]
+    return theirs
+
+
+def full(error):
+    lines = traceback.format_list(user_traceback(error)) + traceback.format_exception_only(type(error), error)
+    return "".join(lines)
+
+
+def describe(error):
+    """Its type and message, and the last line of its traceback."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = user_traceback(error)
+    if frames:
+        last = frames[-1]
+        text += f" ({os.path.basename(last.filename)}, line {last.lineno}, in {last.name}: {last.line})"
+    return text
+
+
+def ready(connection, function):
+    payload = b""
+    for name, dtype, shape in function.inputs + function.outputs:
+        encoded = name.encode()
+        rank = -1 if shape is None else len(shape)
+        payload += struct.pack("=IiII", CODES.index(dtype), rank, len(encoded), 0)
+        payload += struct.pack(f"={max(rank, 0)}q", *(shape or ())) + encoded
+    connection.send(READY, len(function.inputs), len(function.outputs), payload)
+
+
+def serve(connection, function, numpy):
+    dtypes = [None if not code else numpy.dtype(code) for code in CODES]
+    codes = {dtype: code for code, dtype in enumerate(dtypes) if dtype is not None}
+    quiet_until = 0
+    ndarray, copyto = numpy.ndarray, numpy.copyto
+    unpack_tensor, tensor_size = TENSOR.unpack_from, TENSOR.size
+    while True:
+        kind, count, sequence, message, descriptors = connection.next()
+        if kind != RUN:
+            return  # told to stop, or the server is gone
+        slot, rows, input_room, output_room = RUN_HEAD.unpack_from(message, HEADER.size)
+        passed = iter(descriptors)
+        if input_room:
+            connection.map(slot, 0, next(passed), input_room)
+        if output_room:
+            connection.map(slot, 1, next(passed), output_room)
+        memory = connection.slots[slot]
+        place = HEADER.size + RUN_HEAD.size
+        inputs = []
+        for _ in range(count):
+            code, rank, offset = unpack_tensor(message, place)
+            shape = DIMS[rank].unpack_from(message, place + tensor_size)
+            place += tensor_size + 8 * rank
+            inputs.append(ndarray(shape, dtypes[code], memory[0], offset))
+        try:
+            outputs = function(inputs, rows)
+        except Exception as error:  # SystemExit and the like end the worker, as they say
+            if time.monotonic() > quiet_until:  # what fails at every batch would fill the log
+                quiet_until = time.monotonic() + 1
+                sys.stderr.write(full(error))
+            connection.send(FAILED, 0, sequence, fit(describe(error)))
+            continue
+        end = 0
+        places = []
+        for output in outputs:
+            places.append(end)
+            end += (output.nbytes + ALIGN - 1) // ALIGN * ALIGN
+        if end > (len(memory[1]) if memory[1] is not None else 0) and not connection.grow(slot, sequence, end):
+            connection.send(FAILED, 0, sequence, fit(
+                f"ValueError: the result has {end} bytes, more than a batch may have (--memory-budget)"))
+            continue
+        payload = []
+        for output, offset in zip(outputs, places):
+            if output.nbytes:
+                copyto(ndarray(output.shape, output.dtype, memory[1], offset), output)
+            payload.append(TENSOR.pack(codes[output.dtype], output.ndim, offset) +
+                           DIMS[output.ndim].pack(*output.shape))
+        connection.send(RESULT, len(outputs), sequence, b"".join(payload))
+
+
+def main():
+    descriptor, parent, path, name = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+    die_with(parent)
+    # The server ends its workers by closing their sockets, after what is in flight. Terminals and supervisors that
+    # signal whole groups of processes must not end them before.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGINT, lambda *_: None)
+    connection = Connection(descriptor)
+    os.register_at_fork(after_in_child=connection.socket.close)
+    try:
+        try:
+            import numpy
+        except ImportError as error:
+            raise ImportError(f"{sys.executable} has no numpy ({error}): install it there, or name another "
+                              "interpreter with `python_executable` or CHAIRLIFT_PYTHON") from error
+        call = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_worker_call.py")
+        spec = importlib.util.spec_from_file_location("_chairlift_worker_call", call)
+        worker_call = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(worker_call)
+        found, module = load(path, name)
+        function = worker_call.Function(found, name, module)
+    except Exception as error:
+        connection.send(LOAD_FAILED, 0, 0, fit(full(error).rstrip()))
+        return
+    ready(connection, function)
+    serve(connection, function, numpy)
+
+
+if __name__ == "__main__":
+    main()

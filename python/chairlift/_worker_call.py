@@ -1,0 +1,235 @@
+"""How a user's function is called: what it takes and gives, and how batches become its arguments.
+
+    def predict(x): ...                                   arrays, rows first; float32 where nothing else is said
+    def predict(x: NDArray[np.int64]) -> NDArray[np.float32]: ...
+    def predict(x: Annotated[np.ndarray, np.int64, (None, 16)]): ...   also its shape; None: any
+    def predict(x: list[float]) -> list[int]: ...         lists of rows; list[list[float]]: of lists
+    def predict(a, b): ...                                several inputs, by name
+    def predict(inputs: dict) -> dict: ...                by name; needs an example
+    class Model: __init__, predict(batch), and optionally preprocess(item), postprocess(item)
+
+An example (an attribute `example` of the function, the class or the module: a value, or a function that returns it) is
+called once at load; types that nothing else says are taken from it and from its result.
+"""
+
+import collections.abc
+import inspect
+import typing
+
+import numpy as np
+
+NUMBERS = {float: "float32", int: "int64", bool: "bool"}
+SERVED = {"float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+          "bool"}
+
+
+def served(dtype, what):
+    name = np.dtype(dtype).name
+    if name not in SERVED:
+        raise TypeError(f"{what} is of type {name}, which is not served; these are: {', '.join(sorted(SERVED))}")
+    return name
+
+
+class Value:
+    """An input or output: its name, element type (None: unknown), shape (None: any), and as what the function
+    takes it: an array, a list of its rows ("rows"), or nested lists of numbers ("numbers")."""
+
+    def __init__(self, name, dtype=None, shape=None, lists=""):
+        self.name, self.dtype, self.shape, self.lists = name, dtype, shape, lists
+
+    def learn(self, array):
+        """Takes what is not known from an example."""
+        if self.dtype is None:
+            self.dtype = served(array.dtype, f"'{self.name}'")
+        if self.shape is None:
+            self.shape = (-1,) * array.ndim
+
+    def spec(self):
+        dtype = self.dtype or "float32"
+        return self.name, dtype, self.shape
+
+
+def of_annotation(name, annotation):
+    """None where the annotation is of a dictionary."""
+    if annotation in (inspect.Parameter.empty, np.ndarray, typing.Any):
+        return Value(name)
+    if annotation is list:
+        return Value(name, lists="numbers")
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation is dict or origin in (dict, collections.abc.Mapping):
+        return None
+    if origin is typing.Annotated:
+        value = of_annotation(name, arguments[0])
+        for said in arguments[1:]:
+            if isinstance(said, tuple):
+                value.shape = tuple(-1 if dimension is None else int(dimension) for dimension in said)
+                if not value.shape or value.shape[0] != -1:
+                    raise TypeError(f"the shape of '{name}' is {said}; its first dimension is the rows, None")
+            else:
+                value.dtype = served(said, f"'{name}'")
+        return value
+    if origin is np.ndarray:
+        of = typing.get_args(arguments[1])
+        known = of and isinstance(of[0], type) and issubclass(of[0], np.generic)
+        return Value(name, served(of[0], f"'{name}'") if known else None)
+    if origin in (list, collections.abc.Sequence):
+        rank, item = 1, arguments[0]
+        while typing.get_origin(item) in (list, collections.abc.Sequence):
+            rank, item = rank + 1, typing.get_args(item)[0]
+        if item in NUMBERS:
+            return Value(name, NUMBERS[item], (-1,) * rank, lists="numbers")
+        if item is np.ndarray or typing.get_origin(item) is np.ndarray:
+            value = of_annotation(name, item)
+            value.lists = "rows"
+            return value
+    raise TypeError(f"'{name}' is annotated with {annotation}; arrays, lists of numbers or of arrays, and dictionaries "
+                    "are served")
+
+
+class Function:
+    """Called with the inputs of a batch and its rows, returns its outputs; both in the order of `inputs`, `outputs`."""
+
+    def __init__(self, found, name, module):
+        self.before = self.after = None
+        example = getattr(found, "example", getattr(module, "example", None))
+        if inspect.isclass(found):
+            found = found()
+            self.before = getattr(found, "preprocess", None)
+            self.after = getattr(found, "postprocess", None)
+            if not callable(getattr(found, "predict", None)):
+                raise TypeError(f"class '{name}' has no predict(batch)")
+            found = found.predict
+        if not callable(found):
+            raise TypeError(f"'{name}' is not a function or a class: it is of type {type(found).__name__}")
+        for is_other, kind in ((inspect.iscoroutinefunction, "async"), (inspect.isgeneratorfunction, "a generator")):
+            if is_other(found):
+                raise TypeError(f"'{name}' is {kind}; a function that returns its results is served")
+        self.call, self.name = found, name
+        self.read_signature(found)
+        if example is not None:
+            self.learn(example() if callable(example) else example)
+        if self.values is None or self.results is None:
+            raise TypeError(f"'{name}' takes or returns a dictionary: its names are known from an example only; give the "
+                            f"function one ({name}.example = ...)")
+        self.inputs = [value.spec() for value in self.values]
+        self.outputs = [value.spec() for value in self.results]
+        self.dtypes = [np.dtype(dtype) for _, dtype, _ in self.outputs]
+
+    def read_signature(self, found):
+        try:
+            signature = inspect.signature(found, eval_str=True)
+        except ValueError:  # written in C
+            signature = inspect.Signature([inspect.Parameter("x", inspect.Parameter.POSITIONAL_ONLY)])
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        parameters = [parameter for parameter in signature.parameters.values()
+                      if parameter.default is inspect.Parameter.empty and parameter.kind in positional]
+        if not parameters:
+            raise TypeError(f"'{self.name}' takes no argument that has no default: there is nothing to give it")
+        self.values = [of_annotation(parameter.name, parameter.annotation) for parameter in parameters]
+        self.by_name = self.values[0] is None
+        if None in self.values:
+            if len(self.values) > 1:
+                raise TypeError(f"'{self.name}' takes a dictionary beside other arguments; name them all, or take one "
+                                "dictionary")
+            self.values = None
+        returned = signature.return_annotation
+        if typing.get_origin(returned) is tuple:
+            self.results = [of_annotation(f"output_{i}", part) for i, part in enumerate(typing.get_args(returned))]
+            if None in self.results:
+                raise TypeError(f"'{self.name}' returns a tuple with a dictionary; return one dictionary")
+        else:
+            only = of_annotation("output", returned)
+            self.results = None if only is None else [only]
+
+    def learn(self, example):
+        """From a call with an example."""
+        if self.values is None:
+            if not isinstance(example, dict):
+                raise TypeError(f"the example of '{self.name}' must be a dictionary, as its argument")
+            self.values = [Value(name) for name in example]
+        if isinstance(example, dict):
+            missing = [value.name for value in self.values if value.name not in example]
+            if missing:
+                raise TypeError(f"the example of '{self.name}' has no '{missing[0]}'")
+            parts = [example[value.name] for value in self.values]
+        else:
+            parts = example if isinstance(example, tuple) else (example,)
+        if len(parts) != len(self.values):
+            raise TypeError(f"the example of '{self.name}' has {len(parts)} inputs; it takes {len(self.values)}")
+        arrays = []
+        for part, value in zip(parts, self.values):
+            array = np.asarray(part, dtype=value.dtype)
+            if array.dtype == np.float64 and not isinstance(part, (np.ndarray, np.generic)):
+                array = array.astype(np.float32)  # a list of Python's numbers
+            value.learn(array)
+            arrays.append(array)
+        result = self.run(arrays)
+        if isinstance(result, dict):
+            self.results = [Value(name) for name in result]
+            result = [result[value.name] for value in self.results]
+        elif isinstance(result, tuple):
+            if self.results is None or len(self.results) != len(result):
+                self.results = [Value(f"output_{i}") for i in range(len(result))]
+        else:
+            result = [result]
+        rows = arrays[0].shape[0]
+        for part, value in zip(result, self.results):
+            array = np.asarray(part, dtype=value.dtype)
+            if array.dtype == np.float64 and not isinstance(part, (np.ndarray, np.generic)):
+                array = array.astype(np.float32)
+            if array.ndim == 0 or array.shape[0] != rows:
+                raise ValueError(self.wrong_rows(value.name, array.shape, rows))
+            value.learn(array)
+
+    def run(self, arrays):
+        """The user's code, with the inputs as it takes them."""
+        if self.before is not None:
+            items = [self.before(*item) for item in zip(*map(self.of_item, self.values, arrays))]
+            result = self.call(np.stack(items) if items and isinstance(items[0], (np.ndarray, np.generic)) else items)
+        elif self.by_name:
+            result = self.call({value.name: array for value, array in zip(self.values, arrays)})
+        else:
+            result = self.call(*map(self.of_item, self.values, arrays))
+        if self.after is not None:
+            result = [self.after(item) for item in result]
+        return result
+
+    @staticmethod
+    def of_item(value, array):
+        return array if not value.lists else list(array) if value.lists == "rows" else array.tolist()
+
+    def __call__(self, arrays, rows):
+        result = self.run(arrays)
+        if isinstance(result, dict):
+            missing = [value.name for value in self.results if value.name not in result]
+            if missing:
+                raise ValueError(f"'{self.name}' returned no '{missing[0]}'; it must return: "
+                                 f"{', '.join(value.name for value in self.results)}")
+            result = [result[value.name] for value in self.results]
+        elif not isinstance(result, tuple):
+            result = (result,)
+        if len(result) != len(self.results):
+            raise ValueError(f"'{self.name}' returned {len(result)} outputs; it must return {len(self.results)}")
+        if any(part is None for part in result):
+            raise TypeError(f"'{self.name}' returned None; it must return a result for each row")
+        outputs = []
+        for part, value, dtype in zip(result, self.results, self.dtypes):
+            array = part if isinstance(part, np.ndarray) else np.asarray(
+                part, dtype=None if isinstance(part, np.generic) else dtype)
+            if array.dtype != dtype:
+                raise TypeError(f"'{self.name}' returned '{value.name}' of type {array.dtype}; it is served as {dtype}: "
+                                "annotate the type that it returns (-> NDArray[...]), or give it an example")
+            shape = array.shape
+            if not shape or shape[0] != rows:
+                raise ValueError(self.wrong_rows(value.name, shape, rows))
+            if value.shape is not None and (
+                    len(shape) != len(value.shape) or
+                    any(known not in (-1, own) for known, own in zip(value.shape, shape))):
+                expected = [rows] + ["any" if known < 0 else known for known in value.shape[1:]]
+                raise ValueError(f"'{self.name}' returned '{value.name}' of shape {list(shape)}; it must be {expected}")
+            outputs.append(array)
+        return outputs
+
+    def wrong_rows(self, output, shape, rows):
+        got = f"{shape[0]} rows" if shape else "a single number"
+        return f"'{self.name}' returned {got} of '{output}' for {rows} rows: a result for each row, in their order"

@@ -1,0 +1,48 @@
+// A function that is served as a model, and how.
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_FUNCTION_CONFIG_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_FUNCTION_CONFIG_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/yaml_value.h"
+#include "chairlift/status.h"
+
+namespace chairlift {
+
+struct FunctionConfig {
+  std::string file;      // "my.py"; in a repository, in the version's folder
+  std::string function;  // "predict"; a function or a class; "Model.predict" is possible
+  // The interpreter; empty: $CHAIRLIFT_PYTHON, else python3.
+  std::string python_executable = {};
+  int workers = 1;
+  // Warm stand-bys, beside the workers: each takes the place of a worker that has ended.
+  int spare_workers = 0;
+  // Batches given to a worker, the one it computes included: those behind are ready before it ends.
+  int batches_in_flight = 2;
+  // Where a batch of several requests raises, each of them is run again alone, so that only the
+  // guilty fail. False: all fail; for functions with side effects.
+  bool retry_alone = true;
+  // A worker that computes a batch for longer is killed.
+  int64_t batch_timeout_us = 60'000'000;
+  int64_t load_timeout_us = 600'000'000;
+  // A worker is replaced after so many batches, or once it has so many bytes of memory; 0: never.
+  int64_t restart_after_batches = 0;
+  int64_t restart_after_bytes = 0;
+};
+
+// "my.py:predict"; nothing where it does not name a function of a Python file. The path may have
+// colons.
+std::optional<FunctionConfig> ParseFunction(const std::string& text);
+
+// `python` and the settings above, of a model.yaml; nothing where it has no `python`.
+StatusOr<std::optional<FunctionConfig>> ReadFunctionConfig(const YamlValue& settings);
+// Their names.
+std::vector<std::string> FunctionSettingNames();
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_FUNCTION_CONFIG_H_

@@ -1,0 +1,192 @@
+// The workers of one function: started, fed with batches, watched, and replaced when they end.
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_WORKER_GROUP_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_WORKER_GROUP_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/programs/process/function_config.h"
+#include "engine/programs/process/restart_policy.h"
+#include "engine/programs/process/shared_region.h"
+#include "engine/programs/process/worker_process.h"
+#include "engine/programs/process/worker_protocol.h"
+#include "ops/operator.h"
+
+namespace chairlift {
+
+// A batch for a function. Called by one thread at a time.
+class FunctionBatch {
+ public:
+  virtual ~FunctionBatch() = default;
+
+  virtual int64_t rows() const = 0;
+  virtual const std::vector<TensorDesc>& inputs() const = 0;  // in the function's order
+  virtual size_t max_output_bytes() const = 0;
+  // Writes an input, of the size that inputs() says. May come again, where a worker has ended that
+  // had not begun the batch.
+  virtual void Write(size_t input, std::byte* place) = 0;
+  // The outputs, in the function's order, of types and shapes that were checked. They lie in memory
+  // that is another batch's once this has returned, and that the worker may write to even now.
+  virtual void Take(std::span<const Tensor> outputs) = 0;
+
+  enum class Failure {
+    kNone,
+    kRaised,  // the function did, or returned what it must not
+    kEnded,   // the worker did, while it had the batch
+    kNever,   // it was not begun
+  };
+  struct Times {
+    Duration write{0};
+    Duration compute{0};  // with the way there and back, without what was in front of it
+    Duration take{0};
+  };
+  // The last call, on the group's thread. The batch is destroyed when it has returned.
+  virtual void Done(Failure failure, Status status, const Times& times) = 0;
+};
+
+// Thread-safe. A thread of its own hears the workers and runs FunctionBatch::Take() and Done().
+//
+// Each worker has `batches_in_flight` slots of shared memory. A batch goes to the worker with the
+// fewest, or waits for a slot; a worker that ends takes with it the batch that it was computing,
+// those behind go to another.
+class WorkerGroup {
+ public:
+  struct Options {
+    std::string name;  // for the log
+    FunctionConfig config;
+    std::filesystem::path file;  // of the function
+  };
+  // Returns when all workers are ready. InvalidArgument with the traceback where the function
+  // cannot be loaded.
+  static StatusOr<std::unique_ptr<WorkerGroup>> Start(Options options);
+  // Not on the group's own thread. No batch is in flight.
+  ~WorkerGroup();
+  WorkerGroup(const WorkerGroup&) = delete;
+  WorkerGroup& operator=(const WorkerGroup&) = delete;
+
+  // Constant.
+  const WorkerReady& signature() const { return signature_; }
+  bool OnOwnThread() const { return std::this_thread::get_id() == thread_.get_id(); }
+
+  // Does not wait. At most workers · batches_in_flight at a time are begun at once.
+  void Submit(std::unique_ptr<FunctionBatch> batch);
+  // kUnavailable with the reason, where workers end again and again.
+  Status Ready() const;
+  // Ends the workers; what they have, and what comes later, fails.
+  void End();
+  // Workers that have ended by themselves or were killed, since the start.
+  int64_t deaths() const { return deaths_; }
+  std::vector<pid_t> ProcessIds() const;  // of those that are ready
+
+ private:
+  struct Slot {
+    std::unique_ptr<SharedRegion> input, output;
+    bool taken = false;
+  };
+  struct InFlight {
+    std::unique_ptr<FunctionBatch> batch;
+    int slot = 0;
+    TimePoint sent;
+    FunctionBatch::Times times;
+  };
+  struct Worker {
+    uint64_t id = 0;
+    std::unique_ptr<WorkerProcess> process;
+    WorkerProtocol protocol;
+    std::vector<Slot> slots;
+    std::deque<InFlight> in_flight;  // as the protocol's
+    int writing = 0;                 // slots into which inputs are being written
+    TimePoint front_since;           // when the first in flight could begin
+    TimePoint deadline;              // for loading, or for ending
+    int64_t batches = 0;             // computed
+    bool spare = false;
+    bool worn = false;     // it is to be replaced
+    bool closing = false;  // it gets no more batches, and is to end
+    bool closed = false;   // it has been told to
+    bool deaf = false;     // it did not take what it was sent
+    bool hung_up = false;  // its end of the socket is closed
+    bool dead = false;
+    int load() const { return static_cast<int>(in_flight.size()) + writing; }
+    bool serves() const {
+      return protocol.ready() && !spare && !closing && !deaf && !hung_up && !dead;
+    }
+  };
+  using Lock = std::unique_lock<std::mutex>;
+  struct Ended {
+    std::unique_ptr<FunctionBatch> batch;
+    FunctionBatch::Failure failure = FunctionBatch::Failure::kNone;
+    Status status;
+    FunctionBatch::Times times;
+  };
+
+  explicit WorkerGroup(Options options);
+
+  void Main();
+  void Wake() const;
+  // Of the thread:
+  Status StartWorker();
+  void Hear(const std::shared_ptr<Worker>& worker);
+  void HearOne(const std::shared_ptr<Worker>& worker, WorkerMessage message);
+  void Answer(const std::shared_ptr<Worker>& worker, FunctionBatch::Failure failure, Status status,
+              const WorkerResult* result);
+  void GiveRoom(Worker& worker, uint64_t bytes);
+  void BecomeReady(Worker& worker);
+  void Lose(const std::shared_ptr<Worker>& worker, std::string why);
+  void Log(Worker& worker);
+  void CheckWear(Worker& worker);
+  void CloseIfIdle(Worker& worker);
+  void StartDue();
+  void KillOverdue();
+  void FinishEnded();
+  int WaitMs() const;
+  // Under the lock:
+  std::shared_ptr<Worker> FreeWorker(int& slot);
+  bool Unusable() const;
+  // When it is to have answered, or loaded, or ended.
+  TimePoint DeadlineOf(const Worker& worker) const;
+  std::string WhyOverdue(const Worker& worker) const;
+  // Writes the batch into a slot that is taken for it, and sends it.
+  void Deliver(const std::shared_ptr<Worker>& worker, int slot,
+               std::unique_ptr<FunctionBatch> batch);
+  void DeliverWaiting();
+
+  const Options options_;
+  const Clock& clock_ = Clock::Steady();
+  int epoll_ = -1;
+  int wake_ = -1;
+  WorkerReady signature_;
+  std::atomic<int64_t> deaths_{0};
+
+  mutable std::mutex mutex_;
+  std::condition_variable loaded_changed_;
+  // All below is guarded by mutex_; a worker's process is the thread's, but for Send().
+  std::map<uint64_t, std::shared_ptr<Worker>> workers_;
+  std::deque<std::unique_ptr<FunctionBatch>> waiting_;
+  std::vector<Ended> ended_;       // to be told on the thread
+  std::vector<TimePoint> starts_;  // when further workers are to be started
+  RestartPolicy restarts_;
+  std::string last_death_;
+  std::optional<Status> loaded_;  // of the first workers
+  uint64_t next_worker_ = 1;
+  uint64_t next_sequence_ = 1;
+  bool ending_ = false;    // End()
+  bool stopping_ = false;  // the destructor
+  std::thread thread_;     // started last
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_WORKER_GROUP_H_
