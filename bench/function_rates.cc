@@ -6,20 +6,26 @@
 //
 // `one`: one client that waits; `64`: as many requests of one row of 256 bytes in flight, batches
 // of up to 64; `1MB`: 4 requests of a row of 1 MB in flight. Times on a busy machine are no
-// measure: CPU time is (schedstat).
+// measure: CPU time is (schedstat). `killed`: from a worker's kill -9 to the next answer, without a
+// spare and with one.
 #include <dirent.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "chairlift/engine.h"
@@ -39,25 +45,35 @@ struct Cpu {
   double own = 0, workers = 0;  // s
 };
 
+std::vector<std::string> EntriesOf(const std::string& folder) {
+  std::vector<std::string> names;
+  DIR* const entries = ::opendir(folder.c_str());
+  if (entries == nullptr) return names;
+  while (const dirent* const entry = ::readdir(entries)) {
+    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+  }
+  ::closedir(entries);
+  return names;
+}
+
+constexpr const char* kOwnTasks = "/proc/self/task/";
+
+std::vector<std::string> WorkerIds() {
+  std::vector<std::string> ids;
+  for (const std::string& task : EntriesOf(kOwnTasks)) {
+    std::ifstream children(kOwnTasks + task + "/children");
+    for (std::string id; children >> id;) ids.push_back(id);
+  }
+  return ids;
+}
+
 Cpu CpuNow() {
   Cpu cpu;
-  DIR* const tasks = ::opendir("/proc/self/task");
-  while (const dirent* const task = ::readdir(tasks)) {
-    if (task->d_name[0] == '.') continue;
-    const std::string path = std::string("/proc/self/task/") + task->d_name;
-    cpu.own += CpuOf(path);
-    std::ifstream children(path + "/children");
-    for (std::string pid; children >> pid;) {
-      DIR* const threads = ::opendir(("/proc/" + pid + "/task").c_str());
-      if (threads == nullptr) continue;
-      while (const dirent* const thread = ::readdir(threads)) {
-        if (thread->d_name[0] == '.') continue;
-        cpu.workers += CpuOf("/proc/" + pid + "/task/" + thread->d_name);
-      }
-      ::closedir(threads);
-    }
+  for (const std::string& task : EntriesOf(kOwnTasks)) cpu.own += CpuOf(kOwnTasks + task);
+  for (const std::string& id : WorkerIds()) {
+    const std::string tasks = "/proc/" + id + "/task/";
+    for (const std::string& task : EntriesOf(tasks)) cpu.workers += CpuOf(tasks + task);
   }
-  ::closedir(tasks);
   return cpu;
 }
 
@@ -123,8 +139,49 @@ void Measure(Engine& engine, const char* name, int in_flight, int64_t floats, do
       failed);
 }
 
+// How long after a worker was killed the next answer comes.
+int MeasureDeath(const std::string& function, int spares) {
+  namespace fs = std::filesystem;
+  const size_t colon = function.rfind(':');
+  const fs::path file = function.substr(0, colon);
+  const fs::path folder = fs::temp_directory_path() / fmt::format("chairlift-rates-{}", ::getpid());
+  fs::create_directories(folder / "f/1");
+  fs::copy_file(file, folder / "f/1" / file.filename(), fs::copy_options::overwrite_existing);
+  std::ofstream(folder / "f/model.yaml")
+      << fmt::format("python: {}{}\nspare_workers: {}\n", file.filename().string(),
+                     function.substr(colon), spares);
+  auto engine = Engine::Create({.workers = 1, .allow_plugins = true});
+  if (!engine.ok() || !(*engine)->AddRepository(folder.string()).ok() ||
+      !(*engine)->LoadFromRepository("f").ok()) {
+    return 1;
+  }
+  const auto ask = [&] {
+    InferRequest request;
+    request.model = "f";
+    request.inputs = {{"x", Tensor::Of<float>({1, 1}, {1})}};
+    return (*engine)->Infer(std::move(request)).ok();
+  };
+  std::vector<double> times;
+  for (int i = 0; i < 9; ++i) {
+    if (!ask()) return 1;
+    int oldest = INT_MAX;  // it serves
+    for (const std::string& id : WorkerIds()) oldest = std::min(oldest, std::stoi(id));
+    const auto start = Steady::now();
+    ::kill(oldest, SIGKILL);
+    while (!ask()) {
+    }
+    times.push_back(std::chrono::duration<double>(Steady::now() - start).count());
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // a new spare is ready
+  }
+  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+  fmt::print("{{\"load\": \"killed\", \"spares\": {}, \"median_ms\": {:.1f}}}\n", spares,
+             times[times.size() / 2] * 1e3);
+  fs::remove_all(folder);
+  return 0;
+}
+
 int Main(const std::string& function, double seconds) {
-  spdlog::set_level(spdlog::level::warn);
+  spdlog::set_level(spdlog::level::off);
   auto engine = Engine::Create({.workers = 1});
   if (!engine.ok()) return 1;
   const Status loaded = (*engine)->LoadModel("f", function, {.max_batch_size = 64});
@@ -136,7 +193,9 @@ int Main(const std::string& function, double seconds) {
   Measure(**engine, "64", 64, 64, seconds);
   Measure(**engine, "256", 256, 64, seconds);
   Measure(**engine, "1MB", 4, 262144, seconds);
-  return 0;
+  engine->reset();
+  const int without = MeasureDeath(function, 0);
+  return MeasureDeath(function, 1) + without;
 }
 
 }  // namespace
