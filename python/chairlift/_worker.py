@@ -139,10 +139,10 @@ def describe(error):
 
 def ready(connection, function):
     payload = b""
-    for name, dtype, shape in function.inputs + function.outputs:
+    for name, dtype, shape, ragged in function.inputs + function.outputs:
         encoded = name.encode()
         rank = -1 if shape is None else len(shape)
-        payload += struct.pack("=IiII", CODES.index(dtype), rank, len(encoded), 0)
+        payload += struct.pack("=IiII", CODES.index(dtype), rank, len(encoded), ragged)
         payload += struct.pack(f"={max(rank, 0)}q", *(shape or ())) + encoded
     connection.send(READY, len(function.inputs), len(function.outputs), payload)
 
@@ -216,6 +216,7 @@ def main():
         spec = importlib.util.spec_from_file_location("_chairlift_worker_call", call)
         worker_call = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(worker_call)
+        worker_call.offer_ragged()
         found, module = load(path, name)
         function = worker_call.Function(found, name, module)
     except Exception as error:

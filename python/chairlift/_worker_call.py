@@ -4,6 +4,7 @@
     def predict(x: NDArray[np.int64]) -> NDArray[np.float32]: ...
     def predict(x: Annotated[np.ndarray, np.int64, (None, 16)]): ...   also its shape; None: any
     def predict(x: list[float]) -> list[int]: ...         lists of rows; list[list[float]]: of lists
+    def predict(x: Ragged) -> Ragged: ...                 rows of lengths of their own, packed: .values, .offsets
     def predict(a, b): ...                                several inputs, by name
     def predict(inputs: dict) -> dict: ...                by name; needs an example
     class Model: __init__, predict(batch), and optionally preprocess(item), postprocess(item)
@@ -13,7 +14,10 @@ called once at load; types that nothing else says are taken from it and from its
 """
 
 import collections.abc
+import importlib.util
 import inspect
+import sys
+import types
 import typing
 
 import numpy as np
@@ -30,12 +34,31 @@ def served(dtype, what):
     return name
 
 
+class Ragged(typing.NamedTuple):
+    """Rows of lengths of their own, one after the other: row i is values[offsets[i]:offsets[i + 1]]."""
+
+    values: np.ndarray
+    offsets: np.ndarray
+
+
+def offer_ragged():
+    """Has `from chairlift import Ragged` work where the package is not installed."""
+    if importlib.util.find_spec("chairlift") is None:
+        module = types.ModuleType("chairlift")
+        module.Ragged = Ragged
+        sys.modules["chairlift"] = module
+
+
+def is_ragged(annotation):
+    return isinstance(annotation, type) and annotation.__name__ == "Ragged"
+
+
 class Value:
     """An input or output: its name, element type (None: unknown), shape (None: any), and as what the function
-    takes it: an array, a list of its rows ("rows"), or nested lists of numbers ("numbers")."""
+    takes it: an array, a list of its rows ("rows"), nested lists of numbers ("numbers"), or a Ragged (of that class)."""
 
-    def __init__(self, name, dtype=None, shape=None, lists=""):
-        self.name, self.dtype, self.shape, self.lists = name, dtype, shape, lists
+    def __init__(self, name, dtype=None, shape=None, lists="", ragged=None):
+        self.name, self.dtype, self.shape, self.lists, self.ragged = name, dtype, shape, lists, ragged
 
     def learn(self, array):
         """Takes what is not known from an example."""
@@ -46,13 +69,15 @@ class Value:
 
     def spec(self):
         dtype = self.dtype or "float32"
-        return self.name, dtype, self.shape
+        return self.name, dtype, self.shape, self.ragged is not None
 
 
 def of_annotation(name, annotation):
     """None where the annotation is of a dictionary."""
     if annotation in (inspect.Parameter.empty, np.ndarray, typing.Any):
         return Value(name)
+    if is_ragged(annotation):
+        return Value(name, ragged=annotation)
     if annotation is list:
         return Value(name, lists="numbers")
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
@@ -113,7 +138,12 @@ class Function:
                             f"function one ({name}.example = ...)")
         self.inputs = [value.spec() for value in self.values]
         self.outputs = [value.spec() for value in self.results]
-        self.dtypes = [np.dtype(dtype) for _, dtype, _ in self.outputs]
+        self.dtypes = [np.dtype(dtype) for _, dtype, _, _ in self.outputs]
+        self.any_ragged = any(value.ragged for value in self.values)
+        if not self.any_ragged and any(value.ragged for value in self.results):
+            raise TypeError(f"'{name}' returns a Ragged and takes none: its lengths are those of an input")
+        if self.any_ragged and (self.before or self.after or any(value.lists for value in self.values)):
+            raise TypeError(f"'{name}' takes a Ragged beside lists or hooks of single items, which need rows")
 
     def read_signature(self, found):
         try:
@@ -143,6 +173,9 @@ class Function:
 
     def learn(self, example):
         """From a call with an example."""
+        if self.values is not None and any(value.ragged for value in self.values):
+            raise TypeError(f"'{self.name}' takes a Ragged: annotate its types (Annotated[Ragged, np.int64]) in place of "
+                            "an example")
         if self.values is None:
             if not isinstance(example, dict):
                 raise TypeError(f"the example of '{self.name}' must be a dictionary, as its argument")
@@ -199,6 +232,10 @@ class Function:
         return array if not value.lists else list(array) if value.lists == "rows" else array.tolist()
 
     def __call__(self, arrays, rows):
+        offsets = None
+        if self.any_ragged:
+            offsets = arrays.pop()
+            arrays = [value.ragged(array, offsets) if value.ragged else array for value, array in zip(self.values, arrays)]
         result = self.run(arrays)
         if isinstance(result, dict):
             missing = [value.name for value in self.results if value.name not in result]
@@ -206,7 +243,7 @@ class Function:
                 raise ValueError(f"'{self.name}' returned no '{missing[0]}'; it must return: "
                                  f"{', '.join(value.name for value in self.results)}")
             result = [result[value.name] for value in self.results]
-        elif not isinstance(result, tuple):
+        elif not isinstance(result, tuple) or is_ragged(type(result)):
             result = (result,)
         if len(result) != len(self.results):
             raise ValueError(f"'{self.name}' returned {len(result)} outputs; it must return {len(self.results)}")
@@ -214,14 +251,21 @@ class Function:
             raise TypeError(f"'{self.name}' returned None; it must return a result for each row")
         outputs = []
         for part, value, dtype in zip(result, self.results, self.dtypes):
+            expected_rows = rows
+            if value.ragged:
+                expected_rows = int(offsets[-1])
+                if is_ragged(type(part)):
+                    if not np.array_equal(part.offsets, offsets):
+                        raise ValueError(f"'{self.name}' returned '{value.name}' with other offsets than those it was given")
+                    part = part.values
             array = part if isinstance(part, np.ndarray) else np.asarray(
                 part, dtype=None if isinstance(part, np.generic) else dtype)
             if array.dtype != dtype:
                 raise TypeError(f"'{self.name}' returned '{value.name}' of type {array.dtype}; it is served as {dtype}: "
                                 "annotate the type that it returns (-> NDArray[...]), or give it an example")
             shape = array.shape
-            if not shape or shape[0] != rows:
-                raise ValueError(self.wrong_rows(value.name, shape, rows))
+            if not shape or shape[0] != expected_rows:
+                raise ValueError(self.wrong_rows(value.name, shape, expected_rows))
             if value.shape is not None and (
                     len(shape) != len(value.shape) or
                     any(known not in (-1, own) for known, own in zip(value.shape, shape))):

@@ -39,11 +39,11 @@ void PutTensor(std::string& to, const PlacedTensor& tensor) {
   for (const int64_t dim : tensor.shape) Put(to, dim);
 }
 
-void PutSignature(std::string& to, const SymbolicSpec& tensor) {
+void PutSignature(std::string& to, const SymbolicSpec& tensor, bool ragged) {
   Put(to, static_cast<uint32_t>(tensor.dtype));
   Put(to, tensor.shape.has_rank() ? static_cast<int32_t>(tensor.shape.rank()) : int32_t{-1});
   Put(to, static_cast<uint32_t>(tensor.name.size()));
-  Put(to, uint32_t{0});
+  Put(to, uint32_t{ragged});
   if (tensor.shape.has_rank()) {
     for (const Dim& dim : tensor.shape.dims()) {
       Put(to, dim.known() ? dim.value() : int64_t{-1});
@@ -101,13 +101,14 @@ bool TakeTensor(Reader& reader, PlacedTensor& tensor) {
   return true;
 }
 
-bool TakeSignature(Reader& reader, SymbolicSpec& tensor) {
+bool TakeSignature(Reader& reader, SymbolicSpec& tensor, std::vector<bool>& all_ragged) {
   int32_t rank = 0;
-  uint32_t name_bytes = 0, unused = 0;
+  uint32_t name_bytes = 0, ragged = 0;
   if (!reader.TakeType(tensor.dtype) || !reader.Take(rank) || rank < -1 || rank > kMaxMessageRank ||
-      !reader.Take(name_bytes) || !reader.Take(unused)) {
+      !reader.Take(name_bytes) || !reader.Take(ragged) || ragged > 1) {
     return false;
   }
+  all_ragged.push_back(ragged == 1);
   std::vector<Dim> dims;
   for (int32_t axis = 0; axis < rank; ++axis) {
     int64_t dim = 0;
@@ -160,10 +161,11 @@ StatusOr<WorkerMessage> ParseWorkerMessage(std::span<const std::byte> message) {
       if (count > kMaxMessageTensors || sequence > kMaxMessageTensors) return Malformed("ready");
       ready.inputs.resize(count);
       ready.outputs.resize(sequence);
-      for (std::vector<SymbolicSpec>* tensors : {&ready.inputs, &ready.outputs}) {
-        for (SymbolicSpec& tensor : *tensors) {
-          if (!TakeSignature(reader, tensor)) return Malformed("ready");
-        }
+      for (SymbolicSpec& tensor : ready.inputs) {
+        if (!TakeSignature(reader, tensor, ready.ragged_inputs)) return Malformed("ready");
+      }
+      for (SymbolicSpec& tensor : ready.outputs) {
+        if (!TakeSignature(reader, tensor, ready.ragged_outputs)) return Malformed("ready");
       }
       if (!reader.AtEnd()) return Malformed("ready");
       return ready;
@@ -197,8 +199,12 @@ std::string Encode(const WorkerMessage& message) {
     std::string operator()(const WorkerReady& ready) const {
       std::string text =
           Header(kReady, static_cast<uint32_t>(ready.inputs.size()), ready.outputs.size());
-      for (const SymbolicSpec& tensor : ready.inputs) PutSignature(text, tensor);
-      for (const SymbolicSpec& tensor : ready.outputs) PutSignature(text, tensor);
+      for (size_t i = 0; i < ready.inputs.size(); ++i) {
+        PutSignature(text, ready.inputs[i], ready.ragged_inputs[i]);
+      }
+      for (size_t i = 0; i < ready.outputs.size(); ++i) {
+        PutSignature(text, ready.outputs[i], ready.ragged_outputs[i]);
+      }
       return text;
     }
     std::string operator()(const WorkerLoadFailed& failed) const {

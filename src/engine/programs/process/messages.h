@@ -36,6 +36,7 @@ struct RunMessage {
   uint32_t rows = 0;
   uint64_t input_room = 0;
   uint64_t output_room = 0;
+  // Where some are ragged, the last is none of the function's: the rows' offsets, int64 [rows + 1].
   std::vector<PlacedTensor> inputs;
 };
 // InvalidArgument where it would be longer than kMaxMessageBytes.
@@ -48,6 +49,9 @@ std::string EncodeStop();
 // known of it (worker_protocol.h).
 struct WorkerReady {
   std::vector<SymbolicSpec> inputs, outputs;  // dimensions are known or not: there are no symbols
+  // Of each, whether it is ragged: its rows have lengths of their own, and lie one after the other
+  // along dimension 0.
+  std::vector<bool> ragged_inputs, ragged_outputs;
 };
 struct WorkerLoadFailed {
   std::string why;

@@ -32,13 +32,31 @@ void CopyOut(const Tensor& from, int64_t first_row, Tensor& to) {
   for (size_t i = 0; i < to.byte_size(); ++i) bools[i] = bytes[i] != 0;
 }
 
+// What of a function's inputs and outputs is ragged.
+struct RaggedParts {
+  explicit RaggedParts(const WorkerReady& ready)
+      : inputs(ready.ragged_inputs),
+        outputs(ready.ragged_outputs),
+        input(static_cast<int>(std::find(inputs.begin(), inputs.end(), true) - inputs.begin())),
+        any(static_cast<size_t>(input) < inputs.size()) {}
+  // Of the request's rows: as it brings them as one tensor, all have one length.
+  int64_t Length(const ValidatedRequest& request) const {
+    return any ? request.inputs[static_cast<size_t>(input)].shape()[1] : 0;
+  }
+
+  const std::vector<bool> inputs, outputs;
+  const int input;  // the first ragged one
+  const bool any;
+};
+
 // A task: its requests together and, where that raised, each of them alone.
 class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
  public:
-  FunctionTask(WorkerGroup& group, const Signature& signature, bool retry_alone, TaskRun& run,
-               Program::TaskDone done)
+  FunctionTask(WorkerGroup& group, const Signature& signature, const RaggedParts& ragged,
+               bool retry_alone, TaskRun& run, Program::TaskDone done)
       : group_(group),
         signature_(signature),
+        ragged_(ragged),
         retry_alone_(retry_alone),
         run_(run),
         done_(std::move(done)) {
@@ -58,18 +76,34 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
    public:
     Batch(std::shared_ptr<FunctionTask> task, size_t first, size_t count)
         : task_(std::move(task)), first_(first), count_(count) {
-      for (const ValidatedRequest* request : requests()) rows_ += request->rows;
-      for (const Tensor& input : requests()[0]->inputs) {
+      const RaggedParts& ragged = task_->ragged_;
+      if (ragged.any) offsets_.push_back(0);
+      for (const ValidatedRequest* request : requests()) {
+        rows_ += request->rows;
+        const int64_t length = ragged.Length(*request);
+        for (int32_t row = 0; ragged.any && row < request->rows; ++row) {
+          offsets_.push_back(tokens_ += length);
+        }
+      }
+      for (size_t i = 0; i < ragged.inputs.size(); ++i) {
+        const Tensor& input = requests()[0]->inputs[i];
         Shape shape = input.shape();
-        shape[0] = rows_;
+        if (ragged.inputs[i]) shape.Erase(1);
+        shape[0] = ragged.inputs[i] ? tokens_ : rows_;
         inputs_.push_back({input.dtype(), shape});
       }
+      if (ragged.any) inputs_.push_back({DType::kInt64, Shape{rows_ + 1}});
     }
 
     int64_t rows() const override { return rows_; }
+    int64_t tokens() const override { return tokens_; }
     const std::vector<TensorDesc>& inputs() const override { return inputs_; }
     size_t max_output_bytes() const override { return task_->run_.memory.compute.limit(); }
     void Write(size_t input, std::byte* place) override {
+      if (input == task_->ragged_.inputs.size()) {
+        std::memcpy(place, offsets_.data(), offsets_.size() * sizeof(offsets_[0]));
+        return;
+      }
       for (const ValidatedRequest* request : requests()) {
         const Tensor& part = request->inputs[input];
         if (part.byte_size() == 0) continue;
@@ -78,18 +112,26 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
       }
     }
     void Take(std::span<const Tensor> outputs) override {
-      int64_t first_row = 0;
+      int64_t first_row = 0, first_token = 0;
       for (size_t i = first_; i < first_ + count_; ++i) {
         const ValidatedRequest& request = *task_->requests_[i];
+        const int64_t length = task_->ragged_.Length(request);
         for (const int wanted : request.outputs) {
           const auto index = static_cast<size_t>(wanted);
+          const bool ragged = task_->ragged_.outputs[index];
           Shape shape = outputs[index].shape();
-          shape[0] = request.rows;
+          shape[0] = ragged ? request.rows * length : request.rows;
           Tensor own = Tensor::Allocate(outputs[index].dtype(), shape);
-          CopyOut(outputs[index], first_row, own);
+          CopyOut(outputs[index], ragged ? first_token : first_row, own);
+          if (ragged) {
+            shape[0] = length;
+            shape.Insert(0, request.rows);
+            own = own.Reshaped(shape);
+          }
           task_->outputs_[i].push_back({task_->signature_.outputs[index].name, std::move(own)});
         }
         first_row += request.rows;
+        first_token += request.rows * length;
       }
     }
     void Done(Failure failure, Status status, const Times& times) override {
@@ -104,6 +146,8 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
     const std::shared_ptr<FunctionTask> task_;
     const size_t first_, count_;
     int64_t rows_ = 0;
+    int64_t tokens_ = 0;
+    std::vector<int64_t> offsets_;
     std::vector<TensorDesc> inputs_;
   };
 
@@ -142,6 +186,7 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
 
   WorkerGroup& group_;
   const Signature& signature_;
+  const RaggedParts& ragged_;
   const bool retry_alone_;
   TaskRun& run_;
   Program::TaskDone done_;
@@ -158,7 +203,8 @@ class ProcessProgram final : public Program {
       : Program("process", std::move(signature), std::move(plan)),
         config_(config),
         background_(background),
-        group_(std::move(group)) {}
+        group_(std::move(group)),
+        ragged_(group_->signature()) {}
 
   ~ProcessProgram() override {
     if (!group_->OnOwnThread()) return;
@@ -205,6 +251,7 @@ class ProcessProgram final : public Program {
       return InvalidArgument("the request brings {} rows; at most {} are possible",
                              validated.inputs[0].shape()[0], kMaxBatchRows);
     }
+    if (ragged_.any) CHAIRLIFT_RETURN_IF_ERROR(FitRagged(validated));
     return validated;
   }
 
@@ -217,7 +264,8 @@ class ProcessProgram final : public Program {
   }
 
   void Run(TaskRun& run, TaskDone done) override {
-    std::make_shared<FunctionTask>(*group_, signature_, config_.retry_alone, run, std::move(done))
+    std::make_shared<FunctionTask>(*group_, signature_, ragged_, config_.retry_alone, run,
+                                   std::move(done))
         ->Begin();
   }
 
@@ -228,9 +276,37 @@ class ProcessProgram final : public Program {
   }
 
  private:
+  // Requests of any lengths share batches.
+  Status FitRagged(ValidatedRequest& validated) const {
+    constexpr int64_t kMostTokens = int64_t{1} << 40;
+    validated.key.clear();
+    for (size_t i = 0; i < validated.inputs.size(); ++i) {
+      const Shape& shape = validated.inputs[i].shape();
+      validated.key.push_back(shape.rank());
+      if (!ragged_.inputs[i]) {
+        validated.key.insert(validated.key.end(), shape.begin() + 1, shape.end());
+        continue;
+      }
+      if (shape.rank() < 2) {
+        return InvalidArgument("input '{}' has shape {}; it takes [rows, length, …]",
+                               signature_.inputs[i].name, shape.ToString());
+      }
+      const int64_t length = ragged_.Length(validated);
+      if (shape[1] != length || length > kMostTokens / kMaxBatchRows) {
+        return InvalidArgument(
+            "input '{}' has length {}, and input '{}' has {}; they must be equal",
+            signature_.inputs[i].name, shape[1],
+            signature_.inputs[static_cast<size_t>(ragged_.input)].name, length);
+      }
+      validated.key.insert(validated.key.end(), shape.begin() + 2, shape.end());
+    }
+    return absl::OkStatus();
+  }
+
   const FunctionConfig config_;
   Background* const background_;
   std::unique_ptr<WorkerGroup> group_;
+  const RaggedParts ragged_;
 };
 
 }  // namespace
@@ -261,10 +337,18 @@ StatusOr<std::unique_ptr<Program>> MakeProcess(LoadingModel& model, std::string&
                       .outputs = group->signature().outputs,
                       .batches = plan.batches,
                       .max_rows = plan.batches ? model.config.max_batch_size : 0};
-  for (std::vector<SymbolicSpec>* specs : {&signature.inputs, &signature.outputs}) {
-    for (SymbolicSpec& spec : *specs) {
-      if (spec.shape.has_rank()) spec.shape[0] = Dim::Symbol("batch");
-    }
+  const auto as_clients_see = [](SymbolicSpec& spec, bool ragged) {
+    if (!spec.shape.has_rank()) return;
+    std::vector<Dim> dims = spec.shape.dims();
+    dims[0] = Dim::Symbol("batch");
+    if (ragged) dims.insert(dims.begin() + 1, Dim::Symbol("length"));
+    spec.shape = SymbolicShape(std::move(dims));
+  };
+  for (size_t i = 0; i < signature.inputs.size(); ++i) {
+    as_clients_see(signature.inputs[i], group->signature().ragged_inputs[i]);
+  }
+  for (size_t i = 0; i < signature.outputs.size(); ++i) {
+    as_clients_see(signature.outputs[i], group->signature().ragged_outputs[i]);
   }
   return std::make_unique<ProcessProgram>(std::move(signature), std::move(plan), function,
                                           std::move(group), model.load.background);

@@ -43,7 +43,8 @@ bool SameSignature(const WorkerReady& a, const WorkerReady& b) {
           return p.name == q.name && p.dtype == q.dtype && p.shape.ToString() == q.shape.ToString();
         });
   };
-  return same(a.inputs, b.inputs) && same(a.outputs, b.outputs);
+  return same(a.inputs, b.inputs) && same(a.outputs, b.outputs) &&
+         a.ragged_inputs == b.ragged_inputs && a.ragged_outputs == b.ragged_outputs;
 }
 
 std::string PythonOf(const FunctionConfig& config) {
@@ -244,8 +245,10 @@ void WorkerGroup::Deliver(const std::shared_ptr<Worker>& worker, int slot,
       wake = true;
     } else {
       if (worker->in_flight.empty()) worker->front_since = now;
-      worker->protocol.Begin(
-          {.sequence = run.sequence, .rows = batch->rows(), .output_room = own.output->size()});
+      worker->protocol.Begin({.sequence = run.sequence,
+                              .rows = batch->rows(),
+                              .tokens = batch->tokens(),
+                              .output_room = own.output->size()});
       worker->in_flight.push_back(
           {.batch = std::move(batch), .slot = slot, .sent = now, .times = {.write = now - start}});
     }

@@ -33,7 +33,9 @@ class FunctionBatch {
   virtual ~FunctionBatch() = default;
 
   virtual int64_t rows() const = 0;
-  virtual const std::vector<TensorDesc>& inputs() const = 0;  // in the function's order
+  virtual int64_t tokens() const = 0;  // of all rows, where inputs are ragged
+  // In the function's order; where some are ragged, the rows' offsets follow, int64 [rows + 1].
+  virtual const std::vector<TensorDesc>& inputs() const = 0;
   virtual size_t max_output_bytes() const = 0;
   // Writes an input, of the size that inputs() says. May come again, where a worker has ended that
   // had not begun the batch.

@@ -1,5 +1,6 @@
 #include "engine/programs/process/worker_protocol.h"
 
+#include <algorithm>
 #include <cassert>
 #include <set>
 #include <string>
@@ -54,10 +55,12 @@ Status WorkerProtocol::CheckSequence(uint64_t sequence) const {
   return absl::OkStatus();
 }
 
-Status WorkerProtocol::CheckOutput(const PlacedTensor& output, const SymbolicSpec& expected,
+Status WorkerProtocol::CheckOutput(const PlacedTensor& output, size_t index,
                                    const Batch& batch) const {
+  const SymbolicSpec& expected = ready_->outputs[index];
+  const int64_t first = ready_->ragged_outputs[index] ? batch.tokens : batch.rows;
   const Shape& shape = output.shape;
-  bool fits = output.dtype == expected.dtype && shape.rank() > 0 && shape[0] == batch.rows;
+  bool fits = output.dtype == expected.dtype && shape.rank() > 0 && shape[0] == first;
   if (fits && expected.shape.has_rank()) {
     fits = shape.rank() == expected.shape.rank();
     for (int axis = 1; fits && axis < shape.rank(); ++axis) {
@@ -67,7 +70,7 @@ Status WorkerProtocol::CheckOutput(const PlacedTensor& output, const SymbolicSpe
   }
   if (!fits) {
     return InvalidArgument("output '{}' of a batch of {} rows is {} {}; it must be {} {}",
-                           expected.name, batch.rows, DTypeName(output.dtype), shape.ToString(),
+                           expected.name, first, DTypeName(output.dtype), shape.ToString(),
                            DTypeName(expected.dtype), expected.shape.ToString());
   }
   const size_t element = DTypeSize(output.dtype);
@@ -86,7 +89,15 @@ Status WorkerProtocol::Check(const WorkerMessage& message) const {
   if (const auto* said = std::get_if<WorkerReady>(&message)) {
     if (ready()) return InvalidArgument("it was ready before");
     CHAIRLIFT_RETURN_IF_ERROR(CheckSignature(said->inputs, "input"));
-    return CheckSignature(said->outputs, "output");
+    CHAIRLIFT_RETURN_IF_ERROR(CheckSignature(said->outputs, "output"));
+    const auto any = [](const std::vector<bool>& ragged) {
+      return std::find(ragged.begin(), ragged.end(), true) != ragged.end();
+    };
+    if (any(said->ragged_outputs) && !any(said->ragged_inputs)) {
+      return InvalidArgument(
+          "a ragged output has the lengths of a ragged input, and there is none");
+    }
+    return absl::OkStatus();
   }
   if (std::holds_alternative<WorkerLoadFailed>(message)) {
     return ready() ? InvalidArgument("it failed to load after it was ready") : absl::OkStatus();
@@ -110,8 +121,7 @@ Status WorkerProtocol::Check(const WorkerMessage& message) const {
                            ready_->outputs.size());
   }
   for (size_t i = 0; i < result.outputs.size(); ++i) {
-    CHAIRLIFT_RETURN_IF_ERROR(
-        CheckOutput(result.outputs[i], ready_->outputs[i], in_flight_.front()));
+    CHAIRLIFT_RETURN_IF_ERROR(CheckOutput(result.outputs[i], i, in_flight_.front()));
   }
   return absl::OkStatus();
 }

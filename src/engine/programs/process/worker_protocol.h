@@ -27,6 +27,7 @@ class WorkerProtocol {
   struct Batch {
     uint64_t sequence = 0;
     int64_t rows = 0;
+    int64_t tokens = 0;        // of all rows, where inputs are ragged
     uint64_t output_room = 0;  // bytes
   };
 
@@ -48,8 +49,7 @@ class WorkerProtocol {
  private:
   Status Check(const WorkerMessage& message) const;
   Status CheckSequence(uint64_t sequence) const;
-  Status CheckOutput(const PlacedTensor& output, const SymbolicSpec& expected,
-                     const Batch& batch) const;
+  Status CheckOutput(const PlacedTensor& output, size_t index, const Batch& batch) const;
 
   std::optional<WorkerReady> ready_;
   bool closed_ = false;  // it failed to load

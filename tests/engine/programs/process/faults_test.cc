@@ -116,6 +116,19 @@ TEST_F(FaultsTest, AnotherShapeIsRefused) {
               HasSubstr("returned 'output' of shape [1, 3]; it must be [1, 2]"));
 }
 
+TEST_F(FaultsTest, RaggedRowsOfOtherLengthsAreRefused) {
+  ASSERT_TRUE(Load("from chairlift import Ragged\n"
+                   "def predict(x: Ragged) -> Ragged:\n"
+                   "  return Ragged(x.values, x.offsets * 2) if x.values[0] else "
+                   "Ragged(x.values[1:], x.offsets)\n")
+                  .ok());
+  EXPECT_THAT(MessageOf(Infer(Rows({1, 2}, 1)).status()), HasSubstr("other offsets"));
+  EXPECT_THAT(MessageOf(Infer(Rows({0, 2}, 1)).status()), HasSubstr("returned 1 rows of 'output'"));
+  EXPECT_THAT(MessageOf(Infer(Tensor::Of<float>({1}, {1})).status()), HasSubstr("[rows, length"));
+  EXPECT_THAT(MessageOf(Load("from chairlift import Ragged\ndef predict(x) -> Ragged: return x\n")),
+              HasSubstr("takes none"));
+}
+
 TEST_F(FaultsTest, OnlyTheBatchOfAWorkerThatExitsFails) {
   ASSERT_TRUE(LoadHarmful("os._exit(3)", "max_batch_size: 1\n").ok());
   const auto answers = Together({1, -2, 3, 4});

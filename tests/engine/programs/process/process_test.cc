@@ -100,6 +100,53 @@ TEST_F(ProcessTest, ListsGoToLists) {
   EXPECT_THAT(response->outputs[0].tensor.values<int64_t>(), ElementsAre(3, 6, -9));
 }
 
+// Rows of any lengths share batches, packed.
+TEST_F(ProcessTest, RaggedRowsArePacked) {
+  ASSERT_TRUE(
+      Load("from typing import Annotated\n"
+           "from numpy.typing import NDArray\n"
+           "from chairlift import Ragged\n"
+           "def predict(x: Ragged, y: NDArray[np.int64]) -> tuple[Ragged, NDArray[np.float32]]:\n"
+           "  assert x.offsets[-1] == len(x.values) and len(y) == len(x.offsets) - 1 <= 8\n"
+           "  lengths = np.diff(x.offsets)\n"
+           "  sums = np.add.reduceat(np.append(x.values, 0), x.offsets[:-1]) * (lengths > 0)\n"
+           "  return Ragged(x.values + 1, x.offsets), (sums + y).astype('float32')\n",
+           "max_batch_size: 8\n")
+          .ok());
+  std::mt19937 random(9);
+  std::vector<Answer> answers;
+  std::vector<std::vector<float>> values, sums;
+  std::vector<Shape> shapes;
+  for (int i = 0; i < 300; ++i) {
+    const auto rows = std::uniform_int_distribution<int64_t>(1, 3)(random);
+    const auto length = std::uniform_int_distribution<int64_t>(1, 9)(random);
+    shapes.push_back({rows, length});
+    std::vector<float>& own = values.emplace_back(static_cast<size_t>(rows * length));
+    for (float& value : own) value = static_cast<float>(random() % 10);
+    std::vector<int64_t> add(static_cast<size_t>(rows), i);
+    InferRequest request;
+    request.model = "my";
+    request.inputs = {{"x", Tensor::Of<float>(shapes.back(), std::span<const float>(own))},
+                      {"y", Tensor::Of<int64_t>({rows}, std::span<const int64_t>(add))}};
+    answers.push_back(Submit(std::move(request)));
+    std::vector<float>& own_sums = sums.emplace_back();
+    for (auto row = own.begin(); row != own.end(); row += length) {
+      own_sums.push_back(std::accumulate(row, row + length, static_cast<float>(i)));
+    }
+    for (float& value : own) value += 1;
+  }
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const auto answer = answers[i].get();
+    EXPECT_EQ(Values(answer), values[i]);
+    EXPECT_EQ(answer->outputs[0].tensor.shape(), shapes[i]);
+    const auto own = answer->outputs[1].tensor.values<float>();
+    EXPECT_EQ(std::vector<float>(own.begin(), own.end()), sums[i]);
+  }
+  const auto statistics = engine_->Statistics("my");
+  EXPECT_LT((*statistics)[0].execution_count, 200u);
+  EXPECT_THAT(MessageOf(Infer(Rows({1}, 1)).status()), HasSubstr("'y' is missing"));
+}
+
 TEST_F(ProcessTest, AClassIsMadeOnce) {
   ASSERT_TRUE(Load("class predict:\n"
                    "  def __init__(self): self.weight = np.float32(4)\n"
@@ -203,6 +250,27 @@ TEST_F(ProcessTest, TasksAreTraced) {
   const Trace trace = engine_->StopTrace();
   EXPECT_EQ(trace.tasks, 1u);
   EXPECT_THAT(trace.json, HasSubstr("lane 0"));
+}
+
+// The answer of the first is whether its worker has been sent the next.
+TEST_F(ProcessTest, TheBatchBehindIsThereBeforeTheOneInFrontHasEnded) {
+  for (const int in_flight : {1, 2}) {
+    ASSERT_TRUE(
+        Load("import os, select, time\n"
+             "def predict(x):\n"
+             "  while not os.path.exists('" +
+                 (folder_ / "go").string() +
+                 "'): time.sleep(0.001)\n"
+                 "  return np.full(len(x), len(select.select([3], [], [], 0)[0]), 'float32')\n",
+             "max_batch_size: 1\nbatches_in_flight: " + std::to_string(in_flight) + "\n")
+            .ok());
+    Answer first = Submit(Rows({1}));
+    Answer second = Submit(Rows({1}));
+    WriteFile(folder_ / "go", "");
+    EXPECT_THAT(Values(first.get()), ElementsAre(static_cast<float>(in_flight - 1)));
+    EXPECT_TRUE(second.get().ok());
+    std::filesystem::remove(folder_ / "go");
+  }
 }
 
 // A function that sleeps holds no worker of the engine.

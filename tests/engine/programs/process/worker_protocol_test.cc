@@ -22,9 +22,11 @@ SymbolicSpec Spec(const char* name, DType dtype, std::vector<Dim> dims) {
 }
 
 WorkerReady TwoOutputs() {
-  return {.inputs = {{"x", DType::kFloat, SymbolicShape()}},
-          .outputs = {Spec("y", DType::kFloat, {Dim(), Dim(4)}),
-                      {"z", DType::kInt64, SymbolicShape()}}};
+  return {
+      .inputs = {{"x", DType::kFloat, SymbolicShape()}},
+      .outputs = {Spec("y", DType::kFloat, {Dim(), Dim(4)}), {"z", DType::kInt64, SymbolicShape()}},
+      .ragged_inputs = {false},
+      .ragged_outputs = {false, false}};
 }
 
 WorkerResult ResultOf(uint64_t sequence, int64_t rows) {
@@ -90,6 +92,11 @@ TEST(WorkerProtocol, ASignatureMustTellTensorsApartAndHaveRows) {
   ready.outputs[1].name = "y";
   EXPECT_THAT(after(ready), HasSubstr("used twice"));
   ready = TwoOutputs();
+  ready.ragged_outputs[1] = true;
+  EXPECT_THAT(after(ready), HasSubstr("ragged input"));
+  ready.ragged_inputs[0] = true;
+  EXPECT_EQ(after(ready), "");
+  ready = TwoOutputs();
   ready.inputs.clear();
   EXPECT_THAT(after(ready), HasSubstr("without inputs"));
   ready = TwoOutputs();
@@ -114,6 +121,9 @@ TEST(WorkerProtocol, AgreesWithASimpleModel) {
   for (int round = 0; round < 3000; ++round) {
     WorkerProtocol protocol;
     std::deque<InFlight> model;
+    WorkerReady signature = TwoOutputs();
+    const bool ragged = below(2) == 0;  // z is of tokens, twice the rows and one
+    signature.ragged_inputs[0] = signature.ragged_outputs[1] = ragged;
     bool ready = false, closed = false;
     uint64_t next = 1;
     for (int step = 0; step < 30; ++step) {
@@ -121,7 +131,7 @@ TEST(WorkerProtocol, AgreesWithASimpleModel) {
       if (what < 3) {
         if (!ready || closed) continue;
         model.push_back({next, below(4), static_cast<uint64_t>(below(3)) * 1024 + 64});
-        protocol.Begin({next++, model.back().rows, model.back().room});
+        protocol.Begin({next++, model.back().rows, 2 * model.back().rows + 1, model.back().room});
         continue;
       }
       if (what == 3) {
@@ -143,7 +153,7 @@ TEST(WorkerProtocol, AgreesWithASimpleModel) {
         expected = !ready && !closed;
         closed |= expected;
       } else if (what <= 5) {
-        message = TwoOutputs();
+        message = signature;
         expected = !ready && !closed;
         ready |= expected;
       } else if (what == 6) {
@@ -157,6 +167,7 @@ TEST(WorkerProtocol, AgreesWithASimpleModel) {
         if (expected) model.pop_front();
       } else {
         WorkerResult result = ResultOf(sequence, model.empty() ? 1 : model[0].rows);
+        if (ragged) result.outputs[1].shape[0] = 2 * result.outputs[1].shape[0] + 1;
         const int wrong = below(12);
         bool sound = true;
         if (wrong == 0) result.outputs.pop_back(), sound = false;
@@ -171,7 +182,7 @@ TEST(WorkerProtocol, AgreesWithASimpleModel) {
         message = result;
         if (turn && sound) {
           const uint64_t end0 = 16 * static_cast<uint64_t>(model[0].rows);
-          const uint64_t end1 = 1024 + 8 * static_cast<uint64_t>(model[0].rows);
+          const uint64_t end1 = 1024 + 8 * static_cast<uint64_t>(result.outputs[1].shape[0]);
           sound = end0 <= model[0].room && end1 <= model[0].room;
         }
         expected = turn && sound;
