@@ -1,5 +1,6 @@
 // Times the kernels of tests/ops/kernel_cases.h on one thread, each beside its bound:
-//   max(FLOPs / measured peak, bytes / measured bandwidth of a buffer as large as its operands).
+//   max(FLOPs / measured peak, bytes / measured bandwidth of a buffer as large as its operands),
+// or as large as what a recurrent layer reads at every time step.
 // An implementation that refuses a case says why. Takes Google Benchmark's flags.
 #include <benchmark/benchmark.h>
 
@@ -26,7 +27,8 @@ class Peaks {
   // Seconds.
   double Bound(const KernelCase& c, double bytes) {
     const double arithmetic = c.flops / (fma_ * 1e9) + c.int8_flops / (integers_ * 1e9);
-    return std::max(arithmetic, bytes / (Bandwidth(static_cast<size_t>(bytes)) * 1e9));
+    const double again = c.working_set > 0 ? c.working_set : bytes;
+    return std::max(arithmetic, bytes / (Bandwidth(static_cast<size_t>(again)) * 1e9));
   }
 
  private:
@@ -49,30 +51,55 @@ double Bytes(const std::vector<Tensor>& tensors) {
   return bytes;
 }
 
-void Register(const KernelCase& c, Peaks& peaks) {
-  testing::OperatorCall call = c.MakeCall();
-  KernelChoice choice{.only = c.implementation};
-  auto compiled = CompiledCall::Make(call, 1, &choice);
-  std::string name = c.name;
-  if (!c.implementation.empty()) name += ", " + c.implementation;
-  if (!compiled.ok()) {
-    const std::string why = choice.refused.empty() ? std::string(compiled.status().message())
-                                                   : choice.refused.back().why;
-    benchmark::RegisterBenchmark(name.c_str(), [why](benchmark::State& state) {
-      state.SkipWithError(("refused: " + why).c_str());
-    });
-    return;
-  }
-  const double bytes = c.bytes > 0 ? c.bytes : Bytes(call.inputs) + Bytes((*compiled)->Results());
-  const double bound_us = 1e6 * peaks.Bound(c, bytes);
-  const std::shared_ptr<CompiledCall> kernel = *std::move(compiled);
-  benchmark::RegisterBenchmark(name.c_str(), [kernel, bound_us](benchmark::State& state) {
+// A case, made when it is first run.
+class Made {
+ public:
+  Made(const KernelCase& c, Peaks& peaks) : case_(c), peaks_(peaks) {}
+
+  void Run(benchmark::State& state) {
+    Make();
+    if (kernel_ == nullptr) {
+      state.SkipWithError(("refused: " + refusal_).c_str());
+      return;
+    }
     SoloTeam team;
     for ([[maybe_unused]] auto _ : state) {
-      const Status status = kernel->Run(team);
+      const Status status = kernel_->Run(team);
       if (!status.ok()) state.SkipWithError(std::string(status.message()).c_str());
     }
-    state.counters["bound_us"] = bound_us;
+    state.counters["bound_us"] = bound_us_;
+  }
+
+ private:
+  void Make() {
+    if (kernel_ != nullptr || !refusal_.empty()) return;
+    const testing::OperatorCall call = case_.MakeCall();
+    KernelChoice choice{.only = case_.implementation};
+    auto compiled = CompiledCall::Make(call, 1, &choice);
+    if (!compiled.ok()) {
+      refusal_ = choice.refused.empty() ? std::string(compiled.status().message())
+                                        : choice.refused.back().why;
+      return;
+    }
+    const double bytes =
+        case_.bytes > 0 ? case_.bytes : Bytes(call.inputs) + Bytes((*compiled)->Results());
+    bound_us_ = 1e6 * peaks_.Bound(case_, bytes);
+    kernel_ = *std::move(compiled);
+  }
+
+  const KernelCase& case_;
+  Peaks& peaks_;
+  std::shared_ptr<CompiledCall> kernel_;
+  std::string refusal_;
+  double bound_us_ = 0;
+};
+
+void Register(const KernelCase& c, Peaks& peaks) {
+  std::string name = c.name;
+  if (!c.implementation.empty()) name += ", " + c.implementation;
+  const auto made = std::make_shared<Made>(c, peaks);
+  benchmark::RegisterBenchmark(name.c_str(), [made](benchmark::State& state) {
+    made->Run(state);
   })->Unit(benchmark::kMicrosecond);
 }
 
@@ -84,8 +111,9 @@ int main(int argc, char** argv) {
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::AddCustomContext("isa", std::string(chairlift::CpuIsaName(chairlift::ActiveCpuIsa())));
   chairlift::Peaks peaks;
-  for (const chairlift::testing::KernelCase& c : chairlift::testing::KernelCases()) {
-    chairlift::Register(c, peaks);
+  for (const auto* cases :
+       {&chairlift::testing::KernelCases(), &chairlift::testing::RecurrentCases()}) {
+    for (const chairlift::testing::KernelCase& c : *cases) chairlift::Register(c, peaks);
   }
   benchmark::RunSpecifiedBenchmarks();
   return 0;

@@ -42,11 +42,11 @@ struct Options {
 StepSpec Spec(const std::string& cell, int64_t hidden) {
   StepSpec spec;
   spec.hidden = hidden;
+  spec.usual_gates = true;
   const GateActivation sigmoid{GateFunction::kSigmoid, 0, 0};
   const GateActivation tanh{GateFunction::kTanh, 0, 0};
   if (cell == "LSTM") {
     spec.activations = {sigmoid, tanh, tanh};
-    spec.usual_gates = true;
   } else if (cell == "GRU") {
     spec.cell = CellKind::kGru;
     spec.gates = 3;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "ops/random_tensor.h"
@@ -221,72 +223,111 @@ void AddRows(std::vector<KernelCase>& cases) {
                    .inputs = {Floats({1, 64, 56, 56})}});
 }
 
-constexpr const char* kLstmGates = "packed panels, LSTM's gates";
+constexpr const char* kUsualGates = "packed panels, usual gates";
 constexpr const char* kAnyGates = "packed panels, any gates";
 
 struct Recurrence {
   const char* cell;
   int64_t gates;
-  const char* implementation;
+  const char* implementation = kUsualGates;
   DType dtype = DType::kFloat;
-};
+  bool reset_after = false;  // GRU's linear_before_reset
 
-constexpr int64_t kHidden = 256;
+  bool lstm() const { return gates == 4; }
+  std::string name() const { return std::string(cell) + (reset_after ? " reset after" : ""); }
+  Attributes With(Attributes attributes) const {
+    if (reset_after) attributes.Set("linear_before_reset", int64_t{1});
+    return attributes;
+  }
+  double flops(int64_t rows, int64_t hidden, int64_t k) const {
+    return (dtype == DType::kDouble ? 2 : 1) * Flops(rows, gates * hidden, k);
+  }
+};
+constexpr Recurrence kLstm{.cell = "LSTM", .gates = 4};
+constexpr Recurrence kGru{.cell = "GRU", .gates = 3};
+constexpr Recurrence kGruResetAfter{.cell = "GRU", .gates = 3, .reset_after = true};
+constexpr Recurrence kRnn{.cell = "RNN", .gates = 1};
 
 // Weights for sums about as large as their terms.
-Input RecurrentWeights(DType dtype, const Shape& shape) { return {dtype, shape, -0.06, 0.06}; }
-
-void AddStep(std::vector<KernelCase>& cases, const Recurrence& r, int64_t rows) {
-  const bool lstm = r.gates == 4;
-  const auto numbers = [&](int64_t columns) -> Input { return {r.dtype, {rows, columns}, -1, 1}; };
-  cases.push_back(
-      {.name = fmt::format("recurrent step/{} {}x{}", r.cell, rows, kHidden),
-       .call = {.name = "RecurrentStep",
-                .attributes = Attrs({{"cell", std::string(r.cell)}}),
-                .num_outputs = lstm ? 2 : 1,
-                .domain = "chairlift",
-                .constants = {3}},
-       .inputs = {numbers(r.gates * kHidden), numbers(kHidden), lstm ? numbers(kHidden) : Absent(),
-                  RecurrentWeights(r.dtype, {r.gates * kHidden, kHidden})},
-       .flops = (r.dtype == DType::kDouble ? 2 : 1) * Flops(rows, r.gates * kHidden, kHidden),
-       .implementation = r.implementation});
+Input RecurrentWeights(DType dtype, const Shape& shape) {
+  const double most = 1 / std::sqrt(static_cast<double>(shape[shape.rank() - 1]));
+  return {dtype, shape, -most, most};
 }
 
-// From 128 features.
-void AddLayer(std::vector<KernelCase>& cases, const Recurrence& r, int64_t time, int64_t rows,
-              int64_t directions) {
-  const int64_t features = 128;
-  cases.push_back(
-      {.name = fmt::format("recurrent/{}{} {}x{}x{}", r.cell, directions == 2 ? ", both ways," : "",
-                           time, rows, kHidden),
-       .call = {.name = r.cell,
-                .attributes = Attrs(
-                    {{"direction", std::string(directions == 2 ? "bidirectional" : "forward")}}),
-                .num_outputs = 2,
-                .constants = {1, 2}},
-       .inputs = {{r.dtype, {time, rows, features}, -1, 1},
-                  RecurrentWeights(r.dtype, {directions, r.gates * kHidden, features}),
-                  RecurrentWeights(r.dtype, {directions, r.gates * kHidden, kHidden})},
-       .flops = (r.dtype == DType::kDouble ? 2 : 1) *
-                Flops(time * rows * directions, r.gates * kHidden, features + kHidden),
-       .implementation = r.implementation});
+KernelCase Step(const Recurrence& r, int64_t rows, int64_t hidden) {
+  const auto numbers = [&](int64_t columns) -> Input { return {r.dtype, {rows, columns}, -1, 1}; };
+  return {
+      .name = fmt::format("recurrent step/{} {}x{}", r.name(), rows, hidden),
+      .call = {.name = "RecurrentStep",
+               .attributes = r.With(Attrs({{"cell", std::string(r.cell)}})),
+               .num_outputs = r.lstm() ? 2 : 1,
+               .domain = "chairlift",
+               .constants = {3}},
+      .inputs = {numbers(r.gates * hidden), numbers(hidden), r.lstm() ? numbers(hidden) : Absent(),
+                 RecurrentWeights(r.dtype, {r.gates * hidden, hidden})},
+      .flops = r.flops(rows, hidden, hidden),
+      .implementation = r.implementation};
+}
+
+struct LayerShape {
+  int64_t time, rows, hidden;
+  int64_t features = 128;
+  int64_t directions = 1;
+};
+
+KernelCase Layer(const char* family, const Recurrence& r, const LayerShape& s) {
+  const int64_t columns = r.gates * s.hidden;
+  return {.name = fmt::format("{}/{}{} {}x{}x{}", family, r.name(),
+                              s.directions == 2 ? ", both ways," : "", s.time, s.rows, s.hidden),
+          .call = {.name = r.cell,
+                   .attributes = r.With(Attrs(
+                       {{"direction", std::string(s.directions == 2 ? "bidirectional" : "forward")},
+                        {"hidden_size", s.hidden}})),
+                   .num_outputs = 2,
+                   .constants = {1, 2}},
+          .inputs = {{r.dtype, {s.time, s.rows, s.features}, -1, 1},
+                     RecurrentWeights(r.dtype, {s.directions, columns, s.features}),
+                     RecurrentWeights(r.dtype, {s.directions, columns, s.hidden})},
+          .flops = r.flops(s.time * s.rows * s.directions, s.hidden, s.features + s.hidden),
+          .implementation = r.implementation};
 }
 
 void AddRecurrence(std::vector<KernelCase>& cases) {
-  const Recurrence lstm{"LSTM", 4, kLstmGates}, other_lstm{"LSTM", 4, kAnyGates},
-      double_lstm{"LSTM", 4, "plain loops", DType::kDouble}, gru{"GRU", 3, kAnyGates},
-      rnn{"RNN", 1, kAnyGates};
-  for (const Recurrence& r : {lstm, gru}) {
-    for (const int64_t rows : {1, 16, 64}) AddStep(cases, r, rows);
+  const Recurrence any_lstm{"LSTM", 4, kAnyGates}, any_gru{"GRU", 3, kAnyGates},
+      any_rnn{"RNN", 1, kAnyGates}, double_lstm{"LSTM", 4, "plain loops", DType::kDouble};
+  for (const Recurrence& r : {kLstm, any_lstm, any_gru, any_rnn, double_lstm}) {
+    cases.push_back(Step(r, 16, 256));
   }
-  for (const Recurrence& r : {other_lstm, double_lstm, rnn}) AddStep(cases, r, 16);
-  for (const int64_t rows : {1, 16}) AddLayer(cases, lstm, 32, rows, 1);
-  for (const Recurrence& r : {other_lstm, gru, rnn}) AddLayer(cases, r, 32, 16, 1);
-  AddLayer(cases, lstm, 32, 16, 2);
-  AddLayer(cases, double_lstm, 8, 4, 1);
+  for (const Recurrence& r : {kLstm, any_lstm, kGru, kRnn}) {
+    cases.push_back(Layer("recurrent", r, {32, 16, 256}));
+  }
+  cases.push_back(
+      Layer("recurrent", kLstm, {.time = 32, .rows = 16, .hidden = 256, .directions = 2}));
+  cases.push_back(Layer("recurrent", double_lstm, {8, 4, 256}));
   cases.push_back({.name = "recurrent/gates of an LSTM 64x256",
                    .call = {.name = "LstmGates", .num_outputs = 2, .domain = "chairlift"},
                    .inputs = {Floats({64, 4 * 256}), Floats({64, 256})}});
+}
+
+// So many time steps that a call costs little beside them.
+int64_t LayerTime(int64_t hidden) { return std::clamp<int64_t>(16384 / hidden, 16, 256); }
+
+void AddRecurrentSizes(std::vector<KernelCase>& cases) {
+  for (const Recurrence& r : {kLstm, kGru, kGruResetAfter, kRnn}) {
+    for (const int64_t hidden : {16, 32, 64, 128, 256, 512, 1024, 2048}) {
+      for (const int64_t rows : {1, 8, 64}) {
+        cases.push_back(Step(r, rows, hidden));
+        const int64_t time = LayerTime(hidden);
+        KernelCase layer = Layer("recurrent layer", r, {time, rows, hidden, hidden});
+        // R comes once a time step from wherever it can stay; W, X and Y once.
+        const auto floats = [](int64_t n) { return 4.0 * static_cast<double>(n); };
+        layer.working_set = floats(r.gates * hidden * hidden);
+        layer.bytes =
+            (1 + static_cast<double>(time)) * layer.working_set + floats(2 * time * rows * hidden);
+        cases.push_back(layer);
+      }
+    }
+  }
 }
 
 void AddMovements(std::vector<KernelCase>& cases) {
@@ -387,6 +428,15 @@ const std::vector<KernelCase>& KernelCases() {
                            AddRows, AddRecurrence, AddMovements, AddElementwise, AddQuantised}) {
       add(*cases);
     }
+    return cases;
+  }();
+  return *kCases;
+}
+
+const std::vector<KernelCase>& RecurrentCases() {
+  static const auto* const kCases = [] {
+    auto* cases = new std::vector<KernelCase>;
+    AddRecurrentSizes(*cases);
     return cases;
   }();
   return *kCases;

@@ -32,6 +32,9 @@ struct KernelCase {
   double int8_flops = 0;  // multiply-adds of bytes likewise
   // What has to be read and written; 0: all inputs and outputs once.
   double bytes = 0;
+  // Bytes of what is read again and again: `bytes` come from the cache that holds as many. 0: all
+  // of `bytes`.
+  double working_set = 0;
   // Of a family with several implementations, the one that is taken; empty: whichever is.
   std::string implementation = {};
 
@@ -39,6 +42,11 @@ struct KernelCase {
 };
 
 const std::vector<KernelCase>& KernelCases();
+
+// Recurrent cells by hidden size, rows and kind: "recurrent step/<cell> <rows>x<hidden>" and
+// "recurrent layer/<cell> <time>x<rows>x<hidden>", from as many features, of the cells "LSTM",
+// "GRU", "GRU reset after" (linear_before_reset) and "RNN". The large ones take GBs and seconds.
+const std::vector<KernelCase>& RecurrentCases();
 
 }  // namespace chairlift::testing
 

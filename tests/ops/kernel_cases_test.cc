@@ -26,33 +26,45 @@ std::string Refusals(const KernelChoice& choice) {
   return text;
 }
 
-TEST(KernelCasesTest, AgreeWithFloat64) {
+void ExpectAgreement(const KernelCase& c) {
+  SCOPED_TRACE(c.name + " by " + c.implementation);
+  const OperatorCall call = c.MakeCall();
+  KernelChoice choice{.only = c.implementation};
+  const auto compiled = CompiledCall::Make(call, 1, &choice);
+  if (!compiled.ok() && ActiveCpuIsa() != CpuIsa::kAvx512 && !choice.refused.empty()) return;
+  ASSERT_TRUE(compiled.ok()) << compiled.status() << Refusals(choice);
   SoloTeam team;
-  for (const KernelCase& c : KernelCases()) {
-    SCOPED_TRACE(c.name + " by " + c.implementation);
-    const OperatorCall call = c.MakeCall();
-    KernelChoice choice{.only = c.implementation};
-    const auto compiled = CompiledCall::Make(call, 1, &choice);
-    if (!compiled.ok() && ActiveCpuIsa() != CpuIsa::kAvx512 && !choice.refused.empty()) continue;
-    ASSERT_TRUE(compiled.ok()) << compiled.status() << Refusals(choice);
-    ASSERT_TRUE((*compiled)->Run(team).ok());
-    EXPECT_TRUE(c.implementation.empty() || choice.taken == c.implementation) << choice.taken;
-    const std::vector<Tensor> got = (*compiled)->Results();
-    const auto want = ReferenceOf(call);
-    ASSERT_TRUE(want.ok()) << want.status();
-    ASSERT_EQ(got.size(), want->size());
-    for (size_t o = 0; o < got.size(); ++o) {
-      const std::vector<double> a = AsDoubles(got[o]), b = AsDoubles((*want)[o]);
-      ASSERT_EQ(a.size(), b.size());
-      // What is rounded to bytes may lie at a tie.
-      const double tie = DTypeSize(got[o].dtype()) == 1 ? 1 : 0;
-      double range = 1e-6;
-      for (const double x : b) range = std::max(range, std::abs(x));
-      for (size_t i = 0; i < a.size(); ++i) {
-        ASSERT_LE(std::abs(a[i] - b[i]), 2e-5 * range + tie) << "output " << o << ", element " << i;
-      }
+  ASSERT_TRUE((*compiled)->Run(team).ok());
+  EXPECT_TRUE(c.implementation.empty() || choice.taken == c.implementation) << choice.taken;
+  const std::vector<Tensor> got = (*compiled)->Results();
+  const auto want = ReferenceOf(call);
+  ASSERT_TRUE(want.ok()) << want.status();
+  ASSERT_EQ(got.size(), want->size());
+  for (size_t o = 0; o < got.size(); ++o) {
+    const std::vector<double> a = AsDoubles(got[o]), b = AsDoubles((*want)[o]);
+    ASSERT_EQ(a.size(), b.size());
+    // What is rounded to bytes may lie at a tie.
+    const double tie = DTypeSize(got[o].dtype()) == 1 ? 1 : 0;
+    double range = 1e-6;
+    for (const double x : b) range = std::max(range, std::abs(x));
+    for (size_t i = 0; i < a.size(); ++i) {
+      ASSERT_LE(std::abs(a[i] - b[i]), 2e-5 * range + tie) << "output " << o << ", element " << i;
     }
   }
+}
+
+TEST(KernelCasesTest, AgreeWithFloat64) {
+  for (const KernelCase& c : KernelCases()) ExpectAgreement(c);
+}
+
+TEST(KernelCasesTest, RecurrentCellsOfSmallSizesAgreeWithFloat64) {
+  int cases = 0;
+  for (const KernelCase& c : RecurrentCases()) {
+    if (c.flops > 3e7) continue;  // the reference takes a second for ten times as many
+    ExpectAgreement(c);
+    ++cases;
+  }
+  EXPECT_GT(cases, 60);
 }
 
 TEST(KernelCasesTest, EveryImplementationHasACase) {
@@ -102,7 +114,7 @@ TEST(KernelChoiceTest, AnLstmOfOtherFunctionsTakesTheWayOfAnyGates) {
   ASSERT_TRUE(CompiledCall::Make(call, 1, &choice).ok());
   EXPECT_EQ(choice.taken, "packed panels, any gates");
   EXPECT_EQ(Refusals(choice),
-            "packed panels, LSTM's gates: it is for LSTMs of sigmoid and tanh without clip and "
+            "packed panels, usual gates: it is for sigmoid and tanh without clip and "
             "input_forget; ");
 }
 

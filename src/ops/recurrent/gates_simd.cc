@@ -145,75 +145,148 @@ HWY_INLINE Vec<T> Clip(const GateShape& shape, Vec<T> x) {
   return hn::Max(hn::Neg(bound), hn::Min(bound, x));
 }
 
-// Functions as fractions, so that what multiplies them shares their division. Both stay finite:
-// e^−x over all that float32 holds; tanh's numerator and denominator are those of VTanh.
-HWY_INLINE FloatVec SigmoidDenominator(FloatVec x) {
+// The usual functions, σ for gates and tanh for states, without a bound on what goes into them.
+// They are taken as fractions, so that what multiplies them shares their division. Both parts stay
+// finite: e^−x over all that float32 holds; tanh's numerator and denominator are those of VTanh.
+HWY_INLINE FloatVec ExpOfMinus(FloatVec x) {
   const FloatTag d;
   const auto y = AtLeast(AtMost(hn::Neg(x), hn::Set(d, 87.0f)), hn::Set(d, -87.0f));
-  return hn::Add(hn::Set(d, 1.0f), VExpInRange(d, y));
+  return VExpInRange(d, y);
+}
+HWY_INLINE FloatVec SigmoidDenominator(FloatVec x) {
+  return hn::Add(hn::Set(FloatTag(), 1.0f), ExpOfMinus(x));
 }
 
-// One vector of units, or the first n of one, of an LSTM with its usual functions: σ, tanh, tanh,
-// and no bound on what goes into them.
-struct UsualPlace {
-  const float *x, *recurrent, *bias;  // of gate 0
-  const float* c;
-  float *c_next, *h_next;
-  int64_t unit;
-};
+// A whole vector of units, or the first n lanes of one.
 template <bool kWhole>
-HWY_INLINE void UsualVector(const LstmGates<float>& a, const UsualPlace& at, size_t n) {
-  const FloatTag d;
-  const auto load = [&](const float* p)
-                        HWY_ATTR { return kWhole ? hn::LoadU(d, p) : LoadPart(d, p, n); };
-  const auto store = [&](FloatVec v, float* p)
-                         HWY_ATTR { kWhole ? hn::StoreU(v, d, p) : StorePart(v, d, p, n); };
-  const GateInput<float>& in = a.input;
-  const auto sum = [&](int gate) HWY_ATTR {
-    auto x = load(at.x + gate * in.x_gate_stride);
-    if (at.recurrent != nullptr) {
-      x = hn::Add(x, load(at.recurrent + gate * in.recurrent_gate_stride));
-    }
-    if (at.bias != nullptr) x = hn::Add(x, load(at.bias + gate * in.bias_gate_stride));
-    return x;
-  };
-  const auto c = load(at.c);
-  auto i = sum(a.gate_i);
-  auto o = sum(a.gate_o);
-  auto f = sum(a.gate_f);
-  if (a.peephole_i != nullptr) {
-    i = hn::MulAdd(load(a.peephole_i + at.unit), c, i);
-    f = hn::MulAdd(load(a.peephole_f + at.unit), c, f);
+struct UsualLanes {
+  size_t n;
+  HWY_INLINE FloatVec Load(const float* p) const {
+    return kWhole ? hn::LoadU(FloatTag(), p) : LoadPart(FloatTag(), p, n);
   }
-  const Fraction g = TanhFraction(d, sum(a.gate_g));
+  HWY_INLINE void Store(FloatVec v, float* p) const {
+    kWhole ? hn::StoreU(v, FloatTag(), p) : StorePart(v, FloatTag(), p, n);
+  }
+};
+
+// Where the vector's parts lie.
+struct UsualPlace {
+  const float *x = nullptr, *recurrent = nullptr, *bias = nullptr;  // of gate 0
+  const float* state = nullptr;                                     // LSTM c, GRU h
+  float *next = nullptr, *c_next = nullptr;
+  int64_t unit = 0;
+};
+
+// `sum` and the recurrent product and bias of one gate.
+template <bool kWhole>
+HWY_INLINE FloatVec UsualRecurrent(const GateInput<float>& in, const UsualPlace& at, int gate,
+                                   UsualLanes<kWhole> lanes, FloatVec sum) {
+  if (at.recurrent != nullptr) {
+    sum = hn::Add(sum, lanes.Load(at.recurrent + gate * in.recurrent_gate_stride));
+  }
+  if (at.bias != nullptr) sum = hn::Add(sum, lanes.Load(at.bias + gate * in.bias_gate_stride));
+  return sum;
+}
+// The pre-activation of one gate.
+template <bool kWhole>
+HWY_INLINE FloatVec UsualSum(const GateInput<float>& in, const UsualPlace& at, int gate,
+                             UsualLanes<kWhole> lanes) {
+  return UsualRecurrent(in, at, gate, lanes, lanes.Load(at.x + gate * in.x_gate_stride));
+}
+
+template <bool kWhole>
+HWY_INLINE void UsualVector(const LstmGates<float>& a, const UsualPlace& at,
+                            UsualLanes<kWhole> lanes) {
+  const FloatTag d;
+  const auto c = lanes.Load(at.state);
+  auto i = UsualSum(a.input, at, a.gate_i, lanes);
+  auto o = UsualSum(a.input, at, a.gate_o, lanes);
+  auto f = UsualSum(a.input, at, a.gate_f, lanes);
+  if (a.peephole_i != nullptr) {
+    i = hn::MulAdd(lanes.Load(a.peephole_i + at.unit), c, i);
+    f = hn::MulAdd(lanes.Load(a.peephole_f + at.unit), c, f);
+  }
+  const Fraction g = TanhFraction(d, UsualSum(a.input, at, a.gate_g, lanes));
   const auto kept = hn::Div(c, SigmoidDenominator(f));
   const auto c_next = hn::Add(kept, hn::Div(g.p, hn::Mul(g.q, SigmoidDenominator(i))));
-  store(c_next, at.c_next);
-  if (a.peephole_o != nullptr) o = hn::MulAdd(load(a.peephole_o + at.unit), c_next, o);
+  lanes.Store(c_next, at.c_next);
+  if (a.peephole_o != nullptr) o = hn::MulAdd(lanes.Load(a.peephole_o + at.unit), c_next, o);
   const Fraction h = TanhFraction(d, c_next);
-  store(hn::Div(h.p, hn::Mul(h.q, SigmoidDenominator(o))), at.h_next);
+  lanes.Store(hn::Div(h.p, hn::Mul(h.q, SigmoidDenominator(o))), at.next);
 }
 
-void ComputeUsual(const LstmGates<float>& a) {
+template <bool kWhole>
+HWY_INLINE void UsualVector(const GruReset<float>& a, const UsualPlace& at,
+                            UsualLanes<kWhole> lanes) {
+  const auto r = SigmoidDenominator(UsualSum(a.input, at, 1, lanes));
+  lanes.Store(hn::Div(lanes.Load(at.state), r), at.next);
+}
+
+// With z = 1 / (1 + e) and n = p / q, h' = (1 − z)·n + z·h = (e·p + q·h) / (q·(1 + e)).
+template <bool kWhole>
+HWY_INLINE void UsualVector(const GruGates<float>& a, const UsualPlace& at,
+                            UsualLanes<kWhole> lanes) {
+  const FloatTag d;
+  const auto e = ExpOfMinus(UsualSum(a.input, at, 0, lanes));
+  FloatVec n;
+  if (a.reset_after) {
+    n = UsualRecurrent(a.input, at, 2, lanes, hn::Zero(d));
+    n = hn::Div(n, SigmoidDenominator(UsualSum(a.input, at, 1, lanes)));
+    n = hn::Add(n, lanes.Load(at.x + 2 * a.input.x_gate_stride));
+  } else {
+    n = UsualSum(a.input, at, 2, lanes);
+  }
+  const Fraction f = TanhFraction(d, n);
+  const auto sum = hn::MulAdd(e, f.p, hn::Mul(f.q, lanes.Load(at.state)));
+  lanes.Store(hn::Div(sum, hn::Mul(f.q, hn::Add(e, hn::Set(d, 1.0f)))), at.next);
+}
+
+template <bool kWhole>
+HWY_INLINE void UsualVector(const RnnGate<float>& a, const UsualPlace& at,
+                            UsualLanes<kWhole> lanes) {
+  const Fraction h = TanhFraction(FloatTag(), UsualSum(a.input, at, 0, lanes));
+  lanes.Store(hn::Div(h.p, h.q), at.next);
+}
+
+// The place of a row's unit 0, but for x, recurrent and bias.
+HWY_INLINE UsualPlace RowOf(const LstmGates<float>& a, int64_t row) {
+  return {.state = a.c[row], .next = a.h_next[row], .c_next = a.c_next[row]};
+}
+HWY_INLINE UsualPlace RowOf(const GruReset<float>& a, int64_t row) {
+  return {.state = a.h[row], .next = a.reset_h[row]};
+}
+HWY_INLINE UsualPlace RowOf(const GruGates<float>& a, int64_t row) {
+  return {.state = a.h[row], .next = a.h_next[row]};
+}
+HWY_INLINE UsualPlace RowOf(const RnnGate<float>& a, int64_t row) {
+  return {.next = a.h_next[row]};
+}
+
+template <typename Gates>
+void ComputeUsual(const Gates& a) {
   const GateInput<float>& in = a.input;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
   for (int64_t row = 0; row < a.shape.rows; ++row) {
-    UsualPlace block{in.x[row], in.recurrent, in.bias, a.c[row], a.c_next[row], a.h_next[row], 0};
+    UsualPlace block = RowOf(a, row);
+    block.x = in.x[row];
+    block.recurrent = in.recurrent;
+    block.bias = in.bias;
     if (in.recurrent != nullptr) block.recurrent += row * in.recurrent_row_stride;
     while (block.unit < a.shape.units) {
       const int64_t units = HWY_MIN(a.shape.block, a.shape.units - block.unit);
       const auto from = [&](int64_t j) HWY_ATTR {
+        const int64_t unit = block.unit + j;
         return UsualPlace{block.x + j,
                           block.recurrent == nullptr ? nullptr : block.recurrent + j,
-                          block.bias == nullptr ? nullptr : block.bias + block.unit + j,
-                          block.c + block.unit + j,
-                          block.c_next + block.unit + j,
-                          block.h_next + block.unit + j,
-                          block.unit + j};
+                          block.bias == nullptr ? nullptr : block.bias + unit,
+                          block.state == nullptr ? nullptr : block.state + unit,
+                          block.next + unit,
+                          block.c_next == nullptr ? nullptr : block.c_next + unit,
+                          unit};
       };
       int64_t j = 0;
-      for (; j + lanes <= units; j += lanes) UsualVector<true>(a, from(j), 0);
-      if (j < units) UsualVector<false>(a, from(j), static_cast<size_t>(units - j));
+      for (; j + lanes <= units; j += lanes) UsualVector(a, from(j), UsualLanes<true>{});
+      if (j < units) UsualVector(a, from(j), UsualLanes<false>{static_cast<size_t>(units - j)});
       block.x += in.x_block_stride;
       if (block.recurrent != nullptr) block.recurrent += in.recurrent_block_stride;
       block.unit += a.shape.block;
@@ -286,11 +359,11 @@ void Compute(const RnnGate<T>& a) {
 
 void LstmFloat(const LstmGates<float>& a) { a.usual ? ComputeUsual(a) : Compute(a); }
 void LstmDouble(const LstmGates<double>& a) { Compute(a); }
-void GruResetFloat(const GruReset<float>& a) { Compute(a); }
+void GruResetFloat(const GruReset<float>& a) { a.usual ? ComputeUsual(a) : Compute(a); }
 void GruResetDouble(const GruReset<double>& a) { Compute(a); }
-void GruFloat(const GruGates<float>& a) { Compute(a); }
+void GruFloat(const GruGates<float>& a) { a.usual ? ComputeUsual(a) : Compute(a); }
 void GruDouble(const GruGates<double>& a) { Compute(a); }
-void RnnFloat(const RnnGate<float>& a) { Compute(a); }
+void RnnFloat(const RnnGate<float>& a) { a.usual ? ComputeUsual(a) : Compute(a); }
 void RnnDouble(const RnnGate<double>& a) { Compute(a); }
 
 }  // namespace

@@ -85,7 +85,8 @@ struct LstmGates {
   const T* peephole_f = nullptr;
   bool input_forget = false;  // the forget gate is 1 − the input gate
   GateActivation f, g, h;
-  // f, g and h are σ, tanh and tanh, without a bound or input_forget: float32 takes a shorter way.
+  // The functions of gates are σ and those of states tanh, without a bound or input_forget: float32
+  // takes a shorter way.
   bool usual = false;
 };
 void ComputeGates(const LstmGates<float>& gates);
@@ -100,6 +101,7 @@ struct GruReset {
   GateRows<const T> h;
   GateRows<T> reset_h;
   GateActivation f;
+  bool usual = false;  // as LstmGates::usual
 };
 void ComputeGates(const GruReset<float>& gates);
 void ComputeGates(const GruReset<double>& gates);
@@ -114,6 +116,7 @@ struct GruGates {
   GateRows<const T> h;
   GateRows<T> h_next;
   GateActivation f, g;
+  bool usual = false;  // as LstmGates::usual
 };
 void ComputeGates(const GruGates<float>& gates);
 void ComputeGates(const GruGates<double>& gates);
@@ -125,6 +128,7 @@ struct RnnGate {
   GateInput<T> input;
   GateRows<T> h_next;
   GateActivation f;
+  bool usual = false;  // as LstmGates::usual
 };
 void ComputeGates(const RnnGate<float>& gates);
 void ComputeGates(const RnnGate<double>& gates);

@@ -54,7 +54,7 @@ struct RecurrentTable {
   static Made UsualGates(const RecurrentSpec& spec, const CompileContext& context) {
     if (context.inputs[0].dtype != DType::kFloat) return Unimplemented("it computes float32");
     if (!spec.usual_gates) {
-      return Unimplemented("it is for LSTMs of sigmoid and tanh without clip and input_forget");
+      return Unimplemented("it is for sigmoid and tanh without clip and input_forget");
     }
     return K<float>::Compile(spec, context);
   }
@@ -69,7 +69,7 @@ struct RecurrentTable {
     return K<double>::Compile(spec, context);
   }
   static constexpr Implementation<RecurrentSpec> kTable[] = {
-      {"packed panels, LSTM's gates", UsualGates},
+      {"packed panels, usual gates", UsualGates},
       {"packed panels, any gates", AnyGates},
       {"plain loops", Loops},
   };

@@ -125,9 +125,11 @@ StatusOr<RecurrentSpec> RecurrentSpec::Parse(CellKind cell, const Attributes& at
     if (!(spec.clip > 0)) return InvalidArgument("clip {} is not positive", spec.clip);
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(spec.activations, ParseActivations(cell, spec.directions, attributes));
-  spec.usual_gates = cell == CellKind::kLstm && !spec.input_forget && std::isinf(spec.clip);
+  spec.usual_gates = !spec.input_forget && std::isinf(spec.clip);
+  const int count = ActivationCount(cell);
   for (size_t i = 0; i < spec.activations.size(); ++i) {
-    const GateFunction usual = i % 3 == 0 ? GateFunction::kSigmoid : GateFunction::kTanh;
+    const bool gate = cell != CellKind::kRnn && i % count == 0;
+    const GateFunction usual = gate ? GateFunction::kSigmoid : GateFunction::kTanh;
     spec.usual_gates = spec.usual_gates && spec.activations[i].function == usual;
   }
   return spec;

@@ -73,6 +73,7 @@ struct StepKernel<T>::Part {
       in.bias_gate_stride = spec.hidden;
     }
     gates.f = spec.activations[0];
+    gates.usual = spec.usual_gates;
     if constexpr (requires { gates.g; }) gates.g = spec.activations[1];
     return gates;
   }
@@ -252,7 +253,6 @@ void StepKernel<T>::Finish(const Part& at) const {
     }
     gates.input_forget = spec_.input_forget;
     gates.h = spec_.activations[2];
-    gates.usual = spec_.usual_gates;
     ComputeGates(gates);
   } else if (spec_.cell == CellKind::kGru) {
     auto gates = at.template Gates<GruGates<T>>();

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "ops/operator_harness.h"
 #include "ops/recurrent/recurrent.h"
@@ -305,6 +308,44 @@ TEST_P(RecurrentStepTest, RowsMayLieAnywhere) {
       }
     }
   }
+}
+
+// A step of one unit whose R is zero.
+float StepOfOneUnit(const std::string& cell, const std::vector<float>& xw, float h,
+                    bool reset_after) {
+  const auto gates = static_cast<int64_t>(xw.size());
+  OperatorCall call{.name = "RecurrentStep", .domain = "chairlift"};
+  call.attributes.Set("cell", cell);
+  if (reset_after) call.attributes.Set("linear_before_reset", int64_t{1});
+  call.inputs = {Tensor::Of<float>(Shape{1, gates}, xw), Tensor::Of<float>(Shape{1, 1}, {h}),
+                 Tensor(), Tensor::Of<float>(Shape{gates, 1}, std::vector<float>(xw.size(), 0.0f))};
+  const auto got = RunOperator(call);
+  EXPECT_TRUE(got.ok()) << got.status();
+  return got.ok() ? *(*got)[0].data<float>() : 0;
+}
+
+TEST(RecurrentStepLimitsTest, NanStaysNanAndInfinityIsALimit) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const bool reset_after : {false, true}) {
+    SCOPED_TRACE(reset_after);
+    for (size_t at = 0; at < 4; ++at) {
+      std::vector<float> xw = {0.5f, 0.5f, 0.5f};
+      if (at < 3) xw[at] = nan;
+      EXPECT_TRUE(std::isnan(StepOfOneUnit("GRU", xw, at == 3 ? nan : 1, reset_after))) << at;
+    }
+    for (const float large : {100.0f, 1e30f, inf}) {
+      EXPECT_FLOAT_EQ(StepOfOneUnit("GRU", {large, 0, 0}, 3, reset_after), 3);  // z = 1
+      EXPECT_NEAR(StepOfOneUnit("GRU", {-large, 0, large}, 3, reset_after), 1, 1e-6);
+      EXPECT_NEAR(StepOfOneUnit("GRU", {-large, large, -large}, 3, reset_after), -1, 1e-6);
+      EXPECT_FLOAT_EQ(StepOfOneUnit("GRU", {0, -large, 0}, 3, reset_after), 1.5);
+    }
+    EXPECT_FLOAT_EQ(StepOfOneUnit("GRU", {0, 0, 0}, 1e30f, reset_after), 0.5e30f);
+  }
+  EXPECT_TRUE(std::isnan(StepOfOneUnit("RNN", {nan}, 0, false)));
+  EXPECT_NEAR(StepOfOneUnit("RNN", {inf}, 0, false), 1, 1e-6);
+  EXPECT_NEAR(StepOfOneUnit("RNN", {-inf}, 0, false), -1, 1e-6);
+  EXPECT_FLOAT_EQ(StepOfOneUnit("RNN", {1e-6f}, 0, false), 1e-6f);
 }
 
 TEST_P(RecurrentStepTest, WhatDoesNotFitIsRefused) {
