@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One LSTM layer behind an embedding: cellular batching against padding, and against what the same kernels do in a bare
+"""One LSTM or GRU layer behind an embedding: cellular batching against padding, and against what the same kernels do in a bare
 loop. In process, and over HTTP at the largest size.
 
 Lengths are those of WMT sentences cut at 50, of Europarl sentences (to 147), or 24 for all. Full load keeps 256
@@ -11,6 +11,7 @@ with oneDNN and without), each the one that was fastest before the first round. 
 factors that its distance to the bound is the product of (bench/load.py, add_factors).
 """
 
+import argparse
 import contextlib
 import json
 import pathlib
@@ -41,6 +42,9 @@ LENGTHS = {  # name: (file, longest)
     "Europarl": ("europarl_v7_fr-en_head_en.json", 147),
 }
 BASELINES = ("bucketed", "merged")
+MODELS = {"lstm": (recurrent.lstm_encoder, 4), "gru": (recurrent.gru_encoder, 3)}  # name: (model, gates)
+SIZES = ["lstm:1024", "lstm:512", "lstm:256", "lstm:128", "lstm:64", "gru:1024", "gru:256", "gru:128"]
+OF_BOUND = {1024: 0.88, 512: 0.86, 256: 0.84, 128: 0.75}  # what the loop should reach of the FMA bound
 
 
 def draw_lengths(name, count, seed):
@@ -149,16 +153,18 @@ def cell_loop(model, seconds):
 
 
 class Measurement:
-    """All of one size."""
+    """All of one cell and size."""
 
-    def __init__(self, report, hidden, folder, args, stack):
+    def __init__(self, report, cell, hidden, folder, args, stack):
         self.report, self.hidden, self.stack = report, hidden, stack
+        self.label = f"{cell.upper()} h={hidden}"
         self.seconds, self.rounds, self.rows = args.seconds, args.rounds, args.rows
-        self.folder = pathlib.Path(folder) / str(hidden)
+        self.folder = pathlib.Path(folder) / f"{cell}-{hidden}"
         self.folder.mkdir()
-        self.model = self.folder / "lstm.onnx"
-        onnx.save(recurrent.lstm_encoder(hidden, VOCABULARY), self.model)
-        flops = 2 * (hidden + hidden) * 4 * hidden  # of one token: projection and step
+        self.model = self.folder / "model.onnx"
+        make, gates = MODELS[cell]
+        onnx.save(make(hidden, VOCABULARY), self.model)
+        flops = 2 * (hidden + hidden) * gates * hidden  # of one token: projection and step
         self.bound = harness.measure_peak(WORKERS)[str(WORKERS)]["gflops"] * 1e9 / flops
         self.loop = None  # tokens a second of the bare loop
         self.torch_way = None
@@ -178,20 +184,20 @@ class Measurement:
 
     def row(self, label, tokens, side, peer, aim):
         value = statistics.median(tokens[side])
-        self.report.add(f"h={self.hidden} {label}", value, "tok/s", peer=statistics.median(tokens[peer]),
+        self.report.add(f"{self.label} {label}", value, "tok/s", peer=statistics.median(tokens[peer]),
                         ratio=harness.median_ratio(tokens[side], tokens[peer]), bound_percent=100 * value / self.bound,
                         aim=aim, spread_percent=harness.spread(tokens[side]))
 
     def factors(self, label, runs, useful=None):
         for side, results in runs.items():
-            load.add_factors(self.report, f"h={self.hidden} {label} {side}", results, self.loop, self.bound,
+            load.add_factors(self.report, f"{self.label} {label} {side}", results, self.loop, self.bound,
                              useful.get(side) if useful else None)
 
     def peer_factors(self, label, batches, rates):
         """Of padded batches that were run one after the other."""
         padding = useful_share(batches)
         for side, values in rates.items():
-            self.report.add_factors(f"h={self.hidden} {label} {side}", padding=padding,
+            self.report.add_factors(f"{self.label} {label} {side}", padding=padding,
                                     the_rest=statistics.median(values) / self.bound / padding)
 
     def peaks(self, name):
@@ -221,7 +227,7 @@ class Measurement:
             self.loop = statistics.median(tokens["loop"])
             self.row("length 24: vs bare loop", tokens, "fixed", "loop", 0.97)
             tokens["bound"] = [self.bound] * self.rounds
-            self.row("length 24: vs FMA bound", tokens, "fixed", "bound", 0.8)
+            self.row("length 24: vs FMA bound", tokens, "fixed", "bound", OF_BOUND.get(self.hidden))
         self.row(f"{name}: vs bucketed", tokens, "cellular", "bucketed", 1.25)
         self.row(f"{name}: vs graph_merge", tokens, "cellular", "merged", None)
         self.row(f"{name}: vs ONNX Runtime", tokens, "cellular", "onnxruntime", 1.5)
@@ -240,7 +246,7 @@ class Measurement:
         opened = f"open {rate:.2f} {self.seconds}"
         runs = harness.in_turns(self.rounds, **{side: (lambda made=made: made.ask(opened))
                                                 for side, made in loads.items()})
-        load.add_latencies(self.report, f"h={self.hidden} {label} at half load", runs, "cellular", BASELINES, 1 / 0.4,
+        load.add_latencies(self.report, f"{self.label} {label} at half load", runs, "cellular", BASELINES, 1 / 0.4,
                            rate)
         self.factors(f"{label}, half load:", runs, useful)
 
@@ -267,29 +273,38 @@ class Measurement:
         alone = harness.in_turns(
             self.rounds, ours=lambda: engine.ask(f"closed 1 {self.seconds / 4}")["p50_ms"],
             ort=lambda: 1e3 * statistics.median(harness.timed(lambda: session.run(None, feed), 50)))
-        self.report.add(f"h={self.hidden} one request alone", statistics.median(alone["ours"]), "ms",
+        self.report.add(f"{self.label} one request alone", statistics.median(alone["ours"]), "ms",
                         peer=statistics.median(alone["ort"]), ratio=harness.median_ratio(alone["ort"], alone["ours"]),
                         aim=1 / 0.9, spread_percent=harness.spread(alone["ours"]))
+
+
+def cell_and_size(text):
+    cell, _, hidden = text.partition(":")
+    if cell not in MODELS or not hidden.isdecimal() or int(hidden) == 0:
+        raise argparse.ArgumentTypeError(f"'{text}' should be a cell of {', '.join(MODELS)} and its units, as in gru:256")
+    return cell, int(hidden)
 
 
 def main():
     args = harness.arguments(
         "cellular", seconds={"type": float, "default": 3.0, "help": "of one load"},
-        rounds={"type": int, "default": 5}, hidden={"type": int, "nargs": "*", "default": [1024, 256]},
+        rounds={"type": int, "default": 5},
+        sizes={"nargs": "*", "type": cell_and_size, "default": [cell_and_size(size) for size in SIZES],
+               "metavar": "CELL:HIDDEN", "help": "lstm or gru, and units, as in gru:256"},
         rows={"type": int, "default": 0, "help": "most rows of a task of cellular batching; 0: as the engine chooses"},
         quick={"action": "store_true", "help": "a look in about two minutes: one short round of the first size"})
     if args.quick:
-        args.seconds, args.rounds, args.hidden = 1.5, 1, args.hidden[:1]
+        args.seconds, args.rounds, args.sizes = 1.5, 1, args.sizes[:1]
     harness.build_programs("peak", "sequence_load", "cell_loop", "chairlift")
     report = harness.Report("cellular", args.output, [WORKERS])
     with tempfile.TemporaryDirectory() as folder:
-        for hidden in args.hidden:
+        for cell, hidden in args.sizes:
             with contextlib.ExitStack() as stack:
-                measured = Measurement(report, hidden, folder, args, stack)
+                measured = Measurement(report, cell, hidden, folder, args, stack)
                 lengths, engines, peaks = measured.peaks("WMT")
                 measured.half_load("WMT", engines, peaks)
                 measured.one_alone()
-                if hidden == max(args.hidden):
+                if (cell, hidden) == args.sizes[0]:
                     measured.over_http(lengths, peaks)
                 _, engines, europarl = measured.peaks("Europarl")
                 measured.half_load("Europarl", engines, europarl)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An embedding and an LSTM layer in PyTorch, on padded batches: a process of bench/cellular.py.
+"""An embedding and an LSTM or GRU layer in PyTorch, on padded batches: a process of bench/cellular.py.
 
     torch_peer.py MODEL.onnx BATCHES.json THREADS ONEDNN
     > SECONDS FIRST STEP     batches FIRST, FIRST + STEP, ... in turn
@@ -28,20 +28,24 @@ class Encoder(torch.nn.Module):
         table, w, r, bias = weights
         hidden = r.shape[2]
 
-        def gates(array):  # input, output, forget, cell → input, forget, cell, output
-            i, o, f, c = np.split(array, 4)
-            return torch.from_numpy(np.concatenate([i, f, c, o]))
+        lstm = any(node.op_type == "LSTM" for node in model.graph.node)
+        # LSTM: input, output, forget, cell → input, forget, cell, output. GRU: update, reset, new → reset, update, new.
+        order = [0, 2, 3, 1] if lstm else [1, 0, 2]
+
+        def gates(array):
+            parts = np.split(array, len(order))
+            return torch.from_numpy(np.concatenate([parts[i] for i in order]))
 
         self.embedding = torch.nn.Embedding.from_pretrained(torch.from_numpy(table.copy()))
-        self.lstm = torch.nn.LSTM(w.shape[2], hidden)
-        self.lstm.weight_ih_l0.data = gates(w[0])
-        self.lstm.weight_hh_l0.data = gates(r[0])
-        self.lstm.bias_ih_l0.data = gates(bias[0, : 4 * hidden])
-        self.lstm.bias_hh_l0.data = gates(bias[0, 4 * hidden :])
+        self.layer = (torch.nn.LSTM if lstm else torch.nn.GRU)(w.shape[2], hidden)
+        self.layer.weight_ih_l0.data = gates(w[0])
+        self.layer.weight_hh_l0.data = gates(r[0])
+        self.layer.bias_ih_l0.data = gates(bias[0, : len(order) * hidden])
+        self.layer.bias_hh_l0.data = gates(bias[0, len(order) * hidden :])
 
     def forward(self, tokens, lengths):
         """tokens [length, batch]; the state after each sequence's last token."""
-        states, _ = self.lstm(self.embedding(tokens))
+        states, _ = self.layer(self.embedding(tokens))
         return states[lengths - 1, torch.arange(tokens.shape[1])]
 
 

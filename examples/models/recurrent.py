@@ -66,6 +66,18 @@ def lstm_encoder(hidden=1024, vocabulary=1000, seed=0):
     return b.model()
 
 
+def gru_encoder(hidden=1024, vocabulary=1000, seed=0):
+    """lstm_encoder with a GRU layer, whose reset gate applies after the product as in PyTorch."""
+    b = Builder("gru_encoder", seed)
+    tokens = b.input("tokens", ["batch", "length"], TensorProto.INT64)
+    x = b.node("Gather", b.weight(vocabulary, hidden, scale=1.0), b.node("Transpose", tokens, perm=[1, 0]))
+    scale = 1.0 / hidden**0.5
+    _, last = b.node("GRU", x, b.weight(1, 3 * hidden, hidden, scale=scale), b.weight(1, 3 * hidden, hidden, scale=scale),
+                     b.weight(1, 6 * hidden, scale=0.1), outputs=2, hidden_size=hidden, linear_before_reset=1)
+    b.output(b.node("Squeeze", last, b.ints(0)), "state", ["batch", hidden])
+    return b.model()
+
+
 def identity(seed=0):
     """Answers with what it was sent: x [batch, 16]. Measures the server, not the model."""
     b = Builder("identity", seed)
