@@ -23,9 +23,9 @@ namespace HWY_NAMESPACE {
 // other at so many rows. None without vectors.
 constexpr int kFewRowsSums = kWideFile ? 24 : 12;
 constexpr int kFewRows = kPanelVectors > 4 ? 0 : std::min(8, kFewRowsSums / kPanelVectors);
+constexpr int kMostPanels = 4;
 constexpr int PanelsAtOnce(int rows) {
-  const int fit = kFewRowsSums / (rows * kPanelVectors);
-  return fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
+  return std::clamp(kFewRowsSums / (rows * kPanelVectors), 1, kMostPanels);
 }
 // Up to so many rows the hardware's own fetching keeps up, and ours only takes its slots. More rows
 // wait less for B, but then all at once: B is brought into the second-level cache this far ahead of
@@ -33,11 +33,12 @@ constexpr int PanelsAtOnce(int rows) {
 constexpr int kRowsFetchedByHardware = 4;
 constexpr int64_t kFewRowsAhead = 96;
 
-// C [R, P panels] = A·B; panels of B lie panel_stride apart.
+// C [R, P panels] = A·B; panels of B lie panel_stride apart, those of C c_panel_stride.
 template <int R, int P>
 HWY_NOINLINE void FewRowsTile(const float* HWY_RESTRICT a, size_t a_stride,
                               const float* HWY_RESTRICT b, size_t panel_stride,
-                              float* HWY_RESTRICT c, size_t c_stride, int64_t k) {
+                              float* HWY_RESTRICT c, size_t c_stride, size_t c_panel_stride,
+                              int64_t k) {
   V sums[R][P][kPanelVectors];
   CHAIRLIFT_UNROLL
   for (int r = 0; r < R; ++r) {
@@ -76,27 +77,32 @@ HWY_NOINLINE void FewRowsTile(const float* HWY_RESTRICT a, size_t a_stride,
     for (int p = 0; p < P; ++p) {
       CHAIRLIFT_UNROLL
       for (int v = 0; v < kPanelVectors; ++v) {
-        hn::StoreU(sums[r][p][v], kD, c + r * c_stride + p * kGemmPanel + v * kLanes);
+        hn::StoreU(sums[r][p][v], kD, c + r * c_stride + p * c_panel_stride + v * kLanes);
       }
     }
   }
 }
 
-using FewRowsFunction = void (*)(const float*, size_t, const float*, size_t, float*, size_t,
+using FewRowsFunction = void (*)(const float*, size_t, const float*, size_t, float*, size_t, size_t,
                                  int64_t);
+// By panels − 1; null where so many do not fit.
+using FewRowsTiles = std::array<FewRowsFunction, kMostPanels>;
 
-// By rows − 1: one panel, and as many as fit.
-template <int... kRow>
-constexpr std::array<FewRowsFunction, kFewRows> OnePanelTiles(std::integer_sequence<int, kRow...>) {
-  return {&FewRowsTile<kRow + 1, 1>...};
+template <int R, int P>
+constexpr FewRowsFunction FewRowsTileOrNull() {
+  if constexpr (P <= PanelsAtOnce(R)) return &FewRowsTile<R, P>;
+  return nullptr;
+}
+template <int R, int... kPanel>
+constexpr FewRowsTiles TilesOfRows(std::integer_sequence<int, kPanel...>) {
+  return {FewRowsTileOrNull<R, kPanel + 1>()...};
 }
 template <int... kRow>
-constexpr std::array<FewRowsFunction, kFewRows> ManyPanelTiles(
-    std::integer_sequence<int, kRow...>) {
-  return {&FewRowsTile<kRow + 1, PanelsAtOnce(kRow + 1)>...};
+constexpr std::array<FewRowsTiles, kFewRows> AllFewRowsTiles(std::integer_sequence<int, kRow...>) {
+  return {TilesOfRows<kRow + 1>(std::make_integer_sequence<int, kMostPanels>())...};
 }
-constexpr auto kOnePanelTiles = OnePanelTiles(std::make_integer_sequence<int, kFewRows>());
-constexpr auto kManyPanelTiles = ManyPanelTiles(std::make_integer_sequence<int, kFewRows>());
+// By rows − 1.
+constexpr auto kFewRowsTiles = AllFewRowsTiles(std::make_integer_sequence<int, kFewRows>());
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace HWY_NAMESPACE

@@ -105,32 +105,26 @@ bool FewRows(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t 
       a_stride = k + kRowPad;
     }
     const int64_t panel_stride = k * kGemmPanel;
-    const int at_once = PanelsAtOnce(static_cast<int>(rows));
-    const FewRowsFunction one = kOnePanelTiles[rows - 1];
-    const FewRowsFunction many = kManyPanelTiles[rows - 1];
+    const int64_t at_once = PanelsAtOnce(static_cast<int>(rows));
+    const FewRowsTiles& tiles = kFewRowsTiles[rows - 1];
     for (int64_t panel = first; panel < last;) {
       const int64_t column = panel * kGemmPanel;
       const float* b = x.packed + panel * panel_stride;
-      const int64_t columns = std::min(n - column, at_once * kGemmPanel);
-      if (panel + at_once <= last && columns == at_once * kGemmPanel) {
-        many(a, a_stride, b, panel_stride, x.c + column, x.c_stride, k);
-        FinishColumns(x, rows, column, columns, epilogue);
-        panel += at_once;
-        continue;
-      }
-      const int64_t some = std::min(columns, kGemmPanel);
-      if (some == kGemmPanel) {
-        one(a, a_stride, b, panel_stride, x.c + column, x.c_stride, k);
+      // Whole panels side by side, or what is left of the last one.
+      const int64_t whole = std::min({at_once, last - panel, (n - column) / kGemmPanel});
+      const int64_t columns = whole > 0 ? whole * kGemmPanel : n - column;
+      if (whole > 0) {
+        tiles[whole - 1](a, a_stride, b, panel_stride, x.c + column, x.c_stride, kGemmPanel, k);
       } else {
         float edge[kFewRows * kGemmPanel];
-        one(a, a_stride, b, panel_stride, edge, kGemmPanel, k);
+        tiles[0](a, a_stride, b, panel_stride, edge, kGemmPanel, kGemmPanel, k);
         for (int64_t r = 0; r < rows; ++r) {
           std::memcpy(x.c + r * x.c_stride + column, edge + r * kGemmPanel,
-                      static_cast<size_t>(some) * sizeof(float));
+                      static_cast<size_t>(columns) * sizeof(float));
         }
       }
-      FinishColumns(x, rows, column, some, epilogue);
-      ++panel;
+      FinishColumns(x, rows, column, columns, epilogue);
+      panel += std::max<int64_t>(whole, 1);
     }
     return true;
   }

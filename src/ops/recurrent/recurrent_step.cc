@@ -16,6 +16,8 @@ constexpr int64_t kStepRows = 98;
 constexpr int64_t kWantedPerRow = 8;
 // Sums that wait for their gates' arithmetic: several blocks of units where rows are few.
 constexpr int64_t kWaitingSums = 8192;
+// Panels that one product of few rows has where it can.
+constexpr int64_t kPanelsTogether = 4;
 // Weights that the second-level cache does not hold, by far: worth fetching ahead.
 constexpr int64_t kFarElements = 512 << 10;
 // Multiply-adds below which a team is not worth its fork and join (1 to 2 µs).
@@ -203,9 +205,49 @@ int64_t StepKernel<T>::Want(const Part& at) const {
   return to - at.wanted;
 }
 
+// Panels of several blocks side by side, so that there are sums enough to hide the latency of a
+// multiply-add: all gates of a block lie together, one gate of some blocks apart.
+template <typename T>
+template <typename Float>
+void StepKernel<T>::FewRowsProducts(const Part& at, int first_gate, int last_gate,
+                                    const Float* a) const {
+  const int64_t k = spec_.hidden;
+  const int64_t blocks = at.last_block - at.first_block;
+  const bool all_gates = last_gate - first_gate == spec_.gates;
+  const int64_t block_panels = all_gates ? spec_.gates : 1;
+  const int64_t group = (kPanelsTogether + block_panels - 1) / block_panels;
+  const int64_t groups = (blocks + group - 1) / group;
+  for (int64_t i = 0; i < groups; ++i) {
+    const int64_t block = (at.rows.backward ? groups - 1 - i : i) * group;
+    const int64_t count = std::min(group, blocks - block);
+    for (int g = first_gate; g < (all_gates ? first_gate + 1 : last_gate); ++g) {
+      StepProduct product;
+      product.rows = at.rows.count;
+      product.k = k;
+      product.a = a;
+      product.a_stride = at.rows.count == 1 ? k : stride_;
+      product.packed = at.weights.r + ((at.first_block + block) * spec_.gates + g) * k * kUnitBlock;
+      product.panels = count * block_panels;
+      product.c = at.sums + (block * spec_.gates + g) * kUnitBlock;
+      product.c_stride = at.sums_stride();
+      if (!all_gates) {
+        product.panel_stride = spec_.gates * k * kUnitBlock;
+        product.c_panel_stride = spec_.gates * kUnitBlock;
+      }
+      Compute(product);
+    }
+  }
+}
+
 template <typename T>
 void StepKernel<T>::Products(const Part& at, int first_gate, int last_gate, const T* a) const {
   if (at.rows.h_is_zero) return;
+  if constexpr (std::is_same_v<T, float>) {
+    if (at.rows.count <= kFewStepRows) {
+      FewRowsProducts(at, first_gate, last_gate, a);
+      return;
+    }
+  }
   const int64_t k = spec_.hidden;
   const int64_t stride = at.rows.count == 1 ? k : stride_;
   const auto panels = [&](int64_t block) {
@@ -224,13 +266,11 @@ void StepKernel<T>::Products(const Part& at, int first_gate, int last_gate, cons
                           last_gate - first_gate,
                           sums,
                           at.sums_stride()};
-      if (at.rows.count > kFewStepRows) {
-        if (at.next_block >= 0 && packed_elements() >= kFarElements) {
-          product.next_packed = panels(at.next_block);
-        }
-        product.wanted = at.wanted;
-        product.num_wanted = Want(at);
+      if (at.next_block >= 0 && packed_elements() >= kFarElements) {
+        product.next_packed = panels(at.next_block);
       }
+      product.wanted = at.wanted;
+      product.num_wanted = Want(at);
       Compute(product);
     } else {
       CellProduct(at.rows.count, k, a, stride, panels(at.first_block + block),

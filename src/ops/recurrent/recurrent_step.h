@@ -93,6 +93,8 @@ class StepKernel {
   int64_t SumElements(int64_t rows) const;
   size_t PartBytes(int64_t rows) const;
   int64_t Want(const Part& part) const;
+  template <typename Float>  // float alone
+  void FewRowsProducts(const Part& part, int first_gate, int last_gate, const Float* a) const;
   void Products(const Part& part, int first_gate, int last_gate, const T* a) const;
   void Finish(const Part& part) const;
 

@@ -16,6 +16,10 @@ struct StepProduct {
   int64_t panels = 0;
   float* c = nullptr;  // rows c_stride apart
   int64_t c_stride = 0;
+  // Of at most kFewStepRows rows, panels may lie apart: so many floats from one to the next, in
+  // `packed` and in a row of c. 0: side by side.
+  int64_t panel_stride = 0;
+  int64_t c_panel_stride = 0;
   // Brought into the second-level cache meanwhile: the panels of the product after this one, or
   // null, and whatever of 128 bytes each the caller reads next.
   const float* next_packed = nullptr;

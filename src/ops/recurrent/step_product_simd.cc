@@ -11,6 +11,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 //
 #include "hwy/highway.h"
+#include "ops/linear/few_rows_tile-inl.h"
 #include "ops/linear/gemm_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -48,6 +49,23 @@ void Product(const StepProduct& x) {
   }
 }
 
+// False where so many rows are not few.
+bool FewRowsProduct(const StepProduct& x) {
+  if constexpr (kFewRows > 0) {
+    if (x.rows > kFewRows) return false;
+    const int64_t at_once = PanelsAtOnce(static_cast<int>(x.rows));
+    const FewRowsTiles& tiles = kFewRowsTiles[x.rows - 1];
+    for (int64_t panel = 0; panel < x.panels;) {
+      const int64_t count = std::min(at_once, x.panels - panel);
+      tiles[count - 1](x.a, x.a_stride, x.packed + panel * x.panel_stride, x.panel_stride,
+                       x.c + panel * x.c_panel_stride, x.c_stride, x.c_panel_stride, x.k);
+      panel += count;
+    }
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace HWY_NAMESPACE
@@ -58,14 +76,22 @@ HWY_AFTER_NAMESPACE();
 namespace chairlift {
 
 HWY_EXPORT(Product);
+HWY_EXPORT(FewRowsProduct);
 
 void Compute(const StepProduct& product) {
   if (product.rows > kFewStepRows) {
     HWY_DYNAMIC_DISPATCH(Product)(product);
     return;
   }
-  PackedGemm({product.a, product.a_stride, 1, product.packed, product.c, product.c_stride},
-             product.rows, product.k, product.panels * kGemmPanel, 0, product.panels, {});
+  StepProduct x = product;
+  if (x.panel_stride == 0) x.panel_stride = x.k * kGemmPanel;
+  if (x.c_panel_stride == 0) x.c_panel_stride = kGemmPanel;
+  if (HWY_DYNAMIC_DISPATCH(FewRowsProduct)(x)) return;
+  for (int64_t panel = 0; panel < x.panels; ++panel) {
+    PackedGemm({x.a, x.a_stride, 1, x.packed + panel * x.panel_stride,
+                x.c + panel * x.c_panel_stride, x.c_stride},
+               x.rows, x.k, kGemmPanel, 0, 1, {});
+  }
 }
 
 }  // namespace chairlift
