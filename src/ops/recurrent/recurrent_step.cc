@@ -169,6 +169,8 @@ void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, i
       h = copied;
     }
     const int64_t at_once = BlocksAtOnce(rows, spec_.gates);
+    // One block's sums wait in `sums` from phase 0 to phase 1.
+    const bool keeps_sums = two_phases_ && blocks() == 1 && row_blocks == 1;
     for (int64_t done = 0; done < last_block - first_block; done += at_once) {
       const int64_t count = std::min(at_once, last_block - first_block - done);
       at.first_block = all.backward ? last_block - done - count : first_block + done;
@@ -176,13 +178,13 @@ void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, i
       const int64_t next = all.backward ? at.first_block - 1 : at.last_block;
       at.next_block = next >= first_block && next < last_block ? next : -1;
       if (two_phases_ && phase == 0) {
-        Products(at, 1, 2, h);
+        Products(at, keeps_sums ? 0 : 1, 2, h);
         auto gates = at.template Gates<GruReset<T>>();
         gates.h = at.FromUnit(at.rows.h);
         gates.reset_h = at.FromUnit(reset_rows);
         ComputeGates(gates);
       } else {
-        Products(at, 0, two_phases_ ? 1 : spec_.gates, h);
+        if (!keeps_sums) Products(at, 0, two_phases_ ? 1 : spec_.gates, h);
         if (two_phases_) Products(at, 2, 3, reset_rows.base);
         Finish(at);
       }
@@ -213,14 +215,14 @@ void StepKernel<T>::FewRowsProducts(const Part& at, int first_gate, int last_gat
                                     const Float* a) const {
   const int64_t k = spec_.hidden;
   const int64_t blocks = at.last_block - at.first_block;
-  const bool all_gates = last_gate - first_gate == spec_.gates;
-  const int64_t block_panels = all_gates ? spec_.gates : 1;
+  const bool side_by_side = last_gate - first_gate == spec_.gates || blocks == 1;
+  const int64_t block_panels = side_by_side ? last_gate - first_gate : 1;
   const int64_t group = (kPanelsTogether + block_panels - 1) / block_panels;
   const int64_t groups = (blocks + group - 1) / group;
   for (int64_t i = 0; i < groups; ++i) {
     const int64_t block = (at.rows.backward ? groups - 1 - i : i) * group;
     const int64_t count = std::min(group, blocks - block);
-    for (int g = first_gate; g < (all_gates ? first_gate + 1 : last_gate); ++g) {
+    for (int g = first_gate; g < (side_by_side ? first_gate + 1 : last_gate); ++g) {
       StepProduct product;
       product.rows = at.rows.count;
       product.k = k;
@@ -230,7 +232,7 @@ void StepKernel<T>::FewRowsProducts(const Part& at, int first_gate, int last_gat
       product.panels = count * block_panels;
       product.c = at.sums + (block * spec_.gates + g) * kUnitBlock;
       product.c_stride = at.sums_stride();
-      if (!all_gates) {
+      if (!side_by_side) {
         product.panel_stride = spec_.gates * k * kUnitBlock;
         product.c_panel_stride = spec_.gates * kUnitBlock;
       }

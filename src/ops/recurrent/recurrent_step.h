@@ -83,7 +83,8 @@ class StepKernel {
             void* scratch) const;
 
   // The same in pieces, for callers that spread more than one step at a time: first phase 0 of all
-  // blocks, then phase 1, and so on. No two calls at once may have the same `part`.
+  // blocks, then phase 1, and so on, with the same blocks, `part` and `scratch` in each phase. No
+  // two calls at once may have the same `part`.
   int phases() const { return two_phases_ ? 2 : 1; }
   void Run(const StepWeights<T>& weights, const StepRows<T>& rows, int phase, int64_t first_block,
            int64_t last_block, int part, void* scratch) const;
