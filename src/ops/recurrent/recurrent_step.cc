@@ -25,9 +25,9 @@ constexpr double kStepSplitWork = 200e3;
 
 constexpr int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// Blocks of units whose sums wait together, of `rows` rows.
-int64_t BlocksAtOnce(int64_t rows, int gates) {
-  if (rows > kFewStepRows) return 1;
+// Blocks of units, of `blocks`, whose sums wait together, of `rows` rows.
+int64_t BlocksAtOnce(int64_t blocks, int64_t rows, int gates) {
+  if (rows > kFewStepRows || blocks == 1) return 1;
   return std::max<int64_t>(1, kWaitingSums / (rows * gates * kUnitBlock));
 }
 
@@ -135,7 +135,8 @@ void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, i
   if (all.count == 0 || first_block == last_block) return;
   if (all.h_is_zero && two_phases_ && phase == 0) return;
   const int64_t hidden = spec_.hidden;
-  const int64_t row_blocks = (all.count + kStepRows - 1) / kStepRows;
+  // Without divisions where it can: they are a twentieth of a small cell's step.
+  const int64_t row_blocks = all.count <= kStepRows ? 1 : (all.count + kStepRows - 1) / kStepRows;
   const int64_t most_rows = std::min(all.count, kStepRows);
   T* reset = static_cast<T*>(scratch);
   auto* own = reinterpret_cast<std::byte*>(reset + (two_phases_ ? all.count * stride_ : 0)) +
@@ -143,8 +144,9 @@ void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, i
   T* copied = reinterpret_cast<T*>(own);
   T* sums = copied + most_rows * stride_;
   for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
-    const int64_t first_row = all.count * row_block / row_blocks;
-    const int64_t rows = all.count * (row_block + 1) / row_blocks - first_row;
+    const int64_t first_row = row_blocks == 1 ? 0 : all.count * row_block / row_blocks;
+    const int64_t rows =
+        row_blocks == 1 ? all.count : all.count * (row_block + 1) / row_blocks - first_row;
     const auto move = [&]<typename U>(GateRows<U>& to) {
       if (to.rows != nullptr) {
         to.rows += first_row;
@@ -168,7 +170,7 @@ void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, i
       for (int64_t r = 0; r < rows; ++r) std::copy_n(at.rows.h[r], hidden, copied + r * stride_);
       h = copied;
     }
-    const int64_t at_once = BlocksAtOnce(rows, spec_.gates);
+    const int64_t at_once = BlocksAtOnce(last_block - first_block, rows, spec_.gates);
     // One block's sums wait in `sums` from phase 0 to phase 1.
     const bool keeps_sums = two_phases_ && blocks() == 1 && row_blocks == 1;
     for (int64_t done = 0; done < last_block - first_block; done += at_once) {
