@@ -1,0 +1,106 @@
+#include "batching/policies/stages/batch_table.h"
+
+#include <cassert>
+#include <numeric>
+#include <utility>
+
+namespace chairlift {
+
+StagedBatchId BatchTable::New(int32_t num, TimePoint now, bool may_stretch) {
+  assert(num > 0);
+  const StagedBatchId id = next_++;
+  Row& row = rows_[id];
+  row.size = num;
+  row.created = now;
+  row.completed.resize(queues_.size());
+  row.may_stretch = may_stretch;
+  queues_[0].push_back({id, 0, num});
+  return id;
+}
+
+std::optional<StagedBatchId> BatchTable::latest() const {
+  if (rows_.empty()) return std::nullopt;
+  return rows_.rbegin()->first;
+}
+
+bool BatchTable::MayStretch(StagedBatchId batch) const {
+  const auto found = rows_.find(batch);
+  return found != rows_.end() && std::next(found) == rows_.end() && found->second.may_stretch &&
+         found->second.front + 1 < stages();
+}
+
+void BatchTable::Stretch(StagedBatchId batch, int32_t num) {
+  assert(num > 0 && MayStretch(batch));
+  Row& row = rows_.at(batch);
+  if (row.joins_after < 0) row.joins_after = row.front;
+  queues_[0].push_back({batch, row.size, num});
+  row.size += num;
+}
+
+const BatchPart* BatchTable::Front(int32_t stage) const {
+  const std::deque<BatchPart>& queue = queues_[static_cast<size_t>(stage)];
+  return queue.empty() ? nullptr : &queue.front();
+}
+
+BatchPart BatchTable::Take(int32_t stage) {
+  std::deque<BatchPart>& queue = queues_[static_cast<size_t>(stage)];
+  assert(!queue.empty());
+  const BatchPart part = queue.front();
+  queue.pop_front();
+  return part;
+}
+
+void BatchTable::Update(int32_t stage, const BatchPart& part) {
+  Row& row = rows_.at(part.batch);
+  int32_t& completed = row.completed[static_cast<size_t>(stage)];
+  completed += part.num;
+  assert(completed <= row.size);
+}
+
+bool BatchTable::CaughtUp(int32_t stage, StagedBatchId batch) const {
+  const Row& row = rows_.at(batch);
+  return row.front == stage && row.completed[static_cast<size_t>(stage)] == row.size;
+}
+
+void BatchTable::Forward(int32_t stage, const BatchPart& part) {
+  const auto found = rows_.find(part.batch);
+  Row& row = found->second;
+  BatchPart next = part;
+  if (row.joins_after == stage) {
+    if (!CaughtUp(stage, part.batch)) return;
+    row.joins_after = -1;
+    next = {part.batch, 0, row.size};
+  }
+  if (stage + 1 == stages()) {
+    assert(CaughtUp(stage, part.batch));
+    rows_.erase(found);
+    return;
+  }
+  if (next.start == 0) row.front = stage + 1;
+  queues_[static_cast<size_t>(stage) + 1].push_back(next);
+}
+
+std::vector<StagedBatchId> BatchTable::Split(int32_t stage, StagedBatchId batch,
+                                             std::span<const int32_t> sizes) {
+  assert(stage + 1 < stages() && CaughtUp(stage, batch));
+  assert(std::accumulate(sizes.begin(), sizes.end(), 0) == row(batch).size);
+  const Row whole = std::move(rows_.at(batch));
+  rows_.erase(batch);
+  std::vector<StagedBatchId> parts;
+  for (const int32_t size : sizes) {
+    assert(size > 0);
+    const StagedBatchId id = next_++;
+    Row& row = rows_[id];
+    row.size = size;
+    row.created = whole.created;
+    row.completed.resize(queues_.size());
+    for (int32_t s = 0; s <= stage; ++s) row.completed[static_cast<size_t>(s)] = size;
+    row.front = stage + 1;
+    row.may_stretch = false;
+    queues_[static_cast<size_t>(stage) + 1].push_back({id, 0, size});
+    parts.push_back(id);
+  }
+  return parts;
+}
+
+}  // namespace chairlift
