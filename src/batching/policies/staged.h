@@ -1,0 +1,43 @@
+// Multi-entry multi-exit batching (DVABatch §5–7) of models cut into stages: requests are chains of
+// one node a stage, all of the same rows.
+//
+// Requests of equal types at every stage make batches of up to max_batch_size rows, of two
+// meta-operations besides the new batch. **stretch**: while the latest batch is under way,
+// newcomers may join it, catch up, and be merged with it. **split**: after a stage, a batch goes on
+// as several. Each query passes each stage once. Stages nearest to the end go first. A worker has
+// one task at a time, as what a batch does next is decided when a stage has run.
+//
+// Queries that are cancelled or expire leave before their next stage; their places in the batch
+// stay empty, and cost nothing.
+#ifndef CHAIRLIFT_BATCHING_POLICIES_STAGED_H_
+#define CHAIRLIFT_BATCHING_POLICIES_STAGED_H_
+
+#include <memory>
+
+#include "batching/policy.h"
+
+namespace chairlift {
+
+struct StagedOptions {
+  // Policy I, input diversity: requests share a batch if their lengths fall into one bucket
+  // (PolicyOptions::bucket_width). Batches of several buckets run at once, of max_batch_size rows
+  // together. Where queue_delay is 0, what the first stage takes at max_batch_size is the delay.
+  bool by_length = false;
+  // Policy II, operator diversity: after a stage, a batch is halved, and its halves again, while
+  // the stages that remain take at least twice as long as for half of it. Needs costs.
+  bool split = false;
+  // Policy III, load diversity: newcomers stretch the latest batch,
+  bool stretch = false;
+  // unless that was made longer ago than this. 0: half the latency objective; no limit if unset.
+  Duration longest_wait{0};
+  // 1: batches run one after the other; 2 and more: as a pipeline.
+  int buffer_pairs = 2;
+};
+
+// InvalidArgument where an option is out of range.
+StatusOr<std::unique_ptr<Scheduler>> MakeStagedScheduler(const PolicyOptions& options,
+                                                         const StagedOptions& staged);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_BATCHING_POLICIES_STAGED_H_
