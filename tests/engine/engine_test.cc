@@ -2,7 +2,9 @@
 #include "chairlift/engine.h"
 
 #include <gmock/gmock.h>
+#include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <thread>
@@ -64,6 +66,36 @@ TEST_F(EngineTest, AskingForAnUnknownModelNamesIt) {
   const StatusOr<InferResponse> response = engine_->Infer({.model = "nobody"});
   EXPECT_EQ(response.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(MessageOf(response.status()), HasSubstr("'nobody'"));
+}
+
+double CpuSeconds(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// However long its task takes: with one worker there is nobody to share it with.
+TEST_F(EngineTest, WhoWaitsForTheOnlyWorkerRunsItsTask) {
+  engine_ = MakeEngine({.workers = 1});
+  const std::string file = WriteFile(folder_ / "convolutions.onnx", testing::ConvModel().Bytes());
+  ASSERT_TRUE(engine_->LoadModel("convolutions", file, {}).ok());
+  const std::string name = (*engine_->Metadata("convolutions")).inputs[0].name;
+  Tensor x = Tensor::Allocate(DType::kFloat, {1, 3, 200, 200});
+  std::fill_n(x.data<float>(), x.size(), 1.0f);
+  const auto ask = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      InferRequest request;
+      request.model = "convolutions";
+      request.inputs = {{name, x}};
+      ASSERT_TRUE(engine_->Infer(std::move(request)).ok());
+    }
+  };
+  ask(10);  // costs are learnt
+  const double mine = CpuSeconds(CLOCK_THREAD_CPUTIME_ID);
+  const double all = CpuSeconds(CLOCK_PROCESS_CPUTIME_ID);
+  ask(30);
+  EXPECT_GT(CpuSeconds(CLOCK_THREAD_CPUTIME_ID) - mine,
+            0.7 * (CpuSeconds(CLOCK_PROCESS_CPUTIME_ID) - all));
 }
 
 // Whoever waits for an answer may hold locks that the callbacks of others take.

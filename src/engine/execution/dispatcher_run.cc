@@ -37,6 +37,7 @@ void Dispatcher::Record(const Batch& batch) {
 }
 
 bool Dispatcher::WorthSharing(const Batch& batch, Duration worth_a_team) const {
+  if (pool_.size() == 1) return false;
   // Where somebody waits nobody will be idle, and a job cut into parts takes some % longer.
   const bool long_enough =
       batch.charged >= worth_a_team && batch.charged / batch.task.steps() >= kWorthATeamInAChain;

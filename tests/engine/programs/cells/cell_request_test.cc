@@ -244,7 +244,9 @@ class Schedule {
       const CellBatch::Item& item = batch_.items()[i];
       EXPECT_TRUE(item.status.ok()) << item.status;
       if (!item.status.ok()) return false;
-      const auto [r, node, steps] = chosen[i];
+      const size_t r = chosen[i].request;
+      const NodeId node = chosen[i].node;
+      const int32_t steps = chosen[i].steps;
       Plan& plan = *plans_[r];
       NodeId last = node;
       for (int32_t step = 1; step < steps; ++step) last = plan.follower[last];
