@@ -74,7 +74,7 @@ double CpuSeconds(clockid_t clock) {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// However long its task takes: with one worker there is nobody to share it with.
+// However long its task takes.
 TEST_F(EngineTest, WhoWaitsForTheOnlyWorkerRunsItsTask) {
   engine_ = MakeEngine({.workers = 1});
   const std::string file = WriteFile(folder_ / "convolutions.onnx", testing::ConvModel().Bytes());

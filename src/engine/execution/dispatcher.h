@@ -52,9 +52,9 @@ class Dispatcher {
   // Takes a request that fits its model. Its callback runs exactly once: on the calling thread,
   // before Submit() returns, where the request is refused; else on a worker or the timer's thread.
   // Where the caller will do nothing but wait for the answer (`caller_waits`), its thread runs
-  // tasks of that request alone, in place of an idle worker's, as long as others would not help
-  // with them: waking a thread and being woken by it takes longer than a small model. Nobody else's
-  // callback runs there: the caller may hold locks that it takes.
+  // tasks of that request alone, in place of an idle worker's, with the help of others where that
+  // is worth it: waking a thread and being woken by it takes longer than a small model. Nobody
+  // else's callback runs there: the caller may hold locks that it takes.
   RequestId Submit(std::shared_ptr<Request> request, bool caller_waits = false);
 
   // As UnfoldRequest() (unfold_request.h).

@@ -37,7 +37,6 @@ void Dispatcher::Record(const Batch& batch) {
 }
 
 bool Dispatcher::WorthSharing(const Batch& batch, Duration worth_a_team) const {
-  if (pool_.size() == 1) return false;
   // Where somebody waits nobody will be idle, and a job cut into parts takes some % longer.
   const bool long_enough =
       batch.charged >= worth_a_team && batch.charged / batch.task.steps() >= kWorthATeamInAChain;
@@ -60,7 +59,6 @@ void Dispatcher::RunOnWorker(std::shared_ptr<Batch> batch, int worker,
 
 void Dispatcher::StartHere(std::shared_ptr<Batch> batch, RequestId number) {
   const bool ran =
-      !WorthSharing(*batch, kWorthATeam) &&
       pool_.RunHere(batch->task.worker, [&](int worker) { RunOnWorker(batch, worker, number); });
   if (!ran) Start(std::move(batch));
 }
