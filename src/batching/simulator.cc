@@ -27,7 +27,7 @@ class Simulation {
       for (std::deque<Running>& stream : streams_) {
         while (!stream.empty() && stream.front().end <= now_) End(stream);
       }
-      while (next_arrival_ < workload_.arrivals.size() && ArrivalTime() <= now_) Arrive();
+      for (auto at = ArrivalTime(); at && *at <= now_; at = ArrivalTime()) Arrive();
       for (size_t w = 0; w < streams_.size(); ++w) Fill(static_cast<WorkerId>(w));
     }
     result_.end = now_ - TimePoint();
@@ -40,14 +40,22 @@ class Simulation {
     TimePoint end;
   };
 
-  TimePoint ArrivalTime() const { return TimePoint() + workload_.arrivals[next_arrival_].at; }
+  bool AnyLeft() const { return next_arrival_ < workload_.arrivals.size(); }
+
+  // Of the next request; none: it waits until another leaves.
+  std::optional<TimePoint> ArrivalTime() const {
+    if (!AnyLeft()) return std::nullopt;
+    if (workload_.clients == 0) return TimePoint() + workload_.arrivals[next_arrival_].at;
+    if (under_way_ < workload_.clients) return now_;
+    return std::nullopt;
+  }
 
   std::optional<TimePoint> NextEvent() const {
     std::optional<TimePoint> next;
     const auto consider = [&next](TimePoint t) {
       if (!next || t < *next) next = t;
     };
-    if (next_arrival_ < workload_.arrivals.size()) consider(ArrivalTime());
+    if (const std::optional<TimePoint> arrival = ArrivalTime()) consider(*arrival);
     for (const std::deque<Running>& stream : streams_) {
       if (!stream.empty()) consider(stream.front().end);
     }
@@ -56,10 +64,12 @@ class Simulation {
   }
 
   void Arrive() {
-    const Workload::Arrival& arrival = workload_.arrivals[next_arrival_];
-    result_.requests.push_back({.arrived = arrival.at, .started = kNotStarted});
+    const Duration at =
+        workload_.clients == 0 ? workload_.arrivals[next_arrival_].at : now_ - TimePoint();
+    result_.requests.push_back({.arrived = at, .started = kNotStarted});
     scheduler_.Arrive(next_arrival_, GraphOf(next_arrival_), 0, now_, std::nullopt);
     ++next_arrival_;
+    ++under_way_;
   }
 
   // Requests are numbered as they arrive.
@@ -72,6 +82,7 @@ class Simulation {
     stream.pop_front();
     for (const BatchRequestId id : scheduler_.Complete(task, now_, {})) {
       result_.requests[id].left = now_ - TimePoint();
+      --under_way_;
     }
   }
 
@@ -114,6 +125,7 @@ class Simulation {
   const CostModel& costs_;
   std::vector<std::deque<Running>> streams_;  // by worker
   size_t next_arrival_ = 0;
+  int64_t under_way_ = 0;  // requests
   TimePoint now_{};
   SimulationResult result_;
 };

@@ -17,6 +17,9 @@ struct Workload {
   };
   std::vector<CellGraph> graphs;  // the different requests there are
   std::vector<Arrival> arrivals;  // in order of time
+  // Not 0: the load is closed. So many requests are under way; as one leaves, the next arrives, and
+  // `at` says nothing.
+  int64_t clients = 0;
 };
 
 struct SimulatedRequest {

@@ -41,6 +41,7 @@ struct SimulateFlags {
   double cost_scale = 1;
   std::vector<std::string> policies = {"cellular"};
   std::vector<double> rates;
+  std::vector<int64_t> clients;
   std::vector<std::string> cell_max;
   int64_t requests = 20000;
   int workers = 1;
@@ -53,9 +54,15 @@ struct SimulateFlags {
   int64_t latency_objective_us = 0;
 };
 
+// Of one run: requests that arrive, or so many that are always under way.
+struct OfferedLoad {
+  double rate = 0;  // a second
+  int64_t clients = 0;
+};
+
 struct Figures {
   std::string policy;
-  double rate = 0;
+  OfferedLoad load;
   double throughput = 0;        // requests a second
   double mean_latency = 0;      // ms
   std::vector<double> latency;  // percentiles 0 to 100, ms
@@ -168,17 +175,24 @@ struct Setup {
   PolicyOptions options;
 };
 
-StatusOr<Figures> Run(const SimulateFlags& flags, const std::string& policy, double rate,
-                      const Setup& setup, const std::vector<double>& gaps) {
+// When requests arrive; where a load is closed, only their number counts.
+StatusOr<std::vector<Arrival>> ArrivalsOf(const SimulateFlags& flags, const OfferedLoad& load,
+                                          const std::vector<double>& gaps) {
+  if (load.clients > 0) return std::vector<Arrival>(static_cast<size_t>(flags.requests));
   ScheduleOptions schedule;
-  schedule.rate = rate;
-  schedule.seconds = 1e9;
+  schedule.rate = load.rate;
   schedule.gaps_ms = gaps;
   schedule.seed = flags.seed;
-  if (rate > 0) schedule.seconds = static_cast<double>(flags.requests) / rate;
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Arrival> arrivals, MakeSchedule(schedule));
+  schedule.seconds = static_cast<double>(flags.requests) / load.rate;
+  return MakeSchedule(schedule);
+}
 
+StatusOr<Figures> Run(const SimulateFlags& flags, const std::string& policy,
+                      const OfferedLoad& load, const Setup& setup,
+                      const std::vector<double>& gaps) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Arrival> arrivals, ArrivalsOf(flags, load, gaps));
   Workload workload;
+  workload.clients = load.clients;
   workload.graphs = setup.mix.graphs;
   std::mt19937_64 random(flags.seed + 1);
   for (const Arrival& arrival : arrivals) {
@@ -190,14 +204,15 @@ StatusOr<Figures> Run(const SimulateFlags& flags, const std::string& policy, dou
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   Figures figures = Summarise(result, flags.workers);
   figures.policy = policy;
-  figures.rate = rate;
+  figures.load = load;
   figures.cells_per_second = static_cast<double>(result.nodes) / took.count();
   return figures;
 }
 
 nlohmann::json ToJson(const Figures& figures) {
   return {{"policy", figures.policy},
-          {"rate", figures.rate},
+          {"rate", figures.load.rate},
+          {"clients", figures.load.clients},
           {"throughput", figures.throughput},
           {"latency_mean_ms", figures.mean_latency},
           {"latency_ms", figures.latency},
@@ -211,13 +226,15 @@ nlohmann::json ToJson(const Figures& figures) {
 }
 
 void AddRow(Table& table, const Figures& figures) {
-  table.Add({figures.policy, HumanNumber(figures.rate), HumanNumber(std::round(figures.throughput)),
-             HumanNumber(figures.mean_latency), HumanNumber(figures.latency[50]),
-             HumanNumber(figures.latency[90]), HumanNumber(figures.latency[99]),
-             HumanNumber(figures.queue[99]), fmt::format("{:.1f}", figures.rows_per_task),
-             fmt::format("{:.1f}", figures.steps_per_task),
-             fmt::format("{:.1f}", 100 * figures.padding),
-             fmt::format("{:.1f}", 100 * figures.busy)});
+  const OfferedLoad& load = figures.load;
+  table.Add(
+      {figures.policy,
+       load.clients > 0 ? Counted(load.clients, "client") : HumanNumber(load.rate) + "/s",
+       HumanNumber(std::round(figures.throughput)), HumanNumber(figures.mean_latency),
+       HumanNumber(figures.latency[50]), HumanNumber(figures.latency[90]),
+       HumanNumber(figures.latency[99]), HumanNumber(figures.queue[99]),
+       fmt::format("{:.1f}", figures.rows_per_task), fmt::format("{:.1f}", figures.steps_per_task),
+       fmt::format("{:.1f}", 100 * figures.padding), fmt::format("{:.1f}", 100 * figures.busy)});
 }
 
 StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
@@ -249,6 +266,12 @@ StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
 }
 
 Status Simulate(const SimulateFlags& flags) {
+  if (flags.rates.empty() && flags.clients.empty()) {
+    return Usage(InvalidArgument("say how much load there is: --rate 100,200 or --clients 64"));
+  }
+  if (!flags.gaps.empty() && !flags.clients.empty()) {
+    return Usage(InvalidArgument("--gaps are between requests of --rate; --clients leave none"));
+  }
   std::vector<double> gaps;
   if (!flags.gaps.empty()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(gaps, ReadGaps(flags.gaps));
@@ -260,10 +283,13 @@ Status Simulate(const SimulateFlags& flags) {
     runs.emplace_back(policy, std::move(setup));
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.json));
-  Table table({"policy", "rate/s", "done/s", "mean ms", "p50 ms", "p90 ms", "p99 ms",
-               "queue p99 ms", "rows/task", "steps/task", "padding %", "busy %"});
+  Table table({"policy", "load", "done/s", "mean ms", "p50 ms", "p90 ms", "p99 ms", "queue p99 ms",
+               "rows/task", "steps/task", "padding %", "busy %"});
   nlohmann::json rows = nlohmann::json::array();
-  const auto total = static_cast<int64_t>(flags.policies.size() * flags.rates.size());
+  std::vector<OfferedLoad> loads;
+  for (const double rate : flags.rates) loads.push_back({.rate = rate});
+  for (const int64_t clients : flags.clients) loads.push_back({.clients = clients});
+  const auto total = static_cast<int64_t>(flags.policies.size() * loads.size());
   {
     ProgressBar bar("simulating", total);
     for (auto& [policy, setup] : runs) {
@@ -272,9 +298,9 @@ Status Simulate(const SimulateFlags& flags) {
         setup.options.costs = &setup.costs;
       }
       setup.options.step_costs = &setup.costs;
-      for (const double rate : flags.rates) {
+      for (const OfferedLoad& load : loads) {
         CHAIRLIFT_ASSIGN_OR_RETURN(const Figures figures,
-                                   Run(flags, std::string(policy->name), rate, setup, gaps));
+                                   Run(flags, std::string(policy->name), load, setup, gaps));
         AddRow(table, figures);
         rows.push_back(ToJson(figures));
         bar.Set(static_cast<int64_t>(rows.size()));
@@ -282,10 +308,11 @@ Status Simulate(const SimulateFlags& flags) {
     }
   }
   const double mean_nodes = runs.front().second.mix.mean_nodes();
-  fmt::print("{}: requests of {} on average, {}, {}, in virtual time:\n{}", flags.application,
+  std::string arrivals = flags.rates.empty() ? "" : ", Poisson arrivals";
+  if (!flags.gaps.empty()) arrivals = ", gaps from " + flags.gaps;
+  fmt::print("{}: requests of {} on average, {}{}, in virtual time:\n{}", flags.application,
              mean_nodes == 1 ? "one cell" : fmt::format("{:.1f} cells", mean_nodes),
-             Counted(flags.workers, "worker"),
-             flags.gaps.empty() ? "Poisson arrivals" : "gaps from " + flags.gaps, table.ToString());
+             Counted(flags.workers, "worker"), arrivals, table.ToString());
   if (!flags.json.empty()) {
     const nlohmann::json report = {{"application", flags.application}, {"mean_cells", mean_nodes},
                                    {"workers", flags.workers},         {"seed", flags.seed},
@@ -319,7 +346,8 @@ Command AddSimulate(CLI::App& parser) {
       "  chairlift simulate --costs bench/data/costs/v100.csv --rate 8000 \\\n"
       "    --lengths bench/data/lengths/europarl_v7_fr-en_head_en.json --policy cellular,bucketed\n"
       "  chairlift simulate --application tree --trees bench/data/trees/sst_train_shapes.txt \\\n"
-      "    --costs bench/data/costs/v100.csv --max-batch-size 64 --rate 1000 --policy graph_merge\n"
+      "    --costs bench/data/costs/v100.csv --max-batch-size 64 --clients 256 \\\n"
+      "    --policy cellular,graph_merge\n"
       "  chairlift simulate --application encoder --costs bench/data/costs/bert_rtx2060.csv \\\n"
       "    --uniform 2-100 --max-batch-size 20 --rate 300 --policy none,naive,length_dp,tokens");
   parser
@@ -329,10 +357,15 @@ Command AddSimulate(CLI::App& parser) {
       ->check(CLI::ExistingFile)
       ->type_name("FILE");
   parser.add_option("--rate", flags->rates, "Requests a second; each is a run of its own")
-      ->required()
       ->delimiter(',')
       ->check(CLI::Range(0.001, 1e9))
       ->type_name("RATE,RATE");
+  parser
+      .add_option("--clients", flags->clients,
+                  "Full load: so many requests under way, the next arrives as one leaves")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1'000'000))
+      ->type_name("N,N");
   parser.add_option("--application", flags->application, "What requests are")
       ->check(CLI::IsMember({"lstm", "seq2seq", "tree", "encoder"}))
       ->type_name("KIND")

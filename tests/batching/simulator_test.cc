@@ -63,6 +63,22 @@ TEST(SimulatorTest, FullLoadOfOneLengthIsTheTablesThroughput) {
 }
 
 // Chains of 6 and 2: one task of both, narrowing after two steps, costs its fixed part once.
+// Two under way, one worker, one node a task: a request arrives as one leaves.
+TEST(SimulatorTest, AClosedLoadKeepsItsClientsBusy) {
+  Workload workload;
+  for (const int length : {1, 3, 2}) workload.graphs.push_back(Chain(length));
+  for (int i = 0; i < 3; ++i) workload.arrivals.push_back({Duration(0), i});
+  workload.clients = 2;
+  auto s = MakePolicy("cellular", {.max_batch_size = 2, .max_tasks_to_submit = 1});
+  const SimulationResult result = Simulate(*s, workload, UnitCosts(1), 1);
+  ASSERT_EQ(result.requests.size(), 3U);
+  EXPECT_EQ(result.requests[0].left, microseconds(1));
+  EXPECT_EQ(result.requests[1].left, microseconds(3));
+  EXPECT_EQ(result.requests[2].arrived, microseconds(1));
+  EXPECT_EQ(result.requests[2].left, microseconds(3));
+  EXPECT_EQ(result.tasks, 3);
+}
+
 TEST(SimulatorTest, ATaskOfSeveralStepsCostsItsFixedPartOnce) {
   LengthCosts costs;
   ASSERT_TRUE(

@@ -400,6 +400,19 @@ TEST_F(CommandTest, SimulateComparesPoliciesOnTheSameArrivals) {
   EXPECT_LT(rows[0]["latency_ms"][99].get<double>(), rows[1]["latency_ms"][99].get<double>());
 }
 
+// Four requests of ten steps always share each step of 100 µs: 4,000 of them a second.
+TEST_F(CommandTest, SimulateKeepsSoManyRequestsUnderWay) {
+  const std::string costs = File("costs.csv", "step,1,100\nstep,64,100\n");
+  const std::string report = (folder_ / "simulated.json").string();
+  const Outcome done = Run({"simulate", "--costs", costs, "--fixed-length", "10", "--clients", "4",
+                            "--requests", "400", "--json", report});
+  ASSERT_EQ(done.code, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("4 clients"));
+  const json row = Json("simulated.json")["rows"][0];
+  EXPECT_NEAR(row["throughput"].get<double>(), 4000, 100);
+  EXPECT_NEAR(row["latency_ms"][50].get<double>(), 1.0, 0.01);
+}
+
 // Of 100 µs a task takes 50 once: ten steps alone are two tasks of five, or ten.
 TEST_F(CommandTest, SimulateRunsSeveralStepsInATaskWhereThatSavesTime) {
   const std::string costs = File("costs.csv", "step,0,50\nstep,1,100\nstep,64,100\n");
@@ -449,6 +462,8 @@ TEST_F(CommandTest, SimulateShowsWhenPaddingPays) {
 
 TEST_F(CommandTest, SimulateSaysWhatIsMissing) {
   const std::string costs = File("costs.csv", "step,1,100\n");
+  EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--fixed-length", "2"}, 2),
+              HasSubstr("--clients"));
   EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1"}, 2), HasSubstr("--lengths"));
   EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1", "--complete-tree", "2",
                        "--application", "tree"},
