@@ -46,6 +46,11 @@ StatusOr<std::string> FindBatchSymbol(const Graph& graph) {
   return symbol;
 }
 
+std::vector<State> StatesOf(const Graph& graph, const std::string& symbol) {
+  const std::vector<State> inputs(graph.inputs.size(), State::Rows(0));
+  return Propagate(graph, BatchRules(), symbol, inputs);
+}
+
 // Why an output cannot be split into rows; empty where it can. axis −1: along any dimension.
 std::string OutputProblem(const Value& output, const State& state, int axis) {
   if (state.kind == State::Kind::kMixed) return state.why;
@@ -68,8 +73,7 @@ BatchAxisReport AnalyseBatchAxis(const Graph& graph) {
   const StatusOr<std::string> symbol = FindBatchSymbol(graph);
   if (!symbol.ok()) return {false, Message(symbol.status()), false};
 
-  const std::vector<State> inputs(graph.inputs.size(), State::Rows(0));
-  const std::vector<State> states = Propagate(graph, BatchRules(), *symbol, inputs);
+  const std::vector<State> states = StatesOf(graph, *symbol);
   if (graph.outputs.empty()) return {false, "the model has no outputs", true};
   for (ValueId id : graph.outputs) {
     const std::string problem = OutputProblem(graph.values[id], states[id], 0);
@@ -97,6 +101,20 @@ StatusOr<std::vector<int>> AnalyseRows(const Graph& graph, const std::string& sy
     found.push_back(states[id].axis);
   }
   return found;
+}
+
+std::vector<bool> FindRows(const Graph& graph) {
+  std::vector<bool> rows(graph.values.size(), false);
+  const StatusOr<std::string> symbol = FindBatchSymbol(graph);
+  if (!symbol.ok()) return rows;
+  const std::vector<State> states = StatesOf(graph, *symbol);
+  for (ValueId id : graph.outputs) {
+    if (!OutputProblem(graph.values[id], states[id], 0).empty()) return rows;
+  }
+  for (size_t id = 0; id < rows.size(); ++id) {
+    rows[id] = OutputProblem(graph.values[id], states[id], 0).empty();
+  }
+  return rows;
 }
 
 }  // namespace chairlift

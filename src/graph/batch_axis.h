@@ -31,6 +31,11 @@ BatchAxisReport AnalyseBatchAxis(const Graph& graph);
 StatusOr<std::vector<int>> AnalyseRows(const Graph& graph, const std::string& symbol,
                                        std::span<const int> axes);
 
+// By value, whether it is rows along dimension 0: its row r follows from row r of the inputs and
+// from nothing else that varies. None where AnalyseBatchAxis() finds that requests may not share a
+// batch.
+std::vector<bool> FindRows(const Graph& graph);
+
 }  // namespace chairlift
 
 #endif  // CHAIRLIFT_GRAPH_BATCH_AXIS_H_

@@ -25,11 +25,23 @@ struct Executable::Impl {
   Status CheckShapes(size_t count, ShapeOf shape_of) const;
 };
 
+namespace {
+
+SymbolicShape StoredShape(const Value& value) {
+  if (value.layout == Layout::kRowMajor) return value.shape;
+  std::vector<Dim> dims = value.shape.dims();
+  dims[1] = Dim(ChannelBlocks(dims[1].value()));
+  dims.emplace_back(ChannelBlock());
+  return SymbolicShape(std::move(dims));
+}
+
+}  // namespace
+
 std::vector<SymbolicSpec> Specs(const Graph& graph, std::span<const ValueId> ids) {
   std::vector<SymbolicSpec> out;
   for (ValueId id : ids) {
     const Value& v = graph.values[id];
-    out.push_back({v.name, v.dtype, v.shape});
+    out.push_back({v.name, v.dtype, StoredShape(v)});
   }
   return out;
 }
@@ -130,12 +142,14 @@ StatusOr<std::unique_ptr<Executable>> Executable::Create(Graph graph,
   auto impl = std::make_unique<Impl>();
   impl->inputs = Specs(graph, graph.inputs);
   impl->outputs = Specs(graph, graph.outputs);  // with the names that passes may lose
-  CHAIRLIFT_ASSIGN_OR_RETURN(impl->reports, RunPasses(graph, options.disabled_passes));
+  if (!options.passed) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(impl->reports, RunPasses(graph, options.disabled_passes));
+  }
   impl->graph = std::move(graph);
   for (size_t i = 0; i < impl->outputs.size(); ++i) {
     const Value& value = impl->graph.values[impl->graph.outputs[i]];
     impl->outputs[i].dtype = value.dtype;
-    impl->outputs[i].shape = value.shape;
+    impl->outputs[i].shape = StoredShape(value);
   }
   impl->device = options.device;
   impl->runner = std::make_unique<GraphRunner>(impl->graph, options.max_plan_bytes, impl->weights,

@@ -89,6 +89,8 @@ struct SymbolicSpec {
   SymbolicShape shape;
 };
 
+// Values that are channel-blocked have the shapes that they are stored in, [N, ceil(C/B), spatial…,
+// B].
 std::vector<SymbolicSpec> Specs(const Graph& graph, std::span<const ValueId> ids);
 
 struct ExecutableOptions {
@@ -96,6 +98,8 @@ struct ExecutableOptions {
   // Bytes that all kept plans may hold; the least recently used shape class is dropped first.
   int64_t max_plan_bytes = int64_t{64} << 20;
   Device* device = &CpuDevice();
+  // The graph has been through the passes, or is part of one that has: none is run.
+  bool passed = false;
 };
 
 struct PlanStats {

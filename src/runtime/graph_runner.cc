@@ -57,7 +57,7 @@ class GraphRunner::RunState {
     }
     for (const NewOutput& output : plan.new_outputs) {
       CHAIRLIFT_ASSIGN_OR_RETURN(outputs_[output.index],
-                                 stream_.NewTensor(output.desc.dtype, output.desc.shape));
+                                 stream_.NewTensor(output.desc.dtype, output.desc.StoredShape()));
     }
     return absl::OkStatus();
   }
@@ -163,9 +163,8 @@ class GraphRunner::RunState {
 
   // Shares the bytes; those in the arena are only lent.
   Tensor TensorAt(const Operand& operand) {
-    const auto as = [&](const Tensor& t) {
-      return t.shape() == operand.desc.shape ? t : t.Reshaped(operand.desc.shape);
-    };
+    const Shape shape = operand.desc.StoredShape();
+    const auto as = [&](const Tensor& t) { return t.shape() == shape ? t : t.Reshaped(shape); };
     switch (operand.place.kind) {
       case Place::kAbsent:
         return {};
@@ -174,8 +173,8 @@ class GraphRunner::RunState {
       case Place::kKnown:
         return as(plan_->known[operand.place.at]);
       case Place::kArena:
-        return Tensor::Wrap(operand.desc.dtype, operand.desc.shape, base_ + operand.place.at,
-                            nullptr, stream_.device().memory());
+        return Tensor::Wrap(operand.desc.dtype, shape, base_ + operand.place.at, nullptr,
+                            stream_.device().memory());
       case Place::kOutput:
         return as(outputs_[operand.place.at]);
       case Place::kLate:
@@ -204,12 +203,28 @@ GraphRunner::GraphRunner(const Graph& graph, int64_t max_plan_bytes, WeightCache
   }
 }
 
+TensorDesc GraphRunner::DescOfInput(size_t i, DType dtype, const Shape& stored) const {
+  const Value& value = graph_.values[graph_.inputs[i]];
+  TensorDesc desc{dtype, stored, value.layout};
+  if (desc.layout == Layout::kRowMajor) return desc;
+  desc.shape = {};
+  for (int axis = 0; axis + 1 < stored.rank(); ++axis) {
+    desc.shape.Append(axis == 1 ? value.shape[1].value() : stored[axis]);
+  }
+  return desc;
+}
+
 StatusOr<PlanPtr> GraphRunner::Prepare(std::span<const TensorDesc> inputs, int width) {
   PlanKey key;
   key.Add(width);
   for (const TensorDesc& input : inputs) key.Add(input.dtype, input.shape);
   return plans_.Get(key, [&] {
-    return BuildPlan(graph_, InitialState(graph_, inputs), width, weights_, device_);
+    std::vector<TensorDesc> descs;
+    descs.reserve(inputs.size());
+    for (const TensorDesc& input : inputs) {
+      descs.push_back(DescOfInput(descs.size(), input.dtype, input.shape));
+    }
+    return BuildPlan(graph_, InitialState(graph_, descs), width, weights_, device_);
   });
 }
 
@@ -220,7 +235,9 @@ StatusOr<PlanPtr> GraphRunner::PlanFor(std::span<const Tensor> inputs, int width
   return plans_.Get(key, [&] {
     std::vector<TensorDesc> descs;
     descs.reserve(inputs.size());
-    for (const Tensor& input : inputs) descs.push_back({input.dtype(), input.shape()});
+    for (const Tensor& input : inputs) {
+      descs.push_back(DescOfInput(descs.size(), input.dtype(), input.shape()));
+    }
     return BuildPlan(graph_, InitialState(graph_, descs), width, weights_, device_);
   });
 }

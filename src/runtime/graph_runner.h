@@ -26,17 +26,20 @@ class GraphRunner {
   GraphRunner(const Graph& graph, int64_t max_plan_bytes, WeightCache& weights,
               Device& device = CpuDevice());
 
-  // Inputs as graph.inputs, captures included; not checked against the graph. Outputs may share
-  // bytes with inputs and constants (and with each other), never with the arena. Runs, or enqueues
-  // it on the arena's stream.
+  // Inputs as graph.inputs, captures included, in the shapes that they are stored in
+  // (TensorDesc::StoredShape); not checked against the graph. So are outputs, which may
+  // share bytes with inputs and constants (and with each other), never with the arena. Runs, or
+  // enqueues it on the arena's stream.
   StatusOr<std::vector<Tensor>> Run(std::span<const Tensor> inputs, const RunContext& context);
 
-  // The plan for inputs of these types and shapes.
+  // The plan for inputs of these types and stored shapes.
   StatusOr<PlanPtr> Prepare(std::span<const TensorDesc> inputs, int width);
 
  private:
   class RunState;
 
+  // Input i of the graph, of that stored shape.
+  TensorDesc DescOfInput(size_t i, DType dtype, const Shape& stored) const;
   // Leaves in `plan` what must stay until the steps enqueued so far have run.
   StatusOr<std::vector<Tensor>> RunPlans(PlanPtr& plan, std::span<const Tensor> inputs,
                                          const RunContext& context);

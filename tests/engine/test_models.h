@@ -104,6 +104,35 @@ inline ModelBuilder ConvModel() {
   return m;
 }
 
+// A network with a skip connection, two inputs and two outputs, over images [batch, 3, 16, 16] and
+// gains [batch, 24]. Its channels do not all fill blocks.
+inline ModelBuilder SkipModel() {
+  ModelBuilder m(17);
+  m.Input("image", kFloat, {"batch", 3, 16, 16}).Input("gain", kFloat, {"batch", 24});
+  m.Output("map", kFloat).Output("scores", kFloat);
+  RandomWeights(m, "k1", {12, 3, 3, 3}, 1);
+  RandomWeights(m, "c1", {12}, 2);
+  RandomWeights(m, "k2", {24, 12, 3, 3}, 3);
+  RandomWeights(m, "k3", {24, 24, 3, 3}, 4);
+  RandomWeights(m, "k4", {24, 12, 2, 2}, 5);
+  RandomWeights(m, "k5", {5, 24, 3, 3}, 6);
+  RandomWeights(m, "w", {7, 24}, 7);
+  m.Node("Conv", {"image", "k1", "c1"}, {"conv1"}).Ints("pads", {1, 1, 1, 1}).Name("first");
+  m.Node("Relu", {"conv1"}, {"skip"});
+  m.Node("Conv", {"skip", "k2"}, {"conv2"}).Ints("pads", {1, 1, 1, 1}).Ints("strides", {2, 2});
+  m.Node("Relu", {"conv2"}, {"down"});
+  m.Node("Conv", {"down", "k3"}, {"conv3"}).Ints("pads", {1, 1, 1, 1});
+  m.Node("Relu", {"conv3"}, {"deep"});
+  m.Node("ConvTranspose", {"deep", "k4"}, {"up"}).Ints("strides", {2, 2});
+  m.Node("Concat", {"skip", "up"}, {"both"}).Int("axis", 1);
+  m.Node("Conv", {"both", "k5"}, {"map"}).Ints("pads", {1, 1, 1, 1}).Name("last");
+  m.Node("GlobalAveragePool", {"deep"}, {"pooled"});
+  m.Node("Flatten", {"pooled"}, {"flat"});
+  m.Node("Mul", {"flat", "gain"}, {"weighted"});
+  m.Node("Gemm", {"weighted", "w"}, {"scores"}).Int("transB", 1);
+  return m;
+}
+
 }  // namespace chairlift::testing
 
 #endif  // CHAIRLIFT_TESTS_ENGINE_TEST_MODELS_H_

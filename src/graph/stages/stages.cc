@@ -1,0 +1,126 @@
+#include "graph/stages/stages.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "base/status.h"
+#include "graph/batch_axis.h"
+#include "graph/stages/places.h"
+
+namespace chairlift {
+namespace {
+
+// Copies nodes [first, last) of a graph, and the values that they touch.
+class StageWriter {
+ public:
+  StageWriter(const Graph& whole, Graph& stage) : whole_(whole), stage_(stage) {}
+
+  ValueId In(ValueId id) {
+    if (id == kNoValue) return kNoValue;
+    const auto [it, fresh] = copies_.emplace(id, kNoValue);
+    if (fresh) it->second = stage_.AddValue(whole_.values[id]);
+    return it->second;
+  }
+  void Add(const Node& node) {
+    Node copy = node;
+    for (ValueId& id : copy.inputs) id = In(id);
+    for (ValueId& id : copy.outputs) id = In(id);
+    stage_.nodes.push_back(std::move(copy));
+  }
+
+ private:
+  const Graph& whole_;
+  Graph& stage_;
+  std::map<ValueId, ValueId> copies_;
+};
+
+class Cutter {
+ public:
+  Cutter(const Graph& graph, std::vector<int> cuts)
+      : graph_(graph), last_(LastReaders(graph)), ends_(std::move(cuts)) {
+    ends_.push_back(static_cast<int>(graph.nodes.size()));
+  }
+
+  StatusOr<StagedModel> Cut(std::span<const double> costs) {
+    for (const ValueId id : graph_.inputs) ValueOf(id);
+    const double all = std::accumulate(costs.begin(), costs.end(), 0.0);
+    int first = 0;
+    for (const int end : ends_) {
+      ModelStage& stage = model_.stages.emplace_back();
+      stage.name = fmt::format("stage{}", model_.stages.size());
+      stage.until = graph_.nodes[static_cast<size_t>(end) - 1].name;
+      const double own = std::accumulate(costs.begin() + first, costs.begin() + end, 0.0);
+      stage.share = all > 0 ? own / all : 0;
+      Write(first, end, stage);
+      CHAIRLIFT_RETURN_IF_ERROR(Verify(stage.graph));
+      first = end;
+    }
+    for (const ValueId id : graph_.outputs) model_.outputs.push_back(ValueOf(id));
+    return std::move(model_);
+  }
+
+ private:
+  int ValueOf(ValueId id) {
+    const auto [it, fresh] = values_.emplace(id, static_cast<int>(model_.values.size()));
+    if (fresh) model_.values.push_back(graph_.values[id].name);
+    return it->second;
+  }
+
+  bool IsOutput(ValueId id) const {
+    return std::find(graph_.outputs.begin(), graph_.outputs.end(), id) != graph_.outputs.end();
+  }
+
+  void Write(int first, int end, ModelStage& stage) {
+    stage.graph.name = stage.name;
+    StageWriter writer(graph_, stage.graph);
+    std::set<ValueId> given;  // by its own nodes
+    for (int n = first; n < end; ++n) {
+      const Node& node = graph_.nodes[static_cast<size_t>(n)];
+      for (const ValueId id : node.inputs) {
+        if (id == kNoValue || graph_.values[id].is_constant() || given.contains(id)) continue;
+        const int value = ValueOf(id);
+        if (std::find(stage.inputs.begin(), stage.inputs.end(), value) != stage.inputs.end()) {
+          continue;
+        }
+        stage.inputs.push_back(value);
+        stage.graph.inputs.push_back(writer.In(id));
+      }
+      writer.Add(node);
+      for (const ValueId id : node.outputs) {
+        if (id != kNoValue) given.insert(id);
+      }
+    }
+    for (const ValueId id : given) {
+      if (last_[id] < end && !IsOutput(id)) continue;
+      stage.outputs.push_back(ValueOf(id));
+      stage.graph.outputs.push_back(writer.In(id));
+    }
+  }
+
+  const Graph& graph_;
+  const std::vector<int> last_;
+  std::vector<int> ends_;  // of stages: the nodes behind them
+  StagedModel model_;
+  std::map<ValueId, int> values_;
+};
+
+}  // namespace
+
+std::set<std::string> NamesOfRows(const Graph& graph) {
+  const std::vector<bool> rows = FindRows(graph);
+  std::set<std::string> names;
+  for (size_t id = 0; id < rows.size(); ++id) {
+    if (rows[id]) names.insert(graph.values[id].name);
+  }
+  return names;
+}
+
+StatusOr<StagedModel> CutIntoStages(const Graph& graph, const std::set<std::string>& rows,
+                                    std::span<const double> costs, const StageCuts& cuts) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<int> nodes, ChooseCuts(graph, rows, costs, cuts));
+  return Cutter(graph, std::move(nodes)).Cut(costs);
+}
+
+}  // namespace chairlift

@@ -1,0 +1,59 @@
+// A model cut into stages, which requests pass one after the other (DVABatch §6.1).
+//
+// What is cut is the graph as the passes left it, between two of its nodes: so no stage boundary
+// breaks a fusion or changes a layout, and the stages compute what the whole graph does, bit by
+// bit. Whatever is still needed behind a cut crosses it, skip connections too. It crosses as it is
+// laid out, so a value may be channel-blocked (Executable).
+#ifndef CHAIRLIFT_GRAPH_STAGES_STAGES_H_
+#define CHAIRLIFT_GRAPH_STAGES_STAGES_H_
+
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "graph/ir.h"
+
+namespace chairlift {
+
+// Stages that anybody asks for.
+inline constexpr int kMaxStages = 64;
+
+struct ModelStage {
+  std::string name;  // "stage1" is the first
+  // Inputs and outputs have their rows along dimension 0.
+  Graph graph;
+  std::vector<int> inputs;   // StagedModel::values, by input of the graph
+  std::vector<int> outputs;  // likewise
+  double share = 0;          // of the costs of all nodes
+  std::string until;         // the node that it ends with, as the graph names it
+};
+
+struct StagedModel {
+  std::vector<std::string> values;  // names; the first are the model's inputs, in order
+  std::vector<int> outputs;         // values, by output of the model
+  std::vector<ModelStage> stages;
+};
+
+// Where to cut. Both unset: into kDefaultStages, or as many as there are places for.
+struct StageCuts {
+  int stages = 0;
+  // Nodes or tensors: each is the last of its stage. In any order.
+  std::vector<std::string> after = {};
+};
+inline constexpr int kDefaultStages = 4;
+
+// The names of values that are rows (graph/batch_axis.h) in a graph that has not been through the
+// passes.
+std::set<std::string> NamesOfRows(const Graph& graph);
+
+// Cuts `graph`, which has been through the passes. Only `rows` may cross, of which row r follows
+// from row r of the inputs; `costs[n]` is the cost of node n, in any unit. Where stages are
+// counted, their costs are as even as may be where little has to cross. InvalidArgument names a cut
+// that is not possible; Unimplemented: there is no place to cut.
+StatusOr<StagedModel> CutIntoStages(const Graph& graph, const std::set<std::string>& rows,
+                                    std::span<const double> costs, const StageCuts& cuts);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_GRAPH_STAGES_STAGES_H_
