@@ -76,12 +76,21 @@ struct ModelConfig {
   // itself. 0: chosen from the model's costs.
   int max_batch_tokens = 0;
   int64_t queue_delay_us = 0;  // how long the oldest request may wait for others
-  // Target latency, for the policy length_dp with a queue_delay: requests are not held back once
-  // half of it is about to be spent. 0: unset.
+  // Target latency. For the policy length_dp with a queue_delay: requests are not held back once
+  // half of it is about to be spent. For the policy staged: nobody joins a batch that was made
+  // longer ago than half of it. 0: unset.
   int64_t latency_objective_us = 0;
   // For the policy cellular: how much longer than one step of a recurrence a task may take that
   // runs several, so that newcomers wait no longer than that. 0: one step a task. Absent: 200.
   std::optional<int64_t> step_slice_us = {};
+  // For the policies staged and cellular, of a model without recurrences: how many stages it is cut
+  // into, at most 64; 0: chosen from the model.
+  int stages = 0;
+  // In their place, the nodes or tensors after each of which it is cut, in any order.
+  std::vector<std::string> stages_after = {};
+  // For the policy staged: the buffers between two stages, in pairs. 1: batches run one after the
+  // other; more: as a pipeline.
+  int buffer_pairs = 2;
   // For models of sequences where padding is not proved to change nothing: the input that marks the
   // tokens that count with 1, trusted to hide all others. The model's requests then share padded
   // batches. The mask is tried on a few requests at load, which proves nothing. Empty: no mask is
@@ -132,7 +141,7 @@ struct CellBatching {
 
 // Whether one kind of program serves a model, and why not.
 struct ProgramChoice {
-  std::string kind = {};     // "cells", "packed", "padded", "specialised", "whole"
+  std::string kind = {};     // "cells", "packed", "padded", "staged", …
   std::string summary = {};  // how it runs requests
   std::string refused = {};  // why it does not serve the model; empty: it does
 };

@@ -5,6 +5,7 @@
 #include "batching/policies/baselines/baselines.h"
 #include "batching/policies/cellular.h"
 #include "batching/policies/length_dp.h"
+#include "batching/policies/staged.h"
 #include "batching/policies/tokens.h"
 #include "batching/policies/window.h"
 
@@ -23,6 +24,7 @@ Status CheckRanges(const PolicyOptions& options) {
                 {"workers", options.workers, 1},
                 {"max_tasks_to_submit", options.max_tasks_to_submit, 1},
                 {"slice_us", us(options.slice), 0},
+                {"buffer_pairs", options.buffer_pairs, 1},
                 {"bucket_width", options.bucket_width, 1}};
   for (const auto& [name, value, least] : ranges) {
     if (value < least) {
@@ -51,6 +53,13 @@ std::span<const PolicyInfo> KnownPolicies() {
        GraphForm::kAny, MakeWindowScheduler},
       {"cellular", "requests join and leave at every cell of a recurrent model", GraphForm::kCells,
        MakeCellularScheduler},
+      {"staged", "a batch is joined by newcomers, and split, between the stages of a model",
+       GraphForm::kStages,
+       [](const PolicyOptions& options) {
+         return MakeStagedScheduler(options, {.split = options.costs != nullptr,
+                                              .stretch = true,
+                                              .buffer_pairs = options.buffer_pairs});
+       }},
       {"bucketed", "requests of similar length are padded to one and run to the end together",
        GraphForm::kCells, MakeBucketedScheduler},
       {"graph_merge", "graphs of requests are merged level by level and run to the end together",

@@ -60,6 +60,9 @@ struct PolicyOptions {
   // scheduler.
   const CostModel* step_costs = nullptr;
 
+  // For `staged`: 1: batches run one after the other; 2 and more: as a pipeline.
+  int buffer_pairs = 2;
+
   // For padding with bucketing: how far the lengths in a bucket may differ, and what is padded to.
   int bucket_width = 10;
 };
@@ -67,6 +70,7 @@ struct PolicyOptions {
 // What a policy takes requests to be.
 enum class GraphForm {
   kCells,   // any graphs; their lengths count for nothing
+  kStages,  // chains of one node a stage, of equal rows
   kAny,     // any graphs; where they have a length, those of one batch are padded to the longest
   kPadded,  // graphs of one node and a length: rows are sequences, padded to the longest in a batch
   kRagged,  // graphs of one node: rows are tokens

@@ -33,6 +33,7 @@ TEST(PolicyTest, OptionsOutOfRangeAreRefusedByNameWhateverThePolicy) {
                 HasSubstr("latency_objective_us is -2; it must be at least 0"));
     EXPECT_THAT(refusal({.workers = 0}), HasSubstr("workers is 0"));
     EXPECT_THAT(refusal({.max_tasks_to_submit = 0}), HasSubstr("max_tasks_to_submit is 0"));
+    EXPECT_THAT(refusal({.buffer_pairs = 0}), HasSubstr("buffer_pairs is 0"));
     EXPECT_THAT(refusal({.bucket_width = 0}), HasSubstr("bucket_width is 0"));
     EXPECT_THAT(refusal({.max_batch_size = 4, .cell_types = {{}, {.min_batch_size = 5}}}),
                 HasSubstr("cell type 1 are 5 to 4"));

@@ -136,6 +136,48 @@ TEST(StagedTest, OptionsOutOfRangeAreRefused) {
   EXPECT_THAT(refusal({.split = true}), HasSubstr("no costs"));
 }
 
+TEST(StagedTest, ByItsNameItStretchesAndWhereCostsAreKnownSplits) {
+  const Costs costs(0);
+  for (const bool known : {false, true}) {
+    auto s = MakeScheduler("staged", {.max_batch_size = 4, .costs = known ? &costs : nullptr});
+    ASSERT_TRUE(s.ok()) << s.status();
+    // Two that come together; the later stages take twice as long for two.
+    (*s)->Arrive(1, Stages(2), 0, At(0), {});
+    (*s)->Arrive(2, Stages(2), 0, At(0), {});
+    std::optional<Task> task = (*s)->Next(0, At(0));
+    EXPECT_THAT(RequestsOf(task), ::testing::ElementsAre(1, 2));
+    (*s)->Arrive(3, Stages(2), 0, At(kT / 2), {});
+    (*s)->Complete(task->id, At(kT), {});
+    task = (*s)->Next(0, At(kT));
+    if (known) {
+      EXPECT_EQ(task->type, 1);
+      EXPECT_THAT(RequestsOf(task), ::testing::ElementsAre(1));
+    } else {
+      EXPECT_EQ(task->type, 0);
+      EXPECT_THAT(RequestsOf(task), ::testing::ElementsAre(3));
+      (*s)->Complete(task->id, At(2 * kT), {});
+      EXPECT_THAT(RequestsOf((*s)->Next(0, At(2 * kT))), ::testing::ElementsAre(1, 2, 3));
+    }
+  }
+}
+
+// Costs that are not known yet are not taken for nothing.
+TEST(StagedTest, WhatIsNotKnownOfHalfABatchDoesNotSplitIt) {
+  class OfPairs : public CostModel {
+   public:
+    Duration Cost(CellType, int32_t rows, int32_t) const override {
+      return microseconds(rows == 2 ? kT : 0);
+    }
+  };
+  const OfPairs costs;
+  const auto s = Staged({.max_batch_size = 2, .costs = &costs}, {.split = true});
+  s->Arrive(1, Stages(2), 0, At(0), {});
+  s->Arrive(2, Stages(2), 0, At(0), {});
+  const std::optional<Task> task = s->Next(0, At(0));
+  s->Complete(task->id, At(kT), {});
+  EXPECT_THAT(RequestsOf(s->Next(0, At(kT))), ::testing::ElementsAre(1, 2));
+}
+
 struct StagedSetup {
   PolicyOptions options;
   StagedOptions staged;

@@ -198,15 +198,17 @@ void StagedScheduler::Join(Pipeline& pipeline, StagedBatchId id, std::span<const
 
 bool StagedScheduler::ToSplit(const Pipeline& pipeline, int32_t stage, Load load) const {
   if (!staged_.split || options_.costs == nullptr || load.rows < 2) return false;
-  const auto remain = [&](int32_t rows) {
+  const auto remain = [&](int32_t rows) -> Duration {  // 0: not known
     Duration sum(0);
     for (auto s = static_cast<size_t>(stage) + 1; s < pipeline.kind.types.size(); ++s) {
-      sum += options_.costs->Cost(pipeline.kind.types[s], rows, load.length);
+      const Duration own = options_.costs->Cost(pipeline.kind.types[s], rows, load.length);
+      if (own == Duration(0)) return Duration(0);
+      sum += own;
     }
     return sum;
   };
-  const Duration whole = remain(load.rows);
-  return whole > Duration(0) && whole >= 2 * remain((load.rows + 1) / 2);
+  const Duration half = remain((load.rows + 1) / 2);
+  return half > Duration(0) && remain(load.rows) >= 2 * half;
 }
 
 bool StagedScheduler::WillSplit(const Pipeline& pipeline, Load load) const {

@@ -71,6 +71,11 @@ struct LoadingModel {
   std::optional<StatusOr<RaggedModel>> ragged_;
 };
 
+// Whether the model's settings say how it is to be cut into stages.
+inline bool SetsStages(const ModelConfig& config) {
+  return config.stages > 0 || !config.stages_after.empty();
+}
+
 // The graph's inputs and outputs.
 Signature SignatureOf(const Graph& graph);
 

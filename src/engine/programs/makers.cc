@@ -21,6 +21,8 @@ constexpr Maker kMakers[] = {
     {"packed", "tokens of requests are packed, nothing is padded", GraphForm::kRagged, MakePacked},
     {"padded", "requests of several lengths are padded to the longest", GraphForm::kPadded,
      MakePadded},
+    {"staged", "batches are joined and split between the stages of the model", GraphForm::kStages,
+     MakeStaged},
     {"specialised", "requests of equal scalars and sizes share batches", GraphForm::kAny,
      MakeSpecialised},
     {"whole", "requests of equal sizes share batches, or run one by one", GraphForm::kAny,
@@ -37,6 +39,17 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
   if (model.source.cells && !MayServe(policy, GraphForm::kCells)) {
     return InvalidArgument("policy '{}' cannot serve a model made of cells", policy);
   }
+  if (SetsStages(model.config)) {
+    if (!MayServe(policy, GraphForm::kStages)) {
+      return InvalidArgument(
+          "stages are set, which policy '{}' does not use; 'staged' and 'cellular' do", policy);
+    }
+    if (model.source.cells || model.source.function) {
+      return InvalidArgument(
+          "stages are set, but only a model of one graph can be cut into stages");
+    }
+  }
+  std::vector<std::string> reasons;  // of kinds that the policy is for
   std::vector<IndexBound> index_bounds = FindIndexBounds(model.graph);
   for (const Maker& maker : kMakers) {
     if (maker.of_functions != model.source.function.has_value()) continue;
@@ -47,14 +60,24 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
       choice.refused = fmt::format("policy '{}' is not for it", policy);
       continue;
     }
+    if (SetsStages(model.config) && maker.form != GraphForm::kStages) {
+      choice.refused = "stages are set";
+      continue;
+    }
     CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Program> made, maker.make(model, choice.refused));
     if (made != nullptr) {
       made->set_index_bounds(std::move(index_bounds));
       return made;
     }
-    if (!policy.empty() && !MayServe(policy, GraphForm::kAny)) {
-      return InvalidArgument("policy '{}' cannot serve this model: {}", policy, choice.refused);
-    }
+    reasons.push_back(choice.refused);
+  }
+  if (SetsStages(model.config)) {
+    return InvalidArgument("stages are set, but the model cannot be cut into stages: {}",
+                           fmt::join(reasons, "; "));
+  }
+  if (!policy.empty() && !MayServe(policy, GraphForm::kAny) && !model.source.function) {
+    return InvalidArgument("policy '{}' cannot serve this model: {}", policy,
+                           fmt::join(reasons, "; "));
   }
   if (model.source.function) {
     return InvalidArgument("policy '{}' cannot serve a function; 'window' and 'none' can", policy);

@@ -22,6 +22,7 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
 StatusOr<std::unique_ptr<Program>> MakeCells(LoadingModel& model, std::string& refused);
 StatusOr<std::unique_ptr<Program>> MakePacked(LoadingModel& model, std::string& refused);
 StatusOr<std::unique_ptr<Program>> MakePadded(LoadingModel& model, std::string& refused);
+StatusOr<std::unique_ptr<Program>> MakeStaged(LoadingModel& model, std::string& refused);
 StatusOr<std::unique_ptr<Program>> MakeSpecialised(LoadingModel& model, std::string& refused);
 StatusOr<std::unique_ptr<Program>> MakeWhole(LoadingModel& model, std::string& refused);
 StatusOr<std::unique_ptr<Program>> MakeProcess(LoadingModel& model, std::string& refused);

@@ -13,7 +13,8 @@ namespace chairlift {
 bool MayServe(const std::string& policy, GraphForm form) {
   if (policy.empty()) return true;
   const auto info = FindPolicy(policy);
-  return !info.ok() || (*info)->takes == form;
+  if (!info.ok() || (*info)->takes == form) return true;
+  return form == GraphForm::kStages && (*info)->takes == GraphForm::kCells;
 }
 
 namespace {
@@ -45,11 +46,17 @@ Status CheckPolicySettings(ServingPlan& plan) {
       {"queue_delay_us",
        [](const ModelConfig& c) { return c.queue_delay_us; },
        [](ModelConfig& c) { c.queue_delay_us = 0; },
-       {"window", "length_dp"}},
+       {"window", "length_dp", "staged"}},
       {"latency_objective_us",
        [](const ModelConfig& c) { return c.latency_objective_us; },
        [](ModelConfig& c) { c.latency_objective_us = 0; },
-       {"length_dp"}},
+       {"length_dp", "staged"}},
+      {"buffer_pairs",
+       [](const ModelConfig& c) {
+         return int64_t{c.buffer_pairs == ModelConfig().buffer_pairs ? 0 : c.buffer_pairs};
+       },
+       [](ModelConfig& c) { c.buffer_pairs = ModelConfig().buffer_pairs; },
+       {"staged"}},
       {"step_slice_us",
        [](const ModelConfig& c) { return c.step_slice_us.value_or(0); },
        [](ModelConfig& c) { c.step_slice_us.reset(); },
@@ -193,6 +200,41 @@ StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::stri
       "{}; cellular policy: requests join and leave at every cell; rows at most in a "
       "task of {}",
       what, fmt::join(sizes, ", "));
+  return plan;
+}
+
+StatusOr<ServingPlan> PlanStagedServing(const ModelConfig& config,
+                                        const std::vector<std::string>& stages,
+                                        std::vector<CellTypeOptions> types, const CostModel* costs,
+                                        int workers) {
+  ServingPlan plan;
+  plan.batches = true;
+  plan.config = config;
+  if (plan.config.policy.empty()) plan.config.policy = "staged";
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan));
+  if (plan.config.max_batch_size == 0) plan.config.max_batch_size = kDefaultMaxBatchSize;
+  plan.scheduling.max_batch_size = plan.config.max_batch_size;
+  plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
+  plan.scheduling.latency_objective = std::chrono::microseconds(plan.config.latency_objective_us);
+  plan.scheduling.preferred_batch_sizes = plan.config.preferred_batch_sizes;
+  plan.scheduling.buffer_pairs = plan.config.buffer_pairs;
+  plan.scheduling.workers = workers;
+  plan.scheduling.cell_types = std::move(types);
+  plan.scheduling.costs = costs;
+  plan.diagnosis = fmt::format("cut into {} stages; {} policy, up to {} rows", stages.size(),
+                               plan.config.policy, plan.config.max_batch_size);
+  if (plan.config.policy == "cellular") {
+    std::vector<std::string> sizes;
+    for (size_t i = 0; i < stages.size(); ++i) {
+      const int own = plan.scheduling.cell_types[i].max_batch_size;
+      sizes.push_back(
+          fmt::format("{}: {}", stages[i], own > 0 ? own : plan.scheduling.max_batch_size));
+    }
+    plan.diagnosis = fmt::format(
+        "cut into stages; cellular policy: requests join and leave at every stage; rows at most "
+        "in a task of {}",
+        fmt::join(sizes, ", "));
+  }
   return plan;
 }
 

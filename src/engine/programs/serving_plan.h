@@ -20,8 +20,9 @@ struct ServingPlan {
   std::string dropped;  // to follow the diagnosis: settings that have no effect
 };
 
-// Whether the policy of that name takes graphs of this form; true of the empty name, which leaves
-// the choice to the model, and of names that are not known, which are refused elsewhere.
+// Whether the policy of that name takes graphs of this form (stages are cells); true of the empty
+// name, which leaves the choice to the model, and of names that are not known, which are refused
+// elsewhere.
 bool MayServe(const std::string& policy, GraphForm form);
 
 // Settles policy and sizes. InvalidArgument where the configuration asks for what the model cannot
@@ -45,6 +46,13 @@ StatusOr<ServingPlan> PlanPaddedServing(const ModelConfig& config, const std::st
 StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::string& what,
                                       const std::vector<std::string>& cells,
                                       std::vector<CellTypeOptions> types);
+
+// The same for a model that is cut into `stages`. `costs`: of batches by stage; they must outlive
+// the plan's use.
+StatusOr<ServingPlan> PlanStagedServing(const ModelConfig& config,
+                                        const std::vector<std::string>& stages,
+                                        std::vector<CellTypeOptions> types, const CostModel* costs,
+                                        int workers);
 
 }  // namespace chairlift
 

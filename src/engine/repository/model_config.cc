@@ -12,6 +12,7 @@
 #include "engine/programs/process/function_config.h"
 #include "graph/batch_axis.h"
 #include "graph/passes/pass.h"
+#include "graph/stages/stages.h"
 
 namespace chairlift {
 namespace {
@@ -37,6 +38,7 @@ constexpr NumberSetting kNumbers[] = {
     {"queue_delay_us", &C::queue_delay_us, {kMicro, 0, kHour}},
     {"latency_objective_us", &C::latency_objective_us, {kMicro, 0, kHour, "none"}},
     {"step_slice_us", &C::step_slice_us, {kMicro, 0, kHour, "one step a task"}},
+    {"buffer_pairs", &C::buffer_pairs, {"pairs", 1, 64}},
     {"max_queue_size", &C::max_queue_size, {"requests", 1, kMaxInt}},
     {"max_queue_wait_us", &C::max_queue_wait_us, {kMicro, 0, kHour, "not bounded"}},
     {"default_timeout_us", &C::default_timeout_us, {kMicro, 0, kHour, "none"}},
@@ -45,6 +47,8 @@ constexpr NumberSetting kNumbers[] = {
     {"sequence_idle_us", &C::sequence_idle_us, {kMicro, 1, kMaxInt64}},
     {"response_cache_bytes", &C::response_cache_bytes, {"bytes", 0, kMaxInt64, "no cache"}},
 };
+
+constexpr NumberRange kStages = {"stages", 2, kMaxStages};
 
 // Empty: chosen from the model.
 Status CheckPolicyName(const std::string& policy) {
@@ -61,6 +65,16 @@ constexpr OtherSetting kOthers[] = {
      [](const YamlValue& value, ModelConfig& config) {
        config.policy = value.Text("the name of a batching policy");
        value.Refuse(CheckPolicyName(config.policy));
+     }},
+    {"stages",
+     [](const YamlValue& value, ModelConfig& config) {
+       if (!value.IsList()) {
+         config.stages = static_cast<int>(value.Number(kStages));
+         return;
+       }
+       for (const YamlValue& last : value.List("a number, or a list of nodes or tensors", 1)) {
+         config.stages_after.push_back(last.Name());
+       }
      }},
     {"trusted_mask",
      [](const YamlValue& value, ModelConfig& config) {
@@ -122,6 +136,17 @@ Status CheckConfig(const ModelConfig& config) {
       return InvalidArgument("{} is {}; it must be {}", setting.name, *number,
                              setting.range.ToString());
     }
+  }
+  if (config.stages != 0 && !kStages.Contains(config.stages)) {
+    return InvalidArgument("stages is {}; it must be {}", config.stages, kStages.ToString());
+  }
+  if (config.stages != 0 && !config.stages_after.empty()) {
+    return InvalidArgument("stages is {}, and stages_after names cuts; set one of them",
+                           config.stages);
+  }
+  if (config.stages_after.size() >= kMaxStages) {
+    return InvalidArgument("stages_after names {} cuts; it must be at most {}",
+                           config.stages_after.size(), kMaxStages - 1);
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckPolicyName(config.policy));
   return CheckPassNames(config.disabled_passes);

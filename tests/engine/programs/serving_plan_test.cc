@@ -42,16 +42,36 @@ TEST(PlanServingTest, WhatThePolicyWouldIgnoreIsRefusedWithWhoWouldNot) {
       refusal(PlanServing({.max_batch_tokens = 9}, {true, ""}, 1)),
       HasSubstr("max_batch_tokens is 9, which policy 'window' does not use; 'tokens' does"));
   EXPECT_THAT(refusal(PlanTokenServing({.queue_delay_us = 7}, {}, 1)),
-              HasSubstr("policy 'tokens' does not use; 'window' or 'length_dp' does"));
+              HasSubstr("policy 'tokens' does not use; 'window' or 'length_dp' or 'staged' does"));
   EXPECT_THAT(refusal(PlanTokenServing({.latency_objective_us = 7}, {}, 1)),
               HasSubstr("latency_objective_us is 7"));
   EXPECT_THAT(refusal(PlanPaddedServing({.policy = "naive", .latency_objective_us = 7}, "", 1)),
-              HasSubstr("'length_dp' does"));
+              HasSubstr("'length_dp' or 'staged' does"));
   EXPECT_THAT(refusal(PlanCellServing({.queue_delay_us = 7}, "", {}, {})), HasSubstr("'cellular'"));
+  EXPECT_THAT(refusal(PlanServing({.buffer_pairs = 3}, {true, ""}, 1)),
+              HasSubstr("buffer_pairs is 3, which policy 'window' does not use; 'staged' does"));
   EXPECT_THAT(refusal(PlanServing({.trusted_mask = "mask"}, {true, ""}, 1)),
               HasSubstr("trusted_mask is 'mask', which policy 'window' does not use"));
   EXPECT_TRUE(PlanPaddedServing({.queue_delay_us = 7, .latency_objective_us = 7}, "", 1).ok());
   EXPECT_TRUE(PlanServing({.policy = "none", .queue_delay_us = 7}, {true, ""}, 1).ok());
+}
+
+TEST(PlanServingTest, StagesAreForStagedOrCellular) {
+  const std::vector<std::string> names = {"stage1", "stage2"};
+  const auto staged = PlanStagedServing({.latency_objective_us = 7, .buffer_pairs = 3}, names,
+                                        {{}, {}}, nullptr, 1);
+  ASSERT_TRUE(staged.ok()) << staged.status();
+  EXPECT_EQ(staged->config.policy, "staged");
+  EXPECT_EQ(staged->scheduling.max_batch_size, 32);
+  EXPECT_EQ(staged->scheduling.buffer_pairs, 3);
+  EXPECT_EQ(staged->diagnosis, "cut into 2 stages; staged policy, up to 32 rows");
+  const auto cellular =
+      PlanStagedServing({.policy = "cellular"}, names, {{.max_batch_size = 4}, {}}, nullptr, 1);
+  ASSERT_TRUE(cellular.ok()) << cellular.status();
+  EXPECT_THAT(cellular->diagnosis, HasSubstr("stage1: 4, stage2: 32"));
+  EXPECT_TRUE(MayServe("cellular", GraphForm::kStages));
+  EXPECT_FALSE(MayServe("window", GraphForm::kStages));
+  EXPECT_FALSE(MayServe("staged", GraphForm::kCells));
 }
 
 TEST(PlanServingTest, TheDiagnosisSaysWhetherPaddingIsProved) {

@@ -163,6 +163,21 @@ void ChooseCellSizes(std::span<const CellCosts> costs, int given,
   }
 }
 
+std::vector<CellBatching> CellBatchingsOf(std::span<const std::unique_ptr<Cell>> cells,
+                                          std::span<const CellCosts> costs,
+                                          std::span<const CellTypeOptions> types,
+                                          int max_batch_size) {
+  std::vector<CellBatching> batchings;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    CellBatching& own = batchings.emplace_back();
+    own.name = cells[i]->name();
+    own.min_batch_size = std::max(types[i].min_batch_size, 1);
+    own.max_batch_size = types[i].max_batch_size > 0 ? types[i].max_batch_size : max_batch_size;
+    for (const auto& sample : costs[i]) own.costs[sample.rows] = sample.cost;
+  }
+  return batchings;
+}
+
 StepCosts::StepCosts(std::vector<CellCosts> timed)
     : timed_(std::move(timed)), learnt_ns_(timed_.size()) {}
 

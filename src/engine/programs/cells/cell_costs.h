@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "batching/policy.h"
+#include "chairlift/engine.h"
 #include "engine/costs/measure.h"
 #include "engine/costs/store.h"
 #include "runtime/cell.h"
@@ -41,6 +42,13 @@ Status KeepCellCosts(std::span<const std::unique_ptr<Cell>> cells, int workers,
 // 0, those that suit the costs; else `given` rows at most. Where it is 0, too, they stay open.
 void ChooseCellSizes(std::span<const CellCosts> costs, int given,
                      std::vector<CellTypeOptions>& types);
+
+// What is known of each cell, for whoever asks the model. `max_batch_size`: of cells that `types`
+// leave open.
+std::vector<CellBatching> CellBatchingsOf(std::span<const std::unique_ptr<Cell>> cells,
+                                          std::span<const CellCosts> costs,
+                                          std::span<const CellTypeOptions> types,
+                                          int max_batch_size);
 
 // What the steps of a model's cells take: as they were timed before or, where they were not, as the
 // tasks that ran did. Open cells' are unknown.

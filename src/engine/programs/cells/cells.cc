@@ -62,7 +62,10 @@ class CellsProgram final : public Program {
     return cell < num_cells() ? cells_->cells[static_cast<size_t>(cell)]->name()
                               : original_->CellName(cell);
   }
-  std::vector<CellBatching> CellBatchings() const override;
+  std::vector<CellBatching> CellBatchings() const override {
+    return CellBatchingsOf(cells_->cells, costs_->timed(), plan_.scheduling.cell_types,
+                           plan_.scheduling.max_batch_size);
+  }
   bool SendsParts() const override { return true; }
   StatusOr<ProgramView> View() override;
 
@@ -103,20 +106,6 @@ class CellsProgram final : public Program {
   std::atomic<int64_t> cells_per_place_{0};
   std::atomic<float> runs_per_place_{0};  // likewise
 };
-
-std::vector<CellBatching> CellsProgram::CellBatchings() const {
-  std::vector<CellBatching> batchings;
-  for (size_t i = 0; i < cells_->cells.size(); ++i) {
-    const CellTypeOptions& type = plan_.scheduling.cell_types[i];
-    CellBatching& own = batchings.emplace_back();
-    own.name = cells_->cells[i]->name();
-    own.min_batch_size = std::max(type.min_batch_size, 1);
-    own.max_batch_size =
-        type.max_batch_size > 0 ? type.max_batch_size : plan_.scheduling.max_batch_size;
-    for (const auto& sample : costs_->timed()[i]) own.costs[sample.rows] = sample.cost;
-  }
-  return batchings;
-}
 
 StatusOr<ProgramView> CellsProgram::View() {
   ProgramView view;
