@@ -38,6 +38,7 @@ struct SimulateFlags {
   int fixed_length = 0;
   int max_length = 0;
   int complete_tree = 0;
+  int stages = 4;
   double cost_scale = 1;
   std::vector<std::string> policies = {"cellular"};
   std::vector<double> rates;
@@ -103,6 +104,7 @@ StatusOr<RequestMix> ReadMix(const SimulateFlags& flags, GraphForm form) {
     if (flags.lengths.empty()) return Usage(InvalidArgument("lengths come from --lengths"));
     return Seq2SeqMix(flags.lengths, flags.max_length);
   }
+  if (flags.application == "stages") return StagesMix(flags.stages, form == GraphForm::kAny);
   CHAIRLIFT_ASSIGN_OR_RETURN(const LengthCounts lengths, Lengths(flags));
   if (flags.application == "lstm") return ChainMix(lengths);
   return EncoderMix(lengths, form == GraphForm::kRagged);
@@ -247,6 +249,10 @@ StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
     return Usage(InvalidArgument(
         "policy '{}' batches whole requests, those of --application encoder", policy.name));
   }
+  if (flags.application != "stages" && policy.takes == GraphForm::kStages) {
+    return Usage(
+        InvalidArgument("policy '{}' runs stages, those of --application stages", policy.name));
+  }
   Setup setup;
   CHAIRLIFT_ASSIGN_OR_RETURN(setup.mix, ReadMix(flags, policy.takes));
   CHAIRLIFT_ASSIGN_OR_RETURN(setup.costs, ReadCosts(flags.costs, setup.mix.cells));
@@ -294,7 +300,8 @@ Status Simulate(const SimulateFlags& flags) {
     ProgressBar bar("simulating", total);
     for (auto& [policy, setup] : runs) {
       // Policies for cells have sizes set; those for lengths follow the costs.
-      if (policy->takes == GraphForm::kPadded || policy->takes == GraphForm::kRagged) {
+      if (policy->takes == GraphForm::kPadded || policy->takes == GraphForm::kRagged ||
+          policy->takes == GraphForm::kStages) {
         setup.options.costs = &setup.costs;
       }
       setup.options.step_costs = &setup.costs;
@@ -335,10 +342,11 @@ Command AddSimulate(CLI::App& parser) {
       "of\n"
       "`decoder`; tree, `leaf` and `internal`; encoder, one `sequence` of a length, padded to the "
       "longest\n"
-      "of its batch, or, where the policy runs ragged batches, its `token`s. A batch takes as long "
-      "as "
-      "the\n"
-      "cost table says, read between its sizes; no model and no such machine is needed. What it "
+      "of its batch, or, where the policy runs ragged batches, its `token`s; stages, a chain of "
+      "`stage1`, "
+      "`stage2`, …,\n"
+      "or, under none and window, one `whole`. A batch takes as long as the cost table says, read "
+      "between its sizes; no model and no such machine is needed. What it "
       "says\n"
       "of 0 rows, a task of several steps takes once.\n"
       "Examples (bench/data has tables, lengths and trees):\n"
@@ -367,7 +375,7 @@ Command AddSimulate(CLI::App& parser) {
       ->check(CLI::Range(1, 1'000'000))
       ->type_name("N,N");
   parser.add_option("--application", flags->application, "What requests are")
-      ->check(CLI::IsMember({"lstm", "seq2seq", "tree", "encoder"}))
+      ->check(CLI::IsMember({"lstm", "seq2seq", "tree", "encoder", "stages"}))
       ->type_name("KIND")
       ->capture_default_str();
   parser
@@ -387,6 +395,9 @@ Command AddSimulate(CLI::App& parser) {
       ->type_name("FILE");
   AddNumber(parser, "--complete-tree", &flags->complete_tree, 1, 16, "N",
             "Complete trees this deep instead");
+  AddNumber(parser, "--stages", &flags->stages, 2, 64, "N", "stages: how many");
+  AddNumber(parser, "--buffer-pairs", &flags->options.buffer_pairs, 1, 64, "N",
+            "staged: 1: batches run one after the other; more: as a pipeline");
   parser
       .add_option("--gaps", flags->gaps,
                   "File of gaps between requests in ms, scaled to the rate, instead of Poisson")
@@ -409,9 +420,10 @@ Command AddSimulate(CLI::App& parser) {
   AddNumber(parser, "--max-tokens", &flags->max_tokens, 1, 1 << 20, "N",
             "tokens: in a batch at most");
   AddNumber(parser, "--queue-delay-us", &flags->queue_delay_us, 0, 1'000'000'000, "US",
-            "window, length_dp: how long a request may be held back for company");
+            "window, length_dp, staged: how long a request may be held back for company");
   AddNumber(parser, "--latency-objective-us", &flags->latency_objective_us, 0, 1'000'000'000, "US",
-            "length_dp: nothing is held back where half of this would be spent");
+            "length_dp: nothing is held back where half of this would be spent; staged: nobody "
+            "joins a batch later than that");
   parser.add_option("--cell-max", flags->cell_max, "cellular: a cell's own size; may be repeated")
       ->type_name("CELL=ROWS");
   AddNumber(parser, "--run-ahead", &flags->run_ahead, 1, 1000, "N",

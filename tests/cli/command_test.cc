@@ -460,6 +460,25 @@ TEST_F(CommandTest, SimulateShowsWhenPaddingPays) {
   EXPECT_GT(much[3], much[2]);
 }
 
+// A first stage that costs the same for eight, and others in which company saves nothing.
+TEST_F(CommandTest, SimulateShowsWhatStagesGain) {
+  std::string costs = "whole,1,1750\nwhole,8,7000\nstage1,1,1000\nstage1,8,1000\n";
+  for (const char* stage : {"stage2", "stage3", "stage4"}) {
+    costs += fmt::format("{0},1,250\n{0},8,2000\n", stage);
+  }
+  const std::string report = (folder_ / "simulated.json").string();
+  const Outcome done =
+      Run({"simulate", "--application", "stages", "--costs", File("costs.csv", costs), "--rate",
+           "700", "--requests", "4000", "--max-batch-size", "8", "--policy",
+           "none,window,staged,cellular", "--json", report});
+  EXPECT_EQ(done.code, 0) << done.output;
+  std::map<std::string, double> mean;
+  const json rows = Json("simulated.json")["rows"];
+  for (const json& row : rows) mean[row["policy"]] = row["latency_mean_ms"];
+  EXPECT_LT(mean["staged"], mean["window"]);
+  EXPECT_LT(mean["window"], mean["none"]);  // which cannot bear the load
+}
+
 TEST_F(CommandTest, SimulateSaysWhatIsMissing) {
   const std::string costs = File("costs.csv", "step,1,100\n");
   EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--fixed-length", "2"}, 2),
@@ -478,6 +497,10 @@ TEST_F(CommandTest, SimulateSaysWhatIsMissing) {
                        "--policy", "none,tokens"},
                       2),
               HasSubstr("policy 'tokens' batches whole requests"));
+  EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1", "--fixed-length", "2",
+                       "--policy", "staged"},
+                      2),
+              HasSubstr("policy 'staged' runs stages, those of --application stages"));
   EXPECT_THAT(Refusal({"simulate", "--application", "encoder", "--costs", costs, "--rate", "1",
                        "--uniform", "1-9", "--policy", "cellular"},
                       2),

@@ -189,6 +189,18 @@ RequestMix EncoderMix(const LengthCounts& lengths, bool ragged) {
   return mix;
 }
 
+RequestMix StagesMix(int stages, bool whole) {
+  RequestMix mix;
+  CellGraph graph;
+  for (int stage = 0; stage < (whole ? 1 : stages); ++stage) {
+    mix.cells.push_back(whole ? "whole" : fmt::format("stage{}", stage + 1));
+    const std::vector<int32_t> before(stage > 0 ? 1 : 0, stage - 1);
+    graph.Add(static_cast<CellType>(stage), 1, before);
+  }
+  mix.Add(std::move(graph), 1);
+  return mix;
+}
+
 StatusOr<RequestMix> Seq2SeqMix(const std::filesystem::path& lengths, int max_length) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const nlohmann::json joint, ReadObject(lengths, "joint"));
   RequestMix mix{.cells = {"encoder", "decoder"}, .graphs = {}, .cumulative = {}};

@@ -38,6 +38,9 @@ RequestMix ChainMix(const LengthCounts& lengths);
 // Sequences that an encoder runs as a whole: each is one row, of a length, of a `sequence` cell;
 // or, where batches are ragged, as many rows of a `token` cell.
 RequestMix EncoderMix(const LengthCounts& lengths, bool ragged);
+// One row each through `stage1`, `stage2`, …; or, where policies take requests as a whole, one node
+// of a `whole` cell.
+RequestMix StagesMix(int stages, bool whole);
 // A chain of `encoder` cells, then one of `decoder` cells. `lengths` is a JSON histogram of pairs,
 // {"joint": {"17:19": 3}}; pairs with a zero are left out.
 StatusOr<RequestMix> Seq2SeqMix(const std::filesystem::path& lengths, int max_length);
