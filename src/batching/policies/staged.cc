@@ -15,6 +15,10 @@
 namespace chairlift {
 namespace {
 
+// Company that saves less than one part in so many of what stages take saves nothing: costs are
+// measured, and each task has a little of its own.
+constexpr int kSavesNothing = 20;
+
 class StagedScheduler final : public RequestTable {
  public:
   StagedScheduler(const PolicyOptions& options, const StagedOptions& staged)
@@ -207,8 +211,10 @@ bool StagedScheduler::ToSplit(const Pipeline& pipeline, int32_t stage, Load load
     }
     return sum;
   };
-  const Duration half = remain((load.rows + 1) / 2);
-  return half > Duration(0) && remain(load.rows) >= 2 * half;
+  const Duration whole = remain(load.rows);
+  const Duration larger = remain((load.rows + 1) / 2), smaller = remain(load.rows / 2);
+  if (whole == Duration(0) || larger == Duration(0) || smaller == Duration(0)) return false;
+  return whole + whole / kSavesNothing >= larger + smaller;
 }
 
 bool StagedScheduler::WillSplit(const Pipeline& pipeline, Load load) const {

@@ -24,7 +24,9 @@ struct StagedOptions {
   // together. Where queue_delay is 0, what the first stage takes at max_batch_size is the delay.
   bool by_length = false;
   // Policy II, operator diversity: after a stage, a batch is halved, and its halves again, while
-  // the stages that remain take at least twice as long as for half of it. Needs costs.
+  // the stages that remain take as long as for one half and then the other, or 5% less (the
+  // document has no margin, and so would not split measured costs that are in proportion). Needs
+  // costs.
   bool split = false;
   // Policy III, load diversity: newcomers stretch the latest batch,
   bool stretch = false;
