@@ -146,6 +146,14 @@ TEST(StagedOracleTest, CellularOverStages) {
   Check({.policy = "cellular", .max_batch_size = 4, .stages = 4}, 2);
 }
 
+// Stages are cells to the policies that cellular is compared with.
+TEST(StagedOracleTest, BaselinesOverStages) {
+  for (const char* policy : {"bucketed", "graph_merge", "ideal"}) {
+    SCOPED_TRACE(policy);
+    Check({.policy = policy, .max_batch_size = 8, .stages = 3}, 2);
+  }
+}
+
 TEST(StagedProgramTest, ARequestOfMoreRowsThanABatchTakesIsComputedInPieces) {
   const TempFolder folder;
   std::mt19937 random(3);
