@@ -58,7 +58,7 @@ std::shared_ptr<Model> ActiveModels::Note(Model& model, const Change& change) {
   if (!active || change.charge != Duration(0)) {
     auto place = by_turn_.extract(TurnOf(model));
     share.used += change.charge;
-    most_used_ = std::max(most_used_, share.used);
+    if (share.used != kNeverAsked) most_used_ = std::max(most_used_, share.used);
     if (!active) {
       share.wake.reset();
       return place.empty() ? nullptr : std::move(place.mapped());

@@ -21,7 +21,8 @@ constexpr int kMost = 1000;
 
 class Idle final : public Program {
  public:
-  Idle() : Program("idle", {}, Plan()) {}
+  explicit Idle(int lanes = 0) : Program("idle", {}, Plan()), lanes_(lanes) {}
+  TaskLanes lanes() const override { return {.tasks = lanes_}; }
   StatusOr<ProgramView> View() override { return ProgramView(); }
   StatusOr<std::unique_ptr<RequestGraph>> Unfold(ValidatedRequest /*request*/,
                                                  bool /*parts*/) override {
@@ -35,6 +36,8 @@ class Idle final : public Program {
     plan.config.policy = "none";
     return plan;
   }
+
+  const int lanes_;
 };
 
 class ActiveModelsTest : public ::testing::Test {
@@ -92,6 +95,19 @@ TEST_F(ActiveModelsTest, WhoeverBecomesActiveStartsLevelWithThoseAtWork) {
   models.Enter(all_[3], kMost);
   EXPECT_EQ(all_[3]->queue().share.used, Duration(microseconds(30)));
   EXPECT_THAT(models.All(), ElementsAre(all_[3]));
+}
+
+// Not with its place behind all others: no worker would ask it.
+TEST_F(ActiveModelsTest, WhoeverComesAfterAModelThatNoWorkerAsksIsAsked) {
+  ActiveModels models(1);
+  ModelMetadata metadata;
+  const std::shared_ptr<Model> elsewhere =
+      *Model::Create(std::move(metadata), std::make_unique<Idle>(1));
+  models.Enter(elsewhere, kMost);
+  EXPECT_THAT(Asked(models, 0), IsEmpty());
+  EXPECT_EQ(models.Note(*elsewhere, {.may_run = false}), elsewhere);
+  models.Enter(all_[0], kMost);
+  EXPECT_THAT(Asked(models, 0), ElementsAre(0));
 }
 
 TEST_F(ActiveModelsTest, NobodyIsAskedAgainBeforeItHasChanged) {
