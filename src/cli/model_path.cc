@@ -33,6 +33,12 @@ std::vector<std::string> ModelsIn(const fs::path& folder) {
 
 // A folder whose settings, there or above, have been read.
 StatusOr<ModelPath> Resolve(const fs::path& folder, bool of_model, FolderConfig read) {
+  if (read.pipeline) {
+    return InvalidArgument(
+        "{} is a pipeline, whose steps are models of a repository: serve the folder of models it "
+        "is in",
+        folder.string());
+  }
   std::vector<std::string> versions;
   if (of_model) {
     CHAIRLIFT_ASSIGN_OR_RETURN(versions, read.versions.Select(VersionsIn(folder, read.file)));

@@ -16,6 +16,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -93,7 +94,17 @@ Status Load(Engine& engine, const std::vector<ModelPath>& models, const ServeFla
     CHAIRLIFT_RETURN_IF_ERROR(
         engine.LoadModel(model.name, model.path, model.config, model.version));
   }
+  const auto ready = [&] {
+    std::set<std::string> names;
+    for (const ModelIndexEntry& entry : engine.Index()) {
+      if (entry.state == ModelState::kReady) names.insert(entry.name);
+    }
+    return names;
+  };
+  const std::set<std::string> ready_before = ready();
   for (const std::string& name : NamesToLoad(engine, flags)) {
+    // As a step of a pipeline that was loaded before it.
+    if (!ready_before.contains(name) && ready().contains(name)) continue;
     const Status status = engine.LoadFromRepository(name);
     if (!status.ok()) spdlog::error("not served: {}", Message(status));
     first_failure->Update(status);
@@ -325,6 +336,8 @@ Command AddServe(CLI::App& parser) {
       "  python: my.py:predict      # a function in place of model.onnx; its other settings are "
       "in\n"
       "                             # docs/functions.md\n"
+      "  steps: [{model: a}, ...]   # models of the repository, one after another "
+      "(docs/pipelines.md)\n"
       "or <name>/<version>/<cell>.onnx and a model.yaml with `cells` and `unfold` "
       "(docs/cells.md).\n"
       "Send a request:\n"

@@ -15,6 +15,7 @@
 #include "device/cpu/worker_pool.h"
 #include "engine/execution/dispatcher.h"
 #include "engine/execution/unfold_request.h"
+#include "engine/programs/model_calls.h"
 #include "engine/repository/repository.h"
 
 namespace chairlift {
@@ -50,7 +51,7 @@ StatusOr<InferResponse> WaitForAnswer(absl::FunctionRef<void(InferCallback)> beg
   return future.get();
 }
 
-class EngineImpl : public Engine {
+class EngineImpl final : public Engine, private ModelCalls {
  public:
   EngineImpl(std::unique_ptr<WorkerPool> pool, const EngineOptions& options)
       : pool_(std::move(pool)),
@@ -63,7 +64,8 @@ class EngineImpl : public Engine {
         repository_({.workers = pool_->size(),
                      .background = &background_,
                      .time_cells = options.time_cells,
-                     .allow_plugins = options.allow_plugins},
+                     .allow_plugins = options.allow_plugins,
+                     .calls = this},
                     options.on_load) {}
 
   ~EngineImpl() override {
@@ -111,8 +113,20 @@ class EngineImpl : public Engine {
 
  private:
   RequestId Begin(InferRequest&& request, InferCallback&& callback, bool caller_waits);
+  // Of a request: how it came.
+  struct Origin {
+    bool caller_waits = false;
+    bool inside = false;  // ModelCalls
+  };
   RequestId Start(std::shared_ptr<Model> model, InferRequest&& asked_for,
-                  Sequences::AddState add_state, InferCallback callback, bool caller_waits);
+                  Sequences::AddState add_state, InferCallback callback, Origin origin);
+
+  StatusOr<CalledModel> Find(const std::string& name) override {
+    CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<Model> model, repository_.Find(name, ""));
+    Program* const program = &model->program();
+    return CalledModel{std::move(model), program};
+  }
+  RequestId Begin(const CalledModel& model, InferRequest request, InferCallback callback) override;
 
   std::atomic<bool> refusing_{false};
   std::unique_ptr<WorkerPool> pool_;
@@ -141,6 +155,21 @@ Status EngineImpl::LoadFromRepository(const std::string& name) {
   return absl::OkStatus();
 }
 
+RequestId EngineImpl::Begin(const CalledModel& model, InferRequest request,
+                            InferCallback callback) {
+  if (!MemoryReserve::Ready()) {
+    callback(OutOfMemory());
+    return 0;
+  }
+  const MemoryReserve::Use use;
+  if (Status ready = model.program->Ready(); !ready.ok()) {
+    model.model->statistics().Failed("unavailable", Duration(0));
+    callback(std::move(ready));
+    return 0;
+  }
+  return Start(model.model, std::move(request), nullptr, std::move(callback), {.inside = true});
+}
+
 RequestId EngineImpl::Begin(InferRequest&& request, InferCallback&& callback, bool caller_waits) {
   if (!MemoryReserve::Ready()) {
     callback(OutOfMemory());
@@ -158,7 +187,8 @@ RequestId EngineImpl::Begin(InferRequest&& request, InferCallback&& callback, bo
     return 0;
   }
   if (request.sequence.empty())
-    return Start(*std::move(model), std::move(request), nullptr, std::move(callback), caller_waits);
+    return Start(*std::move(model), std::move(request), nullptr, std::move(callback),
+                 {.caller_waits = caller_waits});
   const std::shared_ptr<Sequences>& sequences = (*model)->sequences();
   if (sequences == nullptr) {
     callback(InvalidArgument(
@@ -170,18 +200,18 @@ RequestId EngineImpl::Begin(InferRequest&& request, InferCallback&& callback, bo
                            [this, model = *model](InferRequest chunk, Sequences::AddState add_state,
                                                   InferCallback done) {
                              return Start(model, std::move(chunk), std::move(add_state),
-                                          std::move(done), false);
+                                          std::move(done), {});
                            });
 }
 
 RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest&& asked_for,
-                            Sequences::AddState add_state, InferCallback callback,
-                            bool caller_waits) {
+                            Sequences::AddState add_state, InferCallback callback, Origin origin) {
   Asked asked{.request = std::move(asked_for), .add_state = std::move(add_state), .cache_key = {}};
   auto request = std::make_shared<Request>();
   request->id = std::move(asked.request.id);
   request->reply.client = asked.request.client;
   request->timeout = asked.request.timeout;
+  request->inside = origin.inside;
   if (asked.request.on_parts && model->program().SendsParts()) {
     request->reply.parts = std::make_shared<PartStream>();
     for (const TensorSpec& output : model->metadata().outputs) {
@@ -218,7 +248,7 @@ RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest&& asked_f
     request->reply.callback(**std::move(answer));
     return 0;
   }
-  return dispatcher_->Submit(std::move(request), caller_waits);
+  return dispatcher_->Submit(std::move(request), origin.caller_waits);
 }
 
 StatusOr<ModelMetadata> EngineImpl::Metadata(const std::string& name,

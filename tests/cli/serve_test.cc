@@ -200,6 +200,19 @@ TEST_F(ServeTest, TakesAModelsFolderAVersionsAndARepository) {
   EXPECT_THAT(Ask(Get("/v2/models/doublin")).body, HasSubstr("did you mean 'doubling'?"));
 }
 
+TEST_F(ServeTest, APipelineIsServedWithItsSteps) {
+  File("models/z/1/model.onnx", testing::DoublingModel().Bytes());
+  File("models/a/model.yaml", "steps: [{model: z}, {model: z, inputs: {x: y}}]\n");
+  Serve({(folder_ / "models").string()});
+  const HttpAnswer answer = Ask(Post("/v2/models/a/infer", kBody));
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_THAT(answer.body, HasSubstr("[4,0,8,0]"));
+  EXPECT_THAT(server_->output(), HasSubstr("a pipeline (z, z)"));
+  Process alone({"serve", (folder_ / "models/a").string()});
+  EXPECT_NE(alone.Wait(), 0);
+  EXPECT_THAT(alone.output(), HasSubstr("serve the folder of models it is in"));
+}
+
 TEST_F(ServeTest, APortThatIsTakenShowsBeforeAnyModelIsLoaded) {
   Serve({model_});
   const auto refusal = [&](const char* flag, const char* other, int port) {

@@ -20,10 +20,11 @@ ActiveModels::Turn ActiveModels::TurnOf(Model& model) {
   return {share.used, share.number};
 }
 
-ActiveModels::Entry ActiveModels::Enter(const std::shared_ptr<Model>& model, int most) {
+ActiveModels::Entry ActiveModels::Enter(const std::shared_ptr<Model>& model, int most,
+                                        bool inside) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (closed_) return Entry::kClosed;
-  if (requests_ >= most) return Entry::kFull;
+  if (inside ? closed_to_all_ : closed_) return Entry::kClosed;
+  if (requests_ >= most && !inside) return Entry::kFull;
   ++requests_;
   ModelQueue::Share& share = model->queue().share;
   if (share.requests++ > 0) return Entry::kDone;
@@ -43,6 +44,12 @@ ActiveModels::Entry ActiveModels::Enter(const std::shared_ptr<Model>& model, int
 void ActiveModels::Close() {
   const std::lock_guard<std::mutex> lock(mutex_);
   closed_ = true;
+}
+
+void ActiveModels::CloseToAll() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  closed_ = true;
+  closed_to_all_ = true;
 }
 
 std::shared_ptr<Model> ActiveModels::Note(Model& model, const Change& change) {

@@ -33,12 +33,13 @@ class ActiveModels {
 
   enum class Entry { kDone, kClosed, kFull };
   // A request is to enter the model, whose lock the caller holds. kFull: there are `most` of all
-  // models. A model that becomes active starts level with the one that has been charged least of
-  // those at work or, where none is, that has been charged most: time in which it asked for nothing
-  // is not owed to it.
-  Entry Enter(const std::shared_ptr<Model>& model, int most);
-  // From now on all Enter() are refused.
+  // models, and it is not part of one that was accepted before (`inside`). A model that becomes
+  // active starts level with the one that has been charged least of those at work or, where none
+  // is, that has been charged most: time in which it asked for nothing is not owed to it.
+  Entry Enter(const std::shared_ptr<Model>& model, int most, bool inside = false);
+  // From now on Enter() is refused: but of what is `inside`; of all.
   void Close();
+  void CloseToAll();
 
   // What happened at a model, whose lock the caller holds.
   struct Change {
@@ -95,6 +96,7 @@ class ActiveModels {
   const size_t workers_;
   int requests_ = 0;
   bool closed_ = false;
+  bool closed_to_all_ = false;
   std::optional<TimePoint> armed_;  // when WaitForDue() wakes by itself
   bool woken_ = false;
   bool stopped_ = false;

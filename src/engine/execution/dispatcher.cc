@@ -51,21 +51,30 @@ void Dispatcher::Cancel(RequestId number) {
       if (found == model->queue().requests.end()) continue;
       Request* request = found->second.get();
       const TimePoint now = clock_.Now();
-      if (!Leave(*request, now)) {
-        return Abandon(*request, absl::CancelledError("the request was cancelled"));
+      if (Leave(*request, now)) {
+        FinishWaiting(request, absl::CancelledError("the request was cancelled"), "cancelled", now,
+                      actions);
+        Settle(*model, {}, now, actions);
+      } else {
+        Abandon(*request, absl::CancelledError("the request was cancelled"), actions);
+        if (actions.left.empty()) return;
       }
-      FinishWaiting(request, absl::CancelledError("the request was cancelled"), "cancelled", now,
-                    actions);
-      Settle(*model, {}, now, actions);
     }
     // Delivered by the timer's thread: the caller may hold locks that the callback takes. What may
     // follow (a client's next request becomes free to start) is done there too.
-    {
-      const std::lock_guard<std::mutex> lock(for_timer_mutex_);
-      for_timer_.push_back(std::move(actions));
-    }
-    return models_.Wake(*model);
+    (void)GiveToTimer(actions, *model);  // it has ended once every request has been answered
+    return;
   }
+}
+
+bool Dispatcher::GiveToTimer(Actions& actions, Model& model) {
+  {
+    const std::lock_guard<std::mutex> lock(for_timer_mutex_);
+    if (timer_ended_) return false;
+    for_timer_.push_back(std::move(actions));
+  }
+  models_.Wake(model);
+  return true;
 }
 
 void Dispatcher::ReleaseTypes(Request& request) {
@@ -107,8 +116,11 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(const std::shared_ptr<M
     request->rides.push_back(&batch->ride);
     ++batch->ride.wanted;
     batch->requests.push_back(request);
-    batch->nodes.push_back(
-        {.graph = request->graph.get(), .node = node.node, .steps = node.steps, .status = {}});
+    batch->nodes.push_back({.graph = request->graph.get(),
+                            .node = node.node,
+                            .steps = node.steps,
+                            .deadline = request->deadline,
+                            .status = {}});
   }
   batch->model = model;
   batch->cell = queue.cell(task->type);
@@ -173,7 +185,7 @@ void Dispatcher::Expire(Model& model, TimePoint now, Actions& actions) {
     if (Leave(*request, now)) {
       FinishLate(request, now, actions);
     } else {
-      Abandon(*request, LateStatus());
+      Abandon(*request, LateStatus(), actions);
       AnswerEarly(*request, now, actions);
     }
   }
@@ -186,9 +198,13 @@ void Dispatcher::FinishLate(Request* request, TimePoint now, Actions& actions) {
                 "timeout", now, actions);
 }
 
-void Dispatcher::Abandon(Request& request, Status why) {
+void Dispatcher::Abandon(Request& request, Status why, Actions& actions) {
   if (!request.leaving.ok()) return;
   request.leaving = std::move(why);
+  ModelQueue& queue = request.model->queue();
+  if (queue.lanes.tasks > 0 && !request.rides.empty()) {
+    actions.left.push_back(queue.requests.at(request.number));
+  }
   for (Ride* ride : request.rides) {
     if (--ride->wanted == 0) ride->stop = true;
   }
@@ -278,7 +294,9 @@ void Dispatcher::Start(std::shared_ptr<Batch> batch) {
 
 void Dispatcher::Perform(Actions actions) {
   for (std::shared_ptr<Batch>& batch : actions.batches) Start(std::move(batch));
+  for (std::shared_ptr<Batch>& batch : actions.completed) FinishLateTask(std::move(batch));
   for (const std::shared_ptr<Batch>& batch : actions.in_lanes) RunInLane(batch);
+  for (const std::shared_ptr<Request>& request : actions.left) request->graph->Leave();
   for (const WorkerId worker : actions.searching) {
     if (std::shared_ptr<Batch> batch = FindBatch(worker)) Start(std::move(batch));
   }
@@ -317,6 +335,7 @@ void Dispatcher::Stop(std::chrono::milliseconds drain) {
   models_.Close();
   if (!timer_.joinable()) return;
   sequencer_.WaitUntilAllAreAnswered(drain);
+  models_.CloseToAll();
   for (const std::shared_ptr<Model>& model : models_.All()) {
     Actions actions;
     {
@@ -331,7 +350,7 @@ void Dispatcher::Stop(std::chrono::milliseconds drain) {
         if (Leave(*request, now)) {
           FinishWaiting(request, status, "shutdown", now, actions);
         } else {
-          Abandon(*request, status);
+          Abandon(*request, status, actions);
         }
       }
       Settle(*model, {}, now, actions);
@@ -343,6 +362,13 @@ void Dispatcher::Stop(std::chrono::milliseconds drain) {
   unfold_threads_.Stop();
   models_.Stop();
   timer_.join();
+  std::vector<Actions> left_behind;
+  {
+    const std::lock_guard<std::mutex> lock(for_timer_mutex_);
+    timer_ended_ = true;
+    left_behind.swap(for_timer_);
+  }
+  for (Actions& actions : left_behind) Perform(std::move(actions));
 }
 
 }  // namespace chairlift

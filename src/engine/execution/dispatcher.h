@@ -113,8 +113,10 @@ class Dispatcher {
   // What is to be done once no lock is held.
   struct Actions {
     std::vector<std::shared_ptr<Batch>> batches;
-    std::vector<std::shared_ptr<Batch>> in_lanes;  // Program::lanes
-    std::vector<WorkerId> searching;               // that are to look for a task at all models
+    std::vector<std::shared_ptr<Batch>> in_lanes;   // Program::lanes
+    std::vector<WorkerId> searching;                // that are to look for a task at all models
+    std::vector<std::shared_ptr<Batch>> completed;  // in lanes, before their Run() returned
+    std::vector<std::shared_ptr<Request>> left;     // RequestGraph::Leave()
     std::vector<Outcome> outcomes;
     ResponseSequencer::Ready answers;
     // Memory to be freed.
@@ -157,7 +159,7 @@ class Dispatcher {
   // it runs either.
   static bool Leave(Request& request, TimePoint now);
   // Ends a request with nodes running. Batches without another request stop early.
-  static void Abandon(Request& request, Status why);
+  static void Abandon(Request& request, Status why, Actions& actions);
   // The batch has run.
   static void GetOff(Request& request, const Ride& ride);
   // Answers a request that leaves, before its nodes in flight have ended: they may still read its
@@ -205,6 +207,8 @@ class Dispatcher {
                                  Duration worth_a_team);
   // It has run: delivers responses. Returns its worker's next task; null where there is none yet.
   std::shared_ptr<Batch> FinishTask(Batch& batch);
+  // Has the timer's thread perform them. False, and they are as before, where that has ended.
+  bool GiveToTimer(Actions& actions, Model& model);
   // As FinishTask(), of one that completed after Run() returned, on another thread.
   void FinishLateTask(std::shared_ptr<Batch> batch);
   // What becomes of the requests whose nodes ran: under the model's lock.
@@ -231,8 +235,9 @@ class Dispatcher {
   std::atomic<RequestId> next_number_{1};
 
   std::mutex for_timer_mutex_;
-  std::vector<Actions>
-      for_timer_;  // responses to deliver, where no thread of the engine is at hand
+  // What is to be performed where no thread of the engine is at hand; guarded by for_timer_mutex_.
+  std::vector<Actions> for_timer_;
+  bool timer_ended_ = false;  // nothing is put there any more; guarded by for_timer_mutex_
   std::mutex late_mutex_;
   int late_ = 0;  // tasks that complete after Run() returned; guarded by late_mutex_
   std::condition_variable none_late_;

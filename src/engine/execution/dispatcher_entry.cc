@@ -26,7 +26,7 @@ Status Dispatcher::Admit(const Request& request) {
                              limit, request.model->metadata().name);
   }
   CHAIRLIFT_RETURN_IF_ERROR(AdmitWait(*request.model));
-  switch (models_.Enter(request.model, options_.max_requests)) {
+  switch (models_.Enter(request.model, options_.max_requests, request.inside)) {
     case ActiveModels::Entry::kDone:
       return absl::OkStatus();
     case ActiveModels::Entry::kClosed:

@@ -114,8 +114,15 @@ void Dispatcher::RunInLane(const std::shared_ptr<Batch>& batch) {
   }
   batch->model->program().Run(*batch->run, [this, own = batch.get()](const TaskResult& result) {
     own->result = result;
+    if (!own->half_done.exchange(true)) return;  // Run() has not returned
     FinishLateTask(std::move(own->self));
   });
+  if (!batch->half_done.exchange(true)) return;
+  // It has completed. Whoever called may hold locks that callbacks take, and what follows may begin
+  // more tasks that complete at once.
+  Actions actions;
+  actions.completed.push_back(std::move(batch->self));
+  if (!GiveToTimer(actions, *batch->model)) FinishLateTask(std::move(actions.completed[0]));
 }
 
 std::shared_ptr<Dispatcher::Batch> Dispatcher::FinishTask(Batch& batch) {
@@ -200,7 +207,7 @@ void Dispatcher::FinishNodes(Batch& batch, Lock& lock, Actions& actions) {
     request.times.compute_output += batch.result.compute_output;
     request.widest = std::max(request.widest, batch.result.rows);
     if (node.status.ok() || !request.leaving.ok()) continue;
-    Abandon(request, std::move(node.status));
+    Abandon(request, std::move(node.status), actions);
     queue.scheduler().Cancel(request.number, now);  // it is in flight: it stays
   }
   // All nodes first: a request may grow at several.

@@ -36,6 +36,7 @@ struct Request {
   TimePoint arrival;
   std::optional<TimePoint> deadline;
   Reply reply;
+  bool inside = false;  // part of a request that was accepted before (ModelCalls)
 
   // What it was unfolded into; null until it has been.
   std::unique_ptr<RequestGraph> graph;

@@ -12,6 +12,8 @@
 #include "chairlift/engine.h"
 #include "engine/costs/measure.h"
 #include "engine/programs/cells/cell_manifest.h"
+#include "engine/programs/model_calls.h"
+#include "engine/programs/pipeline/pipeline_config.h"
 #include "engine/programs/process/function_config.h"
 #include "engine/requests/validate.h"
 #include "graph/batch_axis.h"
@@ -26,6 +28,8 @@ struct LoadOptions {
   Background* background = nullptr;  // for what may take long later on; must outlive the model
   bool time_cells = false;           // EngineOptions
   bool allow_plugins = false;        // EngineOptions
+  // Of the engine that is to serve the model, which it must outlive; null: there is none.
+  ModelCalls* calls = nullptr;
   // Called with what the load is at and how far that has come, from 0 to 1, where it is known.
   std::function<void(const char* step, double done)> progress = nullptr;
 
@@ -42,6 +46,7 @@ struct ModelSource {
   std::filesystem::path path;  // an ONNX file; of a model made of cells, the version's folder
   std::optional<CellManifest> cells = {};
   std::optional<FunctionConfig> function = {};  // of the file, which is Python then
+  std::optional<PipelineConfig> pipeline = {};  // there is no file then
   // Whoever started the program named the function, and need not allow it apart.
   bool named_by_user = false;
 };

@@ -7,12 +7,20 @@
 namespace chairlift {
 namespace {
 
+// What models are made from, which decides who is asked.
+enum class Source { kGraph, kFunction, kPipeline };
+
+Source SourceOf(const LoadingModel& model) {
+  if (model.source.pipeline) return Source::kPipeline;
+  return model.source.function ? Source::kFunction : Source::kGraph;
+}
+
 struct Maker {
   const char* kind;
   const char* summary;
   GraphForm form;  // of requests: policies that take another are refused
   StatusOr<std::unique_ptr<Program>> (*make)(LoadingModel& model, std::string& refused);
-  bool of_functions = false;  // else of graphs
+  Source of = Source::kGraph;
 };
 
 // In order: what serves requests of unequal sizes better comes first.
@@ -28,7 +36,9 @@ constexpr Maker kMakers[] = {
     {"whole", "requests of equal sizes share batches, or run one by one", GraphForm::kAny,
      MakeWhole},
     {"process", "a function's batches are computed in worker processes", GraphForm::kAny,
-     MakeProcess, true},
+     MakeProcess, Source::kFunction},
+    {"pipeline", "the models of its steps compute its requests", GraphForm::kAny, MakePipeline,
+     Source::kPipeline},
 };
 
 }  // namespace
@@ -52,7 +62,7 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
   std::vector<std::string> reasons;  // of kinds that the policy is for
   std::vector<IndexBound> index_bounds = FindIndexBounds(model.graph);
   for (const Maker& maker : kMakers) {
-    if (maker.of_functions != model.source.function.has_value()) continue;
+    if (maker.of != SourceOf(model)) continue;
     ProgramChoice& choice = choices.emplace_back();
     choice.kind = maker.kind;
     choice.summary = maker.summary;
@@ -81,6 +91,9 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
   }
   if (model.source.function) {
     return InvalidArgument("policy '{}' cannot serve a function; 'window' and 'none' can", policy);
+  }
+  if (model.source.pipeline) {
+    return InvalidArgument("policy '{}' cannot serve a pipeline; its steps have policies", policy);
   }
   return Internal("no kind of program serves the model");
 }

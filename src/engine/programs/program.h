@@ -78,6 +78,9 @@ class RequestGraph {
   using SendParts = absl::FunctionRef<void(std::vector<ReadyPart>)>;
   virtual void TakeParts(SendParts /*send*/) {}
 
+  // Nobody waits for the answer any more, though a task of it runs. Thread-safe; under no lock.
+  virtual void Leave() {}
+
   // Whether every node has run. Only while none runs.
   virtual bool done() const = 0;
   // The wanted outputs, of a request that is done. Called once.
@@ -91,7 +94,8 @@ class RequestGraph {
 struct TaskNode {
   RequestGraph* graph = nullptr;
   int32_t node = 0;
-  int32_t steps = 1;  // it and those that follow it (NodeRef)
+  int32_t steps = 1;                       // it and those that follow it (NodeRef)
+  std::optional<TimePoint> deadline = {};  // of its request
   // Set by Run():
   Status status;      // what failed its request
   int64_t units = 0;  // in the queue's time: its rows, times their length where they are padded
@@ -156,12 +160,17 @@ class Program {
   // Whether answers come in parts, for requests that ask for them.
   virtual bool SendsParts() const { return false; }
   // Where its tasks run; the task's worker is its lane then. Run() must begin such a task without
-  // waiting for anything, and complete it on another thread.
+  // waiting for anything.
   virtual TaskLanes lanes() const { return {}; }
   // As the protocol's metadata names it.
   virtual std::string_view platform() const { return "onnx_chairlift"; }
 
   // All below is thread-safe, but for what says otherwise.
+
+  // Of a program that has other models compute its requests: how many requests of theirs one of its
+  // own makes, and whether that model is among them, or among those that they call.
+  virtual int steps() const { return 1; }
+  virtual bool Calls(const std::string& /*model*/) const { return false; }
 
   // Compiles what has not been needed yet.
   virtual StatusOr<ProgramView> View() = 0;

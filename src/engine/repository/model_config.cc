@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "batching/policy.h"
+#include "engine/programs/pipeline/pipeline_config.h"
 #include "engine/programs/process/function_config.h"
 #include "graph/batch_axis.h"
 #include "graph/passes/pass.h"
@@ -158,6 +159,7 @@ StatusOr<ModelConfig> ReadModelConfig(const YamlValue& settings) {
   std::vector<std::string> names = SettingNames();
   names.insert(names.end(), {"versions", "cells", "unfold"});
   for (std::string& name : FunctionSettingNames()) names.push_back(std::move(name));
+  for (std::string& name : PipelineSettingNames()) names.push_back(std::move(name));
   settings.CheckKeys(names);
   for (const auto& [name, value] : settings.Map("a map of settings")) {
     ReadSetting(name, value, config);

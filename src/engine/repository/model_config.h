@@ -9,8 +9,8 @@
 
 namespace chairlift {
 
-// The settings of a model.yaml, but for `cells` and `unfold` (cell_manifest.h) and `versions`
-// (version_policy.h).
+// The settings of a model.yaml, but for `cells` and `unfold` (cell_manifest.h), `steps`
+// (pipeline_config.h), `python` (function_config.h) and `versions` (version_policy.h).
 StatusOr<ModelConfig> ReadModelConfig(const YamlValue& settings);
 // Sets one by name from its value as YAML. Returns whether there is a setting of that name.
 StatusOr<bool> ApplySetting(const std::string& name, const std::string& value, ModelConfig& config);

@@ -11,6 +11,7 @@
 
 #include "chairlift/engine.h"
 #include "engine/programs/cells/cell_manifest.h"
+#include "engine/programs/pipeline/pipeline_config.h"
 #include "engine/programs/process/function_config.h"
 #include "engine/repository/version_policy.h"
 
@@ -24,6 +25,7 @@ struct FolderConfig {
   ModelConfig config;
   std::optional<CellManifest> cells;
   std::optional<FunctionConfig> function;
+  std::optional<PipelineConfig> pipeline;  // it has no version folders
   VersionPolicy versions;
   // In a version's folder; of a model made of cells kAnyOnnxFile, of a function its own.
   std::string file = "model.onnx";

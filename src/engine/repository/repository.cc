@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxNameBytes = 256;
+constexpr const char* kPipelineVersion = "1";  // it has no version folders
 // Names that one which is not known is compared with: a client waits, and others behind it.
 constexpr size_t kMaxCompared = 64;
 
@@ -83,12 +84,14 @@ Status Repository::Load(const std::string& name, const fs::path& path, const Mod
         fs::symlink_status(folder / "model.yaml", error).type() != fs::file_type::not_found;
     CHAIRLIFT_ASSIGN_OR_RETURN(FolderConfig read,
                                ReadModelFolder(here ? folder : folder.parent_path()));
-    if (!read.cells && !read.function) {
-      return InvalidArgument("{} is a folder without a model.yaml that names cells, or a function",
-                             path.string());
+    if (!read.cells && !read.function && !read.pipeline) {
+      return InvalidArgument(
+          "{} is a folder without a model.yaml that names cells, a function, or steps",
+          path.string());
     }
     source.cells = std::move(read.cells);
     source.function = std::move(read.function);
+    source.pipeline = std::move(read.pipeline);
     if (source.function) source.path = folder / source.function->file;
   }
   FolderConfig given;
@@ -117,6 +120,7 @@ Status Repository::LoadLocked(const std::string& name, const ModelSource& source
   }
   using Loaded = StatusOr<std::shared_ptr<Model>>;
   Loaded model = CatchOutOfMemory([&]() -> Loaded {
+    if (source.pipeline) CHAIRLIFT_RETURN_IF_ERROR(CheckSteps(name, *source.pipeline));
     CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<Model> loaded,
                                LoadModel(name, version, source, folder.config, options));
     CHAIRLIFT_RETURN_IF_ERROR(CheckTensors(folder, loaded->metadata()));
@@ -189,6 +193,7 @@ StatusOr<fs::path> Repository::FolderOf(const std::string& name) const {
 
 StatusOr<std::vector<std::string>> Repository::ChooseVersions(const fs::path& folder,
                                                               const FolderConfig& config) {
+  if (config.pipeline) return std::vector<std::string>{kPipelineVersion};
   const std::vector<std::string> available = VersionsIn(folder, config.file);
   if (!available.empty()) return config.versions.Select(available);
   for (const std::string& version : VersionFolders(folder)) {
@@ -206,6 +211,41 @@ StatusOr<std::vector<std::string>> Repository::ChooseVersions(const fs::path& fo
 
 StatusOr<std::vector<InferRequest>> Repository::LoadFromFolders(const std::string& name) {
   const std::lock_guard<std::mutex> loading(load_mutex_);
+  return LoadFolderLocked(name, {});
+}
+
+Status Repository::CheckSteps(const std::string& name, const PipelineConfig& pipeline) const {
+  for (size_t i = 0; i < pipeline.steps.size(); ++i) {
+    const std::string& step = pipeline.steps[i].model;
+    const StatusOr<std::shared_ptr<Model>> model = Find(step, "");
+    if (step != name && (!model.ok() || !(*model)->program().Calls(name))) continue;
+    return InvalidArgument("{}: it leads back to '{}': a pipeline must not be a step of itself",
+                           StepName(pipeline, i), name);
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<std::vector<InferRequest>> Repository::LoadSteps(const std::string& name,
+                                                          const PipelineConfig& pipeline,
+                                                          std::vector<std::string> loading) {
+  loading.push_back(name);
+  std::vector<InferRequest> warm_up;
+  for (size_t i = 0; i < pipeline.steps.size(); ++i) {
+    const std::string& step = pipeline.steps[i].model;
+    if (std::find(loading.begin(), loading.end(), step) != loading.end()) {
+      return InvalidArgument("{}: it leads back to itself ({} → {}): order the models without that",
+                             StepName(pipeline, i), fmt::join(loading, " → "), step);
+    }
+    if (Find(step, "").ok()) continue;
+    StatusOr<std::vector<InferRequest>> loaded = LoadFolderLocked(step, loading);
+    if (!loaded.ok()) return Annotate(loaded.status(), StepName(pipeline, i));
+    std::move(loaded->begin(), loaded->end(), std::back_inserter(warm_up));
+  }
+  return warm_up;
+}
+
+StatusOr<std::vector<InferRequest>> Repository::LoadFolderLocked(
+    const std::string& name, const std::vector<std::string>& loading) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const fs::path folder, FolderOf(name));
   StatusOr<FolderConfig> config = ReadModelFolder(folder);
   const StatusOr<std::vector<std::string>> versions =
@@ -219,10 +259,24 @@ StatusOr<std::vector<InferRequest>> Repository::LoadFromFolders(const std::strin
   if (!config->ignored.empty()) {
     spdlog::warn("model '{}': config.pbtxt: ignored: {}", name, fmt::join(config->ignored, ", "));
   }
+  std::vector<InferRequest> warm_up;
+  if (config->pipeline) {
+    auto steps = LoadSteps(name, *config->pipeline, loading);
+    if (!steps.ok()) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      unusable_[name] = Message(steps.status());
+      return Annotate(steps.status(), fmt::format("model '{}'", name));
+    }
+    warm_up = *std::move(steps);
+  }
   Status first_error;
   for (const std::string& version : *versions) {
     const fs::path path = config->cells ? folder / version : folder / version / config->file;
-    first_error.Update(LoadLocked(name, {path, config->cells, config->function}, *config, version));
+    const ModelSource source{.path = path,
+                             .cells = config->cells,
+                             .function = config->function,
+                             .pipeline = config->pipeline};
+    first_error.Update(LoadLocked(name, source, *config, version));
   }
   const MemoryReserve::Use use;
   std::vector<std::shared_ptr<Model>> gone;
@@ -235,7 +289,6 @@ StatusOr<std::vector<InferRequest>> Repository::LoadFromFolders(const std::strin
     gone.push_back(std::move(entry.model));
   }
   if (!first_error.ok()) return first_error;
-  std::vector<InferRequest> warm_up;
   for (const std::string& version : *versions) {
     for (InferRequest request : config->warm_up) {
       request.model = name;

@@ -25,13 +25,15 @@ class Repository {
       : options_(options), on_load_(std::move(on_load)) {}
 
   // `path` is an ONNX file, or the version's folder of a model made of cells, which the model.yaml
-  // there or in the folder above lists; all other settings are those of `config`.
+  // there or in the folder above lists, or a pipeline's folder; all other settings are those of
+  // `config`.
   Status Load(const std::string& name, const std::filesystem::path& path, const ModelConfig& config,
               const std::string& version);
   Status AddFolder(const std::filesystem::path& folder);
   // The versions in the model's folder that its settings choose (the latest); others that were
-  // loaded are unloaded. Fails where any version does; the others serve. Returns the requests that
-  // the folder asks to be run before others come.
+  // loaded are unloaded. Fails where any version does; the others serve. Of a pipeline also the
+  // models of its steps, where they are not loaded. Returns the requests that the folders ask to be
+  // run before others come.
   StatusOr<std::vector<InferRequest>> LoadFromFolders(const std::string& name);
   // `reason` is what the index then says of it.
   Status Unload(const std::string& name, const std::string& version,
@@ -58,6 +60,15 @@ class Repository {
   };
   using Versions = std::map<std::string, Entry, VersionOrder>;
 
+  // `loading`: the pipelines that this is loaded for, each of which is a step of the one before.
+  StatusOr<std::vector<InferRequest>> LoadFolderLocked(const std::string& name,
+                                                       const std::vector<std::string>& loading);
+  // Loads the models of the pipeline's steps that are not loaded.
+  StatusOr<std::vector<InferRequest>> LoadSteps(const std::string& name,
+                                                const PipelineConfig& pipeline,
+                                                std::vector<std::string> loading);
+  // That no step leads back to the pipeline.
+  Status CheckSteps(const std::string& name, const PipelineConfig& pipeline) const;
   Status LoadLocked(const std::string& name, const ModelSource& source, const FolderConfig& folder,
                     const std::string& version);
   // What is to be loaded of a model's folder, or why nothing can be.

@@ -162,6 +162,18 @@ TEST_F(ActiveModelsTest, NoMoreEnterThanMayNorAfterTheEnd) {
   EXPECT_EQ(models.Enter(all_[1], 9), Entry::kClosed);
 }
 
+TEST_F(ActiveModelsTest, PartsOfAcceptedRequestsEnterUntilAllIsClosed) {
+  ActiveModels models(1);
+  EXPECT_EQ(models.Enter(all_[0], 1), Entry::kDone);
+  EXPECT_EQ(models.Enter(all_[1], 1), Entry::kFull);
+  EXPECT_EQ(models.Enter(all_[1], 1, true), Entry::kDone);
+  models.Close();
+  EXPECT_EQ(models.Enter(all_[1], 9), Entry::kClosed);
+  EXPECT_EQ(models.Enter(all_[1], 9, true), Entry::kDone);
+  models.CloseToAll();
+  EXPECT_EQ(models.Enter(all_[1], 9, true), Entry::kClosed);
+}
+
 TEST_F(ActiveModelsTest, ModelsAreLookedAtWhenTheyAskedToBe) {
   ActiveModels models(1);
   const Clock& clock = Clock::Steady();

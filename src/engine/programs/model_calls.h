@@ -1,0 +1,38 @@
+// How a program has other models of its engine answer requests, while it computes one of its own.
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_MODEL_CALLS_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_MODEL_CALLS_H_
+
+#include <memory>
+#include <string>
+
+#include "chairlift/engine.h"
+
+namespace chairlift {
+
+class Model;  // one version as it is served (execution/model.h)
+class Program;
+
+// A model that is not freed while this is held; it may have been unloaded or replaced.
+struct CalledModel {
+  std::shared_ptr<Model> model;
+  Program* program = nullptr;  // the model's
+};
+
+// Thread-safe.
+class ModelCalls {
+ public:
+  virtual ~ModelCalls() = default;
+
+  // The latest version that is ready; kNotFound or kUnavailable says why there is none.
+  virtual StatusOr<CalledModel> Find(const std::string& name) = 0;
+  // As Engine::InferAsync(), of a request that is part of one that was accepted before: it does not
+  // count as one more, nor is it refused while the engine waits for accepted requests to end. The
+  // model need not be found by its name any more.
+  virtual RequestId Begin(const CalledModel& model, InferRequest request,
+                          InferCallback callback) = 0;
+  virtual void Cancel(RequestId request) = 0;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_MODEL_CALLS_H_

@@ -1,0 +1,243 @@
+// Models made of other models: a request is one node, whose task has the models of the steps answer
+// requests of their own, one after the other or, where neither reads of the other, at once.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/programs/makers.h"
+#include "engine/programs/model_calls.h"
+#include "engine/programs/pipeline/pipeline_run.h"
+#include "engine/programs/pipeline/wiring.h"
+
+namespace chairlift {
+namespace {
+
+// Requests of one pipeline that are between its first and its last step. Fewer than wait for a
+// model at most (ModelConfig::max_queue_size): a pipeline alone does not fill its steps' queues.
+constexpr int kAtOnce = 256;
+
+class PipelineGraph final : public RequestGraph {
+ public:
+  PipelineGraph(ValidatedRequest request, std::shared_ptr<PipelineRun> run)
+      : RequestGraph(std::move(request)), run_(std::move(run)) {}
+
+  int32_t num_nodes() const override { return 1; }
+  GraphNode run(int32_t /*index*/) const override {
+    return {.cell = 0, .rows = request().load(), .key = {}, .dependencies = {}};
+  }
+  void Leave() override { run_->Stop(); }
+  bool done() const override { return done_; }
+  StatusOr<std::vector<NamedTensor>> TakeOutputs() override { return run_->TakeOutputs(); }
+
+  PipelineRun& run() { return *run_; }
+  void Complete() { done_ = true; }
+
+ private:
+  const std::shared_ptr<PipelineRun> run_;
+  bool done_ = false;
+};
+
+// The models of the steps, as they are now.
+StatusOr<std::vector<CalledModel>> FindSteps(const PipelineConfig& config, ModelCalls& calls) {
+  std::vector<CalledModel> models;
+  for (size_t i = 0; i < config.steps.size(); ++i) {
+    StatusOr<CalledModel> model = calls.Find(config.steps[i].model);
+    if (!model.ok()) return Annotate(model.status(), StepName(config, i));
+    models.push_back(*std::move(model));
+  }
+  return models;
+}
+
+StatusOr<std::shared_ptr<const WiredPipeline>> WireSteps(const PipelineConfig& config,
+                                                         const std::vector<CalledModel>& models) {
+  std::vector<const Signature*> signatures;
+  int steps = 0;
+  for (size_t i = 0; i < models.size(); ++i) {
+    const Program& program = *models[i].program;
+    if (!program.plan().config.sequence_state.empty()) {
+      return InvalidArgument(
+          "{}: it keeps state between the requests of a sequence, which pipelines do not have",
+          StepName(config, i));
+    }
+    signatures.push_back(&program.signature());
+    steps += program.steps();
+  }
+  if (steps > kMaxPipelineSteps) {
+    return InvalidArgument(
+        "it has {} steps, those of the pipelines in it included; at most {} are possible", steps,
+        kMaxPipelineSteps);
+  }
+  auto wired = std::make_shared<WiredPipeline>();
+  wired->config = config;
+  CHAIRLIFT_ASSIGN_OR_RETURN(wired->wiring, WirePipeline(config, signatures));
+  wired->num_steps = steps;
+  return wired;
+}
+
+bool TakesAndGivesTheSame(const std::vector<SymbolicSpec>& a, const std::vector<SymbolicSpec>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const SymbolicSpec& x, const SymbolicSpec& y) {
+                      return x.name == y.name && x.dtype == y.dtype;
+                    });
+}
+
+class PipelineProgram final : public Program {
+ public:
+  PipelineProgram(std::shared_ptr<const WiredPipeline> wired,
+                  const std::vector<CalledModel>& models, ServingPlan plan, ModelCalls& calls)
+      : Program("pipeline", wired->wiring.signature, std::move(plan)),
+        config_(wired->config),
+        calls_(calls),
+        wired_(std::move(wired)),
+        wired_models_(models.begin(), models.end()) {}
+
+  StatusOr<ProgramView> View() override {
+    ProgramView view;
+    for (size_t i = 0; i < config_.steps.size(); ++i) {
+      view.notes.push_back(StepName(config_, i));
+    }
+    return view;
+  }
+  TaskLanes lanes() const override { return {.tasks = kAtOnce, .at_work = kAtOnce}; }
+  std::string_view platform() const override { return "pipeline_chairlift"; }
+
+  Status Ready() const override {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Now now, Find());
+    for (size_t i = 0; i < now.models.size(); ++i) {
+      const Status ready = now.models[i].program->Ready();
+      if (!ready.ok()) return Annotate(ready, StepName(config_, i));
+    }
+    return absl::OkStatus();
+  }
+  int steps() const override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return wired_->num_steps;
+  }
+  bool Calls(const std::string& name) const override {
+    return std::any_of(config_.steps.begin(), config_.steps.end(), [&](const StepConfig& step) {
+      if (step.model == name) return true;
+      const StatusOr<CalledModel> model = calls_.Find(step.model);
+      return model.ok() && model->program->Calls(name);
+    });
+  }
+
+  StatusOr<ValidatedRequest> Validate(const InferRequest& request) override {
+    CHAIRLIFT_ASSIGN_OR_RETURN(ValidatedRequest validated, Program::Validate(request));
+    // Of the model as it was loaded: rows are for statistics only.
+    if (!validated.inputs.empty() && validated.inputs[0].shape().rank() > 0 && CountsRows()) {
+      validated.rows =
+          static_cast<int32_t>(std::min<int64_t>(validated.inputs[0].shape()[0], kMaxBatchRows));
+    }
+    return validated;
+  }
+
+  StatusOr<std::unique_ptr<RequestGraph>> Unfold(ValidatedRequest request,
+                                                 bool /*parts*/) override {
+    CHAIRLIFT_ASSIGN_OR_RETURN(Now now, Find());
+    auto run = std::make_shared<PipelineRun>(std::move(now.wired), std::move(now.models), calls_,
+                                             request.inputs, request.outputs);
+    return std::make_unique<PipelineGraph>(std::move(request), std::move(run));
+  }
+
+  void Run(TaskRun& run, TaskDone done) override {
+    TaskNode& node = run.nodes[0];
+    auto& graph = static_cast<PipelineGraph&>(*node.graph);
+    node.units = graph.request().load();
+    const TimePoint start = Clock::Steady().Now();
+    graph.run().Begin({node.deadline, run.memory.partial_answers},
+                      [&node, &graph, start, done = std::move(done)](const Status& status) mutable {
+                        TaskResult result{.rows = graph.request().rows};
+                        result.compute_infer = Clock::Steady().Now() - start;
+                        node.status = Status(status.code(), status.message());
+                        if (status.ok()) graph.Complete();
+                        done(result);
+                      });
+  }
+
+ private:
+  struct Now {
+    std::shared_ptr<const WiredPipeline> wired;
+    std::vector<CalledModel> models;
+  };
+
+  bool CountsRows() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return wired_->wiring.counts_rows;
+  }
+
+  // The models of the steps as they are now; wired again where one has been replaced.
+  StatusOr<Now> Find() const {
+    Now now;
+    CHAIRLIFT_ASSIGN_OR_RETURN(now.models, FindSteps(config_, calls_));
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      now.wired = wired_;
+      if (AreWired(now.models)) return now;
+    }
+    StatusOr<std::shared_ptr<const WiredPipeline>> again = WireSteps(config_, now.models);
+    if (!again.ok()) {
+      return Unavailable("a model of its steps has changed: {}", Message(again.status()));
+    }
+    const Signature& signature = (*again)->wiring.signature;
+    if (!TakesAndGivesTheSame(signature.inputs, signature_.inputs) ||
+        !TakesAndGivesTheSame(signature.outputs, signature_.outputs)) {
+      return Unavailable(
+          "a model of its steps has changed, so that it takes or gives other tensors than when it "
+          "was loaded: load it again");
+    }
+    now.wired = *std::move(again);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    wired_ = now.wired;
+    wired_models_.assign(now.models.begin(), now.models.end());
+    return now;
+  }
+
+  bool AreWired(const std::vector<CalledModel>& models) const {
+    return std::equal(models.begin(), models.end(), wired_models_.begin(), wired_models_.end(),
+                      [](const CalledModel& a, const WiredModel& b) {
+                        return !a.model.owner_before(b.model) && !b.model.owner_before(a.model);
+                      });
+  }
+
+  // Not what keeps it alive: it may be unloaded.
+  struct WiredModel {
+    WiredModel(const CalledModel& called)  // NOLINT(google-explicit-constructor): in ranges
+        : model(called.model) {}
+    std::weak_ptr<Model> model;
+  };
+
+  const PipelineConfig config_;
+  ModelCalls& calls_;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<const WiredPipeline> wired_;
+  mutable std::vector<WiredModel> wired_models_;
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Program>> MakePipeline(LoadingModel& model, std::string& /*refused*/) {
+  const PipelineConfig& config = *model.source.pipeline;
+  if (model.load.calls == nullptr) {
+    return InvalidArgument("a pipeline's steps are models of an engine, and there is none");
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<CalledModel> models,
+                             FindSteps(config, *model.load.calls));
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<const WiredPipeline> wired, WireSteps(config, models));
+  std::vector<std::string> names;
+  for (const StepConfig& step : config.steps) names.push_back(step.model);
+  BatchAxisReport rows;
+  rows.why = fmt::format("a pipeline ({}), each step of which is batched on its own",
+                         fmt::join(names, ", "));
+  CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan, PlanServing(model.config, rows, 1));
+  plan.diagnosis = rows.why;
+  return std::make_unique<PipelineProgram>(std::move(wired), models, std::move(plan),
+                                           *model.load.calls);
+}
+
+}  // namespace chairlift

@@ -1,0 +1,41 @@
+// A model made of other models, as the `steps` of its model.yaml say it (docs/pipelines.md).
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_PIPELINE_CONFIG_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_PIPELINE_CONFIG_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/yaml_value.h"
+#include "chairlift/status.h"
+
+namespace chairlift {
+
+// Of a pipeline, those of the pipelines in it included.
+inline constexpr int kMaxPipelineSteps = 64;
+
+struct StepConfig {
+  std::string model;
+  std::map<std::string, std::string> inputs = {};   // of the model → the name it reads
+  std::map<std::string, std::string> outputs = {};  // of the model → the name it gives
+};
+
+struct PipelineConfig {
+  std::vector<StepConfig> steps;
+  std::vector<std::string> inputs = {};   // that a request brings; empty: what no step gives
+  std::vector<std::string> outputs = {};  // of the answer; empty: those of the last step
+};
+
+// `steps`, `inputs` and `outputs` of a model.yaml; nothing where it has no `steps`.
+// InvalidArgument where it has settings beside them that a pipeline does not use.
+StatusOr<std::optional<PipelineConfig>> ReadPipelineConfig(const YamlValue& settings);
+// Their names.
+std::vector<std::string> PipelineSettingNames();
+
+// "step 2 (minilm)", for messages; `index` from 0.
+std::string StepName(const PipelineConfig& config, size_t index);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_PIPELINE_CONFIG_H_

@@ -1,0 +1,97 @@
+// One request of a pipeline, from its inputs to its outputs: each step is a request of its own to
+// its model, begun once what it reads is there.
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_PIPELINE_RUN_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_PIPELINE_RUN_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "base/byte_budget.h"
+#include "base/clock.h"
+#include "engine/programs/model_calls.h"
+#include "engine/programs/pipeline/wiring.h"
+
+namespace chairlift {
+
+struct WiredPipeline {
+  PipelineConfig config;
+  PipelineWiring wiring;
+  int num_steps = 0;  // those of the pipelines in it included
+};
+
+// Thread-safe.
+class PipelineRun : public std::enable_shared_from_this<PipelineRun> {
+ public:
+  // `inputs` and `outputs` as in ValidatedRequest; `models`: by step. Steps that no wanted output
+  // depends on do not run. `calls` must outlive it.
+  PipelineRun(std::shared_ptr<const WiredPipeline> pipeline, std::vector<CalledModel> models,
+              ModelCalls& calls, const std::vector<Tensor>& inputs, std::vector<int> outputs);
+  ~PipelineRun();
+  PipelineRun(const PipelineRun&) = delete;
+  PipelineRun& operator=(const PipelineRun&) = delete;
+
+  struct Limits {
+    std::optional<TimePoint> deadline;
+    // Of what steps gave and others are still to read, over all requests. Null: unlimited.
+    std::shared_ptr<ByteBudget> bytes;
+  };
+  // Once. `done` is called when no step runs any more: before this returns, or on another thread.
+  // The status of what failed first names its step. kResourceExhausted where what is in between
+  // steps takes more than the limit.
+  using Done = absl::AnyInvocable<void(const Status&)>;
+  void Begin(const Limits& limits, Done done);
+  // Nobody waits for the answer any more: begins no more steps, and cancels those that run.
+  void Stop();
+
+  // After `done` was called with OK, once.
+  std::vector<NamedTensor> TakeOutputs();
+
+ private:
+  struct Step {
+    bool needed = false;
+    bool ended = false;
+    size_t missing = 0;    // values that it reads and that are not there
+    RequestId number = 0;  // of its request, while it runs and that is known
+  };
+  struct Value {
+    Tensor tensor;
+    size_t readers = 0;  // steps that have not ended, and the answer
+    int64_t taken = 0;   // of the budget
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  const PipelineWiring& wiring() const { return pipeline_->wiring; }
+  // Begins what is ready; calls `done_` at the end. Returns with the lock released.
+  void Advance(Lock lock);
+  InferRequest RequestOf(size_t step);
+  void Answered(size_t step, StatusOr<InferResponse> answer);
+  Status Take(size_t step, InferResponse& answer);
+  void GiveUp(Value& value);  // a reader less
+  // No more is begun; returns the requests to be cancelled, under no lock.
+  std::vector<RequestId> Fail(Status why);
+
+  const std::shared_ptr<const WiredPipeline> pipeline_;
+  const std::vector<CalledModel> models_;
+  ModelCalls& calls_;
+  const std::vector<int> wanted_;
+  Limits limits_;
+  Done done_;
+
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  std::vector<Step> steps_;
+  std::vector<Value> values_;
+  std::vector<size_t> ready_;
+  size_t left_ = 0;         // steps that are needed and have not ended
+  size_t running_ = 0;      // begun, not answered
+  bool advancing_ = false;  // some thread is in Advance()
+  Status status_;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_PIPELINE_RUN_H_
