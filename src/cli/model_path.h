@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "chairlift/engine.h"
 #include "engine/programs/cells/cell_manifest.h"
@@ -24,6 +25,9 @@ struct ModelPath {
 
 // The error for a file or folder that does not exist, with the closest name; empty if it exists.
 std::string WhyNoPath(const std::string& path);
+
+// The names of the models in a folder of models, in order; empty where it holds none.
+std::vector<std::string> ModelsIn(const std::filesystem::path& folder);
 
 // Whether it is a folder of models, rather than a model's.
 bool IsRepository(const std::string& path);

@@ -1,0 +1,77 @@
+"""Inputs that the engine cannot borrow as they are: made into dense arrays in this machine's byte order, or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ._errors import InvalidArgument, Unimplemented
+
+MAX_BYTES = 1 << 36  # of one input
+TYPES = frozenset(
+    "float32 float64 float16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool bfloat16".split())
+
+
+def _natural(name: str, value: Any) -> np.ndarray:
+    """As numpy sees the value, copied only where it must be."""
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise InvalidArgument(
+            f"input '{name}' cannot be made an array ({error}); it takes an array, or numbers nested in lists of "
+            "equal lengths") from None
+
+
+def _check(name: str, array: np.ndarray, wanted: str | None) -> None:
+    right = f"it takes {wanted}" if wanted else f"these are taken: {', '.join(sorted(TYPES))}"
+    if array.dtype.kind == "O":
+        raise InvalidArgument(f"input '{name}' has elements that are Python objects; {right}")
+    if array.dtype.kind in "USaT":
+        raise InvalidArgument(f"input '{name}' is text; {right}")
+    if array.dtype.name not in TYPES:
+        raise InvalidArgument(f"input '{name}' has elements of type {array.dtype.name}; {right}")
+    if array.nbytes > MAX_BYTES:
+        raise InvalidArgument(f"input '{name}' has {array.nbytes} bytes; the limit is {MAX_BYTES}")
+
+
+def _converts(have: np.dtype, want: np.dtype) -> bool:
+    """Whether numbers written in Python, as numpy first sees them, may become elements of the type."""
+    if have.kind in "iu":
+        return want.kind in "iuf" or want.name == "bfloat16"
+    return have.kind == want.kind or have.kind == "f" and want.name == "bfloat16"
+
+
+def plain(name: str, value: Any, wanted: str | None) -> tuple[np.ndarray, bool]:
+    """A dense array of the value, and whether it is of uint16 that stand for bfloat16.
+
+    An array keeps its type; numbers of Python, and lists of them, get that of the model's input, `wanted`.
+    """
+    array = _natural(name, value)
+    typed = hasattr(value, "dtype") or hasattr(value, "__array_interface__") or isinstance(value, memoryview)
+    if not typed and wanted is not None and array.dtype.kind in "biuf":
+        want = _dtype(wanted)
+        if array.size == 0 or _converts(array.dtype, want):
+            try:
+                array = np.asarray(value, dtype=want)
+            except OverflowError as error:
+                raise InvalidArgument(f"input '{name}': {error}") from None
+    _check(name, array, wanted)
+    if array.dtype.name == "bfloat16":
+        return np.require(array, requirements="CA").view(np.uint16), True
+    return np.require(array, dtype=array.dtype.newbyteorder("="), requirements="CA"), False
+
+
+def _dtype(name: str) -> np.dtype:
+    if name != "bfloat16":
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise Unimplemented("arrays of bfloat16 need the package ml_dtypes: pip install ml_dtypes") from None
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def bfloat16(bits: np.ndarray) -> np.ndarray:
+    """The array of bfloat16 whose bits these are."""
+    return bits.view(_dtype("bfloat16"))

@@ -1,0 +1,383 @@
+"""Engines and models."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import functools
+import json
+import os
+import queue
+import sys
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import _core
+from ._errors import Cancelled, InvalidArgument
+
+Arrays = dict[str, np.ndarray]
+Answer = np.ndarray | Arrays
+
+
+class TensorSpec(NamedTuple):
+    """An input or output of a model."""
+
+    name: str
+    dtype: str
+    """As numpy names it: "float32", "int64", …, or "bfloat16" (of the package ml_dtypes)."""
+    shape: tuple[int | None, ...]
+    """None where it varies."""
+
+
+class Part(NamedTuple):
+    """Time steps [first, first + n) of one row of an answer, before all of it is computed."""
+
+    row: int
+    first: int
+    outputs: Arrays
+    """By name, [n, …] each."""
+
+
+class Engine:
+    """Worker threads, one a core, that models share. `load()` uses one engine for the whole process; another is made
+    for other settings, and has threads of its own.
+
+    workers: 0: one for each core this process may run on.
+    cores: the cores to pin them to, one per worker; empty: those of this process, in order.
+    memory_budget: bytes of intermediates and outputs over all workers; 0: half of what this process may use.
+    max_requests: requests that wait or run, over all models; more raise ResourceExhausted.
+    time_batches: whether models whose batches are chosen by cost are timed when they are first loaded (up to three
+        seconds, kept in $XDG_CACHE_HOME/chairlift).
+
+    Thread-safe, as are its models.
+    """
+
+    def __init__(self, *, workers: int = 0, cores: Sequence[int] = (), memory_budget: int = 0,
+                 max_requests: int = 4096, time_batches: bool = True) -> None:
+        # Workers of Python functions run what runs this.
+        if sys.executable:
+            os.environ.setdefault("CHAIRLIFT_PYTHON", sys.executable)
+        _start_events()
+        self._core = _core.Engine(workers=workers, cores=list(cores), memory_budget=memory_budget,
+                                  max_requests=max_requests, time_batches=time_batches)
+        _engines.add(self)
+
+    def load(self, path: str | os.PathLike[str], **settings: Any) -> Model:
+        """As `chairlift.load()`, on this engine."""
+        return Model(self, path, settings)
+
+    def load_repository(self, path: str | os.PathLike[str], **settings: Any) -> dict[str, Model]:
+        """As `chairlift.load_repository()`, on this engine."""
+        return {name: self.load(os.path.join(path, name), **settings) for name in _core.models_in(os.fspath(path))}
+
+    @property
+    def workers(self) -> int:
+        return self._core.workers
+
+    def close(self) -> None:
+        """Fails what still runs (Unavailable) and ends the threads. Its models cannot be called any more."""
+        self._core.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Model:
+    """A loaded model. Call it with an array for each of `inputs`, by name or in their order:
+
+        y = model(x=array)          y = model(array)          y = model({"x": array})
+
+    The answer is the output's array, or a dict of arrays by name where there are several. Inputs are anything with a
+    buffer, or that numpy makes an array of; of the input's element type, which arrays must have and numbers of Python
+    get. They are borrowed, not copied, if they lie dense in memory, and must not be written until the answer is there.
+    The answer owns its memory.
+
+    All ways of calling take
+        timeout: seconds from the call on; when they have passed, it raises DeadlineExceeded at once. None: no timeout.
+        outputs: the names of the outputs that are wanted, in this order, as a list; the answer is then a dict. None:
+            all. What no wanted output needs may still be computed.
+    An input that has one of these names is given in a dict.
+    """
+
+    def __init__(self, engine: Engine, path: str | os.PathLike[str], settings: Mapping[str, Any]) -> None:
+        self._engine = engine
+        self._core = _core.Model(engine._core, os.fspath(path), {k: json.dumps(v) for k, v in settings.items()})
+        self._names = [spec[0] for spec in self._core.inputs]
+        self._only = len(self._core.outputs) == 1
+
+    @property
+    def name(self) -> str:
+        """That of its file or folder, with a number where that has been loaded before."""
+        return self._core.name
+
+    @property
+    def version(self) -> str:
+        return self._core.version
+
+    @property
+    def inputs(self) -> list[TensorSpec]:
+        return [TensorSpec(*spec) for spec in self._core.inputs]
+
+    @property
+    def outputs(self) -> list[TensorSpec]:
+        return [TensorSpec(*spec) for spec in self._core.outputs]
+
+    @property
+    def diagnosis(self) -> str:
+        """In words: what varies between requests, how they share batches, and why."""
+        return self._core.diagnosis
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since it was loaded, as in the protocol's statistics (docs/http.md): `inference_count` rows in
+        `execution_count` batches; `success`, `fail`, `queue`, `compute_infer`, …: how many, and `ns` in all;
+        `batches`: the same by rows; `failures` by reason; `waiting` and `running` now."""
+        return self._core.stats()
+
+    def _inputs(self, args: tuple[Any, ...], inputs: dict[str, Any]) -> dict[str, Any]:
+        if not args:
+            return inputs
+        if len(args) == 1 and isinstance(args[0], Mapping):
+            given = dict(args[0])
+        elif len(args) <= len(self._names):
+            given = dict(zip(self._names, args))
+        else:
+            raise InvalidArgument(
+                f"model '{self.name}' is called with {len(args)} arrays; its inputs are: {', '.join(self._names)}")
+        for name in inputs:
+            if name in given:
+                raise InvalidArgument(f"input '{name}' is given twice")
+        given.update(inputs)
+        return given
+
+    def _answer(self, arrays: Arrays, outputs: Sequence[str] | None) -> Answer:
+        return next(iter(arrays.values())) if self._only and outputs is None else arrays
+
+    def __call__(self, *args: Any, timeout: float | None = None, outputs: Sequence[str] | None = None,
+                 **inputs: Any) -> Any:
+        """Waits for the answer. Other Python threads run meanwhile."""
+        return self._answer(self._core.infer(self._inputs(args, inputs), timeout, _wanted(outputs)), outputs)
+
+    def submit(self, *args: Any, timeout: float | None = None, outputs: Sequence[str] | None = None,
+               **inputs: Any) -> concurrent.futures.Future[Any]:
+        """Returns at once. The future has the answer, or its exception; its `cancel()` reaches the engine: a request
+        that waits is not computed, one that runs stops at the next operator if nobody else is in its batch."""
+        future = _Future()
+        done = functools.partial(_settle, self, future, outputs)
+        future.request = self._core.start(self._inputs(args, inputs), timeout, _wanted(outputs), done, None)
+        return future
+
+    async def infer(self, *args: Any, timeout: float | None = None, outputs: Sequence[str] | None = None,
+                    **inputs: Any) -> Any:
+        """As a call, for asyncio: cancelling the task cancels the request."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def done(arrays: Arrays | None, error: Exception | None) -> None:
+            try:
+                loop.call_soon_threadsafe(self._settle_here, future, outputs, arrays, error)
+            except RuntimeError:
+                pass  # the loop is closed, and with it whoever waited
+
+        request = self._core.start(self._inputs(args, inputs), timeout, _wanted(outputs), done, None)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            request.cancel()
+            raise
+
+    def _settle_here(self, future: asyncio.Future[Any], outputs: Sequence[str] | None, arrays: Arrays | None,
+                     error: Exception | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            assert arrays is not None
+            future.set_result(self._answer(arrays, outputs))
+
+    def stream(self, *args: Any, timeout: float | None = None, outputs: Sequence[str] | None = None,
+               **inputs: Any) -> Stream:
+        """An iterator over the parts of the answer, as they are computed: of models that run as cells, for outputs with
+        a time axis. Other models have none. The whole answer is the stream's `result()`."""
+        return Stream(self, self._inputs(args, inputs), timeout, outputs)
+
+    def close(self) -> None:
+        """Unloads the model once its requests have ended; it cannot be called any more. So does its last reference
+        when it goes."""
+        self._core.unload()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        def listed(specs: list[TensorSpec]) -> str:
+            return ", ".join(f"{s.name}: {s.dtype}[{', '.join('?' if d is None else str(d) for d in s.shape)}]"
+                             for s in specs)
+        return f"<chairlift.Model '{self.name}' ({listed(self.inputs)}) -> ({listed(self.outputs)})>"
+
+
+class Stream(Iterator[Part]):
+    """The parts of one answer (`Model.stream()`). Ends when all have come; `result()` is the answer as a whole, with
+    its parts again and the padding of rows that ended early. A stream that is closed, left (`with`) or dropped cancels
+    its request. Not thread-safe."""
+
+    def __init__(self, model: Model, inputs: dict[str, Any], timeout: float | None,
+                 outputs: Sequence[str] | None) -> None:
+        self._model = model
+        self._outputs = outputs
+        self._coming: queue.SimpleQueue[Part | tuple[Arrays | None, Exception | None]] = queue.SimpleQueue()
+        self._end: tuple[Arrays | None, Exception | None] | None = None
+        coming = self._coming  # what is called back must not keep this alive
+        self._request = model._core.start(
+            inputs, timeout, _wanted(outputs), lambda arrays, error: coming.put((arrays, error)),
+            lambda row, first, arrays: coming.put(Part(row, first, arrays)))
+
+    def __next__(self) -> Part:
+        if self._end is None:
+            came = self._coming.get()
+            if isinstance(came, Part):
+                return came
+            self._end = came
+            if came[1] is not None:
+                raise came[1]
+        raise StopIteration
+
+    def result(self) -> Any:
+        """The whole answer, as the model's call returns it; parts not yet iterated over are skipped."""
+        for _ in self:
+            pass
+        assert self._end is not None
+        arrays, error = self._end
+        if error is not None:
+            raise error
+        assert arrays is not None
+        return self._model._answer(arrays, self._outputs)
+
+    def close(self) -> None:
+        self._request.cancel()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_request"):
+            self._request.cancel()
+
+
+class _Future(concurrent.futures.Future):
+    """Its cancellation reaches the engine."""
+
+    request: _core.Request | None = None
+
+    def cancel(self) -> bool:
+        cancelled = super().cancel()
+        if cancelled and self.request is not None:
+            self.request.cancel()
+        return cancelled
+
+
+def _settle(model: Model, future: _Future, outputs: Sequence[str] | None, arrays: Arrays | None,
+            error: Exception | None) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    if isinstance(error, Cancelled):
+        # Only its owner cancels a request, and that is noted first.
+        future.set_exception(concurrent.futures.CancelledError())
+    elif error is not None:
+        future.set_exception(error)
+    else:
+        assert arrays is not None
+        future.set_result(model._answer(arrays, outputs))
+
+
+def _wanted(outputs: Sequence[str] | None) -> list[str] | None:
+    if outputs is None:
+        return None
+    if isinstance(outputs, str) or not all(isinstance(name, str) for name in outputs):
+        raise InvalidArgument(f"outputs is {outputs!r}; it must be a list of names")
+    return list(outputs)
+
+
+# What engine threads report is handled by one thread a process: they never wait for the interpreter's lock.
+
+_lock = threading.Lock()
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_events: threading.Thread | None = None
+_shared: Engine | None = None
+
+
+def _run_events() -> None:
+    while _core.run_events():
+        pass
+
+
+def _start_events() -> None:
+    global _events
+    with _lock:
+        if _events is None:
+            _events = threading.Thread(target=_run_events, name="chairlift", daemon=True)
+            _events.start()
+
+
+def _at_exit() -> None:
+    for engine in list(_engines):
+        engine.close()
+    if _events is not None:
+        _core.close_events()
+        _events.join()
+
+
+def _in_child() -> None:
+    """A child of fork() has none of the threads; it may load models of its own."""
+    global _lock, _engines, _events, _shared
+    _lock = threading.Lock()
+    _inherited.append((_engines, _shared))  # never destroyed
+    _engines = weakref.WeakSet()
+    _events = None
+    _shared = None
+
+
+_inherited: list[Any] = []
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_in_child)
+
+
+def _engine() -> Engine:
+    global _shared
+    engine = _shared
+    if engine is None:
+        made = Engine()
+        with _lock:
+            _shared = engine = _shared or made
+    return engine
+
+
+def load(path: str | os.PathLike[str], **settings: Any) -> Model:
+    """Loads a model: an ONNX file, the folder of a model (of cells, or with versions and a model.yaml), one version's
+    folder, or a Python function in worker processes of its own ("my.py:predict").
+
+        model = chairlift.load("model.onnx")
+        model = chairlift.load("models/minilm", max_batch_tokens=4096)
+
+    settings: those of a model.yaml, by name (docs/repositories.md); the folder's own hold where they are not given.
+    """
+    return _engine().load(path, **settings)
+
+
+def load_repository(path: str | os.PathLike[str], **settings: Any) -> dict[str, Model]:
+    """Loads every model of a folder of models, <name>/<version>/model.onnx: the latest version of each, by name."""
+    return _engine().load_repository(path, **settings)

@@ -1,0 +1,26 @@
+// A Status as an exception of the package (python/chairlift/_errors.py).
+#ifndef CHAIRLIFT_PYTHON_ERRORS_H_
+#define CHAIRLIFT_PYTHON_ERRORS_H_
+
+#include <nanobind/nanobind.h>
+
+#include <utility>
+
+#include "chairlift/status.h"
+
+namespace chairlift::python {
+
+// The exception of a status that is not OK: of the class that its code has, with its message.
+nanobind::object ErrorOf(const Status& status);
+// Raises it, where the status is not OK.
+void Check(const Status& status);
+
+template <typename T>
+T Check(StatusOr<T> value) {
+  Check(value.status());
+  return *std::move(value);
+}
+
+}  // namespace chairlift::python
+
+#endif  // CHAIRLIFT_PYTHON_ERRORS_H_

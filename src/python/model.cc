@@ -1,0 +1,270 @@
+#include "python/model.h"
+
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "base/status.h"
+#include "cli/model_path.h"
+#include "engine/repository/model_config.h"
+#include "python/arrays.h"
+#include "python/errors.h"
+#include "python/events.h"
+
+namespace chairlift::python {
+namespace {
+
+namespace nb = nanobind;
+
+std::string TextOf(nb::handle object) {
+  Py_ssize_t bytes = 0;
+  const char* const text = PyUnicode_AsUTF8AndSize(object.ptr(), &bytes);
+  if (text == nullptr) throw nb::python_error();
+  return {text, static_cast<size_t>(bytes)};
+}
+
+std::optional<std::chrono::microseconds> TimeoutOf(nb::handle timeout) {
+  if (timeout.is_none()) return std::nullopt;
+  const double seconds = PyFloat_AsDouble(timeout.ptr());
+  if (PyErr_Occurred() != nullptr || !(seconds >= 0)) {
+    PyErr_Clear();
+    Check(InvalidArgument("timeout is {}; it must be a number of seconds, 0 or more, or None",
+                          TextOf(nb::repr(timeout))));
+  }
+  constexpr double kLongest = 1e9;  // 30 years, which no clock overflows of
+  if (seconds > kLongest) return std::nullopt;
+  return std::chrono::microseconds(static_cast<int64_t>(std::ceil(seconds * 1e6)));
+}
+
+nb::dict DictOf(const ModelStatistics::Count& count) {
+  nb::dict dict;
+  dict["count"] = count.count;
+  dict["ns"] = count.ns;
+  return dict;
+}
+
+// A reference to a Python object that may be carried by threads without the interpreter's lock; it
+// is dropped by Drop(), or leaked.
+class Carried {
+ public:
+  explicit Carried(nb::object object) : object_(object.release().ptr()) {}
+  nb::handle get() const { return object_; }
+  void Drop() const { Py_DECREF(object_); }
+
+ private:
+  PyObject* object_;
+};
+
+// What an event throws must not keep it from dropping its references.
+class Dropping {
+ public:
+  explicit Dropping(const Carried& carried) : carried_(carried) {}
+  Dropping(const Dropping&) = delete;
+  Dropping& operator=(const Dropping&) = delete;
+  ~Dropping() { carried_.Drop(); }
+
+ private:
+  const Carried& carried_;
+};
+
+}  // namespace
+
+EngineHandle::EngineHandle(const EngineOptions& options) {
+  const nb::gil_scoped_release release;
+  StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(options);
+  const nb::gil_scoped_acquire acquire;
+  engine_ = Check(std::move(engine));
+}
+
+EngineHandle::~EngineHandle() { Close(); }
+
+std::shared_ptr<Engine> EngineHandle::GetIfAny() const {
+  return ::getpid() == process_ ? engine_ : nullptr;
+}
+
+std::shared_ptr<Engine> EngineHandle::Get() const {
+  if (::getpid() != process_) {
+    Check(Unavailable(
+        "the engine belongs to process {}, of which this one was forked without its threads: load "
+        "the model in this process, or start processes with multiprocessing's method 'spawn'",
+        process_));
+  }
+  if (engine_ == nullptr) Check(Unavailable("the engine is closed"));
+  return engine_;
+}
+
+void EngineHandle::Close() {
+  if (engine_ == nullptr) return;
+  if (::getpid() != process_) {
+    // Its threads, which its destructor would wait for, are not in this process.
+    (void)new std::shared_ptr<Engine>(std::move(engine_));
+    return;
+  }
+  std::shared_ptr<Engine> engine = std::move(engine_);
+  engine_ = nullptr;
+  const nb::gil_scoped_release release;
+  engine->Shutdown(std::chrono::milliseconds(0));
+  engine.reset();  // or by the last call that still uses it
+}
+
+std::string EngineHandle::UnusedName(const std::string& stem) {
+  std::string name = stem;
+  for (int number = 2; std::count(names_.begin(), names_.end(), name) > 0; ++number) {
+    name = fmt::format("{}-{}", stem, number);
+  }
+  names_.push_back(name);
+  return name;
+}
+
+void PendingRequest::Cancel() const {
+  const std::shared_ptr<Engine> engine = engine_.lock();
+  if (engine == nullptr) return;
+  const nb::gil_scoped_release release;
+  engine->Cancel(id_);
+}
+
+LoadedModel::LoadedModel(std::shared_ptr<EngineHandle> handle, const std::string& path,
+                         const nb::dict& settings)
+    : engine_(std::move(handle)) {
+  const std::shared_ptr<Engine> engine = engine_->Get();
+  std::vector<std::pair<std::string, std::string>> given;
+  for (const auto& [name, value] : settings) given.emplace_back(TextOf(name), TextOf(value));
+  ModelPath found = Check(FindModel(path));
+  for (const auto& [name, value] : given) {
+    if (!Check(ApplySetting(name, value, found.config))) {
+      Check(InvalidArgument("there is no setting '{}'; docs/repositories.md lists them", name));
+    }
+  }
+  Check(CheckConfig(found.config));
+  const std::string unused = engine_->UnusedName(found.name);
+  Status loaded;
+  {
+    const nb::gil_scoped_release release;
+    loaded = engine->LoadModel(unused, found.path, found.config, found.version);
+  }
+  Check(loaded);
+  name_ = unused;
+  metadata_ = Check(engine->Metadata(name_));
+}
+
+LoadedModel::~LoadedModel() { Unload(); }
+
+void LoadedModel::Unload() {
+  if (name_.empty()) return;
+  const std::shared_ptr<Engine> engine = engine_->GetIfAny();
+  if (engine == nullptr) return;
+  const nb::gil_scoped_release release;
+  (void)engine->UnloadModel(name_);  // an engine that is closed has none
+}
+
+InferRequest LoadedModel::RequestOf(const nb::dict& inputs, nb::handle timeout,
+                                    nb::handle outputs) const {
+  InferRequest request;
+  request.model = name_;
+  request.timeout = TimeoutOf(timeout);
+  for (const auto& [key, value] : inputs) {
+    const std::string name = TextOf(key);
+    const auto spec = std::find_if(metadata_.inputs.begin(), metadata_.inputs.end(),
+                                   [&](const TensorSpec& input) { return input.name == name; });
+    request.inputs.push_back(
+        {name, TensorOf(name, value, spec == metadata_.inputs.end() ? nullptr : &*spec)});
+  }
+  if (!outputs.is_none()) {
+    for (const nb::handle name : outputs) request.outputs.push_back(TextOf(name));
+  }
+  return request;
+}
+
+nb::dict LoadedModel::Infer(const nb::dict& inputs, nb::handle timeout, nb::handle outputs) {
+  const std::shared_ptr<Engine> engine = engine_->Get();
+  InferRequest request = RequestOf(inputs, timeout, outputs);
+  // Held here too, so that the buffers are let go of on this thread.
+  const std::vector<NamedTensor> borrowed = request.inputs;
+  std::optional<StatusOr<InferResponse>> response;
+  {
+    const nb::gil_scoped_release release;
+    response = engine->Infer(std::move(request));
+  }
+  return ArraysOf(Check(*std::move(response)).outputs, borrowed);
+}
+
+PendingRequest LoadedModel::Start(const nb::dict& inputs, nb::handle timeout, nb::handle outputs,
+                                  nb::object done, nb::handle part) {
+  const std::shared_ptr<Engine> engine = engine_->Get();
+  InferRequest request = RequestOf(inputs, timeout, outputs);
+  Events& events = Events::Own();
+  const std::vector<NamedTensor> borrowed = request.inputs;
+  const Carried carried_done(std::move(done));
+  const bool streams = !part.is_none();
+  const Carried carried_part(nb::borrow(part));
+  if (streams) {
+    request.on_parts = [&events, carried_part](std::span<const InferPart> parts) {
+      const std::vector<InferPart> kept(parts.begin(), parts.end());
+      events.Push([carried_part, kept] {
+        for (const InferPart& ready : kept) {
+          carried_part.get()(ready.row, ready.first, ArraysOf(ready.outputs, {}));
+        }
+      });
+    };
+  }
+  InferCallback callback = [&events, carried_done, carried_part,
+                            borrowed](StatusOr<InferResponse> answer) {
+    auto kept = std::make_shared<const StatusOr<InferResponse>>(std::move(answer));
+    events.Push([carried_done, carried_part, kept, borrowed] {
+      const Dropping drop_done(carried_done);
+      const Dropping drop_part(carried_part);
+      nb::object arrays = nb::none();
+      nb::object error = nb::none();
+      if (kept->ok()) {
+        try {
+          arrays = ArraysOf((*kept)->outputs, borrowed);
+        } catch (nb::python_error& failed) {
+          error = nb::borrow(failed.value());
+        }
+      } else {
+        error = ErrorOf(kept->status());
+      }
+      carried_done.get()(arrays, error);
+    });
+  };
+  RequestId id = 0;
+  {
+    const nb::gil_scoped_release release;
+    id = engine->InferAsync(std::move(request), std::move(callback));
+  }
+  return {engine, id};
+}
+
+nb::dict LoadedModel::Statistics() const {
+  const ModelStatistics statistics = Check(engine_->Get()->Statistics(name_)).at(0);
+  nb::dict dict;
+  dict["name"] = statistics.name;
+  dict["inference_count"] = statistics.inference_count;
+  dict["execution_count"] = statistics.execution_count;
+  dict["last_inference_ms"] = statistics.last_inference_ms;
+  dict["success"] = DictOf(statistics.success);
+  dict["fail"] = DictOf(statistics.fail);
+  dict["queue"] = DictOf(statistics.queue);
+  dict["compute_input"] = DictOf(statistics.compute_input);
+  dict["compute_infer"] = DictOf(statistics.compute_infer);
+  dict["compute_output"] = DictOf(statistics.compute_output);
+  dict["cache_hit"] = DictOf(statistics.cache_hit);
+  dict["cache_miss"] = DictOf(statistics.cache_miss);
+  nb::dict failures;
+  for (const auto& [reason, count] : statistics.failures) failures[reason.c_str()] = count;
+  dict["failures"] = failures;
+  nb::dict batches;
+  for (const auto& [rows, count] : statistics.batches) batches[nb::int_(rows)] = DictOf(count);
+  dict["batches"] = batches;
+  dict["padded_rows"] = statistics.padded_rows;
+  dict["waiting"] = statistics.waiting;
+  dict["running"] = statistics.running;
+  return dict;
+}
+
+}  // namespace chairlift::python

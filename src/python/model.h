@@ -1,0 +1,89 @@
+// Engines, models and requests as Python sees them.
+#ifndef CHAIRLIFT_PYTHON_MODEL_H_
+#define CHAIRLIFT_PYTHON_MODEL_H_
+
+#include <nanobind/nanobind.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chairlift/engine.h"
+
+namespace chairlift::python {
+
+// An engine, shared by its models. Its methods hold the interpreter's lock, and let go of it
+// where they may take long.
+class EngineHandle {
+ public:
+  explicit EngineHandle(const EngineOptions& options);
+  EngineHandle(const EngineHandle&) = delete;
+  EngineHandle& operator=(const EngineHandle&) = delete;
+  ~EngineHandle();
+
+  // Raises Unavailable after Close(), and in a child of the process that made it.
+  std::shared_ptr<Engine> Get() const;
+  // Unless this is a child of the process that made it; null after Close().
+  std::shared_ptr<Engine> GetIfAny() const;
+  // Fails what still runs and waits for the engine's threads to end.
+  void Close();
+  // `stem`, or "stem-2", ...: a name that no other model of the engine has had.
+  std::string UnusedName(const std::string& stem);
+
+ private:
+  const pid_t process_ = ::getpid();
+  std::shared_ptr<Engine> engine_;
+  std::vector<std::string> names_;
+};
+
+// A request that has been submitted.
+class PendingRequest {
+ public:
+  PendingRequest(std::weak_ptr<Engine> engine, RequestId id)
+      : engine_(std::move(engine)), id_(id) {}
+  void Cancel() const;
+
+ private:
+  std::weak_ptr<Engine> engine_;
+  RequestId id_;
+};
+
+// A loaded model, which is unloaded when it goes.
+class LoadedModel {
+ public:
+  // Loads what `path` names, as the command line's MODEL; `settings` are those of a model.yaml, by
+  // name, each as YAML.
+  LoadedModel(std::shared_ptr<EngineHandle> engine, const std::string& path,
+              const nanobind::dict& settings);
+  LoadedModel(const LoadedModel&) = delete;
+  LoadedModel& operator=(const LoadedModel&) = delete;
+  ~LoadedModel();
+
+  // Waits for the answer, as arrays by name. `inputs`: values by name; `timeout`: seconds, or None;
+  // `outputs`: names of those that are wanted, or None.
+  nanobind::dict Infer(const nanobind::dict& inputs, nanobind::handle timeout,
+                       nanobind::handle outputs);
+  // Returns at once. `done(arrays, error)` is called once, by the package's thread, with one of
+  // them None; before it, where it is not None, `part(row, first, arrays)` for each part.
+  PendingRequest Start(const nanobind::dict& inputs, nanobind::handle timeout,
+                       nanobind::handle outputs, nanobind::object done, nanobind::handle part);
+
+  const ModelMetadata& metadata() const { return metadata_; }
+  nanobind::dict Statistics() const;
+  void Unload();
+
+ private:
+  InferRequest RequestOf(const nanobind::dict& inputs, nanobind::handle timeout,
+                         nanobind::handle outputs) const;
+
+  const std::shared_ptr<EngineHandle> engine_;
+  std::string name_;
+  ModelMetadata metadata_;
+};
+
+}  // namespace chairlift::python
+
+#endif  // CHAIRLIFT_PYTHON_MODEL_H_

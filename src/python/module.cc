@@ -1,0 +1,91 @@
+// The module chairlift._core. python/chairlift/_model.py is what users call.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "chairlift/engine.h"
+#include "cli/model_path.h"
+#include "python/errors.h"
+#include "python/events.h"
+#include "python/model.h"
+#include "tensor/dtype.h"
+
+namespace nb = nanobind;
+
+namespace chairlift::python {
+namespace {
+
+// (name, type, dimensions) of each; a dimension that varies is None.
+nb::list SpecsOf(const std::vector<TensorSpec>& specs) {
+  nb::list list;
+  for (const TensorSpec& spec : specs) {
+    nb::list dims;
+    for (const int64_t dim : spec.shape) {
+      dims.append(dim < 0 ? nb::none() : nb::object(nb::int_(dim)));
+    }
+    list.append(nb::make_tuple(spec.name, std::string(DTypeName(spec.dtype)), nb::tuple(dims)));
+  }
+  return list;
+}
+
+std::shared_ptr<EngineHandle> MakeEngine(int workers, const std::vector<int>& cores,
+                                         int64_t memory_budget, int max_requests,
+                                         bool time_batches) {
+  return std::make_shared<EngineHandle>(EngineOptions{.workers = workers,
+                                                      .cores = cores,
+                                                      .memory_budget = memory_budget,
+                                                      .max_requests = max_requests,
+                                                      .time_cells = time_batches});
+}
+
+}  // namespace
+}  // namespace chairlift::python
+
+NB_MODULE(_core, module) {
+  using chairlift::python::Check;
+  using chairlift::python::EngineHandle;
+  using chairlift::python::Events;
+  using chairlift::python::LoadedModel;
+  using chairlift::python::PendingRequest;
+  // At exit threads of others may hold objects of ours; the interpreter's own end frees nothing.
+  nb::set_leak_warnings(false);
+
+  module.def("run_events", [] { return Events::Own().Run(); });
+  module.def("close_events", [] { Events::Own().Close(); });
+  module.def("models_in", [](const std::string& folder) {
+    Check(chairlift::CheckRepository(folder));
+    return chairlift::ModelsIn(folder);
+  });
+
+  nb::class_<EngineHandle>(module, "Engine", nb::is_weak_referenceable())
+      .def(nb::new_(&chairlift::python::MakeEngine), nb::kw_only(), nb::arg("workers"),
+           nb::arg("cores"), nb::arg("memory_budget"), nb::arg("max_requests"),
+           nb::arg("time_batches"))
+      .def("close", &EngineHandle::Close)
+      .def_prop_ro("workers", [](const EngineHandle& self) { return self.Get()->workers(); });
+
+  nb::class_<PendingRequest>(module, "Request").def("cancel", &PendingRequest::Cancel);
+
+  nb::class_<LoadedModel>(module, "Model")
+      .def(nb::init<std::shared_ptr<EngineHandle>, const std::string&, const nb::dict&>())
+      .def("infer", &LoadedModel::Infer, nb::arg(), nb::arg().none(), nb::arg().none())
+      .def("start", &LoadedModel::Start, nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(),
+           nb::arg().none())
+      .def("stats", &LoadedModel::Statistics)
+      .def("unload", &LoadedModel::Unload)
+      .def_prop_ro("name", [](const LoadedModel& self) { return self.metadata().name; })
+      .def_prop_ro("version", [](const LoadedModel& self) { return self.metadata().version; })
+      .def_prop_ro("diagnosis", [](const LoadedModel& self) { return self.metadata().diagnosis; })
+      .def_prop_ro("inputs",
+                   [](const LoadedModel& self) {
+                     return chairlift::python::SpecsOf(self.metadata().inputs);
+                   })
+      .def_prop_ro("outputs", [](const LoadedModel& self) {
+        return chairlift::python::SpecsOf(self.metadata().outputs);
+      });
+}
