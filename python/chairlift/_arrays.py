@@ -15,8 +15,13 @@ TYPES = frozenset(
 
 def _natural(name: str, value: Any) -> np.ndarray:
     """As numpy sees the value, copied only where it must be."""
+    foreign = not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "__dlpack__")
     try:
-        return np.asarray(value)
+        return np.from_dlpack(value) if foreign else np.asarray(value)
+    except (BufferError, RuntimeError) as error:
+        raise InvalidArgument(
+            f"input '{name}' is a {type(value).__name__} that numpy cannot read in place ({error}); it takes arrays in "
+            "the host's memory") from None
     except (ValueError, TypeError) as error:
         raise InvalidArgument(
             f"input '{name}' cannot be made an array ({error}); it takes an array, or numbers nested in lists of "
@@ -48,7 +53,8 @@ def plain(name: str, value: Any, wanted: str | None) -> tuple[np.ndarray, bool]:
     An array keeps its type; numbers of Python, and lists of them, get that of the model's input, `wanted`.
     """
     array = _natural(name, value)
-    typed = hasattr(value, "dtype") or hasattr(value, "__array_interface__") or isinstance(value, memoryview)
+    typed = isinstance(value, memoryview) or any(
+        hasattr(value, protocol) for protocol in ("dtype", "__array_interface__", "__dlpack__"))
     if not typed and wanted is not None and array.dtype.kind in "biuf":
         want = _dtype(wanted)
         if array.size == 0 or _converts(array.dtype, want):

@@ -96,7 +96,7 @@ class Model:
         y = model(x=array)          y = model(array)          y = model({"x": array})
 
     The answer is the output's array, or a dict of arrays by name where there are several. Inputs are anything with a
-    buffer, or that numpy makes an array of; of the input's element type, which arrays must have and numbers of Python
+    buffer or DLPack, or that numpy makes an array of; of the input's element type, which arrays must have and numbers of Python
     get. They are borrowed, not copied, if they lie dense in memory, and must not be written until the answer is there.
     The answer owns its memory.
 

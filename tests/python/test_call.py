@@ -80,6 +80,30 @@ def test_buffers_of_others_are_taken(folder):
     assert model(array.array("d", [1, 2, 3])).tolist() == [1, 2, 3]
 
 
+class Foreign:
+    """Another library's array, with DLPack alone."""
+
+    def __init__(self, array, in_host_memory=True):
+        self.array, self.in_host_memory = array, in_host_memory
+
+    def __dlpack__(self, **keywords):
+        if not self.in_host_memory:
+            raise BufferError("it is elsewhere")
+        return self.array.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_dlpack_in_and_out(doubling):
+    np.testing.assert_array_equal(doubling(Foreign(FOUR.copy())), FOUR * 2)
+    np.testing.assert_array_equal(np.from_dlpack(Foreign(doubling(FOUR))), FOUR * 2)
+    with pytest.raises(chairlift.InvalidArgument, match="FP64; the model takes FP32"):
+        doubling(Foreign(FOUR.astype(np.float64)))
+    with pytest.raises(chairlift.InvalidArgument, match="'x' is a Foreign .*it is elsewhere.* the host's memory"):
+        doubling(Foreign(FOUR.copy(), in_host_memory=False))
+
+
 def test_scalars(folder):
     model = identity(folder, "scalar", [])
     for x in (np.float32(2.5), np.array(2.5, np.float32), 2.5):
