@@ -229,7 +229,7 @@ std::vector<double> TimeNodes(const Graph& graph, const std::vector<Shape>& shap
                               const ExecutableOptions& options) {
   constexpr int kRuns = 4;  // the first one makes the plan
   constexpr Duration kEnough = std::chrono::milliseconds(500);
-  const std::vector<double> equal(graph.nodes.size(), 1);
+  std::vector<double> equal(graph.nodes.size(), 1);
   const StatusOr<std::unique_ptr<Executable>> whole = Executable::Create(graph, options);
   if (!whole.ok()) return equal;
   std::vector<Tensor> zeros;

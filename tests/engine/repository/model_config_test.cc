@@ -45,6 +45,21 @@ disabled_passes: [fuse_conv]
   EXPECT_THAT(config->disabled_passes, ElementsAre("fuse_conv"));
 }
 
+TEST(ModelConfigTest, StagesAreANumberOrCutsByName) {
+  const StatusOr<ModelConfig> counted = Parse("policy: staged\nstages: 6\nbuffer_pairs: 3\n");
+  ASSERT_TRUE(counted.ok()) << counted.status();
+  EXPECT_EQ(counted->stages, 6);
+  EXPECT_EQ(counted->buffer_pairs, 3);
+  const StatusOr<ModelConfig> named = Parse("stages: [pool, relu_3]\n");
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_EQ(named->stages, 0);
+  EXPECT_THAT(named->stages_after, ElementsAre("pool", "relu_3"));
+  EXPECT_THAT(Refusal("stages: 1\n"), HasSubstr("stages"));
+  EXPECT_THAT(Refusal("stages: 65\n"), HasSubstr("stages"));
+  EXPECT_THAT(Refusal("stages: []\n"), HasSubstr("stages"));
+  EXPECT_THAT(Refusal("buffer_pairs: 0\n"), HasSubstr("buffer_pairs"));
+}
+
 TEST(ModelConfigTest, AnEmptyFileSetsNothing) {
   EXPECT_TRUE(Parse("").ok());
   EXPECT_TRUE(Parse("# nothing\n").ok());
