@@ -13,6 +13,7 @@
 #include "python/errors.h"
 #include "python/events.h"
 #include "python/model.h"
+#include "tensor/buffer_pool.h"
 #include "tensor/dtype.h"
 
 namespace nb = nanobind;
@@ -54,6 +55,8 @@ NB_MODULE(_core, module) {
   using chairlift::python::PendingRequest;
   // At exit threads of others may hold objects of ours; the interpreter's own end frees nothing.
   nb::set_leak_warnings(false);
+  // Made before there are other threads, so that a child of fork() finds it made.
+  (void)chairlift::BufferPool::Default();
 
   module.def("run_events", [] { return Events::Own().Run(); });
   module.def("close_events", [] { Events::Own().Close(); });

@@ -1,5 +1,6 @@
 #include "tensor/buffer_pool.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <array>
@@ -163,7 +164,15 @@ BufferPool& BufferPool::Default() {
 #else
   constexpr size_t kMaxFreeBytes = size_t{256} << 20;
 #endif
-  static auto* const kPool = new BufferPool(kMaxFreeBytes);
+  static auto* const kPool = [] {
+    auto* pool = new BufferPool(kMaxFreeBytes);
+    // No other thread is in the pool while fork() copies it. (Without memory for the handlers a
+    // child may find it locked.)
+    (void)pthread_atfork([] { Default().state_->mutex.lock(); },
+                         [] { Default().state_->mutex.unlock(); },
+                         [] { Default().state_->mutex.unlock(); });
+    return pool;
+  }();
   return *kPool;
 }
 

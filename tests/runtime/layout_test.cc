@@ -6,6 +6,7 @@
 #include <set>
 
 #include "graph/graph_builder.h"
+#include "ops/operator.h"
 #include "runtime/executable.h"
 
 namespace chairlift {
@@ -130,20 +131,22 @@ TEST(LayoutTest, FewChannelsStayRowMajor) {
   EXPECT_EQ(CheckAndList(std::move(m).Build(), {Shape{2, 3, 8, 8}}), "FusedConv Conv Neg ");
 }
 
-// 24 and 40 are no multiples of a block: what fills up the last is nobody's.
+// One block and a half, and two and a half: what fills up the last is nobody's.
 TEST(LayoutTest, ChannelsNeedNotComeInWholeBlocks) {
   Network m;
+  const int64_t half = ChannelBlock() / 2;
+  const int64_t begin = half, end = 4 * half + 1;
   const Attributes channels = Attrs({{"axis", int64_t{1}}});
-  const ValueId a = m.Relu(m.Conv(m.Image(3), 3, 24, 2));
-  const ValueId gate = m.Op("Sigmoid", {m.Op("GlobalAveragePool", {a})});  // [n, 24, 1, 1]
+  const ValueId a = m.Relu(m.Conv(m.Image(3), 3, 3 * half, 2));
+  const ValueId gate = m.Op("Sigmoid", {m.Op("GlobalAveragePool", {a})});  // [n, 3 · half, 1, 1]
   ValueId v = m.Op("Add", {m.Op("Mul", {a, gate}), m.Constant(Tensor::Scalar(2.0f))});
-  v = m.Op("PRelu", {v, m.PerChannel(24)});
-  v = m.Op("Concat", {m.Conv(v, 24, 40), v}, channels);
+  v = m.Op("PRelu", {v, m.PerChannel(3 * half)});
+  v = m.Op("Concat", {m.Conv(v, 3 * half, 5 * half), v}, channels);
   v = m.Op("Exp", {m.Op("Neg", {m.Op("Softplus", {v})})});
-  const ValueId first = m.Op("Slice", {v, m.Constant(Integers({8})), m.Constant(Integers({33})),
-                                       m.Constant(Integers({1}))});
+  const ValueId first = m.Op("Slice", {v, m.Constant(Integers({begin})),
+                                       m.Constant(Integers({end})), m.Constant(Integers({1}))});
   m.Output(m.Conv(m.Op("MaxPool", {first}, Attrs({{"kernel_shape", std::vector<int64_t>{2, 2}}})),
-                  25, 20));
+                  end - begin, 5 * half / 2));
   EXPECT_EQ(CheckAndList(std::move(m).Build(), {Shape{1, 3, 16, 16}, Shape{2, 3, 13, 9}},
                          {"fuse_elementwise"}),
             "FusedConv GlobalAveragePool Sigmoid Mul Add Reorder PRelu Conv Concat Softplus Neg "

@@ -432,8 +432,9 @@ TEST(FusedConvTest, FewOutputsOfBlockedChannelsEqualReference) {
     }
     for (int64_t i = 0; i < 2 * rank; ++i) c.pads.push_back(random.Pick(0, c.kernel[i % rank]));
     const std::string activation = round % 3 == 0 ? "Sigmoid" : round % 3 == 1 ? "" : "Clip";
-    // Of up to 5,000 products each, clipped.
-    EXPECT_TRUE(CheckFused(c, random, {activation, true, round % 2 == 0}, 2e-5, "few outputs"));
+    // Sums of up to 5,700 products are some 25 on the way and clipped at the end: with 2^-24 of
+    // that lost in each of up to 700 additions in a row, errors of 4e-5 are to be expected.
+    EXPECT_TRUE(CheckFused(c, random, {activation, true, round % 2 == 0}, 1e-4, "few outputs"));
   }
 }
 
