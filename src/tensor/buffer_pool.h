@@ -23,8 +23,8 @@ class BufferPool {
 
   size_t free_bytes() const;
 
-  // The process's own, behind Tensor::Allocate(). A child of fork() may use its copy, unless another
-  // thread was in the first call.
+  // The process's own, behind Tensor::Allocate(). A child of fork() may use its copy, unless
+  // another thread was in the first call.
   static BufferPool& Default();
 
  private:
