@@ -113,7 +113,8 @@ def saved(source, folder, level):
 
 def dynamic(source, folder):
     path = folder / f"{source.stem}.dynamic.onnx"
-    quantize_dynamic(str(source), str(path), weight_type=QuantType.QInt8, extra_options=OPTIONS)
+    # Weights of 7 bits: of 8, ONNX Runtime's own products saturate at 16 bits on processors without VNNI.
+    quantize_dynamic(str(source), str(path), weight_type=QuantType.QInt8, reduce_range=True, extra_options=OPTIONS)
     return path
 
 
