@@ -29,6 +29,7 @@
 #include "cli/load_bar.h"
 #include "cli/model_path.h"
 #include "cli/terminal.h"
+#include "engine/programs/serving_plan.h"
 
 namespace chairlift {
 namespace {
@@ -223,6 +224,11 @@ ModelConfig Over(ModelConfig own, const ModelConfig& flags) {
     own.max_batch_tokens = 0;  // which the other policy may not support
     own.queue_delay_us = own.latency_objective_us = 0;
     own.step_slice_us.reset();
+    own.buffer_pairs = ModelConfig().buffer_pairs;
+    if (!MayServe(flags.policy, GraphForm::kStages)) {
+      own.stages = 0;
+      own.stages_after.clear();
+    }
   }
   if (flags.max_batch_size != 0) own.max_batch_size = flags.max_batch_size;
   if (flags.max_batch_tokens != 0) own.max_batch_tokens = flags.max_batch_tokens;

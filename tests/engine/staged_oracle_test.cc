@@ -218,6 +218,14 @@ TEST(StagedProgramTest, WithoutASettingAModelIsServedAsAWhole) {
   EXPECT_EQ((*engine)->Metadata("model")->programs.back().kind, "whole");
 }
 
+// As `chairlift run` loads a model, whatever its model.yaml says of stages.
+TEST(StagedProgramTest, WithPolicyNoneStagesHaveNoEffect) {
+  const TempFolder folder;
+  auto engine = Load(testing::SkipModel(), folder, {.policy = "none", .stages = 3});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_EQ((*engine)->Metadata("model")->programs.back().kind, "whole");
+}
+
 TEST(StagedProgramTest, WhatCannotBeStagedIsRefusedByName) {
   EXPECT_THAT(Refusal(testing::FixedModel(), {.policy = "staged"}),
               HasSubstr("policy 'staged' cannot serve this model: dimension 0 of input 'x' is "

@@ -46,10 +46,12 @@ constexpr Maker kMakers[] = {
 StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
                                                std::vector<ProgramChoice>& choices) {
   const std::string& policy = model.config.policy;
+  // As other settings of policies, `none` takes no notice of it.
+  const bool sets_stages = SetsStages(model.config) && policy != "none";
   if (model.source.cells && !MayServe(policy, GraphForm::kCells)) {
     return InvalidArgument("policy '{}' cannot serve a model made of cells", policy);
   }
-  if (SetsStages(model.config)) {
+  if (sets_stages) {
     if (!MayServe(policy, GraphForm::kStages)) {
       return InvalidArgument(
           "stages are set, which policy '{}' does not use; 'staged' and 'cellular' do", policy);
@@ -70,7 +72,7 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
       choice.refused = fmt::format("policy '{}' is not for it", policy);
       continue;
     }
-    if (SetsStages(model.config) && maker.form != GraphForm::kStages) {
+    if (sets_stages && maker.form != GraphForm::kStages) {
       choice.refused = "stages are set";
       continue;
     }
@@ -81,7 +83,7 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
     }
     reasons.push_back(choice.refused);
   }
-  if (SetsStages(model.config)) {
+  if (sets_stages) {
     return InvalidArgument("stages are set, but the model cannot be cut into stages: {}",
                            fmt::join(reasons, "; "));
   }
