@@ -82,6 +82,16 @@ Status CheckPolicySettings(ServingPlan& plan) {
   return absl::OkStatus();
 }
 
+// "encoder: 64, decoder: 32": the most rows of a task of each cell or stage.
+std::string RowsOfEach(const std::vector<std::string>& names, const PolicyOptions& scheduling) {
+  std::vector<std::string> sizes;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const int own = scheduling.cell_types[i].max_batch_size;
+    sizes.push_back(fmt::format("{}: {}", names[i], own > 0 ? own : scheduling.max_batch_size));
+  }
+  return fmt::format("{}", fmt::join(sizes, ", "));
+}
+
 }  // namespace
 
 StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisReport& batching,
@@ -190,16 +200,10 @@ StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::stri
                     plan.config.policy, plan.config.max_batch_size);
     return plan;
   }
-  std::vector<std::string> sizes;
-  for (size_t i = 0; i < cells.size(); ++i) {
-    const int own = plan.scheduling.cell_types[i].max_batch_size;
-    sizes.push_back(
-        fmt::format("{}: {}", cells[i], own > 0 ? own : plan.scheduling.max_batch_size));
-  }
   plan.diagnosis = fmt::format(
       "{}; cellular policy: requests join and leave at every cell; rows at most in a "
       "task of {}",
-      what, fmt::join(sizes, ", "));
+      what, RowsOfEach(cells, plan.scheduling));
   return plan;
 }
 
@@ -224,16 +228,10 @@ StatusOr<ServingPlan> PlanStagedServing(const ModelConfig& config,
   plan.diagnosis = fmt::format("cut into {} stages; {} policy, up to {} rows", stages.size(),
                                plan.config.policy, plan.config.max_batch_size);
   if (plan.config.policy == "cellular") {
-    std::vector<std::string> sizes;
-    for (size_t i = 0; i < stages.size(); ++i) {
-      const int own = plan.scheduling.cell_types[i].max_batch_size;
-      sizes.push_back(
-          fmt::format("{}: {}", stages[i], own > 0 ? own : plan.scheduling.max_batch_size));
-    }
     plan.diagnosis = fmt::format(
         "cut into stages; cellular policy: requests join and leave at every stage; rows at most "
         "in a task of {}",
-        fmt::join(sizes, ", "));
+        RowsOfEach(stages, plan.scheduling));
   }
   return plan;
 }
