@@ -9,9 +9,13 @@
 #include <limits>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
+
+#include "device/cpu/cores.h"
+#include "support/on_core.h"
 
 namespace chairlift {
 namespace {
@@ -251,6 +255,23 @@ TEST(WorkerPoolTest, ACallerMayRunAJobItself) {
     thread = std::this_thread::get_id();
   }));
   EXPECT_EQ(thread, std::this_thread::get_id());
+}
+
+TEST(WorkerPoolTest, ACallerKnowsTheWorkerOfItsCore) {
+  WorkerPoolOptions options;
+  options.cores = AllowedCores();
+  std::reverse(options.cores.begin(), options.cores.end());
+  const auto pool = *WorkerPool::Create(options);
+  for (int worker = 0; worker < pool->size(); ++worker) {
+    const int core = options.cores[static_cast<size_t>(worker)];
+    EXPECT_EQ(testing::OnCore(core, [&] { return pool->WorkerHere(); }), worker);
+  }
+  options.cores.resize(1);
+  const auto one = *WorkerPool::Create(options);
+  if (pool->size() > 1) {
+    const auto ask = [&] { return one->WorkerHere(); };
+    EXPECT_EQ(testing::OnCore(AllowedCores().front(), ask), std::nullopt);
+  }
 }
 
 TEST(WorkerPoolTest, ACallerRunsNothingAsAWorkerThatIsBusy) {

@@ -8,6 +8,7 @@
 #include <immintrin.h>
 #endif
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <exception>
@@ -246,7 +247,12 @@ StatusOr<std::unique_ptr<WorkerPool>> WorkerPool::Create(const WorkerPoolOptions
       PlaceWorkers(options.workers, options.cores, AllowedCores(), CgroupCoreQuota()));
   std::unique_ptr<WorkerPool> pool(new WorkerPool(placement.workers, options.queue_capacity));
   for (int i = 0; i < placement.workers; ++i) {
-    if (!placement.pinned.empty()) pool->workers_[i]->core = placement.pinned[i];
+    if (placement.pinned.empty()) continue;
+    const int core = placement.pinned[i];
+    pool->workers_[i]->core = core;
+    auto& pinned = pool->pinned_to_core_;
+    pinned.resize(std::max(pinned.size(), static_cast<size_t>(core) + 1), -1);
+    pinned[static_cast<size_t>(core)] = i;
   }
   for (int i = 0; i < placement.workers; ++i) {
     pool->workers_[i]->thread = std::thread([p = pool.get(), i] { p->Main(i); });
@@ -261,6 +267,12 @@ WorkerPool::~WorkerPool() {
   for (auto& worker : workers_) {
     if (worker->thread.joinable()) worker->thread.join();
   }
+}
+
+std::optional<int> WorkerPool::WorkerHere() const {
+  const auto core = static_cast<size_t>(sched_getcpu());  // a failure is no core either
+  if (core >= pinned_to_core_.size() || pinned_to_core_[core] < 0) return std::nullopt;
+  return pinned_to_core_[core];
 }
 
 bool WorkerPool::Submit(int index, Job&& job) {

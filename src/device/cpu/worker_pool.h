@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -39,6 +40,10 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   int size() const { return static_cast<int>(workers_.size()); }
+
+  // The worker that is pinned to the core that the calling thread runs on, if there is one. As that
+  // worker the caller shares a core with none of those that may help it.
+  std::optional<int> WorkerHere() const;
 
   // Queues `job` behind the worker's others. False, and `job` untouched, where its queue is full.
   [[nodiscard]] bool Submit(int worker, Job&& job);
@@ -90,6 +95,7 @@ class WorkerPool {
   void WakeParked(int limit);
 
   std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<int> pinned_to_core_;  // the worker of each core; −1: none
   const size_t queue_capacity_;
   alignas(128) std::atomic<int> leases_{0};  // of shared teams
   alignas(128) std::atomic<int> parked_{0};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <iterator>
 
 namespace chairlift {
 namespace {
@@ -85,11 +86,13 @@ void ActiveModels::Arm(TimePoint wake) {
   wakes_.notify_one();
 }
 
-std::optional<ActiveModels::Search> ActiveModels::TakeIdle() {
+std::optional<ActiveModels::Search> ActiveModels::TakeIdle(std::optional<WorkerId> preferred) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (idle_.empty()) return std::nullopt;
-  const WorkerId worker = idle_.back();
-  idle_.pop_back();
+  auto found = preferred ? std::find(idle_.begin(), idle_.end(), *preferred) : idle_.end();
+  if (found == idle_.end()) found = std::prev(idle_.end());
+  const WorkerId worker = *found;
+  idle_.erase(found);
   return Search{.worker = worker, .changes = changes_};
 }
 

@@ -129,7 +129,8 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(const std::shared_ptr<M
   return batch;
 }
 
-void Dispatcher::Pump(const std::shared_ptr<Model>& model, TimePoint now, Actions& actions) {
+void Dispatcher::Pump(const std::shared_ptr<Model>& model, TimePoint now, Actions& actions,
+                      std::optional<WorkerId> first) {
   ModelQueue& queue = model->queue();
   for (const BatchRequestId number : queue.scheduler().TakeExpired(now)) {
     FinishLate(queue.requests.at(number).get(), now, actions);
@@ -137,7 +138,7 @@ void Dispatcher::Pump(const std::shared_ptr<Model>& model, TimePoint now, Action
   Expire(*model, now, actions);
   Settle(*model, {}, now, actions);
   if (queue.lanes.tasks > 0) return FillLanes(model, now, actions);
-  while (const std::optional<ActiveModels::Search> search = models_.TakeIdle()) {
+  while (const std::optional<ActiveModels::Search> search = models_.TakeIdle(first)) {
     std::shared_ptr<Batch> batch = NextBatch(model, search->worker, now);
     if (batch == nullptr) {
       if (!models_.BecomeIdle(*search)) actions.searching.push_back(search->worker);

@@ -172,8 +172,10 @@ class Dispatcher {
   void Finish(Request* request, StatusOr<InferResponse>&& value, Actions& actions);
   void FinishWaiting(Request* request, Status status, const std::string& reason, TimePoint now,
                      Actions& actions);
-  // The model has changed: answers who is late and gives tasks to idle workers.
-  void Pump(const std::shared_ptr<Model>& model, TimePoint now, Actions& actions);
+  // The model has changed: answers who is late and gives tasks to idle workers, to `first` before
+  // the others.
+  void Pump(const std::shared_ptr<Model>& model, TimePoint now, Actions& actions,
+            std::optional<WorkerId> first = std::nullopt);
   // Gives tasks of the model, which run elsewhere than on the workers, to its free lanes.
   void FillLanes(const std::shared_ptr<Model>& model, TimePoint now, Actions& actions);
   // A task of the model for that worker; null where it has none.

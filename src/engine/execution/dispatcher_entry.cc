@@ -157,6 +157,8 @@ RequestId Dispatcher::Submit(std::shared_ptr<Request> owned, bool caller_waits) 
   }
   const std::shared_ptr<Model> model = request->model;
   const uint64_t client = request->reply.client;
+  // A client's answers are delivered in order: with its own, others' may be.
+  const bool runs_here = caller_waits && client == 0 && model->queue().lanes.tasks == 0;
   const RequestId number = next_number_++;
   Actions actions;
   Status refused;
@@ -166,7 +168,7 @@ RequestId Dispatcher::Submit(std::shared_ptr<Request> owned, bool caller_waits) 
     if (refused.ok()) {
       Accept(std::move(owned), number);
       Enter(*request, std::move(entry), request->arrival, lock, actions);
-      Pump(model, clock_.Now(), actions);
+      Pump(model, clock_.Now(), actions, runs_here ? pool_.WorkerHere() : std::nullopt);
     } else {
       ReleaseTypes(*request);
     }
@@ -176,8 +178,7 @@ RequestId Dispatcher::Submit(std::shared_ptr<Request> owned, bool caller_waits) 
     return number;
   }
   std::shared_ptr<Batch> own;
-  // A client's answers are delivered in order: with its own, others' may be.
-  if (caller_waits && client == 0 && model->queue().lanes.tasks == 0) {
+  if (runs_here) {
     const auto found = std::find_if(actions.batches.begin(), actions.batches.end(),
                                     [&](const auto& batch) { return batch->IsOf(number); });
     if (found != actions.batches.end()) {

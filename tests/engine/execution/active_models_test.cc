@@ -151,6 +151,14 @@ TEST_F(ActiveModelsTest, IdleWorkersComeLastInFirstOut) {
   EXPECT_FALSE(models.BecomeIdle(*second));
 }
 
+TEST_F(ActiveModelsTest, AnIdleWorkerMayBePreferred) {
+  ActiveModels models(3);
+  EXPECT_EQ(models.TakeIdle(2)->worker, 2);
+  EXPECT_EQ(models.TakeIdle(2)->worker, 0);
+  EXPECT_EQ(models.TakeIdle(1)->worker, 1);
+  EXPECT_FALSE(models.TakeIdle(1).has_value());
+}
+
 TEST_F(ActiveModelsTest, NoMoreEnterThanMayNorAfterTheEnd) {
   ActiveModels models(1);
   EXPECT_EQ(models.Enter(all_[0], 2), Entry::kDone);

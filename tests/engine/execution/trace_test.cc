@@ -8,8 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "device/cpu/cores.h"
 #include "engine/cell_models.h"
 #include "engine/recurrent_models.h"
+#include "engine/test_models.h"
+#include "support/on_core.h"
 
 namespace chairlift {
 namespace {
@@ -265,6 +268,29 @@ TEST_F(TraceTest, ShowsEveryCellOfEveryRequest) {
   }
   EXPECT_EQ(heads, 1);
   EXPECT_EQ(engine_->StopTrace().tasks, 0u);
+}
+
+// On another worker's core the two would share it, and the core of that worker would be idle.
+TEST_F(TraceTest, WhoWaitsRunsItsRequestAsTheWorkerOfItsCore) {
+  EngineOptions options;
+  options.cores = AllowedCores();
+  engine_ = *Engine::Create(options);
+  const std::string file = WriteFile(folder_ / "doubling.onnx", DoublingModel().Bytes());
+  ASSERT_TRUE(engine_->LoadModel("doubling", file, {}).ok());
+  for (int round = 0; round < 3; ++round) {
+    for (int worker = 0; worker < static_cast<int>(options.cores.size()); ++worker) {
+      engine_->StartTrace();
+      EXPECT_TRUE(testing::OnCore(options.cores[static_cast<size_t>(worker)], [&] {
+        InferRequest request;
+        request.model = "doubling";
+        request.inputs = {{"x", Tensor::Of<float>({1, 4}, {1, 2, 3, 4})}};
+        return engine_->Infer(std::move(request)).ok();
+      }));
+      const auto slices = Slices(engine_->StopTrace());
+      ASSERT_EQ(slices.size(), 1u);
+      EXPECT_EQ(slices.begin()->first, worker);
+    }
+  }
 }
 
 TEST_F(TraceTest, NamesCellsAsTheUserDid) {
