@@ -5,6 +5,7 @@
 #include <malloc.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -47,6 +48,7 @@ struct ServeFlags {
   int max_queue_wait_ms = 1000;
   std::string control;  // empty: as --load-model is given or not
   bool print_example = false;
+  int parent_fd = -1;
   std::string log_level = "info";
 };
 
@@ -169,15 +171,36 @@ int64_t ResidentBytes() {
   return std::strtoll(at, nullptr, 10) * sysconf(_SC_PAGESIZE);
 }
 
-// Waits for one of the signals. Returns free memory to the system meanwhile: the C library returns
-// only the end of each of its heaps.
-int WaitForSignal(const sigset_t& signals) {
-  constexpr timespec kInterval{.tv_sec = 5, .tv_nsec = 0};
+// The socket to whoever started the program, which is to end with them.
+Status CheckParent(int descriptor) {
+  if (descriptor < 0) return absl::OkStatus();
+  int type = 0;
+  socklen_t bytes = sizeof(type);
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0) return absl::OkStatus();
+  return Usage(InvalidArgument("--parent-fd {}: it is no socket that is open", descriptor));
+}
+// "127.0.0.1:8000 127.0.0.1:8002"
+void ReportTo(int parent, const std::string& address, const Server& server) {
+  if (parent < 0) return;
+  std::string text = HostAndPort(Reachable(address), server.http_port());
+  if (server.metrics_port() >= 0) {
+    text += " " + HostAndPort(Reachable(address), server.metrics_port());
+  }
+  text += "\n";
+  (void)::send(parent, text.data(), text.size(), MSG_NOSIGNAL);
+}
+bool HasEnded(int parent) {
+  char byte = 0;
+  return parent >= 0 && ::recv(parent, &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+// Waits for one of the signals, or for the parent's end. Returns free memory to the system
+// meanwhile: the C library returns only the end of each of its heaps.
+void WaitForEnd(const sigset_t& signals, int parent) {
+  const timespec interval{.tv_sec = parent < 0 ? 5 : 1, .tv_nsec = 0};
   constexpr int64_t kWorthIt = int64_t{64} << 20;
   int64_t resident = ResidentBytes();  // after the last time
-  while (true) {
-    const int signal_number = sigtimedwait(&signals, nullptr, &kInterval);
-    if (signal_number > 0) return signal_number;
+  while (sigtimedwait(&signals, nullptr, &interval) <= 0 && !HasEnded(parent)) {
     if (ResidentBytes() < resident + kWorthIt) continue;
     malloc_trim(0);
     resident = ResidentBytes();
@@ -208,6 +231,7 @@ Status Serve(ServeFlags flags) {
     return Usage(InvalidArgument("--http-port and --metrics-port are both {}; each needs its own",
                                  flags.server.http_port));
   }
+  CHAIRLIFT_RETURN_IF_ERROR(CheckParent(flags.parent_fd));
   spdlog::set_level(spdlog::level::from_str(flags.log_level));
   // Signals are waited for below. The threads of engine and server inherit a mask that leaves them
   // to this one; while it loads models, and while it drains, a signal ends the program as usual.
@@ -254,13 +278,14 @@ Status Serve(ServeFlags flags) {
     spdlog::info("metrics on http://{}/metrics",
                  HostAndPort(flags.server.address, server->metrics_port()));
   }
+  ReportTo(flags.parent_fd, flags.server.address, *server);
   if (flags.print_example) {
     fmt::print("\n{}\n", ExampleRequest(*engine, HostAndPort(Reachable(flags.server.address),
                                                              server->http_port())));
     std::fflush(stdout);
   }
 
-  WaitForSignal(signals);
+  WaitForEnd(signals, flags.parent_fd);
   spdlog::info("draining for at most {} s; a second signal stops at once", flags.drain_seconds);
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   const auto drain = std::chrono::seconds(flags.drain_seconds);
@@ -372,6 +397,9 @@ Command AddServe(CLI::App& parser) {
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->type_name("LEVEL")
       ->capture_default_str();
+  AddNumber(parser, "--parent-fd", &flags->parent_fd, -1, 1 << 20, "FD",
+            "A socket to the program that started this one: it gets the addresses once the models\n"
+            "are loaded, and the server drains and stops when its other end is closed; -1: none");
   AddNumber(parser, "--drain-seconds", &flags->drain_seconds, 0, 3600, "S",
             "Time given to requests in flight at the end");
 
