@@ -25,6 +25,7 @@
 
 #include "chairlift/status.h"
 #include "chairlift/tensor.h"
+#include "chairlift/unfold.h"
 
 namespace chairlift {
 
@@ -117,6 +118,9 @@ struct ModelConfig {
   // Bytes for answers, reused when a request comes again byte for byte; 0: no cache. Requests with
   // a client, a sequence or a parts callback are always computed.
   int64_t response_cache_bytes = 0;
+  // For a model of cells whose model.yaml names an unfold plugin: unfolds in its place, and no
+  // library is loaded. Not settable in model.yaml.
+  MakeUnfolders unfold = {};
   // Settings that the model or its policy does not use are dropped, and the diagnosis says so; by
   // default they are refused. For settings written for another server; not settable in model.yaml.
   bool drop_unused = false;
@@ -201,6 +205,9 @@ struct InferRequest {
   // produce parts, and only of outputs with a time axis; the answer contains them again, with the
   // padding of rows that ended early.
   PartsCallback on_parts = {};
+  // For Infer(): called some 20 times a second on the thread that waits, without locks; true
+  // cancels the request, and Infer() returns kCancelled without waiting for its batch to end.
+  std::function<bool()> interrupted = {};
 };
 
 struct InferResponse {

@@ -151,11 +151,22 @@ using UnfolderFactory = std::function<std::unique_ptr<Unfolder>()>;
 // allocated may outlive the model.
 struct UnfoldPlugin {
   // Raised when anything in this header changes.
-  static constexpr uint32_t kAbi = 2;
+  static constexpr uint32_t kAbi = 3;
 
+  struct Port {
+    std::string name;
+    DType dtype = DType::kUndefined;
+    std::vector<int64_t> row;  // dimensions of a row; −1 where one varies
+  };
+  struct CellPorts {
+    std::vector<Port> inputs;
+    std::vector<Port> outputs;
+  };
   struct Model {
     std::span<const std::string> cells;                 // their names, as AddNode() numbers them
     const std::map<std::string, std::string>& options;  // `options` of the model.yaml
+    std::span<const CellPorts> ports;                   // by cell
+    std::span<const std::string> outputs;               // of the model, as SetAnswer() numbers them
   };
 
   uint32_t abi = kAbi;
@@ -163,6 +174,10 @@ struct UnfoldPlugin {
   // Called once when the model is loaded. An error refuses the model.
   StatusOr<UnfolderFactory> (*make)(const Model& model) = nullptr;
 };
+
+// Makes the unfolders of a model: UnfoldPlugin::make, or a function of the program that embeds the
+// engine (ModelConfig::unfold).
+using MakeUnfolders = std::function<StatusOr<UnfolderFactory>(const UnfoldPlugin::Model& model)>;
 
 #define CHAIRLIFT_UNFOLD_PLUGIN(function)                \
   extern "C" __attribute__((visibility("default")))      \

@@ -36,17 +36,29 @@ size_t TaskBytes(int64_t budget, int workers) {
   return static_cast<size_t>(budget / workers);
 }
 
-// The answer of what `begin` begins.
-StatusOr<InferResponse> WaitForAnswer(absl::FunctionRef<void(InferCallback)> begin) {
+// How long a thread that waits does not ask whether it was interrupted.
+constexpr auto kAskInterrupted = std::chrono::milliseconds(50);
+
+// The answer of what `begin` begins and, once it was interrupted, `cancel` cancels.
+StatusOr<InferResponse> WaitForAnswer(const std::function<bool()>& interrupted,
+                                      absl::FunctionRef<RequestId(InferCallback)> begin,
+                                      absl::FunctionRef<void(RequestId)> cancel) {
   // Shared: the answering thread may still be inside set_value() when get() returns.
   auto promise = std::make_shared<std::promise<StatusOr<InferResponse>>>();
   std::future<StatusOr<InferResponse>> future = promise->get_future();
-  begin([promise](StatusOr<InferResponse> response) { promise->set_value(std::move(response)); });
+  const RequestId id = begin(
+      [promise](StatusOr<InferResponse> response) { promise->set_value(std::move(response)); });
   // A small model answers sooner than a sleeping thread is woken.
   const auto watch_until = std::chrono::steady_clock::now() + kWatch;
   while (future.wait_for(std::chrono::seconds(0)) != std::future_status::ready &&
          std::chrono::steady_clock::now() < watch_until) {
     std::this_thread::yield();
+  }
+  if (interrupted == nullptr) return future.get();
+  while (future.wait_for(kAskInterrupted) != std::future_status::ready) {
+    if (!interrupted()) continue;
+    cancel(id);
+    return absl::CancelledError("the call was interrupted");
   }
   return future.get();
 }
@@ -136,8 +148,11 @@ class EngineImpl final : public Engine, private ModelCalls {
 };
 
 StatusOr<InferResponse> EngineImpl::Infer(InferRequest request) {
+  const std::function<bool()> interrupted = std::move(request.interrupted);
   return WaitForAnswer(
-      [&](InferCallback callback) { Begin(std::move(request), std::move(callback), true); });
+      interrupted,
+      [&](InferCallback callback) { return Begin(std::move(request), std::move(callback), true); },
+      [&](RequestId id) { Cancel(id); });
 }
 
 Status EngineImpl::LoadFromRepository(const std::string& name) {
@@ -303,8 +318,11 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
 }
 
 StatusOr<InferResponse> Engine::Infer(InferRequest request) {
+  const std::function<bool()> interrupted = std::move(request.interrupted);
   return WaitForAnswer(
-      [&](InferCallback callback) { InferAsync(std::move(request), std::move(callback)); });
+      interrupted,
+      [&](InferCallback callback) { return InferAsync(std::move(request), std::move(callback)); },
+      [&](RequestId id) { Cancel(id); });
 }
 
 }  // namespace chairlift

@@ -45,10 +45,11 @@ struct ManifestProgram {
 };
 // `folder` is a version's: the cells' files lie there, a plugin in the model's folder above it.
 // A manifest with a plugin is refused (kInvalidArgument) where `allow_plugins` is false: nothing
-// of the library is opened.
+// of the library is opened. `own`: ModelConfig::unfold.
 StatusOr<ManifestProgram> MakeCellProgram(const CellManifest& manifest,
                                           const std::filesystem::path& folder,
-                                          const ExecutableOptions& options, bool allow_plugins);
+                                          const ExecutableOptions& options, bool allow_plugins,
+                                          const MakeUnfolders& own = nullptr);
 
 }  // namespace chairlift
 

@@ -200,9 +200,10 @@ StatusOr<std::unique_ptr<Program>> MakeCells(LoadingModel& model, std::string& r
   std::string what = "made of cells";
   std::unique_ptr<OriginalCell> original;
   if (model.source.cells) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(ManifestProgram made,
-                               MakeCellProgram(*model.source.cells, model.source.path,
-                                               model.executable, model.load.allow_plugins));
+    CHAIRLIFT_ASSIGN_OR_RETURN(
+        ManifestProgram made,
+        MakeCellProgram(*model.source.cells, model.source.path, model.executable,
+                        model.load.allow_plugins, model.config.unfold));
     signature.inputs = std::move(made.inputs);
     signature.outputs = std::move(made.outputs);
     types = std::move(made.types);

@@ -41,7 +41,7 @@ struct MakeUnfolding {
     return Annotated(MakeTree(manifest, cells), "unfold.tree");
   }
   StatusOr<Unfolding> operator()(const PluginUnfold& manifest) {
-    return Annotated(LoadPlugin(manifest, model_folder, all), "unfold.plugin");
+    return Annotated(LoadPlugin(manifest, model_folder, all, own), "unfold.plugin");
   }
   static StatusOr<Unfolding> Annotated(StatusOr<Unfolding> made, const char* where) {
     if (!made.ok()) return Annotate(made.status(), where);
@@ -51,14 +51,16 @@ struct MakeUnfolding {
   NamedCells& cells;
   const std::vector<std::unique_ptr<Cell>>& all;
   const fs::path model_folder;
+  const MakeUnfolders& own;
 };
 
 }  // namespace
 
 StatusOr<ManifestProgram> MakeCellProgram(const CellManifest& manifest, const fs::path& folder,
-                                          const ExecutableOptions& options, bool allow_plugins) {
+                                          const ExecutableOptions& options, bool allow_plugins,
+                                          const MakeUnfolders& own) {
   const auto* plugin = std::get_if<PluginUnfold>(&manifest.unfold);
-  if (plugin != nullptr && !allow_plugins) {
+  if (plugin != nullptr && own == nullptr && !allow_plugins) {
     return InvalidArgument(
         "the model's plugin '{}' is code that would run in this process, and plugins are not "
         "allowed; --allow-plugins allows them",
@@ -75,7 +77,8 @@ StatusOr<ManifestProgram> MakeCellProgram(const CellManifest& manifest, const fs
   NamedCells cells(made.program.cells);
   CHAIRLIFT_ASSIGN_OR_RETURN(
       Unfolding unfolding,
-      std::visit(MakeUnfolding{cells, made.program.cells, ModelFolder(folder)}, manifest.unfold));
+      std::visit(MakeUnfolding{cells, made.program.cells, ModelFolder(folder), own},
+                 manifest.unfold));
   made.program.unfolder = std::move(unfolding.unfolder);
   made.program.feeds = std::move(unfolding.feeds);
   made.program.users_unfolder = std::holds_alternative<PluginUnfold>(manifest.unfold);

@@ -96,6 +96,46 @@ TEST_F(PluginTest, TheExampleFoldsInPairs) {
   EXPECT_TRUE(absl::IsInvalidArgument(Ask(Tensor::Allocate(DType::kFloat, {2, 5})).status()));
 }
 
+// Runs the cell once, on the first row and the last.
+class FirstAndLast : public Unfolder {
+ public:
+  Status Unfold(std::span<const Tensor> inputs, CellGraphBuilder& graph) override {
+    const int x = graph.AddTensor(inputs[0]);
+    const RowSource sources[] = {RowSource::OfTensor(x),
+                                 RowSource::OfTensor(x, inputs[0].shape()[0] - 1)};
+    const NodeId pair = graph.AddNode(0, sources);
+    const int answer = graph.AddBuffer(DType::kFloat, {1, 4});
+    graph.Deliver(pair, 0, 0, 1, {.tensor = answer});
+    graph.SetAnswer(0, answer);
+    return absl::OkStatus();
+  }
+};
+
+TEST_F(PluginTest, AFunctionOfTheProgramTakesThePlaceOfALibrary) {
+  engine_ = *Engine::Create({.workers = 1, .time_cells = false});  // no plugins are allowed
+  WriteFile(folder_ / "m/model.yaml", Yaml("no_library"));
+  ModelConfig config;
+  config.unfold = [](const UnfoldPlugin::Model& model) -> StatusOr<UnfolderFactory> {
+    EXPECT_EQ(model.cells[0], "pair");
+    EXPECT_EQ(model.outputs[0], "y");
+    const UnfoldPlugin::CellPorts& ports = model.ports[0];
+    EXPECT_EQ(ports.inputs[1].name, "right");
+    EXPECT_EQ(ports.outputs[0].dtype, DType::kFloat);
+    EXPECT_EQ(ports.outputs[0].row, std::vector<int64_t>{4});
+    return [] { return std::make_unique<FirstAndLast>(); };
+  };
+  const Status loaded = engine_->LoadModel("m", folder_ / "m/1", config);
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  testing::PlainCell pair(PairCell());
+  const Tensor x = Tensor::Of<float>({3, 4}, {1, 2, 3, 4, 9, 9, 9, 9, -1, 0, 1, 2});
+  const auto answer = Ask(x);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const Tensor expected = pair({x.Rows(0, 1).Clone(), x.Rows(2, 1).Clone()})[0];
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_NEAR(answer->outputs[0].tensor.data<float>()[i], expected.data<float>()[i], 1e-6);
+  }
+}
+
 TEST_F(PluginTest, ALibraryOutsideOfTheModelsFolderIsRefused) {
   EXPECT_THAT(Refusal(Yaml(CHAIRLIFT_PAIRWISE_PLUGIN)), HasSubstr("not the name of a file"));
   fs::copy_file(CHAIRLIFT_PAIRWISE_PLUGIN, folder_ / "outside.so");

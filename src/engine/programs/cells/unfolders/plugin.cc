@@ -69,18 +69,41 @@ StatusOr<const UnfoldPlugin*> Open(const std::filesystem::path& file) {
   return plugin;
 }
 
+std::vector<UnfoldPlugin::Port> Described(std::span<const Cell::Port> ports) {
+  std::vector<UnfoldPlugin::Port> described;
+  for (const Cell::Port& port : ports) {
+    UnfoldPlugin::Port& added = described.emplace_back();
+    added.name = port.name;
+    added.dtype = port.dtype;
+    if (!port.row.has_rank()) continue;
+    for (const Dim& dim : port.row.dims()) added.row.push_back(dim.known() ? dim.value() : -1);
+  }
+  return described;
+}
+
 }  // namespace
 
 StatusOr<Unfolding> LoadPlugin(const PluginUnfold& manifest, const std::filesystem::path& folder,
-                               std::span<const std::unique_ptr<Cell>> cells) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::filesystem::path file,
-                             FileInside(folder, manifest.library));
-  const StatusOr<const UnfoldPlugin*> plugin = Open(file);
-  if (!plugin.ok()) return Annotate(plugin.status(), manifest.library);
+                               std::span<const std::unique_ptr<Cell>> cells,
+                               const MakeUnfolders& own) {
+  MakeUnfolders make = own;
+  if (make == nullptr) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const std::filesystem::path file,
+                               FileInside(folder, manifest.library));
+    const StatusOr<const UnfoldPlugin*> plugin = Open(file);
+    if (!plugin.ok()) return Annotate(plugin.status(), manifest.library);
+    make = (*plugin)->make;
+  }
   std::vector<std::string> names;
-  for (const auto& cell : cells) names.push_back(cell->name());
+  std::vector<UnfoldPlugin::CellPorts> ports;
+  for (const auto& cell : cells) {
+    names.push_back(cell->name());
+    ports.push_back({.inputs = Described(cell->inputs()), .outputs = Described(cell->outputs())});
+  }
+  std::vector<std::string> outputs;
+  for (const SymbolicSpec& output : manifest.outputs) outputs.push_back(output.name);
   StatusOr<UnfolderFactory> made = Guarded([&]() -> StatusOr<UnfolderFactory> {
-    return (*plugin)->make({.cells = names, .options = manifest.options});
+    return make({.cells = names, .options = manifest.options, .ports = ports, .outputs = outputs});
   });
   if (!made.ok()) return Annotate(made.status(), manifest.library);
   if (*made == nullptr)

@@ -30,9 +30,10 @@ StatusOr<Unfolding> MakeChain(const ChainUnfold& manifest, NamedCells& cells);
 StatusOr<Unfolding> MakeSeq2Seq(const Seq2SeqUnfold& manifest, NamedCells& cells);
 StatusOr<Unfolding> MakeTree(const TreeUnfold& manifest, NamedCells& cells);
 
-// `folder` is the model's; the library must lie in it.
+// `folder` is the model's; the library must lie in it. `own`: in place of the library; may be null.
 StatusOr<Unfolding> LoadPlugin(const PluginUnfold& manifest, const std::filesystem::path& folder,
-                               std::span<const std::unique_ptr<Cell>> cells);
+                               std::span<const std::unique_ptr<Cell>> cells,
+                               const MakeUnfolders& own);
 
 }  // namespace chairlift
 
