@@ -5,13 +5,16 @@
     y = model(x=array)
 """
 
+from ._cells import cell, load_cells
 from ._errors import (Cancelled, DeadlineExceeded, Error, Internal, InvalidArgument, NotFound, OutOfRange,
                       ResourceExhausted, Unavailable, Unimplemented)
 from ._model import Engine, Model, Part, Stream, TensorSpec, load, load_repository
+from ._program import Server, inspect, serve
+from ._torch import from_torch
 from ._worker_call import Ragged
 
 __all__ = [
     "Cancelled", "DeadlineExceeded", "Engine", "Error", "Internal", "InvalidArgument", "Model", "NotFound",
-    "OutOfRange", "Part", "Ragged", "ResourceExhausted", "Stream", "TensorSpec", "Unavailable", "Unimplemented",
-    "load", "load_repository",
+    "OutOfRange", "Part", "Ragged", "ResourceExhausted", "Server", "Stream", "TensorSpec", "Unavailable",
+    "Unimplemented", "cell", "from_torch", "inspect", "load", "load_cells", "load_repository", "serve",
 ]

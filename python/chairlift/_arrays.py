@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,48 @@ from ._errors import InvalidArgument, Unimplemented
 MAX_BYTES = 1 << 36  # of one input
 TYPES = frozenset(
     "float32 float64 float16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool bfloat16".split())
+
+
+def _is_array(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0
+    return hasattr(value, "__dlpack__") and not isinstance(value, np.generic) and getattr(value, "ndim", 1) > 0
+
+
+def is_ragged(inputs: Mapping[str, Any]) -> bool:
+    """Whether one of the inputs is a list of arrays."""
+    for value in inputs.values():
+        if isinstance(value, (list, tuple)) and any(map(_is_array, value)):
+            return True
+    return False
+
+
+def rows_of(inputs: Mapping[str, Any], ranks: Mapping[str, int]) -> tuple[list[dict[str, Any]], bool]:
+    """The inputs of each row of a ragged batch, and whether the rows had no axis of rows, which they now have.
+
+    ranks: of the model's inputs, by name.
+    """
+    lists = {name: value for name, value in inputs.items() if isinstance(value, (list, tuple)) and any(map(_is_array, value))}
+    first = next(iter(lists))
+    count, single = len(lists[first]), None
+    rows: list[dict[str, Any]] = [dict(inputs) for _ in range(count)]
+    for name, values in lists.items():
+        if len(values) != count:
+            raise InvalidArgument(f"input '{name}' is a list of {len(values)} arrays, input '{first}' of {count}")
+        rank = ranks.get(name)
+        if rank == 0:  # any shape: each array is a row
+            rank = 1 + max(getattr(value, "ndim", 0) for value in values)
+        if rank is None:
+            raise InvalidArgument(f"there is no input '{name}'; the model's are: {', '.join(ranks)}")
+        for row, value in zip(rows, values):
+            array = value if isinstance(value, np.ndarray) else _natural(name, value)
+            if array.ndim not in (rank - 1, rank) or single not in (None, array.ndim < rank):
+                raise InvalidArgument(
+                    f"input '{name}' is a list with an array of {array.ndim} dimensions; its arrays have {rank - 1}, a row "
+                    f"each, or {rank}, a batch each, and all arrays of all inputs alike")
+            single = array.ndim < rank
+            row[name] = array[np.newaxis] if single else array
+    return rows, bool(single)
 
 
 def _natural(name: str, value: Any) -> np.ndarray:
@@ -24,8 +67,8 @@ def _natural(name: str, value: Any) -> np.ndarray:
             "the host's memory") from None
     except (ValueError, TypeError) as error:
         raise InvalidArgument(
-            f"input '{name}' cannot be made an array ({error}); it takes an array, or numbers nested in lists of "
-            "equal lengths") from None
+            f"input '{name}' cannot be made an array ({error}); it takes an array, numbers nested in lists of equal "
+            "lengths, or, of rows of different lengths, a list of arrays") from None
 
 
 def _check(name: str, array: np.ndarray, wanted: str | None) -> None:

@@ -12,16 +12,19 @@ import queue
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import _core
-from ._errors import Cancelled, InvalidArgument
+from ._arrays import is_ragged, rows_of
+from ._errors import Cancelled, InvalidArgument, Unimplemented
+from ._program import path_of
 
 Arrays = dict[str, np.ndarray]
 Answer = np.ndarray | Arrays
+Source = str | os.PathLike[str] | Callable[..., Any] | type
 
 
 class TensorSpec(NamedTuple):
@@ -67,9 +70,9 @@ class Engine:
                                   max_requests=max_requests, time_batches=time_batches)
         _engines.add(self)
 
-    def load(self, path: str | os.PathLike[str], **settings: Any) -> Model:
+    def load(self, path: Source, **settings: Any) -> Model:
         """As `chairlift.load()`, on this engine."""
-        return Model(self, path, settings)
+        return Model(self, path_of(path), settings)
 
     def load_repository(self, path: str | os.PathLike[str], **settings: Any) -> dict[str, Model]:
         """As `chairlift.load_repository()`, on this engine."""
@@ -100,6 +103,10 @@ class Model:
     get. They are borrowed, not copied, if they lie dense in memory, and must not be written until the answer is there.
     The answer owns its memory.
 
+    A list of arrays is a ragged batch: each array is a row, [length, …] of an input [batch, length, …], or a batch of its
+    own. The answer is then a list too, of rows or batches as they were given. Rows share batches with no padding where
+    the model allows it (`diagnosis`). What is not given as a list goes to every row as it is.
+
     All ways of calling take
         timeout: seconds from the call on; when they have passed, it raises DeadlineExceeded at once. None: no timeout.
         outputs: the names of the outputs that are wanted, in this order, as a list; the answer is then a dict. None:
@@ -107,10 +114,12 @@ class Model:
     An input that has one of these names is given in a dict.
     """
 
-    def __init__(self, engine: Engine, path: str | os.PathLike[str], settings: Mapping[str, Any]) -> None:
+    def __init__(self, engine: Engine, path: str | os.PathLike[str], settings: Mapping[str, Any],
+                 unfold: Callable[..., Any] | None = None) -> None:
         self._engine = engine
-        self._core = _core.Model(engine._core, os.fspath(path), {k: json.dumps(v) for k, v in settings.items()})
-        self._names = [spec[0] for spec in self._core.inputs]
+        self._core = _core.Model(engine._core, os.fspath(path), {k: json.dumps(v) for k, v in settings.items()}, unfold)
+        self._ranks = {spec[0]: len(spec[2]) for spec in self._core.inputs}
+        self._names = list(self._ranks)
         self._only = len(self._core.outputs) == 1
 
     @property
@@ -162,52 +171,83 @@ class Model:
 
     def __call__(self, *args: Any, timeout: float | None = None, outputs: Sequence[str] | None = None,
                  **inputs: Any) -> Any:
-        """Waits for the answer. Other Python threads run meanwhile."""
-        return self._answer(self._core.infer(self._inputs(args, inputs), timeout, _wanted(outputs)), outputs)
+        """Waits for the answer. Other Python threads run meanwhile; Ctrl-C cancels the request and ends the call."""
+        given = self._inputs(args, inputs)
+        if is_ragged(given):
+            rows, single = rows_of(given, self._ranks)
+            return [self._row(arrays, single, outputs)
+                    for arrays in self._core.infer_many(rows, timeout, _wanted(outputs))]
+        return self._answer(self._core.infer(given, timeout, _wanted(outputs)), outputs)
+
+    def _row(self, arrays: Arrays, single: bool, outputs: Sequence[str] | None) -> Answer:
+        """The answer of a ragged batch's row, which had no axis of rows if `single`."""
+        if single:
+            arrays = {name: array[0] if array.ndim > 0 and len(array) == 1 else array for name, array in arrays.items()}
+        return self._answer(arrays, outputs)
 
     def submit(self, *args: Any, timeout: float | None = None, outputs: Sequence[str] | None = None,
-               **inputs: Any) -> concurrent.futures.Future[Any]:
-        """Returns at once. The future has the answer, or its exception; its `cancel()` reaches the engine: a request
-        that waits is not computed, one that runs stops at the next operator if nobody else is in its batch."""
+               **inputs: Any) -> Any:
+        """Returns at once: a concurrent.futures.Future, or, of a ragged batch, a list of one for each row. The future
+        has the answer, or its exception; its `cancel()` reaches the engine: a request that waits is not computed, one
+        that runs stops at the next operator if nobody else is in its batch."""
+        given = self._inputs(args, inputs)
+        if is_ragged(given):
+            rows, single = rows_of(given, self._ranks)
+            return [self._submit(row, timeout, outputs, single) for row in rows]
+        return self._submit(given, timeout, outputs, False)
+
+    def _submit(self, inputs: dict[str, Any], timeout: float | None, outputs: Sequence[str] | None,
+                single: bool) -> concurrent.futures.Future[Any]:
         future = _Future()
-        done = functools.partial(_settle, self, future, outputs)
-        future.request = self._core.start(self._inputs(args, inputs), timeout, _wanted(outputs), done, None)
+        done = functools.partial(_settle, self, future, outputs, single)
+        future.request = self._core.start(inputs, timeout, _wanted(outputs), done, None)
         return future
 
     async def infer(self, *args: Any, timeout: float | None = None, outputs: Sequence[str] | None = None,
                     **inputs: Any) -> Any:
         """As a call, for asyncio: cancelling the task cancels the request."""
+        given = self._inputs(args, inputs)
+        if is_ragged(given):
+            rows, single = rows_of(given, self._ranks)
+            return await asyncio.gather(*(self._infer(row, timeout, outputs, single) for row in rows))
+        return await self._infer(given, timeout, outputs, False)
+
+    async def _infer(self, inputs: dict[str, Any], timeout: float | None, outputs: Sequence[str] | None,
+                     single: bool) -> Any:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
 
         def done(arrays: Arrays | None, error: Exception | None) -> None:
             try:
-                loop.call_soon_threadsafe(self._settle_here, future, outputs, arrays, error)
+                loop.call_soon_threadsafe(self._settle_here, future, outputs, single, arrays, error)
             except RuntimeError:
                 pass  # the loop is closed, and with it whoever waited
 
-        request = self._core.start(self._inputs(args, inputs), timeout, _wanted(outputs), done, None)
+        request = self._core.start(inputs, timeout, _wanted(outputs), done, None)
         try:
             return await future
         except asyncio.CancelledError:
             request.cancel()
             raise
 
-    def _settle_here(self, future: asyncio.Future[Any], outputs: Sequence[str] | None, arrays: Arrays | None,
-                     error: Exception | None) -> None:
+    def _settle_here(self, future: asyncio.Future[Any], outputs: Sequence[str] | None, single: bool,
+                     arrays: Arrays | None, error: Exception | None) -> None:
         if future.done():
             return
         if error is not None:
             future.set_exception(error)
         else:
             assert arrays is not None
-            future.set_result(self._answer(arrays, outputs))
+            future.set_result(self._row(arrays, single, outputs))
 
     def stream(self, *args: Any, timeout: float | None = None, outputs: Sequence[str] | None = None,
                **inputs: Any) -> Stream:
         """An iterator over the parts of the answer, as they are computed: of models that run as cells, for outputs with
         a time axis. Other models have none. The whole answer is the stream's `result()`."""
-        return Stream(self, self._inputs(args, inputs), timeout, outputs)
+        given = self._inputs(args, inputs)
+        if is_ragged(given):
+            raise Unimplemented("a stream is of one request; a ragged batch is called or submitted")
+        return Stream(self, given, timeout, outputs)
 
     def close(self) -> None:
         """Unloads the model once its requests have ended; it cannot be called any more. So does its last reference
@@ -290,7 +330,7 @@ class _Future(concurrent.futures.Future):
         return cancelled
 
 
-def _settle(model: Model, future: _Future, outputs: Sequence[str] | None, arrays: Arrays | None,
+def _settle(model: Model, future: _Future, outputs: Sequence[str] | None, single: bool, arrays: Arrays | None,
             error: Exception | None) -> None:
     if not future.set_running_or_notify_cancel():
         return
@@ -301,7 +341,7 @@ def _settle(model: Model, future: _Future, outputs: Sequence[str] | None, arrays
         future.set_exception(error)
     else:
         assert arrays is not None
-        future.set_result(model._answer(arrays, outputs))
+        future.set_result(model._row(arrays, single, outputs))
 
 
 def _wanted(outputs: Sequence[str] | None) -> list[str] | None:
@@ -366,9 +406,9 @@ def _engine() -> Engine:
     return engine
 
 
-def load(path: str | os.PathLike[str], **settings: Any) -> Model:
+def load(path: Source, **settings: Any) -> Model:
     """Loads a model: an ONNX file, the folder of a model (of cells, or with versions and a model.yaml), one version's
-    folder, or a Python function in worker processes of its own ("my.py:predict").
+    folder, or a Python function or class in worker processes of its own (itself, or "my.py:predict").
 
         model = chairlift.load("model.onnx")
         model = chairlift.load("models/minilm", max_batch_tokens=4096)

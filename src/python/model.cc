@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "python/arrays.h"
 #include "python/errors.h"
 #include "python/events.h"
+#include "python/unfolder.h"
 
 namespace chairlift::python {
 namespace {
@@ -47,6 +50,24 @@ nb::dict DictOf(const ModelStatistics::Count& count) {
   dict["ns"] = count.ns;
   return dict;
 }
+
+// Whether a signal's handler raised, of a thread without the interpreter's lock. Only the main
+// thread runs handlers. The exception is raised by RaiseInterrupt().
+bool Interrupted() {
+  const nb::gil_scoped_acquire acquire;
+  return PyErr_CheckSignals() != 0;
+}
+void RaiseInterrupt() {
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+}
+
+// What many requests share that one thread waits for.
+struct ManyAnswers {
+  std::mutex mutex;
+  std::condition_variable came;
+  std::vector<std::optional<StatusOr<InferResponse>>> answers;
+  size_t left = 0;
+};
 
 // A reference to a Python object that may be carried by threads without the interpreter's lock; it
 // is dropped by Drop(), or leaked.
@@ -129,7 +150,7 @@ void PendingRequest::Cancel() const {
 }
 
 LoadedModel::LoadedModel(std::shared_ptr<EngineHandle> handle, const std::string& path,
-                         const nb::dict& settings)
+                         const nb::dict& settings, nb::object unfold)
     : engine_(std::move(handle)) {
   const std::shared_ptr<Engine> engine = engine_->Get();
   std::vector<std::pair<std::string, std::string>> given;
@@ -141,6 +162,13 @@ LoadedModel::LoadedModel(std::shared_ptr<EngineHandle> handle, const std::string
     }
   }
   Check(CheckConfig(found.config));
+  if (!unfold.is_none() && found.cells) {
+    if (const auto* plugin = std::get_if<PluginUnfold>(&found.cells->unfold)) {
+      std::vector<std::string> inputs;
+      for (const SymbolicSpec& input : plugin->inputs) inputs.push_back(input.name);
+      found.config.unfold = UnfoldersOf(std::move(unfold), std::move(inputs));
+    }
+  }
   const std::string unused = engine_->UnusedName(found.name);
   Status loaded;
   {
@@ -185,12 +213,70 @@ nb::dict LoadedModel::Infer(const nb::dict& inputs, nb::handle timeout, nb::hand
   InferRequest request = RequestOf(inputs, timeout, outputs);
   // Held here too, so that the buffers are let go of on this thread.
   const std::vector<NamedTensor> borrowed = request.inputs;
+  request.interrupted = Interrupted;
   std::optional<StatusOr<InferResponse>> response;
   {
     const nb::gil_scoped_release release;
     response = engine->Infer(std::move(request));
   }
+  RaiseInterrupt();
   return ArraysOf(Check(*std::move(response)).outputs, borrowed);
+}
+
+nb::list LoadedModel::InferMany(const nb::list& given, nb::handle timeout, nb::handle outputs) {
+  constexpr size_t kInFlight = 512;  // half of what a queue takes by default
+  constexpr auto kAskInterrupted = std::chrono::milliseconds(50);
+  const std::shared_ptr<Engine> engine = engine_->Get();
+  std::vector<InferRequest> requests;
+  for (const nb::handle inputs : given) {
+    requests.push_back(RequestOf(nb::borrow<nb::dict>(inputs), timeout, outputs));
+  }
+  std::vector<std::vector<NamedTensor>> borrowed;
+  for (const InferRequest& request : requests) borrowed.push_back(request.inputs);
+  const size_t count = requests.size();
+  auto shared = std::make_shared<ManyAnswers>();
+  shared->answers.resize(count);
+  shared->left = count;
+  {
+    const nb::gil_scoped_release release;
+    std::vector<RequestId> ids(count);
+    size_t begun = 0;
+    bool interrupted = false;
+    std::unique_lock lock(shared->mutex);
+    while (shared->left > 0 && !interrupted) {
+      while (begun < count && begun - (count - shared->left) < kInFlight) {
+        lock.unlock();
+        ids[begun] = engine->InferAsync(std::move(requests[begun]),
+                                        [shared, begun](StatusOr<InferResponse> answer) {
+                                          const std::lock_guard locked(shared->mutex);
+                                          shared->answers[begun] = std::move(answer);
+                                          // The last, or one that others may follow.
+                                          if (--shared->left % (kInFlight / 2) == 0) {
+                                            shared->came.notify_one();
+                                          }
+                                        });
+        ++begun;
+        lock.lock();
+      }
+      if (shared->left == 0) break;
+      if (shared->came.wait_for(lock, kAskInterrupted) == std::cv_status::no_timeout) continue;
+      lock.unlock();
+      interrupted = Interrupted();
+      lock.lock();
+    }
+    lock.unlock();
+    for (size_t i = 0; interrupted && i < begun; ++i) engine->Cancel(ids[i]);
+  }
+  RaiseInterrupt();
+  nb::list answers;
+  for (size_t i = 0; i < count; ++i) {
+    const StatusOr<InferResponse>& answer = *shared->answers[i];
+    if (!answer.ok()) {
+      Check(Annotate(answer.status(), fmt::format("row {} of {}", i, count)));
+    }
+    answers.append(ArraysOf(answer->outputs, borrowed[i]));
+  }
+  return answers;
 }
 
 PendingRequest LoadedModel::Start(const nb::dict& inputs, nb::handle timeout, nb::handle outputs,

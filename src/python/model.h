@@ -56,8 +56,9 @@ class LoadedModel {
  public:
   // Loads what `path` names, as the command line's MODEL; `settings` are those of a model.yaml, by
   // name, each as YAML.
+  // `unfold`: of a model of cells, the function that unfolds its requests (unfolder.h), or None.
   LoadedModel(std::shared_ptr<EngineHandle> engine, const std::string& path,
-              const nanobind::dict& settings);
+              const nanobind::dict& settings, nanobind::object unfold);
   LoadedModel(const LoadedModel&) = delete;
   LoadedModel& operator=(const LoadedModel&) = delete;
   ~LoadedModel();
@@ -66,6 +67,10 @@ class LoadedModel {
   // `outputs`: names of those that are wanted, or None.
   nanobind::dict Infer(const nanobind::dict& inputs, nanobind::handle timeout,
                        nanobind::handle outputs);
+  // The same of many requests at once, which share batches; the first that fails raises. A signal
+  // whose handler raises ends both, and cancels what is not computed yet.
+  nanobind::list InferMany(const nanobind::list& requests, nanobind::handle timeout,
+                           nanobind::handle outputs);
   // Returns at once. `done(arrays, error)` is called once, by the package's thread, with one of
   // them None; before it, where it is not None, `part(row, first, arrays)` for each part.
   PendingRequest Start(const nanobind::dict& inputs, nanobind::handle timeout,

@@ -13,6 +13,7 @@
 #include "python/errors.h"
 #include "python/events.h"
 #include "python/model.h"
+#include "python/unfolder.h"
 #include "tensor/buffer_pool.h"
 #include "tensor/dtype.h"
 
@@ -72,11 +73,16 @@ NB_MODULE(_core, module) {
       .def("close", &EngineHandle::Close)
       .def_prop_ro("workers", [](const EngineHandle& self) { return self.Get()->workers(); });
 
+  chairlift::python::AddCells(module);
+
   nb::class_<PendingRequest>(module, "Request").def("cancel", &PendingRequest::Cancel);
 
   nb::class_<LoadedModel>(module, "Model")
-      .def(nb::init<std::shared_ptr<EngineHandle>, const std::string&, const nb::dict&>())
+      .def(nb::init<std::shared_ptr<EngineHandle>, const std::string&, const nb::dict&,
+                    nb::object>(),
+           nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
       .def("infer", &LoadedModel::Infer, nb::arg(), nb::arg().none(), nb::arg().none())
+      .def("infer_many", &LoadedModel::InferMany, nb::arg(), nb::arg().none(), nb::arg().none())
       .def("start", &LoadedModel::Start, nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(),
            nb::arg().none())
       .def("stats", &LoadedModel::Statistics)

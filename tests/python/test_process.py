@@ -100,3 +100,24 @@ def test_the_package_keeps_no_references(doubling_file):
         print([ref() is None for ref in kept])
         """, doubling_file)
     assert done.stdout.strip() == "[True, True, True]", done.stderr
+
+
+@pytest.mark.parametrize("call", ["model(x)", "model([x[0], x[0]])", "model.submit(x).result()", "next(model.stream(x))"])
+def test_ctrl_c_ends_a_call(tmp_path, call):
+    (tmp_path / "never.py").write_text("import time\ndef predict(x):\n    time.sleep(1000)\n")
+    done = run(f"""
+        import os, signal, sys, threading
+        import numpy as np
+        import chairlift
+        model = chairlift.load(sys.argv[1] + ":predict", max_batch_size=1)
+        x = np.ones((1, 2), np.float32)
+        running = [model.submit(x), model.submit(x)]  # the call waits in the queue
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            {call}
+        except KeyboardInterrupt:
+            print("ended", model.stats()["failures"])
+        """, tmp_path / "never.py")
+    assert done.stdout.startswith("ended"), done.stderr
+    if "model(" in call:
+        assert "'cancelled'" in done.stdout

@@ -1,0 +1,171 @@
+"""Models from PyTorch, through its ONNX exporter."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import logging
+import pathlib
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ._errors import Internal, InvalidArgument, Unimplemented
+from ._model import Model, load
+
+
+def from_torch(module: Any, example: Any, *, dynamic_shapes: Any = None, output_names: Sequence[str] | None = None,
+               rtol: float = 1e-3, atol: float = 1e-4, name: str | None = None, **settings: Any) -> Model:
+    """Loads a torch.nn.Module, in three lines from PyTorch:
+
+        import chairlift
+        model = chairlift.from_torch(module, torch.zeros(2, 3, 224, 224))
+        y = model(x)
+
+    example: the arguments of a call: a tensor, a tuple of them, or a dict by name. Names of inputs are those of `forward`.
+    dynamic_shapes: as for torch.export. None: chosen: every dimension varies that the module takes one larger than in the
+        example; one that is 1 there stays 1, but for the first, which is the batch.
+    rtol, atol: the answers to the example, and to one with every varying dimension larger by one, must agree with the
+        module's: |ours - its| <= atol + rtol * max(1, largest |its|), or it raises Internal.
+    settings: those of a model.yaml, by name.
+
+    The module is exported as in evaluation (`eval()`). Needs torch and onnxscript.
+    """
+    try:
+        import torch
+        import torch.onnx
+        import onnxscript  # noqa: F401  (what torch's exporter is written with)
+    except ImportError as error:
+        raise Unimplemented(f"from_torch needs torch and onnxscript ({error}): pip install torch onnxscript") from None
+    arguments = {key: _at_least_two(torch, value) for key, value in _named(module, example).items()}
+    tensors = {key: value for key, value in arguments.items() if isinstance(value, torch.Tensor)}
+    chosen = dynamic_shapes is None
+    if chosen:
+        dynamic_shapes = {key: {axis: torch.export.Dim.AUTO for axis in range(value.ndim)} if key in tensors else None
+                          for key, value in arguments.items()}
+    with _evaluating(module), torch.no_grad(), tempfile.TemporaryDirectory(prefix="chairlift") as folder:
+        path = pathlib.Path(folder, f"{name or type(module).__name__}.onnx")
+
+        def export() -> Any:
+            with _quiet():
+                return torch.onnx.export(module, (), kwargs=arguments, dynamo=True, dynamic_shapes=dynamic_shapes,
+                                         output_names=output_names, verbose=False)
+
+        program = export()
+        axes = _axes(program, tensors)
+        # The exporter leaves dimensions open that the module's weights fix.
+        fixed = [places for places in axes.values() if chosen and not _takes(module, _larger(torch, arguments, [places]))]
+        if fixed:
+            for key, axis in (place for places in fixed for place in places):
+                dynamic_shapes[key][axis] = torch.export.Dim.STATIC
+            program = export()
+            axes = _axes(program, tensors)
+        program.save(path)
+        model = load(path, **settings)
+        _compare(torch, module, model, arguments, rtol, atol)
+        larger = _larger(torch, arguments, list(axes.values()))
+        if axes and _takes(module, larger):
+            _compare(torch, module, model, larger, rtol, atol)
+    return model
+
+
+def _named(module: Any, example: Any) -> dict[str, Any]:
+    """The example's arguments, by the names of `forward`."""
+    if isinstance(example, Mapping):
+        return dict(example)
+    given = example if isinstance(example, tuple) else (example,)
+    try:
+        bound = inspect.signature(module.forward).bind(*given)
+    except TypeError as error:
+        raise InvalidArgument(f"the example does not fit {type(module).__name__}.forward: {error}") from None
+    named: dict[str, Any] = {}
+    for key, value in bound.arguments.items():
+        if inspect.signature(module.forward).parameters[key].kind is inspect.Parameter.VAR_POSITIONAL:
+            raise InvalidArgument(f"{type(module).__name__}.forward takes *{key}: wrap it in a module whose arguments "
+                                  "have names")
+        named[key] = value
+    return named
+
+
+def _at_least_two(torch: Any, value: Any) -> Any:
+    """A batch of one would be taken for a constant by torch.export."""
+    if isinstance(value, torch.Tensor) and value.ndim > 0 and value.shape[0] == 1:
+        return torch.cat([value, value])
+    return value
+
+
+@contextlib.contextmanager
+def _evaluating(module: Any) -> Iterator[None]:
+    trained = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in trained:
+            part.training = True
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's progress and advice."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _axes(program: Any, tensors: Mapping[str, Any]) -> dict[str, list[tuple[str, int]]]:
+    """By the name of a dimension that varies: the inputs and axes that have it."""
+    axes: dict[str, list[tuple[str, int]]] = {}
+    for value in program.model.graph.inputs:
+        if value.name not in tensors or value.shape is None:
+            continue
+        for axis, size in enumerate(value.shape):
+            if not isinstance(size, int):
+                axes.setdefault(str(size), []).append((value.name, axis))
+    return axes
+
+
+def _larger(torch: Any, arguments: Mapping[str, Any], dimensions: Sequence[list[tuple[str, int]]]) -> dict[str, Any]:
+    """The example with one more of these dimensions."""
+    larger = dict(arguments)
+    for key, axis in (place for places in dimensions for place in places):
+        larger[key] = torch.cat([larger[key], larger[key].narrow(axis, 0, 1)], axis)
+    return larger
+
+
+def _takes(module: Any, arguments: Mapping[str, Any]) -> bool:
+    try:
+        module(**arguments)
+    except Exception:  # whatever the module raises for sizes that do not fit
+        return False
+    return True
+
+
+def _compare(torch: Any, module: Any, model: Model, arguments: Mapping[str, Any], rtol: float, atol: float) -> None:
+    expected = torch.utils._pytree.tree_leaves(module(**arguments))
+    given = {spec.name: arguments[spec.name].detach().contiguous() for spec in model.inputs}
+    names = [spec.name for spec in model.outputs]
+    answer = model(given, outputs=names)
+    for output, wanted in zip(names, (value for value in expected if isinstance(value, torch.Tensor))):
+        wanted, ours = wanted.numpy(force=True), answer[output]
+        shapes = {key: tuple(value.shape) for key, value in given.items()}
+        if wanted.shape != ours.shape:
+            raise Internal(f"the exported model answers {shapes} with '{output}' of shape {ours.shape}, "
+                           f"the module with {wanted.shape}: name the dimensions that vary (dynamic_shapes)")
+        if wanted.size == 0:
+            continue
+        error = float(np.max(np.abs(ours.astype(np.float64) - wanted.astype(np.float64))))
+        bound = atol + rtol * max(1.0, float(np.max(np.abs(wanted))))
+        if not error <= bound:
+            raise Internal(f"the exported model's '{output}' of {shapes} is off from the module's by {error:.3g}; "
+                           f"at most {bound:.3g} is taken (rtol, atol)")
