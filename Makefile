@@ -9,11 +9,11 @@ FLAGS ?=
 HTTP_PORT ?= 8000
 METRICS_PORT ?= 8002
 
-.PHONY: help run free-ports build python test bench figures packages clean lint
+.PHONY: help run free-ports build python wheel test-wheel test bench figures packages clean lint
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s $$'\t'
-	@echo; echo "benchmarks: $(BENCH) zoo before"
+	@echo; echo "benchmarks: $(BENCH) python zoo before"
 
 packages:
 	@tools/install_packages.sh
@@ -31,6 +31,18 @@ $(VENV)/.installed: tools/requirements.txt tools/requirements-models.txt | packa
 # From the objects of the release build.
 python: build $(VENV)/.installed  ## the Python package, built and installed into .venv (docs/python.md)
 	$(PYTHON) -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -C build-dir=build/release .
+
+# With the libraries inside that are not in every Linux of this one's age.
+wheel: build $(VENV)/.wheel  ## the Python package for other machines: build/wheel/*.whl
+	@rm -rf build/wheel && mkdir -p build/wheel
+	@$(PYTHON) -m pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -C build-dir=build/release \
+	  -w build/wheel/plain .
+	@PATH=$(CURDIR)/$(VENV)/bin:$$PATH $(PYTHON) -m auditwheel repair -w build/wheel build/wheel/plain/*.whl
+
+test-wheel: wheel  ## that it works on a bare Debian, without the packages that building needs
+	@$(PYTHON) -m pip download -q --disable-pip-version-check --only-binary :all: --no-deps -c tools/requirements.txt -d build/wheel/numpy numpy
+	@$(PYTHON) tests/wheel/doubling.py build/wheel/doubling.onnx
+	@$(PYTHON) tests/wheel/bare_root.py build/wheel/*.whl build/wheel/numpy/*.whl build/wheel/doubling.onnx
 
 models: build $(VENV)/.installed  ## the example models: pretrained ones, and ones that scripts in examples/ build
 	$(PYTHON) examples/build_models.py --output models
@@ -58,8 +70,14 @@ $(VENV)/.%: tools/requirements-%.txt $(VENV)/.installed
 	$(PYTHON) -m pip install -q --disable-pip-version-check -r $<
 	touch $@
 
+# Each apart: they pin other versions of the same packages. Triton's backend embeds the system's interpreter.
+build/python_peers/.installed: tools/requirements-python-peers.txt | packages
+	grep -v '^#' $< | while read -r peer; do folder=build/python_peers/$${peer%%=*}; \
+	  /usr/bin/python3 -m venv $$folder && $$folder/bin/pip install -q --disable-pip-version-check $$peer || exit 1; done
+	touch $@
+
 # Peers that only one benchmark needs.
-PEERS := $(if $(filter cellular,$(BENCH)),$(VENV)/.torch) $(if $(filter tree,$(BENCH)),$(VENV)/.dynet) \
+PEERS := $(if $(filter python,$(BENCH)),python build/python_peers/.installed) $(if $(filter cellular,$(BENCH)),$(VENV)/.torch) $(if $(filter tree,$(BENCH)),$(VENV)/.dynet) \
   $(if $(filter ragged encoder_serving,$(BENCH)),$(VENV)/.encoders) $(if $(filter zoo,$(BENCH)),$(VENV)/.zoo)
 
 bench: build $(VENV)/.installed $(PEERS)  ## benchmarks against peers; BENCH=<name> runs one, FLAGS=--quick a short look

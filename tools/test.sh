@@ -20,6 +20,8 @@ ctest --preset release --timeout 300
 step "the Python package"
 make --no-print-directory python
 .venv/bin/python -m pytest -q
+step "its wheel on a bare Debian"
+make --no-print-directory test-wheel
 
 step "ONNX conformance"
 build/release/tests/conformance

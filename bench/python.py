@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+"""Functions as models and the Python package: items a second of a trivial function (rows of 256 bytes, batches of up to
+64) in process and over HTTP beside other function servers; what a worker process adds; large rows; killed workers; and
+`model(x)` of MiniLM beside the C++ call and ONNX Runtime.
+
+wrk loads every server, 64 connections, each in the fastest format that it takes; peers run in virtual environments of
+their own (tools/requirements-python-peers.txt). `--parts` runs some of: function, http, encoder.
+"""
+
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+import harness
+from server import wrk
+
+HERE = pathlib.Path(__file__).resolve().parent / "python_peers"
+ENVIRONMENTS = harness.ROOT / "build" / "python_peers"
+CONNECTIONS = 64
+ROW = np.linspace(-1, 1, 64, dtype=np.float32)
+AIMS = {"in process": 200e3, "http": 60e3, "http over peer": 5.0, "one client us": 40.0, "one client http us": 100.0,
+        "memcpy": 0.7, "spare ms": 50.0, "no spare ms": 100.0, "busy": 0.98, "over C++": 1 / 1.02, "padded": 4.0,
+        "best": 1.2}
+
+
+def at_least(report, row, value, unit, aim, **more):
+    """A row whose aim is a value rather than a ratio."""
+    report.add(row, value, unit, aim, value / aim, aim=1.0, **more)
+
+
+def at_most(report, row, value, unit, aim, **more):
+    report.add(row, value, unit, aim, aim / value, aim=1.0, **more)
+
+
+def interpreter_start():
+    """Milliseconds from starting an interpreter to numpy's import."""
+    times = harness.timed(lambda: subprocess.run([sys.executable, "-c", "import numpy"], check=True), 5)
+    return 1e3 * statistics.median(times)
+
+
+def memcpy_rate():
+    """Bytes a second of copying 1 MB twice, from cold memory."""
+    source = np.ones((64, 1 << 18), np.float32)
+    first, second = np.empty_like(source), np.empty_like(source)
+
+    def copy():
+        for i in range(len(source)):
+            np.copyto(first[i], source[i])
+            np.copyto(second[i], first[i])
+    return source.nbytes / min(harness.timed(copy, 9))
+
+
+def rates(function, seconds):
+    """What bench/function_rates measures, by load."""
+    out = subprocess.run([harness.BUILD / "bench" / "function_rates", f"{HERE / function}:predict", str(seconds)],
+                         capture_output=True, text=True, check=True).stdout
+    lines = [json.loads(line) for line in out.splitlines()]
+    return {line["load"] + (f" {line['spares']}" if "spares" in line else ""): line for line in lines}
+
+
+def function_rows(report, seconds):
+    ours = rates("identity.py", seconds)
+    at_least(report, "in process, 64 in flight", ours["64"]["requests_per_s"], "rows/s", AIMS["in process"])
+    at_least(report, "in process, 256 in flight", ours["256"]["requests_per_s"], "rows/s", AIMS["in process"])
+    at_most(report, "one client, in process", ours["one"]["median_us"], "us", AIMS["one client us"])
+    copied = memcpy_rate()
+    through = ours["1MB"]["requests_per_s"] * (1 << 20)
+    report.add("1 MB rows through a worker", through / 1e9, "GB/s", copied / 1e9, through / copied, aim=AIMS["memcpy"])
+    at_most(report, "killed, with a spare", ours["killed 1"]["median_ms"], "ms", AIMS["spare ms"])
+    at_most(report, "killed, without", ours["killed 0"]["median_ms"], "ms", interpreter_start() + AIMS["no spare ms"])
+
+
+def busy_rows(report, seconds):
+    """The share of the time that a function of 5 ms a batch is at work."""
+    import chairlift
+
+    with chairlift.Engine(workers=1) as engine:
+        model = engine.load(HERE / "busy.py:predict", max_batch_size=64)
+        rows = [np.ones((1, 64), np.float32)] * 256
+        flight = [model.submit(row) for row in rows]
+        begin, batches = time.perf_counter(), model.stats()["execution_count"]
+        while time.perf_counter() < begin + seconds:
+            flight.pop(0).result()
+            flight.append(model.submit(rows[0]))
+        took, done = time.perf_counter() - begin, model.stats()["execution_count"] - batches
+        for future in flight:
+            future.result()
+    report.add("a function of 5 ms a batch, busy", done * 5e-3 / took, "", 1.0, done * 5e-3 / took, aim=AIMS["busy"])
+
+
+def lua(folder, name, body, **headers):
+    """A wrk script that posts `body`."""
+    escaped = "".join(f"\\{byte:03d}" for byte in body)
+    lines = ["wrk.method = 'POST'", f'wrk.body = "{escaped}"', *(f"wrk.headers['{k}'] = '{v}'" for k, v in headers.items())]
+    path = folder / f"{name}.lua"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def v2_body(output):
+    head = json.dumps({"inputs": [{"name": "x", "shape": [1, 64], "datatype": "FP32",
+                                   "parameters": {"binary_data_size": 256}}],
+                       "outputs": [{"name": output, "parameters": {"binary_data": True}}]}).encode()
+    return head + ROW.tobytes(), {"Inference-Header-Content-Length": len(head), "Content-Type": "application/octet-stream"}
+
+
+def servers(folder):
+    """name → (command of a server on a port, path, wrk script)"""
+    def peer(environment, *command):
+        return [ENVIRONMENTS / environment / "bin" / "python", *command]
+
+    ours, headers = v2_body("output")
+    triton, _ = v2_body("y")
+    as_json = json.dumps({"x": [round(float(value), 6) for value in ROW]}).encode()
+    rows_json = json.dumps({"x": [[round(float(value), 6) for value in ROW]]}).encode()
+    return {
+        "chairlift": (lambda port: [harness.BUILD / "bin" / "chairlift", "serve", f"{HERE / 'identity.py'}:predict",
+                                    "--http-port", str(port), "--metrics-port", "-1", "--log-level", "off"],
+                      "/v2/models/identity/infer", lua(folder, "ours", ours, **headers)),
+        "mosec": (lambda port: peer("mosec", HERE / "mosec_peer.py", "--port", str(port), "--log-level", "error"),
+                  "/inference", lua(folder, "mosec", ROW.tobytes())),
+        "litserve": (lambda port: peer("litserve", HERE / "litserve_peer.py", str(port)), "/predict",
+                     lua(folder, "litserve", as_json, **{"Content-Type": "application/json"})),
+        "bentoml": (lambda port: peer("bentoml", "-m", "bentoml", "serve", "bentoml_peer:Identity", "--working-dir", HERE,
+                                      "--port", str(port)), "/predict",
+                    lua(folder, "bentoml", rows_json, **{"Content-Type": "application/json"})),
+        "pytriton": (lambda port: peer("nvidia-pytriton", HERE / "pytriton_peer.py", str(port)),
+                     "/v2/models/identity/infer", lua(folder, "pytriton", triton, **headers)),
+    }
+
+
+class Running:
+    """A server under way, in a session of its own, which ends as a whole."""
+
+    def __init__(self, command, path, script):
+        self.port = harness.free_port()
+        self.path, self.script = path, script
+        self.log = tempfile.TemporaryFile()
+        self.process = subprocess.Popen([str(part) for part in command(self.port)], stdout=self.log, stderr=self.log,
+                                        cwd=HERE)
+        harness.wait_for(self.port)
+        for _ in range(300):
+            try:
+                self.load(1, 1)
+                return
+            except SystemExit:
+                if self.process.poll() is not None:
+                    break
+                time.sleep(0.2)
+        self.close()
+        self.log.seek(0)
+        raise SystemExit(self.log.read().decode(errors="replace")[-2000:])
+
+    def load(self, connections, seconds):
+        return wrk(self.port, self.path, connections, seconds, self.script)
+
+    def close(self):
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def http_rows(report, rounds, seconds, only):
+    subprocess.run([harness.ROOT / "tools" / "install_packages.sh", "wrk"], check=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        ours, one, peers = [], [], {}
+        for name, parts in servers(pathlib.Path(temporary)).items():
+            if name != "chairlift" and only and not any(part in name for part in only):
+                continue
+            try:
+                server = Running(*parts)
+            except (SystemExit, OSError) as error:
+                report.refuse(f"http, 64 clients: {name}", f"does not run: {str(error).strip().splitlines()[-1][:100]}")
+                continue
+            try:
+                results = [server.load(CONNECTIONS, seconds) for _ in range(rounds)]
+                alone = [server.load(1, seconds) for _ in range(rounds)]
+            finally:
+                server.close()
+            if name == "chairlift":
+                ours, one = [rate for rate, _ in results], [1e6 * latency for _, latency in alone]
+                at_least(report, "http, 64 clients", statistics.median(ours), "rows/s", AIMS["http"],
+                         spread_percent=harness.spread(ours))
+                at_most(report, "http, one client", statistics.median(one), "us", AIMS["one client http us"])
+            else:
+                peers[name] = statistics.median(rate for rate, _ in results)
+                report.add(f"http, 64 clients: {name}", statistics.median(ours), "rows/s", peers[name],
+                           statistics.median(ours) / peers[name], aim=AIMS["http over peer"])
+                theirs = 1e6 * statistics.median(latency for _, latency in alone)
+                report.add(f"http, one client: {name}", statistics.median(one), "us", theirs, theirs / statistics.median(one))
+
+
+def encoder_rows(report, rounds, seconds):
+    """MiniLM: the call from Python beside the C++ call, and ragged lists beside ONNX Runtime."""
+    import chairlift
+    import encoder_peers
+    import encoders
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        model = encoders.Model("minilm_l6", folder)
+        lengths = encoders.draw_lengths("RTE", 32)
+        requests = [np.asarray(request) for request in encoders.requests_of(lengths)]
+        with chairlift.Engine(workers=2) as engine:
+            ours = engine.load(model.path)
+            one = encoder_peers.model_inputs(requests[:1])
+            for name, array in one.items():
+                np.save(folder / f"{name}.npy", array)
+            worker = harness.Worker(model.path, 2, {name: folder / f"{name}.npy" for name in one})
+            outputs = [spec.name for spec in ours.outputs]
+            median, cpp, ratio, spread = harness.interleave(lambda n: harness.timed(lambda: ours(one, outputs=outputs), n),
+                                                            worker.run, seconds, rounds)
+            report.add("model(x), one RTE pair, vs C++", median * 1e6, "us", cpp * 1e6, ratio, aim=AIMS["over C++"],
+                       spread_percent=spread)
+            worker.close()
+            ragged = {"input_ids": requests, "attention_mask": [np.ones_like(request) for request in requests],
+                      "token_type_ids": [np.zeros_like(request) for request in requests]}
+            ragged = {spec.name: ragged[spec.name] for spec in ours.inputs}
+            ways = {way.name: way for way in encoder_peers.onnxruntime_ways(model.path)}
+            best = encoder_peers.best_of(list(ways.values()), requests).name
+            padded = "ort, padded batches of 32"
+            calls = {"ours": lambda: harness.timed(lambda: ours(ragged, outputs=["last_hidden_state"]), 1)[0]}
+            calls |= {name: lambda w=ways[name]: w.seconds(requests) for name in {best, padded}}
+            calls["ours"]()
+            times = harness.in_turns(rounds, **calls)
+            for name, aim in ((padded, AIMS["padded"]), (best, AIMS["best"])):
+                report.add(f"32 RTE pairs as a list, vs {name}", 1e3 * statistics.median(times["ours"]), "ms",
+                           1e3 * statistics.median(times[name]), harness.median_ratio(times[name], times["ours"]), aim=aim,
+                           spread_percent=harness.spread(times["ours"]))
+
+
+def call_rows(report, rounds, seconds):
+    """A model that does next to nothing: what a call from Python costs."""
+    import chairlift
+    import onnxruntime
+
+    from models import builder, recurrent
+
+    x = np.ones((1, 16), np.float32)
+    with tempfile.TemporaryDirectory() as temporary, chairlift.Engine(workers=2) as engine:
+        path = pathlib.Path(temporary, "identity.onnx")
+        builder.save(recurrent.identity(), path)
+        model = engine.load(path)
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        name = session.get_inputs()[0].name
+        theirs = lambda n: harness.timed(lambda: session.run(None, {name: x}), n)  # noqa: E731
+        for row, call in (("model(x), tiny, vs onnxruntime", lambda: model(x)),
+                          ("model.submit(x).result(), tiny", lambda: model.submit(x).result())):
+            median, peer, ratio, spread = harness.interleave(lambda n, c=call: harness.timed(c, n), theirs, seconds, rounds)
+            report.add(row, median * 1e6, "us", peer * 1e6, ratio, spread_percent=spread)
+
+
+def main():
+    parts = ["function", "call", "http", "encoder"]
+    args = harness.arguments("python", quick=dict(action="store_true", help="short rounds"),
+                             rounds=dict(type=int, default=5), seconds=dict(type=int, default=3, help="length of one round"),
+                             parts=dict(nargs="*", default=parts, choices=parts),
+                             peers=dict(nargs="*", default=[], help="only these"))
+    if args.quick:
+        args.rounds, args.seconds = 3, 2
+    harness.build_programs("chairlift", "function_rates", "model_worker")
+    report = harness.Report("python", args.output, [2])
+    if "function" in args.parts:
+        function_rows(report, args.seconds)
+        busy_rows(report, args.seconds)
+    if "call" in args.parts:
+        call_rows(report, 2 * args.rounds - 1, args.seconds)
+    if "http" in args.parts:
+        http_rows(report, args.rounds, args.seconds, args.peers)
+    if "encoder" in args.parts:
+        encoder_rows(report, 2 * args.rounds - 1, 2 * args.seconds)
+    report.save()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""mosec: rows as raw bytes, as its documentation has it for speed; batches of up to 64 that wait for nobody longer than
+a millisecond."""
+
+import numpy as np
+from mosec import Server, Worker
+
+
+class Identity(Worker):
+    def deserialize(self, data):
+        return np.frombuffer(data, np.float32)
+
+    def serialize(self, data):
+        return data.tobytes()
+
+    def forward(self, data):
+        return list(np.stack(data))
+
+
+if __name__ == "__main__":
+    server = Server()
+    server.append_worker(Identity, num=1, max_batch_size=64, max_wait_time=1)
+    server.run()
