@@ -58,6 +58,7 @@ std::span<const PolicyInfo> KnownPolicies() {
        [](const PolicyOptions& options) {
          return MakeStagedScheduler(options, {.split = options.costs != nullptr,
                                               .stretch = true,
+                                              .longest_wait = options.longest_wait,
                                               .buffer_pairs = options.buffer_pairs});
        }},
       {"bucketed", "requests of similar length are padded to one and run to the end together",

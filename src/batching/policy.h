@@ -11,6 +11,7 @@
 
 #include "batching/scheduler.h"
 #include "batching/team_costs.h"
+#include "chairlift/stage_policy.h"
 #include "chairlift/status.h"
 
 namespace chairlift {
@@ -62,6 +63,14 @@ struct PolicyOptions {
 
   // For `staged`: 1: batches run one after the other; 2 and more: as a pipeline.
   int buffer_pairs = 2;
+  // Nobody joins a batch that was made longer ago. 0: than half the latency objective; no limit
+  // where that is unset.
+  Duration longest_wait{0};
+  // The types of all stages, in order, of requests that grow from stage to stage, as they may leave
+  // early or skip some. Empty: each request's graph has all of its own.
+  std::vector<CellType> stage_types = {};
+  // In place of the policy's own conditions. Null: none. Must outlive the scheduler.
+  StagePolicy* stage_policy = nullptr;
 
   // For padding with bucketing: how far the lengths in a bucket may differ, and what is padded to.
   int bucket_width = 10;

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <random>
 #include <set>
 
@@ -178,11 +179,202 @@ TEST(StagedTest, WhatIsNotKnownOfHalfABatchDoesNotSplitIt) {
   EXPECT_THAT(RequestsOf(s->Next(0, At(kT))), ::testing::ElementsAre(1, 2));
 }
 
+// One query at 0, of two stages of 1 T each; another as the first stage ends. Together they end at
+// 3 T, by itself the first one does at 2 T.
+TEST(StagedTest, ABatchIsNotStretchedWhereAnEarlierQueryWouldBeLate) {
+  const Costs costs(3);
+  const auto joined = [&](Duration objective, std::optional<TimePoint> deadline) {
+    const auto s = Staged({.max_batch_size = 4, .latency_objective = objective, .costs = &costs},
+                          {.stretch = true, .longest_wait = microseconds(9 * kT)});
+    s->Arrive(1, Stages(2), 0, At(0), deadline);
+    const std::optional<Task> first = s->Next(0, At(0));
+    s->Arrive(2, Stages(2), 0, At(kT), {});
+    s->Complete(first->id, At(kT), {});
+    return RequestsOf(s->Next(0, At(kT))) == std::vector<BatchRequestId>{2};
+  };
+  EXPECT_TRUE(joined({}, {}));
+  EXPECT_TRUE(joined(microseconds(3 * kT), {}));
+  EXPECT_FALSE(joined(microseconds(3 * kT - 1), {}));
+  EXPECT_TRUE(joined({}, At(3 * kT)));
+  EXPECT_FALSE(joined({}, At(3 * kT - 1)));
+  // What is late anyway holds nobody up.
+  EXPECT_TRUE(joined(microseconds(2 * kT - 1), {}));
+}
+
+// Requests that may leave after stage 0, and skip stages: their graphs begin with that stage alone.
+class ExitsTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    PolicyOptions options{.max_batch_size = 4, .stage_types = {0, 1, 2, 3}};
+    for (int stage = 0; stage < 4; ++stage) options.cell_types.push_back({.priority = stage});
+    policy_ = MakePolicy(GetParam(), options);
+    for (BatchRequestId id = 1; id <= 4; ++id) policy_->Arrive(id, Stages(1), 0, At(0), {});
+    first_ = policy_->Next(0, At(0));
+    ASSERT_THAT(RequestsOf(first_), ::testing::ElementsAre(1, 2, 3, 4));
+    EXPECT_EQ(policy_->Next(1, At(0)), std::nullopt) << "nobody runs ahead of an exit";
+  }
+  // The stages from `first` on.
+  void Grow(BatchRequestId id, CellType first) {
+    static constexpr std::array<int32_t, 3> kNodes = {0, 1, 2};
+    for (CellType type = first; type < 4; ++type) {
+      grown_.push_back({.request = id,
+                        .type = type,
+                        .rows = 1,
+                        .dependencies = std::span(kNodes).subspan(type - first, 1)});
+    }
+  }
+
+  std::unique_ptr<Scheduler> policy_;
+  std::optional<Task> first_;
+  std::vector<Scheduler::Growth> grown_;
+};
+
+TEST_P(ExitsTest, WhoLeavesEarlyIsAnsweredAtOnceAndTheOthersGoOnWithoutThem) {
+  Grow(2, 1);
+  Grow(4, 1);
+  EXPECT_THAT(policy_->Complete(first_->id, At(kT), grown_), ::testing::ElementsAre(1, 3));
+  for (CellType type = 1; type < 4; ++type) {
+    const std::optional<Task> task = policy_->Next(0, At(type * kT));
+    EXPECT_EQ(task->type, type);
+    EXPECT_THAT(RequestsOf(task), ::testing::ElementsAre(2, 4));
+    EXPECT_EQ(task->rows, 2);
+    const auto left = policy_->Complete(task->id, At((type + 1) * kT), {});
+    EXPECT_EQ(left.size(), type == 3 ? 2u : 0u);
+  }
+}
+
+TEST_P(ExitsTest, WhoSkipsStagesEntersTheLaterOneAtOnce) {
+  Grow(1, 1);
+  Grow(2, 3);
+  Grow(3, 1);
+  Grow(4, 3);
+  EXPECT_THAT(policy_->Complete(first_->id, At(kT), grown_), ::testing::IsEmpty());
+  const std::optional<Task> late = policy_->Next(0, At(kT));
+  EXPECT_EQ(late->type, 3);
+  EXPECT_THAT(RequestsOf(late), ::testing::ElementsAre(2, 4));
+  const std::optional<Task> early = policy_->Next(1, At(kT));
+  ASSERT_TRUE(early) << "the others are held up";
+  EXPECT_EQ(early->type, 1);
+  EXPECT_THAT(RequestsOf(early), ::testing::ElementsAre(1, 3));
+  EXPECT_THAT(policy_->Complete(late->id, At(2 * kT), {}), ::testing::ElementsAre(2, 4));
+  EXPECT_THAT(policy_->Complete(early->id, At(2 * kT), {}), ::testing::IsEmpty());
+  EXPECT_EQ(policy_->Next(0, At(2 * kT))->type, 2);
+}
+
+TEST_P(ExitsTest, AllMayLeave) {
+  EXPECT_THAT(policy_->Complete(first_->id, At(kT), {}), ::testing::ElementsAre(1, 2, 3, 4));
+  EXPECT_EQ(policy_->Next(0, At(kT)), std::nullopt);
+  EXPECT_EQ(policy_->waiting(), 0);
+  policy_->Arrive(5, Stages(1), 0, At(kT), {});
+  EXPECT_THAT(RequestsOf(policy_->Next(0, At(kT))), ::testing::ElementsAre(5));
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, ExitsTest, ::testing::Values("staged", "cellular"));
+
+// The example of chairlift/stage_policy.h.
+class PairsPolicy : public StagePolicy {
+ public:
+  void Schedule(const StageBatch& batch, MetaOperations& operations) override {
+    if (batch.stage == 0) {
+      if (!operations.Stretch(1)) {
+        operations.New(std::min(2, static_cast<int>(batch.rows.size())));
+      }
+    } else if (batch.stage == 1 && batch.rows.size() == 2) {
+      EXPECT_TRUE(operations.Split(std::array{1, 1}));
+    }
+  }
+};
+
+TEST(StagePolicyTest, ConditionsOfAUsersOwnCallTheMetaOperations) {
+  PairsPolicy pairs;
+  const auto s = Staged({.max_batch_size = 4, .stage_policy = &pairs}, {});
+  for (BatchRequestId id = 1; id <= 2; ++id) s->Arrive(id, Stages(3), 0, At(0), {});
+  std::optional<Task> task = s->Next(0, At(0));
+  EXPECT_THAT(RequestsOf(task), ::testing::ElementsAre(1, 2));  // new
+  s->Complete(task->id, At(kT), {});
+  task = s->Next(0, At(kT));
+  EXPECT_THAT(RequestsOf(task), ::testing::ElementsAre(1));  // split
+  s->Complete(task->id, At(2 * kT), {});
+  EXPECT_THAT(RequestsOf(s->Next(0, At(2 * kT))), ::testing::ElementsAre(1));
+  EXPECT_THAT(RequestsOf(s->Next(1, At(2 * kT))), ::testing::ElementsAre(2));
+}
+
+TEST(StagePolicyTest, WhatIsNotPossibleDoesNothing) {
+  class Asks : public StagePolicy {
+   public:
+    void Schedule(const StageBatch& batch, MetaOperations& operations) override {
+      EXPECT_EQ(batch.stages, 3);
+      EXPECT_EQ(operations.max_batch_size(), 4);
+      EXPECT_EQ(operations.Cost(3, 1), Duration(0));
+      EXPECT_EQ(operations.Cost(-1, 1), Duration(0));
+      EXPECT_EQ(operations.Cost(0, 0), Duration(0));
+      EXPECT_EQ(operations.Cost(2, 3), microseconds(kT));
+      EXPECT_FALSE(operations.New(0));
+      EXPECT_FALSE(operations.New(100));
+      EXPECT_FALSE(operations.Stretch(0));
+      EXPECT_FALSE(operations.Stretch(100));
+      EXPECT_FALSE(operations.Split({}));
+      EXPECT_FALSE(operations.Split(std::array{1, 2}));
+      EXPECT_FALSE(operations.Split(std::array{-1, 2}));
+      if (batch.stage > 0) {
+        EXPECT_FALSE(operations.New(1));
+        EXPECT_FALSE(operations.Stretch(1));
+        EXPECT_TRUE(operations.Split(std::array{1}));
+        EXPECT_FALSE(operations.Split(std::array{1}));
+        return;
+      }
+      EXPECT_EQ(batch.rows[0], 3);
+      EXPECT_EQ(operations.latest(), nullptr);
+      if (batch.age < microseconds(kT)) return operations.WakeAfter(microseconds(kT) - batch.age);
+      made += operations.New(1) ? 1 : 0;  // where the worker may begin, and once
+      EXPECT_FALSE(operations.New(1));
+    }
+    int made = 0;
+  } asks;
+  const Costs costs(3);
+  const auto s = Staged({.max_batch_size = 4, .costs = &costs, .stage_policy = &asks}, {});
+  s->Arrive(1, Stages(3, 0, /*rows=*/3), 0, At(0), {});
+  EXPECT_EQ(s->Next(0, At(0)), std::nullopt);
+  EXPECT_EQ(s->WakeAt(At(0)), At(kT));
+  std::optional<Task> task = s->Next(0, At(kT));
+  ASSERT_TRUE(task);
+  s->Complete(task->id, At(2 * kT), {});
+  EXPECT_EQ(s->Next(0, At(2 * kT))->type, 1);
+  EXPECT_EQ(asks.made, 1);
+}
+
+// Any operation at any time.
+class RandomPolicy : public StagePolicy {
+ public:
+  explicit RandomPolicy(unsigned seed) : random_(seed) {}
+  void Schedule(const StageBatch& batch, MetaOperations& operations) override {
+    const int queries = static_cast<int>(batch.rows.size());
+    if (batch.stage > 0) {
+      std::vector<int> sizes;
+      for (int left = queries; left > 0; left -= sizes.back()) sizes.push_back(Pick(1, left));
+      if (Pick(0, 2) == 0) operations.Split(sizes);
+      return;
+    }
+    operations.WakeAfter(microseconds(Pick(1, kT)));
+    if (Pick(0, 3) == 0) return;
+    if (operations.latest() != nullptr && Pick(0, 1) == 0) operations.Stretch(Pick(1, queries));
+    operations.New(Pick(1, queries + 1));
+    operations.New(1);
+  }
+
+ private:
+  int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+  std::mt19937 random_;
+};
+
 struct StagedSetup {
   PolicyOptions options;
   StagedOptions staged;
   int workers;
   unsigned seed;
+  // Requests grow after stages 0 and 2, where they may leave or skip some.
+  bool exits = false;
+  bool random_policy = false;
 };
 
 class RandomStagedTest : public ::testing::TestWithParam<StagedSetup> {};
@@ -192,14 +384,17 @@ TEST_P(RandomStagedTest, NoRowIsLostDoubledOrComputedTwice) {
   static const Costs kCosts(1);
   StagedSetup setup = GetParam();
   setup.options.costs = &kCosts;
+  RandomPolicy policy(setup.seed);
+  if (setup.random_policy) setup.options.stage_policy = &policy;
+  if (setup.exits) setup.options.stage_types = {0, 1, 2, 3};
   const auto s = Staged(setup.options, setup.staged);
   std::mt19937 random(setup.seed);
   const auto pick = [&](int low, int high) {
     return std::uniform_int_distribution<int>(low, high)(random);
   };
   struct Known {
-    CellType first = 0;
-    int32_t stages = 0;
+    std::vector<CellType> types = {};  // of its nodes
+    bool grows = false;                // at the end of these
     int32_t rows = 0;
     int32_t length = 0;
     ClientId client = 0;
@@ -218,6 +413,8 @@ TEST_P(RandomStagedTest, NoRowIsLostDoubledOrComputedTwice) {
   int expired = 0;
   int cancelled = 0;
   int merged = 0;
+  int left_early = 0;
+  int skipped = 0;
   constexpr int kRequests = 20000;
   while (true) {
     std::optional<TimePoint> next;
@@ -237,13 +434,14 @@ TEST_P(RandomStagedTest, NoRowIsLostDoubledOrComputedTwice) {
       const BatchRequestId id = next_id++;
       Known& k = known[id];
       const bool other = pick(0, 9) == 0;
-      k.first = other ? 10 : 0;
-      k.stages = other ? 1 : 4;
+      k.grows = setup.exits && !other;
+      const int32_t stages = other || k.grows ? 1 : 4;
+      for (int32_t i = 0; i < stages; ++i) k.types.push_back(other ? 10 : i);
       k.rows = pick(0, 9) == 0 ? pick(1, setup.options.max_batch_size + 2) : 1;
       k.length = pick(0, 3) * 4;
       k.client = pick(0, 3) == 0 ? static_cast<ClientId>(pick(1, 3)) : 0;
       if (pick(0, 4) == 0) k.deadline = now + microseconds(pick(0, 30 * kT));
-      s->Arrive(id, Stages(k.stages, k.length, k.rows, k.first), k.client, now, k.deadline);
+      s->Arrive(id, Stages(stages, k.length, k.rows, k.types[0]), k.client, now, k.deadline);
       if (pick(0, 9) == 0) {
         const auto at = known.find(static_cast<BatchRequestId>(
             pick(std::max(1, static_cast<int>(id) - 20), static_cast<int>(id))));
@@ -259,11 +457,31 @@ TEST_P(RandomStagedTest, NoRowIsLostDoubledOrComputedTwice) {
     }
     for (auto& task : running) {
       if (!task || task->first > now) continue;
-      for (const NodeRef& ref : task->second.nodes) ++known.at(ref.request).ended;
-      for (const BatchRequestId id : s->Complete(task->second.id, now, {})) {
+      std::vector<Scheduler::Growth> grown;
+      std::deque<int32_t> nodes;  // that the growth reads from
+      for (const NodeRef& ref : task->second.nodes) {
+        Known& k = known.at(ref.request);
+        ++k.ended;
+        if (!k.grows || k.leaving || k.ended < static_cast<int32_t>(k.types.size())) continue;
+        // Leaves, or goes on at the next stage or at a later one, up to the next exit.
+        const CellType last = k.types.back();
+        const auto next = static_cast<CellType>(pick(static_cast<int>(last) + 1, 4));
+        k.grows = next <= 2;
+        left_early += last < 3 && next == 4 ? 1 : 0;
+        skipped += next < 4 && next > last + 1 ? 1 : 0;
+        for (CellType type = next; type < (next <= 2 ? 3 : 4); ++type) {
+          nodes.push_back(static_cast<int32_t>(k.types.size()) - 1);
+          k.types.push_back(type);
+          grown.push_back({.request = ref.request,
+                           .type = type,
+                           .rows = k.rows,
+                           .dependencies = std::span(&nodes.back(), 1)});
+        }
+      }
+      for (const BatchRequestId id : s->Complete(task->second.id, now, grown)) {
         const Known& k = known.at(id);
         ASSERT_EQ(k.given, k.ended);
-        ASSERT_TRUE(k.leaving || k.ended == k.stages);
+        ASSERT_TRUE(k.leaving || k.ended == static_cast<int32_t>(k.types.size()));
         finished += k.leaving ? 0 : 1;
         known.erase(id);
       }
@@ -293,7 +511,7 @@ TEST_P(RandomStagedTest, NoRowIsLostDoubledOrComputedTwice) {
         ASSERT_FALSE(k.leaving);
         ASSERT_EQ(ref.node, k.given) << "computed twice, or out of order";
         ASSERT_EQ(k.given, k.ended);
-        ASSERT_EQ(task->type, k.first + static_cast<CellType>(ref.node));
+        ASSERT_EQ(task->type, k.types.at(static_cast<size_t>(ref.node)));
         if (k.given++ == 0 && k.client != 0) {
           ASSERT_GT(ref.request, std::exchange(last_started[k.client], ref.request));
         }
@@ -307,7 +525,8 @@ TEST_P(RandomStagedTest, NoRowIsLostDoubledOrComputedTwice) {
       running[w] = {now + microseconds(pick(1, 2 * kT)), *task};
     }
     // Somebody always works while anybody may.
-    if (setup.options.queue_delay == Duration(0) && !setup.staged.by_length && !known.empty()) {
+    if (setup.options.queue_delay == Duration(0) && !setup.staged.by_length &&
+        !setup.random_policy && !known.empty()) {
       ASSERT_TRUE(std::any_of(running.begin(), running.end(), [](const auto& t) { return t; }));
     }
   }
@@ -317,6 +536,8 @@ TEST_P(RandomStagedTest, NoRowIsLostDoubledOrComputedTwice) {
   EXPECT_GT(expired, 0);
   EXPECT_GT(cancelled, 0);
   EXPECT_GT(merged, 100);
+  EXPECT_EQ(left_early > 1000, setup.exits);
+  EXPECT_EQ(skipped > 1000, setup.exits);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -334,7 +555,16 @@ INSTANTIATE_TEST_SUITE_P(
         StagedSetup{{.max_batch_size = 8, .queue_delay = microseconds(2000), .bucket_width = 4},
                     {.by_length = true, .split = true, .stretch = true, .buffer_pairs = 3},
                     2,
-                    9}));
+                    9},
+        StagedSetup{{.max_batch_size = 8}, {.split = true, .stretch = true}, 1, 10, true},
+        StagedSetup{{.max_batch_size = 8}, {.stretch = true, .buffer_pairs = 1}, 4, 11, true},
+        StagedSetup{{.max_batch_size = 8}, {}, 3, 12, false, true},
+        StagedSetup{{.max_batch_size = 8}, {.buffer_pairs = 1}, 2, 13, true, true},
+        StagedSetup{{.max_batch_size = 8, .latency_objective = microseconds(6000)},
+                    {.split = true, .stretch = true},
+                    3,
+                    14,
+                    true}));
 
 }  // namespace
 }  // namespace chairlift

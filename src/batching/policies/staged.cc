@@ -18,6 +18,8 @@ namespace {
 // Company that saves less than one part in so many of what stages take saves nothing: costs are
 // measured, and each task has a little of its own.
 constexpr int kSavesNothing = 20;
+// A user's policy is not called again sooner, if nothing happens.
+constexpr Duration kSoonestWake = std::chrono::microseconds(10);
 
 class StagedScheduler final : public RequestTable {
  public:
@@ -33,9 +35,9 @@ class StagedScheduler final : public RequestTable {
     auto operator<=>(const Kind&) const = default;
   };
   struct Batch {
-    std::vector<Slot> queries;  // kNoSlot: gone
-    int32_t pair = 0;
-    StagedBatchId owner = 0;  // of its buffers: the batch it was split from
+    std::vector<Slot> queries;  // kNoSlot: gone, or in another batch
+    int32_t pair = 0;           // −1: it is in no buffers
+    StagedBatchId owner = 0;    // of its buffers: the batch it was split from
   };
   // The stages as one kind of request passes them.
   struct Pipeline {
@@ -47,8 +49,9 @@ class StagedScheduler final : public RequestTable {
     BatchTable table;
     BufferPairs buffers;
     std::map<StagedBatchId, Batch> batches;
-    std::list<Slot> queue;  // in no batch yet
-    int32_t requests = 0;   // that are not gone
+    std::list<Slot> queue;                  // in no batch yet
+    int32_t requests = 0;                   // that are not gone
+    std::optional<TimePoint> wake_at = {};  // as a user's policy wants to be called
   };
   struct Query {
     Pipeline* pipeline = nullptr;
@@ -69,7 +72,7 @@ class StagedScheduler final : public RequestTable {
   void Released(Slot slot) override;
   void Ready(std::span<const Member> nodes) override;
   void Gone(Slot slot) override;
-  void Ended(const Running& task) override;
+  void CollectLeft(const Running& task, std::vector<BatchRequestId>& left) override;
   std::optional<Task> NextTask(WorkerId worker) override;
   std::optional<TimePoint> FormsAt(TimePoint now) const override;
 
@@ -82,21 +85,36 @@ class StagedScheduler final : public RequestTable {
   };
   Load LoadOf(const Batch& batch, int32_t start, int32_t num) const;
   TimePoint DueAt(const Pipeline& pipeline) const;
+  Duration CostOf(const Pipeline& pipeline, int32_t stage, Load load) const;  // 0: not known
+  // Of stages [first, last) together.
+  Duration CostOfStages(const Pipeline& pipeline, int32_t first, int32_t last, Load load) const;
   // Takes those that wait, up to so many rows; one of more rows goes if it is the first and
   // `alone`. `starts`: their first stage is given out in this very event; only then may a client's
   // next request come with it.
   std::vector<Slot> Collect(Pipeline& pipeline, int32_t rows, bool alone, bool starts);
+  Slot TakeFirst(Pipeline& pipeline, bool starts);
   void Join(Pipeline& pipeline, StagedBatchId id, std::span<const Slot> slots);
   // A new batch, which can begin at once, if nothing waits for the first stage.
   void FormNew(Pipeline& pipeline);
   void Stretch(Pipeline& pipeline);
+  StagedBatchId MakeNew(Pipeline& pipeline, int32_t pair, std::span<const Slot> slots);
+  void MakeStretched(Pipeline& pipeline, StagedBatchId id, std::span<const Slot> slots);
+  // Whether so many more rows, where all costs are known, make a query of the batch late that would
+  // not be without them.
+  bool MakesLate(const Pipeline& pipeline, StagedBatchId id, Load more) const;
   // Whether, after stages up to and with this one, a batch like that is to be split.
   bool ToSplit(const Pipeline& pipeline, int32_t stage, Load load) const;
   bool WillSplit(const Pipeline& pipeline, Load load) const;
   void AddHalves(const Pipeline& pipeline, int32_t stage, const Batch& batch, int32_t start,
                  int32_t num, std::vector<int32_t>& sizes) const;
   bool SplitAfter(Pipeline& pipeline, int32_t stage, StagedBatchId id);
+  void Divide(Pipeline& pipeline, int32_t stage, StagedBatchId id, std::span<const int32_t> sizes);
+  // Those of a part that has run who go on at a later stage than the next.
+  void SplitOffSkipping(const Work& work);
   void EndPart(const Work& work);
+  // A user's policy decides about those that wait; `may_begin`: they may make a new batch.
+  class Operations;
+  void AskAboutWaiting(Pipeline& pipeline, bool may_begin);
   void EraseIfUnused(const Pipeline* pipeline);
 
   const PolicyOptions options_;
@@ -109,9 +127,13 @@ class StagedScheduler final : public RequestTable {
 
 void StagedScheduler::Arrived(Slot slot, const CellGraph& graph) {
   Kind kind;
-  for (int32_t i = 0; i < graph.num_runs(); ++i) {
-    const CellGraph::Run run = graph.run(i);
-    kind.types.insert(kind.types.end(), static_cast<size_t>(run.count), run.type);
+  if (!options_.stage_types.empty() && graph.type(0) == options_.stage_types[0]) {
+    kind.types = options_.stage_types;
+  } else {
+    for (int32_t i = 0; i < graph.num_runs(); ++i) {
+      const CellGraph::Run run = graph.run(i);
+      kind.types.insert(kind.types.end(), static_cast<size_t>(run.count), run.type);
+    }
   }
   assert(request(slot).roots.size() == 1);
   if (staged_.by_length)
@@ -176,19 +198,23 @@ std::vector<RequestTable::Slot> StagedScheduler::Collect(Pipeline& pipeline, int
                                                          bool alone, bool starts) {
   std::vector<Slot> slots;
   while (!pipeline.queue.empty()) {
-    const Slot slot = pipeline.queue.front();
-    const int32_t size = RowsOf(slot);
+    const int32_t size = RowsOf(pipeline.queue.front());
     if (size > rows && !(alone && slots.empty())) break;
     rows -= size;
-    pipeline.queue.pop_front();
-    Query& query = queries_[slot];
-    query.queued = false;
-    query.joined = true;
-    active_rows_ += size;
-    slots.push_back(slot);
-    if (starts) Start(slot);  // may put its client's next one into the queue
+    slots.push_back(TakeFirst(pipeline, starts));
   }
   return slots;
+}
+
+RequestTable::Slot StagedScheduler::TakeFirst(Pipeline& pipeline, bool starts) {
+  const Slot slot = pipeline.queue.front();
+  pipeline.queue.pop_front();
+  Query& query = queries_[slot];
+  query.queued = false;
+  query.joined = true;
+  active_rows_ += RowsOf(slot);
+  if (starts) Start(slot);  // may put its client's next one into the queue
+  return slot;
 }
 
 void StagedScheduler::Join(Pipeline& pipeline, StagedBatchId id, std::span<const Slot> slots) {
@@ -200,16 +226,27 @@ void StagedScheduler::Join(Pipeline& pipeline, StagedBatchId id, std::span<const
   }
 }
 
+Duration StagedScheduler::CostOf(const Pipeline& pipeline, int32_t stage, Load load) const {
+  if (options_.costs == nullptr) return Duration(0);
+  return options_.costs->Cost(pipeline.kind.types[static_cast<size_t>(stage)], load.rows,
+                              load.length);
+}
+
+Duration StagedScheduler::CostOfStages(const Pipeline& pipeline, int32_t first, int32_t last,
+                                       Load load) const {
+  Duration sum(0);
+  for (int32_t stage = first; stage < last; ++stage) {
+    const Duration own = CostOf(pipeline, stage, load);
+    if (own == Duration(0)) return Duration(0);
+    sum += own;
+  }
+  return sum;
+}
+
 bool StagedScheduler::ToSplit(const Pipeline& pipeline, int32_t stage, Load load) const {
   if (!staged_.split || options_.costs == nullptr || load.rows < 2) return false;
-  const auto remain = [&](int32_t rows) -> Duration {  // 0: not known
-    Duration sum(0);
-    for (auto s = static_cast<size_t>(stage) + 1; s < pipeline.kind.types.size(); ++s) {
-      const Duration own = options_.costs->Cost(pipeline.kind.types[s], rows, load.length);
-      if (own == Duration(0)) return Duration(0);
-      sum += own;
-    }
-    return sum;
+  const auto remain = [&](int32_t rows) {
+    return CostOfStages(pipeline, stage + 1, pipeline.table.stages(), {rows, load.length});
   };
   const Duration whole = remain(load.rows);
   const Duration larger = remain((load.rows + 1) / 2), smaller = remain(load.rows / 2);
@@ -227,8 +264,8 @@ bool StagedScheduler::WillSplit(const Pipeline& pipeline, Load load) const {
 TimePoint StagedScheduler::DueAt(const Pipeline& pipeline) const {
   const Request& oldest = request(pipeline.queue.front());
   Duration delay = options_.queue_delay;
-  if (delay == Duration(0) && staged_.by_length && options_.costs != nullptr) {
-    delay = options_.costs->Cost(pipeline.kind.types[0], options_.max_batch_size, oldest.length);
+  if (delay == Duration(0) && staged_.by_length) {
+    delay = CostOf(pipeline, 0, {options_.max_batch_size, oldest.length});
   }
   return oldest.arrived + delay;
 }
@@ -237,6 +274,7 @@ void StagedScheduler::FormNew(Pipeline& pipeline) {
   if (pipeline.queue.empty() || pipeline.table.Front(0) != nullptr) return;
   const std::optional<int32_t> pair = pipeline.buffers.Legitimate();
   if (!pair) return;
+  if (options_.stage_policy != nullptr) return AskAboutWaiting(pipeline, /*may_begin=*/true);
   if (DueAt(pipeline) > now()) {
     int64_t rows = 0;
     for (const Slot slot : pipeline.queue) {
@@ -249,18 +287,57 @@ void StagedScheduler::FormNew(Pipeline& pipeline) {
   const std::vector<Slot> slots =
       Collect(pipeline, room, !staged_.by_length || active_rows_ == 0, /*starts=*/true);
   if (slots.empty()) return;
+  const StagedBatchId id = MakeNew(pipeline, *pair, slots);
+  const Load load = LoadOf(pipeline.batches.at(id), 0, static_cast<int32_t>(slots.size()));
+  if (WillSplit(pipeline, load)) pipeline.table.ForbidStretch(id);
+}
+
+StagedBatchId StagedScheduler::MakeNew(Pipeline& pipeline, int32_t pair,
+                                       std::span<const Slot> slots) {
   const StagedBatchId id = pipeline.table.New(static_cast<int32_t>(slots.size()), now());
   Join(pipeline, id, slots);
   Batch& batch = pipeline.batches.at(id);
-  batch.pair = *pair;
+  batch.pair = pair;
   batch.owner = id;
-  if (WillSplit(pipeline, LoadOf(batch, 0, static_cast<int32_t>(slots.size())))) {
-    pipeline.table.ForbidStretch(id);
+  return id;
+}
+
+void StagedScheduler::MakeStretched(Pipeline& pipeline, StagedBatchId id,
+                                    std::span<const Slot> slots) {
+  pipeline.table.Stretch(id, static_cast<int32_t>(slots.size()));
+  Join(pipeline, id, slots);
+}
+
+bool StagedScheduler::MakesLate(const Pipeline& pipeline, StagedBatchId id, Load more) const {
+  const BatchTable::Row& row = pipeline.table.row(id);
+  const Batch& batch = pipeline.batches.at(id);
+  std::vector<TimePoint> due;
+  for (const Slot slot : batch.queries) {
+    if (slot == kNoSlot) continue;
+    const Request& query = request(slot);
+    if (options_.latency_objective > Duration(0)) {
+      due.push_back(query.arrived + options_.latency_objective);
+    }
+    if (query.deadline) due.push_back((*query.deadline)->first);
   }
+  if (due.empty()) return false;
+  const Load old = LoadOf(batch, 0, row.size);
+  const Load both{old.rows + more.rows, std::max(old.length, more.length)};
+  const int32_t next = row.front + 1;
+  const int32_t stages = pipeline.table.stages();
+  const Duration alone = CostOfStages(pipeline, next, stages, old);
+  const Duration catching_up = CostOfStages(pipeline, 0, next, more);
+  const Duration together = CostOfStages(pipeline, next, stages, both);
+  if (catching_up == Duration(0) || together == Duration(0)) return false;
+  return std::any_of(due.begin(), due.end(), [&](TimePoint at) {
+    return now() + alone <= at && now() + catching_up + together > at;
+  });
 }
 
 void StagedScheduler::Stretch(Pipeline& pipeline) {
-  if (!staged_.stretch || pipeline.queue.empty()) return;
+  if (pipeline.queue.empty()) return;
+  if (options_.stage_policy != nullptr) return AskAboutWaiting(pipeline, /*may_begin=*/false);
+  if (!staged_.stretch) return;
   const std::optional<StagedBatchId> id = pipeline.table.latest();
   if (!id || !pipeline.table.MayStretch(*id)) return;
   const Duration limit =
@@ -270,10 +347,17 @@ void StagedScheduler::Stretch(Pipeline& pipeline) {
   const Batch& batch = pipeline.batches.at(*id);
   int32_t room = options_.max_batch_size - LoadOf(batch, 0, row.size).rows;
   if (staged_.by_length) room = std::min(room, options_.max_batch_size - active_rows_);
-  const std::vector<Slot> slots = Collect(pipeline, room, /*alone=*/false, /*starts=*/false);
+  Load more;
+  for (const Slot slot : pipeline.queue) {
+    const int32_t rows = RowsOf(slot);
+    if (more.rows + rows > room) break;
+    const Load next{more.rows + rows, std::max(more.length, request(slot).length)};
+    if (MakesLate(pipeline, *id, next)) break;
+    more = next;
+  }
+  const std::vector<Slot> slots = Collect(pipeline, more.rows, /*alone=*/false, /*starts=*/false);
   if (slots.empty()) return;
-  pipeline.table.Stretch(*id, static_cast<int32_t>(slots.size()));
-  Join(pipeline, *id, slots);
+  MakeStretched(pipeline, *id, slots);
   if (WillSplit(pipeline, LoadOf(batch, 0, row.size))) pipeline.table.ForbidStretch(*id);
 }
 
@@ -288,12 +372,151 @@ void StagedScheduler::AddHalves(const Pipeline& pipeline, int32_t stage, const B
   AddHalves(pipeline, stage, batch, start + half, num - half, sizes);
 }
 
+// What a user's policy may do about one pipeline, and knows of it.
+class StagedScheduler::Operations final : public MetaOperations {
+ public:
+  // To decide about those that wait; or about a batch that has run so many stages.
+  Operations(StagedScheduler& scheduler, Pipeline& pipeline, std::optional<int32_t> pair)
+      : scheduler_(scheduler), pipeline_(pipeline), pair_(pair) {
+    pipeline_.wake_at.reset();
+    FindLatest();
+  }
+  Operations(StagedScheduler& scheduler, Pipeline& pipeline, StagedBatchId batch, int32_t stage)
+      : scheduler_(scheduler), pipeline_(pipeline), batch_(batch), stage_(stage) {}
+
+  void Decide() {
+    std::vector<int32_t> rows;
+    StageBatch about{.stage = stage_ + 1, .stages = pipeline_.table.stages(), .rows = {}};
+    if (stage_ < 0) {
+      int32_t sum = 0;
+      for (const Slot slot : pipeline_.queue) {
+        sum += scheduler_.RowsOf(slot);
+        if (!rows.empty() && sum > max_batch_size()) break;
+        rows.push_back(scheduler_.RowsOf(slot));
+      }
+      about.age = scheduler_.now() - scheduler_.request(pipeline_.queue.front()).arrived;
+    } else {
+      rows = RowsOf(batch_);
+      about.age = scheduler_.now() - pipeline_.table.row(batch_).created;
+    }
+    about.rows = rows;
+    scheduler_.options_.stage_policy->Schedule(about, *this);
+  }
+  bool split() const { return split_; }
+
+  bool New(int queries) override {
+    if (!pair_ || !Fits(queries, max_batch_size(), /*alone=*/true)) return false;
+    scheduler_.MakeNew(pipeline_, *pair_, Take(queries, /*starts=*/true));
+    pair_.reset();
+    FindLatest();
+    return true;
+  }
+  bool Stretch(int queries) override {
+    if (!has_latest_ || !Fits(queries, room_, /*alone=*/false)) return false;
+    scheduler_.MakeStretched(pipeline_, *pipeline_.table.latest(), Take(queries, /*starts=*/false));
+    FindLatest();
+    return true;
+  }
+  bool Split(std::span<const int> sizes) override {
+    if (stage_ < 0 || split_ || sizes.empty()) return false;
+    int64_t sum = 0;
+    for (const int size : sizes) {
+      if (size < 1) return false;
+      sum += size;
+    }
+    if (sum != pipeline_.table.row(batch_).size) return false;
+    scheduler_.Divide(pipeline_, stage_, batch_, sizes);
+    split_ = true;
+    return true;
+  }
+  void WakeAfter(std::chrono::nanoseconds delay) override {
+    constexpr Duration kLatest = std::chrono::hours(1);
+    if (stage_ >= 0) return;
+    pipeline_.wake_at = scheduler_.now() + std::clamp<Duration>(delay, kSoonestWake, kLatest);
+  }
+
+  const StageBatch* latest() const override { return has_latest_ ? &latest_ : nullptr; }
+  int max_batch_size() const override { return scheduler_.options_.max_batch_size; }
+  std::chrono::nanoseconds Cost(int stage, int rows) const override {
+    if (stage < 0 || stage >= pipeline_.table.stages() || rows < 1) return {};
+    return scheduler_.CostOf(pipeline_, stage, {rows, 0});
+  }
+
+ private:
+  std::vector<int32_t> RowsOf(StagedBatchId id) const {
+    std::vector<int32_t> rows;
+    for (const Slot slot : pipeline_.batches.at(id).queries) {
+      rows.push_back(slot == kNoSlot ? 0 : scheduler_.RowsOf(slot));
+    }
+    return rows;
+  }
+
+  void FindLatest() {
+    const std::optional<StagedBatchId> id = pipeline_.table.latest();
+    has_latest_ = id && pipeline_.table.MayStretch(*id);
+    if (!has_latest_) return;
+    latest_rows_ = RowsOf(*id);
+    const BatchTable::Row& row = pipeline_.table.row(*id);
+    latest_ = {
+        .stage = row.completed[static_cast<size_t>(row.front)] > 0 ? row.front + 1 : row.front,
+        .stages = pipeline_.table.stages(),
+        .rows = latest_rows_,
+        .age = scheduler_.now() - row.created};
+    room_ = max_batch_size() - scheduler_.LoadOf(pipeline_.batches.at(*id), 0, row.size).rows;
+  }
+
+  bool Fits(int queries, int32_t rows, bool alone) const {
+    if (stage_ >= 0 || queries < 1 || static_cast<size_t>(queries) > pipeline_.queue.size()) {
+      return false;
+    }
+    auto slot = pipeline_.queue.begin();
+    int64_t sum = 0;
+    for (int i = 0; i < queries; ++i, ++slot) sum += scheduler_.RowsOf(*slot);
+    return sum <= rows || (alone && queries == 1);
+  }
+  std::vector<Slot> Take(int queries, bool starts) {
+    std::vector<Slot> slots;
+    for (int i = 0; i < queries; ++i) slots.push_back(scheduler_.TakeFirst(pipeline_, starts));
+    return slots;
+  }
+
+  StagedScheduler& scheduler_;
+  Pipeline& pipeline_;
+  std::optional<int32_t> pair_;  // with which a new batch may begin
+  StagedBatchId batch_ = -1;
+  int32_t stage_ = -1;  // that the batch has run; −1: queries wait
+  bool split_ = false;
+  bool has_latest_ = false;
+  StageBatch latest_;
+  std::vector<int32_t> latest_rows_;
+  int32_t room_ = 0;
+};
+
+void StagedScheduler::AskAboutWaiting(Pipeline& pipeline, bool may_begin) {
+  Operations(*this, pipeline, may_begin ? pipeline.buffers.Legitimate() : std::nullopt).Decide();
+}
+
 bool StagedScheduler::SplitAfter(Pipeline& pipeline, int32_t stage, StagedBatchId id) {
   if (stage + 1 == pipeline.table.stages() || !pipeline.table.CaughtUp(stage, id)) return false;
-  const Batch& whole = pipeline.batches.at(id);
+  if (options_.stage_policy != nullptr) {
+    const std::vector<Slot>& queries = pipeline.batches.at(id).queries;
+    if (std::all_of(queries.begin(), queries.end(), [](Slot slot) { return slot == kNoSlot; })) {
+      return false;
+    }
+    Operations operations(*this, pipeline, id, stage);
+    operations.Decide();
+    return operations.split();
+  }
   std::vector<int32_t> sizes;
-  AddHalves(pipeline, stage, whole, 0, pipeline.table.row(id).size, sizes);
+  AddHalves(pipeline, stage, pipeline.batches.at(id), 0, pipeline.table.row(id).size, sizes);
   if (sizes.size() == 1) return false;
+  Divide(pipeline, stage, id, sizes);
+  return true;
+}
+
+void StagedScheduler::Divide(Pipeline& pipeline, int32_t stage, StagedBatchId id,
+                             std::span<const int32_t> sizes) {
+  const Batch& whole = pipeline.batches.at(id);
   const std::vector<StagedBatchId> parts = pipeline.table.Split(stage, id, sizes);
   auto first = whole.queries.begin();
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -310,13 +533,41 @@ bool StagedScheduler::SplitAfter(Pipeline& pipeline, int32_t stage, StagedBatchI
     }
   }
   pipeline.batches.erase(id);
-  return true;
+}
+
+void StagedScheduler::SplitOffSkipping(const Work& work) {
+  if (options_.stage_types.empty()) return;
+  Pipeline& pipeline = *work.pipeline;
+  const std::vector<CellType>& types = pipeline.kind.types;
+  Batch& old = pipeline.batches.at(work.part.batch);
+  std::map<int32_t, std::vector<Slot>> skipping;  // by the stage at which they go on
+  for (int32_t i = work.part.start; i < work.part.start + work.part.num; ++i) {
+    Slot& slot = old.queries[static_cast<size_t>(i)];
+    if (slot == kNoSlot) continue;
+    const CellType next = request(slot).nodes[queries_[slot].next].type;
+    const auto at = std::find(types.begin() + work.stage + 1, types.end(), next);
+    assert(at != types.end());
+    const auto stage = static_cast<int32_t>(at - types.begin());
+    if (stage == work.stage + 1) continue;
+    skipping[stage].push_back(slot);
+    slot = kNoSlot;
+  }
+  const TimePoint created = pipeline.table.row(work.part.batch).created;
+  for (const auto& [stage, slots] : skipping) {
+    const StagedBatchId id =
+        pipeline.table.SplitOff(static_cast<int32_t>(slots.size()), stage, created);
+    Join(pipeline, id, slots);
+    Batch& batch = pipeline.batches.at(id);
+    batch.pair = -1;
+    batch.owner = id;
+  }
 }
 
 void StagedScheduler::EndPart(const Work& work) {
   Pipeline& pipeline = *work.pipeline;
   pipeline.buffers.End(work.stage);
   pipeline.table.Update(work.stage, work.part);
+  SplitOffSkipping(work);
   Stretch(pipeline);
   if (SplitAfter(pipeline, work.stage, work.part.batch)) return;
   pipeline.table.Forward(work.stage, work.part);
@@ -328,7 +579,8 @@ void StagedScheduler::EndPart(const Work& work) {
   pipeline.batches.erase(ended);
 }
 
-void StagedScheduler::Ended(const Running& task) {
+void StagedScheduler::CollectLeft(const Running& task, std::vector<BatchRequestId>& left) {
+  RequestTable::CollectLeft(task, left);
   const Work work = std::exchange(work_[task.worker], {});
   EndPart(work);
   EraseIfUnused(work.pipeline);
@@ -378,8 +630,9 @@ std::optional<TimePoint> StagedScheduler::FormsAt(TimePoint now) const {
   std::optional<TimePoint> wake;
   for (const auto& [kind, pipeline] : pipelines_) {
     if (pipeline.queue.empty()) continue;
-    const TimePoint due = DueAt(pipeline);
-    if (due > now && (!wake || due < *wake)) wake = due;
+    const std::optional<TimePoint> due =
+        options_.stage_policy != nullptr ? pipeline.wake_at : DueAt(pipeline);
+    if (due && *due > now && (!wake || *due < *wake)) wake = due;
   }
   return wake;
 }

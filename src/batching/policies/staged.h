@@ -1,5 +1,7 @@
 // Multi-entry multi-exit batching (DVABatch §5–7) of models cut into stages: requests are chains of
-// one node a stage, all of the same rows.
+// one node a stage, all of the same rows. They may grow from stage to stage
+// (PolicyOptions::stage_types): who does not has left early, and who grows by a later stage skips
+// those between.
 //
 // Requests of equal types at every stage make batches of up to max_batch_size rows, of two
 // meta-operations besides the new batch. **stretch**: while the latest batch is under way,
@@ -7,8 +9,9 @@
 // as several. Each query passes each stage once. Stages nearest to the end go first. A worker has
 // one task at a time, as what a batch does next is decided when a stage has run.
 //
-// Queries that are cancelled or expire leave before their next stage; their places in the batch
-// stay empty, and cost nothing.
+// Queries that leave early, are cancelled or expire do so before their next stage; their places in
+// the batch stay empty, and cost nothing. Those that skip stages are split off, and enter the later
+// one at once.
 #ifndef CHAIRLIFT_BATCHING_POLICIES_STAGED_H_
 #define CHAIRLIFT_BATCHING_POLICIES_STAGED_H_
 
@@ -18,6 +21,8 @@
 
 namespace chairlift {
 
+// Where PolicyOptions::stage_policy is set, its conditions replace all of these, but for the buffer
+// pairs.
 struct StagedOptions {
   // Policy I, input diversity: requests share a batch if their lengths fall into one bucket
   // (PolicyOptions::bucket_width). Batches of several buckets run at once, of max_batch_size rows
@@ -30,7 +35,9 @@ struct StagedOptions {
   bool split = false;
   // Policy III, load diversity: newcomers stretch the latest batch,
   bool stretch = false;
-  // unless that was made longer ago than this. 0: half the latency objective; no limit if unset.
+  // unless that was made longer ago than this (the document's T_comp_wait; 0: half the latency
+  // objective; no limit if unset), or, by the costs, an earlier query would then miss its objective
+  // or its deadline that it keeps without them.
   Duration longest_wait{0};
   // 1: batches run one after the other; 2 and more: as a pipeline.
   int buffer_pairs = 2;

@@ -1,5 +1,6 @@
 #include "batching/policies/stages/batch_table.h"
 
+#include <algorithm>
 #include <cassert>
 #include <numeric>
 #include <utility>
@@ -19,13 +20,15 @@ StagedBatchId BatchTable::New(int32_t num, TimePoint now, bool may_stretch) {
 }
 
 std::optional<StagedBatchId> BatchTable::latest() const {
-  if (rows_.empty()) return std::nullopt;
-  return rows_.rbegin()->first;
+  const auto last = std::find_if(rows_.rbegin(), rows_.rend(),
+                                 [](const auto& row) { return !row.second.split_off; });
+  if (last == rows_.rend()) return std::nullopt;
+  return last->first;
 }
 
 bool BatchTable::MayStretch(StagedBatchId batch) const {
   const auto found = rows_.find(batch);
-  return found != rows_.end() && std::next(found) == rows_.end() && found->second.may_stretch &&
+  return found != rows_.end() && latest() == batch && found->second.may_stretch &&
          found->second.front + 1 < stages();
 }
 
@@ -101,6 +104,21 @@ std::vector<StagedBatchId> BatchTable::Split(int32_t stage, StagedBatchId batch,
     parts.push_back(id);
   }
   return parts;
+}
+
+StagedBatchId BatchTable::SplitOff(int32_t num, int32_t stage, TimePoint created) {
+  assert(num > 0 && stage < stages());
+  const StagedBatchId id = next_++;
+  Row& row = rows_[id];
+  row.size = num;
+  row.created = created;
+  row.completed.resize(queues_.size());
+  for (int32_t s = 0; s < stage; ++s) row.completed[static_cast<size_t>(s)] = num;
+  row.front = stage;
+  row.may_stretch = false;
+  row.split_off = true;
+  queues_[static_cast<size_t>(stage)].push_back({id, 0, num});
+  return id;
 }
 
 }  // namespace chairlift

@@ -38,6 +38,7 @@ class BatchTable {
     // Having run this stage, queries wait until all of the batch have. −1: none waits.
     int32_t joins_after = -1;
     bool may_stretch = true;
+    bool split_off = false;
   };
 
   explicit BatchTable(int32_t stages) : queues_(static_cast<size_t>(stages)) {}
@@ -72,10 +73,15 @@ class BatchTable {
   std::vector<StagedBatchId> Split(int32_t stage, StagedBatchId batch,
                                    std::span<const int32_t> sizes);
 
+  // Queries that leave a batch for a later stage make one of their own there, which is never
+  // stretched. Their places in the old one stay, empty: for its user to know.
+  StagedBatchId SplitOff(int32_t num, int32_t stage, TimePoint created);
+
   int32_t stages() const { return static_cast<int32_t>(queues_.size()); }
   bool empty() const { return rows_.empty(); }
   const std::map<StagedBatchId, Row>& rows() const { return rows_; }
   const Row& row(StagedBatchId batch) const { return rows_.at(batch); }
+  // But for those that were split off.
   std::optional<StagedBatchId> latest() const;
 
  private:

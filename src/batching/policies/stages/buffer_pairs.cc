@@ -33,6 +33,11 @@ std::optional<int32_t> BufferPairs::Legitimate() const {
 bool BufferPairs::Begin(int32_t stage, int32_t pair, int64_t owner, int32_t num) {
   Executor& executor = executors_[At(stage)];
   if (executor.state == ExecutorState::kWorking) return false;
+  executor.pair = pair;
+  if (pair < 0) {
+    executor.state = ExecutorState::kWorking;
+    return true;
+  }
   Buffer& input = buffers_[At(stage)][At(pair)];
   Buffer& output = buffers_[At(stage) + 1][At(pair)];
   const bool may_read = input.owner == owner || (!input.invalid && !input.used());
@@ -42,7 +47,6 @@ bool BufferPairs::Begin(int32_t stage, int32_t pair, int64_t owner, int32_t num)
     return false;
   }
   executor.state = ExecutorState::kWorking;
-  executor.pair = pair;
   executor.num = num;
   ++input.readers;
   ++output.writers;
@@ -55,6 +59,10 @@ bool BufferPairs::Begin(int32_t stage, int32_t pair, int64_t owner, int32_t num)
 void BufferPairs::End(int32_t stage) {
   Executor& executor = executors_[At(stage)];
   assert(executor.state == ExecutorState::kWorking);
+  if (executor.pair < 0) {
+    executor.state = ExecutorState::kInactive;
+    return Settle();
+  }
   Buffer& input = buffers_[At(stage)][At(executor.pair)];
   Buffer& output = buffers_[At(stage) + 1][At(executor.pair)];
   const bool last = At(stage) + 1 == executors_.size();

@@ -31,7 +31,8 @@ class BufferPairs {
   std::optional<int32_t> Legitimate() const;
 
   // Has the executor run `num` queries of an owner. True: it works until End(). False: it is
-  // checking; ask again after the next End().
+  // checking; ask again after the next End(). Pair −1: queries that skipped stages, which have not
+  // gone through the buffers before this one and use none.
   bool Begin(int32_t stage, int32_t pair, int64_t owner, int32_t num);
   // It has run them.
   void End(int32_t stage);
@@ -43,7 +44,7 @@ class BufferPairs {
  private:
   struct Executor {
     ExecutorState state = ExecutorState::kActive;
-    int32_t pair = -1;  // while it works
+    int32_t pair = -1;  // while it works; −1: it uses none
     int32_t num = 0;
     std::vector<int32_t> to_free;  // pairs it has run, to be freed for the executor before it
   };
