@@ -133,6 +133,37 @@ inline ModelBuilder SkipModel() {
   return m;
 }
 
+// A classifier of images [batch, 3, 16, 16] with a head on the way: `early` and `scores` [batch, 7]
+// are probabilities. The early head comes last in the file. Without `middle`, convolution b is left
+// out: c reads what b would have.
+inline ModelBuilder ExitModel(bool middle = true) {
+  ModelBuilder m(17);
+  m.Input("image", kFloat, {"batch", 3, 16, 16});
+  m.Output("early", kFloat).Output("scores", kFloat);
+  RandomWeights(m, "ka", {16, 3, 3, 3}, 1);
+  RandomWeights(m, "kb", {16, 16, 3, 3}, 2);
+  RandomWeights(m, "kc", {16, 16, 3, 3}, 3);
+  RandomWeights(m, "we", {7, 16}, 4);
+  RandomWeights(m, "ws", {7, 16}, 5);
+  m.Node("Conv", {"image", "ka"}, {"conv_a"}).Ints("pads", {1, 1, 1, 1});
+  m.Node("Relu", {"conv_a"}, {"a"});
+  if (middle) {
+    m.Node("Conv", {"a", "kb"}, {"conv_b"}).Ints("pads", {1, 1, 1, 1});
+    m.Node("Relu", {"conv_b"}, {"b"});
+  }
+  m.Node("Conv", {middle ? "b" : "a", "kc"}, {"conv_c"}).Ints("pads", {1, 1, 1, 1});
+  m.Node("Relu", {"conv_c"}, {"c"});
+  m.Node("GlobalAveragePool", {"c"}, {"pooled_c"});
+  m.Node("Flatten", {"pooled_c"}, {"flat_c"});
+  m.Node("Gemm", {"flat_c", "ws"}, {"logits_c"}).Int("transB", 1);
+  m.Node("Softmax", {"logits_c"}, {"scores"}).Int("axis", -1);
+  m.Node("GlobalAveragePool", {"a"}, {"pooled_a"});
+  m.Node("Flatten", {"pooled_a"}, {"flat_a"});
+  m.Node("Gemm", {"flat_a", "we"}, {"logits_a"}).Int("transB", 1);
+  m.Node("Softmax", {"logits_a"}, {"early"}).Int("axis", -1);
+  return m;
+}
+
 }  // namespace chairlift::testing
 
 #endif  // CHAIRLIFT_TESTS_ENGINE_TEST_MODELS_H_

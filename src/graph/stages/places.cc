@@ -17,6 +17,9 @@ constexpr int kSteps = 512;
 // How much it counts against a place that as much crosses it as crosses any: as much as a stage
 // that is off by a third.
 constexpr double kBytesWeight = 0.1;
+// How much it counts where operators of one stage prefer different batch sizes, for each part of
+// all costs that the best common size takes more: 4% as much as a stage of twice its share.
+constexpr double kSizesWeight = 25;
 
 bool IsReorder(const Node& node) {
   return node.def->domain == "chairlift" && node.def->name == "Reorder";
@@ -58,18 +61,21 @@ struct Candidate {
   int node = 0;
   double before = 0;
   double bytes = 0;
+  bool needed = false;  // must be cut at
 };
 
-std::vector<Candidate> Candidates(std::span<const CutPlace> places, std::span<const double> costs) {
+std::vector<Candidate> Candidates(std::span<const CutPlace> places, std::span<const double> costs,
+                                  const std::set<int>& needed) {
   const double all = std::accumulate(costs.begin(), costs.end(), 0.0);
   std::vector<Candidate> candidates;
   double before = 0;
   for (const CutPlace& place : places) {
     before += costs[static_cast<size_t>(place.node) - 1];
     if (place.obstacle != kNoValue) continue;
-    const Candidate own{place.node, all > 0 ? before / all : 0, place.bytes};
+    const Candidate own{place.node, all > 0 ? before / all : 0, place.bytes,
+                        needed.contains(place.node)};
     const bool apart =
-        candidates.empty() || places.size() <= kSteps ||
+        candidates.empty() || places.size() <= kSteps || own.needed || candidates.back().needed ||
         static_cast<int>(candidates.back().before * kSteps) < static_cast<int>(own.before * kSteps);
     if (apart) {
       candidates.push_back(own);
@@ -80,30 +86,72 @@ std::vector<Candidate> Candidates(std::span<const CutPlace> places, std::span<co
   return candidates;
 }
 
-// The least sum of what counts against stages and places.
-std::vector<int> MostEven(std::span<const Candidate> candidates, int stages) {
+// By how much, as a share of all costs, a stage of these nodes costs more in batches of the best
+// size for it as a whole than if each node had its own best size.
+class SizeRegret {
+ public:
+  SizeRegret(std::span<const std::vector<double>> row_costs, size_t nodes)
+      : best_(nodes + 1, 0), by_size_(row_costs.size(), std::vector<double>(nodes + 1, 0)) {
+    for (size_t n = 0; n < nodes && !row_costs.empty(); ++n) {
+      double best = row_costs[0][n];
+      for (size_t size = 0; size < row_costs.size(); ++size) {
+        best = std::min(best, row_costs[size][n]);
+        by_size_[size][n + 1] = by_size_[size][n] + row_costs[size][n];
+      }
+      best_[n + 1] = best_[n] + best;
+    }
+  }
+  double Of(int first, int end) const {
+    const auto from = static_cast<size_t>(first), to = static_cast<size_t>(end);
+    if (by_size_.empty() || best_.back() <= 0) return 0;
+    double common = std::numeric_limits<double>::infinity();
+    for (const auto& sums : by_size_) common = std::min(common, sums[to] - sums[from]);
+    return (common - (best_[to] - best_[from])) / best_.back();
+  }
+
+ private:
+  // Sums of the nodes before.
+  std::vector<double> best_;
+  std::vector<std::vector<double>> by_size_;
+};
+
+// The least sum of what counts against stages and places. At least as many stages as needed cuts
+// make.
+std::vector<int> MostEven(std::span<const Candidate> candidates, int stages, int nodes,
+                          const SizeRegret& regret) {
   double most = 0;
   for (const Candidate& candidate : candidates) most = std::max(most, candidate.bytes);
-  const auto uneven = [&](double from, double to) {
-    const double off = (to - from) * stages - 1;
-    return off * off;
-  };
   const size_t count = candidates.size();
+  std::vector<int> needed_before(count + 1, 0);
+  for (size_t at = 0; at < count; ++at) {
+    needed_before[at + 1] = needed_before[at] + (candidates[at].needed ? 1 : 0);
+  }
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  // Of a stage from a candidate to another; −1: the model's beginning; `count`: its end.
+  const auto against = [&](std::ptrdiff_t from, size_t to) {
+    const auto next = static_cast<size_t>(from + 1);
+    if (needed_before[to] > needed_before[next]) return kNone;
+    const double begins = from < 0 ? 0 : candidates[static_cast<size_t>(from)].before;
+    const double ends = to == count ? 1 : candidates[to].before;
+    const double off = (ends - begins) * stages - 1;
+    return off * off +
+           kSizesWeight * regret.Of(from < 0 ? 0 : candidates[static_cast<size_t>(from)].node,
+                                    to == count ? nodes : candidates[to].node);
+  };
   // By place: the least of all ways to have the last of so many cuts there, and the cut before.
   std::vector<double> least(count);
   std::vector<std::vector<int>> previous(static_cast<size_t>(stages) - 1, std::vector<int>(count));
-  constexpr double kNone = std::numeric_limits<double>::infinity();
   for (int cut = 0; cut + 1 < stages; ++cut) {
     std::vector<double> next(count, kNone);
     for (size_t at = 0; at < count; ++at) {
       const double own = most > 0 ? kBytesWeight * candidates[at].bytes / most : 0;
       if (cut == 0) {
-        next[at] = uneven(0, candidates[at].before) + own;
+        next[at] = against(-1, at) + own;
         continue;
       }
       for (size_t from = 0; from < at; ++from) {
-        const double sum =
-            least[from] + uneven(candidates[from].before, candidates[at].before) + own;
+        if (least[from] == kNone) continue;
+        const double sum = least[from] + against(static_cast<std::ptrdiff_t>(from), at) + own;
         if (sum >= next[at]) continue;
         next[at] = sum;
         previous[static_cast<size_t>(cut)][at] = static_cast<int>(from);
@@ -114,19 +162,33 @@ std::vector<int> MostEven(std::span<const Candidate> candidates, int stages) {
   size_t best = 0;
   double best_sum = kNone;
   for (size_t at = 0; at < count; ++at) {
-    const double sum = least[at] + uneven(candidates[at].before, 1);
+    const double sum = least[at] + against(static_cast<std::ptrdiff_t>(at), count);
     if (sum < best_sum) {
       best = at;
       best_sum = sum;
     }
   }
-  std::vector<int> nodes;
+  std::vector<int> chosen;
   for (int cut = stages - 2; cut >= 0; --cut) {
-    nodes.push_back(candidates[best].node);
+    chosen.push_back(candidates[best].node);
     best = static_cast<size_t>(previous[static_cast<size_t>(cut)][best]);
   }
-  std::reverse(nodes.begin(), nodes.end());
-  return nodes;
+  std::reverse(chosen.begin(), chosen.end());
+  return chosen;
+}
+
+// The place among `places` before this node. `where`: the setting that wants a cut after `name`.
+Status CheckCut(const Graph& graph, std::span<const CutPlace> places, int node, const char* where,
+                const std::string& name) {
+  if (node == static_cast<int>(graph.nodes.size())) {
+    return InvalidArgument("{}: '{}' needs all of the model, and nothing follows it", where, name);
+  }
+  const ValueId obstacle = places[static_cast<size_t>(node) - 1].obstacle;
+  if (obstacle == kNoValue) return absl::OkStatus();
+  return InvalidArgument(
+      "{}: no cut is possible after '{}': '{}' of shape {} is needed behind it, which is not one "
+      "row for each of the batch along dimension 0",
+      where, name, graph.values[obstacle].name, graph.values[obstacle].shape.ToString());
 }
 
 // The node behind the one that has this name, or gives the value that has.
@@ -161,26 +223,70 @@ StatusOr<int> NodeBehind(const Graph& graph, const std::set<std::string>& rows,
 StatusOr<std::vector<int>> NamedCuts(const Graph& graph, const std::set<std::string>& rows,
                                      std::span<const CutPlace> places,
                                      const std::vector<std::string>& after) {
-  std::vector<std::pair<int, const std::string*>> cuts;
+  std::vector<int> nodes;
   for (const std::string& name : after) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const int node, NodeBehind(graph, rows, name));
-    const ValueId obstacle = places[static_cast<size_t>(node) - 1].obstacle;
-    if (obstacle != kNoValue) {
-      return InvalidArgument(
-          "stages: no cut is possible after '{}': '{}' of shape {} is needed behind it, which is "
-          "not one row for each of the batch along dimension 0",
-          name, graph.values[obstacle].name, graph.values[obstacle].shape.ToString());
-    }
-    cuts.emplace_back(node, &name);
+    CHAIRLIFT_RETURN_IF_ERROR(CheckCut(graph, places, node, "stages", name));
+    nodes.push_back(node);
   }
-  std::sort(cuts.begin(), cuts.end());
-  std::vector<int> nodes;
-  for (size_t i = 0; i < cuts.size(); ++i) {
-    if (i > 0 && cuts[i].first == cuts[i - 1].first) {
+  return nodes;
+}
+
+Status CheckDifferent(std::span<const int> nodes, const std::vector<std::string>& names) {
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (size_t earlier = 0; earlier < i; ++earlier) {
+      if (nodes[earlier] != nodes[i]) continue;
       return InvalidArgument("stages: '{}' and '{}' name the same place; name it once",
-                             *cuts[i - 1].second, *cuts[i].second);
+                             names[earlier], names[i]);
     }
-    nodes.push_back(cuts[i].first);
+  }
+  return absl::OkStatus();
+}
+
+// The nodes that a value needs.
+std::vector<bool> NodesFor(const Graph& graph, ValueId value) {
+  std::vector<bool> wanted(graph.values.size(), false), nodes(graph.nodes.size(), false);
+  wanted[value] = true;
+  for (size_t n = graph.nodes.size(); n-- > 0;) {
+    const Node& node = graph.nodes[n];
+    nodes[n] = std::any_of(node.outputs.begin(), node.outputs.end(),
+                           [&](ValueId id) { return id != kNoValue && wanted[id]; });
+    if (!nodes[n]) continue;
+    for (const ValueId id : node.inputs) {
+      if (id != kNoValue) wanted[id] = true;
+    }
+  }
+  return nodes;
+}
+
+StatusOr<ValueId> OutputNamed(const Graph& graph, const std::string& name) {
+  std::vector<std::string> known;
+  for (const ValueId id : graph.outputs) {
+    if (graph.values[id].name == name) return id;
+    known.push_back(graph.values[id].name);
+  }
+  return InvalidArgument("exits: '{}' is not an output of the model{}", name,
+                         KnownNames(name, known));
+}
+
+// The first nodes behind all that each exit needs.
+StatusOr<std::vector<int>> ExitCuts(const Graph& graph, std::span<const CutPlace> places,
+                                    const std::vector<std::string>& exits) {
+  std::vector<int> nodes;
+  std::vector<bool> before(graph.nodes.size(), false);
+  for (const std::string& name : exits) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId output, OutputNamed(graph, name));
+    const std::vector<bool> own = NodesFor(graph, output);
+    for (size_t n = 0; n < own.size(); ++n) before[n] = before[n] || own[n];
+    const auto end = static_cast<int>(std::count(before.begin(), before.end(), true));
+    if (end == 0) return InvalidArgument("exits: '{}' is an input or a constant", name);
+    if (!nodes.empty() && end == nodes.back()) {
+      return InvalidArgument(
+          "exits: '{}' needs nothing that those before it do not need; name the earliest first",
+          name);
+    }
+    CHAIRLIFT_RETURN_IF_ERROR(CheckCut(graph, places, end, "exits", name));
+    nodes.push_back(end);
   }
   return nodes;
 }
@@ -221,18 +327,58 @@ std::vector<CutPlace> CutPlaces(const Graph& graph, const std::set<std::string>&
   return places;
 }
 
-StatusOr<std::vector<int>> ChooseCuts(const Graph& graph, const std::set<std::string>& rows,
-                                      std::span<const double> costs, const StageCuts& cuts) {
+StatusOr<std::vector<int>> OrderForExits(const Graph& graph, std::span<const std::string> exits) {
+  std::vector<int> order;
+  std::vector<bool> taken(graph.nodes.size(), false);
+  const auto take = [&](size_t n) {
+    if (taken[n]) return;
+    taken[n] = true;
+    order.push_back(static_cast<int>(n));
+  };
+  for (const std::string& name : exits) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId output, OutputNamed(graph, name));
+    const std::vector<bool> own = NodesFor(graph, output);
+    for (size_t n = 0; n < own.size(); ++n) {
+      if (own[n]) take(n);
+    }
+  }
+  for (size_t n = 0; n < taken.size(); ++n) take(n);
+  return order;
+}
+
+StatusOr<ChosenCuts> ChooseCuts(const Graph& graph, const std::set<std::string>& rows,
+                                std::span<const double> costs, const StageCuts& cuts) {
   const std::vector<CutPlace> places = CutPlaces(graph, rows);
-  if (!cuts.after.empty()) return NamedCuts(graph, rows, places, cuts.after);
-  const std::vector<Candidate> candidates = Candidates(places, costs);
+  ChosenCuts chosen;
+  CHAIRLIFT_ASSIGN_OR_RETURN(chosen.exits, ExitCuts(graph, places, cuts.exits));
+  CHAIRLIFT_ASSIGN_OR_RETURN(chosen.skips, NamedCuts(graph, rows, places, cuts.skips));
+  std::set<int> needed(chosen.exits.begin(), chosen.exits.end());
+  needed.insert(chosen.skips.begin(), chosen.skips.end());
+  if (!cuts.after.empty()) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> named,
+                               NamedCuts(graph, rows, places, cuts.after));
+    CHAIRLIFT_RETURN_IF_ERROR(CheckDifferent(named, cuts.after));
+    needed.insert(named.begin(), named.end());
+    chosen.nodes.assign(needed.begin(), needed.end());
+    return chosen;
+  }
+  const std::vector<Candidate> candidates = Candidates(places, costs, needed);
   if (candidates.empty()) return Unimplemented("there is no place to cut it into stages");
   const int possible = static_cast<int>(candidates.size()) + 1;
+  const int least = static_cast<int>(needed.size()) + 1;
   if (cuts.stages > possible) {
     return InvalidArgument("stages is {}, but the model has places for {} at most", cuts.stages,
                            possible);
   }
-  return MostEven(candidates, cuts.stages > 0 ? cuts.stages : std::min(kDefaultStages, possible));
+  if (cuts.stages > 0 && cuts.stages < least) {
+    return InvalidArgument("stages is {}, but its exits make {} of the model at least", cuts.stages,
+                           least);
+  }
+  const int stages =
+      cuts.stages > 0 ? cuts.stages : std::max(least, std::min(kDefaultStages, possible));
+  chosen.nodes = MostEven(candidates, stages, static_cast<int>(graph.nodes.size()),
+                          SizeRegret(cuts.row_costs, graph.nodes.size()));
+  return chosen;
 }
 
 }  // namespace chairlift

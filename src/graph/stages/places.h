@@ -24,9 +24,19 @@ struct CutPlace {
 // All, in order: before node 1 to before the last.
 std::vector<CutPlace> CutPlaces(const Graph& graph, const std::set<std::string>& rows);
 
-// The first nodes of all stages but the first, ascending; errors as CutIntoStages().
-StatusOr<std::vector<int>> ChooseCuts(const Graph& graph, const std::set<std::string>& rows,
-                                      std::span<const double> costs, const StageCuts& cuts);
+struct ChosenCuts {
+  std::vector<int> nodes;  // the first ones of all stages but the first, ascending
+  std::vector<int> exits;  // of these, by StageCuts::exits and `skips`
+  std::vector<int> skips;
+};
+
+// Errors as CutIntoStages(). `graph` has what exits need before all else (OrderForExits).
+StatusOr<ChosenCuts> ChooseCuts(const Graph& graph, const std::set<std::string>& rows,
+                                std::span<const double> costs, const StageCuts& cuts);
+
+// The nodes in an order in which what the first of these outputs needs comes first, then what the
+// second needs, and so on; each as the graph has it. InvalidArgument where one is no output.
+StatusOr<std::vector<int>> OrderForExits(const Graph& graph, std::span<const std::string> exits);
 
 }  // namespace chairlift
 

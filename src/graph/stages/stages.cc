@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 
 #include "base/status.h"
@@ -43,7 +44,8 @@ class Cutter {
     ends_.push_back(static_cast<int>(graph.nodes.size()));
   }
 
-  StatusOr<StagedModel> Cut(std::span<const double> costs) {
+  StatusOr<StagedModel> Cut(std::span<const double> costs,
+                            std::span<const std::vector<double>> row_costs) {
     for (const ValueId id : graph_.inputs) ValueOf(id);
     const double all = std::accumulate(costs.begin(), costs.end(), 0.0);
     int first = 0;
@@ -53,6 +55,10 @@ class Cutter {
       stage.until = graph_.nodes[static_cast<size_t>(end) - 1].name;
       const double own = std::accumulate(costs.begin() + first, costs.begin() + end, 0.0);
       stage.share = all > 0 ? own / all : 0;
+      for (const std::vector<double>& of_size : row_costs) {
+        stage.row_costs.push_back(
+            std::accumulate(of_size.begin() + first, of_size.begin() + end, 0.0));
+      }
       Write(first, end, stage);
       CHAIRLIFT_RETURN_IF_ERROR(Verify(stage.graph));
       first = end;
@@ -106,6 +112,24 @@ class Cutter {
   std::map<ValueId, int> values_;
 };
 
+StatusOr<StagedModel> CutAsOrdered(const Graph& graph, const std::set<std::string>& rows,
+                                   std::span<const double> costs, const StageCuts& cuts) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ChosenCuts chosen, ChooseCuts(graph, rows, costs, cuts));
+  CHAIRLIFT_ASSIGN_OR_RETURN(StagedModel model,
+                             Cutter(graph, chosen.nodes).Cut(costs, cuts.row_costs));
+  const auto stages_of = [&](std::span<const int> nodes) {
+    std::vector<int> stages;
+    for (const int node : nodes) {
+      const auto at = std::find(chosen.nodes.begin(), chosen.nodes.end(), node);
+      stages.push_back(static_cast<int>(at - chosen.nodes.begin()));
+    }
+    return stages;
+  };
+  model.exits = stages_of(chosen.exits);
+  model.skips = stages_of(chosen.skips);
+  return model;
+}
+
 }  // namespace
 
 std::set<std::string> NamesOfRows(const Graph& graph) {
@@ -119,8 +143,18 @@ std::set<std::string> NamesOfRows(const Graph& graph) {
 
 StatusOr<StagedModel> CutIntoStages(const Graph& graph, const std::set<std::string>& rows,
                                     std::span<const double> costs, const StageCuts& cuts) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<int> nodes, ChooseCuts(graph, rows, costs, cuts));
-  return Cutter(graph, std::move(nodes)).Cut(costs);
+  if (cuts.exits.empty()) return CutAsOrdered(graph, rows, costs, cuts);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> order, OrderForExits(graph, cuts.exits));
+  const auto ordered = [&order](const auto& from) {
+    std::vector<std::decay_t<decltype(from[0])>> to;
+    for (const int n : order) to.push_back(from[static_cast<size_t>(n)]);
+    return to;
+  };
+  Graph own = graph;
+  own.nodes = ordered(graph.nodes);
+  StageCuts own_cuts = cuts;
+  for (std::vector<double>& of_size : own_cuts.row_costs) of_size = ordered(of_size);
+  return CutAsOrdered(own, rows, ordered(costs), own_cuts);
 }
 
 }  // namespace chairlift

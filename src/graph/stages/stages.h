@@ -26,20 +26,32 @@ struct ModelStage {
   std::vector<int> inputs;   // StagedModel::values, by input of the graph
   std::vector<int> outputs;  // likewise
   double share = 0;          // of the costs of all nodes
-  std::string until;         // the node that it ends with, as the graph names it
+  // By StageCuts::row_costs: of its nodes together.
+  std::vector<double> row_costs;
+  std::string until;  // the node that it ends with, as the graph names it
 };
 
 struct StagedModel {
   std::vector<std::string> values;  // names; the first are the model's inputs, in order
   std::vector<int> outputs;         // values, by output of the model
   std::vector<ModelStage> stages;
+  std::vector<int> exits;  // by StageCuts::exits and `skips`: the stage that ends there
+  std::vector<int> skips;
 };
 
-// Where to cut. Both unset: into kDefaultStages, or as many as there are places for.
+// Where to cut. Both of the first unset: into kDefaultStages, or as many as there are places for.
 struct StageCuts {
   int stages = 0;
   // Nodes or tensors: each is the last of its stage. In any order.
   std::vector<std::string> after = {};
+  // Outputs of the model after each of which there is a cut, too, as early as it can be computed:
+  // what it does not need comes later, though the graph may have it earlier.
+  std::vector<std::string> exits = {};
+  // Nodes or tensors after each of which there is a cut, too.
+  std::vector<std::string> skips = {};
+  // Of one row, what nodes cost in batches of several sizes ([size][node], in one unit; empty:
+  // unknown). Where counted stages may keep operators apart that prefer different sizes, they do.
+  std::vector<std::vector<double>> row_costs = {};
 };
 inline constexpr int kDefaultStages = 4;
 
@@ -50,7 +62,8 @@ std::set<std::string> NamesOfRows(const Graph& graph);
 // Cuts `graph`, which has been through the passes. Only `rows` may cross, of which row r follows
 // from row r of the inputs; `costs[n]` is the cost of node n, in any unit. Where stages are
 // counted, their costs are as even as may be where little has to cross. InvalidArgument names a cut
-// that is not possible; Unimplemented: there is no place to cut.
+// that is not possible; Unimplemented: there is no place to cut. With exits, the stages' nodes are
+// in another order than the graph's.
 StatusOr<StagedModel> CutIntoStages(const Graph& graph, const std::set<std::string>& rows,
                                     std::span<const double> costs, const StageCuts& cuts);
 

@@ -160,6 +160,81 @@ TEST(StagesTest, NoCutIsMadeWhereTheBatchIsNotFirst) {
   }
 }
 
+// The head of the model's file that comes last is computed in the first stage.
+TEST(StagesTest, WhatAnExitNeedsComesFirst) {
+  const Passed passed = Pass(testing::ExitModel());
+  for (int count = 2; count <= 4; ++count) {
+    const auto model = passed.Cut({.stages = count, .exits = {"early"}});
+    ASSERT_TRUE(model.ok()) << model.status();
+    ASSERT_THAT(model->stages, SizeIs(count));
+    ASSERT_THAT(model->exits, SizeIs(1));
+    const int exit = model->exits[0];
+    size_t all = 0;
+    bool given = false;
+    for (int s = 0; s < count; ++s) {
+      const ModelStage& stage = model->stages[static_cast<size_t>(s)];
+      all += stage.graph.nodes.size();
+      const auto has = [&](const char* name) {
+        return std::any_of(stage.graph.nodes.begin(), stage.graph.nodes.end(), [&](const Node& n) {
+          return std::any_of(n.outputs.begin(), n.outputs.end(), [&](ValueId id) {
+            return id != kNoValue && stage.graph.values[id].name == name;
+          });
+        });
+      };
+      given = given || has("early");
+      if (s == exit) {
+        EXPECT_TRUE(given);
+      }
+      EXPECT_FALSE(s <= exit && has("scores"));
+    }
+    EXPECT_EQ(all, passed.graph.nodes.size());
+    const std::vector<int>& left = model->stages[static_cast<size_t>(exit)].outputs;
+    EXPECT_THAT(NamesOf(*model, left), ::testing::Contains("early"));
+  }
+  const auto skipping = passed.Cut({.exits = {"early"}, .skips = {"b"}});
+  ASSERT_TRUE(skipping.ok()) << skipping.status();
+  EXPECT_LT(skipping->exits[0], skipping->skips[0]);
+}
+
+TEST(StagesTest, ExitsThatAreNotPossibleAreRefusedByName) {
+  const Passed passed = Pass(testing::ExitModel());
+  EXPECT_THAT(passed.Refusal({.exits = {"eraly"}}), HasSubstr("did you mean 'early'?"));
+  EXPECT_THAT(passed.Refusal({.exits = {"early", "early"}}), HasSubstr("name the earliest first"));
+  EXPECT_THAT(passed.Refusal({.exits = {"early", "scores"}}), HasSubstr("nothing follows it"));
+  EXPECT_THAT(passed.Refusal({.stages = 2, .exits = {"early"}, .skips = {"b"}}),
+              HasSubstr("its exits make 3 of the model at least"));
+  EXPECT_THAT(passed.Refusal({.exits = {"early"}, .skips = {"nose"}}), HasSubstr("'nose'"));
+}
+
+// The first seven nodes take as long for each row however many there are, the last two gain from
+// company; by time alone the cut would be after the third.
+TEST(StagesTest, OperatorsThatPreferOtherBatchesAreKeptApart) {
+  ModelBuilder m(17);
+  m.Input("y0", kFloat, {"batch", 8}).Output("y9", kFloat);
+  for (int layer = 0; layer < 9; ++layer) {
+    const std::string own = std::to_string(layer);
+    testing::RandomWeights(m, "w" + own, {8, 8}, static_cast<unsigned>(layer));
+    m.Node("MatMul", {"y" + own, "w" + own}, {"y" + std::to_string(layer + 1)});
+  }
+  const Passed passed = Pass(m);
+  ASSERT_THAT(passed.graph.nodes, SizeIs(9));
+  const std::vector<double> one = {2, 2, 2, 1, 1, 1, 1, 1, 1};
+  std::vector<double> eight = one;
+  eight[7] = eight[8] = 0.2;
+  const auto first = [&](std::vector<std::vector<double>> row_costs) {
+    const auto model = CutIntoStages(passed.graph, passed.rows, one,
+                                     {.stages = 2, .row_costs = std::move(row_costs)});
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model->stages[0].graph.nodes.size();
+  };
+  EXPECT_EQ(first({}), 3u);
+  EXPECT_EQ(first({one, one}), 3u);
+  // As if rows of the others were dearer in company.
+  std::vector<double> dear = eight;
+  for (size_t n = 0; n < 7; ++n) dear[n] *= 1.5;
+  EXPECT_EQ(first({one, dear}), 7u);
+}
+
 TEST(StagesTest, AModelThatMixesRowsHasNoPlaceToCut) {
   ModelBuilder m(17);
   m.Input("x", kFloat, {"batch", 8}).Output("y", kFloat);
