@@ -4,7 +4,10 @@
 
 #include <cstring>
 
+#include "base/retry_after.h"
+#include "base/status.h"
 #include "server/http/response_head.h"
+#include "server/protocol/errors.h"
 #include "server/server_fixture.h"
 
 namespace chairlift {
@@ -258,6 +261,17 @@ TEST_F(ServerTest, Ipv6AddressesStandInBrackets) {
     options.address = address;
     EXPECT_TRUE(absl::IsInvalidArgument(Server::Start(engine, options).status())) << address;
   }
+}
+
+TEST(ErrorsTest, WhenToRetryIsInWholeSeconds) {
+  using std::chrono::milliseconds;
+  const auto seconds = [](Duration after) {
+    return protocol::ErrorOf(WithRetryAfter(ResourceExhausted("full"), after)).retry_after_s;
+  };
+  EXPECT_EQ(protocol::ErrorOf(ResourceExhausted("full")).retry_after_s, 1);
+  EXPECT_EQ(seconds(milliseconds(20)), 1);
+  EXPECT_EQ(seconds(milliseconds(2300)), 3);
+  EXPECT_EQ(seconds(std::chrono::hours(30)), 3600);
 }
 
 }  // namespace

@@ -131,6 +131,9 @@ class Dispatcher {
   Status Admit(const Request& request);
   // Whether a new request of the model would have to wait too long.
   Status AdmitWait(Model& model) const;
+  // Refuses what cannot end by its deadline, by measured costs, even if all workers serve it and
+  // what came before.
+  Status AdmitDeadline(const Request& request) const;
   // A request that was admitted is in the engine from now on.
   void Accept(std::shared_ptr<Request> request, RequestId number);
   static void Refuse(Request& request, Status refused);  // under no lock

@@ -1,9 +1,11 @@
 // How requests come in: admission, preparation, arrival at their scheduler.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/memory_reserve.h"
 #include "base/out_of_memory.h"
+#include "base/retry_after.h"
 #include "base/status.h"
 #include "engine/execution/dispatcher.h"
 
@@ -26,6 +28,7 @@ Status Dispatcher::Admit(const Request& request) {
                              limit, request.model->metadata().name);
   }
   CHAIRLIFT_RETURN_IF_ERROR(AdmitWait(*request.model));
+  CHAIRLIFT_RETURN_IF_ERROR(AdmitDeadline(request));
   switch (models_.Enter(request.model, options_.max_requests, request.inside)) {
     case ActiveModels::Entry::kDone:
       return absl::OkStatus();
@@ -64,6 +67,32 @@ Status Dispatcher::AdmitWait(Model& model) const {
       "a request for model '{}' would wait {} ms, longer than its max_queue_wait of {} ms; retry "
       "later",
       model.metadata().name, ms(wait), ms(limit));
+}
+
+Status Dispatcher::AdmitDeadline(const Request& request) const {
+  if (!request.deadline || request.graph == nullptr) return absl::OkStatus();
+  Model& model = *request.model;
+  const Duration least = model.program().LeastTime(*request.graph);
+  if (least == Duration(0)) return absl::OkStatus();
+  const Duration own = least / pool_.size();
+  const Duration wait = model.queue().queue_time().work() / pool_.size();
+  const Duration left = *request.deadline - request.arrival;
+  if (wait + own <= left) return absl::OkStatus();
+  const auto ms = [](Duration time) {
+    return std::chrono::duration<double, std::milli>(time).count();
+  };
+  if (own > left) {
+    return DeadlineExceeded(
+        "a request for model '{}' takes {:.1f} ms at the least, longer than its timeout of {:.1f} "
+        "ms",
+        model.metadata().name, ms(own), ms(left));
+  }
+  return WithRetryAfter(
+      ResourceExhausted(
+          "a request for model '{}' would end after {:.1f} ms at the earliest, later than its "
+          "timeout of {:.1f} ms; retry in {:.0f} ms",
+          model.metadata().name, ms(wait + own), ms(left), std::ceil(ms(wait + own - left))),
+      wait + own - left);
 }
 
 Dispatcher::UnitsByType Dispatcher::WorkOf(const CellGraph& graph) {

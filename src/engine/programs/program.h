@@ -210,6 +210,13 @@ class Program {
   // Set once, before requests come.
   void set_index_bounds(std::vector<IndexBound> bounds) { index_bounds_ = std::move(bounds); }
 
+  // Adds to the diagnosis; likewise.
+  void Note(const std::string& text) { plan_.dropped += "; " + text; }
+
+  // What a request takes at the least by measured costs, alone and from its first task on; 0:
+  // unknown. Thread-safe.
+  virtual Duration LeastTime(const RequestGraph& /*request*/) const { return Duration(0); }
+
   // The engine shuts down, and nobody waits for tasks that still run in lanes: they may fail.
   virtual void EndTasks() {}
   // Whether it can run tasks now; else kUnavailable with the reason. Thread-safe.

@@ -299,7 +299,9 @@ Reply OfModel(const Service& service, const Route& route) {
 Reply ErrorReply(int status, std::string_view message) { return {status, ErrorBody(message)}; }
 
 Reply ErrorReply(const protocol::Error& error) {
-  return ErrorReply(HttpStatus(error.kind), error.message);
+  Reply reply = ErrorReply(HttpStatus(error.kind), error.message);
+  reply.retry_after_s = error.retry_after_s;
+  return reply;
 }
 
 Reply ErrorReply(const Status& status) { return ErrorReply(protocol::ErrorOf(status)); }

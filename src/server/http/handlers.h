@@ -14,6 +14,7 @@ struct Reply {
   int status = 200;
   std::string body;
   std::string_view content_type = "application/json";
+  int retry_after_s = 1;  // of a 503
 };
 
 Reply ErrorReply(int status, std::string_view message);

@@ -99,7 +99,10 @@ void AppendResponseHead(const ResponseHead& head, std::string* out) {
     out->append(head.allow);
   }
   if (!head.allow_origin.empty()) AppendCors(head, out);
-  if (head.status == 503) out->append("\r\nRetry-After: 1"sv);
+  if (head.status == 503) {
+    out->append("\r\nRetry-After: "sv);
+    AppendJsonNumber(head.retry_after_s, out);
+  }
   if (!head.keep_alive) {
     out->append("\r\nConnection: close"sv);
   } else if (head.http_1_0) {

@@ -12,6 +12,7 @@ namespace chairlift::http {
 
 struct ResponseHead {
   int status = 200;
+  int retry_after_s = 1;          // of a 503
   std::string_view content_type;  // left out where the body is empty
   uint64_t content_length = 0;
   bool unbounded = false;  // no length: in chunks, or to HTTP/1.0 until the connection closes

@@ -140,6 +140,7 @@ void Session::Respond(Reply reply, std::string_view allow) {
   text_ = std::move(reply.body);
   ResponseHead head;
   head.status = reply.status;
+  head.retry_after_s = reply.retry_after_s;
   head.content_type = reply.content_type;
   head.content_length = text_.size();
   head.allow = allow;

@@ -1,5 +1,9 @@
 #include "server/protocol/errors.h"
 
+#include <algorithm>
+#include <chrono>
+
+#include "base/retry_after.h"
 #include "base/status.h"
 
 namespace chairlift::protocol {
@@ -28,6 +32,14 @@ ErrorKind KindOf(const Status& status) {
   }
 }
 
-Error ErrorOf(const Status& status) { return {KindOf(status), Message(status)}; }
+Error ErrorOf(const Status& status) {
+  Error error{KindOf(status), Message(status)};
+  const auto after = RetryAfterOf(status);
+  if (after) {
+    const auto seconds = std::chrono::ceil<std::chrono::seconds>(*after).count();
+    error.retry_after_s = static_cast<int>(std::clamp<int64_t>(seconds, 1, 3600));
+  }
+  return error;
+}
 
 }  // namespace chairlift::protocol

@@ -23,6 +23,7 @@ enum class ErrorKind {
 struct Error {
   ErrorKind kind = ErrorKind::kInternal;
   std::string message;
+  int retry_after_s = 1;  // where it may be retried
 };
 
 // `status` is not OK.
