@@ -1,6 +1,8 @@
 // Convolutions by oneDNN: layouts and primitives chosen, weights packed and work divided once, in
 // compile().
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -97,12 +99,40 @@ void AppendActivation(const Activation& a, dnnl::post_ops& ops) {
   }
 }
 
-// What a primitive computes of the whole: some images, and some of the groups or outputs.
+// Rows [out, out + out_rows) along the first spatial axis, and those of the input that they read,
+// of which `pad` come before the first.
+struct Rows {
+  int64_t out = 0, out_rows = 0;
+  int64_t in = 0, in_rows = 0;
+  int64_t pad = 0;
+};
+
+Rows RowsOf(const Convolution& c, int64_t first, int64_t last) {
+  const int64_t extent = (c.kernel[0] - 1) * c.dilations[0] + 1;
+  const int64_t begin = first * c.strides[0] - c.pads_begin[0];
+  const int64_t end = (last - 1) * c.strides[0] - c.pads_begin[0] + extent;
+  const int64_t in = std::clamp<int64_t>(begin, 0, c.in[0]);
+  return {first, last - first, in, std::clamp<int64_t>(end, in, c.in[0]) - in, in - begin};
+}
+
+// What a primitive computes of the whole: some images, some of the groups or outputs, some rows.
 struct Slice {
   int64_t images = 0;
   int64_t groups = 1;
   int64_t channels = 0, out_channels = 0;
+  std::optional<Rows> rows = {};  // none: all
 };
+
+// The convolution whose rows are those of the slice.
+Convolution Restrict(const Convolution& whole, const Slice& slice) {
+  Convolution c = whole;
+  if (slice.rows) {
+    c.in[0] = slice.rows->in_rows;
+    c.out[0] = slice.rows->out_rows;
+    c.pads_begin[0] = slice.rows->pad;
+  }
+  return c;
+}
 
 // The layouts that a primitive computes in.
 struct Layouts {
@@ -129,8 +159,9 @@ bool MayBeSmallWinograd(const Convolution& c, Layouts layouts) {
          (c.activation.kind == ActivationKind::kNone || c.activation.kind == ActivationKind::kRelu);
 }
 
-PrimitiveChoice MakePrimitive(const Convolution& c, const Slice& slice, Layouts layouts) {
+PrimitiveChoice MakePrimitive(const Convolution& whole, const Slice& slice, Layouts layouts) {
   ExpectMemoryForDnnl();
+  const Convolution c = Restrict(whole, slice);
   dnnl::post_ops ops;
   const memory::desc src = ActivationDesc(slice.images, slice.channels, c.in, layouts.src);
   const memory::desc dst = ActivationDesc(slice.images, slice.out_channels, c.out, layouts.dst);
@@ -281,7 +312,14 @@ class DnnlConvolution final : public Kernel {
       CHAIRLIFT_ASSIGN_OR_RETURN(const size_t needed, MakeCall(part, context));
       scratchpad = std::max(scratchpad, needed);
     }
-    for (Part& part : parts_) part.scratchpad_at = Take(scratchpad);
+    for (Part& part : parts_) {
+      part.scratchpad_at = Take(scratchpad);
+      if (CopiesRows(part)) {
+        part.rows_at = Take(static_cast<size_t>(part.slice.images * c_.channels *
+                                                part.slice.rows->in_rows * InRow()) *
+                            sizeof(float));
+      }
+    }
     return absl::OkStatus();
   }
 
@@ -322,7 +360,7 @@ class DnnlConvolution final : public Kernel {
       const Part& part = parts_[index];
       const void* data[6];
       size_t count = 0;
-      data[count++] = src + part.src_at;
+      data[count++] = CopiesRows(part) ? CopyRows(part, src, scratch) : src + part.src_at;
       if (weights_reorder_ != nullptr) data[count++] = scratch + weights_at_;
       if (bias != nullptr) data[count++] = bias + part.out_channel;
       data[count++] = computed + part.dst_at;
@@ -342,6 +380,7 @@ class DnnlConvolution final : public Kernel {
     int call = -1;
     int64_t src_at = 0, dst_at = 0;  // elements
     size_t scratchpad_at = 0;        // bytes
+    size_t rows_at = 0;              // bytes; where its rows are copied to
   };
 
   size_t Take(size_t bytes) {
@@ -350,11 +389,43 @@ class DnnlConvolution final : public Kernel {
     return at;
   }
 
-  // By images where there are enough, else each image by groups or by blocks of output channels,
-  // each part's result dense. Jobs below about 10 µs stay whole.
+  int64_t InRow() const { return c_.InSize() / c_.in[0]; }
+  int64_t OutRow() const { return c_.OutSize() / c_.out[0]; }
+
+  // The rows of a picture's planes do not lie one after the other.
+  bool CopiesRows(const Part& part) const {
+    return part.slice.rows && layouts_.src == Layout::kRowMajor;
+  }
+  const float* CopyRows(const Part& part, const float* src, char* scratch) const {
+    auto* const rows = reinterpret_cast<float*>(scratch + part.rows_at);
+    const int64_t size = part.slice.rows->in_rows * InRow();
+    for (int64_t plane = 0; plane < part.slice.images * c_.channels; ++plane) {
+      std::copy_n(src + part.src_at + plane * c_.InSize(), size, rows + plane * size);
+    }
+    return rows;
+  }
+
+  // Into how many parts an image may be cut by rows, each of whose results is dense: where it has
+  // one block of outputs, and one of inputs or the few planes of a picture.
+  int64_t RowParts(int64_t wanted) const {
+    if (c_.transposed || c_.out.empty() || layouts_.dst != Layout::kChannelBlocked ||
+        c_.out_channels > ChannelBlock() || c_.channels > ChannelBlock()) {
+      return 1;
+    }
+    const int64_t parts = std::min(wanted, c_.out[0]);
+    for (int64_t i = 0; i < parts; ++i) {
+      const Rows rows = RowsOf(c_, c_.out[0] * i / parts, c_.out[0] * (i + 1) / parts);
+      if (rows.in_rows == 0) return 1;  // nothing but padding
+    }
+    return parts;
+  }
+
+  // By images where there are enough, else each image by groups or by blocks of output channels or,
+  // where it has a single one, by rows, each part's result dense. Jobs below about 10 µs stay
+  // whole.
   void Divide(int width, bool constant_weights) {
     const int64_t block = ChannelBlock();
-    int64_t image_parts = 1, channel_parts = 1;
+    int64_t image_parts = 1, channel_parts = 1, row_parts = 1;
     const bool share = width > 1 && constant_weights && c_.MultiplyAdds() > 5e5;
     const int64_t out_group = c_.out_channels / c_.groups;
     const int64_t in_group = c_.channels / c_.groups;
@@ -369,14 +440,16 @@ class DnnlConvolution final : public Kernel {
       image_parts = width;
     } else if (share) {
       image_parts = c_.batch;
-      channel_parts = std::min<int64_t>((width + c_.batch - 1) / c_.batch, pieces);
+      const int64_t wanted = (width + c_.batch - 1) / c_.batch;
+      channel_parts = std::min(wanted, pieces);
+      if (pieces == 1) row_parts = RowParts(wanted);
     }
     for (int64_t i = 0; i < image_parts; ++i) {
       const int64_t image = c_.batch * i / image_parts;
       const int64_t image_end = c_.batch * (i + 1) / image_parts;
-      for (int64_t j = 0; j < channel_parts; ++j) {
-        const int64_t first = pieces * j / channel_parts * unit;
-        const int64_t last = pieces * (j + 1) / channel_parts * unit;
+      for (int64_t j = 0; j < channel_parts * row_parts; ++j) {
+        const int64_t first = pieces * (j / row_parts) / channel_parts * unit;
+        const int64_t last = pieces * (j / row_parts + 1) / channel_parts * unit;
         Part part;
         part.image = image;
         part.slice.images = image_end - image;
@@ -395,17 +468,33 @@ class DnnlConvolution final : public Kernel {
             image * ImageSize(c_.channels, c_.InSize(), layouts_.src) + part.channel * c_.InSize();
         part.dst_at = image * ImageSize(c_.out_channels, c_.OutSize(), layouts_.dst) +
                       part.out_channel * c_.OutSize();
+        if (row_parts > 1) {
+          const int64_t row = j % row_parts;
+          const Rows rows =
+              RowsOf(c_, c_.out[0] * row / row_parts, c_.out[0] * (row + 1) / row_parts);
+          part.slice.rows = rows;
+          part.src_at += rows.in * InRow() * (layouts_.src == Layout::kRowMajor ? 1 : block);
+          part.dst_at += rows.out * OutRow() * block;
+        }
         parts_.push_back(part);
       }
     }
   }
 
-  // The call that computes `part`, shared with a part that differs in its images only. Returns the
-  // scratchpad's bytes.
+  static bool SameShape(const Slice& a, const Slice& b) {
+    const auto shape = [](const Slice& slice) {
+      const Rows rows = slice.rows.value_or(Rows{});
+      return std::array{rows.out_rows, rows.in_rows, rows.pad};
+    };
+    return shape(a) == shape(b);
+  }
+
+  // The call that computes `part`, shared with a part that differs in its images, or in where its
+  // rows begin, only. Returns the scratchpad's bytes.
   StatusOr<size_t> MakeCall(Part& part, const CompileContext& context) {
     for (const Part& other : parts_) {
       if (other.call >= 0 && other.out_channel == part.out_channel &&
-          other.slice.images == part.slice.images) {
+          other.slice.images == part.slice.images && SameShape(other.slice, part.slice)) {
         part.call = other.call;
         return size_t{0};
       }
@@ -429,15 +518,17 @@ class DnnlConvolution final : public Kernel {
       weights_reorder_ = MakeReorder(user, choice.weights);
       weights_at_ = Take(choice.weights.get_size());
     }
+    const Convolution own = Restrict(c_, part.slice);
     std::vector<DnnlCall::Argument> arguments{
-        {DNNL_ARG_SRC, ActivationDesc(part.slice.images, part.slice.channels, c_.in, layouts_.src)},
+        {DNNL_ARG_SRC,
+         ActivationDesc(part.slice.images, part.slice.channels, own.in, layouts_.src)},
         {DNNL_ARG_WEIGHTS, choice.weights, fixed}};
     if (c_.bias_input >= 0) {
       arguments.push_back(
           {DNNL_ARG_BIAS, {{part.slice.out_channels}, memory::data_type::f32, Tag::x}});
     }
     const memory::desc dst =
-        ActivationDesc(part.slice.images, part.slice.out_channels, c_.out, layouts_.dst);
+        ActivationDesc(part.slice.images, part.slice.out_channels, own.out, layouts_.dst);
     arguments.push_back({DNNL_ARG_DST, dst});
     if (c_.residual_input >= 0) {
       arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, dst});

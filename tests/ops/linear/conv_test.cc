@@ -208,6 +208,61 @@ TEST(ConvTest, LargeEnoughToBeSharedEqualsReference) {
   }
 }
 
+// Workers share the rows of an image with a single block of outputs.
+TEST(FusedConvTest, SharedByRowsEqualsReference) {
+  Random random(19);
+  const int64_t channel_choices[] = {1, 3, 8, 16};
+  int checked = 0;
+  while (checked < 60) {
+    ConvCase c;
+    c.batch = random.Pick(1, 2);
+    c.channels = channel_choices[random.Pick(0, 3)];
+    c.out_channels = channel_choices[random.Pick(0, 3)];
+    if (random.Pick(0, 3) == 0) c.groups = c.out_channels = c.channels;
+    const int64_t rank = random.Pick(1, 3);
+    for (int64_t i = 0; i < rank; ++i) {
+      c.kernel.push_back(random.Pick(1, rank == 1 ? 11 : 4));
+      c.strides.push_back(random.Pick(1, 2));
+      c.dilations.push_back(random.Pick(1, 2));
+      const int64_t extent = (c.kernel[i] - 1) * c.dilations[i] + 1;
+      c.in.push_back(extent + (rank == 1 ? random.Pick(500, 3000) : random.Pick(0, 60 / rank)));
+    }
+    for (int64_t i = 0; i < 2 * rank; ++i) c.pads.push_back(random.Pick(0, 2 * c.kernel[i % rank]));
+    const double work = static_cast<double>(c.OutShape().NumElements()) *
+                        static_cast<double>(c.WeightShape().NumElements(1, c.rank() + 2));
+    if (work < 6e5 || work > 1e7) continue;  // too little to be shared, too much for the reference
+    ++checked;
+    const Tensor x = random.Values(DType::kFloat, c.InShape());
+    const Tensor w = random.Values(DType::kFloat, c.WeightShape());
+    const Tensor bias = random.Values(DType::kFloat, {c.out_channels});
+    OperatorCall call{.name = "FusedConv",
+                      .attributes = c.ToAttributes(),
+                      .inputs = {x, w, bias, Tensor()},
+                      .domain = "chairlift",
+                      .constants = {1, 2}};
+    const bool residual = random.Pick(0, 1) != 0;
+    if (residual) call.inputs[3] = random.Values(DType::kFloat, c.OutShape());
+    // Half a block and more of channels are blocked in a graph.
+    call.blocked = {
+        .inputs = (c.channels >= 8 ? 1u : 0u) | (residual && c.out_channels >= 8 ? 1u << 3 : 0u),
+        .outputs = c.out_channels >= 8 ? 1u : 0u};
+    call.attributes.Set("activation", std::string("Relu"));
+    std::vector<double> want = ReferenceConv(c, AsDoubles(x), AsDoubles(w));
+    const std::vector<double> r = residual ? AsDoubles(call.inputs[3]) : std::vector<double>();
+    const int64_t plane = c.OutShape().NumElements(2, c.rank() + 2);
+    for (size_t i = 0; i < want.size(); ++i) {
+      const auto o = static_cast<size_t>(static_cast<int64_t>(i) / plane % c.out_channels);
+      want[i] = std::max(0.0, want[i] + bias.data<float>()[o] + (residual ? r[i] : 0));
+    }
+    for (int width : {2, 3, 5}) {
+      ThreadTeam team(width);
+      const auto out = RunOperator(call, &team);
+      ASSERT_TRUE(out.ok()) << out.status() << c.ToString();
+      ExpectNear((*out)[0], want, 3e-6, fmt::format("{} width {}", c.ToString(), width));
+    }
+  }
+}
+
 TEST(ConvTest, PadsAutomatically) {
   // One axis of 5, kernel 2 of ones: SAME pads one element, at the end (UPPER) or start (LOWER).
   const Tensor x = Tensor::Of<float>({1, 1, 5}, {1, 2, 3, 4, 5});
