@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "chairlift/stage_policy.h"
 #include "chairlift/status.h"
 #include "chairlift/tensor.h"
 #include "chairlift/unfold.h"
@@ -54,15 +55,44 @@ struct EngineOptions {
   // ModelConfig::max_queue_wait_us for models that do not set it; 0: not bounded.
   int64_t max_queue_wait_us = 0;
   // Whether to time a model at load if its batches are chosen by cost (cells, packed tokens, padded
-  // sequences): up to three seconds, once per model, machine and build. The result is kept in
+  // sequences: up to three seconds; stages: up to twenty), once per model, machine and build. The
+  // result is kept in
   // $XDG_CACHE_HOME/chairlift. If false, a kept result is used, else an estimate.
   bool time_cells = true;
-  // Whether models may bring an unfold plugin (docs/cells.md): a shared library in the model's
-  // folder, which runs as part of this process. If false, a model with one is refused.
+  // Whether models may bring a plugin (docs/cells.md, docs/stages.md): a shared library in the
+  // model's folder, which runs as part of this process. If false, a model with one is refused.
   bool allow_plugins = false;
   // Called by one thread at a time, for one model at a time, before its load returns; may be null.
   // It must not call the engine.
   std::function<void(const LoadProgress&)> on_load = {};
+};
+
+// Whether a request leaves, or skips stages, from what it has of an output, [rows, row…]. Thread-
+// safe; it holds up the worker. An exception fails the request.
+using ExitPredicate = std::function<bool(const Tensor& output)>;
+
+// Of a model that is cut into stages, a place where requests may leave early, or skip stages. There
+// is a cut behind it.
+struct StageExit {
+  std::string output = {};  // of the model, computed before its other outputs
+  // A request takes the exit if in each of its rows the largest number of the output is at least
+  // this (float types; NaN is not).
+  std::optional<double> at_least = {};
+  // In its place. Null, and `at_least` absent: that of the model's stage plugin.
+  ExitPredicate predicate = {};
+  // The node or tensor that is the last to be skipped: the request goes on behind it, where there
+  // is a cut, too. Empty: it leaves, and is answered.
+  std::string skip_to = {};
+  // What stands for tensors that are not computed then, by name: for every output of the model that
+  // a request that leaves here has not got, and for all that is read behind what is skipped; of
+  // equal types and rows.
+  std::map<std::string, std::string> instead = {};
+};
+
+// A shared library in the model's folder (chairlift/stage_plugin.h).
+struct StagePluginFile {
+  std::string library = {};
+  std::map<std::string, std::string> options = {};
 };
 
 // How one model is served. Every field has a default derived from the model; a `model.yaml` beside
@@ -79,7 +109,7 @@ struct ModelConfig {
   int64_t queue_delay_us = 0;  // how long the oldest request may wait for others
   // Target latency. For the policy length_dp with a queue_delay: requests are not held back once
   // half of it is about to be spent. For the policy staged: nobody joins a batch that was made
-  // longer ago than half of it. 0: unset.
+  // longer ago than half of it, or makes a request of it later than this. 0: unset.
   int64_t latency_objective_us = 0;
   // For the policy cellular: how much longer than one step of a recurrence a task may take that
   // runs several, so that newcomers wait no longer than that. 0: one step a task. Absent: 200.
@@ -92,6 +122,15 @@ struct ModelConfig {
   // For the policy staged: the buffers between two stages, in pairs. 1: batches run one after the
   // other; more: as a pipeline.
   int buffer_pairs = 2;
+  // Nobody joins a batch that was made longer ago. 0: than half the latency objective, if set.
+  int64_t stretch_within_us = 0;
+  // In place of the policy's own conditions for new batches, stretch and split.
+  StagePolicyFactory stage_policy = {};
+  // Where a model that is cut into stages may be left early; the earliest first. Of several of one
+  // output the first that holds is taken.
+  std::vector<StageExit> exits = {};
+  // Brings the stage policy, and predicates of exits, where these are not set.
+  StagePluginFile stage_plugin = {};
   // For models of sequences where padding is not proved to change nothing: the input that marks the
   // tokens that count with 1, trusted to hide all others. The model's requests then share padded
   // batches. The mask is tried on a few requests at load, which proves nothing. Empty: no mask is

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <set>
 
+#include "absl/strings/numbers.h"
 #include "base/closest.h"
 
 namespace chairlift {
@@ -82,6 +84,14 @@ int64_t YamlValue::Number(const NumberRange& range) const {
   if (number && range.Contains(*number)) return *number;
   RefuseAllBut(range.ToString());
   return range.least;
+}
+
+double YamlValue::Real() const {
+  double number = 0;
+  const bool read = node_.IsScalar() && absl::SimpleAtod(node_.Scalar(), &number);
+  if (read && std::isfinite(number)) return number;
+  RefuseAllBut("a finite number");
+  return 0;
 }
 
 bool YamlValue::IsNumber() const { return Decimal().has_value(); }

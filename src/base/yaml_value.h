@@ -52,6 +52,8 @@ class YamlValue {
   std::string NameOr(const std::string& key, const std::string& absent) const;
   int64_t Number(const NumberRange& range) const;
   bool IsNumber() const;
+  // A finite number in decimal: "0.9", "-1e-3".
+  double Real() const;
   bool IsNull() const { return node_.IsNull(); }
   bool IsList() const { return node_.IsSequence(); }
   // With at least so many entries.

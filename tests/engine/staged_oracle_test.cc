@@ -2,11 +2,15 @@
 // that the request gets alone.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
+#include <condition_variable>
 #include <mutex>
 #include <random>
 #include <thread>
 
+#include "base/clock.h"
+#include "base/retry_after.h"
 #include "chairlift/engine.h"
 #include "engine/test_models.h"
 
@@ -107,7 +111,9 @@ void Check(const ModelConfig& config, int workers) {
         if (own() % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 400));
         const StatusOr<InferResponse> got = (*engine)->Infer(request);
         const std::lock_guard<std::mutex> lock(mutex);
-        if (request.timeout && absl::IsDeadlineExceeded(got.status())) continue;
+        const bool late = absl::IsDeadlineExceeded(got.status()) ||
+                          absl::IsResourceExhausted(got.status());  // at once
+        if (request.timeout && late) continue;
         ASSERT_TRUE(got.ok()) << got.status();
         ExpectClose(*got, *a.alone);
         shared += got->batch_rows > a.request.inputs[0].tensor.shape()[0];
@@ -216,6 +222,66 @@ TEST(StagedProgramTest, WithoutASettingAModelIsServedAsAWhole) {
   auto engine = Load(testing::SkipModel(), folder, {});
   ASSERT_TRUE(engine.ok()) << engine.status();
   EXPECT_EQ((*engine)->Metadata("model")->programs.back().kind, "whole");
+}
+
+// One node is left of it.
+TEST(StagedProgramTest, AModelWithoutAPlaceToCutIsServedAsAWhole) {
+  for (const ModelConfig& config :
+       {ModelConfig{.policy = "staged", .latency_objective_us = 1000},
+        ModelConfig{.policy = "cellular"}, ModelConfig{.stages = 3, .buffer_pairs = 3}}) {
+    const TempFolder folder;
+    auto engine = Load(testing::DoublingModel(), folder, config);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    const auto metadata = (*engine)->Metadata("model");
+    EXPECT_EQ(metadata->programs.back().kind, "whole");
+    EXPECT_THAT(metadata->diagnosis,
+                HasSubstr("not in stages, as its settings ask: there is no place to cut it"));
+    InferRequest request{.model = "model",
+                         .inputs = {{"x", Tensor::Allocate(DType::kFloat, {2, 4})}}};
+    std::fill_n(request.inputs[0].tensor.data<float>(), 8, 3.0f);
+    const auto got = (*engine)->Infer(request);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(got->outputs[0].tensor.data<float>()[7], 6.0f);
+  }
+}
+
+// Each request has eight rows; all of them together take far longer than the last one's timeout.
+TEST(StagedProgramTest, WhatCannotEndByItsDeadlineIsRefusedAtOnce) {
+  const TempFolder folder;
+  std::mt19937 random(3);
+  auto engine =
+      Load(testing::SkipModel(), folder, {.policy = "staged", .stages = 2}, {.workers = 1});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  InferRequest hopeless = AskSkipModel(8, random);
+  hopeless.timeout = std::chrono::microseconds(1);
+  const Status never = (*engine)->Infer(hopeless).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(never)) << never;
+  EXPECT_THAT(std::string(never.message()), HasSubstr("at the least"));
+
+  InferRequest one = AskSkipModel(8, random);
+  const TimePoint start = Clock::Steady().Now();
+  ASSERT_TRUE((*engine)->Infer(one).ok());
+  const Duration alone = Clock::Steady().Now() - start;
+  constexpr int kAhead = 400;
+  std::mutex mutex;
+  std::condition_variable all_answered;
+  int answered = 0;
+  for (int i = 0; i < kAhead; ++i) {
+    (*engine)->InferAsync(one, [&](StatusOr<InferResponse> answer) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      EXPECT_TRUE(answer.ok()) << answer.status();
+      if (++answered == kAhead) all_answered.notify_one();
+    });
+  }
+  one.timeout = std::chrono::duration_cast<std::chrono::microseconds>(4 * alone);
+  const Status late = (*engine)->Infer(one).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(late)) << late;
+  EXPECT_THAT(std::string(late.message()), HasSubstr("retry in"));
+  const std::optional<Duration> after = RetryAfterOf(late);
+  ASSERT_TRUE(after);
+  EXPECT_GT(*after, Duration(0));
+  std::unique_lock<std::mutex> lock(mutex);
+  all_answered.wait(lock, [&] { return answered == kAhead; });
 }
 
 // As `chairlift run` loads a model, whatever its model.yaml says of stages.

@@ -20,6 +20,9 @@ namespace {
 constexpr int kMaxRounds = 200;
 // To find which sizes are worth their while.
 constexpr TimingEffort kFirstLook = {.rounds = 2};
+// Of what takes longer, one round says as much.
+constexpr Duration kSlow = std::chrono::milliseconds(20);
+constexpr TimingEffort kFirstLookAtSlow = {.rounds = 1};
 constexpr TimingEffort kSecondLook = {.rounds = 10};
 // More rows that make the machine faster by less than this make it no faster,
 constexpr double kFaster = 1.03;
@@ -115,7 +118,8 @@ std::vector<CostSamples> MeasureCosts(size_t programs, const MeasureOptions& opt
       if (!costs[i].empty()) last += costs[i].back().cost;
     }
     // They take up to twice as long as half the rows did, and run once before they are timed.
-    if (!any || Clock::Steady().Now() + 2 * (kFirstLook.rounds + 1) * last > half) break;
+    const TimingEffort& effort = last > kSlow ? kFirstLookAtSlow : kFirstLook;
+    if (!any || Clock::Steady().Now() + 2 * (effort.rounds + 1) * last > half) break;
     const size_t before = runs.size();
     std::vector<size_t> which;
     for (size_t i = 0; i < programs; ++i) {
@@ -126,7 +130,7 @@ std::vector<CostSamples> MeasureCosts(size_t programs, const MeasureOptions& opt
       runs.push_back(std::move(run));
     }
     const auto times =
-        TimeRuns(std::span(runs).subspan(before), options.workers, kFirstLook, half, tick);
+        TimeRuns(std::span(runs).subspan(before), options.workers, effort, half, tick);
     std::vector<TimedRun> good;
     for (size_t t = 0; t < which.size(); ++t) {
       State& state = states[which[t]];

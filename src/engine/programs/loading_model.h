@@ -67,6 +67,8 @@ struct LoadingModel {
   ExecutableOptions executable;
   int64_t opset = 0;
   std::string producer;  // of the file
+  // Why it is served as a whole though stages are set; empty: it is not, or none are.
+  std::string not_cut;
   // As it was imported; empty where the model is made of cells. The maker that accepts the model
   // moves it away.
   Graph graph;
@@ -76,9 +78,15 @@ struct LoadingModel {
   std::optional<StatusOr<RaggedModel>> ragged_;
 };
 
-// Whether the model's settings say how it is to be cut into stages.
-inline bool SetsStages(const ModelConfig& config) {
+// Whether the model's settings say into how many stages it is cut, or where.
+inline bool SaysWhereToCut(const ModelConfig& config) {
   return config.stages > 0 || !config.stages_after.empty();
+}
+
+// Whether the model's settings are for a model in stages.
+inline bool SetsStages(const ModelConfig& config) {
+  return SaysWhereToCut(config) || !config.exits.empty() || config.stage_policy != nullptr ||
+         !config.stage_plugin.library.empty();
 }
 
 // The graph's inputs and outputs.

@@ -61,6 +61,7 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
           "stages are set, but only a model of one graph can be cut into stages");
     }
   }
+  const std::string not_cut = model.not_cut;
   std::vector<std::string> reasons;  // of kinds that the policy is for
   std::vector<IndexBound> index_bounds = FindIndexBounds(model.graph);
   for (const Maker& maker : kMakers) {
@@ -79,7 +80,14 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
     CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Program> made, maker.make(model, choice.refused));
     if (made != nullptr) {
       made->set_index_bounds(std::move(index_bounds));
+      if (!model.not_cut.empty()) {
+        made->Note("not in stages, as its settings ask: " + model.not_cut);
+      }
       return made;
+    }
+    if (model.not_cut != not_cut) {  // other kinds may have been refused for its stages
+      choices.clear();
+      return MakeProgram(model, choices);
     }
     reasons.push_back(choice.refused);
   }

@@ -57,6 +57,14 @@ Status CheckPolicySettings(ServingPlan& plan) {
        },
        [](ModelConfig& c) { c.buffer_pairs = ModelConfig().buffer_pairs; },
        {"staged"}},
+      {"stretch_within_us",
+       [](const ModelConfig& c) { return c.stretch_within_us; },
+       [](ModelConfig& c) { c.stretch_within_us = 0; },
+       {"staged"}},
+      {"stage_policy",
+       [](const ModelConfig& c) { return int64_t{c.stage_policy != nullptr}; },
+       [](ModelConfig& c) { c.stage_policy = nullptr; },
+       {"staged"}},
       {"step_slice_us",
        [](const ModelConfig& c) { return c.step_slice_us.value_or(0); },
        [](ModelConfig& c) { c.step_slice_us.reset(); },
@@ -216,14 +224,28 @@ StatusOr<ServingPlan> PlanStagedServing(const ModelConfig& config,
   plan.config = config;
   if (plan.config.policy.empty()) plan.config.policy = "staged";
   CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan));
-  if (plan.config.max_batch_size == 0) plan.config.max_batch_size = kDefaultMaxBatchSize;
+  if (plan.config.max_batch_size == 0) plan.config.max_batch_size = kDefaultMaxStagedRows;
   plan.scheduling.max_batch_size = plan.config.max_batch_size;
   plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
   plan.scheduling.latency_objective = std::chrono::microseconds(plan.config.latency_objective_us);
   plan.scheduling.preferred_batch_sizes = plan.config.preferred_batch_sizes;
   plan.scheduling.buffer_pairs = plan.config.buffer_pairs;
+  plan.scheduling.longest_wait = std::chrono::microseconds(plan.config.stretch_within_us);
   plan.scheduling.workers = workers;
   plan.scheduling.cell_types = std::move(types);
+  plan.scheduling.cell_types.resize(stages.size());
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    plan.scheduling.cell_types[stage].priority = static_cast<int>(stage);
+    if (!config.exits.empty()) {
+      plan.scheduling.stage_types.push_back(static_cast<CellType>(stage));
+    }
+  }
+  if (!config.exits.empty() && plan.config.policy != "staged" && plan.config.policy != "cellular") {
+    return InvalidArgument(
+        "exits are set, but with policy '{}' nobody leaves early; with 'staged' and 'cellular' "
+        "requests do",
+        plan.config.policy);
+  }
   plan.scheduling.costs = costs;
   plan.diagnosis = fmt::format("cut into {} stages; {} policy, up to {} rows", stages.size(),
                                plan.config.policy, plan.config.max_batch_size);
@@ -232,6 +254,10 @@ StatusOr<ServingPlan> PlanStagedServing(const ModelConfig& config,
         "cut into stages; cellular policy: requests join and leave at every stage; rows at most "
         "in a task of {}",
         RowsOfEach(stages, plan.scheduling));
+  }
+  for (const StageExit& exit : config.exits) {
+    plan.diagnosis += fmt::format("; requests may {} after '{}'",
+                                  exit.skip_to.empty() ? "leave" : "skip stages", exit.output);
   }
   return plan;
 }

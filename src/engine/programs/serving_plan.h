@@ -12,6 +12,9 @@
 
 namespace chairlift {
 
+// Rows of a batch of a model in stages where its settings do not say.
+inline constexpr int kDefaultMaxStagedRows = 32;
+
 struct ServingPlan {
   bool batches = false;
   ModelConfig config;  // every field filled in

@@ -3,8 +3,8 @@
 // them, whatever batch they are in, until the next stage reads them there or gathers them: so each
 // stage computes and writes the rows of its own requests only.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -15,9 +15,11 @@
 #include "engine/programs/cells/cell_costs.h"
 #include "engine/programs/makers.h"
 #include "engine/programs/original_model.h"
+#include "engine/programs/stage_exits.h"
+#include "engine/programs/stage_plugin.h"
+#include "engine/programs/staged_cuts.h"
 #include "engine/programs/staged_request.h"
 #include "graph/stages/stages.h"
-#include "runtime/node_timer.h"
 
 namespace chairlift {
 namespace {
@@ -28,14 +30,21 @@ class StagedProgram final : public Program {
   StagedProgram(Signature signature, ServingPlan plan, StageLayout layout,
                 std::vector<std::unique_ptr<Cell>> cells, std::unique_ptr<StepCosts> costs,
                 std::unique_ptr<OriginalModel> passed, std::vector<PassReport> passes,
-                std::vector<std::string> notes)
+                std::vector<std::string> notes, std::unique_ptr<GuardedStagePolicy> policy)
       : Program("staged", std::move(signature), std::move(plan)),
         layout_(std::move(layout)),
         cells_(std::move(cells)),
         costs_(std::move(costs)),
         passed_(std::move(passed)),
         passes_(std::move(passes)),
-        notes_(std::move(notes)) {}
+        notes_(std::move(notes)),
+        policy_(std::move(policy)),
+        leaving_(layout_.stages.size()) {
+    plan_.scheduling.stage_policy = policy_.get();
+    for (size_t s = 0; s < leaving_.size(); ++s) {
+      leaving_[s] = std::vector<std::atomic<int64_t>>(layout_.exits[s].size());
+    }
+  }
 
   int num_cells() const override { return static_cast<int>(cells_.size()); }
   const std::string& CellName(int cell) const override {
@@ -60,6 +69,9 @@ class StagedProgram final : public Program {
   }
   void Run(TaskRun& run, TaskDone done) override;
 
+  std::vector<std::string> Remarks() const override;
+
+  Duration LeastTime(const RequestGraph& request) const override;
   Duration Cost(int cell, const Task& task) const override {
     return costs_->Cost(static_cast<CellType>(cell), task.rows, 0);
   }
@@ -77,7 +89,7 @@ class StagedProgram final : public Program {
     TaskNode* node = nullptr;
   };
   // A stage for these requests, one after the other.
-  Status Compute(std::span<const Item> items, TaskRun& run) const;
+  Status Compute(std::span<const Item> items, TaskRun& run);
   // Outputs of all rows, computed in as many pieces as are needed.
   StatusOr<std::vector<Tensor>> RunRows(Cell& cell, int64_t rows,
                                         std::span<const Cell::Rows> inputs, TaskRun& run) const;
@@ -88,7 +100,38 @@ class StagedProgram final : public Program {
   const std::unique_ptr<OriginalModel> passed_;
   const std::vector<PassReport> passes_;
   const std::vector<std::string> notes_;
+  const std::unique_ptr<GuardedStagePolicy> policy_;  // the scheduler's; null: there is none
+  // Requests that have begun, and that took each exit of each stage.
+  std::atomic<int64_t> begun_{0};
+  std::vector<std::vector<std::atomic<int64_t>>> leaving_;
 };
+
+std::vector<std::string> StagedProgram::Remarks() const {
+  std::vector<std::string> remarks;
+  for (size_t s = 0; s < leaving_.size(); ++s) {
+    for (size_t e = 0; e < leaving_[s].size(); ++e) {
+      const LayoutExit& exit = layout_.exits[s][e];
+      const bool leaves = exit.next == num_cells();
+      remarks.push_back(fmt::format("{} of {} requests {} after '{}'", leaving_[s][e].load(),
+                                    begun_.load(), leaves ? "left" : "skipped stages", exit.name));
+    }
+  }
+  if (policy_ != nullptr && policy_->failed()) {
+    remarks.emplace_back("its stage policy threw an exception, and is not called any more");
+  }
+  return remarks;
+}
+
+// Up to the first exit.
+Duration StagedProgram::LeastTime(const RequestGraph& request) const {
+  Duration sum(0);
+  for (int32_t stage = 0; stage < request.num_nodes(); ++stage) {
+    const CellCosts& timed = costs_->timed()[static_cast<size_t>(stage)];
+    if (timed.empty()) return Duration(0);
+    sum += Duration(static_cast<int64_t>(CostNsOfRows(timed, request.run(stage).rows)));
+  }
+  return sum;
+}
 
 StatusOr<std::vector<Tensor>> StagedProgram::RunRows(Cell& cell, int64_t rows,
                                                      std::span<const Cell::Rows> inputs,
@@ -123,7 +166,7 @@ StatusOr<std::vector<Tensor>> StagedProgram::RunRows(Cell& cell, int64_t rows,
   }
 }
 
-Status StagedProgram::Compute(std::span<const Item> items, TaskRun& run) const {
+Status StagedProgram::Compute(std::span<const Item> items, TaskRun& run) {
   Cell& cell = *cells_[static_cast<size_t>(run.cell)];
   const std::vector<int>& values = layout_.stages[static_cast<size_t>(run.cell)].inputs;
   std::vector<std::vector<const std::byte*>> places(values.size());
@@ -142,9 +185,22 @@ Status StagedProgram::Compute(std::span<const Item> items, TaskRun& run) const {
     inputs.push_back({row, places[i].data()});
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Tensor> outputs, RunRows(cell, rows, inputs, run));
+  SharedStageMemory memory;
+  if (items.size() > 1) {
+    std::vector<std::shared_ptr<StageMemory>> all;
+    for (const Item& item : items) {
+      if (item.request->memory() != nullptr) all.push_back(item.request->memory());
+    }
+    memory = std::make_shared<const std::vector<std::shared_ptr<StageMemory>>>(std::move(all));
+  }
+  if (run.cell == 0) begun_ += static_cast<int64_t>(items.size());
   int64_t first = 0;
   for (const Item& item : items) {
-    item.request->Complete(run.cell, outputs, first);
+    const StatusOr<int> exit = item.request->Complete(run.cell, outputs, first, memory);
+    item.node->status = exit.status();
+    if (exit.ok() && *exit >= 0) {
+      ++leaving_[static_cast<size_t>(run.cell)][static_cast<size_t>(*exit)];
+    }
     first += item.request->rows();
   }
   return absl::OkStatus();
@@ -200,55 +256,6 @@ StatusOr<std::vector<Shape>> OneRow(const std::vector<SymbolicSpec>& inputs) {
   return shapes;
 }
 
-// The least that each node of a graph took, of several runs.
-class LeastTimes final : public NodeTimer {
- public:
-  explicit LeastTimes(const Graph& graph)
-      : graph_(graph), ns_(graph.nodes.size(), std::numeric_limits<double>::infinity()) {}
-
-  void Report(const PlannedNode& planned, TimePoint start, TimePoint end) override {
-    for (size_t n = 0; n < ns_.size(); ++n) {
-      if (&graph_.nodes[n] != &planned.node) continue;
-      ns_[n] = std::min(ns_[n], static_cast<double>((end - start).count()));
-    }
-  }
-  // 0 of nodes that are not computed.
-  std::vector<double> Take() {
-    for (double& ns : ns_) ns = ns < std::numeric_limits<double>::infinity() ? ns : 0;
-    return std::move(ns_);
-  }
-
- private:
-  const Graph& graph_;
-  std::vector<double> ns_;
-};
-
-// What the nodes of a graph that has been through the passes take on a row of zeros; all the same
-// where it does not run on zeros.
-std::vector<double> TimeNodes(const Graph& graph, const std::vector<Shape>& shapes,
-                              const ExecutableOptions& options) {
-  constexpr int kRuns = 4;  // the first one makes the plan
-  constexpr Duration kEnough = std::chrono::milliseconds(500);
-  std::vector<double> equal(graph.nodes.size(), 1);
-  const StatusOr<std::unique_ptr<Executable>> whole = Executable::Create(graph, options);
-  if (!whole.ok()) return equal;
-  std::vector<Tensor> zeros;
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    zeros.push_back(Tensor::Allocate((*whole)->inputs()[i].dtype, shapes[i]));
-    std::memset(zeros.back().raw(), 0, zeros.back().byte_size());
-  }
-  LeastTimes times((*whole)->graph());
-  SoloTeam team(0);
-  Arena arena;
-  const TimePoint begun = Clock::Steady().Now();
-  for (int run = 0; run < kRuns; ++run) {
-    if (run > 1 && Clock::Steady().Now() - begun > kEnough) break;
-    const Status ran = (*whole)->Run(zeros, team, 0, arena, nullptr, &times).status();
-    if (!ran.ok()) return equal;
-  }
-  return times.Take();
-}
-
 // "stage2: 24% of the time, 12 nodes, up to 'conv_4'; leaves 'a' [64,56,56] and 'b' [128]"
 std::string NoteOf(const StagedModel& model, const ModelStage& stage, const Cell& cell) {
   std::vector<std::string> leaves;
@@ -263,21 +270,23 @@ std::string NoteOf(const StagedModel& model, const ModelStage& stage, const Cell
 }
 
 struct MadeStages {
+  Duration timing_budget{0};  // for batches of the stages
   StageLayout layout;
+  std::unique_ptr<GuardedStagePolicy> policy;
   std::vector<std::unique_ptr<Cell>> cells;
   std::vector<std::string> names;
   std::vector<std::string> notes;
 };
 
-// `graph` has been through the passes; `shapes`: of its inputs, of one row.
 StatusOr<MadeStages> MakeStages(const Graph& graph, const std::set<std::string>& rows,
-                                const std::vector<Shape>& shapes, const ModelConfig& config,
+                                const std::vector<Shape>& shapes, const LoadingModel& loading,
                                 const ExecutableOptions& options) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(
-      const StagedModel model,
-      CutIntoStages(graph, rows, TimeNodes(graph, shapes, options),
-                    {.stages = config.stages, .after = config.stages_after}));
   MadeStages made;
+  CHAIRLIFT_ASSIGN_OR_RETURN(const CutModel cut,
+                             CutStagedModel(graph, rows, shapes, loading, options));
+  const StagedModel& model = cut.model;
+  made.timing_budget = cut.timing_budget;
+  if (!cut.tried.empty()) made.notes.push_back(cut.tried);
   for (const ModelStage& stage : model.stages) {
     CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Cell> cell,
                                Cell::Create(stage.name, stage.graph, options));
@@ -285,12 +294,30 @@ StatusOr<MadeStages> MakeStages(const Graph& graph, const std::set<std::string>&
     made.notes.push_back(NoteOf(model, stage, *cell));
     made.cells.push_back(std::move(cell));
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(made.layout, StageLayout::Of(model, made.cells));
+  CHAIRLIFT_ASSIGN_OR_RETURN(UsersStaging users, LoadUsersStaging(loading, made.names));
+  made.policy = std::move(users.policy);
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<std::vector<LayoutExit>> exits,
+                             ExitsOf(model, made.cells, users.exits));
+  CHAIRLIFT_ASSIGN_OR_RETURN(made.layout, StageLayout::Of(model, made.cells, std::move(exits)));
   return made;
+}
+
+// Has the model served by another kind of program, whatever its settings say of stages.
+void ServeUncut(const std::string& why, LoadingModel& model) {
+  const ModelConfig none;
+  ModelConfig& config = model.config;
+  model.not_cut = why;
+  config.policy.clear();
+  config.stages = none.stages;
+  config.stages_after = none.stages_after;
+  config.stage_policy = none.stage_policy;
+  config.stage_plugin = none.stage_plugin;
+  config.drop_unused = true;
 }
 
 // Why a model is not to be cut; empty: it is.
 std::string NotAsked(LoadingModel& model) {
+  if (!model.not_cut.empty()) return model.not_cut;
   if (model.config.policy.empty() && !SetsStages(model.config)) {
     return "neither policy 'staged' nor stages are set";
   }
@@ -315,28 +342,31 @@ StatusOr<std::unique_ptr<Program>> MakeStaged(LoadingModel& model, std::string& 
     return nullptr;
   }
   const std::set<std::string> rows = NamesOfRows(model.graph);
+  Graph graph = model.graph;  // another kind may have to take the model as it is
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<PassReport> passes,
-                             RunPasses(model.graph, model.executable.disabled_passes));
+                             RunPasses(graph, model.executable.disabled_passes));
   ExecutableOptions options = model.executable;
   options.passed = true;
-  StatusOr<MadeStages> made = MakeStages(model.graph, rows, *shapes, config, options);
-  if (absl::IsUnimplemented(made.status())) {
-    // The passes have been over the graph, so that no other kind of program can take it.
-    return InvalidArgument("the model cannot be cut into stages: {}", Message(made.status()));
+  StatusOr<MadeStages> made = MakeStages(graph, rows, *shapes, model, options);
+  if (absl::IsUnimplemented(made.status()) && config.exits.empty()) {
+    refused = Message(made.status());
+    ServeUncut(refused, model);
+    return nullptr;
   }
   CHAIRLIFT_RETURN_IF_ERROR(made.status());
+  model.graph = Graph();
   const int workers = model.load.workers;
   std::vector<CellTypeOptions> types;
-  auto costs = std::make_unique<StepCosts>(
-      FindCellCosts(made->cells, workers, model.load.time_cells, model.load.ReportTiming()));
+  auto costs = std::make_unique<StepCosts>(FindCellCosts(
+      made->cells, workers, model.load.time_cells, model.load.ReportTiming(), made->timing_budget));
   ChooseCellSizes(costs->timed(), config.max_batch_size, types);
   CHAIRLIFT_ASSIGN_OR_RETURN(
       ServingPlan plan,
       PlanStagedServing(config, made->names, std::move(types), costs.get(), workers));
   return std::make_unique<StagedProgram>(
       std::move(signature), std::move(plan), std::move(made->layout), std::move(made->cells),
-      std::move(costs), std::make_unique<OriginalModel>(std::move(model.graph), std::move(options)),
-      std::move(passes), std::move(made->notes));
+      std::move(costs), std::make_unique<OriginalModel>(std::move(graph), std::move(options)),
+      std::move(passes), std::move(made->notes), std::move(made->policy));
 }
 
 }  // namespace chairlift

@@ -1,14 +1,67 @@
 #include "engine/programs/staged_request.h"
 
 #include <algorithm>
+#include <type_traits>
+#include <utility>
 
 #include "base/status.h"
+#include "engine/programs/user_plugin.h"
 
 namespace chairlift {
 
+namespace {
+
+template <typename T>
+bool EachRowHas(const Tensor& output, double at_least) {
+  const int64_t rows = output.shape()[0];
+  const std::span<const T> values = output.values<T>();
+  const size_t width = rows == 0 ? 0 : values.size() / static_cast<size_t>(rows);
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto own = values.subspan(static_cast<size_t>(row) * width, width);
+    const bool found = std::any_of(own.begin(), own.end(), [at_least](T value) {
+      if constexpr (std::is_floating_point_v<T>) {
+        return static_cast<double>(value) >= at_least;
+      } else {
+        return static_cast<double>(static_cast<float>(value)) >= at_least;
+      }
+    });
+    if (!found) return false;
+  }
+  return true;
+}
+
+StatusOr<bool> Holds(const LayoutExit& exit, const Tensor& output) {
+  if (exit.predicate != nullptr) {
+    return GuardUserCode([&]() -> StatusOr<bool> { return exit.predicate(output); });
+  }
+  switch (output.dtype()) {
+    case DType::kFloat:
+      return EachRowHas<float>(output, exit.at_least);
+    case DType::kDouble:
+      return EachRowHas<double>(output, exit.at_least);
+    case DType::kFloat16:
+      return EachRowHas<Float16>(output, exit.at_least);
+    case DType::kBFloat16:
+      return EachRowHas<BFloat16>(output, exit.at_least);
+    default:
+      return Internal("a threshold for '{}', which is no float type", exit.name);
+  }
+}
+
+}  // namespace
+
+int StageLayout::LastOfPiece(int first) const {
+  const int last = static_cast<int>(stages.size()) - 1;
+  while (first < last && exits[static_cast<size_t>(first)].empty()) ++first;
+  return first;
+}
+
 StatusOr<StageLayout> StageLayout::Of(const StagedModel& model,
-                                      std::span<const std::unique_ptr<Cell>> cells) {
+                                      std::span<const std::unique_ptr<Cell>> cells,
+                                      std::vector<std::vector<LayoutExit>> exits) {
   StageLayout layout;
+  layout.exits = std::move(exits);
+  layout.exits.resize(model.stages.size());
   layout.outputs = model.outputs;
   layout.num_values = static_cast<int>(model.values.size());
   std::vector<int64_t> bytes(model.values.size(), 0);
@@ -28,6 +81,14 @@ StatusOr<StageLayout> StageLayout::Of(const StagedModel& model,
     layout.stages.push_back({stage.inputs, stage.outputs, {}});
     layout.previous.push_back(s - 1);
   }
+  for (int s = 0; s < stages; ++s) {
+    for (const LayoutExit& exit : layout.exits[static_cast<size_t>(s)]) {
+      for (const auto& [value, source] : exit.instead) {
+        int& reads = last[static_cast<size_t>(source)];
+        reads = std::max(reads, s);
+      }
+    }
+  }
   for (const int value : model.outputs) last[static_cast<size_t>(value)] = stages;
   for (size_t value = 0; value < last.size(); ++value) {
     if (last[value] >= 0 && last[value] < stages) {
@@ -45,14 +106,13 @@ StatusOr<StageLayout> StageLayout::Of(const StagedModel& model,
 
 StagedRequest::StagedRequest(const StageLayout& layout, const Signature& signature,
                              ValidatedRequest request)
-    : RequestGraph(std::move(request)), layout_(layout), signature_(signature) {
+    : RequestGraph(std::move(request)),
+      layout_(layout),
+      signature_(signature),
+      nodes_(layout.LastOfPiece(0) + 1) {
   values_.resize(static_cast<size_t>(layout.num_values));
   const std::vector<Tensor>& inputs = this->request().inputs;
-  std::copy(inputs.begin(), inputs.end(), values_.begin());
-}
-
-StagedRequest::~StagedRequest() {
-  if (budget_ != nullptr) budget_->Give(taken_);
+  for (size_t i = 0; i < inputs.size(); ++i) values_[i].tensor = inputs[i];
 }
 
 GraphNode StagedRequest::run(int32_t index) const {
@@ -60,6 +120,8 @@ GraphNode StagedRequest::run(int32_t index) const {
   if (index > 0) node.dependencies = {&layout_.previous[static_cast<size_t>(index)], 1};
   return node;
 }
+
+std::vector<GrownNode> StagedRequest::TakeGrown() { return std::exchange(grown_, {}); }
 
 Status StagedRequest::Begin(int32_t stage, const WorkerMemory& memory) {
   if (stage != next_) return Internal("stage {} of a request that is at stage {}", stage, next_);
@@ -82,33 +144,69 @@ Status StagedRequest::Begin(int32_t stage, const WorkerMemory& memory) {
         static_cast<double>(memory.partial_answers->held()) / kMiB,
         static_cast<double>(memory.partial_answers->limit()) / kMiB);
   }
-  budget_ = memory.partial_answers;
-  taken_ = bytes;
+  taken_ = std::make_shared<StageMemory>(memory.partial_answers, bytes);
   return absl::OkStatus();
 }
 
-void StagedRequest::Complete(int32_t stage, std::span<const Tensor> outputs, int64_t first) {
+StatusOr<int> StagedRequest::Complete(int32_t stage, std::span<const Tensor> outputs, int64_t first,
+                                      SharedStageMemory memory) {
   const StageLayout::Ports& ports = layout_.stages[static_cast<size_t>(stage)];
   for (size_t i = 0; i < outputs.size(); ++i) {
     const bool whole = outputs[i].shape()[0] == rows();
-    values_[static_cast<size_t>(ports.outputs[i])] =
-        whole ? outputs[i] : outputs[i].Rows(first, rows());
+    values_[static_cast<size_t>(ports.outputs[i])] = {
+        whole ? outputs[i] : outputs[i].Rows(first, rows()), memory};
   }
-  for (const int value : ports.dropped) values_[static_cast<size_t>(value)] = Tensor();
   next_ = stage + 1;
+  const std::vector<LayoutExit>& exits = layout_.exits[static_cast<size_t>(stage)];
+  int taken = -1;
+  for (size_t i = 0; i < exits.size() && taken < 0; ++i) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const bool holds, Holds(exits[i], value(exits[i].value)));
+    if (holds) taken = static_cast<int>(i);
+  }
+  if (taken >= 0) {
+    Take(exits[static_cast<size_t>(taken)]);
+  } else {
+    for (const int value : ports.dropped) values_[static_cast<size_t>(value)] = {};
+  }
+  if (exits.empty() || done()) return taken;
+  for (int next = next_; next <= layout_.LastOfPiece(next_); ++next) {
+    GrownNode& node = grown_.emplace_back();
+    node.cell = next;
+    node.rows = request().rows;
+    node.dependencies = {nodes_ - 1};
+    ++nodes_;
+  }
+  return taken;
+}
+
+void StagedRequest::Take(const LayoutExit& exit) {
+  std::vector<Value> sources;
+  for (const auto& [value, source] : exit.instead) {
+    sources.push_back(values_[static_cast<size_t>(source)]);
+  }
+  for (int stage = next_ - 1; stage < exit.next; ++stage) {
+    for (const int value : layout_.stages[static_cast<size_t>(stage)].dropped) {
+      values_[static_cast<size_t>(value)] = {};
+    }
+  }
+  for (size_t i = 0; i < sources.size(); ++i) {
+    values_[static_cast<size_t>(exit.instead[i].first)] = std::move(sources[i]);
+  }
+  next_ = exit.next;
 }
 
 StatusOr<std::vector<NamedTensor>> StagedRequest::TakeOutputs() {
   std::vector<NamedTensor> answer;
-  std::vector<bool> taken(values_.size(), false);
+  std::vector<const void*> taken;
+  for (const Tensor& input : request().inputs) taken.push_back(input.raw());
   for (const int output : request().outputs) {
     const auto value = static_cast<size_t>(layout_.outputs[static_cast<size_t>(output)]);
+    const Tensor& tensor = values_[value].tensor;
     // Whoever gets the answer may write to it.
-    const bool shared = taken[value] || layout_.outputs[static_cast<size_t>(output)] <
-                                            static_cast<int>(request().inputs.size());
-    taken[value] = true;
-    answer.push_back({signature_.outputs[static_cast<size_t>(output)].name,
-                      shared ? values_[value].Clone() : values_[value]});
+    const bool shared = std::find(taken.begin(), taken.end(), tensor.raw()) != taken.end();
+    taken.push_back(tensor.raw());
+    answer.push_back(
+        {signature_.outputs[static_cast<size_t>(output)].name, shared ? tensor.Clone() : tensor});
   }
   return answer;
 }

@@ -15,6 +15,16 @@
 
 namespace chairlift {
 
+// Where requests may leave, or skip stages.
+struct LayoutExit {
+  int value = 0;            // that decides
+  std::string name;         // of it
+  double at_least = 0;      // StageExit
+  ExitPredicate predicate;  // in its place, unless null
+  int next = 0;             // the stage with which it goes on; the number of stages: it leaves
+  std::vector<std::pair<int, int>> instead;  // value, and what stands for it
+};
+
 // What all requests to a model share.
 struct StageLayout {
   struct Ports {
@@ -22,45 +32,83 @@ struct StageLayout {
     std::vector<int> outputs;  // likewise
     std::vector<int> dropped;  // values that nobody needs after the stage
   };
-  // Of stages that have been made; kUnimplemented names a value whose rows vary in size.
+  // Of stages that have been made; kUnimplemented names a value whose rows vary in size. `exits`:
+  // by stage.
   static StatusOr<StageLayout> Of(const StagedModel& model,
-                                  std::span<const std::unique_ptr<Cell>> cells);
+                                  std::span<const std::unique_ptr<Cell>> cells,
+                                  std::vector<std::vector<LayoutExit>> exits = {});
+  // The stage with which a request that goes on with `first` stops, or grows: the last one, or the
+  // first with an exit.
+  int LastOfPiece(int first) const;
 
   std::vector<Ports> stages;
-  std::vector<int> outputs;       // values, by output of the model
-  std::vector<int32_t> previous;  // [s]: s − 1
+  std::vector<int> outputs;                    // values, by output of the model
+  std::vector<int32_t> previous;               // [s]: s − 1
+  std::vector<std::vector<LayoutExit>> exits;  // by stage
   int num_values = 0;
   int64_t row_bytes = 0;  // of what one row leaves between stages, at the most at once
 };
 
-// One task at a time works on a request.
+// What requests that ran as one batch left between stages lies in common memory: what they took of
+// the budget for it is given back when none of them needs any of it.
+class StageMemory {
+ public:
+  // Gives the bytes back at its end.
+  StageMemory(std::shared_ptr<ByteBudget> budget, int64_t bytes)
+      : budget_(std::move(budget)), bytes_(bytes) {}
+  ~StageMemory() { budget_->Give(bytes_); }
+  StageMemory(const StageMemory&) = delete;
+  StageMemory& operator=(const StageMemory&) = delete;
+
+ private:
+  const std::shared_ptr<ByteBudget> budget_;
+  const int64_t bytes_;
+};
+// Of all requests of a batch.
+using SharedStageMemory = std::shared_ptr<const std::vector<std::shared_ptr<StageMemory>>>;
+
+// A request is a chain of its stages up to the first with an exit, and grows from there. One task
+// at a time works on it.
 class StagedRequest final : public RequestGraph {
  public:
   // `layout` must outlive it.
   StagedRequest(const StageLayout& layout, const Signature& signature, ValidatedRequest request);
-  ~StagedRequest() override;
 
-  int32_t num_nodes() const override { return static_cast<int32_t>(layout_.stages.size()); }
+  int32_t num_nodes() const override { return layout_.LastOfPiece(0) + 1; }
   GraphNode run(int32_t index) const override;
-  bool done() const override { return next_ == num_nodes(); }
+  std::vector<GrownNode> TakeGrown() override;
+  bool done() const override { return next_ == static_cast<int32_t>(layout_.stages.size()); }
   StatusOr<std::vector<NamedTensor>> TakeOutputs() override;
 
   // Before a stage runs: the first takes the memory for all that the request leaves between stages.
   // kOutOfRange where a task may never have as much, kResourceExhausted where others have it now.
   Status Begin(int32_t stage, const WorkerMemory& memory);
   // A value's rows, of a stage that Begin() has let run.
-  const Tensor& value(int value) const { return values_[static_cast<size_t>(value)]; }
+  const Tensor& value(int value) const { return values_[static_cast<size_t>(value)].tensor; }
   // What the stage gave for a batch; the request's are rows [first, first + rows()) of each.
-  void Complete(int32_t stage, std::span<const Tensor> outputs, int64_t first);
+  // `memory`: of the batch; null where the request is alone. Then takes the first exit that holds:
+  // returns which of the stage's, −1: none. An error is a predicate's.
+  StatusOr<int> Complete(int32_t stage, std::span<const Tensor> outputs, int64_t first,
+                         SharedStageMemory memory);
   int64_t rows() const { return request().rows; }
+  // Of what it has taken; null: nothing.
+  const std::shared_ptr<StageMemory>& memory() const { return taken_; }
 
  private:
+  struct Value {
+    Tensor tensor;
+    SharedStageMemory memory;  // that it lies in
+  };
+
+  void Take(const LayoutExit& exit);
+
   const StageLayout& layout_;
   const Signature& signature_;
-  std::vector<Tensor> values_;
-  int32_t next_ = 0;                    // stage
-  std::shared_ptr<ByteBudget> budget_;  // that taken_ bytes are from
-  int64_t taken_ = 0;
+  std::vector<Value> values_;
+  int32_t next_ = 0;   // stage
+  int32_t nodes_ = 0;  // that its graph has
+  std::vector<GrownNode> grown_;
+  std::shared_ptr<StageMemory> taken_;
 };
 
 }  // namespace chairlift

@@ -1,6 +1,7 @@
 #include "engine/repository/model_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <limits>
 #include <type_traits>
@@ -40,6 +41,9 @@ constexpr NumberSetting kNumbers[] = {
     {"latency_objective_us", &C::latency_objective_us, {kMicro, 0, kHour, "none"}},
     {"step_slice_us", &C::step_slice_us, {kMicro, 0, kHour, "one step a task"}},
     {"buffer_pairs", &C::buffer_pairs, {"pairs", 1, 64}},
+    {"stretch_within_us",
+     &C::stretch_within_us,
+     {kMicro, 0, kHour, "half the latency objective, if set"}},
     {"max_queue_size", &C::max_queue_size, {"requests", 1, kMaxInt}},
     {"max_queue_wait_us", &C::max_queue_wait_us, {kMicro, 0, kHour, "not bounded"}},
     {"default_timeout_us", &C::default_timeout_us, {kMicro, 0, kHour, "none"}},
@@ -54,6 +58,31 @@ constexpr NumberRange kStages = {"stages", 2, kMaxStages};
 // Empty: chosen from the model.
 Status CheckPolicyName(const std::string& policy) {
   return policy.empty() ? absl::OkStatus() : FindPolicy(policy).status();
+}
+
+StageExit ReadExit(const YamlValue& value) {
+  value.CheckKeys({"output", "at_least", "skip_to", "instead"});
+  StageExit exit;
+  exit.output = value.At("output").Name();
+  if (value.Has("at_least")) exit.at_least = value.At("at_least").Real();
+  exit.skip_to = value.NameOr("skip_to", "");
+  if (!value.Has("instead")) return exit;
+  for (const auto& [name, source] :
+       value.At("instead").Map("a map from tensors to what stands for them")) {
+    exit.instead.emplace(name, source.Name());
+  }
+  return exit;
+}
+
+StagePluginFile ReadStagePlugin(const YamlValue& value) {
+  value.CheckKeys({"library", "options"});
+  StagePluginFile file;
+  file.library = value.At("library").Name();
+  if (!value.Has("options")) return file;
+  for (const auto& [name, option] : value.At("options").Map("a map of names to text")) {
+    file.options.emplace(name, option.Text("text"));
+  }
+  return file;
 }
 
 struct OtherSetting {
@@ -77,6 +106,15 @@ constexpr OtherSetting kOthers[] = {
          config.stages_after.push_back(last.Name());
        }
      }},
+    {"exits",
+     [](const YamlValue& value, ModelConfig& config) {
+       config.exits.clear();
+       for (const YamlValue& exit : value.List("a list of exits", 1)) {
+         config.exits.push_back(ReadExit(exit));
+       }
+     }},
+    {"stage_plugin", [](const YamlValue& value,
+                        ModelConfig& config) { config.stage_plugin = ReadStagePlugin(value); }},
     {"trusted_mask",
      [](const YamlValue& value, ModelConfig& config) {
        config.trusted_mask = value.Text("the name of an input");
@@ -148,6 +186,21 @@ Status CheckConfig(const ModelConfig& config) {
   if (config.stages_after.size() >= kMaxStages) {
     return InvalidArgument("stages_after names {} cuts; it must be at most {}",
                            config.stages_after.size(), kMaxStages - 1);
+  }
+  if (config.exits.size() >= kMaxStages) {
+    return InvalidArgument("there are {} exits; there must be at most {}", config.exits.size(),
+                           kMaxStages - 1);
+  }
+  for (const StageExit& exit : config.exits) {
+    if (exit.output.empty()) return InvalidArgument("exits: an exit names no output");
+    if (exit.at_least && !std::isfinite(*exit.at_least)) {
+      return InvalidArgument("exits: exit after '{}': at_least is {}; it must be a finite number",
+                             exit.output, *exit.at_least);
+    }
+    if (exit.at_least && exit.predicate != nullptr) {
+      return InvalidArgument("exits: exit after '{}' has at_least and a predicate; set one of them",
+                             exit.output);
+    }
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckPolicyName(config.policy));
   return CheckPassNames(config.disabled_passes);

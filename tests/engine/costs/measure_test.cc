@@ -110,6 +110,22 @@ TEST_F(LengthCostsTest, WhatIsLearntIsKept) {
   EXPECT_EQ(kept[0].cost, std::chrono::microseconds(5));
 }
 
+// A row takes 24 ms: within the time for both looks there are two and four rows, too.
+TEST(MeasureCostsTest, SlowProgramsAreTimedAtSeveralSizes) {
+  const auto costs = MeasureCosts(1, {.max_rows = 8, .budget = std::chrono::milliseconds(960)},
+                                  [](size_t, int rows) -> TimedRun {
+                                    return [rows](int, WorkerMemory&) {
+                                      const TimePoint end = Clock::Steady().Now() +
+                                                            rows * std::chrono::milliseconds(24);
+                                      while (Clock::Steady().Now() < end) {
+                                      }
+                                      return absl::OkStatus();
+                                    };
+                                  });
+  ASSERT_EQ(costs.size(), 1u);
+  EXPECT_GE(costs[0].size(), 3u);
+}
+
 TEST(LengthCostKeyTest, ModelsAndLimitsHaveTheirOwn) {
   const CostTable::Key key = LengthCostKey("a model", {.max_rows = 4, .max_length = 16});
   EXPECT_EQ(key, LengthCostKey("a model", {.max_rows = 4, .max_length = 16}));

@@ -60,6 +60,33 @@ TEST(ModelConfigTest, StagesAreANumberOrCutsByName) {
   EXPECT_THAT(Refusal("buffer_pairs: 0\n"), HasSubstr("buffer_pairs"));
 }
 
+TEST(ModelConfigTest, ExitsAndStagePluginsAreRead) {
+  const StatusOr<ModelConfig> config = Parse(
+      "stretch_within_us: 500\n"
+      "stage_plugin: {library: libmine.so, options: {rows: \"8\"}}\n"
+      "exits:\n"
+      "  - {output: early, at_least: 0.9, instead: {scores: early}}\n"
+      "  - {output: later, skip_to: b, instead: {b: a}}\n");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->stretch_within_us, 500);
+  EXPECT_EQ(config->stage_plugin.library, "libmine.so");
+  EXPECT_EQ(config->stage_plugin.options.at("rows"), "8");
+  ASSERT_EQ(config->exits.size(), 2u);
+  EXPECT_EQ(config->exits[0].output, "early");
+  EXPECT_EQ(config->exits[0].at_least, 0.9);
+  EXPECT_EQ(config->exits[0].instead.at("scores"), "early");
+  EXPECT_EQ(config->exits[1].at_least, std::nullopt);
+  EXPECT_EQ(config->exits[1].skip_to, "b");
+  EXPECT_THAT(Refusal("exits: []\n"), HasSubstr("exits must be a list of exits"));
+  EXPECT_THAT(Refusal("exits: [{at_least: 1}]\n"), HasSubstr("output"));
+  EXPECT_THAT(Refusal("exits: [{output: a, at_most: 1}]\n"), HasSubstr("at_most"));
+  for (const char* wrong : {"much", "nan", "inf", "[1]", "1 2"}) {
+    EXPECT_THAT(Refusal(fmt::format("exits: [{{output: a, at_least: {}}}]\n", wrong)),
+                HasSubstr("a finite number"));
+  }
+  EXPECT_THAT(Refusal("stage_plugin: libmine.so\n"), HasSubstr("stage_plugin"));
+}
+
 TEST(ModelConfigTest, AnEmptyFileSetsNothing) {
   EXPECT_TRUE(Parse("").ok());
   EXPECT_TRUE(Parse("# nothing\n").ok());

@@ -17,10 +17,6 @@ namespace chairlift {
 namespace {
 
 constexpr int kMaxRows = 512;
-// What the engine itself takes for a task, whatever its rows: its lock, its scheduler, memory for
-// what comes out, the way to the next one. (Measured under full load: 8 to 12 µs.)
-constexpr Duration kTaskOverhead = std::chrono::microseconds(10);
-
 // How much the latest task says of what the next will take.
 constexpr double kStepLearningRate = 0.25;
 
@@ -74,10 +70,11 @@ int64_t BytesOfOneRow(const Cell& cell) {
 }
 
 // Of cells whose rows are known.
-std::vector<CellCosts> Measure(std::span<Cell* const> cells, int workers,
+std::vector<CellCosts> Measure(std::span<Cell* const> cells, int workers, Duration budget,
                                const TimingProgress& progress) {
   return MeasureCosts(
-      cells.size(), {.max_rows = kMaxRows, .workers = workers, .progress = progress},
+      cells.size(),
+      {.max_rows = kMaxRows, .workers = workers, .budget = budget, .progress = progress},
       [&](size_t i, int rows) {
         return BytesOfOneRow(*cells[i]) > kMaxBytes / rows ? TimedRun() : OnZeros(*cells[i], rows);
       });
@@ -115,7 +112,8 @@ std::vector<std::optional<Duration>> TimeCells(std::span<Cell* const> cells, int
 }
 
 std::vector<CellCosts> FindCellCosts(std::span<const std::unique_ptr<Cell>> cells, int workers,
-                                     bool measure, const TimingProgress& progress) {
+                                     bool measure, const TimingProgress& progress,
+                                     Duration budget) {
   const std::vector<CostTable::Key> keys = KeysOf(cells, workers);
   std::vector<CellCosts> found(cells.size());
   std::vector<size_t> closed;
@@ -129,7 +127,7 @@ std::vector<CellCosts> FindCellCosts(std::span<const std::unique_ptr<Cell>> cell
     missing |= found[i].empty();
   }
   if (!missing || !measure) return found;
-  std::vector<CellCosts> measured = Measure(to_time, workers, progress);
+  std::vector<CellCosts> measured = Measure(to_time, workers, budget, progress);
   for (size_t c = 0; c < closed.size(); ++c) {
     if (!measured[c].empty()) WarnNotKept(KeepCosts(keys[closed[c]], measured[c]));
     found[closed[c]] = std::move(measured[c]);

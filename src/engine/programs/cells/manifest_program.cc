@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "engine/programs/cells/cell_program.h"
 #include "engine/programs/cells/unfolders/unfolders.h"
+#include "engine/programs/user_plugin.h"
 #include "graph/batch_axis.h"
 #include "graph/onnx/import.h"
 
@@ -22,12 +23,6 @@ StatusOr<std::unique_ptr<Cell>> LoadCell(const CellFile& cell, const fs::path& f
     return InvalidArgument("rows of different requests cannot share a batch: {}", batching.why);
   }
   return Cell::Create(cell.name, std::move(imported.graph), options);
-}
-
-// The folder above a version's.
-fs::path ModelFolder(const fs::path& version) {
-  std::error_code error;
-  return fs::absolute(version / "..", error).lexically_normal();
 }
 
 struct MakeUnfolding {
@@ -77,7 +72,7 @@ StatusOr<ManifestProgram> MakeCellProgram(const CellManifest& manifest, const fs
   NamedCells cells(made.program.cells);
   CHAIRLIFT_ASSIGN_OR_RETURN(
       Unfolding unfolding,
-      std::visit(MakeUnfolding{cells, made.program.cells, ModelFolder(folder), own},
+      std::visit(MakeUnfolding{cells, made.program.cells, FolderOfModel(folder), own},
                  manifest.unfold));
   made.program.unfolder = std::move(unfolding.unfolder);
   made.program.feeds = std::move(unfolding.feeds);

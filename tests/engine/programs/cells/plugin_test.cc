@@ -158,7 +158,8 @@ TEST_F(PluginTest, LibrariesThatAreNoPluginsAreRefused) {
   WriteFile(folder_ / "m/text.so", "this is no library");
   EXPECT_THAT(Refusal(Yaml("text.so")), AllOf(HasSubstr("text.so"), HasSubstr("cannot be loaded")));
   fs::copy_file(CHAIRLIFT_NO_PLUGIN, folder_ / "m/none.so");
-  EXPECT_THAT(Refusal(Yaml("none.so")), HasSubstr("it is no unfold plugin"));
+  EXPECT_THAT(Refusal(Yaml("none.so")),
+              HasSubstr("it is no such plugin (CHAIRLIFT_UNFOLD_PLUGIN)"));
   fs::copy_file(CHAIRLIFT_OTHER_PLUGIN, folder_ / "m/other.so");
   EXPECT_THAT(
       Refusal(Yaml("other.so")),

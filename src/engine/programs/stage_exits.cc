@@ -1,0 +1,159 @@
+#include "engine/programs/stage_exits.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/closest.h"
+#include "base/status.h"
+
+namespace chairlift {
+namespace {
+
+bool IsFloat(DType dtype) {
+  return dtype == DType::kFloat || dtype == DType::kDouble || dtype == DType::kFloat16 ||
+         dtype == DType::kBFloat16;
+}
+
+class ExitReader {
+ public:
+  ExitReader(const StagedModel& model, std::span<const std::unique_ptr<Cell>> cells)
+      : model_(model), specs_(model.values.size()) {
+    for (size_t s = 0; s < model.stages.size(); ++s) {
+      const ModelStage& stage = model.stages[s];
+      for (size_t i = 0; i < stage.inputs.size(); ++i) {
+        Spec& spec = SpecOf(stage.inputs[i]);
+        spec.port = &cells[s]->inputs()[i];
+        spec.read = static_cast<int>(s);
+      }
+      for (size_t i = 0; i < stage.outputs.size(); ++i) {
+        Spec& spec = SpecOf(stage.outputs[i]);
+        spec.port = &cells[s]->outputs()[i];
+        spec.made = static_cast<int>(s);
+      }
+    }
+    for (const int value : model.outputs) SpecOf(value).read = num_stages();
+  }
+
+  int num_stages() const { return static_cast<int>(model_.stages.size()); }
+
+  // `next`: the stage with which requests that take it go on.
+  StatusOr<LayoutExit> Read(const StageExit& exit, int stage, int next) const {
+    LayoutExit read;
+    read.name = exit.output;
+    read.predicate = exit.predicate;
+    read.next = next;
+    CHAIRLIFT_ASSIGN_OR_RETURN(read.value, ValueNamed(exit.output));
+    const DType dtype = SpecOf(read.value).port->dtype;
+    if (exit.at_least) {
+      read.at_least = *exit.at_least;
+      if (!IsFloat(dtype)) {
+        return InvalidArgument("at_least is set, but the output is of {}; it must be of floats",
+                               DTypeName(dtype));
+      }
+    }
+    if (next <= stage + 1 && next < num_stages()) {
+      return InvalidArgument("skip_to is '{}', which is computed before: nothing is skipped",
+                             exit.skip_to);
+    }
+    for (const auto& [name, source_name] : exit.instead) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const int value, ValueNamed(name));
+      CHAIRLIFT_ASSIGN_OR_RETURN(const int source, ValueNamed(source_name));
+      CHAIRLIFT_RETURN_IF_ERROR(CheckInstead(value, source, stage, next));
+      read.instead.emplace_back(value, source);
+    }
+    for (size_t value = 0; value < specs_.size(); ++value) {
+      const Spec& spec = specs_[value];
+      const bool missing = spec.made > stage && spec.made < next && spec.read >= next;
+      const bool given =
+          std::any_of(read.instead.begin(), read.instead.end(),
+                      [&](const auto& pair) { return pair.first == static_cast<int>(value); });
+      if (!missing || given) continue;
+      return InvalidArgument(
+          "who takes the exit has no '{}', which {}; name in 'instead' what stands for it",
+          model_.values[value],
+          spec.read == num_stages() ? "the model answers with" : "a later stage reads");
+    }
+    return read;
+  }
+
+ private:
+  struct Spec {
+    const Cell::Port* port = nullptr;
+    int made = -1;  // by this stage; −1: an input of the model
+    int read = -1;  // by this stage last; the number of stages: an output of the model
+  };
+
+  Spec& SpecOf(int value) { return specs_[static_cast<size_t>(value)]; }
+  const Spec& SpecOf(int value) const { return specs_[static_cast<size_t>(value)]; }
+
+  StatusOr<int> ValueNamed(const std::string& name) const {
+    std::vector<std::string> known;
+    for (size_t value = 0; value < specs_.size(); ++value) {
+      if (specs_[value].port == nullptr) continue;
+      if (model_.values[value] == name) return static_cast<int>(value);
+      known.push_back(model_.values[value]);
+    }
+    return InvalidArgument("no tensor '{}' is kept between stages{}", name,
+                           KnownNames(name, known));
+  }
+
+  Status CheckInstead(int value, int source, int stage, int next) const {
+    const Spec& to = SpecOf(value);
+    const Spec& from = SpecOf(source);
+    const std::string& name = model_.values[static_cast<size_t>(value)];
+    const std::string& source_name = model_.values[static_cast<size_t>(source)];
+    if (to.made <= stage || to.made >= next || to.read < next) {
+      return InvalidArgument("instead: '{}' is not missing where the exit is taken", name);
+    }
+    if (from.made > stage) {
+      return InvalidArgument("instead: '{}' cannot stand for '{}': it is computed later",
+                             source_name, name);
+    }
+    if (to.port->dtype == from.port->dtype && to.port->row_bytes == from.port->row_bytes &&
+        to.port->row.ToString() == from.port->row.ToString()) {
+      return absl::OkStatus();
+    }
+    return InvalidArgument("instead: '{}' cannot stand for '{}': its rows are {} {}, not {} {}",
+                           source_name, name, DTypeName(from.port->dtype),
+                           from.port->row.ToString(), DTypeName(to.port->dtype),
+                           to.port->row.ToString());
+  }
+
+  const StagedModel& model_;
+  std::vector<Spec> specs_;  // by value
+};
+
+}  // namespace
+
+void AddExitCuts(std::span<const StageExit> exits, StageCuts& cuts) {
+  for (const StageExit& exit : exits) {
+    if (std::find(cuts.exits.begin(), cuts.exits.end(), exit.output) == cuts.exits.end()) {
+      cuts.exits.push_back(exit.output);
+    }
+    if (!exit.skip_to.empty()) cuts.skips.push_back(exit.skip_to);
+  }
+}
+
+StatusOr<std::vector<std::vector<LayoutExit>>> ExitsOf(const StagedModel& model,
+                                                       std::span<const std::unique_ptr<Cell>> cells,
+                                                       std::span<const StageExit> exits) {
+  StageCuts cuts;
+  AddExitCuts(exits, cuts);
+  const ExitReader reader(model, cells);
+  std::vector<std::vector<LayoutExit>> by_stage(model.stages.size());
+  size_t skips = 0;
+  for (const StageExit& exit : exits) {
+    const auto at = std::find(cuts.exits.begin(), cuts.exits.end(), exit.output);
+    const int stage = model.exits[static_cast<size_t>(at - cuts.exits.begin())];
+    const int next = exit.skip_to.empty() ? reader.num_stages() : model.skips[skips++] + 1;
+    StatusOr<LayoutExit> read = reader.Read(exit, stage, next);
+    if (!read.ok()) {
+      return Annotate(read.status(), fmt::format("exits: exit after '{}'", exit.output));
+    }
+    by_stage[static_cast<size_t>(stage)].push_back(*std::move(read));
+  }
+  return by_stage;
+}
+
+}  // namespace chairlift

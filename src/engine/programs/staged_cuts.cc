@@ -1,0 +1,118 @@
+#include "engine/programs/staged_cuts.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "base/status.h"
+#include "engine/costs/operator_costs.h"
+#include "engine/programs/serving_plan.h"
+#include "engine/programs/stage_count.h"
+#include "engine/programs/stage_exits.h"
+#include "runtime/executable.h"
+
+namespace chairlift {
+namespace {
+
+// What nodes take on their own, in nanoseconds.
+struct NodeCosts {
+  std::vector<double> one;                     // of a batch of one row, by node
+  std::vector<int> sizes;                      // of batches; empty: only that one is known
+  std::vector<std::vector<double>> row_costs;  // by size, as StageCuts has them
+};
+
+// At the sizes at which all nodes that run are known.
+NodeCosts NodeCostsOf(std::span<const CostByRows> costs) {
+  NodeCosts of;
+  for (const auto& [rows, all] : SumOfCosts(costs)) {
+    of.sizes.push_back(rows);
+    std::vector<double>& own = of.row_costs.emplace_back();
+    for (const CostByRows& node : costs) {
+      const auto found = node.find(rows);
+      own.push_back(found == node.end() ? 0 : static_cast<double>(found->second.count()) / rows);
+    }
+  }
+  if (!of.sizes.empty() && of.sizes[0] == 1) of.one = of.row_costs[0];
+  return of;
+}
+
+// What is kept of them; else, where the model's load may take its time, they are timed at several
+// sizes; else at one row.
+NodeCosts FindNodeCosts(const Graph& graph, const std::vector<Shape>& shapes,
+                        const LoadingModel& loading, const ExecutableOptions& options) {
+  NodeCosts equal;
+  equal.one.assign(graph.nodes.size(), 1);
+  const StatusOr<std::unique_ptr<Executable>> whole = Executable::Create(graph, options);
+  if (!whole.ok()) return equal;
+  const auto zeros = [&](int rows) -> StatusOr<std::vector<Tensor>> {
+    std::vector<Tensor> inputs;
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      Shape shape = shapes[i];
+      shape[0] = rows;
+      const DType dtype = (*whole)->inputs()[i].dtype;
+      CHAIRLIFT_RETURN_IF_ERROR(shape.Checked(DTypeSize(dtype)).status());
+      inputs.push_back(Tensor::Allocate(dtype, shape));
+      std::memset(inputs.back().raw(), 0, inputs.back().byte_size());
+    }
+    return inputs;
+  };
+  OperatorProfiling profiling;
+  profiling.max_rows = kDefaultMaxStagedRows;
+  profiling.workers = loading.load.workers;
+  profiling.budget = std::chrono::seconds(8);
+  profiling.progress = loading.load.ReportTiming();
+  auto costs = FindOperatorCosts(**whole, profiling, loading.load.time_cells, zeros);
+  if (!costs.ok() || !AnyKnown(*costs)) {
+    profiling = {.max_rows = 1, .budget = std::chrono::milliseconds(500)};
+    costs = FindOperatorCosts(**whole, profiling, /*measure=*/true, zeros);
+  }
+  if (!costs.ok()) return equal;
+  NodeCosts found = NodeCostsOf(*costs);
+  return found.one.empty() ? equal : found;
+}
+
+// Slow stages are given longer, so that larger batches of them can be timed, too.
+Duration BudgetFor(const NodeCosts& nodes) {
+  constexpr Duration kLeast = std::chrono::seconds(1), kMost = std::chrono::seconds(10);
+  constexpr double kRuns = 60;
+  if (nodes.sizes.empty()) return kLeast;
+  const double one = std::accumulate(nodes.one.begin(), nodes.one.end(), 0.0);
+  return std::clamp(Duration(static_cast<int64_t>(kRuns * one)), kLeast, kMost);
+}
+
+}  // namespace
+
+StatusOr<CutModel> CutStagedModel(const Graph& graph, const std::set<std::string>& rows,
+                                  const std::vector<Shape>& shapes, const LoadingModel& loading,
+                                  const ExecutableOptions& options) {
+  const ModelConfig& config = loading.config;
+  const NodeCosts nodes = FindNodeCosts(graph, shapes, loading, options);
+  StageCuts cuts{.stages = config.stages, .after = config.stages_after};
+  AddExitCuts(config.exits, cuts);
+  cuts.row_costs = nodes.row_costs;
+  CutModel cut;
+  cut.timing_budget = BudgetFor(nodes);
+  const auto into = [&](int stages) {
+    cuts.stages = stages;
+    return CutIntoStages(graph, rows, nodes.one, cuts);
+  };
+  StatusOr<StagedModel> model = Unimplemented("not tried");
+  if (!SaysWhereToCut(config) && nodes.sizes.size() > 1) {
+    const int rows_at_most =
+        config.max_batch_size > 0 ? config.max_batch_size : kDefaultMaxStagedRows;
+    const StageTrial trial{.sizes = nodes.sizes,
+                           .policy = config.policy == "cellular" ? "cellular" : "staged",
+                           .max_batch_size = rows_at_most,
+                           .workers = loading.load.workers};
+    model = CutByTrying(into, trial, cut.tried);
+  }
+  if (!model.ok()) model = into(config.stages);
+  CHAIRLIFT_RETURN_IF_ERROR(model.status());
+  cut.model = *std::move(model);
+  return cut;
+}
+
+}  // namespace chairlift

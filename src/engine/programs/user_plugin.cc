@@ -1,0 +1,35 @@
+#include "engine/programs/user_plugin.h"
+
+#include <dlfcn.h>
+
+#include <string>
+#include <system_error>
+
+namespace chairlift {
+namespace {
+
+// Why dlopen() or dlsym() failed last.
+std::string LoaderError() {
+  const char* error = dlerror();
+  return error == nullptr ? "no reason was given" : error;
+}
+
+}  // namespace
+
+std::filesystem::path FolderOfModel(const std::filesystem::path& version) {
+  std::error_code error;
+  return std::filesystem::absolute(version / "..", error).lexically_normal();
+}
+
+StatusOr<const void*> FindUserSymbol(const std::filesystem::path& library, const char* symbol,
+                                     const char* macro) {
+  void* loaded = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (loaded == nullptr) return InvalidArgument("it cannot be loaded: {}", LoaderError());
+  const void* found = dlsym(loaded, symbol);
+  if (found == nullptr) {
+    return InvalidArgument("it is no such plugin ({}): {}", macro, LoaderError());
+  }
+  return found;
+}
+
+}  // namespace chairlift
