@@ -375,6 +375,7 @@ struct StagedSetup {
   // Requests grow after stages 0 and 2, where they may leave or skip some.
   bool exits = false;
   bool random_policy = false;
+  bool cellular = false;  // that policy, which keeps the same promises
 };
 
 class RandomStagedTest : public ::testing::TestWithParam<StagedSetup> {};
@@ -387,7 +388,8 @@ TEST_P(RandomStagedTest, NoRowIsLostDoubledOrComputedTwice) {
   RandomPolicy policy(setup.seed);
   if (setup.random_policy) setup.options.stage_policy = &policy;
   if (setup.exits) setup.options.stage_types = {0, 1, 2, 3};
-  const auto s = Staged(setup.options, setup.staged);
+  const auto s =
+      setup.cellular ? MakePolicy("cellular", setup.options) : Staged(setup.options, setup.staged);
   std::mt19937 random(setup.seed);
   const auto pick = [&](int low, int high) {
     return std::uniform_int_distribution<int>(low, high)(random);
@@ -564,7 +566,10 @@ INSTANTIATE_TEST_SUITE_P(
                     {.split = true, .stretch = true},
                     3,
                     14,
-                    true}));
+                    true},
+        StagedSetup{{.max_batch_size = 8, .max_tasks_to_submit = 1}, {}, 1, 15, true, false, true},
+        StagedSetup{
+            {.max_batch_size = 3, .max_tasks_to_submit = 1}, {}, 1, 16, true, false, true}));
 
 }  // namespace
 }  // namespace chairlift

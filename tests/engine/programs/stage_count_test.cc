@@ -29,7 +29,8 @@ StageTrial TrialOf(const char* policy) {
   return trial;
 }
 
-TEST(StageCountTest, SlowModelsHaveMoreStagesThanFastOnes) {
+// Batches gain nothing here: it is the newcomers' wait that stages shorten.
+TEST(StageCountTest, StagesThatCostMoreThanTheyGainAreNotMade) {
   for (const char* policy : {"staged", "cellular"}) {
     SCOPED_TRACE(policy);
     std::string tried;
@@ -43,7 +44,9 @@ TEST(StageCountTest, SlowModelsHaveMoreStagesThanFastOnes) {
     EXPECT_EQ(number(0.02), 2u);  // a task takes half as long by itself
     EXPECT_THAT(tried, HasSubstr("2: "));
     EXPECT_THAT(tried, HasSubstr("12: "));
-    EXPECT_GT(number(100), 3u);
+    if (policy == std::string("staged")) {
+      EXPECT_GT(number(100), 3u);
+    }
   }
 }
 
