@@ -20,6 +20,7 @@ class BertShape:
 
 
 BERT_BASE = BertShape(12, 768, 12, 3072)
+BERT_LARGE = BertShape(24, 1024, 16, 4096)
 MINILM_L6 = BertShape(6, 384, 12, 1536)
 
 
