@@ -13,7 +13,7 @@ METRICS_PORT ?= 8002
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s $$'\t'
-	@echo; echo "benchmarks: $(BENCH) python zoo before"
+	@echo; echo "benchmarks: $(BENCH) python zoo staged before"
 
 packages:
 	@tools/install_packages.sh
@@ -85,8 +85,9 @@ bench: build $(VENV)/.installed $(PEERS)  ## benchmarks against peers; BENCH=<na
 	  [ -f bench/$$name.py ] || { echo "there is no benchmark '$$name'; \`make help\` lists them" >&2; exit 1; }; \
 	  $(PYTHON) bench/$$name.py --output build/bench/$$name.json $(FLAGS) || exit 1; done
 
-figures: build $(VENV)/.figures  ## BatchMaker's figures from simulations, published numbers beside them (docs/simulation.md)
+figures: build $(VENV)/.figures  ## BatchMaker's and DVABatch's figures, published numbers beside them (docs/simulation.md)
 	@$(PYTHON) bench/figures.py
+	@$(PYTHON) bench/figures_staged.py
 
 lint: packages  ## clang-format and clang-tidy
 	@tools/lint.sh

@@ -100,10 +100,11 @@ class WorkerFailed(SystemExit):
 class Worker:
     """bench/model_worker: one model in one engine, run on request."""
 
-    def __init__(self, model, threads, inputs, build=BUILD):
+    def __init__(self, model, threads, inputs, build=BUILD, policy="none"):
         self.errors = tempfile.TemporaryFile("w+")
+        chosen = [] if policy == "none" else [f"--policy={policy}"]  # which earlier builds do not know
         self.process = subprocess.Popen(
-            [build / "bench" / "model_worker", model, str(threads), *(f"{k}={v}" for k, v in inputs.items())],
+            [build / "bench" / "model_worker", model, str(threads), *chosen, *(f"{k}={v}" for k, v in inputs.items())],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, bufsize=1)
         self.expect("ready")
 

@@ -1,7 +1,7 @@
 // One model in one engine, told by lines on standard input how often to run: the half of a paired
 // benchmark that is ours. bench/harness.py starts one beside the peer and lets them take turns.
 //
-//   model_worker MODEL.onnx THREADS NAME=FILE.npy ...
+//   model_worker MODEL.onnx THREADS [--policy=POLICY] NAME=FILE.npy ...
 //   > run 10        < nanoseconds of each of the 10 runs, on one line
 //   > dump DIR      < "ok", outputs written as DIR/<name>.npy
 #include <chrono>
@@ -20,17 +20,20 @@ namespace {
 
 Status Serve(int argc, char** argv) {
   if (argc < 3) {
-    return InvalidArgument("usage: {} MODEL.onnx THREADS NAME=FILE.npy ...", argv[0]);
+    return InvalidArgument("usage: {} MODEL.onnx THREADS [--policy=POLICY] NAME=FILE.npy ...", argv[0]);
   }
   EngineOptions options;
   options.workers = std::atoi(argv[2]);
   CHAIRLIFT_ASSIGN_OR_RETURN(auto engine, Engine::Create(options));
   ModelConfig config;
   config.policy = "none";
+  const std::string with_policy = "--policy=";
+  const bool has_policy = argc > 3 && std::string(argv[3]).starts_with(with_policy);
+  if (has_policy) config.policy = std::string(argv[3]).substr(with_policy.size());
   CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", argv[1], config));
   InferRequest request;
   request.model = "model";
-  for (int i = 3; i < argc; ++i) {
+  for (int i = has_policy ? 4 : 3; i < argc; ++i) {
     const std::string input = argv[i];
     const size_t equals = input.find('=');
     if (equals == std::string::npos) return InvalidArgument("'{}' is not NAME=FILE.npy", input);

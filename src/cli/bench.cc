@@ -1,13 +1,16 @@
-// `chairlift bench`: an open-loop load on a model in process or on a server, and its latencies.
+// `chairlift bench`: open-loop loads on a model in process or on a server, and their latencies; the
+// highest load within an objective.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -24,6 +27,7 @@
 #include "cli/flags.h"
 #include "cli/inputs.h"
 #include "cli/load/generator.h"
+#include "cli/load/peak.h"
 #include "cli/load/schedule.h"
 #include "cli/load/target.h"
 #include "cli/load_bar.h"
@@ -39,7 +43,10 @@ struct BenchFlags {
   std::string url;
   int connections = 64;
   ScheduleOptions schedule;
-  std::optional<double> rate;
+  std::vector<double> rates;
+  bool peak = false;
+  bool tune_delay = false;
+  double objective_ms = 200;
   std::string gaps;
   std::string lengths;
   std::vector<std::string> shapes;
@@ -156,15 +163,8 @@ class Requests {
   std::map<int64_t, size_t> by_length_;
 };
 
-nlohmann::json ToJson(const LoadReport& report, const BenchFlags& flags,
-                      const std::string& target) {
-  return {{"target", target},
-          {"seconds", flags.schedule.seconds},
-          {"seed", flags.schedule.seed},
-          {"arrivals", flags.gaps.empty() ? "poisson" : flags.gaps},
-          {"lengths", flags.lengths},
-          {"policy", flags.url.empty() ? flags.config.policy : ""},
-          {"requests", report.scheduled},
+nlohmann::json ToJson(const LoadReport& report) {
+  return {{"requests", report.scheduled},
           {"succeeded", report.succeeded},
           {"failures", report.failures},
           {"scheduled_rate", report.scheduled_rate},
@@ -180,28 +180,57 @@ nlohmann::json ToJson(const LoadReport& report, const BenchFlags& flags,
           {"invalid", report.invalid}};
 }
 
-// Prints what will be sent.
+nlohmann::json ToJson(std::span<const LoadReport> reports) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const LoadReport& report : reports) all.push_back(ToJson(report));
+  return all;
+}
+
+// What all loads have in common.
+nlohmann::json HeadOf(const BenchFlags& flags, const std::string& target) {
+  return {{"target", target},
+          {"seconds", flags.schedule.seconds},
+          {"seed", flags.schedule.seed},
+          {"arrivals", flags.gaps.empty() ? "poisson" : flags.gaps},
+          {"lengths", flags.lengths},
+          {"policy", flags.url.empty() ? flags.config.policy : ""}};
+}
+
+// Prints what will be sent; `count` in all, 0 where it is not known.
 void Announce(const std::string& target, const std::string& requests, size_t count,
               const BenchFlags& flags) {
-  const ScheduleOptions& schedule = flags.schedule;
   std::string arrivals = "Poisson arrivals";
   if (!flags.gaps.empty()) arrivals = "gaps from " + flags.gaps;
-  if (schedule.rate > 0) arrivals += fmt::format(" at {}/s", HumanNumber(schedule.rate));
-  fmt::print("{}: {} in {:g} s, {}\n  {}\n", target,
-             Counted(static_cast<int64_t>(count), "request"), schedule.seconds, arrivals, requests);
+  std::vector<std::string> rates;
+  for (const double rate : flags.rates) {
+    if (rate > 0) rates.push_back(HumanNumber(rate) + "/s");
+  }
+  if (!rates.empty()) arrivals += fmt::format(" at {}", fmt::join(rates, ", "));
+  const std::string how_many =
+      count == 0 ? "" : Counted(static_cast<int64_t>(count), "request") + " in ";
+  fmt::print("{}: {}{:g} s{}, {}\n  {}\n", target, how_many, flags.schedule.seconds,
+             flags.rates.size() > 1 || count == 0 ? " each" : "", arrivals, requests);
   std::fflush(stdout);
 }
 
-void Print(const LoadReport& report) {
-  if (report.succeeded > 0) {
-    Table table({"scheduled/s", "achieved/s", "mean ms", "p50 ms", "p90 ms", "p99 ms", "max ms"});
+// One row a load; where there are several, what is not valid is named by its rate.
+void Print(std::span<const LoadReport> reports) {
+  Table table({"scheduled/s", "achieved/s", "mean ms", "p50 ms", "p90 ms", "p99 ms", "max ms"});
+  bool any = false;
+  for (const LoadReport& report : reports) {
+    if (report.succeeded == 0) continue;
+    any = true;
     table.Add({HumanNumber(report.scheduled_rate), HumanNumber(report.achieved_rate),
                HumanNumber(report.mean_ms), HumanNumber(report.p50_ms), HumanNumber(report.p90_ms),
                HumanNumber(report.p99_ms), HumanNumber(report.max_ms)});
-    fmt::print("{}", table.ToString());
   }
-  fmt::print("{}\n", report.invalid.empty() ? "VALID" : "INVALID");
-  for (const std::string& reason : report.invalid) fmt::print("  {}\n", reason);
+  if (any) fmt::print("{}", table.ToString());
+  for (const LoadReport& report : reports) {
+    const std::string at =
+        reports.size() == 1 ? "" : fmt::format("{}/s: ", HumanNumber(report.scheduled_rate));
+    fmt::print("{}{}\n", at, report.invalid.empty() ? "VALID" : "INVALID");
+    for (const std::string& reason : report.invalid) fmt::print("  {}\n", reason);
+  }
 }
 
 Status WriteTrace(Engine& engine, const std::string& path) {
@@ -236,6 +265,203 @@ ModelConfig Over(ModelConfig own, const ModelConfig& flags) {
   return own;
 }
 
+using Arrivals = std::vector<Arrival>;
+
+// Those of each rate.
+StatusOr<std::vector<Arrivals>> LoadsOf(const BenchFlags& flags) {
+  std::vector<Arrivals> loads;
+  for (const double rate : flags.rates) {
+    ScheduleOptions schedule = flags.schedule;
+    schedule.rate = rate;
+    CHAIRLIFT_ASSIGN_OR_RETURN(loads.emplace_back(), MakeSchedule(schedule));
+  }
+  return loads;
+}
+
+// A model or a server, and the loads that it is put under.
+class BenchRun {
+ public:
+  explicit BenchRun(BenchFlags flags) : flags_(std::move(flags)) {}
+
+  // `loads`: by flags.rates.
+  Status Run(const std::vector<Arrivals>& loads) {
+    CHAIRLIFT_RETURN_IF_ERROR(Open());
+    Requests requests(*target_, flags_);
+    requests_ = &requests;
+    {
+      StatusLine line;
+      line.Show("trying a request");
+      const bool any = !loads.empty() && !loads[0].empty();
+      CHAIRLIFT_RETURN_IF_ERROR(requests.Begin(any ? loads[0][0].length : LengthOfOne()));
+    }
+    size_t count = 0;
+    for (const Arrivals& arrivals : loads) {
+      for (const Arrival& arrival : arrivals)
+        CHAIRLIFT_RETURN_IF_ERROR(requests.Add(arrival.length));
+      count += arrivals.size();
+    }
+    Announce(target_->name(), requests.Describe(), count, flags_);
+    if (flags_.tune_delay) return TuneDelay();
+    if (flags_.peak) return Peak();
+    return Measure(loads);
+  }
+
+ private:
+  // Loads the model, or connects to the server.
+  Status Open() {
+    if (!flags_.url.empty()) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(target_,
+                                 MakeHttpTarget(flags_.url, flags_.model, flags_.connections));
+    } else {
+      flags_.engine.on_load = LoadBar();
+      CHAIRLIFT_ASSIGN_OR_RETURN(engine_, Engine::Create(flags_.engine));
+      CHAIRLIFT_ASSIGN_OR_RETURN(model_, FindModel(flags_.model));
+      flags_.config = Over(model_.config, flags_.config);
+      CHAIRLIFT_RETURN_IF_ERROR(engine_->LoadModel(model_.name, model_.path, flags_.config));
+      CHAIRLIFT_ASSIGN_OR_RETURN(target_, MakeEngineTarget(*engine_, model_.name));
+    }
+    if (!flags_.lengths.empty() && !VariesInLength(target_->inputs())) {
+      return InvalidArgument("--lengths: no input of {} varies in length", target_->name());
+    }
+    return absl::OkStatus();
+  }
+
+  int64_t LengthOfOne() const {
+    std::mt19937_64 random(flags_.schedule.seed);
+    return flags_.schedule.lengths == nullptr ? 0 : flags_.schedule.lengths->Sample(random);
+  }
+
+  StatusOr<std::vector<LoadSample>> Send(const char* what, const Arrivals& arrivals) {
+    for (const Arrival& arrival : arrivals)
+      CHAIRLIFT_RETURN_IF_ERROR(requests_->Add(arrival.length));
+    ProgressBar bar(what, static_cast<int64_t>(arrivals.size()));
+    return PutLoad(*target_, arrivals, std::cref(*requests_),
+                   {.patience = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                        std::chrono::duration<double>(flags_.timeout_seconds)),
+                    .progress = [&bar](int64_t sent) { bar.Set(sent); }});
+  }
+
+  Status WarmUp(double rate) {
+    ScheduleOptions schedule = flags_.schedule;
+    schedule.rate = rate;
+    schedule.seconds = flags_.warmup_seconds;
+    schedule.seed += 1;
+    const auto arrivals = MakeSchedule(schedule);
+    return arrivals.ok() ? Send("warming up", *arrivals).status() : absl::OkStatus();
+  }
+
+  Status Write(const nlohmann::json& figures) const {
+    if (flags_.json.empty()) return absl::OkStatus();
+    nlohmann::json all = HeadOf(flags_, target_->name());
+    all.update(figures);
+    std::ofstream file(flags_.json);
+    file << all.dump(1) << "\n";
+    return file.flush() ? absl::OkStatus() : CannotWrite(flags_.json);
+  }
+
+  // One load after the other.
+  Status Measure(const std::vector<Arrivals>& loads) {
+    std::vector<LoadReport> reports;
+    if (!flags_.trace.empty()) engine_->StartTrace({.nodes = flags_.trace_nodes});
+    int64_t scheduled = 0, succeeded = 0;
+    for (size_t i = 0; i < loads.size(); ++i) {
+      CHAIRLIFT_RETURN_IF_ERROR(WarmUp(flags_.rates[i]));
+      // What was recorded of the warm-up is dropped.
+      if (!flags_.trace.empty() && i == 0) engine_->StartTrace({.nodes = flags_.trace_nodes});
+      CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<LoadSample> samples, Send("sending", loads[i]));
+      reports.push_back(Summarize(samples, flags_.schedule.seconds));
+      scheduled += reports.back().scheduled;
+      succeeded += reports.back().succeeded;
+    }
+    Print(reports);
+    if (!flags_.trace.empty()) CHAIRLIFT_RETURN_IF_ERROR(WriteTrace(*engine_, flags_.trace));
+    CHAIRLIFT_RETURN_IF_ERROR(Write(
+        reports.size() == 1 ? ToJson(reports[0]) : nlohmann::json{{"loads", ToJson(reports)}}));
+    if (succeeded == 0) return Unavailable("none of {} succeeded", Counted(scheduled, "request"));
+    return absl::OkStatus();
+  }
+
+  // The highest rate that is answered within the objective; appends what was tried.
+  StatusOr<double> FindPeakRate(std::vector<LoadReport>& tried) {
+    // Where to begin: as fast as requests are answered that come all at once.
+    constexpr int kBurst = 32;
+    Arrivals burst(kBurst, Arrival{.length = LengthOfOne()});
+    CHAIRLIFT_RETURN_IF_ERROR(Send("warming up", burst).status());
+    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<LoadSample> all, Send("warming up", burst));
+    const double start = Summarize(all, 1e-9).achieved_rate;
+    if (!(start > 0)) return Unavailable("no request of {} was answered", kBurst);
+    return FindPeak({.start = 0.75 * start}, [&](double rate) -> StatusOr<bool> {
+      constexpr double kRequests = 120;  // at least, for the percentile
+      ScheduleOptions schedule = flags_.schedule;
+      schedule.rate = rate;
+      schedule.seconds = std::max(schedule.seconds, kRequests / rate);
+      CHAIRLIFT_ASSIGN_OR_RETURN(const Arrivals arrivals, MakeSchedule(schedule));
+      CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<LoadSample> samples,
+                                 Send("looking for the peak", arrivals));
+      const LoadReport& report = tried.emplace_back(Summarize(samples, schedule.seconds));
+      const bool holds =
+          report.failures.empty() && report.kept_up && report.p99_ms <= flags_.objective_ms;
+      if (holds && !report.generator_kept_up) {
+        return Unavailable("at {:g} requests a second the load generator could not keep up", rate);
+      }
+      return holds;
+    });
+  }
+
+  Status Peak() {
+    std::vector<LoadReport> tried;
+    CHAIRLIFT_ASSIGN_OR_RETURN(const double peak, FindPeakRate(tried));
+    std::vector<LoadReport> sorted = tried;
+    std::sort(sorted.begin(), sorted.end(), [](const LoadReport& a, const LoadReport& b) {
+      return a.scheduled_rate < b.scheduled_rate;
+    });
+    Print(sorted);
+    fmt::print("{}\n", peak > 0 ? fmt::format("peak: {:.4g} requests a second, p99 within {:g} ms",
+                                              peak, flags_.objective_ms)
+                                : fmt::format("no load has its p99 within {:g} ms: the lowest was "
+                                              "{:.3g} requests a second",
+                                              flags_.objective_ms, sorted[0].scheduled_rate));
+    return Write({{"peak", peak}, {"objective_ms", flags_.objective_ms}, {"tried", ToJson(tried)}});
+  }
+
+  // The peak for several delays of the oldest request; the smallest delay whose peak is within 2%
+  // of the best of them.
+  Status TuneDelay() {
+    constexpr double kShares[] = {0, 0.01, 0.05, 0.25};  // of the objective
+    constexpr double kAsGood = 0.98;
+    Table table({"queue delay ms", "peak/s"});
+    nlohmann::json delays = nlohmann::json::array();
+    std::vector<std::pair<int64_t, double>> peaks;
+    for (const double share : kShares) {
+      flags_.config.queue_delay_us = std::llround(share * flags_.objective_ms * 1e3);
+      CHAIRLIFT_RETURN_IF_ERROR(engine_->LoadModel(model_.name, model_.path, flags_.config));
+      std::vector<LoadReport> tried;
+      CHAIRLIFT_ASSIGN_OR_RETURN(const double peak, FindPeakRate(tried));
+      peaks.emplace_back(flags_.config.queue_delay_us, peak);
+      table.Add({fmt::format("{:g}", static_cast<double>(peaks.back().first) * 1e-3),
+                 fmt::format("{:.4g}", peak)});
+      delays.push_back({{"queue_delay_us", peaks.back().first}, {"peak", peak}});
+    }
+    double best = 0;
+    for (const auto& [delay, peak] : peaks) best = std::max(best, peak);
+    const auto tuned = std::find_if(peaks.begin(), peaks.end(), [&](const auto& delay) {
+      return delay.second >= kAsGood * best;
+    });
+    fmt::print("{}tuned for the peak with p99 within {:g} ms: queue_delay_us: {}\n",
+               table.ToString(), flags_.objective_ms, tuned->first);
+    return Write({{"queue_delay_us", tuned->first},
+                  {"peak", tuned->second},
+                  {"objective_ms", flags_.objective_ms},
+                  {"delays", delays}});
+  }
+
+  BenchFlags flags_;
+  std::unique_ptr<Engine> engine_;  // null: a server
+  ModelPath model_;
+  std::unique_ptr<LoadTarget> target_;
+  Requests* requests_ = nullptr;
+};
+
 Status Bench(BenchFlags flags) {
   if (!flags.trace.empty() && !flags.url.empty()) {
     return Usage(InvalidArgument("--trace needs workers in process; leave out --url"));
@@ -251,76 +477,30 @@ Status Bench(BenchFlags flags) {
   if (const std::string why = WhyNoPath(flags.model); flags.url.empty() && !why.empty()) {
     return Usage(NotFound("{} (with --url, it would be the name of a served model)", why));
   }
-  if (flags.rate.has_value()) flags.schedule.rate = *flags.rate;
+  CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.json));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.trace));
   if (!flags.gaps.empty()) {
-    flags.schedule.rate = flags.rate.value_or(0);  // 0: as they are
     CHAIRLIFT_ASSIGN_OR_RETURN(flags.schedule.gaps_ms, ReadGaps(flags.gaps));
+    if (flags.rates.empty()) flags.rates = {0};  // as they are
   }
   LengthHistogram lengths;
   if (!flags.lengths.empty()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(lengths, LengthHistogram::Read(flags.lengths));
     flags.schedule.lengths = &lengths;
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Arrival> schedule, MakeSchedule(flags.schedule));
-
-  std::unique_ptr<Engine> engine;
-  std::unique_ptr<LoadTarget> target;
-  if (flags.url.empty()) {
-    flags.engine.on_load = LoadBar();
-    CHAIRLIFT_ASSIGN_OR_RETURN(engine, Engine::Create(flags.engine));
-    CHAIRLIFT_ASSIGN_OR_RETURN(ModelPath model, FindModel(flags.model));
-    flags.config = Over(std::move(model.config), flags.config);
-    CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel(model.name, model.path, flags.config));
-    CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeEngineTarget(*engine, model.name));
-  } else {
-    CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeHttpTarget(flags.url, flags.model, flags.connections));
-  }
-  if (!flags.lengths.empty() && !VariesInLength(target->inputs())) {
-    return InvalidArgument("--lengths: no input of {} varies in length", target->name());
-  }
-  CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.json));
-  CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.trace));
-  Requests requests(*target, flags);
-  {
-    StatusLine line;
-    line.Show("trying a request");
-    CHAIRLIFT_RETURN_IF_ERROR(requests.Begin(schedule.empty() ? 0 : schedule[0].length));
-  }
-  for (const Arrival& arrival : schedule) CHAIRLIFT_RETURN_IF_ERROR(requests.Add(arrival.length));
-  Announce(target->name(), requests.Describe(), schedule.size(), flags);
-
-  const auto send = [&](const char* what, const std::vector<Arrival>& arrivals) {
-    ProgressBar bar(what, static_cast<int64_t>(arrivals.size()));
-    return PutLoad(*target, arrivals, requests,
-                   {.patience = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                        std::chrono::duration<double>(flags.timeout_seconds)),
-                    .progress = [&bar](int64_t sent) { bar.Set(sent); }});
-  };
-  ScheduleOptions warmup = flags.schedule;
-  warmup.seconds = flags.warmup_seconds;
-  warmup.seed += 1;
-  if (const auto first = MakeSchedule(warmup); first.ok()) {
-    for (const Arrival& arrival : *first) CHAIRLIFT_RETURN_IF_ERROR(requests.Add(arrival.length));
-    send("warming up", *first);
-  }
-  if (!flags.trace.empty()) engine->StartTrace({.nodes = flags.trace_nodes});
-  const std::vector<LoadSample> samples = send("sending", schedule);
-  const LoadReport report = Summarize(samples, flags.schedule.seconds);
-  Print(report);
-  if (!flags.trace.empty()) CHAIRLIFT_RETURN_IF_ERROR(WriteTrace(*engine, flags.trace));
-  if (!flags.json.empty()) {
-    std::ofstream file(flags.json);
-    file << ToJson(report, flags, target->name()).dump(1) << "\n";
-    if (!file.flush()) return CannotWrite(flags.json);
-  }
-  if (report.succeeded == 0) {
-    return Unavailable("none of {} succeeded", Counted(report.scheduled, "request"));
-  }
-  return absl::OkStatus();
+  const bool searched = flags.peak || flags.tune_delay;
+  if (!searched && flags.rates.empty()) flags.rates = {flags.schedule.rate};
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Arrivals> loads, LoadsOf(flags));
+  BenchRun run(std::move(flags));
+  return run.Run(loads);
 }
 
 // Refuses flags that would have no effect.
 Status CheckPlace(const CLI::App& parser, bool in_process) {
+  if (parser.count("--rate") != 0 &&
+      (parser.count("--peak") != 0 || parser.count("--tune-delay") != 0)) {
+    return Usage(InvalidArgument("--peak and --tune-delay find the rate; leave out --rate"));
+  }
   if (in_process) {
     return parser.count("--connections") == 0
                ? absl::OkStatus()
@@ -328,7 +508,7 @@ Status CheckPlace(const CLI::App& parser, bool in_process) {
                      "--connections needs --url: in process there are no connections"));
   }
   for (const char* flag : {"--policy", "--max-batch-size", "--max-batch-tokens", "--queue-delay-us",
-                           "--workers", "--allow-plugins"}) {
+                           "--workers", "--allow-plugins", "--tune-delay"}) {
     if (parser.count(flag) == 0) continue;
     return Usage(InvalidArgument("{} applies in process; with --url, the server decides", flag));
   }
@@ -353,6 +533,7 @@ Command AddBench(CLI::App& parser) {
       "  chairlift bench model.onnx --rate 50 --lengths lengths.json --policy window "
       "--queue-delay-us 2000\n"
       "  chairlift bench lstm.onnx --rate 300 --lengths lengths.json --seconds 2 --trace out.json\n"
+      "  chairlift bench model.onnx --policy window --peak --objective-ms 200\n"
       "  chairlift bench minilm --url http://127.0.0.1:8000 --rate 100 --json out.json");
   parser
       .add_option("MODEL", flags->model,
@@ -363,11 +544,25 @@ Command AddBench(CLI::App& parser) {
       ->type_name("URL");
   AddNumber(parser, "--connections", &flags->connections, 1, 1024, "N",
             "Connections at most, with --url");
-  AddNumber(parser, "--rate", &flags->rate, 0.001, 1e7, "RATE",
-            "Requests a second; with --gaps, they are scaled to it, or left as they are")
-      ->default_str(fmt::format("{}", flags->schedule.rate));
+  parser
+      .add_option(
+          "--rate", flags->rates,
+          "Requests a second; several are loads one after the other. With --gaps, they are\n"
+          "scaled to it, or left as they are")
+      ->delimiter(',')
+      ->check(CLI::Range(0.001, 1e7))
+      ->default_str(fmt::format("{}", flags->schedule.rate))
+      ->type_name("RATE,RATE");
+  CLI::Option* const peak = parser.add_flag(
+      "--peak", flags->peak, "Find the highest rate whose p99 is within --objective-ms");
+  CLI::Option* const tune = parser.add_flag(
+      "--tune-delay", flags->tune_delay,
+      "With --policy window or length_dp, in process: find the queue delay whose peak is highest");
+  tune->excludes(peak);
+  AddNumber(parser, "--objective-ms", &flags->objective_ms, 0.001, 1e6, "MS",
+            "With --peak, --tune-delay: what p99 may be");
   AddNumber(parser, "--seconds", &flags->schedule.seconds, 0.01, 86400, "S",
-            "Duration of the schedule");
+            "Duration of each load");
   parser
       .add_option("--gaps", flags->gaps,
                   "File of gaps between requests in ms, instead of Poisson arrivals")
@@ -390,8 +585,10 @@ Command AddBench(CLI::App& parser) {
   AddNumber(parser, "--length", &flags->length, 1, 1 << 20, "N",
             "Other open dimensions, without --lengths; default: the first of 16, 32, 64, …\n"
             "that the model takes");
-  TakesPolicy(parser.add_option("--policy", flags->config.policy,
-                                "Batching policy, in process; default: as served"));
+  CLI::Option* const policy = parser.add_option("--policy", flags->config.policy,
+                                                "Batching policy, in process; default: as served");
+  TakesPolicy(policy);
+  tune->needs(policy);
   AddNumber(parser, "--max-batch-size", &flags->config.max_batch_size, 0, 4096, "N",
             "Rows in a batch, in process; 0: default");
   AddNumber(parser, "--max-batch-tokens", &flags->config.max_batch_tokens, 0, 1 << 24, "N",

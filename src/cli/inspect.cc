@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -25,12 +26,15 @@
 #include "cli/load_bar.h"
 #include "cli/manifest_view.h"
 #include "cli/model_path.h"
+#include "cli/operators_view.h"
 #include "cli/passes_view.h"
 #include "cli/terminal.h"
 #include "device/cpu/cores.h"
+#include "engine/costs/operator_costs.h"
 #include "engine/programs/loading_model.h"
 #include "engine/programs/program.h"
 #include "engine/repository/load_model.h"
+#include "graph/stages/stages.h"
 #include "runtime/executable.h"
 
 namespace chairlift {
@@ -39,6 +43,7 @@ namespace {
 struct InspectFlags {
   std::string model;
   bool passes = false;
+  bool operators = false;
   bool allow_plugins = false;
   std::set<std::string> disabled_passes;
   std::vector<std::string> shapes;
@@ -136,16 +141,40 @@ StatusOr<std::vector<Shape>> PackedShapes(std::span<const RaggedInput> inputs,
   return packed;
 }
 
-StatusOr<PlanStats> Plan(const ProgramView& view, const std::vector<TensorSpec>& inputs,
-                         const InputShapes& input_shapes) {
+// The shapes of the executable's inputs.
+StatusOr<std::vector<Shape>> ShapesOf(const ProgramView& view,
+                                      const std::vector<TensorSpec>& inputs,
+                                      const InputShapes& input_shapes) {
   std::vector<Shape> shapes;
   for (const TensorSpec& spec : inputs) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ResolveShape(spec, input_shapes));
     shapes.push_back(shape);
   }
-  if (!view.packed.empty()) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(shapes, PackedShapes(view.packed, shapes));
+  return view.packed.empty() ? shapes : PackedShapes(view.packed, shapes);
+}
+
+// Zeros for the executable's inputs; of packed tokens, sequences of one length.
+StatusOr<std::vector<Tensor>> ZerosOf(const ProgramView& view,
+                                      const std::vector<TensorSpec>& inputs,
+                                      const InputShapes& input_shapes) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Shape> shapes, ShapesOf(view, inputs, input_shapes));
+  std::vector<Tensor> tensors;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    Tensor zeros = Tensor::Allocate(view.executable->inputs()[i].dtype, shapes[i]);
+    std::memset(zeros.raw(), 0, zeros.byte_size());
+    const RaggedRole role = view.packed.empty() ? RaggedRole::kRows : view.packed[i].role;
+    const bool offsets = role == RaggedRole::kOffsets;
+    for (int64_t n = 0; n < zeros.size() && (offsets || role == RaggedRole::kPositions); ++n) {
+      zeros.data<int64_t>()[n] = offsets ? n * input_shapes.length : n % input_shapes.length;
+    }
+    tensors.push_back(std::move(zeros));
   }
+  return tensors;
+}
+
+StatusOr<PlanStats> Plan(const ProgramView& view, const std::vector<TensorSpec>& inputs,
+                         const InputShapes& input_shapes) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Shape> shapes, ShapesOf(view, inputs, input_shapes));
   return view.executable->Prepare(shapes, 1);
 }
 
@@ -336,6 +365,7 @@ struct Inspected {
   int64_t opset = 0;
   std::string producer;
   int workers = 1;
+  std::set<std::string> rows;         // values that are rows of the batch
   std::optional<CellsDiagram> whole;  // of the graph as it was imported, where a diagram is wanted
 
   const ModelMetadata& metadata() const { return model->metadata(); }
@@ -378,12 +408,74 @@ StatusOr<Inspected> LoadToInspect(const ModelPath& path, const InspectFlags& fla
     if (!flags.dot.empty() || !flags.svg.empty()) {
       inspected.whole = DiagramOfWhole(path.name, loading.graph, imported.inputs, imported.outputs);
     }
+    inspected.rows = NamesOfRows(loading.graph);
     line.Clear();
     return LoadModel(std::move(loading), path.version);
   }();
   load.Report("");
   CHAIRLIFT_ASSIGN_OR_RETURN(inspected.model, model);
   return inspected;
+}
+
+struct OperatorsOfModel {
+  std::vector<CostByRows> costs;  // by node
+  std::vector<NodeRange> stages;  // that the model is or could be cut into; empty: it cannot be
+};
+
+// With `measure`, times what was not timed before.
+StatusOr<OperatorsOfModel> OperatorsOf(const Inspected& model, const ProgramView& view,
+                                       InputShapes shapes, bool measure) {
+  const std::vector<TensorSpec>& inputs = model.metadata().inputs;
+  OperatorsOfModel operators;
+  {
+    constexpr int64_t kWhole = 1000;
+    ProgressBar bar("timing operators", kWhole);
+    CHAIRLIFT_ASSIGN_OR_RETURN(
+        operators.costs,
+        FindOperatorCosts(
+            *view.executable,
+            {.max_rows = model.metadata().batches ? OperatorProfiling().max_rows : 1,
+             .workers = model.workers,
+             .progress = [&](double done) { bar.Set(static_cast<int64_t>(done * kWhole)); }},
+            measure, [&](int rows) {
+              shapes.batch = rows;
+              for (auto& [name, dims] : shapes.by_name) {
+                if (!dims.empty()) dims[0] = rows;
+              }
+              return ZerosOf(view, inputs, shapes);
+            }));
+  }
+  std::vector<double> one;
+  for (const CostByRows& costs : operators.costs) {
+    const auto cost = costs.find(1);
+    one.push_back(cost == costs.end() ? 0 : static_cast<double>(cost->second.count()));
+  }
+  const ModelConfig& config = model.metadata().config;
+  const auto staged = CutIntoStages(view.executable->graph(), model.rows, one,
+                                    {.stages = config.stages, .after = config.stages_after});
+  if (!staged.ok()) return operators;
+  size_t first = 0;
+  for (const ModelStage& stage : staged->stages) {
+    operators.stages.push_back({stage.name, first, first + stage.graph.nodes.size()});
+    first += stage.graph.nodes.size();
+  }
+  return operators;
+}
+
+// Nothing where no operator was ever timed; the figures only where they are wanted.
+void PrintOperatorCosts(const Inspected& model, const Graph& graph,
+                        const OperatorsOfModel& operators, bool figures) {
+  if (!AnyKnown(operators.costs)) return;
+  if (figures) {
+    fmt::print("µs a row, of a batch on one of {}, all at work:\n{}\n",
+               Counted(model.workers, "worker"),
+               OperatorsTable(graph, operators.costs, operators.stages));
+  }
+  fmt::print("what differs{}:\n", figures ? "" : ", by the costs that --operators shows");
+  for (const std::string& line : Diversities(model.signature().inputs, graph, operators.costs)) {
+    fmt::print("  {}\n", line);
+  }
+  fmt::print("  so the policy is {}\n\n", model.metadata().config.policy);
 }
 
 // Whatever takes time or may fail is done before the first line of the report.
@@ -397,7 +489,15 @@ Status InspectFile(const ModelPath& path, const InspectFlags& flags) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const InputShapes shapes,
                              ShapesForMemory(model.model->program(), view, inputs, flags));
   line.Clear();
-  if (model.whole) {
+  const StatusOr<OperatorsOfModel> operators = OperatorsOf(model, view, shapes, flags.operators);
+  if (flags.operators) {
+    CHAIRLIFT_RETURN_IF_ERROR(operators.status());
+    if (!flags.svg.empty()) {
+      CHAIRLIFT_RETURN_IF_ERROR(WriteFile(
+          flags.svg,
+          OperatorsSvg(path.name, view.executable->graph(), operators->costs, operators->stages)));
+    }
+  } else if (model.whole) {
     CHAIRLIFT_RETURN_IF_ERROR(
         WriteDiagram(view.sliced != nullptr ? DiagramOf(*view.sliced) : *model.whole, flags));
   }
@@ -416,6 +516,9 @@ Status InspectFile(const ModelPath& path, const InspectFlags& flags) {
   }
   CHAIRLIFT_RETURN_IF_ERROR(PrintMemory(view, inputs, shapes));
   PrintKernelsOfCells(view, model.metadata(), flags);
+  if (operators.ok()) {
+    PrintOperatorCosts(model, view.executable->graph(), *operators, flags.operators);
+  }
   PrintServing(model.metadata(), model.workers);
   return absl::OkStatus();
 }
@@ -462,6 +565,9 @@ Status Inspect(InspectFlags flags) {
   CHAIRLIFT_ASSIGN_OR_RETURN(ModelPath model, FindModel(flags.model));
   model.config.disabled_passes.insert(flags.disabled_passes.begin(), flags.disabled_passes.end());
   if (flags.max_embedding_bytes) model.config.max_embedding_bytes = *flags.max_embedding_bytes;
+  if (flags.operators && (model.function || model.cells)) {
+    return Usage(InvalidArgument("--operators are those of one graph; this model is none"));
+  }
   if (model.function) return InspectFunction(model, flags);
   return model.cells ? InspectManifest(model, flags) : InspectFile(model, flags);
 }
@@ -476,11 +582,16 @@ Command AddInspect(CLI::App& parser) {
       "  chairlift inspect my.py:predict                             a Python function\n"
       "  chairlift inspect models/translator --svg cells.svg         a folder with a model.yaml\n"
       "  chairlift inspect model.onnx --passes --disable-pass fold_constants\n"
+      "  chairlift inspect model.onnx --operators --svg operators.svg\n"
       "  chairlift inspect model.onnx --shape image=8x3x224x224      memory for these shapes");
   TakesModel(
       parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder")->required());
   parser.add_flag("--passes", flags->passes,
                   "List the passes, what each did, and what it left and why");
+  CLI::Option* const operators = parser.add_flag(
+      "--operators", flags->operators,
+      "Time every operator and stage at batches of 1, 2, 4 … 64, as far as 20 s and memory go;\n"
+      "what was timed is kept for the next time. With --svg: draw that");
   parser
       .add_option("--disable-pass", flags->disabled_passes, "Leave this pass out; may be repeated")
       ->type_name("PASS");
@@ -490,6 +601,7 @@ Command AddInspect(CLI::App& parser) {
   parser
       .add_option("--dot", flags->dot,
                   "Write a diagram of the cells, for graphviz; of a model without, one box")
+      ->excludes(operators)
       ->type_name("FILE");
   parser.add_option("--svg", flags->svg, "Write the diagram as an image")->type_name("FILE");
   parser

@@ -9,10 +9,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/closest.h"
+#include "batching/policies/staged.h"
 #include "batching/policy.h"
 #include "batching/simulator.h"
 #include "cli/commands.h"
@@ -44,6 +46,7 @@ struct SimulateFlags {
   std::vector<double> rates;
   std::vector<int64_t> clients;
   std::vector<std::string> cell_max;
+  std::set<std::string> meta_operations = {"split", "stretch"};  // of staged, besides new
   int64_t requests = 20000;
   int workers = 1;
   uint64_t seed = 1;
@@ -189,6 +192,15 @@ StatusOr<std::vector<Arrival>> ArrivalsOf(const SimulateFlags& flags, const Offe
   return MakeSchedule(schedule);
 }
 
+StatusOr<std::unique_ptr<Scheduler>> SchedulerOf(const SimulateFlags& flags,
+                                                 const std::string& policy,
+                                                 const PolicyOptions& options) {
+  if (policy != "staged") return MakeScheduler(policy, options);
+  return MakeStagedScheduler(options, {.split = flags.meta_operations.contains("split"),
+                                       .stretch = flags.meta_operations.contains("stretch"),
+                                       .buffer_pairs = options.buffer_pairs});
+}
+
 StatusOr<Figures> Run(const SimulateFlags& flags, const std::string& policy,
                       const OfferedLoad& load, const Setup& setup,
                       const std::vector<double>& gaps) {
@@ -200,7 +212,7 @@ StatusOr<Figures> Run(const SimulateFlags& flags, const std::string& policy,
   for (const Arrival& arrival : arrivals) {
     workload.arrivals.push_back({arrival.at, setup.mix.Sample(random)});
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(const auto scheduler, MakeScheduler(policy, setup.options));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto scheduler, SchedulerOf(flags, policy, setup.options));
   const auto begin = std::chrono::steady_clock::now();
   const SimulationResult result = Simulate(*scheduler, workload, setup.costs, flags.workers);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
@@ -299,9 +311,9 @@ Status Simulate(const SimulateFlags& flags) {
   {
     ProgressBar bar("simulating", total);
     for (auto& [policy, setup] : runs) {
-      // Policies for cells have sizes set; those for lengths follow the costs.
-      if (policy->takes == GraphForm::kPadded || policy->takes == GraphForm::kRagged ||
-          policy->takes == GraphForm::kStages) {
+      // Policies for cells have sizes set, but for stages; those for lengths follow the costs.
+      const bool stages = flags.application == "stages" && policy->takes != GraphForm::kAny;
+      if (stages || policy->takes == GraphForm::kPadded || policy->takes == GraphForm::kRagged) {
         setup.options.costs = &setup.costs;
       }
       setup.options.step_costs = &setup.costs;
@@ -396,6 +408,13 @@ Command AddSimulate(CLI::App& parser) {
   AddNumber(parser, "--complete-tree", &flags->complete_tree, 1, 16, "N",
             "Complete trees this deep instead");
   AddNumber(parser, "--stages", &flags->stages, 2, 64, "N", "stages: how many");
+  parser
+      .add_option("--meta-operations", flags->meta_operations,
+                  "staged: what it may do to a batch besides making it")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"new", "split", "stretch"}))
+      ->type_name("NAME,NAME")
+      ->default_str("split,stretch");
   AddNumber(parser, "--buffer-pairs", &flags->options.buffer_pairs, 1, 64, "N",
             "staged: 1: batches run one after the other; more: as a pipeline");
   parser

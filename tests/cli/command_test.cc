@@ -304,6 +304,31 @@ TEST_F(CommandTest, BenchSaysInvalidAndWhy) {
               HasSubstr("percentiles need at least 100"));
 }
 
+TEST_F(CommandTest, BenchPutsOneLoadAfterTheOther) {
+  const std::string out = (folder_ / "out.json").string();
+  const Outcome bench = Run({"bench", doubling_, "--rate", "100,400", "--seconds", "0.3",
+                             "--warmup-seconds", "0.05", "--json", out});
+  ASSERT_EQ(bench.code, 0) << bench.output;
+  EXPECT_THAT(bench.output, HasSubstr("in 0.3 s each, Poisson arrivals at 100/s, 400/s\n"));
+  const json loads = Json("out.json")["loads"];
+  ASSERT_EQ(loads.size(), 2u);
+  EXPECT_LT(loads[0]["requests"], loads[1]["requests"]);
+}
+
+TEST_F(CommandTest, BenchFindsThePeak) {
+  const std::string out = (folder_ / "out.json").string();
+  // A batch of one that nothing else can join.
+  const Outcome peak = Run({"bench", doubling_, "--peak", "--seconds", "0.05", "--objective-ms",
+                            "0.001", "--warmup-seconds", "0", "--json", out});
+  ASSERT_EQ(peak.code, 0) << peak.output;
+  EXPECT_THAT(peak.output, HasSubstr("no load has its p99 within 0.001 ms"));
+  EXPECT_EQ(Json("out.json")["peak"], 0);
+  EXPECT_GT(Json("out.json")["tried"].size(), 1u);
+  EXPECT_THAT(Refusal({"bench", doubling_, "--peak", "--rate", "5"}, 2),
+              HasSubstr("leave out --rate"));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--tune-delay"}, 2), HasSubstr("--policy"));
+}
+
 TEST_F(CommandTest, BenchReadsGapsAndLengths) {
   const std::string gaps = File("gaps", "# ms\n1\n3\n");
   const std::string lengths = File("lengths.json", R"({"histogram": {"8": 1, "24": 2}})");
@@ -509,6 +534,21 @@ TEST_F(CommandTest, SimulateSaysWhatIsMissing) {
                        "--policy", "sellular"},
                       2),
               HasSubstr("no batching policy 'sellular'; did you mean 'cellular'?"));
+}
+
+TEST_F(CommandTest, InspectTimesOperatorsOnce) {
+  const std::string svg = (folder_ / "operators.svg").string();
+  EXPECT_THAT(Run({"inspect", images_}).output, Not(HasSubstr("what differs")));
+  const Outcome timed = Run({"inspect", images_, "--operators", "--svg", svg});
+  ASSERT_EQ(timed.code, 0) << timed.output;
+  EXPECT_THAT(timed.output, AllOf(HasSubstr("preferred batch"), ContainsRegex("b=1 .*b=64"),
+                                  HasSubstr("inputs: diverse: 'image' varies in dimension 2"),
+                                  HasSubstr("operators: "), HasSubstr("so the policy is ")));
+  std::ifstream drawn(svg);
+  EXPECT_THAT(std::string(std::istreambuf_iterator<char>(drawn), {}),
+              AllOf(HasSubstr("images"), HasSubstr("batch 64<"), HasSubstr("</svg>")));
+  EXPECT_THAT(Run({"inspect", images_}).output, HasSubstr("what differs, by the costs"));
+  EXPECT_THAT(Refusal({"inspect", images_, "--operators", "--dot", svg}, 2), HasSubstr("--dot"));
 }
 
 TEST_F(CommandTest, InspectShowsTheCells) {

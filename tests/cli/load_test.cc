@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "cli/load/generator.h"
+#include "cli/load/peak.h"
 #include "cli/load/schedule.h"
 
 namespace chairlift {
@@ -149,6 +150,31 @@ TEST(PutLoadTest, WhatIsNotAnsweredInTimeHasFailedAndMayStillBeAnswered) {
   EXPECT_EQ(report.succeeded, 0);
   EXPECT_THAT(report.invalid, Contains(HasSubstr("3 of 3 requests failed: not answered within")));
   for (const auto& done : target.open) done(absl::OkStatus());
+}
+
+TEST(FindPeakTest, EndsCloseBelowThePeakWhereverItBegins) {
+  for (const double peak : {5.0, 40.0, 41.0, 600.0}) {
+    int trials = 0;
+    const auto found = FindPeak({.start = 40}, [&](double rate) -> StatusOr<bool> {
+      ++trials;
+      return rate <= peak;
+    });
+    ASSERT_TRUE(found.ok());
+    EXPECT_LE(*found, peak);
+    EXPECT_GE(*found * 1.04, peak);
+    EXPECT_LE(trials, 12);
+  }
+}
+
+TEST(FindPeakTest, IsZeroWhereNothingHoldsAndEndsWithTheFirstError) {
+  EXPECT_EQ(*FindPeak({}, [](double) -> StatusOr<bool> { return false; }), 0);
+  int trials = 0;
+  const auto failed = FindPeak({}, [&](double) -> StatusOr<bool> {
+    if (++trials == 2) return Unavailable("gone");
+    return true;
+  });
+  EXPECT_EQ(failed.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(trials, 2);
 }
 
 }  // namespace

@@ -86,13 +86,16 @@ LoadReport Summarize(std::span<const LoadSample> samples, double seconds) {
         fmt::format("{} of {} requests failed: {}", HumanNumber(static_cast<double>(count)),
                     HumanNumber(static_cast<double>(report.scheduled)), message));
   }
-  if (report.failures.empty() && report.achieved_rate < kMinAchieved * report.scheduled_rate) {
+  report.kept_up = report.achieved_rate >= kMinAchieved * report.scheduled_rate;
+  if (report.failures.empty() && !report.kept_up) {
     report.invalid.push_back(fmt::format(
         "it did not keep up: {:.1f} of {:.1f} requests a second, so latency grows with the "
         "duration",
         report.achieved_rate, report.scheduled_rate));
   }
-  if (report.generator_lag_p99_ms > std::max(kMaxLagMs, kMaxLagOfLatency * report.p50_ms)) {
+  report.generator_kept_up =
+      report.generator_lag_p99_ms <= std::max(kMaxLagMs, kMaxLagOfLatency * report.p50_ms);
+  if (!report.generator_kept_up) {
     report.invalid.push_back(
         fmt::format("the load generator could not keep up: at p99 requests left {:.2f} "
                     "ms late; free a core, or lower --rate or --workers",

@@ -1,0 +1,354 @@
+#!/usr/bin/env python3
+"""Models in stages under load: policies `staged` and `cellular` (docs/stages.md) against `none` and `window`.
+
+`zero` and `delay` are DVABatch's ZeroBatch and DelayBatch: batches of up to 64, the oldest request waiting for no company, or
+for as long as makes the peak highest (`chairlift bench --tune-delay`). BERT's batches are padded there: all that waits together
+(`naive`), and cut by length after a delay (`length_dp`), which is more than the document's does; ours runs packed (`tokens`), as
+its inputs vary in length and no stage boundary is needed for requests of other lengths to share a batch.
+
+A side's peak is the highest rate of Poisson arrivals whose p99 is within the objective. Loads are shares of the better peak of
+`zero` and `delay`; each side gets the same arrivals. `steps` raises the rate by steps to half above that peak; `gaps` are
+the arrivals of a real trace at the medium rate. A run in which the load generator could not keep up counts as not measured.
+
+It takes long (a low load of a large model gives few requests a second), so it may run in pieces: `--only` names models,
+`--parts` parts, and `--more` adds to what --output holds from earlier pieces of the same commit; the aims are printed over all of it.
+"""
+
+import dataclasses
+import json
+import pathlib
+import statistics
+import subprocess
+import tempfile
+
+import numpy as np
+
+import harness
+import load
+from models import bert, builder, vision
+from runtime import check, session
+
+OBJECTIVE_MS = 200
+REQUESTS = 120  # at least, in a load
+MAX_BATCH = 64  # of the document's baselines
+LENGTHS = harness.ROOT / "bench" / "data" / "lengths" / "glue_rte_train_bert.json"
+GAPS = harness.ROOT / "bench" / "data" / "arrivals" / "azure_llm_2023_conv_gaps_ms.txt"
+SHARES = {"low": 1 / 4, "medium": 3 / 5, "high": 9 / 10}
+STEPS = [0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5]
+PARTS = ("single", "peak", "load", "gaps", "steps")
+DOCUMENTS = ("zero", "delay")  # the document's baselines
+BASELINES = (*DOCUMENTS, "none")
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    build: object  # the model under load
+    single: object = None  # at its published shape, for one image alone; None: the same
+    shape: tuple = ()  # of one image at `single`; empty: not compared with ONNX Runtime
+    text: bool = False
+    diverse: bool = False  # operators or lengths differ
+
+
+MODELS = {
+    "resnet152": Model(vision.resnet152, shape=(3, 224, 224)),
+    "vgg19": Model(vision.vgg19, shape=(3, 224, 224), diverse=True),
+    # Widths as published; smaller images, of which several fit into the objective.
+    "unet": Model(lambda: vision.unet(size=128, base=64), vision.unet_2015, (1, 572, 572), diverse=True),
+    "linknet": Model(vision.linknet, lambda: vision.linknet(height=360 // 32 * 32, width=640), (3, 352, 640), diverse=True),
+    "bert_base": Model(lambda: bert.bert(bert.BERT_BASE), text=True, diverse=True),
+    "bert_large": Model(lambda: bert.bert(bert.BERT_LARGE), text=True, diverse=True),
+}
+QUICK = {  # the same in small: a look in minutes
+    "resnet152": Model(lambda: vision.resnet152(size=96), shape=(3, 96, 96)),
+    "vgg19": Model(lambda: vision.vgg19(size=96), shape=(3, 96, 96), diverse=True),
+    "unet": Model(lambda: vision.unet(size=64, base=64), shape=(3, 64, 64), diverse=True),
+    "linknet": Model(lambda: vision.linknet(height=128, width=128), shape=(3, 128, 128), diverse=True),
+    "bert_base": Model(lambda: bert.bert(bert.MINILM_L6), text=True, diverse=True),
+}
+
+# The published cuts: (document's baseline, load) → mean, p99.
+CUTS = {
+    ("zero", "low"): (0.16, 0.17), ("zero", "medium"): (0.39, 0.27), ("zero", "high"): (0.58, 0.54),
+    ("delay", "low"): (0.35, 0.45), ("delay", "medium"): (0.47, 0.45), ("delay", "high"): (0.49, 0.29),
+}
+
+
+class Invalid(Exception):
+    """A load of which nothing can be said."""
+
+
+class Loads:
+    """One model, and what `chairlift bench` measures of it."""
+
+    def __init__(self, name, model, path, seconds):
+        self.name, self.model, self.path, self.seconds = name, model, path, seconds
+        self.delay_us = 0
+
+    @property
+    def ours(self):
+        return ("tokens",) if self.model.text else ("staged", "cellular")
+
+    @property
+    def sides(self):
+        return (*BASELINES, *self.ours)
+
+    def flags(self, side):
+        zero, delay = ("naive", "length_dp") if self.model.text else ("window", "window")
+        return {
+            "zero": ["--policy", zero, "--max-batch-size", MAX_BATCH],
+            "delay": ["--policy", delay, "--max-batch-size", MAX_BATCH, "--queue-delay-us", self.delay_us],
+        }.get(side, ["--policy", side])
+
+    def run(self, side, *more):
+        with tempfile.NamedTemporaryFile(suffix=".json") as out:
+            command = [harness.BUILD / "bin" / "chairlift", "bench", self.path, "--workers", load.WORKERS, "--json", out.name,
+                       "--objective-ms", OBJECTIVE_MS, *self.flags(side), *more]
+            if self.model.text:
+                command += ["--lengths", LENGTHS]
+            done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+            if done.returncode != 0:
+                raise SystemExit(f"{' '.join(str(c) for c in command)}: {done.stderr or done.stdout}")
+            return json.loads(pathlib.Path(out.name).read_text())
+
+    def tune_delay(self):
+        found = self.run("zero" if not self.model.text else "delay", "--tune-delay", "--seconds", self.seconds)
+        self.delay_us = found["queue_delay_us"]
+        return found
+
+    def peak(self, side):
+        return self.run(side, "--peak", "--seconds", self.seconds)["peak"]
+
+    def at(self, side, rate, *more):
+        seconds = max(self.seconds, REQUESTS / rate)
+        figures = self.run(side, "--rate", rate, "--seconds", seconds, *more)
+        if any("load generator" in why for why in figures["invalid"]):
+            raise Invalid(figures["invalid"])
+        return figures
+
+    def steps(self, side, peak):
+        rates = [share * peak for share in STEPS]
+        figures = self.run(side, "--rate", ",".join(str(r) for r in rates), "--seconds", max(self.seconds, REQUESTS / peak))
+        return [{"rate": rate, **figures_of(step)} for rate, step in zip(rates, figures["loads"])]
+
+
+def figures_of(run):
+    return {"mean": run["latency_ms"]["mean"], "p99": run["latency_ms"]["p99"], "achieved": run["achieved_rate"],
+            "kept_up": not run["failures"] and run["achieved_rate"] >= 0.95 * run["scheduled_rate"]}
+
+
+def medians(runs):
+    """Of the rounds of a load; `kept_up` if most did."""
+    return {key: statistics.median(run[key] for run in runs) for key in ("mean", "p99", "achieved")} | {
+        "kept_up": 2 * sum(run["kept_up"] for run in runs) > len(runs)}
+
+
+def measure_loads(report, loads, found, rates, rounds, what, *more):
+    for name, rate in rates.items():
+        runs = {side: [] for side in loads.sides}
+        try:
+            for r in range(rounds):
+                for side in sorted(runs, reverse=r % 2 == 1):
+                    runs[side].append(figures_of(loads.at(side, rate, "--seed", r + 1, *more)))
+        except Invalid as why:
+            report.refuse(f"{loads.name} {name}", f"INVALID: {why}")
+            continue
+        found.setdefault(what, {})[name] = {"rate": rate, **{side: medians(of) for side, of in runs.items()}}
+        best = min(found[what][name][side]["mean"] for side in BASELINES)
+        for side in loads.sides:
+            mine = found[what][name][side]
+            report.add(f"{loads.name} {name}, {rate:.3g}/s: {side}", mine["mean"], "ms", peer=best,
+                       ratio=best / mine["mean"], spread_percent=harness.spread([run["mean"] for run in runs[side]]),
+                       p99_ms=mine["p99"], kept_up=mine["kept_up"], aim=1 / 1.02 if side in loads.ours else None)
+
+
+def measure_peaks(report, loads, found):
+    found["tuned"] = loads.tune_delay()
+    found["peaks"] = {"delay": found["tuned"]["peak"]}
+    for side in loads.sides:
+        if side not in found["peaks"]:
+            found["peaks"][side] = loads.peak(side)
+    best = max(found["peaks"][side] for side in BASELINES)
+    for side in loads.sides:
+        peak = found["peaks"][side]
+        note = f" ({loads.delay_us / 1e3:g} ms)" if side == "delay" else ""
+        report.add(f"{loads.name} peak: {side}{note}", peak, "req/s", peer=best, ratio=peak / best if best else None,
+                   aim=1 / 1.02 if side in loads.ours else None)
+
+
+def measure_single(report, loads, found, folder, seconds):
+    """One image alone: against ONNX Runtime, and what staging adds."""
+    model = loads.model
+    build, path = model.single or model.build, loads.path
+    if model.single:
+        path = folder / f"{loads.name}_single.onnx"
+        builder.save(build(), path)
+    image = np.random.default_rng(2).standard_normal((1, *model.shape)).astype(np.float32)
+    np.save(folder / "image.npy", image)
+    files = {"image": folder / "image.npy"}
+    peer = session(path, load.WORKERS)
+    worker = harness.Worker(path, load.WORKERS, files)
+    worker.dump(folder)
+    check(dict(zip([o.name for o in peer.get_outputs()], peer.run(None, {"image": image}))), folder)
+    label = f"{loads.name} {'x'.join(map(str, model.shape))} alone"
+    ours, theirs, ratio, spread = harness.interleave(
+        worker.run, lambda n: harness.timed(lambda: peer.run(None, {"image": image}), n), seconds)
+    found["single"] = {"ours_ms": 1e3 * ours, "onnxruntime_ms": 1e3 * theirs, "ratio": ratio}
+    report.add(f"{label}: vs ONNX Runtime", 1e3 * ours, "ms", 1e3 * theirs, ratio, aim=1.15, spread_percent=spread)
+    del peer
+    for policy in loads.ours:
+        staged = harness.Worker(path, load.WORKERS, files, policy=policy)
+        ours, whole, ratio, spread = harness.interleave(staged.run, worker.run, seconds)
+        staged.close()
+        found["single"][policy] = {"ms": 1e3 * ours, "whole_ms": 1e3 * whole, "ratio": 1 / ratio}
+        report.add(f"{label}: {policy} vs whole", 1e3 * ours, "ms", 1e3 * whole, ratio, aim=1 / 1.01, spread_percent=spread)
+    worker.close()
+
+
+def measure(report, name, model, found, args, folder):
+    path = folder / f"{name}.onnx"
+    builder.save(model.build(), path)
+    loads = Loads(name, model, path, args.seconds)
+    loads.delay_us = found.get("tuned", {}).get("queue_delay_us", 0)
+    if "single" in args.parts and model.shape:
+        measure_single(report, loads, found, folder, 2 * args.seconds)
+    if "peak" in args.parts:
+        measure_peaks(report, loads, found)
+    peak = max((found.get("peaks", {}).get(side, 0) for side in DOCUMENTS), default=0)
+    if not peak:
+        if set(args.parts) & {"load", "gaps", "steps"}:
+            report.refuse(f"{name} under load", f"no peak within {OBJECTIVE_MS} ms is known; --parts peak finds it")
+        return
+    if "load" in args.parts:
+        measure_loads(report, loads, found, {load: share * peak for load, share in SHARES.items()}, args.rounds, "loads")
+    if "gaps" in args.parts:
+        measure_loads(report, loads, found, {"real gaps": SHARES["medium"] * peak}, 1, "gaps", "--gaps", GAPS)
+    if "steps" in args.parts:
+        found["steps"] = {side: loads.steps(side, peak) for side in loads.sides}
+        for side, steps in found["steps"].items():
+            within = [step["rate"] for step in steps if step["kept_up"] and step["p99"] <= OBJECTIVE_MS]
+            report.add(f"{name} steps to {steps[-1]['rate']:.3g}/s: {side}", max(within, default=0), "req/s")
+
+
+def percent(share):
+    return f"{-100 * share:+.0f}%"
+
+
+class Aims:
+    """The issue's table: each line with what was found, and whether that meets it."""
+
+    def __init__(self, models, policy):
+        self.models, self.policy, self.lines = models, policy, []
+
+    def side(self, found_sides):
+        return "tokens" if "tokens" in found_sides else self.policy
+
+    def add(self, what, aim, value, text, met, of):
+        self.lines.append({"what": what, "aim": aim, "value": value, "met": met, "models": of})
+        print(f"  {what:62} {text:>8} {aim:>9}  {'met' if met else 'not met'}  ({', '.join(of)})")
+
+    def mean_cut(self, what, baseline, level, key, aim):
+        cuts = {}
+        for name, found in self.models.items():
+            sides = found.get("loads", {}).get(level)
+            if sides:
+                cuts[name] = 1 - sides[self.side(sides)][key] / sides[baseline][key]
+        if cuts:
+            cut = statistics.fmean(cuts.values())
+            self.add(what, percent(aim), cut, percent(cut), cut >= aim, [f"{n} {percent(c)}" for n, c in cuts.items()])
+
+    def latencies(self):
+        for key in ("mean", "p99"):
+            for (baseline, level), aims in CUTS.items():
+                self.mean_cut(f"{key} latency vs {baseline}, {level} load", baseline, level, key, aims[key == "p99"])
+
+    def against_best(self):
+        worst, diverse = {}, []
+        for name, found in self.models.items():
+            for level, sides in found.get("loads", {}).items():
+                ratio = sides[self.side(sides)]["mean"] / min(sides[side]["mean"] for side in BASELINES)
+                worst[f"{name} {level}"] = ratio
+                if found["diverse"]:
+                    diverse.append(ratio)
+            peaks = found.get("peaks")
+            if peaks and peaks[self.side(peaks)]:
+                worst[f"{name} peak"] = max(peaks[side] for side in BASELINES) / peaks[self.side(peaks)]
+        if worst:
+            at = max(worst, key=worst.get)
+            self.add("mean latency and peak vs the best baseline: worst", "<= 1.02", worst[at], f"{worst[at]:.2f}",
+                     worst[at] <= 1.02, [at])
+        if diverse:
+            mean = statistics.fmean(diverse)
+            self.add("mean latency vs the best baseline, diverse models", "<= 0.85", mean, f"{mean:.2f}", mean <= 0.85,
+                     ["mean"])
+
+    def peaks(self):
+        for name, found in self.models.items():
+            peaks = found.get("peaks")
+            if not peaks:
+                continue
+            mine, best = peaks[self.side(peaks)], max(peaks[side] for side in DOCUMENTS)
+            aim = 1.47 if name == "bert_base" else 1.0
+            if best:
+                self.add(f"{name}: peak vs the document's baselines", f">= {aim}", mine / best, f"{mine / best:.2f}",
+                         mine / best >= aim, [f"{mine:.3g}/s"])
+            if name == "vgg19" and peaks["none"]:
+                self.add(f"{name}: peak vs none", ">= 1.15", mine / peaks["none"], f"{mine / peaks['none']:.2f}",
+                         mine / peaks["none"] >= 1.15, [f"{mine:.3g}/s"])
+
+    def alone(self):
+        for name, found in self.models.items():
+            single = found.get("single")
+            if single:
+                ratio = single["ratio"]
+                self.add(f"{name}: one image vs ONNX Runtime", ">= 1.15", ratio, f"{ratio:.2f}", ratio >= 1.15,
+                         [f"{single['ours_ms']:.3g} ms"])
+                added = single[self.policy]["ratio"] - 1
+                self.add(f"{name}: added by staging, one query alone", "<= 1%", added, f"{100 * added:+.1f}%", added <= 0.01,
+                         [f"{single[self.policy]['ms']:.3g} ms"])
+
+
+def kept_of(output, commit):
+    """What earlier pieces of this commit found."""
+    if not output.exists():
+        return {}
+    kept = json.loads(output.read_text())
+    return kept.get("models", {}) if kept["commit"] == commit else {}
+
+
+def main():
+    args = harness.arguments(
+        "staged", quick=dict(action="store_true", help="small variants, one short round"),
+        only=dict(nargs="*", default=[], metavar="MODEL", help=f"of {', '.join(MODELS)}"),
+        parts=dict(nargs="*", choices=PARTS, default=list(PARTS)),
+        seconds=dict(type=float, default=5.0, help="of each load, at least"), rounds=dict(type=int, default=3),
+        more=dict(action="store_true", help="add to what --output holds of this commit"))
+    table = QUICK if args.quick else MODELS
+    if args.quick:
+        args.seconds, args.rounds = 2.0, 1
+    if unknown := set(args.only) - set(table):
+        raise SystemExit(f"no model {', '.join(sorted(unknown))}; there are {', '.join(table)}")
+    harness.build_programs("model_worker", "chairlift")
+    report = harness.Report("staged", args.output, [load.WORKERS])
+    models = kept_of(args.output, report.head["commit"]) if args.more else {}
+    if args.more and args.output.exists():
+        report.rows = json.loads(args.output.read_text())["rows"] if models else []
+    with tempfile.TemporaryDirectory() as temporary:
+        for name in args.only or table:
+            found = models.setdefault(name, {})
+            found["diverse"] = table[name].diverse
+            measure(report, name, table[name], found, args, pathlib.Path(temporary))
+    report.head["models"] = models
+    report.head["aims"] = {}
+    for policy in ("staged", "cellular"):
+        print(f"\naims, with {policy} (BERT: tokens){', small variants' if args.quick else ''}:")
+        aims = Aims(models, policy)
+        aims.latencies()
+        aims.against_best()
+        aims.peaks()
+        aims.alone()
+        report.head["aims"][policy] = aims.lines
+    report.save()
+
+
+if __name__ == "__main__":
+    main()

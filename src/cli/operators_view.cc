@@ -1,0 +1,237 @@
+#include "cli/operators_view.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "cli/svg_text.h"
+#include "cli/terminal.h"
+
+namespace chairlift {
+namespace {
+
+// Operators whose preferred batches differ by less are taken to be alike.
+constexpr int kDiverse = 4;
+constexpr double kOfTheTime = 0.05;  // that either side has at least
+
+double UsPerRow(const std::pair<const int, Duration>& cost) {
+  return static_cast<double>(cost.second.count()) * 1e-3 / cost.first;
+}
+
+double UsOfOne(const CostByRows& costs) {
+  const auto one = costs.find(1);
+  return one == costs.end() ? 0 : UsPerRow(*one);
+}
+
+std::set<int> SizesTimed(std::span<const CostByRows> costs) {
+  std::set<int> sizes;
+  for (const CostByRows& of_node : costs) {
+    for (const auto& [rows, cost] : of_node) sizes.insert(rows);
+  }
+  return sizes;
+}
+
+// Operators of one kind, or of one stage.
+struct OperatorGroup {
+  std::string name = {};
+  std::vector<CostByRows> costs = {};  // by node
+  CostByRows sum = {};
+
+  void Add(const CostByRows& of_node) {
+    if (!of_node.empty()) costs.push_back(of_node);
+  }
+  // "1", or "2, its operators 1 to 16".
+  std::string Preferred() const {
+    int least = PreferredRows(costs.front()), most = least;
+    for (const CostByRows& of_node : costs) {
+      least = std::min(least, PreferredRows(of_node));
+      most = std::max(most, PreferredRows(of_node));
+    }
+    const int whole = PreferredRows(sum);
+    return least == whole && most == whole ? std::to_string(whole)
+                                           : fmt::format("{} (each {} to {})", whole, least, most);
+  }
+};
+
+void AddRow(Table& table, const OperatorGroup& group, const std::set<int>& sizes, double all) {
+  std::vector<std::string> row = {group.name, std::to_string(group.costs.size()),
+                                  fmt::format("{:.1f}%", 100 * UsOfOne(group.sum) / all),
+                                  group.Preferred()};
+  for (const int size : sizes) {
+    const auto cost = group.sum.find(size);
+    row.push_back(cost == group.sum.end() ? "" : fmt::format("{:.4g}", UsPerRow(*cost)));
+  }
+  table.Add(std::move(row));
+}
+
+std::vector<OperatorGroup> ByKind(const Graph& graph, std::span<const CostByRows> costs) {
+  std::map<std::string, OperatorGroup> kinds;
+  for (size_t n = 0; n < costs.size(); ++n) {
+    if (costs[n].empty()) continue;
+    OperatorGroup& kind = kinds[graph.nodes[n].def->name];
+    kind.name = graph.nodes[n].def->name;
+    kind.Add(costs[n]);
+  }
+  std::vector<OperatorGroup> groups;
+  for (auto& [name, kind] : kinds) {
+    kind.sum = SumOfCosts(kind.costs);
+    groups.push_back(std::move(kind));
+  }
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const auto& a, const auto& b) { return UsOfOne(a.sum) > UsOfOne(b.sum); });
+  return groups;
+}
+
+// "78% of the time is in operators that prefer batches of 1, 15% in those of 32 (Gemm)": shares of
+// the time of one row, by preferred size.
+std::string OperatorDiversity(const Graph& graph, std::span<const CostByRows> costs) {
+  struct Share {
+    double us = 0;
+    std::map<std::string, double> kinds;
+  };
+  std::map<int, Share> by_size;
+  double all = 0;
+  for (size_t n = 0; n < costs.size(); ++n) {
+    if (costs[n].empty()) continue;
+    Share& share = by_size[PreferredRows(costs[n])];
+    const double us = UsOfOne(costs[n]);
+    share.us += us;
+    share.kinds[graph.nodes[n].def->name] += us;
+    all += us;
+  }
+  std::vector<std::string> parts;
+  int least = 0, most = 0;
+  double below = 0;
+  for (const auto& [size, share] : by_size) {
+    if (below < kOfTheTime * all && below + share.us >= kOfTheTime * all) least = size;
+    if (below < (1 - kOfTheTime) * all) most = size;
+    below += share.us;
+    if (share.us < 0.01 * all) continue;
+    const auto slowest =
+        std::max_element(share.kinds.begin(), share.kinds.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    parts.push_back(
+        fmt::format("{:.0f}% of {} (most of it {})", 100 * share.us / all, size, slowest->first));
+  }
+  return fmt::format("operators: {}: of the time of one row, preferred batches are {}",
+                     most >= kDiverse * least ? "diverse" : "alike", fmt::join(parts, ", "));
+}
+
+std::string InputDiversity(const std::vector<SymbolicSpec>& inputs) {
+  for (const SymbolicSpec& input : inputs) {
+    if (!input.shape.has_rank()) {
+      return fmt::format("inputs: diverse: '{}' is of any rank", input.name);
+    }
+    for (int axis = 1; axis < input.shape.rank(); ++axis) {
+      if (input.shape[axis].known()) continue;
+      return fmt::format("inputs: diverse: '{}' varies in dimension {}", input.name, axis);
+    }
+  }
+  return "inputs: alike: all rows are of one size";
+}
+
+}  // namespace
+
+std::string OperatorsTable(const Graph& graph, std::span<const CostByRows> costs,
+                           std::span<const NodeRange> stages) {
+  const std::set<int> sizes = SizesTimed(costs);
+  double all = 0;
+  for (const CostByRows& of_node : costs) all += UsOfOne(of_node);
+  std::vector<std::string> head = {"operators", "nodes", "share", "preferred batch"};
+  for (const int size : sizes) head.push_back(fmt::format("b={}", size));
+  Table table(std::move(head));
+  for (const OperatorGroup& kind : ByKind(graph, costs)) AddRow(table, kind, sizes, all);
+  for (const NodeRange& stage : stages) {
+    OperatorGroup group{.name = stage.name};
+    for (size_t n = stage.first; n < stage.last; ++n) group.Add(costs[n]);
+    if (group.costs.empty()) continue;
+    group.sum = SumOfCosts(group.costs);
+    AddRow(table, group, sizes, all);
+  }
+  return table.ToString();
+}
+
+std::vector<std::string> Diversities(const std::vector<SymbolicSpec>& inputs, const Graph& graph,
+                                     std::span<const CostByRows> costs) {
+  return {InputDiversity(inputs), OperatorDiversity(graph, costs),
+          "load: diverse: requests come when they come"};
+}
+
+std::string OperatorsSvg(const std::string& model, const Graph& graph,
+                         std::span<const CostByRows> costs, std::span<const NodeRange> stages) {
+  constexpr double kLeft = 70, kTop = 50, kWidth = 860, kHeight = 320, kLegend = 90, kBelow = 50;
+  static constexpr const char* kColours[] = {"#440154", "#443a83", "#31688e", "#21908c",
+                                             "#35b779", "#8fd744", "#d8c219"};
+  std::vector<size_t> run;  // nodes that are
+  double low = 1e300, high = 0;
+  for (size_t n = 0; n < costs.size(); ++n) {
+    if (costs[n].empty()) continue;
+    run.push_back(n);
+    for (const auto& cost : costs[n]) {
+      low = std::min(low, UsPerRow(cost));
+      high = std::max(high, UsPerRow(cost));
+    }
+  }
+  if (run.empty()) low = high = 1;
+  low = std::pow(10, std::floor(std::log10(low)));
+  high = std::pow(10, std::max(std::ceil(std::log10(high)), std::log10(low) + 1));
+  const double step = kWidth / static_cast<double>(std::max<size_t>(run.size(), 2) - 1);
+  const auto y = [&](double us) {
+    return kTop + kHeight * (1 - std::log(us / low) / std::log(high / low));
+  };
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
+      "font-family=\"sans-serif\" font-size=\"12\">\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+      "<text x=\"10\" y=\"22\" font-size=\"14\">{}: µs a row, by operator and batch</text>\n"
+      "<text x=\"{}\" y=\"{}\">operators, in the order in which they run</text>\n",
+      kLeft + kWidth + kLegend, kTop + kHeight + kBelow, SvgText(model), kLeft,
+      kTop + kHeight + kBelow - 12);
+  const auto out = std::back_inserter(svg);
+  for (double us = low; us <= high * 1.001; us *= 10) {
+    fmt::format_to(out,
+                   "<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#ddd\"/>"
+                   "<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{:g}</text>\n",
+                   kLeft, kLeft + kWidth, y(us), y(us), kLeft - 6, y(us) + 4, us);
+  }
+  for (const NodeRange& stage : stages) {
+    const auto first = std::lower_bound(run.begin(), run.end(), stage.first) - run.begin();
+    const double x = kLeft + step * (static_cast<double>(first) - (first > 0 ? 0.5 : 0));
+    fmt::format_to(
+        out,
+        "<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\" stroke=\"#999\" "
+        "stroke-dasharray=\"4 3\"/><text x=\"{:.1f}\" y=\"{}\" fill=\"#666\">{}</text>\n",
+        x, x, kTop, kTop + kHeight, x + 3, kTop - 4, SvgText(stage.name));
+  }
+  size_t colour = 0;
+  for (const int size : SizesTimed(costs)) {
+    std::string points, marks;
+    for (size_t i = 0; i < run.size(); ++i) {
+      const auto cost = costs[run[i]].find(size);
+      if (cost == costs[run[i]].end()) continue;
+      const double x = kLeft + step * static_cast<double>(i);
+      points += fmt::format("{:.1f},{:.1f} ", x, y(UsPerRow(*cost)));
+      const Node& node = graph.nodes[run[i]];
+      marks += fmt::format(
+          "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\"><title>{} {}, {} rows: {:.4g} µs a "
+          "row</title></circle>",
+          x, y(UsPerRow(*cost)), node.def->name, SvgText(node.name), size, UsPerRow(*cost));
+    }
+    const char* const fill = kColours[std::min(colour, std::size(kColours) - 1)];
+    fmt::format_to(out,
+                   "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\"/><g fill=\"{}\">{}</g>"
+                   "<text x=\"{}\" y=\"{}\" fill=\"{}\">batch {}</text>\n",
+                   points, fill, fill, marks, kLeft + kWidth + 10,
+                   kTop + 14 + 18 * static_cast<int>(colour), fill, size);
+    ++colour;
+  }
+  return svg + "</svg>\n";
+}
+
+}  // namespace chairlift
