@@ -8,15 +8,14 @@
 namespace chairlift {
 namespace {
 
-// Tasks that a worker takes in advance at most, where its policy would give more.
-constexpr size_t kStreamLimit = 64;
-
 class Simulation {
  public:
-  Simulation(Scheduler& scheduler, const Workload& workload, const CostModel& costs, int workers)
+  Simulation(Scheduler& scheduler, const Workload& workload, const CostModel& costs, int workers,
+             int ahead)
       : scheduler_(scheduler),
         workload_(workload),
         costs_(costs),
+        ahead_(static_cast<size_t>(ahead)),
         streams_(static_cast<size_t>(workers)) {
     result_.requests.reserve(workload.arrivals.size());
   }
@@ -88,7 +87,7 @@ class Simulation {
 
   void Fill(WorkerId worker) {
     std::deque<Running>& stream = streams_[static_cast<size_t>(worker)];
-    while (stream.size() < kStreamLimit) {
+    while (stream.size() < ahead_) {
       const std::optional<Task> task = scheduler_.Next(worker, now_);
       if (!task) return;
       const TimePoint begin = stream.empty() ? now_ : stream.back().end;
@@ -123,6 +122,7 @@ class Simulation {
   Scheduler& scheduler_;
   const Workload& workload_;
   const CostModel& costs_;
+  const size_t ahead_;
   std::vector<std::deque<Running>> streams_;  // by worker
   size_t next_arrival_ = 0;
   int64_t under_way_ = 0;  // requests
@@ -133,8 +133,8 @@ class Simulation {
 }  // namespace
 
 SimulationResult Simulate(Scheduler& scheduler, const Workload& workload, const CostModel& costs,
-                          int workers) {
-  return Simulation(scheduler, workload, costs, workers).Run();
+                          int workers, int ahead) {
+  return Simulation(scheduler, workload, costs, workers, ahead).Run();
 }
 
 }  // namespace chairlift

@@ -41,9 +41,12 @@ struct SimulationResult {
 };
 
 // Runs all of the workload to its end. A worker runs its tasks one after the other, each for as
-// long as its rows, padding included, cost (TaskCost). `scheduler` must be new.
+// long as its rows, padding included, cost (TaskCost), and has at most `ahead` of them at once,
+// where its policy would give more: 1, as the engine's workers, which ask when they are idle.
+// `scheduler` must be new.
+inline constexpr int kTasksAhead = 64;
 SimulationResult Simulate(Scheduler& scheduler, const Workload& workload, const CostModel& costs,
-                          int workers);
+                          int workers, int ahead = kTasksAhead);
 
 }  // namespace chairlift
 

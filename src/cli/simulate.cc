@@ -214,7 +214,10 @@ StatusOr<Figures> Run(const SimulateFlags& flags, const std::string& policy,
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const auto scheduler, SchedulerOf(flags, policy, setup.options));
   const auto begin = std::chrono::steady_clock::now();
-  const SimulationResult result = Simulate(*scheduler, workload, setup.costs, flags.workers);
+  // Others bound by themselves what a worker has at once.
+  const bool any = (*FindPolicy(policy))->takes == GraphForm::kAny;
+  const SimulationResult result =
+      Simulate(*scheduler, workload, setup.costs, flags.workers, any ? 1 : kTasksAhead);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   Figures figures = Summarise(result, flags.workers);
   figures.policy = policy;

@@ -62,7 +62,6 @@ TEST(SimulatorTest, FullLoadOfOneLengthIsTheTablesThroughput) {
   }
 }
 
-// Chains of 6 and 2: one task of both, narrowing after two steps, costs its fixed part once.
 // Two under way, one worker, one node a task: a request arrives as one leaves.
 TEST(SimulatorTest, AClosedLoadKeepsItsClientsBusy) {
   Workload workload;
@@ -79,6 +78,22 @@ TEST(SimulatorTest, AClosedLoadKeepsItsClientsBusy) {
   EXPECT_EQ(result.tasks, 3);
 }
 
+// Three come while the first runs: a worker that asks when it is idle takes them as one batch.
+TEST(SimulatorTest, WhoTakesNoTasksAheadBatchesWhatWaits) {
+  LengthCosts costs;
+  ASSERT_TRUE(costs.AddType({{1, 0, microseconds(10)}, {8, 0, microseconds(10)}}).ok());
+  Workload workload;
+  workload.graphs.push_back(Chain(1));
+  for (const int at : {0, 1, 2, 3}) workload.arrivals.push_back({microseconds(at), 0});
+  for (const int ahead : {1, kTasksAhead}) {
+    auto s = MakePolicy("window", {.max_batch_size = 8});
+    const SimulationResult result = Simulate(*s, workload, costs, 1, ahead);
+    EXPECT_EQ(result.tasks, ahead == 1 ? 2 : 4);
+    EXPECT_EQ(result.end, microseconds(ahead == 1 ? 20 : 40));
+  }
+}
+
+// Chains of 6 and 2: one task of both, narrowing after two steps, costs its fixed part once.
 TEST(SimulatorTest, ATaskOfSeveralStepsCostsItsFixedPartOnce) {
   LengthCosts costs;
   ASSERT_TRUE(
