@@ -324,7 +324,7 @@ def main():
         more=dict(action="store_true", help="add to what --output holds of this commit"))
     table = QUICK if args.quick else MODELS
     if args.quick:
-        args.seconds, args.rounds = 2.0, 1
+        args.seconds, args.rounds = 1.2, 1
     if unknown := set(args.only) - set(table):
         raise SystemExit(f"no model {', '.join(sorted(unknown))}; there are {', '.join(table)}")
     harness.build_programs("model_worker", "chairlift")

@@ -399,12 +399,8 @@ class BenchRun {
       CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<LoadSample> samples,
                                  Send("looking for the peak", arrivals));
       const LoadReport& report = tried.emplace_back(Summarize(samples, schedule.seconds));
-      const bool holds =
-          report.failures.empty() && report.kept_up && report.p99_ms <= flags_.objective_ms;
-      if (holds && !report.generator_kept_up) {
-        return Unavailable("at {:g} requests a second the load generator could not keep up", rate);
-      }
-      return holds;
+      // A generator that is late makes latencies longer, as they count from the scheduled times.
+      return report.failures.empty() && report.kept_up && report.p99_ms <= flags_.objective_ms;
     });
   }
 

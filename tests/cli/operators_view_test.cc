@@ -44,7 +44,7 @@ class OperatorsViewTest : public ::testing::Test {
   std::vector<std::string> Lines(std::vector<Dim> dims,
                                  const std::vector<CostByRows>& costs) const {
     const SymbolicSpec input{
-        .name = "x", .dtype = DType::kFloat32, .shape = SymbolicShape(std::move(dims))};
+        .name = "x", .dtype = DType::kFloat, .shape = SymbolicShape(std::move(dims))};
     return Diversities({input}, graph_, costs);
   }
 

@@ -64,7 +64,7 @@ class OperatorCostsTest : public ::testing::Test {
     return FindOperatorCosts(*executable_, profiling, measure,
                              [&](int rows) -> StatusOr<std::vector<Tensor>> {
                                batches_.push_back(rows);
-                               Tensor image = Tensor::Allocate(DType::kFloat32, {rows, 3, 12, 12});
+                               Tensor image = Tensor::Allocate(DType::kFloat, {rows, 3, 12, 12});
                                std::memset(image.raw(), 0, image.byte_size());
                                return std::vector<Tensor>{std::move(image)};
                              });
