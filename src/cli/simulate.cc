@@ -56,6 +56,7 @@ struct SimulateFlags {
   int64_t queue_delay_us = 0;
   int64_t slice_us = PolicyOptions().slice / std::chrono::microseconds(1);
   int64_t latency_objective_us = 0;
+  int64_t longest_wait_us = 0;
 };
 
 // Of one run: requests that arrive, or so many that are always under way.
@@ -198,6 +199,7 @@ StatusOr<std::unique_ptr<Scheduler>> SchedulerOf(const SimulateFlags& flags,
   if (policy != "staged") return MakeScheduler(policy, options);
   return MakeStagedScheduler(options, {.split = flags.meta_operations.contains("split"),
                                        .stretch = flags.meta_operations.contains("stretch"),
+                                       .longest_wait = options.longest_wait,
                                        .buffer_pairs = options.buffer_pairs});
 }
 
@@ -278,6 +280,7 @@ StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
   setup.options.queue_delay = std::chrono::microseconds(flags.queue_delay_us);
   setup.options.slice = std::chrono::microseconds(flags.slice_us);
   setup.options.latency_objective = std::chrono::microseconds(flags.latency_objective_us);
+  setup.options.longest_wait = std::chrono::microseconds(flags.longest_wait_us);
   if (policy.takes == GraphForm::kRagged) setup.options.max_batch_size = flags.max_tokens;
   if (flags.run_ahead > 0) {
     setup.options.max_tasks_to_submit = flags.run_ahead;
@@ -446,6 +449,9 @@ Command AddSimulate(CLI::App& parser) {
   AddNumber(parser, "--latency-objective-us", &flags->latency_objective_us, 0, 1'000'000'000, "US",
             "length_dp: nothing is held back where half of this would be spent; staged: nobody "
             "joins a batch later than that");
+  AddNumber(
+      parser, "--longest-wait-us", &flags->longest_wait_us, 0, 1'000'000'000, "US",
+      "staged: nobody joins a batch later than that, instead of half the objective; 0: unset");
   parser.add_option("--cell-max", flags->cell_max, "cellular: a cell's own size; may be repeated")
       ->type_name("CELL=ROWS");
   AddNumber(parser, "--run-ahead", &flags->run_ahead, 1, 1000, "N",
