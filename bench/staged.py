@@ -247,14 +247,19 @@ class Aims:
         print(f"  {what:62} {text:>8} {aim:>9}  {'met' if met else 'not met'}  ({', '.join(of)})")
 
     def mean_cut(self, what, baseline, level, key, aim):
-        cuts = {}
+        cuts, overloaded = {}, []
         for name, found in self.models.items():
             sides = found.get("loads", {}).get(level)
-            if sides:
-                cuts[name] = 1 - sides[self.side(sides)][key] / sides[baseline][key]
+            if not sides:
+                continue
+            if not sides[baseline]["kept_up"]:  # how far it fell behind says how long the run was
+                overloaded.append(f"{name}: {baseline} did not keep up")
+                continue
+            cuts[name] = 1 - sides[self.side(sides)][key] / sides[baseline][key]
         if cuts:
             cut = statistics.fmean(cuts.values())
-            self.add(what, percent(aim), cut, percent(cut), cut >= aim, [f"{n} {percent(c)}" for n, c in cuts.items()])
+            self.add(what, percent(aim), cut, percent(cut), cut >= aim,
+                     [f"{n} {percent(c)}" for n, c in cuts.items()] + overloaded)
 
     def latencies(self):
         for key in ("mean", "p99"):

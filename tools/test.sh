@@ -34,6 +34,8 @@ step "pretrained models against ONNX Runtime"
 step "what ONNX Runtime's optimiser and quantisers write"
 .venv/bin/python tests/models/contrib_ops.py --chairlift build/release/bin/chairlift
 .venv/bin/python tests/models/ort_writers.py --chairlift build/release/bin/chairlift
+step "networks in stages"
+.venv/bin/python tests/models/staged_networks.py --chairlift build/release/bin/chairlift
 
 step "other people's clients over HTTP"
 make --no-print-directory build/clients/.installed

@@ -18,7 +18,7 @@ namespace {
 
 // Operators whose preferred batches differ by less are taken to be alike.
 constexpr int kDiverse = 4;
-constexpr double kOfTheTime = 0.05;  // that either side has at least
+constexpr double kOfTheTime = 0.08;  // that either side has at least
 
 double UsPerRow(const std::pair<const int, Duration>& cost) {
   return static_cast<double>(cost.second.count()) * 1e-3 / cost.first;
