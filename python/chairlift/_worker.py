@@ -1,4 +1,4 @@
-"""A worker process of a function that Chairlift serves: `python3 _worker.py SOCKET PARENT FILE NAME`.
+"""A worker process of a function that Chairlift serves: `python3 _worker.py SOCKET PARENT FILE NAME ARGUMENT`.
 
 Needs numpy and nothing of the package around it. The messages are described in
 src/engine/programs/process/README.md, and checked by the server, which trusts none of them. Batches come and go in
@@ -6,6 +6,7 @@ shared memory that the server makes; a message says where in it each tensor lies
 """
 
 import array
+import asyncio
 import collections
 import ctypes
 import importlib.util
@@ -18,19 +19,23 @@ import sys
 import time
 import traceback
 
-RUN, ROOM, STOP = 1, 2, 3  # from the server
-READY, LOAD_FAILED, RESULT, NEEDS_ROOM, FAILED = 1, 2, 3, 4, 5  # to it
+RUN, ROOM, STOP, ANSWER, CALL_FAILED = 1, 2, 3, 4, 5  # from the server
+READY, LOAD_FAILED, RESULT, NEEDS_ROOM, FAILED, PART, CALL = 1, 2, 3, 4, 5, 6, 7  # to it
 
 MAX_MESSAGE = 65536
 MAX_TEXT = 16384
+MAX_CALLS = 64  # that the server answers at a time
 ALIGN = 64  # of tensors in shared memory
 HEADER = struct.Struct("=IIQ")  # kind, count, sequence
 RUN_HEAD = struct.Struct("=IIQQ")  # slot, rows, room of the new input and output regions; 0: as before
 ROOM_HEAD = struct.Struct("=Q")
+CALL_HEAD = struct.Struct("=Qq")  # of its batch, timeout in microseconds; then the model's name
+NAME = struct.Struct("=I")  # bytes; then they
+DEADLINE_EXCEEDED = 4
 TENSOR = struct.Struct("=IIQ")  # dtype, rank, offset; then its dimensions
 DIMS = [struct.Struct(f"={rank}q") for rank in range(33)]
 CODES = ["", "float32", "float64", "float16", "", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
-         "uint64", "bool"]
+         "uint64", "bool", "bytes"]
 PR_SET_PDEATHSIG = 1
 
 
@@ -55,6 +60,10 @@ class Connection:
         self.waiting = collections.deque()  # that came while another was waited for
         self.slots = {}  # by number: [input, output] memory
         self.process = os.getpid()
+        self.batch = 0, 0  # slot and number of the one that is computed
+        self.calls = {}  # that wait, by number: their futures
+        self.last_call = 0
+        self.call_end = 0  # of the output region: inputs of calls lie before it
 
     def send(self, kind, count, sequence, payload=b""):
         if os.getpid() != self.process:  # a child that the function forked, and that returned from it
@@ -72,7 +81,103 @@ class Connection:
         return *HEADER.unpack_from(message), message, descriptors
 
     def next(self):
-        return self.waiting.popleft() if self.waiting else self.receive()
+        while True:
+            got = self.waiting.popleft() if self.waiting else self.receive()
+            if not self.is_answer(got):
+                return got
+
+    def is_answer(self, got):
+        """Whether it is to a call, whose waiter gets it."""
+        kind, count, number, message, descriptors = got
+        if kind not in (ANSWER, CALL_FAILED):
+            return False
+        future = self.calls.pop(number, None)
+        if future is None or future.done():  # nobody waits for it any more
+            for descriptor in descriptors:
+                os.close(descriptor)
+        elif kind == ANSWER:
+            future.set_result(self.outputs_of(count, message, descriptors[0]))
+        else:
+            text = message[HEADER.size:].decode("utf-8", "replace")
+            future.set_exception(TimeoutError(text) if count == DEADLINE_EXCEEDED else RuntimeError(text))
+        return True
+
+    def heard(self):
+        """A message while the function waits for answers."""
+        got = self.receive()
+        if not self.is_answer(got):
+            if not got[0]:
+                os._exit(0)
+            self.waiting.append(got)
+
+    @staticmethod
+    def outputs_of(count, message, descriptor):
+        size, = ROOM_HEAD.unpack_from(message, HEADER.size)
+        try:
+            memory = mmap.mmap(descriptor, size)  # until the last of the arrays goes
+        finally:
+            os.close(descriptor)
+        place = HEADER.size + ROOM_HEAD.size
+        outputs = {}
+        for _ in range(count):
+            length, = NAME.unpack_from(message, place)
+            name = message[place + NAME.size:place + NAME.size + length].decode()
+            place += NAME.size + length
+            code, rank, offset = TENSOR.unpack_from(message, place)
+            shape = DIMS[rank].unpack_from(message, place + TENSOR.size)
+            place += TENSOR.size + 8 * rank
+            outputs[name] = numpy.ndarray(shape, CODES[code], memory, offset)
+        return outputs
+
+    async def call(self, model, inputs, timeout):
+        """The outputs of another model, by name."""
+        async with self.room:
+            return await self.call_now(model, inputs, timeout)
+
+    async def call_now(self, model, inputs, timeout):
+        slot, sequence = self.batch
+        arrays = {name: numpy.ascontiguousarray(value) for name, value in inputs.items()}
+        for name, value in arrays.items():
+            if value.dtype.name not in CODES:
+                raise TypeError(f"input '{name}' of model '{model}' is of type {value.dtype}, which is not served")
+        size = sum((value.nbytes + ALIGN - 1) // ALIGN * ALIGN for value in arrays.values())
+        memory = self.slots[slot]
+        if self.call_end + size > len(memory[1]):
+            self.call_end = 0  # the new memory is as good as empty
+            if not self.grow(slot, sequence, len(memory[1]) + size):
+                raise ValueError(f"the inputs of model '{model}' have {size} bytes, more than a batch may have")
+        encoded = model.encode()
+        payload = CALL_HEAD.pack(sequence, int((timeout or 0) * 1e6)) + NAME.pack(len(encoded)) + encoded
+        for name, value in arrays.items():
+            numpy.copyto(numpy.ndarray(value.shape, value.dtype, memory[1], self.call_end), value)
+            encoded = name.encode()
+            payload += NAME.pack(len(encoded)) + encoded
+            payload += TENSOR.pack(CODES.index(value.dtype.name), value.ndim, self.call_end)
+            payload += DIMS[value.ndim].pack(*value.shape)
+            self.call_end += (value.nbytes + ALIGN - 1) // ALIGN * ALIGN
+        self.last_call += 1
+        future = self.calls[self.last_call] = asyncio.get_running_loop().create_future()
+        self.send(CALL, len(arrays), self.last_call, payload)
+        try:
+            return await future
+        finally:
+            if not self.calls:
+                self.call_end = 0
+
+    def compute(self, coroutine):
+        """What an async function returns."""
+        loop = asyncio.new_event_loop()
+        loop.add_reader(self.socket, self.heard)
+        self.room = asyncio.Semaphore(MAX_CALLS)
+        try:
+            return loop.run_until_complete(coroutine)
+        finally:
+            for future in self.calls.values():
+                future.cancel()
+            self.calls.clear()
+            self.call_end = 0
+            loop.remove_reader(self.socket)
+            loop.close()
 
     def map(self, slot, which, descriptor, size):
         try:
@@ -92,7 +197,8 @@ class Connection:
                 return room > 0
             if not got[0]:
                 os._exit(0)
-            self.waiting.append(got)
+            if not self.is_answer(got):
+                self.waiting.append(got)
 
 
 def load(path, name):
@@ -137,21 +243,26 @@ def describe(error):
     return text
 
 
+def is_refusal(error):
+    """Whether the request is to blame, as the function says: chairlift.InvalidArgument."""
+    return type(error).__name__ == "InvalidArgument" and type(error).__module__.partition(".")[0] == "chairlift"
+
+
 def ready(connection, function):
     payload = b""
-    for name, dtype, shape, ragged in function.inputs + function.outputs:
+    for name, dtype, shape, lengths in function.inputs + function.outputs:
         encoded = name.encode()
         rank = -1 if shape is None else len(shape)
-        payload += struct.pack("=IiII", CODES.index(dtype), rank, len(encoded), ragged)
+        payload += struct.pack("=IiII", CODES.index(dtype), rank, len(encoded), lengths)
         payload += struct.pack(f"={max(rank, 0)}q", *(shape or ())) + encoded
     connection.send(READY, len(function.inputs), len(function.outputs), payload)
 
 
-def serve(connection, function, numpy):
-    dtypes = [None if not code else numpy.dtype(code) for code in CODES]
+def serve(connection, function):
+    dtypes = [numpy.dtype(code) if code and code != "bytes" else None for code in CODES]
     codes = {dtype: code for code, dtype in enumerate(dtypes) if dtype is not None}
     quiet_until = 0
-    ndarray, copyto = numpy.ndarray, numpy.copyto
+    ndarray = numpy.ndarray
     unpack_tensor, tensor_size = TENSOR.unpack_from, TENSOR.size
     while True:
         kind, count, sequence, message, descriptors = connection.next()
@@ -172,33 +283,44 @@ def serve(connection, function, numpy):
             place += tensor_size + 8 * rank
             inputs.append(ndarray(shape, dtypes[code], memory[0], offset))
         try:
+            end = 0  # of what lies in the output region
+            connection.batch = slot, sequence
             outputs = function(inputs, rows)
+            if function.streams:
+                for outputs in outputs:  # at the end, those of the last step
+                    end = give(connection, slot, sequence, PART, outputs, end, codes)
+                outputs = function.no_steps(outputs)
+            give(connection, slot, sequence, RESULT, outputs, end, codes)
         except Exception as error:  # SystemExit and the like end the worker, as they say
-            if time.monotonic() > quiet_until:  # what fails at every batch would fill the log
+            refused = is_refusal(error)
+            if not refused and time.monotonic() > quiet_until:  # what fails at every batch would fill the log
                 quiet_until = time.monotonic() + 1
                 sys.stderr.write(full(error))
-            connection.send(FAILED, 0, sequence, fit(describe(error)))
-            continue
-        end = 0
-        places = []
-        for output in outputs:
-            places.append(end)
-            end += (output.nbytes + ALIGN - 1) // ALIGN * ALIGN
-        if end > (len(memory[1]) if memory[1] is not None else 0) and not connection.grow(slot, sequence, end):
-            connection.send(FAILED, 0, sequence, fit(
-                f"ValueError: the result has {end} bytes, more than a batch may have (--memory-budget)"))
-            continue
-        payload = []
-        for output, offset in zip(outputs, places):
-            if output.nbytes:
-                copyto(ndarray(output.shape, output.dtype, memory[1], offset), output)
-            payload.append(TENSOR.pack(codes[output.dtype], output.ndim, offset) +
-                           DIMS[output.ndim].pack(*output.shape))
-        connection.send(RESULT, len(outputs), sequence, b"".join(payload))
+            connection.send(FAILED, refused, sequence, fit(str(error) if refused else describe(error)))
+
+
+def give(connection, slot, sequence, kind, outputs, begin, codes):
+    """Writes outputs to the slot's memory, from `begin` on, and sends where they are. Returns their end."""
+    memory = connection.slots[slot]
+    size = sum((output.nbytes + ALIGN - 1) // ALIGN * ALIGN for output in outputs)
+    room = len(memory[1]) if memory[1] is not None else 0
+    if begin + size > room:
+        # What lies there may not have been taken: the new memory is as good as empty.
+        begin, wanted = 0, max(size, 2 * room) if begin else size
+        if not connection.grow(slot, sequence, wanted):
+            raise ValueError(f"the result has {size} bytes, more than a batch may have (--memory-budget)")
+    payload = []
+    for output in outputs:
+        if output.nbytes:
+            numpy.copyto(numpy.ndarray(output.shape, output.dtype, memory[1], begin), output)
+        payload.append(TENSOR.pack(codes[output.dtype], output.ndim, begin) + DIMS[output.ndim].pack(*output.shape))
+        begin += (output.nbytes + ALIGN - 1) // ALIGN * ALIGN
+    connection.send(kind, len(outputs), sequence, b"".join(payload))
+    return begin
 
 
 def main():
-    descriptor, parent, path, name = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+    descriptor, parent, (path, name, argument) = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:6]
     die_with(parent)
     # The server ends its workers by closing their sockets, after what is in flight. Terminals and supervisors that
     # signal whole groups of processes must not end them before.
@@ -208,6 +330,7 @@ def main():
     os.register_at_fork(after_in_child=connection.socket.close)
     try:
         try:
+            global numpy
             import numpy
         except ImportError as error:
             raise ImportError(f"{sys.executable} has no numpy ({error}): install it there, or name another "
@@ -215,15 +338,17 @@ def main():
         call = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_worker_call.py")
         spec = importlib.util.spec_from_file_location("_chairlift_worker_call", call)
         worker_call = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = worker_call
         spec.loader.exec_module(worker_call)
-        worker_call.offer_ragged()
+        worker_call.offer_package()
+        worker_call.CALLER, worker_call.COMPUTE = connection.call, connection.compute
         found, module = load(path, name)
-        function = worker_call.Function(found, name, module)
+        function = worker_call.Function(found, name, module, argument)
     except Exception as error:
         connection.send(LOAD_FAILED, 0, 0, fit(full(error).rstrip()))
         return
     ready(connection, function)
-    serve(connection, function, numpy)
+    serve(connection, function)
 
 
 if __name__ == "__main__":

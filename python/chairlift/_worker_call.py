@@ -5,6 +5,9 @@
     def predict(x: Annotated[np.ndarray, np.int64, (None, 16)]): ...   also its shape; None: any
     def predict(x: list[float]) -> list[int]: ...         lists of rows; list[list[float]]: of lists
     def predict(x: Ragged) -> Ragged: ...                 rows of lengths of their own, packed: .values, .offsets
+    def predict(text: list[str]) -> list[str]: ...        texts; list[bytes]: as they are
+    def predict(text: list[str]) -> Ragged: ...           where it takes none: of lengths of their own
+    def predict(x): yield ...                             a step of each row's result; Iterator[NDArray[np.int64]]
     def predict(a, b): ...                                several inputs, by name
     def predict(inputs: dict) -> dict: ...                by name; needs an example
     class Model: __init__, predict(batch), and optionally preprocess(item), postprocess(item)
@@ -41,11 +44,34 @@ class Ragged(typing.NamedTuple):
     offsets: np.ndarray
 
 
-def offer_ragged():
-    """Has `from chairlift import Ragged` work where the package is not installed."""
+class InvalidArgument(ValueError):
+    """The request is wrong: it fails with this message, as a mistake of its client (400)."""
+
+
+InvalidArgument.__module__ = "chairlift"
+
+
+CALLER = COMPUTE = None  # of the worker process that this runs in
+
+
+async def infer(model, inputs=None, *, timeout=None, **named):
+    """Within an async function that a server runs: the answer of another of its models, as a dict of arrays by name.
+
+    Inputs are arrays by name. `model` is one that `calls` in the function's model.yaml names. `timeout`: seconds; the
+    request's own deadline holds as well. Raises TimeoutError, or RuntimeError with the model's message.
+    """
+    own = sys.modules.get("_chairlift_worker_call")
+    if own is None or own.CALLER is None:
+        raise RuntimeError("chairlift.infer() is for functions that a server runs; programs call models that they load: "
+                           "chairlift.load(...).infer(...)")
+    return await own.CALLER(model, {**(inputs or {}), **named}, timeout)
+
+
+def offer_package():
+    """Has what functions import of the package work where it is not installed."""
     if importlib.util.find_spec("chairlift") is None:
         module = types.ModuleType("chairlift")
-        module.Ragged = Ragged
+        module.Ragged, module.InvalidArgument, module.infer = Ragged, InvalidArgument, infer
         sys.modules["chairlift"] = module
 
 
@@ -55,10 +81,16 @@ def is_ragged(annotation):
 
 class Value:
     """An input or output: its name, element type (None: unknown), shape (None: any), and as what the function
-    takes it: an array, a list of its rows ("rows"), nested lists of numbers ("numbers"), or a Ragged (of that class)."""
+    takes it: an array, a list of its rows ("rows"), nested lists of numbers ("numbers"), a list of texts ("str",
+    "bytes"), or a Ragged (of that class). `own`: its rows' lengths are those of no input."""
 
     def __init__(self, name, dtype=None, shape=None, lists="", ragged=None):
         self.name, self.dtype, self.shape, self.lists, self.ragged = name, dtype, shape, lists, ragged
+        self.own = False
+
+    @property
+    def text(self):
+        return self.dtype == "bytes"
 
     def learn(self, array):
         """Takes what is not known from an example."""
@@ -67,9 +99,11 @@ class Value:
         if self.shape is None:
             self.shape = (-1,) * array.ndim
 
-    def spec(self):
+    def spec(self, streams=False):
         dtype = self.dtype or "float32"
-        return self.name, dtype, self.shape, self.ragged is not None
+        if streams:  # [rows, steps, ...]
+            return self.name, dtype, self.shape and (-1, -1, *self.shape[1:]), 3
+        return self.name, dtype, self.shape, 2 if self.own else 1 if self.ragged is not None else 0
 
 
 def of_annotation(name, annotation):
@@ -90,6 +124,8 @@ def of_annotation(name, annotation):
                 value.shape = tuple(-1 if dimension is None else int(dimension) for dimension in said)
                 if not value.shape or value.shape[0] != -1:
                     raise TypeError(f"the shape of '{name}' is {said}; its first dimension is the rows, None")
+            elif isinstance(said, str):
+                value.name = said
             else:
                 value.dtype = served(said, f"'{name}'")
         return value
@@ -101,24 +137,26 @@ def of_annotation(name, annotation):
         rank, item = 1, arguments[0]
         while typing.get_origin(item) in (list, collections.abc.Sequence):
             rank, item = rank + 1, typing.get_args(item)[0]
+        if item in (str, bytes) and rank == 1:
+            return Value(name, "bytes", (-1,), lists=item.__name__)
         if item in NUMBERS:
             return Value(name, NUMBERS[item], (-1,) * rank, lists="numbers")
         if item is np.ndarray or typing.get_origin(item) is np.ndarray:
             value = of_annotation(name, item)
             value.lists = "rows"
             return value
-    raise TypeError(f"'{name}' is annotated with {annotation}; arrays, lists of numbers or of arrays, and dictionaries "
-                    "are served")
+    raise TypeError(f"'{name}' is annotated with {annotation}; arrays, lists of numbers, texts or arrays, and "
+                    "dictionaries are served")
 
 
 class Function:
     """Called with the inputs of a batch and its rows, returns its outputs; both in the order of `inputs`, `outputs`."""
 
-    def __init__(self, found, name, module):
+    def __init__(self, found, name, module, argument=""):
         self.before = self.after = None
         example = getattr(found, "example", getattr(module, "example", None))
         if inspect.isclass(found):
-            found = found()
+            found = found(argument) if argument else found()
             self.before = getattr(found, "preprocess", None)
             self.after = getattr(found, "postprocess", None)
             if not callable(getattr(found, "predict", None)):
@@ -126,22 +164,28 @@ class Function:
             found = found.predict
         if not callable(found):
             raise TypeError(f"'{name}' is not a function or a class: it is of type {type(found).__name__}")
-        for is_other, kind in ((inspect.iscoroutinefunction, "async"), (inspect.isgeneratorfunction, "a generator")):
-            if is_other(found):
-                raise TypeError(f"'{name}' is {kind}; a function that returns its results is served")
-        self.call, self.name = found, name
+        if inspect.isasyncgenfunction(found):
+            raise TypeError(f"'{name}' is an async generator; generators and async functions are served, apart")
+        self.is_async = inspect.iscoroutinefunction(found)
+        self.streams = inspect.isgeneratorfunction(found)
+        self.call = (lambda *batch: COMPUTE(found(*batch))) if self.is_async else found
+        self.name = name
         self.read_signature(found)
         if example is not None:
             self.learn(example() if callable(example) else example)
         if self.values is None or self.results is None:
             raise TypeError(f"'{name}' takes or returns a dictionary: its names are known from an example only; give the "
                             f"function one ({name}.example = ...)")
-        self.inputs = [value.spec() for value in self.values]
-        self.outputs = [value.spec() for value in self.results]
-        self.dtypes = [np.dtype(dtype) for _, dtype, _, _ in self.outputs]
         self.any_ragged = any(value.ragged for value in self.values)
-        if not self.any_ragged and any(value.ragged for value in self.results):
-            raise TypeError(f"'{name}' returns a Ragged and takes none: its lengths are those of an input")
+        for value in self.results:
+            value.own = value.text or (value.ragged is not None and not self.any_ragged)
+        if self.streams and (self.after or any(value.own or value.ragged for value in self.results)):
+            raise TypeError(f"'{name}' is a generator: it yields arrays of a step of each row, without texts, a Ragged or "
+                            "postprocess(item)")
+        self.inputs = [value.spec() for value in self.values]
+        self.outputs = [value.spec(self.streams) for value in self.results]
+        self.dtypes = [None if value.text else np.dtype(dtype)
+                       for value, (_, dtype, _, _) in zip(self.results, self.outputs)]
         if self.any_ragged and (self.before or self.after or any(value.lists for value in self.values)):
             raise TypeError(f"'{name}' takes a Ragged beside lists or hooks of single items, which need rows")
 
@@ -163,6 +207,9 @@ class Function:
                                 "dictionary")
             self.values = None
         returned = signature.return_annotation
+        if self.streams and typing.get_origin(returned) in (collections.abc.Iterator, collections.abc.Iterable,
+                                                            collections.abc.Generator):
+            returned = typing.get_args(returned)[0]
         if typing.get_origin(returned) is tuple:
             self.results = [of_annotation(f"output_{i}", part) for i, part in enumerate(typing.get_args(returned))]
             if None in self.results:
@@ -176,6 +223,8 @@ class Function:
         if self.values is not None and any(value.ragged for value in self.values):
             raise TypeError(f"'{self.name}' takes a Ragged: annotate its types (Annotated[Ragged, np.int64]) in place of "
                             "an example")
+        if self.values is not None and any(value.text for value in self.values):
+            raise TypeError(f"'{self.name}' takes texts: annotate what it returns (-> NDArray[...]) in place of an example")
         if self.values is None:
             if not isinstance(example, dict):
                 raise TypeError(f"the example of '{self.name}' must be a dictionary, as its argument")
@@ -197,6 +246,8 @@ class Function:
             value.learn(array)
             arrays.append(array)
         result = self.run(arrays)
+        if self.streams:
+            result = next(result)
         if isinstance(result, dict):
             self.results = [Value(name) for name in result]
             result = [result[value.name] for value in self.results]
@@ -229,14 +280,26 @@ class Function:
 
     @staticmethod
     def of_item(value, array):
-        return array if not value.lists else list(array) if value.lists == "rows" else array.tolist()
+        return array if value.text or not value.lists else list(array) if value.lists == "rows" else array.tolist()
 
     def __call__(self, arrays, rows):
         offsets = None
+        arrays = self.take_texts(arrays)
         if self.any_ragged:
             offsets = arrays.pop()
             arrays = [value.ragged(array, offsets) if value.ragged else array for value, array in zip(self.values, arrays)]
-        result = self.run(arrays)
+        if self.streams:
+            return ([array[:, None] for array in self.checked(step, rows, offsets)] for step in self.run(arrays))
+        return self.checked(self.run(arrays), rows, offsets)
+
+    def no_steps(self, last):
+        """What comes behind the last step."""
+        if inspect.isgenerator(last):
+            raise ValueError(f"'{self.name}' yielded nothing; it must yield a step of each row at least once")
+        return [array[:, :0] for array in last]
+
+    def checked(self, result, rows, offsets):
+        """As the server takes it; then the offsets of what has its own."""
         if isinstance(result, dict):
             missing = [value.name for value in self.results if value.name not in result]
             if missing:
@@ -250,9 +313,27 @@ class Function:
         if any(part is None for part in result):
             raise TypeError(f"'{self.name}' returned None; it must return a result for each row")
         outputs = []
+        own = []  # offsets
         for part, value, dtype in zip(result, self.results, self.dtypes):
             expected_rows = rows
-            if value.ragged:
+            if value.text:
+                part, ends = self.give_texts(part, value.name, rows)
+                outputs.append(part)
+                own.append(ends)
+                continue
+            if value.own:
+                if not is_ragged(type(part)):
+                    raise TypeError(f"'{self.name}' returned '{value.name}' as {type(part).__name__}; it must be a Ragged")
+                ends = np.ascontiguousarray(part.offsets, np.int64)
+                if ends.ndim != 1 or len(ends) != rows + 1:
+                    raise ValueError(self.wrong_rows(value.name, (max(len(np.atleast_1d(ends)) - 1, 0),), rows))
+                part = np.asarray(part.values)
+                if ends[0] != 0 or ends[-1] != part.shape[0] or np.any(np.diff(ends) < 0):
+                    raise ValueError(f"'{self.name}' returned '{value.name}' with offsets that do not divide its "
+                                     f"{part.shape[0]} values into rows")
+                own.append(ends)
+                expected_rows = part.shape[0]
+            elif value.ragged:
                 expected_rows = int(offsets[-1])
                 if is_ragged(type(part)):
                     if not np.array_equal(part.offsets, offsets):
@@ -272,7 +353,37 @@ class Function:
                 expected = [rows] + ["any" if known < 0 else known for known in value.shape[1:]]
                 raise ValueError(f"'{self.name}' returned '{value.name}' of shape {list(shape)}; it must be {expected}")
             outputs.append(array)
-        return outputs
+        return outputs + own
+
+    def take_texts(self, arrays):
+        """Texts in place of their bytes; their offsets lie behind the inputs."""
+        count = len(self.values)
+        texts = [i for i, value in enumerate(self.values) if value.text]
+        if not texts:
+            return arrays
+        inputs, ends, rest = arrays[:count], arrays[count:count + len(texts)], arrays[count + len(texts):]
+        for i, offsets in zip(texts, ends):
+            data, offsets = inputs[i].tobytes(), offsets.tolist()
+            inputs[i] = [data[begin:end] for begin, end in zip(offsets, offsets[1:])]
+            if self.values[i].lists == "str":
+                try:
+                    inputs[i] = [text.decode() for text in inputs[i]]
+                except UnicodeDecodeError as error:
+                    raise InvalidArgument(f"input '{self.values[i].name}' is not UTF-8 ({error})") from None
+        return inputs + rest
+
+    def give_texts(self, texts, name, rows):
+        if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__"):
+            raise TypeError(f"'{self.name}' returned '{name}' as {type(texts).__name__}; it must be a list of texts")
+        if len(texts) != rows:
+            raise ValueError(self.wrong_rows(name, (len(texts),), rows))
+        encoded = []
+        for text in texts:
+            if not isinstance(text, (str, bytes)):
+                raise TypeError(f"'{self.name}' returned a {type(text).__name__} in '{name}'; it must be a list of texts")
+            encoded.append(text.encode("utf-8", "replace") if isinstance(text, str) else text)
+        ends = np.cumsum([0] + [len(text) for text in encoded], dtype=np.int64)
+        return np.frombuffer(b"".join(encoded), np.uint8), ends
 
     def wrong_rows(self, output, shape, rows):
         got = f"{shape[0]} rows" if shape else "a single number"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "chairlift/text.h"
 #include "cli/inputs.h"
 #include "tensor/datatype.h"
 #include "tensor/dispatch_all.h"
@@ -100,6 +101,30 @@ std::string WithFiles(const ModelMetadata& model) {
                      model.name, inputs);
 }
 
+bool TakesTexts(const ModelMetadata& model) {
+  return std::any_of(model.inputs.begin(), model.inputs.end(),
+                     [](const TensorSpec& input) { return input.dtype == kBytes; });
+}
+
+// Models that the server made for one with a tokenizer have routes of their own.
+std::string WithTexts(const std::string& name, const std::string& site) {
+  const size_t slash = name.rfind('/');
+  const std::string part = slash == std::string::npos ? "" : name.substr(slash + 1);
+  const std::string model = name.substr(0, slash);
+  if (part == "embed") {
+    return fmt::format(R"(curl -s {}/v1/embeddings -d '{{"model":"{}","input":"a text"}}')"
+                       "\n",
+                       site, model);
+  }
+  if (part == "rerank") {
+    return fmt::format(
+        R"(curl -s {}/v1/rerank -d '{{"model":"{}","query":"a text","documents":["one","two"]}}')"
+        "\n",
+        site, model);
+  }
+  return part == "tokenizer" ? "" : fmt::format("# {}: it takes texts\n", name);
+}
+
 }  // namespace
 
 std::string ExampleRequest(Engine& engine, const std::string& site) {
@@ -108,6 +133,10 @@ std::string ExampleRequest(Engine& engine, const std::string& site) {
     if (entry.state != ModelState::kReady) continue;
     const auto metadata = engine.Metadata(entry.name, entry.version);
     if (!metadata.ok()) continue;
+    if (TakesTexts(*metadata)) {
+      commands.push_back(WithTexts(entry.name, site));
+      continue;
+    }
     const StatusOr<std::string> command = CurlCommand(engine, *metadata, site, 1);
     // A 1 may point at what is not there: where -1 is the child of a leaf, this is a tree.
     const StatusOr<std::string> other =

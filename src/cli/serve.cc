@@ -241,6 +241,7 @@ Status Serve(ServeFlags flags) {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   flags.engine.on_load = LoadBar();
+  flags.engine.serve_texts = true;
   flags.engine.max_queue_wait_us = int64_t{1000} * flags.max_queue_wait_ms;
   auto created = Engine::Create(flags.engine);
   if (!created.ok()) return InFlags(created.status());

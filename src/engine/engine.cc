@@ -77,6 +77,7 @@ class EngineImpl final : public Engine, private ModelCalls {
                      .background = &background_,
                      .time_cells = options.time_cells,
                      .allow_plugins = options.allow_plugins,
+                     .serve_texts = options.serve_texts,
                      .calls = this},
                     options.on_load) {}
 

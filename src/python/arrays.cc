@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "chairlift/text.h"
 #include "python/errors.h"
 #include "python/events.h"
 #include "tensor/dtype.h"
@@ -149,9 +150,35 @@ bool Overlap(const Tensor& a, const Tensor& b) {
   return a_first < b_first + b.byte_size() && b_first < a_first + a.byte_size();
 }
 
+// The texts of a sequence of them: str, as UTF-8, or bytes.
+Tensor TextsFrom(const std::string& name, nb::handle value) {
+  std::vector<std::string> texts;
+  if (IsText(value) || PySequence_Check(value.ptr()) == 0) {
+    Check(InvalidArgument("input '{}' takes texts: a list of str or bytes, one for each row", name));
+  }
+  for (const nb::handle element : nb::iter(value)) {
+    const char* data = nullptr;
+    Py_ssize_t size = 0;
+    if (PyUnicode_Check(element.ptr())) {
+      data = PyUnicode_AsUTF8AndSize(element.ptr(), &size);
+      if (data == nullptr) throw nb::python_error();
+    } else if (PyBytes_Check(element.ptr())) {
+      data = PyBytes_AS_STRING(element.ptr());
+      size = PyBytes_GET_SIZE(element.ptr());
+    } else {
+      Check(InvalidArgument("input '{}' has a {} among its texts; they are str or bytes", name,
+                            Py_TYPE(element.ptr())->tp_name));
+    }
+    texts.emplace_back(data, static_cast<size_t>(size));
+  }
+  const auto rows = static_cast<int64_t>(texts.size());
+  return TextTensor(Shape{rows}, std::move(texts));
+}
+
 }  // namespace
 
 Tensor TensorOf(const std::string& name, nb::handle value, const TensorSpec* spec) {
+  if (spec != nullptr && spec->dtype == kBytes) return TextsFrom(name, value);
   if (std::optional<Tensor> tensor = Borrowed(value, DType::kUndefined)) return *std::move(tensor);
   const DType wanted = spec == nullptr ? DType::kUndefined : spec->dtype;
   const std::string type(DTypeName(wanted));
@@ -169,6 +196,13 @@ Tensor TensorOf(const std::string& name, nb::handle value, const TensorSpec* spe
 }
 
 nb::object ArrayOf(const Tensor& tensor) {
+  if (tensor.dtype() == kBytes) {
+    nb::list texts;
+    for (const std::string_view text : TextsOf(tensor)) {
+      texts.append(nb::bytes(text.data(), text.size()));
+    }
+    return nb::module_::import_("chairlift._arrays").attr("texts")(texts);
+  }
   auto owned = std::make_unique<Tensor>(tensor);
   static uint64_t nothing = 0;  // what an array without elements points to
   void* const data = owned->size() == 0 ? &nothing : owned->raw();
@@ -189,7 +223,7 @@ nb::dict ArraysOf(std::span<const NamedTensor> outputs, std::span<const NamedTen
   nb::dict arrays;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Tensor& tensor = outputs[i].tensor;
-    bool shared = false;
+    bool shared = false;  // texts are copied anyway
     for (const NamedTensor& input : inputs) shared |= Overlap(tensor, input.tensor);
     for (size_t j = 0; j < i; ++j) shared |= Overlap(tensor, outputs[j].tensor);
     arrays[nb::str(outputs[i].name.c_str())] = ArrayOf(shared ? tensor.Clone() : tensor);

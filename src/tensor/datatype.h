@@ -8,9 +8,9 @@
 
 namespace chairlift {
 
-// "FP32", "INT64", "BOOL"; empty for kUndefined.
+// "FP32", "INT64", "BOOL", "BYTES"; empty for kUndefined.
 std::string_view DatatypeName(DType dtype);
-// kUndefined where it is none of ours ("BYTES", "fp32", ...).
+// kUndefined where it is none of ours ("FP8", "fp32", ...).
 DType DatatypeFromName(std::string_view name);
 
 }  // namespace chairlift

@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "base/status.h"
+#include "chairlift/text.h"
 #include "tensor/buffer_pool.h"
 #include "tensor/datatype.h"
 #include "tensor/dtype.h"
@@ -21,13 +22,13 @@ struct TypeRow {
   std::string_view datatype;
   size_t bytes;
 };
-// Indexed by DType.
+// Indexed by DType; kBytes is the last.
 constexpr TypeRow kTypes[] = {
     {"undefined", "", 0},    {"float32", "FP32", 4},  {"float64", "FP64", 8},
     {"float16", "FP16", 2},  {"bfloat16", "BF16", 2}, {"int8", "INT8", 1},
     {"int16", "INT16", 2},   {"int32", "INT32", 4},   {"int64", "INT64", 8},
     {"uint8", "UINT8", 1},   {"uint16", "UINT16", 2}, {"uint32", "UINT32", 4},
-    {"uint64", "UINT64", 8}, {"bool", "BOOL", 1}};
+    {"uint64", "UINT64", 8}, {"bool", "BOOL", 1},     {"bytes", "BYTES", sizeof(std::string_view)}};
 
 constexpr size_t kReadablePastEnd = 64;
 
@@ -137,7 +138,8 @@ Tensor Tensor::Allocate(DType dtype, const Shape& shape) {
   const size_t bytes = t.byte_size() + kReadablePastEnd;
   std::shared_ptr<void> buffer = BufferPool::Default().Acquire(bytes);
   t.data_ = buffer.get();
-  std::memset(static_cast<char*>(t.data_) + t.byte_size(), 0, kReadablePastEnd);
+  const size_t first = dtype == kBytes ? 0 : t.byte_size();
+  std::memset(static_cast<char*>(t.data_) + first, 0, bytes - first);
   t.owner_ = std::move(buffer);
   return t;
 }
@@ -174,6 +176,10 @@ Tensor Tensor::Rows(int64_t first, int64_t count) const {
 Tensor Tensor::Clone() const {
   assert(device_ == nullptr);
   if (!present()) return {};
+  if (dtype_ == kBytes) {
+    const std::span<const std::string_view> texts = TextsOf(*this);
+    return TextTensor(shape_, std::vector<std::string>(texts.begin(), texts.end()));
+  }
   Tensor t = Allocate(dtype_, shape_);
   std::memcpy(t.data_, data_, byte_size());
   return t;

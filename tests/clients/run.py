@@ -26,7 +26,9 @@ def start_server(chairlift, models):
                "--metrics-port", "-1", "--workers", "2"]
     for model in MODELS:
         command += ["--load-model", model]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    # Texts are made tokens by this interpreter, which has what that needs.
+    environment = {**os.environ, "CHAIRLIFT_PYTHON": sys.executable}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     for line in process.stdout:
         print(line, end="", flush=True)
         found = re.search(r"models on http://([0-9.]+:[0-9]+)", line)

@@ -37,13 +37,26 @@ inline void RunWorkerCase(const uint8_t* data, size_t size) {
     if (std::holds_alternative<WorkerNeedsRoom>(*heard)) {
       protocol.Grant(std::min<uint64_t>(std::get<WorkerNeedsRoom>(*heard).bytes, 1 << 20));
     }
+    if (const auto* const call = std::get_if<WorkerCall>(&*heard)) {
+      for (const auto& [name, input] : call->inputs) {
+        const uint64_t bytes =
+            static_cast<uint64_t>(input.shape.NumElements()) * DTypeSize(input.dtype);
+        if (input.offset <= room && bytes <= room - input.offset) continue;
+        std::fprintf(stderr, "broken: an input of a call outside of its batch's memory\n");
+        std::abort();
+      }
+    }
     const auto* const result = std::get_if<WorkerResult>(&*heard);
     if (result == nullptr) continue;
-    for (const PlacedTensor& output : result->outputs) {
+    const WorkerReady& ready = protocol.signature();
+    for (size_t i = 0; i < result->outputs.size(); ++i) {
+      const PlacedTensor& output = result->outputs[i];
+      const bool offsets = i >= ready.outputs.size();
+      const bool any = !offsets && ready.own_offsets[i];
       const uint64_t bytes =
           static_cast<uint64_t>(output.shape.NumElements()) * DTypeSize(output.dtype);
-      if ((output.shape[0] == 2 || output.shape[0] == 5) && output.offset <= room &&
-          bytes <= room - output.offset)
+      if ((any || output.shape[0] == (offsets ? 3 : 2) || output.shape[0] == 5) &&
+          output.offset <= room && bytes <= room - output.offset)
         continue;
       std::fprintf(stderr, "broken: an output outside of its batch's memory\n");
       std::abort();

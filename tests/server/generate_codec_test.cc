@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/status.h"
+#include "chairlift/text.h"
 #include "server/http/oip_codec.h"
 
 namespace chairlift::http {
@@ -41,6 +42,18 @@ std::string DecodeError(std::string_view json, const ServerLimits& limits = {}) 
   if (decoded.ok()) return "";
   EXPECT_EQ(decoded.status().code(), absl::StatusCode::kInvalidArgument) << decoded.status();
   return Message(decoded.status());
+}
+
+TEST(GenerateDecodeTest, TextsAreTextsOrListsOfThem) {
+  ModelMetadata model;
+  model.inputs = {{"a", kBytes, {-1}}, {"b", kBytes, {-1}}};
+  const auto decoded = Decode(R"({"a":"x","b":["y","zé"]})", {}, model);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->request.inputs[0].tensor.shape(), Shape({1}));
+  EXPECT_THAT(TextsOf(decoded->request.inputs[0].tensor), ElementsAre("x"));
+  EXPECT_THAT(TextsOf(decoded->request.inputs[1].tensor), ElementsAre("y", "zé"));
+  EXPECT_FALSE(Decode(R"({"a":["x",1],"b":"y"})", {}, model).ok());
+  EXPECT_FALSE(Decode(R"({"a":7,"b":"y"})", {}, model).ok());
 }
 
 TEST(GenerateDecodeTest, TypesAreTheModelsAndShapesTheNesting) {
@@ -93,7 +106,7 @@ TEST(GenerateDecodeTest, WhatIsWrongIsNamed) {
   EXPECT_THAT(DecodeError(R"({"text":1})"), HasSubstr("no input 'text' (there are: 'tokens',"));
   EXPECT_THAT(DecodeError(R"({"tokens":[1],"tokens":[2]})"), HasSubstr("'tokens' is given twice"));
   EXPECT_EQ(DecodeError(R"({"id":"a","tokens":[1],"id":"b"})"), "\"id\" is given twice");
-  EXPECT_THAT(DecodeError(R"({"tokens":"hello"})"), HasSubstr("models take numbers only"));
+  EXPECT_THAT(DecodeError(R"({"tokens":"hello"})"), HasSubstr("is text; the model takes INT64"));
   EXPECT_THAT(DecodeError(R"({"tokens":["hello"]})"), HasSubstr("not a value of INT64"));
   EXPECT_THAT(DecodeError(R"({"tokens":1.5})"), HasSubstr("1.5 is not a value of INT64"));
   EXPECT_THAT(DecodeError(R"({"tokens":null})"), HasSubstr("null is not a value of INT64"));

@@ -8,7 +8,9 @@
 #include <random>
 
 #include "base/status.h"
+#include "chairlift/text.h"
 #include "server/http/json_writer.h"
+#include "server/protocol/request.h"
 
 namespace chairlift::http {
 namespace {
@@ -80,6 +82,29 @@ TEST(OipDecodeTest, EveryDatatypeIsRead) {
   EXPECT_EQ(Values<BFloat16>(Decode(Input("BF16", "[1]", "[1]")))[0].bits, 0x3f80);
 }
 
+// As Triton has them: in JSON, or each behind its size.
+TEST(OipDecodeTest, TextsAreRead) {
+  EXPECT_THAT(Values<std::string_view>(Decode(Input("BYTES", "[2]", R"(["a\"","é"])"))),
+              ElementsAre("a\"", "é"));
+  EXPECT_THAT(Values<std::string_view>(Decode(Input("BYTES", "[2,1]", R"([["a"],[""]])"))),
+              ElementsAre("a", ""));
+  EXPECT_THAT(DecodeError(Input("BYTES", "[2]", R"(["a"])")), HasSubstr("1 element"));
+  EXPECT_THAT(DecodeError(Input("BYTES", "[1]", "[1]")), HasSubstr("not a value of BYTES"));
+  EXPECT_THAT(DecodeError(Input("BYTES", "[70000]", "[]")), HasSubstr("the limit is 65536"));
+  const auto binary = [](size_t size) {
+    return fmt::format(R"({{"inputs":[{{"name":"x","datatype":"BYTES","shape":[2],)"
+                       R"("parameters":{{"binary_data_size":{}}}}}]}})",
+                       size);
+  };
+  const std::string good("\2\0\0\0a\0\0\0\0\0", 10);
+  EXPECT_THAT(Values<std::string_view>(Decode(binary(10), good)),
+              ElementsAre(std::string_view("a\0", 2), ""));
+  EXPECT_THAT(DecodeError(binary(9), good.substr(0, 9)), HasSubstr("ends within text 1 of 2"));
+  EXPECT_THAT(DecodeError(binary(11), good + "x"), HasSubstr("1 bytes of the binary data follow"));
+  EXPECT_THAT(DecodeError(binary(4), std::string(4, '\xff')), HasSubstr("too few"));
+  EXPECT_THAT(DecodeError(binary(8), std::string(8, '\xff')), HasSubstr("ends within text 0"));
+}
+
 TEST(OipDecodeTest, DataIsFlatOrNestedAsTheShape) {
   EXPECT_THAT(Values<int32_t>(Decode(Input("INT32", "[2,2]", "[1,2,3,4]"))),
               ElementsAre(1, 2, 3, 4));
@@ -122,7 +147,7 @@ TEST(OipDecodeTest, ValuesOutsideTheTypeAreNamed) {
 }
 
 TEST(OipDecodeTest, WhatIsNotSupportedIsRefusedByName) {
-  EXPECT_THAT(DecodeError(Input("BYTES", "[1]", "[\"a\"]")), HasSubstr("BYTES is not supported"));
+  EXPECT_THAT(DecodeError(Input("FP8", "[1]", "[1]")), HasSubstr("'FP8' is not one of"));
   EXPECT_THAT(DecodeError(Input("fp32", "[1]", "[1]")), HasSubstr("'fp32' is not one of"));
   EXPECT_THAT(DecodeError(R"({"inputs":[],"outputs":[{"name":"y","parameters":)"
                           R"({"classification":3}}]})"),
@@ -401,6 +426,22 @@ TEST(OipEncodeTest, EveryTypeIsWrittenToItsLimits) {
             "0.1,-2.2250738585072014e-308");
   EXPECT_EQ(data(Tensor::Of<Float16>({1}, {Float16(0.1f)})), "0.099975586");
   EXPECT_EQ(data(Tensor::Of<float>({0}, {})), "");
+}
+
+TEST(OipEncodeTest, TextsAreWritten) {
+  const Tensor texts = TextTensor({2}, {"a\"", "bc"});
+  std::string json;
+  std::vector<int> binary;
+  ASSERT_TRUE(EncodeInfer(Response({{"t", texts}}), {}, &json, &binary).ok());
+  EXPECT_THAT(json, HasSubstr(R"("datatype":"BYTES","shape":[2],"data":["a\"","bc"])"));
+  OutputFormat format;
+  format.binary_by_default = true;
+  json.clear();
+  ASSERT_TRUE(EncodeInfer(Response({{"t", texts}}), format, &json, &binary).ok());
+  EXPECT_THAT(json, HasSubstr(R"("binary_data_size":12)"));
+  const Tensor bytes = protocol::BytesFromTexts(texts);
+  EXPECT_EQ(std::string_view(static_cast<const char*>(bytes.raw()), bytes.byte_size()),
+            std::string_view("\2\0\0\0a\"\2\0\0\0bc", 12));
 }
 
 TEST(OipEncodeTest, ValuesWithoutJsonAskForBinary) {

@@ -211,6 +211,8 @@ class Dispatcher {
   std::shared_ptr<Batch> RunTask(const std::shared_ptr<Batch>& batch, int worker,
                                  Duration worth_a_team);
   // It has run: delivers responses. Returns its worker's next task; null where there is none yet.
+  // What is ready of the answer of a request that a task in a lane still computes.
+  void SendParts(Batch& batch, size_t node);
   std::shared_ptr<Batch> FinishTask(Batch& batch);
   // Has the timer's thread perform them. False, and they are as before, where that has ended.
   bool GiveToTimer(Actions& actions, Model& model);

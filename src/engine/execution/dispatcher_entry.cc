@@ -27,7 +27,8 @@ Status Dispatcher::Admit(const Request& request) {
     return ResourceExhausted("{} requests wait for model '{}', its max_queue_size; retry later",
                              limit, request.model->metadata().name);
   }
-  CHAIRLIFT_RETURN_IF_ERROR(AdmitWait(*request.model));
+  // What is part of an accepted request waits with it.
+  if (!request.inside) CHAIRLIFT_RETURN_IF_ERROR(AdmitWait(*request.model));
   CHAIRLIFT_RETURN_IF_ERROR(AdmitDeadline(request));
   switch (models_.Enter(request.model, options_.max_requests, request.inside)) {
     case ActiveModels::Entry::kDone:

@@ -100,13 +100,15 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::RunTask(const std::shared_ptr<Bat
 
 void Dispatcher::RunInLane(const std::shared_ptr<Batch>& batch) {
   batch->start = clock_.Now();
-  batch->run.emplace(TaskRun{.cell = batch->cell,
-                             .padding_rows = batch->task.padding_rows,
-                             .nodes = batch->nodes,
-                             .team = lanes_team_,
-                             .worker = batch->task.worker,
-                             .memory = lanes_memory_,
-                             .stop = &batch->ride.stop});
+  batch->run.emplace(
+      TaskRun{.cell = batch->cell,
+              .padding_rows = batch->task.padding_rows,
+              .nodes = batch->nodes,
+              .team = lanes_team_,
+              .worker = batch->task.worker,
+              .memory = lanes_memory_,
+              .stop = &batch->ride.stop,
+              .send_parts = [this, own = batch.get()](size_t node) { SendParts(*own, node); }});
   batch->self = batch;
   {
     const std::lock_guard<std::mutex> lock(late_mutex_);
@@ -123,6 +125,16 @@ void Dispatcher::RunInLane(const std::shared_ptr<Batch>& batch) {
   Actions actions;
   actions.completed.push_back(std::move(batch->self));
   if (!GiveToTimer(actions, *batch->model)) FinishLateTask(std::move(actions.completed[0]));
+}
+
+void Dispatcher::SendParts(Batch& batch, size_t node) {
+  const Request& request = *batch.requests[node];
+  if (request.reply.parts == nullptr) return;
+  Actions actions;
+  batch.nodes[node].graph->TakeParts([&](std::vector<ReadyPart> parts) {
+    sequencer_.SendParts(request.reply.parts, std::move(parts), actions.answers);
+  });
+  Perform(std::move(actions));
 }
 
 std::shared_ptr<Dispatcher::Batch> Dispatcher::FinishTask(Batch& batch) {

@@ -6,6 +6,7 @@
 #define CHAIRLIFT_ENGINE_PROGRAMS_PROGRAM_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -114,6 +115,9 @@ struct TaskRun {
   int worker = 0;                  // below LoadOptions::workers
   WorkerMemory& memory;            // the worker's; all lanes': of that only its limits
   const StopFlag* stop = nullptr;  // of a task in a lane, as WorkerMemory::stop
+  // Of a task in a lane: parts of the answer of a node's request, by index, are there to be sent
+  // (RequestGraph::TakeParts) before it ends. By one thread at a time.
+  std::function<void(size_t)> send_parts = {};
 };
 
 // Of a program whose tasks run elsewhere than on the engine's workers.

@@ -12,6 +12,7 @@
 #include "batching/policy.h"
 #include "engine/programs/pipeline/pipeline_config.h"
 #include "engine/programs/process/function_config.h"
+#include "engine/repository/text_model.h"
 #include "graph/batch_axis.h"
 #include "graph/passes/pass.h"
 #include "graph/stages/stages.h"
@@ -213,6 +214,7 @@ StatusOr<ModelConfig> ReadModelConfig(const YamlValue& settings) {
   names.insert(names.end(), {"versions", "cells", "unfold"});
   for (std::string& name : FunctionSettingNames()) names.push_back(std::move(name));
   for (std::string& name : PipelineSettingNames()) names.push_back(std::move(name));
+  for (std::string& name : TextSettingNames()) names.push_back(std::move(name));
   settings.CheckKeys(names);
   for (const auto& [name, value] : settings.Map("a map of settings")) {
     ReadSetting(name, value, config);

@@ -29,6 +29,7 @@ StatusOr<FolderConfig> ParseYaml(const std::string& text) {
     return InvalidArgument("a model is made of `cells` or is a function (`python`), not both");
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(folder.pipeline, ReadPipelineConfig(settings));
+  CHAIRLIFT_ASSIGN_OR_RETURN(folder.texts, ReadTextSettings(settings));
   if (folder.cells) folder.file = kAnyOnnxFile;
   if (folder.function) folder.file = folder.function->file;
   return folder;

@@ -13,6 +13,7 @@
 #include "engine/programs/cells/cell_manifest.h"
 #include "engine/programs/pipeline/pipeline_config.h"
 #include "engine/programs/process/function_config.h"
+#include "engine/repository/text_model.h"
 #include "engine/repository/version_policy.h"
 
 namespace chairlift {
@@ -27,6 +28,7 @@ struct FolderConfig {
   std::optional<FunctionConfig> function;
   std::optional<PipelineConfig> pipeline;  // it has no version folders
   VersionPolicy versions;
+  TextSettings texts;
   // In a version's folder; of a model made of cells kAnyOnnxFile, of a function its own.
   std::string file = "model.onnx";
 

@@ -10,8 +10,10 @@
 #include "base/closest.h"
 #include "base/out_of_memory.h"
 #include "base/status.h"
+#include "engine/programs/process/worker_script.h"
 #include "engine/repository/load_model.h"
 #include "engine/repository/model_folder.h"
+#include "engine/repository/text_model.h"
 #include "engine/repository/triton_config.h"
 
 namespace chairlift {
@@ -46,6 +48,15 @@ Status CheckName(const std::string& name) {
 Status CheckVersion(const std::string& version) {
   if (IsVersion(version)) return absl::OkStatus();
   return InvalidArgument("'{}' cannot be a version: versions are numbers (\"1\", \"12\")", version);
+}
+
+// The models that must be there before it, as steps: a pipeline's, or those that a function calls.
+std::optional<PipelineConfig> CalledBy(const std::optional<PipelineConfig>& pipeline,
+                                       const std::optional<FunctionConfig>& function) {
+  if (pipeline || !function || function->calls.empty()) return pipeline;
+  PipelineConfig called;
+  for (const std::string& model : function->calls) called.steps.push_back({.model = model});
+  return called;
 }
 
 // "found: v1, v2", of the folders in it.
@@ -97,12 +108,20 @@ Status Repository::Load(const std::string& name, const fs::path& path, const Mod
   FolderConfig given;
   given.config = config;
   const std::lock_guard<std::mutex> loading(load_mutex_);
-  return LoadLocked(name, source, given, version);
+  CHAIRLIFT_RETURN_IF_ERROR(CheckName(name));
+  CHAIRLIFT_RETURN_IF_ERROR(LoadLocked(name, source, given, version));
+  if (options_.serve_texts && !source.cells && !source.function && !source.pipeline) {
+    fs::path folder = fs::absolute(path, error).lexically_normal().parent_path();
+    if (IsVersion(folder.filename().string()) && !HasSettings(folder))
+      folder = folder.parent_path();
+    const StatusOr<FolderConfig> read = ReadModelFolder(folder);
+    LoadTextsLocked(name, source, read.ok() ? read->texts : TextSettings());
+  }
+  return absl::OkStatus();
 }
 
 Status Repository::LoadLocked(const std::string& name, const ModelSource& source,
                               const FolderConfig& folder, const std::string& version) {
-  CHAIRLIFT_RETURN_IF_ERROR(CheckName(name));
   CHAIRLIFT_RETURN_IF_ERROR(CheckVersion(version));
   {
     const MemoryReserve::Use use;
@@ -120,7 +139,9 @@ Status Repository::LoadLocked(const std::string& name, const ModelSource& source
   }
   using Loaded = StatusOr<std::shared_ptr<Model>>;
   Loaded model = CatchOutOfMemory([&]() -> Loaded {
-    if (source.pipeline) CHAIRLIFT_RETURN_IF_ERROR(CheckSteps(name, *source.pipeline));
+    if (const auto called = CalledBy(source.pipeline, source.function)) {
+      CHAIRLIFT_RETURN_IF_ERROR(CheckSteps(name, *called));
+    }
     CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<Model> loaded,
                                LoadModel(name, version, source, folder.config, options));
     CHAIRLIFT_RETURN_IF_ERROR(CheckTensors(folder, loaded->metadata()));
@@ -145,6 +166,56 @@ Status Repository::LoadLocked(const std::string& name, const ModelSource& source
     entry.reason = fmt::format("config.pbtxt: ignored: {}", fmt::join(folder.ignored, ", "));
   }
   return absl::OkStatus();
+}
+
+void Repository::LoadTextsLocked(const std::string& name, const ModelSource& source,
+                                 const TextSettings& settings) {
+  if (!options_.serve_texts || source.cells || source.function || source.pipeline) return;
+  std::vector<std::shared_ptr<Model>> replaced;  // freed outside the lock
+  const auto load = [&]() -> Status {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const std::shared_ptr<Model> encoder, Find(name, ""));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const fs::path script, FindWorkerScript());
+    CHAIRLIFT_ASSIGN_OR_RETURN(const std::optional<TextModel> found,
+                               FindTextModel(name, source.path, settings,
+                                             encoder->program().signature(), script.parent_path()));
+    if (!found) return NotFound("there is no tokenizer.json beside its file");
+    const ModelSource tokenizer{.path = found->tokenizer.file, .function = found->tokenizer};
+    CHAIRLIFT_RETURN_IF_ERROR(
+        LoadLocked(TokenizerName(name), tokenizer, FolderConfig(), kPipelineVersion));
+    const ModelSource pipeline{.path = {}, .pipeline = found->pipeline};
+    const std::string own = found->pairs ? RerankName(name) : EmbedName(name);
+    CHAIRLIFT_RETURN_IF_ERROR(LoadLocked(own, pipeline, FolderConfig(), kPipelineVersion));
+    const std::string other = found->pairs ? EmbedName(name) : RerankName(name);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (const auto before = models_.find(other); before != models_.end()) {
+      for (auto& [version, entry] : before->second) replaced.push_back(std::move(entry.model));
+      models_.erase(before);
+    }
+    unusable_[other] = found->pairs ? "it gives scores of pairs of texts, and no vectors"
+                                    : "it gives vectors of texts, and no scores of pairs";
+    return absl::OkStatus();
+  };
+  const Status loaded = CatchOutOfMemory(load);
+  if (loaded.ok()) return;
+  if (!absl::IsNotFound(loaded)) spdlog::warn("{} takes no texts: {}", name, Message(loaded));
+  replaced = RemoveTexts(name);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const std::string& own : {EmbedName(name), RerankName(name)}) {
+    unusable_[own] = Message(loaded);
+  }
+}
+
+std::vector<std::shared_ptr<Model>> Repository::RemoveTexts(const std::string& name) {
+  std::vector<std::shared_ptr<Model>> removed;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const std::string& own : {EmbedName(name), RerankName(name), TokenizerName(name)}) {
+    unusable_.erase(own);
+    const auto found = models_.find(own);
+    if (found == models_.end()) continue;
+    for (auto& [version, entry] : found->second) removed.push_back(std::move(entry.model));
+    models_.erase(found);
+  }
+  return removed;
 }
 
 Status Repository::AddFolder(const fs::path& folder) {
@@ -260,8 +331,8 @@ StatusOr<std::vector<InferRequest>> Repository::LoadFolderLocked(
     spdlog::warn("model '{}': config.pbtxt: ignored: {}", name, fmt::join(config->ignored, ", "));
   }
   std::vector<InferRequest> warm_up;
-  if (config->pipeline) {
-    auto steps = LoadSteps(name, *config->pipeline, loading);
+  if (const auto called = CalledBy(config->pipeline, config->function)) {
+    auto steps = LoadSteps(name, *called, loading);
     if (!steps.ok()) {
       const std::lock_guard<std::mutex> lock(mutex_);
       unusable_[name] = Message(steps.status());
@@ -277,6 +348,9 @@ StatusOr<std::vector<InferRequest>> Repository::LoadFolderLocked(
                              .function = config->function,
                              .pipeline = config->pipeline};
     first_error.Update(LoadLocked(name, source, *config, version));
+    if (version == versions->back() && first_error.ok()) {
+      LoadTextsLocked(name, source, config->texts);
+    }
   }
   const MemoryReserve::Use use;
   std::vector<std::shared_ptr<Model>> gone;
@@ -304,6 +378,8 @@ Status Repository::Unload(const std::string& name, const std::string& version,
   const std::lock_guard<std::mutex> loading(load_mutex_);
   const MemoryReserve::Use use;
   std::vector<std::shared_ptr<Model>> unloaded;  // freed outside the lock
+  std::vector<std::shared_ptr<Model>> texts;
+  if (version.empty()) texts = RemoveTexts(name);
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = models_.find(name);
   if (found == models_.end()) return NotFound("no model '{}' is loaded", name);

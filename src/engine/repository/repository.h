@@ -69,6 +69,12 @@ class Repository {
                                                 std::vector<std::string> loading);
   // That no step leads back to the pipeline.
   Status CheckSteps(const std::string& name, const PipelineConfig& pipeline) const;
+  // Where it is a model file with a tokenizer.json beside it, the models that take texts for it
+  // (text_model.h). What is wrong with these is logged, and said to who asks for them.
+  void LoadTextsLocked(const std::string& name, const ModelSource& source,
+                       const TextSettings& settings);
+  // Takes the models of texts for `name` out of what is served.
+  std::vector<std::shared_ptr<Model>> RemoveTexts(const std::string& name);
   Status LoadLocked(const std::string& name, const ModelSource& source, const FolderConfig& folder,
                     const std::string& version);
   // What is to be loaded of a model's folder, or why nothing can be.

@@ -12,6 +12,7 @@
 
 #include "base/regular_file.h"
 #include "base/status.h"
+#include "chairlift/text.h"
 #include "engine/repository/model_config.h"
 #include "engine/repository/triton_config.pb.h"
 #include "tensor/dtype.h"
@@ -111,9 +112,9 @@ bool TooDeep(const std::string& text) {
 
 DType TypeOf(triton::DataType type) {
   static constexpr DType kTypes[] = {
-      DType::kUndefined, DType::kBool,  DType::kUInt8,  DType::kUInt16,    DType::kUInt32,
-      DType::kUInt64,    DType::kInt8,  DType::kInt16,  DType::kInt32,     DType::kInt64,
-      DType::kFloat16,   DType::kFloat, DType::kDouble, DType::kUndefined, DType::kBFloat16};
+      DType::kUndefined, DType::kBool,  DType::kUInt8,  DType::kUInt16, DType::kUInt32,
+      DType::kUInt64,    DType::kInt8,  DType::kInt16,  DType::kInt32,  DType::kInt64,
+      DType::kFloat16,   DType::kFloat, DType::kDouble, kBytes,         DType::kBFloat16};
   return kTypes[static_cast<int>(type)];
 }
 

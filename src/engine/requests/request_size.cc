@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "chairlift/text.h"
+
 namespace chairlift {
 
 int64_t InputBytes(const InferRequest& request) {
   int64_t bytes = 0;
   for (const NamedTensor& input : request.inputs) {
-    bytes += static_cast<int64_t>(input.tensor.byte_size());
+    bytes += static_cast<int64_t>(ContentBytes(input.tensor));
   }
   return bytes;
 }

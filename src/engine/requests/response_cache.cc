@@ -8,6 +8,7 @@
 
 #include "absl/hash/hash.h"
 #include "base/out_of_memory.h"
+#include "chairlift/text.h"
 
 namespace chairlift {
 namespace {
@@ -15,8 +16,13 @@ namespace {
 // What an entry takes besides the bytes of its tensors, about.
 constexpr int64_t kEntryBytes = 512;
 
-std::string_view BytesOf(const Tensor& tensor) {
-  return {static_cast<const char*>(tensor.raw()), tensor.byte_size()};
+// All that it holds, in order: of texts each, else one piece.
+std::vector<std::string_view> PiecesOf(const Tensor& tensor) {
+  if (tensor.dtype() == kBytes) {
+    const std::span<const std::string_view> texts = TextsOf(tensor);
+    return {texts.begin(), texts.end()};
+  }
+  return {{static_cast<const char*>(tensor.raw()), tensor.byte_size()}};
 }
 
 bool Same(const ResponseCache::Key& a, const ResponseCache::Key& b) {
@@ -24,7 +30,7 @@ bool Same(const ResponseCache::Key& a, const ResponseCache::Key& b) {
                                               b.inputs.end(), [](const Tensor& x, const Tensor& y) {
                                                 return x.dtype() == y.dtype() &&
                                                        x.shape() == y.shape() &&
-                                                       BytesOf(x) == BytesOf(y);
+                                                       PiecesOf(x) == PiecesOf(y);
                                               });
 }
 
@@ -40,11 +46,11 @@ std::vector<NamedTensor> Copies(const std::vector<NamedTensor>& tensors) {
 ResponseCache::Key ResponseCache::KeyOf(const ValidatedRequest& request) {
   Key key{.inputs = request.inputs, .outputs = request.outputs, .digest = 0};
   // Seeded differently in every process: nobody can choose inputs that share digests.
-  using Mixed = std::tuple<uint64_t, DType, std::vector<int64_t>, std::string_view>;
+  using Mixed = std::tuple<uint64_t, DType, std::vector<int64_t>, std::vector<std::string_view>>;
   key.digest = absl::Hash<std::vector<int>>()(key.outputs);
   for (const Tensor& input : key.inputs) {
     const std::vector<int64_t> dims(input.shape().begin(), input.shape().end());
-    key.digest = absl::Hash<Mixed>()({key.digest, input.dtype(), dims, BytesOf(input)});
+    key.digest = absl::Hash<Mixed>()({key.digest, input.dtype(), dims, PiecesOf(input)});
   }
   return key;
 }
@@ -68,8 +74,8 @@ std::optional<std::vector<NamedTensor>> ResponseCache::Find(const Key& key) {
 
 void ResponseCache::Insert(const Key& key, const std::vector<NamedTensor>& outputs) {
   int64_t bytes = kEntryBytes;
-  for (const Tensor& input : key.inputs) bytes += static_cast<int64_t>(input.byte_size());
-  for (const auto& [name, tensor] : outputs) bytes += static_cast<int64_t>(tensor.byte_size());
+  for (const Tensor& input : key.inputs) bytes += static_cast<int64_t>(ContentBytes(input));
+  for (const auto& [name, tensor] : outputs) bytes += static_cast<int64_t>(ContentBytes(tensor));
   if (bytes > max_bytes_) return;
   const auto copy = [&]() -> StatusOr<std::shared_ptr<Entry>> {
     auto entry = std::make_shared<Entry>();

@@ -38,6 +38,8 @@ struct Signature {
   // Rows one request may bring; 0: any number.
   int max_rows = 0;
   std::optional<SequenceSignature> sequences = {};
+  // Rows may have results of lengths that no input has: of one request all must have the same.
+  bool own_lengths = false;
 };
 
 // What two requests must have in common to share a batch: ranks and dimensions of all inputs, the

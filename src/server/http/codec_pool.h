@@ -15,16 +15,18 @@
 #include "absl/functional/any_invocable.h"
 #include "server/http/generate_codec.h"
 #include "server/http/oip_codec.h"
+#include "server/http/text_codec.h"
 #include "server/limits.h"
 
 namespace chairlift::http {
 
 // What one thread reads requests with. Not thread-safe.
 struct Decoders {
-  explicit Decoders(const ServerLimits& limits) : infer(limits), generate(limits) {}
+  explicit Decoders(const ServerLimits& limits) : infer(limits), generate(limits), texts(limits) {}
 
   InferDecoder infer;
   GenerateDecoder generate;
+  TextDecoder texts;
 };
 
 // Thread-safe. Tasks begin in the order in which they were given. A task that throws ends; its

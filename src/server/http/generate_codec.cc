@@ -5,10 +5,12 @@
 
 #include "base/closest.h"
 #include "base/status.h"
+#include "chairlift/text.h"
 #include "server/http/json_array.h"
 #include "server/http/json_writer.h"
 #include "server/http/oip_codec.h"
 #include "server/http/request_json.h"
+#include "tensor/datatype.h"
 
 namespace chairlift::http {
 namespace {
@@ -103,8 +105,10 @@ struct GenerateDecoder::Impl {
 
   StatusOr<Tensor> ReadValue(dom::element value, const TensorSpec& spec, bool batches,
                              size_t json_bytes, int* missing) const {
-    if (value.is_string()) {
-      return InvalidArgument("{} is text; models take numbers only", Excerpt(value));
+    const bool texts = spec.dtype == kBytes;
+    if (value.is_string() && !texts) {
+      return InvalidArgument("{} is text; the model takes {}", Excerpt(value),
+                             DatatypeName(spec.dtype));
     }
     CHAIRLIFT_ASSIGN_OR_RETURN(const Shape given, NestingOf(value, limits.max_rank));
     CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, Filled(given, spec, batches));
@@ -113,6 +117,19 @@ struct GenerateDecoder::Impl {
     // Every element takes at least a digit and a comma, so the body bounds the allocation.
     if (elements > limits.max_tensor_elements || static_cast<uint64_t>(elements) > json_bytes / 2) {
       return InvalidArgument("its arrays differ in length, or hold more elements than the limit");
+    }
+    if (texts) {
+      if (elements > limits.max_texts) {
+        return InvalidArgument("it has {} texts; the limit is {}", elements, limits.max_texts);
+      }
+      dom::array array;
+      std::string_view text;
+      if (given.rank() > 0 && value.get_array().get(array) == 0) {
+        CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor read, ReadTexts(array, given));
+        return read.Reshaped(shape);
+      }
+      if (value.get_string().get(text) == 0) return TextTensor(shape, {std::string(text)});
+      return InvalidArgument("{} is not a text", Excerpt(value));
     }
     Tensor tensor = Tensor::Allocate(spec.dtype, given);
     if (given.rank() == 0) {

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "server/http/json_errors.h"
 #include "server/http/json_writer.h"
+#include "server/http/text_codec.h"
 #include "server/protocol/absent_extensions.h"
 #include "tensor/datatype.h"
 
@@ -296,7 +297,11 @@ Reply OfModel(const Service& service, const Route& route) {
 
 }  // namespace
 
-Reply ErrorReply(int status, std::string_view message) { return {status, ErrorBody(message)}; }
+Reply ErrorReply(int status, std::string_view message) {
+  Reply reply{status, ErrorBody(message)};
+  reply.error = message;
+  return reply;
+}
 
 Reply ErrorReply(const protocol::Error& error) {
   Reply reply = ErrorReply(HttpStatus(error.kind), error.message);
@@ -347,9 +352,15 @@ Reply Handle(Service& service, const Route& route, std::string_view body) {
       return AbsentExtension(service, route, body);
     case Endpoint::kOptions:
       return Reply{};
+    case Endpoint::kTextModels:
+      return {200, ListTextModels(service)};
     case Endpoint::kInfer:
     case Endpoint::kGenerate:
     case Endpoint::kGenerateStream:
+    case Endpoint::kEmbeddings:
+    case Endpoint::kEmbed:
+    case Endpoint::kRerank:
+    case Endpoint::kRerankDocuments:
     case Endpoint::kMetrics:
     case Endpoint::kNone:
       break;

@@ -15,6 +15,7 @@ struct Reply {
   std::string body;
   std::string_view content_type = "application/json";
   int retry_after_s = 1;  // of a 503
+  std::string error = {};  // in words, where it is one
 };
 
 Reply ErrorReply(int status, std::string_view message);

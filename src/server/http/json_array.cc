@@ -2,6 +2,7 @@
 #include "server/http/json_array.h"
 
 #include "base/status.h"
+#include "chairlift/text.h"
 #include "tensor/datatype.h"
 #include "tensor/dispatch_all.h"
 
@@ -35,6 +36,10 @@ bool Convert(dom::element value, bool* out) {
   if (value.get_int64().get(number) != 0 || (number != 0 && number != 1)) return false;
   *out = number == 1;
   return true;
+}
+
+bool Convert(dom::element value, std::string_view* out) {
+  return value.get_string().get(*out) == 0;
 }
 
 template <std::integral T>
@@ -126,6 +131,13 @@ Status ReadScalar(dom::element value, Tensor* tensor) {
     return InvalidArgument("{} is not a value of {}", Excerpt(value),
                            DatatypeName(tensor->dtype()));
   });
+}
+
+StatusOr<Tensor> ReadTexts(dom::array data, const Shape& shape) {
+  std::vector<std::string_view> in_json(static_cast<size_t>(shape.NumElements()));
+  Tensor texts = Tensor::Wrap(kBytes, shape, in_json.data());
+  CHAIRLIFT_RETURN_IF_ERROR(ArrayReader<std::string_view>(&texts).Read(data));
+  return texts.Clone();
 }
 
 Status ReadArray(dom::array data, Tensor* tensor) {

@@ -47,6 +47,9 @@ Status CountMismatch(const Shape& shape, std::string_view found);
 // Fills a tensor of one element from a JSON number or boolean.
 Status ReadScalar(simdjson::dom::element value, Tensor* tensor);
 
+// The texts of a JSON array: flat, or nested exactly as `shape`.
+StatusOr<Tensor> ReadTexts(simdjson::dom::array data, const Shape& shape);
+
 // Fills a tensor from a JSON array: flat, or nested exactly as its shape.
 Status ReadArray(simdjson::dom::array data, Tensor* tensor);
 

@@ -58,8 +58,8 @@ StatusOr<DecodedInfer> DecodeRaw(std::string_view body, const ModelMetadata& mod
                                  const ServerLimits& limits,
                                  const std::shared_ptr<const void>& owner);
 
-// Appends a tensor's values as "1,2,3". Returns the index of the first one that JSON cannot carry
-// (NaN, infinity), or −1.
+// Appends a tensor's values as "1,2,3"; texts in quotes. Returns the index of the first one that
+// JSON cannot carry (NaN, infinity), or −1.
 int64_t AppendData(const Tensor& tensor, std::string* json);
 
 // Elements that the JSON of the response will have to spell out.

@@ -6,6 +6,7 @@
 
 #include "absl/utility/utility.h"
 #include "base/status.h"
+#include "chairlift/text.h"
 #include "server/http/json_array.h"
 #include "server/http/json_errors.h"
 #include "server/http/oip_codec.h"
@@ -33,6 +34,12 @@ struct OutputFields {
 // The shape of one row that takes `bytes`.
 StatusOr<Shape> RawShape(const TensorSpec& spec, bool batches, size_t bytes) {
   std::vector<int64_t> dims = spec.shape;
+  if (spec.dtype == kBytes) {  // one text, the body
+    for (int64_t& dim : dims) dim = dim < 0 ? 1 : dim;
+    if (Shape(dims).NumElements() == 1) return Shape(dims);
+    return InvalidArgument("the body is one text, and the model takes shape [{}]",
+                           fmt::join(spec.shape, ","));
+  }
   if (batches && !dims.empty()) dims.front() = 1;
   const std::string shown = fmt::format("[{}]", fmt::join(dims, ","));
   const auto varies = [](int64_t dim) { return dim < 0; };
@@ -128,6 +135,7 @@ struct InferDecoder::Impl {
       }
       // Every element takes at least a digit and a comma, so the body bounds the allocation.
       if (static_cast<uint64_t>(elements) > json_bytes / 2) return CountMismatch(shape, "fewer");
+      if (input.head.datatype == kBytes) return ReadTexts(*input.data, shape);
       Tensor tensor = Tensor::Allocate(input.head.datatype, shape);
       CHAIRLIFT_RETURN_IF_ERROR(ReadArray(*input.data, &tensor));
       return tensor;
@@ -271,7 +279,9 @@ StatusOr<DecodedInfer> DecodeRaw(std::string_view body, const ModelMetadata& mod
   if (!shape.ok()) return annotated(shape.status());
   CHAIRLIFT_RETURN_IF_ERROR(
       protocol::CheckInput({input.name, input.dtype, *shape}, InferRequest(), limits).status());
-  StatusOr<Tensor> tensor = protocol::TensorFromBytes(input.dtype, *shape, body, owner);
+  StatusOr<Tensor> tensor = input.dtype == kBytes
+                                ? TextTensor(*shape, {std::string(body)})
+                                : protocol::TensorFromBytes(input.dtype, *shape, body, owner);
   if (!tensor.ok()) return annotated(tensor.status());
   DecodedInfer decoded;
   decoded.request.inputs.push_back({input.name, *std::move(tensor)});

@@ -5,8 +5,10 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "chairlift/text.h"
 #include "server/http/json_writer.h"
 #include "server/http/oip_codec.h"
+#include "server/protocol/request.h"
 #include "tensor/datatype.h"
 #include "tensor/dispatch_all.h"
 
@@ -55,6 +57,14 @@ int64_t AppendValues(const Tensor& tensor, std::string* json) {
 }  // namespace
 
 int64_t AppendData(const Tensor& tensor, std::string* json) {
+  if (tensor.dtype() == kBytes) {
+    const std::span<const std::string_view> texts = TextsOf(tensor);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      if (i > 0) json->push_back(',');
+      AppendJsonString(texts[i], json);
+    }
+    return -1;
+  }
   int64_t bad = -1;
   (void)DispatchAll(tensor.dtype(), [&]<typename T>() {
     bad = AppendValues<T>(tensor, json);
@@ -104,7 +114,9 @@ Status EncodeInfer(const InferResponse& response, const OutputFormat& format, st
     }
     if (format.Binary(name)) {
       json->append("],\"parameters\":{\"binary_data_size\":"sv);
-      AppendJsonNumber(tensor.byte_size(), json);
+      AppendJsonNumber(tensor.dtype() == kBytes ? protocol::TextsByteSize(tensor)
+                                                : static_cast<int64_t>(tensor.byte_size()),
+                       json);
       json->append("}}"sv);
       binary->push_back(static_cast<int>(i));
       continue;

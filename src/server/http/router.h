@@ -21,6 +21,12 @@ enum class Endpoint {
   kInfer,            // POST .../infer
   kGenerate,         // POST .../generate
   kGenerateStream,   // POST .../generate_stream
+  // Of texts, in the formats of OpenAI's and of text-embeddings-inference's clients (text_codec.h):
+  kEmbeddings,       // POST /v1/embeddings
+  kEmbed,            // POST /embed
+  kRerank,           // POST /rerank
+  kRerankDocuments,  // POST /v1/rerank
+  kTextModels,       // GET  /v1/models
   kRepositoryIndex,  // POST /v2/repository/index
   kLoad,             // POST /v2/repository/models/{model}/load
   kUnload,           // POST /v2/repository/models/{model}/unload

@@ -27,6 +27,7 @@
 #include "server/http/request_parser.h"
 #include "server/http/response_head.h"
 #include "server/http/server_context.h"
+#include "server/http/text_codec.h"
 #include "server/http/transfer_pace.h"
 
 namespace chairlift::http {
@@ -107,6 +108,7 @@ class Session : public std::enable_shared_from_this<Session> {
   StatusOr<DecodedInfer> DecodeRawInfer(std::string_view body,
                                         const std::shared_ptr<const void>& owner) const;
   Reply RefusalOf(const Status& body) const;
+  StatusOr<InferRequest> DecodeTexts(TextDecoder& decoder, std::string_view body);
   StatusOr<InferRequest> DecodeGenerate(GenerateDecoder& decoder, std::string_view body);
   void Submit(Lock* lock, StatusOr<InferRequest>&& request);
   void HandleOnPool(std::string_view body);
@@ -124,6 +126,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // a stream: what did not come in parts, empty where that is nothing.
   Status EncodeAnswer(const InferResponse& response, std::string* text,
                       std::vector<int>* binary) const;
+  int64_t ElementsOf(const InferResponse& response) const;  // to be spelled out
   void EncodeOnPool(InferResponse response);
   void FinishInfer(const Status& encoded,
                    InferResponse&& response);  // text_ and binary_ are set
@@ -184,6 +187,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // The request with the engine.
   OutputFormat format_;
+  TextFormat text_format_;
   RequestId request_id_ = 0;
   uint64_t submitted_ = 0;    // requests so far; request_id_ is the last one's
   bool with_engine_ = false;  // request_id_ may be cancelled

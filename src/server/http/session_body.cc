@@ -19,7 +19,8 @@ constexpr std::string_view kNoMemory = "no memory for the request body";
 
 bool Infers(Endpoint endpoint) {
   return endpoint == Endpoint::kInfer || endpoint == Endpoint::kGenerate ||
-         endpoint == Endpoint::kGenerateStream;
+         endpoint == Endpoint::kGenerateStream ||
+         (IsOfTexts(endpoint) && endpoint != Endpoint::kTextModels);
 }
 
 size_t LargestBody(Endpoint endpoint, const ServerLimits& limits) {

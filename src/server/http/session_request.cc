@@ -32,6 +32,10 @@ void Session::Dispatch(Lock* lock, std::string_view body,
     case Endpoint::kInfer:
     case Endpoint::kGenerate:
     case Endpoint::kGenerateStream:
+    case Endpoint::kEmbeddings:
+    case Endpoint::kEmbed:
+    case Endpoint::kRerank:
+    case Endpoint::kRerankDocuments:
       return Infer(lock, body, owner);
     case Endpoint::kLoad:
     case Endpoint::kUnload:
@@ -88,6 +92,7 @@ void Session::InferOnPool(const std::shared_ptr<BodyBuffer>& body) {
 // Of the request under way, which no other thread touches.
 StatusOr<InferRequest> Session::Decode(Decoders& decoders, std::string_view body,
                                        const std::shared_ptr<const void>& owner) {
+  if (IsOfTexts(route_.endpoint)) return DecodeTexts(decoders.texts, body);
   if (route_.endpoint != Endpoint::kInfer) return DecodeGenerate(decoders.generate, body);
   const size_t json_bytes = parser_.head().json_length.value_or(body.size());
   const bool raw = parser_.head().json_length == uint64_t{0};
@@ -109,6 +114,14 @@ StatusOr<DecodedInfer> Session::DecodeRawInfer(std::string_view body,
 Reply Session::RefusalOf(const Status& body) const {
   const Status model = context_->service.Find(route_.model, route_.version).status();
   return ErrorReply(route_.model.empty() || model.ok() ? body : model);
+}
+
+StatusOr<InferRequest> Session::DecodeTexts(TextDecoder& decoder, std::string_view body) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(chairlift::http::DecodedTexts decoded,
+                             decoder.Decode(route_.endpoint, body, context_->service));
+  text_format_ = std::move(decoded.format);
+  route_.model = decoded.request.model;
+  return std::move(decoded.request);
 }
 
 StatusOr<InferRequest> Session::DecodeGenerate(GenerateDecoder& decoder, std::string_view body) {

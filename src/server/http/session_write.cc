@@ -10,9 +10,11 @@
 #include <utility>
 
 #include "base/status.h"
+#include "chairlift/text.h"
 #include "server/http/response_head.h"
 #include "server/http/session.h"
 #include "server/http/session_call.h"
+#include "server/protocol/request.h"
 
 namespace chairlift::http {
 namespace {
@@ -67,7 +69,7 @@ void Session::OnInferred(StatusOr<InferResponse>&& response) noexcept {
     binary_.clear();
     if (!response.ok()) {
       FinishInfer(response.status(), {});
-    } else if (JsonElements(*response, format_) <= kInlineJsonElements) {
+    } else if (ElementsOf(*response) <= kInlineJsonElements) {
       const Status encoded = EncodeAnswer(*response, &text_, &binary_);
       FinishInfer(encoded, *std::move(response));
     } else {
@@ -75,6 +77,11 @@ void Session::OnInferred(StatusOr<InferResponse>&& response) noexcept {
     }
     if (!advancing_ && !with_thread_) ResumeOnLoop();
   });
+}
+
+int64_t Session::ElementsOf(const InferResponse& response) const {
+  return IsOfTexts(route_.endpoint) ? TextElements(response, text_format_)
+                                    : JsonElements(response, format_);
 }
 
 void Session::EncodeOnPool(InferResponse response) {
@@ -104,6 +111,11 @@ void Session::OnHandled(Reply reply) noexcept {
 Status Session::EncodeAnswer(const InferResponse& response, std::string* text,
                              std::vector<int>* binary) const {
   switch (route_.endpoint) {
+    case Endpoint::kEmbeddings:
+    case Endpoint::kEmbed:
+    case Endpoint::kRerank:
+    case Endpoint::kRerankDocuments:
+      return EncodeTexts(route_.endpoint, response, text_format_, text);
     case Endpoint::kInfer:
       return EncodeInfer(response, format_, text, binary);
     case Endpoint::kGenerate:
@@ -129,6 +141,7 @@ void Session::FinishInfer(const Status& encoded, InferResponse&& response) {
   pieces_.assign(2, iovec{});
   for (const int index : binary_) {
     Tensor& tensor = response_.outputs[static_cast<size_t>(index)].tensor;
+    if (tensor.dtype() == kBytes) tensor = protocol::BytesFromTexts(tensor);
     if (tensor.byte_size() == 0) continue;
     head.content_length += tensor.byte_size();
     pieces_.push_back({tensor.raw(), tensor.byte_size()});
@@ -137,6 +150,9 @@ void Session::FinishInfer(const Status& encoded, InferResponse&& response) {
 }
 
 void Session::Respond(Reply reply, std::string_view allow) {
+  if (!reply.error.empty() && IsOfTexts(route_.endpoint)) {
+    reply.body = TextError(route_.endpoint, &reply.status, reply.error);
+  }
   text_ = std::move(reply.body);
   ResponseHead head;
   head.status = reply.status;

@@ -12,6 +12,7 @@ struct Limits {
   int max_tensors = 256;                           // inputs, and outputs, named in it
   int max_rank = 16;                               // dimensions of an input
   int64_t max_tensor_elements = int64_t{1} << 28;  // of one input
+  int64_t max_texts = int64_t{1} << 16;            // likewise, where they are BYTES
   size_t max_name_bytes = 256;  // of a model, version, input, output or request id
 
   // Of all requests: kBusy.

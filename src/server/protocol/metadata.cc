@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "chairlift/text.h"
 #include "tensor/datatype.h"
 
 namespace chairlift::protocol {
@@ -92,6 +93,7 @@ ModelConfiguration ConfigurationOf(const ModelMetadata& model) {
 }
 
 std::string ConfigurationType(DType datatype) {
+  if (datatype == kBytes) return "TYPE_STRING";
   return fmt::format("TYPE_{}", DatatypeName(datatype));
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/status.h"
+#include "chairlift/text.h"
 #include "tensor/datatype.h"
 
 namespace chairlift::protocol {
@@ -57,13 +58,40 @@ Status CheckBool(const Tensor& tensor) {
                          int{*bad});
 }
 
+// Each text behind its size, four bytes.
+StatusOr<Tensor> TextsFromBytes(const Shape& shape, std::string_view bytes) {
+  constexpr size_t kSizeBytes = sizeof(uint32_t);
+  const auto count = static_cast<uint64_t>(shape.NumElements());
+  if (count > bytes.size() / kSizeBytes) {
+    return InvalidArgument("the binary data has {} bytes, too few for the sizes of {} texts",
+                           bytes.size(), count);
+  }
+  std::vector<std::string> texts;
+  texts.reserve(count);
+  for (uint64_t i = 0; i < count; ++i) {
+    uint32_t size = 0;
+    if (bytes.size() >= kSizeBytes) std::memcpy(&size, bytes.data(), kSizeBytes);
+    if (bytes.size() < kSizeBytes || size > bytes.size() - kSizeBytes) {
+      return InvalidArgument("the binary data ends within text {} of {}", i, count);
+    }
+    texts.emplace_back(bytes.substr(kSizeBytes, size));
+    bytes.remove_prefix(kSizeBytes + size);
+  }
+  if (!bytes.empty()) {
+    return InvalidArgument("{} bytes of the binary data follow the last of its {} texts",
+                           bytes.size(), count);
+  }
+  return TextTensor(shape, std::move(texts));
+}
+
 StatusOr<int64_t> CheckElements(const TensorHead& head, const Limits& limits) {
   if (head.datatype == DType::kUndefined) return InvalidArgument("\"datatype\" is missing");
   if (!head.shape.has_value()) return InvalidArgument("\"shape\" is missing");
   CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t elements, head.shape->Checked(DTypeSize(head.datatype)));
-  if (elements <= limits.max_tensor_elements) return elements;
+  const int64_t most = head.datatype == kBytes ? limits.max_texts : limits.max_tensor_elements;
+  if (elements <= most) return elements;
   return InvalidArgument("shape {} has {} elements; the limit is {}", head.shape->ToString(),
-                         elements, limits.max_tensor_elements);
+                         elements, most);
 }
 
 }  // namespace
@@ -148,11 +176,9 @@ Status CheckOutputParameter(std::string_view name, const Parameter& value) {
 StatusOr<DType> ReadDatatype(std::string_view name) {
   const DType datatype = DatatypeFromName(name);
   if (datatype != DType::kUndefined) return datatype;
-  if (name == "BYTES") {
-    return InvalidArgument("datatype BYTES is not supported: models take numbers only");
-  }
   return InvalidArgument(
-      "datatype '{}' is not one of FP16, BF16, FP32, FP64, INT8 to INT64, UINT8 to UINT64, BOOL",
+      "datatype '{}' is not one of FP16, BF16, FP32, FP64, INT8 to INT64, UINT8 to UINT64, BOOL, "
+      "BYTES",
       name);
 }
 
@@ -187,6 +213,7 @@ StatusOr<int64_t> CheckInput(const TensorHead& head, const InferRequest& request
 
 StatusOr<Tensor> TensorFromBytes(DType datatype, const Shape& shape, std::string_view bytes,
                                  const std::shared_ptr<const void>& owner) {
+  if (datatype == kBytes) return TextsFromBytes(shape, bytes);
   const auto size = static_cast<uint64_t>(shape.NumElements()) * DTypeSize(datatype);
   if (bytes.size() != size) {
     return InvalidArgument("the binary data has {} bytes; {} of shape {} takes {}", bytes.size(),
@@ -214,6 +241,25 @@ Status AddOutput(std::string_view name, const Limits& limits, InferRequest* requ
   }
   request->outputs.emplace_back(name);
   return absl::OkStatus();
+}
+
+Tensor BytesFromTexts(const Tensor& texts) {
+  Tensor bytes = Tensor::Allocate(DType::kUInt8, Shape{TextsByteSize(texts)});
+  auto* to = bytes.data<uint8_t>();
+  for (const std::string_view text : TextsOf(texts)) {
+    const auto size = static_cast<uint32_t>(text.size());
+    std::memcpy(to, &size, sizeof(size));
+    to = std::copy(text.begin(), text.end(), to + sizeof(size));
+  }
+  return bytes;
+}
+
+int64_t TextsByteSize(const Tensor& texts) {
+  int64_t bytes = 0;
+  for (const std::string_view text : TextsOf(texts)) {
+    bytes += static_cast<int64_t>(sizeof(uint32_t) + text.size());
+  }
+  return bytes;
 }
 
 }  // namespace chairlift::protocol

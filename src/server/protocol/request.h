@@ -72,10 +72,16 @@ Status BadDimension(int axis, std::string_view found);
 StatusOr<int64_t> CheckInput(const TensorHead& head, const InferRequest& request,
                              const Limits& limits);
 
-// A tensor of `bytes`, row major and little endian. Where `owner` is not null it keeps them alive
-// and unwritten, and large aligned tensors borrow them; else they are copied.
+// A tensor of `bytes`, row major and little endian; of BYTES, each text behind its size. Where
+// `owner` is not null it keeps them alive and unwritten, and large aligned tensors borrow them;
+// else they are copied.
 StatusOr<Tensor> TensorFromBytes(DType datatype, const Shape& shape, std::string_view bytes,
                                  const std::shared_ptr<const void>& owner);
+
+// Texts as the protocol's binary data: each behind its size, four bytes. BytesFromTexts() gives
+// UINT8 [TextsByteSize()].
+Tensor BytesFromTexts(const Tensor& texts);
+int64_t TextsByteSize(const Tensor& texts);
 
 Status AddOutput(std::string_view name, const Limits& limits, InferRequest* request);
 

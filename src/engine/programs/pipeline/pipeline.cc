@@ -3,17 +3,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/out_of_memory.h"
 #include "base/status.h"
 #include "engine/programs/makers.h"
 #include "engine/programs/model_calls.h"
+#include "engine/programs/pipeline/embedding.h"
 #include "engine/programs/pipeline/pipeline_run.h"
 #include "engine/programs/pipeline/wiring.h"
+#include "engine/programs/rows_graph.h"
 
 namespace chairlift {
 namespace {
@@ -43,6 +47,72 @@ class PipelineGraph final : public RequestGraph {
   bool done_ = false;
 };
 
+// Each row is a run of its own, so that rows of different lengths in between ride with others of
+// theirs.
+class PipelineRowsGraph final : public RequestGraph {
+ public:
+  // Rows of one request that are under way at a time.
+  static constexpr int kRowsAtOnce = 64;
+
+  PipelineRowsGraph(ValidatedRequest request, std::shared_ptr<const WiredPipeline> wired,
+                    std::vector<CalledModel> models)
+      : RequestGraph(request),
+        rows_(MakeRowsGraph(std::move(request), {.max_load = this->request().rows > 1 ? 1 : 0,
+                                                 .at_once = kRowsAtOnce})),
+        wired_(std::move(wired)),
+        models_(std::move(models)) {}
+
+  int32_t num_nodes() const override { return rows_->num_nodes(); }
+  GraphNode run(int32_t index) const override { return rows_->run(index); }
+  std::vector<GrownNode> TakeGrown() override { return rows_->TakeGrown(); }
+  bool done() const override { return rows_->done(); }
+  StatusOr<std::vector<NamedTensor>> TakeOutputs() override { return rows_->TakeOutputs(); }
+  void Leave() override {
+    std::vector<std::shared_ptr<PipelineRun>> to_stop;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      left_ = true;
+      for (const auto& [node, run] : runs_) to_stop.push_back(run);
+    }
+    for (const std::shared_ptr<PipelineRun>& run : to_stop) run->Stop();
+  }
+
+  const WiredPipeline& wired() const { return *wired_; }
+  // Of a node, for the wired outputs that are wanted.
+  std::shared_ptr<PipelineRun> BeginRow(int32_t node, ModelCalls& calls, std::vector<int> outputs) {
+    auto run = std::make_shared<PipelineRun>(wired_, models_, calls, rows_->rows(node).inputs,
+                                             std::move(outputs));
+    bool left = false;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      runs_.emplace(node, run);
+      left = left_;
+    }
+    if (left) run->Stop();
+    return run;
+  }
+  Status EndRow(int32_t node, StatusOr<std::vector<NamedTensor>> outputs,
+                const RowParts::Limits& limits) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      runs_.erase(node);
+    }
+    Status status = outputs.ok() ? rows_->Complete(node, *std::move(outputs), limits)
+                                 : Status(outputs.status().code(), outputs.status().message());
+    if (status.ok() || request().rows == 1) return status;
+    return Annotate(status, fmt::format("row {}", node));
+  }
+
+ private:
+  const std::unique_ptr<RowsGraph> rows_;
+  const std::shared_ptr<const WiredPipeline> wired_;
+  const std::vector<CalledModel> models_;
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  std::map<int32_t, std::shared_ptr<PipelineRun>> runs_;  // by node
+  bool left_ = false;
+};
+
 // The models of the steps, as they are now.
 StatusOr<std::vector<CalledModel>> FindSteps(const PipelineConfig& config, ModelCalls& calls) {
   std::vector<CalledModel> models;
@@ -52,6 +122,26 @@ StatusOr<std::vector<CalledModel>> FindSteps(const PipelineConfig& config, Model
     models.push_back(*std::move(model));
   }
   return models;
+}
+
+// Whether an output is one whose rows have lengths of their own.
+bool GivesOwnLengths(const PipelineWiring& wiring, const std::vector<const Signature*>& models) {
+  for (size_t i = 0; i < wiring.outputs.size(); ++i) {
+    const SymbolicSpec& spec = wiring.signature.outputs[i];
+    const bool varies =
+        !spec.shape.has_rank() ||
+        std::any_of(spec.shape.dims().begin() + std::min(1, spec.shape.rank()),
+                    spec.shape.dims().end(), [](const Dim& dim) { return !dim.known(); });
+    if (!varies) continue;
+    for (size_t step = 0; step < models.size(); ++step) {
+      const auto& gives = wiring.steps[step].gives;
+      const bool given = std::any_of(gives.begin(), gives.end(), [&](const auto& one) {
+        return one.value == wiring.outputs[i];
+      });
+      if (given && models[step]->own_lengths) return true;
+    }
+  }
+  return false;
 }
 
 StatusOr<std::shared_ptr<const WiredPipeline>> WireSteps(const PipelineConfig& config,
@@ -75,8 +165,13 @@ StatusOr<std::shared_ptr<const WiredPipeline>> WireSteps(const PipelineConfig& c
   }
   auto wired = std::make_shared<WiredPipeline>();
   wired->config = config;
+  wired->by_rows = std::any_of(signatures.begin(), signatures.end(),
+                               [](const Signature* model) { return model->own_lengths; });
   CHAIRLIFT_ASSIGN_OR_RETURN(wired->wiring, WirePipeline(config, signatures));
   wired->num_steps = steps;
+  Signature& signature = wired->wiring.signature;
+  signature.own_lengths = GivesOwnLengths(wired->wiring, signatures);
+  if (config.embedding) CHAIRLIFT_RETURN_IF_ERROR(CheckEmbedding(*config.embedding, signature));
   return wired;
 }
 
@@ -91,7 +186,8 @@ class PipelineProgram final : public Program {
  public:
   PipelineProgram(std::shared_ptr<const WiredPipeline> wired,
                   const std::vector<CalledModel>& models, ServingPlan plan, ModelCalls& calls)
-      : Program("pipeline", wired->wiring.signature, std::move(plan)),
+      : Program("pipeline", ShownSignature(wired->config.embedding, wired->wiring.signature),
+                std::move(plan)),
         config_(wired->config),
         calls_(calls),
         wired_(std::move(wired)),
@@ -134,12 +230,20 @@ class PipelineProgram final : public Program {
       validated.rows =
           static_cast<int32_t>(std::min<int64_t>(validated.inputs[0].shape()[0], kMaxBatchRows));
     }
+    if (ByRows()) {
+      CHAIRLIFT_RETURN_IF_ERROR(CheckRows(validated));
+      validated.rows = static_cast<int32_t>(validated.inputs[0].shape()[0]);
+    }
     return validated;
   }
 
   StatusOr<std::unique_ptr<RequestGraph>> Unfold(ValidatedRequest request,
                                                  bool /*parts*/) override {
     CHAIRLIFT_ASSIGN_OR_RETURN(Now now, Find());
+    if (now.wired->by_rows) {
+      return std::make_unique<PipelineRowsGraph>(std::move(request), std::move(now.wired),
+                                                 std::move(now.models));
+    }
     auto run = std::make_shared<PipelineRun>(std::move(now.wired), std::move(now.models), calls_,
                                              request.inputs, request.outputs);
     return std::make_unique<PipelineGraph>(std::move(request), std::move(run));
@@ -147,6 +251,9 @@ class PipelineProgram final : public Program {
 
   void Run(TaskRun& run, TaskDone done) override {
     TaskNode& node = run.nodes[0];
+    if (auto* const rows = dynamic_cast<PipelineRowsGraph*>(node.graph)) {
+      return RunRow(*rows, run, std::move(done));
+    }
     auto& graph = static_cast<PipelineGraph&>(*node.graph);
     node.units = graph.request().load();
     const TimePoint start = Clock::Steady().Now();
@@ -166,6 +273,60 @@ class PipelineProgram final : public Program {
     std::vector<CalledModel> models;
   };
 
+  // Of a request of which each row is a run.
+  Status CheckRows(const ValidatedRequest& request) const {
+    for (size_t i = 0; i < request.inputs.size(); ++i) {
+      const Shape& shape = request.inputs[i].shape();
+      const int64_t rows = request.inputs[0].shape().rank() > 0 ? request.inputs[0].shape()[0] : 0;
+      if (rows < 1 || rows > kMaxBatchRows) {
+        return InvalidArgument("the request brings {} rows; it must bring 1 to {}", rows,
+                               kMaxBatchRows);
+      }
+      if (shape.rank() > 0 && shape[0] == rows) continue;
+      return InvalidArgument(
+          "input '{}' has shape {}, and input '{}' has {} rows; they must have as many",
+          signature_.inputs[i].name, shape.ToString(), signature_.inputs[0].name, rows);
+    }
+    const int64_t all = request.inputs[0].shape()[0];
+    if (signature_.own_lengths && all > 1) {
+      return InvalidArgument(
+          "the request brings {} rows, and their results have lengths of their own, which one "
+          "tensor cannot hold: send requests of one row each",
+          all);
+    }
+    return absl::OkStatus();
+  }
+
+  void RunRow(PipelineRowsGraph& graph, TaskRun& run, TaskDone done) {
+    TaskNode& node = run.nodes[0];
+    node.units = 1;
+    const TimePoint start = Clock::Steady().Now();
+    const std::optional<EmbeddingConfig>& embedding = graph.wired().config.embedding;
+    const std::shared_ptr<PipelineRun> row = graph.BeginRow(
+        node.node, calls_, WiredOutputs(embedding, graph.wired().wiring, graph.request().outputs));
+    row->Begin(
+        {node.deadline, run.memory.partial_answers},
+        [this, &run, &node, &graph, start, row = row.get(),
+         done = std::move(done)](const Status& status) mutable {
+          const RowParts::Limits limits{run.memory.compute.limit(), run.memory.partial_answers};
+          const auto outputs = [&]() -> StatusOr<std::vector<NamedTensor>> {
+            CHAIRLIFT_RETURN_IF_ERROR(status);
+            return ShownOutputs(graph.wired().config.embedding, row->TakeOutputs(), signature_,
+                                graph.request().outputs);
+          };
+          node.status =
+              CatchOutOfMemory([&] { return graph.EndRow(node.node, outputs(), limits); });
+          TaskResult result{.rows = 1};
+          result.compute_infer = Clock::Steady().Now() - start;
+          done(result);
+        });
+  }
+
+  bool ByRows() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return wired_->by_rows;
+  }
+
   bool CountsRows() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return wired_->wiring.counts_rows;
@@ -184,7 +345,7 @@ class PipelineProgram final : public Program {
     if (!again.ok()) {
       return Unavailable("a model of its steps has changed: {}", Message(again.status()));
     }
-    const Signature& signature = (*again)->wiring.signature;
+    const Signature signature = ShownSignature(config_.embedding, (*again)->wiring.signature);
     if (!TakesAndGivesTheSame(signature.inputs, signature_.inputs) ||
         !TakesAndGivesTheSame(signature.outputs, signature_.outputs)) {
       return Unavailable(

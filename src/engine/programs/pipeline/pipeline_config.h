@@ -21,10 +21,26 @@ struct StepConfig {
   std::map<std::string, std::string> outputs = {};  // of the model → the name it gives
 };
 
+enum class Pooling {
+  kNone,  // the model gives a vector for each text
+  kMean,  // of the vectors of all tokens
+  kCls,   // that of the first token
+};
+
+// Of a pipeline of texts: one of its outputs as a vector for each of them.
+struct EmbeddingConfig {
+  std::string from;  // the output
+  Pooling pooling = Pooling::kNone;
+  bool normalize = true;  // to length 1
+};
+
 struct PipelineConfig {
   std::vector<StepConfig> steps;
   std::vector<std::string> inputs = {};   // that a request brings; empty: what no step gives
   std::vector<std::string> outputs = {};  // of the answer; empty: those of the last step
+  // Its answer has two outputs in place of `from`: "embedding", and "pooled", which is not
+  // normalised. Not settable in model.yaml.
+  std::optional<EmbeddingConfig> embedding = {};
 };
 
 // `steps`, `inputs` and `outputs` of a model.yaml; nothing where it has no `steps`.

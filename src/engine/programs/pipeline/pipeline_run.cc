@@ -6,6 +6,7 @@
 
 #include "base/out_of_memory.h"
 #include "base/status.h"
+#include "chairlift/text.h"
 
 namespace chairlift {
 
@@ -123,7 +124,7 @@ Status PipelineRun::Take(size_t step, InferResponse& answer) {
         std::find_if(answer.outputs.begin(), answer.outputs.end(),
                      [&](const NamedTensor& output) { return output.name == given.output; });
     if (found == answer.outputs.end()) return Internal("it gave no '{}'", given.output);
-    const auto bytes = static_cast<int64_t>(found->tensor.byte_size());
+    const auto bytes = static_cast<int64_t>(ContentBytes(found->tensor));
     if (limits_.bytes != nullptr) {
       if (const ByteBudget* const lacking = limits_.bytes->Take(bytes)) {
         return ResourceExhausted(

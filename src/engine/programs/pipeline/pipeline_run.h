@@ -21,6 +21,8 @@ struct WiredPipeline {
   PipelineConfig config;
   PipelineWiring wiring;
   int num_steps = 0;  // those of the pipelines in it included
+  // Some step's rows have results of lengths of their own, so that each row is a run.
+  bool by_rows = false;
 };
 
 // Thread-safe.

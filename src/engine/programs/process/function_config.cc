@@ -29,6 +29,8 @@ constexpr FunctionSetting kFunctionSettings[] = {
 constexpr const char* kPython = "python";
 constexpr const char* kExecutable = "python_executable";
 constexpr const char* kRetryAlone = "retry_alone";
+constexpr const char* kCalls = "calls";
+constexpr size_t kMostCalledModels = 64;
 
 }  // namespace
 
@@ -43,7 +45,7 @@ std::optional<FunctionConfig> ParseFunction(const std::string& text) {
 }
 
 std::vector<std::string> FunctionSettingNames() {
-  std::vector<std::string> names = {kPython, kExecutable, kRetryAlone};
+  std::vector<std::string> names = {kPython, kExecutable, kRetryAlone, kCalls};
   for (const FunctionSetting& setting : kFunctionSettings) names.emplace_back(setting.name);
   return names;
 }
@@ -79,6 +81,14 @@ StatusOr<std::optional<FunctionConfig>> ReadFunctionConfig(const YamlValue& sett
     const std::string said = retry.Text("true or false");
     if (said != "true" && said != "false") retry.RefuseAllBut("true or false");
     config->retry_alone = said == "true";
+  }
+  if (settings.Has(kCalls)) {
+    for (const YamlValue& model : settings.At(kCalls).List("a list of models", 1)) {
+      config->calls.push_back(model.Name());
+      if (config->calls.size() > kMostCalledModels) {
+        model.Refuse("a function calls at most {} models", kMostCalledModels);
+      }
+    }
   }
   CHAIRLIFT_RETURN_IF_ERROR(settings.status());
   return config;

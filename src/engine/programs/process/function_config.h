@@ -16,11 +16,17 @@ namespace chairlift {
 struct FunctionConfig {
   std::string file;      // "my.py"; in a repository, in the version's folder
   std::string function;  // "predict"; a function or a class; "Model.predict" is possible
+  // What a class is made with, where it is not empty; not settable in model.yaml.
+  std::string argument = {};
+  // It is Chairlift's own, and runs where users' functions may not.
+  bool trusted = false;
   // The interpreter; empty: $CHAIRLIFT_PYTHON, else python3.
   std::string python_executable = {};
   int workers = 1;
   // Warm stand-bys, beside the workers: each takes the place of a worker that has ended.
   int spare_workers = 0;
+  // Models that the function may call while it computes.
+  std::vector<std::string> calls = {};
   // Batches given to a worker, the one it computes included: those behind are ready before it ends.
   int batches_in_flight = 2;
   // Where a batch of several requests raises, each of them is run again alone, so that only the

@@ -5,17 +5,20 @@
 #include <utility>
 
 #include "base/status.h"
+#include "chairlift/text.h"
 
 namespace chairlift {
 namespace {
 
-enum FromServer : uint32_t { kRun = 1, kRoom = 2, kStop = 3 };
+enum FromServer : uint32_t { kRun = 1, kRoom = 2, kStop = 3, kAnswer = 4, kCallFailed = 5 };
 enum FromWorker : uint32_t {
   kReady = 1,
   kLoadFailed = 2,
   kResult = 3,
   kNeedsRoom = 4,
-  kFailed = 5
+  kFailed = 5,
+  kPart = 6,
+  kCall = 7
 };
 
 template <typename T>
@@ -39,11 +42,13 @@ void PutTensor(std::string& to, const PlacedTensor& tensor) {
   for (const int64_t dim : tensor.shape) Put(to, dim);
 }
 
-void PutSignature(std::string& to, const SymbolicSpec& tensor, bool ragged) {
+enum Lengths : uint32_t { kEqual = 0, kShared = 1, kOwn = 2, kSteps = 3 };
+
+void PutSignature(std::string& to, const SymbolicSpec& tensor, Lengths lengths) {
   Put(to, static_cast<uint32_t>(tensor.dtype));
   Put(to, tensor.shape.has_rank() ? static_cast<int32_t>(tensor.shape.rank()) : int32_t{-1});
   Put(to, static_cast<uint32_t>(tensor.name.size()));
-  Put(to, uint32_t{ragged});
+  Put(to, static_cast<uint32_t>(lengths));
   if (tensor.shape.has_rank()) {
     for (const Dim& dim : tensor.shape.dims()) {
       Put(to, dim.known() ? dim.value() : int64_t{-1});
@@ -72,7 +77,7 @@ class Reader {
   }
   bool TakeType(DType& dtype) {
     uint32_t code = 0;
-    if (!Take(code) || code < 1 || code > static_cast<uint32_t>(DType::kBool)) return false;
+    if (!Take(code) || code < 1 || code > static_cast<uint32_t>(kBytes)) return false;
     dtype = static_cast<DType>(code);
     return true;
   }
@@ -101,14 +106,13 @@ bool TakeTensor(Reader& reader, PlacedTensor& tensor) {
   return true;
 }
 
-bool TakeSignature(Reader& reader, SymbolicSpec& tensor, std::vector<bool>& all_ragged) {
+bool TakeSignature(Reader& reader, SymbolicSpec& tensor, uint32_t& lengths) {
   int32_t rank = 0;
-  uint32_t name_bytes = 0, ragged = 0;
+  uint32_t name_bytes = 0;
   if (!reader.TakeType(tensor.dtype) || !reader.Take(rank) || rank < -1 || rank > kMaxMessageRank ||
-      !reader.Take(name_bytes) || !reader.Take(ragged) || ragged > 1) {
+      !reader.Take(name_bytes) || !reader.Take(lengths) || lengths > kSteps) {
     return false;
   }
-  all_ragged.push_back(ragged == 1);
   std::vector<Dim> dims;
   for (int32_t axis = 0; axis < rank; ++axis) {
     int64_t dim = 0;
@@ -117,6 +121,16 @@ bool TakeSignature(Reader& reader, SymbolicSpec& tensor, std::vector<bool>& all_
   }
   if (rank >= 0) tensor.shape = SymbolicShape(std::move(dims));
   return reader.TakeText(name_bytes, tensor.name);
+}
+
+void PutName(std::string& to, const std::string& name) {
+  Put(to, static_cast<uint32_t>(name.size()));
+  to += name;
+}
+
+bool TakeName(Reader& reader, std::string& name) {
+  uint32_t bytes = 0;
+  return reader.Take(bytes) && reader.TakeText(bytes, name);
 }
 
 Status Malformed(const char* what) { return InvalidArgument("a malformed {} message", what); }
@@ -143,6 +157,25 @@ std::string EncodeRoom(uint64_t room) {
   return message;
 }
 
+StatusOr<std::string> EncodeAnswer(uint64_t call, uint64_t bytes,
+                                   const std::vector<NamedPlacedTensor>& outputs) {
+  std::string message = Header(kAnswer, static_cast<uint32_t>(outputs.size()), call);
+  Put(message, bytes);
+  for (const NamedPlacedTensor& output : outputs) {
+    PutName(message, output.name);
+    PutTensor(message, output.tensor);
+  }
+  if (message.size() <= kMaxMessageBytes) return message;
+  return InvalidArgument("the answer's {} outputs are described by more than {} bytes",
+                         outputs.size(), kMaxMessageBytes);
+}
+
+std::string EncodeCallFailed(uint64_t call, const Status& why) {
+  constexpr size_t kMostText = 16384;
+  return Header(kCallFailed, static_cast<uint32_t>(why.code()), call) +
+         std::string(why.message().substr(0, kMostText));
+}
+
 std::string EncodeStop() { return Header(kStop, 0, 0); }
 
 StatusOr<WorkerMessage> ParseWorkerMessage(std::span<const std::byte> message) {
@@ -161,26 +194,49 @@ StatusOr<WorkerMessage> ParseWorkerMessage(std::span<const std::byte> message) {
       if (count > kMaxMessageTensors || sequence > kMaxMessageTensors) return Malformed("ready");
       ready.inputs.resize(count);
       ready.outputs.resize(sequence);
+      uint32_t lengths = 0;
       for (SymbolicSpec& tensor : ready.inputs) {
-        if (!TakeSignature(reader, tensor, ready.ragged_inputs)) return Malformed("ready");
+        if (!TakeSignature(reader, tensor, lengths) || lengths > kShared) return Malformed("ready");
+        ready.ragged_inputs.push_back(lengths == kShared);
       }
       for (SymbolicSpec& tensor : ready.outputs) {
-        if (!TakeSignature(reader, tensor, ready.ragged_outputs)) return Malformed("ready");
+        if (!TakeSignature(reader, tensor, lengths)) return Malformed("ready");
+        ready.ragged_outputs.push_back(lengths == kShared);
+        ready.own_offsets.push_back(lengths == kOwn);
+        const bool first = ready.own_offsets.size() == 1;
+        if (!first && ready.streams != (lengths == kSteps)) return Malformed("ready");
+        ready.streams = lengths == kSteps;
       }
       if (!reader.AtEnd()) return Malformed("ready");
       return ready;
     }
     case kLoadFailed:
       return WorkerLoadFailed{reader.Rest()};
-    case kResult: {
-      WorkerResult result{.sequence = sequence, .outputs = {}};
-      if (count > kMaxMessageTensors) return Malformed("result");
-      result.outputs.resize(count);
-      for (PlacedTensor& tensor : result.outputs) {
+    case kResult:
+    case kPart: {
+      if (count > 2 * kMaxMessageTensors) return Malformed("result");
+      std::vector<PlacedTensor> outputs(count);
+      for (PlacedTensor& tensor : outputs) {
         if (!TakeTensor(reader, tensor)) return Malformed("result");
       }
       if (!reader.AtEnd()) return Malformed("result");
-      return result;
+      if (kind == kPart) return WorkerPart{sequence, std::move(outputs)};
+      return WorkerResult{sequence, std::move(outputs)};
+    }
+    case kCall: {
+      WorkerCall asked{.call = sequence, .model = {}, .inputs = {}};
+      if (count > kMaxMessageTensors || !reader.Take(asked.sequence) ||
+          !reader.Take(asked.timeout_us) || !TakeName(reader, asked.model)) {
+        return Malformed("call");
+      }
+      asked.inputs.resize(count);
+      for (NamedPlacedTensor& input : asked.inputs) {
+        if (!TakeName(reader, input.name) || !TakeTensor(reader, input.tensor)) {
+          return Malformed("call");
+        }
+      }
+      if (!reader.AtEnd()) return Malformed("call");
+      return asked;
     }
     case kNeedsRoom: {
       WorkerNeedsRoom needs{.sequence = sequence};
@@ -188,7 +244,8 @@ StatusOr<WorkerMessage> ParseWorkerMessage(std::span<const std::byte> message) {
       return needs;
     }
     case kFailed:
-      return WorkerFailed{sequence, reader.Rest()};
+      if (count > 1) return Malformed("failed");
+      return WorkerFailed{sequence, reader.Rest(), count == 1};
     default:
       return InvalidArgument("a message of kind {}, which there is not", kind);
   }
@@ -200,20 +257,41 @@ std::string Encode(const WorkerMessage& message) {
       std::string text =
           Header(kReady, static_cast<uint32_t>(ready.inputs.size()), ready.outputs.size());
       for (size_t i = 0; i < ready.inputs.size(); ++i) {
-        PutSignature(text, ready.inputs[i], ready.ragged_inputs[i]);
+        PutSignature(text, ready.inputs[i], ready.ragged_inputs[i] ? kShared : kEqual);
       }
       for (size_t i = 0; i < ready.outputs.size(); ++i) {
-        PutSignature(text, ready.outputs[i], ready.ragged_outputs[i]);
+        PutSignature(text, ready.outputs[i],
+                     ready.streams             ? kSteps
+                     : ready.own_offsets[i]    ? kOwn
+                     : ready.ragged_outputs[i] ? kShared
+                                               : kEqual);
       }
       return text;
     }
     std::string operator()(const WorkerLoadFailed& failed) const {
       return Header(kLoadFailed, 0, 0) + failed.why;
     }
+    static std::string Outputs(uint32_t kind, uint64_t sequence,
+                               const std::vector<PlacedTensor>& outputs) {
+      std::string text = Header(kind, static_cast<uint32_t>(outputs.size()), sequence);
+      for (const PlacedTensor& tensor : outputs) PutTensor(text, tensor);
+      return text;
+    }
     std::string operator()(const WorkerResult& result) const {
-      std::string text =
-          Header(kResult, static_cast<uint32_t>(result.outputs.size()), result.sequence);
-      for (const PlacedTensor& tensor : result.outputs) PutTensor(text, tensor);
+      return Outputs(kResult, result.sequence, result.outputs);
+    }
+    std::string operator()(const WorkerPart& part) const {
+      return Outputs(kPart, part.sequence, part.outputs);
+    }
+    std::string operator()(const WorkerCall& asked) const {
+      std::string text = Header(kCall, static_cast<uint32_t>(asked.inputs.size()), asked.call);
+      Put(text, asked.sequence);
+      Put(text, asked.timeout_us);
+      PutName(text, asked.model);
+      for (const NamedPlacedTensor& input : asked.inputs) {
+        PutName(text, input.name);
+        PutTensor(text, input.tensor);
+      }
       return text;
     }
     std::string operator()(const WorkerNeedsRoom& needs) const {
@@ -222,7 +300,7 @@ std::string Encode(const WorkerMessage& message) {
       return text;
     }
     std::string operator()(const WorkerFailed& failed) const {
-      return Header(kFailed, 0, failed.sequence) + failed.why;
+      return Header(kFailed, failed.refused ? 1 : 0, failed.sequence) + failed.why;
     }
   };
   return std::visit(Encoder{}, message);

@@ -36,7 +36,8 @@ struct RunMessage {
   uint32_t rows = 0;
   uint64_t input_room = 0;
   uint64_t output_room = 0;
-  // Where some are ragged, the last is none of the function's: the rows' offsets, int64 [rows + 1].
+  // Of kBytes: their bytes, uint8 [bytes]. Behind the function's inputs, the offsets, int64
+  // [rows + 1], of each of kBytes in order, and those that all ragged ones share.
   std::vector<PlacedTensor> inputs;
 };
 // InvalidArgument where it would be longer than kMaxMessageBytes.
@@ -45,18 +46,39 @@ StatusOr<std::string> Encode(const RunMessage& message);
 std::string EncodeRoom(uint64_t room);
 std::string EncodeStop();
 
+struct NamedPlacedTensor {
+  std::string name;
+  PlacedTensor tensor;
+};
+// The answer to a call, in a region of so many bytes whose descriptor goes along; or why there is
+// none.
+StatusOr<std::string> EncodeAnswer(uint64_t call, uint64_t bytes,
+                                   const std::vector<NamedPlacedTensor>& outputs);
+std::string EncodeCallFailed(uint64_t call, const Status& why);
+
 // From the worker, which is not trusted: what parses is in the bounds above, and nothing more is
 // known of it (worker_protocol.h).
 struct WorkerReady {
   std::vector<SymbolicSpec> inputs, outputs;  // dimensions are known or not: there are no symbols
-  // Of each, whether it is ragged: its rows have lengths of their own, and lie one after the other
-  // along dimension 0.
+  // Of each, whether it is ragged: its rows have lengths of their own, the same in all that are,
+  // and lie one after the other along dimension 0.
   std::vector<bool> ragged_inputs, ragged_outputs;
+  // Of each output, whether it comes with offsets of its own: of kBytes, or ragged with lengths
+  // that no input has.
+  std::vector<bool> own_offsets;
+  // Its results come step by step: outputs are [rows, steps, …].
+  bool streams = false;
 };
 struct WorkerLoadFailed {
   std::string why;
 };
 struct WorkerResult {
+  uint64_t sequence = 0;
+  // As in RunMessage: behind the function's outputs, the offsets of those that have their own.
+  std::vector<PlacedTensor> outputs;
+};
+// Further steps of the outputs, before the result, which has none of them.
+struct WorkerPart {
   uint64_t sequence = 0;
   std::vector<PlacedTensor> outputs;
 };
@@ -64,12 +86,21 @@ struct WorkerNeedsRoom {
   uint64_t sequence = 0;
   uint64_t bytes = 0;
 };
+// The function, while it computes a batch, asks another model.
+struct WorkerCall {
+  uint64_t call = 0;  // its number, for the answer
+  uint64_t sequence = 0;
+  int64_t timeout_us = 0;  // 0: none
+  std::string model;
+  std::vector<NamedPlacedTensor> inputs;  // in the outputs' region
+};
 struct WorkerFailed {
   uint64_t sequence = 0;
   std::string why;
+  bool refused = false;  // what it was asked is wrong, the function says
 };
-using WorkerMessage =
-    std::variant<WorkerReady, WorkerLoadFailed, WorkerResult, WorkerNeedsRoom, WorkerFailed>;
+using WorkerMessage = std::variant<WorkerReady, WorkerLoadFailed, WorkerResult, WorkerPart,
+                                   WorkerCall, WorkerNeedsRoom, WorkerFailed>;
 
 // InvalidArgument says what is wrong with it.
 StatusOr<WorkerMessage> ParseWorkerMessage(std::span<const std::byte> message);

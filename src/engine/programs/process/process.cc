@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -10,9 +11,11 @@
 
 #include "base/out_of_memory.h"
 #include "base/status.h"
+#include "chairlift/text.h"
 #include "engine/programs/makers.h"
 #include "engine/programs/process/worker_group.h"
 #include "engine/programs/rows_graph.h"
+#include "engine/requests/answer_parts.h"
 
 namespace chairlift {
 namespace {
@@ -32,13 +35,20 @@ void CopyOut(const Tensor& from, int64_t first_row, Tensor& to) {
   for (size_t i = 0; i < to.byte_size(); ++i) bools[i] = bytes[i] != 0;
 }
 
-// What of a function's inputs and outputs is ragged.
-struct RaggedParts {
-  explicit RaggedParts(const WorkerReady& ready)
+// What of a function's inputs and outputs does not come as equal rows.
+struct TensorForms {
+  explicit TensorForms(const WorkerReady& ready)
       : inputs(ready.ragged_inputs),
         outputs(ready.ragged_outputs),
         input(static_cast<int>(std::find(inputs.begin(), inputs.end(), true) - inputs.begin())),
-        any(static_cast<size_t>(input) < inputs.size()) {}
+        any(static_cast<size_t>(input) < inputs.size()) {
+    for (size_t i = 0; i < ready.inputs.size(); ++i) {
+      if (ready.inputs[i].dtype == kBytes) texts.push_back(i);
+    }
+    for (size_t i = 0; i < ready.outputs.size(); ++i) {
+      own_offsets.push_back(ready.own_offsets[i] ? static_cast<int>(num_own++) : -1);
+    }
+  }
   // Of the request's rows: as it brings them as one tensor, all have one length.
   int64_t Length(const ValidatedRequest& request) const {
     return any ? request.inputs[static_cast<size_t>(input)].shape()[1] : 0;
@@ -47,17 +57,95 @@ struct RaggedParts {
   const std::vector<bool> inputs, outputs;
   const int input;  // the first ragged one
   const bool any;
+  std::vector<size_t> texts;     // inputs of kBytes
+  std::vector<int> own_offsets;  // by output: which of the offsets behind the outputs are its; −1
+  size_t num_own = 0;
 };
+
+// A copy, which the worker cannot change, of the offsets of rows in so many values.
+StatusOr<std::vector<int64_t>> TakeOffsets(const Tensor& offsets, int64_t values,
+                                           const std::string& output) {
+  const std::span<const int64_t> there = offsets.values<int64_t>();
+  std::vector<int64_t> own(there.begin(), there.end());
+  if (own.front() == 0 && own.back() == values && std::is_sorted(own.begin(), own.end())) {
+    return own;
+  }
+  return Internal("the offsets of output '{}' do not divide its {} values into rows", output,
+                  values);
+}
+
+// A request whose answer comes step by step.
+class StreamedGraph final : public RowsGraph {
+ public:
+  StreamedGraph(ValidatedRequest request, size_t num_outputs, bool wanted)
+      : RowsGraph(std::move(request), 0, false), parts_(std::vector<bool>(num_outputs, wanted)) {}
+
+  int32_t num_nodes() const override { return 1; }
+  bool done() const override { return done_; }
+  StatusOr<std::vector<NamedTensor>> TakeOutputs() override { return std::move(outputs_); }
+  const ValidatedRequest& rows(int32_t /*node*/) override { return request(); }
+  Status Complete(int32_t /*node*/, std::vector<NamedTensor> outputs,
+                  const RowParts::Limits& /*limits*/) override {
+    outputs_ = std::move(outputs);
+    done_ = true;
+    return absl::OkStatus();
+  }
+  void TakeParts(SendParts send) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    send(parts_.Take());
+  }
+  // Steps [first, …) of an output, [rows, steps, …].
+  void Emit(int output, int64_t first, const Tensor& steps) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!parts_.wants(output)) return;
+    const int64_t count = steps.shape()[1];
+    Shape of_row = steps.shape();
+    of_row.Erase(0);
+    for (int64_t row = 0; row < steps.shape()[0]; ++row) {
+      parts_.Emit({.output = output, .row = row, .first = first, .count = count},
+                  steps.Rows(row, 1).Reshaped(of_row));
+    }
+  }
+
+ private:
+  int32_t load(int32_t /*node*/) const override { return request().load(); }
+
+  bool done_ = false;
+  std::vector<NamedTensor> outputs_;
+  std::mutex mutex_;
+  AnswerParts parts_;  // guarded by mutex_
+};
+
+// The steps of all parts, one behind the other.
+Tensor JoinSteps(const std::vector<Tensor>& parts, const Tensor& none) {
+  Shape shape = none.shape();
+  for (const Tensor& part : parts) shape[1] += part.shape()[1];
+  Tensor joined = Tensor::Allocate(none.dtype(), shape);
+  const size_t step =
+      static_cast<size_t>(shape.NumElements(2, shape.rank())) * DTypeSize(joined.dtype());
+  auto* to = static_cast<std::byte*>(joined.raw());
+  for (int64_t row = 0; row < shape[0]; ++row) {
+    for (const Tensor& part : parts) {
+      const size_t bytes = step * static_cast<size_t>(part.shape()[1]);
+      if (bytes == 0) continue;
+      std::memcpy(to, static_cast<const std::byte*>(part.raw()) + static_cast<size_t>(row) * bytes,
+                  bytes);
+      to += bytes;
+    }
+  }
+  return joined;
+}
 
 // A task: its requests together and, where that raised, each of them alone.
 class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
  public:
-  FunctionTask(WorkerGroup& group, const Signature& signature, const RaggedParts& ragged,
-               bool retry_alone, TaskRun& run, Program::TaskDone done)
+  FunctionTask(WorkerGroup& group, const Signature& signature, const TensorForms& forms,
+               bool retry_alone, bool streams, TaskRun& run, Program::TaskDone done)
       : group_(group),
         signature_(signature),
-        ragged_(ragged),
+        forms_(forms),
         retry_alone_(retry_alone),
+        streams_(streams),
         run_(run),
         done_(std::move(done)) {
     for (TaskNode& node : run.nodes) {
@@ -66,6 +154,8 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
       times_.rows += requests_.back()->rows;
     }
     outputs_.resize(requests_.size());
+    statuses_.resize(requests_.size());
+    steps_.resize(requests_.size());
   }
 
   void Begin() { Submit(0, requests_.size()); }
@@ -76,49 +166,104 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
    public:
     Batch(std::shared_ptr<FunctionTask> task, size_t first, size_t count)
         : task_(std::move(task)), first_(first), count_(count) {
-      const RaggedParts& ragged = task_->ragged_;
-      if (ragged.any) offsets_.push_back(0);
+      const TensorForms& forms = task_->forms_;
+      if (forms.any) offsets_.push_back(0);
       for (const ValidatedRequest* request : requests()) {
         rows_ += request->rows;
-        const int64_t length = ragged.Length(*request);
-        for (int32_t row = 0; ragged.any && row < request->rows; ++row) {
+        const int64_t length = forms.Length(*request);
+        for (int32_t row = 0; forms.any && row < request->rows; ++row) {
           offsets_.push_back(tokens_ += length);
         }
       }
-      for (size_t i = 0; i < ragged.inputs.size(); ++i) {
+      for (size_t i = 0; i < forms.inputs.size(); ++i) {
         const Tensor& input = requests()[0]->inputs[i];
+        if (input.dtype() == kBytes) {
+          int64_t bytes = 0;
+          for (const ValidatedRequest* request : requests()) {
+            for (const std::string_view text : TextsOf(request->inputs[i])) {
+              bytes += static_cast<int64_t>(text.size());
+            }
+          }
+          inputs_.push_back({DType::kUInt8, Shape{bytes}});
+          continue;
+        }
         Shape shape = input.shape();
-        if (ragged.inputs[i]) shape.Erase(1);
-        shape[0] = ragged.inputs[i] ? tokens_ : rows_;
+        if (forms.inputs[i]) shape.Erase(1);
+        shape[0] = forms.inputs[i] ? tokens_ : rows_;
         inputs_.push_back({input.dtype(), shape});
       }
-      if (ragged.any) inputs_.push_back({DType::kInt64, Shape{rows_ + 1}});
+      inputs_.insert(inputs_.end(), forms.texts.size() + (forms.any ? 1 : 0),
+                     {DType::kInt64, Shape{rows_ + 1}});
     }
 
     int64_t rows() const override { return rows_; }
     int64_t tokens() const override { return tokens_; }
     const std::vector<TensorDesc>& inputs() const override { return inputs_; }
+    std::optional<TimePoint> deadline() const override {
+      // The last of its requests to be given up.
+      TimePoint last = TimePoint::min();
+      for (size_t i = first_; i < first_ + count_; ++i) {
+        const std::optional<TimePoint>& own = task_->run_.nodes[i].deadline;
+        if (!own) return std::nullopt;
+        last = std::max(last, *own);
+      }
+      return last;
+    }
     size_t max_output_bytes() const override { return task_->run_.memory.compute.limit(); }
     void Write(size_t input, std::byte* place) override {
-      if (input == task_->ragged_.inputs.size()) {
+      const TensorForms& forms = task_->forms_;
+      if (input == forms.inputs.size() + forms.texts.size()) {
         std::memcpy(place, offsets_.data(), offsets_.size() * sizeof(offsets_[0]));
         return;
       }
+      if (input >= forms.inputs.size()) {
+        return WriteTextOffsets(forms.texts[input - forms.inputs.size()], place);
+      }
       for (const ValidatedRequest* request : requests()) {
         const Tensor& part = request->inputs[input];
+        if (part.dtype() == kBytes) {
+          for (const std::string_view text : TextsOf(part)) {
+            if (!text.empty()) std::memcpy(place, text.data(), text.size());
+            place += text.size();
+          }
+          continue;
+        }
         if (part.byte_size() == 0) continue;
         std::memcpy(place, part.raw(), part.byte_size());
         place += part.byte_size();
       }
     }
-    void Take(std::span<const Tensor> outputs) override {
+    Status Take(std::span<const Tensor> outputs) override {
+      if (task_->streams_) return task_->JoinAll(outputs, first_, count_);
+      const TensorForms& forms = task_->forms_;
+      const size_t num_outputs = forms.outputs.size();
+      std::vector<std::vector<int64_t>> own_offsets;
+      for (size_t i = 0; i < num_outputs; ++i) {
+        if (forms.own_offsets[i] < 0) continue;
+        CHAIRLIFT_ASSIGN_OR_RETURN(
+            std::vector<int64_t> offsets,
+            TakeOffsets(outputs[num_outputs + own_offsets.size()], outputs[i].shape()[0],
+                        task_->signature_.outputs[i].name));
+        own_offsets.push_back(std::move(offsets));
+      }
       int64_t first_row = 0, first_token = 0;
       for (size_t i = first_; i < first_ + count_; ++i) {
         const ValidatedRequest& request = *task_->requests_[i];
-        const int64_t length = task_->ragged_.Length(request);
+        const int64_t length = task_->forms_.Length(request);
         for (const int wanted : request.outputs) {
           const auto index = static_cast<size_t>(wanted);
-          const bool ragged = task_->ragged_.outputs[index];
+          const std::string& name = task_->signature_.outputs[index].name;
+          if (forms.own_offsets[index] >= 0) {
+            const auto& offsets = own_offsets[static_cast<size_t>(forms.own_offsets[index])];
+            StatusOr<Tensor> own =
+                RowsWithOffsets(outputs[index], task_->signature_.outputs[index],
+                                std::span(offsets).subspan(static_cast<size_t>(first_row),
+                                                           static_cast<size_t>(request.rows) + 1));
+            task_->statuses_[i].Update(own.status());
+            if (own.ok()) task_->outputs_[i].push_back({name, *std::move(own)});
+            continue;
+          }
+          const bool ragged = forms.outputs[index];
           Shape shape = outputs[index].shape();
           shape[0] = ragged ? request.rows * length : request.rows;
           Tensor own = Tensor::Allocate(outputs[index].dtype(), shape);
@@ -128,17 +273,63 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
             shape.Insert(0, request.rows);
             own = own.Reshaped(shape);
           }
-          task_->outputs_[i].push_back({task_->signature_.outputs[index].name, std::move(own)});
+          task_->outputs_[i].push_back({name, std::move(own)});
         }
         first_row += request.rows;
         first_token += request.rows * length;
       }
+      return absl::OkStatus();
+    }
+    void TakePart(std::span<const Tensor> outputs) override {
+      task_->TakeSteps(outputs, first_, count_);
     }
     void Done(Failure failure, Status status, const Times& times) override {
       task_->Ended(first_, count_, failure, status, times);
     }
 
    private:
+    void WriteTextOffsets(size_t input, std::byte* place) const {
+      int64_t end = 0;
+      const auto put = [&] {
+        std::memcpy(place, &end, sizeof(end));
+        place += sizeof(end);
+      };
+      put();
+      for (const ValidatedRequest* request : requests()) {
+        for (const std::string_view text : TextsOf(request->inputs[input])) {
+          end += static_cast<int64_t>(text.size());
+          put();
+        }
+      }
+    }
+    // Of one request. `offsets` has one more than its rows.
+    static StatusOr<Tensor> RowsWithOffsets(const Tensor& all, const SymbolicSpec& spec,
+                                            std::span<const int64_t> offsets) {
+      const auto rows = static_cast<int64_t>(offsets.size()) - 1;
+      if (spec.dtype == kBytes) {
+        std::vector<std::string> texts;
+        for (size_t row = 1; row < offsets.size(); ++row) {
+          texts.emplace_back(static_cast<const char*>(all.raw()) + offsets[row - 1],
+                             static_cast<size_t>(offsets[row] - offsets[row - 1]));
+        }
+        return TextTensor(Shape{rows}, std::move(texts));
+      }
+      const int64_t length = rows == 0 ? 0 : offsets[1] - offsets[0];
+      for (size_t row = 1; row < offsets.size(); ++row) {
+        if (offsets[row] - offsets[row - 1] == length) continue;
+        return InvalidArgument(
+            "its rows have results of different lengths in output '{}' ({} and {}), which one "
+            "tensor cannot hold: send them as requests of one row each",
+            spec.name, length, offsets[row] - offsets[row - 1]);
+      }
+      Shape shape = all.shape();
+      shape[0] = rows * length;
+      Tensor own = Tensor::Allocate(all.dtype(), shape);
+      CopyOut(all, offsets[0], own);
+      shape[0] = length;
+      shape.Insert(0, rows);
+      return own.Reshaped(shape);
+    }
     std::span<const ValidatedRequest* const> requests() const {
       return std::span(task_->requests_).subspan(first_, count_);
     }
@@ -150,6 +341,65 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
     std::vector<int64_t> offsets_;
     std::vector<TensorDesc> inputs_;
   };
+
+  // Copies the steps of each request, and sends them on.
+  void TakeSteps(std::span<const Tensor> outputs, size_t first, size_t count) {
+    if (!too_large_.ok()) return;
+    for (const Tensor& output : outputs) step_bytes_ += output.byte_size();
+    if (step_bytes_ > run_.memory.compute.limit()) {
+      too_large_ = absl::OutOfRangeError(
+          "the steps of its results take more than a batch may have (--memory-budget)");
+      return;
+    }
+    too_large_ = CatchOutOfMemory([&] {
+      int64_t first_row = 0;
+      for (size_t i = first; i < first + count; ++i) {
+        const ValidatedRequest& request = *requests_[i];
+        steps_[i].resize(request.outputs.size());
+        for (size_t k = 0; k < request.outputs.size(); ++k) {
+          const Tensor& all = outputs[static_cast<size_t>(request.outputs[k])];
+          Shape shape = all.shape();
+          shape[0] = request.rows;
+          Tensor own = Tensor::Allocate(all.dtype(), shape);
+          CopyOut(all, first_row, own);
+          static_cast<StreamedGraph*>(run_.nodes[i].graph)
+              ->Emit(request.outputs[k], steps_[i][k].count, own);
+          steps_[i][k].count += shape[1];
+          steps_[i][k].parts.push_back(std::move(own));
+        }
+        first_row += request.rows;
+        if (run_.send_parts != nullptr) run_.send_parts(i);
+      }
+      return absl::OkStatus();
+    });
+  }
+  // `none`: the outputs, of no steps.
+  Status JoinAll(std::span<const Tensor> none, size_t first, size_t count) {
+    CHAIRLIFT_RETURN_IF_ERROR(too_large_);
+    int64_t first_row = 0;
+    for (size_t i = first; i < first + count; ++i) {
+      const ValidatedRequest& request = *requests_[i];
+      steps_[i].resize(request.outputs.size());
+      for (size_t k = 0; k < request.outputs.size(); ++k) {
+        const auto index = static_cast<size_t>(request.outputs[k]);
+        const Tensor rest = none[index].Rows(first_row, request.rows);
+        if (rest.size() > 0) return Internal("a result that comes in parts has steps at its end");
+        for (const Tensor& part : steps_[i][k].parts) {
+          Shape shape = part.shape();
+          shape[1] = 0;
+          if (!(shape == rest.shape())) {
+            return Internal("the steps of output '{}' differ in shape: {} and {}",
+                            signature_.outputs[index].name, part.shape().ToString(),
+                            rest.shape().ToString());
+          }
+        }
+        outputs_[i].push_back(
+            {signature_.outputs[index].name, JoinSteps(steps_[i][k].parts, rest)});
+      }
+      first_row += request.rows;
+    }
+    return absl::OkStatus();
+  }
 
   static RowsGraph* GraphOf(const TaskNode& node) { return static_cast<RowsGraph*>(node.graph); }
 
@@ -163,13 +413,16 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
     times_.compute_infer += times.compute;
     times_.compute_output += times.take;
     const bool wanted = run_.stop == nullptr || !*run_.stop;
-    if (failure == FunctionBatch::Failure::kRaised && count > 1 && retry_alone_ && wanted) {
+    if (failure == FunctionBatch::Failure::kRaised && count > 1 && retry_alone_ && wanted &&
+        step_bytes_ == 0) {
       alone_ = true;
       return Submit(0, 1);
     }
     for (size_t i = first; i < first + count; ++i) {
       TaskNode& node = run_.nodes[i];
-      if (status.ok()) {
+      if (!statuses_[i].ok()) {
+        node.status = std::exchange(statuses_[i], absl::OkStatus());
+      } else if (status.ok()) {
         node.status = CatchOutOfMemory([&] {
           return GraphOf(node)->Complete(
               node.node, std::move(outputs_[i]),
@@ -186,12 +439,22 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
 
   WorkerGroup& group_;
   const Signature& signature_;
-  const RaggedParts& ragged_;
+  const TensorForms& forms_;
   const bool retry_alone_;
+  const bool streams_;
   TaskRun& run_;
   Program::TaskDone done_;
   FunctionRequests requests_;
   std::vector<std::vector<NamedTensor>> outputs_;  // by request
+  std::vector<Status> statuses_;                   // likewise: what its answer cannot be
+  // Where results come step by step: by request and wanted output.
+  struct Steps {
+    std::vector<Tensor> parts;
+    int64_t count = 0;
+  };
+  std::vector<std::vector<Steps>> steps_;
+  size_t step_bytes_ = 0;
+  Status too_large_;
   TaskResult times_;
   bool alone_ = false;
 };
@@ -199,12 +462,13 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
 class ProcessProgram final : public Program {
  public:
   ProcessProgram(Signature signature, ServingPlan plan, const FunctionConfig& config,
-                 std::unique_ptr<WorkerGroup> group, Background* background)
+                 std::unique_ptr<WorkerGroup> group, const LoadOptions& load)
       : Program("process", std::move(signature), std::move(plan)),
         config_(config),
-        background_(background),
+        background_(load.background),
+        calls_(load.calls),
         group_(std::move(group)),
-        ragged_(group_->signature()) {}
+        forms_(group_->signature()) {}
 
   ~ProcessProgram() override {
     if (!group_->OnOwnThread()) return;
@@ -226,6 +490,14 @@ class ProcessProgram final : public Program {
   }
   std::string_view platform() const override { return "python_chairlift"; }
   Status Ready() const override { return group_->Ready(); }
+  bool SendsParts() const override { return streams(); }
+  bool Calls(const std::string& name) const override {
+    return std::any_of(config_.calls.begin(), config_.calls.end(), [&](const std::string& called) {
+      if (called == name) return true;
+      const StatusOr<CalledModel> model = calls_->Find(called);
+      return model.ok() && model->program->Calls(name);
+    });
+  }
   void EndTasks() override { group_->End(); }
 
   StatusOr<ValidatedRequest> Validate(const InferRequest& request) override {
@@ -251,20 +523,23 @@ class ProcessProgram final : public Program {
       return InvalidArgument("the request brings {} rows; at most {} are possible",
                              validated.inputs[0].shape()[0], kMaxBatchRows);
     }
-    if (ragged_.any) CHAIRLIFT_RETURN_IF_ERROR(FitRagged(validated));
+    if (forms_.any) CHAIRLIFT_RETURN_IF_ERROR(FitRagged(validated));
     return validated;
   }
 
-  StatusOr<std::unique_ptr<RequestGraph>> Unfold(ValidatedRequest request,
-                                                 bool /*parts*/) override {
+  StatusOr<std::unique_ptr<RequestGraph>> Unfold(ValidatedRequest request, bool parts) override {
+    if (streams()) {
+      return std::make_unique<StreamedGraph>(std::move(request), signature_.outputs.size(), parts);
+    }
     const int32_t most = plan_.scheduling.max_batch_size;
-    const bool in_parts = plan_.batches && request.rows > most;
+    // Texts and rows of lengths of their own are one answer, not parts of one.
+    const bool in_parts = plan_.batches && request.rows > most && forms_.num_own == 0;
     return MakeRowsGraph(std::move(request),
                          {.max_load = in_parts ? most : 0, .at_once = lanes().tasks});
   }
 
   void Run(TaskRun& run, TaskDone done) override {
-    std::make_shared<FunctionTask>(*group_, signature_, ragged_, config_.retry_alone, run,
+    std::make_shared<FunctionTask>(*group_, signature_, forms_, config_.retry_alone, streams(), run,
                                    std::move(done))
         ->Begin();
   }
@@ -276,6 +551,8 @@ class ProcessProgram final : public Program {
   }
 
  private:
+  bool streams() const { return group_->signature().streams; }
+
   // Requests of any lengths share batches.
   Status FitRagged(ValidatedRequest& validated) const {
     constexpr int64_t kMostTokens = int64_t{1} << 40;
@@ -283,7 +560,7 @@ class ProcessProgram final : public Program {
     for (size_t i = 0; i < validated.inputs.size(); ++i) {
       const Shape& shape = validated.inputs[i].shape();
       validated.key.push_back(shape.rank());
-      if (!ragged_.inputs[i]) {
+      if (!forms_.inputs[i]) {
         validated.key.insert(validated.key.end(), shape.begin() + 1, shape.end());
         continue;
       }
@@ -291,12 +568,12 @@ class ProcessProgram final : public Program {
         return InvalidArgument("input '{}' has shape {}; it takes [rows, length, …]",
                                signature_.inputs[i].name, shape.ToString());
       }
-      const int64_t length = ragged_.Length(validated);
+      const int64_t length = forms_.Length(validated);
       if (shape[1] != length || length > kMostTokens / kMaxBatchRows) {
         return InvalidArgument(
             "input '{}' has length {}, and input '{}' has {}; they must be equal",
             signature_.inputs[i].name, shape[1],
-            signature_.inputs[static_cast<size_t>(ragged_.input)].name, length);
+            signature_.inputs[static_cast<size_t>(forms_.input)].name, length);
       }
       validated.key.insert(validated.key.end(), shape.begin() + 2, shape.end());
     }
@@ -305,15 +582,16 @@ class ProcessProgram final : public Program {
 
   const FunctionConfig config_;
   Background* const background_;
+  ModelCalls* const calls_;
   std::unique_ptr<WorkerGroup> group_;
-  const RaggedParts ragged_;
+  const TensorForms forms_;
 };
 
 }  // namespace
 
 StatusOr<std::unique_ptr<Program>> MakeProcess(LoadingModel& model, std::string& /*refused*/) {
   const FunctionConfig& function = *model.source.function;
-  if (!model.load.allow_plugins && !model.source.named_by_user) {
+  if (!model.load.allow_plugins && !model.source.named_by_user && !function.trusted) {
     return InvalidArgument(
         "it is a Python function ({}:{}), which is allowed with --allow-plugins only: it runs with "
         "the rights of this process",
@@ -329,10 +607,15 @@ StatusOr<std::unique_ptr<Program>> MakeProcess(LoadingModel& model, std::string&
   CHAIRLIFT_ASSIGN_OR_RETURN(
       ServingPlan plan,
       PlanServing(model.config, rows, function.workers * function.batches_in_flight));
+  if (!function.calls.empty() && model.load.calls == nullptr) {
+    return InvalidArgument("it calls models of an engine, and there is none");
+  }
   model.load.Report("loading the function");
-  CHAIRLIFT_ASSIGN_OR_RETURN(
-      std::unique_ptr<WorkerGroup> group,
-      WorkerGroup::Start({.name = model.name, .config = function, .file = model.source.path}));
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<WorkerGroup> group,
+                             WorkerGroup::Start({.name = model.name,
+                                                 .config = function,
+                                                 .file = model.source.path,
+                                                 .calls = model.load.calls}));
   Signature signature{.inputs = group->signature().inputs,
                       .outputs = group->signature().outputs,
                       .batches = plan.batches,
@@ -348,10 +631,12 @@ StatusOr<std::unique_ptr<Program>> MakeProcess(LoadingModel& model, std::string&
     as_clients_see(signature.inputs[i], group->signature().ragged_inputs[i]);
   }
   for (size_t i = 0; i < signature.outputs.size(); ++i) {
-    as_clients_see(signature.outputs[i], group->signature().ragged_outputs[i]);
+    const bool own = group->signature().own_offsets[i] && signature.outputs[i].dtype != kBytes;
+    signature.own_lengths |= own;
+    as_clients_see(signature.outputs[i], own || group->signature().ragged_outputs[i]);
   }
   return std::make_unique<ProcessProgram>(std::move(signature), std::move(plan), function,
-                                          std::move(group), model.load.background);
+                                          std::move(group), model.load);
 }
 
 }  // namespace chairlift

@@ -44,13 +44,23 @@ bool SameSignature(const WorkerReady& a, const WorkerReady& b) {
         });
   };
   return same(a.inputs, b.inputs) && same(a.outputs, b.outputs) &&
-         a.ragged_inputs == b.ragged_inputs && a.ragged_outputs == b.ragged_outputs;
+         a.ragged_inputs == b.ragged_inputs && a.ragged_outputs == b.ragged_outputs &&
+         a.own_offsets == b.own_offsets && a.streams == b.streams;
 }
 
 std::string PythonOf(const FunctionConfig& config) {
   if (!config.python_executable.empty()) return config.python_executable;
   const char* const from_environment = std::getenv("CHAIRLIFT_PYTHON");
   return from_environment != nullptr && *from_environment != '\0' ? from_environment : "python3";
+}
+
+// Where a worker put them.
+std::vector<Tensor> PlacedIn(const SharedRegion& region, const std::vector<PlacedTensor>& outputs) {
+  std::vector<Tensor> tensors;
+  for (const PlacedTensor& output : outputs) {
+    tensors.push_back(Tensor::Wrap(output.dtype, output.shape, region.data() + output.offset));
+  }
+  return tensors;
 }
 
 }  // namespace
@@ -89,6 +99,7 @@ WorkerGroup::~WorkerGroup() {
     Wake();
     thread_.join();
   }
+  for (const auto& [id, worker] : workers_) worker->caller->Close();
   workers_.clear();  // before what hears them
   if (epoll_ >= 0) ::close(epoll_);
   if (wake_ >= 0) ::close(wake_);
@@ -262,9 +273,12 @@ Status WorkerGroup::StartWorker() {
                              WorkerProcess::Start({.python = PythonOf(options_.config),
                                                    .script = script,
                                                    .file = options_.file,
-                                                   .function = options_.config.function}));
+                                                   .function = options_.config.function,
+                                                   .argument = options_.config.argument}));
   auto worker = std::make_shared<Worker>();
   worker->process = std::move(process);
+  worker->caller =
+      std::make_shared<ModelCaller>(*worker->process, options_.calls, options_.config.calls);
   worker->slots.resize(static_cast<size_t>(options_.config.batches_in_flight));
   worker->deadline = clock_.Now() + std::chrono::microseconds(options_.config.load_timeout_us);
   const Lock lock(mutex_);
@@ -351,6 +365,7 @@ void WorkerGroup::Lose(const std::shared_ptr<Worker>& worker, std::string why) {
     workers_.erase(worker->id);  // nobody else kills a process whose number may be another's
     expected = worker->closed || ending_ || stopping_;
   }
+  worker->caller->Close();
   Log(*worker);
   const std::string end = worker->process->Reap();
   Log(*worker);
@@ -418,11 +433,37 @@ void WorkerGroup::FinishEnded() {
   for (Ended& one : ended) one.batch->Done(one.failure, std::move(one.status), one.times);
 }
 
+void WorkerGroup::Call(const std::shared_ptr<Worker>& worker, const WorkerCall& call) {
+  const SharedRegion* region = nullptr;
+  std::optional<TimePoint> deadline;
+  {
+    const Lock lock(mutex_);
+    const InFlight& front = worker->in_flight.front();  // it stays: only this thread ends it
+    region = worker->slots[static_cast<size_t>(front.slot)].output.get();
+    deadline = front.batch->deadline();
+  }
+  worker->caller->Begin(call, *region, deadline);
+}
+
+void WorkerGroup::TakePart(const std::shared_ptr<Worker>& worker, const WorkerPart& part) {
+  FunctionBatch* batch = nullptr;
+  const SharedRegion* region = nullptr;
+  {
+    const Lock lock(mutex_);
+    const InFlight& front = worker->in_flight.front();  // it stays: only this thread ends it
+    batch = front.batch.get();
+    region = worker->slots[static_cast<size_t>(front.slot)].output.get();
+    worker->front_since = clock_.Now();  // it works
+  }
+  batch->TakePart(PlacedIn(*region, part.outputs));
+}
+
 void WorkerGroup::Answer(const std::shared_ptr<Worker>& worker, FunctionBatch::Failure failure,
                          Status status, const WorkerResult* result) {
   InFlight own;
   Slot* slot = nullptr;
   const TimePoint heard = clock_.Now();
+  worker->caller->CancelAll();  // what it did not wait for
   {
     const Lock lock(mutex_);
     own = std::move(worker->in_flight.front());
@@ -434,15 +475,8 @@ void WorkerGroup::Answer(const std::shared_ptr<Worker>& worker, FunctionBatch::F
     restarts_.Computed();
   }
   if (result != nullptr) {
-    status = CatchOutOfMemory([&]() -> Status {
-      std::vector<Tensor> outputs;
-      for (const PlacedTensor& output : result->outputs) {
-        outputs.push_back(
-            Tensor::Wrap(output.dtype, output.shape, slot->output->data() + output.offset));
-      }
-      own.batch->Take(outputs);
-      return absl::OkStatus();
-    });
+    status = CatchOutOfMemory(
+        [&]() -> Status { return own.batch->Take(PlacedIn(*slot->output, result->outputs)); });
     own.times.take = clock_.Now() - heard;
     if (!status.ok()) failure = FunctionBatch::Failure::kNever;
   }
@@ -507,8 +541,14 @@ void WorkerGroup::HearOne(const std::shared_ptr<Worker>& worker, WorkerMessage m
     Lose(worker, "could not load the function:\n" + failed_load->why);
   } else if (const auto* result = std::get_if<WorkerResult>(&message)) {
     Answer(worker, FunctionBatch::Failure::kNone, absl::OkStatus(), result);
+  } else if (const auto* call = std::get_if<WorkerCall>(&message)) {
+    Call(worker, *call);
+  } else if (const auto* part = std::get_if<WorkerPart>(&message)) {
+    TakePart(worker, *part);
   } else if (const auto* failed = std::get_if<WorkerFailed>(&message)) {
-    Answer(worker, FunctionBatch::Failure::kRaised, Internal("{}", failed->why), nullptr);
+    Answer(worker, FunctionBatch::Failure::kRaised,
+           failed->refused ? InvalidArgument("{}", failed->why) : Internal("{}", failed->why),
+           nullptr);
   } else {
     GiveRoom(*worker, std::get<WorkerNeedsRoom>(message).bytes);
   }

@@ -18,7 +18,9 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/programs/model_calls.h"
 #include "engine/programs/process/function_config.h"
+#include "engine/programs/process/model_caller.h"
 #include "engine/programs/process/restart_policy.h"
 #include "engine/programs/process/shared_region.h"
 #include "engine/programs/process/worker_process.h"
@@ -34,15 +36,20 @@ class FunctionBatch {
 
   virtual int64_t rows() const = 0;
   virtual int64_t tokens() const = 0;  // of all rows, where inputs are ragged
-  // In the function's order; where some are ragged, the rows' offsets follow, int64 [rows + 1].
+  // As RunMessage::inputs.
   virtual const std::vector<TensorDesc>& inputs() const = 0;
   virtual size_t max_output_bytes() const = 0;
+  // Of what it asks other models; nothing: none.
+  virtual std::optional<TimePoint> deadline() const = 0;
   // Writes an input, of the size that inputs() says. May come again, where a worker has ended that
   // had not begun the batch.
   virtual void Write(size_t input, std::byte* place) = 0;
-  // The outputs, in the function's order, of types and shapes that were checked. They lie in memory
-  // that is another batch's once this has returned, and that the worker may write to even now.
-  virtual void Take(std::span<const Tensor> outputs) = 0;
+  // The outputs, as WorkerResult::outputs, of types and shapes that were checked. They lie in
+  // memory that is another batch's once this has returned, and that the worker may write to even
+  // now. What is returned fails the batch.
+  virtual Status Take(std::span<const Tensor> outputs) = 0;
+  // Steps of the outputs, before Take(); likewise.
+  virtual void TakePart(std::span<const Tensor> outputs) = 0;
 
   enum class Failure {
     kNone,
@@ -69,7 +76,8 @@ class WorkerGroup {
   struct Options {
     std::string name;  // for the log
     FunctionConfig config;
-    std::filesystem::path file;  // of the function
+    std::filesystem::path file;   // of the function
+    ModelCalls* calls = nullptr;  // null: it can call none
   };
   // Returns when all workers are ready. InvalidArgument with the traceback where the function
   // cannot be loaded.
@@ -107,6 +115,7 @@ class WorkerGroup {
   struct Worker {
     uint64_t id = 0;
     std::unique_ptr<WorkerProcess> process;
+    std::shared_ptr<ModelCaller> caller;
     WorkerProtocol protocol;
     std::vector<Slot> slots;
     std::deque<InFlight> in_flight;  // as the protocol's
@@ -144,6 +153,8 @@ class WorkerGroup {
   void HearOne(const std::shared_ptr<Worker>& worker, WorkerMessage message);
   void Answer(const std::shared_ptr<Worker>& worker, FunctionBatch::Failure failure, Status status,
               const WorkerResult* result);
+  void TakePart(const std::shared_ptr<Worker>& worker, const WorkerPart& part);
+  void Call(const std::shared_ptr<Worker>& worker, const WorkerCall& call);
   void GiveRoom(Worker& worker, uint64_t bytes);
   void BecomeReady(Worker& worker);
   void Lose(const std::shared_ptr<Worker>& worker, std::string why);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "chairlift/text.h"
 
 namespace chairlift {
 namespace {
@@ -17,6 +18,10 @@ Status CheckSignature(std::span<const SymbolicSpec> tensors, const char* kind) {
   for (const SymbolicSpec& tensor : tensors) {
     if (tensor.name.empty() || !names.insert(tensor.name).second) {
       return InvalidArgument("{} name '{}' is empty or used twice", kind, tensor.name);
+    }
+    if (tensor.dtype == kBytes && (!tensor.shape.has_rank() || tensor.shape.rank() != 1)) {
+      return InvalidArgument("{} '{}' is text and must have one dimension, the rows", kind,
+                             tensor.name);
     }
     if (!tensor.shape.has_rank()) continue;
     if (tensor.shape.rank() == 0 || tensor.shape[0].known()) {
@@ -57,9 +62,17 @@ Status WorkerProtocol::CheckSequence(uint64_t sequence) const {
 
 Status WorkerProtocol::CheckOutput(const PlacedTensor& output, size_t index,
                                    const Batch& batch) const {
-  const SymbolicSpec& expected = ready_->outputs[index];
-  const int64_t first = ready_->ragged_outputs[index] ? batch.tokens : batch.rows;
+  static const SymbolicSpec kOffsets{"offsets", DType::kInt64, SymbolicShape({Dim()})};
+  static const SymbolicSpec kTexts{"texts", DType::kUInt8, SymbolicShape({Dim()})};
+  const bool offsets = index >= ready_->outputs.size();
+  const bool text = !offsets && ready_->outputs[index].dtype == kBytes;
+  const SymbolicSpec& expected = offsets ? kOffsets : text ? kTexts : ready_->outputs[index];
+  const bool any_length = !offsets && ready_->own_offsets[index];
   const Shape& shape = output.shape;
+  const int64_t first = any_length && shape.rank() > 0  ? shape[0]
+                        : offsets                       ? batch.rows + 1
+                        : ready_->ragged_outputs[index] ? batch.tokens
+                                                        : batch.rows;
   bool fits = output.dtype == expected.dtype && shape.rank() > 0 && shape[0] == first;
   if (fits && expected.shape.has_rank()) {
     fits = shape.rank() == expected.shape.rank();
@@ -73,13 +86,27 @@ Status WorkerProtocol::CheckOutput(const PlacedTensor& output, size_t index,
                            expected.name, first, DTypeName(output.dtype), shape.ToString(),
                            DTypeName(expected.dtype), expected.shape.ToString());
   }
-  const size_t element = DTypeSize(output.dtype);
-  CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t elements, shape.Checked(element));
+  return CheckPlace(output, fmt::format("output '{}'", expected.name));
+}
+
+Status WorkerProtocol::CheckPlace(const PlacedTensor& tensor, const std::string& what) const {
+  const uint64_t room = in_flight_.front().output_room;
+  const size_t element = DTypeSize(tensor.dtype);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t elements, tensor.shape.Checked(element));
   const uint64_t bytes = static_cast<uint64_t>(elements) * element;
-  if (output.offset % element != 0 || output.offset > batch.output_room ||
-      bytes > batch.output_room - output.offset) {
-    return InvalidArgument("output '{}' of {} bytes at {} does not lie in the {} bytes given",
-                           expected.name, bytes, output.offset, batch.output_room);
+  if (tensor.offset % element == 0 && tensor.offset <= room && bytes <= room - tensor.offset) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument("{} of {} bytes at {} does not lie in the {} bytes given", what, bytes,
+                         tensor.offset, room);
+}
+
+Status WorkerProtocol::CheckCall(const WorkerCall& call) const {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckSequence(call.sequence));
+  if (call.timeout_us < 0) return InvalidArgument("a call with a timeout of {}", call.timeout_us);
+  for (const auto& [name, tensor] : call.inputs) {
+    if (tensor.dtype == kBytes) return InvalidArgument("input '{}' of a call is text", name);
+    CHAIRLIFT_RETURN_IF_ERROR(CheckPlace(tensor, fmt::format("input '{}' of a call", name)));
   }
   return absl::OkStatus();
 }
@@ -93,6 +120,12 @@ Status WorkerProtocol::Check(const WorkerMessage& message) const {
     const auto any = [](const std::vector<bool>& ragged) {
       return std::find(ragged.begin(), ragged.end(), true) != ragged.end();
     };
+    for (size_t i = 0; i < said->outputs.size(); ++i) {
+      if ((said->outputs[i].dtype == kBytes) > said->own_offsets[i]) {
+        return InvalidArgument("output '{}' is text, without offsets of its own",
+                               said->outputs[i].name);
+      }
+    }
     if (any(said->ragged_outputs) && !any(said->ragged_inputs)) {
       return InvalidArgument(
           "a ragged output has the lengths of a ragged input, and there is none");
@@ -107,21 +140,38 @@ Status WorkerProtocol::Check(const WorkerMessage& message) const {
   }
   if (const auto* needs = std::get_if<WorkerNeedsRoom>(&message)) {
     CHAIRLIFT_RETURN_IF_ERROR(CheckSequence(needs->sequence));
-    if (asked_for_room_) return InvalidArgument("batch {} asked for room twice", needs->sequence);
+    // For a result, which a function that streams or calls has more than once.
+    if (asked_for_room_ && !ready_->streams && !called_) {
+      return InvalidArgument("batch {} asked for room twice", needs->sequence);
+    }
     if (needs->bytes <= in_flight_.front().output_room) {
       return InvalidArgument("batch {} asked for {} bytes and has {}", needs->sequence,
                              needs->bytes, in_flight_.front().output_room);
     }
     return absl::OkStatus();
   }
+  if (const auto* call = std::get_if<WorkerCall>(&message)) return CheckCall(*call);
+  if (const auto* part = std::get_if<WorkerPart>(&message)) {
+    CHAIRLIFT_RETURN_IF_ERROR(CheckSequence(part->sequence));
+    if (!ready_->streams)
+      return InvalidArgument("a part of a result, which does not come in parts");
+    return CheckOutputs(part->outputs);
+  }
   const auto& result = std::get<WorkerResult>(message);
   CHAIRLIFT_RETURN_IF_ERROR(CheckSequence(result.sequence));
-  if (result.outputs.size() != ready_->outputs.size()) {
-    return InvalidArgument("{} outputs; the function has {}", result.outputs.size(),
-                           ready_->outputs.size());
+  return CheckOutputs(result.outputs);
+}
+
+Status WorkerProtocol::CheckOutputs(const std::vector<PlacedTensor>& outputs) const {
+  const size_t expected =
+      ready_->outputs.size() +
+      static_cast<size_t>(std::count(ready_->own_offsets.begin(), ready_->own_offsets.end(), true));
+  if (outputs.size() != expected) {
+    return InvalidArgument("{} outputs, with offsets; the function has {}", outputs.size(),
+                           expected);
   }
-  for (size_t i = 0; i < result.outputs.size(); ++i) {
-    CHAIRLIFT_RETURN_IF_ERROR(CheckOutput(result.outputs[i], i, in_flight_.front()));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    CHAIRLIFT_RETURN_IF_ERROR(CheckOutput(outputs[i], i, in_flight_.front()));
   }
   return absl::OkStatus();
 }
@@ -135,9 +185,11 @@ StatusOr<WorkerMessage> WorkerProtocol::Receive(std::span<const std::byte> bytes
     closed_ = true;
   } else if (std::holds_alternative<WorkerNeedsRoom>(message)) {
     needs_room_ = asked_for_room_ = true;
-  } else {
+  } else if (std::holds_alternative<WorkerCall>(message)) {
+    called_ = true;
+  } else if (!std::holds_alternative<WorkerPart>(message)) {
     in_flight_.pop_front();
-    asked_for_room_ = false;
+    asked_for_room_ = called_ = false;
   }
   return message;
 }

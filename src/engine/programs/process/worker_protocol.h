@@ -42,13 +42,17 @@ class WorkerProtocol {
   void Grant(uint64_t room);
 
   // A message from the worker. A result or a failure is of in_flight()'s first batch, which has
-  // left it then; a need of room is, too, and is answered by Grant(). InvalidArgument where a
-  // worker that works as it should would not have sent it: nothing further of it is to be believed.
+  // left it then; a part, a call and a need of room are, too, and the last is answered by Grant().
+  // InvalidArgument where a worker that works as it should would not have sent it: nothing further
+  // of it is to be believed.
   StatusOr<WorkerMessage> Receive(std::span<const std::byte> message);
 
  private:
   Status Check(const WorkerMessage& message) const;
   Status CheckSequence(uint64_t sequence) const;
+  Status CheckPlace(const PlacedTensor& tensor, const std::string& what) const;
+  Status CheckCall(const WorkerCall& call) const;
+  Status CheckOutputs(const std::vector<PlacedTensor>& outputs) const;
   Status CheckOutput(const PlacedTensor& output, size_t index, const Batch& batch) const;
 
   std::optional<WorkerReady> ready_;
@@ -56,6 +60,7 @@ class WorkerProtocol {
   std::deque<Batch> in_flight_;
   bool needs_room_ = false;      // the first has asked, and was not answered
   bool asked_for_room_ = false;  // the first has asked
+  bool called_ = false;          // the first has called a model
 };
 
 }  // namespace chairlift

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/status.h"
+#include "chairlift/text.h"
 #include "engine/programs/process/function_config.h"
 #include "engine/programs/process/restart_policy.h"
 
@@ -26,7 +27,8 @@ WorkerReady TwoOutputs() {
       .inputs = {{"x", DType::kFloat, SymbolicShape()}},
       .outputs = {Spec("y", DType::kFloat, {Dim(), Dim(4)}), {"z", DType::kInt64, SymbolicShape()}},
       .ragged_inputs = {false},
-      .ragged_outputs = {false, false}};
+      .ragged_outputs = {false, false},
+      .own_offsets = {false, false}};
 }
 
 WorkerResult ResultOf(uint64_t sequence, int64_t rows) {
@@ -71,7 +73,7 @@ TEST(WorkerMessages, AnyBytesAreParsedOrRefused) {
     if (!message.ok()) continue;
     ++parsed;
     if (const auto* result = std::get_if<WorkerResult>(&*message)) {
-      ASSERT_LE(result->outputs.size(), kMaxMessageTensors);
+      ASSERT_LE(result->outputs.size(), 2 * kMaxMessageTensors);
       for (const PlacedTensor& output : result->outputs) {
         ASSERT_LE(output.shape.rank(), kMaxMessageRank);
       }
@@ -104,6 +106,48 @@ TEST(WorkerProtocol, ASignatureMustTellTensorsApartAndHaveRows) {
   EXPECT_THAT(after(ready), HasSubstr("must be the rows"));
   ready.outputs[0].shape = SymbolicShape::Scalar();
   EXPECT_THAT(after(ready), HasSubstr("must be the rows"));
+}
+
+// Texts and rows of lengths of their own come with their offsets, behind the outputs.
+TEST(WorkerProtocol, OwnLengthsNeedOffsetsOfEachRow) {
+  WorkerReady ready = TwoOutputs();
+  ready.outputs[1] = Spec("z", kBytes, {Dim()});
+  const auto heard = [](WorkerProtocol& protocol, WorkerMessage message) {
+    return std::string(protocol.Receive(Bytes(Encode(message))).status().message());
+  };
+  {
+    WorkerProtocol protocol;
+    EXPECT_THAT(heard(protocol, ready), HasSubstr("without offsets"));
+  }
+  ready.own_offsets = {false, true};
+  {
+    WorkerReady wrong = ready;
+    wrong.outputs[1] = Spec("z", kBytes, {Dim(), Dim()});
+    WorkerProtocol protocol;
+    EXPECT_THAT(heard(protocol, wrong), HasSubstr("one dimension"));
+  }
+  WorkerResult good = ResultOf(1, 2);
+  good.outputs[1] = {DType::kUInt8, Shape{11}, 1024};
+  good.outputs.push_back({DType::kInt64, Shape{3}, 2048});
+  const auto after = [&](const WorkerResult& result) {
+    WorkerProtocol protocol;
+    EXPECT_EQ(heard(protocol, ready), "");
+    protocol.Begin({1, 2, 0, 4096});
+    return heard(protocol, result);
+  };
+  EXPECT_EQ(after(good), "");
+  WorkerResult bad = good;
+  bad.outputs.pop_back();
+  EXPECT_THAT(after(bad), HasSubstr("the function has 3"));
+  bad = good;
+  bad.outputs[2].shape = Shape{2};
+  EXPECT_THAT(after(bad), HasSubstr("'offsets'"));
+  bad = good;
+  bad.outputs[1].dtype = kBytes;
+  EXPECT_THAT(after(bad), HasSubstr("must be uint8"));
+  bad = good;
+  bad.outputs[1].offset = 4090;
+  EXPECT_THAT(after(bad), HasSubstr("does not lie"));
 }
 
 // Whatever a worker says, in whatever order: accepted exactly where this model of it does.

@@ -1,0 +1,73 @@
+// Requests and answers of texts, in the formats that OpenAI's and text-embeddings-inference's
+// clients send (docs/texts.md):
+//
+//   POST /v1/embeddings  {"model": "minilm", "input": ["a text", …], "encoding_format": "base64"}
+//   POST /embed          {"inputs": ["a text", …], "normalize": true, "truncate": false}
+//   POST /rerank         {"query": "…", "texts": ["…", …], "raw_scores": false, "return_text":
+//   false} POST /v1/rerank      {"model": "…", "query": "…", "documents": ["…", …], "top_n": 3}
+#ifndef CHAIRLIFT_SERVER_HTTP_TEXT_CODEC_H_
+#define CHAIRLIFT_SERVER_HTTP_TEXT_CODEC_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chairlift/engine.h"
+#include "server/http/router.h"
+#include "server/limits.h"
+#include "server/protocol/service.h"
+
+namespace chairlift::http {
+
+bool IsOfTexts(Endpoint endpoint);
+
+// What the answer to a request is made with.
+struct TextFormat {
+  std::string model;  // as the request named it, or the one there is
+  bool base64 = false;
+  bool normalize = false;  // the answer's vectors are not
+  bool raw_scores = false;
+  int64_t top = -1;                // −1: all
+  std::vector<std::string> texts;  // to be sent back
+};
+
+struct DecodedTexts {
+  InferRequest request;  // with its model
+  TextFormat format;
+};
+
+// Keeps its buffers from one request to the next; not thread-safe.
+class TextDecoder {
+ public:
+  explicit TextDecoder(const ServerLimits& limits);
+  ~TextDecoder();
+
+  // `body` has kBodyPadding readable bytes past its end. kNotFound where there is no such model,
+  // or none for this; every other error is kInvalidArgument and names the field.
+  StatusOr<DecodedTexts> Decode(Endpoint endpoint, std::string_view body,
+                                const protocol::Service& service);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Numbers that the answer spells out.
+int64_t TextElements(const InferResponse& response, const TextFormat& format);
+
+// Appends the answer's JSON. kInternal where the model's outputs are not what they should be.
+Status EncodeTexts(Endpoint endpoint, const InferResponse& response, const TextFormat& format,
+                   std::string* json);
+
+// An error as clients of that endpoint read it; `status` is HTTP's, and may become theirs.
+std::string TextError(Endpoint endpoint, int* status, std::string_view message);
+
+// GET /v1/models.
+std::string ListTextModels(const protocol::Service& service);
+
+}  // namespace chairlift::http
+
+#endif  // CHAIRLIFT_SERVER_HTTP_TEXT_CODEC_H_

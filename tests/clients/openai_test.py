@@ -1,0 +1,103 @@
+"""The openai package, unmodified, against MiniLM with its tokenizer."""
+
+import json
+import math
+import os
+import unittest
+import urllib.error
+import urllib.request
+
+import openai
+
+URL = f"http://{os.environ['CHAIRLIFT_ADDRESS']}"
+LIKE, ALSO, OTHER = "The kitten fell asleep.", "A cat is sleeping.", "Interest rates were raised again."
+
+
+def similarity(a, b):
+    return sum(x * y for x, y in zip(a, b))
+
+
+def post(path, body):
+    """Status, and the answer's JSON."""
+    request = urllib.request.Request(URL + path, json.dumps(body).encode() if isinstance(body, dict) else body)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+class OpenAi(unittest.TestCase):
+    def setUp(self):
+        self.client = openai.OpenAI(base_url=f"{URL}/v1", api_key="none", max_retries=0)
+        self.addCleanup(self.client.close)
+
+    def embed(self, texts, **more):
+        return self.client.embeddings.create(model="minilm", input=texts, **more)
+
+    def test_models_are_listed(self):
+        self.assertEqual([model.id for model in self.client.models.list()], ["minilm"])
+
+    def test_vectors_of_like_texts_are_alike(self):
+        answer = self.embed([LIKE, ALSO, OTHER])  # base64, which the package asks for by itself
+        vectors = [entry.embedding for entry in answer.data]
+        self.assertEqual([entry.index for entry in answer.data], [0, 1, 2])
+        self.assertEqual([len(vector) for vector in vectors], [384] * 3)
+        for vector in vectors:
+            self.assertAlmostEqual(math.hypot(*vector), 1, places=5)
+        self.assertGreater(similarity(vectors[0], vectors[1]), 0.5)
+        self.assertLess(similarity(vectors[0], vectors[2]), 0.3)
+        self.assertEqual(answer.model, "minilm")
+
+    def test_floats_and_base64_are_the_same_numbers(self):
+        floats = self.embed(LIKE, encoding_format="float").data[0].embedding
+        for x, y in zip(floats, self.embed(LIKE).data[0].embedding):
+            self.assertAlmostEqual(x, y, places=6)
+
+    def test_token_ids_are_the_text(self):
+        ids = [101, 1996, 18401, 3062, 6680, 1012, 102]  # LIKE
+        self.assertEqual(self.embed(LIKE).usage.prompt_tokens, len(ids))
+        for given in (ids, [ids, ids]):
+            for x, y in zip(self.embed(given).data[-1].embedding, self.embed(LIKE).data[0].embedding):
+                self.assertAlmostEqual(x, y, places=5)
+        self.assertEqual(self.embed([LIKE, LIKE]).usage.total_tokens, 2 * len(ids))
+
+    def test_a_long_text_is_refused_or_truncated(self):
+        with self.assertRaisesRegex(openai.BadRequestError, "tokens, and the model takes 256 at most"):
+            self.embed("word " * 1000)
+        answer = self.embed("word " * 1000, extra_body={"truncate": True})
+        self.assertEqual(answer.usage.prompt_tokens, 256)
+
+    def test_errors_are_its_exceptions(self):
+        with self.assertRaisesRegex(openai.NotFoundError, "'gpt' does not exist; there are: minilm"):
+            self.client.embeddings.create(model="gpt", input="a")
+        for wrong in ([], ["a"] * 2049, [[30522]], [[-1]], [["a"]], [1.5], "a\x00" * 70000):
+            with self.assertRaises(openai.BadRequestError, msg=str(wrong)[:40]):
+                self.embed(wrong)
+
+    def test_many_texts_of_all_lengths(self):
+        texts = [" ".join(["snow"] * (1 + i % 60)) for i in range(200)]
+        vectors = [entry.embedding for entry in self.embed(texts).data]
+        alone = self.embed(texts[137]).data[0].embedding
+        for x, y in zip(alone, vectors[137]):
+            self.assertAlmostEqual(x, y, places=5)
+
+
+class TextEmbeddingsInference(unittest.TestCase):
+    def test_embed(self):
+        status, vectors = post("/embed", {"inputs": [LIKE, OTHER]})
+        self.assertEqual((status, len(vectors), len(vectors[0])), (200, 2, 384))
+        status, one = post("/embed", {"inputs": LIKE, "normalize": False})
+        self.assertEqual((status, len(one)), (200, 1))
+
+    def test_errors(self):
+        status, error = post("/embed", {"inputs": []})
+        self.assertEqual((status, error["error_type"]), (422, "Validation"))
+        status, error = post("/embed", b"{")
+        self.assertEqual((status, error["error_type"]), (422, "Validation"))
+        status, error = post("/rerank", {"query": "a", "texts": ["b"]})
+        self.assertIn("no model for this is served", error["error"])
+
+
+if __name__ == "__main__":
+    unittest.main()
