@@ -11,6 +11,7 @@ import os
 import queue
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import is_ragged, rows_of
-from ._errors import Cancelled, InvalidArgument, Unimplemented
+from ._errors import Cancelled, Error, InvalidArgument, Unimplemented
 from ._program import path_of
 
 Arrays = dict[str, np.ndarray]
@@ -76,7 +77,17 @@ class Engine:
 
     def load_repository(self, path: str | os.PathLike[str], **settings: Any) -> dict[str, Model]:
         """As `chairlift.load_repository()`, on this engine."""
-        return {name: self.load(os.path.join(path, name), **settings) for name in _core.models_in(os.fspath(path))}
+        models, errors = {}, {}
+        for name in _core.models_in(os.fspath(path)):
+            try:
+                models[name] = self.load(os.path.join(path, name), **settings)
+            except Error as error:
+                errors[name] = error
+        if errors and not models:
+            raise next(iter(errors.values()))
+        for name, error in errors.items():
+            warnings.warn(f"{name} was left out: {error}", stacklevel=3)
+        return models
 
     @property
     def workers(self) -> int:
@@ -419,5 +430,8 @@ def load(path: Source, **settings: Any) -> Model:
 
 
 def load_repository(path: str | os.PathLike[str], **settings: Any) -> dict[str, Model]:
-    """Loads every model of a folder of models, <name>/<version>/model.onnx: the latest version of each, by name."""
+    """Loads every model of a folder of models, <name>/<version>/model.onnx: the latest version of each, by name.
+
+    What cannot be loaded, a pipeline for example, is left out with a warning; where nothing can, it raises why.
+    """
     return _engine().load_repository(path, **settings)

@@ -1,15 +1,17 @@
-"""The code blocks of docs/python.md are one program that runs."""
+"""The code blocks of the pages about Python, one after the other, as one program in a folder with their model."""
 
 import pathlib
 import re
-import shutil
 
-TEXT = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text()
+import pytest
+
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 
 
-def test_the_tour_runs(doubling_file, tmp_path, monkeypatch):
-    shutil.copy(doubling_file, tmp_path / "model.onnx")
+@pytest.mark.parametrize("page", ["python.md", "batched-service.md"])
+def test_the_blocks_run(page, doubling_file, tmp_path, monkeypatch):
+    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 2
+    (tmp_path / "model.onnx").write_bytes(doubling_file.read_bytes())
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-    assert len(blocks) >= 5
-    exec(compile("\n".join(blocks), "docs/python.md", "exec"), {"__name__": "tour"})
+    exec(compile("\n".join(blocks), page, "exec"), {"__name__": "tour"})

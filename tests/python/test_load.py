@@ -138,3 +138,16 @@ def test_a_full_engine_refuses(tmp_path, gate):
             model(ONE)
         gate.open()
         first.result()
+
+
+def test_a_pipeline_does_not_keep_the_rest_of_a_repository(doubling_file, tmp_path):
+    (tmp_path / "a/1").mkdir(parents=True)
+    shutil.copy(doubling_file, tmp_path / "a/1/model.onnx")
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p/model.yaml").write_text("steps: [{model: a}]")
+    with pytest.warns(UserWarning, match="p was left out: .* is a pipeline"):
+        models = chairlift.load_repository(tmp_path)
+    assert list(models) == ["a"]
+    shutil.rmtree(tmp_path / "a")
+    with pytest.raises(chairlift.InvalidArgument, match="is a pipeline"):
+        chairlift.load_repository(tmp_path)
