@@ -154,7 +154,8 @@ bool Overlap(const Tensor& a, const Tensor& b) {
 Tensor TextsFrom(const std::string& name, nb::handle value) {
   std::vector<std::string> texts;
   if (IsText(value) || PySequence_Check(value.ptr()) == 0) {
-    Check(InvalidArgument("input '{}' takes texts: a list of str or bytes, one for each row", name));
+    Check(
+        InvalidArgument("input '{}' takes texts: a list of str or bytes, one for each row", name));
   }
   for (const nb::handle element : nb::iter(value)) {
     const char* data = nullptr;

@@ -14,7 +14,7 @@ struct Reply {
   int status = 200;
   std::string body;
   std::string_view content_type = "application/json";
-  int retry_after_s = 1;  // of a 503
+  int retry_after_s = 1;   // of a 503
   std::string error = {};  // in words, where it is one
 };
 

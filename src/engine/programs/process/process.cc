@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,9 +12,9 @@
 #include "base/status.h"
 #include "chairlift/text.h"
 #include "engine/programs/makers.h"
+#include "engine/programs/process/streamed_graph.h"
 #include "engine/programs/process/worker_group.h"
 #include "engine/programs/rows_graph.h"
-#include "engine/requests/answer_parts.h"
 
 namespace chairlift {
 namespace {
@@ -72,68 +71,6 @@ StatusOr<std::vector<int64_t>> TakeOffsets(const Tensor& offsets, int64_t values
   }
   return Internal("the offsets of output '{}' do not divide its {} values into rows", output,
                   values);
-}
-
-// A request whose answer comes step by step.
-class StreamedGraph final : public RowsGraph {
- public:
-  StreamedGraph(ValidatedRequest request, size_t num_outputs, bool wanted)
-      : RowsGraph(std::move(request), 0, false), parts_(std::vector<bool>(num_outputs, wanted)) {}
-
-  int32_t num_nodes() const override { return 1; }
-  bool done() const override { return done_; }
-  StatusOr<std::vector<NamedTensor>> TakeOutputs() override { return std::move(outputs_); }
-  const ValidatedRequest& rows(int32_t /*node*/) override { return request(); }
-  Status Complete(int32_t /*node*/, std::vector<NamedTensor> outputs,
-                  const RowParts::Limits& /*limits*/) override {
-    outputs_ = std::move(outputs);
-    done_ = true;
-    return absl::OkStatus();
-  }
-  void TakeParts(SendParts send) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    send(parts_.Take());
-  }
-  // Steps [first, …) of an output, [rows, steps, …].
-  void Emit(int output, int64_t first, const Tensor& steps) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!parts_.wants(output)) return;
-    const int64_t count = steps.shape()[1];
-    Shape of_row = steps.shape();
-    of_row.Erase(0);
-    for (int64_t row = 0; row < steps.shape()[0]; ++row) {
-      parts_.Emit({.output = output, .row = row, .first = first, .count = count},
-                  steps.Rows(row, 1).Reshaped(of_row));
-    }
-  }
-
- private:
-  int32_t load(int32_t /*node*/) const override { return request().load(); }
-
-  bool done_ = false;
-  std::vector<NamedTensor> outputs_;
-  std::mutex mutex_;
-  AnswerParts parts_;  // guarded by mutex_
-};
-
-// The steps of all parts, one behind the other.
-Tensor JoinSteps(const std::vector<Tensor>& parts, const Tensor& none) {
-  Shape shape = none.shape();
-  for (const Tensor& part : parts) shape[1] += part.shape()[1];
-  Tensor joined = Tensor::Allocate(none.dtype(), shape);
-  const size_t step =
-      static_cast<size_t>(shape.NumElements(2, shape.rank())) * DTypeSize(joined.dtype());
-  auto* to = static_cast<std::byte*>(joined.raw());
-  for (int64_t row = 0; row < shape[0]; ++row) {
-    for (const Tensor& part : parts) {
-      const size_t bytes = step * static_cast<size_t>(part.shape()[1]);
-      if (bytes == 0) continue;
-      std::memcpy(to, static_cast<const std::byte*>(part.raw()) + static_cast<size_t>(row) * bytes,
-                  bytes);
-      to += bytes;
-    }
-  }
-  return joined;
 }
 
 // A task: its requests together and, where that raised, each of them alone.
