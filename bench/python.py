@@ -8,6 +8,7 @@ their own (tools/requirements-python-peers.txt). `--parts` runs some of: functio
 """
 
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -22,6 +23,7 @@ from server import wrk
 
 HERE = pathlib.Path(__file__).resolve().parent / "python_peers"
 ENVIRONMENTS = harness.ROOT / "build" / "python_peers"
+ENVIRONMENT = {**os.environ, "CHAIRLIFT_PYTHON": sys.executable}
 CONNECTIONS = 64
 ROW = np.linspace(-1, 1, 64, dtype=np.float32)
 AIMS = {"in process": 200e3, "http": 60e3, "http over peer": 5.0, "one client us": 40.0, "one client http us": 100.0,
@@ -59,7 +61,7 @@ def memcpy_rate():
 def rates(function, seconds):
     """What bench/function_rates measures, by load."""
     out = subprocess.run([harness.BUILD / "bench" / "function_rates", f"{HERE / function}:predict", str(seconds)],
-                         capture_output=True, text=True, check=True).stdout
+                         capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout
     lines = [json.loads(line) for line in out.splitlines()]
     return {line["load"] + (f" {line['spares']}" if "spares" in line else ""): line for line in lines}
 
@@ -143,7 +145,7 @@ class Running:
         self.path, self.script = path, script
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen([str(part) for part in command(self.port)], stdout=self.log, stderr=self.log,
-                                        cwd=HERE)
+                                        cwd=HERE, env=ENVIRONMENT)
         harness.wait_for(self.port)
         for _ in range(300):
             try:
