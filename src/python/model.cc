@@ -228,10 +228,12 @@ nb::list LoadedModel::InferMany(const nb::list& given, nb::handle timeout, nb::h
   constexpr auto kAskInterrupted = std::chrono::milliseconds(50);
   const std::shared_ptr<Engine> engine = engine_->Get();
   std::vector<InferRequest> requests;
+  requests.reserve(given.size());
   for (const nb::handle inputs : given) {
     requests.push_back(RequestOf(nb::borrow<nb::dict>(inputs), timeout, outputs));
   }
   std::vector<std::vector<NamedTensor>> borrowed;
+  borrowed.reserve(requests.size());
   for (const InferRequest& request : requests) borrowed.push_back(request.inputs);
   const size_t count = requests.size();
   auto shared = std::make_shared<ManyAnswers>();
