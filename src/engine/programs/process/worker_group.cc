@@ -28,6 +28,10 @@ constexpr auto kTimeToEnd = std::chrono::seconds(2);
 // How often a worker's memory is looked at: batches.
 constexpr int64_t kBatchesBetweenChecks = 64;
 
+// How long the thread looks for the next event before it sleeps, where the last came so soon: about
+// what a sleep and the wake-up from it take.
+constexpr auto kWatchEvents = std::chrono::microseconds(100);
+
 enum class Source : uint64_t { kSocket = 0, kOutput = 1, kProcess = 2 };
 
 uint64_t EventOf(uint64_t worker, Source source) {
@@ -643,6 +647,21 @@ void WorkerGroup::End() {
   Wake();
 }
 
+int WorkerGroup::Await(std::span<epoll_event> events) {
+  const auto wait = [&](int ms) {
+    return ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), ms);
+  };
+  const TimePoint begin = clock_.Now();
+  int count = wait(0);
+  while (count == 0 && watches_ && clock_.Now() - begin < kWatchEvents) {
+    std::this_thread::yield();
+    count = wait(0);
+  }
+  if (count == 0) count = wait(WaitMs());
+  watches_ = count > 0 && clock_.Now() - begin < kWatchEvents;
+  return count;
+}
+
 void WorkerGroup::Main() {
   const MemoryReserve::Use use;
   std::array<epoll_event, 16> events;
@@ -665,8 +684,7 @@ void WorkerGroup::Main() {
     StartDue();
     FinishEnded();
     DeliverWaiting();
-    const int count =
-        ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), WaitMs());
+    const int count = Await(events);
     for (int i = 0; i < count; ++i) {
       const uint64_t event = events[static_cast<size_t>(i)].data.u64;
       if (event == kWakeEvent) {

@@ -2,6 +2,8 @@
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_WORKER_GROUP_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_WORKER_GROUP_H_
 
+#include <sys/epoll.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -165,6 +167,7 @@ class WorkerGroup {
   void KillOverdue();
   void FinishEnded();
   int WaitMs() const;
+  int Await(std::span<epoll_event> events);
   // Under the lock:
   std::shared_ptr<Worker> FreeWorker(int& slot);
   bool Unusable() const;
@@ -178,6 +181,7 @@ class WorkerGroup {
 
   const Options options_;
   const Clock& clock_ = Clock::Steady();
+  bool watches_ = false;  // of the thread alone
   int epoll_ = -1;
   int wake_ = -1;
   WorkerReady signature_;
