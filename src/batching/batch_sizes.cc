@@ -7,7 +7,8 @@
 namespace chairlift {
 namespace {
 
-constexpr double kOfTheBestThroughput = 0.95;
+constexpr double kNearlyTheBest = 0.95;
+constexpr double kTheBest = 0.99;
 constexpr double kOfTheCostOfOne = 1.10;
 
 }  // namespace
@@ -21,10 +22,14 @@ BatchSizes ChooseBatchSizes(const CostModel& costs, CellType type, int limit, Du
   };
   double best = 0;
   for (const int size : sizes) best = std::max(best, size / cost(size));
-  const auto enough = [&](int size) { return size / cost(size) >= kOfTheBestThroughput * best; };
+  const auto smallest = [&](double share) {
+    return *std::find_if(sizes.begin(), sizes.end(),
+                         [&](int size) { return size / cost(size) >= share * best; });
+  };
 
   BatchSizes chosen;
-  chosen.max = *std::find_if(sizes.begin(), sizes.end(), enough);
+  chosen.max = smallest(kNearlyTheBest);
+  chosen.most = std::min(2 * chosen.max, smallest(kTheBest));
   for (const int size : sizes) {
     if (size <= chosen.max && cost(size) <= kOfTheCostOfOne * cost(1)) chosen.min = size;
   }
@@ -36,13 +41,14 @@ BatchSizes SizesOf(const PolicyOptions& options, CellType type) {
   const CellTypeOptions& given =
       type < options.cell_types.size() ? options.cell_types[type] : kNothing;
   const int limit = given.max_batch_size > 0 ? given.max_batch_size : options.max_batch_size;
-  BatchSizes sizes{.min = 1, .max = limit};
+  BatchSizes sizes{.min = 1, .max = limit, .most = limit};
   if (options.costs != nullptr) {
     sizes = ChooseBatchSizes(*options.costs, type, limit);
-    if (given.max_batch_size > 0) sizes.max = limit;
+    if (given.max_batch_size > 0) sizes.max = sizes.most = limit;
   }
   if (given.min_batch_size > 0) sizes.min = given.min_batch_size;
   sizes.max = std::max(sizes.max, sizes.min);
+  sizes.most = std::max({sizes.most, sizes.max, given.most_batch_size});
   return sizes;
 }
 

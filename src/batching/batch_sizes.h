@@ -10,15 +10,19 @@ struct BatchSizes {
   // With fewer rows than this a worker that has work should rather wait for more: they cost the
   // same.
   int min = 1;
-  // More rows than this only take longer; they do not make the machine faster.
+  // More rows than this hardly make the machine faster; they only take longer.
   int max = 1;
+  // And more than this do not at all. Where so much waits that each would wait as long in any case,
+  // a task may have so many.
+  int most = 1;
   friend bool operator==(const BatchSizes&, const BatchSizes&) = default;
 };
 
 // `max`: the smallest size, among the powers of two below `limit` and `limit` itself, whose
-// rows a second are within 5% of the best of them. `min`: the largest size up to `max` that costs
-// at most 10% more than one row; as latency asks, no row is held back where time grows with rows.
-// `overhead` is what every task takes besides its cost.
+// rows a second are within 5% of the best of them; `most`: within 1%, but twice `max` at most.
+// `min`: the largest size up to `max` that costs at most 10% more than one row; as latency asks, no
+// row is held back where time grows with rows. `overhead` is what every task takes besides its
+// cost.
 BatchSizes ChooseBatchSizes(const CostModel& costs, CellType type, int limit,
                             Duration overhead = Duration(0));
 

@@ -18,8 +18,9 @@ namespace chairlift {
 
 // Options of one cell type. Zero and absent: the policy chooses.
 struct CellTypeOptions {
-  int max_batch_size = 0;  // from the costs, up to PolicyOptions::max_batch_size
-  int min_batch_size = 0;  // from the costs; 1 where there are none
+  int max_batch_size = 0;   // from the costs, up to PolicyOptions::max_batch_size
+  int min_batch_size = 0;   // from the costs; 1 where there are none
+  int most_batch_size = 0;  // where many wait; max_batch_size, or from the costs if that is
   // Types of higher priority go first. Absent: the type's phase, one later than the phases of the
   // types that its first node reads from (decoder over encoder, internal over leaf).
   std::optional<int> priority = {};

@@ -558,17 +558,18 @@ TEST_F(StepsTest, PatienceIsCountedInSteps) {
 
 TEST(BatchSizesTest, TheSmallestThatIsAsFastAsAnyAndTheLargestThatCostsNoMore) {
   const FlatThenLinear costs;
-  EXPECT_EQ(ChooseBatchSizes(costs, 0, 512), (BatchSizes{.min = 64, .max = 64}));
-  EXPECT_EQ(ChooseBatchSizes(costs, 0, 48), (BatchSizes{.min = 48, .max = 48}));
-  EXPECT_EQ(ChooseBatchSizes(costs, 1, 512), (BatchSizes{.min = 2, .max = 256}));
-  EXPECT_EQ(ChooseBatchSizes(costs, 1, 1), (BatchSizes{.min = 1, .max = 1}));
+  EXPECT_EQ(ChooseBatchSizes(costs, 0, 512), (BatchSizes{.min = 64, .max = 64, .most = 64}));
+  EXPECT_EQ(ChooseBatchSizes(costs, 0, 48), (BatchSizes{.min = 48, .max = 48, .most = 48}));
+  EXPECT_EQ(ChooseBatchSizes(costs, 1, 512), (BatchSizes{.min = 2, .max = 256, .most = 512}));
+  EXPECT_EQ(ChooseBatchSizes(costs, 1, 1), (BatchSizes{.min = 1, .max = 1, .most = 1}));
 }
 
 TEST(BatchSizesTest, OverheadIsSpreadOverMoreRows) {
   LengthCosts costs;
   ASSERT_TRUE(costs.AddType({{1, 0, microseconds(10)}, {2, 0, microseconds(20)}}).ok());
-  EXPECT_EQ(ChooseBatchSizes(costs, 0, 512), (BatchSizes{.min = 1, .max = 1}));
-  EXPECT_EQ(ChooseBatchSizes(costs, 0, 512, microseconds(5)), (BatchSizes{.min = 1, .max = 16}));
+  EXPECT_EQ(ChooseBatchSizes(costs, 0, 512), (BatchSizes{.min = 1, .max = 1, .most = 1}));
+  EXPECT_EQ(ChooseBatchSizes(costs, 0, 512, microseconds(5)),
+            (BatchSizes{.min = 1, .max = 16, .most = 32}));
 }
 
 // BatchMaker §7: 185 µs up to 64 rows, 784 µs at 512.
@@ -579,8 +580,43 @@ TEST(BatchSizesTest, AV100TakesLargeBatches) {
           .AddType(
               {{1, 0, microseconds(185)}, {64, 0, microseconds(185)}, {512, 0, microseconds(784)}})
           .ok());
-  EXPECT_EQ(ChooseBatchSizes(costs, 0, 512), (BatchSizes{.min = 64, .max = 512}));
-  EXPECT_EQ(ChooseBatchSizes(costs, 0, 64), (BatchSizes{.min = 64, .max = 64}));
+  EXPECT_EQ(ChooseBatchSizes(costs, 0, 512), (BatchSizes{.min = 64, .max = 512, .most = 512}));
+  EXPECT_EQ(ChooseBatchSizes(costs, 0, 64), (BatchSizes{.min = 64, .max = 64, .most = 64}));
+}
+
+TEST(BatchSizesTest, WhereMuchWaitsATaskHasTheMost) {
+  auto s = MakePolicy("cellular", {.cell_types = {{.max_batch_size = 4, .most_batch_size = 8}}});
+  const auto sizes = [&](BatchRequestId first, int requests) {
+    for (int i = 0; i < requests; ++i) s->Arrive(first + i, Chain(1), 0, At(0), {});
+    std::vector<int32_t> rows;
+    while (auto task = s->Next(0, At(0))) {
+      rows.push_back(task->rows);
+      s->Complete(task->id, At(0), {});
+    }
+    return rows;
+  };
+  EXPECT_THAT(sizes(1, 15), ElementsAre(4, 4, 4, 3));
+  EXPECT_THAT(sizes(100, 26), ElementsAre(8, 8, 4, 4, 2));
+}
+
+TEST(BatchSizesTest, AFullBatchThatCouldBeLargerWaitsForTwoStepsOfLargeOnes) {
+  // Requests of two nodes: type 1 reads type 0, and goes first.
+  CellGraph pair;
+  pair.Add(0);
+  pair.Add(1, 1, {0});
+  auto s = MakePolicy("cellular", {.cell_types = {{.max_batch_size = 4, .most_batch_size = 4},
+                                                  {.max_batch_size = 4, .most_batch_size = 16}},
+                                   .max_tasks_to_submit = 1});
+  for (BatchRequestId id = 1; id <= 60; ++id) s->Arrive(id, pair, 0, At(0), {});
+  std::vector<std::pair<CellType, int32_t>> tasks;
+  while (auto task = s->Next(0, At(0))) {
+    tasks.emplace_back(task->type, task->rows);
+    s->Complete(task->id, At(0), {});
+  }
+  ASSERT_GT(tasks.size(), 8);
+  tasks.resize(8);
+  EXPECT_THAT(tasks, ElementsAre(Pair(0, 4), Pair(0, 4), Pair(0, 4), Pair(1, 12), Pair(0, 4),
+                                 Pair(0, 4), Pair(0, 4), Pair(1, 12)));
 }
 
 TEST(BatchSizesTest, ThePolicyTakesThemWhereNoneAreGiven) {

@@ -109,6 +109,9 @@ class Schedule {
     EXPECT_GT(runs_, 0);
     EXPECT_GT(grown_runs_, 0);
     EXPECT_EQ(several_steps_ > 0, setup_.steps);
+    if (OneByOne()) {
+      EXPECT_EQ(large_ > 0, LimitOf(0) < setup_.options.max_batch_size);
+    }
   }
 
  private:
@@ -119,6 +122,12 @@ class Schedule {
 
   // Whether requests start one by one: where they start as a batch, its nodes come in any order.
   bool OneByOne() const { return setup_.policy == "cellular"; }
+  // Rows of a task where not many wait.
+  int LimitOf(CellType type) const {
+    const auto& types = setup_.options.cell_types;
+    const int own = type < types.size() ? types[type].max_batch_size : 0;
+    return own > 0 ? own : setup_.options.max_batch_size;
+  }
   bool Chance(double p) { return std::uniform_real_distribution<double>()(random_) < p; }
   int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
 
@@ -302,6 +311,7 @@ class Schedule {
       }
     }
     several_steps_ += task.steps() > 1 ? 1 : 0;
+    large_ += task.nodes.size() > 1 && size > LimitOf(task.type) ? 1 : 0;
     EXPECT_EQ(task.rows, rows);
     if (OneByOne()) {
       EXPECT_TRUE(size <= setup_.options.max_batch_size || task.nodes.size() == 1) << size;
@@ -410,6 +420,7 @@ class Schedule {
   int runs_ = 0;  // of several nodes
   int grown_runs_ = 0;
   int several_steps_ = 0;  // tasks
+  int large_ = 0;          // tasks that many waited for
 };
 
 class RandomCellsTest : public ::testing::TestWithParam<Setup> {};
@@ -421,6 +432,11 @@ PolicyOptions Options(int max, int run_ahead, bool adaptive, std::vector<CellTyp
           .cell_types = std::move(types),
           .max_tasks_to_submit = run_ahead,
           .adaptive_run_ahead = adaptive};
+}
+
+std::vector<CellTypeOptions> LargeWhereManyWait() {
+  return std::vector<CellTypeOptions>(kTypes,
+                                      CellTypeOptions{.max_batch_size = 6, .most_batch_size = 8});
 }
 
 // A step costs 1 µs and more for more rows, a task 2 µs; tasks have up to 7 steps.
@@ -450,6 +466,7 @@ INSTANTIATE_TEST_SUITE_P(
         Setup{"cellular", Options(8, 3, true, {{}, {.min_batch_size = 4}}), 3, 0.09, 5},
         Setup{"cellular", Options(64, 5, false, {{}, {.min_batch_size = 8}}), 2, 0.1, 6},
         Setup{"cellular", Options(1, 2, true, {}), 8, 0.05, 7},
+        Setup{"cellular", Options(8, 5, true, LargeWhereManyWait()), 2, 0.06, 9},
         Setup{"cellular", Options(4, 5, true, {}), 8, 0.3, 8, false}));
 
 INSTANTIATE_TEST_SUITE_P(
@@ -462,6 +479,8 @@ INSTANTIATE_TEST_SUITE_P(
               true, true},
         Setup{"cellular", WithSteps(Options(64, 5, false, {})), 2, 0.1, 25, true, true},
         Setup{"cellular", WithSteps(Options(1, 2, true, {})), 8, 0.05, 26, true, true},
+        Setup{"cellular", WithSteps(Options(8, 5, true, LargeWhereManyWait())), 2, 0.08, 28, true,
+              true},
         Setup{"cellular", WithSteps(Options(4, 1, true, {})), 8, 0.3, 27, false, true}));
 
 INSTANTIATE_TEST_SUITE_P(

@@ -211,7 +211,8 @@ TEST_F(TokensTest, ABudgetIsNeverSmallButWhereItIsGiven) {
   LengthCosts costs;  // in proportion
   ASSERT_TRUE(costs.AddType({{1, 0, microseconds(10)}, {64, 0, microseconds(640)}}).ok());
   PolicyOptions options = {.max_batch_size = 4096, .costs = &costs};
-  EXPECT_EQ(TokenSizesOf(options, 0), (BatchSizes{.min = 1, .max = kLeastBudget}));
+  EXPECT_EQ(TokenSizesOf(options, 0),
+            (BatchSizes{.min = 1, .max = kLeastBudget, .most = kLeastBudget}));
   options.max_batch_size = 48;
   EXPECT_EQ(TokenSizesOf(options, 0).max, 48);
   options.cell_types = {{.max_batch_size = 9}};

@@ -16,6 +16,11 @@ namespace {
 
 // Adaptive run-ahead: for how many full run-aheads nobody must have joined before one is dared.
 constexpr int kCalmRounds = 4;
+// A full batch that could be larger waits for so many steps of types with their largest.
+constexpr int kPatienceForMore = 2;
+// In largest batches, what must be ready for each worker before one is given: a request in it then
+// waits no longer for its own task than it would for others.
+constexpr int kLargestBatchesWaiting = 2;
 
 using State = LiveNode::State;
 
@@ -51,11 +56,13 @@ class CellularScheduler final : public RequestTable {
   void AddType(CellType type);
   WorkerState& WorkerOf(WorkerId worker);
   static int64_t Takeable(const TypeState& type, WorkerId worker);
+  // Rows that a task may have.
+  int32_t Limit(const TypeState& type, WorkerId worker) const;
 
   bool IsCalm() const;
   std::optional<CellType> Decide(WorkerId worker);
   std::optional<CellType> Choose(WorkerId worker, bool committed) const;
-  void Collect(TypeState& type, WorkerId worker, std::vector<Member>& members);
+  void Collect(TypeState& type, WorkerId worker, int32_t limit, std::vector<Member>& members);
   // Files the subgraph where its state says it belongs.
   void File(const Request& request, const Subgraph& subgraph);
   // Puts it at the end of its type's queue.
@@ -172,6 +179,15 @@ void CellularScheduler::File(const Request& request, const Subgraph& subgraph) {
   type.sizes_ready[list] += subgraph.ready_size;
 }
 
+int32_t CellularScheduler::Limit(const TypeState& type, WorkerId worker) const {
+  if (type.sizes.most == type.sizes.max) return type.sizes.max;
+  const auto workers = static_cast<int64_t>(workers_.size());
+  int64_t waits = 0;
+  for (const TypeState& any : types_) waits += Takeable(any, worker);
+  return waits >= kLargestBatchesWaiting * workers * type.sizes.most ? type.sizes.most
+                                                                     : type.sizes.max;
+}
+
 bool CellularScheduler::IsCalm() const {
   return waiting() == 0 && tasks_since_start_ >= kCalmRounds * options_.max_tasks_to_submit;
 }
@@ -185,7 +201,9 @@ std::optional<CellType> CellularScheduler::Choose(WorkerId worker, bool committe
     const int64_t takeable = Takeable(type, worker);
     const int impatience = type.passed_over >= kCellularPatience ? type.passed_over : 0;
     if (takeable < (committed && impatience == 0 ? type.sizes.min : 1)) continue;
-    const int rule = takeable >= type.sizes.max ? 2 : type.running_tasks == 0 ? 1 : 0;
+    const bool full = takeable >= type.sizes.max;
+    const bool large = takeable >= type.sizes.most || type.passed_over >= kPatienceForMore;
+    const int rule = full && large ? 3 : full ? 2 : type.running_tasks == 0 ? 1 : 0;
     const std::tuple<int, int, int> rank(impatience, rule, type.priority);
     if (best && rank <= best_rank) continue;
     best = i;
@@ -222,7 +240,7 @@ std::optional<Task> CellularScheduler::NextTask(WorkerId worker) {
   TypeState& type = types_[*chosen];
   std::vector<Member> members = TakeList();
   const int before = waiting();
-  Collect(type, worker, members);
+  Collect(type, worker, Limit(type, worker), members);
   const int32_t steps =
       AddSteps(*chosen, worker, options_.step_costs, options_.slice,
                Takeable(type, worker) > 0 ? Waiting::kForPlaces : Waiting::kNobody, members);
@@ -237,7 +255,8 @@ std::optional<Task> CellularScheduler::NextTask(WorkerId worker) {
 }
 
 // The oldest ready nodes that the worker may take, as many as fit.
-void CellularScheduler::Collect(TypeState& type, WorkerId worker, std::vector<Member>& members) {
+void CellularScheduler::Collect(TypeState& type, WorkerId worker, int32_t limit,
+                                std::vector<Member>& members) {
   const int32_t own = 1 + worker;
   int32_t size = 0;
   int32_t next_any = type.queue.Next(0, 0);
@@ -256,7 +275,7 @@ void CellularScheduler::Collect(TypeState& type, WorkerId worker, std::vector<Me
     }
     const auto fits = [&] {
       const int32_t needed = from.nodes[subgraph.first_ready].size();
-      return size == 0 || size + needed <= type.sizes.max;
+      return size == 0 || size + needed <= limit;
     };
     if (!fits()) return;
     subgraph.pinned = worker;
@@ -273,7 +292,7 @@ void CellularScheduler::Collect(TypeState& type, WorkerId worker, std::vector<Me
     if (subgraph.first_ready >= 0) File(from, subgraph);
     if (!from.started)
       Start(entry.request);  // may file its client's next request, which comes later in the queue
-    if (subgraph.first_ready >= 0 || size >= type.sizes.max) return;
+    if (subgraph.first_ready >= 0 || size >= limit) return;
     (from_any ? next_any : next_own) = type.queue.Next(entry.list, position + 1);
   }
 }

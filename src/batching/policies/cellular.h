@@ -4,7 +4,8 @@
 //
 // A worker that may have another task gets it from the first of these that holds a type, the
 // latest phase (highest priority) among several:
-//   - types with enough ready nodes for a full batch;
+//   - types with enough ready nodes for a full batch (those that could have a larger one, below,
+//     after others for a while);
 //   - types with ready nodes and no task running;
 //   - types with ready nodes.
 // A type passed over for kCellularPatience steps in a row comes before all of them.
@@ -30,6 +31,10 @@
 //     earlier drops out, and the batch narrows. Where nodes of the type are left that found no
 //     place, empty places cost time: a further step must cost no more for those than a task of its
 //     own would. What reads from a step becomes ready when the task has been given out, as above.
+//   - A type has two largest batches: `max` rows, more of which hardly make the machine faster, and
+//     `most`, for when twice that is ready for each worker: a request then waits no longer for its
+//     own task than it would for others. A type with `max` ready nodes is passed over for two steps
+//     at most of types that have `most`.
 //   - Requests may have deadlines and may be cancelled, in the middle too: they leave where their
 //     task ends.
 //

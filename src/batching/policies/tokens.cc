@@ -103,6 +103,7 @@ BatchSizes TokenSizesOf(const PolicyOptions& options, CellType type) {
   if (options.costs != nullptr && !given) {
     sizes.max = std::min(options.max_batch_size, std::max(kLeastBudget, sizes.max));
   }
+  sizes.most = sizes.max;
   return sizes;
 }
 

@@ -154,7 +154,10 @@ void ChooseCellSizes(std::span<const CellCosts> costs, int given,
     LengthCosts table;
     if (!table.AddType(costs[i]).ok()) continue;
     const BatchSizes sizes = ChooseBatchSizes(table, 0, kMaxRows, kTaskOverhead);
-    if (type.max_batch_size == 0) type.max_batch_size = sizes.max;
+    if (type.max_batch_size == 0) {
+      type.max_batch_size = sizes.max;
+      type.most_batch_size = sizes.most;
+    }
     if (type.min_batch_size == 0) {
       type.min_batch_size = std::min(sizes.min, type.max_batch_size);
     }
