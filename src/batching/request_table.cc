@@ -4,6 +4,8 @@
 #include <cassert>
 #include <utility>
 
+#include "base/prefetch.h"
+
 namespace chairlift {
 namespace {
 
@@ -194,6 +196,12 @@ std::vector<BatchRequestId> RequestTable::Complete(TaskId task, TimePoint now,
   assert(found != running_.end());
   Running ended = std::move(found->second);
   running_.erase(found);
+  for (const Member member : ended.members) Prefetch(requests_[member.slot].get(), sizeof(Request));
+  for (const Member member : ended.members) {
+    const Request& request = *requests_[member.slot];
+    Prefetch(request.nodes.data() + member.node, sizeof(LiveNode));
+    Prefetch(request.subgraphs.data(), sizeof(Subgraph));
+  }
   Ended(ended);
   offered_.clear();
   for (const Member member : ended.members) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/memory_reserve.h"
+#include "base/prefetch.h"
 #include "base/status.h"
 
 namespace chairlift {
@@ -107,16 +108,23 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(const std::shared_ptr<M
   std::optional<Task> task = queue.scheduler().Next(worker, now);
   if (!task) return nullptr;
   auto batch = std::make_shared<Batch>();
+  batch->requests.reserve(task->nodes.size());
+  batch->nodes.reserve(task->nodes.size());
   for (const NodeRef& node : task->nodes) {
-    Request* request = queue.requests.at(node.request).get();
+    batch->requests.push_back(queue.requests.at(node.request).get());
+    Prefetch(batch->requests.back(), sizeof(Request));
+  }
+  for (size_t i = 0; i < task->nodes.size(); ++i) {
+    const NodeRef& node = task->nodes[i];
+    Request* request = batch->requests[i];
     if (!request->start) {
       request->start = now;
       model->statistics().AddRunning(1);
     }
     request->rides.push_back(&batch->ride);
     ++batch->ride.wanted;
-    batch->requests.push_back(request);
     batch->nodes.push_back({.graph = request->graph.get(),
+                            .number = node.request,
                             .node = node.node,
                             .steps = node.steps,
                             .deadline = request->deadline,

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/out_of_memory.h"
+#include "base/prefetch.h"
 #include "base/status.h"
 #include "batching/task_cost.h"
 #include "engine/execution/dispatcher.h"
@@ -141,6 +142,7 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::FinishTask(Batch& batch) {
   Record(batch);
   Actions ended;
   double share = 0;
+  for (const Request* request : batch.requests) Prefetch(request, sizeof(Request));
   for (size_t i = 0; i < batch.requests.size(); ++i) {
     const Request& request = *batch.requests[i];
     TaskNode& node = batch.nodes[i];

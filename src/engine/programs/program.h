@@ -94,6 +94,7 @@ class RequestGraph {
 // A node in a task.
 struct TaskNode {
   RequestGraph* graph = nullptr;
+  uint64_t number = 0;  // of the request, as no other has it
   int32_t node = 0;
   int32_t steps = 1;                       // it and those that follow it (NodeRef)
   std::optional<TimePoint> deadline = {};  // of its request

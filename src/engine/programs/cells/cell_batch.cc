@@ -22,6 +22,10 @@ void CellBatch::Begin(Cell& cell, std::span<const int> feeds, int32_t lasting, i
   items_.clear();
   copies_.clear();
   copies_end_.clear();
+  strides_.clear();
+  const bool feeds_itself =
+      std::any_of(feeds.begin(), feeds.end(), [](int fed) { return fed >= 0; });
+  cohort_ = feeds_itself && !cell.open() ? &CohortOf(cell) : nullptr;
   const size_t inputs = cell.inputs().size();
   places_.resize(inputs);
   later_.resize(inputs);
@@ -56,9 +60,93 @@ Status CellBatch::Locate(const CellRequest& request, const Item& item) {
   return absl::OkStatus();
 }
 
-void CellBatch::Add(CellRequest& request, NodeId node, int32_t steps) {
+CellBatch::Cohort& CellBatch::CohortOf(const Cell& cell) {
+  for (Cohort& cohort : cohorts_) {
+    if (cohort.cell == &cell) return cohort;
+  }
+  cohorts_.emplace_back().cell = &cell;
+  return cohorts_.back();
+}
+
+bool CellBatch::AddNext(CellRequest& request, uint64_t number, NodeId node, int32_t steps) {
+  if (cohort_ == nullptr) return false;
+  // Most come in the order in which they were.
+  const std::vector<Rider>& riders = cohort_->riders;
+  size_t at = cohort_->cursor;
+  size_t seen = 0;
+  const auto after = [&riders](size_t i) { return i + 1 == riders.size() ? 0 : i + 1; };
+  const auto is = [&](const Rider& rider) { return rider.number == number && rider.next == node; };
+  for (; seen < riders.size() && !is(riders[at]); ++seen) at = after(at);
+  if (seen == riders.size()) return false;
+  cohort_->cursor = after(at);
+  const Rider& rider = riders[at];
+  if (node + steps > rider.alike_end) return false;
+
   Item& item = items_.emplace_back();
   item.request = &request;
+  item.number = number;
+  item.node = node;
+  item.steps = steps;
+  item.alike_end = rider.alike_end;
+  item.first_row = rows_;
+  item.rows = 1;
+  const size_t inputs = places_.size();
+  for (size_t i = 0; i < inputs; ++i) {
+    const std::byte* place = cohort_->places[at * inputs + i];
+    const int64_t stride = cohort_->strides[at * inputs + i];
+    strides_.push_back(stride);
+    places_[i].push_back(place);
+    if (feeds_[i] >= 0 || steps == 1) continue;
+    const std::byte** later = later_[i].data() + rows_;
+    for (int32_t step = 1; step < steps; ++step, later += lasting_) *later = place += stride;
+  }
+  ++rows_;
+  for (size_t c = at == 0 ? 0 : riders[at - 1].copies_end; c < rider.copies_end; ++c) {
+    copies_.push_back(cohort_->copies[c]);
+    copies_.back().end = steps;
+  }
+  copies_end_.push_back(copies_.size());
+  return true;
+}
+
+void CellBatch::KeepRiders() {
+  if (cohort_ == nullptr) return;
+  Cohort& cohort = *cohort_;
+  cohort.riders.clear();
+  cohort.places.clear();
+  cohort.strides.clear();
+  cohort.copies.clear();
+  cohort.cursor = 0;
+  const size_t inputs = places_.size();
+  for (size_t at = 0; at < items_.size(); ++at) {
+    const Item& item = items_[at];
+    const NodeId next = item.node + item.steps;
+    if (!item.status.ok() || item.number == 0 || next >= item.alike_end) continue;
+    for (size_t c = at == 0 ? 0 : copies_end_[at - 1]; c < copies_end_[at]; ++c) {
+      CellRequest::Copy& copy = cohort.copies.emplace_back(copies_[c]);
+      copy.target.offset += item.steps * copy.stride;
+    }
+    cohort.riders.push_back({item.number, next, item.alike_end, cohort.copies.size()});
+    for (size_t i = 0; i < inputs; ++i) {
+      const int64_t stride = strides_[at * inputs + i];
+      cohort.strides.push_back(stride);
+      if (feeds_[i] < 0) {
+        cohort.places.push_back(places_[i][static_cast<size_t>(item.first_row)] +
+                                item.steps * stride);
+        continue;
+      }
+      // The request keeps it until its next node has run.
+      const Tensor& state = (*item.outputs.back())[static_cast<size_t>(feeds_[i])];
+      cohort.places.push_back(static_cast<const std::byte*>(state.raw()) +
+                              item.first_row * cell_->inputs()[i].row_bytes);
+    }
+  }
+}
+
+void CellBatch::Add(CellRequest& request, uint64_t number, NodeId node, int32_t steps) {
+  Item& item = items_.emplace_back();
+  item.request = &request;
+  item.number = number;
   item.node = node;
   item.steps = steps;
   item.first_row = rows_;
@@ -76,6 +164,10 @@ void CellBatch::Add(CellRequest& request, NodeId node, int32_t steps) {
   }
   if (item.status.ok()) request.AppendCopies(node, steps, copies_);
   copies_end_.push_back(copies_.size());
+  if (cohort_ == nullptr) return;
+  strides_.resize(items_.size() * places_.size(), 0);
+  if (!item.status.ok()) return;
+  item.alike_end = request.AlikeFrom(node, std::span(strides_).last(places_.size()));
 }
 
 void CellBatch::Pad(int32_t rows, bool all_steps) {
@@ -171,7 +263,8 @@ void CellBatch::Run(Team& team, int worker, WorkerMemory& memory) {
   const Machine machine{team, worker, memory};
   const int64_t all = places_.empty() ? rows_ : static_cast<int64_t>(places_[0].size());
   const Status together = RunSteps(items_, 0, all, machine);
-  if (together.ok()) return;
+  if (together.ok()) return KeepRiders();
+  if (cohort_ != nullptr) cohort_->riders.clear();
   const bool stopped = memory.stop != nullptr && *memory.stop;
   for (Item& item : items_) {
     if (!item.status.ok()) continue;

@@ -4,6 +4,10 @@
 // Between steps nothing is gathered: each step reads the states where the one before left them, in
 // one of two buffers that take turns. A row that has had its last step stays where it is; those
 // that go on come before it.
+//
+// Nor is much looked up from task to task. Of rows that go on, a batch remembers where their next
+// step reads, as long as that is a fixed way further on: only of those that join, or whose step is
+// an unlike one, is the request asked.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_BATCH_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_BATCH_H_
 
@@ -28,7 +32,9 @@ class CellBatch {
     Status status;                                // what failed it
     absl::InlinedVector<TaskOutputs, 1> outputs;  // of each step, or of the last alone
     int64_t first_row = 0;
-    int64_t rows = 0;  // as the request has it, whether or not they ran
+    int64_t rows = 0;      // as the request has it, whether or not they ran
+    uint64_t number = 0;   // of the request
+    NodeId alike_end = 0;  // CellRequest::AlikeFrom(); strides_ has the way
 
     // Null where nobody else reads them.
     TaskOutputs OutputsOf(int32_t step) const {
@@ -42,8 +48,11 @@ class CellBatch {
   void Begin(Cell& cell, std::span<const int> feeds, int32_t lasting, int32_t steps);
   // Finds a node's rows, and those of the ones that follow it, `steps` in all. The requests of the
   // other nodes may change after this, not the places. Nodes come in order of their steps, the most
-  // first.
-  void Add(CellRequest& request, NodeId node, int32_t steps);
+  // first. `number` tells requests apart; 0: none of it is remembered.
+  void Add(CellRequest& request, uint64_t number, NodeId node, int32_t steps);
+  // As Add(), without asking the request, nor its mutex. False, and nothing is added, where the
+  // last batch of the cell did not have the node before, or this one is unlike that.
+  bool AddNext(CellRequest& request, uint64_t number, NodeId node, int32_t steps);
   // Rows that nobody asked for, so that the batch has a size that a padding policy wants. None
   // where all that were asked for have been cancelled: then nothing runs. `all_steps`: each step
   // has as many rows as the first (`lasting` has been all), those of nodes that have ended among
@@ -63,7 +72,26 @@ class CellBatch {
     int worker;
     WorkerMemory& memory;
   };
+  // What a cell's last batch leaves of a row that goes on.
+  struct Rider {
+    uint64_t number = 0;
+    NodeId next = 0;       // node
+    NodeId alike_end = 0;  // CellRequest::AlikeFrom()
+    size_t copies_end = 0;
+  };
+  struct Cohort {
+    const Cell* cell = nullptr;
+    std::vector<Rider> riders;
+    std::vector<const std::byte*> places;   // by rider and input: of its next node
+    std::vector<int64_t> strides;           // likewise: bytes from node to node
+    std::vector<CellRequest::Copy> copies;  // by rider: of its next node
+    size_t cursor = 0;                      // where the next to be found is, mostly
+  };
+
   Status Locate(const CellRequest& request, const Item& item);
+  Cohort& CohortOf(const Cell& cell);
+  // Remembers the rows that go on.
+  void KeepRiders();
   // All steps of these items, which have all rows from `first_row` on.
   Status RunSteps(std::span<Item> items, int64_t first_row, int64_t rows, const Machine& machine);
   StatusOr<TaskOutputs> RunStep(int32_t step, int64_t first_row, int64_t rows,
@@ -85,6 +113,9 @@ class CellBatch {
   std::vector<size_t> copies_end_;  // by item
   int64_t rows_ = 0;
   std::vector<std::byte> padding_;  // one row of zeros of the widest input
+  std::vector<int64_t> strides_;    // by item and input
+  std::vector<Cohort> cohorts_;     // one for each cell that feeds itself
+  Cohort* cohort_ = nullptr;        // of cell_; null: it does not
 };
 
 }  // namespace chairlift

@@ -180,6 +180,34 @@ Status CellRequest::LocateFollowing(NodeId id, int32_t count, int input, const s
   return absl::OkStatus();
 }
 
+NodeId CellRequest::AlikeFrom(NodeId node, std::span<int64_t> strides) const {
+  const Run& run = runs_[RunOf(node)];
+  if (run.rows != 1 || watched_ > 0) return node;
+  NodeId end = run.last();
+  for (int32_t i = run.last_copy; i >= 0; i = deliveries_[i].before) {
+    const NodeId begins = deliveries_[i].node;
+    const NodeId ends = begins + deliveries_[i].count;
+    if (ends > node) end = std::min(end, begins > node ? begins : ends);
+  }
+  if (end <= node) return node;
+  const std::span<const int> feeds = program_->FeedsOf(run.cell);
+  for (size_t i = 0; i < strides.size(); ++i) {
+    if (feeds[i] >= 0) continue;
+    const Cell::Port& port = program_->cells[run.cell]->inputs()[i];
+    const Source& source = sources_[static_cast<size_t>(run.sources) + i];
+    const StatusOr<Origin> origin = OriginOf(source);
+    if (!origin.ok() || origin->tensor->dtype() != port.dtype) return node;
+    const int64_t first = source.row + (node - run.first) * source.stride;
+    const int64_t last = first + (end - 1 - node) * source.stride;
+    const auto size = static_cast<int64_t>(origin->tensor->byte_size()) - origin->begin;
+    if (std::min(first, last) < 0 || (std::max(first, last) + 1) * port.row_bytes > size) {
+      return node;
+    }
+    strides[i] = source.stride * port.row_bytes;
+  }
+  return end;
+}
+
 Status CellRequest::Locate(NodeId id, int input, const std::byte** rows) const {
   const int32_t index = RunOf(id);
   const Run& run = runs_[index];
@@ -326,6 +354,7 @@ Status CellRequest::CompleteRun(int32_t index, int32_t steps, TaskOutputs output
   const NodeId last = runs_[index].last();
   CHAIRLIFT_RETURN_IF_ERROR(unfolder_->Ran(last, *this));  // may move runs_
   CHAIRLIFT_RETURN_IF_ERROR(Failure());
+  --watched_;
   NoteGrown();
   Run& run = runs_[RunOf(last)];
   if (run.readers == 0 && !run.kept) run.outputs.reset();
@@ -623,7 +652,9 @@ void CellRequest::Deliver(NodeId node, int output, int64_t row, int64_t rows,
 void CellRequest::Watch(NodeId node) {
   if (!Expect(IsNode(node) && !Ran(runs_[RunOf(node)], node), "no node to come is watched")) return;
   CutAfter(node);
-  runs_[RunOf(node)].watched = true;
+  Run& run = runs_[RunOf(node)];
+  watched_ += run.watched ? 0 : 1;
+  run.watched = true;
 }
 
 void CellRequest::Keep(NodeId node) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "base/prefetch.h"
 #include "chairlift/unfold.h"
 #include "engine/programs/cells/cell_program.h"
 #include "engine/programs/program.h"
@@ -72,6 +73,13 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   // The same of the `count` nodes that follow a node, each of one row: to *rows, rows[stride], ….
   Status LocateFollowing(NodeId node, int32_t count, int input, const std::byte** rows,
                          int64_t stride) const;
+  // Nodes alike: each is of one row; reads, besides what the one before left, rows that lie
+  // `strides` bytes further on, by input, and that are there; leaves what none but the next one
+  // reads; and has the same copies as the one before, each its stride further on. Returns the end
+  // of those from `node` on: `node` where it is none.
+  NodeId AlikeFrom(NodeId node, std::span<int64_t> strides) const;
+  // Brings what Complete() reads into the caches. Without the mutex.
+  void Prefetch() const { chairlift::Prefetch(&mutex_, kCompleteBytes); }
 
   // A copy to be made when a node has run, from rows of its task's output; or one after each of
   // several steps, each to as many bytes further on.
@@ -207,24 +215,29 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   // status_, sharing nothing with it: ThreadSanitizer does not see how Abseil's library counts.
   Status Failure() const { return {status_.code(), status_.message()}; }
 
+  static constexpr size_t kRunsInside = 3;  // what most chains are kept as
+  // From mutex_ on: up to what each step does not need.
+  static constexpr size_t kCompleteBytes = 128 + kRunsInside * sizeof(Run);
+
   std::mutex mutex_;
   const std::shared_ptr<const CellProgram> program_;
+  int32_t num_nodes_ = 0;
+  int32_t left_ = 0;                    // nodes that have not run
+  std::unique_ptr<AnswerParts> parts_;  // null: nobody asks for any
+  std::atomic<bool> has_grown_{false};  // grown_ is not empty; written under grown_mutex_
+  absl::InlinedVector<Run, kRunsInside> runs_;
   const std::unique_ptr<Unfolder> unfolder_;
   Status status_;
-  std::vector<Run> runs_;
-  int32_t num_nodes_ = 0;
   std::vector<Source> sources_;
   std::vector<NodeId> dependencies_;
   std::vector<int64_t> open_dims_;
   std::vector<Delivery> deliveries_;
   std::vector<Tensor> tensors_;
   std::vector<Tensor> answers_;
-  std::vector<AnswerAxes> axes_;        // by answer
-  std::unique_ptr<AnswerParts> parts_;  // null: nobody asks for any
+  std::vector<AnswerAxes> axes_;  // by answer
   std::vector<Announced> announced_;
-  int32_t left_ = 0;                    // nodes that have not run
-  int32_t known_ = 0;                   // runs of Begin(), and those noted in grown_
-  std::atomic<bool> has_grown_{false};  // grown_ is not empty; written under grown_mutex_
+  int32_t known_ = 0;    // runs of Begin(), and those noted in grown_
+  int32_t watched_ = 0;  // runs that are and have not ended: what they change is not known yet
   std::mutex grown_mutex_;
   std::vector<GrownNode> grown_;  // guarded by grown_mutex_
 };

@@ -105,6 +105,7 @@ class CellsProgram final : public Program {
   // The most cells that a request has unfolded into for each of its open places; 0: none has been.
   std::atomic<int64_t> cells_per_place_{0};
   std::atomic<float> runs_per_place_{0};  // likewise
+  std::atomic<int64_t> most_runs_{0};     // of a request: a chain has as many for any length
 };
 
 StatusOr<ProgramView> CellsProgram::View() {
@@ -130,8 +131,8 @@ StatusOr<std::unique_ptr<RequestGraph>> CellsProgram::Unfold(ValidatedRequest re
   auto cells = std::make_unique<CellRequest>(cells_, std::move(request));
   if (parts) cells->CollectParts(cells->request().outputs);
   const int64_t places = Places(cells->request());
-  cells->Reserve(static_cast<int32_t>(
-      std::min(runs_per_place_ * static_cast<float>(places), static_cast<float>(kCellsReserved))));
+  const auto expected = static_cast<int64_t>(runs_per_place_ * static_cast<float>(places));
+  cells->Reserve(static_cast<int32_t>(std::min({expected, most_runs_.load(), kCellsReserved})));
   const Status begun = cells->Begin(cells->request().inputs);
   const bool fits = !absl::IsFailedPrecondition(begun);
   if (original_ != nullptr && (!fits || (begun.ok() && cells->num_nodes() == 0))) {
@@ -144,6 +145,7 @@ StatusOr<std::unique_ptr<RequestGraph>> CellsProgram::Unfold(ValidatedRequest re
   if (each > cells_per_place_) cells_per_place_ = each;
   const float runs = static_cast<float>(cells->num_runs()) / static_cast<float>(places);
   if (runs > runs_per_place_) runs_per_place_ = runs;
+  if (cells->num_runs() > most_runs_) most_runs_ = cells->num_runs();
   return cells;
 }
 
@@ -163,15 +165,22 @@ void CellsProgram::Run(TaskRun& run, TaskDone done) {
               run.nodes.empty() ? 1 : run.nodes[0].steps);
   for (const TaskNode& node : run.nodes) {
     auto& request = static_cast<CellRequest&>(*node.graph);
+    if (batch.AddNext(request, node.number, node.node, node.steps)) continue;
     const std::lock_guard<std::mutex> own(request.mutex());
-    batch.Add(request, node.node, node.steps);
+    batch.Add(request, node.number, node.node, node.steps);
   }
   batch.Pad(run.padding_rows, padded);
   const TimePoint gathered = clock.Now();
   batch.Run(run.team, run.worker, run.memory);
   const TimePoint ran = clock.Now();
   TaskResult result;
+  constexpr size_t kAhead = 8;  // the cell's weights have driven the requests out of the caches
+  const auto prefetch = [&](size_t i) {
+    if (i < run.nodes.size()) static_cast<CellRequest&>(*run.nodes[i].graph).Prefetch();
+  };
+  for (size_t i = 0; i < kAhead; ++i) prefetch(i);
   for (size_t i = 0; i < run.nodes.size(); ++i) {
+    prefetch(i + kAhead);
     TaskNode& node = run.nodes[i];
     CellBatch::Item& item = batch.items()[i];
     result.rows += static_cast<int32_t>(item.rows);

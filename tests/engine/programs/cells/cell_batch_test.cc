@@ -56,7 +56,7 @@ TEST(CellBatchTest, PadsRowsOfOpenDimensions) {
   SoloTeam team;
   WorkerMemory memory;
   batch.Begin(*program->cells[0], {}, 0, 1);
-  batch.Add(request, 0, 1);
+  batch.Add(request, 1, 0, 1);
   batch.Pad(2);
   batch.Run(team, 0, memory);
   const CellBatch::Item& item = batch.items()[0];
@@ -133,7 +133,7 @@ class SumTask {
     batch_.Begin(*program_->cells[0], program_->FeedsOf(0), static_cast<int32_t>(lasting),
                  static_cast<int32_t>(rows[0].size()));
     for (size_t i = 0; i < rows.size(); ++i) {
-      batch_.Add(*requests_[i], 0, static_cast<int32_t>(rows[i].size()));
+      batch_.Add(*requests_[i], i + 1, 0, static_cast<int32_t>(rows[i].size()));
     }
     batch_.Run(team_, 0, memory_);
   }
@@ -192,6 +192,57 @@ TEST(CellBatchTest, RequestsFailApartInAnyStep) {
   EXPECT_THAT(task.Sums(3), ElementsAre(1));
   EXPECT_EQ(task.Left(0, 3), 112);
   EXPECT_EQ(task.Left(2, 2), 12);
+}
+
+// Two that go on, one of them after the other has left and a third has joined.
+TEST(CellBatchTest, RowsThatGoOnAreFoundWithoutAskingTheirRequests) {
+  const std::shared_ptr<const CellProgram> program = SumProgram(false);
+  const auto request_of = [&](const std::vector<int64_t>& row) {
+    auto request = std::make_unique<CellRequest>(program);
+    const Tensor x =
+        Tensor::Of<int64_t>({static_cast<int64_t>(row.size())}, std::span<const int64_t>(row));
+    EXPECT_TRUE(request->Begin(std::vector<Tensor>{x}).ok());
+    return request;
+  };
+  struct Row {
+    CellRequest& request;
+    uint64_t number;
+    NodeId node;
+    int32_t steps;
+    bool known;  // the batch finds it
+  };
+  CellBatch batch;
+  SoloTeam team;
+  WorkerMemory memory;
+  const auto run = [&](const std::vector<Row>& rows, int32_t lasting) {
+    batch.Begin(*program->cells[0], program->FeedsOf(0), lasting, rows[0].steps);
+    for (const Row& row : rows) {
+      const bool known = batch.AddNext(row.request, row.number, row.node, row.steps);
+      EXPECT_EQ(known, row.known) << row.number;
+      if (!known) batch.Add(row.request, row.number, row.node, row.steps);
+    }
+    batch.Run(team, 0, memory);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const CellBatch::Item& item = batch.items()[i];
+      EXPECT_TRUE(
+          rows[i].request.Complete(item.node, item.steps, item.outputs, item.first_row).ok());
+    }
+  };
+  const auto a = request_of({0, 1, 2, 0, 1, 2}), b = request_of({2, 2, 0}),
+             c = request_of({1, 0, 2, 2});
+  run({{*a, 1, 0, 1, false}, {*b, 2, 0, 1, false}}, 0);
+  run({{*a, 1, 1, 1, true}, {*b, 2, 1, 1, true}}, 0);
+  run({{*a, 1, 2, 2, true}, {*c, 3, 0, 2, false}, {*b, 2, 2, 1, false}}, 2);  // b's last is unlike
+  run({{*c, 3, 2, 1, true}, {*a, 1, 4, 1, true}}, 0);
+  run({{*c, 3, 3, 1, false}}, 0);
+  run({{*a, 1, 5, 1, false}}, 0);  // its last, and not of the batch before
+  const auto sums_of = [](const CellRequest& request) {
+    const Tensor& sums = request.answers()[0];
+    return std::vector<float>(sums.data<float>(), sums.data<float>() + sums.size());
+  };
+  EXPECT_THAT(sums_of(*a), ElementsAre(1, 11, 111, 112, 122, 222));
+  EXPECT_THAT(sums_of(*b), ElementsAre(100, 200, 201));
+  EXPECT_THAT(sums_of(*c), ElementsAre(10, 11, 111, 211));
 }
 
 // Everybody it was meant for has been cancelled.
