@@ -15,7 +15,7 @@ step "release build"
 cmake --preset release -Wno-dev --log-level=WARNING
 cmake --build --preset release -- --quiet
 step "release tests"
-ctest --preset release --timeout 300
+ctest --preset release -j "$(nproc)" --timeout 300
 
 step "the Python package"
 make --no-print-directory python
@@ -44,11 +44,11 @@ build/clients/bin/python tests/clients/run.py --models build/models --chairlift 
 step "AddressSanitizer, UBSan and fuzzing, with clang"
 cmake --preset asan -Wno-dev --log-level=WARNING
 cmake --build --preset asan -- --quiet
-ctest --preset asan --timeout 1200
+ctest --preset asan -j "$(nproc)" --timeout 1200
 
 step "ThreadSanitizer"
 cmake --preset tsan -Wno-dev --log-level=WARNING
 cmake --build --preset tsan --target device_test batching_test engine_test server_test -- --quiet
-ctest --preset tsan --timeout 1200 -R '^(device|batching|engine|server)$'
+ctest --preset tsan -j "$(nproc)" --timeout 1200 -R '^(device|batching|engine|server)$'
 
 step "done"
