@@ -59,8 +59,8 @@ class ActiveModels {
     uint64_t model_changes = 0;             // of that one, when it was about to be asked
     std::pair<Duration, uint64_t> at = {};  // its turn
   };
-  // An idle worker: `preferred` if it is one, else the one that was busy most recently, whose caches
-  // are warmest. It must be given a task or back.
+  // An idle worker: `preferred` if it is one, else the one that was busy most recently, whose
+  // caches are warmest. It must be given a task or back.
   std::optional<Search> TakeIdle(std::optional<WorkerId> preferred = std::nullopt);
   // The next model to ask: those charged least come first; none that has not changed since that
   // worker last asked it in vain. Null where all have been asked.
