@@ -7,9 +7,11 @@ wrk loads every server, 64 connections, each in the fastest format that it takes
 their own (tools/requirements-python-peers.txt). `--parts` runs some of: function, http, encoder.
 """
 
+import contextlib
 import json
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -145,7 +147,7 @@ class Running:
         self.path, self.script = path, script
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen([str(part) for part in command(self.port)], stdout=self.log, stderr=self.log,
-                                        cwd=HERE, env=ENVIRONMENT)
+                                        cwd=HERE, env=ENVIRONMENT, start_new_session=True)
         harness.wait_for(self.port)
         for _ in range(300):
             try:
@@ -167,8 +169,10 @@ class Running:
         try:
             self.process.wait(timeout=20)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            pass
+        with contextlib.suppress(ProcessLookupError):  # some leave their workers behind
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
 def http_rows(report, rounds, seconds, only):
