@@ -123,12 +123,16 @@ def servers(folder):
     triton, _ = v2_body("y")
     as_json = json.dumps({"x": [round(float(value), 6) for value in ROW]}).encode()
     rows_json = json.dumps({"x": [[round(float(value), 6) for value in ROW]]}).encode()
+    def mosec(batch):
+        return (lambda port: ["env", f"BATCH={batch}", *peer("mosec", HERE / "mosec_peer.py", "--port", str(port),
+                                                             "--log-level", "error")],
+                "/inference", lua(folder, "mosec", ROW.tobytes()))
+
     return {
         "chairlift": (lambda port: [harness.BUILD / "bin" / "chairlift", "serve", f"{HERE / 'identity.py'}:predict",
                                     "--http-port", str(port), "--metrics-port", "-1", "--log-level", "off"],
                       "/v2/models/identity/infer", lua(folder, "ours", ours, **headers)),
-        "mosec": (lambda port: peer("mosec", HERE / "mosec_peer.py", "--port", str(port), "--log-level", "error"),
-                  "/inference", lua(folder, "mosec", ROW.tobytes())),
+        **{f"mosec, batches of {batch}": mosec(batch) for batch in (16, 32, 64)},
         "litserve": (lambda port: peer("litserve", HERE / "litserve_peer.py", str(port)), "/predict",
                      lua(folder, "litserve", as_json, **{"Content-Type": "application/json"})),
         "bentoml": (lambda port: peer("bentoml", "-m", "bentoml", "serve", "bentoml_peer:Identity", "--working-dir", HERE,

@@ -1,5 +1,7 @@
-"""mosec: rows as raw bytes, as its documentation has it for speed; batches of up to 64 that wait for nobody longer than
-a millisecond."""
+"""mosec: rows as raw bytes, as its documentation has it for speed; batches of up to $BATCH that wait for nobody longer than
+a millisecond, the least that it takes."""
+
+import os
 
 import numpy as np
 from mosec import Server, Worker
@@ -18,5 +20,5 @@ class Identity(Worker):
 
 if __name__ == "__main__":
     server = Server()
-    server.append_worker(Identity, num=1, max_batch_size=64, max_wait_time=1)
+    server.append_worker(Identity, num=1, max_batch_size=int(os.environ["BATCH"]), max_wait_time=1)
     server.run()
