@@ -146,8 +146,8 @@ StatusOr<std::vector<CostByRows>> FindOperatorCosts(
   Duration last{0};
   for (int rows = 1; rows <= profiling.max_rows; rows *= 2) {
     // It takes up to twice as long as half the rows did, once more than it is timed.
-    if (Clock::Steady().Now() + 2 * (kEffort.rounds + 1) * last > until) break;
     if (rows > 1) {
+      if (Clock::Steady().Now() + 2 * (kEffort.rounds + 1) * last > until) break;
       CHAIRLIFT_ASSIGN_OR_RETURN(inputs, make(rows));
     }
     if (!Fits(executable, inputs, profiling.max_bytes)) break;
