@@ -1,6 +1,7 @@
 """Models that the tests ask, written to a folder that goes with the session."""
 
 import pathlib
+import signal
 import sys
 
 import numpy as np
@@ -9,6 +10,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import chairlift
+
+# A run in the background ignores interrupts, which its children would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
 
