@@ -20,7 +20,8 @@ namespace {
 
 Status Serve(int argc, char** argv) {
   if (argc < 3) {
-    return InvalidArgument("usage: {} MODEL.onnx THREADS [--policy=POLICY] NAME=FILE.npy ...", argv[0]);
+    return InvalidArgument("usage: {} MODEL.onnx THREADS [--policy=POLICY] NAME=FILE.npy ...",
+                           argv[0]);
   }
   EngineOptions options;
   options.workers = std::atoi(argv[2]);
