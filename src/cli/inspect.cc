@@ -475,7 +475,7 @@ void PrintOperatorCosts(const Inspected& model, const Graph& graph,
   for (const std::string& line : Diversities(model.signature().inputs, graph, operators.costs)) {
     fmt::print("  {}\n", line);
   }
-  fmt::print("  so the policy is {}\n\n", model.metadata().config.policy);
+  fmt::print("  the policy in force is {}\n\n", model.metadata().config.policy);
 }
 
 // Whatever takes time or may fail is done before the first line of the report.

@@ -542,7 +542,7 @@ TEST_F(CommandTest, InspectTimesOperatorsOnce) {
   ASSERT_EQ(timed.code, 0) << timed.output;
   EXPECT_THAT(timed.output, AllOf(HasSubstr("preferred batch"), ContainsRegex("b=1 .*b=64"),
                                   HasSubstr("inputs: diverse: 'image' varies in dimension 2"),
-                                  HasSubstr("operators: "), HasSubstr("so the policy is ")));
+                                  HasSubstr("operators: "), HasSubstr("the policy in force is ")));
   std::ifstream drawn(svg);
   EXPECT_THAT(std::string(std::istreambuf_iterator<char>(drawn), {}),
               AllOf(HasSubstr("images"), HasSubstr("batch 64<"), HasSubstr("</svg>")));

@@ -20,15 +20,15 @@ import concurrent.futures, pathlib, subprocess, sys
 import numpy as np
 import chairlift
 
-model = chairlift.load("/work/model.onnx")
+model = chairlift.load("/trial/model.onnx")
 x = np.arange(8, dtype=np.float32).reshape(2, 4)
 assert (model(x) == 2 * x).all() and (model.submit(x).result() == 2 * x).all()
 assert [y.tolist() for y in model([x[0], x[1]])] == (2 * x).tolist()
-pathlib.Path("/work/third.py").write_text(
+pathlib.Path("/trial/third.py").write_text(
     "import numpy as np\\ndef predict(x: np.ndarray) -> np.ndarray:\\n    return x / 3\\n")
-assert (chairlift.load("/work/third.py:predict")(3 * x) == x).all()
-assert "diagnosis:" in chairlift.inspect("/work/model.onnx")
-with chairlift.Server("/work/model.onnx", http_port=0, metrics_port=-1) as server:
+assert (chairlift.load("/trial/third.py:predict")(3 * x) == x).all()
+assert "diagnosis:" in chairlift.inspect("/trial/model.onnx")
+with chairlift.Server("/trial/model.onnx", http_port=0, metrics_port=-1) as server:
     import json, urllib.request
     body = json.dumps({"inputs": [{"name": "x", "shape": [2, 4], "datatype": "FP32", "data": x.ravel().tolist()}]})
     with urllib.request.urlopen(server.url + "/v2/models/model/infer", body.encode()) as answer:
@@ -90,7 +90,7 @@ def copy(root, packages):
     for name in ("bin", "sbin", "lib", "lib64"):
         if pathlib.Path("/", name).is_symlink() and not (root / name).exists():
             (root / name).symlink_to(os.readlink(f"/{name}"))
-    for name in ("proc", "tmp", "dev", "work"):
+    for name in ("proc", "tmp", "dev", "trial"):
         (root / name).mkdir(exist_ok=True)
     (root / "dev/null").touch()
     if not (root / "usr/bin/sh").exists():
@@ -108,16 +108,16 @@ def main():
             sys.exit(f"the bare root would have {unwanted & set(packages)}")
         copy(root, packages)
         for file, name in ((wheel, wheel.name), (numpy, numpy.name), (model, "model.onnx")):
-            shutil.copy(file, root / "work" / name)
-        (root / "work/ask.py").write_text(ASK)
+            shutil.copy(file, root / "trial" / name)
+        (root / "trial/ask.py").write_text(ASK)
         inside = "\n".join([
             "set -e", f"mount -t proc proc {root}/proc",
             f"exec chroot {root} /bin/sh -e -c '",
             "export HOME=/tmp PATH=/usr/bin:/bin",
             "python3 -m venv /env",
-            f"/env/bin/pip install -q --no-index --disable-pip-version-check /work/{wheel.name} /work/{numpy.name}",
+            f"/env/bin/pip install -q --no-index --disable-pip-version-check /trial/{wheel.name} /trial/{numpy.name}",
             "/env/bin/chairlift --version",
-            "cd /tmp; exec /env/bin/python /work/ask.py'"])
+            "cd /tmp; exec /env/bin/python /trial/ask.py'"])
         namespaces = ["--mount", "--pid", "--fork", *([] if os.geteuid() == 0 else ["--map-root-user"])]
         done = subprocess.run(["unshare", *namespaces, "bash", "-c", inside])
         print(f"{wheel.name}: {'works' if done.returncode == 0 else 'FAILS'} on a root of {len(packages)} Debian packages: "
