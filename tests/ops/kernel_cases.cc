@@ -74,8 +74,9 @@ void AddConvolution(std::vector<KernelCase>& cases, const char* implementation, 
   // 36 multiplications for 144, and the transforms not counted.
   const double share = std::string(implementation) == "winograd" ? 0.25 : 1;
   cases.push_back(
-      {.name = fmt::format("convolution/{}x{} {}to{} of {}x{}", kernel, kernel, channels,
-                           out_channels, size, size),
+      {.name =
+           fmt::format("convolution/{}x{} {}to{} of {}x{}{}", kernel, kernel, channels,
+                       out_channels, size, size, groups > 1 ? fmt::format(" in {}", groups) : ""),
        .call = {.name = "Conv",
                 .attributes = Attrs({{"pads", std::vector<int64_t>(4, pad)}, {"group", groups}}),
                 .constants = {1, 2},
@@ -99,6 +100,12 @@ void AddConvolutions(std::vector<KernelCase>& cases) {
   AddConvolution(cases, "onednn", 960, 160, 7, 1, 1);
   AddConvolution(cases, "onednn", 96, 96, 56, 3, 96);
   AddConvolution(cases, "depthwise", 96, 96, 56, 3, 96);
+  for (const char* implementation : {"grouped", "onednn"}) {
+    AddConvolution(cases, implementation, 128, 128, 28, 3, 32);
+    AddConvolution(cases, implementation, 104, 104, 28, 3, 13);
+    AddConvolution(cases, implementation, 120, 120, 28, 3, 5);
+    AddConvolution(cases, implementation, 48, 96, 28, 3, 48);
+  }
   AddConvolution(cases, "few outputs", 64, 3, 56, 5, 1);
   // Its taps meet half of the rows and columns: a quarter of the multiplications.
   cases.push_back({.name = "convolution/dilated 3x3 256to128 of 32x32",

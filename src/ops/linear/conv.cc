@@ -291,8 +291,11 @@ std::optional<BlockedForm> ConvBlockedForm(const Attributes& attributes,
   const bool in = fits(x[1].value()), out = fits(y[1].value());
   if ((groups > 1 && !(in && out)) || (transposed && !in)) return std::nullopt;
   if (transposed && !out && !Upsamples(attributes, w.ToShape())) return std::nullopt;
-  if (groups > 1 && !depthwise && !transposed &&
-      !GroupsToJoin(groups, x[1].value(), y[1].value())) {
+  const auto whole = [&](const Dim& channels) {
+    return channels.value() / groups % ChannelBlock() == 0;
+  };
+  if (groups > 1 && !depthwise && !transposed && !(whole(x[1]) && whole(y[1])) &&
+      !(x.rank() <= 4 && GroupsFitBlocks(groups, x[1].value(), y[1].value()))) {
     return std::nullopt;
   }
   if (!in && !out) return std::nullopt;

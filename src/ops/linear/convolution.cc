@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "ops/linear/winograd.h"
@@ -94,25 +95,12 @@ StatusOr<Tensor> TrimmedWeights(const Convolution& c, const Trimmed& trimmed,
 
 }  // namespace
 
-std::optional<int64_t> GroupsToJoin(int64_t groups, int64_t channels, int64_t out_channels) {
-  // As many times the multiplications. Apart, groups of few channels reach a fraction of that.
-  constexpr int64_t kMost = 4;
-  for (int64_t join = 1; join <= std::min(groups, kMost); ++join) {
-    const int64_t joined = (groups + join - 1) / join;
-    const auto whole = [&](int64_t all) {
-      const int64_t of_one = all / groups * join;
-      return of_one % ChannelBlock() == 0 && joined * of_one == ChannelBlocks(all) * ChannelBlock();
-    };
-    if (whole(channels) && whole(out_channels)) return join;
-  }
-  return std::nullopt;
-}
-
 std::span<const Implementation<Convolution>> ConvolutionImplementations() {
   static constexpr Implementation<Convolution> kTable[] = {
       {"winograd", CompileWinogradConvolution},
       {"few outputs", CompileFewOutputs},
       {"dilated", CompileDilated},
+      {"grouped", CompileGrouped},
       {"pointwise", CompilePointwise},
       {"upsampling", CompileUpsampling},
       {"col2im", CompileCol2im},

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -44,10 +43,9 @@ struct Convolution {
 // About 10 µs on one core; less is not worth a second worker.
 inline constexpr double kMultiplyAddsWorthSharing = 5e5;
 
-// So many neighbouring groups have whole blocks of channels on both sides, where they are few: as
-// one group, with zeros between them, they convolve faster than apart. 1: each has by itself. The
-// last may be fewer, where what is missing fills up the last block.
-std::optional<int64_t> GroupsToJoin(int64_t groups, int64_t channels, int64_t out_channels);
+// Whether convolutions in groups of constant filters are fast on blocked channels whatever the
+// groups (grouped.h).
+bool GroupsFitBlocks(int64_t groups, int64_t channels, int64_t out_channels);
 
 // Those most of whose taps fall outside of the image, on blocked channels.
 StatusOr<std::unique_ptr<Kernel>> CompileDilated(const Convolution& convolution,
@@ -55,6 +53,9 @@ StatusOr<std::unique_ptr<Kernel>> CompileDilated(const Convolution& convolution,
 // Less than half a block of outputs, of blocked channels.
 StatusOr<std::unique_ptr<Kernel>> CompileFewOutputs(const Convolution& convolution,
                                                     const CompileContext& context);
+// Groups whose channels are no whole blocks, on blocked channels.
+StatusOr<std::unique_ptr<Kernel>> CompileGrouped(const Convolution& convolution,
+                                                 const CompileContext& context);
 // One tap, on blocked channels.
 StatusOr<std::unique_ptr<Kernel>> CompilePointwise(const Convolution& convolution,
                                                    const CompileContext& context);

@@ -223,49 +223,30 @@ std::unique_ptr<DnnlCall> MakeReorder(const memory::desc& from, const memory::de
       dnnl::reorder(pd), std::vector<DnnlCall::Argument>{{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
 }
 
-// The same convolution of more channels, in fewer groups, with zeros for the weights it did not
-// have: as oneDNN is fast.
-struct Widened {
-  Convolution convolution;
-  int64_t join = 1;  // so many groups of the given one are a group
-};
-
-// Neighbouring groups as one where they are few; whole blocks of channels where `layouts` has
-// blocks. oneDNN takes others too, but slowly where channels are few or there is a residual.
-// An infinity or NaN in one group reaches the outputs of those joined with it: times zero it is
-// NaN.
-Widened Widen(const Convolution& c, Layouts layouts) {
-  Widened wide{c};
+// The same convolution of whole blocks of channels where `layouts` has blocks, with zeros for the
+// weights it did not have. oneDNN takes others too, but slowly where channels are few or there is a
+// residual.
+Convolution Widen(const Convolution& c, Layouts layouts) {
   const bool depthwise = c.groups == c.channels && c.groups == c.out_channels;
-  if (c.groups > 1 && !depthwise) {
-    const std::optional<int64_t> join = GroupsToJoin(c.groups, c.channels, c.out_channels);
-    if (!join) return wide;
-    wide.join = *join;
-    wide.convolution.groups = (c.groups + *join - 1) / *join;
-    wide.convolution.channels = wide.convolution.groups * *join * (c.channels / c.groups);
-    wide.convolution.out_channels = wide.convolution.groups * *join * (c.out_channels / c.groups);
-    return wide;
-  }
+  if (c.groups > 1 && !depthwise) return c;
   const auto whole = [](int64_t channels, Layout layout) {
     return layout == Layout::kRowMajor ? channels : ChannelBlocks(channels) * ChannelBlock();
   };
-  wide.convolution.channels = whole(c.channels, layouts.src);
-  wide.convolution.out_channels = whole(c.out_channels, layouts.dst);
-  if (depthwise) wide.convolution.groups = wide.convolution.channels;
+  Convolution wide = c;
+  wide.channels = whole(c.channels, layouts.src);
+  wide.out_channels = whole(c.out_channels, layouts.dst);
+  if (depthwise) wide.groups = wide.channels;
   return wide;
 }
 
 // Weights [out_channels, channels / groups, taps…] of `given` as those of `wide`.
-Tensor WidenedWeights(const Convolution& given, const Widened& wide, const Tensor& weights) {
-  const Convolution& c = wide.convolution;
-  const int64_t out_group = given.out_channels / given.groups;
+Tensor WidenedWeights(const Convolution& given, const Convolution& wide, const Tensor& weights) {
   const int64_t filter = given.channels / given.groups * given.KernelSize();
-  const int64_t wide_filter = c.channels / c.groups * c.KernelSize();
-  Tensor all = Tensor::Allocate(DType::kFloat, Shape{c.out_channels, wide_filter});
+  const int64_t wide_filter = wide.channels / wide.groups * wide.KernelSize();
+  Tensor all = Tensor::Allocate(DType::kFloat, Shape{wide.out_channels, wide_filter});
   std::fill_n(all.data<float>(), all.size(), 0.0f);
   for (int64_t o = 0; o < given.out_channels; ++o) {
-    std::copy_n(weights.data<float>() + o * filter, filter,
-                all.data<float>() + o * wide_filter + o / out_group % wide.join * filter);
+    std::copy_n(weights.data<float>() + o * filter, filter, all.data<float>() + o * wide_filter);
   }
   return all;
 }
@@ -273,8 +254,9 @@ Tensor WidenedWeights(const Convolution& given, const Widened& wide, const Tenso
 class DnnlConvolution final : public Kernel {
  public:
   // `last_resort`: whether even its reference convolution will do.
-  DnnlConvolution(const Convolution& given, Widened wide, Layouts layouts, bool last_resort)
-      : given_(given), wide_(std::move(wide)), layouts_(layouts), last_resort_(last_resort) {}
+  DnnlConvolution(const Convolution& given, const Convolution& wide, Layouts layouts,
+                  bool last_resort)
+      : given_(given), c_(wide), layouts_(layouts), last_resort_(last_resort) {}
 
   // Throws dnnl::error.
   Status Prepare(const CompileContext& context) {
@@ -542,9 +524,8 @@ class DnnlConvolution final : public Kernel {
   StatusOr<Tensor> PackWeights(const Tensor& weights, const Part& part, const memory::desc& user,
                                const PrimitiveChoice& choice, WeightCache& cache) const {
     const dnnl_memory_desc_t& d = choice.weights.data;
-    std::string key =
-        fmt::format("conv t{} g{} o{} of {} by {}:", c_.transposed ? 1 : 0, part.channel,
-                    part.out_channel, part.slice.out_channels, wide_.join);
+    std::string key = fmt::format("conv t{} g{} o{} of {}:", c_.transposed ? 1 : 0, part.channel,
+                                  part.out_channel, part.slice.out_channels);
     if (d.format_kind == dnnl_format_kind_wino) {
       const dnnl_wino_desc_t& w = d.format_desc.wino_desc;
       key += fmt::format(" winograd {} {} {} {}/{} {}/{}", static_cast<int>(w.wino_format), w.alpha,
@@ -569,7 +550,7 @@ class DnnlConvolution final : public Kernel {
                              (choice.weights.get_size() + sizeof(float) - 1) / sizeof(float))});
       const bool same = c_.groups == given_.groups && c_.channels == given_.channels &&
                         c_.out_channels == given_.out_channels;
-      const Tensor whole = same ? weights : WidenedWeights(given_, wide_, weights);
+      const Tensor whole = same ? weights : WidenedWeights(given_, c_, weights);
       const memory from(user, DnnlEngine(), const_cast<float*>(whole.data<float>() + offset));
       const memory to(choice.weights, DnnlEngine(), packed.raw());
       dnnl::reorder(from, to).execute(DnnlThreadStream(), const_cast<memory&>(from),
@@ -579,8 +560,7 @@ class DnnlConvolution final : public Kernel {
   }
 
   const Convolution given_;
-  const Widened wide_;
-  const Convolution& c_ = wide_.convolution;  // what oneDNN computes
+  const Convolution c_;  // what oneDNN computes
   const Layouts layouts_;
   const bool last_resort_;
   std::vector<Part> parts_;
@@ -618,8 +598,8 @@ StatusOr<std::unique_ptr<Kernel>> CompileDnnlConvolution(const Convolution& conv
   Status last;
   for (const Layouts& layouts : candidates) {
     const bool blocked = layouts.dst == Layout::kChannelBlocked;
-    auto kernel = std::make_unique<DnnlConvolution>(
-        c, blocked && may_widen ? Widen(c, layouts) : Widened{c}, layouts, any_blocked && !blocked);
+    auto kernel = std::make_unique<DnnlConvolution>(c, blocked && may_widen ? Widen(c, layouts) : c,
+                                                    layouts, any_blocked && !blocked);
     last = CatchDnnl("oneDNN convolution", [&] { return kernel->Prepare(context); });
     if (last.ok()) return kernel;
   }

@@ -470,6 +470,41 @@ TEST(FusedConvTest, LongFiltersOfOneChannelEqualReference) {
   EXPECT_GT(ours, 15);
 }
 
+TEST(FusedConvTest, GroupsOfPartsOfBlocksEqualReference) {
+  Random random(31);
+  int ours = 0;
+  for (int round = 0; round < 120; ++round) {
+    ConvCase c;
+    c.batch = random.Pick(1, 2);
+    // Of few channels, of about a block, or some outputs of each channel.
+    const int64_t in_group = round % 3 == 2 ? 1 : random.Pick(1, round % 3 == 0 ? 8 : 40);
+    const int64_t out_group = random.Pick(1, 3) == 1 ? random.Pick(1, 20) : in_group + round % 2;
+    c.groups = std::max<int64_t>(2, random.Pick(8, 60) / std::min(in_group, out_group));
+    c.channels = c.groups * in_group;
+    c.out_channels = c.groups * out_group;
+    const int64_t rank = random.Pick(1, 2);
+    for (int64_t i = 0; i < rank; ++i) {
+      c.kernel.push_back(random.Pick(1, 4));
+      c.strides.push_back(random.Pick(1, 3));
+      c.dilations.push_back(random.Pick(1, 2));
+      c.output_padding.push_back(0);
+    }
+    for (int64_t i = 0; i < 2 * rank; ++i) {
+      c.pads.push_back(random.Pick(0, c.kernel[i % rank] * c.dilations[i % rank]));
+    }
+    for (int64_t i = 0; i < rank; ++i) {
+      const int64_t reach = (c.kernel[i] - 1) * c.dilations[i] + 1;
+      const int64_t least = std::max<int64_t>(1, reach - c.pads[i] - c.pads[i + rank]);
+      c.in.push_back(least + random.Pick(0, rank == 2 ? 12 : 40));
+    }
+    // The first makes other than zero of what fills up the last block.
+    const std::string activation = round % 4 == 0 ? "Sigmoid" : round % 4 == 1 ? "" : "Relu";
+    const Epilogue epilogue{activation, round % 2 == 0, round % 5 != 0};
+    ours += CheckFused(c, random, epilogue, 5e-6, "grouped");
+  }
+  EXPECT_GT(ours, 60);
+}
+
 TEST(FusedConvTest, FewOutputsOfBlockedChannelsEqualReference) {
   Random random(22);
   for (int round = 0; round < 60; ++round) {
