@@ -282,6 +282,32 @@ TEST(NormaliseTest, BatchNormalizationForTrainingIsRefused) {
   EXPECT_VALUES(old.Run({Iota({1, 1, 2})}), {0, 1});
 }
 
+TEST(NormaliseTest, BatchNormalizationForTrainingTakesItsInputsStatistics) {
+  // Channel 0: mean 2.5, variance 4.25; channel 1: mean 10, variance 1.
+  const Tensor x = Tensor::Of<float>({2, 2, 2}, {0, 1, 9, 11, 4, 5, 9, 11});
+  const float a = 1 / std::sqrt(4.25f);
+  const std::vector<std::vector<float>> wanted = {
+      {-2.5f * a, -1.5f * a, -1, 3, 1.5f * a, 2.5f * a, -1, 3}, {1.75f, 4}, {1.8125f, 1}};
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    OldNode now(15, "BatchNormalization", {"x", "s", "b", "m", "v"}, {"y", "mean", "var"});
+    now.X({"batch", 2, "length"})
+        .node.Int("training_mode", 1)
+        .Float("epsilon", 0)
+        .Float("momentum", 0.25f);
+    now.model.Floats("s", {2}, {1, 2}).Floats("b", {2}, {0, 1});
+    now.model.Floats("m", {2}, {-0.5f, -14}).Floats("v", {2}, {-5.5f, 1});
+    const auto imported = now.model.Import();
+    ASSERT_TRUE(imported.ok()) << imported.status();
+    const auto out = Evaluate(imported->graph, {x});
+    ASSERT_TRUE(out.ok()) << out.status();
+    EXPECT_THAT((*out)[i].values<float>(), Pointwise(FloatNear(1e-6f), wanted[i]));
+  }
+  OldNode flat(15, "BatchNormalization", {"x", "s", "b", "m", "v"});
+  flat.X({3}).node.Int("training_mode", 1);
+  for (const char* name : {"s", "b", "m", "v"}) flat.model.Floats(name, {1}, {1});
+  EXPECT_THAT(Message(flat.model.Import().status()), HasSubstr("rank of 2 or more"));
+}
+
 TEST(NormaliseTest, BatchNormalizationByPositionIsRefused) {
   OldNode old(7, "BatchNormalization", {"x", "s", "b", "m", "v"});
   old.X({1, 1, 2}).node.Int("spatial", 0);

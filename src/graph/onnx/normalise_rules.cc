@@ -22,6 +22,7 @@ std::span<const NormaliseRule> NormaliseRules() {
       {"Xor", 7, BinaryBroadcast},
       {"BatchNormalization", 7, BatchNormalizationIsTest},
       {"BatchNormalization", 14, BatchNormalizationMode},
+      {"BatchNormalization", kNewForms, BatchNormalizationTraining},
       {"CausalConvWithState", kNewForms, CausalConv},
       {"Clip", 11, ClipBounds},
       {"DFT", 20, DftAxis},

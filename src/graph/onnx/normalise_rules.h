@@ -31,8 +31,9 @@ Rule GemmBroadcast;    // broadcast
 Rule PReluChannels;    // a slope a channel
 
 // Attributes and inputs that changed their meaning: normalise_semantics.cc.
-Rule BatchNormalizationMode;    // is_test, spatial, training by count of outputs
-Rule BatchNormalizationIsTest;  // is_test, which opset 7 dropped
+Rule BatchNormalizationMode;      // is_test, spatial, training by count of outputs
+Rule BatchNormalizationIsTest;    // is_test, which opset 7 dropped
+Rule BatchNormalizationTraining;  // training_mode: the input's own statistics
 Rule DropoutIsTest;
 Rule GridSampleModes;           // bilinear, bicubic
 Rule GroupNormalizationScales;  // a scale a group

@@ -1,6 +1,10 @@
 // Rules for operators whose attributes or inputs changed their meaning.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "graph/onnx/normalise_rules.h"
 
@@ -32,6 +36,61 @@ Status BatchNormalizationMode(OnnxNode& node, Rewriter&) {
       return Unimplemented("training (more than one output) is not supported");
     }
   }
+  return absl::OkStatus();
+}
+
+// With the statistics of its input in place of stored ones: weights are standardised so in networks
+// without normalisation of what they compute (Qiao et al., "Weight Standardization", 2019).
+Status BatchNormalizationTraining(OnnxNode& node, Rewriter& rewriter) {
+  if (node.attributes.Int("training_mode", 0) == 0) return absl::OkStatus();
+  for (size_t i = 0; i < 5; ++i) {
+    if (!HasInput(node, i)) return InvalidArgument("it takes 5 inputs");
+  }
+  if (node.outputs.empty()) return InvalidArgument("it gives at least one output");
+  const ValueId x = node.inputs[0];
+  const SymbolicShape shape = rewriter.info(x).shape;
+  if (!shape.has_rank() || shape.rank() < 2) {
+    return Unimplemented("with training_mode its input must have a known rank of 2 or more, not {}",
+                         shape.ToString());
+  }
+  std::vector<int64_t> others;  // all axes but the channels'
+  for (int64_t axis = 0; axis < shape.rank(); ++axis) {
+    if (axis != 1) others.push_back(axis);
+  }
+  const ValueId axes = rewriter.ConstantInts(others);
+  const auto add = [&](const char* op_type, ValueId a, ValueId b) {
+    return rewriter.Add(op_type, kNewestOpset, {}, {a, b});
+  };
+  const auto mean_of = [&](ValueId value, bool keep) {
+    Attributes attributes;
+    attributes.Set("keepdims", int64_t{keep});
+    return rewriter.Add("ReduceMean", kNewestOpset, attributes, {value, axes});
+  };
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId spread_mean, mean_of(x, true));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId centred, add("Sub", x, spread_mean));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId squares, add("Mul", centred, centred));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId mean, mean_of(x, false));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId variance, mean_of(squares, false));
+  const float momentum = node.attributes.Float("momentum", 0.9f);
+  for (size_t i = 1; i < std::min<size_t>(3, node.outputs.size()); ++i) {
+    if (node.outputs[i] == kNoValue) continue;
+    const ValueId stored = node.inputs[i + 2], seen = i == 1 ? mean : variance;
+    CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId keep, ScalarLike(rewriter, stored, momentum));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId take, ScalarLike(rewriter, seen, 1 - momentum));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId kept, add("Mul", stored, keep));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId taken, add("Mul", seen, take));
+    OnnxNode sum;
+    sum.name = fmt::format("{}/running {}", node.name, i);
+    sum.op_type = "Add";
+    sum.opset = kNewestOpset;
+    sum.inputs = {kept, taken};
+    sum.outputs = {node.outputs[i]};
+    rewriter.AddAfter(std::move(sum));
+  }
+  node.outputs.resize(1);
+  node.inputs[3] = mean;
+  node.inputs[4] = variance;
+  node.attributes.Erase("training_mode");
   return absl::OkStatus();
 }
 
