@@ -134,11 +134,11 @@ int32_t RequestTable::AddSteps(CellType type, WorkerId worker, const CostModel* 
   int32_t steps = most;
   while (steps > 1 && rows_by_step_[static_cast<size_t>(steps) - 1] == 0) --steps;
   if (waiting == Waiting::kForPlaces) {
-    // A place that is empty for a step costs a row's share of it, and the step as a task of its own
-    // what a task costs.
-    const auto all = rows_by_step_[0];
+    // Of step s with the rows that are left, and of a first step with all, a row's share.
+    const int32_t all = rows_by_step_[0];
     const auto worth = [&](int32_t s) {
-      return step * (all - rows_by_step_[static_cast<size_t>(s) - 1]) <= fixed * all;
+      const int32_t left = rows_by_step_[static_cast<size_t>(s) - 1];
+      return (costs->Cost(type, left, 0) - fixed) * all <= (step + fixed) * left;
     };
     int32_t last = 1;
     while (last < steps && worth(last + 1)) ++last;

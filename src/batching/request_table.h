@@ -132,7 +132,7 @@ class RequestTable : public Scheduler {
   enum class Waiting { kNobody, kForPlaces };
   // Gives the members of a task to be as many steps as fit into `slice` besides the first, `most`
   // at most, and orders them by these, the most first. Returns the most. Where others wait for
-  // places, the task ends as soon as those that have become empty would cost more than another
+  // places, the task ends as soon as a row of the next step would cost more than one of another
   // task. One step where `costs` are null or unknown.
   int32_t AddSteps(CellType type, WorkerId worker, const CostModel* costs, Duration slice,
                    Waiting waiting, std::vector<Member>& members, int32_t padding_rows = 0,

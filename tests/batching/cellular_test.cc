@@ -446,7 +446,8 @@ TEST_F(StepsTest, NewcomersJoinWhereTheTaskEnds) {
   EXPECT_THAT(StepsOf(second), ElementsAre(3, 2));
 }
 
-// An empty place costs 5 µs of the 10 where there are two rows: no more than a task of its own.
+// A row of a step with one row costs 10 µs, of another task with two 7.5; with two rows 5, of
+// another task with three as much.
 TEST_F(StepsTest, WhereOthersWaitForAPlaceFewStayEmpty) {
   for (const int max : {2, 1}) {
     auto s = Policy(max, microseconds(200));
@@ -454,17 +455,38 @@ TEST_F(StepsTest, WhereOthersWaitForAPlaceFewStayEmpty) {
       s->Arrive(id, Chain(id == 1 ? 3 : 9), 0, At(0), {});
     }
     const auto task = s->Next(0, At(0));
-    if (max == 2) {
-      EXPECT_THAT(RequestsOf(task), ElementsAre(2, 1));
-      EXPECT_THAT(StepsOf(task), ElementsAre(9, 3));
-    } else {
-      EXPECT_THAT(StepsOf(task), ElementsAre(3));
-    }
+    EXPECT_THAT(StepsOf(task), ::testing::Each(3));
+    EXPECT_THAT(task->nodes, SizeIs(max));
   }
   auto s = Policy(3, microseconds(200));
   const int lengths[] = {2, 4, 9, 9};
   for (BatchRequestId id = 1; id <= 4; ++id) s->Arrive(id, Chain(lengths[id - 1]), 0, At(0), {});
   EXPECT_THAT(StepsOf(s->Next(0, At(0))), ElementsAre(4, 4, 2));
+}
+
+// Whoever comes meanwhile would find no place.
+TEST_F(StepsTest, WhereAnotherBatchWaitsATaskMayLastFiveSlices) {
+  for (const BatchRequestId waiting : {1, 2}) {
+    auto s = Policy(2, microseconds(10));
+    for (BatchRequestId id = 1; id <= 2 + waiting; ++id) s->Arrive(id, Chain(20), 0, At(0), {});
+    const int32_t steps = waiting == 2 ? 6 : 2;
+    EXPECT_THAT(StepsOf(s->Next(0, At(0))), ElementsAre(steps, steps));
+  }
+}
+
+// Empty places cost nothing there: a row of a narrow step costs what one of a full step does.
+TEST_F(StepsTest, ABatchThatNarrowsCostsLess) {
+  LengthCosts in_proportion;
+  ASSERT_TRUE(
+      in_proportion
+          .AddType(
+              {{0, 0, microseconds(5)}, {1, 0, microseconds(6)}, {1024, 0, microseconds(1029)}})
+          .ok());
+  auto s = MakePolicy(
+      "cellular", {.max_batch_size = 4, .slice = microseconds(200), .step_costs = &in_proportion});
+  const int lengths[] = {2, 4, 9, 9, 9};
+  for (BatchRequestId id = 1; id <= 5; ++id) s->Arrive(id, Chain(lengths[id - 1]), 0, At(0), {});
+  EXPECT_THAT(StepsOf(s->Next(0, At(0))), ElementsAre(9, 9, 4, 2));
 }
 
 TEST_F(StepsTest, WhatASecondLayerReadsEndsItsSteps) {

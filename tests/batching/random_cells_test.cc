@@ -41,6 +41,7 @@ struct KnownNode {
 // What the test knows, from events alone, of a request that has not left.
 struct Known {
   std::vector<KnownNode> nodes;
+  size_t came_with_it = 0;  // the first nodes; the others grew
   ClientId client = 0;
   std::optional<TimePoint> deadline;
   int growths = 0;  // still to come
@@ -50,6 +51,7 @@ struct Known {
   bool leaving = false;  // cancelled
   // Tasks given since a node of it could be given out: nothing it reads is missing or in flight.
   int64_t free_since = -1;
+  int64_t may_wait_for = 0;  // turns of others of its type, from then on
 };
 
 constexpr CellType kTypes = 6;
@@ -203,6 +205,7 @@ class Schedule {
     const BatchRequestId id = next_id_++;
     Known& known = known_[id];
     Build(known.nodes);
+    known.came_with_it = known.nodes.size();
     const CellGraph graph = GraphOf(known.nodes);
     known.growths = Chance(0.3) ? Pick(1, 6) : 0;
     known.client = setup_.clients && Chance(0.3) ? Pick(1, 3) : 0;
@@ -397,11 +400,29 @@ class Schedule {
                                               [&](int32_t d) { return known.nodes[d].ended; });
       };
       if (known.in_flight > 0 || !std::any_of(known.nodes.begin(), known.nodes.end(), free)) break;
-      if (known.free_since < 0) known.free_since = tasks_;
-      ASSERT_LE(tasks_ - known.free_since, (kCellularPatience + kTypes) * setup_.workers)
+      if (known.free_since < 0) {
+        known.free_since = tasks_;
+        const auto grown = known.nodes.begin() + static_cast<std::ptrdiff_t>(known.came_with_it);
+        // What grew comes after all that was there, whosever it is.
+        known.may_wait_for = std::any_of(known.nodes.begin(), grown, free) ? 0 : NodesToCome();
+      }
+      const int64_t turn = (kCellularPatience + kTypes) * setup_.workers;
+      ASSERT_LE(tasks_ - known.free_since, turn * (1 + known.may_wait_for))
           << "request " << id << " starves";
       break;
     }
+  }
+
+  // Of all requests, not given out, or to grow.
+  int64_t NodesToCome() const {
+    constexpr int kMostOfOneGrowth = 2 * 5;
+    int64_t nodes = 0;
+    for (const auto& [id, known] : known_) {
+      nodes += known.growths * kMostOfOneGrowth;
+      nodes += std::count_if(known.nodes.begin(), known.nodes.end(),
+                             [](const KnownNode& node) { return node.worker < 0; });
+    }
+    return nodes;
   }
 
   const Setup setup_;
@@ -467,6 +488,7 @@ INSTANTIATE_TEST_SUITE_P(
         Setup{"cellular", Options(64, 5, false, {{}, {.min_batch_size = 8}}), 2, 0.1, 6},
         Setup{"cellular", Options(1, 2, true, {}), 8, 0.05, 7},
         Setup{"cellular", Options(8, 5, true, LargeWhereManyWait()), 2, 0.06, 9},
+        Setup{"cellular", Options(8, 5, true, {}), 2, 0.11, 10},  // more than they can do
         Setup{"cellular", Options(4, 5, true, {}), 8, 0.3, 8, false}));
 
 INSTANTIATE_TEST_SUITE_P(
@@ -481,6 +503,8 @@ INSTANTIATE_TEST_SUITE_P(
         Setup{"cellular", WithSteps(Options(1, 2, true, {})), 8, 0.05, 26, true, true},
         Setup{"cellular", WithSteps(Options(8, 5, true, LargeWhereManyWait())), 2, 0.08, 28, true,
               true},
+        Setup{"cellular", WithSteps(Options(8, 5, true, LargeWhereManyWait())), 2, 0.13, 29, true,
+              true},  // likewise
         Setup{"cellular", WithSteps(Options(4, 1, true, {})), 8, 0.3, 27, false, true}));
 
 INSTANTIATE_TEST_SUITE_P(

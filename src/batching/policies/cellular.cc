@@ -21,6 +21,9 @@ constexpr int kPatienceForMore = 2;
 // In largest batches, what must be ready for each worker before one is given: a request in it then
 // waits no longer for its own task than it would for others.
 constexpr int kLargestBatchesWaiting = 2;
+// How much longer than else a task may last where as many requests or nodes wait as it has rows:
+// whoever comes meanwhile would find no place where it ends.
+constexpr int kSlicesWhereABatchWaits = 5;
 
 using State = LiveNode::State;
 
@@ -240,10 +243,13 @@ std::optional<Task> CellularScheduler::NextTask(WorkerId worker) {
   TypeState& type = types_[*chosen];
   std::vector<Member> members = TakeList();
   const int before = waiting();
-  Collect(type, worker, Limit(type, worker), members);
+  const int32_t limit = Limit(type, worker);
+  Collect(type, worker, limit, members);
+  const int64_t left = Takeable(type, worker);
   const int32_t steps =
-      AddSteps(*chosen, worker, options_.step_costs, options_.slice,
-               Takeable(type, worker) > 0 ? Waiting::kForPlaces : Waiting::kNobody, members);
+      AddSteps(*chosen, worker, options_.step_costs,
+               options_.slice * (waiting() + left >= limit ? kSlicesWhereABatchWaits : 1),
+               left > 0 ? Waiting::kForPlaces : Waiting::kNobody, members);
   type.passed_over = 0;
   for (CellType i = 0; i < types_.size(); ++i) {
     if (i != *chosen && Takeable(types_[i], worker) > 0) types_[i].passed_over += steps;

@@ -27,10 +27,11 @@
 //     up to max_tasks_to_submit while nobody has joined for a while. A worker that has a task gets
 //     no batch below the type's min.
 //   - A task may run several steps of its rows (Task): as many as last no longer than `slice`
-//     beyond the first, so that a newcomer waits that much longer at most. A row whose steps end
-//     earlier drops out, and the batch narrows. Where nodes of the type are left that found no
-//     place, empty places cost time: a further step must cost no more for those than a task of its
-//     own would. What reads from a step becomes ready when the task has been given out, as above.
+//     beyond the first, so that a newcomer waits that much longer at most; than five slices where
+//     as many requests wait as it has rows, behind which a newcomer waits in any case. A row whose
+//     steps end earlier drops out, and the batch narrows. Where nodes of the type are left that
+//     found no place, a further step must cost no more for each of its rows than a task of its own
+//     would. What reads from a step becomes ready when the task has been given out, as above.
 //   - A type has two largest batches: `max` rows, more of which hardly make the machine faster, and
 //     `most`, for when twice that is ready for each worker: a request then waits no longer for its
 //     own task than it would for others. A type with `max` ready nodes is passed over for two steps
@@ -38,10 +39,11 @@
 //   - Requests may have deadlines and may be cancelled, in the middle too: they leave where their
 //     task ends.
 //
-// Starvation: of a type's ready subgraphs, the one that came into being first goes first (with its
-// request, or as the request grew), and a worker is given at most kCellularPatience + the number of
-// types steps, and a task to its end, before one of a type that it could take. So a node never
-// waits for later subgraphs than its own.
+// Starvation: of a type's ready subgraphs, the one that came into being first goes first, and a
+// worker is given at most kCellularPatience + the number of types steps, and a task to its end,
+// before one of a type that it could take. So a node never waits for later subgraphs than its own:
+// what came with its request goes before all later requests; what a request grew (a decoder's first
+// step) waits for its turn among what was there by then.
 //
 // Cost: O(1) amortised per node and edge; nothing is allocated in steady state but the node list of
 // each task.
