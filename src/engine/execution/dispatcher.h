@@ -123,7 +123,7 @@ class Dispatcher {
     std::vector<std::shared_ptr<Request>> ended;
     std::shared_ptr<Model> released;
   };
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = std::unique_lock<AdaptiveMutex>;  // of a model
 
   static void SetDeadline(Request& request);
   // Below, where nothing else is said: under the lock of the request's or the task's model.

@@ -202,7 +202,7 @@ void Dispatcher::FinishLateTask(std::shared_ptr<Batch> batch) {
 }
 
 void Dispatcher::WaitForTasks() {
-  Lock lock(late_mutex_);
+  std::unique_lock<std::mutex> lock(late_mutex_);
   none_late_.wait(lock, [this] { return late_ == 0; });
 }
 

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/adaptive_mutex.h"
 #include "base/clock.h"
 #include "batching/queue_time.h"
 #include "batching/scheduler.h"
@@ -30,7 +30,7 @@ class ModelQueue {
   ModelQueue(Program& program, std::unique_ptr<Scheduler> scheduler);
 
   // Taken before the lock of ActiveModels, and never together with another model's.
-  std::mutex& mutex() { return mutex_; }
+  AdaptiveMutex& mutex() { return mutex_; }
 
   Scheduler& scheduler() { return *scheduler_; }
   const Scheduler& scheduler() const { return *scheduler_; }
@@ -82,7 +82,7 @@ class ModelQueue {
     Duration mean_cost{0};  // of a task, the latest weighing most
   };
 
-  std::mutex mutex_;
+  AdaptiveMutex mutex_;
   Program& program_;
   const std::unique_ptr<Scheduler> scheduler_;
   QueueTime queue_time_;

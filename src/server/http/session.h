@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "base/adaptive_mutex.h"
 #include "base/clock.h"
 #include "chairlift/engine.h"
-#include "server/http/adaptive_mutex.h"
 #include "server/http/body_buffer.h"
 #include "server/http/generate_codec.h"
 #include "server/http/handlers.h"

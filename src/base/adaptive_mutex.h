@@ -1,10 +1,10 @@
 // A mutex that spins before it sleeps, for what is held for no longer than a system call.
-#ifndef CHAIRLIFT_SERVER_HTTP_ADAPTIVE_MUTEX_H_
-#define CHAIRLIFT_SERVER_HTTP_ADAPTIVE_MUTEX_H_
+#ifndef CHAIRLIFT_BASE_ADAPTIVE_MUTEX_H_
+#define CHAIRLIFT_BASE_ADAPTIVE_MUTEX_H_
 
 #include <mutex>
 
-namespace chairlift::http {
+namespace chairlift {
 
 class AdaptiveMutex {
  public:
@@ -31,6 +31,6 @@ class AdaptiveMutex {
   std::mutex mutex_;
 };
 
-}  // namespace chairlift::http
+}  // namespace chairlift
 
-#endif  // CHAIRLIFT_SERVER_HTTP_ADAPTIVE_MUTEX_H_
+#endif  // CHAIRLIFT_BASE_ADAPTIVE_MUTEX_H_
