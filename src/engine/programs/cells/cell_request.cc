@@ -524,6 +524,27 @@ bool CellRequest::Extend(int cell, std::span<const RowSource> sources,
   return true;
 }
 
+int32_t CellRequest::Repeat(int32_t count) {
+  if (num_runs() <= known_ || !status_.ok()) return 0;
+  Run& run = runs_.back();
+  if (run.count < 2 || run.kept || run.readers > 0) return 0;
+  const auto go_on = [&](auto& entries, int32_t last, int32_t more) {
+    for (int32_t i = last; i >= 0; i = entries[i].before) {
+      if (entries[i].count < 2 || entries[i].node + entries[i].count != run.end()) return false;
+      entries[i].count += more;
+    }
+    return true;
+  };
+  if (!go_on(deliveries_, run.last_copy, 0) || !go_on(announced_, run.last_part, 0)) return 0;
+  count = std::clamp(count, 0, kMaxNodes - num_nodes());
+  go_on(deliveries_, run.last_copy, count);
+  go_on(announced_, run.last_part, count);
+  run.count += count;
+  num_nodes_ += count;
+  left_ += count;
+  return count;
+}
+
 void CellRequest::CutAfter(NodeId node) {
   const int32_t index = RunOf(node);
   if (node == runs_[index].last()) return;

@@ -107,6 +107,12 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   Status Complete(NodeId node, int32_t steps, std::span<const TaskOutputs> outputs,
                   int64_t first_row);
 
+  // Adds up to `count` nodes that go on as the last two did: the node before is what each follows,
+  // and its other sources, deliveries and announcements are as much further on again. As many calls
+  // of AddNode(), Deliver() and Announce() would do the same. Returns how many it added: 0 where
+  // the last two do not say.
+  int32_t Repeat(int32_t count);
+
   // Of a request that is done, by the model's outputs; absent where none was set.
   const std::vector<Tensor>& answers() const { return answers_; }
 

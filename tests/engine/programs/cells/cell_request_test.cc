@@ -316,5 +316,104 @@ TEST(CellRequestTest, RunsAnswerAsTheirNodes) {
   EXPECT_GT(went_on, 100);
 }
 
+// A chain of kTable nodes over rows 0, 1, … or backwards; from the `shown`th on repeated.
+class RepeatedChain final : public Unfolder {
+ public:
+  struct Form {
+    int shown = 3;
+    bool backwards = false;
+    bool last_is_copied = false;  // of those shown, alone
+  };
+  explicit RepeatedChain(const Form& form) : form_(form) {}
+
+  Status Unfold(std::span<const Tensor> inputs, CellGraphBuilder& graph) override {
+    const int x = graph.AddTensor(inputs[0]);
+    RowSource state = RowSource::OfTensor(graph.AddTensor(Tensor::Of<float>({1, 1}, {0})));
+    const int sums = graph.AddBuffer(DType::kFloat, {1, kTable, 1});
+    const int copies = graph.AddBuffer(DType::kFloat, {1, kTable, 1});
+    graph.SetAnswer(0, sums, {.batch = 0, .time = 1});
+    graph.SetAnswer(1, copies, {.batch = 0, .time = 1});
+    for (int step = 0; step < form_.shown; ++step) {
+      const int row = form_.backwards ? kTable - 1 - step : step;
+      const NodeId node = graph.AddNode(0, {{RowSource::OfTensor(x, row), state}});
+      state = RowSource::OfNode(node);
+      graph.Deliver(node, 0, 0, 1, {.tensor = sums, .offset = row * int64_t{4}});
+      graph.Announce(node, {.output = 0, .row = 0, .first = row});
+      if (form_.last_is_copied && step < form_.shown - 1) continue;
+      graph.Deliver(node, 0, 0, 1, {.tensor = copies, .offset = step * int64_t{4}});
+    }
+    repeated = static_cast<CellRequest&>(graph).Repeat(kTable - form_.shown);
+    return absl::OkStatus();
+  }
+
+  int32_t repeated = 0;
+
+ private:
+  const Form form_;
+};
+
+// The sums and copies of all steps, and how many were repeated.
+int32_t RunRepeated(const RepeatedChain::Form& form, std::vector<float>& sums,
+                    std::vector<float>& copies) {
+  const std::shared_ptr<CellProgram> program = SumProgram();
+  const RepeatedChain* unfolder = nullptr;
+  program->unfolder = [&] {
+    auto made = std::make_unique<RepeatedChain>(form);
+    unfolder = made.get();
+    return made;
+  };
+  CellRequest request(program);
+  const int parts[] = {0};
+  request.CollectParts(parts);
+  std::vector<int64_t> rows(kTable);
+  for (int i = 0; i < kTable; ++i) rows[static_cast<size_t>(i)] = i;
+  const Tensor x = Tensor::Of<int64_t>({kTable}, std::span<const int64_t>(rows));
+  EXPECT_TRUE(request.Begin(std::vector<Tensor>{x}).ok());
+  if (request.num_nodes() < kTable) return unfolder->repeated;
+  CellBatch batch;
+  SoloTeam team;
+  WorkerMemory memory;
+  batch.Begin(*program->cells[0], program->FeedsOf(0), 1, kTable);
+  batch.Add(request, 1, 0, kTable);
+  batch.Run(team, 0, memory);
+  const CellBatch::Item& item = batch.items()[0];
+  EXPECT_TRUE(item.status.ok()) << item.status;
+  EXPECT_TRUE(request.Complete(0, kTable, item.outputs, item.first_row).ok());
+  EXPECT_TRUE(request.done());
+  int64_t announced = 0;
+  request.TakeParts([&](std::vector<ReadyPart> ready) {
+    for (const ReadyPart& part : ready) announced += part.part.count;
+  });
+  EXPECT_EQ(announced, kTable);
+  const auto values = [&](size_t answer) {
+    const auto* data = request.answers()[answer].data<float>();
+    return std::vector<float>(data, data + kTable);
+  };
+  sums = values(0);
+  copies = values(1);
+  return unfolder->repeated;
+}
+
+TEST(CellRequestTest, RepeatedNodesAreThoseThatWouldHaveBeenAdded) {
+  for (const bool backwards : {false, true}) {
+    SCOPED_TRACE(backwards);
+    std::vector<float> added, added_copies, sums, copies;
+    EXPECT_EQ(RunRepeated({.shown = kTable, .backwards = backwards}, added, added_copies), 0);
+    EXPECT_EQ(added_copies.back(), kTable * (kTable + 1) / 2);
+    for (const int shown : {2, 3, 7}) {
+      EXPECT_EQ(RunRepeated({.shown = shown, .backwards = backwards}, sums, copies),
+                kTable - shown);
+      EXPECT_EQ(sums, added);
+      EXPECT_EQ(copies, added_copies);
+    }
+  }
+}
+
+TEST(CellRequestTest, NothingIsRepeatedThatTheLastTwoNodesDoNotShow) {
+  std::vector<float> sums, copies;
+  EXPECT_EQ(RunRepeated({.shown = 1}, sums, copies), 0);
+  EXPECT_EQ(RunRepeated({.shown = 4, .last_is_copied = true}, sums, copies), 0);
+}
+
 }  // namespace
 }  // namespace chairlift

@@ -19,6 +19,9 @@ Status DoesNotUnfold(fmt::format_string<Args...> format, Args&&... args) {
   return absl::FailedPreconditionError(fmt::format(format, std::forward<Args>(args)...));
 }
 
+// The first reads other states than the next, and two of these have a distance.
+constexpr int64_t kStepsThatShowTheWay = 3;
+
 class SlicedUnfolder final : public Unfolder {
  public:
   explicit SlicedUnfolder(std::shared_ptr<const SlicedProgram> program)
@@ -374,6 +377,14 @@ class SlicedUnfolder final : public Unfolder {
     return steps;
   }
 
+  // Whether all tokens that a cell's steps read come from one node, or from the request.
+  bool ReadsOneNode(const SlicedCell& cell) const {
+    return std::all_of(cell.inputs.begin(), cell.inputs.end(), [&](int id) {
+      return id < 0 || model_.values[id].length < 0 ||
+             places_[id].chunk >= lengths_[model_.values[id].length];
+    });
+  }
+
   Status AddSteps(int index, CellGraphBuilder& graph) {
     const SlicedCell& cell = model_.cells[index];
     MakeBuffers(cell, cell.reverse, 1, graph);
@@ -384,6 +395,7 @@ class SlicedUnfolder final : public Unfolder {
     for (const CellState& state : cell.states) {
       constants.push_back(state.initial < 0 ? graph.AddTensor(state.constant) : -1);
     }
+    auto* const request = ReadsOneNode(cell) ? dynamic_cast<CellRequest*>(&graph) : nullptr;
     for (int64_t lane = 0; lane < lanes_; ++lane) {
       CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t steps, Steps(cell, lane));
       std::vector<RowSource> states;
@@ -396,6 +408,10 @@ class SlicedUnfolder final : public Unfolder {
         const NodeId node =
             AddStep(index, lane, cell.reverse ? steps - 1 - step : step, states, graph);
         if (step == 0) first = node;
+        if (step != kStepsThatShowTheWay - 1 || request == nullptr) continue;
+        const int32_t more = request->Repeat(static_cast<int32_t>(steps - 1 - step));
+        for (RowSource& state : states) state.node += more;
+        step += more;
       }
       for (size_t o = 0; o < cell.outputs.size(); ++o) {
         const int id = cell.outputs[o];
