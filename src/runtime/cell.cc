@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "base/status.h"
 #include "device/device.h"
 #include "ops/recurrent/recurrent.h"
+#include "runtime/joined_rows.h"
 #include "runtime/node_timer.h"
 
 namespace chairlift {
@@ -99,10 +101,12 @@ StatusOr<std::unique_ptr<Cell::Step>> Cell::Step::Of(const Graph& graph) {
   return step;
 }
 
-Cell::Cell(std::string name, std::unique_ptr<Executable> executable, std::unique_ptr<Step> step)
+Cell::Cell(std::string name, std::vector<Port> inputs, std::vector<std::vector<int>> sources,
+           std::unique_ptr<Executable> executable, std::unique_ptr<Step> step)
     : name_(std::move(name)),
       executable_(std::move(executable)),
-      inputs_(Ports(executable_->inputs())),
+      inputs_(std::move(inputs)),
+      sources_(std::move(sources)),
       outputs_(Ports(executable_->outputs())),
       step_(std::move(step)) {
   for (const Port& port : inputs_) open_ |= port.row_bytes < 0;
@@ -124,9 +128,17 @@ StatusOr<std::unique_ptr<Cell>> Cell::Create(std::string name, Graph graph,
   StatusOr<std::unique_ptr<Step>> step = nullptr;
   if (options.device->is_host()) step = Step::Of(graph);
   if (!step.ok()) return Annotate(step.status(), fmt::format("cell '{}'", name));
+  std::vector<Port> inputs = Ports(Specs(graph, graph.inputs));
+  std::vector<std::vector<int>> sources;
+  if (options.device->is_host()) {
+    sources = JoinRows(graph);
+  } else {
+    for (size_t i = 0; i < inputs.size(); ++i) sources.push_back({static_cast<int>(i)});
+  }
   auto executable = Executable::Create(std::move(graph), options);
   if (!executable.ok()) return Annotate(executable.status(), fmt::format("cell '{}'", name));
-  return std::unique_ptr<Cell>(new Cell(std::move(name), *std::move(executable), *std::move(step)));
+  return std::unique_ptr<Cell>(new Cell(std::move(name), std::move(inputs), std::move(sources),
+                                        *std::move(executable), *std::move(step)));
 }
 
 std::vector<Tensor> Cell::NewOutputs(int64_t rows) const {
@@ -202,20 +214,27 @@ StatusOr<std::vector<Tensor>> Cell::Run(int64_t rows, std::span<const Rows> inpu
     return outputs;
   }
   struct Part {
+    DType dtype;
     Shape shape;
-    size_t row_bytes = 0;
+    size_t row_bytes = 0;  // of its sources together
     bool adjacent = false;
   };
   absl::InlinedVector<Part, 6> parts;
   size_t staged = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) {
+  for (const std::vector<int>& sources : sources_) {
+    const Rows& first = inputs[static_cast<size_t>(sources[0])];
     Part part;
-    part.shape = inputs[i].row;
+    part.dtype = inputs_[static_cast<size_t>(sources[0])].dtype;
+    part.shape = first.row;
     part.shape.Insert(0, rows);
-    const size_t element = DTypeSize(inputs_[i].dtype);
+    for (size_t s = 1; s < sources.size(); ++s) {
+      part.shape[1] += inputs[static_cast<size_t>(sources[s])].row[0];
+    }
+    const size_t element = DTypeSize(part.dtype);
     CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t size, part.shape.Checked(element));
     part.row_bytes = rows == 0 ? 0 : static_cast<size_t>(size / rows) * element;
-    part.adjacent = rows == 0 || Adjacent(inputs[i].rows, rows, part.row_bytes);
+    part.adjacent =
+        rows == 0 || (sources.size() == 1 && Adjacent(first.rows, rows, part.row_bytes));
     if (!part.adjacent) {
       staged += (static_cast<size_t>(size) * element + kAlign - 1) / kAlign * kAlign + kAlign;
     }
@@ -228,16 +247,30 @@ StatusOr<std::vector<Tensor>> Cell::Run(int64_t rows, std::span<const Rows> inpu
   Stream& stream = staging.stream();
   const Device* const memory = stream.device().memory();
   std::vector<Tensor> gathered;
-  gathered.reserve(inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i) {
+  gathered.reserve(parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
     const Part& part = parts[i];
+    const std::vector<int>& sources = sources_[i];
+    const Rows& first = inputs[static_cast<size_t>(sources[0])];
     if (part.adjacent) {
-      void* data = rows == 0 ? nullptr : const_cast<std::byte*>(inputs[i].rows[0]);
-      gathered.push_back(Tensor::Wrap(inputs_[i].dtype, part.shape, data, nullptr, memory));
+      void* data = rows == 0 ? nullptr : const_cast<std::byte*>(first.rows[0]);
+      gathered.push_back(Tensor::Wrap(part.dtype, part.shape, data, nullptr, memory));
       continue;
     }
-    gathered.push_back(Tensor::Wrap(inputs_[i].dtype, part.shape, place, nullptr, memory));
-    CHAIRLIFT_RETURN_IF_ERROR(stream.Gather(place, inputs[i].rows, rows, part.row_bytes));
+    gathered.push_back(Tensor::Wrap(part.dtype, part.shape, place, nullptr, memory));
+    if (sources.size() == 1) {
+      CHAIRLIFT_RETURN_IF_ERROR(stream.Gather(place, first.rows, rows, part.row_bytes));
+    } else {
+      std::byte* column = place;
+      for (const int source : sources) {
+        const auto bytes = static_cast<size_t>(inputs_[static_cast<size_t>(source)].row_bytes);
+        const std::byte* const* from = inputs[static_cast<size_t>(source)].rows;
+        for (int64_t r = 0; r < rows; ++r) {
+          std::memcpy(column + static_cast<size_t>(r) * part.row_bytes, from[r], bytes);
+        }
+        column += bytes;
+      }
+    }
     const size_t bytes = gathered.back().byte_size();
     place += (bytes + kAlign - 1) / kAlign * kAlign + kAlign;
   }

@@ -45,8 +45,9 @@ class Cell {
   Executable& executable() { return *executable_; }
 
   // Outputs are new tensors [rows, row…]. Rows that lie one after the other are read in place,
-  // others are gathered into `staging` first; on the CPU a recurrent step reads its rows wherever
-  // they lie. Both arenas are of one stream; it, `stop` and `timer` as for Executable::Run().
+  // others are gathered into `staging` first, on the CPU side by side where the graph joins them;
+  // there a recurrent step reads its rows wherever they lie. Both arenas are of one stream; it,
+  // `stop` and `timer` as for Executable::Run().
   StatusOr<std::vector<Tensor>> Run(int64_t rows, std::span<const Rows> inputs, Team& team,
                                     int worker, Arena& arena, Arena& staging,
                                     const StopFlag* stop = nullptr, NodeTimer* timer = nullptr);
@@ -64,7 +65,8 @@ class Cell {
   // A float32 chairlift::RecurrentStep as the whole graph, on the CPU.
   struct Step;
 
-  Cell(std::string name, std::unique_ptr<Executable> executable, std::unique_ptr<Step> step);
+  Cell(std::string name, std::vector<Port> inputs, std::vector<std::vector<int>> sources,
+       std::unique_ptr<Executable> executable, std::unique_ptr<Step> step);
   Status RunStep(int64_t rows, std::span<const Rows> inputs, std::span<const Tensor> outputs,
                  Team& team, int worker, Arena& arena) const;
   Status TimeStep(int64_t rows, std::span<const Rows> inputs, std::span<const Tensor> outputs,
@@ -73,6 +75,8 @@ class Cell {
   std::string name_;
   std::unique_ptr<Executable> executable_;
   std::vector<Port> inputs_;
+  // By input of the executable: those of the cell that it has side by side (JoinRows).
+  std::vector<std::vector<int>> sources_;
   std::vector<Port> outputs_;
   bool open_ = false;
   std::unique_ptr<Step> step_;  // null for other graphs
