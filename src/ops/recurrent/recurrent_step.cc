@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "ops/linear/huge_tensor.h"
+#include "ops/own_parts.h"
 #include "ops/recurrent/step_product.h"
 
 namespace chairlift {
@@ -122,7 +123,9 @@ void StepKernel<T>::Step(const StepWeights<T>& weights, const StepRows<T>& rows,
       Run(weights, rows, phase, 0, blocks(), 0, scratch);
       continue;
     }
-    team.For(parts, [&](int part, int) {
+    OwnParts own(parts);
+    team.For(parts, [&](int, int worker) {
+      const int part = own.Take(worker);
       Run(weights, rows, phase, blocks() * part / parts, blocks() * (part + 1) / parts, part,
           scratch);
     });
