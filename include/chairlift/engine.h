@@ -177,10 +177,11 @@ struct TensorSpec {
 // A cell of a model that runs as cells.
 struct CellBatching {
   std::string name = {};
-  // Rows: a batch of fewer than `min` costs as much as one of `min`; a batch has at most `max`
-  // unless a single request has more.
+  // Rows: a batch of fewer than `min` costs as much as one of `min`; a batch has at most `max` or,
+  // where many requests wait, `most`, unless a single request has more.
   int min_batch_size = 1;
   int max_batch_size = 1;
+  int most_batch_size = 1;
   // Measured time of a batch on one worker, by rows. Empty: not timed.
   std::map<int, std::chrono::nanoseconds> costs = {};
 };

@@ -221,10 +221,12 @@ Status PrintMemory(const ProgramView& view, const std::vector<TensorSpec>& input
 // A cell's kernels for as many rows as a task takes at most.
 StatusOr<std::string> KernelsOf(Cell& cell, int64_t rows, int64_t length) {
   std::vector<Shape> shapes;
-  for (const Cell::Port& port : cell.inputs()) {
-    if (!port.row.has_rank()) return Unimplemented("input '{}' has no rank", port.name);
+  for (const SymbolicSpec& input : cell.executable().inputs()) {
+    if (!input.shape.has_rank()) return Unimplemented("input '{}' has no rank", input.name);
     Shape shape{rows};
-    for (const Dim& dim : port.row.dims()) shape.Append(dim.known() ? dim.value() : length);
+    for (int d = 1; d < input.shape.rank(); ++d) {
+      shape.Append(input.shape[d].known() ? input.shape[d].value() : length);
+    }
     shapes.push_back(shape);
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const PlanStats stats, cell.executable().Prepare(shapes, 1));
@@ -299,10 +301,13 @@ void PrintNotes(const ProgramView& view) {
   if (!view.notes.empty()) fmt::print("\n");
 }
 
-// "batches of 1 to 96 rows, 41 µs at 1, 610 µs at 96"
+// "batches of 1 to 96 rows (128 where many wait), 41 µs at 1, 610 µs at 96"
 std::string BatchesOf(const CellBatching& cell) {
   std::string text =
       fmt::format("batches of {} to {} rows", cell.min_batch_size, cell.max_batch_size);
+  if (cell.most_batch_size > cell.max_batch_size) {
+    text += fmt::format(" ({} where many wait)", cell.most_batch_size);
+  }
   if (cell.costs.empty()) return text + ", not timed";
   const auto largest = std::prev(cell.costs.upper_bound(cell.max_batch_size));
   for (const auto& [rows, cost] : cell.costs) {

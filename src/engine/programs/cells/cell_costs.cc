@@ -174,6 +174,7 @@ std::vector<CellBatching> CellBatchingsOf(std::span<const std::unique_ptr<Cell>>
     own.name = cells[i]->name();
     own.min_batch_size = std::max(types[i].min_batch_size, 1);
     own.max_batch_size = types[i].max_batch_size > 0 ? types[i].max_batch_size : max_batch_size;
+    own.most_batch_size = std::max(types[i].most_batch_size, own.max_batch_size);
     for (const auto& sample : costs[i]) own.costs[sample.rows] = sample.cost;
   }
   return batchings;
