@@ -54,7 +54,7 @@ class OverHttp(Load):
         (repository / "model" / "1").mkdir(parents=True)
         shutil.copyfile(model, repository / "model" / "1" / "model.onnx")
         (repository / "model" / "model.yaml").write_text(
-            f"policy: {policy}\nmax_queue_size: 65536\n" + (f"max_batch_size: {max_rows}\n" if max_rows else ""))
+            f"policy: {policy}\nmax_queue_size: 65536\nmax_queue_wait_us: 0\n" + (f"max_batch_size: {max_rows}\n" if max_rows else ""))
         port = harness.free_port()
         self.server = subprocess.Popen(
             [harness.BUILD / "bin" / "chairlift", "serve", "--model-repository", repository, "--http-port", str(port),

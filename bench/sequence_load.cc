@@ -163,7 +163,7 @@ class Load {
     ++under_way_;
     target_.Send(request.handle, [this, due, again, tokens = request.tokens](const Status& status) {
       const auto now = SteadyClock::now();
-      const bool more = Note(status.ok(), due, now, tokens) && again;
+      const bool more = Note(status, due, now, tokens) && again;
       if (more) Send(now, true);
       const std::lock_guard<std::mutex> lock(mutex_);
       if (--under_way_ == 0) told_.notify_one();
@@ -171,10 +171,11 @@ class Load {
   }
 
   // Whether a client goes on.
-  bool Note(bool ok, SteadyClock::time_point due, SteadyClock::time_point now, int64_t tokens) {
+  bool Note(const Status& status, SteadyClock::time_point due, SteadyClock::time_point now,
+            int64_t tokens) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!ok) {
-      ++failed_;
+    if (!status.ok()) {
+      if (failed_++ == 0) std::fprintf(stderr, "a request failed: %s\n", Message(status).c_str());
       return false;
     }
     if (to_warm_up_ > 0) {
