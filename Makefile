@@ -72,7 +72,7 @@ $(VENV)/.%: tools/requirements-%.txt $(VENV)/.installed
 
 # Each apart: they pin other versions of the same packages. Triton's backend embeds the system's interpreter.
 build/python_peers/.installed: tools/requirements-python-peers.txt | packages
-	grep -v '^#' $< | while read -r peer; do folder=build/python_peers/$${peer%%=*}; \
+	grep -v '^#' $< | while read -r peer; do folder=build/python_peers/$${peer%%[[=]*}; \
 	  /usr/bin/python3 -m venv $$folder && $$folder/bin/pip install -q --disable-pip-version-check $$peer || exit 1; done
 	touch $@
 

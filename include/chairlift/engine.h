@@ -163,6 +163,17 @@ struct ModelConfig {
   // For a model of cells whose model.yaml names an unfold plugin: unfolds in its place, and no
   // library is loaded. Not settable in model.yaml.
   MakeUnfolders unfold = {};
+  // Of a function: its own settings (docs/functions.md), by name, each as in a model.yaml; they
+  // come before those of its file.
+  std::map<std::string, std::string> function = {};
+  // Of a pipeline, or a function that asks other models: for the models that its files name, what
+  // they are called in this engine, where that is another name. Not settable in model.yaml.
+  std::map<std::string, std::string> model_names = {};
+  // It may bring a plugin or a function though not all models may (EngineOptions::allow_plugins).
+  // Not settable in model.yaml.
+  bool allow_plugins = false;
+  // Asked now and then while the model loads; true: the load ends (kCancelled).
+  std::function<bool()> interrupted = {};
   // Settings that the model or its policy does not use are dropped, and the diagnosis says so; by
   // default they are refused. For settings written for another server; not settable in model.yaml.
   bool drop_unused = false;

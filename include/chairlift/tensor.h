@@ -16,7 +16,8 @@
 
 namespace chairlift {
 
-// Element types. kUndefined marks an absent tensor.
+// Element types. kUndefined marks an absent tensor; kBytes texts, or any bytes, which requests
+// bring and functions take (text.h), and no model's graph has.
 enum class DType : uint8_t {
   kUndefined = 0,
   kFloat,
@@ -32,6 +33,7 @@ enum class DType : uint8_t {
   kUInt32,
   kUInt64,
   kBool,
+  kBytes,
 };
 
 // Bytes of one element; 0 for kUndefined.

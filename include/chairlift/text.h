@@ -15,11 +15,9 @@ namespace chairlift {
 
 // Elements are std::string_view, whose bytes the tensor's owner keeps. Tensor::Allocate() makes
 // empty ones.
-inline constexpr auto kBytes = static_cast<DType>(static_cast<int>(DType::kBool) + 1);
-
 template <>
 struct DTypeOf<std::string_view> {
-  static constexpr DType kValue = kBytes;
+  static constexpr DType kValue = DType::kBytes;
 };
 
 // It owns the texts, whose count must equal shape.NumElements().

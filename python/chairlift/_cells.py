@@ -81,7 +81,7 @@ def load_cells(cells: Mapping[str, Any], unfold: Unfold | Mapping[str, Any],
         for key, source in cells.items():
             _write(version, key, source)
         (version.parent / "model.yaml").write_text(json.dumps(manifest))  # which is YAML
-        return Model(_engine(), version.parent, settings, function)
+        return Model(_engine(), version.parent, settings, unfold=function)
 
 
 def _specs(specs: Mapping[str, Spec]) -> dict[str, Any]:

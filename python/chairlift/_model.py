@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import contextlib
 import functools
 import json
 import os
@@ -20,7 +21,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import is_ragged, rows_of
-from ._errors import Cancelled, Error, InvalidArgument, Unimplemented
+from ._errors import Cancelled, Error, InvalidArgument, NotFound, Unimplemented
 from ._program import path_of
 
 Arrays = dict[str, np.ndarray]
@@ -71,20 +72,40 @@ class Engine:
                                   max_requests=max_requests, time_batches=time_batches)
         _engines.add(self)
 
-    def load(self, path: Source, **settings: Any) -> Model:
+    def load(self, path: Source, *, allow_plugins: bool = False, **settings: Any) -> Model:
         """As `chairlift.load()`, on this engine."""
-        return Model(self, path_of(path), settings)
+        return Model(self, path_of(path), settings, allow_plugins)
 
-    def load_repository(self, path: str | os.PathLike[str], **settings: Any) -> dict[str, Model]:
+    def load_repository(self, path: str | os.PathLike[str], *, allow_plugins: bool = False,
+                        **settings: Any) -> dict[str, Model]:
         """As `chairlift.load_repository()`, on this engine."""
-        models, errors = {}, {}
-        for name in _core.models_in(os.fspath(path)):
-            try:
-                models[name] = self.load(os.path.join(path, name), **settings)
-            except Error as error:
-                errors[name] = error
+        folder = os.fspath(path)
+        names = _core.models_in(folder)  # and those that each names
+        loaded: dict[str, Model | Error] = {}
+
+        def load(name: str, *within: str) -> Model:
+            if name in within:
+                raise InvalidArgument(f"model '{name}' leads back to itself ({' → '.join((*within, name))})")
+            if name not in names:
+                raise NotFound(f"model '{within[-1]}' names model '{name}', which {folder} does not have")
+            if name not in loaded:
+                try:
+                    uses = {used: load(used, *within, name) for used in names[name]}
+                    loaded[name] = Model(self, os.path.join(folder, name), settings, allow_plugins, uses)
+                except Error as error:
+                    loaded[name] = error
+            found = loaded[name]
+            if isinstance(found, Error):
+                raise found
+            return found
+
+        for name in names:
+            with contextlib.suppress(Error):
+                load(name)
+        models = {name: model for name in names if isinstance(model := loaded[name], Model)}
+        errors = {name: error for name in names if isinstance(error := loaded[name], Error)}
         if errors and not models:
-            raise next(iter(errors.values()))
+            raise next(iter(errors.values())).with_traceback(None)
         for name, error in errors.items():
             warnings.warn(f"{name} was left out: {error}", stacklevel=3)
         return models
@@ -126,9 +147,13 @@ class Model:
     """
 
     def __init__(self, engine: Engine, path: str | os.PathLike[str], settings: Mapping[str, Any],
+                 allow_plugins: bool = False, uses: Mapping[str, Model] | None = None,
                  unfold: Callable[..., Any] | None = None) -> None:
         self._engine = engine
-        self._core = _core.Model(engine._core, os.fspath(path), {k: json.dumps(v) for k, v in settings.items()}, unfold)
+        self._uses = uses  # of a model of a repository: those that it names, which serve as long as it does
+        self._core = _core.Model(engine._core, os.fspath(path), {k: json.dumps(v) for k, v in settings.items()},
+                                 allow_plugins, None if uses is None else {k: used.name for k, used in uses.items()},
+                                 unfold)
         self._ranks = {spec[0]: len(spec[2]) for spec in self._core.inputs}
         self._names = list(self._ranks)
         self._only = len(self._core.outputs) == 1
@@ -417,21 +442,29 @@ def _engine() -> Engine:
     return engine
 
 
-def load(path: Source, **settings: Any) -> Model:
+def load(path: Source, *, allow_plugins: bool = False, **settings: Any) -> Model:
     """Loads a model: an ONNX file, the folder of a model (of cells, or with versions and a model.yaml), one version's
     folder, or a Python function or class in worker processes of its own (itself, or "my.py:predict").
 
         model = chairlift.load("model.onnx")
         model = chairlift.load("models/minilm", max_batch_tokens=4096)
 
-    settings: those of a model.yaml, by name (docs/repositories.md); the folder's own hold where they are not given.
+    allow_plugins: whether code that lies in the model's folder may run: a function that its model.yaml names, a plugin.
+    settings: those of a model.yaml, by name (docs/repositories.md; of a function also those of docs/functions.md); the
+        folder's own hold where they are not given.
+
+    Ctrl-C ends it.
     """
-    return _engine().load(path, **settings)
+    return _engine().load(path, allow_plugins=allow_plugins, **settings)
 
 
-def load_repository(path: str | os.PathLike[str], **settings: Any) -> dict[str, Model]:
-    """Loads every model of a folder of models, <name>/<version>/model.onnx: the latest version of each, by name.
+def load_repository(path: str | os.PathLike[str], *, allow_plugins: bool = False, **settings: Any) -> dict[str, Model]:
+    """Loads every model of a folder of models, as `chairlift serve` does: the latest version of each, functions and
+    pipelines too, by name.
 
-    What cannot be loaded, a pipeline for example, is left out with a warning; where nothing can, it raises why.
+    What cannot be loaded is left out with a warning; where nothing can, it raises why.
+
+    allow_plugins: as for `load()`.
+    settings: of every model that can have them; else those of its own folder hold.
     """
-    return _engine().load_repository(path, **settings)
+    return _engine().load_repository(path, allow_plugins=allow_plugins, **settings)

@@ -1,4 +1,4 @@
-"""A worker process of a function that Chairlift serves: `python3 _worker.py SOCKET PARENT FILE NAME ARGUMENT`.
+"""A worker process of a function that Chairlift serves: `python3 _worker.py SOCKET PARENT FILE NAME PARTS ARGUMENT`.
 
 Needs numpy and nothing of the package around it. The messages are described in
 src/engine/programs/process/README.md, and checked by the server, which trusts none of them. Batches come and go in
@@ -51,6 +51,37 @@ def die_with(parent):
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def as_texts(value):
+    """An array of the texts of a call's input; None where it has none."""
+    if isinstance(value, numpy.ndarray):
+        return value if value.dtype.kind in "USO" else None
+    first = value
+    while isinstance(first, (list, tuple)) and first:
+        first = first[0]
+    return numpy.array(value, object) if isinstance(first, (str, bytes)) else None
+
+
+def packed_texts(name, texts):
+    """The offsets of the texts, then their bytes."""
+    encoded = []
+    for text in texts.ravel().tolist():
+        if not isinstance(text, (str, bytes)):
+            raise TypeError(f"input '{name}' has a {type(text).__name__} among its texts; they are str or bytes")
+        encoded.append(text.encode("utf-8", "replace") if isinstance(text, str) else text)
+    ends = numpy.cumsum([0] + [len(text) for text in encoded], dtype=numpy.int64)
+    return numpy.frombuffer(ends.tobytes() + b"".join(encoded), numpy.uint8)
+
+
+def texts_in(memory, offset, shape):
+    """An array of bytes objects: their offsets lie there, then their bytes."""
+    texts = numpy.empty(shape, object)
+    ends = numpy.ndarray(texts.size + 1, numpy.int64, memory, offset).tolist()
+    begin = offset + 8 * len(ends)
+    for i, (first, end) in enumerate(zip(ends, ends[1:])):
+        texts.flat[i] = memory[begin + first:begin + end]
+    return texts
 
 
 class Connection:
@@ -136,7 +167,10 @@ class Connection:
             code, rank, offset = TENSOR.unpack_from(message, place)
             shape = DIMS[rank].unpack_from(message, place + TENSOR.size)
             place += TENSOR.size + 8 * rank
-            outputs[name] = numpy.ndarray(shape, CODES[code], memory, offset)
+            if CODES[code] == "bytes":
+                outputs[name] = texts_in(memory, offset, shape)
+            else:
+                outputs[name] = numpy.ndarray(shape, CODES[code], memory, offset)
         return outputs
 
     async def call(self, model, inputs, timeout):
@@ -146,10 +180,16 @@ class Connection:
 
     async def call_now(self, model, inputs, timeout):
         slot, sequence = self.batch
-        arrays = {name: numpy.ascontiguousarray(value) for name, value in inputs.items()}
-        for name, value in arrays.items():
-            if value.dtype.name not in CODES:
-                raise TypeError(f"input '{name}' of model '{model}' is of type {value.dtype}, which is not served")
+        arrays, heads = {}, {}
+        for name, value in inputs.items():
+            texts = as_texts(value)
+            if texts is not None:
+                arrays[name], heads[name] = packed_texts(name, texts), ("bytes", texts.shape)
+                continue
+            arrays[name] = array = numpy.ascontiguousarray(value)
+            heads[name] = array.dtype.name, array.shape
+            if array.dtype.name not in CODES:
+                raise TypeError(f"input '{name}' of model '{model}' is of type {array.dtype}, which is not served")
         size = sum((value.nbytes + ALIGN - 1) // ALIGN * ALIGN for value in arrays.values())
         memory = self.slots[slot]
         if self.call_end + size > len(memory[1]):
@@ -161,9 +201,9 @@ class Connection:
         for name, value in arrays.items():
             numpy.copyto(numpy.ndarray(value.shape, value.dtype, memory[1], self.call_end), value)
             encoded = name.encode()
+            dtype, shape = heads[name]
             payload += NAME.pack(len(encoded)) + encoded
-            payload += TENSOR.pack(CODES.index(value.dtype.name), value.ndim, self.call_end)
-            payload += DIMS[value.ndim].pack(*value.shape)
+            payload += TENSOR.pack(CODES.index(dtype), len(shape), self.call_end) + DIMS[len(shape)].pack(*shape)
             self.call_end += (value.nbytes + ALIGN - 1) // ALIGN * ALIGN
         self.last_call += 1
         future = self.calls[self.last_call] = asyncio.get_running_loop().create_future()
@@ -330,7 +370,7 @@ def give(connection, slot, sequence, kind, outputs, begin, codes):
 
 
 def main():
-    descriptor, parent, (path, name, argument) = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:6]
+    descriptor, parent, (path, name, parts, argument) = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:7]
     die_with(parent)
     # The server ends its workers by closing their sockets, after what is in flight. Terminals and supervisors that
     # signal whole groups of processes must not end them before.
@@ -353,7 +393,7 @@ def main():
         worker_call.offer_package()
         worker_call.CALLER, worker_call.COMPUTE = connection.call, connection.compute
         found, module = load(path, name)
-        function = worker_call.Function(found, name, module, argument)
+        function = worker_call.Function(found, name, module, parts.split(","), argument)
     except Exception as error:
         connection.send(LOAD_FAILED, 0, 0, fit(full(error).rstrip()))
         return

@@ -10,13 +10,15 @@
     def predict(x): yield ...                             a step of each row's result; Iterator[NDArray[np.int64]]
     def predict(a, b): ...                                several inputs, by name
     def predict(inputs: dict) -> dict: ...                by name; needs an example
-    class Model: __init__, predict(batch), and optionally preprocess(item), postprocess(item)
+    class Model: __init__, predict(batch), and optionally preprocess(item), postprocess(item), which may be annotated
+                                                          with the types of an item: str, float, NDArray[np.uint8]
 
 An example (an attribute `example` of the function, the class or the module: a value, or a function that returns it) is
 called once at load; types that nothing else says are taken from it and from its result.
 """
 
 import collections.abc
+import copy
 import importlib.util
 import inspect
 import sys
@@ -77,6 +79,10 @@ def offer_package():
 
 def is_ragged(annotation):
     return isinstance(annotation, type) and annotation.__name__ == "Ragged"
+
+
+def identity(batch):
+    return batch
 
 
 class Value:
@@ -149,16 +155,52 @@ def of_annotation(name, annotation):
                     "dictionaries are served")
 
 
-class Function:
-    """Called with the inputs of a batch and its rows, returns its outputs; both in the order of `inputs`, `outputs`."""
+def of_item_annotation(name, annotation):
+    """As of_annotation(), of one row."""
+    if annotation in (inspect.Parameter.empty, typing.Any):
+        return Value(name)
+    if typing.get_origin(annotation) is not typing.Annotated:
+        return of_annotation(name, list[annotation])
+    inner, *said = typing.get_args(annotation)
+    value = of_item_annotation(name, inner)
+    for one in said:
+        if isinstance(one, tuple):
+            value.shape = (-1, *(-1 if dimension is None else int(dimension) for dimension in one))
+        elif isinstance(one, str):
+            value.name = one
+        else:
+            value.dtype = served(one, f"'{name}'")
+    return value
 
-    def __init__(self, found, name, module, argument=""):
+
+def is_annotated(function):
+    signature = inspect.signature(function)
+    return any(annotation is not inspect.Parameter.empty for annotation in
+               [signature.return_annotation, *(one.annotation for one in signature.parameters.values())])
+
+
+class Function:
+    """Called with the inputs of a batch and its rows, returns its outputs; both in the order of `inputs`, `outputs`.
+
+    `parts`: what runs in this process, of a class in turn "preprocess", "predict", "postprocess"; or one of the hooks."""
+
+    def __init__(self, found, name, module, parts, argument=""):
         self.before = self.after = None
         example = getattr(found, "example", getattr(module, "example", None))
-        if inspect.isclass(found):
+        if parts[0] != "preprocess":  # it is of what goes into that
+            example = None
+        described = None  # what has predict's signature, where it is not what is called
+        if "predict" not in parts:
+            self.before = self.hook_of(found, name, parts[0], argument)
+            described = found.predict
+            if inspect.isfunction(described):
+                described = types.MethodType(described, object())
+            name = f"{name}.{parts[0]}"
+            found = identity
+        elif inspect.isclass(found):
             found = found(argument) if argument else found()
-            self.before = getattr(found, "preprocess", None)
-            self.after = getattr(found, "postprocess", None)
+            self.before = getattr(found, "preprocess", None) if "preprocess" in parts else None
+            self.after = getattr(found, "postprocess", None) if "postprocess" in parts else None
             if not callable(getattr(found, "predict", None)):
                 raise TypeError(f"class '{name}' has no predict(batch)")
             found = found.predict
@@ -170,7 +212,7 @@ class Function:
         self.streams = inspect.isgeneratorfunction(found)
         self.call = (lambda *batch: COMPUTE(found(*batch))) if self.is_async else found
         self.name = name
-        self.read_signature(found)
+        self.read_types(described or found, parts)
         if example is not None:
             self.learn(example() if callable(example) else example)
         if self.values is None or self.results is None:
@@ -189,24 +231,64 @@ class Function:
         if self.any_ragged and (self.before or self.after or any(value.lists for value in self.values)):
             raise TypeError(f"'{name}' takes a Ragged beside lists or hooks of single items, which need rows")
 
-    def read_signature(self, found):
+    def read_types(self, predict, parts):
+        """From predict, and from hooks that are annotated, of what goes in here and what comes out."""
+        of_items = self.before is not None and is_annotated(self.before)
+        if of_items:
+            self.read_inputs(self.before, True)
+        elif parts[0] == "postprocess":
+            self.read_results(predict, False)
+            self.values, self.by_name = list(map(copy.copy, self.results)), False
+        else:
+            self.read_inputs(predict, False)
+        if "predict" not in parts and of_items:
+            self.read_results(self.before, True)
+        elif parts == ["preprocess"]:
+            self.results = list(map(copy.copy, self.values))
+        else:
+            of_items = self.after is not None and is_annotated(self.after)
+            self.read_results(self.after if of_items else predict, of_items)
+
+    @staticmethod
+    def hook_of(found, name, hook, argument):
+        if not inspect.isclass(found):
+            raise TypeError(f"hooks_apart names '{hook}', and '{name}' is not a class")
+        for method, takes in ((hook, "item"), ("predict", "batch")):
+            if not callable(getattr(found, method, None)):
+                raise TypeError(f"hooks_apart names '{hook}', and class '{name}' has no {method}({takes})")
+        if not isinstance(inspect.getattr_static(found, hook), (staticmethod, classmethod)):
+            found = found(argument) if argument else found()
+        return getattr(found, hook)
+
+    @staticmethod
+    def signature_of(found):
         try:
-            signature = inspect.signature(found, eval_str=True)
+            return inspect.signature(found, eval_str=True)
         except ValueError:  # written in C
-            signature = inspect.Signature([inspect.Parameter("x", inspect.Parameter.POSITIONAL_ONLY)])
+            return inspect.Signature([inspect.Parameter("x", inspect.Parameter.POSITIONAL_ONLY)])
+
+    def read_inputs(self, found, items):
+        """`items`: it takes those of one row."""
+        signature = self.signature_of(found)
         positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         parameters = [parameter for parameter in signature.parameters.values()
                       if parameter.default is inspect.Parameter.empty and parameter.kind in positional]
         if not parameters:
             raise TypeError(f"'{self.name}' takes no argument that has no default: there is nothing to give it")
-        self.values = [of_annotation(parameter.name, parameter.annotation) for parameter in parameters]
+        of = of_item_annotation if items else of_annotation
+        self.values = [of(parameter.name, parameter.annotation) for parameter in parameters]
         self.by_name = self.values[0] is None
         if None in self.values:
             if len(self.values) > 1:
                 raise TypeError(f"'{self.name}' takes a dictionary beside other arguments; name them all, or take one "
                                 "dictionary")
             self.values = None
-        returned = signature.return_annotation
+
+    def read_results(self, found, items):
+        returned = self.signature_of(found).return_annotation
+        if items:
+            self.results = [of_item_annotation("output", returned)]
+            return
         if self.streams and typing.get_origin(returned) in (collections.abc.Iterator, collections.abc.Iterable,
                                                             collections.abc.Generator):
             returned = typing.get_args(returned)[0]

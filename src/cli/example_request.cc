@@ -103,7 +103,7 @@ std::string WithFiles(const ModelMetadata& model) {
 
 bool TakesTexts(const ModelMetadata& model) {
   return std::any_of(model.inputs.begin(), model.inputs.end(),
-                     [](const TensorSpec& input) { return input.dtype == kBytes; });
+                     [](const TensorSpec& input) { return input.dtype == DType::kBytes; });
 }
 
 // Models that the server made for one with a tokenizer have routes of their own.

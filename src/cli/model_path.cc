@@ -8,6 +8,7 @@
 
 #include "base/closest.h"
 #include "base/status.h"
+#include "engine/repository/model_config.h"
 #include "engine/repository/model_folder.h"
 
 namespace chairlift {
@@ -18,7 +19,16 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPlainFile = "model.onnx";
 
 // A folder whose settings, there or above, have been read.
-StatusOr<ModelPath> Resolve(const fs::path& folder, bool of_model, FolderConfig read) {
+StatusOr<ModelPath> Resolve(const fs::path& folder, bool of_model, bool in_repository,
+                            FolderConfig read) {
+  if (read.pipeline && in_repository) {
+    return ModelPath{.name = folder.filename().string(),
+                     .path = folder,
+                     .cells = {},
+                     .function = {},
+                     .pipeline = std::move(read.pipeline),
+                     .config = std::move(read.config)};
+  }
   if (read.pipeline) {
     return InvalidArgument(
         "{} is a pipeline, whose steps are models of a repository: serve the folder of models it "
@@ -96,7 +106,7 @@ Status CheckRepository(const std::string& path) {
   return absl::OkStatus();
 }
 
-StatusOr<ModelPath> FindModel(const std::string& name) {
+StatusOr<ModelPath> FindModel(const std::string& name, bool in_repository) {
   std::error_code error;
   if (std::optional<FunctionConfig> function = ParseFunction(name)) {
     if (const std::string why = WhyNoPath(function->file); !why.empty()) return NotFound("{}", why);
@@ -124,13 +134,13 @@ StatusOr<ModelPath> FindModel(const std::string& name) {
   if (!folder.has_filename()) folder = folder.parent_path();  // it ended in a slash
   if (HasSettings(folder) || !VersionsIn(folder, kPlainFile).empty()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(FolderConfig read, ReadModelFolder(folder));
-    return Resolve(folder, true, std::move(read));
+    return Resolve(folder, true, in_repository, std::move(read));
   }
   if (HasModel(folder, kAnyOnnxFile) && HasSettings(folder.parent_path())) {
     CHAIRLIFT_ASSIGN_OR_RETURN(FolderConfig read, ReadModelFolder(folder.parent_path()));
-    return Resolve(folder, false, std::move(read));
+    return Resolve(folder, false, in_repository, std::move(read));
   }
-  if (HasModel(folder, kPlainFile)) return Resolve(folder, false, {});
+  if (HasModel(folder, kPlainFile)) return Resolve(folder, false, false, {});
   if (const std::vector<std::string> models = ModelsIn(folder); !models.empty()) {
     return InvalidArgument("'{}' is a folder of models: name one of them, as {} (there are: {})",
                            name, (fs::path(name) / models[0]).string(), fmt::join(models, ", "));
@@ -139,6 +149,34 @@ StatusOr<ModelPath> FindModel(const std::string& name) {
       "'{}' is not a model's folder: it has neither a <version>/model.onnx nor a model.yaml that "
       "names cells",
       name);
+}
+
+Status ApplyGiven(const std::string& name, const std::string& value, bool one_of_many,
+                  ModelPath& model) {
+  if (IsFunctionSetting(name)) {
+    if (model.function) {
+      model.config.function[name] = value;
+      return ApplyFunctionSettings({{name, value}}, *model.function);
+    }
+    if (one_of_many) return absl::OkStatus();
+    return InvalidArgument("{} is for functions, and {} is none", name, model.path.string());
+  }
+  ModelConfig unused;
+  ModelConfig& config = model.pipeline && !IsPipelineOption(name) ? unused : model.config;
+  CHAIRLIFT_ASSIGN_OR_RETURN(const bool known, ApplySetting(name, value, config));
+  if (known) return absl::OkStatus();
+  return InvalidArgument("there is no setting '{}'; docs/repositories.md lists them", name);
+}
+
+std::vector<std::string> NamedModels(const ModelPath& model) {
+  std::vector<std::string> names;
+  if (model.pipeline) {
+    for (const StepConfig& step : model.pipeline->steps) names.push_back(step.model);
+  }
+  if (model.function) {
+    for (const auto& [name, own] : model.function->calls) names.push_back(name);
+  }
+  return names;
 }
 
 }  // namespace chairlift

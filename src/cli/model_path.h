@@ -10,6 +10,7 @@
 
 #include "chairlift/engine.h"
 #include "engine/programs/cells/cell_manifest.h"
+#include "engine/programs/pipeline/pipeline_config.h"
 #include "engine/programs/process/function_config.h"
 
 namespace chairlift {
@@ -20,6 +21,7 @@ struct ModelPath {
   std::filesystem::path path;  // as Engine::LoadModel() takes it: of cells, the version's folder
   std::optional<CellManifest> cells;
   std::optional<FunctionConfig> function;  // its `path` is then as it was named: "my.py:predict"
+  std::optional<PipelineConfig> pipeline;  // its `path` is then its folder
   ModelConfig config;                      // of the model.yaml, where a folder was named
 };
 
@@ -36,8 +38,16 @@ bool IsRepository(const std::string& path);
 Status CheckRepository(const std::string& path);
 
 // The latest of several versions. NotFound, or InvalidArgument, says what was found instead, and
-// what to name.
-StatusOr<ModelPath> FindModel(const std::string& name);
+// what to name. Pipelines are found `in_repository` only: their steps are other models of it.
+StatusOr<ModelPath> FindModel(const std::string& name, bool in_repository = false);
+
+// A setting of a model.yaml, as YAML, that whoever names the model gives; it comes before those of
+// its file. Unless the model is `one_of_many`, its kind must have it.
+Status ApplyGiven(const std::string& name, const std::string& value, bool one_of_many,
+                  ModelPath& model);
+
+// The models that it needs beside itself: of a pipeline's steps, or those that a function calls.
+std::vector<std::string> NamedModels(const ModelPath& model);
 
 }  // namespace chairlift
 

@@ -41,6 +41,7 @@ struct ServeFlags {
   std::vector<std::string> models;
   std::vector<std::string> repositories;
   std::vector<std::string> only;
+  std::vector<std::string> settings;  // NAME=VALUE
   EngineOptions engine;
   ServerOptions server;
   int drain_seconds = 30;
@@ -70,6 +71,19 @@ StatusOr<std::vector<ModelPath>> FindModels(ServeFlags& flags) {
           other->second, path, model.name));
     }
     models.push_back(std::move(model));
+  }
+  for (const std::string& setting : flags.settings) {
+    const size_t equals = setting.find('=');
+    if (equals == std::string::npos || models.empty()) {
+      return Usage(InvalidArgument(
+          "--set is '{}'; it must be NAME=VALUE, of a model that is named by its file or folder",
+          setting));
+    }
+    for (ModelPath& model : models) {
+      const Status set =
+          ApplyGiven(setting.substr(0, equals), setting.substr(equals + 1), false, model);
+      if (!set.ok()) return Usage(Annotate(set, "--set"));
+    }
   }
   return models;
 }
@@ -392,6 +406,12 @@ Command AddServe(CLI::App& parser) {
           "Left out: explicit with --load-model, else none")
       ->check(CLI::IsMember({"none", "explicit"}))
       ->type_name("MODE");
+  parser
+      .add_option("--set", flags->settings,
+                  "A setting of a model.yaml for the models that are named here, as\n"
+                  "max_batch_size=64 or, of a function, workers=2; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("NAME=VALUE");
   parser.add_flag("--print-example", flags->print_example,
                   "Print a curl command for each model, tried once");
   parser.add_option("--log-level", flags->log_level, "What to log")

@@ -179,7 +179,7 @@ Tensor TextsFrom(const std::string& name, nb::handle value) {
 }  // namespace
 
 Tensor TensorOf(const std::string& name, nb::handle value, const TensorSpec* spec) {
-  if (spec != nullptr && spec->dtype == kBytes) return TextsFrom(name, value);
+  if (spec != nullptr && spec->dtype == DType::kBytes) return TextsFrom(name, value);
   if (std::optional<Tensor> tensor = Borrowed(value, DType::kUndefined)) return *std::move(tensor);
   const DType wanted = spec == nullptr ? DType::kUndefined : spec->dtype;
   const std::string type(DTypeName(wanted));
@@ -197,7 +197,7 @@ Tensor TensorOf(const std::string& name, nb::handle value, const TensorSpec* spe
 }
 
 nb::object ArrayOf(const Tensor& tensor) {
-  if (tensor.dtype() == kBytes) {
+  if (tensor.dtype() == DType::kBytes) {
     nb::list texts;
     for (const std::string_view text : TextsOf(tensor)) {
       texts.append(nb::bytes(text.data(), text.size()));

@@ -51,6 +51,8 @@ nb::dict DictOf(const ModelStatistics::Count& count) {
   return dict;
 }
 
+constexpr auto kAskInterrupted = std::chrono::milliseconds(50);
+
 // Whether a signal's handler raised, of a thread without the interpreter's lock. Only the main
 // thread runs handlers. The exception is raised by RaiseInterrupt().
 bool Interrupted() {
@@ -124,13 +126,57 @@ void EngineHandle::Close() {
   if (::getpid() != process_) {
     // Its threads, which its destructor would wait for, are not in this process.
     (void)new std::shared_ptr<Engine>(std::move(engine_));
+    (void)new std::vector<std::thread>(std::move(interrupted_loads_));
     return;
   }
   std::shared_ptr<Engine> engine = std::move(engine_);
   engine_ = nullptr;
+  std::vector<std::thread> loads = std::move(interrupted_loads_);
   const nb::gil_scoped_release release;
   engine->Shutdown(std::chrono::milliseconds(0));
+  for (std::thread& load : loads) load.join();
   engine.reset();  // or by the last call that still uses it
+}
+
+Status EngineHandle::Load(const std::string& name, const std::string& path, ModelConfig config,
+                          const std::string& version) {
+  struct Load {
+    std::mutex mutex;
+    std::condition_variable ended;
+    std::optional<Status> status;
+    bool interrupted = false;
+  };
+  const std::shared_ptr<Engine> engine = Get();
+  auto load = std::make_shared<Load>();
+  config.interrupted = [load] {
+    const std::lock_guard lock(load->mutex);
+    return load->interrupted;
+  };
+  nb::gil_scoped_release release;
+  std::thread thread([=] {
+    const Status status = engine->LoadModel(name, path, config, version);
+    const std::lock_guard lock(load->mutex);
+    if (load->interrupted && status.ok()) (void)engine->UnloadModel(name);
+    load->status = status;
+    load->ended.notify_one();
+  });
+  std::unique_lock lock(load->mutex);
+  while (!load->status) {
+    if (load->ended.wait_for(lock, kAskInterrupted) == std::cv_status::no_timeout) continue;
+    lock.unlock();
+    const bool interrupted = Interrupted();
+    lock.lock();
+    if (!interrupted || load->status) continue;
+    load->interrupted = true;
+    lock.unlock();
+    const nb::gil_scoped_acquire acquire;
+    interrupted_loads_.push_back(std::move(thread));
+    return absl::CancelledError("the load was interrupted");
+  }
+  const Status status = *load->status;
+  lock.unlock();
+  thread.join();
+  return status;
 }
 
 std::string EngineHandle::UnusedName(const std::string& stem) {
@@ -150,17 +196,22 @@ void PendingRequest::Cancel() const {
 }
 
 LoadedModel::LoadedModel(std::shared_ptr<EngineHandle> handle, const std::string& path,
-                         const nb::dict& settings, nb::object unfold)
+                         const nb::dict& settings, bool allow_plugins, nb::handle in_repository,
+                         nb::object unfold)
     : engine_(std::move(handle)) {
   const std::shared_ptr<Engine> engine = engine_->Get();
   std::vector<std::pair<std::string, std::string>> given;
   for (const auto& [name, value] : settings) given.emplace_back(TextOf(name), TextOf(value));
-  ModelPath found = Check(FindModel(path));
+  ModelPath found = Check(FindModel(path, !in_repository.is_none()));
   for (const auto& [name, value] : given) {
-    if (!Check(ApplySetting(name, value, found.config))) {
-      Check(InvalidArgument("there is no setting '{}'; docs/repositories.md lists them", name));
+    Check(ApplyGiven(name, value, !in_repository.is_none(), found));
+  }
+  if (!in_repository.is_none()) {
+    for (const auto& [name, own] : nb::borrow<nb::dict>(in_repository)) {
+      found.config.model_names.emplace(TextOf(name), TextOf(own));
     }
   }
+  found.config.allow_plugins = allow_plugins;
   Check(CheckConfig(found.config));
   if (!unfold.is_none() && found.cells) {
     if (const auto* plugin = std::get_if<PluginUnfold>(&found.cells->unfold)) {
@@ -170,11 +221,9 @@ LoadedModel::LoadedModel(std::shared_ptr<EngineHandle> handle, const std::string
     }
   }
   const std::string unused = engine_->UnusedName(found.name);
-  Status loaded;
-  {
-    const nb::gil_scoped_release release;
-    loaded = engine->LoadModel(unused, found.path, found.config, found.version);
-  }
+  const Status loaded =
+      engine_->Load(unused, found.path.string(), std::move(found.config), found.version);
+  RaiseInterrupt();
   Check(loaded);
   name_ = unused;
   metadata_ = Check(engine->Metadata(name_));
@@ -225,7 +274,6 @@ nb::dict LoadedModel::Infer(const nb::dict& inputs, nb::handle timeout, nb::hand
 
 nb::list LoadedModel::InferMany(const nb::list& given, nb::handle timeout, nb::handle outputs) {
   constexpr size_t kInFlight = 512;  // half of what a queue takes by default
-  constexpr auto kAskInterrupted = std::chrono::milliseconds(50);
   const std::shared_ptr<Engine> engine = engine_->Get();
   std::vector<InferRequest> requests;
   requests.reserve(given.size());

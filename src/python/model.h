@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -28,8 +29,12 @@ class EngineHandle {
   std::shared_ptr<Engine> Get() const;
   // Unless this is a child of the process that made it; null after Close().
   std::shared_ptr<Engine> GetIfAny() const;
-  // Fails what still runs and waits for the engine's threads to end.
+  // Fails what still runs and waits for the engine's threads, and interrupted loads, to end.
   void Close();
+  // Cancelled where a signal's handler raised, as RaiseInterrupt() does then; the model is not
+  // loaded then, if not at once.
+  Status Load(const std::string& name, const std::string& path, ModelConfig config,
+              const std::string& version);
   // `stem`, or "stem-2", ...: a name that no other model of the engine has had.
   std::string UnusedName(const std::string& stem);
 
@@ -37,6 +42,7 @@ class EngineHandle {
   const pid_t process_ = ::getpid();
   std::shared_ptr<Engine> engine_;
   std::vector<std::string> names_;
+  std::vector<std::thread> interrupted_loads_;
 };
 
 // A request that has been submitted.
@@ -56,9 +62,13 @@ class LoadedModel {
  public:
   // Loads what `path` names, as the command line's MODEL; `settings` are those of a model.yaml, by
   // name, each as YAML.
+  // `in_repository`: of a model in a folder of models, what the engine calls those that it names,
+  // by their names there; it may be a pipeline, and settings that are for other kinds of models are
+  // left out. Else None.
   // `unfold`: of a model of cells, the function that unfolds its requests (unfolder.h), or None.
   LoadedModel(std::shared_ptr<EngineHandle> engine, const std::string& path,
-              const nanobind::dict& settings, nanobind::object unfold);
+              const nanobind::dict& settings, bool allow_plugins, nanobind::handle in_repository,
+              nanobind::object unfold);
   LoadedModel(const LoadedModel&) = delete;
   LoadedModel& operator=(const LoadedModel&) = delete;
   ~LoadedModel();

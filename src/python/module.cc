@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -63,7 +64,14 @@ NB_MODULE(_core, module) {
   module.def("close_events", [] { Events::Own().Close(); });
   module.def("models_in", [](const std::string& folder) {
     Check(chairlift::CheckRepository(folder));
-    return chairlift::ModelsIn(folder);
+    nb::dict models;
+    for (const std::string& name : chairlift::ModelsIn(folder)) {
+      const auto found =
+          chairlift::FindModel((std::filesystem::path(folder) / name).string(), true);
+      models[nb::str(name.c_str())] =
+          found.ok() ? chairlift::NamedModels(*found) : std::vector<std::string>();
+    }
+    return models;
   });
 
   nb::class_<EngineHandle>(module, "Engine", nb::is_weak_referenceable())
@@ -78,9 +86,9 @@ NB_MODULE(_core, module) {
   nb::class_<PendingRequest>(module, "Request").def("cancel", &PendingRequest::Cancel);
 
   nb::class_<LoadedModel>(module, "Model")
-      .def(nb::init<std::shared_ptr<EngineHandle>, const std::string&, const nb::dict&,
-                    nb::object>(),
-           nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
+      .def(nb::init<std::shared_ptr<EngineHandle>, const std::string&, const nb::dict&, bool,
+                    nb::handle, nb::object>(),
+           nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none())
       .def("infer", &LoadedModel::Infer, nb::arg(), nb::arg().none(), nb::arg().none())
       .def("infer_many", &LoadedModel::InferMany, nb::arg(), nb::arg().none(), nb::arg().none())
       .def("start", &LoadedModel::Start, nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(),

@@ -22,7 +22,7 @@ struct TypeRow {
   std::string_view datatype;
   size_t bytes;
 };
-// Indexed by DType; kBytes is the last.
+// Indexed by DType.
 constexpr TypeRow kTypes[] = {
     {"undefined", "", 0},    {"float32", "FP32", 4},  {"float64", "FP64", 8},
     {"float16", "FP16", 2},  {"bfloat16", "BF16", 2}, {"int8", "INT8", 1},
@@ -138,7 +138,7 @@ Tensor Tensor::Allocate(DType dtype, const Shape& shape) {
   const size_t bytes = t.byte_size() + kReadablePastEnd;
   std::shared_ptr<void> buffer = BufferPool::Default().Acquire(bytes);
   t.data_ = buffer.get();
-  const size_t first = dtype == kBytes ? 0 : t.byte_size();
+  const size_t first = dtype == DType::kBytes ? 0 : t.byte_size();
   std::memset(static_cast<char*>(t.data_) + first, 0, bytes - first);
   t.owner_ = std::move(buffer);
   return t;
@@ -176,7 +176,7 @@ Tensor Tensor::Rows(int64_t first, int64_t count) const {
 Tensor Tensor::Clone() const {
   assert(device_ == nullptr);
   if (!present()) return {};
-  if (dtype_ == kBytes) {
+  if (dtype_ == DType::kBytes) {
     const std::span<const std::string_view> texts = TextsOf(*this);
     return TextTensor(shape_, std::vector<std::string>(texts.begin(), texts.end()));
   }

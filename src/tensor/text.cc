@@ -16,12 +16,12 @@ Tensor TextTensor(const Shape& shape, std::vector<std::string> texts) {
   owned->views.assign(owned->texts.begin(), owned->texts.end());
   assert(static_cast<int64_t>(owned->views.size()) == shape.NumElements());
   std::string_view* const views = owned->views.data();
-  return Tensor::Wrap(kBytes, shape, views, std::move(owned));
+  return Tensor::Wrap(DType::kBytes, shape, views, std::move(owned));
 }
 
 size_t ContentBytes(const Tensor& tensor) {
   size_t bytes = tensor.byte_size();
-  if (tensor.dtype() != kBytes) return bytes;
+  if (tensor.dtype() != DType::kBytes) return bytes;
   for (const std::string_view text : TextsOf(tensor)) bytes += text.size();
   return bytes;
 }

@@ -1,5 +1,6 @@
 """What can be loaded, under which settings, and what is refused."""
 
+import asyncio
 import shutil
 
 import numpy as np
@@ -140,14 +141,123 @@ def test_a_full_engine_refuses(tmp_path, gate):
         first.result()
 
 
-def test_a_pipeline_does_not_keep_the_rest_of_a_repository(doubling_file, tmp_path):
-    (tmp_path / "a/1").mkdir(parents=True)
-    shutil.copy(doubling_file, tmp_path / "a/1/model.onnx")
-    (tmp_path / "p").mkdir()
-    (tmp_path / "p/model.yaml").write_text("steps: [{model: a}]")
-    with pytest.warns(UserWarning, match="p was left out: .* is a pipeline"):
-        models = chairlift.load_repository(tmp_path)
-    assert list(models) == ["a"]
-    shutil.rmtree(tmp_path / "a")
+@pytest.fixture
+def steps(repository):
+    """Beside the models of a repository: a function, and a pipeline of pipelines."""
+    (repository / "third" / "1").mkdir(parents=True)
+    (repository / "third" / "1" / "third.py").write_text(
+        "import numpy as np\ndef predict(x: np.ndarray) -> np.ndarray:\n    return x / 3\n")
+    (repository / "third" / "model.yaml").write_text("python: third.py:predict")
+    (repository / "all").mkdir()  # before its steps in the order of names
+    (repository / "all" / "model.yaml").write_text("steps: [{model: two, outputs: {y: z}}, {model: both, inputs: {x: z}}]")
+    (repository / "both").mkdir()
+    (repository / "both" / "model.yaml").write_text("steps: [{model: one, outputs: {y: z}}, {model: third, inputs: {x: z}}]")
+    return repository
+
+
+def test_functions_and_pipelines_of_a_repository(steps):
+    models = chairlift.load_repository(steps, allow_plugins=True, max_batch_size=16)
+    assert list(models) == ["all", "both", "one", "third", "two"]
+    np.testing.assert_allclose(models["all"](x=6 * ONE), 6 * ONE * 2 * 2 / 3)
+    assert "up to 16 rows" in models["one"].diagnosis
+    # Of another copy, though the names are the same.
+    (steps / "third" / "1" / "third.py").write_text("import numpy as np\ndef predict(x: np.ndarray) -> np.ndarray:\n    return -x\n")
+    again = chairlift.load_repository(steps, allow_plugins=True)
+    np.testing.assert_allclose(models["all"](x=ONE), ONE * 2 * 2 / 3)
+    np.testing.assert_allclose(again["all"](x=ONE), -4 * ONE)
+    # A pipeline keeps its steps.
+    only = again["all"]
+    del again
+    np.testing.assert_allclose(only(x=ONE), -4 * ONE)
+
+
+def test_what_cannot_be_loaded_of_a_repository_is_left_out(steps):
+    with pytest.warns(UserWarning) as warned:
+        models = chairlift.load_repository(steps)
+    assert list(models) == ["one", "two"]
+    said = {str(warning.message).partition(" ")[0]: str(warning.message) for warning in warned}
+    assert list(said) == ["all", "both", "third"]
+    assert all("allow_plugins=True" in message for message in said.values())
+    with pytest.raises(chairlift.InvalidArgument, match="allow_plugins=True"):
+        chairlift.load(steps / "third")
+    assert chairlift.load(steps / "third", allow_plugins=True)(ONE)[0, 0] == np.float32(1 / 3)
     with pytest.raises(chairlift.InvalidArgument, match="is a pipeline"):
-        chairlift.load_repository(tmp_path)
+        chairlift.load(steps / "both")
+
+
+def test_pipelines_must_end(steps):
+    (steps / "both" / "model.yaml").write_text("steps: [{model: all}]")
+    (steps / "third" / "model.yaml").write_text("steps: [{model: nobody}]")
+    with pytest.warns(UserWarning) as warned:
+        assert list(chairlift.load_repository(steps)) == ["one", "two"]
+    messages = [str(warning.message) for warning in warned]
+    assert "all was left out: model 'all' leads back to itself (all → both → all)" in messages
+    assert any(message.startswith("third was left out: model 'third' names model 'nobody', which") for message in messages)
+    for name in ("one", "two"):
+        shutil.rmtree(steps / name)
+    with pytest.raises(chairlift.NotFound, match="model 'all' names model 'two'"):
+        chairlift.load_repository(steps)
+
+
+def test_settings_of_functions(tmp_path, doubling_file):
+    (tmp_path / "my.py").write_text("import os\nimport numpy as np\ndef predict(x: np.ndarray) -> np.ndarray:\n"
+                                    "    return np.full(len(x), os.getpid(), np.float32)\n")
+    model = chairlift.load(f"{tmp_path / 'my.py'}:predict", workers=2, max_batch_size=1)
+    assert "2 processes" in model.diagnosis
+    with pytest.raises(chairlift.InvalidArgument, match="workers is '0'"):
+        chairlift.load(f"{tmp_path / 'my.py'}:predict", workers=0)
+    with pytest.raises(chairlift.InvalidArgument, match="workers is for functions"):
+        chairlift.load(doubling_file, workers=2)
+
+
+def test_hooks_in_processes_of_their_own(tmp_path):
+    (tmp_path / "my.py").write_text("""
+import os
+import numpy as np
+from numpy.typing import NDArray
+class Model:
+    def __init__(self):
+        self.weight = np.float32(2)
+    @staticmethod
+    def preprocess(text: str) -> NDArray[np.float32]:
+        return np.array([len(text), os.getpid()], np.float32)
+    def predict(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.concatenate([batch * self.weight, np.full((len(batch), 1), os.getpid(), np.float32)], 1)
+    def postprocess(self, item: NDArray[np.float32]) -> str:
+        return f"{item[0]:.0f} {len({item[1] / 2, item[2], os.getpid()})}"
+""")
+    path = f"{tmp_path / 'my.py'}:Model"
+    assert chairlift.load(path)(["abc", "a"]).tolist() == [b"6 1", b"2 1"]
+    model = chairlift.load(path, hooks_apart=["preprocess", "postprocess"], hook_workers=2)
+    assert model.inputs[0].name == "text" and model(["abc", "a"]).tolist() == [b"6 3", b"2 3"]
+    futures = [model.submit(["x" * i]) for i in range(200)]
+    assert [future.result()[0] for future in futures] == [f"{2 * i} 3".encode() for i in range(200)]
+    with pytest.raises(chairlift.InvalidArgument, match="hooks_apart"):
+        chairlift.load(path, hooks_apart=["predict"])
+    (tmp_path / "other.py").write_text((tmp_path / "my.py").read_text().replace(
+        "batch: NDArray[np.float32]", "batch: NDArray[np.int64]"))
+    with pytest.raises(chairlift.InvalidArgument, match="'batch' is taken as int64 .* and comes .* as float32"):
+        chairlift.load(f"{tmp_path / 'other.py'}:Model", hooks_apart=["preprocess"])
+
+
+def test_texts(tmp_path):
+    (tmp_path / "my.py").write_text("def predict(text: list[str]) -> list[str]: return [one.upper() for one in text]\n")
+    model = chairlift.load(f"{tmp_path / 'my.py'}:predict")
+    assert model.inputs == [chairlift.TensorSpec("text", "bytes", (None,))]
+    wanted = ["É".encode(), b"", b"A\0"]
+    for texts in (["é", "", b"a\0"], ("é", "", "a\0"), np.array(["é", "", b"a\0"], object)):
+        assert model(texts).tolist() == wanted
+        assert model.submit(text=texts).result().tolist() == wanted
+        assert asyncio.run(model.infer(texts)).tolist() == wanted
+        assert model.stream(texts).result().tolist() == wanted
+    assert model(np.array(["ab", "c"])).tolist() == model(np.array([b"ab", b"c"])).tolist() == [b"AB", b"C"]
+    assert [row.tolist() for row in model([np.array(["a", "b"]), np.array(["c"])])] == [[b"A", b"B"], [b"C"]]
+    assert model([]).tolist() == []
+    for wrong, says in (("ab", "takes texts"), (["a", 1], "a int among its texts"), ([["a"]], "a list among its texts"),
+                        (np.ones(2), "among its texts"), (3, "takes texts")):
+        with pytest.raises(chairlift.InvalidArgument, match=says):
+            model(wrong)
+    with pytest.raises(UnicodeEncodeError):
+        model(["\ud800"])
+    with pytest.raises(chairlift.InvalidArgument, match="not UTF-8"):
+        model([b"\xff"])

@@ -121,3 +121,31 @@ def test_ctrl_c_ends_a_call(tmp_path, call):
     assert done.stdout.startswith("ended"), done.stderr
     if "model(" in call:
         assert "'cancelled'" in done.stdout
+
+
+@pytest.mark.parametrize("load", ["chairlift.load(sys.argv[1] + ':predict')", "chairlift.load_repository(sys.argv[1])"])
+def test_ctrl_c_ends_a_load(tmp_path, load):
+    file = tmp_path / "never.py"
+    file.write_text("import pathlib, time\npathlib.Path(__file__).with_name('begun').touch()\ntime.sleep(1000)\n")
+    path = file
+    if "repository" in load:
+        path = tmp_path / "models"
+        (path / "never" / "1").mkdir(parents=True)
+        (path / "never" / "1" / "never.py").symlink_to(file)
+        (path / "never" / "model.yaml").write_text("python: never.py:predict")
+        load = load.replace(")", ", allow_plugins=True)")
+    done = run(f"""
+        import os, pathlib, signal, sys, threading, time
+        import chairlift
+        def interrupt():
+            while not list(pathlib.Path(sys.argv[2]).rglob("begun")):
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=interrupt).start()
+        begin = time.monotonic()
+        try:
+            {load}
+        except KeyboardInterrupt:
+            print("ended")
+        """, path, tmp_path)
+    assert done.stdout == "ended\n", done.stderr

@@ -46,7 +46,7 @@ std::string DecodeError(std::string_view json, const ServerLimits& limits = {}) 
 
 TEST(GenerateDecodeTest, TextsAreTextsOrListsOfThem) {
   ModelMetadata model;
-  model.inputs = {{"a", kBytes, {-1}}, {"b", kBytes, {-1}}};
+  model.inputs = {{"a", DType::kBytes, {-1}}, {"b", DType::kBytes, {-1}}};
   const auto decoded = Decode(R"({"a":"x","b":["y","zé"]})", {}, model);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->request.inputs[0].tensor.shape(), Shape({1}));

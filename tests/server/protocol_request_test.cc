@@ -24,7 +24,7 @@ std::string Refusal(const Status& status) {
 }
 
 TEST(DatatypeTest, NamesGoBothWays) {
-  for (int i = 1; i <= static_cast<int>(kBytes); ++i) {
+  for (int i = 1; i <= static_cast<int>(DType::kBytes); ++i) {
     const auto datatype = static_cast<DType>(i);
     EXPECT_EQ(DatatypeFromName(DatatypeName(datatype)), datatype);
   }

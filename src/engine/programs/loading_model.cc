@@ -21,6 +21,9 @@ StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,
   model.opset = imported.opset;
   model.producer = std::move(imported.producer);
   model.graph = std::move(imported.graph);
+  if (config.interrupted != nullptr && config.interrupted()) {
+    return absl::CancelledError("it was interrupted");
+  }
   load.Report("compiling");
   return model;
 }

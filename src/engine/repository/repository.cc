@@ -55,7 +55,7 @@ std::optional<PipelineConfig> CalledBy(const std::optional<PipelineConfig>& pipe
                                        const std::optional<FunctionConfig>& function) {
   if (pipeline || !function || function->calls.empty()) return pipeline;
   PipelineConfig called;
-  for (const std::string& model : function->calls) called.steps.push_back({.model = model});
+  for (const auto& [name, model] : function->calls) called.steps.push_back({.model = model});
   return called;
 }
 
@@ -105,6 +105,19 @@ Status Repository::Load(const std::string& name, const fs::path& path, const Mod
     source.pipeline = std::move(read.pipeline);
     if (source.function) source.path = folder / source.function->file;
   }
+  if (source.function) {
+    CHAIRLIFT_RETURN_IF_ERROR(ApplyFunctionSettings(config.function, *source.function));
+  }
+  const auto rename = [&](std::string& model) {
+    const auto own = config.model_names.find(model);
+    if (own != config.model_names.end()) model = own->second;
+  };
+  if (source.function) {
+    for (auto& [named, model] : source.function->calls) rename(model);
+  }
+  if (source.pipeline) {
+    for (StepConfig& step : source.pipeline->steps) rename(step.model);
+  }
   FolderConfig given;
   given.config = config;
   const std::lock_guard<std::mutex> loading(load_mutex_);
@@ -134,6 +147,7 @@ Status Repository::LoadLocked(const std::string& name, const ModelSource& source
     }
   }
   LoadOptions options = options_;
+  options.allow_plugins |= folder.config.allow_plugins;
   if (on_load_ != nullptr) {
     options.progress = [&](const char* step, double done) { on_load_({name, step, done}); };
   }

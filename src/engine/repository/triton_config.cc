@@ -114,7 +114,7 @@ DType TypeOf(triton::DataType type) {
   static constexpr DType kTypes[] = {
       DType::kUndefined, DType::kBool,  DType::kUInt8,  DType::kUInt16, DType::kUInt32,
       DType::kUInt64,    DType::kInt8,  DType::kInt16,  DType::kInt32,  DType::kInt64,
-      DType::kFloat16,   DType::kFloat, DType::kDouble, kBytes,         DType::kBFloat16};
+      DType::kFloat16,   DType::kFloat, DType::kDouble, DType::kBytes,  DType::kBFloat16};
   return kTypes[static_cast<int>(type)];
 }
 

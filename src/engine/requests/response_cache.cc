@@ -18,7 +18,7 @@ constexpr int64_t kEntryBytes = 512;
 
 // All that it holds, in order: of texts each, else one piece.
 std::vector<std::string_view> PiecesOf(const Tensor& tensor) {
-  if (tensor.dtype() == kBytes) {
+  if (tensor.dtype() == DType::kBytes) {
     const std::span<const std::string_view> texts = TextsOf(tensor);
     return {texts.begin(), texts.end()};
   }

@@ -128,6 +128,7 @@ StatusOr<Tensor> FromFields(const onnx::TensorProto& proto, DType dtype, const S
     case DType::kBool:
       return FromField<bool>(proto.int32_data(), dtype, shape, count);
     case DType::kUndefined:
+    case DType::kBytes:
       break;
   }
   return Internal("tensor without an element type");

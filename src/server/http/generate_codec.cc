@@ -105,7 +105,7 @@ struct GenerateDecoder::Impl {
 
   StatusOr<Tensor> ReadValue(dom::element value, const TensorSpec& spec, bool batches,
                              size_t json_bytes, int* missing) const {
-    const bool texts = spec.dtype == kBytes;
+    const bool texts = spec.dtype == DType::kBytes;
     if (value.is_string() && !texts) {
       return InvalidArgument("{} is text; the model takes {}", Excerpt(value),
                              DatatypeName(spec.dtype));

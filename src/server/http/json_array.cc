@@ -135,7 +135,7 @@ Status ReadScalar(dom::element value, Tensor* tensor) {
 
 StatusOr<Tensor> ReadTexts(dom::array data, const Shape& shape) {
   std::vector<std::string_view> in_json(static_cast<size_t>(shape.NumElements()));
-  Tensor texts = Tensor::Wrap(kBytes, shape, in_json.data());
+  Tensor texts = Tensor::Wrap(DType::kBytes, shape, in_json.data());
   CHAIRLIFT_RETURN_IF_ERROR(ArrayReader<std::string_view>(&texts).Read(data));
   return texts.Clone();
 }

@@ -34,7 +34,7 @@ struct OutputFields {
 // The shape of one row that takes `bytes`.
 StatusOr<Shape> RawShape(const TensorSpec& spec, bool batches, size_t bytes) {
   std::vector<int64_t> dims = spec.shape;
-  if (spec.dtype == kBytes) {  // one text, the body
+  if (spec.dtype == DType::kBytes) {  // one text, the body
     for (int64_t& dim : dims) dim = dim < 0 ? 1 : dim;
     if (Shape(dims).NumElements() == 1) return Shape(dims);
     return InvalidArgument("the body is one text, and the model takes shape [{}]",
@@ -135,7 +135,7 @@ struct InferDecoder::Impl {
       }
       // Every element takes at least a digit and a comma, so the body bounds the allocation.
       if (static_cast<uint64_t>(elements) > json_bytes / 2) return CountMismatch(shape, "fewer");
-      if (input.head.datatype == kBytes) return ReadTexts(*input.data, shape);
+      if (input.head.datatype == DType::kBytes) return ReadTexts(*input.data, shape);
       Tensor tensor = Tensor::Allocate(input.head.datatype, shape);
       CHAIRLIFT_RETURN_IF_ERROR(ReadArray(*input.data, &tensor));
       return tensor;
@@ -279,7 +279,7 @@ StatusOr<DecodedInfer> DecodeRaw(std::string_view body, const ModelMetadata& mod
   if (!shape.ok()) return annotated(shape.status());
   CHAIRLIFT_RETURN_IF_ERROR(
       protocol::CheckInput({input.name, input.dtype, *shape}, InferRequest(), limits).status());
-  StatusOr<Tensor> tensor = input.dtype == kBytes
+  StatusOr<Tensor> tensor = input.dtype == DType::kBytes
                                 ? TextTensor(*shape, {std::string(body)})
                                 : protocol::TensorFromBytes(input.dtype, *shape, body, owner);
   if (!tensor.ok()) return annotated(tensor.status());

@@ -57,7 +57,7 @@ int64_t AppendValues(const Tensor& tensor, std::string* json) {
 }  // namespace
 
 int64_t AppendData(const Tensor& tensor, std::string* json) {
-  if (tensor.dtype() == kBytes) {
+  if (tensor.dtype() == DType::kBytes) {
     const std::span<const std::string_view> texts = TextsOf(tensor);
     for (size_t i = 0; i < texts.size(); ++i) {
       if (i > 0) json->push_back(',');
@@ -114,8 +114,8 @@ Status EncodeInfer(const InferResponse& response, const OutputFormat& format, st
     }
     if (format.Binary(name)) {
       json->append("],\"parameters\":{\"binary_data_size\":"sv);
-      AppendJsonNumber(tensor.dtype() == kBytes ? protocol::TextsByteSize(tensor)
-                                                : static_cast<int64_t>(tensor.byte_size()),
+      AppendJsonNumber(tensor.dtype() == DType::kBytes ? protocol::TextsByteSize(tensor)
+                                                       : static_cast<int64_t>(tensor.byte_size()),
                        json);
       json->append("}}"sv);
       binary->push_back(static_cast<int>(i));

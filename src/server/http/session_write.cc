@@ -141,7 +141,7 @@ void Session::FinishInfer(const Status& encoded, InferResponse&& response) {
   pieces_.assign(2, iovec{});
   for (const int index : binary_) {
     Tensor& tensor = response_.outputs[static_cast<size_t>(index)].tensor;
-    if (tensor.dtype() == kBytes) tensor = protocol::BytesFromTexts(tensor);
+    if (tensor.dtype() == DType::kBytes) tensor = protocol::BytesFromTexts(tensor);
     if (tensor.byte_size() == 0) continue;
     head.content_length += tensor.byte_size();
     pieces_.push_back({tensor.raw(), tensor.byte_size()});

@@ -154,7 +154,7 @@ Tensor Repeated(std::string text, size_t count) {
   owned->text = std::move(text);
   owned->views.assign(count, owned->text);
   std::string_view* const views = owned->views.data();
-  return Tensor::Wrap(kBytes, Shape{static_cast<int64_t>(count)}, views, std::move(owned));
+  return Tensor::Wrap(DType::kBytes, Shape{static_cast<int64_t>(count)}, views, std::move(owned));
 }
 
 const Tensor* FindOutput(const InferResponse& response, std::string_view name, int64_t rows) {

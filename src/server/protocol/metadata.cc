@@ -93,7 +93,7 @@ ModelConfiguration ConfigurationOf(const ModelMetadata& model) {
 }
 
 std::string ConfigurationType(DType datatype) {
-  if (datatype == kBytes) return "TYPE_STRING";
+  if (datatype == DType::kBytes) return "TYPE_STRING";
   return fmt::format("TYPE_{}", DatatypeName(datatype));
 }
 

@@ -88,7 +88,8 @@ StatusOr<int64_t> CheckElements(const TensorHead& head, const Limits& limits) {
   if (head.datatype == DType::kUndefined) return InvalidArgument("\"datatype\" is missing");
   if (!head.shape.has_value()) return InvalidArgument("\"shape\" is missing");
   CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t elements, head.shape->Checked(DTypeSize(head.datatype)));
-  const int64_t most = head.datatype == kBytes ? limits.max_texts : limits.max_tensor_elements;
+  const int64_t most =
+      head.datatype == DType::kBytes ? limits.max_texts : limits.max_tensor_elements;
   if (elements <= most) return elements;
   return InvalidArgument("shape {} has {} elements; the limit is {}", head.shape->ToString(),
                          elements, most);
@@ -213,7 +214,7 @@ StatusOr<int64_t> CheckInput(const TensorHead& head, const InferRequest& request
 
 StatusOr<Tensor> TensorFromBytes(DType datatype, const Shape& shape, std::string_view bytes,
                                  const std::shared_ptr<const void>& owner) {
-  if (datatype == kBytes) return TextsFromBytes(shape, bytes);
+  if (datatype == DType::kBytes) return TextsFromBytes(shape, bytes);
   const auto size = static_cast<uint64_t>(shape.NumElements()) * DTypeSize(datatype);
   if (bytes.size() != size) {
     return InvalidArgument("the binary data has {} bytes; {} of shape {} takes {}", bytes.size(),

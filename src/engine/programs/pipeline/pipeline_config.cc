@@ -41,6 +41,11 @@ std::vector<std::string> ReadNameList(const YamlValue& settings, const char* key
 
 std::vector<std::string> PipelineSettingNames() { return {kSteps, kInputs, kOutputs}; }
 
+bool IsPipelineOption(const std::string& name) {
+  return std::find(std::begin(kOfPipelines), std::end(kOfPipelines), name) !=
+         std::end(kOfPipelines);
+}
+
 StatusOr<std::optional<PipelineConfig>> ReadPipelineConfig(const YamlValue& settings) {
   if (!settings.Has(kSteps)) {
     for (const char* name : {kInputs, kOutputs}) {
@@ -53,7 +58,7 @@ StatusOr<std::optional<PipelineConfig>> ReadPipelineConfig(const YamlValue& sett
   for (const auto& [name, value] : settings.Map("a map of settings")) {
     const std::vector<std::string> own = PipelineSettingNames();
     if (std::find(own.begin(), own.end(), name) != own.end()) continue;
-    if (std::count(std::begin(kOfPipelines), std::end(kOfPipelines), name) > 0) continue;
+    if (IsPipelineOption(name)) continue;
     value.Refuse(
         "{} is not for pipelines: it belongs to the models of the steps; pipelines take {}", name,
         fmt::join(kOfPipelines, ", "));

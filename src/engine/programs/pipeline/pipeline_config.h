@@ -48,6 +48,8 @@ struct PipelineConfig {
 StatusOr<std::optional<PipelineConfig>> ReadPipelineConfig(const YamlValue& settings);
 // Their names.
 std::vector<std::string> PipelineSettingNames();
+// Whether it is one of the settings of all models that pipelines have as well.
+bool IsPipelineOption(const std::string& name);
 
 // "step 2 (minilm)", for messages; `index` from 0.
 std::string StepName(const PipelineConfig& config, size_t index);

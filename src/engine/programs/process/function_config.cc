@@ -1,5 +1,6 @@
 #include "engine/programs/process/function_config.h"
 
+#include <algorithm>
 #include <variant>
 
 #include "base/status.h"
@@ -20,6 +21,7 @@ using F = FunctionConfig;
 constexpr FunctionSetting kFunctionSettings[] = {
     {"workers", &F::workers, {"processes", 1, 64}},
     {"spare_workers", &F::spare_workers, {"processes", 0, 64, "none"}},
+    {"hook_workers", &F::hook_workers, {"processes", 1, 64}},
     {"batches_in_flight", &F::batches_in_flight, {"batches", 1, 8}},
     {"batch_timeout_us", &F::batch_timeout_us, {"microseconds", 1000, kDayUs}},
     {"load_timeout_us", &F::load_timeout_us, {"microseconds", 1000, kDayUs}},
@@ -30,7 +32,48 @@ constexpr const char* kPython = "python";
 constexpr const char* kExecutable = "python_executable";
 constexpr const char* kRetryAlone = "retry_alone";
 constexpr const char* kCalls = "calls";
+constexpr const char* kHooksApart = "hooks_apart";
 constexpr size_t kMostCalledModels = 64;
+
+// All settings but `python`.
+void ReadSettings(const YamlValue& settings, FunctionConfig& config) {
+  for (const FunctionSetting& setting : kFunctionSettings) {
+    if (!settings.Has(setting.name)) continue;
+    const int64_t number = settings.At(setting.name).Number(setting.range);
+    if (const auto* member = std::get_if<int FunctionConfig::*>(&setting.member)) {
+      config.** member = static_cast<int>(number);
+    } else {
+      config.*std::get<int64_t FunctionConfig::*>(setting.member) = number;
+    }
+  }
+  if (settings.Has(kExecutable)) config.python_executable = settings.At(kExecutable).Name();
+  if (settings.Has(kRetryAlone)) {
+    const YamlValue retry = settings.At(kRetryAlone);
+    const std::string said = retry.Text("true or false");
+    if (said != "true" && said != "false") retry.RefuseAllBut("true or false");
+    config.retry_alone = said == "true";
+  }
+  if (settings.Has(kCalls)) {
+    config.calls.clear();
+    for (const YamlValue& model : settings.At(kCalls).List("a list of models", 1)) {
+      const std::string name = model.Name();
+      config.calls.emplace(name, name);
+      if (config.calls.size() > kMostCalledModels) {
+        model.Refuse("a function calls at most {} models", kMostCalledModels);
+      }
+    }
+  }
+  if (settings.Has(kHooksApart)) {
+    config.hooks_apart.clear();
+    for (const YamlValue& hook : settings.At(kHooksApart).List("a list of hooks")) {
+      const std::string name = hook.Name();
+      if (name != kPreprocess && name != kPostprocess) {
+        hook.RefuseAllBut("preprocess or postprocess");
+      }
+      config.hooks_apart.push_back(name);
+    }
+  }
+}
 
 }  // namespace
 
@@ -45,7 +88,7 @@ std::optional<FunctionConfig> ParseFunction(const std::string& text) {
 }
 
 std::vector<std::string> FunctionSettingNames() {
-  std::vector<std::string> names = {kPython, kExecutable, kRetryAlone, kCalls};
+  std::vector<std::string> names = {kPython, kExecutable, kRetryAlone, kCalls, kHooksApart};
   for (const FunctionSetting& setting : kFunctionSettings) names.emplace_back(setting.name);
   return names;
 }
@@ -66,32 +109,25 @@ StatusOr<std::optional<FunctionConfig>> ReadFunctionConfig(const YamlValue& sett
     python.RefuseAllBut("a function of a Python file in the version's folder, as my.py:predict");
     return settings.status();
   }
-  for (const FunctionSetting& setting : kFunctionSettings) {
-    if (!settings.Has(setting.name)) continue;
-    const int64_t number = settings.At(setting.name).Number(setting.range);
-    if (const auto* member = std::get_if<int FunctionConfig::*>(&setting.member)) {
-      (*config).** member = static_cast<int>(number);
-    } else {
-      (*config).*std::get<int64_t FunctionConfig::*>(setting.member) = number;
-    }
-  }
-  if (settings.Has(kExecutable)) config->python_executable = settings.At(kExecutable).Name();
-  if (settings.Has(kRetryAlone)) {
-    const YamlValue retry = settings.At(kRetryAlone);
-    const std::string said = retry.Text("true or false");
-    if (said != "true" && said != "false") retry.RefuseAllBut("true or false");
-    config->retry_alone = said == "true";
-  }
-  if (settings.Has(kCalls)) {
-    for (const YamlValue& model : settings.At(kCalls).List("a list of models", 1)) {
-      config->calls.push_back(model.Name());
-      if (config->calls.size() > kMostCalledModels) {
-        model.Refuse("a function calls at most {} models", kMostCalledModels);
-      }
-    }
-  }
+  ReadSettings(settings, *config);
   CHAIRLIFT_RETURN_IF_ERROR(settings.status());
   return config;
+}
+
+Status ApplyFunctionSettings(const std::map<std::string, std::string>& settings,
+                             FunctionConfig& config) {
+  for (const auto& [name, value] : settings) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const YamlValue read,
+                               YamlValue::Parse(fmt::format("{}: {}", name, value)));
+    ReadSettings(read, config);
+    CHAIRLIFT_RETURN_IF_ERROR(read.status());
+  }
+  return absl::OkStatus();
+}
+
+bool IsFunctionSetting(const std::string& name) {
+  const std::vector<std::string> names = FunctionSettingNames();
+  return name != kPython && std::find(names.begin(), names.end(), name) != names.end();
 }
 
 }  // namespace chairlift

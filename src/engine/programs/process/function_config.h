@@ -3,6 +3,7 @@
 #define CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_FUNCTION_CONFIG_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,6 +13,10 @@
 #include "chairlift/status.h"
 
 namespace chairlift {
+
+inline constexpr const char* kPreprocess = "preprocess";
+inline constexpr const char* kPredict = "predict";
+inline constexpr const char* kPostprocess = "postprocess";
 
 struct FunctionConfig {
   std::string file;      // "my.py"; in a repository, in the version's folder
@@ -25,8 +30,12 @@ struct FunctionConfig {
   int workers = 1;
   // Warm stand-bys, beside the workers: each takes the place of a worker that has ended.
   int spare_workers = 0;
-  // Models that the function may call while it computes.
-  std::vector<std::string> calls = {};
+  // Models that the function may call while it computes, and what the engine calls them.
+  std::map<std::string, std::string> calls = {};
+  // Of a class, the hooks of single items, "preprocess" and "postprocess", that run in processes
+  // apart from those that compute; and how many processes each of these has.
+  std::vector<std::string> hooks_apart = {};
+  int hook_workers = 1;
   // Batches given to a worker, the one it computes included: those behind are ready before it ends.
   int batches_in_flight = 2;
   // Where a batch of several requests raises, each of them is run again alone, so that only the
@@ -46,6 +55,11 @@ std::optional<FunctionConfig> ParseFunction(const std::string& text);
 
 // `python` and the settings above, of a model.yaml; nothing where it has no `python`.
 StatusOr<std::optional<FunctionConfig>> ReadFunctionConfig(const YamlValue& settings);
+// Settings other than `python`, by name, each as in a model.yaml.
+Status ApplyFunctionSettings(const std::map<std::string, std::string>& settings,
+                             FunctionConfig& config);
+// Whether it has a setting of that name, other than `python`.
+bool IsFunctionSetting(const std::string& name);
 // Their names.
 std::vector<std::string> FunctionSettingNames();
 

@@ -77,7 +77,7 @@ class Reader {
   }
   bool TakeType(DType& dtype) {
     uint32_t code = 0;
-    if (!Take(code) || code < 1 || code > static_cast<uint32_t>(kBytes)) return false;
+    if (!Take(code) || code < 1 || code > static_cast<uint32_t>(DType::kBytes)) return false;
     dtype = static_cast<DType>(code);
     return true;
   }

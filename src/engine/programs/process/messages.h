@@ -92,7 +92,9 @@ struct WorkerCall {
   uint64_t sequence = 0;
   int64_t timeout_us = 0;  // 0: none
   std::string model;
-  std::vector<NamedPlacedTensor> inputs;  // in the outputs' region
+  // In the outputs' region. Of kBytes: the offsets of its elements, int64 [elements + 1], and their
+  // bytes behind these; so in an answer.
+  std::vector<NamedPlacedTensor> inputs;
 };
 struct WorkerFailed {
   uint64_t sequence = 0;

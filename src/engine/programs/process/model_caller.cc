@@ -19,19 +19,70 @@ constexpr size_t kAnswerAlign = 64;
 
 size_t RoundedUp(size_t bytes) { return (bytes + kAnswerAlign - 1) / kAnswerAlign * kAnswerAlign; }
 
+// A copy of the texts that lie behind their offsets, which lie in the region.
+StatusOr<Tensor> CopyTexts(const std::string& name, const PlacedTensor& placed,
+                           const SharedRegion& region) {
+  std::vector<int64_t> offsets(static_cast<size_t>(placed.shape.NumElements()) + 1);
+  const size_t head = offsets.size() * sizeof(offsets[0]);
+  std::memcpy(offsets.data(), region.data() + placed.offset, head);
+  const size_t room = region.size() - placed.offset - head;
+  if (offsets.front() != 0 || !std::is_sorted(offsets.begin(), offsets.end()) ||
+      static_cast<size_t>(offsets.back()) > room) {
+    return InvalidArgument("the texts of input '{}' do not lie in the memory given", name);
+  }
+  const auto* const bytes = reinterpret_cast<const char*>(region.data() + placed.offset + head);
+  std::vector<std::string> texts;
+  texts.reserve(offsets.size() - 1);
+  for (size_t i = 1; i < offsets.size(); ++i) {
+    texts.emplace_back(bytes + offsets[i - 1], static_cast<size_t>(offsets[i] - offsets[i - 1]));
+  }
+  return TextTensor(placed.shape, std::move(texts));
+}
+
+// What an output takes in a region.
+size_t BytesIn(const Tensor& tensor) {
+  if (tensor.dtype() != DType::kBytes) return tensor.byte_size();
+  return (static_cast<size_t>(tensor.size()) + 1) * sizeof(int64_t) + ContentBytes(tensor) -
+         tensor.byte_size();
+}
+
+void PutOutput(const Tensor& tensor, std::byte* place) {
+  if (tensor.dtype() != DType::kBytes) {
+    if (tensor.byte_size() > 0) std::memcpy(place, tensor.raw(), tensor.byte_size());
+    return;
+  }
+  std::byte* bytes = place + (static_cast<size_t>(tensor.size()) + 1) * sizeof(int64_t);
+  int64_t end = 0;
+  std::memcpy(place, &end, sizeof(end));
+  for (const std::string_view text : TextsOf(tensor)) {
+    if (!text.empty()) std::memcpy(bytes + end, text.data(), text.size());
+    end += static_cast<int64_t>(text.size());
+    place += sizeof(end);
+    std::memcpy(place, &end, sizeof(end));
+  }
+}
+
 }  // namespace
 
 StatusOr<InferRequest> ModelCaller::RequestOf(const WorkerCall& call, const SharedRegion& region,
                                               std::optional<TimePoint> deadline) const {
-  if (calls_ == nullptr || std::count(allowed_.begin(), allowed_.end(), call.model) == 0) {
+  const auto model = allowed_.find(call.model);
+  if (calls_ == nullptr || model == allowed_.end()) {
+    std::vector<std::string> names;
+    for (const auto& [name, own] : allowed_) names.push_back(name);
     return InvalidArgument(
         "the function calls model '{}', which `calls` in its model.yaml does not name{}",
         call.model.substr(0, 256),
-        allowed_.empty() ? "" : fmt::format("; it names: {}", fmt::join(allowed_, ", ")));
+        names.empty() ? "" : fmt::format("; it names: {}", fmt::join(names, ", ")));
   }
   InferRequest request;
-  request.model = call.model;
+  request.model = model->second;
   for (const auto& [name, placed] : call.inputs) {
+    if (placed.dtype == DType::kBytes) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(Tensor texts, CopyTexts(name, placed, region));
+      request.inputs.push_back({name, std::move(texts)});
+      continue;
+    }
     const size_t bytes = static_cast<size_t>(placed.shape.NumElements()) * DTypeSize(placed.dtype);
     Tensor tensor = Tensor::Allocate(placed.dtype, placed.shape);
     // A copy, because the worker may write there even now.
@@ -70,7 +121,7 @@ void ModelCaller::Begin(const WorkerCall& call, const SharedRegion& region,
   StatusOr<InferRequest> request =
       CatchOutOfMemory([&] { return RequestOf(call, region, deadline); });
   if (!request.ok()) return Answer(call.call, request.status());
-  const StatusOr<CalledModel> model = calls_->Find(call.model);
+  const StatusOr<CalledModel> model = calls_->Find(request->model);
   if (!model.ok()) return Answer(call.call, model.status());
   const RequestId number =
       calls_->Begin(*model, *std::move(request),
@@ -96,17 +147,12 @@ void ModelCaller::Answer(uint64_t call, const StatusOr<InferResponse>& answer) {
     status = CatchOutOfMemory([&]() -> Status {
       size_t bytes = 0;
       for (const NamedTensor& output : answer->outputs) {
-        if (output.tensor.dtype() == kBytes) {
-          return Unimplemented("output '{}' is text, which functions cannot ask for", output.name);
-        }
         outputs.push_back({output.name, {output.tensor.dtype(), output.tensor.shape(), bytes}});
-        bytes += RoundedUp(output.tensor.byte_size());
+        bytes += RoundedUp(BytesIn(output.tensor));
       }
       CHAIRLIFT_ASSIGN_OR_RETURN(region, SharedRegion::Create(bytes));
       for (size_t i = 0; i < outputs.size(); ++i) {
-        const Tensor& tensor = answer->outputs[i].tensor;
-        if (tensor.byte_size() == 0) continue;
-        std::memcpy(region->data() + outputs[i].tensor.offset, tensor.raw(), tensor.byte_size());
+        PutOutput(answer->outputs[i].tensor, region->data() + outputs[i].tensor.offset);
       }
       return absl::OkStatus();
     });

@@ -25,8 +25,10 @@ class ModelCaller : public std::enable_shared_from_this<ModelCaller> {
   // Calls of a worker that have not been answered; more are refused.
   static constexpr size_t kMostCalls = 64;
 
-  // `calls` may be null; `allowed`: the models that the function may call.
-  ModelCaller(const WorkerProcess& process, ModelCalls* calls, std::vector<std::string> allowed)
+  // `calls` may be null; `allowed`: the models that the function may call, and what the engine
+  // calls them.
+  ModelCaller(const WorkerProcess& process, ModelCalls* calls,
+              std::map<std::string, std::string> allowed)
       : process_(&process), calls_(calls), allowed_(std::move(allowed)) {}
 
   // Copies the call's inputs out of the region that they lie in, and begins the request; the worker
@@ -48,7 +50,7 @@ class ModelCaller : public std::enable_shared_from_this<ModelCaller> {
   std::map<uint64_t, std::optional<RequestId>> running_;  // once it is known
 
   ModelCalls* const calls_;
-  const std::vector<std::string> allowed_;
+  const std::map<std::string, std::string> allowed_;
 };
 
 }  // namespace chairlift

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -78,11 +79,14 @@ class WorkerGroup {
   struct Options {
     std::string name;  // for the log
     FunctionConfig config;
-    std::filesystem::path file;   // of the function
-    ModelCalls* calls = nullptr;  // null: it can call none
+    std::filesystem::path file;  // of the function
+    // What of it runs here, of a class "preprocess,predict,postprocess" or some of these.
+    std::string parts;
+    ModelCalls* calls = nullptr;             // null: it can call none
+    std::function<bool()> interrupted = {};  // asked while the workers load; may be null
   };
   // Returns when all workers are ready. InvalidArgument with the traceback where the function
-  // cannot be loaded.
+  // cannot be loaded; Cancelled where it was interrupted.
   static StatusOr<std::unique_ptr<WorkerGroup>> Start(Options options);
   // Not on the group's own thread. No batch is in flight.
   ~WorkerGroup();
@@ -145,11 +149,19 @@ class WorkerGroup {
     FunctionBatch::Times times;
   };
 
+  // What an event of epoll_ is of: kWakeEvent, or a worker's descriptor.
+  enum class Source : uint64_t { kSocket = 0, kOutput = 1, kProcess = 2 };
+  static constexpr uint64_t kWakeEvent = 0;
+  static uint64_t EventOf(uint64_t worker, Source source) {
+    return worker << 2 | static_cast<uint64_t>(source);
+  }
+  static constexpr auto kTimeToEnd = std::chrono::seconds(2);
+
   explicit WorkerGroup(Options options);
 
-  void Main();
   void Wake() const;
-  // Of the thread:
+  // Of the thread (worker_group_hearing.cc, worker_group_lives.cc):
+  void Main();
   Status StartWorker();
   void Hear(const std::shared_ptr<Worker>& worker);
   void HearOne(const std::shared_ptr<Worker>& worker, WorkerMessage message);

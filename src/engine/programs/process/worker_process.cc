@@ -97,6 +97,7 @@ StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Options& opt
       std::to_string(::getpid()),
       options.file.string(),
       options.function,
+      options.parts,
       options.argument,
   };
   const int error = Spawn(arguments, worker_socket, pipe[1], process->pid_);

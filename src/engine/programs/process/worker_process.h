@@ -26,6 +26,7 @@ class WorkerProcess {
     std::filesystem::path script;  // _worker.py
     std::filesystem::path file;    // of the function
     std::string function;
+    std::string parts;          // WorkerGroup::Options
     std::string argument = {};  // of the class, where it is not empty
   };
   // Returns once it has been started, which says nothing of what it does.

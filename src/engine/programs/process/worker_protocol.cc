@@ -19,7 +19,7 @@ Status CheckSignature(std::span<const SymbolicSpec> tensors, const char* kind) {
     if (tensor.name.empty() || !names.insert(tensor.name).second) {
       return InvalidArgument("{} name '{}' is empty or used twice", kind, tensor.name);
     }
-    if (tensor.dtype == kBytes && (!tensor.shape.has_rank() || tensor.shape.rank() != 1)) {
+    if (tensor.dtype == DType::kBytes && (!tensor.shape.has_rank() || tensor.shape.rank() != 1)) {
       return InvalidArgument("{} '{}' is text and must have one dimension, the rows", kind,
                              tensor.name);
     }
@@ -65,7 +65,7 @@ Status WorkerProtocol::CheckOutput(const PlacedTensor& output, size_t index,
   static const SymbolicSpec kOffsets{"offsets", DType::kInt64, SymbolicShape({Dim()})};
   static const SymbolicSpec kTexts{"texts", DType::kUInt8, SymbolicShape({Dim()})};
   const bool offsets = index >= ready_->outputs.size();
-  const bool text = !offsets && ready_->outputs[index].dtype == kBytes;
+  const bool text = !offsets && ready_->outputs[index].dtype == DType::kBytes;
   const SymbolicSpec& expected = offsets ? kOffsets : text ? kTexts : ready_->outputs[index];
   const bool any_length = !offsets && ready_->own_offsets[index];
   const Shape& shape = output.shape;
@@ -105,8 +105,12 @@ Status WorkerProtocol::CheckCall(const WorkerCall& call) const {
   CHAIRLIFT_RETURN_IF_ERROR(CheckSequence(call.sequence));
   if (call.timeout_us < 0) return InvalidArgument("a call with a timeout of {}", call.timeout_us);
   for (const auto& [name, tensor] : call.inputs) {
-    if (tensor.dtype == kBytes) return InvalidArgument("input '{}' of a call is text", name);
-    CHAIRLIFT_RETURN_IF_ERROR(CheckPlace(tensor, fmt::format("input '{}' of a call", name)));
+    PlacedTensor placed = tensor;
+    if (tensor.dtype == DType::kBytes) {  // their offsets, which are looked at when they are copied
+      CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t texts, tensor.shape.Checked(sizeof(int64_t)));
+      placed = {DType::kInt64, Shape{texts + 1}, tensor.offset};
+    }
+    CHAIRLIFT_RETURN_IF_ERROR(CheckPlace(placed, fmt::format("input '{}' of a call", name)));
   }
   return absl::OkStatus();
 }
@@ -121,7 +125,7 @@ Status WorkerProtocol::Check(const WorkerMessage& message) const {
       return std::find(ragged.begin(), ragged.end(), true) != ragged.end();
     };
     for (size_t i = 0; i < said->outputs.size(); ++i) {
-      if ((said->outputs[i].dtype == kBytes) > said->own_offsets[i]) {
+      if ((said->outputs[i].dtype == DType::kBytes) > said->own_offsets[i]) {
         return InvalidArgument("output '{}' is text, without offsets of its own",
                                said->outputs[i].name);
       }

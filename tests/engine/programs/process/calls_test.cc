@@ -58,6 +58,50 @@ TEST_F(CallsTest, ManyAtOnceAreAnsweredEach) {
   for (Answer& answer : answers) EXPECT_THAT(Values(answer.get()), ElementsAre(wanted, wanted));
 }
 
+TEST_F(CallsTest, TextsGoBothWays) {
+  Put("upper", "def predict(text: list[str]) -> list[str]: return [t.upper() for t in text]\n");
+  ASSERT_TRUE(
+      LoadCalling(
+          "async def predict(x):\n"
+          "  texts = ['a', '', 'é' * 3, 'zero\\0']\n"
+          "  lists = await chairlift.infer('upper', text=texts)\n"
+          "  large = ['x' * 70000, 'y']\n"
+          "  arrays = await chairlift.infer('upper', text=np.array(large))\n"
+          "  assert arrays['output'].tolist() == [t.upper().encode() for t in large]\n"
+          "  assert lists['output'].tolist() == [t.upper().encode() for t in texts], lists\n"
+          "  try: await chairlift.infer('upper', text=['a', 1])\n"
+          "  except TypeError as error: assert 'int among its texts' in str(error)\n"
+          "  else: assert False\n"
+          "  return x\n",
+          "calls: [upper]\n")
+          .ok());
+  EXPECT_THAT(Values(Infer(Rows({1, 2}, 1))), ElementsAre(1, 2));
+}
+
+// As a worker might that wants to read, or have read, what is not its own.
+TEST_F(CallsTest, TextsOutsideOfTheMemoryGivenAreRefused) {
+  Put("length",
+      "def predict(text: list[bytes]) -> np.ndarray:\n"
+      "  return np.array([len(t) for t in text], 'float32')\n");
+  ASSERT_TRUE(LoadCalling("import sys\n"
+                          "async def predict(x):\n"
+                          "  worker = sys.modules['__main__']\n"
+                          "  head = {0: [0, 1 << 40], 1: [5, 3], 2: [0, -1], 3: [1, 2],"
+                          " 4: [0, 3]}[int(x[0, 0])]\n"
+                          "  worker.packed_texts = lambda name, texts: np.frombuffer(\n"
+                          "      np.array(head).tobytes() + b'abc', np.uint8)\n"
+                          "  answer = await chairlift.infer('length', text=['abc'])\n"
+                          "  return answer['output'][:, None]\n",
+                          "calls: [length]\n")
+                  .ok());
+  for (const float wrong : {0, 1, 2, 3}) {
+    EXPECT_THAT(MessageOf(Infer(Rows({wrong, 0}, 1)).status()),
+                HasSubstr("do not lie in the memory given"))
+        << wrong;
+  }
+  EXPECT_THAT(Values(Infer(Rows({4, 0}, 1))), ElementsAre(3));
+}
+
 TEST_F(CallsTest, WhatIsWrongIsRaised) {
   ASSERT_TRUE(
       LoadCalling("async def predict(x):\n"

@@ -157,6 +157,75 @@ TEST_F(ProcessTest, AClassIsMadeOnce) {
   EXPECT_THAT(Values(Infer(Rows({1, 2, 3}))), ElementsAre(-8, -12, -16));
 }
 
+// The first batch is held in predict until a second one has been preprocessed.
+TEST_F(ProcessTest, HooksApartRunWhileOtherBatchesAreComputed) {
+  const std::string prepared = (folder_ / "prepared").string();
+  ASSERT_TRUE(Load("import pathlib, time\n"
+                   "seen = pathlib.Path('" +
+                       prepared +
+                       "')\n"
+                       "class predict:\n"
+                       "  @staticmethod\n"
+                       "  def preprocess(item):\n"
+                       "    if item[0] == 1: seen.touch()\n"
+                       "    return item + 1\n"
+                       "  def __init__(self): self.weight = np.float32(4)\n"
+                       "  def predict(self, x):\n"
+                       "    if (x < 0).any(): raise ValueError('below zero')\n"
+                       "    while not seen.exists(): time.sleep(0.001)\n"
+                       "    return x * self.weight\n"
+                       "  def postprocess(self, item): return -item / self.weight\n",
+                   "hooks_apart: [preprocess, postprocess]\nmax_batch_size: 1\n"
+                   "batches_in_flight: 1\n")
+                  .ok());
+  std::vector<Answer> answers;
+  for (int i = 0; i < 12; ++i) answers.push_back(Submit(Rows({static_cast<float>(i)})));
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_THAT(Values(answers[static_cast<size_t>(i)].get()),
+                ElementsAre(static_cast<float>(-1 - i)));
+  }
+  EXPECT_THAT(MessageOf(Infer(Rows({-2})).status()), HasSubstr("ValueError: below zero"));
+  EXPECT_EQ((*engine_->Statistics("my"))[0].running, 0);
+}
+
+TEST_F(ProcessTest, OnlyTheGuiltyFailThroughAllStages) {
+  ASSERT_TRUE(Load("class predict:\n"
+                   "  def preprocess(self, item):\n"
+                   "    if item[0] == 3: raise ValueError('three')\n"
+                   "    return item\n"
+                   "  def predict(self, x): return x + 1\n"
+                   "  def postprocess(self, item):\n"
+                   "    if item[0] == 8: raise ValueError('eight')\n"
+                   "    return item\n",
+                   "hooks_apart: [preprocess, postprocess]\n")
+                  .ok());
+  for (int round = 0; round < 20; ++round) {
+    std::vector<Answer> answers;
+    for (int i = 0; i < 10; ++i) answers.push_back(Submit(Rows({static_cast<float>(i)}, 1)));
+    for (int i = 0; i < 10; ++i) {
+      const auto answer = answers[static_cast<size_t>(i)].get();
+      if (i == 3 || i == 7) {
+        EXPECT_THAT(MessageOf(answer.status()), HasSubstr(i == 3 ? "three" : "eight"));
+      } else {
+        EXPECT_THAT(Values(answer), ElementsAre(static_cast<float>(i + 1)));
+      }
+    }
+  }
+}
+
+TEST_F(ProcessTest, HooksApartMustBeOfTheClass) {
+  EXPECT_THAT(MessageOf(Load("def predict(x): return x", "hooks_apart: [preprocess]\n")),
+              HasSubstr("'predict' is not a class"));
+  EXPECT_THAT(MessageOf(Load("class predict:\n  def predict(self, x): return x\n",
+                             "hooks_apart: [postprocess]\n")),
+              HasSubstr("has no postprocess(item)"));
+  EXPECT_THAT(MessageOf(Load("class predict:\n"
+                             "  def predict(self, x): yield x\n"
+                             "  def postprocess(self, item): return item\n",
+                             "hooks_apart: [postprocess]\n")),
+              HasSubstr("hooks_apart is for functions of equal rows"));
+}
+
 // Each answer is that of its request alone, whoever rides with it; batches have at most the rows
 // they may have.
 TEST_F(ProcessTest, RequestsThatRideTogetherAnswerAsAlone) {

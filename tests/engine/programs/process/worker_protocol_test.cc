@@ -111,7 +111,7 @@ TEST(WorkerProtocol, ASignatureMustTellTensorsApartAndHaveRows) {
 // Texts and rows of lengths of their own come with their offsets, behind the outputs.
 TEST(WorkerProtocol, OwnLengthsNeedOffsetsOfEachRow) {
   WorkerReady ready = TwoOutputs();
-  ready.outputs[1] = Spec("z", kBytes, {Dim()});
+  ready.outputs[1] = Spec("z", DType::kBytes, {Dim()});
   const auto heard = [](WorkerProtocol& protocol, WorkerMessage message) {
     return std::string(protocol.Receive(Bytes(Encode(message))).status().message());
   };
@@ -122,7 +122,7 @@ TEST(WorkerProtocol, OwnLengthsNeedOffsetsOfEachRow) {
   ready.own_offsets = {false, true};
   {
     WorkerReady wrong = ready;
-    wrong.outputs[1] = Spec("z", kBytes, {Dim(), Dim()});
+    wrong.outputs[1] = Spec("z", DType::kBytes, {Dim(), Dim()});
     WorkerProtocol protocol;
     EXPECT_THAT(heard(protocol, wrong), HasSubstr("one dimension"));
   }
@@ -143,7 +143,7 @@ TEST(WorkerProtocol, OwnLengthsNeedOffsetsOfEachRow) {
   bad.outputs[2].shape = Shape{2};
   EXPECT_THAT(after(bad), HasSubstr("'offsets'"));
   bad = good;
-  bad.outputs[1].dtype = kBytes;
+  bad.outputs[1].dtype = DType::kBytes;
   EXPECT_THAT(after(bad), HasSubstr("must be uint8"));
   bad = good;
   bad.outputs[1].offset = 4090;
@@ -286,7 +286,8 @@ TEST(FunctionConfig, ReadsItsSettingsAndRefusesOthers) {
   EXPECT_FALSE((*read("policy: window")).has_value());
   for (const char* bad :
        {"workers: 2", "python: my.py", "python: ../my.py:f", "python: my.py:f\nworkers: 0",
-        "python: my.py:f\nretry_alone: maybe", "python: [1]"}) {
+        "python: my.py:f\nretry_alone: maybe", "python: [1]",
+        "python: my.py:f\nhooks_apart: [predict]", "python: my.py:f\nhooks_apart: preprocess"}) {
     EXPECT_FALSE(read(bad).ok()) << bad;
   }
 }

@@ -1,0 +1,410 @@
+#include "engine/programs/process/function_task.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/out_of_memory.h"
+#include "base/status.h"
+#include "chairlift/text.h"
+#include "engine/programs/process/streamed_graph.h"
+#include "engine/programs/rows_graph.h"
+
+namespace chairlift {
+namespace {
+
+using FunctionRequests = absl::InlinedVector<const ValidatedRequest*, 8>;
+
+// Copied, because the worker may write there even now; what is no bool becomes one.
+void CopyOut(const Tensor& from, int64_t first_row, Tensor& to) {
+  if (to.byte_size() == 0) return;
+  const Tensor rows = from.Rows(first_row, to.shape()[0]);
+  if (to.dtype() != DType::kBool) {
+    std::memcpy(to.raw(), rows.raw(), to.byte_size());
+    return;
+  }
+  const auto* const bytes = static_cast<const volatile uint8_t*>(rows.raw());
+  auto* const bools = static_cast<bool*>(to.raw());
+  for (size_t i = 0; i < to.byte_size(); ++i) bools[i] = bytes[i] != 0;
+}
+
+// A copy, which the worker cannot change, of the offsets of rows in so many values.
+StatusOr<std::vector<int64_t>> TakeOffsets(const Tensor& offsets, int64_t values,
+                                           const std::string& output) {
+  const std::span<const int64_t> there = offsets.values<int64_t>();
+  std::vector<int64_t> own(there.begin(), there.end());
+  if (own.front() == 0 && own.back() == values && std::is_sorted(own.begin(), own.end())) {
+    return own;
+  }
+  return Internal("the offsets of output '{}' do not divide its {} values into rows", output,
+                  values);
+}
+
+// A task: its requests together and, where that raised, each of them alone.
+class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
+ public:
+  FunctionTask(const FunctionStages& stages, const Signature& signature, bool retry_alone,
+               TaskRun& run, Program::TaskDone done)
+      : stages_(stages),
+        signature_(signature),
+        retry_alone_(retry_alone),
+        run_(run),
+        done_(std::move(done)) {
+    for (TaskNode& node : run.nodes) {
+      requests_.push_back(&GraphOf(node)->rows(node.node));  // until it has completed
+      node.units = requests_.back()->load();
+      times_.rows += requests_.back()->rows;
+    }
+    outputs_.resize(requests_.size());
+    statuses_.resize(requests_.size());
+    steps_.resize(requests_.size());
+  }
+
+  void Begin() { Submit(0, 0, requests_.size()); }
+
+ private:
+  // Requests [first, first + count) of the task, for one stage.
+  class Batch final : public FunctionBatch {
+   public:
+    Batch(std::shared_ptr<FunctionTask> task, size_t stage, size_t first, size_t count)
+        : task_(std::move(task)), stage_(stage), first_(first), count_(count) {
+      for (const ValidatedRequest* request : requests()) rows_ += request->rows;
+      if (stage > 0) {
+        carried_ = std::move(task_->carried_);
+        for (const Tensor& tensor : carried_) inputs_.push_back({tensor.dtype(), tensor.shape()});
+        return;
+      }
+      const TensorForms& forms = task_->stages_.first().forms;
+      if (forms.any) offsets_.push_back(0);
+      for (const ValidatedRequest* request : requests()) {
+        const int64_t length = forms.Length(*request);
+        for (int32_t row = 0; forms.any && row < request->rows; ++row) {
+          offsets_.push_back(tokens_ += length);
+        }
+      }
+      for (size_t i = 0; i < forms.inputs.size(); ++i) {
+        const Tensor& input = requests()[0]->inputs[i];
+        if (input.dtype() == DType::kBytes) {
+          int64_t bytes = 0;
+          for (const ValidatedRequest* request : requests()) {
+            for (const std::string_view text : TextsOf(request->inputs[i])) {
+              bytes += static_cast<int64_t>(text.size());
+            }
+          }
+          inputs_.push_back({DType::kUInt8, Shape{bytes}});
+          continue;
+        }
+        Shape shape = input.shape();
+        if (forms.inputs[i]) shape.Erase(1);
+        shape[0] = forms.inputs[i] ? tokens_ : rows_;
+        inputs_.push_back({input.dtype(), shape});
+      }
+      inputs_.insert(inputs_.end(), forms.texts.size() + (forms.any ? 1 : 0),
+                     {DType::kInt64, Shape{rows_ + 1}});
+    }
+
+    int64_t rows() const override { return rows_; }
+    int64_t tokens() const override { return tokens_; }
+    const std::vector<TensorDesc>& inputs() const override { return inputs_; }
+    std::optional<TimePoint> deadline() const override {
+      // The last of its requests to be given up.
+      TimePoint last = TimePoint::min();
+      for (size_t i = first_; i < first_ + count_; ++i) {
+        const std::optional<TimePoint>& own = task_->run_.nodes[i].deadline;
+        if (!own) return std::nullopt;
+        last = std::max(last, *own);
+      }
+      return last;
+    }
+    size_t max_output_bytes() const override { return task_->run_.memory.compute.limit(); }
+    void Write(size_t input, std::byte* place) override {
+      if (stage_ > 0) {
+        const Tensor& carried = carried_[input];
+        if (carried.byte_size() > 0) std::memcpy(place, carried.raw(), carried.byte_size());
+        return;
+      }
+      const TensorForms& forms = task_->stages_.first().forms;
+      if (input == forms.inputs.size() + forms.texts.size()) {
+        std::memcpy(place, offsets_.data(), offsets_.size() * sizeof(offsets_[0]));
+        return;
+      }
+      if (input >= forms.inputs.size()) {
+        return WriteTextOffsets(forms.texts[input - forms.inputs.size()], place);
+      }
+      for (const ValidatedRequest* request : requests()) {
+        const Tensor& part = request->inputs[input];
+        if (part.dtype() == DType::kBytes) {
+          for (const std::string_view text : TextsOf(part)) {
+            if (!text.empty()) std::memcpy(place, text.data(), text.size());
+            place += text.size();
+          }
+          continue;
+        }
+        if (part.byte_size() == 0) continue;
+        std::memcpy(place, part.raw(), part.byte_size());
+        place += part.byte_size();
+      }
+    }
+    Status Take(std::span<const Tensor> outputs) override {
+      if (stage_ + 1 < task_->stages_.all.size()) {
+        task_->carried_.clear();
+        for (const Tensor& output : outputs) {
+          CopyOut(output, 0,
+                  task_->carried_.emplace_back(Tensor::Allocate(output.dtype(), output.shape())));
+        }
+        return absl::OkStatus();
+      }
+      if (task_->stages_.streams()) return task_->JoinAll(outputs, first_, count_);
+      const TensorForms& forms = task_->stages_.last().forms;
+      const size_t num_outputs = forms.outputs.size();
+      std::vector<std::vector<int64_t>> own_offsets;
+      for (size_t i = 0; i < num_outputs; ++i) {
+        if (forms.own_offsets[i] < 0) continue;
+        CHAIRLIFT_ASSIGN_OR_RETURN(
+            std::vector<int64_t> offsets,
+            TakeOffsets(outputs[num_outputs + own_offsets.size()], outputs[i].shape()[0],
+                        task_->signature_.outputs[i].name));
+        own_offsets.push_back(std::move(offsets));
+      }
+      int64_t first_row = 0, first_token = 0;
+      for (size_t i = first_; i < first_ + count_; ++i) {
+        const ValidatedRequest& request = *task_->requests_[i];
+        const int64_t length = task_->stages_.first().forms.Length(request);
+        for (const int wanted : request.outputs) {
+          const auto index = static_cast<size_t>(wanted);
+          const std::string& name = task_->signature_.outputs[index].name;
+          if (forms.own_offsets[index] >= 0) {
+            const auto& offsets = own_offsets[static_cast<size_t>(forms.own_offsets[index])];
+            StatusOr<Tensor> own =
+                RowsWithOffsets(outputs[index], task_->signature_.outputs[index],
+                                std::span(offsets).subspan(static_cast<size_t>(first_row),
+                                                           static_cast<size_t>(request.rows) + 1));
+            task_->statuses_[i].Update(own.status());
+            if (own.ok()) task_->outputs_[i].push_back({name, *std::move(own)});
+            continue;
+          }
+          const bool ragged = forms.outputs[index];
+          Shape shape = outputs[index].shape();
+          shape[0] = ragged ? request.rows * length : request.rows;
+          Tensor own = Tensor::Allocate(outputs[index].dtype(), shape);
+          CopyOut(outputs[index], ragged ? first_token : first_row, own);
+          if (ragged) {
+            shape[0] = length;
+            shape.Insert(0, request.rows);
+            own = own.Reshaped(shape);
+          }
+          task_->outputs_[i].push_back({name, std::move(own)});
+        }
+        first_row += request.rows;
+        first_token += request.rows * length;
+      }
+      return absl::OkStatus();
+    }
+    void TakePart(std::span<const Tensor> outputs) override {
+      task_->TakeSteps(outputs, first_, count_);
+    }
+    void Done(Failure failure, Status status, const Times& times) override {
+      task_->Ended(stage_, first_, count_, failure, status, times);
+    }
+
+   private:
+    void WriteTextOffsets(size_t input, std::byte* place) const {
+      int64_t end = 0;
+      const auto put = [&] {
+        std::memcpy(place, &end, sizeof(end));
+        place += sizeof(end);
+      };
+      put();
+      for (const ValidatedRequest* request : requests()) {
+        for (const std::string_view text : TextsOf(request->inputs[input])) {
+          end += static_cast<int64_t>(text.size());
+          put();
+        }
+      }
+    }
+    // Of one request. `offsets` has one more than its rows.
+    static StatusOr<Tensor> RowsWithOffsets(const Tensor& all, const SymbolicSpec& spec,
+                                            std::span<const int64_t> offsets) {
+      const auto rows = static_cast<int64_t>(offsets.size()) - 1;
+      if (spec.dtype == DType::kBytes) {
+        std::vector<std::string> texts;
+        for (size_t row = 1; row < offsets.size(); ++row) {
+          texts.emplace_back(static_cast<const char*>(all.raw()) + offsets[row - 1],
+                             static_cast<size_t>(offsets[row] - offsets[row - 1]));
+        }
+        return TextTensor(Shape{rows}, std::move(texts));
+      }
+      const int64_t length = rows == 0 ? 0 : offsets[1] - offsets[0];
+      for (size_t row = 1; row < offsets.size(); ++row) {
+        if (offsets[row] - offsets[row - 1] == length) continue;
+        return InvalidArgument(
+            "its rows have results of different lengths in output '{}' ({} and {}), which one "
+            "tensor cannot hold: send them as requests of one row each",
+            spec.name, length, offsets[row] - offsets[row - 1]);
+      }
+      Shape shape = all.shape();
+      shape[0] = rows * length;
+      Tensor own = Tensor::Allocate(all.dtype(), shape);
+      CopyOut(all, offsets[0], own);
+      shape[0] = length;
+      shape.Insert(0, rows);
+      return own.Reshaped(shape);
+    }
+    std::span<const ValidatedRequest* const> requests() const {
+      return std::span(task_->requests_).subspan(first_, count_);
+    }
+
+    const std::shared_ptr<FunctionTask> task_;
+    const size_t stage_, first_, count_;
+    std::vector<Tensor> carried_;  // what the stage before gave
+    int64_t rows_ = 0;
+    int64_t tokens_ = 0;
+    std::vector<int64_t> offsets_;
+    std::vector<TensorDesc> inputs_;
+  };
+
+  // Copies the steps of each request, and sends them on.
+  void TakeSteps(std::span<const Tensor> outputs, size_t first, size_t count) {
+    if (!too_large_.ok()) return;
+    for (const Tensor& output : outputs) step_bytes_ += output.byte_size();
+    if (step_bytes_ > run_.memory.compute.limit()) {
+      too_large_ = absl::OutOfRangeError(
+          "the steps of its results take more than a batch may have (--memory-budget)");
+      return;
+    }
+    too_large_ = CatchOutOfMemory([&] {
+      int64_t first_row = 0;
+      for (size_t i = first; i < first + count; ++i) {
+        const ValidatedRequest& request = *requests_[i];
+        steps_[i].resize(request.outputs.size());
+        for (size_t k = 0; k < request.outputs.size(); ++k) {
+          const Tensor& all = outputs[static_cast<size_t>(request.outputs[k])];
+          Shape shape = all.shape();
+          shape[0] = request.rows;
+          Tensor own = Tensor::Allocate(all.dtype(), shape);
+          CopyOut(all, first_row, own);
+          static_cast<StreamedGraph*>(run_.nodes[i].graph)
+              ->Emit(request.outputs[k], steps_[i][k].count, own);
+          steps_[i][k].count += shape[1];
+          steps_[i][k].parts.push_back(std::move(own));
+        }
+        first_row += request.rows;
+        if (run_.send_parts != nullptr) run_.send_parts(i);
+      }
+      return absl::OkStatus();
+    });
+  }
+  // `none`: the outputs, of no steps.
+  Status JoinAll(std::span<const Tensor> none, size_t first, size_t count) {
+    CHAIRLIFT_RETURN_IF_ERROR(too_large_);
+    int64_t first_row = 0;
+    for (size_t i = first; i < first + count; ++i) {
+      const ValidatedRequest& request = *requests_[i];
+      steps_[i].resize(request.outputs.size());
+      for (size_t k = 0; k < request.outputs.size(); ++k) {
+        const auto index = static_cast<size_t>(request.outputs[k]);
+        const Tensor rest = none[index].Rows(first_row, request.rows);
+        if (rest.size() > 0) return Internal("a result that comes in parts has steps at its end");
+        for (const Tensor& part : steps_[i][k].parts) {
+          Shape shape = part.shape();
+          shape[1] = 0;
+          if (!(shape == rest.shape())) {
+            return Internal("the steps of output '{}' differ in shape: {} and {}",
+                            signature_.outputs[index].name, part.shape().ToString(),
+                            rest.shape().ToString());
+          }
+        }
+        outputs_[i].push_back(
+            {signature_.outputs[index].name, JoinSteps(steps_[i][k].parts, rest)});
+      }
+      first_row += request.rows;
+    }
+    return absl::OkStatus();
+  }
+
+  static RowsGraph* GraphOf(const TaskNode& node) { return static_cast<RowsGraph*>(node.graph); }
+
+  void Submit(size_t stage, size_t first, size_t count) {
+    stages_.all[stage].group->Submit(
+        std::make_unique<Batch>(shared_from_this(), stage, first, count));
+  }
+
+  void Ended(size_t stage, size_t first, size_t count, FunctionBatch::Failure failure,
+             Status status, const FunctionBatch::Times& times) {
+    times_.compute_input += times.write;
+    times_.compute_infer += times.compute;
+    times_.compute_output += times.take;
+    const bool wanted = run_.stop == nullptr || !*run_.stop;
+    if (failure == FunctionBatch::Failure::kRaised && count > 1 && retry_alone_ && wanted &&
+        step_bytes_ == 0) {
+      alone_ = true;
+      return Submit(0, 0, 1);
+    }
+    if (status.ok() && stage + 1 < stages_.all.size()) {
+      if (wanted) return Submit(stage + 1, first, count);
+      status = absl::CancelledError("nobody waits for it any more");
+    }
+    for (size_t i = first; i < first + count; ++i) {
+      TaskNode& node = run_.nodes[i];
+      if (!statuses_[i].ok()) {
+        node.status = std::exchange(statuses_[i], absl::OkStatus());
+      } else if (status.ok()) {
+        node.status = CatchOutOfMemory([&] {
+          return GraphOf(node)->Complete(
+              node.node, std::move(outputs_[i]),
+              {run_.memory.compute.limit(), run_.memory.partial_answers});
+        });
+      } else {
+        // Each has a status of its own: they are read and freed on different threads.
+        node.status = Status(status.code(), status.message());
+      }
+    }
+    if (alone_ && first + 1 < requests_.size()) return Submit(0, first + 1, 1);
+    done_(times_);  // what `run_` refers to goes
+  }
+
+  const FunctionStages& stages_;
+  const Signature& signature_;
+  const bool retry_alone_;
+  TaskRun& run_;
+  Program::TaskDone done_;
+  FunctionRequests requests_;
+  std::vector<std::vector<NamedTensor>> outputs_;  // by request
+  std::vector<Status> statuses_;                   // likewise: what its answer cannot be
+  // Where results come step by step: by request and wanted output.
+  struct Steps {
+    std::vector<Tensor> parts;
+    int64_t count = 0;
+  };
+  std::vector<std::vector<Steps>> steps_;
+  size_t step_bytes_ = 0;
+  Status too_large_;
+  TaskResult times_;
+  std::vector<Tensor> carried_;  // between two stages, of the one batch that is on its way
+  bool alone_ = false;
+};
+
+}  // namespace
+
+TensorForms::TensorForms(const WorkerReady& ready)
+    : inputs(ready.ragged_inputs),
+      outputs(ready.ragged_outputs),
+      input(static_cast<int>(std::find(inputs.begin(), inputs.end(), true) - inputs.begin())),
+      any(static_cast<size_t>(input) < inputs.size()) {
+  for (size_t i = 0; i < ready.inputs.size(); ++i) {
+    if (ready.inputs[i].dtype == DType::kBytes) texts.push_back(i);
+  }
+  for (size_t i = 0; i < ready.outputs.size(); ++i) {
+    own_offsets.push_back(ready.own_offsets[i] ? static_cast<int>(num_own++) : -1);
+  }
+}
+
+void RunFunctionTask(const FunctionStages& stages, const Signature& signature, bool retry_alone,
+                     TaskRun& run, Program::TaskDone done) {
+  std::make_shared<FunctionTask>(stages, signature, retry_alone, run, std::move(done))->Begin();
+}
+
+}  // namespace chairlift

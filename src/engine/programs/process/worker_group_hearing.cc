@@ -1,0 +1,260 @@
+// The thread of a group: what workers say, and what follows from it.
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/memory_reserve.h"
+#include "base/out_of_memory.h"
+#include "base/status.h"
+#include "engine/programs/process/worker_group.h"
+
+namespace chairlift {
+namespace {
+
+// How long the thread looks for the next event before it sleeps, where the last came so soon: about
+// what a sleep and the wake-up from it take.
+constexpr auto kWatchEvents = std::chrono::microseconds(100);
+
+bool SameSignature(const WorkerReady& a, const WorkerReady& b) {
+  const auto same = [](const std::vector<SymbolicSpec>& x, const std::vector<SymbolicSpec>& y) {
+    return std::equal(
+        x.begin(), x.end(), y.begin(), y.end(), [](const SymbolicSpec& p, const SymbolicSpec& q) {
+          return p.name == q.name && p.dtype == q.dtype && p.shape.ToString() == q.shape.ToString();
+        });
+  };
+  return same(a.inputs, b.inputs) && same(a.outputs, b.outputs) &&
+         a.ragged_inputs == b.ragged_inputs && a.ragged_outputs == b.ragged_outputs &&
+         a.own_offsets == b.own_offsets && a.streams == b.streams;
+}
+
+// Where a worker put them.
+std::vector<Tensor> PlacedIn(const SharedRegion& region, const std::vector<PlacedTensor>& outputs) {
+  std::vector<Tensor> tensors;
+  for (const PlacedTensor& output : outputs) {
+    tensors.push_back(Tensor::Wrap(output.dtype, output.shape, region.data() + output.offset));
+  }
+  return tensors;
+}
+
+}  // namespace
+
+void WorkerGroup::Call(const std::shared_ptr<Worker>& worker, const WorkerCall& call) {
+  const SharedRegion* region = nullptr;
+  std::optional<TimePoint> deadline;
+  {
+    const Lock lock(mutex_);
+    const InFlight& front = worker->in_flight.front();  // it stays: only this thread ends it
+    region = worker->slots[static_cast<size_t>(front.slot)].output.get();
+    deadline = front.batch->deadline();
+  }
+  worker->caller->Begin(call, *region, deadline);
+}
+
+void WorkerGroup::TakePart(const std::shared_ptr<Worker>& worker, const WorkerPart& part) {
+  FunctionBatch* batch = nullptr;
+  const SharedRegion* region = nullptr;
+  {
+    const Lock lock(mutex_);
+    const InFlight& front = worker->in_flight.front();  // it stays: only this thread ends it
+    batch = front.batch.get();
+    region = worker->slots[static_cast<size_t>(front.slot)].output.get();
+    worker->front_since = clock_.Now();  // it works
+  }
+  batch->TakePart(PlacedIn(*region, part.outputs));
+}
+
+void WorkerGroup::Answer(const std::shared_ptr<Worker>& worker, FunctionBatch::Failure failure,
+                         Status status, const WorkerResult* result) {
+  InFlight own;
+  Slot* slot = nullptr;
+  const TimePoint heard = clock_.Now();
+  worker->caller->CancelAll();  // what it did not wait for
+  {
+    const Lock lock(mutex_);
+    own = std::move(worker->in_flight.front());
+    worker->in_flight.pop_front();
+    own.times.compute = heard - std::max(worker->front_since, own.sent);
+    worker->front_since = heard;
+    slot = &worker->slots[static_cast<size_t>(own.slot)];
+    ++worker->batches;
+    restarts_.Computed();
+  }
+  if (result != nullptr) {
+    status = CatchOutOfMemory(
+        [&]() -> Status { return own.batch->Take(PlacedIn(*slot->output, result->outputs)); });
+    own.times.take = clock_.Now() - heard;
+    if (!status.ok()) failure = FunctionBatch::Failure::kNever;
+  }
+  {
+    const Lock lock(mutex_);
+    slot->taken = false;
+  }
+  DeliverWaiting();
+  own.batch->Done(failure, std::move(status), own.times);
+  CheckWear(*worker);
+  CloseIfIdle(*worker);
+}
+
+void WorkerGroup::GiveRoom(Worker& worker, uint64_t bytes) {
+  Lock lock(mutex_);
+  const InFlight& front = worker.in_flight.front();
+  Slot& slot = worker.slots[static_cast<size_t>(front.slot)];
+  const size_t most = front.batch->max_output_bytes();
+  lock.unlock();
+  std::unique_ptr<SharedRegion> region;
+  if (bytes <= most) {
+    StatusOr<std::unique_ptr<SharedRegion>> made =
+        CatchOutOfMemory([&] { return SharedRegion::Create(bytes); });
+    if (made.ok()) region = *std::move(made);
+  }
+  lock.lock();
+  absl::InlinedVector<int, 1> passed;
+  if (region != nullptr) {
+    slot.output = std::move(region);
+    passed.push_back(slot.output->descriptor());
+  }
+  const size_t room = passed.empty() ? 0 : slot.output->size();
+  worker.protocol.Grant(room);
+  if (!worker.process->Send(EncodeRoom(room), passed).ok()) worker.process->Kill();
+  if (slot.output != nullptr) slot.output->CloseDescriptor();
+}
+
+void WorkerGroup::HearOne(const std::shared_ptr<Worker>& worker, WorkerMessage message) {
+  if (std::holds_alternative<WorkerReady>(message)) {
+    if (!signature_.outputs.empty() && !SameSignature(signature_, std::get<WorkerReady>(message))) {
+      return Lose(worker, "loaded a function of another signature");
+    }
+    BecomeReady(*worker);
+  } else if (const auto* failed_load = std::get_if<WorkerLoadFailed>(&message)) {
+    Lose(worker, "could not load the function:\n" + failed_load->why);
+  } else if (const auto* result = std::get_if<WorkerResult>(&message)) {
+    Answer(worker, FunctionBatch::Failure::kNone, absl::OkStatus(), result);
+  } else if (const auto* call = std::get_if<WorkerCall>(&message)) {
+    Call(worker, *call);
+  } else if (const auto* part = std::get_if<WorkerPart>(&message)) {
+    TakePart(worker, *part);
+  } else if (const auto* failed = std::get_if<WorkerFailed>(&message)) {
+    Answer(worker, FunctionBatch::Failure::kRaised,
+           failed->refused ? InvalidArgument("{}", failed->why) : Internal("{}", failed->why),
+           nullptr);
+  } else {
+    GiveRoom(*worker, std::get<WorkerNeedsRoom>(message).bytes);
+  }
+}
+
+void WorkerGroup::Hear(const std::shared_ptr<Worker>& worker) {
+  while (!worker->dead && !worker->hung_up) {
+    const StatusOr<std::span<const std::byte>> bytes = worker->process->Receive();
+    if (!bytes.ok() && worker->process->ended() < 0) return Lose(worker, "");
+    if (!bytes.ok()) {
+      // It is about to end, and will say how: it need not be killed for that.
+      ::epoll_ctl(epoll_, EPOLL_CTL_DEL, worker->process->socket(), nullptr);
+      const Lock lock(mutex_);
+      if (!worker->closed) worker->deadline = clock_.Now() + kTimeToEnd;
+      worker->hung_up = true;
+      return;
+    }
+    if (bytes->empty()) return;
+    StatusOr<WorkerMessage> message = CatchOutOfMemory([&] {
+      const Lock lock(mutex_);
+      return worker->protocol.Receive(*bytes);
+    });
+    if (!message.ok()) {
+      worker->process->Kill();
+      return Lose(worker, "broke the protocol: " + Message(message.status()));
+    }
+    HearOne(worker, *std::move(message));
+  }
+}
+
+void WorkerGroup::Log(Worker& worker) {
+  for (const std::string& line : worker.process->ReadOutput()) {
+    spdlog::info("{}: worker {}: {}", options_.name, worker.id, line);
+  }
+}
+
+int WorkerGroup::WaitMs() const {
+  const Lock lock(mutex_);
+  const TimePoint now = clock_.Now();
+  // Nobody who submits a batch has to wake the thread: its deadline is not before this.
+  TimePoint wake = now + std::chrono::microseconds(options_.config.batch_timeout_us);
+  for (const TimePoint start : starts_) wake = std::min(wake, start);
+  for (const auto& [id, worker] : workers_) wake = std::min(wake, DeadlineOf(*worker));
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(wake - now).count();
+  return static_cast<int>(std::clamp<int64_t>(ms, 0, 60'000));
+}
+
+int WorkerGroup::Await(std::span<epoll_event> events) {
+  const auto wait = [&](int ms) {
+    return ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), ms);
+  };
+  const TimePoint begin = clock_.Now();
+  int count = wait(0);
+  while (count == 0 && watches_ && clock_.Now() - begin < kWatchEvents) {
+    std::this_thread::yield();
+    count = wait(0);
+  }
+  if (count == 0) count = wait(WaitMs());
+  watches_ = count > 0 && clock_.Now() - begin < kWatchEvents;
+  return count;
+}
+
+void WorkerGroup::Main() {
+  const MemoryReserve::Use use;
+  std::array<epoll_event, 16> events;
+  while (true) {
+    bool stopping = false;
+    {
+      const Lock lock(mutex_);
+      if (ending_) {
+        for (const auto& [id, worker] : workers_) worker->process->Kill();
+      }
+      stopping = stopping_;
+      if (stopping && workers_.empty()) break;
+      if (stopping) {
+        for (const auto& [id, worker] : workers_) worker->closing = true;
+      }
+    }
+    if (stopping) {
+      for (const auto& [id, worker] : workers_) CloseIfIdle(*worker);
+    }
+    StartDue();
+    FinishEnded();
+    DeliverWaiting();
+    const int count = Await(events);
+    for (int i = 0; i < count; ++i) {
+      const uint64_t event = events[static_cast<size_t>(i)].data.u64;
+      if (event == kWakeEvent) {
+        uint64_t wakes = 0;
+        (void)!::read(wake_, &wakes, sizeof(wakes));
+        continue;
+      }
+      const auto found = workers_.find(event >> 2);  // changed on this thread only
+      if (found == workers_.end()) continue;
+      const std::shared_ptr<Worker> worker = found->second;
+      switch (static_cast<Source>(event & 3)) {
+        case Source::kOutput:
+          Log(*worker);
+          if ((events[static_cast<size_t>(i)].events & EPOLLHUP) != 0) {
+            // Nobody writes there any more: whether it has ended is heard otherwise.
+            ::epoll_ctl(epoll_, EPOLL_CTL_DEL, worker->process->output(), nullptr);
+          }
+          break;
+        case Source::kSocket:
+          Hear(worker);
+          break;
+        case Source::kProcess:
+          Hear(worker);  // what it said before
+          if (!worker->dead) Lose(worker, "");
+          break;
+      }
+    }
+    KillOverdue();
+  }
+  FinishEnded();
+}
+
+}  // namespace chairlift
