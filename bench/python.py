@@ -157,17 +157,14 @@ class Running:
         self.process = subprocess.Popen([str(part) for part in command(self.port)], stdout=self.log, stderr=self.log,
                                         cwd=HERE, env={**ENVIRONMENT, **environment}, start_new_session=True)
         self.wait_until_it_listens()
-        for _ in range(300):
+        end = time.monotonic() + 60
+        while self.process.poll() is None and time.monotonic() < end:
             try:
                 self.load(1, 1)
                 return
             except SystemExit:
-                if self.process.poll() is not None:
-                    break
                 time.sleep(0.2)
-        self.close()
-        self.log.seek(0)
-        raise SystemExit(self.log.read().decode(errors="replace")[-2000:])
+        self.fail("it does not answer in 60 s")
 
     def wait_until_it_listens(self, seconds=90):
         end = time.monotonic() + seconds
@@ -175,10 +172,24 @@ class Running:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
                 return
             time.sleep(0.1)
+        self.fail(f"it does not listen after {seconds} s")
+
+    def fail(self, why):
+        why = "it has ended" if self.process.poll() is not None else why
         self.close()
         self.log.seek(0)
-        why = "it has ended" if self.process.returncode is not None else f"it does not listen after {seconds} s"
-        raise SystemExit(f"{why}: {self.log.read().decode(errors='replace')[-2000:]}")
+        said = self.log.read().decode(errors="replace").strip().splitlines()
+        raise SystemExit(f"{why}: {said[-1][:100] if said else 'it says nothing'}")
+
+    def cpu(self):
+        """Seconds of computing of all its processes."""
+        ticks = 0
+        for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                fields = stat.read_text().rpartition(")")[2].split()
+                if int(fields[3]) == self.process.pid:  # its session
+                    ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def load(self, connections, seconds):
         return wrk(self.port, self.path, connections, seconds, self.script)
@@ -204,10 +215,12 @@ def http_rows(report, rounds, seconds, only):
             try:
                 server = Running(*parts)
             except (SystemExit, OSError) as error:
-                report.refuse(f"http, 64 clients: {name}", f"does not run: {str(error).strip().splitlines()[-1][:100]}")
+                report.refuse(f"http, 64 clients: {name}", f"does not run: {error}")
                 continue
             try:
+                before = server.cpu()
                 results = [server.load(CONNECTIONS, seconds) for _ in range(rounds)]
+                cpu = 1e6 * (server.cpu() - before) / seconds / sum(rate for rate, _ in results)
                 alone = [server.load(1, seconds) for _ in range(rounds)]
             finally:
                 server.close()
@@ -215,11 +228,13 @@ def http_rows(report, rounds, seconds, only):
                 ours, one = [rate for rate, _ in results], [1e6 * latency for _, latency in alone]
                 at_least(report, "http, 64 clients", statistics.median(ours), "rows/s", AIMS["http"],
                          spread_percent=harness.spread(ours))
+                our_cpu = cpu
                 at_most(report, "http, one client", statistics.median(one), "us", AIMS["one client http us"])
             else:
                 peers[name] = statistics.median(rate for rate, _ in results)
                 report.add(f"http, 64 clients: {name}", statistics.median(ours), "rows/s", peers[name],
                            statistics.median(ours) / peers[name], aim=AIMS["http over peer"])
+                report.add(f"http, CPU a row: {name}", our_cpu, "us", cpu, cpu / our_cpu)
                 theirs = 1e6 * statistics.median(latency for _, latency in alone)
                 report.add(f"http, one client: {name}", statistics.median(one), "us", theirs, theirs / statistics.median(one))
 
@@ -304,7 +319,7 @@ def embedding_servers(folder):
                               str(threads), str(processes)], offline)
 
     def infinity(batch):
-        return (lambda port: [ENVIRONMENTS / "infinity-emb" / "bin" / "infinity_emb", "v2", "--model-id", theirs,
+        return (lambda port: [ENVIRONMENTS / "infinity-emb" / "bin" / "python", HERE / "infinity_peer.py", "v2", "--model-id", theirs,
                               "--served-model-name", "minilm", "--engine", "optimum", "--device", "cpu", "--batch-size",
                               str(batch), "--port", str(port), "--url-prefix", "/v1", "--log-level", "error"], offline)
 
@@ -336,7 +351,7 @@ def embedding_rows(report, rounds, seconds, only):
             try:
                 server = Running(command, "/v1/embeddings", scripts["CoLA"], environment)
             except (SystemExit, OSError) as error:
-                report.refuse(f"/v1/embeddings: {name}", f"does not run: {str(error).strip().splitlines()[-1][:100]}")
+                report.refuse(f"/v1/embeddings: {name}", f"does not run: {error}")
                 continue
             try:
                 for lengths, script in scripts.items():
