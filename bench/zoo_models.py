@@ -232,6 +232,8 @@ def vision():
             ("mobilevit_v2_050", timm("mobilevitv2_050"), image(256)),
             ("edgenext_small", timm("edgenext_small"), image(256)),
             ("efficientformer_l1", timm("efficientformer_l1"), at),
+            ("fastvit_t8", timm("fastvit_t8"), image(256)), ("repghostnet_050", timm("repghostnet_050"), at),
+            ("mobilenet_v4_conv_medium", timm("mobilenetv4_conv_medium"), at),
         ],
         "residual": [
             ("resnet18", torchvision("resnet18"), at), ("resnet34", torchvision("resnet34"), at),
@@ -242,10 +244,12 @@ def vision():
             ("resnext50_32x4d", torchvision("resnext50_32x4d"), at),
             ("regnet_x_800mf", torchvision("regnet_x_800mf"), at),
             ("regnet_y_400mf", torchvision("regnet_y_400mf"), at), ("seresnext26d", timm("seresnext26d_32x4d"), at),
-            ("resnest14d", timm("resnest14d"), at),
+            ("resnest14d", timm("resnest14d"), at), ("regnet_y_1_6gf", torchvision("regnet_y_1_6gf"), at),
+            ("nf_regnet_b0", timm("nf_regnet_b0"), image(192)),
         ],
         "dense": [
             ("densenet121", torchvision("densenet121"), at), ("vovnet19b_dw", timm("ese_vovnet19b_dw"), at),
+            ("hgnetv2_b0", timm("hgnetv2_b0"), at),
             ("dla34", timm("dla34"), at), ("hrnet_w18_small", timm("hrnet_w18_small"), at),
         ],
         "inception": [
