@@ -562,7 +562,7 @@ TEST_F(StepsTest, ACancelledRequestLeavesWithTheTask) {
 }
 
 TEST_F(StepsTest, PatienceIsCountedInSteps) {
-  auto s = MakePolicy("cellular", {.max_batch_size = 1,
+  auto s = MakePolicy("cellular", {.max_batch_size = 2,
                                    .cell_types = {{}, {.priority = 1}},
                                    .slice = microseconds(309),
                                    .step_costs = &costs_});

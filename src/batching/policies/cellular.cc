@@ -246,10 +246,10 @@ std::optional<Task> CellularScheduler::NextTask(WorkerId worker) {
   const int32_t limit = Limit(type, worker);
   Collect(type, worker, limit, members);
   const int64_t left = Takeable(type, worker);
-  const int32_t steps =
-      AddSteps(*chosen, worker, options_.step_costs,
-               options_.slice * (waiting() + left >= limit ? kSlicesWhereABatchWaits : 1),
-               left > 0 ? Waiting::kForPlaces : Waiting::kNobody, members);
+  const int32_t steps = AddSteps(
+      *chosen, worker, options_.step_costs,
+      options_.slice * (std::max<int64_t>(waiting(), left) >= limit ? kSlicesWhereABatchWaits : 1),
+      left > 0 ? Waiting::kForPlaces : Waiting::kNobody, members);
   type.passed_over = 0;
   for (CellType i = 0; i < types_.size(); ++i) {
     if (i != *chosen && Takeable(types_[i], worker) > 0) types_[i].passed_over += steps;
