@@ -28,6 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kTimeoutSeconds = 60;        // for a connection, and for a whole exchange
 constexpr int kLookEveryMs = 100;          // whether to stop
+constexpr int kReceiveBytes = 1 << 20;     // of a socket's buffer, if the system allows so many
 constexpr size_t kRareWakeUps = 32 << 10;  // bytes of an answer from one to the next
 
 struct Address {
@@ -92,6 +93,8 @@ class Connection {
       setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);  // of connect()
       const int on = 1;
       setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      // With a smaller window than some segments the kernel wakes for each (WakeAt).
+      setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &kReceiveBytes, sizeof kReceiveBytes);
       if (connect(socket_, a->ai_addr, a->ai_addrlen) != 0) Close();
     }
     freeaddrinfo(found);
