@@ -3,6 +3,8 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
 
 #include <filesystem>
 #include <memory>
@@ -57,6 +59,8 @@ NB_MODULE(_core, module) {
   using chairlift::python::PendingRequest;
   // At exit threads of others may hold objects of ours; the interpreter's own end frees nothing.
   nb::set_leak_warnings(false);
+  // Standard output is the program's own.
+  spdlog::set_default_logger(spdlog::stderr_color_mt("chairlift"));
   // Made before there are other threads, so that a child of fork() finds it made.
   (void)chairlift::BufferPool::Default();
 

@@ -108,6 +108,26 @@ TEST_F(ServeFunctionTest, WorkersEndWithAServerThatIsKilled) {
   EXPECT_GT(left, 0);
 }
 
+TEST_F(ServeFunctionTest, SettingsAreGivenByName) {
+  const std::string file = testing::WriteFile(folder_ / "my.py", "def predict(x): return x\n");
+  const auto serve = [&](const std::string& setting) {
+    return std::make_unique<Process>(
+        std::vector<std::string>{"serve", "--set", setting, file + ":predict", "--http-port", "0",
+                                 "--metrics-port", "-1", "--set", "max_batch_size=7"},
+        std::vector<std::string>{"CHAIRLIFT_PYTHON=" + python_});
+  };
+  const auto server = serve("workers=2");
+  EXPECT_TRUE(server->AwaitOutput("up to 7 rows")) << server->output();
+  EXPECT_THAT(server->output(), HasSubstr("in 2 processes"));
+  for (const auto& [setting, says] :
+       {std::pair("workers", "must be NAME=VALUE"), std::pair("worker=2", "no setting 'worker'"),
+        std::pair("workers=none", "workers is 'none'")}) {
+    const auto refused = serve(setting);
+    EXPECT_NE(refused->Wait(), 0);
+    EXPECT_THAT(refused->output(), HasSubstr(says));
+  }
+}
+
 TEST_F(ServeFunctionTest, WhatIsNoFunctionIsRefused) {
   const auto refusal = [&](const std::string& name) {
     Process process({"serve", name}, {"CHAIRLIFT_PYTHON=" + python_});

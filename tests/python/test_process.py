@@ -123,6 +123,21 @@ def test_ctrl_c_ends_a_call(tmp_path, call):
         assert "'cancelled'" in done.stdout
 
 
+def test_standard_output_is_the_program_s(tmp_path):
+    (tmp_path / "prints.py").write_text("import os\nprint('said by the function')\ndef predict(x):\n    os._exit(3)\n")
+    done = run("""
+        import sys
+        import numpy as np
+        import chairlift
+        try:
+            chairlift.load(sys.argv[1] + ":predict")(np.ones((1, 2), np.float32))
+        except chairlift.Unavailable:
+            print("ended")
+        """, tmp_path / "prints.py")
+    assert done.stdout == "ended\n"
+    assert "said by the function" in done.stderr and "exited with code 3" in done.stderr
+
+
 @pytest.mark.parametrize("load", ["chairlift.load(sys.argv[1] + ':predict')", "chairlift.load_repository(sys.argv[1])"])
 def test_ctrl_c_ends_a_load(tmp_path, load):
     file = tmp_path / "never.py"
