@@ -173,7 +173,7 @@ Status EngineHandle::Load(const std::string& name, const std::string& path, Mode
     interrupted_loads_.push_back(std::move(thread));
     return absl::CancelledError("the load was interrupted");
   }
-  const Status status = *load->status;
+  Status status = *load->status;
   lock.unlock();
   thread.join();
   return status;

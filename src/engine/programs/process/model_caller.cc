@@ -69,6 +69,7 @@ StatusOr<InferRequest> ModelCaller::RequestOf(const WorkerCall& call, const Shar
   const auto model = allowed_.find(call.model);
   if (calls_ == nullptr || model == allowed_.end()) {
     std::vector<std::string> names;
+    names.reserve(allowed_.size());
     for (const auto& [name, own] : allowed_) names.push_back(name);
     return InvalidArgument(
         "the function calls model '{}', which `calls` in its model.yaml does not name{}",

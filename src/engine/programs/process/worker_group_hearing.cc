@@ -33,6 +33,7 @@ bool SameSignature(const WorkerReady& a, const WorkerReady& b) {
 // Where a worker put them.
 std::vector<Tensor> PlacedIn(const SharedRegion& region, const std::vector<PlacedTensor>& outputs) {
   std::vector<Tensor> tensors;
+  tensors.reserve(outputs.size());
   for (const PlacedTensor& output : outputs) {
     tensors.push_back(Tensor::Wrap(output.dtype, output.shape, region.data() + output.offset));
   }
