@@ -12,6 +12,7 @@
 
 namespace chairlift {
 
+void RegisterPagedAttention(OperatorRegistry& registry);
 void RegisterRaggedAttention(OperatorRegistry& registry);
 void RegisterRaggedCumSum(OperatorRegistry& registry);
 void RegisterRaggedReduce(OperatorRegistry& registry);

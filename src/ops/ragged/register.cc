@@ -5,6 +5,7 @@
 namespace chairlift {
 
 void RegisterRagged(OperatorRegistry& registry) {
+  RegisterPagedAttention(registry);
   RegisterRaggedAttention(registry);
   RegisterRaggedCumSum(registry);
   RegisterRaggedReduce(registry);

@@ -1,0 +1,256 @@
+// chairlift::PagedAttention(q [T, heads, columns], k [T, kv_heads, columns], v [T, kv_heads,
+// values], offsets, cached [R], blocks [R, M], key_cache [N, kv_heads, B, columns], value_cache
+// [N, kv_heads, B, values]) -> y [T, heads, values]: causal attention of the new tokens of R
+// sequences over these and all earlier ones.
+//
+// Sequence r has `cached[r]` earlier tokens. The key and value of its token at place p are in block
+// blocks[r, p / B], row p % B, of the two caches. The operator writes those of the new tokens
+// there, in place, and token i then sees the places from 0 to cached[r] + i. What the caches' other
+// rows hold is neither read nor written, and may be anything. No two sequences may share a block
+// that one of them writes to; the kernel does not check that.
+//
+// Attributes: scale (1). kv_heads divides heads: that many heads of queries share one of keys.
+// Sequences and their heads of keys are shared out among the workers.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "ops/attention/attention_kernel.h"
+#include "ops/ragged/paged_head.h"
+#include "ops/ragged/ragged.h"
+
+namespace chairlift {
+namespace {
+
+constexpr int kOffsets = 3, kCached = 4, kBlocks = 5, kKeyCache = 6, kValueCache = 7;
+
+Status InferPaged(InferContext& context) {
+  static constexpr std::array<int, 8> kRanks = {3, 3, 3, 1, 1, 2, 4, 4};
+  CHAIRLIFT_RETURN_IF_ERROR(SequencesOf(context, kOffsets).status());
+  for (int i = 0; i < 8; ++i) {
+    const SymbolicShape& shape = context.shape(i);
+    if (shape.has_rank() && shape.rank() != kRanks[static_cast<size_t>(i)]) {
+      return InvalidArgument("input {} has rank {}, not {}", i, shape.rank(),
+                             kRanks[static_cast<size_t>(i)]);
+    }
+  }
+  std::vector<Dim> out(3);
+  if (context.shape(0).has_rank()) {
+    out[0] = context.shape(0)[0];
+    out[1] = context.shape(0)[1];
+  }
+  if (context.shape(2).has_rank()) out[2] = context.shape(2)[2];
+  context.set_output(0, context.dtype(0), SymbolicShape(std::move(out)));
+  return absl::OkStatus();
+}
+
+class PagedAttention final : public Kernel {
+ public:
+  static StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
+    auto made = std::make_unique<PagedAttention>();
+    const auto shape = [&](int i) -> const Shape& {
+      return context.inputs[static_cast<size_t>(i)].shape;
+    };
+    const Shape &q = shape(0), &k = shape(1), &v = shape(2);
+    made->tokens_ = q[0];
+    made->heads_ = q[1];
+    made->kv_heads_ = k[1];
+    made->head_size_ = q[2];
+    made->value_size_ = v[2];
+    made->offsets_ = context.inputs[kOffsets];
+    made->sequences_ = shape(kBlocks)[0];
+    made->most_blocks_ = shape(kBlocks)[1];
+    made->num_blocks_ = shape(kKeyCache)[0];
+    made->block_tokens_ = shape(kKeyCache)[2];
+    if (k[1] < 1 || q[1] % k[1] != 0) {
+      return InvalidArgument("{} heads of keys do not divide {} of queries", k[1], q[1]);
+    }
+    const auto fits = [&](int i, const Shape& wanted) -> Status {
+      if (shape(i) == wanted) return absl::OkStatus();
+      return InvalidArgument("input {} is {}, not {}", i, shape(i).ToString(), wanted.ToString());
+    };
+    CHAIRLIFT_RETURN_IF_ERROR(fits(1, {q[0], k[1], q[2]}));
+    CHAIRLIFT_RETURN_IF_ERROR(fits(2, {q[0], k[1], v[2]}));
+    CHAIRLIFT_RETURN_IF_ERROR(fits(kOffsets, {made->sequences_ + 1}));
+    CHAIRLIFT_RETURN_IF_ERROR(fits(kCached, {made->sequences_}));
+    CHAIRLIFT_RETURN_IF_ERROR(
+        fits(kKeyCache, {made->num_blocks_, k[1], made->block_tokens_, q[2]}));
+    CHAIRLIFT_RETURN_IF_ERROR(
+        fits(kValueCache, {made->num_blocks_, k[1], made->block_tokens_, v[2]}));
+    made->scale_ = context.attributes.Float("scale", 1.0f);
+    made->width_ = context.width;
+    return std::unique_ptr<Kernel>(std::move(made));
+  }
+
+  size_t scratch_bytes() const override { return static_cast<size_t>(width_) * SlotBytes(); }
+
+  Status Run(const KernelArgs& args) const override {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const auto offsets,
+                               CheckedOffsets(args, kOffsets, offsets_, tokens_));
+    CHAIRLIFT_RETURN_IF_ERROR(CheckBlocks(args, offsets));
+    auto* out = static_cast<float*>(args.outputs[0]);
+    const int64_t out_row = heads_ * value_size_;
+    std::fill(out + offsets.back() * out_row, out + tokens_ * out_row, 0.0f);
+    const int64_t items = sequences_ * kv_heads_;
+    const int width = std::min(args.team.width(), width_);
+    const int64_t parts = std::min<int64_t>(items, width == 1 ? 1 : int64_t{8} * width);
+    args.team.For(static_cast<int>(parts), [&](int part, int worker) {
+      const size_t slot = args.team.width() == 1 ? 0 : static_cast<size_t>(worker);
+      std::byte* scratch = static_cast<std::byte*>(args.scratch) + slot * SlotBytes();
+      for (int64_t item = items * part / parts; item < items * (part + 1) / parts; ++item) {
+        RunHeads(args, offsets, item / kv_heads_, item % kv_heads_, scratch);
+      }
+    });
+    return absl::OkStatus();
+  }
+
+ private:
+  // From so many queries on, keys and values are put together first.
+  static constexpr int64_t kManyQueries = 8;
+
+  static size_t Padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
+  int64_t most_keys() const { return most_blocks_ * block_tokens_; }
+  size_t KeysBytes() const {
+    return Padded(static_cast<size_t>(most_keys() * head_size_) * sizeof(float));
+  }
+  size_t ValuesBytes() const {
+    return Padded(static_cast<size_t>(most_keys() * value_size_) * sizeof(float));
+  }
+  size_t PackedBytes() const {
+    return Padded(PackedHeadBytes(most_keys(), head_size_, value_size_));
+  }
+  // Of few queries: their scores. Of many: keys and values side by side and packed.
+  size_t SlotBytes() const {
+    const size_t scores = Padded(static_cast<size_t>(most_keys()) * sizeof(float));
+    if (tokens_ < kManyQueries) return scores;
+    return std::max(scores, KeysBytes() + ValuesBytes() + PackedBytes() +
+                                Padded(AttendScratchBytes(head_size_)));
+  }
+
+  Status CheckBlocks(const KernelArgs& args, std::span<const int64_t> offsets) const {
+    const auto* cached = static_cast<const int64_t*>(args.inputs[kCached]);
+    const auto* blocks = static_cast<const int64_t*>(args.inputs[kBlocks]);
+    for (int64_t r = 0; r < sequences_; ++r, blocks += most_blocks_) {
+      const auto at = static_cast<size_t>(r);
+      const int64_t added = offsets[at + 1] - offsets[at];
+      if (added == 0) continue;
+      if (cached[r] < 0 || cached[r] > most_keys() - added) {
+        return InvalidArgument("sequence {} has {} tokens and {} new ones; its blocks hold {}", r,
+                               cached[r], added, most_keys());
+      }
+      const int64_t used = (cached[r] + added + block_tokens_ - 1) / block_tokens_;
+      for (int64_t b = 0; b < used; ++b) {
+        if (blocks[b] >= 0 && blocks[b] < num_blocks_) continue;
+        return InvalidArgument("block {} of sequence {} is {}; there are {}", b, r, blocks[b],
+                               num_blocks_);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Writes the new tokens' rows of one head of keys and values, and attends with its queries.
+  void RunHeads(const KernelArgs& args, std::span<const int64_t> offsets, int64_t r, int64_t kv,
+                std::byte* scratch) const {
+    const int64_t first = offsets[static_cast<size_t>(r)];
+    const int64_t added = offsets[static_cast<size_t>(r) + 1] - first;
+    if (added == 0) return;
+    const int64_t cached = static_cast<const int64_t*>(args.inputs[kCached])[r];
+    const int64_t* blocks = static_cast<const int64_t*>(args.inputs[kBlocks]) + r * most_blocks_;
+    PagedHead head;
+    head.keys_block = kv_heads_ * block_tokens_ * head_size_;
+    head.values_block = kv_heads_ * block_tokens_ * value_size_;
+    // The caches are written in place: they are inputs, and stay the caller's.
+    auto* keys = static_cast<float*>(const_cast<void*>(args.inputs[kKeyCache])) +
+                 kv * block_tokens_ * head_size_;
+    auto* values = static_cast<float*>(const_cast<void*>(args.inputs[kValueCache])) +
+                   kv * block_tokens_ * value_size_;
+    const auto* k = static_cast<const float*>(args.inputs[1]);
+    const auto* v = static_cast<const float*>(args.inputs[2]);
+    for (int64_t i = 0; i < added; ++i) {
+      const int64_t place = cached + i, token = (first + i) * kv_heads_ + kv;
+      const int64_t block = blocks[place / block_tokens_], row = place % block_tokens_;
+      std::copy_n(k + token * head_size_, head_size_,
+                  keys + block * head.keys_block + row * head_size_);
+      std::copy_n(v + token * value_size_, value_size_,
+                  values + block * head.values_block + row * value_size_);
+    }
+    head.queries = added;
+    head.q_row = heads_ * head_size_;
+    head.out_row = heads_ * value_size_;
+    head.head_size = head_size_;
+    head.value_size = value_size_;
+    head.cached = cached;
+    head.blocks = blocks;
+    head.block_tokens = block_tokens_;
+    head.keys = keys;
+    head.values = values;
+    head.scale = scale_;
+    const int64_t shared = heads_ / kv_heads_;
+    if (added >= kManyQueries) return AttendMany(args, head, first, kv * shared, shared, scratch);
+    for (int64_t h = kv * shared; h < (kv + 1) * shared; ++h) {
+      head.q = static_cast<const float*>(args.inputs[0]) + first * head.q_row + h * head_size_;
+      head.out = static_cast<float*>(args.outputs[0]) + first * head.out_row + h * value_size_;
+      AttendPaged(head, reinterpret_cast<float*>(scratch));
+    }
+  }
+
+  void AttendMany(const KernelArgs& args, const PagedHead& paged, int64_t first, int64_t first_head,
+                  int64_t heads, std::byte* scratch) const {
+    auto* keys = reinterpret_cast<float*>(scratch);
+    auto* values = reinterpret_cast<float*>(scratch + KeysBytes());
+    std::byte* packed = scratch + KeysBytes() + ValuesBytes();
+    AttentionHead head;
+    head.queries = paged.queries;
+    head.keys = paged.cached + paged.queries;
+    for (int64_t at = 0; at < head.keys; at += block_tokens_) {
+      const int64_t count = std::min(block_tokens_, head.keys - at);
+      const int64_t block = paged.blocks[at / block_tokens_];
+      std::copy_n(paged.keys + block * paged.keys_block, count * head_size_,
+                  keys + at * head_size_);
+      std::copy_n(paged.values + block * paged.values_block, count * value_size_,
+                  values + at * value_size_);
+    }
+    head.head_size = head_size_;
+    head.value_size = value_size_;
+    head.k = keys;
+    head.k_row = head_size_;
+    head.v = values;
+    head.v_row = value_size_;
+    head.q_row = paged.q_row;
+    head.out_row = paged.out_row;
+    head.scale = scale_;
+    head.last_seen = paged.cached;
+    PackHead(head, packed);
+    for (int64_t h = first_head; h < first_head + heads; ++h) {
+      head.q = static_cast<const float*>(args.inputs[0]) + first * head.q_row + h * head_size_;
+      head.out = static_cast<float*>(args.outputs[0]) + first * head.out_row + h * value_size_;
+      Attend(head, 0, head.queries, packed, packed + PackedBytes());
+    }
+  }
+
+  int64_t tokens_ = 0, heads_ = 0, kv_heads_ = 0, head_size_ = 0, value_size_ = 0;
+  int64_t sequences_ = 0, most_blocks_ = 0, num_blocks_ = 0, block_tokens_ = 0;
+  float scale_ = 1.0f;
+  TensorDesc offsets_;
+  int width_ = 1;
+};
+
+}  // namespace
+
+void RegisterPagedAttention(OperatorRegistry& registry) {
+  constexpr TypeSet kFloats = TypeSet{DType::kFloat};
+  constexpr TypeSet kIntegers = TypeSet{DType::kInt64};
+  registry.Add({.domain = "chairlift",
+                .name = "PagedAttention",
+                .min_inputs = 8,
+                .max_inputs = 8,
+                .input_types = {kFloats, kFloats, kFloats, kIntegers, kIntegers, kIntegers, kFloats,
+                                kFloats},
+                .infer = InferPaged,
+                .compile = PagedAttention::Compile,
+                // It writes its caches.
+                .deterministic = false});
+}
+
+}  // namespace chairlift

@@ -1,0 +1,222 @@
+// chairlift::PagedAttention against the formula in double, over keys and values in scattered
+// blocks.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "ops/operator_harness.h"
+#include "ops/ragged/packed_sequences.h"
+#include "ops/random_tensor.h"
+#include "ops/thread_team.h"
+
+namespace chairlift {
+namespace {
+
+using testing::Offsets;
+using testing::OperatorCall;
+using testing::RandomTensor;
+using testing::RunOperator;
+using testing::ThreadTeam;
+
+struct Case {
+  std::vector<int64_t> cached;
+  std::vector<int64_t> added;
+  int64_t spare = 0;  // tokens of no sequence
+  int64_t heads = 4, kv_heads = 2, columns = 8, values = 8;
+  int64_t block = 4;
+  int width = 1;
+};
+
+class PagedCheck {
+ public:
+  explicit PagedCheck(const Case& c) : c_(c) {
+    int64_t most = 1;
+    for (size_t r = 0; r < c.cached.size(); ++r) {
+      most = std::max(most, (c.cached[r] + c.added[r] + c.block - 1) / c.block);
+    }
+    const auto sequences = static_cast<int64_t>(c.cached.size());
+    // One more than there are needed, in any order.
+    std::vector<int64_t> order(static_cast<size_t>(most * sequences + 1));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), std::mt19937(5));
+    order.pop_back();
+    blocks_ = Tensor::Of<int64_t>({sequences, most}, std::span<const int64_t>(order));
+    const int64_t count = most * sequences + 1;
+    keys_ = Fill({count, c.kv_heads, c.block, c.columns});
+    values_ = Fill({count, c.kv_heads, c.block, c.values});
+    tokens_ = std::accumulate(c.added.begin(), c.added.end(), c.spare);
+    q_ = RandomTensor(DType::kFloat, {tokens_, c.heads, c.columns}, -2, 2, 1);
+    k_ = RandomTensor(DType::kFloat, {tokens_, c.kv_heads, c.columns}, -2, 2, 2);
+    v_ = RandomTensor(DType::kFloat, {tokens_, c.kv_heads, c.values}, -2, 2, 3);
+    for (size_t r = 0; r < c.cached.size(); ++r) {
+      past_k_.push_back(
+          RandomTensor(DType::kFloat, {c.cached[r], c.kv_heads, c.columns}, -2, 2, 10 + r));
+      past_v_.push_back(
+          RandomTensor(DType::kFloat, {c.cached[r], c.kv_heads, c.values}, -2, 2, 20 + r));
+      for (int64_t p = 0; p < c.cached[r]; ++p) {
+        for (int64_t h = 0; h < c.kv_heads; ++h) {
+          std::copy_n(&past_k_[r].data<float>()[(p * c.kv_heads + h) * c.columns], c.columns,
+                      Row(keys_, r, p, h));
+          std::copy_n(&past_v_[r].data<float>()[(p * c.kv_heads + h) * c.values], c.values,
+                      Row(values_, r, p, h));
+        }
+      }
+    }
+  }
+
+  void Run() {
+    OperatorCall call{.name = "PagedAttention",
+                      .inputs = {q_, k_, v_, Offsets(c_.added),
+                                 Tensor::Of<int64_t>({static_cast<int64_t>(c_.cached.size())},
+                                                     std::span<const int64_t>(c_.cached)),
+                                 blocks_, keys_, values_},
+                      .domain = "chairlift"};
+    call.attributes.Set("scale", 0.3f);
+    ThreadTeam team(c_.width);
+    const auto got = RunOperator(call, &team);
+    ASSERT_TRUE(got.ok()) << got.status();
+    y_ = (*got)[0];
+    ASSERT_EQ(y_.shape(), (Shape{tokens_, c_.heads, c_.values}));
+    int64_t token = 0;
+    for (size_t r = 0; r < c_.cached.size(); ++r) {
+      for (int64_t i = 0; i < c_.added[r]; ++i, ++token) {
+        for (int64_t h = 0; h < c_.heads; ++h) CheckQuery(r, token, c_.cached[r] + i, h);
+        for (int64_t h = 0; h < c_.kv_heads; ++h) {
+          const float* written = Row(keys_, r, c_.cached[r] + i, h);
+          for (int64_t d = 0; d < c_.columns; ++d) {
+            ASSERT_EQ(written[d], k_.data<float>()[(token * c_.kv_heads + h) * c_.columns + d]);
+          }
+        }
+      }
+    }
+    for (int64_t i = token * c_.heads * c_.values; i < y_.size(); ++i) {
+      ASSERT_EQ(y_.data<float>()[i], 0) << "behind the last sequence";
+    }
+  }
+
+ private:
+  // What nobody may read.
+  static Tensor Fill(const Shape& shape) {
+    Tensor t = Tensor::Allocate(DType::kFloat, shape);
+    std::fill_n(t.data<float>(), t.size(), std::numeric_limits<float>::quiet_NaN());
+    return t;
+  }
+  float* Row(Tensor& cache, size_t r, int64_t place, int64_t head) {
+    const int64_t block =
+        blocks_.data<int64_t>()[static_cast<int64_t>(r) * blocks_.shape()[1] + place / c_.block];
+    return cache.data<float>() +
+           ((block * c_.kv_heads + head) * c_.block + place % c_.block) * cache.shape()[3];
+  }
+  double At(const Tensor& past, const Tensor& added, size_t r, int64_t place, int64_t head,
+            int64_t d) const {
+    int64_t token = place;
+    const bool old = place < c_.cached[r];
+    if (!old) {
+      token -= c_.cached[r];
+      for (size_t before = 0; before < r; ++before) token += c_.added[before];
+    }
+    const Tensor& from = old ? past : added;
+    return from.data<float>()[(token * c_.kv_heads + head) * from.shape()[2] + d];
+  }
+  void CheckQuery(size_t r, int64_t token, int64_t place, int64_t h) {
+    const int64_t kv = h / (c_.heads / c_.kv_heads);
+    std::vector<double> weights;
+    double sum = 0;
+    for (int64_t j = 0; j <= place; ++j) {
+      double score = 0;
+      for (int64_t d = 0; d < c_.columns; ++d) {
+        score += q_.data<float>()[(token * c_.heads + h) * c_.columns + d] *
+                 At(past_k_[r], k_, r, j, kv, d);
+      }
+      weights.push_back(std::exp(score * 0.3f));
+      sum += weights.back();
+    }
+    for (int64_t d = 0; d < c_.values; ++d) {
+      double want = 0;
+      for (int64_t j = 0; j <= place; ++j) {
+        want += weights[static_cast<size_t>(j)] / sum * At(past_v_[r], v_, r, j, kv, d);
+      }
+      ASSERT_NEAR(y_.data<float>()[(token * c_.heads + h) * c_.values + d], want, 1e-5)
+          << "sequence " << r << " place " << place << " head " << h;
+    }
+  }
+
+  const Case c_;
+  int64_t tokens_ = 0;
+  Tensor blocks_, keys_, values_, q_, k_, v_, y_;
+  std::vector<Tensor> past_k_, past_v_;
+};
+
+TEST(PagedAttentionTest, StepsAndPromptsOfAnyAgeRideTogether) {
+  PagedCheck({.cached = {0, 5, 3, 17, 0}, .added = {7, 1, 0, 1, 20}, .spare = 3}).Run();
+  PagedCheck({.cached = {4, 8, 7}, .added = {1, 1, 1}}).Run();
+  PagedCheck({.cached = {9, 0, 31}, .added = {30, 8, 9}}).Run();
+  PagedCheck({.cached = {0}, .added = {0}, .spare = 2}).Run();
+}
+
+TEST(PagedAttentionTest, OfOddSizes) {
+  PagedCheck({.cached = {6, 1},
+              .added = {1, 3},
+              .heads = 3,
+              .kv_heads = 3,
+              .columns = 1,
+              .values = 1,
+              .block = 1})
+      .Run();
+  PagedCheck({.cached = {40, 2},
+              .added = {1, 11},
+              .heads = 6,
+              .kv_heads = 1,
+              .columns = 33,
+              .values = 20,
+              .block = 16})
+      .Run();
+  PagedCheck({.cached = {700},
+              .added = {1},
+              .heads = 1,
+              .kv_heads = 1,
+              .columns = 64,
+              .values = 64,
+              .block = 32})
+      .Run();
+}
+
+TEST(PagedAttentionTest, WorkersShareSequencesAndHeads) {
+  for (const int width : {2, 3}) {
+    PagedCheck({.cached = {0, 5, 3, 17}, .added = {70, 1, 9, 1}, .spare = 1, .width = width}).Run();
+    PagedCheck({.cached = {90}, .added = {1}, .heads = 8, .kv_heads = 8, .width = width}).Run();
+  }
+}
+
+TEST(PagedAttentionTest, WhatDoesNotFitIsRefused) {
+  const auto floats = [](const Shape& shape) {
+    return RandomTensor(DType::kFloat, shape, -1, 1, 2);
+  };
+  const auto run = [&](int64_t cached, std::vector<int64_t> blocks, const Shape& keys,
+                       int64_t kv_heads = 2) {
+    const Tensor k = floats({2, kv_heads, 4});
+    return RunOperator({.name = "PagedAttention",
+                        .inputs = {floats({2, 4, 4}), k, k, Offsets({2}),
+                                   Tensor::Of<int64_t>({1}, {cached}),
+                                   Tensor::Of<int64_t>({1, 2}, std::span<const int64_t>(blocks)),
+                                   floats(keys), floats({5, kv_heads, 3, 4})},
+                        .domain = "chairlift"})
+        .status();
+  };
+  EXPECT_TRUE(run(4, {4, 0}, {5, 2, 3, 4}).ok());
+  EXPECT_TRUE(run(1, {4, -1}, {5, 2, 3, 4}).ok());  // the second is not used
+  EXPECT_FALSE(run(5, {4, 0}, {5, 2, 3, 4}).ok());
+  EXPECT_FALSE(run(-1, {4, 0}, {5, 2, 3, 4}).ok());
+  EXPECT_FALSE(run(2, {4, 5}, {5, 2, 3, 4}).ok());
+  EXPECT_FALSE(run(2, {4, -1}, {5, 2, 3, 4}).ok());
+  EXPECT_FALSE(run(2, {4, 0}, {6, 2, 3, 4}).ok());
+  EXPECT_FALSE(run(2, {4, 0}, {5, 2, 3, 5}).ok());
+  EXPECT_FALSE(run(2, {4, 0}, {5, 3, 3, 4}, 3).ok());
+}
+
+}  // namespace
+}  // namespace chairlift
