@@ -4,9 +4,9 @@
 //     softmax(scale · (q · kᵀ) + mask) · v      with q, k, v of rank 4
 //
 // The scale may stand before the product, on one or both operands; the mask may be added, or
-// written as Where(condition, very negative, scores). Where(IsNaN(weights), 0, weights), which
-// PyTorch writes for queries that see nothing, is kept. ONNX's own Attention becomes the same
-// (lower_attention).
+// written as Where(condition, very negative, scores), or both, the second first.
+// Where(IsNaN(weights), 0, weights), which PyTorch writes for queries that see nothing, is kept.
+// ONNX's own Attention becomes the same (lower_attention).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,8 +32,8 @@ struct Operand {
 };
 
 struct Mask {
-  ValueId id = kNoValue;         // added; or,
-  ValueId condition = kNoValue;  // where it holds (or does not) `fill` stands for the score
+  ValueId id = kNoValue;         // added
+  ValueId condition = kNoValue;  // before that, where it holds (or not) `fill` is the score
   ValueId fill = kNoValue;
   bool fill_where_true = false;
 };
@@ -174,7 +174,8 @@ class AttentionMatcher {
         double factor = scale;
         const Node* found = Scores(node.inputs[i], n, inside, factor);
         const ValueId other = node.inputs[1 - i];
-        if (found == nullptr || HasMask(inside) || !Broadcasts(other, id)) continue;
+        if (found == nullptr || inside.id != kNoValue || !Broadcasts(other, id)) continue;
+        mask = inside;
         mask.id = Unexpanded(other);
         scale = factor;
         return found;
@@ -251,7 +252,14 @@ class AttentionMatcher {
                     mask.fill_where_true ? zero : mask.fill};
     where.outputs = {graph_.AddValue(std::move(added))};
     new_.push_back(where);
-    return where.outputs[0];
+    if (mask.id == kNoValue) return where.outputs[0];
+    Node both;
+    both.name = name + "/masks";
+    both.def = OperatorRegistry::Builtin().Find("", "Add");
+    both.inputs = {where.outputs[0], mask.id};
+    both.outputs = {graph_.AddValue({.name = both.name, .dtype = DType::kFloat})};
+    new_.push_back(both);
+    return both.outputs[0];
   }
 
   static Axes Permutation(const Node& transpose) {

@@ -80,10 +80,8 @@ Status InferAnew(Graph& graph) {
 
 }  // namespace
 
-StatusOr<Graph> Prepare(const Graph& graph, std::vector<PassReport>& passes) {
-  Graph copy = graph;
-  CHAIRLIFT_RETURN_IF_ERROR(NameInputs(copy));
-  CHAIRLIFT_RETURN_IF_ERROR(InferAnew(copy));
+StatusOr<std::vector<PassReport>> RunPreparingPasses(Graph& graph) {
+  CHAIRLIFT_RETURN_IF_ERROR(InferAnew(graph));
   // Every rule would have to know the operators that later passes fuse.
   const std::set<std::string> kept = {
       FoldConstants().name,          ShareConstantsWithBodies().name,
@@ -94,8 +92,15 @@ StatusOr<Graph> Prepare(const Graph& graph, std::vector<PassReport>& passes) {
   for (const Pass& pass : AllPasses()) {
     if (!kept.contains(pass.name)) disabled.insert(pass.name);
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(passes, RunPasses(copy, disabled));
-  CHAIRLIFT_RETURN_IF_ERROR(InferAnew(copy));
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<PassReport> passes, RunPasses(graph, disabled));
+  CHAIRLIFT_RETURN_IF_ERROR(InferAnew(graph));
+  return passes;
+}
+
+StatusOr<Graph> Prepare(const Graph& graph, std::vector<PassReport>& passes) {
+  Graph copy = graph;
+  CHAIRLIFT_RETURN_IF_ERROR(NameInputs(copy));
+  CHAIRLIFT_ASSIGN_OR_RETURN(passes, RunPreparingPasses(copy));
   return copy;
 }
 

@@ -15,6 +15,10 @@ namespace chairlift::ragged {
 // inputs are others.
 StatusOr<Graph> Prepare(const Graph& graph, std::vector<PassReport>& passes);
 
+// Infers all shapes anew, from the inputs alone, and recognises what exporters write as several
+// operators, attention among them. What was.
+StatusOr<std::vector<PassReport>> RunPreparingPasses(Graph& graph);
+
 }  // namespace chairlift::ragged
 
 #endif  // CHAIRLIFT_GRAPH_RAGGED_PREPARE_H_

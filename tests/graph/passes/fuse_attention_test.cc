@@ -20,7 +20,17 @@ constexpr int64_t kHeads = 3, kColumns = 4;
 const Dim kBatch = Dim::Symbol("batch"), kLength = Dim::Symbol("length");
 
 enum class Scale { kNone, kAfter, kBefore, kOnBoth, kOfValues };
-enum class Masked { kNot, kAdd, kAddFirst, kFillTrue, kFillFalse, kExpanded, kSlightly, kTwice };
+enum class Masked {
+  kNot,
+  kAdd,
+  kAddFirst,
+  kFillTrue,
+  kFillFalse,
+  kFillThenAdd,
+  kExpanded,
+  kSlightly,
+  kTwice
+};
 enum class Keys { kTransposedOnce, kTransposedTwice, kThroughRank3 };
 
 struct Options {
@@ -108,6 +118,8 @@ class AttentionGraph {
         return b_.Op("Where", {hidden, Number(never), scores});
       case Masked::kFillFalse:
         return b_.Op("Where", {b_.Op("Not", {hidden}), scores, Number(never)});
+      case Masked::kFillThenAdd:
+        return b_.Op("Add", {b_.Op("Where", {hidden, Number(never), scores}), seen_});
       case Masked::kExpanded:
         return b_.Op("Where",
                      {b_.Op("Expand", {hidden, b_.Op("Shape", {scores})}), Number(never), scores});
@@ -164,8 +176,8 @@ TEST(FuseAttentionTest, WhereverTheScaleStands) {
 }
 
 TEST(FuseAttentionTest, HoweverTheMaskIsWritten) {
-  for (const Masked mask :
-       {Masked::kNot, Masked::kAdd, Masked::kFillTrue, Masked::kFillFalse, Masked::kExpanded}) {
+  for (const Masked mask : {Masked::kNot, Masked::kAdd, Masked::kFillTrue, Masked::kFillFalse,
+                            Masked::kFillThenAdd, Masked::kExpanded}) {
     SCOPED_TRACE(static_cast<int>(mask));
     ExpectFused({.mask = mask});
   }

@@ -1,0 +1,116 @@
+#include "graph/decoders/decoder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+#include "graph/decoders/paging.h"
+#include "graph/decoders/without_past.h"
+#include "graph/passes/rewrite.h"
+#include "graph/ragged/ragged.h"
+
+namespace chairlift {
+namespace {
+
+constexpr std::string_view kPastPrefix = "past_key_values.";
+constexpr std::string_view kPresentPrefix = "present.";
+
+Status CheckShape(const Value& value, int rank, const std::vector<int>& known, const char* form) {
+  const bool fits =
+      value.shape.has_rank() && value.shape.rank() == rank &&
+      std::all_of(known.begin(), known.end(), [&](int axis) { return value.shape[axis].known(); });
+  if (fits) return absl::OkStatus();
+  return Unimplemented("'{}' has shape {}; a decoder's is {}", value.name, value.shape.ToString(),
+                       form);
+}
+
+}  // namespace
+
+bool HasPast(const Graph& graph) {
+  return std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId id) {
+    return graph.values[static_cast<size_t>(id)].name.starts_with(kPastPrefix);
+  });
+}
+
+StatusOr<DecoderPorts> FindDecoderPorts(const Graph& graph) {
+  DecoderPorts ports;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const Value& value = graph.values[static_cast<size_t>(graph.inputs[i])];
+    const int at = static_cast<int>(i);
+    const bool integer = value.dtype == DType::kInt64 || value.dtype == DType::kInt32;
+    if (value.name.starts_with(kPastPrefix)) {
+      CHAIRLIFT_RETURN_IF_ERROR(CheckShape(value, 4, {1, 3}, "[batch, heads, past, columns]"));
+      if (value.dtype != DType::kFloat) {
+        return Unimplemented("'{}' is {}; what is supported is float32", value.name,
+                             DTypeName(value.dtype));
+      }
+      ports.caches.push_back({.name = value.name, .input = at});
+    } else if (value.name == "input_ids" && value.dtype == DType::kInt64) {
+      CHAIRLIFT_RETURN_IF_ERROR(CheckShape(value, 2, {}, "[batch, new]"));
+      ports.tokens = at;
+    } else if (value.name == "attention_mask" && integer) {
+      CHAIRLIFT_RETURN_IF_ERROR(CheckShape(value, 2, {}, "[batch, past + new]"));
+      ports.mask = at;
+    } else if (value.name == "position_ids" && integer) {
+      CHAIRLIFT_RETURN_IF_ERROR(CheckShape(value, 2, {}, "[batch, new]"));
+      ports.positions = at;
+    } else {
+      return Unimplemented(
+          "input '{}' ({}) is not known; a decoder's are 'input_ids', 'attention_mask', "
+          "'position_ids' and 'past_key_values.N.key' and '.value'",
+          value.name, DTypeName(value.dtype));
+    }
+  }
+  if (ports.tokens < 0) return Unimplemented("it has no int64 input 'input_ids'");
+  for (size_t i = 0; i < graph.outputs.size(); ++i) {
+    const Value& value = graph.values[static_cast<size_t>(graph.outputs[i])];
+    const int at = static_cast<int>(i);
+    if (value.name == "logits" && value.dtype == DType::kFloat) {
+      ports.logits = at;
+      continue;
+    }
+    const auto cache = std::find_if(ports.caches.begin(), ports.caches.end(), [&](const auto& c) {
+      return value.name.starts_with(kPresentPrefix) && c.output < 0 &&
+             value.name.substr(kPresentPrefix.size()) == c.name.substr(kPastPrefix.size());
+    });
+    if (cache == ports.caches.end()) {
+      return Unimplemented(
+          "output '{}' ({}) is not known; a decoder's are 'logits' (float32) and the "
+          "'present.N.key' and '.value' of its inputs",
+          value.name, DTypeName(value.dtype));
+    }
+    cache->output = at;
+  }
+  if (ports.logits < 0) return Unimplemented("it has no float32 output 'logits'");
+  for (const DecoderPorts::Cache& cache : ports.caches) {
+    if (cache.output >= 0) continue;
+    return Unimplemented("input '{}' has no output '{}{}'", cache.name, kPresentPrefix,
+                         cache.name.substr(kPastPrefix.size()));
+  }
+  return ports;
+}
+
+StatusOr<DecoderModel> MakeDecoder(const Graph& graph) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const DecoderPorts ports, FindDecoderPorts(graph));
+  CHAIRLIFT_ASSIGN_OR_RETURN(decoders::CausalModel causal, decoders::WithoutPast(graph, ports));
+  CHAIRLIFT_ASSIGN_OR_RETURN(RaggedModel ragged, MakeRagged(causal.graph));
+  CHAIRLIFT_ASSIGN_OR_RETURN(DecoderModel model, decoders::Page(std::move(ragged)));
+  if (model.layers.size() * 2 != ports.caches.size()) {
+    return Unimplemented("it has {} attentions, and {} inputs of keys and values",
+                         model.layers.size(), ports.caches.size());
+  }
+  if (causal.max_length > 0 && (model.max_length == 0 || causal.max_length < model.max_length)) {
+    model.max_length = causal.max_length;
+  }
+  model.notes = {
+      fmt::format("keys and values of {} attention{}, each proved to see the tokens up to its own",
+                  model.layers.size(), model.layers.size() == 1 ? "" : "s"),
+      "nothing else depends on how many tokens came before, but positions"};
+  if (model.max_length > 0) {
+    model.notes.push_back(fmt::format("sequences up to {} tokens", model.max_length));
+  }
+  model.passes = std::move(causal.passes);
+  return model;
+}
+
+}  // namespace chairlift

@@ -1,0 +1,91 @@
+// A model that generates, as exporters write it (one step over the keys and values of all earlier
+// tokens), made into one over packed tokens of requests of any age, with the earlier keys and
+// values in blocks: the proof that this may be done, and the rewrite.
+//
+// What is taken, by the names that Hugging Face's exporters give:
+//   input_ids        int64 [batch, new]
+//   attention_mask   [batch, past + new], optional
+//   position_ids     [batch, new], optional
+//   past_key_values.N.key / .value   [batch, heads, past, columns]
+//   logits           [batch, new, vocabulary]
+//   present.N.key / .value           [batch, heads, past + new, columns]
+//
+// Proved, operator by operator, for every past and every number of new tokens:
+//   1. present = Concat(past, new keys) along the tokens, and nothing but attention reads it, after
+//      repeating heads at the most;
+//   2. each attention hides exactly the keys behind its query (past + query < key), whatever the
+//      sizes, where the mask is ones (pattern.h);
+//   3. nothing else depends on the past's length but positions, past + index of the token.
+// So the model, run once over a whole sequence without a past, is causal, and each of its tokens
+// follows from the earlier keys and values and its own position. That model, with no past, is then
+// proved to keep tokens and sequences apart (graph/ragged), where causal attention over packed
+// tokens becomes attention over blocks (chairlift::PagedAttention).
+#ifndef CHAIRLIFT_GRAPH_DECODERS_DECODER_H_
+#define CHAIRLIFT_GRAPH_DECODERS_DECODER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "graph/ir.h"
+#include "graph/passes/pass.h"
+
+namespace chairlift {
+
+enum class DecoderRole {
+  kTokens,     // int64 [T]
+  kPositions,  // int64 [T]: the place of each token in its sequence
+  kOffsets,    // int64 [R+1]: the first new token of each sequence, then their end
+  kCached,     // int64 [R]: earlier tokens
+  kBlocks,     // int64 [R, M]: where these and the new ones are
+  kKeys,       // float [N, heads, B, columns]: blocks of keys, written in place
+  kValues,     // likewise
+};
+
+struct DecoderInput {
+  DecoderRole role = DecoderRole::kTokens;
+  int layer = -1;  // of kKeys and kValues
+};
+
+struct DecoderLayer {
+  int64_t heads = 0;  // of keys
+  int64_t key_size = 0;
+  int64_t value_size = 0;
+};
+
+struct DecoderModel {
+  // One output, [R, vocabulary]: the logits of each sequence's last new token. Not yet through the
+  // passes that fuse.
+  Graph graph;
+  std::vector<DecoderInput> inputs;
+  std::vector<DecoderLayer> layers;  // one an attention
+  int64_t vocabulary = 0;
+  int64_t max_length = 0;  // tokens of a sequence that it has tables for; 0: no limit
+
+  std::vector<std::string> notes;  // what was proved, in words
+  std::vector<PassReport> passes;  // that ran before
+};
+
+// Where the step is found in the graph that was imported: by input and output.
+struct DecoderPorts {
+  int tokens = -1, mask = -1, positions = -1;
+  struct Cache {
+    std::string name;  // "past_key_values.0.key"
+    int input = -1, output = -1;
+  };
+  std::vector<Cache> caches;
+  int logits = -1;
+};
+
+// Whether the graph has inputs of those names at all.
+bool HasPast(const Graph& graph);
+// Unimplemented names the input or output that does not fit.
+StatusOr<DecoderPorts> FindDecoderPorts(const Graph& graph);
+
+// `graph` as imported, shapes inferred. Unimplemented names the node that stands in the way, and
+// why.
+StatusOr<DecoderModel> MakeDecoder(const Graph& graph);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_GRAPH_DECODERS_DECODER_H_

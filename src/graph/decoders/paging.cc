@@ -1,0 +1,198 @@
+#include "graph/decoders/paging.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "graph/passes/passes.h"
+#include "graph/passes/rewrite.h"
+
+namespace chairlift::decoders {
+namespace {
+
+class Pager {
+ public:
+  explicit Pager(RaggedModel ragged) : ragged_(std::move(ragged)), graph_(ragged_.graph) {}
+
+  StatusOr<DecoderModel> Run() {
+    if (!ragged_.marks.empty() || ragged_.output_is_tokens != std::vector<bool>{true}) {
+      return Unimplemented("its logits are not one row a token");
+    }
+    for (size_t i = 0; i < ragged_.inputs.size(); ++i) Name(ragged_.inputs[i].role, i);
+    if (tokens_ == kNoValue) return Unimplemented("its logits do not follow from its tokens");
+    offsets_ =
+        offsets_ == kNoValue ? AddInput("offsets", DType::kInt64, {Sequences("+1")}) : offsets_;
+    cached_ = AddInput("cached", DType::kInt64, {Sequences("")});
+    blocks_ = AddInput("blocks", DType::kInt64, {Sequences(""), Dim::Symbol("blocks")});
+    model_.inputs = {{DecoderRole::kTokens},
+                     {DecoderRole::kOffsets},
+                     {DecoderRole::kCached},
+                     {DecoderRole::kBlocks}};
+    std::vector<ValueId> inputs = {tokens_, offsets_, cached_, blocks_};
+    if (positions_ != kNoValue) {
+      inputs.push_back(positions_);
+      model_.inputs.push_back({DecoderRole::kPositions});
+    }
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      const std::string op = graph_.nodes[n].def->name;
+      if (graph_.nodes[n].def->domain == "chairlift" && op == "RaggedAttention") {
+        CHAIRLIFT_RETURN_IF_ERROR(PageAttention(n, inputs));
+      } else if (op.starts_with("Ragged")) {
+        return Unimplemented("{}: it looks beyond a token, and is no causal attention",
+                             graph_.nodes[n].Describe());
+      }
+    }
+    if (model_.layers.empty()) return Unimplemented("it has no attention");
+    CHAIRLIFT_RETURN_IF_ERROR(LastTokensOnly());
+    graph_.inputs = std::move(inputs);
+    SortNodes(graph_);
+    ForgetShapes();
+    std::vector<std::string> left;
+    CHAIRLIFT_RETURN_IF_ERROR(RemoveDeadNodes().run(graph_, left).status());
+    CHAIRLIFT_RETURN_IF_ERROR(Verify(graph_));
+    CHAIRLIFT_RETURN_IF_ERROR(InferShapes(graph_));
+    const SymbolicShape& logits = graph_.values[static_cast<size_t>(graph_.outputs[0])].shape;
+    if (!logits.has_rank() || logits.rank() != 2 || !logits[1].known() || logits[1].value() < 1) {
+      return Unimplemented("its logits have shape {}, not [batch, new, vocabulary]",
+                           logits.ToString());
+    }
+    model_.vocabulary = logits[1].value();
+    model_.max_length = ragged_.max_length;
+    model_.graph = std::move(graph_);
+    return std::move(model_);
+  }
+
+ private:
+  static Dim Sequences(const char* more) { return Dim::Symbol(std::string("sequences") + more); }
+
+  void Name(RaggedRole role, size_t i) {
+    const ValueId id = graph_.inputs[i];
+    if (role == RaggedRole::kTokens) tokens_ = id;
+    if (role == RaggedRole::kOffsets) offsets_ = id;
+    if (role == RaggedRole::kPositions) positions_ = id;
+  }
+
+  ValueId AddInput(const std::string& name, DType dtype, std::vector<Dim> dims) {
+    return graph_.AddValue({.name = name, .dtype = dtype, .shape = SymbolicShape(std::move(dims))});
+  }
+
+  Status PageAttention(size_t n, std::vector<ValueId>& inputs) {
+    Node& node = graph_.nodes[n];
+    if (node.attributes.Int("causal", 0) == 0 || node.inputs.size() > 4 ||
+        node.attributes.Float("softcap", 0.0f) != 0.0f) {
+      return Unimplemented("{}: it is not causal, or has a mask or a softcap", node.Describe());
+    }
+    const SymbolicShape& k = graph_.values[static_cast<size_t>(node.inputs[1])].shape;
+    const SymbolicShape& v = graph_.values[static_cast<size_t>(node.inputs[2])].shape;
+    if (!k.has_rank() || !v.has_rank() || !k[1].known() || !k[2].known() || !v[1].known() ||
+        !v[2].known() || !k[1].Same(v[1]) || k[1].value() < 1 || k[2].value() < 1 ||
+        v[2].value() < 1) {
+      return Unimplemented("{}: heads and columns of its keys are not known ({}, {})",
+                           node.Describe(), k.ToString(), v.ToString());
+    }
+    const DecoderLayer layer{k[1].value(), k[2].value(), v[2].value()};
+    const int at = static_cast<int>(model_.layers.size());
+    model_.layers.push_back(layer);
+    std::vector<ValueId> caches;
+    for (const DecoderRole role : {DecoderRole::kKeys, DecoderRole::kValues}) {
+      const bool keys = role == DecoderRole::kKeys;
+      caches.push_back(
+          AddInput(fmt::format("{}.{}", keys ? "keys" : "values", at), DType::kFloat,
+                   {Dim::Symbol("all_blocks"), Dim(layer.heads), Dim::Symbol("block_tokens"),
+                    Dim(keys ? layer.key_size : layer.value_size)}));
+      inputs.push_back(caches.back());
+      model_.inputs.push_back({role, at});
+    }
+    Attributes attributes;
+    attributes.Set("scale", node.attributes.Float("scale", 1.0f));
+    node.def = OperatorRegistry::Builtin().Find("chairlift", "PagedAttention");
+    node.attributes = std::move(attributes);
+    node.inputs = {node.inputs[0], node.inputs[1], node.inputs[2], offsets_,
+                   cached_,        blocks_,        caches[0],      caches[1]};
+    return absl::OkStatus();
+  }
+
+  ValueId Emit(const std::string& name, const char* op, std::vector<ValueId> inputs,
+               Attributes attributes = {}, const char* domain = "") {
+    Node node;
+    node.name = fmt::format("{}/{}", name, graph_.values.size());
+    node.def = OperatorRegistry::Builtin().Find(domain, op);
+    node.attributes = std::move(attributes);
+    node.inputs = std::move(inputs);
+    node.outputs = {graph_.AddValue({.name = node.name})};
+    graph_.nodes.push_back(node);
+    return graph_.nodes.back().outputs[0];
+  }
+  ValueId LastOf(ValueId tokens) {
+    Attributes last;
+    last.Set("index", int64_t{-1});
+    return Emit("last", "RaggedToken", {tokens, offsets_}, last, "chairlift");
+  }
+
+  // Logits are computed of the last token of each sequence alone: it is picked before the last
+  // product, where what follows that works on tokens one by one and is read by nobody else.
+  Status LastTokensOnly() {
+    const Links links(graph_);
+    ValueId at = graph_.outputs[0];
+    const std::string name = graph_.values[static_cast<size_t>(at)].name;
+    int reader = -1;
+    while (true) {
+      const int n = links.producer(at);
+      if (n < 0) break;
+      const Node& node = graph_.nodes[static_cast<size_t>(n)];
+      const bool alone = reader < 0 || links.SoleReader(at) == reader;
+      const bool product = Is(node, "MatMul") && Constant(node, 1);
+      const bool step =
+          Is(node, "Identity") || Is(node, "Cast") || (Is(node, "Squeeze") && Constant(node, 1)) ||
+          ((Is(node, "Add") || Is(node, "Mul") || Is(node, "Div")) && Constant(node, 1));
+      if (!alone || (!product && !step)) break;
+      if (product) return PickBefore(n);
+      reader = n;
+      at = node.inputs[0];
+    }
+    ValueId out = LastOf(graph_.outputs[0]);
+    graph_.values[static_cast<size_t>(out)].name = name;
+    graph_.outputs[0] = out;
+    return absl::OkStatus();
+  }
+  bool Constant(const Node& node, int i) const { return ConstantInput(graph_, node, i) != nullptr; }
+
+  // But for those of inputs: there are fewer rows behind the token that is picked.
+  void ForgetShapes() {
+    std::vector<bool> input(graph_.values.size(), false);
+    for (const ValueId id : graph_.inputs) input[static_cast<size_t>(id)] = true;
+    for (size_t i = 0; i < graph_.values.size(); ++i) {
+      Value& value = graph_.values[i];
+      if (input[i] || value.is_constant()) continue;
+      value.shape = SymbolicShape();
+      value.elements.reset();
+    }
+  }
+
+  // Of [1, T, hidden].
+  Status PickBefore(int product) {
+    const auto n = static_cast<size_t>(product);
+    const ValueId hidden = graph_.nodes[n].inputs[0];
+    const SymbolicShape& shape = graph_.values[static_cast<size_t>(hidden)].shape;
+    if (!shape.has_rank() || shape.rank() != 3 || !shape[0].known() || shape[0].value() != 1) {
+      return Unimplemented("{}: it reads {}", graph_.nodes[n].Describe(), shape.ToString());
+    }
+    const ValueId first = AddConstant(graph_, "last/axis", Tensor::Of<int64_t>({1}, {0}));
+    const ValueId rows = LastOf(Emit("last", "Squeeze", {hidden, first}));
+    const ValueId picked = Emit("last", "Unsqueeze", {rows, first});
+    graph_.nodes[n].inputs[0] = picked;
+    return absl::OkStatus();
+  }
+
+  RaggedModel ragged_;
+  Graph& graph_;
+  DecoderModel model_;
+  ValueId tokens_ = kNoValue, offsets_ = kNoValue, positions_ = kNoValue;
+  ValueId cached_ = kNoValue, blocks_ = kNoValue;
+};
+
+}  // namespace
+
+StatusOr<DecoderModel> Page(RaggedModel ragged) { return Pager(std::move(ragged)).Run(); }
+
+}  // namespace chairlift::decoders

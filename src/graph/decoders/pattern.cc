@@ -1,0 +1,327 @@
+#include "graph/decoders/pattern.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "graph/passes/rewrite.h"
+
+namespace chairlift::decoders {
+
+void CopyElement(const Tensor& from, int64_t i, Tensor& to, int64_t j) {
+  const size_t size = DTypeSize(from.dtype());
+  std::memcpy(static_cast<std::byte*>(to.raw()) + static_cast<size_t>(j) * size,
+              static_cast<const std::byte*>(from.raw()) + static_cast<size_t>(i) * size, size);
+}
+
+namespace {
+
+// Of an honest model's sizes; what is larger is not followed.
+constexpr int64_t kMostNumber = int64_t{1} << 40;
+constexpr int64_t kMostElements = 64;  // of a list
+
+bool TooLarge(int64_t n) { return n > kMostNumber || n < -kMostNumber; }
+
+// The elements of an integer or boolean tensor.
+std::optional<std::vector<int64_t>> Integers(const Tensor& t, int64_t most) {
+  if (t.size() > most) return std::nullopt;
+  std::vector<int64_t> values(static_cast<size_t>(t.size()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    switch (t.dtype()) {
+      case DType::kInt64:
+        values[i] = t.data<int64_t>()[i];
+        break;
+      case DType::kInt32:
+        values[i] = t.data<int32_t>()[i];
+        break;
+      case DType::kBool:
+        values[i] = static_cast<int64_t>(t.data<bool>()[i]);
+        break;
+      default:
+        return std::nullopt;
+    }
+  }
+  return values;
+}
+
+bool EqualBytes(const Tensor& t, int64_t i, int64_t j) {
+  const size_t size = DTypeSize(t.dtype());
+  const auto* bytes = static_cast<const std::byte*>(t.raw());
+  return std::memcmp(bytes + static_cast<size_t>(i) * size, bytes + static_cast<size_t>(j) * size,
+                     size) == 0;
+}
+
+std::vector<Line> LinesOf(const Shape& shape) {
+  std::vector<Line> dims;
+  for (const int64_t dim : shape) dims.push_back(Line::Number(dim));
+  return dims;
+}
+
+// A constant of one element of another value with each entry below (or on) the diagonal `k` of its
+// last two axes.
+std::optional<Pattern> CutAlongDiagonal(const Tensor& t) {
+  const Shape& shape = t.shape();
+  const int rank = shape.rank();
+  if (rank < 2) return std::nullopt;
+  const int64_t rows = shape[rank - 2], columns = shape[rank - 1];
+  if (rows < 2 || columns < 2 || rows * columns != t.size()) return std::nullopt;
+  // Where row 0 changes says which diagonal.
+  int64_t seen = 1;
+  while (seen < columns && EqualBytes(t, 0, seen)) ++seen;
+  if (seen == columns) return std::nullopt;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      if (!EqualBytes(t, r * columns + c, c < seen + r ? 0 : seen)) return std::nullopt;
+    }
+  }
+  Pattern pattern;
+  pattern.kind = Pattern::Kind::kTable;
+  pattern.dtype = t.dtype();
+  pattern.dims = LinesOf(shape);
+  // Column ≤ row + seen − 1.
+  pattern.conditions = {{.number = seen - 1, .axes = {{rank - 2, 1}, {rank - 1, -1}}}};
+  pattern.table = Tensor::Allocate(t.dtype(), {2});
+  CopyElement(t, seen, pattern.table, 0);
+  CopyElement(t, 0, pattern.table, 1);
+  return pattern;
+}
+
+std::optional<Tensor> NumberTensor(DType dtype, int64_t n) {
+  switch (dtype) {
+    case DType::kInt64:
+      return Tensor::Of<int64_t>({1}, {n});
+    case DType::kInt32:
+      return Tensor::Of<int32_t>({1}, {static_cast<int32_t>(n)});
+    case DType::kBool:
+      return Tensor::Of<bool>({1}, {n != 0});
+    case DType::kFloat:
+      return Tensor::Of<float>({1}, {static_cast<float>(n)});
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::optional<Line> Line::Sum(const Line& a, const Line& b, int64_t times_b) {
+  Line sum = a;
+  bool fits = true;
+  const auto add = [&](int64_t& to, int64_t n) {
+    int64_t product = 0;
+    fits = fits && !__builtin_mul_overflow(times_b, n, &product) &&
+           !__builtin_add_overflow(to, product, &to) && !TooLarge(to);
+  };
+  add(sum.number, b.number);
+  for (size_t i = 0; i < sum.sizes.size(); ++i) add(sum.sizes[i], b.sizes[i]);
+  for (const auto& [axis, times] : b.axes) {
+    int64_t& own = sum.axes[axis];
+    add(own, times);
+    if (own == 0) sum.axes.erase(axis);
+  }
+  if (!fits) return std::nullopt;
+  return sum;
+}
+
+std::optional<Line> Line::Product(const Line& a, const Line& b) {
+  if (a.is_number()) return Sum(Line(), b, a.number);
+  if (b.is_number()) return Sum(Line(), a, b.number);
+  return std::nullopt;
+}
+
+std::optional<Line> Line::With(int axis, const Line& place) const {
+  Line rest = *this;
+  const int64_t times = along(axis);
+  rest.axes.erase(axis);
+  return Sum(rest, place, times);
+}
+
+std::optional<int64_t> Line::Least(const std::vector<Line>& dims) const {
+  Line least = *this;
+  for (const auto& [axis, times] : axes) {
+    const Line& dim = dims[static_cast<size_t>(axis)];
+    const auto last = Sum(dim, Number(1), -1);
+    const auto with = last ? least.With(axis, times > 0 ? Number(0) : *last) : std::nullopt;
+    if (!with) return std::nullopt;
+    least = *with;
+  }
+  int64_t bound = least.number;
+  for (const Size size : {Size::kBatch, Size::kNew, Size::kPast}) {
+    if (least.of(size) < 0) return std::nullopt;
+    if (size != Size::kPast) bound += least.of(size);
+  }
+  return bound;
+}
+
+std::optional<int64_t> Line::Most(const std::vector<Line>& dims) const {
+  const auto negative = Sum(Line(), *this, -1);
+  const auto least = negative ? negative->Least(dims) : std::nullopt;
+  if (!least) return std::nullopt;
+  return -*least;
+}
+
+std::string Line::ToString() const {
+  std::vector<std::string> terms;
+  const auto add = [&](int64_t times, const std::string& what) {
+    if (times != 0) terms.push_back(times == 1 ? what : fmt::format("{}·{}", times, what));
+  };
+  add(of(Size::kBatch), "batch");
+  add(of(Size::kPast), "past");
+  add(of(Size::kNew), "new");
+  for (const auto& [axis, times] : axes) add(times, fmt::format("index {}", axis));
+  if (number != 0 || terms.empty()) terms.push_back(std::to_string(number));
+  return fmt::format("{}", fmt::join(terms, " + "));
+}
+
+Pattern Pattern::OfLine(DType dtype, std::vector<Line> dims, Line line) {
+  Pattern pattern;
+  pattern.kind = Kind::kLine;
+  pattern.dtype = dtype;
+  pattern.dims = std::move(dims);
+  pattern.line = std::move(line);
+  return pattern;
+}
+
+Pattern Pattern::OfList(DType dtype, std::vector<Line> list) {
+  Pattern pattern;
+  pattern.kind = Kind::kList;
+  pattern.dtype = dtype;
+  pattern.dims = {Line::Number(static_cast<int64_t>(list.size()))};
+  pattern.list = std::move(list);
+  return pattern;
+}
+
+Pattern Pattern::Uniform(std::vector<Line> dims, Tensor one) {
+  Pattern pattern;
+  pattern.kind = Kind::kTable;
+  pattern.dtype = one.dtype();
+  pattern.dims = std::move(dims);
+  pattern.table = one.Reshaped({1});
+  return pattern;
+}
+
+Pattern Pattern::OfConstant(const Tensor& constant) {
+  const int64_t size = constant.size();
+  const Shape& shape = constant.shape();
+  if (size == 0) return {};
+  if (shape.rank() == 1 && IsInteger(constant.dtype()) && size <= kMostElements) {
+    const std::vector<int64_t> values = *Integers(constant, kMostElements);
+    std::vector<Line> list;
+    for (const int64_t n : values) {
+      if (TooLarge(n)) {  // INT64_MAX stands for an end
+        list.push_back(Line::Number(n > 0 ? kMostNumber : -kMostNumber));
+      } else {
+        list.push_back(Line::Number(n));
+      }
+    }
+    return OfList(constant.dtype(), std::move(list));
+  }
+  bool equal = true;
+  for (int64_t i = 1; i < size && equal; ++i) equal = EqualBytes(constant, 0, i);
+  if (equal) {
+    Tensor one = Tensor::Allocate(constant.dtype(), {1});
+    CopyElement(constant, 0, one, 0);
+    return Uniform(LinesOf(shape), std::move(one));
+  }
+  if (shape[shape.rank() - 1] == size && IsInteger(constant.dtype())) {
+    const auto values = Integers(constant, int64_t{1} << 24);
+    bool counts = values.has_value() && !TooLarge((*values)[0]);
+    for (size_t i = 1; counts && i < values->size(); ++i) {
+      counts = (*values)[i] == (*values)[i - 1] + 1;
+    }
+    if (counts) {
+      Line line = Line::Index(shape.rank() - 1);
+      line.number = (*values)[0];
+      return OfLine(constant.dtype(), LinesOf(shape), line);
+    }
+  }
+  return CutAlongDiagonal(constant).value_or(Pattern());
+}
+
+std::optional<std::vector<Line>> Pattern::Elements() const {
+  if (kind == Kind::kList) return list;
+  if (rank() > 1 || (rank() == 1 && (!dims[0].is_number() || dims[0].number > kMostElements))) {
+    return std::nullopt;
+  }
+  const auto line = AsLine();
+  if (!line) return std::nullopt;
+  std::vector<Line> elements;
+  for (int64_t i = 0; i < (rank() == 0 ? 1 : dims[0].number); ++i) {
+    const auto at = line->With(0, Line::Number(i));
+    if (!at) return std::nullopt;
+    elements.push_back(*at);
+  }
+  return elements;
+}
+
+std::optional<Line> Pattern::AsLine() const {
+  if (is_line()) return line;
+  if (!is_table() || !conditions.empty()) return std::nullopt;
+  if (dtype == DType::kFloat) {
+    const float value = table.data<float>()[0];
+    if (!(value >= -16777216.0f && value <= 16777216.0f)) return std::nullopt;
+    const auto whole = static_cast<int64_t>(value);
+    if (static_cast<float>(whole) != value) return std::nullopt;
+    return Line::Number(whole);
+  }
+  const auto values = Integers(table, 1);
+  if (!values) return std::nullopt;
+  return Line::Number((*values)[0]);
+}
+
+std::optional<Pattern> Pattern::AsTable() const {
+  if (is_table()) return *this;
+  if (!is_line() || !line.is_number()) return std::nullopt;
+  const auto one = NumberTensor(dtype, line.number);
+  if (!one) return std::nullopt;
+  return Uniform(dims, *one);
+}
+
+bool Pattern::Possible(int64_t m) const {
+  for (size_t i = 0; i < conditions.size(); ++i) {
+    const bool holds = (m >> i & 1) != 0;
+    const auto least = conditions[i].Least(dims), most = conditions[i].Most(dims);
+    if (holds ? most && *most < 0 : least && *least >= 0) return false;
+    for (size_t j = 0; j < i; ++j) {
+      const bool other = (m >> j & 1) != 0;
+      const auto sum = Line::Sum(conditions[i], conditions[j]);
+      if (!sum) continue;
+      const auto most_sum = sum->Most(dims), least_sum = sum->Least(dims);
+      if (holds && other && most_sum && *most_sum < 0) return false;
+      if (!holds && !other && least_sum && *least_sum >= -1) return false;
+      // One that holds where the other, which is never less, does not.
+      const auto difference = Line::Sum(conditions[i], conditions[j], -1);
+      const auto least_of = difference ? difference->Least(dims) : std::nullopt;
+      const auto most_of = difference ? difference->Most(dims) : std::nullopt;
+      if (holds && !other && most_of && *most_of <= 0) return false;
+      if (!holds && other && least_of && *least_of >= 0) return false;
+    }
+  }
+  return true;
+}
+
+void Pattern::Simplify(bool by_value) {
+  const auto equal = [&](int64_t a, int64_t b) {
+    if (!by_value || table.dtype() != DType::kFloat) return EqualBytes(table, a, b);
+    return table.data<float>()[a] == table.data<float>()[b];
+  };
+  for (size_t i = conditions.size(); i-- > 0;) {
+    const auto count = int64_t{1} << conditions.size();
+    const int64_t bit = int64_t{1} << i;
+    bool matters = false;
+    for (int64_t m = 0; m < count; ++m) {
+      if ((m & bit) != 0 || !Possible(m) || !Possible(m | bit)) continue;
+      matters |= !equal(m, m | bit);
+    }
+    if (matters) continue;
+    Tensor fewer = Tensor::Allocate(table.dtype(), {count / 2});
+    for (int64_t m = 0; m < count / 2; ++m) {
+      const int64_t without = (m & (bit - 1)) | (m & ~(bit - 1)) << 1;
+      CopyElement(table, Possible(without) ? without : without | bit, fewer, m);
+    }
+    table = std::move(fewer);
+    conditions.erase(conditions.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+}  // namespace chairlift::decoders

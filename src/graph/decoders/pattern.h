@@ -1,0 +1,160 @@
+// What the elements of a value are, whatever the sizes: what an exporter computes of positions,
+// lengths and masks, followed element by element.
+//
+// A decoder is followed for requests whose tokens all count (a mask of ones) and for all sizes at
+// once: a batch of B ≥ 1 sequences that each have P ≥ 0 earlier tokens and S ≥ 1 new ones.
+#ifndef CHAIRLIFT_GRAPH_DECODERS_PATTERN_H_
+#define CHAIRLIFT_GRAPH_DECODERS_PATTERN_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "graph/ir.h"
+
+namespace chairlift::decoders {
+
+// More conditions are not followed.
+inline constexpr size_t kMostConditions = 4;
+inline bool IsInteger(DType dtype) { return dtype == DType::kInt64 || dtype == DType::kInt32; }
+void CopyElement(const Tensor& from, int64_t i, Tensor& to, int64_t j);
+
+enum class Size { kBatch, kNew, kPast };
+
+// number + a multiple of each size + a multiple of the index along each axis.
+struct Line {
+  int64_t number = 0;
+  std::array<int64_t, 3> sizes{};    // by Size
+  std::map<int, int64_t> axes = {};  // by axis; none is 0
+
+  static Line Number(int64_t n) { return {.number = n}; }
+  static Line Of(Size size) {
+    Line line;
+    line.sizes[static_cast<size_t>(size)] = 1;
+    return line;
+  }
+  static Line Index(int axis) { return {.axes = {{axis, 1}}}; }
+  // P + S.
+  static Line Total() { return *Sum(Of(Size::kPast), Of(Size::kNew)); }
+
+  bool is_number() const { return sizes == std::array<int64_t, 3>{} && axes.empty(); }
+  int64_t of(Size size) const { return sizes[static_cast<size_t>(size)]; }
+  int64_t along(int axis) const {
+    const auto found = axes.find(axis);
+    return found == axes.end() ? 0 : found->second;
+  }
+  friend bool operator==(const Line&, const Line&) = default;
+
+  // a + times_b · b; nothing on overflow.
+  static std::optional<Line> Sum(const Line& a, const Line& b, int64_t times_b = 1);
+  // Nothing where neither is a number.
+  static std::optional<Line> Product(const Line& a, const Line& b);
+  // With `place` in place of the index along `axis`.
+  std::optional<Line> With(int axis, const Line& place) const;
+  // The least it is over all sizes and all indices into `dims`; nothing where there is no bound.
+  std::optional<int64_t> Least(const std::vector<Line>& dims) const;
+  std::optional<int64_t> Most(const std::vector<Line>& dims) const;
+
+  std::string ToString() const;  // "past + index 2"
+};
+
+struct Pattern {
+  enum class Kind {
+    kUnknown,
+    kLine,   // each element is `line`
+    kList,   // of rank 1: element i is list[i]
+    kTable,  // each element is table[m], where bit i of m says whether conditions[i] ≥ 0
+  };
+  Kind kind = Kind::kUnknown;
+  DType dtype = DType::kUndefined;
+  std::vector<Line> dims = {};  // of sizes; none is 0
+  Line line = {};
+  std::vector<Line> list = {};
+  std::vector<Line> conditions = {};
+  Tensor table = {};  // [2^conditions]
+
+  bool known() const { return kind != Kind::kUnknown; }
+  bool is_line() const { return kind == Kind::kLine; }
+  bool is_table() const { return kind == Kind::kTable; }
+  int rank() const { return static_cast<int>(dims.size()); }
+
+  static Pattern OfLine(DType dtype, std::vector<Line> dims, Line line);
+  static Pattern OfList(DType dtype, std::vector<Line> list);
+  // One number everywhere; `one`: of one element.
+  static Pattern Uniform(std::vector<Line> dims, Tensor one);
+  // Of numbers that are equal, count up along the last axis, or are cut along a diagonal of the
+  // last two; else unknown.
+  static Pattern OfConstant(const Tensor& constant);
+
+  // The elements of a value of rank 0 or 1 of a known number of them; nothing where they are no
+  // lines.
+  std::optional<std::vector<Line>> Elements() const;
+  // As a line, of a table of one whole number.
+  std::optional<Line> AsLine() const;
+  // As a table, of a line that is a number.
+  std::optional<Pattern> AsTable() const;
+  // Without the conditions that are decided, by themselves or by others, or that change nothing:
+  // by bytes, or by value, where 0 and -0 are one.
+  void Simplify(bool by_value = false);
+  // Whether, for some sizes and indices, just the conditions may hold whose bits are set in `m`. If
+  // not, table[m] means nothing.
+  bool Possible(int64_t m) const;
+};
+
+// Patterns of a graph's values, node by node. `limit` is lowered to the most tokens (P + S) for
+// which what was followed holds, where a constant has no more entries.
+class PatternReader {
+ public:
+  explicit PatternReader(const Graph& graph) : graph_(graph), patterns_(graph.values.size()) {}
+
+  const Pattern& of(ValueId id) const { return patterns_[static_cast<size_t>(id)]; }
+  void Set(ValueId id, Pattern pattern) { patterns_[static_cast<size_t>(id)] = std::move(pattern); }
+  // The dimensions of a value as lines, from its pattern or its shape; nothing where one is not
+  // known.
+  std::optional<std::vector<Line>> Dims(ValueId id) const;
+  // Sets the pattern of the node's output, or says why it cannot be followed.
+  Status Visit(const Node& node);
+  int64_t limit() const { return limit_; }
+
+  // Names of the sizes as dimensions of the graph.
+  static constexpr char kBatch[] = "(batch)", kNew[] = "(length)", kPast[] = "(past)",
+                        kTotal[] = "(total)";
+
+ private:
+  StatusOr<Pattern> Follow(const Node& node);
+  StatusOr<Pattern> Elementwise(const Node& node, std::vector<Pattern> inputs);
+  StatusOr<Pattern> OfLists(const Node& node, const std::vector<Pattern>& inputs);
+  StatusOr<Pattern> Tables(const Node& node, const std::vector<Pattern>& inputs,
+                           std::vector<Line> dims);
+  StatusOr<Pattern> Slice(const Node& node);
+  StatusOr<Pattern> Gather(const Node& node);
+  StatusOr<Pattern> Range(const Node& node);
+  StatusOr<Pattern> Reshape(const Node& node);
+  StatusOr<Pattern> Expand(const Node& node);
+  StatusOr<Pattern> Concat(const Node& node);
+  StatusOr<Pattern> CumSum(const Node& node);
+  StatusOr<Pattern> Trilu(const Node& node);
+  StatusOr<Pattern> Squeeze(const Node& node);
+  StatusOr<Pattern> Unsqueeze(const Node& node);
+  StatusOr<Pattern> Transpose(const Node& node);
+
+  Pattern In(const Node& node, size_t i) const;
+  std::optional<std::vector<Line>> ElementsOf(const Node& node, size_t i) const;
+  StatusOr<std::vector<int64_t>> NumbersOf(const Node& node, size_t i) const;
+  DType TypeOf(const Node& node) const {
+    return graph_.values[static_cast<size_t>(node.outputs[0])].dtype;
+  }
+
+  const Graph& graph_;
+  std::vector<Pattern> patterns_;
+  int64_t limit_ = 0;  // 0: none
+};
+
+}  // namespace chairlift::decoders
+
+#endif  // CHAIRLIFT_GRAPH_DECODERS_PATTERN_H_

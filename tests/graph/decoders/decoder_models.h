@@ -1,0 +1,402 @@
+// Small decoders with seeded weights, in the form in which PyTorch's exporter and Hugging Face's
+// write them.
+#ifndef CHAIRLIFT_TESTS_GRAPH_DECODERS_DECODER_MODELS_H_
+#define CHAIRLIFT_TESTS_GRAPH_DECODERS_DECODER_MODELS_H_
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "graph/model_builder.h"
+
+namespace chairlift::testing {
+
+struct DecoderSizes {
+  int64_t layers = 2, heads = 4, kv_heads = 2, columns = 8, vocabulary = 61, positions = 64;
+  unsigned seed = 1;
+};
+
+// What a test changes of an export.
+struct DecoderForm {
+  bool mask_input = true;
+  bool position_input = false;
+  int64_t sees_later = 0;       // tokens behind its own that a query sees: 0 in an honest model
+  bool wrong_position = false;  // positions that start at 0 in every call
+  bool reads_cache = false;     // something else than attention reads the past
+};
+
+class DecoderBuilder {
+ public:
+  DecoderBuilder(const DecoderSizes& sizes, const DecoderForm& form)
+      : s_(sizes), form_(form), random_(sizes.seed), b_(17) {}
+
+  int64_t hidden() const { return s_.heads * s_.columns; }
+
+  // GPT-2: learnt positions, one product for queries, keys and values, layer normalisation, and a
+  // mask cut out of a constant triangle.
+  std::string Gpt2() {
+    Inputs(s_.heads);
+    Weights("wte", {s_.vocabulary, hidden()}, 1.0);
+    Weights("wpe", {s_.positions, hidden()}, 0.5);
+    Node("Gather", {"wte", "input_ids"}, "tokens");
+    const std::string positions = Positions();
+    Node("Gather", {"wpe", positions}, "places");
+    std::string x = Node("Add", {"tokens", "places"}, "x");
+    auto* triangle = b_.Tensor("triangle", kBool, {1, 1, s_.positions, s_.positions});
+    for (int64_t q = 0; q < s_.positions; ++q) {
+      for (int64_t k = 0; k < s_.positions; ++k) {
+        triangle->add_int32_data(static_cast<int>(k <= q + form_.sees_later));
+      }
+    }
+    Scalar("least", std::numeric_limits<float>::lowest());
+    Node("Slice", {"triangle", List("past_size"), List("total_size"), "two"}, "rows_seen");
+    Node("Slice", {"rows_seen", "zero_list", List("total_size"), "three"}, "seen");
+    std::string padding;
+    if (form_.mask_input) {
+      Node("Unsqueeze", {"attention_mask", "one_two"}, "mask4");
+      Node("Cast", {"mask4"}, "mask_float").Int("to", 1);
+      Scalar("float_one", 1.0f);
+      Node("Sub", {"float_one", "mask_float"}, "not_mask");
+      padding = Node("Mul", {"not_mask", "least"}, "padding");
+    }
+    for (int64_t layer = 0; layer < s_.layers; ++layer) {
+      const std::string p = "h" + std::to_string(layer);
+      const std::string normed = LayerNorm(x, p + ".ln_1");
+      // A Conv1D: over flat rows.
+      Node("Reshape", {normed, Ints(p + ".flat", {-1, hidden()})}, p + ".rows");
+      Weights(p + ".c_attn", {hidden(), 3 * hidden()}, 1.5 / std::sqrt(hidden()));
+      Weights(p + ".c_attn.bias", {3 * hidden()}, 0.1);
+      Node("Gemm", {p + ".rows", p + ".c_attn", p + ".c_attn.bias"}, p + ".qkv_rows");
+      Node("Concat", {List("batch"), List("new_size"), Ints(p + ".3h", {3 * hidden()})},
+           p + ".qkv_shape")
+          .Int("axis", 0);
+      Node("Reshape", {p + ".qkv_rows", p + ".qkv_shape"}, p + ".qkv");
+      b_.Node("Split", {p + ".qkv", Ints(p + ".thirds", {hidden(), hidden(), hidden()})},
+              {p + ".q", p + ".k", p + ".v"})
+          .Int("axis", 2);
+      const std::string q = Heads(p + ".q", s_.heads),
+                        k = Grow(Heads(p + ".k", s_.heads), layer, true),
+                        v = Grow(Heads(p + ".v", s_.heads), layer, false);
+      Node("Transpose", {k}, p + ".kt").Ints("perm", {0, 1, 3, 2});
+      Node("MatMul", {q, p + ".kt"}, p + ".products");
+      Scalar(p + ".root", static_cast<float>(std::sqrt(s_.columns)));
+      Node("Div", {p + ".products", p + ".root"}, p + ".scaled");
+      std::string scores = Node("Where", {"seen", p + ".scaled", "least"}, p + ".masked");
+      if (!padding.empty()) scores = Node("Add", {scores, padding}, p + ".scores");
+      Node("Softmax", {scores}, p + ".weights").Int("axis", -1);
+      x = Attended(p, x, v);
+      const std::string inner = LayerNorm(x, p + ".ln_2");
+      x = Node("Add", {x, Mlp(p, inner)}, p + ".out");
+    }
+    x = LayerNorm(x, "ln_f");
+    Weights("lm_head", {hidden(), s_.vocabulary}, 1.0);
+    Node("MatMul", {x, "lm_head"}, "logits");
+    return Finish();
+  }
+
+  // Llama: rotary positions, grouped queries, RMS normalisation, and a mask of comparisons.
+  std::string Llama() {
+    Inputs(s_.kv_heads);
+    Weights("embed", {s_.vocabulary, hidden()}, 1.0);
+    std::string x = Node("Gather", {"embed", "input_ids"}, "x");
+    Rotary();
+    const std::string mask = ComparedMask();
+    for (int64_t layer = 0; layer < s_.layers; ++layer) {
+      const std::string p = "layers." + std::to_string(layer);
+      const std::string normed = RmsNorm(x, p + ".input_norm");
+      const std::string q = Turned(Heads(Linear(normed, p + ".q", hidden()), s_.heads));
+      const int64_t narrow = s_.kv_heads * s_.columns;
+      const std::string k =
+          Repeated(Grow(Turned(Heads(Linear(normed, p + ".k", narrow), s_.kv_heads)), layer, true));
+      const std::string v =
+          Repeated(Grow(Heads(Linear(normed, p + ".v", narrow), s_.kv_heads), layer, false));
+      Node("Transpose", {k}, p + ".kt").Ints("perm", {0, 1, 3, 2});
+      Node("MatMul", {q, p + ".kt"}, p + ".products");
+      Scalar(p + ".scale", static_cast<float>(1 / std::sqrt(s_.columns)));
+      Node("Mul", {p + ".products", p + ".scale"}, p + ".scaled");
+      Node("Add", {p + ".scaled", mask}, p + ".scores");
+      Node("Softmax", {p + ".scores"}, p + ".weights").Int("axis", -1);
+      x = Attended(p, x, v);
+      const std::string inner = RmsNorm(x, p + ".post_norm");
+      const std::string gate = Linear(inner, p + ".gate", 2 * hidden());
+      Node("Sigmoid", {gate}, p + ".sigmoid");
+      Node("Mul", {gate, p + ".sigmoid"}, p + ".silu");
+      Node("Mul", {p + ".silu", Linear(inner, p + ".up", 2 * hidden())}, p + ".gated");
+      x = Node("Add", {x, Linear(p + ".gated", p + ".down", hidden(), 2 * hidden())}, p + ".out");
+    }
+    x = RmsNorm(x, "norm");
+    Weights("lm_head", {hidden(), s_.vocabulary}, 1.0);
+    Node("MatMul", {x, "lm_head"}, "logits");
+    return Finish();
+  }
+
+ private:
+  NodeBuilder Add(const std::string& op, const std::vector<std::string>& inputs,
+                  const std::string& out) {
+    auto* node = b_.proto().add_node();
+    node->set_op_type(op);
+    node->set_name(out);
+    for (const std::string& input : inputs) node->add_input(input);
+    node->add_output(out);
+    return NodeBuilder(node);
+  }
+  // Converts to the output's name.
+  struct Made : NodeBuilder {
+    Made(NodeBuilder builder, std::string name) : NodeBuilder(builder), out(std::move(name)) {}
+    Made& Int(const std::string& name, int64_t value) {
+      NodeBuilder::Int(name, value);
+      return *this;
+    }
+    operator std::string() const { return out; }  // NOLINT(google-explicit-constructor)
+    std::string out;
+  };
+  Made Node(const std::string& op, const std::vector<std::string>& inputs, const std::string& out) {
+    return {Add(op, inputs, out), out};
+  }
+
+  void Weights(const std::string& name, const std::vector<int64_t>& dims, double scale,
+               double around = 0) {
+    auto* tensor = b_.proto().add_initializer();
+    tensor->set_name(name);
+    tensor->set_data_type(kFloat);
+    int64_t count = 1;
+    for (const int64_t dim : dims) {
+      tensor->add_dims(dim);
+      count *= dim;
+    }
+    // Not std::normal_distribution, whose numbers are the library's own.
+    for (int64_t i = 0; i < count; ++i) {
+      const double unit = static_cast<double>(random_() % 20001) / 10000 - 1;
+      tensor->add_float_data(static_cast<float>(around + scale * unit));
+    }
+  }
+  std::string Scalar(const std::string& name, float value) {
+    b_.Tensor(name, kFloat, {})->add_float_data(value);
+    return name;
+  }
+  std::string Integer(const std::string& name, int64_t value) {
+    b_.Tensor(name, kInt64, {})->add_int64_data(value);
+    return name;
+  }
+  std::string Ints(const std::string& name, const std::vector<int64_t>& values) {
+    auto* tensor = b_.Tensor(name, kInt64, {static_cast<int64_t>(values.size())});
+    for (const int64_t v : values) tensor->add_int64_data(v);
+    return name;
+  }
+  // [1] of a size.
+  std::string List(const std::string& size) {
+    return Node("Unsqueeze", {size, "zero_list"}, "list" + std::to_string(count_++));
+  }
+
+  void Inputs(int64_t cached_heads) {
+    cached_heads_ = cached_heads;
+    b_.Input("input_ids", kInt64, {std::string("batch"), std::string("sequence")});
+    if (form_.mask_input) {
+      b_.Input("attention_mask", kInt64, {std::string("batch"), std::string("past + sequence")});
+    }
+    if (form_.position_input) {
+      b_.Input("position_ids", kInt64, {std::string("batch"), std::string("sequence")});
+    }
+    for (int64_t layer = 0; layer < s_.layers; ++layer) {
+      for (const char* what : {".key", ".value"}) {
+        b_.Input("past_key_values." + std::to_string(layer) + what, kFloat,
+                 {std::string("batch"), cached_heads, std::string("past"), s_.columns});
+      }
+    }
+    Ints("zero_list", {0});
+    Ints("one_list", {1});
+    Ints("two", {2});
+    Ints("three", {3});
+    Ints("one_two", {1, 2});
+    Ints("zero_one", {0, 1});
+    Integer("zero", 0);
+    Integer("one", 1);
+    Integer("two_scalar", 2);
+    Node("Shape", {"input_ids"}, "ids_shape");
+    Node("Gather", {"ids_shape", "zero"}, "batch").Int("axis", 0);
+    Node("Gather", {"ids_shape", "one"}, "new_size").Int("axis", 0);
+    Node("Shape", {"past_key_values.0.key"}, "past_shape");
+    Node("Gather", {"past_shape", "two_scalar"}, "past_size").Int("axis", 0);
+    Node("Add", {"past_size", "new_size"}, "total_size");
+    Node("Range",
+         {form_.wrong_position ? "zero" : "past_size",
+          form_.wrong_position ? "new_size" : "total_size", "one"},
+         "cache_position");
+  }
+
+  // [batch, new] or [1, new].
+  std::string Positions() {
+    if (form_.position_input) return "position_ids";
+    return Node("Unsqueeze", {"cache_position", "zero_list"}, "positions");
+  }
+
+  void Rotary() {
+    auto* tensor = b_.Tensor("inv_freq", kFloat, {1, s_.columns / 2, 1});
+    for (int64_t i = 0; i < s_.columns / 2; ++i) {
+      tensor->add_float_data(static_cast<float>(
+          std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(s_.columns))));
+    }
+    Node("Unsqueeze", {Positions(), "one_list"}, "places3");
+    Node("Cast", {"places3"}, "places_float").Int("to", 1);
+    Node("MatMul", {"inv_freq", "places_float"}, "angles_across");
+    Node("Transpose", {"angles_across"}, "half_angles").Ints("perm", {0, 2, 1});
+    Node("Concat", {"half_angles", "half_angles"}, "angles").Int("axis", -1);
+    Node("Cos", {"angles"}, "cos3");
+    Node("Sin", {"angles"}, "sin3");
+    Node("Unsqueeze", {"cos3", "one_list"}, "cos");
+    Node("Unsqueeze", {"sin3", "one_list"}, "sin");
+    Ints("half", {s_.columns / 2});
+    Ints("all", {std::numeric_limits<int64_t>::max()});
+  }
+  // x·cos + rotate_half(x)·sin.
+  std::string Turned(const std::string& x) {
+    Node("Slice", {x, "zero_list", "half", "three"}, x + ".low");
+    Node("Slice", {x, "half", "all", "three"}, x + ".high");
+    Node("Neg", {x + ".high"}, x + ".negative");
+    Node("Concat", {x + ".negative", x + ".low"}, x + ".turned").Int("axis", -1);
+    Node("Mul", {x, "cos"}, x + ".cos");
+    Node("Mul", {x + ".turned", "sin"}, x + ".sin");
+    return Node("Add", {x + ".cos", x + ".sin"}, x + ".rotary");
+  }
+
+  // As transformers' models prepare it: least above the diagonal, times (key > position), and
+  // least where the mask hides the key.
+  std::string ComparedMask() {
+    Node("Concat", {List("new_size"), List("total_size")}, "mask_shape").Int("axis", 0);
+    Scalar("least", std::numeric_limits<float>::lowest());
+    Node("Expand", {"least", "mask_shape"}, "all_least");
+    Integer("above", 1 + form_.sees_later);
+    Node("Trilu", {"all_least", "above"}, "triangle").Int("upper", 1);
+    Node("Range", {"zero", "total_size", "one"}, "keys");
+    Node("Reshape", {"cache_position", Ints("column", {-1, 1})}, "queries");
+    if (form_.sees_later > 0) {
+      Node("Sub", {"keys", Integer("later", form_.sees_later)}, "keys_seen");
+    } else {
+      Node("Identity", {"keys"}, "keys_seen");
+    }
+    Node("Greater", {"keys_seen", "queries"}, "hidden");
+    Node("Cast", {"hidden"}, "hidden_float").Int("to", 1);
+    Node("Mul", {"triangle", "hidden_float"}, "causal2");
+    Node("Unsqueeze", {"causal2", "zero_one"}, "causal4");
+    Node("Concat", {List("batch"), "one_list", List("new_size"), List("total_size")}, "mask4_shape")
+        .Int("axis", 0);
+    const std::string causal = Node("Expand", {"causal4", "mask4_shape"}, "causal");
+    if (!form_.mask_input) return causal;
+    Node("Unsqueeze", {"attention_mask", "one_two"}, "padding4");
+    Node("Cast", {"padding4"}, "padding_float").Int("to", 1);
+    Node("Add", {causal, "padding_float"}, "padded");
+    Scalar("float_zero", 0.0f);
+    Node("Equal", {"padded", "float_zero"}, "is_padding");
+    return Node("Where", {"is_padding", "least", causal}, "mask");
+  }
+
+  std::string Linear(const std::string& x, const std::string& name, int64_t out, int64_t in = 0) {
+    const int64_t rows = in == 0 ? hidden() : in;
+    Weights(name + ".weight", {rows, out}, 1.5 / std::sqrt(static_cast<double>(rows)));
+    return Node("MatMul", {x, name + ".weight"}, name);
+  }
+  // [batch, new, heads·columns] as [batch, heads, new, columns].
+  std::string Heads(const std::string& x, int64_t heads) {
+    Node("Concat", {List("batch"), List("new_size"), Ints(x + ".heads", {heads, s_.columns})},
+         x + ".split_shape")
+        .Int("axis", 0);
+    Node("Reshape", {x, x + ".split_shape"}, x + ".split");
+    Made made = Node("Transpose", {x + ".split"}, x + ".by_head");
+    made.Ints("perm", {0, 2, 1, 3});
+    return made;
+  }
+  std::string Grow(const std::string& x, int64_t layer, bool keys) {
+    const std::string name = std::to_string(layer) + (keys ? ".key" : ".value");
+    Made made = Node("Concat", {"past_key_values." + name, x}, "present." + name);
+    made.Int("axis", 2);
+    return made;
+  }
+  std::string Repeated(const std::string& x) {
+    if (s_.heads == s_.kv_heads) return x;
+    const int64_t times = s_.heads / s_.kv_heads;
+    Node("Unsqueeze", {x, "two"}, x + ".5");
+    Node("Concat",
+         {List("batch"), Ints(x + ".kv", {s_.kv_heads, times}), List("total_size"),
+          Ints(x + ".columns", {s_.columns})},
+         x + ".expanded_shape")
+        .Int("axis", 0);
+    Node("Expand", {x + ".5", x + ".expanded_shape"}, x + ".expanded");
+    Node("Concat",
+         {List("batch"), Ints(x + ".h", {s_.heads}), List("total_size"),
+          Ints(x + ".columns2", {s_.columns})},
+         x + ".repeated_shape")
+        .Int("axis", 0);
+    return Node("Reshape", {x + ".expanded", x + ".repeated_shape"}, x + ".repeated");
+  }
+  // x + the projection of weights · v.
+  std::string Attended(const std::string& p, const std::string& x, const std::string& v) {
+    Node("MatMul", {p + ".weights", v}, p + ".attended");
+    Node("Transpose", {p + ".attended"}, p + ".together").Ints("perm", {0, 2, 1, 3});
+    Node("Concat", {List("batch"), List("new_size"), Ints(p + ".hidden", {hidden()})},
+         p + ".joined_shape")
+        .Int("axis", 0);
+    Node("Reshape", {p + ".together", p + ".joined_shape"}, p + ".joined");
+    std::string out = Linear(p + ".joined", p + ".o", hidden());
+    if (form_.reads_cache) {
+      Add("ReduceMean", {v}, p + ".mean_all").Ints("axes", {1, 2, 3}).Int("keepdims", 0);
+      Node("Reshape", {p + ".mean_all", Ints(p + ".ones", {-1, 1, 1})}, p + ".mean3");
+      out = Node("Add", {out, p + ".mean3"}, p + ".with_mean");
+    }
+    return Node("Add", {x, out}, p + ".residual");
+  }
+  std::string LayerNorm(const std::string& x, const std::string& name) {
+    Weights(name + ".weight", {hidden()}, 0.2, 1);
+    Weights(name + ".bias", {hidden()}, 0.1);
+    Made made = Node("LayerNormalization", {x, name + ".weight", name + ".bias"}, name);
+    made.Int("axis", -1);
+    return made;
+  }
+  std::string RmsNorm(const std::string& x, const std::string& name) {
+    Scalar(name + ".two", 2.0f);
+    Scalar(name + ".epsilon", 1e-6f);
+    Node("Pow", {x, name + ".two"}, name + ".square");
+    Add("ReduceMean", {name + ".square"}, name + ".mean").Ints("axes", {-1});
+    Node("Add", {name + ".mean", name + ".epsilon"}, name + ".more");
+    Node("Sqrt", {name + ".more"}, name + ".root");
+    Node("Div", {x, name + ".root"}, name + ".normed");
+    Weights(name + ".weight", {hidden()}, 0.2, 1);
+    return Node("Mul", {name + ".weight", name + ".normed"}, name);
+  }
+  std::string Mlp(const std::string& p, const std::string& x) {
+    const std::string wide = Linear(x, p + ".fc", 4 * hidden());
+    Node("Tanh", {wide}, p + ".active");
+    return Linear(p + ".active", p + ".proj", hidden(), 4 * hidden());
+  }
+
+  std::string Finish() {
+    b_.Output("logits", kFloat, {std::string("batch"), std::string("sequence"), s_.vocabulary});
+    for (int64_t layer = 0; layer < s_.layers; ++layer) {
+      for (const char* what : {".key", ".value"}) {
+        b_.Output(
+            "present." + std::to_string(layer) + what, kFloat,
+            {std::string("batch"), cached_heads_, std::string("past + sequence"), s_.columns});
+      }
+    }
+    return b_.Bytes();
+  }
+
+  const DecoderSizes s_;
+  const DecoderForm form_;
+  std::mt19937 random_;
+  ModelBuilder b_;
+  int64_t cached_heads_ = 0;
+  int count_ = 0;
+};
+
+inline std::string Gpt2Model(const DecoderSizes& sizes = {}, const DecoderForm& form = {}) {
+  return DecoderBuilder(sizes, form).Gpt2();
+}
+inline std::string LlamaModel(const DecoderSizes& sizes = {}, const DecoderForm& form = {}) {
+  return DecoderBuilder(sizes, form).Llama();
+}
+
+}  // namespace chairlift::testing
+
+#endif  // CHAIRLIFT_TESTS_GRAPH_DECODERS_DECODER_MODELS_H_
