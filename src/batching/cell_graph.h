@@ -78,6 +78,10 @@ class CellGraph {
   // Of the request's longest sequence; 0 where rows have no length.
   int32_t length() const { return length_; }
 
+  void set_state(int64_t state) { state_ = state; }
+  // Units of state that the request may grow to hold until it leaves; 0: none that counts.
+  int64_t state() const { return state_; }
+
   int32_t size() const { return size_; }
   int32_t num_runs() const { return static_cast<int32_t>(runs_.size()); }
   Run run(int32_t index) const {
@@ -116,6 +120,7 @@ class CellGraph {
   std::vector<int32_t> dependencies_;
   int32_t size_ = 0;
   int32_t length_ = 0;
+  int64_t state_ = 0;
 };
 
 }  // namespace chairlift

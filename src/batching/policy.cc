@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "batching/policies/baselines/baselines.h"
 #include "batching/policies/cellular.h"
+#include "batching/policies/continuous.h"
 #include "batching/policies/length_dp.h"
 #include "batching/policies/staged.h"
 #include "batching/policies/tokens.h"
@@ -30,6 +31,9 @@ Status CheckRanges(const PolicyOptions& options) {
     if (value < least) {
       return InvalidArgument("{} is {}; it must be at least {}", name, value, least);
     }
+  }
+  if (options.state_capacity < 0) {
+    return InvalidArgument("state_capacity is {}; it must be at least 0", options.state_capacity);
   }
   for (size_t type = 0; type < options.cell_types.size(); ++type) {
     const CellTypeOptions& given = options.cell_types[type];
@@ -73,6 +77,8 @@ std::span<const PolicyInfo> KnownPolicies() {
        MakeNaiveScheduler},
       {"tokens", "requests of any length share a ragged batch, formed by its tokens",
        GraphForm::kRagged, MakeTokensScheduler},
+      {"continuous", "all requests that generate ride at every step, prompts in pieces beside them",
+       GraphForm::kGenerated, MakeContinuousScheduler},
   };
   return kPolicies;
 }

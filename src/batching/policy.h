@@ -73,6 +73,9 @@ struct PolicyOptions {
   // In place of the policy's own conditions. Null: none. Must outlive the scheduler.
   StagePolicy* stage_policy = nullptr;
 
+  // For `continuous`: units of state that all requests under way may grow to together; 0: any.
+  int64_t state_capacity = 0;
+
   // For padding with bucketing: how far the lengths in a bucket may differ, and what is padded to.
   int bucket_width = 10;
 };
@@ -84,6 +87,7 @@ enum class GraphForm {
   kAny,     // any graphs; where they have a length, those of one batch are padded to the longest
   kPadded,  // graphs of one node and a length: rows are sequences, padded to the longest in a batch
   kRagged,  // graphs of one node: rows are tokens
+  kGenerated,  // graphs that grow step by step, with state: rows are tokens
 };
 
 struct PolicyInfo {
