@@ -146,7 +146,7 @@ std::optional<int64_t> Line::Least(const std::vector<Line>& dims) const {
     least = *with;
   }
   int64_t bound = least.number;
-  for (const Size size : {Size::kBatch, Size::kNew, Size::kPast}) {
+  for (const Size size : {Size::kBatch, Size::kNew, Size::kPast, Size::kAll}) {
     if (least.of(size) < 0) return std::nullopt;
     if (size != Size::kPast) bound += least.of(size);
   }
@@ -168,6 +168,7 @@ std::string Line::ToString() const {
   add(of(Size::kBatch), "batch");
   add(of(Size::kPast), "past");
   add(of(Size::kNew), "new");
+  add(of(Size::kAll), "batch·(past + new)");
   for (const auto& [axis, times] : axes) add(times, fmt::format("index {}", axis));
   if (number != 0 || terms.empty()) terms.push_back(std::to_string(number));
   return fmt::format("{}", fmt::join(terms, " + "));
@@ -203,6 +204,9 @@ Pattern Pattern::Uniform(std::vector<Line> dims, Tensor one) {
 Pattern Pattern::OfConstant(const Tensor& constant) {
   const int64_t size = constant.size();
   const Shape& shape = constant.shape();
+  if (size == 0 && shape.rank() == 1 && IsInteger(constant.dtype())) {
+    return OfList(constant.dtype(), {});
+  }
   if (size == 0) return {};
   if (shape.rank() == 1 && IsInteger(constant.dtype()) && size <= kMostElements) {
     const std::vector<int64_t> values = *Integers(constant, kMostElements);

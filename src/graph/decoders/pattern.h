@@ -24,12 +24,14 @@ inline constexpr size_t kMostConditions = 4;
 inline bool IsInteger(DType dtype) { return dtype == DType::kInt64 || dtype == DType::kInt32; }
 void CopyElement(const Tensor& from, int64_t i, Tensor& to, int64_t j);
 
-enum class Size { kBatch, kNew, kPast };
+// kAll: the entries of a mask, B · (P + S).
+enum class Size { kBatch, kNew, kPast, kAll };
+using Multiples = std::array<int64_t, 4>;  // by Size
 
 // number + a multiple of each size + a multiple of the index along each axis.
 struct Line {
   int64_t number = 0;
-  std::array<int64_t, 3> sizes{};    // by Size
+  Multiples sizes{};
   std::map<int, int64_t> axes = {};  // by axis; none is 0
 
   static Line Number(int64_t n) { return {.number = n}; }
@@ -42,7 +44,7 @@ struct Line {
   // P + S.
   static Line Total() { return *Sum(Of(Size::kPast), Of(Size::kNew)); }
 
-  bool is_number() const { return sizes == std::array<int64_t, 3>{} && axes.empty(); }
+  bool is_number() const { return sizes == Multiples{} && axes.empty(); }
   int64_t of(Size size) const { return sizes[static_cast<size_t>(size)]; }
   int64_t along(int axis) const {
     const auto found = axes.find(axis);
@@ -66,19 +68,22 @@ struct Line {
 struct Pattern {
   enum class Kind {
     kUnknown,
-    kLine,   // each element is `line`
-    kList,   // of rank 1: element i is list[i]
-    kTable,  // each element is table[m], where bit i of m says whether conditions[i] ≥ 0
+    kShaped,  // nothing is known but the dimensions
+    kLine,    // each element is `line`
+    kList,    // of rank 1: element i is list[i]
+    kTable,   // each element is table[m], where bit i of m says whether conditions[i] ≥ 0
   };
   Kind kind = Kind::kUnknown;
   DType dtype = DType::kUndefined;
-  std::vector<Line> dims = {};  // of sizes; none is 0
+  std::vector<Line> dims = {};  // of sizes; none is 0 but that of an empty list
   Line line = {};
   std::vector<Line> list = {};
   std::vector<Line> conditions = {};
   Tensor table = {};  // [2^conditions]
 
-  bool known() const { return kind != Kind::kUnknown; }
+  // Whether its elements are known.
+  bool known() const { return kind != Kind::kUnknown && kind != Kind::kShaped; }
+  bool uniform() const { return is_table() && conditions.empty(); }
   bool is_line() const { return kind == Kind::kLine; }
   bool is_table() const { return kind == Kind::kTable; }
   int rank() const { return static_cast<int>(dims.size()); }
@@ -127,6 +132,8 @@ class PatternReader {
 
  private:
   StatusOr<Pattern> Follow(const Node& node);
+  // Of an elementwise operator of which nothing else is known.
+  void SetShape(const Node& node);
   StatusOr<Pattern> Elementwise(const Node& node, std::vector<Pattern> inputs);
   StatusOr<Pattern> OfLists(const Node& node, const std::vector<Pattern>& inputs);
   StatusOr<Pattern> Tables(const Node& node, const std::vector<Pattern>& inputs,
@@ -135,6 +142,7 @@ class PatternReader {
   StatusOr<Pattern> Gather(const Node& node);
   StatusOr<Pattern> Range(const Node& node);
   StatusOr<Pattern> Reshape(const Node& node);
+  StatusOr<Pattern> Flatten(const Node& node);
   StatusOr<Pattern> Expand(const Node& node);
   StatusOr<Pattern> Concat(const Node& node);
   StatusOr<Pattern> CumSum(const Node& node);

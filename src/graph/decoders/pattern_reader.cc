@@ -10,6 +10,9 @@
 namespace chairlift::decoders {
 namespace {
 
+// More than any axis has.
+constexpr int64_t kEndless = int64_t{1} << 31;
+
 std::optional<std::vector<Line>> BroadcastDims(const std::vector<Line>& a,
                                                const std::vector<Line>& b) {
   const std::vector<Line>& more = a.size() >= b.size() ? a : b;
@@ -102,7 +105,7 @@ std::optional<Line> Holds(const std::string& op, const Line& a, const Line& b) {
 }  // namespace
 
 std::optional<std::vector<Line>> PatternReader::Dims(ValueId id) const {
-  if (of(id).known()) return of(id).dims;
+  if (of(id).kind != Pattern::Kind::kUnknown) return of(id).dims;
   const SymbolicShape& shape = graph_.values[static_cast<size_t>(id)].shape;
   if (!shape.has_rank()) return std::nullopt;
   std::vector<Line> dims;
@@ -150,11 +153,33 @@ Status PatternReader::Visit(const Node& node) {
       node.outputs.size() != 1 || node.outputs[0] == kNoValue) {
     return Unimplemented("it is not followed");
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(Pattern pattern, Follow(node));
+  StatusOr<Pattern> followed = Follow(node);
+  if (!followed.ok()) {
+    SetShape(node);
+    return followed.status();
+  }
+  Pattern pattern = *std::move(followed);
   pattern.dtype = TypeOf(node);
   if (!pattern.known()) return Unimplemented("it is not followed");
   Set(node.outputs[0], std::move(pattern));
   return absl::OkStatus();
+}
+
+void PatternReader::SetShape(const Node& node) {
+  if (!IsElementwise(*node.def)) return;
+  std::optional<std::vector<Line>> dims = std::vector<Line>{};
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const ValueId id = node.inputs[i];
+    const Pattern own = In(node, i);
+    const auto of_input = own.known() ? own.dims : id == kNoValue ? std::nullopt : Dims(id);
+    dims = dims && of_input ? BroadcastDims(*dims, *of_input) : std::nullopt;
+  }
+  if (!dims) return;
+  Pattern shaped;
+  shaped.kind = Pattern::Kind::kShaped;
+  shaped.dtype = TypeOf(node);
+  shaped.dims = *std::move(dims);
+  Set(node.outputs[0], std::move(shaped));
 }
 
 StatusOr<Pattern> PatternReader::Follow(const Node& node) {
@@ -168,12 +193,12 @@ StatusOr<Pattern> PatternReader::Follow(const Node& node) {
   }
   using Rule = StatusOr<Pattern> (PatternReader::*)(const Node&);
   static const std::map<std::string, Rule, std::less<>> kRules = {
-      {"Concat", &PatternReader::Concat},       {"CumSum", &PatternReader::CumSum},
-      {"Expand", &PatternReader::Expand},       {"Gather", &PatternReader::Gather},
-      {"Range", &PatternReader::Range},         {"Reshape", &PatternReader::Reshape},
-      {"Slice", &PatternReader::Slice},         {"Squeeze", &PatternReader::Squeeze},
-      {"Transpose", &PatternReader::Transpose}, {"Trilu", &PatternReader::Trilu},
-      {"Unsqueeze", &PatternReader::Unsqueeze}};
+      {"Concat", &PatternReader::Concat},   {"CumSum", &PatternReader::CumSum},
+      {"Expand", &PatternReader::Expand},   {"Flatten", &PatternReader::Flatten},
+      {"Gather", &PatternReader::Gather},   {"Range", &PatternReader::Range},
+      {"Reshape", &PatternReader::Reshape}, {"Slice", &PatternReader::Slice},
+      {"Squeeze", &PatternReader::Squeeze}, {"Transpose", &PatternReader::Transpose},
+      {"Trilu", &PatternReader::Trilu},     {"Unsqueeze", &PatternReader::Unsqueeze}};
   if (const auto rule = kRules.find(op); rule != kRules.end()) return (this->*rule->second)(node);
   if (op == "ConstantOfShape") {
     const auto dims = ElementsOf(node, 0);
@@ -347,6 +372,7 @@ StatusOr<Pattern> PatternReader::Slice(const Node& node) {
     };
     const auto start = place((*starts)[i]);
     auto end = place((*ends)[i]);
+    if ((*ends)[i].is_number() && (*ends)[i].number >= kEndless) end = dim;
     if (!start || !end) return Unimplemented("where it cuts depends on sizes");
     const auto beyond = Line::Sum(*end, dim, -1);
     if (!beyond) return Unimplemented("where it cuts is not known");
@@ -390,7 +416,7 @@ StatusOr<Pattern> PatternReader::Slice(const Node& node) {
 StatusOr<Pattern> PatternReader::Gather(const Node& node) {
   Pattern data = In(node, 0);
   const Pattern index = SpreadOne(In(node, 1));
-  if (!data.known() || !index.known()) return Unimplemented("its inputs are not known");
+  if (!data.known()) return Unimplemented("its input 0 is not known");
   const int64_t given = node.attributes.Int("axis", 0);
   const int axis = static_cast<int>(given < 0 ? given + data.rank() : given);
   if (axis < 0 || axis >= data.rank()) return Unimplemented("it has no axis {}", given);
@@ -405,7 +431,13 @@ StatusOr<Pattern> PatternReader::Gather(const Node& node) {
     if (index.rank() == 0) return Pattern::OfLine(data.dtype, {}, list[0]);
     return Pattern::OfList(data.dtype, std::move(list));
   }
-  const auto place = index.AsLine();
+  const auto of_index = index.known() ? std::optional(index.dims) : Dims(node.inputs[1]);
+  if (data.uniform() && of_index) {  // whatever the places
+    data.dims.erase(data.dims.begin() + axis);
+    data.dims.insert(data.dims.begin() + axis, of_index->begin(), of_index->end());
+    return data;
+  }
+  const auto place = index.known() ? index.AsLine() : std::nullopt;
   if (!place) return Unimplemented("its places are not followed");
   const Line& dim = data.dims[static_cast<size_t>(axis)];
   const auto beyond = Line::Sum(*place, dim, -1);
@@ -417,12 +449,12 @@ StatusOr<Pattern> PatternReader::Gather(const Node& node) {
   std::vector<Line> dims = data.dims;
   dims.erase(dims.begin() + axis);
   dims.insert(dims.begin() + axis, index.dims.begin(), index.dims.end());
-  std::vector<int> own(data.dims.size()), of_index(index.dims.size());
+  std::vector<int> own(data.dims.size()), to(index.dims.size());
   for (int i = 0; i < data.rank(); ++i) {
     own[static_cast<size_t>(i)] = i <= axis ? i : i + index.rank() - 1;
   }
-  for (int i = 0; i < index.rank(); ++i) of_index[static_cast<size_t>(i)] = axis + i;
-  const Line at = Moved(*place, of_index);
+  for (int i = 0; i < index.rank(); ++i) to[static_cast<size_t>(i)] = axis + i;
+  const Line at = Moved(*place, to);
   // The index along `axis` is replaced before other axes take its number.
   const auto follow = [&](Line& line) -> bool {
     const int64_t times = line.along(axis);
@@ -478,6 +510,20 @@ StatusOr<Pattern> PatternReader::Reshape(const Node& node) {
     data = SpreadOne(std::move(data));
   }
   const auto before = others(data.dims, 0);
+  if (data.uniform()) {
+    std::vector<std::pair<size_t, Line>> rest = others(dims, 0);
+    if (open && rest.empty()) {
+      const bool mask = before.size() == 2 && before[0].second == Line::Of(Size::kBatch) &&
+                        before[1].second == Line::Total();
+      if (before.size() > 1 && !mask) return Unimplemented("what it does to axes is not followed");
+      if (!before.empty()) dims[*open] = mask ? Line::Of(Size::kAll) : before[0].second;
+      open.reset();
+    }
+    if (!open) {
+      data.dims = std::move(dims);
+      return data;
+    }
+  }
   // The open one is that dimension of `before` which is not among the others.
   if (open) {
     auto rest = before;
@@ -500,6 +546,19 @@ StatusOr<Pattern> PatternReader::Reshape(const Node& node) {
     to[before[i].first] = static_cast<int>(after[i].first);
   }
   return MovedAxes(data, to, std::move(dims));
+}
+
+// Of what is the same everywhere: to [all, 1] or [1, all].
+StatusOr<Pattern> PatternReader::Flatten(const Node& node) {
+  Pattern data = In(node, 0);
+  const int64_t axis = node.attributes.Int("axis", 1);
+  const bool mask = data.uniform() && data.rank() == 2 && data.dims[0] == Line::Of(Size::kBatch) &&
+                    data.dims[1] == Line::Total();
+  if (!mask || (axis != 0 && axis != 2))
+    return Unimplemented("what it does to axes is not followed");
+  const Line all = Line::Of(Size::kAll), one = Line::Number(1);
+  data.dims = axis == 2 ? std::vector<Line>{all, one} : std::vector<Line>{one, all};
+  return data;
 }
 
 StatusOr<Pattern> PatternReader::Expand(const Node& node) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -15,22 +16,6 @@
 namespace chairlift::decoders {
 namespace {
 
-// Names what dimensions of the inputs the sizes are.
-void NameSizes(Graph& graph, const DecoderPorts& ports) {
-  const auto name = [&](int input, std::vector<std::pair<int, const char*>> dims) {
-    if (input < 0) return;
-    Value& value = graph.values[static_cast<size_t>(graph.inputs[static_cast<size_t>(input)])];
-    value.elements.reset();
-    for (const auto& [axis, symbol] : dims) value.shape[axis] = Dim::Symbol(symbol);
-  };
-  name(ports.tokens, {{0, PatternReader::kBatch}, {1, PatternReader::kNew}});
-  name(ports.positions, {{0, PatternReader::kBatch}, {1, PatternReader::kNew}});
-  name(ports.mask, {{0, PatternReader::kBatch}, {1, PatternReader::kTotal}});
-  for (const DecoderPorts::Cache& cache : ports.caches) {
-    name(cache.input, {{0, PatternReader::kBatch}, {2, PatternReader::kPast}});
-  }
-}
-
 class PastRemover {
  public:
   // The graph has been through the preparing passes, and its inputs have the names of sizes.
@@ -38,27 +23,32 @@ class PastRemover {
       : graph_(graph), ports_(ports), reader_(graph), why_(graph.values.size()) {}
 
   Status Run() {
-    Start();
+    StartPatterns(graph_, ports_, reader_);
+    for (size_t i = 0; i < ports_.caches.size(); ++i) {
+      pasts_[graph_.inputs[static_cast<size_t>(ports_.caches[i].input)]] = i;
+    }
     InferBudget budget;
     std::vector<bool> known(graph_.nodes.size(), false);
-    // More nodes are added behind those that there are.
-    const size_t count = graph_.nodes.size();
-    for (size_t n = 0; n < count; ++n) {
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       Node& node = graph_.nodes[n];
       // With what is known of its inputs so far.
       const Status inferred = InferNode(graph_, node, budget);
       if (!inferred.ok()) return Unimplemented("{}: {}", node.Describe(), Message(inferred));
       const Status followed = reader_.Visit(node);
-      known[n] = followed.ok();
+      known[n] = followed.ok() || FollowsPast(node);
       if (followed.ok()) continue;
       for (const ValueId id : node.outputs) {
         if (id == kNoValue) continue;
         why_[static_cast<size_t>(id)] = fmt::format("{}: {}", node.Describe(), Message(followed));
       }
-      const Status kept = Keep(n);
+    }
+    // More nodes are added behind those that there are.
+    const std::vector<bool> needed = Needed(known);
+    for (size_t n = 0; n < needed.size(); ++n) {
+      const Status kept = needed[n] ? Keep(n) : absl::OkStatus();
       if (!kept.ok()) return Unimplemented("{}: {}", graph_.nodes[n].Describe(), Message(kept));
     }
-    return Finish(known);
+    return Finish(needed);
   }
 
   int64_t limit() const { return reader_.limit(); }
@@ -70,44 +60,61 @@ class PastRemover {
     ValueId added = kNoValue;
   };
 
-  Value& InputValue(int i) {
+  const Value& InputValue(int i) const {
     return graph_.values[static_cast<size_t>(graph_.inputs[static_cast<size_t>(i)])];
   }
 
-  // What is known of inputs: tokens all count, and stand behind those of the past.
-  void Start() {
-    const Line batch = Line::Of(Size::kBatch), added = Line::Of(Size::kNew);
-    const auto id = [&](int input) { return graph_.inputs[static_cast<size_t>(input)]; };
-    if (ports_.mask >= 0) {
-      const DType dtype = InputValue(ports_.mask).dtype;
-      const auto ones = Pattern::OfLine(dtype, {batch, Line::Total()}, Line::Number(1)).AsTable();
-      reader_.Set(id(ports_.mask), *ones);
+  static Line Position(int axis) { return *Line::Sum(Line::Of(Size::kPast), Line::Index(axis)); }
+
+  // Keys and values of the past, joined by new ones or repeated for several heads.
+  bool FollowsPast(const Node& node) {
+    if (node.outputs.size() != 1 || node.outputs[0] == kNoValue) return false;
+    const bool same = Is(node, "Identity") || (Is(node, "Concat") && node.inputs.size() == 1);
+    if (same && pasts_.contains(node.inputs[0])) {
+      pasts_[node.outputs[0]] = pasts_.at(node.inputs[0]);
+      return true;
     }
-    if (ports_.positions >= 0) {
-      const DType dtype = InputValue(ports_.positions).dtype;
-      reader_.Set(id(ports_.positions), Pattern::OfLine(dtype, {batch, added}, Position(1)));
+    if (const auto grown = GrowsPast(node)) {
+      const ValueId out = node.outputs[0];
+      grown_[out] = *grown;
+      joined_.insert(out);
+      graph_.values[static_cast<size_t>(out)].shape[2] = Dim::Symbol(PatternReader::kTotal);
+      return true;
     }
-    for (size_t i = 0; i < ports_.caches.size(); ++i) pasts_[id(ports_.caches[i].input)] = i;
+    return RepeatsHeads(node);
   }
 
-  static Line Position(int axis) { return *Line::Sum(Line::Of(Size::kPast), Line::Index(axis)); }
+  // The nodes that logits and new keys and values follow from, but for what is known.
+  std::vector<bool> Needed(const std::vector<bool>& known) const {
+    const Links links(graph_);
+    std::vector<bool> needed(graph_.nodes.size(), false);
+    std::vector<ValueId> open = {graph_.outputs[static_cast<size_t>(ports_.logits)]};
+    for (const auto& [id, grown] : grown_) open.push_back(grown.added);
+    while (!open.empty()) {
+      const int n = links.producer(open.back());
+      open.pop_back();
+      if (n < 0 || known[static_cast<size_t>(n)] || needed[static_cast<size_t>(n)]) continue;
+      needed[static_cast<size_t>(n)] = true;
+      const Node& node = graph_.nodes[static_cast<size_t>(n)];
+      // An attention's mask is proved, not computed.
+      const bool attention = Is(node, "Attention", "chairlift");
+      for (size_t i = 0; i < (attention ? 3 : node.inputs.size()); ++i) {
+        open.push_back(node.inputs[i]);
+      }
+    }
+    return needed;
+  }
 
   // A node that computes with tokens.
   Status Keep(size_t n) {
     const Node node = graph_.nodes[n];
     if (Is(node, "Attention", "chairlift")) return KeepAttention(n);
-    if (const auto grown = GrowsPast(node)) {
-      if (!grown->ok()) return grown->status();
-      const ValueId out = node.outputs[0];
-      grown_[out] = **grown;
-      graph_.values[static_cast<size_t>(out)].shape[2] = Dim::Symbol(PatternReader::kTotal);
-      return absl::OkStatus();
-    }
-    if (RepeatsHeads(node)) return absl::OkStatus();
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId id = node.inputs[i];
       if (id == kNoValue) continue;
       CHAIRLIFT_RETURN_IF_ERROR(CheckNotCached(id));
+      const bool shape = i == 1 && (Is(node, "Reshape") || Is(node, "Expand"));
+      if (!shape) CHAIRLIFT_RETURN_IF_ERROR(CheckNoSizes(id));
       CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId instead, Canonical(id));
       graph_.nodes[n].inputs[i] = instead;
     }
@@ -124,23 +131,32 @@ class PastRemover {
         graph_.values[static_cast<size_t>(id)].name);
   }
 
-  // Concat(past, new, axis 2); nothing where it is something else.
-  std::optional<StatusOr<Grown>> GrowsPast(const Node& node) const {
+  // Numbers of sequences and of new tokens may say what shape something has, but not what it is: a
+  // call has as many new tokens as it likes.
+  Status CheckNoSizes(ValueId id) const {
+    const Value& value = graph_.values[static_cast<size_t>(id)];
+    const Pattern& pattern = reader_.of(id);
+    if (value.is_constant() || !pattern.known() || pattern.is_table()) return absl::OkStatus();
+    const auto has_sizes = [](const Line& line) { return line.sizes != Multiples{}; };
+    const bool any = std::any_of(pattern.list.begin(), pattern.list.end(), has_sizes) ||
+                     (pattern.line.axes.empty() && has_sizes(pattern.line));
+    if (!any) return absl::OkStatus();
+    return Unimplemented("its input '{}' depends on the number of tokens in a call", value.name);
+  }
+
+  // Concat(past, new, axis 2) of one shape; nothing where it is something else.
+  std::optional<Grown> GrowsPast(const Node& node) const {
     if (!Is(node, "Concat") || node.inputs.size() != 2) return std::nullopt;
     const auto past = pasts_.find(node.inputs[0]);
     const int64_t axis = node.attributes.Int("axis", 0);
     if (past == pasts_.end() || (axis != 2 && axis != -2)) return std::nullopt;
     const ValueId added = node.inputs[1];
-    if (const Status plain = CheckNotCached(added); !plain.ok()) return plain;
-    const Value& cache = graph_.values[static_cast<size_t>(node.inputs[0])];
+    const SymbolicShape& cache = InputValue(ports_.caches[past->second].input).shape;
     const SymbolicShape& shape = graph_.values[static_cast<size_t>(added)].shape;
-    const bool fits = shape.has_rank() && shape.rank() == 4 && shape[1].Same(cache.shape[1]) &&
-                      shape[3].Same(cache.shape[3]);
-    if (!fits) {
-      return StatusOr<Grown>(
-          Unimplemented("what it adds to '{}' has shape {}", cache.name, shape.ToString()));
-    }
-    return StatusOr<Grown>(Grown{past->second, added});
+    const bool fits =
+        shape.has_rank() && shape.rank() == 4 && shape[1].Same(cache[1]) && shape[3].Same(cache[3]);
+    if (!fits || !CheckNotCached(added).ok()) return std::nullopt;
+    return Grown{past->second, added};
   }
 
   // Unsqueeze, Expand and Reshape that repeat each head of keys for several of queries: [batch,
@@ -363,12 +379,11 @@ class PastRemover {
 
   // --- The causal graph -------------------------------------------------------------------------
 
-  Status Finish(const std::vector<bool>& known) {
+  Status Finish(const std::vector<bool>& needed) {
     for (const DecoderPorts::Cache& cache : ports_.caches) {
       const ValueId out = graph_.outputs[static_cast<size_t>(cache.output)];
       const auto grown = grown_.find(out);
-      const bool repeated = grown != grown_.end() && !IsConcat(out);
-      if (grown == grown_.end() || repeated ||
+      if (grown == grown_.end() || !joined_.contains(out) ||
           ports_.caches[grown->second.cache].name != cache.name) {
         return Unimplemented("output '{}' is not Concat('{}', new) along axis 2",
                              graph_.values[static_cast<size_t>(out)].name, cache.name);
@@ -379,11 +394,7 @@ class PastRemover {
       return Unimplemented("its logits do not follow from its tokens");
     }
     std::vector<bool> removed(graph_.nodes.size(), false);
-    for (size_t n = 0; n < known.size(); ++n) {
-      const Node& node = graph_.nodes[n];
-      removed[n] =
-          known[n] || grown_.contains(node.outputs[0]) || repeated_.contains(node.outputs[0]);
-    }
+    for (size_t n = 0; n < needed.size(); ++n) removed[n] = !needed[n];
     RemoveNodes(graph_, removed);
     graph_.inputs = {graph_.inputs[static_cast<size_t>(ports_.tokens)]};
     graph_.outputs = {logits};
@@ -398,12 +409,6 @@ class PastRemover {
     return InferShapes(graph_);
   }
 
-  bool IsConcat(ValueId id) const {
-    return std::any_of(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
-      return node.outputs[0] == id && Is(node, "Concat");
-    });
-  }
-
   struct Repeated {
     Grown grown;
     int64_t times = 1;
@@ -415,11 +420,40 @@ class PastRemover {
   std::vector<std::string> why_;     // by value: why it is not known
   std::map<ValueId, size_t> pasts_;  // inputs; the cache
   std::map<ValueId, Grown> grown_;
+  std::set<ValueId> joined_;              // those that are Concat(past, new)
   std::map<ValueId, Repeated> repeated_;  // on the way to a grown one
   std::map<ValueId, ValueId> canonical_;
 };
 
 }  // namespace
+
+void NameSizes(Graph& graph, const DecoderPorts& ports) {
+  const auto name = [&](int input, std::vector<std::pair<int, const char*>> dims) {
+    if (input < 0) return;
+    Value& value = graph.values[static_cast<size_t>(graph.inputs[static_cast<size_t>(input)])];
+    value.elements.reset();
+    for (const auto& [axis, symbol] : dims) value.shape[axis] = Dim::Symbol(symbol);
+  };
+  name(ports.tokens, {{0, PatternReader::kBatch}, {1, PatternReader::kNew}});
+  name(ports.positions, {{0, PatternReader::kBatch}, {1, PatternReader::kNew}});
+  name(ports.mask, {{0, PatternReader::kBatch}, {1, PatternReader::kTotal}});
+  for (const DecoderPorts::Cache& cache : ports.caches) {
+    name(cache.input, {{0, PatternReader::kBatch}, {2, PatternReader::kPast}});
+  }
+}
+
+void StartPatterns(const Graph& graph, const DecoderPorts& ports, PatternReader& reader) {
+  const Line batch = Line::Of(Size::kBatch), added = Line::Of(Size::kNew);
+  const auto set = [&](int input, std::vector<Line> dims, const Line& line) {
+    if (input < 0) return;
+    const ValueId id = graph.inputs[static_cast<size_t>(input)];
+    const DType dtype = graph.values[static_cast<size_t>(id)].dtype;
+    const Pattern pattern = Pattern::OfLine(dtype, std::move(dims), line);
+    reader.Set(id, line.is_number() ? *pattern.AsTable() : pattern);
+  };
+  set(ports.mask, {batch, Line::Total()}, Line::Number(1));
+  set(ports.positions, {batch, added}, *Line::Sum(Line::Of(Size::kPast), Line::Index(1)));
+}
 
 StatusOr<CausalModel> WithoutPast(const Graph& graph, const DecoderPorts& ports) {
   if (graph.num_captures > 0) return Unimplemented("it is a sub-graph");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "graph/decoders/decoder.h"
+#include "graph/decoders/pattern.h"
 
 namespace chairlift::decoders {
 
@@ -14,6 +15,11 @@ struct CausalModel {
   int64_t max_length = 0;
   std::vector<PassReport> passes;
 };
+
+// Names what dimensions of the inputs the sizes are.
+void NameSizes(Graph& graph, const DecoderPorts& ports);
+// What is known of inputs: tokens all count, and stand behind those of the past.
+void StartPatterns(const Graph& graph, const DecoderPorts& ports, PatternReader& reader);
 
 // The first three steps of the proof (decoder.h). Unimplemented names the node that stands in the
 // way, and why.

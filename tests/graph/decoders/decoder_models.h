@@ -22,9 +22,10 @@ struct DecoderSizes {
 struct DecoderForm {
   bool mask_input = true;
   bool position_input = false;
-  int64_t sees_later = 0;       // tokens behind its own that a query sees: 0 in an honest model
-  bool wrong_position = false;  // positions that start at 0 in every call
-  bool reads_cache = false;     // something else than attention reads the past
+  int64_t sees_later = 0;        // tokens behind its own that a query sees: 0 in an honest model
+  bool wrong_position = false;   // positions that start at 0 in every call
+  bool first_positions = false;  // likewise, of a table: its first entries
+  bool reads_cache = false;      // something else than attention reads the past
 };
 
 class DecoderBuilder {
@@ -42,7 +43,11 @@ class DecoderBuilder {
     Weights("wpe", {s_.positions, hidden()}, 0.5);
     Node("Gather", {"wte", "input_ids"}, "tokens");
     const std::string positions = Positions();
-    Node("Gather", {"wpe", positions}, "places");
+    if (form_.first_positions) {
+      Node("Slice", {"wpe", "zero_list", List("new_size"), "zero_list"}, "places");
+    } else {
+      Node("Gather", {"wpe", positions}, "places");
+    }
     std::string x = Node("Add", {"tokens", "places"}, "x");
     auto* triangle = b_.Tensor("triangle", kBool, {1, 1, s_.positions, s_.positions});
     for (int64_t q = 0; q < s_.positions; ++q) {

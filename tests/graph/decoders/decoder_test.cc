@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "graph/decoders/decoder_models.h"
 
@@ -70,6 +71,24 @@ TEST(DecoderTest, LlamaIsProvedToBeCausalAndKeepsItsOwnHeadsOfKeysOnly) {
   CheckPaged(*equal, 4);
 }
 
+// Real exports (tests/models/export_decoders.py).
+TEST(DecoderTest, WhatPyTorchsExporterWritesIsProved) {
+  int count = 0;
+  const auto folder = std::filesystem::path(CHAIRLIFT_TEST_MODELS) / ".." / "decoders";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    SCOPED_TRACE(entry.path().filename().string());
+    const auto imported = ImportOnnxFile(entry.path());
+    ASSERT_TRUE(imported.ok()) << imported.status();
+    const auto model = MakeDecoder(imported->graph);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(CountOf(model->graph, "PagedAttention"), 2);
+    const bool gpt2 = entry.path().filename().string().starts_with("gpt2");
+    EXPECT_EQ(model->layers[0].heads, gpt2 ? 4 : 2);
+    ++count;
+  }
+  EXPECT_GE(count, 6);
+}
+
 TEST(DecoderTest, LogitsAreComputedOfTheLastTokensOnly) {
   const auto model = Made(LlamaModel());
   ASSERT_TRUE(model.ok()) << model.status();
@@ -93,6 +112,9 @@ TEST(DecoderTest, AMaskThatShowsLaterTokensIsRefused) {
 
 TEST(DecoderTest, PositionsThatTakeNoNoticeOfThePastAreRefused) {
   EXPECT_NE(Refused(Gpt2Model({}, {.wrong_position = true})).find("position is past + its index"),
+            std::string::npos);
+  EXPECT_NE(Refused(Gpt2Model({}, {.first_positions = true}))
+                .find("depends on the number of tokens in a call"),
             std::string::npos);
   Refused(LlamaModel({}, {.wrong_position = true}));
 }

@@ -1,0 +1,181 @@
+// What is followed of sizes, positions and masks, for all sizes at once, is what is computed for
+// some.
+#include "graph/decoders/pattern.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "graph/decoders/decoder_models.h"
+#include "graph/decoders/without_past.h"
+#include "graph/infer.h"
+#include "graph/ragged/evaluate_values.h"
+#include "graph/ragged/prepare.h"
+
+namespace chairlift::decoders {
+namespace {
+
+struct Sizes {
+  int64_t batch, added, past;
+};
+
+int64_t At(const Line& line, const Sizes& sizes, const std::vector<int64_t>& index) {
+  int64_t sum = line.number + line.of(Size::kBatch) * sizes.batch +
+                line.of(Size::kNew) * sizes.added + line.of(Size::kPast) * sizes.past +
+                line.of(Size::kAll) * sizes.batch * (sizes.past + sizes.added);
+  for (const auto& [axis, times] : line.axes) sum += times * index[static_cast<size_t>(axis)];
+  return sum;
+}
+
+double Element(const Tensor& t, int64_t i) {
+  switch (t.dtype()) {
+    case DType::kInt64:
+      return static_cast<double>(t.data<int64_t>()[i]);
+    case DType::kInt32:
+      return t.data<int32_t>()[i];
+    case DType::kBool:
+      return t.data<bool>()[i] ? 1 : 0;
+    case DType::kFloat:
+      return t.data<float>()[i];
+    default:
+      ADD_FAILURE() << DTypeName(t.dtype());
+      return 0;
+  }
+}
+
+double Element(const Pattern& pattern, const Sizes& sizes, const std::vector<int64_t>& index) {
+  if (pattern.is_line()) return static_cast<double>(At(pattern.line, sizes, index));
+  if (pattern.kind == Pattern::Kind::kList) {
+    return static_cast<double>(At(pattern.list[static_cast<size_t>(index[0])], sizes, {}));
+  }
+  int64_t m = 0;
+  for (size_t i = 0; i < pattern.conditions.size(); ++i) {
+    if (At(pattern.conditions[i], sizes, index) >= 0) m |= int64_t{1} << i;
+  }
+  EXPECT_TRUE(pattern.Possible(m));
+  return Element(pattern.table, m);
+}
+
+void ExpectEqual(const Pattern& pattern, const Tensor& tensor, const Sizes& sizes) {
+  ASSERT_EQ(tensor.shape().rank(), pattern.rank());
+  std::vector<int64_t> index(pattern.dims.size(), 0);
+  for (int axis = 0; axis < pattern.rank(); ++axis) {
+    ASSERT_EQ(tensor.shape()[axis], At(pattern.dims[static_cast<size_t>(axis)], sizes, {}));
+  }
+  if (!pattern.known()) return;
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    ASSERT_EQ(Element(tensor, i), Element(pattern, sizes, index));
+    for (int axis = pattern.rank(); axis-- > 0;) {
+      int64_t& place = index[static_cast<size_t>(axis)];
+      if (++place < tensor.shape()[axis]) break;
+      place = 0;
+    }
+  }
+}
+
+// Returns how many values are followed that depend on sizes.
+int Check(const std::string& bytes, const Sizes& sizes) {
+  auto imported = ImportOnnx(std::as_bytes(std::span(bytes.data(), bytes.size())), {});
+  EXPECT_TRUE(imported.ok()) << imported.status();
+  Graph graph = std::move(imported->graph);
+  const auto ports = FindDecoderPorts(graph);
+  EXPECT_TRUE(ports.ok()) << ports.status();
+  NameSizes(graph, *ports);
+  EXPECT_TRUE(ragged::RunPreparingPasses(graph).ok());
+  PatternReader reader(graph);
+  StartPatterns(graph, *ports, reader);
+  InferBudget budget;
+  std::vector<ValueId> followed;
+  for (Node& node : graph.nodes) {
+    EXPECT_TRUE(InferNode(graph, node, budget).ok());
+    (void)reader.Visit(node);
+    const ValueId out = node.outputs[0];
+    if (reader.of(out).kind != Pattern::Kind::kUnknown) followed.push_back(out);
+  }
+  std::map<int, Tensor> inputs;
+  const auto ints = [&](int input, int64_t count, auto number) {
+    if (input < 0) return;
+    Tensor t = Tensor::Allocate(DType::kInt64, {sizes.batch, count});
+    for (int64_t i = 0; i < t.size(); ++i) t.data<int64_t>()[i] = number(i % count);
+    inputs[input] = t;
+  };
+  ints(ports->tokens, sizes.added, [](int64_t i) { return i; });
+  ints(ports->mask, sizes.past + sizes.added, [](int64_t) { return 1; });
+  ints(ports->positions, sizes.added, [&](int64_t i) { return sizes.past + i; });
+  for (const DecoderPorts::Cache& cache : ports->caches) {
+    const auto& shape =
+        graph.values[static_cast<size_t>(graph.inputs[static_cast<size_t>(cache.input)])].shape;
+    Tensor t = Tensor::Allocate(DType::kFloat,
+                                {sizes.batch, shape[1].value(), sizes.past, shape[3].value()});
+    std::fill_n(t.data<float>(), t.size(), 0.5f);
+    inputs[cache.input] = t;
+  }
+  const auto values = ragged::EvaluateValues(graph, followed, inputs, {});
+  EXPECT_TRUE(values.ok()) << values.status();
+  int count = 0;
+  for (size_t i = 0; values.ok() && i < followed.size(); ++i) {
+    SCOPED_TRACE(graph.values[static_cast<size_t>(followed[i])].name);
+    ExpectEqual(reader.of(followed[i]), (*values)[i], sizes);
+    count += reader.of(followed[i]).uniform() ? 0 : 1;
+  }
+  return count;
+}
+
+TEST(PatternTest, WhatIsFollowedIsWhatIsComputed) {
+  std::vector<std::string> models = {testing::Gpt2Model(), testing::LlamaModel(),
+                                     testing::Gpt2Model({}, {.sees_later = 2}),
+                                     testing::LlamaModel({}, {.sees_later = 1})};
+  const auto folder = std::filesystem::path(CHAIRLIFT_TEST_MODELS) / ".." / "decoders";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    models.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  for (const std::string& model : models) {
+    for (const Sizes& sizes : {Sizes{1, 1, 0}, Sizes{2, 3, 0}, Sizes{3, 1, 7}, Sizes{2, 5, 4}}) {
+      EXPECT_GT(Check(model, sizes), 10);
+    }
+  }
+}
+
+TEST(PatternTest, BoundsHoldForAllSizes) {
+  const Line batch = Line::Of(Size::kBatch), added = Line::Of(Size::kNew),
+             past = Line::Of(Size::kPast);
+  const std::vector<Line> dims = {added, Line::Total()};
+  EXPECT_EQ(added.Least({}), 1);
+  EXPECT_EQ(past.Least({}), 0);
+  EXPECT_EQ(past.Most({}), std::nullopt);
+  EXPECT_EQ(Line::Sum(batch, added)->Least({}), 2);
+  EXPECT_EQ(Line::Sum(batch, added, -1)->Least({}), std::nullopt);
+  // past + index 0 − index 1 may have either sign; past + new − 1 − index 1 may not.
+  const Line seen = *Line::Sum(*Line::Sum(past, Line::Index(0)), Line::Index(1), -1);
+  EXPECT_EQ(seen.Least(dims), std::nullopt);
+  const Line rest = *Line::Sum(*Line::Sum(Line::Total(), Line::Number(1), -1), Line::Index(1), -1);
+  EXPECT_EQ(rest.Least(dims), 0);
+  const int64_t large = int64_t{1} << 40;
+  EXPECT_EQ(Line::Sum(Line::Number(large), Line::Number(large)), std::nullopt);
+  EXPECT_EQ(Line::Product(Line::Number(large), Line::Number(large)), std::nullopt);
+  EXPECT_EQ(Line::Product(batch, added), std::nullopt);
+}
+
+TEST(PatternTest, ConditionsThatOthersDecideGo) {
+  // index 1 > index 0, and index 1 > past + index 0, which is never so without the first.
+  const Line above = *Line::Sum(*Line::Sum(Line::Index(1), Line::Index(0), -1), Line::Number(-1));
+  const Line later = *Line::Sum(above, Line::Of(Size::kPast), -1);
+  Pattern pattern;
+  pattern.kind = Pattern::Kind::kTable;
+  pattern.dtype = DType::kFloat;
+  pattern.dims = {Line::Of(Size::kNew), Line::Total()};
+  pattern.conditions = {above, later};
+  pattern.table = Tensor::Of<float>({4}, {0, 0, 9, 1});
+  EXPECT_FALSE(pattern.Possible(2));
+  pattern.Simplify();
+  ASSERT_EQ(pattern.conditions, std::vector<Line>{later});
+  EXPECT_EQ(pattern.table.data<float>()[0], 0);
+  EXPECT_EQ(pattern.table.data<float>()[1], 1);
+}
+
+}  // namespace
+}  // namespace chairlift::decoders

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Decoders of some kilobytes with seeded weights and their cache of keys and values, as PyTorch's exporter writes them
+of transformers' models, in the names that Hugging Face's exporters give: what must be served as models that generate.
+
+    pip install torch transformers onnx
+    python tests/models/export_decoders.py tests/models/decoders
+"""
+
+import argparse
+import pathlib
+import warnings
+
+import onnx
+import torch
+import transformers
+from transformers.cache_utils import DynamicCache
+
+VOCABULARY, HIDDEN, LAYERS, HEADS = 61, 16, 2, 4
+
+
+class Step(torch.nn.Module):
+    """A step over the keys and values of earlier tokens, by place."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask, position_ids, *past):
+        cache = DynamicCache()
+        for layer in range(LAYERS):
+            cache.update(past[2 * layer], past[2 * layer + 1], layer)
+        got = self.model(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
+                         past_key_values=cache, use_cache=True)
+        present = [t for layer in got.past_key_values.layers for t in (layer.keys, layer.values)]
+        return (got.logits, *present)
+
+
+def models(attention):
+    """name: (model, heads of keys)"""
+    t = transformers
+    sizes = dict(vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=24, num_hidden_layers=LAYERS,
+                 num_attention_heads=HEADS, num_key_value_heads=2, max_position_embeddings=128,
+                 attn_implementation=attention)
+    yield "gpt2", t.GPT2LMHeadModel(t.GPT2Config(vocab_size=VOCABULARY, n_positions=64, n_embd=HIDDEN, n_layer=LAYERS,
+                                                 n_head=HEADS, attn_implementation=attention)), HEADS
+    yield "llama", t.LlamaForCausalLM(t.LlamaConfig(**sizes)), 2
+    yield "qwen2", t.Qwen2ForCausalLM(t.Qwen2Config(**sizes)), 2
+
+
+def export(model, kv_heads, path, opset):
+    batch, past, new = 2, 5, 3
+    feeds = [torch.randint(0, VOCABULARY, (batch, new)), torch.ones(batch, past + new, dtype=torch.int64),
+             torch.arange(past, past + new)[None].expand(batch, new).contiguous()]
+    inputs, outputs = ["input_ids", "attention_mask", "position_ids"], ["logits"]
+    axes = {"input_ids": {0: "batch", 1: "sequence"}, "attention_mask": {0: "batch", 1: "total"},
+            "position_ids": {0: "batch", 1: "sequence"}, "logits": {0: "batch", 1: "sequence"}}
+    for layer in range(LAYERS):
+        for what in ("key", "value"):
+            feeds.append(torch.randn(batch, kv_heads, past, HIDDEN // HEADS))
+            inputs.append(f"past_key_values.{layer}.{what}")
+            outputs.append(f"present.{layer}.{what}")
+            axes[inputs[-1]], axes[outputs[-1]] = {0: "batch", 2: "past"}, {0: "batch", 2: "total"}
+    with torch.no_grad():
+        torch.onnx.export(Step(model).eval(), tuple(feeds), str(path), dynamo=False, opset_version=opset,
+                          input_names=inputs, output_names=outputs, dynamic_axes=axes)
+    written = onnx.load(path)
+    for node in written.graph.node:  # what says where the exporter ran
+        del node.metadata_props[:]
+        node.doc_string = ""
+    onnx.save(written, path)
+    print(f"{path.name}: {path.stat().st_size} bytes, {len(written.graph.node)} nodes")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path)
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    warnings.simplefilter("ignore")
+    library = "hf" + transformers.__version__.split(".")[0]
+    for attention, opset in (("eager", 14), ("sdpa", 17)):
+        torch.manual_seed(7)
+        for name, model, kv_heads in models(attention):
+            for parameter in model.parameters():  # none equal to another, which exporters would merge
+                parameter.data += 0.1 * torch.randn_like(parameter)
+            export(model, kv_heads, args.folder / f"{name}_{library}_torchscript_{attention}_{opset}.onnx", opset)
+
+
+if __name__ == "__main__":
+    main()
