@@ -95,6 +95,18 @@ TEST(GenerateDecodeTest, LeadingDimensionsMayBeLeftOut) {
   EXPECT_TRUE(Decode(R"({"fixed":[1,2]})", {}, batches).ok());
 }
 
+TEST(GenerateDecodeTest, InputsMayStandAmongTheParameters) {
+  const auto decoded = Decode(R"({"tokens":[4,5],"parameters":{"scale":2.5,"timeout":9,"x":1}})");
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ASSERT_EQ(decoded->request.inputs.size(), 2u);
+  EXPECT_EQ(decoded->request.inputs[1].name, "scale");
+  EXPECT_EQ(decoded->request.inputs[1].tensor.data<float>()[0], 2.5f);
+  EXPECT_EQ(decoded->request.timeout, std::chrono::microseconds(9));
+  EXPECT_THAT(DecodeError(R"({"scale":1,"parameters":{"scale":2}})"),
+              HasSubstr("input 'scale' is given twice"));
+  EXPECT_THAT(DecodeError(R"({"parameters":{"scale":"x"}})"), HasSubstr("input 'scale'"));
+}
+
 TEST(GenerateDecodeTest, EmptyArraysAreEmptyTensors) {
   const auto decoded = Decode(R"({"tokens":[[],[]]})");
   ASSERT_TRUE(decoded.ok()) << decoded.status();

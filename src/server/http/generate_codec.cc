@@ -147,36 +147,50 @@ struct GenerateDecoder::Impl {
     CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object root, parser.Parse(body, limits));
     DecodedGenerate decoded;
     decoded.without_batch = true;
-    InferRequest& request = decoded.request;
     SeenFields seen;
     for (const auto& [key, field] : root) {
-      const std::string_view name = key;
-      const auto spec = std::find_if(model.inputs.begin(), model.inputs.end(),
-                                     [&](const TensorSpec& input) { return input.name == name; });
-      if (spec == model.inputs.end()) {
-        CHAIRLIFT_RETURN_IF_ERROR(seen.Add(name));
-        CHAIRLIFT_RETURN_IF_ERROR(ReadOther(name, field, model, &request));
-        continue;
-      }
-      for (const NamedTensor& earlier : request.inputs) {
-        if (earlier.name == name) return InvalidArgument("input '{}' is given twice", name);
-      }
-      int missing = 0;
-      StatusOr<Tensor> tensor = ReadValue(field, *spec, model.batches, body.size(), &missing);
-      if (!tensor.ok()) return Annotate(tensor.status(), fmt::format("input '{}'", name));
-      if (!spec->shape.empty()) decoded.without_batch &= missing == 1;
-      request.inputs.push_back({std::string(name), *std::move(tensor)});
+      CHAIRLIFT_ASSIGN_OR_RETURN(const bool input,
+                                 ReadInput(key, field, body.size(), model, &decoded));
+      if (input) continue;
+      CHAIRLIFT_RETURN_IF_ERROR(seen.Add(key));
+      CHAIRLIFT_RETURN_IF_ERROR(ReadOther(key, field, body.size(), model, &decoded));
     }
     return decoded;
   }
 
-  Status ReadOther(std::string_view key, dom::element field, const ModelMetadata& model,
-                   InferRequest* request) const {
+  // Whether it is an input of the model.
+  StatusOr<bool> ReadInput(std::string_view name, dom::element field, size_t json_bytes,
+                           const ModelMetadata& model, DecodedGenerate* decoded) const {
+    const auto spec = std::find_if(model.inputs.begin(), model.inputs.end(),
+                                   [&](const TensorSpec& input) { return input.name == name; });
+    if (spec == model.inputs.end()) return false;
+    InferRequest& request = decoded->request;
+    for (const NamedTensor& earlier : request.inputs) {
+      if (earlier.name == name) return InvalidArgument("input '{}' is given twice", name);
+    }
+    int missing = 0;
+    StatusOr<Tensor> tensor = ReadValue(field, *spec, model.batches, json_bytes, &missing);
+    if (!tensor.ok()) return Annotate(tensor.status(), fmt::format("input '{}'", name));
+    if (!spec->shape.empty()) decoded->without_batch &= missing == 1;
+    request.inputs.push_back({std::string(name), *std::move(tensor)});
+    return true;
+  }
+
+  Status ReadOther(std::string_view key, dom::element field, size_t json_bytes,
+                   const ModelMetadata& model, DecodedGenerate* decoded) const {
+    InferRequest* const request = &decoded->request;
     if (key == "id") {
       CHAIRLIFT_ASSIGN_OR_RETURN(request->id, Name(field, key, limits));
       return absl::OkStatus();
     }
     if (key == "parameters") {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object parameters, Object(field, key));
+      for (const auto& [name, value] : parameters) {
+        InferRequest unused;  // the protocol's own come first
+        const StatusOr<bool> own = protocol::SetParameter(name, ParameterFrom(value), &unused);
+        if (!own.ok() || *own) continue;
+        CHAIRLIFT_RETURN_IF_ERROR(ReadInput(name, value, json_bytes, model, decoded).status());
+      }
       bool binary = false;
       CHAIRLIFT_RETURN_IF_ERROR(ReadParameters(field, request, &binary));
       if (!binary) return absl::OkStatus();

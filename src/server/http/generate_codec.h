@@ -3,6 +3,8 @@
 //
 //   {"id": "7", "source": [5, 6, 7], "parameters": {"timeout": 50000}}
 //
+// Inputs may also stand in "parameters", as clients of models that generate write them.
+//
 // A value's shape is its nesting, its type the model's. Leading dimensions that the model has and
 // the value has not are 1.
 #ifndef CHAIRLIFT_SERVER_HTTP_GENERATE_CODEC_H_
