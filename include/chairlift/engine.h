@@ -107,8 +107,15 @@ struct ModelConfig {
   // itself.
   int max_batch_size = 0;
   // For models that run on packed tokens: tokens in a batch; a request with more is a batch by
-  // itself. 0: chosen from the model's costs.
+  // itself. 0: chosen from the model's costs. For models that generate: tokens in a step; 0: 256.
   int max_batch_tokens = 0;
+  // For models that generate: tokens of a prompt and its answer together. 0: what the model has
+  // tables for, else 2048.
+  int max_length = 0;
+  // Bytes for the keys and values of all requests under way: a request starts when there is room
+  // for all that it may grow to. 0: 1 GiB, less where 32 of the longest requests need less, more
+  // where one needs more.
+  int64_t cache_bytes = 0;
   int64_t queue_delay_us = 0;  // how long the oldest request may wait for others
   // Target latency. For the policy length_dp with a queue_delay: requests are not held back once
   // half of it is about to be spent. For the policy staged: nobody joins a batch that was made

@@ -145,6 +145,7 @@ StatusOr<std::vector<Shape>> PackedShapes(std::span<const RaggedInput> inputs,
 StatusOr<std::vector<Shape>> ShapesOf(const ProgramView& view,
                                       const std::vector<TensorSpec>& inputs,
                                       const InputShapes& input_shapes) {
+  if (!view.batch.empty()) return view.batch;
   std::vector<Shape> shapes;
   for (const TensorSpec& spec : inputs) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ResolveShape(spec, input_shapes));
@@ -191,8 +192,9 @@ std::string KernelLines(const PlanStats& stats) {
 
 Status PrintMemory(const ProgramView& view, const std::vector<TensorSpec>& inputs,
                    const InputShapes& input_shapes) {
-  std::string text;
+  std::string text = view.batch_of;
   for (const TensorSpec& spec : inputs) {
+    if (!view.batch.empty()) break;
     CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ResolveShape(spec, input_shapes));
     text += fmt::format("{}{}{}", text.empty() ? "" : ", ", spec.name, shape.ToString());
   }

@@ -270,6 +270,10 @@ StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
     return Usage(
         InvalidArgument("policy '{}' runs stages, those of --application stages", policy.name));
   }
+  if (policy.takes == GraphForm::kGenerated) {
+    return Usage(InvalidArgument(
+        "policy '{}' serves models that generate, and no --application does", policy.name));
+  }
   Setup setup;
   CHAIRLIFT_ASSIGN_OR_RETURN(setup.mix, ReadMix(flags, policy.takes));
   CHAIRLIFT_ASSIGN_OR_RETURN(setup.costs, ReadCosts(flags.costs, setup.mix.cells));

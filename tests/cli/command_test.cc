@@ -12,6 +12,7 @@
 #include "cli/command_fixture.h"
 #include "engine/recurrent_models.h"
 #include "engine/test_models.h"
+#include "graph/decoders/decoder_models.h"
 #include "tensor/npy.h"
 
 namespace chairlift {
@@ -107,6 +108,31 @@ TEST_F(CommandTest, WrongFlagsEndWithTwoAndAreNamed) {
               HasSubstr("--policy applies in process; with --url, the server decides"));
   EXPECT_THAT(Refusal({"bench", doubling_, "--url", "http://x:1"}, 2), HasSubstr("try 'doubling'"));
   EXPECT_THAT(Refusal({"serve", doubling_, "--log-level", "loud"}, 2), HasSubstr("warning"));
+}
+
+TEST_F(CommandTest, ADecoderGeneratesUnlessItIsGivenItsPast) {
+  const std::string decoder = File("decoder.onnx", testing::LlamaModel());
+  const std::string ids = (folder_ / "ids.npy").string();
+  ASSERT_TRUE(WriteNpy(ids, Tensor::Of<int64_t>({1, 3}, {5, 6, 7})).ok());
+  const Outcome run = Run({"run", decoder, "--input", "input_ids=" + ids});
+  ASSERT_EQ(run.code, 0) << run.output;
+  EXPECT_THAT(run.output, ContainsRegex("output_ids +int64 +\\[1,16\\]"));
+  const std::string past = (folder_ / "past.npy").string();
+  ASSERT_TRUE(WriteNpy(past, Tensor::Allocate(DType::kFloat, {1, 2, 0, 8})).ok());
+  std::vector<std::string> arguments = {"run", decoder, "--input", "input_ids=" + ids};
+  const std::string ones = (folder_ / "ones.npy").string();
+  ASSERT_TRUE(WriteNpy(ones, Tensor::Of<int64_t>({1, 3}, {1, 1, 1})).ok());
+  for (const std::string& input :
+       {"attention_mask=" + ones, "past_key_values.0.key=" + past,
+        "past_key_values.0.value=" + past, "past_key_values.1.key=" + past,
+        "past_key_values.1.value=" + past}) {
+    arguments.insert(arguments.end(), {"--input", input});
+  }
+  EXPECT_THAT(Run(arguments).output, ContainsRegex("logits +float32 +\\[1,3,61\\]"));
+  const std::string inspected = Run({"inspect", decoder}).output;
+  EXPECT_THAT(inspected,
+              AllOf(HasSubstr("generating: accepted"), HasSubstr("memory, for a step of 16"),
+                    HasSubstr("each proved to see the tokens up to its own")));
 }
 
 TEST_F(CommandTest, RunWritesTheOutputs) {

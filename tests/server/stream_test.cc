@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "engine/cell_models.h"
+#include "graph/decoders/decoder_models.h"
 #include "server/server_fixture.h"
 
 namespace chairlift {
@@ -276,6 +277,34 @@ TEST_F(RealStreamTest, EventsTogetherAreTheAnswer) {
   EXPECT_EQ(rows[0], whole["states"][0]);
   ASSERT_EQ(rows[1].size(), 4u);
   for (int step = 0; step < 4; ++step) EXPECT_EQ(rows[1][step], whole["states"][1][step]);
+}
+
+TEST_F(RealStreamTest, AModelThatGeneratesSendsItsTokensOneByOne) {
+  testing::WriteFile(folder_ / "decoder/1/model.onnx", testing::LlamaModel());
+  ASSERT_TRUE(engine_->LoadFromRepository("decoder").ok());
+  HttpClient client(server_->http_port());
+  const std::string body = R"({"input_ids":[5,6,7],"parameters":{"max_tokens":6}})";
+  client.Send(Post("/v2/models/decoder/generate", body));
+  const json whole = json::parse(client.Read().body);
+  ASSERT_EQ(whole["output_ids"].size(), 6u) << whole;
+  client.Send(Post("/v2/models/decoder/generate_stream", body));
+  EXPECT_EQ(client.ReadHead().status, 200);
+  json tokens = json::array();
+  std::string chunk;
+  while (!(chunk = client.ReadChunk()).empty()) {
+    for (size_t at = 0; at < chunk.size();) {
+      const size_t end = chunk.find("\n\n", at) + 2;
+      const json event = Event(chunk.substr(at, end - at));
+      at = end;
+      EXPECT_EQ(event["parameters"]["first"], tokens.size());
+      for (const json& token : event["output_ids"]) tokens.push_back(token);
+    }
+  }
+  EXPECT_EQ(tokens, whole["output_ids"]);
+  const HttpAnswer wrong = client.Ask(
+      Post("/v2/models/decoder/generate", R"({"input_ids":[5],"parameters":{"max_tokens":0}})"));
+  EXPECT_EQ(wrong.status, 400);
+  EXPECT_THAT(wrong.body, HasSubstr("max_tokens is 0"));
 }
 
 TEST_F(RealStreamTest, StreamsOfManyClientsRunSideBySide) {

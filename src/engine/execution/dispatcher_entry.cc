@@ -328,6 +328,7 @@ CellGraph Dispatcher::GraphOf(Request& request, Lock& lock) {
   const RequestGraph& own = *request.graph;
   const int32_t nodes = own.num_nodes();
   graph.set_length(own.length());
+  graph.set_state(own.state());
   if (nodes == 1) {  // no other node could share its type; it may grow
     const GraphNode node = own.run(0);
     const bool locked = lock.owns_lock();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "graph/decoders/decoder.h"
 
 namespace chairlift {
 namespace {
@@ -21,10 +22,14 @@ struct Maker {
   GraphForm form;  // of requests: policies that take another are refused
   StatusOr<std::unique_ptr<Program>> (*make)(LoadingModel& model, std::string& refused);
   Source of = Source::kGraph;
+  // Whether the model is of a form that the kind is for; null: any is.
+  bool (*concerns)(const Graph& graph) = nullptr;
 };
 
 // In order: what serves requests of unequal sizes better comes first.
 constexpr Maker kMakers[] = {
+    {"generating", "requests that generate ride together at every step, whatever their age",
+     GraphForm::kGenerated, MakeGenerating, Source::kGraph, HasPast},
     {"cells", "requests join and leave at every step", GraphForm::kCells, MakeCells},
     {"packed", "tokens of requests are packed, nothing is padded", GraphForm::kRagged, MakePacked},
     {"padded", "requests of several lengths are padded to the longest", GraphForm::kPadded,
@@ -66,6 +71,7 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
   std::vector<IndexBound> index_bounds = FindIndexBounds(model.graph);
   for (const Maker& maker : kMakers) {
     if (maker.of != SourceOf(model)) continue;
+    if (maker.concerns != nullptr && !maker.concerns(model.graph)) continue;
     ProgramChoice& choice = choices.emplace_back();
     choice.kind = maker.kind;
     choice.summary = maker.summary;

@@ -19,6 +19,7 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
 
 // The makers. Null: the kind is not for this model, because of what `refused` takes. Errors fail
 // the load.
+StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::string& refused);
 StatusOr<std::unique_ptr<Program>> MakeCells(LoadingModel& model, std::string& refused);
 StatusOr<std::unique_ptr<Program>> MakePacked(LoadingModel& model, std::string& refused);
 StatusOr<std::unique_ptr<Program>> MakePadded(LoadingModel& model, std::string& refused);

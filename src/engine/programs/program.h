@@ -71,6 +71,8 @@ class RequestGraph {
   virtual GraphNode run(int32_t index) const = 0;
   // What each row is padded to in a batch, at least; 0: rows are not padded.
   virtual int32_t length() const { return 0; }
+  // Units of state that it may grow to hold (CellGraph::state).
+  virtual int64_t state() const { return 0; }
 
   // Runs of nodes added since the last call, in order. Thread-safe; never waits for a user's code.
   virtual std::vector<GrownNode> TakeGrown() { return {}; }
@@ -141,6 +143,10 @@ struct ProgramView {
   Executable* executable = nullptr;
   // How requests go into it; empty: as they are.
   std::span<const RaggedInput> packed = {};
+  // Where requests do not say what its inputs look like: their shapes in a likely batch, and what
+  // that is of. Else empty.
+  std::vector<Shape> batch = {};
+  std::string batch_of = {};
   std::vector<Cell*> cells = {};
   const SlicedModel* sliced = nullptr;      // how it was cut into them; null where it was not
   std::span<const PassReport> passes = {};  // that ran before the executable's

@@ -26,6 +26,8 @@ constexpr int kDefaultMaxCellRows = 64;
 constexpr int kMaxTokenBudget = 4096;
 // and where they are not known: enough rows for products to run at full speed.
 constexpr int kDefaultTokenBudget = 512;
+// Tokens in a step of models that generate.
+constexpr int kDefaultStepTokens = 256;
 
 // Settings that only some policies read.
 struct PolicySetting {
@@ -42,7 +44,15 @@ Status CheckPolicySettings(ServingPlan& plan) {
       {"max_batch_tokens",
        [](const ModelConfig& c) { return int64_t{c.max_batch_tokens}; },
        [](ModelConfig& c) { c.max_batch_tokens = 0; },
-       {"tokens"}},
+       {"tokens", "continuous"}},
+      {"max_length",
+       [](const ModelConfig& c) { return int64_t{c.max_length}; },
+       [](ModelConfig& c) { c.max_length = 0; },
+       {"continuous"}},
+      {"cache_bytes",
+       [](const ModelConfig& c) { return c.cache_bytes; },
+       [](ModelConfig& c) { c.cache_bytes = 0; },
+       {"continuous"}},
       {"queue_delay_us",
        [](const ModelConfig& c) { return c.queue_delay_us; },
        [](ModelConfig& c) { c.queue_delay_us = 0; },
@@ -184,6 +194,30 @@ StatusOr<ServingPlan> PlanPaddedServing(const ModelConfig& config, const std::st
       "inputs vary in length; batches are padded to the longest in them, {}; {} policy, up to {} "
       "rows",
       why, plan.config.policy, plan.config.max_batch_size);
+  return plan;
+}
+
+StatusOr<ServingPlan> PlanGenerationServing(const ModelConfig& config, const std::string& what,
+                                            int64_t blocks) {
+  ServingPlan plan;
+  plan.config = config;
+  plan.config.policy = "continuous";
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan));
+  if (config.max_batch_size > 0) {
+    if (!config.drop_unused) {
+      return InvalidArgument(
+          "max_batch_size is {}, which policy 'continuous' does not use; max_batch_tokens bounds a "
+          "step",
+          config.max_batch_size);
+    }
+    plan.config.max_batch_size = 0;
+    plan.dropped += "; max_batch_size has no effect";
+  }
+  if (plan.config.max_batch_tokens == 0) plan.config.max_batch_tokens = kDefaultStepTokens;
+  plan.scheduling.max_batch_size = plan.config.max_batch_tokens;
+  plan.scheduling.state_capacity = blocks;
+  plan.diagnosis = fmt::format("{}; continuous policy, up to {} tokens in a step", what,
+                               plan.config.max_batch_tokens);
   return plan;
 }
 

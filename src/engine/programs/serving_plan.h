@@ -44,6 +44,11 @@ StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const CostMode
 StatusOr<ServingPlan> PlanPaddedServing(const ModelConfig& config, const std::string& not_proved,
                                         int workers);
 
+// The same for a model that generates, of which `what` is said; `blocks`: of keys and values, what
+// all requests may hold together.
+StatusOr<ServingPlan> PlanGenerationServing(const ModelConfig& config, const std::string& what,
+                                            int64_t blocks);
+
 // The same for a model of `cells`; `what` says how it came to them. `types`: by cell, what is known
 // of their sizes already.
 StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::string& what,

@@ -38,6 +38,8 @@ using C = ModelConfig;
 constexpr NumberSetting kNumbers[] = {
     {"max_batch_size", &C::max_batch_size, {"rows", 0, 65536, kChosen}},
     {"max_batch_tokens", &C::max_batch_tokens, {"tokens", 0, kMaxBatchRows, kChosen}},
+    {"max_length", &C::max_length, {"tokens", 0, kMaxBatchRows, kChosen}},
+    {"cache_bytes", &C::cache_bytes, {"bytes", 0, kMaxInt64, kChosen}},
     {"queue_delay_us", &C::queue_delay_us, {kMicro, 0, kHour}},
     {"latency_objective_us", &C::latency_objective_us, {kMicro, 0, kHour, "none"}},
     {"step_slice_us", &C::step_slice_us, {kMicro, 0, kHour, "one step a task"}},

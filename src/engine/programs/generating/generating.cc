@@ -1,0 +1,327 @@
+// Decoders: a request is its prompt in pieces, then a step a token, and joins and leaves the batch
+// at any step. Keys and values stay in blocks from step to step.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "base/clock.h"
+#include "base/out_of_memory.h"
+#include "base/status.h"
+#include "device/device.h"
+#include "engine/programs/generating/generating_request.h"
+#include "engine/programs/generating/generation_config.h"
+#include "engine/programs/generating/paged_step.h"
+#include "engine/programs/generating/trial.h"
+#include "engine/programs/makers.h"
+#include "graph/decoders/decoder.h"
+
+namespace chairlift {
+namespace {
+
+// Tokens of a prompt that ride beside the steps of others, at most.
+constexpr int64_t kPieceTokens = 32;
+constexpr int64_t kBlockTokens = 16;
+constexpr int64_t kLikelyBatch = 16;
+// Where neither the model's tables nor its files say how long a sequence may be.
+constexpr int64_t kDefaultMaxLength = 2048;
+// Tokens of an answer where neither the request nor the model's files say how many.
+constexpr int64_t kDefaultMaxTokens = 16;
+// Of keys and values, where the settings do not say: room for so many of the longest requests, and
+// so many bytes at most, but for one request.
+constexpr int64_t kDefaultLongest = 32;
+constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
+
+enum InputPlace { kPrompt, kMaxTokens, kMinTokens, kIgnoreEnds, kStopTokens, kNumInputs };
+
+Signature SignatureOfRequests() {
+  const auto spec = [](const char* name, DType dtype, std::vector<Dim> dims) {
+    return SymbolicSpec{name, dtype, SymbolicShape(std::move(dims))};
+  };
+  Signature signature;
+  signature.inputs = {spec("input_ids", DType::kInt64, {1, Dim::Symbol("tokens")}),
+                      spec("max_tokens", DType::kInt32, {1}),
+                      spec("min_tokens", DType::kInt32, {1}), spec("ignore_eos", DType::kBool, {1}),
+                      spec("stop_token_ids", DType::kInt64, {Dim::Symbol("stop_tokens")})};
+  signature.outputs = {spec("output_ids", DType::kInt64, {1, Dim::Symbol("generated")})};
+  return signature;
+}
+
+// The largest; an error where one is NaN.
+StatusOr<int64_t> Greedy(const float* logits, int64_t count) {
+  int64_t best = 0;
+  bool numbers = true;
+  for (int64_t i = 0; i < count; ++i) {
+    numbers &= !std::isnan(logits[i]);
+    if (logits[i] > logits[best]) best = i;
+  }
+  if (!numbers) return Internal("the model's logits have NaN for this request");
+  return best;
+}
+
+class GeneratingProgram final : public Program {
+ public:
+  GeneratingProgram(ServingPlan plan, std::unique_ptr<PagedStep> step, GenerationConfig config,
+                    int64_t piece, std::vector<std::string> notes, std::vector<PassReport> passes)
+      : Program("generating", SignatureOfRequests(), std::move(plan)),
+        step_(std::move(step)),
+        config_(std::move(config)),
+        piece_(piece),
+        notes_(std::move(notes)),
+        passes_(std::move(passes)) {}
+
+  const std::string& CellName(int /*cell*/) const override {
+    static const std::string kStep = "step";
+    return kStep;
+  }
+  bool SendsParts() const override { return true; }
+  StatusOr<ProgramView> View() override {
+    return ProgramView{.executable = &step_->executable(),
+                       .batch = step_->InputShapes(kLikelyBatch, kLikelyBatch),
+                       .batch_of = fmt::format("a step of {} requests", kLikelyBatch),
+                       .passes = passes_,
+                       .notes = notes_};
+  }
+  std::vector<std::string> Remarks() const override {
+    const BlockPool::Use use = step_->pool().use();
+    return {fmt::format("keys and values: {} of {} blocks in use, with {} tokens; {} at the most",
+                        use.blocks, step_->pool().blocks(), use.tokens, use.most_blocks)};
+  }
+
+  StatusOr<ValidatedRequest> Validate(const InferRequest& request) override;
+  StatusOr<std::unique_ptr<RequestGraph>> Unfold(ValidatedRequest request, bool parts) override;
+  void Run(TaskRun& run, TaskDone done) override;
+
+ private:
+  struct Item {
+    GeneratingRequest* request;
+    size_t first, end;  // nodes of the task
+    StepTokens tokens;
+  };
+
+  GenerationLimits LimitsOf(const ValidatedRequest& request) const;
+  Status Compute(std::span<Item> items, TaskRun& run);
+
+  const std::unique_ptr<PagedStep> step_;
+  const GenerationConfig config_;
+  const int64_t piece_;
+  const std::vector<std::string> notes_;
+  const std::vector<PassReport> passes_;
+};
+
+StatusOr<ValidatedRequest> GeneratingProgram::Validate(const InferRequest& request) {
+  // What is left out has its default; how many tokens that is depends on the prompt.
+  InferRequest full;
+  full.inputs = request.inputs;
+  full.outputs = request.outputs;
+  const auto given = [&](InputPlace place) {
+    const std::string& name = signature_.inputs[place].name;
+    return std::any_of(request.inputs.begin(), request.inputs.end(),
+                       [&](const NamedTensor& input) { return input.name == name; });
+  };
+  const auto fill = [&](InputPlace place, Tensor value) {
+    if (!given(place)) full.inputs.push_back({signature_.inputs[place].name, std::move(value)});
+  };
+  fill(kMaxTokens, Tensor::Of<int32_t>({1}, {1}));
+  fill(kMinTokens, Tensor::Of<int32_t>({1}, {0}));
+  fill(kIgnoreEnds, Tensor::Of<bool>({1}, {false}));
+  fill(kStopTokens, Tensor::Of<int64_t>({0}, {}));
+  CHAIRLIFT_ASSIGN_OR_RETURN(ValidatedRequest validated, chairlift::Validate(signature_, full));
+  const auto prompt = validated.inputs[kPrompt].values<int64_t>();
+  const auto size = static_cast<int64_t>(prompt.size());
+  if (size == 0)
+    return InvalidArgument("input 'input_ids' has no tokens; it must have one or more");
+  const int64_t room = step_->max_length() - size;
+  if (room < 1) {
+    return InvalidArgument(
+        "input 'input_ids' has {} tokens; prompt and answer together may have {}", size,
+        step_->max_length());
+  }
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    if (prompt[i] >= 0 && prompt[i] < step_->vocabulary()) continue;
+    return InvalidArgument("input 'input_ids': token {} is {}; the model has tokens 0 to {}", i,
+                           prompt[i], step_->vocabulary() - 1);
+  }
+  if (!given(kMaxTokens)) {
+    const int64_t wanted = config_.max_new_tokens > 0  ? config_.max_new_tokens
+                           : config_.max_length > size ? config_.max_length - size
+                                                       : kDefaultMaxTokens;
+    validated.inputs[kMaxTokens] =
+        Tensor::Of<int32_t>({1}, {static_cast<int32_t>(std::min(wanted, room))});
+  }
+  const int64_t most = validated.inputs[kMaxTokens].data<int32_t>()[0];
+  const int64_t least = validated.inputs[kMinTokens].data<int32_t>()[0];
+  if (most < 1 || most > room) {
+    return InvalidArgument(
+        "max_tokens is {}; behind a prompt of {} tokens it must be from 1 to {} (prompt and answer "
+        "together may have {})",
+        most, size, room, step_->max_length());
+  }
+  if (least < 0 || least > most) {
+    return InvalidArgument("min_tokens is {}; it must be from 0 to max_tokens, {}", least, most);
+  }
+  const int64_t blocks = step_->pool().BlocksOf(size + most - 1);
+  if (blocks > step_->pool().blocks()) {
+    return InvalidArgument(
+        "keys and values of {} tokens do not fit into cache_bytes; a prompt and its max_tokens may "
+        "have {} together",
+        size + most, step_->pool().blocks() * step_->pool().block_tokens() + 1);
+  }
+  return validated;
+}
+
+GenerationLimits GeneratingProgram::LimitsOf(const ValidatedRequest& request) const {
+  GenerationLimits limits;
+  limits.max_tokens = request.inputs[kMaxTokens].data<int32_t>()[0];
+  limits.min_tokens = request.inputs[kMinTokens].data<int32_t>()[0];
+  if (!request.inputs[kIgnoreEnds].data<bool>()[0]) limits.end_tokens = config_.end_tokens;
+  const auto stops = request.inputs[kStopTokens].values<int64_t>();
+  limits.end_tokens.insert(limits.end_tokens.end(), stops.begin(), stops.end());
+  return limits;
+}
+
+StatusOr<std::unique_ptr<RequestGraph>> GeneratingProgram::Unfold(ValidatedRequest request,
+                                                                  bool parts) {
+  GenerationLimits limits = LimitsOf(request);
+  const Tensor prompt = request.inputs[kPrompt];
+  return std::make_unique<GeneratingRequest>(std::move(request), prompt.values<int64_t>(),
+                                             std::move(limits), piece_, step_->pool(), parts);
+}
+
+Status GeneratingProgram::Compute(std::span<Item> items, TaskRun& run) {
+  absl::InlinedVector<StepTokens, 32> sequences;
+  for (const Item& item : items) sequences.push_back(item.tokens);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor logits,
+                             step_->Run(sequences, run.team, run.worker, run.memory));
+  for (size_t i = 0; i < items.size(); ++i) {
+    GeneratingRequest& request = *items[i].request;
+    StatusOr<int64_t> next = int64_t{0};
+    if (request.predicts()) {
+      next = Greedy(logits.data<float>() + static_cast<int64_t>(i) * step_->vocabulary(),
+                    step_->vocabulary());
+    }
+    for (size_t n = items[i].first; n < items[i].end; ++n) run.nodes[n].status = next.status();
+    if (next.ok()) request.Complete(*next);
+  }
+  return absl::OkStatus();
+}
+
+void GeneratingProgram::Run(TaskRun& run, TaskDone done) {
+  const Clock& clock = Clock::Steady();
+  const TimePoint start = clock.Now();
+  TaskResult result;
+  absl::InlinedVector<Item, 32> items;
+  for (size_t n = 0; n < run.nodes.size();) {
+    auto& request = static_cast<GeneratingRequest&>(*run.nodes[n].graph);
+    const size_t first = n;
+    int64_t tokens = 0;
+    for (; n < run.nodes.size() && run.nodes[n].graph == &request; ++n) {
+      TaskNode& node = run.nodes[n];
+      node.units = request.Rows(node.node);
+      node.share = 1.0 / static_cast<double>(request.planned_nodes());
+      tokens += node.units;
+    }
+    const std::span<const int64_t> begun = request.Begin(static_cast<int32_t>(n - first), tokens);
+    result.rows += static_cast<int32_t>(begun.size());
+    if (begun.empty()) continue;
+    items.push_back({&request, first, n, {begun, request.computed(), request.blocks()}});
+  }
+  const auto compute = [&](std::span<Item> some) {
+    const Status computed = CatchOutOfMemory([&] { return Compute(some, run); });
+    if (computed.ok()) return true;
+    for (const Item& item : some) {
+      for (size_t i = item.first; i < item.end; ++i) run.nodes[i].status = computed;
+    }
+    return false;
+  };
+  const TimePoint begun = clock.Now();
+  const bool together = items.empty() || compute(std::span(items.data(), items.size()));
+  const bool stopped = run.memory.stop != nullptr && *run.memory.stop;
+  if (!together && items.size() > 1 && !stopped) {
+    // None fails for another's data.
+    for (Item& item : items) compute({&item, 1});
+  }
+  result.compute_input = begun - start;
+  result.compute_infer = clock.Now() - begun;
+  done(result);
+}
+
+// What of a model's files and settings is said of it.
+std::string Described(PagedStep& step, const GenerationConfig& config, int64_t cache_bytes) {
+  std::string text = fmt::format(
+      "it generates: up to {} tokens of prompt and answer; keys and values take {} bytes a token, "
+      "{} MiB in blocks of {} tokens; greedy",
+      step.max_length(), step.token_bytes(), cache_bytes >> 20, step.pool().block_tokens());
+  text += config.end_tokens.empty()
+              ? "; no file beside the model names an end token: answers end at max_tokens"
+              : fmt::format("; an answer ends at token {}", fmt::join(config.end_tokens, " or "));
+  if (!config.not_applied.empty()) {
+    text += fmt::format("; of generation_config.json not applied: {}",
+                        fmt::join(config.not_applied, ", "));
+  }
+  return text;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::string& refused) {
+  if (!model.executable.device->is_host()) {
+    refused = "decoders run on the CPU only";
+    return nullptr;
+  }
+  StatusOr<DecoderModel> made = MakeDecoder(model.graph);
+  if (!made.ok()) {
+    refused = Message(made.status());
+    return nullptr;
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(GenerationConfig config,
+                             ReadGenerationConfig(model.source.path.parent_path()));
+  const ModelConfig& settings = model.config;
+  PagedStep::Sizes sizes{.block_tokens = kBlockTokens};
+  const int64_t tables = made->max_length;
+  sizes.max_length = settings.max_length > 0 ? settings.max_length
+                     : tables > 0            ? tables
+                                             : std::max(kDefaultMaxLength, config.max_length);
+  if (tables > 0 && sizes.max_length > tables) {
+    return InvalidArgument("max_length is {}; the model has tables for {} tokens", sizes.max_length,
+                           tables);
+  }
+  int64_t token_bytes = 0;
+  for (const DecoderLayer& layer : made->layers) {
+    token_bytes +=
+        layer.heads * (layer.key_size + layer.value_size) * static_cast<int64_t>(sizeof(float));
+  }
+  const int64_t block_bytes = token_bytes * kBlockTokens;
+  const int64_t longest = (sizes.max_length + kBlockTokens - 1) / kBlockTokens * block_bytes;
+  const int64_t bytes =
+      settings.cache_bytes > 0
+          ? settings.cache_bytes
+          : std::max(longest, std::min(kDefaultCacheBytes, kDefaultLongest * longest));
+  sizes.blocks = bytes / block_bytes;
+  if (sizes.blocks < 1) {
+    return InvalidArgument("cache_bytes is {}; a block of keys and values takes {}", bytes,
+                           block_bytes);
+  }
+  std::vector<std::string> notes = std::move(made->notes);
+  std::vector<PassReport> passes = std::move(made->passes);
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<PagedStep> step,
+                             PagedStep::Create(*std::move(made), sizes, model.executable));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const DecoderPorts ports, FindDecoderPorts(model.graph));
+  if (const Status tried = TrySteps(model.graph, ports, *step); !tried.ok()) {
+    refused = Message(tried);
+    return nullptr;
+  }
+  ModelConfig chosen = settings;
+  chosen.max_length = static_cast<int>(sizes.max_length);
+  chosen.cache_bytes = sizes.blocks * block_bytes;
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      ServingPlan plan,
+      PlanGenerationServing(chosen, Described(*step, config, chosen.cache_bytes), sizes.blocks));
+  model.graph = Graph();
+  const int64_t piece = std::min<int64_t>(kPieceTokens, plan.config.max_batch_tokens);
+  return std::make_unique<GeneratingProgram>(std::move(plan), std::move(step), std::move(config),
+                                             piece, std::move(notes), std::move(passes));
+}
+
+}  // namespace chairlift

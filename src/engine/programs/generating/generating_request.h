@@ -1,0 +1,82 @@
+// A request that generates: its prompt in pieces, then a step a token.
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATING_REQUEST_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATING_REQUEST_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "engine/programs/program.h"
+#include "engine/requests/answer_parts.h"
+#include "runtime/block_pool.h"
+
+namespace chairlift {
+
+struct GenerationLimits {
+  int64_t max_tokens = 1;  // of the answer
+  int64_t min_tokens = 0;  // before which no end token counts
+  std::vector<int64_t> end_tokens;
+};
+
+// Its nodes stand for numbers of tokens, not for particular ones: where one finds no room for its
+// keys and values, what it was to compute is left to later ones.
+class GeneratingRequest final : public RequestGraph {
+ public:
+  // `piece`: tokens of a prompt in a node, at most. `pool` must outlive it.
+  GeneratingRequest(ValidatedRequest request, std::span<const int64_t> prompt,
+                    GenerationLimits limits, int64_t piece, BlockPool& pool, bool parts);
+
+  int32_t num_nodes() const override { return pieces_; }
+  GraphNode run(int32_t index) const override;
+  // In blocks.
+  int64_t state() const override;
+  std::vector<GrownNode> TakeGrown() override;
+  void TakeParts(SendParts send) override;
+  bool done() const override { return done_; }
+  StatusOr<std::vector<NamedTensor>> TakeOutputs() override;
+
+  // --- Of a task, by one thread at a time -------------------------------------------------------
+
+  // What `nodes` nodes of so many tokens together are to compute. Empty: there is no room for its
+  // keys and values now, and they are tried again later.
+  std::span<const int64_t> Begin(int32_t nodes, int64_t tokens);
+  // Tokens before those, and where the keys and values of all are.
+  int64_t computed() const { return computed_; }
+  std::span<const int64_t> blocks() const { return sequence_.blocks(); }
+  // They have been computed. `next`: the token that follows, which counts where the prompt is done.
+  void Complete(int64_t next);
+  // Whether what Begin() said is followed by a token of the answer.
+  bool predicts() const { return computed_ + begun_ >= prompt_size(); }
+
+  int64_t Rows(int32_t node) const {
+    return node < pieces_ ? std::min(piece_, prompt_size() - node * piece_) : grown_rows_;
+  }
+  int64_t planned_nodes() const { return pieces_ + limits_.max_tokens - 1; }
+
+ private:
+  int64_t prompt_size() const { return static_cast<int64_t>(prompt_.size()); }
+  void Grow(int64_t rows);
+
+  const std::vector<int64_t> prompt_;
+  const GenerationLimits limits_;
+  const int64_t piece_;
+  const int32_t pieces_;
+  BlockPool& pool_;
+  BlockPool::Sequence sequence_;
+  std::vector<int64_t> answer_;
+  int32_t nodes_;      // in all
+  int32_t ended_ = 0;  // of them
+  int64_t computed_ = 0, begun_ = 0;
+  int64_t grown_rows_ = 0;  // of the last node that it grew by
+  bool done_ = false;
+  std::vector<GrownNode> grown_;
+
+  std::mutex mutex_;
+  AnswerParts parts_;  // guarded by mutex_
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATING_REQUEST_H_

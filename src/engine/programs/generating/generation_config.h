@@ -1,0 +1,29 @@
+// What ends an answer: what the files beside a model say, and what a request does.
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATION_CONFIG_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATION_CONFIG_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "chairlift/status.h"
+
+namespace chairlift {
+
+struct GenerationConfig {
+  std::vector<int64_t> end_tokens;
+  int64_t max_new_tokens = 0;  // 0: not set
+  int64_t max_length = 0;      // of prompt and answer; likewise
+  // Settings of the file that change answers and that are not applied, as people read them.
+  std::vector<std::string> not_applied;
+};
+
+// Of generation_config.json in the folder, as transformers writes it, and of config.json where that
+// does not name the end tokens; nothing is set where there is neither. InvalidArgument names the
+// field that is wrong.
+StatusOr<GenerationConfig> ReadGenerationConfig(const std::filesystem::path& folder);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATION_CONFIG_H_

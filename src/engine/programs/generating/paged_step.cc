@@ -1,0 +1,131 @@
+#include "engine/programs/generating/paged_step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/out_of_memory.h"
+#include "base/status.h"
+#include "engine/programs/packing.h"
+#include "engine/programs/staging.h"
+
+namespace chairlift {
+
+PagedStep::PagedStep(const Sizes& sizes, DecoderModel model)
+    : max_length_(sizes.max_length),
+      vocabulary_(model.vocabulary),
+      inputs_(std::move(model.inputs)),
+      pool_(sizes.blocks, sizes.block_tokens) {
+  for (const DecoderLayer& layer : model.layers) {
+    const auto blocks = [&](int64_t columns) {
+      return Tensor::Allocate(DType::kFloat,
+                              {sizes.blocks, layer.heads, sizes.block_tokens, columns});
+    };
+    keys_.push_back(blocks(layer.key_size));
+    values_.push_back(blocks(layer.value_size));
+    token_bytes_ +=
+        layer.heads * (layer.key_size + layer.value_size) * static_cast<int64_t>(sizeof(float));
+  }
+}
+
+StatusOr<std::unique_ptr<PagedStep>> PagedStep::Create(DecoderModel model, const Sizes& sizes,
+                                                       const ExecutableOptions& options) {
+  Graph graph = std::move(model.graph);
+  std::unique_ptr<PagedStep> step;
+  CHAIRLIFT_RETURN_IF_ERROR(CatchOutOfMemory([&] {
+    step.reset(new PagedStep(sizes, std::move(model)));
+    return absl::OkStatus();
+  }));
+  CHAIRLIFT_ASSIGN_OR_RETURN(step->executable_, Executable::Create(std::move(graph), options));
+  return step;
+}
+
+std::vector<Shape> PagedStep::InputShapes(int64_t tokens, int64_t sequences) const {
+  const int64_t rows = TokenRoom(tokens), room = SequenceRoom(sequences);
+  std::vector<Shape> shapes;
+  for (const DecoderInput& input : inputs_) {
+    const auto layer = static_cast<size_t>(std::max(input.layer, 0));
+    switch (input.role) {
+      case DecoderRole::kTokens:
+      case DecoderRole::kPositions:
+        shapes.push_back({rows});
+        break;
+      case DecoderRole::kOffsets:
+        shapes.push_back({room + 1});
+        break;
+      case DecoderRole::kCached:
+        shapes.push_back({room});
+        break;
+      case DecoderRole::kBlocks:
+        shapes.push_back({room, pool_.BlocksOf(max_length_)});
+        break;
+      case DecoderRole::kKeys:
+        shapes.push_back(keys_[layer].shape());
+        break;
+      case DecoderRole::kValues:
+        shapes.push_back(values_[layer].shape());
+        break;
+    }
+  }
+  return shapes;
+}
+
+StatusOr<Tensor> PagedStep::Run(std::span<const StepTokens> sequences, Team& team, int worker,
+                                WorkerMemory& memory) {
+  int64_t tokens = 0;
+  for (const StepTokens& own : sequences) tokens += static_cast<int64_t>(own.tokens.size());
+  const std::vector<Shape> shapes = InputShapes(tokens, static_cast<int64_t>(sequences.size()));
+  const int64_t room = SequenceRoom(static_cast<int64_t>(sequences.size()));
+  const int64_t most_blocks = pool_.BlocksOf(max_length_);
+  std::vector<TensorDesc> descs;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (inputs_[i].layer < 0) descs.push_back({DType::kInt64, shapes[i]});
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> staged, Stage(descs, memory.staging));
+  std::vector<Tensor> inputs;
+  size_t next = 0;
+  for (const DecoderInput& input : inputs_) {
+    if (input.layer >= 0) {
+      const auto layer = static_cast<size_t>(input.layer);
+      inputs.push_back(input.role == DecoderRole::kKeys ? keys_[layer] : values_[layer]);
+      continue;
+    }
+    Tensor& tensor = staged[next++];
+    auto* to = tensor.data<int64_t>();
+    std::fill_n(to, tensor.size(), 0);
+    int64_t end = 0;
+    for (const StepTokens& own : sequences) {
+      const auto added = static_cast<int64_t>(own.tokens.size());
+      switch (input.role) {
+        case DecoderRole::kTokens:
+          to = std::copy(own.tokens.begin(), own.tokens.end(), to);
+          break;
+        case DecoderRole::kPositions:
+          for (int64_t i = 0; i < added; ++i) *to++ = own.cached + i;
+          break;
+        case DecoderRole::kOffsets:
+          *++to = end += added;
+          break;
+        case DecoderRole::kCached:
+          *to++ = own.cached;
+          break;
+        default:
+          std::copy(own.blocks.begin(), own.blocks.end(), to);
+          to += most_blocks;
+          break;
+      }
+    }
+    if (input.role == DecoderRole::kOffsets) {
+      std::fill(to, tensor.data<int64_t>() + tensor.size(), end);
+    }
+    inputs.push_back(tensor);
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      std::vector<Tensor> outputs,
+      executable_->Run(inputs, team, worker, memory.compute, memory.stop, memory.timer));
+  if (outputs[0].shape() != Shape{room, vocabulary_}) {
+    return Internal("logits of {} sequences have shape {}", room, outputs[0].shape().ToString());
+  }
+  return std::move(outputs[0]);
+}
+
+}  // namespace chairlift

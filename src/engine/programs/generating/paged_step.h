@@ -1,0 +1,64 @@
+// A decoder's step over packed tokens, compiled, with its blocks of keys and values.
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_PAGED_STEP_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_PAGED_STEP_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "graph/decoders/decoder.h"
+#include "runtime/block_pool.h"
+#include "runtime/executable.h"
+#include "runtime/worker_memory.h"
+
+namespace chairlift {
+
+// New tokens of one sequence in a step.
+struct StepTokens {
+  std::span<const int64_t> tokens;
+  int64_t cached = 0;               // tokens before them
+  std::span<const int64_t> blocks;  // of all; nobody else's
+};
+
+class PagedStep {
+ public:
+  struct Sizes {
+    int64_t max_length = 1;  // of a sequence
+    int64_t blocks = 0;
+    int64_t block_tokens = 16;
+  };
+  // ResourceExhausted where there is no memory for the blocks.
+  static StatusOr<std::unique_ptr<PagedStep>> Create(DecoderModel model, const Sizes& sizes,
+                                                     const ExecutableOptions& options);
+
+  Executable& executable() { return *executable_; }
+  BlockPool& pool() { return pool_; }
+  int64_t max_length() const { return max_length_; }
+  int64_t vocabulary() const { return vocabulary_; }
+  // Of keys and values.
+  int64_t token_bytes() const { return token_bytes_; }
+
+  // Of the executable's inputs.
+  std::vector<Shape> InputShapes(int64_t tokens, int64_t sequences) const;
+
+  // Logits of the last token of each sequence, [sequences or more, vocabulary]; the keys and values
+  // of all tokens are in their blocks then. One run at a time.
+  StatusOr<Tensor> Run(std::span<const StepTokens> sequences, Team& team, int worker,
+                       WorkerMemory& memory);
+
+ private:
+  PagedStep(const Sizes& sizes, DecoderModel model);
+
+  const int64_t max_length_;
+  const int64_t vocabulary_;
+  const std::vector<DecoderInput> inputs_;
+  int64_t token_bytes_ = 0;
+  BlockPool pool_;
+  std::vector<Tensor> keys_, values_;  // by layer
+  std::unique_ptr<Executable> executable_;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_PAGED_STEP_H_

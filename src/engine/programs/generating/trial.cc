@@ -1,0 +1,127 @@
+#include "engine/programs/generating/trial.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "device/cpu/team.h"
+#include "graph/ragged/evaluate_values.h"
+
+namespace chairlift {
+namespace {
+
+// Of the largest logit.
+constexpr double kTolerance = 1e-3;
+
+// The original model on one sequence.
+class Original {
+ public:
+  Original(const Graph& graph, const DecoderPorts& ports) : graph_(graph), ports_(ports) {
+    for (const DecoderPorts::Cache& cache : ports.caches) {
+      const SymbolicShape& shape = Input(cache.input).shape;
+      past_.push_back(Tensor::Allocate(DType::kFloat, {1, shape[1].value(), 0, shape[3].value()}));
+    }
+  }
+
+  // The logits of the last token.
+  StatusOr<std::vector<float>> Run(std::span<const int64_t> tokens) {
+    const auto added = static_cast<int64_t>(tokens.size());
+    std::map<int, Tensor> inputs;
+    inputs[ports_.tokens] = Tensor::Of<int64_t>({1, added}, tokens);
+    Fill(inputs, ports_.mask, cached_ + added, [](int64_t) { return 1; });
+    Fill(inputs, ports_.positions, added, [this](int64_t i) { return cached_ + i; });
+    for (size_t i = 0; i < past_.size(); ++i) inputs[ports_.caches[i].input] = past_[i];
+    CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
+                               ragged::EvaluateValues(graph_, graph_.outputs, inputs, {}));
+    for (size_t i = 0; i < past_.size(); ++i) {
+      past_[i] = outputs[static_cast<size_t>(ports_.caches[i].output)];
+    }
+    cached_ += added;
+    const Tensor& logits = outputs[static_cast<size_t>(ports_.logits)];
+    if (logits.shape().rank() != 3 || logits.shape()[1] != added) {
+      return Unimplemented("its logits have shape {}", logits.shape().ToString());
+    }
+    const auto all = logits.values<float>();
+    const auto size = static_cast<size_t>(logits.shape()[2]);
+    return std::vector<float>(all.end() - static_cast<std::ptrdiff_t>(size), all.end());
+  }
+
+ private:
+  const Value& Input(int i) const {
+    return graph_.values[static_cast<size_t>(graph_.inputs[static_cast<size_t>(i)])];
+  }
+  template <typename Number>
+  void Fill(std::map<int, Tensor>& inputs, int input, int64_t count, Number number) {
+    if (input < 0) return;
+    Tensor tensor = Tensor::Allocate(Input(input).dtype, {1, count});
+    for (int64_t i = 0; i < count; ++i) {
+      if (tensor.dtype() == DType::kInt64) tensor.data<int64_t>()[i] = number(i);
+      if (tensor.dtype() == DType::kInt32) {
+        tensor.data<int32_t>()[i] = static_cast<int32_t>(number(i));
+      }
+    }
+    inputs[input] = std::move(tensor);
+  }
+
+  const Graph& graph_;
+  const DecoderPorts& ports_;
+  std::vector<Tensor> past_;
+  int64_t cached_ = 0;
+};
+
+Status Compare(std::span<const float> want, const Tensor& logits, const char* of) {
+  const float* got = logits.data<float>();
+  double most = 0, apart = 0;
+  bool numbers = true;
+  for (size_t i = 0; i < want.size(); ++i) {
+    most = std::max(most, std::abs(static_cast<double>(want[i])));
+    const double difference = std::abs(static_cast<double>(want[i]) - got[i]);
+    numbers &= !std::isnan(difference);
+    apart = std::max(apart, difference);
+  }
+  if (numbers && apart <= kTolerance * most) return absl::OkStatus();
+  return Unimplemented("tried beside the original, the logits of {} differ by {} of {}", of, apart,
+                       most);
+}
+
+}  // namespace
+
+Status TrySteps(const Graph& original, const DecoderPorts& ports, PagedStep& step) {
+  // Any tokens.
+  std::vector<int64_t> prompt, other;
+  const int64_t length = std::min<int64_t>(step.max_length() - 1, 19);
+  for (int64_t i = 0; i < length; ++i) prompt.push_back((7 * i + 1) % step.vocabulary());
+  for (int64_t i = 0; i < std::min<int64_t>(length, 3); ++i) other.push_back(i % step.vocabulary());
+  if (prompt.empty()) return absl::OkStatus();
+  Original model(original, ports);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<float> first, model.Run(prompt));
+  const std::vector<int64_t> next = {5 % step.vocabulary()};
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<float> second, model.Run(next));
+  WorkerMemory memory;
+  SoloTeam team;
+  BlockPool::Sequence mine(step.pool()), others(step.pool());
+  // Where there is no room for two, the first is tried alone.
+  const bool together = others.Grow(static_cast<int64_t>(other.size()));
+  if (!mine.Grow(length + 1)) {
+    others.Clear();
+    if (!mine.Grow(length + 1)) return absl::OkStatus();
+  }
+  const auto run = [&](std::span<const int64_t> tokens, int64_t cached, bool beside) {
+    std::vector<StepTokens> sequences = {{tokens, cached, mine.blocks()}};
+    if (beside) sequences.push_back({other, 0, others.blocks()});
+    return step.Run(sequences, team, 0, memory);
+  };
+  const std::span<const int64_t> all(prompt);
+  const size_t half = prompt.size() / 2;
+  if (half > 0) CHAIRLIFT_RETURN_IF_ERROR(run(all.first(half), 0, false).status());
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor whole, run(all.subspan(half), static_cast<int64_t>(half),
+                                                     together && others.tokens() > 0));
+  CHAIRLIFT_RETURN_IF_ERROR(Compare(first, whole, "a prompt"));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor stepped, run(next, length, false));
+  return Compare(second, stepped, "a step");
+}
+
+}  // namespace chairlift

@@ -1,0 +1,365 @@
+// Models that generate: each answer has the tokens that the same file gives the request alone, run
+// as a whole, step by step, whoever rides beside it.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <random>
+
+#include "chairlift/engine.h"
+#include "engine/test_models.h"
+#include "graph/decoders/decoder_models.h"
+
+namespace chairlift {
+namespace {
+
+using testing::DecoderForm;
+using testing::DecoderSizes;
+using ::testing::HasSubstr;
+
+using Tokens = std::vector<int64_t>;
+
+constexpr int64_t kVocabulary = 61;
+constexpr const char* kConfig = R"({"eos_token_id": [7, 11], "max_new_tokens": 12})";
+
+struct Files {
+  testing::TempFolder folder;
+  std::string model;
+};
+
+std::unique_ptr<Files> Written(const std::string& bytes, const std::string& config = kConfig) {
+  auto files = std::make_unique<Files>();
+  files->model = testing::WriteFile(files->folder / "model.onnx", bytes);
+  if (!config.empty()) testing::WriteFile(files->folder / "generation_config.json", config);
+  return files;
+}
+
+StatusOr<std::unique_ptr<Engine>> Load(const Files& files, const ModelConfig& config = {},
+                                       int workers = 2) {
+  auto engine = Engine::Create({.workers = workers, .time_cells = false});
+  if (!engine.ok()) return engine;
+  const Status loaded = (*engine)->LoadModel("decoder", files.model, config);
+  if (!loaded.ok()) return loaded;
+  return engine;
+}
+
+NamedTensor Row(const std::string& name, const Tokens& tokens) {
+  return {name, Tensor::Of<int64_t>({1, static_cast<int64_t>(tokens.size())},
+                                    std::span<const int64_t>(tokens))};
+}
+NamedTensor Number(const std::string& name, int32_t n) {
+  return {name, Tensor::Of<int32_t>({1}, {n})};
+}
+
+struct Question {
+  Tokens prompt;
+  int32_t max_tokens = 12;
+  int32_t min_tokens = 0;
+  bool ignore_ends = false;
+  Tokens stops = {};
+
+  InferRequest Request() const {
+    InferRequest request;
+    request.model = "decoder";
+    request.inputs = {Row("input_ids", prompt),
+                      Number("max_tokens", max_tokens),
+                      Number("min_tokens", min_tokens),
+                      {"ignore_eos", Tensor::Of<bool>({1}, {ignore_ends})}};
+    if (!stops.empty()) {
+      request.inputs.push_back(
+          {"stop_token_ids", Tensor::Of<int64_t>({static_cast<int64_t>(stops.size())},
+                                                 std::span<const int64_t>(stops))});
+    }
+    return request;
+  }
+};
+
+// The file as it is, one request at a time.
+class Alone {
+ public:
+  explicit Alone(const Files& files) {
+    auto engine = Load(files, {.policy = "none"});
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+    metadata_ = *engine_->Metadata("decoder");
+  }
+
+  Tokens Answer(const Question& question) {
+    Tokens answer, added = question.prompt;
+    std::map<std::string, Tensor> past;
+    int64_t cached = 0;
+    while (static_cast<int32_t>(answer.size()) < question.max_tokens) {
+      InferRequest request;
+      request.model = "decoder";
+      const auto count = static_cast<int64_t>(added.size());
+      for (const TensorSpec& input : metadata_.inputs) {
+        if (input.name == "input_ids") {
+          request.inputs.push_back(Row(input.name, added));
+        } else if (input.name == "attention_mask") {
+          request.inputs.push_back(Row(input.name, Tokens(static_cast<size_t>(cached + count), 1)));
+        } else if (input.name == "position_ids") {
+          Tokens places;
+          for (int64_t i = 0; i < count; ++i) places.push_back(cached + i);
+          request.inputs.push_back(Row(input.name, places));
+        } else {
+          const auto found = past.find(input.name.substr(16));
+          request.inputs.push_back(
+              {input.name,
+               found != past.end()
+                   ? found->second
+                   : Tensor::Allocate(DType::kFloat, {1, input.shape[1], 0, input.shape[3]})});
+        }
+      }
+      const auto response = engine_->Infer(request);
+      EXPECT_TRUE(response.ok()) << response.status();
+      if (!response.ok()) return answer;
+      for (const NamedTensor& output : response->outputs) {
+        if (output.name != "logits") {
+          past[output.name.substr(8)] = output.tensor;
+          continue;
+        }
+        const auto logits = output.tensor.values<float>();
+        const auto last = logits.end() - kVocabulary;
+        answer.push_back(std::max_element(last, logits.end()) - last);
+      }
+      cached += count;
+      added = {answer.back()};
+      Tokens ends = question.ignore_ends ? Tokens{} : Tokens{7, 11};
+      ends.insert(ends.end(), question.stops.begin(), question.stops.end());
+      const bool ended = std::find(ends.begin(), ends.end(), answer.back()) != ends.end();
+      if (ended && static_cast<int32_t>(answer.size()) >= question.min_tokens) break;
+    }
+    return answer;
+  }
+
+ private:
+  std::unique_ptr<Engine> engine_;
+  ModelMetadata metadata_;
+};
+
+Question RandomQuestion(std::mt19937& random, int64_t longest) {
+  Question question;
+  const auto length = 1 + random() % static_cast<unsigned>(longest);
+  for (unsigned i = 0; i < length; ++i) question.prompt.push_back(random() % kVocabulary);
+  question.max_tokens = 1 + static_cast<int32_t>(random() % 14);
+  question.ignore_ends = random() % 3 == 0;
+  if (random() % 4 == 0) question.stops = {static_cast<int64_t>(random() % kVocabulary)};
+  if (random() % 4 == 0) {
+    question.min_tokens =
+        static_cast<int32_t>(random() % static_cast<unsigned>(question.max_tokens));
+  }
+  return question;
+}
+
+Tokens TokensOf(const InferResponse& response) {
+  const auto values = response.outputs.at(0).tensor.values<int64_t>();
+  return {values.begin(), values.end()};
+}
+
+// Counts what has been answered.
+class Answers {
+ public:
+  void Expect(int count) { left_ += count; }
+  void Done() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (--left_ == 0) none_left_.notify_all();
+  }
+  void Wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    none_left_.wait(lock, [this] { return left_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable none_left_;
+  int left_ = 0;
+};
+
+void Check(const Files& files, const ModelConfig& config, int count, int64_t longest,
+           unsigned seed) {
+  Alone alone(files);
+  auto engine = Load(files, config);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const std::vector<ProgramChoice> programs = (*engine)->Metadata("decoder")->programs;
+  ASSERT_EQ(programs.size(), 1u) << programs[0].refused;
+  ASSERT_EQ(programs[0].kind, "generating");
+  std::mt19937 random(seed);
+  std::vector<Question> questions;
+  for (int i = 0; i < count; ++i) questions.push_back(RandomQuestion(random, longest));
+  std::vector<StatusOr<InferResponse>> responses(questions.size(), absl::UnknownError("none"));
+  std::vector<RequestId> ids;
+  std::vector<bool> cancelled;
+  Answers answers;
+  answers.Expect(count);
+  for (size_t i = 0; i < questions.size(); ++i) {
+    ids.push_back(
+        (*engine)->InferAsync(questions[i].Request(), [&, i](StatusOr<InferResponse> response) {
+          responses[i] = std::move(response);
+          answers.Done();
+        }));
+    // One that arrived some time before.
+    cancelled.push_back(false);
+    if (random() % 8 == 0) {
+      const size_t which = random() % (i + 1);
+      cancelled[which] = true;
+      (*engine)->Cancel(ids[which]);
+    }
+  }
+  answers.Wait();
+  int compared = 0;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    if (cancelled[i] && absl::IsCancelled(responses[i].status())) continue;
+    ASSERT_TRUE(responses[i].ok()) << responses[i].status();
+    EXPECT_EQ(TokensOf(*responses[i]), alone.Answer(questions[i])) << "request " << i;
+    ++compared;
+  }
+  EXPECT_GT(compared, count / 2);
+}
+
+TEST(GeneratingOracleTest, Gpt2) {
+  Check(*Written(testing::Gpt2Model()), {}, 40, 45, 1);
+  Check(*Written(testing::Gpt2Model({}, {.position_input = true})), {}, 10, 20, 2);
+}
+
+TEST(GeneratingOracleTest, LlamaWithGroupedQueries) {
+  Check(*Written(testing::LlamaModel()), {}, 40, 90, 3);
+  Check(*Written(testing::LlamaModel({}, {.mask_input = false})), {}, 10, 20, 4);
+}
+
+// Real exports (tests/models/export_decoders.py).
+TEST(GeneratingOracleTest, AsPyTorchsExporterWritesThem) {
+  int count = 0;
+  const auto folder = std::filesystem::path(CHAIRLIFT_ENCODERS) / ".." / "decoders";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    SCOPED_TRACE(entry.path().filename().string());
+    std::ifstream file(entry.path(), std::ios::binary);
+    const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+    Check(*Written(bytes), {}, 12, 40, 6);
+    ++count;
+  }
+  EXPECT_GE(count, 6);
+}
+
+TEST(GeneratingOracleTest, PromptsInSmallPiecesAndRoomForFewAtATime) {
+  // Two layers of two heads of 8 columns, keys and values: 256 bytes a token, 4096 a block.
+  Check(*Written(testing::LlamaModel()),
+        {.max_batch_tokens = 5, .max_length = 100, .cache_bytes = 8 * 4096}, 40, 70, 5);
+}
+
+TEST(GeneratingOracleTest, PartsAreTheAnswerTokenByToken) {
+  const auto files = Written(testing::LlamaModel());
+  auto engine = Load(*files);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  Tokens streamed;
+  InferRequest request =
+      Question{.prompt = {1, 2, 3}, .max_tokens = 9, .ignore_ends = true}.Request();
+  request.on_parts = [&](std::span<const InferPart> parts) {
+    for (const InferPart& part : parts) {
+      EXPECT_EQ(part.first, static_cast<int64_t>(streamed.size()));
+      const auto tokens = part.outputs.at(0).tensor.values<int64_t>();
+      streamed.insert(streamed.end(), tokens.begin(), tokens.end());
+    }
+  };
+  const auto response = (*engine)->Infer(request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(streamed, TokensOf(*response));
+  EXPECT_EQ(streamed.size(), 9u);
+}
+
+TEST(GeneratingOracleTest, WhatIsLeftOutFollowsFromTheFilesBesideTheModel) {
+  const auto files = Written(testing::LlamaModel());
+  auto engine = Load(*files);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  Alone alone(*files);
+  InferRequest request;
+  request.model = "decoder";
+  request.inputs = {Row("input_ids", {4, 9, 2})};
+  const auto response = (*engine)->Infer(request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(TokensOf(*response), alone.Answer({.prompt = {4, 9, 2}, .max_tokens = 12}));
+  const auto metadata = (*engine)->Metadata("decoder");
+  ASSERT_TRUE(metadata.ok());
+  EXPECT_EQ(metadata->programs.size(), 1u);
+  EXPECT_EQ(metadata->programs[0].kind, "generating");
+  EXPECT_THAT(metadata->diagnosis, HasSubstr("an answer ends at token 7 or 11"));
+}
+
+TEST(GeneratingOracleTest, WhatDoesNotFitIsRefusedByName) {
+  const auto files = Written(testing::Gpt2Model());
+  auto engine = Load(*files, {.cache_bytes = 3 * 16 * 512});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const auto refused = [&](const Question& question) {
+    const auto response = (*engine)->Infer(question.Request());
+    EXPECT_TRUE(absl::IsInvalidArgument(response.status())) << response.status();
+    return std::string(response.status().message());
+  };
+  EXPECT_THAT(refused({.prompt = {}}), HasSubstr("'input_ids' has no tokens"));
+  EXPECT_THAT(refused({.prompt = {1, 61}}),
+              HasSubstr("token 1 is 61; the model has tokens 0 to 60"));
+  EXPECT_THAT(refused({.prompt = {1, -1}}), HasSubstr("token 1 is -1"));
+  EXPECT_THAT(refused({.prompt = Tokens(64, 1)}), HasSubstr("may have 64"));
+  EXPECT_THAT(refused({.prompt = {1}, .max_tokens = 64}), HasSubstr("from 1 to 63"));
+  EXPECT_THAT(refused({.prompt = {1}, .max_tokens = 0}), HasSubstr("max_tokens is 0"));
+  EXPECT_THAT(refused({.prompt = {1}, .max_tokens = 3, .min_tokens = 4}),
+              HasSubstr("min_tokens is 4"));
+  EXPECT_THAT(refused({.prompt = Tokens(40, 1), .max_tokens = 10}), HasSubstr("may have 49"));
+  EXPECT_TRUE((*engine)->Infer(Question{.prompt = Tokens(40, 1), .max_tokens = 9}.Request()).ok());
+  InferRequest unknown = Question{.prompt = {1}}.Request();
+  unknown.inputs.push_back(Number("temperature", 1));
+  EXPECT_THAT(std::string((*engine)->Infer(unknown).status().message()), HasSubstr("temperature"));
+}
+
+TEST(GeneratingOracleTest, AFileBesideTheModelThatIsWrongFailsTheLoad) {
+  for (const char* config : {"[", R"({"eos_token_id": "x"})", R"({"eos_token_id": -1})",
+                             R"({"max_new_tokens": 0})", R"({"max_length": 1.5})"}) {
+    const auto loaded = Load(*Written(testing::Gpt2Model(), config));
+    EXPECT_TRUE(absl::IsInvalidArgument(loaded.status())) << config << loaded.status();
+  }
+  const auto beyond = Load(*Written(testing::Gpt2Model()), {.max_length = 65});
+  EXPECT_THAT(std::string(beyond.status().message()), HasSubstr("has tables for 64 tokens"));
+}
+
+TEST(GeneratingOracleTest, WhatCannotBeProvedRunsAsItIs) {
+  const auto files = Written(testing::Gpt2Model({}, {.sees_later = 1}));
+  auto engine = Load(*files);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const auto metadata = (*engine)->Metadata("decoder");
+  ASSERT_TRUE(metadata.ok());
+  ASSERT_GT(metadata->programs.size(), 1u);
+  EXPECT_EQ(metadata->programs[0].kind, "generating");
+  EXPECT_THAT(metadata->programs[0].refused, HasSubstr("its mask hides by"));
+  EXPECT_EQ(metadata->outputs[0].name, "logits");
+}
+
+TEST(GeneratingOracleTest, ADeadlineEndsARequestBetweenTokensAndOthersGoOn) {
+  const auto files = Written(testing::LlamaModel());
+  auto engine = Load(*files, {.cache_bytes = int64_t{140} * 4096});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  Alone alone(*files);
+  // It holds nearly all there is room for, until its deadline.
+  InferRequest late = Question{.prompt = {3}, .max_tokens = 2047, .ignore_ends = true}.Request();
+  late.timeout = std::chrono::microseconds(1500);
+  Answers answers;
+  answers.Expect(2);
+  StatusOr<InferResponse> first = absl::UnknownError("none"), second = first;
+  (*engine)->InferAsync(late, [&](StatusOr<InferResponse> response) {
+    first = std::move(response);
+    answers.Done();
+  });
+  const Question question{.prompt = Tokens(600, 5), .max_tokens = 5, .ignore_ends = true};
+  (*engine)->InferAsync(question.Request(), [&](StatusOr<InferResponse> response) {
+    second = std::move(response);
+    answers.Done();
+  });
+  answers.Wait();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(first.status())) << first.status();
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(TokensOf(*second), alone.Answer(question));
+}
+
+}  // namespace
+}  // namespace chairlift
