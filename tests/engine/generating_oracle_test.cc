@@ -6,8 +6,10 @@
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <random>
 
 #include "chairlift/engine.h"
@@ -90,6 +92,8 @@ class Alone {
 
   Tokens Answer(const Question& question) {
     Tokens answer, added = question.prompt;
+    Tokens ends = question.ignore_ends ? Tokens{} : Tokens{7, 11};
+    ends.insert(ends.end(), question.stops.begin(), question.stops.end());
     std::map<std::string, Tensor> past;
     int64_t cached = 0;
     while (static_cast<int32_t>(answer.size()) < question.max_tokens) {
@@ -123,15 +127,15 @@ class Alone {
           continue;
         }
         const auto logits = output.tensor.values<float>();
-        const auto last = logits.end() - kVocabulary;
-        answer.push_back(std::max_element(last, logits.end()) - last);
+        std::vector<float> last(logits.end() - kVocabulary, logits.end());
+        if (static_cast<int32_t>(answer.size()) < question.min_tokens) {
+          for (const int64_t end : ends) last[end] = -std::numeric_limits<float>::infinity();
+        }
+        answer.push_back(std::max_element(last.begin(), last.end()) - last.begin());
       }
       cached += count;
       added = {answer.back()};
-      Tokens ends = question.ignore_ends ? Tokens{} : Tokens{7, 11};
-      ends.insert(ends.end(), question.stops.begin(), question.stops.end());
-      const bool ended = std::find(ends.begin(), ends.end(), answer.back()) != ends.end();
-      if (ended && static_cast<int32_t>(answer.size()) >= question.min_tokens) break;
+      if (std::find(ends.begin(), ends.end(), answer.back()) != ends.end()) break;
     }
     return answer;
   }
@@ -308,6 +312,10 @@ TEST(GeneratingOracleTest, WhatDoesNotFitIsRefusedByName) {
               HasSubstr("min_tokens is 4"));
   EXPECT_THAT(refused({.prompt = Tokens(40, 1), .max_tokens = 10}), HasSubstr("may have 49"));
   EXPECT_TRUE((*engine)->Infer(Question{.prompt = Tokens(40, 1), .max_tokens = 9}.Request()).ok());
+  EXPECT_THAT(refused({.prompt = {1}, .stops = Tokens(257, 1)}), HasSubstr("it may have 256"));
+  Tokens all(kVocabulary);
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_THAT(refused({.prompt = {1}, .min_tokens = 1, .stops = all}), HasSubstr("all tokens"));
   InferRequest unknown = Question{.prompt = {1}}.Request();
   unknown.inputs.push_back(Number("temperature", 1));
   EXPECT_THAT(std::string((*engine)->Infer(unknown).status().message()), HasSubstr("temperature"));

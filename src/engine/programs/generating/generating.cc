@@ -28,6 +28,8 @@ constexpr int64_t kLikelyBatch = 16;
 constexpr int64_t kDefaultMaxLength = 2048;
 // Tokens of an answer where neither the request nor the model's files say how many.
 constexpr int64_t kDefaultMaxTokens = 16;
+// Each is compared with every token.
+constexpr int64_t kMostStopTokens = 256;
 // Of keys and values, where the settings do not say: room for so many of the longest requests, and
 // so many bytes at most, but for one request.
 constexpr int64_t kDefaultLongest = 32;
@@ -48,15 +50,20 @@ Signature SignatureOfRequests() {
   return signature;
 }
 
-// The largest; an error where one is NaN.
-StatusOr<int64_t> Greedy(const float* logits, int64_t count) {
-  int64_t best = 0;
+// The largest but those of `without`; an error where one is NaN.
+StatusOr<int64_t> Greedy(std::span<const float> logits, std::span<const int64_t> without) {
+  int64_t best = -1;
   bool numbers = true;
-  for (int64_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < logits.size(); ++i) {
     numbers &= !std::isnan(logits[i]);
-    if (logits[i] > logits[best]) best = i;
+    if (best >= 0 && !(logits[i] > logits[static_cast<size_t>(best)])) continue;
+    const auto token = static_cast<int64_t>(i);
+    if (std::find(without.begin(), without.end(), token) == without.end()) best = token;
   }
   if (!numbers) return Internal("the model's logits have NaN for this request");
+  if (best < 0) {
+    return InvalidArgument("all tokens are end tokens, and min_tokens have not been generated");
+  }
   return best;
 }
 
@@ -161,6 +168,10 @@ StatusOr<ValidatedRequest> GeneratingProgram::Validate(const InferRequest& reque
   if (least < 0 || least > most) {
     return InvalidArgument("min_tokens is {}; it must be from 0 to max_tokens, {}", least, most);
   }
+  const int64_t stops = validated.inputs[kStopTokens].size();
+  if (stops > kMostStopTokens) {
+    return InvalidArgument("stop_token_ids has {} tokens; it may have {}", stops, kMostStopTokens);
+  }
   const int64_t blocks = step_->pool().BlocksOf(size + most - 1);
   if (blocks > step_->pool().blocks()) {
     return InvalidArgument(
@@ -198,8 +209,8 @@ Status GeneratingProgram::Compute(std::span<Item> items, TaskRun& run) {
     GeneratingRequest& request = *items[i].request;
     StatusOr<int64_t> next = int64_t{0};
     if (request.predicts()) {
-      next = Greedy(logits.data<float>() + static_cast<int64_t>(i) * step_->vocabulary(),
-                    step_->vocabulary());
+      const auto size = static_cast<size_t>(step_->vocabulary());
+      next = Greedy(logits.values<float>().subspan(i * size, size), request.suppressed());
     }
     for (size_t n = items[i].first; n < items[i].end; ++n) run.nodes[n].status = next.status();
     if (next.ok()) request.Complete(*next);

@@ -74,8 +74,7 @@ void GeneratingRequest::Complete(int64_t next) {
     }
   }
   const std::vector<int64_t>& ends = limits_.end_tokens;
-  const bool ended =
-      first + 1 >= limits_.min_tokens && std::find(ends.begin(), ends.end(), next) != ends.end();
+  const bool ended = std::find(ends.begin(), ends.end(), next) != ends.end();
   if (!ended && first + 1 < limits_.max_tokens) return Grow(1);
   done_ = true;
   // Before those who wait for room are looked at.

@@ -16,7 +16,7 @@ namespace chairlift {
 
 struct GenerationLimits {
   int64_t max_tokens = 1;  // of the answer
-  int64_t min_tokens = 0;  // before which no end token counts
+  int64_t min_tokens = 0;  // before which no end token is generated
   std::vector<int64_t> end_tokens;
 };
 
@@ -49,6 +49,12 @@ class GeneratingRequest final : public RequestGraph {
   void Complete(int64_t next);
   // Whether what Begin() said is followed by a token of the answer.
   bool predicts() const { return computed_ + begun_ >= prompt_size(); }
+
+  // Tokens that may not be the next.
+  std::span<const int64_t> suppressed() const {
+    if (static_cast<int64_t>(answer_.size()) >= limits_.min_tokens) return {};
+    return limits_.end_tokens;
+  }
 
   int64_t Rows(int32_t node) const {
     return node < pieces_ ? std::min(piece_, prompt_size() - node * piece_) : grown_rows_;
