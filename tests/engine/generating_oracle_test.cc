@@ -274,6 +274,41 @@ TEST(GeneratingOracleTest, PartsAreTheAnswerTokenByToken) {
   EXPECT_EQ(streamed.size(), 9u);
 }
 
+TEST(GeneratingOracleTest, WhatIsDrawnDoesNotDependOnWhoRidesBeside) {
+  const auto files = Written(testing::LlamaModel());
+  auto engine = Load(*files);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const auto request = [](int64_t seed) {
+    InferRequest sampled =
+        Question{.prompt = {3, seed}, .max_tokens = 8, .ignore_ends = true}.Request();
+    sampled.inputs.push_back({"temperature", Tensor::Of<float>({1}, {1.5f})});
+    sampled.inputs.push_back(Number("top_k", 3));
+    sampled.inputs.push_back({"seed", Tensor::Of<int64_t>({1}, {seed})});
+    return sampled;
+  };
+  constexpr int kCount = 10;
+  std::vector<Tokens> alone, together(kCount);
+  for (int i = 0; i < kCount; ++i) {
+    const auto response = (*engine)->Infer(request(i));
+    ASSERT_TRUE(response.ok()) << response.status();
+    alone.push_back(TokensOf(*response));
+  }
+  Answers answers;
+  answers.Expect(kCount);
+  for (int i = 0; i < kCount; ++i) {
+    (*engine)->InferAsync(request(i), [&, i](StatusOr<InferResponse> response) {
+      if (response.ok()) together[static_cast<size_t>(i)] = TokensOf(*response);
+      answers.Done();
+    });
+  }
+  answers.Wait();
+  EXPECT_EQ(together, alone);
+  // Greedy is something else.
+  EXPECT_NE(alone[0],
+            TokensOf(*(*engine)->Infer(
+                Question{.prompt = {3, 0}, .max_tokens = 8, .ignore_ends = true}.Request())));
+}
+
 TEST(GeneratingOracleTest, WhatIsLeftOutFollowsFromTheFilesBesideTheModel) {
   const auto files = Written(testing::LlamaModel());
   auto engine = Load(*files);
@@ -316,9 +351,16 @@ TEST(GeneratingOracleTest, WhatDoesNotFitIsRefusedByName) {
   Tokens all(kVocabulary);
   std::iota(all.begin(), all.end(), 0);
   EXPECT_THAT(refused({.prompt = {1}, .min_tokens = 1, .stops = all}), HasSubstr("all tokens"));
-  InferRequest unknown = Question{.prompt = {1}}.Request();
-  unknown.inputs.push_back(Number("temperature", 1));
-  EXPECT_THAT(std::string((*engine)->Infer(unknown).status().message()), HasSubstr("temperature"));
+  const auto with = [&](const NamedTensor& input) {
+    InferRequest request = Question{.prompt = {1}}.Request();
+    request.inputs.push_back(input);
+    return std::string((*engine)->Infer(request).status().message());
+  };
+  EXPECT_THAT(with(Number("num_beams", 1)), HasSubstr("num_beams"));
+  EXPECT_THAT(with({"temperature", Tensor::Of<float>({1}, {-1.0f})}), HasSubstr("temperature is"));
+  EXPECT_THAT(with({"top_p", Tensor::Of<float>({1}, {0.0f})}), HasSubstr("top_p is 0"));
+  EXPECT_THAT(with({"min_p", Tensor::Of<float>({1}, {1.5f})}), HasSubstr("min_p is 1.5"));
+  EXPECT_THAT(with(Number("top_k", -2)), HasSubstr("top_k"));
 }
 
 TEST(GeneratingOracleTest, AFileBesideTheModelThatIsWrongFailsTheLoad) {

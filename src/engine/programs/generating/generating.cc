@@ -1,8 +1,8 @@
 // Decoders: a request is its prompt in pieces, then a step a token, and joins and leaves the batch
 // at any step. Keys and values stay in blocks from step to step.
 #include <algorithm>
-#include <cmath>
 #include <memory>
+#include <random>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -13,6 +13,7 @@
 #include "engine/programs/generating/generating_request.h"
 #include "engine/programs/generating/generation_config.h"
 #include "engine/programs/generating/paged_step.h"
+#include "engine/programs/generating/sampling.h"
 #include "engine/programs/generating/trial.h"
 #include "engine/programs/makers.h"
 #include "graph/decoders/decoder.h"
@@ -30,12 +31,24 @@ constexpr int64_t kDefaultMaxLength = 2048;
 constexpr int64_t kDefaultMaxTokens = 16;
 // Each is compared with every token.
 constexpr int64_t kMostStopTokens = 256;
+constexpr float kMostTemperature = 100.0f;
 // Of keys and values, where the settings do not say: room for so many of the longest requests, and
 // so many bytes at most, but for one request.
 constexpr int64_t kDefaultLongest = 32;
 constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
 
-enum InputPlace { kPrompt, kMaxTokens, kMinTokens, kIgnoreEnds, kStopTokens, kNumInputs };
+enum InputPlace {
+  kPrompt,
+  kMaxTokens,
+  kMinTokens,
+  kIgnoreEnds,
+  kStopTokens,
+  kTemperature,
+  kTopK,
+  kTopP,
+  kMinP,
+  kSeed,
+};
 
 Signature SignatureOfRequests() {
   const auto spec = [](const char* name, DType dtype, std::vector<Dim> dims) {
@@ -44,27 +57,49 @@ Signature SignatureOfRequests() {
   Signature signature;
   signature.inputs = {spec("input_ids", DType::kInt64, {1, Dim::Symbol("tokens")}),
                       spec("max_tokens", DType::kInt32, {1}),
-                      spec("min_tokens", DType::kInt32, {1}), spec("ignore_eos", DType::kBool, {1}),
-                      spec("stop_token_ids", DType::kInt64, {Dim::Symbol("stop_tokens")})};
+                      spec("min_tokens", DType::kInt32, {1}),
+                      spec("ignore_eos", DType::kBool, {1}),
+                      spec("stop_token_ids", DType::kInt64, {Dim::Symbol("stop_tokens")}),
+                      spec("temperature", DType::kFloat, {1}),
+                      spec("top_k", DType::kInt32, {1}),
+                      spec("top_p", DType::kFloat, {1}),
+                      spec("min_p", DType::kFloat, {1}),
+                      spec("seed", DType::kInt64, {1})};
   signature.outputs = {spec("output_ids", DType::kInt64, {1, Dim::Symbol("generated")})};
   return signature;
 }
 
-// The largest but those of `without`; an error where one is NaN.
-StatusOr<int64_t> Greedy(std::span<const float> logits, std::span<const int64_t> without) {
-  int64_t best = -1;
-  bool numbers = true;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    numbers &= !std::isnan(logits[i]);
-    if (best >= 0 && !(logits[i] > logits[static_cast<size_t>(best)])) continue;
-    const auto token = static_cast<int64_t>(i);
-    if (std::find(without.begin(), without.end(), token) == without.end()) best = token;
+int64_t AnySeed() {
+  std::random_device device;
+  return static_cast<int64_t>(device()) << 32 | device();
+}
+
+SamplingOptions SamplingOf(const ValidatedRequest& request) {
+  SamplingOptions options;
+  options.temperature = request.inputs[kTemperature].data<float>()[0];
+  // −1 stands for all, as in other servers.
+  options.top_k = request.inputs[kTopK].data<int32_t>()[0];
+  if (options.top_k == -1) options.top_k = 0;
+  options.top_p = request.inputs[kTopP].data<float>()[0];
+  options.min_p = request.inputs[kMinP].data<float>()[0];
+  options.seed = static_cast<uint64_t>(request.inputs[kSeed].data<int64_t>()[0]);
+  return options;
+}
+
+Status CheckSampling(const SamplingOptions& options) {
+  // Also where one is NaN.
+  if (!(options.temperature >= 0 && options.temperature <= kMostTemperature)) {
+    return InvalidArgument("temperature is {}; it must be from 0 to {}", options.temperature,
+                           kMostTemperature);
   }
-  if (!numbers) return Internal("the model's logits have NaN for this request");
-  if (best < 0) {
-    return InvalidArgument("all tokens are end tokens, and min_tokens have not been generated");
+  if (options.top_k < 0) return InvalidArgument("top_k must be from 1 up, or 0 or -1 for all");
+  if (!(options.top_p > 0 && options.top_p <= 1)) {
+    return InvalidArgument("top_p is {}; it must be above 0 and at most 1", options.top_p);
   }
-  return best;
+  if (!(options.min_p >= 0 && options.min_p <= 1)) {
+    return InvalidArgument("min_p is {}; it must be from 0 to 1", options.min_p);
+  }
+  return absl::OkStatus();
 }
 
 class GeneratingProgram final : public Program {
@@ -134,6 +169,13 @@ StatusOr<ValidatedRequest> GeneratingProgram::Validate(const InferRequest& reque
   fill(kMinTokens, Tensor::Of<int32_t>({1}, {0}));
   fill(kIgnoreEnds, Tensor::Of<bool>({1}, {false}));
   fill(kStopTokens, Tensor::Of<int64_t>({0}, {}));
+  fill(kTemperature, Tensor::Of<float>({1}, {0.0f}));
+  fill(kTopK, Tensor::Of<int32_t>({1}, {0}));
+  fill(kTopP, Tensor::Of<float>({1}, {1.0f}));
+  fill(kMinP, Tensor::Of<float>({1}, {0.0f}));
+  if (!given(kSeed)) {
+    fill(kSeed, Tensor::Of<int64_t>({1}, {given(kTemperature) ? AnySeed() : 0}));
+  }
   CHAIRLIFT_ASSIGN_OR_RETURN(ValidatedRequest validated, chairlift::Validate(signature_, full));
   const auto prompt = validated.inputs[kPrompt].values<int64_t>();
   const auto size = static_cast<int64_t>(prompt.size());
@@ -172,6 +214,7 @@ StatusOr<ValidatedRequest> GeneratingProgram::Validate(const InferRequest& reque
   if (stops > kMostStopTokens) {
     return InvalidArgument("stop_token_ids has {} tokens; it may have {}", stops, kMostStopTokens);
   }
+  CHAIRLIFT_RETURN_IF_ERROR(CheckSampling(SamplingOf(validated)));
   const int64_t blocks = step_->pool().BlocksOf(size + most - 1);
   if (blocks > step_->pool().blocks()) {
     return InvalidArgument(
@@ -188,6 +231,7 @@ GenerationLimits GeneratingProgram::LimitsOf(const ValidatedRequest& request) co
   limits.min_tokens = request.inputs[kMinTokens].data<int32_t>()[0];
   if (!request.inputs[kIgnoreEnds].data<bool>()[0]) limits.end_tokens = config_.end_tokens;
   const auto stops = request.inputs[kStopTokens].values<int64_t>();
+  limits.sampling = SamplingOf(request);
   limits.end_tokens.insert(limits.end_tokens.end(), stops.begin(), stops.end());
   return limits;
 }
@@ -210,7 +254,8 @@ Status GeneratingProgram::Compute(std::span<Item> items, TaskRun& run) {
     StatusOr<int64_t> next = int64_t{0};
     if (request.predicts()) {
       const auto size = static_cast<size_t>(step_->vocabulary());
-      next = Greedy(logits.values<float>().subspan(i * size, size), request.suppressed());
+      next = NextToken(logits.values<float>().subspan(i * size, size), request.suppressed(),
+                       request.sampling(), request.place());
     }
     for (size_t n = items[i].first; n < items[i].end; ++n) run.nodes[n].status = next.status();
     if (next.ok()) request.Complete(*next);
@@ -262,7 +307,7 @@ void GeneratingProgram::Run(TaskRun& run, TaskDone done) {
 std::string Described(PagedStep& step, const GenerationConfig& config, int64_t cache_bytes) {
   std::string text = fmt::format(
       "it generates: up to {} tokens of prompt and answer; keys and values take {} bytes a token, "
-      "{} MiB in blocks of {} tokens; greedy",
+      "{} MiB in blocks of {} tokens; greedy, or with a temperature sampled",
       step.max_length(), step.token_bytes(), cache_bytes >> 20, step.pool().block_tokens());
   text += config.end_tokens.empty()
               ? "; no file beside the model names an end token: answers end at max_tokens"

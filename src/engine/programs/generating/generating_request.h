@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/programs/generating/sampling.h"
 #include "engine/programs/program.h"
 #include "engine/requests/answer_parts.h"
 #include "runtime/block_pool.h"
@@ -18,6 +19,7 @@ struct GenerationLimits {
   int64_t max_tokens = 1;  // of the answer
   int64_t min_tokens = 0;  // before which no end token is generated
   std::vector<int64_t> end_tokens;
+  SamplingOptions sampling;
 };
 
 // Its nodes stand for numbers of tokens, not for particular ones: where one finds no room for its
@@ -50,6 +52,9 @@ class GeneratingRequest final : public RequestGraph {
   // Whether what Begin() said is followed by a token of the answer.
   bool predicts() const { return computed_ + begun_ >= prompt_size(); }
 
+  const SamplingOptions& sampling() const { return limits_.sampling; }
+  // Of the next token in the answer.
+  int64_t place() const { return static_cast<int64_t>(answer_.size()); }
   // Tokens that may not be the next.
   std::span<const int64_t> suppressed() const {
     if (static_cast<int64_t>(answer_.size()) >= limits_.min_tokens) return {};
