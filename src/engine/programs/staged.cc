@@ -15,6 +15,7 @@
 #include "engine/programs/cells/cell_costs.h"
 #include "engine/programs/makers.h"
 #include "engine/programs/original_model.h"
+#include "engine/programs/plan_ahead.h"
 #include "engine/programs/stage_exits.h"
 #include "engine/programs/stage_plugin.h"
 #include "engine/programs/staged_cuts.h"
@@ -24,16 +25,19 @@
 namespace chairlift {
 namespace {
 
+using StageCells = std::vector<std::unique_ptr<Cell>>;
+
 class StagedProgram final : public Program {
  public:
   // `passed`: the graph that was cut, for views of the whole model.
   StagedProgram(Signature signature, ServingPlan plan, StageLayout layout,
-                std::vector<std::unique_ptr<Cell>> cells, std::unique_ptr<StepCosts> costs,
+                std::shared_ptr<const StageCells> cells, std::unique_ptr<StepCosts> costs,
                 std::unique_ptr<OriginalModel> passed, std::vector<PassReport> passes,
                 std::vector<std::string> notes, std::unique_ptr<GuardedStagePolicy> policy)
       : Program("staged", std::move(signature), std::move(plan)),
         layout_(std::move(layout)),
-        cells_(std::move(cells)),
+        shared_cells_(std::move(cells)),
+        cells_(*shared_cells_),
         costs_(std::move(costs)),
         passed_(std::move(passed)),
         passes_(std::move(passes)),
@@ -95,7 +99,8 @@ class StagedProgram final : public Program {
                                         std::span<const Cell::Rows> inputs, TaskRun& run) const;
 
   const StageLayout layout_;
-  const std::vector<std::unique_ptr<Cell>> cells_;
+  const std::shared_ptr<const StageCells> shared_cells_;
+  const StageCells& cells_;
   const std::unique_ptr<StepCosts> costs_;  // the scheduler's, too
   const std::unique_ptr<OriginalModel> passed_;
   const std::vector<PassReport> passes_;
@@ -273,7 +278,7 @@ struct MadeStages {
   Duration timing_budget{0};  // for batches of the stages
   StageLayout layout;
   std::unique_ptr<GuardedStagePolicy> policy;
-  std::vector<std::unique_ptr<Cell>> cells;
+  StageCells cells;
   std::vector<std::string> names;
   std::vector<std::string> notes;
 };
@@ -300,6 +305,25 @@ StatusOr<MadeStages> MakeStages(const Graph& graph, const std::set<std::string>&
                              ExitsOf(model, made.cells, users.exits));
   CHAIRLIFT_ASSIGN_OR_RETURN(made.layout, StageLayout::Of(model, made.cells, std::move(exits)));
   return made;
+}
+
+Status PlanStagesAhead(const std::shared_ptr<const StageCells>& cells,
+                       const PolicyOptions& scheduling, const LoadOptions& load) {
+  std::vector<BatchPlanner> planners;
+  for (size_t i = 0; i < cells->size(); ++i) {
+    Cell& cell = *(*cells)[i];
+    std::vector<Shape> one_row;
+    for (const Cell::Port& port : cell.inputs()) {
+      one_row.push_back(port.row.ToShape());
+      one_row.back().Insert(0, 1);
+    }
+    const int own = scheduling.cell_types[i].max_batch_size;
+    planners.push_back(
+        PlannerOf(cell.executable(), one_row, own > 0 ? own : scheduling.max_batch_size));
+    CHAIRLIFT_RETURN_IF_ERROR(PlanOneRow(planners.back(), load.workers));
+  }
+  PlanBatchesAhead(std::move(planners), cells, load);
+  return absl::OkStatus();
 }
 
 // Has the model served by another kind of program, whatever its settings say of stages.
@@ -363,8 +387,10 @@ StatusOr<std::unique_ptr<Program>> MakeStaged(LoadingModel& model, std::string& 
   CHAIRLIFT_ASSIGN_OR_RETURN(
       ServingPlan plan,
       PlanStagedServing(config, made->names, std::move(types), costs.get(), workers));
+  auto cells = std::make_shared<const StageCells>(std::move(made->cells));
+  CHAIRLIFT_RETURN_IF_ERROR(PlanStagesAhead(cells, plan.scheduling, model.load));
   return std::make_unique<StagedProgram>(
-      std::move(signature), std::move(plan), std::move(made->layout), std::move(made->cells),
+      std::move(signature), std::move(plan), std::move(made->layout), std::move(cells),
       std::move(costs), std::make_unique<OriginalModel>(std::move(graph), std::move(options)),
       std::move(passes), std::move(made->notes), std::move(made->policy));
 }

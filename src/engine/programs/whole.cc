@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "engine/programs/makers.h"
+#include "engine/programs/plan_ahead.h"
 #include "engine/programs/single_node.h"
 #include "engine/programs/specialisations.h"
 
@@ -16,7 +17,7 @@ namespace {
 class WholeProgram : public SingleNodeProgram {
  public:
   WholeProgram(std::string_view kind, Signature signature, const ServingPlan& plan,
-               std::unique_ptr<Executable> executable)
+               std::shared_ptr<Executable> executable)
       : SingleNodeProgram(kind, std::move(signature), plan, plan.scheduling.max_batch_size),
         executable_(std::move(executable)) {}
 
@@ -35,13 +36,13 @@ class WholeProgram : public SingleNodeProgram {
   }
 
  private:
-  const std::unique_ptr<Executable> executable_;
+  const std::shared_ptr<Executable> executable_;
 };
 
 class SpecialisedProgram final : public WholeProgram {
  public:
   SpecialisedProgram(Signature signature, const ServingPlan& plan,
-                     std::unique_ptr<Executable> executable,
+                     std::shared_ptr<Executable> executable,
                      std::shared_ptr<Specialisations> specialisations)
       : WholeProgram("specialised", std::move(signature), plan, std::move(executable)),
         specialisations_(std::move(specialisations)) {}
@@ -83,13 +84,14 @@ std::optional<std::vector<Shape>> ShapesOfOneRow(const Signature& signature) {
   return shapes;
 }
 
-// Where only the batch varies, one row is planned ahead, for a worker alone and for all of them:
-// the first request finds its weights packed, and a model that cannot run is refused.
-Status PlanAhead(Executable& executable, const Signature& signature, int workers) {
+// Where only the batch varies, batches are planned ahead.
+Status PlanAhead(const std::shared_ptr<Executable>& executable, const Signature& signature,
+                 int max_rows, const LoadOptions& load) {
   const std::optional<std::vector<Shape>> shapes = ShapesOfOneRow(signature);
   if (!shapes) return absl::OkStatus();
-  CHAIRLIFT_RETURN_IF_ERROR(executable.Prepare(*shapes, 1).status());
-  if (workers > 1) CHAIRLIFT_RETURN_IF_ERROR(executable.Prepare(*shapes, workers).status());
+  const BatchPlanner planner = PlannerOf(*executable, *shapes, max_rows);
+  CHAIRLIFT_RETURN_IF_ERROR(PlanOneRow(planner, load.workers));
+  if (signature.batches) PlanBatchesAhead({planner}, executable, load);
   return absl::OkStatus();
 }
 
@@ -142,10 +144,11 @@ StatusOr<std::unique_ptr<Program>> MakeSpecialised(LoadingModel& model, std::str
   auto specialisations =
       std::make_shared<Specialisations>(model.name, model.graph, model.executable,
                                         plan.config.max_batch_size, *model.load.background);
-  CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable,
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<Executable> executable,
                              Executable::Create(std::move(model.graph), model.executable));
   Signature signature{.inputs = executable->inputs(), .outputs = executable->outputs()};
-  CHAIRLIFT_RETURN_IF_ERROR(PlanAhead(*executable, signature, model.load.workers));
+  CHAIRLIFT_RETURN_IF_ERROR(
+      PlanAhead(executable, signature, plan.scheduling.max_batch_size, model.load));
   return std::make_unique<SpecialisedProgram>(std::move(signature), std::move(plan),
                                               std::move(executable), std::move(specialisations));
 }
@@ -157,13 +160,14 @@ StatusOr<std::unique_ptr<Program>> MakeWhole(LoadingModel& model, std::string& /
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan,
                              PlanServing(model.config, batching, model.load.workers));
-  CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable,
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<Executable> executable,
                              Executable::Create(std::move(model.graph), model.executable));
   Signature signature{.inputs = executable->inputs(),
                       .outputs = executable->outputs(),
                       .batches = plan.batches,
                       .max_rows = plan.batches ? model.config.max_batch_size : 0};
-  CHAIRLIFT_RETURN_IF_ERROR(PlanAhead(*executable, signature, model.load.workers));
+  CHAIRLIFT_RETURN_IF_ERROR(
+      PlanAhead(executable, signature, plan.scheduling.max_batch_size, model.load));
   return std::make_unique<WholeProgram>("whole", std::move(signature), std::move(plan),
                                         std::move(executable));
 }
