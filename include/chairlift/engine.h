@@ -132,7 +132,7 @@ struct ModelConfig {
   // For the policy staged: the buffers between two stages, in pairs. 1: batches run one after the
   // other; more: as a pipeline.
   int buffer_pairs = 2;
-  // Nobody joins a batch that was made longer ago. 0: than half the latency objective, if set.
+  // Nobody joins a batch that was made longer ago. 0: who joins follows from what stages cost.
   int64_t stretch_within_us = 0;
   // In place of the policy's own conditions for new batches, stretch and split.
   StagePolicyFactory stage_policy = {};

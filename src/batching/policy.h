@@ -64,8 +64,7 @@ struct PolicyOptions {
 
   // For `staged`: 1: batches run one after the other; 2 and more: as a pipeline.
   int buffer_pairs = 2;
-  // Nobody joins a batch that was made longer ago. 0: than half the latency objective; no limit
-  // where that is unset.
+  // Nobody joins a batch that was made longer ago. 0: who joins follows from the costs.
   Duration longest_wait{0};
   // The types of all stages, in order, of requests that grow from stage to stage, as they may leave
   // early or skip some. Empty: each request's graph has all of its own.

@@ -88,7 +88,7 @@ TEST(BufferPairsTest, OnePairRunsBatchesOneAfterTheOther) {
       EXPECT_EQ(buffers.buffer(stage, 0), BufferState::kInReading);
       EXPECT_EQ(buffers.buffer(stage + 1, 0), BufferState::kInWriting);
       EXPECT_EQ(buffers.Legitimate(), std::nullopt);
-      buffers.End(stage);
+      buffers.End(stage, 0, 4);
       if (stage == 2) break;
       EXPECT_EQ(buffers.buffer(stage, 0), BufferState::kInvalid);
       EXPECT_EQ(buffers.executor(stage), ExecutorState::kInactive);
@@ -103,14 +103,14 @@ TEST(BufferPairsTest, TwoPairsRunAsAPipeline) {
   BufferPairs buffers(2, 2);
   ASSERT_THAT(buffers.Legitimate(), Optional(0));
   ASSERT_TRUE(buffers.Begin(0, 0, 0, 1));
-  buffers.End(0);
+  buffers.End(0, 0, 1);
   ASSERT_THAT(buffers.Legitimate(), Optional(1));
   ASSERT_TRUE(buffers.Begin(1, 0, 0, 1));
   ASSERT_TRUE(buffers.Begin(0, 1, 1, 1));  // both executors work
-  buffers.End(0);
+  buffers.End(0, 1, 1);
   // What executor 1 reads is not to be written yet.
   EXPECT_EQ(buffers.Legitimate(), std::nullopt);
-  buffers.End(1);
+  buffers.End(1, 0, 1);
   EXPECT_THAT(buffers.Legitimate(), Optional(0));
   // Nor what it has still to read.
   EXPECT_FALSE(buffers.Begin(0, 1, 2, 1));
@@ -119,10 +119,23 @@ TEST(BufferPairsTest, TwoPairsRunAsAPipeline) {
 TEST(BufferPairsTest, NewcomersShareTheBuffersOfTheirOwnBatchOnly) {
   BufferPairs buffers(2, 1);
   ASSERT_TRUE(buffers.Begin(0, 0, 7, 2));
-  buffers.End(0);
+  buffers.End(0, 0, 2);
   ASSERT_TRUE(buffers.Begin(1, 0, 7, 2));
   EXPECT_FALSE(buffers.Begin(0, 0, 8, 1));
   EXPECT_TRUE(buffers.Begin(0, 0, 7, 1));
+}
+
+TEST(BufferPairsTest, AnExecutorMayRunSeveralPartsAtOnce) {
+  BufferPairs buffers(2, 2, 2);
+  ASSERT_TRUE(buffers.Begin(0, 0, 0, 1));
+  EXPECT_THAT(buffers.Legitimate(), Optional(1));
+  ASSERT_TRUE(buffers.Begin(0, 1, 1, 1));
+  EXPECT_EQ(buffers.Legitimate(), std::nullopt);
+  buffers.End(0, 1, 1);
+  EXPECT_EQ(buffers.executor(0), ExecutorState::kWorking);
+  EXPECT_TRUE(buffers.Begin(1, 1, 1, 1));  // it need not wait for the other
+  buffers.End(0, 0, 1);
+  EXPECT_TRUE(buffers.Begin(1, 0, 0, 1));
 }
 
 }  // namespace

@@ -128,6 +128,72 @@ TEST(StagedTest, ABatchThatHasRunForLongIsNotStretched) {
   EXPECT_THAT(RequestsOf(s->Next(1, At(kT))), ::testing::ElementsAre(2));
 }
 
+// Of each stage, in units of T: so much for the batch, and so much for each row.
+class AffineCosts : public CostModel {
+ public:
+  AffineCosts(double batch, double row) : batch_(batch), row_(row) {}
+  Duration Cost(CellType, int32_t rows, int32_t) const override {
+    return microseconds(static_cast<int64_t>((batch_ + row_ * rows) * kT));
+  }
+
+ private:
+  double batch_, row_;
+};
+
+// How many of four that wait go into the first batch, where others came every `gap` T before.
+size_t FirstBatch(const CostModel& costs, double gap) {
+  const auto s = MakeScheduler("staged", {.max_batch_size = 8, .costs = &costs});
+  EXPECT_TRUE(s.ok()) << s.status();
+  int64_t at = 0;
+  BatchRequestId id = 0;
+  for (; id < 200; ++id) {
+    (*s)->Arrive(id, Stages(2), 0, At(at), {});
+    for (int stage = 0; stage < 2; ++stage) {
+      const std::optional<Task> task = (*s)->Next(0, At(at));
+      (*s)->Complete(task->id, At(at), {});
+    }
+    at += static_cast<int64_t>(gap * kT);
+  }
+  for (int i = 0; i < 4; ++i) (*s)->Arrive(id++, Stages(2), 0, At(at), {});
+  return RequestsOf((*s)->Next(0, At(at))).size();
+}
+
+TEST(StagedTest, WhoWaitsRunsOneByOneWhereCompanySavesNothing) {
+  EXPECT_EQ(FirstBatch(AffineCosts(0, 1), 100), 1u);
+  EXPECT_EQ(FirstBatch(AffineCosts(0, 1), 2), 1u);
+  // A few hundredths are no more than how well costs are measured.
+  EXPECT_EQ(FirstBatch(AffineCosts(0.05, 1), 2.1), 1u);
+}
+
+TEST(StagedTest, WhoWaitsSharesABatchWhereItTakesNoLonger) {
+  EXPECT_EQ(FirstBatch(AffineCosts(1, 0), 100), 4u);
+  EXPECT_EQ(FirstBatch(AffineCosts(1, 0), 2), 4u);
+}
+
+TEST(StagedTest, WorkIsSavedWhereTheMachineIsBusy) {
+  EXPECT_EQ(FirstBatch(AffineCosts(0.3, 0.7), 100), 1u);
+  EXPECT_EQ(FirstBatch(AffineCosts(0.3, 0.7), 2), 4u);
+}
+
+// One query at 0, of two stages of 1 T each; more as the first stage ends.
+TEST(StagedTest, NewcomersJoinWhereTheSumOfLatenciesIsLess) {
+  const auto first_to_run = [](const CostModel& costs, int newcomers) {
+    const auto s = MakeScheduler("staged", {.max_batch_size = 8, .costs = &costs});
+    (*s)->Arrive(0, Stages(2), 0, At(0), {});
+    const std::optional<Task> first = (*s)->Next(0, At(0));
+    for (int i = 1; i <= newcomers; ++i) {
+      (*s)->Arrive(static_cast<BatchRequestId>(i), Stages(2), 0, At(kT), {});
+    }
+    (*s)->Complete(first->id, At(kT), {});
+    return (*s)->Next(0, At(kT))->type;
+  };
+  const AffineCosts flat(1, 0), in_proportion(0, 1);
+  // The first one would wait for T, and one newcomer be earlier by T.
+  EXPECT_EQ(first_to_run(flat, 1), 1u);
+  EXPECT_EQ(first_to_run(flat, 2), 0u);
+  EXPECT_EQ(first_to_run(in_proportion, 2), 1u);
+}
+
 TEST(StagedTest, OptionsOutOfRangeAreRefused) {
   const auto refusal = [](const StagedOptions& staged) {
     return Message(MakeStagedScheduler({}, staged).status());

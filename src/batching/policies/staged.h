@@ -28,18 +28,22 @@ struct StagedOptions {
   // (PolicyOptions::bucket_width). Batches of several buckets run at once, of max_batch_size rows
   // together. Where queue_delay is 0, what the first stage takes at max_batch_size is the delay.
   bool by_length = false;
-  // Policy II, operator diversity: after a stage, a batch is halved, and its halves again, while
-  // the stages that remain take as long as for one half and then the other, or 5% less (the
-  // document has no margin, and so would not split measured costs that are in proportion). Needs
-  // costs.
+  // Policy II, operator diversity: a new batch has as many of the queries that wait as suit what
+  // stages cost, and after a stage it is divided into parts that suit those which remain. Of all
+  // that wait, of half of them, a quarter and so on down to one, that number is taken of which the
+  // sum of latencies is least, together with what their work is to those who come later: in
+  // proportion to how busy the arrivals of late keep the workers, so that work is saved where it is
+  // short. Needs costs. (The document's rule divides where the parts take no longer than the whole,
+  // whatever the load.)
   bool split = false;
   // Policy III, load diversity: newcomers stretch the latest batch,
   bool stretch = false;
-  // unless that was made longer ago than this (the document's T_comp_wait; 0: half the latency
-  // objective; no limit if unset), or, by the costs, an earlier query would then miss its objective
-  // or its deadline that it keeps without them.
+  // unless that was made longer ago than this (the document's T_comp_wait; 0: where costs are
+  // known, unless by the same sum they had better follow it), or, by the costs, an earlier query
+  // would then miss its objective or its deadline that it keeps without them.
   Duration longest_wait{0};
-  // 1: batches run one after the other; 2 and more: as a pipeline.
+  // 1: batches run one after the other; 2 and more: as a pipeline, of one batch a worker at a
+  // stage.
   int buffer_pairs = 2;
 };
 

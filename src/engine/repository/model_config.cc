@@ -46,7 +46,7 @@ constexpr NumberSetting kNumbers[] = {
     {"buffer_pairs", &C::buffer_pairs, {"pairs", 1, 64}},
     {"stretch_within_us",
      &C::stretch_within_us,
-     {kMicro, 0, kHour, "half the latency objective, if set"}},
+     {kMicro, 0, kHour, "as costs say"}},
     {"max_queue_size", &C::max_queue_size, {"requests", 1, kMaxInt}},
     {"max_queue_wait_us", &C::max_queue_wait_us, {kMicro, 0, kHour, "not bounded"}},
     {"default_timeout_us", &C::default_timeout_us, {kMicro, 0, kHour, "none"}},

@@ -23,19 +23,19 @@ enum class ExecutorState : uint8_t { kActive, kChecking, kWorking, kInactive };
 
 class BufferPairs {
  public:
-  // Both ≥ 1.
-  BufferPairs(int32_t stages, int32_t pairs);
+  // All ≥ 1. `at_once`: parts that an executor may run at the same time (the document's: 1).
+  BufferPairs(int32_t stages, int32_t pairs, int32_t at_once = 1);
 
   // A pair with which a batch may enter the first stage; nothing: that executor is inactive or
-  // works. It stays the batch's.
+  // works on as much as it may. It stays the batch's.
   std::optional<int32_t> Legitimate() const;
 
-  // Has the executor run `num` queries of an owner. True: it works until End(). False: it is
-  // checking; ask again after the next End(). Pair −1: queries that skipped stages, which have not
-  // gone through the buffers before this one and use none.
+  // Has the executor run `num` queries of an owner. True: it works on them until End(). False: it
+  // is checking; ask again after the next End(). Pair −1: queries that skipped stages, which have
+  // not gone through the buffers before this one and use none.
   bool Begin(int32_t stage, int32_t pair, int64_t owner, int32_t num);
   // It has run them.
-  void End(int32_t stage);
+  void End(int32_t stage, int32_t pair, int32_t num);
 
   ExecutorState executor(int32_t stage) const { return executors_[At(stage)].state; }
   // Before `stage`; behind the last one where `stage` is their number.
@@ -44,8 +44,7 @@ class BufferPairs {
  private:
   struct Executor {
     ExecutorState state = ExecutorState::kActive;
-    int32_t pair = -1;  // while it works; −1: it uses none
-    int32_t num = 0;
+    int32_t running = 0;           // parts
     std::vector<int32_t> to_free;  // pairs it has run, to be freed for the executor before it
   };
   struct Buffer {
@@ -62,6 +61,7 @@ class BufferPairs {
   // Executors that have a legitimate pair become active, and free what those before them wait for.
   void Settle();
 
+  const int32_t at_once_;
   std::vector<Executor> executors_;
   std::vector<std::vector<Buffer>> buffers_;  // [stages + 1][pairs]
 };
