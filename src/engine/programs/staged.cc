@@ -275,7 +275,7 @@ std::string NoteOf(const StagedModel& model, const ModelStage& stage, const Cell
 }
 
 struct MadeStages {
-  Duration timing_budget{0};  // for batches of the stages
+  std::vector<CellCosts> costs;  // by stage; empty: they are to be timed
   StageLayout layout;
   std::unique_ptr<GuardedStagePolicy> policy;
   StageCells cells;
@@ -287,10 +287,9 @@ StatusOr<MadeStages> MakeStages(const Graph& graph, const std::set<std::string>&
                                 const std::vector<Shape>& shapes, const LoadingModel& loading,
                                 const ExecutableOptions& options) {
   MadeStages made;
-  CHAIRLIFT_ASSIGN_OR_RETURN(const CutModel cut,
-                             CutStagedModel(graph, rows, shapes, loading, options));
+  CHAIRLIFT_ASSIGN_OR_RETURN(CutModel cut, CutStagedModel(graph, rows, shapes, loading, options));
   const StagedModel& model = cut.model;
-  made.timing_budget = cut.timing_budget;
+  made.costs = std::move(cut.costs);
   if (!cut.tried.empty()) made.notes.push_back(cut.tried);
   for (const ModelStage& stage : model.stages) {
     CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Cell> cell,
@@ -381,8 +380,11 @@ StatusOr<std::unique_ptr<Program>> MakeStaged(LoadingModel& model, std::string& 
   model.graph = Graph();
   const int workers = model.load.workers;
   std::vector<CellTypeOptions> types;
-  auto costs = std::make_unique<StepCosts>(FindCellCosts(
-      made->cells, workers, model.load.time_cells, model.load.ReportTiming(), made->timing_budget));
+  if (made->costs.empty()) {
+    made->costs =
+        FindCellCosts(made->cells, workers, model.load.time_cells, model.load.ReportTiming());
+  }
+  auto costs = std::make_unique<StepCosts>(std::move(made->costs));
   ChooseCellSizes(costs->timed(), config.max_batch_size, types);
   CHAIRLIFT_ASSIGN_OR_RETURN(
       ServingPlan plan,

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <utility>
 
 #include "base/status.h"
@@ -74,13 +73,16 @@ NodeCosts FindNodeCosts(const Graph& graph, const std::vector<Shape>& shapes,
   return found.one.empty() ? equal : found;
 }
 
-// Slow stages are given longer, so that larger batches of them can be timed, too.
-Duration BudgetFor(const NodeCosts& nodes) {
-  constexpr Duration kLeast = std::chrono::seconds(1), kMost = std::chrono::seconds(10);
-  constexpr double kRuns = 60;
-  if (nodes.sizes.empty()) return kLeast;
-  const double one = std::accumulate(nodes.one.begin(), nodes.one.end(), 0.0);
-  return std::clamp(Duration(static_cast<int64_t>(kRuns * one)), kLeast, kMost);
+std::vector<CostSamples> CostsOf(const StagedModel& model, std::span<const int> sizes) {
+  std::vector<CostSamples> costs;
+  for (const ModelStage& stage : model.stages) {
+    CostSamples& own = costs.emplace_back();
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      const auto cost = static_cast<int64_t>(stage.row_costs[i] * sizes[i]);
+      own.push_back({sizes[i], 0, Duration(std::max<int64_t>(cost, 1))});
+    }
+  }
+  return costs;
 }
 
 }  // namespace
@@ -94,7 +96,6 @@ StatusOr<CutModel> CutStagedModel(const Graph& graph, const std::set<std::string
   AddExitCuts(config.exits, cuts);
   cuts.row_costs = nodes.row_costs;
   CutModel cut;
-  cut.timing_budget = BudgetFor(nodes);
   const auto into = [&](int stages) {
     cuts.stages = stages;
     return CutIntoStages(graph, rows, nodes.one, cuts);
@@ -112,6 +113,7 @@ StatusOr<CutModel> CutStagedModel(const Graph& graph, const std::set<std::string
   if (!model.ok()) model = into(config.stages);
   CHAIRLIFT_RETURN_IF_ERROR(model.status());
   cut.model = *std::move(model);
+  if (nodes.sizes.size() > 1) cut.costs = CostsOf(cut.model, nodes.sizes);
   return cut;
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
+#include "engine/costs/store.h"
 #include "engine/programs/loading_model.h"
 #include "graph/stages/stages.h"
 
@@ -14,8 +14,9 @@ namespace chairlift {
 
 struct CutModel {
   StagedModel model;
-  Duration timing_budget{0};  // that suits how long its stages take (FindCellCosts)
-  std::string tried;          // which numbers of stages; empty: none were
+  // By stage: what its nodes take together. Empty where they were not timed at several sizes.
+  std::vector<CostSamples> costs;
+  std::string tried;  // which numbers of stages; empty: none were
 };
 
 // `graph` has been through the passes; `rows` as CutIntoStages() has them; `shapes`: of its inputs,
