@@ -100,11 +100,6 @@ def peak_of(rows):
                 if row["latency_ms"][99] <= OBJECTIVE_MS and row["throughput"] >= 0.97 * row["rate"]), default=0)
 
 
-def staged_flags(model, stages=STAGES):
-    """T_comp_wait is what the first stage takes of one row: docs/simulation.md says why."""
-    return "--longest-wait-us", round(1e3 * (sum(operator_ms(model, 1)[:OPERATORS // stages]) + STAGE_MS))
-
-
 def sides_of(simulate, model):
     """The peak of both baselines, and side → (policy, flags)."""
     zero = simulate(model, "window", RATES).result()
@@ -114,7 +109,7 @@ def sides_of(simulate, model):
     delay = min(delays, key=lambda ms: abs(delays[ms].result()[0]["latency_mean_ms"] / mean - DELAY_OF_ZERO))
     return peak_of(zero), {
         "ZeroBatch": ("window", ()), "DelayBatch": ("window", ("--queue-delay-us", 1000 * delay)), "none": ("none", ()),
-        "staged": ("staged", staged_flags(model)), "staged, late": ("staged", ("--latency-objective-us", 1000 * OBJECTIVE_MS)),
+        "staged": ("staged", ()), "staged, late": ("staged", ("--longest-wait-us", 1000 * OBJECTIVE_MS // 2)),
         "cellular": ("cellular", ()),
     }
 
@@ -191,7 +186,7 @@ def buffer_pairs(simulate, page):
     best = {}
     for model in MODELS:
         peak, _ = sides_of(simulate, model)
-        runs = [simulate(model, "staged", [0.95 * peak], *staged_flags(model), "--buffer-pairs", pairs) for pairs in counts]
+        runs = [simulate(model, "staged", [0.95 * peak], "--buffer-pairs", pairs) for pairs in counts]
         means = [run.result()[0]["latency_mean_ms"] for run in runs]
         axes[0].plot(counts, means, marker="o", ms=3, label=model)
         best[model] = counts[means.index(min(means))]
@@ -210,9 +205,8 @@ def stage_counts(simulate, page):
     for ax, model in zip(axes, ("LinkNet", "ResNet152")):
         peak, _ = sides_of(simulate, model)
         for policy in ("staged", "cellular"):
-            flags = [staged_flags(model, count) for count in counts]
-            high = [simulate(model, policy, [0.9 * peak], *flags[i], stages=count) for i, count in enumerate(counts)]
-            steps = [simulate(model, policy, RATES, *flags[i], stages=count) for i, count in enumerate(counts)]
+            high = [simulate(model, policy, [0.9 * peak], stages=count) for count in counts]
+            steps = [simulate(model, policy, RATES, stages=count) for count in counts]
             means = [run.result()[0]["latency_mean_ms"] for run in high]
             peaks = [peak_of(run.result()) for run in steps]
             ax.plot(counts, means, marker="o", ms=3, color=COLOURS[policy], label=f"{policy}: mean at high load, ms")
@@ -252,7 +246,20 @@ def on_this_cpu(_, page):
     page.save(drawn, "fig15_measured")
 
 
-PARTS = {"latencies": latencies, "split_only": split_only, "buffer_pairs": buffer_pairs, "stage_counts": stage_counts,
+def early_exits(simulate, page):
+    """Not in the document: half of the queries leave after the first of four stages."""
+    for policy in ("staged", "cellular"):
+        ratios = []
+        for model in MODELS:
+            peak, _ = sides_of(simulate, model)
+            with_exits, without = (simulate(model, policy, [0.6 * peak], *flags).result()[0]["latency_mean_ms"]
+                                   for flags in (("--exit-after", 1, "--leaving", 50), ()))
+            ratios.append(with_exits / without)
+        print(f"exits     {policy}: mean with half of the queries leaving after stage 1 of 4, over that without exits, at medium load: "
+              f"{', '.join(f'{m} {r:.2f}' for m, r in zip(MODELS, ratios))}")
+
+
+PARTS = {"latencies": latencies, "split_only": split_only, "buffer_pairs": buffer_pairs, "stage_counts": stage_counts, "early_exits": early_exits,
          "on_this_cpu": on_this_cpu}
 
 

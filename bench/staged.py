@@ -8,7 +8,8 @@ its inputs vary in length and no stage boundary is needed for requests of other 
 
 A side's peak is the highest rate of Poisson arrivals whose p99 is within the objective. Loads are shares of the better peak of
 `zero` and `delay`; each side gets the same arrivals. `steps` raises the rate by steps to half above that peak; `gaps` are
-the arrivals of a real trace at the medium rate. A run in which the load generator could not keep up counts as not measured.
+the arrivals of a real trace at the medium rate. `early_exit` is ResNet-50 with an exit behind its first group, which half of the
+images take, against the same model without exits. A run in which the load generator could not keep up counts as not measured.
 
 It takes long (a low load of a large model gives few requests a second), so it may run in pieces: `--only` names models,
 `--parts` parts, and `--more` adds to what --output holds from earlier pieces of the same commit; the aims are printed over all of it.
@@ -47,6 +48,7 @@ class Model:
     shape: tuple = ()  # of one image at `single`; empty: not compared with ONNX Runtime
     text: bool = False
     diverse: bool = False  # operators or lengths differ
+    exits: bool = False  # compared with itself without exits, only
 
 
 MODELS = {
@@ -57,6 +59,7 @@ MODELS = {
     "linknet": Model(vision.linknet, lambda: vision.linknet(height=360 // 32 * 32, width=640), (3, 352, 640), diverse=True),
     "bert_base": Model(lambda: bert.bert(bert.BERT_BASE), text=True, diverse=True),
     "bert_large": Model(lambda: bert.bert(bert.BERT_LARGE), text=True, diverse=True),
+    "early_exit": Model(vision.early_exit, shape=(3, 224, 224), exits=True),
 }
 QUICK = {  # the same in small: a look in minutes
     "resnet152": Model(lambda: vision.resnet152(size=96), shape=(3, 96, 96)),
@@ -64,6 +67,7 @@ QUICK = {  # the same in small: a look in minutes
     "unet": Model(lambda: vision.unet(size=64, base=64), shape=(3, 64, 64), diverse=True),
     "linknet": Model(lambda: vision.linknet(height=128, width=128), shape=(3, 128, 128), diverse=True),
     "bert_base": Model(lambda: bert.bert(bert.MINILM_L6), text=True, diverse=True),
+    "early_exit": Model(lambda: vision.early_exit(size=96), shape=(3, 96, 96), exits=True),
 }
 
 # The published cuts: (document's baseline, load) → mean, p99.
@@ -97,6 +101,7 @@ class Loads:
         return {
             "zero": ["--policy", zero, "--max-batch-size", MAX_BATCH],
             "delay": ["--policy", delay, "--max-batch-size", MAX_BATCH, "--queue-delay-us", self.delay_us],
+            None: [],  # as the model's settings say
         }.get(side, ["--policy", side])
 
     def run(self, side, *more):
@@ -204,7 +209,46 @@ def measure_single(report, loads, found, folder, seconds):
     worker.close()
 
 
+EXITS = """policy: {policy}
+exits:
+  - {{output: exit_1, at_least: 0.75, instead: {{logits: exit_1}}}}
+"""
+
+
+def measure_exits(report, name, model, found, args, folder):
+    """Half of the images are easy; at 60% of what the model does without exits, one image after the other."""
+    images = np.random.default_rng(3).standard_normal((16, *model.shape)).astype(np.float32)
+    images[np.random.default_rng(4).permutation(16)[:8]] *= 8  # of which the exit is sure (vision.early_exit)
+    np.save(folder / "images.npy", images)
+    sides = {}
+    for policy in ("staged", "cellular"):
+        for side, config in ((policy, f"policy: {policy}\n"), (f"{policy}, exits", EXITS.format(policy=policy))):
+            path = sides[side] = folder / side.replace(", ", "_") / name
+            (path / "1").mkdir(parents=True)
+            builder.save(model.build(), path / "1" / "model.onnx")
+            (path / "model.yaml").write_text(config)
+    given = ["--input", f"image={folder / 'images.npy'}", "--rows-in-turn"]
+    runs = {side: [] for side in sides}
+    closed = Loads(name, model, sides["staged"], args.seconds)
+    alone = closed.run(None, "--rate", 1, "--seconds", max(args.seconds, 5), *given)["latency_ms"]["p50"]
+    rate = 0.6 * 1e3 / alone
+    for r in range(args.rounds):
+        for side in sorted(runs, reverse=r % 2 == 1):
+            loads = Loads(name, model, sides[side], args.seconds)
+            runs[side].append(figures_of(loads.at(None, rate, "--seed", r + 1, *given)))
+    found["exits"] = {"rate": rate, **{side: medians(of) for side, of in runs.items()}}
+    for policy in ("staged", "cellular"):
+        with_exits, without = found["exits"][f"{policy}, exits"], found["exits"][policy]
+        report.add(f"{name} {rate:.3g}/s, half easy: {policy} with exits vs without", with_exits["mean"], "ms", without["mean"],
+                   without["mean"] / with_exits["mean"], aim=1 / 0.65, p99_ms=with_exits["p99"],
+                   spread_percent=harness.spread([run["mean"] for run in runs[f"{policy}, exits"]]))
+
+
 def measure(report, name, model, found, args, folder):
+    if model.exits:
+        if "load" in args.parts:
+            measure_exits(report, name, model, found, args, folder)
+        return
     path = folder / f"{name}.onnx"
     builder.save(model.build(), path)
     loads = Loads(name, model, path, args.seconds)
@@ -311,6 +355,13 @@ class Aims:
                 self.add(f"{name}: added by staging, one query alone", "<= 1%", added, f"{100 * added:+.1f}%", added <= 0.01,
                          [f"{single[self.policy]['ms']:.3g} ms"])
 
+    def exits(self):
+        for name, found in self.models.items():
+            if "exits" in found:
+                ratio = found["exits"][f"{self.policy}, exits"]["mean"] / found["exits"][self.policy]["mean"]
+                self.add(f"{name}: mean with 50% easy queries vs without exits", "<= 0.65", ratio, f"{ratio:.2f}", ratio <= 0.65,
+                         [f"{found['exits']['rate']:.3g}/s"])
+
 
 def kept_of(output, commit):
     """What earlier pieces of this commit found."""
@@ -351,6 +402,7 @@ def main():
         aims.against_best()
         aims.peaks()
         aims.alone()
+        aims.exits()
         report.head["aims"][policy] = aims.lines
     report.save()
 

@@ -51,6 +51,7 @@ struct BenchFlags {
   std::string lengths;
   std::vector<std::string> shapes;
   std::vector<std::string> inputs;
+  bool rows_in_turn = false;
   InputShapes input_shapes;
   std::optional<int64_t> length;
   ModelConfig config;
@@ -85,6 +86,7 @@ class Requests {
   Status Begin(int64_t length) {
     if (!flags_.inputs.empty()) {
       CHAIRLIFT_ASSIGN_OR_RETURN(given_, ReadInputs(flags_.inputs));
+      if (flags_.rows_in_turn) CHAIRLIFT_RETURN_IF_ERROR(PrepareRows());
       CHAIRLIFT_RETURN_IF_ERROR(Add(length));
       return Try(target_, by_length_.at(length), flags_.timeout_seconds);
     }
@@ -117,7 +119,10 @@ class Requests {
     return absl::OkStatus();
   }
 
-  size_t operator()(const Arrival& arrival) const { return by_length_.at(arrival.length); }
+  size_t operator()(const Arrival& arrival) {
+    if (!rows_.empty()) return rows_[next_row_++ % rows_.size()];
+    return by_length_.at(arrival.length);
+  }
 
   // "x float32 [1,16], made up"
   std::string Describe() const {
@@ -134,6 +139,28 @@ class Requests {
   }
 
  private:
+  // A request of each row of the inputs given; these are the first from then on.
+  Status PrepareRows() {
+    std::vector<NamedTensor> first;
+    const int64_t rows = given_[0].tensor.shape().rank() > 0 ? given_[0].tensor.shape()[0] : 0;
+    for (int64_t row = 0; row < rows; ++row) {
+      std::vector<NamedTensor> inputs;
+      for (const NamedTensor& input : given_) {
+        const Shape& shape = input.tensor.shape();
+        if (shape.rank() == 0 || shape[0] != rows) {
+          return InvalidArgument("--rows-in-turn: input '{}' has shape {}, '{}' has {} rows",
+                                 input.name, shape.ToString(), given_[0].name, rows);
+        }
+        inputs.push_back({input.name, input.tensor.Rows(row, 1)});
+      }
+      if (row == 0) first = inputs;
+      rows_.push_back(target_.Prepare(std::move(inputs)));
+    }
+    if (rows == 0) return InvalidArgument("--rows-in-turn: input '{}' has no rows", given_[0].name);
+    given_ = std::move(first);
+    return absl::OkStatus();
+  }
+
   // "x float32 [1,length]"
   std::string DescribeVarying() const {
     InputShapes one = shapes_, two = shapes_;
@@ -161,6 +188,8 @@ class Requests {
   std::vector<NamedTensor> given_;
   std::mt19937_64 random_{1};
   std::map<int64_t, size_t> by_length_;
+  std::vector<size_t> rows_;  // by row of the inputs given, where they go in turn
+  size_t next_row_ = 0;
 };
 
 nlohmann::json ToJson(const LoadReport& report) {
@@ -335,7 +364,7 @@ class BenchRun {
     for (const Arrival& arrival : arrivals)
       CHAIRLIFT_RETURN_IF_ERROR(requests_->Add(arrival.length));
     ProgressBar bar(what, static_cast<int64_t>(arrivals.size()));
-    return PutLoad(*target_, arrivals, std::cref(*requests_),
+    return PutLoad(*target_, arrivals, std::ref(*requests_),
                    {.patience = std::chrono::duration_cast<std::chrono::nanoseconds>(
                         std::chrono::duration<double>(flags_.timeout_seconds)),
                     .progress = [&bar](int64_t sent) { bar.Set(sent); }});
@@ -574,6 +603,8 @@ Command AddBench(CLI::App& parser) {
       .add_option("--input", flags->inputs,
                   "An input's values instead of made-up ones; one for each input")
       ->type_name("NAME=FILE.npy");
+  parser.add_flag("--rows-in-turn", flags->rows_in_turn,
+                  "Each request has the next row of those inputs, not all of them");
   parser.add_option("--shape", flags->shapes, "Shape of a made-up input, as image=1x3x224x224")
       ->type_name("NAME=SHAPE");
   AddNumber(parser, "--batch", &flags->input_shapes.batch, 1, 4096, "N",

@@ -41,6 +41,8 @@ struct SimulateFlags {
   int max_length = 0;
   int complete_tree = 0;
   int stages = 4;
+  int exit_after = 0;  // a stage; 0: there is no exit
+  int leaving = 50;    // of 100 requests
   double cost_scale = 1;
   std::vector<std::string> policies = {"cellular"};
   std::vector<double> rates;
@@ -108,7 +110,10 @@ StatusOr<RequestMix> ReadMix(const SimulateFlags& flags, GraphForm form) {
     if (flags.lengths.empty()) return Usage(InvalidArgument("lengths come from --lengths"));
     return Seq2SeqMix(flags.lengths, flags.max_length);
   }
-  if (flags.application == "stages") return StagesMix(flags.stages, form == GraphForm::kAny);
+  if (flags.application == "stages") {
+    return StagesMix(flags.stages, form == GraphForm::kAny, flags.exit_after,
+                     flags.exit_after > 0 ? flags.leaving : 0);
+  }
   CHAIRLIFT_ASSIGN_OR_RETURN(const LengthCounts lengths, Lengths(flags));
   if (flags.application == "lstm") return ChainMix(lengths);
   return EncoderMix(lengths, form == GraphForm::kRagged);
@@ -285,6 +290,16 @@ StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
   setup.options.slice = std::chrono::microseconds(flags.slice_us);
   setup.options.latency_objective = std::chrono::microseconds(flags.latency_objective_us);
   setup.options.longest_wait = std::chrono::microseconds(flags.longest_wait_us);
+  if (flags.exit_after > 0) {
+    if (flags.application != "stages" || flags.exit_after >= flags.stages) {
+      return Usage(InvalidArgument(
+          "--exit-after is {}: it takes --application stages, of more than {} stages",
+          flags.exit_after, flags.exit_after));
+    }
+    for (int stage = 0; stage < flags.stages; ++stage) {
+      setup.options.stage_types.push_back(static_cast<CellType>(stage));
+    }
+  }
   if (policy.takes == GraphForm::kRagged) setup.options.max_batch_size = flags.max_tokens;
   if (flags.run_ahead > 0) {
     setup.options.max_tasks_to_submit = flags.run_ahead;
@@ -418,6 +433,10 @@ Command AddSimulate(CLI::App& parser) {
   AddNumber(parser, "--complete-tree", &flags->complete_tree, 1, 16, "N",
             "Complete trees this deep instead");
   AddNumber(parser, "--stages", &flags->stages, 2, 64, "N", "stages: how many");
+  AddNumber(parser, "--exit-after", &flags->exit_after, 1, 63, "STAGE",
+            "stages: some requests leave after this one");
+  AddNumber(parser, "--leaving", &flags->leaving, 0, 100, "PERCENT",
+            "with --exit-after: how many do");
   parser
       .add_option("--meta-operations", flags->meta_operations,
                   "staged: what it may do to a batch besides making it")
@@ -452,10 +471,9 @@ Command AddSimulate(CLI::App& parser) {
             "window, length_dp, staged: how long a request may be held back for company");
   AddNumber(parser, "--latency-objective-us", &flags->latency_objective_us, 0, 1'000'000'000, "US",
             "length_dp: nothing is held back where half of this would be spent; staged: nobody "
-            "joins a batch later than that");
-  AddNumber(
-      parser, "--longest-wait-us", &flags->longest_wait_us, 0, 1'000'000'000, "US",
-      "staged: nobody joins a batch later than that, instead of half the objective; 0: unset");
+            "joins a batch that would miss it");
+  AddNumber(parser, "--longest-wait-us", &flags->longest_wait_us, 0, 1'000'000'000, "US",
+            "staged: nobody joins a batch later than that, instead of by costs; 0: unset");
   parser.add_option("--cell-max", flags->cell_max, "cellular: a cell's own size; may be repeated")
       ->type_name("CELL=ROWS");
   AddNumber(parser, "--run-ahead", &flags->run_ahead, 1, 1000, "N",

@@ -58,6 +58,16 @@ TEST_F(RequestMixTest, ASequenceIsOneRowOfItsLengthOrItsTokens) {
   }
 }
 
+TEST_F(RequestMixTest, SomeLeaveAfterAnExit) {
+  const RequestMix mix = StagesMix(4, /*whole=*/false, /*exit=*/2, /*leaving=*/25);
+  ASSERT_EQ(mix.graphs.size(), 2u);
+  EXPECT_EQ(mix.graphs[0].size(), 2);
+  EXPECT_EQ(mix.graphs[1].size(), 4);
+  EXPECT_EQ(mix.cumulative, (std::vector<uint64_t>{25, 100}));
+  EXPECT_EQ(StagesMix(4, /*whole=*/true, 2, 25).graphs.size(), 1u) << "as a whole, nobody leaves";
+  EXPECT_EQ(StagesMix(4, /*whole=*/false, 2, 100).graphs[0].size(), 2);
+}
+
 TEST_F(RequestMixTest, ADecoderFollowsItsEncoder) {
   const auto mix = Seq2SeqMix(File(R"({"joint": {"2:3": 1, "0:4": 5}})"), 0);
   ASSERT_TRUE(mix.ok()) << mix.status();

@@ -189,15 +189,17 @@ RequestMix EncoderMix(const LengthCounts& lengths, bool ragged) {
   return mix;
 }
 
-RequestMix StagesMix(int stages, bool whole) {
+RequestMix StagesMix(int stages, bool whole, int exit, int leaving) {
   RequestMix mix;
   CellGraph graph;
   for (int stage = 0; stage < (whole ? 1 : stages); ++stage) {
     mix.cells.push_back(whole ? "whole" : fmt::format("stage{}", stage + 1));
     const std::vector<int32_t> before(stage > 0 ? 1 : 0, stage - 1);
     graph.Add(static_cast<CellType>(stage), 1, before);
+    if (stage + 1 == exit && leaving > 0 && !whole) mix.Add(graph, static_cast<uint64_t>(leaving));
   }
-  mix.Add(std::move(graph), 1);
+  const int staying = whole ? 1 : 100 - leaving;
+  if (staying > 0) mix.Add(std::move(graph), static_cast<uint64_t>(staying));
   return mix;
 }
 

@@ -39,8 +39,9 @@ RequestMix ChainMix(const LengthCounts& lengths);
 // or, where batches are ragged, as many rows of a `token` cell.
 RequestMix EncoderMix(const LengthCounts& lengths, bool ragged);
 // One row each through `stage1`, `stage2`, …; or, where policies take requests as a whole, one node
-// of a `whole` cell.
-RequestMix StagesMix(int stages, bool whole);
+// of a `whole` cell. Of 100 requests, `leaving` leave after stage `exit` (of as many as there are:
+// none does), which those taken as a whole cannot.
+RequestMix StagesMix(int stages, bool whole, int exit = 0, int leaving = 0);
 // A chain of `encoder` cells, then one of `decoder` cells. `lengths` is a JSON histogram of pairs,
 // {"joint": {"17:19": 3}}; pairs with a zero are left out.
 StatusOr<RequestMix> Seq2SeqMix(const std::filesystem::path& lengths, int max_length);
