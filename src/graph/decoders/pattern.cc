@@ -192,7 +192,7 @@ Pattern Pattern::OfList(DType dtype, std::vector<Line> list) {
   return pattern;
 }
 
-Pattern Pattern::Uniform(std::vector<Line> dims, Tensor one) {
+Pattern Pattern::Uniform(std::vector<Line> dims, const Tensor& one) {
   Pattern pattern;
   pattern.kind = Kind::kTable;
   pattern.dtype = one.dtype();
@@ -225,7 +225,7 @@ Pattern Pattern::OfConstant(const Tensor& constant) {
   if (equal) {
     Tensor one = Tensor::Allocate(constant.dtype(), {1});
     CopyElement(constant, 0, one, 0);
-    return Uniform(LinesOf(shape), std::move(one));
+    return Uniform(LinesOf(shape), one);
   }
   if (shape[shape.rank() - 1] == size && IsInteger(constant.dtype())) {
     const auto values = Integers(constant, int64_t{1} << 24);

@@ -91,7 +91,7 @@ struct Pattern {
   static Pattern OfLine(DType dtype, std::vector<Line> dims, Line line);
   static Pattern OfList(DType dtype, std::vector<Line> list);
   // One number everywhere; `one`: of one element.
-  static Pattern Uniform(std::vector<Line> dims, Tensor one);
+  static Pattern Uniform(std::vector<Line> dims, const Tensor& one);
   // Of numbers that are equal, count up along the last axis, or are cut along a diagonal of the
   // last two; else unknown.
   static Pattern OfConstant(const Tensor& constant);

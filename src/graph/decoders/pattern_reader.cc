@@ -93,7 +93,7 @@ StatusOr<Line> LineOf(const std::string& op, const std::vector<Line>& in) {
 
 // The condition under which a comparison of lines holds, all of whose sides are whole numbers.
 std::optional<Line> Holds(const std::string& op, const Line& a, const Line& b) {
-  const auto difference = Line::Sum(a, b, -1);
+  std::optional<Line> difference = Line::Sum(a, b, -1);
   if (!difference) return std::nullopt;
   if (op == "GreaterOrEqual") return difference;
   if (op == "Greater") return Line::Sum(*difference, Line::Number(1), -1);

@@ -250,6 +250,7 @@ class PastRemover {
     const bool straight = conditions.size() == 1 && conditions[0] == seen;
     if (!straight && !(conditions.size() == 1 && conditions[0] == hidden)) {
       std::vector<std::string> all;
+      all.reserve(conditions.size());
       for (const Line& condition : conditions) all.push_back(condition.ToString() + " ≥ 0");
       return Unimplemented("its mask hides by [{}], not where {} ≥ 0 fails", fmt::join(all, ", "),
                            seen.ToString());
@@ -428,7 +429,7 @@ class PastRemover {
 }  // namespace
 
 void NameSizes(Graph& graph, const DecoderPorts& ports) {
-  const auto name = [&](int input, std::vector<std::pair<int, const char*>> dims) {
+  const auto name = [&](int input, const std::vector<std::pair<int, const char*>>& dims) {
     if (input < 0) return;
     Value& value = graph.values[static_cast<size_t>(graph.inputs[static_cast<size_t>(input)])];
     value.elements.reset();
