@@ -97,6 +97,7 @@ TEST(KernelChoiceTest, SaysWhatWasTakenAndWhyOthersWereNot) {
             "winograd: it is for 3x3 convolutions of stride 1 in one group; "
             "few outputs: it is for less than half a block of outputs, of blocked channels; "
             "dilated: it is for dilations of stride 1, on blocked channels; "
+            "grouped: it is for groups of constant filters, on blocked channels; "
             "pointwise: it is for one tap without padding, on blocked channels; "
             "upsampling: it is for upsampling by a constant factor of whole blocks of "
             "channels; "
