@@ -311,8 +311,9 @@ class StagedScheduler::BestOrder {
     const Order rest = Of(stage + 1, queries);
     Order best{queries * time + rest.latency, time + rest.work};
     if (queries > 1) {
-      const Order first = Of(stage, (queries + 1) / 2), second = Of(stage, queries / 2);
-      const Order halves{first.latency + queries / 2 * first.work + second.latency,
+      const int32_t later = queries / 2;  // they wait for the others
+      const Order first = Of(stage, queries - later), second = Of(stage, later);
+      const Order halves{first.latency + later * first.work + second.latency,
                          first.work + second.work, true};
       if (halves.latency + weight_ * halves.work < best.latency + weight_ * best.work) {
         best = halves;
@@ -592,6 +593,7 @@ class StagedScheduler::Operations final : public MetaOperations {
   }
   std::vector<Slot> Take(int queries, bool starts) {
     std::vector<Slot> slots;
+    slots.reserve(static_cast<size_t>(queries));
     for (int i = 0; i < queries; ++i) slots.push_back(scheduler_.TakeFirst(pipeline_, starts));
     return slots;
   }
