@@ -26,10 +26,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTimeoutSeconds = 60;        // for a connection, and for a whole exchange
-constexpr int kLookEveryMs = 100;          // whether to stop
-constexpr int kReceiveBytes = 1 << 20;     // of a socket's buffer, if the system allows so many
-constexpr size_t kRareWakeUps = 32 << 10;  // bytes of an answer from one to the next
+constexpr int kTimeoutSeconds = 60;  // for a connection, and for a whole exchange
+constexpr int kLookEveryMs = 100;    // whether to stop
 
 struct Address {
   std::string host;
@@ -93,8 +91,6 @@ class Connection {
       setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);  // of connect()
       const int on = 1;
       setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-      // With a smaller window than some segments the kernel wakes for each (WakeAt).
-      setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &kReceiveBytes, sizeof kReceiveBytes);
       if (connect(socket_, a->ai_addr, a->ai_addrlen) != 0) Close();
     }
     freeaddrinfo(found);
@@ -129,37 +125,11 @@ class Connection {
       if (buffer.size() > (1 << 20)) return Unavailable("an answer's header is over 1 MiB");
     }
     const size_t length = ContentLength(std::string_view(buffer).substr(0, head));
+    while (buffer.size() < head + 4 + length) CHAIRLIFT_RETURN_IF_ERROR(Receive(&buffer));
+    std::string body = buffer.substr(head + 4, length);
     const std::string code = buffer.substr(buffer.find(' ') + 1, 3);
-    buffer.erase(0, head + 4);
-    CHAIRLIFT_RETURN_IF_ERROR(ReceiveRest(length, &buffer));
-    if (code == "200") return buffer;
-    return Refusal(code, buffer);
-  }
-
-  // Of a body. Each wake-up takes a core from the server, where that is on the same machine: there
-  // are few, of many bytes.
-  Status ReceiveRest(size_t length, std::string* body) {
-    size_t have = std::min(body->size(), length);
-    body->resize(length);
-    const bool rare = length - have > kRareWakeUps;
-    if (rare) WakeAt(kRareWakeUps);
-    Status status;
-    while (have < length && status.ok()) {
-      const size_t left = length - have;
-      if (rare && left < kRareWakeUps) WakeAt(left);
-      status = Await(POLLIN);
-      if (!status.ok()) break;
-      const ssize_t n = recv(socket_, body->data() + have, left, 0);
-      if (n <= 0) status = Unavailable("the connection broke while receiving");
-      have += static_cast<size_t>(std::max<ssize_t>(n, 0));
-    }
-    if (rare) WakeAt(1);
-    return status;
-  }
-
-  void WakeAt(size_t bytes) const {
-    const int least = static_cast<int>(bytes);
-    setsockopt(socket_, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
+    if (code == "200") return body;
+    return Refusal(code, body);
   }
 
   Status Await(short events) {
