@@ -244,16 +244,6 @@ void StagedProgram::Run(TaskRun& run, TaskDone done) {
   done(result);
 }
 
-// Gives outputs the names that the model's file has for them, which exits refer to: a pass may have
-// replaced one by the value that it was a copy of.
-void RestoreNames(const Signature& signature, Graph& graph) {
-  std::set<ValueId> named(graph.inputs.begin(), graph.inputs.end());
-  for (size_t i = 0; i < graph.outputs.size(); ++i) {
-    if (!named.insert(graph.outputs[i]).second) continue;
-    graph.values[graph.outputs[i]].name = signature.outputs[i].name;
-  }
-}
-
 // The shapes of a batch of one row, where nothing else varies.
 StatusOr<std::vector<Shape>> OneRow(const std::vector<SymbolicSpec>& inputs) {
   std::vector<Shape> shapes;
@@ -379,7 +369,7 @@ StatusOr<std::unique_ptr<Program>> MakeStaged(LoadingModel& model, std::string& 
   Graph graph = model.graph;  // another kind may have to take the model as it is
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<PassReport> passes,
                              RunPasses(graph, model.executable.disabled_passes));
-  RestoreNames(signature, graph);
+  RestoreNamesOfOutputs(NamesOfOutputs(model.graph), graph);
   ExecutableOptions options = model.executable;
   options.passed = true;
   StatusOr<MadeStages> made = MakeStages(graph, rows, *shapes, model, options);

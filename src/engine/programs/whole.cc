@@ -84,14 +84,19 @@ std::optional<std::vector<Shape>> ShapesOfOneRow(const Signature& signature) {
   return shapes;
 }
 
-// Where only the batch varies, batches are planned ahead.
+// Where only the batch varies, or nothing, what comes is planned ahead.
 Status PlanAhead(const std::shared_ptr<Executable>& executable, const Signature& signature,
                  int max_rows, const LoadOptions& load) {
   const std::optional<std::vector<Shape>> shapes = ShapesOfOneRow(signature);
   if (!shapes) return absl::OkStatus();
+  if (!signature.batches) {
+    CHAIRLIFT_RETURN_IF_ERROR(executable->Prepare(*shapes, 1).status());
+    if (load.workers == 1) return absl::OkStatus();
+    return executable->Prepare(*shapes, load.workers).status();
+  }
   const BatchPlanner planner = PlannerOf(*executable, *shapes, max_rows);
   CHAIRLIFT_RETURN_IF_ERROR(PlanOneRow(planner, load.workers));
-  if (signature.batches) PlanBatchesAhead({planner}, executable, load);
+  PlanBatchesAhead({planner}, executable, load);
   return absl::OkStatus();
 }
 

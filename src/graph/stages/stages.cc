@@ -141,12 +141,28 @@ std::set<std::string> NamesOfRows(const Graph& graph) {
   return names;
 }
 
+std::vector<std::string> NamesOfOutputs(const Graph& graph) {
+  std::vector<std::string> names;
+  names.reserve(graph.outputs.size());
+  for (const ValueId id : graph.outputs) names.push_back(graph.values[id].name);
+  return names;
+}
+
+void RestoreNamesOfOutputs(std::span<const std::string> names, Graph& graph) {
+  // Inputs keep theirs, and of several outputs that have become one the first gives its name.
+  std::set<ValueId> named(graph.inputs.begin(), graph.inputs.end());
+  for (size_t i = 0; i < graph.outputs.size(); ++i) {
+    if (named.insert(graph.outputs[i]).second) graph.values[graph.outputs[i]].name = names[i];
+  }
+}
+
 StatusOr<StagedModel> CutIntoStages(const Graph& graph, const std::set<std::string>& rows,
                                     std::span<const double> costs, const StageCuts& cuts) {
   if (cuts.exits.empty()) return CutAsOrdered(graph, rows, costs, cuts);
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> order, OrderForExits(graph, cuts.exits));
   const auto ordered = [&order](const auto& from) {
     std::vector<std::decay_t<decltype(from[0])>> to;
+    to.reserve(order.size());
     for (const int n : order) to.push_back(from[static_cast<size_t>(n)]);
     return to;
   };

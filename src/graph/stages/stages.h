@@ -59,6 +59,12 @@ inline constexpr int kDefaultStages = 4;
 // passes.
 std::set<std::string> NamesOfRows(const Graph& graph);
 
+// The names of the graph's outputs, in order.
+std::vector<std::string> NamesOfOutputs(const Graph& graph);
+// Gives a graph that has been through the passes the names that its outputs had before, which exits
+// refer to: a pass may have replaced one by the value that it was a copy of.
+void RestoreNamesOfOutputs(std::span<const std::string> names, Graph& graph);
+
 // Cuts `graph`, which has been through the passes. Only `rows` may cross, of which row r follows
 // from row r of the inputs; `costs[n]` is the cost of node n, in any unit. Where stages are
 // counted, their costs are as even as may be where little has to cross. InvalidArgument names a cut

@@ -38,9 +38,9 @@ TEST(PlanServingTest, BatchingIsRefusedWhereItIsNotProved) {
 
 TEST(PlanServingTest, WhatThePolicyWouldIgnoreIsRefusedWithWhoWouldNot) {
   const auto refusal = [](const auto& plan) { return std::string(plan.status().message()); };
-  EXPECT_THAT(
-      refusal(PlanServing({.max_batch_tokens = 9}, {true, ""}, 1)),
-      HasSubstr("max_batch_tokens is 9, which policy 'window' does not use; 'tokens' does"));
+  EXPECT_THAT(refusal(PlanServing({.max_batch_tokens = 9}, {true, ""}, 1)),
+              HasSubstr("max_batch_tokens is 9, which policy 'window' does not use; 'tokens' or "
+                        "'continuous' does"));
   EXPECT_THAT(refusal(PlanTokenServing({.queue_delay_us = 7}, {}, 1)),
               HasSubstr("policy 'tokens' does not use; 'window' or 'length_dp' or 'staged' does"));
   EXPECT_THAT(refusal(PlanTokenServing({.latency_objective_us = 7}, {}, 1)),

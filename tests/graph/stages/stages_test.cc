@@ -34,7 +34,9 @@ Passed Pass(const ModelBuilder& model) {
   EXPECT_TRUE(imported.ok()) << imported.status();
   Passed passed{std::move(imported->graph), {}};
   passed.rows = NamesOfRows(passed.graph);
+  const std::vector<std::string> outputs = NamesOfOutputs(passed.graph);
   EXPECT_TRUE(RunPasses(passed.graph, {}).ok());
+  RestoreNamesOfOutputs(outputs, passed.graph);
   return passed;
 }
 
