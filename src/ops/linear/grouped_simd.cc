@@ -180,6 +180,7 @@ void Lanes(const Grouped& s, int64_t out_block, int lane, const float* x, const 
   const auto there = hn::FirstN(kD, static_cast<size_t>(left));
   Read read;
   read.channels = s.Channels(out_block);
+  read.of_lanes[0] = {};  // not used, but made indices of
   Operand operand = Operand::kChannel;
   if (s.by_lanes) {
     operand = Operand::kVector;
