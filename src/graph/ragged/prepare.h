@@ -15,7 +15,7 @@ namespace chairlift::ragged {
 // inputs are others.
 StatusOr<Graph> Prepare(const Graph& graph, std::vector<PassReport>& passes);
 
-// Infers all shapes anew, from the inputs alone, and recognises what exporters write as several
+// Infers all shapes again, from the inputs alone, and recognises what exporters write as several
 // operators, attention among them. What was.
 StatusOr<std::vector<PassReport>> RunPreparingPasses(Graph& graph);
 

@@ -440,6 +440,31 @@ bool CheckFused(const ConvCase& c, Random& random, const Epilogue& epilogue, dou
   return taken;
 }
 
+// The most of what is drawn for an axis; `more`: elements beyond those of one output.
+struct Windows {
+  int64_t rank = 1;
+  int64_t least_taps = 1, taps = 1;
+  int64_t dilation = 1, more = 0;
+};
+
+// Draws taps, strides, dilations, padding up to all of a filter, and sizes.
+void DrawWindows(ConvCase& c, Random& random, const Windows& most) {
+  for (int64_t i = 0; i < most.rank; ++i) {
+    c.kernel.push_back(random.Pick(most.least_taps, most.taps));
+    c.strides.push_back(random.Pick(1, 3));
+    c.dilations.push_back(random.Pick(1, most.dilation));
+    c.output_padding.push_back(0);
+  }
+  for (int64_t i = 0; i < 2 * most.rank; ++i) {
+    c.pads.push_back(random.Pick(0, c.kernel[i % most.rank] * c.dilations[i % most.rank]));
+  }
+  for (int64_t i = 0; i < most.rank; ++i) {
+    const int64_t reach = (c.kernel[i] - 1) * c.dilations[i] + 1;
+    const int64_t least = std::max<int64_t>(1, reach - c.pads[i] - c.pads[i + most.rank]);
+    c.in.push_back(least + random.Pick(0, most.more));
+  }
+}
+
 TEST(FusedConvTest, LongFiltersOfOneChannelEqualReference) {
   Random random(19);
   int ours = 0;
@@ -448,20 +473,10 @@ TEST(FusedConvTest, LongFiltersOfOneChannelEqualReference) {
     c.batch = random.Pick(1, 2);
     const int64_t channel_choices[] = {16, 24, 9, 40};
     c.channels = c.out_channels = c.groups = channel_choices[random.Pick(0, 3)];
-    const int64_t rank = round % 3 == 2 ? 2 : 1;
-    for (int64_t i = 0; i < rank; ++i) {
-      c.kernel.push_back(rank == 2 ? random.Pick(1, 15) : random.Pick(2, 60));
-      c.strides.push_back(random.Pick(1, 3));
-      c.dilations.push_back(random.Pick(1, 3));
-      c.output_padding.push_back(0);
-    }
-    for (int64_t i = 0; i < 2 * rank; ++i) {
-      c.pads.push_back(random.Pick(0, c.kernel[i % rank] * c.dilations[i % rank]));
-    }
-    for (int64_t i = 0; i < rank; ++i) {
-      const int64_t reach = (c.kernel[i] - 1) * c.dilations[i] + 1;
-      const int64_t least = std::max<int64_t>(1, reach - c.pads[i] - c.pads[i + rank]);
-      c.in.push_back(least + random.Pick(0, rank == 2 ? 12 : 70));
+    if (round % 3 == 2) {
+      DrawWindows(c, random, {.rank = 2, .taps = 15, .dilation = 3, .more = 12});
+    } else {
+      DrawWindows(c, random, {.rank = 1, .least_taps = 2, .taps = 60, .dilation = 3, .more = 70});
     }
     const std::string activation = round % 4 == 0 ? "Silu" : round % 4 == 1 ? "" : "Relu";
     const Epilogue epilogue{activation, round % 2 == 0, round % 5 != 0};
@@ -483,20 +498,7 @@ TEST(FusedConvTest, GroupsOfPartsOfBlocksEqualReference) {
     c.channels = c.groups * in_group;
     c.out_channels = c.groups * out_group;
     const int64_t rank = random.Pick(1, 2);
-    for (int64_t i = 0; i < rank; ++i) {
-      c.kernel.push_back(random.Pick(1, 4));
-      c.strides.push_back(random.Pick(1, 3));
-      c.dilations.push_back(random.Pick(1, 2));
-      c.output_padding.push_back(0);
-    }
-    for (int64_t i = 0; i < 2 * rank; ++i) {
-      c.pads.push_back(random.Pick(0, c.kernel[i % rank] * c.dilations[i % rank]));
-    }
-    for (int64_t i = 0; i < rank; ++i) {
-      const int64_t reach = (c.kernel[i] - 1) * c.dilations[i] + 1;
-      const int64_t least = std::max<int64_t>(1, reach - c.pads[i] - c.pads[i + rank]);
-      c.in.push_back(least + random.Pick(0, rank == 2 ? 12 : 40));
-    }
+    DrawWindows(c, random, {.rank = rank, .taps = 4, .dilation = 2, .more = rank == 2 ? 12 : 40});
     // The first makes other than zero of what fills up the last block.
     const std::string activation = round % 4 == 0 ? "Sigmoid" : round % 4 == 1 ? "" : "Relu";
     const Epilogue epilogue{activation, round % 2 == 0, round % 5 != 0};
