@@ -156,8 +156,11 @@ def serve(*models: str | os.PathLike[str] | Callable[..., Any] | type, **flags: 
 
     flags: those of the command line (`chairlift serve --help`), with underscores.
     """
-    with Server(*models, **flags) as server:
-        server.wait()
+    try:
+        with Server(*models, **flags) as server:
+            server.wait()
+    except KeyboardInterrupt:  # while it started
+        pass
 
 
 def _refuse_in_worker() -> None:

@@ -92,6 +92,28 @@ def test_a_function_is_served_until_ctrl_c(tmp_path):
     assert process.returncode == 0 and out.endswith("served\n")
 
 
+def test_ctrl_c_ends_a_server_that_starts(tmp_path):
+    (tmp_path / "mine.py").write_text(textwrap.dedent("""
+        import time
+        import numpy as np
+        import chairlift
+        def predict(x: np.ndarray) -> np.ndarray:
+            return x
+        if __name__ == "__main__":
+            chairlift.serve(predict, http_port=0, metrics_port=-1)
+            print("served", flush=True)
+        else:
+            print("starts", flush=True)
+            time.sleep(60)
+        """))
+    process = subprocess.Popen([sys.executable, tmp_path / "mine.py"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True)
+    assert any("starts" in line for line in process.stdout)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0 and out.endswith("served\n")
+
+
 def test_a_file_that_serves_itself_without_a_guard_is_refused(tmp_path):
     (tmp_path / "mine.py").write_text(textwrap.dedent(SERVING).replace("GUARD", "True"))
     done = subprocess.run([sys.executable, tmp_path / "mine.py"], capture_output=True, text=True, timeout=60)
