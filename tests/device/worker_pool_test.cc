@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <future>
 #include <limits>
@@ -128,6 +129,35 @@ TEST(WorkerPoolTest, HelpersTakePart) {
       while (arrived < 2) std::this_thread::yield();
     });
     EXPECT_EQ(arrived, 2);
+  });
+}
+
+TEST(WorkerPoolTest, OwnersBeginWithTheFirstPartAndHelpersWithTheLast) {
+  auto pool = MakePool(2);
+  RunJob(*pool, 1, [&](int worker) {
+    WorkerPool::TeamLease lease = pool->OpenTeam(worker, true);
+    for (int round = 0; round < 100; ++round) {
+      std::array<std::atomic<int>, 4> ran_by = {-1, -1, -1, -1};
+      std::atomic<int> arrived{0};
+      lease.team().For(4, [&](int part, int w) {
+        ran_by[static_cast<size_t>(part)] = w;
+        ++arrived;
+        while (arrived < 2) std::this_thread::yield();
+      });
+      ASSERT_EQ(ran_by[0], worker);
+      ASSERT_EQ(ran_by[3], 1 - worker);
+    }
+  });
+}
+
+TEST(WorkerPoolTest, AForkMayHaveMillionsOfParts) {
+  auto pool = MakePool(2);
+  RunJob(*pool, 0, [&](int worker) {
+    WorkerPool::TeamLease lease = pool->OpenTeam(worker, true);
+    constexpr int kParts = (5 << 20) + 1;
+    std::vector<uint8_t> runs(kParts);
+    lease.team().For(kParts, [&](int part, int) { ++runs[static_cast<size_t>(part)]; });
+    EXPECT_EQ(std::count(runs.begin(), runs.end(), 1), kParts);
   });
 }
 

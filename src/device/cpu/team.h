@@ -7,7 +7,9 @@
 namespace chairlift {
 
 // The workers that may take part in one job. Only the job's own worker calls For(); parts are
-// claimed one by one, so a helper that is late or busy delays nothing it has not claimed.
+// claimed one by one, the first ones by the job's worker and the last ones by helpers, so that a
+// helper that is late or busy delays nothing it has not claimed, and two workers keep to their own
+// halves from one For() to the next.
 class Team {
  public:
   virtual ~Team() = default;

@@ -25,9 +25,10 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// How long an idle worker watches for parts after the last sign of a shared job. Longer than the
-// serial stretches between two forks of most models, shorter than a scheduler tick.
-constexpr auto kSpin = std::chrono::microseconds(50);
+// How long an idle worker watches for parts after the last sign of a shared job: a few times what
+// waking a parked thread takes where cores are virtual (70 µs). Longer than the serial stretches
+// between two forks of most models, shorter than a scheduler tick.
+constexpr auto kSpin = std::chrono::microseconds(200);
 // How long it watches for a job after its last one, about what waking a parked thread takes:
 // whoever waits for each answer before the next request is back within this. It does not yield: a
 // core that is offered to others may be gone for milliseconds, and nobody would wake the worker.
@@ -84,14 +85,29 @@ bool PinTo(int core) {
   return ok;
 }
 
-constexpr uint32_t Parts(uint64_t ticket) { return static_cast<uint32_t>(ticket >> 32); }
-constexpr uint32_t Next(uint64_t ticket) { return static_cast<uint32_t>(ticket); }
+// The parts of a fork and how many of them its owner and its helpers have claimed: the owner from
+// the first part on, helpers from the last one back. Forks that cut the same rows in the same way
+// are so computed by the same of two workers, one fork after the other, and find in their own
+// core's cache most of what the last one wrote.
+struct Ticket {
+  static constexpr int kBits = 21;  // of each count of claims, some of which come too late
+  static constexpr uint64_t kByOwner = uint64_t{1} << kBits, kByHelper = 1;
+  static constexpr int kMostParts = (1 << kBits) - 4 * Team::kMaxWorkers;
+
+  static constexpr uint64_t Opened(int parts) { return static_cast<uint64_t>(parts) << 2 * kBits; }
+
+  uint32_t parts, by_owner, by_helpers;
+  explicit constexpr Ticket(uint64_t value)
+      : parts(static_cast<uint32_t>(value >> 2 * kBits)),
+        by_owner(static_cast<uint32_t>(value >> kBits & (kByOwner - 1))),
+        by_helpers(static_cast<uint32_t>(value & (kByOwner - 1))) {}
+  constexpr bool open() const { return by_owner + by_helpers < parts; }
+};
 
 // Parts to be claimed. Fields that different threads write lie on lines of their own.
 struct Fork {
-  // Parts in the upper half, the next part to claim in the lower: a fetch_add() claims. Whatever
-  // value it meets describes the fork in progress at that instant, so that a helper that comes
-  // late claims from a newer fork, rightly, or finds nothing.
+  // A Ticket: a fetch_add() claims. Whatever value it meets describes the fork in progress at that
+  // instant, so that a helper that comes late claims from a newer fork, rightly, or finds nothing.
   alignas(128) std::atomic<uint64_t> ticket{0};
   alignas(128) std::atomic<uint32_t> done{0};  // by helpers
   // Written before `ticket` opens; read only by claimants, for whom the owner waits.
@@ -101,13 +117,10 @@ struct Fork {
   std::atomic<bool> failed{false};
   std::exception_ptr error;
 
-  bool open() const {
-    const uint64_t seen = ticket.load();
-    return Next(seen) < Parts(seen);
-  }
-  void Run(const absl::FunctionRef<void(int, int)>& part_body, uint64_t claimed, int worker) {
+  bool open() const { return Ticket(ticket.load()).open(); }
+  void Run(const absl::FunctionRef<void(int, int)>& part_body, uint32_t part, int worker) {
     try {
-      part_body(static_cast<int>(Next(claimed)), worker);
+      part_body(static_cast<int>(part), worker);
     } catch (...) {
       if (!failed.exchange(true)) error = std::current_exception();
     }
@@ -129,17 +142,22 @@ class WorkerPool::SharedTeam : public Team {
       if (parts == 1) body(0, worker_);
       return;
     }
+    if (parts > Ticket::kMostParts) {
+      const int half = parts / 2;
+      For(half, body);
+      return For(parts - half, [&](int part, int worker) { body(half + part, worker); });
+    }
     fork_.body = &body;
     fork_.done.store(0, std::memory_order_relaxed);
     // Either this sees whoever parks, or they see the parts: see Park().
-    fork_.ticket.store(static_cast<uint64_t>(parts) << 32);
+    fork_.ticket.store(Ticket::Opened(parts));
     if (pool_.parked_.load() > 0) pool_.WakeParked(parts - 1);
 
     uint32_t mine = 0;
     while (true) {
-      const uint64_t ticket = fork_.ticket.fetch_add(1, std::memory_order_relaxed);
-      if (Next(ticket) >= Parts(ticket)) break;
-      fork_.Run(body, ticket, worker_);
+      const Ticket ticket(fork_.ticket.fetch_add(Ticket::kByOwner, std::memory_order_relaxed));
+      if (!ticket.open()) break;
+      fork_.Run(body, ticket.by_owner, worker_);
       ++mine;
     }
     const uint32_t theirs = static_cast<uint32_t>(parts) - mine;
@@ -158,9 +176,9 @@ class WorkerPool::SharedTeam : public Team {
   bool Help(int worker, const More& more) {
     bool helped = false;
     while (more() && fork_.open()) {
-      const uint64_t ticket = fork_.ticket.fetch_add(1, std::memory_order_acquire);
-      if (Next(ticket) >= Parts(ticket)) break;
-      fork_.Run(*fork_.body, ticket, worker);
+      const Ticket ticket(fork_.ticket.fetch_add(Ticket::kByHelper, std::memory_order_acquire));
+      if (!ticket.open()) break;
+      fork_.Run(*fork_.body, ticket.parts - 1 - ticket.by_helpers, worker);
       fork_.done.fetch_add(1, std::memory_order_release);
       helped = true;
     }

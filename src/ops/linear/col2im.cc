@@ -67,7 +67,7 @@ class Col2imKernel final : public Kernel {
         bias_input_(c.bias_input),
         activation_(c.activation),
         weights_(std::move(weights)),
-        shared_(width > 1 && c.MultiplyAdds() > 5e5),
+        shared_(width > 1 && c.WorthSharing()),
         slots_(shared_ ? width : 1) {
     block_ = std::clamp(kBlockFloats / std::max<int64_t>(s_.channels, 1) / kGemmPanel, int64_t{1},
                         int64_t{16}) *

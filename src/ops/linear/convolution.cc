@@ -23,6 +23,12 @@ double Convolution::MultiplyAdds() const {
          static_cast<double>(transposed ? InSize() : OutSize());
 }
 
+bool Convolution::WorthSharing() const {
+  // With one channel a group there is a load for each.
+  const double work = groups == channels ? 2 * MultiplyAdds() : MultiplyAdds();
+  return work > 2e5;
+}
+
 namespace {
 
 // Spatial axes along which there is one element and one tap change nothing; one axis stays.

@@ -35,13 +35,12 @@ struct Convolution {
   int64_t OutSize() const { return Product(out); }
   int64_t KernelSize() const { return Product(kernel); }
   double MultiplyAdds() const;
+  // Whether it takes so long on one core that a second one gains: from about 4 µs on.
+  bool WorthSharing() const;
 
  private:
   static int64_t Product(const std::vector<int64_t>& dims);
 };
-
-// About 10 µs on one core; less is not worth a second worker.
-inline constexpr double kMultiplyAddsWorthSharing = 5e5;
 
 // Whether convolutions in groups of constant filters are fast on blocked channels whatever the
 // groups (grouped.h).

@@ -403,12 +403,11 @@ class DnnlConvolution final : public Kernel {
   }
 
   // By images where there are enough, else each image by groups or by blocks of output channels or,
-  // where it has a single one, by rows, each part's result dense. Jobs below about 10 µs stay
-  // whole.
+  // where it has a single one, by rows, each part's result dense.
   void Divide(int width, bool constant_weights) {
     const int64_t block = ChannelBlock();
     int64_t image_parts = 1, channel_parts = 1, row_parts = 1;
-    const bool share = width > 1 && constant_weights && c_.MultiplyAdds() > 5e5;
+    const bool share = width > 1 && constant_weights && c_.WorthSharing();
     const int64_t out_group = c_.out_channels / c_.groups;
     const int64_t in_group = c_.channels / c_.groups;
     // Groups to the smallest piece that starts on a block boundary on both sides.

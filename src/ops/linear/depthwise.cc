@@ -18,7 +18,7 @@ class DepthwiseKernel final : public Kernel {
         bias_input_(c.bias_input),
         residual_input_(c.residual_input),
         filters_(std::move(filters)) {
-    if (width == 1 || c.MultiplyAdds() < kMultiplyAddsWorthSharing) return;
+    if (width == 1 || !c.WorthSharing()) return;
     slots_ = width;
     // Some rows of a block each, at least so many parts that every worker has two.
     const int64_t wanted = 2 * int64_t{width};

@@ -20,7 +20,7 @@ class DilatedKernel final : public Kernel {
         bias_input_(c.bias_input),
         residual_input_(c.residual_input),
         packed_(std::move(packed)),
-        slots_(c.MultiplyAdds() < kMultiplyAddsWorthSharing ? 1 : width),
+        slots_(c.WorthSharing() ? width : 1),
         chunks_((s_.rows.y.out + s_.RowsAtOnce() - 1) / s_.RowsAtOnce()) {}
 
   size_t scratch_bytes() const override {

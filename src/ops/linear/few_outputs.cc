@@ -17,7 +17,7 @@ class FewOutputsKernel final : public Kernel {
         bias_input_(c.bias_input),
         residual_input_(c.residual_input),
         filters_(std::move(filters)) {
-    if (width == 1 || c.MultiplyAdds() < kMultiplyAddsWorthSharing) return;
+    if (width == 1 || !c.WorthSharing()) return;
     slots_ = width;
     parts_ = static_cast<int>(std::min(images_ * s_.rows.y.out, 2 * int64_t{width}));
   }

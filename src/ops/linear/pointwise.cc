@@ -20,7 +20,7 @@ class PointwiseKernel final : public Kernel {
         scale_input_(c.scale_input),
         scale_per_image_(c.scale_per_image),
         packed_(std::move(packed)) {
-    if (width == 1 || c.MultiplyAdds() < kMultiplyAddsWorthSharing) return;
+    if (width == 1 || !c.WorthSharing()) return;
     slots_ = width;
     // Each worker its own outputs where those are many and weights the most of what is read, else
     // its own pixels.

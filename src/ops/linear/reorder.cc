@@ -1,7 +1,10 @@
 // chairlift::Reorder: the same tensor in the layout its consumers want.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "device/cpu/dnnl.h"
 #include "ops/dnnl_call.h"
@@ -22,44 +25,55 @@ memory::desc Desc(int64_t images, int64_t channels, int64_t size, Layout layout)
           layout == Layout::kChannelBlocked ? blocked : memory::format_tag::ncw};
 }
 
-// Copies whole pieces of dense memory: some channels of an image.
+// Some positions of an image each, or some images. Cut into parts of about as many positions where
+// images are fewer than workers, unless zeros are to be written that fill up the last block.
 class ReorderKernel final : public Kernel {
  public:
   ReorderKernel(const TensorDesc& from, const TensorDesc& to, int width) {
     const Shape& shape = from.shape;
-    const int64_t size = shape.NumElements(2, shape.rank());
-    const int64_t blocks = shape[1] / ChannelBlock();
-    const bool whole = !from.filled_up() && !to.filled_up();
-    int64_t cuts = 1;
-    if (from.size() >= kWorthSharing && shape[0] < width && whole && blocks % width == 0) {
-      cuts = width;
+    const int64_t images = shape[0], size = shape.NumElements(2, shape.rank());
+    const bool share = from.size() >= kWorthSharing;
+    if (share && images < width && !to.filled_up()) {
+      cuts_ = std::min<int64_t>((width + images - 1) / images, size);
     }
-    pieces_ = shape[0] * cuts;
-    parts_ = from.size() >= kWorthSharing ? static_cast<int>(std::min<int64_t>(pieces_, width)) : 1;
-    const auto bytes = static_cast<int64_t>(sizeof(float));
-    from_stride_ = static_cast<int64_t>(from.byte_size()) / bytes / pieces_;
-    to_stride_ = static_cast<int64_t>(to.byte_size()) / bytes / pieces_;
+    parts_ = static_cast<int>(share ? std::min<int64_t>(images * cuts_, width) : 1);
+    const auto floats = [&](const TensorDesc& desc) {
+      return static_cast<int64_t>(desc.byte_size() / sizeof(float)) / images;
+    };
+    from_ = {.image = floats(from), .position = PositionFloats(from)};
+    to_ = {.image = floats(to), .position = PositionFloats(to)};
+    pieces_ = images * cuts_;
+    size_ = size;
     ExpectMemoryForDnnl();
-    const memory::desc source = Desc(1, shape[1] / cuts, size, from.layout);
-    const memory::desc target = Desc(1, shape[1] / cuts, size, to.layout);
-    dnnl::primitive_attr attributes;
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    const dnnl::reorder::primitive_desc pd(DnnlEngine(), source, DnnlEngine(), target, attributes);
-    if (pd.scratchpad_desc().get_size() > 0) {
-      throw dnnl::error(dnnl_unimplemented, "a reorder that needs scratch");
+    for (int64_t i = 0; i < cuts_; ++i) {
+      const memory::dims cut{1, shape[1], FirstOf(i + 1) - FirstOf(i)};
+      const auto part_of = [&](Layout layout) {
+        const memory::desc whole = Desc(1, shape[1], size, layout);
+        return cuts_ == 1 ? whole : whole.submemory_desc(cut, {0, 0, 0});
+      };
+      const memory::desc source = part_of(from.layout), target = part_of(to.layout);
+      dnnl::primitive_attr attributes;
+      attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+      const dnnl::reorder::primitive_desc pd(DnnlEngine(), source, DnnlEngine(), target,
+                                             attributes);
+      if (pd.scratchpad_desc().get_size() > 0) {
+        throw dnnl::error(dnnl_unimplemented, "a reorder that needs scratch");
+      }
+      calls_.push_back(std::make_unique<DnnlCall>(
+          dnnl::reorder(pd),
+          std::vector<DnnlCall::Argument>{{DNNL_ARG_FROM, source}, {DNNL_ARG_TO, target}}));
     }
-    call_ = std::make_unique<DnnlCall>(
-        dnnl::reorder(pd),
-        std::vector<DnnlCall::Argument>{{DNNL_ARG_FROM, source}, {DNNL_ARG_TO, target}});
   }
 
   Status Run(const KernelArgs& args) const override {
     std::atomic<bool> failed{false};
     args.team.For(parts_, [&](int part, int worker) {
       for (int64_t i = pieces_ * part / parts_; i < pieces_ * (part + 1) / parts_; ++i) {
-        const void* data[] = {static_cast<const float*>(args.inputs[0]) + i * from_stride_,
-                              static_cast<float*>(args.outputs[0]) + i * to_stride_};
-        if (!call_->Run(worker, data).ok()) failed = true;
+        const int64_t image = i / cuts_, cut = i % cuts_;
+        const void* data[] = {
+            static_cast<const float*>(args.inputs[0]) + from_.At(image, FirstOf(cut)),
+            static_cast<float*>(args.outputs[0]) + to_.At(image, FirstOf(cut))};
+        if (!calls_[static_cast<size_t>(cut)]->Run(worker, data).ok()) failed = true;
       }
     });
     return failed ? Internal("a oneDNN reorder failed") : absl::OkStatus();
@@ -68,8 +82,18 @@ class ReorderKernel final : public Kernel {
  private:
   static constexpr int64_t kWorthSharing = 1 << 15;
 
-  std::unique_ptr<DnnlCall> call_;
-  int64_t pieces_ = 0, from_stride_ = 0, to_stride_ = 0;
+  struct Strides {
+    int64_t image = 0, position = 0;
+    int64_t At(int64_t i, int64_t at) const { return i * image + at * position; }
+  };
+  static int64_t PositionFloats(const TensorDesc& desc) {
+    return desc.layout == Layout::kChannelBlocked ? ChannelBlock() : 1;
+  }
+  int64_t FirstOf(int64_t cut) const { return size_ * cut / cuts_; }
+
+  std::vector<std::unique_ptr<DnnlCall>> calls_;  // for each cut
+  Strides from_, to_;
+  int64_t pieces_ = 0, cuts_ = 1, size_ = 0;
   int parts_ = 1;
 };
 
