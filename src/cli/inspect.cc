@@ -458,8 +458,9 @@ StatusOr<OperatorsOfModel> OperatorsOf(const Inspected& model, const ProgramView
     one.push_back(cost == costs.end() ? 0 : static_cast<double>(cost->second.count()));
   }
   const ModelConfig& config = model.metadata().config;
-  const auto staged = CutIntoStages(view.executable->graph(), model.rows, one,
-                                    {.stages = config.stages, .after = config.stages_after});
+  const auto staged = CutIntoStages(
+      view.executable->graph(), model.rows, one,
+      {.stages = config.stages, .after = config.stages_after, .packed = !view.packed.empty()});
   if (!staged.ok()) return operators;
   size_t first = 0;
   for (const ModelStage& stage : staged->stages) {

@@ -442,6 +442,7 @@ struct StagedSetup {
   bool exits = false;
   bool random_policy = false;
   bool cellular = false;  // that policy, which keeps the same promises
+  bool packed = false;    // rows are tokens, of each request as many as it has
 };
 
 class RandomStagedTest : public ::testing::TestWithParam<StagedSetup> {};
@@ -505,7 +506,8 @@ TEST_P(RandomStagedTest, NoRowIsLostDoubledOrComputedTwice) {
       k.grows = setup.exits && !other;
       const int32_t stages = other || k.grows ? 1 : 4;
       for (int32_t i = 0; i < stages; ++i) k.types.push_back(other ? 10 : i);
-      k.rows = pick(0, 9) == 0 ? pick(1, setup.options.max_batch_size + 2) : 1;
+      const bool many = setup.packed || pick(0, 9) == 0;
+      k.rows = many ? pick(1, setup.options.max_batch_size + 2) : 1;
       k.length = pick(0, 3) * 4;
       k.client = pick(0, 3) == 0 ? static_cast<ClientId>(pick(1, 3)) : 0;
       if (pick(0, 4) == 0) k.deadline = now + microseconds(pick(0, 30 * kT));
@@ -634,8 +636,18 @@ INSTANTIATE_TEST_SUITE_P(
                     14,
                     true},
         StagedSetup{{.max_batch_size = 8, .max_tasks_to_submit = 1}, {}, 1, 15, true, false, true},
-        StagedSetup{
-            {.max_batch_size = 3, .max_tasks_to_submit = 1}, {}, 1, 16, true, false, true}));
+        StagedSetup{{.max_batch_size = 3, .max_tasks_to_submit = 1}, {}, 1, 16, true, false, true},
+        StagedSetup{.options = {.max_batch_size = 64},
+                    .staged = {.split = true, .stretch = true},
+                    .workers = 2,
+                    .seed = 18,
+                    .packed = true},
+        StagedSetup{.options = {.max_batch_size = 64},
+                    .staged = {},
+                    .workers = 2,
+                    .seed = 19,
+                    .cellular = true,
+                    .packed = true}));
 
 }  // namespace
 }  // namespace chairlift

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
+#include <cstring>
 #include <filesystem>
 #include <mutex>
 #include <random>
@@ -126,6 +127,16 @@ void Check(const std::string& encoder, const ModelConfig& config, unsigned rows 
 class RaggedOracleTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(RaggedOracleTest, OnPackedTokens) { Check(GetParam(), {.max_batch_tokens = 100}); }
+TEST_P(RaggedOracleTest, InStages) {
+  Check(GetParam(), {.policy = "staged", .max_batch_tokens = 100});
+}
+TEST_P(RaggedOracleTest, InStagesAsCells) {
+  Check(GetParam(), {.policy = "cellular", .stages = 3});
+}
+// Requests of more tokens than a batch takes go through the model as a whole.
+TEST_P(RaggedOracleTest, InStagesAndBesideThem) {
+  Check(GetParam(), {.policy = "staged", .max_batch_tokens = 30, .stages = 5, .buffer_pairs = 1});
+}
 TEST_P(RaggedOracleTest, NaivelyPadded) { Check(GetParam(), {.policy = "naive"}); }
 TEST_P(RaggedOracleTest, PaddedByLength) { Check(GetParam(), {.policy = "length_dp"}); }
 // A task takes 32 rows, or a budget of tokens that is found by measuring.
@@ -138,6 +149,43 @@ INSTANTIATE_TEST_SUITE_P(Encoders, RaggedOracleTest,
                                            "minilm_hf5_dynamo_sdpa_18",
                                            "roberta_hf5_torchscript_eager_17",
                                            "distilbert_hf5_dynamo_eager_21"));
+
+// With the same company, none, stages give the unsliced answer bit by bit.
+TEST(StagedEncoderTest, AnswersAreThoseOfTheModelUncut) {
+  const std::string name = "bert_hf4_torchscript_eager_11";
+  const auto uncut = Load(name, {}), staged = Load(name, {.stages = 4});
+  ASSERT_TRUE(uncut.ok() && staged.ok()) << staged.status();
+  const StatusOr<ModelMetadata> metadata = (*staged)->Metadata("encoder");
+  ASSERT_TRUE(metadata.ok());
+  EXPECT_EQ(metadata->programs.back().kind, "staged");
+  EXPECT_EQ(metadata->cells.size(), 4u);
+  EXPECT_EQ(metadata->diagnosis,
+            "inputs vary in length; ragged: requests' tokens are packed, nothing is padded; cut "
+            "into 4 stages; staged policy, up to 1024 tokens");
+  std::mt19937 random(2);
+  for (int i = 0; i < 12; ++i) {
+    const InferRequest request = RandomRequest(*metadata, 4, random);
+    const auto want = (*uncut)->Infer(request), got = (*staged)->Infer(request);
+    ASSERT_TRUE(want.ok() && got.ok()) << got.status();
+    ASSERT_EQ(got->outputs.size(), want->outputs.size());
+    for (size_t o = 0; o < got->outputs.size(); ++o) {
+      const Tensor &a = got->outputs[o].tensor, &b = want->outputs[o].tensor;
+      ASSERT_EQ(a.shape(), b.shape());
+      EXPECT_EQ(std::memcmp(a.raw(), b.raw(), a.byte_size()), 0);
+    }
+  }
+}
+
+TEST(StagedEncoderTest, WhatItCannotDoIsRefusedByName) {
+  const std::string name = "bert_hf4_torchscript_eager_11";
+  const auto refusal = [&](const ModelConfig& config) {
+    return std::string(Load(name, config).status().message());
+  };
+  EXPECT_THAT(refusal({.exits = {{.output = "last_hidden_state"}}}),
+              ::testing::HasSubstr("it has exits, and runs on packed tokens"));
+  EXPECT_THAT(refusal({.stages_after = {"nowhere"}}),
+              ::testing::HasSubstr("there is no node or tensor 'nowhere'"));
+}
 
 TEST(RaggedOracleTest, WhatDoesNotFitIsRefusedByName) {
   const auto engine = Load("bert_hf4_torchscript_eager_11", {});

@@ -372,7 +372,7 @@ TEST(StageMemoryTest, ItIsCountedUntilNobodyOfTheBatchNeedsIt) {
   layout.outputs = {2};
   layout.previous = {-1, 0};
   layout.exits.resize(2);
-  layout.num_values = 3;
+  layout.units.resize(3);
   layout.row_bytes = 100;
   Signature signature;
   signature.outputs = {{"y", DType::kFloat, {}}};
@@ -391,12 +391,12 @@ TEST(StageMemoryTest, ItIsCountedUntilNobodyOfTheBatchNeedsIt) {
   const Tensor left = Tensor::Allocate(DType::kFloat, {3, 25});
   auto both = std::make_shared<const std::vector<std::shared_ptr<StageMemory>>>(
       std::vector<std::shared_ptr<StageMemory>>{first->memory(), second->memory()});
-  ASSERT_TRUE(first->Complete(0, {&left, 1}, 0, both).ok());
-  ASSERT_TRUE(second->Complete(0, {&left, 1}, 1, std::move(both)).ok());
+  ASSERT_TRUE(first->Complete(0, {&left, 1}, {.row = 0}, both).ok());
+  ASSERT_TRUE(second->Complete(0, {&left, 1}, {.row = 1}, std::move(both)).ok());
   first.reset();
   EXPECT_EQ(memory.partial_answers->held(), 300) << "the second one's rows keep the first one's";
   const Tensor answer = Tensor::Allocate(DType::kFloat, {2, 1});
-  ASSERT_TRUE(second->Complete(1, {&answer, 1}, 0, nullptr).ok());
+  ASSERT_TRUE(second->Complete(1, {&answer, 1}, {}, nullptr).ok());
   EXPECT_EQ(memory.partial_answers->held(), 200);
   EXPECT_TRUE(second->done());
   second.reset();

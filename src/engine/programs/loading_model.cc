@@ -38,6 +38,18 @@ StatusOr<RaggedModel>& LoadingModel::Ragged() {
   return *ragged_;
 }
 
+void ServeUncut(const std::string& why, LoadingModel& model) {
+  const ModelConfig none;
+  ModelConfig& config = model.config;
+  model.not_cut = why;
+  config.policy.clear();
+  config.stages = none.stages;
+  config.stages_after = none.stages_after;
+  config.stage_policy = none.stage_policy;
+  config.stage_plugin = none.stage_plugin;
+  config.drop_unused = true;
+}
+
 Signature SignatureOf(const Graph& graph) {
   Signature signature;
   signature.inputs = Specs(graph, graph.inputs);

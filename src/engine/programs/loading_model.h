@@ -90,6 +90,9 @@ inline bool SetsStages(const ModelConfig& config) {
          !config.stage_plugin.library.empty();
 }
 
+// Has the model served by another kind of program, whatever its settings say of stages.
+void ServeUncut(const std::string& why, LoadingModel& model);
+
 // The graph's inputs and outputs.
 Signature SignatureOf(const Graph& graph);
 

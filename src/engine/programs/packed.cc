@@ -173,10 +173,7 @@ StatusOr<std::unique_ptr<Program>> MakePacked(LoadingModel& model, std::string& 
     return nullptr;
   }
   PackedModel packed;
-  packed.signature = SignatureOf(model.graph);
-  packed.signature.sequences = SequencesOf(*ragged, packed.signature.inputs.size());
-  packed.signature.batches = true;
-  packed.signature.max_rows = model.config.max_batch_size;
+  packed.signature = PackedSignature(*ragged, model.graph, model.config.max_batch_size);
   packed.inputs = std::move(ragged->inputs);
   packed.passes = std::move(ragged->passes);
   packed.notes = std::move(ragged->notes);

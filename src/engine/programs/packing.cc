@@ -58,8 +58,7 @@ Packing::Packing(const Signature& signature, std::span<const RaggedInput> inputs
 }
 
 Shape Packing::PackedShape(const RaggedInput& input) const {
-  const int64_t tokens = TokenRoom(first_token_.back());
-  const int64_t sequences = SequenceRoom(first_sequence_.back());
+  const int64_t tokens = token_room(), sequences = sequence_room();
   if (input.role == RaggedRole::kOffsets) return {sequences + 1};
   if (input.role == RaggedRole::kPositions) return {tokens};
   Shape shape = requests_[0]->inputs[static_cast<size_t>(input.source)].shape();
@@ -72,14 +71,16 @@ Shape Packing::PackedShape(const RaggedInput& input) const {
   return shape;
 }
 
+TensorDesc Packing::DescOf(const RaggedInput& input) const {
+  const DType dtype =
+      input.source < 0 ? DType::kInt64 : signature_.inputs[static_cast<size_t>(input.source)].dtype;
+  return {dtype, PackedShape(input)};
+}
+
 StatusOr<std::vector<Tensor>> Packing::Inputs(Arena& staging) const {
   std::vector<TensorDesc> descs;
-  for (const RaggedInput& input : inputs_) {
-    const DType dtype = input.source < 0
-                            ? DType::kInt64
-                            : signature_.inputs[static_cast<size_t>(input.source)].dtype;
-    descs.push_back({dtype, PackedShape(input)});
-  }
+  descs.reserve(inputs_.size());
+  for (const RaggedInput& input : inputs_) descs.push_back(DescOf(input));
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> packed, Stage(descs, staging));
   for (size_t i = 0; i < packed.size(); ++i) Fill(inputs_[i], packed[i]);
   return packed;
@@ -130,7 +131,7 @@ void Packing::FillPositions(int64_t* positions) const {
       for (int64_t at = first; at < first + count; ++at) *to++ = at % length;
     });
   }
-  std::fill(to, positions + TokenRoom(first_token_.back()), 0);
+  std::fill(to, positions + token_room(), 0);
 }
 
 StatusOr<std::vector<NamedTensor>> Packing::Outputs(size_t i,
@@ -141,8 +142,7 @@ StatusOr<std::vector<NamedTensor>> Packing::Outputs(size_t i,
     const auto at = static_cast<size_t>(index);
     const bool tokens = signature_.sequences->token_outputs[at];
     const Tensor& output = outputs[at];
-    const int64_t room =
-        tokens ? TokenRoom(first_token_.back()) : SequenceRoom(first_sequence_.back());
+    const int64_t room = tokens ? token_room() : sequence_room();
     if (output.shape().rank() == 0 || output.shape()[0] != room) {
       return Internal("output '{}' of a batch of {} has shape {}", signature_.outputs[at].name,
                       room, output.shape().ToString());

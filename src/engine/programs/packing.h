@@ -30,9 +30,18 @@ class Packing final : public JoinedRequests {
   StatusOr<std::vector<NamedTensor>> Outputs(size_t i,
                                              std::span<const Tensor> outputs) const override;
 
+  // What Inputs() has of one input.
+  TensorDesc DescOf(const RaggedInput& input) const;
+  void Fill(const RaggedInput& input, Tensor& packed) const;
+
+  // Room in the packed graph's tensors, and where request i begins there.
+  int64_t token_room() const { return TokenRoom(first_token_.back()); }
+  int64_t sequence_room() const { return SequenceRoom(first_sequence_.back()); }
+  int64_t first_token(size_t i) const { return first_token_[i]; }
+  int64_t first_sequence(size_t i) const { return first_sequence_[i]; }
+
  private:
   Shape PackedShape(const RaggedInput& input) const;
-  void Fill(const RaggedInput& input, Tensor& packed) const;
   void FillOffsets(int64_t* offsets) const;
   void FillPositions(int64_t* positions) const;
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/programs/loading_model.h"
+
 namespace chairlift {
 
 SequenceSignature SequencesOf(const RaggedModel& ragged, size_t num_inputs) {
@@ -24,6 +26,14 @@ SequenceSignature SequencesOf(const RaggedModel& ragged, size_t num_inputs) {
   sequences.min_length = std::max<int64_t>(ragged.min_length, 1);
   sequences.max_length = ragged.max_length;
   return sequences;
+}
+
+Signature PackedSignature(const RaggedModel& ragged, const Graph& original, int max_rows) {
+  Signature signature = SignatureOf(original);
+  signature.sequences = SequencesOf(ragged, signature.inputs.size());
+  signature.batches = true;
+  signature.max_rows = max_rows;
+  return signature;
 }
 
 ValidatedRequest OnesRequest(const Signature& signature, int32_t rows, int32_t length) {

@@ -12,6 +12,8 @@ namespace chairlift {
 
 // Of a model that can run ragged. `num_inputs`: of the original.
 SequenceSignature SequencesOf(const RaggedModel& ragged, size_t num_inputs);
+// The same of all of its requests. `original`: as imported. `max_rows`: as Signature has it.
+Signature PackedSignature(const RaggedModel& ragged, const Graph& original, int max_rows);
 
 // `rows` sequences of `length` tokens, all ones: every token counts, and 1 is a token of any
 // vocabulary. Dimensions that vary otherwise are 1. It fits `signature`, whose `sequences` are set.

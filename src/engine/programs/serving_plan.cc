@@ -252,14 +252,17 @@ StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::stri
 StatusOr<ServingPlan> PlanStagedServing(const ModelConfig& config,
                                         const std::vector<std::string>& stages,
                                         std::vector<CellTypeOptions> types, const CostModel* costs,
-                                        int workers) {
+                                        int workers, bool packed) {
   ServingPlan plan;
   plan.batches = true;
   plan.config = config;
   if (plan.config.policy.empty()) plan.config.policy = "staged";
+  if (packed) plan.config.max_batch_tokens = 0;  // which it does use
   CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan));
-  if (plan.config.max_batch_size == 0) plan.config.max_batch_size = kDefaultMaxStagedRows;
-  plan.scheduling.max_batch_size = plan.config.max_batch_size;
+  int& largest = packed ? plan.config.max_batch_tokens : plan.config.max_batch_size;
+  if (packed) largest = config.max_batch_tokens;
+  if (largest == 0) largest = packed ? kDefaultMaxStagedTokens : kDefaultMaxStagedRows;
+  plan.scheduling.max_batch_size = largest;
   plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
   plan.scheduling.latency_objective = std::chrono::microseconds(plan.config.latency_objective_us);
   plan.scheduling.preferred_batch_sizes = plan.config.preferred_batch_sizes;
@@ -281,13 +284,18 @@ StatusOr<ServingPlan> PlanStagedServing(const ModelConfig& config,
         plan.config.policy);
   }
   plan.scheduling.costs = costs;
-  plan.diagnosis = fmt::format("cut into {} stages; {} policy, up to {} rows", stages.size(),
-                               plan.config.policy, plan.config.max_batch_size);
+  plan.diagnosis = fmt::format("cut into {} stages; {} policy, up to {} {}", stages.size(),
+                               plan.config.policy, largest, packed ? "tokens" : "rows");
   if (plan.config.policy == "cellular") {
     plan.diagnosis = fmt::format(
-        "cut into stages; cellular policy: requests join and leave at every stage; rows at most "
+        "cut into stages; cellular policy: requests join and leave at every stage; {} at most "
         "in a task of {}",
-        RowsOfEach(stages, plan.scheduling));
+        packed ? "tokens" : "rows", RowsOfEach(stages, plan.scheduling));
+  }
+  if (packed) {
+    plan.diagnosis =
+        "inputs vary in length; ragged: requests' tokens are packed, nothing is padded; " +
+        plan.diagnosis;
   }
   for (const StageExit& exit : config.exits) {
     plan.diagnosis += fmt::format("; requests may {} after '{}'",

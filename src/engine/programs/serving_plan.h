@@ -14,6 +14,8 @@ namespace chairlift {
 
 // Rows of a batch of a model in stages where its settings do not say.
 inline constexpr int kDefaultMaxStagedRows = 32;
+// Tokens of one whose tokens are packed.
+inline constexpr int kDefaultMaxStagedTokens = 1024;
 
 struct ServingPlan {
   bool batches = false;
@@ -56,11 +58,11 @@ StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::stri
                                       std::vector<CellTypeOptions> types);
 
 // The same for a model that is cut into `stages`. `costs`: of batches by stage; they must outlive
-// the plan's use.
+// the plan's use. `packed`: rows are tokens.
 StatusOr<ServingPlan> PlanStagedServing(const ModelConfig& config,
                                         const std::vector<std::string>& stages,
                                         std::vector<CellTypeOptions> types, const CostModel* costs,
-                                        int workers);
+                                        int workers, bool packed = false);
 
 }  // namespace chairlift
 

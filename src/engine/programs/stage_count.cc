@@ -40,13 +40,16 @@ double LatencyOfStages(std::span<const ModelStage> stages, const StageTrial& tri
     if (!costs.AddType(samples).ok()) return 0;
     options.cell_types.push_back({.priority = static_cast<int>(s)});
     const auto previous = static_cast<int32_t>(s) - 1;
-    graph.Add(static_cast<CellType>(s), 1,
+    graph.Add(static_cast<CellType>(s), trial.request_rows,
               s == 0 ? std::span<const int32_t>() : std::span(&previous, 1));
   }
   double peak = 0;  // requests a nanosecond
+  double alone = all[0];
   for (size_t i = 0; i < all.size(); ++i) {
-    if (trial.sizes[i] > trial.max_batch_size) continue;
-    peak = std::max(peak, trial.workers * trial.sizes[i] / all[i]);
+    const int size = trial.sizes[i];
+    if (size == trial.request_rows) alone = all[i];
+    if (size < trial.request_rows || size > trial.max_batch_size) continue;
+    peak = std::max(peak, trial.workers * size / all[i] / trial.request_rows);
   }
   double sum = 0;
   for (const double share : kLoads) {
@@ -65,7 +68,7 @@ double LatencyOfStages(std::span<const ModelStage> stages, const StageTrial& tri
       sum += static_cast<double>((request.left - request.arrived).count());
     }
   }
-  return sum / (kTriedRequests * std::size(kLoads)) / all[0];
+  return sum / (kTriedRequests * std::size(kLoads)) / alone;
 }
 
 StatusOr<StagedModel> CutByTrying(const std::function<StatusOr<StagedModel>(int stages)>& cut,

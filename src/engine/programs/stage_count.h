@@ -18,6 +18,7 @@ struct StageTrial {
   std::string policy;
   int max_batch_size = 1;
   int workers = 1;
+  int request_rows = 1;  // of each request; one of `sizes`
 };
 
 // The mean latency of requests that come at random at 60% and at 90% of what the machine does with

@@ -40,6 +40,11 @@ void GuardedStagePolicy::Schedule(const StageBatch& batch, MetaOperations& opera
   if (batch.stage == 0) operations.New(static_cast<int>(batch.rows.size()));
 }
 
+std::vector<std::string> RemarksOn(const GuardedStagePolicy* policy) {
+  if (policy == nullptr || !policy->failed()) return {};
+  return {"its stage policy threw an exception, and is not called any more"};
+}
+
 StatusOr<UsersStaging> LoadUsersStaging(const LoadingModel& model,
                                         std::span<const std::string> stages) {
   const ModelConfig& config = model.config;

@@ -30,6 +30,9 @@ class GuardedStagePolicy final : public StagePolicy {
   std::atomic<bool> failed_{false};
 };
 
+// What there is to say of it; null: nothing.
+std::vector<std::string> RemarksOn(const GuardedStagePolicy* policy);
+
 struct UsersStaging {
   std::unique_ptr<GuardedStagePolicy> policy;  // null: there is none
   // The model's, each with a threshold or a predicate.

@@ -9,8 +9,6 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
-#include "base/clock.h"
-#include "base/out_of_memory.h"
 #include "base/status.h"
 #include "device/device.h"
 #include "engine/programs/cells/cell_costs.h"
@@ -20,7 +18,9 @@
 #include "engine/programs/stage_exits.h"
 #include "engine/programs/stage_plugin.h"
 #include "engine/programs/staged_cuts.h"
+#include "engine/programs/staged_packed.h"
 #include "engine/programs/staged_request.h"
+#include "engine/programs/staged_task.h"
 #include "graph/stages/stages.h"
 
 namespace chairlift {
@@ -56,7 +56,7 @@ class StagedProgram final : public Program {
     return cells_[static_cast<size_t>(cell)]->name();
   }
   std::vector<CellBatching> CellBatchings() const override {
-    return CellBatchingsOf(cells_, costs_->timed(), plan_.scheduling.cell_types,
+    return CellBatchingsOf(NamesOfCells(cells_), costs_->timed(), plan_.scheduling.cell_types,
                            plan_.scheduling.max_batch_size);
   }
   StatusOr<ProgramView> View() override {
@@ -76,7 +76,9 @@ class StagedProgram final : public Program {
 
   std::vector<std::string> Remarks() const override;
 
-  Duration LeastTime(const RequestGraph& request) const override;
+  Duration LeastTime(const RequestGraph& request) const override {
+    return LeastTimeOf(request, costs_->timed());
+  }
   Duration Cost(int cell, const Task& task) const override {
     return costs_->Cost(static_cast<CellType>(cell), task.rows, 0);
   }
@@ -89,12 +91,8 @@ class StagedProgram final : public Program {
   }
 
  private:
-  struct Item {
-    StagedRequest* request = nullptr;
-    TaskNode* node = nullptr;
-  };
   // A stage for these requests, one after the other.
-  Status Compute(std::span<const Item> items, TaskRun& run);
+  Status Compute(std::span<const StagedItem> items, TaskRun& run);
   // Outputs of all rows, computed in as many pieces as are needed.
   StatusOr<std::vector<Tensor>> RunRows(Cell& cell, int64_t rows,
                                         std::span<const Cell::Rows> inputs, TaskRun& run) const;
@@ -122,21 +120,8 @@ std::vector<std::string> StagedProgram::Remarks() const {
                                     begun_.load(), leaves ? "left" : "skipped stages", exit.name));
     }
   }
-  if (policy_ != nullptr && policy_->failed()) {
-    remarks.emplace_back("its stage policy threw an exception, and is not called any more");
-  }
+  for (std::string& remark : RemarksOn(policy_.get())) remarks.push_back(std::move(remark));
   return remarks;
-}
-
-// Up to the first exit.
-Duration StagedProgram::LeastTime(const RequestGraph& request) const {
-  Duration sum(0);
-  for (int32_t stage = 0; stage < request.num_nodes(); ++stage) {
-    const CellCosts& timed = costs_->timed()[static_cast<size_t>(stage)];
-    if (timed.empty()) return Duration(0);
-    sum += Duration(static_cast<int64_t>(CostNsOfRows(timed, request.run(stage).rows)));
-  }
-  return sum;
 }
 
 StatusOr<std::vector<Tensor>> StagedProgram::RunRows(Cell& cell, int64_t rows,
@@ -172,17 +157,17 @@ StatusOr<std::vector<Tensor>> StagedProgram::RunRows(Cell& cell, int64_t rows,
   }
 }
 
-Status StagedProgram::Compute(std::span<const Item> items, TaskRun& run) {
+Status StagedProgram::Compute(std::span<const StagedItem> items, TaskRun& run) {
   Cell& cell = *cells_[static_cast<size_t>(run.cell)];
   const std::vector<int>& values = layout_.stages[static_cast<size_t>(run.cell)].inputs;
   std::vector<std::vector<const std::byte*>> places(values.size());
   absl::InlinedVector<Cell::Rows, 6> inputs;
   int64_t rows = 0;
-  for (const Item& item : items) rows += item.request->rows();
+  for (const StagedItem& item : items) rows += item.request->rows();
   for (size_t i = 0; i < values.size(); ++i) {
     places[i].reserve(static_cast<size_t>(rows));
     const int64_t bytes = cell.inputs()[i].row_bytes;
-    for (const Item& item : items) {
+    for (const StagedItem& item : items) {
       const auto* row = static_cast<const std::byte*>(item.request->value(values[i]).raw());
       for (int64_t r = 0; r < item.request->rows(); ++r, row += bytes) places[i].push_back(row);
     }
@@ -191,18 +176,11 @@ Status StagedProgram::Compute(std::span<const Item> items, TaskRun& run) {
     inputs.push_back({row, places[i].data()});
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Tensor> outputs, RunRows(cell, rows, inputs, run));
-  SharedStageMemory memory;
-  if (items.size() > 1) {
-    std::vector<std::shared_ptr<StageMemory>> all;
-    for (const Item& item : items) {
-      if (item.request->memory() != nullptr) all.push_back(item.request->memory());
-    }
-    memory = std::make_shared<const std::vector<std::shared_ptr<StageMemory>>>(std::move(all));
-  }
+  const SharedStageMemory memory = MemoryOf(items);
   if (run.cell == 0) begun_ += static_cast<int64_t>(items.size());
   int64_t first = 0;
-  for (const Item& item : items) {
-    const StatusOr<int> exit = item.request->Complete(run.cell, outputs, first, memory);
+  for (const StagedItem& item : items) {
+    const StatusOr<int> exit = item.request->Complete(run.cell, outputs, {first}, memory);
     item.node->status = exit.status();
     if (exit.ok() && *exit >= 0) {
       ++leaving_[static_cast<size_t>(run.cell)][static_cast<size_t>(*exit)];
@@ -213,35 +191,8 @@ Status StagedProgram::Compute(std::span<const Item> items, TaskRun& run) {
 }
 
 void StagedProgram::Run(TaskRun& run, TaskDone done) {
-  const Clock& clock = Clock::Steady();
-  const TimePoint start = clock.Now();
-  absl::InlinedVector<Item, 8> items;
-  TaskResult result;
-  for (TaskNode& node : run.nodes) {
-    auto& request = static_cast<StagedRequest&>(*node.graph);
-    node.units = request.rows();
-    node.share = 1.0 / num_cells();
-    node.status = request.Begin(run.cell, run.memory);
-    if (!node.status.ok()) continue;
-    items.push_back({&request, &node});
-    result.rows += static_cast<int32_t>(request.rows());
-  }
-  const auto compute = [&](std::span<const Item> some) {
-    return CatchOutOfMemory([&] { return Compute(some, run); });
-  };
-  const TimePoint begun = clock.Now();
-  if (!items.empty()) {
-    const Status together = compute(items);
-    const bool stopped = run.memory.stop != nullptr && *run.memory.stop;
-    for (const Item& item : items) {
-      if (together.ok()) break;
-      // None for another's data.
-      item.node->status = items.size() == 1 || stopped ? together : compute({&item, 1});
-    }
-  }
-  result.compute_input = begun - start;
-  result.compute_infer = clock.Now() - begun;
-  done(result);
+  done(RunStagedTask(run, num_cells(),
+                     [&](std::span<const StagedItem> items) { return Compute(items, run); }));
 }
 
 // The shapes of a batch of one row, where nothing else varies.
@@ -275,6 +226,23 @@ std::string NoteOf(const StagedModel& model, const ModelStage& stage, const Cell
                      fmt::join(leaves, ", "));
 }
 
+// By value. Unimplemented names one whose rows vary in size.
+StatusOr<std::vector<StageLayout::Unit>> UnitsOf(const StagedModel& model,
+                                                 const StageCells& cells) {
+  std::vector<StageLayout::Unit> units(model.values.size());
+  for (size_t s = 0; s < cells.size(); ++s) {
+    const std::vector<int>& outputs = model.stages[s].outputs;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const auto value = static_cast<size_t>(outputs[i]);
+      units[value].bytes = cells[s]->outputs()[i].row_bytes;
+      if (units[value].bytes < 0) {
+        return Unimplemented("rows of '{}' vary in size", model.values[value]);
+      }
+    }
+  }
+  return units;
+}
+
 struct MadeStages {
   std::vector<CellCosts> costs;  // by stage; empty: they are to be timed
   StageLayout layout;
@@ -284,11 +252,29 @@ struct MadeStages {
   std::vector<std::string> notes;
 };
 
+// Zeros, of one row of these shapes each.
+StageInputs ZerosOfRows(const std::vector<Shape>& shapes) {
+  const auto make = [shapes](const Executable& whole, int rows) -> StatusOr<std::vector<Tensor>> {
+    std::vector<Tensor> inputs;
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      Shape shape = shapes[i];
+      shape[0] = rows;
+      const DType dtype = whole.inputs()[i].dtype;
+      CHAIRLIFT_RETURN_IF_ERROR(shape.Checked(DTypeSize(dtype)).status());
+      inputs.push_back(Tensor::Allocate(dtype, shape));
+      std::memset(inputs.back().raw(), 0, inputs.back().byte_size());
+    }
+    return inputs;
+  };
+  return {.make = make, .max_rows = kDefaultMaxStagedRows};
+}
+
 StatusOr<MadeStages> MakeStages(const Graph& graph, const std::set<std::string>& rows,
                                 const std::vector<Shape>& shapes, const LoadingModel& loading,
                                 const ExecutableOptions& options) {
   MadeStages made;
-  CHAIRLIFT_ASSIGN_OR_RETURN(CutModel cut, CutStagedModel(graph, rows, shapes, loading, options));
+  CHAIRLIFT_ASSIGN_OR_RETURN(CutModel cut,
+                             CutStagedModel(graph, rows, ZerosOfRows(shapes), loading, options));
   const StagedModel& model = cut.model;
   made.costs = std::move(cut.costs);
   if (!cut.tried.empty()) made.notes.push_back(cut.tried);
@@ -303,7 +289,8 @@ StatusOr<MadeStages> MakeStages(const Graph& graph, const std::set<std::string>&
   made.policy = std::move(users.policy);
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<std::vector<LayoutExit>> exits,
                              ExitsOf(model, made.cells, users.exits));
-  CHAIRLIFT_ASSIGN_OR_RETURN(made.layout, StageLayout::Of(model, made.cells, std::move(exits)));
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<StageLayout::Unit> units, UnitsOf(model, made.cells));
+  made.layout = StageLayout::Of(model, std::move(units), std::move(exits));
   return made;
 }
 
@@ -326,27 +313,12 @@ Status PlanStagesAhead(const std::shared_ptr<const StageCells>& cells,
   return absl::OkStatus();
 }
 
-// Has the model served by another kind of program, whatever its settings say of stages.
-void ServeUncut(const std::string& why, LoadingModel& model) {
-  const ModelConfig none;
-  ModelConfig& config = model.config;
-  model.not_cut = why;
-  config.policy.clear();
-  config.stages = none.stages;
-  config.stages_after = none.stages_after;
-  config.stage_policy = none.stage_policy;
-  config.stage_plugin = none.stage_plugin;
-  config.drop_unused = true;
-}
-
 // Why a model is not to be cut; empty: it is.
 std::string NotAsked(LoadingModel& model) {
   if (!model.not_cut.empty()) return model.not_cut;
   if (model.config.policy.empty() && !SetsStages(model.config)) {
     return "neither policy 'staged' nor stages are set";
   }
-  const BatchAxisReport& batching = model.Batching();
-  if (!batching.batches) return batching.why;
   if (!model.executable.device->is_host()) return "stages run on the CPU only";
   return {};
 }
@@ -356,6 +328,12 @@ std::string NotAsked(LoadingModel& model) {
 StatusOr<std::unique_ptr<Program>> MakeStaged(LoadingModel& model, std::string& refused) {
   refused = NotAsked(model);
   if (!refused.empty()) return nullptr;
+  if (model.Ragged().ok()) return MakeStagedPacked(model, refused);
+  const BatchAxisReport& batching = model.Batching();
+  if (!batching.batches) {
+    refused = batching.why;
+    return nullptr;
+  }
   const ModelConfig& config = model.config;
   Signature signature = SignatureOf(model.graph);
   signature.batches = true;

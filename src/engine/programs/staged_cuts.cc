@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <utility>
 
 #include "base/status.h"
 #include "engine/costs/operator_costs.h"
-#include "engine/programs/serving_plan.h"
 #include "engine/programs/stage_count.h"
 #include "engine/programs/stage_exits.h"
 #include "runtime/executable.h"
@@ -40,33 +38,22 @@ NodeCosts NodeCostsOf(std::span<const CostByRows> costs) {
 
 // What is kept of them; else, where the model's load may take its time, they are timed at several
 // sizes; else at one row.
-NodeCosts FindNodeCosts(const Graph& graph, const std::vector<Shape>& shapes,
-                        const LoadingModel& loading, const ExecutableOptions& options) {
+NodeCosts FindNodeCosts(const Graph& graph, const StageInputs& inputs, const LoadingModel& loading,
+                        const ExecutableOptions& options) {
   NodeCosts equal;
   equal.one.assign(graph.nodes.size(), 1);
   const StatusOr<std::unique_ptr<Executable>> whole = Executable::Create(graph, options);
   if (!whole.ok()) return equal;
-  const auto zeros = [&](int rows) -> StatusOr<std::vector<Tensor>> {
-    std::vector<Tensor> inputs;
-    for (size_t i = 0; i < shapes.size(); ++i) {
-      Shape shape = shapes[i];
-      shape[0] = rows;
-      const DType dtype = (*whole)->inputs()[i].dtype;
-      CHAIRLIFT_RETURN_IF_ERROR(shape.Checked(DTypeSize(dtype)).status());
-      inputs.push_back(Tensor::Allocate(dtype, shape));
-      std::memset(inputs.back().raw(), 0, inputs.back().byte_size());
-    }
-    return inputs;
-  };
+  const auto make = [&](int rows) { return inputs.make(**whole, rows); };
   OperatorProfiling profiling;
-  profiling.max_rows = kDefaultMaxStagedRows;
+  profiling.max_rows = inputs.max_rows;
   profiling.workers = loading.load.workers;
   profiling.budget = std::chrono::seconds(8);
   profiling.progress = loading.load.ReportTiming();
-  auto costs = FindOperatorCosts(**whole, profiling, loading.load.time_cells, zeros);
+  auto costs = FindOperatorCosts(**whole, profiling, loading.load.time_cells, make);
   if (!costs.ok() || !AnyKnown(*costs)) {
     profiling = {.max_rows = 1, .budget = std::chrono::milliseconds(500)};
-    costs = FindOperatorCosts(**whole, profiling, /*measure=*/true, zeros);
+    costs = FindOperatorCosts(**whole, profiling, /*measure=*/true, make);
   }
   if (!costs.ok()) return equal;
   NodeCosts found = NodeCostsOf(*costs);
@@ -88,11 +75,12 @@ std::vector<CostSamples> CostsOf(const StagedModel& model, std::span<const int> 
 }  // namespace
 
 StatusOr<CutModel> CutStagedModel(const Graph& graph, const std::set<std::string>& rows,
-                                  const std::vector<Shape>& shapes, const LoadingModel& loading,
+                                  const StageInputs& inputs, const LoadingModel& loading,
                                   const ExecutableOptions& options) {
   const ModelConfig& config = loading.config;
-  const NodeCosts nodes = FindNodeCosts(graph, shapes, loading, options);
+  const NodeCosts nodes = FindNodeCosts(graph, inputs, loading, options);
   StageCuts cuts{.stages = config.stages, .after = config.stages_after};
+  cuts.packed = inputs.packed;
   AddExitCuts(config.exits, cuts);
   cuts.row_costs = nodes.row_costs;
   CutModel cut;
@@ -102,12 +90,12 @@ StatusOr<CutModel> CutStagedModel(const Graph& graph, const std::set<std::string
   };
   StatusOr<StagedModel> model = Unimplemented("not tried");
   if (!SaysWhereToCut(config) && nodes.sizes.size() > 1) {
-    const int rows_at_most =
-        config.max_batch_size > 0 ? config.max_batch_size : kDefaultMaxStagedRows;
+    const int given = inputs.packed ? config.max_batch_tokens : config.max_batch_size;
     const StageTrial trial{.sizes = nodes.sizes,
                            .policy = config.policy == "cellular" ? "cellular" : "staged",
-                           .max_batch_size = rows_at_most,
-                           .workers = loading.load.workers};
+                           .max_batch_size = given > 0 ? given : inputs.max_rows,
+                           .workers = loading.load.workers,
+                           .request_rows = inputs.request_rows};
     model = CutByTrying(into, trial, cut.tried);
   }
   if (!model.ok()) model = into(config.stages);

@@ -2,6 +2,7 @@
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_STAGED_CUTS_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_STAGED_CUTS_H_
 
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "engine/costs/store.h"
 #include "engine/programs/loading_model.h"
 #include "graph/stages/stages.h"
+#include "runtime/executable.h"
 
 namespace chairlift {
 
@@ -19,10 +21,19 @@ struct CutModel {
   std::string tried;  // which numbers of stages; empty: none were
 };
 
-// `graph` has been through the passes; `rows` as CutIntoStages() has them; `shapes`: of its inputs,
-// of one row. Times nodes as far as the load allows. Errors as CutIntoStages().
+// What the nodes are timed on.
+struct StageInputs {
+  // Of a batch of so many rows or, where tokens are packed, tokens.
+  std::function<StatusOr<std::vector<Tensor>>(const Executable& whole, int rows)> make;
+  int max_rows = 1;      // at most
+  int request_rows = 1;  // of a likely request
+  bool packed = false;   // as StageCuts has it
+};
+
+// `graph` has been through the passes; `rows` as CutIntoStages() has them. Times nodes as far as
+// the load allows. Errors as CutIntoStages().
 StatusOr<CutModel> CutStagedModel(const Graph& graph, const std::set<std::string>& rows,
-                                  const std::vector<Shape>& shapes, const LoadingModel& loading,
+                                  const StageInputs& inputs, const LoadingModel& loading,
                                   const ExecutableOptions& options);
 
 }  // namespace chairlift

@@ -56,28 +56,18 @@ int StageLayout::LastOfPiece(int first) const {
   return first;
 }
 
-StatusOr<StageLayout> StageLayout::Of(const StagedModel& model,
-                                      std::span<const std::unique_ptr<Cell>> cells,
-                                      std::vector<std::vector<LayoutExit>> exits) {
+StageLayout StageLayout::Of(const StagedModel& model, std::vector<Unit> units,
+                            std::vector<std::vector<LayoutExit>> exits) {
   StageLayout layout;
   layout.exits = std::move(exits);
   layout.exits.resize(model.stages.size());
   layout.outputs = model.outputs;
-  layout.num_values = static_cast<int>(model.values.size());
-  std::vector<int64_t> bytes(model.values.size(), 0);
+  layout.units = std::move(units);
   std::vector<int> last(model.values.size(), -1);  // the stage that reads it last
   const int stages = static_cast<int>(model.stages.size());
   for (int s = 0; s < stages; ++s) {
     const ModelStage& stage = model.stages[static_cast<size_t>(s)];
-    const Cell& cell = *cells[static_cast<size_t>(s)];
     for (const int value : stage.inputs) last[static_cast<size_t>(value)] = s;
-    for (size_t i = 0; i < stage.outputs.size(); ++i) {
-      const auto value = static_cast<size_t>(stage.outputs[i]);
-      bytes[value] = cell.outputs()[i].row_bytes;
-      if (bytes[value] < 0) {
-        return Unimplemented("rows of '{}' vary in size", model.values[value]);
-      }
-    }
     layout.stages.push_back({stage.inputs, stage.outputs, {}});
     layout.previous.push_back(s - 1);
   }
@@ -95,11 +85,16 @@ StatusOr<StageLayout> StageLayout::Of(const StagedModel& model,
       layout.stages[static_cast<size_t>(last[value])].dropped.push_back(static_cast<int>(value));
     }
   }
-  int64_t live = 0;
+  int64_t of_row = 0, of_token = 0;  // that are there
+  const auto add = [&](int value, int64_t sign) {
+    const Unit& unit = layout.units[static_cast<size_t>(value)];
+    (unit.token ? of_token : of_row) += sign * unit.bytes;
+  };
   for (const Ports& stage : layout.stages) {
-    for (const int value : stage.outputs) live += bytes[static_cast<size_t>(value)];
-    layout.row_bytes = std::max(layout.row_bytes, live);
-    for (const int value : stage.dropped) live -= bytes[static_cast<size_t>(value)];
+    for (const int value : stage.outputs) add(value, 1);
+    layout.row_bytes = std::max(layout.row_bytes, of_row);
+    layout.token_bytes = std::max(layout.token_bytes, of_token);
+    for (const int value : stage.dropped) add(value, -1);
   }
   return layout;
 }
@@ -110,13 +105,14 @@ StagedRequest::StagedRequest(const StageLayout& layout, const Signature& signatu
       layout_(layout),
       signature_(signature),
       nodes_(layout.LastOfPiece(0) + 1) {
-  values_.resize(static_cast<size_t>(layout.num_values));
+  values_.resize(layout.units.size());
+  if (signature.sequences) return;  // each stage packs them anew
   const std::vector<Tensor>& inputs = this->request().inputs;
   for (size_t i = 0; i < inputs.size(); ++i) values_[i].tensor = inputs[i];
 }
 
 GraphNode StagedRequest::run(int32_t index) const {
-  GraphNode node{.cell = index, .rows = request().rows, .key = {}, .dependencies = {}};
+  GraphNode node{.cell = index, .rows = request().load(), .key = {}, .dependencies = {}};
   if (index > 0) node.dependencies = {&layout_.previous[static_cast<size_t>(index)], 1};
   return node;
 }
@@ -127,13 +123,13 @@ Status StagedRequest::Begin(int32_t stage, const WorkerMemory& memory) {
   if (stage != next_) return Internal("stage {} of a request that is at stage {}", stage, next_);
   if (stage > 0) return absl::OkStatus();
   constexpr double kMiB = 1 << 20;
-  const int64_t bytes = layout_.row_bytes * rows();
+  const int64_t bytes = layout_.row_bytes * rows() + layout_.token_bytes * request().num_tokens;
   if (static_cast<size_t>(bytes) > memory.compute.limit()) {
     return absl::OutOfRangeError(fmt::format(
-        "what its {} rows leave between stages needs {:.2f} MiB, and one task may have {:.2f} MiB "
+        "what its {} {} leave between stages needs {:.2f} MiB, and one task may have {:.2f} MiB "
         "(--memory-budget); fewer rows need less",
-        rows(), static_cast<double>(bytes) / kMiB,
-        static_cast<double>(memory.compute.limit()) / kMiB));
+        request().load(), signature_.sequences ? "tokens" : "rows",
+        static_cast<double>(bytes) / kMiB, static_cast<double>(memory.compute.limit()) / kMiB));
   }
   if (memory.partial_answers == nullptr) return absl::OkStatus();
   if (memory.partial_answers->Take(bytes) != nullptr) {
@@ -148,13 +144,16 @@ Status StagedRequest::Begin(int32_t stage, const WorkerMemory& memory) {
   return absl::OkStatus();
 }
 
-StatusOr<int> StagedRequest::Complete(int32_t stage, std::span<const Tensor> outputs, int64_t first,
-                                      SharedStageMemory memory) {
+StatusOr<int> StagedRequest::Complete(int32_t stage, std::span<const Tensor> outputs,
+                                      PlaceInBatch first, SharedStageMemory memory) {
   const StageLayout::Ports& ports = layout_.stages[static_cast<size_t>(stage)];
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const bool whole = outputs[i].shape()[0] == rows();
-    values_[static_cast<size_t>(ports.outputs[i])] = {
-        whole ? outputs[i] : outputs[i].Rows(first, rows()), memory};
+    const auto value = static_cast<size_t>(ports.outputs[i]);
+    const bool tokens = layout_.units[value].token;
+    const int64_t count = tokens ? request().num_tokens : rows();
+    const bool whole = outputs[i].shape()[0] == count;
+    values_[value] = {whole ? outputs[i] : outputs[i].Rows(tokens ? first.token : first.row, count),
+                      memory};
   }
   next_ = stage + 1;
   const std::vector<LayoutExit>& exits = layout_.exits[static_cast<size_t>(stage)];
@@ -172,7 +171,7 @@ StatusOr<int> StagedRequest::Complete(int32_t stage, std::span<const Tensor> out
   for (int next = next_; next <= layout_.LastOfPiece(next_); ++next) {
     GrownNode& node = grown_.emplace_back();
     node.cell = next;
-    node.rows = request().rows;
+    node.rows = request().load();
     node.dependencies = {nodes_ - 1};
     ++nodes_;
   }
@@ -201,7 +200,13 @@ StatusOr<std::vector<NamedTensor>> StagedRequest::TakeOutputs() {
   for (const Tensor& input : request().inputs) taken.push_back(input.raw());
   for (const int output : request().outputs) {
     const auto value = static_cast<size_t>(layout_.outputs[static_cast<size_t>(output)]);
-    const Tensor& tensor = values_[value].tensor;
+    Tensor tensor = values_[value].tensor;
+    if (layout_.units[value].token) {  // none of them is left out
+      Shape shape = tensor.shape();
+      shape[0] = request().length;
+      shape.Insert(0, rows());
+      tensor = tensor.Reshaped(shape);
+    }
     // Whoever gets the answer may write to it.
     const bool shared = std::find(taken.begin(), taken.end(), tensor.raw()) != taken.end();
     taken.push_back(tensor.raw());

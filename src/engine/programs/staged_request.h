@@ -32,11 +32,14 @@ struct StageLayout {
     std::vector<int> outputs;  // likewise
     std::vector<int> dropped;  // values that nobody needs after the stage
   };
-  // Of stages that have been made; kUnimplemented names a value whose rows vary in size. `exits`:
-  // by stage.
-  static StatusOr<StageLayout> Of(const StagedModel& model,
-                                  std::span<const std::unique_ptr<Cell>> cells,
-                                  std::vector<std::vector<LayoutExit>> exits = {});
+  // What there is of a value for each row of a request or, where tokens are packed, for each token.
+  struct Unit {
+    int64_t bytes = 0;  // of what stages leave; else 0
+    bool token = false;
+  };
+  // `units`: by value. `exits`: by stage.
+  static StageLayout Of(const StagedModel& model, std::vector<Unit> units,
+                        std::vector<std::vector<LayoutExit>> exits = {});
   // The stage with which a request that goes on with `first` stops, or grows: the last one, or the
   // first with an exit.
   int LastOfPiece(int first) const;
@@ -45,8 +48,16 @@ struct StageLayout {
   std::vector<int> outputs;                    // values, by output of the model
   std::vector<int32_t> previous;               // [s]: s − 1
   std::vector<std::vector<LayoutExit>> exits;  // by stage
-  int num_values = 0;
-  int64_t row_bytes = 0;  // of what one row leaves between stages, at the most at once
+  std::vector<Unit> units;                     // by value
+  // Of what one row, and one token, leaves between stages, at the most at once.
+  int64_t row_bytes = 0;
+  int64_t token_bytes = 0;
+};
+
+// The first row of a request in a batch, and its first token.
+struct PlaceInBatch {
+  int64_t row = 0;
+  int64_t token = 0;
 };
 
 // What requests that ran as one batch left between stages lies in common memory: what they took of
@@ -68,7 +79,7 @@ class StageMemory {
 using SharedStageMemory = std::shared_ptr<const std::vector<std::shared_ptr<StageMemory>>>;
 
 // A request is a chain of its stages up to the first with an exit, and grows from there. One task
-// at a time works on it.
+// at a time works on it. Where tokens are packed its nodes' rows are its tokens.
 class StagedRequest final : public RequestGraph {
  public:
   // `layout` must outlive it.
@@ -85,10 +96,10 @@ class StagedRequest final : public RequestGraph {
   Status Begin(int32_t stage, const WorkerMemory& memory);
   // A value's rows, of a stage that Begin() has let run.
   const Tensor& value(int value) const { return values_[static_cast<size_t>(value)].tensor; }
-  // What the stage gave for a batch; the request's are rows [first, first + rows()) of each.
-  // `memory`: of the batch; null where the request is alone. Then takes the first exit that holds:
-  // returns which of the stage's, −1: none. An error is a predicate's.
-  StatusOr<int> Complete(int32_t stage, std::span<const Tensor> outputs, int64_t first,
+  // What the stage gave for a batch; the request's rows or tokens lie in each from `first` on, one
+  // after the other. `memory`: of the batch; null where the request is alone. Then takes the first
+  // exit that holds: returns which of the stage's, −1: none. An error is a predicate's.
+  StatusOr<int> Complete(int32_t stage, std::span<const Tensor> outputs, PlaceInBatch first,
                          SharedStageMemory memory);
   int64_t rows() const { return request().rows; }
   // Of what it has taken; null: nothing.

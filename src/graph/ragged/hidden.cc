@@ -266,8 +266,9 @@ class Analysis {
         !std::all_of(read->begin(), read->end(), [&](int i) { return inputs.contains(i); })) {
       return std::nullopt;
     }
-    auto values = EvaluateValues(graph_, {&id, 1}, inputs,
-                                 {{"tokens", length}, {"sequences", 1}, {"sequences+1", 2}});
+    auto values =
+        EvaluateValues(graph_, {&id, 1}, inputs,
+                       {{kTokensSymbol, length}, {kSequencesSymbol, 1}, {"sequences+1", 2}});
     if (!values.ok() || (*values)[0].size() != length) return std::nullopt;
     return std::move((*values)[0]);
   }

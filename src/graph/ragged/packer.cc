@@ -21,7 +21,7 @@ Packer::Packer(Graph& original)
   }
   offsets_ = AddInput("offsets", DType::kInt64, SymbolicShape({Dim::Symbol("sequences+1")}),
                       {.role = RaggedRole::kOffsets});
-  positions_ = AddInput("positions", DType::kInt64, SymbolicShape({Dim::Symbol("tokens")}),
+  positions_ = AddInput("positions", DType::kInt64, SymbolicShape({Dim::Symbol(kTokensSymbol)}),
                         {.role = RaggedRole::kPositions});
   for (size_t i = 0; i < original.inputs.size(); ++i) {
     const ValueId id = original.inputs[i];
@@ -29,7 +29,7 @@ Packer::Packer(Graph& original)
     const bool tokens = value.shape.rank() > 1 && value.shape[1].Same(Dim::Symbol(kLengthSymbol));
     std::vector<Dim> dims = value.shape.dims();
     if (tokens) dims.erase(dims.begin());
-    dims[0] = Dim::Symbol(tokens ? "tokens" : "sequences");
+    dims[0] = Dim::Symbol(tokens ? kTokensSymbol : kSequencesSymbol);
     const ValueId input = AddInput(
         value.name, value.dtype, SymbolicShape(std::move(dims)),
         {.role = tokens ? RaggedRole::kTokens : RaggedRole::kRows, .source = static_cast<int>(i)});

@@ -19,6 +19,10 @@
 
 namespace chairlift {
 
+// The names of dimensions T and R of the packed graph.
+inline constexpr char kTokensSymbol[] = "tokens";
+inline constexpr char kSequencesSymbol[] = "sequences";
+
 enum class RaggedRole {
   kTokens,   // [T, ...] from an original [batch, length, ...]
   kRows,     // [R, ...] from [batch, ...]
@@ -35,8 +39,7 @@ struct RaggedInput {
 
 struct RaggedModel {
   // Its inputs are those of `inputs`, in order, each at most once and only where it is read; its
-  // outputs are the original's. Dimension "tokens" is T, "sequences" is R. Not yet through the
-  // passes that fuse.
+  // outputs are the original's. Not yet through the passes that fuse.
   Graph graph;
   std::vector<RaggedInput> inputs;
   std::vector<bool> output_is_tokens;  // by output: [T, ...] or [R, ...]

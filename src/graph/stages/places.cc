@@ -7,6 +7,7 @@
 
 #include "base/closest.h"
 #include "base/status.h"
+#include "graph/ragged/ragged.h"
 
 namespace chairlift {
 namespace {
@@ -44,6 +45,15 @@ std::vector<bool> RowsOf(const Graph& graph, const std::set<std::string>& rows) 
   }
   for (const Node& node : graph.nodes) {
     if (IsReorder(node)) found[node.outputs[0]] = found[node.inputs[0]];
+  }
+  return found;
+}
+
+// The same of packed tokens.
+std::vector<bool> PackedRows(const Graph& graph) {
+  std::vector<bool> found;
+  for (const Value& value : graph.values) {
+    found.push_back(!value.is_constant() && PackedUnitOf(value.shape) != PackedUnit::kNone);
   }
   return found;
 }
@@ -303,11 +313,30 @@ std::vector<int> LastReaders(const Graph& graph) {
   return last;
 }
 
-std::vector<CutPlace> CutPlaces(const Graph& graph, const std::set<std::string>& rows) {
-  const std::vector<bool> is_row = RowsOf(graph, rows);
+PackedUnit PackedUnitOf(const SymbolicShape& shape) {
+  PackedUnit unit = PackedUnit::kNone;
+  if (!shape.has_rank()) return unit;
+  for (const Dim& dim : shape.dims()) {
+    if (unit != PackedUnit::kNone) {
+      if (!dim.known()) return PackedUnit::kNone;
+    } else if (dim.Same(Dim::Symbol(kTokensSymbol))) {
+      unit = PackedUnit::kToken;
+    } else if (dim.Same(Dim::Symbol(kSequencesSymbol))) {
+      unit = PackedUnit::kSequence;
+    } else if (!dim.known() || dim.value() != 1) {
+      return PackedUnit::kNone;
+    }
+  }
+  return unit;
+}
+
+std::vector<CutPlace> CutPlaces(const Graph& graph, const std::set<std::string>& rows,
+                                bool packed) {
+  const std::vector<bool> is_row = packed ? PackedRows(graph) : RowsOf(graph, rows);
   const std::vector<int> last = LastReaders(graph);
   std::vector<CutPlace> places;
-  std::set<ValueId> live(graph.inputs.begin(), graph.inputs.end());
+  std::set<ValueId> live;
+  if (!packed) live.insert(graph.inputs.begin(), graph.inputs.end());
   for (size_t n = 0; n + 1 < graph.nodes.size(); ++n) {
     for (const ValueId id : graph.nodes[n].outputs) {
       if (id != kNoValue) live.insert(id);
@@ -348,7 +377,7 @@ StatusOr<std::vector<int>> OrderForExits(const Graph& graph, std::span<const std
 
 StatusOr<ChosenCuts> ChooseCuts(const Graph& graph, const std::set<std::string>& rows,
                                 std::span<const double> costs, const StageCuts& cuts) {
-  const std::vector<CutPlace> places = CutPlaces(graph, rows);
+  const std::vector<CutPlace> places = CutPlaces(graph, rows, cuts.packed);
   ChosenCuts chosen;
   CHAIRLIFT_ASSIGN_OR_RETURN(chosen.exits, ExitCuts(graph, places, cuts.exits));
   CHAIRLIFT_ASSIGN_OR_RETURN(chosen.skips, NamedCuts(graph, rows, places, cuts.skips));

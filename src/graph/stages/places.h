@@ -21,8 +21,8 @@ struct CutPlace {
   ValueId obstacle = kNoValue;  // crosses and is not rows: there can be no cut
 };
 
-// All, in order: before node 1 to before the last.
-std::vector<CutPlace> CutPlaces(const Graph& graph, const std::set<std::string>& rows);
+// All, in order: before node 1 to before the last. `packed`: as StageCuts has it.
+std::vector<CutPlace> CutPlaces(const Graph& graph, const std::set<std::string>& rows, bool packed);
 
 struct ChosenCuts {
   std::vector<int> nodes;  // the first ones of all stages but the first, ascending

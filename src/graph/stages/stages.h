@@ -52,8 +52,18 @@ struct StageCuts {
   // Of one row, what nodes cost in batches of several sizes ([size][node], in one unit; empty:
   // unknown). Where counted stages may keep operators apart that prefer different sizes, they do.
   std::vector<std::vector<double>> row_costs = {};
+  // The graph is of packed tokens (graph/ragged/ragged.h): what has an entry for each token or each
+  // sequence may cross, whatever `rows` are, and its inputs are there for every stage.
+  bool packed = false;
 };
 inline constexpr int kDefaultStages = 4;
+
+// What a value of a packed graph has an entry for.
+enum class PackedUnit { kNone, kSequence, kToken };
+// Of one with an entry for each along its first dimension, but for leading ones, and no other
+// dimension that varies. (Every value in a packed graph is the same for all requests, or follows
+// token by token or sequence by sequence: graph/ragged/form.h. So its shape says which.)
+PackedUnit PackedUnitOf(const SymbolicShape& shape);
 
 // The names of values that are rows (graph/batch_axis.h) in a graph that has not been through the
 // passes.

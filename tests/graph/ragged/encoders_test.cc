@@ -8,6 +8,7 @@
 
 #include "graph/onnx/import.h"
 #include "graph/ragged/packed_requests.h"
+#include "graph/stages/stages.h"
 
 namespace chairlift {
 namespace {
@@ -153,6 +154,47 @@ TEST_P(EncoderTest, AllOfItFusesPackedAndPadded) {
     testing::ExpectClose(testing::Evaluate(graph, request.inputs),
                          testing::Evaluate(padded, request.inputs));
   }
+}
+
+// Between two layers nothing is left but what a layer gives for each token, and marks.
+TEST_P(EncoderTest, PackedItIsCutBetweenItsLayers) {
+  const Graph graph = Import(std::filesystem::path(CHAIRLIFT_TEST_MODELS) / GetParam());
+  auto model = MakeRagged(graph);
+  ASSERT_TRUE(model.ok() && RunPasses(model->graph, {}).ok()) << model.status();
+  std::vector<double> costs;
+  for (const Node& node : model->graph.nodes) {
+    costs.push_back(node.def->name.find("MatMul") == std::string::npos ? 0.1 : 1);
+  }
+  const auto staged = CutIntoStages(model->graph, {}, costs, {.stages = 2, .packed = true});
+  ASSERT_TRUE(staged.ok()) << staged.status();
+  ASSERT_EQ(staged->stages.size(), 2u);
+  const Graph& behind = staged->stages[1].graph;
+  int wide = 0;  // values that cross with several numbers for each token
+  for (size_t i = 0; i < behind.inputs.size(); ++i) {
+    if (static_cast<size_t>(staged->stages[1].inputs[i]) < model->inputs.size()) continue;
+    const SymbolicShape& shape = behind.values[behind.inputs[i]].shape;
+    EXPECT_NE(PackedUnitOf(shape), PackedUnit::kNone) << shape.ToString();
+    const Dim& last = shape[shape.rank() - 1];
+    if (last.known() && last.value() > 1) ++wide;
+  }
+  EXPECT_EQ(wide, 1);
+}
+
+TEST(PackedUnitTest, FollowsFromTheShape) {
+  const Dim tokens = Dim::Symbol(kTokensSymbol), sequences = Dim::Symbol(kSequencesSymbol);
+  const auto unit = [](std::initializer_list<Dim> dims) {
+    return PackedUnitOf(SymbolicShape(std::vector<Dim>(dims)));
+  };
+  EXPECT_EQ(unit({tokens, Dim(8)}), PackedUnit::kToken);
+  EXPECT_EQ(unit({Dim(1), Dim(1), tokens}), PackedUnit::kToken);
+  EXPECT_EQ(unit({sequences, Dim(8), Dim(2)}), PackedUnit::kSequence);
+  EXPECT_EQ(unit({Dim(2), tokens}), PackedUnit::kNone);  // entries do not lie one after the other
+  EXPECT_EQ(unit({tokens, tokens}), PackedUnit::kNone);
+  EXPECT_EQ(unit({tokens, sequences}), PackedUnit::kNone);
+  EXPECT_EQ(unit({Dim::Symbol("sequences+1")}), PackedUnit::kNone);
+  EXPECT_EQ(unit({Dim(1), Dim(4)}), PackedUnit::kNone);
+  EXPECT_EQ(unit({}), PackedUnit::kNone);
+  EXPECT_EQ(PackedUnitOf(SymbolicShape()), PackedUnit::kNone);
 }
 
 std::vector<std::string> Encoders() {

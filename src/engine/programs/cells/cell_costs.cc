@@ -164,14 +164,21 @@ void ChooseCellSizes(std::span<const CellCosts> costs, int given,
   }
 }
 
-std::vector<CellBatching> CellBatchingsOf(std::span<const std::unique_ptr<Cell>> cells,
+std::vector<std::string> NamesOfCells(std::span<const std::unique_ptr<Cell>> cells) {
+  std::vector<std::string> names;
+  names.reserve(cells.size());
+  for (const auto& cell : cells) names.push_back(cell->name());
+  return names;
+}
+
+std::vector<CellBatching> CellBatchingsOf(std::span<const std::string> cells,
                                           std::span<const CellCosts> costs,
                                           std::span<const CellTypeOptions> types,
                                           int max_batch_size) {
   std::vector<CellBatching> batchings;
   for (size_t i = 0; i < cells.size(); ++i) {
     CellBatching& own = batchings.emplace_back();
-    own.name = cells[i]->name();
+    own.name = cells[i];
     own.min_batch_size = std::max(types[i].min_batch_size, 1);
     own.max_batch_size = types[i].max_batch_size > 0 ? types[i].max_batch_size : max_batch_size;
     own.most_batch_size = std::max(types[i].most_batch_size, own.max_batch_size);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -48,12 +49,13 @@ Status KeepCellCosts(std::span<const std::unique_ptr<Cell>> cells, int workers,
 void ChooseCellSizes(std::span<const CellCosts> costs, int given,
                      std::vector<CellTypeOptions>& types);
 
-// What is known of each cell, for whoever asks the model. `max_batch_size`: of cells that `types`
-// leave open.
-std::vector<CellBatching> CellBatchingsOf(std::span<const std::unique_ptr<Cell>> cells,
+// What is known of each cell, by their names, for whoever asks the model. `max_batch_size`: of
+// cells that `types` leave open.
+std::vector<CellBatching> CellBatchingsOf(std::span<const std::string> cells,
                                           std::span<const CellCosts> costs,
                                           std::span<const CellTypeOptions> types,
                                           int max_batch_size);
+std::vector<std::string> NamesOfCells(std::span<const std::unique_ptr<Cell>> cells);
 
 // What the steps of a model's cells take: as they were timed before or, where they were not, as the
 // tasks that ran did. Open cells' are unknown.

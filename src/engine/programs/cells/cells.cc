@@ -63,8 +63,8 @@ class CellsProgram final : public Program {
                               : original_->CellName(cell);
   }
   std::vector<CellBatching> CellBatchings() const override {
-    return CellBatchingsOf(cells_->cells, costs_->timed(), plan_.scheduling.cell_types,
-                           plan_.scheduling.max_batch_size);
+    return CellBatchingsOf(NamesOfCells(cells_->cells), costs_->timed(),
+                           plan_.scheduling.cell_types, plan_.scheduling.max_batch_size);
   }
   bool SendsParts() const override { return true; }
   StatusOr<ProgramView> View() override;

@@ -1,0 +1,33 @@
+// One task of a model in stages, whatever computes them.
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_STAGED_TASK_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_STAGED_TASK_H_
+
+#include <span>
+
+#include "absl/functional/function_ref.h"
+#include "engine/programs/cells/cell_costs.h"
+#include "engine/programs/program.h"
+#include "engine/programs/staged_request.h"
+
+namespace chairlift {
+
+struct StagedItem {
+  StagedRequest* request = nullptr;
+  TaskNode* node = nullptr;
+};
+
+// The stage `run.cell` of `stages` for those of its requests that may begin it. `compute` completes
+// the requests that it is given, in the order of their rows, or fails; where several fail together
+// it is called for each alone, so that none fails for another's data.
+TaskResult RunStagedTask(TaskRun& run, int stages,
+                         absl::FunctionRef<Status(std::span<const StagedItem>)> compute);
+
+// What a request takes at the least, up to its first exit (Program::LeastTime). `timed`: by stage.
+Duration LeastTimeOf(const RequestGraph& request, std::span<const CellCosts> timed);
+
+// What a batch of these has taken of the budget; null of one alone.
+SharedStageMemory MemoryOf(std::span<const StagedItem> items);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_STAGED_TASK_H_
