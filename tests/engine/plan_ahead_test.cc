@@ -42,11 +42,20 @@ class PlanAheadTest : public testing::Test {
   const std::shared_ptr<const int> owner_ = std::make_shared<int>(0);
 };
 
-TEST_F(PlanAheadTest, SizesDoubleUpToTheMost) {
+TEST_F(PlanAheadTest, SizesGrowByHalvesAndThirdsUpToTheMost) {
   Made made;
-  PlanBatchesAhead({Planner(6, made)}, owner_, load_);
+  LoadOptions one = load_;
+  one.workers = 1;
+  PlanBatchesAhead({Planner(7, made)}, owner_, one);
   Wait();
-  EXPECT_EQ(made, (Made{{2, 2}, {2, 1}, {4, 2}, {4, 1}, {6, 2}, {6, 1}}));
+  EXPECT_EQ(made, (Made{{2, 1}, {3, 1}, {4, 1}, {6, 1}, {7, 1}}));
+}
+
+TEST_F(PlanAheadTest, EachIsMadeForAllWorkersAndForOne) {
+  Made made;
+  PlanBatchesAhead({Planner(3, made)}, owner_, load_);
+  Wait();
+  EXPECT_EQ(made, (Made{{2, 2}, {2, 1}, {3, 2}, {3, 1}}));
 }
 
 TEST_F(PlanAheadTest, TheSmallestOfAllComeFirst) {
@@ -55,7 +64,7 @@ TEST_F(PlanAheadTest, TheSmallestOfAllComeFirst) {
   one.workers = 1;
   PlanBatchesAhead({Planner(4, made), Planner(2, made), Planner(1, made)}, owner_, one);
   Wait();
-  EXPECT_EQ(made, (Made{{2, 1}, {2, 1}, {4, 1}}));
+  EXPECT_EQ(made, (Made{{2, 1}, {2, 1}, {3, 1}, {4, 1}}));
 }
 
 TEST_F(PlanAheadTest, EndsOncePackedWeightsTakeTooMuch) {
@@ -63,7 +72,7 @@ TEST_F(PlanAheadTest, EndsOncePackedWeightsTakeTooMuch) {
   PlanBatchesAhead({Planner(64, made, 60)}, owner_, load_);
   Wait();
   // 100, 220 and then 340 bytes, of 300.
-  EXPECT_EQ(made, (Made{{2, 2}, {2, 1}, {4, 2}, {4, 1}}));
+  EXPECT_EQ(made, (Made{{2, 2}, {2, 1}, {3, 2}, {3, 1}}));
 }
 
 TEST_F(PlanAheadTest, NothingIsMadeOnceTheOwnerIsGone) {
@@ -72,12 +81,12 @@ TEST_F(PlanAheadTest, NothingIsMadeOnceTheOwnerIsGone) {
   BatchPlanner planner = Planner(64, made);
   planner.plan = [&](int rows, int width) {
     made.emplace_back(rows, width);
-    if (rows == 4) owner.reset();
+    if (rows == 3) owner.reset();
     return absl::OkStatus();
   };
   PlanBatchesAhead({planner}, owner, load_);
   Wait();
-  EXPECT_EQ(made, (Made{{2, 2}, {2, 1}, {4, 2}, {4, 1}}));
+  EXPECT_EQ(made, (Made{{2, 2}, {2, 1}, {3, 2}, {3, 1}}));
 }
 
 TEST_F(PlanAheadTest, NothingIsMadeWhereTheLoadMayTakeNoTime) {

@@ -8,10 +8,13 @@
 namespace chairlift {
 namespace {
 
-// Those of 2, 4, 8 … rows up to `most`, and of that.
+// Those of 2, 3, 4, 6, 8, 12 … rows up to `most`, and of that.
 std::vector<int> SizesAhead(int most) {
   std::vector<int> sizes;
-  for (int rows = 2; rows < most; rows *= 2) sizes.push_back(rows);
+  for (int rows = 2; rows < most; rows *= 2) {
+    sizes.push_back(rows);
+    if (rows * 3 / 2 < most) sizes.push_back(rows * 3 / 2);
+  }
   if (most > 1) sizes.push_back(most);
   return sizes;
 }

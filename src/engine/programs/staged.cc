@@ -294,8 +294,8 @@ StatusOr<MadeStages> MakeStages(const Graph& graph, const std::set<std::string>&
   return made;
 }
 
-Status PlanStagesAhead(const std::shared_ptr<const StageCells>& cells,
-                       const PolicyOptions& scheduling, const LoadOptions& load) {
+Status PlanStagesAhead(const std::shared_ptr<const StageCells>& cells, const ServingPlan& plan,
+                       const LoadOptions& load) {
   std::vector<BatchPlanner> planners;
   for (size_t i = 0; i < cells->size(); ++i) {
     Cell& cell = *(*cells)[i];
@@ -304,9 +304,11 @@ Status PlanStagesAhead(const std::shared_ptr<const StageCells>& cells,
       one_row.push_back(port.row.ToShape());
       one_row.back().Insert(0, 1);
     }
-    const int own = scheduling.cell_types[i].max_batch_size;
+    // With `staged`, a batch is as large as suits all of its stages.
+    const bool own_sizes = plan.config.policy != "staged";
+    const int own = own_sizes ? plan.scheduling.cell_types[i].max_batch_size : 0;
     planners.push_back(
-        PlannerOf(cell.executable(), one_row, own > 0 ? own : scheduling.max_batch_size));
+        PlannerOf(cell.executable(), one_row, own > 0 ? own : plan.scheduling.max_batch_size));
     CHAIRLIFT_RETURN_IF_ERROR(PlanOneRow(planners.back(), load.workers));
   }
   PlanBatchesAhead(std::move(planners), cells, load);
@@ -370,7 +372,7 @@ StatusOr<std::unique_ptr<Program>> MakeStaged(LoadingModel& model, std::string& 
       ServingPlan plan,
       PlanStagedServing(config, made->names, std::move(types), costs.get(), workers));
   auto cells = std::make_shared<const StageCells>(std::move(made->cells));
-  CHAIRLIFT_RETURN_IF_ERROR(PlanStagesAhead(cells, plan.scheduling, model.load));
+  CHAIRLIFT_RETURN_IF_ERROR(PlanStagesAhead(cells, plan, model.load));
   return std::make_unique<StagedProgram>(
       std::move(signature), std::move(plan), std::move(made->layout), std::move(cells),
       std::move(costs), std::make_unique<OriginalModel>(std::move(graph), std::move(options)),
