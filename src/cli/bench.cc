@@ -27,6 +27,7 @@
 #include "cli/flags.h"
 #include "cli/inputs.h"
 #include "cli/load/generator.h"
+#include "cli/load/idle.h"
 #include "cli/load/peak.h"
 #include "cli/load/schedule.h"
 #include "cli/load/target.h"
@@ -44,6 +45,7 @@ struct BenchFlags {
   int connections = 64;
   ScheduleOptions schedule;
   std::vector<double> rates;
+  int requests = 0;  // in a load, at least; 0: unset
   bool peak = false;
   bool tune_delay = false;
   double objective_ms = 200;
@@ -297,11 +299,18 @@ ModelConfig Over(ModelConfig own, const ModelConfig& flags) {
 using Arrivals = std::vector<Arrival>;
 
 // Those of each rate.
+// Of a load at this rate; 0: as gaps in a file are.
+double SecondsAt(const BenchFlags& flags, double rate, int least_requests) {
+  return rate > 0 ? std::max(flags.schedule.seconds, least_requests / rate)
+                  : flags.schedule.seconds;
+}
+
 StatusOr<std::vector<Arrivals>> LoadsOf(const BenchFlags& flags) {
   std::vector<Arrivals> loads;
   for (const double rate : flags.rates) {
     ScheduleOptions schedule = flags.schedule;
     schedule.rate = rate;
+    schedule.seconds = SecondsAt(flags, rate, flags.requests);
     CHAIRLIFT_ASSIGN_OR_RETURN(loads.emplace_back(), MakeSchedule(schedule));
   }
   return loads;
@@ -330,6 +339,11 @@ class BenchRun {
       count += arrivals.size();
     }
     Announce(target_->name(), requests.Describe(), count, flags_);
+    if (engine_ != nullptr) {
+      StatusLine line;
+      line.Show("waiting for plans of batches");
+      WaitUntilIdle();
+    }
     if (flags_.tune_delay) return TuneDelay();
     if (flags_.peak) return Peak();
     return Measure(loads);
@@ -370,6 +384,20 @@ class BenchRun {
                     .progress = [&bar](int64_t sent) { bar.Set(sent); }});
   }
 
+  // The first batch of a size waits for its plan: bursts of a few requests make those of the sizes
+  // that are met most, as far as the time for warming up goes.
+  Status WarmUpBatches() {
+    constexpr size_t kMostInBurst = 8;
+    const auto until =
+        std::chrono::steady_clock::now() + std::chrono::duration<double>(flags_.warmup_seconds);
+    for (size_t size = 2; size <= kMostInBurst; ++size) {
+      if (std::chrono::steady_clock::now() >= until) break;
+      const Arrivals burst(size, Arrival{.length = LengthOfOne()});
+      CHAIRLIFT_RETURN_IF_ERROR(Send("warming up", burst).status());
+    }
+    return absl::OkStatus();
+  }
+
   Status WarmUp(double rate) {
     ScheduleOptions schedule = flags_.schedule;
     schedule.rate = rate;
@@ -393,12 +421,13 @@ class BenchRun {
     std::vector<LoadReport> reports;
     if (!flags_.trace.empty()) engine_->StartTrace({.nodes = flags_.trace_nodes});
     int64_t scheduled = 0, succeeded = 0;
+    CHAIRLIFT_RETURN_IF_ERROR(WarmUpBatches());
     for (size_t i = 0; i < loads.size(); ++i) {
       CHAIRLIFT_RETURN_IF_ERROR(WarmUp(flags_.rates[i]));
       // What was recorded of the warm-up is dropped.
       if (!flags_.trace.empty() && i == 0) engine_->StartTrace({.nodes = flags_.trace_nodes});
       CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<LoadSample> samples, Send("sending", loads[i]));
-      reports.push_back(Summarize(samples, flags_.schedule.seconds));
+      reports.push_back(Summarize(samples, SecondsAt(flags_, flags_.rates[i], flags_.requests)));
       scheduled += reports.back().scheduled;
       succeeded += reports.back().succeeded;
     }
@@ -420,10 +449,10 @@ class BenchRun {
     const double start = Summarize(all, 1e-9).achieved_rate;
     if (!(start > 0)) return Unavailable("no request of {} was answered", kBurst);
     return FindPeak({.start = 0.75 * start}, [&](double rate) -> StatusOr<bool> {
-      constexpr double kRequests = 120;  // at least, for the percentile
+      constexpr int kRequests = 120;  // at least, for the percentile
       ScheduleOptions schedule = flags_.schedule;
       schedule.rate = rate;
-      schedule.seconds = std::max(schedule.seconds, kRequests / rate);
+      schedule.seconds = SecondsAt(flags_, rate, flags_.requests > 0 ? flags_.requests : kRequests);
       CHAIRLIFT_ASSIGN_OR_RETURN(const Arrivals arrivals, MakeSchedule(schedule));
       CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<LoadSample> samples,
                                  Send("looking for the peak", arrivals));
@@ -460,6 +489,7 @@ class BenchRun {
     for (const double share : kShares) {
       flags_.config.queue_delay_us = std::llround(share * flags_.objective_ms * 1e3);
       CHAIRLIFT_RETURN_IF_ERROR(engine_->LoadModel(model_.name, model_.path, flags_.config));
+      WaitUntilIdle();
       std::vector<LoadReport> tried;
       CHAIRLIFT_ASSIGN_OR_RETURN(const double peak, FindPeakRate(tried));
       peaks.emplace_back(flags_.config.queue_delay_us, peak);
@@ -588,6 +618,8 @@ Command AddBench(CLI::App& parser) {
             "With --peak, --tune-delay: what p99 may be");
   AddNumber(parser, "--seconds", &flags->schedule.seconds, 0.01, 86400, "S",
             "Duration of each load");
+  AddNumber(parser, "--requests", &flags->requests, 0, 10'000'000, "N",
+            "Requests in each load, at least: it is as much longer. 0: 120 with --peak");
   parser
       .add_option("--gaps", flags->gaps,
                   "File of gaps between requests in ms, instead of Poisson arrivals")
