@@ -3,7 +3,14 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
+#include <chrono>
+#include <random>
+
 #include "base/status.h"
+#include "batching/simulator.h"
+#include "engine/programs/cells/cell_costs.h"
+#include "engine/programs/serving_plan.h"
 
 namespace chairlift {
 namespace {
@@ -73,6 +80,70 @@ TEST(StageCountTest, LatencyIsInTermsOfOneRequestAlone) {
   const double latency = LatencyOfStages(two.stages, TrialOf("staged"));
   EXPECT_GT(latency, 1);
   EXPECT_LT(latency, 20);
+}
+
+// VGG-19 on one of two cores: convolutions that take as long for each image in any company, and
+// dense layers whose weights are read once for all.
+class VggCosts : public CostModel {
+ public:
+  Duration Cost(CellType stage, int32_t rows, int32_t /*length*/) const override {
+    const double ms = stage < kDense ? 6.0 * rows : 5.3 + 0.15 * rows;
+    return std::chrono::microseconds(static_cast<int64_t>(1000 * ms));
+  }
+  static constexpr CellType kDense = 3;
+};
+
+// Counts the rows of tasks.
+class CountsRows final : public CostModel {
+ public:
+  Duration Cost(CellType stage, int32_t rows, int32_t length) const override {
+    ++tasks[stage];
+    rows_of[stage] += rows;
+    return costs_.Cost(stage, rows, length);
+  }
+  double MeanRows(CellType stage) const { return 1.0 * rows_of[stage] / tasks[stage]; }
+
+ private:
+  VggCosts costs_;
+  mutable std::array<int, 4> tasks{};
+  mutable std::array<int, 4> rows_of{};
+};
+
+TEST(StageSizesTest, DenseLayersRunTogetherAndConvolutionsApart) {
+  constexpr int kStages = 4, kWorkers = 2;
+  const VggCosts costs;
+  std::vector<CellCosts> timed(kStages);
+  for (CellType stage = 0; stage < kStages; ++stage) {
+    for (int rows = 1; rows <= 16; rows *= 2) {
+      timed[stage].push_back({rows, 0, costs.Cost(stage, rows, 0)});
+    }
+  }
+  std::vector<CellTypeOptions> types;
+  ChooseCellSizes(timed, 0, types);
+  const auto plan = PlanStagedServing({.policy = "cellular"}, {"conv1", "conv2", "conv3", "dense"},
+                                      types, &costs, kWorkers);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  Workload load;
+  CellGraph& graph = load.graphs.emplace_back();
+  for (int32_t stage = 0; stage < kStages; ++stage) {
+    stage == 0 ? graph.Add(0) : graph.Add(static_cast<CellType>(stage), 1, {stage - 1});
+  }
+  // At 95% of what two workers do of images one by one.
+  std::mt19937 random(1);
+  std::exponential_distribution<double> gap_ms(0.95 * kWorkers / 23.45);
+  double at_ms = 0;
+  for (int i = 0; i < 2000; ++i) {
+    at_ms += gap_ms(random);
+    load.arrivals.push_back({std::chrono::microseconds(static_cast<int64_t>(1000 * at_ms)), 0});
+  }
+  const auto scheduler = MakeScheduler("cellular", plan->scheduling);
+  ASSERT_TRUE(scheduler.ok()) << scheduler.status();
+  const CountsRows counts;
+  Simulate(**scheduler, load, counts, kWorkers);
+  for (CellType stage = 0; stage < VggCosts::kDense; ++stage) {
+    EXPECT_EQ(counts.MeanRows(stage), 1) << stage;
+  }
+  EXPECT_GT(counts.MeanRows(VggCosts::kDense), 1.5);
 }
 
 }  // namespace
