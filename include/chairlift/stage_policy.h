@@ -63,8 +63,9 @@ class MetaOperations {
   virtual std::chrono::nanoseconds Cost(int stage, int rows) const = 0;
 };
 
-// Called by one thread at a time. It holds up the model's requests meanwhile: it must not wait for
-// anything, nor call the engine.
+// Called by one thread at a time, which holds the model's lock: its requests wait meanwhile, those
+// of other models do not. It must not wait for anything, nor call the engine. One that throws, or
+// takes more than a millisecond 16 times in a row, is not called any more.
 class StagePolicy {
  public:
   virtual ~StagePolicy() = default;

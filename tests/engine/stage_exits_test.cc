@@ -13,7 +13,9 @@
 #include <stdexcept>
 #include <thread>
 
+#include "base/clock.h"
 #include "chairlift/engine.h"
+#include "engine/programs/stage_plugin.h"
 #include "engine/programs/staged_request.h"
 #include "engine/test_models.h"
 
@@ -317,6 +319,48 @@ TEST(StageExitsTest, APolicyThatThrowsIsNotCalledAgain) {
   ASSERT_TRUE(engine.ok()) << engine.status();
   EXPECT_TRUE((*engine)->Infer(AskForImages(2, random)).ok());
   EXPECT_THAT((*engine)->Metadata("m")->diagnosis, HasSubstr("threw an exception"));
+}
+
+// Says yes to everything, and counts new batches.
+class Agrees final : public MetaOperations {
+ public:
+  bool New(int /*queries*/) override {
+    ++batches;
+    return true;
+  }
+  bool Stretch(int /*queries*/) override { return true; }
+  bool Split(std::span<const int> /*sizes*/) override { return true; }
+  void WakeAfter(std::chrono::nanoseconds /*delay*/) override {}
+  const StageBatch* latest() const override { return nullptr; }
+  int max_batch_size() const override { return 8; }
+  std::chrono::nanoseconds Cost(int /*stage*/, int /*rows*/) const override { return {}; }
+
+  int batches = 0;
+};
+
+TEST(StageExitsTest, APolicyThatIsSlowAgainAndAgainIsNotCalledAnyMore) {
+  struct Slow : StagePolicy {
+    Slow(FakeClock& c, int& n) : clock(c), calls(n) {}
+    void Schedule(const StageBatch& /*batch*/, MetaOperations& /*operations*/) override {
+      // Every 16th is quick, at first.
+      clock.Advance(++calls % 16 == 0 && calls < 33 ? Duration(0) : std::chrono::milliseconds(2));
+    }
+    FakeClock& clock;
+    int& calls;
+  };
+  FakeClock clock;
+  int calls = 0;
+  GuardedStagePolicy policy("m", std::make_unique<Slow>(clock, calls), clock);
+  const std::array<int32_t, 2> rows = {1, 1};
+  Agrees operations;
+  for (int call = 0; call < 47; ++call) policy.Schedule({.rows = rows}, operations);
+  EXPECT_EQ(policy.failed(), nullptr);
+  EXPECT_EQ(operations.batches, 0);
+  policy.Schedule({.rows = rows}, operations);
+  EXPECT_THAT(RemarksOn(&policy), ::testing::ElementsAre(HasSubstr("held its model up")));
+  policy.Schedule({.rows = rows}, operations);
+  EXPECT_EQ(calls, 48);
+  EXPECT_EQ(operations.batches, 1) << "what waits makes a batch";
 }
 
 TEST(StagePluginTest, TheExamplesPolicyAndExitServe) {

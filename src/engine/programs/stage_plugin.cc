@@ -27,22 +27,26 @@ StatusOr<const StagePlugin*> OpenStagePlugin(const LoadingModel& model) {
 }  // namespace
 
 void GuardedStagePolicy::Schedule(const StageBatch& batch, MetaOperations& operations) {
-  if (!failed_) {
+  if (failed_ == nullptr) {
+    const TimePoint start = clock_.Now();
     const Status ran = GuardUserCode([&] {
       users_->Schedule(batch, operations);
       return absl::OkStatus();
     });
+    slow_calls_ = clock_.Now() - start > kSlow ? slow_calls_ + 1 : 0;
+    if (ran.ok() && slow_calls_ < kSlowCalls) return;
+    failed_ =
+        ran.ok() ? "held its model up for more than 1 ms, 16 times in a row" : "threw an exception";
+    spdlog::error("the stage policy of model '{}' is not called any more: it {}{}", model_,
+                  failed_.load(), ran.ok() ? "" : ": " + Message(ran));
     if (ran.ok()) return;
-    failed_ = true;
-    spdlog::error("the stage policy of model '{}' is not called any more: {}", model_,
-                  Message(ran));
   }
   if (batch.stage == 0) operations.New(static_cast<int>(batch.rows.size()));
 }
 
 std::vector<std::string> RemarksOn(const GuardedStagePolicy* policy) {
-  if (policy == nullptr || !policy->failed()) return {};
-  return {"its stage policy threw an exception, and is not called any more"};
+  if (policy == nullptr || policy->failed() == nullptr) return {};
+  return {fmt::format("its stage policy {}, and is not called any more", policy->failed())};
 }
 
 StatusOr<UsersStaging> LoadUsersStaging(const LoadingModel& model,

@@ -3,31 +3,42 @@
 #define CHAIRLIFT_ENGINE_PROGRAMS_STAGE_PLUGIN_H_
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "chairlift/stage_plugin.h"
 #include "engine/programs/loading_model.h"
 
 namespace chairlift {
 
-// Runs a user's policy. Once that has thrown an exception, which is logged, all that waits makes a
-// batch as soon as it can, and nothing else is done.
+// Runs a user's policy, under the lock under which its model is scheduled: it decides about the
+// scheduler's state, which must not change meanwhile. So it may hold up its model, but not for
+// long: once it has thrown an exception, or kSlowCalls calls in a row took longer than kSlow, it is
+// not called any more, which is logged. All that waits then makes a batch as soon as it can, and
+// nothing else is done.
 class GuardedStagePolicy final : public StagePolicy {
  public:
+  static constexpr Duration kSlow = std::chrono::milliseconds(1);
+  static constexpr int kSlowCalls = 16;  // one may be another's fault: a thread loses its core
+
   // `model`: for the log.
-  GuardedStagePolicy(std::string model, std::unique_ptr<StagePolicy> users)
-      : model_(std::move(model)), users_(std::move(users)) {}
+  GuardedStagePolicy(std::string model, std::unique_ptr<StagePolicy> users,
+                     const Clock& clock = Clock::Steady())
+      : model_(std::move(model)), users_(std::move(users)), clock_(clock) {}
   void Schedule(const StageBatch& batch, MetaOperations& operations) override;
-  // Thread-safe.
-  bool failed() const { return failed_; }
+  // Why it is not called any more; null: it is. A literal. Thread-safe.
+  const char* failed() const { return failed_; }
 
  private:
   const std::string model_;
   const std::unique_ptr<StagePolicy> users_;
-  std::atomic<bool> failed_{false};
+  const Clock& clock_;
+  int slow_calls_ = 0;  // in a row
+  std::atomic<const char*> failed_{nullptr};
 };
 
 // What there is to say of it; null: nothing.
