@@ -8,11 +8,13 @@ needs no stage boundary for requests of other lengths to share a batch. `staged`
 
 A side's peak is the highest rate of Poisson arrivals whose p99 is within the objective. Loads are shares of the better peak of
 `zero` and `delay`; each side gets the same arrivals. `steps` raises the rate by steps to half above that peak; `gaps` are
-the arrivals of a real trace at the medium rate. `companions` says how many images share a task in each stage of VGG-19 under `cellular`. `early_exit` is ResNet-50 with an exit behind its first group, which half of the
-images take, against the same model without exits. A run in which the load generator could not keep up counts as not measured.
+the arrivals of a real trace at the medium rate. `companions` says how many images share a task in each stage of VGG-19 under
+`cellular`. `early_exit` is ResNet-50 with an exit behind its first group, which half of the images take, against the same model
+without exits. A run in which the load generator could not keep up, twice, counts as not measured.
 
-It takes long (a low load of a large model gives few requests a second), so it may run in pieces: `--only` names models,
-`--parts` parts, and `--more` adds to what --output holds from earlier pieces of the same commit; the aims are printed over all of it.
+With --quick the models are small, loads are short, and the delay is not tuned: 12 minutes. Else it takes long (a low load of a
+large model gives few requests a second), so it may run in pieces: `--only` names models, `--parts` parts, and `--more` adds to
+what --output holds from earlier pieces of the same commit; the aims are printed over all of it.
 """
 
 import dataclasses
@@ -32,6 +34,7 @@ from runtime import check, session
 OBJECTIVE_MS = 200
 REQUESTS, QUICK_REQUESTS = 120, 60  # at least, in a load
 MAX_BATCH = 64  # of the document's baselines
+UNTUNED_DELAY_US = 2000  # with --quick: what tuning mostly finds
 LENGTHS = harness.ROOT / "bench" / "data" / "lengths" / "glue_rte_train_bert.json"
 GAPS = harness.ROOT / "bench" / "data" / "arrivals" / "azure_llm_2023_conv_gaps_ms.txt"
 SHARES = {"low": 1 / 4, "medium": 3 / 5, "high": 9 / 10}
@@ -64,8 +67,8 @@ MODELS = {
     "early_exit": Model(vision.early_exit, shape=(3, 224, 224), exits=True),
 }
 QUICK = {  # the same in small: a look in minutes
-    "resnet152": Model(lambda: vision.resnet152(size=96), shape=(3, 96, 96)),
-    "vgg19": Model(lambda: vision.vgg19(size=96), shape=(3, 96, 96), diverse=True, companions=True),
+    "resnet152": Model(lambda: vision.resnet152(size=64), shape=(3, 64, 64)),
+    "vgg19": Model(lambda: vision.vgg19(size=64), shape=(3, 64, 64), diverse=True, companions=True),
     "unet": Model(lambda: vision.unet(size=64, base=32), shape=(3, 64, 64), diverse=True),
     "linknet": Model(lambda: vision.linknet(height=128, width=128), shape=(3, 128, 128), diverse=True),
     "bert_base": Model(lambda: bert.bert(bert.MINILM_L6), text=True, diverse=True),
@@ -178,11 +181,16 @@ def measure_loads(report, loads, found, rates, rounds, what, *more):
                        p99_ms=mine["p99"], kept_up=mine["kept_up"], aim=1 / 1.02 if side in loads.ours else None)
 
 
-def measure_peaks(report, loads, found):
-    found["tuned"] = loads.tune_delay()
-    found["peaks"] = {"delay": found["tuned"]["peak"]}
-    if not loads.model.text:  # the first delay that was tried is none
-        found["peaks"]["zero"] = found["tuned"]["delays"][0]["peak"]
+def measure_peaks(report, loads, found, tune):
+    found["peaks"] = {}
+    if tune:
+        found["tuned"] = loads.tune_delay()
+        found["peaks"]["delay"] = found["tuned"]["peak"]
+        if not loads.model.text:  # the first delay that was tried is none
+            found["peaks"]["zero"] = found["tuned"]["delays"][0]["peak"]
+    else:
+        loads.delay_us = UNTUNED_DELAY_US
+        found["tuned"] = {"queue_delay_us": loads.delay_us}
     for side in loads.sides:
         if side not in found["peaks"]:
             found["peaks"][side] = loads.peak(side)
@@ -279,7 +287,7 @@ def measure(report, name, model, found, args, folder):
     if "single" in args.parts and model.shape:
         measure_single(report, loads, found, folder, 2 * args.seconds)
     if "peak" in args.parts:
-        measure_peaks(report, loads, found)
+        measure_peaks(report, loads, found, tune=not args.quick)
     peak = max((found.get("peaks", {}).get(side, 0) for side in DOCUMENTS), default=0)
     if not peak:
         if set(args.parts) & {"load", "gaps", "steps", "companions"}:
