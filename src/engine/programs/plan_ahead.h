@@ -32,10 +32,10 @@ BatchPlanner PlannerOf(Executable& executable, std::vector<Shape> one_row, int m
 // weights packed, and a model that cannot run is refused.
 Status PlanOneRow(const BatchPlanner& planner, int workers);
 
-// Makes those of 2, 3, 4, 6, 8, 12 … rows, and of the most, the smallest of all planners first: in the
-// background, where the load has one and may take time. A planner whose weights have come to take
-// kPackedAhead times what they take now makes no more. `owner`: of what the planners refer to. Once
-// it is gone, nothing more is done.
+// Makes those of 2, 3, 4, 6, 8, 12 … rows, and of the most, the smallest of all planners first: in
+// the background, where the load has one and may take time. A planner whose weights have come to
+// take kPackedAhead times what they take now makes no more. `owner`: of what the planners refer to.
+// Once it is gone, nothing more is done.
 inline constexpr size_t kPackedAhead = 3;
 void PlanBatchesAhead(std::vector<BatchPlanner> planners, std::weak_ptr<const void> owner,
                       const LoadOptions& load);
