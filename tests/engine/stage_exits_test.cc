@@ -436,7 +436,8 @@ TEST(StageMemoryTest, ItIsCountedUntilNobodyOfTheBatchNeedsIt) {
   auto both = std::make_shared<const std::vector<std::shared_ptr<StageMemory>>>(
       std::vector<std::shared_ptr<StageMemory>>{first->memory(), second->memory()});
   ASSERT_TRUE(first->Complete(0, {&left, 1}, {.row = 0}, both).ok());
-  ASSERT_TRUE(second->Complete(0, {&left, 1}, {.row = 1}, std::move(both)).ok());
+  ASSERT_TRUE(second->Complete(0, {&left, 1}, {.row = 1}, both).ok());
+  both.reset();
   first.reset();
   EXPECT_EQ(memory.partial_answers->held(), 300) << "the second one's rows keep the first one's";
   const Tensor answer = Tensor::Allocate(DType::kFloat, {2, 1});

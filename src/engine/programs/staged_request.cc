@@ -145,7 +145,7 @@ Status StagedRequest::Begin(int32_t stage, const WorkerMemory& memory) {
 }
 
 StatusOr<int> StagedRequest::Complete(int32_t stage, std::span<const Tensor> outputs,
-                                      PlaceInBatch first, SharedStageMemory memory) {
+                                      PlaceInBatch first, const SharedStageMemory& memory) {
   const StageLayout::Ports& ports = layout_.stages[static_cast<size_t>(stage)];
   for (size_t i = 0; i < outputs.size(); ++i) {
     const auto value = static_cast<size_t>(ports.outputs[i]);

@@ -100,7 +100,7 @@ class StagedRequest final : public RequestGraph {
   // after the other. `memory`: of the batch; null where the request is alone. Then takes the first
   // exit that holds: returns which of the stage's, −1: none. An error is a predicate's.
   StatusOr<int> Complete(int32_t stage, std::span<const Tensor> outputs, PlaceInBatch first,
-                         SharedStageMemory memory);
+                         const SharedStageMemory& memory);
   int64_t rows() const { return request().rows; }
   // Of what it has taken; null: nothing.
   const std::shared_ptr<StageMemory>& memory() const { return taken_; }
