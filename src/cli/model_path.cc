@@ -16,8 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPlainFile = "model.onnx";
-
 // A folder whose settings, there or above, have been read.
 StatusOr<ModelPath> Resolve(const fs::path& folder, bool of_model, bool in_repository,
                             FolderConfig read) {
@@ -46,7 +44,7 @@ StatusOr<ModelPath> Resolve(const fs::path& folder, bool of_model, bool in_repos
                     (folder / "1").string());
   }
   ModelPath found;
-  found.path = read.cells || read.function ? version : version / read.file;
+  found.path = read.cells || read.function ? version : ModelFile(version, read.file);
   found.cells = std::move(read.cells);
   found.function = std::move(read.function);
   found.config = std::move(read.config);
@@ -132,7 +130,7 @@ StatusOr<ModelPath> FindModel(const std::string& name, bool in_repository) {
   }
   fs::path folder = fs::absolute(name, error).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();  // it ended in a slash
-  if (HasSettings(folder) || !VersionsIn(folder, kPlainFile).empty()) {
+  if (HasSettings(folder) || !VersionsIn(folder, kModelFile).empty()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(FolderConfig read, ReadModelFolder(folder));
     return Resolve(folder, true, in_repository, std::move(read));
   }
@@ -140,7 +138,7 @@ StatusOr<ModelPath> FindModel(const std::string& name, bool in_repository) {
     CHAIRLIFT_ASSIGN_OR_RETURN(FolderConfig read, ReadModelFolder(folder.parent_path()));
     return Resolve(folder, false, in_repository, std::move(read));
   }
-  if (HasModel(folder, kPlainFile)) return Resolve(folder, false, false, {});
+  if (HasModel(folder, kModelFile)) return Resolve(folder, false, false, {});
   if (const std::vector<std::string> models = ModelsIn(folder); !models.empty()) {
     return InvalidArgument("'{}' is a folder of models: name one of them, as {} (there are: {})",
                            name, (fs::path(name) / models[0]).string(), fmt::join(models, ", "));

@@ -59,11 +59,13 @@ std::string FirstValues(const Tensor& tensor) {
   return tensor.size() > shown ? text + ", …" : text;
 }
 
-// Whether keys and values of earlier tokens are among a model's, or a request's, inputs.
+// Whether keys and values of earlier tokens, or what an encoder gives, are among a model's, or a
+// request's, inputs.
 template <typename Input>
-bool HasPast(const std::vector<Input>& inputs) {
-  return std::any_of(inputs.begin(), inputs.end(),
-                     [](const Input& input) { return input.name.starts_with("past_key_values."); });
+bool IsDecoder(const std::vector<Input>& inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [](const Input& input) {
+    return input.name.starts_with("past_key_values.") || input.name == "encoder_hidden_states";
+  });
 }
 
 Status MakeFolder(const std::string& folder) {
@@ -86,7 +88,7 @@ Status Run(const RunFlags& flags) {
   model.config.max_batch_size = 0;  // all rows of the request at once
   CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", model.path, model.config));
   CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine->Metadata("model"));
-  if (HasPast(metadata.inputs) && !HasPast(request.inputs)) {  // it is to generate
+  if (IsDecoder(metadata.inputs) && !IsDecoder(request.inputs)) {  // it is to generate
     model.config.policy = "continuous";
     CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", model.path, model.config));
   }

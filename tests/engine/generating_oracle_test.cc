@@ -58,11 +58,12 @@ NamedTensor Number(const std::string& name, int32_t n) {
 }
 
 struct Question {
-  Tokens prompt;
+  Tokens prompt;  // with an encoder, the source
   int32_t max_tokens = 12;
   int32_t min_tokens = 0;
   bool ignore_ends = false;
   Tokens stops = {};
+  Tokens decoder_prompt = {};  // with an encoder; empty: left out
 
   InferRequest Request() const {
     InferRequest request;
@@ -71,6 +72,9 @@ struct Question {
                       Number("max_tokens", max_tokens),
                       Number("min_tokens", min_tokens),
                       {"ignore_eos", Tensor::Of<bool>({1}, {ignore_ends})}};
+    if (!decoder_prompt.empty()) {
+      request.inputs.push_back(Row("decoder_input_ids", decoder_prompt));
+    }
     if (!stops.empty()) {
       request.inputs.push_back(
           {"stop_token_ids", Tensor::Of<int64_t>({static_cast<int64_t>(stops.size())},
@@ -145,6 +149,64 @@ class Alone {
   ModelMetadata metadata_;
 };
 
+// The two files of a model with an encoder as they are, one request at a time: the decoder over all
+// tokens so far at each step.
+class EncoderAlone {
+ public:
+  EncoderAlone(const std::filesystem::path& folder, int64_t start, int64_t end, int64_t forced_end)
+      : start_(start), end_(end), forced_end_(forced_end) {
+    auto engine = Engine::Create({.workers = 1, .time_cells = false});
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+    for (const char* name : {"encoder_model", "decoder_model"}) {
+      const Status loaded =
+          engine_->LoadModel(name, folder / (std::string(name) + ".onnx"), {.policy = "none"});
+      EXPECT_TRUE(loaded.ok()) << loaded;
+    }
+  }
+
+  Tokens Answer(const Question& question) {
+    const Tokens ones(question.prompt.size(), 1);
+    InferRequest encode;
+    encode.model = "encoder_model";
+    encode.inputs = {Row("input_ids", question.prompt), Row("attention_mask", ones)};
+    const auto encoded = engine_->Infer(encode);
+    EXPECT_TRUE(encoded.ok()) << encoded.status();
+    if (!encoded.ok()) return {};
+    Tokens so_far = question.decoder_prompt.empty() ? Tokens{start_} : question.decoder_prompt;
+    Tokens ends = question.ignore_ends ? Tokens{} : Tokens{end_}, answer;
+    ends.insert(ends.end(), question.stops.begin(), question.stops.end());
+    while (static_cast<int32_t>(answer.size()) < question.max_tokens) {
+      InferRequest request;
+      request.model = "decoder_model";
+      request.inputs = {Row("input_ids", so_far),
+                        {"encoder_hidden_states", encoded->outputs.at(0).tensor},
+                        Row("encoder_attention_mask", ones)};
+      request.outputs = {"logits"};
+      const auto response = engine_->Infer(request);
+      EXPECT_TRUE(response.ok()) << response.status();
+      if (!response.ok()) return answer;
+      const auto logits = response->outputs.at(0).tensor.values<float>();
+      std::vector<float> last(logits.end() - kVocabulary, logits.end());
+      if (static_cast<int32_t>(answer.size()) < question.min_tokens) {
+        for (const int64_t end : ends) last[end] = -std::numeric_limits<float>::infinity();
+      }
+      answer.push_back(std::max_element(last.begin(), last.end()) - last.begin());
+      if (forced_end_ >= 0 && !question.ignore_ends &&
+          static_cast<int32_t>(answer.size()) == question.max_tokens) {
+        answer.back() = forced_end_;
+      }
+      so_far.push_back(answer.back());
+      if (std::find(ends.begin(), ends.end(), answer.back()) != ends.end()) break;
+    }
+    return answer;
+  }
+
+ private:
+  const int64_t start_, end_, forced_end_;
+  std::unique_ptr<Engine> engine_;
+};
+
 Question RandomQuestion(std::mt19937& random, int64_t longest) {
   Question question;
   const auto length = 1 + random() % static_cast<unsigned>(longest);
@@ -183,17 +245,14 @@ class Answers {
   int left_ = 0;
 };
 
-void Check(const Files& files, const ModelConfig& config, int count, int64_t longest,
-           unsigned seed) {
-  Alone alone(files);
-  auto engine = Load(files, config);
-  ASSERT_TRUE(engine.ok()) << engine.status();
-  const std::vector<ProgramChoice> programs = (*engine)->Metadata("decoder")->programs;
+// All of them at once, some cancelled: the others' answers are what `alone` gives.
+template <typename Reference>
+void Compare(Engine& engine, Reference& alone, const std::vector<Question>& questions,
+             std::mt19937& random) {
+  const std::vector<ProgramChoice> programs = engine.Metadata("decoder")->programs;
   ASSERT_EQ(programs.size(), 1u) << programs[0].refused;
   ASSERT_EQ(programs[0].kind, "generating");
-  std::mt19937 random(seed);
-  std::vector<Question> questions;
-  for (int i = 0; i < count; ++i) questions.push_back(RandomQuestion(random, longest));
+  const auto count = static_cast<int>(questions.size());
   std::vector<StatusOr<InferResponse>> responses(questions.size(), absl::UnknownError("none"));
   std::vector<RequestId> ids;
   std::vector<bool> cancelled;
@@ -201,7 +260,7 @@ void Check(const Files& files, const ModelConfig& config, int count, int64_t lon
   answers.Expect(count);
   for (size_t i = 0; i < questions.size(); ++i) {
     ids.push_back(
-        (*engine)->InferAsync(questions[i].Request(), [&, i](StatusOr<InferResponse> response) {
+        engine.InferAsync(questions[i].Request(), [&, i](StatusOr<InferResponse> response) {
           responses[i] = std::move(response);
           answers.Done();
         }));
@@ -210,7 +269,7 @@ void Check(const Files& files, const ModelConfig& config, int count, int64_t lon
     if (random() % 8 == 0) {
       const size_t which = random() % (i + 1);
       cancelled[which] = true;
-      (*engine)->Cancel(ids[which]);
+      engine.Cancel(ids[which]);
     }
   }
   answers.Wait();
@@ -222,6 +281,49 @@ void Check(const Files& files, const ModelConfig& config, int count, int64_t lon
     ++compared;
   }
   EXPECT_GT(compared, count / 2);
+}
+
+void Check(const Files& files, const ModelConfig& config, int count, int64_t longest,
+           unsigned seed) {
+  Alone alone(files);
+  auto engine = Load(files, config);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  std::mt19937 random(seed);
+  std::vector<Question> questions;
+  for (int i = 0; i < count; ++i) questions.push_back(RandomQuestion(random, longest));
+  Compare(**engine, alone, questions, random);
+}
+
+std::filesystem::path EncoderDecoders() {
+  return std::filesystem::path(CHAIRLIFT_ENCODERS) / ".." / "encoder_decoders";
+}
+
+StatusOr<std::unique_ptr<Engine>> LoadEncoderDecoder(const std::filesystem::path& folder,
+                                                     const ModelConfig& config = {}) {
+  auto engine = Engine::Create({.workers = 2, .time_cells = false});
+  if (!engine.ok()) return engine;
+  const Status loaded = (*engine)->LoadModel("decoder", folder / "decoder_model.onnx", config);
+  if (!loaded.ok()) return loaded;
+  return engine;
+}
+
+void CheckEncoderDecoder(const std::filesystem::path& folder, const ModelConfig& config, int count,
+                         int64_t longest, unsigned seed) {
+  // As their generation_config.json has them.
+  const bool bart = folder.filename().string().starts_with("bart");
+  const bool marian = folder.filename().string().starts_with("marian");
+  EncoderAlone alone(folder, bart ? 2 : 0, bart ? 2 : 1, bart ? 2 : marian ? 1 : -1);
+  auto engine = LoadEncoderDecoder(folder, config);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  std::mt19937 random(seed);
+  std::vector<Question> questions;
+  for (int i = 0; i < count; ++i) {
+    questions.push_back(RandomQuestion(random, longest));
+    for (unsigned n = random() % 4 == 0 ? 1 + random() % 12 : 0; n > 0; --n) {
+      questions.back().decoder_prompt.push_back(random() % kVocabulary);
+    }
+  }
+  Compare(**engine, alone, questions, random);
 }
 
 TEST(GeneratingOracleTest, Gpt2) {
@@ -246,6 +348,56 @@ TEST(GeneratingOracleTest, AsPyTorchsExporterWritesThem) {
     ++count;
   }
   EXPECT_GE(count, 6);
+}
+
+// Real exports (tests/models/export_encoder_decoders.py).
+TEST(GeneratingOracleTest, EncoderDecodersAsPyTorchsExporterWritesThem) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(EncoderDecoders())) {
+    SCOPED_TRACE(entry.path().filename().string());
+    CheckEncoderDecoder(entry.path(), {}, 30, 40, 7);
+    // Two layers of four heads of four columns, keys and values: 256 bytes a token, 4096 a block.
+    CheckEncoderDecoder(entry.path(),
+                        {.max_batch_tokens = 5, .max_length = 30, .cache_bytes = 6 * 4096}, 30, 40,
+                        8);
+    ++count;
+  }
+  EXPECT_GE(count, 4);
+}
+
+TEST(GeneratingOracleTest, WhatAnEncoderDecoderIsNotGivenIsRefusedByName) {
+  const auto folder = EncoderDecoders() / "marian_hf5_torchscript_eager_14";
+  auto engine = LoadEncoderDecoder(folder, {.cache_bytes = 4 * 4096});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const auto refused = [&](const Question& question) {
+    const auto response = (*engine)->Infer(question.Request());
+    EXPECT_TRUE(absl::IsInvalidArgument(response.status())) << response.status();
+    return std::string(response.status().message());
+  };
+  EXPECT_THAT(refused({.prompt = {}}), HasSubstr("'input_ids' has no tokens"));
+  EXPECT_THAT(refused({.prompt = Tokens(65, 1)}), HasSubstr("the encoder takes 64"));
+  EXPECT_THAT(refused({.prompt = {1, 61}}),
+              HasSubstr("token 1 is 61; the model has tokens 0 to 60"));
+  EXPECT_THAT(refused({.prompt = {-1}}), HasSubstr("token 0 is -1"));
+  EXPECT_THAT(refused({.prompt = {1}, .decoder_prompt = {2, 61}}),
+              HasSubstr("'decoder_input_ids': token 1 is 61"));
+  EXPECT_THAT(refused({.prompt = {1}, .decoder_prompt = Tokens(64, 2)}),
+              HasSubstr("'decoder_input_ids' has 64 tokens"));
+  EXPECT_THAT(refused({.prompt = {1}, .max_tokens = 64}), HasSubstr("from 1 to 63"));
+  EXPECT_THAT(refused({.prompt = Tokens(40, 3), .max_tokens = 17}), HasSubstr("do not fit"));
+  EXPECT_TRUE((*engine)->Infer(Question{.prompt = Tokens(40, 3), .max_tokens = 16}.Request()).ok());
+}
+
+TEST(GeneratingOracleTest, ADecoderWithoutItsEncoderIsServedAsItIs) {
+  testing::TempFolder folder;
+  std::filesystem::copy_file(
+      EncoderDecoders() / "t5_hf5_torchscript_eager_14" / "decoder_model.onnx",
+      folder / "decoder_model.onnx");
+  auto engine = LoadEncoderDecoder(folder.string());
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const auto metadata = (*engine)->Metadata("decoder");
+  ASSERT_TRUE(metadata.ok());
+  EXPECT_THAT(metadata->programs[0].refused, HasSubstr("no encoder_model.onnx"));
 }
 
 TEST(GeneratingOracleTest, PromptsInSmallPiecesAndRoomForFewAtATime) {

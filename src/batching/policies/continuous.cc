@@ -71,6 +71,11 @@ class ContinuousScheduler final : public RequestTable {
     }
   }
 
+  Member NextPiece() const {
+    const Slot slot = with_pieces_.begin()->second;
+    return {slot, live_[static_cast<size_t>(slot)].pieces.front()};
+  }
+
   std::optional<Task> NextTask(WorkerId worker) override {
     if (in_flight_) return std::nullopt;
     Admit();
@@ -79,18 +84,23 @@ class ContinuousScheduler final : public RequestTable {
     const int32_t most = options_.max_batch_size;
     int32_t rows = 0;
     CellType type = 0;
-    while (!steps_.empty() && (rows == 0 || rows + node(steps_.front()).size() <= most)) {
+    const auto fits = [&](Member member) {
+      return rows == 0 || (node(member).type == type && rows + node(member).size() <= most);
+    };
+    const bool apart =
+        !steps_.empty() && prompts() && node(NextPiece()).type != node(steps_.front()).type;
+    const bool pieces_turn = apart && stepped_;
+    while (!pieces_turn && !steps_.empty() && fits(steps_.front())) {
       type = node(steps_.front()).type;
       rows += node(steps_.front()).size();
       members.push_back(steps_.front());
       steps_.pop_front();
     }
-    const bool beside = !members.empty();
-    for (bool first = true; prompts(); first = false) {
-      const Slot slot = with_pieces_.begin()->second;
-      Live& live = live_[static_cast<size_t>(slot)];
-      const Member piece{slot, live.pieces.front()};
-      if (!first && (beside || rows + node(piece).size() > most)) break;
+    stepped_ = !members.empty();
+    for (bool first = true; prompts() && !(apart && stepped_); first = false) {
+      const Member piece = NextPiece();
+      Live& live = live_[static_cast<size_t>(piece.slot)];
+      if (!first && (stepped_ || !fits(piece))) break;
       type = node(piece).type;
       members.push_back(piece);
       rows += node(piece).size();
@@ -112,6 +122,7 @@ class ContinuousScheduler final : public RequestTable {
   std::deque<Member> steps_;              // ready, in the order in which they became so
   int64_t held_ = 0;                      // state of those admitted
   bool in_flight_ = false;
+  bool stepped_ = false;  // the last task had steps
 };
 
 }  // namespace

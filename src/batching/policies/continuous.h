@@ -15,6 +15,11 @@
 // So nobody's next token waits for more than one piece of a prompt, and a prompt that has been
 // admitted has a piece in every task until those before it have run.
 //
+// Pieces of another type than steps (what an encoder computes, which is one node then) ride apart:
+// while there are both, tasks of steps and of pieces, as many as fit, take turns, steps first. A
+// token waits for `max_batch_size` rows of such pieces at the most, or for one piece that is
+// larger.
+//
 // Memory. A request may grow to CellGraph::state() units of state, which it holds from its start
 // until it leaves. It starts when all that have started and it fit into `state_capacity`, in order
 // of arrival: nobody passes one that does not fit yet, so a large request is not starved. One that

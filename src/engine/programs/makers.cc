@@ -29,7 +29,7 @@ struct Maker {
 // In order: what serves requests of unequal sizes better comes first.
 constexpr Maker kMakers[] = {
     {"generating", "requests that generate ride together at every step, whatever their age",
-     GraphForm::kGenerated, MakeGenerating, Source::kGraph, HasPast},
+     GraphForm::kGenerated, MakeGenerating, Source::kGraph, IsDecoder},
     {"cells", "requests join and leave at every step", GraphForm::kCells, MakeCells},
     {"packed", "tokens of requests are packed, nothing is padded", GraphForm::kRagged, MakePacked},
     {"padded", "requests of several lengths are padded to the longest", GraphForm::kPadded,

@@ -92,9 +92,18 @@ bool IsVersion(const std::string& text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
+fs::path ModelFile(const fs::path& version, std::string_view file) {
+  std::error_code error;
+  const fs::path decoder = version / "decoder_model.onnx";
+  const bool both = file == kModelFile && !fs::exists(version / file, error) &&
+                    fs::is_regular_file(decoder, error) &&
+                    fs::is_regular_file(version / "encoder_model.onnx", error);
+  return both ? decoder : version / file;
+}
+
 bool HasModel(const fs::path& version, std::string_view file) {
   std::error_code error;
-  if (file != kAnyOnnxFile) return fs::is_regular_file(version / file, error);
+  if (file != kAnyOnnxFile) return fs::is_regular_file(ModelFile(version, file), error);
   for (fs::directory_iterator it(version, error), end; !error && it != end; it.increment(error)) {
     if (it->path().extension() == ".onnx") return true;
   }

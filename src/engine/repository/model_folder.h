@@ -20,6 +20,7 @@ namespace chairlift {
 
 // Stands for any .onnx file, where a model is made of cells.
 inline constexpr std::string_view kAnyOnnxFile = "*.onnx";
+inline constexpr std::string_view kModelFile = "model.onnx";
 
 // What the files in a model's folder say of how it is served.
 struct FolderConfig {
@@ -30,7 +31,7 @@ struct FolderConfig {
   VersionPolicy versions;
   TextSettings texts;
   // In a version's folder; of a model made of cells kAnyOnnxFile, of a function its own.
-  std::string file = "model.onnx";
+  std::string file{kModelFile};
 
   // Of a config.pbtxt:
   std::vector<TensorSpec> inputs;  // that the model must have; shapes are not set
@@ -49,7 +50,10 @@ Status CheckTensors(const FolderConfig& folder, const ModelMetadata& model);
 
 // A number, as a folder's name: "1", "12".
 bool IsVersion(const std::string& text);
-// Whether a version's folder has `file` (kAnyOnnxFile: any).
+// Where `file` is in a version's folder. Where there is no model.onnx but decoder_model.onnx and
+// encoder_model.onnx, as exporters write a model with an encoder, the decoder stands for it.
+std::filesystem::path ModelFile(const std::filesystem::path& version, std::string_view file);
+// Whether a version's folder has `file` (kAnyOnnxFile: any), or what stands for it.
 bool HasModel(const std::filesystem::path& version, std::string_view file);
 // The versions in a model's folder that have `file`, "9" before "10".
 std::vector<std::string> VersionsIn(const std::filesystem::path& folder, std::string_view file);

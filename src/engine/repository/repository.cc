@@ -356,7 +356,8 @@ StatusOr<std::vector<InferRequest>> Repository::LoadFolderLocked(
   }
   Status first_error;
   for (const std::string& version : *versions) {
-    const fs::path path = config->cells ? folder / version : folder / version / config->file;
+    const fs::path path =
+        config->cells ? folder / version : ModelFile(folder / version, config->file);
     const ModelSource source{.path = path,
                              .cells = config->cells,
                              .function = config->function,

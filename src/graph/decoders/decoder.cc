@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "graph/decoders/paging.h"
+#include "graph/decoders/source.h"
 #include "graph/decoders/without_past.h"
 #include "graph/passes/rewrite.h"
 #include "graph/ragged/ragged.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr std::string_view kPastPrefix = "past_key_values.";
 constexpr std::string_view kPresentPrefix = "present.";
+constexpr std::string_view kSourceName = "encoder_hidden_states";
 
 Status CheckShape(const Value& value, int rank, const std::vector<int>& known, const char* form) {
   const bool fits =
@@ -29,6 +31,12 @@ Status CheckShape(const Value& value, int rank, const std::vector<int>& known, c
 bool HasPast(const Graph& graph) {
   return std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId id) {
     return graph.values[static_cast<size_t>(id)].name.starts_with(kPastPrefix);
+  });
+}
+
+bool HasSource(const Graph& graph) {
+  return std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId id) {
+    return graph.values[static_cast<size_t>(id)].name == kSourceName;
   });
 }
 
@@ -54,12 +62,24 @@ StatusOr<DecoderPorts> FindDecoderPorts(const Graph& graph) {
     } else if (value.name == "position_ids" && integer) {
       CHAIRLIFT_RETURN_IF_ERROR(CheckShape(value, 2, {}, "[batch, new]"));
       ports.positions = at;
+    } else if (value.name == kSourceName && value.dtype == DType::kFloat) {
+      CHAIRLIFT_RETURN_IF_ERROR(CheckShape(value, 3, {2}, "[batch, source, columns]"));
+      ports.source = at;
+    } else if (value.name == "encoder_attention_mask" && integer) {
+      CHAIRLIFT_RETURN_IF_ERROR(CheckShape(value, 2, {}, "[batch, source]"));
+      ports.source_mask = at;
     } else {
       return Unimplemented(
           "input '{}' ({}) is not known; a decoder's are 'input_ids', 'attention_mask', "
-          "'position_ids' and 'past_key_values.N.key' and '.value'",
+          "'position_ids' and 'past_key_values.N.key' and '.value', or 'encoder_hidden_states' and "
+          "'encoder_attention_mask'",
           value.name, DTypeName(value.dtype));
     }
+  }
+  if (ports.source >= 0 && !ports.caches.empty()) {
+    return Unimplemented(
+        "it has a source and a past; what is taken is the decoder that has no past "
+        "(decoder_model.onnx)");
   }
   if (ports.tokens < 0) return Unimplemented("it has no int64 input 'input_ids'");
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
@@ -69,6 +89,7 @@ StatusOr<DecoderPorts> FindDecoderPorts(const Graph& graph) {
       ports.logits = at;
       continue;
     }
+    if (ports.source >= 0) continue;  // keys and values are its own affair
     const auto cache = std::find_if(ports.caches.begin(), ports.caches.end(), [&](const auto& c) {
       return value.name.starts_with(kPresentPrefix) && c.output < 0 &&
              value.name.substr(kPresentPrefix.size()) == c.name.substr(kPastPrefix.size());
@@ -90,12 +111,16 @@ StatusOr<DecoderPorts> FindDecoderPorts(const Graph& graph) {
   return ports;
 }
 
-StatusOr<DecoderModel> MakeDecoder(const Graph& graph) {
+StatusOr<DecoderModel> MakeDecoder(const Graph& graph, const Graph* encoder) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const DecoderPorts ports, FindDecoderPorts(graph));
+  if ((ports.source >= 0) != (encoder != nullptr)) {
+    return Unimplemented("it has {}", encoder == nullptr ? "a source, and there is no encoder"
+                                                         : "an encoder, and no source");
+  }
   CHAIRLIFT_ASSIGN_OR_RETURN(decoders::CausalModel causal, decoders::WithoutPast(graph, ports));
   CHAIRLIFT_ASSIGN_OR_RETURN(RaggedModel ragged, MakeRagged(causal.graph));
   CHAIRLIFT_ASSIGN_OR_RETURN(DecoderModel model, decoders::Page(std::move(ragged)));
-  if (model.layers.size() * 2 != ports.caches.size()) {
+  if (!ports.caches.empty() && model.layers.size() * 2 != ports.caches.size()) {
     return Unimplemented("it has {} attentions, and {} inputs of keys and values",
                          model.layers.size(), ports.caches.size());
   }
@@ -106,6 +131,20 @@ StatusOr<DecoderModel> MakeDecoder(const Graph& graph) {
       fmt::format("keys and values of {} attention{}, each proved to see the tokens up to its own",
                   model.layers.size(), model.layers.size() == 1 ? "" : "s"),
       "nothing else depends on how many tokens came before, but positions"};
+  if (encoder != nullptr) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(model.source,
+                               decoders::JoinSource(*encoder, *std::move(causal.source)));
+    const SourceModel& source = *model.source;
+    if (source.graph.outputs.size() != 2 * model.layers.size()) {
+      return Unimplemented("{} attentions read the source, and {} earlier tokens",
+                           source.graph.outputs.size() / 2, model.layers.size());
+    }
+    model.notes.push_back(
+        "nothing but keys and values of attention reads the source, and all of its tokens count");
+    model.notes.push_back(source.packed
+                              ? "encoder: tokens of sources are packed, nothing is padded"
+                              : "encoder: runs on one source at a time: " + source.not_packed);
+  }
   if (model.max_length > 0) {
     model.notes.push_back(fmt::format("sequences up to {} tokens", model.max_length));
   }

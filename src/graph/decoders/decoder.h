@@ -9,6 +9,11 @@
 //   past_key_values.N.key / .value   [batch, heads, past, columns]
 //   logits           [batch, new, vocabulary]
 //   present.N.key / .value           [batch, heads, past + new, columns]
+// and of a model with an encoder the two files that need no past (a step follows from the model
+// over all tokens so far, as below; what they give beside logits is not read):
+//   encoder_model.onnx   input_ids, attention_mask [batch, source] → last_hidden_state
+//   decoder_model.onnx   input_ids [batch, new], encoder_hidden_states [batch, source, columns],
+//                        encoder_attention_mask [batch, source] → logits
 //
 // Proved, operator by operator, for every past and every number of new tokens:
 //   1. present = Concat(past, new keys) along the tokens, and nothing but attention reads it, after
@@ -20,15 +25,22 @@
 // follows from the earlier keys and values and its own position. That model, with no past, is then
 // proved to keep tokens and sequences apart (graph/ragged), where causal attention over packed
 // tokens becomes attention over blocks (chairlift::PagedAttention).
+//
+// With an encoder it is proved, too, that nothing but keys and values of attention reads the
+// source, and that this hides nothing of a source whose tokens all count. These keys and values are
+// the outputs of a model of their own, encoder included, which runs once a request; attention over
+// them becomes attention over blocks as well (chairlift::SourceAttention).
 #ifndef CHAIRLIFT_GRAPH_DECODERS_DECODER_H_
 #define CHAIRLIFT_GRAPH_DECODERS_DECODER_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "graph/ir.h"
 #include "graph/passes/pass.h"
+#include "graph/ragged/ragged.h"
 
 namespace chairlift {
 
@@ -40,6 +52,9 @@ enum class DecoderRole {
   kBlocks,     // int64 [R, M]: where these and the new ones are
   kKeys,       // float [N, heads, B, columns]: blocks of keys, written in place
   kValues,     // likewise
+  // With an encoder:
+  kSourceLengths,  // int64 [R]: tokens of the source
+  kSourceBlocks,   // int64 [R, M']: where they are, in the blocks of the same layers
 };
 
 struct DecoderInput {
@@ -51,6 +66,21 @@ struct DecoderLayer {
   int64_t heads = 0;  // of keys
   int64_t key_size = 0;
   int64_t value_size = 0;
+  friend bool operator==(const DecoderLayer&, const DecoderLayer&) = default;
+};
+
+// An encoder, with the keys and values that a decoder's attentions read of its tokens.
+struct SourceModel {
+  // By layer keys, then values. Packed: [T, heads, columns] of the tokens of any number of sources;
+  // else [1, length, heads, columns] of one.
+  Graph graph;
+  // Packed: what its inputs are. Else they are the tokens and, if it has one, the mask of ones,
+  // both [1, length].
+  std::vector<RaggedInput> inputs;
+  bool packed = false;
+  std::string not_packed;          // why
+  int64_t max_length = 0;          // tokens of a source; 0: no limit
+  DType mask = DType::kUndefined;  // undefined: there is none
 };
 
 struct DecoderModel {
@@ -61,6 +91,7 @@ struct DecoderModel {
   std::vector<DecoderLayer> layers;  // one an attention
   int64_t vocabulary = 0;
   int64_t max_length = 0;  // tokens of a sequence that it has tables for; 0: no limit
+  std::optional<SourceModel> source;
 
   std::vector<std::string> notes;  // what was proved, in words
   std::vector<PassReport> passes;  // that ran before
@@ -74,17 +105,20 @@ struct DecoderPorts {
     int input = -1, output = -1;
   };
   std::vector<Cache> caches;
+  int source = -1, source_mask = -1;
   int logits = -1;
 };
 
 // Whether the graph has inputs of those names at all.
 bool HasPast(const Graph& graph);
+bool HasSource(const Graph& graph);
+inline bool IsDecoder(const Graph& graph) { return HasPast(graph) || HasSource(graph); }
 // Unimplemented names the input or output that does not fit.
 StatusOr<DecoderPorts> FindDecoderPorts(const Graph& graph);
 
 // `graph` as imported, shapes inferred. Unimplemented names the node that stands in the way, and
-// why.
-StatusOr<DecoderModel> MakeDecoder(const Graph& graph);
+// why. `encoder`: of a model that has a source.
+StatusOr<DecoderModel> MakeDecoder(const Graph& graph, const Graph* encoder = nullptr);
 
 }  // namespace chairlift
 

@@ -43,6 +43,7 @@ class Pager {
       }
     }
     if (model_.layers.empty()) return Unimplemented("it has no attention");
+    CHAIRLIFT_RETURN_IF_ERROR(PageSources(inputs));
     CHAIRLIFT_RETURN_IF_ERROR(LastTokensOnly());
     graph_.inputs = std::move(inputs);
     SortNodes(graph_);
@@ -78,7 +79,8 @@ class Pager {
 
   Status PageAttention(size_t n, std::vector<ValueId>& inputs) {
     Node& node = graph_.nodes[n];
-    if (node.attributes.Int("causal", 0) == 0 || node.inputs.size() > 4 ||
+    const bool distances = node.attributes.Int("distances", 0) != 0;
+    if (node.attributes.Int("causal", 0) == 0 || (node.inputs.size() > 4 && !distances) ||
         node.attributes.Float("softcap", 0.0f) != 0.0f) {
       return Unimplemented("{}: it is not causal, or has a mask or a softcap", node.Describe());
     }
@@ -107,8 +109,46 @@ class Pager {
     attributes.Set("scale", node.attributes.Float("scale", 1.0f));
     node.def = OperatorRegistry::Builtin().Find("chairlift", "PagedAttention");
     node.attributes = std::move(attributes);
+    const ValueId bias = distances ? node.inputs[4] : kNoValue;
     node.inputs = {node.inputs[0], node.inputs[1], node.inputs[2], offsets_,
                    cached_,        blocks_,        caches[0],      caches[1]};
+    if (distances) node.inputs.push_back(bias);
+    return absl::OkStatus();
+  }
+
+  // Attentions over a source: their keys and values are in the blocks of the same layers.
+  Status PageSources(std::vector<ValueId>& inputs) {
+    const auto caches = [&](size_t layer) {
+      std::vector<ValueId> ids;
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        if (model_.inputs[i].layer == static_cast<int>(layer)) ids.push_back(inputs[i]);
+      }
+      return ids;  // keys, values
+    };
+    ValueId lengths = kNoValue, blocks = kNoValue;
+    size_t layer = 0;
+    for (Node& node : graph_.nodes) {
+      if (!Is(node, "SourceAttention", "chairlift")) continue;
+      const DecoderLayer own{node.attributes.Int("kv_heads", 0), node.attributes.Int("key_size", 0),
+                             node.attributes.Int("value_size", 0)};
+      if (layer == model_.layers.size() || own != model_.layers[layer]) {
+        return Unimplemented(
+            "{}: attention number {} over the source has {} heads of {} and {} columns, and that "
+            "over earlier tokens has others",
+            node.Describe(), layer, own.heads, own.key_size, own.value_size);
+      }
+      if (lengths == kNoValue) {
+        lengths = AddInput("source_lengths", DType::kInt64, {Sequences("")});
+        blocks =
+            AddInput("source_blocks", DType::kInt64, {Sequences(""), Dim::Symbol("source_blocks")});
+      }
+      const std::vector<ValueId> own_caches = caches(layer++);
+      node.inputs = {node.inputs[0], offsets_, lengths, blocks, own_caches[0], own_caches[1]};
+    }
+    if (lengths == kNoValue) return absl::OkStatus();
+    inputs.insert(inputs.end(), {lengths, blocks});
+    model_.inputs.push_back({DecoderRole::kSourceLengths});
+    model_.inputs.push_back({DecoderRole::kSourceBlocks});
     return absl::OkStatus();
   }
 

@@ -146,7 +146,8 @@ std::optional<int64_t> Line::Least(const std::vector<Line>& dims) const {
     least = *with;
   }
   int64_t bound = least.number;
-  for (const Size size : {Size::kBatch, Size::kNew, Size::kPast, Size::kAll}) {
+  for (int i = 0; i < kNumSizes; ++i) {
+    const auto size = static_cast<Size>(i);
     if (least.of(size) < 0) return std::nullopt;
     if (size != Size::kPast) bound += least.of(size);
   }
@@ -169,6 +170,9 @@ std::string Line::ToString() const {
   add(of(Size::kPast), "past");
   add(of(Size::kNew), "new");
   add(of(Size::kAll), "batch·(past + new)");
+  add(of(Size::kSource), "source");
+  add(of(Size::kAllNew), "batch·new");
+  add(of(Size::kAllSource), "batch·source");
   for (const auto& [axis, times] : axes) add(times, fmt::format("index {}", axis));
   if (number != 0 || terms.empty()) terms.push_back(std::to_string(number));
   return fmt::format("{}", fmt::join(terms, " + "));

@@ -2,7 +2,8 @@
 // lengths and masks, followed element by element.
 //
 // A decoder is followed for requests whose tokens all count (a mask of ones) and for all sizes at
-// once: a batch of B ≥ 1 sequences that each have P ≥ 0 earlier tokens and S ≥ 1 new ones.
+// once: a batch of B ≥ 1 sequences that each have P ≥ 0 earlier tokens and S ≥ 1 new ones, and a
+// source of E ≥ 1 tokens where there is an encoder.
 #ifndef CHAIRLIFT_GRAPH_DECODERS_PATTERN_H_
 #define CHAIRLIFT_GRAPH_DECODERS_PATTERN_H_
 
@@ -19,14 +20,17 @@
 
 namespace chairlift::decoders {
 
+// Distances between tokens are followed up to here.
+inline constexpr int64_t kReach = 4095;
 // More conditions are not followed.
 inline constexpr size_t kMostConditions = 4;
 inline bool IsInteger(DType dtype) { return dtype == DType::kInt64 || dtype == DType::kInt32; }
 void CopyElement(const Tensor& from, int64_t i, Tensor& to, int64_t j);
 
-// kAll: the entries of a mask, B · (P + S).
-enum class Size { kBatch, kNew, kPast, kAll };
-using Multiples = std::array<int64_t, 4>;  // by Size
+// kAll, kAllNew and kAllSource: the entries of a mask, B · (P + S), B · S and B · E.
+enum class Size { kBatch, kNew, kPast, kAll, kSource, kAllNew, kAllSource };
+inline constexpr int kNumSizes = 7;
+using Multiples = std::array<int64_t, kNumSizes>;  // by Size
 
 // number + a multiple of each size + a multiple of the index along each axis.
 struct Line {
@@ -72,6 +76,9 @@ struct Pattern {
     kLine,    // each element is `line`
     kList,    // of rank 1: element i is list[i]
     kTable,   // each element is table[m], where bit i of m says whether conditions[i] ≥ 0
+    // Each element is curve[line + kReach, its index along `column`]; where −1, curve has one
+    // column.
+    kCurve,
   };
   Kind kind = Kind::kUnknown;
   DType dtype = DType::kUndefined;
@@ -80,12 +87,15 @@ struct Pattern {
   std::vector<Line> list = {};
   std::vector<Line> conditions = {};
   Tensor table = {};  // [2^conditions]
+  Tensor curve = {};  // [2·kReach + 1, columns]
+  int column = -1;
 
   // Whether its elements are known.
   bool known() const { return kind != Kind::kUnknown && kind != Kind::kShaped; }
   bool uniform() const { return is_table() && conditions.empty(); }
   bool is_line() const { return kind == Kind::kLine; }
   bool is_table() const { return kind == Kind::kTable; }
+  bool is_curve() const { return kind == Kind::kCurve; }
   int rank() const { return static_cast<int>(dims.size()); }
 
   static Pattern OfLine(DType dtype, std::vector<Line> dims, Line line);
@@ -128,7 +138,7 @@ class PatternReader {
 
   // Names of the sizes as dimensions of the graph.
   static constexpr char kBatch[] = "(batch)", kNew[] = "(length)", kPast[] = "(past)",
-                        kTotal[] = "(total)";
+                        kTotal[] = "(total)", kSource[] = "(source)";
 
  private:
   StatusOr<Pattern> Follow(const Node& node);
@@ -138,6 +148,10 @@ class PatternReader {
   StatusOr<Pattern> OfLists(const Node& node, const std::vector<Pattern>& inputs);
   StatusOr<Pattern> Tables(const Node& node, const std::vector<Pattern>& inputs,
                            std::vector<Line> dims);
+  // Computed by the operator itself for each point.
+  StatusOr<Pattern> Curve(const Node& node, const std::vector<Pattern>& inputs,
+                          std::vector<Line> dims);
+  StatusOr<Pattern> GatherByCurve(const Tensor& rows, const Pattern& index);
   StatusOr<Pattern> Slice(const Node& node);
   StatusOr<Pattern> Gather(const Node& node);
   StatusOr<Pattern> Range(const Node& node);

@@ -43,6 +43,7 @@ Pattern MovedAxes(const Pattern& from, const std::vector<int>& to, std::vector<L
   Pattern moved = from;
   moved.dims = std::move(dims);
   moved.line = Moved(from.line, to);
+  if (from.column >= 0) moved.column = to[static_cast<size_t>(from.column)];
   for (Line& condition : moved.conditions) condition = Moved(condition, to);
   return moved;
 }
@@ -65,6 +66,15 @@ Pattern SpreadOne(Pattern pattern) {
     return Pattern::OfLine(pattern.dtype, pattern.dims, pattern.list[0]);
   }
   return pattern;
+}
+
+// The entries of [batch, length], where it is a mask's.
+std::optional<Line> AllEntries(const Line& batch, const Line& length) {
+  if (batch != Line::Of(Size::kBatch)) return std::nullopt;
+  if (length == Line::Total()) return Line::Of(Size::kAll);
+  if (length == Line::Of(Size::kNew)) return Line::Of(Size::kAllNew);
+  if (length == Line::Of(Size::kSource)) return Line::Of(Size::kAllSource);
+  return std::nullopt;
 }
 
 // Whether condition ≥ 0.
@@ -120,6 +130,8 @@ std::optional<std::vector<Line>> PatternReader::Dims(ValueId id) const {
       dims.push_back(Line::Of(Size::kPast));
     } else if (dim.symbol() == kTotal) {
       dims.push_back(Line::Total());
+    } else if (dim.symbol() == kSource) {
+      dims.push_back(Line::Of(Size::kSource));
     } else {
       return std::nullopt;
     }
@@ -234,7 +246,7 @@ StatusOr<Pattern> PatternReader::Elementwise(const Node& node, std::vector<Patte
     const auto line = input.AsLine();
     lines &= line.has_value();
     values.push_back(line.value_or(Line()));
-    depends |= input.is_line() && !input.line.is_number();
+    depends |= input.is_curve() || (input.is_line() && !input.line.is_number());
   }
   if (!depends) return Tables(node, inputs, *std::move(dims));
   if (lines && op == "Equal") {
@@ -257,10 +269,11 @@ StatusOr<Pattern> PatternReader::Elementwise(const Node& node, std::vector<Patte
     return inputs[taken];
   }
   const DType to = TypeOf(node);
-  const bool whole = IsInteger(to) || to == DType::kFloat;
-  if (!lines || !whole) return Unimplemented("what it computes of places is not followed");
-  CHAIRLIFT_ASSIGN_OR_RETURN(Line line, LineOf(op, values));
-  return Pattern::OfLine(to, *std::move(dims), std::move(line));
+  if (lines && (IsInteger(to) || to == DType::kFloat)) {
+    StatusOr<Line> line = LineOf(op, values);
+    if (line.ok()) return Pattern::OfLine(to, *std::move(dims), *std::move(line));
+  }
+  return Curve(node, inputs, *std::move(dims));
 }
 
 // Element by element.
@@ -363,6 +376,7 @@ StatusOr<Pattern> PatternReader::Slice(const Node& node) {
     const int64_t own = axes[i] < 0 ? axes[i] + data.rank() : axes[i];
     if (own < 0 || own >= data.rank()) return Unimplemented("it has no axis {}", axes[i]);
     const int axis = static_cast<int>(own);
+    if (axis == data.column) return Unimplemented("it cuts columns");
     Line& dim = data.dims[static_cast<size_t>(axis)];
     // Negative numbers count from the end; of other lines the sign is known.
     const auto place = [&](const Line& at) -> std::optional<Line> {
@@ -380,7 +394,7 @@ StatusOr<Pattern> PatternReader::Slice(const Node& node) {
       end = dim;
     } else if (const auto most = beyond->Most({}); !most || *most > 0) {
       // As long as there are no more tokens than the constant has entries.
-      if (!dim.is_number() || *end != Line::Total()) {
+      if (!dim.is_number() || (*end != Line::Total() && *end != Line::Of(Size::kNew))) {
         return Unimplemented("whether it reaches the end depends on sizes");
       }
       limit_ = limit_ == 0 ? dim.number : std::min(limit_, dim.number);
@@ -416,6 +430,11 @@ StatusOr<Pattern> PatternReader::Slice(const Node& node) {
 StatusOr<Pattern> PatternReader::Gather(const Node& node) {
   Pattern data = In(node, 0);
   const Pattern index = SpreadOne(In(node, 1));
+  if (index.is_curve() && node.attributes.Int("axis", 0) == 0) {
+    const Value& rows = graph_.values[static_cast<size_t>(node.inputs[0])];
+    if (!rows.is_constant()) return Unimplemented("its input 0 is no constant");
+    return GatherByCurve(rows.constant, index);
+  }
   if (!data.known()) return Unimplemented("its input 0 is not known");
   const int64_t given = node.attributes.Int("axis", 0);
   const int axis = static_cast<int>(given < 0 ? given + data.rank() : given);
@@ -439,6 +458,7 @@ StatusOr<Pattern> PatternReader::Gather(const Node& node) {
   }
   const auto place = index.known() ? index.AsLine() : std::nullopt;
   if (!place) return Unimplemented("its places are not followed");
+  if (data.is_curve()) return Unimplemented("its input 0 follows from places");
   const Line& dim = data.dims[static_cast<size_t>(axis)];
   const auto beyond = Line::Sum(*place, dim, -1);
   const auto least = place->Least(index.dims);
@@ -513,10 +533,10 @@ StatusOr<Pattern> PatternReader::Reshape(const Node& node) {
   if (data.uniform()) {
     std::vector<std::pair<size_t, Line>> rest = others(dims, 0);
     if (open && rest.empty()) {
-      const bool mask = before.size() == 2 && before[0].second == Line::Of(Size::kBatch) &&
-                        before[1].second == Line::Total();
-      if (before.size() > 1 && !mask) return Unimplemented("what it does to axes is not followed");
-      if (!before.empty()) dims[*open] = mask ? Line::Of(Size::kAll) : before[0].second;
+      const auto all =
+          before.size() == 2 ? AllEntries(before[0].second, before[1].second) : std::nullopt;
+      if (before.size() > 1 && !all) return Unimplemented("what it does to axes is not followed");
+      if (!before.empty()) dims[*open] = all ? *all : before[0].second;
       open.reset();
     }
     if (!open) {
@@ -552,12 +572,13 @@ StatusOr<Pattern> PatternReader::Reshape(const Node& node) {
 StatusOr<Pattern> PatternReader::Flatten(const Node& node) {
   Pattern data = In(node, 0);
   const int64_t axis = node.attributes.Int("axis", 1);
-  const bool mask = data.uniform() && data.rank() == 2 && data.dims[0] == Line::Of(Size::kBatch) &&
-                    data.dims[1] == Line::Total();
-  if (!mask || (axis != 0 && axis != 2))
+  const auto all =
+      data.uniform() && data.rank() == 2 ? AllEntries(data.dims[0], data.dims[1]) : std::nullopt;
+  if (!all || (axis != 0 && axis != 2)) {
     return Unimplemented("what it does to axes is not followed");
-  const Line all = Line::Of(Size::kAll), one = Line::Number(1);
-  data.dims = axis == 2 ? std::vector<Line>{all, one} : std::vector<Line>{one, all};
+  }
+  const Line one = Line::Number(1);
+  data.dims = axis == 2 ? std::vector<Line>{*all, one} : std::vector<Line>{one, *all};
   return data;
 }
 

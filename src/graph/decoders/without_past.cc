@@ -1,12 +1,14 @@
 #include "graph/decoders/without_past.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "graph/decoders/known_values.h"
 #include "graph/decoders/pattern.h"
 #include "graph/infer.h"
 #include "graph/passes/rewrite.h"
@@ -19,11 +21,25 @@ namespace {
 class PastRemover {
  public:
   // The graph has been through the preparing passes, and its inputs have the names of sizes.
-  PastRemover(Graph& graph, const DecoderPorts& ports)
-      : graph_(graph), ports_(ports), reader_(graph), why_(graph.values.size()) {}
+  // `causal`: it is a decoder; if not, each token sees all.
+  PastRemover(Graph& graph, const DecoderPorts& ports, bool causal)
+      : graph_(graph),
+        ports_(ports),
+        causal_(causal),
+        reader_(graph),
+        why_(graph.values.size()),
+        sourced_(graph.values.size(), false),
+        total_(ports.caches.empty() ? Line::Of(Size::kNew) : Line::Total()),
+        position_(ports.caches.empty() ? Line::Index : BehindPast),
+        known_(graph, reader_, graph.inputs[static_cast<size_t>(ports.tokens)], Size::kNew,
+               position_) {}
 
-  Status Run() {
+  // Leaves the causal graph, and that of the source's keys and values.
+  Status Run(std::optional<Graph>& source) {
     StartPatterns(graph_, ports_, reader_);
+    if (ports_.source >= 0) {
+      sourced_[static_cast<size_t>(graph_.inputs[static_cast<size_t>(ports_.source)])] = true;
+    }
     for (size_t i = 0; i < ports_.caches.size(); ++i) {
       pasts_[graph_.inputs[static_cast<size_t>(ports_.caches[i].input)]] = i;
     }
@@ -37,13 +53,20 @@ class PastRemover {
       const Status followed = reader_.Visit(node);
       known[n] = followed.ok() || FollowsPast(node);
       if (followed.ok()) continue;
+      if (!known[n]) FollowSource(n);
       for (const ValueId id : node.outputs) {
         if (id == kNoValue) continue;
         why_[static_cast<size_t>(id)] = fmt::format("{}: {}", node.Describe(), Message(followed));
       }
     }
+    if (ports_.source >= 0) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(source, SourceGraph(known));
+    }
     // More nodes are added behind those that there are.
-    const std::vector<bool> needed = Needed(known);
+    std::vector<ValueId> wanted = graph_.outputs;
+    if (causal_) wanted = {graph_.outputs[static_cast<size_t>(ports_.logits)]};
+    for (const auto& [id, grown] : grown_) wanted.push_back(grown.added);
+    const std::vector<bool> needed = Needed(known, std::move(wanted));
     for (size_t n = 0; n < needed.size(); ++n) {
       const Status kept = needed[n] ? Keep(n) : absl::OkStatus();
       if (!kept.ok()) return Unimplemented("{}: {}", graph_.nodes[n].Describe(), Message(kept));
@@ -64,7 +87,7 @@ class PastRemover {
     return graph_.values[static_cast<size_t>(graph_.inputs[static_cast<size_t>(i)])];
   }
 
-  static Line Position(int axis) { return *Line::Sum(Line::Of(Size::kPast), Line::Index(axis)); }
+  static Line BehindPast(int axis) { return *Line::Sum(Line::Of(Size::kPast), Line::Index(axis)); }
 
   // Keys and values of the past, joined by new ones or repeated for several heads.
   bool FollowsPast(const Node& node) {
@@ -84,23 +107,50 @@ class PastRemover {
     return RepeatsHeads(node);
   }
 
-  // The nodes that logits and new keys and values follow from, but for what is known.
-  std::vector<bool> Needed(const std::vector<bool>& known) const {
+  bool Sourced(ValueId id) const { return id != kNoValue && sourced_[static_cast<size_t>(id)]; }
+
+  // What follows from the source alone, and attention of tokens over it.
+  void FollowSource(size_t n) {
+    const Node& node = graph_.nodes[n];
+    const bool attention = Is(node, "Attention", "chairlift");
+    bool any = false, all = true;
+    for (size_t i = 0; i < (attention ? 3 : node.inputs.size()); ++i) {
+      const ValueId id = node.inputs[i];
+      if (id == kNoValue) continue;
+      any |= Sourced(id);
+      all &= Sourced(id) || graph_.values[static_cast<size_t>(id)].is_constant() ||
+             reader_.of(id).known();
+    }
+    if (attention && !Sourced(node.inputs[0]) && Sourced(node.inputs[1]) &&
+        Sourced(node.inputs[2])) {
+      crosses_.push_back(n);
+    } else if (any && all && !attention) {
+      for (const ValueId id : node.outputs) {
+        if (id != kNoValue) sourced_[static_cast<size_t>(id)] = true;
+      }
+    }
+  }
+  bool Crosses(size_t n) const {
+    return std::find(crosses_.begin(), crosses_.end(), n) != crosses_.end();
+  }
+
+  // The nodes that `open` follow from, but for what is known.
+  std::vector<bool> Needed(const std::vector<bool>& known, std::vector<ValueId> open) const {
     const Links links(graph_);
     std::vector<bool> needed(graph_.nodes.size(), false);
-    std::vector<ValueId> open = {graph_.outputs[static_cast<size_t>(ports_.logits)]};
-    for (const auto& [id, grown] : grown_) open.push_back(grown.added);
     while (!open.empty()) {
       const int n = links.producer(open.back());
       open.pop_back();
       if (n < 0 || known[static_cast<size_t>(n)] || needed[static_cast<size_t>(n)]) continue;
       needed[static_cast<size_t>(n)] = true;
       const Node& node = graph_.nodes[static_cast<size_t>(n)];
-      // An attention's mask is proved, not computed.
-      const bool attention = Is(node, "Attention", "chairlift");
-      for (size_t i = 0; i < (attention ? 3 : node.inputs.size()); ++i) {
-        open.push_back(node.inputs[i]);
-      }
+      // An attention's mask is proved, not computed, and what it reads of a source is another
+      // graph's.
+      const size_t count = Crosses(static_cast<size_t>(n))      ? 1
+                           : Is(node, "Attention", "chairlift") ? 3
+                                                                : node.inputs.size();
+      open.insert(open.end(), node.inputs.begin(),
+                  node.inputs.begin() + static_cast<std::ptrdiff_t>(count));
     }
     return needed;
   }
@@ -108,15 +158,29 @@ class PastRemover {
   // A node that computes with tokens.
   Status Keep(size_t n) {
     const Node node = graph_.nodes[n];
+    if (Crosses(n)) return KeepCross(n);
     if (Is(node, "Attention", "chairlift")) return KeepAttention(n);
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const ValueId id = node.inputs[i];
+    for (const ValueId id : node.inputs) {
       if (id == kNoValue) continue;
       CHAIRLIFT_RETURN_IF_ERROR(CheckNotCached(id));
+      if (!Sourced(id)) continue;
+      return Unimplemented(
+          "it reads the source ('{}'), which is known of attention's keys and values alone",
+          graph_.values[static_cast<size_t>(id)].name);
+    }
+    return TakeKnown(graph_, n, known_);
+  }
+
+  // Reads what is known of its inputs in place of these.
+  Status TakeKnown(Graph& graph, size_t n, KnownValues& known) const {
+    for (size_t i = 0; i < graph.nodes[n].inputs.size(); ++i) {
+      const Node& node = graph.nodes[n];
+      const ValueId id = node.inputs[i];
+      if (id == kNoValue) continue;
       const bool shape = i == 1 && (Is(node, "Reshape") || Is(node, "Expand"));
       if (!shape) CHAIRLIFT_RETURN_IF_ERROR(CheckNoSizes(id));
-      CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId instead, Canonical(id));
-      graph_.nodes[n].inputs[i] = instead;
+      CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId instead, known.Canonical(id));
+      graph.nodes[n].inputs[i] = instead;
     }
     return absl::OkStatus();
   }
@@ -213,19 +277,186 @@ class PastRemover {
     Node& node = graph_.nodes[n];
     const ValueId q = node.inputs[0], k = node.inputs[1], v = node.inputs[2];
     CHAIRLIFT_RETURN_IF_ERROR(CheckNotCached(q));
-    if (!grown_.contains(k) || !grown_.contains(v)) {
+    const bool past = !ports_.caches.empty();
+    if (past && (!grown_.contains(k) || !grown_.contains(v))) {
       return Unimplemented("its keys or values are not those of the past and the new tokens");
     }
-    if (node.attributes.Int("causal", 0) != 0 || node.attributes.Float("softcap", 0.0f) != 0.0f) {
+    for (const ValueId id : {q, k, v}) {
+      if (!Sourced(id) && !reader_.of(id).known()) continue;
+      return Unimplemented("it is over tokens and something else ('{}')",
+                           graph_.values[static_cast<size_t>(id)].name);
+    }
+    if (!causal_) return KeepTwoSided(n);
+    const bool causal = node.attributes.Int("causal", 0) != 0;
+    if ((causal && past) || node.attributes.Float("softcap", 0.0f) != 0.0f) {
       return Unimplemented("what hides later tokens is not its mask, or it has a softcap");
     }
-    if (node.inputs.size() < 4 || node.inputs[3] == kNoValue) {
+    const ValueId mask = node.inputs.size() > 3 ? node.inputs[3] : kNoValue;
+    if (mask == kNoValue && !causal) {
       return Unimplemented("it has no mask: tokens of a prompt would see later ones");
     }
-    CHAIRLIFT_RETURN_IF_ERROR(CheckCausal(node.inputs[3]));
-    node.inputs = {q, grown_.at(k).added, grown_.at(v).added};
-    node.attributes.Set("causal", int64_t{1});
+    if (mask != kNoValue && causal) return Unimplemented("it is causal and has a mask");
+    std::vector<ValueId> inputs = {q, past ? grown_.at(k).added : k, past ? grown_.at(v).added : v};
+    if (mask != kNoValue && reader_.of(mask).is_curve()) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId bias, BiasOf(mask, node, true));
+      inputs.push_back(bias);
+      graph_.nodes[n].attributes.Set("distances", int64_t{1});
+    } else if (mask != kNoValue) {
+      CHAIRLIFT_RETURN_IF_ERROR(CheckCausal(mask));
+    }
+    graph_.nodes[n].inputs = std::move(inputs);
+    graph_.nodes[n].attributes.Set("causal", int64_t{1});
     return absl::OkStatus();
+  }
+
+  // Of an encoder: every token sees all.
+  Status KeepTwoSided(size_t n) {
+    Node& node = graph_.nodes[n];
+    if (node.attributes.Int("causal", 0) != 0) return Unimplemented("it is causal");
+    if (node.inputs.size() < 4 || node.inputs[3] == kNoValue) return absl::OkStatus();
+    if (!reader_.of(node.inputs[3]).is_curve()) {
+      CHAIRLIFT_RETURN_IF_ERROR(CheckHidesNothing(node.inputs[3]));
+      node.inputs.resize(3);
+      return absl::OkStatus();
+    }
+    CHAIRLIFT_ASSIGN_OR_RETURN(node.inputs[3], BiasOf(node.inputs[3], node, false));
+    node.attributes.Set("distances", int64_t{1});
+    return absl::OkStatus();
+  }
+
+  // What a mask adds by distance: [heads, 2·reach + 1], that of key = query in the middle.
+  // `causal`: whether it hides later keys, and is to hide no others; if not, it hides none.
+  StatusOr<ValueId> BiasOf(ValueId mask, const Node& attention, bool causal) {
+    const auto key = std::pair(mask, causal);
+    if (const auto found = biases_.find(key); found != biases_.end()) return found->second;
+    const Pattern& pattern = reader_.of(mask);
+    const int rank = pattern.rank();
+    const auto apart = rank >= 2 && rank <= 4
+                           ? Line::Sum(Line::Index(rank - 1), position_(rank - 2), -1)
+                           : std::nullopt;
+    const auto back = apart ? Line::Sum(Line(), *apart, -1) : std::nullopt;
+    if (!back || (pattern.line != *apart && pattern.line != *back) ||
+        pattern.curve.dtype() != DType::kFloat ||
+        (pattern.column >= 0 && pattern.column != rank - 3) ||
+        pattern.dims[static_cast<size_t>(rank - 2)] != Line::Of(Size::kNew) ||
+        pattern.dims[static_cast<size_t>(rank - 1)] != total_) {
+      return Unimplemented("its mask does not follow from how far key and query are apart");
+    }
+    const SymbolicShape& q = graph_.values[static_cast<size_t>(attention.inputs[0])].shape;
+    const Dim heads = q[static_cast<int>(attention.attributes.Ints("q_axes", {0, 1, 2, 3})[1])];
+    const int64_t columns = pattern.curve.shape()[1];
+    if (!heads.known() || (columns != 1 && columns != heads.value())) {
+      return Unimplemented("its mask has {} heads", columns);
+    }
+    const int64_t points = pattern.curve.shape()[0];
+    Tensor bias = Tensor::Allocate(DType::kFloat, {heads.value(), points});
+    for (int64_t h = 0; h < heads.value(); ++h) {
+      for (int64_t i = 0; i < points; ++i) {
+        const int64_t from = pattern.line == *apart ? i : points - 1 - i;
+        const float added = pattern.curve.data<float>()[from * columns + (columns == 1 ? 0 : h)];
+        const bool later = causal && i > kReach;
+        // A bias is no way to hide.
+        if (later ? !(added <= -ragged::kHidingScore) : !(std::abs(added) < ragged::kHidingScore)) {
+          return Unimplemented("its mask adds {} where the key is {} tokens behind the query",
+                               added, i - kReach);
+        }
+        bias.data<float>()[h * points + i] = later ? 0.0f : added;
+      }
+    }
+    const ValueId id = AddConstant(graph_, fmt::format("bias/{}", mask), std::move(bias));
+    biases_[key] = id;
+    return id;
+  }
+
+  // Attention over the source: what it reads of that is each request's own.
+  Status KeepCross(size_t n) {
+    const Node& node = graph_.nodes[n];
+    CHAIRLIFT_RETURN_IF_ERROR(CheckNotCached(node.inputs[0]));
+    if (node.attributes.Int("causal", 0) != 0 || node.attributes.Float("softcap", 0.0f) != 0.0f) {
+      return Unimplemented("it is causal over the source, or has a softcap");
+    }
+    if (node.inputs.size() > 3 && node.inputs[3] != kNoValue) {
+      CHAIRLIFT_RETURN_IF_ERROR(CheckHidesNothing(node.inputs[3]));
+    }
+    Attributes attributes;
+    attributes.Set("scale", node.attributes.Float("scale", 1.0f));
+    for (const char* axes : {"q_axes", "y_axes"}) {
+      attributes.Set(axes, node.attributes.Ints(axes, {0, 1, 2, 3}));
+    }
+    // Of [batch, length, heads, columns].
+    const char* const names[] = {"k_axes", "v_axes"};
+    for (size_t i = 0; i < 2; ++i) {
+      const ValueId id = node.inputs[i + 1];
+      const SymbolicShape& shape = graph_.values[static_cast<size_t>(id)].shape;
+      const std::vector<int64_t> axes = node.attributes.Ints(names[i], {0, 1, 2, 3});
+      const auto dim = [&](size_t place) { return shape[static_cast<int>(axes[place])]; };
+      if (!shape.has_rank() || !dim(1).known() || !dim(3).known()) {
+        return Unimplemented("heads and columns of its keys and values are not known ({})",
+                             shape.ToString());
+      }
+      attributes.Set("kv_heads", dim(1).value());
+      attributes.Set(i == 0 ? "key_size" : "value_size", dim(3).value());
+    }
+    Node& kept = graph_.nodes[n];
+    kept.inputs = {kept.inputs[0]};
+    kept.def = OperatorRegistry::Builtin().Find("chairlift", "SourceAttention");
+    kept.attributes = std::move(attributes);
+    return absl::OkStatus();
+  }
+
+  // Whether the mask adds 0 to all.
+  Status CheckHidesNothing(ValueId mask) const {
+    const Value& value = graph_.values[static_cast<size_t>(mask)];
+    Pattern pattern = value.is_constant() ? Pattern::OfConstant(value.constant) : reader_.of(mask);
+    const auto table = pattern.known() ? pattern.AsTable() : std::nullopt;
+    if (!table || table->dtype != DType::kFloat) {
+      const std::string& why = why_[static_cast<size_t>(mask)];
+      return Unimplemented("its mask cannot be followed{}{}", why.empty() ? "" : ": ", why);
+    }
+    pattern = *table;
+    pattern.Simplify(true);
+    if (pattern.conditions.empty() && pattern.table.data<float>()[0] == 0.0f) {
+      return absl::OkStatus();
+    }
+    return Unimplemented("its mask hides tokens of a source that all count");
+  }
+
+  // The source's keys and values, [batch, length, heads, columns], in order of the attentions.
+  StatusOr<Graph> SourceGraph(const std::vector<bool>& known) const {
+    Graph graph = graph_;
+    const ValueId input = graph_.inputs[static_cast<size_t>(ports_.source)];
+    KnownValues values(graph, reader_, input, Size::kSource, Line::Index);
+    std::vector<ValueId> read;
+    for (const size_t n : crosses_) {
+      const std::vector<ValueId>& inputs = graph_.nodes[n].inputs;
+      read.insert(read.end(), inputs.begin() + 1, inputs.begin() + 3);
+    }
+    if (read.empty()) return Unimplemented("no attention reads its encoder_hidden_states");
+    const std::vector<bool> needed = Needed(known, read);
+    for (size_t n = 0; n < needed.size(); ++n) {
+      const Status kept = needed[n] ? TakeKnown(graph, n, values) : absl::OkStatus();
+      if (!kept.ok()) return Unimplemented("{}: {}", graph_.nodes[n].Describe(), Message(kept));
+    }
+    std::vector<bool> removed(graph.nodes.size(), false);
+    for (size_t n = 0; n < needed.size(); ++n) removed[n] = !needed[n];
+    RemoveNodes(graph, removed);
+    graph.inputs = {input};
+    graph.outputs.clear();
+    for (size_t i = 0; i < read.size(); ++i) {
+      const Node& cross = graph_.nodes[crosses_[i / 2]];
+      const std::vector<int64_t> axes =
+          cross.attributes.Ints(i % 2 == 0 ? "k_axes" : "v_axes", {0, 1, 2, 3});
+      Node node;
+      node.name = fmt::format("{}/{}", cross.name, i % 2 == 0 ? "keys" : "values");
+      node.def = OperatorRegistry::Builtin().Find("", "Transpose");
+      node.attributes.Set("perm", std::vector<int64_t>{axes[0], axes[2], axes[1], axes[3]});
+      node.inputs = {read[i]};
+      node.outputs = {graph.AddValue({.name = node.name})};
+      graph.outputs.push_back(node.outputs[0]);
+      graph.nodes.push_back(std::move(node));
+    }
+    CHAIRLIFT_RETURN_IF_ERROR(InferAlone(graph));
+    return graph;
   }
 
   // Whether the mask hides exactly the keys behind each query.
@@ -240,11 +471,11 @@ class PastRemover {
     const int rank = pattern.rank();
     if (rank < 2 || rank > 4 ||
         pattern.dims[static_cast<size_t>(rank - 2)] != Line::Of(Size::kNew) ||
-        pattern.dims[static_cast<size_t>(rank - 1)] != Line::Total()) {
+        pattern.dims[static_cast<size_t>(rank - 1)] != total_) {
       return Unimplemented("its mask is not one for each new token and each of all tokens");
     }
     // Key ≤ past + query.
-    const Line seen = *Line::Sum(Position(rank - 2), Line::Index(rank - 1), -1);
+    const Line seen = *Line::Sum(position_(rank - 2), Line::Index(rank - 1), -1);
     const Line hidden = *Line::Sum(Line::Number(-1), seen, -1);
     const auto& conditions = pattern.conditions;
     const bool straight = conditions.size() == 1 && conditions[0] == seen;
@@ -263,121 +494,6 @@ class PastRemover {
     return absl::OkStatus();
   }
 
-  // --- What is known, for nodes that are kept ---------------------------------------------------
-
-  ValueId Emit(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {}) {
-    Node node;
-    node.name = fmt::format("known/{}", graph_.values.size());
-    node.def = OperatorRegistry::Builtin().Find("", op);
-    node.attributes = std::move(attributes);
-    node.inputs = std::move(inputs);
-    node.outputs = {graph_.AddValue({.name = node.name})};
-    graph_.nodes.push_back(node);
-    return graph_.nodes.back().outputs[0];
-  }
-  ValueId Integers(const std::vector<int64_t>& values) {
-    const ValueId id = AddConstant(graph_, fmt::format("known/{}", graph_.values.size()),
-                                   Tensor::Of<int64_t>({static_cast<int64_t>(values.size())},
-                                                       std::span<const int64_t>(values)));
-    return id;
-  }
-  // [1]: an entry of the shape of input_ids.
-  ValueId SizeOfTokens(int axis) {
-    Attributes range;
-    range.Set("start", int64_t{axis});
-    range.Set("end", int64_t{axis} + 1);
-    return Emit("Shape", {graph_.inputs[static_cast<size_t>(ports_.tokens)]}, range);
-  }
-
-  // The value without a past, where it is known; itself, where it is not.
-  StatusOr<ValueId> Canonical(ValueId id) {
-    const Value value = graph_.values[static_cast<size_t>(id)];
-    if (value.is_constant() || !reader_.of(id).known()) {
-      return id;
-    }
-    if (const auto found = canonical_.find(id); found != canonical_.end()) return found->second;
-    StatusOr<ValueId> made = MakeCanonical(value, reader_.of(id));
-    if (!made.ok()) {
-      return Unimplemented("its input '{}' {}", value.name, Message(made.status()));
-    }
-    canonical_[id] = *made;
-    return made;
-  }
-
-  StatusOr<ValueId> MakeCanonical(const Value& value, const Pattern& pattern) {
-    if (pattern.is_line() && !pattern.line.axes.empty()) return Positions(value.dtype, pattern);
-    if (pattern.is_table() && pattern.conditions.empty()) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId shape, Sizes(pattern.dims));
-      Attributes filled;
-      filled.Set("value", pattern.table);
-      return Emit("ConstantOfShape", {shape}, filled);
-    }
-    const auto elements = pattern.Elements();
-    if (!elements) return Unimplemented("depends on places or on how many tokens came before");
-    CHAIRLIFT_ASSIGN_OR_RETURN(ValueId sizes, Sizes(*elements));
-    if (pattern.rank() == 0) sizes = Emit("Squeeze", {sizes, Integers({0})});
-    return AsType(sizes, value.dtype);
-  }
-
-  StatusOr<ValueId> AsType(ValueId id, DType dtype) {
-    if (dtype == DType::kInt64) return id;
-    Attributes to;
-    if (dtype != DType::kInt32 && dtype != DType::kFloat) {
-      return Unimplemented("is {}", DTypeName(dtype));
-    }
-    to.Set("to", int64_t{dtype == DType::kInt32 ? 6 : 1});
-    return Emit("Cast", {id}, to);
-  }
-
-  // A list of numbers, batch sizes and lengths.
-  StatusOr<ValueId> Sizes(const std::vector<Line>& elements) {
-    std::vector<ValueId> parts;
-    for (const Line& element : elements) {
-      if (element.is_number()) {
-        parts.push_back(Integers({element.number}));
-        continue;
-      }
-      const int axis = element.of(Size::kBatch) != 0 ? 0 : 1;
-      const int64_t times = element.sizes[static_cast<size_t>(axis)];
-      const auto own =
-          Line::Product(Line::Of(axis == 0 ? Size::kBatch : Size::kNew), Line::Number(times));
-      if (!own || element != *own) {
-        return Unimplemented("depends on how many tokens came before ({})", element.ToString());
-      }
-      ValueId part = SizeOfTokens(axis);
-      if (times != 1) part = Emit("Mul", {part, Integers({times})});
-      parts.push_back(part);
-    }
-    if (parts.size() == 1) return parts[0];
-    Attributes axis;
-    axis.Set("axis", int64_t{0});
-    return Emit("Concat", parts, axis);
-  }
-
-  // past + index along an axis as long as the new tokens are: without a past, the index.
-  StatusOr<ValueId> Positions(DType dtype, const Pattern& pattern) {
-    const int axis = pattern.line.axes.begin()->first;
-    bool fits = pattern.line == Position(axis);
-    for (int i = 0; i < pattern.rank(); ++i) {
-      const Line& dim = pattern.dims[static_cast<size_t>(i)];
-      fits &= i == axis ? dim == Line::Of(Size::kNew)
-                        : dim == Line::Number(1) || dim == Line::Of(Size::kBatch);
-    }
-    if (!fits) {
-      return Unimplemented("is {} where a token's position is past + its index",
-                           pattern.line.ToString());
-    }
-    const ValueId length = Emit("Squeeze", {SizeOfTokens(1), Integers({0})});
-    const auto scalar = [&](int64_t n) { return Emit("Squeeze", {Integers({n}), Integers({0})}); };
-    ValueId places = Emit("Range", {scalar(0), length, scalar(1)});
-    std::vector<int64_t> others;
-    for (int i = 0; i < pattern.rank(); ++i) {
-      if (i != axis) others.push_back(i);
-    }
-    if (!others.empty()) places = Emit("Unsqueeze", {places, Integers(others)});
-    return AsType(places, dtype);
-  }
-
   // --- The causal graph -------------------------------------------------------------------------
 
   Status Finish(const std::vector<bool>& needed) {
@@ -390,24 +506,32 @@ class PastRemover {
                              graph_.values[static_cast<size_t>(out)].name, cache.name);
       }
     }
-    const ValueId logits = graph_.outputs[static_cast<size_t>(ports_.logits)];
-    if (reader_.of(logits).known() || grown_.contains(logits)) {
-      return Unimplemented("its logits do not follow from its tokens");
+    std::vector<ValueId> outputs = graph_.outputs;
+    if (causal_) outputs = {graph_.outputs[static_cast<size_t>(ports_.logits)]};
+    for (const ValueId id : outputs) {
+      if (!reader_.of(id).known() && !grown_.contains(id)) continue;
+      return Unimplemented("its output '{}' does not follow from its tokens",
+                           graph_.values[static_cast<size_t>(id)].name);
     }
     std::vector<bool> removed(graph_.nodes.size(), false);
     for (size_t n = 0; n < needed.size(); ++n) removed[n] = !needed[n];
     RemoveNodes(graph_, removed);
     graph_.inputs = {graph_.inputs[static_cast<size_t>(ports_.tokens)]};
-    graph_.outputs = {logits};
-    SortNodes(graph_);
-    for (size_t i = 0; i < graph_.values.size(); ++i) {
-      Value& value = graph_.values[i];
-      if (value.is_constant() || static_cast<ValueId>(i) == graph_.inputs[0]) continue;
+    graph_.outputs = std::move(outputs);
+    return InferAlone(graph_);
+  }
+
+  // From its input.
+  static Status InferAlone(Graph& graph) {
+    SortNodes(graph);
+    for (size_t i = 0; i < graph.values.size(); ++i) {
+      Value& value = graph.values[i];
+      if (value.is_constant() || static_cast<ValueId>(i) == graph.inputs[0]) continue;
       value.shape = SymbolicShape();
       value.elements.reset();
     }
-    CHAIRLIFT_RETURN_IF_ERROR(Verify(graph_));
-    return InferShapes(graph_);
+    CHAIRLIFT_RETURN_IF_ERROR(Verify(graph));
+    return InferShapes(graph);
   }
 
   struct Repeated {
@@ -417,13 +541,19 @@ class PastRemover {
 
   Graph& graph_;
   const DecoderPorts& ports_;
+  const bool causal_;
   PatternReader reader_;
   std::vector<std::string> why_;     // by value: why it is not known
   std::map<ValueId, size_t> pasts_;  // inputs; the cache
   std::map<ValueId, Grown> grown_;
-  std::set<ValueId> joined_;              // those that are Concat(past, new)
-  std::map<ValueId, Repeated> repeated_;  // on the way to a grown one
-  std::map<ValueId, ValueId> canonical_;
+  std::set<ValueId> joined_;                            // those that are Concat(past, new)
+  std::map<ValueId, Repeated> repeated_;                // on the way to a grown one
+  std::map<std::pair<ValueId, bool>, ValueId> biases_;  // by mask, and whether it is causal
+  std::vector<bool> sourced_;                           // by value: follows from the source alone
+  std::vector<size_t> crosses_;  // nodes: attentions of tokens over the source
+  const Line total_;             // tokens, with those of the past
+  Line (*const position_)(int axis);
+  KnownValues known_;
 };
 
 }  // namespace
@@ -437,7 +567,10 @@ void NameSizes(Graph& graph, const DecoderPorts& ports) {
   };
   name(ports.tokens, {{0, PatternReader::kBatch}, {1, PatternReader::kNew}});
   name(ports.positions, {{0, PatternReader::kBatch}, {1, PatternReader::kNew}});
-  name(ports.mask, {{0, PatternReader::kBatch}, {1, PatternReader::kTotal}});
+  name(ports.mask, {{0, PatternReader::kBatch},
+                    {1, ports.caches.empty() ? PatternReader::kNew : PatternReader::kTotal}});
+  name(ports.source, {{0, PatternReader::kBatch}, {1, PatternReader::kSource}});
+  name(ports.source_mask, {{0, PatternReader::kBatch}, {1, PatternReader::kSource}});
   for (const DecoderPorts::Cache& cache : ports.caches) {
     name(cache.input, {{0, PatternReader::kBatch}, {2, PatternReader::kPast}});
   }
@@ -452,8 +585,11 @@ void StartPatterns(const Graph& graph, const DecoderPorts& ports, PatternReader&
     const Pattern pattern = Pattern::OfLine(dtype, std::move(dims), line);
     reader.Set(id, line.is_number() ? *pattern.AsTable() : pattern);
   };
-  set(ports.mask, {batch, Line::Total()}, Line::Number(1));
-  set(ports.positions, {batch, added}, *Line::Sum(Line::Of(Size::kPast), Line::Index(1)));
+  const bool past = !ports.caches.empty();
+  set(ports.mask, {batch, past ? Line::Total() : added}, Line::Number(1));
+  set(ports.positions, {batch, added},
+      past ? *Line::Sum(Line::Of(Size::kPast), Line::Index(1)) : Line::Index(1));
+  set(ports.source_mask, {batch, Line::Of(Size::kSource)}, Line::Number(1));
 }
 
 StatusOr<CausalModel> WithoutPast(const Graph& graph, const DecoderPorts& ports) {
@@ -462,8 +598,19 @@ StatusOr<CausalModel> WithoutPast(const Graph& graph, const DecoderPorts& ports)
   model.graph = graph;
   NameSizes(model.graph, ports);
   CHAIRLIFT_ASSIGN_OR_RETURN(model.passes, ragged::RunPreparingPasses(model.graph));
-  PastRemover remover(model.graph, ports);
-  CHAIRLIFT_RETURN_IF_ERROR(remover.Run());
+  PastRemover remover(model.graph, ports, true);
+  CHAIRLIFT_RETURN_IF_ERROR(remover.Run(model.source));
+  model.max_length = remover.limit();
+  return model;
+}
+
+StatusOr<CausalModel> WithoutMasks(const Graph& graph, const DecoderPorts& ports) {
+  CausalModel model;
+  model.graph = graph;
+  NameSizes(model.graph, ports);
+  CHAIRLIFT_ASSIGN_OR_RETURN(model.passes, ragged::RunPreparingPasses(model.graph));
+  PastRemover remover(model.graph, ports, false);
+  CHAIRLIFT_RETURN_IF_ERROR(remover.Run(model.source));
   model.max_length = remover.limit();
   return model;
 }

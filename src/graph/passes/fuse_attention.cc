@@ -4,7 +4,8 @@
 //     softmax(scale · (q · kᵀ) + mask) · v      with q, k, v of rank 4
 //
 // The scale may stand before the product, on one or both operands; the mask may be added, or
-// written as Where(condition, very negative, scores), or both, the second first.
+// written as Where(condition, very negative, scores), or both, the second first. Two may be added,
+// as of a bias and a mask: they are added up first.
 // Where(IsNaN(weights), 0, weights), which PyTorch writes for queries that see nothing, is kept.
 // ONNX's own Attention becomes the same (lower_attention).
 #include <fmt/format.h>
@@ -33,6 +34,7 @@ struct Operand {
 
 struct Mask {
   ValueId id = kNoValue;         // added
+  ValueId second = kNoValue;     // added after that
   ValueId condition = kNoValue;  // before that, where it holds (or not) `fill` is the score
   ValueId fill = kNoValue;
   bool fill_where_true = false;
@@ -174,9 +176,11 @@ class AttentionMatcher {
         double factor = scale;
         const Node* found = Scores(node.inputs[i], n, inside, factor);
         const ValueId other = node.inputs[1 - i];
-        if (found == nullptr || inside.id != kNoValue || !Broadcasts(other, id)) continue;
+        const bool full =
+            inside.second != kNoValue || (inside.id != kNoValue && inside.condition != kNoValue);
+        if (found == nullptr || full || !Broadcasts(other, id)) continue;
         mask = inside;
-        mask.id = Unexpanded(other);
+        (mask.id == kNoValue ? mask.id : mask.second) = Unexpanded(other);
         scale = factor;
         return found;
       }
@@ -241,6 +245,7 @@ class AttentionMatcher {
 
   // What is to be added to the scores; kNoValue: nothing.
   ValueId MaskValue(const Mask& mask, const std::string& name) {
+    if (mask.second != kNoValue) return Sum(mask.id, mask.second, name + "/masks");
     if (mask.condition == kNoValue) return mask.id;
     const ValueId zero = AddConstant(graph_, name + "/zero", Tensor::Of<float>(Shape{}, {0.0f}));
     Value added{.name = name + "/mask", .dtype = DType::kFloat};
@@ -253,10 +258,14 @@ class AttentionMatcher {
     where.outputs = {graph_.AddValue(std::move(added))};
     new_.push_back(where);
     if (mask.id == kNoValue) return where.outputs[0];
+    return Sum(where.outputs[0], mask.id, name + "/masks");
+  }
+
+  ValueId Sum(ValueId a, ValueId b, const std::string& name) {
     Node both;
-    both.name = name + "/masks";
+    both.name = name;
     both.def = OperatorRegistry::Builtin().Find("", "Add");
-    both.inputs = {where.outputs[0], mask.id};
+    both.inputs = {a, b};
     both.outputs = {graph_.AddValue({.name = both.name, .dtype = DType::kFloat})};
     new_.push_back(both);
     return both.outputs[0];

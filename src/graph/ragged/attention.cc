@@ -83,7 +83,38 @@ StatusOr<ValueId> ProvedMask(Context& c) {
   return packer.KeyMask(rule);
 }
 
+// [T, heads, columns] in y's own order, with a batch of 1.
+Status GiveTokens(Context& c, ValueId y, const Axes& to) {
+  Packer& packer = c.packer();
+  const std::string& name = c.node().name;
+  std::vector<int64_t> perm(3);
+  const auto place = [&](int a) { return static_cast<size_t>(a - (a > to[0] ? 1 : 0)); };
+  perm[place(to[2])] = 0;
+  perm[place(to[1])] = 1;
+  perm[place(to[3])] = 2;
+  if (perm != std::vector<int64_t>{0, 1, 2}) {
+    Attributes order;
+    order.Set("perm", perm);
+    y = packer.Emit(name, "Transpose", {y}, order);
+  }
+  y = packer.Emit(name, "Unsqueeze", {y, packer.Integers({to[0]})});
+  return c.Result(Form::Of(Kind::kTokens, to[0], to[2]), y);
+}
+
 }  // namespace
+
+Status PackSourceAttention(Context& c) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Axes from, ReadAxes(c, "q_axes"));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Axes to, ReadAxes(c, "y_axes"));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId q, Operand(c, 0, from));
+  Attributes attributes;
+  attributes.Set("scale", c.attributes().Float("scale", 1.0f));
+  for (const char* size : {"kv_heads", "key_size", "value_size"}) {
+    attributes.Set(size, c.attributes().Int(size, 0));
+  }
+  return GiveTokens(
+      c, c.packer().Emit(c.node().name, "SourceAttention", {q}, attributes, "chairlift"), to);
+}
 
 Status PackAttention(Context& c) {
   for (int i = 0; i < 3; ++i) {
@@ -95,7 +126,12 @@ Status PackAttention(Context& c) {
     CHAIRLIFT_ASSIGN_OR_RETURN(axes[i], ReadAxes(c, names[i]));
   }
   ValueId mask = kNoValue;
-  if (c.has(3)) {
+  const bool distances = c.has(3) && c.attributes().Int("distances", 0) != 0;
+  if (distances) {
+    if (!c.in(3).fixed()) return Unimplemented("its bias by distance is no constant");
+    mask = c.packed(3);
+    c.packer().NoteMask("by distance");
+  } else if (c.has(3)) {
     if (c.in(3).unknown() || c.in(3).sizes() || c.in(3).fixed()) {
       CHAIRLIFT_ASSIGN_OR_RETURN(mask, ProvedMask(c));
     } else {
@@ -116,25 +152,11 @@ Status PackAttention(Context& c) {
   Attributes attributes;
   attributes.Set("scale", c.attributes().Float("scale", 1.0f));
   attributes.Set("softcap", c.attributes().Float("softcap", 0.0f));
-  for (const char* flag : {"causal", "zeros_for_none"}) {
+  for (const char* flag : {"causal", "zeros_for_none", "distances"}) {
     attributes.Set(flag, c.attributes().Int(flag, 0));
   }
-  const std::string& name = c.node().name;
-  ValueId y = packer.Emit(name, "RaggedAttention", inputs, attributes, "chairlift");
-  // [T, heads, columns] to y's own order, with a batch of 1.
-  const Axes& to = axes[3];
-  std::vector<int64_t> perm(3);
-  const auto place = [&](int a) { return static_cast<size_t>(a - (a > to[0] ? 1 : 0)); };
-  perm[place(to[2])] = 0;
-  perm[place(to[1])] = 1;
-  perm[place(to[3])] = 2;
-  if (perm != std::vector<int64_t>{0, 1, 2}) {
-    Attributes order;
-    order.Set("perm", perm);
-    y = packer.Emit(name, "Transpose", {y}, order);
-  }
-  y = packer.Emit(name, "Unsqueeze", {y, packer.Integers({to[0]})});
-  return c.Result(Form::Of(Kind::kTokens, to[0], to[2]), y);
+  return GiveTokens(
+      c, packer.Emit(c.node().name, "RaggedAttention", inputs, attributes, "chairlift"), axes[3]);
 }
 
 }  // namespace chairlift::ragged

@@ -132,6 +132,8 @@ void AddReductionRules(RuleTable& rules);
 const RuleTable& PackingRules();
 // Attention, whose mask may be unknown: there is a proof for those alone (mask_proof.h).
 Status PackAttention(Context& context);
+// Over keys and values that come from elsewhere (ops/ragged/source_attention.cc).
+Status PackSourceAttention(Context& context);
 
 // By the operator's own axis map.
 Status FollowAxes(Context& context);

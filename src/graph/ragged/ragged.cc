@@ -45,6 +45,7 @@ class FormWalk {
     }
     Context context(packer_, node);
     if (Is(node, "Attention", "chairlift")) return PackAttention(context);
+    if (Is(node, "SourceAttention", "chairlift")) return PackSourceAttention(context);
     if (node.def->gives_sizes) return SizesOf(node);
     bool all_fixed = true, rows_only = true;
     for (int i = 0; i < context.num_inputs(); ++i) {

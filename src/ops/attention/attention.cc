@@ -6,7 +6,9 @@
 // and y_axes likewise; [0, 1, 2, 3] where absent. k and v may have fewer heads than q, a divisor.
 // mask is float32 and broadcasts to [batch, heads, queries, keys] in this order. Attributes: scale
 // (1); causal (0): not 0 where query i sees keys 0 to i alone; softcap (0: none) holds scores by a
-// tanh; zeros_for_none (0): not 0 where a query whose scores are all −∞ gets zeros instead of NaN.
+// tanh; zeros_for_none (0): not 0 where a query whose scores are all −∞ gets zeros instead of NaN;
+// distances (0): not 0 where the mask is [heads, 2·n − 1], and entry n − 1 + j − i of a head is
+// added to the score of its query i and key j, both below n.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -154,7 +156,20 @@ class Attention final : public Kernel {
                                std::array{"q", "k", "v", "y"}[i]);
       }
     }
-    if (context.has_input(3)) {
+    if (context.has_input(3) && context.attributes.Int("distances", 0) != 0) {
+      const Shape& bias = context.inputs[3].shape;
+      const int64_t reach = bias.rank() == 2 ? bias[1] / 2 : 0;
+      if (bias.rank() != 2 || bias[0] != made->heads_ || bias[1] % 2 == 0 ||
+          std::max(head.queries, head.keys) > reach + 1) {
+        return InvalidArgument("a bias {} is not for {} heads and distances up to {}",
+                               bias.ToString(), made->heads_,
+                               std::max(head.queries, head.keys) - 1);
+      }
+      made->mask_[kHead] = bias[1];
+      made->first_ = reach;
+      head.mask_row = -1;
+      head.mask_column = 1;
+    } else if (context.has_input(3)) {
       CHAIRLIFT_ASSIGN_OR_RETURN(
           made->mask_,
           MaskStrides(context.inputs[3].shape, {batch, made->heads_, head.queries, head.keys}));
@@ -178,7 +193,9 @@ class Attention final : public Kernel {
       head.q = input(0, strides_[0], h);
       head.k = input(1, strides_[1], h / sharing_);
       head.v = input(2, strides_[2], h / sharing_);
-      if (args.inputs.size() > 3 && args.inputs[3] != nullptr) head.mask = input(3, mask_, h);
+      if (args.inputs.size() > 3 && args.inputs[3] != nullptr) {
+        head.mask = input(3, mask_, h) + first_;
+      }
       head.out =
           static_cast<float*>(args.outputs[0]) + b * strides_[3][kBatch] + h * strides_[3][kHead];
       return head;
@@ -193,6 +210,7 @@ class Attention final : public Kernel {
   AttentionHeads all_;
   std::array<Strides, 4> strides_{};  // of q, k, v and y
   Strides mask_{};
+  int64_t first_ = 0;  // of a mask by distance: where 0 is
 };
 
 // Scores, and values weighed by them; of causal ones, the half that nobody sees too.

@@ -3,8 +3,10 @@
 // -> y [T, heads, values]: softmax(scale·q·kᵀ + bias)·v of every head of every sequence, within the
 // sequence. bias is added to the scores of a key, whatever the query. Attributes: scale (1);
 // causal (0): not 0 where a query sees no later key; softcap (0: none) holds scores by a tanh;
-// zeros_for_none (0): not 0 where a query whose scores are all −∞ gets zeros instead of NaN.
-// kv_heads divides heads: that many heads of queries share one of keys.
+// zeros_for_none (0): not 0 where a query whose scores are all −∞ gets zeros instead of NaN;
+// distances (0): not 0 where the bias is [heads, 2·n − 1], and entry n − 1 + j − i of a head is
+// added to the score of its query i and key j: sequences have n tokens at most then. kv_heads
+// divides heads: that many heads of queries share one of keys.
 //
 // Heads are shared out by the work there is in them, and the queries of long sequences too. No
 // matrix of queries by keys is stored.
@@ -46,7 +48,8 @@ Status InferAttention(InferContext& context) {
     if (i == 0) out[1] = shape[1];
     if (i == 2) out[2] = shape[2];
   }
-  if (context.has_input(4) && context.shape(4).has_rank()) {
+  const bool distances = context.attributes().Int("distances", 0) != 0;
+  if (context.has_input(4) && context.shape(4).has_rank() && !distances) {
     const SymbolicShape& bias = context.shape(4);
     if (bias.rank() != 1) return InvalidArgument("the bias has rank {}, not 1", bias.rank());
     if (bias[0].known() && out[0].known() && bias[0].value() != out[0].value()) {
@@ -80,6 +83,15 @@ class RaggedAttention final : public Kernel {
     if (context.attributes.Int("causal", 0) != 0) head.last_seen = 0;
     head.scale = context.attributes.Float("scale", 1.0f);
     head.zeros_for_none = context.attributes.Int("zeros_for_none", 0) != 0;
+    if (context.has_input(4) && context.attributes.Int("distances", 0) != 0) {
+      const Shape& bias = context.inputs[4].shape;
+      if (bias.rank() != 2 || bias[0] != made->heads_ || bias[1] % 2 == 0) {
+        return InvalidArgument("a bias {} is not for distances of {} heads", bias.ToString(),
+                               made->heads_);
+      }
+      made->points_ = bias[1];
+      head.mask_row = -1;
+    }
     made->offsets_ = context.inputs[3];
     made->width_ = context.width;
     return std::unique_ptr<Kernel>(std::move(made));
@@ -95,6 +107,10 @@ class RaggedAttention final : public Kernel {
     int64_t pieces = 0;
     for (size_t s = 0; s + 1 < offsets.size(); ++s) {
       const int64_t length = offsets[s + 1] - offsets[s];
+      if (points_ > 0 && length > points_ / 2 + 1) {
+        return InvalidArgument("sequence {} has {} tokens; there are biases for {}", s, length,
+                               points_ / 2 + 1);
+      }
       pairs += static_cast<double>(length) * static_cast<double>(length);
       pieces += length > 0 ? heads_ * std::max<int64_t>(1, length / kCut) : 0;
     }
@@ -173,7 +189,8 @@ class RaggedAttention final : public Kernel {
     head.v = static_cast<const float*>(args.inputs[2]) + token * head.v_row + kv * head.value_size;
     head.out = static_cast<float*>(args.outputs[0]) + token * head.out_row + h * head.value_size;
     if (args.inputs.size() > 4 && args.inputs[4] != nullptr) {
-      head.mask = static_cast<const float*>(args.inputs[4]) + token;
+      const auto* bias = static_cast<const float*>(args.inputs[4]);
+      head.mask = points_ > 0 ? bias + h * points_ + points_ / 2 : bias + token;
     }
     PackHead(head, scratch);
     Attend(head, first, last, scratch, scratch + PackedBytes());
@@ -181,6 +198,7 @@ class RaggedAttention final : public Kernel {
 
   int64_t tokens_ = 0, heads_ = 0, kv_heads_ = 1;
   AttentionHead head_;
+  int64_t points_ = 0;  // of a bias by distance; 0: it is none
   TensorDesc offsets_;
   int width_ = 1;
 };

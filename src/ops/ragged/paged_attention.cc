@@ -1,13 +1,15 @@
 // chairlift::PagedAttention(q [T, heads, columns], k [T, kv_heads, columns], v [T, kv_heads,
 // values], offsets, cached [R], blocks [R, M], key_cache [N, kv_heads, B, columns], value_cache
-// [N, kv_heads, B, values]) -> y [T, heads, values]: causal attention of the new tokens of R
-// sequences over these and all earlier ones.
+// [N, kv_heads, B, values], bias? [heads, 2·n − 1]) -> y [T, heads, values]: causal attention of
+// the new tokens of R sequences over these and all earlier ones.
 //
 // Sequence r has `cached[r]` earlier tokens. The key and value of its token at place p are in block
 // blocks[r, p / B], row p % B, of the two caches. The operator writes those of the new tokens
 // there, in place, and token i then sees the places from 0 to cached[r] + i. What the caches' other
 // rows hold is neither read nor written, and may be anything. No two sequences may share a block
-// that one of them writes to; the kernel does not check that.
+// that one of them writes to; the kernel does not check that. Where there is a bias, its entry
+// n − 1 − d is added to the score of a key d places before the query; sequences have n tokens at
+// most then.
 //
 // Attributes: scale (1). kv_heads divides heads: that many heads of queries share one of keys.
 // Sequences and their heads of keys are shared out among the workers.
@@ -23,7 +25,7 @@
 namespace chairlift {
 namespace {
 
-constexpr int kOffsets = 3, kCached = 4, kBlocks = 5, kKeyCache = 6, kValueCache = 7;
+constexpr int kOffsets = 3, kCached = 4, kBlocks = 5, kKeyCache = 6, kValueCache = 7, kBias = 8;
 
 Status InferPaged(InferContext& context) {
   static constexpr std::array<int, 8> kRanks = {3, 3, 3, 1, 1, 2, 4, 4};
@@ -78,6 +80,13 @@ class PagedAttention final : public Kernel {
         fits(kKeyCache, {made->num_blocks_, k[1], made->block_tokens_, q[2]}));
     CHAIRLIFT_RETURN_IF_ERROR(
         fits(kValueCache, {made->num_blocks_, k[1], made->block_tokens_, v[2]}));
+    if (context.has_input(kBias)) {
+      const Shape& bias = shape(kBias);
+      if (bias.rank() != 2 || bias[0] != q[1] || bias[1] % 2 == 0) {
+        return InvalidArgument("a bias {} is not for distances of {} heads", bias.ToString(), q[1]);
+      }
+      made->points_ = bias[1];
+    }
     made->scale_ = context.attributes.Float("scale", 1.0f);
     made->width_ = context.width;
     return std::unique_ptr<Kernel>(std::move(made));
@@ -139,6 +148,10 @@ class PagedAttention final : public Kernel {
         return InvalidArgument("sequence {} has {} tokens and {} new ones; its blocks hold {}", r,
                                cached[r], added, most_keys());
       }
+      if (points_ > 0 && cached[r] + added > points_ / 2 + 1) {
+        return InvalidArgument("sequence {} has {} tokens; there are biases for {}", r,
+                               cached[r] + added, points_ / 2 + 1);
+      }
       const int64_t used = (cached[r] + added + block_tokens_ - 1) / block_tokens_;
       for (int64_t b = 0; b < used; ++b) {
         if (blocks[b] >= 0 && blocks[b] < num_blocks_) continue;
@@ -191,8 +204,15 @@ class PagedAttention final : public Kernel {
     for (int64_t h = kv * shared; h < (kv + 1) * shared; ++h) {
       head.q = static_cast<const float*>(args.inputs[0]) + first * head.q_row + h * head_size_;
       head.out = static_cast<float*>(args.outputs[0]) + first * head.out_row + h * value_size_;
+      head.bias = Bias(args, h);
       AttendPaged(head, reinterpret_cast<float*>(scratch));
     }
+  }
+
+  // Of a head, that of distance 0; null: there is none.
+  const float* Bias(const KernelArgs& args, int64_t head) const {
+    if (points_ == 0) return nullptr;
+    return static_cast<const float*>(args.inputs[kBias]) + head * points_ + points_ / 2;
   }
 
   void AttendMany(const KernelArgs& args, const PagedHead& paged, int64_t first, int64_t first_head,
@@ -221,16 +241,19 @@ class PagedAttention final : public Kernel {
     head.out_row = paged.out_row;
     head.scale = scale_;
     head.last_seen = paged.cached;
+    head.mask_row = -1;
     PackHead(head, packed);
     for (int64_t h = first_head; h < first_head + heads; ++h) {
       head.q = static_cast<const float*>(args.inputs[0]) + first * head.q_row + h * head_size_;
       head.out = static_cast<float*>(args.outputs[0]) + first * head.out_row + h * value_size_;
+      if (points_ > 0) head.mask = Bias(args, h) - paged.cached;
       Attend(head, 0, head.queries, packed, packed + PackedBytes());
     }
   }
 
   int64_t tokens_ = 0, heads_ = 0, kv_heads_ = 0, head_size_ = 0, value_size_ = 0;
   int64_t sequences_ = 0, most_blocks_ = 0, num_blocks_ = 0, block_tokens_ = 0;
+  int64_t points_ = 0;  // of the bias
   float scale_ = 1.0f;
   TensorDesc offsets_;
   int width_ = 1;
@@ -244,9 +267,9 @@ void RegisterPagedAttention(OperatorRegistry& registry) {
   registry.Add({.domain = "chairlift",
                 .name = "PagedAttention",
                 .min_inputs = 8,
-                .max_inputs = 8,
+                .max_inputs = 9,
                 .input_types = {kFloats, kFloats, kFloats, kIntegers, kIntegers, kIntegers, kFloats,
-                                kFloats},
+                                kFloats, kFloats},
                 .infer = InferPaged,
                 .compile = PagedAttention::Compile,
                 // It writes its caches.

@@ -14,16 +14,22 @@ struct PagedHead {
   int64_t queries = 0;
   int64_t q_row = 0, out_row = 0;
   int64_t head_size = 0, value_size = 0;
-  int64_t cached = 0;  // query i sees the places from 0 to cached + i
+  // Query i sees the places from 0 to cached + i; if not causal, the `cached` first ones.
+  int64_t cached = 0;
+  bool causal = true;
   const int64_t* blocks = nullptr;
   int64_t block_tokens = 0;
   const float* keys = nullptr;
   const float* values = nullptr;
   int64_t keys_block = 0, values_block = 0;  // elements from one block to the next
   float scale = 1.0f;
+  // Added to the score of a key d places before the query: bias[−d]; null: nothing. Of causal
+  // attention only.
+  const float* bias = nullptr;
 };
 
-// `scores`: room for cached + queries floats.
+// Each query sees one place at the least. `scores`: room for cached + queries floats; if not
+// causal, for `cached`.
 void AttendPaged(const PagedHead& head, float* scores);
 
 }  // namespace chairlift

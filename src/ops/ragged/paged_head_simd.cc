@@ -76,13 +76,17 @@ void AttendPagedHead(const PagedHead& s, float* scores) {
   for (int64_t i = 0; i < s.queries; ++i) {
     const float* q = s.q + i * s.q_row;
     float* out = s.out + i * s.out_row;
-    const int64_t seen = s.cached + i + 1;
+    const int64_t seen = s.causal ? s.cached + i + 1 : s.cached;
     for (int64_t first = 0; first < seen; first += s.block_tokens) {
       const int64_t count = std::min(s.block_tokens, seen - first);
       const float* key = s.keys + s.blocks[first / s.block_tokens] * s.keys_block;
       for (int64_t j = 0; j < count; ++j, key += s.head_size) {
         scores[first + j] = s.scale * PagedDot(q, key, static_cast<size_t>(s.head_size));
       }
+    }
+    if (s.bias != nullptr) {
+      const float* bias = s.bias - (seen - 1);
+      for (int64_t j = 0; j < seen; ++j) scores[j] += bias[j];
     }
     const float sum = PagedExponentials(scores, static_cast<size_t>(seen));
     std::fill_n(out, s.value_size, 0.0f);

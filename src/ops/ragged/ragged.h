@@ -18,6 +18,7 @@ void RegisterRaggedCumSum(OperatorRegistry& registry);
 void RegisterRaggedReduce(OperatorRegistry& registry);
 void RegisterRaggedSpread(OperatorRegistry& registry);
 void RegisterRaggedToken(OperatorRegistry& registry);
+void RegisterSourceAttention(OperatorRegistry& registry);
 
 // R, from the dimension of offsets: "sequences" for "sequences+1".
 StatusOr<Dim> SequencesOf(const InferContext& context, int offsets);

@@ -11,6 +11,7 @@ void RegisterRagged(OperatorRegistry& registry) {
   RegisterRaggedReduce(registry);
   RegisterRaggedSpread(registry);
   RegisterRaggedToken(registry);
+  RegisterSourceAttention(registry);
 }
 
 }  // namespace chairlift

@@ -89,6 +89,27 @@ TEST(DecoderTest, WhatPyTorchsExporterWritesIsProved) {
   EXPECT_GE(count, 6);
 }
 
+// Real exports (tests/models/export_encoder_decoders.py).
+TEST(DecoderTest, EncoderDecodersAreProvedFromTheTwoFilesThatNeedNoPast) {
+  int count = 0;
+  const auto folder = std::filesystem::path(CHAIRLIFT_TEST_MODELS) / ".." / "encoder_decoders";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    SCOPED_TRACE(entry.path().filename().string());
+    const auto decoder = ImportOnnxFile(entry.path() / "decoder_model.onnx");
+    const auto encoder = ImportOnnxFile(entry.path() / "encoder_model.onnx");
+    ASSERT_TRUE(decoder.ok() && encoder.ok()) << decoder.status() << encoder.status();
+    const auto model = MakeDecoder(decoder->graph, &encoder->graph);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(CountOf(model->graph, "PagedAttention"), 2);
+    EXPECT_EQ(CountOf(model->graph, "SourceAttention"), 2);
+    ASSERT_TRUE(model->source.has_value());
+    EXPECT_EQ(model->source->graph.outputs.size(), 4u);
+    EXPECT_TRUE(model->source->packed) << model->source->not_packed;
+    ++count;
+  }
+  EXPECT_GE(count, 4);
+}
+
 TEST(DecoderTest, LogitsAreComputedOfTheLastTokensOnly) {
   const auto model = Made(LlamaModel());
   ASSERT_TRUE(model.ok()) << model.status();
@@ -111,7 +132,7 @@ TEST(DecoderTest, AMaskThatShowsLaterTokensIsRefused) {
 }
 
 TEST(DecoderTest, PositionsThatTakeNoNoticeOfThePastAreRefused) {
-  EXPECT_NE(Refused(Gpt2Model({}, {.wrong_position = true})).find("position is past + its index"),
+  EXPECT_NE(Refused(Gpt2Model({}, {.wrong_position = true})).find("position is past + index"),
             std::string::npos);
   EXPECT_NE(Refused(Gpt2Model({}, {.first_positions = true}))
                 .find("depends on the number of tokens in a call"),

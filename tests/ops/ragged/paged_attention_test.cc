@@ -29,6 +29,7 @@ struct Case {
   int64_t heads = 4, kv_heads = 2, columns = 8, values = 8;
   int64_t block = 4;
   int width = 1;
+  int64_t reach = 0;  // of a bias; 0: there is none
 };
 
 class PagedCheck {
@@ -76,6 +77,10 @@ class PagedCheck {
                                  blocks_, keys_, values_},
                       .domain = "chairlift"};
     call.attributes.Set("scale", 0.3f);
+    if (c_.reach > 0) {
+      bias_ = RandomTensor(DType::kFloat, {c_.heads, 2 * c_.reach + 1}, -2, 2, 4);
+      call.inputs.push_back(bias_);
+    }
     ThreadTeam team(c_.width);
     const auto got = RunOperator(call, &team);
     ASSERT_TRUE(got.ok()) << got.status();
@@ -132,7 +137,11 @@ class PagedCheck {
         score += q_.data<float>()[(token * c_.heads + h) * c_.columns + d] *
                  At(past_k_[r], k_, r, j, kv, d);
       }
-      weights.push_back(std::exp(score * 0.3f));
+      score *= 0.3f;
+      if (c_.reach > 0) {
+        score += bias_.data<float>()[h * (2 * c_.reach + 1) + c_.reach + j - place];
+      }
+      weights.push_back(std::exp(score));
       sum += weights.back();
     }
     for (int64_t d = 0; d < c_.values; ++d) {
@@ -147,7 +156,7 @@ class PagedCheck {
 
   const Case c_;
   int64_t tokens_ = 0;
-  Tensor blocks_, keys_, values_, q_, k_, v_, y_;
+  Tensor blocks_, keys_, values_, q_, k_, v_, y_, bias_;
   std::vector<Tensor> past_k_, past_v_;
 };
 
@@ -192,6 +201,12 @@ TEST(PagedAttentionTest, WorkersShareSequencesAndHeads) {
   }
 }
 
+TEST(PagedAttentionTest, ABiasMayFollowFromDistances) {
+  PagedCheck({.cached = {0, 5, 3, 17, 0}, .added = {7, 1, 0, 1, 20}, .spare = 3, .reach = 19})
+      .Run();
+  PagedCheck({.cached = {9, 0, 31}, .added = {30, 8, 9}, .width = 2, .reach = 60}).Run();
+}
+
 TEST(PagedAttentionTest, WhatDoesNotFitIsRefused) {
   const auto floats = [](const Shape& shape) {
     return RandomTensor(DType::kFloat, shape, -1, 1, 2);
@@ -216,6 +231,20 @@ TEST(PagedAttentionTest, WhatDoesNotFitIsRefused) {
   EXPECT_FALSE(run(2, {4, 0}, {6, 2, 3, 4}).ok());
   EXPECT_FALSE(run(2, {4, 0}, {5, 2, 3, 5}).ok());
   EXPECT_FALSE(run(2, {4, 0}, {5, 3, 3, 4}, 3).ok());
+  const auto biased = [&](const Shape& bias) {
+    const Tensor k = floats({2, 2, 4});
+    return RunOperator(
+               {.name = "PagedAttention",
+                .inputs = {floats({2, 4, 4}), k, k, Offsets({2}), Tensor::Of<int64_t>({1}, {2}),
+                           Tensor::Of<int64_t>({1, 2}, {4, 0}), floats({5, 2, 3, 4}),
+                           floats({5, 2, 3, 4}), floats(bias)},
+                .domain = "chairlift"})
+        .status();
+  };
+  EXPECT_TRUE(biased({4, 7}).ok());
+  EXPECT_FALSE(biased({4, 5}).ok());  // for 3 tokens
+  EXPECT_FALSE(biased({4, 8}).ok());
+  EXPECT_FALSE(biased({2, 7}).ok());
 }
 
 }  // namespace

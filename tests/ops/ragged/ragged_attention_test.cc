@@ -24,6 +24,7 @@ struct Case {
   Packing packing;
   int64_t heads = 3, columns = 8, values = 8;
   bool biased = false;
+  int64_t reach = 0;  // of a bias by distance; 0: none
   int width = 1;
   int64_t every = 1;  // so many-th query is compared
 };
@@ -33,12 +34,15 @@ void Check(const Case& c) {
   const Tensor q = RandomTensor(DType::kFloat, {tokens, c.heads, c.columns}, -2, 2, 1);
   const Tensor k = RandomTensor(DType::kFloat, {tokens, c.heads, c.columns}, -2, 2, 2);
   const Tensor v = RandomTensor(DType::kFloat, {tokens, c.heads, c.values}, -2, 2, 3);
-  const Tensor bias = RandomTensor(DType::kFloat, {tokens}, -4, 1, 4);
+  const int64_t points = 2 * c.reach + 1;
+  const Tensor bias = c.reach > 0 ? RandomTensor(DType::kFloat, {c.heads, points}, -2, 2, 4)
+                                  : RandomTensor(DType::kFloat, {tokens}, -4, 1, 4);
   OperatorCall call{.name = "RaggedAttention",
                     .inputs = {q, k, v, Offsets(c.packing.lengths)},
                     .domain = "chairlift"};
   call.attributes.Set("scale", 0.3f);
-  if (c.biased) call.inputs.push_back(bias);
+  if (c.biased || c.reach > 0) call.inputs.push_back(bias);
+  if (c.reach > 0) call.attributes.Set("distances", int64_t{1});
   ThreadTeam team(c.width);
   const auto got = RunOperator(call, &team);
   ASSERT_TRUE(got.ok()) << got.status();
@@ -58,6 +62,7 @@ void Check(const Case& c) {
           for (int64_t d = 0; d < c.columns; ++d) score += at(q, i, h, d) * at(k, j, h, d);
           score *= 0.3f;
           if (c.biased) score += bias.data<float>()[j];
+          if (c.reach > 0) score += bias.data<float>()[h * points + c.reach + j - i];
           weights.push_back(std::exp(score));
           sum += weights.back();
         }
@@ -84,6 +89,24 @@ TEST(RaggedAttentionTest, KeepsToEachSequence) {
   Check({.packing = {{4, 9}, 1}, .heads = 1, .columns = 1, .values = 1});
   Check({.packing = {{30, 9}, 0}, .heads = 2, .columns = 33, .values = 20, .biased = true});
   Check({.packing = {{4, 9}, 1}, .heads = 0});
+}
+
+TEST(RaggedAttentionTest, ABiasMayFollowFromDistances) {
+  Check({.packing = {{4, 0, 9, 1}, 2}, .reach = 8});
+  Check({.packing = {{150, 70}, 1}, .heads = 2, .columns = 16, .reach = 200, .width = 2});
+  const Tensor q = RandomTensor(DType::kFloat, {5, 2, 4}, -2, 2, 1);
+  const auto run = [&](const Shape& bias) {
+    OperatorCall call{
+        .name = "RaggedAttention",
+        .inputs = {q, q, q, Offsets({5}), RandomTensor(DType::kFloat, bias, -1, 1, 2)},
+        .domain = "chairlift"};
+    call.attributes.Set("distances", int64_t{1});
+    return RunOperator(call).status();
+  };
+  EXPECT_TRUE(run({2, 9}).ok());
+  EXPECT_FALSE(run({2, 7}).ok());  // for 4 tokens
+  EXPECT_FALSE(run({2, 10}).ok());
+  EXPECT_FALSE(run({1, 9}).ok());
 }
 
 TEST(RaggedAttentionTest, OfThousandsOfTokens) {

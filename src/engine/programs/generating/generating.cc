@@ -1,5 +1,6 @@
 // Decoders: a request is its prompt in pieces, then a step a token, and joins and leaves the batch
-// at any step. Keys and values stay in blocks from step to step.
+// at any step. Keys and values stay in blocks from step to step. With an encoder, that runs once
+// before, and leaves the keys and values of the source in blocks, too.
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -14,9 +15,11 @@
 #include "engine/programs/generating/generation_config.h"
 #include "engine/programs/generating/paged_step.h"
 #include "engine/programs/generating/sampling.h"
+#include "engine/programs/generating/source_encoder.h"
 #include "engine/programs/generating/trial.h"
 #include "engine/programs/makers.h"
 #include "graph/decoders/decoder.h"
+#include "graph/onnx/import.h"
 
 namespace chairlift {
 namespace {
@@ -37,8 +40,10 @@ constexpr float kMostTemperature = 100.0f;
 constexpr int64_t kDefaultLongest = 32;
 constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
 
+constexpr const char* kEncoderFile = "encoder_model.onnx";
+
 enum InputPlace {
-  kPrompt,
+  kTokens,  // the prompt; with an encoder, the source
   kMaxTokens,
   kMinTokens,
   kIgnoreEnds,
@@ -48,9 +53,10 @@ enum InputPlace {
   kTopP,
   kMinP,
   kSeed,
+  kDecoderPrompt,  // with an encoder
 };
 
-Signature SignatureOfRequests() {
+Signature SignatureOfRequests(bool source) {
   const auto spec = [](const char* name, DType dtype, std::vector<Dim> dims) {
     return SymbolicSpec{name, dtype, SymbolicShape(std::move(dims))};
   };
@@ -65,6 +71,10 @@ Signature SignatureOfRequests() {
                       spec("top_p", DType::kFloat, {1}),
                       spec("min_p", DType::kFloat, {1}),
                       spec("seed", DType::kInt64, {1})};
+  if (source) {
+    signature.inputs.push_back(
+        spec("decoder_input_ids", DType::kInt64, {1, Dim::Symbol("decoder_tokens")}));
+  }
   signature.outputs = {spec("output_ids", DType::kInt64, {1, Dim::Symbol("generated")})};
   return signature;
 }
@@ -102,21 +112,43 @@ Status CheckSampling(const SamplingOptions& options) {
   return absl::OkStatus();
 }
 
+// Tokens 0 to vocabulary − 1; 0: any that are not negative.
+Status CheckTokens(std::string_view input, std::span<const int64_t> tokens, int64_t vocabulary) {
+  if (tokens.empty()) {
+    return InvalidArgument("input '{}' has no tokens; it must have one or more", input);
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && (vocabulary == 0 || tokens[i] < vocabulary)) continue;
+    return InvalidArgument("input '{}': token {} is {}; the model has tokens 0 to {}", input, i,
+                           tokens[i], vocabulary - 1);
+  }
+  return absl::OkStatus();
+}
+
+// An encoder and what its tokens may be.
+struct Source {
+  std::unique_ptr<SourceEncoder> encoder;  // null: there is none
+  int64_t vocabulary = 0;                  // 0: unknown
+};
+
 class GeneratingProgram final : public Program {
  public:
-  GeneratingProgram(ServingPlan plan, std::unique_ptr<PagedStep> step, GenerationConfig config,
-                    int64_t piece, std::vector<std::string> notes, std::vector<PassReport> passes)
-      : Program("generating", SignatureOfRequests(), std::move(plan)),
+  GeneratingProgram(ServingPlan plan, std::unique_ptr<PagedStep> step, Source source,
+                    GenerationConfig config, int64_t piece, std::vector<std::string> notes,
+                    std::vector<PassReport> passes)
+      : Program("generating", SignatureOfRequests(source.encoder != nullptr), std::move(plan)),
         step_(std::move(step)),
+        source_(std::move(source)),
         config_(std::move(config)),
         piece_(piece),
         notes_(std::move(notes)),
         passes_(std::move(passes)) {}
 
-  const std::string& CellName(int /*cell*/) const override {
-    static const std::string kStep = "step";
-    return kStep;
+  const std::string& CellName(int cell) const override {
+    static const std::string kStep = "step", kEncoder = "encoder";
+    return cell == kEncodeCell ? kEncoder : kStep;
   }
+  int num_cells() const override { return source_.encoder == nullptr ? 1 : 2; }
   bool SendsParts() const override { return true; }
   StatusOr<ProgramView> View() override {
     return ProgramView{.executable = &step_->executable(),
@@ -139,13 +171,20 @@ class GeneratingProgram final : public Program {
   struct Item {
     GeneratingRequest* request;
     size_t first, end;  // nodes of the task
-    StepTokens tokens;
+    StepTokens tokens = {};
   };
+  using Items = absl::InlinedVector<Item, 32>;
 
+  // The place of the input that the decoder begins with.
+  InputPlace prompt_place() const { return source_.encoder == nullptr ? kTokens : kDecoderPrompt; }
   GenerationLimits LimitsOf(const ValidatedRequest& request) const;
+  Items BeginSteps(TaskRun& run, TaskResult& result) const;
+  Items BeginSources(TaskRun& run, TaskResult& result) const;
   Status Compute(std::span<Item> items, TaskRun& run);
+  Status Encode(std::span<Item> items, TaskRun& run);
 
   const std::unique_ptr<PagedStep> step_;
+  const Source source_;
   const GenerationConfig config_;
   const int64_t piece_;
   const std::vector<std::string> notes_;
@@ -165,6 +204,15 @@ StatusOr<ValidatedRequest> GeneratingProgram::Validate(const InferRequest& reque
   const auto fill = [&](InputPlace place, Tensor value) {
     if (!given(place)) full.inputs.push_back({signature_.inputs[place].name, std::move(value)});
   };
+  if (source_.encoder != nullptr) {
+    const int64_t start = config_.start_token;
+    if (start < 0 && !given(kDecoderPrompt)) {
+      return InvalidArgument(
+          "input 'decoder_input_ids' is left out, and no file beside the model names a "
+          "\"decoder_start_token_id\"");
+    }
+    fill(kDecoderPrompt, Tensor::Of<int64_t>({1, 1}, {start}));
+  }
   fill(kMaxTokens, Tensor::Of<int32_t>({1}, {1}));
   fill(kMinTokens, Tensor::Of<int32_t>({1}, {0}));
   fill(kIgnoreEnds, Tensor::Of<bool>({1}, {false}));
@@ -177,20 +225,24 @@ StatusOr<ValidatedRequest> GeneratingProgram::Validate(const InferRequest& reque
     fill(kSeed, Tensor::Of<int64_t>({1}, {given(kTemperature) ? AnySeed() : 0}));
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(ValidatedRequest validated, chairlift::Validate(signature_, full));
-  const auto prompt = validated.inputs[kPrompt].values<int64_t>();
+  const std::string& prompt_name = signature_.inputs[prompt_place()].name;
+  const auto prompt = validated.inputs[prompt_place()].values<int64_t>();
   const auto size = static_cast<int64_t>(prompt.size());
-  if (size == 0)
-    return InvalidArgument("input 'input_ids' has no tokens; it must have one or more");
   const int64_t room = step_->max_length() - size;
   if (room < 1) {
-    return InvalidArgument(
-        "input 'input_ids' has {} tokens; prompt and answer together may have {}", size,
-        step_->max_length());
+    return InvalidArgument("input '{}' has {} tokens; prompt and answer together may have {}",
+                           prompt_name, size, step_->max_length());
   }
-  for (size_t i = 0; i < prompt.size(); ++i) {
-    if (prompt[i] >= 0 && prompt[i] < step_->vocabulary()) continue;
-    return InvalidArgument("input 'input_ids': token {} is {}; the model has tokens 0 to {}", i,
-                           prompt[i], step_->vocabulary() - 1);
+  CHAIRLIFT_RETURN_IF_ERROR(CheckTokens(prompt_name, prompt, step_->vocabulary()));
+  int64_t source = 0;
+  if (source_.encoder != nullptr) {
+    const auto tokens = validated.inputs[kTokens].values<int64_t>();
+    source = static_cast<int64_t>(tokens.size());
+    if (source > step_->max_source()) {
+      return InvalidArgument("input 'input_ids' has {} tokens; the encoder takes {}", source,
+                             step_->max_source());
+    }
+    CHAIRLIFT_RETURN_IF_ERROR(CheckTokens("input_ids", tokens, source_.vocabulary));
   }
   if (!given(kMaxTokens)) {
     const int64_t wanted = config_.max_new_tokens > 0  ? config_.max_new_tokens
@@ -215,12 +267,13 @@ StatusOr<ValidatedRequest> GeneratingProgram::Validate(const InferRequest& reque
     return InvalidArgument("stop_token_ids has {} tokens; it may have {}", stops, kMostStopTokens);
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckSampling(SamplingOf(validated)));
-  const int64_t blocks = step_->pool().BlocksOf(size + most - 1);
-  if (blocks > step_->pool().blocks()) {
+  const BlockPool& pool = step_->pool();
+  if (pool.BlocksOf(source) + pool.BlocksOf(size + most - 1) > pool.blocks()) {
     return InvalidArgument(
-        "keys and values of {} tokens do not fit into cache_bytes; a prompt and its max_tokens may "
-        "have {} together",
-        size + most, step_->pool().blocks() * step_->pool().block_tokens() + 1);
+        "keys and values of {} tokens do not fit into cache_bytes; {}a prompt and its max_tokens "
+        "may have {} together",
+        source + size + most, source > 0 ? "a source (in blocks of its own), " : "",
+        pool.blocks() * pool.block_tokens() + 1);
   }
   return validated;
 }
@@ -229,7 +282,13 @@ GenerationLimits GeneratingProgram::LimitsOf(const ValidatedRequest& request) co
   GenerationLimits limits;
   limits.max_tokens = request.inputs[kMaxTokens].data<int32_t>()[0];
   limits.min_tokens = request.inputs[kMinTokens].data<int32_t>()[0];
-  if (!request.inputs[kIgnoreEnds].data<bool>()[0]) limits.end_tokens = config_.end_tokens;
+  if (!request.inputs[kIgnoreEnds].data<bool>()[0]) {
+    limits.end_tokens = config_.end_tokens;
+    limits.last_token = config_.forced_end;
+  }
+  limits.first_token = config_.forced_first;
+  limits.suppressed = config_.suppressed;
+  limits.first_suppressed = config_.first_suppressed;
   const auto stops = request.inputs[kStopTokens].values<int64_t>();
   limits.sampling = SamplingOf(request);
   limits.end_tokens.insert(limits.end_tokens.end(), stops.begin(), stops.end());
@@ -239,9 +298,11 @@ GenerationLimits GeneratingProgram::LimitsOf(const ValidatedRequest& request) co
 StatusOr<std::unique_ptr<RequestGraph>> GeneratingProgram::Unfold(ValidatedRequest request,
                                                                   bool parts) {
   GenerationLimits limits = LimitsOf(request);
-  const Tensor prompt = request.inputs[kPrompt];
-  return std::make_unique<GeneratingRequest>(std::move(request), prompt.values<int64_t>(),
-                                             std::move(limits), piece_, step_->pool(), parts);
+  const Tensor prompt = request.inputs[prompt_place()], tokens = request.inputs[kTokens];
+  const bool source = source_.encoder != nullptr;
+  return std::make_unique<GeneratingRequest>(
+      std::move(request), source ? tokens.values<int64_t>() : std::span<const int64_t>(),
+      prompt.values<int64_t>(), std::move(limits), piece_, step_->pool(), parts);
 }
 
 Status GeneratingProgram::Compute(std::span<Item> items, TaskRun& run) {
@@ -254,8 +315,9 @@ Status GeneratingProgram::Compute(std::span<Item> items, TaskRun& run) {
     StatusOr<int64_t> next = int64_t{0};
     if (request.predicts()) {
       const auto size = static_cast<size_t>(step_->vocabulary());
-      next = NextToken(logits.values<float>().subspan(i * size, size), request.suppressed(),
+      next = NextToken(logits.values<float>().subspan(i * size, size), request.Suppressed(),
                        request.sampling(), request.place());
+      if (next.ok() && request.forced() >= 0) next = request.forced();
     }
     for (size_t n = items[i].first; n < items[i].end; ++n) run.nodes[n].status = next.status();
     if (next.ok()) request.Complete(*next);
@@ -263,11 +325,35 @@ Status GeneratingProgram::Compute(std::span<Item> items, TaskRun& run) {
   return absl::OkStatus();
 }
 
-void GeneratingProgram::Run(TaskRun& run, TaskDone done) {
-  const Clock& clock = Clock::Steady();
-  const TimePoint start = clock.Now();
-  TaskResult result;
-  absl::InlinedVector<Item, 32> items;
+Status GeneratingProgram::Encode(std::span<Item> items, TaskRun& run) {
+  absl::InlinedVector<SourceTokens, 32> sources;
+  for (const Item& item : items) {
+    sources.push_back({item.request->source(), item.request->source_blocks()});
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(
+      source_.encoder->Run(sources, *step_, run.team, run.worker, run.memory));
+  for (const Item& item : items) {
+    for (size_t n = item.first; n < item.end; ++n) run.nodes[n].status = absl::OkStatus();
+    item.request->CompleteSource();
+  }
+  return absl::OkStatus();
+}
+
+GeneratingProgram::Items GeneratingProgram::BeginSources(TaskRun& run, TaskResult& result) const {
+  Items items;
+  for (size_t n = 0; n < run.nodes.size(); ++n) {
+    auto& request = static_cast<GeneratingRequest&>(*run.nodes[n].graph);
+    run.nodes[n].units = static_cast<int64_t>(request.source().size());
+    run.nodes[n].share = 1.0 / static_cast<double>(request.planned_nodes());
+    if (!request.BeginSource()) continue;
+    result.rows += static_cast<int32_t>(request.source().size());
+    items.push_back({&request, n, n + 1});
+  }
+  return items;
+}
+
+GeneratingProgram::Items GeneratingProgram::BeginSteps(TaskRun& run, TaskResult& result) const {
+  Items items;
   for (size_t n = 0; n < run.nodes.size();) {
     auto& request = static_cast<GeneratingRequest&>(*run.nodes[n].graph);
     const size_t first = n;
@@ -281,10 +367,27 @@ void GeneratingProgram::Run(TaskRun& run, TaskDone done) {
     const std::span<const int64_t> begun = request.Begin(static_cast<int32_t>(n - first), tokens);
     result.rows += static_cast<int32_t>(begun.size());
     if (begun.empty()) continue;
-    items.push_back({&request, first, n, {begun, request.computed(), request.blocks()}});
+    items.push_back({&request,
+                     first,
+                     n,
+                     {.tokens = begun,
+                      .cached = request.computed(),
+                      .blocks = request.blocks(),
+                      .source = static_cast<int64_t>(request.source().size()),
+                      .source_blocks = request.source_blocks()}});
   }
+  return items;
+}
+
+void GeneratingProgram::Run(TaskRun& run, TaskDone done) {
+  const Clock& clock = Clock::Steady();
+  const TimePoint start = clock.Now();
+  TaskResult result;
+  const bool encode = run.cell == kEncodeCell;
+  Items items = encode ? BeginSources(run, result) : BeginSteps(run, result);
   const auto compute = [&](std::span<Item> some) {
-    const Status computed = CatchOutOfMemory([&] { return Compute(some, run); });
+    const Status computed =
+        CatchOutOfMemory([&] { return encode ? Encode(some, run) : Compute(some, run); });
     if (computed.ok()) return true;
     for (const Item& item : some) {
       for (size_t i = item.first; i < item.end; ++i) run.nodes[i].status = computed;
@@ -326,7 +429,20 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
     refused = "decoders run on the CPU only";
     return nullptr;
   }
-  StatusOr<DecoderModel> made = MakeDecoder(model.graph);
+  std::optional<Graph> encoder;
+  if (HasSource(model.graph)) {
+    const std::filesystem::path file = model.source.path.parent_path() / kEncoderFile;
+    std::error_code error;
+    if (!std::filesystem::exists(file, error)) {
+      refused =
+          fmt::format("it reads what an encoder gives, and there is no {} beside it", kEncoderFile);
+      return nullptr;
+    }
+    CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(file));
+    encoder = std::move(imported.graph);
+  }
+  const Graph* const encoder_graph = encoder ? &*encoder : nullptr;
+  StatusOr<DecoderModel> made = MakeDecoder(model.graph, encoder_graph);
   if (!made.ok()) {
     refused = Message(made.status());
     return nullptr;
@@ -348,8 +464,16 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
     token_bytes +=
         layer.heads * (layer.key_size + layer.value_size) * static_cast<int64_t>(sizeof(float));
   }
+  Source source;
+  if (made->source) {
+    for (const IndexBound& bound : FindIndexBounds(*encoder)) {
+      if (bound.input == "input_ids") source.vocabulary = bound.bound;
+    }
+    sizes.max_source = made->source->max_length > 0 ? made->source->max_length : kDefaultMaxLength;
+  }
+  const auto blocks_of = [](int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; };
   const int64_t block_bytes = token_bytes * kBlockTokens;
-  const int64_t longest = (sizes.max_length + kBlockTokens - 1) / kBlockTokens * block_bytes;
+  const int64_t longest = (blocks_of(sizes.max_length) + blocks_of(sizes.max_source)) * block_bytes;
   const int64_t bytes =
       settings.cache_bytes > 0
           ? settings.cache_bytes
@@ -361,10 +485,16 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
   }
   std::vector<std::string> notes = std::move(made->notes);
   std::vector<PassReport> passes = std::move(made->passes);
+  if (made->source) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(source.encoder,
+                               SourceEncoder::Create(*std::move(made->source), model.executable));
+  }
   CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<PagedStep> step,
                              PagedStep::Create(*std::move(made), sizes, model.executable));
   CHAIRLIFT_ASSIGN_OR_RETURN(const DecoderPorts ports, FindDecoderPorts(model.graph));
-  if (const Status tried = TrySteps(model.graph, ports, *step); !tried.ok()) {
+  if (const Status tried =
+          TrySteps({model.graph, ports, encoder_graph}, *step, source.encoder.get());
+      !tried.ok()) {
     refused = Message(tried);
     return nullptr;
   }
@@ -376,8 +506,9 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
       PlanGenerationServing(chosen, Described(*step, config, chosen.cache_bytes), sizes.blocks));
   model.graph = Graph();
   const int64_t piece = std::min<int64_t>(kPieceTokens, plan.config.max_batch_tokens);
-  return std::make_unique<GeneratingProgram>(std::move(plan), std::move(step), std::move(config),
-                                             piece, std::move(notes), std::move(passes));
+  return std::make_unique<GeneratingProgram>(std::move(plan), std::move(step), std::move(source),
+                                             std::move(config), piece, std::move(notes),
+                                             std::move(passes));
 }
 
 }  // namespace chairlift

@@ -7,26 +7,32 @@
 
 namespace chairlift {
 
-GeneratingRequest::GeneratingRequest(ValidatedRequest request, std::span<const int64_t> prompt,
-                                     GenerationLimits limits, int64_t piece, BlockPool& pool,
-                                     bool parts)
+GeneratingRequest::GeneratingRequest(ValidatedRequest request, std::span<const int64_t> source,
+                                     std::span<const int64_t> prompt, GenerationLimits limits,
+                                     int64_t piece, BlockPool& pool, bool parts)
     : RequestGraph(std::move(request)),
+      source_(source.begin(), source.end()),
       prompt_(prompt.begin(), prompt.end()),
       limits_(std::move(limits)),
       piece_(piece),
       pieces_(static_cast<int32_t>((prompt_size() + piece - 1) / piece)),
+      first_nodes_(source_.empty() ? pieces_ : 1),
       pool_(pool),
+      source_sequence_(pool),
       sequence_(pool),
-      nodes_(pieces_),
+      nodes_(first_nodes_),
       parts_({parts}) {}
 
 GraphNode GeneratingRequest::run(int32_t index) const {
-  return {.rows = static_cast<int32_t>(Rows(index)), .key = {}, .dependencies = {}};
+  return {.cell = source_.empty() ? kStepCell : kEncodeCell,
+          .rows = static_cast<int32_t>(Rows(index)),
+          .key = {},
+          .dependencies = {}};
 }
 
 // The last token of an answer is read by no later one.
 int64_t GeneratingRequest::state() const {
-  return pool_.BlocksOf(prompt_size() + limits_.max_tokens - 1);
+  return pool_.BlocksOf(source_size()) + pool_.BlocksOf(prompt_size() + limits_.max_tokens - 1);
 }
 
 std::vector<GrownNode> GeneratingRequest::TakeGrown() { return std::exchange(grown_, {}); }
@@ -36,12 +42,32 @@ void GeneratingRequest::TakeParts(SendParts send) {
   send(parts_.Take());
 }
 
-void GeneratingRequest::Grow(int64_t rows) {
+void GeneratingRequest::Grow(int64_t rows, int cell) {
   GrownNode& node = grown_.emplace_back();
+  node.cell = cell;
   node.rows = static_cast<int32_t>(rows);
   grown_rows_ = rows;
   node.dependencies = {nodes_ - 1};
   ++nodes_;
+}
+
+bool GeneratingRequest::BeginSource() {
+  ++ended_;
+  if (source_sequence_.Grow(source_size())) return true;
+  Grow(source_size(), kEncodeCell);
+  return false;
+}
+
+void GeneratingRequest::CompleteSource() { Grow(std::min(piece_, prompt_size())); }
+
+std::vector<int64_t> GeneratingRequest::Suppressed() const {
+  std::vector<int64_t> tokens = limits_.suppressed;
+  const auto add = [&](const std::vector<int64_t>& more) {
+    tokens.insert(tokens.end(), more.begin(), more.end());
+  };
+  if (place() == 0) add(limits_.first_suppressed);
+  if (place() < limits_.min_tokens) add(limits_.end_tokens);
+  return tokens;
 }
 
 std::span<const int64_t> GeneratingRequest::Begin(int32_t nodes, int64_t tokens) {
@@ -79,6 +105,7 @@ void GeneratingRequest::Complete(int64_t next) {
   done_ = true;
   // Before those who wait for room are looked at.
   sequence_.Clear();
+  source_sequence_.Clear();
 }
 
 StatusOr<std::vector<NamedTensor>> GeneratingRequest::TakeOutputs() {

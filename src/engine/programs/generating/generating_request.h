@@ -1,4 +1,5 @@
-// A request that generates: its prompt in pieces, then a step a token.
+// A request that generates: its source, where it has one, its prompt in pieces, then a step a
+// token.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATING_REQUEST_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATING_REQUEST_H_
 
@@ -19,18 +20,27 @@ struct GenerationLimits {
   int64_t max_tokens = 1;  // of the answer
   int64_t min_tokens = 0;  // before which no end token is generated
   std::vector<int64_t> end_tokens;
+  // That the first or the last token of the answer is, whatever the logits; −1: none.
+  int64_t first_token = -1, last_token = -1;
+  // That are never generated, and not as the first token.
+  std::vector<int64_t> suppressed, first_suppressed;
   SamplingOptions sampling;
 };
+
+// Cells of the program.
+inline constexpr int kStepCell = 0, kEncodeCell = 1;
 
 // Its nodes stand for numbers of tokens, not for particular ones: where one finds no room for its
 // keys and values, what it was to compute is left to later ones.
 class GeneratingRequest final : public RequestGraph {
  public:
-  // `piece`: tokens of a prompt in a node, at most. `pool` must outlive it.
-  GeneratingRequest(ValidatedRequest request, std::span<const int64_t> prompt,
-                    GenerationLimits limits, int64_t piece, BlockPool& pool, bool parts);
+  // `source`: tokens for the encoder; empty: there is none. `piece`: tokens of a prompt in a node,
+  // at most. `pool` must outlive it.
+  GeneratingRequest(ValidatedRequest request, std::span<const int64_t> source,
+                    std::span<const int64_t> prompt, GenerationLimits limits, int64_t piece,
+                    BlockPool& pool, bool parts);
 
-  int32_t num_nodes() const override { return pieces_; }
+  int32_t num_nodes() const override { return first_nodes_; }
   GraphNode run(int32_t index) const override;
   // In blocks.
   int64_t state() const override;
@@ -40,6 +50,13 @@ class GeneratingRequest final : public RequestGraph {
   StatusOr<std::vector<NamedTensor>> TakeOutputs() override;
 
   // --- Of a task, by one thread at a time -------------------------------------------------------
+
+  // Whether there is room for the source's keys and values; if not, they are tried again later.
+  bool BeginSource();
+  std::span<const int64_t> source() const { return source_; }
+  std::span<const int64_t> source_blocks() const { return source_sequence_.blocks(); }
+  // They have been computed.
+  void CompleteSource();
 
   // What `nodes` nodes of so many tokens together are to compute. Empty: there is no room for its
   // keys and values now, and they are tried again later.
@@ -55,27 +72,34 @@ class GeneratingRequest final : public RequestGraph {
   const SamplingOptions& sampling() const { return limits_.sampling; }
   // Of the next token in the answer.
   int64_t place() const { return static_cast<int64_t>(answer_.size()); }
-  // Tokens that may not be the next.
-  std::span<const int64_t> suppressed() const {
-    if (static_cast<int64_t>(answer_.size()) >= limits_.min_tokens) return {};
-    return limits_.end_tokens;
+  // What the next token is, whatever the logits; −1: that follows from them.
+  int64_t forced() const {
+    if (place() == limits_.max_tokens - 1 && limits_.last_token >= 0) return limits_.last_token;
+    return place() == 0 ? limits_.first_token : -1;
   }
+  // Tokens that may not be the next.
+  std::vector<int64_t> Suppressed() const;
 
   int64_t Rows(int32_t node) const {
-    return node < pieces_ ? std::min(piece_, prompt_size() - node * piece_) : grown_rows_;
+    if (node >= first_nodes_) return grown_rows_;
+    return source_.empty() ? std::min(piece_, prompt_size() - node * piece_) : source_size();
   }
-  int64_t planned_nodes() const { return pieces_ + limits_.max_tokens - 1; }
+  int64_t planned_nodes() const {
+    return pieces_ + (source_.empty() ? 0 : 1) + limits_.max_tokens - 1;
+  }
 
  private:
   int64_t prompt_size() const { return static_cast<int64_t>(prompt_.size()); }
-  void Grow(int64_t rows);
+  int64_t source_size() const { return static_cast<int64_t>(source_.size()); }
+  void Grow(int64_t rows, int cell = kStepCell);
 
-  const std::vector<int64_t> prompt_;
+  const std::vector<int64_t> source_, prompt_;
   const GenerationLimits limits_;
   const int64_t piece_;
-  const int32_t pieces_;
+  const int32_t pieces_;  // of the prompt
+  const int32_t first_nodes_;
   BlockPool& pool_;
-  BlockPool::Sequence sequence_;
+  BlockPool::Sequence source_sequence_, sequence_;
   std::vector<int64_t> answer_;
   int32_t nodes_;      // in all
   int32_t ended_ = 0;  // of them

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
-constexpr size_t kMaxEndTokens = 256;
+constexpr size_t kMaxTokensInList = 256;
 constexpr int64_t kMostTokens = int64_t{1} << 30;
 
 // An empty object where there is no such file.
@@ -36,24 +36,47 @@ StatusOr<int64_t> Token(const Json& value, const fs::path& file, const char* key
     if (token >= 0 && token < kMostTokens) return token;
   }
   return InvalidArgument("{}: \"{}\" is not a token, or a list of at most {} tokens", file.string(),
-                         key, kMaxEndTokens);
+                         key, kMaxTokensInList);
 }
 
-Status ReadEnds(const Json& json, const fs::path& file, std::vector<int64_t>& ends) {
-  constexpr const char* kKey = "eos_token_id";
-  const auto found = json.find(kKey);
+// One, or a list.
+Status ReadTokens(const Json& json, const fs::path& file, const char* key,
+                  std::vector<int64_t>& tokens) {
+  const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return absl::OkStatus();
   if (!found->is_array()) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t token, Token(*found, file, kKey));
-    ends = {token};
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t token, Token(*found, file, key));
+    tokens = {token};
     return absl::OkStatus();
   }
-  if (found->size() > kMaxEndTokens) return Token(Json(), file, kKey).status();
+  if (found->size() > kMaxTokensInList) return Token(Json(), file, key).status();
   for (const Json& value : *found) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t token, Token(value, file, kKey));
-    ends.push_back(token);
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t token, Token(value, file, key));
+    tokens.push_back(token);
   }
   return absl::OkStatus();
+}
+
+Status ReadToken(const Json& json, const fs::path& file, const char* key, int64_t& token) {
+  std::vector<int64_t> tokens;
+  CHAIRLIFT_RETURN_IF_ERROR(ReadTokens(json, file, key, tokens));
+  if (tokens.size() == 1) token = tokens[0];
+  return tokens.size() <= 1 ? absl::OkStatus() : Token(Json(), file, key).status();
+}
+
+// Those of one token are added to `tokens`. Whether there are others.
+bool ReadBadWords(const Json& json, std::vector<int64_t>& tokens) {
+  const auto found = json.find("bad_words_ids");
+  if (found == json.end() || found->is_null()) return false;
+  if (!found->is_array()) return true;
+  bool others = false;
+  for (const Json& word : *found) {
+    const bool one = word.is_array() && word.size() == 1 && word[0].is_number_integer() &&
+                     tokens.size() < kMaxTokensInList;
+    if (one) tokens.push_back(word[0].get<int64_t>());
+    others |= !one;
+  }
+  return others;
 }
 
 Status ReadLimit(const Json& json, const fs::path& file, const char* key, int64_t& limit) {
@@ -71,13 +94,27 @@ StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder) {
   GenerationConfig config;
   const fs::path file = folder / "generation_config.json";
   CHAIRLIFT_ASSIGN_OR_RETURN(const Json json, ReadConfig(file));
-  CHAIRLIFT_RETURN_IF_ERROR(ReadEnds(json, file, config.end_tokens));
+  CHAIRLIFT_RETURN_IF_ERROR(ReadTokens(json, file, "eos_token_id", config.end_tokens));
+  CHAIRLIFT_RETURN_IF_ERROR(ReadToken(json, file, "decoder_start_token_id", config.start_token));
+  CHAIRLIFT_RETURN_IF_ERROR(ReadToken(json, file, "forced_bos_token_id", config.forced_first));
+  CHAIRLIFT_RETURN_IF_ERROR(ReadToken(json, file, "forced_eos_token_id", config.forced_end));
+  CHAIRLIFT_RETURN_IF_ERROR(ReadTokens(json, file, "suppress_tokens", config.suppressed));
+  CHAIRLIFT_RETURN_IF_ERROR(
+      ReadTokens(json, file, "begin_suppress_tokens", config.first_suppressed));
+  if (ReadBadWords(json, config.suppressed)) config.not_applied.emplace_back("bad_words_ids");
   CHAIRLIFT_RETURN_IF_ERROR(ReadLimit(json, file, "max_new_tokens", config.max_new_tokens));
   CHAIRLIFT_RETURN_IF_ERROR(ReadLimit(json, file, "max_length", config.max_length));
+  const fs::path model = folder / "config.json";
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Json other, ReadConfig(model));
   if (config.end_tokens.empty()) {
-    const fs::path model = folder / "config.json";
-    CHAIRLIFT_ASSIGN_OR_RETURN(const Json other, ReadConfig(model));
-    CHAIRLIFT_RETURN_IF_ERROR(ReadEnds(other, model, config.end_tokens));
+    CHAIRLIFT_RETURN_IF_ERROR(ReadTokens(other, model, "eos_token_id", config.end_tokens));
+  }
+  const std::pair<const Json*, const char*> starts[] = {
+      {&other, "decoder_start_token_id"}, {&json, "bos_token_id"}, {&other, "bos_token_id"}};
+  for (const auto& [from, key] : starts) {
+    if (config.start_token >= 0) break;
+    CHAIRLIFT_RETURN_IF_ERROR(
+        ReadToken(*from, from == &json ? file : model, key, config.start_token));
   }
   // What changes greedy answers; what only sampling reads follows from do_sample.
   const std::pair<const char*, Json> neutral[] = {{"do_sample", false},
@@ -86,11 +123,6 @@ StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder) {
                                                   {"no_repeat_ngram_size", 0},
                                                   {"min_length", 0},
                                                   {"min_new_tokens", nullptr},
-                                                  {"bad_words_ids", nullptr},
-                                                  {"suppress_tokens", nullptr},
-                                                  {"begin_suppress_tokens", nullptr},
-                                                  {"forced_bos_token_id", nullptr},
-                                                  {"forced_eos_token_id", nullptr},
                                                   {"forced_decoder_ids", nullptr},
                                                   {"guidance_scale", nullptr},
                                                   {"sequence_bias", nullptr}};

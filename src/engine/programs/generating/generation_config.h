@@ -13,8 +13,14 @@ namespace chairlift {
 
 struct GenerationConfig {
   std::vector<int64_t> end_tokens;
-  int64_t max_new_tokens = 0;  // 0: not set
-  int64_t max_length = 0;      // of prompt and answer; likewise
+  // −1: not set.
+  int64_t start_token = -1;               // of a decoder that has an encoder
+  int64_t forced_first = -1;              // the first token of an answer
+  int64_t forced_end = -1;                // the last of one that is as long as it may be
+  std::vector<int64_t> suppressed;        // never generated
+  std::vector<int64_t> first_suppressed;  // not as the first token of an answer
+  int64_t max_new_tokens = 0;             // 0: not set
+  int64_t max_length = 0;                 // of prompt and answer; likewise
   // Settings of the file that change answers and that are not applied, as people read them.
   std::vector<std::string> not_applied;
 };

@@ -12,6 +12,7 @@ namespace chairlift {
 
 PagedStep::PagedStep(const Sizes& sizes, DecoderModel model)
     : max_length_(sizes.max_length),
+      max_source_(sizes.max_source),
       vocabulary_(model.vocabulary),
       inputs_(std::move(model.inputs)),
       pool_(sizes.blocks, sizes.block_tokens) {
@@ -53,7 +54,11 @@ std::vector<Shape> PagedStep::InputShapes(int64_t tokens, int64_t sequences) con
         shapes.push_back({room + 1});
         break;
       case DecoderRole::kCached:
+      case DecoderRole::kSourceLengths:
         shapes.push_back({room});
+        break;
+      case DecoderRole::kSourceBlocks:
+        shapes.push_back({room, pool_.BlocksOf(max_source_)});
         break;
       case DecoderRole::kBlocks:
         shapes.push_back({room, pool_.BlocksOf(max_length_)});
@@ -76,6 +81,7 @@ StatusOr<Tensor> PagedStep::Run(std::span<const StepTokens> sequences, Team& tea
   const std::vector<Shape> shapes = InputShapes(tokens, static_cast<int64_t>(sequences.size()));
   const int64_t room = SequenceRoom(static_cast<int64_t>(sequences.size()));
   const int64_t most_blocks = pool_.BlocksOf(max_length_);
+  const int64_t most_source = pool_.BlocksOf(max_source_);
   std::vector<TensorDesc> descs;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (inputs_[i].layer < 0) descs.push_back({DType::kInt64, shapes[i]});
@@ -108,6 +114,13 @@ StatusOr<Tensor> PagedStep::Run(std::span<const StepTokens> sequences, Team& tea
         case DecoderRole::kCached:
           *to++ = own.cached;
           break;
+        case DecoderRole::kSourceLengths:
+          *to++ = own.source;
+          break;
+        case DecoderRole::kSourceBlocks:
+          std::copy(own.source_blocks.begin(), own.source_blocks.end(), to);
+          to += most_source;
+          break;
         default:
           std::copy(own.blocks.begin(), own.blocks.end(), to);
           to += most_blocks;
@@ -126,6 +139,29 @@ StatusOr<Tensor> PagedStep::Run(std::span<const StepTokens> sequences, Team& tea
     return Internal("logits of {} sequences have shape {}", room, outputs[0].shape().ToString());
   }
   return std::move(outputs[0]);
+}
+
+Status PagedStep::Write(size_t layer, bool keys, const Tensor& rows, int64_t first, int64_t count,
+                        std::span<const int64_t> blocks) {
+  Tensor& cache = (keys ? keys_ : values_)[layer];
+  const Shape& shape = cache.shape();  // [blocks, heads, tokens of a block, columns]
+  const int64_t heads = shape[1], block_tokens = shape[2], columns = shape[3];
+  const int rank = rows.shape().rank();
+  if (rank < 3 || rows.shape()[rank - 2] != heads || rows.shape()[rank - 1] != columns ||
+      (first + count) * heads * columns > rows.size() ||
+      count > static_cast<int64_t>(blocks.size()) * block_tokens) {
+    return Internal("keys or values of {} tokens have shape {}", count, rows.shape().ToString());
+  }
+  const float* from = rows.data<float>() + first * heads * columns;
+  auto* to = cache.data<float>();
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t block = blocks[static_cast<size_t>(i / block_tokens)];
+    for (int64_t h = 0; h < heads; ++h, from += columns) {
+      std::copy_n(from, columns,
+                  to + ((block * heads + h) * block_tokens + i % block_tokens) * columns);
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace chairlift

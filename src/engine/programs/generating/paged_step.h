@@ -19,12 +19,16 @@ struct StepTokens {
   std::span<const int64_t> tokens;
   int64_t cached = 0;               // tokens before them
   std::span<const int64_t> blocks;  // of all; nobody else's
+  // Of a model with an encoder: tokens of the source, and where their keys and values are.
+  int64_t source = 0;
+  std::span<const int64_t> source_blocks = {};
 };
 
 class PagedStep {
  public:
   struct Sizes {
     int64_t max_length = 1;  // of a sequence
+    int64_t max_source = 0;  // likewise of its source
     int64_t blocks = 0;
     int64_t block_tokens = 16;
   };
@@ -35,6 +39,7 @@ class PagedStep {
   Executable& executable() { return *executable_; }
   BlockPool& pool() { return pool_; }
   int64_t max_length() const { return max_length_; }
+  int64_t max_source() const { return max_source_; }
   int64_t vocabulary() const { return vocabulary_; }
   // Of keys and values.
   int64_t token_bytes() const { return token_bytes_; }
@@ -47,10 +52,15 @@ class PagedStep {
   StatusOr<Tensor> Run(std::span<const StepTokens> sequences, Team& team, int worker,
                        WorkerMemory& memory);
 
+  // Puts the keys (else values) of `count` tokens in a layer's blocks: rows from `first` on of
+  // [..., tokens, heads, columns].
+  Status Write(size_t layer, bool keys, const Tensor& rows, int64_t first, int64_t count,
+               std::span<const int64_t> blocks);
+
  private:
   PagedStep(const Sizes& sizes, DecoderModel model);
 
-  const int64_t max_length_;
+  const int64_t max_length_, max_source_;
   const int64_t vocabulary_;
   const std::vector<DecoderInput> inputs_;
   int64_t token_bytes_ = 0;

@@ -16,10 +16,40 @@ namespace {
 // Of the largest logit.
 constexpr double kTolerance = 1e-3;
 
+const Value& InputOf(const Graph& graph, int i) {
+  return graph.values[static_cast<size_t>(graph.inputs[static_cast<size_t>(i)])];
+}
+
+// What the encoder gives for a source.
+StatusOr<Tensor> Encoded(const Graph& encoder, std::span<const int64_t> source) {
+  std::map<int, Tensor> inputs;
+  const auto size = static_cast<int64_t>(source.size());
+  for (size_t i = 0; i < encoder.inputs.size(); ++i) {
+    const Value& input = InputOf(encoder, static_cast<int>(i));
+    Tensor& tensor = inputs[static_cast<int>(i)];
+    if (input.name == "input_ids") {
+      tensor = Tensor::Of<int64_t>({1, size}, source);
+    } else {  // the mask
+      tensor = Tensor::Allocate(input.dtype, {1, size});
+      if (input.dtype == DType::kInt64) std::fill_n(tensor.data<int64_t>(), size, 1);
+      if (input.dtype == DType::kInt32) std::fill_n(tensor.data<int32_t>(), size, 1);
+    }
+  }
+  for (const ValueId id : encoder.outputs) {
+    if (encoder.values[static_cast<size_t>(id)].name != "last_hidden_state") continue;
+    CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
+                               ragged::EvaluateValues(encoder, {&id, 1}, inputs, {}));
+    return std::move(outputs[0]);
+  }
+  return Unimplemented("the encoder has no output 'last_hidden_state'");
+}
+
 // The original model on one sequence.
 class Original {
  public:
-  Original(const Graph& graph, const DecoderPorts& ports) : graph_(graph), ports_(ports) {
+  // `source`: encoded, of a model that has one.
+  Original(const Graph& graph, const DecoderPorts& ports, Tensor source)
+      : graph_(graph), ports_(ports), source_(std::move(source)) {
     for (const DecoderPorts::Cache& cache : ports.caches) {
       const SymbolicShape& shape = Input(cache.input).shape;
       past_.push_back(Tensor::Allocate(DType::kFloat, {1, shape[1].value(), 0, shape[3].value()}));
@@ -27,10 +57,19 @@ class Original {
   }
 
   // The logits of the last token.
-  StatusOr<std::vector<float>> Run(std::span<const int64_t> tokens) {
+  StatusOr<std::vector<float>> Run(std::span<const int64_t> given) {
+    std::vector<int64_t> tokens(given.begin(), given.end());
+    if (ports_.source >= 0) {  // it takes all of them, and no past
+      so_far_.insert(so_far_.end(), given.begin(), given.end());
+      tokens = so_far_;
+    }
     const auto added = static_cast<int64_t>(tokens.size());
     std::map<int, Tensor> inputs;
-    inputs[ports_.tokens] = Tensor::Of<int64_t>({1, added}, tokens);
+    inputs[ports_.tokens] = Tensor::Of<int64_t>({1, added}, std::span<const int64_t>(tokens));
+    if (ports_.source >= 0) {
+      inputs[ports_.source] = source_;
+      Fill(inputs, ports_.source_mask, source_.shape()[1], [](int64_t) { return 1; });
+    }
     Fill(inputs, ports_.mask, cached_ + added, [](int64_t) { return 1; });
     Fill(inputs, ports_.positions, added, [this](int64_t i) { return cached_ + i; });
     for (size_t i = 0; i < past_.size(); ++i) inputs[ports_.caches[i].input] = past_[i];
@@ -39,7 +78,7 @@ class Original {
     for (size_t i = 0; i < past_.size(); ++i) {
       past_[i] = outputs[static_cast<size_t>(ports_.caches[i].output)];
     }
-    cached_ += added;
+    if (ports_.source < 0) cached_ += added;
     const Tensor& logits = outputs[static_cast<size_t>(ports_.logits)];
     if (logits.shape().rank() != 3 || logits.shape()[1] != added) {
       return Unimplemented("its logits have shape {}", logits.shape().ToString());
@@ -50,9 +89,7 @@ class Original {
   }
 
  private:
-  const Value& Input(int i) const {
-    return graph_.values[static_cast<size_t>(graph_.inputs[static_cast<size_t>(i)])];
-  }
+  const Value& Input(int i) const { return InputOf(graph_, i); }
   template <typename Number>
   void Fill(std::map<int, Tensor>& inputs, int input, int64_t count, Number number) {
     if (input < 0) return;
@@ -68,6 +105,8 @@ class Original {
 
   const Graph& graph_;
   const DecoderPorts& ports_;
+  const Tensor source_;
+  std::vector<int64_t> so_far_;
   std::vector<Tensor> past_;
   int64_t cached_ = 0;
 };
@@ -89,29 +128,48 @@ Status Compare(std::span<const float> want, const Tensor& logits, const char* of
 
 }  // namespace
 
-Status TrySteps(const Graph& original, const DecoderPorts& ports, PagedStep& step) {
+Status TrySteps(const OriginalDecoder& original, PagedStep& step, SourceEncoder* encoder) {
   // Any tokens.
   std::vector<int64_t> prompt, other;
   const int64_t length = std::min<int64_t>(step.max_length() - 1, 19);
   for (int64_t i = 0; i < length; ++i) prompt.push_back((7 * i + 1) % step.vocabulary());
   for (int64_t i = 0; i < std::min<int64_t>(length, 3); ++i) other.push_back(i % step.vocabulary());
   if (prompt.empty()) return absl::OkStatus();
-  Original model(original, ports);
+  Tensor encoded;
+  std::vector<int64_t> source, other_source;
+  if (encoder != nullptr) {
+    // Token 0 and 1 are there in any vocabulary.
+    for (int64_t i = 0; i < std::min<int64_t>(step.max_source(), 21); ++i) source.push_back(i % 2);
+    for (int64_t i = 0; i < std::min<int64_t>(step.max_source(), 5); ++i) {
+      other_source.push_back(i % 3 == 0 ? 1 : 0);
+    }
+    CHAIRLIFT_ASSIGN_OR_RETURN(encoded, Encoded(*original.encoder, source));
+  }
+  Original model(original.graph, original.ports, encoded);
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<float> first, model.Run(prompt));
   const std::vector<int64_t> next = {5 % step.vocabulary()};
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<float> second, model.Run(next));
   WorkerMemory memory;
   SoloTeam team;
   BlockPool::Sequence mine(step.pool()), others(step.pool());
+  BlockPool::Sequence sources(step.pool()), other_sources(step.pool());
+  const auto size = [](std::span<const int64_t> tokens) {
+    return static_cast<int64_t>(tokens.size());
+  };
+  if (!mine.Grow(length + 1) || !sources.Grow(size(source))) return absl::OkStatus();
   // Where there is no room for two, the first is tried alone.
-  const bool together = others.Grow(static_cast<int64_t>(other.size()));
-  if (!mine.Grow(length + 1)) {
-    others.Clear();
-    if (!mine.Grow(length + 1)) return absl::OkStatus();
+  const bool together = others.Grow(size(other)) && other_sources.Grow(size(other_source));
+  if (encoder != nullptr) {
+    std::vector<SourceTokens> both = {{source, sources.blocks()}};
+    if (together) both.insert(both.begin(), {other_source, other_sources.blocks()});
+    CHAIRLIFT_RETURN_IF_ERROR(encoder->Run(both, step, team, 0, memory));
   }
   const auto run = [&](std::span<const int64_t> tokens, int64_t cached, bool beside) {
-    std::vector<StepTokens> sequences = {{tokens, cached, mine.blocks()}};
-    if (beside) sequences.push_back({other, 0, others.blocks()});
+    std::vector<StepTokens> sequences = {
+        {tokens, cached, mine.blocks(), size(source), sources.blocks()}};
+    if (beside) {
+      sequences.push_back({other, 0, others.blocks(), size(other_source), other_sources.blocks()});
+    }
     return step.Run(sequences, team, 0, memory);
   };
   const std::span<const int64_t> all(prompt);

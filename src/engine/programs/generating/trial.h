@@ -3,13 +3,22 @@
 #define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_TRIAL_H_
 
 #include "engine/programs/generating/paged_step.h"
+#include "engine/programs/generating/source_encoder.h"
 #include "graph/decoders/decoder.h"
 
 namespace chairlift {
 
+// A model as imported.
+struct OriginalDecoder {
+  const Graph& graph;
+  const DecoderPorts& ports;
+  const Graph* encoder = nullptr;  // of one with a source
+};
+
 // A few tokens, in pieces, beside another sequence, and a step, against the original's prompt and
-// step. Unimplemented where the logits differ by more than rounding does.
-Status TrySteps(const Graph& original, const DecoderPorts& ports, PagedStep& step);
+// step. Unimplemented where the logits differ by more than rounding does. `encoder`: of a model
+// that has one.
+Status TrySteps(const OriginalDecoder& original, PagedStep& step, SourceEncoder* encoder);
 
 }  // namespace chairlift
 

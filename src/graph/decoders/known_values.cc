@@ -1,0 +1,125 @@
+#include "graph/decoders/known_values.h"
+
+#include <utility>
+
+#include "graph/passes/rewrite.h"
+
+namespace chairlift::decoders {
+
+ValueId KnownValues::Emit(const std::string& op, std::vector<ValueId> inputs,
+                          Attributes attributes) {
+  Node node;
+  node.name = fmt::format("known/{}", graph_.values.size());
+  node.def = OperatorRegistry::Builtin().Find("", op);
+  node.attributes = std::move(attributes);
+  node.inputs = std::move(inputs);
+  node.outputs = {graph_.AddValue({.name = node.name})};
+  graph_.nodes.push_back(node);
+  return graph_.nodes.back().outputs[0];
+}
+ValueId KnownValues::Integers(const std::vector<int64_t>& values) {
+  const ValueId id = AddConstant(
+      graph_, fmt::format("known/{}", graph_.values.size()),
+      Tensor::Of<int64_t>({static_cast<int64_t>(values.size())}, std::span<const int64_t>(values)));
+  return id;
+}
+// [1]: an entry of the shape of the input.
+ValueId KnownValues::SizeOfInput(int axis) {
+  Attributes range;
+  range.Set("start", int64_t{axis});
+  range.Set("end", int64_t{axis} + 1);
+  return Emit("Shape", {input_}, range);
+}
+
+StatusOr<ValueId> KnownValues::Canonical(ValueId id) {
+  const Value value = graph_.values[static_cast<size_t>(id)];
+  if (value.is_constant() || !reader_.of(id).known()) {
+    return id;
+  }
+  if (const auto found = canonical_.find(id); found != canonical_.end()) return found->second;
+  StatusOr<ValueId> made = MakeCanonical(value, reader_.of(id));
+  if (!made.ok()) {
+    return Unimplemented("its input '{}' {}", value.name, Message(made.status()));
+  }
+  canonical_[id] = *made;
+  return made;
+}
+
+StatusOr<ValueId> KnownValues::MakeCanonical(const Value& value, const Pattern& pattern) {
+  if (pattern.is_line() && !pattern.line.axes.empty()) return Positions(value.dtype, pattern);
+  if (pattern.is_table() && pattern.conditions.empty()) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId shape, Sizes(pattern.dims));
+    Attributes filled;
+    filled.Set("value", pattern.table);
+    return Emit("ConstantOfShape", {shape}, filled);
+  }
+  const auto elements = pattern.Elements();
+  if (!elements) return Unimplemented("depends on places or on how many tokens came before");
+  CHAIRLIFT_ASSIGN_OR_RETURN(ValueId sizes, Sizes(*elements));
+  if (pattern.rank() == 0) sizes = Emit("Squeeze", {sizes, Integers({0})});
+  return AsType(sizes, value.dtype);
+}
+
+StatusOr<ValueId> KnownValues::AsType(ValueId id, DType dtype) {
+  if (dtype == DType::kInt64) return id;
+  Attributes to;
+  if (dtype != DType::kInt32 && dtype != DType::kFloat) {
+    return Unimplemented("is {}", DTypeName(dtype));
+  }
+  to.Set("to", int64_t{dtype == DType::kInt32 ? 6 : 1});
+  return Emit("Cast", {id}, to);
+}
+
+// A list of numbers, batch sizes and lengths.
+StatusOr<ValueId> KnownValues::Sizes(const std::vector<Line>& elements) {
+  std::vector<ValueId> parts;
+  for (const Line& element : elements) {
+    if (element.is_number()) {
+      parts.push_back(Integers({element.number}));
+      continue;
+    }
+    const int axis = element.of(Size::kBatch) != 0 ? 0 : 1;
+    const int64_t times = element.of(axis == 0 ? Size::kBatch : length_);
+    const auto own =
+        Line::Product(Line::Of(axis == 0 ? Size::kBatch : length_), Line::Number(times));
+    if (!own || element != *own) {
+      return Unimplemented("depends on how many tokens came before ({})", element.ToString());
+    }
+    ValueId part = SizeOfInput(axis);
+    if (times != 1) part = Emit("Mul", {part, Integers({times})});
+    parts.push_back(part);
+  }
+  if (parts.size() == 1) return parts[0];
+  Attributes axis;
+  axis.Set("axis", int64_t{0});
+  return Emit("Concat", parts, axis);
+}
+
+// A token's position, or so many more, along an axis with one entry for each: without a past, the
+// index.
+StatusOr<ValueId> KnownValues::Positions(DType dtype, const Pattern& pattern) {
+  const int axis = pattern.line.axes.begin()->first;
+  const auto more = Line::Sum(pattern.line, position_(axis), -1);
+  bool fits = more && more->is_number();
+  for (int i = 0; i < pattern.rank(); ++i) {
+    const Line& dim = pattern.dims[static_cast<size_t>(i)];
+    fits &= i == axis ? dim == Line::Of(length_)
+                      : dim == Line::Number(1) || dim == Line::Of(Size::kBatch);
+  }
+  if (!fits) {
+    return Unimplemented("is {} where a token's position is {}", pattern.line.ToString(),
+                         position_(axis).ToString());
+  }
+  const ValueId length = Emit("Squeeze", {SizeOfInput(1), Integers({0})});
+  const auto scalar = [&](int64_t n) { return Emit("Squeeze", {Integers({n}), Integers({0})}); };
+  ValueId places = Emit("Range", {scalar(0), length, scalar(1)});
+  if (more->number != 0) places = Emit("Add", {places, Integers({more->number})});
+  std::vector<int64_t> others;
+  for (int i = 0; i < pattern.rank(); ++i) {
+    if (i != axis) others.push_back(i);
+  }
+  if (!others.empty()) places = Emit("Unsqueeze", {places, Integers(others)});
+  return AsType(places, dtype);
+}
+
+}  // namespace chairlift::decoders

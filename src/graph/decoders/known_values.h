@@ -1,0 +1,48 @@
+// What is known of values (pattern.h), written as operators on the shape of one input.
+#ifndef CHAIRLIFT_GRAPH_DECODERS_KNOWN_VALUES_H_
+#define CHAIRLIFT_GRAPH_DECODERS_KNOWN_VALUES_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "graph/decoders/pattern.h"
+#include "graph/ir.h"
+
+namespace chairlift::decoders {
+
+// Adds nodes behind those of the graph, which with `reader` must outlive it.
+class KnownValues {
+ public:
+  // `input`: [batch, length, ...], whose length is `length`. `position`: that of a token along an
+  // axis that has one entry for each.
+  KnownValues(Graph& graph, const PatternReader& reader, ValueId input, Size length,
+              Line (*position)(int axis))
+      : graph_(graph), reader_(reader), input_(input), length_(length), position_(position) {}
+
+  // The value without a past, where it is known; itself, where it is not. Unimplemented says what
+  // else it depends on.
+  StatusOr<ValueId> Canonical(ValueId id);
+
+ private:
+  ValueId Emit(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {});
+  ValueId Integers(const std::vector<int64_t>& values);
+  ValueId SizeOfInput(int axis);
+  StatusOr<ValueId> MakeCanonical(const Value& value, const Pattern& pattern);
+  StatusOr<ValueId> AsType(ValueId id, DType dtype);
+  StatusOr<ValueId> Sizes(const std::vector<Line>& elements);
+  StatusOr<ValueId> Positions(DType dtype, const Pattern& pattern);
+
+  Graph& graph_;
+  const PatternReader& reader_;
+  const ValueId input_;
+  const Size length_;
+  Line (*const position_)(int axis);
+  std::map<ValueId, ValueId> canonical_;
+};
+
+}  // namespace chairlift::decoders
+
+#endif  // CHAIRLIFT_GRAPH_DECODERS_KNOWN_VALUES_H_

@@ -1,0 +1,110 @@
+#include "graph/decoders/source.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+#include "graph/decoders/without_past.h"
+#include "graph/passes/rewrite.h"
+
+namespace chairlift::decoders {
+namespace {
+
+struct EncoderPorts {
+  ValueId tokens = kNoValue, mask = kNoValue, hidden = kNoValue;
+};
+
+StatusOr<EncoderPorts> FindEncoderPorts(const Graph& graph) {
+  EncoderPorts ports;
+  for (const ValueId id : graph.inputs) {
+    const Value& value = graph.values[static_cast<size_t>(id)];
+    const bool tokens = value.name == "input_ids" && value.dtype == DType::kInt64;
+    const bool mask = value.name == "attention_mask" &&
+                      (value.dtype == DType::kInt64 || value.dtype == DType::kInt32);
+    if ((!tokens && !mask) || !value.shape.has_rank() || value.shape.rank() != 2) {
+      return Unimplemented(
+          "the encoder's input '{}' ({} {}) is not known; an encoder's are 'input_ids' (int64) and "
+          "'attention_mask', [batch, source]",
+          value.name, DTypeName(value.dtype), value.shape.ToString());
+    }
+    (tokens ? ports.tokens : ports.mask) = id;
+  }
+  if (ports.tokens == kNoValue) return Unimplemented("the encoder has no input 'input_ids'");
+  for (const ValueId id : graph.outputs) {
+    const Value& value = graph.values[static_cast<size_t>(id)];
+    if (value.name == "last_hidden_state" && value.dtype == DType::kFloat) ports.hidden = id;
+  }
+  if (ports.hidden == kNoValue) {
+    return Unimplemented("the encoder has no float32 output 'last_hidden_state'");
+  }
+  return ports;
+}
+
+// The encoder's graph with `keys` behind it; inputs: the tokens, then the mask if there is one.
+StatusOr<Graph> Joined(const Graph& encoder, const EncoderPorts& ports, const Graph& keys) {
+  Graph graph = encoder;
+  graph.inputs = {ports.tokens};
+  if (ports.mask != kNoValue) graph.inputs.push_back(ports.mask);
+  std::vector<ValueId> place(keys.values.size(), kNoValue);
+  for (size_t i = 0; i < keys.values.size(); ++i) {
+    if (static_cast<ValueId>(i) == keys.inputs[0]) {
+      place[i] = ports.hidden;
+      continue;
+    }
+    Value value = keys.values[i];
+    if (!value.is_constant()) {
+      value.shape = SymbolicShape();
+      value.elements.reset();
+    }
+    place[i] = graph.AddValue(std::move(value));
+  }
+  const auto to = [&](ValueId id) {
+    return id == kNoValue ? kNoValue : place[static_cast<size_t>(id)];
+  };
+  for (Node node : keys.nodes) {
+    for (ValueId& id : node.inputs) id = to(id);
+    for (ValueId& id : node.outputs) id = to(id);
+    graph.nodes.push_back(std::move(node));
+  }
+  graph.outputs.clear();
+  for (const ValueId id : keys.outputs) graph.outputs.push_back(to(id));
+  CHAIRLIFT_RETURN_IF_ERROR(Verify(graph));
+  CHAIRLIFT_RETURN_IF_ERROR(InferShapes(graph));
+  return graph;
+}
+
+Status Pack(const Graph& joined, SourceModel& model) {
+  DecoderPorts ports;
+  ports.tokens = 0;
+  if (joined.inputs.size() > 1) ports.mask = 1;
+  CHAIRLIFT_ASSIGN_OR_RETURN(CausalModel plain, WithoutMasks(joined, ports));
+  CHAIRLIFT_ASSIGN_OR_RETURN(RaggedModel ragged, MakeRagged(plain.graph));
+  const auto& tokens = ragged.output_is_tokens;
+  if (std::find(tokens.begin(), tokens.end(), false) != tokens.end() || ragged.min_length > 1) {
+    return Unimplemented("its keys and values are not one row a token");
+  }
+  model.packed = true;
+  model.graph = std::move(ragged.graph);
+  model.inputs = std::move(ragged.inputs);
+  model.max_length = ragged.max_length;
+  if (plain.max_length > 0 && (model.max_length == 0 || plain.max_length < model.max_length)) {
+    model.max_length = plain.max_length;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+StatusOr<SourceModel> JoinSource(const Graph& encoder, const Graph& keys) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const EncoderPorts ports, FindEncoderPorts(encoder));
+  CHAIRLIFT_ASSIGN_OR_RETURN(Graph joined, Joined(encoder, ports, keys));
+  SourceModel model;
+  if (ports.mask != kNoValue) model.mask = encoder.values[static_cast<size_t>(ports.mask)].dtype;
+  if (const Status packed = Pack(joined, model); !packed.ok()) {
+    model.not_packed = Message(packed);
+    model.graph = std::move(joined);
+  }
+  return model;
+}
+
+}  // namespace chairlift::decoders

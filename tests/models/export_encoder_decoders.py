@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Encoder-decoders of some kilobytes with seeded weights, as PyTorch's exporter writes them of transformers' models, in
+the files and names of Hugging Face's exporters: what must be served as models that generate.
+
+    pip install torch transformers onnx
+    python tests/models/export_encoder_decoders.py tests/models/encoder_decoders
+"""
+
+import argparse
+import json
+import pathlib
+import warnings
+
+import onnx
+import torch
+import transformers
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutput
+
+VOCABULARY, HIDDEN, LAYERS, HEADS = 61, 16, 2, 4
+
+
+class Encoder(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.encoder = model.get_encoder()
+
+    def forward(self, input_ids, attention_mask):
+        return self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+
+
+def caches(cache):
+    return [t for own, other in zip(cache.self_attention_cache.layers, cache.cross_attention_cache.layers)
+            for t in (own.keys, own.values, other.keys, other.values)]
+
+
+class FirstStep(torch.nn.Module):
+    """decoder_model.onnx: all tokens so far, and no past."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, encoder_attention_mask, input_ids, encoder_hidden_states):
+        got = self.model(attention_mask=encoder_attention_mask, decoder_input_ids=input_ids,
+                         encoder_outputs=BaseModelOutput(last_hidden_state=encoder_hidden_states),
+                         past_key_values=EncoderDecoderCache(DynamicCache(), DynamicCache()), use_cache=True)
+        return (got.logits, *caches(got.past_key_values))
+
+
+class Step(torch.nn.Module):
+    """decoder_with_past_model.onnx: a step over the keys and values of earlier tokens and of the source."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, encoder_attention_mask, input_ids, *past):
+        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        for layer in range(LAYERS):
+            own = past[4 * layer:4 * layer + 4]
+            cache.self_attention_cache.update(own[0], own[1], layer)
+            cache.cross_attention_cache.update(own[2], own[3], layer)
+            cache.is_updated[layer] = True
+        hidden = torch.zeros(input_ids.shape[0], encoder_attention_mask.shape[1], HIDDEN)
+        got = self.model(attention_mask=encoder_attention_mask, decoder_input_ids=input_ids,
+                         encoder_outputs=BaseModelOutput(last_hidden_state=hidden), past_key_values=cache,
+                         use_cache=True)
+        return (got.logits, *(t for layer in got.past_key_values.self_attention_cache.layers
+                              for t in (layer.keys, layer.values)))
+
+
+def models(attention):
+    """name: model"""
+    t = transformers
+    # Tied weights would make them repeat their input.
+    ids = dict(pad_token_id=0, eos_token_id=1, decoder_start_token_id=0, tie_word_embeddings=False)
+    bart = dict(vocab_size=VOCABULARY, d_model=HIDDEN, encoder_layers=LAYERS, decoder_layers=LAYERS,
+                encoder_attention_heads=HEADS, decoder_attention_heads=HEADS, encoder_ffn_dim=24, decoder_ffn_dim=24,
+                max_position_embeddings=64, attn_implementation=attention)
+    t5 = dict(vocab_size=VOCABULARY, d_model=HIDDEN, d_kv=4, d_ff=24, num_layers=LAYERS, num_heads=HEADS,
+              relative_attention_num_buckets=8, relative_attention_max_distance=20, attn_implementation=attention)
+    yield "marian", t.MarianMTModel(t.MarianConfig(**bart, **ids, forced_eos_token_id=1, scale_embedding=True))
+    yield "bart", t.BartForConditionalGeneration(t.BartConfig(**bart, bos_token_id=0, pad_token_id=1, eos_token_id=2,
+                                                              decoder_start_token_id=2, tie_word_embeddings=False, forced_eos_token_id=2,
+                                                              forced_bos_token_id=0))
+    yield "t5", t.T5ForConditionalGeneration(t.T5Config(**t5, **ids))
+    yield "t5v11", t.T5ForConditionalGeneration(t.T5Config(**t5, **ids, feed_forward_proj="gated-gelu"))
+
+
+def write(module, feeds, path, opset, inputs, outputs, axes):
+    with torch.no_grad():
+        torch.onnx.export(module.eval(), tuple(feeds), str(path), dynamo=False, opset_version=opset,
+                          input_names=inputs, output_names=outputs, dynamic_axes=axes)
+    written = onnx.load(path)
+    for node in written.graph.node:  # what says where the exporter ran
+        del node.metadata_props[:]
+        node.doc_string = ""
+    onnx.save(written, path)
+    print(f"{path.parent.name}/{path.name}: {path.stat().st_size} bytes, {len(written.graph.node)} nodes")
+
+
+def export(model, folder, opset, with_past):
+    folder.mkdir(parents=True, exist_ok=True)
+    batch, source, new, past = 2, 7, 3, 5
+    mask = torch.ones(batch, source, dtype=torch.int64)
+    tokens = {0: "batch_size", 1: "encoder_sequence_length"}
+    write(Encoder(model), [torch.randint(2, VOCABULARY, (batch, source)), mask], folder / "encoder_model.onnx", opset,
+          ["input_ids", "attention_mask"], ["last_hidden_state"],
+          {"input_ids": tokens, "attention_mask": tokens, "last_hidden_state": tokens})
+    decoder = {0: "batch_size", 1: "decoder_sequence_length"}
+    axes = {"encoder_attention_mask": tokens, "input_ids": decoder, "encoder_hidden_states": tokens, "logits": decoder}
+    outputs = ["logits"]
+    for layer in range(LAYERS):
+        for of in ("decoder", "encoder"):
+            for what in ("key", "value"):
+                outputs.append(f"present.{layer}.{of}.{what}")
+                axes[outputs[-1]] = {0: "batch_size", 2: f"{of}_sequence_length"}
+    ids = torch.randint(2, VOCABULARY, (batch, new))
+    write(FirstStep(model), [mask, ids, torch.randn(batch, source, HIDDEN)], folder / "decoder_model.onnx", opset,
+          ["encoder_attention_mask", "input_ids", "encoder_hidden_states"], outputs, axes)
+    if with_past:
+        feeds, inputs, outputs = [mask, ids[:, :1]], ["encoder_attention_mask", "input_ids"], ["logits"]
+        axes = {"encoder_attention_mask": tokens, "input_ids": {0: "batch_size"}, "logits": {0: "batch_size"}}
+        for layer in range(LAYERS):
+            for of, length in (("decoder", past), ("encoder", source)):
+                for what in ("key", "value"):
+                    feeds.append(torch.randn(batch, HEADS, length, HIDDEN // HEADS))
+                    inputs.append(f"past_key_values.{layer}.{of}.{what}")
+                    axes[inputs[-1]] = {0: "batch_size", 2: f"past_{of}_sequence_length"}
+                    if of == "decoder":
+                        outputs.append(f"present.{layer}.{of}.{what}")
+                        axes[outputs[-1]] = {0: "batch_size", 2: "total_sequence_length"}
+        write(Step(model), feeds, folder / "decoder_with_past_model.onnx", opset, inputs, outputs, axes)
+    config = {key: value for key, value in model.generation_config.to_dict().items()
+              if key in ("bos_token_id", "decoder_start_token_id", "eos_token_id", "forced_bos_token_id",
+                         "forced_eos_token_id", "pad_token_id") and value is not None}
+    (folder / "generation_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--with-past", action="store_true", help="decoder_with_past_model.onnx too")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    library = "hf" + transformers.__version__.split(".")[0]
+    for attention, opset in (("eager", 14), ("sdpa", 17)):
+        torch.manual_seed(7)
+        for name, model in models(attention):
+            for parameter in model.parameters():  # so large that answers differ
+                large = 0.02 if parameter.dim() == 1 else 1.0 if parameter.shape[0] == VOCABULARY else 0.4
+                parameter.data += large * torch.randn_like(parameter)
+            export(model, args.folder / f"{name}_{library}_torchscript_{attention}_{opset}", opset, args.with_past)
+
+
+if __name__ == "__main__":
+    main()
