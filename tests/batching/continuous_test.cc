@@ -92,6 +92,36 @@ TEST(ContinuousTest, ARequestStartsWhenThereIsRoomForAllThatItMayGrowTo) {
   EXPECT_EQ(PartsOf(task), (Parts{{4, 0}}));
 }
 
+TEST(ContinuousTest, WhatEncodersComputeAndStepsTakeTurns) {
+  const auto scheduler = MakePolicy("continuous", {.max_batch_size = 8});
+  std::map<BatchRequestId, int32_t> nodes;
+  const auto arrive = [&](BatchRequestId id, int32_t rows) {
+    CellGraph graph;
+    graph.Add(1, rows);
+    nodes[id] = 1;
+    scheduler->Arrive(id, graph, 0, At(0), {});
+  };
+  arrive(1, 20);
+  auto task = scheduler->Next(0, At(0));
+  EXPECT_EQ(PartsOf(task), (Parts{{1, 0}}));  // larger than a task: alone
+  EXPECT_EQ(task->type, 1);
+  Complete(*scheduler, *task, At(1), nodes);
+  for (const BatchRequestId id : {2, 3, 4}) arrive(id, 4);
+  const std::pair<CellType, Parts> turns[] = {{0, {{1, 1}}},
+                                              {1, {{2, 0}, {3, 0}}},
+                                              {0, {{1, 2}, {2, 1}, {3, 1}}},
+                                              {1, {{4, 0}}},
+                                              {0, {{1, 3}, {2, 2}, {3, 2}, {4, 1}}},
+                                              {0, {{1, 4}, {2, 3}, {3, 3}, {4, 2}}}};
+  int at = 1;
+  for (const auto& [type, parts] : turns) {
+    task = scheduler->Next(0, At(at));
+    EXPECT_EQ(PartsOf(task), parts);
+    EXPECT_EQ(task->type, type);
+    Complete(*scheduler, *task, At(++at), nodes);
+  }
+}
+
 TEST(ContinuousTest, MoreStepsThanFitTakeTurns) {
   const auto scheduler = MakePolicy("continuous", {.max_batch_size = 2});
   std::map<BatchRequestId, int32_t> nodes;
@@ -112,7 +142,9 @@ TEST(ContinuousTest, MoreStepsThanFitTakeTurns) {
 
 // What the test knows of a request, from events alone.
 struct Known {
-  std::vector<int32_t> rows;  // by node
+  std::vector<int32_t> rows;    // by node
+  std::vector<CellType> types;  // likewise
+  int waited = 0;               // tasks, with a step that was ready
   size_t pieces = 0;
   int steps_left = 0;
   size_t given = 0;
@@ -122,10 +154,15 @@ struct Known {
   std::optional<TimePoint> deadline;
   bool done() const { return given == rows.size(); }
   bool steps() const { return given >= pieces && !done(); }
+  void Add(int32_t node_rows, CellType type = 0) {
+    rows.push_back(node_rows);
+    types.push_back(type);
+  }
 };
 
 TEST(ContinuousTest, RandomSchedules) {
-  int expired = 0, cancelled_in_flight = 0, held_back = 0, beside = 0, ended = 0;
+  int expired = 0, cancelled_in_flight = 0, held_back = 0, beside = 0, ended = 0, apart = 0,
+      again = 0;
   for (unsigned seed = 0; seed < 30; ++seed) {
     std::mt19937 random(seed);
     const auto pick = [&](int low, int high) {
@@ -133,6 +170,10 @@ TEST(ContinuousTest, RandomSchedules) {
     };
     const int most = pick(1, 12), piece = pick(1, 6);
     const int64_t capacity = seed % 3 == 0 ? 0 : pick(5, 40);
+    // A request begins with one node of another type, which may have to be tried again.
+    const bool encoders = seed % 4 == 3;
+    bool stepped = false;  // the last task had steps
+    int most_known = 0;
     const auto scheduler =
         MakePolicy("continuous", {.max_batch_size = most, .state_capacity = capacity});
     std::map<BatchRequestId, Known> known;
@@ -154,10 +195,12 @@ TEST(ContinuousTest, RandomSchedules) {
         Known& fresh = known[next];
         CellGraph graph;
         for (int left = pick(1, 4 * piece); left > 0; left -= piece) {
-          fresh.rows.push_back(std::min(left, piece));
-          graph.Add(0, fresh.rows.back());
+          fresh.Add(encoders ? left : std::min(left, piece), encoders ? 1 : 0);
+          graph.Add(fresh.types.back(), fresh.rows.back());
+          if (encoders) break;
         }
         fresh.pieces = fresh.rows.size();
+        most_known = std::max(most_known, static_cast<int>(known.size()));
         fresh.steps_left = pick(0, 8);
         fresh.state = pick(1, 12);
         fresh.arrival = next;
@@ -187,9 +230,14 @@ TEST(ContinuousTest, RandomSchedules) {
         for (const auto& [id, node] : last) {
           Known& of = known.at(id);
           if (of.deadline && *of.deadline <= now) of.leaving = true;
-          if (of.done() && of.steps_left > 0) {
+          if (of.done() && of.types.back() == 1 && pick(0, 4) == 0) {
+            of.Add(of.rows.back(), 1);
+            grown.push_back(
+                {.request = id, .type = 1, .rows = of.rows.back(), .dependencies = {&node, 1}});
+            ++again;
+          } else if (of.done() && of.steps_left > 0) {
             --of.steps_left;
-            of.rows.push_back(1);
+            of.Add(1);
             grown.push_back({.request = id, .type = 0, .rows = 1, .dependencies = {&node, 1}});
           } else if (of.done()) {
             leaves.insert(id);
@@ -238,6 +286,8 @@ TEST(ContinuousTest, RandomSchedules) {
             ASSERT_GE(of.arrival, latest) << "prompts in order of arrival";
             latest = of.arrival;
           }
+          ASSERT_EQ(of.types[of.given], running->type) << "one type in a task";
+          of.waited = 0;
           rows += of.rows[of.given++];
           of.in_flight = true;
           if (!of.started) held += of.state;
@@ -246,8 +296,19 @@ TEST(ContinuousTest, RandomSchedules) {
           ready.erase(node.request);
         }
         ASSERT_EQ(rows, running->rows);
-        ASSERT_LE(steps, most);
-        ASSERT_TRUE(ready.empty() || steps == most) << "a step is left behind";
+        ASSERT_TRUE(steps <= most || steps == 1);
+        if (encoders) {
+          // In turns, and in order where several types wait.
+          ASSERT_TRUE(steps == 0 || pieces_of_prompts == 0 || running->type == 1);
+          ASSERT_TRUE(steps > 0 || ready.empty() || stepped) << "not its turn";
+          for (const BatchRequestId id : ready) {
+            ASSERT_LE(++known.at(id).waited, 2 * most_known + 2);
+          }
+          apart += steps == 0 && !ready.empty() ? 1 : 0;
+        } else {
+          ASSERT_TRUE(ready.empty() || steps == most) << "a step is left behind";
+        }
+        stepped = steps > 0;
         if (steps > 0) {
           ASSERT_LE(pieces_of_prompts, 1);
           beside += pieces_of_prompts;
@@ -272,6 +333,8 @@ TEST(ContinuousTest, RandomSchedules) {
   EXPECT_GT(cancelled_in_flight, 50);
   EXPECT_GT(held_back, 100);
   EXPECT_GT(beside, 100);
+  EXPECT_GT(apart, 100);
+  EXPECT_GT(again, 100);
   EXPECT_GT(ended, 1000);
 }
 

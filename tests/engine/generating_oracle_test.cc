@@ -19,9 +19,11 @@
 namespace chairlift {
 namespace {
 
+using ::testing::Contains;
 using testing::DecoderForm;
 using testing::DecoderSizes;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using Tokens = std::vector<int64_t>;
 
@@ -299,21 +301,22 @@ std::filesystem::path EncoderDecoders() {
 }
 
 StatusOr<std::unique_ptr<Engine>> LoadEncoderDecoder(const std::filesystem::path& folder,
-                                                     const ModelConfig& config = {}) {
+                                                     const ModelConfig& config = {},
+                                                     const char* file = "decoder_model.onnx") {
   auto engine = Engine::Create({.workers = 2, .time_cells = false});
   if (!engine.ok()) return engine;
-  const Status loaded = (*engine)->LoadModel("decoder", folder / "decoder_model.onnx", config);
+  const Status loaded = (*engine)->LoadModel("decoder", folder / file, config);
   if (!loaded.ok()) return loaded;
   return engine;
 }
 
 void CheckEncoderDecoder(const std::filesystem::path& folder, const ModelConfig& config, int count,
-                         int64_t longest, unsigned seed) {
+                         int64_t longest, unsigned seed, const char* file = "decoder_model.onnx") {
   // As their generation_config.json has them.
   const bool bart = folder.filename().string().starts_with("bart");
   const bool marian = folder.filename().string().starts_with("marian");
   EncoderAlone alone(folder, bart ? 2 : 0, bart ? 2 : 1, bart ? 2 : marian ? 1 : -1);
-  auto engine = LoadEncoderDecoder(folder, config);
+  auto engine = LoadEncoderDecoder(folder, config, file);
   ASSERT_TRUE(engine.ok()) << engine.status();
   std::mt19937 random(seed);
   std::vector<Question> questions;
@@ -363,6 +366,45 @@ TEST(GeneratingOracleTest, EncoderDecodersAsPyTorchsExporterWritesThem) {
     ++count;
   }
   EXPECT_GE(count, 4);
+}
+
+TEST(GeneratingOracleTest, OfAMergedFileTheBranchThatHasNoPast) {
+  CheckEncoderDecoder(EncoderDecoders() / "t5_hf5_torchscript_eager_14", {}, 10, 20, 9,
+                      "decoder_model_merged.onnx");
+}
+
+TEST(GeneratingOracleTest, AFolderOfTheFilesThatExportersWriteIsAModel) {
+  testing::TempFolder folder;
+  const auto version = folder / "models" / "mt" / "1";
+  std::filesystem::create_directories(version);
+  for (const auto& [from, to] : {std::pair("encoder_model.onnx", "encoder_model.onnx"),
+                                 std::pair("decoder_model.onnx", "decoder_model_merged.onnx")}) {
+    std::filesystem::copy_file(EncoderDecoders() / "bart_hf5_torchscript_sdpa_17" / from,
+                               version / to);
+  }
+  testing::WriteFile(version / "config.json",
+                     R"({"decoder_start_token_id": 2, "eos_token_id": 2})");
+  testing::WriteFile(version / "generation_config.json",
+                     R"({"forced_bos_token_id": 9, "suppress_tokens": [11, 22, 23],
+                         "begin_suppress_tokens": [5], "bad_words_ids": [[4], [1, 2]],
+                         "num_beams": 4, "max_length": 6})");
+  auto engine = Engine::Create({.workers = 1, .time_cells = false});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  ASSERT_TRUE((*engine)->AddRepository((folder / "models").string()).ok());
+  const Status loaded = (*engine)->LoadFromRepository("mt");
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  InferRequest request;
+  request.model = "mt";
+  request.inputs = {Row("input_ids", {4, 9, 33}), {"ignore_eos", Tensor::Of<bool>({1}, {true})}};
+  const auto response = (*engine)->Infer(request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  const Tokens answer = TokensOf(*response);
+  ASSERT_EQ(answer.size(), 5u);  // max_length less the token that it begins with
+  EXPECT_EQ(answer[0], 9);
+  for (const int64_t token : {11, 22, 23, 4}) EXPECT_THAT(answer, Not(Contains(token)));
+  const std::string diagnosis = (*engine)->Metadata("mt")->diagnosis;
+  EXPECT_THAT(diagnosis, HasSubstr("not applied: bad_words_ids, num_beams"));
+  EXPECT_THAT(diagnosis, HasSubstr("behind token 2"));
 }
 
 TEST(GeneratingOracleTest, WhatAnEncoderDecoderIsNotGivenIsRefusedByName) {

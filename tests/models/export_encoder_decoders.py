@@ -100,6 +100,37 @@ def write(module, feeds, path, opset, inputs, outputs, axes):
     print(f"{path.parent.name}/{path.name}: {path.stat().st_size} bytes, {len(written.graph.node)} nodes")
 
 
+def merge(folder, opset):
+    """decoder_model_merged.onnx: both in one, as Hugging Face's exporters join them."""
+    branches = []
+    first, step = (onnx.load(folder / name) for name in ("decoder_model.onnx", "decoder_with_past_model.onnx"))
+    outputs = [output.name for output in first.graph.output]
+    for name, graph in (("cached", step.graph), ("first", first.graph)):
+        nodes = list(graph.node)
+        given = {output.name for output in graph.output}
+        for node in nodes:  # names of its own
+            for names in (node.input, node.output):
+                names[:] = [n + "_" if n in given else n for n in names]
+        for output in outputs:  # what the source gives is empty in the cached branch
+            if output in given:
+                nodes.append(onnx.helper.make_node("Identity", [output + "_"], [f"{output}/{name}"]))
+            else:
+                empty = onnx.helper.make_tensor("", onnx.TensorProto.FLOAT, [0, HEADS, 1, HIDDEN // HEADS], [])
+                nodes.append(onnx.helper.make_node("Constant", [], [f"{output}/{name}"], value=empty))
+        values = [onnx.helper.make_tensor_value_info(f"{output}/{name}", onnx.TensorProto.FLOAT, None)
+                  for output in outputs]
+        branches.append(onnx.helper.make_graph(nodes, name, [], values, list(graph.initializer)))
+    inputs = {i.name: i for graph in (first.graph, step.graph) for i in graph.input}
+    inputs["use_cache_branch"] = onnx.helper.make_tensor_value_info("use_cache_branch", onnx.TensorProto.BOOL, [1])
+    choice = onnx.helper.make_node("If", ["use_cache_branch"], outputs, then_branch=branches[0],
+                                   else_branch=branches[1])
+    values = [onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, None) for output in outputs]
+    merged = onnx.helper.make_model(onnx.helper.make_graph([choice], "merged", list(inputs.values()), values),
+                                    opset_imports=[onnx.helper.make_opsetid("", opset)])
+    merged.ir_version = first.ir_version
+    onnx.save(merged, folder / "decoder_model_merged.onnx")
+
+
 def export(model, folder, opset, with_past):
     folder.mkdir(parents=True, exist_ok=True)
     batch, source, new, past = 2, 7, 3, 5
@@ -132,6 +163,7 @@ def export(model, folder, opset, with_past):
                         outputs.append(f"present.{layer}.{of}.{what}")
                         axes[outputs[-1]] = {0: "batch_size", 2: "total_sequence_length"}
         write(Step(model), feeds, folder / "decoder_with_past_model.onnx", opset, inputs, outputs, axes)
+        merge(folder, opset)
     config = {key: value for key, value in model.generation_config.to_dict().items()
               if key in ("bos_token_id", "decoder_start_token_id", "eos_token_id", "forced_bos_token_id",
                          "forced_eos_token_id", "pad_token_id") and value is not None}
@@ -141,7 +173,7 @@ def export(model, folder, opset, with_past):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--with-past", action="store_true", help="decoder_with_past_model.onnx too")
+    parser.add_argument("--with-past", action="store_true", help="decoder_with_past_model.onnx and both in one too")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     library = "hf" + transformers.__version__.split(".")[0]

@@ -94,11 +94,14 @@ bool IsVersion(const std::string& text) {
 
 fs::path ModelFile(const fs::path& version, std::string_view file) {
   std::error_code error;
-  const fs::path decoder = version / "decoder_model.onnx";
-  const bool both = file == kModelFile && !fs::exists(version / file, error) &&
-                    fs::is_regular_file(decoder, error) &&
-                    fs::is_regular_file(version / "encoder_model.onnx", error);
-  return both ? decoder : version / file;
+  if (file != kModelFile || fs::exists(version / file, error) ||
+      !fs::is_regular_file(version / "encoder_model.onnx", error)) {
+    return version / file;
+  }
+  for (const char* decoder : {"decoder_model.onnx", "decoder_model_merged.onnx"}) {
+    if (fs::is_regular_file(version / decoder, error)) return version / decoder;
+  }
+  return version / file;
 }
 
 bool HasModel(const fs::path& version, std::string_view file) {

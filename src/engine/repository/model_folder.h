@@ -50,8 +50,9 @@ Status CheckTensors(const FolderConfig& folder, const ModelMetadata& model);
 
 // A number, as a folder's name: "1", "12".
 bool IsVersion(const std::string& text);
-// Where `file` is in a version's folder. Where there is no model.onnx but decoder_model.onnx and
-// encoder_model.onnx, as exporters write a model with an encoder, the decoder stands for it.
+// Where `file` is in a version's folder. Where there is no model.onnx but encoder_model.onnx and
+// decoder_model.onnx or decoder_model_merged.onnx, as exporters write a model with an encoder, the
+// decoder stands for it.
 std::filesystem::path ModelFile(const std::filesystem::path& version, std::string_view file);
 // Whether a version's folder has `file` (kAnyOnnxFile: any), or what stands for it.
 bool HasModel(const std::filesystem::path& version, std::string_view file);

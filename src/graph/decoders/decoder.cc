@@ -7,6 +7,7 @@
 #include "graph/decoders/paging.h"
 #include "graph/decoders/source.h"
 #include "graph/decoders/without_past.h"
+#include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 #include "graph/ragged/ragged.h"
 
@@ -38,6 +39,32 @@ bool HasSource(const Graph& graph) {
   return std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId id) {
     return graph.values[static_cast<size_t>(id)].name == kSourceName;
   });
+}
+
+StatusOr<Graph> PickCacheBranch(const Graph& graph) {
+  Graph picked = graph;
+  const auto input = std::find_if(picked.inputs.begin(), picked.inputs.end(), [&](ValueId id) {
+    const Value& value = picked.values[static_cast<size_t>(id)];
+    return value.name == "use_cache_branch" && value.dtype == DType::kBool;
+  });
+  if (input == picked.inputs.end()) return picked;
+  picked.values[static_cast<size_t>(*input)].constant = Tensor::Of<bool>({1}, {!HasSource(graph)});
+  picked.inputs.erase(input);
+  std::vector<std::string> names, notes;
+  for (const ValueId id : picked.outputs) {
+    names.push_back(picked.values[static_cast<size_t>(id)].name);
+  }
+  for (const Pass& pass : {SelectConstantBranches(), RemoveDeadNodes()}) {
+    CHAIRLIFT_RETURN_IF_ERROR(pass.run(picked, notes).status());
+  }
+  for (size_t i = 0; i < names.size(); ++i) {
+    picked.values[static_cast<size_t>(picked.outputs[i])].name = names[i];
+  }
+  const Links links(picked);
+  std::erase_if(picked.inputs, [&](ValueId id) { return links.Unused(id); });
+  CHAIRLIFT_RETURN_IF_ERROR(Verify(picked));
+  CHAIRLIFT_RETURN_IF_ERROR(InferShapes(picked));
+  return picked;
 }
 
 StatusOr<DecoderPorts> FindDecoderPorts(const Graph& graph) {

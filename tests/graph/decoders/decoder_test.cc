@@ -110,6 +110,91 @@ TEST(DecoderTest, EncoderDecodersAreProvedFromTheTwoFilesThatNeedNoPast) {
   EXPECT_GE(count, 4);
 }
 
+std::filesystem::path EncoderDecoder(const char* name) {
+  return std::filesystem::path(CHAIRLIFT_TEST_MODELS) / ".." / "encoder_decoders" / name;
+}
+
+TEST(DecoderTest, OfAMergedFileTheBranchThatHasNoPastIsTaken) {
+  const auto folder = EncoderDecoder("t5_hf5_torchscript_eager_14");
+  const auto merged = ImportOnnxFile(folder / "decoder_model_merged.onnx");
+  const auto encoder = ImportOnnxFile(folder / "encoder_model.onnx");
+  ASSERT_TRUE(merged.ok() && encoder.ok()) << merged.status() << encoder.status();
+  const auto picked = PickCacheBranch(merged->graph);
+  ASSERT_TRUE(picked.ok()) << picked.status();
+  EXPECT_FALSE(HasPast(*picked));
+  const auto model = MakeDecoder(*picked, &encoder->graph);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(CountOf(model->graph, "SourceAttention"), 2);
+}
+
+// With one thing changed in the decoder.
+std::string RefusedWith(const char* name, void (*change)(Graph&)) {
+  auto decoder = ImportOnnxFile(EncoderDecoder(name) / "decoder_model.onnx");
+  const auto encoder = ImportOnnxFile(EncoderDecoder(name) / "encoder_model.onnx");
+  EXPECT_TRUE(decoder.ok() && encoder.ok());
+  change(decoder->graph);
+  const auto made = MakeDecoder(decoder->graph, &encoder->graph);
+  EXPECT_TRUE(absl::IsUnimplemented(made.status())) << made.status();
+  return std::string(made.status().message());
+}
+
+TEST(DecoderTest, AnEncoderDecoderThatSeesLaterTokensIsRefused) {
+  const auto turn = [](Graph& graph) {
+    for (Node& node : graph.nodes) {  // of places, not of a place and a number
+      const bool compares = node.def->name == "LessOrEqual" || node.def->name == "GreaterOrEqual";
+      if (!compares || graph.values[static_cast<size_t>(node.inputs[1])].is_constant()) continue;
+      std::swap(node.inputs[0], node.inputs[1]);
+      return;
+    }
+    ADD_FAILURE() << "it compares no places";
+  };
+  EXPECT_NE(RefusedWith("marian_hf5_torchscript_eager_14", turn).find("its mask hides by"),
+            std::string::npos);
+  for (const char* t5 : {"t5_hf5_torchscript_eager_14", "t5v11_hf5_torchscript_sdpa_17"}) {
+    EXPECT_NE(RefusedWith(t5, turn).find("its mask adds"), std::string::npos);
+  }
+}
+
+TEST(DecoderTest, AttentionThatHidesAPlaceOfItsSourceIsRefused) {
+  const auto hide = [](Graph& graph) {  // place 0, where all from 0 on were seen
+    const auto seen = std::find_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
+      return node.def->name == "GreaterOrEqual";
+    });
+    ASSERT_NE(seen, graph.nodes.end());
+    graph.values[static_cast<size_t>(seen->inputs[1])].constant = Tensor::Scalar(int64_t{1});
+  };
+  for (const char* name : {"marian_hf5_torchscript_eager_14", "t5_hf5_torchscript_eager_14"}) {
+    EXPECT_NE(RefusedWith(name, hide).find("its mask hides tokens of a source"), std::string::npos);
+  }
+}
+
+TEST(DecoderTest, WhatElseReadsTheSourceIsRefused) {
+  const std::string why = RefusedWith("bart_hf5_torchscript_sdpa_17", [](Graph& graph) {
+    const auto named = [&](const std::vector<ValueId>& ids, const char* name) {
+      return *std::find_if(ids.begin(), ids.end(), [&](ValueId id) {
+        return graph.values[static_cast<size_t>(id)].name == name;
+      });
+    };
+    const ValueId logits = named(graph.outputs, "logits");
+    const ValueId source = named(graph.inputs, "encoder_hidden_states");
+    const auto add = [&](const char* op, const char* name, std::vector<ValueId> inputs) {
+      Node node;
+      node.name = name;
+      node.def = OperatorRegistry::Builtin().Find("", op);
+      node.inputs = std::move(inputs);
+      node.outputs = {graph.AddValue({.name = name, .dtype = DType::kFloat})};
+      graph.nodes.push_back(node);
+      return node.outputs[0];
+    };
+    graph.values[static_cast<size_t>(logits)].name = "before";
+    const ValueId mean = add("ReduceMean", "mean", {source});
+    std::replace(graph.outputs.begin(), graph.outputs.end(), logits,
+                 add("Add", "logits", {logits, mean}));
+    EXPECT_TRUE(InferShapes(graph).ok());
+  });
+  EXPECT_NE(why.find("it reads the source"), std::string::npos) << why;
+}
+
 TEST(DecoderTest, LogitsAreComputedOfTheLastTokensOnly) {
   const auto model = Made(LlamaModel());
   ASSERT_TRUE(model.ok()) << model.status();

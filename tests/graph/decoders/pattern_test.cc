@@ -19,13 +19,16 @@ namespace chairlift::decoders {
 namespace {
 
 struct Sizes {
-  int64_t batch, added, past;
+  int64_t batch, added, past, source = 1;
 };
 
 int64_t At(const Line& line, const Sizes& sizes, const std::vector<int64_t>& index) {
   int64_t sum = line.number + line.of(Size::kBatch) * sizes.batch +
                 line.of(Size::kNew) * sizes.added + line.of(Size::kPast) * sizes.past +
-                line.of(Size::kAll) * sizes.batch * (sizes.past + sizes.added);
+                line.of(Size::kAll) * sizes.batch * (sizes.past + sizes.added) +
+                line.of(Size::kSource) * sizes.source +
+                line.of(Size::kAllNew) * sizes.batch * sizes.added +
+                line.of(Size::kAllSource) * sizes.batch * sizes.source;
   for (const auto& [axis, times] : line.axes) sum += times * index[static_cast<size_t>(axis)];
   return sum;
 }
@@ -50,6 +53,11 @@ double Element(const Pattern& pattern, const Sizes& sizes, const std::vector<int
   if (pattern.is_line()) return static_cast<double>(At(pattern.line, sizes, index));
   if (pattern.kind == Pattern::Kind::kList) {
     return static_cast<double>(At(pattern.list[static_cast<size_t>(index[0])], sizes, {}));
+  }
+  if (pattern.is_curve()) {
+    const int64_t column = pattern.column < 0 ? 0 : index[static_cast<size_t>(pattern.column)];
+    return Element(pattern.curve,
+                   (At(pattern.line, sizes, index) + kReach) * pattern.curve.shape()[1] + column);
   }
   int64_t m = 0;
   for (size_t i = 0; i < pattern.conditions.size(); ++i) {
@@ -76,12 +84,15 @@ void ExpectEqual(const Pattern& pattern, const Tensor& tensor, const Sizes& size
   }
 }
 
-// Returns how many values are followed that depend on sizes.
-int Check(const std::string& bytes, const Sizes& sizes) {
+// Returns how many values are followed that depend on sizes. `encoder`: its tokens and mask alone.
+int Check(const std::string& bytes, const Sizes& sizes, bool encoder = false) {
   auto imported = ImportOnnx(std::as_bytes(std::span(bytes.data(), bytes.size())), {});
   EXPECT_TRUE(imported.ok()) << imported.status();
   Graph graph = std::move(imported->graph);
-  const auto ports = FindDecoderPorts(graph);
+  DecoderPorts of_encoder;
+  of_encoder.tokens = 0;
+  of_encoder.mask = 1;
+  const auto ports = encoder ? of_encoder : FindDecoderPorts(graph);
   EXPECT_TRUE(ports.ok()) << ports.status();
   NameSizes(graph, *ports);
   EXPECT_TRUE(ragged::RunPreparingPasses(graph).ok());
@@ -105,6 +116,14 @@ int Check(const std::string& bytes, const Sizes& sizes) {
   ints(ports->tokens, sizes.added, [](int64_t i) { return i; });
   ints(ports->mask, sizes.past + sizes.added, [](int64_t) { return 1; });
   ints(ports->positions, sizes.added, [&](int64_t i) { return sizes.past + i; });
+  ints(ports->source_mask, sizes.source, [](int64_t) { return 1; });
+  if (ports->source >= 0) {
+    const auto& shape =
+        graph.values[static_cast<size_t>(graph.inputs[static_cast<size_t>(ports->source)])].shape;
+    Tensor t = Tensor::Allocate(DType::kFloat, {sizes.batch, sizes.source, shape[2].value()});
+    std::fill_n(t.data<float>(), t.size(), 0.5f);
+    inputs[ports->source] = t;
+  }
   for (const DecoderPorts::Cache& cache : ports->caches) {
     const auto& shape =
         graph.values[static_cast<size_t>(graph.inputs[static_cast<size_t>(cache.input)])].shape;
@@ -136,6 +155,21 @@ TEST(PatternTest, WhatIsFollowedIsWhatIsComputed) {
   for (const std::string& model : models) {
     for (const Sizes& sizes : {Sizes{1, 1, 0}, Sizes{2, 3, 0}, Sizes{3, 1, 7}, Sizes{2, 5, 4}}) {
       EXPECT_GT(Check(model, sizes), 10);
+    }
+  }
+}
+
+TEST(PatternTest, WhatIsFollowedOfEncodersAndTheirDecodersIsWhatIsComputed) {
+  const auto folder = std::filesystem::path(CHAIRLIFT_TEST_MODELS) / ".." / "encoder_decoders";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    for (const bool encoder : {false, true}) {
+      const auto name = encoder ? "encoder_model.onnx" : "decoder_model.onnx";
+      SCOPED_TRACE(entry.path() / name);
+      std::ifstream file(entry.path() / name, std::ios::binary);
+      const std::string model((std::istreambuf_iterator<char>(file)), {});
+      for (const Sizes& sizes : {Sizes{1, 1, 0, 1}, Sizes{2, 30, 0, 4}, Sizes{3, 4, 0, 4}}) {
+        EXPECT_GT(Check(model, sizes, encoder), 5);
+      }
     }
   }
 }

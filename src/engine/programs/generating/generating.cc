@@ -412,6 +412,12 @@ std::string Described(PagedStep& step, const GenerationConfig& config, int64_t c
       "it generates: up to {} tokens of prompt and answer; keys and values take {} bytes a token, "
       "{} MiB in blocks of {} tokens; greedy, or with a temperature sampled",
       step.max_length(), step.token_bytes(), cache_bytes >> 20, step.pool().block_tokens());
+  if (step.max_source() > 0) {
+    text += fmt::format("; of a source of up to {} tokens", step.max_source());
+    text += config.start_token >= 0
+                ? fmt::format(", behind token {}", config.start_token)
+                : "; no file beside the model names the token that an answer begins with";
+  }
   text += config.end_tokens.empty()
               ? "; no file beside the model names an end token: answers end at max_tokens"
               : fmt::format("; an answer ends at token {}", fmt::join(config.end_tokens, " or "));
@@ -429,8 +435,13 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
     refused = "decoders run on the CPU only";
     return nullptr;
   }
+  StatusOr<Graph> graph = PickCacheBranch(model.graph);
+  if (!graph.ok()) {
+    refused = Message(graph.status());
+    return nullptr;
+  }
   std::optional<Graph> encoder;
-  if (HasSource(model.graph)) {
+  if (HasSource(*graph)) {
     const std::filesystem::path file = model.source.path.parent_path() / kEncoderFile;
     std::error_code error;
     if (!std::filesystem::exists(file, error)) {
@@ -442,7 +453,7 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
     encoder = std::move(imported.graph);
   }
   const Graph* const encoder_graph = encoder ? &*encoder : nullptr;
-  StatusOr<DecoderModel> made = MakeDecoder(model.graph, encoder_graph);
+  StatusOr<DecoderModel> made = MakeDecoder(*graph, encoder_graph);
   if (!made.ok()) {
     refused = Message(made.status());
     return nullptr;
@@ -491,9 +502,8 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<PagedStep> step,
                              PagedStep::Create(*std::move(made), sizes, model.executable));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const DecoderPorts ports, FindDecoderPorts(model.graph));
-  if (const Status tried =
-          TrySteps({model.graph, ports, encoder_graph}, *step, source.encoder.get());
+  CHAIRLIFT_ASSIGN_OR_RETURN(const DecoderPorts ports, FindDecoderPorts(*graph));
+  if (const Status tried = TrySteps({*graph, ports, encoder_graph}, *step, source.encoder.get());
       !tried.ok()) {
     refused = Message(tried);
     return nullptr;
