@@ -387,7 +387,7 @@ TEST(GeneratingOracleTest, AFolderOfTheFilesThatExportersWriteIsAModel) {
   testing::WriteFile(version / "generation_config.json",
                      R"({"forced_bos_token_id": 9, "suppress_tokens": [11, 22, 23],
                          "begin_suppress_tokens": [5], "bad_words_ids": [[4], [1, 2]],
-                         "num_beams": 4, "max_length": 6})");
+                         "no_repeat_ngram_size": 1, "num_beams": 4, "max_length": 6})");
   auto engine = Engine::Create({.workers = 1, .time_cells = false});
   ASSERT_TRUE(engine.ok()) << engine.status();
   ASSERT_TRUE((*engine)->AddRepository((folder / "models").string()).ok());
@@ -402,6 +402,10 @@ TEST(GeneratingOracleTest, AFolderOfTheFilesThatExportersWriteIsAModel) {
   ASSERT_EQ(answer.size(), 5u);  // max_length less the token that it begins with
   EXPECT_EQ(answer[0], 9);
   for (const int64_t token : {11, 22, 23, 4}) EXPECT_THAT(answer, Not(Contains(token)));
+  Tokens distinct = answer;
+  std::sort(distinct.begin(), distinct.end());
+  EXPECT_EQ(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  EXPECT_THAT(answer, Not(Contains(2)));
   const std::string diagnosis = (*engine)->Metadata("mt")->diagnosis;
   EXPECT_THAT(diagnosis, HasSubstr("not applied: bad_words_ids, num_beams"));
   EXPECT_THAT(diagnosis, HasSubstr("behind token 2"));
@@ -555,11 +559,23 @@ TEST(GeneratingOracleTest, WhatDoesNotFitIsRefusedByName) {
   EXPECT_THAT(with({"top_p", Tensor::Of<float>({1}, {0.0f})}), HasSubstr("top_p is 0"));
   EXPECT_THAT(with({"min_p", Tensor::Of<float>({1}, {1.5f})}), HasSubstr("min_p is 1.5"));
   EXPECT_THAT(with(Number("top_k", -2)), HasSubstr("top_k"));
+  const auto number = [](const char* name, float n) {
+    return NamedTensor{name, Tensor::Of<float>({1}, {n})};
+  };
+  const float none = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THAT(with(number("repetition_penalty", 0)), HasSubstr("repetition_penalty is 0"));
+  EXPECT_THAT(with(number("repetition_penalty", none)), HasSubstr("repetition_penalty is nan"));
+  EXPECT_THAT(with(number("presence_penalty", 2.5f)), HasSubstr("presence_penalty is 2.5"));
+  EXPECT_THAT(with(number("frequency_penalty", none)), HasSubstr("frequency_penalty is nan"));
+  EXPECT_THAT(with(Number("no_repeat_ngram_size", -1)), HasSubstr("no_repeat_ngram_size is -1"));
 }
 
 TEST(GeneratingOracleTest, AFileBesideTheModelThatIsWrongFailsTheLoad) {
   for (const char* config : {"[", R"({"eos_token_id": "x"})", R"({"eos_token_id": -1})",
-                             R"({"max_new_tokens": 0})", R"({"max_length": 1.5})"}) {
+                             R"({"max_new_tokens": 0})", R"({"max_length": 1.5})",
+                             R"({"repetition_penalty": 0})", R"({"no_repeat_ngram_size": "3"})",
+                             R"({"forced_eos_token_id": [1, 2]})",
+                             R"({"forced_bos_token_id": 61})"}) {
     const auto loaded = Load(*Written(testing::Gpt2Model(), config));
     EXPECT_TRUE(absl::IsInvalidArgument(loaded.status())) << config << loaded.status();
   }

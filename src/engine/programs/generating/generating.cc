@@ -35,6 +35,8 @@ constexpr int64_t kDefaultMaxTokens = 16;
 // Each is compared with every token.
 constexpr int64_t kMostStopTokens = 256;
 constexpr float kMostTemperature = 100.0f;
+// Of presence and frequency, as OpenAI has it.
+constexpr float kMostPenalty = 2.0f;
 // Of keys and values, where the settings do not say: room for so many of the longest requests, and
 // so many bytes at most, but for one request.
 constexpr int64_t kDefaultLongest = 32;
@@ -53,6 +55,10 @@ enum InputPlace {
   kTopP,
   kMinP,
   kSeed,
+  kRepetition,
+  kPresence,
+  kFrequency,
+  kNoRepeat,
   kDecoderPrompt,  // with an encoder
 };
 
@@ -70,7 +76,11 @@ Signature SignatureOfRequests(bool source) {
                       spec("top_k", DType::kInt32, {1}),
                       spec("top_p", DType::kFloat, {1}),
                       spec("min_p", DType::kFloat, {1}),
-                      spec("seed", DType::kInt64, {1})};
+                      spec("seed", DType::kInt64, {1}),
+                      spec("repetition_penalty", DType::kFloat, {1}),
+                      spec("presence_penalty", DType::kFloat, {1}),
+                      spec("frequency_penalty", DType::kFloat, {1}),
+                      spec("no_repeat_ngram_size", DType::kInt32, {1})};
   if (source) {
     signature.inputs.push_back(
         spec("decoder_input_ids", DType::kInt64, {1, Dim::Symbol("decoder_tokens")}));
@@ -110,6 +120,29 @@ Status CheckSampling(const SamplingOptions& options) {
     return InvalidArgument("min_p is {}; it must be from 0 to 1", options.min_p);
   }
   return absl::OkStatus();
+}
+
+Penalties PenaltiesOf(const ValidatedRequest& request) {
+  return {.repetition = request.inputs[kRepetition].data<float>()[0],
+          .presence = request.inputs[kPresence].data<float>()[0],
+          .frequency = request.inputs[kFrequency].data<float>()[0],
+          .no_repeat_ngram = request.inputs[kNoRepeat].data<int32_t>()[0]};
+}
+
+Status CheckPenalties(const Penalties& penalties) {
+  if (!(penalties.repetition > 0 && penalties.repetition <= kMostRepetitionPenalty)) {
+    return InvalidArgument("repetition_penalty is {}; it must be above 0 and at most {}",
+                           penalties.repetition, kMostRepetitionPenalty);
+  }
+  for (const auto& [name, value] : {std::pair("presence_penalty", penalties.presence),
+                                    std::pair("frequency_penalty", penalties.frequency)}) {
+    if (value >= -kMostPenalty && value <= kMostPenalty) continue;
+    return InvalidArgument("{} is {}; it must be from {} to {}", name, value, -kMostPenalty,
+                           kMostPenalty);
+  }
+  if (penalties.no_repeat_ngram >= 0) return absl::OkStatus();
+  return InvalidArgument("no_repeat_ngram_size is {}; it must be 0 or more",
+                         penalties.no_repeat_ngram);
 }
 
 // Tokens 0 to vocabulary − 1; 0: any that are not negative.
@@ -221,6 +254,12 @@ StatusOr<ValidatedRequest> GeneratingProgram::Validate(const InferRequest& reque
   fill(kTopK, Tensor::Of<int32_t>({1}, {0}));
   fill(kTopP, Tensor::Of<float>({1}, {1.0f}));
   fill(kMinP, Tensor::Of<float>({1}, {0.0f}));
+  const Penalties& penalties = config_.penalties;
+  fill(kRepetition, Tensor::Of<float>({1}, {penalties.repetition}));
+  fill(kPresence, Tensor::Of<float>({1}, {0.0f}));
+  fill(kFrequency, Tensor::Of<float>({1}, {0.0f}));
+  fill(kNoRepeat,
+       Tensor::Of<int32_t>({1}, {static_cast<int32_t>(penalties.no_repeat_ngram)}));
   if (!given(kSeed)) {
     fill(kSeed, Tensor::Of<int64_t>({1}, {given(kTemperature) ? AnySeed() : 0}));
   }
@@ -267,6 +306,7 @@ StatusOr<ValidatedRequest> GeneratingProgram::Validate(const InferRequest& reque
     return InvalidArgument("stop_token_ids has {} tokens; it may have {}", stops, kMostStopTokens);
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckSampling(SamplingOf(validated)));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPenalties(PenaltiesOf(validated)));
   const BlockPool& pool = step_->pool();
   if (pool.BlocksOf(source) + pool.BlocksOf(size + most - 1) > pool.blocks()) {
     return InvalidArgument(
@@ -291,6 +331,7 @@ GenerationLimits GeneratingProgram::LimitsOf(const ValidatedRequest& request) co
   limits.first_suppressed = config_.first_suppressed;
   const auto stops = request.inputs[kStopTokens].values<int64_t>();
   limits.sampling = SamplingOf(request);
+  limits.penalties = PenaltiesOf(request);
   limits.end_tokens.insert(limits.end_tokens.end(), stops.begin(), stops.end());
   return limits;
 }
@@ -315,8 +356,14 @@ Status GeneratingProgram::Compute(std::span<Item> items, TaskRun& run) {
     StatusOr<int64_t> next = int64_t{0};
     if (request.predicts()) {
       const auto size = static_cast<size_t>(step_->vocabulary());
-      next = NextToken(logits.values<float>().subspan(i * size, size), request.Suppressed(),
-                       request.sampling(), request.place());
+      std::span<const float> row = logits.values<float>().subspan(i * size, size);
+      std::vector<float> penalised;
+      if (request.penalties().any()) {
+        penalised.assign(row.begin(), row.end());
+        Penalise(penalised, request.prompt(), request.answer(), request.penalties());
+        row = penalised;
+      }
+      next = NextToken(row, request.Suppressed(), request.sampling(), request.place());
       if (next.ok() && request.forced() >= 0) next = request.forced();
     }
     for (size_t n = items[i].first; n < items[i].end; ++n) run.nodes[n].status = next.status();
@@ -460,6 +507,12 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(GenerationConfig config,
                              ReadGenerationConfig(model.source.path.parent_path()));
+  for (const auto& [name, token] : {std::pair("forced_bos_token_id", config.forced_first),
+                                    std::pair("forced_eos_token_id", config.forced_end)}) {
+    if (token < made->vocabulary) continue;
+    return InvalidArgument("generation_config.json: \"{}\" is {}; the model has tokens 0 to {}", name,
+                           token, made->vocabulary - 1);
+  }
   const ModelConfig& settings = model.config;
   PagedStep::Sizes sizes{.block_tokens = kBlockTokens};
   const int64_t tables = made->max_length;

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/programs/generating/penalties.h"
 #include "engine/programs/generating/sampling.h"
 #include "engine/programs/program.h"
 #include "engine/requests/answer_parts.h"
@@ -24,6 +25,7 @@ struct GenerationLimits {
   int64_t first_token = -1, last_token = -1;
   // That are never generated, and not as the first token.
   std::vector<int64_t> suppressed, first_suppressed;
+  Penalties penalties;
   SamplingOptions sampling;
 };
 
@@ -70,6 +72,9 @@ class GeneratingRequest final : public RequestGraph {
   bool predicts() const { return computed_ + begun_ >= prompt_size(); }
 
   const SamplingOptions& sampling() const { return limits_.sampling; }
+  const Penalties& penalties() const { return limits_.penalties; }
+  std::span<const int64_t> prompt() const { return prompt_; }
+  std::span<const int64_t> answer() const { return answer_; }
   // Of the next token in the answer.
   int64_t place() const { return static_cast<int64_t>(answer_.size()); }
   // What the next token is, whatever the logits; −1: that follows from them.

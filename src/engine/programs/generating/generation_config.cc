@@ -88,6 +88,28 @@ Status ReadLimit(const Json& json, const fs::path& file, const char* key, int64_
                          found->dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 40));
 }
 
+// Those that transformers has.
+Status ReadPenalties(const Json& json, const fs::path& file, Penalties& penalties) {
+  if (const auto found = json.find("repetition_penalty");
+      found != json.end() && !found->is_null()) {
+    const double value = found->is_number() ? found->get<double>() : 0;
+    if (!(value > 0 && value <= kMostRepetitionPenalty)) {
+      return InvalidArgument("{}: \"repetition_penalty\" is not a number above 0 and up to {}",
+                             file.string(), kMostRepetitionPenalty);
+    }
+    penalties.repetition = static_cast<float>(value);
+  }
+  const auto found = json.find("no_repeat_ngram_size");
+  if (found == json.end() || found->is_null()) return absl::OkStatus();
+  const int64_t size = found->is_number_integer() ? found->get<int64_t>() : -1;
+  if (size < 0 || size >= kMostTokens) {
+    return InvalidArgument("{}: \"no_repeat_ngram_size\" is not a number of tokens",
+                           file.string());
+  }
+  penalties.no_repeat_ngram = size;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder) {
@@ -101,6 +123,7 @@ StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder) {
   CHAIRLIFT_RETURN_IF_ERROR(ReadTokens(json, file, "suppress_tokens", config.suppressed));
   CHAIRLIFT_RETURN_IF_ERROR(
       ReadTokens(json, file, "begin_suppress_tokens", config.first_suppressed));
+  CHAIRLIFT_RETURN_IF_ERROR(ReadPenalties(json, file, config.penalties));
   if (ReadBadWords(json, config.suppressed)) config.not_applied.emplace_back("bad_words_ids");
   CHAIRLIFT_RETURN_IF_ERROR(ReadLimit(json, file, "max_new_tokens", config.max_new_tokens));
   CHAIRLIFT_RETURN_IF_ERROR(ReadLimit(json, file, "max_length", config.max_length));
@@ -119,8 +142,6 @@ StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder) {
   // What changes greedy answers; what only sampling reads follows from do_sample.
   const std::pair<const char*, Json> neutral[] = {{"do_sample", false},
                                                   {"num_beams", 1},
-                                                  {"repetition_penalty", 1.0},
-                                                  {"no_repeat_ngram_size", 0},
                                                   {"min_length", 0},
                                                   {"min_new_tokens", nullptr},
                                                   {"forced_decoder_ids", nullptr},

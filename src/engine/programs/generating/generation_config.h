@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "chairlift/status.h"
+#include "engine/programs/generating/penalties.h"
 
 namespace chairlift {
 
@@ -18,6 +19,7 @@ struct GenerationConfig {
   int64_t forced_first = -1;              // the first token of an answer
   int64_t forced_end = -1;                // the last of one that is as long as it may be
   std::vector<int64_t> suppressed;        // never generated
+  Penalties penalties;                    // of requests that say nothing of them
   std::vector<int64_t> first_suppressed;  // not as the first token of an answer
   int64_t max_new_tokens = 0;             // 0: not set
   int64_t max_length = 0;                 // of prompt and answer; likewise

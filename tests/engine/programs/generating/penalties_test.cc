@@ -1,0 +1,70 @@
+#include "engine/programs/generating/penalties.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace chairlift {
+namespace {
+
+using Tokens = std::vector<int64_t>;
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+std::vector<float> Penalised(const Tokens& prompt, const Tokens& answer,
+                             const Penalties& penalties) {
+  std::vector<float> logits = {2.0f, -1.0f, 0.0f, 4.0f, 1.0f};
+  Penalise(logits, prompt, answer, penalties);
+  return logits;
+}
+
+TEST(PenaltiesTest, RepetitionIsOfPromptAndAnswerAndCountsOnce) {
+  EXPECT_EQ(Penalised({0, 0, 1}, {3, 3, 2}, {.repetition = 2}),
+            (std::vector<float>{1, -2, 0, 2, 1}));
+  EXPECT_EQ(Penalised({}, {}, {.repetition = 2}), (std::vector<float>{2, -1, 0, 4, 1}));
+}
+
+TEST(PenaltiesTest, PresenceAndFrequencyAreOfTheAnswerAlone) {
+  EXPECT_EQ(Penalised({0, 4}, {3, 3, 1}, {.presence = 1, .frequency = 0.5f}),
+            (std::vector<float>{2, -2.5f, 0, 2, 1}));
+  EXPECT_EQ(Penalised({0, 4}, {3}, {.frequency = -1}), (std::vector<float>{2, -1, 0, 5, 1}));
+}
+
+TEST(PenaltiesTest, NoRunOfTokensIsRepeated) {
+  // 1 2 has been followed by 3 and by 4.
+  EXPECT_EQ(Penalised({1, 2, 3}, {1, 2, 4, 1, 2}, {.no_repeat_ngram = 3}),
+            (std::vector<float>{2, -1, 0, kNever, kNever}));
+  EXPECT_EQ(Penalised({1}, {2}, {.no_repeat_ngram = 1}),
+            (std::vector<float>{2, kNever, kNever, 4, 1}));
+  EXPECT_EQ(Penalised({1, 2}, {}, {.no_repeat_ngram = 3}), (std::vector<float>{2, -1, 0, 4, 1}));
+}
+
+TEST(PenaltiesTest, AnswersThatObeyHaveNoRunTwice) {
+  std::mt19937 random(3);
+  for (int64_t size = 1; size <= 4; ++size) {
+    Tokens answer;
+    for (int step = 0; step < 40; ++step) {
+      std::vector<float> logits(7);
+      for (float& logit : logits) logit = static_cast<float>(random() % 8);
+      Penalise(logits, {}, answer, {.no_repeat_ngram = size});
+      const auto best = std::max_element(logits.begin(), logits.end());
+      if (*best == kNever) break;
+      answer.push_back(best - logits.begin());
+    }
+    const auto length = static_cast<size_t>(size);
+    EXPECT_GE(answer.size(), 7u);
+    for (size_t i = 0; i + length <= answer.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        EXPECT_FALSE(std::equal(answer.begin() + static_cast<int>(i),
+                                answer.begin() + static_cast<int>(i + length),
+                                answer.begin() + static_cast<int>(j)))
+            << size;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace chairlift
