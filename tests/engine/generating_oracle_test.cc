@@ -472,6 +472,26 @@ TEST(GeneratingOracleTest, PartsAreTheAnswerTokenByToken) {
   EXPECT_EQ(streamed.size(), 9u);
 }
 
+TEST(GeneratingOracleTest, WhoRidesWithOthersIsNotSentAwayForTheirTime) {
+  const auto files = Written(testing::LlamaModel());
+  auto engine = Engine::Create({.workers = 1, .max_queue_wait_us = 1, .time_cells = false});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  ASSERT_TRUE((*engine)->LoadModel("decoder", files->model, {}).ok());
+  const Question question{.prompt = {1, 2, 3}, .max_tokens = 30, .ignore_ends = true};
+  ASSERT_TRUE((*engine)->Infer(question.Request()).ok());  // what a token costs is known then
+  Answers answers;
+  std::vector<Status> statuses(8, absl::UnknownError("none"));
+  answers.Expect(8);
+  for (Status& status : statuses) {
+    (*engine)->InferAsync(question.Request(), [&](StatusOr<InferResponse> response) {
+      status = response.status();
+      answers.Done();
+    });
+  }
+  answers.Wait();
+  for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST(GeneratingOracleTest, WhatIsDrawnDoesNotDependOnWhoRidesBeside) {
   const auto files = Written(testing::LlamaModel());
   auto engine = Load(*files);
@@ -571,11 +591,11 @@ TEST(GeneratingOracleTest, WhatDoesNotFitIsRefusedByName) {
 }
 
 TEST(GeneratingOracleTest, AFileBesideTheModelThatIsWrongFailsTheLoad) {
-  for (const char* config : {"[", R"({"eos_token_id": "x"})", R"({"eos_token_id": -1})",
-                             R"({"max_new_tokens": 0})", R"({"max_length": 1.5})",
-                             R"({"repetition_penalty": 0})", R"({"no_repeat_ngram_size": "3"})",
-                             R"({"forced_eos_token_id": [1, 2]})",
-                             R"({"forced_bos_token_id": 61})"}) {
+  for (const char* config :
+       {"[", R"({"eos_token_id": "x"})", R"({"eos_token_id": -1})", R"({"max_new_tokens": 0})",
+        R"({"max_length": 1.5})", R"({"repetition_penalty": 0})",
+        R"({"no_repeat_ngram_size": "3"})", R"({"forced_eos_token_id": [1, 2]})",
+        R"({"forced_bos_token_id": 61})"}) {
     const auto loaded = Load(*Written(testing::Gpt2Model(), config));
     EXPECT_TRUE(absl::IsInvalidArgument(loaded.status())) << config << loaded.status();
   }

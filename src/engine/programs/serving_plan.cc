@@ -214,6 +214,9 @@ StatusOr<ServingPlan> PlanGenerationServing(const ModelConfig& config, const std
     plan.dropped += "; max_batch_size has no effect";
   }
   if (plan.config.max_batch_tokens == 0) plan.config.max_batch_tokens = kDefaultStepTokens;
+  // A request rides with those under way: it does not wait until they end, which is what the
+  // queue's time says.
+  if (!plan.config.max_queue_wait_us) plan.config.max_queue_wait_us = 0;
   plan.scheduling.max_batch_size = plan.config.max_batch_tokens;
   plan.scheduling.state_capacity = blocks;
   plan.diagnosis = fmt::format("{}; continuous policy, up to {} tokens in a step", what,

@@ -258,8 +258,7 @@ StatusOr<ValidatedRequest> GeneratingProgram::Validate(const InferRequest& reque
   fill(kRepetition, Tensor::Of<float>({1}, {penalties.repetition}));
   fill(kPresence, Tensor::Of<float>({1}, {0.0f}));
   fill(kFrequency, Tensor::Of<float>({1}, {0.0f}));
-  fill(kNoRepeat,
-       Tensor::Of<int32_t>({1}, {static_cast<int32_t>(penalties.no_repeat_ngram)}));
+  fill(kNoRepeat, Tensor::Of<int32_t>({1}, {static_cast<int32_t>(penalties.no_repeat_ngram)}));
   if (!given(kSeed)) {
     fill(kSeed, Tensor::Of<int64_t>({1}, {given(kTemperature) ? AnySeed() : 0}));
   }
@@ -510,8 +509,8 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
   for (const auto& [name, token] : {std::pair("forced_bos_token_id", config.forced_first),
                                     std::pair("forced_eos_token_id", config.forced_end)}) {
     if (token < made->vocabulary) continue;
-    return InvalidArgument("generation_config.json: \"{}\" is {}; the model has tokens 0 to {}", name,
-                           token, made->vocabulary - 1);
+    return InvalidArgument("generation_config.json: \"{}\" is {}; the model has tokens 0 to {}",
+                           name, token, made->vocabulary - 1);
   }
   const ModelConfig& settings = model.config;
   PagedStep::Sizes sizes{.block_tokens = kBlockTokens};

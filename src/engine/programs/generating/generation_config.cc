@@ -103,8 +103,7 @@ Status ReadPenalties(const Json& json, const fs::path& file, Penalties& penaltie
   if (found == json.end() || found->is_null()) return absl::OkStatus();
   const int64_t size = found->is_number_integer() ? found->get<int64_t>() : -1;
   if (size < 0 || size >= kMostTokens) {
-    return InvalidArgument("{}: \"no_repeat_ngram_size\" is not a number of tokens",
-                           file.string());
+    return InvalidArgument("{}: \"no_repeat_ngram_size\" is not a number of tokens", file.string());
   }
   penalties.no_repeat_ngram = size;
   return absl::OkStatus();

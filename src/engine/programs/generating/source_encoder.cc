@@ -20,7 +20,7 @@ std::vector<RaggedInput> InputsOf(const SourceModel& model) {
 
 }  // namespace
 
-SourceEncoder::SourceEncoder(SourceModel model)
+SourceEncoder::SourceEncoder(const SourceModel& model)
     : packed_(model.packed),
       max_length_(model.max_length),
       mask_(model.mask),
@@ -29,7 +29,7 @@ SourceEncoder::SourceEncoder(SourceModel model)
 StatusOr<std::unique_ptr<SourceEncoder>> SourceEncoder::Create(SourceModel model,
                                                                const ExecutableOptions& options) {
   Graph graph = std::move(model.graph);
-  std::unique_ptr<SourceEncoder> encoder(new SourceEncoder(std::move(model)));
+  std::unique_ptr<SourceEncoder> encoder(new SourceEncoder(model));
   CHAIRLIFT_ASSIGN_OR_RETURN(encoder->executable_, Executable::Create(std::move(graph), options));
   return encoder;
 }

@@ -33,7 +33,7 @@ class SourceEncoder {
              WorkerMemory& memory);
 
  private:
-  explicit SourceEncoder(SourceModel model);
+  explicit SourceEncoder(const SourceModel& model);
   // Of sources that share a batch.
   Status RunTogether(std::span<const SourceTokens> sources, PagedStep& step, Team& team, int worker,
                      WorkerMemory& memory);
