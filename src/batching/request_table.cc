@@ -134,14 +134,19 @@ int32_t RequestTable::AddSteps(CellType type, WorkerId worker, const CostModel* 
   int32_t steps = most;
   while (steps > 1 && rows_by_step_[static_cast<size_t>(steps) - 1] == 0) --steps;
   if (waiting == Waiting::kForPlaces) {
-    // Of step s with the rows that are left, and of a first step with all, a row's share.
+    // While a row of the next step costs no more than those so far did, with what the task takes
+    // once.
     const int32_t all = rows_by_step_[0];
-    const auto worth = [&](int32_t s) {
-      const int32_t left = rows_by_step_[static_cast<size_t>(s) - 1];
-      return (costs->Cost(type, left, 0) - fixed) * all <= (step + fixed) * left;
-    };
+    Duration spent = fixed + step;
+    int64_t row_steps = all;
     int32_t last = 1;
-    while (last < steps && worth(last + 1)) ++last;
+    for (; last < steps; ++last) {
+      const int32_t left = rows_by_step_[static_cast<size_t>(last)];
+      const Duration next = costs->Cost(type, left, 0) - fixed;
+      if (next * row_steps > spent * left) break;
+      spent += next;
+      row_steps += left;
+    }
     steps = last;
   }
   if (steps == 1) {

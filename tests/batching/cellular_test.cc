@@ -446,8 +446,8 @@ TEST_F(StepsTest, NewcomersJoinWhereTheTaskEnds) {
   EXPECT_THAT(StepsOf(second), ElementsAre(3, 2));
 }
 
-// A row of a step with one row costs 10 µs, of another task with two 7.5; with two rows 5, of
-// another task with three as much.
+// Each row of a step costs 10 µs divided by the rows: a step with fewer costs more than those
+// before.
 TEST_F(StepsTest, WhereOthersWaitForAPlaceFewStayEmpty) {
   for (const int max : {2, 1}) {
     auto s = Policy(max, microseconds(200));
@@ -459,9 +459,9 @@ TEST_F(StepsTest, WhereOthersWaitForAPlaceFewStayEmpty) {
     EXPECT_THAT(task->nodes, SizeIs(max));
   }
   auto s = Policy(3, microseconds(200));
-  const int lengths[] = {2, 4, 9, 9};
+  const int lengths[] = {1, 4, 9, 9};
   for (BatchRequestId id = 1; id <= 4; ++id) s->Arrive(id, Chain(lengths[id - 1]), 0, At(0), {});
-  EXPECT_THAT(StepsOf(s->Next(0, At(0))), ElementsAre(4, 4, 2));
+  EXPECT_THAT(StepsOf(s->Next(0, At(0))), ElementsAre(4, 4, 1));  // 5 µs a row, each time
 }
 
 // Whoever comes meanwhile would find no place.
@@ -487,6 +487,41 @@ TEST_F(StepsTest, ABatchThatNarrowsCostsLess) {
   const int lengths[] = {2, 4, 9, 9, 9};
   for (BatchRequestId id = 1; id <= 5; ++id) s->Arrive(id, Chain(lengths[id - 1]), 0, At(0), {});
   EXPECT_THAT(StepsOf(s->Next(0, At(0))), ElementsAre(9, 9, 4, 2));
+}
+
+// One row is as fast a row as many: twice as many are enough, if their steps fill the time.
+TEST_F(StepsTest, ATaskIsDeepBeforeItIsWide) {
+  LengthCosts in_proportion;
+  ASSERT_TRUE(
+      in_proportion
+          .AddType(
+              {{0, 0, microseconds(5)}, {1, 0, microseconds(15)}, {1024, 0, microseconds(10245)}})
+          .ok());
+  auto s = MakePolicy(
+      "cellular", {.max_batch_size = 8, .slice = microseconds(20), .step_costs = &in_proportion});
+  const auto arrive = [&](BatchRequestId first, std::vector<int> lengths) {
+    for (const int length : lengths) s->Arrive(first++, Chain(length), 0, At(0), {});
+  };
+  arrive(1, {20, 20, 20});  // nobody else's: a slice of steps of two rows
+  auto task = s->Next(0, At(0));
+  EXPECT_THAT(RequestsOf(task), ElementsAre(1, 2));
+  EXPECT_THAT(StepsOf(task), ElementsAre(2, 2));
+  auto other = s->Next(1, At(0));
+  EXPECT_THAT(RequestsOf(other), ElementsAre(3));
+  arrive(4, {20, 20});
+  s->Complete(other->id, At(35), {});
+  other = s->Next(1, At(35));  // as many wait: five slices
+  EXPECT_THAT(RequestsOf(other), ElementsAre(3, 4));
+  EXPECT_THAT(StepsOf(other), ElementsAre(2, 2));
+  s->Complete(other->id, At(80), {});
+  s->Complete(task->id, At(80), {});
+  task = s->Next(0, At(80));
+  EXPECT_THAT(RequestsOf(task), ElementsAre(1, 2));
+  EXPECT_THAT(StepsOf(task), ElementsAre(6, 6));
+  s->Complete(task->id, At(205), {});
+  for (const BatchRequestId id : {1, 2, 3, 4, 5}) s->Cancel(id, At(205));
+  arrive(6, {1, 2, 1, 1, 1, 1, 1, 1, 9, 9});  // short ones do not fill it
+  EXPECT_THAT(RequestsOf(s->Next(0, At(205))), SizeIs(8));
 }
 
 TEST_F(StepsTest, WhatASecondLayerReadsEndsItsSteps) {

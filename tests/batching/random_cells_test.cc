@@ -460,20 +460,34 @@ std::vector<CellTypeOptions> LargeWhereManyWait() {
                                       CellTypeOptions{.max_batch_size = 6, .most_batch_size = 8});
 }
 
-// A step costs 1 µs and more for more rows, a task 2 µs; tasks have up to 7 steps.
-PolicyOptions WithSteps(PolicyOptions options) {
+// A task costs 2 µs, a step of one row 1 µs, of 64 rows `wide`.
+template <int wide>
+const LengthCosts& CostsOfSteps() {
   static const LengthCosts kCosts = [] {
     LengthCosts costs;
     for (CellType type = 0; type < kTypes; ++type) {
-      EXPECT_TRUE(
-          costs
-              .AddType({{0, 0, microseconds(2)}, {1, 0, microseconds(3)}, {64, 0, microseconds(6)}})
-              .ok());
+      EXPECT_TRUE(costs
+                      .AddType({{0, 0, microseconds(2)},
+                                {1, 0, microseconds(3)},
+                                {64, 0, microseconds(2 + wide)}})
+                      .ok());
     }
     return costs;
   }();
+  return kCosts;
+}
+
+// Steps cost hardly more for more rows; tasks have up to 7.
+PolicyOptions WithSteps(PolicyOptions options) {
   options.slice = microseconds(6);
-  options.step_costs = &kCosts;
+  options.step_costs = &CostsOfSteps<4>();
+  return options;
+}
+
+// Steps cost as much as they have rows: two rows are enough for a task, where they go on for long.
+PolicyOptions DeepBeforeWide(PolicyOptions options) {
+  options.slice = microseconds(10);
+  options.step_costs = &CostsOfSteps<64>();
   return options;
 }
 
@@ -505,7 +519,11 @@ INSTANTIATE_TEST_SUITE_P(
               true},
         Setup{"cellular", WithSteps(Options(8, 5, true, LargeWhereManyWait())), 2, 0.13, 29, true,
               true},  // likewise
-        Setup{"cellular", WithSteps(Options(4, 1, true, {})), 8, 0.3, 27, false, true}));
+        Setup{"cellular", WithSteps(Options(4, 1, true, {})), 8, 0.3, 27, false, true},
+        Setup{"cellular", DeepBeforeWide(Options(8, 1, true, {})), 2, 0.06, 30, true, true},
+        Setup{"cellular", DeepBeforeWide(Options(64, 3, false, {})), 4, 0.1, 31, true, true},
+        Setup{"cellular", DeepBeforeWide(Options(8, 5, true, LargeWhereManyWait())), 2, 0.1, 32,
+              true, true}));
 
 INSTANTIATE_TEST_SUITE_P(
     GraphBatching, RandomCellsTest,

@@ -24,6 +24,8 @@ constexpr int kLargestBatchesWaiting = 2;
 // How much longer than else a task may last where as many requests or nodes wait as it has rows:
 // whoever comes meanwhile would find no place where it ends.
 constexpr int kSlicesWhereABatchWaits = 5;
+// Of a type's best rows a second in steps, what few rows must reach to be as good as many.
+constexpr double kAsGoodAsMany = 0.95;
 
 using State = LiveNode::State;
 
@@ -36,6 +38,8 @@ class CellularScheduler final : public RequestTable {
   struct TypeState {
     BatchSizes sizes;
     int priority = 0;
+    int32_t deep = 0;    // rows that are enough for a task of many steps; 0: not known
+    int32_t enough = 0;  // ready rows that make a full task, as far as its last one says
     int running_tasks = 0;
     int passed_over = 0;  // steps of other types given in spite of ready nodes, in a row
     // List 0: any worker may take them; list 1 + w: only worker w.
@@ -57,6 +61,7 @@ class CellularScheduler final : public RequestTable {
   void Ended(const Running& task) override;
 
   void AddType(CellType type);
+  int32_t DeepOf(CellType type, int32_t max) const;
   WorkerState& WorkerOf(WorkerId worker);
   static int64_t Takeable(const TypeState& type, WorkerId worker);
   // Rows that a task may have.
@@ -65,7 +70,17 @@ class CellularScheduler final : public RequestTable {
   bool IsCalm() const;
   std::optional<CellType> Decide(WorkerId worker);
   std::optional<CellType> Choose(WorkerId worker, bool committed) const;
-  void Collect(TypeState& type, WorkerId worker, int32_t limit, std::vector<Member>& members);
+  // What makes a task full: `limit` rows, or fewer whose steps, up to `steps` of each, are
+  // `row_steps` together (`steps` is 1: no fewer do).
+  struct Fill {
+    int32_t limit = 0;
+    int32_t steps = 1;
+    int64_t row_steps = 0;
+  };
+  Fill FillOf(CellType type, WorkerId worker) const;
+  // How much longer than one step a task of so many rows may last where so many others wait.
+  Duration SliceOf(int64_t waiting, int64_t rows) const;
+  void Collect(TypeState& type, WorkerId worker, const Fill& fill, std::vector<Member>& members);
   // Files the subgraph where its state says it belongs.
   void File(const Request& request, const Subgraph& subgraph);
   // Puts it at the end of its type's queue.
@@ -86,6 +101,24 @@ void CellularScheduler::AddType(CellType type) {
   if (type < options_.cell_types.size()) {
     state.priority = options_.cell_types[type].priority.value_or(state.priority);
   }
+  state.deep = DeepOf(type, state.sizes.max);
+  state.enough = state.sizes.max;
+}
+
+int32_t CellularScheduler::DeepOf(CellType type, int32_t max) const {
+  if (options_.step_costs == nullptr) return 0;
+  const auto rate = [&](int32_t rows) {
+    const Duration cost = options_.step_costs->Cost(type, rows, 0);
+    const Duration step = cost - options_.step_costs->FixedCost(type);
+    return step > Duration(0) ? rows / static_cast<double>(step.count()) : 0;
+  };
+  double best = 0;
+  for (int32_t rows = 1; rows <= max; rows *= 2) best = std::max(best, rate(rows));
+  if (best == 0) return 0;
+  int32_t rows = 1;
+  while (rate(rows) < kAsGoodAsMany * best) rows *= 2;
+  // A batch of many steps narrows as its rows end.
+  return std::min(2 * rows, max);
 }
 
 CellularScheduler::WorkerState& CellularScheduler::WorkerOf(WorkerId worker) {
@@ -191,6 +224,23 @@ int32_t CellularScheduler::Limit(const TypeState& type, WorkerId worker) const {
                                                                      : type.sizes.max;
 }
 
+CellularScheduler::Fill CellularScheduler::FillOf(CellType index, WorkerId worker) const {
+  const TypeState& type = types_[index];
+  Fill fill{.limit = Limit(type, worker)};
+  if (type.deep == 0 || type.deep >= type.sizes.max) return fill;
+  const CostModel& costs = *options_.step_costs;
+  const Duration step = costs.Cost(index, type.deep, 0) - costs.FixedCost(index);
+  if (step <= Duration(0)) return fill;
+  const Duration slice = SliceOf(Takeable(type, worker) - type.deep, type.deep);
+  fill.steps = static_cast<int32_t>(1 + std::min<int64_t>(slice / step, kMostSteps - 1));
+  fill.row_steps = int64_t{fill.steps} * type.deep;
+  return fill;
+}
+
+Duration CellularScheduler::SliceOf(int64_t waiting, int64_t rows) const {
+  return options_.slice * (waiting >= rows ? kSlicesWhereABatchWaits : 1);
+}
+
 bool CellularScheduler::IsCalm() const {
   return waiting() == 0 && tasks_since_start_ >= kCalmRounds * options_.max_tasks_to_submit;
 }
@@ -204,8 +254,9 @@ std::optional<CellType> CellularScheduler::Choose(WorkerId worker, bool committe
     const int64_t takeable = Takeable(type, worker);
     const int impatience = type.passed_over >= kCellularPatience ? type.passed_over : 0;
     if (takeable < (committed && impatience == 0 ? type.sizes.min : 1)) continue;
-    const bool full = takeable >= type.sizes.max;
-    const bool large = takeable >= type.sizes.most || type.passed_over >= kPatienceForMore;
+    const bool full = takeable >= type.enough;
+    const bool large = takeable >= type.sizes.most || type.enough < type.sizes.max ||
+                       type.passed_over >= kPatienceForMore;
     const int rule = full && large ? 3 : full ? 2 : type.running_tasks == 0 ? 1 : 0;
     const std::tuple<int, int, int> rank(impatience, rule, type.priority);
     if (best && rank <= best_rank) continue;
@@ -243,13 +294,13 @@ std::optional<Task> CellularScheduler::NextTask(WorkerId worker) {
   TypeState& type = types_[*chosen];
   std::vector<Member> members = TakeList();
   const int before = waiting();
-  const int32_t limit = Limit(type, worker);
-  Collect(type, worker, limit, members);
+  const Fill fill = FillOf(*chosen, worker);
+  Collect(type, worker, fill, members);
   const int64_t left = Takeable(type, worker);
-  const int32_t steps = AddSteps(
-      *chosen, worker, options_.step_costs,
-      options_.slice * (std::max<int64_t>(waiting(), left) >= limit ? kSlicesWhereABatchWaits : 1),
-      left > 0 ? Waiting::kForPlaces : Waiting::kNobody, members);
+  const int32_t places = type.enough < type.sizes.max ? type.enough : fill.limit;
+  const int32_t steps = AddSteps(*chosen, worker, options_.step_costs,
+                                 SliceOf(std::max<int64_t>(waiting(), left), places),
+                                 left > 0 ? Waiting::kForPlaces : Waiting::kNobody, members);
   type.passed_over = 0;
   for (CellType i = 0; i < types_.size(); ++i) {
     if (i != *chosen && Takeable(types_[i], worker) > 0) types_[i].passed_over += steps;
@@ -261,10 +312,18 @@ std::optional<Task> CellularScheduler::NextTask(WorkerId worker) {
 }
 
 // The oldest ready nodes that the worker may take, as many as fit.
-void CellularScheduler::Collect(TypeState& type, WorkerId worker, int32_t limit,
+void CellularScheduler::Collect(TypeState& type, WorkerId worker, const Fill& fill,
                                 std::vector<Member>& members) {
   const int32_t own = 1 + worker;
   int32_t size = 0;
+  int64_t row_steps = 0;
+  type.enough = type.sizes.max;
+  const auto full = [&] {
+    if (size >= fill.limit) return true;
+    if (fill.steps == 1 || size < type.deep || row_steps < fill.row_steps) return false;
+    type.enough = std::min(size, type.enough);
+    return true;
+  };
   int32_t next_any = type.queue.Next(0, 0);
   int32_t next_own = type.queue.Next(own, 0);
   while (next_any != ReadyQueue::kNone || next_own != ReadyQueue::kNone) {
@@ -281,7 +340,7 @@ void CellularScheduler::Collect(TypeState& type, WorkerId worker, int32_t limit,
     }
     const auto fits = [&] {
       const int32_t needed = from.nodes[subgraph.first_ready].size();
-      return size == 0 || size + needed <= limit;
+      return size == 0 || size + needed <= fill.limit;
     };
     if (!fits()) return;
     subgraph.pinned = worker;
@@ -292,13 +351,14 @@ void CellularScheduler::Collect(TypeState& type, WorkerId worker, int32_t limit,
       type.sizes_ready[entry.list] -= node.size();
       if (!node.tied) ++subgraph.pins;  // else the pin it had as a ready node becomes this one
       node.tied = false;
+      if (fill.steps > 1) row_steps += from.Steps(index, worker, fill.steps);
       members.push_back({entry.request, index});
     } while (subgraph.first_ready >= 0 && fits());
     // With none left it stays filed: the next of its nodes are most often ready in a moment.
     if (subgraph.first_ready >= 0) File(from, subgraph);
     if (!from.started)
       Start(entry.request);  // may file its client's next request, which comes later in the queue
-    if (subgraph.first_ready >= 0 || size >= limit) return;
+    if (subgraph.first_ready >= 0 || full()) return;
     (from_any ? next_any : next_own) = type.queue.Next(entry.list, position + 1);
   }
 }

@@ -30,8 +30,13 @@
 //     beyond the first, so that a newcomer waits that much longer at most; than five slices where
 //     as many requests wait as it has rows, behind which a newcomer waits in any case. A row whose
 //     steps end earlier drops out, and the batch narrows. Where nodes of the type are left that
-//     found no place, a further step must cost no more for each of its rows than a task of its own
-//     would. What reads from a step becomes ready when the task has been given out, as above.
+//     found no place, a further step must cost no more for each of its rows than those before did,
+//     with what the task takes once. What reads from a step becomes ready when the task has been
+//     given out, as above.
+//   - Deep before wide: binding a row to a task costs the same for one step as for many. Once a
+//     task has twice the rows with which steps are nearly as fast a row as they get, and their
+//     steps fill its time, it takes no more: the rest is for other workers and later tasks, and
+//     those that came first end first.
 //   - A type has two largest batches: `max` rows, more of which hardly make the machine faster, and
 //     `most`, for when twice that is ready for each worker: a request then waits no longer for its
 //     own task than it would for others. A type with `max` ready nodes is passed over for two steps
