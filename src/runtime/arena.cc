@@ -11,6 +11,8 @@ constexpr size_t kPage = 4096;
 // Runs in which memory must have been of no use before it is handed back. Those who need it then
 // pay some 250 ns a page, 0.3 ms for the 5 MB of MiniLM's longest sequence, which takes 100 ms.
 constexpr int kIdleRuns = 32;
+// Less is kept: tasks of one step and of many take turns.
+constexpr size_t kWorthHandingBack = size_t{1} << 20;
 
 size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 }  // namespace
@@ -45,7 +47,7 @@ bool Arena::Grow(size_t bytes) {
 // `bytes`: in use now.
 void Arena::ReleaseUnused(size_t bytes) {
   const size_t keep = RoundUp(recent_, kPage);
-  if (keep < held_ / 2) {
+  if (keep < held_ / 2 && held_ - keep >= kWorthHandingBack) {
     stream_.Discard(data() + keep, held_ - keep);
     held_ = keep;
   }

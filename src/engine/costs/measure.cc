@@ -56,7 +56,7 @@ std::vector<std::optional<Duration>> TimeRuns(std::span<const TimedRun> runs, in
     return CatchOutOfMemory([&] { return runs[i](worker, memory); }).ok();
   };
   WorkerMemory memory;
-  std::vector<std::optional<Duration>> fastest(runs.size());
+  std::vector<std::vector<Duration>> times(runs.size());
   std::vector<size_t> good;  // that do not fail; the plans are made here
   for (size_t i = 0; i < runs.size(); ++i) {
     if (succeeds(i, 0, memory)) good.push_back(i);
@@ -84,11 +84,18 @@ std::vector<std::optional<Duration>> TimeRuns(std::span<const TimedRun> runs, in
       const Duration start = ThreadTime();
       const bool ran = succeeds(i, 0, memory);
       const Duration time = ThreadTime() - start;
-      if (ran) fastest[i] = std::min(time, fastest[i].value_or(time));
+      if (ran) times[i].push_back(time);
     }
     tick();
   }
-  return fastest;
+  std::vector<std::optional<Duration>> fast(runs.size());
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (times[i].empty()) continue;
+    const auto quartile = times[i].begin() + static_cast<std::ptrdiff_t>(times[i].size() / 4);
+    std::nth_element(times[i].begin(), quartile, times[i].end());
+    fast[i] = *quartile;
+  }
+  return fast;
 }
 
 std::vector<CostSamples> MeasureCosts(size_t programs, const MeasureOptions& options,
@@ -160,7 +167,7 @@ std::vector<CostSamples> MeasureCosts(size_t programs, const MeasureOptions& opt
   const auto again = TimeRuns(runs, options.workers, kSecondLook, until, tick);
   for (size_t t = 0; t < points.size(); ++t) {
     Duration& cost = costs[points[t].program][points[t].index].cost;
-    if (again[t]) cost = std::clamp(*again[t], Duration(1), cost);
+    if (again[t]) cost = std::max(*again[t], Duration(1));
   }
   return costs;
 }

@@ -22,9 +22,9 @@ int64_t RowBytes(const Tensor& tensor) {
 CellRequest::CellRequest(std::shared_ptr<const CellProgram> program, ValidatedRequest request)
     : RequestGraph(std::move(request)),
       program_(std::move(program)),
-      unfolder_(program_->unfolder()),
       answers_(program_->outputs.size()),
-      axes_(answers_.size()) {}
+      axes_(answers_.size()),
+      unfolder_(program_->unfolder()) {}
 
 void CellRequest::Reserve(int32_t runs) {
   constexpr size_t kSources = 3, kDependencies = 2;  // of a step, mostly
@@ -71,6 +71,8 @@ StatusOr<std::vector<NamedTensor>> CellRequest::TakeOutputs() {
 Status CellRequest::Begin(std::span<const Tensor> inputs) {
   CHAIRLIFT_RETURN_IF_ERROR(unfolder_->Unfold(inputs, *this));
   known_ = num_runs();
+  // As long as its memory is in the caches.
+  if (watched_ == 0) unfolder_.reset();
   return Failure();
 }
 
@@ -627,13 +629,13 @@ bool CellRequest::ReadByOthers(NodeId id, int32_t count) const {
   return false;
 }
 
-template <typename Entry, typename GoesOn>
-bool CellRequest::Prolong(std::vector<Entry>& entries, int32_t last, const Entry& added,
+template <typename Entries, typename GoesOn>
+bool CellRequest::Prolong(Entries& entries, int32_t last, const typename Entries::value_type& added,
                           GoesOn&& goes_on) {
   constexpr int kMostCompared = 8;
   int32_t i = last;
   for (int compared = 0; i >= 0 && compared < kMostCompared; ++compared, i = entries[i].before) {
-    Entry& entry = entries[i];
+    auto& entry = entries[i];
     if (added.node != entry.node + entry.count || !goes_on(entry)) continue;
     ++entry.count;
     return true;

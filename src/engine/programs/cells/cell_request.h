@@ -80,6 +80,11 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   NodeId AlikeFrom(NodeId node, std::span<int64_t> strides) const;
   // Brings what Complete() reads into the caches. Without the mutex.
   void Prefetch() const { chairlift::Prefetch(&mutex_, kCompleteBytes); }
+  // Likewise what CellBatch::Add() reads.
+  void PrefetchSources() const {
+    const auto* const begin = reinterpret_cast<const char*>(&mutex_);
+    chairlift::Prefetch(begin, reinterpret_cast<const char*>(&answers_) - begin);
+  }
 
   // A copy to be made when a node has run, from rows of its task's output; or one after each of
   // several steps, each to as many bytes further on.
@@ -114,7 +119,7 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   int32_t Repeat(int32_t count);
 
   // Of a request that is done, by the model's outputs; absent where none was set.
-  const std::vector<Tensor>& answers() const { return answers_; }
+  std::span<const Tensor> answers() const { return answers_; }
 
   // CellGraphBuilder.
   int AddTensor(Tensor tensor) override;
@@ -207,8 +212,8 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   void CutAfter(NodeId node);
   // Has one of the first entries that a run's list begins with go on to `added`, whose node comes
   // after its last, where goes_on(entry) holds.
-  template <typename Entry, typename GoesOn>
-  static bool Prolong(std::vector<Entry>& entries, int32_t last, const Entry& added,
+  template <typename Entries, typename GoesOn>
+  static bool Prolong(Entries& entries, int32_t last, const typename Entries::value_type& added,
                       GoesOn&& goes_on);
   bool Wanted(const AnswerPart& part);
   bool IsNode(NodeId node) const { return node >= 0 && node < num_nodes(); }
@@ -232,16 +237,17 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   std::unique_ptr<AnswerParts> parts_;  // null: nobody asks for any
   std::atomic<bool> has_grown_{false};  // grown_ is not empty; written under grown_mutex_
   absl::InlinedVector<Run, kRunsInside> runs_;
-  const std::unique_ptr<Unfolder> unfolder_;
-  Status status_;
-  std::vector<Source> sources_;
-  std::vector<NodeId> dependencies_;
+  // What most chains have of each lies in the object: it is out of the caches when it is needed.
+  absl::InlinedVector<Source, 2 * kRunsInside> sources_;
+  absl::InlinedVector<Delivery, 1> deliveries_;
+  absl::InlinedVector<Tensor, 4> tensors_;
+  absl::InlinedVector<Tensor, 1> answers_;
+  absl::InlinedVector<AnswerAxes, 1> axes_;  // by answer
+  absl::InlinedVector<NodeId, kRunsInside> dependencies_;
+  absl::InlinedVector<Announced, 1> announced_;
   std::vector<int64_t> open_dims_;
-  std::vector<Delivery> deliveries_;
-  std::vector<Tensor> tensors_;
-  std::vector<Tensor> answers_;
-  std::vector<AnswerAxes> axes_;  // by answer
-  std::vector<Announced> announced_;
+  std::unique_ptr<Unfolder> unfolder_;  // null once no node is watched
+  Status status_;
   int32_t known_ = 0;    // runs of Begin(), and those noted in grown_
   int32_t watched_ = 0;  // runs that are and have not ended: what they change is not known yet
   std::mutex grown_mutex_;

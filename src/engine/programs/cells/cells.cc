@@ -163,7 +163,12 @@ void CellsProgram::Run(TaskRun& run, TaskDone done) {
               padded ? static_cast<int32_t>(run.nodes.size()) + run.padding_rows
                      : static_cast<int32_t>(lasting - run.nodes.begin()),
               run.nodes.empty() ? 1 : run.nodes[0].steps);
-  for (const TaskNode& node : run.nodes) {
+  constexpr size_t kAhead = 8;  // weights have driven the requests out of the caches
+  for (size_t i = 0; i < run.nodes.size(); ++i) {
+    if (i + kAhead < run.nodes.size()) {
+      static_cast<CellRequest&>(*run.nodes[i + kAhead].graph).PrefetchSources();
+    }
+    const TaskNode& node = run.nodes[i];
     auto& request = static_cast<CellRequest&>(*node.graph);
     if (batch.AddNext(request, node.number, node.node, node.steps)) continue;
     const std::lock_guard<std::mutex> own(request.mutex());
@@ -174,7 +179,6 @@ void CellsProgram::Run(TaskRun& run, TaskDone done) {
   batch.Run(run.team, run.worker, run.memory);
   const TimePoint ran = clock.Now();
   TaskResult result;
-  constexpr size_t kAhead = 8;  // the cell's weights have driven the requests out of the caches
   const auto prefetch = [&](size_t i) {
     if (i < run.nodes.size()) static_cast<CellRequest&>(*run.nodes[i].graph).Prefetch();
   };

@@ -324,7 +324,8 @@ class RepeatedChain final : public Unfolder {
     bool backwards = false;
     bool last_is_copied = false;  // of those shown, alone
   };
-  explicit RepeatedChain(const Form& form) : form_(form) {}
+  // Sets `repeated` to how many nodes were.
+  RepeatedChain(const Form& form, int32_t& repeated) : form_(form), repeated_(repeated) {}
 
   Status Unfold(std::span<const Tensor> inputs, CellGraphBuilder& graph) override {
     const int x = graph.AddTensor(inputs[0]);
@@ -342,26 +343,21 @@ class RepeatedChain final : public Unfolder {
       if (form_.last_is_copied && step < form_.shown - 1) continue;
       graph.Deliver(node, 0, 0, 1, {.tensor = copies, .offset = step * int64_t{4}});
     }
-    repeated = static_cast<CellRequest&>(graph).Repeat(kTable - form_.shown);
+    repeated_ = static_cast<CellRequest&>(graph).Repeat(kTable - form_.shown);
     return absl::OkStatus();
   }
 
-  int32_t repeated = 0;
-
  private:
   const Form form_;
+  int32_t& repeated_;
 };
 
 // The sums and copies of all steps, and how many were repeated.
 int32_t RunRepeated(const RepeatedChain::Form& form, std::vector<float>& sums,
                     std::vector<float>& copies) {
   const std::shared_ptr<CellProgram> program = SumProgram();
-  const RepeatedChain* unfolder = nullptr;
-  program->unfolder = [&] {
-    auto made = std::make_unique<RepeatedChain>(form);
-    unfolder = made.get();
-    return made;
-  };
+  int32_t repeated = 0;
+  program->unfolder = [&] { return std::make_unique<RepeatedChain>(form, repeated); };
   CellRequest request(program);
   const int parts[] = {0};
   request.CollectParts(parts);
@@ -369,7 +365,7 @@ int32_t RunRepeated(const RepeatedChain::Form& form, std::vector<float>& sums,
   for (int i = 0; i < kTable; ++i) rows[static_cast<size_t>(i)] = i;
   const Tensor x = Tensor::Of<int64_t>({kTable}, std::span<const int64_t>(rows));
   EXPECT_TRUE(request.Begin(std::vector<Tensor>{x}).ok());
-  if (request.num_nodes() < kTable) return unfolder->repeated;
+  if (request.num_nodes() < kTable) return repeated;
   CellBatch batch;
   SoloTeam team;
   WorkerMemory memory;
@@ -391,7 +387,7 @@ int32_t RunRepeated(const RepeatedChain::Form& form, std::vector<float>& sums,
   };
   sums = values(0);
   copies = values(1);
-  return unfolder->repeated;
+  return repeated;
 }
 
 TEST(CellRequestTest, RepeatedNodesAreThoseThatWouldHaveBeenAdded) {
