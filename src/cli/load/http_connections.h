@@ -1,0 +1,45 @@
+// A load generator's HTTP client: many keep-alive connections, few threads that each watch their
+// share of them, so that it takes little of a machine that it shares with the server.
+#ifndef CHAIRLIFT_CLI_LOAD_HTTP_CONNECTIONS_H_
+#define CHAIRLIFT_CLI_LOAD_HTTP_CONNECTIONS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chairlift/status.h"
+
+namespace chairlift {
+
+// Thread-safe.
+class HttpConnections {
+ public:
+  // The body of an answer with status 200, valid during the call, or what went wrong.
+  using Done = std::function<void(const Status& status, std::string_view body)>;
+
+  // Connections are opened when they are needed.
+  static StatusOr<std::unique_ptr<HttpConnections>> Create(const std::string& host,
+                                                           const std::string& port,
+                                                           int connections);
+  // Whatever has no answer yet fails (kUnavailable).
+  ~HttpConnections();
+
+  // Sends a whole request, which must outlive the exchange, as soon as a connection is free. `done`
+  // runs on a thread of the client's, and may send.
+  void Send(std::string_view request, Done done);
+  // The same, and waits for the body. Not from `done`.
+  StatusOr<std::string> Exchange(std::string_view request);
+
+ private:
+  class Loop;
+
+  HttpConnections() = default;
+
+  std::vector<std::unique_ptr<Loop>> loops_;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_CLI_LOAD_HTTP_CONNECTIONS_H_

@@ -1,0 +1,111 @@
+#include "cli/load/http_connections.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace chairlift {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr std::string_view kRequest = "GET / HTTP/1.1\r\nHost: chairlift\r\n\r\n";
+
+// A port of the loopback device where somebody listens; nobody answers by itself.
+class Listener {
+ public:
+  Listener() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(listen(socket_, 8), 0);
+    socklen_t length = sizeof address;
+    getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length);
+    port_ = std::to_string(ntohs(address.sin_port));
+  }
+  ~Listener() { close(socket_); }
+
+  const std::string& port() const { return port_; }
+
+  // Takes a connection, answers a request on it with each of these, piece by piece, and closes it.
+  void Answer(const std::vector<std::vector<std::string>>& answers) const {
+    const int connection = accept(socket_, nullptr, nullptr);
+    for (const std::vector<std::string>& pieces : answers) {
+      std::string request(kRequest.size(), '\0');
+      EXPECT_EQ(recv(connection, request.data(), request.size(), MSG_WAITALL),
+                static_cast<ssize_t>(request.size()));
+      EXPECT_EQ(request, kRequest);
+      for (const std::string& piece : pieces) {
+        EXPECT_EQ(send(connection, piece.data(), piece.size(), MSG_NOSIGNAL),
+                  static_cast<ssize_t>(piece.size()));
+      }
+    }
+    close(connection);
+  }
+
+ private:
+  int socket_;
+  std::string port_;
+};
+
+TEST(HttpConnectionsTest, AnAnswerMayComeInPieces) {
+  const Listener listener;
+  std::thread server([&] {
+    listener.Answer(
+        {{"HTTP/1.1 200 OK\r\ncontent-LENGTH: 5\r", "\n\r", "\nab", "cde"},
+         {"HTTP/1.1 404 Not Found\r\nContent-Length: 16\r\n\r\n{\"error\":\"gone\"", "}"},
+         {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc"}});
+  });
+  const auto connections = HttpConnections::Create("127.0.0.1", listener.port(), 1);
+  ASSERT_TRUE(connections.ok());
+  const StatusOr<std::string> whole = (*connections)->Exchange(kRequest);
+  EXPECT_EQ(whole.value_or(""), "abcde");
+  const Status missing = (*connections)->Exchange(kRequest).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(missing.message(), "HTTP 404: gone");
+  const Status broken = (*connections)->Exchange(kRequest).status();
+  EXPECT_TRUE(absl::IsUnavailable(broken));
+  EXPECT_EQ(broken.message(), "the connection broke while receiving");
+  server.join();
+}
+
+TEST(HttpConnectionsTest, WhereNobodyListensIsNamed) {
+  std::string port;
+  { port = Listener().port(); }
+  const auto connections = HttpConnections::Create("127.0.0.1", port, 2);
+  ASSERT_TRUE(connections.ok());
+  const Status refused = (*connections)->Exchange(kRequest).status();
+  EXPECT_TRUE(absl::IsUnavailable(refused));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("cannot connect to 127.0.0.1:" + port));
+}
+
+TEST(HttpConnectionsTest, WhatHasNoAnswerAtTheEndFails) {
+  const Listener silent;
+  std::vector<std::string> messages;
+  {
+    auto connections = HttpConnections::Create("127.0.0.1", silent.port(), 1);
+    ASSERT_TRUE(connections.ok());
+    std::mutex mutex;
+    for (int i = 0; i < 2; ++i) {
+      (*connections)->Send(kRequest, [&](const Status& status, std::string_view) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        messages.emplace_back(status.message());
+      });
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_THAT(messages, ElementsAre("the load ended before an answer came",
+                                    "the load ended before the request was sent"));
+}
+
+}  // namespace
+}  // namespace chairlift
