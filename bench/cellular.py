@@ -271,7 +271,7 @@ class Measurement:
         session = onnxruntime_session(self.model, WORKERS)
         feed = {"tokens": np.random.default_rng(1).integers(0, VOCABULARY, (1, FIXED))}
         alone = harness.in_turns(
-            self.rounds, ours=lambda: engine.ask(f"closed 1 {self.seconds / 4}")["p50_ms"],
+            self.rounds, ours=lambda: engine.ask(f"alone {self.seconds / 4}")["p50_ms"],
             ort=lambda: 1e3 * statistics.median(harness.timed(lambda: session.run(None, feed), 50)))
         self.report.add(f"{self.label} one request alone", statistics.median(alone["ours"]), "ms",
                         peer=statistics.median(alone["ort"]), ratio=harness.median_ratio(alone["ort"], alone["ours"]),

@@ -6,6 +6,7 @@
 //   sequence_load http://HOST:PORT MODEL CONNECTIONS WORKERS SHAPES.txt VOCABULARY
 //   > closed CLIENTS SECONDS     CLIENTS requests are always under way; measured from when as many
 //                                have been answered
+//   > alone SECONDS              in process: one after the other by Infer(), which waits
 //   > open RATE SECONDS SEED     Poisson arrivals, whatever the answers do
 //   < one line of JSON: requests and tokens a second, latencies in ms, and where the workers' time
 //   went (but a server does not tell its padding)
@@ -97,7 +98,8 @@ class Load {
                   {"children", std::move(children)}};
       }
       const int64_t tokens = inputs[0].tensor.size();
-      requests_.push_back({target_.Prepare(std::move(inputs)), tokens});
+      requests_.push_back({target_.Prepare(inputs), tokens});
+      inputs_.push_back(std::move(inputs));
     }
     return absl::OkStatus();
   }
@@ -111,6 +113,23 @@ class Load {
     // From one answer to another: where many come together, a window that ends between would count
     // too few.
     return Result(std::max(1e-9, Seconds(last_at_ - before_at_)));
+  }
+
+  // One request after the other, each waited for.
+  std::string Alone(Engine& engine, double seconds) {
+    Begin();
+    before_ = Statistics(&before_at_);
+    const auto end = before_at_ + ToDuration(seconds);
+    for (size_t next = 0; SteadyClock::now() < end; ++next) {
+      InferRequest request;
+      request.model = "model";
+      request.inputs = inputs_[next % inputs_.size()];
+      const auto begin = SteadyClock::now();
+      const auto answer = engine.Infer(std::move(request));
+      Note(answer.status(), begin, SteadyClock::now(), requests_[next % inputs_.size()].tokens);
+    }
+    after_ = Statistics(&after_at_);
+    return Result(Seconds(after_at_ - before_at_));
   }
 
   std::string Batch(int count, int rounds) {
@@ -259,6 +278,7 @@ class Load {
   ModelStatistics before_, after_;
   SteadyClock::time_point before_at_, after_at_, last_at_;
   std::vector<Prepared> requests_;
+  std::vector<std::vector<NamedTensor>> inputs_;  // of these
   std::atomic<size_t> next_{0};
   std::atomic<int> under_way_{0};
   std::mutex mutex_;
@@ -318,6 +338,9 @@ Status Serve(int argc, char** argv) {
     std::string result;
     if (verb == "closed") {
       result = load.Closed(static_cast<int>(first), second);
+    } else if (verb == "alone") {
+      if (engine == nullptr) return InvalidArgument("'alone' is for a model in process");
+      result = load.Alone(*engine, first);
     } else if (verb == "batch") {
       result = load.Batch(static_cast<int>(first), static_cast<int>(second));
     } else {

@@ -37,8 +37,8 @@ std::function<void()> ProgressUntil(TimePoint until, const TimingProgress& progr
 // The lower quartile of several runs of each, in time of the thread's own, while `workers` − 1
 // others do the same, as they will when it counts: a single run that was disturbed, or whose time a
 // virtual machine did not count, decides nothing. They run in turns, so that each finds the caches
-// as the others leave them. No round begins after `until` but the first. Absent where it fails. `tick` is
-// called after each run of all.
+// as the others leave them. No round begins after `until` but the first. Absent where it fails.
+// `tick` is called after each run of all.
 std::vector<std::optional<Duration>> TimeRuns(std::span<const TimedRun> runs, int workers,
                                               const TimingEffort& effort, TimePoint until,
                                               const std::function<void()>& tick);
