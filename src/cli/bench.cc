@@ -298,13 +298,13 @@ ModelConfig Over(ModelConfig own, const ModelConfig& flags) {
 
 using Arrivals = std::vector<Arrival>;
 
-// Those of each rate.
 // Of a load at this rate; 0: as gaps in a file are.
 double SecondsAt(const BenchFlags& flags, double rate, int least_requests) {
   return rate > 0 ? std::max(flags.schedule.seconds, least_requests / rate)
                   : flags.schedule.seconds;
 }
 
+// Those of each rate.
 StatusOr<std::vector<Arrivals>> LoadsOf(const BenchFlags& flags) {
   std::vector<Arrivals> loads;
   for (const double rate : flags.rates) {

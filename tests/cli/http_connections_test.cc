@@ -22,12 +22,12 @@ constexpr std::string_view kRequest = "GET / HTTP/1.1\r\nHost: chairlift\r\n\r\n
 // A port of the loopback device where somebody listens; nobody answers by itself.
 class Listener {
  public:
-  Listener() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit Listener(bool listens = true) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    EXPECT_EQ(listen(socket_, 8), 0);
+    EXPECT_EQ(listens ? listen(socket_, 8) : 0, 0);
     socklen_t length = sizeof address;
     getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length);
     port_ = std::to_string(ntohs(address.sin_port));
@@ -40,10 +40,7 @@ class Listener {
   void Answer(const std::vector<std::vector<std::string>>& answers) const {
     const int connection = accept(socket_, nullptr, nullptr);
     for (const std::vector<std::string>& pieces : answers) {
-      std::string request(kRequest.size(), '\0');
-      EXPECT_EQ(recv(connection, request.data(), request.size(), MSG_WAITALL),
-                static_cast<ssize_t>(request.size()));
-      EXPECT_EQ(request, kRequest);
+      ExpectRequest(connection);
       for (const std::string& piece : pieces) {
         EXPECT_EQ(send(connection, piece.data(), piece.size(), MSG_NOSIGNAL),
                   static_cast<ssize_t>(piece.size()));
@@ -52,7 +49,21 @@ class Listener {
     close(connection);
   }
 
+  // Waits for a connection and a whole request on it.
+  int Take() const {
+    const int connection = accept(socket_, nullptr, nullptr);
+    ExpectRequest(connection);
+    return connection;
+  }
+
  private:
+  static void ExpectRequest(int connection) {
+    std::string request(kRequest.size(), '\0');
+    EXPECT_EQ(recv(connection, request.data(), request.size(), MSG_WAITALL),
+              static_cast<ssize_t>(request.size()));
+    EXPECT_EQ(request, kRequest);
+  }
+
   int socket_;
   std::string port_;
 };
@@ -79,8 +90,8 @@ TEST(HttpConnectionsTest, AnAnswerMayComeInPieces) {
 }
 
 TEST(HttpConnectionsTest, WhereNobodyListensIsNamed) {
-  std::string port;
-  { port = Listener().port(); }
+  const Listener closed(false);
+  const std::string& port = closed.port();
   const auto connections = HttpConnections::Create("127.0.0.1", port, 2);
   ASSERT_TRUE(connections.ok());
   const Status refused = (*connections)->Exchange(kRequest).status();
@@ -91,6 +102,7 @@ TEST(HttpConnectionsTest, WhereNobodyListensIsNamed) {
 TEST(HttpConnectionsTest, WhatHasNoAnswerAtTheEndFails) {
   const Listener silent;
   std::vector<std::string> messages;
+  int taken = -1;
   {
     auto connections = HttpConnections::Create("127.0.0.1", silent.port(), 1);
     ASSERT_TRUE(connections.ok());
@@ -101,8 +113,9 @@ TEST(HttpConnectionsTest, WhatHasNoAnswerAtTheEndFails) {
         messages.emplace_back(status.message());
       });
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    taken = silent.Take();
   }
+  close(taken);
   EXPECT_THAT(messages, ElementsAre("the load ended before an answer came",
                                     "the load ended before the request was sent"));
 }

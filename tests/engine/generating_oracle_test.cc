@@ -409,6 +409,27 @@ TEST(GeneratingOracleTest, AFolderOfTheFilesThatExportersWriteIsAModel) {
   const std::string diagnosis = (*engine)->Metadata("mt")->diagnosis;
   EXPECT_THAT(diagnosis, HasSubstr("not applied: bad_words_ids, num_beams"));
   EXPECT_THAT(diagnosis, HasSubstr("behind token 2"));
+  // What continues an answer is not interrupted by a forced first token, which is there already.
+  request.inputs.push_back(Row("decoder_input_ids", {2, 9, 7}));
+  const auto continued = (*engine)->Infer(request);
+  ASSERT_TRUE(continued.ok()) << continued.status();
+  EXPECT_THAT(TokensOf(*continued), Not(Contains(9)));
+
+  // begin_suppress_tokens are of the token behind a forced one.
+  testing::WriteFile(version / "generation_config.json",
+                     fmt::format(R"({{"forced_bos_token_id": 9, "suppress_tokens": [11, 22, 23, 4],
+                                     "begin_suppress_tokens": [{}]}})",
+                                 answer[1]));
+  ASSERT_TRUE((*engine)->LoadFromRepository("mt").ok());
+  request.inputs.pop_back();
+  const auto other = (*engine)->Infer(request);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(TokensOf(*other)[0], 9);
+  EXPECT_NE(TokensOf(*other)[1], answer[1]);
+
+  testing::WriteFile(version / "config.json", R"({"decoder_start_token_id": 1000})");
+  EXPECT_THAT(std::string((*engine)->LoadFromRepository("mt").message()),
+              HasSubstr("\"decoder_start_token_id\" is 1000"));
 }
 
 TEST(GeneratingOracleTest, WhatAnEncoderDecoderIsNotGivenIsRefusedByName) {
@@ -568,7 +589,8 @@ TEST(GeneratingOracleTest, WhatDoesNotFitIsRefusedByName) {
   EXPECT_THAT(refused({.prompt = {1}, .stops = Tokens(257, 1)}), HasSubstr("it may have 256"));
   Tokens all(kVocabulary);
   std::iota(all.begin(), all.end(), 0);
-  EXPECT_THAT(refused({.prompt = {1}, .min_tokens = 1, .stops = all}), HasSubstr("all tokens"));
+  EXPECT_THAT(refused({.prompt = {1}, .min_tokens = 1, .stops = all}),
+              HasSubstr("no token may come next"));
   const auto with = [&](const NamedTensor& input) {
     InferRequest request = Question{.prompt = {1}}.Request();
     request.inputs.push_back(input);

@@ -268,7 +268,6 @@ class HttpConnections::Loop {
       if (n < 0 && errno == EAGAIN) break;
       if (n <= 0) return Break(connection, "the connection broke while sending");
       connection.sent += static_cast<size_t>(n);
-      if (connection.sent == connection.item->request.size()) return;  // an answer is an event
     }
     Receive(connection);
   }

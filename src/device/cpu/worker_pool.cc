@@ -142,7 +142,7 @@ class WorkerPool::SharedTeam : public Team {
       if (parts == 1) body(0, worker_);
       return;
     }
-    if (parts > Ticket::kMostParts) {
+    if (parts > Ticket::kMostParts) {  // if one half throws, the other may not run
       const int half = parts / 2;
       For(half, body);
       return For(parts - half, [&](int part, int worker) { body(half + part, worker); });

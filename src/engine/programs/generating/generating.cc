@@ -152,6 +152,10 @@ Status CheckTokens(std::string_view input, std::span<const int64_t> tokens, int6
   }
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] >= 0 && (vocabulary == 0 || tokens[i] < vocabulary)) continue;
+    if (vocabulary == 0) {
+      return InvalidArgument("input '{}': token {} is {}; it must be 0 or more", input, i,
+                             tokens[i]);
+    }
     return InvalidArgument("input '{}': token {} is {}; the model has tokens 0 to {}", input, i,
                            tokens[i], vocabulary - 1);
   }
@@ -205,6 +209,7 @@ class GeneratingProgram final : public Program {
     GeneratingRequest* request;
     size_t first, end;  // nodes of the task
     StepTokens tokens = {};
+    bool complete = false;  // its request has the result: it must not be computed again
   };
   using Items = absl::InlinedVector<Item, 32>;
 
@@ -366,6 +371,7 @@ Status GeneratingProgram::Compute(std::span<Item> items, TaskRun& run) {
       if (next.ok() && request.forced() >= 0) next = request.forced();
     }
     for (size_t n = items[i].first; n < items[i].end; ++n) run.nodes[n].status = next.status();
+    items[i].complete = true;
     if (next.ok()) request.Complete(*next);
   }
   return absl::OkStatus();
@@ -378,8 +384,9 @@ Status GeneratingProgram::Encode(std::span<Item> items, TaskRun& run) {
   }
   CHAIRLIFT_RETURN_IF_ERROR(
       source_.encoder->Run(sources, *step_, run.team, run.worker, run.memory));
-  for (const Item& item : items) {
+  for (Item& item : items) {
     for (size_t n = item.first; n < item.end; ++n) run.nodes[n].status = absl::OkStatus();
+    item.complete = true;
     item.request->CompleteSource();
   }
   return absl::OkStatus();
@@ -436,6 +443,7 @@ void GeneratingProgram::Run(TaskRun& run, TaskDone done) {
         CatchOutOfMemory([&] { return encode ? Encode(some, run) : Compute(some, run); });
     if (computed.ok()) return true;
     for (const Item& item : some) {
+      if (item.complete) continue;
       for (size_t i = item.first; i < item.end; ++i) run.nodes[i].status = computed;
     }
     return false;
@@ -445,7 +453,9 @@ void GeneratingProgram::Run(TaskRun& run, TaskDone done) {
   const bool stopped = run.memory.stop != nullptr && *run.memory.stop;
   if (!together && items.size() > 1 && !stopped) {
     // None fails for another's data.
-    for (Item& item : items) compute({&item, 1});
+    for (Item& item : items) {
+      if (!item.complete) compute({&item, 1});
+    }
   }
   result.compute_input = begun - start;
   result.compute_infer = clock.Now() - begun;
@@ -504,12 +514,14 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
     refused = Message(made.status());
     return nullptr;
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(GenerationConfig config,
-                             ReadGenerationConfig(model.source.path.parent_path()));
-  for (const auto& [name, token] : {std::pair("forced_bos_token_id", config.forced_first),
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      GenerationConfig config,
+      ReadGenerationConfig(model.source.path.parent_path(), made->source.has_value()));
+  for (const auto& [name, token] : {std::pair("decoder_start_token_id", config.start_token),
+                                    std::pair("forced_bos_token_id", config.forced_first),
                                     std::pair("forced_eos_token_id", config.forced_end)}) {
     if (token < made->vocabulary) continue;
-    return InvalidArgument("generation_config.json: \"{}\" is {}; the model has tokens 0 to {}",
+    return InvalidArgument("the files beside the model: \"{}\" is {}; the model has tokens 0 to {}",
                            name, token, made->vocabulary - 1);
   }
   const ModelConfig& settings = model.config;

@@ -65,7 +65,7 @@ std::vector<int64_t> GeneratingRequest::Suppressed() const {
   const auto add = [&](const std::vector<int64_t>& more) {
     tokens.insert(tokens.end(), more.begin(), more.end());
   };
-  if (place() == 0) add(limits_.first_suppressed);
+  if (place() == (forces_first() ? 1 : 0)) add(limits_.first_suppressed);
   if (place() < limits_.min_tokens) add(limits_.end_tokens);
   return tokens;
 }

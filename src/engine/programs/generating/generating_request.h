@@ -80,7 +80,7 @@ class GeneratingRequest final : public RequestGraph {
   // What the next token is, whatever the logits; −1: that follows from them.
   int64_t forced() const {
     if (place() == limits_.max_tokens - 1 && limits_.last_token >= 0) return limits_.last_token;
-    return place() == 0 ? limits_.first_token : -1;
+    return forces_first() && place() == 0 ? limits_.first_token : -1;
   }
   // Tokens that may not be the next.
   std::vector<int64_t> Suppressed() const;
@@ -95,6 +95,8 @@ class GeneratingRequest final : public RequestGraph {
 
  private:
   int64_t prompt_size() const { return static_cast<int64_t>(prompt_.size()); }
+  // Where nothing but the start token comes before, as transformers has it.
+  bool forces_first() const { return limits_.first_token >= 0 && prompt_size() == 1; }
   int64_t source_size() const { return static_cast<int64_t>(source_.size()); }
   void Grow(int64_t rows, int cell = kStepCell);
 

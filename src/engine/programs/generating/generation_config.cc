@@ -111,12 +111,11 @@ Status ReadPenalties(const Json& json, const fs::path& file, Penalties& penaltie
 
 }  // namespace
 
-StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder) {
+StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder, bool source) {
   GenerationConfig config;
   const fs::path file = folder / "generation_config.json";
   CHAIRLIFT_ASSIGN_OR_RETURN(const Json json, ReadConfig(file));
   CHAIRLIFT_RETURN_IF_ERROR(ReadTokens(json, file, "eos_token_id", config.end_tokens));
-  CHAIRLIFT_RETURN_IF_ERROR(ReadToken(json, file, "decoder_start_token_id", config.start_token));
   CHAIRLIFT_RETURN_IF_ERROR(ReadToken(json, file, "forced_bos_token_id", config.forced_first));
   CHAIRLIFT_RETURN_IF_ERROR(ReadToken(json, file, "forced_eos_token_id", config.forced_end));
   CHAIRLIFT_RETURN_IF_ERROR(ReadTokens(json, file, "suppress_tokens", config.suppressed));
@@ -131,10 +130,12 @@ StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder) {
   if (config.end_tokens.empty()) {
     CHAIRLIFT_RETURN_IF_ERROR(ReadTokens(other, model, "eos_token_id", config.end_tokens));
   }
-  const std::pair<const Json*, const char*> starts[] = {
-      {&other, "decoder_start_token_id"}, {&json, "bos_token_id"}, {&other, "bos_token_id"}};
+  const std::pair<const Json*, const char*> starts[] = {{&json, "decoder_start_token_id"},
+                                                        {&other, "decoder_start_token_id"},
+                                                        {&json, "bos_token_id"},
+                                                        {&other, "bos_token_id"}};
   for (const auto& [from, key] : starts) {
-    if (config.start_token >= 0) break;
+    if (!source || config.start_token >= 0) break;
     CHAIRLIFT_RETURN_IF_ERROR(
         ReadToken(*from, from == &json ? file : model, key, config.start_token));
   }
@@ -144,6 +145,10 @@ StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder) {
                                                   {"min_length", 0},
                                                   {"min_new_tokens", nullptr},
                                                   {"forced_decoder_ids", nullptr},
+                                                  {"encoder_repetition_penalty", 1.0},
+                                                  {"encoder_no_repeat_ngram_size", 0},
+                                                  {"exponential_decay_length_penalty", nullptr},
+                                                  {"stop_strings", nullptr},
                                                   {"guidance_scale", nullptr},
                                                   {"sequence_bias", nullptr}};
   for (const auto& [key, value] : neutral) {

@@ -1,4 +1,4 @@
-// What ends an answer: what the files beside a model say, and what a request does.
+// What the files beside a model say of its answers.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATION_CONFIG_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATION_CONFIG_H_
 
@@ -15,7 +15,7 @@ namespace chairlift {
 struct GenerationConfig {
   std::vector<int64_t> end_tokens;
   // −1: not set.
-  int64_t start_token = -1;               // of a decoder that has an encoder
+  int64_t start_token = -1;               // of a decoder that has an encoder; else not read
   int64_t forced_first = -1;              // the first token of an answer
   int64_t forced_end = -1;                // the last of one that is as long as it may be
   std::vector<int64_t> suppressed;        // never generated
@@ -27,10 +27,10 @@ struct GenerationConfig {
   std::vector<std::string> not_applied;
 };
 
-// Of generation_config.json in the folder, as transformers writes it, and of config.json where that
-// does not name the end tokens; nothing is set where there is neither. InvalidArgument names the
-// field that is wrong.
-StatusOr<GenerationConfig> ReadGenerationConfig(const std::filesystem::path& folder);
+// Of generation_config.json in the folder, as transformers writes it, and of config.json for end
+// and start tokens that it does not name; nothing is set where there is neither. `source`: the
+// decoder has an encoder. InvalidArgument names the field that is wrong.
+StatusOr<GenerationConfig> ReadGenerationConfig(const std::filesystem::path& folder, bool source);
 
 }  // namespace chairlift
 

@@ -31,11 +31,21 @@ void Penalise(std::span<float> logits, std::span<const int64_t> prompt,
   all.insert(all.end(), answer.begin(), answer.end());
   const auto before = static_cast<size_t>(penalties.no_repeat_ngram) - 1;
   if (all.size() <= before) return;
-  const auto last = all.end() - static_cast<std::ptrdiff_t>(before);
-  for (size_t i = 0; i + before < all.size(); ++i) {
-    if (std::equal(last, all.end(), all.begin() + static_cast<std::ptrdiff_t>(i))) {
-      at(all[i + before]) = -std::numeric_limits<float>::infinity();
+  // Backwards, what the next token follows is in front: each token whose followers equal `before`
+  // of the first ones would be repeated. The Z-algorithm finds how many are equal, in linear time.
+  std::reverse(all.begin(), all.end());
+  std::vector<size_t> same(all.size());  // from i on as from 0 on
+  for (size_t i = 1, from = 0, end = 0; i < all.size(); ++i) {
+    size_t n = i < end ? std::min(end - i, same[i - from]) : 0;
+    while (i + n < all.size() && all[n] == all[i + n]) ++n;
+    if (i + n > end) {
+      from = i;
+      end = i + n;
     }
+    same[i] = n;
+  }
+  for (size_t i = 0; i + before < all.size(); ++i) {
+    if (before == 0 || same[i + 1] >= before) at(all[i]) = -std::numeric_limits<float>::infinity();
   }
 }
 

@@ -44,7 +44,8 @@ StatusOr<int64_t> NextToken(std::span<const float> logits, std::span<const int64
   if (!numbers) return Internal("the model's logits have NaN for this request");
   const int64_t best = MostLikely(logits, without);
   if (best < 0) {
-    return InvalidArgument("all tokens are end tokens, and min_tokens have not been generated");
+    return InvalidArgument(
+        "no token may come next: all are suppressed, or end tokens before min_tokens");
   }
   const float largest = logits[static_cast<size_t>(best)];
   if (options.temperature == 0 || std::isinf(largest)) return best;

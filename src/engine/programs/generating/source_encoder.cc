@@ -21,10 +21,7 @@ std::vector<RaggedInput> InputsOf(const SourceModel& model) {
 }  // namespace
 
 SourceEncoder::SourceEncoder(const SourceModel& model)
-    : packed_(model.packed),
-      max_length_(model.max_length),
-      mask_(model.mask),
-      inputs_(InputsOf(model)) {}
+    : packed_(model.packed), mask_(model.mask), inputs_(InputsOf(model)) {}
 
 StatusOr<std::unique_ptr<SourceEncoder>> SourceEncoder::Create(SourceModel model,
                                                                const ExecutableOptions& options) {

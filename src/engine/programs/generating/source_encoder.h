@@ -25,9 +25,6 @@ class SourceEncoder {
   static StatusOr<std::unique_ptr<SourceEncoder>> Create(SourceModel model,
                                                          const ExecutableOptions& options);
 
-  Executable& executable() { return *executable_; }
-  int64_t max_length() const { return max_length_; }  // 0: no limit
-
   // The keys and values of all tokens are in their blocks of `step` then. One run at a time.
   Status Run(std::span<const SourceTokens> sources, PagedStep& step, Team& team, int worker,
              WorkerMemory& memory);
@@ -39,7 +36,6 @@ class SourceEncoder {
                      WorkerMemory& memory);
 
   const bool packed_;
-  const int64_t max_length_;
   const DType mask_;
   const std::vector<RaggedInput> inputs_;
   std::unique_ptr<Executable> executable_;

@@ -39,6 +39,10 @@ StatusOr<Tensor> Encoded(const Graph& encoder, std::span<const int64_t> source) 
     if (encoder.values[static_cast<size_t>(id)].name != "last_hidden_state") continue;
     CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
                                ragged::EvaluateValues(encoder, {&id, 1}, inputs, {}));
+    const Shape& shape = outputs[0].shape();
+    if (shape.rank() != 3 || shape[1] != size) {
+      return Unimplemented("'last_hidden_state' has shape {}", shape.ToString());
+    }
     return std::move(outputs[0]);
   }
   return Unimplemented("the encoder has no output 'last_hidden_state'");

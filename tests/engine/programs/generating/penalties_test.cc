@@ -41,6 +41,26 @@ TEST(PenaltiesTest, NoRunOfTokensIsRepeated) {
   EXPECT_EQ(Penalised({1, 2}, {}, {.no_repeat_ngram = 3}), (std::vector<float>{2, -1, 0, 4, 1}));
 }
 
+TEST(PenaltiesTest, WhatWouldRepeatARunIsFoundAsByComparingAllOfThem) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 500; ++round) {
+    Tokens prompt(random() % 12), answer(random() % 12);
+    for (Tokens* tokens : {&prompt, &answer}) {
+      for (int64_t& token : *tokens) token = static_cast<int64_t>(random() % (1 + round % 5));
+    }
+    const int64_t size = 1 + static_cast<int64_t>(random() % 6);
+    Tokens all = prompt;
+    all.insert(all.end(), answer.begin(), answer.end());
+    std::vector<float> wanted = Penalised({}, {}, {});
+    for (auto run = all.begin(); all.end() - run >= size; ++run) {
+      if (std::equal(run, run + size - 1, all.end() - (size - 1))) {
+        wanted[static_cast<size_t>(run[size - 1])] = kNever;
+      }
+    }
+    ASSERT_EQ(Penalised(prompt, answer, {.no_repeat_ngram = size}), wanted) << round;
+  }
+}
+
 TEST(PenaltiesTest, AnswersThatObeyHaveNoRunTwice) {
   std::mt19937 random(3);
   for (int64_t size = 1; size <= 4; ++size) {
