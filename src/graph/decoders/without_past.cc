@@ -592,27 +592,28 @@ void StartPatterns(const Graph& graph, const DecoderPorts& ports, PatternReader&
   set(ports.source_mask, {batch, Line::Of(Size::kSource)}, Line::Number(1));
 }
 
-StatusOr<CausalModel> WithoutPast(const Graph& graph, const DecoderPorts& ports) {
-  if (graph.num_captures > 0) return Unimplemented("it is a sub-graph");
+namespace {
+
+StatusOr<CausalModel> Removed(const Graph& graph, const DecoderPorts& ports, bool causal) {
   CausalModel model;
   model.graph = graph;
   NameSizes(model.graph, ports);
   CHAIRLIFT_ASSIGN_OR_RETURN(model.passes, ragged::RunPreparingPasses(model.graph));
-  PastRemover remover(model.graph, ports, true);
+  PastRemover remover(model.graph, ports, causal);
   CHAIRLIFT_RETURN_IF_ERROR(remover.Run(model.source));
   model.max_length = remover.limit();
   return model;
 }
 
+}  // namespace
+
+StatusOr<CausalModel> WithoutPast(const Graph& graph, const DecoderPorts& ports) {
+  if (graph.num_captures > 0) return Unimplemented("it is a sub-graph");
+  return Removed(graph, ports, true);
+}
+
 StatusOr<CausalModel> WithoutMasks(const Graph& graph, const DecoderPorts& ports) {
-  CausalModel model;
-  model.graph = graph;
-  NameSizes(model.graph, ports);
-  CHAIRLIFT_ASSIGN_OR_RETURN(model.passes, ragged::RunPreparingPasses(model.graph));
-  PastRemover remover(model.graph, ports, false);
-  CHAIRLIFT_RETURN_IF_ERROR(remover.Run(model.source));
-  model.max_length = remover.limit();
-  return model;
+  return Removed(graph, ports, false);
 }
 
 }  // namespace chairlift::decoders
