@@ -12,7 +12,7 @@ the arrivals of a real trace at the medium rate. `companions` says how many imag
 `cellular`. `early_exit` is ResNet-50 with an exit behind its first group, which half of the images take, against the same model
 without exits. A run in which the load generator could not keep up, twice, counts as not measured.
 
-With --quick the models are small, loads are short, and the delay is not tuned: 12 minutes. Else it takes long (a low load of a
+With --quick the models are small, loads are short, and the delay is not tuned. Else it takes long (a low load of a
 large model gives few requests a second), so it may run in pieces: `--only` names models, `--parts` parts, and `--more` adds to
 what --output holds from earlier pieces of the same commit; the aims are printed over all of it.
 """
