@@ -124,6 +124,23 @@ TEST(LayoutTest, SkipsJoinedAlongChannelsStayBlocked) {
             "FusedConv FusedConv Concat Conv Reorder ");
 }
 
+TEST(LayoutTest, WhatGrowsForNobodyIsReorderedBefore) {
+  for (const bool read_again : {false, true}) {
+    Network b;
+    const ValueId x =
+        b.Input("x", DType::kFloat, SymbolicShape({Dim::Symbol("n"), 16, 12, Dim(9)}));
+    ValueId y = b.Op(
+        "Resize",
+        {b.Conv(x, 16, 24), kNoValue, b.Constant(Tensor::Of<float>({4}, {1.0f, 1.0f, 3.0f, 2.5f}))},
+        Attrs({{"mode", std::string("linear")}}));
+    y = read_again ? b.Conv(b.Op("Sigmoid", {y}), 24, 16) : b.Op("Sigmoid", {y});
+    b.Output(y);
+    EXPECT_EQ(CheckAndList(std::move(b).Build(), {Shape{2, 16, 12, 9}}, {"fuse_elementwise"}),
+              read_again ? "Reorder Conv Resize Sigmoid Conv Reorder "
+                         : "Reorder Conv Reorder Resize Sigmoid ");
+  }
+}
+
 TEST(LayoutTest, FewChannelsStayRowMajor) {
   Network m;
   const ValueId v = m.Relu(m.Conv(m.Image(3), 3, 3));

@@ -2,7 +2,9 @@
 // graph is reordered only at the borders, by explicit chairlift::Reorder nodes.
 //
 // Greedy, in topological order: a convolution takes its blocked form wherever it has one, anything
-// else where an input comes blocked already. Everything that has no blocked form reads row-major.
+// else where an input comes blocked already, but not what makes more of it (Resize) for nobody who
+// wants it blocked: then the smaller one is reordered. Everything that has no blocked form reads
+// row-major.
 #include <map>
 #include <optional>
 #include <utility>
@@ -21,6 +23,7 @@ class Assigner {
       : graph_(graph), reorder_(OperatorRegistry::Builtin().Find("chairlift", "Reorder")) {}
 
   int Run() {
+    FindWanted();
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (Node& node : nodes) {
@@ -114,6 +117,47 @@ class Assigner {
     }
   }
 
+  // Which values a convolution reads, at once or by way of others that may stay blocked.
+  void FindWanted() {
+    wanted_.assign(graph_.values.size(), false);
+    for (auto node = graph_.nodes.rbegin(); node != graph_.nodes.rend(); ++node) {
+      const auto form = FormOf(*node);
+      if (!form || !(form->anchor || OutputIsWanted(*node, *form))) continue;
+      for (size_t i = 0; i < std::min(kMaxOperands, node->inputs.size()); ++i) {
+        if ((form->inputs >> i & 1) != 0 && node->inputs[i] != kNoValue) {
+          wanted_[node->inputs[i]] = true;
+        }
+      }
+    }
+  }
+
+  bool OutputIsWanted(const Node& node, const BlockedForm& form) const {
+    for (size_t i = 0; i < std::min(kMaxOperands, node.outputs.size()); ++i) {
+      const ValueId id = node.outputs[i];
+      if ((form.outputs >> i & 1) != 0 && id != kNoValue && wanted_[id]) return true;
+    }
+    return false;
+  }
+
+  // Whether the node makes a larger tensor of its first input, for nobody who wants that blocked.
+  bool GrowsForNobody(const Node& node, const BlockedForm& form) const {
+    if (form.anchor || form.inputs != 1 || form.outputs != 1 || OutputIsWanted(node, form)) {
+      return false;
+    }
+    const SymbolicShape& in = graph_.values[node.inputs[0]].shape;
+    const SymbolicShape& out = graph_.values[node.outputs[0]].shape;
+    if (!in.has_rank() || !out.has_rank() || in.rank() != out.rank()) return false;
+    bool grows = false;
+    for (int axis = 0; axis < in.rank(); ++axis) {
+      if (in[axis].Same(out[axis])) continue;
+      if (!in[axis].known() || !out[axis].known() || in[axis].value() > out[axis].value()) {
+        return false;
+      }
+      grows = true;
+    }
+    return grows;
+  }
+
   // The blocked form where the node takes it; else all row-major.
   BlockedForm Choose(const Node& node) const {
     const auto form = FormOf(node);
@@ -129,7 +173,7 @@ class Assigner {
         return {};
       }
     }
-    return wanted ? *form : BlockedForm{};
+    return wanted && !GrowsForNobody(node, *form) ? *form : BlockedForm{};
   }
 
   // The value in that layout: itself, or reordered, once.
@@ -153,6 +197,7 @@ class Assigner {
 
   Graph& graph_;
   const OperatorDef* reorder_;
+  std::vector<bool> wanted_;  // by value of the graph as it came
   std::map<ValueId, ValueId> reordered_;
   int count_ = 0;  // nodes in their blocked form
 };

@@ -244,8 +244,8 @@ class Interpolation final : public Kernel {
       if (doubles_) {
         loops.double_linear(in, columns_.in, out);
       } else if (unit_ == 1) {
-        loops.blend_columns(in, columns_.index.data(), columns_.weight.data(), columns_.count,
-                            columns_.out, out);
+        loops.blend_columns(in, columns_.in, columns_.index.data(), columns_.weight.data(),
+                            columns_.count, columns_.out, out);
       } else {
         loops.blend_pixels(in, columns_.index.data(), columns_.weight.data(), columns_.count,
                            columns_.out, unit_, out);

@@ -1,6 +1,8 @@
 // Loops of Resize on float32, one build per instruction set.
 #include "ops/image/resize_simd.h"
 
+#include <algorithm>
+
 #include "ops/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -49,17 +51,42 @@ void BlendRows(const float* const* rows, const float* weight, int taps, int64_t 
   BlendTail(rows, weight, taps, i, n, out);
 }
 
-void BlendColumns(const float* in, const int32_t* index, const float* weight, int taps, int64_t n,
-                  float* out) {
+// The elements of `in` at `index`, all of [first, first + Lanes(d)) where `table` holds these.
+template <class V, class VI>
+HWY_INLINE V At(const FloatTag d, const V table, int32_t first, const VI index) {
+  const hn::RebindToSigned<FloatTag> di;
+  return hn::TableLookupLanes(table, hn::IndicesFromVec(d, hn::Sub(index, hn::Set(di, first))));
+}
+
+// Neighbours of what grows read the same few elements: these are loaded together and looked up.
+// One by one they are gathered where they lie too far apart.
+void BlendColumns(const float* in, int64_t length, const int32_t* index, const float* weight,
+                  int taps, int64_t n, float* out) {
   const FloatTag d;
   const hn::RebindToSigned<FloatTag> di;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const bool few = length <= lanes;
+  HWY_ALIGN float all[HWY_LANES(float)] = {};
+  if (few) std::copy_n(in, length, all);
+  const auto table = hn::Load(d, all);
   int64_t o = 0;
   for (; o + lanes <= n; o += lanes) {
     auto sum = hn::Zero(d);
     for (int k = 0; k < taps; ++k) {
-      const auto v = hn::GatherIndex(d, in, hn::LoadU(di, index + k * n + o));
-      sum = hn::MulAdd(hn::LoadU(d, weight + k * n + o), v, sum);
+      const auto at = hn::LoadU(di, index + k * n + o);
+      const auto w = hn::LoadU(d, weight + k * n + o);
+      if (few) {
+        sum = hn::MulAdd(w, At(d, table, 0, at), sum);
+        continue;
+      }
+      // A whole vector from the first one's element on, or from as far as there is one.
+      const int32_t least = std::min(index[k * n + o], index[k * n + o + lanes - 1]);
+      const auto first = static_cast<int32_t>(std::min<int64_t>(least, length - lanes));
+      const auto near = hn::And(hn::Gt(at, hn::Set(di, first - 1)),
+                                hn::Lt(at, hn::Set(di, first + static_cast<int32_t>(lanes))));
+      const auto v = hn::AllTrue(di, near) ? At(d, hn::LoadU(d, in + first), first, at)
+                                           : hn::GatherIndex(d, in, at);
+      sum = hn::MulAdd(w, v, sum);
     }
     hn::StoreU(sum, d, out + o);
   }

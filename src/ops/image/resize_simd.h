@@ -10,9 +10,9 @@ struct ResizeLoops {
   // out[i] = Σ_k weight[k] × rows[k][i], i < n.
   void (*blend_rows)(const float* const* rows, const float* weight, int taps, int64_t n,
                      float* out);
-  // out[o] = Σ_k weight[k·n + o] × in[index[k·n + o]], o < n.
-  void (*blend_columns)(const float* in, const int32_t* index, const float* weight, int taps,
-                        int64_t n, float* out);
+  // out[o] = Σ_k weight[k·n + o] × in[index[k·n + o]], o < n; `in` has `length` elements.
+  void (*blend_columns)(const float* in, int64_t length, const int32_t* index, const float* weight,
+                        int taps, int64_t n, float* out);
   // out[o·unit + j] = Σ_k weight[k·n + o] × in[index[k·n + o]·unit + j], o < n, j < unit.
   void (*blend_pixels)(const float* in, const int32_t* index, const float* weight, int taps,
                        int64_t n, int64_t unit, float* out);

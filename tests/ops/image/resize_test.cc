@@ -201,6 +201,36 @@ TEST(ResizeTest, DoublesImagePlanes) {
   }
 }
 
+// Rows shorter and longer than a vector, which grow and shrink: elements looked up together or not.
+TEST(ResizeTest, RowsOfAllLengthsMatchTheFormulas) {
+  std::mt19937 rng(36);
+  ReversedTeam team;
+  for (const char* mode : {"linear", "cubic"}) {
+    for (const char* transform : {"half_pixel", "align_corners", "tf_crop_and_resize"}) {
+      for (int round = 0; round < 20; ++round) {
+        Config s;
+        s.mode = mode;
+        s.transform = transform;
+        s.extrapolation = 7;
+        const int64_t in = Pick(rng, 1, round % 2 == 0 ? 20 : 90);
+        const int64_t out = Pick(rng, 1, 200);
+        // Backwards as well, and from outside of the row.
+        const float roi[] = {0.213f, round % 4 < 2 ? 1.187f : -0.117f};
+        const Tensor x = RandomFloats(rng, Shape{3, in});
+        const Tensor y = RunOne(
+            {"Resize", s.attributes(), {x, Floats({0, roi[0], 1, roi[1]}), {}, Ints({3, out})}},
+            &team);
+        ASSERT_EQ(y.shape(), (Shape{3, out}));
+        const double scale = static_cast<double>(out) / static_cast<double>(in);
+        Check(y, x,
+              {Matrix(Config(), 3, 3, 1),
+               Matrix(s, in, out, scale, static_cast<double>(roi[0]), static_cast<double>(roi[1]))},
+              7, mode + std::string(" ") + transform);
+      }
+    }
+  }
+}
+
 TEST(ResizeTest, SharesLargeImages) {
   std::mt19937 rng(32);
   ReversedTeam team;
