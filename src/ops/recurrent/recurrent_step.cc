@@ -22,7 +22,7 @@ constexpr int64_t kPanelsTogether = 4;
 // Weights that the second-level cache does not hold, by far: worth fetching ahead.
 constexpr int64_t kFarElements = 512 << 10;
 // Multiply-adds below which a team is not worth its fork and join (1 to 2 µs).
-constexpr double kStepSplitWork = 200e3;
+constexpr double kStepSplitWork = 60e3;
 
 constexpr int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
