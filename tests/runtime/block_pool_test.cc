@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 #include <set>
+#include <vector>
 
 namespace chairlift {
 namespace {
@@ -100,6 +101,101 @@ TEST(BlockPoolTest, RandomSchedulesHandEachBlockToOneSequence) {
     }
     EXPECT_GT(refused, 0);
   }
+}
+
+TEST(BlockPoolTest, ASharedBlockIsCopiedByAllButTheLastWhoWrite) {
+  BlockPool pool(4, 4);
+  BlockPool::Sequence first(pool);
+  ASSERT_TRUE(first.Grow(6));
+  BlockPool::Sequence second = first.Share();
+  EXPECT_EQ(pool.use().blocks, 2);
+  EXPECT_EQ(pool.use().tokens, 6);
+  std::vector<BlockPool::Copy> copies;
+  ASSERT_TRUE(second.Grow(7, copies));
+  ASSERT_EQ(copies.size(), 1u);
+  EXPECT_EQ(copies[0].from, first.blocks()[1]);
+  EXPECT_EQ(copies[0].to, second.blocks()[1]);
+  EXPECT_EQ(copies[0].tokens, 2);
+  EXPECT_EQ(first.blocks()[0], second.blocks()[0]);
+  EXPECT_EQ(pool.use().blocks, 3);
+  EXPECT_EQ(pool.use().tokens, 9);
+  ASSERT_TRUE(first.Grow(7, copies));  // it has the other one to itself
+  EXPECT_EQ(copies.size(), 1u);
+  first.Clear();
+  EXPECT_EQ(pool.use().blocks, 2);
+  EXPECT_EQ(pool.use().tokens, 7);
+}
+
+// Every sequence's tokens are written into a model of the memory as they are added, after the
+// copies that were asked for: each goes on reading its own. Groups grow as beams do.
+TEST(BlockPoolTest, RandomSequencesThatShareBlocksReadTheirOwnTokens) {
+  int copied = 0, refused = 0;
+  for (unsigned seed = 0; seed < 30; ++seed) {
+    std::mt19937 random(seed);
+    const int64_t blocks = 4 + random() % 40, block_tokens = 1 + random() % 6;
+    BlockPool pool(blocks, block_tokens);
+    std::vector<std::vector<int64_t>> memory(
+        static_cast<size_t>(blocks), std::vector<int64_t>(static_cast<size_t>(block_tokens), -1));
+    struct Live {
+      BlockPool::Sequence sequence;
+      std::vector<int64_t> tokens;
+    };
+    std::vector<Live> live;
+    int64_t next = 0;
+    for (int event = 0; event < 1500; ++event) {
+      const unsigned choice = random() % 8;
+      if (live.empty() || choice == 0) {
+        live.push_back({BlockPool::Sequence(pool), {}});
+      } else if (choice <= 2) {
+        live.erase(live.begin() + random() % live.size());
+      } else if (choice == 3) {
+        const Live& from = live[random() % live.size()];
+        live.push_back({from.sequence.Share(), from.tokens});
+      } else {
+        Live& one = live[random() % live.size()];
+        const auto size = static_cast<int64_t>(one.tokens.size());
+        const int64_t to = size + random() % (block_tokens + 1);
+        std::vector<BlockPool::Copy> copies;
+        const std::vector<int64_t> before(one.sequence.blocks().begin(),
+                                          one.sequence.blocks().end());
+        if (!one.sequence.Grow(to, copies)) {
+          ++refused;
+          ASSERT_TRUE(copies.empty());
+          ASSERT_TRUE(std::equal(before.begin(), before.end(), one.sequence.blocks().begin(),
+                                 one.sequence.blocks().end()));
+          continue;
+        }
+        copied += static_cast<int>(copies.size());
+        for (const BlockPool::Copy& copy : copies) {
+          std::copy_n(memory[static_cast<size_t>(copy.from)].begin(), copy.tokens,
+                      memory[static_cast<size_t>(copy.to)].begin());
+        }
+        for (int64_t at = size; at < to; ++at) {
+          one.tokens.push_back(next);
+          memory[static_cast<size_t>(one.sequence.blocks()[at / block_tokens])]
+                [static_cast<size_t>(at % block_tokens)] = next++;
+        }
+      }
+      std::map<int64_t, int64_t> held;  // by block: tokens
+      for (const Live& one : live) {
+        const auto size = static_cast<int64_t>(one.tokens.size());
+        ASSERT_EQ(one.sequence.tokens(), size);
+        ASSERT_EQ(static_cast<int64_t>(one.sequence.blocks().size()), pool.BlocksOf(size));
+        for (int64_t at = 0; at < size; ++at) {
+          const int64_t block = one.sequence.blocks()[at / block_tokens];
+          ASSERT_EQ(memory[static_cast<size_t>(block)][static_cast<size_t>(at % block_tokens)],
+                    one.tokens[static_cast<size_t>(at)]);
+          held[block] = std::max(held[block], at % block_tokens + 1);
+        }
+      }
+      int64_t tokens = 0;
+      for (const auto& [block, count] : held) tokens += count;
+      ASSERT_EQ(pool.use().blocks, static_cast<int64_t>(held.size()));
+      ASSERT_EQ(pool.use().tokens, tokens);
+    }
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_GT(copied, 500);
 }
 
 }  // namespace
