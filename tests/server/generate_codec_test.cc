@@ -95,6 +95,25 @@ TEST(GenerateDecodeTest, LeadingDimensionsMayBeLeftOut) {
   EXPECT_TRUE(Decode(R"({"fixed":[1,2]})", {}, batches).ok());
 }
 
+// As models that generate have them.
+TEST(GenerateDecodeTest, BesideInputsOfOneRowAListIsNoRow) {
+  ModelMetadata model;
+  model.inputs = {{"input_ids", DType::kInt64, {1, -1}},
+                  {"stop_token_ids", DType::kInt64, {-1}},
+                  {"stop_sequences", DType::kInt64, {-1, -1}}};
+  const auto row = Decode(
+      R"({"input_ids":[1,2],"stop_token_ids":[3,4],"stop_sequences":[[5,-1],[6,7]]})", {}, model);
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_TRUE(row->without_batch);
+  EXPECT_EQ(row->request.inputs[1].tensor.shape(), Shape({2}));
+  const auto one = Decode(R"({"input_ids":[1,2],"stop_sequences":[5,6]})", {}, model);
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->request.inputs[1].tensor.shape(), Shape({1, 2}));
+  const auto batch = Decode(R"({"input_ids":[[1,2]],"stop_token_ids":[3]})", {}, model);
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_FALSE(batch->without_batch);
+}
+
 TEST(GenerateDecodeTest, InputsMayStandAmongTheParameters) {
   const auto decoded = Decode(R"({"tokens":[4,5],"parameters":{"scale":2.5,"timeout":9,"x":1}})");
   ASSERT_TRUE(decoded.ok()) << decoded.status();

@@ -55,6 +55,16 @@ StatusOr<Shape> Filled(const Shape& given, const TensorSpec& spec, bool batches)
   return shape;
 }
 
+// Whether dimension 0 of an input counts rows. Beside inputs of one row, what has any number of
+// entries is a list of its own.
+bool HasBatch(const TensorSpec& spec, const ModelMetadata& model) {
+  if (spec.shape.empty()) return false;
+  if (model.batches || spec.shape[0] >= 0) return true;
+  return std::none_of(model.inputs.begin(), model.inputs.end(), [](const TensorSpec& input) {
+    return !input.shape.empty() && input.shape[0] == 1;
+  });
+}
+
 void AppendHead(const std::string& id, const std::string& model, const std::string& version,
                 std::string* json) {
   json->push_back('{');
@@ -171,7 +181,7 @@ struct GenerateDecoder::Impl {
     int missing = 0;
     StatusOr<Tensor> tensor = ReadValue(field, *spec, model.batches, json_bytes, &missing);
     if (!tensor.ok()) return Annotate(tensor.status(), fmt::format("input '{}'", name));
-    if (!spec->shape.empty()) decoded->without_batch &= missing == 1;
+    if (HasBatch(*spec, model)) decoded->without_batch &= missing == 1;
     request.inputs.push_back({std::string(name), *std::move(tensor)});
     return true;
   }
