@@ -387,7 +387,8 @@ TEST(GeneratingOracleTest, AFolderOfTheFilesThatExportersWriteIsAModel) {
   testing::WriteFile(version / "generation_config.json",
                      R"({"forced_bos_token_id": 9, "suppress_tokens": [11, 22, 23],
                          "begin_suppress_tokens": [5], "bad_words_ids": [[4], [1, 2]],
-                         "no_repeat_ngram_size": 1, "num_beams": 4, "max_length": 6})");
+                         "no_repeat_ngram_size": 1, "num_beams": 4, "early_stopping": "never",
+                         "max_length": 6})");
   auto engine = Engine::Create({.workers = 1, .time_cells = false});
   ASSERT_TRUE(engine.ok()) << engine.status();
   ASSERT_TRUE((*engine)->AddRepository((folder / "models").string()).ok());
@@ -407,7 +408,7 @@ TEST(GeneratingOracleTest, AFolderOfTheFilesThatExportersWriteIsAModel) {
   EXPECT_EQ(std::unique(distinct.begin(), distinct.end()), distinct.end());
   EXPECT_THAT(answer, Not(Contains(2)));
   const std::string diagnosis = (*engine)->Metadata("mt")->diagnosis;
-  EXPECT_THAT(diagnosis, HasSubstr("not applied: bad_words_ids, num_beams"));
+  EXPECT_THAT(diagnosis, HasSubstr("not applied: early_stopping, num_beams"));
   EXPECT_THAT(diagnosis, HasSubstr("behind token 2"));
   // What continues an answer is not interrupted by a forced first token, which is there already.
   request.inputs.push_back(Row("decoder_input_ids", {2, 9, 7}));
@@ -491,6 +492,43 @@ TEST(GeneratingOracleTest, PartsAreTheAnswerTokenByToken) {
   ASSERT_TRUE(response.ok()) << response.status();
   EXPECT_EQ(streamed, TokensOf(*response));
   EXPECT_EQ(streamed.size(), 9u);
+}
+
+TEST(GeneratingOracleTest, PartsHaveLogprobsAndOfBeamsThereAreNone) {
+  const auto files = Written(testing::LlamaModel());
+  auto engine = Load(*files);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  int parts_of_beams = 0;
+  std::map<std::string, std::vector<float>> streamed;
+  InferRequest request =
+      Question{.prompt = {1, 2, 3}, .max_tokens = 9, .ignore_ends = true}.Request();
+  request.inputs.push_back(Number("logprobs", 2));
+  request.on_parts = [&](std::span<const InferPart> parts) {
+    for (const InferPart& part : parts) {
+      EXPECT_EQ(part.outputs.size(), 4u);
+      for (const NamedTensor& output : part.outputs) {
+        if (output.tensor.dtype() != DType::kFloat) continue;
+        const auto values = output.tensor.values<float>();
+        streamed[output.name].insert(streamed[output.name].end(), values.begin(), values.end());
+      }
+    }
+  };
+  const auto response = (*engine)->Infer(request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  ASSERT_EQ(response->outputs.size(), 4u);
+  for (const NamedTensor& output : response->outputs) {
+    if (output.tensor.dtype() != DType::kFloat) continue;
+    const auto values = output.tensor.values<float>();
+    EXPECT_EQ(streamed[output.name], std::vector<float>(values.begin(), values.end()));
+  }
+  EXPECT_EQ(streamed["token_logprobs"].size(), 9u);
+  EXPECT_EQ(streamed["top_logprobs"].size(), 18u);
+  request.inputs.push_back(Number("num_beams", 2));
+  request.on_parts = [&](std::span<const InferPart>) { ++parts_of_beams; };
+  const auto beams = (*engine)->Infer(request);
+  ASSERT_TRUE(beams.ok()) << beams.status();
+  EXPECT_EQ(beams->outputs.size(), 5u);
+  EXPECT_EQ(parts_of_beams, 0);
 }
 
 TEST(GeneratingOracleTest, WhoRidesWithOthersIsNotSentAwayForTheirTime) {
@@ -596,7 +634,7 @@ TEST(GeneratingOracleTest, WhatDoesNotFitIsRefusedByName) {
     request.inputs.push_back(input);
     return std::string((*engine)->Infer(request).status().message());
   };
-  EXPECT_THAT(with(Number("num_beams", 1)), HasSubstr("num_beams"));
+  EXPECT_THAT(with(Number("best_of", 1)), HasSubstr("best_of"));
   EXPECT_THAT(with({"temperature", Tensor::Of<float>({1}, {-1.0f})}), HasSubstr("temperature is"));
   EXPECT_THAT(with({"top_p", Tensor::Of<float>({1}, {0.0f})}), HasSubstr("top_p is 0"));
   EXPECT_THAT(with({"min_p", Tensor::Of<float>({1}, {1.5f})}), HasSubstr("min_p is 1.5"));
@@ -610,14 +648,49 @@ TEST(GeneratingOracleTest, WhatDoesNotFitIsRefusedByName) {
   EXPECT_THAT(with(number("presence_penalty", 2.5f)), HasSubstr("presence_penalty is 2.5"));
   EXPECT_THAT(with(number("frequency_penalty", none)), HasSubstr("frequency_penalty is nan"));
   EXPECT_THAT(with(Number("no_repeat_ngram_size", -1)), HasSubstr("no_repeat_ngram_size is -1"));
+  EXPECT_THAT(with(Number("num_beams", 0)), HasSubstr("num_beams is 0; it must be from 1 to 32"));
+  EXPECT_THAT(with(Number("num_beams", 33)), HasSubstr("num_beams is 33"));
+  // Three blocks hold one of them.
+  EXPECT_THAT(with(Number("num_beams", 4)), HasSubstr("may take 4 blocks of 16 tokens"));
+  EXPECT_EQ(with(Number("num_beams", 3)), "");
+  EXPECT_THAT(with(Number("num_return_sequences", 2)), HasSubstr("must be from 1 to 1: num_beams"));
+  EXPECT_THAT(with(number("length_penalty", none)), HasSubstr("length_penalty is nan"));
+  EXPECT_THAT(with(number("length_penalty", 10.5f)), HasSubstr("from -10 to 10"));
+  EXPECT_THAT(with(number("patience", 0)), HasSubstr("patience is 0"));
+  EXPECT_THAT(with(number("patience", 2)), HasSubstr("without early_stopping it must be 1"));
+  EXPECT_THAT(with(Number("logprobs", 21)), HasSubstr("logprobs is 21; it must be from 0 to 20"));
+  const auto list = [](const char* name, const Tokens& tokens) {
+    return NamedTensor{name, Row(name, tokens).tensor.Reshaped({Row(name, tokens).tensor.size()})};
+  };
+  EXPECT_THAT(with(list("suppress_tokens", {1, 61})), HasSubstr("token 1 is 61"));
+  EXPECT_THAT(with(list("suppress_tokens", Tokens(257, 1))), HasSubstr("it may have 256"));
+  EXPECT_THAT(with(Row("stop_sequences", {-1, 1})), HasSubstr("sequence 0 must be one or more"));
+  EXPECT_THAT(with(Row("stop_sequences", {1, -1, 1})), HasSubstr("sequence 0 must be"));
+  EXPECT_THAT(with(Row("stop_sequences", {1, -2})), HasSubstr("token 1 is -2"));
+  EXPECT_THAT(with(Row("bad_words_ids", {1, 61})), HasSubstr("token 1 is 61"));
+  EXPECT_THAT(with(Row("bad_words_ids", Tokens(65, 1))), HasSubstr("it may have 64 of 64"));
+  EXPECT_THAT(with(list("forced_bos_token_id", {61})), HasSubstr("token 0 is 61"));
+  EXPECT_EQ(with(list("forced_bos_token_id", {5})), "");
+  InferRequest request = Question{.prompt = {1, 2}}.Request();
+  request.inputs.push_back(list("forced_bos_token_id", {5}));
+  EXPECT_THAT(std::string((*engine)->Infer(request).status().message()),
+              HasSubstr("here 2 come before"));
+  request.inputs.back() = Number("num_beams", 2);
+  request.inputs.push_back({"temperature", Tensor::Of<float>({1}, {1.0f})});
+  EXPECT_THAT(std::string((*engine)->Infer(request).status().message()),
+              HasSubstr("beams are not sampled"));
+  request.inputs.pop_back();
+  request.outputs = {"output_ids", "top_logprobs"};
+  EXPECT_THAT(std::string((*engine)->Infer(request).status().message()),
+              HasSubstr("output 'top_logprobs' goes with logprobs of 1 or more"));
 }
 
 TEST(GeneratingOracleTest, AFileBesideTheModelThatIsWrongFailsTheLoad) {
-  for (const char* config :
-       {"[", R"({"eos_token_id": "x"})", R"({"eos_token_id": -1})", R"({"max_new_tokens": 0})",
-        R"({"max_length": 1.5})", R"({"repetition_penalty": 0})",
-        R"({"no_repeat_ngram_size": "3"})", R"({"forced_eos_token_id": [1, 2]})",
-        R"({"forced_bos_token_id": 61})"}) {
+  for (const char* config : {"[", R"({"eos_token_id": "x"})", R"({"eos_token_id": -1})",
+                             R"({"max_new_tokens": 0})", R"({"max_length": 1.5})",
+                             R"({"repetition_penalty": 0})", R"({"no_repeat_ngram_size": "3"})",
+                             R"({"forced_eos_token_id": [1, 2]})", R"({"forced_bos_token_id": 61})",
+                             R"({"length_penalty": 11})", R"({"length_penalty": true})"}) {
     const auto loaded = Load(*Written(testing::Gpt2Model(), config));
     EXPECT_TRUE(absl::IsInvalidArgument(loaded.status())) << config << loaded.status();
   }

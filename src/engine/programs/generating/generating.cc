@@ -3,7 +3,6 @@
 // before, and leaves the keys and values of the source in blocks, too.
 #include <algorithm>
 #include <memory>
-#include <random>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -11,10 +10,11 @@
 #include "base/out_of_memory.h"
 #include "base/status.h"
 #include "device/device.h"
+#include "engine/programs/generating/choosing.h"
 #include "engine/programs/generating/generating_request.h"
 #include "engine/programs/generating/generation_config.h"
+#include "engine/programs/generating/generation_inputs.h"
 #include "engine/programs/generating/paged_step.h"
-#include "engine/programs/generating/sampling.h"
 #include "engine/programs/generating/source_encoder.h"
 #include "engine/programs/generating/trial.h"
 #include "engine/programs/makers.h"
@@ -30,13 +30,6 @@ constexpr int64_t kBlockTokens = 16;
 constexpr int64_t kLikelyBatch = 16;
 // Where neither the model's tables nor its files say how long a sequence may be.
 constexpr int64_t kDefaultMaxLength = 2048;
-// Tokens of an answer where neither the request nor the model's files say how many.
-constexpr int64_t kDefaultMaxTokens = 16;
-// Each is compared with every token.
-constexpr int64_t kMostStopTokens = 256;
-constexpr float kMostTemperature = 100.0f;
-// Of presence and frequency, as OpenAI has it.
-constexpr float kMostPenalty = 2.0f;
 // Of keys and values, where the settings do not say: room for so many of the longest requests, and
 // so many bytes at most, but for one request.
 constexpr int64_t kDefaultLongest = 32;
@@ -44,139 +37,17 @@ constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
 
 constexpr const char* kEncoderFile = "encoder_model.onnx";
 
-enum InputPlace {
-  kTokens,  // the prompt; with an encoder, the source
-  kMaxTokens,
-  kMinTokens,
-  kIgnoreEnds,
-  kStopTokens,
-  kTemperature,
-  kTopK,
-  kTopP,
-  kMinP,
-  kSeed,
-  kRepetition,
-  kPresence,
-  kFrequency,
-  kNoRepeat,
-  kDecoderPrompt,  // with an encoder
-};
-
-Signature SignatureOfRequests(bool source) {
-  const auto spec = [](const char* name, DType dtype, std::vector<Dim> dims) {
-    return SymbolicSpec{name, dtype, SymbolicShape(std::move(dims))};
-  };
-  Signature signature;
-  signature.inputs = {spec("input_ids", DType::kInt64, {1, Dim::Symbol("tokens")}),
-                      spec("max_tokens", DType::kInt32, {1}),
-                      spec("min_tokens", DType::kInt32, {1}),
-                      spec("ignore_eos", DType::kBool, {1}),
-                      spec("stop_token_ids", DType::kInt64, {Dim::Symbol("stop_tokens")}),
-                      spec("temperature", DType::kFloat, {1}),
-                      spec("top_k", DType::kInt32, {1}),
-                      spec("top_p", DType::kFloat, {1}),
-                      spec("min_p", DType::kFloat, {1}),
-                      spec("seed", DType::kInt64, {1}),
-                      spec("repetition_penalty", DType::kFloat, {1}),
-                      spec("presence_penalty", DType::kFloat, {1}),
-                      spec("frequency_penalty", DType::kFloat, {1}),
-                      spec("no_repeat_ngram_size", DType::kInt32, {1})};
-  if (source) {
-    signature.inputs.push_back(
-        spec("decoder_input_ids", DType::kInt64, {1, Dim::Symbol("decoder_tokens")}));
-  }
-  signature.outputs = {spec("output_ids", DType::kInt64, {1, Dim::Symbol("generated")})};
-  return signature;
-}
-
-int64_t AnySeed() {
-  std::random_device device;
-  return static_cast<int64_t>(device()) << 32 | device();
-}
-
-SamplingOptions SamplingOf(const ValidatedRequest& request) {
-  SamplingOptions options;
-  options.temperature = request.inputs[kTemperature].data<float>()[0];
-  // −1 stands for all, as in other servers.
-  options.top_k = request.inputs[kTopK].data<int32_t>()[0];
-  if (options.top_k == -1) options.top_k = 0;
-  options.top_p = request.inputs[kTopP].data<float>()[0];
-  options.min_p = request.inputs[kMinP].data<float>()[0];
-  options.seed = static_cast<uint64_t>(request.inputs[kSeed].data<int64_t>()[0]);
-  return options;
-}
-
-Status CheckSampling(const SamplingOptions& options) {
-  // Also where one is NaN.
-  if (!(options.temperature >= 0 && options.temperature <= kMostTemperature)) {
-    return InvalidArgument("temperature is {}; it must be from 0 to {}", options.temperature,
-                           kMostTemperature);
-  }
-  if (options.top_k < 0) return InvalidArgument("top_k must be from 1 up, or 0 or -1 for all");
-  if (!(options.top_p > 0 && options.top_p <= 1)) {
-    return InvalidArgument("top_p is {}; it must be above 0 and at most 1", options.top_p);
-  }
-  if (!(options.min_p >= 0 && options.min_p <= 1)) {
-    return InvalidArgument("min_p is {}; it must be from 0 to 1", options.min_p);
-  }
-  return absl::OkStatus();
-}
-
-Penalties PenaltiesOf(const ValidatedRequest& request) {
-  return {.repetition = request.inputs[kRepetition].data<float>()[0],
-          .presence = request.inputs[kPresence].data<float>()[0],
-          .frequency = request.inputs[kFrequency].data<float>()[0],
-          .no_repeat_ngram = request.inputs[kNoRepeat].data<int32_t>()[0]};
-}
-
-Status CheckPenalties(const Penalties& penalties) {
-  if (!(penalties.repetition > 0 && penalties.repetition <= kMostRepetitionPenalty)) {
-    return InvalidArgument("repetition_penalty is {}; it must be above 0 and at most {}",
-                           penalties.repetition, kMostRepetitionPenalty);
-  }
-  for (const auto& [name, value] : {std::pair("presence_penalty", penalties.presence),
-                                    std::pair("frequency_penalty", penalties.frequency)}) {
-    if (value >= -kMostPenalty && value <= kMostPenalty) continue;
-    return InvalidArgument("{} is {}; it must be from {} to {}", name, value, -kMostPenalty,
-                           kMostPenalty);
-  }
-  if (penalties.no_repeat_ngram >= 0) return absl::OkStatus();
-  return InvalidArgument("no_repeat_ngram_size is {}; it must be 0 or more",
-                         penalties.no_repeat_ngram);
-}
-
-// Tokens 0 to vocabulary − 1; 0: any that are not negative.
-Status CheckTokens(std::string_view input, std::span<const int64_t> tokens, int64_t vocabulary) {
-  if (tokens.empty()) {
-    return InvalidArgument("input '{}' has no tokens; it must have one or more", input);
-  }
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] >= 0 && (vocabulary == 0 || tokens[i] < vocabulary)) continue;
-    if (vocabulary == 0) {
-      return InvalidArgument("input '{}': token {} is {}; it must be 0 or more", input, i,
-                             tokens[i]);
-    }
-    return InvalidArgument("input '{}': token {} is {}; the model has tokens 0 to {}", input, i,
-                           tokens[i], vocabulary - 1);
-  }
-  return absl::OkStatus();
-}
-
-// An encoder and what its tokens may be.
-struct Source {
-  std::unique_ptr<SourceEncoder> encoder;  // null: there is none
-  int64_t vocabulary = 0;                  // 0: unknown
-};
-
 class GeneratingProgram final : public Program {
  public:
-  GeneratingProgram(ServingPlan plan, std::unique_ptr<PagedStep> step, Source source,
-                    GenerationConfig config, int64_t piece, std::vector<std::string> notes,
-                    std::vector<PassReport> passes)
-      : Program("generating", SignatureOfRequests(source.encoder != nullptr), std::move(plan)),
+  // `encoder`: null where there is none.
+  GeneratingProgram(ServingPlan plan, std::unique_ptr<PagedStep> step,
+                    std::unique_ptr<SourceEncoder> encoder,
+                    std::unique_ptr<GenerationInputs> inputs, int64_t piece,
+                    std::vector<std::string> notes, std::vector<PassReport> passes)
+      : Program("generating", inputs->signature(), std::move(plan)),
         step_(std::move(step)),
-        source_(std::move(source)),
-        config_(std::move(config)),
+        encoder_(std::move(encoder)),
+        inputs_(std::move(inputs)),
         piece_(piece),
         notes_(std::move(notes)),
         passes_(std::move(passes)) {}
@@ -185,7 +56,7 @@ class GeneratingProgram final : public Program {
     static const std::string kStep = "step", kEncoder = "encoder";
     return cell == kEncodeCell ? kEncoder : kStep;
   }
-  int num_cells() const override { return source_.encoder == nullptr ? 1 : 2; }
+  int num_cells() const override { return encoder_ == nullptr ? 1 : 2; }
   bool SendsParts() const override { return true; }
   StatusOr<ProgramView> View() override {
     return ProgramView{.executable = &step_->executable(),
@@ -200,7 +71,9 @@ class GeneratingProgram final : public Program {
                         use.blocks, step_->pool().blocks(), use.tokens, use.most_blocks)};
   }
 
-  StatusOr<ValidatedRequest> Validate(const InferRequest& request) override;
+  StatusOr<ValidatedRequest> Validate(const InferRequest& request) override {
+    return inputs_->Validate(request);
+  }
   StatusOr<std::unique_ptr<RequestGraph>> Unfold(ValidatedRequest request, bool parts) override;
   void Run(TaskRun& run, TaskDone done) override;
 
@@ -208,171 +81,89 @@ class GeneratingProgram final : public Program {
   struct Item {
     GeneratingRequest* request;
     size_t first, end;  // nodes of the task
-    StepTokens tokens = {};
+    std::vector<StepTokens> sequences = {};
     bool complete = false;  // its request has the result: it must not be computed again
   };
   using Items = absl::InlinedVector<Item, 32>;
 
-  // The place of the input that the decoder begins with.
-  InputPlace prompt_place() const { return source_.encoder == nullptr ? kTokens : kDecoderPrompt; }
-  GenerationLimits LimitsOf(const ValidatedRequest& request) const;
   Items BeginSteps(TaskRun& run, TaskResult& result) const;
   Items BeginSources(TaskRun& run, TaskResult& result) const;
   Status Compute(std::span<Item> items, TaskRun& run);
+  // By sequence of `items`, in order; of none where their request's prompt goes on.
+  std::vector<Choice> ChooseNext(std::span<const Item> items, const Tensor& logits, Team& team);
   Status Encode(std::span<Item> items, TaskRun& run);
 
   const std::unique_ptr<PagedStep> step_;
-  const Source source_;
-  const GenerationConfig config_;
+  const std::unique_ptr<SourceEncoder> encoder_;
+  const std::unique_ptr<GenerationInputs> inputs_;
   const int64_t piece_;
   const std::vector<std::string> notes_;
   const std::vector<PassReport> passes_;
 };
 
-StatusOr<ValidatedRequest> GeneratingProgram::Validate(const InferRequest& request) {
-  // What is left out has its default; how many tokens that is depends on the prompt.
-  InferRequest full;
-  full.inputs = request.inputs;
-  full.outputs = request.outputs;
-  const auto given = [&](InputPlace place) {
-    const std::string& name = signature_.inputs[place].name;
-    return std::any_of(request.inputs.begin(), request.inputs.end(),
-                       [&](const NamedTensor& input) { return input.name == name; });
-  };
-  const auto fill = [&](InputPlace place, Tensor value) {
-    if (!given(place)) full.inputs.push_back({signature_.inputs[place].name, std::move(value)});
-  };
-  if (source_.encoder != nullptr) {
-    const int64_t start = config_.start_token;
-    if (start < 0 && !given(kDecoderPrompt)) {
-      return InvalidArgument(
-          "input 'decoder_input_ids' is left out, and no file beside the model names a "
-          "\"decoder_start_token_id\"");
-    }
-    fill(kDecoderPrompt, Tensor::Of<int64_t>({1, 1}, {start}));
-  }
-  fill(kMaxTokens, Tensor::Of<int32_t>({1}, {1}));
-  fill(kMinTokens, Tensor::Of<int32_t>({1}, {0}));
-  fill(kIgnoreEnds, Tensor::Of<bool>({1}, {false}));
-  fill(kStopTokens, Tensor::Of<int64_t>({0}, {}));
-  fill(kTemperature, Tensor::Of<float>({1}, {0.0f}));
-  fill(kTopK, Tensor::Of<int32_t>({1}, {0}));
-  fill(kTopP, Tensor::Of<float>({1}, {1.0f}));
-  fill(kMinP, Tensor::Of<float>({1}, {0.0f}));
-  const Penalties& penalties = config_.penalties;
-  fill(kRepetition, Tensor::Of<float>({1}, {penalties.repetition}));
-  fill(kPresence, Tensor::Of<float>({1}, {0.0f}));
-  fill(kFrequency, Tensor::Of<float>({1}, {0.0f}));
-  fill(kNoRepeat, Tensor::Of<int32_t>({1}, {static_cast<int32_t>(penalties.no_repeat_ngram)}));
-  if (!given(kSeed)) {
-    fill(kSeed, Tensor::Of<int64_t>({1}, {given(kTemperature) ? AnySeed() : 0}));
-  }
-  CHAIRLIFT_ASSIGN_OR_RETURN(ValidatedRequest validated, chairlift::Validate(signature_, full));
-  const std::string& prompt_name = signature_.inputs[prompt_place()].name;
-  const auto prompt = validated.inputs[prompt_place()].values<int64_t>();
-  const auto size = static_cast<int64_t>(prompt.size());
-  const int64_t room = step_->max_length() - size;
-  if (room < 1) {
-    return InvalidArgument("input '{}' has {} tokens; prompt and answer together may have {}",
-                           prompt_name, size, step_->max_length());
-  }
-  CHAIRLIFT_RETURN_IF_ERROR(CheckTokens(prompt_name, prompt, step_->vocabulary()));
-  int64_t source = 0;
-  if (source_.encoder != nullptr) {
-    const auto tokens = validated.inputs[kTokens].values<int64_t>();
-    source = static_cast<int64_t>(tokens.size());
-    if (source > step_->max_source()) {
-      return InvalidArgument("input 'input_ids' has {} tokens; the encoder takes {}", source,
-                             step_->max_source());
-    }
-    CHAIRLIFT_RETURN_IF_ERROR(CheckTokens("input_ids", tokens, source_.vocabulary));
-  }
-  if (!given(kMaxTokens)) {
-    const int64_t wanted = config_.max_new_tokens > 0  ? config_.max_new_tokens
-                           : config_.max_length > size ? config_.max_length - size
-                                                       : kDefaultMaxTokens;
-    validated.inputs[kMaxTokens] =
-        Tensor::Of<int32_t>({1}, {static_cast<int32_t>(std::min(wanted, room))});
-  }
-  const int64_t most = validated.inputs[kMaxTokens].data<int32_t>()[0];
-  const int64_t least = validated.inputs[kMinTokens].data<int32_t>()[0];
-  if (most < 1 || most > room) {
-    return InvalidArgument(
-        "max_tokens is {}; behind a prompt of {} tokens it must be from 1 to {} (prompt and answer "
-        "together may have {})",
-        most, size, room, step_->max_length());
-  }
-  if (least < 0 || least > most) {
-    return InvalidArgument("min_tokens is {}; it must be from 0 to max_tokens, {}", least, most);
-  }
-  const int64_t stops = validated.inputs[kStopTokens].size();
-  if (stops > kMostStopTokens) {
-    return InvalidArgument("stop_token_ids has {} tokens; it may have {}", stops, kMostStopTokens);
-  }
-  CHAIRLIFT_RETURN_IF_ERROR(CheckSampling(SamplingOf(validated)));
-  CHAIRLIFT_RETURN_IF_ERROR(CheckPenalties(PenaltiesOf(validated)));
-  const BlockPool& pool = step_->pool();
-  if (pool.BlocksOf(source) + pool.BlocksOf(size + most - 1) > pool.blocks()) {
-    return InvalidArgument(
-        "keys and values of {} tokens do not fit into cache_bytes; {}a prompt and its max_tokens "
-        "may have {} together",
-        source + size + most, source > 0 ? "a source (in blocks of its own), " : "",
-        pool.blocks() * pool.block_tokens() + 1);
-  }
-  return validated;
-}
-
-GenerationLimits GeneratingProgram::LimitsOf(const ValidatedRequest& request) const {
-  GenerationLimits limits;
-  limits.max_tokens = request.inputs[kMaxTokens].data<int32_t>()[0];
-  limits.min_tokens = request.inputs[kMinTokens].data<int32_t>()[0];
-  if (!request.inputs[kIgnoreEnds].data<bool>()[0]) {
-    limits.end_tokens = config_.end_tokens;
-    limits.last_token = config_.forced_end;
-  }
-  limits.first_token = config_.forced_first;
-  limits.suppressed = config_.suppressed;
-  limits.first_suppressed = config_.first_suppressed;
-  const auto stops = request.inputs[kStopTokens].values<int64_t>();
-  limits.sampling = SamplingOf(request);
-  limits.penalties = PenaltiesOf(request);
-  limits.end_tokens.insert(limits.end_tokens.end(), stops.begin(), stops.end());
-  return limits;
-}
-
 StatusOr<std::unique_ptr<RequestGraph>> GeneratingProgram::Unfold(ValidatedRequest request,
                                                                   bool parts) {
-  GenerationLimits limits = LimitsOf(request);
-  const Tensor prompt = request.inputs[prompt_place()], tokens = request.inputs[kTokens];
-  const bool source = source_.encoder != nullptr;
-  return std::make_unique<GeneratingRequest>(
-      std::move(request), source ? tokens.values<int64_t>() : std::span<const int64_t>(),
-      prompt.values<int64_t>(), std::move(limits), piece_, step_->pool(), parts);
+  GenerationLimits limits = inputs_->LimitsOf(request);
+  // The request's tensors go on being held by it.
+  const std::span<const int64_t> source = inputs_->Source(request);
+  const std::span<const int64_t> prompt = inputs_->Prompt(request);
+  const int64_t returned = GenerationInputs::Returned(request);
+  return std::make_unique<GeneratingRequest>(std::move(request), source, prompt, std::move(limits),
+                                             returned, piece_, step_->pool(), parts);
+}
+
+std::vector<Choice> GeneratingProgram::ChooseNext(std::span<const Item> items, const Tensor& logits,
+                                                  Team& team) {
+  struct Row {
+    const GeneratingRequest* request;
+    size_t sequence;  // of it
+    size_t row;       // of the logits
+  };
+  std::vector<Row> rows;
+  size_t sequences = 0;
+  int64_t scratch = 0;
+  for (const Item& item : items) {
+    for (size_t i = 0; i < item.sequences.size(); ++i, ++sequences) {
+      if (!item.request->predicts()) continue;
+      rows.push_back({item.request, i, sequences});
+      scratch = std::max(scratch, ScratchOf(item.request->limits(), step_->vocabulary()));
+    }
+  }
+  std::vector<Choice> choices(sequences);
+  const auto size = static_cast<size_t>(step_->vocabulary());
+  const auto of_worker = static_cast<size_t>(scratch);
+  const auto width = static_cast<size_t>(team.width());
+  const auto floats = std::make_unique_for_overwrite<float[]>(of_worker * width);
+  team.For(static_cast<int>(rows.size()), [&](int part, int worker) {
+    const Row& row = rows[static_cast<size_t>(part)];
+    const size_t own = width == 1 ? 0 : static_cast<size_t>(worker) * of_worker;
+    Choice& choice = choices[row.row];
+    const Status chosen = CatchOutOfMemory([&] {
+      choice = Choose(
+          row.request->limits(), row.request->prompt(), row.request->answer(row.sequence),
+          logits.values<float>().subspan(row.row * size, size), {floats.get() + own, of_worker});
+      return absl::OkStatus();
+    });
+    if (!chosen.ok()) choice.status = chosen;
+  });
+  return choices;
 }
 
 Status GeneratingProgram::Compute(std::span<Item> items, TaskRun& run) {
   absl::InlinedVector<StepTokens, 32> sequences;
-  for (const Item& item : items) sequences.push_back(item.tokens);
+  for (const Item& item : items) {
+    sequences.insert(sequences.end(), item.sequences.begin(), item.sequences.end());
+  }
   CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor logits,
                              step_->Run(sequences, run.team, run.worker, run.memory));
-  for (size_t i = 0; i < items.size(); ++i) {
-    GeneratingRequest& request = *items[i].request;
-    StatusOr<int64_t> next = int64_t{0};
-    if (request.predicts()) {
-      const auto size = static_cast<size_t>(step_->vocabulary());
-      std::span<const float> row = logits.values<float>().subspan(i * size, size);
-      std::vector<float> penalised;
-      if (request.penalties().any()) {
-        penalised.assign(row.begin(), row.end());
-        Penalise(penalised, request.prompt(), request.answer(), request.penalties());
-        row = penalised;
-      }
-      next = NextToken(row, request.Suppressed(), request.sampling(), request.place());
-      if (next.ok() && request.forced() >= 0) next = request.forced();
-    }
-    for (size_t n = items[i].first; n < items[i].end; ++n) run.nodes[n].status = next.status();
-    items[i].complete = true;
-    if (next.ok()) request.Complete(*next);
+  const std::vector<Choice> choices = ChooseNext(items, logits, run.team);
+  std::span<const Choice> left(choices);
+  for (Item& item : items) {
+    item.complete = true;
+    const Status completed =
+        CatchOutOfMemory([&] { return item.request->Complete(left.first(item.sequences.size())); });
+    left = left.subspan(item.sequences.size());
+    for (size_t n = item.first; n < item.end; ++n) run.nodes[n].status = completed;
   }
   return absl::OkStatus();
 }
@@ -382,8 +173,7 @@ Status GeneratingProgram::Encode(std::span<Item> items, TaskRun& run) {
   for (const Item& item : items) {
     sources.push_back({item.request->source(), item.request->source_blocks()});
   }
-  CHAIRLIFT_RETURN_IF_ERROR(
-      source_.encoder->Run(sources, *step_, run.team, run.worker, run.memory));
+  CHAIRLIFT_RETURN_IF_ERROR(encoder_->Run(sources, *step_, run.team, run.worker, run.memory));
   for (Item& item : items) {
     for (size_t n = item.first; n < item.end; ++n) run.nodes[n].status = absl::OkStatus();
     item.complete = true;
@@ -417,17 +207,14 @@ GeneratingProgram::Items GeneratingProgram::BeginSteps(TaskRun& run, TaskResult&
       node.share = 1.0 / static_cast<double>(request.planned_nodes());
       tokens += node.units;
     }
-    const std::span<const int64_t> begun = request.Begin(static_cast<int32_t>(n - first), tokens);
-    result.rows += static_cast<int32_t>(begun.size());
+    std::vector<BlockPool::Copy> copies;
+    std::vector<StepTokens> begun = request.Begin(static_cast<int32_t>(n - first), tokens, copies);
+    step_->Make(copies, run.team);
+    for (const StepTokens& own : begun) {
+      result.rows += static_cast<int32_t>(own.tokens.size());
+    }
     if (begun.empty()) continue;
-    items.push_back({&request,
-                     first,
-                     n,
-                     {.tokens = begun,
-                      .cached = request.computed(),
-                      .blocks = request.blocks(),
-                      .source = static_cast<int64_t>(request.source().size()),
-                      .source_blocks = request.source_blocks()}});
+    items.push_back({&request, first, n, std::move(begun)});
   }
   return items;
 }
@@ -466,7 +253,8 @@ void GeneratingProgram::Run(TaskRun& run, TaskDone done) {
 std::string Described(PagedStep& step, const GenerationConfig& config, int64_t cache_bytes) {
   std::string text = fmt::format(
       "it generates: up to {} tokens of prompt and answer; keys and values take {} bytes a token, "
-      "{} MiB in blocks of {} tokens; greedy, or with a temperature sampled",
+      "{} MiB in blocks of {} tokens; greedy, with num_beams by beams, or with a temperature "
+      "sampled",
       step.max_length(), step.token_bytes(), cache_bytes >> 20, step.pool().block_tokens());
   if (step.max_source() > 0) {
     text += fmt::format("; of a source of up to {} tokens", step.max_source());
@@ -539,12 +327,15 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
     token_bytes +=
         layer.heads * (layer.key_size + layer.value_size) * static_cast<int64_t>(sizeof(float));
   }
-  Source source;
+  GenerationRoom room{.max_length = sizes.max_length,
+                      .vocabulary = made->vocabulary,
+                      .source = made->source.has_value()};
   if (made->source) {
     for (const IndexBound& bound : FindIndexBounds(*encoder)) {
-      if (bound.input == "input_ids") source.vocabulary = bound.bound;
+      if (bound.input == "input_ids") room.source_vocabulary = bound.bound;
     }
     sizes.max_source = made->source->max_length > 0 ? made->source->max_length : kDefaultMaxLength;
+    room.max_source = sizes.max_source;
   }
   const auto blocks_of = [](int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; };
   const int64_t block_bytes = token_bytes * kBlockTokens;
@@ -560,14 +351,15 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
   }
   std::vector<std::string> notes = std::move(made->notes);
   std::vector<PassReport> passes = std::move(made->passes);
+  std::unique_ptr<SourceEncoder> source_encoder;
   if (made->source) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(source.encoder,
+    CHAIRLIFT_ASSIGN_OR_RETURN(source_encoder,
                                SourceEncoder::Create(*std::move(made->source), model.executable));
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<PagedStep> step,
                              PagedStep::Create(*std::move(made), sizes, model.executable));
   CHAIRLIFT_ASSIGN_OR_RETURN(const DecoderPorts ports, FindDecoderPorts(*graph));
-  if (const Status tried = TrySteps({*graph, ports, encoder_graph}, *step, source.encoder.get());
+  if (const Status tried = TrySteps({*graph, ports, encoder_graph}, *step, source_encoder.get());
       !tried.ok()) {
     refused = Message(tried);
     return nullptr;
@@ -580,9 +372,10 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
       PlanGenerationServing(chosen, Described(*step, config, chosen.cache_bytes), sizes.blocks));
   model.graph = Graph();
   const int64_t piece = std::min<int64_t>(kPieceTokens, plan.config.max_batch_tokens);
-  return std::make_unique<GeneratingProgram>(std::move(plan), std::move(step), std::move(source),
-                                             std::move(config), piece, std::move(notes),
-                                             std::move(passes));
+  auto inputs = std::make_unique<GenerationInputs>(std::move(config), room, step->pool());
+  return std::make_unique<GeneratingProgram>(std::move(plan), std::move(step),
+                                             std::move(source_encoder), std::move(inputs), piece,
+                                             std::move(notes), std::move(passes));
 }
 
 }  // namespace chairlift

@@ -6,22 +6,47 @@
 #include "base/status.h"
 
 namespace chairlift {
+namespace {
+
+// By output, which are wanted in parts.
+std::vector<bool> InParts(const ValidatedRequest& request, bool parts) {
+  std::vector<bool> wanted(kTopTokens + 1);
+  for (const int output : request.outputs) wanted[static_cast<size_t>(output)] = parts;
+  return wanted;
+}
+
+constexpr const char* kOutputNames[] = {"output_ids", "sequences_scores", "token_logprobs",
+                                        "top_logprobs", "top_token_ids"};
+
+}  // namespace
+
+// The last token of an answer is read by no later one.
+int64_t BlocksOfRequest(const BlockPool& pool, int64_t source, int64_t prompt, int64_t max_tokens,
+                        int64_t beams) {
+  const int64_t sequences = max_tokens > 1 ? beams : 1;
+  const int64_t shared = prompt / pool.block_tokens();
+  return pool.BlocksOf(source) + shared +
+         sequences * (pool.BlocksOf(prompt + max_tokens - 1) - shared);
+}
 
 GeneratingRequest::GeneratingRequest(ValidatedRequest request, std::span<const int64_t> source,
                                      std::span<const int64_t> prompt, GenerationLimits limits,
-                                     int64_t piece, BlockPool& pool, bool parts)
+                                     int64_t returned, int64_t piece, BlockPool& pool, bool parts)
     : RequestGraph(std::move(request)),
       source_(source.begin(), source.end()),
       prompt_(prompt.begin(), prompt.end()),
       limits_(std::move(limits)),
+      returned_(returned),
       piece_(piece),
       pieces_(static_cast<int32_t>((prompt_size() + piece - 1) / piece)),
       first_nodes_(source_.empty() ? pieces_ : 1),
       pool_(pool),
       source_sequence_(pool),
-      sequence_(pool),
       nodes_(first_nodes_),
-      parts_({parts}) {}
+      parts_(InParts(this->request(), parts && limits_.beams.beams == 1)) {
+  sequences_.emplace_back(pool);
+  if (limits_.beams.beams > 1) search_.emplace(limits_.beams);
+}
 
 GraphNode GeneratingRequest::run(int32_t index) const {
   return {.cell = source_.empty() ? kStepCell : kEncodeCell,
@@ -30,9 +55,9 @@ GraphNode GeneratingRequest::run(int32_t index) const {
           .dependencies = {}};
 }
 
-// The last token of an answer is read by no later one.
 int64_t GeneratingRequest::state() const {
-  return pool_.BlocksOf(source_size()) + pool_.BlocksOf(prompt_size() + limits_.max_tokens - 1);
+  return BlocksOfRequest(pool_, source_size(), prompt_size(), limits_.max_tokens,
+                         limits_.beams.beams);
 }
 
 std::vector<GrownNode> GeneratingRequest::TakeGrown() { return std::exchange(grown_, {}); }
@@ -40,6 +65,11 @@ std::vector<GrownNode> GeneratingRequest::TakeGrown() { return std::exchange(gro
 void GeneratingRequest::TakeParts(SendParts send) {
   const std::lock_guard<std::mutex> lock(mutex_);
   send(parts_.Take());
+}
+
+int64_t GeneratingRequest::NextRows() const {
+  if (computed_ < prompt_size()) return std::min(piece_, prompt_size() - computed_);
+  return static_cast<int64_t>(sequences_.size());
 }
 
 void GeneratingRequest::Grow(int64_t rows, int cell) {
@@ -58,61 +88,168 @@ bool GeneratingRequest::BeginSource() {
   return false;
 }
 
-void GeneratingRequest::CompleteSource() { Grow(std::min(piece_, prompt_size())); }
+void GeneratingRequest::CompleteSource() { Grow(NextRows()); }
 
-std::vector<int64_t> GeneratingRequest::Suppressed() const {
-  std::vector<int64_t> tokens = limits_.suppressed;
-  const auto add = [&](const std::vector<int64_t>& more) {
-    tokens.insert(tokens.end(), more.begin(), more.end());
-  };
-  if (place() == (forces_first() ? 1 : 0)) add(limits_.first_suppressed);
-  if (place() < limits_.min_tokens) add(limits_.end_tokens);
-  return tokens;
-}
-
-std::span<const int64_t> GeneratingRequest::Begin(int32_t nodes, int64_t tokens) {
+std::vector<StepTokens> GeneratingRequest::Begin(int32_t nodes, int64_t tokens,
+                                                 std::vector<BlockPool::Copy>& copies) {
   ended_ += nodes;
   begun_ = std::min(tokens, std::max<int64_t>(prompt_size() - computed_, 1));
-  if (!sequence_.Grow(computed_ + begun_)) {
+  // One that has been given room keeps it where others find none.
+  const bool room = std::all_of(
+      sequences_.begin(), sequences_.end(),
+      [&](BlockPool::Sequence& sequence) { return sequence.Grow(computed_ + begun_, copies); });
+  if (!room) {
     begun_ = 0;
-    if (ended_ == nodes_) Grow(std::min(piece_, std::max<int64_t>(prompt_size() - computed_, 1)));
+    if (ended_ == nodes_) Grow(NextRows());
     return {};
   }
-  if (computed_ < prompt_size()) {
-    return std::span(prompt_).subspan(static_cast<size_t>(computed_), static_cast<size_t>(begun_));
+  std::vector<StepTokens> begun;
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    const bool prompt = computed_ < prompt_size();
+    begun.push_back({.tokens = prompt ? std::span(prompt_).subspan(static_cast<size_t>(computed_),
+                                                                   static_cast<size_t>(begun_))
+                                      : answer(i).last(1),
+                     .cached = computed_,
+                     .blocks = sequences_[i].blocks(),
+                     .source = source_size(),
+                     .source_blocks = source_sequence_.blocks()});
   }
-  return {&answer_.back(), 1};
+  return begun;
 }
 
-void GeneratingRequest::Complete(int64_t next) {
+Status GeneratingRequest::Complete(std::span<const Choice> choices) {
   computed_ += std::exchange(begun_, 0);
   if (computed_ < prompt_size()) {
-    if (ended_ == nodes_) Grow(std::min(piece_, prompt_size() - computed_));
-    return;
+    if (ended_ == nodes_) Grow(NextRows());
+    return absl::OkStatus();
   }
-  const auto first = static_cast<int64_t>(answer_.size());
-  answer_.push_back(next);
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (parts_.wants(0)) {
-      parts_.Emit({.output = 0, .row = 0, .first = first, .count = 1},
-                  Tensor::Of<int64_t>({1}, {next}));
+  for (const Choice& choice : choices) {
+    CHAIRLIFT_RETURN_IF_ERROR(choice.status);
+    for (const auto& [token, logprob] : choice.top) {
+      top_tokens_.push_back(token);
+      top_logprobs_.push_back(logprob);
     }
   }
-  const std::vector<int64_t>& ends = limits_.end_tokens;
-  const bool ended = std::find(ends.begin(), ends.end(), next) != ends.end();
-  if (!ended && first + 1 < limits_.max_tokens) return Grow(1);
+  if (search_) return Search(choices);
+  const Continuation& next = choices[0].next[0];
+  Emit(choices[0]);
+  answer_.Append(next, static_cast<int32_t>(answer_.tokens.size()));
+  if (next.ends) {
+    Finish();
+  } else {
+    Grow(NextRows());
+  }
+  return absl::OkStatus();
+}
+
+Status GeneratingRequest::Search(std::span<const Choice> choices) {
+  std::vector<std::vector<Continuation>> rows;
+  for (const Choice& choice : choices) rows.push_back(choice.next);
+  const std::vector<int32_t> parents = search_->Advance(rows);
+  if (search_->done()) {
+    if (search_->finished().empty()) return NoTokenMayFollow();
+    Finish();
+    return absl::OkStatus();
+  }
+  std::vector<BlockPool::Sequence> continued;
+  continued.reserve(parents.size());
+  for (const int32_t parent : parents) {
+    continued.push_back(sequences_[static_cast<size_t>(parent)].Share());
+  }
+  sequences_ = std::move(continued);
+  Grow(NextRows());
+  return absl::OkStatus();
+}
+
+void GeneratingRequest::Emit(const Choice& choice) {
+  const Continuation& next = choice.next[0];
+  const AnswerPart part = {
+      .row = 0, .first = static_cast<int64_t>(answer_.tokens.size()), .count = 1};
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto emit = [&](int output, auto entries) {
+    if (!parts_.wants(output)) return;
+    AnswerPart own = part;
+    own.output = output;
+    parts_.Emit(own, entries());
+  };
+  const Shape likely = {1, static_cast<int64_t>(choice.top.size())};
+  emit(kOutputIds, [&] { return Tensor::Of<int64_t>({1}, {next.token}); });
+  emit(kTokenLogprobs, [&] { return Tensor::Of<float>({1}, {next.logprob}); });
+  emit(kTopLogprobs,
+       [&] { return Tensor::Of<float>(likely, std::span(top_logprobs_).last(choice.top.size())); });
+  emit(kTopTokens,
+       [&] { return Tensor::Of<int64_t>(likely, std::span(top_tokens_).last(choice.top.size())); });
+}
+
+void GeneratingRequest::Finish() {
   done_ = true;
   // Before those who wait for room are looked at.
-  sequence_.Clear();
+  sequences_.clear();
   source_sequence_.Clear();
+}
+
+std::span<const Hypothesis> GeneratingRequest::Returned() const {
+  if (!search_) return {&answer_, 1};
+  const std::span<const Hypothesis> finished = search_->finished();
+  return finished.first(std::min(finished.size(), static_cast<size_t>(returned_)));
+}
+
+Tensor GeneratingRequest::Output(int output) const {
+  const std::span<const Hypothesis> returned = Returned();
+  const auto count = static_cast<int64_t>(returned.size());
+  size_t longest = 0;
+  for (const Hypothesis& one : returned) longest = std::max(longest, one.tokens.size());
+  const auto places = static_cast<int64_t>(longest);
+  const auto of_top = static_cast<size_t>(std::max<int64_t>(limits_.logprobs, 0));
+  // [hypotheses, longest], of values by token.
+  const auto by_token = [&]<typename T>(std::vector<T> Hypothesis::*values, T behind) {
+    Tensor tensor = Tensor::Allocate(DTypeOf<T>::kValue, {count, places});
+    T* to = tensor.data<T>();
+    std::fill_n(to, tensor.size(), behind);
+    for (const Hypothesis& one : returned) {
+      std::copy((one.*values).begin(), (one.*values).end(), to);
+      to += places;
+    }
+    return tensor;
+  };
+  // [hypotheses, longest, logprobs], of values by row.
+  const auto by_row = [&]<typename T>(const std::vector<T>& values, T behind) {
+    Tensor tensor =
+        Tensor::Allocate(DTypeOf<T>::kValue, {count, places, static_cast<int64_t>(of_top)});
+    T* to = tensor.data<T>();
+    std::fill_n(to, tensor.size(), behind);
+    for (const Hypothesis& one : returned) {
+      for (size_t i = 0; i < one.rows.size(); ++i) {
+        std::copy_n(values.begin() + one.rows[i] * static_cast<std::ptrdiff_t>(of_top), of_top,
+                    to + i * of_top);
+      }
+      to += longest * of_top;
+    }
+    return tensor;
+  };
+  switch (output) {
+    case kSequencesScores: {
+      Tensor scores = Tensor::Allocate(DType::kFloat, {count});
+      for (int64_t i = 0; i < count; ++i) {
+        scores.data<float>()[i] = static_cast<float>(returned[static_cast<size_t>(i)].score);
+      }
+      return scores;
+    }
+    case kTokenLogprobs:
+      return by_token(&Hypothesis::logprobs, 0.0f);
+    case kTopLogprobs:
+      return by_row(top_logprobs_, 0.0f);
+    case kTopTokens:
+      return by_row(top_tokens_, kNoToken);
+    default:
+      return by_token(&Hypothesis::tokens, kNoToken);
+  }
 }
 
 StatusOr<std::vector<NamedTensor>> GeneratingRequest::TakeOutputs() {
   std::vector<NamedTensor> outputs;
-  for (size_t i = 0; i < request().outputs.size(); ++i) {
-    outputs.push_back({"output_ids", Tensor::Of<int64_t>({1, static_cast<int64_t>(answer_.size())},
-                                                         std::span<const int64_t>(answer_))});
+  for (const int output : request().outputs) {
+    outputs.push_back({kOutputNames[output], Output(output)});
   }
   return outputs;
 }

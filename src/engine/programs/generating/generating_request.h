@@ -1,46 +1,48 @@
 // A request that generates: its source, where it has one, its prompt in pieces, then a step a
-// token.
+// token; with beams, a step a token of all its hypotheses.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATING_REQUEST_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATING_REQUEST_H_
 
 #include <algorithm>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "engine/programs/generating/penalties.h"
-#include "engine/programs/generating/sampling.h"
+#include "engine/programs/generating/beam_search.h"
+#include "engine/programs/generating/choosing.h"
+#include "engine/programs/generating/generation_limits.h"
+#include "engine/programs/generating/paged_step.h"
 #include "engine/programs/program.h"
 #include "engine/requests/answer_parts.h"
 #include "runtime/block_pool.h"
 
 namespace chairlift {
 
-struct GenerationLimits {
-  int64_t max_tokens = 1;  // of the answer
-  int64_t min_tokens = 0;  // before which no end token is generated
-  std::vector<int64_t> end_tokens;
-  // That the first or the last token of the answer is, whatever the logits; −1: none.
-  int64_t first_token = -1, last_token = -1;
-  // That are never generated, and not as the first token.
-  std::vector<int64_t> suppressed, first_suppressed;
-  Penalties penalties;
-  SamplingOptions sampling;
-};
-
 // Cells of the program.
 inline constexpr int kStepCell = 0, kEncodeCell = 1;
+
+// Of answers, in this order. All but the first only where they are asked for.
+enum GenerationOutput { kOutputIds, kSequencesScores, kTokenLogprobs, kTopLogprobs, kTopTokens };
+
+// In `output_ids`, behind the end of a sequence that is shorter than others.
+inline constexpr int64_t kNoToken = -1;
+
+// Blocks that a request may grow to hold. Beams share those that the prompt fills.
+int64_t BlocksOfRequest(const BlockPool& pool, int64_t source, int64_t prompt, int64_t max_tokens,
+                        int64_t beams);
 
 // Its nodes stand for numbers of tokens, not for particular ones: where one finds no room for its
 // keys and values, what it was to compute is left to later ones.
 class GeneratingRequest final : public RequestGraph {
  public:
   // `source`: tokens for the encoder; empty: there is none. `piece`: tokens of a prompt in a node,
-  // at most. `pool` must outlive it.
+  // at most. `returned`: the best so many of its hypotheses. `pool` must outlive it. `parts` counts
+  // without beams only: which token comes first is open there until the end.
   GeneratingRequest(ValidatedRequest request, std::span<const int64_t> source,
-                    std::span<const int64_t> prompt, GenerationLimits limits, int64_t piece,
-                    BlockPool& pool, bool parts);
+                    std::span<const int64_t> prompt, GenerationLimits limits, int64_t returned,
+                    int64_t piece, BlockPool& pool, bool parts);
 
   int32_t num_nodes() const override { return first_nodes_; }
   GraphNode run(int32_t index) const override;
@@ -60,30 +62,23 @@ class GeneratingRequest final : public RequestGraph {
   // They have been computed.
   void CompleteSource();
 
-  // What `nodes` nodes of so many tokens together are to compute. Empty: there is no room for its
-  // keys and values now, and they are tried again later.
-  std::span<const int64_t> Begin(int32_t nodes, int64_t tokens);
-  // Tokens before those, and where the keys and values of all are.
-  int64_t computed() const { return computed_; }
-  std::span<const int64_t> blocks() const { return sequence_.blocks(); }
-  // They have been computed. `next`: the token that follows, which counts where the prompt is done.
-  void Complete(int64_t next);
+  // What `nodes` nodes of so many tokens together are to compute: new tokens of one sequence, or of
+  // one for each hypothesis. Empty: there is no room for its keys and values now, and they are
+  // tried again later. `copies`: of keys and values, to be made before, whether or not it is empty.
+  std::vector<StepTokens> Begin(int32_t nodes, int64_t tokens,
+                                std::vector<BlockPool::Copy>& copies);
   // Whether what Begin() said is followed by a token of the answer.
   bool predicts() const { return computed_ + begun_ >= prompt_size(); }
+  // They have been computed. `choices`: by sequence what follows, where it predicts. An error ends
+  // the request.
+  Status Complete(std::span<const Choice> choices);
 
-  const SamplingOptions& sampling() const { return limits_.sampling; }
-  const Penalties& penalties() const { return limits_.penalties; }
+  const GenerationLimits& limits() const { return limits_; }
   std::span<const int64_t> prompt() const { return prompt_; }
-  std::span<const int64_t> answer() const { return answer_; }
-  // Of the next token in the answer.
-  int64_t place() const { return static_cast<int64_t>(answer_.size()); }
-  // What the next token is, whatever the logits; −1: that follows from them.
-  int64_t forced() const {
-    if (place() == limits_.max_tokens - 1 && limits_.last_token >= 0) return limits_.last_token;
-    return forces_first() && place() == 0 ? limits_.first_token : -1;
+  // Of a sequence of Begin()'s, before those.
+  std::span<const int64_t> answer(size_t sequence) const {
+    return search_ ? search_->live()[sequence].tokens : answer_.tokens;
   }
-  // Tokens that may not be the next.
-  std::vector<int64_t> Suppressed() const;
 
   int64_t Rows(int32_t node) const {
     if (node >= first_nodes_) return grown_rows_;
@@ -95,19 +90,29 @@ class GeneratingRequest final : public RequestGraph {
 
  private:
   int64_t prompt_size() const { return static_cast<int64_t>(prompt_.size()); }
-  // Where nothing but the start token comes before, as transformers has it.
-  bool forces_first() const { return limits_.first_token >= 0 && prompt_size() == 1; }
   int64_t source_size() const { return static_cast<int64_t>(source_.size()); }
+  // Of the node that follows.
+  int64_t NextRows() const;
   void Grow(int64_t rows, int cell = kStepCell);
+  Status Search(std::span<const Choice> choices);
+  void Emit(const Choice& choice);
+  void Finish();
+  std::span<const Hypothesis> Returned() const;
+  Tensor Output(int output) const;
 
   const std::vector<int64_t> source_, prompt_;
   const GenerationLimits limits_;
-  const int64_t piece_;
+  const int64_t returned_, piece_;
   const int32_t pieces_;  // of the prompt
   const int32_t first_nodes_;
   BlockPool& pool_;
-  BlockPool::Sequence source_sequence_, sequence_;
-  std::vector<int64_t> answer_;
+  BlockPool::Sequence source_sequence_;
+  std::vector<BlockPool::Sequence> sequences_;  // by live hypothesis; one before there are any
+  Hypothesis answer_;                           // without beams
+  std::optional<BeamSearch> search_;            // with beams
+  // By row that tokens were chosen from: its most likely tokens, limits_.logprobs of them.
+  std::vector<int64_t> top_tokens_;
+  std::vector<float> top_logprobs_;
   int32_t nodes_;      // in all
   int32_t ended_ = 0;  // of them
   int64_t computed_ = 0, begun_ = 0;

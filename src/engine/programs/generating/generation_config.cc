@@ -1,11 +1,14 @@
 #include "engine/programs/generating/generation_config.h"
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "base/regular_file.h"
 #include "base/status.h"
+#include "engine/programs/generating/beam_search.h"
 
 namespace chairlift {
 namespace {
@@ -15,6 +18,7 @@ using Json = nlohmann::json;
 
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 constexpr size_t kMaxTokensInList = 256;
+constexpr size_t kMaxTokensInWord = 64;
 constexpr int64_t kMostTokens = int64_t{1} << 30;
 
 // An empty object where there is no such file.
@@ -64,19 +68,42 @@ Status ReadToken(const Json& json, const fs::path& file, const char* key, int64_
   return tokens.size() <= 1 ? absl::OkStatus() : Token(Json(), file, key).status();
 }
 
-// Those of one token are added to `tokens`. Whether there are others.
-bool ReadBadWords(const Json& json, std::vector<int64_t>& tokens) {
+// Whether all have been read: those of one token are added to `tokens`.
+bool ReadBadWords(const Json& json, std::vector<int64_t>& tokens,
+                  std::vector<std::vector<int64_t>>& words) {
   const auto found = json.find("bad_words_ids");
-  if (found == json.end() || found->is_null()) return false;
-  if (!found->is_array()) return true;
-  bool others = false;
+  if (found == json.end() || found->is_null()) return true;
+  if (!found->is_array() || found->size() > kMaxTokensInList) return false;
+  bool all = true;
   for (const Json& word : *found) {
-    const bool one = word.is_array() && word.size() == 1 && word[0].is_number_integer() &&
-                     tokens.size() < kMaxTokensInList;
-    if (one) tokens.push_back(word[0].get<int64_t>());
-    others |= !one;
+    const bool is_word = word.is_array() && !word.empty() && word.size() <= kMaxTokensInWord &&
+                         std::all_of(word.begin(), word.end(),
+                                     [](const Json& token) { return token.is_number_integer(); });
+    all &= is_word;
+    if (!is_word) continue;
+    if (word.size() == 1) {
+      tokens.push_back(word[0].get<int64_t>());
+    } else {
+      words.push_back(word.get<std::vector<int64_t>>());
+    }
   }
-  return others;
+  return all;
+}
+
+// Whether they can be applied: what of them a request with beams has that does not say.
+StatusOr<bool> ReadBeams(const Json& json, const fs::path& file, GenerationConfig& config) {
+  if (const auto found = json.find("length_penalty"); found != json.end() && !found->is_null()) {
+    const double value = found->is_number() ? found->get<double>() : kMostLengthPenalty + 1;
+    if (!(std::abs(value) <= kMostLengthPenalty)) {
+      return InvalidArgument("{}: \"length_penalty\" is not a number from {} to {}", file.string(),
+                             -kMostLengthPenalty, kMostLengthPenalty);
+    }
+    config.length_penalty = static_cast<float>(value);
+  }
+  const auto found = json.find("early_stopping");
+  if (found == json.end() || found->is_null()) return true;
+  if (found->is_boolean()) config.early_stopping = found->get<bool>();
+  return found->is_boolean();
 }
 
 Status ReadLimit(const Json& json, const fs::path& file, const char* key, int64_t& limit) {
@@ -122,7 +149,11 @@ StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder, bool sou
   CHAIRLIFT_RETURN_IF_ERROR(
       ReadTokens(json, file, "begin_suppress_tokens", config.first_suppressed));
   CHAIRLIFT_RETURN_IF_ERROR(ReadPenalties(json, file, config.penalties));
-  if (ReadBadWords(json, config.suppressed)) config.not_applied.emplace_back("bad_words_ids");
+  if (!ReadBadWords(json, config.suppressed, config.bad_words)) {
+    config.not_applied.emplace_back("bad_words_ids");
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const bool beams, ReadBeams(json, file, config));
+  if (!beams) config.not_applied.emplace_back("early_stopping");
   CHAIRLIFT_RETURN_IF_ERROR(ReadLimit(json, file, "max_new_tokens", config.max_new_tokens));
   CHAIRLIFT_RETURN_IF_ERROR(ReadLimit(json, file, "max_length", config.max_length));
   const fs::path model = folder / "config.json";

@@ -15,11 +15,16 @@ namespace chairlift {
 struct GenerationConfig {
   std::vector<int64_t> end_tokens;
   // −1: not set.
-  int64_t start_token = -1;               // of a decoder that has an encoder; else not read
-  int64_t forced_first = -1;              // the first token of an answer
-  int64_t forced_end = -1;                // the last of one that is as long as it may be
-  std::vector<int64_t> suppressed;        // never generated
-  Penalties penalties;                    // of requests that say nothing of them
+  int64_t start_token = -1;         // of a decoder that has an encoder; else not read
+  int64_t forced_first = -1;        // the first token of an answer
+  int64_t forced_end = -1;          // the last of one that is as long as it may be
+  std::vector<int64_t> suppressed;  // never generated
+  // Of two tokens or more, that are never completed; none of them empty.
+  std::vector<std::vector<int64_t>> bad_words;
+  // Of requests that say nothing of them:
+  Penalties penalties;
+  float length_penalty = 1.0f;
+  bool early_stopping = false;
   std::vector<int64_t> first_suppressed;  // not as the first token of an answer
   int64_t max_new_tokens = 0;             // 0: not set
   int64_t max_length = 0;                 // of prompt and answer; likewise

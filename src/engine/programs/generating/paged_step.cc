@@ -141,6 +141,26 @@ StatusOr<Tensor> PagedStep::Run(std::span<const StepTokens> sequences, Team& tea
   return std::move(outputs[0]);
 }
 
+void PagedStep::Make(std::span<const BlockPool::Copy> copies, Team& team) {
+  if (copies.empty()) return;
+  const auto copy_in = [&](Tensor& cache) {
+    const Shape& shape = cache.shape();  // [blocks, heads, tokens of a block, columns]
+    const int64_t heads = shape[1], head = shape[2] * shape[3];
+    auto* data = cache.data<float>();
+    for (const BlockPool::Copy& copy : copies) {
+      const float* from = data + copy.from * heads * head;
+      float* to = data + copy.to * heads * head;
+      for (int64_t h = 0; h < heads; ++h) {
+        std::copy_n(from + h * head, copy.tokens * shape[3], to + h * head);
+      }
+    }
+  };
+  team.For(static_cast<int>(keys_.size()), [&](int layer, int /*worker*/) {
+    copy_in(keys_[static_cast<size_t>(layer)]);
+    copy_in(values_[static_cast<size_t>(layer)]);
+  });
+}
+
 Status PagedStep::Write(size_t layer, bool keys, const Tensor& rows, int64_t first, int64_t count,
                         std::span<const int64_t> blocks) {
   Tensor& cache = (keys ? keys_ : values_)[layer];

@@ -17,8 +17,9 @@ namespace chairlift {
 // New tokens of one sequence in a step.
 struct StepTokens {
   std::span<const int64_t> tokens;
-  int64_t cached = 0;               // tokens before them
-  std::span<const int64_t> blocks;  // of all; nobody else's
+  int64_t cached = 0;  // tokens before them
+  // Of all. Those that have new tokens are nobody else's.
+  std::span<const int64_t> blocks;
   // Of a model with an encoder: tokens of the source, and where their keys and values are.
   int64_t source = 0;
   std::span<const int64_t> source_blocks = {};
@@ -51,6 +52,9 @@ class PagedStep {
   // of all tokens are in their blocks then. One run at a time.
   StatusOr<Tensor> Run(std::span<const StepTokens> sequences, Team& team, int worker,
                        WorkerMemory& memory);
+
+  // Before the next run, on all workers.
+  void Make(std::span<const BlockPool::Copy> copies, Team& team);
 
   // Puts the keys (else values) of `count` tokens in a layer's blocks: rows from `first` on of
   // [..., tokens, heads, columns].

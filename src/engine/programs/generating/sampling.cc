@@ -37,16 +37,18 @@ double Uniform(uint64_t seed, uint64_t place) {
 
 }  // namespace
 
+Status NoTokenMayFollow() {
+  return InvalidArgument(
+      "no token may come next: all are suppressed, or end tokens before min_tokens");
+}
+
 StatusOr<int64_t> NextToken(std::span<const float> logits, std::span<const int64_t> without,
                             const SamplingOptions& options, int64_t place) {
   const bool numbers =
       std::none_of(logits.begin(), logits.end(), [](float logit) { return std::isnan(logit); });
   if (!numbers) return Internal("the model's logits have NaN for this request");
   const int64_t best = MostLikely(logits, without);
-  if (best < 0) {
-    return InvalidArgument(
-        "no token may come next: all are suppressed, or end tokens before min_tokens");
-  }
+  if (best < 0) return NoTokenMayFollow();
   const float largest = logits[static_cast<size_t>(best)];
   if (options.temperature == 0 || std::isinf(largest)) return best;
   // In double: probabilities of rare tokens are summed over all of them.

@@ -17,9 +17,12 @@ struct SamplingOptions {
   uint64_t seed = 0;
 };
 
+// kInvalidArgument.
+Status NoTokenMayFollow();
+
 // Token number `place` of an answer: which, follows from logits, options and place alone, whoever
 // rides beside the request. None of `without`, which is short. kInternal where a logit is NaN,
-// kInvalidArgument where all tokens are left out.
+// NoTokenMayFollow() where all tokens are left out.
 StatusOr<int64_t> NextToken(std::span<const float> logits, std::span<const int64_t> without,
                             const SamplingOptions& options, int64_t place);
 

@@ -1,0 +1,109 @@
+#include "engine/programs/generating/choosing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/status.h"
+#include "ops/normalization/rows_simd.h"
+
+namespace chairlift {
+namespace {
+
+std::span<float> LogSoftmaxed(std::span<const float> logits, std::span<float> to) {
+  static const RowFns kFns = FindRowFns();
+  kFns.log_softmax(logits.data(), to.data(), 1, static_cast<int64_t>(logits.size()));
+  return to.first(logits.size());
+}
+
+float Carried(float logprob) { return std::max(logprob, kLeastLogprob); }
+
+// The likeliest first; of equal ones the lower.
+std::vector<std::pair<int64_t, float>> MostLikelyOf(std::span<const float> logprobs, int64_t n) {
+  const size_t most = std::min(static_cast<size_t>(n), logprobs.size());
+  std::vector<std::pair<int64_t, float>> top;
+  for (size_t i = 0; i < logprobs.size() && most > 0; ++i) {
+    if (top.size() == most && !(logprobs[i] > top.back().second)) continue;
+    const auto place =
+        std::upper_bound(top.begin(), top.end(), logprobs[i],
+                         [](float value, const auto& kept) { return value > kept.second; });
+    top.insert(place, {static_cast<int64_t>(i), logprobs[i]});
+    if (top.size() > most) top.pop_back();
+  }
+  for (auto& [token, logprob] : top) logprob = Carried(logprob);
+  return top;
+}
+
+// What an answer's next token must follow.
+struct Rules {
+  int64_t forced;  // −1: none
+  std::vector<int64_t> suppressed, ends;
+  bool last;  // of the tokens that it may have
+
+  bool Ends(int64_t token) const {
+    return last || std::find(ends.begin(), ends.end(), token) != ends.end();
+  }
+};
+
+std::vector<Continuation> Continuations(const Rules& rules, int64_t beams,
+                                        std::span<float> scores) {
+  if (rules.forced >= 0) {
+    return {{.token = rules.forced, .score = 0, .ends = rules.Ends(rules.forced)}};
+  }
+  for (const int64_t token : rules.suppressed) {
+    scores[static_cast<size_t>(token)] = -std::numeric_limits<float>::infinity();
+  }
+  return TopContinuations(scores, rules.ends, rules.last, beams);
+}
+
+}  // namespace
+
+int64_t ScratchOf(const GenerationLimits& limits, int64_t vocabulary) {
+  const bool changed = limits.penalties.any() || limits.beams.beams > 1;
+  return vocabulary * ((changed ? 1 : 0) + (limits.logprobs >= 0 ? 1 : 0));
+}
+
+Choice Choose(const GenerationLimits& limits, std::span<const int64_t> prompt,
+              std::span<const int64_t> answer, std::span<const float> logits,
+              std::span<float> scratch) {
+  Choice choice;
+  const auto place = static_cast<int64_t>(answer.size());
+  const Rules rules = {ForcedToken(limits, static_cast<int64_t>(prompt.size()), place),
+                       SuppressedTokens(limits, prompt, answer), EndTokens(limits, answer),
+                       place + 1 >= limits.max_tokens};
+  std::span<const float> logprobs;
+  if (limits.logprobs >= 0) {
+    logprobs = LogSoftmaxed(logits, scratch.last(logits.size()));
+    choice.top = MostLikelyOf(logprobs, limits.logprobs);
+  }
+  const int64_t beams = limits.beams.beams;
+  if (beams > 1) {
+    const std::span<float> scores = LogSoftmaxed(logits, scratch.first(logits.size()));
+    if (std::any_of(scores.begin(), scores.end(), [](float score) { return std::isnan(score); })) {
+      choice.status = Internal("the model's logits have NaN, or infinity, for this request");
+      return choice;
+    }
+    Penalise(scores, prompt, answer, limits.penalties);
+    choice.next = Continuations(rules, beams, scores);
+  } else {
+    std::span<const float> row = logits;
+    if (limits.penalties.any()) {
+      const std::span<float> penalised = scratch.first(logits.size());
+      std::copy(logits.begin(), logits.end(), penalised.begin());
+      Penalise(penalised, prompt, answer, limits.penalties);
+      row = penalised;
+    }
+    StatusOr<int64_t> token = NextToken(row, rules.suppressed, limits.sampling, place);
+    choice.status = token.status();
+    if (!token.ok()) return choice;
+    if (rules.forced >= 0) token = rules.forced;
+    choice.next = {{.token = *token, .ends = rules.Ends(*token)}};
+  }
+  if (limits.logprobs < 0) return choice;
+  for (Continuation& next : choice.next) {
+    next.logprob = Carried(logprobs[static_cast<size_t>(next.token)]);
+  }
+  return choice;
+}
+
+}  // namespace chairlift

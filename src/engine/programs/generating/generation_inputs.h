@@ -1,0 +1,59 @@
+// Requests of a model that generates: their inputs and outputs, what each may be, and the limits of
+// the answer that follow from them and from the files beside the model.
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATION_INPUTS_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATION_INPUTS_H_
+
+#include <cstdint>
+#include <span>
+
+#include "engine/programs/generating/generation_config.h"
+#include "engine/programs/generating/generation_limits.h"
+#include "engine/requests/validate.h"
+#include "runtime/block_pool.h"
+
+namespace chairlift {
+
+// What the model itself can take.
+struct GenerationRoom {
+  int64_t max_length = 1;  // of prompt and answer
+  int64_t vocabulary = 0;
+  bool source = false;            // it has an encoder
+  int64_t max_source = 0;         // of the source
+  int64_t source_vocabulary = 0;  // likewise; 0: unknown
+};
+
+// Thread-safe.
+class GenerationInputs {
+ public:
+  // `pool` must outlive it.
+  GenerationInputs(GenerationConfig config, const GenerationRoom& room, const BlockPool& pool);
+
+  const Signature& signature() const { return signature_; }
+
+  // With defaults for what is left out, and without the outputs that do not go with the request's
+  // inputs. InvalidArgument names the input that is wrong.
+  StatusOr<ValidatedRequest> Validate(const InferRequest& request) const;
+
+  // Of a request that Validate() gave.
+  std::span<const int64_t> Source(const ValidatedRequest& request) const;
+  std::span<const int64_t> Prompt(const ValidatedRequest& request) const;
+  GenerationLimits LimitsOf(const ValidatedRequest& request) const;
+  // Hypotheses that it is to be answered with.
+  static int64_t Returned(const ValidatedRequest& request);
+
+ private:
+  InferRequest WithDefaults(const InferRequest& request) const;
+  Status CheckLength(const InferRequest& request, ValidatedRequest& validated) const;
+  Status CheckTokenLists(const ValidatedRequest& validated) const;
+  // Those that the model has.
+  std::vector<int64_t> Known(std::span<const int64_t> tokens) const;
+
+  const GenerationConfig config_;
+  const GenerationRoom room_;
+  const BlockPool& pool_;
+  const Signature signature_;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATION_INPUTS_H_
