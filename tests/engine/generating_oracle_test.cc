@@ -667,6 +667,7 @@ TEST(GeneratingOracleTest, WhatDoesNotFitIsRefusedByName) {
   EXPECT_THAT(with(Row("stop_sequences", {-1, 1})), HasSubstr("sequence 0 must be one or more"));
   EXPECT_THAT(with(Row("stop_sequences", {1, -1, 1})), HasSubstr("sequence 0 must be"));
   EXPECT_THAT(with(Row("stop_sequences", {1, -2})), HasSubstr("token 1 is -2"));
+  EXPECT_EQ(with(Row("stop_sequences", {})), "");
   EXPECT_THAT(with(Row("bad_words_ids", {1, 61})), HasSubstr("token 1 is 61"));
   EXPECT_THAT(with(Row("bad_words_ids", Tokens(65, 1))), HasSubstr("it may have 64 of 64"));
   EXPECT_THAT(with(list("forced_bos_token_id", {61})), HasSubstr("token 0 is 61"));

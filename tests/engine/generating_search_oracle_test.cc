@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <thread>
 
 #include "chairlift/engine.h"
 #include "engine/test_models.h"
@@ -392,6 +394,13 @@ void ExpectAnswers(Engine& engine, AsItIs& model, int count, int64_t longest, un
     if (asked[i].beams == 1 || answers.size() != want.size()) continue;
     const auto scores = OutputOf(*responses[i], "sequences_scores").values<float>();
     for (size_t k = 0; k < want.size(); ++k) EXPECT_NEAR(scores[k], found[k].score, 1e-3);
+  }
+  lock.unlock();
+  // Nothing is held once those that were cancelled have left.
+  const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (engine.Metadata("decoder")->diagnosis.find("values: 0 of") == std::string::npos) {
+    ASSERT_LT(std::chrono::steady_clock::now(), late) << engine.Metadata("decoder")->diagnosis;
+    std::this_thread::yield();
   }
   EXPECT_GT(compared, count / 2);
   EXPECT_GT(several, count / 10);

@@ -220,9 +220,11 @@ Status CheckSequence(std::string_view input, std::span<const int64_t> tokens, in
   return CheckTokens(input, tokens, vocabulary);
 }
 
-// A row of tokens a sequence, behind which it may be filled with kNoToken.
+// A row of tokens a sequence, behind which it may be filled with kNoToken. None where there are no
+// tokens at all, as JSON's [] has it.
 std::vector<std::vector<int64_t>> SequencesOf(const Tensor& tensor) {
   std::vector<std::vector<int64_t>> sequences;
+  if (tensor.size() == 0) return sequences;
   const auto all = tensor.values<int64_t>();
   const auto longest = static_cast<size_t>(tensor.shape()[1]);
   for (int64_t row = 0; row < tensor.shape()[0]; ++row) {
