@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "engine/programs/generating/row_scan.h"
+
 namespace chairlift {
 namespace {
 
@@ -22,18 +24,16 @@ std::vector<Continuation> TopContinuations(std::span<const float> scores,
   const auto most = static_cast<size_t>(beams);
   std::vector<Continuation> top;
   top.reserve(most + 1 + ends.size());
-  for (size_t i = 0; i < scores.size(); ++i) {
-    const float score = scores[i];
-    const bool better = score > (top.size() < most ? kImpossible : top.back().score);
-    if (!better) continue;
-    const auto token = static_cast<int64_t>(i);
-    if (std::find(ends.begin(), ends.end(), token) != ends.end()) continue;
-    const auto place =
-        std::upper_bound(top.begin(), top.end(), score,
-                         [](float value, const Continuation& kept) { return value > kept.score; });
-    top.insert(place, {.token = token, .score = score, .ends = all_end});
-    if (top.size() > most) top.pop_back();
-  }
+  VisitAbove(scores, kImpossible, [&](int64_t token, float score) {
+    if (std::find(ends.begin(), ends.end(), token) == ends.end()) {
+      const auto place = std::upper_bound(
+          top.begin(), top.end(), score,
+          [](float value, const Continuation& kept) { return value > kept.score; });
+      top.insert(place, {.token = token, .score = score, .ends = all_end});
+      if (top.size() > most) top.pop_back();
+    }
+    return top.size() < most ? kImpossible : top.back().score;
+  });
   for (size_t i = 0; i < ends.size(); ++i) {
     const auto first = ends.begin() + static_cast<std::ptrdiff_t>(i);
     const float score = scores[static_cast<size_t>(ends[i])];

@@ -1,10 +1,10 @@
 #include "engine/programs/generating/choosing.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "base/status.h"
+#include "engine/programs/generating/row_scan.h"
 #include "ops/normalization/rows_simd.h"
 
 namespace chairlift {
@@ -16,19 +16,25 @@ std::span<float> LogSoftmaxed(std::span<const float> logits, std::span<float> to
   return to.first(logits.size());
 }
 
+constexpr float kNoChance = -std::numeric_limits<float>::infinity();
+
 float Carried(float logprob) { return std::max(logprob, kLeastLogprob); }
 
 // The likeliest first; of equal ones the lower.
 std::vector<std::pair<int64_t, float>> MostLikelyOf(std::span<const float> logprobs, int64_t n) {
-  const size_t most = std::min(static_cast<size_t>(n), logprobs.size());
+  const auto most = static_cast<size_t>(n);
   std::vector<std::pair<int64_t, float>> top;
-  for (size_t i = 0; i < logprobs.size() && most > 0; ++i) {
-    if (top.size() == most && !(logprobs[i] > top.back().second)) continue;
+  if (most == 0) return top;
+  VisitAbove(logprobs, kNoChance, [&](int64_t token, float logprob) {
     const auto place =
-        std::upper_bound(top.begin(), top.end(), logprobs[i],
+        std::upper_bound(top.begin(), top.end(), logprob,
                          [](float value, const auto& kept) { return value > kept.second; });
-    top.insert(place, {static_cast<int64_t>(i), logprobs[i]});
+    top.insert(place, {token, logprob});
     if (top.size() > most) top.pop_back();
+    return top.size() < most ? kNoChance : top.back().second;
+  });
+  for (int64_t token = 0; top.size() < most; ++token) {  // those of −∞
+    if (!(logprobs[static_cast<size_t>(token)] > kNoChance)) top.emplace_back(token, kNoChance);
   }
   for (auto& [token, logprob] : top) logprob = Carried(logprob);
   return top;
@@ -51,7 +57,7 @@ std::vector<Continuation> Continuations(const Rules& rules, int64_t beams,
     return {{.token = rules.forced, .score = 0, .ends = rules.Ends(rules.forced)}};
   }
   for (const int64_t token : rules.suppressed) {
-    scores[static_cast<size_t>(token)] = -std::numeric_limits<float>::infinity();
+    scores[static_cast<size_t>(token)] = kNoChance;
   }
   return TopContinuations(scores, rules.ends, rules.last, beams);
 }
@@ -79,7 +85,7 @@ Choice Choose(const GenerationLimits& limits, std::span<const int64_t> prompt,
   const int64_t beams = limits.beams.beams;
   if (beams > 1) {
     const std::span<float> scores = LogSoftmaxed(logits, scratch.first(logits.size()));
-    if (std::any_of(scores.begin(), scores.end(), [](float score) { return std::isnan(score); })) {
+    if (HasNan(scores)) {
       choice.status = Internal("the model's logits have NaN, or infinity, for this request");
       return choice;
     }

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "engine/programs/generating/row_scan.h"
 
 namespace chairlift {
 namespace {
@@ -17,8 +19,16 @@ bool IsIn(std::span<const int64_t> tokens, int64_t token) {
 // The largest but those of `without`; −1: there is none.
 int64_t MostLikely(std::span<const float> logits, std::span<const int64_t> without) {
   int64_t best = -1;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (best >= 0 && !(logits[i] > logits[static_cast<size_t>(best)])) continue;
+  float largest = -std::numeric_limits<float>::infinity();
+  VisitAbove(logits, largest, [&](int64_t token, float logit) {
+    if (!IsIn(without, token)) {
+      best = token;
+      largest = logit;
+    }
+    return largest;
+  });
+  // None is above −∞.
+  for (size_t i = 0; best < 0 && i < logits.size(); ++i) {
     if (!IsIn(without, static_cast<int64_t>(i))) best = static_cast<int64_t>(i);
   }
   return best;
@@ -44,9 +54,7 @@ Status NoTokenMayFollow() {
 
 StatusOr<int64_t> NextToken(std::span<const float> logits, std::span<const int64_t> without,
                             const SamplingOptions& options, int64_t place) {
-  const bool numbers =
-      std::none_of(logits.begin(), logits.end(), [](float logit) { return std::isnan(logit); });
-  if (!numbers) return Internal("the model's logits have NaN for this request");
+  if (HasNan(logits)) return Internal("the model's logits have NaN for this request");
   const int64_t best = MostLikely(logits, without);
   if (best < 0) return NoTokenMayFollow();
   const float largest = logits[static_cast<size_t>(best)];

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -96,6 +97,24 @@ TEST(SamplingTest, WhatHasNoProbabilityIsNotDrawn) {
   std::vector<int64_t> all(kLogits.size());
   std::iota(all.begin(), all.end(), 0);
   EXPECT_TRUE(absl::IsInvalidArgument(NextToken(kLogits, all, {.temperature = 1}, 0).status()));
+}
+
+// Of sizes around those of the blocks in which rows are looked through.
+TEST(SamplingTest, OfEqualOnesTheFirstWhereverItIsAndNaNIsSeenAnywhere) {
+  const float never = -std::numeric_limits<float>::infinity();
+  std::mt19937 random(1);
+  for (const size_t size : {1u, 2u, 63u, 64u, 65u, 200u}) {
+    for (int i = 0; i < 50; ++i) {
+      std::vector<float> logits(size);
+      for (float& logit : logits) logit = random() % 4 == 0 ? never : float(random() % 5);
+      const auto best = std::max_element(logits.begin(), logits.end());
+      const auto token = NextToken(logits, {}, {}, 0);
+      ASSERT_TRUE(token.ok()) << token.status();
+      EXPECT_EQ(*token, best - logits.begin());
+      logits[random() % size] = std::numeric_limits<float>::quiet_NaN();
+      EXPECT_TRUE(absl::IsInternal(NextToken(logits, {}, {}, 0).status()));
+    }
+  }
 }
 
 }  // namespace
