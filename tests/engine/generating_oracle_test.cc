@@ -117,11 +117,12 @@ class Alone {
           request.inputs.push_back(Row(input.name, places));
         } else {
           const auto found = past.find(input.name.substr(16));
+          // Of what onnxruntime-genai writes, which leaves it open.
+          const int64_t columns = input.shape[3] < 0 ? 16 : input.shape[3];
           request.inputs.push_back(
-              {input.name,
-               found != past.end()
-                   ? found->second
-                   : Tensor::Allocate(DType::kFloat, {1, input.shape[1], 0, input.shape[3]})});
+              {input.name, found != past.end()
+                               ? found->second
+                               : Tensor::Allocate(DType::kFloat, {1, input.shape[1], 0, columns})});
         }
       }
       const auto response = engine_->Infer(request);
@@ -340,6 +341,20 @@ TEST(GeneratingOracleTest, LlamaWithGroupedQueries) {
 }
 
 // Real exports (tests/models/export_decoders.py).
+TEST(GeneratingOracleTest, AttentionWithItsCacheInOneOperator) {
+  using testing::FusedAttention;
+  unsigned seed = 20;
+  for (const FusedAttention fused : {FusedAttention::kGroupQuery, FusedAttention::kGroupQueryPacked,
+                                     FusedAttention::kMultiHead, FusedAttention::kMultiHeadCausal,
+                                     FusedAttention::kOnnxCausal, FusedAttention::kOnnxMasked}) {
+    SCOPED_TRACE(static_cast<int>(fused));
+    const bool equal =
+        fused == FusedAttention::kMultiHead || fused == FusedAttention::kMultiHeadCausal;
+    Check(*Written(testing::LlamaModel({.kv_heads = equal ? 4 : 2}, {.fused = fused})), {}, 12, 40,
+          ++seed);
+  }
+}
+
 TEST(GeneratingOracleTest, AsPyTorchsExporterWritesThem) {
   int count = 0;
   const auto folder = std::filesystem::path(CHAIRLIFT_ENCODERS) / ".." / "decoders";
@@ -602,6 +617,26 @@ TEST(GeneratingOracleTest, WhatIsLeftOutFollowsFromTheFilesBesideTheModel) {
   EXPECT_EQ(metadata->programs.size(), 1u);
   EXPECT_EQ(metadata->programs[0].kind, "generating");
   EXPECT_THAT(metadata->diagnosis, HasSubstr("an answer ends at token 7 or 11"));
+}
+
+TEST(GeneratingOracleTest, WhatOnnxruntimeGenaiWritesBesideTheModelIsRead) {
+  const auto files =
+      Written(testing::LlamaModel({}, {.fused = testing::FusedAttention::kGroupQuery}), "");
+  testing::WriteFile(files->folder / "genai_config.json", R"({
+    "model": {"context_length": 64, "eos_token_id": [7, 11]},
+    "search": {"max_length": 15, "repetition_penalty": 1.0, "do_sample": true, "num_beams": 1}})");
+  auto engine = Load(*files);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  Alone alone(*files);
+  InferRequest request;
+  request.model = "decoder";
+  request.inputs = {Row("input_ids", {4, 9, 2})};
+  const auto response = (*engine)->Infer(request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(TokensOf(*response), alone.Answer({.prompt = {4, 9, 2}, .max_tokens = 12}));
+  const std::string diagnosis = (*engine)->Metadata("decoder")->diagnosis;
+  EXPECT_THAT(diagnosis, HasSubstr("an answer ends at token 7 or 11"));
+  EXPECT_THAT(diagnosis, HasSubstr("not applied: do_sample"));
 }
 
 TEST(GeneratingOracleTest, WhatDoesNotFitIsRefusedByName) {

@@ -193,6 +193,59 @@ def compare_encoders(chairlift):
     return passed, failed
 
 
+# Decoders of tiny sizes as exporters write them, attention in one operator or in many (export_decoders.py,
+# export_genai_decoders.py).
+DECODERS = pathlib.Path(__file__).parent / "decoders"
+
+
+def greedy(peer, prompt, count):
+    """Tokens that ONNX Runtime's loop gives, and by how much the narrowest was the most likely."""
+    past, added, answer, margin = {}, list(prompt), [], float("inf")
+    outputs = [output.name for output in peer.get_outputs()]
+    while len(answer) < count:
+        cached = len(prompt) + len(answer) - len(added)
+        feeds = {}
+        for given in peer.get_inputs():
+            if given.name == "input_ids":
+                feeds[given.name] = np.array([added], np.int64)
+            elif given.name == "attention_mask":
+                feeds[given.name] = np.ones((1, cached + len(added)), np.int64)
+            elif given.name == "position_ids":
+                feeds[given.name] = np.arange(cached, cached + len(added))[None]
+            else:
+                columns = given.shape[3] if isinstance(given.shape[3], int) else 16
+                feeds[given.name] = past.get(given.name, np.zeros((1, given.shape[1], 0, columns), np.float32))
+        results = dict(zip(outputs, peer.run(None, feeds)))
+        last = results.pop("logits")[0, -1]
+        past = {name.replace("present", "past_key_values"): value for name, value in results.items()}
+        margin = min(margin, np.diff(np.sort(last))[-1])
+        added = [int(last.argmax())]
+        answer += added
+    return answer, margin
+
+
+def compare_decoders(chairlift):
+    """How many answers were right and how many wrong."""
+    passed = failed = 0
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    for path in sorted(DECODERS.glob("*.onnx")):
+        peer = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        rng = np.random.default_rng(3)
+        for length in (1, 7, 33):
+            prompt = rng.integers(0, 61, length)
+            want, margin = greedy(peer, prompt, 16)
+            inputs = {"input_ids": prompt[None], "max_tokens": np.array([16], np.int32), "ignore_eos": np.array([True])}
+            with tempfile.TemporaryDirectory() as folder:
+                got = run_offline(chairlift, path, inputs, pathlib.Path(folder))("output_ids")[0].tolist()
+            right = got == want or margin < 1e-4
+            passed, failed = passed + right, failed + (not right)
+            if not right:
+                print(f"FAILED {path.name} {length} tokens: {got}, not {want}")
+    print(f"decoders as exported: {passed} answers with ONNX Runtime's tokens", flush=True)
+    return passed, failed
+
+
 def compare_meanings(port):
     """The example that finds sentences of like meaning finds them."""
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
@@ -242,6 +295,9 @@ def main():
         sys.exit("the server did not start:\n" + "".join(log))
 
     passed, failed = compare_encoders(args.chairlift) if args.only in "encoders" else (0, 0)
+    if args.only in "decoders":
+        right, wrong = compare_decoders(args.chairlift)
+        passed, failed = passed + right, failed + wrong
     try:
         for name, cases in CASES.items():
             if args.only not in name:

@@ -209,6 +209,35 @@ def attentions(rng):
            .weight(integers(rng, np.uint8)).weight(integers(rng, u8)))
 
 
+def cached_attentions(rng):
+    batch, kv_heads, group = (int(v) for v in rng.integers(1, 4, 3))
+    heads, size, past = kv_heads * group, 16 * int(rng.integers(1, 3)), int(pick(rng, 0, 3, 6))
+    length = 1 if past and batch > 1 else int(rng.integers(1, 7))  # ONNX Runtime's own bound
+    total, width, narrow = past + length, heads * size, kv_heads * size
+    rotary, packed = int(rng.integers(2)), rng.integers(2)
+    turned = int(pick(rng, size // 2, 8))
+    tables = [real(rng, 16, turned) if rotary else None for _ in range(2)]
+    bias = real(rng, pick(rng, 1, batch), pick(rng, 1, heads), length, total) if rng.integers(4) == 0 else None
+    q = real(rng, batch, length, width + 2 * narrow if packed else width)
+    k, v = (None if packed else real(rng, batch, length, narrow) for _ in range(2))
+    yield (Case("GroupQueryAttention", ("y", "present_key", "present_value"), num_heads=heads, kv_num_heads=kv_heads,
+                do_rotary=rotary, rotary_interleaved=int(rng.integers(2)), scale=pick(rng, None, 0.3),
+                softcap=pick(rng, None, None, 0.7), local_window_size=pick(rng, None, -1, 2, 4))
+           .input(q).input(k).input(v)
+           .input(real(rng, batch, kv_heads, past, size)).input(real(rng, batch, kv_heads, past, size))
+           .input(np.full(batch, total - 1, np.int32)).input(np.array(pick(rng, total, [total]), np.int32))
+           .weight(tables[0]).weight(tables[1]).absent().input(bias))
+    split = rng.integers(2)
+    x = real(rng, batch, heads, length, size) if split else real(rng, batch, length, width)
+    positions = pick(rng, np.array([past]), rng.integers(0, 16, (batch, length)))
+    # Of the columns of a head that are not turned, it wants to be told.
+    part = turned != size // 2
+    yield (Case("RotaryEmbedding", interleaved=int(rng.integers(2)),
+                num_heads=heads if part or split else pick(rng, None, heads),
+                rotary_embedding_dim=2 * turned if part else None)
+           .input(x).input(positions).weight(real(rng, 16, turned)).weight(real(rng, 16, turned)))
+
+
 def quantised(rng):
     dtype = pick(rng, np.uint8, np.int8)
     shape = tuple(int(v) for v in rng.integers(1, 6, 4) + (0, 0, 3, 3))
@@ -333,7 +362,7 @@ def trees(rng):
                 **{f"class_{k}": v for k, v in leaves.items()}).input(x))
 
 
-FAMILIES = (activations, products, convolutions, normalisations, attentions, quantised, integer_products, classical,
+FAMILIES = (activations, products, convolutions, normalisations, attentions, cached_attentions, quantised, integer_products, classical,
             trees)
 
 

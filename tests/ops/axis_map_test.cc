@@ -270,6 +270,13 @@ std::vector<Case> Sequences() {
                    Attrs({{"num_heads", int64_t{2}}})});
   cases.push_back(
       {"RotaryEmbedding", {Floats({3, 2, 4, 6}), Floats({3, 4, 3}), Floats({3, 4, 3})}});
+  cases.push_back(
+      {"RotaryEmbedding", {Floats({3, 2, 4, 6}), Floats({1, 4, 3}), Floats({3, 1, 3})}});
+  cases.push_back(
+      {.op = "GrowCache",
+       .inputs = {Floats({3, 2, 4, 5}), Floats({3, 2, 2, 5}),
+                  Input(Tensor::Of<int32_t>({3}, {5, 5, 5})), Input(Tensor::Of<int32_t>({1}, {6}))},
+       .domain = "chairlift"});
   cases.push_back({"TensorScatter", {Floats({3, 2, 6, 5}), Floats({3, 2, 2, 5}), Indices({3}, 4)}});
   cases.push_back({"DFT", {Floats({3, 8, 4, 1})}});
   cases.push_back({"DFT", {Floats({3, 8, 4, 2}), Absent(), Int(1)}});

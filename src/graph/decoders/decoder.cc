@@ -74,7 +74,7 @@ StatusOr<DecoderPorts> FindDecoderPorts(const Graph& graph) {
     const int at = static_cast<int>(i);
     const bool integer = value.dtype == DType::kInt64 || value.dtype == DType::kInt32;
     if (value.name.starts_with(kPastPrefix)) {
-      CHAIRLIFT_RETURN_IF_ERROR(CheckShape(value, 4, {1, 3}, "[batch, heads, past, columns]"));
+      CHAIRLIFT_RETURN_IF_ERROR(CheckShape(value, 4, {}, "[batch, heads, past, columns]"));
       if (value.dtype != DType::kFloat) {
         return Unimplemented("'{}' is {}; what is supported is float32", value.name,
                              DTypeName(value.dtype));
@@ -128,6 +128,19 @@ StatusOr<DecoderPorts> FindDecoderPorts(const Graph& graph) {
           value.name, DTypeName(value.dtype));
     }
     cache->output = at;
+    const SymbolicShape& past =
+        graph.values[static_cast<size_t>(graph.inputs[static_cast<size_t>(cache->input)])].shape;
+    // Of those that the file leaves open.
+    const auto size = [&](int axis) {
+      const bool fits = value.shape.has_rank() && value.shape.rank() == 4;
+      const Dim dim = past[axis].known() || !fits ? past[axis] : value.shape[axis];
+      return dim.known() ? dim.value() : 0;
+    };
+    cache->heads = size(1);
+    cache->columns = size(3);
+    if (cache->heads > 0 && cache->columns > 0) continue;
+    return Unimplemented("'{}' has shape {}: its heads and columns are not known", cache->name,
+                         past.ToString());
   }
   if (ports.logits < 0) return Unimplemented("it has no float32 output 'logits'");
   for (const DecoderPorts::Cache& cache : ports.caches) {

@@ -16,8 +16,9 @@
 //                        encoder_attention_mask [batch, source] → logits
 //
 // Proved, operator by operator, for every past and every number of new tokens:
-//   1. present = Concat(past, new keys) along the tokens, and nothing but attention reads it, after
-//      repeating heads at the most;
+//   1. present = Concat(past, new keys) along the tokens (or that which an attention with its cache
+//      gives, which is first written as such), and nothing but attention reads it, after repeating
+//      heads at the most;
 //   2. each attention hides exactly the keys behind its query (past + query < key), whatever the
 //      sizes, where the mask is ones (pattern.h);
 //   3. nothing else depends on the past's length but positions, past + index of the token.
@@ -103,6 +104,7 @@ struct DecoderPorts {
   struct Cache {
     std::string name;  // "past_key_values.0.key"
     int input = -1, output = -1;
+    int64_t heads = 0, columns = 0;
   };
   std::vector<Cache> caches;
   int source = -1, source_mask = -1;

@@ -160,6 +160,7 @@ class PatternReader {
   StatusOr<Pattern> Expand(const Node& node);
   StatusOr<Pattern> Concat(const Node& node);
   StatusOr<Pattern> CumSum(const Node& node);
+  StatusOr<Pattern> ReduceSum(const Node& node);
   StatusOr<Pattern> Trilu(const Node& node);
   StatusOr<Pattern> Squeeze(const Node& node);
   StatusOr<Pattern> Unsqueeze(const Node& node);

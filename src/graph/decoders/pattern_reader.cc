@@ -205,12 +205,13 @@ StatusOr<Pattern> PatternReader::Follow(const Node& node) {
   }
   using Rule = StatusOr<Pattern> (PatternReader::*)(const Node&);
   static const std::map<std::string, Rule, std::less<>> kRules = {
-      {"Concat", &PatternReader::Concat},   {"CumSum", &PatternReader::CumSum},
-      {"Expand", &PatternReader::Expand},   {"Flatten", &PatternReader::Flatten},
-      {"Gather", &PatternReader::Gather},   {"Range", &PatternReader::Range},
-      {"Reshape", &PatternReader::Reshape}, {"Slice", &PatternReader::Slice},
-      {"Squeeze", &PatternReader::Squeeze}, {"Transpose", &PatternReader::Transpose},
-      {"Trilu", &PatternReader::Trilu},     {"Unsqueeze", &PatternReader::Unsqueeze}};
+      {"Concat", &PatternReader::Concat},       {"CumSum", &PatternReader::CumSum},
+      {"Expand", &PatternReader::Expand},       {"Flatten", &PatternReader::Flatten},
+      {"Gather", &PatternReader::Gather},       {"Range", &PatternReader::Range},
+      {"ReduceSum", &PatternReader::ReduceSum}, {"Reshape", &PatternReader::Reshape},
+      {"Slice", &PatternReader::Slice},         {"Squeeze", &PatternReader::Squeeze},
+      {"Transpose", &PatternReader::Transpose}, {"Trilu", &PatternReader::Trilu},
+      {"Unsqueeze", &PatternReader::Unsqueeze}};
   if (const auto rule = kRules.find(op); rule != kRules.end()) return (this->*rule->second)(node);
   if (op == "ConstantOfShape") {
     const auto dims = ElementsOf(node, 0);
@@ -618,6 +619,26 @@ StatusOr<Pattern> PatternReader::CumSum(const Node& node) {
   Line line = *Line::Product(Line::Index(static_cast<int>(own)), *one);
   if (node.attributes.Int("exclusive", 0) == 0) line = *Line::Sum(line, *one);
   return Pattern::OfLine(TypeOf(node), data.dims, line);
+}
+
+// Along one axis, of one number.
+StatusOr<Pattern> PatternReader::ReduceSum(const Node& node) {
+  const Pattern data = SpreadOne(In(node, 0));
+  const auto one = data.known() ? data.AsLine() : std::nullopt;
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> axes, NumbersOf(node, 1));
+  const int64_t own = axes.size() != 1 ? -1 : axes[0] < 0 ? axes[0] + data.rank() : axes[0];
+  if (!one || !one->is_number() || own < 0 || own >= data.rank() || !IsInteger(TypeOf(node))) {
+    return Unimplemented("what it adds up is not followed");
+  }
+  std::vector<Line> dims = data.dims;
+  const auto sum = Line::Product(dims[static_cast<size_t>(own)], *one);
+  if (!sum) return Unimplemented("what it adds up is not followed");
+  if (node.attributes.Int("keepdims", 1) != 0) {
+    dims[static_cast<size_t>(own)] = Line::Number(1);
+  } else {
+    dims.erase(dims.begin() + own);
+  }
+  return Pattern::OfLine(TypeOf(node), std::move(dims), *sum);
 }
 
 StatusOr<Pattern> PatternReader::Trilu(const Node& node) {

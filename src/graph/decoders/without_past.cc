@@ -8,9 +8,11 @@
 #include <string>
 #include <utility>
 
+#include "graph/decoders/head_rows.h"
 #include "graph/decoders/known_values.h"
 #include "graph/decoders/pattern.h"
 #include "graph/infer.h"
+#include "graph/passes/lower_attention.h"
 #include "graph/passes/rewrite.h"
 #include "graph/ragged/mask_proof.h"
 #include "graph/ragged/prepare.h"
@@ -159,6 +161,10 @@ class PastRemover {
   Status Keep(size_t n) {
     const Node node = graph_.nodes[n];
     if (Crosses(n)) return KeepCross(n);
+    if (Is(node, "GrowCache", "chairlift")) {
+      return Unimplemented(
+          "its lengths are not known to be those of the earlier and the new tokens");
+    }
     if (Is(node, "Attention", "chairlift")) return KeepAttention(n);
     for (const ValueId id : node.inputs) {
       if (id == kNoValue) continue;
@@ -208,12 +214,19 @@ class PastRemover {
     return Unimplemented("its input '{}' depends on the number of tokens in a call", value.name);
   }
 
-  // Concat(past, new, axis 2) of one shape; nothing where it is something else.
+  // Concat(past, new, axis 2) of one shape, or GrowCache of all that there are; nothing where it is
+  // something else.
   std::optional<Grown> GrowsPast(const Node& node) const {
-    if (!Is(node, "Concat") || node.inputs.size() != 2) return std::nullopt;
+    const bool grows = Is(node, "GrowCache", "chairlift");
+    if (!grows && (!Is(node, "Concat") || node.inputs.size() != 2)) return std::nullopt;
     const auto past = pasts_.find(node.inputs[0]);
+    if (past == pasts_.end()) return std::nullopt;
     const int64_t axis = node.attributes.Int("axis", 0);
-    if (past == pasts_.end() || (axis != 2 && axis != -2)) return std::nullopt;
+    if (!grows && axis != 2 && axis != -2) return std::nullopt;
+    if (grows && (!IsEverywhere(node.inputs[2], *Line::Sum(total_, Line::Number(-1))) ||
+                  !IsEverywhere(node.inputs[3], total_))) {
+      return std::nullopt;
+    }
     const ValueId added = node.inputs[1];
     const SymbolicShape& cache = InputValue(ports_.caches[past->second].input).shape;
     const SymbolicShape& shape = graph_.values[static_cast<size_t>(added)].shape;
@@ -221,6 +234,13 @@ class PastRemover {
         shape.has_rank() && shape.rank() == 4 && shape[1].Same(cache[1]) && shape[3].Same(cache[3]);
     if (!fits || !CheckNotCached(added).ok()) return std::nullopt;
     return Grown{past->second, added};
+  }
+
+  bool IsEverywhere(ValueId id, const Line& line) const {
+    const Pattern& pattern = reader_.of(id);
+    const auto own = pattern.AsLine();
+    if (own) return *own == line;
+    return pattern.kind == Pattern::Kind::kList && pattern.list == std::vector<Line>{line};
   }
 
   // Unsqueeze, Expand and Reshape that repeat each head of keys for several of queries: [batch,
@@ -287,17 +307,18 @@ class PastRemover {
                            graph_.values[static_cast<size_t>(id)].name);
     }
     if (!causal_) return KeepTwoSided(n);
-    const bool causal = node.attributes.Int("causal", 0) != 0;
-    if ((causal && past) || node.attributes.Float("softcap", 0.0f) != 0.0f) {
-      return Unimplemented("what hides later tokens is not its mask, or it has a softcap");
-    }
+    const int64_t from = node.attributes.Int("causal", 0);
+    const bool causal = from != 0;
+    if (from == 1 && past) return Unimplemented("its queries do not stand behind the past");
+    if (node.attributes.Float("softcap", 0.0f) != 0.0f) return Unimplemented("it has a softcap");
     const ValueId mask = node.inputs.size() > 3 ? node.inputs[3] : kNoValue;
     if (mask == kNoValue && !causal) {
       return Unimplemented("it has no mask: tokens of a prompt would see later ones");
     }
-    if (mask != kNoValue && causal) return Unimplemented("it is causal and has a mask");
     std::vector<ValueId> inputs = {q, past ? grown_.at(k).added : k, past ? grown_.at(v).added : v};
-    if (mask != kNoValue && reader_.of(mask).is_curve()) {
+    if (mask != kNoValue && causal) {
+      CHAIRLIFT_RETURN_IF_ERROR(CheckHidesNothing(mask, total_));
+    } else if (mask != kNoValue && reader_.of(mask).is_curve()) {
       CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId bias, BiasOf(mask, node, true));
       inputs.push_back(bias);
       graph_.nodes[n].attributes.Set("distances", int64_t{1});
@@ -404,8 +425,8 @@ class PastRemover {
     return absl::OkStatus();
   }
 
-  // Whether the mask adds 0 to all.
-  Status CheckHidesNothing(ValueId mask) const {
+  // Whether the mask adds 0 to all. `keys`: how many columns it must have, where that counts.
+  Status CheckHidesNothing(ValueId mask, std::optional<Line> keys = std::nullopt) const {
     const Value& value = graph_.values[static_cast<size_t>(mask)];
     Pattern pattern = value.is_constant() ? Pattern::OfConstant(value.constant) : reader_.of(mask);
     const auto table = pattern.known() ? pattern.AsTable() : std::nullopt;
@@ -414,11 +435,14 @@ class PastRemover {
       return Unimplemented("its mask cannot be followed{}{}", why.empty() ? "" : ": ", why);
     }
     pattern = *table;
+    if (keys && (pattern.rank() < 1 || pattern.dims.back() != *keys)) {
+      return Unimplemented("its mask has no column for each key");
+    }
     pattern.Simplify(true);
     if (pattern.conditions.empty() && pattern.table.data<float>()[0] == 0.0f) {
       return absl::OkStatus();
     }
-    return Unimplemented("its mask hides tokens of a source that all count");
+    return Unimplemented("its mask hides tokens {}that all count", keys ? "" : "of a source ");
   }
 
   // The source's keys and values, [batch, length, heads, columns], in order of the attentions.
@@ -573,6 +597,10 @@ void NameSizes(Graph& graph, const DecoderPorts& ports) {
   name(ports.source_mask, {{0, PatternReader::kBatch}, {1, PatternReader::kSource}});
   for (const DecoderPorts::Cache& cache : ports.caches) {
     name(cache.input, {{0, PatternReader::kBatch}, {2, PatternReader::kPast}});
+    SymbolicShape& shape =
+        graph.values[static_cast<size_t>(graph.inputs[static_cast<size_t>(cache.input)])].shape;
+    shape[1] = Dim(cache.heads);
+    shape[3] = Dim(cache.columns);
   }
 }
 
@@ -599,6 +627,10 @@ StatusOr<CausalModel> Removed(const Graph& graph, const DecoderPorts& ports, boo
   model.graph = graph;
   NameSizes(model.graph, ports);
   CHAIRLIFT_ASSIGN_OR_RETURN(model.passes, ragged::RunPreparingPasses(model.graph));
+  // What masks have is looked at below.
+  std::vector<std::string> left;
+  LowerCachedAttention(model.graph, left);
+  SplitHeadRows(model.graph);
   PastRemover remover(model.graph, ports, causal);
   CHAIRLIFT_RETURN_IF_ERROR(remover.Run(model.source));
   model.max_length = remover.limit();

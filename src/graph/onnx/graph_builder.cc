@@ -7,6 +7,15 @@
 #include <utility>
 
 namespace chairlift {
+namespace {
+
+Status Unknown(const OnnxNode& node) {
+  return Unimplemented("node '{}': operator {} of domain '{}', opset {}, is not supported",
+                       node.name, node.op_type, node.domain.empty() ? "ai.onnx" : node.domain,
+                       node.opset);
+}
+
+}  // namespace
 
 std::string OnnxNode::Describe() const {
   return fmt::format("node '{}' ({}{}{}, opset {})", name, domain, domain.empty() ? "" : ".",
@@ -58,6 +67,8 @@ Status GraphBuilder::Emit(OnnxNode node) {
   made_ = 0;
   after_.clear();
   const std::string where = node.Describe();
+  // Operators of our own are made by rules alone.
+  if (node.domain == "chairlift") return Unknown(node);
   CHAIRLIFT_RETURN_IF_ERROR(Annotate(Normalise(node, *this), where));
   CHAIRLIFT_RETURN_IF_ERROR(Append(std::move(node)));
   for (OnnxNode& next : std::exchange(after_, {})) {
@@ -67,14 +78,8 @@ Status GraphBuilder::Emit(OnnxNode node) {
 }
 
 Status GraphBuilder::Append(OnnxNode node) {
-  const OperatorDef* def = node.domain == "chairlift"
-                               ? nullptr
-                               : OperatorRegistry::Builtin().Find(node.domain, node.op_type);
-  if (def == nullptr) {
-    return Unimplemented("node '{}': operator {} of domain '{}', opset {}, is not supported",
-                         node.name, node.op_type, node.domain.empty() ? "ai.onnx" : node.domain,
-                         node.opset);
-  }
+  const OperatorDef* def = OperatorRegistry::Builtin().Find(node.domain, node.op_type);
+  if (def == nullptr) return Unknown(node);
   if (node.opset < def->min_opset) {
     return Unimplemented("node '{}': domain '{}' has operator {} from opset {} on, not in {}",
                          node.name, node.domain.empty() ? "ai.onnx" : node.domain, node.op_type,

@@ -13,14 +13,15 @@ using Ints = std::vector<int64_t>;
 
 class AttentionLowering {
  public:
-  explicit AttentionLowering(Graph& graph) : graph_(graph) {}
+  // `cached`: of nodes with a past, else of those without one.
+  AttentionLowering(Graph& graph, bool cached) : graph_(graph), cached_(cached) {}
 
   // Why the node stays as it is; empty where it need not.
   std::string Problem(const Node& node) const {
-    for (size_t i = 4; i < node.inputs.size(); ++i) {
-      if (node.inputs[i] != kNoValue) return "it has a cache";
+    if (Has(node.inputs, 6) || (HasPast(node) && !cached_)) return "it has a cache";
+    for (size_t i = cached_ ? 3 : 1; i < node.outputs.size(); ++i) {
+      if (Has(node.outputs, i)) return "more than its result is asked for";
     }
-    if (node.outputs.size() > 1) return "more than its result is asked for";
     for (const char* window : {"left_window_size", "right_window_size"}) {
       if (node.attributes.Int(window, -1) >= 0) return "it sees a window";
     }
@@ -34,6 +35,7 @@ class AttentionLowering {
                            DTypeName(graph_.values[node.inputs[i]].dtype), shape.ToString());
       }
     }
+    if (cached_) return CacheProblem(node);
     if (Mask(node) == kNoValue) return {};
     const SymbolicShape& mask = graph_.values[Mask(node)].shape;
     const Dim& keys = Shape(node, 1)[rank - 2];
@@ -43,6 +45,8 @@ class AttentionLowering {
     }
     return {};
   }
+
+  static bool HasPast(const Node& node) { return Has(node.inputs, 4); }
 
   void Lower(Node node) {
     const bool packed = Shape(node, 0).rank() == 3;
@@ -56,17 +60,22 @@ class AttentionLowering {
       made.inputs.push_back(packed ? Heads(node.name, id, i == 0 ? heads : kv_heads) : id);
     }
     const std::vector<Dim> q = Dims(made.inputs[0]), v = Dims(made.inputs[2]);
+    for (size_t i = 1; cached_ && i < 3; ++i) {
+      made.inputs[i] = Joined(node, i, packed ? ByHead(node.name, made.inputs[i]) : made.inputs[i]);
+    }
     const double columns = static_cast<double>(q[3].value());
     const auto scale = static_cast<float>(columns == 0 ? 1 : 1 / std::sqrt(columns));
     made.attributes.Set("scale", node.attributes.Float("scale", scale));
     made.attributes.Set("softcap", node.attributes.Float("softcap", 0.0f));
-    made.attributes.Set("causal", node.attributes.Int("is_causal", 0));
+    const bool causal = node.attributes.Int("is_causal", 0) != 0;
+    made.attributes.Set("causal", int64_t{!causal ? 0 : cached_ ? 2 : 1});
     made.attributes.Set("zeros_for_none", int64_t{1});
     if (Mask(node) != kNoValue) made.inputs.push_back(Added(node.name, Mask(node)));
-    made.outputs = node.outputs;
+    made.outputs = {node.outputs[0]};
     if (packed) {
       for (const char* axes : {"q_axes", "k_axes", "v_axes", "y_axes"}) {
-        made.attributes.Set(axes, Ints{0, 2, 1, 3});
+        const bool joined = cached_ && (axes[0] == 'k' || axes[0] == 'v');
+        if (!joined) made.attributes.Set(axes, Ints{0, 2, 1, 3});
       }
       const SymbolicShape y({q[0], q[1], q[2], v[3]});
       made.outputs = {NewValue(node.name + "/heads", y)};
@@ -79,6 +88,24 @@ class AttentionLowering {
   std::vector<Node> TakeNew() { return std::move(new_); }
 
  private:
+  static bool Has(const std::vector<ValueId>& ids, size_t i) {
+    return i < ids.size() && ids[i] != kNoValue;
+  }
+
+  std::string CacheProblem(const Node& node) const {
+    const int rank = Shape(node, 0).rank();
+    if (node.attributes.Int("is_causal", 0) != 0 &&
+        !Shape(node, 0)[rank - 2].Same(Shape(node, 1)[rank - 2])) {
+      return "it is causal, and not known to have a new key for each query";
+    }
+    for (const size_t i : {4, 5}) {
+      if (!Has(node.inputs, i) || !Shape(node, i).has_rank() || Shape(node, i).rank() != 4) {
+        return "its past is not [batch, heads, past, columns]";
+      }
+    }
+    return {};
+  }
+
   const SymbolicShape& Shape(const Node& node, size_t i) const {
     return graph_.values[node.inputs[i]].shape;
   }
@@ -113,6 +140,28 @@ class AttentionLowering {
     return out;
   }
 
+  // [batch, rows, heads, columns] as [batch, heads, rows, columns].
+  ValueId ByHead(const std::string& name, ValueId id) {
+    const std::vector<Dim> from = Dims(id);
+    const ValueId out =
+        NewValue(name + "/by_head", SymbolicShape({from[0], from[2], from[1], from[3]}));
+    Emit(name + "/by_head", "Transpose", {id}, out);
+    new_.back().attributes.Set("perm", Ints{0, 2, 1, 3});
+    return out;
+  }
+  // Operand i behind its past, as the node gives it out.
+  ValueId Joined(const Node& node, size_t i, ValueId added) {
+    const std::vector<Dim> from = Dims(added);
+    const std::string name = fmt::format("{}/present{}", node.name, i);
+    const ValueId out =
+        Has(node.outputs, i)
+            ? node.outputs[i]
+            : NewValue(name, SymbolicShape({from[0], from[1], Dim::Unknown(), from[3]}));
+    Emit(name, "Concat", {node.inputs[i + 3], added}, out);
+    new_.back().attributes.Set("axis", int64_t{2});
+    return out;
+  }
+
   // A mask as what is added to scores.
   ValueId Added(const std::string& name, ValueId mask) {
     if (graph_.values[mask].dtype != DType::kBool) return mask;
@@ -126,17 +175,17 @@ class AttentionLowering {
   }
 
   Graph& graph_;
+  const bool cached_;
   std::vector<Node> new_;
 };
 
-}  // namespace
-
-int LowerAttention(Graph& graph, std::vector<std::string>& notes) {
-  AttentionLowering lowering(graph);
+int LowerAll(Graph& graph, std::vector<std::string>& notes, bool cached) {
+  AttentionLowering lowering(graph, cached);
   std::vector<bool> removed(graph.nodes.size(), false);
   int count = 0;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     if (!Is(graph.nodes[n], "Attention")) continue;
+    if (cached && !AttentionLowering::HasPast(graph.nodes[n])) continue;
     if (std::string why = lowering.Problem(graph.nodes[n]); !why.empty()) {
       notes.push_back(graph.nodes[n].Describe() + ": " + why);
       continue;
@@ -150,6 +199,16 @@ int LowerAttention(Graph& graph, std::vector<std::string>& notes) {
   for (Node& node : lowering.TakeNew()) graph.nodes.push_back(std::move(node));
   SortNodes(graph);
   return count;
+}
+
+}  // namespace
+
+int LowerAttention(Graph& graph, std::vector<std::string>& notes) {
+  return LowerAll(graph, notes, false);
+}
+
+int LowerCachedAttention(Graph& graph, std::vector<std::string>& notes) {
+  return LowerAll(graph, notes, true);
 }
 
 }  // namespace chairlift

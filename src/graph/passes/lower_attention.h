@@ -14,6 +14,10 @@ namespace chairlift {
 // and rules of chairlift::Attention (packed tokens among them) do not know them.
 int LowerAttention(Graph& graph, std::vector<std::string>& notes);
 
+// Of the Attention nodes that have a past: it is joined with the new keys, and `causal` counts from
+// the last. Their masks must have a column for each key, which is for the caller to know.
+int LowerCachedAttention(Graph& graph, std::vector<std::string>& notes);
+
 }  // namespace chairlift
 
 #endif  // CHAIRLIFT_GRAPH_PASSES_LOWER_ATTENTION_H_

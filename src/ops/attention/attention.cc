@@ -5,10 +5,11 @@
 // query and column of [batch, heads, queries, columns] lie in q; k_axes (keys for queries), v_axes
 // and y_axes likewise; [0, 1, 2, 3] where absent. k and v may have fewer heads than q, a divisor.
 // mask is float32 and broadcasts to [batch, heads, queries, keys] in this order. Attributes: scale
-// (1); causal (0): not 0 where query i sees keys 0 to i alone; softcap (0: none) holds scores by a
-// tanh; zeros_for_none (0): not 0 where a query whose scores are all −∞ gets zeros instead of NaN;
-// distances (0): not 0 where the mask is [heads, 2·n − 1], and entry n − 1 + j − i of a head is
-// added to the score of its query i and key j, both below n.
+// (1); causal (0): 1 where query i sees keys 0 to i alone, 2 where it sees keys − queries more, so
+// that the last sees all; softcap (0: none) holds scores by a tanh; zeros_for_none (0): not 0 where
+// a query whose scores are all −∞ gets zeros instead of NaN; distances (0): not 0 where the mask is
+// [heads, 2·n − 1], and entry n − 1 + j − i of a head is added to the score of its query i and key
+// j, both below n.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -148,7 +149,8 @@ class Attention final : public Kernel {
     made->sharing_ = std::max<int64_t>(made->heads_ / std::max<int64_t>(k[axes[1][kHead]], 1), 1);
     head.scale = context.attributes.Float("scale", 1.0f);
     head.softcap = context.attributes.Float("softcap", 0.0f);
-    if (context.attributes.Int("causal", 0) != 0) head.last_seen = 0;
+    const int64_t causal = context.attributes.Int("causal", 0);
+    if (causal != 0) head.last_seen = causal == 2 ? head.keys - head.queries : 0;
     head.zeros_for_none = context.attributes.Int("zeros_for_none", 0) != 0;
     for (const size_t i : {0, 2, 3}) {
       if (made->strides_[i][kColumn] != 1) {

@@ -8,6 +8,7 @@ namespace chairlift {
 
 void RegisterFusedAttention(OperatorRegistry& registry);  // chairlift::Attention
 void RegisterOnnxAttention(OperatorRegistry& registry);   // Attention
+void RegisterGrowCache(OperatorRegistry& registry);
 void RegisterLinearAttention(OperatorRegistry& registry);
 void RegisterRotaryEmbedding(OperatorRegistry& registry);
 void RegisterTensorScatter(OperatorRegistry& registry);

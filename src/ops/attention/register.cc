@@ -8,6 +8,7 @@ namespace chairlift {
 void RegisterAttention(OperatorRegistry& registry) {
   RegisterFusedAttention(registry);
   RegisterOnnxAttention(registry);
+  RegisterGrowCache(registry);
   RegisterLinearAttention(registry);
   RegisterRotaryEmbedding(registry);
   RegisterTensorScatter(registry);

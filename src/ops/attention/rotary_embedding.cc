@@ -2,10 +2,11 @@
 // token.
 //
 // x is [batch, heads, length, head] or [batch, length, heads·head] (attribute num_heads), cos and
-// sin are [batch, length, turned/2]: what position_ids name in tables is gathered before. The first
-// `rotary_embedding_dim` columns of a head are turned (0: all): column i with column i + turned/2,
-// or, with `interleaved`, 2i with 2i + 1.
+// sin are [batch, length, turned/2] or broadcast to it: what position_ids name in tables is
+// gathered before. The first `rotary_embedding_dim` columns of a head are turned (0: all): column i
+// with column i + turned/2, or, with `interleaved`, 2i with 2i + 1.
 #include <algorithm>
+#include <array>
 
 #include "ops/attention/attention_operators.h"
 #include "ops/axes.h"
@@ -59,11 +60,13 @@ class RotaryEmbedding final : public Kernel {
     }
     made->half_ = turned / 2;
     made->interleaved_ = context.attributes.Int("interleaved", 0) != 0;
-    const Shape& cos = context.inputs[1].shape;
     const Shape table{made->batch_, made->length_, made->half_};
-    if (!(cos == table)) return Mismatch("cos_cache", cos, table);
-    if (!(context.inputs[2].shape == table)) {
-      return Mismatch("sin_cache", context.inputs[2].shape, table);
+    for (const size_t i : {0, 1}) {
+      const Shape& own = context.inputs[i + 1].shape;
+      const bool fits = own.rank() == 3 && (own[0] == table[0] || own[0] == 1) &&
+                        (own[1] == table[1] || own[1] == 1) && own[2] == table[2];
+      if (!fits) return Mismatch(i == 0 ? "cos_cache" : "sin_cache", own, table);
+      made->tables_[i] = {own[0] == 1 ? 0 : own[1] * own[2], own[1] == 1 ? 0 : own[2]};
     }
     return std::unique_ptr<Kernel>(std::move(made));
   }
@@ -81,9 +84,14 @@ class RotaryEmbedding final : public Kernel {
   }
 
  private:
+  struct Table {
+    int64_t batch = 0, row = 0;  // strides, elements
+  };
   void Turn(const KernelArgs& args, int64_t token) const {
     const auto table = [&](size_t i) {
-      return static_cast<const float*>(args.inputs[i]) + token * half_;
+      const Table& strides = tables_[i - 1];
+      return static_cast<const float*>(args.inputs[i]) + token / length_ * strides.batch +
+             token % length_ * strides.row;
     };
     const float* cos = table(1);
     const float* sin = table(2);
@@ -106,6 +114,7 @@ class RotaryEmbedding final : public Kernel {
   int64_t batch_ = 0, length_ = 0, heads_ = 0, head_size_ = 0;
   int64_t head_stride_ = 0, row_stride_ = 0;  // elements
   int64_t half_ = 0;                          // pairs that are turned
+  std::array<Table, 2> tables_;               // cos, sin
   bool interleaved_ = false;
 };
 
@@ -116,6 +125,7 @@ StatusOr<AxisMap> AxesOfRotaryEmbedding(const InferContext& context) {
   map.inputs[0].labels =
       rank == 4 ? std::vector<int>{0, AxisMap::kNone, 1} : std::vector<int>{0, 1};
   map.inputs[1].labels = map.inputs[2].labels = {0, 1};
+  map.inputs[1].broadcasts = map.inputs[2].broadcasts = true;
   map.outputs[0] = map.inputs[0];
   return map;
 }

@@ -18,6 +18,17 @@ struct DecoderSizes {
   unsigned seed = 1;
 };
 
+// Attention and its cache in one operator.
+enum class FusedAttention {
+  kNone,
+  kGroupQuery,        // com.microsoft.GroupQueryAttention, which turns queries and keys itself
+  kGroupQueryPacked,  // with queries, keys and values in one input
+  kMultiHead,         // com.microsoft.MultiHeadAttention under a mask
+  kMultiHeadCausal,   // which hides later tokens itself
+  kOnnxCausal,        // ONNX's, of [batch, tokens, columns]
+  kOnnxMasked,        // of [batch, heads, tokens, columns], under a mask of booleans
+};
+
 // What a test changes of an export.
 struct DecoderForm {
   bool mask_input = true;
@@ -26,12 +37,19 @@ struct DecoderForm {
   bool wrong_position = false;   // positions that start at 0 in every call
   bool first_positions = false;  // likewise, of a table: its first entries
   bool reads_cache = false;      // something else than attention reads the past
+  FusedAttention fused = FusedAttention::kNone;
+  bool wrong_lengths = false;  // kGroupQuery: seqlens_k of the new tokens alone
+  int64_t window = -1;         // kGroupQuery: tokens that a query sees
 };
 
 class DecoderBuilder {
  public:
   DecoderBuilder(const DecoderSizes& sizes, const DecoderForm& form)
-      : s_(sizes), form_(form), random_(sizes.seed), b_(17) {}
+      : s_(sizes), form_(form), random_(sizes.seed), b_(OfOnnx(form) ? 23 : 17) {
+    auto* import = b_.model().add_opset_import();
+    import->set_domain("com.microsoft");
+    import->set_version(1);
+  }
 
   int64_t hidden() const { return s_.heads * s_.columns; }
 
@@ -108,9 +126,14 @@ class DecoderBuilder {
     std::string x = Node("Gather", {"embed", "input_ids"}, "x");
     Rotary();
     const std::string mask = ComparedMask();
+    if (form_.fused != FusedAttention::kNone) CacheInputs(mask);
     for (int64_t layer = 0; layer < s_.layers; ++layer) {
       const std::string p = "layers." + std::to_string(layer);
       const std::string normed = RmsNorm(x, p + ".input_norm");
+      if (form_.fused != FusedAttention::kNone) {
+        x = Gated(p, Node("Add", {x, Fused(p, normed, layer)}, p + ".residual"));
+        continue;
+      }
       const std::string q = Turned(Heads(Linear(normed, p + ".q", hidden()), s_.heads));
       const int64_t narrow = s_.kv_heads * s_.columns;
       const std::string k =
@@ -123,13 +146,7 @@ class DecoderBuilder {
       Node("Mul", {p + ".products", p + ".scale"}, p + ".scaled");
       Node("Add", {p + ".scaled", mask}, p + ".scores");
       Node("Softmax", {p + ".scores"}, p + ".weights").Int("axis", -1);
-      x = Attended(p, x, v);
-      const std::string inner = RmsNorm(x, p + ".post_norm");
-      const std::string gate = Linear(inner, p + ".gate", 2 * hidden());
-      Node("Sigmoid", {gate}, p + ".sigmoid");
-      Node("Mul", {gate, p + ".sigmoid"}, p + ".silu");
-      Node("Mul", {p + ".silu", Linear(inner, p + ".up", 2 * hidden())}, p + ".gated");
-      x = Node("Add", {x, Linear(p + ".gated", p + ".down", hidden(), 2 * hidden())}, p + ".out");
+      x = Gated(p, Attended(p, x, v));
     }
     x = RmsNorm(x, "norm");
     Weights("lm_head", {hidden(), s_.vocabulary}, 1.0);
@@ -138,6 +155,125 @@ class DecoderBuilder {
   }
 
  private:
+  static bool OfOnnx(const DecoderForm& form) {
+    return form.fused == FusedAttention::kOnnxCausal || form.fused == FusedAttention::kOnnxMasked;
+  }
+  bool OfGroups() const {
+    return form_.fused == FusedAttention::kGroupQuery ||
+           form_.fused == FusedAttention::kGroupQueryPacked;
+  }
+
+  // What attentions with their cache read beside it.
+  void CacheInputs(const std::string& mask) {
+    auto* cos = b_.Tensor("cos_cache", kFloat, {s_.positions, s_.columns / 2});
+    auto* sin = b_.Tensor("sin_cache", kFloat, {s_.positions, s_.columns / 2});
+    for (int64_t p = 0; p < s_.positions; ++p) {
+      for (int64_t i = 0; i < s_.columns / 2; ++i) {
+        const double angle =
+            static_cast<double>(p) *
+            std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(s_.columns));
+        cos->add_float_data(static_cast<float>(std::cos(angle)));
+        sin->add_float_data(static_cast<float>(std::sin(angle)));
+      }
+    }
+    if (OfGroups()) {
+      if (form_.mask_input) {
+        Node("ReduceSum", {form_.wrong_lengths ? "input_ids" : "attention_mask", "one_list"},
+             "counted")
+            .Int("keepdims", 0);
+      } else {
+        Node("Expand", {form_.wrong_lengths ? "new_size" : "total_size", List("batch")}, "counted");
+      }
+      Node("Sub", {"counted", "one_list"}, "last_places");
+      Node("Cast", {"last_places"}, "seqlens_k").Int("to", 6);
+      Node("Cast", {"total_size"}, "total_sequence_length").Int("to", 6);
+    }
+    if (form_.fused == FusedAttention::kOnnxMasked) {
+      Scalar("no_hiding", -1.0f);
+      Node("Greater", {mask, "no_hiding"}, "seen_mask");
+    }
+    if (form_.fused == FusedAttention::kMultiHeadCausal && form_.mask_input) {
+      Node("Cast", {"attention_mask"}, "key_mask").Int("to", 6);
+    }
+    mask_ = mask;
+  }
+
+  // com.microsoft's, but for ONNX's own.
+  NodeBuilder Several(const std::string& op, const std::vector<std::string>& inputs,
+                      const std::vector<std::string>& outputs) {
+    NodeBuilder made = Add(op, inputs, outputs[0]);
+    auto* proto = b_.proto().mutable_node(b_.proto().node_size() - 1);
+    for (size_t i = 1; i < outputs.size(); ++i) proto->add_output(outputs[i]);
+    if (op != "Attention") made.Domain("com.microsoft");
+    return made;
+  }
+
+  std::string Fused(const std::string& p, const std::string& x, int64_t layer) {
+    const int64_t narrow = s_.kv_heads * s_.columns;
+    const std::string past = "past_key_values." + std::to_string(layer);
+    const std::string present = "present." + std::to_string(layer);
+    const std::vector<std::string> outputs = {p + ".attended", present + ".key",
+                                              present + ".value"};
+    std::string q = Linear(x, p + ".q", hidden()), k = Linear(x, p + ".k", narrow);
+    std::string v = Linear(x, p + ".v", narrow);
+    const auto turned = [&](const std::string& of, int64_t heads) {
+      NodeBuilder made =
+          Several("RotaryEmbedding", {of, Positions(), "cos_cache", "sin_cache"}, {of + ".turned"});
+      made.Int("num_heads", heads);
+      return of + ".turned";
+    };
+    if (OfGroups()) {
+      if (form_.fused == FusedAttention::kGroupQueryPacked) {
+        q = Node("Concat", {q, k, v}, p + ".qkv").Int("axis", 2);
+        k = v = "";
+      }
+      Several("GroupQueryAttention",
+              {q, k, v, past + ".key", past + ".value", "seqlens_k", "total_sequence_length",
+               "cos_cache", "sin_cache"},
+              outputs)
+          .Int("num_heads", s_.heads)
+          .Int("kv_num_heads", s_.kv_heads)
+          .Int("do_rotary", form_.wrong_lengths ? 0 : 1)
+          .Int("local_window_size", form_.window);
+    } else if (OfOnnx(form_)) {
+      for (auto& [of, heads] : {std::pair(&q, s_.heads), {&k, s_.kv_heads}, {&v, s_.kv_heads}}) {
+        const bool masked = form_.fused == FusedAttention::kOnnxMasked;
+        if (masked) *of = Heads(*of, heads);
+        if (of != &v) *of = masked ? Turned(*of) : turned(*of, heads);
+      }
+      const bool masked = form_.fused == FusedAttention::kOnnxMasked;
+      NodeBuilder made =
+          Several("Attention", {q, k, v, masked ? "seen_mask" : "", past + ".key", past + ".value"},
+                  outputs);
+      if (!masked) {
+        made.Int("is_causal", 1).Int("q_num_heads", s_.heads).Int("kv_num_heads", s_.kv_heads);
+      } else {
+        Node("Transpose", {p + ".attended"}, p + ".together").Ints("perm", {0, 2, 1, 3});
+        Node("Reshape", {p + ".together", Ints(p + ".hidden", {0, 0, hidden()})}, p + ".joined");
+        return Linear(p + ".joined", p + ".o", hidden());
+      }
+    } else {
+      const bool causal = form_.fused == FusedAttention::kMultiHeadCausal;
+      Several("MultiHeadAttention",
+              {turned(q, s_.heads), turned(k, s_.kv_heads), v, "",
+               causal && form_.mask_input ? "key_mask" : "", causal ? "" : mask_, past + ".key",
+               past + ".value"},
+              outputs)
+          .Int("num_heads", s_.heads)
+          .Int("unidirectional", causal ? 1 : 0);
+    }
+    return Linear(p + ".attended", p + ".o", hidden());
+  }
+
+  std::string Gated(const std::string& p, const std::string& x) {
+    const std::string inner = RmsNorm(x, p + ".post_norm");
+    const std::string gate = Linear(inner, p + ".gate", 2 * hidden());
+    Node("Sigmoid", {gate}, p + ".sigmoid");
+    Node("Mul", {gate, p + ".sigmoid"}, p + ".silu");
+    Node("Mul", {p + ".silu", Linear(inner, p + ".up", 2 * hidden())}, p + ".gated");
+    return Node("Add", {x, Linear(p + ".gated", p + ".down", hidden(), 2 * hidden())}, p + ".out");
+  }
+
   NodeBuilder Add(const std::string& op, const std::vector<std::string>& inputs,
                   const std::string& out) {
     auto* node = b_.proto().add_node();
@@ -234,7 +370,8 @@ class DecoderBuilder {
   // [batch, new] or [1, new].
   std::string Positions() {
     if (form_.position_input) return "position_ids";
-    return Node("Unsqueeze", {"cache_position", "zero_list"}, "positions");
+    if (!positions_.empty()) return positions_;
+    return positions_ = Node("Unsqueeze", {"cache_position", "zero_list"}, "positions");
   }
 
   void Rotary() {
@@ -359,6 +496,12 @@ class DecoderBuilder {
     return made;
   }
   std::string RmsNorm(const std::string& x, const std::string& name) {
+    if (OfOnnx(form_)) {
+      Weights(name + ".weight", {hidden()}, 0.2, 1);
+      Made made = Node("RMSNormalization", {x, name + ".weight"}, name);
+      made.Int("axis", -1);
+      return made;
+    }
     Scalar(name + ".two", 2.0f);
     Scalar(name + ".epsilon", 1e-6f);
     Node("Pow", {x, name + ".two"}, name + ".square");
@@ -392,6 +535,7 @@ class DecoderBuilder {
   std::mt19937 random_;
   ModelBuilder b_;
   int64_t cached_heads_ = 0;
+  std::string mask_, positions_;
   int count_ = 0;
 };
 

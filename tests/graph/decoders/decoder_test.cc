@@ -1,7 +1,7 @@
 // Decoders as exporters write them: what is proved of them, and what is refused, by node.
 #include "graph/decoders/decoder.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -13,7 +13,9 @@ namespace {
 
 using testing::DecoderForm;
 using testing::DecoderSizes;
+using testing::FusedAttention;
 using testing::Gpt2Model;
+using ::testing::HasSubstr;
 using testing::LlamaModel;
 
 StatusOr<DecoderModel> Made(const std::string& bytes) {
@@ -69,6 +71,47 @@ TEST(DecoderTest, LlamaIsProvedToBeCausalAndKeepsItsOwnHeadsOfKeysOnly) {
   const auto equal = Made(LlamaModel({.kv_heads = 4}));
   ASSERT_TRUE(equal.ok()) << equal.status();
   CheckPaged(*equal, 4);
+}
+
+constexpr FusedAttention kFused[] = {FusedAttention::kGroupQuery, FusedAttention::kGroupQueryPacked,
+                                     FusedAttention::kMultiHead,  FusedAttention::kMultiHeadCausal,
+                                     FusedAttention::kOnnxCausal, FusedAttention::kOnnxMasked};
+
+DecoderSizes SizesFor(FusedAttention fused) {
+  const bool equal =
+      fused == FusedAttention::kMultiHead || fused == FusedAttention::kMultiHeadCausal;
+  return {.kv_heads = equal ? 4 : 2};
+}
+
+TEST(DecoderTest, AttentionWithItsCacheIsProvedAsTheOneWrittenOut) {
+  for (const FusedAttention fused : kFused) {
+    for (const bool mask : {true, false}) {
+      for (const bool positions : {true, false}) {
+        SCOPED_TRACE(fmt::format("form {}, {}, {}", static_cast<int>(fused), mask, positions));
+        const DecoderSizes sizes = SizesFor(fused);
+        const auto model = Made(
+            LlamaModel(sizes, {.mask_input = mask, .position_input = positions, .fused = fused}));
+        ASSERT_TRUE(model.ok()) << model.status();
+        CheckPaged(*model, sizes.kv_heads);
+        EXPECT_EQ(model->max_length, fused == FusedAttention::kOnnxMasked ? 0 : 64);
+      }
+    }
+  }
+}
+
+TEST(DecoderTest, AttentionWithItsCacheThatSeesOtherTokensIsRefused) {
+  for (const bool mask : {true, false}) {
+    EXPECT_THAT(
+        Refused(LlamaModel(
+            {}, {.mask_input = mask, .fused = FusedAttention::kGroupQuery, .wrong_lengths = true})),
+        HasSubstr("its lengths are not known"));
+  }
+  EXPECT_THAT(Refused(LlamaModel({}, {.fused = FusedAttention::kGroupQuery, .window = 5})),
+              HasSubstr("its mask"));
+  for (const FusedAttention fused : {FusedAttention::kMultiHead, FusedAttention::kOnnxMasked}) {
+    EXPECT_THAT(Refused(LlamaModel(SizesFor(fused), {.sees_later = 1, .fused = fused})),
+                HasSubstr("its mask hides by"));
+  }
 }
 
 // Real exports (tests/models/export_decoders.py).

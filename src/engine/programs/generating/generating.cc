@@ -30,6 +30,8 @@ constexpr int64_t kBlockTokens = 16;
 constexpr int64_t kLikelyBatch = 16;
 // Where neither the model's tables nor its files say how long a sequence may be.
 constexpr int64_t kDefaultMaxLength = 2048;
+// Of what its tables have, where the settings do not say: some have rotary ones for 131072 tokens.
+constexpr int64_t kMostDefaultLength = 4096;
 // Of keys and values, where the settings do not say: room for so many of the longest requests, and
 // so many bytes at most, but for one request.
 constexpr int64_t kDefaultLongest = 32;
@@ -266,7 +268,7 @@ std::string Described(PagedStep& step, const GenerationConfig& config, int64_t c
               ? "; no file beside the model names an end token: answers end at max_tokens"
               : fmt::format("; an answer ends at token {}", fmt::join(config.end_tokens, " or "));
   if (!config.not_applied.empty()) {
-    text += fmt::format("; of generation_config.json not applied: {}",
+    text += fmt::format("; of the files beside the model not applied: {}",
                         fmt::join(config.not_applied, ", "));
   }
   return text;
@@ -316,7 +318,7 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
   PagedStep::Sizes sizes{.block_tokens = kBlockTokens};
   const int64_t tables = made->max_length;
   sizes.max_length = settings.max_length > 0 ? settings.max_length
-                     : tables > 0            ? tables
+                     : tables > 0            ? std::min(tables, kMostDefaultLength)
                                              : std::max(kDefaultMaxLength, config.max_length);
   if (tables > 0 && sizes.max_length > tables) {
     return InvalidArgument("max_length is {}; the model has tables for {} tokens", sizes.max_length,

@@ -136,13 +136,35 @@ Status ReadPenalties(const Json& json, const fs::path& file, Penalties& penaltie
   return absl::OkStatus();
 }
 
+// An empty object where there is none.
+Json Section(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_object() ? *found : Json::object();
+}
+
+// Of genai_config.json. Its max_length is mostly what the model can take, and no wish then.
+Status ReadSearch(const Json& model, const Json& search, const fs::path& file,
+                  GenerationConfig& config) {
+  CHAIRLIFT_RETURN_IF_ERROR(ReadPenalties(search, file, config.penalties));
+  const auto context = model.find("context_length"), length = search.find("max_length");
+  const bool wish = context == model.end() || length == search.end() || *context != *length;
+  return wish ? ReadLimit(search, file, "max_length", config.max_length) : absl::OkStatus();
+}
+
 }  // namespace
 
 StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder, bool source) {
   GenerationConfig config;
   const fs::path file = folder / "generation_config.json";
   CHAIRLIFT_ASSIGN_OR_RETURN(const Json json, ReadConfig(file));
+  const fs::path genai = folder / "genai_config.json";
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Json of_genai, ReadConfig(genai));
+  const Json genai_model = Section(of_genai, "model"), search = Section(of_genai, "search");
+  CHAIRLIFT_RETURN_IF_ERROR(ReadSearch(genai_model, search, genai, config));
   CHAIRLIFT_RETURN_IF_ERROR(ReadTokens(json, file, "eos_token_id", config.end_tokens));
+  if (config.end_tokens.empty()) {
+    CHAIRLIFT_RETURN_IF_ERROR(ReadTokens(genai_model, genai, "eos_token_id", config.end_tokens));
+  }
   CHAIRLIFT_RETURN_IF_ERROR(ReadToken(json, file, "forced_bos_token_id", config.forced_first));
   CHAIRLIFT_RETURN_IF_ERROR(ReadToken(json, file, "forced_eos_token_id", config.forced_end));
   CHAIRLIFT_RETURN_IF_ERROR(ReadTokens(json, file, "suppress_tokens", config.suppressed));
@@ -161,14 +183,12 @@ StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder, bool sou
   if (config.end_tokens.empty()) {
     CHAIRLIFT_RETURN_IF_ERROR(ReadTokens(other, model, "eos_token_id", config.end_tokens));
   }
-  const std::pair<const Json*, const char*> starts[] = {{&json, "decoder_start_token_id"},
-                                                        {&other, "decoder_start_token_id"},
-                                                        {&json, "bos_token_id"},
-                                                        {&other, "bos_token_id"}};
-  for (const auto& [from, key] : starts) {
-    if (!source || config.start_token >= 0) break;
-    CHAIRLIFT_RETURN_IF_ERROR(
-        ReadToken(*from, from == &json ? file : model, key, config.start_token));
+  for (const char* key : {"decoder_start_token_id", "bos_token_id"}) {
+    for (const auto& [from, path] :
+         {std::pair(&json, &file), {&genai_model, &genai}, {&other, &model}}) {
+      if (!source || config.start_token >= 0) break;
+      CHAIRLIFT_RETURN_IF_ERROR(ReadToken(*from, *path, key, config.start_token));
+    }
   }
   // What changes greedy answers; what only sampling reads follows from do_sample.
   const std::pair<const char*, Json> neutral[] = {{"do_sample", false},
@@ -183,9 +203,12 @@ StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder, bool sou
                                                   {"guidance_scale", nullptr},
                                                   {"sequence_bias", nullptr}};
   for (const auto& [key, value] : neutral) {
-    const auto found = json.find(key);
-    if (found == json.end() || found->is_null() || *found == value) continue;
-    config.not_applied.emplace_back(key);
+    auto found = json.find(key);
+    if (found == json.end()) {
+      found = search.find(key);
+      if (found == search.end()) continue;
+    }
+    if (!found->is_null() && *found != value) config.not_applied.emplace_back(key);
   }
   return config;
 }

@@ -32,9 +32,10 @@ struct GenerationConfig {
   std::vector<std::string> not_applied;
 };
 
-// Of generation_config.json in the folder, as transformers writes it, and of config.json for end
-// and start tokens that it does not name; nothing is set where there is neither. `source`: the
-// decoder has an encoder. InvalidArgument names the field that is wrong.
+// Of generation_config.json in the folder, as transformers writes it; of genai_config.json, as
+// onnxruntime-genai does, for what it does not set; and of config.json for end and start tokens
+// that neither names. Nothing is set where there are none. `source`: the decoder has an encoder.
+// InvalidArgument names the field that is wrong.
 StatusOr<GenerationConfig> ReadGenerationConfig(const std::filesystem::path& folder, bool source);
 
 }  // namespace chairlift

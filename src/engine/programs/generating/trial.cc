@@ -55,8 +55,7 @@ class Original {
   Original(const Graph& graph, const DecoderPorts& ports, Tensor source)
       : graph_(graph), ports_(ports), source_(std::move(source)) {
     for (const DecoderPorts::Cache& cache : ports.caches) {
-      const SymbolicShape& shape = Input(cache.input).shape;
-      past_.push_back(Tensor::Allocate(DType::kFloat, {1, shape[1].value(), 0, shape[3].value()}));
+      past_.push_back(Tensor::Allocate(DType::kFloat, {1, cache.heads, 0, cache.columns}));
     }
   }
 

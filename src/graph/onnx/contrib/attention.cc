@@ -176,6 +176,21 @@ Status FinishProjected(Maker& make, const Projection& p, const std::vector<Value
 
 constexpr size_t kNoInput = ~size_t{0};
 
+struct RotaryInputs {
+  ValueId cos, sin, positions;  // [.., turned / 2], [.., tokens]
+};
+
+Attributes RotaryAttributes(int64_t heads, int64_t turned, int64_t interleaved) {
+  return With(
+      {{"num_heads", heads}, {"rotary_embedding_dim", turned}, {"interleaved", interleaved}});
+}
+
+ValueId MakeRotary(Maker& make, ValueId x, const RotaryInputs& tables, int64_t heads,
+                   int64_t turned, int64_t interleaved) {
+  return make.Make("RotaryEmbedding", {x, tables.cos, tables.sin, tables.positions},
+                   RotaryAttributes(heads, turned, interleaved));
+}
+
 }  // namespace
 
 // Inputs: x, weights, bias, mask, past, attention_bias, past_sequence_length.
@@ -259,6 +274,108 @@ Status MultiHeadAttention(Maker& make) {
   o.mask = Sum(make, PaddingMask(make, 4, o), CausalMask(make, o, make.in(6)));
   if (make.has(5)) o.mask = Sum(make, o.mask, make.in(5));
   return BecomeAttention(make, o);
+}
+
+// Inputs: x, position_ids, and tables of cos and sin.
+Status RotaryEmbedding(Maker& make) {
+  const Attributes& given = make.attributes();
+  if (given.Int("is_packed_batching", 0) != 0 || given.Float("scale", 1.0f) != 1.0f) {
+    return Unimplemented(
+        "its attributes 'is_packed_batching' and 'scale' are only supported as 0 and 1");
+  }
+  for (size_t i = 0; i < 4; ++i) {
+    if (!make.has(i)) return InvalidArgument("its input {} is absent", i);
+  }
+  const int64_t turned = 2 * make.Size(make.in(2), 1, "its table");
+  const int positions_rank = make.Rank(make.in(1), "its positions");
+  const int rank = make.Rank(make.in(0), "its input");
+  int64_t heads = given.Int("num_heads", 0);
+  if (rank == 3 && heads == 0 && turned > 0) {
+    heads = make.Size(make.in(0), 2, "its input") / turned;
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(make.status());
+  ValueId positions = make.in(1);
+  if (positions_rank != 2) {  // of the first token, [1]
+    const int64_t axis = rank == 4 ? 2 : 1;
+    const ValueId count = make.Squeeze(
+        make.Make("Shape", {make.in(0)}, With({{"start", axis}, {"end", axis + 1}})), {0});
+    positions = make.Unsqueeze(make.Make("Add", {Positions(make, count), positions}), {0});
+  }
+  return make.Become("RotaryEmbedding", {make.in(0), make.in(2), make.in(3), positions},
+                     RotaryAttributes(heads, turned, given.Int("interleaved", 0)));
+}
+
+// Inputs: query (with key and value in one, where these are absent), key, value, past_key,
+// past_value, seqlens_k, total_sequence_length, tables of cos and sin, position_ids,
+// attention_bias, head_sink.
+Status GroupQueryAttention(Maker& make) {
+  if (make.has(11)) return Unimplemented("its input 'head_sink' is not supported");
+  for (const char* name : {"smooth_softmax", "qk_output"}) {
+    if (make.attributes().Int(name, 0) != 0) {
+      return Unimplemented("its attribute '{}' is only supported as 0", name);
+    }
+  }
+  for (const size_t i : {0, 3, 4, 5, 6}) {
+    if (!make.has(i)) return Unimplemented("it is only supported with its input {}", i);
+  }
+  if (make.has(1) != make.has(2)) return InvalidArgument("it has only one of key and value");
+  const int64_t heads = Heads(make), kv_heads = make.attributes().Int("kv_num_heads", 0);
+  if (kv_heads < 1 || heads % kv_heads != 0) {
+    return InvalidArgument("its attribute 'kv_num_heads', {}, does not divide {} heads", kv_heads,
+                           heads);
+  }
+  const bool packed = !make.has(1);
+  const int64_t parts = packed ? heads + 2 * kv_heads : heads;
+  const int64_t head_size = HeadSize(make, make.Size(make.in(0), 2, "its query"), parts);
+  ValueId q = make.in(0), k = make.in(1), v = make.in(2);
+  if (packed) {
+    const int64_t narrow = kv_heads * head_size;
+    const std::vector<ValueId> all = make.Split(q, 2, {heads * head_size, narrow, narrow});
+    q = all[0], k = all[1], v = all[2];
+  }
+  const int64_t window = make.attributes().Int("local_window_size", -1);
+  ValueId positions = make.in(9);
+  if (positions == kNoValue) {  // seqlens_k + 1 − tokens + the place among them
+    const ValueId tokens = make.Squeeze(
+        make.Make("Shape", {make.in(0)}, With({{"start", int64_t{1}}, {"end", int64_t{2}}})), {0});
+    const ValueId one = make.ScalarLike(tokens, 1);
+    const ValueId places = make.Make("Range", {make.Make("Sub", {one, tokens}), one, one});
+    positions = make.Make("Add", {make.Reshape(make.CastToInt64(make.in(5)), {-1, 1}), places});
+  }
+  if (make.attributes().Int("do_rotary", 0) != 0) {
+    if (!make.has(7) || !make.has(8)) return InvalidArgument("it has no tables of cos and sin");
+    const int64_t turned = 2 * make.Size(make.in(7), 1, "its table");
+    const int64_t interleaved = make.attributes().Int("rotary_interleaved", 0);
+    const RotaryInputs tables = {make.in(7), make.in(8), positions};
+    q = MakeRotary(make, q, tables, heads, turned, interleaved);
+    k = MakeRotary(make, k, tables, kv_heads, turned, interleaved);
+  }
+  const auto grown = [&](size_t past, size_t present, ValueId own) {
+    return make.MakeOutput(present, "GrowCache",
+                           {make.in(past), SplitHeads(make, own, kv_heads), make.in(5), make.in(6)},
+                           {}, "chairlift");
+  };
+  k = grown(3, 1, k);
+  v = grown(4, 2, v);
+  q = make.Reshape(q, {0, 0, heads, head_size});
+  ValueId mask = make.in(10);
+  if (window > 0) {
+    // The window has the query's own key.
+    const ValueId first =
+        make.Make("Sub", {positions, make.ScalarLike(positions, static_cast<float>(window))});
+    const ValueId seen =
+        make.Make("Greater", {Positions(make, Tokens(make, k)), make.Unsqueeze(first, {2})});
+    constexpr float kNone = -std::numeric_limits<float>::infinity();
+    mask = Sum(make, mask, make.Unsqueeze(Hiding(make, seen, q, kNone), {1}));
+  }
+  const std::vector<int64_t> axes = {0, 2, 1, 3};
+  const ValueId y = make.MakeOwn("Attention", {q, k, v, mask},
+                                 With({{"scale", static_cast<float>(Scale(make, head_size))},
+                                       {"softcap", make.attributes().Float("softcap", 0.0f)},
+                                       {"causal", int64_t{2}},
+                                       {"q_axes", axes},
+                                       {"y_axes", axes}}));
+  return make.Become("Reshape", {y, make.Ints({0, 0, heads * head_size})});
 }
 
 }  // namespace chairlift::contrib

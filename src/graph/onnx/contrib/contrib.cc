@@ -76,6 +76,15 @@ constexpr AttributeSpec kLstm[] = {
     {"input_forget", Kind::kInt}};
 constexpr AttributeSpec kLayerNorm[] = {
     {"axis", Kind::kInt}, {"epsilon", Kind::kFloat}, {"stash_type", Kind::kInt}};
+constexpr AttributeSpec kGroupQueryAttention[] = {
+    {"do_rotary", Kind::kInt}, {"kv_num_heads", Kind::kInt},   {"local_window_size", Kind::kInt},
+    {"num_heads", Kind::kInt}, {"qk_output", Kind::kInt},      {"rotary_interleaved", Kind::kInt},
+    {"scale", Kind::kFloat},   {"smooth_softmax", Kind::kInt}, {"softcap", Kind::kFloat}};
+constexpr AttributeSpec kRotaryEmbedding[] = {{"interleaved", Kind::kInt},
+                                              {"is_packed_batching", Kind::kInt},
+                                              {"num_heads", Kind::kInt},
+                                              {"rotary_embedding_dim", Kind::kInt},
+                                              {"scale", Kind::kFloat}};
 constexpr AttributeSpec kPool[] = {{"auto_pad", Kind::kString},   {"ceil_mode", Kind::kInt},
                                    {"channels_last", Kind::kInt}, {"count_include_pad", Kind::kInt},
                                    {"kernel_shape", Kind::kInts}, {"pads", Kind::kInts},
@@ -159,6 +168,7 @@ constexpr ContribOperator kOperators[] = {
     {"FusedMatMul", 2, 2, kFusedMatMul, contrib::FusedMatMul},
     {"FusedMatMulActivation", 2, 2, kFusedMatMulActivation, contrib::FusedMatMulActivation},
     {"Gelu", 1, 1, kNone, contrib::Gelu},
+    {"GroupQueryAttention", 7, 12, kGroupQueryAttention, contrib::GroupQueryAttention},
     {"MatMulIntegerToFloat", 4, 7, kNone, contrib::MatMulIntegerToFloat},
     {"MultiHeadAttention", 1, 10, kMultiHeadAttention, contrib::MultiHeadAttention},
     {"QAttention", 5, 9, kAttention, contrib::QAttention},
@@ -174,6 +184,7 @@ constexpr ContribOperator kOperators[] = {
     {"QLinearSoftmax", 5, 5, kQSoftmax, contrib::QLinearSoftmax},
     {"QuantizeLinear", 2, 3, kAxis, contrib::Quantization},
     {"QuickGelu", 1, 1, kAlpha, contrib::QuickGelu},
+    {"RotaryEmbedding", 4, 4, kRotaryEmbedding, contrib::RotaryEmbedding},
     {"SimplifiedLayerNormalization", 2, 2, kLayerNorm, contrib::SimplifiedLayerNormalization},
     {"SkipLayerNormalization", 3, 5, kEpsilon, contrib::SkipLayerNormalization},
     {"SkipSimplifiedLayerNormalization", 3, 4, kEpsilon, contrib::SkipSimplifiedLayerNormalization},

@@ -29,11 +29,12 @@ int64_t Maker::Size(ValueId id, int axis, std::string_view what) {
 }
 
 void Maker::Add(std::string_view op, std::vector<ValueId> inputs, Attributes attributes,
-                std::vector<ValueId> outputs) {
+                std::vector<ValueId> outputs, std::string_view domain) {
   if (!ok()) return;
   OnnxNode node;
   node.name = fmt::format("{}/{}", node_.name, op);
   node.op_type = op;
+  node.domain = domain;
   node.opset = kForm;
   node.attributes = std::move(attributes);
   node.inputs = std::move(inputs);
@@ -48,6 +49,13 @@ ValueId Maker::Make(std::string_view op, std::vector<ValueId> inputs, Attributes
   return made;
 }
 
+ValueId Maker::MakeOwn(std::string_view op, std::vector<ValueId> inputs, Attributes attributes) {
+  if (!ok()) return kNoValue;
+  const ValueId made = rewriter_.NewValue();
+  Add(op, std::move(inputs), std::move(attributes), {made}, "chairlift");
+  return made;
+}
+
 std::vector<ValueId> Maker::MakeSeveral(std::string_view op, std::vector<ValueId> inputs,
                                         size_t count, Attributes attributes) {
   std::vector<ValueId> made(count, kNoValue);
@@ -58,10 +66,11 @@ std::vector<ValueId> Maker::MakeSeveral(std::string_view op, std::vector<ValueId
 }
 
 ValueId Maker::MakeOutput(size_t output, std::string_view op, std::vector<ValueId> inputs,
-                          Attributes attributes) {
-  if (!wants(output)) return Make(op, std::move(inputs), std::move(attributes));
-  const ValueId made = std::exchange(outputs_[output], kNoValue);
-  Add(op, std::move(inputs), std::move(attributes), {made});
+                          Attributes attributes, std::string_view domain) {
+  if (!ok()) return kNoValue;
+  const ValueId made =
+      wants(output) ? std::exchange(outputs_[output], kNoValue) : rewriter_.NewValue();
+  Add(op, std::move(inputs), std::move(attributes), {made}, domain);
   return made;
 }
 

@@ -45,12 +45,14 @@ class Maker {
   int64_t Size(ValueId id, int axis, std::string_view what);
 
   ValueId Make(std::string_view op, std::vector<ValueId> inputs, Attributes attributes = {});
+  // As Make, of an operator of our own.
+  ValueId MakeOwn(std::string_view op, std::vector<ValueId> inputs, Attributes attributes = {});
   // As Make, for `count` outputs.
   std::vector<ValueId> MakeSeveral(std::string_view op, std::vector<ValueId> inputs, size_t count,
                                    Attributes attributes = {});
   // As Make, for a value that is output `output` of the file's node, if it names that.
   ValueId MakeOutput(size_t output, std::string_view op, std::vector<ValueId> inputs,
-                     Attributes attributes = {});
+                     Attributes attributes = {}, std::string_view domain = "");
   ValueId Ints(const std::vector<int64_t>& values) { return rewriter_.ConstantInts(values); }
   ValueId Floats(const Shape& shape, const std::vector<float>& values) {
     return rewriter_.Constant(Tensor::Of<float>(shape, values));
@@ -93,7 +95,7 @@ class Maker {
     return attributes;
   }
   void Add(std::string_view op, std::vector<ValueId> inputs, Attributes attributes,
-           std::vector<ValueId> outputs);
+           std::vector<ValueId> outputs, std::string_view domain = "");
 
   OnnxNode& node_;
   Rewriter& rewriter_;

@@ -10,8 +10,10 @@ using Rule = Status(Maker& make);
 
 // Attention: attention.cc.
 Rule Attention;
+Rule GroupQueryAttention;
 Rule MultiHeadAttention;
 Rule QAttention;
+Rule RotaryEmbedding;
 
 // Fused products: linear.cc.
 Rule FusedConv;
