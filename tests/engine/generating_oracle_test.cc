@@ -471,6 +471,72 @@ TEST(GeneratingOracleTest, WhatAnEncoderDecoderIsNotGivenIsRefusedByName) {
   EXPECT_TRUE((*engine)->Infer(Question{.prompt = Tokens(40, 3), .max_tokens = 16}.Request()).ok());
 }
 
+// A real export (tests/models/export_speech.py): features in place of tokens, and no mask of them.
+TEST(GeneratingOracleTest, WhisperAnswersFeatures) {
+  const auto folder = EncoderDecoders() / ".." / "speech" / "whisper_hf5_torchscript_sdpa_17";
+  auto alone = Engine::Create({.workers = 1, .time_cells = false});
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  for (const char* name : {"encoder_model", "decoder_model"}) {
+    const Status loaded =
+        (*alone)->LoadModel(name, folder / (std::string(name) + ".onnx"), {.policy = "none"});
+    ASSERT_TRUE(loaded.ok()) << loaded;
+  }
+  auto engine = LoadEncoderDecoder(folder);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  std::mt19937 random(3);
+  constexpr int kCount = 8;
+  std::vector<InferRequest> requests;
+  std::vector<Tokens> want(kCount), got(kCount);
+  for (int i = 0; i < kCount; ++i) {
+    Tensor features = Tensor::Allocate(DType::kFloat, {1, 8, 24});
+    for (int64_t j = 0; j < features.size(); ++j) {
+      features.data<float>()[j] = static_cast<float>(random() % 2001) / 1000 - 1;
+    }
+    InferRequest encode;
+    encode.model = "encoder_model";
+    encode.inputs = {{"input_features", features}};
+    const auto encoded = (*alone)->Infer(encode);
+    ASSERT_TRUE(encoded.ok()) << encoded.status();
+    Tokens so_far = {3, 9, 20};  // as generation_config.json has them
+    InferRequest request;
+    request.model = "decoder";
+    request.inputs = {{"input_features", features}, Number("max_tokens", 12)};
+    if (i % 2 == 1) {
+      so_far = {3, static_cast<int64_t>(random() % kVocabulary)};
+      request.inputs.push_back(Row("decoder_input_ids", so_far));
+    }
+    requests.push_back(request);
+    Tokens& answer = want[static_cast<size_t>(i)];
+    while (answer.size() < 12 && (answer.empty() || answer.back() != 2)) {
+      InferRequest step;
+      step.model = "decoder_model";
+      step.inputs = {Row("input_ids", so_far),
+                     {"encoder_hidden_states", encoded->outputs.at(0).tensor}};
+      step.outputs = {"logits"};
+      const auto response = (*alone)->Infer(step);
+      ASSERT_TRUE(response.ok()) << response.status();
+      const auto logits = response->outputs.at(0).tensor.values<float>();
+      std::vector<float> last(logits.end() - kVocabulary, logits.end());
+      if (answer.empty()) last[5] = -std::numeric_limits<float>::infinity();  // begin_suppress
+      answer.push_back(std::max_element(last.begin(), last.end()) - last.begin());
+      so_far.push_back(answer.back());
+    }
+  }
+  Answers answers;
+  answers.Expect(kCount);
+  for (int i = 0; i < kCount; ++i) {
+    (*engine)->InferAsync(requests[static_cast<size_t>(i)], [&, i](StatusOr<InferResponse> r) {
+      if (r.ok()) got[static_cast<size_t>(i)] = TokensOf(*r);
+      answers.Done();
+    });
+  }
+  answers.Wait();
+  EXPECT_EQ(got, want);
+  requests[0].inputs[0].tensor = Tensor::Allocate(DType::kFloat, {1, 8, 23});
+  EXPECT_THAT(std::string((*engine)->Infer(requests[0]).status().message()),
+              HasSubstr("input_features"));
+}
+
 TEST(GeneratingOracleTest, ADecoderWithoutItsEncoderIsServedAsItIs) {
   testing::TempFolder folder;
   std::filesystem::copy_file(

@@ -11,7 +11,8 @@
 //   present.N.key / .value           [batch, heads, past + new, columns]
 // and of a model with an encoder the two files that need no past (a step follows from the model
 // over all tokens so far, as below; what they give beside logits is not read):
-//   encoder_model.onnx   input_ids, attention_mask [batch, source] → last_hidden_state
+//   encoder_model.onnx   input_ids, attention_mask [batch, source] → last_hidden_state; or
+//                        input_features [batch, rows, frames]
 //   decoder_model.onnx   input_ids [batch, new], encoder_hidden_states [batch, source, columns],
 //                        encoder_attention_mask [batch, source] → logits
 //
@@ -70,6 +71,12 @@ struct DecoderLayer {
   friend bool operator==(const DecoderLayer&, const DecoderLayer&) = default;
 };
 
+// What an encoder reads in place of tokens: [1, rows, frames] of float32, of which it makes keys
+// and values of `length` places.
+struct SourceFeatures {
+  int64_t rows = 0, frames = 0, length = 0;
+};
+
 // An encoder, with the keys and values that a decoder's attentions read of its tokens.
 struct SourceModel {
   // By layer keys, then values. Packed: [T, heads, columns] of the tokens of any number of sources;
@@ -79,9 +86,10 @@ struct SourceModel {
   // both [1, length].
   std::vector<RaggedInput> inputs;
   bool packed = false;
-  std::string not_packed;          // why
-  int64_t max_length = 0;          // tokens of a source; 0: no limit
-  DType mask = DType::kUndefined;  // undefined: there is none
+  std::string not_packed;                  // why
+  int64_t max_length = 0;                  // tokens of a source; 0: no limit
+  DType mask = DType::kUndefined;          // undefined: there is none
+  std::optional<SourceFeatures> features;  // never packed, and no mask
 };
 
 struct DecoderModel {

@@ -161,6 +161,7 @@ class PatternReader {
   StatusOr<Pattern> Concat(const Node& node);
   StatusOr<Pattern> CumSum(const Node& node);
   StatusOr<Pattern> ReduceSum(const Node& node);
+  StatusOr<Pattern> Tile(const Node& node);
   StatusOr<Pattern> Trilu(const Node& node);
   StatusOr<Pattern> Squeeze(const Node& node);
   StatusOr<Pattern> Unsqueeze(const Node& node);

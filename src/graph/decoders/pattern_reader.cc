@@ -210,8 +210,8 @@ StatusOr<Pattern> PatternReader::Follow(const Node& node) {
       {"Gather", &PatternReader::Gather},       {"Range", &PatternReader::Range},
       {"ReduceSum", &PatternReader::ReduceSum}, {"Reshape", &PatternReader::Reshape},
       {"Slice", &PatternReader::Slice},         {"Squeeze", &PatternReader::Squeeze},
-      {"Transpose", &PatternReader::Transpose}, {"Trilu", &PatternReader::Trilu},
-      {"Unsqueeze", &PatternReader::Unsqueeze}};
+      {"Transpose", &PatternReader::Transpose}, {"Tile", &PatternReader::Tile},
+      {"Trilu", &PatternReader::Trilu},         {"Unsqueeze", &PatternReader::Unsqueeze}};
   if (const auto rule = kRules.find(op); rule != kRules.end()) return (this->*rule->second)(node);
   if (op == "ConstantOfShape") {
     const auto dims = ElementsOf(node, 0);
@@ -639,6 +639,27 @@ StatusOr<Pattern> PatternReader::ReduceSum(const Node& node) {
     dims.erase(dims.begin() + own);
   }
   return Pattern::OfLine(TypeOf(node), std::move(dims), *sum);
+}
+
+// Along axes of one entry.
+StatusOr<Pattern> PatternReader::Tile(const Node& node) {
+  const Pattern data = SpreadOne(In(node, 0));
+  const auto repeats = ElementsOf(node, 1);
+  if (!data.known() || data.kind == Pattern::Kind::kList || !repeats ||
+      repeats->size() != data.dims.size()) {
+    return Unimplemented("its inputs are not known");
+  }
+  std::vector<Line> dims = data.dims;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const Line& times = (*repeats)[i];
+    const auto least = times.Least({});
+    if (times == Line::Number(1)) continue;
+    if (dims[i] != Line::Number(1) || !least || *least < 1) {
+      return Unimplemented("what it repeats is more than one entry");
+    }
+    dims[i] = times;
+  }
+  return BroadcastTo(data, dims);
 }
 
 StatusOr<Pattern> PatternReader::Trilu(const Node& node) {

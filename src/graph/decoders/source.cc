@@ -11,25 +11,34 @@ namespace chairlift::decoders {
 namespace {
 
 struct EncoderPorts {
-  ValueId tokens = kNoValue, mask = kNoValue, hidden = kNoValue;
+  ValueId tokens = kNoValue, features = kNoValue, mask = kNoValue, hidden = kNoValue;
 };
 
 StatusOr<EncoderPorts> FindEncoderPorts(const Graph& graph) {
   EncoderPorts ports;
   for (const ValueId id : graph.inputs) {
     const Value& value = graph.values[static_cast<size_t>(id)];
+    if (value.name == "input_features" && value.dtype == DType::kFloat && value.shape.has_rank() &&
+        value.shape.rank() == 3) {
+      ports.features = id;
+      continue;
+    }
     const bool tokens = value.name == "input_ids" && value.dtype == DType::kInt64;
     const bool mask = value.name == "attention_mask" &&
                       (value.dtype == DType::kInt64 || value.dtype == DType::kInt32);
     if ((!tokens && !mask) || !value.shape.has_rank() || value.shape.rank() != 2) {
       return Unimplemented(
           "the encoder's input '{}' ({} {}) is not known; an encoder's are 'input_ids' (int64) and "
-          "'attention_mask', [batch, source]",
+          "'attention_mask', [batch, source], or 'input_features' (float32), [batch, rows, frames]",
           value.name, DTypeName(value.dtype), value.shape.ToString());
     }
     (tokens ? ports.tokens : ports.mask) = id;
   }
-  if (ports.tokens == kNoValue) return Unimplemented("the encoder has no input 'input_ids'");
+  if ((ports.tokens == kNoValue) == (ports.features == kNoValue) ||
+      (ports.features != kNoValue && ports.mask != kNoValue)) {
+    return Unimplemented(
+        "the encoder has not just 'input_ids', with or without a mask, or 'input_features'");
+  }
   for (const ValueId id : graph.outputs) {
     const Value& value = graph.values[static_cast<size_t>(id)];
     if (value.name == "last_hidden_state" && value.dtype == DType::kFloat) ports.hidden = id;
@@ -43,7 +52,7 @@ StatusOr<EncoderPorts> FindEncoderPorts(const Graph& graph) {
 // The encoder's graph with `keys` behind it; inputs: the tokens, then the mask if there is one.
 StatusOr<Graph> Joined(const Graph& encoder, const EncoderPorts& ports, const Graph& keys) {
   Graph graph = encoder;
-  graph.inputs = {ports.tokens};
+  graph.inputs = {ports.features != kNoValue ? ports.features : ports.tokens};
   if (ports.mask != kNoValue) graph.inputs.push_back(ports.mask);
   std::vector<ValueId> place(keys.values.size(), kNoValue);
   for (size_t i = 0; i < keys.values.size(); ++i) {
@@ -93,10 +102,70 @@ Status Pack(const Graph& joined, SourceModel& model) {
   return absl::OkStatus();
 }
 
+// Of how many rows and frames it reads, where the file leaves that open: a convolution's channels,
+// and two frames for each place, as Whisper has them.
+StatusOr<SourceFeatures> FindFeatures(const Graph& encoder, const EncoderPorts& ports) {
+  const SymbolicShape& shape = encoder.values[static_cast<size_t>(ports.features)].shape;
+  const SymbolicShape& hidden = encoder.values[static_cast<size_t>(ports.hidden)].shape;
+  SourceFeatures features;
+  if (shape[1].known()) features.rows = shape[1].value();
+  if (shape[2].known()) features.frames = shape[2].value();
+  for (const Node& node : encoder.nodes) {
+    if (features.rows > 0 || !Is(node, "Conv") || node.inputs[0] != ports.features) continue;
+    const Tensor* weights = ConstantInput(encoder, node, 1);
+    const bool whole = node.attributes.Int("group", 1) == 1;
+    if (weights != nullptr && weights->shape().rank() == 3 && whole) {
+      features.rows = weights->shape()[1];
+    }
+  }
+  if (features.frames == 0 && hidden.has_rank() && hidden.rank() == 3 && hidden[1].known()) {
+    int64_t frames = 0;
+    if (!__builtin_mul_overflow(hidden[1].value(), int64_t{2}, &frames)) features.frames = frames;
+  }
+  constexpr int64_t kMost = int64_t{1} << 24;
+  if (features.rows < 1 || features.rows > kMost || features.frames < 1 ||
+      features.frames > kMost) {
+    return Unimplemented("how many rows and frames 'input_features' {} has is not known",
+                         shape.ToString());
+  }
+  return features;
+}
+
+// With features of that size, one source at a time.
+StatusOr<SourceModel> JoinFeatures(Graph encoder, const EncoderPorts& ports, const Graph& keys) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(SourceFeatures features, FindFeatures(encoder, ports));
+  for (Value& value : encoder.values) {
+    if (value.is_constant()) continue;
+    value.shape = SymbolicShape();
+    value.elements.reset();
+  }
+  encoder.values[static_cast<size_t>(ports.features)].shape =
+      SymbolicShape({Dim(1), Dim(features.rows), Dim(features.frames)});
+  SourceModel model;
+  CHAIRLIFT_ASSIGN_OR_RETURN(model.graph, Joined(encoder, ports, keys));
+  const SymbolicShape& given =
+      model.graph.values[static_cast<size_t>(model.graph.outputs[0])].shape;
+  if (!given.has_rank() || given.rank() != 4 || !given[1].known() || given[1].value() < 1) {
+    return Unimplemented("of how many places the encoder's keys are is not known ({})",
+                         given.ToString());
+  }
+  features.length = given[1].value();
+  for (const ValueId id : model.graph.outputs) {
+    const SymbolicShape& shape = model.graph.values[static_cast<size_t>(id)].shape;
+    if (shape.has_rank() && shape.rank() == 4 && shape[1].Same(given[1])) continue;
+    return Unimplemented("the encoder's keys and values are of different places");
+  }
+  model.features = features;
+  model.max_length = features.length;
+  model.not_packed = "it reads features";
+  return model;
+}
+
 }  // namespace
 
 StatusOr<SourceModel> JoinSource(const Graph& encoder, const Graph& keys) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const EncoderPorts ports, FindEncoderPorts(encoder));
+  if (ports.features != kNoValue) return JoinFeatures(encoder, ports, keys);
   CHAIRLIFT_ASSIGN_OR_RETURN(Graph joined, Joined(encoder, ports, keys));
   SourceModel model;
   if (ports.mask != kNoValue) model.mask = encoder.values[static_cast<size_t>(ports.mask)].dtype;

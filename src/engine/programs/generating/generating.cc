@@ -173,7 +173,8 @@ Status GeneratingProgram::Compute(std::span<Item> items, TaskRun& run) {
 Status GeneratingProgram::Encode(std::span<Item> items, TaskRun& run) {
   absl::InlinedVector<SourceTokens, 32> sources;
   for (const Item& item : items) {
-    sources.push_back({item.request->source(), item.request->source_blocks()});
+    sources.push_back({item.request->source(), item.request->source_blocks(),
+                       inputs_->Features(item.request->request())});
   }
   CHAIRLIFT_RETURN_IF_ERROR(encoder_->Run(sources, *step_, run.team, run.worker, run.memory));
   for (Item& item : items) {
@@ -307,9 +308,12 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
   CHAIRLIFT_ASSIGN_OR_RETURN(
       GenerationConfig config,
       ReadGenerationConfig(model.source.path.parent_path(), made->source.has_value()));
-  for (const auto& [name, token] : {std::pair("decoder_start_token_id", config.start_token),
-                                    std::pair("forced_bos_token_id", config.forced_first),
-                                    std::pair("forced_eos_token_id", config.forced_end)}) {
+  const auto more = std::max_element(config.start_more.begin(), config.start_more.end());
+  for (const auto& [name, token] :
+       {std::pair("decoder_start_token_id", config.start_token),
+        std::pair("forced_decoder_ids", more == config.start_more.end() ? -1 : *more),
+        std::pair("forced_bos_token_id", config.forced_first),
+        std::pair("forced_eos_token_id", config.forced_end)}) {
     if (token < made->vocabulary) continue;
     return InvalidArgument("the files beside the model: \"{}\" is {}; the model has tokens 0 to {}",
                            name, token, made->vocabulary - 1);
@@ -338,6 +342,7 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
     }
     sizes.max_source = made->source->max_length > 0 ? made->source->max_length : kDefaultMaxLength;
     room.max_source = sizes.max_source;
+    room.features = made->source->features;
   }
   const auto blocks_of = [](int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; };
   const int64_t block_bytes = token_bytes * kBlockTokens;

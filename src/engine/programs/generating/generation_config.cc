@@ -106,6 +106,22 @@ StatusOr<bool> ReadBeams(const Json& json, const fs::path& file, GenerationConfi
   return found->is_boolean();
 }
 
+// [[1, token], [2, token], …], which follow the start token. Whether it is something else.
+bool ReadForced(const Json& json, std::vector<int64_t>& tokens) {
+  const auto found = json.find("forced_decoder_ids");
+  if (found == json.end() || found->is_null()) return false;
+  std::vector<int64_t> read;
+  for (const Json& pair : found->is_array() ? *found : Json::array({Json()})) {
+    const bool fits = pair.is_array() && pair.size() == 2 && read.size() < kMaxTokensInList &&
+                      pair[0] == read.size() + 1 && pair[1].is_number_integer() &&
+                      pair[1].get<int64_t>() >= 0 && pair[1].get<int64_t>() < kMostTokens;
+    if (!fits) return true;
+    read.push_back(pair[1].get<int64_t>());
+  }
+  tokens = std::move(read);
+  return false;
+}
+
 Status ReadLimit(const Json& json, const fs::path& file, const char* key, int64_t& limit) {
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return absl::OkStatus();
@@ -190,12 +206,16 @@ StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder, bool sou
       CHAIRLIFT_RETURN_IF_ERROR(ReadToken(*from, *path, key, config.start_token));
     }
   }
+  if (!source || ReadForced(json, config.start_more)) {
+    if (json.contains("forced_decoder_ids") && !json["forced_decoder_ids"].is_null()) {
+      config.not_applied.emplace_back("forced_decoder_ids");
+    }
+  }
   // What changes greedy answers; what only sampling reads follows from do_sample.
   const std::pair<const char*, Json> neutral[] = {{"do_sample", false},
                                                   {"num_beams", 1},
                                                   {"min_length", 0},
                                                   {"min_new_tokens", nullptr},
-                                                  {"forced_decoder_ids", nullptr},
                                                   {"encoder_repetition_penalty", 1.0},
                                                   {"encoder_no_repeat_ngram_size", 0},
                                                   {"exponential_decay_length_penalty", nullptr},

@@ -16,6 +16,7 @@ struct GenerationConfig {
   std::vector<int64_t> end_tokens;
   // −1: not set.
   int64_t start_token = -1;         // of a decoder that has an encoder; else not read
+  std::vector<int64_t> start_more;  // that stand behind it, as Whisper's language and task
   int64_t forced_first = -1;        // the first token of an answer
   int64_t forced_end = -1;          // the last of one that is as long as it may be
   std::vector<int64_t> suppressed;  // never generated

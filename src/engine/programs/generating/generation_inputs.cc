@@ -52,7 +52,7 @@ enum InputPlace {
   kDecoderPrompt,  // with an encoder
 };
 
-Signature SignatureOfRequests(bool source) {
+Signature SignatureOfRequests(bool source, const std::optional<SourceFeatures>& features) {
   const auto spec = [](const char* name, DType dtype, std::vector<Dim> dims) {
     return SymbolicSpec{name, dtype, SymbolicShape(std::move(dims))};
   };
@@ -83,6 +83,10 @@ Signature SignatureOfRequests(bool source) {
       spec("early_stopping", DType::kBool, {1}),
       spec("patience", DType::kFloat, {1}),
       spec("logprobs", DType::kInt32, {1})};
+  if (features) {
+    signature.inputs[kTokens] =
+        spec("input_features", DType::kFloat, {1, Dim(features->rows), Dim(features->frames)});
+  }
   if (source) {
     signature.inputs.push_back(
         spec("decoder_input_ids", DType::kInt64, {1, any("decoder_tokens")}));
@@ -266,10 +270,16 @@ GenerationInputs::GenerationInputs(GenerationConfig config, const GenerationRoom
     : config_(std::move(config)),
       room_(room),
       pool_(pool),
-      signature_(SignatureOfRequests(room.source)) {}
+      places_(room.features ? static_cast<size_t>(room.features->length) : 0, 0),
+      signature_(SignatureOfRequests(room.source, room.features)) {}
 
 std::span<const int64_t> GenerationInputs::Source(const ValidatedRequest& request) const {
+  if (room_.features) return places_;
   return room_.source ? request.inputs[kTokens].values<int64_t>() : std::span<const int64_t>();
+}
+
+Tensor GenerationInputs::Features(const ValidatedRequest& request) const {
+  return room_.features ? request.inputs[kTokens] : Tensor();
 }
 
 std::span<const int64_t> GenerationInputs::Prompt(const ValidatedRequest& request) const {
@@ -320,7 +330,10 @@ InferRequest GenerationInputs::WithDefaults(const InferRequest& request) const {
   number(kPatience, 1.0f);
   number(kLogprobs, int32_t{-1});
   if (room_.source) {
-    fill(kDecoderPrompt, Tensor::Of<int64_t>({1, 1}, {config_.start_token}));
+    std::vector<int64_t> begin = {config_.start_token};
+    begin.insert(begin.end(), config_.start_more.begin(), config_.start_more.end());
+    fill(kDecoderPrompt, Tensor::Of<int64_t>({1, static_cast<int64_t>(begin.size())},
+                                             std::span<const int64_t>(begin)));
   }
   return full;
 }
@@ -377,7 +390,7 @@ Status GenerationInputs::CheckLength(const InferRequest& request,
                            prompt_name, size, room_.max_length);
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckSequence(prompt_name, prompt, room_.vocabulary));
-  if (room_.source) {
+  if (room_.source && !room_.features) {
     if (source_size > room_.max_source) {
       return InvalidArgument("input 'input_ids' has {} tokens; the encoder takes {}", source_size,
                              room_.max_source);

@@ -4,11 +4,14 @@
 #define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATION_INPUTS_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "engine/programs/generating/generation_config.h"
 #include "engine/programs/generating/generation_limits.h"
 #include "engine/requests/validate.h"
+#include "graph/decoders/decoder.h"
 #include "runtime/block_pool.h"
 
 namespace chairlift {
@@ -17,9 +20,10 @@ namespace chairlift {
 struct GenerationRoom {
   int64_t max_length = 1;  // of prompt and answer
   int64_t vocabulary = 0;
-  bool source = false;            // it has an encoder
-  int64_t max_source = 0;         // of the source
-  int64_t source_vocabulary = 0;  // likewise; 0: unknown
+  bool source = false;                          // it has an encoder
+  int64_t max_source = 0;                       // of the source
+  int64_t source_vocabulary = 0;                // likewise; 0: unknown
+  std::optional<SourceFeatures> features = {};  // what the encoder takes in place of tokens
 };
 
 // Thread-safe.
@@ -34,8 +38,10 @@ class GenerationInputs {
   // inputs. InvalidArgument names the input that is wrong.
   StatusOr<ValidatedRequest> Validate(const InferRequest& request) const;
 
-  // Of a request that Validate() gave.
+  // Of a request that Validate() gave. The source of an encoder of features has a zero for each of
+  // its places.
   std::span<const int64_t> Source(const ValidatedRequest& request) const;
+  Tensor Features(const ValidatedRequest& request) const;  // absent: the encoder takes tokens
   std::span<const int64_t> Prompt(const ValidatedRequest& request) const;
   GenerationLimits LimitsOf(const ValidatedRequest& request) const;
   // Hypotheses that it is to be answered with.
@@ -51,6 +57,7 @@ class GenerationInputs {
   const GenerationConfig config_;
   const GenerationRoom room_;
   const BlockPool& pool_;
+  const std::vector<int64_t> places_;  // the source, of features
   const Signature signature_;
 };
 

@@ -21,7 +21,10 @@ std::vector<RaggedInput> InputsOf(const SourceModel& model) {
 }  // namespace
 
 SourceEncoder::SourceEncoder(const SourceModel& model)
-    : packed_(model.packed), mask_(model.mask), inputs_(InputsOf(model)) {}
+    : packed_(model.packed),
+      mask_(model.mask),
+      features_(model.features),
+      inputs_(InputsOf(model)) {}
 
 StatusOr<std::unique_ptr<SourceEncoder>> SourceEncoder::Create(SourceModel model,
                                                                const ExecutableOptions& options) {
@@ -33,9 +36,27 @@ StatusOr<std::unique_ptr<SourceEncoder>> SourceEncoder::Create(SourceModel model
 
 Status SourceEncoder::Run(std::span<const SourceTokens> sources, PagedStep& step, Team& team,
                           int worker, WorkerMemory& memory) {
+  if (features_) {
+    for (const SourceTokens& source : sources) {
+      CHAIRLIFT_RETURN_IF_ERROR(RunFeatures(source, step, team, worker, memory));
+    }
+    return absl::OkStatus();
+  }
   if (packed_) return RunTogether(sources, step, team, worker, memory);
   for (size_t i = 0; i < sources.size(); ++i) {
     CHAIRLIFT_RETURN_IF_ERROR(RunTogether(sources.subspan(i, 1), step, team, worker, memory));
+  }
+  return absl::OkStatus();
+}
+
+Status SourceEncoder::RunFeatures(const SourceTokens& source, PagedStep& step, Team& team,
+                                  int worker, WorkerMemory& memory) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Tensor> outputs,
+                             executable_->Run({{source.features}}, team, worker, memory.compute,
+                                              memory.stop, memory.timer));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    CHAIRLIFT_RETURN_IF_ERROR(
+        step.Write(i / 2, i % 2 == 0, outputs[i], 0, features_->length, source.blocks));
   }
   return absl::OkStatus();
 }

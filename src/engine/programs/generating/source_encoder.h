@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,8 +17,9 @@
 namespace chairlift {
 
 struct SourceTokens {
-  std::span<const int64_t> tokens;
+  std::span<const int64_t> tokens;  // of features: as many as there are places, unread
   std::span<const int64_t> blocks;  // of all; nobody else's
+  Tensor features = {};             // of an encoder of features
 };
 
 class SourceEncoder {
@@ -29,14 +31,20 @@ class SourceEncoder {
   Status Run(std::span<const SourceTokens> sources, PagedStep& step, Team& team, int worker,
              WorkerMemory& memory);
 
+  const std::optional<SourceFeatures>& features() const { return features_; }
+
  private:
   explicit SourceEncoder(const SourceModel& model);
+  // Of one.
+  Status RunFeatures(const SourceTokens& source, PagedStep& step, Team& team, int worker,
+                     WorkerMemory& memory);
   // Of sources that share a batch.
   Status RunTogether(std::span<const SourceTokens> sources, PagedStep& step, Team& team, int worker,
                      WorkerMemory& memory);
 
   const bool packed_;
   const DType mask_;
+  const std::optional<SourceFeatures> features_;
   const std::vector<RaggedInput> inputs_;
   std::unique_ptr<Executable> executable_;
 };

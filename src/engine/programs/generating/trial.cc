@@ -21,13 +21,16 @@ const Value& InputOf(const Graph& graph, int i) {
 }
 
 // What the encoder gives for a source.
-StatusOr<Tensor> Encoded(const Graph& encoder, std::span<const int64_t> source) {
+StatusOr<Tensor> Encoded(const Graph& encoder, std::span<const int64_t> source,
+                         const Tensor& features) {
   std::map<int, Tensor> inputs;
   const auto size = static_cast<int64_t>(source.size());
   for (size_t i = 0; i < encoder.inputs.size(); ++i) {
     const Value& input = InputOf(encoder, static_cast<int>(i));
     Tensor& tensor = inputs[static_cast<int>(i)];
-    if (input.name == "input_ids") {
+    if (features.present()) {
+      tensor = features;
+    } else if (input.name == "input_ids") {
       tensor = Tensor::Of<int64_t>({1, size}, source);
     } else {  // the mask
       tensor = Tensor::Allocate(input.dtype, {1, size});
@@ -49,6 +52,14 @@ StatusOr<Tensor> Encoded(const Graph& encoder, std::span<const int64_t> source) 
 }
 
 // The original model on one sequence.
+Tensor AnyFeatures(const SourceFeatures& sizes, int seed) {
+  Tensor features = Tensor::Allocate(DType::kFloat, {1, sizes.rows, sizes.frames});
+  for (int64_t i = 0; i < features.size(); ++i) {
+    features.data<float>()[i] = static_cast<float>(std::sin(0.7 * static_cast<double>(i) + seed));
+  }
+  return features;
+}
+
 class Original {
  public:
   // `source`: encoded, of a model that has one.
@@ -140,13 +151,20 @@ Status TrySteps(const OriginalDecoder& original, PagedStep& step, SourceEncoder*
   if (prompt.empty()) return absl::OkStatus();
   Tensor encoded;
   std::vector<int64_t> source, other_source;
-  if (encoder != nullptr) {
+  Tensor features, other_features;
+  if (encoder != nullptr && encoder->features()) {
+    source.assign(static_cast<size_t>(encoder->features()->length), 0);
+    other_source = source;
+    features = AnyFeatures(*encoder->features(), 0);
+    other_features = AnyFeatures(*encoder->features(), 1);
+    CHAIRLIFT_ASSIGN_OR_RETURN(encoded, Encoded(*original.encoder, source, features));
+  } else if (encoder != nullptr) {
     // Token 0 and 1 are there in any vocabulary.
     for (int64_t i = 0; i < std::min<int64_t>(step.max_source(), 21); ++i) source.push_back(i % 2);
     for (int64_t i = 0; i < std::min<int64_t>(step.max_source(), 5); ++i) {
       other_source.push_back(i % 3 == 0 ? 1 : 0);
     }
-    CHAIRLIFT_ASSIGN_OR_RETURN(encoded, Encoded(*original.encoder, source));
+    CHAIRLIFT_ASSIGN_OR_RETURN(encoded, Encoded(*original.encoder, source, Tensor()));
   }
   Original model(original.graph, original.ports, encoded);
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<float> first, model.Run(prompt));
@@ -163,8 +181,8 @@ Status TrySteps(const OriginalDecoder& original, PagedStep& step, SourceEncoder*
   // Where there is no room for two, the first is tried alone.
   const bool together = others.Grow(size(other)) && other_sources.Grow(size(other_source));
   if (encoder != nullptr) {
-    std::vector<SourceTokens> both = {{source, sources.blocks()}};
-    if (together) both.insert(both.begin(), {other_source, other_sources.blocks()});
+    std::vector<SourceTokens> both = {{source, sources.blocks(), features}};
+    if (together) both.insert(both.begin(), {other_source, other_sources.blocks(), other_features});
     CHAIRLIFT_RETURN_IF_ERROR(encoder->Run(both, step, team, 0, memory));
   }
   const auto run = [&](std::span<const int64_t> tokens, int64_t cached, bool beside) {

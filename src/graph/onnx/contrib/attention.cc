@@ -315,6 +315,12 @@ Status GroupQueryAttention(Maker& make) {
       return Unimplemented("its attribute '{}' is only supported as 0", name);
     }
   }
+  for (const char* name : {"do_rotary", "rotary_interleaved"}) {
+    const int64_t value = make.attributes().Int(name, 0);
+    if (value != 0 && value != 1) {
+      return InvalidArgument("its attribute '{}' is {}, not 0 or 1", name, value);
+    }
+  }
   for (const size_t i : {0, 3, 4, 5, 6}) {
     if (!make.has(i)) return Unimplemented("it is only supported with its input {}", i);
   }
