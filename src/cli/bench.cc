@@ -23,6 +23,7 @@
 
 #include "base/status.h"
 #include "chairlift/engine.h"
+#include "cli/bench_tokens.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/inputs.h"
@@ -45,6 +46,7 @@ struct BenchFlags {
   int connections = 64;
   ScheduleOptions schedule;
   std::vector<double> rates;
+  TokenBenchOptions tokens;
   int requests = 0;  // in a load, at least; 0: unset
   bool peak = false;
   bool tune_delay = false;
@@ -321,6 +323,24 @@ class BenchRun {
  public:
   explicit BenchRun(BenchFlags flags) : flags_(std::move(flags)) {}
 
+  Status RunTokens() {
+    std::unique_ptr<TokenTarget> target;
+    if (flags_.url.empty()) {
+      CHAIRLIFT_RETURN_IF_ERROR(Load());
+      CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeEngineTokenTarget(*engine_, model_.name));
+    } else {
+      CHAIRLIFT_ASSIGN_OR_RETURN(target,
+                                 MakeHttpTokenTarget(flags_.url, flags_.model, flags_.connections));
+    }
+    return BenchTokens(*target, flags_.tokens,
+                       {.rates = flags_.tokens.clients > 0 ? std::vector<double>() : flags_.rates,
+                        .seconds = flags_.schedule.seconds,
+                        .seed = flags_.schedule.seed,
+                        .warmup_seconds = flags_.warmup_seconds,
+                        .timeout_seconds = flags_.timeout_seconds,
+                        .json = flags_.json});
+  }
+
   // `loads`: by flags.rates.
   Status Run(const std::vector<Arrivals>& loads) {
     CHAIRLIFT_RETURN_IF_ERROR(Open());
@@ -350,17 +370,21 @@ class BenchRun {
   }
 
  private:
+  Status Load() {
+    flags_.engine.on_load = LoadBar();
+    CHAIRLIFT_ASSIGN_OR_RETURN(engine_, Engine::Create(flags_.engine));
+    CHAIRLIFT_ASSIGN_OR_RETURN(model_, FindModel(flags_.model));
+    flags_.config = Over(model_.config, flags_.config);
+    return engine_->LoadModel(model_.name, model_.path, flags_.config);
+  }
+
   // Loads the model, or connects to the server.
   Status Open() {
     if (!flags_.url.empty()) {
       CHAIRLIFT_ASSIGN_OR_RETURN(target_,
                                  MakeHttpTarget(flags_.url, flags_.model, flags_.connections));
     } else {
-      flags_.engine.on_load = LoadBar();
-      CHAIRLIFT_ASSIGN_OR_RETURN(engine_, Engine::Create(flags_.engine));
-      CHAIRLIFT_ASSIGN_OR_RETURN(model_, FindModel(flags_.model));
-      flags_.config = Over(model_.config, flags_.config);
-      CHAIRLIFT_RETURN_IF_ERROR(engine_->LoadModel(model_.name, model_.path, flags_.config));
+      CHAIRLIFT_RETURN_IF_ERROR(Load());
       CHAIRLIFT_ASSIGN_OR_RETURN(target_, MakeEngineTarget(*engine_, model_.name));
     }
     if (!flags_.lengths.empty() && !VariesInLength(target_->inputs())) {
@@ -545,6 +569,7 @@ Status Bench(BenchFlags flags) {
   }
   const bool searched = flags.peak || flags.tune_delay;
   if (!searched && flags.rates.empty()) flags.rates = {flags.schedule.rate};
+  if (flags.tokens.asked()) return BenchRun(std::move(flags)).RunTokens();
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Arrivals> loads, LoadsOf(flags));
   BenchRun run(std::move(flags));
   return run.Run(loads);
@@ -589,6 +614,7 @@ Command AddBench(CLI::App& parser) {
       "--queue-delay-us 2000\n"
       "  chairlift bench lstm.onnx --rate 300 --lengths lengths.json --seconds 2 --trace out.json\n"
       "  chairlift bench model.onnx --policy window --peak --objective-ms 200\n"
+      "  chairlift bench gpt2 --prompt-lengths 32-512 --output-lengths 16-128 --clients 16\n"
       "  chairlift bench minilm --url http://127.0.0.1:8000 --rate 100 --json out.json");
   parser
       .add_option("MODEL", flags->model,
@@ -671,6 +697,7 @@ Command AddBench(CLI::App& parser) {
                 "With --trace: also each node that a task ran, with its implementation and shapes")
       ->needs("--trace");
   AddAllowPlugins(parser, &flags->engine.allow_plugins);
+  AddTokenBench(parser, &flags->tokens);
   return [flags, &parser]() -> Status {
     CHAIRLIFT_RETURN_IF_ERROR(CheckPlace(parser, flags->url.empty()));
     return Bench(*flags);

@@ -248,6 +248,37 @@ TEST_F(CommandTest, BenchWritesWhatItPrints) {
   EXPECT_EQ(figures["valid"].get<bool>(), bench.output.find("INVALID") == std::string::npos);
 }
 
+TEST_F(CommandTest, BenchTimesTokensOfModelsThatGenerate) {
+  const std::string model = File("decoder.onnx", testing::Gpt2Model());
+  const std::string out = (folder_ / "out.json").string();
+  const Outcome closed =
+      Run({"bench", model, "--prompt-lengths", "2-9", "--output-lengths", "5", "--clients", "3",
+           "--seconds", "0.3", "--warmup-seconds", "0.1", "--json", out});
+  ASSERT_EQ(closed.code, 0) << closed.output;
+  EXPECT_THAT(closed.output, AllOf(HasSubstr("3 requests under way"), HasSubstr("first token"),
+                                   HasSubstr("between tokens"), HasSubstr("tokens/s out")));
+  const json load = Json("out.json")["loads"][0];
+  EXPECT_EQ(load["load"], "3 clients");
+  EXPECT_GT(load["output_tokens_per_s"], 0);
+  EXPECT_GT(load["prompt_tokens_per_s"], 0);
+  EXPECT_TRUE(load["failures"].empty()) << load;
+  EXPECT_LE(load["first_token_ms"]["p50"], load["first_token_ms"]["p99"]);
+  EXPECT_LE(load["between_tokens_ms"]["mean"], load["latency_ms"]["mean"]);
+  const Outcome open =
+      Run({"bench", model, "--prompt-lengths", "4", "--output-lengths", "3", "--rate", "50,100",
+           "--seconds", "0.3", "--warmup-seconds", "0.05", "--json", out});
+  ASSERT_EQ(open.code, 0) << open.output;
+  EXPECT_THAT(open.output, HasSubstr("Poisson arrivals at 50/s, 100/s"));
+  EXPECT_EQ(Json("out.json")["loads"].size(), 2u);
+  // Longer than the model's tables: no request succeeds.
+  EXPECT_THAT(Refusal({"bench", model, "--prompt-lengths", "4", "--output-lengths", "5000"}, 1),
+              HasSubstr("max_tokens"));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--prompt-lengths", "4", "--output-lengths", "5"}, 1),
+              HasSubstr("not served as one that generates"));
+  EXPECT_THAT(Refusal({"bench", model, "--prompt-lengths", "4"}, 2), HasSubstr("--output-lengths"));
+  EXPECT_THAT(Refusal({"bench", model, "--clients", "4"}, 2), HasSubstr("--prompt-lengths"));
+}
+
 // The latest version, as its model.yaml says.
 TEST_F(CommandTest, BenchTakesAModelsFolder) {
   const std::string bytes = testing::TokenClassifier().Bytes();

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <future>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -86,6 +87,37 @@ TEST(HttpConnectionsTest, AnAnswerMayComeInPieces) {
   const Status broken = (*connections)->Exchange(kRequest).status();
   EXPECT_TRUE(absl::IsUnavailable(broken));
   EXPECT_EQ(broken.message(), "the connection broke while receiving");
+  server.join();
+}
+
+TEST(HttpConnectionsTest, EventsComeAsTheirChunksDo) {
+  const Listener listener;
+  const std::string head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+  std::thread server([&] {
+    listener.Answer(
+        {{head + "9\r\ndata: a\n\n\r", "\n12\r\ndata: b\n\ndata: c\n\n\r\n", "0\r\n\r\n"},
+         // An event in two chunks.
+         {head, "5\r\ndata:\r\n4\r\n d\n\n\r\n0\r\n\r\n"},
+         {"HTTP/1.1 503 No\r\nContent-Length: 16\r\n\r\n{\"error\":\"full\"}"},
+         {head, "x\r\n"}});
+  });
+  const auto connections = HttpConnections::Create("127.0.0.1", listener.port(), 1);
+  ASSERT_TRUE(connections.ok());
+  const auto ask = [&](std::vector<std::string>& events) {
+    std::promise<Status> ended;
+    (*connections)
+        ->Stream(
+            kRequest, [&](std::string_view data) { events.emplace_back(data); },
+            [&](const Status& status, std::string_view) { ended.set_value(status); });
+    return ended.get_future().get();
+  };
+  std::vector<std::string> events;
+  EXPECT_TRUE(ask(events).ok());
+  EXPECT_THAT(events, ElementsAre("a", "b", "c"));
+  EXPECT_TRUE(ask(events).ok());
+  EXPECT_THAT(events, ElementsAre("a", "b", "c", "d"));
+  EXPECT_EQ(ask(events).message(), "HTTP 503: full");
+  EXPECT_EQ(ask(events).message(), "a chunk of an answer has no size");
   server.join();
 }
 

@@ -1,9 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -11,6 +14,7 @@
 #include "cli/load/generator.h"
 #include "cli/load/peak.h"
 #include "cli/load/schedule.h"
+#include "cli/load/token_load.h"
 
 namespace chairlift {
 namespace {
@@ -70,6 +74,22 @@ TEST(LengthHistogramTest, WhatIsNoHistogramIsRefused) {
   for (const char* text : {"", "[]", "{}", R"({"histogram": 3})", R"({"a": 1})", R"({"3": -1})",
                            R"({"3": 0})", R"({"0": 5})"}) {
     EXPECT_FALSE(LengthHistogram::Parse(text).ok()) << text;
+  }
+}
+
+TEST(LengthHistogramTest, ANumberOrTwoStandForThemselves) {
+  std::mt19937_64 random(1);
+  const auto one = LengthHistogram::From("128");
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->Sample(random), 128);
+  const auto range = LengthHistogram::From("2-4");
+  ASSERT_TRUE(range.ok()) << range.status();
+  std::map<int64_t, int> seen;
+  for (int i = 0; i < 3000; ++i) ++seen[range->Sample(random)];
+  EXPECT_EQ(seen.size(), 3u);
+  EXPECT_NEAR(seen[2], 1000, 150);
+  for (const char* text : {"0", "4-2", "0-3", "9999999", "-1", "3-", "no/such/file"}) {
+    EXPECT_FALSE(LengthHistogram::From(text).ok()) << text;
   }
 }
 
@@ -150,6 +170,84 @@ TEST(PutLoadTest, WhatIsNotAnsweredInTimeHasFailedAndMayStillBeAnswered) {
   EXPECT_EQ(report.succeeded, 0);
   EXPECT_THAT(report.invalid, Contains(HasSubstr("3 of 3 requests failed: not answered within")));
   for (const auto& done : target.open) done(absl::OkStatus());
+}
+
+TEST(TokenLoadTest, TimesAreOfWhatCameInTheWindow) {
+  const auto ms = [](int at) { return std::chrono::nanoseconds(milliseconds(at)); };
+  std::vector<TokenSample> samples(2);
+  // Its first token comes before the window: its prompt does not count.
+  samples[0] = {.counts = {.prompt = 100, .output = 3},
+                .scheduled = ms(0),
+                .sent = ms(0),
+                .done = ms(130),
+                .tokens = {ms(50), ms(110), ms(130)}};
+  // Two tokens that came together.
+  samples[1] = {.counts = {.prompt = 10, .output = 4},
+                .scheduled = ms(120),
+                .sent = ms(121),
+                .done = ms(400),
+                .tokens = {ms(150), ms(170), ms(170), ms(400)}};
+  const TokenReport report = SummarizeTokens(samples, ms(100), ms(200));
+  EXPECT_DOUBLE_EQ(report.prompt_tokens_per_s, 100);
+  EXPECT_DOUBLE_EQ(report.output_tokens_per_s, 50);
+  EXPECT_DOUBLE_EQ(report.first_ms.mean, 30);
+  EXPECT_DOUBLE_EQ(report.between_ms.max, 60);
+  EXPECT_DOUBLE_EQ(report.between_ms.mean, (60 + 20 + 20 + 0) / 4.0);
+  EXPECT_EQ(report.requests.scheduled, 1);  // that ended
+  EXPECT_DOUBLE_EQ(report.requests.max_ms, 130);
+}
+
+// Answers at once, one token less than asked for from some request on.
+class EagerTarget final : public TokenTarget {
+ public:
+  explicit EagerTarget(int whole) : whole_(whole) {}
+  std::string name() const override { return "eager"; }
+  void Stream(std::span<const int64_t> prompt, int64_t output, Came came,
+              std::function<void(Status)> done) override {
+    prompt_tokens += static_cast<int64_t>(prompt.size());
+    // Elsewhere, as an engine does: answers at once would send the next from within the last.
+    threads.emplace_back([=, short_by = whole_-- > 0 ? 0 : 1] {
+      std::this_thread::sleep_for(milliseconds(1));
+      came(output - short_by);
+      done(absl::OkStatus());
+    });
+  }
+  ~EagerTarget() override {
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  std::atomic<int64_t> prompt_tokens{0};
+  std::deque<std::thread> threads;
+
+ private:
+  std::atomic<int> whole_;
+};
+
+TEST(TokenLoadTest, AClientSendsItsNextRequestUntilOneFails) {
+  EagerTarget target(5);
+  int drawn = 0;
+  const std::vector<TokenSample> samples =
+      KeepTokenLoad(target, {.clients = 1, .seconds = 20, .next = [&] {
+                               ++drawn;
+                               return TokenCounts{.prompt = 3, .output = 2};
+                             }});
+  ASSERT_EQ(samples.size(), 6u);
+  EXPECT_EQ(drawn, 6);
+  EXPECT_EQ(target.prompt_tokens, 18);
+  for (size_t i = 0; i < 5; ++i) EXPECT_TRUE(samples[i].status.ok()) << samples[i].status;
+  EXPECT_THAT(std::string(samples[5].status.message()), HasSubstr("has 1 tokens, not 2"));
+}
+
+TEST(TokenLoadTest, ArrivalsBringTheirCounts) {
+  EagerTarget target(10);
+  const std::vector<Arrival> schedule = {{.at = milliseconds(1), .length = 7, .output = 3},
+                                         {.at = milliseconds(2), .length = 2, .output = 1}};
+  const std::vector<TokenSample> samples = PutTokenLoad(target, schedule, 1);
+  ASSERT_EQ(samples.size(), 2u);
+  EXPECT_EQ(samples[0].tokens.size(), 3u);
+  EXPECT_EQ(samples[1].counts.prompt, 2);
+  EXPECT_GE(samples[1].sent, milliseconds(2));
+  EXPECT_TRUE(samples[1].status.ok());
 }
 
 TEST(FindPeakTest, EndsCloseBelowThePeakWhereverItBegins) {

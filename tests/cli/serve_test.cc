@@ -10,6 +10,7 @@
 #include "cli/load/target.h"
 #include "cli/process.h"
 #include "engine/test_models.h"
+#include "graph/decoders/decoder_models.h"
 #include "server/http_client.h"
 
 namespace chairlift {
@@ -18,6 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kBody[] =
     R"({"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"data":[1,-1,2,0]}]})";
@@ -92,6 +94,20 @@ TEST_F(ServeTest, BenchLoadsAServer) {
   Process unknown({"bench", "nothing", "--url", "http://127.0.0.1:" + std::to_string(http_port_)});
   EXPECT_EQ(unknown.Wait(), 1);
   EXPECT_THAT(unknown.output(), HasSubstr("nothing"));
+}
+
+TEST_F(ServeTest, BenchTimesTokensThatAServerStreams) {
+  Serve({File("decoder.onnx", testing::LlamaModel())});
+  const std::string url = "http://127.0.0.1:" + std::to_string(http_port_);
+  Process bench({"bench", "decoder", "--url", url, "--prompt-lengths", "1-20", "--output-lengths",
+                 "4-6", "--clients", "4", "--seconds", "0.3", "--warmup-seconds", "0.1"});
+  EXPECT_EQ(bench.Wait(), 0) << bench.output();
+  EXPECT_THAT(bench.output(), AllOf(HasSubstr("decoder at http://127.0.0.1:"),
+                                    HasSubstr("between tokens"), Not(HasSubstr("failed"))));
+  Process refused(
+      {"bench", "decoder", "--url", url, "--prompt-lengths", "4", "--output-lengths", "99999"});
+  EXPECT_EQ(refused.Wait(), 1);
+  EXPECT_THAT(refused.output(), HasSubstr("max_tokens is 99999"));
 }
 
 TEST_F(ServeTest, BenchMakesUpTheStateOfSequences) {

@@ -17,18 +17,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kProgressEvery = std::chrono::milliseconds(100);
 constexpr int64_t kMinRequests = 100;
 constexpr double kMinAchieved = 0.95;     // of the scheduled rate
 constexpr double kMaxLagOfLatency = 0.1;  // generator lag at p99, of the median latency
 constexpr double kMaxLagMs = 1.0;         // always allowed
-
-double Percentile(const std::vector<double>& sorted, double p) {
-  if (sorted.empty()) return 0;
-  // Nearest rank: the smallest value that at least p of all do not exceed.
-  const auto rank = static_cast<size_t>(p * static_cast<double>(sorted.size()) + 0.9999999);
-  return sorted[std::clamp<size_t>(rank, 1, sorted.size()) - 1];
-}
 
 // Shared with the answers.
 struct Load {
@@ -68,9 +60,13 @@ class AheadOfWorkers {
   bool raised_ = false;
 };
 
-double Ms(std::chrono::nanoseconds ns) { return static_cast<double>(ns.count()) * 1e-6; }
-
 }  // namespace
+
+double Percentile(std::span<const double> sorted, double p) {
+  if (sorted.empty()) return 0;
+  const auto rank = static_cast<size_t>(p * static_cast<double>(sorted.size()) + 0.9999999);
+  return sorted[std::clamp<size_t>(rank, 1, sorted.size()) - 1];
+}
 
 LoadReport Summarize(std::span<const LoadSample> samples, double seconds) {
   LoadReport report;
@@ -126,23 +122,32 @@ LoadReport Summarize(std::span<const LoadSample> samples, double seconds) {
   return report;
 }
 
+void SendOnTime(std::span<const Arrival> schedule, Clock::time_point start,
+                const std::function<void(int64_t)>& progress,
+                const std::function<void(size_t)>& send) {
+  const auto report = [&](size_t sent) {
+    if (progress != nullptr) progress(static_cast<int64_t>(sent));
+  };
+  const AheadOfWorkers ahead;
+  for (size_t i = 0; i < schedule.size(); ++i) {
+    const auto due = start + schedule[i].at;
+    while (due - Clock::now() > 2 * kProgressEvery) {
+      std::this_thread::sleep_for(kProgressEvery);
+      report(i);
+    }
+    std::this_thread::sleep_until(due);
+    send(i);
+    report(i + 1);
+  }
+}
+
 std::vector<LoadSample> PutLoad(LoadTarget& target, std::span<const Arrival> schedule,
                                 const std::function<size_t(const Arrival&)>& prepared,
                                 const LoadTestOptions& options) {
   // Shared, so that late answers do not outlive it.
   const auto load = std::make_shared<Load>(schedule.size());
-  const auto progress = [&](size_t sent) {
-    if (options.progress != nullptr) options.progress(static_cast<int64_t>(sent));
-  };
-  const AheadOfWorkers ahead;
   const auto start = Clock::now();
-  for (size_t i = 0; i < schedule.size(); ++i) {
-    const auto due = start + schedule[i].at;
-    while (due - Clock::now() > 2 * kProgressEvery) {
-      std::this_thread::sleep_for(kProgressEvery);
-      progress(i);
-    }
-    std::this_thread::sleep_until(due);
+  SendOnTime(schedule, start, options.progress, [&](size_t i) {
     load->samples[i].scheduled = schedule[i].at;
     load->samples[i].sent = Clock::now() - start;
     target.Send(prepared(schedule[i]), [load, start, i](Status status) {
@@ -153,8 +158,7 @@ std::vector<LoadSample> PutLoad(LoadTarget& target, std::span<const Arrival> sch
       load->answered[i] = true;
       if (--load->open == 0) load->all_done.notify_one();
     });
-    progress(i + 1);
-  }
+  });
   const auto deadline = Clock::now() + options.patience;
   std::unique_lock<std::mutex> lock(load->mutex);
   if (load->all_done.wait_until(lock, deadline, [&] { return load->open == 0; })) {

@@ -38,6 +38,13 @@ struct LoadSample {
 // Computes the figures and their validity; pure.
 LoadReport Summarize(std::span<const LoadSample> samples, double seconds);
 
+inline double Ms(std::chrono::nanoseconds ns) { return static_cast<double>(ns.count()) * 1e-6; }
+
+// Of sorted values, by nearest rank: the smallest that at least the part `p` of all do not exceed.
+double Percentile(std::span<const double> sorted, double p);
+
+inline constexpr std::chrono::milliseconds kProgressEvery(100);
+
 struct LoadTestOptions {
   // How long answers are waited for after the last request was due. Requests without an answer by
   // then have failed (kDeadlineExceeded).
@@ -45,6 +52,12 @@ struct LoadTestOptions {
   // Called with the number of requests sent, a few times a second; may be null.
   std::function<void(int64_t)> progress = {};
 };
+
+// Calls `send` with the index of each arrival when it is due, `start` being the schedule's; the
+// calling thread goes before the engine's workers meanwhile, where the system permits that.
+void SendOnTime(std::span<const Arrival> schedule, std::chrono::steady_clock::time_point start,
+                const std::function<void(int64_t)>& progress,
+                const std::function<void(size_t)>& send);
 
 // `prepared` maps an arrival to a prepared request.
 std::vector<LoadSample> PutLoad(LoadTarget& target, std::span<const Arrival> schedule,

@@ -33,6 +33,7 @@ using LoadClock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kExchangeTimeout{60};  // for a connection and a whole exchange
 constexpr int kLookEveryMs = 100;                     // whether an exchange is late
 constexpr size_t kMostHeadBytes = 1 << 20;
+constexpr size_t kMostChunkBytes = 64 << 20;
 constexpr size_t kBlockBytes = 64 << 10;
 constexpr int kCoresPerThread = 4;  // the others are the server's, where it is on this machine
 
@@ -71,20 +72,29 @@ Status Refusal(std::string_view code, std::string_view body) {
   return Internal("{}", message);
 }
 
-size_t ContentLength(std::string_view head) {
-  constexpr std::string_view kName = "\r\ncontent-length:";
+// What follows a name that is written "\r\nname:"; empty: there is no such field.
+std::string_view Field(std::string_view head, std::string_view name) {
   const auto same = [](char a, char b) {
     return std::tolower(static_cast<unsigned char>(a)) == static_cast<unsigned char>(b);
   };
-  const auto at = std::search(head.begin(), head.end(), kName.begin(), kName.end(), same);
-  if (at == head.end()) return 0;
-  const auto digits =
-      head.find_first_of("0123456789", static_cast<size_t>(at - head.begin()) + kName.size());
+  const auto at = std::search(head.begin(), head.end(), name.begin(), name.end(), same);
+  if (at == head.end()) return {};
+  const std::string_view rest = head.substr(static_cast<size_t>(at - head.begin()) + name.size());
+  return rest.substr(0, rest.find('\r'));
+}
+
+size_t ContentLength(std::string_view head) {
+  const std::string_view field = Field(head, "\r\ncontent-length:");
+  const auto digits = field.find_first_of("0123456789");
   size_t length = 0;
   if (digits != std::string_view::npos) {
-    std::from_chars(head.data() + digits, head.data() + head.size(), length);
+    std::from_chars(field.data() + digits, field.data() + field.size(), length);
   }
   return length;
+}
+
+bool InChunks(std::string_view head) {
+  return Field(head, "\r\ntransfer-encoding:").find("chunked") != std::string_view::npos;
 }
 
 }  // namespace
@@ -125,11 +135,11 @@ class HttpConnections::Loop {
   int free() const { return static_cast<int>(connections_.size()) - under_way_; }
   bool IsHere() const { return std::this_thread::get_id() == thread_.get_id(); }
 
-  void Send(std::string_view request, Done done) {
+  void Send(std::string_view request, Event event, Done done) {
     ++under_way_;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      queue_.push_back({request, std::move(done)});
+      queue_.push_back({request, std::move(event), std::move(done)});
     }
     if (!IsHere()) Wake();
   }
@@ -137,6 +147,7 @@ class HttpConnections::Loop {
  private:
   struct Item {
     std::string_view request;
+    Event event;  // null: the answer comes whole
     Done done;
   };
   struct Connection {
@@ -145,7 +156,9 @@ class HttpConnections::Loop {
     bool connecting = false;
     std::optional<Item> item;
     size_t sent = 0;
-    std::string received;
+    std::string received;  // of an answer in chunks, what has not been looked at
+    bool in_chunks = false;
+    std::string events;  // out of chunks, up to the first that is not whole
     LoadClock::time_point deadline;
   };
 
@@ -205,6 +218,8 @@ class HttpConnections::Loop {
       idle_.pop_back();
       connection.sent = 0;
       connection.received.clear();
+      connection.in_chunks = false;
+      connection.events.clear();
       connection.deadline = LoadClock::now() + kExchangeTimeout;
       if (connection.socket < 0) {
         connection.address = 0;
@@ -281,11 +296,21 @@ class HttpConnections::Loop {
         return Break(connection, "the connection broke while receiving");
       }
       connection.received.append(block_.data(), static_cast<size_t>(n));
+      if (connection.in_chunks) {
+        if (TakeChunks(connection)) return;
+        continue;
+      }
       const std::string_view received = connection.received;
       const size_t head = received.find("\r\n\r\n");
       if (head == std::string_view::npos) {
         if (received.size() <= kMostHeadBytes) continue;
         return Break(connection, "an answer's header is over 1 MiB");
+      }
+      if (connection.item->event != nullptr && InChunks(received.substr(0, head + 2))) {
+        connection.in_chunks = true;
+        connection.received.erase(0, head + 4);
+        if (TakeChunks(connection)) return;
+        continue;
       }
       const size_t length = ContentLength(received.substr(0, head));
       if (received.size() - head - 4 < length) continue;
@@ -294,6 +319,40 @@ class HttpConnections::Loop {
           received.substr(std::min(received.find(' '), received.size() - 4) + 1, 3);
       return End(connection, code == "200" ? absl::OkStatus() : Refusal(code, body), body);
     }
+  }
+
+  // Reports the events of the chunks that are whole. Whether the exchange has ended.
+  bool TakeChunks(Connection& connection) {
+    constexpr std::string_view kEvent = "data: ";
+    // They may take longer in all than one answer may.
+    connection.deadline = LoadClock::now() + kExchangeTimeout;
+    std::string_view left = connection.received;
+    while (true) {
+      const size_t line = left.find("\r\n");
+      if (line == std::string_view::npos) break;
+      size_t size = 0;
+      const auto [end, error] = std::from_chars(left.data(), left.data() + line, size, 16);
+      if (error != std::errc() || end != left.data() + line || size > kMostChunkBytes) {
+        Break(connection, "a chunk of an answer has no size");
+        return true;
+      }
+      if (left.size() < line + 2 + size + 2) break;
+      connection.events.append(left.substr(line + 2, size));
+      left.remove_prefix(line + 2 + size + 2);
+      std::string_view events = connection.events;
+      for (size_t stop; (stop = events.find("\n\n")) != std::string_view::npos;) {
+        const std::string_view event = events.substr(0, stop);
+        if (event.starts_with(kEvent)) connection.item->event(event.substr(kEvent.size()));
+        events.remove_prefix(stop + 2);
+      }
+      connection.events.erase(0, connection.events.size() - events.size());
+      if (size == 0) {
+        End(connection, absl::OkStatus(), {});
+        return true;
+      }
+    }
+    connection.received.erase(0, connection.received.size() - left.size());
+    return false;
   }
 
   void End(Connection& connection, const Status& status, std::string_view body) {
@@ -347,7 +406,7 @@ StatusOr<std::unique_ptr<HttpConnections>> HttpConnections::Create(const std::st
 
 HttpConnections::~HttpConnections() = default;
 
-void HttpConnections::Send(std::string_view request, Done done) {
+HttpConnections::Loop& HttpConnections::Best() {
   Loop* best = nullptr;
   for (const std::unique_ptr<Loop>& loop : loops_) {
     if (loop->IsHere() && loop->free() > 0) {
@@ -356,7 +415,15 @@ void HttpConnections::Send(std::string_view request, Done done) {
     }
     if (best == nullptr || loop->free() > best->free()) best = loop.get();
   }
-  best->Send(request, std::move(done));
+  return *best;
+}
+
+void HttpConnections::Send(std::string_view request, Done done) {
+  Best().Send(request, nullptr, std::move(done));
+}
+
+void HttpConnections::Stream(std::string_view request, Event event, Done done) {
+  Best().Send(request, std::move(event), std::move(done));
 }
 
 StatusOr<std::string> HttpConnections::Exchange(std::string_view request) {

@@ -1,10 +1,11 @@
 // Requests of the Open Inference Protocol over HTTP.
+#include "cli/load/http_target.h"
+
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/status.h"
 #include "cli/flags.h"
-#include "cli/load/http_connections.h"
 #include "cli/load/target.h"
 #include "tensor/datatype.h"
 
@@ -118,50 +119,51 @@ StatusOr<ModelStatistics> ReadStatistics(HttpConnections& connections, const std
 
 class HttpTarget final : public LoadTarget {
  public:
-  HttpTarget(Address address, std::string model, std::vector<TensorSpec> inputs,
-             std::unique_ptr<HttpConnections> client)
-      : address_(std::move(address)),
-        model_(std::move(model)),
-        inputs_(std::move(inputs)),
-        client_(std::move(client)) {}
+  HttpTarget(HttpModel found, std::string model)
+      : found_(std::move(found)), model_(std::move(model)) {}
 
-  std::string name() const override {
-    return fmt::format("{} at http://{}:{}", model_, address_.host, address_.port);
-  }
-  const std::vector<TensorSpec>& inputs() const override { return inputs_; }
+  std::string name() const override { return found_.name; }
+  const std::vector<TensorSpec>& inputs() const override { return found_.inputs; }
   size_t Prepare(std::vector<NamedTensor> inputs, const LoadSequence& sequence) override {
     prepared_.push_back(InferRequestBytes(model_, inputs, sequence));
     return prepared_.size() - 1;
   }
   void Send(size_t prepared, std::function<void(Status)> done) override {
-    client_->Send(
+    found_.client->Send(
         prepared_[prepared],
         [done = std::move(done)](const Status& status, std::string_view) { done(status); });
   }
   StatusOr<ModelStatistics> Statistics() override {
     CHAIRLIFT_ASSIGN_OR_RETURN(const auto client,
-                               HttpConnections::Create(address_.host, address_.port, 1));
+                               HttpConnections::Create(found_.host, found_.port, 1));
     return ReadStatistics(*client, model_);
   }
 
  private:
-  Address address_;
+  std::vector<std::string> prepared_;  // written before the first Send only; outlives the client
+  HttpModel found_;
   std::string model_;
-  std::vector<TensorSpec> inputs_;
-  std::vector<std::string> prepared_;  // written before the first Send only
-  std::unique_ptr<HttpConnections> client_;
 };
 
 }  // namespace
 
+StatusOr<HttpModel> FindHttpModel(const std::string& url, const std::string& model,
+                                  int connections) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(Address address, ParseUrl(url));
+  HttpModel found;
+  CHAIRLIFT_ASSIGN_OR_RETURN(found.client,
+                             HttpConnections::Create(address.host, address.port, connections));
+  CHAIRLIFT_ASSIGN_OR_RETURN(found.inputs, ReadSignature(*found.client, model));
+  found.name = fmt::format("{} at http://{}:{}", model, address.host, address.port);
+  found.host = std::move(address.host);
+  found.port = std::move(address.port);
+  return found;
+}
+
 StatusOr<std::unique_ptr<LoadTarget>> MakeHttpTarget(const std::string& url,
                                                      const std::string& model, int connections) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(Address address, ParseUrl(url));
-  CHAIRLIFT_ASSIGN_OR_RETURN(auto client,
-                             HttpConnections::Create(address.host, address.port, connections));
-  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<TensorSpec> inputs, ReadSignature(*client, model));
-  return std::unique_ptr<LoadTarget>(
-      new HttpTarget(std::move(address), model, std::move(inputs), std::move(client)));
+  CHAIRLIFT_ASSIGN_OR_RETURN(HttpModel found, FindHttpModel(url, model, connections));
+  return std::make_unique<HttpTarget>(std::move(found), model);
 }
 
 }  // namespace chairlift

@@ -52,6 +52,31 @@ StatusOr<LengthHistogram> LengthHistogram::Parse(const std::string& json) {
   return out;
 }
 
+StatusOr<LengthHistogram> LengthHistogram::From(const std::string& text) {
+  constexpr int64_t kLongest = 1 << 20;
+  const size_t dash = text.find('-');
+  int64_t first = 0, last = 0;
+  const auto number = [](std::string_view digits, int64_t& value) {
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    return error == std::errc() && end == digits.data() + digits.size();
+  };
+  const std::string_view all = text;
+  const bool numbers = dash == std::string::npos ? number(all, first) && number(all, last)
+                                                 : number(all.substr(0, dash), first) &&
+                                                       number(all.substr(dash + 1), last);
+  if (!numbers) return Read(text);
+  if (first < 1 || last < first || last > kLongest) {
+    return InvalidArgument("'{}' is not a length from 1 to {}, nor two with the lesser first", text,
+                           kLongest);
+  }
+  LengthHistogram out;
+  for (int64_t length = first; length <= last; ++length) {
+    out.lengths_.push_back(length);
+    out.cumulative_.push_back(static_cast<uint64_t>(length - first + 1));
+  }
+  return out;
+}
+
 int64_t LengthHistogram::Sample(std::mt19937_64& random) const {
   const uint64_t draw = std::uniform_int_distribution<uint64_t>(1, cumulative_.back())(random);
   const auto at = std::lower_bound(cumulative_.begin(), cumulative_.end(), draw);
@@ -89,7 +114,8 @@ StatusOr<std::vector<Arrival>> MakeSchedule(const ScheduleOptions& options) {
                              options.max_requests);
     }
     const int64_t length = options.lengths != nullptr ? options.lengths->Sample(random) : 0;
-    schedule.push_back({std::chrono::nanoseconds(static_cast<int64_t>(at * 1e9)), length});
+    const int64_t output = options.outputs != nullptr ? options.outputs->Sample(random) : 0;
+    schedule.push_back({std::chrono::nanoseconds(static_cast<int64_t>(at * 1e9)), length, output});
   }
   if (schedule.empty()) {
     return InvalidArgument("no request falls into {} s; raise the rate or the duration",

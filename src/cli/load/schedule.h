@@ -15,6 +15,7 @@ namespace chairlift {
 struct Arrival {
   std::chrono::nanoseconds at{0};  // after the start
   int64_t length = 0;              // of the variable dimensions; 0: as the shapes say
+  int64_t output = 0;              // tokens of the answer, of models that generate
 };
 
 // Lengths and how often each occurs.
@@ -23,6 +24,8 @@ class LengthHistogram {
   // A JSON object with "histogram": {"17": 41, ...}, or that inner object alone.
   static StatusOr<LengthHistogram> Read(const std::filesystem::path& path);
   static StatusOr<LengthHistogram> Parse(const std::string& json);
+  // "128", "32-512" (all as often), or a file.
+  static StatusOr<LengthHistogram> From(const std::string& text);
   int64_t Sample(std::mt19937_64& random) const;
   double mean() const;
 
@@ -37,6 +40,7 @@ struct ScheduleOptions {
   double seconds = 10;
   std::vector<double> gaps_ms;               // empty: Poisson arrivals
   const LengthHistogram* lengths = nullptr;  // null: all of length 0
+  const LengthHistogram* outputs = nullptr;  // likewise
   uint64_t seed = 1;
   int64_t max_requests = 10'000'000;
 };
