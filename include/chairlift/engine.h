@@ -281,6 +281,31 @@ struct InferResponse {
   int batch_rows = 0;  // rows of the batch it rode in; 0: it came from the response cache
 };
 
+// How many values are at most bounds[i] and above the bound before; the last count is of those
+// above all bounds.
+struct Histogram {
+  std::vector<double> bounds = {};
+  std::vector<uint64_t> counts = {};
+  double sum = 0;  // of the values
+};
+
+// Of a model that generates (docs/decoders.md).
+struct GenerationStatistics {
+  // Requests now: that wait for room for their keys and values, or for the first piece of their
+  // prompt; and those under way.
+  int waiting = 0;
+  int live = 0;
+  // Since load: of prompts (with an encoder, of sources) whose first token has come, and of
+  // answers.
+  uint64_t prompt_tokens = 0;
+  uint64_t generated_tokens = 0;
+  // Of keys and values, now.
+  int64_t blocks = 0;
+  int64_t blocks_used = 0;
+  Histogram first_token_seconds = {};  // from a request's arrival
+  Histogram between_tokens_seconds = {};
+};
+
 // Counters since load, as in the protocol's statistics.
 struct ModelStatistics {
   std::string name = {};
@@ -303,6 +328,7 @@ struct ModelStatistics {
   uint64_t padded_rows = 0;
   int waiting = 0;
   int running = 0;
+  std::optional<GenerationStatistics> generation = {};  // absent: the model does not generate
 };
 
 struct TraceOptions {

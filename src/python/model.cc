@@ -400,6 +400,17 @@ nb::dict LoadedModel::Statistics() const {
   dict["padded_rows"] = statistics.padded_rows;
   dict["waiting"] = statistics.waiting;
   dict["running"] = statistics.running;
+  if (statistics.generation) {
+    const GenerationStatistics& of = *statistics.generation;
+    nb::dict generation;
+    generation["waiting"] = of.waiting;
+    generation["live"] = of.live;
+    generation["prompt_tokens"] = of.prompt_tokens;
+    generation["generated_tokens"] = of.generated_tokens;
+    generation["blocks"] = of.blocks;
+    generation["blocks_used"] = of.blocks_used;
+    dict["generation"] = generation;
+  }
   return dict;
 }
 

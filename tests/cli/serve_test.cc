@@ -110,6 +110,32 @@ TEST_F(ServeTest, BenchTimesTokensThatAServerStreams) {
   EXPECT_THAT(refused.output(), HasSubstr("max_tokens is 99999"));
 }
 
+TEST_F(ServeTest, ModelsThatGenerateCountTokens) {
+  Serve({File("decoder.onnx", testing::LlamaModel()), model_});
+  const HttpAnswer answer = Ask(Post("/v2/models/decoder/generate",
+                                     R"({"input_ids":[1,2,3],"max_tokens":4,"ignore_eos":true})"));
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const std::string labels = R"({model="decoder",version="1"})";
+  const std::string metrics = HttpClient(metrics_port_).Ask(Get("/metrics")).body;
+  for (const std::string& line : {
+           "chairlift_prompt_tokens_total" + labels + " 3\n",
+           "chairlift_generation_tokens_total" + labels + " 4\n",
+           "chairlift_generation_requests_live" + labels + " 0\n",
+           "chairlift_generation_requests_waiting" + labels + " 0\n",
+           "chairlift_kv_cache_blocks_used" + labels + " 0\n",
+           "chairlift_time_to_first_token_seconds_count" + labels + " 1\n",
+           "chairlift_inter_token_latency_seconds_count" + labels + " 3\n",
+           std::string("chairlift_inter_token_latency_seconds_bucket{model=\"decoder\","
+                       "version=\"1\",le=\"+Inf\"} 3\n"),
+       }) {
+    EXPECT_THAT(metrics, HasSubstr(line));
+  }
+  EXPECT_THAT(metrics, Not(HasSubstr("chairlift_kv_cache_blocks{model=\"doubling\"")));
+  EXPECT_THAT(Ask(Get("/v2/models/decoder/stats")).body,
+              AllOf(HasSubstr(R"("generated_tokens":4)"), HasSubstr(R"("prompt_tokens":3)")));
+  EXPECT_THAT(Ask(Get("/v2/models/doubling/stats")).body, Not(HasSubstr("generation")));
+}
+
 TEST_F(ServeTest, BenchMakesUpTheStateOfSequences) {
   testing::ModelBuilder stateful(17);
   stateful.Input("x", testing::kFloat, {"batch", 4}).Output("y", testing::kFloat);

@@ -233,6 +233,9 @@ class Program {
   // Whether it can run tasks now; else kUnavailable with the reason. Thread-safe.
   virtual Status Ready() const { return absl::OkStatus(); }
 
+  // Of a program whose requests generate. Thread-safe.
+  virtual std::optional<GenerationStatistics> Generation() const { return std::nullopt; }
+
   // What came to light since the model was loaded, for its diagnosis. Thread-safe.
   virtual std::vector<std::string> Remarks() const { return {}; }
 

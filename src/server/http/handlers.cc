@@ -128,6 +128,24 @@ Json Counts(const ModelStatistics::Count& count) {
   return {{"count", count.count}, {"ns", count.ns}};
 }
 
+Json Times(const Histogram& histogram) {
+  uint64_t count = 0;
+  for (const uint64_t one : histogram.counts) count += one;
+  return {{"count", count}, {"ns", static_cast<uint64_t>(histogram.sum * 1e9)}};
+}
+
+// Of models that generate; not in the protocol.
+Json Generation(const GenerationStatistics& of) {
+  return {{"waiting", of.waiting},
+          {"live", of.live},
+          {"prompt_tokens", of.prompt_tokens},
+          {"generated_tokens", of.generated_tokens},
+          {"blocks", of.blocks},
+          {"blocks_used", of.blocks_used},
+          {"first_token", Times(of.first_token_seconds)},
+          {"between_tokens", Times(of.between_tokens_seconds)}};
+}
+
 Json Statistics(const std::vector<ModelStatistics>& models) {
   Json list = Json::array();
   for (const ModelStatistics& model : models) {
@@ -153,6 +171,7 @@ Json Statistics(const std::vector<ModelStatistics>& models) {
                       {"cache_hit", Counts(model.cache_hit)},
                       {"cache_miss", Counts(model.cache_miss)}}},
                     {"batch_stats", batches}});
+    if (model.generation) list.back()["generation"] = Generation(*model.generation);
   }
   return {{"model_stats", list}};
 }

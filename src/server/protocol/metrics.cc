@@ -7,6 +7,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <array>
+#include <limits>
 #include <mutex>
 #include <sstream>
 #include <utility>
@@ -51,6 +52,65 @@ ClientMetric Sample(MetricType type, Labels labels, double value) {
 
 MetricFamily Family(std::string name, std::string help, MetricType type) {
   return {std::move(name), std::move(help), type, {}};
+}
+
+ClientMetric Cumulative(Labels labels, const Histogram& histogram) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  metric.histogram.sample_sum = histogram.sum;
+  uint64_t count = 0;
+  for (size_t i = 0; i < histogram.counts.size(); ++i) {
+    count += histogram.counts[i];
+    metric.histogram.bucket.push_back(
+        {.cumulative_count = count,
+         .upper_bound = i < histogram.bounds.size() ? histogram.bounds[i]
+                                                    : std::numeric_limits<double>::infinity()});
+  }
+  metric.histogram.sample_count = count;
+  return metric;
+}
+
+// Of models that generate.
+void AppendGeneration(const std::vector<ModelStatistics>& statistics,
+                      std::vector<MetricFamily>* families) {
+  constexpr MetricType kCounter = MetricType::Counter;
+  constexpr MetricType kGauge = MetricType::Gauge;
+  constexpr MetricType kHistogram = MetricType::Histogram;
+  MetricFamily waiting = Family("chairlift_generation_requests_waiting",
+                                "Requests whose prompt is not under way yet", kGauge);
+  MetricFamily live = Family("chairlift_generation_requests_live", "Requests under way", kGauge);
+  MetricFamily prompts =
+      Family("chairlift_prompt_tokens_total", "Tokens of prompts and sources", kCounter);
+  MetricFamily generated =
+      Family("chairlift_generation_tokens_total", "Tokens of answers", kCounter);
+  MetricFamily blocks = Family("chairlift_kv_cache_blocks", "Blocks of keys and values", kGauge);
+  MetricFamily used = Family("chairlift_kv_cache_blocks_used", "Blocks in use", kGauge);
+  MetricFamily first =
+      Family("chairlift_time_to_first_token_seconds",
+             "From a request's arrival to the first token of its answer", kHistogram);
+  MetricFamily between = Family("chairlift_inter_token_latency_seconds",
+                                "From a token of an answer to the next", kHistogram);
+  for (const ModelStatistics& model : statistics) {
+    if (!model.generation) continue;
+    const GenerationStatistics& of = *model.generation;
+    const Labels labels = {{"model", model.name}, {"version", model.version}};
+    const auto add = [&](MetricFamily& family, auto value) {
+      family.metric.push_back(Sample(family.type, labels, static_cast<double>(value)));
+    };
+    add(waiting, of.waiting);
+    add(live, of.live);
+    add(prompts, of.prompt_tokens);
+    add(generated, of.generated_tokens);
+    add(blocks, of.blocks);
+    add(used, of.blocks_used);
+    first.metric.push_back(Cumulative(labels, of.first_token_seconds));
+    between.metric.push_back(Cumulative(labels, of.between_tokens_seconds));
+  }
+  if (live.metric.empty()) return;
+  for (MetricFamily* family :
+       {&waiting, &live, &prompts, &generated, &blocks, &used, &first, &between}) {
+    families->push_back(std::move(*family));
+  }
 }
 
 void AppendTransport(const TransportMetrics& transport, std::vector<MetricFamily>* families) {
@@ -154,6 +214,7 @@ struct Metrics::Impl {
          {&requests, &failures, &rows, &padding, &batches, &cache, &waiting, &running}) {
       families->push_back(std::move(*family));
     }
+    AppendGeneration(*statistics, families);
   }
 
   const Engine& engine;

@@ -73,6 +73,9 @@ class GeneratingProgram final : public Program {
                         use.blocks, step_->pool().blocks(), use.tokens, use.most_blocks)};
   }
 
+  std::optional<GenerationStatistics> Generation() const override {
+    return counters_.Read(step_->pool());
+  }
   StatusOr<ValidatedRequest> Validate(const InferRequest& request) override {
     return inputs_->Validate(request);
   }
@@ -95,6 +98,7 @@ class GeneratingProgram final : public Program {
   std::vector<Choice> ChooseNext(std::span<const Item> items, const Tensor& logits, Team& team);
   Status Encode(std::span<Item> items, TaskRun& run);
 
+  GenerationCounters counters_;  // outlives the requests
   const std::unique_ptr<PagedStep> step_;
   const std::unique_ptr<SourceEncoder> encoder_;
   const std::unique_ptr<GenerationInputs> inputs_;
@@ -110,8 +114,11 @@ StatusOr<std::unique_ptr<RequestGraph>> GeneratingProgram::Unfold(ValidatedReque
   const std::span<const int64_t> source = inputs_->Source(request);
   const std::span<const int64_t> prompt = inputs_->Prompt(request);
   const int64_t returned = GenerationInputs::Returned(request);
-  return std::make_unique<GeneratingRequest>(std::move(request), source, prompt, std::move(limits),
-                                             returned, piece_, step_->pool(), parts);
+  auto made =
+      std::make_unique<GeneratingRequest>(std::move(request), source, prompt, std::move(limits),
+                                          returned, piece_, step_->pool(), parts);
+  made->times.Arrive(counters_, Clock::Steady().Now());
+  return made;
 }
 
 std::vector<Choice> GeneratingProgram::ChooseNext(std::span<const Item> items, const Tensor& logits,
@@ -162,8 +169,15 @@ Status GeneratingProgram::Compute(std::span<Item> items, TaskRun& run) {
   std::span<const Choice> left(choices);
   for (Item& item : items) {
     item.complete = true;
+    GeneratingRequest& request = *item.request;
+    const bool predicts = request.predicts();
     const Status completed =
-        CatchOutOfMemory([&] { return item.request->Complete(left.first(item.sequences.size())); });
+        CatchOutOfMemory([&] { return request.Complete(left.first(item.sequences.size())); });
+    // Of all beams together, a token a step.
+    if (completed.ok() && predicts) {
+      request.times.Token(request.read_tokens(), Clock::Steady().Now());
+    }
+    if (request.done()) request.times.Leave();
     left = left.subspan(item.sequences.size());
     for (size_t n = item.first; n < item.end; ++n) run.nodes[n].status = completed;
   }
@@ -192,6 +206,7 @@ GeneratingProgram::Items GeneratingProgram::BeginSources(TaskRun& run, TaskResul
     run.nodes[n].units = static_cast<int64_t>(request.source().size());
     run.nodes[n].share = 1.0 / static_cast<double>(request.planned_nodes());
     if (!request.BeginSource()) continue;
+    request.times.Start();
     result.rows += static_cast<int32_t>(request.source().size());
     items.push_back({&request, n, n + 1});
   }
@@ -217,6 +232,7 @@ GeneratingProgram::Items GeneratingProgram::BeginSteps(TaskRun& run, TaskResult&
       result.rows += static_cast<int32_t>(own.tokens.size());
     }
     if (begun.empty()) continue;
+    request.times.Start();
     items.push_back({&request, first, n, std::move(begun)});
   }
   return items;

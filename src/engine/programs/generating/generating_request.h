@@ -12,6 +12,7 @@
 
 #include "engine/programs/generating/beam_search.h"
 #include "engine/programs/generating/choosing.h"
+#include "engine/programs/generating/generation_counters.h"
 #include "engine/programs/generating/generation_limits.h"
 #include "engine/programs/generating/paged_step.h"
 #include "engine/programs/program.h"
@@ -84,9 +85,13 @@ class GeneratingRequest final : public RequestGraph {
     if (node >= first_nodes_) return grown_rows_;
     return source_.empty() ? std::min(piece_, prompt_size() - node * piece_) : source_size();
   }
+  // Tokens that are read before the first of the answer; with an encoder, of the source.
+  int64_t read_tokens() const { return source_.empty() ? prompt_size() : source_size(); }
   int64_t planned_nodes() const {
     return pieces_ + (source_.empty() ? 0 : 1) + limits_.max_tokens - 1;
   }
+
+  GenerationTimes times;
 
  private:
   int64_t prompt_size() const { return static_cast<int64_t>(prompt_.size()); }
