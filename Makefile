@@ -13,7 +13,7 @@ METRICS_PORT ?= 8002
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s $$'\t'
-	@echo; echo "benchmarks: $(BENCH) python zoo staged before"
+	@echo; echo "benchmarks: $(BENCH) decoders python zoo staged before"
 
 packages:
 	@tools/install_packages.sh
@@ -76,9 +76,16 @@ build/python_peers/.installed: tools/requirements-python-peers.txt | packages
 	  /usr/bin/python3 -m venv $$folder && $$folder/bin/pip install -q --disable-pip-version-check $$peer || exit 1; done
 	touch $@
 
+# Sees the packages of .venv, torch and transformers among them.
+build/decoder_peers/.installed: tools/requirements-decoder-peers.txt $(VENV)/.zoo
+	python3 -m venv build/decoder_peers
+	echo $(CURDIR)/$$(echo $(VENV)/lib/python3*/site-packages) > $$(echo build/decoder_peers/lib/python3*/site-packages)/tooling.pth
+	CMAKE_ARGS="-DLLAVA_BUILD=OFF" build/decoder_peers/bin/pip install -q --disable-pip-version-check --no-deps -r $<
+	touch $@
+
 # Peers that only one benchmark needs.
 PEERS := $(if $(filter python,$(BENCH)),python build/python_peers/.installed) $(if $(filter cellular,$(BENCH)),$(VENV)/.torch) $(if $(filter tree,$(BENCH)),$(VENV)/.dynet) \
-  $(if $(filter ragged encoder_serving,$(BENCH)),$(VENV)/.encoders) $(if $(filter zoo,$(BENCH)),$(VENV)/.zoo)
+  $(if $(filter ragged encoder_serving,$(BENCH)),$(VENV)/.encoders) $(if $(filter zoo,$(BENCH)),$(VENV)/.zoo) $(if $(filter decoders,$(BENCH)),build/decoder_peers/.installed)
 
 bench: build $(VENV)/.installed $(PEERS)  ## benchmarks against peers; BENCH=<name> runs one, FLAGS=--quick a short look
 	@for name in $(BENCH); do \

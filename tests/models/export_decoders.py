@@ -27,7 +27,7 @@ class Step(torch.nn.Module):
 
     def forward(self, input_ids, attention_mask, position_ids, *past):
         cache = DynamicCache()
-        for layer in range(LAYERS):
+        for layer in range(len(past) // 2):
             cache.update(past[2 * layer], past[2 * layer + 1], layer)
         got = self.model(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
                          past_key_values=cache, use_cache=True)
@@ -49,14 +49,15 @@ def models(attention):
 
 def export(model, kv_heads, path, opset):
     batch, past, new = 2, 5, 3
-    feeds = [torch.randint(0, VOCABULARY, (batch, new)), torch.ones(batch, past + new, dtype=torch.int64),
+    config = model.config
+    feeds = [torch.randint(0, config.vocab_size, (batch, new)), torch.ones(batch, past + new, dtype=torch.int64),
              torch.arange(past, past + new)[None].expand(batch, new).contiguous()]
     inputs, outputs = ["input_ids", "attention_mask", "position_ids"], ["logits"]
     axes = {"input_ids": {0: "batch", 1: "sequence"}, "attention_mask": {0: "batch", 1: "total"},
             "position_ids": {0: "batch", 1: "sequence"}, "logits": {0: "batch", 1: "sequence"}}
-    for layer in range(LAYERS):
+    for layer in range(config.num_hidden_layers):
         for what in ("key", "value"):
-            feeds.append(torch.randn(batch, kv_heads, past, HIDDEN // HEADS))
+            feeds.append(torch.randn(batch, kv_heads, past, config.hidden_size // config.num_attention_heads))
             inputs.append(f"past_key_values.{layer}.{what}")
             outputs.append(f"present.{layer}.{what}")
             axes[inputs[-1]], axes[outputs[-1]] = {0: "batch", 2: "past"}, {0: "batch", 2: "total"}

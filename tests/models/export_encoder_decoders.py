@@ -57,12 +57,12 @@ class Step(torch.nn.Module):
 
     def forward(self, encoder_attention_mask, input_ids, *past):
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        for layer in range(LAYERS):
+        for layer in range(len(past) // 4):
             own = past[4 * layer:4 * layer + 4]
             cache.self_attention_cache.update(own[0], own[1], layer)
             cache.cross_attention_cache.update(own[2], own[3], layer)
             cache.is_updated[layer] = True
-        hidden = torch.zeros(input_ids.shape[0], encoder_attention_mask.shape[1], HIDDEN)
+        hidden = torch.zeros(input_ids.shape[0], encoder_attention_mask.shape[1], self.model.config.d_model)
         got = self.model(attention_mask=encoder_attention_mask, decoder_input_ids=input_ids,
                          encoder_outputs=BaseModelOutput(last_hidden_state=hidden), past_key_values=cache,
                          use_cache=True)
@@ -100,7 +100,7 @@ def write(module, feeds, path, opset, inputs, outputs, axes):
     print(f"{path.parent.name}/{path.name}: {path.stat().st_size} bytes, {len(written.graph.node)} nodes")
 
 
-def merge(folder, opset):
+def merge(folder, opset, config):
     """decoder_model_merged.onnx: both in one, as Hugging Face's exporters join them."""
     branches = []
     first, step = (onnx.load(folder / name) for name in ("decoder_model.onnx", "decoder_with_past_model.onnx"))
@@ -115,7 +115,7 @@ def merge(folder, opset):
             if output in given:
                 nodes.append(onnx.helper.make_node("Identity", [output + "_"], [f"{output}/{name}"]))
             else:
-                empty = onnx.helper.make_tensor("", onnx.TensorProto.FLOAT, [0, HEADS, 1, HIDDEN // HEADS], [])
+                empty = onnx.helper.make_tensor("", onnx.TensorProto.FLOAT, [0, config.num_attention_heads, 1, head_size(config)], [])
                 nodes.append(onnx.helper.make_node("Constant", [], [f"{output}/{name}"], value=empty))
         values = [onnx.helper.make_tensor_value_info(f"{output}/{name}", onnx.TensorProto.FLOAT, None)
                   for output in outputs]
@@ -131,43 +131,50 @@ def merge(folder, opset):
     onnx.save(merged, folder / "decoder_model_merged.onnx")
 
 
-def export(model, folder, opset, with_past):
+def head_size(config):
+    return getattr(config, "d_kv", config.d_model // config.num_attention_heads)
+
+
+def export(model, folder, opset, with_past, merged=True):
     folder.mkdir(parents=True, exist_ok=True)
+    config = model.config
     batch, source, new, past = 2, 7, 3, 5
     mask = torch.ones(batch, source, dtype=torch.int64)
     tokens = {0: "batch_size", 1: "encoder_sequence_length"}
-    write(Encoder(model), [torch.randint(2, VOCABULARY, (batch, source)), mask], folder / "encoder_model.onnx", opset,
+    write(Encoder(model), [torch.randint(2, config.vocab_size, (batch, source)), mask], folder / "encoder_model.onnx", opset,
           ["input_ids", "attention_mask"], ["last_hidden_state"],
           {"input_ids": tokens, "attention_mask": tokens, "last_hidden_state": tokens})
     decoder = {0: "batch_size", 1: "decoder_sequence_length"}
     axes = {"encoder_attention_mask": tokens, "input_ids": decoder, "encoder_hidden_states": tokens, "logits": decoder}
     outputs = ["logits"]
-    for layer in range(LAYERS):
+    layers = config.decoder_layers if hasattr(config, "decoder_layers") else config.num_layers
+    for layer in range(layers):
         for of in ("decoder", "encoder"):
             for what in ("key", "value"):
                 outputs.append(f"present.{layer}.{of}.{what}")
                 axes[outputs[-1]] = {0: "batch_size", 2: f"{of}_sequence_length"}
-    ids = torch.randint(2, VOCABULARY, (batch, new))
-    write(FirstStep(model), [mask, ids, torch.randn(batch, source, HIDDEN)], folder / "decoder_model.onnx", opset,
+    ids = torch.randint(2, config.vocab_size, (batch, new))
+    write(FirstStep(model), [mask, ids, torch.randn(batch, source, config.d_model)], folder / "decoder_model.onnx", opset,
           ["encoder_attention_mask", "input_ids", "encoder_hidden_states"], outputs, axes)
     if with_past:
         feeds, inputs, outputs = [mask, ids[:, :1]], ["encoder_attention_mask", "input_ids"], ["logits"]
         axes = {"encoder_attention_mask": tokens, "input_ids": {0: "batch_size"}, "logits": {0: "batch_size"}}
-        for layer in range(LAYERS):
+        for layer in range(layers):
             for of, length in (("decoder", past), ("encoder", source)):
                 for what in ("key", "value"):
-                    feeds.append(torch.randn(batch, HEADS, length, HIDDEN // HEADS))
+                    feeds.append(torch.randn(batch, config.num_attention_heads, length, head_size(config)))
                     inputs.append(f"past_key_values.{layer}.{of}.{what}")
                     axes[inputs[-1]] = {0: "batch_size", 2: f"past_{of}_sequence_length"}
                     if of == "decoder":
                         outputs.append(f"present.{layer}.{of}.{what}")
                         axes[outputs[-1]] = {0: "batch_size", 2: "total_sequence_length"}
         write(Step(model), feeds, folder / "decoder_with_past_model.onnx", opset, inputs, outputs, axes)
-        merge(folder, opset)
-    config = {key: value for key, value in model.generation_config.to_dict().items()
+        if merged:
+            merge(folder, opset, config)
+    kept = {key: value for key, value in model.generation_config.to_dict().items()
               if key in ("bos_token_id", "decoder_start_token_id", "eos_token_id", "forced_bos_token_id",
                          "forced_eos_token_id", "pad_token_id") and value is not None}
-    (folder / "generation_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    (folder / "generation_config.json").write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n")
 
 
 def main():
