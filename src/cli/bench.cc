@@ -329,8 +329,9 @@ class BenchRun {
       CHAIRLIFT_RETURN_IF_ERROR(Load());
       CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeEngineTokenTarget(*engine_, model_.name));
     } else {
-      CHAIRLIFT_ASSIGN_OR_RETURN(target,
-                                 MakeHttpTokenTarget(flags_.url, flags_.model, flags_.connections));
+      CHAIRLIFT_ASSIGN_OR_RETURN(
+          target, MakeHttpTokenTarget(flags_.url, flags_.model,
+                                      std::max(flags_.connections, flags_.tokens.clients)));
     }
     return BenchTokens(*target, flags_.tokens,
                        {.rates = flags_.tokens.clients > 0 ? std::vector<double>() : flags_.rates,

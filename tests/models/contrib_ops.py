@@ -218,6 +218,9 @@ def cached_attentions(rng):
     turned = int(pick(rng, size // 2, 8))
     tables = [real(rng, 16, turned) if rotary else None for _ in range(2)]
     bias = real(rng, pick(rng, 1, batch), pick(rng, 1, heads), length, total) if rng.integers(4) == 0 else None
+    # For the rotation alone: a window counts by places in the cache. Without a past ONNX Runtime reads the first only.
+    turned_by = rng.integers(0, 16, (batch, length)) if past else np.tile(np.arange(length) + rng.integers(8), (batch, 1))
+    turned_by = turned_by if rotary and rng.integers(2) else None
     q = real(rng, batch, length, width + 2 * narrow if packed else width)
     k, v = (None if packed else real(rng, batch, length, narrow) for _ in range(2))
     yield (Case("GroupQueryAttention", ("y", "present_key", "present_value"), num_heads=heads, kv_num_heads=kv_heads,
@@ -226,7 +229,7 @@ def cached_attentions(rng):
            .input(q).input(k).input(v)
            .input(real(rng, batch, kv_heads, past, size)).input(real(rng, batch, kv_heads, past, size))
            .input(np.full(batch, total - 1, np.int32)).input(np.array(pick(rng, total, [total]), np.int32))
-           .weight(tables[0]).weight(tables[1]).absent().input(bias))
+           .weight(tables[0]).weight(tables[1]).input(turned_by).input(bias))
     split = rng.integers(2)
     x = real(rng, batch, heads, length, size) if split else real(rng, batch, length, width)
     positions = pick(rng, np.array([past]), rng.integers(0, 16, (batch, length)))

@@ -114,6 +114,18 @@ TEST(GenerateDecodeTest, BesideInputsOfOneRowAListIsNoRow) {
   EXPECT_FALSE(batch->without_batch);
 }
 
+// Rows without their batch dimension are told from a batch by the first input that counts them.
+TEST(GenerateDecodeTest, AFirstInputOfAnyRowsCountsThemWhateverIsBesideIt) {
+  ModelMetadata model;
+  model.inputs = {{"x", DType::kFloat, {-1, 4}}, {"scale", DType::kFloat, {1}}};
+  const auto batch = Decode(R"({"x":[[1,2,3,4]],"scale":2})", {}, model);
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_FALSE(batch->without_batch);
+  const auto row = Decode(R"({"x":[1,2,3,4],"scale":2})", {}, model);
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_TRUE(row->without_batch);
+}
+
 TEST(GenerateDecodeTest, InputsMayStandAmongTheParameters) {
   const auto decoded = Decode(R"({"tokens":[4,5],"parameters":{"scale":2.5,"timeout":9,"x":1}})");
   ASSERT_TRUE(decoded.ok()) << decoded.status();

@@ -122,7 +122,9 @@ TokenReport SummarizeTokens(std::span<const TokenSample> samples, nanoseconds fr
   std::vector<double> first, between;
   double prompt = 0, output = 0;
   for (const TokenSample& sample : samples) {
-    if (counts(sample.done)) {
+    // One that got no answer counts where it was asked.
+    const bool unanswered = !sample.status.ok() && sample.done >= to && sample.sent < to;
+    if (counts(sample.done) || unanswered) {
       ended.push_back({.scheduled = sample.scheduled - from,
                        .sent = sample.sent - from,
                        .done = sample.done - from,

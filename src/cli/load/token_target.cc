@@ -23,6 +23,12 @@ Status CheckGenerates(const std::string& model, const std::vector<TensorSpec>& i
   if (has("input_ids") && has("max_tokens") && has("min_tokens") && has("ignore_eos")) {
     return absl::OkStatus();
   }
+  if (has("input_features") && has("max_tokens")) {
+    return InvalidArgument(
+        "model '{}' generates from features; --prompt-lengths and --output-lengths are for models "
+        "that take tokens",
+        model);
+  }
   return InvalidArgument(
       "model '{}' is not served as one that generates: leave out --prompt-lengths and "
       "--output-lengths; `chairlift inspect` says why it is not",

@@ -102,6 +102,10 @@ Status Pack(const Graph& joined, SourceModel& model) {
   return absl::OkStatus();
 }
 
+// Numbers of a source, and places that an encoder gives: hours of sound.
+constexpr int64_t kMostFeatures = int64_t{1} << 26;
+constexpr int64_t kMostPlaces = int64_t{1} << 20;
+
 // Of how many rows and frames it reads, where the file leaves that open: a convolution's channels,
 // and two frames for each place, as Whisper has them.
 StatusOr<SourceFeatures> FindFeatures(const Graph& encoder, const EncoderPorts& ports) {
@@ -122,11 +126,12 @@ StatusOr<SourceFeatures> FindFeatures(const Graph& encoder, const EncoderPorts& 
     int64_t frames = 0;
     if (!__builtin_mul_overflow(hidden[1].value(), int64_t{2}, &frames)) features.frames = frames;
   }
-  constexpr int64_t kMost = int64_t{1} << 24;
-  if (features.rows < 1 || features.rows > kMost || features.frames < 1 ||
-      features.frames > kMost) {
-    return Unimplemented("how many rows and frames 'input_features' {} has is not known",
-                         shape.ToString());
+  if (features.rows < 1 || features.rows > kMostFeatures || features.frames < 1 ||
+      features.frames > kMostFeatures / features.rows) {
+    return Unimplemented(
+        "how many rows and frames 'input_features' {} has is not known, or together they are more "
+        "than {}",
+        shape.ToString(), kMostFeatures);
   }
   return features;
 }
@@ -145,9 +150,11 @@ StatusOr<SourceModel> JoinFeatures(Graph encoder, const EncoderPorts& ports, con
   CHAIRLIFT_ASSIGN_OR_RETURN(model.graph, Joined(encoder, ports, keys));
   const SymbolicShape& given =
       model.graph.values[static_cast<size_t>(model.graph.outputs[0])].shape;
-  if (!given.has_rank() || given.rank() != 4 || !given[1].known() || given[1].value() < 1) {
-    return Unimplemented("of how many places the encoder's keys are is not known ({})",
-                         given.ToString());
+  if (!given.has_rank() || given.rank() != 4 || !given[1].known() || given[1].value() < 1 ||
+      given[1].value() > kMostPlaces) {
+    return Unimplemented(
+        "of how many places the encoder's keys are is not known, or they are more than {} ({})",
+        kMostPlaces, given.ToString());
   }
   features.length = given[1].value();
   for (const ValueId id : model.graph.outputs) {

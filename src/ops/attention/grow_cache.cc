@@ -7,6 +7,7 @@
 // the file, and means other places where they differ.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "ops/attention/attention_operators.h"
 #include "ops/axes.h"
@@ -30,7 +31,12 @@ Status InferGrowCache(InferContext& context) {
     const Dim a = past.has_rank() ? past[axis] : Dim::Unknown();
     const Dim b = added.has_rank() ? added[axis] : Dim::Unknown();
     if (axis == 2) {
-      if (a.known() && b.known()) dims[2] = Dim(a.value() + b.value());
+      if (!a.known() || !b.known()) continue;
+      if (a.value() > std::numeric_limits<int64_t>::max() - b.value()) {
+        return InvalidArgument("the past {} and what is added {} are too long", past.ToString(),
+                               added.ToString());
+      }
+      dims[2] = Dim(a.value() + b.value());
       continue;
     }
     if (a.known() && b.known() && a.value() != b.value()) {

@@ -55,14 +55,13 @@ StatusOr<Shape> Filled(const Shape& given, const TensorSpec& spec, bool batches)
   return shape;
 }
 
-// Whether dimension 0 of an input counts rows. Beside inputs of one row, what has any number of
-// entries is a list of its own.
+// Whether dimension 0 of an input counts rows. Beside a first input of one row, what has any number
+// of entries is a list of its own.
 bool HasBatch(const TensorSpec& spec, const ModelMetadata& model) {
   if (spec.shape.empty()) return false;
   if (model.batches || spec.shape[0] >= 0) return true;
-  return std::none_of(model.inputs.begin(), model.inputs.end(), [](const TensorSpec& input) {
-    return !input.shape.empty() && input.shape[0] == 1;
-  });
+  const std::vector<int64_t>& first = model.inputs.front().shape;
+  return first.empty() || first[0] != 1;
 }
 
 void AppendHead(const std::string& id, const std::string& model, const std::string& version,

@@ -18,7 +18,8 @@ std::span<float> LogSoftmaxed(std::span<const float> logits, std::span<float> to
 
 constexpr float kNoChance = -std::numeric_limits<float>::infinity();
 
-float Carried(float logprob) { return std::max(logprob, kLeastLogprob); }
+// Also of NaN, which infinite logits make.
+float Carried(float logprob) { return logprob >= kLeastLogprob ? logprob : kLeastLogprob; }
 
 // The likeliest first; of equal ones the lower.
 std::vector<std::pair<int64_t, float>> MostLikelyOf(std::span<const float> logprobs, int64_t n) {
@@ -99,7 +100,10 @@ Choice Choose(const GenerationLimits& limits, std::span<const int64_t> prompt,
       Penalise(penalised, prompt, answer, limits.penalties);
       row = penalised;
     }
-    StatusOr<int64_t> token = NextToken(row, rules.suppressed, limits.sampling, place);
+    // Where one is forced, nothing is suppressed: the logits are looked through for NaN alone.
+    const std::span<const int64_t> without =
+        rules.forced >= 0 ? std::span<const int64_t>() : rules.suppressed;
+    StatusOr<int64_t> token = NextToken(row, without, limits.sampling, place);
     choice.status = token.status();
     if (!token.ok()) return choice;
     if (rules.forced >= 0) token = rules.forced;

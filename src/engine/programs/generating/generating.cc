@@ -32,6 +32,8 @@ constexpr int64_t kLikelyBatch = 16;
 constexpr int64_t kDefaultMaxLength = 2048;
 // Of what its tables have, where the settings do not say: some have rotary ones for 131072 tokens.
 constexpr int64_t kMostDefaultLength = 4096;
+// Of keys and values, so that blocks times tokens are far from overflow.
+constexpr int64_t kMostTokenBytes = int64_t{1} << 30;
 // Of keys and values, where the settings do not say: room for so many of the longest requests, and
 // so many bytes at most, but for one request.
 constexpr int64_t kDefaultLongest = 32;
@@ -243,7 +245,15 @@ void GeneratingProgram::Run(TaskRun& run, TaskDone done) {
   const TimePoint start = clock.Now();
   TaskResult result;
   const bool encode = run.cell == kEncodeCell;
-  Items items = encode ? BeginSources(run, result) : BeginSteps(run, result);
+  Items items;
+  const Status prepared = CatchOutOfMemory([&] {
+    items = encode ? BeginSources(run, result) : BeginSteps(run, result);
+    return absl::OkStatus();
+  });
+  if (!prepared.ok()) {
+    for (TaskNode& node : run.nodes) node.status = prepared;
+    return done(result);
+  }
   const auto compute = [&](std::span<Item> some) {
     const Status computed =
         CatchOutOfMemory([&] { return encode ? Encode(some, run) : Compute(some, run); });
@@ -346,8 +356,18 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
   }
   int64_t token_bytes = 0;
   for (const DecoderLayer& layer : made->layers) {
-    token_bytes +=
-        layer.heads * (layer.key_size + layer.value_size) * static_cast<int64_t>(sizeof(float));
+    const int64_t most = kMostTokenBytes / static_cast<int64_t>(sizeof(float));
+    const bool fits = layer.heads <= most && layer.key_size <= most && layer.value_size <= most &&
+                      layer.heads <= most / std::max<int64_t>(layer.key_size + layer.value_size, 1);
+    if (fits) {
+      token_bytes +=
+          layer.heads * (layer.key_size + layer.value_size) * static_cast<int64_t>(sizeof(float));
+    }
+    if (!fits || token_bytes < 1 || token_bytes > kMostTokenBytes) {
+      refused = fmt::format("a token's keys and values take more than {} bytes, or none",
+                            kMostTokenBytes);
+      return nullptr;
+    }
   }
   GenerationRoom room{.max_length = sizes.max_length,
                       .vocabulary = made->vocabulary,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <set>
 #include <vector>
 
 namespace chairlift {
@@ -12,8 +11,10 @@ void Penalise(std::span<float> logits, std::span<const int64_t> prompt,
               std::span<const int64_t> answer, const Penalties& penalties) {
   const auto at = [&](int64_t token) -> float& { return logits[static_cast<size_t>(token)]; };
   if (penalties.repetition != 1) {
-    std::set<int64_t> seen(prompt.begin(), prompt.end());
-    seen.insert(answer.begin(), answer.end());
+    std::vector<int64_t> seen(prompt.begin(), prompt.end());
+    seen.insert(seen.end(), answer.begin(), answer.end());
+    std::sort(seen.begin(), seen.end());
+    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
     for (const int64_t token : seen) {
       float& logit = at(token);
       logit = logit > 0 ? logit / penalties.repetition : logit * penalties.repetition;

@@ -65,11 +65,14 @@ StatusOr<int64_t> NextToken(std::span<const float> logits, std::span<const int64
     int64_t token;
   };
   std::vector<Candidate> candidates;
+  std::vector<int64_t> none(without.begin(), without.end());
+  std::sort(none.begin(), none.end());
   for (size_t i = 0; i < logits.size(); ++i) {
     const auto token = static_cast<int64_t>(i);
     const double weight =
         std::exp((static_cast<double>(logits[i]) - largest) / options.temperature);
-    if (weight >= options.min_p && weight > 0 && !IsIn(without, token)) {
+    if (weight >= options.min_p && weight > 0 &&
+        !std::binary_search(none.begin(), none.end(), token)) {
       candidates.push_back({weight, token});
     }
   }

@@ -51,7 +51,6 @@ StatusOr<Tensor> Encoded(const Graph& encoder, std::span<const int64_t> source,
   return Unimplemented("the encoder has no output 'last_hidden_state'");
 }
 
-// The original model on one sequence.
 Tensor AnyFeatures(const SourceFeatures& sizes, int seed) {
   Tensor features = Tensor::Allocate(DType::kFloat, {1, sizes.rows, sizes.frames});
   for (int64_t i = 0; i < features.size(); ++i) {
@@ -60,6 +59,7 @@ Tensor AnyFeatures(const SourceFeatures& sizes, int seed) {
   return features;
 }
 
+// The original model on one sequence.
 class Original {
  public:
   // `source`: encoded, of a model that has one.

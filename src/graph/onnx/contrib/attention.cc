@@ -277,6 +277,15 @@ Status MultiHeadAttention(Maker& make) {
 }
 
 // Inputs: x, position_ids, and tables of cos and sin.
+constexpr int64_t kMostHeads = int64_t{1} << 30;  // so that their sums do not overflow
+
+// Columns of a head that are turned: two for each of the table.
+StatusOr<int64_t> Turned(Maker& make, ValueId table) {
+  const int64_t columns = make.Size(table, 1, "its table");
+  if (columns > kMostHeads) return InvalidArgument("its table has {} columns", columns);
+  return 2 * columns;
+}
+
 Status RotaryEmbedding(Maker& make) {
   const Attributes& given = make.attributes();
   if (given.Int("is_packed_batching", 0) != 0 || given.Float("scale", 1.0f) != 1.0f) {
@@ -286,7 +295,7 @@ Status RotaryEmbedding(Maker& make) {
   for (size_t i = 0; i < 4; ++i) {
     if (!make.has(i)) return InvalidArgument("its input {} is absent", i);
   }
-  const int64_t turned = 2 * make.Size(make.in(2), 1, "its table");
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t turned, Turned(make, make.in(2)));
   const int positions_rank = make.Rank(make.in(1), "its positions");
   const int rank = make.Rank(make.in(0), "its input");
   int64_t heads = given.Int("num_heads", 0);
@@ -326,6 +335,7 @@ Status GroupQueryAttention(Maker& make) {
   }
   if (make.has(1) != make.has(2)) return InvalidArgument("it has only one of key and value");
   const int64_t heads = Heads(make), kv_heads = make.attributes().Int("kv_num_heads", 0);
+  if (heads > kMostHeads) return InvalidArgument("its attribute 'num_heads' is {}", heads);
   if (kv_heads < 1 || heads % kv_heads != 0) {
     return InvalidArgument("its attribute 'kv_num_heads', {}, does not divide {} heads", kv_heads,
                            heads);
@@ -340,17 +350,18 @@ Status GroupQueryAttention(Maker& make) {
     q = all[0], k = all[1], v = all[2];
   }
   const int64_t window = make.attributes().Int("local_window_size", -1);
-  ValueId positions = make.in(9);
-  if (positions == kNoValue) {  // seqlens_k + 1 − tokens + the place among them
-    const ValueId tokens = make.Squeeze(
-        make.Make("Shape", {make.in(0)}, With({{"start", int64_t{1}}, {"end", int64_t{2}}})), {0});
-    const ValueId one = make.ScalarLike(tokens, 1);
-    const ValueId places = make.Make("Range", {make.Make("Sub", {one, tokens}), one, one});
-    positions = make.Make("Add", {make.Reshape(make.CastToInt64(make.in(5)), {-1, 1}), places});
-  }
+  // Places in the cache, which the window counts by, whatever the rotation does:
+  // seqlens_k + 1 − tokens + the place among them.
+  const ValueId tokens = make.Squeeze(
+      make.Make("Shape", {make.in(0)}, With({{"start", int64_t{1}}, {"end", int64_t{2}}})), {0});
+  const ValueId one = make.ScalarLike(tokens, 1);
+  const ValueId among = make.Make("Range", {make.Make("Sub", {one, tokens}), one, one});
+  const ValueId places =
+      make.Make("Add", {make.Reshape(make.CastToInt64(make.in(5)), {-1, 1}), among});
+  const ValueId positions = make.has(9) ? make.in(9) : places;
   if (make.attributes().Int("do_rotary", 0) != 0) {
     if (!make.has(7) || !make.has(8)) return InvalidArgument("it has no tables of cos and sin");
-    const int64_t turned = 2 * make.Size(make.in(7), 1, "its table");
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t turned, Turned(make, make.in(7)));
     const int64_t interleaved = make.attributes().Int("rotary_interleaved", 0);
     const RotaryInputs tables = {make.in(7), make.in(8), positions};
     q = MakeRotary(make, q, tables, heads, turned, interleaved);
@@ -368,7 +379,7 @@ Status GroupQueryAttention(Maker& make) {
   if (window > 0) {
     // The window has the query's own key.
     const ValueId first =
-        make.Make("Sub", {positions, make.ScalarLike(positions, static_cast<float>(window))});
+        make.Make("Sub", {places, make.ScalarLike(places, static_cast<float>(window))});
     const ValueId seen =
         make.Make("Greater", {Positions(make, Tokens(make, k)), make.Unsqueeze(first, {2})});
     constexpr float kNone = -std::numeric_limits<float>::infinity();
