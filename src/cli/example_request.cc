@@ -58,8 +58,10 @@ std::string Body(const ModelMetadata& model, const InputShapes& shapes, int with
 
 // A command that the model answers, with all inputs filled with one number; or why there is none.
 // It shows the parts of the answer where the model has any.
-StatusOr<std::string> CurlCommand(Engine& engine, const ModelMetadata& model,
-                                  const std::string& site, int with) {
+StatusOr<std::string> CurlCommand(Engine& engine, ModelMetadata model, const std::string& site,
+                                  int with) {
+  // A prompt: what else it takes may be left out.
+  if (AreOfGeneration(model.inputs)) model.inputs.resize(1);
   bool parts = false;
   Status why;
   const auto attempt = [&](const InputShapes& shapes) -> Status {
@@ -122,7 +124,13 @@ std::string WithTexts(const std::string& name, const std::string& site) {
         "\n",
         site, model);
   }
-  return part == "tokenizer" ? "" : fmt::format("# {}: it takes texts\n", name);
+  if (part == "complete") {
+    return fmt::format(R"(curl -s {}/v1/completions -d '{{"model":"{}","prompt":"gondola"}}')"
+                       "\n",
+                       site, model);
+  }
+  if (part == "tokenizer" || part == "detokenizer") return "";
+  return fmt::format("# {}: it takes texts\n", name);
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ std::optional<int> UsualValue(std::string_view name) {
   // Of one text there is one segment: tables of segments have one or two rows.
   if (has("token_type") || has("segment")) return 0;
   if (has("children")) return -1;  // none: a leaf
+  if (name == "max_tokens") return 8;
   if (name == "sr" || has("sample_rate") || has("sampling_rate")) return 16000;
   return std::nullopt;
 }
@@ -67,6 +68,19 @@ void Fill(Tensor& tensor, std::optional<int> usual, std::mt19937_64& random) {
     std::normal_distribution<float> normal;
     for (int64_t i = 0; i < tensor.size(); ++i) data[i] = static_cast<T>(normal(random));
   }
+}
+
+// Those that made-up requests bring. What else a model that generates takes may be left out, and
+// must fit together.
+std::vector<TensorSpec> Brought(const std::vector<TensorSpec>& specs) {
+  if (!AreOfGeneration(specs)) return specs;
+  std::vector<TensorSpec> brought = {specs[0]};  // the prompt, or the source
+  for (const TensorSpec& spec : specs) {
+    if (spec.name == "max_tokens" || spec.name == "ignore_eos") brought.push_back(spec);
+    // Of one token: not every model's files name the one that answers begin with.
+    if (spec.name == "decoder_input_ids") brought.push_back({spec.name, spec.dtype, {1, 1}});
+  }
+  return brought;
 }
 
 }  // namespace
@@ -126,10 +140,18 @@ StatusOr<Shape> ResolveShape(const TensorSpec& spec, const InputShapes& shapes) 
   return shape;
 }
 
+bool AreOfGeneration(const std::vector<TensorSpec>& specs) {
+  const auto has = [&](std::string_view name) {
+    return std::any_of(specs.begin(), specs.end(),
+                       [&](const TensorSpec& spec) { return spec.name == name; });
+  };
+  return has("max_tokens") && has("ignore_eos") && has("stop_token_ids");
+}
+
 StatusOr<std::string> DescribeInputs(const std::vector<TensorSpec>& specs,
                                      const InputShapes& shapes) {
   std::string text;
-  for (const TensorSpec& spec : specs) {
+  for (const TensorSpec& spec : Brought(specs)) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ResolveShape(spec, shapes));
     text += fmt::format("{}{} {} {}", text.empty() ? "" : ", ", spec.name, DTypeName(spec.dtype),
                         shape.ToString());
@@ -179,7 +201,7 @@ StatusOr<InputShapes> FindShapes(const std::vector<TensorSpec>& specs, const Inp
 StatusOr<std::vector<NamedTensor>> MakeInputs(const std::vector<TensorSpec>& specs,
                                               const InputShapes& shapes, std::mt19937_64& random) {
   std::vector<NamedTensor> inputs;
-  for (const TensorSpec& spec : specs) {
+  for (const TensorSpec& spec : Brought(specs)) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ResolveShape(spec, shapes));
     Tensor tensor = Tensor::Allocate(spec.dtype, shape);
     const std::optional<int> usual = UsualValue(spec.name);

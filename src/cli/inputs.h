@@ -39,7 +39,10 @@ Status CheckShapeNames(const std::vector<TensorSpec>& specs, const InputShapes& 
 bool VariesInLength(const std::vector<TensorSpec>& specs);
 StatusOr<Shape> ResolveShape(const TensorSpec& spec, const InputShapes& shapes);
 
-// "x float32 [1,16], mask int64 [1,16]"
+// Whether they are those of a model that generates (docs/decoders.md).
+bool AreOfGeneration(const std::vector<TensorSpec>& specs);
+
+// Of those that made-up requests bring: "x float32 [1,16], mask int64 [1,16]"
 StatusOr<std::string> DescribeInputs(const std::vector<TensorSpec>& specs,
                                      const InputShapes& shapes);
 
@@ -53,7 +56,8 @@ StatusOr<InputShapes> FindShapes(const std::vector<TensorSpec>& specs, const Inp
 
 // Seeded values: standard normal for floats; 0..99 for small integers, 0 and 1 for wide ones; ones
 // for bools and for inputs with "mask" in their name; zeros for those with "token_type" or
-// "segment"; 16000 for a sample rate; -1, none, for a node's children.
+// "segment"; 16000 for a sample rate; -1, none, for a node's children. Of a model that generates a
+// prompt and how many tokens are to follow alone, whatever ends its answers.
 StatusOr<std::vector<NamedTensor>> MakeInputs(const std::vector<TensorSpec>& specs,
                                               const InputShapes& shapes, std::mt19937_64& random);
 

@@ -39,6 +39,26 @@ TEST(MakeInputsTest, FitWhatEncodersAreGiven) {
   EXPECT_EQ((*inputs)[5].tensor.data<int64_t>()[0], -1) << "no child";
 }
 
+TEST(MakeInputsTest, OfAModelThatGeneratesAPromptAndHowManyTokensFollow) {
+  const std::vector<TensorSpec> specs = {{"input_ids", DType::kInt64, {1, -1}},
+                                         {"max_tokens", DType::kInt32, {1}},
+                                         {"ignore_eos", DType::kBool, {1}},
+                                         {"stop_token_ids", DType::kInt64, {-1}},
+                                         {"temperature", DType::kFloat, {1}},
+                                         {"num_beams", DType::kInt32, {1}},
+                                         {"decoder_input_ids", DType::kInt64, {1, -1}}};
+  std::mt19937_64 random(1);
+  const InputShapes shapes = {.by_name = {}, .batch = 1, .length = 12};
+  const auto inputs = MakeInputs(specs, shapes, random);
+  ASSERT_TRUE(inputs.ok()) << inputs.status();
+  EXPECT_EQ(*DescribeInputs(specs, shapes),
+            "input_ids int64 [1,12], max_tokens int32 [1], ignore_eos bool [1], decoder_input_ids "
+            "int64 [1,1]");
+  ASSERT_EQ(inputs->size(), 4u);
+  EXPECT_EQ((*inputs)[1].tensor.data<int32_t>()[0], 8);
+  EXPECT_TRUE((*inputs)[2].tensor.data<bool>()[0]);
+}
+
 const std::vector<TensorSpec> kStateful = {{"x", DType::kFloat, {-1, -1}},
                                            {"state", DType::kFloat, {2, -1, 8}}};
 
