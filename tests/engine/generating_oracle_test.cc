@@ -443,9 +443,20 @@ TEST(GeneratingOracleTest, AFolderOfTheFilesThatExportersWriteIsAModel) {
   EXPECT_EQ(TokensOf(*other)[0], 9);
   EXPECT_NE(TokensOf(*other)[1], answer[1]);
 
-  testing::WriteFile(version / "config.json", R"({"decoder_start_token_id": 1000})");
-  EXPECT_THAT(std::string((*engine)->LoadFromRepository("mt").message()),
-              HasSubstr("\"decoder_start_token_id\" is 1000"));
+  // A request cannot put another token where the files have tokens that it does not bring.
+  testing::WriteFile(version / "generation_config.json", R"({"forced_decoder_ids": [[1, 7]]})");
+  ASSERT_TRUE((*engine)->LoadFromRepository("mt").ok());
+  request.inputs.push_back({"forced_bos_token_id", Tensor::Of<int64_t>({1}, {9})});
+  EXPECT_THAT(std::string((*engine)->Infer(request).status().message()),
+              HasSubstr("\"forced_decoder_ids\" of generation_config.json stand in its place"));
+  request.inputs.push_back(Row("decoder_input_ids", {2}));
+  EXPECT_EQ(TokensOf(*(*engine)->Infer(request))[0], 9);
+
+  for (const char* key : {"decoder_start_token_id", "bos_token_id"}) {
+    testing::WriteFile(version / "config.json", fmt::format(R"({{"{}": 1000}})", key));
+    EXPECT_THAT(std::string((*engine)->LoadFromRepository("mt").message()),
+                HasSubstr(fmt::format("\"{}\" is 1000", key)));
+  }
 }
 
 TEST(GeneratingOracleTest, WhatAnEncoderDecoderIsNotGivenIsRefusedByName) {

@@ -336,7 +336,7 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
       ReadGenerationConfig(model.source.path.parent_path(), made->source.has_value()));
   const auto more = std::max_element(config.start_more.begin(), config.start_more.end());
   for (const auto& [name, token] :
-       {std::pair("decoder_start_token_id", config.start_token),
+       {std::pair(config.start_token_key.c_str(), config.start_token),
         std::pair("forced_decoder_ids", more == config.start_more.end() ? -1 : *more),
         std::pair("forced_bos_token_id", config.forced_first),
         std::pair("forced_eos_token_id", config.forced_end)}) {

@@ -204,6 +204,7 @@ StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder, bool sou
          {std::pair(&json, &file), {&genai_model, &genai}, {&other, &model}}) {
       if (!source || config.start_token >= 0) break;
       CHAIRLIFT_RETURN_IF_ERROR(ReadToken(*from, *path, key, config.start_token));
+      config.start_token_key = key;
     }
   }
   if (!source || ReadForced(json, config.start_more)) {

@@ -15,7 +15,8 @@ namespace chairlift {
 struct GenerationConfig {
   std::vector<int64_t> end_tokens;
   // −1: not set.
-  int64_t start_token = -1;         // of a decoder that has an encoder; else not read
+  int64_t start_token = -1;  // of a decoder that has an encoder; else not read
+  std::string start_token_key = "decoder_start_token_id";  // what the files call it
   std::vector<int64_t> start_more;  // that stand behind it, as Whisper's language and task
   int64_t forced_first = -1;        // the first token of an answer
   int64_t forced_end = -1;          // the last of one that is as long as it may be

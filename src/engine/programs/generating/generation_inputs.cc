@@ -354,7 +354,8 @@ StatusOr<ValidatedRequest> GenerationInputs::Validate(const InferRequest& reques
   CHAIRLIFT_RETURN_IF_ERROR(CheckLength(request, validated));
   CHAIRLIFT_RETURN_IF_ERROR(CheckSampling(SamplingOf(validated)));
   CHAIRLIFT_RETURN_IF_ERROR(CheckPenalties(PenaltiesOf(validated)));
-  CHAIRLIFT_RETURN_IF_ERROR(CheckTokenLists(validated));
+  CHAIRLIFT_RETURN_IF_ERROR(
+      CheckTokenLists(validated, !room_.source || given("decoder_input_ids")));
   const int64_t logprobs = NumberOf<int32_t>(validated, kLogprobs);
   const int64_t most_logprobs = std::min(kMostLogprobs, room_.vocabulary);
   if (logprobs < -1 || logprobs > most_logprobs) {
@@ -434,7 +435,7 @@ Status GenerationInputs::CheckLength(const InferRequest& request,
       pool_.blocks() * pool_.block_tokens() + 1);
 }
 
-Status GenerationInputs::CheckTokenLists(const ValidatedRequest& validated) const {
+Status GenerationInputs::CheckTokenLists(const ValidatedRequest& validated, bool own_start) const {
   for (const InputPlace place : {kStopTokens, kSuppress}) {
     const int64_t count = validated.inputs[place].size();
     if (count <= kMostListedTokens) continue;
@@ -452,6 +453,12 @@ Status GenerationInputs::CheckTokenLists(const ValidatedRequest& validated) cons
   CHAIRLIFT_RETURN_IF_ERROR(CheckTokens("forced_bos_token_id", {&first, 1}, room_.vocabulary));
   const size_t prompt = Prompt(validated).size();
   if (prompt == 1) return absl::OkStatus();
+  if (!own_start) {
+    return InvalidArgument(
+        "forced_bos_token_id is given, and the \"forced_decoder_ids\" of generation_config.json "
+        "stand in its place: leave it out, or give the tokens that the answer continues as "
+        "decoder_input_ids");
+  }
   return InvalidArgument(
       "forced_bos_token_id is the token behind the one that a sequence begins with; here {} come "
       "before",

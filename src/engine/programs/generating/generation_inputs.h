@@ -50,7 +50,8 @@ class GenerationInputs {
  private:
   InferRequest WithDefaults(const InferRequest& request) const;
   Status CheckLength(const InferRequest& request, ValidatedRequest& validated) const;
-  Status CheckTokenLists(const ValidatedRequest& validated) const;
+  // `own_start`: the tokens that come before the answer are the request's, not the files'.
+  Status CheckTokenLists(const ValidatedRequest& validated, bool own_start) const;
   // Those that the model has.
   std::vector<int64_t> Known(std::span<const int64_t> tokens) const;
 
