@@ -56,6 +56,21 @@ TEST(GenerateDecodeTest, TextsAreTextsOrListsOfThem) {
   EXPECT_FALSE(Decode(R"({"a":7,"b":"y"})", {}, model).ok());
 }
 
+TEST(GenerateDecodeTest, ListsOfTokensMayDifferInLength) {
+  ModelMetadata model = Model();
+  model.inputs = {{"stop_sequences", DType::kInt64, {-1, -1}}, {"ids", DType::kInt64, {-1, -1}}};
+  const auto decoded = Decode(R"({"stop_sequences":[[1,2,3],[4],[]]})", {}, model);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->request.inputs[0].tensor.shape(), Shape({3, 3}));
+  EXPECT_THAT(decoded->request.inputs[0].tensor.values<int64_t>(),
+              ElementsAre(1, 2, 3, 4, -1, -1, -1, -1, -1));
+  EXPECT_EQ(Decode(R"({"stop_sequences":[]})", {}, model)->request.inputs[0].tensor.size(), 0);
+  EXPECT_EQ(Decode(R"({"stop_sequences":[1,2]})", {}, model)->request.inputs[0].tensor.shape(),
+            Shape({1, 2}));
+  EXPECT_FALSE(Decode(R"({"stop_sequences":[[1],[2.5]]})", {}, model).ok());
+  EXPECT_FALSE(Decode(R"({"ids":[[1,2],[3]]})", {}, model).ok());
+}
+
 TEST(GenerateDecodeTest, TypesAreTheModelsAndShapesTheNesting) {
   const auto decoded =
       Decode(R"({"tokens":[[1,2,3],[4,5,6]],"id":"a","scale":2.5,"on":[true,false],)"

@@ -16,7 +16,8 @@ StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,
   model.load = load;
   model.executable.disabled_passes = config.disabled_passes;
   load.Report("reading");
-  if (model.source.cells || model.source.function || model.source.pipeline) return model;
+  const ModelSource& from = model.source;
+  if (from.cells || from.function || from.pipeline || from.completion) return model;
   CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(model.source.path));
   model.opset = imported.opset;
   model.producer = std::move(imported.producer);

@@ -12,6 +12,7 @@
 #include "chairlift/engine.h"
 #include "engine/costs/measure.h"
 #include "engine/programs/cells/cell_manifest.h"
+#include "engine/programs/completing/completion_config.h"
 #include "engine/programs/model_calls.h"
 #include "engine/programs/pipeline/pipeline_config.h"
 #include "engine/programs/process/function_config.h"
@@ -46,8 +47,9 @@ struct LoadOptions {
 struct ModelSource {
   std::filesystem::path path;  // an ONNX file; of a model made of cells, the version's folder
   std::optional<CellManifest> cells = {};
-  std::optional<FunctionConfig> function = {};  // of the file, which is Python then
-  std::optional<PipelineConfig> pipeline = {};  // there is no file then
+  std::optional<FunctionConfig> function = {};      // of the file, which is Python then
+  std::optional<PipelineConfig> pipeline = {};      // there is no file then
+  std::optional<CompletionConfig> completion = {};  // likewise
   // Whoever started the program named the function, and need not allow it apart.
   bool named_by_user = false;
 };

@@ -9,10 +9,11 @@ namespace chairlift {
 namespace {
 
 // What models are made from, which decides who is asked.
-enum class Source { kGraph, kFunction, kPipeline };
+enum class Source { kGraph, kFunction, kPipeline, kCompletion };
 
 Source SourceOf(const LoadingModel& model) {
   if (model.source.pipeline) return Source::kPipeline;
+  if (model.source.completion) return Source::kCompletion;
   return model.source.function ? Source::kFunction : Source::kGraph;
 }
 
@@ -44,6 +45,8 @@ constexpr Maker kMakers[] = {
      MakeProcess, Source::kFunction},
     {"pipeline", "the models of its steps compute its requests", GraphForm::kAny, MakePipeline,
      Source::kPipeline},
+    {"completing", "texts become tokens, which another model continues", GraphForm::kAny,
+     MakeCompleting, Source::kCompletion},
 };
 
 }  // namespace

@@ -28,6 +28,7 @@ StatusOr<std::unique_ptr<Program>> MakeSpecialised(LoadingModel& model, std::str
 StatusOr<std::unique_ptr<Program>> MakeWhole(LoadingModel& model, std::string& refused);
 StatusOr<std::unique_ptr<Program>> MakeProcess(LoadingModel& model, std::string& refused);
 StatusOr<std::unique_ptr<Program>> MakePipeline(LoadingModel& model, std::string& refused);
+StatusOr<std::unique_ptr<Program>> MakeCompleting(LoadingModel& model, std::string& refused);
 
 }  // namespace chairlift
 

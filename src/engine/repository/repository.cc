@@ -185,44 +185,70 @@ Status Repository::LoadLocked(const std::string& name, const ModelSource& source
 void Repository::LoadTextsLocked(const std::string& name, const ModelSource& source,
                                  const TextSettings& settings) {
   if (!options_.serve_texts || source.cells || source.function || source.pipeline) return;
-  std::vector<std::shared_ptr<Model>> replaced;  // freed outside the lock
+  std::string served;  // of the models of texts, the one that clients ask
   const auto load = [&]() -> Status {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const std::shared_ptr<Model> encoder, Find(name, ""));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, Find(name, ""));
     CHAIRLIFT_ASSIGN_OR_RETURN(const fs::path script, FindWorkerScript());
-    CHAIRLIFT_ASSIGN_OR_RETURN(const std::optional<TextModel> found,
-                               FindTextModel(name, source.path, settings,
-                                             encoder->program().signature(), script.parent_path()));
-    if (!found) return NotFound("there is no tokenizer.json beside its file");
-    const ModelSource tokenizer{.path = found->tokenizer.file, .function = found->tokenizer};
-    CHAIRLIFT_RETURN_IF_ERROR(
-        LoadLocked(TokenizerName(name), tokenizer, FolderConfig(), kPipelineVersion));
-    const ModelSource pipeline{.path = {}, .pipeline = found->pipeline};
-    const std::string own = found->pairs ? RerankName(name) : EmbedName(name);
-    CHAIRLIFT_RETURN_IF_ERROR(LoadLocked(own, pipeline, FolderConfig(), kPipelineVersion));
-    const std::string other = found->pairs ? EmbedName(name) : RerankName(name);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (const auto before = models_.find(other); before != models_.end()) {
-      for (auto& [version, entry] : before->second) replaced.push_back(std::move(entry.model));
-      models_.erase(before);
+    const fs::path folder = script.parent_path();
+    const Program& program = model->program();
+    const auto load_function = [&](const std::string& own, const FunctionConfig& function) {
+      return LoadLocked(own, {.path = function.file, .function = function}, FolderConfig(),
+                        kPipelineVersion);
+    };
+    const Status none = NotFound("there is no tokenizer.json beside its file");
+    if (program.Generation()) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(
+          const auto found, FindCompletionModel(name, source.path, program.signature(), folder));
+      if (!found) return none;
+      CHAIRLIFT_RETURN_IF_ERROR(load_function(TokenizerName(name), found->tokenizer));
+      CHAIRLIFT_RETURN_IF_ERROR(load_function(DetokenizerName(name), found->detokenizer));
+      served = CompleteName(name);
+      return LoadLocked(served, {.path = {}, .completion = found->completion}, FolderConfig(),
+                        kPipelineVersion);
     }
-    unusable_[other] = found->pairs ? "it gives scores of pairs of texts, and no vectors"
-                                    : "it gives vectors of texts, and no scores of pairs";
-    return absl::OkStatus();
+    CHAIRLIFT_ASSIGN_OR_RETURN(
+        const auto found, FindTextModel(name, source.path, settings, program.signature(), folder));
+    if (!found) return none;
+    CHAIRLIFT_RETURN_IF_ERROR(load_function(TokenizerName(name), found->tokenizer));
+    served = found->pairs ? RerankName(name) : EmbedName(name);
+    return LoadLocked(served, {.path = {}, .pipeline = found->pipeline}, FolderConfig(),
+                      kPipelineVersion);
   };
   const Status loaded = CatchOutOfMemory(load);
-  if (loaded.ok()) return;
-  if (!absl::IsNotFound(loaded)) spdlog::warn("{} takes no texts: {}", name, Message(loaded));
-  replaced = RemoveTexts(name);
+  if (!loaded.ok() && !absl::IsNotFound(loaded)) {
+    spdlog::warn("{} takes no texts: {}", name, Message(loaded));
+  }
+  // Freed outside the lock.
+  const auto replaced = RemoveTexts(name, loaded.ok() ? served : "");
+  // What each gives, and what is not given where another is served.
+  struct Kind {
+    std::string name;
+    const char *gives, *lacks;
+  };
+  const Kind kinds[] = {{EmbedName(name), "vectors of texts", "vectors"},
+                        {RerankName(name), "scores of pairs of texts", "scores of pairs"},
+                        {CompleteName(name), "what follows a text", "texts"}};
+  const auto kind = std::find_if(std::begin(kinds), std::end(kinds),
+                                 [&](const Kind& one) { return one.name == served; });
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const std::string& own : {EmbedName(name), RerankName(name)}) {
-    unusable_[own] = Message(loaded);
+  for (const Kind& own : kinds) {
+    if (!loaded.ok()) {
+      unusable_[own.name] = Message(loaded);
+    } else if (own.name != served) {
+      unusable_[own.name] = fmt::format("it gives {}, and no {}", kind->gives, own.lacks);
+    }
   }
 }
 
-std::vector<std::shared_ptr<Model>> Repository::RemoveTexts(const std::string& name) {
+std::vector<std::shared_ptr<Model>> Repository::RemoveTexts(const std::string& name,
+                                                            const std::string& served) {
   std::vector<std::shared_ptr<Model>> removed;
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const std::string& own : {EmbedName(name), RerankName(name), TokenizerName(name)}) {
+  for (const std::string& own : {EmbedName(name), RerankName(name), CompleteName(name),
+                                 TokenizerName(name), DetokenizerName(name)}) {
+    const bool needed = own == TokenizerName(name) ||
+                        (own == DetokenizerName(name) && served == CompleteName(name));
+    if (!served.empty() && (own == served || needed)) continue;
     unusable_.erase(own);
     const auto found = models_.find(own);
     if (found == models_.end()) continue;

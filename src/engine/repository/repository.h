@@ -73,8 +73,10 @@ class Repository {
   // (text_model.h). What is wrong with these is logged, and said to who asks for them.
   void LoadTextsLocked(const std::string& name, const ModelSource& source,
                        const TextSettings& settings);
-  // Takes the models of texts for `name` out of what is served.
-  std::vector<std::shared_ptr<Model>> RemoveTexts(const std::string& name);
+  // Takes the models of texts for `name` out of what is served, but for the one that clients ask,
+  // `served`, and those that it is made of.
+  std::vector<std::shared_ptr<Model>> RemoveTexts(const std::string& name,
+                                                  const std::string& served = "");
   Status LoadLocked(const std::string& name, const ModelSource& source, const FolderConfig& folder,
                     const std::string& version);
   // What is to be loaded of a model's folder, or why nothing can be.

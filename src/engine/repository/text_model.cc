@@ -10,6 +10,7 @@
 #include "base/closest.h"
 #include "base/regular_file.h"
 #include "base/status.h"
+#include "engine/programs/generating/generation_config.h"
 #include "engine/repository/model_folder.h"
 #include "tensor/datatype.h"
 
@@ -186,6 +187,32 @@ StatusOr<EmbeddingConfig> FindEmbedding(const Outputs& outputs, const TextSettin
   return embedding;
 }
 
+// Where the tokenizer of a model's file is.
+std::optional<fs::path> TokenizerFolder(const fs::path& path) {
+  std::error_code error;
+  fs::path folder = fs::absolute(path, error).lexically_normal().parent_path();
+  if (!fs::is_regular_file(folder / kTokenizerFile, error) &&
+      IsVersion(folder.filename().string())) {
+    folder = folder.parent_path();
+  }
+  if (!fs::is_regular_file(folder / kTokenizerFile, error)) return std::nullopt;
+  return folder;
+}
+
+// `types`: of the inputs that it is to give, by name. `tokens`: that a text may have; 0: any
+// number.
+FunctionConfig TokenizerFunction(const fs::path& folder, const Json& types, bool pairs,
+                                 int64_t tokens, const fs::path& worker_folder) {
+  const Json argument = {{"path", (folder / kTokenizerFile).string()},
+                         {"dtypes", types},
+                         {"pairs", pairs},
+                         {"tokens", tokens}};
+  return {.file = (worker_folder / "_tokenizer.py").string(),
+          .function = "Texts",
+          .argument = argument.dump(-1, ' ', true, Json::error_handler_t::replace),
+          .trusted = true};
+}
+
 }  // namespace
 
 std::vector<std::string> TextSettingNames() { return {kPoolingSetting, kNormalizeSetting}; }
@@ -209,6 +236,8 @@ StatusOr<TextSettings> ReadTextSettings(const YamlValue& settings) {
 }
 
 std::string TokenizerName(const std::string& name) { return name + "/tokenizer"; }
+std::string DetokenizerName(const std::string& name) { return name + "/detokenizer"; }
+std::string CompleteName(const std::string& name) { return name + "/complete"; }
 std::string EmbedName(const std::string& name) { return name + "/embed"; }
 std::string RerankName(const std::string& name) { return name + "/rerank"; }
 
@@ -216,14 +245,9 @@ StatusOr<std::optional<TextModel>> FindTextModel(const std::string& name, const 
                                                  const TextSettings& settings,
                                                  const Signature& encoder,
                                                  const fs::path& worker_folder) {
-  std::error_code error;
-  fs::path folder = fs::absolute(path, error).lexically_normal().parent_path();
-  if (!fs::is_regular_file(folder / kTokenizerFile, error) &&
-      IsVersion(folder.filename().string())) {
-    folder = folder.parent_path();
-  }
-  if (!fs::is_regular_file(folder / kTokenizerFile, error)) return std::nullopt;
-
+  const std::optional<fs::path> found = TokenizerFolder(path);
+  if (!found) return std::nullopt;
+  const fs::path& folder = *found;
   TextModel model;
   const Outputs outputs(encoder);
   CHAIRLIFT_ASSIGN_OR_RETURN(const SymbolicSpec* const scores, FindScores(outputs, folder));
@@ -243,16 +267,40 @@ StatusOr<std::optional<TextModel>> FindTextModel(const std::string& name, const 
     }
     types[input.name] = DTypeName(input.dtype);
   }
-  const Json argument = {{"path", (folder / kTokenizerFile).string()},
-                         {"dtypes", types},
-                         {"pairs", model.pairs},
-                         {"tokens", encoder.sequences ? encoder.sequences->max_length : 0}};
-  model.tokenizer.file = (worker_folder / "_tokenizer.py").string();
-  model.tokenizer.function = "Texts";
-  model.tokenizer.argument = argument.dump(-1, ' ', true, Json::error_handler_t::replace);
-  model.tokenizer.trusted = true;
+  model.tokenizer =
+      TokenizerFunction(folder, types, model.pairs,
+                        encoder.sequences ? encoder.sequences->max_length : 0, worker_folder);
   model.pipeline.steps = {{.model = TokenizerName(name)}, {.model = name}};
   return model;
+}
+
+StatusOr<std::optional<CompletionModel>> FindCompletionModel(const std::string& name,
+                                                             const fs::path& path,
+                                                             const Signature& model,
+                                                             const fs::path& worker_folder) {
+  const std::optional<fs::path> folder = TokenizerFolder(path);
+  if (!folder) return std::nullopt;
+  const auto takes = [&](std::string_view input) {
+    return std::any_of(model.inputs.begin(), model.inputs.end(),
+                       [&](const SymbolicSpec& spec) { return spec.name == input; });
+  };
+  CompletionModel found;
+  found.tokenizer = TokenizerFunction(*folder, {{"input_ids", DTypeName(DType::kInt64)}}, false, 0,
+                                      worker_folder);
+  found.detokenizer = {.file = (worker_folder / "_detokenizer.py").string(),
+                       .function = "Texts",
+                       .argument = (*folder / kTokenizerFile).string(),
+                       .trusted = true};
+  CompletionConfig& completion = found.completion;
+  completion.tokenizer = TokenizerName(name);
+  completion.model = name;
+  completion.detokenizer = DetokenizerName(name);
+  completion.continues_prompt = !takes("decoder_input_ids");
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      const GenerationConfig config,
+      ReadGenerationConfig(path.parent_path(), !completion.continues_prompt));
+  completion.end_tokens = config.end_tokens;
+  return found;
 }
 
 }  // namespace chairlift

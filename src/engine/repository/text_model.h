@@ -1,5 +1,6 @@
 // Models that take texts: what a tokenizer.json and the files beside it say of how an encoder's
-// outputs become a vector for each text, or a score for each pair (docs/texts.md).
+// outputs become a vector for each text, or a score for each pair, and a decoder's a text
+// (docs/texts.md).
 #ifndef CHAIRLIFT_ENGINE_REPOSITORY_TEXT_MODEL_H_
 #define CHAIRLIFT_ENGINE_REPOSITORY_TEXT_MODEL_H_
 
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/yaml_value.h"
+#include "engine/programs/completing/completion_config.h"
 #include "engine/programs/pipeline/pipeline_config.h"
 #include "engine/programs/process/function_config.h"
 #include "engine/requests/validate.h"
@@ -30,19 +32,32 @@ struct TextModel {
   PipelineConfig pipeline;
 };
 
+// Three more beside a model that generates: both ends, and what goes from one to the other.
+struct CompletionModel {
+  FunctionConfig tokenizer, detokenizer;
+  CompletionConfig completion;
+};
+
 // Their names.
 std::string TokenizerName(const std::string& name);
+std::string DetokenizerName(const std::string& name);
 std::string EmbedName(const std::string& name);
 std::string RerankName(const std::string& name);
+std::string CompleteName(const std::string& name);
 
 // Nothing where the encoder's file, `path`, has no tokenizer.json beside it or, in a version's
-// folder, above. `worker_folder` is where _tokenizer.py lies. InvalidArgument says what is not
-// known, or not possible, and what would be right.
+// folder, above. `worker_folder` is where _tokenizer.py and _detokenizer.py lie. InvalidArgument
+// says what is not known, or not possible, and what would be right.
 StatusOr<std::optional<TextModel>> FindTextModel(const std::string& name,
                                                  const std::filesystem::path& path,
                                                  const TextSettings& settings,
                                                  const Signature& encoder,
                                                  const std::filesystem::path& worker_folder);
+
+// The same of a model that generates. What it takes besides tokens is not looked at.
+StatusOr<std::optional<CompletionModel>> FindCompletionModel(
+    const std::string& name, const std::filesystem::path& path, const Signature& model,
+    const std::filesystem::path& worker_folder);
 
 }  // namespace chairlift
 

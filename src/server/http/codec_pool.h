@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "server/http/completion_codec.h"
 #include "server/http/generate_codec.h"
 #include "server/http/oip_codec.h"
 #include "server/http/text_codec.h"
@@ -22,11 +23,13 @@ namespace chairlift::http {
 
 // What one thread reads requests with. Not thread-safe.
 struct Decoders {
-  explicit Decoders(const ServerLimits& limits) : infer(limits), generate(limits), texts(limits) {}
+  explicit Decoders(const ServerLimits& limits)
+      : infer(limits), generate(limits), texts(limits), completions(limits) {}
 
   InferDecoder infer;
   GenerateDecoder generate;
   TextDecoder texts;
+  CompletionDecoder completions;
 };
 
 // Thread-safe. Tasks begin in the order in which they were given. A task that throws ends; its

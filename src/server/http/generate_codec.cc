@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "chairlift/text.h"
 #include "server/http/json_array.h"
+#include "server/http/json_value.h"
 #include "server/http/json_writer.h"
 #include "server/http/oip_codec.h"
 #include "server/http/request_json.h"
@@ -16,44 +17,6 @@ namespace chairlift::http {
 namespace {
 
 namespace dom = simdjson::dom;
-
-// The shape that a value's nesting has where it is regular; filling the tensor finds out whether.
-StatusOr<Shape> NestingOf(dom::element value, int max_rank) {
-  Shape shape;
-  dom::array array;
-  while (value.get_array().get(array) == 0) {
-    if (shape.rank() == max_rank) {
-      return InvalidArgument("it is nested deeper than the {} dimensions allowed", max_rank);
-    }
-    int64_t size = 0;
-    for ([[maybe_unused]] const dom::element element : array) ++size;
-    shape.Append(size);
-    if (size == 0) break;
-    value = *array.begin();
-  }
-  return shape;
-}
-
-// Adds the leading dimensions of size 1 that the value leaves out.
-StatusOr<Shape> Filled(const Shape& given, const TensorSpec& spec, bool batches) {
-  const int missing = static_cast<int>(spec.shape.size()) - given.rank();
-  const auto may_be_one = [&](int axis) {
-    return spec.shape[axis] < 0 || spec.shape[axis] == 1 || (axis == 0 && batches);
-  };
-  Shape shape;
-  for (int axis = 0; axis < missing; ++axis) {
-    if (!may_be_one(axis)) {
-      return InvalidArgument(
-          "it is nested {} deep where the model takes {} dimensions; dimension {} must be {}, so "
-          "it "
-          "cannot be left out",
-          given.rank(), spec.shape.size(), axis, spec.shape[axis]);
-    }
-    shape.Append(1);
-  }
-  for (int64_t dim : given) shape.Append(dim);
-  return shape;
-}
 
 // Whether dimension 0 of an input counts rows. Beside a first input of one row, what has any number
 // of entries is a list of its own.
@@ -112,46 +75,6 @@ Status AppendOutput(const std::string& name, const Tensor& tensor, std::string* 
 struct GenerateDecoder::Impl {
   explicit Impl(const ServerLimits& server_limits) : limits(server_limits) {}
 
-  StatusOr<Tensor> ReadValue(dom::element value, const TensorSpec& spec, bool batches,
-                             size_t json_bytes, int* missing) const {
-    const bool texts = spec.dtype == DType::kBytes;
-    if (value.is_string() && !texts) {
-      return InvalidArgument("{} is text; the model takes {}", Excerpt(value),
-                             DatatypeName(spec.dtype));
-    }
-    CHAIRLIFT_ASSIGN_OR_RETURN(const Shape given, NestingOf(value, limits.max_rank));
-    CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, Filled(given, spec, batches));
-    *missing = shape.rank() - given.rank();
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t elements, given.Checked(DTypeSize(spec.dtype)));
-    // Every element takes at least a digit and a comma, so the body bounds the allocation.
-    if (elements > limits.max_tensor_elements || static_cast<uint64_t>(elements) > json_bytes / 2) {
-      return InvalidArgument("its arrays differ in length, or hold more elements than the limit");
-    }
-    if (texts) {
-      if (elements > limits.max_texts) {
-        return InvalidArgument("it has {} texts; the limit is {}", elements, limits.max_texts);
-      }
-      dom::array array;
-      std::string_view text;
-      if (given.rank() > 0 && value.get_array().get(array) == 0) {
-        CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor read, ReadTexts(array, given));
-        return read.Reshaped(shape);
-      }
-      if (value.get_string().get(text) == 0) return TextTensor(shape, {std::string(text)});
-      return InvalidArgument("{} is not a text", Excerpt(value));
-    }
-    Tensor tensor = Tensor::Allocate(spec.dtype, given);
-    if (given.rank() == 0) {
-      CHAIRLIFT_RETURN_IF_ERROR(ReadScalar(value, &tensor));
-    } else {
-      dom::array array;
-      if (value.get_array().get(array) != 0)
-        return Internal("a value with dimensions is not an array");
-      CHAIRLIFT_RETURN_IF_ERROR(ReadArray(array, &tensor));
-    }
-    return tensor.Reshaped(shape);
-  }
-
   StatusOr<DecodedGenerate> Decode(std::string_view body, const ModelMetadata& model) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object root, parser.Parse(body, limits));
     DecodedGenerate decoded;
@@ -178,7 +101,7 @@ struct GenerateDecoder::Impl {
       if (earlier.name == name) return InvalidArgument("input '{}' is given twice", name);
     }
     int missing = 0;
-    StatusOr<Tensor> tensor = ReadValue(field, *spec, model.batches, json_bytes, &missing);
+    StatusOr<Tensor> tensor = ReadValue(field, *spec, model.batches, limits, json_bytes, &missing);
     if (!tensor.ok()) return Annotate(tensor.status(), fmt::format("input '{}'", name));
     if (HasBatch(*spec, model)) decoded->without_batch &= missing == 1;
     request.inputs.push_back({std::string(name), *std::move(tensor)});
@@ -251,7 +174,10 @@ Status EncodeGeneratedPart(const GeneratedHead& head, const InferPart& part, std
   AppendJsonNumber(part.first, json);
   json->push_back('}');
   for (const NamedTensor& output : part.outputs) {
-    CHAIRLIFT_RETURN_IF_ERROR(AppendOutput(output.name, output.tensor, json));
+    // Pieces of one text.
+    const bool text = output.tensor.dtype() == DType::kBytes && output.tensor.size() == 1;
+    CHAIRLIFT_RETURN_IF_ERROR(
+        AppendOutput(output.name, text ? output.tensor.Reshaped({}) : output.tensor, json));
   }
   json->push_back('}');
   return absl::OkStatus();

@@ -52,7 +52,7 @@ struct GeneratedHead {
   std::string version;
   std::string id;
 };
-// Likewise of a part: each output a list of time steps, and
+// Likewise of a part: each output a list of time steps, or a piece of text, and
 // "parameters":{"row":…,"first":…}, where they belong.
 Status EncodeGeneratedPart(const GeneratedHead& head, const InferPart& part, std::string* json);
 

@@ -26,6 +26,7 @@ enum class Endpoint {
   kEmbed,            // POST /embed
   kRerank,           // POST /rerank
   kRerankDocuments,  // POST /v1/rerank
+  kCompletions,      // POST /v1/completions (completion_codec.h)
   kTextModels,       // GET  /v1/models
   kRepositoryIndex,  // POST /v2/repository/index
   kLoad,             // POST /v2/repository/models/{model}/load

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "chairlift/engine.h"
 #include "server/http/body_buffer.h"
+#include "server/http/completion_codec.h"
 #include "server/http/generate_codec.h"
 #include "server/http/handlers.h"
 #include "server/http/inflate.h"
@@ -109,7 +110,11 @@ class Session : public std::enable_shared_from_this<Session> {
                                         const std::shared_ptr<const void>& owner) const;
   Reply RefusalOf(const Status& body) const;
   StatusOr<InferRequest> DecodeTexts(TextDecoder& decoder, std::string_view body);
+  StatusOr<InferRequest> DecodeCompletion(CompletionDecoder& decoder, std::string_view body);
   StatusOr<InferRequest> DecodeGenerate(GenerateDecoder& decoder, std::string_view body);
+  StatusOr<ModelMetadata> GeneratingModel(std::string_view body);
+  void BeginParts(InferRequest* request);
+  bool Streams() const;
   void Submit(Lock* lock, StatusOr<InferRequest>&& request);
   void HandleOnPool(std::string_view body);
   void LoadInBackground(std::string_view body);
@@ -131,6 +136,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void FinishInfer(const Status& encoded,
                    InferResponse&& response);  // text_ and binary_ are set
 
+  Status EncodePart(const InferPart& part, std::string* text) const;
+  std::string ErrorEvent(const Status& status) const;
   void OnParts(std::span<const InferPart> parts) noexcept;  // takes mutex_; any thread
   void StartStream();
   void AppendEvents(std::string_view events);
@@ -188,13 +195,14 @@ class Session : public std::enable_shared_from_this<Session> {
   // The request with the engine.
   OutputFormat format_;
   TextFormat text_format_;
+  CompletionFormat completion_;
   RequestId request_id_ = 0;
   uint64_t submitted_ = 0;    // requests so far; request_id_ is the last one's
   bool with_engine_ = false;  // request_id_ may be cancelled
   bool with_thread_ = false;  // of the codec pool or the background has it
   bool in_flight_ = false;    // counted as such
 
-  // Of /generate and /generate_stream.
+  // Of /generate and /generate_stream, and of streamed completions.
   GeneratedHead generated_;
   bool without_batch_ = false;
   std::set<std::string> streamed_;  // outputs that came in parts

@@ -1,4 +1,5 @@
 // The state machine of a connection: whole requests, on their way to the engine or a handler.
+#include <algorithm>
 #include <utility>
 
 #include "base/status.h"
@@ -32,6 +33,7 @@ void Session::Dispatch(Lock* lock, std::string_view body,
     case Endpoint::kInfer:
     case Endpoint::kGenerate:
     case Endpoint::kGenerateStream:
+    case Endpoint::kCompletions:
     case Endpoint::kEmbeddings:
     case Endpoint::kEmbed:
     case Endpoint::kRerank:
@@ -92,6 +94,9 @@ void Session::InferOnPool(const std::shared_ptr<BodyBuffer>& body) {
 // Of the request under way, which no other thread touches.
 StatusOr<InferRequest> Session::Decode(Decoders& decoders, std::string_view body,
                                        const std::shared_ptr<const void>& owner) {
+  if (route_.endpoint == Endpoint::kCompletions) {
+    return DecodeCompletion(decoders.completions, body);
+  }
   if (IsOfTexts(route_.endpoint)) return DecodeTexts(decoders.texts, body);
   if (route_.endpoint != Endpoint::kInfer) return DecodeGenerate(decoders.generate, body);
   const size_t json_bytes = parser_.head().json_length.value_or(body.size());
@@ -124,26 +129,63 @@ StatusOr<InferRequest> Session::DecodeTexts(TextDecoder& decoder, std::string_vi
   return std::move(decoded.request);
 }
 
-StatusOr<InferRequest> Session::DecodeGenerate(GenerateDecoder& decoder, std::string_view body) {
-  if (parser_.head().json_length.value_or(body.size()) != body.size()) {
-    return InvalidArgument("binary tensors are not part of the generate extension; use …/infer");
-  }
-  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata model,
-                             context_->service.Find(route_.model, route_.version));
-  CHAIRLIFT_ASSIGN_OR_RETURN(DecodedGenerate decoded, decoder.Decode(body, model));
-  format_ = OutputFormat();
-  generated_ = {model.name, model.version, decoded.request.id};
-  without_batch_ = decoded.without_batch;
+StatusOr<InferRequest> Session::DecodeCompletion(CompletionDecoder& decoder,
+                                                 std::string_view body) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(chairlift::http::DecodedCompletion decoded,
+                             decoder.Decode(body, context_->service));
+  completion_ = std::move(decoded.format);
+  route_.model = decoded.request.model;
+  route_.version.clear();
+  BeginParts(&decoded.request);
+  return std::move(decoded.request);
+}
+
+// Of a request whose answer may come in parts.
+void Session::BeginParts(InferRequest* request) {
   streamed_.clear();
   events_.clear();
   events_sent_ = 0;
   stream_failed_ = false;
-  if (route_.endpoint == Endpoint::kGenerateStream) {
-    // Not a share of the session: the engine may keep this longer than the callback.
-    decoded.request.on_parts = [session = weak_from_this()](std::span<const InferPart> parts) {
-      if (const auto self = session.lock()) self->OnParts(parts);
-    };
+  if (!Streams()) return;
+  // Not a share of the session: the engine may keep this longer than the callback.
+  request->on_parts = [session = weak_from_this()](std::span<const InferPart> parts) {
+    if (const auto self = session.lock()) self->OnParts(parts);
+  };
+}
+
+bool Session::Streams() const {
+  return route_.endpoint == Endpoint::kGenerateStream ||
+         (route_.endpoint == Endpoint::kCompletions && completion_.stream);
+}
+
+// The model of the route or, where that takes tokens and the body has a text, the one that takes
+// texts for it.
+StatusOr<ModelMetadata> Session::GeneratingModel(std::string_view body) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(ModelMetadata model,
+                             context_->service.Find(route_.model, route_.version));
+  const auto takes = [&](std::string_view name) {
+    return std::any_of(model.inputs.begin(), model.inputs.end(),
+                       [&](const TensorSpec& input) { return input.name == name; });
+  };
+  if (body.find("\"text_input\"") == std::string_view::npos || takes("text_input")) return model;
+  CHAIRLIFT_ASSIGN_OR_RETURN(route_.model, FindTextModel(kComplete, "tokens (docs/decoders.md)",
+                                                         context_->service, &model.name));
+  route_.version.clear();
+  CHAIRLIFT_ASSIGN_OR_RETURN(ModelMetadata texts, context_->service.Find(route_.model, ""));
+  texts.name = model.name;  // as clients name it
+  return texts;
+}
+
+StatusOr<InferRequest> Session::DecodeGenerate(GenerateDecoder& decoder, std::string_view body) {
+  if (parser_.head().json_length.value_or(body.size()) != body.size()) {
+    return InvalidArgument("binary tensors are not part of the generate extension; use …/infer");
   }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata model, GeneratingModel(body));
+  CHAIRLIFT_ASSIGN_OR_RETURN(DecodedGenerate decoded, decoder.Decode(body, model));
+  format_ = OutputFormat();
+  generated_ = {model.name, model.version, decoded.request.id};
+  without_batch_ = decoded.without_batch;
+  BeginParts(&decoded.request);
   return std::move(decoded.request);
 }
 

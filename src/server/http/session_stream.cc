@@ -30,6 +30,17 @@ void AppendEvent(std::string_view json, std::string* events) {
 
 }  // namespace
 
+Status Session::EncodePart(const InferPart& part, std::string* text) const {
+  return route_.endpoint == Endpoint::kCompletions ? EncodeCompletionPart(completion_, part, text)
+                                                   : EncodeGeneratedPart(generated_, part, text);
+}
+
+std::string Session::ErrorEvent(const Status& status) const {
+  if (!IsOfTexts(route_.endpoint)) return ErrorBody(Message(status));
+  Reply reply = ErrorReply(context_->service.Explain(status));
+  return TextError(route_.endpoint, &reply.status, reply.error);
+}
+
 void Session::OnParts(std::span<const InferPart> parts) noexcept {
   Run([&](Lock*) {
     if (state_ != State::kBusy && state_ != State::kStreaming) return;  // the client is gone
@@ -37,9 +48,9 @@ void Session::OnParts(std::span<const InferPart> parts) noexcept {
     std::string events;
     for (const InferPart& part : parts) {
       text_.clear();
-      const Status encoded = EncodeGeneratedPart(generated_, part, &text_);
+      const Status encoded = EncodePart(part, &text_);
       stream_failed_ = !encoded.ok();
-      AppendEvent(encoded.ok() ? text_ : ErrorBody(Message(encoded)), &events);
+      AppendEvent(encoded.ok() ? text_ : ErrorEvent(encoded), &events);
       if (stream_failed_) break;
       for (const NamedTensor& output : part.outputs) streamed_.insert(output.name);
     }
@@ -117,7 +128,7 @@ void Session::FinishStream(const Status& status) {
     StartStream();
   }
   if (stream_failed_) text_.clear();
-  if (!failed.ok() && !stream_failed_) text_ = ErrorBody(Message(failed));
+  if (!failed.ok() && !stream_failed_) text_ = ErrorEvent(failed);
   const bool chunked = !parser_.head().http_1_0;
   head_.clear();
   if (!text_.empty() && chunked) {

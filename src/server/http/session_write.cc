@@ -52,6 +52,9 @@ bool AsksOfModel(Endpoint endpoint) {
   }
 }
 
+// Between events that are sent as one.
+constexpr std::string_view kEventSeparator = "\n\ndata: ";
+
 // Whether the socket has room now.
 bool TakesMore(int fd) {
   pollfd room{.fd = fd, .events = POLLOUT, .revents = 0};
@@ -67,6 +70,9 @@ void Session::OnInferred(StatusOr<InferResponse>&& response) noexcept {
     if (state_ != State::kBusy && state_ != State::kStreaming) return;  // the client is gone
     text_.clear();
     binary_.clear();
+    const bool generates =
+        route_.endpoint == Endpoint::kGenerate || route_.endpoint == Endpoint::kGenerateStream;
+    if (response.ok() && generates) response->model = generated_.model;  // as clients name it
     if (!response.ok()) {
       FinishInfer(response.status(), {});
     } else if (ElementsOf(*response) <= kInlineJsonElements) {
@@ -116,6 +122,10 @@ Status Session::EncodeAnswer(const InferResponse& response, std::string* text,
     case Endpoint::kRerank:
     case Endpoint::kRerankDocuments:
       return EncodeTexts(route_.endpoint, response, text_format_, text);
+    case Endpoint::kCompletions:
+      if (!completion_.stream) return EncodeCompletion(response, completion_, text);
+      if (stream_failed_) return absl::OkStatus();
+      return EncodeCompletionEnd(response, completion_, kEventSeparator, text);
     case Endpoint::kInfer:
       return EncodeInfer(response, format_, text, binary);
     case Endpoint::kGenerate:
@@ -131,7 +141,7 @@ Status Session::EncodeAnswer(const InferResponse& response, std::string* text,
 }
 
 void Session::FinishInfer(const Status& encoded, InferResponse&& response) {
-  if (route_.endpoint == Endpoint::kGenerateStream) return FinishStream(encoded);
+  if (Streams()) return FinishStream(encoded);
   if (!encoded.ok()) return Respond(ErrorReply(context_->service.Explain(encoded)));
   response_ = std::move(response);
   ResponseHead head;

@@ -25,50 +25,18 @@ namespace {
 namespace dom = simdjson::dom;
 
 constexpr size_t kMostTexts = 2048;  // of a request, as OpenAI's service has it
-constexpr std::string_view kEmbed = "/embed";
-constexpr std::string_view kRerank = "/rerank";
 
 std::string_view SuffixOf(Endpoint endpoint) {
   return endpoint == Endpoint::kEmbeddings || endpoint == Endpoint::kEmbed ? kEmbed : kRerank;
 }
 
-// The models that serve the endpoint now, as clients name them.
-std::vector<std::string> ModelsFor(std::string_view suffix, const protocol::Service& service) {
-  std::vector<std::string> names;
-  for (const ModelIndexEntry& entry : service.Index(true)) {
-    if (!entry.name.ends_with(suffix)) continue;
-    names.push_back(entry.name.substr(0, entry.name.size() - suffix.size()));
-  }
-  return names;
-}
-
-// Settles which model it is.
 Status FindModel(Endpoint endpoint, const protocol::Service& service, DecodedTexts* decoded) {
   const std::string_view suffix = SuffixOf(endpoint);
-  std::string& name = decoded->format.model;
-  if (name.empty()) {
-    const std::vector<std::string> names = ModelsFor(suffix, service);
-    if (names.empty()) {
-      return NotFound(
-          "no model for this is served: it takes a model.onnx with a tokenizer.json beside it, "
-          "whose outputs are {}",
-          suffix == kEmbed ? "vectors" : "a score of each pair");
-    }
-    if (names.size() > 1) {
-      return InvalidArgument("\"model\" is missing, and there are several: {}",
-                             fmt::join(names, ", "));
-    }
-    name = names[0];
-  }
-  decoded->request.model = name + std::string(suffix);
-  const Status found = service.engine().Metadata(decoded->request.model).status();
-  if (found.ok() || !absl::IsNotFound(found)) return found;
-  if (service.engine().Metadata(name).ok()) {
-    return InvalidArgument("model '{}' does not do this: {}", name, Message(found));
-  }
-  const std::vector<std::string> names = ModelsFor(suffix, service);
-  return NotFound("the model '{}' does not exist{}{}", name,
-                  names.empty() ? "" : "; there are: ", fmt::join(names, ", "));
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      decoded->request.model,
+      FindTextModel(suffix, suffix == kEmbed ? "vectors" : "a score of each pair", service,
+                    &decoded->format.model));
+  return absl::OkStatus();
 }
 
 // The texts of a request on their way: each a text, or token ids, four bytes each.
@@ -288,10 +256,47 @@ Status EncodeScores(Endpoint endpoint, const InferResponse& response, const Text
 
 }  // namespace
 
+std::vector<std::string> TextModels(std::string_view suffix, const protocol::Service& service) {
+  std::vector<std::string> names;
+  for (const ModelIndexEntry& entry : service.Index(true)) {
+    if (!entry.name.ends_with(suffix)) continue;
+    names.push_back(entry.name.substr(0, entry.name.size() - suffix.size()));
+  }
+  return names;
+}
+
+StatusOr<std::string> FindTextModel(std::string_view suffix, std::string_view outputs,
+                                    const protocol::Service& service, std::string* name) {
+  if (name->empty()) {
+    const std::vector<std::string> names = TextModels(suffix, service);
+    if (names.empty()) {
+      return NotFound(
+          "no model for this is served: it takes a model.onnx with a tokenizer.json beside it, "
+          "whose outputs are {}",
+          outputs);
+    }
+    if (names.size() > 1) {
+      return InvalidArgument("\"model\" is missing, and there are several: {}",
+                             fmt::join(names, ", "));
+    }
+    *name = names[0];
+  }
+  std::string served = *name + std::string(suffix);
+  const Status found = service.engine().Metadata(served).status();
+  if (found.ok()) return served;
+  if (!absl::IsNotFound(found)) return found;
+  if (service.engine().Metadata(*name).ok()) {
+    return InvalidArgument("model '{}' does not do this: {}", *name, Message(found));
+  }
+  const std::vector<std::string> names = TextModels(suffix, service);
+  return NotFound("the model '{}' does not exist{}{}", *name,
+                  names.empty() ? "" : "; there are: ", fmt::join(names, ", "));
+}
+
 bool IsOfTexts(Endpoint endpoint) {
-  return endpoint == Endpoint::kEmbeddings || endpoint == Endpoint::kEmbed ||
-         endpoint == Endpoint::kRerank || endpoint == Endpoint::kRerankDocuments ||
-         endpoint == Endpoint::kTextModels;
+  return endpoint == Endpoint::kEmbeddings || endpoint == Endpoint::kCompletions ||
+         endpoint == Endpoint::kEmbed || endpoint == Endpoint::kRerank ||
+         endpoint == Endpoint::kRerankDocuments || endpoint == Endpoint::kTextModels;
 }
 
 struct TextDecoder::Impl {
@@ -475,8 +480,10 @@ std::string TextError(Endpoint endpoint, int* status, std::string_view message) 
 
 std::string ListTextModels(const protocol::Service& service) {
   std::string json = R"({"object":"list","data":[)";
-  std::vector<std::string> names = ModelsFor(kEmbed, service);
-  for (std::string& name : ModelsFor(kRerank, service)) names.push_back(std::move(name));
+  std::vector<std::string> names = TextModels(kEmbed, service);
+  for (const std::string_view suffix : {kRerank, kComplete}) {
+    for (std::string& name : TextModels(suffix, service)) names.push_back(std::move(name));
+  }
   for (size_t i = 0; i < names.size(); ++i) {
     if (i > 0) json.push_back(',');
     json.append("{\"id\":");

@@ -24,6 +24,17 @@ namespace chairlift::http {
 
 bool IsOfTexts(Endpoint endpoint);
 
+// What the models are called that take texts for a model: its name, and one of these.
+inline constexpr std::string_view kEmbed = "/embed";
+inline constexpr std::string_view kRerank = "/rerank";
+inline constexpr std::string_view kComplete = "/complete";
+// Those for which there is one now, as clients name them.
+std::vector<std::string> TextModels(std::string_view suffix, const protocol::Service& service);
+// The one for the model `*name`; where that is empty, for the only one that has one, which it
+// becomes. `outputs`: of such models, in words. kNotFound where there is none.
+StatusOr<std::string> FindTextModel(std::string_view suffix, std::string_view outputs,
+                                    const protocol::Service& service, std::string* name);
+
 // What the answer to a request is made with.
 struct TextFormat {
   std::string model;  // as the request named it, or the one there is

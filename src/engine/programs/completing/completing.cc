@@ -1,0 +1,298 @@
+// Texts of models that generate: a request is one node, whose task has the tokenizer, the model and
+// the detokenizer answer requests of their own.
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/out_of_memory.h"
+#include "base/status.h"
+#include "chairlift/text.h"
+#include "engine/programs/completing/completion_run.h"
+#include "engine/programs/makers.h"
+#include "engine/programs/model_calls.h"
+#include "engine/requests/answer_parts.h"
+
+namespace chairlift {
+namespace {
+
+constexpr int kAtOnce = 256;  // requests under way, as of a pipeline
+constexpr int64_t kMostAnswers = 32;
+constexpr int64_t kMostStops = 16;
+constexpr size_t kMostStopBytes = 1024;
+
+// In this order; behind them what the model itself takes.
+enum Input { kText, kOptions, kStops, kAnswers, kWithoutPrompt, kStreams, kFirstOfModel };
+enum Output { kTexts, kReasons, kPromptTokens, kTokens };
+
+// Of the model: what follows from the text, or is said in texts here.
+constexpr const char* kNotTaken[] = {"input_ids", "decoder_input_ids", "stop_sequences",
+                                     "num_return_sequences", "logprobs"};
+constexpr const char* kNotOfTexts = "input_features";
+
+SymbolicSpec Spec(const char* name, DType dtype, std::vector<Dim> dims) {
+  return {name, dtype, SymbolicShape(std::move(dims))};
+}
+
+StatusOr<Signature> SignatureOfTexts(const Signature& model) {
+  const auto has = [&](const std::vector<SymbolicSpec>& specs, std::string_view name) {
+    return std::any_of(specs.begin(), specs.end(),
+                       [&](const SymbolicSpec& spec) { return spec.name == name; });
+  };
+  if (has(model.inputs, kNotOfTexts)) {
+    return InvalidArgument("it takes '{}', which no tokenizer gives", kNotOfTexts);
+  }
+  if (!has(model.inputs, "input_ids") || !has(model.outputs, "output_ids")) {
+    return InvalidArgument("it takes no 'input_ids', or gives no 'output_ids'");
+  }
+  Signature signature;
+  signature.inputs = {Spec("text_input", DType::kBytes, {1}),
+                      Spec("options", DType::kInt64, {1, 2}),
+                      Spec("stop", DType::kBytes, {Dim::Symbol("stops")}),
+                      Spec("n", DType::kInt32, {1}),
+                      Spec("exclude_input_in_output", DType::kBool, {1}),
+                      Spec("stream", DType::kBool, {1})};
+  for (const SymbolicSpec& spec : model.inputs) {
+    if (std::count(std::begin(kNotTaken), std::end(kNotTaken), spec.name) > 0) continue;
+    signature.inputs.push_back(spec);
+  }
+  const Dim answers = Dim::Symbol("answers");
+  signature.outputs = {Spec("text_output", DType::kBytes, {answers}),
+                       Spec("finish_reason", DType::kBytes, {answers}),
+                       Spec("num_prompt_tokens", DType::kInt64, {1}),
+                       Spec("num_tokens", DType::kInt64, {answers})};
+  return signature;
+}
+
+// In place of an input that is left out.
+Tensor Absent(DType dtype) { return Tensor::Allocate(dtype, Shape{0}); }
+
+class CompletionGraph final : public RequestGraph {
+ public:
+  CompletionGraph(ValidatedRequest request, std::shared_ptr<CompletionRun> run, bool parts)
+      : RequestGraph(std::move(request)),
+        run_(std::move(run)),
+        parts_(std::vector<bool>(1, parts)),
+        pieces_(static_cast<size_t>(kMostAnswers)) {}
+
+  int32_t num_nodes() const override { return 1; }
+  GraphNode run(int32_t /*index*/) const override {
+    return {.cell = 0, .rows = 1, .key = {}, .dependencies = {}};
+  }
+  void Leave() override { run_->Stop(); }
+  bool done() const override { return done_; }
+  void TakeParts(SendParts send) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    send(parts_.Take());
+  }
+  StatusOr<std::vector<NamedTensor>> TakeOutputs() override;
+
+  CompletionRun& run() { return *run_; }
+  void Emit(size_t answer, std::string piece) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!parts_.wants(kTexts)) return;
+    parts_.Emit({.output = kTexts,
+                 .row = static_cast<int64_t>(answer),
+                 .first = pieces_[answer]++,
+                 .count = 1},
+                TextTensor({1}, {std::move(piece)}));
+  }
+  void Complete() { done_ = true; }
+
+ private:
+  const std::shared_ptr<CompletionRun> run_;
+  bool done_ = false;
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  AnswerParts parts_;
+  std::vector<int64_t> pieces_;  // by answer, so far
+};
+
+StatusOr<std::vector<NamedTensor>> CompletionGraph::TakeOutputs() {
+  std::vector<std::string> texts, reasons;
+  std::vector<int64_t> tokens;
+  for (const Completion& answer : run_->answers()) {
+    texts.push_back(answer.text);
+    reasons.emplace_back(answer.stopped ? "stop" : "length");
+    tokens.push_back(answer.tokens);
+  }
+  const Shape shape{static_cast<int64_t>(texts.size())};
+  std::vector<NamedTensor> outputs;
+  for (const int output : request().outputs) {
+    if (output == kTexts) outputs.push_back({"text_output", TextTensor(shape, texts)});
+    if (output == kReasons) outputs.push_back({"finish_reason", TextTensor(shape, reasons)});
+    if (output == kPromptTokens) {
+      outputs.push_back({"num_prompt_tokens", Tensor::Of<int64_t>({1}, {run_->prompt_tokens()})});
+    }
+    if (output == kTokens) {
+      outputs.push_back(
+          {"num_tokens", Tensor::Of<int64_t>(shape, std::span<const int64_t>(tokens))});
+    }
+  }
+  return outputs;
+}
+
+StatusOr<CompletionModels> FindModels(const CompletionConfig& config, ModelCalls& calls) {
+  CompletionModels models;
+  CHAIRLIFT_ASSIGN_OR_RETURN(models.tokenizer, calls.Find(config.tokenizer));
+  CHAIRLIFT_ASSIGN_OR_RETURN(models.model, calls.Find(config.model));
+  CHAIRLIFT_ASSIGN_OR_RETURN(models.detokenizer, calls.Find(config.detokenizer));
+  return models;
+}
+
+class CompletingProgram final : public Program {
+ public:
+  CompletingProgram(CompletionConfig config, Signature signature, ServingPlan plan,
+                    ModelCalls& calls)
+      : Program("completing", std::move(signature), std::move(plan)),
+        config_(std::move(config)),
+        calls_(calls) {}
+
+  StatusOr<ProgramView> View() override {
+    return ProgramView{.notes = {config_.tokenizer, config_.model, config_.detokenizer}};
+  }
+  TaskLanes lanes() const override { return {.tasks = kAtOnce, .at_work = kAtOnce}; }
+  std::string_view platform() const override { return "pipeline_chairlift"; }
+  bool SendsParts() const override { return true; }
+  int steps() const override { return 3; }
+  bool Calls(const std::string& name) const override {
+    return name == config_.tokenizer || name == config_.model || name == config_.detokenizer;
+  }
+  Status Ready() const override {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const CompletionModels models, FindModels(config_, calls_));
+    for (const CalledModel* model : {&models.tokenizer, &models.model, &models.detokenizer}) {
+      CHAIRLIFT_RETURN_IF_ERROR(model->program->Ready());
+    }
+    return absl::OkStatus();
+  }
+
+  StatusOr<ValidatedRequest> Validate(const InferRequest& request) override;
+  StatusOr<std::unique_ptr<RequestGraph>> Unfold(ValidatedRequest request, bool parts) override;
+  void Run(TaskRun& run, TaskDone done) override;
+
+ private:
+  const CompletionConfig config_;
+  ModelCalls& calls_;
+};
+
+// What is left out is Absent(); of what is given for the model, that checks the values.
+StatusOr<ValidatedRequest> CompletingProgram::Validate(const InferRequest& request) {
+  InferRequest full;
+  full.inputs = request.inputs;
+  full.outputs = request.outputs;
+  std::vector<bool> given(signature_.inputs.size(), true);
+  for (size_t i = kOptions; i < signature_.inputs.size(); ++i) {
+    const SymbolicSpec& spec = signature_.inputs[i];
+    given[i] = std::any_of(request.inputs.begin(), request.inputs.end(),
+                           [&](const NamedTensor& input) { return input.name == spec.name; });
+    if (given[i]) continue;
+    Shape shape;
+    for (const Dim& dim : spec.shape.dims()) shape.Append(dim.known() ? dim.value() : 0);
+    full.inputs.push_back({spec.name, Tensor::Allocate(spec.dtype, shape)});
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(ValidatedRequest validated, chairlift::Validate(signature_, full));
+  for (size_t i = kOptions; i < given.size(); ++i) {
+    if (!given[i]) validated.inputs[i] = Absent(signature_.inputs[i].dtype);
+  }
+  if (given[kAnswers]) {
+    const int64_t answers = validated.inputs[kAnswers].data<int32_t>()[0];
+    if (answers < 1 || answers > kMostAnswers) {
+      return InvalidArgument("n is {}; it must be from 1 to {}", answers, kMostAnswers);
+    }
+  }
+  if (given[kWithoutPrompt] && !validated.inputs[kWithoutPrompt].data<bool>()[0]) {
+    return InvalidArgument(
+        "exclude_input_in_output is false; it must be true, or left out: answers are what follows "
+        "the text");
+  }
+  const auto stops = TextsOf(validated.inputs[kStops]);
+  if (static_cast<int64_t>(stops.size()) > kMostStops) {
+    return InvalidArgument("stop has {} strings; it may have {}", stops.size(), kMostStops);
+  }
+  for (const std::string_view stop : stops) {
+    if (!stop.empty() && stop.size() <= kMostStopBytes) continue;
+    return InvalidArgument("stop has a string of {} bytes; each may have 1 to {}", stop.size(),
+                           kMostStopBytes);
+  }
+  return validated;
+}
+
+StatusOr<std::unique_ptr<RequestGraph>> CompletingProgram::Unfold(ValidatedRequest request,
+                                                                  bool parts) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(CompletionModels models, FindModels(config_, calls_));
+  CompletionRequest made;
+  made.text = request.inputs[kText];
+  made.options = request.inputs[kOptions].size() > 0 ? request.inputs[kOptions]
+                                                     : Tensor::Of<int64_t>({1, 2}, {0, 0});
+  for (const std::string_view stop : TextsOf(request.inputs[kStops])) made.stops.emplace_back(stop);
+  if (request.inputs[kAnswers].size() > 0) {
+    made.answers = request.inputs[kAnswers].data<int32_t>()[0];
+  }
+  made.in_pieces = parts;
+  bool own_ends = true;
+  for (size_t i = kFirstOfModel; i < request.inputs.size(); ++i) {
+    const Tensor& value = request.inputs[i];
+    const std::string& name = signature_.inputs[i].name;
+    if (value.size() == 0) continue;
+    if (name == "seed") {
+      made.seed = value.data<int64_t>()[0];
+      continue;
+    }
+    if (name == "num_beams") made.beams = value.data<int32_t>()[0] > 1;
+    if (name == "ignore_eos") own_ends = !value.data<bool>()[0];
+    if (name == "stop_token_ids") {
+      const auto tokens = value.values<int64_t>();
+      made.end_tokens.insert(tokens.begin(), tokens.end());
+    }
+    made.given.push_back({name, value});
+  }
+  if (made.beams) {
+    made.given.push_back(
+        {"num_return_sequences", Tensor::Of<int32_t>({1}, {static_cast<int32_t>(made.answers)})});
+  }
+  if (own_ends) made.end_tokens.insert(config_.end_tokens.begin(), config_.end_tokens.end());
+  auto run = std::make_shared<CompletionRun>(config_, std::move(models), calls_, std::move(made));
+  return std::make_unique<CompletionGraph>(std::move(request), std::move(run), parts);
+}
+
+void CompletingProgram::Run(TaskRun& run, TaskDone done) {
+  TaskNode& node = run.nodes[0];
+  auto& graph = static_cast<CompletionGraph&>(*node.graph);
+  node.units = 1;
+  const TimePoint start = Clock::Steady().Now();
+  graph.run().Begin(
+      node.deadline,
+      [&graph, &run](size_t answer, std::string piece) {
+        graph.Emit(answer, std::move(piece));
+        if (run.send_parts != nullptr) run.send_parts(0);
+      },
+      [&node, &graph, start, done = std::move(done)](const Status& status) mutable {
+        TaskResult result{.rows = 1};
+        result.compute_infer = Clock::Steady().Now() - start;
+        node.status = Status(status.code(), status.message());
+        if (status.ok()) graph.Complete();
+        done(result);
+      });
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Program>> MakeCompleting(LoadingModel& model, std::string& /*refused*/) {
+  CompletionConfig config = *model.source.completion;
+  if (model.load.calls == nullptr) {
+    return InvalidArgument("texts are made by models of an engine, and there is none");
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const CompletionModels models, FindModels(config, *model.load.calls));
+  CHAIRLIFT_ASSIGN_OR_RETURN(Signature signature,
+                             SignatureOfTexts(models.model.program->signature()));
+  BatchAxisReport rows;
+  rows.why = fmt::format("texts continued by '{}'", config.model);
+  CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan, PlanServing(model.config, rows, 1));
+  plan.diagnosis = rows.why;
+  return std::make_unique<CompletingProgram>(std::move(config), std::move(signature),
+                                             std::move(plan), *model.load.calls);
+}
+
+}  // namespace chairlift

@@ -1,0 +1,138 @@
+// One request of a model that continues texts: a request of the tokenizer, one of the model for
+// each answer (with beams, one for all), and those of the detokenizer, as tokens come.
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_COMPLETING_COMPLETION_RUN_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_COMPLETING_COMPLETION_RUN_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "base/clock.h"
+#include "engine/programs/completing/completion_config.h"
+#include "engine/programs/completing/stop_text.h"
+#include "engine/programs/model_calls.h"
+
+namespace chairlift {
+
+struct CompletionModels {
+  CalledModel tokenizer, model, detokenizer;
+};
+
+// What a request says.
+struct CompletionRequest {
+  Tensor text, options;            // of the tokenizer
+  std::vector<NamedTensor> given;  // inputs of the model, but its prompt and seed
+  std::optional<int64_t> seed = {};
+  int64_t answers = 1;
+  bool beams = false;              // of one search; else each is a request of its own
+  std::vector<std::string> stops;  // strings
+  std::set<int64_t> end_tokens;    // that end an answer
+  bool in_pieces = false;          // texts are wanted as they come
+};
+
+struct Completion {
+  std::string text;
+  bool stopped = false;  // by an end token or a stop string; else there were max_tokens
+  int64_t tokens = 0;
+};
+
+// Thread-safe.
+class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
+ public:
+  // `calls` must outlive it.
+  CompletionRun(CompletionConfig config, CompletionModels models, ModelCalls& calls,
+                CompletionRequest request);
+  CompletionRun(const CompletionRun&) = delete;
+  CompletionRun& operator=(const CompletionRun&) = delete;
+
+  // Once. `emit` gets pieces of the answers' texts, in order, by one thread at a time; `done` is
+  // called when nothing runs any more: before this returns, or on another thread. The status of
+  // what failed first says which step it was.
+  using Emit = absl::AnyInvocable<void(size_t answer, std::string piece)>;
+  using Done = absl::AnyInvocable<void(const Status&)>;
+  void Begin(std::optional<TimePoint> deadline, Emit emit, Done done);
+  // Nobody waits for the answer any more: begins nothing more, and cancels what runs.
+  void Stop();
+
+  // After `done` was called with OK.
+  const std::vector<Completion>& answers() const { return completions_; }
+  int64_t prompt_tokens() const { return static_cast<int64_t>(prompt_.size()); }
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  struct Answer {
+    explicit Answer(const std::vector<std::string>& stops) : stop(stops) {}
+
+    std::vector<int64_t> ids;     // the end of the prompt, where it is continued; the answer's
+    size_t window = 0, read = 0;  // ids whose text is out begin, and end
+    size_t sent = 0;              // ids that the detokenizer has
+    bool reading = false;         // it has them
+    bool complete = false;        // no more tokens come
+    bool over = false;            // nor text
+    bool ended_by_token = false;
+    std::optional<uint64_t> call;  // its request to the model
+    StopText stop;
+  };
+  // A request to be made.
+  struct Call {
+    const CalledModel* model;
+    InferRequest request = {};
+    absl::AnyInvocable<Status(CompletionRun&, StatusOr<InferResponse>)> take = {};
+    std::optional<size_t> answer = {};  // that it generates
+  };
+  struct Piece {
+    size_t answer;
+    std::string text;
+  };
+
+  // Makes requests, passes on pieces; calls `done_` at the end. Returns with the lock released.
+  void Advance(Lock lock);
+  std::optional<Call> NextCall();
+  Call Tokenize();
+  Call Generate(size_t answer);
+  std::optional<Call> Read(size_t answer);
+  void Answered(uint64_t call, Call& made, StatusOr<InferResponse> response);
+
+  Status TakePrompt(const InferResponse& response);
+  void TakeTokens(size_t answer, const Tensor& tokens);
+  Status TakeAnswer(size_t answer, StatusOr<InferResponse> response);
+  void AddText(size_t answer, std::string text);
+  void Finish(size_t answer);
+  void Fail(const Status& why);
+  InferRequest RequestOf(std::vector<NamedTensor> inputs, std::string output) const;
+
+  const CompletionConfig config_;
+  const CompletionModels models_;
+  ModelCalls& calls_;
+  const CompletionRequest request_;
+  std::optional<TimePoint> deadline_;
+  Emit emit_;
+  Done done_;
+
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  std::vector<int64_t> prompt_;
+  bool asked_ = false;  // the tokenizer
+  bool prompted_ = false;
+  size_t generated_ = 0;  // requests to the model that were made
+  std::vector<Answer> answers_;
+  std::vector<Completion> completions_;
+  uint64_t next_call_ = 0;
+  std::map<uint64_t, RequestId> running_;  // 0: not known yet
+  std::set<uint64_t> unwanted_;            // of them, to be cancelled when that is known
+  std::deque<RequestId> to_cancel_;
+  std::deque<Piece> pieces_;
+  bool advancing_ = false;  // some thread is in Advance()
+  Status status_;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_COMPLETING_COMPLETION_RUN_H_

@@ -1,0 +1,289 @@
+#include "server/http/completion_codec.h"
+
+#include <fmt/format.h>
+#include <simdjson.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/status.h"
+#include "chairlift/text.h"
+#include "server/http/json_array.h"
+#include "server/http/json_value.h"
+#include "server/http/json_writer.h"
+#include "server/http/request_json.h"
+#include "server/http/text_codec.h"
+
+namespace chairlift::http {
+namespace {
+
+namespace dom = simdjson::dom;
+
+// Inputs of the model that are not fields of the request's.
+constexpr std::string_view kNotFields[] = {"text_input", "options", "exclude_input_in_output",
+                                           "stream"};
+
+// OpenAI's fields that would change the answer. Null is as if absent.
+Status CheckNotBuilt(std::string_view key, dom::element value, int64_t answers) {
+  bool flag = false;
+  std::string_view text;
+  int64_t number = 0;
+  dom::object object;
+  if (key == "echo" && (value.get_bool().get(flag) != 0 || flag)) {
+    return InvalidArgument("\"echo\" is {}; only false is possible", Excerpt(value));
+  }
+  if (key == "suffix" && (value.get_string().get(text) != 0 || !text.empty())) {
+    return InvalidArgument("\"suffix\" is not supported: leave it out");
+  }
+  if (key == "best_of" && (!ConvertInteger(value, &number) || number != answers)) {
+    return InvalidArgument("\"best_of\" is {}; it must be as \"n\", {}", Excerpt(value), answers);
+  }
+  if (key == "logit_bias" && (value.get_object().get(object) != 0 || object.size() > 0)) {
+    return InvalidArgument(
+        "\"logit_bias\" is not supported; \"suppress_tokens\" has a list of tokens that are never "
+        "generated");
+  }
+  if (key == "logprobs") {
+    return InvalidArgument(
+        "\"logprobs\" is not supported with texts; /v2/models/…/generate gives those of tokens");
+  }
+  return absl::OkStatus();
+}
+
+// Of the request's prompt: a text, or its tokens, as the tokenizer's `options` say.
+struct Prompt {
+  std::string bytes;
+  bool tokens = false;
+};
+
+StatusOr<Prompt> ReadPrompt(dom::element value) {
+  dom::array array;
+  std::string_view text;
+  // A list of one prompt stands for it.
+  if (value.get_array().get(array) == 0 && array.size() == 1 && !(*array.begin()).is_number()) {
+    value = *array.begin();
+  } else if (value.is_array() && array.size() > 1 && !(*array.begin()).is_number()) {
+    return InvalidArgument("\"prompt\" has {} prompts; a request may have one", array.size());
+  }
+  if (value.get_string().get(text) == 0) return Prompt{.bytes = std::string(text)};
+  if (value.get_array().get(array) != 0 || array.size() == 0) {
+    return InvalidArgument("\"prompt\" is {}; it must be a text, or a list of token ids",
+                           Excerpt(value));
+  }
+  Prompt prompt{.bytes = {}, .tokens = true};
+  for (const dom::element element : array) {
+    int32_t id = 0;
+    if (!ConvertInteger(element, &id) || id < 0) {
+      return InvalidArgument(
+          "\"prompt\" has {} among its token ids; they are whole numbers of 0 or more",
+          Excerpt(element));
+    }
+    char four[sizeof(id)];
+    std::memcpy(four, &id, sizeof(id));
+    prompt.bytes.append(four, sizeof(four));
+  }
+  return prompt;
+}
+
+std::string NewId() {
+  static std::atomic<uint64_t> count{0};
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return fmt::format("cmpl-{:x}-{:x}", std::chrono::nanoseconds(now).count(), ++count);
+}
+
+// {"id":…,"object":…,"created":…,"model":…,"choices":
+void AppendHead(const CompletionFormat& format, std::string* json) {
+  fmt::format_to(std::back_inserter(*json),
+                 R"({{"id":"{}","object":"text_completion","created":{},"model":)", format.id,
+                 format.created);
+  AppendJsonString(format.model, json);
+  json->append(",\"choices\":");
+}
+
+void AppendChoice(int64_t index, std::string_view text, std::string_view reason,
+                  std::string* json) {
+  fmt::format_to(std::back_inserter(*json), R"({{"index":{},"text":)", index);
+  AppendJsonString(text, json);
+  json->append(",\"logprobs\":null,\"finish_reason\":");
+  if (reason.empty()) {
+    json->append("null");
+  } else {
+    AppendJsonString(reason, json);
+  }
+  json->push_back('}');
+}
+
+// The outputs of the model, checked.
+struct Answers {
+  std::span<const std::string_view> texts, reasons;
+  int64_t prompt_tokens = 0, tokens = 0;
+};
+
+StatusOr<Answers> AnswersOf(const InferResponse& response) {
+  const auto find = [&](std::string_view name, DType dtype) -> const Tensor* {
+    for (const NamedTensor& output : response.outputs) {
+      if (output.name == name && output.tensor.dtype() == dtype) return &output.tensor;
+    }
+    return nullptr;
+  };
+  const Tensor* const texts = find("text_output", DType::kBytes);
+  const Tensor* const reasons = find("finish_reason", DType::kBytes);
+  const Tensor* const prompt = find("num_prompt_tokens", DType::kInt64);
+  const Tensor* const tokens = find("num_tokens", DType::kInt64);
+  if (texts == nullptr || reasons == nullptr || prompt == nullptr || tokens == nullptr ||
+      reasons->size() != texts->size() || prompt->size() != 1) {
+    return Internal("the model gave no texts");
+  }
+  Answers answers{TextsOf(*texts), TextsOf(*reasons), prompt->values<int64_t>()[0]};
+  for (const int64_t count : tokens->values<int64_t>()) answers.tokens += count;
+  return answers;
+}
+
+void AppendUsage(const Answers& answers, std::string* json) {
+  fmt::format_to(std::back_inserter(*json),
+                 R"("usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})",
+                 answers.prompt_tokens, answers.tokens, answers.prompt_tokens + answers.tokens);
+}
+
+}  // namespace
+
+struct CompletionDecoder::Impl {
+  explicit Impl(const ServerLimits& server_limits) : limits(server_limits) {}
+
+  Status ReadStreamOptions(dom::element value, CompletionFormat* format) const {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object options, Object(value, "stream_options"));
+    for (const auto& [key, option] : options) {
+      if (key != "include_usage" || option.is_null()) continue;
+      CHAIRLIFT_ASSIGN_OR_RETURN(format->usage,
+                                 protocol::Boolean(ParameterFrom(option), "include_usage"));
+    }
+    return absl::OkStatus();
+  }
+
+  Status ReadField(std::string_view key, dom::element value, const ModelMetadata& model,
+                   size_t json_bytes, InferRequest* request) const {
+    const auto spec = std::find_if(model.inputs.begin(), model.inputs.end(),
+                                   [&](const TensorSpec& input) { return input.name == key; });
+    const bool field =
+        std::find(std::begin(kNotFields), std::end(kNotFields), key) == std::end(kNotFields);
+    if (spec == model.inputs.end() || !field) return absl::OkStatus();
+    int missing = 0;
+    StatusOr<Tensor> tensor = ReadValue(value, *spec, model.batches, limits, json_bytes, &missing);
+    if (!tensor.ok()) return Annotate(tensor.status(), fmt::format("\"{}\"", key));
+    request->inputs.push_back({std::string(key), *std::move(tensor)});
+    return absl::OkStatus();
+  }
+
+  Status Decode(std::string_view body, const protocol::Service& service,
+                DecodedCompletion* decoded) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object root, parser.Parse(body, limits));
+    CompletionFormat& format = decoded->format;
+    InferRequest& request = decoded->request;
+    SeenFields seen;
+    std::optional<Prompt> prompt;
+    int64_t answers = 1;
+    for (const auto& [key, value] : root) {
+      CHAIRLIFT_RETURN_IF_ERROR(seen.Add(key));
+      if (value.is_null()) continue;  // as if it were absent
+      if (key == "model") {
+        CHAIRLIFT_ASSIGN_OR_RETURN(format.model, Name(value, key, limits));
+      } else if (key == "prompt") {
+        CHAIRLIFT_ASSIGN_OR_RETURN(prompt, ReadPrompt(value));
+      } else if (key == "stream") {
+        CHAIRLIFT_ASSIGN_OR_RETURN(format.stream, protocol::Boolean(ParameterFrom(value), key));
+      } else if (key == "stream_options") {
+        CHAIRLIFT_RETURN_IF_ERROR(ReadStreamOptions(value, &format));
+      } else if (key == "n") {
+        (void)ConvertInteger(value, &answers);  // refused as an input, where it is none
+      }
+    }
+    CHAIRLIFT_ASSIGN_OR_RETURN(request.model, FindTextModel(kComplete, "tokens (docs/decoders.md)",
+                                                            service, &format.model));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata model, service.Find(request.model, ""));
+    if (!prompt) return InvalidArgument("\"prompt\" is missing");
+    for (const auto& [key, value] : root) {
+      if (value.is_null()) continue;
+      CHAIRLIFT_RETURN_IF_ERROR(CheckNotBuilt(key, value, answers));
+      CHAIRLIFT_RETURN_IF_ERROR(ReadField(key, value, model, body.size(), &request));
+    }
+    request.inputs.push_back({"options", Tensor::Of<int64_t>({1, 2}, {0, prompt->tokens ? 1 : 0})});
+    request.inputs.push_back({"text_input", TextTensor({1}, {std::move(prompt->bytes)})});
+    format.id = NewId();
+    format.created = std::chrono::duration_cast<std::chrono::seconds>(
+                         std::chrono::system_clock::now().time_since_epoch())
+                         .count();
+    return absl::OkStatus();
+  }
+
+  const ServerLimits limits;
+  JsonParser parser;
+};
+
+CompletionDecoder::CompletionDecoder(const ServerLimits& limits)
+    : impl_(std::make_unique<Impl>(limits)) {}
+CompletionDecoder::~CompletionDecoder() = default;
+
+StatusOr<DecodedCompletion> CompletionDecoder::Decode(std::string_view body,
+                                                      const protocol::Service& service) {
+  DecodedCompletion decoded;
+  const Status read = impl_->Decode(body, service, &decoded);
+  impl_->parser.Trim();
+  if (!read.ok()) return read;
+  return decoded;
+}
+
+Status EncodeCompletion(const InferResponse& response, const CompletionFormat& format,
+                        std::string* json) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Answers answers, AnswersOf(response));
+  AppendHead(format, json);
+  json->push_back('[');
+  for (size_t i = 0; i < answers.texts.size(); ++i) {
+    if (i > 0) json->push_back(',');
+    AppendChoice(static_cast<int64_t>(i), answers.texts[i], answers.reasons[i], json);
+  }
+  json->append("],");
+  AppendUsage(answers, json);
+  json->push_back('}');
+  return absl::OkStatus();
+}
+
+Status EncodeCompletionPart(const CompletionFormat& format, const InferPart& part,
+                            std::string* json) {
+  std::string text;
+  for (const NamedTensor& output : part.outputs) {
+    if (output.tensor.dtype() != DType::kBytes) return Internal("the model gave no texts");
+    for (const std::string_view piece : TextsOf(output.tensor)) text.append(piece);
+  }
+  AppendHead(format, json);
+  json->push_back('[');
+  AppendChoice(part.row, text, "", json);
+  json->append("]}");
+  return absl::OkStatus();
+}
+
+Status EncodeCompletionEnd(const InferResponse& response, const CompletionFormat& format,
+                           std::string_view separator, std::string* json) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Answers answers, AnswersOf(response));
+  for (size_t i = 0; i < answers.reasons.size(); ++i) {
+    AppendHead(format, json);
+    json->push_back('[');
+    AppendChoice(static_cast<int64_t>(i), "", answers.reasons[i], json);
+    json->append("]}");
+    json->append(separator);
+  }
+  if (format.usage) {
+    AppendHead(format, json);
+    json->append("[],");
+    AppendUsage(answers, json);
+    json->push_back('}');
+    json->append(separator);
+  }
+  json->append("[DONE]");
+  return absl::OkStatus();
+}
+
+}  // namespace chairlift::http

@@ -1,0 +1,60 @@
+// Requests and answers of OpenAI's completions (docs/texts.md), of models that continue texts:
+//
+//   POST /v1/completions  {"model": "gpt2", "prompt": "Once", "max_tokens": 20, "stream": true, …}
+#ifndef CHAIRLIFT_SERVER_HTTP_COMPLETION_CODEC_H_
+#define CHAIRLIFT_SERVER_HTTP_COMPLETION_CODEC_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "chairlift/engine.h"
+#include "server/limits.h"
+#include "server/protocol/service.h"
+
+namespace chairlift::http {
+
+// What the answer to a request is made with.
+struct CompletionFormat {
+  std::string model;  // as the request named it, or the one there is
+  std::string id;
+  int64_t created = 0;  // seconds since the epoch
+  bool stream = false;
+  bool usage = false;  // at the end of a stream
+};
+
+struct DecodedCompletion {
+  InferRequest request;  // with its model
+  CompletionFormat format;
+};
+
+// Keeps its buffers from one request to the next; not thread-safe.
+class CompletionDecoder {
+ public:
+  explicit CompletionDecoder(const ServerLimits& limits);
+  ~CompletionDecoder();
+
+  // `body` has kBodyPadding readable bytes past its end. kNotFound where there is no such model,
+  // or none for this; every other error is kInvalidArgument and names the field.
+  StatusOr<DecodedCompletion> Decode(std::string_view body, const protocol::Service& service);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Each appends JSON. kInternal where the model's outputs are not what they should be.
+Status EncodeCompletion(const InferResponse& response, const CompletionFormat& format,
+                        std::string* json);
+// A piece of one choice's text.
+Status EncodeCompletionPart(const CompletionFormat& format, const InferPart& part,
+                            std::string* json);
+// What ends a stream, between `separator`s: a chunk for each choice that says why it ended, the
+// usage where it is wanted, and [DONE].
+Status EncodeCompletionEnd(const InferResponse& response, const CompletionFormat& format,
+                           std::string_view separator, std::string* json);
+
+}  // namespace chairlift::http
+
+#endif  // CHAIRLIFT_SERVER_HTTP_COMPLETION_CODEC_H_

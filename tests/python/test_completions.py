@@ -1,0 +1,300 @@
+"""Texts of models that generate, over HTTP: what the same tokens are as text, in one piece and in many."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import shutil
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "build/release/bin/chairlift"
+MODELS = ROOT / "tests/models"
+VOCABULARY = 61  # of the small models there, whose weights are seeded
+PROMPTS = ["a", "ab ba", "caf\u00e9", "\u65e5a", "c" * 12]
+
+
+def byte_level():
+    """Single bytes of a few letters, and of characters of two, three and four bytes, so that most tokens of a random model
+    are parts of characters."""
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    to_byte_char = byte_characters()
+    wanted = "abc \u00e9\u65e5\U0001f6a1".encode()
+    names = ["<s>", "</s>"] + sorted({to_byte_char[byte] for byte in wanted})
+    names += [c for c in sorted(alphabet) if c not in names][:VOCABULARY - len(names)]
+    tokenizer = Tokenizer(models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken("<s>", special=True), AddedToken("</s>", special=True)])
+    return tokenizer
+
+
+def byte_characters():
+    """What stands for each byte, as GPT-2 has it."""
+    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in kept]
+    return {**{byte: chr(byte) for byte in kept}, **{byte: chr(256 + i) for i, byte in enumerate(others)}}
+
+
+def metaspace():
+    """Words that begin with a mark for their space, as Llama's and T5's."""
+    names = ["<pad>", "</s>", "<unk>"] + ["\u2581" + letter for letter in "abcdefghij"] + list("abcdefghij")
+    names += [f"\u2581{letter}{i}" for i in range(4) for letter in "abcdefghij"]
+    tokenizer = Tokenizer(models.WordLevel({name: i for i, name in enumerate(names[:VOCABULARY])}, unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("\u2581?."), "isolated")
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in ("<pad>", "</s>", "<unk>")])
+    return tokenizer
+
+
+class Server:
+    def __init__(self, folder):
+        self.tokenizers = {"gpt2": byte_level(), "llama": metaspace(), "t5": metaspace(), "bytes": byte_level()}
+        for name, file in {"gpt2": "gpt2_hf5_torchscript_sdpa_17", "llama": "llama_hf5_torchscript_sdpa_17",
+                           "bytes": "qwen2_hf5_torchscript_sdpa_17"}.items():
+            (folder / name / "1").mkdir(parents=True)
+            shutil.copy(MODELS / f"decoders/{file}.onnx", folder / name / "1/model.onnx")
+            (folder / name / "1/generation_config.json").write_text('{"eos_token_id": 1}')
+        shutil.copytree(MODELS / "encoder_decoders/t5_hf5_torchscript_eager_14", folder / "t5/1")
+        for name, tokenizer in self.tokenizers.items():
+            tokenizer.save(str(folder / name / "tokenizer.json"))
+        (folder / "silent/1").mkdir(parents=True)
+        shutil.copy(folder / "gpt2/1/model.onnx", folder / "silent/1/model.onnx")
+        self.process = subprocess.Popen(
+            [PROGRAM, "serve", "--model-repository", folder, "--no-timing", "--http-port", "0", "--metrics-port", "-1",
+             "--workers", "2"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "CHAIRLIFT_PYTHON": sys.executable})
+        self.log = ""
+        for line in self.process.stdout:
+            self.log += line
+            if found := re.search(r"models on (http://[0-9.]+:[0-9]+)", line):
+                self.url = found.group(1)
+                return
+        raise RuntimeError(self.log)
+
+    def open(self, path, body):
+        return urllib.request.urlopen(urllib.request.Request(self.url + path, json.dumps(body).encode()), timeout=60)
+
+    def ask(self, path, body):
+        try:
+            with self.open(path, body) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def events(self, path, body):
+        with self.open(path, body) as response:
+            assert response.headers["Content-Type"].startswith("text/event-stream")
+            return [line[6:] for line in response.read().decode().splitlines() if line]
+
+    def streamed(self, body):
+        """The texts of the choices of a stream, how many pieces they came in, and why each ended."""
+        events = self.events("/v1/completions", {**body, "stream": True})
+        assert events.pop() == "[DONE]"
+        texts, reasons, pieces = {}, {}, 0
+        for event in map(json.loads, events):
+            assert event["object"] == "text_completion" and event["model"] == body["model"]
+            for choice in event["choices"]:
+                assert choice["index"] not in reasons
+                texts[choice["index"]] = texts.get(choice["index"], "") + choice["text"]
+                pieces += bool(choice["text"])
+                if choice["finish_reason"]:
+                    reasons[choice["index"]] = choice["finish_reason"]
+        return texts, pieces, reasons
+
+    def tokens(self, name, text, **parameters):
+        """Of the answer that the model itself gives."""
+        ids = self.tokenizers[name].encode(text).ids
+        status, answer = self.ask(f"/v2/models/{name}/generate", {"input_ids": ids, **parameters})
+        assert status == 200, answer
+        rows = answer["output_ids"]
+        rows = rows if isinstance(rows[0], list) else [rows]
+        return ids, [[token for token in row if token >= 0] for row in rows]
+
+    def text(self, name, prompt, answer):
+        tokenizer = self.tokenizers[name]
+        answer = answer[:-1] if answer[-1] == 1 else answer  # the end token
+        if name == "t5":
+            return tokenizer.decode(answer)
+        return tokenizer.decode(prompt + answer)[len(tokenizer.decode(prompt)):]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("completions"))
+    yield server
+    server.process.terminate()
+    server.process.wait(timeout=40)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "t5", "bytes"])
+def test_the_text_is_that_of_the_models_tokens(server, name):
+    def check(case):
+        i, prompt = case
+        given = {"max_tokens": 3 + 5 * (i % 4), "temperature": 0.9 * (i % 3 > 0), "seed": i}
+        if name in ("llama", "t5"):
+            prompt = "ab c"[:1 + i % 4]
+        ids, (answer,) = server.tokens(name, prompt, **given)
+        wanted = server.text(name, ids, answer)
+        status, got = server.ask("/v1/completions", {"model": name, "prompt": prompt, **given})
+        assert status == 200, got
+        assert got["choices"] == [{"index": 0, "text": wanted, "logprobs": None,
+                                   "finish_reason": "stop" if answer[-1] == 1 else "length"}]
+        assert got["usage"] == {"prompt_tokens": len(ids), "completion_tokens": len(answer),
+                                "total_tokens": len(ids) + len(answer)}
+        texts, pieces, reasons = server.streamed({"model": name, "prompt": prompt, **given})
+        assert texts.get(0, "") == wanted and reasons == {0: got["choices"][0]["finish_reason"]}
+        return pieces
+
+    with ThreadPoolExecutor(8) as pool:
+        pieces = list(pool.map(check, [(i, PROMPTS[i % len(PROMPTS)]) for i in range(32)]))
+    assert max(pieces) > 2  # they are streams
+
+
+def test_characters_are_sent_whole(server):
+    """Of a model that draws bytes of characters: what cannot become one is sent as U+FFFD, what can is not."""
+    wholes = 0
+    kept = set(server.tokenizers["bytes"].encode("a\u00e9").ids)
+    given = {"max_tokens": 40, "temperature": 1.5, "ignore_eos": True,
+             "suppress_tokens": [token for token in range(VOCABULARY) if token not in kept]}
+    for seed in range(12):
+        body = {"model": "bytes", "prompt": "\u00e9", "seed": seed, "stream": True, **given}
+        texts = [json.loads(event)["choices"][0]["text"] for event in server.events("/v1/completions", body)[:-1]]
+        ids, (answer,) = server.tokens("bytes", "\u00e9", seed=seed, **given)
+        tokenizer = server.tokenizers["bytes"]
+        wanted = tokenizer.decode(ids + answer)[len(tokenizer.decode(ids)):]
+        assert "".join(texts) == wanted
+        pieces = [text for text in texts if text]
+        assert not any(text.endswith("\ufffd") for text in pieces[:-1])
+        wholes += wanted.count("\u00e9")
+    assert wholes > 10
+
+
+def test_stop_strings_end_the_text_before_them(server):
+    _, whole = server.ask("/v1/completions", {"model": "llama", "prompt": "ab", "max_tokens": 24, "ignore_eos": True})
+    text = whole["choices"][0]["text"]
+    for begin in range(2, len(text) - 2, 3):
+        stop = text[begin:begin + 3]
+        cut = text[:text.find(stop)]
+        for stops in (stop, [stop], ["never", stop]):
+            body = {"model": "llama", "prompt": "ab", "max_tokens": 24, "ignore_eos": True, "stop": stops}
+            _, got = server.ask("/v1/completions", body)
+            assert got["choices"][0]["text"] == cut and got["choices"][0]["finish_reason"] == "stop"
+            texts, _, reasons = server.streamed(body)
+            assert texts.get(0, "") == cut and reasons == {0: "stop"}
+    # The rest is not generated; how much of it depends on when that was seen.
+    assert got["usage"]["completion_tokens"] <= 24
+
+
+def test_several_choices(server):
+    body = {"model": "gpt2", "prompt": "ab", "max_tokens": 10, "n": 3, "temperature": 1.0, "seed": 5}
+    _, got = server.ask("/v1/completions", body)
+    texts = [choice["text"] for choice in got["choices"]]
+    assert [choice["index"] for choice in got["choices"]] == [0, 1, 2] and len(set(texts)) > 1
+    for i, text in enumerate(texts):  # as if asked for alone
+        _, alone = server.ask("/v1/completions", {**body, "n": 1, "seed": 5 + i})
+        assert alone["choices"][0]["text"] == text
+    assert server.streamed(body)[0] == dict(enumerate(texts))
+    ids, answers = server.tokens("t5", "ab", max_tokens=8, num_beams=4, num_return_sequences=3)
+    body = {"model": "t5", "prompt": "ab", "max_tokens": 8, "num_beams": 4, "n": 3}
+    _, got = server.ask("/v1/completions", body)
+    assert [choice["text"] for choice in got["choices"]] == [server.text("t5", ids, answer) for answer in answers]
+    assert server.streamed(body)[0] == {i: choice["text"] for i, choice in enumerate(got["choices"])}
+
+
+def test_usage_at_the_end_of_a_stream(server):
+    body = {"model": "gpt2", "prompt": "abc", "max_tokens": 4, "ignore_eos": True, "stream": True,
+            "stream_options": {"include_usage": True}}
+    events = server.events("/v1/completions", body)
+    usage = json.loads(events[-2])
+    assert usage["choices"] == [] and usage["usage"]["completion_tokens"] == 4 and events[-1] == "[DONE]"
+
+
+def test_the_generate_extension_takes_texts(server):
+    ids, (answer,) = server.tokens("gpt2", "ab", max_tokens=9)
+    wanted = server.text("gpt2", ids, answer)
+    given = {"stream": False, "max_tokens": 9, "exclude_input_in_output": True}
+    status, got = server.ask("/v2/models/gpt2/generate", {"text_input": "ab", "parameters": given})
+    assert status == 200, got
+    assert got["text_output"] == wanted and got["num_tokens"] == len(answer) and got["model_name"] == "gpt2"
+    events = server.events("/v2/models/gpt2/generate_stream", {"text_input": "ab", "max_tokens": 9})
+    pieces = [json.loads(event) for event in events]
+    assert all(piece["model_name"] == "gpt2" for piece in pieces)
+    assert "".join(piece.get("text_output", "") for piece in pieces) == wanted
+    assert pieces[-1]["finish_reason"] in ("stop", "length")
+
+
+def test_prompts_may_be_tokens(server):
+    ids = server.tokenizers["gpt2"].encode("ab").ids
+    _, of_text = server.ask("/v1/completions", {"model": "gpt2", "prompt": "ab", "max_tokens": 6})
+    for prompt in (ids, [ids], ["ab"]):
+        status, got = server.ask("/v1/completions", {"model": "gpt2", "prompt": prompt, "max_tokens": 6})
+        assert status == 200 and got["choices"] == of_text["choices"]
+
+
+@pytest.mark.parametrize("body, why", [
+    ({"model": "gpt2"}, '"prompt" is missing'),
+    ({"model": "gpt2", "prompt": ["a", "b"]}, "a request may have one"),
+    ({"model": "gpt2", "prompt": 7}, "must be a text, or a list of token ids"),
+    ({"model": "gpt2", "prompt": []}, "must be a text, or a list of token ids"),
+    ({"model": "gpt2", "prompt": [1, -1]}, "whole numbers of 0 or more"),
+    ({"model": "gpt2", "prompt": [1, 900]}, "not in the vocabulary"),
+    ({"model": "gpt2", "prompt": ""}, "the text has no tokens"),
+    ({"model": "gpt2", "prompt": "a", "max_tokens": 100000}, "max_tokens is 100000"),
+    ({"model": "gpt2", "prompt": "a", "temperature": -1}, "temperature is -1"),
+    ({"model": "gpt2", "prompt": "a", "temperature": "hot"}, '"temperature"'),
+    ({"model": "gpt2", "prompt": "a", "n": 33}, "n is 33; it must be from 1 to 32"),
+    ({"model": "gpt2", "prompt": "a", "stop": [""]}, "stop has a string of 0 bytes"),
+    ({"model": "gpt2", "prompt": "a", "stop": ["b"] * 17}, "stop has 17 strings"),
+    ({"model": "gpt2", "prompt": "a", "echo": True}, "only false is possible"),
+    ({"model": "gpt2", "prompt": "a", "logprobs": 1}, '"logprobs" is not supported'),
+    ({"model": "gpt2", "prompt": "a", "best_of": 2}, 'it must be as "n", 1'),
+    ({"model": "gpt2", "prompt": "a", "logit_bias": {"5": 1}}, '"suppress_tokens"'),
+    ({"model": "gpt2", "prompt": "a", "num_beams": 2, "temperature": 1}, "beams are not sampled"),
+])
+def test_what_is_wrong_is_named(server, body, why):
+    for more in ({}, {"stream": True}):
+        status, error = server.ask("/v1/completions", {**body, **more})
+        assert status == 400 and why in error["error"]["message"], error
+        assert error["error"]["type"] == "invalid_request_error"
+
+
+def test_models_without_a_tokenizer(server):
+    status, error = server.ask("/v1/completions", {"model": "silent", "prompt": "a"})
+    assert status == 400 and "no tokenizer.json" in error["error"]["message"]
+    status, error = server.ask("/v2/models/silent/generate", {"text_input": "a"})
+    assert status == 400 and "no tokenizer.json" in error["error"]
+    status, error = server.ask("/v1/completions", {"model": "gpt4", "prompt": "a"})
+    assert status == 404 and "there are: bytes, gpt2, llama, t5" in error["error"]["message"]
+    with urllib.request.urlopen(server.url + "/v1/models", timeout=30) as response:
+        assert [model["id"] for model in json.load(response)["data"]] == ["bytes", "gpt2", "llama", "t5"]
+
+
+def test_a_client_that_leaves_ends_its_request(server):
+    for _ in range(8):
+        response = server.open("/v1/completions", {"model": "gpt2", "prompt": "ab", "max_tokens": 50, "ignore_eos": True,
+                                                   "stream": True})
+        response.readline()
+        response.close()
+    status, got = server.ask("/v1/completions", {"model": "gpt2", "prompt": "ab", "max_tokens": 5})
+    assert status == 200 and got["choices"][0]["text"] is not None
+
+
+def test_lists_of_tokens_may_differ_in_length(server):
+    ids = server.tokenizers["gpt2"].encode("ab").ids
+    given = {"input_ids": ids, "max_tokens": 12, "ignore_eos": True}
+    ragged = {"stop_sequences": [[5], [7, 8, 9]], "bad_words_ids": [[3, 4], [6]]}
+    filled = {"stop_sequences": [[5, -1, -1], [7, 8, 9]], "bad_words_ids": [[3, 4], [6, -1]]}
+    _, got = server.ask("/v2/models/gpt2/generate", {**given, **ragged})
+    _, wanted = server.ask("/v2/models/gpt2/generate", {**given, **filled})
+    assert got["output_ids"] == wanted["output_ids"]
+    status, error = server.ask("/v2/models/gpt2/generate", {**given, "stop_sequences": [[5], []]})
+    assert status == 400 and "sequence 1 must be one or more tokens" in error["error"]
