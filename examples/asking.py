@@ -7,12 +7,17 @@ import urllib.request
 
 
 def infer(url, model, body):
-    """The outputs of a request to a model, by name. Where there are none: one line that says why, and exit code 1."""
+    """The outputs of a request to a model, by name."""
+    return {output["name"]: output["data"] for output in post(url, f"/v2/models/{model}/infer", body)["outputs"]}
+
+
+def post(url, path, body):
+    """The answer to a request. Where there is none: one line that says why, and exit code 1."""
     url = url if "://" in url else f"http://{url}"
-    request = urllib.request.Request(f"{url.rstrip('/')}/v2/models/{model}/infer", json.dumps(body).encode())
+    request = urllib.request.Request(f"{url.rstrip('/')}{path}", json.dumps(body).encode())
     try:
         with urllib.request.urlopen(request, timeout=60) as response:
-            return {output["name"]: output["data"] for output in json.load(response)["outputs"]}
+            return json.load(response)
     except urllib.error.HTTPError as error:
         why = f"{url} refused it: {_message(error)}"
     except (OSError, ValueError) as error:

@@ -16,7 +16,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 try:
     import numpy as np
-    from models import bert, builder, cells, recurrent
+    from models import bert, builder, cells, recurrent, seq2seq
 except ModuleNotFoundError as missing:
     sys.exit(f"build_models.py needs the Python package {missing.name}: `make models` installs it in .venv and runs this")
 
@@ -65,8 +65,12 @@ def minilm():
     return bert.bert(bert.MINILM_L6, weights.__getitem__)
 
 
+def weights(name):
+    return np.load(pathlib.Path(__file__).resolve().parent / "weights" / name)
+
+
 def pronouncer():
-    return cells.pronouncer(np.load(pathlib.Path(__file__).resolve().parent / "weights" / "g2p.npz"))
+    return cells.pronouncer(weights("g2p.npz"))
 
 
 def main():
@@ -107,6 +111,12 @@ def main():
         for cell, model in parts.items():
             builder.save(model, args.output / name / "1" / f"{cell}.onnx")
         (args.output / name / "model.yaml").write_text(manifest)
+    if not target("g2p").with_name("decoder_model.onnx").exists():
+        parts, files = seq2seq.pronouncer(weights("g2p_transformer.npz"))
+        for part, model in parts.items():
+            builder.save(model, target("g2p").with_name(f"{part}.onnx"))
+        for file, text in files.items():
+            target("g2p").with_name(file).write_text(text)
     for path in sorted(args.output.glob("*/1/*.onnx")):
         print(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
 

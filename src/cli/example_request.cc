@@ -141,7 +141,7 @@ std::string ExampleRequest(Engine& engine, const std::string& site) {
     if (entry.state != ModelState::kReady) continue;
     const auto metadata = engine.Metadata(entry.name, entry.version);
     if (!metadata.ok()) continue;
-    if (TakesTexts(*metadata)) {
+    if (TakesTexts(*metadata) || entry.name.ends_with("/detokenizer")) {
       commands.push_back(WithTexts(entry.name, site));
       continue;
     }

@@ -1,4 +1,4 @@
-"""The openai package, unmodified, against MiniLM with its tokenizer."""
+"""The openai package, unmodified, against MiniLM and the Transformer that pronounces, with their tokenizers."""
 
 import json
 import math
@@ -36,7 +36,7 @@ class OpenAi(unittest.TestCase):
         return self.client.embeddings.create(model="minilm", input=texts, **more)
 
     def test_models_are_listed(self):
-        self.assertEqual([model.id for model in self.client.models.list()], ["minilm"])
+        self.assertEqual([model.id for model in self.client.models.list()], ["g2p", "minilm"])
 
     def test_vectors_of_like_texts_are_alike(self):
         answer = self.embed([LIKE, ALSO, OTHER])  # base64, which the package asks for by itself
@@ -74,6 +74,37 @@ class OpenAi(unittest.TestCase):
         for wrong in ([], ["a"] * 2049, [[30522]], [[-1]], [["a"]], [1.5], "a\x00" * 70000):
             with self.assertRaises(openai.BadRequestError, msg=str(wrong)[:40]):
                 self.embed(wrong)
+
+    def complete(self, word, **more):
+        return self.client.completions.create(model="g2p", prompt=word, **more)
+
+    def test_a_text_is_continued(self):
+        answer = self.complete("gondola")
+        self.assertEqual(answer.choices[0].text, "G AA N D OW L AH")
+        self.assertEqual(answer.choices[0].finish_reason, "stop")
+        self.assertEqual((answer.usage.prompt_tokens, answer.usage.completion_tokens), (7, 8))
+        self.assertEqual(self.complete("gondola", max_tokens=2).choices[0].finish_reason, "length")
+
+    def test_a_text_comes_in_pieces(self):
+        chunks = list(self.complete("gondola", stream=True, stream_options={"include_usage": True}))
+        self.assertEqual("".join(c.choices[0].text for c in chunks if c.choices), "G AA N D OW L AH")
+        self.assertGreater(len(chunks), 4)
+        self.assertEqual([c.choices[0].finish_reason for c in chunks if c.choices][-1], "stop")
+        self.assertEqual(chunks[-1].usage.completion_tokens, 8)
+
+    def test_several_texts(self):
+        best = [choice.text for choice in self.complete("read", n=3, extra_body={"num_beams": 4}).choices]
+        self.assertEqual(len(set(best)), 3)
+        self.assertEqual({"R IY D", "R EH D"} - set(best), set())
+        drawn = self.complete("read", n=4, temperature=1.5, seed=1, top_p=0.9, presence_penalty=0.1).choices
+        self.assertEqual([choice.index for choice in drawn], [0, 1, 2, 3])
+
+    def test_a_stop_string_ends_it(self):
+        self.assertEqual(self.complete("gondola", stop=" D").choices[0].text, "G AA N")
+        with self.assertRaisesRegex(openai.BadRequestError, "temperature is -1"):
+            self.complete("gondola", temperature=-1)
+        with self.assertRaisesRegex(openai.BadRequestError, "and no texts"):
+            self.client.completions.create(model="minilm", prompt="a")
 
     def test_many_texts_of_all_lengths(self):
         texts = [" ".join(["snow"] * (1 + i % 60)) for i in range(200)]

@@ -16,7 +16,7 @@ import sys
 import threading
 import unittest
 
-MODELS = ["identity", "lstm_classifier", "minilm", "silero_vad_16k"]
+MODELS = ["g2p", "identity", "lstm_classifier", "minilm", "silero_vad_16k"]
 LIMIT_S = 180  # of everything
 
 

@@ -270,7 +270,12 @@ def compare_pronunciations(port):
     said, alone = run(f"http://127.0.0.1:{port}"), run("http://127.0.0.1:1")
     right = [said.stdout.split() == "gondola G AA N D OW L AH".split(),
              alone.returncode == 1 and alone.stderr.count("\n") == 1 and "no server answers" in alone.stderr]
+    ways = subprocess.run([sys.executable, "-S", script, "gondola", "--best", "2", "--url", f"http://127.0.0.1:{port}"],
+                          capture_output=True, text=True)
+    lines = ways.stdout.splitlines()
+    right.append(len(lines) == 2 and lines[0].split() == said.stdout.split() and lines[0] != lines[1])
     if not all(right):
+        print(f"FAILED examples/pronounce.py: {ways.stdout}{ways.stderr}", end="")
         print(f"FAILED examples/pronounce.py: {said.stdout}{said.stderr}{alone.stderr}")
     return sum(right), len(right) - sum(right)
 
