@@ -393,6 +393,11 @@ class Engine {
   // the file names.
   virtual Status AddRepository(const std::string& directory) = 0;
   virtual Status LoadFromRepository(const std::string& name) = 0;
+  // Has a loaded model take texts, as EngineOptions::serve_texts does at load; `path` is its file.
+  // NotFound where there is no tokenizer.json beside it, InvalidArgument where it is not known how
+  // texts would be answered. Null, or as ModelConfig::interrupted.
+  virtual Status LoadTexts(const std::string& name, const std::string& path,
+                           const std::function<bool()>& interrupted) = 0;
   // Refuses new requests, lets the accepted ones end, frees the model. Empty version: all.
   virtual Status UnloadModel(const std::string& name, const std::string& version = "") = 0;
 

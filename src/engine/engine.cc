@@ -95,6 +95,10 @@ class EngineImpl final : public Engine, private ModelCalls {
     return CatchOutOfMemory([&] { return repository_.AddFolder(directory); });
   }
   Status LoadFromRepository(const std::string& name) override;
+  Status LoadTexts(const std::string& name, const std::string& path,
+                   const std::function<bool()>& interrupted) override {
+    return CatchOutOfMemory([&] { return repository_.LoadTexts(name, path, interrupted); });
+  }
   Status UnloadModel(const std::string& name, const std::string& version) override {
     return CatchOutOfMemory([&] { return repository_.Unload(name, version); });
   }

@@ -102,6 +102,9 @@ class FakeEngine : public Engine {
     changed_.wait(lock, [this] { return answer_ != Answer::kWhenReleased || released_; });
     return name == "identity" ? absl::OkStatus() : NotFound("no model '{}' in a repository", name);
   }
+  Status LoadTexts(const std::string&, const std::string&, const std::function<bool()>&) override {
+    return NotFound("there is no tokenizer.json beside its file");
+  }
   Status UnloadModel(const std::string& name, const std::string&) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     repository_calls_.push_back("unload " + name);

@@ -59,6 +59,15 @@ std::optional<PipelineConfig> CalledBy(const std::optional<PipelineConfig>& pipe
   return called;
 }
 
+// What the model.yaml of the model's file says of texts.
+TextSettings TextSettingsBeside(const fs::path& path) {
+  std::error_code error;
+  fs::path folder = fs::absolute(path, error).lexically_normal().parent_path();
+  if (IsVersion(folder.filename().string()) && !HasSettings(folder)) folder = folder.parent_path();
+  const StatusOr<FolderConfig> read = ReadModelFolder(folder);
+  return read.ok() ? read->texts : TextSettings();
+}
+
 // "found: v1, v2", of the folders in it.
 std::string WhatIsIn(const fs::path& folder) {
   constexpr size_t kMost = 5;
@@ -123,14 +132,14 @@ Status Repository::Load(const std::string& name, const fs::path& path, const Mod
   const std::lock_guard<std::mutex> loading(load_mutex_);
   CHAIRLIFT_RETURN_IF_ERROR(CheckName(name));
   CHAIRLIFT_RETURN_IF_ERROR(LoadLocked(name, source, given, version));
-  if (options_.serve_texts && !source.cells && !source.function && !source.pipeline) {
-    fs::path folder = fs::absolute(path, error).lexically_normal().parent_path();
-    if (IsVersion(folder.filename().string()) && !HasSettings(folder))
-      folder = folder.parent_path();
-    const StatusOr<FolderConfig> read = ReadModelFolder(folder);
-    LoadTextsLocked(name, source, read.ok() ? read->texts : TextSettings());
-  }
+  if (options_.serve_texts) ServeTextsLocked(name, source, TextSettingsBeside(path));
   return absl::OkStatus();
+}
+
+Status Repository::LoadTexts(const std::string& name, const fs::path& path,
+                             const std::function<bool()>& interrupted) {
+  const std::lock_guard<std::mutex> loading(load_mutex_);
+  return LoadTextsLocked(name, {.path = path}, TextSettingsBeside(path), interrupted);
 }
 
 Status Repository::LoadLocked(const std::string& name, const ModelSource& source,
@@ -182,9 +191,17 @@ Status Repository::LoadLocked(const std::string& name, const ModelSource& source
   return absl::OkStatus();
 }
 
-void Repository::LoadTextsLocked(const std::string& name, const ModelSource& source,
-                                 const TextSettings& settings) {
+void Repository::ServeTextsLocked(const std::string& name, const ModelSource& source,
+                                  const TextSettings& settings) {
   if (!options_.serve_texts || source.cells || source.function || source.pipeline) return;
+  const Status loaded = LoadTextsLocked(name, source, settings, nullptr);
+  if (loaded.ok() || absl::IsNotFound(loaded)) return;
+  spdlog::warn("{} takes no texts: {}", name, Message(loaded));
+}
+
+Status Repository::LoadTextsLocked(const std::string& name, const ModelSource& source,
+                                   const TextSettings& settings,
+                                   const std::function<bool()>& interrupted) {
   std::string served;  // of the models of texts, the one that clients ask
   const auto load = [&]() -> Status {
     CHAIRLIFT_ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, Find(name, ""));
@@ -192,7 +209,9 @@ void Repository::LoadTextsLocked(const std::string& name, const ModelSource& sou
     const fs::path folder = script.parent_path();
     const Program& program = model->program();
     const auto load_function = [&](const std::string& own, const FunctionConfig& function) {
-      return LoadLocked(own, {.path = function.file, .function = function}, FolderConfig(),
+      FolderConfig given;
+      given.config.interrupted = interrupted;
+      return LoadLocked(own, {.path = function.file, .function = function}, given,
                         kPipelineVersion);
     };
     const Status none = NotFound("there is no tokenizer.json beside its file");
@@ -214,10 +233,7 @@ void Repository::LoadTextsLocked(const std::string& name, const ModelSource& sou
     return LoadLocked(served, {.path = {}, .pipeline = found->pipeline}, FolderConfig(),
                       kPipelineVersion);
   };
-  const Status loaded = CatchOutOfMemory(load);
-  if (!loaded.ok() && !absl::IsNotFound(loaded)) {
-    spdlog::warn("{} takes no texts: {}", name, Message(loaded));
-  }
+  Status loaded = CatchOutOfMemory(load);
   // Freed outside the lock.
   const auto replaced = RemoveTexts(name, loaded.ok() ? served : "");
   // What each gives, and what is not given where another is served.
@@ -238,6 +254,7 @@ void Repository::LoadTextsLocked(const std::string& name, const ModelSource& sou
       unusable_[own.name] = fmt::format("it gives {}, and no {}", kind->gives, own.lacks);
     }
   }
+  return loaded;
 }
 
 std::vector<std::shared_ptr<Model>> Repository::RemoveTexts(const std::string& name,
@@ -390,7 +407,7 @@ StatusOr<std::vector<InferRequest>> Repository::LoadFolderLocked(
                              .pipeline = config->pipeline};
     first_error.Update(LoadLocked(name, source, *config, version));
     if (version == versions->back() && first_error.ok()) {
-      LoadTextsLocked(name, source, config->texts);
+      ServeTextsLocked(name, source, config->texts);
     }
   }
   const MemoryReserve::Use use;

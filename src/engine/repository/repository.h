@@ -35,6 +35,9 @@ class Repository {
   // models of its steps, where they are not loaded. Returns the requests that the folders ask to be
   // run before others come.
   StatusOr<std::vector<InferRequest>> LoadFromFolders(const std::string& name);
+  // Engine::LoadTexts().
+  Status LoadTexts(const std::string& name, const std::filesystem::path& path,
+                   const std::function<bool()>& interrupted);
   // `reason` is what the index then says of it.
   Status Unload(const std::string& name, const std::string& version,
                 const std::string& reason = "unloaded");
@@ -70,9 +73,12 @@ class Repository {
   // That no step leads back to the pipeline.
   Status CheckSteps(const std::string& name, const PipelineConfig& pipeline) const;
   // Where it is a model file with a tokenizer.json beside it, the models that take texts for it
-  // (text_model.h). What is wrong with these is logged, and said to who asks for them.
-  void LoadTextsLocked(const std::string& name, const ModelSource& source,
-                       const TextSettings& settings);
+  // (text_model.h). What is wrong with these is said to who asks for them.
+  Status LoadTextsLocked(const std::string& name, const ModelSource& source,
+                         const TextSettings& settings, const std::function<bool()>& interrupted);
+  // The same, if models serve texts; what is wrong is logged.
+  void ServeTextsLocked(const std::string& name, const ModelSource& source,
+                        const TextSettings& settings);
   // Takes the models of texts for `name` out of what is served, but for the one that clients ask,
   // `served`, and those that it is made of.
   std::vector<std::shared_ptr<Model>> RemoveTexts(const std::string& name,
