@@ -10,11 +10,12 @@ from ._errors import (Cancelled, DeadlineExceeded, Error, Internal, InvalidArgum
                       ResourceExhausted, Unavailable, Unimplemented)
 from ._model import Engine, Model, Part, Stream, TensorSpec, load, load_repository
 from ._program import Server, inspect, serve
+from ._texts import Ranked
 from ._torch import from_torch
 from ._worker_call import Ragged, infer
 
 __all__ = [
     "Cancelled", "DeadlineExceeded", "Engine", "Error", "Internal", "InvalidArgument", "Model", "NotFound",
-    "OutOfRange", "Part", "Ragged", "ResourceExhausted", "Server", "Stream", "TensorSpec", "Unavailable",
+    "OutOfRange", "Part", "Ragged", "Ranked", "ResourceExhausted", "Server", "Stream", "TensorSpec", "Unavailable",
     "Unimplemented", "cell", "from_torch", "infer", "inspect", "load", "load_cells", "load_repository", "serve",
 ]

@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import _core
+from . import _core, _texts
 from ._arrays import is_ragged, rows_of
 from ._errors import Cancelled, Error, InvalidArgument, NotFound, Unimplemented
 from ._program import path_of
+from ._texts import Ranked
 
 Arrays = dict[str, np.ndarray]
 Answer = np.ndarray | Arrays
@@ -131,9 +132,9 @@ class Model:
         y = model(x=array)          y = model(array)          y = model({"x": array})
 
     The answer is the output's array, or a dict of arrays by name where there are several. Inputs are anything with a
-    buffer or DLPack, or that numpy makes an array of; of the input's element type, which arrays must have and numbers of Python
-    get. They are borrowed, not copied, if they lie dense in memory, and must not be written until the answer is there.
-    The answer owns its memory.
+    buffer or DLPack, or that numpy makes an array of; of the input's element type, which arrays must have and numbers of
+    Python get. A number alone stands for an array of one, where the input has one dimension. They are borrowed, not
+    copied, if they lie dense in memory, and must not be written until the answer is there. The answer owns its memory.
 
     A list of arrays is a ragged batch: each array is a row, [length, …] of an input [batch, length, …], or a batch of its
     own. The answer is then a list too, of rows or batches as they were given. Rows share batches with no padding where
@@ -157,6 +158,7 @@ class Model:
         self._ranks = {spec[0]: len(spec[2]) for spec in self._core.inputs}
         self._names = list(self._ranks)
         self._only = len(self._core.outputs) == 1
+        self._texts = _texts.Texts(self._core)
 
     @property
     def name(self) -> str:
@@ -279,11 +281,28 @@ class Model:
     def stream(self, *args: Any, timeout: float | None = None, outputs: Sequence[str] | None = None,
                **inputs: Any) -> Stream:
         """An iterator over the parts of the answer, as they are computed: of models that run as cells, for outputs with
-        a time axis. Other models have none. The whole answer is the stream's `result()`."""
+        a time axis, and of models that generate, tokens. Other models have none. The whole answer is the stream's `result()`."""
         given = self._inputs(args, inputs)
         if is_ragged(given):
             raise Unimplemented("a stream is of one request; a ragged batch is called or submitted")
         return Stream(self, given, timeout, outputs)
+
+    def embed(self, texts: str | Sequence[str], *, normalize: bool | None = None, truncate: bool | str = False,
+              timeout: float | None = None) -> np.ndarray:
+        """The vectors of texts, float32 [texts, size], or [size] of a single `str`: of an encoder with a tokenizer.json
+        beside its file (docs/texts.md). The first call starts the tokenizer, in a process of its own.
+
+        normalize: whether vectors have length 1. None: as the model's files say.
+        truncate: whether a text of more tokens than the model takes loses the last ones ("left": the first); else
+            it raises InvalidArgument.
+        """
+        return self._texts.embed(texts, normalize, truncate, timeout)
+
+    def rerank(self, query: str, texts: Sequence[str], *, raw_scores: bool = False, truncate: bool | str = False,
+               timeout: float | None = None) -> list[Ranked]:
+        """The texts by how well they answer the query, the best first: of a cross-encoder with a tokenizer.json beside
+        its file. Scores are between 0 and 1 or, `raw_scores`, the model's own."""
+        return self._texts.rerank(query, texts, raw_scores, truncate, timeout)
 
     def close(self) -> None:
         """Unloads the model once its requests have ended; it cannot be called any more. So does its last reference

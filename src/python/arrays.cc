@@ -190,6 +190,8 @@ Tensor TensorOf(const std::string& name, nb::handle value, const TensorSpec* spe
   const bool bits = nb::cast<bool>(plain[1]);  // of bfloat16
   if (std::optional<Tensor> tensor =
           Borrowed(plain[0], bits ? DType::kBFloat16 : DType::kUndefined)) {
+    const bool number = PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr());  // bool too
+    if (number && spec != nullptr && spec->shape.size() == 1) return tensor->Reshaped(Shape{1});
     return *std::move(tensor);
   }
   Check(Internal("input '{}': its plain array has no plain buffer", name));

@@ -16,7 +16,8 @@ namespace chairlift::python {
 
 // The tensor of an input's value. An array (anything with a buffer) that lies dense in memory, in
 // this machine's byte order, is borrowed: the tensor's last copy releases it, on whatever thread.
-// Everything else goes through chairlift._arrays.plain(), which makes such an array or raises.
+// Everything else goes through chairlift._arrays.plain(), which makes such an array or raises. A
+// number of Python is [1] where the model takes one dimension.
 // `spec`: of the model's input; null: the model has none of that name.
 Tensor TensorOf(const std::string& name, nanobind::handle value, const TensorSpec* spec);
 

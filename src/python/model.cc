@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "cli/model_path.h"
 #include "engine/repository/model_config.h"
+#include "engine/repository/text_model.h"
 #include "python/arrays.h"
 #include "python/errors.h"
 #include "python/events.h"
@@ -138,45 +139,64 @@ void EngineHandle::Close() {
   engine.reset();  // or by the last call that still uses it
 }
 
-Status EngineHandle::Load(const std::string& name, const std::string& path, ModelConfig config,
-                          const std::string& version) {
-  struct Load {
+Status EngineHandle::RunLoad(
+    const std::function<Status(Engine&, const std::function<bool()>&)>& load,
+    const std::function<void(Engine&)>& undo) {
+  struct State {
     std::mutex mutex;
     std::condition_variable ended;
     std::optional<Status> status;
     bool interrupted = false;
   };
   const std::shared_ptr<Engine> engine = Get();
-  auto load = std::make_shared<Load>();
-  config.interrupted = [load] {
-    const std::lock_guard lock(load->mutex);
-    return load->interrupted;
-  };
+  auto state = std::make_shared<State>();
   nb::gil_scoped_release release;
   std::thread thread([=] {
-    const Status status = engine->LoadModel(name, path, config, version);
-    const std::lock_guard lock(load->mutex);
-    if (load->interrupted && status.ok()) (void)engine->UnloadModel(name);
-    load->status = status;
-    load->ended.notify_one();
+    const Status status = load(*engine, [state] {
+      const std::lock_guard lock(state->mutex);
+      return state->interrupted;
+    });
+    const std::lock_guard lock(state->mutex);
+    if (state->interrupted && status.ok()) undo(*engine);
+    state->status = status;
+    state->ended.notify_one();
   });
-  std::unique_lock lock(load->mutex);
-  while (!load->status) {
-    if (load->ended.wait_for(lock, kAskInterrupted) == std::cv_status::no_timeout) continue;
+  std::unique_lock lock(state->mutex);
+  while (!state->status) {
+    if (state->ended.wait_for(lock, kAskInterrupted) == std::cv_status::no_timeout) continue;
     lock.unlock();
     const bool interrupted = Interrupted();
     lock.lock();
-    if (!interrupted || load->status) continue;
-    load->interrupted = true;
+    if (!interrupted || state->status) continue;
+    state->interrupted = true;
     lock.unlock();
     const nb::gil_scoped_acquire acquire;
     interrupted_loads_.push_back(std::move(thread));
     return absl::CancelledError("the load was interrupted");
   }
-  Status status = *load->status;
+  Status status = *state->status;
   lock.unlock();
   thread.join();
   return status;
+}
+
+Status EngineHandle::Load(const std::string& name, const std::string& path, ModelConfig config,
+                          const std::string& version) {
+  return RunLoad(
+      [=](Engine& engine, const std::function<bool()>& interrupted) mutable {
+        config.interrupted = interrupted;
+        return engine.LoadModel(name, path, config, version);
+      },
+      [name](Engine& engine) { (void)engine.UnloadModel(name); });
+}
+
+Status EngineHandle::LoadTexts(const std::string& name, const std::string& path) {
+  // What is loaded though nobody waits for it serves the next call.
+  return RunLoad(
+      [=](Engine& engine, const std::function<bool()>& interrupted) {
+        return engine.LoadTexts(name, path, interrupted);
+      },
+      [](Engine&) {});
 }
 
 std::string EngineHandle::UnusedName(const std::string& stem) {
@@ -217,10 +237,11 @@ LoadedModel::LoadedModel(std::shared_ptr<EngineHandle> handle, const std::string
     if (const auto* plugin = std::get_if<PluginUnfold>(&found.cells->unfold)) {
       std::vector<std::string> inputs;
       for (const SymbolicSpec& input : plugin->inputs) inputs.push_back(input.name);
-      found.config.unfold = UnfoldersOf(std::move(unfold), std::move(inputs));
+      found.config.unfold = UnfoldersOf(std::move(unfold), std::move(inputs), plugin->outputs);
     }
   }
   const std::string unused = engine_->UnusedName(found.name);
+  if (!found.cells && !found.function && !found.pipeline) file_ = found.path.string();
   const Status loaded =
       engine_->Load(unused, found.path.string(), std::move(found.config), found.version);
   RaiseInterrupt();
@@ -229,10 +250,35 @@ LoadedModel::LoadedModel(std::shared_ptr<EngineHandle> handle, const std::string
   metadata_ = Check(engine->Metadata(name_));
 }
 
+LoadedModel::LoadedModel(std::shared_ptr<EngineHandle> handle, const std::string& name)
+    : engine_(std::move(handle)),
+      owned_(false),
+      name_(name),
+      metadata_(Check(engine_->Get()->Metadata(name))) {}
+
 LoadedModel::~LoadedModel() { Unload(); }
 
+std::shared_ptr<LoadedModel> LoadedModel::Texts() {
+  const std::shared_ptr<Engine> engine = engine_->Get();
+  if (file_.empty()) {
+    Check(InvalidArgument(
+        "model '{}' takes no texts: those of a model.onnx with a tokenizer.json beside it do",
+        name_));
+  }
+  const Status loaded = engine_->LoadTexts(name_, file_);
+  RaiseInterrupt();
+  if (absl::IsNotFound(loaded)) {
+    Check(InvalidArgument("model '{}' takes no texts: {}", name_, Message(loaded)));
+  }
+  Check(Annotate(loaded, fmt::format("model '{}' takes no texts", name_)));
+  const std::string embed = EmbedName(name_);
+  const bool embeds = engine->Metadata(embed).ok();
+  // Not make_shared(): the constructor is private.
+  return std::shared_ptr<LoadedModel>(new LoadedModel(engine_, embeds ? embed : RerankName(name_)));
+}
+
 void LoadedModel::Unload() {
-  if (name_.empty()) return;
+  if (name_.empty() || !owned_) return;
   const std::shared_ptr<Engine> engine = engine_->GetIfAny();
   if (engine == nullptr) return;
   const nb::gil_scoped_release release;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -35,10 +36,16 @@ class EngineHandle {
   // loaded then, if not at once.
   Status Load(const std::string& name, const std::string& path, ModelConfig config,
               const std::string& version);
+  // Likewise, Engine::LoadTexts().
+  Status LoadTexts(const std::string& name, const std::string& path);
   // `stem`, or "stem-2", ...: a name that no other model of the engine has had.
   std::string UnusedName(const std::string& stem);
 
  private:
+  // Runs `load`, which may ask now and then whether it is to end, and then `undo` if it did not.
+  Status RunLoad(const std::function<Status(Engine&, const std::function<bool()>&)>& load,
+                 const std::function<void(Engine&)>& undo);
+
   const pid_t process_ = ::getpid();
   std::shared_ptr<Engine> engine_;
   std::vector<std::string> names_;
@@ -86,16 +93,24 @@ class LoadedModel {
   PendingRequest Start(const nanobind::dict& inputs, nanobind::handle timeout,
                        nanobind::handle outputs, nanobind::object done, nanobind::handle part);
 
+  // Of a model file with a tokenizer.json beside it: what takes texts for it, and ends with it. Its
+  // tokenizer is loaded by the first call.
+  std::shared_ptr<LoadedModel> Texts();
+
   const ModelMetadata& metadata() const { return metadata_; }
   nanobind::dict Statistics() const;
   void Unload();
 
  private:
+  // What the engine has as `name`, and keeps.
+  LoadedModel(std::shared_ptr<EngineHandle> engine, const std::string& name);
   InferRequest RequestOf(const nanobind::dict& inputs, nanobind::handle timeout,
                          nanobind::handle outputs) const;
 
   const std::shared_ptr<EngineHandle> engine_;
+  const bool owned_ = true;  // unloaded by this
   std::string name_;
+  std::string file_;  // empty: not a model file
   ModelMetadata metadata_;
 };
 

@@ -97,6 +97,7 @@ NB_MODULE(_core, module) {
       .def("infer_many", &LoadedModel::InferMany, nb::arg(), nb::arg().none(), nb::arg().none())
       .def("start", &LoadedModel::Start, nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(),
            nb::arg().none())
+      .def("texts", &LoadedModel::Texts)
       .def("stats", &LoadedModel::Statistics)
       .def("unload", &LoadedModel::Unload)
       .def_prop_ro("name", [](const LoadedModel& self) { return self.metadata().name; })

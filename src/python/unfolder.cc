@@ -35,7 +35,7 @@ struct UnfoldedModel {
   }
   PyObject* function = nullptr;
   std::vector<std::string> inputs;
-  std::vector<std::string> outputs;
+  std::vector<SymbolicSpec> outputs;
   std::vector<std::string> cells;
   std::vector<CellPorts> ports;
 };
@@ -380,10 +380,10 @@ class PythonUnfolder final : public Unfolder {
     if (PyDict_Check(value.ptr()) != 0) {
       by_name = nb::borrow<nb::dict>(value);
     } else if (model_->outputs.size() == 1) {
-      by_name[model_->outputs[0].c_str()] = value;
+      by_name[model_->outputs[0].name.c_str()] = value;
     }
     for (size_t i = 0; i < model_->outputs.size(); ++i) {
-      const char* const name = model_->outputs[i].c_str();
+      const char* const name = model_->outputs[i].name.c_str();
       if (!by_name.contains(name)) {
         Check(
             InvalidArgument("the unfold function returned no '{}'; it returns a dict of arrays, "
@@ -432,6 +432,21 @@ class PythonUnfolder final : public Unfolder {
     return {.tensor = std::move(tensor)};
   }
 
+  static Status CheckAnswer(const SymbolicSpec& spec, const Tensor& answer) {
+    const Shape& shape = answer.shape();
+    bool fits = answer.dtype() == spec.dtype;
+    if (spec.shape.has_rank()) {
+      fits &= shape.rank() == spec.shape.rank();
+      for (int i = 0; fits && i < shape.rank(); ++i) {
+        fits = !spec.shape[i].known() || spec.shape[i].value() == shape[i];
+      }
+    }
+    if (fits) return absl::OkStatus();
+    return InvalidArgument("the unfold function returned {} {} as output '{}', which is {} {}",
+                           DTypeName(answer.dtype()), shape.ToString(), spec.name,
+                           DTypeName(spec.dtype), spec.shape.ToString());
+  }
+
   Status SetAnswers(CellGraphBuilder& graph) {
     for (Answer& answer : answers_) {
       std::vector<Tensor> tensors;
@@ -446,14 +461,14 @@ class PythonUnfolder final : public Unfolder {
         if (tensors.back().dtype() != tensors[0].dtype() ||
             !std::equal(shape.begin() + 1, shape.end(), first.begin() + 1, first.end())) {
           return InvalidArgument("output '{}': its rows are of {} {} and of {} {}",
-                                 model_->outputs[answer.output], DTypeName(tensors[0].dtype()),
+                                 model_->outputs[answer.output].name, DTypeName(tensors[0].dtype()),
                                  first.ToString(), DTypeName(tensors.back().dtype()),
                                  shape.ToString());
         }
       }
       if (tensors.empty()) {
         return InvalidArgument("output '{}' is an empty list; return an array of no rows",
-                               model_->outputs[answer.output]);
+                               model_->outputs[answer.output].name);
       }
       Tensor whole = tensors[0];
       if (tensors.size() > 1) {
@@ -468,6 +483,7 @@ class PythonUnfolder final : public Unfolder {
           to += tensor.byte_size();
         }
       }
+      CHAIRLIFT_RETURN_IF_ERROR(CheckAnswer(model_->outputs[answer.output], whole));
       graph.SetAnswer(answer.output, graph.AddTensor(std::move(whole)));
     }
     return absl::OkStatus();
@@ -488,12 +504,13 @@ class PythonUnfolder final : public Unfolder {
 
 }  // namespace
 
-MakeUnfolders UnfoldersOf(nb::object function, std::vector<std::string> inputs) {
+MakeUnfolders UnfoldersOf(nb::object function, std::vector<std::string> inputs,
+                          std::vector<SymbolicSpec> outputs) {
   auto model = std::make_shared<UnfoldedModel>();
   model->function = function.release().ptr();
   model->inputs = std::move(inputs);
+  model->outputs = std::move(outputs);
   return [model](const UnfoldPlugin::Model& loaded) -> StatusOr<UnfolderFactory> {
-    model->outputs.assign(loaded.outputs.begin(), loaded.outputs.end());
     model->cells.assign(loaded.cells.begin(), loaded.cells.end());
     model->ports.assign(loaded.ports.begin(), loaded.ports.end());
     return [shared = std::shared_ptr<const UnfoldedModel>(model)] {

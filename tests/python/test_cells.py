@@ -150,7 +150,11 @@ def test_answers_are_checked(pair):
     x = np.ones((1, 4), np.float32)
     assert returning(lambda x, node: x)(x).tolist() == x.tolist()  # an only output needs no name
     for value, says in ((lambda x, node: {"z": x}, "returned no 'y'"), (lambda x, node: [], "empty list"),
-                        (lambda x, node: [node["both"], node["largest"]], "its rows are of")):
+                        (lambda x, node: [node["both"], node["largest"]], "its rows are of"),
+                        (lambda x, node: 7, r"returned int64 \[\] as output 'y', which is float32"),
+                        (lambda x, node: x[:, :3], r"returned float32 \[1,3\] as output 'y'"),
+                        (lambda x, node: x[0], r"returned float32 \[4\] as output 'y'"),
+                        (lambda x, node: x.astype(np.float64), "returned float64")):
         with pytest.raises(chairlift.InvalidArgument, match=says):
             returning(value)(x)
 

@@ -1,4 +1,4 @@
-"""Texts over HTTP: vectors and scores as onnxruntime computes them from the same tokens."""
+"""Texts, over HTTP and in process: vectors and scores as onnxruntime computes them from the same tokens."""
 
 import importlib.util
 import json
@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -19,6 +20,7 @@ import onnxruntime
 import pytest
 from tokenizers import Tokenizer
 
+import chairlift
 from models import bert
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -43,8 +45,11 @@ def put(folder, name, model, **files):
     return onnxruntime.InferenceSession(model.SerializeToString())
 
 
-class Server:
+class Models:
+    """In a folder, and what onnxruntime gives for them."""
+
     def __init__(self, folder):
+        self.folder = folder
         self.sessions = {
             "mean": put(folder, "mean", bert.bert(SMALL, seed=1, pooling=None),
                         **{"1_Pooling__config_json": '{"pooling_mode_mean_tokens": true}',
@@ -57,6 +62,22 @@ class Server:
         self.tokenizer = Tokenizer.from_file(str(tokenizer_file()))
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
+
+    def run(self, name, *texts):
+        """What onnxruntime gives for one text, or a pair."""
+        encoding = self.tokenizer.encode(*texts)
+        return self.sessions[name].run(None, {"input_ids": np.array([encoding.ids]),
+                                              "attention_mask": np.array([encoding.attention_mask]),
+                                              "token_type_ids": np.array([encoding.type_ids])})[0]
+
+    def scaled(self, name, text):
+        mean = self.run(name, text)[0].mean(0)
+        return mean / np.linalg.norm(mean)
+
+
+class Server(Models):
+    def __init__(self, folder):
+        super().__init__(folder)
         self.process = subprocess.Popen(
             [PROGRAM, "serve", "--model-repository", folder, "--no-timing", "--http-port", "0", "--metrics-port", "-1",
              "--workers", "2"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -76,13 +97,6 @@ class Server:
                 return response.status, json.load(response)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
-
-    def run(self, name, *texts):
-        """What onnxruntime gives for one text, or a pair."""
-        encoding = self.tokenizer.encode(*texts)
-        return self.sessions[name].run(None, {"input_ids": np.array([encoding.ids]),
-                                              "attention_mask": np.array([encoding.attention_mask]),
-                                              "token_type_ids": np.array([encoding.type_ids])})[0]
 
     def workers(self):
         """The process ids of its children."""
@@ -174,3 +188,114 @@ def test_a_killed_tokenizer_is_replaced(server):
             break
         assert status == 503 and time.monotonic() < deadline, answer
     assert not set(before) & set(server.workers())
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return Models(tmp_path_factory.mktemp("texts_in_process"))
+
+
+def test_vectors_in_process(models):
+    with chairlift.load(models.folder / "mean") as model:
+        vectors = model.embed(TEXTS)
+        assert vectors.dtype == np.float32 and vectors.shape == (4, 32)
+        np.testing.assert_allclose(vectors, [models.scaled("mean", text) for text in TEXTS], atol=2e-5)
+        np.testing.assert_array_equal(model.embed(TEXTS[0]), vectors[0])
+        plain = model.embed(TEXTS[1], normalize=False)
+        np.testing.assert_allclose(plain, models.run("mean", TEXTS[1])[0].mean(0), atol=2e-5)
+        np.testing.assert_allclose(model.embed(TEXTS, normalize=True), vectors, atol=1e-6)
+        assert model.embed([]).shape == (0, 32)
+        assert model(input_ids=np.array([[101, 102]]), attention_mask=np.array([[1, 1]]),
+                     token_type_ids=np.array([[0, 0]])).shape == (1, 2, 32)  # tokens as before
+
+
+def test_the_file_s_settings_hold_in_process(models):
+    with chairlift.load(models.folder / "cls/1/model.onnx") as model:
+        np.testing.assert_allclose(model.embed(TEXTS), [models.run("cls", text)[0][0] for text in TEXTS], atol=2e-5)
+        np.testing.assert_allclose(np.linalg.norm(model.embed(TEXTS, normalize=True), axis=1), 1, atol=1e-6)
+
+
+def test_scores_in_process(models):
+    query = "Where is snow?"
+    logits = np.array([models.run("scores", query, text)[0, 0] for text in TEXTS])
+    with chairlift.load(models.folder / "scores") as model:
+        ranked = model.rerank(query, TEXTS, raw_scores=True)
+        assert [entry.index for entry in ranked] == list(np.argsort(-logits))
+        np.testing.assert_allclose([entry.score for entry in ranked], -np.sort(-logits), atol=2e-5)
+        assert all(entry.text == TEXTS[entry.index] for entry in ranked)
+        best = model.rerank(query, TEXTS)[0]
+        assert best.score == pytest.approx(1 / (1 + np.exp(-logits.max())), abs=2e-5)
+        assert model.rerank(query, []) == []
+        with pytest.raises(chairlift.InvalidArgument, match="no vectors: call rerank"):
+            model.embed("a")
+
+
+def test_many_texts_from_many_threads(models):
+    texts = [" ".join(TEXTS[i % 3] for _ in range(1 + i % 3)) for i in range(600)]
+    wanted = [models.scaled("mean", text) for text in texts[:9]]
+    answers = {}
+    with chairlift.load(models.folder / "mean") as model:
+        def ask(number):
+            answers[number] = model.embed(texts)
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]  # the first ones load
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for number in range(4):
+        np.testing.assert_allclose(answers[number], np.array(wanted)[np.arange(600) % 9], atol=2e-5)
+
+
+def test_long_texts_in_process(models):
+    long = "snow " * 100
+    ids = models.tokenizer.encode(long).ids
+    with chairlift.load(models.folder / "mean") as model:
+        with pytest.raises(chairlift.InvalidArgument, match="row 1: .* 102 tokens, and the model takes 64"):
+            model.embed(["a", long])
+        def of_ids(kept):
+            row = np.array([kept])
+            mean = model(input_ids=row, attention_mask=np.ones_like(row), token_type_ids=np.zeros_like(row))[0].mean(0)
+            return mean / np.linalg.norm(mean)
+        np.testing.assert_allclose(model.embed(long, truncate=True), of_ids(ids[:63] + ids[-1:]), atol=1e-6)
+        mixed = "lift " + long
+        kept = models.tokenizer.encode(mixed).ids
+        np.testing.assert_allclose(model.embed(mixed, truncate="left"), of_ids(kept[:1] + kept[-63:]), atol=1e-6)
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda model: model.embed(b"bytes"), "must be a list of texts"),
+    (lambda model: model.embed(["a", 5]), "text 1 is 5; it must be a str"),
+    (lambda model: model.embed("a", truncate="middle"), "truncate is 'middle'"),
+    (lambda model: model.embed("a" * (1 << 18)), "at most 131072"),
+    (lambda model: model.rerank("a", ["b"]), "no scores of pairs: call embed"),
+])
+def test_what_is_no_text_is_refused(models, call, message):
+    with chairlift.load(models.folder / "mean") as model:
+        with pytest.raises(chairlift.InvalidArgument, match=message):
+            call(model)
+
+
+def test_models_without_texts_say_why(models, doubling):
+    with chairlift.load(models.folder / "unknown") as model:
+        with pytest.raises(chairlift.InvalidArgument, match="takes no texts: .*there is no 1_Pooling/config.json"):
+            model.embed("a")
+    with pytest.raises(chairlift.InvalidArgument, match="takes no texts: there is no tokenizer.json beside its file"):
+        doubling.embed("a")
+    with chairlift.load(function_in(models.folder)) as function:
+        with pytest.raises(chairlift.InvalidArgument, match="those of a model.onnx with a tokenizer.json beside it"):
+            function.embed("a")
+
+
+def function_in(folder):
+    (folder / "same.py").write_text("import numpy as np\ndef predict(x: np.ndarray) -> np.ndarray:\n    return x\n")
+    return f"{folder / 'same.py'}:predict"
+
+
+def test_a_closed_model_takes_no_texts(models):
+    model = chairlift.load(models.folder / "mean")
+    model.embed("a")
+    model.close()
+    with pytest.raises(chairlift.Error):
+        model.embed("a")
+    with chairlift.load(models.folder / "mean") as again:
+        assert again.embed("a").shape == (32,)
