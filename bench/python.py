@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Functions as models and the Python package: items a second of a trivial function (rows of 256 bytes, batches of up to
 64) in process and over HTTP beside other function servers; what a worker process adds; large rows; killed workers;
-`model(x)` of MiniLM beside the C++ call and ONNX Runtime; and /v1/embeddings beside infinity-emb and fastembed.
+`model(x)` of MiniLM beside the C++ call and ONNX Runtime; /v1/embeddings beside infinity-emb and fastembed; and the
+experiment of "Service Batching from Scratch" (examples/batched_service.py).
 
 wrk loads every server, 64 connections (32 of /v1/embeddings), each in the fastest format that it takes; peers run in
 virtual environments of their own (tools/requirements-python-peers.txt). `--parts` runs some of it.
 """
 
+import asyncio
 import contextlib
 import json
 import os
@@ -24,7 +26,7 @@ import time
 import numpy as np
 
 import harness
-from server import wrk
+from server import NGINX, wrk
 
 HERE = pathlib.Path(__file__).resolve().parent / "python_peers"
 ENVIRONMENTS = harness.ROOT / "build" / "python_peers"
@@ -205,8 +207,29 @@ class Running:
         self.process.wait()
 
 
+REPLY_BYTES = 400  # about as ours
+
+
+def nginx_rate(rounds, seconds):
+    """Requests a second of the same body that nginx answers with a constant of our answer's size: what the client and the
+    connections leave on this machine to whoever computes."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, port = pathlib.Path(temporary), harness.free_port()
+        body, headers = v2_body("output")
+        script = lua(folder, "nginx", body, **headers)
+        (folder / "nginx.conf").write_text(NGINX.format(folder=folder, port=port, workers=2, reply="x" * REPLY_BYTES))
+        process = subprocess.Popen([shutil.which("nginx") or "/usr/sbin/nginx", "-p", folder, "-c", folder / "nginx.conf"])
+        try:
+            harness.wait_for(port)
+            return statistics.median(wrk(port, "/", CONNECTIONS, seconds, script)[0] for _ in range(rounds))
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
 def http_rows(report, rounds, seconds, only):
-    subprocess.run([harness.ROOT / "tools" / "install_packages.sh", "wrk"], check=True)
+    subprocess.run([harness.ROOT / "tools" / "install_packages.sh", "nginx-light", "wrk"], check=True)
+    constant = nginx_rate(rounds, seconds)
     with tempfile.TemporaryDirectory() as temporary:
         ours, one, peers = [], [], {}
         for name, parts in servers(pathlib.Path(temporary)).items():
@@ -226,7 +249,8 @@ def http_rows(report, rounds, seconds, only):
                 server.close()
             if name == "chairlift":
                 ours, one = [rate for rate, _ in results], [1e6 * latency for _, latency in alone]
-                at_least(report, "http, 64 clients", statistics.median(ours), "rows/s", AIMS["http"],
+                rate = statistics.median(ours)
+                at_least(report, "http, 64 clients", rate, "rows/s", AIMS["http"], bound_percent=100 * rate / constant,
                          spread_percent=harness.spread(ours))
                 our_cpu = cpu
                 at_most(report, "http, one client", statistics.median(one), "us", AIMS["one client http us"])
@@ -340,10 +364,14 @@ def embedding_rows(report, rounds, seconds, only):
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         servers = embedding_servers(folder)
-        scripts = {}
+        minilm = encoders.Model("minilm_l6", folder)
+        peak = harness.measure_peak(2)["2"]["gflops"] * 1e9
+        scripts, bounds = {}, {}
         for lengths in ("CoLA", "RTE"):
-            texts = sentences(folder / "minilm", encoders.draw_lengths(lengths, 512))
-            scripts[lengths] = lua_of_many(folder, lengths, [{"model": "minilm", "input": text} for text in texts])
+            drawn = encoders.draw_lengths(lengths, 512)
+            scripts[lengths] = lua_of_many(folder, lengths, [{"model": "minilm", "input": text}
+                                                             for text in sentences(folder / "minilm", drawn)])
+            bounds[lengths] = peak * len(drawn) / minilm.operations_of(drawn)  # requests a second
         ours = {}
         for name, (command, environment) in servers.items():
             if name != "chairlift" and only and not any(part in name for part in only):
@@ -362,11 +390,12 @@ def embedding_rows(report, rounds, seconds, only):
                     latency = statistics.median(latency for _, latency in results)
                     if name == "chairlift":
                         ours[lengths] = rate
-                        report.add(f"/v1/embeddings, {lengths}", rate, "req/s",
+                        report.add(f"/v1/embeddings, {lengths}", rate, "req/s", bound_percent=100 * rate / bounds[lengths],
                                    spread_percent=harness.spread([rate for rate, _ in results]), median_ms=1e3 * latency)
                     else:
                         report.add(f"/v1/embeddings, {lengths}: {name}", ours[lengths], "req/s", rate, ours[lengths] / rate,
-                                   aim=AIMS["embeddings"], their_median_ms=1e3 * latency)
+                                   aim=AIMS["embeddings"], their_bound_percent=100 * rate / bounds[lengths],
+                                   their_median_ms=1e3 * latency)
             finally:
                 server.close()
 
@@ -392,8 +421,18 @@ def call_rows(report, rounds, seconds):
             report.add(row, median * 1e6, "us", peer * 1e6, ratio, spread_percent=spread)
 
 
+def document_rows(report, elements):
+    """So many numbers one after the other and all at once."""
+    import batched_service
+
+    for name, run in batched_service.runs(elements).items():
+        one_by_one, at_once = asyncio.run(run())
+        report.add(f"{elements} numbers, {name}: one by one", 1e3 * one_by_one, "ms")
+        report.add(f"{elements} numbers, {name}: at once", 1e3 * at_once, "ms", 1e3 * one_by_one, one_by_one / at_once)
+
+
 def main():
-    parts = ["function", "call", "http", "encoder", "embeddings"]
+    parts = ["function", "call", "http", "encoder", "embeddings", "document"]
     args = harness.arguments("python", quick=dict(action="store_true", help="short rounds"),
                              rounds=dict(type=int, default=5), seconds=dict(type=int, default=3, help="length of one round"),
                              parts=dict(nargs="*", default=parts, choices=parts),
@@ -413,6 +452,8 @@ def main():
         encoder_rows(report, 2 * args.rounds - 1, 2 * args.seconds)
     if "embeddings" in args.parts:
         embedding_rows(report, args.rounds, args.seconds, args.peers)
+    if "document" in args.parts:
+        document_rows(report, 88 if args.quick else 880)
     report.save()
 
 

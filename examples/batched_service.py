@@ -126,17 +126,22 @@ async def of_chairlift(elements, queue_delay_us):
         service.close()
 
 
+def runs(elements):
+    """What is compared, by name."""
+    return {
+        "the document's service": lambda: of_document(elements),
+        "Chairlift, same timeout": lambda: of_chairlift(elements, int(TIMEOUT_S * 1e6)),
+        "Chairlift, no timeout": lambda: of_chairlift(elements, 0),
+    }
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--elements", type=int, default=880)
     elements = parser.parse_args().elements
     print(f"{elements} numbers               one by one   all at once   times faster")
-    for name, run in {
-        "the document's service": of_document(elements),
-        "Chairlift, same timeout": of_chairlift(elements, int(TIMEOUT_S * 1e6)),
-        "Chairlift, no timeout": of_chairlift(elements, 0),
-    }.items():
-        sequential, batched = asyncio.run(run)
+    for name, run in runs(elements).items():
+        sequential, batched = asyncio.run(run())
         print(f"{name:26}{sequential:10.3f} s{batched:12.4f} s{sequential / batched:12.0f}×", flush=True)
 
 
