@@ -126,7 +126,7 @@ def servers(folder):
         return [ENVIRONMENTS / environment / "bin" / "python", *command]
 
     ours, headers = v2_body("output")
-    triton, _ = v2_body("y")
+    triton, triton_headers = v2_body("y")
     as_json = json.dumps({"x": [round(float(value), 6) for value in ROW]}).encode()
     rows_json = json.dumps({"x": [[round(float(value), 6) for value in ROW]]}).encode()
     def mosec(batch):
@@ -145,7 +145,7 @@ def servers(folder):
                                       "--port", str(port)), "/predict",
                     lua(folder, "bentoml", rows_json, **{"Content-Type": "application/json"})),
         "pytriton": (lambda port: peer("nvidia-pytriton", HERE / "pytriton_peer.py", str(port)),
-                     "/v2/models/identity/infer", lua(folder, "pytriton", triton, **headers)),
+                     "/v2/models/identity/infer", lua(folder, "pytriton", triton, **triton_headers)),
     }
 
 
