@@ -19,6 +19,7 @@
 #include "engine/programs/stage_plugin.h"
 #include "engine/programs/staged_cuts.h"
 #include "engine/programs/staged_packed.h"
+#include "engine/programs/staged_program.h"
 #include "engine/programs/staged_request.h"
 #include "engine/programs/staged_task.h"
 #include "graph/stages/stages.h"
@@ -26,38 +27,33 @@
 namespace chairlift {
 namespace {
 
+// Of a large batch.
+constexpr int32_t kManyRows = 32;
+
 using StageCells = std::vector<std::unique_ptr<Cell>>;
 
-class StagedProgram final : public Program {
+class StagedRowsProgram final : public StagedProgram {
  public:
   // `passed`: the graph that was cut, for views of the whole model.
-  StagedProgram(Signature signature, ServingPlan plan, StageLayout layout,
-                std::shared_ptr<const StageCells> cells, std::unique_ptr<StepCosts> costs,
-                std::unique_ptr<OriginalModel> passed, std::vector<PassReport> passes,
-                std::vector<std::string> notes, std::unique_ptr<GuardedStagePolicy> policy)
-      : Program("staged", std::move(signature), std::move(plan)),
-        layout_(std::move(layout)),
+  StagedRowsProgram(Signature signature, ServingPlan plan, StageLayout layout,
+                    std::shared_ptr<const StageCells> cells, std::unique_ptr<StepCosts> costs,
+                    std::unique_ptr<OriginalModel> passed, std::vector<PassReport> passes,
+                    std::vector<std::string> notes, std::unique_ptr<GuardedStagePolicy> policy)
+      : StagedProgram(std::move(signature), std::move(plan), std::move(layout), std::move(costs),
+                      std::move(policy), kManyRows),
         shared_cells_(std::move(cells)),
         cells_(*shared_cells_),
-        costs_(std::move(costs)),
         passed_(std::move(passed)),
         passes_(std::move(passes)),
         notes_(std::move(notes)),
-        policy_(std::move(policy)),
         leaving_(layout_.stages.size()) {
-    plan_.scheduling.stage_policy = policy_.get();
     for (size_t s = 0; s < leaving_.size(); ++s) {
       leaving_[s] = std::vector<std::atomic<int64_t>>(layout_.exits[s].size());
     }
   }
 
-  int num_cells() const override { return static_cast<int>(cells_.size()); }
   const std::string& CellName(int cell) const override {
     return cells_[static_cast<size_t>(cell)]->name();
-  }
-  std::vector<CellBatching> CellBatchings() const override {
-    return CellBatchingsOf(NamesOfCells(cells_), costs_->timed(), plan_.scheduling.cell_types,
-                           plan_.scheduling.max_batch_size);
   }
   StatusOr<ProgramView> View() override {
     ProgramView view;
@@ -76,20 +72,6 @@ class StagedProgram final : public Program {
 
   std::vector<std::string> Remarks() const override;
 
-  Duration LeastTime(const RequestGraph& request) const override {
-    return LeastTimeOf(request, costs_->timed());
-  }
-  Duration Cost(int cell, const Task& task) const override {
-    return costs_->Cost(static_cast<CellType>(cell), task.rows, 0);
-  }
-  void Learn(const Task& task, bool helped, Duration measured) override {
-    if (!helped) costs_->Learn(task, measured);
-  }
-  double UnitCostNs(int cell) const override {
-    constexpr int32_t kRows = 32;
-    return static_cast<double>(costs_->Cost(static_cast<CellType>(cell), kRows, 0).count()) / kRows;
-  }
-
  private:
   // A stage for these requests, one after the other.
   Status Compute(std::span<const StagedItem> items, TaskRun& run);
@@ -97,20 +79,17 @@ class StagedProgram final : public Program {
   StatusOr<std::vector<Tensor>> RunRows(Cell& cell, int64_t rows,
                                         std::span<const Cell::Rows> inputs, TaskRun& run) const;
 
-  const StageLayout layout_;
   const std::shared_ptr<const StageCells> shared_cells_;
   const StageCells& cells_;
-  const std::unique_ptr<StepCosts> costs_;  // the scheduler's, too
   const std::unique_ptr<OriginalModel> passed_;
   const std::vector<PassReport> passes_;
   const std::vector<std::string> notes_;
-  const std::unique_ptr<GuardedStagePolicy> policy_;  // the scheduler's; null: there is none
   // Requests that have begun, and that took each exit of each stage.
   std::atomic<int64_t> begun_{0};
   std::vector<std::vector<std::atomic<int64_t>>> leaving_;
 };
 
-std::vector<std::string> StagedProgram::Remarks() const {
+std::vector<std::string> StagedRowsProgram::Remarks() const {
   std::vector<std::string> remarks;
   for (size_t s = 0; s < leaving_.size(); ++s) {
     for (size_t e = 0; e < leaving_[s].size(); ++e) {
@@ -120,13 +99,13 @@ std::vector<std::string> StagedProgram::Remarks() const {
                                     begun_.load(), leaves ? "left" : "skipped stages", exit.name));
     }
   }
-  for (std::string& remark : RemarksOn(policy_.get())) remarks.push_back(std::move(remark));
+  for (std::string& remark : StagedProgram::Remarks()) remarks.push_back(std::move(remark));
   return remarks;
 }
 
-StatusOr<std::vector<Tensor>> StagedProgram::RunRows(Cell& cell, int64_t rows,
-                                                     std::span<const Cell::Rows> inputs,
-                                                     TaskRun& run) const {
+StatusOr<std::vector<Tensor>> StagedRowsProgram::RunRows(Cell& cell, int64_t rows,
+                                                         std::span<const Cell::Rows> inputs,
+                                                         TaskRun& run) const {
   WorkerMemory& memory = run.memory;
   int64_t piece = std::min<int64_t>(rows, plan_.scheduling.max_batch_size);
   std::vector<Tensor> whole;
@@ -157,7 +136,7 @@ StatusOr<std::vector<Tensor>> StagedProgram::RunRows(Cell& cell, int64_t rows,
   }
 }
 
-Status StagedProgram::Compute(std::span<const StagedItem> items, TaskRun& run) {
+Status StagedRowsProgram::Compute(std::span<const StagedItem> items, TaskRun& run) {
   Cell& cell = *cells_[static_cast<size_t>(run.cell)];
   const std::vector<int>& values = layout_.stages[static_cast<size_t>(run.cell)].inputs;
   std::vector<std::vector<const std::byte*>> places(values.size());
@@ -190,7 +169,7 @@ Status StagedProgram::Compute(std::span<const StagedItem> items, TaskRun& run) {
   return absl::OkStatus();
 }
 
-void StagedProgram::Run(TaskRun& run, TaskDone done) {
+void StagedRowsProgram::Run(TaskRun& run, TaskDone done) {
   done(RunStagedTask(run, num_cells(),
                      [&](std::span<const StagedItem> items) { return Compute(items, run); }));
 }
@@ -373,7 +352,7 @@ StatusOr<std::unique_ptr<Program>> MakeStaged(LoadingModel& model, std::string& 
       PlanStagedServing(config, made->names, std::move(types), costs.get(), workers));
   auto cells = std::make_shared<const StageCells>(std::move(made->cells));
   CHAIRLIFT_RETURN_IF_ERROR(PlanStagesAhead(cells, plan, model.load));
-  return std::make_unique<StagedProgram>(
+  return std::make_unique<StagedRowsProgram>(
       std::move(signature), std::move(plan), std::move(made->layout), std::move(cells),
       std::move(costs), std::make_unique<OriginalModel>(std::move(graph), std::move(options)),
       std::move(passes), std::move(made->notes), std::move(made->policy));

@@ -15,8 +15,8 @@
 #include "engine/programs/packing.h"
 #include "engine/programs/sequence_signature.h"
 #include "engine/programs/single_node.h"
-#include "engine/programs/stage_plugin.h"
 #include "engine/programs/staged_cuts.h"
+#include "engine/programs/staged_program.h"
 #include "engine/programs/staged_request.h"
 #include "engine/programs/staged_task.h"
 #include "engine/programs/staging.h"
@@ -29,6 +29,7 @@ namespace {
 constexpr int kTimedLength = 64;  // of the sequences that nodes are timed on, where they fill one
 // Tokens of a request of which the number of stages is tried.
 constexpr int kTriedTokens = 32;
+constexpr int32_t kManyTokens = 1024;  // of a large batch
 
 struct PackedStage {
   std::string name;
@@ -80,33 +81,22 @@ Shape ShapeInBatch(const SymbolicShape& spec, int64_t room) {
   return shape;
 }
 
-class StagedPackedProgram final : public Program {
+class StagedPackedProgram final : public StagedProgram {
  public:
   StagedPackedProgram(Signature signature, ServingPlan plan, StageLayout layout,
                       std::vector<PackedStage> stages, std::unique_ptr<StepCosts> costs,
                       RaggedModel model, std::unique_ptr<OriginalModel> packed,
                       std::unique_ptr<OriginalModel> original,
                       std::unique_ptr<GuardedStagePolicy> policy)
-      : Program("staged", std::move(signature), std::move(plan)),
-        layout_(std::move(layout)),
+      : StagedProgram(std::move(signature), std::move(plan), std::move(layout), std::move(costs),
+                      std::move(policy), kManyTokens),
         stages_(std::move(stages)),
-        costs_(std::move(costs)),
         model_(std::move(model)),
-        policy_(std::move(policy)),
         uncut_(signature_, plan_, num_cells(), model_.inputs, std::move(packed),
-               std::move(original)) {
-    plan_.scheduling.stage_policy = policy_.get();
-  }
+               std::move(original)) {}
 
-  int num_cells() const override { return static_cast<int>(stages_.size()); }
   const std::string& CellName(int cell) const override {
     return cell < num_cells() ? stages_[static_cast<size_t>(cell)].name : uncut_.CellName(cell);
-  }
-  std::vector<CellBatching> CellBatchings() const override {
-    std::vector<std::string> names;
-    for (const PackedStage& stage : stages_) names.push_back(stage.name);
-    return CellBatchingsOf(names, costs_->timed(), plan_.scheduling.cell_types,
-                           plan_.scheduling.max_batch_size);
   }
   bool TakesLong(const InferRequest& request) const override {
     return InputBytes(request) > kQuickBytes;  // masks are read
@@ -131,33 +121,14 @@ class StagedPackedProgram final : public Program {
                        [&](std::span<const StagedItem> items) { return Compute(items, run); }));
   }
 
-  std::vector<std::string> Remarks() const override { return RemarksOn(policy_.get()); }
-  Duration LeastTime(const RequestGraph& request) const override {
-    return LeastTimeOf(request, costs_->timed());
-  }
-  Duration Cost(int cell, const Task& task) const override {
-    return costs_->Cost(static_cast<CellType>(cell), task.rows, 0);
-  }
-  void Learn(const Task& task, bool helped, Duration measured) override {
-    if (!helped) costs_->Learn(task, measured);
-  }
-  double UnitCostNs(int cell) const override {
-    constexpr int32_t kTokens = 1024;
-    return static_cast<double>(costs_->Cost(static_cast<CellType>(cell), kTokens, 0).count()) /
-           kTokens;
-  }
-
  private:
   // A stage for these requests, one after the other.
   Status Compute(std::span<const StagedItem> items, TaskRun& run);
   StatusOr<std::vector<Tensor>> Inputs(const PackedStage& stage, const Packing& packing,
                                        std::span<const StagedItem> items, Arena& staging) const;
 
-  const StageLayout layout_;
   const std::vector<PackedStage> stages_;
-  const std::unique_ptr<StepCosts> costs_;            // the scheduler's, too
-  const RaggedModel model_;                           // but for its graph
-  const std::unique_ptr<GuardedStagePolicy> policy_;  // the scheduler's; null: there is none
+  const RaggedModel model_;  // but for its graph
   Uncut uncut_;
 };
 

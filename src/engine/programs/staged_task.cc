@@ -43,17 +43,6 @@ TaskResult RunStagedTask(TaskRun& run, int stages,
   return result;
 }
 
-Duration LeastTimeOf(const RequestGraph& request, std::span<const CellCosts> timed) {
-  Duration sum(0);
-  for (int32_t i = 0; i < request.num_nodes(); ++i) {
-    const GraphNode node = request.run(i);
-    const auto stage = static_cast<size_t>(node.cell);
-    if (stage >= timed.size() || timed[stage].empty()) return Duration(0);
-    sum += Duration(static_cast<int64_t>(CostNsOfRows(timed[stage], node.rows)));
-  }
-  return sum;
-}
-
 SharedStageMemory MemoryOf(std::span<const StagedItem> items) {
   if (items.size() < 2) return nullptr;
   std::vector<std::shared_ptr<StageMemory>> all;

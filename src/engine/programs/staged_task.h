@@ -5,7 +5,6 @@
 #include <span>
 
 #include "absl/functional/function_ref.h"
-#include "engine/programs/cells/cell_costs.h"
 #include "engine/programs/program.h"
 #include "engine/programs/staged_request.h"
 
@@ -21,9 +20,6 @@ struct StagedItem {
 // it is called for each alone, so that none fails for another's data.
 TaskResult RunStagedTask(TaskRun& run, int stages,
                          absl::FunctionRef<Status(std::span<const StagedItem>)> compute);
-
-// What a request takes at the least, up to its first exit (Program::LeastTime). `timed`: by stage.
-Duration LeastTimeOf(const RequestGraph& request, std::span<const CellCosts> timed);
 
 // What a batch of these has taken of the budget; null of one alone.
 SharedStageMemory MemoryOf(std::span<const StagedItem> items);
