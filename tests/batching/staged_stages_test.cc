@@ -78,6 +78,48 @@ TEST(BatchTableTest, ABatchHasCaughtUpWhereItsFirstQueryIs) {
   EXPECT_EQ(table.Take(2), (BatchPart{id, 0, 2}));
 }
 
+TEST(BatchTableTest, PiecesOfABatchGoOnApartAndMeetWhereTheyAreTo) {
+  BatchTable table(3);
+  const StagedBatchId id = table.New(3, TimePoint());
+  BatchPart piece = table.TakePiece(0, 1, /*meet_after=*/1);
+  EXPECT_EQ(piece, (BatchPart{id, 0, 1}));
+  EXPECT_EQ(*table.Front(0), (BatchPart{id, 1, 2}));
+  for (int32_t stage = 0; stage < 2; ++stage) {
+    table.Update(stage, piece);
+    EXPECT_FALSE(table.CaughtUp(stage, id));
+    table.Forward(stage, piece);
+    if (stage == 0) {
+      EXPECT_EQ(table.Take(1), piece);
+    }
+  }
+  EXPECT_EQ(table.Front(2), nullptr) << "it waits for the others";
+  ASSERT_TRUE(table.MayStretch(id));
+  table.Stretch(id, 1);  // newcomers meet them there, too
+  while (table.Front(0) != nullptr) table.Forward(0, RunNext(table, 0));
+  EXPECT_EQ(*table.Front(1), (BatchPart{id, 1, 2}));
+  table.Forward(1, RunNext(table, 1));
+  EXPECT_EQ(table.Front(2), nullptr);
+  table.Forward(1, RunNext(table, 1));
+  EXPECT_EQ(*table.Front(2), (BatchPart{id, 0, 4}));
+  table.Forward(2, RunNext(table, 2));
+  EXPECT_TRUE(table.empty());
+}
+
+TEST(BatchTableTest, ABatchHasNotCaughtUpWhileAPieceIsBeyond) {
+  BatchTable table(3);
+  const StagedBatchId id = table.New(2, TimePoint());
+  const BatchPart first = table.TakePiece(0, 1, /*meet_after=*/1);
+  table.Forward(0, RunNext(table, 0));  // the second one, sooner
+  table.Update(0, first);
+  EXPECT_FALSE(table.CaughtUp(0, id));
+  table.Forward(0, first);
+  table.Forward(1, RunNext(table, 1));
+  const BatchPart last = RunNext(table, 1);
+  EXPECT_TRUE(table.CaughtUp(1, id));
+  table.Forward(1, last);
+  EXPECT_EQ(*table.Front(2), (BatchPart{id, 0, 2}));
+}
+
 TEST(BufferPairsTest, OnePairRunsBatchesOneAfterTheOther) {
   BufferPairs buffers(3, 1);
   for (int64_t batch = 0; batch < 3; ++batch) {

@@ -140,6 +140,36 @@ class AffineCosts : public CostModel {
   double batch_, row_;
 };
 
+// Some stages take as long for many rows as for one; in the others, rows hold each other up.
+class MixedCosts : public CostModel {
+ public:
+  explicit MixedCosts(std::set<CellType> flat) : flat_(std::move(flat)) {}
+  Duration Cost(CellType type, int32_t rows, int32_t) const override {
+    return microseconds(flat_.contains(type) ? 2 * kT : kT / 2 * rows + kT / 8 * (rows - 1));
+  }
+
+ private:
+  std::set<CellType> flat_;
+};
+
+TEST(StagedTest, ABatchRunsInPiecesWhereTheseAreSoonerAndMeetsWhereCompanyPays) {
+  const MixedCosts costs({2});  // as VGG-19's
+  const auto s = MakePolicy("staged", {.max_batch_size = 4, .costs = &costs});
+  for (BatchRequestId id = 1; id <= 2; ++id) s->Arrive(id, Stages(3), 0, At(0), {});
+  int64_t now = 0;
+  const auto run = [&](int64_t took) {
+    const std::optional<Task> task = s->Next(0, At(now));
+    s->Complete(task->id, At(now += took), {});
+    return std::pair(task->type, RequestsOf(task));
+  };
+  using Ids = std::vector<BatchRequestId>;
+  EXPECT_EQ(run(kT / 2), std::pair(CellType{0}, Ids{1}));
+  EXPECT_EQ(run(kT / 2), std::pair(CellType{1}, Ids{1}));
+  EXPECT_EQ(run(kT / 2), std::pair(CellType{0}, Ids{2}));
+  EXPECT_EQ(run(kT / 2), std::pair(CellType{1}, Ids{2}));
+  EXPECT_EQ(run(kT / 2), std::pair(CellType{2}, Ids{1, 2}));
+}
+
 // How many of four that wait go into the first batch, where others came every `gap` T before.
 size_t FirstBatch(const CostModel& costs, double gap) {
   const auto s = MakeScheduler("staged", {.max_batch_size = 8, .costs = &costs});
@@ -162,7 +192,7 @@ TEST(StagedTest, WhoWaitsRunsOneByOneWhereCompanySavesNothing) {
   EXPECT_EQ(FirstBatch(AffineCosts(0, 1), 100), 1u);
   EXPECT_EQ(FirstBatch(AffineCosts(0, 1), 2), 1u);
   // A few hundredths are no more than how well costs are measured.
-  EXPECT_EQ(FirstBatch(AffineCosts(0.05, 1), 2.1), 1u);
+  EXPECT_EQ(FirstBatch(AffineCosts(0.05, 1), 4), 1u);
 }
 
 TEST(StagedTest, WhoWaitsSharesABatchWhereItTakesNoLonger) {
@@ -175,23 +205,36 @@ TEST(StagedTest, WorkIsSavedWhereTheMachineIsBusy) {
   EXPECT_EQ(FirstBatch(AffineCosts(0.3, 0.7), 2), 4u);
 }
 
-// One query at 0, of two stages of 1 T each; more as the first stage ends.
+// One query, of two stages of 1 T each; more as the first stage ends.
 TEST(StagedTest, NewcomersJoinWhereTheSumOfLatenciesIsLess) {
-  const auto first_to_run = [](const CostModel& costs, int newcomers) {
-    const auto s = MakeScheduler("staged", {.max_batch_size = 8, .costs = &costs});
-    (*s)->Arrive(0, Stages(2), 0, At(0), {});
-    const std::optional<Task> first = (*s)->Next(0, At(0));
-    for (int i = 1; i <= newcomers; ++i) {
-      (*s)->Arrive(static_cast<BatchRequestId>(i), Stages(2), 0, At(kT), {});
+  // `before`: T since the query before that one, which has left.
+  const auto first_to_run = [](const CostModel& costs, int newcomers, int64_t before = 1000) {
+    const auto s = MakePolicy("staged", {.max_batch_size = 8, .costs = &costs});
+    int64_t now = 0;
+    const auto run = [&] {
+      const std::optional<Task> task = s->Next(0, At(now));
+      s->Complete(task->id, At(now += kT), {});
+    };
+    s->Arrive(100, Stages(2), 0, At(0), {});
+    run();
+    run();
+    now = before * kT;
+    s->Arrive(101, Stages(2), 0, At(now), {});
+    const std::optional<Task> first = s->Next(0, At(now));
+    now += kT;
+    for (BatchRequestId id = 1; id <= static_cast<BatchRequestId>(newcomers); ++id) {
+      s->Arrive(id, Stages(2), 0, At(now), {});
     }
-    (*s)->Complete(first->id, At(kT), {});
-    return (*s)->Next(0, At(kT))->type;
+    s->Complete(first->id, At(now), {});
+    return s->Next(0, At(now))->type;
   };
-  const AffineCosts flat(1, 0), in_proportion(0, 1);
+  const AffineCosts flat(1, 0.01), in_proportion(0, 1);
   // The first one would wait for T, and one newcomer be earlier by T.
   EXPECT_EQ(first_to_run(flat, 1), 1u);
   EXPECT_EQ(first_to_run(flat, 2), 0u);
   EXPECT_EQ(first_to_run(in_proportion, 2), 1u);
+  // A busy machine saves the T of work, for those who come later.
+  EXPECT_EQ(first_to_run(flat, 1, /*before=*/3), 0u);
 }
 
 TEST(StagedTest, OptionsOutOfRangeAreRefused) {
@@ -441,8 +484,9 @@ struct StagedSetup {
   // Requests grow after stages 0 and 2, where they may leave or skip some.
   bool exits = false;
   bool random_policy = false;
-  bool cellular = false;  // that policy, which keeps the same promises
-  bool packed = false;    // rows are tokens, of each request as many as it has
+  bool cellular = false;         // that policy, which keeps the same promises
+  bool packed = false;           // rows are tokens, of each request as many as it has
+  std::set<CellType> flat = {};  // stages of MixedCosts; none: other costs
 };
 
 class RandomStagedTest : public ::testing::TestWithParam<StagedSetup> {};
@@ -451,7 +495,8 @@ class RandomStagedTest : public ::testing::TestWithParam<StagedSetup> {};
 TEST_P(RandomStagedTest, NoRowIsLostDoubledOrComputedTwice) {
   static const Costs kCosts(1);
   StagedSetup setup = GetParam();
-  setup.options.costs = &kCosts;
+  const MixedCosts mixed(setup.flat);
+  setup.options.costs = setup.flat.empty() ? static_cast<const CostModel*>(&kCosts) : &mixed;
   RandomPolicy policy(setup.seed);
   if (setup.random_policy) setup.options.stage_policy = &policy;
   if (setup.exits) setup.options.stage_types = {0, 1, 2, 3};
@@ -642,6 +687,27 @@ INSTANTIATE_TEST_SUITE_P(
                     .workers = 2,
                     .seed = 18,
                     .packed = true},
+        StagedSetup{.options = {.max_batch_size = 16},
+                    .staged = {.split = true, .stretch = true},
+                    .workers = 1,
+                    .seed = 20,
+                    .flat = {2, 3}},
+        StagedSetup{.options = {.max_batch_size = 16},
+                    .staged = {.split = true, .stretch = true, .buffer_pairs = 1},
+                    .workers = 3,
+                    .seed = 21,
+                    .exits = true,
+                    .flat = {3}},
+        StagedSetup{.options = {.max_batch_size = 16, .workers = 2},
+                    .staged = {.split = true, .stretch = true},
+                    .workers = 2,
+                    .seed = 22,
+                    .flat = {1, 3}},
+        StagedSetup{.options = {.max_batch_size = 16, .workers = 4},
+                    .staged = {.split = true, .stretch = true, .buffer_pairs = 3},
+                    .workers = 4,
+                    .seed = 23,
+                    .flat = {0, 2}},
         StagedSetup{.options = {.max_batch_size = 64},
                     .staged = {},
                     .workers = 2,

@@ -53,6 +53,17 @@ BatchPart BatchTable::Take(int32_t stage) {
   return part;
 }
 
+BatchPart BatchTable::TakePiece(int32_t stage, int32_t num, int32_t meet_after) {
+  BatchPart& front = queues_[static_cast<size_t>(stage)].front();
+  assert(num > 0 && num < front.num && meet_after >= stage);
+  Row& row = rows_.at(front.batch);
+  if (row.joins_after < 0) row.joins_after = meet_after;
+  const BatchPart piece{front.batch, front.start, num};
+  front.start += num;
+  front.num -= num;
+  return piece;
+}
+
 void BatchTable::Update(int32_t stage, const BatchPart& part) {
   Row& row = rows_.at(part.batch);
   int32_t& completed = row.completed[static_cast<size_t>(stage)];
@@ -62,7 +73,8 @@ void BatchTable::Update(int32_t stage, const BatchPart& part) {
 
 bool BatchTable::CaughtUp(int32_t stage, StagedBatchId batch) const {
   const Row& row = rows_.at(batch);
-  return row.front == stage && row.completed[static_cast<size_t>(stage)] == row.size;
+  const bool apart = row.joins_after >= 0 && row.joins_after != stage;  // some may be beyond it
+  return !apart && row.front == stage && row.completed[static_cast<size_t>(stage)] == row.size;
 }
 
 void BatchTable::Forward(int32_t stage, const BatchPart& part) {

@@ -60,6 +60,9 @@ class BatchTable {
   const BatchPart* Front(int32_t stage) const;
   // Takes that.
   BatchPart Take(int32_t stage);
+  // Takes the first 1 ≤ `num` < all of its queries; the rest stays. All of the batch then wait for
+  // each other after the stage `meet_after` ≥ `stage`, if they do not so already.
+  BatchPart TakePiece(int32_t stage, int32_t num, int32_t meet_after);
 
   // The stage has run the part.
   void Update(int32_t stage, const BatchPart& part);

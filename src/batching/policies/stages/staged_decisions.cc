@@ -9,14 +9,26 @@
 namespace chairlift {
 namespace {
 
-// Of all workers, what the queries that come can be expected to keep busy at most.
-constexpr double kMostBusy = 0.9;
+// Of all workers' time, what the queries that come can be expected to take at most.
+constexpr double kMostAlone = 0.9;
+constexpr double kMostTogether = 0.95;
 // Of those who come later, how many wait for a second of work, for each query that is there and
-// each b / (1 − b) where the workers are busy for a share b of the time. 1 would be right if they
-// came to a queue that is served one by one; as they share batches, they wait for less. Found by
-// simulation, on costs in proportion to rows, on affine ones, on ones with a single stage that
-// gains from company and on GPU-like ones: 0.2 to 0.3 are within 3% of the best at every load.
-constexpr double kShareOfWork = 0.25;
+// each b / (1 − b), where b is the share of their time for which the queries that come would keep
+// the workers busy: one by one, or in the largest batches, without which a queue would grow for
+// ever once they are busy all the time. 1 would be right if they came to a queue that is served one
+// by one; as they share batches, they wait for less. Found by simulation, on costs in proportion to
+// rows, on affine ones, on ones with a single stage that gains from company and on GPU-like ones.
+constexpr double kShareAlone = 0.2;
+constexpr double kShareTogether = 0.6;
+
+// Where other workers may take some of them, pieces that take so much longer are as good as all
+// together.
+constexpr double kAsSoon = 1.02;
+
+double QueueOf(double busy, double most) {
+  busy = std::min(busy, most);
+  return busy / (1 - busy);
+}
 
 }  // namespace
 
@@ -37,25 +49,89 @@ Duration StagedScheduler::CostOfStages(const Pipeline& pipeline, int32_t first, 
   return sum;
 }
 
-double StagedScheduler::Busy(const Pipeline& pipeline, Load one) const {
-  const Duration alone = CostOfStages(pipeline, 0, pipeline.table.stages(), one);
+StagedScheduler::Group StagedScheduler::PartOf(const Group& group, int32_t queries) {
+  const int64_t rows = int64_t{group.load.rows} * queries / group.queries;
+  return {queries, {std::max(1, static_cast<int32_t>(rows)), group.load.length}};
+}
+
+StagedScheduler::Pieces StagedScheduler::BestPieces(const Pipeline& pipeline, int32_t stage,
+                                                    const Group& group) const {
+  Pieces best{group.queries, CostOf(pipeline, stage, group.load)};
+  Duration least = best.cost;
+  const double limit = options_.workers > 1 ? kAsSoon : 1;
+  for (int32_t piece = group.queries; piece > 1 && best.cost > Duration(0);) {
+    piece = (piece + 1) / 2;
+    const int32_t last = group.queries % piece;
+    const Duration one = CostOf(pipeline, stage, PartOf(group, piece).load);
+    const Duration rest =
+        last == 0 ? Duration(0) : CostOf(pipeline, stage, PartOf(group, last).load);
+    if (one == Duration(0) || (last > 0 && rest == Duration(0))) break;
+    const Duration cost = group.queries / piece * one + rest;
+    if (static_cast<double>(cost.count()) < limit * static_cast<double>(least.count())) {
+      best = {piece, cost};
+    }
+    least = std::min(least, cost);
+  }
+  return best;
+}
+
+Duration StagedScheduler::BestCost(const Pipeline& pipeline, int32_t first, int32_t last,
+                                   const Group& group) const {
+  Duration sum(0);
+  for (int32_t stage = first; stage < last; ++stage) {
+    const Duration own = BestPieces(pipeline, stage, group).cost;
+    if (own == Duration(0)) return Duration(0);
+    sum += own;
+  }
+  return sum;
+}
+
+int32_t StagedScheduler::PieceOf(const Pipeline& pipeline, int32_t stage,
+                                 const BatchPart& part) const {
+  const Batch& batch = pipeline.batches.at(part.batch);
+  if (!MayDivide() || (stage == 0 && part.start == 0 && batch.starts_whole)) return part.num;
+  const Load load = LoadOf(batch, part.start, part.num);
+  return load.rows < 2 ? part.num : BestPieces(pipeline, stage, {part.num, load}).queries;
+}
+
+int32_t StagedScheduler::MeetAfter(const Pipeline& pipeline, int32_t stage, const BatchPart& part,
+                                   int32_t piece) const {
+  const Load load = LoadOf(pipeline.batches.at(part.batch), part.start, part.num);
+  for (int32_t later = stage + 1; later < pipeline.table.stages(); ++later) {
+    if (BestPieces(pipeline, later, {part.num, load}).queries > piece) return later - 1;
+  }
+  return stage;
+}
+
+double StagedScheduler::WeightOfWork(const Pipeline& pipeline, const Group& group) const {
+  if (gap_ns_ == 0) return 0;
+  const int32_t stages = pipeline.table.stages();
+  const Load one{std::max(1, group.load.rows / group.queries), group.load.length};
+  const auto alone = static_cast<double>(BestCost(pipeline, 0, stages, {1, one}).count());
+  double together = alone;
+  for (int32_t queries = 2; queries <= options_.max_batch_size / one.rows; queries *= 2) {
+    const Group batch{queries, {queries * one.rows, one.length}};
+    const auto cost = static_cast<double>(BestCost(pipeline, 0, stages, batch).count());
+    together = std::min(together, cost / queries);
+  }
   const double gaps = gap_ns_ * std::max(options_.workers, 1);
-  return gaps == 0 ? 0 : std::min(static_cast<double>(alone.count()) / gaps, kMostBusy);
+  return kShareAlone * QueueOf(alone / gaps, kMostAlone) +
+         kShareTogether * QueueOf(together / gaps, kMostTogether);
 }
 
 // The least of the sum of latencies of some queries, and of what their work delays those who come
 // later.
 class StagedScheduler::BestOrder {
  public:
-  BestOrder(const StagedScheduler& scheduler, const Pipeline& pipeline, int32_t queries, Load load)
-      : scheduler_(scheduler), pipeline_(pipeline), all_(queries), load_(load) {
-    const double busy = scheduler.Busy(pipeline, {std::max(1, load.rows / queries), load.length});
-    weight_ = kShareOfWork * queries * busy / (1 - busy);
-  }
+  BestOrder(const StagedScheduler& scheduler, const Pipeline& pipeline, const Group& group)
+      : scheduler_(scheduler),
+        pipeline_(pipeline),
+        all_(group),
+        weight_(group.queries * scheduler.WeightOfWork(pipeline, group)) {}
 
   // 0: some costs are not known.
   int32_t PartAt(int32_t stage) {
-    int32_t part = all_;
+    int32_t part = all_.queries;
     for (; part > 1 && Of(stage, part).halved; part = (part + 1) / 2) {
     }
     return unknown_ ? 0 : part;
@@ -72,9 +148,8 @@ class StagedScheduler::BestOrder {
     if (stage == pipeline_.table.stages() || queries == 0) return {};
     const auto [known, fresh] = orders_.try_emplace({stage, queries});
     if (!fresh) return known->second;
-    const int32_t rows = std::max(1, static_cast<int32_t>(int64_t{load_.rows} * queries / all_));
-    const auto time =
-        static_cast<double>(scheduler_.CostOf(pipeline_, stage, {rows, load_.length}).count());
+    const Pieces pieces = scheduler_.BestPieces(pipeline_, stage, PartOf(all_, queries));
+    const auto time = static_cast<double>(pieces.cost.count());
     unknown_ = unknown_ || time == 0;
     const Order rest = Of(stage + 1, queries);
     Order best{queries * time + rest.latency, time + rest.work};
@@ -92,51 +167,62 @@ class StagedScheduler::BestOrder {
 
   const StagedScheduler& scheduler_;
   const Pipeline& pipeline_;
-  const int32_t all_;
-  const Load load_;
-  double weight_ = 0;
+  const Group all_;
+  const double weight_;
   bool unknown_ = false;
   std::map<std::pair<int32_t, int32_t>, Order> orders_;  // by stage and queries
 };
 
-int32_t StagedScheduler::BestPart(const Pipeline& pipeline, int32_t stage, int32_t queries,
-                                  Load load) const {
-  if (!staged_.split || staged_.by_length || options_.costs == nullptr || load.rows < 2 ||
-      queries < 2) {
-    return queries;
-  }
-  const int32_t part = BestOrder(*this, pipeline, queries, load).PartAt(stage);
-  return part == 0 ? queries : part;
+bool StagedScheduler::MayDivide() const {
+  return staged_.split && !staged_.by_length && options_.stage_policy == nullptr;
 }
 
-bool StagedScheduler::WillSplit(const Pipeline& pipeline, int32_t queries, Load load) const {
+int32_t StagedScheduler::BestPart(const Pipeline& pipeline, int32_t stage,
+                                  const Group& group) const {
+  if (!MayDivide() || group.load.rows < 2 || group.queries < 2) return group.queries;
+  const int32_t part = BestOrder(*this, pipeline, group).PartAt(stage);
+  return part == 0 ? group.queries : part;
+}
+
+bool StagedScheduler::WillSplit(const Pipeline& pipeline, const Group& group) const {
+  if (!MayDivide() || group.load.rows < 2 || group.queries < 2) return false;
+  BestOrder order(*this, pipeline, group);
   for (int32_t stage = 1; stage < pipeline.table.stages(); ++stage) {
-    if (BestPart(pipeline, stage, queries, load) < queries) return true;
+    const int32_t part = order.PartAt(stage);
+    if (part > 0 && part < group.queries) return true;
   }
   return false;
 }
 
 int32_t StagedScheduler::FreeWorkers() const { return std::max(options_.workers, 1) - running_; }
 
-bool StagedScheduler::PaysToJoin(const Pipeline& pipeline, StagedBatchId id, int32_t joining,
-                                 Load more) const {
+bool StagedScheduler::PaysToJoin(const Pipeline& pipeline, StagedBatchId id,
+                                 const Group& more) const {
   const BatchTable::Row& row = pipeline.table.row(id);
   const Load old = LoadOf(pipeline.batches.at(id), 0, row.size);
   const int32_t next = row.front + 1, stages = pipeline.table.stages();
-  const auto take = [&](int32_t first, int32_t rows) {
-    return static_cast<double>(
-        CostOfStages(pipeline, first, stages, {rows, std::max(old.length, more.length)}).count());
+  const Group both{row.size + more.queries,
+                   {old.rows + more.load.rows, std::max(old.length, more.load.length)}};
+  const auto take = [&](int32_t first, int32_t last, const Group& group) {
+    return static_cast<double>(BestCost(pipeline, first, last, group).count());
   };
-  const double old_alone = take(next, old.rows), more_alone = take(0, more.rows);
-  const double together = take(next, old.rows + more.rows), more_rest = take(next, more.rows);
-  if (old_alone == 0 || more_alone == 0 || together == 0 || more_rest == 0) return true;
-  const double catching_up = more_alone - more_rest;
-  const int32_t queries = row.size;
+  const double old_alone = take(next, stages, {row.size, old});
+  const double more_alone = take(0, stages, more);
+  const double catching_up = take(0, next, more), together = take(next, stages, both);
+  if (old_alone == 0 || more_alone == 0 || catching_up == 0 || together == 0) return true;
   // The batch needs a worker as well, but where one runs it.
   const bool at_work = row.completed[static_cast<size_t>(row.front)] == 0;
   const double wait = FreeWorkers() > (at_work ? 0 : 1) ? 0 : old_alone;
-  return (queries + joining) * (catching_up + together) <
-         queries * old_alone + joining * (wait + more_alone);
+  // If they follow, they share their batch with those who come until then.
+  const double come = gap_ns_ == 0 ? 0 : old_alone / gap_ns_;
+  const int32_t room = options_.max_batch_size / std::max(1, more.load.rows / more.queries);
+  const Group company =
+      PartOf(more, static_cast<int32_t>(std::clamp<double>(more.queries + come, more.queries,
+                                                           std::max(more.queries, room))));
+  const double share = take(0, stages, company) * more.queries / company.queries;
+  const double weight = more.queries * WeightOfWork(pipeline, both);
+  return (both.queries + weight) * (catching_up + together) <
+         row.size * old_alone + more.queries * (wait + more_alone) + weight * (old_alone + share);
 }
 
 bool StagedScheduler::MakesLate(const Pipeline& pipeline, StagedBatchId id, Load more) const {

@@ -47,7 +47,7 @@ class StagedScheduler::Operations final : public MetaOperations {
 
   bool New(int queries) override {
     if (!pair_ || !Fits(queries, max_batch_size(), /*alone=*/true)) return false;
-    scheduler_.MakeNew(pipeline_, *pair_, Take(queries, /*starts=*/true));
+    scheduler_.MakeNew(pipeline_, *pair_, Take(queries, /*starts=*/true), /*starts=*/true);
     pair_.reset();
     FindLatest();
     return true;

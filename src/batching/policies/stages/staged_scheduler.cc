@@ -151,27 +151,31 @@ void StagedScheduler::FormNew(Pipeline& pipeline) {
     all = {all.rows + RowsOf(slot), std::max(all.length, request(slot).length)};
     ++queries;
   }
-  const int32_t part = BestPart(pipeline, 0, queries, all);
+  const int32_t part = queries == 0 ? 0 : BestPart(pipeline, 0, {queries, all});
   const int32_t rows = part == queries
                            ? room
                            : std::max(1, static_cast<int32_t>(int64_t{all.rows} * part / queries));
+  // Some pieces may start later than a client's next request could.
+  const bool starts = part < 2 || !MayDivide() ||
+                      BestPieces(pipeline, 0, PartOf({queries, all}, part)).queries == part;
   const std::vector<Slot> slots =
-      Collect(pipeline, rows, !staged_.by_length || active_rows_ == 0, /*starts=*/true);
+      Collect(pipeline, rows, !staged_.by_length || active_rows_ == 0, starts);
   if (slots.empty()) return;
-  const StagedBatchId id = MakeNew(pipeline, *pair, slots);
+  const StagedBatchId id = MakeNew(pipeline, *pair, slots, starts);
   const auto size = static_cast<int32_t>(slots.size());
-  if (WillSplit(pipeline, size, LoadOf(pipeline.batches.at(id), 0, size))) {
+  if (WillSplit(pipeline, {size, LoadOf(pipeline.batches.at(id), 0, size)})) {
     pipeline.table.ForbidStretch(id);
   }
 }
 
 StagedBatchId StagedScheduler::MakeNew(Pipeline& pipeline, int32_t pair,
-                                       std::span<const Slot> slots) {
+                                       std::span<const Slot> slots, bool starts) {
   const StagedBatchId id = pipeline.table.New(static_cast<int32_t>(slots.size()), now());
   Join(pipeline, id, slots);
   Batch& batch = pipeline.batches.at(id);
   batch.pair = pair;
   batch.owner = id;
+  batch.starts_whole = starts;
   return id;
 }
 
@@ -204,11 +208,11 @@ void StagedScheduler::Stretch(Pipeline& pipeline) {
     ++joining;
   }
   if (joining == 0) return;
-  if (limit == Duration(0) && !PaysToJoin(pipeline, *id, joining, more)) return;
+  if (limit == Duration(0) && !PaysToJoin(pipeline, *id, {joining, more})) return;
   const std::vector<Slot> slots = Collect(pipeline, more.rows, /*alone=*/false, /*starts=*/false);
   if (slots.empty()) return;
   MakeStretched(pipeline, *id, slots);
-  if (WillSplit(pipeline, row.size, LoadOf(batch, 0, row.size))) {
+  if (WillSplit(pipeline, {row.size, LoadOf(batch, 0, row.size)})) {
     pipeline.table.ForbidStretch(*id);
   }
 }
@@ -218,7 +222,7 @@ bool StagedScheduler::SplitAfter(Pipeline& pipeline, int32_t stage, StagedBatchI
   if (options_.stage_policy != nullptr) return AskAboutSplit(pipeline, stage, id);
   const int32_t size = pipeline.table.row(id).size;
   const int32_t part =
-      BestPart(pipeline, stage + 1, size, LoadOf(pipeline.batches.at(id), 0, size));
+      BestPart(pipeline, stage + 1, {size, LoadOf(pipeline.batches.at(id), 0, size)});
   if (part == size) return false;
   std::vector<int32_t> sizes(static_cast<size_t>(size / part), part);
   if (size % part > 0) sizes.push_back(size % part);
@@ -283,7 +287,7 @@ void StagedScheduler::EndPart(const Work& work) {
   Stretch(pipeline);
   if (SplitAfter(pipeline, work.stage, work.part.batch)) return;
   pipeline.table.Forward(work.stage, work.part);
-  if (work.stage + 1 < pipeline.table.stages()) return;
+  if (pipeline.table.rows().contains(work.part.batch)) return;
   const auto ended = pipeline.batches.find(work.part.batch);
   for (const Slot slot : ended->second.queries) {
     if (slot != kNoSlot) queries_[slot].batch = -1;
@@ -315,11 +319,16 @@ std::optional<Task> StagedScheduler::NextTask(WorkerId worker) {
       const BatchPart* const front = stage < 0 ? nullptr : pipeline.table.Front(stage);
       if (front == nullptr) continue;
       const Batch& batch = pipeline.batches.at(front->batch);
-      if (!pipeline.buffers.Begin(stage, batch.pair, batch.owner, front->num)) continue;
-      const Work work{&pipeline, stage, pipeline.table.Take(stage), batch.pair};
+      const int32_t piece = PieceOf(pipeline, stage, *front);
+      if (!pipeline.buffers.Begin(stage, batch.pair, batch.owner, piece)) continue;
+      const BatchPart part =
+          piece == front->num
+              ? pipeline.table.Take(stage)
+              : pipeline.table.TakePiece(stage, piece, MeetAfter(pipeline, stage, *front, piece));
+      const Work work{&pipeline, stage, part, batch.pair};
       std::vector<Member> members = TakeList();
       int32_t length = 0;
-      for (int32_t i = work.part.start; i < work.part.start + work.part.num; ++i) {
+      for (int32_t i = part.start; i < part.start + part.num; ++i) {
         const Slot slot = batch.queries[static_cast<size_t>(i)];
         if (slot == kNoSlot) continue;
         members.push_back({slot, queries_[slot].next});

@@ -35,6 +35,7 @@ class StagedScheduler final : public RequestTable {
     std::vector<Slot> queries;  // kNoSlot: gone, or in another batch
     int32_t pair = 0;           // −1: it is in no buffers
     StagedBatchId owner = 0;    // of its buffers: the batch it was split from
+    bool starts_whole = false;  // all of those it was made of begin the first stage together
   };
   // The stages as one kind of request passes them.
   struct Pipeline {
@@ -95,21 +96,45 @@ class StagedScheduler final : public RequestTable {
   // A new batch, which can begin at once, if nothing waits for the first stage.
   void FormNew(Pipeline& pipeline);
   void Stretch(Pipeline& pipeline);
-  StagedBatchId MakeNew(Pipeline& pipeline, int32_t pair, std::span<const Slot> slots);
+  StagedBatchId MakeNew(Pipeline& pipeline, int32_t pair, std::span<const Slot> slots, bool starts);
   void MakeStretched(Pipeline& pipeline, StagedBatchId id, std::span<const Slot> slots);
   // Whether so many more rows, where all costs are known, make a query of the batch late that would
   // not be without them.
   bool MakesLate(const Pipeline& pipeline, StagedBatchId id, Load more) const;
-  // How much of all workers' time the queries that come take one by one, each of `rows`; 0 where it
-  // is not known, kMostBusy at most.
-  double Busy(const Pipeline& pipeline, Load one) const;
-  // Into how large parts `queries`, together of `load`, are best divided before `stage`: their
-  // number, halved some times. That of all where costs are not known.
-  int32_t BestPart(const Pipeline& pipeline, int32_t stage, int32_t queries, Load load) const;
-  bool WillSplit(const Pipeline& pipeline, int32_t queries, Load load) const;
+
+  // What is decided by costs. Some queries, together:
+  struct Group {
+    int32_t queries = 0;  // ≥ 1
+    Load load = {};
+  };
+  static Group PartOf(const Group& group, int32_t queries);
+  // How a stage runs all of a group soonest: in pieces of so many queries, one after the other; all
+  // of them where some cost is not known.
+  struct Pieces {
+    int32_t queries = 0;
+    Duration cost{0};  // together; 0: not known
+  };
+  Pieces BestPieces(const Pipeline& pipeline, int32_t stage, const Group& group) const;
+  // Of stages [first, last), each in such pieces. 0: not known.
+  Duration BestCost(const Pipeline& pipeline, int32_t first, int32_t last,
+                    const Group& group) const;
+  // Whether batches may be cut into parts and pieces.
+  bool MayDivide() const;
+  // How many of a part's queries the stage is to run next, the others after them.
+  int32_t PieceOf(const Pipeline& pipeline, int32_t stage, const BatchPart& part) const;
+  // The stage after which pieces of so many queries of a part are to meet again: the next one had
+  // better have more.
+  int32_t MeetAfter(const Pipeline& pipeline, int32_t stage, const BatchPart& part,
+                    int32_t piece) const;
+  // How many of those who come later wait for a second of work, for each query that is there.
+  double WeightOfWork(const Pipeline& pipeline, const Group& group) const;
+  // Into how large parts a group is best divided before `stage`: its queries, halved some times.
+  // That of all where costs are not known.
+  int32_t BestPart(const Pipeline& pipeline, int32_t stage, const Group& group) const;
+  bool WillSplit(const Pipeline& pipeline, const Group& group) const;
   class BestOrder;
-  // Whether `joining` queries of `more` had better catch up with the batch than follow it.
-  bool PaysToJoin(const Pipeline& pipeline, StagedBatchId id, int32_t joining, Load more) const;
+  // Whether `more` had better catch up with the batch than follow it.
+  bool PaysToJoin(const Pipeline& pipeline, StagedBatchId id, const Group& more) const;
   // Workers without a task; the one that asks has none.
   int32_t FreeWorkers() const;
   bool SplitAfter(Pipeline& pipeline, int32_t stage, StagedBatchId id);
