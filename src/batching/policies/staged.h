@@ -34,7 +34,8 @@ struct StagedOptions {
   // sum of latencies is least, together with what their work is to those who come later: in
   // proportion to how busy the arrivals of late keep the workers, so that work is saved where it is
   // short. Needs costs. (The document's rule divides where the parts take no longer than the whole,
-  // whatever the load.)
+  // whatever the load.) Ours beside it: a batch that is not split runs a stage in pieces where that
+  // takes no longer; these go on apart, and meet before the first stage that suits more of them.
   bool split = false;
   // Policy III, load diversity: newcomers stretch the latest batch,
   bool stretch = false;

@@ -18,7 +18,7 @@ constexpr double kMostTogether = 0.95;
 // ever once they are busy all the time. 1 would be right if they came to a queue that is served one
 // by one; as they share batches, they wait for less. Found by simulation, on costs in proportion to
 // rows, on affine ones, on ones with a single stage that gains from company and on GPU-like ones.
-constexpr double kShareAlone = 0.2;
+constexpr double kShareAlone = 0.1;
 constexpr double kShareTogether = 0.6;
 
 // Where other workers may take some of them, pieces that take so much longer are as good as all
