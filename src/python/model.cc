@@ -271,10 +271,10 @@ std::shared_ptr<LoadedModel> LoadedModel::Texts() {
     Check(InvalidArgument("model '{}' takes no texts: {}", name_, Message(loaded)));
   }
   Check(Annotate(loaded, fmt::format("model '{}' takes no texts", name_)));
-  const std::string embed = EmbedName(name_);
-  const bool embeds = engine->Metadata(embed).ok();
+  const std::string rerank = RerankName(name_);
+  const bool pairs = engine->Metadata(rerank).ok();
   // Not make_shared(): the constructor is private.
-  return std::shared_ptr<LoadedModel>(new LoadedModel(engine_, embeds ? embed : RerankName(name_)));
+  return std::shared_ptr<LoadedModel>(new LoadedModel(engine_, pairs ? rerank : EmbedName(name_)));
 }
 
 void LoadedModel::Unload() {
