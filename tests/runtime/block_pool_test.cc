@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <set>
 #include <vector>
@@ -196,6 +197,155 @@ TEST(BlockPoolTest, RandomSequencesThatShareBlocksReadTheirOwnTokens) {
   }
   EXPECT_GT(refused, 100);
   EXPECT_GT(copied, 500);
+}
+
+std::vector<int64_t> Counted(int64_t from, int64_t count) {
+  std::vector<int64_t> tokens(static_cast<size_t>(count));
+  std::iota(tokens.begin(), tokens.end(), from);
+  return tokens;
+}
+
+TEST(BlockPoolTest, PublishedBlocksAreReusedByWhoBeginsAlike) {
+  BlockPool pool(6, 4);
+  BlockPool::Sequence first(pool);
+  const std::vector<int64_t> prompt = Counted(1, 10);
+  EXPECT_EQ(first.Reuse(prompt), 0);
+  ASSERT_TRUE(first.Grow(10));
+  first.Publish(prompt);
+  BlockPool::Sequence second(pool);
+  EXPECT_EQ(second.Reuse(prompt), 8);  // whole blocks
+  EXPECT_EQ(second.tokens(), 8);
+  EXPECT_EQ(second.blocks()[1], first.blocks()[1]);
+  EXPECT_EQ(pool.use().blocks, 3);
+  EXPECT_EQ(pool.use().tokens, 10);
+  ASSERT_TRUE(second.Grow(9));  // behind the shared ones, in a block of its own
+  EXPECT_NE(second.blocks()[2], first.blocks()[2]);
+  BlockPool::Sequence third(pool);
+  EXPECT_EQ(third.Reuse(std::span(prompt).first(8)), 4);  // one token at the least is computed
+  std::vector<int64_t> other = prompt;
+  other[1] = 0;
+  BlockPool::Sequence fourth(pool);
+  EXPECT_EQ(fourth.Reuse(other), 0);
+  other = prompt;
+  other[5] = 0;
+  EXPECT_EQ(fourth.Reuse(other), 4);
+  EXPECT_EQ(pool.use().reused, 16);
+}
+
+TEST(BlockPoolTest, WhatNobodyHoldsIsKeptUntilThereIsNoOtherRoomTheLongestUnusedFirst) {
+  BlockPool pool(4, 2);
+  const auto leave = [&](const std::vector<int64_t>& prompt) {
+    BlockPool::Sequence sequence(pool);
+    sequence.Reuse(prompt);
+    ASSERT_TRUE(sequence.Grow(static_cast<int64_t>(prompt.size())));
+    sequence.Publish(prompt);
+  };
+  const auto kept = [&](const std::vector<int64_t>& prompt) {
+    return BlockPool::Sequence(pool).Reuse(prompt);
+  };
+  leave({1, 2, 3, 4});
+  leave({5, 6});
+  EXPECT_EQ(pool.use().blocks, 0);
+  EXPECT_EQ(pool.use().kept, 3);
+  EXPECT_EQ(kept({1, 2, 3, 4, 0}), 4);  // used: 5 6 is the longest unused one now
+  BlockPool::Sequence filling(pool);
+  ASSERT_TRUE(filling.Grow(3));  // the one that was free, and another
+  EXPECT_EQ(kept({5, 6, 0}), 0);
+  EXPECT_EQ(kept({1, 2, 3, 4, 0}), 4);
+  ASSERT_TRUE(filling.Grow(5));  // of a chain the end goes first
+  EXPECT_EQ(kept({1, 2, 3, 4, 0}), 2);
+  ASSERT_TRUE(filling.Grow(8));
+  EXPECT_EQ(kept({1, 2, 3, 4, 0}), 0);
+  EXPECT_FALSE(filling.Grow(9));
+}
+
+// As above, of prompts that begin alike: what is in memory at a token stands for it and all before.
+TEST(BlockPoolTest, RandomPromptsReuseWhatTheyWouldCompute) {
+  int reused = 0, shared = 0, evicted = 0, refused = 0;
+  for (unsigned seed = 0; seed < 30; ++seed) {
+    std::mt19937 random(seed);
+    const int64_t blocks = 4 + random() % 30, block_tokens = 1 + random() % 5;
+    BlockPool pool(blocks, block_tokens);
+    std::vector<std::vector<int64_t>> memory(
+        static_cast<size_t>(blocks), std::vector<int64_t>(static_cast<size_t>(block_tokens), -1));
+    std::map<std::vector<int64_t>, int64_t> numbers;  // of sequences of tokens
+    const auto number = [&](const std::vector<int64_t>& tokens, int64_t count) {
+      return numbers
+          .try_emplace({tokens.begin(), tokens.begin() + count},
+                       static_cast<int64_t>(numbers.size()))
+          .first->second;
+    };
+    struct Live {
+      BlockPool::Sequence sequence;
+      std::vector<int64_t> tokens;  // all that it is to have
+    };
+    std::vector<Live> live;
+    for (int event = 0; event < 1500; ++event) {
+      const unsigned choice = random() % 10;
+      const int64_t before = pool.use().kept;
+      if (live.empty() || choice <= 1) {
+        std::vector<int64_t> tokens;
+        const unsigned alike = random() % 3;
+        for (unsigned i = 0; i < 1 + random() % 14; ++i) {
+          tokens.push_back(i < 8 ? alike : random() % 2);
+        }
+        live.push_back({BlockPool::Sequence(pool), tokens});
+        const int64_t had = live.back().sequence.Reuse(tokens);
+        ASSERT_EQ(had % block_tokens, 0);
+        ASSERT_LT(had, static_cast<int64_t>(tokens.size()));
+        reused += had > 0 ? 1 : 0;
+      } else if (choice <= 4) {
+        live.erase(live.begin() + random() % live.size());
+      } else if (choice == 5) {
+        Live& from = live[random() % live.size()];
+        live.push_back({from.sequence.Share(), from.tokens});
+      } else {
+        Live& one = live[random() % live.size()];
+        const int64_t size = one.sequence.tokens();
+        const int64_t to = std::min<int64_t>(size + random() % (block_tokens + 2),
+                                             static_cast<int64_t>(one.tokens.size()));
+        std::vector<BlockPool::Copy> copies;
+        const int64_t more = pool.BlocksOf(to) - pool.BlocksOf(size);
+        const int64_t room = blocks - pool.use().blocks;
+        if (!one.sequence.Grow(to, copies)) {
+          ++refused;
+          ASSERT_GT(more + 1, room) << "there was room";
+          continue;
+        }
+        ASSERT_LE(more, room);
+        for (const BlockPool::Copy& copy : copies) {
+          std::copy_n(memory[static_cast<size_t>(copy.from)].begin(), copy.tokens,
+                      memory[static_cast<size_t>(copy.to)].begin());
+        }
+        for (int64_t at = size; at < to; ++at) {
+          memory[static_cast<size_t>(one.sequence.blocks()[at / block_tokens])]
+                [static_cast<size_t>(at % block_tokens)] = number(one.tokens, at + 1);
+        }
+        evicted += pool.use().kept < before ? 1 : 0;
+        if (random() % 2 == 0) one.sequence.Publish(one.tokens);
+      }
+      std::map<int64_t, int64_t> held;  // by block: tokens
+      std::map<int64_t, int> holders;
+      for (const Live& one : live) {
+        for (int64_t at = 0; at < one.sequence.tokens(); ++at) {
+          const int64_t block = one.sequence.blocks()[at / block_tokens];
+          ASSERT_EQ(memory[static_cast<size_t>(block)][static_cast<size_t>(at % block_tokens)],
+                    number(one.tokens, at + 1));
+          held[block] = std::max(held[block], at % block_tokens + 1);
+        }
+        for (const int64_t block : one.sequence.blocks()) shared += ++holders[block] > 1 ? 1 : 0;
+      }
+      int64_t tokens = 0;
+      for (const auto& [block, count] : held) tokens += count;
+      ASSERT_EQ(pool.use().blocks, static_cast<int64_t>(held.size()));
+      ASSERT_EQ(pool.use().tokens, tokens);
+      ASSERT_LE(pool.use().blocks + pool.use().kept, blocks);
+    }
+  }
+  EXPECT_GT(reused, 500);
+  EXPECT_GT(shared, 500);
+  EXPECT_GT(evicted, 200);
+  EXPECT_GT(refused, 100);
 }
 
 }  // namespace
