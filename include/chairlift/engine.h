@@ -116,6 +116,9 @@ struct ModelConfig {
   // for all that it may grow to. 0: 1 GiB, less where 32 of the longest requests need less, more
   // where one needs more.
   int64_t cache_bytes = 0;
+  // Keys and values that a prompt left are reused by prompts that begin alike, until room is
+  // needed.
+  bool share_prefixes = true;
   int64_t queue_delay_us = 0;  // how long the oldest request may wait for others
   // Target latency. For the policy length_dp with a queue_delay: requests are not held back once
   // half of it is about to be spent. For the policy staged: nobody joins a batch that was made

@@ -33,6 +33,7 @@ class CellGraph {
     int32_t count = 1;
     int32_t follows = -1;                   // the first one, which has
     std::span<const int32_t> dependencies;  // these; may repeat
+    bool divisible = false;                 // AddDivisible()
     int32_t last() const { return first + count - 1; }
   };
 
@@ -58,7 +59,7 @@ class CellGraph {
     }
     assert(follows < 0 || (type == this->type(follows) && rows == 1 && this->rows(follows) == 1));
     assert(count == 1 || (count > 1 && rows == 1));
-    runs_.push_back({type, rows, node, static_cast<int32_t>(dependencies_.size()), follows});
+    runs_.push_back({type, rows, node, static_cast<int32_t>(dependencies_.size()), follows, false});
     size_ += count;
     return node;
   }
@@ -66,6 +67,13 @@ class CellGraph {
               int32_t follows = -1, int32_t count = 1) {
     return Add(type, rows, std::span<const int32_t>(dependencies.begin(), dependencies.size()),
                follows, count);
+  }
+  // A node of which a task may take some rows only (NodeRef::rows); what is left then is a node
+  // that the request grows by.
+  int32_t AddDivisible(CellType type, int32_t rows) {
+    const int32_t node = Add(type, rows);
+    runs_.back().divisible = true;
+    return node;
   }
   // `count` ≥ 1 nodes of one row, each following the one before, the first reading from
   // `dependencies`.
@@ -95,7 +103,8 @@ class CellGraph {
             .count = end - stored.first,
             .follows = stored.follows,
             .dependencies = {dependencies_.data() + begin,
-                             dependencies_.data() + stored.dependencies_end}};
+                             dependencies_.data() + stored.dependencies_end},
+            .divisible = stored.divisible};
   }
   // The run that a node is of; O(log runs).
   int32_t RunOf(int32_t node) const {
@@ -115,6 +124,7 @@ class CellGraph {
     int32_t first;
     int32_t dependencies_end;
     int32_t follows;
+    bool divisible;
   };
   std::vector<Stored> runs_;
   std::vector<int32_t> dependencies_;

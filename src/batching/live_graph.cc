@@ -34,6 +34,7 @@ void LiveGraph::AddPiece(const CellGraph::Run& run, int32_t first, int32_t last,
   node.rows = run.rows;
   node.first = first;
   node.count = last + 1 - first;
+  node.divisible = run.divisible;
   for (const int32_t dependency : dependencies) {
     assert(dependency >= 0 && dependency < first);
     const int32_t entry = EntryOf(dependency);

@@ -36,6 +36,7 @@ struct LiveNode {
   WorkerId worker = kNoWorker;
   State state = State::kWaiting;  // in flight: all of it has been given
   bool tied = false;              // ready, but only on `worker`
+  bool divisible = false;         // a task may take some of its rows only
 
   // What it takes of a task's size: a node of no rows still takes a place.
   int32_t size() const { return rows > 1 ? rows : 1; }

@@ -79,6 +79,12 @@ std::span<const PolicyInfo> KnownPolicies() {
        GraphForm::kRagged, MakeTokensScheduler},
       {"continuous", "all requests that generate ride at every step, prompts in pieces beside them",
        GraphForm::kGenerated, MakeContinuousScheduler},
+      {"whole_prompts", "as continuous, but prompts are not cut", GraphForm::kGenerated,
+       MakeWholePromptsScheduler},
+      {"leave_only", "requests that generate in a batch that they leave and nobody joins",
+       GraphForm::kGenerated, MakeLeaveOnlyScheduler},
+      {"static", "requests that generate in a batch that is padded to its end",
+       GraphForm::kGenerated, MakeStaticScheduler},
   };
   return kPolicies;
 }

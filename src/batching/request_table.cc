@@ -178,11 +178,12 @@ Task RequestTable::Give(CellType type, WorkerId worker, std::vector<Member> memb
     Request& request = *requests_[member.slot];
     if (!request.started) Start(member.slot);
     const LiveNode& node = request.nodes[member.node];
+    assert(node.divisible == (member.rows > 0) && member.rows <= node.rows);
     if (request.leaving) {
       task.padding_rows += node.size();
     } else {
-      task.nodes.push_back({request.id, node.next(), member.steps});
-      task.rows += node.rows;
+      task.nodes.push_back({request.id, node.next(), member.steps, member.rows});
+      task.rows += member.rows > 0 ? member.rows : node.rows;
     }
     ++request.in_flight;
     request.Give(member.node, member.steps, worker, [&](int32_t reader) {
@@ -229,7 +230,8 @@ std::vector<BatchRequestId> RequestTable::Complete(TaskId task, TimePoint now,
                                          .first = request.size,
                                          .count = growth.count,
                                          .follows = growth.follows,
-                                         .dependencies = growth.dependencies});
+                                         .dependencies = growth.dependencies,
+                                         .divisible = growth.divisible});
     Grew(it->second, node, growth.dependencies);
     if (request.nodes[node].not_given == 0) offered_.push_back({it->second, node});
   }

@@ -46,6 +46,7 @@ class RequestTable : public Scheduler {
     Slot slot;
     int32_t node;
     int32_t steps = 1;  // as NodeRef has them
+    int32_t rows = 0;   // likewise
   };
 
   // Fields that every node touches come first.

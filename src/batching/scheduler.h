@@ -30,6 +30,9 @@ struct NodeRef {
   int32_t node;
   // The node, the one that follows it (CellGraph::Add), and so on: so many nodes, one a step.
   int32_t steps = 1;
+  // Of a divisible node (CellGraph::AddDivisible): so many of its rows, 1 at the least. Else 0:
+  // all.
+  int32_t rows = 0;
   friend bool operator==(const NodeRef&, const NodeRef&) = default;
 };
 
@@ -47,6 +50,8 @@ struct Task {
   bool padded_steps = false;
   // What every row is padded to: the longest of its requests' lengths. 0 where nothing is padded.
   int32_t length = 0;
+  // Where its rows are tokens, of how many sequences they are; 0: that makes no difference.
+  int32_t sequences = 0;
   // In the order of their rows in the batch. Empty only where there are padding rows.
   std::vector<NodeRef> nodes;
   int32_t steps() const { return nodes.empty() ? 1 : nodes.front().steps; }
@@ -58,8 +63,8 @@ struct Task {
 class CostModel {
  public:
   virtual ~CostModel() = default;
-  // Time of the whole batch. `length`: what its rows are padded to; 0: rows have no length, or are
-  // tokens.
+  // Time of the whole batch. `length`: what its rows are padded to, or Task::sequences; 0: rows
+  // have no length, or are tokens of any sequences.
   virtual Duration Cost(CellType type, int32_t rows, int32_t length) const = 0;
   // What of it a task takes once, however many steps it has. 0: several steps in one save nothing.
   virtual Duration FixedCost(CellType /*type*/) const { return Duration(0); }
@@ -115,6 +120,7 @@ class Scheduler {
     std::span<const int32_t> dependencies;
     int32_t follows = -1;  // as CellGraph::Add() takes it
     int32_t count = 1;
+    bool divisible = false;  // CellGraph::AddDivisible
   };
   // A task ended; a worker's tasks end in the order given out. Returns the requests that have
   // left: those whose last node has ended and that have not grown, to be answered now, and

@@ -23,9 +23,10 @@ void ForEachStepOf(const Task& task, Visit&& visit) {
 
 inline Duration TaskCost(const CostModel& costs, const Task& task) {
   const Duration fixed = costs.FixedCost(task.type);
+  const int32_t length = task.sequences > 0 ? task.sequences : task.length;
   Duration cost = fixed;
   ForEachStepOf(task, [&](int32_t rows, int32_t padding) {
-    cost += std::max(costs.Cost(task.type, rows + padding, task.length) - fixed, Duration(0));
+    cost += std::max(costs.Cost(task.type, rows + padding, length) - fixed, Duration(0));
   });
   return cost;
 }

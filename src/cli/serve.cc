@@ -357,6 +357,7 @@ Command AddServe(CLI::App& parser) {
       "                             # continuous: tokens in a step; 0: 256\n"
       "  max_length: 0              # continuous: tokens of prompt and answer together\n"
       "  cache_bytes: 0             # continuous: memory for keys and values\n"
+      "  share_prefixes: true       # continuous: prompts that begin alike compute that once\n"
       "  queue_delay_us: 0          # window, length_dp, staged: longest wait of the oldest "
       "request\n"
       "                             # for more\n"

@@ -566,6 +566,42 @@ TEST(GeneratingOracleTest, PromptsInSmallPiecesAndRoomForFewAtATime) {
         {.max_batch_tokens = 5, .max_length = 100, .cache_bytes = 8 * 4096}, 40, 70, 5);
 }
 
+TEST(GeneratingOracleTest, PromptsThatBeginAlikeAreAnsweredAsAlone) {
+  const auto files = Written(testing::LlamaModel());
+  Alone alone(*files);
+  // Room for a few requests, and for all.
+  for (const int64_t blocks : {10, 400}) {
+    for (const bool share : {true, false}) {
+      auto engine = Load(*files, {.max_batch_tokens = 24,
+                                  .max_length = 100,
+                                  .cache_bytes = blocks * 4096,
+                                  .share_prefixes = share});
+      ASSERT_TRUE(engine.ok()) << engine.status();
+      std::mt19937 random(11);
+      std::vector<Question> questions;
+      for (int i = 0; i < 60; ++i) {
+        Question question = RandomQuestion(random, 30);
+        const auto alike = static_cast<int64_t>(random() % 3);
+        Tokens prefix(random() % 4 == 0 ? 16 : 40);
+        for (size_t at = 0; at < prefix.size(); ++at) {
+          prefix[at] = (alike + static_cast<int64_t>(at * at)) % kVocabulary;
+        }
+        if (random() % 5 == 0) question.prompt.clear();  // all of it may be there already
+        question.prompt.insert(question.prompt.begin(), prefix.begin(), prefix.end());
+        questions.push_back(question);
+      }
+      Compare(**engine, alone, questions, random);
+      const std::string diagnosis = (*engine)->Metadata("decoder")->diagnosis;
+      const auto reused = HasSubstr("tokens of prompts were reused from earlier ones");
+      if (share) {
+        EXPECT_THAT(diagnosis, reused);
+      } else {
+        EXPECT_THAT(diagnosis, Not(reused));
+      }
+    }
+  }
+}
+
 TEST(GeneratingOracleTest, PartsAreTheAnswerTokenByToken) {
   const auto files = Written(testing::LlamaModel());
   auto engine = Load(*files);
@@ -796,6 +832,20 @@ TEST(GeneratingOracleTest, WhatDoesNotFitIsRefusedByName) {
   request.outputs = {"output_ids", "top_logprobs"};
   EXPECT_THAT(std::string((*engine)->Infer(request).status().message()),
               HasSubstr("output 'top_logprobs' goes with logprobs of 1 or more"));
+}
+
+TEST(GeneratingOracleTest, AnswersThatWouldTakeTooMuchMemoryAreRefused) {
+  auto engine = Load(*Written(testing::LlamaModel()),
+                     {.max_length = 131072, .cache_bytes = int64_t{80} << 20});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  InferRequest request = Question{.prompt = {1}, .max_tokens = 131000}.Request();
+  request.inputs.push_back(Number("num_beams", 2));
+  request.inputs.push_back(Number("logprobs", 20));
+  const auto response = (*engine)->Infer(request);
+  EXPECT_TRUE(absl::IsInvalidArgument(response.status())) << response.status();
+  EXPECT_THAT(std::string(response.status().message()),
+              HasSubstr("answers of up to 131000 tokens, with num_beams 2, patience 1 and logprobs "
+                        "20, may take 68 MiB; they may take 64"));
 }
 
 TEST(GeneratingOracleTest, AFileBesideTheModelThatIsWrongFailsTheLoad) {

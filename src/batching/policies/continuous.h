@@ -3,19 +3,20 @@
 // Yu et al., "Orca", OSDI 2022; pieces of prompts beside steps: Agrawal et al., "Sarathi-Serve",
 // OSDI 2024, §4.2).
 //
-// A request's graph is a node for each piece of its prompt, none of which waits for another, and
-// one of one row that it grows by for each token. Rows are tokens. Nodes of one request are given
-// out in the order in which they were added, several of them perhaps in one task.
+// A request's graph is one node, its prompt, which is divisible; then it grows, by one node at a
+// time: what is left of the prompt, or a step. Rows are tokens.
 //
 // One task is in flight at a time, for all workers together: a second one would read all weights
 // again for a part of the requests. It has, in this order:
 //   1. steps: of those that are ready the ones that waited longest, `max_batch_size` rows at most;
-//   2. pieces of prompts, of the requests that arrived first: where there are steps, one piece; and
-//      where there are none, as many as fit into `max_batch_size`, one at the least.
-// So nobody's next token waits for more than one piece of a prompt, and a prompt that has been
-// admitted has a piece in every task until those before it have run.
+//   2. pieces of prompts, of the requests that arrived first. Where there are steps, so many tokens
+//      that the task costs at most kSlowdown times what its steps alone do, one at the least; where
+//      costs are not known, kUnknownPiece. Where there are none, as many as fit into
+//      `max_batch_size`.
+// So nobody's next token waits for much more than another step, and prompts get a third of the time
+// at the least: the first request that waits for a part of its prompt has one in every task.
 //
-// Pieces of another type than steps (what an encoder computes, which is one node then) ride apart:
+// Pieces of another type than steps (what an encoder computes, which is not divisible) ride apart:
 // while there are both, tasks of steps and of pieces, as many as fit, take turns, steps first. A
 // token waits for `max_batch_size` rows of such pieces at the most, or for one piece that is
 // larger.
@@ -35,7 +36,14 @@
 
 namespace chairlift {
 
+// How much longer a step may take for the pieces of prompts beside it, in times.
+inline constexpr double kSlowdown = 1.5;
+// Tokens of prompts beside steps where costs are not known.
+inline constexpr int32_t kUnknownPiece = 32;
+
 StatusOr<std::unique_ptr<Scheduler>> MakeContinuousScheduler(const PolicyOptions& options);
+// To be compared with: prompts are not cut, however long steps take with one beside them.
+StatusOr<std::unique_ptr<Scheduler>> MakeWholePromptsScheduler(const PolicyOptions& options);
 
 }  // namespace chairlift
 

@@ -127,6 +127,7 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(const std::shared_ptr<M
                             .number = node.request,
                             .node = node.node,
                             .steps = node.steps,
+                            .rows = node.rows,
                             .deadline = request->deadline,
                             .status = {}});
   }

@@ -335,7 +335,11 @@ CellGraph Dispatcher::GraphOf(Request& request, Lock& lock) {
     if (!locked) lock.lock();
     request.types.push_back(request.model->queue().HoldType(node.cell, node.key));
     if (!locked) lock.unlock();
-    graph.Add(request.types[0], node.rows, node.dependencies);
+    if (node.divisible) {
+      graph.AddDivisible(request.types[0], node.rows);
+    } else {
+      graph.Add(request.types[0], node.rows, node.dependencies);
+    }
     return graph;
   }
   const int32_t runs = own.num_runs();

@@ -216,7 +216,7 @@ void Dispatcher::FinishNodes(Batch& batch, Lock& lock, Actions& actions) {
     GetOff(request, batch.ride);
     if (!request.ran) request.start = batch.start;
     request.ran = true;
-    queue.queue_time().Ran({batch.task.type, node.units}, request.share);
+    queue.queue_time().Ran({batch.task.type, node.units + node.skipped}, request.share);
     request.times.compute_input += batch.result.compute_input;
     request.times.compute_output += batch.result.compute_output;
     request.widest = std::max(request.widest, batch.result.rows);
@@ -234,8 +234,10 @@ void Dispatcher::FinishNodes(Batch& batch, Lock& lock, Actions& actions) {
                        .rows = node.rows,
                        .dependencies = {},
                        .follows = node.follows,
-                       .count = node.count});
-      queue.queue_time().Grow({grown.back().type, int64_t{node.rows} * node.count}, request->share);
+                       .count = node.count,
+                       .divisible = node.divisible});
+      const int64_t units = int64_t{node.rows} * node.count;
+      if (!node.left_over) queue.queue_time().Grow({grown.back().type, units}, request->share);
       nodes.push_back(std::move(node));
     }
   }

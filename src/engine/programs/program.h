@@ -41,6 +41,7 @@ struct GraphNode {
   std::span<const int32_t> dependencies;  // earlier nodes that it reads or follows; may repeat
   int32_t follows = -1;                   // whose task may run it as a further step; −1: none's
   int32_t count = 1;                      // nodes
+  bool divisible = false;                 // CellGraph::AddDivisible; of a request of this one node
 };
 
 // A node, or a run of them, that a request's graph has grown by since it was unfolded.
@@ -51,6 +52,9 @@ struct GrownNode {
   absl::InlinedVector<int64_t, 4> key;
   int32_t follows = -1;
   int32_t count = 1;
+  bool divisible = false;  // CellGraph::AddDivisible
+  // What an earlier node was to compute and has not: its rows were counted with that one's.
+  bool left_over = false;
 };
 
 // A request as its program unfolded it. What the first functions say is constant; of the others
@@ -99,11 +103,13 @@ struct TaskNode {
   uint64_t number = 0;  // of the request, as no other has it
   int32_t node = 0;
   int32_t steps = 1;                       // it and those that follow it (NodeRef)
+  int32_t rows = 0;                        // likewise
   std::optional<TimePoint> deadline = {};  // of its request
   // Set by Run():
-  Status status;      // what failed its request
-  int64_t units = 0;  // in the queue's time: its rows, times their length where they are padded
-  double share = 1;   // of its request, which takes so much of an execution of the model
+  Status status;        // what failed its request
+  int64_t units = 0;    // in the queue's time: its rows, times their length where they are padded
+  int64_t skipped = 0;  // further ones, that need not be computed any more
+  double share = 1;     // of its request, which takes so much of an execution of the model
 };
 
 // One task: nodes of one cell and key.

@@ -87,6 +87,15 @@ Status CheckPolicySettings(ServingPlan& plan) {
         "trusted_mask is '{}', which policy '{}' does not use; 'length_dp' and 'naive' do",
         config.trusted_mask, config.policy);
   }
+  if (!config.share_prefixes && config.policy != "continuous") {
+    if (!config.drop_unused) {
+      return InvalidArgument(
+          "share_prefixes is false, which policy '{}' does not use; 'continuous' does",
+          config.policy);
+    }
+    config.share_prefixes = true;
+    plan.dropped += fmt::format("; share_prefixes has no effect with policy '{}'", config.policy);
+  }
   for (const auto& [name, value, unset, policies] : kPolicySettings) {
     if (value(config) == 0) continue;
     if (std::find(policies.begin(), policies.end(), config.policy) != policies.end()) continue;
@@ -201,6 +210,12 @@ StatusOr<ServingPlan> PlanGenerationServing(const ModelConfig& config, const std
                                             int64_t blocks) {
   ServingPlan plan;
   plan.config = config;
+  if (!config.policy.empty() && config.policy != "continuous") {
+    return InvalidArgument(
+        "policy '{}' is there to be compared with in simulations; models that generate are served "
+        "with 'continuous'",
+        config.policy);
+  }
   plan.config.policy = "continuous";
   CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan));
   if (config.max_batch_size > 0) {

@@ -97,6 +97,12 @@ constexpr OtherSetting kOthers[] = {
        config.policy = value.Text("the name of a batching policy");
        value.Refuse(CheckPolicyName(config.policy));
      }},
+    {"share_prefixes",
+     [](const YamlValue& value, ModelConfig& config) {
+       const std::string text = value.Text("true or false");
+       if (text != "true" && text != "false") value.RefuseAllBut("true or false");
+       config.share_prefixes = text == "true";
+     }},
     {"stages",
      [](const YamlValue& value, ModelConfig& config) {
        if (!value.IsList()) {

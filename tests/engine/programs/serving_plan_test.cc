@@ -52,6 +52,11 @@ TEST(PlanServingTest, WhatThePolicyWouldIgnoreIsRefusedWithWhoWouldNot) {
               HasSubstr("buffer_pairs is 3, which policy 'window' does not use; 'staged' does"));
   EXPECT_THAT(refusal(PlanServing({.trusted_mask = "mask"}, {true, ""}, 1)),
               HasSubstr("trusted_mask is 'mask', which policy 'window' does not use"));
+  EXPECT_THAT(refusal(PlanServing({.share_prefixes = false}, {true, ""}, 1)),
+              HasSubstr("share_prefixes is false, which policy 'window' does not use"));
+  EXPECT_TRUE(PlanGenerationServing({.share_prefixes = false}, "", 9).ok());
+  EXPECT_THAT(refusal(PlanGenerationServing({.policy = "static"}, "", 9)),
+              HasSubstr("are served with 'continuous'"));
   EXPECT_TRUE(PlanPaddedServing({.queue_delay_us = 7, .latency_objective_us = 7}, "", 1).ok());
   EXPECT_TRUE(PlanServing({.policy = "none", .queue_delay_us = 7}, {true, ""}, 1).ok());
 }

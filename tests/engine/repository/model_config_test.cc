@@ -125,6 +125,12 @@ TEST(ModelConfigTest, ErrorsNameTheLine) {
   EXPECT_THAT(Refusal("\n\npolicy: windows"), HasSubstr("line 3: there is no batching policy"));
 }
 
+TEST(ModelConfigTest, PrefixesAreSharedUnlessItSaysFalse) {
+  EXPECT_THAT(Refusal("share_prefixes: maybe"),
+              HasSubstr("share_prefixes is 'maybe'; it must be true or false"));
+  EXPECT_TRUE(ModelConfig().share_prefixes);
+}
+
 // Whether it came from a file or from a program.
 TEST(ModelConfigTest, NumbersOutOfRangeAreRefused) {
   ModelConfig config;

@@ -13,6 +13,8 @@ StatusOr<std::unique_ptr<Scheduler>> MakeBucketedScheduler(const PolicyOptions& 
 StatusOr<std::unique_ptr<Scheduler>> MakeGraphMergeScheduler(const PolicyOptions& options);
 StatusOr<std::unique_ptr<Scheduler>> MakeIdealScheduler(const PolicyOptions& options);
 StatusOr<std::unique_ptr<Scheduler>> MakeNaiveScheduler(const PolicyOptions& options);
+StatusOr<std::unique_ptr<Scheduler>> MakeStaticScheduler(const PolicyOptions& options);
+StatusOr<std::unique_ptr<Scheduler>> MakeLeaveOnlyScheduler(const PolicyOptions& options);
 
 }  // namespace chairlift
 

@@ -71,8 +71,8 @@ int64_t ScratchOf(const GenerationLimits& limits, int64_t vocabulary) {
 }
 
 Choice Choose(const GenerationLimits& limits, std::span<const int64_t> prompt,
-              std::span<const int64_t> answer, std::span<const float> logits,
-              std::span<float> scratch) {
+              std::span<const int64_t> answer, const SeenTokens* counts,
+              std::span<const float> logits, std::span<float> scratch) {
   Choice choice;
   const auto place = static_cast<int64_t>(answer.size());
   const Rules rules = {ForcedToken(limits, static_cast<int64_t>(prompt.size()), place),
@@ -90,14 +90,14 @@ Choice Choose(const GenerationLimits& limits, std::span<const int64_t> prompt,
       choice.status = Internal("the model's logits have NaN, or infinity, for this request");
       return choice;
     }
-    Penalise(scores, prompt, answer, limits.penalties);
+    Penalise(scores, prompt, answer, counts, limits.penalties);
     choice.next = Continuations(rules, beams, scores);
   } else {
     std::span<const float> row = logits;
     if (limits.penalties.any()) {
       const std::span<float> penalised = scratch.first(logits.size());
       std::copy(logits.begin(), logits.end(), penalised.begin());
-      Penalise(penalised, prompt, answer, limits.penalties);
+      Penalise(penalised, prompt, answer, counts, limits.penalties);
       row = penalised;
     }
     // Where one is forced, nothing is suppressed: the logits are looked through for NaN alone.

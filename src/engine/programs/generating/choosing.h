@@ -27,9 +27,10 @@ struct Choice {
 int64_t ScratchOf(const GenerationLimits& limits, int64_t vocabulary);
 
 // With beams rules are applied to log-probabilities, without to logits, as in transformers.
+// `counts`: as Penalise() takes them.
 Choice Choose(const GenerationLimits& limits, std::span<const int64_t> prompt,
-              std::span<const int64_t> answer, std::span<const float> logits,
-              std::span<float> scratch);
+              std::span<const int64_t> answer, const SeenTokens* counts,
+              std::span<const float> logits, std::span<float> scratch);
 
 }  // namespace chairlift
 

@@ -1,4 +1,4 @@
-// Decoders: a request is its prompt in pieces, then a step a token, and joins and leaves the batch
+// Decoders: a request is its prompt, in pieces, then a step a token, and joins and leaves the batch
 // at any step. Keys and values stay in blocks from step to step. With an encoder, that runs once
 // before, and leaves the keys and values of the source in blocks, too.
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "engine/programs/generating/choosing.h"
 #include "engine/programs/generating/generating_request.h"
 #include "engine/programs/generating/generation_config.h"
+#include "engine/programs/generating/generation_costs.h"
 #include "engine/programs/generating/generation_inputs.h"
 #include "engine/programs/generating/paged_step.h"
 #include "engine/programs/generating/source_encoder.h"
@@ -24,8 +25,6 @@
 namespace chairlift {
 namespace {
 
-// Tokens of a prompt that ride beside the steps of others, at most.
-constexpr int64_t kPieceTokens = 32;
 constexpr int64_t kBlockTokens = 16;
 constexpr int64_t kLikelyBatch = 16;
 // Where neither the model's tables nor its files say how long a sequence may be.
@@ -46,13 +45,14 @@ class GeneratingProgram final : public Program {
   // `encoder`: null where there is none.
   GeneratingProgram(ServingPlan plan, std::unique_ptr<PagedStep> step,
                     std::unique_ptr<SourceEncoder> encoder,
-                    std::unique_ptr<GenerationInputs> inputs, int64_t piece,
-                    std::vector<std::string> notes, std::vector<PassReport> passes)
+                    std::unique_ptr<GenerationInputs> inputs,
+                    std::unique_ptr<GenerationCosts> costs, std::vector<std::string> notes,
+                    std::vector<PassReport> passes)
       : Program("generating", inputs->signature(), std::move(plan)),
         step_(std::move(step)),
         encoder_(std::move(encoder)),
         inputs_(std::move(inputs)),
-        piece_(piece),
+        costs_(std::move(costs)),
         notes_(std::move(notes)),
         passes_(std::move(passes)) {}
 
@@ -71,8 +71,13 @@ class GeneratingProgram final : public Program {
   }
   std::vector<std::string> Remarks() const override {
     const BlockPool::Use use = step_->pool().use();
-    return {fmt::format("keys and values: {} of {} blocks in use, with {} tokens; {} at the most",
-                        use.blocks, step_->pool().blocks(), use.tokens, use.most_blocks)};
+    std::string text =
+        fmt::format("keys and values: {} of {} blocks in use, with {} tokens; {} at the most",
+                    use.blocks, step_->pool().blocks(), use.tokens, use.most_blocks);
+    if (use.reused > 0) {
+      text += fmt::format("; {} tokens of prompts were reused from earlier ones", use.reused);
+    }
+    return {std::move(text)};
   }
 
   std::optional<GenerationStatistics> Generation() const override {
@@ -82,12 +87,23 @@ class GeneratingProgram final : public Program {
     return inputs_->Validate(request);
   }
   StatusOr<std::unique_ptr<RequestGraph>> Unfold(ValidatedRequest request, bool parts) override;
+  Duration Cost(int cell, const Task& task) const override {
+    if (costs_ == nullptr || cell != kStepCell) return Duration(0);
+    return costs_->Cost(task.type, task.rows, task.sequences);
+  }
+  void Learn(const Task& task, bool helped, Duration measured) override {
+    const GenerationCosts::Size ran = std::exchange(ran_, {});
+    if (costs_ != nullptr && task.type == kStepCell) costs_->Learn(ran, helped, measured);
+  }
+  Status KeepCosts() const override {
+    return costs_ == nullptr ? absl::OkStatus() : costs_->Keep();
+  }
   void Run(TaskRun& run, TaskDone done) override;
 
  private:
   struct Item {
     GeneratingRequest* request;
-    size_t first, end;  // nodes of the task
+    size_t node;  // of the task
     std::vector<StepTokens> sequences = {};
     bool complete = false;  // its request has the result: it must not be computed again
   };
@@ -104,7 +120,8 @@ class GeneratingProgram final : public Program {
   const std::unique_ptr<PagedStep> step_;
   const std::unique_ptr<SourceEncoder> encoder_;
   const std::unique_ptr<GenerationInputs> inputs_;
-  const int64_t piece_;
+  const std::unique_ptr<GenerationCosts> costs_;  // null: unknown
+  GenerationCosts::Size ran_;                     // of the last task; of no tokens: unknown
   const std::vector<std::string> notes_;
   const std::vector<PassReport> passes_;
 };
@@ -116,9 +133,9 @@ StatusOr<std::unique_ptr<RequestGraph>> GeneratingProgram::Unfold(ValidatedReque
   const std::span<const int64_t> source = inputs_->Source(request);
   const std::span<const int64_t> prompt = inputs_->Prompt(request);
   const int64_t returned = GenerationInputs::Returned(request);
-  auto made =
-      std::make_unique<GeneratingRequest>(std::move(request), source, prompt, std::move(limits),
-                                          returned, piece_, step_->pool(), parts);
+  auto made = std::make_unique<GeneratingRequest>(std::move(request), source, prompt,
+                                                  std::move(limits), returned, step_->pool(),
+                                                  plan().config.share_prefixes, parts);
   made->times.Arrive(counters_, Clock::Steady().Now());
   return made;
 }
@@ -150,9 +167,10 @@ std::vector<Choice> GeneratingProgram::ChooseNext(std::span<const Item> items, c
     const size_t own = width == 1 ? 0 : static_cast<size_t>(worker) * of_worker;
     Choice& choice = choices[row.row];
     const Status chosen = CatchOutOfMemory([&] {
-      choice = Choose(
-          row.request->limits(), row.request->prompt(), row.request->answer(row.sequence),
-          logits.values<float>().subspan(row.row * size, size), {floats.get() + own, of_worker});
+      choice = Choose(row.request->limits(), row.request->prompt(),
+                      row.request->answer(row.sequence), row.request->counts(row.sequence),
+                      logits.values<float>().subspan(row.row * size, size),
+                      {floats.get() + own, of_worker});
       return absl::OkStatus();
     });
     if (!chosen.ok()) choice.status = chosen;
@@ -181,7 +199,7 @@ Status GeneratingProgram::Compute(std::span<Item> items, TaskRun& run) {
     }
     if (request.done()) request.times.Leave();
     left = left.subspan(item.sequences.size());
-    for (size_t n = item.first; n < item.end; ++n) run.nodes[n].status = completed;
+    run.nodes[item.node].status = completed;
   }
   return absl::OkStatus();
 }
@@ -194,7 +212,7 @@ Status GeneratingProgram::Encode(std::span<Item> items, TaskRun& run) {
   }
   CHAIRLIFT_RETURN_IF_ERROR(encoder_->Run(sources, *step_, run.team, run.worker, run.memory));
   for (Item& item : items) {
-    for (size_t n = item.first; n < item.end; ++n) run.nodes[n].status = absl::OkStatus();
+    run.nodes[item.node].status = absl::OkStatus();
     item.complete = true;
     item.request->CompleteSource();
   }
@@ -205,37 +223,33 @@ GeneratingProgram::Items GeneratingProgram::BeginSources(TaskRun& run, TaskResul
   Items items;
   for (size_t n = 0; n < run.nodes.size(); ++n) {
     auto& request = static_cast<GeneratingRequest&>(*run.nodes[n].graph);
-    run.nodes[n].units = static_cast<int64_t>(request.source().size());
-    run.nodes[n].share = 1.0 / static_cast<double>(request.planned_nodes());
+    run.nodes[n].share = 0;
     if (!request.BeginSource()) continue;
+    const auto tokens = static_cast<int64_t>(request.source().size());
+    run.nodes[n].units = tokens;
+    run.nodes[n].share = static_cast<double>(tokens) / static_cast<double>(request.planned_rows());
     request.times.Start();
-    result.rows += static_cast<int32_t>(request.source().size());
-    items.push_back({&request, n, n + 1});
+    result.rows += static_cast<int32_t>(tokens);
+    items.push_back({&request, n});
   }
   return items;
 }
 
 GeneratingProgram::Items GeneratingProgram::BeginSteps(TaskRun& run, TaskResult& result) const {
   Items items;
-  for (size_t n = 0; n < run.nodes.size();) {
-    auto& request = static_cast<GeneratingRequest&>(*run.nodes[n].graph);
-    const size_t first = n;
-    int64_t tokens = 0;
-    for (; n < run.nodes.size() && run.nodes[n].graph == &request; ++n) {
-      TaskNode& node = run.nodes[n];
-      node.units = request.Rows(node.node);
-      node.share = 1.0 / static_cast<double>(request.planned_nodes());
-      tokens += node.units;
-    }
+  for (size_t n = 0; n < run.nodes.size(); ++n) {
+    TaskNode& node = run.nodes[n];
+    auto& request = static_cast<GeneratingRequest&>(*node.graph);
     std::vector<BlockPool::Copy> copies;
-    std::vector<StepTokens> begun = request.Begin(static_cast<int32_t>(n - first), tokens, copies);
+    std::vector<StepTokens> begun = request.Begin(node.rows, copies);
     step_->Make(copies, run.team);
-    for (const StepTokens& own : begun) {
-      result.rows += static_cast<int32_t>(own.tokens.size());
-    }
+    node.skipped = request.reused();
+    for (const StepTokens& own : begun) node.units += static_cast<int64_t>(own.tokens.size());
+    node.share = static_cast<double>(node.units) / static_cast<double>(request.planned_rows());
+    result.rows += static_cast<int32_t>(node.units);
     if (begun.empty()) continue;
     request.times.Start();
-    items.push_back({&request, first, n, std::move(begun)});
+    items.push_back({&request, n, std::move(begun)});
   }
   return items;
 }
@@ -259,14 +273,18 @@ void GeneratingProgram::Run(TaskRun& run, TaskDone done) {
         CatchOutOfMemory([&] { return encode ? Encode(some, run) : Compute(some, run); });
     if (computed.ok()) return true;
     for (const Item& item : some) {
-      if (item.complete) continue;
-      for (size_t i = item.first; i < item.end; ++i) run.nodes[i].status = computed;
+      if (!item.complete) run.nodes[item.node].status = computed;
     }
     return false;
   };
   const TimePoint begun = clock.Now();
   const bool together = items.empty() || compute(std::span(items.data(), items.size()));
   const bool stopped = run.memory.stop != nullptr && *run.memory.stop;
+  ran_ = {};
+  if (together && !stopped && !encode) {
+    ran_.tokens = result.rows;
+    for (const Item& item : items) ran_.sequences += static_cast<int32_t>(item.sequences.size());
+  }
   if (!together && items.size() > 1 && !stopped) {
     // None fails for another's data.
     for (Item& item : items) {
@@ -413,12 +431,14 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
   CHAIRLIFT_ASSIGN_OR_RETURN(
       ServingPlan plan,
       PlanGenerationServing(chosen, Described(*step, config, chosen.cache_bytes), sizes.blocks));
+  std::unique_ptr<GenerationCosts> costs =
+      GenerationCosts::Find(*step, plan.scheduling.max_batch_size, model.load);
+  plan.scheduling.costs = costs.get();
   model.graph = Graph();
-  const int64_t piece = std::min<int64_t>(kPieceTokens, plan.config.max_batch_tokens);
   auto inputs = std::make_unique<GenerationInputs>(std::move(config), room, step->pool());
   return std::make_unique<GeneratingProgram>(std::move(plan), std::move(step),
-                                             std::move(source_encoder), std::move(inputs), piece,
-                                             std::move(notes), std::move(passes));
+                                             std::move(source_encoder), std::move(inputs),
+                                             std::move(costs), std::move(notes), std::move(passes));
 }
 
 }  // namespace chairlift

@@ -31,28 +31,29 @@ int64_t BlocksOfRequest(const BlockPool& pool, int64_t source, int64_t prompt, i
 
 GeneratingRequest::GeneratingRequest(ValidatedRequest request, std::span<const int64_t> source,
                                      std::span<const int64_t> prompt, GenerationLimits limits,
-                                     int64_t returned, int64_t piece, BlockPool& pool, bool parts)
+                                     int64_t returned, BlockPool& pool, bool share_prefixes,
+                                     bool parts)
     : RequestGraph(std::move(request)),
       source_(source.begin(), source.end()),
       prompt_(prompt.begin(), prompt.end()),
       limits_(std::move(limits)),
       returned_(returned),
-      piece_(piece),
-      pieces_(static_cast<int32_t>((prompt_size() + piece - 1) / piece)),
-      first_nodes_(source_.empty() ? pieces_ : 1),
+      share_prefixes_(share_prefixes && source.empty()),
       pool_(pool),
       source_sequence_(pool),
-      nodes_(first_nodes_),
       parts_(InParts(this->request(), parts && limits_.beams.beams == 1)) {
   sequences_.emplace_back(pool);
   if (limits_.beams.beams > 1) search_.emplace(limits_.beams);
+  if (limits_.penalties.counted()) counts_.emplace_back(prompt_);
 }
 
-GraphNode GeneratingRequest::run(int32_t index) const {
-  return {.cell = source_.empty() ? kStepCell : kEncodeCell,
-          .rows = static_cast<int32_t>(Rows(index)),
+GraphNode GeneratingRequest::run(int32_t /*index*/) const {
+  const bool prompt = source_.empty();
+  return {.cell = prompt ? kStepCell : kEncodeCell,
+          .rows = static_cast<int32_t>(prompt ? prompt_size() : source_size()),
           .key = {},
-          .dependencies = {}};
+          .dependencies = {},
+          .divisible = prompt};
 }
 
 int64_t GeneratingRequest::state() const {
@@ -67,40 +68,45 @@ void GeneratingRequest::TakeParts(SendParts send) {
   send(parts_.Take());
 }
 
-int64_t GeneratingRequest::NextRows() const {
-  if (computed_ < prompt_size()) return std::min(piece_, prompt_size() - computed_);
-  return static_cast<int64_t>(sequences_.size());
-}
-
-void GeneratingRequest::Grow(int64_t rows, int cell) {
+GrownNode& GeneratingRequest::Grow(int64_t rows, int cell) {
   GrownNode& node = grown_.emplace_back();
   node.cell = cell;
   node.rows = static_cast<int32_t>(rows);
-  grown_rows_ = rows;
   node.dependencies = {nodes_ - 1};
   ++nodes_;
+  return node;
+}
+
+void GeneratingRequest::Grow(bool left_over) {
+  const int64_t prompt = prompt_size() - computed_;
+  GrownNode& node = Grow(prompt > 0 ? prompt : static_cast<int64_t>(sequences_.size()), kStepCell);
+  // A prompt of one token is as good as a step.
+  node.divisible = prompt > 1;
+  node.left_over = left_over;
 }
 
 bool GeneratingRequest::BeginSource() {
-  ++ended_;
   if (source_sequence_.Grow(source_size())) return true;
-  Grow(source_size(), kEncodeCell);
+  Grow(source_size(), kEncodeCell).left_over = true;
   return false;
 }
 
-void GeneratingRequest::CompleteSource() { Grow(NextRows()); }
+void GeneratingRequest::CompleteSource() { Grow(); }
 
-std::vector<StepTokens> GeneratingRequest::Begin(int32_t nodes, int64_t tokens,
+std::vector<StepTokens> GeneratingRequest::Begin(int64_t tokens,
                                                  std::vector<BlockPool::Copy>& copies) {
-  ended_ += nodes;
-  begun_ = std::min(tokens, std::max<int64_t>(prompt_size() - computed_, 1));
+  reused_ = 0;
+  if (!std::exchange(started_, true) && share_prefixes_) {
+    reused_ = computed_ = sequences_[0].Reuse(prompt_);
+  }
+  begun_ = std::clamp<int64_t>(tokens, 1, std::max<int64_t>(prompt_size() - computed_, 1));
   // One that has been given room keeps it where others find none.
   const bool room = std::all_of(
       sequences_.begin(), sequences_.end(),
       [&](BlockPool::Sequence& sequence) { return sequence.Grow(computed_ + begun_, copies); });
   if (!room) {
     begun_ = 0;
-    if (ended_ == nodes_) Grow(NextRows());
+    Grow(true);
     return {};
   }
   std::vector<StepTokens> begun;
@@ -118,9 +124,13 @@ std::vector<StepTokens> GeneratingRequest::Begin(int32_t nodes, int64_t tokens,
 }
 
 Status GeneratingRequest::Complete(std::span<const Choice> choices) {
+  const bool of_prompt = computed_ < prompt_size();
   computed_ += std::exchange(begun_, 0);
+  if (of_prompt && share_prefixes_) {
+    sequences_[0].Publish(std::span(prompt_).first(static_cast<size_t>(computed_)));
+  }
   if (computed_ < prompt_size()) {
-    if (ended_ == nodes_) Grow(NextRows());
+    Grow(true);
     return absl::OkStatus();
   }
   for (const Choice& choice : choices) {
@@ -134,10 +144,11 @@ Status GeneratingRequest::Complete(std::span<const Choice> choices) {
   const Continuation& next = choices[0].next[0];
   Emit(choices[0]);
   answer_.Append(next, static_cast<int32_t>(answer_.tokens.size()));
+  if (!counts_.empty()) counts_[0].Add(next.token);
   if (next.ends) {
     Finish();
   } else {
-    Grow(NextRows());
+    Grow();
   }
   return absl::OkStatus();
 }
@@ -157,7 +168,15 @@ Status GeneratingRequest::Search(std::span<const Choice> choices) {
     continued.push_back(sequences_[static_cast<size_t>(parent)].Share());
   }
   sequences_ = std::move(continued);
-  Grow(NextRows());
+  if (!counts_.empty()) {
+    std::vector<SeenTokens> counts;
+    for (size_t i = 0; i < parents.size(); ++i) {
+      counts.push_back(counts_[static_cast<size_t>(parents[i])]);
+      counts.back().Add(search_->live()[i].tokens.back());
+    }
+    counts_ = std::move(counts);
+  }
+  Grow();
   return absl::OkStatus();
 }
 

@@ -15,6 +15,7 @@
 #include "engine/programs/generating/generation_counters.h"
 #include "engine/programs/generating/generation_limits.h"
 #include "engine/programs/generating/paged_step.h"
+#include "engine/programs/generating/seen_tokens.h"
 #include "engine/programs/program.h"
 #include "engine/requests/answer_parts.h"
 #include "runtime/block_pool.h"
@@ -34,18 +35,19 @@ inline constexpr int64_t kNoToken = -1;
 int64_t BlocksOfRequest(const BlockPool& pool, int64_t source, int64_t prompt, int64_t max_tokens,
                         int64_t beams);
 
-// Its nodes stand for numbers of tokens, not for particular ones: where one finds no room for its
-// keys and values, what it was to compute is left to later ones.
+// It has one node at a time, for what is left to be computed of its prompt, or for its next token.
+// Where that finds no room for its keys and values, it is tried again.
 class GeneratingRequest final : public RequestGraph {
  public:
-  // `source`: tokens for the encoder; empty: there is none. `piece`: tokens of a prompt in a node,
-  // at most. `returned`: the best so many of its hypotheses. `pool` must outlive it. `parts` counts
-  // without beams only: which token comes first is open there until the end.
+  // `source`: tokens for the encoder; empty: there is none. `returned`: the best so many of its
+  // hypotheses. `pool` must outlive it. `share_prefixes`: blocks that others' prompts have filled
+  // are reused where its own begins alike; never with a source, which keys and values depend on.
+  // `parts` counts without beams only: which token comes first is open there until the end.
   GeneratingRequest(ValidatedRequest request, std::span<const int64_t> source,
                     std::span<const int64_t> prompt, GenerationLimits limits, int64_t returned,
-                    int64_t piece, BlockPool& pool, bool parts);
+                    BlockPool& pool, bool share_prefixes, bool parts);
 
-  int32_t num_nodes() const override { return first_nodes_; }
+  int32_t num_nodes() const override { return 1; }
   GraphNode run(int32_t index) const override;
   // In blocks.
   int64_t state() const override;
@@ -63,11 +65,13 @@ class GeneratingRequest final : public RequestGraph {
   // They have been computed.
   void CompleteSource();
 
-  // What `nodes` nodes of so many tokens together are to compute: new tokens of one sequence, or of
-  // one for each hypothesis. Empty: there is no room for its keys and values now, and they are
-  // tried again later. `copies`: of keys and values, to be made before, whether or not it is empty.
-  std::vector<StepTokens> Begin(int32_t nodes, int64_t tokens,
-                                std::vector<BlockPool::Copy>& copies);
+  // What its node, of which so many tokens are given out (0: all), is to compute: new tokens of one
+  // sequence, or of one for each hypothesis. Empty: there is no room for its keys and values now,
+  // and they are tried again later. `copies`: of keys and values, to be made before, whether or not
+  // it is empty.
+  std::vector<StepTokens> Begin(int64_t tokens, std::vector<BlockPool::Copy>& copies);
+  // Tokens of its prompt that the last Begin() has found in blocks of others.
+  int64_t reused() const { return reused_; }
   // Whether what Begin() said is followed by a token of the answer.
   bool predicts() const { return computed_ + begun_ >= prompt_size(); }
   // They have been computed. `choices`: by sequence what follows, where it predicts. An error ends
@@ -80,15 +84,16 @@ class GeneratingRequest final : public RequestGraph {
   std::span<const int64_t> answer(size_t sequence) const {
     return search_ ? search_->live()[sequence].tokens : answer_.tokens;
   }
-
-  int64_t Rows(int32_t node) const {
-    if (node >= first_nodes_) return grown_rows_;
-    return source_.empty() ? std::min(piece_, prompt_size() - node * piece_) : source_size();
+  // Likewise, of prompt and answer; null where its penalties read none.
+  const SeenTokens* counts(size_t sequence) const {
+    return counts_.empty() ? nullptr : &counts_[sequence];
   }
+
   // Tokens that are read before the first of the answer; with an encoder, of the source.
   int64_t read_tokens() const { return source_.empty() ? prompt_size() : source_size(); }
-  int64_t planned_nodes() const {
-    return pieces_ + (source_.empty() ? 0 : 1) + limits_.max_tokens - 1;
+  // Rows of all its nodes, if its answer becomes as long as it may.
+  int64_t planned_rows() const {
+    return source_size() + prompt_size() + (limits_.max_tokens - 1) * limits_.beams.beams;
   }
 
   GenerationTimes times;
@@ -96,9 +101,9 @@ class GeneratingRequest final : public RequestGraph {
  private:
   int64_t prompt_size() const { return static_cast<int64_t>(prompt_.size()); }
   int64_t source_size() const { return static_cast<int64_t>(source_.size()); }
-  // Of the node that follows.
-  int64_t NextRows() const;
-  void Grow(int64_t rows, int cell = kStepCell);
+  // By the node that follows. `left_over`: as GrownNode has it.
+  void Grow(bool left_over = false);
+  GrownNode& Grow(int64_t rows, int cell);
   Status Search(std::span<const Choice> choices);
   void Emit(const Choice& choice);
   void Finish();
@@ -107,21 +112,20 @@ class GeneratingRequest final : public RequestGraph {
 
   const std::vector<int64_t> source_, prompt_;
   const GenerationLimits limits_;
-  const int64_t returned_, piece_;
-  const int32_t pieces_;  // of the prompt
-  const int32_t first_nodes_;
+  const int64_t returned_;
+  const bool share_prefixes_;
   BlockPool& pool_;
   BlockPool::Sequence source_sequence_;
   std::vector<BlockPool::Sequence> sequences_;  // by live hypothesis; one before there are any
   Hypothesis answer_;                           // without beams
   std::optional<BeamSearch> search_;            // with beams
+  std::vector<SeenTokens> counts_;              // by live hypothesis, if penalties read them
   // By row that tokens were chosen from: its most likely tokens, limits_.logprobs of them.
   std::vector<int64_t> top_tokens_;
   std::vector<float> top_logprobs_;
-  int32_t nodes_;      // in all
-  int32_t ended_ = 0;  // of them
-  int64_t computed_ = 0, begun_ = 0;
-  int64_t grown_rows_ = 0;  // of the last node that it grew by
+  int32_t nodes_ = 1;  // in all
+  int64_t computed_ = 0, begun_ = 0, reused_ = 0;
+  bool started_ = false;  // by a Begin()
   bool done_ = false;
   std::vector<GrownNode> grown_;
 

@@ -23,6 +23,8 @@ constexpr int64_t kMostBeams = 32;
 constexpr float kMostPatience = 32.0f;
 // Likewise, of chat completions.
 constexpr int64_t kMostLogprobs = 20;
+// That a request's answers may take before they are sent.
+constexpr int64_t kMostAnswerBytes = int64_t{64} << 20;
 
 enum InputPlace {
   kTokens,  // the prompt; with an encoder, the source
@@ -203,6 +205,25 @@ Status CheckBeams(const ValidatedRequest& request) {
                          returned, most, most < beams ? " times patience" : "");
 }
 
+// Of all hypotheses, live and finished, and of the tokens that each was chosen from.
+Status CheckAnswerBytes(const ValidatedRequest& request) {
+  const BeamOptions beams = BeamsOf(request);
+  const int64_t logprobs = std::max(NumberOf<int32_t>(request, kLogprobs), 0);
+  const int64_t most = NumberOf<int32_t>(request, kMaxTokens);
+  const int64_t hypotheses = beams.beams > 1 ? beams.beams + beams.finished : 1;
+  constexpr int64_t kOfToken = sizeof(int64_t) + sizeof(float) + sizeof(int32_t);
+  constexpr int64_t kOfLogprob = sizeof(int64_t) + sizeof(float);
+  // None of the factors is past 2^31, 1056 and 20.
+  const int64_t bytes = most * (hypotheses * kOfToken + beams.beams * logprobs * kOfLogprob);
+  if (bytes <= kMostAnswerBytes) return absl::OkStatus();
+  return InvalidArgument(
+      "answers of up to {} tokens, with num_beams {}, patience {} and logprobs {}, may take {} "
+      "MiB; "
+      "they may take {}: less of one of these would fit",
+      most, beams.beams, NumberOf<float>(request, kPatience), logprobs, (bytes >> 20) + 1,
+      kMostAnswerBytes >> 20);
+}
+
 // Tokens 0 to vocabulary − 1; 0: any that are not negative.
 Status CheckTokens(std::string_view input, std::span<const int64_t> tokens, int64_t vocabulary) {
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -362,6 +383,7 @@ StatusOr<ValidatedRequest> GenerationInputs::Validate(const InferRequest& reques
     return InvalidArgument("logprobs is {}; it must be from 0 to {}, or -1 for none", logprobs,
                            most_logprobs);
   }
+  CHAIRLIFT_RETURN_IF_ERROR(CheckAnswerBytes(validated));
   const auto missing = [&](int output) -> const char* {
     if (output == kSequencesScores) {
       return NumberOf<int32_t>(validated, kBeams) > 1 ? nullptr : "num_beams of 2 or more";

@@ -161,6 +161,17 @@ void PagedStep::Make(std::span<const BlockPool::Copy> copies, Team& team) {
   });
 }
 
+void PagedStep::Zero(std::span<const int64_t> blocks) {
+  for (std::vector<Tensor>* const caches : {&keys_, &values_}) {
+    for (Tensor& cache : *caches) {
+      const int64_t size = cache.size() / pool_.blocks();  // of a block
+      for (const int64_t block : blocks) {
+        std::fill_n(cache.data<float>() + block * size, size, 0.0f);
+      }
+    }
+  }
+}
+
 Status PagedStep::Write(size_t layer, bool keys, const Tensor& rows, int64_t first, int64_t count,
                         std::span<const int64_t> blocks) {
   Tensor& cache = (keys ? keys_ : values_)[layer];

@@ -56,6 +56,9 @@ class PagedStep {
   // Before the next run, on all workers.
   void Make(std::span<const BlockPool::Copy> copies, Team& team);
 
+  // Makes all keys and values in these blocks zeros.
+  void Zero(std::span<const int64_t> blocks);
+
   // Puts the keys (else values) of `count` tokens in a layer's blocks: rows from `first` on of
   // [..., tokens, heads, columns].
   Status Write(size_t layer, bool keys, const Tensor& rows, int64_t first, int64_t count,

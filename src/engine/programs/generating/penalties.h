@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/programs/generating/seen_tokens.h"
+
 namespace chairlift {
 
 inline constexpr double kMostRepetitionPenalty = 100;
@@ -18,15 +20,16 @@ struct Penalties {
   // So many tokens in a row are not repeated: one that would do so has −∞. 0: they may be.
   int64_t no_repeat_ngram = 0;
 
-  bool any() const {
-    return repetition != 1 || presence != 0 || frequency != 0 || no_repeat_ngram > 0;
-  }
+  // Whether they read how often tokens are there.
+  bool counted() const { return repetition != 1 || presence != 0 || frequency != 0; }
+  bool any() const { return counted() || no_repeat_ngram > 0; }
 };
 
 // In this order, which is that of transformers and of OpenAI's formula. Tokens are places in
-// `logits`.
+// `logits`. `counts`: of prompt and answer; may be null where penalties are not counted().
 void Penalise(std::span<float> logits, std::span<const int64_t> prompt,
-              std::span<const int64_t> answer, const Penalties& penalties);
+              std::span<const int64_t> answer, const SeenTokens* counts,
+              const Penalties& penalties);
 
 }  // namespace chairlift
 

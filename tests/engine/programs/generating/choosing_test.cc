@@ -12,7 +12,7 @@ Choice ChooseOf(const GenerationLimits& limits, const std::vector<float>& logits
   const std::vector<int64_t> prompt = {0};
   const auto size = static_cast<int64_t>(logits.size());
   std::vector<float> scratch(static_cast<size_t>(ScratchOf(limits, size)));
-  return Choose(limits, prompt, {}, logits, scratch);
+  return Choose(limits, prompt, {}, nullptr, logits, scratch);
 }
 
 TEST(ChoosingTest, AForcedTokenFollowsWhereAllAreSuppressed) {

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <random>
+#include <set>
 #include <vector>
 
 namespace chairlift {
@@ -16,7 +18,9 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 std::vector<float> Penalised(const Tokens& prompt, const Tokens& answer,
                              const Penalties& penalties) {
   std::vector<float> logits = {2.0f, -1.0f, 0.0f, 4.0f, 1.0f};
-  Penalise(logits, prompt, answer, penalties);
+  SeenTokens counts(prompt);
+  for (const int64_t token : answer) counts.Add(token);
+  Penalise(logits, prompt, answer, &counts, penalties);
   return logits;
 }
 
@@ -30,6 +34,31 @@ TEST(PenaltiesTest, PresenceAndFrequencyAreOfTheAnswerAlone) {
   EXPECT_EQ(Penalised({0, 4}, {3, 3, 1}, {.presence = 1, .frequency = 0.5f}),
             (std::vector<float>{2, -2.5f, 0, 2, 1}));
   EXPECT_EQ(Penalised({0, 4}, {3}, {.frequency = -1}), (std::vector<float>{2, -1, 0, 5, 1}));
+}
+
+TEST(PenaltiesTest, CountsAreThoseOfAllTokensSoFar) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 50; ++round) {
+    Tokens prompt(random() % 20);
+    for (int64_t& token : prompt) token = static_cast<int64_t>(random() % 15);
+    SeenTokens counts(prompt);
+    const SeenTokens before = counts;
+    std::map<int64_t, int32_t> known;
+    for (int step = 0; step < 40; ++step) {
+      const auto token = static_cast<int64_t>(random() % 20);
+      counts.Add(token);
+      ++known[token];
+    }
+    EXPECT_TRUE(before.answer().empty());
+    const std::set<int64_t> distinct(prompt.begin(), prompt.end());
+    EXPECT_TRUE(std::equal(distinct.begin(), distinct.end(), counts.prompt().begin(),
+                           counts.prompt().end()));
+    ASSERT_EQ(counts.answer().size(), known.size());
+    for (const SeenTokens::OfAnswer& of : counts.answer()) {
+      EXPECT_EQ(of.count, known.at(of.token));
+      EXPECT_EQ(of.in_prompt, distinct.contains(of.token));
+    }
+  }
 }
 
 TEST(PenaltiesTest, NoRunOfTokensIsRepeated) {
@@ -68,7 +97,7 @@ TEST(PenaltiesTest, AnswersThatObeyHaveNoRunTwice) {
     for (int step = 0; step < 40; ++step) {
       std::vector<float> logits(7);
       for (float& logit : logits) logit = static_cast<float>(random() % 8);
-      Penalise(logits, {}, answer, {.no_repeat_ngram = size});
+      Penalise(logits, {}, answer, nullptr, {.no_repeat_ngram = size});
       const auto best = std::max_element(logits.begin(), logits.end());
       if (*best == kNever) break;
       answer.push_back(best - logits.begin());

@@ -1,0 +1,122 @@
+#include "engine/programs/generating/generation_costs.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/costs/measure.h"
+
+namespace chairlift {
+namespace {
+
+constexpr Duration kTimingBudget = std::chrono::milliseconds(2500);
+constexpr TimingEffort kEffort = {.rounds = 3};
+// Tokens before those of each sequence, and of its source: what live requests may have.
+constexpr int64_t kCached = 128;
+constexpr int64_t kSource = 32;
+
+// Sizes to be timed, the cheapest first: where time runs out, what is left are the largest.
+std::vector<GenerationCosts::Size> SizesToTime(int max_tokens) {
+  std::vector<GenerationCosts::Size> sizes;
+  for (int tokens = 1; tokens <= max_tokens; tokens *= 2) {
+    for (int sequences = 1; sequences <= tokens; sequences *= 4) {
+      sizes.push_back({tokens, sequences});
+    }
+  }
+  return sizes;
+}
+
+// Blocks of keys and values of so many sequences, all zeros.
+class Context {
+ public:
+  Context(PagedStep& step, const GenerationCosts::Size& size)
+      : cached_(std::min(kCached, step.max_length() / 2)),
+        each_(std::max<int64_t>(size.tokens / size.sequences, 1)),
+        source_(std::min(kSource, step.max_source())),
+        tokens_(static_cast<size_t>(each_), 0) {
+    fits_ = cached_ + each_ <= step.max_length();
+    for (int i = 0; fits_ && i < size.sequences; ++i) {
+      fits_ = Add(step, cached_ + each_, sequences_) && Add(step, source_, sources_);
+    }
+  }
+  bool fits() const { return fits_; }
+  std::vector<StepTokens> Tokens() const {
+    std::vector<StepTokens> all;
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      all.push_back({tokens_, cached_, sequences_[i].blocks(), source_, sources_[i].blocks()});
+    }
+    return all;
+  }
+
+ private:
+  static bool Add(PagedStep& step, int64_t tokens, std::vector<BlockPool::Sequence>& to) {
+    to.emplace_back(step.pool());
+    if (!to.back().Grow(tokens)) return false;
+    step.Zero(to.back().blocks());
+    return true;
+  }
+
+  const int64_t cached_, each_, source_;
+  const std::vector<int64_t> tokens_;
+  bool fits_ = false;
+  std::vector<BlockPool::Sequence> sequences_, sources_;
+};
+
+CostSamples Measure(PagedStep& step, int max_tokens, Team& team, const TimingProgress& progress) {
+  CostSamples samples;
+  const Clock& clock = Clock::Steady();
+  const TimePoint until = clock.Now() + kTimingBudget;
+  const std::function<void()> tick = ProgressUntil(until, progress);
+  Duration last{0};
+  for (const GenerationCosts::Size& size : SizesToTime(max_tokens)) {
+    // The next takes up to twice as long as the last, and runs twice at least.
+    if (clock.Now() + 4 * last > until) break;
+    const Context context(step, size);
+    if (!context.fits()) continue;
+    const std::vector<StepTokens> tokens = context.Tokens();
+    const TimedRun run = [&](int worker, WorkerMemory& memory) {
+      return step.Run(tokens, team, worker, memory).status();
+    };
+    const std::optional<Duration> time = TimeRuns({&run, 1}, 1, kEffort, until, tick)[0];
+    if (!time) continue;
+    last = std::max(*time, Duration(1));
+    samples.push_back({size.tokens, size.sequences, last});
+  }
+  return samples;
+}
+
+}  // namespace
+
+std::unique_ptr<GenerationCosts> GenerationCosts::Find(PagedStep& step, int max_tokens,
+                                                       const LoadOptions& load) {
+  std::string description = fmt::format("steps of up to {} tokens of ", max_tokens);
+  DescribeForCosts(step.executable().graph(), description);
+  const CostTable::Key key = CostTableKeyOf(description, load.workers);
+  CostSamples samples = KeptCosts(key);
+  if (samples.empty() && load.time_cells) {
+    OnIdlePool(load.workers,
+               [&](Team& team) { samples = Measure(step, max_tokens, team, load.ReportTiming()); });
+    if (!samples.empty()) WarnNotKept(KeepCosts(key, samples));
+  }
+  std::unique_ptr<GenerationCosts> found(new GenerationCosts);
+  if (samples.empty() || !found->costs_.AddType(samples, key).ok()) return nullptr;
+  found->workers_ = load.workers;
+  for (const LengthCosts::Sample& sample : samples) {
+    found->most_sequences_ = std::max(found->most_sequences_, sample.length);
+  }
+  return found;
+}
+
+Duration GenerationCosts::Cost(CellType /*type*/, int32_t rows, int32_t length) const {
+  return costs_.Cost(kStepCell, rows, std::min(length, most_sequences_));
+}
+
+void GenerationCosts::Learn(const Size& size, bool helped, Duration measured) {
+  // What its own worker did alone, or was not helped with for a while, is another size of team.
+  if (size.tokens == 0 || (workers_ > 1 && !helped)) return;
+  costs_.Learn(kStepCell, size.tokens, std::min(size.sequences, most_sequences_), measured);
+}
+
+}  // namespace chairlift
