@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <utility>
 
 #include "batching/task_cost.h"
 
@@ -37,6 +38,13 @@ class Simulation {
   struct Running {
     TaskId task;
     TimePoint end;
+    std::vector<NodeRef> nodes;  // where requests generate
+  };
+  // Of a request that generates, what is left of its prompt and of its answer.
+  struct Generating {
+    int32_t prompt = 0;
+    int32_t answer = 0;
+    Duration last{0};  // when its last token came
   };
 
   bool AnyLeft() const { return next_arrival_ < workload_.arrivals.size(); }
@@ -66,6 +74,11 @@ class Simulation {
     const Duration at =
         workload_.clients == 0 ? workload_.arrivals[next_arrival_].at : now_ - TimePoint();
     result_.requests.push_back({.arrived = at, .started = kNotStarted});
+    if (generates()) {
+      const auto graph = static_cast<size_t>(workload_.arrivals[next_arrival_].graph);
+      generating_.push_back(
+          {.prompt = workload_.graphs[graph].rows(0), .answer = workload_.answers[graph]});
+    }
     scheduler_.Arrive(next_arrival_, GraphOf(next_arrival_), 0, now_, std::nullopt);
     ++next_arrival_;
     ++under_way_;
@@ -77,12 +90,35 @@ class Simulation {
   }
 
   void End(std::deque<Running>& stream) {
-    const TaskId task = stream.front().task;
+    const Running ended = std::move(stream.front());
     stream.pop_front();
-    for (const BatchRequestId id : scheduler_.Complete(task, now_, {})) {
+    std::vector<Scheduler::Growth> grown;
+    for (const NodeRef& node : ended.nodes) Advance(node, grown);
+    for (const BatchRequestId id : scheduler_.Complete(ended.task, now_, grown)) {
       result_.requests[id].left = now_ - TimePoint();
       --under_way_;
     }
+  }
+
+  // The request's node, which must outlive `grown`, has run.
+  void Advance(const NodeRef& node, std::vector<Scheduler::Growth>& grown) {
+    Generating& of = generating_[node.request];
+    const Duration now = now_ - TimePoint();
+    const bool first = of.prompt > 0;
+    of.prompt -= node.rows;
+    if (of.prompt == 0) {
+      if (first) {
+        result_.requests[node.request].first_token = now;
+      } else {
+        result_.tokens.push_back({.at = now, .since = now - of.last});
+      }
+      of.last = now;
+      if (--of.answer == 0) return;
+    }
+    grown.push_back({.request = node.request,
+                     .rows = std::max(of.prompt, 1),
+                     .dependencies = {&node.node, 1},
+                     .divisible = of.prompt > 0});
   }
 
   void Fill(WorkerId worker) {
@@ -113,9 +149,12 @@ class Simulation {
         });
       }
       result_.busy += cost;
-      stream.push_back({task->id, begin + cost});
+      stream.push_back({task->id, begin + cost, {}});
+      if (generates()) stream.back().nodes = std::move(task->nodes);
     }
   }
+
+  bool generates() const { return !workload_.answers.empty(); }
 
   static constexpr Duration kNotStarted = Duration::max();
 
@@ -124,6 +163,7 @@ class Simulation {
   const CostModel& costs_;
   const size_t ahead_;
   std::vector<std::deque<Running>> streams_;  // by worker
+  std::vector<Generating> generating_;        // by request
   size_t next_arrival_ = 0;
   int64_t under_way_ = 0;  // requests
   TimePoint now_{};

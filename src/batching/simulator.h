@@ -16,6 +16,10 @@ struct Workload {
     int32_t graph = 0;
   };
   std::vector<CellGraph> graphs;  // the different requests there are
+  // By graph, of requests that generate: tokens of the answer behind a prompt, which is the graph's
+  // one node. The first comes with the prompt's last row, each further one with a node of one row
+  // that the request grows by. Empty: no request grows.
+  std::vector<int32_t> answers = {};
   std::vector<Arrival> arrivals;  // in order of time
   // Not 0: the load is closed. So many requests are under way; as one leaves, the next arrives, and
   // `at` says nothing.
@@ -26,10 +30,18 @@ struct SimulatedRequest {
   Duration arrived{0};
   Duration started{0};  // when the task with its first node began
   Duration left{0};
+  Duration first_token{0};  // when it came, of one that generates
+};
+
+// Of an answer, but its first.
+struct SimulatedToken {
+  Duration at{0};     // when it came
+  Duration since{0};  // the one before
 };
 
 struct SimulationResult {
   std::vector<SimulatedRequest> requests;  // in order of arrival
+  std::vector<SimulatedToken> tokens;
   int64_t tasks = 0;
   int64_t steps = 0;  // of all tasks
   int64_t nodes = 0;

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/closest.h"
@@ -35,6 +36,7 @@ struct SimulateFlags {
   std::string uniform;
   std::string trees;
   std::string gaps;
+  std::string prompt_lengths, output_lengths;
   std::string costs;
   std::string json;
   int fixed_length = 0;
@@ -80,6 +82,10 @@ struct Figures {
   double padding = 0;           // of all rows
   double busy = 0;              // of all workers' time
   double cells_per_second = 0;  // of the simulator
+  // Of requests that generate:
+  double tokens = 0;          // of answers, a second
+  std::vector<double> first;  // time to the first token, as `latency`
+  std::vector<double> between;
 };
 
 StatusOr<LengthCounts> Lengths(const SimulateFlags& flags) {
@@ -113,6 +119,13 @@ StatusOr<RequestMix> ReadMix(const SimulateFlags& flags, GraphForm form) {
   if (flags.application == "stages") {
     return StagesMix(flags.stages, form == GraphForm::kAny, flags.exit_after,
                      flags.exit_after > 0 ? flags.leaving : 0);
+  }
+  if (flags.application == "generation") {
+    if (flags.prompt_lengths.empty() || flags.output_lengths.empty()) {
+      return Usage(
+          InvalidArgument("lengths come from --prompt-lengths and --output-lengths, both"));
+    }
+    return GenerationMix(flags.prompt_lengths, flags.output_lengths, flags.requests, flags.seed);
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const LengthCounts lengths, Lengths(flags));
   if (flags.application == "lstm") return ChainMix(lengths);
@@ -155,6 +168,8 @@ Figures Summarise(const SimulationResult& result, int workers) {
   std::vector<double> latency;
   std::vector<double> queue;
   std::vector<double> compute;
+  std::vector<double> first;
+  std::vector<double> between;
   int64_t left = 0;
   for (const SimulatedRequest& request : result.requests) {
     if (request.left > from && request.left <= last) ++left;
@@ -162,8 +177,21 @@ Figures Summarise(const SimulationResult& result, int workers) {
     latency.push_back(ms(request.left - request.arrived));
     queue.push_back(ms(request.started - request.arrived));
     compute.push_back(ms(request.left - request.started));
+    first.push_back(ms(request.first_token - request.arrived));
+  }
+  int64_t tokens = 0;
+  for (const SimulatedRequest& request : result.requests) {
+    tokens += request.first_token > from && request.first_token <= last ? 1 : 0;
+  }
+  for (const SimulatedToken& token : result.tokens) {
+    if (token.at <= from || token.at > last) continue;
+    ++tokens;
+    between.push_back(ms(token.since));
   }
   Figures figures;
+  figures.tokens = static_cast<double>(tokens) / (ms(last - from) * 1e-3);
+  figures.first = Percentiles(std::move(first));
+  figures.between = Percentiles(std::move(between));
   figures.throughput = static_cast<double>(left) / (ms(last - from) * 1e-3);
   figures.mean_latency = std::accumulate(latency.begin(), latency.end(), 0.0) /
                          static_cast<double>(std::max<size_t>(latency.size(), 1));
@@ -215,6 +243,7 @@ StatusOr<Figures> Run(const SimulateFlags& flags, const std::string& policy,
   Workload workload;
   workload.clients = load.clients;
   workload.graphs = setup.mix.graphs;
+  workload.answers = setup.mix.answers;
   std::mt19937_64 random(flags.seed + 1);
   for (const Arrival& arrival : arrivals) {
     workload.arrivals.push_back({arrival.at, setup.mix.Sample(random)});
@@ -233,32 +262,55 @@ StatusOr<Figures> Run(const SimulateFlags& flags, const std::string& policy,
   return figures;
 }
 
-nlohmann::json ToJson(const Figures& figures) {
-  return {{"policy", figures.policy},
-          {"rate", figures.load.rate},
-          {"clients", figures.load.clients},
-          {"throughput", figures.throughput},
-          {"latency_mean_ms", figures.mean_latency},
-          {"latency_ms", figures.latency},
-          {"queue_ms", figures.queue},
-          {"compute_ms", figures.compute},
-          {"rows_per_task", figures.rows_per_task},
-          {"steps_per_task", figures.steps_per_task},
-          {"padding", figures.padding},
-          {"busy", figures.busy},
-          {"cells_per_second", figures.cells_per_second}};
+nlohmann::json ToJson(const Figures& figures, bool generates) {
+  nlohmann::json json = {{"policy", figures.policy},
+                         {"rate", figures.load.rate},
+                         {"clients", figures.load.clients},
+                         {"throughput", figures.throughput},
+                         {"latency_mean_ms", figures.mean_latency},
+                         {"latency_ms", figures.latency},
+                         {"queue_ms", figures.queue},
+                         {"compute_ms", figures.compute},
+                         {"rows_per_task", figures.rows_per_task},
+                         {"steps_per_task", figures.steps_per_task},
+                         {"padding", figures.padding},
+                         {"busy", figures.busy},
+                         {"cells_per_second", figures.cells_per_second}};
+  if (generates) {
+    json["output_tokens_per_s"] = figures.tokens;
+    json["first_token_ms"] = figures.first;
+    json["between_tokens_ms"] = figures.between;
+  }
+  return json;
+}
+
+std::string LoadName(const OfferedLoad& load) {
+  return load.clients > 0 ? Counted(load.clients, "client") : HumanNumber(load.rate) + "/s";
+}
+
+Table GenerationTable() {
+  return Table({"policy", "load", "tok/s", "first p50 ms", "p99 ms", "between p50 ms", "p90 ms",
+                "p99 ms", "mean ms", "tokens/task", "padding %", "busy %"});
+}
+
+void AddGenerationRow(Table& table, const Figures& figures) {
+  table.Add({figures.policy, LoadName(figures.load), HumanNumber(std::round(figures.tokens)),
+             HumanNumber(figures.first[50]), HumanNumber(figures.first[99]),
+             HumanNumber(figures.between[50]), HumanNumber(figures.between[90]),
+             HumanNumber(figures.between[99]), HumanNumber(figures.mean_latency),
+             fmt::format("{:.1f}", figures.rows_per_task),
+             fmt::format("{:.1f}", 100 * figures.padding),
+             fmt::format("{:.1f}", 100 * figures.busy)});
 }
 
 void AddRow(Table& table, const Figures& figures) {
-  const OfferedLoad& load = figures.load;
-  table.Add(
-      {figures.policy,
-       load.clients > 0 ? Counted(load.clients, "client") : HumanNumber(load.rate) + "/s",
-       HumanNumber(std::round(figures.throughput)), HumanNumber(figures.mean_latency),
-       HumanNumber(figures.latency[50]), HumanNumber(figures.latency[90]),
-       HumanNumber(figures.latency[99]), HumanNumber(figures.queue[99]),
-       fmt::format("{:.1f}", figures.rows_per_task), fmt::format("{:.1f}", figures.steps_per_task),
-       fmt::format("{:.1f}", 100 * figures.padding), fmt::format("{:.1f}", 100 * figures.busy)});
+  table.Add({figures.policy, LoadName(figures.load), HumanNumber(std::round(figures.throughput)),
+             HumanNumber(figures.mean_latency), HumanNumber(figures.latency[50]),
+             HumanNumber(figures.latency[90]), HumanNumber(figures.latency[99]),
+             HumanNumber(figures.queue[99]), fmt::format("{:.1f}", figures.rows_per_task),
+             fmt::format("{:.1f}", figures.steps_per_task),
+             fmt::format("{:.1f}", 100 * figures.padding),
+             fmt::format("{:.1f}", 100 * figures.busy)});
 }
 
 StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
@@ -275,9 +327,15 @@ StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
     return Usage(
         InvalidArgument("policy '{}' runs stages, those of --application stages", policy.name));
   }
-  if (policy.takes == GraphForm::kGenerated) {
+  const bool generates = flags.application == "generation";
+  if (generates && policy.takes != GraphForm::kGenerated) {
     return Usage(InvalidArgument(
-        "policy '{}' serves models that generate, and no --application does", policy.name));
+        "policy '{}' does not serve the requests of --application generation", policy.name));
+  }
+  if (!generates && policy.takes == GraphForm::kGenerated) {
+    return Usage(InvalidArgument(
+        "policy '{}' serves requests that generate, those of --application generation",
+        policy.name));
   }
   Setup setup;
   CHAIRLIFT_ASSIGN_OR_RETURN(setup.mix, ReadMix(flags, policy.takes));
@@ -300,7 +358,10 @@ StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
       setup.options.stage_types.push_back(static_cast<CellType>(stage));
     }
   }
-  if (policy.takes == GraphForm::kRagged) setup.options.max_batch_size = flags.max_tokens;
+  const bool tokens = policy.name == "continuous" || policy.name == "whole_prompts";
+  if (policy.takes == GraphForm::kRagged || tokens) {
+    setup.options.max_batch_size = flags.max_tokens;
+  }
   if (flags.run_ahead > 0) {
     setup.options.max_tasks_to_submit = flags.run_ahead;
     setup.options.adaptive_run_ahead = false;
@@ -326,8 +387,11 @@ Status Simulate(const SimulateFlags& flags) {
     runs.emplace_back(policy, std::move(setup));
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.json));
-  Table table({"policy", "load", "done/s", "mean ms", "p50 ms", "p90 ms", "p99 ms", "queue p99 ms",
-               "rows/task", "steps/task", "padding %", "busy %"});
+  const bool generates = flags.application == "generation";
+  Table table = generates
+                    ? GenerationTable()
+                    : Table({"policy", "load", "done/s", "mean ms", "p50 ms", "p90 ms", "p99 ms",
+                             "queue p99 ms", "rows/task", "steps/task", "padding %", "busy %"});
   nlohmann::json rows = nlohmann::json::array();
   std::vector<OfferedLoad> loads;
   for (const double rate : flags.rates) loads.push_back({.rate = rate});
@@ -338,15 +402,16 @@ Status Simulate(const SimulateFlags& flags) {
     for (auto& [policy, setup] : runs) {
       // Policies for cells have sizes set, but for stages; those for lengths follow the costs.
       const bool stages = flags.application == "stages" && policy->takes != GraphForm::kAny;
-      if (stages || policy->takes == GraphForm::kPadded || policy->takes == GraphForm::kRagged) {
+      if (stages || generates || policy->takes == GraphForm::kPadded ||
+          policy->takes == GraphForm::kRagged) {
         setup.options.costs = &setup.costs;
       }
       setup.options.step_costs = &setup.costs;
       for (const OfferedLoad& load : loads) {
         CHAIRLIFT_ASSIGN_OR_RETURN(const Figures figures,
                                    Run(flags, std::string(policy->name), load, setup, gaps));
-        AddRow(table, figures);
-        rows.push_back(ToJson(figures));
+        generates ? AddGenerationRow(table, figures) : AddRow(table, figures);
+        rows.push_back(ToJson(figures, generates));
         bar.Set(static_cast<int64_t>(rows.size()));
       }
     }
@@ -382,7 +447,9 @@ Command AddSimulate(CLI::App& parser) {
       "of its batch, or, where the policy runs ragged batches, its `token`s; stages, a chain of "
       "`stage1`, "
       "`stage2`, …,\n"
-      "or, under none and window, one `whole`. A batch takes as long as the cost table says, read "
+      "or, under none and window, one `whole`; generation, `step`s of tokens, whose lengths in the "
+      "table are the\n"
+      "sequences that these are of. A batch takes as long as the cost table says, read "
       "between its sizes; no model and no such machine is needed. What it "
       "says\n"
       "of 0 rows, a task of several steps takes once.\n"
@@ -394,7 +461,10 @@ Command AddSimulate(CLI::App& parser) {
       "    --costs bench/data/costs/v100.csv --max-batch-size 64 --clients 256 \\\n"
       "    --policy cellular,graph_merge\n"
       "  chairlift simulate --application encoder --costs bench/data/costs/bert_rtx2060.csv \\\n"
-      "    --uniform 2-100 --max-batch-size 20 --rate 300 --policy none,naive,length_dp,tokens");
+      "    --uniform 2-100 --max-batch-size 20 --rate 300 --policy none,naive,length_dp,tokens\n"
+      "  chairlift simulate --application generation --costs COSTS.csv \\\n"
+      "    --prompt-lengths 32-512 --output-lengths 16-128 --max-tokens 256 --clients 16 \\\n"
+      "    --max-batch-size 16 --policy static,leave_only,whole_prompts,continuous");
   parser
       .add_option("--costs", flags->costs,
                   "CSV of cell,rows,microseconds or cell,rows,length,microseconds; or JSON")
@@ -412,7 +482,7 @@ Command AddSimulate(CLI::App& parser) {
       ->check(CLI::Range(1, 1'000'000))
       ->type_name("N,N");
   parser.add_option("--application", flags->application, "What requests are")
-      ->check(CLI::IsMember({"lstm", "seq2seq", "tree", "encoder", "stages"}))
+      ->check(CLI::IsMember({"lstm", "seq2seq", "tree", "encoder", "stages", "generation"}))
       ->type_name("KIND")
       ->capture_default_str();
   parser
@@ -424,6 +494,18 @@ Command AddSimulate(CLI::App& parser) {
       .add_option("--uniform", flags->uniform,
                   "lstm, encoder: lengths from LOW-HIGH instead, each as often")
       ->type_name("LOW-HIGH");
+  for (const auto& [flag, value, what] :
+       {std::tuple("--prompt-lengths", &flags->prompt_lengths, "generation: tokens of prompts"),
+        {"--output-lengths", &flags->output_lengths, "generation: tokens of answers"}}) {
+    parser
+        .add_option(flag, *value,
+                    fmt::format("{}: a number, two with a dash between (all as often), or a JSON "
+                                "histogram",
+                                what))
+        ->type_name("N|LOW-HIGH|FILE");
+  }
+  AddNumber(parser, "--state-capacity", &flags->options.state_capacity, 0, 1e12, "N",
+            "generation: tokens that all requests under way may grow to together; 0: any");
   AddNumber(parser, "--fixed-length", &flags->fixed_length, 1, 1 << 20, "N",
             "lstm, encoder: all of this length instead");
   AddNumber(parser, "--max-length", &flags->max_length, 1, 1 << 20, "N", "Draw nothing longer");
@@ -466,7 +548,7 @@ Command AddSimulate(CLI::App& parser) {
   AddNumber(parser, "--max-batch-size", &flags->options.max_batch_size, 1, 1 << 20, "N",
             "Rows in a task; requests in a batch where whole graphs are batched");
   AddNumber(parser, "--max-tokens", &flags->max_tokens, 1, 1 << 20, "N",
-            "tokens: in a batch at most");
+            "tokens, continuous, whole_prompts: in a batch at most");
   AddNumber(parser, "--queue-delay-us", &flags->queue_delay_us, 0, 1'000'000'000, "US",
             "window, length_dp, staged: how long a request may be held back for company");
   AddNumber(parser, "--latency-objective-us", &flags->latency_objective_us, 0, 1'000'000'000, "US",

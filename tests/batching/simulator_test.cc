@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+#include <vector>
+
 #include "batching/length_costs.h"
 #include "batching/virtual_workers.h"
 
@@ -123,6 +127,129 @@ TEST(SimulatorTest, PaddingCostsTime) {
   EXPECT_EQ(result.end, microseconds(10));
   EXPECT_EQ(result.padding_rows, 7);
   EXPECT_EQ(result.requests[0].left, microseconds(10));
+}
+
+struct Answer {
+  int arrived_us;
+  int32_t prompt, tokens;
+};
+
+Workload Generation(const std::vector<Answer>& answers) {
+  Workload workload;
+  for (const Answer& answer : answers) {
+    CellGraph graph;
+    graph.AddDivisible(0, answer.prompt);
+    graph.set_state(answer.prompt + answer.tokens);
+    workload.arrivals.push_back(
+        {microseconds(answer.arrived_us), static_cast<int32_t>(workload.graphs.size())});
+    workload.graphs.push_back(graph);
+    workload.answers.push_back(answer.tokens);
+  }
+  return workload;
+}
+
+TEST(SimulatorTest, RequestsThatGenerateUnderEachPolicy) {
+  // Every task takes 10 µs.
+  LengthCosts costs;
+  ASSERT_TRUE(costs.AddType({{1, 0, microseconds(10)}, {64, 0, microseconds(10)}}).ok());
+  const Workload workload = Generation({{0, 4, 3}, {0, 2, 1}, {5, 3, 2}});
+  const struct {
+    const char* policy;
+    int first[3], left[3];
+    int64_t padding;
+  } all[] = {
+      // The second request has its token at 10, and its answer with the batch.
+      {"static", {10, 10, 40}, {30, 30, 50}, 4},
+      {"leave_only", {10, 10, 40}, {30, 10, 50}, 2},
+      {"whole_prompts", {10, 10, 20}, {30, 10, 30}, 0},
+      {"continuous", {10, 10, 20}, {30, 10, 30}, 0},
+  };
+  for (const auto& expected : all) {
+    const PolicyOptions options = {.max_batch_size = expected.padding > 0 ? 2 : 16,
+                                   .costs = &costs};
+    const SimulationResult result =
+        Simulate(*MakePolicy(expected.policy, options), workload, costs, 1);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(result.requests[i].first_token, microseconds(expected.first[i]))
+          << expected.policy << i;
+      EXPECT_EQ(result.requests[i].left, microseconds(expected.left[i])) << expected.policy << i;
+    }
+    EXPECT_EQ(result.padding_rows, expected.padding) << expected.policy;
+    EXPECT_EQ(result.rows, 12) << expected.policy;
+    ASSERT_EQ(result.tokens.size(), 3u);
+    for (const SimulatedToken& token : result.tokens) EXPECT_EQ(token.since, microseconds(10));
+  }
+}
+
+TEST(SimulatorTest, EachRequestHasAllTokensOfItsAnswerUnderEachPolicy) {
+  LengthCosts costs;  // by tokens and sequences
+  ASSERT_TRUE(costs
+                  .AddType({{1, 1, microseconds(20)},
+                            {64, 1, microseconds(120)},
+                            {16, 16, microseconds(60)},
+                            {64, 16, microseconds(150)}})
+                  .ok());
+  std::mt19937 random(3);
+  const auto pick = [&](int low, int high) {
+    return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
+  };
+  for (int round = 0; round < 40; ++round) {
+    std::vector<Answer> answers;
+    int at = 0;
+    int64_t rows = 0;
+    size_t tokens = 0;
+    for (int i = 0; i < 100; ++i) {
+      answers.push_back({at += pick(0, 300), pick(1, 50), pick(1, 30)});
+      rows += answers.back().prompt + answers.back().tokens - 1;
+      tokens += static_cast<size_t>(answers.back().tokens) - 1;
+    }
+    Workload workload = Generation(answers);
+    if (round % 2 == 1) workload.clients = pick(1, 20);
+    for (const char* policy : {"static", "leave_only", "whole_prompts", "continuous"}) {
+      const PolicyOptions options = {.max_batch_size = pick(1, 40),
+                                     .costs = &costs,
+                                     .state_capacity = round % 3 == 0 ? pick(20, 300) : 0};
+      const SimulationResult result = Simulate(*MakePolicy(policy, options), workload, costs, 1);
+      ASSERT_EQ(result.requests.size(), answers.size()) << policy;
+      EXPECT_EQ(result.rows, rows) << policy;
+      EXPECT_EQ(result.tokens.size(), tokens) << policy;
+      for (const SimulatedRequest& request : result.requests) {
+        ASSERT_LE(request.arrived, request.started);
+        ASSERT_LT(request.started, request.first_token);
+        ASSERT_LE(request.first_token, request.left);
+        ASSERT_LE(request.left, result.end);
+      }
+      const bool batches = policy[0] == 's' || policy[0] == 'l';
+      if (!batches) {
+        EXPECT_EQ(result.padding_rows, 0) << policy;
+      }
+    }
+  }
+}
+
+// What `continuous` is for: with pieces nobody's next token waits much longer while long prompts
+// enter.
+TEST(SimulatorTest, TokensWaitForPiecesOfPromptsAsCostsAllow) {
+  LengthCosts costs;
+  ASSERT_TRUE(costs
+                  .AddType({{1, 1, microseconds(1000)},
+                            {8, 1, microseconds(1000)},
+                            {8, 8, microseconds(1000)},
+                            {512, 1, microseconds(50000)},
+                            {512, 8, microseconds(50000)}})
+                  .ok());
+  std::vector<Answer> answers(8, Answer{0, 1, 400});
+  for (int i = 1; i < 10; ++i) answers.push_back({i * 40000, 512, 1});
+  const Workload workload = Generation(answers);
+  const auto longest = [&](const char* policy) {
+    const PolicyOptions options = {.max_batch_size = 1024, .costs = &costs};
+    const SimulationResult result = Simulate(*MakePolicy(policy, options), workload, costs, 1);
+    Duration most{0};
+    for (const SimulatedToken& token : result.tokens) most = std::max(most, token.since);
+    return most;
+  };
+  EXPECT_GT(longest("whole_prompts"), microseconds(50000));
+  EXPECT_LE(longest("continuous"), microseconds(1500));
 }
 
 }  // namespace

@@ -509,6 +509,33 @@ TEST_F(CommandTest, SimulateRunsSeveralStepsInATaskWhereThatSavesTime) {
   }
 }
 
+TEST_F(CommandTest, SimulateHasRequestsThatGenerate) {
+  // 1 ms, and 10 µs for each token besides.
+  const std::string costs = File("costs.csv", "step,1,1000\nstep,1001,11000\n");
+  const std::string report = (folder_ / "simulated.json").string();
+  const Outcome done =
+      Run({"simulate", "--application", "generation", "--costs", costs, "--prompt-lengths", "200",
+           "--output-lengths", "10-30", "--clients", "8", "--max-batch-size", "8", "--requests",
+           "400", "--policy", "static,leave_only,whole_prompts,continuous", "--json", report});
+  ASSERT_EQ(done.code, 0) << done.output;
+  EXPECT_THAT(done.output, AllOf(HasSubstr("tok/s"), HasSubstr("between p50 ms")));
+  const json rows = Json("simulated.json")["rows"];
+  ASSERT_EQ(rows.size(), 4u);
+  const auto tokens = [&](size_t i) { return rows[i]["output_tokens_per_s"].get<double>(); };
+  EXPECT_GT(tokens(1), tokens(0));
+  const auto between = [&](size_t i) { return rows[i]["between_tokens_ms"][99].get<double>(); };
+  EXPECT_LE(between(3), 1.7);
+  EXPECT_GE(between(2), 3.0);
+  EXPECT_THAT(Refusal({"simulate", "--application", "generation", "--costs", costs, "--rate", "1",
+                       "--policy", "continuous"},
+                      2),
+              HasSubstr("--prompt-lengths and --output-lengths"));
+  EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1", "--fixed-length", "1",
+                       "--policy", "continuous"},
+                      2),
+              HasSubstr("--application generation"));
+}
+
 // The order that TurboTransformers §6.3 finds, with costs fitted to what it prints (µs): 2.7 ms and
 // 30 µs for each place of a batch; with tensor cores, 2.9 ms and 21 µs.
 TEST_F(CommandTest, SimulateShowsWhenPaddingPays) {

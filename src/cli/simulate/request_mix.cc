@@ -10,6 +10,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <random>
+
+#include "cli/load/schedule.h"
 
 namespace chairlift {
 namespace {
@@ -244,6 +247,28 @@ StatusOr<RequestMix> TreeMix(const std::filesystem::path& trees) {
     mix.Add(std::move(graph), 1);
   }
   return Checked(std::move(mix), trees);
+}
+
+StatusOr<RequestMix> GenerationMix(const std::string& prompts, const std::string& answers,
+                                   int64_t count, uint64_t seed) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const LengthHistogram of_prompts, LengthHistogram::From(prompts));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const LengthHistogram of_answers, LengthHistogram::From(answers));
+  std::mt19937_64 random(seed);
+  RequestMix mix;
+  mix.cells = {"step"};
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t prompt = of_prompts.Sample(random), answer = of_answers.Sample(random);
+    if (std::max(prompt, answer) > kMaxLength) {
+      return InvalidArgument("a length is {}; it must be at most {}", std::max(prompt, answer),
+                             kMaxLength);
+    }
+    CellGraph graph;
+    graph.AddDivisible(0, static_cast<int32_t>(prompt));
+    graph.set_state(prompt + answer - 1);
+    mix.Add(std::move(graph), 1);
+    mix.answers.push_back(static_cast<int32_t>(answer));
+  }
+  return mix;
 }
 
 RequestMix CompleteTreeMix(int depth) {

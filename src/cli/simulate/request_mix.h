@@ -19,7 +19,8 @@ namespace chairlift {
 struct RequestMix {
   std::vector<std::string> cells;  // names, by cell type
   std::vector<CellGraph> graphs;
-  std::vector<uint64_t> cumulative;  // counts of graphs[0..i] together
+  std::vector<uint64_t> cumulative;   // counts of graphs[0..i] together
+  std::vector<int32_t> answers = {};  // by graph, tokens (Workload::answers)
 
   int32_t Sample(std::mt19937_64& random) const;
   double mean_nodes() const;
@@ -47,6 +48,11 @@ RequestMix StagesMix(int stages, bool whole, int exit = 0, int leaving = 0);
 StatusOr<RequestMix> Seq2SeqMix(const std::filesystem::path& lengths, int max_length);
 // Binary trees of `leaf` and `internal` cells, one a line: '.' is a leaf, "(ab)" an inner node.
 StatusOr<RequestMix> TreeMix(const std::filesystem::path& trees);
+// Requests that generate: a prompt, of `step` cells, and an answer; `count` pairs of lengths that
+// are drawn, each as likely. Lengths as LengthHistogram::From() reads them. A request holds as much
+// state as it has tokens.
+StatusOr<RequestMix> GenerationMix(const std::string& prompts, const std::string& answers,
+                                   int64_t count, uint64_t seed);
 // Complete binary trees with 2^depth leaves.
 RequestMix CompleteTreeMix(int depth);
 
