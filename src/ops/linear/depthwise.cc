@@ -105,6 +105,7 @@ Status DepthwiseAccepts(const Convolution& c, const CompileContext& context) {
       (c.residual_input >= 0 && !blocked(context.inputs[c.residual_input]))) {
     return Unimplemented("it is for one filter a channel, constant, on blocked channels");
   }
+  if (context.inputs[0].size() == 0) return Unimplemented("its input is empty");
   if (const Depthwise s = DepthwiseOf(c); !s.rows.EdgesFit(s.RowsAtOnce())) {
     return Unimplemented("its windows reach too far");
   }

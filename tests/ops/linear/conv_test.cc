@@ -604,6 +604,22 @@ TEST(FusedConvTest, WideDilationsEqualReference) {
   EXPECT_GT(ours, 15);
 }
 
+TEST(FusedConvTest, WhereTheInputIsEmptyThePaddingIsConvolved) {
+  Random random(37);
+  for (const int64_t channels : {32, 7}) {
+    for (const auto& [height, width] : {std::pair(4, 0), {0, 4}, {0, 0}}) {
+      ConvCase c;
+      c.groups = c.channels = c.out_channels = channels;
+      c.kernel = {3, 3};
+      c.strides = c.dilations = {1, 1};
+      c.output_padding = {0, 0};
+      c.pads = {2, 2, 2, 2};
+      c.in = {height, width};
+      EXPECT_FALSE(CheckFused(c, random, {"Relu", true, false}, 5e-6, "depthwise"));
+    }
+  }
+}
+
 TEST(ConvTest, TapsThatMeetNoInputChangeNothing) {
   Random random(20);
   for (int round = 0; round < 150; ++round) {
