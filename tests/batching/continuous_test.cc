@@ -81,7 +81,7 @@ Parts PartsOf(const std::optional<Task>& task) {
 TEST(ContinuousTest, StepsRideTogetherAndAsMuchOfPromptsAsCostsAllow) {
   const StepCosts costs(100, 10, 5);
   const auto scheduler = MakePolicy("continuous", {.max_batch_size = 64, .costs = &costs});
-  std::map<BatchRequestId, Progress> requests = {{1, {6}}, {2, {12}}, {3, {2}}};
+  std::map<BatchRequestId, Progress> requests = {{1, {6}}, {2, {12}}, {3, {9}}};
   scheduler->Arrive(1, Prompt(6), 0, At(0), {});
   auto task = scheduler->Next(0, At(0));
   EXPECT_EQ(PartsOf(task), (Parts{{1, 0, 6}}));  // nobody steps: all that fits
@@ -90,7 +90,6 @@ TEST(ContinuousTest, StepsRideTogetherAndAsMuchOfPromptsAsCostsAllow) {
   EXPECT_EQ(task->sequences, 1);
   EXPECT_FALSE(scheduler->Next(1, At(1)));  // one task at a time
   scheduler->Arrive(2, Prompt(12), 0, At(1), {});
-  scheduler->Arrive(3, Prompt(2), 0, At(1), {});
   Complete(*scheduler, *task, At(5), requests);
   // A step costs 115, with n more tokens of another sequence 120 + 10 n, up to 172.
   task = scheduler->Next(1, At(5));
@@ -98,13 +97,15 @@ TEST(ContinuousTest, StepsRideTogetherAndAsMuchOfPromptsAsCostsAllow) {
   EXPECT_EQ(task->rows, 6);
   EXPECT_EQ(task->sequences, 2);
   Complete(*scheduler, *task, At(6), requests);
+  // Where two prompts wait up to 230, 125 + 10 n with a third sequence.
+  scheduler->Arrive(3, Prompt(9), 0, At(6), {});
   task = scheduler->Next(1, At(6));
-  EXPECT_EQ(PartsOf(task), (Parts{{1, 2}, {2, 1, 5}}));
-  Complete(*scheduler, *task, At(7), requests);
-  // What the first prompt leaves the next one takes.
-  task = scheduler->Next(1, At(7));
-  EXPECT_EQ(PartsOf(task), (Parts{{1, 3}, {2, 2, 2}, {3, 0, 2}}));
+  EXPECT_EQ(PartsOf(task), (Parts{{1, 2}, {2, 1, 7}, {3, 0, 3}}));
   EXPECT_EQ(task->sequences, 3);
+  Complete(*scheduler, *task, At(7), requests);
+  // Two steps cost 130.
+  task = scheduler->Next(1, At(7));
+  EXPECT_EQ(PartsOf(task), (Parts{{1, 3}, {2, 2}, {3, 1, 6}}));
   Complete(*scheduler, *task, At(8), requests, {3});
   task = scheduler->Next(0, At(8));
   EXPECT_EQ(PartsOf(task), (Parts{{1, 4}, {2, 3}}));
@@ -448,16 +449,25 @@ TEST(ContinuousTest, RandomSchedules) {
           ++beside;
           several += pieces > 1 ? 1 : 0;
           cut += whole ? 0 : 1;
-          const auto most_cost =
-              static_cast<int64_t>(kSlowdown * static_cast<double>(cost(step_rows, step_rows)));
-          const auto fits = [&](int32_t n, int32_t of) {
-            return n <= most &&
-                   (costs_known ? cost(n, of) <= most_cost : n - step_rows <= kUnknownPiece);
+          // Those that have not started may have a place already, and may not.
+          const auto prompts = [&](bool all) {
+            return std::count_if(known.begin(), known.end(), [all](const auto& one) {
+              return (all || one.second.started) && !one.second.steps();
+            });
           };
-          ASSERT_TRUE(fits(rows, sequences) || piece_rows == 1) << "too much beside steps";
-          least += fits(rows, sequences) ? 0 : 1;
+          const auto most_cost = [&](bool all) {
+            const double slowdown = prompts(all) > 1 ? kSlowdownForSeveral : kSlowdown;
+            return static_cast<int64_t>(slowdown * static_cast<double>(cost(step_rows, step_rows)));
+          };
+          const auto fits = [&](int32_t n, int32_t of, bool all) {
+            return n <= most &&
+                   (costs_known ? cost(n, of) <= most_cost(all) : n - step_rows <= kUnknownPiece);
+          };
+          ASSERT_TRUE(fits(rows, sequences, true) || piece_rows == 1) << "too much beside steps";
+          least += fits(rows, sequences, true) ? 0 : 1;
           if (waits_more) {
-            ASSERT_FALSE(fits(rows + 1, sequences + (whole ? 1 : 0))) << "there is room left";
+            ASSERT_FALSE(fits(rows + 1, sequences + (whole ? 1 : 0), false))
+                << "there is room left";
           }
         } else if (steps == 0) {
           ASSERT_TRUE(rows <= most || pieces == 1);

@@ -30,6 +30,7 @@ class ContinuousScheduler final : public RequestTable {
     CellType type = 0;
     int32_t rows = 0;
     int32_t sequences = 0;
+    size_t prompts = 0;  // that wait while it is made; of steps
   };
 
   bool prompts() const { return !with_pieces_.empty(); }
@@ -90,8 +91,8 @@ class ContinuousScheduler final : public RequestTable {
       return std::clamp(kUnknownPiece - (task.rows - steps.rows), 0, std::max(rows, 0));
     }
     const Duration alone = options_.costs->Cost(steps.type, steps.rows, steps.sequences);
-    const auto most =
-        Duration(static_cast<int64_t>(kSlowdown * static_cast<double>(alone.count())));
+    const double slowdown = steps.prompts > 1 ? kSlowdownForSeveral : kSlowdown;
+    const auto most = Duration(static_cast<int64_t>(slowdown * static_cast<double>(alone.count())));
     int32_t fit = 0, too_many = std::max(rows, 0) + 1;
     while (too_many - fit > 1) {
       const int32_t middle = fit + (too_many - fit) / 2;
@@ -132,7 +133,7 @@ class ContinuousScheduler final : public RequestTable {
       steps_.pop_front();
     }
     stepped_ = !members.empty();
-    const Content steps = task;
+    const Content steps{task.type, task.rows, task.sequences, with_pieces_.size()};
     while (prompts() && !(apart && stepped_)) {
       Member piece = NextPiece();
       const LiveNode& next = node(piece);
