@@ -6,6 +6,7 @@ The largest difference must stay within 1e-4 of the output's range (its largest 
 
 import argparse
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -289,7 +290,8 @@ def main():
 
     server = subprocess.Popen(
         [args.chairlift, "serve", "--model-repository", args.models, "--http-port", "0", "--metrics-port", "-1"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        env={**os.environ, "CHAIRLIFT_PYTHON": sys.executable}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True)
     port, log = None, []
     for line in server.stdout:
         log.append(line)
