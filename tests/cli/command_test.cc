@@ -524,7 +524,7 @@ TEST_F(CommandTest, SimulateHasRequestsThatGenerate) {
   const auto tokens = [&](size_t i) { return rows[i]["output_tokens_per_s"].get<double>(); };
   EXPECT_GT(tokens(1), tokens(0));
   const auto between = [&](size_t i) { return rows[i]["between_tokens_ms"][99].get<double>(); };
-  EXPECT_LE(between(3), 1.7);
+  EXPECT_LE(between(3), 2.2);  // where several prompts wait, twice a step of eight tokens
   EXPECT_GE(between(2), 3.0);
   EXPECT_THAT(Refusal({"simulate", "--application", "generation", "--costs", costs, "--rate", "1",
                        "--policy", "continuous"},
