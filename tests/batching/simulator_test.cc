@@ -238,18 +238,19 @@ TEST(SimulatorTest, TokensWaitForPiecesOfPromptsAsCostsAllow) {
                             {512, 1, microseconds(50000)},
                             {512, 8, microseconds(50000)}})
                   .ok());
-  std::vector<Answer> answers(8, Answer{0, 1, 400});
-  for (int i = 1; i < 10; ++i) answers.push_back({i * 40000, 512, 1});
-  const Workload workload = Generation(answers);
-  const auto longest = [&](const char* policy) {
+  const auto longest = [&](const char* policy, int prompts, int apart_us) {
+    std::vector<Answer> answers(8, Answer{0, 1, 400});
+    for (int i = 1; i <= prompts; ++i) answers.push_back({i * apart_us, 512, 1});
+    const Workload workload = Generation(answers);
     const PolicyOptions options = {.max_batch_size = 1024, .costs = &costs};
     const SimulationResult result = Simulate(*MakePolicy(policy, options), workload, costs, 1);
     Duration most{0};
     for (const SimulatedToken& token : result.tokens) most = std::max(most, token.since);
     return most;
   };
-  EXPECT_GT(longest("whole_prompts"), microseconds(50000));
-  EXPECT_LE(longest("continuous"), microseconds(2000)) << "where two prompts are there at once";
+  EXPECT_GT(longest("whole_prompts", 9, 40000), microseconds(50000));
+  EXPECT_LE(longest("continuous", 1, 40000), microseconds(1500)) << "one prompt";
+  EXPECT_LE(longest("continuous", 9, 40000), microseconds(2000)) << "several at once";
 }
 
 }  // namespace
