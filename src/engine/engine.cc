@@ -136,7 +136,7 @@ class EngineImpl final : public Engine, private ModelCalls {
     bool inside = false;  // ModelCalls
   };
   RequestId Start(std::shared_ptr<Model> model, InferRequest&& asked_for,
-                  Sequences::AddState add_state, InferCallback callback, Origin origin);
+                  Sequences::MissingState state, InferCallback callback, Origin origin);
 
   StatusOr<CalledModel> Find(const std::string& name) override {
     CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<Model> model, repository_.Find(name, ""));
@@ -187,7 +187,7 @@ RequestId EngineImpl::Begin(const CalledModel& model, InferRequest request,
     callback(std::move(ready));
     return 0;
   }
-  return Start(model.model, std::move(request), nullptr, std::move(callback), {.inside = true});
+  return Start(model.model, std::move(request), {}, std::move(callback), {.inside = true});
 }
 
 RequestId EngineImpl::Begin(InferRequest&& request, InferCallback&& callback, bool caller_waits) {
@@ -207,7 +207,7 @@ RequestId EngineImpl::Begin(InferRequest&& request, InferCallback&& callback, bo
     return 0;
   }
   if (request.sequence.empty())
-    return Start(*std::move(model), std::move(request), nullptr, std::move(callback),
+    return Start(*std::move(model), std::move(request), {}, std::move(callback),
                  {.caller_waits = caller_waits});
   const std::shared_ptr<Sequences>& sequences = (*model)->sequences();
   if (sequences == nullptr) {
@@ -217,16 +217,16 @@ RequestId EngineImpl::Begin(InferRequest&& request, InferCallback&& callback, bo
     return 0;
   }
   return sequences->Submit(std::move(request), std::move(callback),
-                           [this, model = *model](InferRequest chunk, Sequences::AddState add_state,
+                           [this, model = *model](InferRequest chunk, Sequences::MissingState state,
                                                   InferCallback done) {
-                             return Start(model, std::move(chunk), std::move(add_state),
+                             return Start(model, std::move(chunk), std::move(state),
                                           std::move(done), {});
                            });
 }
 
 RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest&& asked_for,
-                            Sequences::AddState add_state, InferCallback callback, Origin origin) {
-  Asked asked{.request = std::move(asked_for), .add_state = std::move(add_state), .cache_key = {}};
+                            Sequences::MissingState state, InferCallback callback, Origin origin) {
+  Asked asked{.request = std::move(asked_for), .state = std::move(state), .cache_key = {}};
   auto request = std::make_shared<Request>();
   request->id = std::move(asked.request.id);
   request->reply.client = asked.request.client;

@@ -1,5 +1,6 @@
 #include "engine/execution/unfold_request.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -8,9 +9,6 @@
 
 namespace chairlift {
 namespace {
-
-// A state may have 1000 times as many elements as the inputs that size it.
-constexpr int64_t kQuickPlaces = 64;
 
 std::optional<InferResponse> FromCache(const ValidatedRequest& validated, const Asked& asked,
                                        const Request& request) {
@@ -38,15 +36,15 @@ std::optional<InferResponse> FromCache(const ValidatedRequest& validated, const 
 bool TakesLong(const Model& model, const Asked& asked) {
   const InferRequest& request = asked.request;
   if (model.program().TakesLong(request)) return true;
-  const bool sized = asked.add_state != nullptr;
-  if ((sized || asked.cache_key != nullptr) && InputBytes(request) > kQuickBytes) return true;
-  return sized && OpenPlaces(model.program().signature(), request) > kQuickPlaces;
+  const int64_t hashed = asked.cache_key != nullptr ? InputBytes(request) : 0;
+  return std::max(hashed, asked.state.new_bytes) > kQuickBytes;
 }
 
 StatusOr<std::optional<InferResponse>> UnfoldRequest(Asked asked, Request& request) {
   Model& model = *request.model;
-  if (asked.add_state != nullptr) CHAIRLIFT_RETURN_IF_ERROR(asked.add_state(asked.request));
-  if (asked.add_state == nullptr && model.sequences() != nullptr) {
+  if (asked.state.add != nullptr) {
+    CHAIRLIFT_RETURN_IF_ERROR(asked.state.add(asked.request));
+  } else if (model.sequences() != nullptr) {
     CHAIRLIFT_RETURN_IF_ERROR(model.sequences()->CheckSent(asked.request));
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(ValidatedRequest validated, model.program().Validate(asked.request));

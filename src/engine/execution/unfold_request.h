@@ -15,7 +15,7 @@ namespace chairlift {
 // What a caller sent, on its way into a Request.
 struct Asked {
   InferRequest request;
-  Sequences::AddState add_state;  // null: it is no chunk of a sequence
+  Sequences::MissingState state;
   // Not null: the model's response cache may answer it. Where that has no answer, its key is put
   // here, for the answer to be kept under.
   std::shared_ptr<std::optional<ResponseCache::Key>> cache_key;

@@ -70,7 +70,7 @@ int Sequences::size() {
   return static_cast<int>(sequences_.size());
 }
 
-StatusOr<Tensor> Sequences::Zeros(const State& state, const InferRequest& request) const {
+StatusOr<Shape> Sequences::ShapeOf(const State& state, const InferRequest& request) const {
   const SymbolicSpec& spec = signature_.inputs[state.input];
   Shape shape;
   for (const Dim& dim : spec.shape.dims()) {
@@ -93,9 +93,19 @@ StatusOr<Tensor> Sequences::Zeros(const State& state, const InferRequest& reques
     shape.Append(size.value_or(1));
   }
   CHAIRLIFT_RETURN_IF_ERROR(shape.Checked(DTypeSize(spec.dtype)).status());
-  Tensor zeros = Tensor::Allocate(spec.dtype, shape);
-  std::memset(zeros.raw(), 0, zeros.byte_size());
-  return zeros;
+  return shape;
+}
+
+int64_t Sequences::NewBytes(const std::vector<Tensor>& state, const InferRequest& request) const {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (!state.empty() && state[i].present()) continue;
+    const StatusOr<Shape> shape = ShapeOf(states_[i], request);
+    if (!shape.ok()) return 0;
+    const DType dtype = signature_.inputs[states_[i].input].dtype;
+    bytes += shape->NumElements() * static_cast<int64_t>(DTypeSize(dtype));
+  }
+  return bytes;
 }
 
 Status Sequences::Bring(const std::vector<Tensor>& state, InferRequest& request) const {
@@ -113,7 +123,9 @@ Status Sequences::Bring(const std::vector<Tensor>& state, InferRequest& request)
   for (size_t i = 0; i < states_.size(); ++i) {
     Tensor brought = state.empty() ? Tensor() : state[i];
     if (!brought.present()) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(brought, Zeros(states_[i], request));
+      CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(states_[i], request));
+      brought = Tensor::Allocate(signature_.inputs[states_[i].input].dtype, shape);
+      std::memset(brought.raw(), 0, brought.byte_size());
     }
     added.push_back({states_[i].input_name, std::move(brought)});
   }
@@ -229,10 +241,12 @@ RequestId Sequences::Start(Chunk chunk) {
   running.asked = std::move(asked);
   auto ended = [self = shared_from_this(), running = std::move(running)](
                    StatusOr<InferResponse> answer) { self->Ended(running, std::move(answer)); };
+  const int64_t new_bytes = NewBytes(state, request);
   auto bring = [self = shared_from_this(), state = std::move(state)](InferRequest& to) {
     return self->Bring(state, to);
   };
-  return chunk.run(std::move(request), std::move(bring), std::move(ended));
+  return chunk.run(std::move(request), {.add = std::move(bring), .new_bytes = new_bytes},
+                   std::move(ended));
 }
 
 std::optional<Sequences::Chunk> Sequences::Next(const std::string& name,

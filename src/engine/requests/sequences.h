@@ -29,11 +29,16 @@ class Sequences : public std::enable_shared_from_this<Sequences> {
  public:
   // Chunks of one sequence that may wait for the one that runs.
   static constexpr size_t kMaxWaiting = 64;
-  // Adds the sequence's state to a chunk's inputs, in time that grows with the state.
-  // InvalidArgument where the chunk brings some itself, or its inputs do not say how large it is.
-  using AddState = std::function<Status(InferRequest&)>;
+  // The state that a chunk's inputs still lack.
+  struct MissingState {
+    // InvalidArgument where the chunk brings some itself, or its inputs do not say how large it is.
+    std::function<Status(InferRequest&)> add;  // null: it is no chunk of a sequence
+    // That add() makes, zeros for a sequence that starts: its time is in proportion to them. What
+    // the sequence has kept is handed over.
+    int64_t new_bytes = 0;
+  };
   // Runs a chunk, to which the state is to be added first; what Submit() answers comes from it.
-  using Run = std::function<RequestId(InferRequest, AddState, InferCallback)>;
+  using Run = std::function<RequestId(InferRequest, MissingState, InferCallback)>;
 
   // InvalidArgument where the configuration names what the model does not have, or pairs tensors of
   // different types or shapes. `clock` must outlive it.
@@ -86,7 +91,10 @@ class Sequences : public std::enable_shared_from_this<Sequences> {
   void Expire();
   // `state` by states_, or zeros where that is empty.
   Status Bring(const std::vector<Tensor>& state, InferRequest& request) const;
-  StatusOr<Tensor> Zeros(const State& state, const InferRequest& request) const;
+  // That the chunk's other inputs give to a state. InvalidArgument: more than memory can hold.
+  StatusOr<Shape> ShapeOf(const State& state, const InferRequest& request) const;
+  // Of zeros that stand for what `state` lacks; 0 where a shape is refused.
+  int64_t NewBytes(const std::vector<Tensor>& state, const InferRequest& request) const;
   // Passes on all but the states that were not asked for.
   PartsCallback WithoutState(PartsCallback on_parts, const std::vector<bool>& asked) const;
   Status NotLive(const std::string& name) const;

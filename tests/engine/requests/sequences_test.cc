@@ -225,7 +225,7 @@ TEST(SequencesClockTest, ForgetsIdleSequences) {
   const ModelConfig config{.sequence_state = {{"s_next", "s"}}, .sequence_idle_us = 1000};
   const auto sequences = Sequences::Create(config, signature, clock);
   ASSERT_TRUE(sequences.ok());
-  const auto run = [](const InferRequest&, const Sequences::AddState&,
+  const auto run = [](const InferRequest&, const Sequences::MissingState&,
                       const InferCallback& told) -> RequestId {
     InferResponse response;
     response.outputs = {{"s_next", Tensor::Of<float>(Shape{1, 2}, {1, 1})}};
@@ -249,6 +249,38 @@ TEST(SequencesClockTest, ForgetsIdleSequences) {
   EXPECT_EQ((*sequences)->size(), 1);
   EXPECT_TRUE(absl::IsInvalidArgument(ask("a", false)));
   EXPECT_TRUE(ask("b", false).ok());
+}
+
+// What is made for a chunk, not what its inputs or kept states have: the caller's thread may make
+// little.
+TEST(SequencesStateTest, SaysHowManyBytesItMakes) {
+  const SymbolicShape samples({Dim::Symbol("batch"), Dim::Symbol("samples")});
+  const SymbolicShape shape({Dim::Symbol("batch"), 5});
+  Signature signature;
+  signature.inputs = {{"x", DType::kFloat, samples}, {"s", DType::kFloat, shape}};
+  signature.outputs = {{"s_next", DType::kFloat, shape}};
+  const auto sequences = Sequences::Create({.sequence_state = {{"s_next", "s"}}}, signature);
+  ASSERT_TRUE(sequences.ok()) << sequences.status();
+  const auto made = [&](int64_t batch, bool start) {
+    InferRequest request;
+    request.sequence = "a";
+    request.sequence_start = start;
+    request.inputs = {{"x", Tensor::Allocate(DType::kFloat, Shape{batch, 1000})}};
+    int64_t bytes = -1;
+    (*sequences)
+        ->Submit(
+            request, [](const auto& answer) { EXPECT_TRUE(answer.ok()) << answer.status(); },
+            [&](InferRequest chunk, const Sequences::MissingState& missing,
+                const InferCallback& told) -> RequestId {
+              bytes = missing.new_bytes;
+              EXPECT_TRUE(missing.add(chunk).ok());
+              told(InferResponse{.outputs = {{"s_next", chunk.inputs.back().tensor}}});
+              return 1;
+            });
+    return bytes;
+  };
+  EXPECT_EQ(made(3, true), 3 * 5 * 4);
+  EXPECT_EQ(made(3, false), 0);
 }
 
 // Random chunks of a few sequences, which succeed or fail, against a model that knows only the
@@ -317,8 +349,9 @@ class RandomSequences {
           const auto sum = [&] { return answer->outputs.at(0).tensor.data<float>()[0]; };
           answers_[number] = answer.ok() ? StatusOr<float>(sum()) : answer.status();
         },
-        [this](InferRequest request, const Sequences::AddState& add_state, InferCallback callback) {
-          EXPECT_TRUE(add_state(request).ok());
+        [this](InferRequest request, const Sequences::MissingState& missing,
+               InferCallback callback) {
+          EXPECT_TRUE(missing.add(request).ok());
           const std::string name = request.sequence;
           EXPECT_FALSE(running_.contains(name)) << "two chunks of one sequence run";
           running_[name] = {request.inputs[1].tensor.data<float>()[0],
