@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <limits>
 #include <random>
 #include <set>
 
@@ -425,6 +426,10 @@ TEST(StagePolicyTest, WhatIsNotPossibleDoesNothing) {
       EXPECT_FALSE(operations.Split({}));
       EXPECT_FALSE(operations.Split(std::array{1, 2}));
       EXPECT_FALSE(operations.Split(std::array{-1, 2}));
+      constexpr int kMost = std::numeric_limits<int>::max();
+      EXPECT_FALSE(operations.Split(std::array{kMost, kMost, 3}));  // 1 if it wrapped
+      EXPECT_FALSE(operations.New(kMost));
+      EXPECT_FALSE(operations.Stretch(-kMost));
       if (batch.stage > 0) {
         EXPECT_FALSE(operations.New(1));
         EXPECT_FALSE(operations.Stretch(1));
@@ -434,6 +439,8 @@ TEST(StagePolicyTest, WhatIsNotPossibleDoesNothing) {
       }
       EXPECT_EQ(batch.rows[0], 3);
       EXPECT_EQ(operations.latest(), nullptr);
+      operations.WakeAfter(Duration::min());
+      operations.WakeAfter(Duration::max());
       if (batch.age < microseconds(kT)) return operations.WakeAfter(microseconds(kT) - batch.age);
       made += operations.New(1) ? 1 : 0;  // where the worker may begin, and once
       EXPECT_FALSE(operations.New(1));
