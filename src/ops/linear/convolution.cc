@@ -3,9 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include "device/cpu/isa.h"
 #include "ops/linear/winograd.h"
 
 namespace chairlift {
@@ -102,18 +105,29 @@ StatusOr<Tensor> TrimmedWeights(const Convolution& c, const Trimmed& trimmed,
 }  // namespace
 
 std::span<const Implementation<Convolution>> ConvolutionImplementations() {
-  static constexpr Implementation<Convolution> kTable[] = {
-      {"winograd", CompileWinogradConvolution},
-      {"few outputs", CompileFewOutputs},
-      {"dilated", CompileDilated},
-      {"grouped", CompileGrouped},
-      {"pointwise", CompilePointwise},
-      {"upsampling", CompileUpsampling},
-      {"col2im", CompileCol2im},
-      {"onednn", CompileDnnlConvolution},
-      {"depthwise", CompileDepthwise},
-      {"plain loops", CompileLoopConvolution},
-  };
+  static const auto kTable = [] {
+    std::array table = {
+        Implementation<Convolution>{"winograd", CompileWinogradConvolution},
+        Implementation<Convolution>{"few outputs", CompileFewOutputs},
+        Implementation<Convolution>{"dilated", CompileDilated},
+        Implementation<Convolution>{"grouped", CompileGrouped},
+        Implementation<Convolution>{"pointwise", CompilePointwise},
+        Implementation<Convolution>{"upsampling", CompileUpsampling},
+        Implementation<Convolution>{"col2im", CompileCol2im},
+        Implementation<Convolution>{"onednn", CompileDnnlConvolution},
+        Implementation<Convolution>{"depthwise", CompileDepthwise},
+        Implementation<Convolution>{"plain loops", CompileLoopConvolution},
+    };
+    // With vectors of eight, oneDNN takes 0.62 to 0.82 of the time of ours (Zen 3).
+    if (ActiveCpuIsa() == CpuIsa::kAvx2) {
+      const auto at = [&](std::string_view name) {
+        return std::find_if(table.begin(), table.end(),
+                            [&](const auto& i) { return i.name == name; });
+      };
+      std::rotate(at("pointwise"), at("pointwise") + 1, at("onednn") + 1);
+    }
+    return table;
+  }();
   return kTable;
 }
 
