@@ -68,6 +68,24 @@ HWY_INLINE FloatVec AtLeast(FloatVec x, FloatVec limit) {
 #endif
 }
 
+// The larger (smaller) of two; NaN where either is.
+template <class V>
+HWY_INLINE V Larger(V a, V b) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+  return hn::IfThenElse(hn::IsNaN(a), a, hn::Max(a, b));
+#else
+  return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::IsNaN(a)), a, b);
+#endif
+}
+template <class V>
+HWY_INLINE V Smaller(V a, V b) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+  return hn::IfThenElse(hn::IsNaN(a), a, hn::Min(a, b));
+#else
+  return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(a)), a, b);
+#endif
+}
+
 // exp(x) = 2^n p(r) with n the nearest integer to x / ln 2: at most 2 ulp; 0 below -87.33 (what
 // would be subnormal), infinity above 88.72. The polynomial is XNNPACK's minimax fit of degree 5.
 // Of x in that range alone:

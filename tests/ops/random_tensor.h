@@ -4,6 +4,7 @@
 #define CHAIRLIFT_TESTS_OPS_RANDOM_TENSOR_H_
 
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -40,6 +41,22 @@ inline Tensor RandomTensor(DType dtype, const Shape& shape, double low, double h
   assert(status.ok());
   (void)status;
   return t;
+}
+
+// NaN instead of about one element in `of`.
+inline void SprinkleNaN(Tensor& t, int of, uint32_t seed) {
+  std::mt19937 engine(seed);
+  const Status status =
+      DispatchTypes<float, double, Float16, BFloat16>(t.dtype(), [&]<typename T>() {
+        for (int64_t i = 0; i < t.size(); ++i) {
+          if (engine() % static_cast<uint32_t>(of) == 0) {
+            t.data<T>()[i] = T(std::numeric_limits<float>::quiet_NaN());
+          }
+        }
+        return absl::OkStatus();
+      });
+  assert(status.ok());
+  (void)status;
 }
 
 inline std::vector<double> AsDoubles(const Tensor& t) {

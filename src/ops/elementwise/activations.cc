@@ -24,17 +24,17 @@ struct HardSigmoidOp {
     return {a.Float("alpha", 0.2f), a.Float("beta", 0.5f)};
   }
   static double Apply(double x, const ElementParams& p) {
-    return std::max(0.0, std::min(1.0, p[0] * x + p[1]));
+    return std::clamp(p[0] * x + p[1], 0.0, 1.0);
   }
 };
 struct HardSwishOp {
   static double Apply(double x, const ElementParams&) {
-    return x * std::max(0.0, std::min(1.0, x / 6.0 + 0.5));
+    return x * std::clamp(x / 6.0 + 0.5, 0.0, 1.0);
   }
 };
 struct ThresholdedReluOp {
   static ElementParams Params(const Attributes& a) { return {a.Float("alpha", 1.0f)}; }
-  static double Apply(double x, const ElementParams& p) { return x <= p[0] ? 0.0 : x; }
+  static double Apply(double x, const ElementParams& p) { return x > p[0] ? x : 0.0; }
 };
 struct LeakyReluOp {
   static ElementParams Params(const Attributes& a) { return {a.Float("alpha", 0.01f)}; }

@@ -88,10 +88,8 @@ Status InferClip(InferContext& context) {
 
 // Where its ends are constants.
 std::optional<FusedStep> ClipStep(const Attributes&, std::span<const ValueInfo> inputs) {
-  FusedStep clip{.name = "Clip",
-                 .operands = {0, -1, -1},
-                 .alpha = std::numeric_limits<float>::lowest(),
-                 .beta = std::numeric_limits<float>::max()};
+  FusedStep clip{
+      .name = "Clip", .operands = {0, -1, -1}, .alpha = kEnds<float>[0], .beta = kEnds<float>[1]};
   for (size_t i = 1; i < inputs.size(); ++i) {
     if (inputs[i].dtype == DType::kUndefined) continue;
     const auto end = inputs[i].value == nullptr ? std::nullopt : ScalarValue(*inputs[i].value);

@@ -154,7 +154,7 @@ struct LeakyReluOp {
 };
 struct ThresholdedReluOp {
   static HWY_INLINE FloatVec Apply(FloatTag, FloatVec x, FloatVec a, FloatVec) {
-    return hn::IfThenZeroElse(hn::Le(x, a), x);
+    return hn::IfThenElseZero(hn::Gt(x, a), x);
   }
 };
 struct EluOp {

@@ -7,24 +7,24 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/float_simd.h"
 #include "ops/elementwise/fused_elementwise.h"
+#include "ops/extrema.h"
 #include "ops/hands_on.h"
 
 namespace chairlift {
 namespace {
 
-// NaN wins over numbers.
 struct MaxOp {
   static constexpr FloatBinary kFloat = FloatBinary::kMax;
   template <typename T>
   struct For {
-    static T Apply(T x, T y) { return x > y || x != x ? x : y; }
+    static T Apply(T x, T y) { return Larger(x, y); }
   };
 };
 struct MinOp {
   static constexpr FloatBinary kFloat = FloatBinary::kMin;
   template <typename T>
   struct For {
-    static T Apply(T x, T y) { return x < y || x != x ? x : y; }
+    static T Apply(T x, T y) { return Smaller(x, y); }
   };
 };
 struct SumOp {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/axes.h"
+#include "ops/extrema.h"
 #include "ops/image/image.h"
 
 namespace chairlift {
@@ -73,7 +74,7 @@ Status Pool(const Shape& in, const Shape& out, double scale, const T* image, con
           T largest = empty ? T(0) : planes[rows.first * in[3] + columns.first];
           for (int64_t y = rows.first; y < rows.last; ++y) {
             for (int64_t x = columns.first; x < columns.last; ++x) {
-              largest = std::max(largest, planes[y * in[3] + x]);
+              largest = Larger(planes[y * in[3] + x], largest);
             }
           }
           *to++ = largest;

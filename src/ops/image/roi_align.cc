@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/axes.h"
+#include "ops/extrema.h"
 #include "ops/image/image.h"
 
 namespace chairlift {
@@ -171,7 +172,7 @@ void PoolBin(const RoiAlignOptions& options, const Shape& in, const Region& r, i
             total += v;
           } else {
             // As ONNX has it: the largest of the weighted elements, not of the samples.
-            total = first + i + k == 0 ? v : std::max(total, v);
+            total = first + i + k == 0 ? v : Larger(v, total);
           }
         }
       }

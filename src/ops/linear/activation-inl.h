@@ -23,17 +23,17 @@ HWY_INLINE FloatVec VectorActivate(FloatTag d, ActivationKind kind, FloatVec alp
     case ActivationKind::kNone:
       return x;
     case ActivationKind::kRelu:
-      return hn::Max(x, zero);
+      return AtLeast(x, zero);
     case ActivationKind::kLeakyRelu:
       return hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, x), x);
     case ActivationKind::kClip:
-      return hn::Min(hn::Max(x, alpha), beta);
+      return AtMost(AtLeast(x, alpha), beta);
     case ActivationKind::kSigmoid:
       return VSigmoid(d, x);
     case ActivationKind::kTanh:
       return VTanh(d, x);
     case ActivationKind::kHardSigmoid:
-      return hn::Min(hn::Max(hn::MulAdd(alpha, x, beta), zero), one);
+      return AtMost(AtLeast(hn::MulAdd(alpha, x, beta), zero), one);
     case ActivationKind::kHardSwish:
       return hn::Mul(x, hn::Min(hn::Max(hn::MulAdd(x, hn::Set(d, 1.0f / 6.0f), half), zero), one));
     case ActivationKind::kSilu:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ops/axis_map.h"
+#include "ops/extrema.h"
 #include "ops/pooling/pooling.h"
 
 namespace chairlift {
@@ -26,7 +27,9 @@ Status InferGlobalPool(InferContext& context) {
 template <typename T>
 T PoolPlane(PoolKind kind, int64_t p, const T* in, int64_t size) {
   if (kind == PoolKind::kMax) {
-    return size == 0 ? std::numeric_limits<T>::lowest() : *std::max_element(in, in + size);
+    T largest = size == 0 ? std::numeric_limits<T>::lowest() : in[0];
+    for (int64_t i = 1; i < size; ++i) largest = Larger(in[i], largest);
+    return largest;
   }
   double sum = 0;
   for (int64_t i = 0; i < size; ++i) {

@@ -40,7 +40,8 @@ struct MaxFold {
   T value = std::numeric_limits<T>::lowest();
   int64_t index = -1;
   void Take(T x, int64_t at) {
-    if (x > value || index < 0) {
+    // Of several NaN the first.
+    if (x > value || index < 0 || (x != x && value == value)) {
       value = x;
       index = at;
     }

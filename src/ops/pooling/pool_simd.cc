@@ -10,6 +10,7 @@
 //
 #include "hwy/highway.h"
 #include "ops/pooling/pooling.h"
+#include "ops/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace chairlift {
@@ -21,7 +22,7 @@ struct MaxOp {
   static float Initial() { return -std::numeric_limits<float>::infinity(); }
   template <class V>
   static HWY_INLINE V Combine(V a, V b) {
-    return hn::Max(a, b);
+    return Larger(a, b);
   }
 };
 struct SumOp {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "ops/extrema.h"
 #include "ops/ragged/ragged.h"
 #include "ops/ranges.h"
 #include "ops/reduction/fold_simd.h"
@@ -54,8 +55,8 @@ void Fold(Op op, const T* x, int64_t tokens, int64_t stride, int64_t columns, T*
     for (int64_t t = 0; t < tokens; ++t) {
       const T v = x[t * stride + c];
       sum += static_cast<Sum>(v);
-      most = std::max(most, v);
-      least = std::min(least, v);
+      most = Larger(v, most);
+      least = Smaller(v, least);
     }
     const T whole = static_cast<T>(sum);
     y[c] = op == Op::kMax   ? most

@@ -1,6 +1,6 @@
 // ArgMax and ArgMin: where along an axis the extremum is; Hardmax: 1 there and 0 elsewhere.
 //
-// NaN is never an extremum, unless it is the first element (then it may be).
+// NaN is the extremum where there is one.
 #include <algorithm>
 #include <limits>
 #include <type_traits>
@@ -23,6 +23,17 @@ AxisSplit SplitAt(const Shape& shape, int axis) {
   return {shape.NumElements(0, axis), shape[axis], shape.NumElements(axis + 1, shape.rank())};
 }
 
+// Whether the extremum so far, `best`, gives way to a later v; of equals, NaN among them, the
+// first stays, or the last comes.
+template <bool kMax, bool kLast, typename T>
+bool GivesWay(T best, T v) {
+  if constexpr (kLast) {
+    return !(kMax ? v < best : v > best) && (best == best || v != v);
+  } else {
+    return !(kMax ? v <= best : v >= best) && best == best;
+  }
+}
+
 // The place of the extremum of n elements `stride` apart; of equals the first, or the last.
 template <typename T, bool kMax, bool kLast>
 int64_t ArgExtremum(const T* x, int64_t n, int64_t stride) {
@@ -30,8 +41,7 @@ int64_t ArgExtremum(const T* x, int64_t n, int64_t stride) {
   T value = x[0];
   for (int64_t i = 1; i < n; ++i) {
     const T v = x[i * stride];
-    const bool better = kMax ? (kLast ? v >= value : v > value) : (kLast ? v <= value : v < value);
-    if (better) {
+    if (GivesWay<kMax, kLast>(value, v)) {
       best = i;
       value = v;
     }
@@ -66,14 +76,14 @@ template <bool kMax>
 int64_t ArgExtremumOfRow(const float* x, int64_t n, bool last) {
   const auto value =
       static_cast<float>(FindFold(kMax ? FloatFold::kMax : FloatFold::kMin).row(x, n, 0));
+  const auto is = [value](float v) { return value == value ? v == value : v != v; };
   if (last) {
     for (int64_t i = n - 1; i > 0; --i) {
-      if (x[i] == value) return i;
+      if (is(x[i])) return i;
     }
     return 0;
   }
-  const float* found = std::find(x, x + n, value);
-  return found == x + n ? 0 : found - x;
+  return std::find_if(x, x + n, is) - x;
 }
 
 // Columns [first, last) of [n, inner], neighbours side by side.
@@ -90,8 +100,7 @@ void ArgOfColumns(const T* x, int64_t n, int64_t inner, int64_t first, int64_t l
       const T* row = x + i * inner + begin;
       for (int64_t c = 0; c < cols; ++c) {
         const T v = row[c];
-        const bool better =
-            kMax ? (kLast ? v >= best[c] : v > best[c]) : (kLast ? v <= best[c] : v < best[c]);
+        const bool better = GivesWay<kMax, kLast>(best[c], v);
         best[c] = better ? v : best[c];
         place[c] = better ? static_cast<int32_t>(i) : place[c];
       }

@@ -9,6 +9,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 //
 #include "hwy/highway.h"
+#include "ops/extrema.h"
 #include "ops/reduction/fold_simd.h"
 #include "ops/simd_math-inl.h"
 
@@ -51,24 +52,24 @@ struct SumExpFold : SumFold {
 struct MaxFold {
   static constexpr float kStart = -std::numeric_limits<float>::infinity();
   static HWY_INLINE FloatVec Step(FloatTag, FloatVec acc, FloatVec x, FloatVec) {
-    return hn::IfThenElse(hn::Gt(x, acc), x, acc);
+    return Larger(acc, x);
   }
-  static HWY_INLINE FloatVec Merge(FloatVec a, FloatVec b) {
-    return hn::IfThenElse(hn::Gt(b, a), b, a);
+  static HWY_INLINE FloatVec Merge(FloatVec a, FloatVec b) { return Larger(a, b); }
+  static HWY_INLINE FloatVec OfLanes(FloatTag d, FloatVec v) {
+    return hn::AllFalse(d, hn::IsNaN(v)) ? hn::MaxOfLanes(d, v) : hn::NaN(d);
   }
-  static HWY_INLINE FloatVec OfLanes(FloatTag d, FloatVec v) { return hn::MaxOfLanes(d, v); }
-  static double MergeScalar(double a, double b) { return b > a ? b : a; }
+  static double MergeScalar(double a, double b) { return chairlift::Larger(b, a); }
 };
 struct MinFold {
   static constexpr float kStart = std::numeric_limits<float>::infinity();
   static HWY_INLINE FloatVec Step(FloatTag, FloatVec acc, FloatVec x, FloatVec) {
-    return hn::IfThenElse(hn::Lt(x, acc), x, acc);
+    return Smaller(acc, x);
   }
-  static HWY_INLINE FloatVec Merge(FloatVec a, FloatVec b) {
-    return hn::IfThenElse(hn::Lt(b, a), b, a);
+  static HWY_INLINE FloatVec Merge(FloatVec a, FloatVec b) { return Smaller(a, b); }
+  static HWY_INLINE FloatVec OfLanes(FloatTag d, FloatVec v) {
+    return hn::AllFalse(d, hn::IsNaN(v)) ? hn::MinOfLanes(d, v) : hn::NaN(d);
   }
-  static HWY_INLINE FloatVec OfLanes(FloatTag d, FloatVec v) { return hn::MinOfLanes(d, v); }
-  static double MergeScalar(double a, double b) { return b < a ? b : a; }
+  static double MergeScalar(double a, double b) { return chairlift::Smaller(b, a); }
 };
 
 template <typename Fold>

@@ -1,7 +1,7 @@
 // Vectorised folds of float32 rows and columns.
 //
 // Sums are taken in float over stretches of at most 8,192 elements (rows) or 128 rows (columns) and
-// in double across them. Maxima and minima pass over NaN.
+// in double across them. Maxima and minima are NaN where an element is.
 #ifndef CHAIRLIFT_OPS_REDUCTION_FOLD_SIMD_H_
 #define CHAIRLIFT_OPS_REDUCTION_FOLD_SIMD_H_
 

@@ -2,8 +2,7 @@
 // ReduceLogSumExp, ReduceSumSquare.
 //
 // Over nothing: sums are 0, products 1, maxima and minima the lowest and highest value of the type,
-// means NaN (0 for integers). Integer sums and products wrap around. Maxima and minima pass over
-// NaN.
+// means NaN (0 for integers). Integer sums and products wrap around.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "ops/axis_map.h"
+#include "ops/extrema.h"
 #include "ops/ranges.h"
 #include "ops/reduction/fold_simd.h"
 #include "ops/reduction/reduce_plan.h"
@@ -121,7 +121,7 @@ struct Max {
   struct For {
     using Acc = T;
     static constexpr T kStart = kLowest<T>;
-    static void Add(T& acc, T x) { acc = x > acc ? x : acc; }
+    static void Add(T& acc, T x) { acc = Larger(x, acc); }
     static T Finish(T acc, int64_t) { return acc; }
   };
   static float FinishFloat(double acc, int64_t) { return static_cast<float>(acc); }
@@ -132,7 +132,7 @@ struct Min {
   struct For {
     using Acc = T;
     static constexpr T kStart = kHighest<T>;
-    static void Add(T& acc, T x) { acc = x < acc ? x : acc; }
+    static void Add(T& acc, T x) { acc = Smaller(x, acc); }
     static T Finish(T acc, int64_t) { return acc; }
   };
   static float FinishFloat(double acc, int64_t) { return static_cast<float>(acc); }
@@ -233,7 +233,7 @@ void FoldUnit(const ReducePlan& plan, const FoldFns& fold, const float* x, int64
     for (int64_t r = 0; r < rows; ++r) {
       const double part = fold.row(p + r * stride, plan.inner, shift != nullptr ? *shift : 0.0f);
       acc[0] = std::isinf(fold.start)
-                   ? (fold.start < 0 ? std::max(acc[0], part) : std::min(acc[0], part))
+                   ? (fold.start < 0 ? Larger(part, acc[0]) : Smaller(part, acc[0]))
                    : acc[0] + part;
     }
   });

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <random>
 
 #include "ops/operator_harness.h"
@@ -181,6 +182,23 @@ TEST(FusedElementwiseTest, RandomProgramsComputeWhatTheirOperatorsDo) {
       }
     }
   }
+}
+
+// A Clip with one end leaves infinities beyond the other.
+TEST(FusedElementwiseTest, ClipsWithoutAnEndKeepInfinities) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const Tensor zero = Tensor::Scalar<float>(0);
+  const ValueInfo x{DType::kFloat, SymbolicShape(Shape{2}), nullptr, {}};
+  const ValueInfo low{DType::kFloat, SymbolicShape(Shape{}), &zero, {}};
+  const OperatorDef* clip = OperatorRegistry::Builtin().Find("", "Clip");
+  const auto at_least = clip->step({}, std::vector<ValueInfo>{x, low});
+  ASSERT_TRUE(at_least);
+  Program p;
+  p.inputs = {Tensor::Of<float>({3}, {inf, -inf, 1})};
+  p.fused.steps = {*at_least};
+  const auto out = RunOperator(CallOf(p));
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_EQ(AsDoubles((*out)[0]), (std::vector<double>{inf, 0, 1}));
 }
 
 TEST(FusedElementwiseTest, ChannelBlocked) {

@@ -139,11 +139,17 @@ TEST_P(UnaryTest, MatchesReferenceForEverySizeAndFloatType) {
 
 TEST_P(UnaryTest, KeepsNan) {
   const UnaryCase& c = GetParam();
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  auto y = RunOperator(
-      {c.name, c.attributes, {Tensor::Of<float>({19}, std::vector<float>(19, nan))}, 1, c.domain});
-  ASSERT_TRUE(y.ok()) << y.status();
-  for (double v : AsDoubles((*y)[0])) EXPECT_TRUE(std::isnan(v)) << c.name;
+  for (const DType dtype : {DType::kFloat, DType::kDouble, DType::kFloat16}) {
+    Tensor x = RandomTensor(dtype, {19}, 0, 1, 1);
+    testing::SprinkleNaN(x, 1, 1);
+    auto y = RunOperator({c.name, c.attributes, {x}, 1, c.domain});
+    ASSERT_TRUE(y.ok()) << y.status();
+    for (double v : AsDoubles((*y)[0])) {
+      // NaN is not above a threshold.
+      const bool kept = std::string(c.name) == "ThresholdedRelu" ? v == 0 : std::isnan(v);
+      EXPECT_TRUE(kept) << v << " as " << DTypeName(dtype);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, UnaryTest, ::testing::ValuesIn(Cases()), [](const auto& info) {

@@ -297,6 +297,16 @@ TEST(MaxRoiPoolTest, TakesTheLargestOfEachBin) {
   }
 }
 
+TEST(MaxRoiPoolTest, ABinWithNaNIsNaN) {
+  const Tensor x = Tensor::Of<float>(Shape{1, 1, 1, 4}, {NAN, 2, 3, 4});
+  const Tensor rois = Tensor::Of<float>(Shape{1, 5}, {0, 0, 0, 3, 0});
+  Attributes a;
+  a.Set("pooled_shape", std::vector<int64_t>{1, 2});
+  const Tensor y = RunOne({"MaxRoiPool", a, {x, rois}});
+  EXPECT_TRUE(std::isnan(y.data<float>()[0]));
+  EXPECT_EQ(y.data<float>()[1], 4);
+}
+
 TEST(MaxRoiPoolTest, RefusesImpossibleRegions) {
   const Tensor x = Tensor::Of<float>(Shape{1, 1, 2, 2}, {1, 2, 3, 4});
   Attributes a;

@@ -31,7 +31,7 @@ inline double ReferenceActivation(const std::string& name, double alpha, double 
   return x;
 }
 
-// |got − want| ≤ bound · the largest |want|, at least `bound` itself.
+// |got − want| ≤ bound · the largest |want|, at least `bound` itself; NaN where NaN is wanted.
 inline void ExpectNear(const Tensor& got, const std::vector<double>& want, double bound,
                        const std::string& what) {
   const std::vector<double> values = AsDoubles(got);
@@ -39,6 +39,10 @@ inline void ExpectNear(const Tensor& got, const std::vector<double>& want, doubl
   double range = 1;
   for (double w : want) range = std::max(range, std::abs(w));
   for (size_t i = 0; i < want.size(); ++i) {
+    if (std::isnan(want[i])) {
+      ASSERT_TRUE(std::isnan(values[i])) << values[i] << " in " << what << ", element " << i;
+      continue;
+    }
     ASSERT_NEAR(values[i], want[i], bound * range) << what << ", element " << i;
   }
 }

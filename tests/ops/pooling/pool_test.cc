@@ -96,7 +96,7 @@ std::vector<double> ReferencePool(const PoolCase& c, const std::string& name, bo
       const double value = x[plane * in_size + at];
       count[o] += 1;
       sum[o] += name == "LpPool" ? std::pow(std::abs(value), p) : value;
-      best[o] = std::max(best[o], value);
+      best[o] = value > best[o] || std::isnan(value) ? value : best[o];
     });
     for (int64_t o = 0; o < out_size; ++o) {
       y.push_back(name == "MaxPool"       ? best[o]
@@ -118,8 +118,9 @@ TEST(PoolTest, EqualsReferenceForRandomWindowsTypesAndLayouts) {
     if (!blocked && round % 5 == 0) dtype = DType::kDouble;
     if (!blocked && name == "MaxPool" && round % 5 == 1) dtype = DType::kInt8;
     if (!blocked && name == "MaxPool" && round % 5 == 2) dtype = DType::kUInt8;
-    const Tensor x = RandomTensor(dtype, c.x, dtype == DType::kUInt8 ? 0 : -9, 9,
-                                  static_cast<uint32_t>(engine()));
+    Tensor x = RandomTensor(dtype, c.x, dtype == DType::kUInt8 ? 0 : -9, 9,
+                            static_cast<uint32_t>(engine()));
+    if (round % 4 < 2 && kFloatTypes.Contains(dtype)) SprinkleNaN(x, 20, round);
     const bool count_padding = engine() % 2 == 0;
     const int64_t p = 1 + static_cast<int64_t>(engine() % 3);
     OperatorCall call{.name = name, .inputs = {x}};
@@ -173,6 +174,17 @@ TEST(PoolTest, MaxPoolTellsWhereItsValuesCameFrom) {
       ASSERT_EQ(x.data<float>()[plane * in_size + at], (*out)[0].data<float>()[i]) << c.ToString();
     }
   }
+}
+
+TEST(PoolTest, OfSeveralNaNTheFirstIsTheMaximum) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  OperatorCall call{.name = "MaxPool",
+                    .inputs = {Tensor::Of<float>({1, 1, 5}, {9, nan, nan, 7, 8})}};
+  call.num_outputs = 2;
+  call.attributes.Set("kernel_shape", std::vector<int64_t>{3});
+  const auto out = RunOperator(call);
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_EQ(AsDoubles((*out)[1]), (std::vector<double>{1, 1, 2}));
 }
 
 TEST(PoolTest, PadsAutomatically) {
@@ -233,7 +245,8 @@ TEST(GlobalPoolTest, EqualsReferenceInBothLayouts) {
               (!FillsBlocks(shape[1]) || name == "GlobalLpPool" || dtype != DType::kFloat)) {
             continue;
           }
-          const Tensor x = RandomTensor(dtype, shape, -3, 3, static_cast<uint32_t>(engine()));
+          Tensor x = RandomTensor(dtype, shape, -3, 3, static_cast<uint32_t>(engine()));
+          SprinkleNaN(x, 100, static_cast<uint32_t>(engine()));
           const std::vector<double> values = AsDoubles(x);
           const int64_t size = shape.NumElements(2, shape.rank());
           std::vector<double> want;
@@ -243,7 +256,7 @@ TEST(GlobalPoolTest, EqualsReferenceInBothLayouts) {
               const double v = values[p * size + i];
               sum += v;
               squares += v * v;
-              best = std::max(best, v);
+              best = v > best || std::isnan(v) ? v : best;
             }
             want.push_back(name == "GlobalAveragePool" ? sum / static_cast<double>(size)
                            : name == "GlobalMaxPool"   ? best

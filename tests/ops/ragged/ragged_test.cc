@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "ops/operator_harness.h"
 #include "ops/ragged/packed_sequences.h"
@@ -85,6 +86,27 @@ TEST(RaggedReduceTest, FoldsEachSequence) {
                 << op << " of " << DTypeName(dtype) << " in sequence " << s;
           });
         }
+      }
+    }
+  }
+}
+
+TEST(RaggedReduceTest, AnExtremumIsNaNWhereATokenIs) {
+  for (const DType dtype : {DType::kFloat, DType::kDouble}) {
+    Tensor x = RandomTensor(dtype, {7, 67}, -9, 9, 7);
+    testing::SprinkleNaN(x, 15, 7);
+    const std::vector<double> values = AsDoubles(x);
+    for (const char* op : {"max", "min"}) {
+      OperatorCall call{
+          .name = "RaggedReduce", .inputs = {x, Offsets({4, 3})}, .domain = "chairlift"};
+      call.attributes.Set("op", std::string(op));
+      const std::vector<double> got = Results(call, {2, 67});
+      for (int64_t i = 0; i < 2 * 67; ++i) {
+        bool nan = false;
+        for (int64_t t = i < 67 ? 0 : 4; t < (i < 67 ? 4 : 7); ++t) {
+          nan = nan || std::isnan(values[static_cast<size_t>(t * 67 + i % 67)]);
+        }
+        ASSERT_EQ(std::isnan(got[static_cast<size_t>(i)]), nan) << op << " " << i;
       }
     }
   }

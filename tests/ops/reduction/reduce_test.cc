@@ -1,6 +1,7 @@
 // Reductions against sums over index lists in double.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -217,6 +218,35 @@ TEST(ReduceEdgeTest, EmptyAxesMayMeanNoReduction) {
   auto same = RunOperator({"ReduceSum", With({{"noop_with_empty_axes", int64_t{1}}}), {x}});
   ASSERT_TRUE(same.ok()) << same.status();
   EXPECT_EQ(AsDoubles((*same)[0]), AsDoubles(x));
+}
+
+TEST(ReduceEdgeTest, AnExtremumIsNaNWhereAnElementIs) {
+  const std::vector<int64_t> axes[] = {{0}, {1}, {2}, {0, 1}, {1, 2}, {0, 2}, {0, 1, 2}};
+  uint32_t seed = 31;
+  for (DType dtype : {DType::kFloat, DType::kDouble, DType::kFloat16, DType::kBFloat16}) {
+    for (const Shape& shape : {Shape{3, 4, 5}, Shape{2, 9, 70}, Shape{1, 130, 33}}) {
+      for (const std::vector<int64_t>& folded : axes) {
+        Tensor x = RandomTensor(dtype, shape, -9, 9, ++seed);
+        testing::SprinkleNaN(x, 60, seed);
+        const Tensor t = Tensor::Of<int64_t>({static_cast<int64_t>(folded.size())}, folded);
+        const std::vector<Doubles> groups = Groups(x, folded);
+        for (const bool max : {true, false}) {
+          auto y = RunOperator({max ? "ReduceMax" : "ReduceMin", {}, {x, t}});
+          ASSERT_TRUE(y.ok()) << y.status();
+          const Doubles out = AsDoubles((*y)[0]);
+          for (size_t i = 0; i < groups.size(); ++i) {
+            const auto nan = [](double v) { return std::isnan(v); };
+            if (std::any_of(groups[i].begin(), groups[i].end(), nan)) {
+              ASSERT_TRUE(std::isnan(out[i])) << shape.ToString() << " axis " << folded[0];
+            } else {
+              ASSERT_EQ(out[i], max ? *std::max_element(groups[i].begin(), groups[i].end())
+                                    : *std::min_element(groups[i].begin(), groups[i].end()));
+            }
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(ReduceEdgeTest, TruthValuesHaveExtrema) {

@@ -33,7 +33,8 @@ TEST(ArgReduceTest, FindsFirstOrLastExtremum) {
       for (int64_t last : {0, 1}) {
         for (const bool max : {true, false}) {
           // Few values, so that there are ties.
-          const Tensor x = RandomTensor(dtype, {3, 8, 5}, 0, 4, 11);
+          Tensor x = RandomTensor(dtype, {3, 8, 5}, 0, 4, 11);
+          if (kFloatTypes.Contains(dtype)) testing::SprinkleNaN(x, 12, 11);
           auto y = RunOperator({max ? "ArgMax" : "ArgMin",
                                 With({{"axis", axis}, {"select_last_index", last}}),
                                 {x}});
@@ -46,7 +47,9 @@ TEST(ArgReduceTest, FindsFirstOrLastExtremum) {
             int64_t best = 0;
             for (int64_t i = 1; i < n; ++i) {
               const double b = v[start + best * inner], c = v[start + i * inner];
-              if ((max ? c > b : c < b) || (c == b && last != 0)) best = i;
+              const bool equal = c == b || (std::isnan(c) && std::isnan(b));
+              const bool beyond = (max ? c > b : c < b) || (std::isnan(c) && !std::isnan(b));
+              if (beyond || (equal && last != 0)) best = i;
             }
             ASSERT_EQ((*y)[0].data<int64_t>()[k], best);
           }
@@ -65,6 +68,10 @@ TEST(HardmaxTest, MarksTheFirstMaximum) {
   auto y = RunOperator({"Hardmax", {}, {Tensor::Of<float>({2, 3}, {1, 3, 3, 0, -1, -2})}});
   ASSERT_TRUE(y.ok());
   EXPECT_EQ(AsDoubles((*y)[0]), (Doubles{0, 1, 0, 1, 0, 0}));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  y = RunOperator({"Hardmax", {}, {Tensor::Of<float>({1, 4}, {1, nan, 3, nan})}});
+  ASSERT_TRUE(y.ok());
+  EXPECT_EQ(AsDoubles((*y)[0]), (Doubles{0, 1, 0, 0}));
 }
 
 TEST(TopKTest, MatchesAFullStableSort) {
