@@ -352,6 +352,8 @@ struct NodeProfile {
   std::string shapes = {};          // "[1,3,224,224], [64,3,7,7] -> [1,64,112,112]"
   double flops = 0;                 // per run, of products and convolutions; 0: not counted
   double bytes = 0;                 // per run, of all operands
+  // Of a Loop or Scan: how often its first run went through the body; −1: no loop.
+  int64_t iterations = -1;
   uint64_t runs = 0;
   // Without the nodes of its own bodies (If, Loop, Scan).
   std::chrono::nanoseconds median{0};

@@ -241,8 +241,8 @@ void Announce(const std::string& target, const std::string& requests, size_t cou
   if (!rates.empty()) arrivals += fmt::format(" at {}", fmt::join(rates, ", "));
   const std::string how_many =
       count == 0 ? "" : Counted(static_cast<int64_t>(count), "request") + " in ";
-  fmt::print("{}: {}{:g} s{}, {}\n  {}\n", target, how_many, flags.schedule.seconds,
-             flags.rates.size() > 1 || count == 0 ? " each" : "", arrivals, requests);
+  PrintText("{}: {}{:g} s{}, {}\n  {}\n", target, how_many, flags.schedule.seconds,
+            flags.rates.size() > 1 || count == 0 ? " each" : "", arrivals, requests);
   std::fflush(stdout);
 }
 
@@ -257,12 +257,12 @@ void Print(std::span<const LoadReport> reports) {
                HumanNumber(report.mean_ms), HumanNumber(report.p50_ms), HumanNumber(report.p90_ms),
                HumanNumber(report.p99_ms), HumanNumber(report.max_ms)});
   }
-  if (any) fmt::print("{}", table.ToString());
+  if (any) PrintText("{}", table.ToString());
   for (const LoadReport& report : reports) {
     const std::string at =
         reports.size() == 1 ? "" : fmt::format("{}/s: ", HumanNumber(report.scheduled_rate));
-    fmt::print("{}{}\n", at, report.invalid.empty() ? "VALID" : "INVALID");
-    for (const std::string& reason : report.invalid) fmt::print("  {}\n", reason);
+    PrintText("{}{}\n", at, report.invalid.empty() ? "VALID" : "INVALID");
+    for (const std::string& reason : report.invalid) PrintText("  {}\n", reason);
   }
 }
 
@@ -271,10 +271,9 @@ Status WriteTrace(Engine& engine, const std::string& path) {
   std::ofstream file(path);
   file << trace.json;
   if (!file.flush()) return CannotWrite(path);
-  fmt::print("{} tasks in {}: open it in ui.perfetto.dev or chrome://tracing\n", trace.tasks, path);
+  PrintText("{} tasks in {}: open it in ui.perfetto.dev or chrome://tracing\n", trace.tasks, path);
   if (trace.dropped > 0) {
-    fmt::print("  it ends early: {} later tasks did not fit; take fewer --seconds\n",
-               trace.dropped);
+    PrintText("  it ends early: {} later tasks did not fit; take fewer --seconds\n", trace.dropped);
   }
   return absl::OkStatus();
 }
@@ -495,11 +494,11 @@ class BenchRun {
       return a.scheduled_rate < b.scheduled_rate;
     });
     Print(sorted);
-    fmt::print("{}\n", peak > 0 ? fmt::format("peak: {:.4g} requests a second, p99 within {:g} ms",
-                                              peak, flags_.objective_ms)
-                                : fmt::format("no load has its p99 within {:g} ms: the lowest was "
-                                              "{:.3g} requests a second",
-                                              flags_.objective_ms, sorted[0].scheduled_rate));
+    PrintText("{}\n", peak > 0 ? fmt::format("peak: {:.4g} requests a second, p99 within {:g} ms",
+                                             peak, flags_.objective_ms)
+                               : fmt::format("no load has its p99 within {:g} ms: the lowest was "
+                                             "{:.3g} requests a second",
+                                             flags_.objective_ms, sorted[0].scheduled_rate));
     return Write({{"peak", peak}, {"objective_ms", flags_.objective_ms}, {"tried", ToJson(tried)}});
   }
 
@@ -527,8 +526,8 @@ class BenchRun {
     const auto tuned = std::find_if(peaks.begin(), peaks.end(), [&](const auto& delay) {
       return delay.second >= kAsGood * best;
     });
-    fmt::print("{}tuned for the peak with p99 within {:g} ms: queue_delay_us: {}\n",
-               table.ToString(), flags_.objective_ms, tuned->first);
+    PrintText("{}tuned for the peak with p99 within {:g} ms: queue_delay_us: {}\n",
+              table.ToString(), flags_.objective_ms, tuned->first);
     return Write({{"queue_delay_us", tuned->first},
                   {"peak", tuned->second},
                   {"objective_ms", flags_.objective_ms},
@@ -626,13 +625,12 @@ Command AddBench(CLI::App& parser) {
       ->type_name("URL");
   AddNumber(parser, "--connections", &flags->connections, 1, 1024, "N",
             "Connections at most, with --url");
-  parser
-      .add_option(
-          "--rate", flags->rates,
-          "Requests a second; several are loads one after the other. With --gaps, they are\n"
-          "scaled to it, or left as they are")
-      ->delimiter(',')
-      ->check(CLI::Range(0.001, 1e7))
+  CLI::Option* const rate = parser.add_option(
+      "--rate", flags->rates,
+      "Requests a second; several are loads one after the other. With --gaps, they are\n"
+      "scaled to it, or left as they are");
+  TakesNumber(rate, 0.001, 1e7);
+  rate->delimiter(',')
       ->default_str(fmt::format("{}", flags->schedule.rate))
       ->type_name("RATE,RATE");
   CLI::Option* const peak = parser.add_flag(
@@ -686,13 +684,11 @@ Command AddBench(CLI::App& parser) {
             "Load before what is counted");
   AddNumber(parser, "--timeout-seconds", &flags->timeout_seconds, 0.1, 3600, "S",
             "Wait for answers after the last request; those that come later have failed");
-  parser.add_option("--json", flags->json, "Also write the figures to this file")
-      ->type_name("FILE");
-  parser
-      .add_option("--trace", flags->trace,
-                  "Also write what each worker ran when, as a timeline for ui.perfetto.dev or\n"
-                  "chrome://tracing (Chrome's trace event format); in process")
-      ->type_name("FILE");
+  TakesOutput(parser.add_option("--json", flags->json, "Also write the figures to this file"));
+  TakesOutput(parser.add_option(
+      "--trace", flags->trace,
+      "Also write what each worker ran when, as a timeline for ui.perfetto.dev or\n"
+      "chrome://tracing (Chrome's trace event format); in process"));
   parser
       .add_flag("--trace-nodes", flags->trace_nodes,
                 "With --trace: also each node that a task ran, with its implementation and shapes")

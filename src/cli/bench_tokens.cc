@@ -115,7 +115,7 @@ class TokenBench {
       for (const double rate : limits_.rates) rates.push_back(HumanNumber(rate) + "/s");
       loads.push_back(fmt::format("Poisson arrivals at {}", fmt::join(rates, ", ")));
     }
-    fmt::print(
+    PrintText(
         "{}: {:g} s{}, {}\n  prompts of {} tokens, made up, mean {:.4g}; answers of {}, mean "
         "{:.4g}\n",
         target_.name(), limits_.seconds, limits_.rates.size() > 1 ? " each" : "",
@@ -179,12 +179,12 @@ class TokenBench {
       row("whole answer",
           {requests.mean_ms, requests.p50_ms, requests.p90_ms, requests.p99_ms, requests.max_ms});
     }
-    if (any) fmt::print("{}{}", rates.ToString(), times.ToString());
+    if (any) PrintText("{}{}", rates.ToString(), times.ToString());
     for (const auto& [label, report] : reports) {
       const std::vector<std::string>& invalid = report.requests.invalid;
-      fmt::print("{}{}\n", reports.size() == 1 ? "" : label + ": ",
-                 invalid.empty() ? "VALID" : "INVALID");
-      for (const std::string& reason : invalid) fmt::print("  {}\n", reason);
+      PrintText("{}{}\n", reports.size() == 1 ? "" : label + ": ",
+                invalid.empty() ? "VALID" : "INVALID");
+      for (const std::string& reason : invalid) PrintText("  {}\n", reason);
     }
   }
 

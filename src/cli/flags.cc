@@ -69,12 +69,33 @@ void TakesBytes(CLI::Option* option, uint64_t least) {
   option->transform(CLI::Validator(read, ""))->type_name("BYTES");
 }
 
+void TakesNumber(CLI::Option* option, double least, double most) {
+  option->check([least, most](const std::string& text) -> std::string {
+    double number = 0;
+    if (CLI::detail::lexical_cast(text, number) && least <= number && number <= most) return {};
+    return fmt::format("Value {} not in range {} to {}", text, least, most);
+  });
+}
+
+void TakesOutput(CLI::Option* option, const char* type) {
+  option
+      ->check([](const std::string& path) {
+        return path.empty() ? std::string("it needs a name") : std::string();
+      })
+      ->type_name(type);
+}
+
 template <typename T>
 CLI::Option* AddNumber(CLI::App& parser, const char* flag, T* value, double least, double most,
                        const char* type, const char* about) {
   using Number = typename ValueOf<T>::Type;
   CLI::Option* const option = parser.add_option(flag, *value, about);
-  option->check(CLI::Range(static_cast<Number>(least), static_cast<Number>(most)))->type_name(type);
+  if constexpr (std::is_floating_point_v<Number>) {
+    TakesNumber(option, least, most);
+  } else {
+    option->check(CLI::Range(static_cast<Number>(least), static_cast<Number>(most)));
+  }
+  option->type_name(type);
   if constexpr (std::is_same_v<T, Number>) {
     const auto number = static_cast<double>(*value);
     if (least <= number && number <= most) option->capture_default_str();

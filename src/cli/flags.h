@@ -21,6 +21,12 @@ bool IsUsage(const Status& status);
 // A positional MODEL that must be a file or a folder.
 void TakesModel(CLI::Option* option);
 
+// A flag that takes a number, or several, from `least` to `most`; NaN is none.
+void TakesNumber(CLI::Option* option, double least, double most);
+
+// A flag that takes the name of a file or folder to be written.
+void TakesOutput(CLI::Option* option, const char* type = "FILE");
+
 // Adds a flag that takes a number from `least` to `most`. `*value`, of type int, int64_t, double or
 // an optional of the last two, must outlive the parsing; the help shows it where it is in the
 // range.

@@ -64,7 +64,7 @@ void PrintSignature(const std::vector<SymbolicSpec>& inputs,
   };
   add("input", inputs);
   add("output", outputs);
-  fmt::print("{}\n", table.ToString());
+  PrintText("{}\n", table.ToString());
 }
 
 void CountOperators(const Graph& graph, std::map<std::string, int>& counts) {
@@ -82,19 +82,19 @@ void PrintOperators(const Graph& graph) {
   sorted.reserve(counts.size());
   for (const auto& [name, count] : counts) sorted.emplace_back(-count, name);
   std::sort(sorted.begin(), sorted.end());
-  fmt::print("operators, after the passes:\n ");
-  if (sorted.empty()) fmt::print(" none: outputs are inputs");
-  for (const auto& [count, name] : sorted) fmt::print(" {} {}", -count, name);
-  fmt::print("\n\n");
+  PrintText("operators, after the passes:\n ");
+  if (sorted.empty()) PrintText(" none: outputs are inputs");
+  for (const auto& [count, name] : sorted) PrintText(" {} {}", -count, name);
+  PrintText("\n\n");
 }
 
 void PrintPasses(const Graph& graph, std::span<const PassReport> reports) {
-  fmt::print("{}\n", PassesTable(reports));
-  if (const std::string fused = FusedTable(graph); !fused.empty()) fmt::print("{}\n", fused);
+  PrintText("{}\n", PassesTable(reports));
+  if (const std::string fused = FusedTable(graph); !fused.empty()) PrintText("{}\n", fused);
   const std::vector<std::string> left = LeftApart(reports);
-  if (!left.empty()) fmt::print("left as it was, by pass:\n");
-  for (const std::string& line : left) fmt::print("  {}\n", line);
-  if (!left.empty()) fmt::print("\n");
+  if (!left.empty()) PrintText("left as it was, by pass:\n");
+  for (const std::string& line : left) PrintText("  {}\n", line);
+  if (!left.empty()) PrintText("\n");
 }
 
 // The shapes of a packed model's inputs for one request, given those of the original's.
@@ -200,22 +200,22 @@ Status PrintMemory(const ProgramView& view, const std::vector<TensorSpec>& input
   }
   const auto stats = Plan(view, inputs, input_shapes);
   if (!stats.ok()) {
-    fmt::print("memory: no plan for {}: {}\n  name shapes that fit, as --shape {}=1x3x224x224\n\n",
-               text, Message(stats.status()), inputs.empty() ? "x" : inputs[0].name);
+    PrintText("memory: no plan for {}: {}\n  name shapes that fit, as --shape {}=1x3x224x224\n\n",
+              text, Message(stats.status()), inputs.empty() ? "x" : inputs[0].name);
     return absl::OkStatus();
   }
-  fmt::print("memory, for {}:\n", text);
+  PrintText("memory, for {}:\n", text);
   Table table({"weights", "activations", "without planning", "steps", "folded", "late"});
   table.Add({HumanBytes(static_cast<double>(view.executable->weight_bytes())),
              HumanBytes(static_cast<double>(stats->arena_bytes)),
              HumanBytes(static_cast<double>(stats->tensor_bytes)), std::to_string(stats->steps),
              std::to_string(stats->folded_nodes), std::to_string(stats->late_nodes)});
-  fmt::print(
+  PrintText(
       "{}folded: operators computed once, when the shapes are known; late: those whose shapes are "
       "known only at run time\n\n",
       table.ToString());
   if (!stats->kernels.empty()) {
-    fmt::print("kernels, where there is a choice:\n{}\n", KernelLines(*stats));
+    PrintText("kernels, where there is a choice:\n{}\n", KernelLines(*stats));
   }
   return absl::OkStatus();
 }
@@ -243,8 +243,8 @@ void PrintKernelsOfCells(const ProgramView& view, const ModelMetadata& metadata,
     const auto lines = KernelsOf(cell, rows, flags.length.value_or(flags.input_shapes.length));
     const std::string text = lines.ok() ? *lines : fmt::format("  {}\n", Message(lines.status()));
     if (!text.empty()) {
-      fmt::print("kernels of cell {}, {}, where there is a choice:\n{}\n", cell.name(),
-                 Counted(rows, "row"), text);
+      PrintText("kernels of cell {}, {}, where there is a choice:\n{}\n", cell.name(),
+                Counted(rows, "row"), text);
     }
   }
 }
@@ -294,13 +294,13 @@ Status WriteDiagram(const CellsDiagram& diagram, const InspectFlags& flags) {
 
 void PrintNotes(const ProgramView& view) {
   if (view.sliced != nullptr) {
-    fmt::print("cells, their values by row (* of each token):\n{}\n",
-               CellsTable(*view.sliced, view.cells));
+    PrintText("cells, their values by row (* of each token):\n{}\n",
+              CellsTable(*view.sliced, view.cells));
   } else if (!view.packed.empty()) {
-    fmt::print("packed tokens:\n");
+    PrintText("packed tokens:\n");
   }
-  for (const std::string& note : view.notes) fmt::print("  {}\n", note);
-  if (!view.notes.empty()) fmt::print("\n");
+  for (const std::string& note : view.notes) PrintText("  {}\n", note);
+  if (!view.notes.empty()) PrintText("\n");
 }
 
 // "batches of 1 to 96 rows (128 where many wait), 41 µs at 1, 610 µs at 96"
@@ -321,24 +321,24 @@ std::string BatchesOf(const CellBatching& cell) {
 
 // Which kind of program serves the model, and why those before it do not.
 void PrintPrograms(const ModelMetadata& metadata) {
-  fmt::print("kinds of program, in the order in which they are tried:\n");
+  PrintText("kinds of program, in the order in which they are tried:\n");
   for (const ProgramChoice& choice : metadata.programs) {
     if (choice.refused.empty()) {
-      fmt::print("  {}: accepted: {}\n", choice.kind, choice.summary);
+      PrintText("  {}: accepted: {}\n", choice.kind, choice.summary);
     } else {
-      fmt::print("  {}: refused: {}\n", choice.kind, choice.refused);
+      PrintText("  {}: refused: {}\n", choice.kind, choice.refused);
     }
   }
-  fmt::print("\n");
+  PrintText("\n");
 }
 
 void PrintServing(const ModelMetadata& metadata, int workers) {
   PrintPrograms(metadata);
-  if (!metadata.cells.empty()) fmt::print("batches, with {}:\n", Counted(workers, "worker"));
+  if (!metadata.cells.empty()) PrintText("batches, with {}:\n", Counted(workers, "worker"));
   for (const CellBatching& cell : metadata.cells) {
-    fmt::print("  cell {}: {}\n", cell.name, BatchesOf(cell));
+    PrintText("  cell {}: {}\n", cell.name, BatchesOf(cell));
   }
-  fmt::print("{}diagnosis: {}\n", metadata.cells.empty() ? "" : "\n", metadata.diagnosis);
+  PrintText("{}diagnosis: {}\n", metadata.cells.empty() ? "" : "\n", metadata.diagnosis);
 }
 
 // Of a model that runs packed: what the proof knows of its outputs' shapes.
@@ -475,15 +475,15 @@ void PrintOperatorCosts(const Inspected& model, const Graph& graph,
                         const OperatorsOfModel& operators, bool figures) {
   if (!AnyKnown(operators.costs)) return;
   if (figures) {
-    fmt::print("µs a row, of a batch on one of {}, all at work:\n{}\n",
-               Counted(model.workers, "worker"),
-               OperatorsTable(graph, operators.costs, operators.stages));
+    PrintText("µs a row, of a batch on one of {}, all at work:\n{}\n",
+              Counted(model.workers, "worker"),
+              OperatorsTable(graph, operators.costs, operators.stages));
   }
-  fmt::print("what differs{}:\n", figures ? "" : ", by the costs that --operators shows");
+  PrintText("what differs{}:\n", figures ? "" : ", by the costs that --operators shows");
   for (const std::string& line : Diversities(model.signature().inputs, graph, operators.costs)) {
-    fmt::print("  {}\n", line);
+    PrintText("  {}\n", line);
   }
-  fmt::print("  the policy in force is {}\n\n", model.metadata().config.policy);
+  PrintText("  the policy in force is {}\n\n", model.metadata().config.policy);
 }
 
 // Whatever takes time or may fail is done before the first line of the report.
@@ -512,8 +512,8 @@ Status InspectFile(const ModelPath& path, const InspectFlags& flags) {
   std::vector<SymbolicSpec> outputs = model.signature().outputs;
   NameDims(view, model.signature(), outputs);
 
-  fmt::print("{}: opset {}{}{}\n\n", path.path.string(), model.opset,
-             model.producer.empty() ? "" : ", by ", model.producer);
+  PrintText("{}: opset {}{}{}\n\n", path.path.string(), model.opset,
+            model.producer.empty() ? "" : ", by ", model.producer);
   PrintSignature(model.signature().inputs, outputs);
   PrintOperators(view.executable->graph());
   PrintNotes(view);
@@ -536,7 +536,7 @@ Status InspectFunction(const ModelPath& path, const InspectFlags& flags) {
     return Usage(InvalidArgument("a function has no graph to be drawn"));
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const Inspected model, LoadToInspect(path, flags));
-  fmt::print("function '{}' of {}\n\n", path.function->function, path.function->file);
+  PrintText("function '{}' of {}\n\n", path.function->function, path.function->file);
   PrintSignature(model.signature().inputs, model.signature().outputs);
   PrintServing(model.metadata(), model.workers);
   return absl::OkStatus();
@@ -549,14 +549,14 @@ Status InspectManifest(const ModelPath& path, const InspectFlags& flags) {
   const CellsDiagram diagram = DiagramOf(*path.cells);
   CHAIRLIFT_RETURN_IF_ERROR(WriteDiagram(diagram, flags));
 
-  fmt::print("{}: made of {}, unfolded by {}\n\n", path.path.string(),
-             Counted(static_cast<int64_t>(view.cells.size()), "cell"), UnfolderName(*path.cells));
+  PrintText("{}: made of {}, unfolded by {}\n\n", path.path.string(),
+            Counted(static_cast<int64_t>(view.cells.size()), "cell"), UnfolderName(*path.cells));
   PrintSignature(model.signature().inputs, model.signature().outputs);
-  fmt::print("cells, their values by row:\n{}\nwhat feeds what:\n{}\n",
-             ManifestTable(*path.cells, view.cells), Wiring(diagram));
+  PrintText("cells, their values by row:\n{}\nwhat feeds what:\n{}\n",
+            ManifestTable(*path.cells, view.cells), Wiring(diagram));
   for (Cell* cell : view.cells) {
     if (!flags.passes) break;
-    fmt::print("cell {}:\n", cell->name());
+    PrintText("cell {}:\n", cell->name());
     PrintPasses(cell->executable().graph(), cell->executable().pass_reports());
   }
   PrintKernelsOfCells(view, model.metadata(), flags);
@@ -606,12 +606,12 @@ Command AddInspect(CLI::App& parser) {
   TakesBytes(parser.add_option("--max-embedding-bytes", flags->max_embedding_bytes,
                                "As in model.yaml: what a folded embedding may take"),
              0);
-  parser
-      .add_option("--dot", flags->dot,
-                  "Write a diagram of the cells, for graphviz; of a model without, one box")
-      ->excludes(operators)
-      ->type_name("FILE");
-  parser.add_option("--svg", flags->svg, "Write the diagram as an image")->type_name("FILE");
+  CLI::Option* const dot =
+      parser.add_option("--dot", flags->dot,
+                        "Write a diagram of the cells, for graphviz; of a model without, one box");
+  dot->excludes(operators);
+  TakesOutput(dot);
+  TakesOutput(parser.add_option("--svg", flags->svg, "Write the diagram as an image"));
   parser
       .add_option("--shape", flags->shapes,
                   "Shape of an input for the memory plan, as image=1x3x224x224")

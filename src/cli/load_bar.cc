@@ -29,7 +29,7 @@ class Line {
     fmt::print(stderr, "\r\x1b[K");
     if (!step_.empty()) {
       const std::string label = fmt::format("{}: {}", progress.model, step_);
-      fmt::print(stderr, "{} ...", label);
+      PrintError("{} ...", label);
       bar_.emplace(label, kWhole);
     }
     std::fflush(stderr);

@@ -18,10 +18,12 @@
 #include "base/closest.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/terminal.h"
 
 namespace {
 
 using chairlift::DidYouMean;
+using chairlift::PrintError;
 
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
@@ -115,6 +117,9 @@ std::string Plainly(const std::string& text) {
   if (std::regex_match(text, part, std::regex("Could not convert: (\\S+) = (.*)"))) {
     return fmt::format("{}: '{}' is not a number", part.str(1), part.str(2));
   }
+  if (std::regex_match(text, part, std::regex("(--[\\w-]+) excludes (--[\\w-]+)"))) {
+    return fmt::format("{} has no effect with {}; leave one of them out", part.str(1), part.str(2));
+  }
   if (std::regex_match(text, part, std::regex("(--[\\w-]+): .* required .* missing"))) {
     return part.str(1) + " needs a value";
   }
@@ -173,6 +178,7 @@ chairlift::Status Caught(const chairlift::Command& run) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  chairlift::LogWhatIsPrintable();
   CLI::App app{kAbout, "chairlift"};
   app.formatter(std::make_shared<HelpText>());  // the subcommands' too
   app.footer(kExamples);
@@ -201,7 +207,7 @@ int main(int argc, char** argv) {
     // Help for an unknown command: report the command.
     const std::vector<std::string> left = app.remaining();
     if (!app.get_subcommands().empty() || left.empty() || left[0][0] == '-') return app.exit(help);
-    fmt::print(stderr, "{}", Explain(&app, help));
+    PrintError("{}", Explain(&app, help));
     return kExitUsage;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitUsage;
@@ -213,10 +219,10 @@ int main(int argc, char** argv) {
     const std::string name = "chairlift " + parser->get_name();
     const std::string text = chairlift::Message(status);
     if (chairlift::IsUsage(status)) {
-      fmt::print(stderr, "{}", Complaint(name, text));
+      PrintError("{}", Complaint(name, text));
       return kExitUsage;
     }
-    fmt::print(stderr, "{}: {}\n", name, text);
+    PrintError("{}: {}\n", name, text);
     return kExitFailed;
   }
   return kExitUsage;

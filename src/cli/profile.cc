@@ -124,7 +124,7 @@ Status MeasureMissing(Engine& engine, const ModelMetadata& metadata, const Profi
   }
   if (!refused.empty() && refused.size() == lengths.size()) return refused.begin()->second;
   for (const auto& [length, why] : refused) {
-    fmt::print(stderr, "length {} is left out: {}\n", length, Message(why));
+    PrintError("length {} is left out: {}\n", length, Message(why));
   }
   return absl::OkStatus();
 }
@@ -138,7 +138,7 @@ void Print(const CostTable& table, const std::string& fixed) {
   for (auto& [length, costs] : by_length) {
     lines.emplace_back(length == 0 ? fixed : std::to_string(length), std::move(costs));
   }
-  fmt::print("time of a batch (rows a second):\n{}", CostsTable("length", lines));
+  PrintText("time of a batch (rows a second):\n{}", CostsTable("length", lines));
 }
 
 // What was measured before, where it still holds and is wanted; else an empty table.
@@ -147,7 +147,7 @@ CostTable Kept(const CostTable::Key& key, const ProfileFlags& flags) {
     auto kept = CostTable::Load(CostTablePath(key));
     if (kept.ok() && kept->key() == key) return *std::move(kept);
     if (!kept.ok() && kept.status().code() != absl::StatusCode::kNotFound) {
-      fmt::print(stderr, "{}: measuring again\n", Message(kept.status()));
+      PrintError("{}: measuring again\n", Message(kept.status()));
     }
   }
   return CostTable(key);
@@ -186,7 +186,7 @@ Status ProfileWhole(const ModelPath& model, const ProfileFlags& flags, Engine& e
     for (const auto& shape : named.by_name)
       shapes.push_back(fmt::format("{}", fmt::join(shape.second, "x")));
     Print(table, fmt::format("shape {}", fmt::join(shapes, ", ")));
-    fmt::print("not kept: the table is for shapes made from --batches and --lengths\n");
+    PrintText("not kept: the table is for shapes made from --batches and --lengths\n");
     return absl::OkStatus();
   }
   Print(table, "fixed");
@@ -194,7 +194,7 @@ Status ProfileWhole(const ModelPath& model, const ProfileFlags& flags, Engine& e
   if (table.costs().size() > before) {
     CHAIRLIFT_RETURN_IF_ERROR(Annotate(table.Save(path), "not kept"));
   }
-  fmt::print("kept in {}{}\n", path, before > 0 ? "; --again measures all of it" : "");
+  PrintText("kept in {}{}\n", path, before > 0 ? "; --again measures all of it" : "");
   return absl::OkStatus();
 }
 
@@ -228,7 +228,7 @@ Status Profile(const ProfileFlags& flags) {
   // A request to a model of the user's own cells cannot be made up.
   if (!model.cells) CHAIRLIFT_RETURN_IF_ERROR(ProfileWhole(model, flags, *engine));
   if (!cells) return absl::OkStatus();
-  if (!model.cells) fmt::print("\n");
+  if (!model.cells) PrintText("\n");
   return ProfileCells(*cells, {.batches = flags.batches,
                                .per_point = std::chrono::duration<double>(flags.seconds_per_point),
                                .workers = engine->workers(),
@@ -249,14 +249,18 @@ Command AddProfile(CLI::App& parser) {
       "  chairlift profile model.onnx --operators --shape image=1x3x640x640 --workers 1");
   TakesModel(
       parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder")->required());
+  auto* operators = parser.add_flag("--operators", flags->operators,
+                                    "Time every operator and node instead of batches");
   parser.add_option("--batches", flags->batches, "Rows to measure, where the model batches")
       ->delimiter(',')
       ->check(CLI::Range(1, 4096))
+      ->excludes(operators)
       ->type_name("N,N")
       ->capture_default_str();
   parser.add_option("--lengths", flags->lengths, "Lengths to measure, where other dimensions vary")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20))
+      ->excludes(operators)
       ->type_name("N,N")
       ->capture_default_str();
   parser
@@ -264,10 +268,10 @@ Command AddProfile(CLI::App& parser) {
                   "Shape of an input, as image=1x3x224x224; dimension 0 follows --batches")
       ->type_name("NAME=SHAPE");
   AddNumber(parser, "--seconds-per-point", &flags->seconds_per_point, 0, 60, "S",
-            "Time spent on each entry");
-  parser.add_flag("--again", flags->again, "Measure everything again, also what is stored");
-  auto* operators = parser.add_flag("--operators", flags->operators,
-                                    "Time every operator and node instead of batches");
+            "Time spent on each entry")
+      ->excludes(operators);
+  parser.add_flag("--again", flags->again, "Measure everything again, also what is stored")
+      ->excludes(operators);
   const auto only_operators = [&](CLI::Option* option) { option->needs(operators); };
   only_operators(AddNumber(parser, "--batch", &flags->batch, 1, 4096, "N",
                            "With --operators: rows of the request"));
@@ -277,13 +281,13 @@ Command AddProfile(CLI::App& parser) {
                            "With --operators: time of all requests"));
   only_operators(
       AddNumber(parser, "--top", &flags->top, 1, 100000, "N", "With --operators: nodes to list"));
-  only_operators(
-      parser
-          .add_option("--json", flags->json, "With --operators: write every node's time to a file")
-          ->type_name("FILE"));
-  only_operators(
-      parser.add_option("--svg", flags->svg, "With --operators: write the operators as bars")
-          ->type_name("FILE"));
+  const auto writes = [&](CLI::Option* option) {
+    only_operators(option);
+    TakesOutput(option);
+  };
+  writes(parser.add_option("--json", flags->json,
+                           "With --operators: write every node's time to a file"));
+  writes(parser.add_option("--svg", flags->svg, "With --operators: write the operators as bars"));
   AddAllowPlugins(parser, &flags->engine.allow_plugins);
   AddWorkers(parser, &flags->engine.workers);
   return [flags] { return Profile(*flags); };

@@ -17,14 +17,14 @@ void Print(const std::vector<std::unique_ptr<Cell>>& cells, std::span<const Cost
            int workers) {
   std::vector<std::pair<std::string, CostsByRows>> lines;
   for (size_t i = 0; i < cells.size(); ++i) lines.emplace_back(cells[i]->name(), costs[i]);
-  fmt::print("time of a batch on one of {}, all at work (rows a second):\n{}",
-             Counted(workers, "worker"), CostsTable("cell", lines));
+  PrintText("time of a batch on one of {}, all at work (rows a second):\n{}",
+            Counted(workers, "worker"), CostsTable("cell", lines));
   for (size_t i = 0; i < cells.size(); ++i) {
     if (cells[i]->open()) {
-      fmt::print("cell {} is not timed: its rows have dimensions that only requests fix\n",
-                 cells[i]->name());
+      PrintText("cell {} is not timed: its rows have dimensions that only requests fix\n",
+                cells[i]->name());
     } else if (costs[i].empty()) {
-      fmt::print("cell {} is not timed: it fails on zeros\n", cells[i]->name());
+      PrintText("cell {} is not timed: it fails on zeros\n", cells[i]->name());
     }
   }
 }

@@ -74,7 +74,7 @@ StatusOr<InferRequest> MakeRequest(Engine& engine, const ModelMetadata& metadata
         return engine.Infer(std::move(request)).status();
       }));
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::string text, DescribeInputs(metadata.inputs, shapes));
-  fmt::print("{}: {}, {}\n", metadata.name, text, Counted(engine.workers(), "worker"));
+  PrintText("{}: {}, {}\n", metadata.name, text, Counted(engine.workers(), "worker"));
   return made(shapes);
 }
 
@@ -133,9 +133,21 @@ std::string NameOf(const NodeProfile& node) {
   return node.cell.empty() ? node.node : fmt::format("{}: {}", node.cell, node.node);
 }
 
+// Loops whose bodies are not in the times at all.
+void PrintIdleLoops(const std::vector<NodeProfile>& nodes) {
+  for (const NodeProfile& node : nodes) {
+    if (node.iterations != 0) continue;
+    PrintText(
+        "\n{} {} ran its body 0 times: how often it does follows from inputs, which are made up "
+        "here (random, 0 or 1);\nits nodes are not timed. `chairlift bench --input NAME=FILE.npy "
+        "--trace FILE --trace-nodes` times a request of yours\n",
+        node.op, NameOf(node));
+  }
+}
+
 void Print(const Measured& measured, int top) {
   const double all = measured.NodesUs();
-  fmt::print(
+  PrintText(
       "{} a request (median of {}), {} of it in nodes; the machine: {:.0f} GFLOP/s, {:.0f} GB/s "
       "from memory, {:.0f} GB/s from cache\n\n",
       HumanSeconds(measured.run_us * 1e-6), measured.requests, HumanSeconds(all * 1e-6),
@@ -145,7 +157,7 @@ void Print(const Measured& measured, int top) {
     operators.Add({line.op, line.implementation, std::to_string(line.nodes),
                    fmt::format("{:.1f}", line.us), line.Share(all), line.Rate(), line.OfBound()});
   }
-  fmt::print("{}\n", operators.ToString());
+  PrintText("{}\n", operators.ToString());
   Table nodes(
       {"node", "operator", "implementation", "µs", "share", "GFLOP/s", "of bound", "shapes"});
   const size_t shown = std::min(measured.nodes.size(), static_cast<size_t>(top));
@@ -161,11 +173,12 @@ void Print(const Measured& measured, int top) {
       refusals.push_back(std::move(text));
     }
   }
-  fmt::print("the slowest {} of {}:\n{}", shown,
-             Counted(static_cast<int64_t>(measured.nodes.size()), "node"), nodes.ToString());
-  if (!refusals.empty()) fmt::print("\nwhy not another implementation:\n");
-  for (const std::string& text : refusals) fmt::print("  {}\n", text);
-  fmt::print(
+  PrintText("the slowest {} of {}:\n{}", shown,
+            Counted(static_cast<int64_t>(measured.nodes.size()), "node"), nodes.ToString());
+  if (!refusals.empty()) PrintText("\nwhy not another implementation:\n");
+  for (const std::string& text : refusals) PrintText("  {}\n", text);
+  PrintIdleLoops(measured.nodes);
+  PrintText(
       "\nbound: multiply-adds at the machine's peak, or operands read and written once, whichever "
       "takes longer;\nover 100%: the operands were in a nearer cache, or a kernel does fewer "
       "multiply-adds (Winograd)\n");
@@ -184,6 +197,7 @@ Status WriteJson(const Measured& measured, const std::string& model, const std::
                      {"us", line.us},
                      {"flops", line.flops},
                      {"bound_percent", line.Percent()}});
+    if (node.iterations >= 0) nodes.back()["iterations"] = node.iterations;
   }
   const nlohmann::json all = {{"model", model},
                               {"total_us", measured.run_us},

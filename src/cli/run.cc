@@ -107,8 +107,8 @@ Status Run(const RunFlags& flags) {
     table.Add({output.name, std::string(DTypeName(output.tensor.dtype())),
                output.tensor.shape().ToString(), FirstValues(output.tensor), file});
   }
-  fmt::print("{}computed in {}\n", table.ToString(),
-             HumanSeconds(static_cast<double>(response.compute_time.count()) * 1e-9));
+  PrintText("{}computed in {}\n", table.ToString(),
+            HumanSeconds(static_cast<double>(response.compute_time.count()) * 1e-9));
   return absl::OkStatus();
 }
 
@@ -125,10 +125,10 @@ Command AddRun(CLI::App& parser) {
       parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder")->required());
   parser.add_option("--input", flags->inputs, "An input's values; one for each input of the model")
       ->type_name("NAME=FILE.npy");
-  parser
-      .add_option("--output-dir", flags->output_dir,
-                  "Also write each output to <output>.npy in this folder; made if missing")
-      ->type_name("DIR");
+  TakesOutput(
+      parser.add_option("--output-dir", flags->output_dir,
+                        "Also write each output to <output>.npy in this folder; made if missing"),
+      "DIR");
   AddAllowPlugins(parser, &flags->engine.allow_plugins);
   AddWorkers(parser, &flags->engine.workers);
   return [flags] { return Run(*flags); };

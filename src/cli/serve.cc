@@ -295,8 +295,8 @@ Status Serve(ServeFlags flags) {
   }
   ReportTo(flags.parent_fd, flags.server.address, *server);
   if (flags.print_example) {
-    fmt::print("\n{}\n", ExampleRequest(*engine, HostAndPort(Reachable(flags.server.address),
-                                                             server->http_port())));
+    PrintText("\n{}\n", ExampleRequest(*engine, HostAndPort(Reachable(flags.server.address),
+                                                            server->http_port())));
     std::fflush(stdout);
   }
 

@@ -419,9 +419,9 @@ Status Simulate(const SimulateFlags& flags) {
   const double mean_nodes = runs.front().second.mix.mean_nodes();
   std::string arrivals = flags.rates.empty() ? "" : ", Poisson arrivals";
   if (!flags.gaps.empty()) arrivals = ", gaps from " + flags.gaps;
-  fmt::print("{}: requests of {} on average, {}{}, in virtual time:\n{}", flags.application,
-             mean_nodes == 1 ? "one cell" : fmt::format("{:.1f} cells", mean_nodes),
-             Counted(flags.workers, "worker"), arrivals, table.ToString());
+  PrintText("{}: requests of {} on average, {}{}, in virtual time:\n{}", flags.application,
+            mean_nodes == 1 ? "one cell" : fmt::format("{:.1f} cells", mean_nodes),
+            Counted(flags.workers, "worker"), arrivals, table.ToString());
   if (!flags.json.empty()) {
     const nlohmann::json report = {{"application", flags.application}, {"mean_cells", mean_nodes},
                                    {"workers", flags.workers},         {"seed", flags.seed},
@@ -471,10 +471,10 @@ Command AddSimulate(CLI::App& parser) {
       ->required()
       ->check(CLI::ExistingFile)
       ->type_name("FILE");
-  parser.add_option("--rate", flags->rates, "Requests a second; each is a run of its own")
-      ->delimiter(',')
-      ->check(CLI::Range(0.001, 1e9))
-      ->type_name("RATE,RATE");
+  CLI::Option* const rate =
+      parser.add_option("--rate", flags->rates, "Requests a second; each is a run of its own");
+  TakesNumber(rate, 0.001, 1e9);
+  rate->delimiter(',')->type_name("RATE,RATE");
   parser
       .add_option("--clients", flags->clients,
                   "Full load: so many requests under way, the next arrives as one leaves")
@@ -565,8 +565,8 @@ Command AddSimulate(CLI::App& parser) {
             "has a row of 0 rows");
   AddNumber(parser, "--bucket-width", &flags->options.bucket_width, 1, 1 << 20, "N",
             "bucketed: lengths in a bucket");
-  parser.add_option("--json", flags->json, "Also write the figures, all percentiles, to this file")
-      ->type_name("FILE");
+  TakesOutput(parser.add_option("--json", flags->json,
+                                "Also write the figures, all percentiles, to this file"));
   return [flags] { return Simulate(*flags); };
 }
 

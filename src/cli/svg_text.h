@@ -4,12 +4,15 @@
 
 #include <string>
 
+#include "cli/terminal.h"
+
 namespace chairlift {
 
-// `text` with the characters that XML reserves written as entities.
+// `text` with the characters that XML reserves written as entities, and Printable(): it has no
+// control characters.
 inline std::string SvgText(const std::string& text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : Printable(text)) {
     if (c == '<') {
       out += "&lt;";
     } else if (c == '>') {

@@ -1,11 +1,13 @@
 #include "cli/terminal.h"
 
-#include <fmt/format.h>
+#include <simdjson.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+#include <memory>
 
 namespace chairlift {
 namespace {
@@ -22,7 +24,52 @@ size_t Width(const std::string& cell) {
   }));
 }
 
+class PrintableMessage final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&,
+              spdlog::memory_buf_t& to) override {
+    const std::string text = Printable({message.payload.data(), message.payload.size()});
+    to.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<PrintableMessage>();
+  }
+};
+
 }  // namespace
+
+std::string Printable(std::string_view text) {
+  const bool utf8 = simdjson::validate_utf8(text.data(), text.size());
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F are controls too, of two bytes.
+    if (utf8 && byte == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[++i]));
+    } else if (byte == '\n' || (byte >= 0x20 && byte != 0x7F && (utf8 || byte < 0x80))) {
+      out += text[i];
+    } else {
+      out += fmt::format("\\x{:02x}", byte);
+    }
+  }
+  return out;
+}
+
+void LogWhatIsPrintable() {
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<PrintableMessage>('*').set_pattern("[%Y-%m-%d %H:%M:%S.%e] [%^%l%$] %*");
+  spdlog::set_formatter(std::move(formatter));
+}
+
+void Table::Add(std::vector<std::string> row) {
+  for (std::string& cell : row) {
+    cell = Printable(cell);
+    for (size_t at = 0; (at = cell.find('\n', at)) != std::string::npos;) {
+      cell.replace(at, 1, "\\x0a");
+    }
+  }
+  rows_.push_back(std::move(row));
+}
 
 std::string Table::ToString() const {
   std::vector<size_t> width(rows_[0].size(), 0);
@@ -48,7 +95,7 @@ std::string Table::ToString() const {
 }
 
 ProgressBar::ProgressBar(std::string label, int64_t total)
-    : label_(std::move(label)),
+    : label_(Printable(label)),
       total_(std::max<int64_t>(total, 1)),
       terminal_(isatty(STDERR_FILENO) != 0),
       begin_(std::chrono::steady_clock::now()),
@@ -80,7 +127,7 @@ StatusLine::StatusLine() : terminal_(isatty(STDERR_FILENO) != 0) {}
 void StatusLine::Show(std::string_view text) {
   if (!terminal_) return;
   drawn_ = true;
-  fmt::print(stderr, "\r\x1b[K{} ...", text);
+  fmt::print(stderr, "\r\x1b[K{} ...", Printable(text));
   std::fflush(stderr);
 }
 

@@ -1,20 +1,41 @@
-// Output for people: aligned tables on standard output, a progress bar on a terminal.
+// Output for people: text without what a terminal would obey, aligned tables, a progress bar.
 #ifndef CHAIRLIFT_CLI_TERMINAL_H_
 #define CHAIRLIFT_CLI_TERMINAL_H_
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace chairlift {
 
-// Columns as wide as their widest cell; those whose cells are all numbers are aligned right.
+// `text` with control characters, but for line breaks, and what is no UTF-8 written as \x1b: names
+// and messages from files may hold any bytes, and a terminal obeys some.
+std::string Printable(std::string_view text);
+
+// fmt::print() of what is printable, to standard output and to standard error.
+template <typename... Args>
+void PrintText(fmt::format_string<Args...> form, Args&&... args) {
+  fmt::print("{}", Printable(fmt::format(form, std::forward<Args>(args)...)));
+}
+template <typename... Args>
+void PrintError(fmt::format_string<Args...> form, Args&&... args) {
+  fmt::print(stderr, "{}", Printable(fmt::format(form, std::forward<Args>(args)...)));
+}
+// Likewise what is logged from now on.
+void LogWhatIsPrintable();
+
+// Columns as wide as their widest cell; those whose cells are all numbers are aligned right. Cells
+// are made printable, line breaks too.
 class Table {
  public:
   explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
-  void Add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  void Add(std::vector<std::string> row);
   std::string ToString() const;
 
  private:

@@ -100,12 +100,14 @@ class GraphRunner::RunState {
       std::vector<Tensor> inputs;
       inputs.reserve(node.inputs.size());
       for (const Operand& operand : node.inputs) inputs.push_back(TensorAt(operand));
+      int64_t body_runs = 0;
       const auto compute = [&] {
-        return runner.ComputeLate(*node.node, inputs, context_, BytesLeft());
+        return runner.ComputeLate(*node.node, inputs, context_, BytesLeft(), body_runs);
       };
-      CHAIRLIFT_ASSIGN_OR_RETURN(
-          std::vector<Tensor> results,
-          Timed(context_.timer, {*node.node, nullptr, node.inputs, {}}, compute));
+      const PlannedNode planned{
+          *node.node, nullptr, node.inputs, {}, node.node->def->runs_bodies ? &body_runs : nullptr};
+      CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> results,
+                                 Timed(context_.timer, planned, compute));
       for (size_t i = 0; i < node.node->outputs.size(); ++i) {
         // What a node hands through from the arena must outlive its place there.
         late_.push_back(context_.arena.Contains(results[i].raw()) ? results[i].Clone()
@@ -252,8 +254,8 @@ StatusOr<PlanPtr> GraphRunner::Continue(const Plan& plan, std::span<const Tensor
 
 StatusOr<std::vector<Tensor>> GraphRunner::ComputeLate(const Node& node,
                                                        std::span<const Tensor> inputs,
-                                                       const RunContext& context,
-                                                       int64_t max_bytes) {
+                                                       const RunContext& context, int64_t max_bytes,
+                                                       int64_t& body_runs) {
   if (!node.def->runs_bodies) {
     return EvaluateNode(node, inputs, weights_, context.team, context.worker,
                         std::min(Shape::kMaxTensorBytes, max_bytes), graph_.values);
@@ -261,6 +263,7 @@ StatusOr<std::vector<Tensor>> GraphRunner::ComputeLate(const Node& node,
   const RunContext nested{context.team, context.worker, context.arena.Nested(), context.stop,
                           context.timer};
   const auto run = [&](const Graph& body, std::span<const Tensor> arguments) {
+    ++body_runs;
     return bodies_.at(&body)->Run(arguments, nested);
   };
   return RunControlFlow(node, inputs, max_bytes, run);

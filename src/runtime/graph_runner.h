@@ -45,9 +45,10 @@ class GraphRunner {
                                          const RunContext& context);
   StatusOr<PlanPtr> PlanFor(std::span<const Tensor> inputs, int width);
   StatusOr<PlanPtr> Continue(const Plan& plan, std::span<const Tensor> late, int width);
-  // Results of more than `max_bytes` are refused.
+  // Results of more than `max_bytes` are refused. Counts runs of the node's bodies in `body_runs`.
   StatusOr<std::vector<Tensor>> ComputeLate(const Node& node, std::span<const Tensor> inputs,
-                                            const RunContext& context, int64_t max_bytes);
+                                            const RunContext& context, int64_t max_bytes,
+                                            int64_t& body_runs);
 
   const Graph& graph_;
   WeightCache& weights_;

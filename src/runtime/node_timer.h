@@ -2,6 +2,7 @@
 #ifndef CHAIRLIFT_RUNTIME_NODE_TIMER_H_
 #define CHAIRLIFT_RUNTIME_NODE_TIMER_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct PlannedNode {
   const PlanStats::KernelUse* kernel;  // null where there is one implementation only
   const std::vector<Operand>& inputs;
   const std::vector<Operand>& outputs;
+  // How often its bodies (If, Loop, Scan) ran, once it has run; null where it has none.
+  const int64_t* body_runs = nullptr;
 
   std::string Shapes() const;  // "[1,3,224,224], [64,3,7,7] -> [1,64,112,112]"
   double Flops() const;        // of products and convolutions; 0 for other operators

@@ -23,6 +23,19 @@ TEST(TableTest, ColumnsAreAsWideAsTheyLook) {
   EXPECT_EQ(table.ToString(), "time  name\nµs    a\nlong  b\n");
 }
 
+TEST(PrintableTest, ControlCharactersAreWrittenOut) {
+  EXPECT_EQ(Printable("\x1b[31mred\x07\n\x7f"), "\\x1b[31mred\\x07\n\\x7f");
+  EXPECT_EQ(Printable("µs, 日本 \u009b2J"), "µs, 日本 \\x9b2J");
+  EXPECT_EQ(Printable("not UTF-8: \x9b \xc2"), "not UTF-8: \\x9b \\xc2");
+  EXPECT_EQ(Printable(std::string_view("a\0b", 3)), "a\\x00b");
+}
+
+TEST(TableTest, CellsStayOnTheirLine) {
+  Table table({"name"});
+  table.Add({"a\nb\x1b"});
+  EXPECT_EQ(table.ToString(), "name\na\\x0ab\\x1b\n");
+}
+
 TEST(HumanTest, OneIsNoPlural) {
   EXPECT_EQ(Counted(1, "model"), "1 model");
   EXPECT_EQ(Counted(0, "model"), "0 models");

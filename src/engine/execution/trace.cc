@@ -37,7 +37,10 @@ void NodeRuns::Report(const PlannedNode& planned, TimePoint start, TimePoint end
        .refused = choice ? planned.kernel->refused : "",
        .shapes = planned.Shapes(),
        .flops = planned.Flops(),
-       .bytes = planned.Bytes()},
+       .bytes = planned.Bytes(),
+       .iterations = planned.body_runs != nullptr && planned.node.def->name != "If"
+                         ? *planned.body_runs
+                         : -1},
       start, end);
 }
 

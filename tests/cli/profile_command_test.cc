@@ -1,0 +1,116 @@
+// What `chairlift profile` refuses, and what it says of operators.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/command_fixture.h"
+#include "engine/test_models.h"
+
+namespace chairlift {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ProfileCommandTest : public CommandFixture {
+ protected:
+  std::vector<std::string> Operators(const std::string& model) {
+    return {"profile", model, "--operators", "--seconds", "0"};
+  }
+
+  const std::string doubling_ = File("doubling.onnx", testing::DoublingModel().Bytes());
+};
+
+// y = −x, as often as `count`, an input, says; made-up inputs are 0 where they are named as
+// segments are.
+testing::ModelBuilder LoopModel(const char* count) {
+  testing::ModelBuilder m(17);
+  m.Input(count, testing::kInt64, {}).Input("x", testing::kFloat, {2}).Output("y", testing::kFloat);
+  auto node = m.Node("Loop", {count, "", "x"}, {"y"}).Name("turns");
+  testing::GraphProtoBuilder body(node.Body("body"));
+  body.Input("i", testing::kInt64, {})
+      .Input("c", testing::kBool, {})
+      .Input("s", testing::kFloat, {2});
+  body.Output("c", testing::kBool).Output("t", testing::kFloat);
+  body.Node("Neg", {"s"}, {"t"});
+  return m;
+}
+
+TEST_F(ProfileCommandTest, FlagsThatHaveNoEffectAreRefused) {
+  const std::vector<std::vector<std::string>> others = {
+      {"--batches", "1,2"}, {"--lengths", "8"}, {"--again"}, {"--seconds-per-point", "1"}};
+  for (const std::vector<std::string>& other : others) {
+    std::vector<std::string> arguments = Operators(doubling_);
+    arguments.insert(arguments.end(), other.begin(), other.end());
+    EXPECT_THAT(Refusal(arguments, 2), AllOf(HasSubstr(other[0]), HasSubstr("--operators")));
+  }
+  EXPECT_THAT(Refusal({"profile", doubling_, "--top", "3"}, 2), HasSubstr("--operators"));
+}
+
+TEST_F(ProfileCommandTest, NumbersThatAreNoneAndFilesWithoutANameAreRefused) {
+  for (const char* number : {"nan", "-nan", "inf", "-1", "1e9", "", "1e999"}) {
+    EXPECT_THAT(Refusal({"profile", doubling_, "--operators", "--seconds", number}, 2),
+                HasSubstr("--seconds"));
+    EXPECT_THAT(Refusal({"bench", doubling_, "--rate", number}, 2), HasSubstr("--rate"));
+  }
+  EXPECT_THAT(Refusal({"profile", doubling_, "--operators", "--json", ""}, 2),
+              HasSubstr("--json: it needs a name"));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--trace="}, 2), HasSubstr("--trace needs a value"));
+  EXPECT_THAT(Refusal({"inspect", doubling_, "--svg", ""}, 2), HasSubstr("--svg: it needs a name"));
+  EXPECT_THAT(Refusal({"run", doubling_, "--output-dir", ""}, 2),
+              HasSubstr("--output-dir: it needs a name"));
+}
+
+TEST_F(ProfileCommandTest, LoopsWhoseBodiesDidNotRunAreNamed) {
+  std::vector<std::string> arguments = Operators(File("idle.onnx", LoopModel("segments").Bytes()));
+  const std::string json = (folder_ / "idle.json").string();
+  arguments.insert(arguments.end(), {"--json", json});
+  const Outcome idle = Run(arguments);
+  ASSERT_EQ(idle.code, 0) << idle.output;
+  EXPECT_THAT(idle.output, HasSubstr("Loop turns ran its body 0 times"));
+  EXPECT_EQ(nlohmann::json::parse(std::ifstream(json))["nodes"][0]["iterations"], 0);
+  const Outcome once = Run(Operators(File("once.onnx", LoopModel("mask").Bytes())));
+  ASSERT_EQ(once.code, 0) << once.output;
+  EXPECT_THAT(once.output, AllOf(HasSubstr("Neg"), Not(HasSubstr("0 times"))));
+}
+
+// No command hands what a terminal obeys from a model's file to it.
+TEST_F(ProfileCommandTest, NamesFromFilesArePrintedHarmlessly) {
+  const std::string evil = "\x1b]0;owned\x07\x1b[2J\x9b\x7f";
+  testing::ModelBuilder m(17);
+  m.Input("x" + evil, testing::kFloat, {"batch", 4}).Output("y" + evil, testing::kFloat);
+  m.Node("Erf", {"x" + evil}, {"z" + evil}).Name("first" + evil);
+  m.Node("Det", {"z" + evil}, {"y" + evil}).Name("second" + evil);
+  const std::string refused = File("refused.onnx", m.Bytes());
+  testing::ModelBuilder good(17);
+  good.Input("x" + evil, testing::kFloat, {"batch", 4}).Output("y" + evil, testing::kFloat);
+  good.Node("Erf", {"x" + evil}, {"y" + evil}).Name("first" + evil);
+  const std::string model = File("named.onnx", good.Bytes());
+  const std::string svg = (folder_ / "cells.svg").string();
+  const std::vector<std::vector<std::string>> commands = {
+      {"inspect", model, "--passes"},
+      {"inspect", model, "--operators"},
+      {"inspect", refused},
+      {"inspect", model, "--svg", svg},
+      Operators(model),
+      {"bench", model, "--rate", "100", "--seconds", "0.05", "--warmup-seconds", "0"},
+      {"bench", model, "--shape", "z=1x4"},
+      {"run", model}};
+  for (const std::vector<std::string>& command : commands) {
+    const std::string output = Run(command).output;
+    EXPECT_THAT(output, HasSubstr("\\x1b]0;owned\\x07")) << command[0] << " " << command[1];
+    const auto harmless = [](char c) {
+      const auto byte = static_cast<unsigned char>(c);
+      return byte == '\n' || (byte >= 0x20 && byte != 0x7F && byte != 0x9B);
+    };
+    for (const char c : output) ASSERT_TRUE(harmless(c)) << command[0] << ":\n" << output;
+  }
+}
+
+}  // namespace
+}  // namespace chairlift
