@@ -20,29 +20,47 @@ StatusOr<E> Parsed(const Attributes& attributes, const char* attribute,
   return InvalidArgument("{} '{}' is not known", attribute, value);
 }
 
-float Position(const ResizeOptions& options, float x, float in, float out, float scale,
-               float roi_start, float roi_end) {
+// By a scale that leaves a part of an element over.
+float SymmetricPosition(float x, float in, float out, float scale) {
+  return in / 2 * (1 - out / (scale * in)) + (x + 0.5f) / scale - 0.5f;
+}
+
+// Where output element x lies in the input. A scale that is the quotient of the lengths, rounded,
+// is that quotient: whole positions and halves are exact then. By other scales positions are
+// computed in float, as ONNX Runtime does.
+double Position(const ResizeOptions& options, double x, double in, double out, float scale) {
   using Transform = ResizeOptions::Transform;
+  const bool quotient = scale == static_cast<float>(out) / static_cast<float>(in);
+  const auto unscaled = [=](double at) {
+    return quotient ? at * in / out : static_cast<double>(static_cast<float>(at) / scale);
+  };
   // The length before it was rounded down to whole elements.
-  const float length = scale * in;
+  const double length = quotient ? out : static_cast<double>(scale) * in;
   switch (options.transform) {
     case Transform::kHalfPixel:
-      return (x + 0.5f) / scale - 0.5f;
+      return unscaled(x + 0.5) - 0.5;
     case Transform::kHalfPixelSymmetric:
-      return in / 2 * (1 - out / length) + (x + 0.5f) / scale - 0.5f;
+      return quotient ? unscaled(x + 0.5) - 0.5
+                      : SymmetricPosition(static_cast<float>(x), static_cast<float>(in),
+                                          static_cast<float>(out), scale);
     case Transform::kPytorchHalfPixel:
-      return out > 1 ? (x + 0.5f) / scale - 0.5f : 0;
+      return out > 1 ? unscaled(x + 0.5) - 0.5 : 0;
     case Transform::kAlignCorners:
-      return out == 1 || length == 1 ? 0 : x * (in - 1) / (length - 1);
+      return out == 1 ? 0 : x * (in - 1) / (length - 1);
     case Transform::kAsymmetric:
-      return x / scale;
+      return unscaled(x);
     case Transform::kTfHalfPixelForNn:
-      return (x + 0.5f) / scale;
+      return unscaled(x + 0.5);
     case Transform::kTfCropAndResize:
-      return out > 1 ? roi_start * (in - 1) + x * (roi_end - roi_start) * (in - 1) / (out - 1)
-                     : 0.5f * (roi_start + roi_end) * (in - 1);
+      return 0;  // CropPosition()
   }
   return 0;
+}
+
+// Of a region of interest.
+float CropPosition(float x, float in, float out, float roi_start, float roi_end) {
+  return out > 1 ? roi_start * (in - 1) + x * (roi_end - roi_start) * (in - 1) / (out - 1)
+                 : 0.5f * (roi_start + roi_end) * (in - 1);
 }
 
 double Cubic(double x, double a) {
@@ -137,8 +155,10 @@ ResizeAxis MakeResizeAxis(const ResizeOptions& options, int64_t in, int64_t out,
   axis.weight.assign(static_cast<size_t>(axis.taps * out), 0);
   const auto last = static_cast<double>(in - 1);
   for (int64_t o = 0; o < out; ++o) {
-    const double x = Position(options, static_cast<float>(o), static_cast<float>(in),
-                              static_cast<float>(out), scale, roi_start, roi_end);
+    const double x = crops ? CropPosition(static_cast<float>(o), static_cast<float>(in),
+                                          static_cast<float>(out), roi_start, roi_end)
+                           : Position(options, static_cast<double>(o), static_cast<double>(in),
+                                      static_cast<double>(out), scale);
     if (crops && !(x >= 0 && x <= last)) {
       axis.outside.resize(static_cast<size_t>(out), 0);
       axis.outside[static_cast<size_t>(o)] = 1;

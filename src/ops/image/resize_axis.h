@@ -49,8 +49,7 @@ struct ResizeAxis {
 };
 
 // `scale` is output over input as the node gives it, in and out at most 2³¹ − 1; the region of
-// interest [roi_start, roi_end], in units of the axis, is for kTfCropAndResize only. Positions are
-// computed in float, as ONNX Runtime does, so that halves round the same way.
+// interest [roi_start, roi_end], in units of the axis, is for kTfCropAndResize only.
 ResizeAxis MakeResizeAxis(const ResizeOptions& options, int64_t in, int64_t out, float scale,
                           float roi_start, float roi_end);
 
