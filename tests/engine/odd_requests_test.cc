@@ -223,6 +223,7 @@ std::vector<Served> AllServed() {
       {"equal_lengths", of(SumOfCounted), {}, "window"},
       {"cells", of(testing::Tagger), {}, "cellular"},
       {"cells_of_lanes", of(testing::MeanOverTime), {}, "cellular"},
+      {"cells_behind_tokens", of(testing::ConvolutionBehindAnEmbedding), {}, "cellular"},
       {"cells_bucketed", of(testing::Tagger), {.policy = "bucketed"}, "bucketed"},
       {"cells_merged", of(testing::TokenClassifier), {.policy = "graph_merge"}, "graph_merge"},
   };

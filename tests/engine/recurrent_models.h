@@ -87,6 +87,21 @@ inline ModelBuilder ConvolutionInFront() {
   return m;
 }
 
+// tokens [batch, time] → embedding → convolution that has one step more → GRU → every step.
+inline ModelBuilder ConvolutionBehindAnEmbedding() {
+  ModelBuilder m(17);
+  m.Input("x", kInt64, {"batch", "time"}).Output("y", kFloat);
+  RandomWeights(m, "table", {11, kRecurrentFeatures}, 1);
+  RandomWeights(m, "k", {8, kRecurrentFeatures, 2}, 2);
+  RecurrentWeights(m, "a", 1, 3, 8, 5, 3);
+  m.Node("Gather", {"table", "x"}, {"e"});
+  m.Node("Transpose", {"e"}, {"et"}).Ints("perm", {0, 2, 1});
+  m.Node("Conv", {"et", "k"}, {"conv"}).Ints("pads", {1, 1});
+  m.Node("Transpose", {"conv"}, {"xt"}).Ints("perm", {2, 0, 1});
+  m.Node("GRU", {"xt", "aw", "ar", "ab"}, {"y", ""}).Int("hidden_size", 5);
+  return m;
+}
+
 // x [batch, 6, time], lengths [batch] → convolution that halves the length → LSTM of each row's
 // own.
 inline ModelBuilder OwnLengthsBehindAConvolution() {
@@ -116,15 +131,18 @@ inline ModelBuilder OwnLengthsOfFixedSteps() {
   return m;
 }
 
-// x [time, batch, 6], lengths [batch] → bidirectional LSTM of each row's own length.
-inline ModelBuilder OwnLengths() {
+// x [time, batch, 6], lengths [batch] → bidirectional LSTM of each row's own length. Lengths in
+// int64 are converted for it, as exporters of packed sequences do.
+inline ModelBuilder OwnLengths(onnx::TensorProto::DataType type = onnx::TensorProto::INT32) {
   ModelBuilder m(17);
   m.Input("x", kFloat, {"time", "batch", kRecurrentFeatures})
-      .Input("lengths", onnx::TensorProto::INT32, {"batch"})
+      .Input("lengths", type, {"batch"})
       .Output("y", kFloat)
       .Output("h", kFloat);
   RecurrentWeights(m, "a", 2, 4, kRecurrentFeatures, 5, 1);
-  m.Node("LSTM", {"x", "aw", "ar", "ab", "lengths"}, {"y", "h", ""})
+  const bool convert = type != onnx::TensorProto::INT32;
+  if (convert) m.Node("Cast", {"lengths"}, {"steps"}).Int("to", onnx::TensorProto::INT32);
+  m.Node("LSTM", {"x", "aw", "ar", "ab", convert ? "steps" : "lengths"}, {"y", "h", ""})
       .Int("hidden_size", 5)
       .String("direction", "bidirectional");
   return m;

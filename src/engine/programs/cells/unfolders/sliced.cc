@@ -287,10 +287,13 @@ class SlicedUnfolder final : public Unfolder {
     watching_ = computed ? lanes_ : 0;
   }
 
-  // Makes the tensors that the outputs of a cell over tokens are gathered in.
+  // Makes the tensors that the outputs of a cell over tokens are gathered in. No node has the rows
+  // of a sequence without tokens.
   void MakeBuffers(const SlicedCell& cell, bool reverse, int64_t chunk, CellGraphBuilder& graph) {
+    const bool empty = lengths_[cell.length] == 0;
     for (int id : cell.outputs) {
-      if (id < 0 || model_.values[id].length < 0 || !program_->buffered[id]) continue;
+      if (id < 0 || model_.values[id].length < 0) continue;
+      if (!program_->buffered[id] && !empty) continue;
       Shape shape = *rows_[id];
       shape.Insert(0, lanes_ * lengths_[cell.length]);
       Place& place = places_[id];
