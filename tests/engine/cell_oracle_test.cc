@@ -194,6 +194,18 @@ TEST_P(CellOracleTest, RowsOfTheirOwnLengths) {
   });
 }
 
+TEST_P(CellOracleTest, RowsOfLengthsThatAreConverted) {
+  Load(testing::OwnLengths(onnx::TensorProto::INT64), GetParam(), 2);
+  Check([](std::mt19937& random) -> Inputs {
+    const int64_t batch = Draw(random, 1, 4);
+    const int64_t time = Draw(random, 1, 20);
+    Tensor lengths = Tensor::Allocate(DType::kInt64, {batch});
+    for (int64_t b = 0; b < batch; ++b) lengths.data<int64_t>()[b] = Draw(random, 1, time);
+    return {{"x", Floats({time, batch, testing::kRecurrentFeatures}, random)},
+            {"lengths", lengths}};
+  });
+}
+
 TEST_P(CellOracleTest, RowsOfTheirOwnLengthsBehindAConvolution) {
   Load(testing::OwnLengthsBehindAConvolution(), GetParam(), 2);
   Check([](std::mt19937& random) -> Inputs {

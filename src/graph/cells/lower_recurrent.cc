@@ -107,6 +107,16 @@ class Lowering {
  private:
   ValueId Input(size_t i) const { return i < node_.inputs.size() ? node_.inputs[i] : kNoValue; }
 
+  // Steps are counted in int64 as well: what exporters convert for the operator's sake.
+  ValueId Lengths() const {
+    const ValueId id = Input(4);
+    for (const Node& made : graph_.nodes) {
+      if (id == kNoValue || !Is(made, "Cast") || made.outputs[0] != id) continue;
+      if (graph_.values[made.inputs[0]].dtype == DType::kInt64) return made.inputs[0];
+    }
+    return id;
+  }
+
   // Of an input [directions, ...]; kNoValue where it is absent.
   ValueId OfDirection(size_t input, int d, int64_t axis = 0) {
     const ValueId id = Input(input);
@@ -151,7 +161,7 @@ class Lowering {
     inputs[kLayerR] = OfDirection(2, d);
     inputs[kLayerRb] = rb;
     inputs[kLayerPeepholes] = cell == "LSTM" ? OfDirection(7, d) : kNoValue;
-    inputs[kLayerLengths] = Input(4);
+    inputs[kLayerLengths] = Lengths();
     inputs[kLayerH] = OfDirection(5, d, axis);
     inputs[kLayerC] = cell == "LSTM" ? OfDirection(6, d, axis) : kNoValue;
     std::vector<ValueId> outputs = writer_.Call(RecurrentLayerOperator(), std::move(inputs),
