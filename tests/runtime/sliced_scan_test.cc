@@ -108,6 +108,31 @@ TEST(SlicedScanTest, AScanThatCannotBeCutRunsWhole) {
   Check(std::move(m).Done(), "TRL");
 }
 
+TEST(SlicedScanTest, SaysWhichScanCannotBeCutAndWhy) {
+  ModelMaker m;
+  const ValueId x = m.Input("x", DType::kFloat, Dims({T(), B(), kFeatures}));
+  ModelMaker body(5);
+  const ValueId sum = body.Op("Add", {body.Input("s", DType::kFloat, Dims({B(), kFeatures})),
+                                      body.Input("x_t", DType::kFloat, Dims({B(), kFeatures}))});
+  body.Output(sum);
+  body.Output(sum);
+  Attributes attributes = Attrs({{"num_scan_inputs", int64_t{1}},
+                                 {"scan_input_directions", Ints{1}},
+                                 {"body", std::move(body).BuildShared()}});
+  const ValueId zeros = m.Zeros({m.Size(x, 1), m.Numbers({kFeatures})});
+  for (ValueId id :
+       m.Call(*OperatorRegistry::Builtin().Find("", "Scan"), {zeros, x}, 2, attributes)) {
+    m.Output(id);
+  }
+  const StatusOr<SlicedModel> sliced = SliceIntoCells(std::move(m).Done());
+  EXPECT_EQ(sliced.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(Message(sliced.status())
+                .find("(Scan): it cannot be cut into steps: some of "
+                      "scan_input_directions and scan_output_directions"),
+            std::string::npos)
+      << sliced.status();
+}
+
 // A Loop over the steps of `x`, as a scripted module exports: x[i] inside, the states carried.
 std::shared_ptr<const Graph> LoopBody(bool uses_step, bool ends_early) {
   ModelMaker body(5);

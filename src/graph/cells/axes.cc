@@ -161,7 +161,7 @@ class SequenceWalk {
       if (state(id).kind == State::Kind::kMixed) return false;
       real |= axes_.real[id];
     }
-    if (Is(node, "Scan") && !axes_.may_be_layer[n]) return false;
+    if (Is(node, "Scan") && !axes_.no_layer[n].empty()) return false;
     if (!batch_axis::VisitNode(graph_, node, TimeRules(), result_.symbol, result_.states).ok()) {
       return false;
     }
@@ -172,7 +172,7 @@ class SequenceWalk {
       if (id != kNoValue) ++(state(id).rows() ? rows : others);
     }
     if (rows == 0) return true;
-    if (others > 0 && !axes_.may_be_layer[n]) return false;
+    if (others > 0 && !axes_.no_layer[n].empty()) return false;
     return std::all_of(node.inputs.begin(), node.inputs.end(),
                        [&](ValueId id) { return RowsAreFixed(id); }) &&
            std::all_of(node.outputs.begin(), node.outputs.end(),
@@ -231,7 +231,7 @@ void FindSequences(const Graph& graph, ModelAxes& axes) {
   }
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
-    if (!axes.may_be_layer[n]) continue;
+    if (!axes.no_layer[n].empty()) continue;
     const LayerInput input = *InputOfLayer(graph, node);
     const ValueId xw = node.inputs[input.input];
     const int axis = input.time_axis;
@@ -265,12 +265,19 @@ void FindSequences(const Graph& graph, ModelAxes& axes) {
   }
 }
 
-// Whether the node can be cut into steps: a Scan whose states have one size and whose body reads
-// nothing from outside but constants and a lane's values.
-bool MayBeLayer(const Graph& graph, const ModelAxes& axes, const Node& node) {
-  if (IsRecurrentLayer(node)) return true;
+// Why the node cannot be cut into steps; empty where it can: a Scan whose states have one size and
+// whose body reads nothing from outside but constants and a lane's values.
+std::string WhyNoLayer(const Graph& graph, const ModelAxes& axes, const Node& node) {
+  if (IsRecurrentLayer(node)) return {};
+  if (Is(node, "Loop")) {
+    return "a Loop must run over all entries of one axis, without a condition of its own";
+  }
   const auto scan = PartsOfScan(graph, node);
-  if (!scan || scan->states == 0 || !scan->one_direction) return false;
+  if (!scan) return "its axes are not known";
+  if (scan->states == 0) return "it has no state";
+  if (!scan->one_direction) {
+    return "some of scan_input_directions and scan_output_directions are forward, others reverse";
+  }
   const auto fixed_rows = [&](ValueId id) {
     const State& state = axes.batch[id];
     if (!WholeAxis(state, state.axis)) return false;
@@ -281,18 +288,43 @@ bool MayBeLayer(const Graph& graph, const ModelAxes& axes, const Node& node) {
       BodyStates(*scan, *scan->body, node, axes.batch_symbol, axes.batch);
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const ValueId id = node.inputs[i];
+    if (id == kNoValue) return fmt::format("its input {} is absent", i);
+    const std::string& name = graph.values[id].name;
     const int state = static_cast<int>(i);
-    if (id == kNoValue) return false;
     if (state < scan->states) {
-      if (!fixed_rows(id)) return false;
+      if (!fixed_rows(id)) return fmt::format("the size of its state '{}' is not known", name);
     } else if (state < scan->states + scan->sequences) {
-      if (!axes.real[id] || !WholeAxis(axes.batch[id], axes.batch[id].axis)) return false;
+      if (!axes.real[id] || !WholeAxis(axes.batch[id], axes.batch[id].axis)) {
+        return fmt::format("its sequence '{}' does not bring the rows of inputs", name);
+      }
     } else if (!graph.values[id].is_constant() && !(axes.real[id] && fixed_rows(id))) {
-      return false;
+      return fmt::format("its body reads '{}', which is neither constant nor of each row", name);
     }
   }
-  return std::all_of(scan->body->outputs.begin(), scan->body->outputs.end(),
-                     [&](ValueId id) { return WholeAxis(inside[id], inside[id].axis); });
+  for (ValueId id : scan->body->outputs) {
+    if (WholeAxis(inside[id], inside[id].axis)) continue;
+    return fmt::format("its body mixes the rows of '{}'", scan->body->values[id].name);
+  }
+  return {};
+}
+
+// That all recurrent layers, or of Scans at least one, can be cut into steps.
+Status CheckLayers(const Graph& graph, const ModelAxes& axes) {
+  bool any = false;
+  std::string why;
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    any |= axes.layer_sequence[n] >= 0;
+    const bool loops = Is(node, "Scan") || Is(node, "Loop");
+    if (axes.layer_sequence[n] >= 0 || !(loops || IsRecurrentLayer(node))) continue;
+    const std::string& no_layer = axes.no_layer[n];
+    const std::string reason = no_layer.empty()
+                                   ? "its steps cannot be followed"
+                                   : fmt::format("it cannot be cut into steps: {}", no_layer);
+    if (!loops) return Unimplemented("{}: {}", node.Describe(), reason);
+    if (why.empty()) why = fmt::format("{}: {}", node.Describe(), reason);
+  }
+  return any ? absl::OkStatus() : Unimplemented("{}", why);
 }
 
 Piece Number(Dim dim) { return {Piece::Kind::kNumber, std::move(dim)}; }
@@ -358,8 +390,9 @@ StatusOr<ModelAxes> FindAxes(const Graph& graph) {
   CHAIRLIFT_ASSIGN_OR_RETURN(axes.batch, FindBatch(graph, axes.batch_symbol));
   axes.real = FindReal(graph);
   axes.layer_sequence.assign(graph.nodes.size(), -1);
-  for (const Node& node : graph.nodes) axes.may_be_layer.push_back(MayBeLayer(graph, axes, node));
+  for (const Node& node : graph.nodes) axes.no_layer.push_back(WhyNoLayer(graph, axes, node));
   FindSequences(graph, axes);
+  CHAIRLIFT_RETURN_IF_ERROR(CheckLayers(graph, axes));
   return axes;
 }
 

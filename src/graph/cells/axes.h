@@ -31,13 +31,15 @@ struct ModelAxes {
   // By value: it follows from the contents of inputs, not from sizes and constants alone.
   std::vector<bool> real;
   std::vector<SequenceAxes> sequences;
-  // By node: a recurrent layer, or a Scan that can be cut into its steps.
-  std::vector<bool> may_be_layer;
+  // By node: empty of a recurrent layer and of a Scan that can be cut into its steps; of others,
+  // why they cannot.
+  std::vector<std::string> no_layer;
   // By node: of such a layer, the sequence it runs along; otherwise −1.
   std::vector<int> layer_sequence;
 };
 
-// Of a lowered graph. Unimplemented, with the reason in words, where lanes do not stay apart.
+// Of a lowered graph. Unimplemented, with the reason in words, where lanes do not stay apart or no
+// recurrence can be cut into steps.
 StatusOr<ModelAxes> FindAxes(const Graph& graph);
 
 // How lanes and (where `sequence` is given and the value runs along it) tokens lie in the value's

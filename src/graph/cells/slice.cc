@@ -377,14 +377,6 @@ StatusOr<SlicedModel> SliceIntoCells(const Graph& graph, const SliceOptions& opt
   std::vector<std::string> notes;
   CHAIRLIFT_RETURN_IF_ERROR(Prepare(lowered, options, notes));
   CHAIRLIFT_ASSIGN_OR_RETURN(const ModelAxes axes, FindAxes(lowered));
-  bool any = false;
-  for (size_t n = 0; n < lowered.nodes.size(); ++n) {
-    any |= axes.layer_sequence[n] >= 0;
-    if (IsRecurrentLayer(lowered.nodes[n]) && axes.layer_sequence[n] < 0) {
-      return Unimplemented("{}: its steps cannot be followed", lowered.nodes[n].Describe());
-    }
-  }
-  if (!any) return Unimplemented("no recurrence of the model can be cut into steps");
   const Links links(lowered);
   CHAIRLIFT_ASSIGN_OR_RETURN(const Partition partition, MakePartition(lowered, axes, links));
   CHAIRLIFT_ASSIGN_OR_RETURN(SlicedModel model, Slicer({lowered, links, axes, partition}).Run());
