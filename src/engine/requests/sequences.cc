@@ -57,7 +57,11 @@ StatusOr<std::shared_ptr<Sequences>> Sequences::Create(const ModelConfig& config
 }
 
 void Sequences::Expire() {
-  const TimePoint oldest = clock_.Now() - std::chrono::microseconds(config_.sequence_idle_us);
+  const TimePoint now = clock_.Now();
+  const auto running =
+      std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch());
+  if (config_.sequence_idle_us > running.count()) return;  // and now - idle may not be a time
+  const TimePoint oldest = now - std::chrono::microseconds(config_.sequence_idle_us);
   while (!idle_.empty() && sequences_.at(idle_.front()).used < oldest) {
     sequences_.erase(idle_.front());
     idle_.pop_front();

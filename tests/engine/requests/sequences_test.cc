@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <random>
@@ -215,40 +216,57 @@ TEST_F(SequencesTest, ARecurrentModelInChunks) {
   }
 }
 
-TEST(SequencesClockTest, ForgetsIdleSequences) {
-  Signature signature;
-  const SymbolicShape shape{Shape{1, 2}};
-  signature.inputs = {{"x", DType::kFloat, shape}, {"s", DType::kFloat, shape}};
-  signature.outputs = {{"y", DType::kFloat, shape}, {"s_next", DType::kFloat, shape}};
-  FakeClock clock;
-  clock.Advance(std::chrono::hours(1));
-  const ModelConfig config{.sequence_state = {{"s_next", "s"}}, .sequence_idle_us = 1000};
-  const auto sequences = Sequences::Create(config, signature, clock);
-  ASSERT_TRUE(sequences.ok());
-  const auto run = [](const InferRequest&, const Sequences::MissingState&,
-                      const InferCallback& told) -> RequestId {
-    InferResponse response;
-    response.outputs = {{"s_next", Tensor::Of<float>(Shape{1, 2}, {1, 1})}};
-    told(std::move(response));
-    return 1;
-  };
-  const auto ask = [&](const std::string& name, bool start) {
+class SequencesClockTest : public ::testing::Test {
+ protected:
+  void Create(int64_t idle_us) {
+    const SymbolicShape shape{Shape{1, 2}};
+    signature_.inputs = {{"x", DType::kFloat, shape}, {"s", DType::kFloat, shape}};
+    signature_.outputs = {{"y", DType::kFloat, shape}, {"s_next", DType::kFloat, shape}};
+    clock_.Advance(std::chrono::hours(1));
+    config_ = {.sequence_state = {{"s_next", "s"}}, .sequence_idle_us = idle_us};
+    auto sequences = Sequences::Create(config_, signature_, clock_);
+    ASSERT_TRUE(sequences.ok());
+    sequences_ = *std::move(sequences);
+  }
+  Status Ask(const std::string& name, bool start) {
+    const auto run = [](const InferRequest&, const Sequences::MissingState&,
+                        const InferCallback& told) -> RequestId {
+      InferResponse response;
+      response.outputs = {{"s_next", Tensor::Of<float>(Shape{1, 2}, {1, 1})}};
+      told(std::move(response));
+      return 1;
+    };
     InferRequest request;
     request.sequence = name;
     request.sequence_start = start;
     Status status;
-    (*sequences)
-        ->Submit(
-            request, [&](const auto& answer) { status = answer.status(); }, run);
+    sequences_->Submit(
+        request, [&](const auto& answer) { status = answer.status(); }, run);
     return status;
-  };
-  EXPECT_TRUE(ask("a", true).ok());
-  clock.Advance(std::chrono::microseconds(600));
-  EXPECT_TRUE(ask("b", true).ok());
-  clock.Advance(std::chrono::microseconds(600));
-  EXPECT_EQ((*sequences)->size(), 1);
-  EXPECT_TRUE(absl::IsInvalidArgument(ask("a", false)));
-  EXPECT_TRUE(ask("b", false).ok());
+  }
+
+  Signature signature_;
+  ModelConfig config_;
+  FakeClock clock_;
+  std::shared_ptr<Sequences> sequences_;
+};
+
+TEST_F(SequencesClockTest, ForgetsIdleSequences) {
+  Create(1000);
+  EXPECT_TRUE(Ask("a", true).ok());
+  clock_.Advance(std::chrono::microseconds(600));
+  EXPECT_TRUE(Ask("b", true).ok());
+  clock_.Advance(std::chrono::microseconds(600));
+  EXPECT_EQ(sequences_->size(), 1);
+  EXPECT_TRUE(absl::IsInvalidArgument(Ask("a", false)));
+  EXPECT_TRUE(Ask("b", false).ok());
+}
+
+TEST_F(SequencesClockTest, KeepsSequencesForAnyTime) {
+  Create(std::numeric_limits<int64_t>::max());
+  EXPECT_TRUE(Ask("a", true).ok());
+  clock_.Advance(std::chrono::hours(1));
+  EXPECT_TRUE(Ask("a", false).ok());
 }
 
 // What is made for a chunk, not what its inputs or kept states have: the caller's thread may make
