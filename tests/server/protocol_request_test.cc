@@ -61,6 +61,13 @@ TEST(ProtocolParameterTest, KnownOnesAreSetAndOthersIgnored) {
   EXPECT_TRUE(CheckParameters(request).ok());
   request.sequence.clear();
   EXPECT_THAT(Refusal(CheckParameters(request)), HasSubstr("need a \"sequence_id\""));
+  for (const Parameter& none : {Parameter(int64_t{0}), Parameter(""sv)}) {
+    EXPECT_TRUE(*SetParameter("sequence_id", none, &request));
+    EXPECT_THAT(Refusal(CheckParameters(request)), HasSubstr("a whole number above 0"));
+  }
+  EXPECT_THAT(
+      Refusal(SetParameter("sequence_id", Parameter(int64_t{-1}), &request).status()),
+      HasSubstr("is -1; it must be a whole number of 0 (no sequence) or more, or a string"));
 }
 
 TEST(ProtocolInputTest, WhatDoesNotFitIsNamed) {

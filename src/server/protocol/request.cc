@@ -36,8 +36,9 @@ Status SetSequence(const Parameter& value, InferRequest* request) {
     request->sequence = *text;
   } else {
     return InvalidArgument(
-        "parameter \"sequence_id\" is {}; it must be a whole number or a string of at most {} "
-        "bytes",
+        "parameter \"sequence_id\" is {}; it must be a whole number of 0 (no sequence) or more, or "
+        "a "
+        "string of at most {} bytes",
         Excerpt(value), kMaxSequenceId);
   }
   return absl::OkStatus();
@@ -161,7 +162,10 @@ Status CheckParameters(const InferRequest& request) {
   if (!request.sequence.empty() || !(request.sequence_start || request.sequence_end)) {
     return absl::OkStatus();
   }
-  return InvalidArgument("\"sequence_start\" and \"sequence_end\" need a \"sequence_id\"");
+  return InvalidArgument(
+      "\"sequence_start\" and \"sequence_end\" need a \"sequence_id\": a whole number above 0, or "
+      "a "
+      "string that is not empty");
 }
 
 Status CheckInputParameter(std::string_view name) { return RefuseSharedMemory(name); }
