@@ -29,10 +29,10 @@ PRETRAINED = {
     "ocr_orientation": ("rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx"),
     "magika": ("magika", "models/standard_v3_3/model.onnx"),
 }
-# Models whose state may stay with the server, between requests of one sequence_id.
 # What says how texts become tokens, and vectors of tokens one of the text: served from /v1/embeddings.
 TEXT_FILES = ["tokenizer.json", "tokenizer_config.json", "config.json", "modules.json", "sentence_bert_config.json",
               "1_Pooling/config.json"]
+# Models whose state may stay with the server, between requests of one sequence_id.
 SEQUENCE_STATE = {"silero_vad": {"stateN": "state"}, "silero_vad_16k": {"stateN": "state"}}
 
 
