@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "engine/programs/packing.h"
 #include "engine/programs/staging.h"
+#include "tensor/staggered.h"
 
 namespace chairlift {
 
@@ -16,15 +17,17 @@ PagedStep::PagedStep(const Sizes& sizes, DecoderModel model)
       vocabulary_(model.vocabulary),
       inputs_(std::move(model.inputs)),
       pool_(sizes.blocks, sizes.block_tokens) {
+  std::vector<Shape> shapes;
   for (const DecoderLayer& layer : model.layers) {
-    const auto blocks = [&](int64_t columns) {
-      return Tensor::Allocate(DType::kFloat,
-                              {sizes.blocks, layer.heads, sizes.block_tokens, columns});
-    };
-    keys_.push_back(blocks(layer.key_size));
-    values_.push_back(blocks(layer.value_size));
+    for (const int64_t columns : {layer.key_size, layer.value_size}) {
+      shapes.push_back({sizes.blocks, layer.heads, sizes.block_tokens, columns});
+    }
     token_bytes_ +=
         layer.heads * (layer.key_size + layer.value_size) * static_cast<int64_t>(sizeof(float));
+  }
+  std::vector<Tensor> caches = AllocateStaggered(DType::kFloat, shapes);
+  for (size_t i = 0; i < caches.size(); ++i) {
+    (i % 2 == 0 ? keys_ : values_).push_back(std::move(caches[i]));
   }
 }
 
