@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "device/device.h"
 #include "graph/evaluate.h"
+#include "ops/reads_in_part.h"
 #include "runtime/control_flow.h"
 
 namespace chairlift {
@@ -24,6 +25,11 @@ Status MoreThanLimit(size_t bytes, size_t limit) {
       fmt::format("it needs {:.2f} MiB of intermediates and outputs, more than the {:.2f} MiB that "
                   "one task may have (--memory-budget)",
                   static_cast<double>(bytes) / kMiB, static_cast<double>(limit) / kMiB));
+}
+
+double UntouchedBytes(const Kernel& kernel, const KernelArgs& args) {
+  const auto* const reads = dynamic_cast<const ReadsInPart*>(&kernel);
+  return reads == nullptr ? 0 : reads->UntouchedBytes(args);
 }
 
 template <typename F>
@@ -87,8 +93,9 @@ class GraphRunner::RunState {
       for (const Operand& operand : step.outputs) outputs.push_back(Address(operand.place));
       void* scratch = step.has_scratch ? base_ + step.scratch_offset : nullptr;
       const KernelArgs args{inputs, outputs, scratch, context_.team, context_.worker, stream_};
-      const Status status = Timed(context_.timer, {*step.node, step.use, step.inputs, step.outputs},
-                                  [&] { return step.kernel->Run(args); });
+      PlannedNode planned{*step.node, step.use, step.inputs, step.outputs};
+      if (context_.timer != nullptr) planned.untouched_bytes = UntouchedBytes(*step.kernel, args);
+      const Status status = Timed(context_.timer, planned, [&] { return step.kernel->Run(args); });
       if (!status.ok()) return Annotate(status, step.node->Describe());
     }
     return absl::OkStatus();

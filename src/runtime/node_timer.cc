@@ -46,7 +46,7 @@ double PlannedNode::Bytes() const {
     const bool table = operand.place.kind == Place::kKnown && node.def->multiply_adds == nullptr;
     read += table ? std::min(bytes, written) : bytes;
   }
-  return read + written;
+  return read + written - untouched_bytes;
 }
 
 }  // namespace chairlift

@@ -19,10 +19,12 @@ struct PlannedNode {
   const std::vector<Operand>& outputs;
   // How often its bodies (If, Loop, Scan) ran, once it has run; null where it has none.
   const int64_t* body_runs = nullptr;
+  double untouched_bytes = 0;  // of inputs (ReadsInPart)
 
   std::string Shapes() const;  // "[1,3,224,224], [64,3,7,7] -> [1,64,112,112]"
   double Flops() const;        // of products and convolutions; 0 for other operators
-  double Bytes() const;  // of operands, each read or written once; of tables, what is looked up
+  // Of operands, each read or written once; of tables, what is looked up.
+  double Bytes() const;
 };
 
 // Not thread-safe: one worker's.

@@ -1,4 +1,5 @@
 // What all ragged operators do with offsets.
+#include <algorithm>
 #include <string>
 
 #include "ops/ragged/ragged.h"
@@ -47,6 +48,11 @@ StatusOr<std::span<const int64_t>> CheckedOffsets(const KernelArgs& args, size_t
                            tokens);
   }
   return offsets;
+}
+
+double UntouchedCache(int64_t tokens, int64_t heads, int64_t columns) {
+  return static_cast<double>(std::max<int64_t>(tokens, 0)) * static_cast<double>(heads * columns) *
+         sizeof(float);
 }
 
 }  // namespace chairlift

@@ -21,6 +21,7 @@
 #include "ops/attention/attention_kernel.h"
 #include "ops/ragged/paged_head.h"
 #include "ops/ragged/ragged.h"
+#include "ops/reads_in_part.h"
 
 namespace chairlift {
 namespace {
@@ -47,7 +48,7 @@ Status InferPaged(InferContext& context) {
   return absl::OkStatus();
 }
 
-class PagedAttention final : public Kernel {
+class PagedAttention final : public Kernel, public ReadsInPart {
  public:
   static StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
     auto made = std::make_unique<PagedAttention>();
@@ -93,6 +94,20 @@ class PagedAttention final : public Kernel {
   }
 
   size_t scratch_bytes() const override { return static_cast<size_t>(width_) * SlotBytes(); }
+
+  // Blocks of tokens that no sequence of the batch has.
+  double UntouchedBytes(const KernelArgs& args) const override {
+    const auto offsets = CheckedOffsets(args, kOffsets, offsets_, tokens_);
+    if (!offsets.ok() || !CheckBlocks(args, *offsets).ok()) return 0;
+    const auto* cached = static_cast<const int64_t*>(args.inputs[kCached]);
+    int64_t tokens = num_blocks_ * block_tokens_;
+    for (int64_t r = 0; r < sequences_; ++r) {
+      const auto at = static_cast<size_t>(r);
+      const int64_t added = (*offsets)[at + 1] - (*offsets)[at];
+      if (added > 0) tokens -= cached[r] + added;
+    }
+    return UntouchedCache(tokens, kv_heads_, head_size_ + value_size_);
+  }
 
   Status Run(const KernelArgs& args) const override {
     CHAIRLIFT_ASSIGN_OR_RETURN(const auto offsets,

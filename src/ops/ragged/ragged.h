@@ -29,6 +29,10 @@ StatusOr<SymbolicShape> WithFirst(const InferContext& context, int i, const Dim&
 StatusOr<std::span<const int64_t>> CheckedOffsets(const KernelArgs& args, size_t i,
                                                   const TensorDesc& desc, int64_t tokens);
 
+// Bytes of so many tokens of a cache of keys and values; 0 where sequences that share blocks have
+// made them fewer than none.
+double UntouchedCache(int64_t tokens, int64_t heads, int64_t columns);
+
 }  // namespace chairlift
 
 #endif  // CHAIRLIFT_OPS_RAGGED_RAGGED_H_

@@ -19,6 +19,7 @@
 
 #include "ops/ragged/paged_head.h"
 #include "ops/ragged/ragged.h"
+#include "ops/reads_in_part.h"
 
 namespace chairlift {
 namespace {
@@ -67,7 +68,7 @@ Status InferSource(InferContext& context) {
   return absl::OkStatus();
 }
 
-class SourceAttention final : public Kernel {
+class SourceAttention final : public Kernel, public ReadsInPart {
  public:
   static StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
     if (context.inputs.size() == 1) {
@@ -123,6 +124,19 @@ class SourceAttention final : public Kernel {
   }
 
   size_t scratch_bytes() const override { return static_cast<size_t>(width_) * SlotBytes(); }
+
+  // Blocks of tokens that no source of the batch has.
+  double UntouchedBytes(const KernelArgs& args) const override {
+    const auto offsets = CheckedOffsets(args, kSourceOffsets, offsets_, tokens_);
+    if (!offsets.ok() || !CheckSources(args, *offsets).ok()) return 0;
+    const auto* lengths = static_cast<const int64_t*>(args.inputs[kLengths]);
+    int64_t tokens = num_blocks_ * block_tokens_;
+    for (int64_t r = 0; r < sequences_; ++r) {
+      const auto at = static_cast<size_t>(r);
+      if ((*offsets)[at + 1] > (*offsets)[at]) tokens -= lengths[r];
+    }
+    return UntouchedCache(tokens, kv_heads_, head_size_ + value_size_);
+  }
 
   Status Run(const KernelArgs& args) const override {
     CHAIRLIFT_ASSIGN_OR_RETURN(const auto offsets,
