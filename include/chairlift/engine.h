@@ -302,6 +302,8 @@ struct GenerationStatistics {
   // answers.
   uint64_t prompt_tokens = 0;
   uint64_t generated_tokens = 0;
+  // Likewise, how often a request gave its keys and values to older ones, to be computed again.
+  uint64_t preempted = 0;
   // Of keys and values, now.
   int64_t blocks = 0;
   int64_t blocks_used = 0;

@@ -89,6 +89,10 @@ class CellGraph {
   void set_state(int64_t state) { state_ = state; }
   // Units of state that the request may grow to hold until it leaves; 0: none that counts.
   int64_t state() const { return state_; }
+  void set_state_rows(int32_t rows) { state_rows_ = rows; }
+  // Of a graph of one divisible node: rows, of all its nodes so far, to a unit that it holds. It
+  // may be set back then (NodeRef). 0: it holds all of state() from its start.
+  int32_t state_rows() const { return state_rows_; }
 
   int32_t size() const { return size_; }
   int32_t num_runs() const { return static_cast<int32_t>(runs_.size()); }
@@ -131,6 +135,7 @@ class CellGraph {
   int32_t size_ = 0;
   int32_t length_ = 0;
   int64_t state_ = 0;
+  int32_t state_rows_ = 0;
 };
 
 }  // namespace chairlift

@@ -178,12 +178,12 @@ Task RequestTable::Give(CellType type, WorkerId worker, std::vector<Member> memb
     Request& request = *requests_[member.slot];
     if (!request.started) Start(member.slot);
     const LiveNode& node = request.nodes[member.node];
-    assert(node.divisible == (member.rows > 0) && member.rows <= node.rows);
+    assert((node.divisible && !member.set_back) == (member.rows > 0) && member.rows <= node.rows);
     if (request.leaving) {
       task.padding_rows += node.size();
     } else {
-      task.nodes.push_back({request.id, node.next(), member.steps, member.rows});
-      task.rows += member.rows > 0 ? member.rows : node.rows;
+      task.nodes.push_back({request.id, node.next(), member.steps, member.rows, member.set_back});
+      if (!member.set_back) task.rows += member.rows > 0 ? member.rows : node.rows;
     }
     ++request.in_flight;
     request.Give(member.node, member.steps, worker, [&](int32_t reader) {

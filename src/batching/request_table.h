@@ -47,6 +47,7 @@ class RequestTable : public Scheduler {
     int32_t node;
     int32_t steps = 1;  // as NodeRef has them
     int32_t rows = 0;   // likewise
+    bool set_back = false;
   };
 
   // Fields that every node touches come first.

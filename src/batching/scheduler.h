@@ -33,6 +33,10 @@ struct NodeRef {
   // Of a divisible node (CellGraph::AddDivisible): so many of its rows, 1 at the least. Else 0:
   // all.
   int32_t rows = 0;
+  // It is not to be computed: its request gives its state back (CellGraph::state_rows), before
+  // other nodes of the task are begun, and grows by a divisible node of all the rows that it has
+  // to compute again, and of this one's.
+  bool set_back = false;
   friend bool operator==(const NodeRef&, const NodeRef&) = default;
 };
 
@@ -52,7 +56,8 @@ struct Task {
   int32_t length = 0;
   // Where its rows are tokens, of how many sequences they are; 0: that makes no difference.
   int32_t sequences = 0;
-  // In the order of their rows in the batch. Empty only where there are padding rows.
+  // In the order of their rows in the batch, those that are set back first. Empty only where there
+  // are padding rows.
   std::vector<NodeRef> nodes;
   int32_t steps() const { return nodes.empty() ? 1 : nodes.front().steps; }
   // Run by all workers together that have no task of their own.

@@ -40,11 +40,14 @@ class Simulation {
     TimePoint end;
     std::vector<NodeRef> nodes;  // where requests generate
   };
-  // Of a request that generates, what is left of its prompt and of its answer.
+  // Of a request that generates, what is left of its prompt (or of what is computed again) and of
+  // its answer.
   struct Generating {
     int32_t prompt = 0;
     int32_t answer = 0;
-    Duration last{0};  // when its last token came
+    int32_t computed = 0;  // rows, since it started or was set back
+    bool answers = false;  // its first token has come
+    Duration last{0};      // when its last token came
   };
 
   bool AnyLeft() const { return next_arrival_ < workload_.arrivals.size(); }
@@ -104,10 +107,15 @@ class Simulation {
   void Advance(const NodeRef& node, std::vector<Scheduler::Growth>& grown) {
     Generating& of = generating_[node.request];
     const Duration now = now_ - TimePoint();
-    const bool first = of.prompt > 0;
-    of.prompt -= node.rows;
+    if (node.set_back) {
+      of.prompt = std::exchange(of.computed, 0) + std::max(of.prompt, 1);
+      ++result_.set_back;
+    } else {
+      of.prompt -= node.rows;
+      of.computed += std::max(node.rows, 1);
+    }
     if (of.prompt == 0) {
-      if (first) {
+      if (!std::exchange(of.answers, true)) {
         result_.requests[node.request].first_token = now;
       } else {
         result_.tokens.push_back({.at = now, .since = now - of.last});

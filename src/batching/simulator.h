@@ -48,8 +48,9 @@ struct SimulationResult {
   // Where batches are padded to a length, of rows times lengths.
   int64_t rows = 0;
   int64_t padding_rows = 0;
-  Duration busy{0};  // of all workers together
-  Duration end{0};   // when the last request left
+  int64_t set_back = 0;  // times that a request was (NodeRef)
+  Duration busy{0};      // of all workers together
+  Duration end{0};       // when the last request left
 };
 
 // Runs all of the workload to its end. A worker runs its tasks one after the other, each for as

@@ -83,7 +83,8 @@ struct Figures {
   double busy = 0;              // of all workers' time
   double cells_per_second = 0;  // of the simulator
   // Of requests that generate:
-  double tokens = 0;          // of answers, a second
+  double tokens = 0;  // of answers, a second
+  int64_t set_back = 0;
   std::vector<double> first;  // time to the first token, as `latency`
   std::vector<double> between;
 };
@@ -190,6 +191,7 @@ Figures Summarise(const SimulationResult& result, int workers) {
   }
   Figures figures;
   figures.tokens = static_cast<double>(tokens) / (ms(last - from) * 1e-3);
+  figures.set_back = result.set_back;
   figures.first = Percentiles(std::move(first));
   figures.between = Percentiles(std::move(between));
   figures.throughput = static_cast<double>(left) / (ms(last - from) * 1e-3);
@@ -278,6 +280,7 @@ nlohmann::json ToJson(const Figures& figures, bool generates) {
                          {"cells_per_second", figures.cells_per_second}};
   if (generates) {
     json["output_tokens_per_s"] = figures.tokens;
+    json["set_back"] = figures.set_back;
     json["first_token_ms"] = figures.first;
     json["between_tokens_ms"] = figures.between;
   }

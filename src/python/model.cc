@@ -453,6 +453,7 @@ nb::dict LoadedModel::Statistics() const {
     generation["live"] = of.live;
     generation["prompt_tokens"] = of.prompt_tokens;
     generation["generated_tokens"] = of.generated_tokens;
+    generation["preempted"] = of.preempted;
     generation["blocks"] = of.blocks;
     generation["blocks_used"] = of.blocks_used;
     dict["generation"] = generation;

@@ -134,12 +134,13 @@ struct Answer {
   int32_t prompt, tokens;
 };
 
-Workload Generation(const std::vector<Answer>& answers) {
+Workload Generation(const std::vector<Answer>& answers, int32_t state_rows = 0) {
   Workload workload;
   for (const Answer& answer : answers) {
     CellGraph graph;
     graph.AddDivisible(0, answer.prompt);
     graph.set_state(answer.prompt + answer.tokens);
+    graph.set_state_rows(state_rows);
     workload.arrivals.push_back(
         {microseconds(answer.arrived_us), static_cast<int32_t>(workload.graphs.size())});
     workload.graphs.push_back(graph);
@@ -193,6 +194,7 @@ TEST(SimulatorTest, EachRequestHasAllTokensOfItsAnswerUnderEachPolicy) {
   const auto pick = [&](int low, int high) {
     return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
   };
+  int64_t set_back = 0;
   for (int round = 0; round < 40; ++round) {
     std::vector<Answer> answers;
     int at = 0;
@@ -203,7 +205,8 @@ TEST(SimulatorTest, EachRequestHasAllTokensOfItsAnswerUnderEachPolicy) {
       rows += answers.back().prompt + answers.back().tokens - 1;
       tokens += static_cast<size_t>(answers.back().tokens) - 1;
     }
-    Workload workload = Generation(answers);
+    const bool grow = round % 6 == 0;
+    Workload workload = Generation(answers, grow ? 1 : 0);
     if (round % 2 == 1) workload.clients = pick(1, 20);
     for (const char* policy : {"static", "leave_only", "whole_prompts", "continuous"}) {
       const PolicyOptions options = {.max_batch_size = pick(1, 40),
@@ -211,7 +214,9 @@ TEST(SimulatorTest, EachRequestHasAllTokensOfItsAnswerUnderEachPolicy) {
                                      .state_capacity = round % 3 == 0 ? pick(20, 300) : 0};
       const SimulationResult result = Simulate(*MakePolicy(policy, options), workload, costs, 1);
       ASSERT_EQ(result.requests.size(), answers.size()) << policy;
-      EXPECT_EQ(result.rows, rows) << policy;
+      EXPECT_GE(result.rows, rows) << policy;
+      EXPECT_EQ(result.rows == rows, result.set_back == 0) << policy;
+      set_back += result.set_back;
       EXPECT_EQ(result.tokens.size(), tokens) << policy;
       for (const SimulatedRequest& request : result.requests) {
         ASSERT_LE(request.arrived, request.started);
@@ -225,6 +230,25 @@ TEST(SimulatorTest, EachRequestHasAllTokensOfItsAnswerUnderEachPolicy) {
       }
     }
   }
+  EXPECT_GT(set_back, 100);
+}
+
+// Answers are a tenth of what they may be, as where clients do not know how long they become.
+TEST(SimulatorTest, WhoMayGrowStartsWithWhatItsPromptTakes) {
+  LengthCosts costs;
+  ASSERT_TRUE(costs.AddType({{1, 0, microseconds(1000)}, {64, 0, microseconds(2000)}}).ok());
+  std::vector<Answer> answers;
+  for (int i = 0; i < 200; ++i) answers.push_back({0, 20 + i % 40, 10 + i % 50});
+  Duration ends[2];
+  for (const bool grow : {false, true}) {
+    Workload workload = Generation(answers, grow ? 1 : 0);
+    for (size_t i = 0; i < answers.size(); ++i) {
+      workload.graphs[i].set_state(answers[i].prompt + 10 * answers[i].tokens);
+    }
+    const PolicyOptions options = {.max_batch_size = 64, .costs = &costs, .state_capacity = 1000};
+    ends[grow ? 1 : 0] = Simulate(*MakePolicy("continuous", options), workload, costs, 1).end;
+  }
+  EXPECT_LT(2 * ends[1], ends[0]);
 }
 
 // What `continuous` is for: with pieces nobody's next token waits much longer while long prompts

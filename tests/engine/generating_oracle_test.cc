@@ -566,6 +566,52 @@ TEST(GeneratingOracleTest, PromptsInSmallPiecesAndRoomForFewAtATime) {
         {.max_batch_tokens = 5, .max_length = 100, .cache_bytes = 8 * 4096}, 40, 70, 5);
 }
 
+TEST(GeneratingOracleTest, WhoIsSetBackIsAnsweredAsAlone) {
+  const auto files = Written(testing::LlamaModel());
+  Alone alone(*files);
+  for (const bool share : {true, false}) {
+    auto engine = Load(*files, {.max_batch_tokens = 32,
+                                .max_length = 100,
+                                .cache_bytes = 12 * 4096,
+                                .share_prefixes = share});
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    std::mt19937 random(17);
+    std::vector<Question> questions;
+    for (int i = 0; i < 100; ++i) {
+      questions.push_back(RandomQuestion(random, 30));
+      questions.back().max_tokens = 20 + static_cast<int32_t>(random() % 50);
+      questions.back().ignore_ends = true;
+    }
+    std::vector<Tokens> streamed(questions.size()), answered(questions.size());
+    Answers answers;
+    answers.Expect(static_cast<int>(questions.size()));
+    for (size_t i = 0; i < questions.size(); ++i) {
+      InferRequest request = questions[i].Request();
+      request.on_parts = [&, i](std::span<const InferPart> parts) {
+        for (const InferPart& part : parts) {
+          EXPECT_EQ(part.first, static_cast<int64_t>(streamed[i].size()));
+          const auto tokens = part.outputs.at(0).tensor.values<int64_t>();
+          streamed[i].insert(streamed[i].end(), tokens.begin(), tokens.end());
+        }
+      };
+      (*engine)->InferAsync(std::move(request), [&, i](StatusOr<InferResponse> response) {
+        EXPECT_TRUE(response.ok()) << response.status();
+        if (response.ok()) answered[i] = TokensOf(*response);
+        answers.Done();
+      });
+    }
+    answers.Wait();
+    for (size_t i = 0; i < questions.size(); ++i) {
+      EXPECT_EQ(answered[i], alone.Answer(questions[i])) << "request " << i;
+      EXPECT_EQ(streamed[i], answered[i]) << "request " << i;
+    }
+    const auto statistics = (*engine)->Statistics("decoder");
+    ASSERT_TRUE(statistics.ok()) << statistics.status();
+    EXPECT_GT(statistics->at(0).generation->preempted, 5u);
+    EXPECT_EQ(statistics->at(0).generation->blocks_used, 0);
+  }
+}
+
 TEST(GeneratingOracleTest, PromptsThatBeginAlikeAreAnsweredAsAlone) {
   const auto files = Written(testing::LlamaModel());
   Alone alone(*files);

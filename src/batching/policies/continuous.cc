@@ -21,9 +21,19 @@ class ContinuousScheduler final : public RequestTable {
  private:
   struct Live {
     uint64_t arrival = 0;
-    int64_t state = 0;
+    int64_t most = 0;        // state that it may grow to
+    int32_t state_rows = 0;  // CellGraph::state_rows
     bool admitted = false;
+    int64_t held = 0;                   // state, while it is admitted
+    int64_t prompt = 0;                 // rows before its first step, from its start on
+    int64_t rows = 0;                   // given out since then
     std::optional<int32_t> piece = {};  // the node that is ready, of its prompt
+
+    bool grows() const { return state_rows > 0; }
+    // What it needs for so many rows.
+    int64_t StateOf(int64_t of_rows) const {
+      return grows() ? std::min(most, (of_rows + state_rows - 1) / state_rows) : most;
+    }
   };
   // What a task has so far.
   struct Content {
@@ -37,7 +47,8 @@ class ContinuousScheduler final : public RequestTable {
 
   void Arrived(Slot slot, const CellGraph& graph) override {
     if (static_cast<size_t>(slot) >= live_.size()) live_.resize(static_cast<size_t>(slot) + 1);
-    live_[static_cast<size_t>(slot)] = {.arrival = request(slot).arrival, .state = graph.state()};
+    live_[static_cast<size_t>(slot)] = {
+        .arrival = request(slot).arrival, .most = graph.state(), .state_rows = graph.state_rows()};
     queue_.emplace(request(slot).arrival, slot);
   }
 
@@ -45,38 +56,117 @@ class ContinuousScheduler final : public RequestTable {
     for (const Member member : nodes) {
       // A node that reads from a task in flight comes again when that has ended.
       if (node(member).not_complete > 0) continue;
+      Live& live = live_[static_cast<size_t>(member.slot)];
       if (member.node > 0 && !node(member).divisible) {
+        live.rows = std::max(live.rows, live.prompt);  // some of these were known already
         steps_.push_back(member);
         continue;
       }
-      Live& live = live_[static_cast<size_t>(member.slot)];
+      if (live.rows == 0) live.prompt = node(member).rows;
       live.piece = member.node;
       if (live.admitted) with_pieces_.emplace(live.arrival, member.slot);
     }
   }
 
   void Gone(Slot slot) override {
-    Live& live = live_[static_cast<size_t>(slot)];
+    Live& live = this->live(slot);
     queue_.erase(live.arrival);
     with_pieces_.erase(live.arrival);
-    std::erase_if(steps_, [slot](const Member& member) { return member.slot == slot; });
-    if (live.admitted) held_ -= live.state;
+    growing_.erase(live.arrival);
+    if (StepOf(slot) != steps_.end()) steps_.erase(StepOf(slot));
+    held_ -= live.held;
     live = {};
+  }
+
+  Live& live(Slot slot) { return live_[static_cast<size_t>(slot)]; }
+
+  // Its step that is ready, if any.
+  std::deque<Member>::iterator StepOf(Slot slot) {
+    return std::find_if(steps_.begin(), steps_.end(),
+                        [slot](const Member& member) { return member.slot == slot; });
+  }
+
+  void Hold(Live& live, int64_t state) {
+    held_ += state - live.held;
+    live.held = state;
   }
 
   // In order of arrival, those that fit.
   void Admit() {
-    while (!queue_.empty()) {
+    while (!queue_.empty() && !short_of_state_) {
       const Slot slot = queue_.begin()->second;
-      Live& live = live_[static_cast<size_t>(slot)];
+      Live& live = this->live(slot);
+      const int64_t state = live.StateOf(live.prompt);
       const bool fits = options_.state_capacity == 0 || held_ == 0 ||
-                        held_ + live.state <= options_.state_capacity;
-      if (!fits || request(slot).held()) return;
+                        held_ + state + Headroom() <= options_.state_capacity;
+      // One that is being set back has no piece yet.
+      if (!fits || !live.piece || request(slot).held()) return;
       queue_.erase(queue_.begin());
       live.admitted = true;
-      held_ += live.state;
-      if (live.piece) with_pieces_.emplace(live.arrival, slot);
+      Hold(live, state);
+      if (live.grows()) growing_.emplace(live.arrival, slot);
+      with_pieces_.emplace(live.arrival, slot);
     }
+  }
+
+  // A unit for each that may grow: who starts is not set back at once.
+  int64_t Headroom() const {
+    return std::count_if(growing_.begin(), growing_.end(), [this](const auto& of) {
+      const Live& live = live_[static_cast<size_t>(of.second)];
+      return live.held < live.most;
+    });
+  }
+
+  // Every step that is ready holds what it needs from here on, for which the youngest that may grow
+  // are set back: what they have begun is added to `members`. Where there is none left but the
+  // oldest, its step waits.
+  std::optional<Member> MakeRoom(std::vector<Member>& members) {
+    short_of_state_ = false;
+    if (options_.state_capacity == 0) return std::nullopt;
+    const auto more = [this](const Member& step) {
+      const Live& live = this->live(step.slot);
+      return std::max<int64_t>(live.StateOf(live.rows + 1) - live.held, 0);
+    };
+    int64_t needed = 0;
+    for (const Member& step : steps_) needed += more(step);
+    while (needed > 0 && held_ + needed > options_.state_capacity && growing_.size() > 1) {
+      const Slot youngest = growing_.rbegin()->second;
+      const auto step = StepOf(youngest);
+      if (step != steps_.end()) needed -= more(*step);
+      SetBack(youngest, members);
+    }
+    std::optional<Member> waits;
+    for (const Member& step : steps_) {
+      Live& live = this->live(step.slot);
+      const int64_t state = live.held + more(step);
+      const bool alone = held_ == live.held;
+      if (state > live.held && !alone && held_ - live.held + state > options_.state_capacity) {
+        waits = step;
+      } else {
+        Hold(live, state);
+      }
+    }
+    if (waits) steps_.erase(StepOf(waits->slot));
+    short_of_state_ = waits.has_value();
+    return waits;
+  }
+
+  void SetBack(Slot slot, std::vector<Member>& members) {
+    Live& live = this->live(slot);
+    if (live.rows > 0) {
+      const auto step = StepOf(slot);
+      Member begun = step != steps_.end() ? *step : Member{slot, *live.piece};
+      begun.set_back = true;
+      members.push_back(begun);
+      live.piece.reset();
+    }
+    if (StepOf(slot) != steps_.end()) steps_.erase(StepOf(slot));
+    with_pieces_.erase(live.arrival);
+    growing_.erase(live.arrival);
+    Hold(live, 0);
+    live.rows = 0;
+    live.admitted = false;
+    queue_.emplace(live.arrival, slot);
   }
 
   Member NextPiece() const {
@@ -115,42 +205,50 @@ class ContinuousScheduler final : public RequestTable {
   }
 
   std::optional<Task> NextTask(WorkerId worker) override {
-    if (in_flight_) return std::nullopt;
+    if (in_flight_ || (steps_.empty() && !prompts() && queue_.empty())) return std::nullopt;
+    std::vector<Member> members = TakeList();
+    const std::optional<Member> waits = MakeRoom(members);
     Admit();
     if (steps_.empty() && !prompts()) return std::nullopt;
-    std::vector<Member> members = TakeList();
     const bool apart =
         !steps_.empty() && prompts() && node(NextPiece()).type != node(steps_.front()).type;
     const bool pieces_turn = apart && stepped_;
     Content task;
-    while (!pieces_turn && !steps_.empty()) {
-      const LiveNode& step = node(steps_.front());
-      const bool fits = members.empty() || (step.type == task.type &&
-                                            task.rows + step.size() <= options_.max_batch_size);
-      if (!fits) break;
-      task = {step.type, task.rows + step.size(), task.sequences + step.size()};
-      members.push_back(steps_.front());
-      steps_.pop_front();
-    }
-    stepped_ = !members.empty();
+    if (!pieces_turn) TakeSteps(members, task);
+    stepped_ = task.rows > 0;
     const Content steps{task.type, task.rows, task.sequences, with_pieces_.size()};
     while (prompts() && !(apart && stepped_)) {
       Member piece = NextPiece();
       const LiveNode& next = node(piece);
-      if (!members.empty() && next.type != task.type) break;
+      if (task.rows > 0 && next.type != task.type) break;
       const int32_t rows = RowsOf(piece, steps, task);
       if (rows == 0) break;
       if (next.divisible) piece.rows = rows;
       task = {next.type, task.rows + rows, task.sequences + 1};
       members.push_back(piece);
-      live_[static_cast<size_t>(piece.slot)].piece.reset();
+      live(piece.slot).rows += rows;
+      live(piece.slot).piece.reset();
       with_pieces_.erase(with_pieces_.begin());
     }
+    if (waits) steps_.push_front(*waits);
     in_flight_ = true;
     Task given = Give(task.type, worker, std::move(members));
     given.sequences = task.sequences;
     given.by_team = true;
     return given;
+  }
+
+  void TakeSteps(std::vector<Member>& members, Content& task) {
+    while (!steps_.empty()) {
+      const LiveNode& step = node(steps_.front());
+      const bool fits = task.rows == 0 || (step.type == task.type &&
+                                           task.rows + step.size() <= options_.max_batch_size);
+      if (!fits) return;
+      task = {step.type, task.rows + step.size(), task.sequences + step.size()};
+      ++live(steps_.front().slot).rows;
+      members.push_back(steps_.front());
+      steps_.pop_front();
+    }
   }
 
   void Ended(const Running& /*task*/) override { in_flight_ = false; }
@@ -160,8 +258,10 @@ class ContinuousScheduler final : public RequestTable {
   std::vector<Live> live_;                // by slot
   std::map<uint64_t, Slot> queue_;        // by arrival: not admitted
   std::map<uint64_t, Slot> with_pieces_;  // admitted, by arrival: with ready pieces
+  std::map<uint64_t, Slot> growing_;      // admitted, by arrival: that may be set back
   std::deque<Member> steps_;              // ready, in the order in which they became so
   int64_t held_ = 0;                      // state of those admitted
+  bool short_of_state_ = false;           // a step waits for some
   bool in_flight_ = false;
   bool stepped_ = false;  // the last task had steps
 };

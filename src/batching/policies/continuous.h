@@ -21,10 +21,18 @@
 // token waits for `max_batch_size` rows of such pieces at the most, or for one piece that is
 // larger.
 //
-// Memory. A request may grow to CellGraph::state() units of state, which it holds from its start
-// until it leaves. It starts when all that have started and it fit into `state_capacity`, in order
-// of arrival: nobody passes one that does not fit yet, so a large request is not starved. One that
-// does not fit alone starts when nobody else is under way. With capacity 0 there is no limit.
+// Memory. A request may grow to CellGraph::state() units of state. It starts when there is room
+// beside those that have started, in `state_capacity`, in order of arrival: nobody passes one that
+// does not fit yet, so a large request is not starved. One that does not fit alone starts when
+// nobody else is under way. With capacity 0 there is no limit.
+//
+// A request holds all of its units from its start on, or, where CellGraph::state_rows() is set, as
+// many as its prompt takes, and from there on one more whenever its rows ask for it. It starts with
+// a unit left for each that may grow. Where there is none for a step, the youngest request that may
+// grow is set back (NodeRef::set_back): it gives its units to the older ones, waits in its place in
+// order of arrival, and computes its prompt and all that it had of its answer again, in pieces. The
+// oldest is never set back; while others that hold all of theirs leave it no unit, its step waits,
+// and nobody starts.
 //
 // Requests may have deadlines and may be cancelled: they leave where their task ends.
 #ifndef CHAIRLIFT_BATCHING_POLICIES_CONTINUOUS_H_

@@ -265,6 +265,7 @@ StatusOr<RequestMix> GenerationMix(const std::string& prompts, const std::string
     CellGraph graph;
     graph.AddDivisible(0, static_cast<int32_t>(prompt));
     graph.set_state(prompt + answer - 1);
+    graph.set_state_rows(1);
     mix.Add(std::move(graph), 1);
     mix.answers.push_back(static_cast<int32_t>(answer));
   }

@@ -128,6 +128,7 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(const std::shared_ptr<M
                             .node = node.node,
                             .steps = node.steps,
                             .rows = node.rows,
+                            .set_back = node.set_back,
                             .deadline = request->deadline,
                             .status = {}});
   }

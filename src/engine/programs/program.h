@@ -77,6 +77,7 @@ class RequestGraph {
   virtual int32_t length() const { return 0; }
   // Units of state that it may grow to hold (CellGraph::state).
   virtual int64_t state() const { return 0; }
+  virtual int32_t state_rows() const { return 0; }  // CellGraph::state_rows
 
   // Runs of nodes added since the last call, in order. Thread-safe; never waits for a user's code.
   virtual std::vector<GrownNode> TakeGrown() { return {}; }
@@ -104,6 +105,7 @@ struct TaskNode {
   int32_t node = 0;
   int32_t steps = 1;                       // it and those that follow it (NodeRef)
   int32_t rows = 0;                        // likewise
+  bool set_back = false;                   // likewise
   std::optional<TimePoint> deadline = {};  // of its request
   // Set by Run():
   Status status;        // what failed its request

@@ -140,6 +140,7 @@ Json Generation(const GenerationStatistics& of) {
           {"live", of.live},
           {"prompt_tokens", of.prompt_tokens},
           {"generated_tokens", of.generated_tokens},
+          {"preempted", of.preempted},
           {"blocks", of.blocks},
           {"blocks_used", of.blocks_used},
           {"first_token", Times(of.first_token_seconds)},

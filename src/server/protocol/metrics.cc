@@ -83,6 +83,8 @@ void AppendGeneration(const std::vector<ModelStatistics>& statistics,
       Family("chairlift_prompt_tokens_total", "Tokens of prompts and sources", kCounter);
   MetricFamily generated =
       Family("chairlift_generation_tokens_total", "Tokens of answers", kCounter);
+  MetricFamily preempted = Family("chairlift_generation_preempted_total",
+                                  "Times that a request gave its blocks to older ones", kCounter);
   MetricFamily blocks = Family("chairlift_kv_cache_blocks", "Blocks of keys and values", kGauge);
   MetricFamily used = Family("chairlift_kv_cache_blocks_used", "Blocks in use", kGauge);
   MetricFamily first =
@@ -101,6 +103,7 @@ void AppendGeneration(const std::vector<ModelStatistics>& statistics,
     add(live, of.live);
     add(prompts, of.prompt_tokens);
     add(generated, of.generated_tokens);
+    add(preempted, of.preempted);
     add(blocks, of.blocks);
     add(used, of.blocks_used);
     first.metric.push_back(Cumulative(labels, of.first_token_seconds));
@@ -108,7 +111,7 @@ void AppendGeneration(const std::vector<ModelStatistics>& statistics,
   }
   if (live.metric.empty()) return;
   for (MetricFamily* family :
-       {&waiting, &live, &prompts, &generated, &blocks, &used, &first, &between}) {
+       {&waiting, &live, &prompts, &generated, &preempted, &blocks, &used, &first, &between}) {
     families->push_back(std::move(*family));
   }
 }

@@ -109,7 +109,7 @@ class GeneratingProgram final : public Program {
   };
   using Items = absl::InlinedVector<Item, 32>;
 
-  Items BeginSteps(TaskRun& run, TaskResult& result) const;
+  Items BeginSteps(TaskRun& run, TaskResult& result);
   Items BeginSources(TaskRun& run, TaskResult& result) const;
   Status Compute(std::span<Item> items, TaskRun& run);
   // By sequence of `items`, in order; of none where their request's prompt goes on.
@@ -235,11 +235,17 @@ GeneratingProgram::Items GeneratingProgram::BeginSources(TaskRun& run, TaskResul
   return items;
 }
 
-GeneratingProgram::Items GeneratingProgram::BeginSteps(TaskRun& run, TaskResult& result) const {
+GeneratingProgram::Items GeneratingProgram::BeginSteps(TaskRun& run, TaskResult& result) {
   Items items;
   for (size_t n = 0; n < run.nodes.size(); ++n) {
     TaskNode& node = run.nodes[n];
     auto& request = static_cast<GeneratingRequest&>(*node.graph);
+    if (node.set_back) {
+      node.share = 0;
+      node.skipped = request.SetBack();
+      counters_.SetBack();
+      continue;
+    }
     std::vector<BlockPool::Copy> copies;
     std::vector<StepTokens> begun = request.Begin(node.rows, copies);
     step_->Make(copies, run.team);

@@ -61,6 +61,11 @@ int64_t GeneratingRequest::state() const {
                          limits_.beams.beams);
 }
 
+int32_t GeneratingRequest::state_rows() const {
+  const bool grows = source_.empty() && limits_.beams.beams == 1;
+  return grows ? static_cast<int32_t>(pool_.block_tokens()) : 0;
+}
+
 std::vector<GrownNode> GeneratingRequest::TakeGrown() { return std::exchange(grown_, {}); }
 
 void GeneratingRequest::TakeParts(SendParts send) {
@@ -78,10 +83,10 @@ GrownNode& GeneratingRequest::Grow(int64_t rows, int cell) {
 }
 
 void GeneratingRequest::Grow(bool left_over) {
-  const int64_t prompt = prompt_size() - computed_;
-  GrownNode& node = Grow(prompt > 0 ? prompt : static_cast<int64_t>(sequences_.size()), kStepCell);
+  const int64_t left = known() - computed_;
+  GrownNode& node = Grow(left > 0 ? left : static_cast<int64_t>(sequences_.size()), kStepCell);
   // A prompt of one token is as good as a step.
-  node.divisible = prompt > 1;
+  node.divisible = left > 1;
   node.left_over = left_over;
 }
 
@@ -99,7 +104,7 @@ std::vector<StepTokens> GeneratingRequest::Begin(int64_t tokens,
   if (!std::exchange(started_, true) && share_prefixes_) {
     reused_ = computed_ = sequences_[0].Reuse(prompt_);
   }
-  begun_ = std::clamp<int64_t>(tokens, 1, std::max<int64_t>(prompt_size() - computed_, 1));
+  begun_ = std::clamp<int64_t>(tokens, 1, std::max<int64_t>(known() - computed_, 1));
   // One that has been given room keeps it where others find none.
   const bool room = std::all_of(
       sequences_.begin(), sequences_.end(),
@@ -109,12 +114,13 @@ std::vector<StepTokens> GeneratingRequest::Begin(int64_t tokens,
     Grow(true);
     return {};
   }
+  const std::span<const int64_t> before(again_.empty() ? prompt_ : again_);
+  const bool read = computed_ < static_cast<int64_t>(before.size());
   std::vector<StepTokens> begun;
   for (size_t i = 0; i < sequences_.size(); ++i) {
-    const bool prompt = computed_ < prompt_size();
-    begun.push_back({.tokens = prompt ? std::span(prompt_).subspan(static_cast<size_t>(computed_),
-                                                                   static_cast<size_t>(begun_))
-                                      : answer(i).last(1),
+    begun.push_back({.tokens = read ? before.subspan(static_cast<size_t>(computed_),
+                                                     static_cast<size_t>(begun_))
+                                    : answer(i).last(1),
                      .cached = computed_,
                      .blocks = sequences_[i].blocks(),
                      .source = source_size(),
@@ -123,13 +129,25 @@ std::vector<StepTokens> GeneratingRequest::Begin(int64_t tokens,
   return begun;
 }
 
+int64_t GeneratingRequest::SetBack() {
+  const int64_t left = known() - computed_;
+  again_ = prompt_;
+  again_.insert(again_.end(), answer_.tokens.begin(), answer_.tokens.end());
+  sequences_[0].Clear();
+  computed_ = reused_ = 0;
+  started_ = false;
+  Grow();
+  return left;
+}
+
 Status GeneratingRequest::Complete(std::span<const Choice> choices) {
   const bool of_prompt = computed_ < prompt_size();
   computed_ += std::exchange(begun_, 0);
   if (of_prompt && share_prefixes_) {
-    sequences_[0].Publish(std::span(prompt_).first(static_cast<size_t>(computed_)));
+    const auto read = static_cast<size_t>(std::min(computed_, prompt_size()));
+    sequences_[0].Publish(std::span(prompt_).first(read));
   }
-  if (computed_ < prompt_size()) {
+  if (computed_ < known()) {
     Grow(true);
     return absl::OkStatus();
   }

@@ -51,6 +51,8 @@ class GeneratingRequest final : public RequestGraph {
   GraphNode run(int32_t index) const override;
   // In blocks.
   int64_t state() const override;
+  // Beams share blocks, and a source has its own: such requests hold all from their start.
+  int32_t state_rows() const override;
   std::vector<GrownNode> TakeGrown() override;
   void TakeParts(SendParts send) override;
   bool done() const override { return done_; }
@@ -70,10 +72,13 @@ class GeneratingRequest final : public RequestGraph {
   // and they are tried again later. `copies`: of keys and values, to be made before, whether or not
   // it is empty.
   std::vector<StepTokens> Begin(int64_t tokens, std::vector<BlockPool::Copy>& copies);
+  // Gives all its blocks back: what follows is a node of its prompt and its answer so far, without
+  // beams. Returns the tokens that its node had left to compute.
+  int64_t SetBack();
   // Tokens of its prompt that the last Begin() has found in blocks of others.
   int64_t reused() const { return reused_; }
   // Whether what Begin() said is followed by a token of the answer.
-  bool predicts() const { return computed_ + begun_ >= prompt_size(); }
+  bool predicts() const { return computed_ + begun_ >= known(); }
   // They have been computed. `choices`: by sequence what follows, where it predicts. An error ends
   // the request.
   Status Complete(std::span<const Choice> choices);
@@ -101,6 +106,10 @@ class GeneratingRequest final : public RequestGraph {
  private:
   int64_t prompt_size() const { return static_cast<int64_t>(prompt_.size()); }
   int64_t source_size() const { return static_cast<int64_t>(source_.size()); }
+  // Tokens that there are, to be computed before the next: with beams, of the prompt.
+  int64_t known() const {
+    return prompt_size() + static_cast<int64_t>(search_ ? 0 : answer_.tokens.size());
+  }
   // By the node that follows. `left_over`: as GrownNode has it.
   void Grow(bool left_over = false);
   GrownNode& Grow(int64_t rows, int cell);
@@ -125,7 +134,8 @@ class GeneratingRequest final : public RequestGraph {
   std::vector<float> top_logprobs_;
   int32_t nodes_ = 1;  // in all
   int64_t computed_ = 0, begun_ = 0, reused_ = 0;
-  bool started_ = false;  // by a Begin()
+  bool started_ = false;        // by a Begin(), since it was set back
+  std::vector<int64_t> again_;  // its prompt and its answer when it was set back last
   bool done_ = false;
   std::vector<GrownNode> grown_;
 

@@ -29,6 +29,7 @@ GenerationStatistics GenerationCounters::Read(const BlockPool& pool) const {
   statistics.live = live_.load(std::memory_order_relaxed);
   statistics.prompt_tokens = prompt_tokens_.load(std::memory_order_relaxed);
   statistics.generated_tokens = generated_tokens_.load(std::memory_order_relaxed);
+  statistics.preempted = set_back_.load(std::memory_order_relaxed);
   statistics.blocks = pool.blocks();
   statistics.blocks_used = pool.use().blocks;
   statistics.first_token_seconds = first_token_.Read();

@@ -34,12 +34,14 @@ class DurationHistogram {
 class GenerationCounters {
  public:
   GenerationStatistics Read(const BlockPool& pool) const;
+  // A request was set back.
+  void SetBack() { set_back_.fetch_add(1, std::memory_order_relaxed); }
 
  private:
   friend class GenerationTimes;
 
   std::atomic<int> waiting_{0}, live_{0};
-  std::atomic<uint64_t> prompt_tokens_{0}, generated_tokens_{0};
+  std::atomic<uint64_t> prompt_tokens_{0}, generated_tokens_{0}, set_back_{0};
   DurationHistogram first_token_, between_tokens_;
 };
 

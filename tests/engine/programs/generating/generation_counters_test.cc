@@ -37,6 +37,7 @@ TEST(GenerationCountersTest, ARequestWaitsIsLiveAndLeaves) {
   EXPECT_EQ(counters.Read(pool).prompt_tokens, 0);
   times.Token(40, At(30));
   times.Token(40, At(34));
+  counters.SetBack();
   times.Token(40, At(41));
   times.Leave();
   times.Leave();
@@ -47,6 +48,7 @@ TEST(GenerationCountersTest, ARequestWaitsIsLiveAndLeaves) {
   EXPECT_EQ(read.live, 0);
   EXPECT_EQ(read.prompt_tokens, 40);
   EXPECT_EQ(read.generated_tokens, 3);
+  EXPECT_EQ(read.preempted, 1);
   EXPECT_EQ(read.blocks, 8);
   EXPECT_EQ(read.blocks_used, 2);
   EXPECT_EQ(Count(read.first_token_seconds), 1);
