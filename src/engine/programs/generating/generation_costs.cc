@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -17,10 +18,12 @@ constexpr TimingEffort kEffort = {.rounds = 3};
 constexpr int64_t kCached = 128;
 constexpr int64_t kSource = 32;
 
-// Sizes to be timed, the cheapest first: where time runs out, what is left are the largest.
+// Sizes to be timed, the cheapest first: where time runs out, what is left are the largest. Four
+// times as many tokens each: the time of a model of 100 million weights reaches steps with pieces
+// of prompts.
 std::vector<GenerationCosts::Size> SizesToTime(int max_tokens) {
   std::vector<GenerationCosts::Size> sizes;
-  for (int tokens = 1; tokens <= max_tokens; tokens *= 2) {
+  for (int tokens = 1; tokens <= max_tokens; tokens *= 4) {
     for (int sequences = 1; sequences <= tokens; sequences *= 4) {
       sizes.push_back({tokens, sequences});
     }
@@ -71,8 +74,8 @@ CostSamples Measure(PagedStep& step, int max_tokens, Team& team, const TimingPro
   const std::function<void()> tick = ProgressUntil(until, progress);
   Duration last{0};
   for (const GenerationCosts::Size& size : SizesToTime(max_tokens)) {
-    // The next takes up to twice as long as the last, and runs twice at least.
-    if (clock.Now() + 4 * last > until) break;
+    // The next takes up to four times as long as the last, and runs twice at least.
+    if (clock.Now() + 8 * last > until) break;
     const Context context(step, size);
     if (!context.fits()) continue;
     const std::vector<StepTokens> tokens = context.Tokens();
@@ -89,6 +92,25 @@ CostSamples Measure(PagedStep& step, int max_tokens, Team& team, const TimingPro
 
 }  // namespace
 
+CostSamples WithMostTokens(CostSamples samples, int32_t max_tokens) {
+  std::map<int32_t, CostSamples> by_sequences;
+  for (const LengthCosts::Sample& sample : samples) by_sequences[sample.length].push_back(sample);
+  double each = 0;  // token
+  for (auto& [sequences, line] : by_sequences) {
+    const auto fewer = [](const auto& a, const auto& b) { return a.rows < b.rows; };
+    std::sort(line.begin(), line.end(), fewer);
+    const LengthCosts::Sample& last = line.back();
+    const auto of_token = [&](const LengthCosts::Sample& from) {
+      return static_cast<double>((last.cost - from.cost).count()) / (last.rows - from.rows);
+    };
+    if (line.size() > 1) each = std::max(of_token(line.front()), of_token(line[line.size() - 2]));
+    if (each <= 0 || last.rows >= max_tokens) continue;
+    const auto more = static_cast<int64_t>(each * (max_tokens - last.rows));
+    samples.push_back({max_tokens, sequences, last.cost + Duration(more)});
+  }
+  return samples;
+}
+
 std::unique_ptr<GenerationCosts> GenerationCosts::Find(PagedStep& step, int max_tokens,
                                                        const LoadOptions& load) {
   std::string description = fmt::format("steps of up to {} tokens of ", max_tokens);
@@ -101,6 +123,7 @@ std::unique_ptr<GenerationCosts> GenerationCosts::Find(PagedStep& step, int max_
     if (!samples.empty()) WarnNotKept(KeepCosts(key, samples));
   }
   std::unique_ptr<GenerationCosts> found(new GenerationCosts);
+  samples = WithMostTokens(std::move(samples), max_tokens);
   if (samples.empty() || !found->costs_.AddType(samples, key).ok()) return nullptr;
   found->workers_ = load.workers;
   for (const LengthCosts::Sample& sample : samples) {

@@ -13,6 +13,12 @@
 
 namespace chairlift {
 
+// With samples of `max_tokens` tokens where the time that timing may take has ended before: each
+// further token takes what those before it did. (In proportion, as costs go on beyond the last
+// sample, what a step takes once would count again and again: pieces of prompts would stay small,
+// and what larger ones take would never be learnt.)
+CostSamples WithMostTokens(CostSamples samples, int32_t max_tokens);
+
 // Of tasks by all workers together. Not thread-safe: as LearntCosts.
 class GenerationCosts final : public CostModel {
  public:

@@ -62,6 +62,23 @@ TEST_F(GenerationCostsTest, AreMeasuredOnceAndKept) {
   EXPECT_EQ(GenerationCosts::Find(*step, 16, {.workers = 1}), nullptr);
 }
 
+// As measured for GPT-2 beside other programs, when the time was over after 16 tokens of 4
+// sequences.
+TEST(GenerationCostsSamplesTest, WhatWasNotTimedGoesOnAsTheTokensBeforeDid) {
+  const auto ms = [](int n) { return Duration(std::chrono::milliseconds(n)); };
+  const CostSamples samples = {{1, 1, ms(20)}, {4, 1, ms(26)},  {16, 1, ms(32)},
+                               {4, 4, ms(28)}, {16, 4, ms(40)}, {16, 16, ms(50)}};
+  LengthCosts costs;
+  ASSERT_TRUE(costs.AddType(WithMostTokens(samples, 256)).ok());
+  EXPECT_EQ(costs.Cost(0, 16, 4), ms(40));
+  EXPECT_EQ(costs.Cost(0, 256, 4), ms(280));
+  EXPECT_EQ(costs.Cost(0, 56, 4), ms(80));
+  EXPECT_EQ(costs.Cost(0, 256, 16), ms(50 + 240));  // of one sample: as with fewer sequences
+  EXPECT_EQ(costs.Cost(0, 256, 1), ms(32 + 192));   // 0.8 a token on the whole, 0.5 at the end
+  const CostSamples all = WithMostTokens(samples, 16);
+  EXPECT_EQ(all.size(), samples.size()) << "nothing is missing";
+}
+
 TEST_F(GenerationCostsTest, WhatThereIsNoRoomForIsNotMeasured) {
   const auto step = Step(5);
   const auto costs = GenerationCosts::Find(*step, 16, {.workers = 1, .time_cells = true});
