@@ -194,6 +194,24 @@ TEST_P(CellOracleTest, RowsOfTheirOwnLengths) {
   });
 }
 
+// What a convolution reads whole was computed in pieces of many tokens.
+TEST_P(CellOracleTest, ALongTextBehindAConvolution) {
+  Load(testing::ConvolutionBehindAnEmbedding(), GetParam(), 2);
+  Check([](std::mt19937& random) -> Inputs {
+    Tensor tokens = Tensor::Allocate(DType::kInt64, {Draw(random, 1, 2), Draw(random, 200, 600)});
+    for (int64_t i = 0; i < tokens.size(); ++i) tokens.data<int64_t>()[i] = Draw(random, 0, 10);
+    return {{"x", tokens}};
+  });
+}
+
+TEST_P(CellOracleTest, WhatIsReadWholeAndStepByStep) {
+  Load(testing::ResidualAndMean(), GetParam(), 2);
+  Check([](std::mt19937& random) -> Inputs {
+    return {{"x", Floats({Draw(random, 1, 40), Draw(random, 1, 3), testing::kRecurrentFeatures},
+                         random)}};
+  });
+}
+
 TEST_P(CellOracleTest, RowsOfLengthsThatAreConverted) {
   Load(testing::OwnLengths(onnx::TensorProto::INT64), GetParam(), 2);
   Check([](std::mt19937& random) -> Inputs {

@@ -87,18 +87,39 @@ inline ModelBuilder ConvolutionInFront() {
   return m;
 }
 
-// tokens [batch, time] → embedding → convolution that has one step more → GRU → every step.
+// tokens [batch, time] → embedding → convolution → GRU → every step.
 inline ModelBuilder ConvolutionBehindAnEmbedding() {
   ModelBuilder m(17);
   m.Input("x", kInt64, {"batch", "time"}).Output("y", kFloat);
   RandomWeights(m, "table", {11, kRecurrentFeatures}, 1);
-  RandomWeights(m, "k", {8, kRecurrentFeatures, 2}, 2);
+  RandomWeights(m, "k", {8, kRecurrentFeatures, 3}, 2);
   RecurrentWeights(m, "a", 1, 3, 8, 5, 3);
   m.Node("Gather", {"table", "x"}, {"e"});
   m.Node("Transpose", {"e"}, {"et"}).Ints("perm", {0, 2, 1});
   m.Node("Conv", {"et", "k"}, {"conv"}).Ints("pads", {1, 1});
   m.Node("Transpose", {"conv"}, {"xt"}).Ints("perm", {2, 0, 1});
   m.Node("GRU", {"xt", "aw", "ar", "ab"}, {"y", ""}).Int("hidden_size", 5);
+  return m;
+}
+
+// x [time, batch, 6] → GRU → a linear layer of every step, its mean over time → another GRU, and
+// what it makes of the linear layer's steps added to them.
+inline ModelBuilder ResidualAndMean() {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {"time", "batch", kRecurrentFeatures})
+      .Output("y", kFloat)
+      .Output("mean", kFloat);
+  RecurrentWeights(m, "a", 1, 3, kRecurrentFeatures, 5, 1);
+  RandomWeights(m, "v", {5, 4}, 4);
+  RecurrentWeights(m, "c", 1, 3, 4, 4, 5);
+  m.Ints("one", {1});
+  m.Node("GRU", {"x", "aw", "ar", "ab"}, {"y1", ""}).Int("hidden_size", 5);
+  m.Node("Squeeze", {"y1", "one"}, {"s1"});
+  m.Node("MatMul", {"s1", "v"}, {"z"});
+  m.Node("ReduceMean", {"z"}, {"mean"}).Ints("axes", {0}).Int("keepdims", 0);
+  m.Node("GRU", {"z", "cw", "cr", "cb"}, {"y2", ""}).Int("hidden_size", 4);
+  m.Node("Squeeze", {"y2", "one"}, {"s2"});
+  m.Node("Add", {"z", "s2"}, {"y"});
   return m;
 }
 

@@ -287,13 +287,14 @@ class SlicedUnfolder final : public Unfolder {
     watching_ = computed ? lanes_ : 0;
   }
 
-  // Makes the tensors that the outputs of a cell over tokens are gathered in. No node has the rows
-  // of a sequence without tokens.
+  // Makes the tensors that the outputs of a cell over tokens are gathered in: what is read whole
+  // where several nodes write it, and where none does, too.
   void MakeBuffers(const SlicedCell& cell, bool reverse, int64_t chunk, CellGraphBuilder& graph) {
-    const bool empty = lengths_[cell.length] == 0;
+    const int64_t length = lengths_[cell.length];
+    const bool one_node = length > 0 && length <= chunk;
     for (int id : cell.outputs) {
       if (id < 0 || model_.values[id].length < 0) continue;
-      if (!program_->buffered[id] && !empty) continue;
+      if (!program_->buffered[id] && (one_node || !program_->whole[id])) continue;
       Shape shape = *rows_[id];
       shape.Insert(0, lanes_ * lengths_[cell.length]);
       Place& place = places_[id];
@@ -306,7 +307,7 @@ class SlicedUnfolder final : public Unfolder {
   // Copies the tokens that a node computed to wherever they are wanted in one tensor.
   void DeliverTokens(int id, int output, NodeId node, int64_t lane, int64_t token, int64_t count,
                      CellGraphBuilder& graph) {
-    if (program_->buffered[id]) {
+    if (places_[id].tensor >= 0) {
       const Shape& row = *rows_[id];
       const int64_t bytes =
           row.NumElements() * static_cast<int64_t>(DTypeSize(model_.values[id].dtype));

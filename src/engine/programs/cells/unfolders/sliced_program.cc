@@ -68,6 +68,7 @@ StatusOr<CellProgram> MakeCellProgram(SlicedModel model, const ExecutableOptions
   std::vector<bool> late(model.values.size());
   std::vector<bool> by_steps(model.values.size());
   shared->buffered.resize(model.values.size());
+  shared->whole.resize(model.values.size());
   for (const CellValue& value : model.values) shared->row.push_back(KnownRow(value.row));
   for (SlicedCell& cell : model.cells) {
     CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Cell> made,
@@ -78,7 +79,9 @@ StatusOr<CellProgram> MakeCellProgram(SlicedModel model, const ExecutableOptions
     for (int id : cell.inputs) {
       if (id < 0) continue;
       waits |= late[id];
-      if (model.values[id].length >= 0) shared->buffered[id] = by_steps[id] || (lanes && late[id]);
+      if (model.values[id].length < 0) continue;
+      if (by_steps[id] || (lanes && late[id])) shared->buffered[id] = true;
+      if (lanes) shared->whole[id] = true;
     }
     for (size_t o = 0; o < cell.outputs.size(); ++o) {
       const int id = cell.outputs[o];

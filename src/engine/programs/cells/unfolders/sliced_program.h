@@ -16,6 +16,7 @@ struct SlicedProgram {
   SlicedModel model;           // without its graphs
   std::vector<int64_t> chunk;  // by cell, of token cells
   std::vector<bool> buffered;  // by value: gathered in one tensor for its readers
+  std::vector<bool> whole;     // by value: some reader takes all of a lane's tokens at once
   // By cell, of cells over lanes: what it computes has shapes known only when it has run.
   std::vector<bool> computed_shapes;
   std::vector<bool> open;                 // by cell: rows have dimensions that vary by request
