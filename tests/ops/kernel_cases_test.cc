@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "device/cpu/isa.h"
 #include "ops/attention/attention_shapes.h"
@@ -120,17 +121,31 @@ TEST(KernelChoiceTest, SaysWhatWasTakenAndWhyOthersWereNot) {
   KernelChoice choice;
   ASSERT_TRUE(CompiledCall::Make(call, 1, &choice).ok());
   EXPECT_EQ(choice.taken, "plain loops");
-  EXPECT_EQ(Refusals(choice),
-            "winograd: it is for 3x3 convolutions of stride 1 in one group; "
-            "few outputs: it is for less than half a block of outputs, of blocked channels; "
-            "dilated: it is for dilations of stride 1, on blocked channels; "
-            "grouped: it is for groups of constant filters, on blocked channels; "
-            "pointwise: it is for one tap without padding, on blocked channels; "
-            "upsampling: it is for upsampling by a constant factor of whole blocks of "
-            "channels; "
-            "col2im: it is for transposed convolutions of row-major float32, by constants; "
-            "onednn: it convolves float32 over one to three spatial axes; "
-            "depthwise: it is for one filter a channel, constant, on blocked channels; ");
+  std::map<std::string, std::string> refused;
+  for (const auto& [name, why] : choice.refused) refused[name] = why;
+  const std::map<std::string, std::string> expected = {
+      {"winograd", "it is for 3x3 convolutions of stride 1 in one group"},
+      {"few outputs", "it is for less than half a block of outputs, of blocked channels"},
+      {"dilated", "it is for dilations of stride 1, on blocked channels"},
+      {"grouped", "it is for groups of constant filters, on blocked channels"},
+      {"pointwise", "it is for one tap without padding, on blocked channels"},
+      {"upsampling", "it is for upsampling by a constant factor of whole blocks of channels"},
+      {"col2im", "it is for transposed convolutions of row-major float32, by constants"},
+      {"onednn", "it convolves float32 over one to three spatial axes"},
+      {"depthwise", "it is for one filter a channel, constant, on blocked channels"}};
+  EXPECT_EQ(refused, expected);
+  EXPECT_EQ(choice.refused.front().name, "winograd");
+}
+
+// With vectors of eight, oneDNN's kernel for one tap comes before ours.
+TEST(KernelChoiceTest, OneTapIsWhoseKernelIsFasterWithTheseVectors) {
+  const auto table = ConvolutionImplementations();
+  const auto place = [&](std::string_view name) {
+    return std::find_if(table.begin(), table.end(),
+                        [&](const auto& way) { return way.name == name; });
+  };
+  EXPECT_EQ(place("onednn") < place("pointwise"), ActiveCpuIsa() == CpuIsa::kAvx2);
+  EXPECT_LT(place("onednn"), place("depthwise"));
 }
 
 TEST(KernelChoiceTest, AnLstmOfOtherFunctionsTakesTheWayOfAnyGates) {
