@@ -209,7 +209,10 @@ class ContinuousScheduler final : public RequestTable {
     std::vector<Member> members = TakeList();
     const std::optional<Member> waits = MakeRoom(members);
     Admit();
-    if (steps_.empty() && !prompts()) return std::nullopt;
+    if (steps_.empty() && !prompts()) {
+      if (waits) steps_.push_front(*waits);
+      return std::nullopt;
+    }
     const bool apart =
         !steps_.empty() && prompts() && node(NextPiece()).type != node(steps_.front()).type;
     const bool pieces_turn = apart && stepped_;
