@@ -36,7 +36,8 @@ std::string Nested(const Shape& shape, int with, int axis = 1) {
   return fmt::format("[{}]", fmt::join(inner, ","));
 }
 
-// The body of a request, or of a stream (`nested`), with all inputs filled with one number.
+// The body of a request, or of a stream (`nested`), with all inputs filled with one number; of a
+// model that keeps the state of its sequences, the first chunk of one.
 std::string Body(const ModelMetadata& model, const InputShapes& shapes, int with, bool nested) {
   std::vector<std::string> inputs;
   for (const TensorSpec& input : model.inputs) {
@@ -52,7 +53,10 @@ std::string Body(const ModelMetadata& model, const InputShapes& shapes, int with
         "{{\"name\":\"{}\",\"datatype\":\"{}\",\"shape\":[{}],\"data\":[{}]}}", input.name,
         DatatypeName(input.dtype), fmt::join(shape, ","), fmt::join(values, ",")));
   }
-  return fmt::format(fmt::runtime(nested ? "{{{}}}" : "{{\"inputs\":[{}]}}"),
+  const char* chunk = model.config.sequence_state.empty()
+                          ? ""
+                          : R"("parameters":{"sequence_id":1,"sequence_start":true},)";
+  return fmt::format(fmt::runtime(nested ? "{{{}{}}}" : "{{{}\"inputs\":[{}]}}"), chunk,
                      fmt::join(inputs, ","));
 }
 
@@ -62,12 +66,18 @@ StatusOr<std::string> CurlCommand(Engine& engine, ModelMetadata model, const std
                                   int with) {
   // A prompt: what else it takes may be left out.
   if (AreOfGeneration(model.inputs)) model.inputs.resize(1);
+  const bool chunks = !model.config.sequence_state.empty();
+  for (const auto& [output, kept] : model.config.sequence_state) {
+    std::erase_if(model.inputs, [&](const TensorSpec& input) { return input.name == kept; });
+  }
   bool parts = false;
   Status why;
   const auto attempt = [&](const InputShapes& shapes) -> Status {
     InferRequest request;
     request.model = model.name;
     request.version = model.version;
+    if (chunks) request.sequence = "--print-example";
+    request.sequence_start = request.sequence_end = chunks;
     request.on_parts = [&parts](std::span<const InferPart> /*streamed*/) { parts = true; };
     int64_t numbers = 0;
     for (const TensorSpec& input : model.inputs) {

@@ -44,6 +44,16 @@ class ServeTest : public ::testing::Test {
   std::string File(const std::string& name, const std::string& bytes) {
     return testing::WriteFile(folder_ / name, bytes);
   }
+  // repository/stateful keeps the state of sequences.
+  void WriteStatefulModel() {
+    testing::ModelBuilder stateful(17);
+    stateful.Input("x", testing::kFloat, {"batch", 4}).Output("y", testing::kFloat);
+    stateful.Input("state", testing::kFloat, {"batch", 3}).Output("next", testing::kFloat);
+    stateful.Node("Relu", {"x"}, {"y"});
+    stateful.Node("Relu", {"state"}, {"next"});
+    File("repository/stateful/1/model.onnx", stateful.Bytes());
+    File("repository/stateful/model.yaml", "sequence_state: {next: state}\n");
+  }
   HttpAnswer Ask(std::string_view request) { return HttpClient(http_port_).Ask(request); }
   // Asks until /metrics says so; false where it does not for very long.
   bool AwaitMetric(const std::string& line) {
@@ -138,13 +148,7 @@ TEST_F(ServeTest, ModelsThatGenerateCountTokens) {
 }
 
 TEST_F(ServeTest, BenchMakesUpTheStateOfSequences) {
-  testing::ModelBuilder stateful(17);
-  stateful.Input("x", testing::kFloat, {"batch", 4}).Output("y", testing::kFloat);
-  stateful.Input("state", testing::kFloat, {"batch", 3}).Output("next", testing::kFloat);
-  stateful.Node("Relu", {"x"}, {"y"});
-  stateful.Node("Relu", {"state"}, {"next"});
-  File("repository/stateful/1/model.onnx", stateful.Bytes());
-  File("repository/stateful/model.yaml", "sequence_state: {next: state}\n");
+  WriteStatefulModel();
   Serve({"--model-repository", (folder_ / "repository").string()});
   Process bench({"bench", "stateful", "--url", "http://127.0.0.1:" + std::to_string(http_port_),
                  "--rate", "100", "--seconds", "0.3", "--warmup-seconds", "0"});
@@ -278,6 +282,17 @@ TEST_F(ServeTest, PrintsARequestOrWhatWorksInstead) {
   EXPECT_THAT(server_->output(), AllOf(HasSubstr("curl -s 127.0.0.1:"),
                                        HasSubstr("too large to paste; from files: chairlift run "
                                                  "MODEL --input x=x.npy")));
+}
+
+TEST_F(ServeTest, PrintsTheFirstChunkOfASequence) {
+  WriteStatefulModel();
+  Serve({"--model-repository", (folder_ / "repository").string(), "--print-example"});
+  ASSERT_TRUE(server_->AwaitOutput("curl -s ")) << server_->output();
+  const std::string body =
+      R"({"parameters":{"sequence_id":1,"sequence_start":true},"inputs":[{"name":"x",)"
+      R"("datatype":"FP32","shape":[1,4],"data":[1,1,1,1]}]})";
+  EXPECT_THAT(server_->output(), HasSubstr("/v2/models/stateful/infer -d '" + body + "'"));
+  EXPECT_EQ(Ask(Post("/v2/models/stateful/infer", body)).status, 200);
 }
 
 TEST_F(ServeTest, ListensBeforeItLoads) {
