@@ -653,9 +653,7 @@ Command AddBench(CLI::App& parser) {
   parser.add_option("--lengths", flags->lengths, "JSON histogram that lengths are drawn from")
       ->check(CLI::ExistingFile)
       ->type_name("FILE");
-  parser.add_option("--seed", flags->schedule.seed, "Seed of arrivals and lengths")
-      ->type_name("N")
-      ->capture_default_str();
+  AddSeed(parser, &flags->schedule.seed, "Seed of arrivals and lengths");
   parser
       .add_option("--input", flags->inputs,
                   "An input's values instead of made-up ones; one for each input")

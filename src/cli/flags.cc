@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -112,6 +113,20 @@ template CLI::Option* AddNumber(CLI::App&, const char*, std::optional<int64_t>*,
                                 const char*, const char*);
 template CLI::Option* AddNumber(CLI::App&, const char*, std::optional<double>*, double, double,
                                 const char*, const char*);
+
+CLI::Option* AddSeed(CLI::App& parser, uint64_t* seed, const char* about) {
+  return parser.add_option("--seed", *seed, about)
+      ->check([](const std::string& text) -> std::string {
+        // A negative number, or one too large, would be read as another.
+        uint64_t number = 0;
+        const char* const end = text.data() + text.size();
+        const auto read = std::from_chars(text.data(), end, number);
+        if (read.ec == std::errc() && read.ptr == end) return {};
+        return fmt::format("Value {} is not a whole number from 0 to 2^64 - 1", text);
+      })
+      ->type_name("N")
+      ->capture_default_str();
+}
 
 CLI::Option* AddWorkers(CLI::App& parser, int* workers) {
   return AddNumber(parser, "--workers", workers, 0, 256, "N",

@@ -33,6 +33,8 @@ void TakesOutput(CLI::Option* option, const char* type = "FILE");
 template <typename T>
 CLI::Option* AddNumber(CLI::App& parser, const char* flag, T* value, double least, double most,
                        const char* type, const char* about);
+// --seed.
+CLI::Option* AddSeed(CLI::App& parser, uint64_t* seed, const char* about);
 // --workers.
 CLI::Option* AddWorkers(CLI::App& parser, int* workers);
 // --allow-plugins, of every command that loads models into this process.

@@ -541,9 +541,7 @@ Command AddSimulate(CLI::App& parser) {
             "Devices, each of the table's speed");
   AddNumber(parser, "--cost-scale", &flags->cost_scale, 1e-6, 1e6, "FACTOR",
             "Multiplies every cost");
-  parser.add_option("--seed", flags->seed, "Seed of arrivals and requests")
-      ->type_name("N")
-      ->capture_default_str();
+  AddSeed(parser, &flags->seed, "Seed of arrivals and requests");
   CLI::Option* const policies = parser.add_option(
       "--policy", flags->policies, "Batching policies, compared on the same arrivals");
   TakesPolicy(policies);

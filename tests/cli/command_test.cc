@@ -77,6 +77,9 @@ TEST_F(CommandTest, WrongFlagsEndWithTwoAndAreNamed) {
               HasSubstr("no flag --http_port; did you mean '--http-port'?"));
   EXPECT_THAT(Refusal({"bench", doubling_, "--rate", "0"}, 2), HasSubstr("--rate"));
   EXPECT_THAT(Refusal({"bench", doubling_, "--rate", "fast"}, 2), HasSubstr("fast"));
+  for (const char* seed : {"-1", "1.5", "", "99999999999999999999"}) {
+    EXPECT_THAT(Refusal({"bench", doubling_, "--seed", seed}, 2), HasSubstr("--seed")) << seed;
+  }
   EXPECT_THAT(Refusal({"bench", doubling_, "--gaps", "/nowhere"}, 2), HasSubstr("/nowhere"));
   EXPECT_THAT(Refusal({"run"}, 2), HasSubstr("MODEL is required"));
   EXPECT_THAT(Refusal({"run", "/nowhere"}, 2), HasSubstr("/nowhere"));
