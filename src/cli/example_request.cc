@@ -68,7 +68,8 @@ StatusOr<std::string> CurlCommand(Engine& engine, ModelMetadata model, const std
   if (AreOfGeneration(model.inputs)) model.inputs.resize(1);
   const bool chunks = !model.config.sequence_state.empty();
   for (const auto& [output, kept] : model.config.sequence_state) {
-    std::erase_if(model.inputs, [&](const TensorSpec& input) { return input.name == kept; });
+    std::erase_if(model.inputs,
+                  [&name = kept](const TensorSpec& input) { return input.name == name; });
   }
   bool parts = false;
   Status why;
