@@ -12,7 +12,7 @@ from fastembed.common.model_description import ModelSource, PoolingType
 app = fastapi.FastAPI()
 
 
-if __name__ != "__main__":  # in each process of the server
+if __name__ == "fastembed_peer":  # in each process of the server, whose main module is this file under another name
     TextEmbedding.add_custom_model(model="minilm", pooling=PoolingType.MEAN, normalization=True, sources=ModelSource(url="none"),
                                    dim=384, model_file="onnx/model.onnx")
     model = TextEmbedding("minilm", specific_model_path=os.environ["MODEL"], threads=int(os.environ["THREADS"]))
