@@ -12,7 +12,7 @@
 #include "batching/virtual_workers.h"
 
 namespace chairlift {
-namespace {
+namespace continuous_test {
 
 CellGraph Prompt(int32_t rows, int64_t state = 0) {
   CellGraph graph;
@@ -501,5 +501,5 @@ TEST(ContinuousTest, RandomSchedules) {
   EXPECT_GT(ended, 1000);
 }
 
-}  // namespace
+}  // namespace continuous_test
 }  // namespace chairlift

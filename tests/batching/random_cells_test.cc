@@ -13,7 +13,7 @@
 #include "batching/policy.h"
 
 namespace chairlift {
-namespace {
+namespace random_cells_test {
 
 using std::chrono::microseconds;
 
@@ -542,5 +542,5 @@ INSTANTIATE_TEST_SUITE_P(
         Setup{"graph_merge", WithSteps(Options(16, 5, false, {})), 1, 0.01, 33, true, true},
         Setup{"graph_merge", WithSteps(Options(64, 2, false, {})), 3, 0.05, 34, true, true}));
 
-}  // namespace
+}  // namespace random_cells_test
 }  // namespace chairlift

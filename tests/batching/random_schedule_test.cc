@@ -11,7 +11,7 @@
 #include "batching/policy.h"
 
 namespace chairlift {
-namespace {
+namespace random_schedule_test {
 
 using std::chrono::microseconds;
 
@@ -325,5 +325,5 @@ INSTANTIATE_TEST_SUITE_P(Schedules, RandomScheduleTest,
                                            Setup{"length_dp", 8, 0, {}, 4, 3, 0.6, 13, 40000},
                                            Setup{"length_dp", 8, 80, {}, 2, 2, 0.3, 14, 40000}));
 
-}  // namespace
+}  // namespace random_schedule_test
 }  // namespace chairlift

@@ -12,7 +12,7 @@
 #include "batching/virtual_workers.h"
 
 namespace chairlift {
-namespace {
+namespace staged_test {
 
 using std::chrono::microseconds;
 using ::testing::HasSubstr;
@@ -722,5 +722,5 @@ INSTANTIATE_TEST_SUITE_P(
                     .cellular = true,
                     .packed = true}));
 
-}  // namespace
+}  // namespace staged_test
 }  // namespace chairlift

@@ -11,7 +11,7 @@
 #include "engine/recurrent_models.h"
 
 namespace chairlift {
-namespace {
+namespace cell_oracle_test {
 
 using ::testing::HasSubstr;
 using testing::ModelBuilder;
@@ -368,5 +368,5 @@ TEST_F(CellularTest, LeavesAtItsDeadlineInTheMiddle) {
   EXPECT_TRUE(cells_->Infer(Ask({{"x", Tensor::Of<int64_t>(Shape{1, 2}, {1, 2})}})).ok());
 }
 
-}  // namespace
+}  // namespace cell_oracle_test
 }  // namespace chairlift

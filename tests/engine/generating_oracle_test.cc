@@ -17,7 +17,7 @@
 #include "graph/decoders/decoder_models.h"
 
 namespace chairlift {
-namespace {
+namespace generating_oracle_test {
 
 using ::testing::Contains;
 using testing::DecoderForm;
@@ -945,5 +945,5 @@ TEST(GeneratingOracleTest, ADeadlineEndsARequestBetweenTokensAndOthersGoOn) {
   EXPECT_EQ(TokensOf(*second), alone.Answer(question));
 }
 
-}  // namespace
+}  // namespace generating_oracle_test
 }  // namespace chairlift

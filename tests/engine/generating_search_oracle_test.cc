@@ -20,7 +20,7 @@
 #include "graph/decoders/decoder_models.h"
 
 namespace chairlift {
-namespace {
+namespace generating_search_oracle_test {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -456,5 +456,5 @@ TEST(GeneratingSearchOracleTest, EncoderDecoders) {
   }
 }
 
-}  // namespace
+}  // namespace generating_search_oracle_test
 }  // namespace chairlift

@@ -15,7 +15,7 @@ namespace {
 
 using Made = std::vector<std::pair<int, int>>;  // rows, width
 
-class PlanAheadTest : public testing::Test {
+class PlanAheadTest : public ::testing::Test {
  protected:
   // Each plan packs `bytes` of weights more.
   static BatchPlanner Planner(int max_rows, Made& made, size_t bytes = 0) {

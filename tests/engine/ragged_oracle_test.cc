@@ -17,7 +17,7 @@
 #include "engine/test_models.h"
 
 namespace chairlift {
-namespace {
+namespace ragged_oracle_test {
 
 struct Asked {
   InferRequest request;
@@ -454,5 +454,5 @@ TEST(PaddedOracleTest, TrustThatATrialShowsToBeMisplacedIsRefused) {
               ::testing::HasSubstr("a mask is [batch, length]"));
 }
 
-}  // namespace
+}  // namespace ragged_oracle_test
 }  // namespace chairlift

@@ -20,7 +20,7 @@
 #include "engine/test_models.h"
 
 namespace chairlift {
-namespace {
+namespace stage_exits_test {
 
 using ::testing::AllOf;
 using testing::ExitModel;
@@ -448,5 +448,5 @@ TEST(StageMemoryTest, ItIsCountedUntilNobodyOfTheBatchNeedsIt) {
   EXPECT_EQ(memory.partial_answers->held(), 0);
 }
 
-}  // namespace
+}  // namespace stage_exits_test
 }  // namespace chairlift

@@ -15,7 +15,7 @@
 #include "engine/test_models.h"
 
 namespace chairlift {
-namespace {
+namespace staged_oracle_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -314,5 +314,5 @@ TEST(StagedProgramTest, WhatCannotBeStagedIsRefusedByName) {
               HasSubstr("'staged' does"));
 }
 
-}  // namespace
+}  // namespace staged_oracle_test
 }  // namespace chairlift

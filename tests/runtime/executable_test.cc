@@ -7,7 +7,7 @@
 #include "runtime/test_operators.h"
 
 namespace chairlift {
-namespace {
+namespace executable_test {
 
 using ::testing::ElementsAre;
 using testing::GraphBuilder;
@@ -136,5 +136,5 @@ TEST(ExecutableTest, AKernelErrorNamesTheNode) {
   EXPECT_THAT(Message(status), HasSubstr("cannot add [2] to [3]"));
 }
 
-}  // namespace
+}  // namespace executable_test
 }  // namespace chairlift

@@ -11,7 +11,7 @@
 #include "runtime/executable.h"
 
 namespace chairlift {
-namespace {
+namespace stages_test {
 
 using testing::kFloat;
 using testing::ModelBuilder;
@@ -115,5 +115,5 @@ TEST(StagesRunTest, BlockedImages) {
   Check(m, 5);
 }
 
-}  // namespace
+}  // namespace stages_test
 }  // namespace chairlift

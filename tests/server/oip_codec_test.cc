@@ -13,7 +13,7 @@
 #include "server/protocol/request.h"
 
 namespace chairlift::http {
-namespace {
+namespace oip_codec_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -494,5 +494,5 @@ TEST(JsonWriterTest, StringsAreEscapedAndMadeUtf8) {
             "\"a?b\"");
 }
 
-}  // namespace
+}  // namespace oip_codec_test
 }  // namespace chairlift::http

@@ -171,7 +171,7 @@ Exchange Inference(int number, Random& random) {
   return exchange;
 }
 
-Exchange Stream(int number, Random& random) {
+Exchange StreamExchange(int number, Random& random) {
   const char pace = "nsl"[Between(0, 2, random)];
   Exchange exchange;
   exchange.late = pace == 'l';
@@ -205,7 +205,7 @@ Exchange AnyExchange(int number, Random& random) {
     case 5:
       return {.request = Chunked("[1,", "", random), .status = 400, .error = "JSON"};
     case 6:
-      return Stream(number, random);
+      return StreamExchange(number, random);
     default:
       return Inference(number, random);
   }

@@ -10,7 +10,7 @@
 #include "engine/test_models.h"
 
 namespace chairlift {
-namespace {
+namespace triton_config_test {
 
 using ::testing::AllOf;
 using testing::DoublingModel;
@@ -225,5 +225,5 @@ TEST_F(TritonRepositoryTest, WarmUpRequestsRunAndOneThatFailsRefusesTheModel) {
               HasSubstr("config.pbtxt"));
 }
 
-}  // namespace
+}  // namespace triton_config_test
 }  // namespace chairlift

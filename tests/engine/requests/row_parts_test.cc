@@ -17,7 +17,7 @@
 #include "engine/test_models.h"
 
 namespace chairlift {
-namespace {
+namespace row_parts_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -364,5 +364,5 @@ TEST_F(LargeRequestsTest, StopWithTheEngine) {
   EXPECT_TRUE(absl::IsUnavailable(answer.status())) << answer.status();
 }
 
-}  // namespace
+}  // namespace row_parts_test
 }  // namespace chairlift

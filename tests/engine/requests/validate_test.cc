@@ -6,7 +6,7 @@
 #include <functional>
 
 namespace chairlift {
-namespace {
+namespace validate_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -146,5 +146,5 @@ INSTANTIATE_TEST_SUITE_P(
                },
                "output 'y' is asked for twice"}));
 
-}  // namespace
+}  // namespace validate_test
 }  // namespace chairlift

@@ -5,7 +5,7 @@
 #include "graph/passes/pass_harness.h"
 
 namespace chairlift {
-namespace {
+namespace fuse_embedding_layer_norm_test {
 
 using testing::Attrs;
 using ::testing::ElementsAre;
@@ -212,5 +212,5 @@ TEST(FuseEmbeddingLayerNormTest, WhatIsNoEmbeddingStaysWithoutANote) {
   EXPECT_THAT(r.notes, ElementsAre());
 }
 
-}  // namespace
+}  // namespace fuse_embedding_layer_norm_test
 }  // namespace chairlift

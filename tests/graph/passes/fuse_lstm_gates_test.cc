@@ -5,7 +5,7 @@
 #include "graph/passes/pass_harness.h"
 
 namespace chairlift {
-namespace {
+namespace fuse_lstm_gates_test {
 
 using testing::Attrs;
 using testing::Evaluate;
@@ -140,5 +140,5 @@ TEST(FuseLstmGatesTest, WhatOnlyLooksLikeACellIsLeft) {
   EXPECT_EQ(Fuse({.c = Shape{kUnits}}).rewrites, 0);
 }
 
-}  // namespace
+}  // namespace fuse_lstm_gates_test
 }  // namespace chairlift

@@ -4,7 +4,7 @@
 #include "graph/passes/pass_harness.h"
 
 namespace chairlift {
-namespace {
+namespace fuse_test {
 
 using testing::Attrs;
 using testing::Evaluate;
@@ -418,5 +418,5 @@ TEST(FuseMatMulTest, AnActivationThatStaysIsNotedWithItsReason) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace fuse_test
 }  // namespace chairlift

@@ -6,7 +6,7 @@
 #include "graph/passes/pass_harness.h"
 
 namespace chairlift {
-namespace {
+namespace recognise_test {
 
 using testing::Attrs;
 using testing::Evaluate;
@@ -277,5 +277,5 @@ TEST(FuseSkipLayerNormTest, WhatRowKernelsCannotNormaliseIsNoted) {
   EXPECT_NE(note("shared").find("are not constants"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace recognise_test
 }  // namespace chairlift

@@ -11,7 +11,7 @@
 #include "ops/thread_team.h"
 
 namespace chairlift {
-namespace {
+namespace linear_attention_test {
 
 using testing::AsDoubles;
 using ::testing::HasSubstr;
@@ -234,5 +234,5 @@ TEST(LinearAttentionTest, RefusesWhatDoesNotFit) {
   EXPECT_THAT(refusal(mixed), HasSubstr("input 1 is float16"));
 }
 
-}  // namespace
+}  // namespace linear_attention_test
 }  // namespace chairlift

@@ -12,7 +12,7 @@
 #include "ops/thread_team.h"
 
 namespace chairlift {
-namespace {
+namespace onnx_attention_test {
 
 using testing::AsDoubles;
 using ::testing::HasSubstr;
@@ -455,5 +455,5 @@ TEST(TensorScatterTest, RefusesToWriteBehindTheEnd) {
   }
 }
 
-}  // namespace
+}  // namespace onnx_attention_test
 }  // namespace chairlift

@@ -8,7 +8,7 @@
 #include "ops/random_tensor.h"
 
 namespace chairlift {
-namespace {
+namespace select_test {
 
 using testing::AsDoubles;
 using testing::RandomTensor;
@@ -225,5 +225,5 @@ TEST(CastTest, OutOfRangeFloatsStopAtTheEnds) {
   EXPECT_EQ(bad.status().code(), absl::StatusCode::kUnimplemented);
 }
 
-}  // namespace
+}  // namespace select_test
 }  // namespace chairlift

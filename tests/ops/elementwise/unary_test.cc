@@ -9,7 +9,7 @@
 #include "ops/random_tensor.h"
 
 namespace chairlift {
-namespace {
+namespace unary_test {
 
 using testing::AsDoubles;
 using testing::RandomTensor;
@@ -194,5 +194,5 @@ TEST(UnaryEdgeTest, IntegersWrapAtTheirEnds) {
   EXPECT_EQ((*neg)[0].data<int64_t>()[1], -4);
 }
 
-}  // namespace
+}  // namespace unary_test
 }  // namespace chairlift

@@ -11,7 +11,7 @@
 #include "base/status.h"
 
 namespace chairlift {
-namespace {
+namespace packed_gemm_test {
 
 struct Case {
   int64_t m, n, k;
@@ -117,5 +117,5 @@ TEST(PackedGemmTest, NoColumnsNoRowsNoDepth) {
   for (int64_t m : {1, 5, 30}) Check({m, 40, 0, 1, 1, true}, random);
 }
 
-}  // namespace
+}  // namespace packed_gemm_test
 }  // namespace chairlift

@@ -9,7 +9,7 @@
 #include "ops/thread_team.h"
 
 namespace chairlift::testing {
-namespace {
+namespace winograd_test {
 
 struct WinogradCase {
   int64_t batch, channels, out_channels, height, width, pad_top, pad_left, out_height, out_width;
@@ -141,5 +141,5 @@ TEST(WinogradTest, WhatItCannotComputeIsLeftToOthers) {
             absl::StatusCode::kUnimplemented);
 }
 
-}  // namespace
+}  // namespace winograd_test
 }  // namespace chairlift::testing

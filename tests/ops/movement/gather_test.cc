@@ -1,7 +1,7 @@
 #include "ops/movement/naive.h"
 
 namespace chairlift {
-namespace {
+namespace gather_test {
 
 using namespace testing;  // NOLINT(google-build-using-namespace)
 
@@ -142,5 +142,5 @@ TEST(GatherTest, TracksShapeElements) {
   EXPECT_FALSE(Inferred("Gather", {}, {shape, Known(outside)}).ok());
 }
 
-}  // namespace
+}  // namespace gather_test
 }  // namespace chairlift

@@ -1,7 +1,7 @@
 #include "ops/movement/naive.h"
 
 namespace chairlift {
-namespace {
+namespace reshape_test {
 
 using namespace testing;  // NOLINT(google-build-using-namespace)
 
@@ -112,5 +112,5 @@ TEST(UnsqueezeTest, PutsInOnes) {
   EXPECT_EQ(ElementsOf(Inferred("Unsqueeze", {}, {scalar, Known(axis)})), "[len]");
 }
 
-}  // namespace
+}  // namespace reshape_test
 }  // namespace chairlift

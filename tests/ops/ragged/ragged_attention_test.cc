@@ -10,7 +10,7 @@
 #include "ops/thread_team.h"
 
 namespace chairlift {
-namespace {
+namespace ragged_attention_test {
 
 using testing::Offsets;
 using testing::OperatorCall;
@@ -168,5 +168,5 @@ TEST(RaggedAttentionTest, WhatDoesNotFitIsRefused) {
   EXPECT_FALSE(run({x, x, x, Offsets({6}), floats({6, 1})}).ok());
 }
 
-}  // namespace
+}  // namespace ragged_attention_test
 }  // namespace chairlift

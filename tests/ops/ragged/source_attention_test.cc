@@ -14,7 +14,7 @@
 #include "ops/thread_team.h"
 
 namespace chairlift {
-namespace {
+namespace source_attention_test {
 
 using testing::Offsets;
 using testing::OperatorCall;
@@ -161,5 +161,5 @@ TEST(SourceAttentionTest, WhatDoesNotFitIsRefused) {
   EXPECT_FALSE(run(4, {4, 0}, {5, 2, 3, 4}, 5).ok());
 }
 
-}  // namespace
+}  // namespace source_attention_test
 }  // namespace chairlift

@@ -14,7 +14,7 @@
 #include "ops/thread_team.h"
 
 namespace chairlift {
-namespace {
+namespace recurrent_step_test {
 
 using testing::Function;
 using testing::OperatorCall;
@@ -405,5 +405,5 @@ TEST_P(RecurrentStepTest, WhatDoesNotFitIsRefused) {
 INSTANTIATE_TEST_SUITE_P(Cells, RecurrentStepTest, ::testing::Values("LSTM", "GRU", "RNN"),
                          [](const auto& info) { return info.param; });
 
-}  // namespace
+}  // namespace recurrent_step_test
 }  // namespace chairlift

@@ -11,7 +11,7 @@
 #include "ops/recurrent/recurrent_reference.h"
 
 namespace chairlift {
-namespace {
+namespace recurrent_test {
 
 using testing::Function;
 using testing::OperatorCall;
@@ -452,5 +452,5 @@ TEST_P(RecurrentTest, SymbolsReachTheOutputs) {
 INSTANTIATE_TEST_SUITE_P(Cells, RecurrentTest, ::testing::Values("LSTM", "GRU", "RNN"),
                          [](const auto& info) { return info.param; });
 
-}  // namespace
+}  // namespace recurrent_test
 }  // namespace chairlift

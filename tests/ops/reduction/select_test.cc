@@ -10,7 +10,7 @@
 #include "ops/random_tensor.h"
 
 namespace chairlift {
-namespace {
+namespace select_test {
 
 using testing::AsDoubles;
 using testing::RandomTensor;
@@ -240,5 +240,5 @@ TEST(DetTest, MatchesExpansionByMinors) {
   EXPECT_EQ(AsDoubles((*singular)[0]), (Doubles{0}));
 }
 
-}  // namespace
+}  // namespace select_test
 }  // namespace chairlift

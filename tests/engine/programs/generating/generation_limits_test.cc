@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 namespace chairlift {
-namespace {
+namespace generation_limits_test {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -48,5 +48,5 @@ TEST(GenerationLimitsTest, TheFirstTokenIsForcedBehindAStartTokenOnly) {
   EXPECT_THAT(SuppressedTokens(limits, Tokens{0}, Tokens{}), IsEmpty());
 }
 
-}  // namespace
+}  // namespace generation_limits_test
 }  // namespace chairlift

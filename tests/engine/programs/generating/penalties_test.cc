@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace chairlift {
-namespace {
+namespace penalties_test {
 
 using Tokens = std::vector<int64_t>;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
@@ -115,5 +115,5 @@ TEST(PenaltiesTest, AnswersThatObeyHaveNoRunTwice) {
   }
 }
 
-}  // namespace
+}  // namespace penalties_test
 }  // namespace chairlift
