@@ -82,6 +82,8 @@ class Engine:
         """As `chairlift.load_repository()`, on this engine."""
         folder = os.fspath(path)
         names = _core.models_in(folder)  # and those that each names
+        if not names:
+            raise NotFound(f"'{folder}' holds no models; a repository is <name>/<version>/model.onnx")
         loaded: dict[str, Model | Error] = {}
 
         def load(name: str, *within: str) -> Model:

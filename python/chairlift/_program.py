@@ -43,7 +43,10 @@ def _flags(flags: dict[str, Any]) -> Iterator[str]:
 def path_of(model: str | os.PathLike[str] | Callable[..., Any] | type) -> str:
     """What the command line calls a model: its path, or "file.py:name" of a function or class."""
     if isinstance(model, (str, os.PathLike)):
-        return os.fspath(model)
+        path = os.fspath(model)
+        if isinstance(path, str) and "\0" in path:
+            raise InvalidArgument(f"{path!r} is no path: it has a zero byte")
+        return path
     if not callable(model) or not hasattr(model, "__qualname__"):
         raise TypeError(f"a model is a path, or a function or class of a Python file; this is {model!r}")
     name = model.__qualname__

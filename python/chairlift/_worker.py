@@ -8,6 +8,7 @@ shared memory that the server makes; a message says where in it each tensor lies
 import array
 import asyncio
 import collections
+import contextlib
 import ctypes
 import importlib.util
 import mmap
@@ -37,6 +38,7 @@ DIMS = [struct.Struct(f"={rank}q") for rank in range(33)]
 CODES = ["", "float32", "float64", "float16", "", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
          "uint64", "bool", "bytes"]
 PR_SET_PDEATHSIG = 1
+IMPORTING = "CHAIRLIFT_IMPORTING"  # of a worker: the files that are being imported where it was started
 WATCH = 100e-6  # s: how long to look for the next message before sleeping, where the last came so soon
 
 
@@ -251,6 +253,24 @@ class Connection:
                 self.waiting.append(got)
 
 
+@contextlib.contextmanager
+def importing(path):
+    """Tells the workers that the file starts, in their environment, that it is being imported. A file that loads its own
+    function meanwhile, itself or by another's, would start workers without end."""
+    path = os.path.realpath(path)
+    before = os.environ.get(IMPORTING, "")
+    if path in before.split(os.pathsep):
+        raise RuntimeError(f"{path} loads a function of its own while a worker imports it, which would load it again: put the "
+                           'call under `if __name__ == "__main__":`')
+    os.environ[IMPORTING] = os.pathsep.join(filter(None, (before, path)))
+    try:
+        yield
+    finally:
+        del os.environ[IMPORTING]
+        if before:
+            os.environ[IMPORTING] = before
+
+
 def load(path, name):
     """The object `name` of the file at `path`."""
     folder = os.path.dirname(os.path.abspath(path))
@@ -259,7 +279,8 @@ def load(path, name):
     spec = importlib.util.spec_from_file_location(os.path.splitext(os.path.basename(path))[0], path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    with importing(path):
+        spec.loader.exec_module(module)
     found = module
     for part in name.split("."):
         if not hasattr(found, part):

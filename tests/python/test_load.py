@@ -70,6 +70,18 @@ def test_a_folder_of_models_is_no_model(repository):
         chairlift.load_repository(repository / "one")
 
 
+def test_a_repository_without_models_is_refused(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for folder in ("empty", "missing"):
+        with pytest.raises(chairlift.NotFound, match=f"{folder}' holds no models"):
+            chairlift.load_repository(tmp_path / folder)
+
+
+def test_a_path_with_a_zero_byte_is_none(doubling_file):
+    with pytest.raises(chairlift.InvalidArgument, match="zero byte"):
+        chairlift.load(f"{doubling_file}\0x")
+
+
 def test_cells_of_a_user_are_a_model(tmp_path):
     cells, manifest = cell_models.tree_lstm(hidden=8, vocabulary=10, classes=3)
     (tmp_path / "tree" / "1").mkdir(parents=True)

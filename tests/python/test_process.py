@@ -4,7 +4,11 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
+import onnx
 import pytest
+
+import chairlift
 
 
 def run(code, *arguments, **keywords):
@@ -121,6 +125,81 @@ def test_ctrl_c_ends_a_call(tmp_path, call):
     assert done.stdout.startswith("ended"), done.stderr
     if "model(" in call:
         assert "'cancelled'" in done.stdout
+
+
+@pytest.mark.parametrize("layer", ["MatMul", "RNN"])
+def test_ctrl_c_ends_a_call_that_nothing_else_runs_beside(tmp_path, layer):
+    onnx.save(_seconds(layer), tmp_path / "long.onnx")
+    done = run("""
+        import os, signal, sys, threading, time
+        import numpy as np
+        import chairlift
+        model = chairlift.load(sys.argv[1])
+        rows = np.zeros([5 if dim is None else dim for dim in model.inputs[0].shape], np.float32)
+        model(rows)  # from now on it is known how long it takes
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            model(rows)
+        except KeyboardInterrupt:
+            while not model.stats()["failures"] and model.stats()["success"]["count"] < 2:
+                time.sleep(0.01)  # until its operator has ended
+            print("ended", model.stats()["failures"])
+        """, tmp_path / "long.onnx")
+    assert done.stdout.startswith("ended") and "'cancelled'" in done.stdout, done.stdout + done.stderr
+
+
+def _seconds(layer):
+    """A model that takes long: of 60 products of 1024 x 1024, or of 30,000 steps."""
+    floats, of = onnx.TensorProto.FLOAT, onnx.helper
+    if layer == "MatMul":
+        x, y, weights = [1024, 1024], [1024, 1024], {"w": [1024, 1024]}
+        names = ["x", *(f"h{i}" for i in range(59)), "y"]
+        nodes = [of.make_node("MatMul", [a, "w"], [b]) for a, b in zip(names, names[1:])]
+    else:
+        x, y, weights = [30_000, "batch", 256], [1, "batch", 256], {"w": [1, 256, 256], "r": [1, 256, 256]}
+        nodes = [of.make_node("RNN", ["x", "w", "r"], ["", "y"], hidden_size=256)]
+    initializers = [onnx.numpy_helper.from_array(np.zeros(shape, np.float32), name) for name, shape in weights.items()]
+    graph = of.make_graph(nodes, "long", [of.make_tensor_value_info("x", floats, x)], [of.make_tensor_value_info("y", floats, y)],
+                          initializers)
+    return of.make_model(graph, opset_imports=[of.make_opsetid("", 17)], ir_version=8)
+
+
+def test_a_file_that_loads_its_own_function_without_a_guard_is_refused(tmp_path):
+    for name, other in (("one", "two"), ("two", "one")):  # each by the other's too
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(f"""
+            import pathlib, sys
+            import numpy as np
+            import chairlift
+            def predict(x: np.ndarray) -> np.ndarray:
+                return x
+            model = chairlift.load(str(pathlib.Path(__file__).with_name("{other}.py")) + ":predict")
+            """))
+    (tmp_path / "mine.py").write_text(textwrap.dedent("""
+        import numpy as np
+        import chairlift
+        def predict(x: np.ndarray) -> np.ndarray:
+            return x
+        model = chairlift.load(predict)
+        """))
+    for name in ("mine.py", "one.py"):
+        done = subprocess.run([sys.executable, tmp_path / name], capture_output=True, text=True, timeout=60)
+        assert done.returncode != 0
+        assert 'if __name__ == "__main__"' in done.stderr
+
+
+def test_a_function_s_file_may_load_another_s(tmp_path):
+    (tmp_path / "inner.py").write_text("def predict(x):\n    return x + 1\n")
+    (tmp_path / "outer.py").write_text(textwrap.dedent("""
+        import pathlib
+        import numpy as np
+        import chairlift
+        inner = chairlift.load(str(pathlib.Path(__file__).with_name("inner.py")) + ":predict")
+        def predict(x: np.ndarray) -> np.ndarray:
+            return 2 * inner(x)
+        """))
+    model = chairlift.load(f"{tmp_path / 'outer.py'}:predict")
+    assert model(np.ones((1, 2), np.float32)).tolist() == [[4, 4]]
+    model.close()
 
 
 def test_standard_output_is_the_program_s(tmp_path):

@@ -20,6 +20,10 @@ constexpr Duration kWorthATeam = std::chrono::microseconds(50);
 // one: the others still watch.
 constexpr Duration kWorthATeamInAChain = std::chrono::microseconds(5);
 
+// How long a thread that waits for its answer runs tasks itself: meanwhile it does not ask whether
+// it was interrupted. To hand over what takes longer costs next to nothing of that.
+constexpr Duration kOnCallersThread = std::chrono::milliseconds(20);
+
 }  // namespace
 
 void Dispatcher::Record(const Batch& batch) {
@@ -52,8 +56,11 @@ bool Dispatcher::Batch::IsOf(RequestId number) const {
 void Dispatcher::RunOnWorker(std::shared_ptr<Batch> batch, int worker,
                              std::optional<RequestId> only) {
   const MemoryReserve::Use use;
+  const TimePoint until = clock_.Now() + kOnCallersThread;
   for (Duration worth = kWorthATeam; batch != nullptr; worth = kWorthATeamInAChain) {
-    if (only && !batch->IsOf(*only)) return Start(std::move(batch));
+    if (only && (!batch->IsOf(*only) || clock_.Now() + batch->charged > until)) {
+      return Start(std::move(batch));
+    }
     batch = RunTask(batch, worker, worth);
   }
 }
