@@ -273,6 +273,11 @@ class Function:
         positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         parameters = [parameter for parameter in signature.parameters.values()
                       if parameter.default is inspect.Parameter.empty and parameter.kind in positional]
+        named = [parameter.name for parameter in signature.parameters.values()
+                 if parameter.default is inspect.Parameter.empty and parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+        if named:
+            raise TypeError(f"'{self.name}' takes '{named[0]}' by name only, and inputs are given by their places: give it a "
+                            "default, or put it before the *")
         if not parameters:
             raise TypeError(f"'{self.name}' takes no argument that has no default: there is nothing to give it")
         of = of_item_annotation if items else of_annotation
