@@ -11,6 +11,7 @@ import collections
 import contextlib
 import ctypes
 import importlib.util
+import json
 import mmap
 import os
 import signal
@@ -258,11 +259,12 @@ def importing(path):
     """Tells the workers that the file starts, in their environment, that it is being imported. A file that loads its own
     function meanwhile, itself or by another's, would start workers without end."""
     path = os.path.realpath(path)
-    before = os.environ.get(IMPORTING, "")
-    if path in before.split(os.pathsep):
+    before = os.environ.get(IMPORTING)
+    files = json.loads(before) if before else []
+    if path in files:
         raise RuntimeError(f"{path} loads a function of its own while a worker imports it, which would load it again: put the "
                            'call under `if __name__ == "__main__":`')
-    os.environ[IMPORTING] = os.pathsep.join(filter(None, (before, path)))
+    os.environ[IMPORTING] = json.dumps([*files, path])
     try:
         yield
     finally:
