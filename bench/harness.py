@@ -94,18 +94,18 @@ class Report:
 
 
 class WorkerFailed(SystemExit):
-    """model_worker ended or answered something else; says why. A benchmark that does not catch it ends."""
+    """A program that is told by lines ended or answered something else; says why. A benchmark that does not catch it ends."""
 
 
-class Worker:
-    """bench/model_worker: one model in one engine, run on request."""
+class Told:
+    """A program that runs something as often as a line on its standard input says."""
 
-    def __init__(self, model, threads, inputs, build=BUILD, policy="none"):
+    def __init__(self, program, *arguments, **environment):
+        self.program = program.name
         self.errors = tempfile.TemporaryFile("w+")
-        chosen = [] if policy == "none" else [f"--policy={policy}"]  # which earlier builds do not know
         self.process = subprocess.Popen(
-            [build / "bench" / "model_worker", model, str(threads), *chosen, *(f"{k}={v}" for k, v in inputs.items())],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, bufsize=1)
+            [program, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
+            text=True, bufsize=1, env=os.environ | environment)
         self.expect("ready")
 
     def read_line(self):
@@ -113,13 +113,13 @@ class Worker:
         if not line:
             status = self.process.wait(timeout=30)
             self.errors.seek(0)
-            raise WorkerFailed(self.errors.read().strip() or f"model_worker ended with status {status}")
+            raise WorkerFailed(self.errors.read().strip() or f"{self.program} ended with status {status}")
         return line
 
     def expect(self, word):
         line = self.read_line().strip()
         if line != word:
-            raise WorkerFailed(f"model_worker answered '{line}' where '{word}' should be")
+            raise WorkerFailed(f"{self.program} answered '{line}' where '{word}' should be")
 
     def run(self, times):
         """Seconds of each of `times` runs."""
@@ -135,6 +135,15 @@ class Worker:
         if self.process.wait(timeout=30) == 0:  # otherwise it was raised
             self.errors.seek(0)
             sys.stderr.write(self.errors.read())
+
+
+class Worker(Told):
+    """bench/model_worker: one model in one engine."""
+
+    def __init__(self, model, threads, inputs, build=BUILD, policy="none"):
+        chosen = [] if policy == "none" else [f"--policy={policy}"]  # which earlier builds do not know
+        super().__init__(build / "bench" / "model_worker", model, threads, *chosen,
+                         *(f"{k}={v}" for k, v in inputs.items()))
 
 
 def timed(call, times):

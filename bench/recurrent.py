@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""LSTM, GRU (both resets) and RNN operators of every size against ONNX Runtime, in turns, on one thread by default.
+"""LSTM, GRU (both resets) and RNN operators of every size against ONNX Runtime, in turns, on one thread by default, and
+against oneDNN's layers on one thread.
 
 A row is one operator over a sequence, of 16 to 2,048 units, one sequence at a time or several. Each checks first that
-both give the same answer. `bound` is the larger of the multiply-adds at the measured peak and, in each step, the
+all give the same answer. Ours is a request to an engine; oneDNN's (bench/recurrent_onednn.cc) is the bare layer with
+its weights packed before. `bound` is the larger of the multiply-adds at the measured peak and, in each step, the
 recurrent weights at the bandwidth of the level of cache that holds them (the second level's is taken as no bound), as %
 of our time.
 """
@@ -13,6 +15,8 @@ import statistics
 import tempfile
 
 import numpy as np
+import onnx
+from onnx import numpy_helper
 
 import harness
 import runtime
@@ -41,6 +45,32 @@ def model(kind, hidden, directions, layers):
     return b.model()
 
 
+def onednn_layer(kind, path, x, folder):
+    """oneDNN's layer with the same weights, its gates in its own order."""
+    operator, gates, _ = KINDS[kind]
+    graph = onnx.load(path).graph
+    weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    layers = [[weights[name] for name in node.input[1:4]] for node in graph.node if node.op_type == operator]
+    order = [0, 2, 3, 1] if kind == "LSTM" else range(gates)  # ONNX's i, o, f, c
+
+    def gated(array):
+        directions, rows, *more = array.shape
+        return array.reshape(directions, gates, rows // gates, *more)[:, order]
+
+    def bias(array):
+        of_input, recurrent = (gated(half) for half in np.split(array, 2, axis=1))
+        if kind == "GRU reset after":
+            both = of_input[:, :2] + recurrent[:, :2]
+            return np.concatenate([both, of_input[:, 2:], recurrent[:, 2:]], axis=1)
+        return of_input + recurrent
+
+    np.save(folder / "x.npy", x)
+    for name, parts in (("w", [gated(w) for w, _, _ in layers]), ("r", [gated(r) for _, r, _ in layers]),
+                        ("b", [bias(b) for _, _, b in layers])):
+        np.save(folder / f"{name}.npy", np.ascontiguousarray(np.stack(parts)))
+    return harness.Told(harness.BUILD / "bench" / "recurrent_onednn", kind, folder, OMP_NUM_THREADS="1")
+
+
 def bound_seconds(kind, hidden, directions, layers, batch, machine):
     gates = KINDS[kind][1]
     inputs = hidden + (layers - 1) * directions * hidden  # of all layers
@@ -55,9 +85,9 @@ def main():
     args = harness.arguments(
         "recurrent", seconds=dict(type=float, default=1.0, help="time for a row, both sides"),
         threads=dict(type=int, nargs="*", default=[1]), kinds=dict(nargs="*", default=list(KINDS), choices=KINDS),
-        hidden=dict(type=int, nargs="*", default=[16, 32, 64, 128, 256, 512, 1024, 2048]),
+        hidden=dict(type=int, nargs="*", default=[16, 32, 48, 64, 100, 128, 200, 256, 512, 1024, 2048]),
         batch=dict(type=int, nargs="*", default=[1, 8, 64]))
-    harness.build_programs("peak", "model_worker")
+    harness.build_programs("peak", "model_worker", "recurrent_onednn")
     peak = harness.measure_peak(max(args.threads))
     report = harness.Report("recurrent", args.output, args.threads)
     report.head["peak"] = peak
@@ -73,19 +103,30 @@ def main():
                 x = np.random.default_rng(1).standard_normal((LENGTH, batch, hidden)).astype(np.float32)
                 np.save(input_file, x)
                 peer = runtime.session(path, threads)
+                expected = {"y": peer.run(None, {"x": x})[0]}
                 worker = harness.Worker(path, threads, {"x": input_file})
                 worker.dump(folder)
-                error = runtime.check({"y": peer.run(None, {"x": x})[0]}, folder)
+                error = runtime.check(expected, folder)
                 ours, theirs, ratio, spread = harness.interleave(
                     worker.run, lambda n: harness.timed(lambda: peer.run(None, {"x": x}), n), args.seconds)
-                worker.close()
                 bound = bound_seconds(kind, hidden, directions, layers, batch, peak[str(threads)])
-                ratios[threads].append(ratio)
-                report.add(f"{kind} h={hidden}{form} b={batch} t={threads}", ours * 1e3, "ms", theirs * 1e3, ratio,
-                           100 * bound / ours, runtime.AIM_EVERY_ROW, spread, error=error)
+                row = f"{kind} h={hidden}{form} b={batch} t={threads}"
+                ratios[f"t={threads}"].append(ratio)
+                report.add(row, ours * 1e3, "ms", theirs * 1e3, ratio, 100 * bound / ours, runtime.AIM_EVERY_ROW, spread,
+                           error=error)
                 del peer
-    for threads, all_ratios in ratios.items():
-        report.add(f"median row t={threads}", statistics.median(all_ratios), "ratio", 1.0, statistics.median(all_ratios))
+                if threads == 1:
+                    onednn = onednn_layer(kind, path, x, folder)
+                    onednn.dump(folder)
+                    error = runtime.check(expected, folder)
+                    ours, theirs, ratio, spread = harness.interleave(worker.run, onednn.run, args.seconds)
+                    onednn.close()
+                    ratios["oneDNN"].append(ratio)
+                    report.add(f"{row} oneDNN", ours * 1e3, "ms", theirs * 1e3, ratio, 100 * bound / ours,
+                               runtime.AIM_EVERY_ROW, spread, error=error)
+                worker.close()
+    for side, all_ratios in ratios.items():
+        report.add(f"median row {side}", statistics.median(all_ratios), "ratio", 1.0, statistics.median(all_ratios))
     report.save()
 
 

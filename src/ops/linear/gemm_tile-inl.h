@@ -64,7 +64,7 @@ HWY_INLINE Fetch FetchPanel(const float* panel, int64_t kb, int64_t tile, int64_
           .lines = static_cast<int>((share * kFetchSteps + kb - 1) / kb)};
 }
 
-// C[R, 2 or more vectors] = A·panel over `kb` steps, plus C where it accumulates, plus `bias` in
+// C[R, NV vectors] = A·panel over `kb` steps, plus C where it accumulates, plus `bias` in
 // every row where there is one. With U independent sums over K where the tile alone has too few to
 // hide the latency of a multiply-add.
 template <int R, int NV, int U>
@@ -125,18 +125,18 @@ HWY_INLINE void Tile(const float* HWY_RESTRICT a, size_t a_stride, const float* 
   }
 }
 
-// One panel, R rows, whatever the width of a vector.
-template <int R>
+// R rows of a panel's first NV vectors.
+template <int R, int NV>
 HWY_NOINLINE void PanelRows(const float* a, size_t a_stride, const float* b, float* c,
                             size_t c_stride, int64_t kb, bool accumulate, const float* bias,
                             const Fetch& fetch) {
   if constexpr (kWideFile) {
     constexpr int kUnroll = R == 1 ? 8 : R == 2 ? 4 : R <= 4 ? 2 : 1;
-    Tile<R, kPanelVectors, kUnroll>(a, a_stride, b, c, c_stride, kb, accumulate, bias, fetch);
-  } else if constexpr (R <= 2 && kPanelVectors == 4) {
+    Tile<R, NV, kUnroll>(a, a_stride, b, c, c_stride, kb, accumulate, bias, fetch);
+  } else if constexpr (R <= 2 && NV == 4) {
     Tile<R, 4, R == 1 ? 2 : 1>(a, a_stride, b, c, c_stride, kb, accumulate, bias, fetch);
   } else {
-    for (int v = 0; v < kPanelVectors; v += 2) {
+    for (int v = 0; v < NV; v += 2) {
       Tile<R, 2, 1>(a, a_stride, b + v * kLanes, c + v * kLanes, c_stride, kb, accumulate,
                     bias == nullptr ? nullptr : bias + v * kLanes, v == 0 ? fetch : Fetch{});
     }
@@ -146,11 +146,14 @@ HWY_NOINLINE void PanelRows(const float* a, size_t a_stride, const float* b, flo
 using PanelFunction = void (*)(const float*, size_t, const float*, float*, size_t, int64_t, bool,
                                const float*, const Fetch&);
 
-template <int... R>
+template <int NV, int... R>
 constexpr std::array<PanelFunction, sizeof...(R)> PanelTable(std::integer_sequence<int, R...>) {
-  return {PanelRows<R + 1>...};
+  return {PanelRows<R + 1, NV>...};
 }
-constexpr auto kPanelTable = PanelTable(std::make_integer_sequence<int, kMaxRows>());
+// By rows − 1: of whole panels, and of the first kHalfPanel columns alone.
+constexpr auto kPanelTable = PanelTable<kPanelVectors>(std::make_integer_sequence<int, kMaxRows>());
+constexpr auto kHalfPanelTable =
+    PanelTable<kPanelVectors / 2>(std::make_integer_sequence<int, kMaxRows>());
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace HWY_NAMESPACE

@@ -17,6 +17,8 @@
 namespace chairlift {
 
 inline constexpr int64_t kGemmPanel = 32;
+// Columns of a last panel up to which its second half is not computed.
+inline constexpr int64_t kHalfPanel = kGemmPanel / 2;
 // Rows that share one pass over B; a good height for row parts.
 inline constexpr int64_t kGemmRowBlock = 140;
 

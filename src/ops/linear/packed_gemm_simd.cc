@@ -157,6 +157,7 @@ void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t
       const float* next = far && panel + 1 < last ? b + k * kGemmPanel : nullptr;
       const int64_t column = panel * kGemmPanel;
       const int64_t columns = std::min(kGemmPanel, n - column);
+      const bool half = columns <= kHalfPanel;
       const float* bias = epilogue.bias == nullptr || block > 0 ? nullptr : epilogue.bias + column;
       float edge_bias[kGemmPanel] = {};
       if (bias != nullptr && columns < kGemmPanel) {
@@ -167,9 +168,9 @@ void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t
         const int64_t r0 = rows * tile / tiles;
         const int64_t r_count = rows * (tile + 1) / tiles - r0;
         float* c = x.c + r0 * x.c_stride + column;
-        const auto run = kPanelTable[r_count - 1];
+        const auto run = (half ? kHalfPanelTable : kPanelTable)[r_count - 1];
         const Fetch fetch = FetchPanel(next, kb, tile, tiles);
-        if (columns == kGemmPanel) {
+        if (columns == (half ? kHalfPanel : kGemmPanel)) {
           run(a + r0 * a_stride, a_stride, b, c, x.c_stride, kb, block > 0, bias, fetch);
         } else {
           float edge[kMaxRows * kGemmPanel];

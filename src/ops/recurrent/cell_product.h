@@ -11,10 +11,12 @@ namespace chairlift {
 
 // Units to a block: a panel of the packed weights.
 inline constexpr int64_t kUnitBlock = 32;
+// Units of a last block up to which two of its gates share a panel.
+inline constexpr int64_t kNarrowBlock = 16;
 
 // The panels of W [gates·hidden, k] for a recurrent cell: block by block of 32 units, and in it the
-// gates [first_gate, first_gate + num_gates), so that one worker's blocks lie together. Units past
-// `hidden` have zero weights.
+// gates [first_gate, first_gate + num_gates), so that one worker's blocks lie together. A last
+// block that is narrow has two gates to a panel. Units past `hidden` have zero weights.
 struct CellWeights {
   int64_t k = 0;
   int64_t hidden = 0;
@@ -22,7 +24,17 @@ struct CellWeights {
   int num_gates = 0;
 
   int64_t blocks() const { return (hidden + kUnitBlock - 1) / kUnitBlock; }
-  int64_t columns() const { return blocks() * num_gates * kUnitBlock; }
+  bool Narrow(int64_t block) const { return hidden - block * kUnitBlock <= kNarrowBlock; }
+  // Where a block's panels begin; those of all blocks end at FirstPanel(blocks()).
+  int64_t FirstPanel(int64_t block) const {
+    const bool after_narrow = block > 0 && Narrow(block - 1);
+    return after_narrow ? (block - 1) * num_gates + (num_gates + 1) / 2 : block * num_gates;
+  }
+  // Columns from a gate of a block to the next.
+  int64_t GateStride(int64_t block) const { return Narrow(block) ? kNarrowBlock : kUnitBlock; }
+  int64_t columns() const { return FirstPanel(blocks()) * kUnitBlock; }
+  // Whether the last of all panels holds one gate, in its first half.
+  bool HalfEnd() const { return Narrow(blocks() - 1) && num_gates % 2 != 0; }
   int64_t elements() const { return columns() * k; }
 };
 template <typename T>

@@ -109,9 +109,9 @@ class RecurrentKernel final : public Kernel {
     gathers_ = spec_.batch_first || context.has_input(kInputLengths);
     chunk_steps_ = std::clamp<int64_t>(batch_ == 0 ? 1 : kProjectedRows / batch_, 1,
                                        std::max<int64_t>(time_, 1));
-    // States that lie a multiple of 1 KiB apart would compete for the same cache lines.
-    state_stride_ = w_.blocks() * kUnitBlock;
-    if (state_stride_ * sizeof(T) % 1024 == 0) state_stride_ += 64 / sizeof(T);
+    // An odd number of cache lines apart, so that states do not fall into one set.
+    constexpr int64_t kLine = 64 / sizeof(T);
+    state_stride_ = (w_.blocks() * kUnitBlock / kLine | 1) * kLine;
     const double work =
         static_cast<double>(chunk_steps_ * batch_) * static_cast<double>(w_.elements());
     project_parts_ = context.width > 1 && work >= kSplitWork ? context.width : 1;
@@ -346,8 +346,7 @@ class RecurrentKernel final : public Kernel {
         rows.count = count;
         rows.x = {run.At(plan.projected) + ProjectedRow(d, first, last, step) * w_.columns(),
                   w_.columns()};
-        rows.x_gate_stride = kUnitBlock;
-        rows.x_block_stride = w_.num_gates * kUnitBlock;
+        rows.x_in_panels = true;
         rows.h = {run.At(plan.h[step & 1]), state_stride_};
         rows.h_next = {run.At(plan.h[(step + 1) & 1]), state_stride_};
         rows.c = {run.At(plan.c), state_stride_};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "ops/linear/huge_tensor.h"
 #include "ops/own_parts.h"
@@ -21,6 +22,9 @@ constexpr int64_t kWaitingSums = 8192;
 constexpr int64_t kPanelsTogether = 4;
 // Weights that the second-level cache does not hold, by far: worth fetching ahead.
 constexpr int64_t kFarElements = 512 << 10;
+// Weights of a cell so large that the second-level cache does not hold its rows either, as it holds
+// those of a smaller one: without their addresses GRUs of 48 to 128 units are 5 to 8% faster.
+constexpr int64_t kFarRowsElements = 128 << 10;
 // Multiply-adds below which a team is not worth its fork and join (1 to 2 µs).
 constexpr double kStepSplitWork = 60e3;
 
@@ -38,6 +42,7 @@ int64_t BlocksAtOnce(int64_t blocks, int64_t rows, int gates) {
 template <typename T>
 struct StepKernel<T>::Part {
   const StepSpec& spec;
+  const CellWeights& layout;
   const StepWeights<T>& weights;
   StepRows<T> rows;
   T* sums;           // [rows, blocks, gates, 32]
@@ -46,7 +51,21 @@ struct StepKernel<T>::Part {
   int64_t next_block = -1;  // whose turn it is then; −1: none's
 
   int64_t unit() const { return first_block * kUnitBlock; }
-  int64_t sums_stride() const { return (last_block - first_block) * spec.gates * kUnitBlock; }
+  int64_t sums_stride() const {
+    return (layout.FirstPanel(last_block) - layout.FirstPanel(first_block)) * kUnitBlock;
+  }
+  int64_t x_gate_stride() const {
+    return rows.x_in_panels ? layout.GateStride(first_block) : spec.hidden;
+  }
+  int64_t x_block_stride() const { return (rows.x_in_panels ? spec.gates : 1) * kUnitBlock; }
+  // Panels of a block that its gates [first, last) lie in: the first, from the part's on, and how
+  // many.
+  std::pair<int64_t, int64_t> Panels(int64_t block, int first, int last) const {
+    const int64_t to_panel = kUnitBlock / layout.GateStride(block);
+    const int64_t begin = first / to_panel;
+    return {layout.FirstPanel(block) - layout.FirstPanel(first_block) + begin,
+            (last + to_panel - 1) / to_panel - begin};
+  }
 
   // Rows that begin at the part's first unit.
   template <typename U>
@@ -63,13 +82,13 @@ struct StepKernel<T>::Part {
                    spec.clip};
     GateInput<T>& in = gates.input;
     in.x = rows.x;
-    if (in.x.base != nullptr) in.x.base += first_block * rows.x_block_stride;
-    in.x.offset += first_block * rows.x_block_stride;
-    in.x_gate_stride = rows.x_gate_stride;
-    in.x_block_stride = rows.x_block_stride;
+    if (in.x.base != nullptr) in.x.base += first_block * x_block_stride();
+    in.x.offset += first_block * x_block_stride();
+    in.x_gate_stride = x_gate_stride();
+    in.x_block_stride = x_block_stride();
     in.recurrent = rows.h_is_zero ? nullptr : sums;
     in.recurrent_row_stride = sums_stride();
-    in.recurrent_gate_stride = kUnitBlock;
+    in.recurrent_gate_stride = layout.GateStride(first_block);
     in.recurrent_block_stride = spec.gates * kUnitBlock;
     if (weights.bias != nullptr) {
       in.bias = weights.bias + unit();
@@ -157,7 +176,8 @@ void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, i
         to.base += first_row * to.stride;
       }
     };
-    Part at{spec_, weights, all, sums, reinterpret_cast<const T**>(sums + SumElements(most_rows))};
+    Part at{spec_, weights_, weights,
+            all,   sums,     reinterpret_cast<const T**>(sums + SumElements(most_rows))};
     at.rows.count = rows;
     move(at.rows.x);
     move(at.rows.h);
@@ -167,30 +187,39 @@ void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, i
     const GateRows<T> reset_rows{reset + first_row * stride_, stride_};
 
     const T* h = at.rows.h[0];
+    int64_t h_stride = at.rows.h.stride;
     const bool part_of_many = last_block - first_block < blocks();
-    // One row is copied too where others write parts of it: all its lines are on their way at once.
-    if (rows > 1 || part_of_many) {
+    // Rows all over are brought together. Rows of which others write parts are copied too: all
+    // their lines are on their way at once.
+    if (part_of_many || (at.rows.h.rows != nullptr && rows > 1)) {
       for (int64_t r = 0; r < rows; ++r) std::copy_n(at.rows.h[r], hidden, copied + r * stride_);
       h = copied;
+      h_stride = stride_;
     }
     const int64_t at_once = BlocksAtOnce(last_block - first_block, rows, spec_.gates);
+    const bool narrow_end = weights_.Narrow(last_block - 1);
     // One block's sums wait in `sums` from phase 0 to phase 1.
     const bool keeps_sums = two_phases_ && blocks() == 1 && row_blocks == 1;
-    for (int64_t done = 0; done < last_block - first_block; done += at_once) {
-      const int64_t count = std::min(at_once, last_block - first_block - done);
+    for (int64_t done = 0, count = 0; done < last_block - first_block; done += count) {
+      count = std::min(at_once, last_block - first_block - done);
+      // A narrow block comes alone.
+      if (narrow_end && all.backward && done == 0) count = 1;
+      if (narrow_end && !all.backward && count > 1 && first_block + done + count == last_block) {
+        --count;
+      }
       at.first_block = all.backward ? last_block - done - count : first_block + done;
       at.last_block = at.first_block + count;
       const int64_t next = all.backward ? at.first_block - 1 : at.last_block;
       at.next_block = next >= first_block && next < last_block ? next : -1;
       if (two_phases_ && phase == 0) {
-        Products(at, keeps_sums ? 0 : 1, 2, h);
+        Products(at, keeps_sums ? 0 : 1, 2, h, h_stride);
         auto gates = at.template Gates<GruReset<T>>();
         gates.h = at.FromUnit(at.rows.h);
         gates.reset_h = at.FromUnit(reset_rows);
         ComputeGates(gates);
       } else {
-        if (!keeps_sums) Products(at, 0, two_phases_ ? 1 : spec_.gates, h);
-        if (two_phases_) Products(at, 2, 3, reset_rows.base);
+        if (!keeps_sums) Products(at, 0, two_phases_ ? 1 : spec_.gates, h, h_stride);
+        if (two_phases_) Products(at, 2, 3, reset_rows.base, stride_);
         Finish(at);
       }
     }
@@ -202,8 +231,8 @@ template <typename T>
 int64_t StepKernel<T>::Want(const Part& at) const {
   const T** to = at.wanted;
   for (int64_t r = 0; r < at.rows.count; ++r) {
-    const T* x = at.rows.x[r] + at.first_block * at.rows.x_block_stride;
-    for (int g = 0; g < spec_.gates; ++g) *to++ = x + g * at.rows.x_gate_stride;
+    const T* x = at.rows.x[r] + at.first_block * at.x_block_stride();
+    for (int g = 0; g < spec_.gates; ++g) *to++ = x + g * at.x_gate_stride();
     *to++ = at.rows.h_next[r] + at.unit();
     if (spec_.cell != CellKind::kLstm) continue;
     *to++ = at.rows.c[r] + at.unit();
@@ -216,12 +245,13 @@ int64_t StepKernel<T>::Want(const Part& at) const {
 // multiply-add: all gates of a block lie together, one gate of some blocks apart.
 template <typename T>
 template <typename Float>
-void StepKernel<T>::FewRowsProducts(const Part& at, int first_gate, int last_gate,
-                                    const Float* a) const {
+void StepKernel<T>::FewRowsProducts(const Part& at, int first_gate, int last_gate, const Float* a,
+                                    int64_t a_stride) const {
   const int64_t k = spec_.hidden;
   const int64_t blocks = at.last_block - at.first_block;
   const bool side_by_side = last_gate - first_gate == spec_.gates || blocks == 1;
-  const int64_t block_panels = side_by_side ? last_gate - first_gate : 1;
+  const int64_t block_panels =
+      side_by_side ? at.Panels(at.first_block, first_gate, last_gate).second : 1;
   const int64_t group = (kPanelsTogether + block_panels - 1) / block_panels;
   const int64_t groups = (blocks + group - 1) / group;
   for (int64_t i = 0; i < groups; ++i) {
@@ -232,10 +262,12 @@ void StepKernel<T>::FewRowsProducts(const Part& at, int first_gate, int last_gat
       product.rows = at.rows.count;
       product.k = k;
       product.a = a;
-      product.a_stride = at.rows.count == 1 ? k : stride_;
-      product.packed = at.weights.r + ((at.first_block + block) * spec_.gates + g) * k * kUnitBlock;
+      product.a_stride = a_stride;
+      const int64_t panel = at.Panels(at.first_block + block, g, g + 1).first;
+      product.packed =
+          at.weights.r + (weights_.FirstPanel(at.first_block) + panel) * k * kUnitBlock;
       product.panels = count * block_panels;
-      product.c = at.sums + (block * spec_.gates + g) * kUnitBlock;
+      product.c = at.sums + panel * kUnitBlock;
       product.c_stride = at.sums_stride();
       if (!side_by_side) {
         product.panel_stride = spec_.gates * k * kUnitBlock;
@@ -247,41 +279,45 @@ void StepKernel<T>::FewRowsProducts(const Part& at, int first_gate, int last_gat
 }
 
 template <typename T>
-void StepKernel<T>::Products(const Part& at, int first_gate, int last_gate, const T* a) const {
+void StepKernel<T>::Products(const Part& at, int first_gate, int last_gate, const T* a,
+                             int64_t a_stride) const {
   if (at.rows.h_is_zero) return;
   if constexpr (std::is_same_v<T, float>) {
     if (at.rows.count <= kFewStepRows) {
-      FewRowsProducts(at, first_gate, last_gate, a);
+      FewRowsProducts(at, first_gate, last_gate, a, a_stride);
       return;
     }
   }
   const int64_t k = spec_.hidden;
-  const int64_t stride = at.rows.count == 1 ? k : stride_;
   const auto panels = [&](int64_t block) {
-    return at.weights.r + (block * spec_.gates + first_gate) * k * kUnitBlock;
+    const int64_t panel = at.Panels(block, first_gate, last_gate).first;
+    return at.weights.r + (weights_.FirstPanel(at.first_block) + panel) * k * kUnitBlock;
   };
   const int64_t blocks = at.last_block - at.first_block;
   for (int64_t i = 0; i < blocks; ++i) {
     const int64_t block = at.rows.backward ? blocks - 1 - i : i;
-    T* sums = at.sums + (block * spec_.gates + first_gate) * kUnitBlock;
+    const auto [panel, count] = at.Panels(at.first_block + block, first_gate, last_gate);
+    T* sums = at.sums + panel * kUnitBlock;
     if constexpr (std::is_same_v<T, float>) {
-      StepProduct product{at.rows.count,
-                          k,
-                          a,
-                          stride,
-                          panels(at.first_block + block),
-                          last_gate - first_gate,
-                          sums,
-                          at.sums_stride()};
+      StepProduct product;
+      product.rows = at.rows.count;
+      product.k = k;
+      product.a = a;
+      product.a_stride = a_stride;
+      product.packed = panels(at.first_block + block);
+      product.panels = count;
+      product.half = weights_.Narrow(at.first_block + block) && last_gate % 2 != 0;
+      product.c = sums;
+      product.c_stride = at.sums_stride();
       if (at.next_block >= 0 && packed_elements() >= kFarElements) {
         product.next_packed = panels(at.next_block);
       }
       product.wanted = at.wanted;
-      product.num_wanted = Want(at);
+      if (packed_elements() >= kFarRowsElements) product.num_wanted = Want(at);
       Compute(product);
     } else {
-      CellProduct(at.rows.count, k, a, stride, panels(at.first_block + block),
-                  last_gate - first_gate, sums, at.sums_stride());
+      CellProduct(at.rows.count, k, a, a_stride, panels(at.first_block + block), count, sums,
+                  at.sums_stride());
     }
   }
 }
@@ -363,7 +399,6 @@ void RecurrentStep::Step(int64_t rows, const float* const* xw, const float* cons
   StepRows<float> all;
   all.count = rows;
   all.x.rows = xw;
-  all.x_gate_stride = kernel_.spec().hidden;
   all.h.rows = h;
   all.c.rows = c;
   all.h_next.rows = h_next;

@@ -45,11 +45,9 @@ struct StepWeights {
 template <typename T>
 struct StepRows {
   int64_t count = 0;
-  // The projected input: gate g of unit u at g · gate stride + (u / 32) · block stride + u % 32. A
-  // plain row [gates·hidden] has the strides `hidden` and 32.
+  // The projected input: plain rows [gates·hidden], or as CellProduct leaves them.
   GateRows<const T> x;
-  int64_t x_gate_stride = 0;
-  int64_t x_block_stride = kUnitBlock;
+  bool x_in_panels = false;
   GateRows<const T> h;     // [hidden]
   GateRows<const T> c;     // LSTM: [hidden]
   GateRows<T> h_next;      // apart from all of h
@@ -95,8 +93,10 @@ class StepKernel {
   size_t PartBytes(int64_t rows) const;
   int64_t Want(const Part& part) const;
   template <typename Float>  // float alone
-  void FewRowsProducts(const Part& part, int first_gate, int last_gate, const Float* a) const;
-  void Products(const Part& part, int first_gate, int last_gate, const T* a) const;
+  void FewRowsProducts(const Part& part, int first_gate, int last_gate, const Float* a,
+                       int64_t a_stride) const;
+  void Products(const Part& part, int first_gate, int last_gate, const T* a,
+                int64_t a_stride) const;
   void Finish(const Part& part) const;
 
   StepSpec spec_;

@@ -64,7 +64,6 @@ class StepOperatorKernel final : public Kernel {
     StepRows<T> rows;
     rows.count = rows_;
     rows.x = {input(kStepX), kernel_.spec().gates * hidden_};
-    rows.x_gate_stride = hidden_;
     rows.h = {input(kStepH), hidden_};
     rows.c = {input(kStepC), hidden_};
     rows.h_next = output(0);

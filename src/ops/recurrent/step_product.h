@@ -14,6 +14,7 @@ struct StepProduct {
   int64_t a_stride = 0;
   const float* packed = nullptr;
   int64_t panels = 0;
+  bool half = false;   // the last of them has kHalfPanel columns, and no more are written
   float* c = nullptr;  // rows c_stride apart
   int64_t c_stride = 0;
   // Of at most kFewStepRows rows, panels may lie apart: so many floats from one to the next, in

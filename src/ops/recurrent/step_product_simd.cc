@@ -41,9 +41,10 @@ void Product(const StepProduct& x) {
         Fetch fetch = FetchPanel(next, kb, tile, tiles);
         fetch.places = x.wanted + x.num_wanted * call / calls;
         fetch.places_end = x.wanted + x.num_wanted * (call + 1) / calls;
-        kPanelTable[count - 1](x.a + r0 * x.a_stride + k0, x.a_stride, b,
-                               x.c + r0 * x.c_stride + panel * kGemmPanel, x.c_stride, kb,
-                               k_block > 0, nullptr, fetch);
+        const bool half = x.half && panel + 1 == x.panels;
+        (half ? kHalfPanelTable : kPanelTable)[count - 1](
+            x.a + r0 * x.a_stride + k0, x.a_stride, b, x.c + r0 * x.c_stride + panel * kGemmPanel,
+            x.c_stride, kb, k_block > 0, nullptr, fetch);
       }
     }
   }

@@ -1,0 +1,161 @@
+// oneDNN's recurrent layers on one thread, weights in the layout that it chooses, told by lines on standard input how
+// often to run: the peer of bench/recurrent.py that has no operator of its own in ONNX Runtime.
+//
+//   recurrent_onednn KIND FOLDER
+//   FOLDER holds x.npy [time, rows, features], w.npy and r.npy [layers, directions, gates, units, features or units],
+//   and b.npy [layers, directions, biases, units], gates in oneDNN's order (its manual, "RNN").
+//   > run 10        < nanoseconds of each of the 10 runs, on one line
+//   > dump DIR      < "ok", the layer's answer written as DIR/y.npy [time, rows, directions * units]
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include <chrono>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <unordered_map>
+
+#include "base/status.h"
+#include "tensor/npy.h"
+
+namespace chairlift {
+namespace {
+
+using dnnl::memory;
+using Tag = memory::format_tag;
+
+memory::desc Describe(const memory::dims& dims, Tag tag) {
+  return {dims, memory::data_type::f32, tag};
+}
+
+class Layer {
+ public:
+  Layer(const std::string& kind, Tensor x, const Tensor& w, const Tensor& r, const Tensor& b)
+      : x_(std::move(x)) {
+    const memory::dims weights(w.shape().begin(), w.shape().end());
+    const memory::dims recurrent(r.shape().begin(), r.shape().end());
+    const int64_t layers = weights[0], directions = weights[1], gates = weights[2];
+    const int64_t units = weights[3], features = weights[4];
+    const int64_t time = x_.shape()[0], rows = x_.shape()[1];
+    y_ = Tensor::Allocate(DType::kFloat, Shape{time, rows, directions * units});
+
+    const auto direction = directions == 1 ? dnnl::rnn_direction::unidirectional_left2right
+                                           : dnnl::rnn_direction::bidirectional_concat;
+    const auto inference = dnnl::prop_kind::forward_inference;
+    const memory::desc in = Describe({time, rows, features}, Tag::tnc);
+    const memory::desc out = Describe({time, rows, directions * units}, Tag::tnc);
+    const memory::desc bias = Describe({layers, directions, b.shape()[2], units}, Tag::ldgo);
+    const memory::dims packed_w{layers, directions, features, gates, units};
+    const memory::dims packed_r{layers, directions, units, gates, units};
+    const memory::desc any_w = Describe(packed_w, Tag::any), any_r = Describe(packed_r, Tag::any);
+    const memory::desc none;  // states begin at zero, and the last ones are not asked for
+    dnnl::rnn_primitive_desc_base chosen;
+    if (kind == "LSTM") {
+      const dnnl::lstm_forward::primitive_desc pd(
+          {inference, direction, in, none, none, any_w, any_r, bias, out, none, none}, engine_);
+      primitive_ = dnnl::lstm_forward(pd);
+      Bind(pd, w, r, b);
+    } else if (kind == "GRU") {
+      const dnnl::gru_forward::primitive_desc pd(
+          {inference, direction, in, none, any_w, any_r, bias, out, none}, engine_);
+      primitive_ = dnnl::gru_forward(pd);
+      Bind(pd, w, r, b);
+    } else if (kind == "GRU reset after") {
+      const dnnl::lbr_gru_forward::primitive_desc pd(
+          {inference, direction, in, none, any_w, any_r, bias, out, none}, engine_);
+      primitive_ = dnnl::lbr_gru_forward(pd);
+      Bind(pd, w, r, b);
+    } else {
+      const dnnl::vanilla_rnn_forward::primitive_desc pd({inference, dnnl::algorithm::eltwise_tanh,
+                                                          direction, in, none, any_w, any_r, bias,
+                                                          out, none},
+                                                         engine_);
+      primitive_ = dnnl::vanilla_rnn_forward(pd);
+      Bind(pd, w, r, b);
+    }
+  }
+
+  void Run() {
+    primitive_.execute(stream_, arguments_);
+    stream_.wait();
+  }
+
+  const Tensor& y() const { return y_; }
+
+ private:
+  template <typename PrimitiveDesc>
+  void Bind(const PrimitiveDesc& pd, const Tensor& w, const Tensor& r, const Tensor& b) {
+    const auto user = [&](const memory::desc& desc, const Tensor& t) {
+      return memory(desc, engine_, const_cast<float*>(t.data<float>()));
+    };
+    const auto pack = [&](const memory::desc& desc, const Tensor& t) {
+      memory from = user(Describe(desc.dims(), Tag::ldgoi), t);
+      memory to(desc, engine_);
+      dnnl::reorder(from, to).execute(stream_, from, to);
+      return to;
+    };
+    memory bias(pd.bias_desc(), engine_);
+    memory from = user(pd.bias_desc(), b);
+    dnnl::reorder(from, bias).execute(stream_, from, bias);
+    arguments_ = {{DNNL_ARG_SRC_LAYER, user(pd.src_layer_desc(), x_)},
+                  {DNNL_ARG_WEIGHTS_LAYER, pack(pd.weights_layer_desc(), w)},
+                  {DNNL_ARG_WEIGHTS_ITER, pack(pd.weights_iter_desc(), r)},
+                  {DNNL_ARG_BIAS, bias},
+                  {DNNL_ARG_DST_LAYER, user(pd.dst_layer_desc(), y_)}};
+    stream_.wait();
+  }
+
+  dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream_{engine_};
+  Tensor x_, y_;
+  dnnl::primitive primitive_;
+  std::unordered_map<int, memory> arguments_;
+};
+
+Status Serve(int argc, char** argv) {
+  if (argc != 3) return InvalidArgument("usage: {} KIND FOLDER", argv[0]);
+  const std::string folder = argv[2];
+  CHAIRLIFT_ASSIGN_OR_RETURN(Tensor x, ReadNpy(folder + "/x.npy"));
+  CHAIRLIFT_ASSIGN_OR_RETURN(Tensor w, ReadNpy(folder + "/w.npy"));
+  CHAIRLIFT_ASSIGN_OR_RETURN(Tensor r, ReadNpy(folder + "/r.npy"));
+  CHAIRLIFT_ASSIGN_OR_RETURN(Tensor b, ReadNpy(folder + "/b.npy"));
+  Layer layer(argv[1], std::move(x), w, r, b);
+  layer.Run();
+  std::cout << "ready" << std::endl;
+
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    std::istringstream words(line);
+    std::string verb, argument;
+    words >> verb >> argument;
+    if (verb == "run") {
+      std::string times;
+      for (int i = std::atoi(argument.c_str()); i > 0; --i) {
+        const auto begin = std::chrono::steady_clock::now();
+        layer.Run();
+        const auto time = std::chrono::steady_clock::now() - begin;
+        times += fmt::format("{} ", std::chrono::nanoseconds(time).count());
+      }
+      std::cout << times << std::endl;
+    } else if (verb == "dump") {
+      CHAIRLIFT_RETURN_IF_ERROR(WriteNpy(argument + "/y.npy", layer.y()));
+      std::cout << "ok" << std::endl;
+    } else {
+      return InvalidArgument("'{}' is neither 'run N' nor 'dump DIR'", line);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace chairlift
+
+int main(int argc, char** argv) {
+  try {
+    const chairlift::Status status = chairlift::Serve(argc, argv);
+    if (status.ok()) return 0;
+    std::cerr << "recurrent_onednn: " << chairlift::Message(status) << "\n";
+  } catch (const dnnl::error& error) {
+    std::cerr << "recurrent_onednn: " << error.what() << "\n";
+  }
+  return 1;
+}
