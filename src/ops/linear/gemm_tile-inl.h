@@ -42,15 +42,15 @@ constexpr int kMaxRows = kWideFile ? 14 : 6;
 struct Fetch {
   const float* panel = nullptr;  // so many lines of it
   int lines = 0;
-  const float* const* places = nullptr;  // and one of these, up to the end
+  const float* const* places = nullptr;  // and so many of these, up to the end
   const float* const* places_end = nullptr;
+  int places_at_once = 1;
 
   HWY_INLINE void Some() {
     for (int i = 0; i < lines; ++i, panel += 16) __builtin_prefetch(panel, 0, 2);
-    if (places != places_end) {
+    for (int i = 0; i < places_at_once && places != places_end; ++i, ++places) {
       __builtin_prefetch(*places, 0, 2);
       __builtin_prefetch(*places + 16, 0, 2);
-      ++places;
     }
   }
 };

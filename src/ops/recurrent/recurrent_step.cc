@@ -22,9 +22,6 @@ constexpr int64_t kWaitingSums = 8192;
 constexpr int64_t kPanelsTogether = 4;
 // Weights that the second-level cache does not hold, by far: worth fetching ahead.
 constexpr int64_t kFarElements = 512 << 10;
-// Weights of a cell so large that the second-level cache does not hold its rows either, as it holds
-// those of a smaller one: without their addresses GRUs of 48 to 128 units are 5 to 8% faster.
-constexpr int64_t kFarRowsElements = 128 << 10;
 // Multiply-adds below which a team is not worth its fork and join (1 to 2 µs).
 constexpr double kStepSplitWork = 60e3;
 
@@ -313,7 +310,9 @@ void StepKernel<T>::Products(const Part& at, int first_gate, int last_gate, cons
         product.next_packed = panels(at.next_block);
       }
       product.wanted = at.wanted;
-      if (packed_elements() >= kFarRowsElements) product.num_wanted = Want(at);
+      // Rows all over have been away since their last step; those in a row are read one after the
+      // other, and lie in the second-level cache where a cell is small.
+      if (!at.rows.x_in_panels || packed_elements() >= kFarElements) product.num_wanted = Want(at);
       Compute(product);
     } else {
       CellProduct(at.rows.count, k, a, a_stride, panels(at.first_block + block), count, sums,
