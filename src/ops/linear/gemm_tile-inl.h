@@ -48,6 +48,7 @@ struct Fetch {
 
   HWY_INLINE void Some() {
     for (int i = 0; i < lines; ++i, panel += 16) __builtin_prefetch(panel, 0, 2);
+    if (places == places_end) return;
     for (int i = 0; i < places_at_once && places != places_end; ++i, ++places) {
       __builtin_prefetch(*places, 0, 2);
       __builtin_prefetch(*places + 16, 0, 2);

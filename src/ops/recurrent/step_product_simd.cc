@@ -41,9 +41,11 @@ void Product(const StepProduct& x) {
         Fetch fetch = FetchPanel(next, kb, tile, tiles);
         fetch.places = x.wanted + x.num_wanted * call / calls;
         fetch.places_end = x.wanted + x.num_wanted * (call + 1) / calls;
-        const int64_t places = fetch.places_end - fetch.places;
-        const int64_t times = std::max<int64_t>(1, kb / kFetchSteps);
-        fetch.places_at_once = static_cast<int>((places + times - 1) / times);
+        if (x.num_wanted > 0) {
+          const int64_t places = fetch.places_end - fetch.places;
+          const int64_t times = std::max<int64_t>(1, kb / kFetchSteps);
+          fetch.places_at_once = static_cast<int>((places + times - 1) / times);
+        }
         const bool half = x.half && panel + 1 == x.panels;
         (half ? kHalfPanelTable : kPanelTable)[count - 1](
             x.a + r0 * x.a_stride + k0, x.a_stride, b, x.c + r0 * x.c_stride + panel * kGemmPanel,
