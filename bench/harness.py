@@ -28,6 +28,14 @@ def cpu_name():
     return platform.processor()
 
 
+def cache_bytes(level):
+    """Of the first processor's data cache at `level`; 0: not known."""
+    for index in pathlib.Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        if int((index / "level").read_text()) == level and (index / "type").read_text().strip() != "Instruction":
+            return int((index / "size").read_text().strip().removesuffix("K")) << 10
+    return 0
+
+
 def build_programs(*names):
     subprocess.run(["cmake", "--build", "--preset", "release", "--target", *names], cwd=ROOT, check=True,
                    stdout=subprocess.DEVNULL)

@@ -5,7 +5,7 @@ against oneDNN's layers on one thread.
 A row is one operator over a sequence, of 16 to 2,048 units, one sequence at a time or several. Each checks first that
 all give the same answer. Ours is a request to an engine; oneDNN's (bench/recurrent_onednn.cc) is the bare layer with
 its weights packed before. `bound` is the larger of the multiply-adds at the measured peak and, in each step, the
-recurrent weights at the bandwidth of the level of cache that holds them (the second level's is taken as no bound), as %
+recurrent weights at the bandwidth of the levels of cache that hold them (the second level's is taken as no bound), as %
 of our time.
 """
 
@@ -26,7 +26,7 @@ from models.builder import Builder
 KINDS = {"LSTM": ("LSTM", 4, {}), "GRU": ("GRU", 3, {}), "GRU reset after": ("GRU", 3, {"linear_before_reset": 1}),
          "RNN": ("RNN", 1, {})}
 LENGTH = 24
-SECOND_LEVEL, THIRD_LEVEL = 1 << 19, 24e6  # bytes of weights that stay there
+SECOND_LEVEL = 1 << 19  # bytes of weights that stay there
 
 
 def model(kind, hidden, directions, layers):
@@ -76,8 +76,10 @@ def bound_seconds(kind, hidden, directions, layers, batch, machine):
     inputs = hidden + (layers - 1) * directions * hidden  # of all layers
     weights = directions * gates * hidden * (inputs + layers * hidden)
     recurrent = 4 * gates * hidden * hidden  # bytes of one direction of one layer
-    level = "l3_gbs" if recurrent < THIRD_LEVEL else "memory_gbs"
-    read = 0 if recurrent < SECOND_LEVEL else LENGTH * directions * layers * recurrent / machine[level]
+    # Steps that go through them to and fro find as many of them in the third level as that holds.
+    near = min(recurrent, harness.cache_bytes(3))
+    step = 0 if recurrent < SECOND_LEVEL else near / machine["l3_gbs"] + (recurrent - near) / machine["memory_gbs"]
+    read = LENGTH * directions * layers * step
     return max(2 * LENGTH * batch * weights / machine["gflops"], read) * 1e-9
 
 

@@ -93,13 +93,14 @@ void FoldPlane(const PoolGeometry& g, const T* in, const Fold& initial, const Em
   }
 }
 
-// body(first plane, last plane) spread over the team.
+// body(first plane, last plane, part) spread over the team.
 template <typename Body>
 void ForPlanes(const KernelArgs& args, int width, double work, int64_t planes, const Body& body) {
   const int parts =
       work < 5e4 ? 1 : static_cast<int>(std::clamp<int64_t>(planes, 1, int64_t{width}));
-  args.team.For(parts,
-                [&](int part, int) { body(planes * part / parts, planes * (part + 1) / parts); });
+  args.team.For(parts, [&](int part, int) {
+    body(planes * part / parts, planes * (part + 1) / parts, part);
+  });
 }
 
 struct PoolPlan {
@@ -121,7 +122,7 @@ std::unique_ptr<Kernel> MaxPoolKernel(PoolPlan plan) {
   return MakeKernel([plan = std::move(plan)](const KernelArgs& args) {
     const PoolGeometry& g = plan.geometry;
     auto* indices = args.outputs.size() > 1 ? static_cast<int64_t*>(args.outputs[1]) : nullptr;
-    ForPlanes(args, plan.width, g.Work(), g.planes, [&](int64_t first, int64_t last) {
+    ForPlanes(args, plan.width, g.Work(), g.planes, [&](int64_t first, int64_t last, int) {
       for (int64_t p = first; p < last; ++p) {
         T* out = static_cast<T*>(args.outputs[0]) + p * g.OutSize();
         FoldPlane(g, static_cast<const T*>(args.inputs[0]) + p * g.InSize(), MaxFold<T>(),
@@ -142,7 +143,7 @@ template <typename T>
 std::unique_ptr<Kernel> FloatPoolKernel(PoolPlan plan) {
   return MakeKernel([plan = std::move(plan)](const KernelArgs& args) {
     const PoolGeometry& g = plan.geometry;
-    ForPlanes(args, plan.width, g.Work(), g.planes, [&](int64_t first, int64_t last) {
+    ForPlanes(args, plan.width, g.Work(), g.planes, [&](int64_t first, int64_t last, int) {
       for (int64_t p = first; p < last; ++p) {
         const T* in = static_cast<const T*>(args.inputs[0]) + p * g.InSize();
         T* out = static_cast<T*>(args.outputs[0]) + p * g.OutSize();
@@ -164,14 +165,21 @@ std::unique_ptr<Kernel> FloatPoolKernel(PoolPlan plan) {
 }
 
 std::unique_ptr<Kernel> BlockedPoolKernel(PoolPlan plan) {
-  return MakeKernel([plan = std::move(plan), block = ChannelBlock()](const KernelArgs& args) {
-    const PoolGeometry& g = plan.geometry;
-    ForPlanes(args, plan.width, g.Work(), g.planes / block, [&](int64_t first, int64_t last) {
-      PoolBlocked(plan.kind, g, block, static_cast<const float*>(args.inputs[0]),
-                  static_cast<float*>(args.outputs[0]), first, last);
-    });
-    return absl::OkStatus();
-  });
+  const int block = ChannelBlock();
+  const int64_t row = plan.geometry.FoldsRows() ? plan.geometry.in[2] * block : 0;
+  const size_t scratch = static_cast<size_t>(row * plan.width) * sizeof(float);
+  return MakeKernel(
+      [plan = std::move(plan), block, row](const KernelArgs& args) {
+        const PoolGeometry& g = plan.geometry;
+        ForPlanes(args, plan.width, g.Work(), g.planes / block,
+                  [&](int64_t first, int64_t last, int part) {
+                    PoolBlocked(plan.kind, g, block, static_cast<const float*>(args.inputs[0]),
+                                static_cast<float*>(args.outputs[0]), first, last,
+                                static_cast<float*>(args.scratch) + part * row);
+                  });
+        return absl::OkStatus();
+      },
+      scratch);
 }
 
 StatusOr<PoolPlan> PlanPool(const CompileContext& context, PoolKind kind) {

@@ -33,6 +33,15 @@ struct SumOp {
   }
 };
 
+// What an average multiplies its sum by.
+HWY_INLINE float ScaleOf(PoolKind kind, const Taps& tz, const Taps& ty, const Taps& tx) {
+  const int64_t count = kind == PoolKind::kAverage
+                            ? tz.count * ty.count * tx.count
+                            : tz.with_padding * ty.with_padding * tx.with_padding;
+  return 1.0f / static_cast<float>(std::max<int64_t>(count, 1));
+}
+
+// Each window by itself.
 template <class Op>
 HWY_INLINE void Plane(const PoolGeometry& g, PoolKind kind, int block, const float* in,
                       float* out) {
@@ -44,9 +53,6 @@ HWY_INLINE void Plane(const PoolGeometry& g, PoolKind kind, int block, const flo
       const Taps& ty = g.taps[1][y];
       for (int64_t x = 0; x < g.out[2]; ++x, out += block) {
         const Taps& tx = g.taps[2][x];
-        const int64_t count = kind == PoolKind::kAverage
-                                  ? tz.count * ty.count * tx.count
-                                  : tz.with_padding * ty.with_padding * tx.with_padding;
         for (int lane = 0; lane < block; lane += lanes) {
           auto result = hn::Set(d, Op::Initial());
           for (int64_t a = 0; a < tz.count; ++a) {
@@ -60,8 +66,7 @@ HWY_INLINE void Plane(const PoolGeometry& g, PoolKind kind, int block, const flo
             }
           }
           if (kind != PoolKind::kMax) {
-            const float scale = 1.0f / static_cast<float>(std::max<int64_t>(count, 1));
-            result = hn::Mul(result, hn::Set(d, scale));
+            result = hn::Mul(result, hn::Set(d, ScaleOf(kind, tz, ty, tx)));
           }
           hn::StoreU(result, d, out + lane);
         }
@@ -70,15 +75,56 @@ HWY_INLINE void Plane(const PoolGeometry& g, PoolKind kind, int block, const flo
   }
 }
 
+// The rows of an output row's windows into one, `row`, and of that each window's columns.
+template <class Op>
+HWY_INLINE void PlaneByRows(const PoolGeometry& g, PoolKind kind, int block, const float* in,
+                            float* out, float* row) {
+  const hn::CappedTag<float, 16> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t width = g.in[2] * block;
+  for (const Taps& tz : g.taps[0]) {
+    for (const Taps& ty : g.taps[1]) {
+      for (int64_t i = 0; i < width; i += lanes) {
+        auto result = hn::Set(d, Op::Initial());
+        for (int64_t a = 0; a < tz.count; ++a) {
+          const int64_t plane = (tz.first + a * g.dilation[0]) * g.in[1];
+          const float* from = in + (plane + ty.first) * width + i;
+          for (int64_t b = 0; b < ty.count; ++b, from += g.dilation[1] * width) {
+            result = Op::Combine(result, hn::LoadU(d, from));
+          }
+        }
+        hn::StoreU(result, d, row + i);
+      }
+      for (const Taps& tx : g.taps[2]) {
+        for (int64_t lane = 0; lane < block; lane += lanes) {
+          auto result = hn::Set(d, Op::Initial());
+          const float* from = row + tx.first * block + lane;
+          for (int64_t c = 0; c < tx.count; ++c, from += g.dilation[2] * block) {
+            result = Op::Combine(result, hn::LoadU(d, from));
+          }
+          if (kind != PoolKind::kMax) {
+            result = hn::Mul(result, hn::Set(d, ScaleOf(kind, tz, ty, tx)));
+          }
+          hn::StoreU(result, d, out + lane);
+        }
+        out += block;
+      }
+    }
+  }
+}
+
 void Blocked(PoolKind kind, const PoolGeometry& g, int block, const float* in, float* out,
-             int64_t first, int64_t last) {
+             int64_t first, int64_t last, float* row) {
+  const bool folds = g.FoldsRows();
   for (int64_t p = first; p < last; ++p) {
     const float* from = in + p * g.InSize() * block;
     float* to = out + p * g.OutSize() * block;
     if (kind == PoolKind::kMax) {
-      Plane<MaxOp>(g, kind, block, from, to);
+      folds ? PlaneByRows<MaxOp>(g, kind, block, from, to, row)
+            : Plane<MaxOp>(g, kind, block, from, to);
     } else {
-      Plane<SumOp>(g, kind, block, from, to);
+      folds ? PlaneByRows<SumOp>(g, kind, block, from, to, row)
+            : Plane<SumOp>(g, kind, block, from, to);
     }
   }
 }
@@ -154,8 +200,8 @@ HWY_EXPORT(Blocked);
 HWY_EXPORT(Global);
 
 void PoolBlocked(PoolKind kind, const PoolGeometry& geometry, int block, const float* in,
-                 float* out, int64_t first, int64_t last) {
-  HWY_DYNAMIC_DISPATCH(Blocked)(kind, geometry, block, in, out, first, last);
+                 float* out, int64_t first, int64_t last, float* row) {
+  HWY_DYNAMIC_DISPATCH(Blocked)(kind, geometry, block, in, out, first, last, row);
 }
 
 void GlobalPoolFloat(PoolKind kind, int64_t size, int block, const float* in, float* out,

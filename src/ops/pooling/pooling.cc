@@ -50,6 +50,19 @@ double PoolGeometry::Work() const {
   return work;
 }
 
+bool PoolGeometry::FoldsRows() const {
+  // Of a whole window each; few are cut off by the edges.
+  std::array<double, 3> window{};
+  for (int axis = 0; axis < 3; ++axis) {
+    for (const Taps& t : taps[axis]) {
+      window[axis] = std::max(window[axis], static_cast<double>(t.count));
+    }
+  }
+  const double rows = window[0] * window[1];
+  const double columns = window[2] * static_cast<double>(out[2]);
+  return rows * static_cast<double>(in[2]) + columns < 0.9 * rows * columns;
+}
+
 std::optional<BlockedForm> PoolBlockedForm(const Attributes&, std::span<const ValueInfo> inputs,
                                            std::span<const ValueInfo> outputs) {
   if (inputs[0].dtype != DType::kFloat || !inputs[0].shape.has_rank() ||

@@ -35,6 +35,9 @@ struct PoolGeometry {
   int64_t OutSize() const { return out[0] * out[1] * out[2]; }
   // Reads that all windows make, about.
   double Work() const;
+  // Whether windows overlap so much that each output row's are better folded into one row of input
+  // first, and that row's then along the last axis.
+  bool FoldsRows() const;
 };
 
 enum class PoolKind : uint8_t { kMax, kAverage, kAverageWithPadding, kLp };
@@ -45,9 +48,9 @@ std::optional<BlockedForm> PoolBlockedForm(const Attributes& attributes,
                                            std::span<const ValueInfo> outputs);
 
 // kMax or an average over float32 planes [first, last) of `block` interleaved channels each, which
-// is 8 or 16.
+// is 8 or 16. `row`, in[2] · block floats, is scratch where the geometry folds rows.
 void PoolBlocked(PoolKind kind, const PoolGeometry& geometry, int block, const float* in,
-                 float* out, int64_t first, int64_t last);
+                 float* out, int64_t first, int64_t last, float* row);
 // The mean or maximum of each of the `block` interleaved channels of planes [first, last), `size`
 // positions each. Block 1: of each plane.
 void GlobalPoolFloat(PoolKind kind, int64_t size, int block, const float* in, float* out,

@@ -1,5 +1,7 @@
 // GridSample, AffineGrid, RoiAlign, MaxRoiPool.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "ops/movement/naive.h"
 
@@ -182,10 +184,28 @@ double PlaneAt(const float* plane, int64_t h, int64_t w, double y, double x) {
   return sum;
 }
 
-TEST(RoiAlignTest, AveragesBilinearSamples) {
+// The largest of the elements around such a position, each times its share there.
+double LargestShareAt(const float* plane, int64_t h, int64_t w, double y, double x) {
+  if (y < -1 || y > static_cast<double>(h) || x < -1 || x > static_cast<double>(w)) return 0;
+  y = std::min(std::max(y, 0.0), static_cast<double>(h - 1));
+  x = std::min(std::max(x, 0.0), static_cast<double>(w - 1));
+  double largest = -std::numeric_limits<double>::infinity();
+  for (const double i : {std::floor(y), std::floor(y) + 1}) {
+    for (const double j : {std::floor(x), std::floor(x) + 1}) {
+      const int64_t at =
+          std::min(static_cast<int64_t>(i), h - 1) * w + std::min(static_cast<int64_t>(j), w - 1);
+      largest = std::max(
+          largest, (1 - std::abs(y - i)) * (1 - std::abs(x - j)) * static_cast<double>(plane[at]));
+    }
+  }
+  return largest;
+}
+
+TEST(RoiAlignTest, TakesBilinearSamples) {
   std::mt19937 rng(52);
   ReversedTeam team;
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 40; ++round) {
+    const bool max = round >= 20;
     const Shape in{2, 3, Pick(rng, 1, 9), Pick(rng, 1, 9)};
     const int64_t count = Pick(rng, 0, 4);
     const int64_t height = Pick(rng, 1, 4), width = Pick(rng, 1, 4);
@@ -199,6 +219,7 @@ TEST(RoiAlignTest, AveragesBilinearSamples) {
     a.Set("output_height", height);
     a.Set("output_width", width);
     a.Set("sampling_ratio", ratio);
+    a.Set("mode", std::string(max ? "max" : "avg"));
     a.Set("spatial_scale", 0.5f);
     a.Set("coordinate_transformation_mode",
           std::string(half_pixel ? "half_pixel" : "output_half_pixel"));
@@ -217,7 +238,7 @@ TEST(RoiAlignTest, AveragesBilinearSamples) {
                             size[1] / static_cast<double>(width)};
       const int64_t rows = ratio > 0 ? ratio : static_cast<int64_t>(std::ceil(bin[0]));
       const int64_t columns = ratio > 0 ? ratio : static_cast<int64_t>(std::ceil(bin[1]));
-      double sum = 0;
+      double sum = 0, largest = -std::numeric_limits<double>::infinity();
       for (int64_t i = 0; i < rows; ++i) {
         for (int64_t j = 0; j < columns; ++j) {
           const double py =
@@ -226,13 +247,15 @@ TEST(RoiAlignTest, AveragesBilinearSamples) {
           const double px =
               edge[0] + bin[1] * (static_cast<double>(o[3]) +
                                   (static_cast<double>(j) + 0.5) / static_cast<double>(columns));
-          sum += PlaneAt(x.data<float>() + (batch[o[0]] * 3 + o[1]) * in[2] * in[3], in[2], in[3],
-                         py, px);
+          const float* plane = x.data<float>() + (batch[o[0]] * 3 + o[1]) * in[2] * in[3];
+          sum += PlaneAt(plane, in[2], in[3], py, px);
+          largest = std::max(largest, LargestShareAt(plane, in[2], in[3], py, px));
         }
       }
       const auto samples = static_cast<double>(
           std::max<int64_t>(1, std::max<int64_t>(rows, 0) * std::max<int64_t>(columns, 0)));
-      ASSERT_NEAR(y.data<float>()[at++], sum / samples, 1e-5);
+      const bool none = rows <= 0 || columns <= 0;
+      ASSERT_NEAR(y.data<float>()[at++], !max ? sum / samples : none ? 0 : largest, 1e-5);
     });
   }
 }
