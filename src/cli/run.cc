@@ -64,7 +64,8 @@ std::string FirstValues(const Tensor& tensor) {
 template <typename Input>
 bool IsDecoder(const std::vector<Input>& inputs) {
   return std::any_of(inputs.begin(), inputs.end(), [](const Input& input) {
-    return input.name.starts_with("past_key_values.") || input.name == "encoder_hidden_states";
+    return input.name.starts_with("past_key_values.") || input.name == "past_0" ||
+           input.name == "encoder_hidden_states";
   });
 }
 

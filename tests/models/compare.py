@@ -195,7 +195,7 @@ def compare_encoders(chairlift):
 
 
 # Decoders of tiny sizes as exporters write them, attention in one operator or in many (export_decoders.py,
-# export_genai_decoders.py).
+# export_genai_decoders.py, export_ort_decoders.py).
 DECODERS = pathlib.Path(__file__).parent / "decoders"
 
 
@@ -207,18 +207,21 @@ def greedy(peer, prompt, count):
         cached = len(prompt) + len(answer) - len(added)
         feeds = {}
         for given in peer.get_inputs():
+            integers = np.int32 if "int32" in given.type else np.int64
             if given.name == "input_ids":
-                feeds[given.name] = np.array([added], np.int64)
+                feeds[given.name] = np.array([added], integers)
             elif given.name == "attention_mask":
-                feeds[given.name] = np.ones((1, cached + len(added)), np.int64)
+                feeds[given.name] = np.ones((1, cached + len(added)), integers)
             elif given.name == "position_ids":
-                feeds[given.name] = np.arange(cached, cached + len(added))[None]
-            else:
-                columns = given.shape[3] if isinstance(given.shape[3], int) else 16
-                feeds[given.name] = past.get(given.name, np.zeros((1, given.shape[1], 0, columns), np.float32))
+                feeds[given.name] = np.arange(cached, cached + len(added), dtype=integers)[None]
+            else:  # keys or values, [batch, heads, past, columns], or [2, …] both
+                both = given.shape[:1] if len(given.shape) == 5 else []
+                columns = given.shape[-1] if isinstance(given.shape[-1], int) else 16
+                feeds[given.name] = past.get(given.name, np.zeros((*both, 1, given.shape[-3], 0, columns), np.float32))
         results = dict(zip(outputs, peer.run(None, feeds)))
         last = results.pop("logits")[0, -1]
-        past = {name.replace("present", "past_key_values"): value for name, value in results.items()}
+        past = {name.replace("present_", "past_").replace("present.", "past_key_values."): value
+                for name, value in results.items()}
         margin = min(margin, np.diff(np.sort(last))[-1])
         added = [int(last.argmax())]
         answer += added

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "graph/decoders/normalise_ports.h"
 #include "graph/decoders/paging.h"
 #include "graph/decoders/source.h"
 #include "graph/decoders/without_past.h"
@@ -27,20 +28,7 @@ Status CheckShape(const Value& value, int rank, const std::vector<int>& known, c
                        form);
 }
 
-}  // namespace
-
-bool HasPast(const Graph& graph) {
-  return std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId id) {
-    return graph.values[static_cast<size_t>(id)].name.starts_with(kPastPrefix);
-  });
-}
-
-bool HasSource(const Graph& graph) {
-  return std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId id) {
-    return graph.values[static_cast<size_t>(id)].name == kSourceName;
-  });
-}
-
+// The branch that is taken.
 StatusOr<Graph> PickCacheBranch(const Graph& graph) {
   Graph picked = graph;
   const auto input = std::find_if(picked.inputs.begin(), picked.inputs.end(), [&](ValueId id) {
@@ -64,6 +52,27 @@ StatusOr<Graph> PickCacheBranch(const Graph& graph) {
   std::erase_if(picked.inputs, [&](ValueId id) { return links.Unused(id); });
   CHAIRLIFT_RETURN_IF_ERROR(Verify(picked));
   CHAIRLIFT_RETURN_IF_ERROR(InferShapes(picked));
+  return picked;
+}
+
+}  // namespace
+
+bool HasPast(const Graph& graph) {
+  return std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId id) {
+    const Value& value = graph.values[static_cast<size_t>(id)];
+    return value.name.starts_with(kPastPrefix) || decoders::JoinedLayer(value).has_value();
+  });
+}
+
+bool HasSource(const Graph& graph) {
+  return std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId id) {
+    return graph.values[static_cast<size_t>(id)].name == kSourceName;
+  });
+}
+
+StatusOr<Graph> NormaliseDecoder(const Graph& graph) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(Graph picked, PickCacheBranch(graph));
+  CHAIRLIFT_RETURN_IF_ERROR(decoders::NormalisePorts(picked));
   return picked;
 }
 

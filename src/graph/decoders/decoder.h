@@ -123,9 +123,10 @@ struct DecoderPorts {
 bool HasPast(const Graph& graph);
 bool HasSource(const Graph& graph);
 inline bool IsDecoder(const Graph& graph) { return HasPast(graph) || HasSource(graph); }
-// A model of both forms in one, with an `If` on its input use_cache_branch, as that which has a
-// past or, where it has a source, as that which has none; others as they are.
-StatusOr<Graph> PickCacheBranch(const Graph& graph);
+// In the form above: a model of both forms in one, with an `If` on its input use_cache_branch, as
+// that which has a past or, where it has a source, as that which has none; what other exporters
+// name otherwise, by these names (normalise_ports.h). Others as they are.
+StatusOr<Graph> NormaliseDecoder(const Graph& graph);
 // Unimplemented names the input or output that does not fit.
 StatusOr<DecoderPorts> FindDecoderPorts(const Graph& graph);
 

@@ -21,7 +21,8 @@ using testing::LlamaModel;
 StatusOr<DecoderModel> Made(const std::string& bytes) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const ImportedModel imported,
                              ImportOnnx(std::as_bytes(std::span(bytes.data(), bytes.size())), {}));
-  return MakeDecoder(imported.graph);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Graph graph, NormaliseDecoder(imported.graph));
+  return MakeDecoder(graph);
 }
 
 std::string Refused(const std::string& bytes) {
@@ -114,22 +115,99 @@ TEST(DecoderTest, AttentionWithItsCacheThatSeesOtherTokensIsRefused) {
   }
 }
 
-// Real exports (tests/models/export_decoders.py).
-TEST(DecoderTest, WhatPyTorchsExporterWritesIsProved) {
+// Real exports (tests/models/export_decoders.py, export_genai_decoders.py, export_ort_decoders.py).
+TEST(DecoderTest, WhatExportersWriteIsProved) {
   int count = 0;
   const auto folder = std::filesystem::path(CHAIRLIFT_TEST_MODELS) / ".." / "decoders";
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     SCOPED_TRACE(entry.path().filename().string());
     const auto imported = ImportOnnxFile(entry.path());
     ASSERT_TRUE(imported.ok()) << imported.status();
-    const auto model = MakeDecoder(imported->graph);
+    ASSERT_TRUE(IsDecoder(imported->graph));
+    const auto graph = NormaliseDecoder(imported->graph);
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    const auto model = MakeDecoder(*graph);
     ASSERT_TRUE(model.ok()) << model.status();
     EXPECT_EQ(CountOf(model->graph, "PagedAttention"), 2);
     const bool gpt2 = entry.path().filename().string().starts_with("gpt2");
     EXPECT_EQ(model->layers[0].heads, gpt2 ? 4 : 2);
     ++count;
   }
-  EXPECT_GE(count, 6);
+  EXPECT_GE(count, 11);
+}
+
+// Of what onnxruntime's script writes, with one thing changed: why it is refused.
+std::string RefusedJoined(const char* name, void (*change)(Graph&)) {
+  auto imported = ImportOnnxFile(std::filesystem::path(CHAIRLIFT_TEST_MODELS) / ".." / "decoders" /
+                                 (std::string(name) + ".onnx"));
+  EXPECT_TRUE(imported.ok()) << imported.status();
+  change(imported->graph);
+  const auto graph = NormaliseDecoder(imported->graph);
+  if (!graph.ok()) return std::string(graph.status().message());
+  const auto made = MakeDecoder(*graph);
+  EXPECT_TRUE(absl::IsUnimplemented(made.status())) << made.status();
+  return std::string(made.status().message());
+}
+
+Node& ProducerOf(Graph& graph, const std::string& name) {
+  return *std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+    return graph.values[static_cast<size_t>(node.outputs[0])].name == name;
+  });
+}
+
+TEST(DecoderTest, APastInOneTensorWhosePartsAreOthersIsRefused) {
+  const auto swap_present = [](Graph& graph) {  // values, then keys
+    Node& present = ProducerOf(graph, "present_0");
+    std::swap(present.inputs[0], present.inputs[1]);
+  };
+  const auto swap_layers = [](Graph& graph) {
+    std::swap(graph.values[static_cast<size_t>(graph.outputs[1])].name,
+              graph.values[static_cast<size_t>(graph.outputs[2])].name);
+  };
+  const auto swap_past = [](Graph& graph) {  // attention reads keys as values
+    int count = 0;
+    for (Node& node : graph.nodes) {
+      if (!graph.values[static_cast<size_t>(node.inputs[0])].name.starts_with("past_")) continue;
+      if (node.def->name != "Split") continue;
+      std::swap(node.outputs[0], node.outputs[1]);
+      ++count;
+    }
+    EXPECT_EQ(count, 2);
+  };
+  const auto lose_rank = [](Graph& graph) {
+    graph.values[static_cast<size_t>(graph.outputs[1])].shape = SymbolicShape();
+  };
+  for (const char* name : {"gpt2_ort131_joined_written_out", "gpt2_ort131_joined_fused"}) {
+    SCOPED_TRACE(name);
+    EXPECT_THAT(RefusedJoined(name, swap_present), HasSubstr("output 'present.0.key' is not"));
+    EXPECT_THAT(RefusedJoined(name, swap_layers), HasSubstr("output 'present.0.key' is not"));
+    EXPECT_THAT(RefusedJoined(name, swap_past), HasSubstr("output 'present.0.key' is not"));
+    EXPECT_THAT(RefusedJoined(name, lose_rank), HasSubstr("output 'present_0' has shape"));
+  }
+}
+
+TEST(DecoderTest, AttentionInOneOperatorThatSeesLaterTokensIsRefused) {
+  const auto see_all = [](Graph& graph) {
+    for (Node& node : graph.nodes) {  // keys ≤ position
+      if (node.def->name == "LessOrEqual") std::swap(node.inputs[0], node.inputs[1]);
+    }
+  };
+  EXPECT_THAT(RefusedJoined("gpt2_ort131_joined_fused", see_all), HasSubstr("its mask"));
+}
+
+TEST(DecoderTest, APastOfAnotherShapeIsNoDecoders) {
+  Graph graph;
+  const auto input = [&](const char* name, std::vector<Dim> dims) {
+    graph.inputs = {graph.AddValue(
+        {.name = name, .dtype = DType::kFloat, .shape = SymbolicShape(std::move(dims))})};
+    return HasPast(graph);
+  };
+  const Dim any = Dim::Symbol("n");
+  EXPECT_TRUE(input("past_11", {Dim(2), any, Dim(4), any, Dim(8)}));
+  EXPECT_FALSE(input("past_0", {Dim(3), any, Dim(4), any, Dim(8)}));
+  EXPECT_FALSE(input("past_0", {Dim(2), any, Dim(8)}));
+  EXPECT_FALSE(input("past_steps", {Dim(2), any, Dim(4), any, Dim(8)}));
+  EXPECT_FALSE(input("past_", {Dim(2), any, Dim(4), any, Dim(8)}));
 }
 
 // Real exports (tests/models/export_encoder_decoders.py).
@@ -162,7 +240,7 @@ TEST(DecoderTest, OfAMergedFileTheBranchThatHasNoPastIsTaken) {
   const auto merged = ImportOnnxFile(folder / "decoder_model_merged.onnx");
   const auto encoder = ImportOnnxFile(folder / "encoder_model.onnx");
   ASSERT_TRUE(merged.ok() && encoder.ok()) << merged.status() << encoder.status();
-  const auto picked = PickCacheBranch(merged->graph);
+  const auto picked = NormaliseDecoder(merged->graph);
   ASSERT_TRUE(picked.ok()) << picked.status();
   EXPECT_FALSE(HasPast(*picked));
   const auto model = MakeDecoder(*picked, &encoder->graph);

@@ -88,7 +88,9 @@ void ExpectEqual(const Pattern& pattern, const Tensor& tensor, const Sizes& size
 int Check(const std::string& bytes, const Sizes& sizes, bool encoder = false) {
   auto imported = ImportOnnx(std::as_bytes(std::span(bytes.data(), bytes.size())), {});
   EXPECT_TRUE(imported.ok()) << imported.status();
-  Graph graph = std::move(imported->graph);
+  auto normalised = NormaliseDecoder(imported->graph);
+  EXPECT_TRUE(normalised.ok()) << normalised.status();
+  Graph graph = *std::move(normalised);
   DecoderPorts of_encoder;
   of_encoder.tokens = 0;
   of_encoder.mask = 1;
@@ -109,8 +111,16 @@ int Check(const std::string& bytes, const Sizes& sizes, bool encoder = false) {
   std::map<int, Tensor> inputs;
   const auto ints = [&](int input, int64_t count, auto number) {
     if (input < 0) return;
-    Tensor t = Tensor::Allocate(DType::kInt64, {sizes.batch, count});
-    for (int64_t i = 0; i < t.size(); ++i) t.data<int64_t>()[i] = number(i % count);
+    const ValueId id = graph.inputs[static_cast<size_t>(input)];
+    const DType dtype = graph.values[static_cast<size_t>(id)].dtype;
+    Tensor t = Tensor::Allocate(dtype, {sizes.batch, count});
+    for (int64_t i = 0; i < t.size(); ++i) {
+      if (dtype == DType::kInt32) {
+        t.data<int32_t>()[i] = static_cast<int32_t>(number(i % count));
+      } else {
+        t.data<int64_t>()[i] = number(i % count);
+      }
+    }
     inputs[input] = t;
   };
   ints(ports->tokens, sizes.added, [](int64_t i) { return i; });

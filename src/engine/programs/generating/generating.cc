@@ -332,7 +332,7 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
     refused = "decoders run on the CPU only";
     return nullptr;
   }
-  StatusOr<Graph> graph = PickCacheBranch(model.graph);
+  StatusOr<Graph> graph = NormaliseDecoder(model.graph);
   if (!graph.ok()) {
     refused = Message(graph.status());
     return nullptr;
