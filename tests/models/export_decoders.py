@@ -7,6 +7,7 @@ of transformers' models, in the names that Hugging Face's exporters give: what m
 """
 
 import argparse
+import inspect
 import pathlib
 import warnings
 
@@ -25,12 +26,14 @@ class Step(torch.nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids, attention_mask, position_ids, *past):
+    def forward(self, input_ids, attention_mask, *more):
+        positions = more[:len(more) % 2]
+        past = more[len(positions):]
         cache = DynamicCache()
         for layer in range(len(past) // 2):
             cache.update(past[2 * layer], past[2 * layer + 1], layer)
-        got = self.model(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
-                         past_key_values=cache, use_cache=True)
+        got = self.model(input_ids=input_ids, attention_mask=attention_mask, past_key_values=cache, use_cache=True,
+                         **({"position_ids": positions[0]} if positions else {}))
         present = [t for layer in got.past_key_values.layers for t in (layer.keys, layer.values)]
         return (got.logits, *present)
 
@@ -45,16 +48,24 @@ def models(attention):
                                                  n_head=HEADS, attn_implementation=attention)), HEADS
     yield "llama", t.LlamaForCausalLM(t.LlamaConfig(**sizes)), 2
     yield "qwen2", t.Qwen2ForCausalLM(t.Qwen2Config(**sizes)), 2
+    if attention == "eager":  # the only one that they have
+        yield "bloom", t.BloomForCausalLM(t.BloomConfig(vocab_size=VOCABULARY, hidden_size=HIDDEN, n_layer=LAYERS,
+                                                        n_head=HEADS)), HEADS
+        yield "mpt", t.MptForCausalLM(t.MptConfig(vocab_size=VOCABULARY, d_model=HIDDEN, n_layers=LAYERS,
+                                                  n_heads=HEADS, max_seq_len=64)), HEADS
 
 
 def export(model, kv_heads, path, opset):
     batch, past, new = 2, 5, 3
     config = model.config
-    feeds = [torch.randint(0, config.vocab_size, (batch, new)), torch.ones(batch, past + new, dtype=torch.int64),
-             torch.arange(past, past + new)[None].expand(batch, new).contiguous()]
-    inputs, outputs = ["input_ids", "attention_mask", "position_ids"], ["logits"]
+    feeds = [torch.randint(0, config.vocab_size, (batch, new)), torch.ones(batch, past + new, dtype=torch.int64)]
+    inputs, outputs = ["input_ids", "attention_mask"], ["logits"]
     axes = {"input_ids": {0: "batch", 1: "sequence"}, "attention_mask": {0: "batch", 1: "total"},
-            "position_ids": {0: "batch", 1: "sequence"}, "logits": {0: "batch", 1: "sequence"}}
+            "logits": {0: "batch", 1: "sequence"}}
+    if "position_ids" in inspect.signature(model.forward).parameters:
+        feeds.append(torch.arange(past, past + new)[None].expand(batch, new).contiguous())
+        inputs.append("position_ids")
+        axes["position_ids"] = {0: "batch", 1: "sequence"}
     for layer in range(config.num_hidden_layers):
         for what in ("key", "value"):
             feeds.append(torch.randn(batch, kv_heads, past, config.hidden_size // config.num_attention_heads))

@@ -142,7 +142,7 @@ StatusOr<Pattern> PatternReader::Curve(const Node& node, const std::vector<Patte
   result.dtype = computed[0].dtype();
   result.curve = computed[0].Clone();
   result.dims = std::move(dims);
-  limit_ = limit_ == 0 ? kReach + 1 : std::min(limit_, kReach + 1);
+  LimitTokens(kReach + 1);
   return result;
 }
 

@@ -33,9 +33,7 @@ ValueId KnownValues::SizeOfInput(int axis) {
 
 StatusOr<ValueId> KnownValues::Canonical(ValueId id) {
   const Value value = graph_.values[static_cast<size_t>(id)];
-  if (value.is_constant() || !reader_.of(id).known()) {
-    return id;
-  }
+  if (value.is_constant() || !reader_.of(id).known() || reader_.of(id).is_slopes()) return id;
   if (const auto found = canonical_.find(id); found != canonical_.end()) return found->second;
   StatusOr<ValueId> made = MakeCanonical(value, reader_.of(id));
   if (!made.ok()) {

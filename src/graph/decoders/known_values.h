@@ -22,8 +22,8 @@ class KnownValues {
               Line (*position)(int axis))
       : graph_(graph), reader_(reader), input_(input), length_(length), position_(position) {}
 
-  // The value without a past, where it is known; itself, where it is not. Unimplemented says what
-  // else it depends on.
+  // The value without a past, where it is known; itself, where it is not, or is slopes, which are
+  // computed where they are read. Unimplemented says what else it depends on.
   StatusOr<ValueId> Canonical(ValueId id);
 
  private:

@@ -129,6 +129,21 @@ std::optional<Line> Line::Product(const Line& a, const Line& b) {
   return std::nullopt;
 }
 
+std::optional<Line> Line::Quotient(const Line& a, const Line& b) {
+  if (!b.is_number() || b.number < 1) return std::nullopt;
+  Line quotient = a;
+  bool whole = true;
+  const auto divide = [&](int64_t& n) {
+    whole &= n % b.number == 0;
+    n /= b.number;
+  };
+  divide(quotient.number);
+  for (int64_t& times : quotient.sizes) divide(times);
+  for (auto& [axis, times] : quotient.axes) divide(times);
+  if (!whole) return std::nullopt;
+  return quotient;
+}
+
 std::optional<Line> Line::With(int axis, const Line& place) const {
   Line rest = *this;
   const int64_t times = along(axis);
@@ -243,6 +258,7 @@ Pattern Pattern::OfConstant(const Tensor& constant) {
       return OfLine(constant.dtype(), LinesOf(shape), line);
     }
   }
+  if (const auto slopes = OfSlopes(constant)) return *slopes;
   return CutAlongDiagonal(constant).value_or(Pattern());
 }
 

@@ -7,6 +7,7 @@
 #ifndef CHAIRLIFT_GRAPH_DECODERS_PATTERN_H_
 #define CHAIRLIFT_GRAPH_DECODERS_PATTERN_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -60,6 +61,8 @@ struct Line {
   static std::optional<Line> Sum(const Line& a, const Line& b, int64_t times_b = 1);
   // Nothing where neither is a number.
   static std::optional<Line> Product(const Line& a, const Line& b);
+  // Nothing where b is no number, or does not divide each part of a.
+  static std::optional<Line> Quotient(const Line& a, const Line& b);
   // With `place` in place of the index along `axis`.
   std::optional<Line> With(int axis, const Line& place) const;
   // The least it is over all sizes and all indices into `dims`; nothing where there is no bound.
@@ -79,6 +82,9 @@ struct Pattern {
     // Each element is curve[line + kReach, its index along `column`]; where −1, curve has one
     // column.
     kCurve,
+    // Each element is table[m] + slopes[its index along `column`] · line. Where table[m] is below
+    // −1e30, nothing is known but that it is below half of that.
+    kSlopes,
   };
   Kind kind = Kind::kUnknown;
   DType dtype = DType::kUndefined;
@@ -86,8 +92,9 @@ struct Pattern {
   Line line = {};
   std::vector<Line> list = {};
   std::vector<Line> conditions = {};
-  Tensor table = {};  // [2^conditions]
-  Tensor curve = {};  // [2·kReach + 1, columns]
+  Tensor table = {};   // [2^conditions]
+  Tensor curve = {};   // [2·kReach + 1, columns]
+  Tensor slopes = {};  // [columns]
   int column = -1;
 
   // Whether its elements are known.
@@ -96,15 +103,19 @@ struct Pattern {
   bool is_line() const { return kind == Kind::kLine; }
   bool is_table() const { return kind == Kind::kTable; }
   bool is_curve() const { return kind == Kind::kCurve; }
+  bool is_slopes() const { return kind == Kind::kSlopes; }
   int rank() const { return static_cast<int>(dims.size()); }
 
   static Pattern OfLine(DType dtype, std::vector<Line> dims, Line line);
   static Pattern OfList(DType dtype, std::vector<Line> list);
   // One number everywhere; `one`: of one element.
   static Pattern Uniform(std::vector<Line> dims, const Tensor& one);
-  // Of numbers that are equal, count up along the last axis, or are cut along a diagonal of the
-  // last two; else unknown.
+  // Of numbers that are equal, count up along the last axis, at a slope of each row, or are cut
+  // along a diagonal of the last two; else unknown.
   static Pattern OfConstant(const Tensor& constant);
+  // Of float rows along one axis, each a multiple of its distance from the first or last entry,
+  // where all are 0.
+  static std::optional<Pattern> OfSlopes(const Tensor& constant);
 
   // The elements of a value of rank 0 or 1 of a known number of them; nothing where they are no
   // lines.
@@ -113,6 +124,8 @@ struct Pattern {
   std::optional<Line> AsLine() const;
   // As a table, of a line that is a number.
   std::optional<Pattern> AsTable() const;
+  // Of slopes, what is added to them.
+  Pattern Added() const;
   // Without the conditions that are decided, by themselves or by others, or that change nothing:
   // by bytes, or by value, where 0 and -0 are one.
   void Simplify(bool by_value = false);
@@ -132,9 +145,13 @@ class PatternReader {
   // The dimensions of a value as lines, from its pattern or its shape; nothing where one is not
   // known.
   std::optional<std::vector<Line>> Dims(ValueId id) const;
+  // Of a number, or what is named as below.
+  static std::optional<Line> SizeOf(const Dim& dim);
+  static std::optional<Dim> DimOf(const Line& size);
   // Sets the pattern of the node's output, or says why it cannot be followed.
   Status Visit(const Node& node);
   int64_t limit() const { return limit_; }
+  void LimitTokens(int64_t most) { limit_ = limit_ == 0 ? most : std::min(limit_, most); }
 
   // Names of the sizes as dimensions of the graph.
   static constexpr char kBatch[] = "(batch)", kNew[] = "(length)", kPast[] = "(past)",
@@ -152,6 +169,12 @@ class PatternReader {
   StatusOr<Pattern> Curve(const Node& node, const std::vector<Pattern>& inputs,
                           std::vector<Line> dims);
   StatusOr<Pattern> GatherByCurve(const Tensor& rows, const Pattern& index);
+  // Of a constant with one number a column and what is a line along a later axis; nothing where
+  // inputs are something else.
+  std::optional<Pattern> TimesSlopes(const Node& node) const;
+  // Of slopes that are scaled, masked, or added to.
+  StatusOr<Pattern> OfSlopes(const Node& node, const std::vector<Pattern>& inputs,
+                             std::vector<Line> dims);
   StatusOr<Pattern> Slice(const Node& node);
   StatusOr<Pattern> Gather(const Node& node);
   StatusOr<Pattern> Range(const Node& node);

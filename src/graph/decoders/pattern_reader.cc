@@ -97,6 +97,7 @@ StatusOr<Line> LineOf(const std::string& op, const std::vector<Line>& in) {
   if (op == "Sub") result = Line::Sum(in[0], in[1], -1);
   if (op == "Neg") result = Line::Sum(Line(), in[0], -1);
   if (op == "Mul") result = Line::Product(in[0], in[1]);
+  if (op == "Div") result = Line::Quotient(in[0], in[1]);
   if (!result) return Unimplemented("what it computes of sizes is not followed");
   return *result;
 }
@@ -120,23 +121,30 @@ std::optional<std::vector<Line>> PatternReader::Dims(ValueId id) const {
   if (!shape.has_rank()) return std::nullopt;
   std::vector<Line> dims;
   for (const Dim& dim : shape.dims()) {
-    if (dim.known()) {
-      dims.push_back(Line::Number(dim.value()));
-    } else if (dim.symbol() == kBatch) {
-      dims.push_back(Line::Of(Size::kBatch));
-    } else if (dim.symbol() == kNew) {
-      dims.push_back(Line::Of(Size::kNew));
-    } else if (dim.symbol() == kPast) {
-      dims.push_back(Line::Of(Size::kPast));
-    } else if (dim.symbol() == kTotal) {
-      dims.push_back(Line::Total());
-    } else if (dim.symbol() == kSource) {
-      dims.push_back(Line::Of(Size::kSource));
-    } else {
-      return std::nullopt;
-    }
+    const auto size = SizeOf(dim);
+    if (!size) return std::nullopt;
+    dims.push_back(*size);
   }
   return dims;
+}
+
+std::optional<Line> PatternReader::SizeOf(const Dim& dim) {
+  if (dim.known()) return Line::Number(dim.value());
+  if (dim.symbol() == kBatch) return Line::Of(Size::kBatch);
+  if (dim.symbol() == kNew) return Line::Of(Size::kNew);
+  if (dim.symbol() == kPast) return Line::Of(Size::kPast);
+  if (dim.symbol() == kTotal) return Line::Total();
+  if (dim.symbol() == kSource) return Line::Of(Size::kSource);
+  return std::nullopt;
+}
+
+std::optional<Dim> PatternReader::DimOf(const Line& size) {
+  if (size.is_number()) return Dim(size.number);
+  for (const char* name : {kBatch, kNew, kPast, kTotal, kSource}) {
+    const Dim dim = Dim::Symbol(name);
+    if (SizeOf(dim) == size) return dim;
+  }
+  return std::nullopt;
 }
 
 Pattern PatternReader::In(const Node& node, size_t i) const {
@@ -220,6 +228,7 @@ StatusOr<Pattern> PatternReader::Follow(const Node& node) {
     return Pattern::Uniform(*dims, value == nullptr ? Tensor::Of<float>({1}, {0.0f}) : *value);
   }
   if (!IsElementwise(*node.def)) return Unimplemented("it is not followed");
+  if (const auto slopes = TimesSlopes(node)) return *slopes;
   std::vector<Pattern> inputs;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     Pattern input = In(node, i);
@@ -242,13 +251,16 @@ StatusOr<Pattern> PatternReader::Elementwise(const Node& node, std::vector<Patte
   if (!dims) return Unimplemented("the shapes of its inputs do not fit");
   std::vector<Line> values;
   bool depends = false;  // on sizes or places
+  bool slopes = false;
   for (Pattern& input : inputs) {
     input = BroadcastTo(input, *dims);
     const auto line = input.AsLine();
     lines &= line.has_value();
     values.push_back(line.value_or(Line()));
     depends |= input.is_curve() || (input.is_line() && !input.line.is_number());
+    slopes |= input.is_slopes();
   }
+  if (slopes) return OfSlopes(node, inputs, *std::move(dims));
   if (!depends) return Tables(node, inputs, *std::move(dims));
   if (lines && op == "Equal") {
     const auto difference = Line::Sum(values[0], values[1], -1);
@@ -385,7 +397,14 @@ StatusOr<Pattern> PatternReader::Slice(const Node& node) {
       if (at.Most({}) && *at.Most({}) < 0) return Line::Sum(dim, at);
       return std::nullopt;
     };
-    const auto start = place((*starts)[i]);
+    auto start = place((*starts)[i]);
+    if (!start && dim.is_number()) {  // of a constant, as many of the last as there are tokens
+      const auto taken = Line::Sum(dim, (*starts)[i], -1);
+      if (taken && (*taken == Line::Total() || *taken == Line::Of(Size::kNew))) {
+        start = (*starts)[i];
+        LimitTokens(dim.number);
+      }
+    }
     auto end = place((*ends)[i]);
     if ((*ends)[i].is_number() && (*ends)[i].number >= kEndless) end = dim;
     if (!start || !end) return Unimplemented("where it cuts depends on sizes");
@@ -398,7 +417,7 @@ StatusOr<Pattern> PatternReader::Slice(const Node& node) {
       if (!dim.is_number() || (*end != Line::Total() && *end != Line::Of(Size::kNew))) {
         return Unimplemented("whether it reaches the end depends on sizes");
       }
-      limit_ = limit_ == 0 ? dim.number : std::min(limit_, dim.number);
+      LimitTokens(dim.number);
     }
     const auto length = Line::Sum(*end, *start, -1);
     if (!length) return Unimplemented("where it cuts is not known");
@@ -459,7 +478,9 @@ StatusOr<Pattern> PatternReader::Gather(const Node& node) {
   }
   const auto place = index.known() ? index.AsLine() : std::nullopt;
   if (!place) return Unimplemented("its places are not followed");
-  if (data.is_curve()) return Unimplemented("its input 0 follows from places");
+  if (data.is_curve() || data.is_slopes()) {
+    return Unimplemented("its input 0 follows from places");
+  }
   const Line& dim = data.dims[static_cast<size_t>(axis)];
   const auto beyond = Line::Sum(*place, dim, -1);
   const auto least = place->Least(index.dims);

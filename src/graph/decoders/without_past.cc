@@ -8,11 +8,13 @@
 #include <string>
 #include <utility>
 
+#include "graph/decoders/batch_heads.h"
 #include "graph/decoders/head_rows.h"
 #include "graph/decoders/known_values.h"
 #include "graph/decoders/pattern.h"
 #include "graph/infer.h"
 #include "graph/passes/lower_attention.h"
+#include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 #include "graph/ragged/mask_proof.h"
 #include "graph/ragged/prepare.h"
@@ -53,7 +55,9 @@ class PastRemover {
       const Status inferred = InferNode(graph_, node, budget);
       if (!inferred.ok()) return Unimplemented("{}: {}", node.Describe(), Message(inferred));
       const Status followed = reader_.Visit(node);
-      known[n] = followed.ok() || FollowsPast(node);
+      // What attention does not read of slopes is computed.
+      const bool slopes = followed.ok() && reader_.of(node.outputs[0]).is_slopes();
+      known[n] = followed.ok() ? !slopes : FollowsPast(node);
       if (followed.ok()) continue;
       if (!known[n]) FollowSource(n);
       for (const ValueId id : node.outputs) {
@@ -316,7 +320,13 @@ class PastRemover {
       return Unimplemented("it has no mask: tokens of a prompt would see later ones");
     }
     std::vector<ValueId> inputs = {q, past ? grown_.at(k).added : k, past ? grown_.at(v).added : v};
-    if (mask != kNoValue && causal) {
+    if (mask != kNoValue && reader_.of(mask).is_slopes()) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId bias, SlopesBias(mask, node, causal));
+      if (bias != kNoValue) {
+        inputs.push_back(bias);
+        graph_.nodes[n].attributes.Set("distances", int64_t{1});
+      }
+    } else if (mask != kNoValue && causal) {
       CHAIRLIFT_RETURN_IF_ERROR(CheckHidesNothing(mask, total_));
     } else if (mask != kNoValue && reader_.of(mask).is_curve()) {
       CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId bias, BiasOf(mask, node, true));
@@ -363,15 +373,11 @@ class PastRemover {
         pattern.dims[static_cast<size_t>(rank - 1)] != total_) {
       return Unimplemented("its mask does not follow from how far key and query are apart");
     }
-    const SymbolicShape& q = graph_.values[static_cast<size_t>(attention.inputs[0])].shape;
-    const Dim heads = q[static_cast<int>(attention.attributes.Ints("q_axes", {0, 1, 2, 3})[1])];
     const int64_t columns = pattern.curve.shape()[1];
-    if (!heads.known() || (columns != 1 && columns != heads.value())) {
-      return Unimplemented("its mask has {} heads", columns);
-    }
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t heads, HeadsOf(attention, columns));
     const int64_t points = pattern.curve.shape()[0];
-    Tensor bias = Tensor::Allocate(DType::kFloat, {heads.value(), points});
-    for (int64_t h = 0; h < heads.value(); ++h) {
+    Tensor bias = Tensor::Allocate(DType::kFloat, {heads, points});
+    for (int64_t h = 0; h < heads; ++h) {
       for (int64_t i = 0; i < points; ++i) {
         const int64_t from = pattern.line == *apart ? i : points - 1 - i;
         const float added = pattern.curve.data<float>()[from * columns + (columns == 1 ? 0 : h)];
@@ -387,6 +393,47 @@ class PastRemover {
     const ValueId id = AddConstant(graph_, fmt::format("bias/{}", mask), std::move(bias));
     biases_[key] = id;
     return id;
+  }
+
+  // Heads of queries, for a mask that has one or as many.
+  StatusOr<int64_t> HeadsOf(const Node& attention, int64_t of_mask) const {
+    const SymbolicShape& q = graph_.values[static_cast<size_t>(attention.inputs[0])].shape;
+    const Dim heads = q[static_cast<int>(attention.attributes.Ints("q_axes", {0, 1, 2, 3})[1])];
+    if (heads.known() && (of_mask == 1 || of_mask == heads.value())) return heads.value();
+    return Unimplemented("its mask has {} heads", of_mask);
+  }
+
+  // What a mask adds that grows with the key's place at a slope of each head. Softmax takes no
+  // notice of what is the same for all keys of a query, so that it may be taken to be 0 at the
+  // query's own: a bias by distance, as BiasOf's. `causal`: later keys are hidden already, and it
+  // is to hide none. kNoValue where it adds the same to all.
+  StatusOr<ValueId> SlopesBias(ValueId mask, const Node& attention, bool causal) {
+    const Pattern& pattern = reader_.of(mask);
+    if (causal) {
+      CHAIRLIFT_RETURN_IF_ERROR(CheckHidesNothing(mask, pattern.Added(), total_));
+    } else {
+      CHAIRLIFT_RETURN_IF_ERROR(CheckCausal(mask, pattern.Added()));
+    }
+    const auto key = std::pair(mask, true);
+    if (const auto found = biases_.find(key); found != biases_.end()) return found->second;
+    const int rank = pattern.rank();
+    const int64_t times = rank >= 1 && rank <= 4 ? pattern.line.along(rank - 1) : 0;
+    if (pattern.column != rank - 3) {
+      return Unimplemented("its mask has slopes along axis {}, which is not that of heads",
+                           pattern.column);
+    }
+    if (times == 0) return kNoValue;
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t heads, HeadsOf(attention, pattern.slopes.size()));
+    Tensor bias = Tensor::Allocate(DType::kFloat, {heads, 2 * kReach + 1});
+    for (int64_t h = 0; h < heads; ++h) {
+      const float slope = pattern.slopes.data<float>()[h];
+      for (int64_t i = -kReach; i <= kReach; ++i) {
+        const float added = i < 0 ? slope * static_cast<float>(times * i) : 0.0f;
+        bias.data<float>()[h * (2 * kReach + 1) + kReach + i] = added;
+      }
+    }
+    reader_.LimitTokens(kReach + 1);
+    return biases_[key] = AddConstant(graph_, fmt::format("bias/{}", mask), std::move(bias));
   }
 
   // Attention over the source: what it reads of that is each request's own.
@@ -426,9 +473,12 @@ class PastRemover {
   }
 
   // Whether the mask adds 0 to all. `keys`: how many columns it must have, where that counts.
-  Status CheckHidesNothing(ValueId mask, std::optional<Line> keys = std::nullopt) const {
+  Status CheckHidesNothing(ValueId mask, const std::optional<Line>& keys = std::nullopt) const {
     const Value& value = graph_.values[static_cast<size_t>(mask)];
-    Pattern pattern = value.is_constant() ? Pattern::OfConstant(value.constant) : reader_.of(mask);
+    return CheckHidesNothing(
+        mask, value.is_constant() ? Pattern::OfConstant(value.constant) : reader_.of(mask), keys);
+  }
+  Status CheckHidesNothing(ValueId mask, Pattern pattern, const std::optional<Line>& keys) const {
     const auto table = pattern.known() ? pattern.AsTable() : std::nullopt;
     if (!table || table->dtype != DType::kFloat) {
       const std::string& why = why_[static_cast<size_t>(mask)];
@@ -483,10 +533,12 @@ class PastRemover {
     return graph;
   }
 
-  // Whether the mask hides exactly the keys behind each query.
+  // Whether the mask hides exactly the keys behind each query, and adds 0 to others.
   Status CheckCausal(ValueId mask) const {
-    Pattern pattern =
-        graph_.values[static_cast<size_t>(mask)].is_constant() ? Pattern() : reader_.of(mask);
+    const bool constant = graph_.values[static_cast<size_t>(mask)].is_constant();
+    return CheckCausal(mask, constant ? Pattern() : reader_.of(mask));
+  }
+  Status CheckCausal(ValueId mask, Pattern pattern) const {
     if (!pattern.is_table() || pattern.dtype != DType::kFloat) {
       const std::string& why = why_[static_cast<size_t>(mask)];
       return Unimplemented("its mask cannot be followed{}{}", why.empty() ? "" : ": ", why);
@@ -622,11 +674,26 @@ void StartPatterns(const Graph& graph, const DecoderPorts& ports, PatternReader&
 
 namespace {
 
+// Makes one operator of what exporters write as several.
+StatusOr<std::vector<PassReport>> Recognised(Graph& graph, const DecoderPorts& ports) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<PassReport> passes, ragged::RunPreparingPasses(graph));
+  if (SplitBatchHeads(graph, ports) == 0) return passes;
+  std::vector<std::string> left;
+  CHAIRLIFT_RETURN_IF_ERROR(RemoveDeadNodes().run(graph, left).status());
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<PassReport> more, ragged::RunPreparingPasses(graph));
+  for (size_t i = 0; i < passes.size(); ++i) {
+    passes[i].rewrites += more[i].rewrites;
+    passes[i].time += more[i].time;
+    passes[i].notes = more[i].notes;
+  }
+  return passes;
+}
+
 StatusOr<CausalModel> Removed(const Graph& graph, const DecoderPorts& ports, bool causal) {
   CausalModel model;
   model.graph = graph;
   NameSizes(model.graph, ports);
-  CHAIRLIFT_ASSIGN_OR_RETURN(model.passes, ragged::RunPreparingPasses(model.graph));
+  CHAIRLIFT_ASSIGN_OR_RETURN(model.passes, Recognised(model.graph, ports));
   // What masks have is looked at below.
   std::vector<std::string> left;
   LowerCachedAttention(model.graph, left);

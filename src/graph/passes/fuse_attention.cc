@@ -4,7 +4,7 @@
 //     softmax(scale · (q · kᵀ) + mask) · v      with q, k, v of rank 4
 //
 // The scale may stand before the product, on one or both operands; the mask may be added, or
-// written as Where(condition, very negative, scores), or both, the second first. Two may be added,
+// written as Where(condition, very negative, scores), or both, in either order. Two may be added,
 // as of a bias and a mask: they are added up first.
 // Where(IsNaN(weights), 0, weights), which PyTorch writes for queries that see nothing, is kept.
 // ONNX's own Attention becomes the same (lower_attention).
@@ -35,9 +35,10 @@ struct Operand {
 struct Mask {
   ValueId id = kNoValue;         // added
   ValueId second = kNoValue;     // added after that
-  ValueId condition = kNoValue;  // before that, where it holds (or not) `fill` is the score
+  ValueId condition = kNoValue;  // where it holds (or not) `fill` is the score
   ValueId fill = kNoValue;
   bool fill_where_true = false;
+  bool fill_last = false;  // whatever is added; else before that
 };
 
 class AttentionMatcher {
@@ -193,10 +194,12 @@ class AttentionMatcher {
         const Node* found = Scores(node.inputs[i], n, inside, factor);
         const auto fill = ScalarInput(graph_, node, static_cast<int>(3 - i));
         // So far down that no score differs from another beside it.
-        if (found == nullptr || HasMask(inside) || !fill || !(*fill < -1e30) ||
-            !Broadcasts(node.inputs[0], id)) {
+        if (found == nullptr || inside.condition != kNoValue || inside.second != kNoValue ||
+            !fill || !(*fill < -1e30) || !Broadcasts(node.inputs[0], id)) {
           continue;
         }
+        mask = inside;
+        mask.fill_last = inside.id != kNoValue;
         mask.condition = Unexpanded(node.inputs[0]);
         mask.fill = node.inputs[3 - i];
         mask.fill_where_true = i == 2;
@@ -247,17 +250,19 @@ class AttentionMatcher {
   ValueId MaskValue(const Mask& mask, const std::string& name) {
     if (mask.second != kNoValue) return Sum(mask.id, mask.second, name + "/masks");
     if (mask.condition == kNoValue) return mask.id;
-    const ValueId zero = AddConstant(graph_, name + "/zero", Tensor::Of<float>(Shape{}, {0.0f}));
+    const ValueId shown =
+        mask.fill_last ? mask.id
+                       : AddConstant(graph_, name + "/zero", Tensor::Of<float>(Shape{}, {0.0f}));
     Value added{.name = name + "/mask", .dtype = DType::kFloat};
-    added.shape = graph_.values[mask.condition].shape;
+    if (!mask.fill_last) added.shape = graph_.values[mask.condition].shape;
     Node where;
     where.name = name + "/mask";
     where.def = OperatorRegistry::Builtin().Find("", "Where");
-    where.inputs = {mask.condition, mask.fill_where_true ? mask.fill : zero,
-                    mask.fill_where_true ? zero : mask.fill};
+    where.inputs = {mask.condition, mask.fill_where_true ? mask.fill : shown,
+                    mask.fill_where_true ? shown : mask.fill};
     where.outputs = {graph_.AddValue(std::move(added))};
     new_.push_back(where);
-    if (mask.id == kNoValue) return where.outputs[0];
+    if (mask.fill_last || mask.id == kNoValue) return where.outputs[0];
     return Sum(where.outputs[0], mask.id, name + "/masks");
   }
 

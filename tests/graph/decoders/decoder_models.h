@@ -37,6 +37,7 @@ struct DecoderForm {
   bool wrong_position = false;   // positions that start at 0 in every call
   bool first_positions = false;  // likewise, of a table: its first entries
   bool reads_cache = false;      // something else than attention reads the past
+  bool angles_by_rows = false;   // rotary angles by Mul, a row for each frequency
   FusedAttention fused = FusedAttention::kNone;
   bool wrong_lengths = false;  // kGroupQuery: seqlens_k of the new tokens alone
   int64_t window = -1;         // kGroupQuery: tokens that a query sees
@@ -382,7 +383,7 @@ class DecoderBuilder {
     }
     Node("Unsqueeze", {Positions(), "one_list"}, "places3");
     Node("Cast", {"places3"}, "places_float").Int("to", 1);
-    Node("MatMul", {"inv_freq", "places_float"}, "angles_across");
+    Node(form_.angles_by_rows ? "Mul" : "MatMul", {"inv_freq", "places_float"}, "angles_across");
     Node("Transpose", {"angles_across"}, "half_angles").Ints("perm", {0, 2, 1});
     Node("Concat", {"half_angles", "half_angles"}, "angles").Int("axis", -1);
     Node("Cos", {"angles"}, "cos3");

@@ -27,6 +27,8 @@ enum class Masked {
   kFillTrue,
   kFillFalse,
   kFillThenAdd,
+  kAddThenFill,
+  kTwiceThenFill,
   kExpanded,
   kSlightly,
   kTwice
@@ -120,6 +122,11 @@ class AttentionGraph {
         return b_.Op("Where", {b_.Op("Not", {hidden}), scores, Number(never)});
       case Masked::kFillThenAdd:
         return b_.Op("Add", {b_.Op("Where", {hidden, Number(never), scores}), seen_});
+      case Masked::kTwiceThenFill:
+        scores = b_.Op("Add", {scores, seen_});
+        [[fallthrough]];
+      case Masked::kAddThenFill:
+        return b_.Op("Where", {hidden, Number(never), b_.Op("Add", {scores, seen_})});
       case Masked::kExpanded:
         return b_.Op("Where",
                      {b_.Op("Expand", {hidden, b_.Op("Shape", {scores})}), Number(never), scores});
@@ -176,8 +183,9 @@ TEST(FuseAttentionTest, WhereverTheScaleStands) {
 }
 
 TEST(FuseAttentionTest, HoweverTheMaskIsWritten) {
-  for (const Masked mask : {Masked::kNot, Masked::kAdd, Masked::kFillTrue, Masked::kFillFalse,
-                            Masked::kFillThenAdd, Masked::kExpanded, Masked::kTwice}) {
+  for (const Masked mask :
+       {Masked::kNot, Masked::kAdd, Masked::kFillTrue, Masked::kFillFalse, Masked::kFillThenAdd,
+        Masked::kAddThenFill, Masked::kExpanded, Masked::kTwice}) {
     SCOPED_TRACE(static_cast<int>(mask));
     ExpectFused({.mask = mask});
   }
@@ -206,6 +214,7 @@ TEST(FuseAttentionTest, WhatElseIsReadStays) {
 TEST(FuseAttentionTest, OtherArithmeticStays) {
   ExpectLeft({.axis = 2}, "it runs along axis 2");
   ExpectLeft({.mask = Masked::kSlightly}, "no product of queries and keys, scaled and masked");
+  ExpectLeft({.mask = Masked::kTwiceThenFill}, "no product of queries and keys, scaled and masked");
   // Scaled after it was masked.
   ExpectLeft({.mask = Masked::kAddFirst}, "no product of queries and keys, scaled and masked");
   ExpectLeft({.scale = Scale::kOfValues}, "the values are scaled");
