@@ -57,6 +57,7 @@ def metaspace():
 
 class Server:
     def __init__(self, folder):
+        self.folder = folder
         self.tokenizers = {"gpt2": byte_level(), "llama": metaspace(), "t5": metaspace(), "bytes": byte_level()}
         for name, file in {"gpt2": "gpt2_hf5_torchscript_sdpa_17", "llama": "llama_hf5_torchscript_sdpa_17",
                            "bytes": "qwen2_hf5_torchscript_sdpa_17"}.items():
@@ -211,6 +212,100 @@ def test_several_choices(server):
     assert server.streamed(body)[0] == {i: choice["text"] for i, choice in enumerate(got["choices"])}
 
 
+def close(got, wanted):
+    """As lists and dicts of numbers that were computed in batches of different sizes."""
+    if isinstance(wanted, dict):
+        return isinstance(got, dict) and list(got) == list(wanted) and all(close(got[key], wanted[key]) for key in wanted)
+    if isinstance(wanted, list):
+        return isinstance(got, list) and len(got) == len(wanted) and all(map(close, got, wanted))
+    return got == pytest.approx(wanted, abs=1e-4) if isinstance(wanted, float) else got == wanted
+
+
+def logprobs_of_a_stream(server, body):
+    """The lists of each choice's pieces, joined."""
+    joined = {}
+    for event in map(json.loads, server.events("/v1/completions", {**body, "stream": True})[:-1]):
+        for choice in event["choices"]:
+            if not choice["logprobs"]:
+                assert not choice["text"] or choice["finish_reason"]
+                continue
+            own = joined.setdefault(choice["index"], {key: [] for key in choice["logprobs"]})
+            for key, values in choice["logprobs"].items():
+                own[key] = None if values is None else own[key] + values
+    return joined
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "t5", "bytes"])
+def test_log_probabilities_are_those_of_the_texts_tokens(server, name):
+    tokenizer, prompt = server.tokenizers[name], "ab c"
+    for seed in range(6):
+        given = {"max_tokens": 14, "temperature": 1.2, "seed": seed}
+        for count in (0, 3):
+            ids = tokenizer.encode(prompt).ids
+            status, model = server.ask(f"/v2/models/{name}/generate", {"input_ids": ids, "logprobs": count, **given})
+            assert status == 200, model
+            answer = [token for token in model["output_ids"] if token >= 0]
+            answer = answer[:-1] if answer[-1] == 1 else answer  # the end token has no text
+            body = {"model": name, "prompt": prompt, "logprobs": count, **given}
+            status, got = server.ask("/v1/completions", body)
+            assert status == 200, got
+            (choice,) = got["choices"]
+            said = choice["logprobs"]
+            assert "".join(said["tokens"]) == choice["text"] and len(said["tokens"]) == len(answer)
+            assert close(said["token_logprobs"], model["token_logprobs"][:len(answer)])
+            assert said["text_offset"] == [len("".join(said["tokens"][:i])) for i in range(len(answer))]
+            if count == 0:
+                assert said["top_logprobs"] is None
+            else:
+                for i, (token, likely) in enumerate(zip(answer, said["top_logprobs"])):
+                    # Special tokens, and those that are parts of characters, by their names in the vocabulary.
+                    assert said["tokens"][i] in likely or tokenizer.id_to_token(token) in likely
+                    wanted = dict(zip(model["top_token_ids"][i], model["top_logprobs"][i]))
+                    wanted[token] = said["token_logprobs"][i]
+                    assert 0 < len(likely) <= len(wanted)
+                    assert all(any(close(own, other) for other in wanted.values()) for own in likely.values())
+                    assert close(next(iter(likely.values())), max(wanted.values()))
+            assert close(logprobs_of_a_stream(server, body).get(0, said), said)
+
+
+def test_tokens_behind_a_stop_string_have_no_log_probabilities(server):
+    body = {"model": "llama", "prompt": "ab", "max_tokens": 24, "ignore_eos": True, "logprobs": 2}
+    _, whole = server.ask("/v1/completions", body)
+    text, said = whole["choices"][0]["text"], whole["choices"][0]["logprobs"]
+    for begin in range(2, len(text) - 2, 3):
+        stops = {**body, "stop": [text[begin:begin + 3]]}
+        _, got = server.ask("/v1/completions", stops)
+        (choice,) = got["choices"]
+        own = choice["logprobs"]
+        assert "".join(own["tokens"]) == choice["text"] == text[:text.find(stops["stop"][0])]
+        assert close(own["token_logprobs"], said["token_logprobs"][:len(own["tokens"])])
+        assert own["text_offset"] == said["text_offset"][:len(own["tokens"])]
+        assert close(logprobs_of_a_stream(server, stops).get(0, own), own)
+
+
+def test_several_choices_have_log_probabilities_of_their_own(server):
+    for more in ({"model": "gpt2", "temperature": 1.0, "seed": 5}, {"model": "t5", "num_beams": 4}):
+        body = {"prompt": "ab", "max_tokens": 8, "n": 3, "logprobs": 1, **more}
+        status, got = server.ask("/v1/completions", body)
+        assert status == 200, got
+        for choice in got["choices"]:
+            assert "".join(choice["logprobs"]["tokens"]) == choice["text"]
+        streamed = logprobs_of_a_stream(server, body)
+        for choice in got["choices"]:
+            assert close(streamed.get(choice["index"], choice["logprobs"]), choice["logprobs"])
+
+
+def test_the_generate_extension_has_log_probabilities_of_texts(server):
+    body = {"text_input": "ab", "max_tokens": 9, "logprobs": 2}
+    _, whole = server.ask("/v2/models/gpt2/generate", body)
+    assert "".join(whole["tokens"]) == whole["text_output"] and len(whole["top_tokens"]) == len(whole["tokens"])
+    pieces = [json.loads(event) for event in server.events("/v2/models/gpt2/generate_stream", body)]
+    for key in ("tokens", "token_logprobs", "text_offset", "top_tokens", "top_logprobs"):
+        assert close([value for piece in pieces for row in piece.get(key, []) for value in row], whole[key])
+    _, without = server.ask("/v2/models/gpt2/generate", {"text_input": "ab", "max_tokens": 9})
+    assert "tokens" not in without and "token_logprobs" not in without
+
+
 def test_usage_at_the_end_of_a_stream(server):
     body = {"model": "gpt2", "prompt": "abc", "max_tokens": 4, "ignore_eos": True, "stream": True,
             "stream_options": {"include_usage": True}}
@@ -256,7 +351,8 @@ def test_prompts_may_be_tokens(server):
     ({"model": "gpt2", "prompt": "a", "stop": [""]}, "stop has a string of 0 bytes"),
     ({"model": "gpt2", "prompt": "a", "stop": ["b"] * 17}, "stop has 17 strings"),
     ({"model": "gpt2", "prompt": "a", "echo": True}, "only false is possible"),
-    ({"model": "gpt2", "prompt": "a", "logprobs": 1}, '"logprobs" is not supported'),
+    ({"model": "gpt2", "prompt": "a", "logprobs": 21}, "logprobs is 21; it must be from 0 to 20"),
+    ({"model": "gpt2", "prompt": "a", "logprobs": True}, '"logprobs"'),
     ({"model": "gpt2", "prompt": "a", "best_of": 2}, 'it must be as "n", 1'),
     ({"model": "gpt2", "prompt": "a", "logit_bias": {"5": 1}}, '"suppress_tokens"'),
     ({"model": "gpt2", "prompt": "a", "num_beams": 2, "temperature": 1}, "beams are not sampled"),

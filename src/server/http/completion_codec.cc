@@ -17,6 +17,7 @@
 #include "server/http/json_writer.h"
 #include "server/http/request_json.h"
 #include "server/http/text_codec.h"
+#include "server/http/token_logprobs.h"
 
 namespace chairlift::http {
 namespace {
@@ -46,10 +47,6 @@ Status CheckNotBuilt(std::string_view key, dom::element value, int64_t answers) 
     return InvalidArgument(
         "\"logit_bias\" is not supported; \"suppress_tokens\" has a list of tokens that are never "
         "generated");
-  }
-  if (key == "logprobs") {
-    return InvalidArgument(
-        "\"logprobs\" is not supported with texts; /v2/models/…/generate gives those of tokens");
   }
   return absl::OkStatus();
 }
@@ -104,11 +101,14 @@ void AppendHead(const CompletionFormat& format, std::string* json) {
   json->append(",\"choices\":");
 }
 
-void AppendChoice(int64_t index, std::string_view text, std::string_view reason,
-                  std::string* json) {
+// `row`: of `logprobs`, that of the choice.
+void AppendChoice(int64_t index, std::string_view text, const TokenLogprobs& logprobs, int64_t row,
+                  std::string_view reason, std::string* json) {
   fmt::format_to(std::back_inserter(*json), R"({{"index":{},"text":)", index);
   AppendJsonString(text, json);
-  json->append(",\"logprobs\":null,\"finish_reason\":");
+  json->append(",\"logprobs\":");
+  logprobs.Append(row, json);
+  json->append(",\"finish_reason\":");
   if (reason.empty()) {
     json->append("null");
   } else {
@@ -124,16 +124,11 @@ struct Answers {
 };
 
 StatusOr<Answers> AnswersOf(const InferResponse& response) {
-  const auto find = [&](std::string_view name, DType dtype) -> const Tensor* {
-    for (const NamedTensor& output : response.outputs) {
-      if (output.name == name && output.tensor.dtype() == dtype) return &output.tensor;
-    }
-    return nullptr;
-  };
-  const Tensor* const texts = find("text_output", DType::kBytes);
-  const Tensor* const reasons = find("finish_reason", DType::kBytes);
-  const Tensor* const prompt = find("num_prompt_tokens", DType::kInt64);
-  const Tensor* const tokens = find("num_tokens", DType::kInt64);
+  const std::span<const NamedTensor> outputs = response.outputs;
+  const Tensor* const texts = FindTextOutput(outputs, "text_output", DType::kBytes);
+  const Tensor* const reasons = FindTextOutput(outputs, "finish_reason", DType::kBytes);
+  const Tensor* const prompt = FindTextOutput(outputs, "num_prompt_tokens", DType::kInt64);
+  const Tensor* const tokens = FindTextOutput(outputs, "num_tokens", DType::kInt64);
   if (texts == nullptr || reasons == nullptr || prompt == nullptr || tokens == nullptr ||
       reasons->size() != texts->size() || prompt->size() != 1) {
     return Internal("the model gave no texts");
@@ -239,11 +234,13 @@ StatusOr<DecodedCompletion> CompletionDecoder::Decode(std::string_view body,
 Status EncodeCompletion(const InferResponse& response, const CompletionFormat& format,
                         std::string* json) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Answers answers, AnswersOf(response));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const TokenLogprobs logprobs, TokenLogprobs::Of(response.outputs));
   AppendHead(format, json);
   json->push_back('[');
   for (size_t i = 0; i < answers.texts.size(); ++i) {
     if (i > 0) json->push_back(',');
-    AppendChoice(static_cast<int64_t>(i), answers.texts[i], answers.reasons[i], json);
+    const auto index = static_cast<int64_t>(i);
+    AppendChoice(index, answers.texts[i], logprobs, index, answers.reasons[i], json);
   }
   json->append("],");
   AppendUsage(answers, json);
@@ -253,14 +250,12 @@ Status EncodeCompletion(const InferResponse& response, const CompletionFormat& f
 
 Status EncodeCompletionPart(const CompletionFormat& format, const InferPart& part,
                             std::string* json) {
-  std::string text;
-  for (const NamedTensor& output : part.outputs) {
-    if (output.tensor.dtype() != DType::kBytes) return Internal("the model gave no texts");
-    for (const std::string_view piece : TextsOf(output.tensor)) text.append(piece);
-  }
+  const Tensor* const text = FindTextOutput(part.outputs, "text_output", DType::kBytes);
+  if (text == nullptr || text->size() != 1) return Internal("the model gave no texts");
+  CHAIRLIFT_ASSIGN_OR_RETURN(const TokenLogprobs logprobs, TokenLogprobs::Of(part.outputs));
   AppendHead(format, json);
   json->push_back('[');
-  AppendChoice(part.row, text, "", json);
+  AppendChoice(part.row, TextsOf(*text)[0], logprobs, 0, "", json);
   json->append("]}");
   return absl::OkStatus();
 }
@@ -271,7 +266,7 @@ Status EncodeCompletionEnd(const InferResponse& response, const CompletionFormat
   for (size_t i = 0; i < answers.reasons.size(); ++i) {
     AppendHead(format, json);
     json->push_back('[');
-    AppendChoice(static_cast<int64_t>(i), "", answers.reasons[i], json);
+    AppendChoice(static_cast<int64_t>(i), "", TokenLogprobs(), 0, answers.reasons[i], json);
     json->append("]}");
     json->append(separator);
   }

@@ -175,7 +175,7 @@ Status EncodeGeneratedPart(const GeneratedHead& head, const InferPart& part, std
   json->push_back('}');
   for (const NamedTensor& output : part.outputs) {
     // Pieces of one text.
-    const bool text = output.tensor.dtype() == DType::kBytes && output.tensor.size() == 1;
+    const bool text = output.tensor.dtype() == DType::kBytes && output.tensor.shape() == Shape{1};
     CHAIRLIFT_RETURN_IF_ERROR(
         AppendOutput(output.name, text ? output.tensor.Reshaped({}) : output.tensor, json));
   }

@@ -25,11 +25,23 @@ constexpr size_t kMostStopBytes = 1024;
 
 // In this order; behind them what the model itself takes.
 enum Input { kText, kOptions, kStops, kAnswers, kWithoutPrompt, kStreams, kFirstOfModel };
-enum Output { kTexts, kReasons, kPromptTokens, kTokens };
+enum Output {
+  kTexts,
+  kReasons,
+  kPromptTokens,
+  kNumTokens,
+  // With logprobs:
+  kTokens,
+  kTokenLogprobs,
+  kTextOffsets,
+  kTopTokens,
+  kTopLogprobs
+};
 
 // Of the model: what follows from the text, or is said in texts here.
 constexpr const char* kNotTaken[] = {"input_ids", "decoder_input_ids", "stop_sequences",
-                                     "num_return_sequences", "logprobs"};
+                                     "num_return_sequences"};
+constexpr const char* kLogprobs = "logprobs";
 constexpr const char* kNotOfTexts = "input_features";
 
 SymbolicSpec Spec(const char* name, DType dtype, std::vector<Dim> dims) {
@@ -58,24 +70,96 @@ StatusOr<Signature> SignatureOfTexts(const Signature& model) {
     if (std::count(std::begin(kNotTaken), std::end(kNotTaken), spec.name) > 0) continue;
     signature.inputs.push_back(spec);
   }
-  const Dim answers = Dim::Symbol("answers");
+  const Dim answers = Dim::Symbol("answers"), longest = Dim::Symbol("longest");
+  const Dim likely = Dim::Symbol("likely");
   signature.outputs = {Spec("text_output", DType::kBytes, {answers}),
                        Spec("finish_reason", DType::kBytes, {answers}),
                        Spec("num_prompt_tokens", DType::kInt64, {1}),
-                       Spec("num_tokens", DType::kInt64, {answers})};
+                       Spec("num_tokens", DType::kInt64, {answers}),
+                       Spec("tokens", DType::kBytes, {answers, longest}),
+                       Spec("token_logprobs", DType::kFloat, {answers, longest}),
+                       Spec("text_offset", DType::kInt64, {answers, longest}),
+                       Spec("top_tokens", DType::kBytes, {answers, longest, likely}),
+                       Spec("top_logprobs", DType::kFloat, {answers, longest, likely})};
   return signature;
 }
 
 // In place of an input that is left out.
 Tensor Absent(DType dtype) { return Tensor::Allocate(dtype, Shape{0}); }
 
+int64_t Characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+// What is told of the tokens of answers, [answers, longest, …]. Behind the tokens of one that has
+// fewer, offsets are −1, texts empty and log-probabilities 0.
+class TokenTensors {
+ public:
+  TokenTensors(int64_t answers, size_t longest, int64_t likely)
+      : shape_{answers, static_cast<int64_t>(longest)}, likely_(likely) {
+    const auto count = static_cast<size_t>(shape_.NumElements());
+    texts_.resize(count);
+    logprobs_.resize(count, 0.0f);
+    offsets_.resize(count, -1);
+    top_texts_.resize(count * static_cast<size_t>(likely));
+    top_logprobs_.resize(top_texts_.size(), 0.0f);
+  }
+
+  // Returns where the text of the next begins, in characters.
+  int64_t Set(int64_t answer, std::span<const TextToken> tokens, int64_t offset) {
+    auto at = static_cast<size_t>(answer * shape_[1]);
+    for (const TextToken& token : tokens) {
+      texts_[at] = token.text;
+      logprobs_[at] = token.logprob;
+      offsets_[at] = offset;
+      offset += Characters(token.text);
+      for (size_t i = 0; i < token.likely.size(); ++i) {
+        const size_t place = at * static_cast<size_t>(likely_) + i;
+        top_texts_[place] = token.likely[i].first;
+        top_logprobs_[place] = token.likely[i].second;
+      }
+      ++at;
+    }
+    return offset;
+  }
+
+  Tensor Take(int output) {
+    const Shape top{shape_[0], shape_[1], likely_};
+    switch (output) {
+      case kTokens:
+        return TextTensor(shape_, std::move(texts_));
+      case kTokenLogprobs:
+        return Tensor::Of<float>(shape_, std::span<const float>(logprobs_));
+      case kTextOffsets:
+        return Tensor::Of<int64_t>(shape_, std::span<const int64_t>(offsets_));
+      case kTopTokens:
+        return TextTensor(top, std::move(top_texts_));
+      default:
+        return Tensor::Of<float>(top, std::span<const float>(top_logprobs_));
+    }
+  }
+
+ private:
+  const Shape shape_;
+  const int64_t likely_;
+  std::vector<std::string> texts_, top_texts_;
+  std::vector<float> logprobs_, top_logprobs_;
+  std::vector<int64_t> offsets_;
+};
+
 class CompletionGraph final : public RequestGraph {
  public:
-  CompletionGraph(ValidatedRequest request, std::shared_ptr<CompletionRun> run, bool parts)
+  // `likely`: how many are told of each token's place.
+  CompletionGraph(ValidatedRequest request, std::vector<std::string> names,
+                  std::shared_ptr<CompletionRun> run, int64_t likely, bool parts)
       : RequestGraph(std::move(request)),
+        names_(std::move(names)),
         run_(std::move(run)),
-        parts_(std::vector<bool>(1, parts)),
-        pieces_(static_cast<size_t>(kMostAnswers)) {}
+        likely_(likely),
+        parts_(InParts(this->request(), parts)),
+        pieces_(static_cast<size_t>(kMostAnswers)),
+        offsets_(pieces_.size()) {}
 
   int32_t num_nodes() const override { return 1; }
   GraphNode run(int32_t /*index*/) const override {
@@ -90,46 +174,74 @@ class CompletionGraph final : public RequestGraph {
   StatusOr<std::vector<NamedTensor>> TakeOutputs() override;
 
   CompletionRun& run() { return *run_; }
-  void Emit(size_t answer, std::string piece) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!parts_.wants(kTexts)) return;
-    parts_.Emit({.output = kTexts,
-                 .row = static_cast<int64_t>(answer),
-                 .first = pieces_[answer]++,
-                 .count = 1},
-                TextTensor({1}, {std::move(piece)}));
-  }
+  void Emit(size_t answer, CompletionPiece piece);
   void Complete() { done_ = true; }
 
  private:
+  static std::vector<bool> InParts(const ValidatedRequest& request, bool parts) {
+    std::vector<bool> wanted(kTopLogprobs + 1, false);
+    wanted[kTexts] = parts;
+    for (const int output : request.outputs) {
+      if (output >= kTokens) wanted[static_cast<size_t>(output)] = parts;
+    }
+    return wanted;
+  }
+
+  const std::vector<std::string> names_;  // of outputs
   const std::shared_ptr<CompletionRun> run_;
+  const int64_t likely_;
   bool done_ = false;
   std::mutex mutex_;
   // Guarded by mutex_.
   AnswerParts parts_;
-  std::vector<int64_t> pieces_;  // by answer, so far
+  std::vector<int64_t> pieces_;   // by answer, so far
+  std::vector<int64_t> offsets_;  // likewise: characters
 };
+
+void CompletionGraph::Emit(size_t answer, CompletionPiece piece) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!parts_.wants(kTexts)) return;
+  AnswerPart part{.output = kTexts,
+                  .row = static_cast<int64_t>(answer),
+                  .first = pieces_[answer]++,
+                  .count = 1};
+  parts_.Emit(part, TextTensor({1}, {std::move(piece.text)}));
+  TokenTensors tokens(1, piece.tokens.size(), likely_);
+  offsets_[answer] = tokens.Set(0, piece.tokens, offsets_[answer]);
+  for (int output = kTokens; output <= kTopLogprobs; ++output) {
+    if (!parts_.wants(output)) continue;
+    part.output = output;
+    parts_.Emit(part, tokens.Take(output));
+  }
+}
 
 StatusOr<std::vector<NamedTensor>> CompletionGraph::TakeOutputs() {
   std::vector<std::string> texts, reasons;
-  std::vector<int64_t> tokens;
-  for (const Completion& answer : run_->answers()) {
+  std::vector<int64_t> counts;
+  size_t longest = 0;
+  const std::vector<Completion>& answers = run_->answers();
+  for (const Completion& answer : answers) {
     texts.push_back(answer.text);
     reasons.emplace_back(answer.stopped ? "stop" : "length");
-    tokens.push_back(answer.tokens);
+    counts.push_back(answer.tokens);
+    longest = std::max(longest, answer.text_tokens.size());
   }
   const Shape shape{static_cast<int64_t>(texts.size())};
+  TokenTensors tokens(shape[0], longest, likely_);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    tokens.Set(static_cast<int64_t>(i), answers[i].text_tokens, 0);
+  }
   std::vector<NamedTensor> outputs;
   for (const int output : request().outputs) {
-    if (output == kTexts) outputs.push_back({"text_output", TextTensor(shape, texts)});
-    if (output == kReasons) outputs.push_back({"finish_reason", TextTensor(shape, reasons)});
-    if (output == kPromptTokens) {
-      outputs.push_back({"num_prompt_tokens", Tensor::Of<int64_t>({1}, {run_->prompt_tokens()})});
+    NamedTensor& own = outputs.emplace_back();
+    own.name = names_[static_cast<size_t>(output)];
+    if (output == kTexts) own.tensor = TextTensor(shape, texts);
+    if (output == kReasons) own.tensor = TextTensor(shape, reasons);
+    if (output == kPromptTokens) own.tensor = Tensor::Of<int64_t>({1}, {run_->prompt_tokens()});
+    if (output == kNumTokens) {
+      own.tensor = Tensor::Of<int64_t>(shape, std::span<const int64_t>(counts));
     }
-    if (output == kTokens) {
-      outputs.push_back(
-          {"num_tokens", Tensor::Of<int64_t>(shape, std::span<const int64_t>(tokens))});
-    }
+    if (output >= kTokens) own.tensor = tokens.Take(output);
   }
   return outputs;
 }
@@ -173,6 +285,8 @@ class CompletingProgram final : public Program {
   void Run(TaskRun& run, TaskDone done) override;
 
  private:
+  int64_t LogprobsOf(const ValidatedRequest& request) const;
+
   const CompletionConfig config_;
   ModelCalls& calls_;
 };
@@ -216,7 +330,28 @@ StatusOr<ValidatedRequest> CompletingProgram::Validate(const InferRequest& reque
     return InvalidArgument("stop has a string of {} bytes; each may have 1 to {}", stop.size(),
                            kMostStopBytes);
   }
+  const int64_t logprobs = LogprobsOf(validated);
+  const auto missing = [&](int output) -> const char* {
+    if (output < kTokens) return nullptr;
+    if (output < kTopTokens) return logprobs >= 0 ? nullptr : "logprobs of 0 or more";
+    return logprobs > 0 ? nullptr : "logprobs of 1 or more";
+  };
+  for (const int output : validated.outputs) {
+    if (request.outputs.empty() || missing(output) == nullptr) continue;
+    return InvalidArgument("output '{}' goes with {}",
+                           signature_.outputs[static_cast<size_t>(output)].name, missing(output));
+  }
+  std::erase_if(validated.outputs, [&](int output) { return missing(output) != nullptr; });
   return validated;
+}
+
+// −1: none are wanted.
+int64_t CompletingProgram::LogprobsOf(const ValidatedRequest& request) const {
+  for (size_t i = kFirstOfModel; i < request.inputs.size(); ++i) {
+    if (signature_.inputs[i].name != kLogprobs || request.inputs[i].size() == 0) continue;
+    return request.inputs[i].data<int32_t>()[0];
+  }
+  return -1;
 }
 
 StatusOr<std::unique_ptr<RequestGraph>> CompletingProgram::Unfold(ValidatedRequest request,
@@ -253,8 +388,13 @@ StatusOr<std::unique_ptr<RequestGraph>> CompletingProgram::Unfold(ValidatedReque
         {"num_return_sequences", Tensor::Of<int32_t>({1}, {static_cast<int32_t>(made.answers)})});
   }
   if (own_ends) made.end_tokens.insert(config_.end_tokens.begin(), config_.end_tokens.end());
+  const int64_t logprobs = LogprobsOf(request);
+  if (logprobs >= 0) made.logprobs = logprobs;
+  std::vector<std::string> names;
+  for (const SymbolicSpec& output : signature_.outputs) names.push_back(output.name);
   auto run = std::make_shared<CompletionRun>(config_, std::move(models), calls_, std::move(made));
-  return std::make_unique<CompletionGraph>(std::move(request), std::move(run), parts);
+  return std::make_unique<CompletionGraph>(std::move(request), std::move(names), std::move(run),
+                                           logprobs > 0 ? logprobs + 1 : 0, parts);
 }
 
 void CompletingProgram::Run(TaskRun& run, TaskDone done) {
@@ -264,7 +404,7 @@ void CompletingProgram::Run(TaskRun& run, TaskDone done) {
   const TimePoint start = Clock::Steady().Now();
   graph.run().Begin(
       node.deadline,
-      [&graph, &run](size_t answer, std::string piece) {
+      [&graph, &run](size_t answer, CompletionPiece piece) {
         graph.Emit(answer, std::move(piece));
         if (run.send_parts != nullptr) run.send_parts(0);
       },

@@ -17,19 +17,31 @@ namespace {
 constexpr size_t kContextTokens = 5;
 // Tokens that may wait for a character to be complete: of three bytes, and of what has no text.
 constexpr size_t kMostHeldTokens = 64;
+// Names of tokens that a request's answers may have, with logprobs: some 64 MiB.
+constexpr int64_t kMostNames = int64_t{1} << 20;
 
-const Tensor* FindOutput(const InferResponse& response, std::string_view name) {
-  for (const NamedTensor& output : response.outputs) {
-    if (output.name == name) return &output.tensor;
+StatusOr<const Tensor*> FindOutput(std::span<const NamedTensor> outputs, const char* name,
+                                   DType dtype) {
+  for (const NamedTensor& output : outputs) {
+    if (output.name != name) continue;
+    if (output.tensor.dtype() == dtype) return &output.tensor;
+    return Internal("its '{}' is {}", name, DTypeName(output.tensor.dtype()));
   }
-  return nullptr;
+  return Internal("it gave no '{}'", name);
 }
 
-StatusOr<std::span<const int64_t>> TokensOf(const InferResponse& response, const char* name) {
-  const Tensor* const tokens = FindOutput(response, name);
-  if (tokens == nullptr) return Internal("it gave no '{}'", name);
-  if (tokens->dtype() == DType::kInt64) return tokens->values<int64_t>();
-  return Internal("its '{}' are not INT64", name);
+// That of an answer, where there are several: [n, …].
+StatusOr<Tensor> TokenOutput(std::span<const NamedTensor> outputs, const char* name, DType dtype,
+                             std::optional<int64_t> row, int rank) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor* const found, FindOutput(outputs, name, dtype));
+  const Shape& shape = found->shape();
+  if (shape.rank() != rank + (row ? 1 : 0) || (row && (*row < 0 || *row >= shape[0]))) {
+    return Internal("its '{}' has shape {}", name, shape.ToString());
+  }
+  if (!row) return *found;
+  Shape own = shape;
+  own.Erase(0);
+  return found->Rows(*row, 1).Reshaped(own);
 }
 
 Tensor Row(std::span<const int64_t> tokens) {
@@ -79,7 +91,7 @@ void CompletionRun::Advance(Lock lock) {
       Piece piece = std::move(pieces_.front());
       pieces_.pop_front();
       lock.unlock();
-      emit_(piece.answer, std::move(piece.text));
+      emit_(piece.answer, std::move(piece.piece));
       lock.lock();
       continue;
     }
@@ -142,10 +154,11 @@ void CompletionRun::Answered(uint64_t call, Call& made, StatusOr<InferResponse> 
   Advance(std::move(lock));
 }
 
-InferRequest CompletionRun::RequestOf(std::vector<NamedTensor> inputs, std::string output) const {
+InferRequest CompletionRun::RequestOf(std::vector<NamedTensor> inputs,
+                                      std::vector<std::string> outputs) const {
   InferRequest request;
   request.inputs = std::move(inputs);
-  request.outputs = {std::move(output)};
+  request.outputs = std::move(outputs);
   if (deadline_) {
     const Duration left = std::max(*deadline_ - Clock::Steady().Now(), Duration(0));
     request.timeout = std::chrono::duration_cast<std::chrono::microseconds>(left);
@@ -167,7 +180,7 @@ std::optional<CompletionRun::Call> CompletionRun::NextCall() {
 CompletionRun::Call CompletionRun::Tokenize() {
   asked_ = true;
   Call call{.model = &models_.tokenizer};
-  call.request = RequestOf({{"text", request_.text}, {"options", request_.options}}, "input_ids");
+  call.request = RequestOf({{"text", request_.text}, {"options", request_.options}}, {"input_ids"});
   call.request.model = config_.tokenizer;
   call.take = [](CompletionRun& run, StatusOr<InferResponse> response) -> Status {
     CHAIRLIFT_RETURN_IF_ERROR(response.status());
@@ -177,8 +190,10 @@ CompletionRun::Call CompletionRun::Tokenize() {
 }
 
 Status CompletionRun::TakePrompt(const InferResponse& response) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const auto tokens, TokensOf(response, "input_ids"));
-  prompt_.assign(tokens.begin(), tokens.end());
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor* const tokens,
+                             FindOutput(response.outputs, "input_ids", DType::kInt64));
+  const auto ids = tokens->values<int64_t>();
+  prompt_.assign(ids.begin(), ids.end());
   prompted_ = true;
   Answer first(request_.stops);
   if (config_.continues_prompt) {
@@ -200,7 +215,10 @@ CompletionRun::Call CompletionRun::Generate(size_t answer) {
     inputs.push_back({"seed", Tensor::Of<int64_t>({1}, {static_cast<int64_t>(seed)})});
   }
   Call call{.model = &models_.model};
-  call.request = RequestOf(std::move(inputs), "output_ids");
+  std::vector<std::string> outputs = {"output_ids"};
+  if (request_.logprobs) outputs.emplace_back("token_logprobs");
+  if (request_.logprobs > 0) outputs.insert(outputs.end(), {"top_token_ids", "top_logprobs"});
+  call.request = RequestOf(std::move(inputs), std::move(outputs));
   call.request.model = config_.model;
   call.answer = answer;
   // Also where a stop string may end it before its last token.
@@ -209,9 +227,10 @@ CompletionRun::Call CompletionRun::Generate(size_t answer) {
       const std::shared_ptr<CompletionRun> run = self.lock();
       if (run == nullptr) return;
       Lock lock(run->mutex_);
-      const Status taken = CatchOutOfMemory([&] {
+      const Status taken = CatchOutOfMemory([&]() -> Status {
         for (const InferPart& part : parts) {
-          for (const NamedTensor& output : part.outputs) run->TakeTokens(answer, output.tensor);
+          CHAIRLIFT_ASSIGN_OR_RETURN(const auto tokens, run->TokensIn(part.outputs, std::nullopt));
+          run->TakeTokens(answer, tokens);
         }
         return absl::OkStatus();
       });
@@ -225,14 +244,50 @@ CompletionRun::Call CompletionRun::Generate(size_t answer) {
   return call;
 }
 
+StatusOr<std::vector<CompletionRun::ModelToken>> CompletionRun::TokensIn(
+    std::span<const NamedTensor> outputs, std::optional<int64_t> row) const {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor ids,
+                             TokenOutput(outputs, "output_ids", DType::kInt64, row, 1));
+  std::vector<ModelToken> tokens(static_cast<size_t>(ids.size()));
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i].id = ids.values<int64_t>()[i];
+  if (!request_.logprobs) return tokens;
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor logprobs,
+                             TokenOutput(outputs, "token_logprobs", DType::kFloat, row, 1));
+  if (logprobs.size() != ids.size()) return Internal("it gave too few log-probabilities");
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i].logprob = logprobs.values<float>()[i];
+  if (*request_.logprobs < 1) return tokens;
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor likely,
+                             TokenOutput(outputs, "top_token_ids", DType::kInt64, row, 2));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor likely_logprobs,
+                             TokenOutput(outputs, "top_logprobs", DType::kFloat, row, 2));
+  const Shape wanted{ids.size(), *request_.logprobs};
+  if (likely.shape() != wanted || likely_logprobs.shape() != wanted) {
+    return Internal("it gave log-probabilities of shape {}, not {}", likely.shape().ToString(),
+                    wanted.ToString());
+  }
+  for (size_t i = 0, at = 0; i < tokens.size(); ++i) {
+    ModelToken& token = tokens[i];
+    bool among = false;
+    for (int64_t k = 0; k < *request_.logprobs; ++k, ++at) {
+      const int64_t id = likely.values<int64_t>()[at];
+      token.likely.emplace_back(id, likely_logprobs.values<float>()[at]);
+      among |= id == token.id;
+    }
+    if (!among) token.likely.emplace_back(token.id, token.logprob);
+  }
+  return tokens;
+}
+
 // Those that come next; no end token is passed on.
-void CompletionRun::TakeTokens(size_t index, const Tensor& tokens) {
+void CompletionRun::TakeTokens(size_t index, std::span<const ModelToken> tokens) {
   Answer& answer = answers_[index];
-  for (const int64_t token : tokens.values<int64_t>()) {
-    if (token < 0 || answer.ended_by_token || answer.stop.stopped()) break;
+  for (const ModelToken& token : tokens) {
+    if (token.id < 0 || answer.ended_by_token || answer.stop.stopped()) break;
     ++completions_[index].tokens;
-    answer.ended_by_token = request_.end_tokens.contains(token);
-    if (!answer.ended_by_token) answer.ids.push_back(token);
+    answer.ended_by_token = request_.end_tokens.contains(token.id);
+    if (answer.ended_by_token) break;
+    answer.ids.push_back(token.id);
+    if (request_.logprobs) answer.unread.push_back(token);
   }
 }
 
@@ -244,27 +299,40 @@ Status CompletionRun::TakeAnswer(size_t index, StatusOr<InferResponse> response)
     return absl::OkStatus();
   }
   CHAIRLIFT_RETURN_IF_ERROR(response.status());
-  const Tensor* const tokens = FindOutput(*response, "output_ids");
-  if (tokens == nullptr || tokens->dtype() != DType::kInt64 || tokens->shape().rank() != 2) {
-    return Internal("it gave no 'output_ids'");
-  }
-  const int64_t rows = tokens->shape()[0];
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor* const ids,
+                             FindOutput(response->outputs, "output_ids", DType::kInt64));
+  if (ids->shape().rank() != 2) return Internal("its 'output_ids' are no rows");
   if (request_.beams) {  // there may be fewer
-    answers_.resize(static_cast<size_t>(std::min(rows, request_.answers)), Answer(request_.stops));
+    answers_.resize(static_cast<size_t>(std::min(ids->shape()[0], request_.answers)),
+                    Answer(request_.stops));
     completions_.resize(answers_.size());
   }
   const size_t end = request_.beams ? answers_.size() : index + 1;
   for (size_t i = index; i < end; ++i) {
-    const Tensor row = tokens->Rows(static_cast<int64_t>(i - index), 1);
-    const int64_t had = completions_[i].tokens;
-    const int64_t all = row.size();
-    if (had < all) {
-      const Shape shape{all};
-      TakeTokens(i, row.Reshaped(shape).Rows(had, all - had));
-    }
+    CHAIRLIFT_ASSIGN_OR_RETURN(const auto tokens,
+                               TokensIn(response->outputs, static_cast<int64_t>(i - index)));
+    const auto had = static_cast<size_t>(completions_[i].tokens);
+    if (had < tokens.size()) TakeTokens(i, std::span(tokens).subspan(had));
     answers_[i].complete = true;
   }
   return absl::OkStatus();
+}
+
+int64_t CompletionRun::names_per_token() const {
+  const int64_t likely = request_.logprobs.value_or(-1);
+  return likely > 0 ? likely + 1 : likely;  // the token's own
+}
+
+std::vector<int64_t> CompletionRun::IdsToRead(const Answer& answer) const {
+  std::vector<int64_t> ids(answer.ids.begin() + static_cast<std::ptrdiff_t>(answer.window),
+                           answer.ids.end());
+  if (names_per_token() < 1) return ids;
+  for (const ModelToken& token : answer.unread) {
+    for (const auto& [id, logprob] : token.likely) ids.push_back(id);
+    const auto names = static_cast<size_t>(names_per_token());
+    ids.insert(ids.end(), names - token.likely.size(), token.id);
+  }
+  return ids;
 }
 
 std::optional<CompletionRun::Call> CompletionRun::Read(size_t index) {
@@ -283,26 +351,37 @@ std::optional<CompletionRun::Call> CompletionRun::Read(size_t index) {
   const bool held_long = end - answer.read > kMostHeldTokens;
   const auto known = static_cast<int64_t>(answer.read - answer.window);
   Call call{.model = &models_.detokenizer};
-  call.request =
-      RequestOf({{"ids", Row(std::span(answer.ids).subspan(answer.window))},
-                 {"options", Tensor::Of<int64_t>({1, 2}, {known, last || held_long ? 1 : 0})}},
-                "text");
+  const std::vector<int64_t> ids = IdsToRead(answer);
+  const Tensor options =
+      Tensor::Of<int64_t>({1, 3}, {known, last || held_long ? 1 : 0, names_per_token()});
+  std::vector<std::string> outputs = {"text"};
+  if (request_.logprobs) outputs.emplace_back("lengths");
+  call.request = RequestOf({{"ids", Row(ids)}, {"options", options}}, std::move(outputs));
   call.request.model = config_.detokenizer;
-  call.take = [index, end, last, held_long](CompletionRun& run,
-                                            StatusOr<InferResponse> response) -> Status {
+  call.take = [index, end, known, last, held_long](CompletionRun& run,
+                                                   StatusOr<InferResponse> response) -> Status {
     CHAIRLIFT_RETURN_IF_ERROR(response.status());
     Answer& own = run.answers_[index];
     own.reading = false;
-    const Tensor* const text = FindOutput(*response, "text");
-    if (text == nullptr || text->dtype() != DType::kBytes || text->size() != 1) {
-      return Internal("the detokenizer gave no text");
-    }
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor* const text,
+                               FindOutput(response->outputs, "text", DType::kBytes));
+    if (text->size() != 1) return Internal("it gave {} texts", text->size());
     std::string piece(TextsOf(*text)[0]);
+    const size_t added = end - own.read;
+    if (run.request_.logprobs) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor* const lengths,
+                                 FindOutput(response->outputs, "lengths", DType::kInt64));
+      const auto values = lengths->values<int64_t>();
+      const auto from = static_cast<size_t>(known);
+      if (values.size() < from) return Internal("it gave {} lengths", values.size());
+      CHAIRLIFT_RETURN_IF_ERROR(
+          run.TakeTextTokens(index, added, values.subspan(from), last || held_long, piece));
+    }
     if (!piece.empty() || last || held_long) {
       own.window = own.read;
       own.read = end;
     }
-    run.AddText(index, own.stop.Append(piece));
+    run.AddText(index, own.stop.Append(piece), false);
     if (own.stop.stopped()) {
       if (own.complete) {
         run.Finish(index);
@@ -318,15 +397,74 @@ std::optional<CompletionRun::Call> CompletionRun::Read(size_t index) {
   return call;
 }
 
-void CompletionRun::AddText(size_t index, std::string text) {
-  if (text.empty()) return;
-  completions_[index].text += text;
-  if (request_.in_pieces) pieces_.push_back({index, std::move(text)});
+Status CompletionRun::TakeTextTokens(size_t index, size_t count, std::span<const int64_t> lengths,
+                                     bool whole, std::string& text) {
+  Answer& answer = answers_[index];
+  const auto names = static_cast<size_t>(std::max<int64_t>(names_per_token(), 0));
+  size_t at = 0;
+  bool fits = lengths.size() == count * (1 + names) && answer.unread.size() >= count;
+  const auto next = [&](size_t i) -> std::string {
+    const auto length = static_cast<size_t>(lengths[i]);
+    fits = fits && lengths[i] >= 0 && length <= text.size() - at;
+    if (!fits) return {};
+    at += length;
+    return text.substr(at - length, length);
+  };
+  std::vector<TextToken> tokens;
+  for (size_t i = 0; fits && i < count; ++i) {
+    tokens.push_back({.text = next(i), .logprob = answer.unread[i].logprob});
+  }
+  const size_t own = at;
+  for (size_t i = 0; fits && i < count; ++i) {
+    for (size_t k = 0; k < names; ++k) {
+      std::string name = next(count + i * names + k);
+      if (k >= answer.unread[i].likely.size()) continue;
+      tokens[i].likely.emplace_back(std::move(name), answer.unread[i].likely[k].second);
+    }
+  }
+  if (!fits || at != text.size()) return Internal("its 'lengths' are not those of its text");
+  text.resize(own);
+  if (text.empty() && !whole) return absl::OkStatus();  // they are read again
+  names_ += static_cast<int64_t>(count * names);
+  if (names_ > kMostNames) {
+    return InvalidArgument(
+        "logprobs is {}: the answers have more than {} log-probabilities; ask for fewer, or for "
+        "fewer or shorter answers",
+        *request_.logprobs, kMostNames);
+  }
+  answer.unread.erase(answer.unread.begin(),
+                      answer.unread.begin() + static_cast<std::ptrdiff_t>(count));
+  answer.held.insert(answer.held.end(), std::make_move_iterator(tokens.begin()),
+                     std::make_move_iterator(tokens.end()));
+  return absl::OkStatus();
+}
+
+// With the tokens that end in it, or where nothing follows, begin in it.
+void CompletionRun::AddText(size_t index, std::string text, bool last) {
+  Answer& answer = answers_[index];
+  Completion& completion = completions_[index];
+  completion.text += text;
+  CompletionPiece piece{.text = std::move(text)};
+  while (!answer.held.empty()) {
+    TextToken& token = answer.held.front();
+    const size_t room = completion.text.size() - answer.out;
+    const bool whole = token.text.size() <= room;
+    if (!whole && (!last || room == 0)) break;
+    if (!whole) token.text.resize(room);
+    answer.out += token.text.size();
+    completion.text_tokens.push_back(token);
+    if (request_.in_pieces) piece.tokens.push_back(std::move(token));
+    answer.held.pop_front();
+    if (!whole) break;
+  }
+  if (request_.in_pieces && !(piece.text.empty() && piece.tokens.empty())) {
+    pieces_.push_back({index, std::move(piece)});
+  }
 }
 
 void CompletionRun::Finish(size_t index) {
   Answer& answer = answers_[index];
-  if (!answer.stop.stopped()) AddText(index, answer.stop.Rest());
+  AddText(index, answer.stop.stopped() ? std::string() : answer.stop.Rest(), true);
   completions_[index].stopped = answer.stop.stopped() || answer.ended_by_token;
   answer.over = true;
 }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -35,12 +36,30 @@ struct CompletionRequest {
   std::vector<std::string> stops;  // strings
   std::set<int64_t> end_tokens;    // that end an answer
   bool in_pieces = false;          // texts are wanted as they come
+  // How many tokens that might have been are wanted of each one's place, beside log-probabilities;
+  // nothing: neither. The model is asked for them by `given`.
+  std::optional<int64_t> logprobs = {};
+};
+
+// What a token of an answer is in its text.
+struct TextToken {
+  std::string text;  // of all tokens in a row, that of the answer
+  float logprob = 0;
+  // The most likely ones in its place, by name, and itself behind them where it is not among them.
+  std::vector<std::pair<std::string, float>> likely = {};
 };
 
 struct Completion {
   std::string text;
   bool stopped = false;  // by an end token or a stop string; else there were max_tokens
   int64_t tokens = 0;
+  std::vector<TextToken> text_tokens = {};  // with logprobs
+};
+
+// A piece of an answer, and the tokens whose text ends in it.
+struct CompletionPiece {
+  std::string text;
+  std::vector<TextToken> tokens = {};
 };
 
 // Thread-safe.
@@ -55,7 +74,7 @@ class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
   // Once. `emit` gets pieces of the answers' texts, in order, by one thread at a time; `done` is
   // called when nothing runs any more: before this returns, or on another thread. The status of
   // what failed first says which step it was.
-  using Emit = absl::AnyInvocable<void(size_t answer, std::string piece)>;
+  using Emit = absl::AnyInvocable<void(size_t answer, CompletionPiece piece)>;
   using Done = absl::AnyInvocable<void(const Status&)>;
   void Begin(std::optional<TimePoint> deadline, Emit emit, Done done);
   // Nobody waits for the answer any more: begins nothing more, and cancels what runs.
@@ -67,6 +86,13 @@ class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
+  // As the model gives it.
+  struct ModelToken {
+    int64_t id = 0;
+    // With logprobs:
+    float logprob = 0;
+    std::vector<std::pair<int64_t, float>> likely = {};  // as TextToken's
+  };
   struct Answer {
     explicit Answer(const std::vector<std::string>& stops) : stop(stops) {}
 
@@ -79,6 +105,11 @@ class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
     bool ended_by_token = false;
     std::optional<uint64_t> call;  // its request to the model
     StopText stop;
+
+    // With logprobs:
+    std::vector<ModelToken> unread;  // those of the last ids, which have no text yet
+    std::deque<TextToken> held;      // whose text is not all out
+    size_t out = 0;                  // bytes of the text of those that are
   };
   // A request to be made.
   struct Call {
@@ -89,7 +120,7 @@ class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
   };
   struct Piece {
     size_t answer;
-    std::string text;
+    CompletionPiece piece;
   };
 
   // Makes requests, passes on pieces; calls `done_` at the end. Returns with the lock released.
@@ -101,12 +132,23 @@ class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
   void Answered(uint64_t call, Call& made, StatusOr<InferResponse> response);
 
   Status TakePrompt(const InferResponse& response);
-  void TakeTokens(size_t answer, const Tensor& tokens);
+  // `row`: of outputs that have several answers; nothing: of a part of one.
+  StatusOr<std::vector<ModelToken>> TokensIn(std::span<const NamedTensor> outputs,
+                                             std::optional<int64_t> row) const;
+  void TakeTokens(size_t answer, std::span<const ModelToken> tokens);
+  // Of ids, then of each new one those that might have been.
+  std::vector<int64_t> IdsToRead(const Answer& answer) const;
+  int64_t names_per_token() const;
+  // With logprobs: what the next `count` tokens add to `text`, behind which are the names of
+  // others, until they are taken off. `whole`: not to be read again if there is no text.
+  Status TakeTextTokens(size_t answer, size_t count, std::span<const int64_t> lengths, bool whole,
+                        std::string& text);
   Status TakeAnswer(size_t answer, StatusOr<InferResponse> response);
-  void AddText(size_t answer, std::string text);
+  // `last`: nothing follows.
+  void AddText(size_t answer, std::string text, bool last);
   void Finish(size_t answer);
   void Fail(const Status& why);
-  InferRequest RequestOf(std::vector<NamedTensor> inputs, std::string output) const;
+  InferRequest RequestOf(std::vector<NamedTensor> inputs, std::vector<std::string> outputs) const;
 
   const CompletionConfig config_;
   const CompletionModels models_;
@@ -124,6 +166,7 @@ class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
   size_t generated_ = 0;  // requests to the model that were made
   std::vector<Answer> answers_;
   std::vector<Completion> completions_;
+  int64_t names_ = 0;  // of tokens that might have been, in all of these
   uint64_t next_call_ = 0;
   std::map<uint64_t, RequestId> running_;  // 0: not known yet
   std::set<uint64_t> unwanted_;            // of them, to be cancelled when that is known

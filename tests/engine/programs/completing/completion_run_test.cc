@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
@@ -32,6 +33,32 @@ std::string Decode(std::span<const int64_t> ids) {
   }
   return text;
 }
+
+// What tokens add to a text, one by one; nothing while a character is not complete.
+std::vector<std::string> PiecesOf(std::span<const int64_t> ids, size_t known, bool last) {
+  std::vector<std::string> pieces;
+  std::string before = Decode(ids.first(known));
+  for (size_t i = known; i < ids.size(); ++i) {
+    const std::string text = Decode(ids.first(i + 1));
+    const bool whole = text.size() > before.size() && !text.ends_with(kBroken);
+    pieces.emplace_back();
+    if (!whole && !(last && i + 1 == ids.size())) continue;
+    pieces.back() = text.substr(before.size());
+    before = text;
+  }
+  return pieces;
+}
+
+// The log-probability of token `place` of an answer, and of what might have been in its place.
+float LogprobOf(int64_t place) { return static_cast<float>(-1 - place); }
+std::vector<int64_t> LikelyOf(std::span<const int64_t> ids, size_t place, int64_t count) {
+  std::vector<int64_t> likely;
+  for (int64_t i = 0; i < count; ++i) {
+    likely.push_back(place % 2 == 0 && i == 0 ? ids[place] : 200 + i);
+  }
+  return likely;
+}
+std::string NameOf(int64_t token) { return "<" + std::to_string(token) + ">"; }
 
 Tensor Row(std::span<const int64_t> ids) {
   return Tensor::Of<int64_t>({1, static_cast<int64_t>(ids.size())}, ids);
@@ -81,10 +108,28 @@ class HeldCalls final : public ModelCalls {
     } else if (call.request.model == "d") {
       const auto ids = Input(call.request, "ids").values<int64_t>();
       const auto options = Input(call.request, "options").values<int64_t>();
-      const std::string before = Decode(ids.first(static_cast<size_t>(options[0])));
-      std::string text = Decode(ids);
-      if (text.ends_with(kBroken) && options[1] == 0) text = before;
-      response.outputs = {{"text", TextTensor({1}, {text.substr(before.size())})}};
+      const auto known = static_cast<size_t>(options[0]);
+      const int64_t names = std::max<int64_t>(options[2], 0);
+      const size_t count = (ids.size() - known) / static_cast<size_t>(1 + names);
+      const auto own = ids.first(known + count);
+      std::string text = Decode(own).substr(Decode(ids.first(known)).size());
+      const bool broken = Decode(own).ends_with(kBroken) && options[1] == 0;
+      if (broken) text.clear();
+      std::vector<int64_t> lengths(known, 0);
+      if (options[2] >= 0) {
+        std::vector<std::string> pieces = PiecesOf(own, known, options[1] != 0);
+        if (broken) pieces.assign(pieces.size(), "");
+        std::string all;
+        for (const std::string& piece : pieces) all += piece;
+        EXPECT_EQ(all, text);
+        for (size_t i = known + count; i < ids.size(); ++i) pieces.push_back(NameOf(ids[i]));
+        for (const std::string& piece : pieces) {
+          lengths.push_back(static_cast<int64_t>(piece.size()));
+        }
+        for (size_t i = count; i < pieces.size(); ++i) text += pieces[i];
+      }
+      lengths.resize(ids.size(), 0);
+      response.outputs = {{"text", TextTensor({1}, {text})}, {"lengths", Row(lengths)}};
     } else {
       size_t longest = 0;
       for (const auto& answer : call.answers) longest = std::max(longest, answer.size());
@@ -96,8 +141,42 @@ class HeldCalls final : public ModelCalls {
       const Shape shape{static_cast<int64_t>(call.answers.size()), static_cast<int64_t>(longest)};
       response.outputs = {
           {"output_ids", Tensor::Of<int64_t>(shape, std::span<const int64_t>(ids))}};
+      AddLogprobs(call, 0, longest, response.outputs, false);
     }
     return response;
+  }
+  // Of tokens from `first` on of its answers: [answers, count, …] or, of a part, [count, …].
+  static void AddLogprobs(const Call& call, size_t first, size_t count,
+                          std::vector<NamedTensor>& outputs, bool part) {
+    const std::vector<std::string>& wanted = call.request.outputs;
+    const auto wants = [&](const char* name) {
+      return std::find(wanted.begin(), wanted.end(), name) != wanted.end();
+    };
+    if (!wants("token_logprobs")) return;
+    const int64_t k = Input(call.request, "logprobs").values<int32_t>()[0];
+    std::vector<float> logprobs, top;
+    std::vector<int64_t> top_ids;
+    for (const std::vector<int64_t>& answer : call.answers) {
+      for (size_t i = first; i < first + count; ++i) {
+        const bool behind = i >= answer.size();
+        logprobs.push_back(behind ? 0 : LogprobOf(static_cast<int64_t>(i)));
+        const std::vector<int64_t> likely =
+            behind ? std::vector<int64_t>(static_cast<size_t>(k), 0) : LikelyOf(answer, i, k);
+        top_ids.insert(top_ids.end(), likely.begin(), likely.end());
+        for (int64_t j = 0; j < k; ++j) top.push_back(static_cast<float>(-j));
+      }
+    }
+    Shape shape{static_cast<int64_t>(call.answers.size()), static_cast<int64_t>(count)};
+    if (part) shape.Erase(0);
+    Shape top_shape = shape;
+    top_shape.Append(k);
+    outputs.push_back(
+        {"token_logprobs", Tensor::Of<float>(shape, std::span<const float>(logprobs))});
+    EXPECT_EQ(wants("top_logprobs"), k > 0);
+    if (k == 0) return;
+    outputs.push_back(
+        {"top_token_ids", Tensor::Of<int64_t>(top_shape, std::span<const int64_t>(top_ids))});
+    outputs.push_back({"top_logprobs", Tensor::Of<float>(top_shape, std::span<const float>(top))});
   }
   // Sends some of the model's tokens; false where it sends none.
   bool SendSome(RequestId number, size_t count) {
@@ -108,10 +187,11 @@ class HeldCalls final : public ModelCalls {
         call.answers[0].begin() + static_cast<std::ptrdiff_t>(call.sent),
         call.answers[0].begin() + static_cast<std::ptrdiff_t>(call.sent + count));
     const Shape shape{static_cast<int64_t>(count)};
-    const InferPart part{
+    InferPart part{
         .row = 0,
         .first = static_cast<int64_t>(call.sent),
         .outputs = {{"output_ids", Tensor::Of<int64_t>(shape, std::span<const int64_t>(ids))}}};
+    AddLogprobs(call, call.sent, count, part.outputs, true);
     call.sent += count;
     const PartsCallback send = call.request.on_parts;
     send({&part, 1});
@@ -136,6 +216,31 @@ class HeldCalls final : public ModelCalls {
   size_t next_answer_ = 0;
 };
 
+// `ids`: of the whole answer.
+void CheckTokens(const std::vector<TextToken>& tokens, std::span<const int64_t> ids,
+                 const Completion& wanted, int64_t logprobs) {
+  std::string text;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    text += tokens[i].text;
+    EXPECT_EQ(tokens[i].logprob, LogprobOf(static_cast<int64_t>(i)));
+    const std::vector<int64_t> likely = LikelyOf(ids, i, logprobs);
+    const bool among = std::find(likely.begin(), likely.end(), ids[i]) != likely.end();
+    const size_t count = likely.size() + (logprobs > 0 && !among ? 1 : 0);
+    ASSERT_EQ(tokens[i].likely.size(), count);
+    for (size_t k = 0; k < likely.size(); ++k) {
+      EXPECT_EQ(tokens[i].likely[k].first, NameOf(likely[k]));
+      EXPECT_EQ(tokens[i].likely[k].second, -static_cast<float>(k));
+    }
+    if (count == likely.size()) continue;
+    EXPECT_EQ(tokens[i].likely.back(), std::pair(NameOf(ids[i]), tokens[i].logprob));
+  }
+  EXPECT_EQ(text, wanted.text);
+  const bool ended = ids.back() == kEnd;
+  if (wanted.tokens >= 0) {  // no stop string
+    EXPECT_EQ(tokens.size(), ids.size() - (ended ? 1 : 0));
+  }
+}
+
 TEST(CompletionRunTest, RandomSchedules) {
   int stopped = 0, cancelled = 0;
   for (unsigned seed = 0; seed < 4000; ++seed) {
@@ -148,6 +253,11 @@ TEST(CompletionRunTest, RandomSchedules) {
     request.beams = calls.beams = below(4) == 0;
     request.answers = static_cast<int64_t>(1 + below(3));
     request.in_pieces = below(2) == 0;
+    if (below(2) == 0) {
+      request.logprobs = static_cast<int64_t>(below(3));
+      const auto given = static_cast<int32_t>(*request.logprobs);
+      request.given.push_back({"logprobs", Tensor::Of<int32_t>({1}, {given})});
+    }
     request.end_tokens = {kEnd};
     const std::string prompt = "prompt";
     request.text = TextTensor({1}, {prompt});
@@ -182,14 +292,18 @@ TEST(CompletionRunTest, RandomSchedules) {
       stopped += stop.stopped() ? 1 : 0;
     }
     const bool in_pieces = request.in_pieces;
+    const std::optional<int64_t> logprobs = request.logprobs;
     auto run = std::make_shared<CompletionRun>(config, CompletionModels(), calls, request);
     std::vector<std::string> pieces(wanted.size());
+    std::vector<std::vector<TextToken>> piece_tokens(wanted.size());
     std::optional<Status> ended;
     run->Begin(
         std::nullopt,
-        [&](size_t answer, std::string piece) {
+        [&](size_t answer, CompletionPiece piece) {
           EXPECT_FALSE(ended.has_value());
-          pieces[answer] += piece;
+          pieces[answer] += piece.text;
+          piece_tokens[answer].insert(piece_tokens[answer].end(), piece.tokens.begin(),
+                                      piece.tokens.end());
         },
         [&](const Status& status) {
           EXPECT_FALSE(ended.has_value());
@@ -233,11 +347,48 @@ TEST(CompletionRunTest, RandomSchedules) {
       if (in_pieces) {
         EXPECT_EQ(pieces[i], wanted[i].text);
       }
+      const std::vector<TextToken>& tokens = run->answers()[i].text_tokens;
+      if (!logprobs) {
+        EXPECT_TRUE(tokens.empty());
+        continue;
+      }
+      CheckTokens(tokens, calls.answers[i], wanted[i], *logprobs);
+      if (!in_pieces) continue;
+      ASSERT_EQ(piece_tokens[i].size(), tokens.size());
+      for (size_t t = 0; t < tokens.size(); ++t) {
+        EXPECT_EQ(piece_tokens[i][t].text, tokens[t].text);
+        EXPECT_EQ(piece_tokens[i][t].logprob, tokens[t].logprob);
+        EXPECT_EQ(piece_tokens[i][t].likely, tokens[t].likely);
+      }
     }
   }
   // Stop strings were met, and requests to the model cancelled for them.
   EXPECT_GT(stopped, 200);
   EXPECT_GT(cancelled, 50);
+}
+
+TEST(CompletionRunTest, MoreLogProbabilitiesThanARequestMayHaveAreRefused) {
+  HeldCalls calls;
+  calls.at_once = true;
+  calls.beams = true;
+  CompletionRequest request;
+  request.text = TextTensor({1}, {"prompt"});
+  request.options = Tensor::Of<int64_t>({1, 2}, {0, 0});
+  request.answers = 32;
+  request.beams = true;
+  request.logprobs = 20;
+  request.given = {{"logprobs", Tensor::Of<int32_t>({1}, {20})}};
+  calls.answers.assign(32, std::vector<int64_t>(1600, 'a'));
+  const auto run = std::make_shared<CompletionRun>(
+      CompletionConfig{.tokenizer = "t", .model = "m", .detokenizer = "d"}, CompletionModels(),
+      calls, request);
+  std::optional<Status> ended;
+  run->Begin(
+      std::nullopt, [](size_t /*answer*/, CompletionPiece /*piece*/) {},
+      [&](const Status& status) { ended = status; });
+  calls.End(calls.calls.begin()->first, false);
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_TRUE(absl::IsInvalidArgument(*ended)) << *ended;
 }
 
 }  // namespace

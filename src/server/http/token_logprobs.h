@@ -1,0 +1,46 @@
+// Log-probabilities of the tokens of texts, as OpenAI's completions have them.
+#ifndef CHAIRLIFT_SERVER_HTTP_TOKEN_LOGPROBS_H_
+#define CHAIRLIFT_SERVER_HTTP_TOKEN_LOGPROBS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "chairlift/engine.h"
+
+namespace chairlift::http {
+
+// Null where there is none of that name and type.
+const Tensor* FindTextOutput(std::span<const NamedTensor> outputs, std::string_view name,
+                             DType dtype);
+
+// Reads the outputs `tokens`, `token_logprobs`, `text_offset` [answers, longest], `top_tokens` and
+// `top_logprobs` [answers, longest, likely] of a model that continues texts, which must outlive it.
+class TokenLogprobs {
+ public:
+  TokenLogprobs() = default;  // there are none
+  // None where the request wants none. kInternal where outputs do not fit each other.
+  static StatusOr<TokenLogprobs> Of(std::span<const NamedTensor> outputs);
+
+  // {"tokens":[…],"token_logprobs":[…],"top_logprobs":[{…},…],"text_offset":[…]}, or null.
+  void Append(int64_t answer, std::string* json) const;
+
+ private:
+  size_t Count(int64_t answer) const;  // tokens
+  size_t At(int64_t answer, size_t token) const {
+    return static_cast<size_t>(answer * tokens_->shape()[1]) + token;
+  }
+  void AppendTop(size_t at, std::string* json) const;
+
+  const Tensor* tokens_ = nullptr;
+  const Tensor* logprobs_ = nullptr;
+  const Tensor* offsets_ = nullptr;
+  const Tensor* top_tokens_ = nullptr;  // null: none are wanted
+  const Tensor* top_logprobs_ = nullptr;
+};
+
+}  // namespace chairlift::http
+
+#endif  // CHAIRLIFT_SERVER_HTTP_TOKEN_LOGPROBS_H_
