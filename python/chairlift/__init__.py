@@ -10,12 +10,13 @@ from ._errors import (Cancelled, DeadlineExceeded, Error, Internal, InvalidArgum
                       ResourceExhausted, Unavailable, Unimplemented)
 from ._model import Engine, Model, Part, Stream, TensorSpec, load, load_repository
 from ._program import Server, inspect, serve
-from ._texts import Ranked
+from ._texts import Completion, Ranked, TextStream, Token
 from ._torch import from_torch
 from ._worker_call import Ragged, infer
 
 __all__ = [
-    "Cancelled", "DeadlineExceeded", "Engine", "Error", "Internal", "InvalidArgument", "Model", "NotFound",
-    "OutOfRange", "Part", "Ragged", "Ranked", "ResourceExhausted", "Server", "Stream", "TensorSpec", "Unavailable",
-    "Unimplemented", "cell", "from_torch", "infer", "inspect", "load", "load_cells", "load_repository", "serve",
+    "Cancelled", "Completion", "DeadlineExceeded", "Engine", "Error", "Internal", "InvalidArgument", "Model", "NotFound",
+    "OutOfRange", "Part", "Ragged", "Ranked", "ResourceExhausted", "Server", "Stream", "TensorSpec", "TextStream", "Token",
+    "Unavailable", "Unimplemented", "cell", "from_torch", "infer", "inspect", "load", "load_cells", "load_repository",
+    "serve",
 ]

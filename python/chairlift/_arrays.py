@@ -126,8 +126,8 @@ def bfloat16(bits: np.ndarray) -> np.ndarray:
     return bits.view(_dtype("bfloat16"))
 
 
-def texts(values: list[bytes]) -> np.ndarray:
+def texts(values: list[bytes], shape: list[int]) -> np.ndarray:
     """An array of texts, each as bytes."""
     array = np.empty(len(values), object)
     array[:] = values
-    return array
+    return array.reshape(shape)

@@ -23,7 +23,7 @@ from . import _core, _texts
 from ._arrays import is_ragged, rows_of
 from ._errors import Cancelled, Error, InvalidArgument, NotFound, Unimplemented
 from ._program import path_of
-from ._texts import Ranked
+from ._texts import Ranked, TextStream
 
 Arrays = dict[str, np.ndarray]
 Answer = np.ndarray | Arrays
@@ -305,6 +305,20 @@ class Model:
         """The texts by how well they answer the query, the best first: of a cross-encoder with a tokenizer.json beside
         its file. Scores are between 0 and 1 or, `raw_scores`, the model's own."""
         return self._texts.rerank(query, texts, raw_scores, truncate, timeout)
+
+    def complete(self, texts: str | Sequence[str], *, timeout: float | None = None, **parameters: Any) -> Any:
+        """What follows a text: a Completion, whose `text` it is. Of a model that generates, with a tokenizer.json beside
+        its file; the first call starts the tokenizer, in processes of its own. Of a list of texts, a list, whose requests
+        share every step.
+
+        parameters: by name, as docs/texts.md and docs/decoders.md have them: max_tokens, temperature, top_p, seed, stop
+            (a text, or several), logprobs, … With `n`, a list of so many answers stands for each Completion.
+        """
+        return self._texts.complete(texts, timeout, parameters)
+
+    def stream_text(self, text: str, *, timeout: float | None = None, **parameters: Any) -> TextStream:
+        """As complete(), of one text: an iterator over its pieces, as they are generated."""
+        return self._texts.stream(text, timeout, parameters)
 
     def close(self) -> None:
         """Unloads the model once its requests have ended; it cannot be called any more. So does its last reference

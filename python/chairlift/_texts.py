@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,31 +24,58 @@ class Ranked(NamedTuple):
     text: str
 
 
+class Token(NamedTuple):
+    """A token of a completion, where `logprobs` were asked for."""
+
+    text: str
+    """What it adds to the text, which may be nothing: of a special token, or of the first part of a character."""
+    logprob: float
+    likely: dict[str, float]
+    """The most likely tokens in its place, by their texts or, where these are none, their names."""
+
+
+class Completion(NamedTuple):
+    """What follows a text: `Model.complete()`."""
+
+    text: str
+    finish_reason: str
+    """"stop": an end token or a stop string was met; "length": as long as it may be."""
+    num_prompt_tokens: int
+    num_tokens: int
+    tokens: list[Token] | None
+    """With `logprobs`, those of the text."""
+
+
+# Inputs of <name>/complete that are not a caller's.
+NOT_PARAMETERS = ("text_input", "options", "exclude_input_in_output", "stream")
+
+
 class Texts:
-    """Thread-safe; asks what the server has as <name>/embed or <name>/rerank (docs/texts.md)."""
+    """Thread-safe; asks what the server has as <name>/embed, <name>/rerank or <name>/complete (docs/texts.md)."""
 
     def __init__(self, model: _core.Model) -> None:
         self._model = model
         self._lock = threading.Lock()
         self._pipeline: _core.Model | None = None
-        self._pairs = False
+        self._call = ""
 
-    def _loaded(self, pairs: bool) -> _core.Model:
+    def _loaded(self, call: str) -> _core.Model:
+        """What `call`, a method of Model's, asks."""
+        gives = {"embed": "vectors of texts", "rerank": "scores of pairs of texts", "complete": "what follows a text"}
+        lacks = {"embed": "vectors", "rerank": "scores of pairs", "complete": "texts"}
         with self._lock:
             if self._pipeline is None:
                 self._pipeline = self._model.texts()
-                self._pairs = "pair" in (spec[0] for spec in self._pipeline.inputs)
-        if self._pairs and not pairs:
-            raise InvalidArgument(f"model '{self._model.name}' gives scores of pairs of texts, and no vectors: "
-                                  "call rerank()")
-        if pairs and not self._pairs:
-            raise InvalidArgument(f"model '{self._model.name}' gives vectors of texts, and no scores of pairs: "
-                                  "call embed()")
+                inputs = [spec[0] for spec in self._pipeline.inputs]
+                self._call = "complete" if "text_input" in inputs else "rerank" if "pair" in inputs else "embed"
+        if call != self._call:
+            raise InvalidArgument(f"model '{self._model.name}' gives {gives[self._call]}, and no {lacks[call]}: "
+                                  f"call {self._call}()")
         return self._pipeline
 
     def embed(self, texts: str | Sequence[str], normalize: bool | None, truncate: bool | str,
               timeout: float | None) -> np.ndarray:
-        pipeline = self._loaded(pairs=False)
+        pipeline = self._loaded("embed")
         single = isinstance(texts, str)
         given = _checked([texts] if single else texts)
         output = "embedding" if normalize is None else "pooled"
@@ -62,7 +90,7 @@ class Texts:
 
     def rerank(self, query: str, texts: Sequence[str], raw_scores: bool, truncate: bool | str,
                timeout: float | None) -> list[Ranked]:
-        pipeline = self._loaded(pairs=True)
+        pipeline = self._loaded("rerank")
         given = _checked(texts)
         if not given:
             return []
@@ -72,6 +100,100 @@ class Texts:
             with np.errstate(over="ignore"):
                 scores = 1 / (1 + np.exp(-scores))
         return [Ranked(int(i), float(scores[i]), given[i]) for i in np.argsort(-scores, kind="stable")]
+
+
+    def complete(self, texts: str | Sequence[str], timeout: float | None, parameters: dict[str, Any]) -> Any:
+        pipeline = self._loaded("complete")
+        if isinstance(texts, str):
+            return _completions(pipeline.infer(_completed(texts, parameters), timeout, None), "n" in parameters)
+        rows = [_completed(text, parameters) for text in _checked(texts)]
+        return [_completions(arrays, "n" in parameters) for arrays in pipeline.infer_many(rows, timeout, None)]
+
+    def stream(self, text: str, timeout: float | None, parameters: dict[str, Any]) -> TextStream:
+        pipeline = self._loaded("complete")
+        if "n" in parameters:
+            raise InvalidArgument("a stream is of one answer: leave n out, or call complete()")
+        return TextStream(pipeline, _completed(*_checked([text]), parameters), timeout)
+
+
+class TextStream(Iterator[str]):
+    """The pieces of what follows a text, as they are generated: `Model.stream_text()`. Ends when all have come; `result()` is
+    the whole. A stream that is closed, left (`with`) or dropped ends its request. Not thread-safe."""
+
+    def __init__(self, pipeline: _core.Model, inputs: dict[str, Any], timeout: float | None) -> None:
+        self._coming: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._end: tuple[dict[str, np.ndarray] | None, Exception | None] | None = None
+        coming = self._coming  # what is called back must not keep this alive
+        self._request = pipeline.start(
+            inputs, timeout, None, lambda arrays, error: coming.put((arrays, error)),
+            lambda row, first, arrays: coming.put(arrays["text_output"][0].decode()))
+
+    def __next__(self) -> str:
+        while self._end is None:
+            came = self._coming.get()
+            if isinstance(came, str):
+                if came:
+                    return came
+                continue
+            self._end = came
+            if came[1] is not None:
+                raise came[1]
+        raise StopIteration
+
+    def result(self) -> Completion:
+        """Pieces not yet iterated over are skipped."""
+        for _ in self:
+            pass
+        assert self._end is not None
+        arrays, error = self._end
+        if error is not None:
+            raise error
+        assert arrays is not None
+        return _completions(arrays, False)
+
+    def close(self) -> None:
+        self._request.cancel()
+
+    def __enter__(self) -> TextStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_request"):
+            self._request.cancel()
+
+
+def _completed(text: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The inputs of <name>/complete."""
+    for name in NOT_PARAMETERS:
+        if name in parameters:
+            raise InvalidArgument(f"{name} is no parameter; docs/decoders.md and docs/texts.md have those that there are")
+    inputs = {name: value for name, value in parameters.items() if value is not None}
+    if isinstance(inputs.get("stop"), str):
+        inputs["stop"] = [inputs["stop"]]
+    return {"text_input": [text], **inputs}
+
+
+def _completions(arrays: dict[str, np.ndarray], several: bool) -> Any:
+    """Of the answer's rows; `several`: as a list even if there is one."""
+    found = [Completion(text.decode(), arrays["finish_reason"][i].decode(), int(arrays["num_prompt_tokens"][0]),
+                        int(arrays["num_tokens"][i]), _tokens(arrays, i) if "tokens" in arrays else None)
+             for i, text in enumerate(arrays["text_output"])]
+    return found if several else found[0]
+
+
+def _tokens(arrays: dict[str, np.ndarray], row: int) -> list[Token]:
+    tokens = []
+    for i in range(int((arrays["text_offset"][row] >= 0).sum())):
+        likely: dict[str, float] = {}
+        if "top_tokens" in arrays:
+            for name, logprob in zip(arrays["top_tokens"][row, i], arrays["top_logprobs"][row, i]):
+                if name:
+                    likely.setdefault(name.decode(), float(logprob))
+        tokens.append(Token(arrays["tokens"][row, i].decode(), float(arrays["token_logprobs"][row, i]), likely))
+    return tokens
 
 
 def _checked(texts: Sequence[str]) -> list[str]:

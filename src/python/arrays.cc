@@ -200,11 +200,12 @@ Tensor TensorOf(const std::string& name, nb::handle value, const TensorSpec* spe
 
 nb::object ArrayOf(const Tensor& tensor) {
   if (tensor.dtype() == DType::kBytes) {
-    nb::list texts;
+    nb::list texts, shape;
     for (const std::string_view text : TextsOf(tensor)) {
       texts.append(nb::bytes(text.data(), text.size()));
     }
-    return nb::module_::import_("chairlift._arrays").attr("texts")(texts);
+    for (const int64_t dim : tensor.shape()) shape.append(dim);
+    return nb::module_::import_("chairlift._arrays").attr("texts")(texts, shape);
   }
   auto owned = std::make_unique<Tensor>(tensor);
   static uint64_t nothing = 0;  // what an array without elements points to

@@ -271,10 +271,12 @@ std::shared_ptr<LoadedModel> LoadedModel::Texts() {
     Check(InvalidArgument("model '{}' takes no texts: {}", name_, Message(loaded)));
   }
   Check(Annotate(loaded, fmt::format("model '{}' takes no texts", name_)));
-  const std::string rerank = RerankName(name_);
-  const bool pairs = engine->Metadata(rerank).ok();
-  // Not make_shared(): the constructor is private.
-  return std::shared_ptr<LoadedModel>(new LoadedModel(engine_, pairs ? rerank : EmbedName(name_)));
+  for (const std::string& own : {RerankName(name_), CompleteName(name_)}) {
+    if (!engine->Metadata(own).ok()) continue;
+    // Not make_shared(): the constructor is private.
+    return std::shared_ptr<LoadedModel>(new LoadedModel(engine_, own));
+  }
+  return std::shared_ptr<LoadedModel>(new LoadedModel(engine_, EmbedName(name_)));
 }
 
 void LoadedModel::Unload() {
