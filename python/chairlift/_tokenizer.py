@@ -1,10 +1,11 @@
 """The first step of models that take text: a tokenizer.json and the files beside it, as a function that the server runs
 in a worker process. Its interpreter needs numpy and the package `tokenizers`.
 
-    text [rows]              one text, or the first of two; or, as OPTIONS say, token ids: int32, little-endian
+    text [rows]              one text, or the first of two; or, as OPTIONS say, token ids: int32, little-endian; or, of models
+                             that generate, the messages of a chat: JSON
     pair [rows]              the second of two (`Pairs` only)
     options [rows, 2]        what to do with more tokens than the model takes: 0 refuse, 1 drop the last, 2 drop the first;
-                             whether `text` is token ids: 0 or 1
+                             what `text` is: 0 a text, 1 token ids, 2 messages
     input_ids, attention_mask, token_type_ids    of each row as many as it has tokens
     num_tokens [rows, 1]
 """
@@ -15,6 +16,8 @@ import typing
 
 import numpy as np
 
+import _chat
+from _chat import MAX_FILE_BYTES, read_json
 from chairlift import InvalidArgument, Ragged
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processor's cores compute the model
@@ -25,23 +28,8 @@ except ImportError as error:
     raise ImportError(f"{sys.executable} has no package tokenizers ({error}), which texts need: `pip install tokenizers` "
                       "there, or have CHAIRLIFT_PYTHON name an interpreter that has it") from error
 
-MAX_FILE_BYTES = 256 << 20
 MAX_TEXT_BYTES = 128 << 10
 MOST_TOKENS = 1 << 20  # where no file says how many the model takes
-
-
-def read_json(folder, name):
-    """A dictionary; empty where there is no such file."""
-    path = os.path.join(folder, name)
-    if not os.path.isfile(path):
-        return {}
-    if os.path.getsize(path) > MAX_FILE_BYTES:
-        raise ValueError(f"{path} has more than {MAX_FILE_BYTES} bytes")
-    with open(path, encoding="utf-8") as file:
-        found = json.load(file)
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is not a JSON object")
-    return found
 
 
 def max_tokens(folder):
@@ -80,6 +68,7 @@ class Texts:
         if said["tokens"]:
             self.most = min(self.most, said["tokens"])
         self.dtypes = said["dtypes"]
+        self.chats = _chat.Template(folder) if said["chats"] else None
         # What predict() gives, as the model takes it.
         parts = [typing.Annotated[Ragged, np.dtype(dtype), name] for name, dtype in self.dtypes.items()]
         parts.append(typing.Annotated[np.ndarray, np.int64, (None, 1), "num_tokens"])
@@ -100,8 +89,10 @@ class Texts:
         options = options.tolist()
         rows = [None] * len(texts)
         to_encode = []
-        for i, (text, (_, is_ids)) in enumerate(zip(texts, options)):
-            if is_ids:
+        for i, (text, (_, what)) in enumerate(zip(texts, options)):
+            if what == 2 and self.chats is not None:
+                rows[i] = self.of_messages(text)
+            elif what:
                 rows[i] = self.of_ids(text)
             elif pairs is None:
                 to_encode.append((i, self.decoded(text)))
@@ -143,6 +134,14 @@ class Texts:
         if len(ids) > self.most:
             raise self.too_long(len(ids))
         return ids.tolist(), [0] * len(ids), len(ids)
+
+    def of_messages(self, text):
+        """The template says where the special tokens are."""
+        prompt = self.chats.render(self.decoded(text))
+        encoding = self.tokenizer.encode(self.decoded(prompt.encode()), add_special_tokens=False)
+        if len(encoding.ids) > self.most:
+            raise self.too_long(len(encoding.ids))
+        return encoding.ids, encoding.type_ids, len(encoding.ids)
 
     def too_long(self, count):
         return InvalidArgument(f"the text has {count} tokens, and the model takes {self.most} at most: shorten it, or "

@@ -55,6 +55,17 @@ def metaspace():
     return tokenizer
 
 
+# As models have it: a mark for each message, and one behind which the answer begins.
+TEMPLATE = """{{- bos_token }}
+{%- for message in messages %}
+    {%- if message.role not in ["system", "user", "assistant"] %}
+        {{- raise_exception("there are no " + message.role + "s") }}
+    {%- endif %}
+    {{- {"system": "c", "user": "a", "assistant": "b"}[message["role"]] + " " + message["content"] | trim + eos_token }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ "b " }}{% endif %}"""
+
+
 class Server:
     def __init__(self, folder):
         self.folder = folder
@@ -67,6 +78,9 @@ class Server:
         shutil.copytree(MODELS / "encoder_decoders/t5_hf5_torchscript_eager_14", folder / "t5/1")
         for name, tokenizer in self.tokenizers.items():
             tokenizer.save(str(folder / name / "tokenizer.json"))
+        config = {"chat_template": TEMPLATE, "bos_token": {"content": "<unk>"}, "eos_token": "</s>"}
+        (folder / "llama/tokenizer_config.json").write_text(json.dumps(config))
+        (folder / "bytes/chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
         (folder / "silent/1").mkdir(parents=True)
         shutil.copy(folder / "gpt2/1/model.onnx", folder / "silent/1/model.onnx")
         self.process = subprocess.Popen(
@@ -304,6 +318,96 @@ def test_the_generate_extension_has_log_probabilities_of_texts(server):
         assert close([value for piece in pieces for row in piece.get(key, []) for value in row], whole[key])
     _, without = server.ask("/v2/models/gpt2/generate", {"text_input": "ab", "max_tokens": 9})
     assert "tokens" not in without and "token_logprobs" not in without
+
+
+def chat_of_a_stream(server, body):
+    """The message of each choice, its log-probabilities, and why it ended."""
+    events = server.events("/v1/chat/completions", {**body, "stream": True})
+    assert events.pop() == "[DONE]"
+    messages, logprobs, reasons = {}, {}, {}
+    for event in map(json.loads, events):
+        assert event["object"] == "chat.completion.chunk" and event["id"].startswith("chatcmpl-")
+        for choice in event["choices"]:
+            index, delta = choice["index"], choice["delta"]
+            assert ("role" in delta) == (index not in messages and not choice["finish_reason"])
+            messages[index] = messages.get(index, "") + delta.get("content", "")
+            if choice["logprobs"]:
+                logprobs.setdefault(index, []).extend(choice["logprobs"]["content"])
+            if choice["finish_reason"]:
+                reasons[index] = choice["finish_reason"]
+    return messages, logprobs, reasons
+
+
+def test_chats_are_continued_as_the_template_writes_them(server):
+    user = {"role": "user", "content": " ab "}
+    parts = {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
+    answered = {"role": "assistant", "content": None}
+    for messages, prompt in [([user], "<unk>a ab</s>b "), ([{"role": "system", "content": "d"}, user], "<unk>c d</s>a ab</s>b "),
+                             ([user, answered, user], "<unk>a ab</s>b </s>a ab</s>b "), ([parts], "<unk>a a\nb</s>b ")]:
+        for seed in range(4):
+            given = {"temperature": 1.0, "seed": seed}
+            status, got = server.ask("/v1/chat/completions",
+                                     {"model": "llama", "messages": messages, "max_completion_tokens": 9, "max_tokens": 1, **given})
+            assert status == 200, got
+            ids = server.tokenizers["llama"].encode(prompt, add_special_tokens=False).ids
+            _, wanted = server.ask("/v1/completions", {"model": "llama", "prompt": ids, "max_tokens": 9, **given})
+            assert got["object"] == "chat.completion" and got["usage"] == wanted["usage"]
+            (choice,), (same,) = got["choices"], wanted["choices"]
+            assert choice == {"index": 0, "message": {"role": "assistant", "content": same["text"]}, "logprobs": None,
+                              "finish_reason": same["finish_reason"]}
+            body = {"model": "llama", "messages": messages, "max_tokens": 9, **given}
+            assert chat_of_a_stream(server, body) == ({0: same["text"]}, {}, {0: same["finish_reason"]})
+    body = {"model": "bytes", "messages": [{"role": "bard", "content": "ab"}], "max_tokens": 4}  # a file of its own
+    assert server.ask("/v1/chat/completions", body)[0] == 200
+
+
+def test_chats_have_log_probabilities(server):
+    body = {"model": "llama", "messages": [{"role": "user", "content": "ab"}], "max_tokens": 6, "ignore_eos": True, "n": 2,
+            "temperature": 1.0, "seed": 3}
+    ids = server.tokenizers["llama"].encode("<unk>a ab</s>b ", add_special_tokens=False).ids
+    for likely in (None, 2):
+        chat = {**body, "logprobs": True} if likely is None else {**body, "logprobs": True, "top_logprobs": likely}
+        status, got = server.ask("/v1/chat/completions", chat)
+        assert status == 200, got
+        alone = {key: value for key, value in body.items() if key != "messages"}
+        _, wanted = server.ask("/v1/completions", {**alone, "prompt": ids, "logprobs": likely or 0})
+        for choice, same in zip(got["choices"], wanted["choices"]):
+            content, said = choice["logprobs"]["content"], same["logprobs"]
+            assert [entry["token"] for entry in content] == said["tokens"]
+            assert close([entry["logprob"] for entry in content], said["token_logprobs"])
+            assert all(bytes(entry["bytes"]).decode() == entry["token"] for entry in content)
+            top = [{entry["token"]: entry["logprob"] for entry in each["top_logprobs"]} for each in content]
+            assert close(top, said["top_logprobs"] or [{}] * len(content))
+        _, streamed, _ = chat_of_a_stream(server, chat)
+        for choice in got["choices"]:
+            assert close(streamed.get(choice["index"], []), choice["logprobs"]["content"])
+
+
+@pytest.mark.parametrize("body, why", [
+    ({}, '"messages" is missing'),
+    ({"messages": "hello"}, "must be a list of messages"),
+    ({"messages": []}, "must be a list of one message or more"),
+    ({"messages": ["hello"]}, 'message 0 must be an object with a "role"'),
+    ({"messages": [{"content": "a"}]}, 'message 0 must be an object with a "role"'),
+    ({"messages": [{"role": "user", "content": 7}]}, 'the "content" of message 0 must be a text'),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "has a part 'image_url'"),
+    ({"messages": [{"role": "bard", "content": "a"}]}, "refuses these messages: there are no bards"),
+    ({"messages": [{"role": "user", "content": "a" * 140_000}]}, "at most 131072 are possible"),
+    ({"messages": [{"role": "assistant", "content": "a", "tool_calls": [{}]}]}, 'has "tool_calls"'),
+    ({"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function"}]}, '"tools" are not supported'),
+    ({"messages": [{"role": "user", "content": "a"}], "tool_choice": "required"}, "there are no tools"),
+    ({"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_object"}}, '"response_format"'),
+    ({"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2}, 'it goes with "logprobs": true'),
+    ({"messages": [{"role": "user", "content": "a"}], "logprobs": 2}, '"logprobs"'),
+    ({"messages": [{"role": "user", "content": "a"}], "logprobs": True, "top_logprobs": 21}, "it must be from 0 to 20"),
+    ({"messages": [{"role": "user", "content": "a"}], "model": "gpt2"}, "the model takes no chats"),
+    ({"messages": [{"role": "user", "content": "a"}], "logit_bias": {"5": 1}}, '"suppress_tokens"'),
+])
+def test_what_is_wrong_of_a_chat_is_named(server, body, why):
+    for more in ({}, {"stream": True}):
+        status, error = server.ask("/v1/chat/completions", {"model": "llama", **body, **more})
+        assert status == 400 and why in error["error"]["message"], error
+        assert error["error"]["type"] == "invalid_request_error"
 
 
 def test_usage_at_the_end_of_a_stream(server):

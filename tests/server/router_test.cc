@@ -37,6 +37,7 @@ TEST(RouterTest, EveryPathOfTheProtocolIsFound) {
       {"POST", "/v2/models/a%2Fb%20c/infer", Endpoint::kInfer, "a/b c", ""},
       {"POST", "/v1/embeddings", Endpoint::kEmbeddings, "", ""},
       {"POST", "/v1/completions", Endpoint::kCompletions, "", ""},
+      {"POST", "/v1/chat/completions", Endpoint::kChatCompletions, "", ""},
       {"POST", "/embed", Endpoint::kEmbed, "", ""},
       {"POST", "/rerank", Endpoint::kRerank, "", ""},
       {"POST", "/v1/rerank", Endpoint::kRerankDocuments, "", ""},

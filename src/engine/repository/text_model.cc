@@ -201,11 +201,12 @@ std::optional<fs::path> TokenizerFolder(const fs::path& path) {
 
 // `types`: of the inputs that it is to give, by name. `tokens`: that a text may have; 0: any
 // number.
-FunctionConfig TokenizerFunction(const fs::path& folder, const Json& types, bool pairs,
+FunctionConfig TokenizerFunction(const fs::path& folder, const Json& types, bool pairs, bool chats,
                                  int64_t tokens, const fs::path& worker_folder) {
   const Json argument = {{"path", (folder / kTokenizerFile).string()},
                          {"dtypes", types},
                          {"pairs", pairs},
+                         {"chats", chats},
                          {"tokens", tokens}};
   return {.file = (worker_folder / "_tokenizer.py").string(),
           .function = "Texts",
@@ -268,7 +269,7 @@ StatusOr<std::optional<TextModel>> FindTextModel(const std::string& name, const 
     types[input.name] = DTypeName(input.dtype);
   }
   model.tokenizer =
-      TokenizerFunction(folder, types, model.pairs,
+      TokenizerFunction(folder, types, model.pairs, false,
                         encoder.sequences ? encoder.sequences->max_length : 0, worker_folder);
   model.pipeline.steps = {{.model = TokenizerName(name)}, {.model = name}};
   return model;
@@ -285,8 +286,8 @@ StatusOr<std::optional<CompletionModel>> FindCompletionModel(const std::string& 
                        [&](const SymbolicSpec& spec) { return spec.name == input; });
   };
   CompletionModel found;
-  found.tokenizer = TokenizerFunction(*folder, {{"input_ids", DTypeName(DType::kInt64)}}, false, 0,
-                                      worker_folder);
+  found.tokenizer = TokenizerFunction(*folder, {{"input_ids", DTypeName(DType::kInt64)}}, false,
+                                      true, 0, worker_folder);
   found.detokenizer = {.file = (worker_folder / "_detokenizer.py").string(),
                        .function = "Texts",
                        .argument = (*folder / kTokenizerFile).string(),

@@ -28,6 +28,9 @@ namespace dom = simdjson::dom;
 constexpr std::string_view kNotFields[] = {"text_input", "options", "exclude_input_in_output",
                                            "stream"};
 
+// What the tokenizer's `options` say of a text.
+enum PromptKind : int64_t { kOfText = 0, kOfTokens = 1, kOfMessages = 2 };
+
 // OpenAI's fields that would change the answer. Null is as if absent.
 Status CheckNotBuilt(std::string_view key, dom::element value, int64_t answers) {
   bool flag = false;
@@ -54,7 +57,7 @@ Status CheckNotBuilt(std::string_view key, dom::element value, int64_t answers) 
 // Of the request's prompt: a text, or its tokens, as the tokenizer's `options` say.
 struct Prompt {
   std::string bytes;
-  bool tokens = false;
+  PromptKind kind = kOfText;
 };
 
 StatusOr<Prompt> ReadPrompt(dom::element value) {
@@ -71,7 +74,7 @@ StatusOr<Prompt> ReadPrompt(dom::element value) {
     return InvalidArgument("\"prompt\" is {}; it must be a text, or a list of token ids",
                            Excerpt(value));
   }
-  Prompt prompt{.bytes = {}, .tokens = true};
+  Prompt prompt{.bytes = {}, .kind = kOfTokens};
   for (const dom::element element : array) {
     int32_t id = 0;
     if (!ConvertInteger(element, &id) || id < 0) {
@@ -86,28 +89,94 @@ StatusOr<Prompt> ReadPrompt(dom::element value) {
   return prompt;
 }
 
-std::string NewId() {
+// OpenAI's fields of chats that would change the answer.
+Status CheckNotBuiltOfChats(std::string_view key, dom::element value) {
+  dom::array list;
+  std::string_view text;
+  const bool empty = value.get_array().get(list) == 0 && list.size() == 0;
+  if ((key == "tools" || key == "functions") && !empty) {
+    return InvalidArgument("\"{}\" are not supported: leave them out", key);
+  }
+  if ((key == "tool_choice" || key == "function_call") &&
+      (value.get_string().get(text) != 0 || (text != "none" && text != "auto"))) {
+    return InvalidArgument("\"{}\" is {}; there are no tools", key, Excerpt(value));
+  }
+  if (key == "response_format" && (value["type"].get_string().get(text) != 0 || text != "text")) {
+    return InvalidArgument("\"response_format\" is {}; only {{\"type\": \"text\"}} is possible",
+                           Excerpt(value));
+  }
+  if (key == "modalities" && (value.get_array().get(list) != 0 || list.size() != 1 ||
+                              list.at(0).get_string().get(text) != 0 || text != "text")) {
+    return InvalidArgument("\"modalities\" is {}; only [\"text\"] is possible", Excerpt(value));
+  }
+  if (key == "audio" || key == "prediction") {
+    return InvalidArgument("\"{}\" is not supported: leave it out", key);
+  }
+  return absl::OkStatus();
+}
+
+// The template of the model's files is applied, and the messages are checked, where its tokenizer
+// is.
+StatusOr<Prompt> ReadMessages(dom::element value) {
+  if (!value.is_array()) {
+    return InvalidArgument("\"messages\" is {}; it must be a list of messages", Excerpt(value));
+  }
+  return Prompt{.bytes = simdjson::minify(value), .kind = kOfMessages};
+}
+
+std::string NewId(bool chat) {
   static std::atomic<uint64_t> count{0};
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return fmt::format("cmpl-{:x}-{:x}", std::chrono::nanoseconds(now).count(), ++count);
+  return fmt::format("{}-{:x}-{:x}", chat ? "chatcmpl" : "cmpl",
+                     std::chrono::nanoseconds(now).count(), ++count);
 }
 
 // {"id":…,"object":…,"created":…,"model":…,"choices":
 void AppendHead(const CompletionFormat& format, std::string* json) {
-  fmt::format_to(std::back_inserter(*json),
-                 R"({{"id":"{}","object":"text_completion","created":{},"model":)", format.id,
-                 format.created);
+  const char* const object = !format.chat    ? "text_completion"
+                             : format.stream ? "chat.completion.chunk"
+                                             : "chat.completion";
+  fmt::format_to(std::back_inserter(*json), R"({{"id":"{}","object":"{}","created":{},"model":)",
+                 format.id, object, format.created);
   AppendJsonString(format.model, json);
   json->append(",\"choices\":");
 }
 
-// `row`: of `logprobs`, that of the choice.
-void AppendChoice(int64_t index, std::string_view text, const TokenLogprobs& logprobs, int64_t row,
-                  std::string_view reason, std::string* json) {
-  fmt::format_to(std::back_inserter(*json), R"({{"index":{},"text":)", index);
-  AppendJsonString(text, json);
+struct Choice {
+  int64_t index = 0;
+  std::string_view text = {}, reason = {};
+  int64_t row = 0;     // of the log-probabilities
+  bool first = false;  // piece of a stream
+  bool last = false;   // likewise: there is no more text
+};
+
+// A chat's message, or what a piece adds to it.
+void AppendMessage(const Choice& choice, bool stream, std::string* json) {
+  json->append(stream ? "\"delta\":{" : "\"message\":{");
+  if (choice.first || !stream) json->append("\"role\":\"assistant\"");
+  if (!choice.last) {
+    json->append(choice.first || !stream ? ",\"content\":" : "\"content\":");
+    AppendJsonString(choice.text, json);
+  }
+  json->push_back('}');
+}
+
+void AppendChoice(const CompletionFormat& format, const Choice& choice,
+                  const TokenLogprobs& logprobs, std::string* json) {
+  const std::string_view reason = choice.reason;
+  fmt::format_to(std::back_inserter(*json), R"({{"index":{},)", choice.index);
+  if (format.chat) {
+    AppendMessage(choice, format.stream, json);
+  } else {
+    json->append("\"text\":");
+    AppendJsonString(choice.text, json);
+  }
   json->append(",\"logprobs\":");
-  logprobs.Append(row, json);
+  if (format.chat) {
+    logprobs.AppendContent(choice.row, json);
+  } else {
+    logprobs.Append(choice.row, json);
+  }
   json->append(",\"finish_reason\":");
   if (reason.empty()) {
     json->append("null");
@@ -173,25 +242,50 @@ struct CompletionDecoder::Impl {
     return absl::OkStatus();
   }
 
-  Status Decode(std::string_view body, const protocol::Service& service,
+  // Of a chat, "logprobs" is whether, and "top_logprobs" how many.
+  static Status ReadChatLogprobs(const dom::object& root, InferRequest* request) {
+    bool wanted = false;
+    int32_t likely = 0;
+    for (const auto& [key, value] : root) {
+      if (value.is_null()) continue;
+      if (key == "logprobs") {
+        CHAIRLIFT_ASSIGN_OR_RETURN(wanted, protocol::Boolean(ParameterFrom(value), key));
+      } else if (key == "top_logprobs" && (!ConvertInteger(value, &likely) || likely < 0)) {
+        return InvalidArgument("\"top_logprobs\" is {}; it must be a number from 0 to 20",
+                               Excerpt(value));
+      }
+    }
+    if (likely > 0 && !wanted) {
+      return InvalidArgument("\"top_logprobs\" is {}; it goes with \"logprobs\": true", likely);
+    }
+    if (wanted) request->inputs.push_back({"logprobs", Tensor::Of<int32_t>({1}, {likely})});
+    return absl::OkStatus();
+  }
+
+  Status Decode(std::string_view body, bool chat, const protocol::Service& service,
                 DecodedCompletion* decoded) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object root, parser.Parse(body, limits));
     CompletionFormat& format = decoded->format;
+    format.chat = chat;
+    const std::string_view prompt_key = chat ? "messages" : "prompt";
     InferRequest& request = decoded->request;
     SeenFields seen;
     std::optional<Prompt> prompt;
     int64_t answers = 1;
+    bool max_completion_tokens = false;
     for (const auto& [key, value] : root) {
       CHAIRLIFT_RETURN_IF_ERROR(seen.Add(key));
       if (value.is_null()) continue;  // as if it were absent
       if (key == "model") {
         CHAIRLIFT_ASSIGN_OR_RETURN(format.model, Name(value, key, limits));
-      } else if (key == "prompt") {
-        CHAIRLIFT_ASSIGN_OR_RETURN(prompt, ReadPrompt(value));
+      } else if (key == prompt_key) {
+        CHAIRLIFT_ASSIGN_OR_RETURN(prompt, chat ? ReadMessages(value) : ReadPrompt(value));
       } else if (key == "stream") {
         CHAIRLIFT_ASSIGN_OR_RETURN(format.stream, protocol::Boolean(ParameterFrom(value), key));
       } else if (key == "stream_options") {
         CHAIRLIFT_RETURN_IF_ERROR(ReadStreamOptions(value, &format));
+      } else if (key == "max_completion_tokens") {
+        max_completion_tokens = true;
       } else if (key == "n") {
         (void)ConvertInteger(value, &answers);  // refused as an input, where it is none
       }
@@ -199,15 +293,23 @@ struct CompletionDecoder::Impl {
     CHAIRLIFT_ASSIGN_OR_RETURN(request.model, FindTextModel(kComplete, "tokens (docs/decoders.md)",
                                                             service, &format.model));
     CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata model, service.Find(request.model, ""));
-    if (!prompt) return InvalidArgument("\"prompt\" is missing");
-    for (const auto& [key, value] : root) {
+    if (!prompt) return InvalidArgument("\"{}\" is missing", prompt_key);
+    for (auto [key, value] : root) {
       if (value.is_null()) continue;
+      if (chat) {
+        CHAIRLIFT_RETURN_IF_ERROR(CheckNotBuiltOfChats(key, value));
+        if (key == "logprobs" || key == "top_logprobs") continue;
+        // The name that OpenAI's clients have for it now; it goes before the other.
+        if (key == "max_tokens" && max_completion_tokens) continue;
+        if (key == "max_completion_tokens") key = "max_tokens";
+      }
       CHAIRLIFT_RETURN_IF_ERROR(CheckNotBuilt(key, value, answers));
       CHAIRLIFT_RETURN_IF_ERROR(ReadField(key, value, model, body.size(), &request));
     }
-    request.inputs.push_back({"options", Tensor::Of<int64_t>({1, 2}, {0, prompt->tokens ? 1 : 0})});
+    if (chat) CHAIRLIFT_RETURN_IF_ERROR(ReadChatLogprobs(root, &request));
+    request.inputs.push_back({"options", Tensor::Of<int64_t>({1, 2}, {0, prompt->kind})});
     request.inputs.push_back({"text_input", TextTensor({1}, {std::move(prompt->bytes)})});
-    format.id = NewId();
+    format.id = NewId(chat);
     format.created = std::chrono::duration_cast<std::chrono::seconds>(
                          std::chrono::system_clock::now().time_since_epoch())
                          .count();
@@ -222,10 +324,10 @@ CompletionDecoder::CompletionDecoder(const ServerLimits& limits)
     : impl_(std::make_unique<Impl>(limits)) {}
 CompletionDecoder::~CompletionDecoder() = default;
 
-StatusOr<DecodedCompletion> CompletionDecoder::Decode(std::string_view body,
+StatusOr<DecodedCompletion> CompletionDecoder::Decode(std::string_view body, bool chat,
                                                       const protocol::Service& service) {
   DecodedCompletion decoded;
-  const Status read = impl_->Decode(body, service, &decoded);
+  const Status read = impl_->Decode(body, chat, service, &decoded);
   impl_->parser.Trim();
   if (!read.ok()) return read;
   return decoded;
@@ -240,7 +342,10 @@ Status EncodeCompletion(const InferResponse& response, const CompletionFormat& f
   for (size_t i = 0; i < answers.texts.size(); ++i) {
     if (i > 0) json->push_back(',');
     const auto index = static_cast<int64_t>(i);
-    AppendChoice(index, answers.texts[i], logprobs, index, answers.reasons[i], json);
+    AppendChoice(
+        format,
+        {.index = index, .text = answers.texts[i], .reason = answers.reasons[i], .row = index},
+        logprobs, json);
   }
   json->append("],");
   AppendUsage(answers, json);
@@ -255,7 +360,8 @@ Status EncodeCompletionPart(const CompletionFormat& format, const InferPart& par
   CHAIRLIFT_ASSIGN_OR_RETURN(const TokenLogprobs logprobs, TokenLogprobs::Of(part.outputs));
   AppendHead(format, json);
   json->push_back('[');
-  AppendChoice(part.row, TextsOf(*text)[0], logprobs, 0, "", json);
+  AppendChoice(format, {.index = part.row, .text = TextsOf(*text)[0], .first = part.first == 0},
+               logprobs, json);
   json->append("]}");
   return absl::OkStatus();
 }
@@ -266,7 +372,9 @@ Status EncodeCompletionEnd(const InferResponse& response, const CompletionFormat
   for (size_t i = 0; i < answers.reasons.size(); ++i) {
     AppendHead(format, json);
     json->push_back('[');
-    AppendChoice(static_cast<int64_t>(i), "", TokenLogprobs(), 0, answers.reasons[i], json);
+    AppendChoice(format,
+                 {.index = static_cast<int64_t>(i), .reason = answers.reasons[i], .last = true},
+                 TokenLogprobs(), json);
     json->append("]}");
     json->append(separator);
   }

@@ -1,6 +1,8 @@
 // Requests and answers of OpenAI's completions (docs/texts.md), of models that continue texts:
 //
-//   POST /v1/completions  {"model": "gpt2", "prompt": "Once", "max_tokens": 20, "stream": true, …}
+//   POST /v1/completions       {"model": "gpt2", "prompt": "Once", "max_tokens": 20, "stream":
+//   true, …} POST /v1/chat/completions  {"model": "llama", "messages": [{"role": "user", "content":
+//   "Hi"}], …}
 #ifndef CHAIRLIFT_SERVER_HTTP_COMPLETION_CODEC_H_
 #define CHAIRLIFT_SERVER_HTTP_COMPLETION_CODEC_H_
 
@@ -10,16 +12,22 @@
 #include <string_view>
 
 #include "chairlift/engine.h"
+#include "server/http/router.h"
 #include "server/limits.h"
 #include "server/protocol/service.h"
 
 namespace chairlift::http {
+
+inline bool Completes(Endpoint endpoint) {
+  return endpoint == Endpoint::kCompletions || endpoint == Endpoint::kChatCompletions;
+}
 
 // What the answer to a request is made with.
 struct CompletionFormat {
   std::string model;  // as the request named it, or the one there is
   std::string id;
   int64_t created = 0;  // seconds since the epoch
+  bool chat = false;
   bool stream = false;
   bool usage = false;  // at the end of a stream
 };
@@ -37,7 +45,9 @@ class CompletionDecoder {
 
   // `body` has kBodyPadding readable bytes past its end. kNotFound where there is no such model,
   // or none for this; every other error is kInvalidArgument and names the field.
-  StatusOr<DecodedCompletion> Decode(std::string_view body, const protocol::Service& service);
+  // `chat`: of messages, else of a prompt.
+  StatusOr<DecodedCompletion> Decode(std::string_view body, bool chat,
+                                     const protocol::Service& service);
 
  private:
   struct Impl;

@@ -378,6 +378,7 @@ Reply Handle(Service& service, const Route& route, std::string_view body) {
     case Endpoint::kGenerate:
     case Endpoint::kGenerateStream:
     case Endpoint::kCompletions:
+    case Endpoint::kChatCompletions:
     case Endpoint::kEmbeddings:
     case Endpoint::kEmbed:
     case Endpoint::kRerank:

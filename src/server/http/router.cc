@@ -29,6 +29,7 @@ constexpr std::array kTable = {
     Entry{"POST", "v2/models/*/versions/#/generate_stream", Endpoint::kGenerateStream},
     Entry{"POST", "v1/embeddings", Endpoint::kEmbeddings},
     Entry{"POST", "v1/completions", Endpoint::kCompletions},
+    Entry{"POST", "v1/chat/completions", Endpoint::kChatCompletions},
     Entry{"POST", "embed", Endpoint::kEmbed},
     Entry{"POST", "rerank", Endpoint::kRerank},
     Entry{"POST", "v1/rerank", Endpoint::kRerankDocuments},

@@ -27,6 +27,7 @@ enum class Endpoint {
   kRerank,           // POST /rerank
   kRerankDocuments,  // POST /v1/rerank
   kCompletions,      // POST /v1/completions (completion_codec.h)
+  kChatCompletions,  // POST /v1/chat/completions (likewise)
   kTextModels,       // GET  /v1/models
   kRepositoryIndex,  // POST /v2/repository/index
   kLoad,             // POST /v2/repository/models/{model}/load

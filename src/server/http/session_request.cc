@@ -34,6 +34,7 @@ void Session::Dispatch(Lock* lock, std::string_view body,
     case Endpoint::kGenerate:
     case Endpoint::kGenerateStream:
     case Endpoint::kCompletions:
+    case Endpoint::kChatCompletions:
     case Endpoint::kEmbeddings:
     case Endpoint::kEmbed:
     case Endpoint::kRerank:
@@ -94,7 +95,7 @@ void Session::InferOnPool(const std::shared_ptr<BodyBuffer>& body) {
 // Of the request under way, which no other thread touches.
 StatusOr<InferRequest> Session::Decode(Decoders& decoders, std::string_view body,
                                        const std::shared_ptr<const void>& owner) {
-  if (route_.endpoint == Endpoint::kCompletions) {
+  if (Completes(route_.endpoint)) {
     return DecodeCompletion(decoders.completions, body);
   }
   if (IsOfTexts(route_.endpoint)) return DecodeTexts(decoders.texts, body);
@@ -131,8 +132,9 @@ StatusOr<InferRequest> Session::DecodeTexts(TextDecoder& decoder, std::string_vi
 
 StatusOr<InferRequest> Session::DecodeCompletion(CompletionDecoder& decoder,
                                                  std::string_view body) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(chairlift::http::DecodedCompletion decoded,
-                             decoder.Decode(body, context_->service));
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      chairlift::http::DecodedCompletion decoded,
+      decoder.Decode(body, route_.endpoint == Endpoint::kChatCompletions, context_->service));
   completion_ = std::move(decoded.format);
   route_.model = decoded.request.model;
   route_.version.clear();
@@ -155,7 +157,7 @@ void Session::BeginParts(InferRequest* request) {
 
 bool Session::Streams() const {
   return route_.endpoint == Endpoint::kGenerateStream ||
-         (route_.endpoint == Endpoint::kCompletions && completion_.stream);
+         (Completes(route_.endpoint) && completion_.stream);
 }
 
 // The model of the route or, where that takes tokens and the body has a text, the one that takes

@@ -31,8 +31,8 @@ void AppendEvent(std::string_view json, std::string* events) {
 }  // namespace
 
 Status Session::EncodePart(const InferPart& part, std::string* text) const {
-  return route_.endpoint == Endpoint::kCompletions ? EncodeCompletionPart(completion_, part, text)
-                                                   : EncodeGeneratedPart(generated_, part, text);
+  return Completes(route_.endpoint) ? EncodeCompletionPart(completion_, part, text)
+                                    : EncodeGeneratedPart(generated_, part, text);
 }
 
 std::string Session::ErrorEvent(const Status& status) const {
@@ -122,13 +122,12 @@ void Session::SendEvents() {
 
 // What is left of the events, one with text_ unless that is empty, and the end.
 void Session::FinishStream(const Status& status) {
-  Status failed = status;
   if (state_ == State::kBusy) {
-    if (!failed.ok()) return Respond(ErrorReply(context_->service.Explain(failed)));
+    if (!status.ok()) return Respond(ErrorReply(context_->service.Explain(status)));
     StartStream();
   }
   if (stream_failed_) text_.clear();
-  if (!failed.ok() && !stream_failed_) text_ = ErrorEvent(failed);
+  if (!status.ok() && !stream_failed_) text_ = ErrorEvent(status);
   const bool chunked = !parser_.head().http_1_0;
   head_.clear();
   if (!text_.empty() && chunked) {

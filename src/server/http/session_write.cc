@@ -123,6 +123,7 @@ Status Session::EncodeAnswer(const InferResponse& response, std::string* text,
     case Endpoint::kRerankDocuments:
       return EncodeTexts(route_.endpoint, response, text_format_, text);
     case Endpoint::kCompletions:
+    case Endpoint::kChatCompletions:
       if (!completion_.stream) return EncodeCompletion(response, completion_, text);
       if (stream_failed_) return absl::OkStatus();
       return EncodeCompletionEnd(response, completion_, kEventSeparator, text);

@@ -295,8 +295,9 @@ StatusOr<std::string> FindTextModel(std::string_view suffix, std::string_view ou
 
 bool IsOfTexts(Endpoint endpoint) {
   return endpoint == Endpoint::kEmbeddings || endpoint == Endpoint::kCompletions ||
-         endpoint == Endpoint::kEmbed || endpoint == Endpoint::kRerank ||
-         endpoint == Endpoint::kRerankDocuments || endpoint == Endpoint::kTextModels;
+         endpoint == Endpoint::kChatCompletions || endpoint == Endpoint::kEmbed ||
+         endpoint == Endpoint::kRerank || endpoint == Endpoint::kRerankDocuments ||
+         endpoint == Endpoint::kTextModels;
 }
 
 struct TextDecoder::Impl {

@@ -57,8 +57,23 @@ size_t TokenLogprobs::Count(int64_t answer) const {
                              offsets.begin());
 }
 
+template <typename Each>
+void TokenLogprobs::ForEachLikely(size_t at, std::string* json, Each append) const {
+  const auto likely = static_cast<size_t>(top_tokens_->shape()[2]);
+  const auto names = TextsOf(*top_tokens_).subspan(at * likely, likely);
+  const auto logprobs = top_logprobs_->values<float>().subspan(at * likely, likely);
+  bool any = false;
+  for (size_t i = 0; i < likely; ++i) {
+    const auto before = names.begin() + static_cast<std::ptrdiff_t>(i);
+    if (names[i].empty() || std::find(names.begin(), before, names[i]) != before) continue;
+    if (any) json->push_back(',');
+    any = true;
+    append(names[i], logprobs[i]);
+  }
+}
+
 void TokenLogprobs::Append(int64_t answer, std::string* json) const {
-  if (tokens_ == nullptr || answer < 0 || answer >= tokens_->shape()[0]) {
+  if (!has(answer)) {
     json->append("null");
     return;
   }
@@ -77,30 +92,54 @@ void TokenLogprobs::Append(int64_t answer, std::string* json) const {
   if (top_tokens_ == nullptr) {
     json->append(",\"top_logprobs\":null");
   } else {
-    list(",\"top_logprobs\":[", [&](size_t at) { AppendTop(at, json); });
+    list(",\"top_logprobs\":[", [&](size_t at) {
+      json->push_back('{');
+      ForEachLikely(at, json, [&](std::string_view name, float logprob) {
+        AppendJsonString(name, json);
+        json->push_back(':');
+        AppendLogprob(logprob, json);
+      });
+      json->push_back('}');
+    });
   }
   list(",\"text_offset\":[",
        [&](size_t at) { AppendJsonNumber(offsets_->values<int64_t>()[at], json); });
   json->push_back('}');
 }
 
-// Of tokens that have one name, the first, which is the most likely.
-void TokenLogprobs::AppendTop(size_t at, std::string* json) const {
-  const auto likely = static_cast<size_t>(top_tokens_->shape()[2]);
-  const auto names = TextsOf(*top_tokens_).subspan(at * likely, likely);
-  const auto logprobs = top_logprobs_->values<float>().subspan(at * likely, likely);
-  json->push_back('{');
-  bool any = false;
-  for (size_t i = 0; i < likely; ++i) {
-    const auto before = names.begin() + static_cast<std::ptrdiff_t>(i);
-    if (names[i].empty() || std::find(names.begin(), before, names[i]) != before) continue;
-    if (any) json->push_back(',');
-    any = true;
-    AppendJsonString(names[i], json);
-    json->push_back(':');
-    AppendLogprob(logprobs[i], json);
+void TokenLogprobs::AppendContent(int64_t answer, std::string* json) const {
+  if (!has(answer)) {
+    json->append("null");
+    return;
   }
-  json->push_back('}');
+  const auto append = [&](std::string_view text, float logprob) {
+    json->append("{\"token\":");
+    AppendJsonString(text, json);
+    json->append(",\"logprob\":");
+    AppendLogprob(logprob, json);
+    json->append(",\"bytes\":[");
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (i > 0) json->push_back(',');
+      AppendJsonNumber(static_cast<int>(static_cast<unsigned char>(text[i])), json);
+    }
+    json->push_back(']');
+  };
+  json->append("{\"content\":[");
+  const size_t count = Count(answer);
+  for (size_t i = 0; i < count; ++i) {
+    const size_t at = At(answer, i);
+    if (i > 0) json->push_back(',');
+    append(TextsOf(*tokens_)[at], logprobs_->values<float>()[at]);
+    json->append(",\"top_logprobs\":[");
+    if (top_tokens_ != nullptr) {
+      ForEachLikely(at, json, [&](std::string_view name, float logprob) {
+        append(name, logprob);
+        json->push_back('}');
+      });
+    }
+    json->append("]}");
+  }
+  json->append("]}");
 }
 
 }  // namespace chairlift::http

@@ -26,13 +26,21 @@ class TokenLogprobs {
 
   // {"tokens":[…],"token_logprobs":[…],"top_logprobs":[{…},…],"text_offset":[…]}, or null.
   void Append(int64_t answer, std::string* json) const;
+  // As chats have them: {"content":[{"token":…,"logprob":…,"bytes":[…],"top_logprobs":[…]},…]}.
+  void AppendContent(int64_t answer, std::string* json) const;
 
  private:
   size_t Count(int64_t answer) const;  // tokens
   size_t At(int64_t answer, size_t token) const {
     return static_cast<size_t>(answer * tokens_->shape()[1]) + token;
   }
-  void AppendTop(size_t at, std::string* json) const;
+  bool has(int64_t answer) const {
+    return tokens_ != nullptr && answer >= 0 && answer < tokens_->shape()[0];
+  }
+  // `append(name, logprob)` of the most likely in its place. Of tokens that have one name, the
+  // first, which is the most likely.
+  template <typename Each>
+  void ForEachLikely(size_t at, std::string* json, Each append) const;
 
   const Tensor* tokens_ = nullptr;
   const Tensor* logprobs_ = nullptr;
