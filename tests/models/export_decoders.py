@@ -4,6 +4,8 @@ of transformers' models, in the names that Hugging Face's exporters give: what m
 
     pip install torch transformers onnx
     python tests/models/export_decoders.py tests/models/decoders
+    pip install transformers==4.57.6                                  # whose masks are written in another way
+    python tests/models/export_decoders.py tests/models/decoders --only mpt
 """
 
 import argparse
@@ -86,6 +88,7 @@ def export(model, kv_heads, path, opset):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--only", default="", help="models whose name holds this")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore")
@@ -93,6 +96,8 @@ def main():
     for attention, opset in (("eager", 14), ("sdpa", 17)):
         torch.manual_seed(7)
         for name, model, kv_heads in models(attention):
+            if args.only not in name:
+                continue
             for parameter in model.parameters():  # none equal to another, which exporters would merge
                 parameter.data += 0.1 * torch.randn_like(parameter)
             export(model, kv_heads, args.folder / f"{name}_{library}_torchscript_{attention}_{opset}.onnx", opset)

@@ -182,6 +182,7 @@ class PatternReader {
   StatusOr<Pattern> Flatten(const Node& node);
   StatusOr<Pattern> Expand(const Node& node);
   StatusOr<Pattern> Concat(const Node& node);
+  StatusOr<Pattern> ConcatTables(const Node& node);
   StatusOr<Pattern> CumSum(const Node& node);
   StatusOr<Pattern> ReduceSum(const Node& node);
   StatusOr<Pattern> Tile(const Node& node);

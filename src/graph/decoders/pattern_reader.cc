@@ -615,8 +615,9 @@ StatusOr<Pattern> PatternReader::Expand(const Node& node) {
   return BroadcastTo(data, *dims);
 }
 
-// Of lists.
+// Of lists, or of what tables have, as of a mask of earlier tokens and one of new ones.
 StatusOr<Pattern> PatternReader::Concat(const Node& node) {
+  if (In(node, 0).rank() > 1) return ConcatTables(node);
   std::vector<Line> list;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const Pattern input = In(node, i);
@@ -625,6 +626,57 @@ StatusOr<Pattern> PatternReader::Concat(const Node& node) {
     list.insert(list.end(), elements->begin(), elements->end());
   }
   return Pattern::OfList(TypeOf(node), std::move(list));
+}
+
+StatusOr<Pattern> PatternReader::ConcatTables(const Node& node) {
+  std::optional<Pattern> joined;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const Pattern input = In(node, i);
+    const auto part = input.known() ? input.AsTable() : std::nullopt;
+    if (!part) return Unimplemented("its input {} is not followed", i);
+    if (!joined) {
+      joined = part;
+      continue;
+    }
+    const int64_t given = node.attributes.Int("axis", 0);
+    const auto axis = static_cast<size_t>(given < 0 ? given + joined->rank() : given);
+    std::vector<Line> dims = joined->dims, others = part->dims;
+    if (dims.size() != others.size() || axis >= dims.size() || part->dtype != joined->dtype) {
+      return Unimplemented("the shapes of its inputs do not fit");
+    }
+    const Line before = dims[axis];
+    const auto all = Line::Sum(before, others[axis]);
+    others[axis] = before;
+    // Behind the others, an index counts from their end.
+    const auto place = Line::Sum(Line::Index(static_cast<int>(axis)), before, -1);
+    if (dims != others || !all || !place) {
+      return Unimplemented("the shapes of its inputs do not fit");
+    }
+    dims[axis] = *all;
+    const size_t own = joined->conditions.size(), more = part->conditions.size();
+    if (own + more + 1 > kMostConditions) {
+      return Unimplemented("it depends on too many conditions");
+    }
+    Pattern both = *joined;
+    both.dims = std::move(dims);
+    for (const Line& condition : part->conditions) {
+      const auto moved = condition.With(static_cast<int>(axis), *place);
+      if (!moved) return Unimplemented("its input {} is not followed", i);
+      both.conditions.push_back(*moved);
+    }
+    both.conditions.push_back(*place);
+    const int64_t count = int64_t{1} << both.conditions.size();
+    both.table = Tensor::Allocate(joined->table.dtype(), {count});
+    for (int64_t m = 0; m < count; ++m) {
+      const bool behind = (m >> (own + more) & 1) != 0;
+      const int64_t of_part = m >> own & ((int64_t{1} << more) - 1);
+      const int64_t of_own = m & ((int64_t{1} << own) - 1);
+      CopyElement(behind ? part->table : joined->table, behind ? of_part : of_own, both.table, m);
+    }
+    both.Simplify();
+    joined = std::move(both);
+  }
+  return *joined;
 }
 
 // Of ones.
