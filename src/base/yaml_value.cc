@@ -26,7 +26,13 @@ StatusOr<YamlValue> YamlValue::Parse(const std::string& text, const std::string&
   auto document = std::make_shared<Document>();
   document->has_lines = text.find('\n') < text.size() - 1;
   try {
-    return YamlValue(YAML::Load(text), 0, path, std::move(document));
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() > 1) {
+      return InvalidArgument("it has {} YAML documents, of which one would count: remove '---'",
+                             documents.size());
+    }
+    return YamlValue(documents.empty() ? YAML::Node() : documents[0], 0, path,
+                     std::move(document));
   } catch (const YAML::Exception& error) {
     return InvalidArgument("it is not YAML: {}", error.what());
   }

@@ -53,14 +53,16 @@ HWY_NOINLINE FloatVec PerLane(FloatTag d, FloatVec x, F f) {
 
 // x held to at most / at least a limit; NaN stays NaN, which Min and Max do not promise. On x86
 // they answer their second operand where either is NaN.
-HWY_INLINE FloatVec AtMost(FloatVec x, FloatVec limit) {
+template <class V>
+HWY_INLINE V AtMost(V x, V limit) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
   return hn::Min(limit, x);
 #else
   return hn::IfThenElse(hn::Gt(x, limit), limit, x);
 #endif
 }
-HWY_INLINE FloatVec AtLeast(FloatVec x, FloatVec limit) {
+template <class V>
+HWY_INLINE V AtLeast(V x, V limit) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
   return hn::Max(limit, x);
 #else

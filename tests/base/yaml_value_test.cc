@@ -69,6 +69,8 @@ TEST(YamlValueTest, WhatIsNoYamlOrTooLongIsRefused) {
   EXPECT_THAT(std::string(YamlValue::Parse("a: [b").status().message()), HasSubstr("not YAML"));
   EXPECT_THAT(std::string(YamlValue::Parse(std::string(2 << 20, ' ')).status().message()),
               HasSubstr("bytes"));
+  EXPECT_THAT(std::string(YamlValue::Parse("a: 1\n---\na: 2\n").status().message()),
+              HasSubstr("2 YAML documents"));
 }
 
 }  // namespace

@@ -126,10 +126,10 @@ class CellOracle {
   std::unique_ptr<Engine> whole_, cells_;
 };
 
-Tensor Lengths(int64_t batch, int64_t most, std::mt19937& random) {
+Tensor Lengths(int64_t batch, int64_t most, std::mt19937& random, int64_t least = 1) {
   Tensor lengths = Tensor::Allocate(DType::kInt32, {batch});
   for (int64_t b = 0; b < batch; ++b) {
-    lengths.data<int32_t>()[b] = static_cast<int32_t>(Draw(random, 1, most));
+    lengths.data<int32_t>()[b] = static_cast<int32_t>(Draw(random, least, most));
   }
   return lengths;
 }
@@ -191,6 +191,19 @@ TEST_P(CellOracleTest, RowsOfTheirOwnLengths) {
     const int64_t time = Draw(random, 1, 20);
     return {{"x", Floats({time, batch, testing::kRecurrentFeatures}, random)},
             {"lengths", Lengths(batch, time, random)}};
+  });
+}
+
+// One without steps leaves zeros, not its states.
+TEST_P(CellOracleTest, RowsOfTheirOwnLengthsFromStates) {
+  Load(testing::OwnLengthsFromStates(), GetParam(), 2);
+  Check([](std::mt19937& random) -> Inputs {
+    const int64_t batch = Draw(random, 1, 4);
+    const int64_t time = Draw(random, 0, 6);
+    return {{"x", Floats({time, batch, testing::kRecurrentFeatures}, random)},
+            {"lengths", Lengths(batch, time, random, 0)},
+            {"h0", Floats({2, batch, 5}, random)},
+            {"c0", Floats({2, batch, 5}, random)}};
   });
 }
 

@@ -169,6 +169,23 @@ inline ModelBuilder OwnLengths(onnx::TensorProto::DataType type = onnx::TensorPr
   return m;
 }
 
+// The same from states h0, c0 [2, batch, 5] to the last ones.
+inline ModelBuilder OwnLengthsFromStates() {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {"time", "batch", kRecurrentFeatures})
+      .Input("lengths", onnx::TensorProto::INT32, {"batch"})
+      .Input("h0", kFloat, {2, "batch", 5})
+      .Input("c0", kFloat, {2, "batch", 5})
+      .Output("y", kFloat)
+      .Output("h", kFloat)
+      .Output("c", kFloat);
+  RecurrentWeights(m, "a", 2, 4, kRecurrentFeatures, 5, 1);
+  m.Node("LSTM", {"x", "aw", "ar", "ab", "lengths", "h0", "c0"}, {"y", "h", "c"})
+      .Int("hidden_size", 5)
+      .String("direction", "bidirectional");
+  return m;
+}
+
 // x [batch, time, 6], style [batch, 7] → Scan of a cell h' = tanh(x·W + h·R + style) with a
 // counter beside it → every step and the last.
 inline ModelBuilder ScanOfACell() {

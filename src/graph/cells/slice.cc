@@ -179,14 +179,17 @@ class Slicer {
                        const std::set<ValueId>& read, SlicedCell& cell) {
     const Shape row = {layer.attributes.Int("hidden_size", 0)};
     const ValueId last = layer.outputs[output];
+    Tensor zeros = Tensor::Allocate(dtype, Shape{1, row[0]});
+    std::memset(zeros.raw(), 0, zeros.byte_size());
     if (layer.inputs[input] != kNoValue) {
-      return AddState(layer.inputs[input], last, output - 1, row, read, cell);
+      CHAIRLIFT_RETURN_IF_ERROR(AddState(layer.inputs[input], last, output - 1, row, read, cell));
+      cell.states.back().without_steps = std::move(zeros);
+      return absl::OkStatus();
     }
     CellState state;
     state.input = static_cast<int>(cell.inputs.size());
     state.output = output - 1;
-    state.constant = Tensor::Allocate(dtype, Shape{1, row[0]});
-    std::memset(state.constant.raw(), 0, state.constant.byte_size());
+    state.constant = std::move(zeros);
     AddState(std::move(state), last, read, cell);
     return absl::OkStatus();
   }

@@ -61,6 +61,9 @@ struct CellState {
   int input = 0;         // of the cell's graph
   int output = 0;        // of the cell's graph
   int final_value = -1;  // the lane's value that the last step leaves; −1 where nobody reads it
+  // The row that a lane without steps leaves: zeros of LSTM, GRU and RNN, as onnxruntime has it.
+  // Absent: what its first step would read, as of Scan and Loop.
+  Tensor without_steps;
 };
 
 struct SlicedCell {

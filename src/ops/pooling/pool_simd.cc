@@ -20,6 +20,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 struct MaxOp {
   static float Initial() { return -std::numeric_limits<float>::infinity(); }
+  static float OfNone() { return std::numeric_limits<float>::lowest(); }
   template <class V>
   static HWY_INLINE V Combine(V a, V b) {
     return Larger(a, b);
@@ -27,6 +28,7 @@ struct MaxOp {
 };
 struct SumOp {
   static float Initial() { return 0.0f; }
+  static float OfNone() { return 0.0f; }
   template <class V>
   static HWY_INLINE V Combine(V a, V b) {
     return hn::Add(a, b);
@@ -53,8 +55,9 @@ HWY_INLINE void Plane(const PoolGeometry& g, PoolKind kind, int block, const flo
       const Taps& ty = g.taps[1][y];
       for (int64_t x = 0; x < g.out[2]; ++x, out += block) {
         const Taps& tx = g.taps[2][x];
+        const bool none = tz.count * ty.count * tx.count == 0;
         for (int lane = 0; lane < block; lane += lanes) {
-          auto result = hn::Set(d, Op::Initial());
+          auto result = hn::Set(d, none ? Op::OfNone() : Op::Initial());
           for (int64_t a = 0; a < tz.count; ++a) {
             const int64_t plane = (tz.first + a * g.dilation[0]) * g.in[1];
             for (int64_t b = 0; b < ty.count; ++b) {
@@ -96,8 +99,9 @@ HWY_INLINE void PlaneByRows(const PoolGeometry& g, PoolKind kind, int block, con
         hn::StoreU(result, d, row + i);
       }
       for (const Taps& tx : g.taps[2]) {
+        const bool none = tz.count * ty.count * tx.count == 0;
         for (int64_t lane = 0; lane < block; lane += lanes) {
-          auto result = hn::Set(d, Op::Initial());
+          auto result = hn::Set(d, none ? Op::OfNone() : Op::Initial());
           const float* from = row + tx.first * block + lane;
           for (int64_t c = 0; c < tx.count; ++c, from += g.dilation[2] * block) {
             result = Op::Combine(result, hn::LoadU(d, from));

@@ -22,11 +22,15 @@ using Vec = hn::Vec<Tag<T>>;
 
 HWY_INLINE Vec<float> Sigmoid(Tag<float> d, Vec<float> x) { return VSigmoid(d, x); }
 HWY_INLINE Vec<float> Tanh(Tag<float> d, Vec<float> x) { return VTanh(d, x); }
+// Highway's functions do not promise NaN for NaN.
 HWY_INLINE Vec<double> Sigmoid(Tag<double> d, Vec<double> x) {
   const auto one = hn::Set(d, 1.0);
-  return hn::Div(one, hn::Add(one, hn::Exp(d, hn::Min(hn::Set(d, 709.0), hn::Neg(x)))));
+  const auto e = hn::Exp(d, AtMost(hn::Neg(x), hn::Set(d, 709.0)));
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Div(one, hn::Add(one, e)));
 }
-HWY_INLINE Vec<double> Tanh(Tag<double> d, Vec<double> x) { return hn::Tanh(d, x); }
+HWY_INLINE Vec<double> Tanh(Tag<double> d, Vec<double> x) {
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Tanh(d, x));
+}
 
 template <typename T>
 HWY_NOINLINE Vec<T> RareActivation(const GateActivation& f, Vec<T> x) {
@@ -41,7 +45,7 @@ HWY_NOINLINE Vec<T> RareActivation(const GateActivation& f, Vec<T> x) {
     case GateFunction::kTanh:
       return Tanh(d, x);
     case GateFunction::kRelu:
-      return hn::Max(zero, x);
+      return AtLeast(x, zero);
     case GateFunction::kAffine:
       return hn::MulAdd(alpha, x, beta);
     case GateFunction::kLeakyRelu:
@@ -51,13 +55,13 @@ HWY_NOINLINE Vec<T> RareActivation(const GateActivation& f, Vec<T> x) {
     case GateFunction::kScaledTanh:
       return hn::Mul(alpha, Tanh(d, hn::Mul(beta, x)));
     case GateFunction::kHardSigmoid:
-      return hn::Min(one, hn::Max(zero, hn::MulAdd(alpha, x, beta)));
+      return AtMost(AtLeast(hn::MulAdd(alpha, x, beta), zero), one);
     case GateFunction::kElu:
       return hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, hn::Expm1(d, hn::Min(zero, x))), x);
     case GateFunction::kSoftsign:
       return hn::Div(x, hn::Add(one, hn::Abs(x)));
     case GateFunction::kSoftplus:
-      return hn::Add(hn::Max(zero, x), hn::Log1p(d, hn::Exp(d, hn::Neg(hn::Abs(x)))));
+      return hn::Add(AtLeast(x, zero), hn::Log1p(d, hn::Exp(d, hn::Neg(hn::Abs(x)))));
   }
   return x;
 }
@@ -142,7 +146,7 @@ HWY_INLINE Vec<T> Sum(const GateInput<T>& in, const Place<T>& at, int gate) {
 template <typename T>
 HWY_INLINE Vec<T> Clip(const GateShape& shape, Vec<T> x) {
   const auto bound = hn::Set(Tag<T>(), static_cast<T>(shape.clip));
-  return hn::Max(hn::Neg(bound), hn::Min(bound, x));
+  return AtLeast(AtMost(x, bound), hn::Neg(bound));
 }
 
 // The usual functions, σ for gates and tanh for states, without a bound on what goes into them.

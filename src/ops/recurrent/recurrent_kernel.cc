@@ -378,7 +378,7 @@ class RecurrentKernel final : public Kernel {
     const auto store = [&](T* y, const T* state, int64_t rank, int64_t length) {
       if (y == nullptr) return;
       y += StateOffset(d, run.Row(rank));
-      if (length == 0 && run.lengths != nullptr) {
+      if (length == 0) {
         std::fill_n(y, hidden_, T(0));
       } else {
         std::copy_n(state + rank * state_stride_, hidden_, y);

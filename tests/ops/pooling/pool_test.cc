@@ -219,6 +219,22 @@ TEST(PoolTest, RefusesWindowsThatDoNotFit) {
   EXPECT_EQ(status({int64_t{1} << 60}, {0, 0}), kInvalid);
 }
 
+// Both taps of a dilated window on the padding about one element.
+TEST(PoolTest, TheLargestOfNothingButPaddingIsTheLowestNumber) {
+  for (const bool blocked : {false, true}) {
+    Tensor x = Tensor::Allocate(DType::kFloat, {1, 16, 1});
+    std::fill_n(x.data<float>(), 16, 5.0f);
+    OperatorCall call{.name = "MaxPool", .inputs = {x}};
+    call.attributes.Set("kernel_shape", std::vector<int64_t>{2});
+    call.attributes.Set("dilations", std::vector<int64_t>{2});
+    call.attributes.Set("pads", std::vector<int64_t>{1, 1});
+    if (blocked) call.blocked = {.inputs = 1, .outputs = 1};
+    const auto out = RunOperator(call);
+    ASSERT_TRUE(out.ok()) << out.status();
+    EXPECT_EQ((*out)[0].data<float>()[0], std::numeric_limits<float>::lowest()) << blocked;
+  }
+}
+
 TEST(PoolTest, TakesInfinitiesAndEmptyBatchesOfAnySize) {
   const float inf = std::numeric_limits<float>::infinity();
   OperatorCall call{.name = "MaxPool", .inputs = {Tensor::Of<float>({1, 1, 2}, {-inf, -inf})}};

@@ -106,8 +106,8 @@ inline RecurrentResult Reference(const RecurrentCase& p, const RecurrentData& da
         h = next;
         for (int64_t u = 0; u < H; ++u) out.y[((t * D + d) * B + b) * H + u] = h[u];
       }
-      // A sequence whose length is given as 0 ends in zeros (as in onnxruntime).
-      for (int64_t u = 0; u < H && (length > 0 || !p.has_lengths); ++u) {
+      // A sequence without steps ends in zeros (as in onnxruntime).
+      for (int64_t u = 0; u < H && length > 0; ++u) {
         out.y_h[(d * B + b) * H + u] = h[u];
         out.y_c[(d * B + b) * H + u] = c[u];
       }

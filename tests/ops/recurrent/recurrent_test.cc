@@ -257,6 +257,26 @@ TEST_P(RecurrentTest, AwkwardShapes) {
   }
 }
 
+TEST_P(RecurrentTest, NaNOfARowStaysNaNAndInItsRow) {
+  std::mt19937 random(23);
+  const auto check = [&]<typename T>(T) {
+    for (const double clip : {0.0, 0.5}) {
+      const RecurrentCase p{
+          .op = GetParam(), .time = 3, .batch = 2, .features = 4, .hidden = 21, .clip = clip};
+      RecurrentData data = MakeData(p, random);
+      data.x[p.features] = std::numeric_limits<double>::quiet_NaN();  // of row 1, at the first step
+      const auto got = RunOperator(MakeCall<T>(p, data, true));
+      ASSERT_TRUE(got.ok()) << got.status();
+      const T* y = (*got)[0].template data<T>();  // [time, 1, batch, hidden]
+      for (int64_t i = 0; i < (*got)[0].size(); ++i) {
+        EXPECT_EQ(std::isnan(y[i]), i / p.hidden % p.batch == 1) << i << " clip " << clip;
+      }
+    }
+  };
+  check(float{});
+  check(double{});
+}
+
 TEST_P(RecurrentTest, ATeamAnswersAsOneWorkerDoes) {
   std::mt19937 random(19);
   for (int width : {2, 3}) {

@@ -207,15 +207,18 @@ class SlicedUnfolder final : public Unfolder {
   // What a lane's last step leaves, or, where it has none, what the first would have read.
   void DeliverFinal(int id, int64_t lane, const RowSource& source, const CellState& state,
                     CellGraphBuilder& graph) {
+    // Of a lane without steps.
+    const auto held = [&] {
+      if (state.without_steps.present()) return state.without_steps;
+      return state.initial < 0 ? state.constant : places_[state.initial].rows.Rows(lane, 1);
+    };
     ForEachOutput(id, [&](int output) {
       const AnswerTensor& answer = Answer(output, graph);
       const RowTarget target = answer.Token(lane, 0);
       if (source.node >= 0) {
         graph.Deliver(source.node, source.index, 0, 1, target);
-      } else if (state.initial < 0) {
-        CopyRow(state.constant, target, answer.tensor);
       } else {
-        CopyRow(places_[state.initial].rows.Rows(lane, 1), target, answer.tensor);
+        CopyRow(held(), target, answer.tensor);
       }
     });
   }
@@ -426,6 +429,9 @@ class SlicedUnfolder final : public Unfolder {
       for (size_t s = 0; s < cell.states.size(); ++s) {
         const int id = cell.states[s].final_value;
         if (id < 0) continue;
+        if (const Tensor& left = cell.states[s].without_steps; steps == 0 && left.present()) {
+          states[s] = RowSource::OfTensor(graph.AddTensor(left));
+        }
         places_[id].lanes.push_back(states[s]);
         DeliverFinal(id, lane, states[s], cell.states[s], graph);
       }
