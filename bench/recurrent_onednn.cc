@@ -1,15 +1,15 @@
-// oneDNN's recurrent layers on one thread, weights in the layout that it chooses, told by lines on standard input how
-// often to run: the peer of bench/recurrent.py that has no operator of its own in ONNX Runtime.
+// oneDNN's recurrent layers on one thread, weights in the layout that it chooses, told by lines on
+// standard input how often to run: the peer of bench/recurrent.py that has no operator of its own
+// in ONNX Runtime.
 //
 //   recurrent_onednn KIND FOLDER
-//   FOLDER holds x.npy [time, rows, features], w.npy and r.npy [layers, directions, gates, units, features or units],
-//   and b.npy [layers, directions, biases, units], gates in oneDNN's order (its manual, "RNN").
-//   > run 10        < nanoseconds of each of the 10 runs, on one line
-//   > dump DIR      < "ok", the layer's answer written as DIR/y.npy [time, rows, directions * units]
-#include <oneapi/dnnl/dnnl.hpp>
-
+//   FOLDER holds x.npy [time, rows, features], w.npy and r.npy [layers, directions, gates, units,
+//   features or units], and b.npy [layers, directions, biases, units], gates in oneDNN's order (its
+//   manual, "RNN"). > run 10        < nanoseconds of each of the 10 runs, on one line > dump DIR <
+//   "ok", the layer's answer written as DIR/y.npy [time, rows, directions * units]
 #include <chrono>
 #include <iostream>
+#include <oneapi/dnnl/dnnl.hpp>
 #include <sstream>
 #include <string>
 #include <unordered_map>
@@ -65,10 +65,10 @@ class Layer {
       primitive_ = dnnl::lbr_gru_forward(pd);
       Bind(pd, w, r, b);
     } else {
-      const dnnl::vanilla_rnn_forward::primitive_desc pd({inference, dnnl::algorithm::eltwise_tanh,
-                                                          direction, in, none, any_w, any_r, bias,
-                                                          out, none},
-                                                         engine_);
+      const dnnl::vanilla_rnn_forward::primitive_desc pd(
+          {inference, dnnl::algorithm::eltwise_tanh, direction, in, none, any_w, any_r, bias, out,
+           none},
+          engine_);
       primitive_ = dnnl::vanilla_rnn_forward(pd);
       Bind(pd, w, r, b);
     }

@@ -31,8 +31,7 @@ StatusOr<YamlValue> YamlValue::Parse(const std::string& text, const std::string&
       return InvalidArgument("it has {} YAML documents, of which one would count: remove '---'",
                              documents.size());
     }
-    return YamlValue(documents.empty() ? YAML::Node() : documents[0], 0, path,
-                     std::move(document));
+    return YamlValue(documents.empty() ? YAML::Node() : documents[0], 0, path, std::move(document));
   } catch (const YAML::Exception& error) {
     return InvalidArgument("it is not YAML: {}", error.what());
   }
