@@ -9,12 +9,11 @@ import contextlib
 import functools
 import json
 import os
-import queue
 import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ import numpy as np
 from . import _core, _texts
 from ._arrays import is_ragged, rows_of
 from ._errors import Cancelled, Error, InvalidArgument, NotFound, Unimplemented
+from ._parts import Parts
 from ._program import path_of
 from ._texts import Ranked, TextStream
 
@@ -338,7 +338,7 @@ class Model:
         return f"<chairlift.Model '{self.name}' ({listed(self.inputs)}) -> ({listed(self.outputs)})>"
 
 
-class Stream(Iterator[Part]):
+class Stream(Parts[Part]):
     """The parts of one answer (`Model.stream()`). Ends when all have come; `result()` is the answer as a whole, with
     its parts again and the padding of rows that ended early. A stream that is closed, left (`with`) or dropped cancels
     its request. Not thread-safe."""
@@ -347,46 +347,11 @@ class Stream(Iterator[Part]):
                  outputs: Sequence[str] | None) -> None:
         self._model = model
         self._outputs = outputs
-        self._coming: queue.SimpleQueue[Part | tuple[Arrays | None, Exception | None]] = queue.SimpleQueue()
-        self._end: tuple[Arrays | None, Exception | None] | None = None
-        coming = self._coming  # what is called back must not keep this alive
-        self._request = model._core.start(
-            inputs, timeout, _wanted(outputs), lambda arrays, error: coming.put((arrays, error)),
-            lambda row, first, arrays: coming.put(Part(row, first, arrays)))
-
-    def __next__(self) -> Part:
-        if self._end is None:
-            came = self._coming.get()
-            if isinstance(came, Part):
-                return came
-            self._end = came
-            if came[1] is not None:
-                raise came[1]
-        raise StopIteration
+        super().__init__(lambda ended, came: model._core.start(inputs, timeout, _wanted(outputs), ended, came), Part)
 
     def result(self) -> Any:
         """The whole answer, as the model's call returns it; parts not yet iterated over are skipped."""
-        for _ in self:
-            pass
-        assert self._end is not None
-        arrays, error = self._end
-        if error is not None:
-            raise error
-        assert arrays is not None
-        return self._model._answer(arrays, self._outputs)
-
-    def close(self) -> None:
-        self._request.cancel()
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_request"):
-            self._request.cancel()
+        return self._model._answer(self._whole(), self._outputs)
 
 
 class _Future(concurrent.futures.Future):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ._errors import InvalidArgument
+from ._parts import Parts
 
 if TYPE_CHECKING:
     from . import _core
@@ -101,7 +101,6 @@ class Texts:
                 scores = 1 / (1 + np.exp(-scores))
         return [Ranked(int(i), float(scores[i]), given[i]) for i in np.argsort(-scores, kind="stable")]
 
-
     def complete(self, texts: str | Sequence[str], timeout: float | None, parameters: dict[str, Any]) -> Any:
         pipeline = self._loaded("complete")
         if isinstance(texts, str):
@@ -116,53 +115,17 @@ class Texts:
         return TextStream(pipeline, _completed(*_checked([text]), parameters), timeout)
 
 
-class TextStream(Iterator[str]):
+class TextStream(Parts[str]):
     """The pieces of what follows a text, as they are generated: `Model.stream_text()`. Ends when all have come; `result()` is
     the whole. A stream that is closed, left (`with`) or dropped ends its request. Not thread-safe."""
 
     def __init__(self, pipeline: _core.Model, inputs: dict[str, Any], timeout: float | None) -> None:
-        self._coming: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._end: tuple[dict[str, np.ndarray] | None, Exception | None] | None = None
-        coming = self._coming  # what is called back must not keep this alive
-        self._request = pipeline.start(
-            inputs, timeout, None, lambda arrays, error: coming.put((arrays, error)),
-            lambda row, first, arrays: coming.put(arrays["text_output"][0].decode()))
-
-    def __next__(self) -> str:
-        while self._end is None:
-            came = self._coming.get()
-            if isinstance(came, str):
-                if came:
-                    return came
-                continue
-            self._end = came
-            if came[1] is not None:
-                raise came[1]
-        raise StopIteration
+        super().__init__(lambda ended, came: pipeline.start(inputs, timeout, None, ended, came),
+                         lambda row, first, arrays: arrays["text_output"][0].decode() or None)
 
     def result(self) -> Completion:
         """Pieces not yet iterated over are skipped."""
-        for _ in self:
-            pass
-        assert self._end is not None
-        arrays, error = self._end
-        if error is not None:
-            raise error
-        assert arrays is not None
-        return _completions(arrays, False)
-
-    def close(self) -> None:
-        self._request.cancel()
-
-    def __enter__(self) -> TextStream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_request"):
-            self._request.cancel()
+        return _completions(self._whole(), False)
 
 
 def _completed(text: str, parameters: dict[str, Any]) -> dict[str, Any]:

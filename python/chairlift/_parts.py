@@ -1,0 +1,67 @@
+"""An answer that comes in parts, as they are computed."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+
+P = TypeVar("P")
+S = TypeVar("S", bound="Parts[Any]")
+Arrays = dict[str, np.ndarray]
+
+
+class Parts(Iterator[P]):
+    """Ends when all have come. One that is closed, left (`with`) or dropped cancels its request. Not thread-safe."""
+
+    def __init__(self, start: Callable[[Callable[..., None], Callable[..., None]], Any],
+                 part: Callable[[int, int, Arrays], P | None]) -> None:
+        """start(ended, came): the request, which calls ended(arrays, error) once and came(row, first, arrays) before;
+        part(row, first, arrays): what is iterated over, or None."""
+        self._coming: queue.SimpleQueue[tuple[P | None, tuple[Arrays | None, Exception | None] | None]] = queue.SimpleQueue()
+        self._end: tuple[Arrays | None, Exception | None] | None = None
+        coming = self._coming  # what is called back must not keep this alive
+
+        def came(row: int, first: int, arrays: Arrays) -> None:
+            one = part(row, first, arrays)
+            if one is not None:
+                coming.put((one, None))
+
+        self._request = start(lambda arrays, error: coming.put((None, (arrays, error))), came)
+
+    def __next__(self) -> P:
+        if self._end is None:
+            one, end = self._coming.get()
+            if one is not None:
+                return one
+            assert end is not None
+            self._end = end
+            if end[1] is not None:
+                raise end[1]
+        raise StopIteration
+
+    def _whole(self) -> Arrays:
+        """Parts not yet iterated over are skipped."""
+        for _ in self:
+            pass
+        assert self._end is not None
+        arrays, error = self._end
+        if error is not None:
+            raise error
+        assert arrays is not None
+        return arrays
+
+    def close(self) -> None:
+        self._request.cancel()
+
+    def __enter__(self: S) -> S:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_request"):
+            self._request.cancel()
