@@ -1,18 +1,14 @@
-// One model in one engine, told by lines on standard input how often to run: the half of a paired
-// benchmark that is ours. bench/harness.py starts one beside the peer and lets them take turns.
+// One model in one engine, run on request: the half of a paired benchmark that is ours. Outputs are
+// dumped as DIR/<name>.npy.
 //
 //   model_worker MODEL.onnx THREADS [--policy=POLICY] NAME=FILE.npy ...
-//   > run 10        < nanoseconds of each of the 10 runs, on one line
-//   > dump DIR      < "ok", outputs written as DIR/<name>.npy
-#include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <iostream>
-#include <sstream>
 #include <string>
 
 #include "base/status.h"
 #include "chairlift/engine.h"
+#include "run_on_request.h"
 #include "tensor/npy.h"
 
 namespace chairlift {
@@ -42,32 +38,17 @@ Status Serve(int argc, char** argv) {
     request.inputs.push_back({input.substr(0, equals), std::move(tensor)});
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(InferResponse response, engine->Infer(request));
-  std::cout << "ready" << std::endl;
-
-  std::string line;
-  while (std::getline(std::cin, line)) {
-    std::istringstream words(line);
-    std::string verb, argument;
-    words >> verb >> argument;
-    if (verb == "run") {
-      std::string times;
-      for (int i = std::atoi(argument.c_str()); i > 0; --i) {
-        const auto begin = std::chrono::steady_clock::now();
+  return RunOnRequest(
+      [&]() -> Status {
         CHAIRLIFT_ASSIGN_OR_RETURN(response, engine->Infer(request));
-        const auto time = std::chrono::steady_clock::now() - begin;
-        times += fmt::format("{} ", std::chrono::nanoseconds(time).count());
-      }
-      std::cout << times << std::endl;
-    } else if (verb == "dump") {
-      for (const NamedTensor& output : response.outputs) {
-        CHAIRLIFT_RETURN_IF_ERROR(WriteNpy(argument + "/" + output.name + ".npy", output.tensor));
-      }
-      std::cout << "ok" << std::endl;
-    } else {
-      return InvalidArgument("'{}' is neither 'run N' nor 'dump DIR'", line);
-    }
-  }
-  return absl::OkStatus();
+        return absl::OkStatus();
+      },
+      [&](const std::string& folder) -> Status {
+        for (const NamedTensor& output : response.outputs) {
+          CHAIRLIFT_RETURN_IF_ERROR(WriteNpy(folder + "/" + output.name + ".npy", output.tensor));
+        }
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace

@@ -1,20 +1,19 @@
-// oneDNN's recurrent layers on one thread, weights in the layout that it chooses, told by lines on
-// standard input how often to run: the peer of bench/recurrent.py that has no operator of its own
-// in ONNX Runtime.
+// oneDNN's recurrent layers on one thread, run on request, weights in the layout that it chooses:
+// what bench/recurrent.py compares with beside ONNX Runtime. The answer, [time, rows, directions ·
+// units], is dumped as DIR/y.npy.
 //
 //   recurrent_onednn KIND FOLDER
-//   FOLDER holds x.npy [time, rows, features], w.npy and r.npy [layers, directions, gates, units,
-//   features or units], and b.npy [layers, directions, biases, units], gates in oneDNN's order (its
-//   manual, "RNN"). > run 10        < nanoseconds of each of the 10 runs, on one line > dump DIR <
-//   "ok", the layer's answer written as DIR/y.npy [time, rows, directions * units]
-#include <chrono>
+//
+// FOLDER holds x.npy [time, rows, features], w.npy and r.npy [layers, directions, gates, units,
+// features or units], and b.npy [layers, directions, biases, units], gates in oneDNN's order (its
+// manual, "RNN").
 #include <iostream>
 #include <oneapi/dnnl/dnnl.hpp>
-#include <sstream>
 #include <string>
 #include <unordered_map>
 
 #include "base/status.h"
+#include "run_on_request.h"
 #include "tensor/npy.h"
 
 namespace chairlift {
@@ -120,30 +119,12 @@ Status Serve(int argc, char** argv) {
   CHAIRLIFT_ASSIGN_OR_RETURN(Tensor b, ReadNpy(folder + "/b.npy"));
   Layer layer(argv[1], std::move(x), w, r, b);
   layer.Run();
-  std::cout << "ready" << std::endl;
-
-  std::string line;
-  while (std::getline(std::cin, line)) {
-    std::istringstream words(line);
-    std::string verb, argument;
-    words >> verb >> argument;
-    if (verb == "run") {
-      std::string times;
-      for (int i = std::atoi(argument.c_str()); i > 0; --i) {
-        const auto begin = std::chrono::steady_clock::now();
+  return RunOnRequest(
+      [&] {
         layer.Run();
-        const auto time = std::chrono::steady_clock::now() - begin;
-        times += fmt::format("{} ", std::chrono::nanoseconds(time).count());
-      }
-      std::cout << times << std::endl;
-    } else if (verb == "dump") {
-      CHAIRLIFT_RETURN_IF_ERROR(WriteNpy(argument + "/y.npy", layer.y()));
-      std::cout << "ok" << std::endl;
-    } else {
-      return InvalidArgument("'{}' is neither 'run N' nor 'dump DIR'", line);
-    }
-  }
-  return absl::OkStatus();
+        return absl::OkStatus();
+      },
+      [&](const std::string& to) { return WriteNpy(to + "/y.npy", layer.y()); });
 }
 
 }  // namespace

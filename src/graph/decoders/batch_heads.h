@@ -10,7 +10,7 @@ namespace chairlift::decoders {
 // PyTorch's batched products (torch.bmm, baddbmm), as BLOOM has them, are exported as
 //     [batch, heads, n, m] → [batch·heads, n, m] → products, sums, softmax → [batch, heads, n, k]
 // which becomes the same over [batch, heads, n, m]. Returns how often. Inputs must have the names
-// of sizes (NameSizes); shapes are to be inferred anew.
+// of sizes (NameSizes); shapes must be inferred again.
 int SplitBatchHeads(Graph& graph, const DecoderPorts& ports);
 
 }  // namespace chairlift::decoders

@@ -92,7 +92,7 @@ int64_t Characters(std::string_view text) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
-// What is told of the tokens of answers, [answers, longest, …]. Behind the tokens of one that has
+// What answers have of their tokens, [answers, longest, …]. Behind the tokens of one that has
 // fewer, offsets are −1, texts empty and log-probabilities 0.
 class TokenTensors {
  public:
@@ -150,7 +150,7 @@ class TokenTensors {
 
 class CompletionGraph final : public RequestGraph {
  public:
-  // `likely`: how many are told of each token's place.
+  // `likely`: how many tokens are given for each place.
   CompletionGraph(ValidatedRequest request, std::vector<std::string> names,
                   std::shared_ptr<CompletionRun> run, int64_t likely, bool parts)
       : RequestGraph(std::move(request)),
