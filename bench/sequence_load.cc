@@ -1,8 +1,8 @@
 // Sequences of given lengths, or trees, through one model in one engine or on a server, as fast as
 // it takes them or at a rate: the half of the cellular and tree benchmarks that is ours.
 //
-//   sequence_load MODEL POLICY MAX_ROWS WORKERS SHAPES.txt VOCABULARY    MAX_ROWS (of `tokens`:
-//                                                                  tokens) 0: as timed
+//   sequence_load MODEL POLICY MAX_ROWS WORKERS SHAPES.txt VOCABULARY [DEVICE PRECISION]
+//                                                  MAX_ROWS (of `tokens`: tokens) 0: as timed
 //   sequence_load http://HOST:PORT MODEL CONNECTIONS WORKERS SHAPES.txt VOCABULARY
 //   > closed CLIENTS SECONDS     CLIENTS requests are always under way; measured from when as many
 //                                have been answered
@@ -292,7 +292,7 @@ class Load {
   bool over_ = false;
 };
 
-StatusOr<std::unique_ptr<Engine>> LoadEngine(char** argv) {
+StatusOr<std::unique_ptr<Engine>> LoadEngine(int argc, char** argv) {
   EngineOptions options;
   options.workers = std::atoi(argv[4]);
   options.max_requests = 1 << 16;
@@ -302,14 +302,18 @@ StatusOr<std::unique_ptr<Engine>> LoadEngine(char** argv) {
   (config.policy == "tokens" ? config.max_batch_tokens : config.max_batch_size) =
       std::atoi(argv[3]);
   config.max_queue_size = 1 << 16;
+  if (argc > 7) {
+    config.device = argv[7];
+    config.precision = argv[8];
+  }
   CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", argv[1], config));
   return engine;
 }
 
 Status Serve(int argc, char** argv) {
-  if (argc != 7) {
+  if (argc != 7 && argc != 9) {
     return InvalidArgument(
-        "usage: {0} MODEL POLICY MAX_ROWS WORKERS SHAPES.txt VOCABULARY\n"
+        "usage: {0} MODEL POLICY MAX_ROWS WORKERS SHAPES.txt VOCABULARY [DEVICE PRECISION]\n"
         "       {0} http://HOST:PORT MODEL CONNECTIONS WORKERS SHAPES.txt VOCABULARY",
         argv[0]);
   }
@@ -318,7 +322,7 @@ Status Serve(int argc, char** argv) {
   if (std::string_view(argv[1]).starts_with("http://")) {
     CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeHttpTarget(argv[1], argv[2], std::atoi(argv[3])));
   } else {
-    CHAIRLIFT_ASSIGN_OR_RETURN(engine, LoadEngine(argv));
+    CHAIRLIFT_ASSIGN_OR_RETURN(engine, LoadEngine(argc, argv));
     CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeEngineTarget(*engine, "model"));
   }
   std::vector<std::string> shapes;

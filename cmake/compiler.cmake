@@ -18,10 +18,10 @@ endif()
 if(CHAIRLIFT_PRECOMPILE)
   # Out of a precompiled header g++ 12 no longer knows the standard library's inlined code as a system's, and says of
   # strings that move what it keeps to itself elsewhere.
-  add_compile_options("$<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-restrict;-Wno-stringop-overflow>")
+  add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-array-bounds;-Wno-restrict;-Wno-stringop-overflow>")
 endif()
 if(CHAIRLIFT_PRECOMPILE AND CHAIRLIFT_CCACHE)
   # What the cache needs to know a precompiled header by its contents.
-  add_compile_options("$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>"
-                      $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>"
+                      $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endif()

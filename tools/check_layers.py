@@ -40,7 +40,7 @@ def main():
     for place, layers in {"src/CMakeLists.txt": built, "docs/architecture.md": shown[::-1]}.items():
         if layers != list(BELOW):
             errors.append(f"{place}: the layers are {layers}, here {list(BELOW)}")
-    for path in sorted((root / "src").rglob("*.h")) + sorted((root / "src").rglob("*.cc")):
+    for path in sorted(path for kind in ("h", "cc", "cu", "cuh") for path in (root / "src").rglob(f"*.{kind}")):
         layer = path.relative_to(root / "src").parts[0]
         for include in INCLUDE.findall(path.read_text()):
             target = include.split("/")[0]

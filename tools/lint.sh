@@ -4,7 +4,7 @@
 #   tools/lint.sh [--changed | FILE ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-mapfile -t sources < <(git ls-files '*.cc' '*.h')
+mapfile -t sources < <(git ls-files '*.cc' '*.h' '*.cu' '*.cuh')
 clang-format --dry-run --Werror "${sources[@]}"
 echo "clang-format: ${#sources[@]} files"
 python3 tools/check_layers.py

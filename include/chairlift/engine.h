@@ -62,6 +62,8 @@ struct EngineOptions {
   // Whether models may bring a plugin (docs/cells.md, docs/stages.md): a shared library in the
   // model's folder, which runs as part of this process. If false, a model with one is refused.
   bool allow_plugins = false;
+  // What models are computed on whose settings do not say: ModelConfig::device. Empty: the CPU.
+  std::string device = {};
   // Whether models with a tokenizer.json beside them are served texts, too, as the pipelines
   // <name>/embed or <name>/rerank, whose first step runs in a worker process (docs/texts.md).
   bool serve_texts = false;
@@ -101,6 +103,15 @@ struct StagePluginFile {
 // How one model is served. Every field has a default derived from the model; a `model.yaml` beside
 // the versions sets the same names.
 struct ModelConfig {
+  // What it is computed on: "cpu"; "cuda" or "cuda:0", "cuda:1", …, an NVIDIA GPU. A model with an
+  // operator that the device has no kernel for is refused, by the operator's name. Empty:
+  // EngineOptions::device. Not for functions, pipelines and completions, whose models say it.
+  std::string device = {};
+  // On a GPU, what is float32 in the model is computed as: empty or "float32": float32; "tf32":
+  // float32, but products may round their operands to TensorFloat-32 (10 bits of mantissa);
+  // "float16", "bfloat16": in 16 bits, sums in float32. Tensor cores multiply the latter three many
+  // times as fast. Inputs and outputs stay float32.
+  std::string precision = {};
   std::string policy = {};  // one of KnownPolicies(); empty: chosen from the model
   // Rows; 0: 32 if the model can batch, else 1; for models that run as cells: chosen per cell from
   // its costs. A request with more rows is refused if this is set; otherwise it is a batch by

@@ -678,6 +678,7 @@ Command AddBench(CLI::App& parser) {
   AddNumber(parser, "--queue-delay-us", &flags->config.queue_delay_us, 0, 10'000'000, "US",
             "window, length_dp: wait for more requests, in process");
   AddWorkers(parser, &flags->engine.workers);
+  AddDevice(parser, &flags->engine.device);
   AddNumber(parser, "--warmup-seconds", &flags->warmup_seconds, 0, 600, "S",
             "Load before what is counted");
   AddNumber(parser, "--timeout-seconds", &flags->timeout_seconds, 0.1, 3600, "S",

@@ -133,6 +133,15 @@ CLI::Option* AddWorkers(CLI::App& parser, int* workers) {
                    "Compute threads; 0: one for each core");
 }
 
+CLI::Option* AddDevice(CLI::App& parser, std::string* device) {
+  return parser
+      .add_option(
+          "--device", *device,
+          "What models are computed on whose model.yaml does not say: cpu, or cuda (cuda:1, …),\n"
+          "an NVIDIA GPU")
+      ->type_name("NAME");
+}
+
 void AddAllowPlugins(CLI::App& parser, bool* allow) {
   parser.add_flag("--allow-plugins", *allow,
                   "Run code that models contain (unfold: plugin, docs/cells.md) in this process;\n"

@@ -37,6 +37,8 @@ CLI::Option* AddNumber(CLI::App& parser, const char* flag, T* value, double leas
 CLI::Option* AddSeed(CLI::App& parser, uint64_t* seed, const char* about);
 // --workers.
 CLI::Option* AddWorkers(CLI::App& parser, int* workers);
+// --device.
+CLI::Option* AddDevice(CLI::App& parser, std::string* device);
 // --allow-plugins, of every command that loads models into this process.
 void AddAllowPlugins(CLI::App& parser, bool* allow);
 

@@ -132,6 +132,7 @@ Command AddRun(CLI::App& parser) {
       "DIR");
   AddAllowPlugins(parser, &flags->engine.allow_plugins);
   AddWorkers(parser, &flags->engine.workers);
+  AddDevice(parser, &flags->engine.device);
   return [flags] { return Run(*flags); };
 }
 

@@ -375,6 +375,8 @@ Command AddServe(CLI::App& parser) {
       "  sequence_state: {}         # state kept between requests, output: input (docs/http.md)\n"
       "  max_sequences: 4096        # live at once\n"
       "  sequence_idle_us: 60000000 # a sequence without a request for so long has ended\n"
+      "  device: cpu                # or cuda, cuda:1: an NVIDIA GPU\n"
+      "  precision: float32         # or tf32, float16, bfloat16: what a GPU computes float32 in\n"
       "  disabled_passes: []        # `chairlift inspect MODEL --passes` lists them\n"
       "  max_embedding_bytes: 0     # for an embedding folded into the first layer's projection\n"
       "  versions: latest           # or all, or [1, 2]\n"
@@ -464,6 +466,7 @@ Command AddServe(CLI::App& parser) {
           "(a second or two, kept in the cache folder), which chooses their batch sizes")
       ->group(kCompute);
   AddWorkers(parser, &flags->engine.workers)->group(kCompute);
+  AddDevice(parser, &flags->engine.device)->group(kCompute);
   parser.add_option("--cores", flags->engine.cores, "Cores to pin the workers to, as 0,1,2")
       ->delimiter(',')
       ->group(kCompute)

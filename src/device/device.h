@@ -19,6 +19,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -105,6 +106,13 @@ class Stream {
   // host's and read before the call returns.
   virtual Status Gather(void* to, const std::byte* const* rows, int64_t count,
                         size_t row_bytes) = 0;
+  // Copies of row_bytes each on the device; no target is another one's target or source. `copies`
+  // itself is the host's and read before the call returns.
+  struct RowCopy {
+    const std::byte* from = nullptr;
+    std::byte* to = nullptr;
+  };
+  virtual Status CopyRows(std::span<const RowCopy> copies, size_t row_bytes) = 0;
   // What is there need not be kept; a hint.
   virtual void Discard(void* /*from*/, size_t /*bytes*/) {}
   // Holds `owner` until what was enqueued so far has run.

@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "device/cpu/memory.h"
 #include "device/cpu/worker_pool.h"
+#include "device/devices.h"
 #include "engine/execution/dispatcher.h"
 #include "engine/execution/unfold_request.h"
 #include "engine/programs/model_calls.h"
@@ -78,6 +79,7 @@ class EngineImpl final : public Engine, private ModelCalls {
                      .time_cells = options.time_cells,
                      .allow_plugins = options.allow_plugins,
                      .serve_texts = options.serve_texts,
+                     .device = options.device,
                      .calls = this},
                     options.on_load) {}
 
@@ -312,6 +314,7 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
   if (options.max_requests < 1) {
     return InvalidArgument("max_requests is {}; it must be at least 1", options.max_requests);
   }
+  if (!options.device.empty()) CHAIRLIFT_RETURN_IF_ERROR(FindDevice(options.device).status());
   OutOfMemory().IgnoreError();  // made while there is memory
   MemoryReserve::Install();
   return CatchOutOfMemory([&]() -> StatusOr<std::unique_ptr<Engine>> {

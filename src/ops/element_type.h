@@ -21,6 +21,15 @@ inline DType ElementTypeOfOnnx(int64_t number) {
                                                                          : DType::kUndefined;
 }
 
+// The number of a type that has one; 0 for others.
+inline int64_t OnnxOfElementType(DType dtype) {
+  constexpr int64_t kNumbers = 17;
+  for (int64_t number = 1; number < kNumbers; ++number) {
+    if (ElementTypeOfOnnx(number) == dtype) return number;
+  }
+  return 0;
+}
+
 }  // namespace chairlift
 
 #endif  // CHAIRLIFT_OPS_ELEMENT_TYPE_H_

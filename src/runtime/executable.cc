@@ -6,6 +6,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "device/device.h"
+#include "graph/narrow.h"
 #include "runtime/graph_runner.h"
 
 namespace chairlift {
@@ -143,7 +144,14 @@ StatusOr<std::unique_ptr<Executable>> Executable::Create(Graph graph,
   impl->inputs = Specs(graph, graph.inputs);
   impl->outputs = Specs(graph, graph.outputs);  // with the names that passes may lose
   if (!options.passed) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(impl->reports, RunPasses(graph, options.disabled_passes));
+    std::set<std::string> disabled = options.disabled_passes;
+    if (!options.device->is_host() || options.narrow_to != DType::kUndefined) {
+      disabled.insert("assign_layouts");  // it is for the CPU's kernels of float32
+    }
+    CHAIRLIFT_ASSIGN_OR_RETURN(impl->reports, RunPasses(graph, disabled));
+  }
+  if (options.narrow_to != DType::kUndefined) {
+    CHAIRLIFT_RETURN_IF_ERROR(NarrowFloats(graph, options.narrow_to));
   }
   impl->graph = std::move(graph);
   for (size_t i = 0; i < impl->outputs.size(); ++i) {
@@ -201,6 +209,8 @@ StatusOr<PlanStats> Executable::Prepare(std::span<const Shape> input_shapes, int
   CHAIRLIFT_ASSIGN_OR_RETURN(const PlanPtr plan, impl_->runner->Prepare(descs, width));
   return plan->stats;
 }
+
+const Device& Executable::device() const { return *impl_->device; }
 
 size_t Executable::weight_bytes() const {
   return ConstantBytes(impl_->graph) + impl_->weights.byte_size();

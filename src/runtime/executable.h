@@ -98,6 +98,8 @@ struct ExecutableOptions {
   // Bytes that all kept plans may hold; the least recently used shape class is dropped first.
   int64_t max_plan_bytes = int64_t{64} << 20;
   Device* device = &CpuDevice();
+  // After the passes, what is float32 inside becomes this (graph/narrow.h); kUndefined: it stays.
+  DType narrow_to = DType::kUndefined;
   // The graph has been through the passes, or is part of one that has: none is run.
   bool passed = false;
 };
@@ -149,6 +151,7 @@ class Executable {
   // Makes (or finds) the plan for these input shapes without running it.
   StatusOr<PlanStats> Prepare(std::span<const Shape> input_shapes, int width);
 
+  const Device& device() const;
   size_t weight_bytes() const;  // constants and their packed forms
 
  private:

@@ -9,10 +9,15 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <future>
+#include <random>
+#include <string>
 #include <vector>
 
 #include "device/cpu/cpu_device.h"
+#include "device/devices.h"
+#include "support/device_under_test.h"
 #include "support/test_device.h"
 
 namespace chairlift {
@@ -41,10 +46,16 @@ std::unique_ptr<Stream> NewStream(Device& device) {
   return *std::move(stream);
 }
 
-class EveryDeviceTest : public ::testing::TestWithParam<bool> {
+// "Cpu", "Test", or "Named": the device under test.
+class EveryDeviceTest : public ::testing::TestWithParam<std::string> {
  protected:
+  Device& Asked() {
+    if (GetParam() == "Cpu") return CpuDevice();
+    return GetParam() == "Test" ? test_ : *testing::DeviceUnderTest();
+  }
+
   TestDevice test_;
-  Device& device_ = GetParam() ? static_cast<Device&>(test_) : CpuDevice();
+  Device& device_ = Asked();
   const std::unique_ptr<Stream> stream_ = NewStream(device_);
 };
 
@@ -90,8 +101,68 @@ TEST_P(EveryDeviceTest, EventsCallBackOnceBeforeAndAfter) {
   EXPECT_EQ(called, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryDeviceTest, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "Test" : "Cpu"; });
+TEST_P(EveryDeviceTest, RowsOfAnySizeAndPlaceAreGathered) {
+  std::mt19937 random(1);
+  for (const size_t row_bytes : {1u, 4u, 12u, 16u, 100u, 4096u, 40'000u}) {
+    for (const int64_t count : {1, 2, 63, 65, 481, 1100}) {
+      constexpr int64_t kRows = 37;
+      Tensor rows = Tensor::Allocate(DType::kUInt8, Shape{kRows, static_cast<int64_t>(row_bytes)});
+      for (int64_t i = 0; i < rows.size(); ++i) rows.data<uint8_t>()[i] = random() & 0xff;
+      const auto there = stream_->Upload(rows);
+      ASSERT_TRUE(there.ok()) << there.status();
+      auto gathered =
+          stream_->NewTensor(DType::kUInt8, Shape{count, static_cast<int64_t>(row_bytes)});
+      ASSERT_TRUE(gathered.ok()) << gathered.status();
+      std::vector<const std::byte*> places;
+      std::vector<int64_t> from;
+      for (int64_t r = 0; r < count; ++r) {
+        from.push_back(static_cast<int64_t>(random() % kRows));
+        places.push_back(static_cast<const std::byte*>(there->raw()) +
+                         static_cast<size_t>(from.back()) * row_bytes);
+      }
+      ASSERT_TRUE(stream_->Gather(gathered->raw(), places.data(), count, row_bytes).ok());
+      const auto got = Download(*stream_, *gathered);
+      ASSERT_TRUE(got.ok()) << got.status();
+      for (int64_t r = 0; r < count; ++r) {
+        const auto want = rows.Rows(from[static_cast<size_t>(r)], 1);
+        ASSERT_EQ(std::memcmp(got->Rows(r, 1).raw(), want.raw(), row_bytes), 0)
+            << "row " << r << " of " << count << ", of " << row_bytes << " bytes";
+      }
+    }
+  }
+}
+
+// As large as no device has it, and what comes after that.
+TEST_P(EveryDeviceTest, MemoryThatIsNotThereIsRefusedAndNothingElse) {
+  if (device_.is_host()) GTEST_SKIP() << "the system grants what it does not have";
+  const auto too_much = stream_->NewTensor(DType::kUInt8, Shape{int64_t{1} << 42});
+  EXPECT_TRUE(absl::IsResourceExhausted(too_much.status())) << too_much.status();
+  EXPECT_TRUE(absl::IsResourceExhausted(device_.Allocate(size_t{1} << 42).status()));
+  const auto there = stream_->Upload(Floats({4, 5}));
+  ASSERT_TRUE(there.ok()) << there.status();
+  const auto got = Download(*stream_, *there);
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_THAT(got->values<float>(), ElementsAre(4, 5));
+}
+
+std::vector<std::string> NamesOfDevices() {
+  std::vector<std::string> names = {"Cpu", "Test"};
+  if (testing::DeviceUnderTest() != nullptr) names.emplace_back("Named");
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(All, EveryDeviceTest, ::testing::ValuesIn(NamesOfDevices()),
+                         [](const auto& info) { return info.param; });
+
+TEST(FindDeviceTest, OnlyKnownNamesAreDevices) {
+  const auto cpu = FindDevice("cpu");
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  EXPECT_EQ(*cpu, &CpuDevice());
+  for (const char* wrong : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "cudax"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(FindDevice(wrong).status())) << wrong;
+  }
+  const auto none = FindDevice("cuda:99");
+  EXPECT_TRUE(absl::IsNotFound(none.status())) << none.status();
+}
 
 TEST(CpuDeviceTest, IsNamedByWhatItMeasuresAs) {
   EXPECT_EQ(CpuDevice().name(), "cpu");

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "chairlift/engine.h"
+#include "engine/engine_device.h"
 #include "engine/test_models.h"
 
 namespace chairlift {
@@ -39,7 +40,8 @@ struct Asked {
 };
 
 StatusOr<std::unique_ptr<Engine>> Load(const ModelBuilder& model, const TempFolder& folder,
-                                       const ModelConfig& config, int workers) {
+                                       ModelConfig config, int workers) {
+  if (config.policy != "none") config.device = testing::EngineDevice();
   EngineOptions options;
   options.workers = workers;
   auto engine = Engine::Create(options);

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "chairlift/engine.h"
+#include "engine/engine_device.h"
 #include "engine/test_models.h"
 
 namespace chairlift {
@@ -28,7 +29,8 @@ std::filesystem::path Encoder(const std::string& name) {
   return std::filesystem::path(CHAIRLIFT_ENCODERS) / (name + ".onnx");
 }
 
-StatusOr<std::unique_ptr<Engine>> Load(const std::string& name, const ModelConfig& config) {
+StatusOr<std::unique_ptr<Engine>> Load(const std::string& name, ModelConfig config) {
+  if (config.policy != "none") config.device = testing::EngineDevice();
   auto engine = Engine::Create({.workers = 2, .time_cells = false});
   if (!engine.ok()) return engine;
   const Status loaded = (*engine)->LoadModel("encoder", Encoder(name).string(), config);

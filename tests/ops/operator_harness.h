@@ -1,4 +1,5 @@
-// Runs one operator the way the runtime does: shape rule, compile, run.
+// Runs one operator the way the runtime does: shape rule, compile, run. On the CPU, or on the
+// device that CHAIRLIFT_TEST_DEVICE names ("cuda"), where that has a kernel for the operands.
 #ifndef CHAIRLIFT_TESTS_OPS_OPERATOR_HARNESS_H_
 #define CHAIRLIFT_TESTS_OPS_OPERATOR_HARNESS_H_
 
@@ -14,7 +15,9 @@
 
 #include "absl/functional/function_ref.h"
 #include "base/status.h"
+#include "ops/call_on_device.h"
 #include "ops/operator.h"
+#include "support/device_under_test.h"
 
 namespace chairlift::testing {
 
@@ -115,6 +118,30 @@ class CompiledCall {
       made->output_data_.push_back(made->results_.back().raw());
     }
     if (def->is_view) return made;
+    if (Device* const device = DeviceUnderTest(); device != nullptr && choice == nullptr) {
+      std::vector<TensorDesc> plain_inputs = inputs, plain_outputs = made->outputs_;
+      for (TensorDesc& desc : plain_inputs) desc.layout = Layout::kRowMajor;
+      for (TensorDesc& desc : plain_outputs) desc.layout = Layout::kRowMajor;
+      auto there = CallOnDevice::Make(*device, *def,
+                                      {call.attributes, plain_inputs, plain_outputs, constants,
+                                       made->device_weights_, width, nullptr, *device},
+                                      call.inputs);
+      if (absl::IsUnimplemented(there.status())) {  // operands that say shapes are constants there
+        for (size_t i = 1; i < call.inputs.size(); ++i) {
+          if (call.inputs[i].present()) constants[i] = &made->call_.inputs[i];
+        }
+        there = CallOnDevice::Make(*device, *def,
+                                   {call.attributes, plain_inputs, plain_outputs, constants,
+                                    made->device_weights_, width, nullptr, *device},
+                                   call.inputs);
+      }
+      if (there.ok()) {
+        made->there_ = *std::move(there);
+        return made;
+      }
+      if (!absl::IsUnimplemented(there.status())) return there.status();
+      CallOnDevice::NoteRefused(there.status());
+    }
     CHAIRLIFT_ASSIGN_OR_RETURN(
         made->kernel_, CompileOperator(*def, {call.attributes, inputs, made->outputs_, constants,
                                               made->weights_, width, choice}));
@@ -125,12 +152,14 @@ class CompiledCall {
   }
 
   Status Run(Team& team) {
+    if (there_ != nullptr) return there_->Run(team);
     if (kernel_ == nullptr) return absl::OkStatus();  // a view
     return kernel_->Run({input_data_, output_data_, scratch_.raw(), team, 0});
   }
 
   // Row-major.
   std::vector<Tensor> Results() const {
+    if (there_ != nullptr) return there_->results();
     if (kernel_ == nullptr) return {call_.inputs[0].Reshaped(outputs_[0].shape)};
     std::vector<Tensor> results = results_;
     for (size_t i = 0; i < results.size(); ++i) {
@@ -149,8 +178,9 @@ class CompiledCall {
   std::vector<TensorDesc> outputs_;
   std::vector<const void*> input_data_;
   std::vector<void*> output_data_;
-  WeightCache weights_;
-  std::unique_ptr<Kernel> kernel_;  // null: a view
+  WeightCache weights_, device_weights_;
+  std::unique_ptr<Kernel> kernel_;       // null: a view
+  std::unique_ptr<CallOnDevice> there_;  // null: it runs here
   Tensor scratch_;
 };
 

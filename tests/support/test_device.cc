@@ -193,6 +193,22 @@ Status TestStream::Gather(void* to, const std::byte* const* rows, int64_t count,
   return absl::OkStatus();
 }
 
+Status TestStream::CopyRows(std::span<const RowCopy> copies, size_t row_bytes) {
+  ++device_.counts_.gathers;
+  std::vector<RowCopy> real;
+  for (const RowCopy& copy : copies) {
+    real.push_back({device_.Real(copy.from), device_.Real(copy.to)});
+    if (real.back().from == nullptr || real.back().to == nullptr) {
+      return Internal("a row is not in the device's memory");
+    }
+  }
+  Compute([real = std::move(real), row_bytes] {
+    for (const RowCopy& copy : real) std::memcpy(copy.to, copy.from, row_bytes);
+    return absl::OkStatus();
+  });
+  return absl::OkStatus();
+}
+
 void TestStream::Keep(std::shared_ptr<const void> owner) {
   Work let_go = [owner = std::move(owner)]() mutable { owner.reset(); };
   queue_->Add(let_go);

@@ -77,6 +77,7 @@ class TestStream final : public Stream {
   Status CopyIn(void* to, const void* host, size_t bytes) override;
   Status CopyOut(void* host, const void* from, size_t bytes) override;
   Status Gather(void* to, const std::byte* const* rows, int64_t count, size_t row_bytes) override;
+  Status CopyRows(std::span<const RowCopy> copies, size_t row_bytes) override;
   void Keep(std::shared_ptr<const void> owner) override;
   std::shared_ptr<Event> Record() override;
 

@@ -50,6 +50,10 @@ class HostStream final : public Stream {
     }
     return absl::OkStatus();
   }
+  Status CopyRows(std::span<const RowCopy> copies, size_t row_bytes) override {
+    for (const RowCopy& copy : copies) std::memcpy(copy.to, copy.from, row_bytes);
+    return absl::OkStatus();
+  }
   void Discard(void* from, size_t bytes) override { madvise(from, bytes, MADV_DONTNEED); }
   void Keep(std::shared_ptr<const void> /*owner*/) override {}
   std::shared_ptr<Event> Record() override {

@@ -3,9 +3,39 @@
 #include <utility>
 
 #include "base/status.h"
+#include "device/devices.h"
 #include "graph/onnx/import.h"
 
 namespace chairlift {
+
+namespace {
+
+Status PlaceOn(const ModelConfig& config, LoadingModel& model) {
+  std::string name = config.device.empty() ? model.load.device : config.device;
+  if (name.empty()) name = "cpu";
+  const std::string& precision = config.precision;
+  const bool tf32 = precision == "tf32";
+  CHAIRLIFT_ASSIGN_OR_RETURN(model.executable.device, FindDevice(name, {.tf32 = tf32}));
+  if (precision == "float16") model.executable.narrow_to = DType::kFloat16;
+  if (precision == "bfloat16") model.executable.narrow_to = DType::kBFloat16;
+  if (!precision.empty() && precision != "float32") {
+    if (!tf32 && model.executable.narrow_to == DType::kUndefined) {
+      return InvalidArgument("precision is '{}'; it must be float32, tf32, float16 or bfloat16",
+                             precision);
+    }
+    if (model.executable.device->is_host()) {
+      return InvalidArgument("precision '{}' is for GPUs; the CPU computes float32 as it is",
+                             precision);
+    }
+  }
+  if (model.executable.device->is_host()) return absl::OkStatus();
+  // A task of a lane has the device to itself, and what is measured here says nothing of it.
+  model.load.workers = 1;
+  model.load.time_cells = false;
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,
                                           const ModelConfig& config, const LoadOptions& load) {
@@ -17,7 +47,12 @@ StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,
   model.executable.disabled_passes = config.disabled_passes;
   load.Report("reading");
   const ModelSource& from = model.source;
-  if (from.cells || from.function || from.pipeline || from.completion) return model;
+  const bool computes = !from.function && !from.pipeline && !from.completion;
+  if (!computes && !config.device.empty()) {
+    return InvalidArgument("device is set, but it is the models that it calls that are computed");
+  }
+  if (computes) CHAIRLIFT_RETURN_IF_ERROR(PlaceOn(config, model));
+  if (!computes || from.cells) return model;
   CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(model.source.path));
   model.opset = imported.opset;
   model.producer = std::move(imported.producer);

@@ -30,6 +30,7 @@ struct LoadOptions {
   bool time_cells = false;           // EngineOptions
   bool allow_plugins = false;        // EngineOptions
   bool serve_texts = false;          // EngineOptions
+  std::string device = {};           // EngineOptions
   // Of the engine that is to serve the model, which it must outlive; null: there is none.
   ModelCalls* calls = nullptr;
   // Called with what the load is at and how far that has come, from 0 to 1, where it is known.

@@ -22,6 +22,8 @@ namespace {
 constexpr int64_t kLength = 64;  // of a sequence that is timed, where the model takes as long ones
 constexpr int kMinTokens = 8;
 constexpr int kMaxTokens = 4096;
+// In a batch on a GPU, where settings do not say: its products run at full speed from there on.
+constexpr int kTokensOnDevice = 16384;
 constexpr Duration kTimingBudget = std::chrono::milliseconds(1500);
 
 // The model on packed tokens. Thread-safe once made.
@@ -115,8 +117,9 @@ std::unique_ptr<TokenCosts> FindTokenCosts(const PackedModel& model, const LoadO
 class PackedProgram final : public SingleNodeProgram {
  public:
   PackedProgram(PackedModel model, const ServingPlan& plan, std::unique_ptr<TokenCosts> costs,
-                std::unique_ptr<OriginalModel> original)
-      : SingleNodeProgram("packed", model.signature, plan, plan.config.max_batch_tokens),
+                std::unique_ptr<OriginalModel> original, std::unique_ptr<DeviceLanes> lanes)
+      : SingleNodeProgram("packed", model.signature, plan, plan.config.max_batch_tokens,
+                          /*cell=*/0, std::move(lanes)),
         model_(std::move(model)),
         costs_(std::move(costs)),
         original_(std::move(original)) {}
@@ -180,14 +183,20 @@ StatusOr<std::unique_ptr<Program>> MakePacked(LoadingModel& model, std::string& 
   CHAIRLIFT_ASSIGN_OR_RETURN(packed.executable,
                              Executable::Create(std::move(ragged->graph), model.executable));
   auto original = std::make_unique<OriginalModel>(std::move(model.graph), model.executable);
-  std::unique_ptr<TokenCosts> costs = FindTokenCosts(packed, model.load);
+  const bool on_host = model.executable.device->is_host();
+  if (!on_host && model.config.max_batch_tokens == 0) {
+    model.config.max_batch_tokens = kTokensOnDevice;
+  }
+  std::unique_ptr<TokenCosts> costs;
+  if (on_host) costs = FindTokenCosts(packed, model.load);
   CHAIRLIFT_ASSIGN_OR_RETURN(
       ServingPlan plan,
       PlanTokenServing(model.config, costs == nullptr ? nullptr : &costs->costs.costs(),
                        model.load.workers));
   plan.scheduling.team_costs = costs.get();
+  CHAIRLIFT_ASSIGN_OR_RETURN(auto lanes, DeviceLanes::Create(*model.executable.device));
   return std::make_unique<PackedProgram>(std::move(packed), std::move(plan), std::move(costs),
-                                         std::move(original));
+                                         std::move(original), std::move(lanes));
 }
 
 }  // namespace chairlift

@@ -56,6 +56,8 @@ std::unique_ptr<LearntCosts> FindPaddedCosts(const Signature& signature, Executa
   };
   std::string description;
   DescribeForCosts(executable.graph(), description);
+  const Device& device = executable.device();
+  if (!device.is_host()) description += " on " + device.Description();
   const CostTable::Key key = LengthCostKey(description, sampling);
   const CostSamples samples = FindLengthCosts(key, sampling, load.time_cells, make);
   auto found = std::make_unique<LearntCosts>();
@@ -68,8 +70,9 @@ std::unique_ptr<LearntCosts> FindPaddedCosts(const Signature& signature, Executa
 class PaddedProgram final : public SingleNodeProgram {
  public:
   PaddedProgram(Signature signature, ServingPlan plan, std::unique_ptr<Executable> executable,
-                std::unique_ptr<LearntCosts> costs)
-      : SingleNodeProgram("padded", std::move(signature), plan, plan.scheduling.max_batch_size),
+                std::unique_ptr<LearntCosts> costs, std::unique_ptr<DeviceLanes> lanes)
+      : SingleNodeProgram("padded", std::move(signature), plan, plan.scheduling.max_batch_size,
+                          /*cell=*/0, std::move(lanes)),
         executable_(std::move(executable)),
         costs_(std::move(costs)) {}
 
@@ -151,8 +154,9 @@ StatusOr<std::unique_ptr<Program>> MakePadded(LoadingModel& model, std::string& 
   std::unique_ptr<LearntCosts> costs =
       FindPaddedCosts(signature, *executable, plan.scheduling.max_batch_size, model.load);
   plan.scheduling.costs = &costs->costs();
+  CHAIRLIFT_ASSIGN_OR_RETURN(auto lanes, DeviceLanes::Create(*model.executable.device));
   return std::make_unique<PaddedProgram>(std::move(signature), std::move(plan),
-                                         std::move(executable), std::move(costs));
+                                         std::move(executable), std::move(costs), std::move(lanes));
 }
 
 }  // namespace chairlift

@@ -26,10 +26,12 @@ void Add(TaskResult& sum, const TaskResult& times) {
 }  // namespace
 
 SingleNodeProgram::SingleNodeProgram(std::string_view kind, Signature signature, ServingPlan plan,
-                                     int32_t largest_load, int cell)
+                                     int32_t largest_load, int cell,
+                                     std::unique_ptr<DeviceLanes> lanes)
     : Program(kind, std::move(signature), std::move(plan)),
       largest_load_(largest_load),
-      cell_(cell) {}
+      cell_(cell),
+      lanes_(std::move(lanes)) {}
 
 StatusOr<ProgramView> SingleNodeProgram::View() {
   CHAIRLIFT_ASSIGN_OR_RETURN(Executable* const original, Original());
@@ -54,6 +56,12 @@ bool SingleNodeProgram::MayRunInParts(const ValidatedRequest& request) const {
 }
 
 void SingleNodeProgram::Run(TaskRun& run, TaskDone done) {
+  if (lanes_ == nullptr) return RunHere(run, std::move(done));
+  lanes_->Run(run, std::move(done),
+              [this](TaskRun& there, TaskDone ran) { RunHere(there, std::move(ran)); });
+}
+
+void SingleNodeProgram::RunHere(TaskRun& run, TaskDone done) {
   if (run.nodes.empty()) return done({});  // a task of padding
   const auto graph = [](const TaskNode& node) { return static_cast<RowsGraph*>(node.graph); };
   Requests requests;
@@ -144,13 +152,12 @@ SingleNodeProgram::Computed SingleNodeProgram::Compute(RequestSpan requests, Tas
   StatusOr<Batch> batch = CatchOutOfMemory([&] { return BatchOf(requests); });
   StatusOr<std::vector<Tensor>> inputs = CatchOutOfMemory([&]() -> StatusOr<std::vector<Tensor>> {
     CHAIRLIFT_RETURN_IF_ERROR(batch.status());
-    return batch->requests->Inputs(memory.staging);
+    return batch->requests->Inputs(memory.joined());
   });
   const TimePoint gathered = clock.Now();
   StatusOr<std::vector<Tensor>> outputs = CatchOutOfMemory([&]() -> StatusOr<std::vector<Tensor>> {
     CHAIRLIFT_RETURN_IF_ERROR(inputs.status());
-    return batch->executable->Run(*inputs, run.team, run.worker, memory.compute, memory.stop,
-                                  memory.timer);
+    return RunFromHost(*batch->executable, *inputs, run.team, run.worker, memory);
   });
   const TimePoint ran = clock.Now();
   computed.times.compute_input = gathered - start;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/programs/device_lanes.h"
 #include "engine/programs/joined_requests.h"
 #include "engine/programs/program.h"
 
@@ -21,13 +22,16 @@ class SingleNodeProgram : public Program {
  public:
   StatusOr<ProgramView> View() override;
   StatusOr<std::unique_ptr<RequestGraph>> Unfold(ValidatedRequest request, bool parts) override;
+  TaskLanes lanes() const override { return lanes_ == nullptr ? TaskLanes() : lanes_->lanes(); }
   void Run(TaskRun& run, TaskDone done) override;
 
  protected:
   // A node has at most `largest_load` (ValidatedRequest::load()), but one row at least. `cell`: the
-  // number of its one cell.
+  // number of its one cell. `lanes`: of the device that its executables are for; null: they are the
+  // CPU's, or whoever calls Run() is on a lane already.
   SingleNodeProgram(std::string_view kind, Signature signature, ServingPlan plan,
-                    int32_t largest_load, int cell = 0);
+                    int32_t largest_load, int cell = 0,
+                    std::unique_ptr<DeviceLanes> lanes = nullptr);
 
   // One run: what it goes through, and how its requests go in and come out.
   struct Batch {
@@ -49,6 +53,7 @@ class SingleNodeProgram : public Program {
     std::vector<StatusOr<std::vector<NamedTensor>>> outputs;  // by request
     TaskResult times;
   };
+  void RunHere(TaskRun& run, TaskDone done);
   Computed Compute(RequestSpan requests, TaskRun& run);
   Computed ComputeApart(RequestSpan requests, TaskRun& run);
   StatusOr<std::vector<NamedTensor>> ComputeInHalves(const ValidatedRequest& request, TaskRun& run,
@@ -59,6 +64,7 @@ class SingleNodeProgram : public Program {
 
   const int32_t largest_load_;
   const int cell_;
+  const std::unique_ptr<DeviceLanes> lanes_;
 };
 
 }  // namespace chairlift

@@ -17,8 +17,9 @@ namespace {
 class WholeProgram : public SingleNodeProgram {
  public:
   WholeProgram(std::string_view kind, Signature signature, const ServingPlan& plan,
-               std::shared_ptr<Executable> executable)
-      : SingleNodeProgram(kind, std::move(signature), plan, plan.scheduling.max_batch_size),
+               std::shared_ptr<Executable> executable, std::unique_ptr<DeviceLanes> lanes)
+      : SingleNodeProgram(kind, std::move(signature), plan, plan.scheduling.max_batch_size,
+                          /*cell=*/0, std::move(lanes)),
         executable_(std::move(executable)) {}
 
  protected:
@@ -43,8 +44,10 @@ class SpecialisedProgram final : public WholeProgram {
  public:
   SpecialisedProgram(Signature signature, const ServingPlan& plan,
                      std::shared_ptr<Executable> executable,
-                     std::shared_ptr<Specialisations> specialisations)
-      : WholeProgram("specialised", std::move(signature), plan, std::move(executable)),
+                     std::shared_ptr<Specialisations> specialisations,
+                     std::unique_ptr<DeviceLanes> lanes)
+      : WholeProgram("specialised", std::move(signature), plan, std::move(executable),
+                     std::move(lanes)),
         specialisations_(std::move(specialisations)) {}
 
   StatusOr<ValidatedRequest> Validate(const InferRequest& request) override {
@@ -154,8 +157,10 @@ StatusOr<std::unique_ptr<Program>> MakeSpecialised(LoadingModel& model, std::str
   Signature signature{.inputs = executable->inputs(), .outputs = executable->outputs()};
   CHAIRLIFT_RETURN_IF_ERROR(
       PlanAhead(executable, signature, plan.scheduling.max_batch_size, model.load));
+  CHAIRLIFT_ASSIGN_OR_RETURN(auto lanes, DeviceLanes::Create(*model.executable.device));
   return std::make_unique<SpecialisedProgram>(std::move(signature), std::move(plan),
-                                              std::move(executable), std::move(specialisations));
+                                              std::move(executable), std::move(specialisations),
+                                              std::move(lanes));
 }
 
 StatusOr<std::unique_ptr<Program>> MakeWhole(LoadingModel& model, std::string& /*refused*/) {
@@ -173,8 +178,9 @@ StatusOr<std::unique_ptr<Program>> MakeWhole(LoadingModel& model, std::string& /
                       .max_rows = plan.batches ? model.config.max_batch_size : 0};
   CHAIRLIFT_RETURN_IF_ERROR(
       PlanAhead(executable, signature, plan.scheduling.max_batch_size, model.load));
+  CHAIRLIFT_ASSIGN_OR_RETURN(auto lanes, DeviceLanes::Create(*model.executable.device));
   return std::make_unique<WholeProgram>("whole", std::move(signature), std::move(plan),
-                                        std::move(executable));
+                                        std::move(executable), std::move(lanes));
 }
 
 }  // namespace chairlift

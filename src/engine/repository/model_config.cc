@@ -61,6 +61,12 @@ Status CheckPolicyName(const std::string& policy) {
   return policy.empty() ? absl::OkStatus() : FindPolicy(policy).status();
 }
 
+bool ReadBool(const YamlValue& value) {
+  const std::string text = value.Text("true or false");
+  if (text != "true" && text != "false") value.RefuseAllBut("true or false");
+  return text == "true";
+}
+
 StageExit ReadExit(const YamlValue& value) {
   value.CheckKeys({"output", "at_least", "skip_to", "instead"});
   StageExit exit;
@@ -97,12 +103,16 @@ constexpr OtherSetting kOthers[] = {
        config.policy = value.Text("the name of a batching policy");
        value.Refuse(CheckPolicyName(config.policy));
      }},
-    {"share_prefixes",
+    {"device",
      [](const YamlValue& value, ModelConfig& config) {
-       const std::string text = value.Text("true or false");
-       if (text != "true" && text != "false") value.RefuseAllBut("true or false");
-       config.share_prefixes = text == "true";
+       config.device = value.Text("the name of a device, as 'cpu' or 'cuda'");
      }},
+    {"precision",
+     [](const YamlValue& value, ModelConfig& config) {
+       config.precision = value.Text("float32, tf32, float16 or bfloat16");
+     }},
+    {"share_prefixes",
+     [](const YamlValue& value, ModelConfig& config) { config.share_prefixes = ReadBool(value); }},
     {"stages",
      [](const YamlValue& value, ModelConfig& config) {
        if (!value.IsList()) {

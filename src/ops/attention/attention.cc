@@ -20,7 +20,10 @@
 namespace chairlift {
 namespace {
 
-enum Place { kBatch, kHead, kRow, kColumn };
+using Strides = AttentionShapes::Strides;
+using Place = AttentionShapes::Place;
+using enum AttentionShapes::Place;
+
 using Axes = std::array<int, 4>;
 
 StatusOr<Axes> ReadAxes(const Attributes& attributes, std::string_view name) {
@@ -96,7 +99,6 @@ Status InferAttention(InferContext& context) {
 }
 
 // How far apart neighbours along each of batch, head, row and column lie.
-using Strides = std::array<int64_t, 4>;
 
 Strides StridesOf(const Shape& shape, const Axes& axes) {
   Strides strides{};
@@ -120,65 +122,75 @@ StatusOr<Strides> MaskStrides(const Shape& mask, const std::array<int64_t, 4>& s
   return strides;
 }
 
+}  // namespace
+
+StatusOr<AttentionShapes> AttentionShapesOf(const CompileContext& context) {
+  AttentionShapes made;
+  std::array<Axes, 4> axes;
+  const std::array<const char*, 4> names = {"q_axes", "k_axes", "v_axes", "y_axes"};
+  for (size_t i = 0; i < 4; ++i) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(axes[i], ReadAxes(context.attributes, names[i]));
+    made.strides[i] =
+        StridesOf(i < 3 ? context.inputs[i].shape : context.outputs[0].shape, axes[i]);
+  }
+  const Shape& q = context.inputs[0].shape;
+  const Shape& k = context.inputs[1].shape;
+  const Shape& v = context.inputs[2].shape;
+  const int64_t batch = made.batch = q[axes[0][kBatch]];
+  made.heads = q[axes[0][kHead]];
+  AttentionHead& head = made.head;
+  head.queries = q[axes[0][kRow]];
+  head.keys = k[axes[1][kRow]];
+  head.head_size = q[axes[0][kColumn]];
+  head.value_size = v[axes[2][kColumn]];
+  head.q_row = made.strides[0][kRow];
+  head.k_row = made.strides[1][kRow];
+  head.k_column = made.strides[1][kColumn];
+  head.v_row = made.strides[2][kRow];
+  head.out_row = made.strides[3][kRow];
+  made.sharing = std::max<int64_t>(made.heads / std::max<int64_t>(k[axes[1][kHead]], 1), 1);
+  head.scale = context.attributes.Float("scale", 1.0f);
+  head.softcap = context.attributes.Float("softcap", 0.0f);
+  const int64_t causal = context.attributes.Int("causal", 0);
+  if (causal != 0) head.last_seen = causal == 2 ? head.keys - head.queries : 0;
+  head.zeros_for_none = context.attributes.Int("zeros_for_none", 0) != 0;
+  for (const size_t i : {0, 2, 3}) {
+    if (made.strides[i][kColumn] != 1) {
+      return InvalidArgument("the columns of {} are not its last axis",
+                             std::array{"q", "k", "v", "y"}[i]);
+    }
+  }
+  if (context.has_input(3) && context.attributes.Int("distances", 0) != 0) {
+    const Shape& bias = context.inputs[3].shape;
+    const int64_t reach = bias.rank() == 2 ? bias[1] / 2 : 0;
+    if (bias.rank() != 2 || bias[0] != made.heads || bias[1] % 2 == 0 ||
+        std::max(head.queries, head.keys) > reach + 1) {
+      return InvalidArgument("a bias {} is not for {} heads and distances up to {}",
+                             bias.ToString(), made.heads, std::max(head.queries, head.keys) - 1);
+    }
+    made.mask[kHead] = bias[1];
+    made.first = reach;
+    head.mask_row = -1;
+    head.mask_column = 1;
+  } else if (context.has_input(3)) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(
+        made.mask,
+        MaskStrides(context.inputs[3].shape, {batch, made.heads, head.queries, head.keys}));
+    head.mask_row = made.mask[kRow];
+    head.mask_column = made.mask[kColumn];
+  }
+  return made;
+}
+
+namespace {
+
 class Attention final : public Kernel {
  public:
   static StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
     auto made = std::make_unique<Attention>();
-    std::array<Axes, 4> axes;
-    const std::array<const char*, 4> names = {"q_axes", "k_axes", "v_axes", "y_axes"};
-    for (size_t i = 0; i < 4; ++i) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(axes[i], ReadAxes(context.attributes, names[i]));
-      made->strides_[i] =
-          StridesOf(i < 3 ? context.inputs[i].shape : context.outputs[0].shape, axes[i]);
-    }
-    const Shape& q = context.inputs[0].shape;
-    const Shape& k = context.inputs[1].shape;
-    const Shape& v = context.inputs[2].shape;
-    const int64_t batch = q[axes[0][kBatch]];
-    made->heads_ = q[axes[0][kHead]];
-    AttentionHead& head = made->head_;
-    head.queries = q[axes[0][kRow]];
-    head.keys = k[axes[1][kRow]];
-    head.head_size = q[axes[0][kColumn]];
-    head.value_size = v[axes[2][kColumn]];
-    head.q_row = made->strides_[0][kRow];
-    head.k_row = made->strides_[1][kRow];
-    head.k_column = made->strides_[1][kColumn];
-    head.v_row = made->strides_[2][kRow];
-    head.out_row = made->strides_[3][kRow];
-    made->sharing_ = std::max<int64_t>(made->heads_ / std::max<int64_t>(k[axes[1][kHead]], 1), 1);
-    head.scale = context.attributes.Float("scale", 1.0f);
-    head.softcap = context.attributes.Float("softcap", 0.0f);
-    const int64_t causal = context.attributes.Int("causal", 0);
-    if (causal != 0) head.last_seen = causal == 2 ? head.keys - head.queries : 0;
-    head.zeros_for_none = context.attributes.Int("zeros_for_none", 0) != 0;
-    for (const size_t i : {0, 2, 3}) {
-      if (made->strides_[i][kColumn] != 1) {
-        return InvalidArgument("the columns of {} are not its last axis",
-                               std::array{"q", "k", "v", "y"}[i]);
-      }
-    }
-    if (context.has_input(3) && context.attributes.Int("distances", 0) != 0) {
-      const Shape& bias = context.inputs[3].shape;
-      const int64_t reach = bias.rank() == 2 ? bias[1] / 2 : 0;
-      if (bias.rank() != 2 || bias[0] != made->heads_ || bias[1] % 2 == 0 ||
-          std::max(head.queries, head.keys) > reach + 1) {
-        return InvalidArgument("a bias {} is not for {} heads and distances up to {}",
-                               bias.ToString(), made->heads_,
-                               std::max(head.queries, head.keys) - 1);
-      }
-      made->mask_[kHead] = bias[1];
-      made->first_ = reach;
-      head.mask_row = -1;
-      head.mask_column = 1;
-    } else if (context.has_input(3)) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(
-          made->mask_,
-          MaskStrides(context.inputs[3].shape, {batch, made->heads_, head.queries, head.keys}));
-      head.mask_row = made->mask_[kRow];
-      head.mask_column = made->mask_[kColumn];
-    }
-    made->all_ = AttentionHeads(head, batch * made->heads_, context.width);
+    CHAIRLIFT_ASSIGN_OR_RETURN(made->shapes_, AttentionShapesOf(context));
+    made->all_ = AttentionHeads(made->shapes_.head, made->shapes_.batch * made->shapes_.heads,
+                                context.width);
     return std::unique_ptr<Kernel>(std::move(made));
   }
 
@@ -186,33 +198,29 @@ class Attention final : public Kernel {
 
   Status Run(const KernelArgs& args) const override {
     all_.Run(args.team, args.scratch, [&](int64_t unit) {
-      const int64_t b = unit / heads_, h = unit % heads_;
+      const AttentionShapes& s = shapes_;
+      const int64_t b = unit / s.heads, h = unit % s.heads;
       const auto input = [&](size_t i, const Strides& strides, int64_t at) {
         return static_cast<const float*>(args.inputs[i]) + b * strides[kBatch] +
                at * strides[kHead];
       };
-      AttentionHead head = head_;
-      head.q = input(0, strides_[0], h);
-      head.k = input(1, strides_[1], h / sharing_);
-      head.v = input(2, strides_[2], h / sharing_);
+      AttentionHead head = s.head;
+      head.q = input(0, s.strides[0], h);
+      head.k = input(1, s.strides[1], h / s.sharing);
+      head.v = input(2, s.strides[2], h / s.sharing);
       if (args.inputs.size() > 3 && args.inputs[3] != nullptr) {
-        head.mask = input(3, mask_, h) + first_;
+        head.mask = input(3, s.mask, h) + s.first;
       }
       head.out =
-          static_cast<float*>(args.outputs[0]) + b * strides_[3][kBatch] + h * strides_[3][kHead];
+          static_cast<float*>(args.outputs[0]) + b * s.strides[3][kBatch] + h * s.strides[3][kHead];
       return head;
     });
     return absl::OkStatus();
   }
 
  private:
-  int64_t heads_ = 0;
-  int64_t sharing_ = 1;  // heads of queries to one of keys
-  AttentionHead head_;
+  AttentionShapes shapes_;
   AttentionHeads all_;
-  std::array<Strides, 4> strides_{};  // of q, k, v and y
-  Strides mask_{};
-  int64_t first_ = 0;  // of a mask by distance: where 0 is
 };
 
 // Scores, and values weighed by them; of causal ones, the half that nobody sees too.

@@ -2,12 +2,14 @@
 #ifndef CHAIRLIFT_OPS_ATTENTION_ATTENTION_HEADS_H_
 #define CHAIRLIFT_OPS_ATTENTION_ATTENTION_HEADS_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "absl/functional/function_ref.h"
 #include "device/cpu/team.h"
 #include "ops/attention/attention_kernel.h"
+#include "ops/operator.h"
 
 namespace chairlift {
 
@@ -31,6 +33,20 @@ class AttentionHeads {
   int64_t units_ = 0;
   int width_ = 1;
 };
+
+// A node chairlift::Attention bound to shapes.
+struct AttentionShapes {
+  enum Place { kBatch, kHead, kRow, kColumn };
+  using Strides = std::array<int64_t, 4>;  // by place, in elements
+
+  int64_t batch = 0, heads = 0;
+  int64_t sharing = 1;               // heads of queries to one of keys
+  AttentionHead head;                // of every head: without addresses
+  std::array<Strides, 4> strides{};  // of q, k, v and y
+  Strides mask{};
+  int64_t first = 0;  // of a mask by distance: where 0 is
+};
+StatusOr<AttentionShapes> AttentionShapesOf(const CompileContext& context);
 
 }  // namespace chairlift
 

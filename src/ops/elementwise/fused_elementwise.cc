@@ -276,9 +276,12 @@ Status InferFusedElementwise(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const FusedProgram program,
                              FusedProgram::Load(context.attributes(), context.num_inputs()));
   std::vector<SymbolicShape> shapes;
+  DType dtype = DType::kUndefined;  // of all but conditions
   for (int i = 0; i < context.num_inputs(); ++i) {
     if (!context.has_input(i)) return InvalidArgument("input {} is missing", i);
-    const DType wanted = IsCondition(program, i) ? DType::kBool : DType::kFloat;
+    const bool condition = IsCondition(program, i);
+    if (!condition && dtype == DType::kUndefined) dtype = context.dtype(i);
+    const DType wanted = condition ? DType::kBool : dtype;
     if (context.dtype(i) != wanted) {
       return InvalidArgument("input {} has element type {}, not {}", i, DTypeName(context.dtype(i)),
                              DTypeName(wanted));
@@ -286,7 +289,10 @@ Status InferFusedElementwise(InferContext& context) {
     shapes.push_back(context.shape(i));
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(SymbolicShape shape, BroadcastShapes(shapes));
-  context.set_output(0, DType::kFloat, std::move(shape));
+  if (dtype == DType::kUndefined || dtype == DType::kBool) {
+    return InvalidArgument("it computes with no input");
+  }
+  context.set_output(0, dtype, std::move(shape));
   return absl::OkStatus();
 }
 
@@ -377,7 +383,7 @@ void RegisterFusedElementwise(OperatorRegistry& registry) {
   registry.Add({.domain = "chairlift",
                 .name = "FusedElementwise",
                 .max_inputs = FusedProgram::kMaxInputs,
-                .input_types = {TypeSet{DType::kFloat, DType::kBool}},
+                .input_types = {kHalfTypes | TypeSet{DType::kFloat, DType::kBool}},
                 .infer = InferFusedElementwise,
                 .compile = CompileFusedElementwise,
                 .in_place = true,

@@ -218,7 +218,7 @@ Convolution Common(const CompileContext& context, bool transposed) {
   return c;
 }
 
-StatusOr<std::unique_ptr<Kernel>> CompileConv(const CompileContext& context) {
+StatusOr<Convolution> Forward(const CompileContext& context) {
   Convolution c = Common(context, false);
   CHAIRLIFT_ASSIGN_OR_RETURN(const Window window,
                              Window::Parse(context.attributes, c.spatial_rank(), c.kernel));
@@ -231,10 +231,10 @@ StatusOr<std::unique_ptr<Kernel>> CompileConv(const CompileContext& context) {
     c.scale_per_image = context.inputs[4].shape[0] != 1;
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(c.activation, Activation::Parse(context.attributes));
-  return CompileConvolution(c, context);
+  return c;
 }
 
-StatusOr<std::unique_ptr<Kernel>> CompileConvTranspose(const CompileContext& context) {
+StatusOr<Convolution> Transposed(const CompileContext& context) {
   Convolution c = Common(context, true);
   CHAIRLIFT_ASSIGN_OR_RETURN(const TransposedWindow t,
                              TransposedSizes(context.attributes, c.in, c.kernel));
@@ -242,6 +242,12 @@ StatusOr<std::unique_ptr<Kernel>> CompileConvTranspose(const CompileContext& con
   c.dilations = t.window.dilations;
   c.pads_begin = t.pads_begin;
   CHAIRLIFT_ASSIGN_OR_RETURN(c.activation, Activation::Parse(context.attributes));
+  return c;
+}
+
+template <bool transposed>
+StatusOr<std::unique_ptr<Kernel>> CompileEither(const CompileContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Convolution c, ConvolutionOf(context, transposed));
   return CompileConvolution(c, context);
 }
 
@@ -340,28 +346,32 @@ OperatorDef ConvDef(const char* domain, const char* name, int max_inputs) {
 
 }  // namespace
 
+StatusOr<Convolution> ConvolutionOf(const CompileContext& context, bool transposed) {
+  return transposed ? Transposed(context) : Forward(context);
+}
+
 void RegisterConv(OperatorRegistry& registry) {
   OperatorDef conv = ConvDef<false>("", "Conv", 3);
   conv.infer = InferConv;
   conv.axes = FirstAxis<0>;
-  conv.compile = CompileConv;
+  conv.compile = CompileEither<false>;
   registry.Add(std::move(conv));
 
   OperatorDef fused = ConvDef<false>("chairlift", "FusedConv", 5);
   fused.infer = InferFusedConv;
-  fused.compile = CompileConv;
+  fused.compile = CompileEither<false>;
   registry.Add(std::move(fused));
 
   OperatorDef transpose = ConvDef<true>("", "ConvTranspose", 3);
   transpose.infer = InferConvTranspose;
   transpose.axes = FirstAxis<0>;
-  transpose.compile = CompileConvTranspose;
+  transpose.compile = CompileEither<true>;
   transpose.multiply_adds = TransposedMultiplyAdds;
   registry.Add(std::move(transpose));
 
   OperatorDef fused_transpose = ConvDef<true>("chairlift", "FusedConvTranspose", 3);
   fused_transpose.infer = InferFusedConvTranspose;
-  fused_transpose.compile = CompileConvTranspose;
+  fused_transpose.compile = CompileEither<true>;
   fused_transpose.multiply_adds = TransposedMultiplyAdds;
   registry.Add(std::move(fused_transpose));
 }

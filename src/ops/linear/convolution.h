@@ -42,6 +42,9 @@ struct Convolution {
   static int64_t Product(const std::vector<int64_t>& dims);
 };
 
+// Of a node Conv or ConvTranspose, fused or not.
+StatusOr<Convolution> ConvolutionOf(const CompileContext& context, bool transposed);
+
 // Whether convolutions in groups of constant filters are fast on blocked channels whatever the
 // groups (grouped.h).
 bool GroupsFitBlocks(int64_t groups, int64_t channels, int64_t out_channels);

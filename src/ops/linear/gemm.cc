@@ -50,6 +50,30 @@ Status InferGemm(InferContext& context) {
 }
 
 StatusOr<std::unique_ptr<Kernel>> CompileGemm(const CompileContext& context) {
+  return CompileProduct(GemmProduct(context), context);
+}
+
+StatusOr<AxisMap> AxesOfGemm(const InferContext& context) {
+  constexpr int kRows = 0, kColumns = 1;
+  AxisMap map = MakeAxisMap(context);
+  const auto matrix = [&](const char* transposed, int rows, int columns) {
+    if (context.attributes().Int(transposed, 0) != 0) std::swap(rows, columns);
+    return AxisMap::Operand{.labels = {rows, columns}};
+  };
+  map.inputs[0] = matrix("transA", kRows, AxisMap::kNone);
+  map.inputs[1] = matrix("transB", AxisMap::kNone, kColumns);
+  map.outputs[0].labels = {kRows, kColumns};
+  if (context.has_input(2)) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, KnownRank(context, 2));
+    map.inputs[2].broadcasts = true;
+    for (int axis = 2 - rank; axis < 2; ++axis) map.inputs[2].labels.push_back(axis);
+  }
+  return map;
+}
+
+}  // namespace
+
+Product GemmProduct(const CompileContext& context) {
   const Shape& a = context.inputs[0].shape;
   const Shape& b = context.inputs[1].shape;
   const bool trans_a = context.attributes.Int("transA", 0) != 0;
@@ -79,28 +103,8 @@ StatusOr<std::unique_ptr<Kernel>> CompileGemm(const CompileContext& context) {
       p.residual_column_stride = columns == 1 && p.n != 1 ? 0 : 1;
     }
   }
-  return CompileProduct(std::move(p), context);
+  return p;
 }
-
-StatusOr<AxisMap> AxesOfGemm(const InferContext& context) {
-  constexpr int kRows = 0, kColumns = 1;
-  AxisMap map = MakeAxisMap(context);
-  const auto matrix = [&](const char* transposed, int rows, int columns) {
-    if (context.attributes().Int(transposed, 0) != 0) std::swap(rows, columns);
-    return AxisMap::Operand{.labels = {rows, columns}};
-  };
-  map.inputs[0] = matrix("transA", kRows, AxisMap::kNone);
-  map.inputs[1] = matrix("transB", AxisMap::kNone, kColumns);
-  map.outputs[0].labels = {kRows, kColumns};
-  if (context.has_input(2)) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, KnownRank(context, 2));
-    map.inputs[2].broadcasts = true;
-    for (int axis = 2 - rank; axis < 2; ++axis) map.inputs[2].labels.push_back(axis);
-  }
-  return map;
-}
-
-}  // namespace
 
 void RegisterGemm(OperatorRegistry& registry) {
   OperatorDef gemm;

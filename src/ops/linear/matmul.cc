@@ -149,7 +149,7 @@ Status InferMatMul(InferContext& context) {
 }
 
 StatusOr<std::unique_ptr<Kernel>> CompileMatMul(const CompileContext& context) {
-  return CompileProduct(MakeProduct(context, {}), context);
+  return CompileProduct(MatMulProduct(context), context);
 }
 
 Status InferFusedMatMul(InferContext& context) {
@@ -182,6 +182,18 @@ Status InferFusedMatMul(InferContext& context) {
 }
 
 StatusOr<std::unique_ptr<Kernel>> CompileFusedMatMul(const CompileContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(Product product, FusedMatMulProduct(context));
+  return CompileProduct(std::move(product), context);
+}
+
+constexpr TypeSet kMatMulTypes =
+    kFloatTypes | TypeSet{DType::kInt32, DType::kInt64, DType::kUInt32, DType::kUInt64};
+
+}  // namespace
+
+Product MatMulProduct(const CompileContext& context) { return MakeProduct(context, {}); }
+
+StatusOr<Product> FusedMatMulProduct(const CompileContext& context) {
   Product p = MakeProduct(context, TransposesOf(context.attributes));
   p.alpha = context.attributes.Float("alpha", 1.0f);
   CHAIRLIFT_ASSIGN_OR_RETURN(p.activation, Activation::Parse(context.attributes));
@@ -190,13 +202,8 @@ StatusOr<std::unique_ptr<Kernel>> CompileFusedMatMul(const CompileContext& conte
     p.residual_input = 3;
     p.residual_row_stride = p.n;
   }
-  return CompileProduct(std::move(p), context);
+  return p;
 }
-
-constexpr TypeSet kMatMulTypes =
-    kFloatTypes | TypeSet{DType::kInt32, DType::kInt64, DType::kUInt32, DType::kUInt64};
-
-}  // namespace
 
 void RegisterMatMul(OperatorRegistry& registry) {
   OperatorDef matmul;

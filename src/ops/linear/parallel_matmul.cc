@@ -140,7 +140,7 @@ void RegisterParallelMatMul(OperatorRegistry& registry) {
                 .min_inputs = 2,  // then an optional one
                 .max_inputs = OperatorDef::kVariadic,
                 .max_outputs = OperatorDef::kVariadic,
-                .input_types = {{DType::kFloat}},
+                .input_types = {kHalfTypes | TypeSet{DType::kFloat}},
                 .infer = InferParallelMatmul,
                 .compile = ParallelMatMul::Compile,
                 .multiply_adds = [](const Attributes&, std::span<const TensorDesc> in,

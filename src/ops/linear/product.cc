@@ -266,18 +266,6 @@ std::unique_ptr<Kernel> GenericProduct(Product product, int width) {
   });
 }
 
-// A product whose batches share B and lie one after the other in A is one product of more rows.
-void MergeBatches(Product& p) {
-  if (p.batches() < 2 || p.a_row_stride != p.k || p.a_k_stride != 1) return;
-  if (p.residual_input >= 0 && p.residual_row_stride != p.n) return;
-  for (int64_t i = 0; i < p.batches(); ++i) {
-    if (p.b_offsets[i] != p.b_offsets[0] || p.a_offsets[i] != i * p.m * p.k) return;
-  }
-  p.m *= p.batches();
-  p.a_offsets = {0};
-  p.b_offsets.resize(1);
-}
-
 StatusOr<std::unique_ptr<Kernel>> CompilePacked(const Product& product,
                                                 const CompileContext& context) {
   if (product.dtype != DType::kFloat) return Unimplemented("it computes float32");
@@ -297,6 +285,17 @@ StatusOr<std::unique_ptr<Kernel>> CompileLoops(const Product& product,
 }
 
 }  // namespace
+
+void MergeBatches(Product& p) {
+  if (p.batches() < 2 || p.a_row_stride != p.k || p.a_k_stride != 1) return;
+  if (p.residual_input >= 0 && p.residual_row_stride != p.n) return;
+  for (int64_t i = 0; i < p.batches(); ++i) {
+    if (p.b_offsets[i] != p.b_offsets[0] || p.a_offsets[i] != i * p.m * p.k) return;
+  }
+  p.m *= p.batches();
+  p.a_offsets = {0};
+  p.b_offsets.resize(1);
+}
 
 std::span<const Implementation<Product>> ProductImplementations() {
   static constexpr Implementation<Product> kTable[] = {

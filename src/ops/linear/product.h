@@ -36,6 +36,13 @@ struct Product {
   int64_t batches() const { return static_cast<int64_t>(a_offsets.size()); }
 };
 
+// The products that these operators stand for; kernels of every device compute them.
+Product MatMulProduct(const CompileContext& context);
+StatusOr<Product> FusedMatMulProduct(const CompileContext& context);
+Product GemmProduct(const CompileContext& context);
+// A product whose batches share B and lie one after the other in A becomes one of more rows.
+void MergeBatches(Product& product);
+
 // How a product is cut for a team: into parts of rows times parts of columns.
 struct TeamCut {
   int row_parts = 1;

@@ -23,16 +23,8 @@ constexpr int64_t kSplitElements = 4096;
 // Units to a part are a multiple of this: whole cache lines.
 constexpr int64_t kUnitGrain = 16;
 
-StatusOr<std::string> Order(const Attributes& attributes) {
-  const std::string order = attributes.String("order", "ifgo");
-  std::string sorted = order;
-  std::sort(sorted.begin(), sorted.end());
-  if (sorted != "fgio") return InvalidArgument("order '{}' is no permutation of 'ifgo'", order);
-  return order;
-}
-
 Status InferLstmGates(InferContext& context) {
-  CHAIRLIFT_RETURN_IF_ERROR(Order(context.attributes()).status());
+  CHAIRLIFT_RETURN_IF_ERROR(LstmGatesOrder(context.attributes()).status());
   const SymbolicShape& gates = context.shape(0);
   const SymbolicShape& c = context.shape(1);
   const DType dtype = context.dtype(0);
@@ -72,7 +64,7 @@ Status InferLstmGates(InferContext& context) {
 
 template <typename T>
 StatusOr<std::unique_ptr<Kernel>> CompileAsLstmGates(const CompileContext& context) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::string order, Order(context.attributes));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::string order, LstmGatesOrder(context.attributes));
   const Shape& out =
       context.outputs[0].present() ? context.outputs[0].shape : context.outputs[1].shape;
   const int64_t units = out[out.rank() - 1];
@@ -131,6 +123,14 @@ StatusOr<std::unique_ptr<Kernel>> CompileLstmGates(const CompileContext& context
 }
 
 }  // namespace
+
+StatusOr<std::string> LstmGatesOrder(const Attributes& attributes) {
+  const std::string order = attributes.String("order", "ifgo");
+  std::string sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted != "fgio") return InvalidArgument("order '{}' is no permutation of 'ifgo'", order);
+  return order;
+}
 
 OperatorDef LstmGatesOperator() {
   OperatorDef def;

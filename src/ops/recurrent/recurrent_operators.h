@@ -2,6 +2,8 @@
 #ifndef CHAIRLIFT_OPS_RECURRENT_RECURRENT_OPERATORS_H_
 #define CHAIRLIFT_OPS_RECURRENT_RECURRENT_OPERATORS_H_
 
+#include <string>
+
 #include "ops/operator.h"
 
 namespace chairlift {
@@ -11,6 +13,9 @@ OperatorDef GruOperator();
 OperatorDef RnnOperator();
 OperatorDef LstmGatesOperator();
 OperatorDef RecurrentStepOperator();
+
+// chairlift::LstmGates' attribute `order`: which quarter is which gate, a permutation of "ifgo".
+StatusOr<std::string> LstmGatesOrder(const Attributes& attributes);
 
 }  // namespace chairlift
 

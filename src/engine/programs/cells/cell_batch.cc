@@ -1,6 +1,8 @@
 #include "engine/programs/cells/cell_batch.h"
 
 #include <algorithm>
+#include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "base/out_of_memory.h"
@@ -13,7 +15,10 @@ constexpr size_t kReadablePastTheEnd = 64;
 
 }  // namespace
 
-void CellBatch::Begin(Cell& cell, std::span<const int> feeds, int32_t lasting, int32_t steps) {
+void CellBatch::Begin(Cell& cell, std::span<const int> feeds, int32_t lasting, int32_t steps,
+                      Stream& stream) {
+  stream_ = &stream;
+  no_padding_ = absl::OkStatus();
   cell_ = &cell;
   feeds_ = feeds;
   lasting_ = lasting;
@@ -156,7 +161,8 @@ void CellBatch::Add(CellRequest& request, uint64_t number, NodeId node, int32_t 
   }
   const auto end = static_cast<size_t>(rows_ + item.rows);
   for (std::vector<const std::byte*>& places : places_) places.resize(end);
-  item.status = Locate(request, item);
+  item.status = request.Place(*stream_);
+  if (item.status.ok()) item.status = Locate(request, item);
   if (item.status.ok()) {
     rows_ += item.rows;
   } else {
@@ -179,15 +185,77 @@ void CellBatch::Pad(int32_t rows, bool all_steps) {
   }
   // Readable past the end, as tensors are.
   padding_.resize(std::max(padding_.size(), static_cast<size_t>(widest) + kReadablePastTheEnd));
+  const std::byte* row = padding_.data();
+  if (!stream_->device().is_host()) {
+    if (padding_there_.byte_size() < padding_.size()) {
+      const Shape shape{static_cast<int64_t>(padding_.size())};
+      StatusOr<Tensor> there = stream_->Upload(Tensor::Wrap(DType::kUInt8, shape, padding_.data()));
+      no_padding_ = there.status();
+      if (!there.ok()) return;
+      padding_there_ = *std::move(there);
+    }
+    row = static_cast<const std::byte*>(std::as_const(padding_there_).raw());
+  }
   for (std::vector<const std::byte*>& places : places_) {
-    places.insert(places.end(), static_cast<size_t>(rows), padding_.data());
+    places.insert(places.end(), static_cast<size_t>(rows), row);
   }
   if (!all_steps) return;
   all_steps_ = true;
   for (std::vector<const std::byte*>& places : later_) {
-    std::replace(places.begin(), places.end(), static_cast<const std::byte*>(nullptr),
-                 static_cast<const std::byte*>(padding_.data()));
+    std::replace(places.begin(), places.end(), static_cast<const std::byte*>(nullptr), row);
   }
+}
+
+Status CellBatch::Deliver(std::span<const Item> items, int32_t step,
+                          const std::vector<Tensor>& outputs, int64_t first_row) {
+  const bool here = stream_->device().is_host();
+  const auto move = [&](const std::byte* from, std::byte* to, int64_t bytes) {
+    if (here) {
+      std::memcpy(to, from, static_cast<size_t>(bytes));
+      return;
+    }
+    auto group = std::find_if(row_copies_.begin(), row_copies_.end(),
+                              [bytes](const auto& g) { return g.first == bytes; });
+    if (group == row_copies_.end()) {
+      row_copies_.emplace_back(bytes, std::vector<Stream::RowCopy>());
+      group = row_copies_.end() - 1;
+    }
+    group->second.push_back({from, to});
+  };
+  const auto first_item = static_cast<size_t>(items.data() - items_.data());
+  for (size_t i = 0; i < items.size() && items[i].steps > step; ++i) {
+    if (!items[i].status.ok()) continue;
+    const size_t at = first_item + i;
+    for (size_t c = at == 0 ? 0 : copies_end_[at - 1]; c < copies_end_[at]; ++c) {
+      if (step < copies_[c].begin || step >= copies_[c].end) continue;
+      CHAIRLIFT_RETURN_IF_ERROR(
+          CellRequest::Make(copies_[c], step, outputs, items[i].first_row - first_row, move));
+    }
+  }
+  for (auto& [bytes, copies] : row_copies_) {
+    if (copies.empty()) continue;
+    CHAIRLIFT_RETURN_IF_ERROR(stream_->CopyRows(copies, static_cast<size_t>(bytes)));
+    copies.clear();
+  }
+  return absl::OkStatus();
+}
+
+Status CellBatch::Finish(const Status& enqueued, std::span<const Item> items) {
+  if (stream_->device().is_host()) return enqueued;
+  for (auto& [bytes, copies] : row_copies_) copies.clear();
+  Status parts;
+  const auto first_item = static_cast<size_t>(items.data() - items_.data());
+  for (size_t i = 0; i < items.size() && enqueued.ok() && parts.ok(); ++i) {
+    if (!items[i].status.ok()) continue;
+    const size_t at = first_item + i;
+    const size_t begin = at == 0 ? 0 : copies_end_[at - 1];
+    const std::lock_guard<std::mutex> own(items[i].request->mutex());
+    parts = items[i].request->ReturnParts(
+        std::span(copies_).subspan(begin, copies_end_[at] - begin), *stream_);
+  }
+  const Status ran = stream_->Record()->Wait();
+  if (!enqueued.ok()) return enqueued;
+  return parts.ok() ? ran : parts;
 }
 
 StatusOr<TaskOutputs> CellBatch::RunStep(int32_t step, int64_t first_row, int64_t rows,
@@ -227,7 +295,7 @@ StatusOr<TaskOutputs> CellBatch::RunStep(int32_t step, int64_t first_row, int64_
 Status CellBatch::RunSteps(std::span<Item> items, int64_t first_row, int64_t rows,
                            const Machine& machine) {
   const StopFlag* const stop = machine.memory.stop;
-  const auto first_item = static_cast<size_t>(items.data() - items_.data());
+  CHAIRLIFT_RETURN_IF_ERROR(no_padding_);
   TaskOutputs before, reuse;
   const int64_t all = rows;
   const bool padded = all_steps_ && items.size() == items_.size();
@@ -235,16 +303,12 @@ Status CellBatch::RunSteps(std::span<Item> items, int64_t first_row, int64_t row
     if (step > 0 && stop != nullptr && *stop) return absl::CancelledError("the run was stopped");
     CHAIRLIFT_ASSIGN_OR_RETURN(TaskOutputs outputs,
                                RunStep(step, first_row, rows, before, reuse, machine));
+    CHAIRLIFT_RETURN_IF_ERROR(Deliver(items, step, *outputs, first_row));
     rows = 0;
     for (size_t i = 0; i < items.size() && items[i].steps > step; ++i) {
       Item& item = items[i];
       if (!item.status.ok()) continue;
       const int64_t row = item.first_row - first_row;
-      const size_t at = first_item + i;
-      for (size_t c = at == 0 ? 0 : copies_end_[at - 1]; c < copies_end_[at]; ++c) {
-        if (step < copies_[c].begin || step >= copies_[c].end) continue;
-        CHAIRLIFT_RETURN_IF_ERROR(CellRequest::Make(copies_[c], step, *outputs, row));
-      }
       const bool goes_on = item.steps > step + 1;
       if (!goes_on || all_are_read_) item.outputs.push_back(outputs);
       if (goes_on) rows = row + 1;
@@ -262,7 +326,7 @@ void CellBatch::Run(Team& team, int worker, WorkerMemory& memory) {
   if (items_.empty()) return;
   const Machine machine{team, worker, memory};
   const int64_t all = places_.empty() ? rows_ : static_cast<int64_t>(places_[0].size());
-  const Status together = RunSteps(items_, 0, all, machine);
+  const Status together = Finish(RunSteps(items_, 0, all, machine), items_);
   if (together.ok()) return KeepRiders();
   if (cohort_ != nullptr) cohort_->riders.clear();
   const bool stopped = memory.stop != nullptr && *memory.stop;
@@ -273,7 +337,8 @@ void CellBatch::Run(Team& team, int worker, WorkerMemory& memory) {
       continue;
     }
     item.outputs.clear();
-    item.status = RunSteps({&item, 1}, item.first_row, item.rows, machine);
+    const std::span<Item> alone(&item, 1);
+    item.status = Finish(RunSteps(alone, item.first_row, item.rows, machine), alone);
     item.first_row = 0;
   }
 }

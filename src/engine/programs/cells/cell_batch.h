@@ -12,10 +12,13 @@
 #define CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_BATCH_H_
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "device/cpu/cpu_device.h"
 #include "device/cpu/team.h"
+#include "device/device.h"
 #include "engine/programs/cells/cell_request.h"
 #include "runtime/worker_memory.h"
 
@@ -44,8 +47,9 @@ class CellBatch {
   };
 
   // `feeds`: as CellProgram has them. `lasting`: how many nodes have more than one step, of which
-  // the first, which has the most, has `steps`.
-  void Begin(Cell& cell, std::span<const int> feeds, int32_t lasting, int32_t steps);
+  // the first, which has the most, has `steps`. `stream`: on which it is to run.
+  void Begin(Cell& cell, std::span<const int> feeds, int32_t lasting, int32_t steps,
+             Stream& stream = CpuStream());
   // Finds a node's rows, and those of the ones that follow it, `steps` in all. The requests of the
   // other nodes may change after this, not the places. Nodes come in order of their steps, the most
   // first. `number` tells requests apart; 0: none of it is remembered.
@@ -60,7 +64,8 @@ class CellBatch {
   void Pad(int32_t rows, bool all_steps = false);
 
   // Runs the cell, and copies what is to be delivered after each step. Where nodes fail together
-  // each is run again alone, so that none fails for another's data.
+  // each is run again alone, so that none fails for another's data. Returns once the device has
+  // done all of it. `memory` is of the stream.
   void Run(Team& team, int worker, WorkerMemory& memory);
 
   std::span<Item> items() { return items_; }
@@ -92,12 +97,18 @@ class CellBatch {
   Cohort& CohortOf(const Cell& cell);
   // Remembers the rows that go on.
   void KeepRiders();
+  // Makes the copies of a step, of rows that begin at `first_row`.
+  Status Deliver(std::span<const Item> items, int32_t step, const std::vector<Tensor>& outputs,
+                 int64_t first_row);
+  // Waits for what was enqueued, `enqueued` or not, with the parts of answers that it delivers.
+  Status Finish(const Status& enqueued, std::span<const Item> items);
   // All steps of these items, which have all rows from `first_row` on.
   Status RunSteps(std::span<Item> items, int64_t first_row, int64_t rows, const Machine& machine);
   StatusOr<TaskOutputs> RunStep(int32_t step, int64_t first_row, int64_t rows,
                                 const TaskOutputs& before, const TaskOutputs& reuse,
                                 const Machine& machine);
 
+  Stream* stream_ = nullptr;
   Cell* cell_ = nullptr;
   std::span<const int> feeds_;
   std::vector<Shape> shapes_;  // by input: of every row
@@ -113,9 +124,12 @@ class CellBatch {
   std::vector<size_t> copies_end_;  // by item
   int64_t rows_ = 0;
   std::vector<std::byte> padding_;  // one row of zeros of the widest input
-  std::vector<int64_t> strides_;    // by item and input
-  std::vector<Cohort> cohorts_;     // one for each cell that feeds itself
-  Cohort* cohort_ = nullptr;        // of cell_; null: it does not
+  Tensor padding_there_;            // the same on the stream's device, where it is another
+  Status no_padding_;               // why there is none
+  std::vector<std::pair<int64_t, std::vector<Stream::RowCopy>>> row_copies_;  // by bytes
+  std::vector<int64_t> strides_;                                              // by item and input
+  std::vector<Cohort> cohorts_;  // one for each cell that feeds itself
+  Cohort* cohort_ = nullptr;     // of cell_; null: it does not
 };
 
 }  // namespace chairlift

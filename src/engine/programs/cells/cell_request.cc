@@ -135,7 +135,7 @@ Shape CellRequest::RowShapeOf(int32_t run, int input) const {
 }
 
 StatusOr<CellRequest::Origin> CellRequest::OriginOf(const RowSource& source) const {
-  if (source.node < 0) return Origin{&tensors_[source.index], 0};
+  if (source.node < 0) return Origin{&placed(source.index), 0};
   const Run& producer = runs_[RunOf(source.node)];
   const bool there = producer.outputs != nullptr &&
                      source.node == producer.first + producer.ran - 1 &&
@@ -253,13 +253,14 @@ void CellRequest::AppendCopies(NodeId node, int32_t steps, std::vector<Copy>& co
       const NodeId from = std::max(node, delivery.node);
       const NodeId until = std::min(end, delivery.node + delivery.count);
       if (from >= until) continue;
-      const Tensor& to = tensors_[delivery.target.tensor];
+      const Tensor& to = placed(delivery.target.tensor);
       Copy& copy = copies.emplace_back();
       copy.begin = before + from - node;
       copy.end = before + until - node;
       copy.output = delivery.output;
       copy.row = delivery.row;
       copy.rows = delivery.rows;
+      copy.row_bytes = program_->cells[run.cell]->outputs()[delivery.output].row_bytes;
       copy.to = const_cast<std::byte*>(Bytes(to));
       copy.to_bytes = static_cast<int64_t>(to.byte_size());
       copy.target = delivery.target;
@@ -272,7 +273,7 @@ void CellRequest::AppendCopies(NodeId node, int32_t steps, std::vector<Copy>& co
 }
 
 Status CellRequest::Make(const Copy& copy, int32_t step, const std::vector<Tensor>& outputs,
-                         int64_t first_row) {
+                         int64_t first_row, Move move) {
   if (copy.rows == 0) return absl::OkStatus();
   RowTarget target = copy.target;
   target.offset += (step - copy.begin) * copy.stride;
@@ -293,10 +294,62 @@ Status CellRequest::Make(const Copy& copy, int32_t step, const std::vector<Tenso
   for (int64_t r = 0; r < copy.rows; ++r, row += target.row_stride) {
     std::byte* to = row;
     for (int64_t p = 0; p < pieces; ++p, to += target.chunk_stride, from += chunk) {
-      std::memcpy(to, from, static_cast<size_t>(chunk));
+      move(from, to, chunk);
     }
   }
   return absl::OkStatus();
+}
+
+Status CellRequest::Place(Stream& stream) {
+  if (stream.device().is_host()) return absl::OkStatus();
+  stream_ = &stream;
+  if (placed_ != nullptr && placed_on_ != &stream) CHAIRLIFT_RETURN_IF_ERROR(placed_->Wait());
+  if (there_.size() == tensors_.size()) return absl::OkStatus();
+  for (size_t i = there_.size(); i < tensors_.size(); ++i) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(Tensor there, stream.Upload(tensors_[i]));
+    there_.push_back(std::move(there));
+  }
+  placed_ = stream.Record();
+  placed_on_ = &stream;
+  return absl::OkStatus();
+}
+
+Status CellRequest::CopyBack(int32_t tensor, int64_t begin, int64_t end, Stream& stream) {
+  auto* const host = static_cast<std::byte*>(tensors_[tensor].raw());
+  return stream.CopyOut(host + begin, Bytes(there_[static_cast<size_t>(tensor)]) + begin,
+                        static_cast<size_t>(end - begin));
+}
+
+Status CellRequest::ReturnParts(std::span<const Copy> copies, Stream& stream) {
+  if (parts_ == nullptr || stream.device().is_host()) return absl::OkStatus();
+  for (const Copy& copy : copies) {
+    int64_t begin = 0, end = copy.to_bytes;
+    if (copy.row_bytes >= 0) {
+      const int64_t further = (copy.end - 1 - copy.begin) * copy.stride;
+      const int64_t chunk = copy.target.chunk == 0 ? copy.row_bytes : copy.target.chunk;
+      const int64_t pieces = copy.row_bytes / std::max<int64_t>(chunk, 1);
+      begin = copy.target.offset + std::min<int64_t>(further, 0);
+      end = copy.target.offset + std::max<int64_t>(further, 0) +
+            (copy.rows - 1) * copy.target.row_stride +
+            std::max<int64_t>(pieces - 1, 0) * copy.target.chunk_stride + chunk;
+    }
+    if (copy.rows == 0 || begin < 0 || end > copy.to_bytes) continue;  // Make() says what is wrong
+    CHAIRLIFT_RETURN_IF_ERROR(CopyBack(copy.target.tensor, begin, end, stream));
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<bool> CellRequest::ReturnAnswers(Stream& stream) {
+  if (parts_ != nullptr || stream.device().is_host()) return false;
+  std::vector<bool> written(tensors_.size());
+  for (const Delivery& delivery : deliveries_) {
+    const int32_t tensor = delivery.target.tensor;
+    if (written[static_cast<size_t>(tensor)]) continue;
+    written[static_cast<size_t>(tensor)] = true;
+    const auto bytes = static_cast<int64_t>(tensors_[tensor].byte_size());
+    CHAIRLIFT_RETURN_IF_ERROR(CopyBack(tensor, 0, bytes, stream));
+  }
+  return true;
 }
 
 void CellRequest::ReleaseSources(const Run& run, bool fed) {
@@ -693,7 +746,13 @@ Tensor CellRequest::Output(NodeId id, int output) {
               "outputs are asked for that are not there")) {
     return {};
   }
-  return (*run->outputs)[output].Rows(run->first_row, run->rows);
+  const Tensor rows = (*run->outputs)[output].Rows(run->first_row, run->rows);
+  if (rows.device() == nullptr) return rows;
+  Tensor host = Tensor::Allocate(rows.dtype(), rows.shape());
+  Status copied = stream_->CopyOut(host.raw(), rows.raw(), rows.byte_size());
+  if (copied.ok()) copied = stream_->Record()->Wait();
+  if (!copied.ok() && status_.ok()) status_ = copied;
+  return host;
 }
 
 void CellRequest::SetAnswer(int output, int tensor, const AnswerAxes& axes) {

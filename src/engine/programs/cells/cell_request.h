@@ -6,6 +6,11 @@
 // Nodes that follow each other and differ only in which row of the same tensors they read are kept
 // as one run (CellGraph::Run), and so is what is delivered and announced of them: a chain takes the
 // memory of one node, however many steps it has.
+//
+// Cells of another device than the CPU read and write its memory alone: the tensors that the
+// unfolder brings are copied there before a node reads them (Place), what is delivered is collected
+// there, and answers are copied back when they are complete. What tasks computed, nodes read where
+// it lies.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_REQUEST_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_REQUEST_H_
 
@@ -18,8 +23,10 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "base/prefetch.h"
 #include "chairlift/unfold.h"
+#include "device/device.h"
 #include "engine/programs/cells/cell_program.h"
 #include "engine/programs/program.h"
 #include "engine/requests/answer_parts.h"
@@ -65,6 +72,10 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   // follow it, `count` in all.
   bool ReadByOthers(NodeId node, int32_t count) const;
 
+  // Copies to the stream's device, if it is another than the CPU, what nodes may read there and
+  // deliver to. To be called before each task, whose stream it is; may wait for another one's.
+  Status Place(Stream& stream);
+
   // The shape of one row of an input.
   Shape RowShape(NodeId node, int input) const;
   // Where the rows of an input begin; every node that it reads must have run. kInternal where they
@@ -94,6 +105,7 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
     int output = 0;
     int64_t row = 0;  // of the node
     int64_t rows = 0;
+    int64_t row_bytes = 0;    // of the output
     std::byte* to = nullptr;  // the target's tensor
     int64_t to_bytes = 0;
     RowTarget target;  // of the first step
@@ -101,10 +113,17 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   };
   // Of a node and those that follow it, `steps` in all, none of which has run.
   void AppendCopies(NodeId node, int32_t steps, std::vector<Copy>& copies) const;
+  // Where the cells are another device's, enqueue the way back to the host: of what a task's copies
+  // deliver, if the answer is wanted in parts; and of the answers of a request that is done, if it
+  // is not (true), after which the stream is to be waited for.
+  Status ReturnParts(std::span<const Copy> copies, Stream& stream);
+  StatusOr<bool> ReturnAnswers(Stream& stream);
   // Makes one of a step that it has: `outputs` are the task's, where the node's rows begin at
-  // `first_row`. kInternal where the target has no such place.
+  // `first_row`; move(from, to, bytes) is called for each piece. kInternal where the target has no
+  // such place.
+  using Move = absl::FunctionRef<void(const std::byte* from, std::byte* to, int64_t bytes)>;
   static Status Make(const Copy& copy, int32_t step, const std::vector<Tensor>& outputs,
-                     int64_t first_row);
+                     int64_t first_row, Move move);
 
   // A node has run, and those that follow it, `steps` in all, and their copies are made.
   // `outputs`: of the last steps, one at least; absent of steps that only their followers read.
@@ -189,6 +208,12 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
     void Advance(int32_t nodes) { part.first += nodes * stride; }
   };
 
+  // Enqueues a copy of bytes [begin, end) of a tensor, from the device to the host.
+  Status CopyBack(int32_t tensor, int64_t begin, int64_t end, Stream& stream);
+  // Where nodes find and leave one of tensors_.
+  const Tensor& placed(int32_t tensor) const {
+    return there_.empty() ? tensors_[tensor] : there_[static_cast<size_t>(tensor)];
+  }
   // Where a source's rows are: `begin` bytes into the tensor is its row 0.
   struct Origin {
     const Tensor* tensor = nullptr;
@@ -241,6 +266,11 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   absl::InlinedVector<Source, 2 * kRunsInside> sources_;
   absl::InlinedVector<Delivery, 1> deliveries_;
   absl::InlinedVector<Tensor, 4> tensors_;
+  std::vector<Tensor> there_;  // copies of them on the device, where it is another than the CPU
+  Stream* stream_ = nullptr;   // of the latest task, likewise
+  // The latest copies are there: other streams than that on which they were enqueued wait for it.
+  std::shared_ptr<Event> placed_;
+  const Stream* placed_on_ = nullptr;
   absl::InlinedVector<Tensor, 1> answers_;
   absl::InlinedVector<AnswerAxes, 1> axes_;  // by answer
   absl::InlinedVector<NodeId, kRunsInside> dependencies_;

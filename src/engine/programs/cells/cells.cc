@@ -26,6 +26,8 @@ namespace {
 constexpr int64_t kQuickCells = 256;
 // Memory is made ready for no more than so many.
 constexpr int64_t kCellsReserved = 4096;
+// Rows of a task on a GPU, where settings do not say (512 in BatchMaker, section 7.1).
+constexpr int kRowsOnDevice = 512;
 
 // The model as it was imported, every request by itself, as one more cell.
 class OriginalCell final : public SingleNodeProgram {
@@ -50,12 +52,13 @@ class CellsProgram final : public Program {
  public:
   CellsProgram(Signature signature, ServingPlan plan, std::shared_ptr<const CellProgram> cells,
                std::unique_ptr<StepCosts> costs, std::unique_ptr<OriginalCell> original,
-               int workers)
+               int workers, std::unique_ptr<DeviceLanes> device)
       : Program("cells", std::move(signature), std::move(plan)),
         cells_(std::move(cells)),
         costs_(std::move(costs)),
         original_(std::move(original)),
-        batches_(static_cast<size_t>(workers)) {}
+        device_(std::move(device)),
+        batches_(static_cast<size_t>(device_ == nullptr ? workers : device_->lanes().tasks)) {}
 
   int num_cells() const override { return static_cast<int>(cells_->cells.size()); }
   const std::string& CellName(int cell) const override {
@@ -67,6 +70,7 @@ class CellsProgram final : public Program {
                            plan_.scheduling.cell_types, plan_.scheduling.max_batch_size);
   }
   bool SendsParts() const override { return true; }
+  TaskLanes lanes() const override { return device_ == nullptr ? TaskLanes() : device_->lanes(); }
   StatusOr<ProgramView> View() override;
 
   bool TakesLong(const InferRequest& request) const override {
@@ -91,6 +95,9 @@ class CellsProgram final : public Program {
   }
 
  private:
+  void RunHere(TaskRun& run, TaskDone done);
+  // Has the answers of requests that are done on the host.
+  static void ReturnAnswers(TaskRun& run);
   double CostNs(int cell, int32_t rows) const {
     const auto at = static_cast<size_t>(cell);
     const std::vector<CellCosts>& timed = costs_->timed();
@@ -101,7 +108,8 @@ class CellsProgram final : public Program {
   const std::shared_ptr<const CellProgram> cells_;
   const std::unique_ptr<StepCosts> costs_;        // the scheduler's, too
   const std::unique_ptr<OriginalCell> original_;  // null where the model is made of cells
-  std::vector<CellBatch> batches_;                // by worker
+  const std::unique_ptr<DeviceLanes> device_;     // null: the cells are the CPU's
+  std::vector<CellBatch> batches_;                // by worker, or by lane
   // The most cells that a request has unfolded into for each of its open places; 0: none has been.
   std::atomic<int64_t> cells_per_place_{0};
   std::atomic<float> runs_per_place_{0};  // likewise
@@ -150,6 +158,32 @@ StatusOr<std::unique_ptr<RequestGraph>> CellsProgram::Unfold(ValidatedRequest re
 }
 
 void CellsProgram::Run(TaskRun& run, TaskDone done) {
+  if (device_ == nullptr) return RunHere(run, std::move(done));
+  device_->Run(run, std::move(done),
+               [this](TaskRun& there, TaskDone ran) { RunHere(there, std::move(ran)); });
+}
+
+void CellsProgram::ReturnAnswers(TaskRun& run) {
+  Stream& stream = run.memory.stream();
+  if (stream.device().is_host()) return;
+  std::vector<TaskNode*> waiting;
+  for (TaskNode& node : run.nodes) {
+    auto& request = static_cast<CellRequest&>(*node.graph);
+    const std::lock_guard<std::mutex> own(request.mutex());
+    if (!node.status.ok() || !request.done()) continue;
+    const StatusOr<bool> returned = request.ReturnAnswers(stream);
+    node.status = returned.status();
+    waiting.push_back(&node);
+  }
+  if (waiting.empty()) return;
+  const Status ran = stream.Record()->Wait();
+  for (TaskNode* node : waiting) {
+    // Each has a status of its own: they are read and freed on different threads.
+    if (node->status.ok()) node->status = Status(ran.code(), ran.message());
+  }
+}
+
+void CellsProgram::RunHere(TaskRun& run, TaskDone done) {
   if (run.cell == num_cells()) return original_->Run(run, std::move(done));
   const Clock& clock = Clock::Steady();
   CellBatch& batch = batches_[static_cast<size_t>(run.worker)];
@@ -162,7 +196,7 @@ void CellsProgram::Run(TaskRun& run, TaskDone done) {
   batch.Begin(*cells_->cells[cell], cells_->FeedsOf(run.cell),
               padded ? static_cast<int32_t>(run.nodes.size()) + run.padding_rows
                      : static_cast<int32_t>(lasting - run.nodes.begin()),
-              run.nodes.empty() ? 1 : run.nodes[0].steps);
+              run.nodes.empty() ? 1 : run.nodes[0].steps, run.memory.stream());
   constexpr size_t kAhead = 8;  // weights have driven the requests out of the caches
   for (size_t i = 0; i < run.nodes.size(); ++i) {
     if (i + kAhead < run.nodes.size()) {
@@ -198,6 +232,7 @@ void CellsProgram::Run(TaskRun& run, TaskDone done) {
     node.status = CatchOutOfMemory(
         [&] { return request.Complete(item.node, item.steps, item.outputs, item.first_row); });
   }
+  ReturnAnswers(run);
   result.compute_input = gathered - start;
   result.compute_infer = ran - gathered;
   result.compute_output = clock.Now() - ran;
@@ -240,12 +275,17 @@ StatusOr<std::unique_ptr<Program>> MakeCells(LoadingModel& model, std::string& r
     original = std::make_unique<OriginalCell>(signature, static_cast<int>(cells->cells.size()),
                                               std::move(model.graph), model.executable);
   }
+  const bool on_host = model.executable.device->is_host();
+  if (!on_host && model.config.max_batch_size == 0) model.config.max_batch_size = kRowsOnDevice;
   const ModelConfig& config = model.config;
   // Sizes are measured where they would count.
   const bool open =
       config.max_batch_size == 0 && (config.policy.empty() || config.policy == "cellular");
-  std::vector<CellCosts> costs = FindCellCosts(
-      cells->cells, model.load.workers, model.load.time_cells && open, model.load.ReportTiming());
+  std::vector<CellCosts> costs(cells->cells.size());
+  if (on_host) {
+    costs = FindCellCosts(cells->cells, model.load.workers, model.load.time_cells && open,
+                          model.load.ReportTiming());
+  }
   ChooseCellSizes(costs, config.max_batch_size, types);
   std::vector<std::string> names;
   names.reserve(cells->cells.size());
@@ -254,9 +294,10 @@ StatusOr<std::unique_ptr<Program>> MakeCells(LoadingModel& model, std::string& r
                              PlanCellServing(config, what, names, std::move(types)));
   auto step_costs = std::make_unique<StepCosts>(std::move(costs));
   plan.scheduling.step_costs = step_costs.get();
+  CHAIRLIFT_ASSIGN_OR_RETURN(auto lanes, DeviceLanes::Create(*model.executable.device));
   return std::make_unique<CellsProgram>(std::move(signature), std::move(plan), std::move(cells),
                                         std::move(step_costs), std::move(original),
-                                        model.load.workers);
+                                        model.load.workers, std::move(lanes));
 }
 
 }  // namespace chairlift

@@ -1,0 +1,68 @@
+#include "device/cuda/cuda_device.h"
+
+#include <limits>
+
+#include "base/status.h"
+#include "device/cuda/cuda_stream.h"
+
+namespace chairlift::cuda {
+
+Status Checked(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  cudaGetLastError();  // what does not last is not reported again
+  if (error == cudaErrorMemoryAllocation) {
+    return ResourceExhausted("{}: the GPU is out of memory", what);
+  }
+  return Internal("{}: {}", what, cudaGetErrorString(error));
+}
+
+CudaDevice::CudaDevice(int index, bool tf32, const DeviceKernels* kernels,
+                       const cudaDeviceProp& properties)
+    : Device(fmt::format("cuda:{}", index), /*is_host=*/false, kernels),
+      index_(index),
+      tf32_(tf32),
+      multiprocessors_(properties.multiProcessorCount),
+      description_(fmt::format("{}, compute capability {}.{}{}", properties.name, properties.major,
+                               properties.minor, tf32 ? ", TF32" : "")),
+      pinned_(PinnedMemory::Create()) {}
+
+StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(int index, bool tf32,
+                                                         const DeviceKernels* kernels) {
+  int count = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
+    cudaGetLastError();
+    return NotFound("no NVIDIA GPU can be used: {}", cudaGetErrorString(error));
+  }
+  if (index < 0 || index >= count) {
+    return NotFound("device 'cuda:{}': this machine has {} NVIDIA GPUs", index, count);
+  }
+  cudaDeviceProp properties;
+  CHAIRLIFT_RETURN_IF_ERROR(Checked(cudaSetDevice(index), "cudaSetDevice"));
+  CHAIRLIFT_RETURN_IF_ERROR(
+      Checked(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties"));
+  // Freed memory stays with the process, which will need as much again.
+  cudaMemPool_t pool = nullptr;
+  CHAIRLIFT_RETURN_IF_ERROR(
+      Checked(cudaDeviceGetDefaultMemPool(&pool, index), "cudaDeviceGetDefaultMemPool"));
+  uint64_t threshold = std::numeric_limits<uint64_t>::max();
+  CHAIRLIFT_RETURN_IF_ERROR(
+      Checked(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold),
+              "cudaMemPoolSetAttribute"));
+  return std::unique_ptr<CudaDevice>(new CudaDevice(index, tf32, kernels, properties));
+}
+
+StatusOr<std::shared_ptr<void>> CudaDevice::Allocate(size_t bytes) {
+  constexpr size_t kReadablePastEnd = 64;
+  void* memory = nullptr;
+  CHAIRLIFT_RETURN_IF_ERROR(Checked(cudaSetDevice(index_), "cudaSetDevice"));
+  CHAIRLIFT_RETURN_IF_ERROR(
+      Checked(cudaMalloc(&memory, bytes + kReadablePastEnd), "memory that is kept"));
+  return std::shared_ptr<void>(memory, [index = index_](void* p) {
+    cudaSetDevice(index);
+    cudaFree(p);
+  });
+}
+
+StatusOr<std::unique_ptr<Stream>> CudaDevice::NewStream() { return CudaStream::Create(*this); }
+
+}  // namespace chairlift::cuda

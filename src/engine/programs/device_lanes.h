@@ -1,0 +1,71 @@
+// How programs run their tasks on a device other than the CPU: a few lanes, each a stream with a
+// thread that enqueues a task on it, waits for it, and completes it.
+//
+// The lanes are what lets the device run ahead: while one task computes, the next one waits behind
+// it on another stream, enqueued, and the host has that task's time to complete the one before and
+// to form the one after. Two are enough for that. A task waits for the device on its lane alone, so
+// none holds a worker of the engine, and whatever a task reads was complete before the task began:
+// no stream waits for another.
+#ifndef CHAIRLIFT_ENGINE_PROGRAMS_DEVICE_LANES_H_
+#define CHAIRLIFT_ENGINE_PROGRAMS_DEVICE_LANES_H_
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "engine/programs/program.h"
+
+namespace chairlift {
+
+class DeviceLanes {
+ public:
+  static constexpr int kLanes = 3;
+
+  // Null on the CPU, whose tasks run on the engine's workers.
+  static StatusOr<std::unique_ptr<DeviceLanes>> Create(Device& device);
+  // Runs what was begun, and joins the threads, but for the calling one.
+  ~DeviceLanes();
+  DeviceLanes(const DeviceLanes&) = delete;
+  DeviceLanes& operator=(const DeviceLanes&) = delete;
+
+  TaskLanes lanes() const { return {.tasks = kLanes, .at_work = 1}; }
+
+  // Calls compute(run, done) on the lane's thread, with the lane's memory on the device, and
+  // returns at once. `run` is of a task in a lane (Program::lanes).
+  using Compute = absl::AnyInvocable<void(TaskRun& run, Program::TaskDone done)>;
+  void Run(TaskRun& run, Program::TaskDone done, Compute compute);
+
+ private:
+  struct Job {
+    TaskRun* run = nullptr;
+    Program::TaskDone done;
+    Compute compute;
+  };
+  // Its thread shares it: that may be the one that destroys the program, and so this.
+  struct Lane {
+    explicit Lane(std::unique_ptr<Stream> on);
+
+    const std::unique_ptr<Stream> stream;
+    WorkerMemory memory;
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Job> jobs;  // guarded by mutex; one at a time, but for a task that follows at once
+    bool ending = false;   // guarded by mutex
+    std::thread thread;
+
+    void Main();
+    void RunJob(Job job);
+  };
+
+  DeviceLanes() = default;
+
+  std::vector<std::shared_ptr<Lane>> lanes_;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_PROGRAMS_DEVICE_LANES_H_

@@ -1,0 +1,17 @@
+// An activation as kernels take it: chairlift::Activation without what parses it.
+#ifndef CHAIRLIFT_OPS_CUDA_DEVICE_ACTIVATION_H_
+#define CHAIRLIFT_OPS_CUDA_DEVICE_ACTIVATION_H_
+
+#include "ops/linear/activation_kind.h"
+
+namespace chairlift::cuda {
+
+struct DeviceActivation {
+  ActivationKind kind = ActivationKind::kNone;
+  float alpha = 0;
+  float beta = 0;
+};
+
+}  // namespace chairlift::cuda
+
+#endif  // CHAIRLIFT_OPS_CUDA_DEVICE_ACTIVATION_H_

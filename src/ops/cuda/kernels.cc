@@ -1,0 +1,76 @@
+#include "ops/cuda/kernels.h"
+
+#include <map>
+#include <utility>
+
+#include "base/status.h"
+#include "device/cuda_library.h"
+
+namespace chairlift::cuda {
+namespace {
+
+class CudaKernels final : public DeviceKernels {
+ public:
+  CudaKernels() {
+    for (const auto& kernels :
+         {ElementwiseKernels(), MovementKernels(), ReductionKernels(), NormalizationKernels(),
+          ProductKernels(), RaggedKernels(), RecurrentKernels(), ConvolutionKernels(),
+          PoolingKernels(), AttentionKernels()}) {
+      for (const KernelEntry& entry : kernels) {
+        entries_[{entry.domain, entry.name}] = entry.compile;
+      }
+    }
+  }
+
+  StatusOr<std::unique_ptr<Kernel>> Compile(const OperatorDef& def,
+                                            const CompileContext& context) const override {
+    const auto at = entries_.find({def.domain, def.name});
+    if (at == entries_.end()) return nullptr;
+    for (const auto* descs : {&context.inputs, &context.outputs}) {
+      for (const TensorDesc& desc : *descs) {
+        if (desc.layout != Layout::kRowMajor) {
+          return Unimplemented("a CUDA kernel takes row-major tensors only");
+        }
+      }
+    }
+    CHAIRLIFT_RETURN_IF_ERROR(Checked(
+        cudaSetDevice(static_cast<const CudaDevice&>(context.device).index()), "cudaSetDevice"));
+    return at->second(context);
+  }
+
+ private:
+  std::map<std::pair<std::string, std::string>,
+           StatusOr<std::unique_ptr<Kernel>> (*)(const CompileContext&)>
+      entries_;
+};
+
+}  // namespace
+
+StatusOr<Tensor> UploadNow(const CompileContext& context, const Tensor& host) {
+  const auto& device = static_cast<const CudaDevice&>(context.device);
+  CHAIRLIFT_RETURN_IF_ERROR(Checked(cudaSetDevice(device.index()), "cudaSetDevice"));
+  constexpr size_t kReadablePastEnd = 64;
+  void* memory = nullptr;
+  CHAIRLIFT_RETURN_IF_ERROR(
+      Checked(cudaMalloc(&memory, host.byte_size() + kReadablePastEnd), "weights"));
+  auto owner = std::shared_ptr<void>(memory, [index = device.index()](void* p) {
+    cudaSetDevice(index);
+    cudaFree(p);
+  });
+  CHAIRLIFT_RETURN_IF_ERROR(
+      Checked(cudaMemcpy(memory, host.raw(), host.byte_size(), cudaMemcpyHostToDevice), "weights"));
+  return Tensor::Wrap(host.dtype(), host.shape(), memory, std::move(owner), &device);
+}
+
+}  // namespace chairlift::cuda
+
+extern "C" chairlift::Device* ChairliftCudaDevice(int index, bool tf32,
+                                                  void (*refuse)(void* to, const char* why),
+                                                  void* to) {
+  // Neither is ever destroyed: at the program's end CUDA may be gone before.
+  static const auto* const kernels = new chairlift::cuda::CudaKernels();
+  auto device = chairlift::cuda::CudaDevice::Create(index, tf32, kernels);
+  if (device.ok()) return device->release();
+  refuse(to, std::string(device.status().message()).c_str());
+  return nullptr;
+}
