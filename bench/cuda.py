@@ -38,7 +38,7 @@ class Programs:
         return json.loads(out.stdout)
 
     def load(self, model, policy, most, shapes, vocabulary, precision):
-        return Load([self.folder / "sequence_load", model, policy, most, 0, shapes, vocabulary, self.device, precision])
+        return Load([self.folder / "sequence_load", model, policy, most, 4, shapes, vocabulary, self.device, precision])
 
 
 class Load:

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "base/status.h"
@@ -132,6 +134,29 @@ Status CublasProduct::Choose(Plan& plan, uint32_t alignment, cublasLtMatmulAlgo_
 
 StatusOr<CublasProduct> CublasProduct::Create(const CudaDevice& device,
                                               const MatrixProduct& product) {
+  const MatrixProduct& p = product;
+  const auto key = std::make_tuple(
+      device.index(), device.tf32(), p.dtype, p.result, p.batches, p.m, p.n, p.k, p.transpose_a,
+      p.transpose_b, p.a_row_stride, p.b_row_stride, p.c_row_stride, p.a_batch_stride,
+      p.b_batch_stride, p.c_batch_stride, p.alpha, p.beta, p.has_bias, p.relu);
+  constexpr size_t kMostKept = 4096;  // then all are forgotten
+  static std::mutex mutex;
+  static auto& kept = *new std::map<decltype(key), std::shared_ptr<const Plan>>;
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (const auto found = kept.find(key); found != kept.end()) {
+      return CublasProduct(found->second);
+    }
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan, MakePlan(device, product));
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (kept.size() >= kMostKept) kept.clear();
+  kept.emplace(key, plan);
+  return CublasProduct(std::move(plan));
+}
+
+StatusOr<std::shared_ptr<const CublasProduct::Plan>> CublasProduct::MakePlan(
+    const CudaDevice& device, const MatrixProduct& product) {
   auto plan = std::make_unique<Plan>();
   plan->product = product;
   const MatrixProduct& p = plan->product;
@@ -143,7 +168,7 @@ StatusOr<CublasProduct> CublasProduct::Create(const CudaDevice& device,
     if (p.k == 0 && (p.has_bias || p.beta != 0 || !dense)) {
       return Unimplemented("a sum of nothing with a bias is no matrix product");
     }
-    return CublasProduct(std::move(plan));
+    return std::shared_ptr<const Plan>(std::move(plan));
   }
   if (p.batches > INT32_MAX) return Unimplemented("cuBLASLt takes at most 2^31 - 1 matrices");
   if (type == CUDA_R_64F) {
@@ -168,12 +193,12 @@ StatusOr<CublasProduct> CublasProduct::Create(const CudaDevice& device,
   if (const size_t most = std::max(plan->aligned_workspace, plan->any_workspace); most > 0) {
     plan->scratch_bytes = most + kWorkspaceAlignment - kScratchAlignment;
   }
-  return CublasProduct(std::move(plan));
+  return std::shared_ptr<const Plan>(std::move(plan));
 }
 
 Status CublasProduct::Run(cudaStream_t stream, const void* a, const void* b, const void* bias,
                           const void* residual, void* c, void* scratch) const {
-  Plan& plan = *plan_;
+  const Plan& plan = *plan_;
   const MatrixProduct& p = plan.product;
   if (plan.empty) {
     if (p.batches == 0 || p.m == 0 || p.n == 0) return {};

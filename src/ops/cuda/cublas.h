@@ -35,8 +35,8 @@ struct MatrixProduct {
 // float32 are rounded to TensorFloat-32 where the device says so. Run() is thread-safe.
 class CublasProduct {
  public:
-  // Chooses algorithms, for the current device, which `device` must be. Unimplemented where
-  // cuBLASLt has none.
+  // Chooses algorithms, for the current device, which `device` must be; equal products share what
+  // was chosen for the first of them. Unimplemented where cuBLASLt has none.
   static StatusOr<CublasProduct> Create(const CudaDevice& device, const MatrixProduct& product);
 
   const MatrixProduct& product() const { return plan_->product; }
@@ -54,7 +54,8 @@ class CublasProduct {
     cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
     cudaDataType_t scale = CUDA_R_32F;  // type of alpha and beta
     // In cuBLAS's order, columns first: C is the transposed product of B and A.
-    cublasLtMatrixLayoutOpaque_t first, second, result;
+    // Read only, though cuBLASLt does not say so.
+    mutable cublasLtMatrixLayoutOpaque_t first, second, result;
     cublasLtMatmulAlgo_t aligned;  // for operands that are aligned to 16 bytes
     cublasLtMatmulAlgo_t any;
     size_t aligned_workspace = 0, any_workspace = 0;  // bytes
@@ -62,14 +63,16 @@ class CublasProduct {
     bool empty = false;  // nothing to compute: no elements, or (k = 0) zeros
   };
 
-  explicit CublasProduct(std::unique_ptr<Plan> plan) : plan_(std::move(plan)) {}
+  explicit CublasProduct(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)) {}
+  static StatusOr<std::shared_ptr<const Plan>> MakePlan(const CudaDevice& device,
+                                                        const MatrixProduct& product);
   static Status Describe(const MatrixProduct& product, cublasComputeType_t compute,
                          cudaDataType_t scale, const void* bias, cublasLtMatmulDesc_t description);
   // The best algorithm for operands that are aligned to so many bytes.
   static Status Choose(Plan& plan, uint32_t alignment, cublasLtMatmulAlgo_t& algorithm,
                        size_t& workspace);
 
-  std::unique_ptr<Plan> plan_;
+  std::shared_ptr<const Plan> plan_;
 };
 
 }  // namespace chairlift::cuda

@@ -142,10 +142,12 @@ __device__ __forceinline__ int64_t TermRow(const NormRows& p, int t, int64_t row
 }
 
 // A row in registers: kItems vectors of kVec elements a thread, vector i · lanes + lane of the row.
-template <typename T, int kVec, int kItems, int kLanes>
+// Of one term alone it takes fewer of them, so that more rows are under way.
+template <typename T, int kVec, int kItems, int kLanes, bool kOneTerm>
 __global__ void __launch_bounds__(kLanes == 0 ? kBlockThreads : kRowThreads,
-                                  kLanes == kWarp && kVec > 1 && kVec * kItems <= 24 ? 5 : 1)
-    NormRowsKernel(const __grid_constant__ NormRows p) {
+                                  kLanes == kWarp && kVec > 1 && kVec * kItems <= 24
+                                      ? (kOneTerm ? 7 : 5)
+                                      : 1) NormRowsKernel(const __grid_constant__ NormRows p) {
   using Vec = Vector<T, kVec>;
   const int lanes = kLanes == 0 ? static_cast<int>(blockDim.x) : kLanes;
   const int lane = static_cast<int>(threadIdx.x) % lanes;
@@ -161,9 +163,9 @@ __global__ void __launch_bounds__(kLanes == 0 ? kBlockThreads : kRowThreads,
       return reinterpret_cast<const Vec*>(static_cast<const T*>(p.term[t].values.data) + at * p.n);
     };
     // Two terms' loads are under way before the first is waited for.
-    Vec first[kItems], second[kItems];
+    Vec first[kItems], second[kOneTerm ? 1 : kItems];
     const Vec* const a = from(0);
-    const Vec* const b = p.terms > 1 ? from(1) : nullptr;
+    const Vec* const b = !kOneTerm && p.terms > 1 ? from(1) : nullptr;
     if (a != nullptr) {
 #pragma unroll
       for (int i = 0; i < kItems; ++i) {
@@ -171,11 +173,11 @@ __global__ void __launch_bounds__(kLanes == 0 ? kBlockThreads : kRowThreads,
         if (v < vectors) first[i] = a[v];
       }
     }
-    if (b != nullptr) {
+    if constexpr (!kOneTerm) {
 #pragma unroll
       for (int i = 0; i < kItems; ++i) {
         const int v = lane + i * lanes;
-        if (v < vectors) second[i] = b[v];
+        if (b != nullptr && v < vectors) second[i] = b[v];
       }
     }
     float s[kItems][kVec];
@@ -185,10 +187,12 @@ __global__ void __launch_bounds__(kLanes == 0 ? kBlockThreads : kRowThreads,
 #pragma unroll
       for (int e = 0; e < kVec; ++e) {
         s[i][e] = inside && a != nullptr ? Load(&first[i].v[e]) : 0.0f;
-        if (inside && b != nullptr) s[i][e] += Load(&second[i].v[e]);
+        if constexpr (!kOneTerm) {
+          if (inside && b != nullptr) s[i][e] += Load(&second[i].v[e]);
+        }
       }
     }
-    if (p.terms > 2) {
+    if (!kOneTerm && p.terms > 2) {
       const Vec* const c = from(2);
       if (c != nullptr) {
 #pragma unroll
@@ -318,13 +322,17 @@ __global__ void __launch_bounds__(kWideThreads) NormAnyKernel(const __grid_const
 template <typename T, int kVec, int kItems>
 void LaunchNormWarps(const NormRows& p, cudaStream_t stream) {
   constexpr int kRows = kRowThreads / kWarp;
-  NormRowsKernel<T, kVec, kItems, kWarp>
-      <<<GridFor(CeilDiv(p.rows, kRows)), kRowThreads, 0, stream>>>(p);
+  const auto grid = GridFor(CeilDiv(p.rows, kRows));
+  if (p.terms == 1) {
+    NormRowsKernel<T, kVec, kItems, kWarp, true><<<grid, kRowThreads, 0, stream>>>(p);
+  } else {
+    NormRowsKernel<T, kVec, kItems, kWarp, false><<<grid, kRowThreads, 0, stream>>>(p);
+  }
 }
 template <typename T, int kItems>
 void LaunchNormBlocks(const NormRows& p, int64_t vectors, cudaStream_t stream) {
   const auto threads = static_cast<int>(CeilDiv(CeilDiv(vectors, kItems), kWarp) * kWarp);
-  NormRowsKernel<T, kWide<T>, kItems, 0><<<GridFor(p.rows), threads, 0, stream>>>(p);
+  NormRowsKernel<T, kWide<T>, kItems, 0, false><<<GridFor(p.rows), threads, 0, stream>>>(p);
 }
 
 // Whether a kernel that keeps rows in registers took it.

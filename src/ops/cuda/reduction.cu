@@ -20,13 +20,14 @@ struct FoldType {
 template <typename T>
 using FoldIn = typename FoldType<T>::Type;
 
-template <typename C>
+// What nothing folds to: of integers, an end of T.
+template <typename T, typename C>
 __device__ C Nothing(Fold fold) {
   constexpr bool kReal = std::is_floating_point_v<C>;
   constexpr C kInfinity =
-      kReal ? std::numeric_limits<C>::infinity() : std::numeric_limits<C>::max();
+      kReal ? std::numeric_limits<C>::infinity() : C(std::numeric_limits<T>::max());
   constexpr C kLowest =
-      kReal ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::lowest();
+      kReal ? -std::numeric_limits<C>::infinity() : C(std::numeric_limits<T>::lowest());
   if (fold == Fold::kMax) return kLowest;
   if (fold == Fold::kMin) return kInfinity;
   return fold == Fold::kProd ? C(1) : C(0);
@@ -62,7 +63,7 @@ __device__ C Finished(Fold fold, C x, int64_t count) {
     if (fold == Fold::kL2) return sqrt(x);
     if (fold == Fold::kLogSum) return log(x);
   } else {
-    if (fold == Fold::kMean) return x / static_cast<C>(count);
+    if (fold == Fold::kMean) return count == 0 ? C(0) : x / static_cast<C>(count);
   }
   return x;
 }
@@ -106,7 +107,7 @@ __global__ void FoldAll(Fold fold, __grid_constant__ const FoldLoops loops, cons
     C largest = C(0);
     if constexpr (std::is_floating_point_v<C>) {
       if (fold == Fold::kLogSumExp) {
-        C most = Nothing<C>(Fold::kMax);
+        C most = Nothing<T, C>(Fold::kMax);
         for (int64_t i = lane; there && i < loops.folded; i += kLanes) {
           most = Combined(Fold::kMax, most, at(i));
         }
@@ -114,7 +115,7 @@ __global__ void FoldAll(Fold fold, __grid_constant__ const FoldLoops loops, cons
         largest = isinf(most) ? C(0) : most;
       }
     }
-    C folded = Nothing<C>(fold);
+    C folded = Nothing<T, C>(fold);
     for (int64_t i = lane; there && i < loops.folded; i += kLanes) {
       C x = at(i);
       if constexpr (std::is_floating_point_v<C>) {

@@ -161,8 +161,7 @@ void CellBatch::Add(CellRequest& request, uint64_t number, NodeId node, int32_t 
   }
   const auto end = static_cast<size_t>(rows_ + item.rows);
   for (std::vector<const std::byte*>& places : places_) places.resize(end);
-  item.status = request.Place(*stream_);
-  if (item.status.ok()) item.status = Locate(request, item);
+  item.status = Locate(request, item);
   if (item.status.ok()) {
     rows_ += item.rows;
   } else {

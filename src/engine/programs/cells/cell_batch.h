@@ -52,7 +52,8 @@ class CellBatch {
              Stream& stream = CpuStream());
   // Finds a node's rows, and those of the ones that follow it, `steps` in all. The requests of the
   // other nodes may change after this, not the places. Nodes come in order of their steps, the most
-  // first. `number` tells requests apart; 0: none of it is remembered.
+  // first. `number` tells requests apart; 0: none of it is remembered. Where the stream is another
+  // device's, the request has its places there (CellPlaces).
   void Add(CellRequest& request, uint64_t number, NodeId node, int32_t steps);
   // As Add(), without asking the request, nor its mutex. False, and nothing is added, where the
   // last batch of the cell did not have the node before, or this one is unlike that.

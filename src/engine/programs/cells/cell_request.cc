@@ -300,18 +300,21 @@ Status CellRequest::Make(const Copy& copy, int32_t step, const std::vector<Tenso
   return absl::OkStatus();
 }
 
-Status CellRequest::Place(Stream& stream) {
-  if (stream.device().is_host()) return absl::OkStatus();
+Status CellRequest::WaitForPlaces(Stream& stream) {
   stream_ = &stream;
-  if (placed_ != nullptr && placed_on_ != &stream) CHAIRLIFT_RETURN_IF_ERROR(placed_->Wait());
-  if (there_.size() == tensors_.size()) return absl::OkStatus();
-  for (size_t i = there_.size(); i < tensors_.size(); ++i) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(Tensor there, stream.Upload(tensors_[i]));
-    there_.push_back(std::move(there));
-  }
-  placed_ = stream.Record();
-  placed_on_ = &stream;
-  return absl::OkStatus();
+  if (placed_ == nullptr || placed_on_ == &stream) return absl::OkStatus();
+  return placed_->Wait();
+}
+
+std::span<const Tensor> CellRequest::Unplaced() const {
+  return std::span(tensors_.data(), tensors_.size()).subspan(there_.size());
+}
+
+void CellRequest::Place(std::span<const Tensor> there, const std::shared_ptr<Event>& copied) {
+  if (there.size() != Unplaced().size()) return;
+  there_.insert(there_.end(), there.begin(), there.end());
+  placed_ = copied;
+  placed_on_ = stream_;
 }
 
 Status CellRequest::CopyBack(int32_t tensor, int64_t begin, int64_t end, Stream& stream) {
@@ -339,17 +342,17 @@ Status CellRequest::ReturnParts(std::span<const Copy> copies, Stream& stream) {
   return absl::OkStatus();
 }
 
-StatusOr<bool> CellRequest::ReturnAnswers(Stream& stream) {
-  if (parts_ != nullptr || stream.device().is_host()) return false;
-  std::vector<bool> written(tensors_.size());
+std::vector<CellRequest::Delivered> CellRequest::ToReturn() {
+  std::vector<Delivered> delivered;
+  if (parts_ != nullptr) return delivered;
+  std::vector<bool> seen(tensors_.size());
   for (const Delivery& delivery : deliveries_) {
-    const int32_t tensor = delivery.target.tensor;
-    if (written[static_cast<size_t>(tensor)]) continue;
-    written[static_cast<size_t>(tensor)] = true;
-    const auto bytes = static_cast<int64_t>(tensors_[tensor].byte_size());
-    CHAIRLIFT_RETURN_IF_ERROR(CopyBack(tensor, 0, bytes, stream));
+    const auto tensor = static_cast<size_t>(delivery.target.tensor);
+    if (seen[tensor]) continue;
+    seen[tensor] = true;
+    delivered.push_back({&there_[tensor], &tensors_[tensor]});
   }
-  return true;
+  return delivered;
 }
 
 void CellRequest::ReleaseSources(const Run& run, bool fed) {

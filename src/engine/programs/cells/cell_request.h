@@ -72,9 +72,15 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   // follow it, `count` in all.
   bool ReadByOthers(NodeId node, int32_t count) const;
 
-  // Copies to the stream's device, if it is another than the CPU, what nodes may read there and
-  // deliver to. To be called before each task, whose stream it is; may wait for another one's.
-  Status Place(Stream& stream);
+  // Where the cells are another device's than the CPU: what nodes may read there and deliver to is
+  // placed in its memory, for a task at a time, in one copy for all its requests (CellPlaces).
+  // To be called before each task, whose stream it is; may wait for another one's.
+  Status WaitForPlaces(Stream& stream);
+  // The tensors that have no place yet.
+  std::span<const Tensor> Unplaced() const;
+  // They have these, once `copied` is done, which is of the latest task's stream. Where they have
+  // got places meanwhile, nothing changes.
+  void Place(std::span<const Tensor> there, const std::shared_ptr<Event>& copied);
 
   // The shape of one row of an input.
   Shape RowShape(NodeId node, int input) const;
@@ -113,11 +119,15 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   };
   // Of a node and those that follow it, `steps` in all, none of which has run.
   void AppendCopies(NodeId node, int32_t steps, std::vector<Copy>& copies) const;
-  // Where the cells are another device's, enqueue the way back to the host: of what a task's copies
-  // deliver, if the answer is wanted in parts; and of the answers of a request that is done, if it
-  // is not (true), after which the stream is to be waited for.
+  // Where the cells are another device's, enqueues the way back to the host of what a task's copies
+  // deliver, if the answer is wanted in parts.
   Status ReturnParts(std::span<const Copy> copies, Stream& stream);
-  StatusOr<bool> ReturnAnswers(Stream& stream);
+  // What is to be copied back of a request that is done; nothing where its parts were.
+  struct Delivered {
+    const Tensor* there = nullptr;
+    Tensor* host = nullptr;
+  };
+  std::vector<Delivered> ToReturn();
   // Makes one of a step that it has: `outputs` are the task's, where the node's rows begin at
   // `first_row`; move(from, to, bytes) is called for each piece. kInternal where the target has no
   // such place.
@@ -266,11 +276,10 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   absl::InlinedVector<Source, 2 * kRunsInside> sources_;
   absl::InlinedVector<Delivery, 1> deliveries_;
   absl::InlinedVector<Tensor, 4> tensors_;
-  std::vector<Tensor> there_;  // copies of them on the device, where it is another than the CPU
-  Stream* stream_ = nullptr;   // of the latest task, likewise
-  // The latest copies are there: other streams than that on which they were enqueued wait for it.
-  std::shared_ptr<Event> placed_;
-  const Stream* placed_on_ = nullptr;
+  std::vector<Tensor> there_;      // copies of them on the device, where it is another than the CPU
+  Stream* stream_ = nullptr;       // of the latest task, likewise
+  std::shared_ptr<Event> placed_;  // the latest copies are there
+  const Stream* placed_on_ = nullptr;  // others wait for it
   absl::InlinedVector<Tensor, 1> answers_;
   absl::InlinedVector<AnswerAxes, 1> axes_;  // by answer
   absl::InlinedVector<NodeId, kRunsInside> dependencies_;

@@ -11,6 +11,7 @@
 #include "batching/task_cost.h"
 #include "engine/programs/cells/cell_batch.h"
 #include "engine/programs/cells/cell_costs.h"
+#include "engine/programs/cells/cell_places.h"
 #include "engine/programs/cells/cell_program.h"
 #include "engine/programs/cells/cell_request.h"
 #include "engine/programs/makers.h"
@@ -96,8 +97,10 @@ class CellsProgram final : public Program {
 
  private:
   void RunHere(TaskRun& run, TaskDone done);
-  // Has the answers of requests that are done on the host.
-  static void ReturnAnswers(TaskRun& run);
+  // On another device than the CPU: what its requests bring gets there, and the answers of those
+  // that are done come back.
+  static Status Place(TaskRun& run);
+  static void Return(TaskRun& run);
   double CostNs(int cell, int32_t rows) const {
     const auto at = static_cast<size_t>(cell);
     const std::vector<CellCosts>& timed = costs_->timed();
@@ -163,24 +166,31 @@ void CellsProgram::Run(TaskRun& run, TaskDone done) {
                [this](TaskRun& there, TaskDone ran) { RunHere(there, std::move(ran)); });
 }
 
-void CellsProgram::ReturnAnswers(TaskRun& run) {
-  Stream& stream = run.memory.stream();
-  if (stream.device().is_host()) return;
-  std::vector<TaskNode*> waiting;
+Status CellsProgram::Place(TaskRun& run) {
+  std::vector<CellRequest*> requests;
+  for (const TaskNode& node : run.nodes) {
+    requests.push_back(static_cast<CellRequest*>(node.graph));
+  }
+  return PlaceTensors(requests, run.memory.stream());
+}
+
+void CellsProgram::Return(TaskRun& run) {
+  std::vector<CellRequest*> requests;
+  std::vector<TaskNode*> nodes;
   for (TaskNode& node : run.nodes) {
     auto& request = static_cast<CellRequest&>(*node.graph);
     const std::lock_guard<std::mutex> own(request.mutex());
-    if (!node.status.ok() || !request.done()) continue;
-    const StatusOr<bool> returned = request.ReturnAnswers(stream);
-    node.status = returned.status();
-    waiting.push_back(&node);
+    // One that has several nodes in the task is returned with one of them.
+    const bool known = !requests.empty() &&
+                       std::find(requests.begin(), requests.end(), &request) != requests.end();
+    if (!node.status.ok() || !request.done() || known) continue;
+    requests.push_back(&request);
+    nodes.push_back(&node);
   }
-  if (waiting.empty()) return;
-  const Status ran = stream.Record()->Wait();
-  for (TaskNode* node : waiting) {
-    // Each has a status of its own: they are read and freed on different threads.
-    if (node->status.ok()) node->status = Status(ran.code(), ran.message());
-  }
+  const Status returned = ReturnAnswers(requests, run.memory.stream());
+  if (returned.ok()) return;
+  // Each has a status of its own: they are read and freed on different threads.
+  for (TaskNode* node : nodes) node->status = Status(returned.code(), returned.message());
 }
 
 void CellsProgram::RunHere(TaskRun& run, TaskDone done) {
@@ -197,6 +207,11 @@ void CellsProgram::RunHere(TaskRun& run, TaskDone done) {
               padded ? static_cast<int32_t>(run.nodes.size()) + run.padding_rows
                      : static_cast<int32_t>(lasting - run.nodes.begin()),
               run.nodes.empty() ? 1 : run.nodes[0].steps, run.memory.stream());
+  const Status placed = device_ == nullptr ? absl::OkStatus() : Place(run);
+  if (!placed.ok()) {
+    for (TaskNode& node : run.nodes) node.status = Status(placed.code(), placed.message());
+    return done({});
+  }
   constexpr size_t kAhead = 8;  // weights have driven the requests out of the caches
   for (size_t i = 0; i < run.nodes.size(); ++i) {
     if (i + kAhead < run.nodes.size()) {
@@ -232,7 +247,7 @@ void CellsProgram::RunHere(TaskRun& run, TaskDone done) {
     node.status = CatchOutOfMemory(
         [&] { return request.Complete(item.node, item.steps, item.outputs, item.first_row); });
   }
-  ReturnAnswers(run);
+  if (device_ != nullptr) Return(run);
   result.compute_input = gathered - start;
   result.compute_infer = ran - gathered;
   result.compute_output = clock.Now() - ran;
