@@ -141,13 +141,25 @@ __device__ __forceinline__ int64_t TermRow(const NormRows& p, int t, int64_t row
   return picked < 0 ? picked + term.bound : picked;
 }
 
+// Blocks that a multiprocessor should hold, so that enough bytes are under way: as many as the
+// elements of a row in registers leave room for.
+template <int kElements, bool kOneTerm>
+constexpr int BlocksOfWarps() {
+  if (kElements <= 8) return kOneTerm ? 12 : 8;
+  return kElements <= 24 ? (kOneTerm ? 7 : 5) : 1;
+}
+template <int kVec, int kItems, int kLanes, bool kOneTerm>
+constexpr int BlocksOf() {
+  if (kLanes == 0) return kVec * kItems <= 8 ? 3 : 1;
+  return kLanes == kWarp && kVec > 1 ? BlocksOfWarps<kVec * kItems, kOneTerm>() : 1;
+}
+
 // A row in registers: kItems vectors of kVec elements a thread, vector i · lanes + lane of the row.
 // Of one term alone it takes fewer of them, so that more rows are under way.
 template <typename T, int kVec, int kItems, int kLanes, bool kOneTerm>
 __global__ void __launch_bounds__(kLanes == 0 ? kBlockThreads : kRowThreads,
-                                  kLanes == kWarp && kVec > 1 && kVec * kItems <= 24
-                                      ? (kOneTerm ? 7 : 5)
-                                      : 1) NormRowsKernel(const __grid_constant__ NormRows p) {
+                                  BlocksOf<kVec, kItems, kLanes, kOneTerm>())
+    NormRowsKernel(const __grid_constant__ NormRows p) {
   using Vec = Vector<T, kVec>;
   const int lanes = kLanes == 0 ? static_cast<int>(blockDim.x) : kLanes;
   const int lane = static_cast<int>(threadIdx.x) % lanes;
@@ -332,7 +344,11 @@ void LaunchNormWarps(const NormRows& p, cudaStream_t stream) {
 template <typename T, int kItems>
 void LaunchNormBlocks(const NormRows& p, int64_t vectors, cudaStream_t stream) {
   const auto threads = static_cast<int>(CeilDiv(CeilDiv(vectors, kItems), kWarp) * kWarp);
-  NormRowsKernel<T, kWide<T>, kItems, 0, false><<<GridFor(p.rows), threads, 0, stream>>>(p);
+  if (p.terms == 1) {
+    NormRowsKernel<T, kWide<T>, kItems, 0, true><<<GridFor(p.rows), threads, 0, stream>>>(p);
+  } else {
+    NormRowsKernel<T, kWide<T>, kItems, 0, false><<<GridFor(p.rows), threads, 0, stream>>>(p);
+  }
 }
 
 // Whether a kernel that keeps rows in registers took it.
