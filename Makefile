@@ -13,7 +13,7 @@ METRICS_PORT ?= 8002
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s $$'\t'
-	@echo; echo "benchmarks: $(BENCH) decoders python zoo staged before"
+	@echo; echo "benchmarks: $(BENCH) decoders python zoo staged cuda before"
 
 packages:
 	@tools/install_packages.sh

@@ -158,6 +158,8 @@ def main():
         programs=dict(type=pathlib.Path, default=harness.BUILD / "bench", help="where device_rates and sequence_load are"))
     if args.quick:
         args.seconds = 0.7
+    if args.programs == harness.BUILD / "bench":
+        harness.build_programs("device_rates", "sequence_load", "chairlift_cuda")
     programs = Programs(args.programs, args.device)
     report = harness.Report("cuda", args.output, [0])
     with tempfile.TemporaryDirectory() as temporary:

@@ -45,5 +45,6 @@ function(chairlift_cuda_library)
   # What it has of the layers below is its own: the program has copies of them.
   target_link_options(chairlift_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
   target_link_libraries(chairlift_cuda PRIVATE chairlift_ops CUDA::cublasLt ${CUDNN_LIBRARY})
+  add_dependencies(chairlift chairlift_cuda)
   install(TARGETS chairlift_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
 endfunction()

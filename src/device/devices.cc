@@ -44,8 +44,9 @@ using MakeDevice = decltype(&ChairliftCudaDevice);
 StatusOr<MakeDevice> LoadCuda() {
   std::string why;
   const std::filesystem::path folder = OwnFolder();
-  for (const auto& path : {folder / kLibrary, folder.parent_path() / "lib" / kLibrary,
-                           std::filesystem::path(kLibrary)}) {
+  for (const auto& path :
+       {folder / kLibrary, folder.parent_path() / "lib" / kLibrary,
+        folder.parent_path() / "bin" / kLibrary, std::filesystem::path(kLibrary)}) {
     std::error_code error;
     if (path.has_parent_path() && !std::filesystem::exists(path, error)) continue;
     void* const loaded = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -55,7 +56,9 @@ StatusOr<MakeDevice> LoadCuda() {
     const char* const reason = dlerror();
     why += fmt::format("{}{}", why.empty() ? "" : "; ", reason == nullptr ? path.string() : reason);
   }
-  return NotFound("{} cannot be loaded, which NVIDIA GPUs are served through: {}", kLibrary, why);
+  return NotFound(
+      "{} cannot be loaded, which is built where CUDA's toolkit is found (docs/gpu.md): {}",
+      kLibrary, why);
 }
 
 StatusOr<int> IndexOfCuda(std::string_view name) {

@@ -330,8 +330,10 @@ StatusOr<std::unique_ptr<Kernel>> CompileCast(const CompileContext& context) {
 
 StatusOr<std::unique_ptr<Kernel>> CompileMod(const CompileContext& context) {
   const bool fmod = context.attributes.Int("fmod", 0) != 0;
-  if (!kFloatTypes.Contains(context.inputs[0].dtype)) return Unimplemented("Mod of integers");
-  return RunOperation(context, {fmod ? ElementOp::kFmod : ElementOp::kMod, {0, 1, 2}, 0, 0}, 2);
+  if (!fmod || !kFloatTypes.Contains(context.inputs[0].dtype)) {
+    return Unimplemented("remainders with the divisor's sign, or of integers");
+  }
+  return RunOperation(context, {ElementOp::kFmod, {0, 1, 2}, 0, 0}, 2);
 }
 
 // Of any number of floats, from the first on.

@@ -125,13 +125,8 @@ __device__ C Compute2(ElementOp op, C x, C y) {
       return x < C(0) ? x * y : x;
     case ElementOp::kPow:
       return pow(x, y);
-    case ElementOp::kFmod:
+    default:  // kFmod
       return fmod(x, y);
-    default: {  // kMod
-      const C rest = fmod(x, y);
-      if (rest == C(0)) return copysign(C(0), y);
-      return (rest < C(0)) != (y < C(0)) ? rest + y : rest;
-    }
   }
 }
 

@@ -69,8 +69,7 @@ enum class ElementOp : uint8_t {
   kMin,
   kPRelu,
   kPow,
-  kMod,   // its result has the sign of the divisor
-  kFmod,  // of the dividend
+  kFmod,  // a remainder with the sign of the dividend
   kEqual,
   kLess,
   kLessOrEqual,

@@ -1,0 +1,87 @@
+// Which device a model is computed on, and in what precision: what settings say, and what is
+// refused.
+#include <gmock/gmock.h>
+
+#include "chairlift/engine.h"
+#include "device/devices.h"
+#include "engine/test_models.h"
+#include "support/test_device.h"
+#include "support/test_kernels.h"
+
+namespace chairlift {
+namespace device_settings_test {
+
+using ::testing::HasSubstr;
+using testing::TempFolder;
+using testing::TestDevice;
+using testing::TestKernels;
+using testing::WriteFile;
+
+// Known as "settings_test" and "few_kernels", for as long as the program runs.
+TestDevice& WholeDevice() {
+  static TestDevice& device = *new TestDevice(new TestKernels());
+  NameDevice("settings_test", device);
+  return device;
+}
+TestDevice& FewKernels() {
+  static TestDevice& device = *new TestDevice(new TestKernels({"Relu", "FusedElementwise"}));
+  NameDevice("few_kernels", device);
+  return device;
+}
+
+class DeviceSettingsTest : public ::testing::Test {
+ protected:
+  Status Load(const EngineOptions& options, const ModelConfig& config) {
+    auto made = Engine::Create(options);
+    if (!made.ok()) return made.status();
+    engine_ = *std::move(made);
+    return engine_->LoadModel("model", file_, config);
+  }
+  // The model doubles.
+  void ExpectAnswers() {
+    InferRequest request;
+    request.model = "model";
+    request.inputs = {{"x", Tensor::Of<float>({1, 4}, {1, 2, 3, -4})}};
+    const auto answer = engine_->Infer(std::move(request));
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    EXPECT_THAT(answer->outputs[0].tensor.values<float>(), ::testing::ElementsAre(2, 4, 6, 0));
+  }
+
+  TempFolder folder_;
+  const std::string file_ = WriteFile(folder_ / "model.onnx", testing::DoublingModel().Bytes());
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(DeviceSettingsTest, TheModelsOwnDeviceComesBeforeTheEngines) {
+  const TestDevice::Counts& counts = WholeDevice().counts();
+  ASSERT_TRUE(Load({.device = "settings_test"}, {}).ok());
+  ExpectAnswers();
+  const int launches = counts.launches;
+  EXPECT_GT(launches, 0);
+  ASSERT_TRUE(Load({.device = "settings_test"}, {.device = "cpu"}).ok());
+  ExpectAnswers();
+  EXPECT_EQ(counts.launches, launches);
+  ASSERT_TRUE(Load({}, {.device = "settings_test", .precision = "float16"}).ok());
+  ExpectAnswers();
+  EXPECT_GT(counts.launches, launches);
+}
+
+TEST_F(DeviceSettingsTest, WhatIsNoDeviceOrPrecisionIsRefusedByName) {
+  WholeDevice();
+  EXPECT_THAT(Load({.device = "gpu"}, {}).message(), HasSubstr("there is no device 'gpu'"));
+  EXPECT_THAT(Load({}, {.device = "gpu"}).message(), HasSubstr("there is no device 'gpu'"));
+  EXPECT_THAT(Load({}, {.device = "settings_test", .precision = "half"}).message(),
+              HasSubstr("precision is 'half'; it must be float32, tf32, float16 or bfloat16"));
+  EXPECT_THAT(Load({}, {.precision = "bfloat16"}).message(),
+              HasSubstr("precision 'bfloat16' is for GPUs"));
+}
+
+TEST_F(DeviceSettingsTest, AnOperatorWithoutAKernelRefusesTheModelByName) {
+  FewKernels();
+  const Status status = Load({}, {.device = "few_kernels"});
+  EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("has no kernel for device 'test'"));
+}
+
+}  // namespace device_settings_test
+}  // namespace chairlift

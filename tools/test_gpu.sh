@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# The tests that a GPU can be tested by, on a machine that has one: what every device promises, each operator's own tests on
+# its kernel there, models in every precision, the engine's oracles. Says at the end of the operators' tests what ran where.
+#   tools/test_gpu.sh [DEVICE [BUILD]]          cuda, build/release
+set -uo pipefail
+export CHAIRLIFT_TEST_DEVICE=${1:-cuda}
+build=${2:-$(dirname "$0")/../build/release}
+tests=$build/tests
+failed=0
+run() {
+  local program=$1 filter=$2
+  echo "== $program"
+  "$tests/$program" --gtest_brief=1 "--gtest_filter=$filter" || failed=1
+}
+# How a team of workers shares work, messages that name the place of a wrong index, and which bits the CPU's kernels give are
+# the CPU's own.
+cpus_own='*Team*:*BadModelsAreRefusedByName*:*NamesTheIndex*:*RefusedByNameAndPlace:*WhatIsNoProgramIsRefused:*RandomProgramsComputeWhat*:*BroadcastsLikeNestedLoops/Pow*:KernelChoice*'
+run device_test '*EveryDevice*:*FindDevice*'
+run ops_test "-$cpus_own"
+run runtime_test 'Precision*'
+run engine_test '*CellOracleTest*:*CellEngineTest*:BatchOracleTest*:*/RaggedOracleTest.On*:*/RaggedOracleTest.N*:*/RaggedOracleTest.P*'
+exit $failed
