@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 import harness
+import load
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import cuda_models
@@ -18,6 +19,7 @@ AIMS = {"packed / peer": 1.3, "packed, % of peak": 45, "step 64": 60, "step 512"
 PARTS = ["rows", "packed", "step", "wmt"]
 BERT_FLOPS = lambda length: 12 * (24 * length * 768**2 + 4 * length**2 * 768)  # noqa: E731
 HIDDEN = 1024
+WORKERS = 4
 
 
 def lengths_of(name, count, seed=1):
@@ -37,27 +39,9 @@ class Programs:
             raise SystemExit(f"device_rates {' '.join(map(str, words))}: {out.stderr.strip()}")
         return json.loads(out.stdout)
 
-    def load(self, model, policy, most, shapes, vocabulary, precision):
-        return Load([self.folder / "sequence_load", model, policy, most, 4, shapes, vocabulary, self.device, precision])
-
-
-class Load:
-    def __init__(self, command):
-        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True, bufsize=1)
-        if self.process.stdout.readline().strip() != "ready":
-            raise SystemExit("sequence_load did not start")
-
-    def ask(self, line):
-        self.process.stdin.write(line + "\n")
-        out = json.loads(self.process.stdout.readline())
-        if out["failed"]:
-            raise SystemExit(f"{out['failed']} requests failed")
-        return out
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait(timeout=60)
+    def load(self, model, policy, most, lengths, folder, vocabulary, precision):
+        return load.Load(policy, [model, policy, most, WORKERS], lengths, folder, vocabulary, programs=self.folder,
+                         device=[self.device, precision])
 
 
 def measure_rows(report, programs, peaks, seconds):
@@ -85,10 +69,10 @@ def measure_packed(report, programs, peaks, peers, folder, seconds):
             report.add(f"BERT-base {precision}, {tokens} tokens, bare", got, "tok/s", peer,
                        got / peer if peer else None, 100 * got * flops / peak / 1e12,
                        AIMS["packed / peer"] if peer else None)
-        load = programs.load(model, "tokens", 0, shapes, cuda_models.VOCABULARY, precision)
-        load.ask(f"closed 1024 {seconds}")
-        got = load.ask(f"closed 1024 {4 * seconds}")["tokens_per_s"]
-        load.close()
+        ours = programs.load(model, "tokens", 0, lengths, folder, cuda_models.VOCABULARY, precision)
+        ours.ask(f"closed 1024 {seconds}")
+        got = ours.ask(f"closed 1024 {4 * seconds}")["tokens_per_s"]
+        ours.close()
         report.add(f"BERT-base {precision}, engine", got, "tok/s", peer, got / peer if peer else None,
                    100 * got * flops / peak / 1e12, AIMS["packed / peer"] if peer else None)
 
@@ -112,14 +96,12 @@ def measure_wmt(report, programs, peers, folder, seconds):
     """WMT's lengths through one LSTM of 1024: cellular against padding in buckets of 10."""
     model = cuda_models.write(folder, "lstm_1024")
     lengths = lengths_of("wmt15_newstest2015_en", 4096)
-    shapes = folder / "wmt.txt"
-    shapes.write_text("\n".join(map(str, lengths)) + "\n")
     for precision in ("float32", "tf32"):
         results = {}
         for policy, most in (("bucketed", 512), ("cellular", 512)):
-            load = programs.load(model, policy, most, shapes, 1000, precision)
-            load.ask(f"closed 2048 {seconds}")
-            results[policy] = load, load.ask(f"closed 2048 {3 * seconds}")
+            side = programs.load(model, policy, most, lengths, folder, 1000, precision)
+            side.ask(f"closed 2048 {seconds}")
+            results[policy] = side, side.ask(f"closed 2048 {3 * seconds}")
         ours, padded = results["cellular"][1], results["bucketed"][1]
         peer = peers.get(f"lstm_{precision}")
         report.add(f"WMT LSTM 1024 {precision}, peak", ours["requests_per_s"], "req/s", padded["requests_per_s"],
@@ -128,11 +110,11 @@ def measure_wmt(report, programs, peers, folder, seconds):
             report.add(f"WMT LSTM 1024 {precision}, PyTorch", ours["requests_per_s"], "req/s", peer,
                        ours["requests_per_s"] / peer)
         rate = padded["requests_per_s"] / 2
-        half = {policy: load.ask(f"open {rate:.1f} {3 * seconds} 1") for policy, (load, _) in results.items()}
+        half = {policy: side.ask(f"open {rate:.1f} {3 * seconds} 1") for policy, (side, _) in results.items()}
         report.add(f"WMT LSTM 1024 {precision}, half load p90", half["cellular"]["p90_ms"], "ms",
                    half["bucketed"]["p90_ms"], half["bucketed"]["p90_ms"] / half["cellular"]["p90_ms"], None, 5.0)
-        for load, _ in results.values():
-            load.close()
+        for side, _ in results.values():
+            side.close()
 
 
 def measure_peers(folder, seconds):

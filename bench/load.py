@@ -12,14 +12,14 @@ WORKERS = 2
 
 
 class Load:
-    """A process of bench/sequence_load; `kind` names it in the report."""
+    """A process of bench/sequence_load; `kind` names it in the report. `device`: its last arguments, where there are any."""
 
-    def __init__(self, kind, arguments, shapes, folder, vocabulary, build=harness.BUILD):
+    def __init__(self, kind, arguments, shapes, folder, vocabulary, build=harness.BUILD, programs=None, device=()):
         file = pathlib.Path(folder) / f"shapes-{abs(hash(tuple(shapes)))}.txt"
         file.write_text("\n".join(map(str, shapes)) + "\n")
         self.kind = kind
         self.process = subprocess.Popen(
-            [build / "bench" / "sequence_load", *map(str, arguments), file, str(vocabulary)],
+            [(programs or build / "bench") / "sequence_load", *map(str, arguments), file, str(vocabulary), *device],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         if self.process.stdout.readline().strip() != "ready":
             raise SystemExit("sequence_load did not start")

@@ -2,16 +2,11 @@
 
 #include "ops/cuda/activation.cuh"
 #include "ops/cuda/convolution.cuh"
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/types.cuh"
 
 namespace chairlift::cuda {
 namespace {
-
-constexpr int kThreads = 256;
-
-unsigned Blocks(int64_t count) {
-  return static_cast<unsigned>(std::min<int64_t>((count + kThreads - 1) / kThreads, 1 << 20));
-}
 
 template <typename T>
 __global__ void MoveImages(__grid_constant__ const ImageMove move, int64_t count, const T* in,

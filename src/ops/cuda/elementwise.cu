@@ -2,12 +2,11 @@
 #include <limits>
 
 #include "ops/cuda/elementwise.cuh"
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/types.cuh"
 
 namespace chairlift::cuda {
 namespace {
-
-constexpr int kThreads = 256;
 
 // What a step gives of floats; NaN stays NaN where the operator says so.
 template <typename C>
@@ -395,10 +394,6 @@ __global__ void RunOp(__grid_constant__ const ElementStep step, int num_inputs,
     }
     Write(types.output, out, i, result, result_real);
   }
-}
-
-unsigned Blocks(int64_t count) {
-  return static_cast<unsigned>(std::min<int64_t>((count + kThreads - 1) / kThreads, 1 << 20));
 }
 
 }  // namespace

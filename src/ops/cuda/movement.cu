@@ -1,17 +1,12 @@
 #include <algorithm>
 
 #include "device/cuda/cuda_stream.h"
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/movement.cuh"
 #include "ops/cuda/types.cuh"
 
 namespace chairlift::cuda {
 namespace {
-
-constexpr int kThreads = 256;
-
-unsigned Blocks(int64_t count) {
-  return static_cast<unsigned>(std::min<int64_t>((count + kThreads - 1) / kThreads, 1 << 20));
-}
 
 template <typename T>
 __global__ void Move(MovedInputs inputs, const int64_t* places, int64_t count, T fill, T* out) {

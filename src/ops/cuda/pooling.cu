@@ -1,13 +1,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/pooling.cuh"
 #include "ops/cuda/types.cuh"
 
 namespace chairlift::cuda {
 namespace {
-
-constexpr int kThreads = 256;
 
 template <typename T>
 struct Lowest {
@@ -91,10 +90,8 @@ bool LaunchPool(DType dtype, const PoolCall& call, const void* x, void* y, int64
   const auto launch = [&]<typename T>() {
     const int64_t count = call.planes * call.out[0] * call.out[1] * call.out[2];
     if (count == 0) return;
-    const auto blocks =
-        static_cast<unsigned>(std::min<int64_t>((count + kThreads - 1) / kThreads, 1 << 20));
-    Pool<T><<<blocks, kThreads, 0, stream>>>(call, static_cast<const T*>(x), static_cast<T*>(y),
-                                             places);
+    Pool<T><<<Blocks(count), kThreads, 0, stream>>>(call, static_cast<const T*>(x),
+                                                    static_cast<T*>(y), places);
   };
   if (dtype == DType::kInt8) {
     launch.template operator()<int8_t>();

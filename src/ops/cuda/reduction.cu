@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/reduction.cuh"
 #include "ops/cuda/types.cuh"
 
@@ -8,8 +9,6 @@ namespace chairlift::cuda {
 namespace {
 
 constexpr int kWarp = 32;
-constexpr int kThreads = 256;
-
 // What elements are folded in.
 template <typename T>
 struct FoldType {
@@ -181,10 +180,8 @@ bool LaunchCumSum(DType type, bool exclusive, bool reverse, int64_t outer, int64
   const auto launch = [&]<typename T>() {
     const int64_t count = outer * inner;
     if (count * size == 0) return;
-    const auto blocks =
-        static_cast<unsigned>(std::min<int64_t>((count + kThreads - 1) / kThreads, 1 << 20));
-    CumSum<T><<<blocks, kThreads, 0, stream>>>(exclusive, reverse, outer, size, inner,
-                                               static_cast<const T*>(in), static_cast<T*>(out));
+    CumSum<T><<<Blocks(count), kThreads, 0, stream>>>(
+        exclusive, reverse, outer, size, inner, static_cast<const T*>(in), static_cast<T*>(out));
   };
   return ForNumbers(type, launch);
 }
@@ -215,10 +212,8 @@ bool LaunchArgFold(bool largest, bool last, DType type, int64_t outer, int64_t s
   const auto launch = [&]<typename T>() {
     const int64_t count = outer * inner;
     if (count == 0) return;
-    const auto blocks =
-        static_cast<unsigned>(std::min<int64_t>((count + kThreads - 1) / kThreads, 1 << 20));
-    ArgFold<T><<<blocks, kThreads, 0, stream>>>(largest, last, outer, size, inner,
-                                                static_cast<const T*>(in), out);
+    ArgFold<T><<<Blocks(count), kThreads, 0, stream>>>(largest, last, outer, size, inner,
+                                                       static_cast<const T*>(in), out);
   };
   return ForNumbers(type, launch);
 }
