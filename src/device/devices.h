@@ -18,9 +18,9 @@ struct DeviceOptions {
 
 // "cpu"; "cuda" or "cuda:0", "cuda:1", …: an NVIDIA GPU, through libchairlift_cuda.so, which lies
 // beside the program (or beside the library that this is in), in ../lib or ../bin from there, or
-// where the system looks for libraries. The same device for the same name and options, for as long as the
-// process lives. kInvalidArgument for other names, kNotFound where it is not there, with why.
-// Thread-safe.
+// where the system looks for libraries. The same device for the same name and options, for as long
+// as the process lives. kInvalidArgument for other names, kNotFound where it is not there, with
+// why. Thread-safe.
 StatusOr<Device*> FindDevice(std::string_view name, const DeviceOptions& options = {});
 
 // Makes a device known by another name: for tests. It must outlive all use.
