@@ -5,6 +5,7 @@
 #include <cudnn.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <utility>
@@ -217,6 +218,7 @@ StatusOr<std::unique_ptr<Kernel>> ConvolutionKernel::Compile(const Convolution& 
     Spread(begin, 0, move.begin);
     int64_t elements = move.batch * move.channels;
     for (const int64_t dim : made->moved_) elements *= dim;
+    if (elements > std::numeric_limits<int>::max()) return Unimplemented("2^31 elements and more");
     const size_t bytes = static_cast<size_t>(elements) * DTypeSize(c.dtype);
     made->image_bytes_ = (bytes + 255) / 256 * 256;
   }
