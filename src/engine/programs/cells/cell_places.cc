@@ -30,7 +30,8 @@ Status PlaceTensors(std::span<CellRequest* const> requests, Stream& stream) {
   if (stream.device().is_host()) return absl::OkStatus();
   struct New {
     CellRequest* request = nullptr;
-    std::vector<Tensor> tensors;
+    int placed = 0;               // before them
+    std::vector<Tensor> tensors;  // without a place
   };
   std::vector<New> all;
   size_t bytes = 0;
@@ -39,7 +40,7 @@ Status PlaceTensors(std::span<CellRequest* const> requests, Stream& stream) {
     CHAIRLIFT_RETURN_IF_ERROR(request->WaitForPlaces(stream));
     const std::span<const Tensor> unplaced = request->Unplaced();
     if (unplaced.empty()) continue;
-    all.push_back({request, {unplaced.begin(), unplaced.end()}});
+    all.push_back({request, request->num_placed(), {unplaced.begin(), unplaced.end()}});
     for (const Tensor& tensor : unplaced) bytes += Room(tensor);
   }
   if (all.empty()) return absl::OkStatus();
@@ -64,7 +65,7 @@ Status PlaceTensors(std::span<CellRequest* const> requests, Stream& stream) {
       offset += Room(tensor);
     }
     const std::lock_guard<std::mutex> own(of_request.request->mutex());
-    of_request.request->Place(there, copied);
+    of_request.request->Place(of_request.placed, there, copied, stream);
     // Another task may have placed them: its copies are to be waited for.
     CHAIRLIFT_RETURN_IF_ERROR(of_request.request->WaitForPlaces(stream));
   }

@@ -300,8 +300,7 @@ Status CellRequest::Make(const Copy& copy, int32_t step, const std::vector<Tenso
   return absl::OkStatus();
 }
 
-Status CellRequest::WaitForPlaces(Stream& stream) {
-  stream_ = &stream;
+Status CellRequest::WaitForPlaces(const Stream& stream) const {
   if (placed_ == nullptr || placed_on_ == &stream) return absl::OkStatus();
   return placed_->Wait();
 }
@@ -310,11 +309,12 @@ std::span<const Tensor> CellRequest::Unplaced() const {
   return std::span(tensors_.data(), tensors_.size()).subspan(there_.size());
 }
 
-void CellRequest::Place(std::span<const Tensor> there, const std::shared_ptr<Event>& copied) {
-  if (there.size() != Unplaced().size()) return;
+void CellRequest::Place(int placed, std::span<const Tensor> there,
+                        const std::shared_ptr<Event>& copied, const Stream& stream) {
+  if (placed != num_placed()) return;
   there_.insert(there_.end(), there.begin(), there.end());
   placed_ = copied;
-  placed_on_ = stream_;
+  placed_on_ = &stream;
 }
 
 Status CellRequest::CopyBack(int32_t tensor, int64_t begin, int64_t end, Stream& stream) {
@@ -344,7 +344,7 @@ Status CellRequest::ReturnParts(std::span<const Copy> copies, Stream& stream) {
 
 std::vector<CellRequest::Delivered> CellRequest::ToReturn() {
   std::vector<Delivered> delivered;
-  if (parts_ != nullptr) return delivered;
+  if (parts_ != nullptr || std::exchange(returned_, true)) return delivered;
   std::vector<bool> seen(tensors_.size());
   for (const Delivery& delivery : deliveries_) {
     const auto tensor = static_cast<size_t>(delivery.target.tensor);

@@ -73,14 +73,18 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   bool ReadByOthers(NodeId node, int32_t count) const;
 
   // Where the cells are another device's than the CPU: what nodes may read there and deliver to is
-  // placed in its memory, for a task at a time, in one copy for all its requests (CellPlaces).
+  // placed in its memory, for a task at a time, in one copy for all its requests (cell_places.h).
   // To be called before each task, whose stream it is; may wait for another one's.
-  Status WaitForPlaces(Stream& stream);
+  Status WaitForPlaces(const Stream& stream) const;
   // The tensors that have no place yet.
   std::span<const Tensor> Unplaced() const;
-  // They have these, once `copied` is done, which is of the latest task's stream. Where they have
-  // got places meanwhile, nothing changes.
-  void Place(std::span<const Tensor> there, const std::shared_ptr<Event>& copied);
+  int num_placed() const { return static_cast<int>(there_.size()); }
+  // Those behind the first `placed` have these, once `copied` is done, which is of the stream.
+  // Where they have got places meanwhile, nothing changes.
+  void Place(int placed, std::span<const Tensor> there, const std::shared_ptr<Event>& copied,
+             const Stream& stream);
+  // The stream of the task that Complete() is called for: Output() copies through it.
+  void Use(Stream& stream) { stream_ = &stream; }
 
   // The shape of one row of an input.
   Shape RowShape(NodeId node, int input) const;
@@ -122,7 +126,8 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   // Where the cells are another device's, enqueues the way back to the host of what a task's copies
   // deliver, if the answer is wanted in parts.
   Status ReturnParts(std::span<const Copy> copies, Stream& stream);
-  // What is to be copied back of a request that is done; nothing where its parts were.
+  // What is to be copied back of a request that is done: by the first of its tasks that asks.
+  // Nothing where its parts were.
   struct Delivered {
     const Tensor* there = nullptr;
     Tensor* host = nullptr;
@@ -277,7 +282,8 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   absl::InlinedVector<Delivery, 1> deliveries_;
   absl::InlinedVector<Tensor, 4> tensors_;
   std::vector<Tensor> there_;      // copies of them on the device, where it is another than the CPU
-  Stream* stream_ = nullptr;       // of the latest task, likewise
+  Stream* stream_ = nullptr;       // of Use(), likewise
+  bool returned_ = false;          // a task has the answers copied back, likewise
   std::shared_ptr<Event> placed_;  // the latest copies are there
   const Stream* placed_on_ = nullptr;  // others wait for it
   absl::InlinedVector<Tensor, 1> answers_;

@@ -244,6 +244,7 @@ void CellsProgram::RunHere(TaskRun& run, TaskDone done) {
     auto& request = static_cast<CellRequest&>(*node.graph);
     const std::lock_guard<std::mutex> own(request.mutex());
     node.share = 1.0 * item.steps / request.num_nodes();
+    if (device_ != nullptr) request.Use(run.memory.stream());
     node.status = CatchOutOfMemory(
         [&] { return request.Complete(item.node, item.steps, item.outputs, item.first_row); });
   }
