@@ -69,8 +69,9 @@ std::unique_ptr<LearntCosts> FindPaddedCosts(const Signature& signature, Executa
 
 class PaddedProgram final : public SingleNodeProgram {
  public:
-  PaddedProgram(Signature signature, ServingPlan plan, std::unique_ptr<Executable> executable,
-                std::unique_ptr<LearntCosts> costs, std::unique_ptr<DeviceLanes> lanes)
+  PaddedProgram(Signature signature, const ServingPlan& plan,
+                std::unique_ptr<Executable> executable, std::unique_ptr<LearntCosts> costs,
+                std::unique_ptr<DeviceLanes> lanes)
       : SingleNodeProgram("padded", std::move(signature), plan, plan.scheduling.max_batch_size,
                           /*cell=*/0, std::move(lanes)),
         executable_(std::move(executable)),

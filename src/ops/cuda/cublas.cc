@@ -25,10 +25,10 @@ Status Blas(cublasStatus_t status, const char* what) {
 
 // One a device, never destroyed: at the program's end CUDA may be gone before. Thread-safe.
 StatusOr<cublasLtHandle_t> HandleOf(int device) {
-  static auto* const mutex = new std::mutex();
-  static auto* const handles = new std::map<int, cublasLtHandle_t>();
-  const std::lock_guard lock(*mutex);
-  cublasLtHandle_t& handle = (*handles)[device];
+  static std::mutex& mutex = *new std::mutex();
+  static auto& handles = *new std::map<int, cublasLtHandle_t>();
+  const std::lock_guard lock(mutex);
+  cublasLtHandle_t& handle = handles[device];
   if (handle == nullptr) CHAIRLIFT_RETURN_IF_ERROR(Blas(cublasLtCreate(&handle), "create"));
   return handle;
 }
@@ -98,7 +98,8 @@ Status CublasProduct::Describe(const MatrixProduct& product, cublasComputeType_t
 Status CublasProduct::Choose(Plan& plan, uint32_t alignment, cublasLtMatmulAlgo_t& algorithm,
                              size_t& workspace) {
   // No address is known yet: one that is aligned so far and no further stands for the bias.
-  const void* const bias = reinterpret_cast<const void*>(uintptr_t{0x10000} + alignment);
+  const void* const bias = reinterpret_cast<const void*>(  // NOLINT(performance-no-int-to-ptr)
+      uintptr_t{0x10000} + alignment);
   cublasLtMatmulDescOpaque_t description;
   CHAIRLIFT_RETURN_IF_ERROR(Describe(plan.product, plan.compute, plan.scale, bias, &description));
   cublasLtMatmulPreferenceOpaque_t preference;
@@ -220,9 +221,8 @@ Status CublasProduct::Run(cudaStream_t stream, const void* a, const void* b, con
   const size_t bytes = aligned ? plan.aligned_workspace : plan.any_workspace;
   void* workspace = nullptr;
   if (bytes > 0) {
-    workspace =
-        reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch) + kWorkspaceAlignment - 1) /
-                                kWorkspaceAlignment * kWorkspaceAlignment);
+    const size_t past = reinterpret_cast<uintptr_t>(scratch) % kWorkspaceAlignment;
+    workspace = static_cast<std::byte*>(scratch) + (past == 0 ? 0 : kWorkspaceAlignment - past);
   }
   return Blas(cublasLtMatmul(plan.handle, &description, alpha, b, &plan.first, a, &plan.second,
                              beta, residual, &plan.result, c, &plan.result,

@@ -19,7 +19,7 @@ namespace chairlift::cuda {
 namespace {
 
 const std::map<std::string, ElementOp, std::less<>>& OpsByName() {
-  static const auto* const ops = new std::map<std::string, ElementOp, std::less<>>{
+  static const auto* const kOps = new std::map<std::string, ElementOp, std::less<>>{
       {"Abs", ElementOp::kAbs},
       {"Neg", ElementOp::kNeg},
       {"Sqrt", ElementOp::kSqrt},
@@ -84,7 +84,7 @@ const std::map<std::string, ElementOp, std::less<>>& OpsByName() {
       {"BitwiseOr", ElementOp::kBitwiseOr},
       {"BitwiseXor", ElementOp::kBitwiseXor},
   };
-  return *ops;
+  return *kOps;
 }
 
 bool IsFused(DType dtype) { return dtype == DType::kFloat || kHalfTypes.Contains(dtype); }

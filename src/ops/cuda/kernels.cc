@@ -68,8 +68,8 @@ extern "C" chairlift::Device* ChairliftCudaDevice(int index, bool tf32,
                                                   void (*refuse)(void* to, const char* why),
                                                   void* to) {
   // Neither is ever destroyed: at the program's end CUDA may be gone before.
-  static const auto* const kernels = new chairlift::cuda::CudaKernels();
-  auto device = chairlift::cuda::CudaDevice::Create(index, tf32, kernels);
+  static const auto* const kKernels = new chairlift::cuda::CudaKernels();
+  auto device = chairlift::cuda::CudaDevice::Create(index, tf32, kKernels);
   if (device.ok()) return device->release();
   refuse(to, std::string(device.status().message()).c_str());
   return nullptr;

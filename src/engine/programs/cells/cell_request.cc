@@ -749,7 +749,7 @@ Tensor CellRequest::Output(NodeId id, int output) {
               "outputs are asked for that are not there")) {
     return {};
   }
-  const Tensor rows = (*run->outputs)[output].Rows(run->first_row, run->rows);
+  Tensor rows = (*run->outputs)[output].Rows(run->first_row, run->rows);
   if (rows.device() == nullptr) return rows;
   Tensor host = Tensor::Allocate(rows.dtype(), rows.shape());
   Status copied = stream_->CopyOut(host.raw(), rows.raw(), rows.byte_size());
