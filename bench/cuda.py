@@ -14,19 +14,11 @@ import load
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import cuda_models
 
-AIMS = {"packed / peer": 1.3, "packed, % of peak": 45, "step 64": 60, "step 512": 70, "cellular / bucketed": 1.3,
-        "rows": 85, "busy": 97}
+AIMS = {"packed / peer": 1.3, "cellular / bucketed": 1.3, "rows": 85}
 PARTS = ["rows", "packed", "step", "wmt"]
 BERT_FLOPS = lambda length: 12 * (24 * length * 768**2 + 4 * length**2 * 768)  # noqa: E731
 HIDDEN = 1024
 WORKERS = 4
-
-
-def lengths_of(name, count, seed=1):
-    """Drawn from a histogram in bench/data/lengths, or its lengths."""
-    import random
-    histogram = json.loads((harness.ROOT / "bench" / "data" / "lengths" / f"{name}.json").read_text())["histogram"]
-    return random.Random(seed).choices([int(n) for n in histogram], list(histogram.values()), k=count)
 
 
 class Programs:
@@ -57,7 +49,7 @@ def measure_rows(report, programs, peaks, seconds):
 def measure_packed(report, programs, peaks, peers, folder, seconds):
     """BERT-base, RTE's lengths: bare, at several sizes, and through the engine."""
     model = cuda_models.write(folder, "bert_base")
-    lengths = lengths_of("glue_rte_train_bert", 1024)
+    lengths = cuda_models.lengths_of("glue_rte_train_bert", 1024)
     shapes = folder / "rte.txt"
     shapes.write_text("\n".join(map(str, lengths)) + "\n")
     flops = sum(map(BERT_FLOPS, lengths)) / sum(lengths)
@@ -95,7 +87,7 @@ def measure_step(report, programs, peaks, peers, folder, seconds):
 def measure_wmt(report, programs, peers, folder, seconds):
     """WMT's lengths through one LSTM of 1024: cellular against padding in buckets of 10."""
     model = cuda_models.write(folder, "lstm_1024")
-    lengths = lengths_of("wmt15_newstest2015_en", 4096)
+    lengths = cuda_models.lengths_of("wmt15_newstest2015_en", 4096)
     for precision in ("float32", "tf32"):
         results = {}
         for policy, most in (("bucketed", 512), ("cellular", 512)):

@@ -1,9 +1,12 @@
-"""The models of BENCH=cuda, with weights at random: BERT-base in float32 and in halves, an LSTM behind an embedding.
+"""The models of BENCH=cuda, with weights at random, and the lengths of their requests: BERT-base in float32 and in halves,
+an LSTM behind an embedding.
 
     python3 bench/cuda_models.py FOLDER [NAME ...]
 """
 
+import json
 import pathlib
+import random
 import sys
 
 import ml_dtypes
@@ -16,6 +19,13 @@ from models import bert, builder, recurrent
 
 HALVES = {"bf16": (TensorProto.BFLOAT16, ml_dtypes.bfloat16), "fp16": (TensorProto.FLOAT16, np.float16)}
 VOCABULARY = 30522
+
+
+def lengths_of(name, count, seed=1):
+    """Drawn from the histogram of that name in bench/data/lengths."""
+    file = pathlib.Path(__file__).resolve().parent / "data" / "lengths" / f"{name}.json"
+    histogram = json.loads(file.read_text())["histogram"]
+    return random.Random(seed).choices([int(n) for n in histogram], list(histogram.values()), k=count)
 
 
 def halved(model, kind):

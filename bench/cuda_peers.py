@@ -5,24 +5,18 @@
 
 import argparse
 import json
-import pathlib
-import random
 import statistics
 import time
 
 import torch
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from cuda_models import lengths_of
+
 TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "tf32": torch.float32, "float32": torch.float32}
 
 
 def tell(part, name, value, **more):
     print(json.dumps({"part": part, "name": name, "value": value, **more}), flush=True)
-
-
-def lengths_of(name, count, seed=1):
-    histogram = json.loads((ROOT / "bench" / "data" / "lengths" / f"{name}.json").read_text())["histogram"]
-    return random.Random(seed).choices([int(n) for n in histogram], list(histogram.values()), k=count)
 
 
 def seconds_of(run, budget):

@@ -2,8 +2,12 @@
 // refused.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <thread>
+
 #include "chairlift/engine.h"
 #include "device/devices.h"
+#include "engine/recurrent_models.h"
 #include "engine/test_models.h"
 #include "support/test_device.h"
 #include "support/test_kernels.h"
@@ -81,6 +85,40 @@ TEST_F(DeviceSettingsTest, AnOperatorWithoutAKernelRefusesTheModelByName) {
   const Status status = Load({}, {.device = "few_kernels"});
   EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("has no kernel for device 'test'"));
+}
+
+// Cells, encoded tokens: whatever is short of memory, every request is answered, and later ones
+// well.
+TEST_F(DeviceSettingsTest, MemoryThatRunsOutThereFailsTheTasksThatNeedIt) {
+  TestDevice& device = WholeDevice();
+  const std::string cells = WriteFile(folder_ / "cells.onnx", testing::TokenClassifier().Bytes());
+  auto engine = Engine::Create({.workers = 2, .time_cells = false});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  ASSERT_TRUE((*engine)->LoadModel("model", cells, {.device = "settings_test"}).ok());
+  const auto answers = [&](int requests) {
+    std::atomic<int> good = 0, short_of_memory = 0, other = 0;
+    for (int i = 0; i < requests; ++i) {
+      InferRequest request;
+      request.model = "model";
+      request.inputs = {{"x", Tensor::Of<int64_t>({1, 4}, {1, 2, 3, int64_t{4} + i % 4})}};
+      (*engine)->InferAsync(std::move(request), [&](const StatusOr<InferResponse>& answer) {
+        ++(answer.ok()                                  ? good
+           : absl::IsResourceExhausted(answer.status()) ? short_of_memory
+                                                        : other);
+      });
+    }
+    while (good + short_of_memory + other < requests) std::this_thread::yield();
+    EXPECT_EQ(other, 0);
+    return good.load();
+  };
+  ASSERT_EQ(answers(20), 20);
+  for (const int n : {1, 2, 3, 5, 8, 13, 21}) {
+    SCOPED_TRACE(n);
+    device.FailAllocation(n);
+    answers(30);
+    device.FailAllocation(0);
+    EXPECT_EQ(answers(10), 10);
+  }
 }
 
 }  // namespace device_settings_test

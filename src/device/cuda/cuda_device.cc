@@ -21,7 +21,6 @@ CudaDevice::CudaDevice(int index, bool tf32, const DeviceKernels* kernels,
     : Device(fmt::format("cuda:{}", index), /*is_host=*/false, kernels),
       index_(index),
       tf32_(tf32),
-      multiprocessors_(properties.multiProcessorCount),
       description_(fmt::format("{}, compute capability {}.{}{}", properties.name, properties.major,
                                properties.minor, tf32 ? ", TF32" : "")),
       pinned_(PinnedMemory::Create()) {}

@@ -25,7 +25,6 @@ class CudaDevice final : public Device {
 
   int index() const { return index_; }
   bool tf32() const { return tf32_; }
-  int multiprocessors() const { return multiprocessors_; }
   PinnedMemory& pinned() { return *pinned_; }
 
  private:
@@ -33,7 +32,6 @@ class CudaDevice final : public Device {
 
   const int index_;
   const bool tf32_;
-  const int multiprocessors_;
   const std::string description_;
   const std::shared_ptr<PinnedMemory> pinned_;
 };
