@@ -113,7 +113,9 @@ LoadReport Summarize(std::span<const LoadSample> samples, double seconds) {
         "duration",
         report.achieved_rate, report.scheduled_rate));
   }
-  if (report.generator_lag_p99_ms > std::max(kMaxLagMs, kMaxLagOfLatency * report.p50_ms)) {
+  report.sent_late =
+      report.generator_lag_p99_ms > std::max(kMaxLagMs, kMaxLagOfLatency * report.p50_ms);
+  if (report.sent_late) {
     report.invalid.push_back(
         fmt::format("the load generator could not keep up: at p99 requests left {:.2f} "
                     "ms late; free a core, or lower --rate or --workers",

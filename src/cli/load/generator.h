@@ -24,7 +24,8 @@ struct LoadReport {
   double achieved_rate = 0;                 // successes a second, first scheduled to last answered
   double mean_ms = 0, p50_ms = 0, p90_ms = 0, p99_ms = 0, max_ms = 0;  // of successes
   double generator_lag_p99_ms = 0;                                     // how late requests left
-  bool kept_up = true;  // at least 95% of the rate was answered
+  bool kept_up = true;     // at least 95% of the rate was answered
+  bool sent_late = false;  // the generator itself did not keep up: latencies are too long
   // Empty: VALID. Else every reason why the figures are not valid.
   std::vector<std::string> invalid;
 };

@@ -19,6 +19,12 @@ bool MayServe(const std::string& policy, GraphForm form) {
 
 namespace {
 
+// Empty where it is as it is by default.
+template <typename T>
+std::string IfSet(T value, T unset) {
+  return value == unset ? std::string() : fmt::format("{}", value);
+}
+
 constexpr int kDefaultMaxBatchSize = 32;
 // Rows past which a recurrent step on a CPU core only takes longer.
 constexpr int kDefaultMaxCellRows = 64;
@@ -32,7 +38,7 @@ constexpr int kDefaultStepTokens = 256;
 // Settings that only some policies read.
 struct PolicySetting {
   const char* name;
-  int64_t (*value)(const ModelConfig&);
+  std::string (*value)(const ModelConfig&);  // empty: it is not set
   void (*unset)(ModelConfig&);
   std::vector<std::string_view> policies;
 };
@@ -42,41 +48,59 @@ struct PolicySetting {
 Status CheckPolicySettings(ServingPlan& plan) {
   static const std::vector<PolicySetting> kPolicySettings = {
       {"max_batch_tokens",
-       [](const ModelConfig& c) { return int64_t{c.max_batch_tokens}; },
-       [](ModelConfig& c) { c.max_batch_tokens = 0; },
+       [](const ModelConfig& c) {
+         return IfSet(c.max_batch_tokens, ModelConfig().max_batch_tokens);
+       },
+       [](ModelConfig& c) { c.max_batch_tokens = ModelConfig().max_batch_tokens; },
        {"tokens", "continuous"}},
       {"max_length",
-       [](const ModelConfig& c) { return int64_t{c.max_length}; },
-       [](ModelConfig& c) { c.max_length = 0; },
+       [](const ModelConfig& c) { return IfSet(c.max_length, ModelConfig().max_length); },
+       [](ModelConfig& c) { c.max_length = ModelConfig().max_length; },
        {"continuous"}},
       {"cache_bytes",
-       [](const ModelConfig& c) { return c.cache_bytes; },
-       [](ModelConfig& c) { c.cache_bytes = 0; },
+       [](const ModelConfig& c) { return IfSet(c.cache_bytes, ModelConfig().cache_bytes); },
+       [](ModelConfig& c) { c.cache_bytes = ModelConfig().cache_bytes; },
        {"continuous"}},
+      {"share_prefixes",
+       [](const ModelConfig& c) { return std::string(c.share_prefixes ? "" : "false"); },
+       [](ModelConfig& c) { c.share_prefixes = true; },
+       {"continuous"}},
+      {"preferred_batch_sizes",
+       [](const ModelConfig& c) {
+         return c.preferred_batch_sizes.empty()
+                    ? std::string()
+                    : fmt::format("[{}]", fmt::join(c.preferred_batch_sizes, ", "));
+       },
+       [](ModelConfig& c) { c.preferred_batch_sizes.clear(); },
+       {"window"}},
       {"queue_delay_us",
-       [](const ModelConfig& c) { return c.queue_delay_us; },
-       [](ModelConfig& c) { c.queue_delay_us = 0; },
+       [](const ModelConfig& c) { return IfSet(c.queue_delay_us, ModelConfig().queue_delay_us); },
+       [](ModelConfig& c) { c.queue_delay_us = ModelConfig().queue_delay_us; },
        {"window", "length_dp", "staged"}},
       {"latency_objective_us",
-       [](const ModelConfig& c) { return c.latency_objective_us; },
-       [](ModelConfig& c) { c.latency_objective_us = 0; },
+       [](const ModelConfig& c) {
+         return IfSet(c.latency_objective_us, ModelConfig().latency_objective_us);
+       },
+       [](ModelConfig& c) { c.latency_objective_us = ModelConfig().latency_objective_us; },
        {"length_dp", "staged"}},
       {"buffer_pairs",
-       [](const ModelConfig& c) {
-         return int64_t{c.buffer_pairs == ModelConfig().buffer_pairs ? 0 : c.buffer_pairs};
-       },
+       [](const ModelConfig& c) { return IfSet(c.buffer_pairs, ModelConfig().buffer_pairs); },
        [](ModelConfig& c) { c.buffer_pairs = ModelConfig().buffer_pairs; },
        {"staged"}},
       {"stretch_within_us",
-       [](const ModelConfig& c) { return c.stretch_within_us; },
-       [](ModelConfig& c) { c.stretch_within_us = 0; },
+       [](const ModelConfig& c) {
+         return IfSet(c.stretch_within_us, ModelConfig().stretch_within_us);
+       },
+       [](ModelConfig& c) { c.stretch_within_us = ModelConfig().stretch_within_us; },
        {"staged"}},
       {"stage_policy",
-       [](const ModelConfig& c) { return int64_t{c.stage_policy != nullptr}; },
+       [](const ModelConfig& c) { return std::string(c.stage_policy ? "set" : ""); },
        [](ModelConfig& c) { c.stage_policy = nullptr; },
        {"staged"}},
       {"step_slice_us",
-       [](const ModelConfig& c) { return c.step_slice_us.value_or(0); },
+       [](const ModelConfig& c) {
+         return c.step_slice_us ? fmt::format("{}", *c.step_slice_us) : std::string();
+       },
        [](ModelConfig& c) { c.step_slice_us.reset(); },
        {"cellular", "graph_merge", "bucketed"}}};
   ModelConfig& config = plan.config;
@@ -87,21 +111,13 @@ Status CheckPolicySettings(ServingPlan& plan) {
         "trusted_mask is '{}', which policy '{}' does not use; 'length_dp' and 'naive' do",
         config.trusted_mask, config.policy);
   }
-  if (!config.share_prefixes && config.policy != "continuous") {
-    if (!config.drop_unused) {
-      return InvalidArgument(
-          "share_prefixes is false, which policy '{}' does not use; 'continuous' does",
-          config.policy);
-    }
-    config.share_prefixes = true;
-    plan.dropped += fmt::format("; share_prefixes has no effect with policy '{}'", config.policy);
-  }
   for (const auto& [name, value, unset, policies] : kPolicySettings) {
-    if (value(config) == 0) continue;
+    const std::string is = value(config);
+    if (is.empty()) continue;
     if (std::find(policies.begin(), policies.end(), config.policy) != policies.end()) continue;
     if (!config.drop_unused) {
-      return InvalidArgument("{} is {}, which policy '{}' does not use; '{}' does", name,
-                             value(config), config.policy, fmt::join(policies, "' or '"));
+      return InvalidArgument("{} is {}, which policy '{}' does not use; '{}' does", name, is,
+                             config.policy, fmt::join(policies, "' or '"));
     }
     unset(config);
     plan.dropped += fmt::format("; {} has no effect with policy '{}'", name, config.policy);
@@ -249,7 +265,6 @@ StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::stri
   if (plan.config.max_batch_size == 0) plan.config.max_batch_size = kDefaultMaxCellRows;
   plan.scheduling.max_batch_size = plan.config.max_batch_size;
   plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
-  plan.scheduling.preferred_batch_sizes = plan.config.preferred_batch_sizes;
   plan.scheduling.cell_types = std::move(types);
   if (config.step_slice_us) {
     plan.scheduling.slice = std::chrono::microseconds(*config.step_slice_us);
@@ -283,7 +298,6 @@ StatusOr<ServingPlan> PlanStagedServing(const ModelConfig& config,
   plan.scheduling.max_batch_size = largest;
   plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
   plan.scheduling.latency_objective = std::chrono::microseconds(plan.config.latency_objective_us);
-  plan.scheduling.preferred_batch_sizes = plan.config.preferred_batch_sizes;
   plan.scheduling.buffer_pairs = plan.config.buffer_pairs;
   plan.scheduling.longest_wait = std::chrono::microseconds(plan.config.stretch_within_us);
   plan.scheduling.workers = workers;

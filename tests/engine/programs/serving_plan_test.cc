@@ -50,6 +50,11 @@ TEST(PlanServingTest, WhatThePolicyWouldIgnoreIsRefusedWithWhoWouldNot) {
   EXPECT_THAT(refusal(PlanCellServing({.queue_delay_us = 7}, "", {}, {})), HasSubstr("'cellular'"));
   EXPECT_THAT(refusal(PlanServing({.buffer_pairs = 3}, {true, ""}, 1)),
               HasSubstr("buffer_pairs is 3, which policy 'window' does not use; 'staged' does"));
+  EXPECT_THAT(refusal(PlanCellServing({.preferred_batch_sizes = {2, 4}}, "", {}, {})),
+              HasSubstr("preferred_batch_sizes is [2, 4], which policy 'cellular' does not use; "
+                        "'window' does"));
+  EXPECT_THAT(refusal(PlanTokenServing({.step_slice_us = 0}, {}, 1)),
+              HasSubstr("step_slice_us is 0, which policy 'tokens' does not use"));
   EXPECT_THAT(refusal(PlanServing({.trusted_mask = "mask"}, {true, ""}, 1)),
               HasSubstr("trusted_mask is 'mask', which policy 'window' does not use"));
   EXPECT_THAT(refusal(PlanServing({.share_prefixes = false}, {true, ""}, 1)),
