@@ -6,6 +6,7 @@ The largest difference must stay within 1e-4 of the output's range (its largest 
 
 import argparse
 import json
+import logging
 import os
 import pathlib
 import signal
@@ -15,6 +16,7 @@ import tempfile
 import urllib.request
 
 import numpy as np
+import onnx
 import onnxruntime
 
 TOLERANCE = 1e-4
@@ -228,25 +230,50 @@ def greedy(peer, prompt, count):
     return answer, margin
 
 
+def in_float16(path, folder):
+    """As onnxruntime's converter writes it in float16, cache and logits included; and that with float32 in its place."""
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    logging.getLogger("onnxruntime.transformers.float16").setLevel(logging.ERROR)
+    half, wide = (folder / f"{path.stem}_{name}.onnx" for name in ("float16", "widened"))
+    model = convert_float_to_float16(onnx.load(path), keep_io_types=False)
+    onnx.save(model, half)
+    del model.graph.value_info[:]
+    for value in (*model.graph.input, *model.graph.output):
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16:
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    attributes = [attribute for node in model.graph.node for attribute in node.attribute]
+    for tensor in (*model.graph.initializer, *(a.t for a in attributes if a.type == onnx.AttributeProto.TENSOR)):
+        if tensor.data_type == onnx.TensorProto.FLOAT16:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor).astype(np.float32), tensor.name))
+    for attribute in attributes:
+        if attribute.name == "to" and attribute.i == onnx.TensorProto.FLOAT16:
+            attribute.i = onnx.TensorProto.FLOAT
+    onnx.save(model, wide)
+    return half, wide
+
+
 def compare_decoders(chairlift):
     """How many answers were right and how many wrong."""
     passed = failed = 0
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    for path in sorted(DECODERS.glob("*.onnx")):
-        peer = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        rng = np.random.default_rng(3)
-        for length in (1, 7, 33):
-            prompt = rng.integers(0, 61, length)
-            want, margin = greedy(peer, prompt, 16)
-            inputs = {"input_ids": prompt[None], "max_tokens": np.array([16], np.int32), "ignore_eos": np.array([True])}
-            with tempfile.TemporaryDirectory() as folder:
-                got = run_offline(chairlift, path, inputs, pathlib.Path(folder))("output_ids")[0].tolist()
-            right = got == want or margin < 1e-4
-            passed, failed = passed + right, failed + (not right)
-            if not right:
-                print(f"FAILED {path.name} {length} tokens: {got}, not {want}")
-    print(f"decoders as exported: {passed} answers with ONNX Runtime's tokens", flush=True)
+    with tempfile.TemporaryDirectory() as converted:
+        written = sorted(DECODERS.glob("*.onnx"))
+        for path, like in [(path, path) for path in written] + [in_float16(path, pathlib.Path(converted)) for path in written]:
+            peer = onnxruntime.InferenceSession(str(like), options, providers=["CPUExecutionProvider"])
+            rng = np.random.default_rng(3)
+            for length in (1, 7, 33):
+                prompt = rng.integers(0, 61, length)
+                want, margin = greedy(peer, prompt, 16)
+                inputs = {"input_ids": prompt[None], "max_tokens": np.array([16], np.int32), "ignore_eos": np.array([True])}
+                with tempfile.TemporaryDirectory() as folder:
+                    got = run_offline(chairlift, path, inputs, pathlib.Path(folder))("output_ids")[0].tolist()
+                right = got == want or margin < 1e-4
+                passed, failed = passed + right, failed + (not right)
+                if not right:
+                    print(f"FAILED {path.name} {length} tokens: {got}, not {want}")
+    print(f"decoders as exported, and in float16: {passed} answers with ONNX Runtime's tokens", flush=True)
     return passed, failed
 
 

@@ -11,6 +11,7 @@
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 #include "graph/ragged/ragged.h"
+#include "graph/widen.h"
 
 namespace chairlift {
 namespace {
@@ -72,6 +73,7 @@ bool HasSource(const Graph& graph) {
 
 StatusOr<Graph> NormaliseDecoder(const Graph& graph) {
   CHAIRLIFT_ASSIGN_OR_RETURN(Graph picked, PickCacheBranch(graph));
+  CHAIRLIFT_RETURN_IF_ERROR(WidenFloats(picked));
   CHAIRLIFT_RETURN_IF_ERROR(decoders::NormalisePorts(picked));
   return picked;
 }

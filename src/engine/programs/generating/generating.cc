@@ -21,6 +21,7 @@
 #include "engine/programs/makers.h"
 #include "graph/decoders/decoder.h"
 #include "graph/onnx/import.h"
+#include "graph/widen.h"
 
 namespace chairlift {
 namespace {
@@ -337,6 +338,7 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
     refused = Message(graph.status());
     return nullptr;
   }
+  bool halves = HasFloat16(model.graph);
   std::optional<Graph> encoder;
   if (HasSource(*graph)) {
     const std::filesystem::path file = model.source.path.parent_path() / kEncoderFile;
@@ -348,6 +350,8 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
     }
     CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(file));
     encoder = std::move(imported.graph);
+    halves = halves || HasFloat16(*encoder);
+    CHAIRLIFT_RETURN_IF_ERROR(WidenFloats(*encoder));
   }
   const Graph* const encoder_graph = encoder ? &*encoder : nullptr;
   StatusOr<DecoderModel> made = MakeDecoder(*graph, encoder_graph);
@@ -417,6 +421,7 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
                            block_bytes);
   }
   std::vector<std::string> notes = std::move(made->notes);
+  if (halves) notes.emplace_back("float16 is computed, and its keys and values kept, in float32");
   std::vector<PassReport> passes = std::move(made->passes);
   std::unique_ptr<SourceEncoder> source_encoder;
   if (made->source) {

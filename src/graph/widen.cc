@@ -1,0 +1,80 @@
+#include "graph/widen.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "ops/element_type.h"
+#include "ops/half_simd.h"
+
+namespace chairlift {
+namespace {
+
+// The largest and the least float16 stand for what has no bound, as in masks and clips: they become
+// the largest and the least float32.
+Tensor Widened(const Tensor& narrow) {
+  constexpr float kLargestFloat16 = 65504.0f;
+  Tensor wide = Tensor::Allocate(DType::kFloat, narrow.shape());
+  auto* const values = wide.data<float>();
+  WidenFloat16(narrow.data<Float16>(), values, narrow.size());
+  for (int64_t i = 0; i < wide.size(); ++i) {
+    if (std::abs(values[i]) == kLargestFloat16) {
+      values[i] = std::copysign(std::numeric_limits<float>::max(), values[i]);
+    }
+  }
+  return wide;
+}
+
+void WidenValues(Graph& graph);
+
+void WidenAttributes(Node& node) {
+  std::vector<std::pair<std::string, AttributeValue>> changed;
+  for (const auto& [name, value] : node.attributes.values()) {
+    if (const auto* tensor = std::get_if<Tensor>(&value)) {
+      if (tensor->dtype() == DType::kFloat16) changed.emplace_back(name, Widened(*tensor));
+    } else if (const auto* body = std::get_if<std::shared_ptr<const Graph>>(&value)) {
+      Graph wide = **body;
+      WidenValues(wide);
+      changed.emplace_back(name, std::make_shared<const Graph>(std::move(wide)));
+    }
+  }
+  for (const char* type : {"to", "dtype", "output_dtype"}) {
+    if (node.attributes.Int(type, 0) == OnnxOfElementType(DType::kFloat16)) {
+      changed.emplace_back(type, OnnxOfElementType(DType::kFloat));
+    }
+  }
+  for (auto& [name, value] : changed) node.attributes.Set(name, std::move(value));
+}
+
+void WidenValues(Graph& graph) {
+  for (Value& value : graph.values) {
+    if (value.dtype != DType::kFloat16) continue;
+    value.dtype = DType::kFloat;
+    if (value.is_constant()) value.constant = Widened(value.constant);
+  }
+  for (Node& node : graph.nodes) WidenAttributes(node);
+}
+
+}  // namespace
+
+bool HasFloat16(const Graph& graph) {
+  return std::any_of(graph.values.begin(), graph.values.end(),
+                     [](const Value& value) { return value.dtype == DType::kFloat16; }) ||
+         std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
+           const auto bodies = Subgraphs(node);
+           return std::any_of(bodies.begin(), bodies.end(),
+                              [](const auto& body) { return HasFloat16(*body.second); });
+         });
+}
+
+Status WidenFloats(Graph& graph) {
+  if (!HasFloat16(graph)) return absl::OkStatus();
+  WidenValues(graph);
+  CHAIRLIFT_RETURN_IF_ERROR(Verify(graph));
+  return InferShapes(graph);
+}
+
+}  // namespace chairlift
