@@ -1,13 +1,13 @@
 #include "graph/decoders/without_past.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "graph/decoders/attention_masks.h"
 #include "graph/decoders/batch_heads.h"
 #include "graph/decoders/head_rows.h"
 #include "graph/decoders/known_values.h"
@@ -16,7 +16,6 @@
 #include "graph/passes/lower_attention.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
-#include "graph/ragged/mask_proof.h"
 #include "graph/ragged/prepare.h"
 
 namespace chairlift::decoders {
@@ -36,7 +35,8 @@ class PastRemover {
         total_(ports.caches.empty() ? Line::Of(Size::kNew) : Line::Total()),
         position_(ports.caches.empty() ? Line::Index : BehindPast),
         known_(graph, reader_, graph.inputs[static_cast<size_t>(ports.tokens)], Size::kNew,
-               position_) {}
+               position_),
+        masks_(graph, reader_, why_, total_, position_) {}
 
   // Leaves the causal graph, and that of the source's keys and values.
   Status Run(std::optional<Graph>& source) {
@@ -321,19 +321,19 @@ class PastRemover {
     }
     std::vector<ValueId> inputs = {q, past ? grown_.at(k).added : k, past ? grown_.at(v).added : v};
     if (mask != kNoValue && reader_.of(mask).is_slopes()) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId bias, SlopesBias(mask, node, causal));
+      CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId bias, masks_.SlopesBias(mask, node, causal));
       if (bias != kNoValue) {
         inputs.push_back(bias);
         graph_.nodes[n].attributes.Set("distances", int64_t{1});
       }
     } else if (mask != kNoValue && causal) {
-      CHAIRLIFT_RETURN_IF_ERROR(CheckHidesNothing(mask, total_));
+      CHAIRLIFT_RETURN_IF_ERROR(masks_.CheckHidesNothing(mask, total_));
     } else if (mask != kNoValue && reader_.of(mask).is_curve()) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId bias, BiasOf(mask, node, true));
+      CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId bias, masks_.BiasOf(mask, node, true));
       inputs.push_back(bias);
       graph_.nodes[n].attributes.Set("distances", int64_t{1});
     } else if (mask != kNoValue) {
-      CHAIRLIFT_RETURN_IF_ERROR(CheckCausal(mask));
+      CHAIRLIFT_RETURN_IF_ERROR(masks_.CheckCausal(mask));
     }
     graph_.nodes[n].inputs = std::move(inputs);
     graph_.nodes[n].attributes.Set("causal", int64_t{1});
@@ -346,94 +346,13 @@ class PastRemover {
     if (node.attributes.Int("causal", 0) != 0) return Unimplemented("it is causal");
     if (node.inputs.size() < 4 || node.inputs[3] == kNoValue) return absl::OkStatus();
     if (!reader_.of(node.inputs[3]).is_curve()) {
-      CHAIRLIFT_RETURN_IF_ERROR(CheckHidesNothing(node.inputs[3]));
+      CHAIRLIFT_RETURN_IF_ERROR(masks_.CheckHidesNothing(node.inputs[3]));
       node.inputs.resize(3);
       return absl::OkStatus();
     }
-    CHAIRLIFT_ASSIGN_OR_RETURN(node.inputs[3], BiasOf(node.inputs[3], node, false));
+    CHAIRLIFT_ASSIGN_OR_RETURN(node.inputs[3], masks_.BiasOf(node.inputs[3], node, false));
     node.attributes.Set("distances", int64_t{1});
     return absl::OkStatus();
-  }
-
-  // What a mask adds by distance: [heads, 2·reach + 1], that of key = query in the middle.
-  // `causal`: whether it hides later keys, and is to hide no others; if not, it hides none.
-  StatusOr<ValueId> BiasOf(ValueId mask, const Node& attention, bool causal) {
-    const auto key = std::pair(mask, causal);
-    if (const auto found = biases_.find(key); found != biases_.end()) return found->second;
-    const Pattern& pattern = reader_.of(mask);
-    const int rank = pattern.rank();
-    const auto apart = rank >= 2 && rank <= 4
-                           ? Line::Sum(Line::Index(rank - 1), position_(rank - 2), -1)
-                           : std::nullopt;
-    const auto back = apart ? Line::Sum(Line(), *apart, -1) : std::nullopt;
-    if (!back || (pattern.line != *apart && pattern.line != *back) ||
-        pattern.curve.dtype() != DType::kFloat ||
-        (pattern.column >= 0 && pattern.column != rank - 3) ||
-        pattern.dims[static_cast<size_t>(rank - 2)] != Line::Of(Size::kNew) ||
-        pattern.dims[static_cast<size_t>(rank - 1)] != total_) {
-      return Unimplemented("its mask does not follow from how far key and query are apart");
-    }
-    const int64_t columns = pattern.curve.shape()[1];
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t heads, HeadsOf(attention, columns));
-    const int64_t points = pattern.curve.shape()[0];
-    Tensor bias = Tensor::Allocate(DType::kFloat, {heads, points});
-    for (int64_t h = 0; h < heads; ++h) {
-      for (int64_t i = 0; i < points; ++i) {
-        const int64_t from = pattern.line == *apart ? i : points - 1 - i;
-        const float added = pattern.curve.data<float>()[from * columns + (columns == 1 ? 0 : h)];
-        const bool later = causal && i > kReach;
-        // A bias is no way to hide.
-        if (later ? !(added <= -ragged::kHidingScore) : !(std::abs(added) < ragged::kHidingScore)) {
-          return Unimplemented("its mask adds {} where the key is {} tokens behind the query",
-                               added, i - kReach);
-        }
-        bias.data<float>()[h * points + i] = later ? 0.0f : added;
-      }
-    }
-    const ValueId id = AddConstant(graph_, fmt::format("bias/{}", mask), std::move(bias));
-    biases_[key] = id;
-    return id;
-  }
-
-  // Heads of queries, for a mask that has one or as many.
-  StatusOr<int64_t> HeadsOf(const Node& attention, int64_t of_mask) const {
-    const SymbolicShape& q = graph_.values[static_cast<size_t>(attention.inputs[0])].shape;
-    const Dim heads = q[static_cast<int>(attention.attributes.Ints("q_axes", {0, 1, 2, 3})[1])];
-    if (heads.known() && (of_mask == 1 || of_mask == heads.value())) return heads.value();
-    return Unimplemented("its mask has {} heads", of_mask);
-  }
-
-  // What a mask adds that grows with the key's place at a slope of each head. Softmax takes no
-  // notice of what is the same for all keys of a query, so that it may be taken to be 0 at the
-  // query's own: a bias by distance, as BiasOf's. `causal`: later keys are hidden already, and it
-  // is to hide none. kNoValue where it adds the same to all.
-  StatusOr<ValueId> SlopesBias(ValueId mask, const Node& attention, bool causal) {
-    const Pattern& pattern = reader_.of(mask);
-    if (causal) {
-      CHAIRLIFT_RETURN_IF_ERROR(CheckHidesNothing(mask, pattern.Added(), total_));
-    } else {
-      CHAIRLIFT_RETURN_IF_ERROR(CheckCausal(mask, pattern.Added()));
-    }
-    const auto key = std::pair(mask, true);
-    if (const auto found = biases_.find(key); found != biases_.end()) return found->second;
-    const int rank = pattern.rank();
-    const int64_t times = rank >= 1 && rank <= 4 ? pattern.line.along(rank - 1) : 0;
-    if (pattern.column != rank - 3) {
-      return Unimplemented("its mask has slopes along axis {}, which is not that of heads",
-                           pattern.column);
-    }
-    if (times == 0) return kNoValue;
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t heads, HeadsOf(attention, pattern.slopes.size()));
-    Tensor bias = Tensor::Allocate(DType::kFloat, {heads, 2 * kReach + 1});
-    for (int64_t h = 0; h < heads; ++h) {
-      const float slope = pattern.slopes.data<float>()[h];
-      for (int64_t i = -kReach; i <= kReach; ++i) {
-        const float added = i < 0 ? slope * static_cast<float>(times * i) : 0.0f;
-        bias.data<float>()[h * (2 * kReach + 1) + kReach + i] = added;
-      }
-    }
-    reader_.LimitTokens(kReach + 1);
-    return biases_[key] = AddConstant(graph_, fmt::format("bias/{}", mask), std::move(bias));
   }
 
   // Attention over the source: what it reads of that is each request's own.
@@ -444,7 +363,7 @@ class PastRemover {
       return Unimplemented("it is causal over the source, or has a softcap");
     }
     if (node.inputs.size() > 3 && node.inputs[3] != kNoValue) {
-      CHAIRLIFT_RETURN_IF_ERROR(CheckHidesNothing(node.inputs[3]));
+      CHAIRLIFT_RETURN_IF_ERROR(masks_.CheckHidesNothing(node.inputs[3]));
     }
     Attributes attributes;
     attributes.Set("scale", node.attributes.Float("scale", 1.0f));
@@ -470,29 +389,6 @@ class PastRemover {
     kept.def = OperatorRegistry::Builtin().Find("chairlift", "SourceAttention");
     kept.attributes = std::move(attributes);
     return absl::OkStatus();
-  }
-
-  // Whether the mask adds 0 to all. `keys`: how many columns it must have, where that counts.
-  Status CheckHidesNothing(ValueId mask, const std::optional<Line>& keys = std::nullopt) const {
-    const Value& value = graph_.values[static_cast<size_t>(mask)];
-    return CheckHidesNothing(
-        mask, value.is_constant() ? Pattern::OfConstant(value.constant) : reader_.of(mask), keys);
-  }
-  Status CheckHidesNothing(ValueId mask, Pattern pattern, const std::optional<Line>& keys) const {
-    const auto table = pattern.known() ? pattern.AsTable() : std::nullopt;
-    if (!table || table->dtype != DType::kFloat) {
-      const std::string& why = why_[static_cast<size_t>(mask)];
-      return Unimplemented("its mask cannot be followed{}{}", why.empty() ? "" : ": ", why);
-    }
-    pattern = *table;
-    if (keys && (pattern.rank() < 1 || pattern.dims.back() != *keys)) {
-      return Unimplemented("its mask has no column for each key");
-    }
-    pattern.Simplify(true);
-    if (pattern.conditions.empty() && pattern.table.data<float>()[0] == 0.0f) {
-      return absl::OkStatus();
-    }
-    return Unimplemented("its mask hides tokens {}that all count", keys ? "" : "of a source ");
   }
 
   // The source's keys and values, [batch, length, heads, columns], in order of the attentions.
@@ -531,43 +427,6 @@ class PastRemover {
     }
     CHAIRLIFT_RETURN_IF_ERROR(InferAlone(graph));
     return graph;
-  }
-
-  // Whether the mask hides exactly the keys behind each query, and adds 0 to others.
-  Status CheckCausal(ValueId mask) const {
-    const bool constant = graph_.values[static_cast<size_t>(mask)].is_constant();
-    return CheckCausal(mask, constant ? Pattern() : reader_.of(mask));
-  }
-  Status CheckCausal(ValueId mask, Pattern pattern) const {
-    if (!pattern.is_table() || pattern.dtype != DType::kFloat) {
-      const std::string& why = why_[static_cast<size_t>(mask)];
-      return Unimplemented("its mask cannot be followed{}{}", why.empty() ? "" : ": ", why);
-    }
-    pattern.Simplify(true);
-    const int rank = pattern.rank();
-    if (rank < 2 || rank > 4 ||
-        pattern.dims[static_cast<size_t>(rank - 2)] != Line::Of(Size::kNew) ||
-        pattern.dims[static_cast<size_t>(rank - 1)] != total_) {
-      return Unimplemented("its mask is not one for each new token and each of all tokens");
-    }
-    // Key ≤ past + query.
-    const Line seen = *Line::Sum(position_(rank - 2), Line::Index(rank - 1), -1);
-    const Line hidden = *Line::Sum(Line::Number(-1), seen, -1);
-    const auto& conditions = pattern.conditions;
-    const bool straight = conditions.size() == 1 && conditions[0] == seen;
-    if (!straight && !(conditions.size() == 1 && conditions[0] == hidden)) {
-      std::vector<std::string> all;
-      all.reserve(conditions.size());
-      for (const Line& condition : conditions) all.push_back(condition.ToString() + " ≥ 0");
-      return Unimplemented("its mask hides by [{}], not where {} ≥ 0 fails", fmt::join(all, ", "),
-                           seen.ToString());
-    }
-    const float* table = pattern.table.data<float>();
-    if (table[straight ? 1 : 0] != 0.0f || !(table[straight ? 0 : 1] <= -ragged::kHidingScore)) {
-      return Unimplemented("its mask adds {} to what is seen and {} to what is hidden",
-                           table[straight ? 1 : 0], table[straight ? 0 : 1]);
-    }
-    return absl::OkStatus();
   }
 
   // --- The causal graph -------------------------------------------------------------------------
@@ -622,14 +481,14 @@ class PastRemover {
   std::vector<std::string> why_;     // by value: why it is not known
   std::map<ValueId, size_t> pasts_;  // inputs; the cache
   std::map<ValueId, Grown> grown_;
-  std::set<ValueId> joined_;                            // those that are Concat(past, new)
-  std::map<ValueId, Repeated> repeated_;                // on the way to a grown one
-  std::map<std::pair<ValueId, bool>, ValueId> biases_;  // by mask, and whether it is causal
-  std::vector<bool> sourced_;                           // by value: follows from the source alone
-  std::vector<size_t> crosses_;  // nodes: attentions of tokens over the source
-  const Line total_;             // tokens, with those of the past
+  std::set<ValueId> joined_;              // those that are Concat(past, new)
+  std::map<ValueId, Repeated> repeated_;  // on the way to a grown one
+  std::vector<bool> sourced_;             // by value: follows from the source alone
+  std::vector<size_t> crosses_;           // nodes: attentions of tokens over the source
+  const Line total_;                      // tokens, with those of the past
   Line (*const position_)(int axis);
   KnownValues known_;
+  AttentionMasks masks_;
 };
 
 }  // namespace
