@@ -219,6 +219,9 @@ Status Profile(const ProfileFlags& flags) {
     return Usage(
         InvalidArgument("a function's batches are not profiled; `chairlift bench` times it"));
   }
+  if (!flags.json.empty() && flags.json == flags.svg) {
+    return Usage(InvalidArgument("--json and --svg would both write {}", flags.json));
+  }
   EngineOptions options = flags.engine;
   options.on_load = LoadBar();
   CHAIRLIFT_ASSIGN_OR_RETURN(const auto engine, Engine::Create(options));

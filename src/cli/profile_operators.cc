@@ -15,6 +15,7 @@
 #include "cli/flags.h"
 #include "cli/svg_text.h"
 #include "cli/terminal.h"
+#include "device/cpu/cores.h"
 #include "device/cpu/peak_rates.h"
 
 namespace chairlift {
@@ -80,7 +81,9 @@ StatusOr<InferRequest> MakeRequest(Engine& engine, const ModelMetadata& metadata
 
 StatusOr<Measured> TimeNodes(Engine& engine, const InferRequest& request, double seconds) {
   Measured measured;
-  measured.peak = MeasurePeakRates(engine.workers());
+  // More workers than cores have no more than these.
+  const int cores = std::max(1, static_cast<int>(AllowedCores().size()));
+  measured.peak = MeasurePeakRates(std::min(engine.workers(), cores));
   std::vector<double> times;
   engine.StartTrace({.nodes = true});
   const auto begin = std::chrono::steady_clock::now();

@@ -63,19 +63,22 @@ std::optional<std::vector<int64_t>> InferContext::known_elements(int i) const {
 }
 
 struct WeightCache::Impl {
+  using Key = std::pair<const void*, std::string>;
   mutable std::mutex mutex;
-  std::map<std::pair<const void*, std::string>, Tensor> packed;
+  std::map<Key, Tensor> packed;
 };
 
 WeightCache::WeightCache() : impl_(std::make_unique<Impl>()) {}
 WeightCache::~WeightCache() = default;
 
 StatusOr<Tensor> WeightCache::Get(const Tensor& weight, const std::string& key, Pack pack) {
+  const Impl::Key whole(weight.raw(), fmt::format("{}{} {}", DTypeName(weight.dtype()),
+                                                  weight.shape().ToString(), key));
   const std::lock_guard<std::mutex> lock(impl_->mutex);
-  auto it = impl_->packed.find({weight.raw(), key});
+  const auto it = impl_->packed.find(whole);
   if (it != impl_->packed.end()) return it->second;
   CHAIRLIFT_ASSIGN_OR_RETURN(Tensor packed, pack());
-  impl_->packed.emplace(std::pair{weight.raw(), key}, packed);
+  impl_->packed.emplace(whole, packed);
   return packed;
 }
 

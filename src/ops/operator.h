@@ -129,8 +129,9 @@ class WeightCache {
   WeightCache();
   ~WeightCache();
   using Pack = absl::FunctionRef<StatusOr<Tensor>()>;
-  // The packed form of `weight` named by `key` (which must differ for all layouts of it),
-  // made by `pack` on first use. Lives as long as the cache.
+  // The packed form of `weight` named by `key`, made by `pack` on first use. Tensors of one memory
+  // and other types or shapes have forms of their own; `key` must differ for whatever else the form
+  // depends on. Lives as long as the cache.
   StatusOr<Tensor> Get(const Tensor& weight, const std::string& key, Pack pack);
   size_t byte_size() const;
 

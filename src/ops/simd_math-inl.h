@@ -7,7 +7,9 @@
 #define CHAIRLIFT_OPS_SIMD_MATH_INL_H_
 #endif
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 
 #include "hwy/contrib/math/math-inl.h"
@@ -40,6 +42,13 @@ HWY_INLINE void StorePart(FloatVec v, FloatTag d, float* p, size_t n) {
 #else
   hn::BlendedStore(v, hn::FirstN(d, n), d, p);
 #endif
+}
+
+// The lanes before the count-th: none of them below 0, all of them beyond the last.
+HWY_INLINE auto LanesBefore(int64_t count) {
+  constexpr FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  return hn::FirstN(d, static_cast<size_t>(std::clamp<int64_t>(count, 0, lanes)));
 }
 
 // Lane by lane through `f`, for what is rare.

@@ -88,6 +88,8 @@ TEST_F(CommandTest, WrongFlagsEndWithTwoAndAreNamed) {
     EXPECT_THAT(Refusal({command, misspelt}, 2), HasSubstr("did you mean '" + doubling_ + "'?"));
   }
   EXPECT_THAT(Refusal({"profile", doubling_, "--batches", "0"}, 2), HasSubstr("1 to 4096"));
+  EXPECT_THAT(Refusal({"profile", doubling_, "--operators", "--json", "out", "--svg", "out"}, 2),
+              HasSubstr("--json and --svg would both write out"));
   EXPECT_THAT(Refusal({"serve", doubling_, "--max-rank", "99"}, 2), HasSubstr("1 to 64"));
   EXPECT_THAT(Refusal({"serve", doubling_, "--max-body-bytes", "5XB"}, 2),
               HasSubstr("--max-body-bytes: '5XB' is not a number of bytes from 1, as"));

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <random>
 #include <set>
 
@@ -81,6 +83,135 @@ std::string CheckAndList(const Graph& graph, const std::vector<Shape>& shapes,
   std::string operators;
   for (const Node& node : (*blocked)->graph().nodes) operators += node.def->name + " ";
   return operators;
+}
+
+// A convolution, transposed or not, of as many channels as its weights say.
+struct Filter {
+  const char* what;
+  Shape weights;
+  Attributes attributes;
+  const char* op = "Conv";
+
+  int64_t channels() const {
+    const bool transposed = std::string(op) == "ConvTranspose";
+    return transposed ? weights[0] : weights[1] * attributes.Int("group", 1);
+  }
+};
+
+Attributes Windows(int64_t pad, int64_t stride, int64_t dilation, int64_t group) {
+  return Attrs({{"pads", std::vector<int64_t>{pad, pad, pad, pad}},
+                {"strides", std::vector<int64_t>{stride, stride}},
+                {"dilations", std::vector<int64_t>{dilation, dilation}},
+                {"group", group}});
+}
+
+// What each of these convolutions gives of its own input, all with the same memory for weights.
+std::vector<Tensor> Convolved(const std::vector<Filter>& filters, const Tensor& weights) {
+  GraphBuilder b;
+  std::mt19937 random(3);
+  std::vector<Tensor> inputs;
+  for (size_t i = 0; i < filters.size(); ++i) {
+    const Filter& filter = filters[i];
+    const Shape shape{2, filter.channels(), 16, 16};
+    const ValueId x = b.Input("x" + std::to_string(i), DType::kFloat, SymbolicShape(shape));
+    b.Output(b.Op(filter.op, {x, b.Constant(weights.Reshaped(filter.weights))}, filter.attributes));
+    random.seed(static_cast<unsigned>(filter.channels()));
+    inputs.push_back(RandomFloats(random, shape, 1));
+  }
+  Graph graph = std::move(b).Build();
+  EXPECT_TRUE(InferShapes(graph).ok());
+  const auto executable = Executable::Create(graph, {});
+  EXPECT_TRUE(executable.ok()) << executable.status();
+  SoloTeam team;
+  Arena arena;
+  auto outputs = (*executable)->Run(inputs, team, 0, arena);
+  EXPECT_TRUE(outputs.ok()) << outputs.status();
+  return outputs.ok() ? *std::move(outputs) : std::vector<Tensor>();
+}
+
+TEST(LayoutTest, OneMemoryOfWeightsIsReadInSeveralForms) {
+  const auto window = [](int64_t pad, int64_t group = 1) { return Windows(pad, 1, 1, group); };
+  const auto by = [](int64_t stride) { return Windows(0, stride, 1, 1); };
+  const std::pair<Filter, Filter> pairs[] = {
+      {{"pointwise", {64, 32, 1, 1}, window(0)}, {"", {32, 64, 1, 1}, window(0)}},
+      {{"pointwise", {64, 32, 1, 1}, window(0)}, {"of groups", {64, 32, 1, 1}, window(0, 2)}},
+      {{"Winograd", {64, 32, 3, 3}, window(1)}, {"", {32, 64, 3, 3}, window(1)}},
+      {{"few outputs", {4, 32, 3, 3}, window(1)}, {"", {2, 64, 3, 3}, window(1)}},
+      {{"dilated", {64, 32, 3, 3}, Windows(6, 1, 6, 1)}, {"", {32, 64, 3, 3}, Windows(6, 1, 6, 1)}},
+      {{"grouped", {32, 24, 3, 3}, window(1, 4)}, {"", {32, 24, 3, 3}, window(1, 8)}},
+      {{"grouped", {32, 8, 3, 3}, window(1, 2)}, {"", {64, 4, 3, 3}, window(1, 8)}},
+      {{"depthwise", {32, 1, 3, 3}, window(1, 32)}, {"", {96, 1, 3, 1}, window(1, 96)}},
+      {{"depthwise", {32, 1, 3, 3}, window(1, 32)}, {"two of each", {32, 1, 3, 3}, window(1, 16)}},
+      {{"strided", {64, 32, 3, 3}, by(2)}, {"", {32, 64, 3, 3}, by(2)}},
+      {{"upsampling", {64, 32, 2, 2}, by(2), "ConvTranspose"},
+       {"", {32, 64, 2, 2}, by(2), "ConvTranspose"}},
+      {{"upsampling", {64, 32, 2, 2}, by(2), "ConvTranspose"},
+       {"to few", {512, 4, 2, 2}, by(2), "ConvTranspose"}},
+      {{"columns", {64, 32, 3, 3}, by(2), "ConvTranspose"},
+       {"", {32, 64, 3, 3}, by(2), "ConvTranspose"}}};
+  for (const auto& [first, second] : pairs) {
+    SCOPED_TRACE(std::string(first.what) + ", " + second.what);
+    std::mt19937 random(5);
+    const Tensor weights = RandomFloats(random, first.weights, 0.1f);
+    ASSERT_EQ(first.weights.NumElements(), second.weights.NumElements());
+    const std::vector<Tensor> both = Convolved({first, second}, weights);
+    ASSERT_EQ(both.size(), 2u);
+    for (const auto& [filter, got] : {std::pair(first, both[0]), std::pair(second, both[1])}) {
+      const std::vector<Tensor> alone = Convolved({filter}, weights);
+      ASSERT_EQ(alone.size(), 1u);
+      ASSERT_EQ(alone[0].shape(), got.shape());
+      EXPECT_EQ(std::memcmp(alone[0].raw(), got.raw(), got.byte_size()), 0);
+    }
+  }
+}
+
+// An infinity that an activation ends, as it would be without blocks of channels. (Winograd's
+// transforms make NaN of it.)
+TEST(LayoutTest, WhatFillsUpBlocksStaysZeroBesideInfinities) {
+  const Filter firsts[] = {{"pointwise", {27, 9, 1, 1}, Windows(0, 1, 1, 1)},
+                           {"strided", {27, 24, 3, 3}, Windows(1, 2, 1, 1)},
+                           {"dilated", {27, 24, 3, 3}, Windows(6, 1, 6, 1)},
+                           {"grouped", {24, 4, 3, 3}, Windows(1, 1, 1, 6)}};
+  const Filter seconds[] = {{"pointwise", {24, 0, 1, 1}, Windows(0, 1, 1, 1)},
+                            {"Winograd", {24, 0, 3, 3}, Windows(1, 1, 1, 1)},
+                            {"strided", {24, 0, 3, 3}, Windows(1, 2, 1, 1)},
+                            {"few outputs", {3, 0, 3, 3}, Windows(1, 1, 1, 1)}};
+  for (const Filter& first : firsts) {
+    for (Filter second : seconds) {
+      for (const char* activation : {"Tanh", "Sigmoid", "Clip"}) {
+        SCOPED_TRACE(fmt::format("{}, {}, {}", first.what, activation, second.what));
+        GraphBuilder b;
+        std::mt19937 random(7);
+        const Shape image{2, first.channels(), 24, 24};
+        second.weights =
+            Shape{second.weights[0], first.weights[0], second.weights[2], second.weights[3]};
+        const ValueId x = b.Input("x", DType::kFloat, SymbolicShape(image));
+        ValueId v = b.Op("Conv", {x, b.Constant(RandomFloats(random, first.weights, 0.1f))},
+                         first.attributes);
+        std::vector<ValueId> operands = {v};
+        if (std::string(activation) == "Clip") {
+          operands.push_back(b.Constant(Tensor::Of<float>({}, {0})));
+          operands.push_back(b.Constant(Tensor::Of<float>({}, {6})));
+        }
+        v = b.Op(activation, operands);
+        b.Output(b.Op("Conv", {v, b.Constant(RandomFloats(random, second.weights, 0.1f))},
+                      second.attributes));
+        Graph graph = std::move(b).Build();
+        ASSERT_TRUE(InferShapes(graph).ok());
+        const auto executable = Executable::Create(graph, {});
+        ASSERT_TRUE(executable.ok()) << executable.status();
+        Tensor input = RandomFloats(random, image, 1);
+        input.data<float>()[5 * 24 + 7] = std::numeric_limits<float>::infinity();
+        SoloTeam team;
+        Arena arena;
+        const auto outputs = (*executable)->Run(std::vector<Tensor>{input}, team, 0, arena);
+        ASSERT_TRUE(outputs.ok()) << outputs.status();
+        int64_t wrong = 0;
+        for (const float value : (*outputs)[0].values<float>()) wrong += !std::isfinite(value);
+        EXPECT_EQ(wrong, 0);
+      }
+    }
+  }
 }
 
 TEST(LayoutTest, AResidualNetworkIsReorderedOnlyAtItsEnd) {

@@ -261,6 +261,17 @@ bool Overlaps(const Attributes& attributes, const Shape& weights) {
   return false;
 }
 
+// Whether a transposed convolution may have outputs that lie a stride and more beyond all that its
+// inputs reach: oneDNN takes none such.
+bool PadsBeyond(const Attributes& attributes) {
+  const std::vector<int64_t> strides = attributes.Ints("strides");
+  const std::vector<int64_t> padding = attributes.Ints("output_padding");
+  for (size_t i = 0; i < padding.size(); ++i) {
+    if (padding[i] >= (i < strides.size() ? strides[i] : 1)) return true;
+  }
+  return false;
+}
+
 // Whether a transposed convolution of an image makes k · size of each axis, with a kernel of k.
 bool Upsamples(const Attributes& attributes, const Shape& weights) {
   const auto all = [&](const char* name, int64_t value) {
@@ -290,6 +301,7 @@ std::optional<BlockedForm> ConvBlockedForm(const Attributes& attributes,
     if (!transposed) return FillsBlocks(channels);
     return (depthwise ? groups : channels / groups) % ChannelBlock() == 0;
   };
+  if (transposed && PadsBeyond(attributes)) return std::nullopt;
   // What overlaps is summed row-major, by columns of products (col2im).
   if (transposed && !depthwise && (!w.concrete() || Overlaps(attributes, w.ToShape()))) {
     return std::nullopt;

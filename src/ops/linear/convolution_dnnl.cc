@@ -9,6 +9,7 @@
 #include "device/cpu/dnnl.h"
 #include "ops/dnnl_call.h"
 #include "ops/linear/convolution.h"
+#include "ops/linear/fill.h"
 #include "ops/linear/huge_tensor.h"
 
 namespace chairlift {
@@ -349,6 +350,7 @@ class DnnlConvolution final : public Kernel {
       if (residual != nullptr) data[count++] = residual + part.dst_at;
       data[count++] = scratch + part.scratchpad_at;
       if (!calls_[part.call]->Run(worker, {data, count}).ok()) failed = true;
+      if (dst_reorder_ == nullptr) ClearFill(part, computed + part.dst_at);
     });
     if (failed) return Internal("a oneDNN convolution failed");
     if (dst_reorder_ != nullptr) return change(*dst_reorder_, computed, dst);
@@ -385,6 +387,19 @@ class DnnlConvolution final : public Kernel {
       std::copy_n(src + part.src_at + plane * c_.InSize(), size, rows + plane * size);
     }
     return rows;
+  }
+
+  // Zeros what fills up the last block of outputs, if the part has it.
+  void ClearFill(const Part& part, float* dst) const {
+    const int64_t filled = c_.out_channels - given_.out_channels;
+    const int64_t end = part.out_channel + part.slice.out_channels;
+    if (filled == 0 || c_.groups > 1 || end != c_.out_channels) return;
+    const int64_t block = ChannelBlock();
+    const int64_t pixels = part.slice.rows ? part.slice.rows->out_rows * OutRow() : c_.OutSize();
+    for (int64_t image = 1; image <= part.slice.images; ++image) {
+      float* last = dst + (image * (part.slice.out_channels / block) - 1) * pixels * block;
+      ClearFilledUp(last, pixels, block - filled, block);
+    }
   }
 
   // Into how many parts an image may be cut by rows, each of whose results is dense: where it has
@@ -581,6 +596,12 @@ StatusOr<std::unique_ptr<Kernel>> CompileDnnlConvolution(const Convolution& conv
     return Unimplemented("it convolves float32 over one to three spatial axes");
   }
   if (c.scale_input >= 0) return Unimplemented("it does not scale its inputs");
+  for (int i = 0; c.transposed && i < c.spatial_rank(); ++i) {
+    const int64_t reached = (c.in[i] - 1) * c.strides[i] + (c.kernel[i] - 1) * c.dilations[i] + 1;
+    if (c.out[i] + c.pads_begin[i] >= reached + c.strides[i]) {
+      return Unimplemented("rows of outputs lie beyond all that its inputs reach");
+    }
+  }
   // Blocked inside, except for the few planes of a picture.
   const bool picture = c.groups == 1 && c.channels <= 3 && !c.transposed &&
                        context.inputs[0].layout == Layout::kRowMajor;

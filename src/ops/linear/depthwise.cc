@@ -120,9 +120,10 @@ StatusOr<std::unique_ptr<Kernel>> CompileDepthwise(const Convolution& c,
   CHAIRLIFT_RETURN_IF_ERROR(DepthwiseAccepts(c, context));
   const Tensor* weights = context.constant(1);
   const Depthwise s = DepthwiseOf(c);
-  CHAIRLIFT_ASSIGN_OR_RETURN(Tensor filters, context.weights.Get(*weights, "depthwise", [&] {
-    return StatusOr<Tensor>(PackDepthwiseFilters(*weights, c.channels, s));
-  }));
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      Tensor filters, context.weights.Get(*weights, fmt::format("depthwise {}", c.groups), [&] {
+        return StatusOr<Tensor>(PackDepthwiseFilters(*weights, c.channels, s));
+      }));
   return std::make_unique<DepthwiseKernel>(s, c, std::move(filters), context.width);
 }
 

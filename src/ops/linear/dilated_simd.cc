@@ -82,13 +82,15 @@ void TapRows(const Dilated& s, const float* pixels, const float* packed, int64_t
   const int64_t stored = (s.out_channels + block - 1) / block * block;
   const int64_t end = std::min(channel + kGemmPanel, stored), row = s.rows.x.out;
   for (int64_t c = channel; c < end; c += kLanes) {
+    const auto there = LanesBefore(s.out_channels - c);
     const V b = bias == nullptr ? hn::Zero(kD) : hn::LoadU(kD, bias + c);
     const int64_t at = c / block * s.OutPlane() + c % block;
     for (int64_t p = first * row; p < last * row; ++p) {
       const int64_t to = at + p * block;
       V sum = hn::Add(hn::LoadU(kD, sums + (p - first * row) * kGemmPanel + c - channel), b);
       if (residual != nullptr) sum = hn::Add(sum, hn::LoadU(kD, residual + to));
-      hn::StoreU(VectorActivate(kD, s.activation.kind, alpha, beta, sum), kD, y + to);
+      sum = VectorActivate(kD, s.activation.kind, alpha, beta, sum);
+      hn::StoreU(hn::IfThenElseZero(there, sum), kD, y + to);
     }
   }
 }

@@ -179,9 +179,10 @@ StatusOr<std::unique_ptr<Kernel>> CompileGrouped(const Convolution& c,
   s.rows = WindowRows::Of(c);
   s.activation = c.activation;
   if (!s.rows.EdgesFit(s.RowsAtOnce())) return Unimplemented("its windows reach too far");
-  CHAIRLIFT_ASSIGN_OR_RETURN(Tensor filters, context.weights.Get(*weights, "grouped", [&] {
-    return StatusOr<Tensor>(PackGroupedFilters(*weights, s));
-  }));
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      Tensor filters, context.weights.Get(*weights, fmt::format("grouped {}", c.groups), [&] {
+        return StatusOr<Tensor>(PackGroupedFilters(*weights, s));
+      }));
   return std::make_unique<GroupedKernel>(s, c, std::move(filters), context.width);
 }
 

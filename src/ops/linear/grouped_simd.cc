@@ -177,6 +177,12 @@ void Lanes(const Grouped& s, int64_t out_block, int lane, const float* x, const 
   const WindowRows& rows = s.rows;
   const int64_t output = out_block * rows.block + lane, row = rows.x.out * rows.block;
   const int64_t left = std::clamp<int64_t>(s.out_channels - output, 0, kLanes);
+  if (left == 0) {  // all of them only fill up the block
+    for (float* at = y + first * row; at < y + last * row; at += rows.block) {
+      hn::StoreU(hn::Zero(kD), kD, at);
+    }
+    return;
+  }
   const auto there = hn::FirstN(kD, static_cast<size_t>(left));
   Read read;
   read.channels = s.Channels(out_block);

@@ -145,9 +145,10 @@ StatusOr<std::unique_ptr<Kernel>> CompilePointwise(const Convolution& c,
       c.scale_input < 0 && c.batch >= context.width) {
     return Unimplemented("oneDNN is faster for one block of outputs");
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(Tensor packed, context.weights.Get(*weights, "pointwise", [&] {
-    return StatusOr<Tensor>(PackPointwiseWeights(*weights, s, c.groups));
-  }));
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      Tensor packed, context.weights.Get(*weights, fmt::format("pointwise {}", c.groups), [&] {
+        return StatusOr<Tensor>(PackPointwiseWeights(*weights, s, c.groups));
+      }));
   return std::make_unique<PointwiseKernel>(s, c, std::move(packed), context.width);
 }
 

@@ -42,6 +42,7 @@ struct TileOperands {
   const float* residual = nullptr;  // or null
   float* y = nullptr;
   int64_t y_pixel = 0, y_vector = 0;
+  int64_t outputs = 0;      // from the first vector on; what fills up the last block stays zero
   float low = 0, high = 0;  // what sums are held to
 };
 
@@ -86,13 +87,14 @@ HWY_NOINLINE void PixelTile(const TileOperands& t) {
   }
   const V low = hn::Set(kD, t.low), high = hn::Set(kD, t.high);
   CHAIRLIFT_UNROLL
-  for (int p = 0; p < P; ++p) {
+  for (int v = 0; v < N; ++v) {
+    const auto there = LanesBefore(t.outputs - v * kLanes);
     CHAIRLIFT_UNROLL
-    for (int v = 0; v < N; ++v) {
+    for (int p = 0; p < P; ++p) {
       const int64_t at = p * t.y_pixel + v * t.y_vector;
       V sum = sums[p][v];
       if (t.residual != nullptr) sum = hn::Add(sum, hn::LoadU(kD, t.residual + at));
-      hn::StoreU(AtLeast(AtMost(sum, high), low), kD, t.y + at);
+      hn::StoreU(hn::IfThenElseZero(there, AtLeast(AtMost(sum, high), low)), kD, t.y + at);
     }
   }
 }
@@ -184,6 +186,7 @@ void Pixels(const Pointwise& s, const float* x, const float* w, const float* bia
       const int64_t block = first_block + v0 / in_block, lane = v0 % in_block * kLanes;
       t.w = w + block * s.channels * s.block + lane;
       t.bias = bias + block * s.block + lane;
+      t.outputs = s.out_channels - block * s.block - lane;
       const int64_t most = MostPixels(static_cast<int>(v1 - v0));
       const int64_t tiles = (end - at + most - 1) / most;
       for (int64_t i = 0; i < tiles; ++i) {
@@ -201,10 +204,11 @@ void Pixels(const Pointwise& s, const float* x, const float* w, const float* bia
         TileFor(p1 - p0, v1 - v0)(t);
         if (clamps) continue;
         for (int64_t v = 0; v < v1 - v0; ++v) {
+          const auto there = LanesBefore(t.outputs - v * kLanes);
           for (int64_t p = 0; p < p1 - p0; ++p) {
-            float* sum = t.y + p * t.y_pixel + v * t.y_vector;
-            hn::StoreU(VectorActivate(kD, s.activation.kind, alpha, beta, hn::LoadU(kD, sum)), kD,
-                       sum);
+            float* place = t.y + p * t.y_pixel + v * t.y_vector;
+            const V sum = VectorActivate(kD, s.activation.kind, alpha, beta, hn::LoadU(kD, place));
+            hn::StoreU(hn::IfThenElseZero(there, sum), kD, place);
           }
         }
       }

@@ -88,8 +88,9 @@ StatusOr<std::unique_ptr<Kernel>> CompileUpsampling(const Convolution& c,
   s.factor_x = c.kernel[1];
   s.blocked_out = context.outputs[0].layout == Layout::kChannelBlocked;
   s.activation = c.activation;
+  const char* const form = s.blocked_out ? "upsampling, blocked" : "upsampling";
   CHAIRLIFT_ASSIGN_OR_RETURN(
-      Tensor packed, context.weights.Get(*weights, "upsampling", [&]() -> StatusOr<Tensor> {
+      Tensor packed, context.weights.Get(*weights, form, [&]() -> StatusOr<Tensor> {
         if (!s.blocked_out) {
           const int64_t columns = s.out_channels * s.Taps();
           Tensor all = HugeTensor(DType::kFloat, Shape{PackedGemmSize(s.channels, columns)});

@@ -196,6 +196,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileWinogradConvolution(const Convolution& 
   WinogradGeometry g;
   g.channels = ChannelBlocks(c.channels) * ChannelBlock();
   g.out_channels = ChannelBlocks(c.out_channels) * ChannelBlock();
+  g.filters = c.out_channels;
   g.height = c.in[0];
   g.width = c.in[1];
   g.out_height = c.out[0];

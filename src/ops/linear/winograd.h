@@ -22,6 +22,7 @@ inline constexpr int64_t kWinogradPoints = 36;
 // The sizes of one convolution, and what it ends with.
 struct WinogradGeometry {
   int64_t channels = 0, out_channels = 0;  // stored: multiples of ChannelBlock()
+  int64_t filters = 0;                     // of out_channels, the others are zero
   int64_t height = 0, width = 0, out_height = 0, out_width = 0;
   int64_t pad_top = 0, pad_left = 0;
   int64_t tiles_y = 0, tiles_x = 0;

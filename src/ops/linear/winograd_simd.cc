@@ -144,6 +144,7 @@ void MultiplyTiles(const WinogradGeometry& g, const WinogradOperands& o, int64_t
         CHAIRLIFT_UNROLL
         for (int s = 0; s < 6; ++s) OutputTransform(z + s, 6, half + s, 6);
         const V bias = o.bias == nullptr ? hn::Zero(kD) : hn::LoadU(kD, o.bias + channel + c);
+        const auto there = LanesBefore(g.filters - channel - c);
         const int64_t base = (at.image * g.out_channels + channel + c) * out_plane;
         for (int64_t r = 0; r < rows; ++r) {
           V out[4];
@@ -152,7 +153,8 @@ void MultiplyTiles(const WinogradGeometry& g, const WinogradOperands& o, int64_t
             const int64_t to = base + ((at.y + r) * g.out_width + at.x + s) * kLanes;
             V value = hn::Add(out[s], bias);
             if (o.residual != nullptr) value = hn::Add(value, hn::LoadU(kD, o.residual + to));
-            hn::StoreU(VectorActivate(kD, g.activation.kind, alpha, beta, value), kD, o.y + to);
+            value = VectorActivate(kD, g.activation.kind, alpha, beta, value);
+            hn::StoreU(hn::IfThenElseZero(there, value), kD, o.y + to);
           }
         }
       }

@@ -180,6 +180,25 @@ TEST(ConvTransposeTest, EqualsReferenceForRandomShapesGroupsAndWindows) {
   }
 }
 
+// oneDNN takes none such.
+TEST(ConvTransposeTest, OutputsAStrideBeyondWhatInputsReachAreZero) {
+  Random random(14);
+  for (size_t rank = 1; rank <= 3; ++rank) {
+    ConvCase c;
+    c.transposed = true;
+    c.batch = 2;
+    c.channels = 3;
+    c.out_channels = 5;
+    c.in.assign(rank, 5);
+    c.kernel.assign(rank, 2);
+    c.strides.assign(rank, 2);
+    c.dilations.assign(rank, 3);
+    c.output_padding.assign(rank, 2);
+    c.pads.assign(2 * rank, 0);
+    Check(c, random, DType::kFloat);
+  }
+}
+
 TEST(ConvTest, LargeEnoughToBeSharedEqualsReference) {
   Random random(13);
   for (int64_t batch : {1, 2, 3}) {
