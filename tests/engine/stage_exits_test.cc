@@ -25,6 +25,7 @@ namespace stage_exits_test {
 using ::testing::AllOf;
 using testing::ExitModel;
 using ::testing::HasSubstr;
+using testing::kFloat;
 using testing::ModelBuilder;
 using testing::TempFolder;
 using testing::WriteFile;
@@ -210,6 +211,54 @@ TEST(StageExitsTest, WhoIsSureMaySkipStages) {
                                         .instead = {{"b", "a"}}}}});
     ASSERT_TRUE(engine.ok()) << engine.status();
     CheckExit(questions, **engine, sure, shorter);
+  }
+}
+
+// x → t0 → … → t5 → scores, with heads after t1 and t4: whatever takes "late" may have skipped t2.
+ModelBuilder TwoExitModel() {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {"batch", 8});
+  m.Output("early", kFloat).Output("late", kFloat).Output("scores", kFloat);
+  std::string last = "x";
+  for (int i = 0; i < 6; ++i) {
+    const std::string n = std::to_string(i);
+    testing::RandomWeights(m, "w" + n, {8, 8}, static_cast<unsigned>(i));
+    m.Node("MatMul", {last, "w" + n}, {"a" + n});
+    last = "t" + n;
+    m.Node("Tanh", {"a" + n}, {last});
+    if (i == 1) m.Node("Softmax", {last}, {"early"}).Int("axis", -1);
+    if (i == 4) m.Node("Softmax", {last}, {"late"}).Int("axis", -1);
+  }
+  m.Node("Softmax", {last}, {"scores"}).Int("axis", -1);
+  return m;
+}
+
+// What stands for something at an exit must be there for whoever skipped stages before it.
+TEST(StageExitsTest, AnExitNeedsWhatItsInsteadNames) {
+  const TempFolder folder;
+  const auto config = [](StageExit early, StageExit late) {
+    return ModelConfig{.policy = "staged", .stages_after = {"t2"}, .exits = {early, late}};
+  };
+  const StageExit leaves{.output = "late", .at_least = 0, .instead = {{"scores", "t2"}}};
+  const StageExit skips{
+      .output = "late", .at_least = 0, .skip_to = "t5", .instead = {{"t5", "t2"}}};
+  for (const StageExit& late : {leaves, skips}) {
+    SCOPED_TRACE(late.skip_to);
+    StageExit early{.output = "early", .at_least = 0, .skip_to = "t3", .instead = {{"t3", "t1"}}};
+    EXPECT_THAT(
+        std::string(LoadExits(TwoExitModel(), folder, config(early, late)).status().message()),
+        HasSubstr("has no 't2', which the exit after 'late' names in its 'instead'"));
+    early.instead["t2"] = "t1";
+    auto engine = LoadExits(TwoExitModel(), folder, config(early, late));
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    Tensor x = Tensor::Allocate(DType::kFloat, {2, 8});
+    std::fill_n(x.data<float>(), x.size(), 0.5f);
+    const auto got = (*engine)->Infer({.model = "m", .inputs = {{"x", x}}});
+    ASSERT_TRUE(got.ok()) << got.status();
+    ASSERT_EQ(got->outputs.size(), 3u);
+    for (const NamedTensor& output : got->outputs) {
+      EXPECT_EQ(output.tensor.shape(), (Shape{2, 8})) << output.name;
+    }
   }
 }
 

@@ -15,9 +15,17 @@ bool IsFloat(DType dtype) {
          dtype == DType::kBFloat16;
 }
 
+// An exit, the stage that it ends, and the stage with which requests that take it go on.
+struct PlacedExit {
+  const StageExit& exit;
+  int stage = 0;
+  int next = 0;
+};
+
 class ExitReader {
  public:
-  ExitReader(const StagedModel& model, std::span<const std::unique_ptr<Cell>> cells)
+  ExitReader(const StagedModel& model, std::span<const std::unique_ptr<Cell>> cells,
+             std::span<const PlacedExit> exits)
       : model_(model), specs_(model.values.size()) {
     for (size_t s = 0; s < model.stages.size(); ++s) {
       const ModelStage& stage = model.stages[s];
@@ -25,6 +33,7 @@ class ExitReader {
         Spec& spec = SpecOf(stage.inputs[i]);
         spec.port = &cells[s]->inputs()[i];
         spec.read = static_cast<int>(s);
+        spec.reader = "a later stage reads";
       }
       for (size_t i = 0; i < stage.outputs.size(); ++i) {
         Spec& spec = SpecOf(stage.outputs[i]);
@@ -32,13 +41,24 @@ class ExitReader {
         spec.made = static_cast<int>(s);
       }
     }
-    for (const int value : model.outputs) SpecOf(value).read = num_stages();
+    for (const PlacedExit& placed : exits) {
+      for (const auto& [name, source_name] : placed.exit.instead) {
+        const auto source = std::find(model.values.begin(), model.values.end(), source_name);
+        if (source == model.values.end()) continue;
+        Spec& spec = SpecOf(static_cast<int>(source - model.values.begin()));
+        if (spec.read >= placed.stage) continue;
+        spec.read = placed.stage;
+        spec.reader = fmt::format("the exit after '{}' names in its 'instead'", placed.exit.output);
+      }
+    }
+    for (const int value : model.outputs) {
+      SpecOf(value).read = num_stages();
+      SpecOf(value).reader = "the model answers with";
+    }
   }
 
-  int num_stages() const { return static_cast<int>(model_.stages.size()); }
-
-  // `next`: the stage with which requests that take it go on.
-  StatusOr<LayoutExit> Read(const StageExit& exit, int stage, int next) const {
+  StatusOr<LayoutExit> Read(const PlacedExit& placed) const {
+    const auto& [exit, stage, next] = placed;
     LayoutExit read;
     read.name = exit.output;
     read.predicate = exit.predicate;
@@ -71,8 +91,7 @@ class ExitReader {
       if (!missing || given) continue;
       return InvalidArgument(
           "who takes the exit has no '{}', which {}; name in 'instead' what stands for it",
-          model_.values[value],
-          spec.read == num_stages() ? "the model answers with" : "a later stage reads");
+          model_.values[value], spec.reader);
     }
     return read;
   }
@@ -81,8 +100,12 @@ class ExitReader {
   struct Spec {
     const Cell::Port* port = nullptr;
     int made = -1;  // by this stage; −1: an input of the model
-    int read = -1;  // by this stage last; the number of stages: an output of the model
+    // By this stage last, or by an exit that ends it; the number of stages: an output of the model.
+    int read = -1;
+    std::string reader = {};  // "a later stage reads"
   };
+
+  int num_stages() const { return static_cast<int>(model_.stages.size()); }
 
   Spec& SpecOf(int value) { return specs_[static_cast<size_t>(value)]; }
   const Spec& SpecOf(int value) const { return specs_[static_cast<size_t>(value)]; }
@@ -140,18 +163,23 @@ StatusOr<std::vector<std::vector<LayoutExit>>> ExitsOf(const StagedModel& model,
                                                        std::span<const StageExit> exits) {
   StageCuts cuts;
   AddExitCuts(exits, cuts);
-  const ExitReader reader(model, cells);
-  std::vector<std::vector<LayoutExit>> by_stage(model.stages.size());
+  std::vector<PlacedExit> placed;
   size_t skips = 0;
   for (const StageExit& exit : exits) {
     const auto at = std::find(cuts.exits.begin(), cuts.exits.end(), exit.output);
     const int stage = model.exits[static_cast<size_t>(at - cuts.exits.begin())];
-    const int next = exit.skip_to.empty() ? reader.num_stages() : model.skips[skips++] + 1;
-    StatusOr<LayoutExit> read = reader.Read(exit, stage, next);
+    const int next =
+        exit.skip_to.empty() ? static_cast<int>(model.stages.size()) : model.skips[skips++] + 1;
+    placed.push_back({exit, stage, next});
+  }
+  const ExitReader reader(model, cells, placed);
+  std::vector<std::vector<LayoutExit>> by_stage(model.stages.size());
+  for (const PlacedExit& exit : placed) {
+    StatusOr<LayoutExit> read = reader.Read(exit);
     if (!read.ok()) {
-      return Annotate(read.status(), fmt::format("exits: exit after '{}'", exit.output));
+      return Annotate(read.status(), fmt::format("exits: exit after '{}'", exit.exit.output));
     }
-    by_stage[static_cast<size_t>(stage)].push_back(*std::move(read));
+    by_stage[static_cast<size_t>(exit.stage)].push_back(*std::move(read));
   }
   return by_stage;
 }

@@ -163,7 +163,7 @@ StatusOr<int> StagedRequest::Complete(int32_t stage, std::span<const Tensor> out
     if (holds) taken = static_cast<int>(i);
   }
   if (taken >= 0) {
-    Take(exits[static_cast<size_t>(taken)]);
+    CHAIRLIFT_RETURN_IF_ERROR(Take(exits[static_cast<size_t>(taken)]));
   } else {
     for (const int value : ports.dropped) values_[static_cast<size_t>(value)] = {};
   }
@@ -178,9 +178,12 @@ StatusOr<int> StagedRequest::Complete(int32_t stage, std::span<const Tensor> out
   return taken;
 }
 
-void StagedRequest::Take(const LayoutExit& exit) {
+Status StagedRequest::Take(const LayoutExit& exit) {
   std::vector<Value> sources;
-  for (const auto& [value, source] : exit.instead) {
+  for (const auto& [missing, source] : exit.instead) {
+    if (!value(source).present()) {
+      return Internal("exit after '{}': what stands for value {} is not there", exit.name, missing);
+    }
     sources.push_back(values_[static_cast<size_t>(source)]);
   }
   for (int stage = next_ - 1; stage < exit.next; ++stage) {
@@ -192,6 +195,7 @@ void StagedRequest::Take(const LayoutExit& exit) {
     values_[static_cast<size_t>(exit.instead[i].first)] = std::move(sources[i]);
   }
   next_ = exit.next;
+  return absl::OkStatus();
 }
 
 StatusOr<std::vector<NamedTensor>> StagedRequest::TakeOutputs() {

@@ -98,7 +98,8 @@ class StagedRequest final : public RequestGraph {
   const Tensor& value(int value) const { return values_[static_cast<size_t>(value)].tensor; }
   // What the stage gave for a batch; the request's rows or tokens lie in each from `first` on, one
   // after the other. `memory`: of the batch; null where the request is alone. Then takes the first
-  // exit that holds: returns which of the stage's, −1: none. An error is a predicate's.
+  // exit that holds: returns which of the stage's, −1: none. An error is a predicate's, or
+  // internal.
   StatusOr<int> Complete(int32_t stage, std::span<const Tensor> outputs, PlaceInBatch first,
                          const SharedStageMemory& memory);
   int64_t rows() const { return request().rows; }
@@ -111,7 +112,7 @@ class StagedRequest final : public RequestGraph {
     SharedStageMemory memory;  // that it lies in
   };
 
-  void Take(const LayoutExit& exit);
+  Status Take(const LayoutExit& exit);
 
   const StageLayout& layout_;
   const Signature& signature_;
