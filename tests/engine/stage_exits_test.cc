@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -353,6 +354,45 @@ TEST(StageExitsTest, APolicyOfAUsersOwnServesTheModel) {
   EXPECT_THAT(ExitRefusal({.policy = "cellular",
                            .stage_policy = [] { return std::make_unique<OneByOne>(); }}),
               HasSubstr("policy 'cellular' does not use"));
+}
+
+// Nothing but the time that it names has it asked again.
+TEST(StageExitsTest, APolicyThatLetsALoneRequestWaitIsAskedAgain) {
+  class Patient : public StagePolicy {
+   public:
+    explicit Patient(std::atomic<int>& calls) : calls_(calls) {}
+    void Schedule(const StageBatch& batch, MetaOperations& operations) override {
+      if (batch.stage > 0) return;
+      if (++calls_ % 3 != 0) return operations.WakeAfter(std::chrono::microseconds(50));
+      operations.New(1);
+    }
+
+   private:
+    std::atomic<int>& calls_;
+  };
+  std::mt19937 random(3);
+  for (const int workers : {1, 2}) {
+    std::atomic<int> calls = 0;
+    const TempFolder folder;
+    auto engine = LoadExits(
+        ExitModel(), folder,
+        {.stages = 3, .stage_policy = [&calls] { return std::make_unique<Patient>(calls); }},
+        workers);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    constexpr int kRequests = 20;
+    for (int i = 0; i < kRequests; ++i) {
+      std::promise<StatusOr<InferResponse>> promise;
+      (*engine)->InferAsync(AskForImages(1, random), [&](StatusOr<InferResponse> answer) {
+        promise.set_value(std::move(answer));
+      });
+      auto answer = promise.get_future();
+      const bool came = answer.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+      if (!came) engine->reset();  // which answers what waits
+      ASSERT_TRUE(came) << "request " << i << " waits for ever";
+      ASSERT_TRUE(answer.get().ok());
+    }
+    EXPECT_GE(calls.load(), 3 * kRequests);
+  }
 }
 
 TEST(StageExitsTest, APolicyThatThrowsIsNotCalledAgain) {

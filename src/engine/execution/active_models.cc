@@ -79,6 +79,14 @@ std::shared_ptr<Model> ActiveModels::Note(Model& model, const Change& change) {
   return nullptr;
 }
 
+void ActiveModels::WakeBy(Model& model, TimePoint wake) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ModelQueue::Share& share = model.queue().share;
+  if (share.requests == 0 || (share.wake && *share.wake <= wake)) return;
+  share.wake = wake;
+  Arm(wake);
+}
+
 // A timer that is set too early looks, finds nothing, and sets itself right.
 void ActiveModels::Arm(TimePoint wake) {
   if (armed_ && *armed_ <= wake) return;

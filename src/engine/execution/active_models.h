@@ -50,6 +50,8 @@ class ActiveModels {
   };
   // Returns the model where it has no request left, to be released once no lock is held.
   std::shared_ptr<Model> Note(Model& model, const Change& change);
+  // Nothing happened, but the model is to be looked at by then. The caller holds its lock.
+  void WakeBy(Model& model, TimePoint wake);
 
   // A worker that looks for a task.
   struct Search {

@@ -106,7 +106,11 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(const std::shared_ptr<M
                                                          WorkerId worker, TimePoint now) {
   ModelQueue& queue = model->queue();
   std::optional<Task> task = queue.scheduler().Next(worker, now);
-  if (!task) return nullptr;
+  if (!task) {
+    // A user's policy that was asked just now may have said when it wants to be asked again.
+    if (const auto wake = queue.scheduler().WakeAt(now)) models_.WakeBy(*model, *wake);
+    return nullptr;
+  }
   auto batch = std::make_shared<Batch>();
   batch->requests.reserve(task->nodes.size());
   batch->nodes.reserve(task->nodes.size());

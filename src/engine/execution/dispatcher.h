@@ -182,8 +182,8 @@ class Dispatcher {
   // Gives tasks of the model, which run elsewhere than on the workers, to its free lanes.
   void FillLanes(const std::shared_ptr<Model>& model, TimePoint now, Actions& actions);
   // A task of the model for that worker; null where it has none.
-  static std::shared_ptr<Batch> NextBatch(const std::shared_ptr<Model>& model, WorkerId worker,
-                                          TimePoint now);
+  std::shared_ptr<Batch> NextBatch(const std::shared_ptr<Model>& model, WorkerId worker,
+                                   TimePoint now);
   // Notes what has changed at the model. `change`: but for `wake` and `requests`.
   void Settle(Model& model, ActiveModels::Change change, TimePoint now, Actions& actions);
   // Under no lock: a task of any model for the worker; null: there is none, and it is idle.
