@@ -314,5 +314,37 @@ TEST(StagedProgramTest, WhatCannotBeStagedIsRefusedByName) {
               HasSubstr("'staged' does"));
 }
 
+// Two inputs that the first stage does nothing with but put them side by side.
+TEST(StagedOracleTest, AModelThatBeginsByJoiningItsInputsIsCut) {
+  ModelBuilder m(17);
+  m.Input("a", kFloat, {"batch", 3}).Input("b", kFloat, {"batch", 5}).Output("t2", kFloat);
+  m.Node("Concat", {"a", "b"}, {"c"}).Int("axis", 1);
+  std::string last = "c";
+  for (int i = 0; i < 3; ++i) {
+    const std::string n = std::to_string(i);
+    testing::RandomWeights(m, "w" + n, {8, 8}, static_cast<unsigned>(i));
+    m.Node("MatMul", {last, "w" + n}, {"m" + n});
+    last = "t" + n;
+    m.Node("Tanh", {"m" + n}, {last});
+  }
+  std::mt19937 random(5);
+  const InferRequest request{.model = "model",
+                             .inputs = {{"a", RandomTensor(Shape{2, 3}, random)},
+                                        {"b", RandomTensor(Shape{2, 5}, random)}}};
+  const TempFolder folder;
+  auto alone = Load(m, folder, {.policy = "none"});
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  const StatusOr<InferResponse> want = (*alone)->Infer(request);
+  ASSERT_TRUE(want.ok()) << want.status();
+  for (const ModelConfig& config :
+       {ModelConfig{.policy = "staged"}, ModelConfig{.stages_after = {"t0"}}}) {
+    auto engine = Load(m, folder, config);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    const StatusOr<InferResponse> got = (*engine)->Infer(request);
+    ASSERT_TRUE(got.ok()) << got.status();
+    ExpectClose(*got, *want);
+  }
+}
+
 }  // namespace staged_oracle_test
 }  // namespace chairlift

@@ -278,16 +278,13 @@ Status PlanStagesAhead(const std::shared_ptr<const StageCells>& cells, const Ser
   std::vector<BatchPlanner> planners;
   for (size_t i = 0; i < cells->size(); ++i) {
     Cell& cell = *(*cells)[i];
-    std::vector<Shape> one_row;
-    for (const Cell::Port& port : cell.inputs()) {
-      one_row.push_back(port.row.ToShape());
-      one_row.back().Insert(0, 1);
-    }
+    // Of the executable's inputs: some may be several of the cell's, side by side.
+    CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Shape> one_row, OneRow(cell.executable().inputs()));
     // With `staged`, a batch is as large as suits all of its stages.
     const bool own_sizes = plan.config.policy != "staged";
     const int own = own_sizes ? plan.scheduling.cell_types[i].max_batch_size : 0;
-    planners.push_back(
-        PlannerOf(cell.executable(), one_row, own > 0 ? own : plan.scheduling.max_batch_size));
+    planners.push_back(PlannerOf(cell.executable(), std::move(one_row),
+                                 own > 0 ? own : plan.scheduling.max_batch_size));
     CHAIRLIFT_RETURN_IF_ERROR(PlanOneRow(planners.back(), load.workers));
   }
   PlanBatchesAhead(std::move(planners), cells, load);
