@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "batching/virtual_workers.h"
 
@@ -309,6 +310,28 @@ TEST(StagedTest, ABatchIsNotStretchedWhereAnEarlierQueryWouldBeLate) {
   EXPECT_FALSE(joined({}, At(3 * kT - 1)));
   // What is late anyway holds nobody up.
   EXPECT_TRUE(joined(microseconds(2 * kT - 1), {}));
+}
+
+// Under the model's lock: tens of milliseconds, where looking at the batch for each that waits
+// would take seconds.
+TEST(StagedTest, WhetherManyMakeALargeBatchLateIsFoundInOnePass) {
+  constexpr int kHalf = 30'000;
+  const Costs costs(3);
+  const auto s = Staged(
+      {.max_batch_size = 2 * kHalf, .latency_objective = microseconds(9 * kT), .costs = &costs},
+      {.stretch = true, .longest_wait = microseconds(9 * kT)});
+  BatchRequestId id = 1;
+  for (int i = 0; i < kHalf; ++i) s->Arrive(id++, Stages(2), 0, At(0), At(8 * kT));
+  const std::optional<Task> first = s->Next(0, At(0));
+  ASSERT_EQ(RequestsOf(first).size(), static_cast<size_t>(kHalf));
+  for (int i = 0; i < kHalf; ++i) s->Arrive(id++, Stages(2), 0, At(kT), At(8 * kT));
+  const TimePoint start = Clock::Steady().Now();
+  s->Complete(first->id, At(kT), {});
+  const Duration took = Clock::Steady().Now() - start;
+  const std::optional<Task> second = s->Next(0, At(kT));
+  ASSERT_EQ(RequestsOf(second).size(), static_cast<size_t>(kHalf));
+  EXPECT_EQ(second->type, 0) << "they catch up";
+  EXPECT_LT(took, std::chrono::seconds(1));
 }
 
 // Requests that may leave after stage 0, and skip stages: their graphs begin with that stage alone.

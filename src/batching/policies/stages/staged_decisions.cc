@@ -225,30 +225,34 @@ bool StagedScheduler::PaysToJoin(const Pipeline& pipeline, StagedBatchId id,
          row.size * old_alone + more.queries * (wait + more_alone) + weight * (old_alone + share);
 }
 
-bool StagedScheduler::MakesLate(const Pipeline& pipeline, StagedBatchId id, Load more) const {
+std::optional<TimePoint> StagedScheduler::FirstDue(const Pipeline& pipeline, StagedBatchId id,
+                                                   Load old) const {
   const BatchTable::Row& row = pipeline.table.row(id);
-  const Batch& batch = pipeline.batches.at(id);
-  std::vector<TimePoint> due;
-  for (const Slot slot : batch.queries) {
+  const TimePoint ends =
+      now() + CostOfStages(pipeline, row.front + 1, pipeline.table.stages(), old);
+  std::optional<TimePoint> first;
+  const auto consider = [&](TimePoint due) {
+    if (due >= ends && (!first || due < *first)) first = due;
+  };
+  for (const Slot slot : pipeline.batches.at(id).queries) {
     if (slot == kNoSlot) continue;
     const Request& query = request(slot);
     if (options_.latency_objective > Duration(0)) {
-      due.push_back(query.arrived + options_.latency_objective);
+      consider(query.arrived + options_.latency_objective);
     }
-    if (query.deadline) due.push_back((*query.deadline)->first);
+    if (query.deadline) consider((*query.deadline)->first);
   }
-  if (due.empty()) return false;
-  const Load old = LoadOf(batch, 0, row.size);
+  return first;
+}
+
+bool StagedScheduler::EndsAfter(const Pipeline& pipeline, StagedBatchId id, Load old, Load more,
+                                TimePoint due) const {
   const Load both{old.rows + more.rows, std::max(old.length, more.length)};
-  const int32_t next = row.front + 1;
-  const int32_t stages = pipeline.table.stages();
-  const Duration alone = CostOfStages(pipeline, next, stages, old);
+  const int32_t next = pipeline.table.row(id).front + 1;
   const Duration catching_up = CostOfStages(pipeline, 0, next, more);
-  const Duration together = CostOfStages(pipeline, next, stages, both);
+  const Duration together = CostOfStages(pipeline, next, pipeline.table.stages(), both);
   if (catching_up == Duration(0) || together == Duration(0)) return false;
-  return std::any_of(due.begin(), due.end(), [&](TimePoint at) {
-    return now() + alone <= at && now() + catching_up + together > at;
-  });
+  return now() + catching_up + together > due;
 }
 
 }  // namespace chairlift

@@ -195,7 +195,9 @@ void StagedScheduler::Stretch(Pipeline& pipeline) {
   const Duration limit = staged_.longest_wait;
   if (limit > Duration(0) && now() - row.created > limit) return;
   const Batch& batch = pipeline.batches.at(*id);
-  int32_t room = options_.max_batch_size - LoadOf(batch, 0, row.size).rows;
+  const Load old = LoadOf(batch, 0, row.size);
+  const std::optional<TimePoint> due = FirstDue(pipeline, *id, old);
+  int32_t room = options_.max_batch_size - old.rows;
   if (staged_.by_length) room = std::min(room, options_.max_batch_size - active_rows_);
   Load more;
   int32_t joining = 0;
@@ -203,7 +205,7 @@ void StagedScheduler::Stretch(Pipeline& pipeline) {
     const int32_t rows = RowsOf(slot);
     if (more.rows + rows > room) break;
     const Load next{more.rows + rows, std::max(more.length, request(slot).length)};
-    if (MakesLate(pipeline, *id, next)) break;
+    if (due && EndsAfter(pipeline, *id, old, next, *due)) break;
     more = next;
     ++joining;
   }

@@ -98,9 +98,12 @@ class StagedScheduler final : public RequestTable {
   void Stretch(Pipeline& pipeline);
   StagedBatchId MakeNew(Pipeline& pipeline, int32_t pair, std::span<const Slot> slots, bool starts);
   void MakeStretched(Pipeline& pipeline, StagedBatchId id, std::span<const Slot> slots);
-  // Whether so many more rows, where all costs are known, make a query of the batch late that would
-  // not be without them.
-  bool MakesLate(const Pipeline& pipeline, StagedBatchId id, Load more) const;
+  // When the first of a batch's queries is due that would not be late if nobody joined. `old`: what
+  // the batch has.
+  std::optional<TimePoint> FirstDue(const Pipeline& pipeline, StagedBatchId id, Load old) const;
+  // Whether the batch, where all costs are known, ends after `due` if so many more join it.
+  bool EndsAfter(const Pipeline& pipeline, StagedBatchId id, Load old, Load more,
+                 TimePoint due) const;
 
   // What is decided by costs. Some queries, together:
   struct Group {
