@@ -9,7 +9,9 @@
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <map>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <stdexcept>
 #include <thread>
@@ -234,6 +236,51 @@ ModelBuilder TwoExitModel() {
   return m;
 }
 
+// Passes make one tensor of "early" and "probabilities", of "scores" and "same", and of "x" and
+// "asked".
+TEST(StageExitsTest, OutputsThatPassesMergedMayBeNamed) {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {"batch", 8});
+  for (const char* output : {"early", "also_early", "scores", "same", "asked"}) {
+    m.Output(output, kFloat);
+  }
+  testing::RandomWeights(m, "w0", {8, 8}, 1);
+  testing::RandomWeights(m, "w1", {8, 8}, 2);
+  m.Node("MatMul", {"x", "w0"}, {"a"});
+  m.Node("Softmax", {"a"}, {"probabilities"}).Int("axis", -1);
+  m.Node("Identity", {"probabilities"}, {"early"});
+  m.Node("Identity", {"probabilities"}, {"also_early"});
+  m.Node("Tanh", {"a"}, {"t"});
+  m.Node("MatMul", {"t", "w1"}, {"b"});
+  m.Node("Softmax", {"b"}, {"scores"}).Int("axis", -1);
+  m.Node("Identity", {"scores"}, {"same"});
+  m.Node("Identity", {"x"}, {"asked"});
+  const TempFolder folder;
+  const auto load = [&](const std::string& exit, std::map<std::string, std::string> instead) {
+    return LoadExits(m, folder,
+                     {.exits = {{.output = exit, .at_least = 0, .instead = std::move(instead)}}});
+  };
+  Tensor x = Tensor::Allocate(DType::kFloat, {2, 8});
+  std::iota(x.data<float>(), x.data<float>() + x.size(), 1.0f);
+  for (const char* exit : {"early", "also_early"}) {
+    for (const std::map<std::string, std::string>& instead :
+         {std::map<std::string, std::string>{{"scores", "early"}},
+          {{"same", "also_early"}},
+          {{"scores", "probabilities"}, {"same", "early"}},
+          {{"scores", "asked"}}}) {
+      auto engine = load(exit, instead);
+      ASSERT_TRUE(engine.ok()) << engine.status();
+      const auto got = (*engine)->Infer({.model = "m", .inputs = {{"x", x}}});
+      ASSERT_TRUE(got.ok()) << got.status();
+      const size_t source = instead.begin()->second == "asked" ? 4 : 0;
+      ExpectNear(got->outputs[2].tensor, got->outputs[source].tensor);
+      ExpectNear(got->outputs[3].tensor, got->outputs[source].tensor);
+    }
+  }
+  EXPECT_THAT(std::string(load("early", {{"scores", "x"}, {"same", "early"}}).status().message()),
+              HasSubstr("for which both 'early' and 'x' are to stand"));
+}
+
 // What stands for something at an exit must be there for whoever skipped stages before it.
 TEST(StageExitsTest, AnExitNeedsWhatItsInsteadNames) {
   const TempFolder folder;
@@ -327,6 +374,10 @@ TEST(StageExitsTest, WhatIsWrongIsRefusedByName) {
               HasSubstr("'early' is not missing"));
   EXPECT_THAT(refusal({.output = "early", .at_least = 1, .instead = {{"scores", "ear"}}}),
               HasSubstr("no tensor 'ear' is kept between stages"));
+  EXPECT_THAT(refusal({.output = "early", .at_least = 1, .skip_to = "nose"}),
+              HasSubstr("exits: skip_to: there is no node or tensor 'nose'"));
+  EXPECT_THAT(ExitRefusal({.exits = {EarlyExit(0.5), EarlyExit(0.5)}}),
+              HasSubstr("there are two after 'early', of which the second is never taken"));
   EXPECT_THAT(ExitRefusal({.policy = "ideal", .exits = {EarlyExit(1)}}),
               HasSubstr("nobody leaves early; with 'staged' and 'cellular'"));
   EXPECT_THAT(ExitRefusal({.policy = "window", .exits = {EarlyExit(1)}}),

@@ -120,7 +120,7 @@ inline ModelBuilder SkipModel() {
   m.Node("Conv", {"image", "k1", "c1"}, {"conv1"}).Ints("pads", {1, 1, 1, 1}).Name("first");
   m.Node("Relu", {"conv1"}, {"skip"});
   m.Node("Conv", {"skip", "k2"}, {"conv2"}).Ints("pads", {1, 1, 1, 1}).Ints("strides", {2, 2});
-  m.Node("Relu", {"conv2"}, {"down"});
+  m.Node("Relu", {"conv2"}, {"down"}).Name("relu_2");
   m.Node("Conv", {"down", "k3"}, {"conv3"}).Ints("pads", {1, 1, 1, 1});
   m.Node("Relu", {"conv3"}, {"deep"});
   m.Node("ConvTranspose", {"deep", "k4"}, {"up"}).Ints("strides", {2, 2});

@@ -25,8 +25,8 @@ struct PlacedExit {
 class ExitReader {
  public:
   ExitReader(const StagedModel& model, std::span<const std::unique_ptr<Cell>> cells,
-             std::span<const PlacedExit> exits)
-      : model_(model), specs_(model.values.size()) {
+             std::span<const PlacedExit> exits, const OtherNames& others)
+      : model_(model), others_(others), specs_(model.values.size()) {
     for (size_t s = 0; s < model.stages.size(); ++s) {
       const ModelStage& stage = model.stages[s];
       for (size_t i = 0; i < stage.inputs.size(); ++i) {
@@ -43,7 +43,8 @@ class ExitReader {
     }
     for (const PlacedExit& placed : exits) {
       for (const auto& [name, source_name] : placed.exit.instead) {
-        const auto source = std::find(model.values.begin(), model.values.end(), source_name);
+        const auto source =
+            std::find(model.values.begin(), model.values.end(), NameInGraph(others, source_name));
         if (source == model.values.end()) continue;
         Spec& spec = SpecOf(static_cast<int>(source - model.values.begin()));
         if (spec.read >= placed.stage) continue;
@@ -80,6 +81,13 @@ class ExitReader {
       CHAIRLIFT_ASSIGN_OR_RETURN(const int value, ValueNamed(name));
       CHAIRLIFT_ASSIGN_OR_RETURN(const int source, ValueNamed(source_name));
       CHAIRLIFT_RETURN_IF_ERROR(CheckInstead(value, source, stage, next));
+      for (const auto& [earlier, its_source] : read.instead) {
+        if (earlier != value || its_source == source) continue;
+        return InvalidArgument(
+            "instead: '{}' is a name of '{}', for which both '{}' and '{}' are to stand", name,
+            model_.values[static_cast<size_t>(value)],
+            model_.values[static_cast<size_t>(its_source)], source_name);
+      }
       read.instead.emplace_back(value, source);
     }
     for (size_t value = 0; value < specs_.size(); ++value) {
@@ -111,10 +119,11 @@ class ExitReader {
   const Spec& SpecOf(int value) const { return specs_[static_cast<size_t>(value)]; }
 
   StatusOr<int> ValueNamed(const std::string& name) const {
+    const std::string& its_name = NameInGraph(others_, name);
     std::vector<std::string> known;
     for (size_t value = 0; value < specs_.size(); ++value) {
       if (specs_[value].port == nullptr) continue;
-      if (model_.values[value] == name) return static_cast<int>(value);
+      if (model_.values[value] == its_name) return static_cast<int>(value);
       known.push_back(model_.values[value]);
     }
     return InvalidArgument("no tensor '{}' is kept between stages{}", name,
@@ -144,35 +153,39 @@ class ExitReader {
   }
 
   const StagedModel& model_;
+  const OtherNames& others_;
   std::vector<Spec> specs_;  // by value
 };
 
 }  // namespace
 
-void AddExitCuts(std::span<const StageExit> exits, StageCuts& cuts) {
+void AddExitCuts(std::span<const StageExit> exits, const OtherNames& others, StageCuts& cuts) {
   for (const StageExit& exit : exits) {
-    if (std::find(cuts.exits.begin(), cuts.exits.end(), exit.output) == cuts.exits.end()) {
-      cuts.exits.push_back(exit.output);
+    const std::string& output = NameInGraph(others, exit.output);
+    if (std::find(cuts.exits.begin(), cuts.exits.end(), output) == cuts.exits.end()) {
+      cuts.exits.push_back(output);
     }
-    if (!exit.skip_to.empty()) cuts.skips.push_back(exit.skip_to);
+    if (!exit.skip_to.empty()) cuts.skips.push_back(NameInGraph(others, exit.skip_to));
   }
 }
 
 StatusOr<std::vector<std::vector<LayoutExit>>> ExitsOf(const StagedModel& model,
                                                        std::span<const std::unique_ptr<Cell>> cells,
-                                                       std::span<const StageExit> exits) {
+                                                       std::span<const StageExit> exits,
+                                                       const OtherNames& others) {
   StageCuts cuts;
-  AddExitCuts(exits, cuts);
+  AddExitCuts(exits, others, cuts);
   std::vector<PlacedExit> placed;
   size_t skips = 0;
   for (const StageExit& exit : exits) {
-    const auto at = std::find(cuts.exits.begin(), cuts.exits.end(), exit.output);
+    const auto at =
+        std::find(cuts.exits.begin(), cuts.exits.end(), NameInGraph(others, exit.output));
     const int stage = model.exits[static_cast<size_t>(at - cuts.exits.begin())];
     const int next =
         exit.skip_to.empty() ? static_cast<int>(model.stages.size()) : model.skips[skips++] + 1;
     placed.push_back({exit, stage, next});
   }
-  const ExitReader reader(model, cells, placed);
+  const ExitReader reader(model, cells, placed, others);
   std::vector<std::vector<LayoutExit>> by_stage(model.stages.size());
   for (const PlacedExit& exit : placed) {
     StatusOr<LayoutExit> read = reader.Read(exit);

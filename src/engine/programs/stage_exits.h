@@ -13,15 +13,16 @@
 
 namespace chairlift {
 
-// Adds the cuts that exits need.
-void AddExitCuts(std::span<const StageExit> exits, StageCuts& cuts);
+// Adds the cuts that exits need. `others`: names that they use.
+void AddExitCuts(std::span<const StageExit> exits, const OtherNames& others, StageCuts& cuts);
 
 // Exits by stage, of a model that was cut there. InvalidArgument names what is wrong with one: a
-// threshold for numbers of another type, nothing that is skipped, a tensor for which nothing
-// stands, or something of another type or size.
+// threshold for numbers of another type, nothing that is skipped, a tensor for which nothing or
+// more than one stands, or something of another type or size.
 StatusOr<std::vector<std::vector<LayoutExit>>> ExitsOf(const StagedModel& model,
                                                        std::span<const std::unique_ptr<Cell>> cells,
-                                                       std::span<const StageExit> exits);
+                                                       std::span<const StageExit> exits,
+                                                       const OtherNames& others);
 
 }  // namespace chairlift
 

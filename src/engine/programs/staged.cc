@@ -248,12 +248,12 @@ StageInputs ZerosOfRows(const std::vector<Shape>& shapes) {
   return {.make = make, .max_rows = kDefaultMaxStagedRows};
 }
 
-StatusOr<MadeStages> MakeStages(const Graph& graph, const std::set<std::string>& rows,
-                                const std::vector<Shape>& shapes, const LoadingModel& loading,
-                                const ExecutableOptions& options) {
+StatusOr<MadeStages> MakeStages(const Graph& graph, const OtherNames& others,
+                                const std::set<std::string>& rows, const std::vector<Shape>& shapes,
+                                const LoadingModel& loading, const ExecutableOptions& options) {
   MadeStages made;
-  CHAIRLIFT_ASSIGN_OR_RETURN(CutModel cut,
-                             CutStagedModel(graph, rows, ZerosOfRows(shapes), loading, options));
+  CHAIRLIFT_ASSIGN_OR_RETURN(CutModel cut, CutStagedModel(graph, rows, CutsOf(loading, others),
+                                                          ZerosOfRows(shapes), loading, options));
   const StagedModel& model = cut.model;
   made.costs = std::move(cut.costs);
   if (!cut.tried.empty()) made.notes.push_back(cut.tried);
@@ -267,7 +267,7 @@ StatusOr<MadeStages> MakeStages(const Graph& graph, const std::set<std::string>&
   CHAIRLIFT_ASSIGN_OR_RETURN(UsersStaging users, LoadUsersStaging(loading, made.names));
   made.policy = std::move(users.policy);
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<std::vector<LayoutExit>> exits,
-                             ExitsOf(model, made.cells, users.exits));
+                             ExitsOf(model, made.cells, users.exits, others));
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<StageLayout::Unit> units, UnitsOf(model, made.cells));
   made.layout = StageLayout::Of(model, std::move(units), std::move(exits));
   return made;
@@ -325,10 +325,10 @@ StatusOr<std::unique_ptr<Program>> MakeStaged(LoadingModel& model, std::string& 
   Graph graph = model.graph;  // another kind may have to take the model as it is
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<PassReport> passes,
                              RunPasses(graph, model.executable.disabled_passes));
-  RestoreNamesOfOutputs(NamesOfOutputs(model.graph), graph);
+  const OtherNames others = RestoreNamesOfOutputs(NamesOfOutputs(model.graph), graph);
   ExecutableOptions options = model.executable;
   options.passed = true;
-  StatusOr<MadeStages> made = MakeStages(graph, rows, *shapes, model, options);
+  StatusOr<MadeStages> made = MakeStages(graph, others, rows, *shapes, model, options);
   if (absl::IsUnimplemented(made.status()) && config.exits.empty()) {
     refused = Message(made.status());
     ServeUncut(refused, model);

@@ -74,14 +74,22 @@ std::vector<CostSamples> CostsOf(const StagedModel& model, std::span<const int> 
 
 }  // namespace
 
+StageCuts CutsOf(const LoadingModel& loading, const OtherNames& others) {
+  const ModelConfig& config = loading.config;
+  StageCuts cuts{.stages = config.stages};
+  for (const std::string& name : config.stages_after) {
+    cuts.after.push_back(NameInGraph(others, name));
+  }
+  AddExitCuts(config.exits, others, cuts);
+  if (!cuts.after.empty() || !cuts.skips.empty()) cuts.before_passes = NamesIn(loading.graph);
+  return cuts;
+}
+
 StatusOr<CutModel> CutStagedModel(const Graph& graph, const std::set<std::string>& rows,
-                                  const StageInputs& inputs, const LoadingModel& loading,
-                                  const ExecutableOptions& options) {
+                                  StageCuts cuts, const StageInputs& inputs,
+                                  const LoadingModel& loading, const ExecutableOptions& options) {
   const ModelConfig& config = loading.config;
   const NodeCosts nodes = FindNodeCosts(graph, inputs, loading, options);
-  StageCuts cuts{.stages = config.stages, .after = config.stages_after};
-  cuts.packed = inputs.packed;
-  AddExitCuts(config.exits, cuts);
   cuts.row_costs = nodes.row_costs;
   CutModel cut;
   const auto into = [&](int stages) {
@@ -90,7 +98,7 @@ StatusOr<CutModel> CutStagedModel(const Graph& graph, const std::set<std::string
   };
   StatusOr<StagedModel> model = Unimplemented("not tried");
   if (!SaysWhereToCut(config) && nodes.sizes.size() > 1) {
-    const int given = inputs.packed ? config.max_batch_tokens : config.max_batch_size;
+    const int given = cuts.packed ? config.max_batch_tokens : config.max_batch_size;
     const StageTrial trial{.sizes = nodes.sizes,
                            .policy = config.policy == "cellular" ? "cellular" : "staged",
                            .max_batch_size = given > 0 ? given : inputs.max_rows,

@@ -27,14 +27,17 @@ struct StageInputs {
   std::function<StatusOr<std::vector<Tensor>>(const Executable& whole, int rows)> make;
   int max_rows = 1;      // at most
   int request_rows = 1;  // of a likely request
-  bool packed = false;   // as StageCuts has it
 };
+
+// What a model's settings say of where to cut; `others`: names in them. Its graph has not been
+// through the passes.
+StageCuts CutsOf(const LoadingModel& loading, const OtherNames& others = {});
 
 // `graph` has been through the passes; `rows` as CutIntoStages() has them. Times nodes as far as
 // the load allows. Errors as CutIntoStages().
 StatusOr<CutModel> CutStagedModel(const Graph& graph, const std::set<std::string>& rows,
-                                  const StageInputs& inputs, const LoadingModel& loading,
-                                  const ExecutableOptions& options);
+                                  StageCuts cuts, const StageInputs& inputs,
+                                  const LoadingModel& loading, const ExecutableOptions& options);
 
 }  // namespace chairlift
 

@@ -214,10 +214,7 @@ StageInputs OnesOfTokens(const Signature& signature, std::span<const RaggedInput
     for (Tensor& tensor : packed) tensor = tensor.Clone();
     return packed;
   };
-  return {.make = make,
-          .max_rows = kDefaultMaxStagedTokens,
-          .request_rows = kTriedTokens,
-          .packed = true};
+  return {.make = make, .max_rows = kDefaultMaxStagedTokens, .request_rows = kTriedTokens};
 }
 
 // By value. Unimplemented names an output that no stage computes.
@@ -264,8 +261,11 @@ StatusOr<MadePacked> MakeStages(const Graph& graph, const Signature& signature,
                                 std::span<const RaggedInput> inputs, const LoadingModel& loading,
                                 const ExecutableOptions& options) {
   MadePacked made;
+  StageCuts cuts = CutsOf(loading);
+  cuts.packed = true;
   CHAIRLIFT_ASSIGN_OR_RETURN(
-      made.cut, CutStagedModel(graph, {}, OnesOfTokens(signature, inputs), loading, options));
+      made.cut, CutStagedModel(graph, {}, std::move(cuts), OnesOfTokens(signature, inputs), loading,
+                               options));
   const StagedModel& model = made.cut.model;
   for (const ModelStage& stage : model.stages) {
     PackedStage& own = made.stages.emplace_back();

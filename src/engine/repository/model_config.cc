@@ -182,6 +182,13 @@ void ReadSetting(const std::string& name, const YamlValue& value, ModelConfig& c
   }
 }
 
+// Whether `earlier` holds wherever a later exit of the same output does.
+bool HoldsWherever(const StageExit& later, const StageExit& earlier) {
+  if (later.predicate != nullptr || earlier.predicate != nullptr) return false;  // a caller's own
+  if (later.at_least && earlier.at_least) return *later.at_least >= *earlier.at_least;
+  return !later.at_least && !earlier.at_least;  // a plugin's, which decides by the output
+}
+
 }  // namespace
 
 Status CheckConfig(const ModelConfig& config) {
@@ -201,14 +208,15 @@ Status CheckConfig(const ModelConfig& config) {
                            config.stages);
   }
   if (config.stages_after.size() >= kMaxStages) {
-    return InvalidArgument("stages_after names {} cuts; it must be at most {}",
+    return InvalidArgument("stages names {} cuts; it must be {} at most",
                            config.stages_after.size(), kMaxStages - 1);
   }
   if (config.exits.size() >= kMaxStages) {
     return InvalidArgument("there are {} exits; there must be at most {}", config.exits.size(),
                            kMaxStages - 1);
   }
-  for (const StageExit& exit : config.exits) {
+  for (auto exit_at = config.exits.begin(); exit_at != config.exits.end(); ++exit_at) {
+    const StageExit& exit = *exit_at;
     if (exit.output.empty()) return InvalidArgument("exits: an exit names no output");
     if (exit.at_least && !std::isfinite(*exit.at_least)) {
       return InvalidArgument("exits: exit after '{}': at_least is {}; it must be a finite number",
@@ -217,6 +225,15 @@ Status CheckConfig(const ModelConfig& config) {
     if (exit.at_least && exit.predicate != nullptr) {
       return InvalidArgument("exits: exit after '{}' has at_least and a predicate; set one of them",
                              exit.output);
+    }
+    const bool never = std::any_of(config.exits.begin(), exit_at, [&](const StageExit& earlier) {
+      return earlier.output == exit.output && HoldsWherever(exit, earlier);
+    });
+    if (never) {
+      return InvalidArgument(
+          "exits: there are two after '{}', of which the second is never taken: wherever it holds, "
+          "so does the first",
+          exit.output);
     }
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckPolicyName(config.policy));

@@ -201,8 +201,9 @@ Status CheckCut(const Graph& graph, std::span<const CutPlace> places, int node, 
       where, name, graph.values[obstacle].name, graph.values[obstacle].shape.ToString());
 }
 
-// The node behind the one that has this name, or gives the value that has.
-StatusOr<int> NodeBehind(const Graph& graph, const std::set<std::string>& rows,
+// The node behind the one that has this name, or gives the value that has. `where`: the setting
+// that wants a cut after it.
+StatusOr<int> NodeBehind(const Graph& graph, const StageCuts& cuts, const char* where,
                          const std::string& name) {
   std::vector<std::string> known;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
@@ -216,27 +217,34 @@ StatusOr<int> NodeBehind(const Graph& graph, const std::set<std::string>& rows,
     }
     if (!named) continue;
     if (n + 1 == graph.nodes.size()) {
-      return InvalidArgument("stages: '{}' is the last of the model, and nothing follows it", name);
+      return InvalidArgument("{}: '{}' is the last of the model, and nothing follows it", where,
+                             name);
     }
     return static_cast<int>(n) + 1;
   }
-  if (rows.contains(name)) {
+  for (const ValueId id : graph.inputs) {
+    if (graph.values[id].name != name) continue;
     return InvalidArgument(
-        "stages: '{}' is computed within a fused operator, which no cut may divide; 'chairlift "
-        "inspect --passes' shows what is left to cut after{}",
-        name, DidYouMean(name, known));
+        "{}: '{}' is an input of the model; name a node, or a tensor that one computes", where,
+        name);
   }
-  return InvalidArgument("stages: there is no node or tensor '{}'{}", name,
+  if (cuts.before_passes.contains(name)) {
+    return InvalidArgument(
+        "{}: '{}' is computed within a fused operator, which no cut may divide; 'chairlift "
+        "inspect --passes' shows what is left to cut after{}",
+        where, name, DidYouMean(name, known));
+  }
+  return InvalidArgument("{}: there is no node or tensor '{}'{}", where, name,
                          DidYouMean(name, known));
 }
 
-StatusOr<std::vector<int>> NamedCuts(const Graph& graph, const std::set<std::string>& rows,
+StatusOr<std::vector<int>> NamedCuts(const Graph& graph, const StageCuts& cuts,
                                      std::span<const CutPlace> places,
-                                     const std::vector<std::string>& after) {
+                                     const std::vector<std::string>& after, const char* where) {
   std::vector<int> nodes;
   for (const std::string& name : after) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const int node, NodeBehind(graph, rows, name));
-    CHAIRLIFT_RETURN_IF_ERROR(CheckCut(graph, places, node, "stages", name));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int node, NodeBehind(graph, cuts, where, name));
+    CHAIRLIFT_RETURN_IF_ERROR(CheckCut(graph, places, node, where, name));
     nodes.push_back(node);
   }
   return nodes;
@@ -380,12 +388,13 @@ StatusOr<ChosenCuts> ChooseCuts(const Graph& graph, const std::set<std::string>&
   const std::vector<CutPlace> places = CutPlaces(graph, rows, cuts.packed);
   ChosenCuts chosen;
   CHAIRLIFT_ASSIGN_OR_RETURN(chosen.exits, ExitCuts(graph, places, cuts.exits));
-  CHAIRLIFT_ASSIGN_OR_RETURN(chosen.skips, NamedCuts(graph, rows, places, cuts.skips));
+  CHAIRLIFT_ASSIGN_OR_RETURN(chosen.skips,
+                             NamedCuts(graph, cuts, places, cuts.skips, "exits: skip_to"));
   std::set<int> needed(chosen.exits.begin(), chosen.exits.end());
   needed.insert(chosen.skips.begin(), chosen.skips.end());
   if (!cuts.after.empty()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> named,
-                               NamedCuts(graph, rows, places, cuts.after));
+                               NamedCuts(graph, cuts, places, cuts.after, "stages"));
     CHAIRLIFT_RETURN_IF_ERROR(CheckDifferent(named, cuts.after));
     needed.insert(named.begin(), named.end());
     chosen.nodes.assign(needed.begin(), needed.end());

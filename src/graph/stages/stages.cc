@@ -148,12 +148,33 @@ std::vector<std::string> NamesOfOutputs(const Graph& graph) {
   return names;
 }
 
-void RestoreNamesOfOutputs(std::span<const std::string> names, Graph& graph) {
+std::set<std::string> NamesIn(const Graph& graph) {
+  std::set<std::string> names;
+  for (const Node& node : graph.nodes) {
+    names.insert(node.name);
+    for (const ValueId id : node.outputs) {
+      if (id != kNoValue) names.insert(graph.values[id].name);
+    }
+  }
+  return names;
+}
+
+OtherNames RestoreNamesOfOutputs(std::span<const std::string> names, Graph& graph) {
+  OtherNames others;
   // Inputs keep theirs, and of several outputs that have become one the first gives its name.
   std::set<ValueId> named(graph.inputs.begin(), graph.inputs.end());
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
-    if (named.insert(graph.outputs[i]).second) graph.values[graph.outputs[i]].name = names[i];
+    std::string& name = graph.values[graph.outputs[i]].name;
+    if (name == names[i]) {
+      named.insert(graph.outputs[i]);
+    } else if (named.insert(graph.outputs[i]).second) {
+      others.emplace(std::exchange(name, names[i]), names[i]);
+    } else {
+      others.emplace(names[i], name);
+    }
   }
+  for (const std::string& name : NamesIn(graph)) others.erase(name);
+  return others;
 }
 
 StatusOr<StagedModel> CutIntoStages(const Graph& graph, const std::set<std::string>& rows,

@@ -7,6 +7,7 @@
 #ifndef CHAIRLIFT_GRAPH_STAGES_STAGES_H_
 #define CHAIRLIFT_GRAPH_STAGES_STAGES_H_
 
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -52,6 +53,9 @@ struct StageCuts {
   // Of one row, what nodes cost in batches of several sizes ([size][node], in one unit; empty:
   // unknown). Where counted stages may keep operators apart that prefer different sizes, they do.
   std::vector<std::vector<double>> row_costs = {};
+  // Nodes and tensors of the graph before the passes: an error says of a cut that they took it
+  // away.
+  std::set<std::string> before_passes = {};
   // The graph is of packed tokens (graph/ragged/ragged.h): what has an entry for each token or each
   // sequence may cross, whatever `rows` are, and its inputs are there for every stage.
   bool packed = false;
@@ -71,9 +75,19 @@ std::set<std::string> NamesOfRows(const Graph& graph);
 
 // The names of the graph's outputs, in order.
 std::vector<std::string> NamesOfOutputs(const Graph& graph);
+// The names of all nodes and tensors that it computes.
+std::set<std::string> NamesIn(const Graph& graph);
+
+// From names that settings may use to the names that a graph has for the same.
+using OtherNames = std::map<std::string, std::string>;
+inline const std::string& NameInGraph(const OtherNames& others, const std::string& name) {
+  const auto found = others.find(name);
+  return found == others.end() ? name : found->second;
+}
 // Gives a graph that has been through the passes the names that its outputs had before, which exits
-// refer to: a pass may have replaced one by the value that it was a copy of.
-void RestoreNamesOfOutputs(std::span<const std::string> names, Graph& graph);
+// refer to: a pass may have replaced one by the value that it was a copy of. Returns the names that
+// this value had, and those of outputs that are the same as an earlier one or as an input.
+OtherNames RestoreNamesOfOutputs(std::span<const std::string> names, Graph& graph);
 
 // Cuts `graph`, which has been through the passes. Only `rows` may cross, of which row r follows
 // from row r of the inputs; `costs[n]` is the cost of node n, in any unit. Where stages are

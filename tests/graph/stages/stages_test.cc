@@ -19,12 +19,14 @@ using ::testing::SizeIs;
 struct Passed {
   Graph graph;
   std::set<std::string> rows;
+  std::set<std::string> names = {};  // before the passes
 
   std::vector<double> Costs() const { return std::vector<double>(graph.nodes.size(), 1); }
   StatusOr<StagedModel> Cut(const StageCuts& cuts) const {
     return CutIntoStages(graph, rows, Costs(), cuts);
   }
-  std::string Refusal(const StageCuts& cuts) const {
+  std::string Refusal(StageCuts cuts) const {
+    cuts.before_passes = names;
     return std::string(Cut(cuts).status().message());
   }
 };
@@ -34,6 +36,7 @@ Passed Pass(const ModelBuilder& model) {
   EXPECT_TRUE(imported.ok()) << imported.status();
   Passed passed{std::move(imported->graph), {}};
   passed.rows = NamesOfRows(passed.graph);
+  passed.names = NamesIn(passed.graph);
   const std::vector<std::string> outputs = NamesOfOutputs(passed.graph);
   EXPECT_TRUE(RunPasses(passed.graph, {}).ok());
   RestoreNamesOfOutputs(outputs, passed.graph);
@@ -133,6 +136,12 @@ TEST(StagesTest, ACutThatIsNotPossibleIsRefusedByName) {
   EXPECT_THAT(passed.Refusal({.after = {"dwon"}}),
               HasSubstr("there is no node or tensor 'dwon'; did you mean 'down'?"));
   EXPECT_THAT(passed.Refusal({.after = {"conv2"}}), HasSubstr("within a fused operator"));
+  EXPECT_THAT(passed.Refusal({.after = {"relu_2"}}),
+              HasSubstr("stages: 'relu_2' is computed within a fused operator"));
+  EXPECT_THAT(passed.Refusal({.after = {"image"}}),
+              HasSubstr("stages: 'image' is an input of the model"));
+  EXPECT_THAT(passed.Refusal({.skips = {"dwon"}}),
+              HasSubstr("exits: skip_to: there is no node or tensor 'dwon'"));
   EXPECT_THAT(passed.Refusal({.after = {"down", "down"}}), HasSubstr("name the same place"));
   EXPECT_THAT(passed.Refusal({.after = {passed.graph.nodes.back().name}}),
               HasSubstr("nothing follows it"));
