@@ -282,13 +282,21 @@ Status WriteTrace(Engine& engine, const std::string& path) {
 ModelConfig Over(ModelConfig own, const ModelConfig& flags) {
   if (!flags.policy.empty()) {
     own.policy = flags.policy;
+    own.drop_unused = flags.policy == "none";  // which is there to be compared with
     own.max_batch_tokens = 0;  // which the other policy may not support
-    own.queue_delay_us = own.latency_objective_us = 0;
+    own.queue_delay_us = own.latency_objective_us = own.stretch_within_us = 0;
     own.step_slice_us.reset();
     own.buffer_pairs = ModelConfig().buffer_pairs;
+    if (flags.policy != "window") own.preferred_batch_sizes.clear();
+    if (!MayServe(flags.policy, GraphForm::kPadded) &&
+        !MayServe(flags.policy, GraphForm::kRagged)) {
+      own.trusted_mask.clear();
+    }
     if (!MayServe(flags.policy, GraphForm::kStages)) {
       own.stages = 0;
       own.stages_after.clear();
+      own.exits.clear();
+      own.stage_plugin = {};
     }
   }
   if (flags.max_batch_size != 0) own.max_batch_size = flags.max_batch_size;

@@ -85,7 +85,10 @@ Status Run(const RunFlags& flags) {
   options.on_load = LoadBar();
   options.time_cells = false;  // one request shares no batch
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options));
-  if (!model.cells) model.config.policy = "none";
+  if (!model.cells) {
+    model.config.policy = "none";
+    model.config.drop_unused = true;
+  }
   model.config.max_batch_size = 0;  // all rows of the request at once
   CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", model.path, model.config));
   CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine->Metadata("model"));

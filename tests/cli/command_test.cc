@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -138,6 +139,25 @@ TEST_F(CommandTest, ADecoderGeneratesUnlessItIsGivenItsPast) {
   EXPECT_THAT(inspected,
               AllOf(HasSubstr("generating: accepted"), HasSubstr("memory, for a step of 16"),
                     HasSubstr("each proved to see the tokens up to its own")));
+}
+
+// Other policies can be tried on a model whose model.yaml is for `staged`, and `run` runs it.
+TEST_F(CommandTest, SettingsThatAnotherPolicyDoesNotUseAreDropped) {
+  File("exits/1/model.onnx", testing::ExitModel().Bytes());
+  File("exits/model.yaml",
+       "policy: staged\nstages: 3\nstretch_within_us: 5\n"
+       "exits: [{output: early, at_least: 0.5, instead: {scores: early}}]\n");
+  const std::string model = (folder_ / "exits").string();
+  for (const char* policy : {"none", "window", "cellular"}) {
+    const Outcome bench = Run({"bench", model, "--policy", policy, "--rate", "50", "--seconds",
+                               "0.2", "--warmup-seconds", "0"});
+    EXPECT_EQ(bench.code, 0) << policy << ": " << bench.output;
+  }
+  Tensor image = Tensor::Allocate(DType::kFloat, {1, 3, 16, 16});
+  std::fill_n(image.data<float>(), image.size(), 0.5f);
+  ASSERT_TRUE(WriteNpy(folder_ / "image.npy", image).ok());
+  const Outcome run = Run({"run", model, "--input", "image=" + (folder_ / "image.npy").string()});
+  EXPECT_EQ(run.code, 0) << run.output;
 }
 
 TEST_F(CommandTest, RunWritesTheOutputs) {

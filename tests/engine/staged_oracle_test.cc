@@ -288,11 +288,15 @@ TEST(StagedProgramTest, WhatCannotEndByItsDeadlineIsRefusedAtOnce) {
 }
 
 // As `chairlift run` loads a model, whatever its model.yaml says of stages.
-TEST(StagedProgramTest, WithPolicyNoneStagesHaveNoEffect) {
+TEST(StagedProgramTest, WhereUnusedSettingsAreDroppedStagesHaveNoEffectWithPolicyNone) {
   const TempFolder folder;
-  auto engine = Load(testing::SkipModel(), folder, {.policy = "none", .stages = 3});
+  auto engine =
+      Load(testing::SkipModel(), folder,
+           {.policy = "none", .stages = 3, .stage_plugin = {"gone.so"}, .drop_unused = true});
   ASSERT_TRUE(engine.ok()) << engine.status();
   EXPECT_EQ((*engine)->Metadata("model")->programs.back().kind, "whole");
+  EXPECT_THAT((*engine)->Metadata("model")->diagnosis,
+              HasSubstr("stages have no effect with policy 'none'"));
 }
 
 TEST(StagedProgramTest, WhatCannotBeStagedIsRefusedByName) {
@@ -305,6 +309,16 @@ TEST(StagedProgramTest, WhatCannotBeStagedIsRefusedByName) {
               HasSubstr("stages are set, but the model cannot be cut into stages"));
   EXPECT_THAT(Refusal(testing::SkipModel(), {.policy = "window", .stages = 2}),
               HasSubstr("policy 'window' does not use; 'staged' and 'cellular' do"));
+  for (const ModelConfig& config :
+       {ModelConfig{.policy = "none", .stages = 2},
+        ModelConfig{.policy = "none", .stages_after = {"up"}},
+        ModelConfig{.policy = "none", .exits = {{.output = "y", .at_least = 1}}},
+        ModelConfig{.policy = "none", .stage_plugin = {"gone.so"}}}) {
+    EXPECT_THAT(Refusal(testing::SkipModel(), config),
+                HasSubstr("stages are set, which policy 'none' does not use"));
+  }
+  EXPECT_THAT(Refusal(testing::SkipModel(), {.policy = "none", .buffer_pairs = 3}),
+              HasSubstr("buffer_pairs is 3, which policy 'none' does not use; 'staged' does"));
   EXPECT_THAT(Refusal(testing::SkipModel(), {.stages_after = {"conv1"}}),
               HasSubstr("'conv1' is computed within a fused operator"));
   EXPECT_THAT(Refusal(testing::SkipModel(), {.stages = 1}), HasSubstr("stages is 1; it must be"));

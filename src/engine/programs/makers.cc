@@ -54,8 +54,9 @@ constexpr Maker kMakers[] = {
 StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
                                                std::vector<ProgramChoice>& choices) {
   const std::string& policy = model.config.policy;
-  // As other settings of policies, `none` takes no notice of it.
-  const bool sets_stages = SetsStages(model.config) && policy != "none";
+  const bool drops_stages =
+      SetsStages(model.config) && model.config.drop_unused && !MayServe(policy, GraphForm::kStages);
+  const bool sets_stages = SetsStages(model.config) && !drops_stages;
   if (model.source.cells && !MayServe(policy, GraphForm::kCells)) {
     return InvalidArgument("policy '{}' cannot serve a model made of cells", policy);
   }
@@ -92,6 +93,7 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
       if (!model.not_cut.empty()) {
         made->Note("not in stages, as its settings ask: " + model.not_cut);
       }
+      if (drops_stages) made->Note(fmt::format("stages have no effect with policy '{}'", policy));
       return made;
     }
     if (model.not_cut != not_cut) {  // other kinds may have been refused for its stages

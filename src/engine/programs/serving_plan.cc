@@ -43,8 +43,7 @@ struct PolicySetting {
   std::vector<std::string_view> policies;
 };
 
-// `plan.config` has its policy filled in. What would do nothing is surely a mistake, but for a
-// model whose requests run alone: it may have been given the settings of another.
+// `plan.config` has its policy filled in. What would do nothing is surely a mistake.
 Status CheckPolicySettings(ServingPlan& plan) {
   static const std::vector<PolicySetting> kPolicySettings = {
       {"max_batch_tokens",
@@ -104,12 +103,15 @@ Status CheckPolicySettings(ServingPlan& plan) {
        [](ModelConfig& c) { c.step_slice_us.reset(); },
        {"cellular", "graph_merge", "bucketed"}}};
   ModelConfig& config = plan.config;
-  if (config.policy == "none") return absl::OkStatus();
   if (!config.trusted_mask.empty() && !MayServe(config.policy, GraphForm::kPadded) &&
       !MayServe(config.policy, GraphForm::kRagged)) {
-    return InvalidArgument(
-        "trusted_mask is '{}', which policy '{}' does not use; 'length_dp' and 'naive' do",
-        config.trusted_mask, config.policy);
+    if (!config.drop_unused) {
+      return InvalidArgument(
+          "trusted_mask is '{}', which policy '{}' does not use; 'length_dp' and 'naive' do",
+          config.trusted_mask, config.policy);
+    }
+    config.trusted_mask.clear();
+    plan.dropped += fmt::format("; trusted_mask has no effect with policy '{}'", config.policy);
   }
   for (const auto& [name, value, unset, policies] : kPolicySettings) {
     const std::string is = value(config);
@@ -142,7 +144,10 @@ StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisRepo
   ServingPlan plan;
   plan.config = config;
   if (plan.config.policy.empty()) plan.config.policy = batching.batches ? "window" : "none";
-  CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan));
+  // A model whose requests cannot share batches may have been given the settings of another.
+  if (!config.policy.empty() || batching.batches) {
+    CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan));
+  }
   const bool wants_batches = plan.config.policy != "none";
   if (wants_batches && !batching.batches) {
     return InvalidArgument("policy '{}' cannot serve this model: {}; policy 'none' can",

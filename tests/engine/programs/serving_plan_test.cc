@@ -63,7 +63,9 @@ TEST(PlanServingTest, WhatThePolicyWouldIgnoreIsRefusedWithWhoWouldNot) {
   EXPECT_THAT(refusal(PlanGenerationServing({.policy = "static"}, "", 9)),
               HasSubstr("are served with 'continuous'"));
   EXPECT_TRUE(PlanPaddedServing({.queue_delay_us = 7, .latency_objective_us = 7}, "", 1).ok());
-  EXPECT_TRUE(PlanServing({.policy = "none", .queue_delay_us = 7}, {true, ""}, 1).ok());
+  EXPECT_THAT(refusal(PlanServing({.policy = "none", .queue_delay_us = 7}, {true, ""}, 1)),
+              HasSubstr("queue_delay_us is 7, which policy 'none' does not use"));
+  EXPECT_TRUE(PlanServing({.queue_delay_us = 7}, {false, "no"}, 1).ok());
 }
 
 TEST(PlanServingTest, StagesAreForStagedOrCellular) {
