@@ -132,8 +132,8 @@ struct ModelConfig {
   bool share_prefixes = true;
   int64_t queue_delay_us = 0;  // how long the oldest request may wait for others
   // Target latency. For the policy length_dp with a queue_delay: requests are not held back once
-  // half of it is about to be spent. For the policy staged: nobody joins a batch that was made
-  // longer ago than half of it, or makes a request of it later than this. 0: unset.
+  // half of it is about to be spent. For the policy staged: nobody joins a batch of which a
+  // request would then miss it. 0: unset.
   int64_t latency_objective_us = 0;
   // For the policy cellular: how much longer than one step of a recurrence a task may take that
   // runs several, so that newcomers wait no longer than that. 0: one step a task. Absent: 200.

@@ -652,7 +652,8 @@ Command AddBench(CLI::App& parser) {
       "--peak", flags->peak, "Find the highest rate whose p99 is within --objective-ms");
   CLI::Option* const tune = parser.add_flag(
       "--tune-delay", flags->tune_delay,
-      "With --policy window or length_dp, in process: find the queue delay whose peak is highest");
+      "With --policy window, length_dp or staged, in process: find the queue delay whose peak is "
+      "highest");
   tune->excludes(peak);
   AddNumber(parser, "--objective-ms", &flags->objective_ms, 0.001, 1e6, "MS",
             "With --peak, --tune-delay: what p99 may be");
@@ -689,12 +690,12 @@ Command AddBench(CLI::App& parser) {
                                                 "Batching policy, in process; default: as served");
   TakesPolicy(policy);
   tune->needs(policy);
-  AddNumber(parser, "--max-batch-size", &flags->config.max_batch_size, 0, 4096, "N",
+  AddNumber(parser, "--max-batch-size", &flags->config.max_batch_size, 0, 65536, "N",
             "Rows in a batch, in process; 0: default");
   AddNumber(parser, "--max-batch-tokens", &flags->config.max_batch_tokens, 0, 1 << 24, "N",
             "tokens: tokens in a batch, in process; 0: as timed");
   AddNumber(parser, "--queue-delay-us", &flags->config.queue_delay_us, 0, 10'000'000, "US",
-            "window, length_dp: wait for more requests, in process");
+            "window, length_dp, staged: wait for more requests, in process");
   AddWorkers(parser, &flags->engine.workers);
   AddDevice(parser, &flags->engine.device);
   AddNumber(parser, "--warmup-seconds", &flags->warmup_seconds, 0, 600, "S",

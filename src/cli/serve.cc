@@ -352,6 +352,10 @@ Command AddServe(CLI::App& parser) {
       "  stages: 4                  # staged, cellular: how many, or a list of nodes or tensors,\n"
       "                             # each the last of its stage\n"
       "  buffer_pairs: 2            # staged: 1: one batch after the other; more: as a pipeline\n"
+      "  stretch_within_us: 0       # staged: nobody joins a batch made longer ago; 0: by costs\n"
+      "  exits: [{output: a, ...}]  # staged, cellular: where requests leave early, or skip "
+      "stages\n"
+      "  stage_plugin: {library: p} # conditions of your own: of exits, and of staged for batches\n"
       "  max_batch_size: 32         # rows in a batch; of cells: absent, as timed (docs/cells.md)\n"
       "  max_batch_tokens: 0        # tokens: tokens in a batch; 0: as timed;\n"
       "                             # continuous: tokens in a step; 0: 256\n"
@@ -362,7 +366,7 @@ Command AddServe(CLI::App& parser) {
       "request\n"
       "                             # for more\n"
       "  latency_objective_us: 0    # length_dp: no waiting once half of this is spent;\n"
-      "                             # staged: nor does anybody join a batch after that\n"
+      "                             # staged: nobody joins a batch that would then miss it\n"
       "  step_slice_us: 200         # cellular: longest wait of newcomers for a task's further "
       "steps\n"
       "  trusted_mask: mask         # length_dp, naive: the input that hides padding "
@@ -462,8 +466,9 @@ Command AddServe(CLI::App& parser) {
   parser
       .add_flag(
           "!--no-timing", flags->engine.time_cells,
-          "Do not time the batches of recurrent models and encoders when they are first loaded\n"
-          "(a second or two, kept in the cache folder), which chooses their batch sizes")
+          "Do not time the batches of recurrent models and encoders (a second or two), nor the\n"
+          "operators of models in stages (up to eight), when they are first loaded: it chooses\n"
+          "their batch sizes and stages, and is kept in the cache folder")
       ->group(kCompute);
   AddWorkers(parser, &flags->engine.workers)->group(kCompute);
   AddDevice(parser, &flags->engine.device)->group(kCompute);

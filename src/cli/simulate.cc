@@ -465,6 +465,8 @@ Command AddSimulate(CLI::App& parser) {
       "    --policy cellular,graph_merge\n"
       "  chairlift simulate --application encoder --costs bench/data/costs/bert_rtx2060.csv \\\n"
       "    --uniform 2-100 --max-batch-size 20 --rate 300 --policy none,naive,length_dp,tokens\n"
+      "  chairlift simulate --application stages --stages 4 --costs COSTS.csv --rate 200,700 \\\n"
+      "    --max-batch-size 8 --policy none,window,staged,cellular\n"
       "  chairlift simulate --application generation --costs COSTS.csv \\\n"
       "    --prompt-lengths 32-512 --output-lengths 16-128 --max-tokens 256 --clients 16 \\\n"
       "    --max-batch-size 16 --policy static,leave_only,whole_prompts,continuous");
