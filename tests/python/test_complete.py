@@ -83,4 +83,4 @@ def test_a_stream_that_is_closed_ends_its_request(models):
             return True
         return False
 
-    assert any(was_cancelled() for _ in range(20))  # unless it was the first to be done
+    assert any(was_cancelled() for _ in range(500))  # unless it was the first to be done, as on a busy machine
