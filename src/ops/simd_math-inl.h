@@ -15,6 +15,11 @@
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 
+// Whether Min and Max are the processor's own, which give the second operand where either is NaN;
+// those of scalars, and of vectors that the compiler emulates, do not.
+#undef CHAIRLIFT_X86_EXTREMA
+#define CHAIRLIFT_X86_EXTREMA (HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128)
+
 HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
@@ -64,7 +69,7 @@ HWY_NOINLINE FloatVec PerLane(FloatTag d, FloatVec x, F f) {
 // they answer their second operand where either is NaN.
 template <class V>
 HWY_INLINE V AtMost(V x, V limit) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+#if CHAIRLIFT_X86_EXTREMA
   return hn::Min(limit, x);
 #else
   return hn::IfThenElse(hn::Gt(x, limit), limit, x);
@@ -72,7 +77,7 @@ HWY_INLINE V AtMost(V x, V limit) {
 }
 template <class V>
 HWY_INLINE V AtLeast(V x, V limit) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+#if CHAIRLIFT_X86_EXTREMA
   return hn::Max(limit, x);
 #else
   return hn::IfThenElse(hn::Lt(x, limit), limit, x);
@@ -82,7 +87,7 @@ HWY_INLINE V AtLeast(V x, V limit) {
 // The larger (smaller) of two; NaN where either is.
 template <class V>
 HWY_INLINE V Larger(V a, V b) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+#if CHAIRLIFT_X86_EXTREMA
   return hn::IfThenElse(hn::IsNaN(a), a, hn::Max(a, b));
 #else
   return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::IsNaN(a)), a, b);
@@ -90,7 +95,7 @@ HWY_INLINE V Larger(V a, V b) {
 }
 template <class V>
 HWY_INLINE V Smaller(V a, V b) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+#if CHAIRLIFT_X86_EXTREMA
   return hn::IfThenElse(hn::IsNaN(a), a, hn::Min(a, b));
 #else
   return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(a)), a, b);
