@@ -283,7 +283,7 @@ ModelConfig Over(ModelConfig own, const ModelConfig& flags) {
   if (!flags.policy.empty()) {
     own.policy = flags.policy;
     own.drop_unused = flags.policy == "none";  // which is there to be compared with
-    own.max_batch_tokens = 0;  // which the other policy may not support
+    own.max_batch_tokens = 0;                  // which the other policy may not support
     own.queue_delay_us = own.latency_objective_us = own.stretch_within_us = 0;
     own.step_slice_us.reset();
     own.buffer_pairs = ModelConfig().buffer_pairs;
