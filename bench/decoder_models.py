@@ -24,7 +24,8 @@ SEED = 7
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """`inner`: columns between a layer's two last products; `source`: it has an encoder of as many layers."""
+    """`inner`: columns between a layer's two last products; `source`: it has an encoder of as many layers; `beams`: of each
+    answer."""
 
     name: str
     layers: int
@@ -33,6 +34,7 @@ class Shape:
     inner: int
     vocabulary: int
     source: bool = False
+    beams: int = 1
 
     @property
     def step_weights(self):
@@ -49,6 +51,9 @@ SHAPES = {
     "gpt2": Shape("gpt2", 12, 768, 12, 3072, 50257),
     "t5_small": Shape("t5_small", 6, 512, 8, 2048, 32128, source=True),
     "transformer_base": Shape("transformer_base", 6, 512, 8, 2048, 32000, source=True),
+    # TurboTransformers' decoder (Fang et al., PPoPP 2021, Table 3): 6 layers, 16 heads, 4 beams. Of its sizes the table has 3072 alone, under
+    # "hidden_size", where its other rows have that of the layers between; heads have 64 columns, as in those.
+    "turbo_decoder": Shape("turbo_decoder", 6, 1024, 16, 3072, 32000, source=True, beams=4),
 }
 
 
@@ -91,11 +96,10 @@ def write_ctranslate2(shape, model, folder):
     from ctranslate2.converters import transformers as converters
 
     tokens = [str(i) for i in range(shape.vocabulary)]
-    loader = {"gpt2": converters.GPT2Loader, "t5_small": converters.T5Loader,
-              "transformer_base": converters.MarianMTLoader}[shape.name]()
+    loader = {"gpt2": converters.GPT2Loader, "t5_small": converters.T5Loader}.get(shape.name, converters.MarianMTLoader)()
     spec = loader.get_model_spec(model)
     if shape.source:
-        if shape.name == "transformer_base":
+        if shape.name != "t5_small":
             tokens.pop()  # padding, which begins answers; the converter leaves it out
         spec.register_source_vocabulary(tokens)
         spec.register_target_vocabulary(tokens)

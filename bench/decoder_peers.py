@@ -187,6 +187,8 @@ class OrtEncoderDecoder(OnnxRuntime):
 
 
 def onnxruntime_ways(shape, folder):
+    if shape.beams > 1:
+        return []
     kind = OrtEncoderDecoder if shape.source else OrtDecoder
     both, single = kind(folder / "1", THREADS), kind(folder / "1", 1)
     return [Way("ort, one by one, 2 threads", both, one_by_one),
@@ -212,9 +214,9 @@ def ctranslate2_ways(shape, folder):
             if not shape.source:  # steps begin behind the shortest prompt
                 counts = [count + len(r.tokens) - min(len(r.tokens) for r in batch) for count, r in zip(counts, batch)]
             most = max(counts)
-            # A row leaves its batch when its answer is as long as it should be.
-            options = dict(beam_size=1, max_batch_size=size, batch_type=batch_type,
-                           callback=lambda step: step.step + 1 >= counts[step.batch_id])
+            options = dict(beam_size=shape.beams, max_batch_size=size, batch_type=batch_type)
+            if shape.beams == 1:  # a row leaves its batch when its answer is as long as it should be
+                options["callback"] = lambda step: step.step + 1 >= counts[step.batch_id]
             tokens = [[str(t) for t in r.tokens] for r in batch]
             if shape.source:
                 results = model.translate_batch(tokens, max_decoding_length=most, min_decoding_length=most, **options)
@@ -230,7 +232,7 @@ def ctranslate2_ways(shape, folder):
     made = [Way("ctranslate2, one by one, 2 threads", run(both, 1), one_by_one),
             Way("ctranslate2, one by one, 2 runs of 1 thread", run(lanes, 1), one_by_one, THREADS)]
     # Prompts of a batch go on token by token behind the length of the shortest.
-    by, key = ("answer", lambda r: r.count) if shape.source else ("prompt", lambda r: len(r.tokens))
+    by, key = ("answer", lambda r: (r.count, len(r.tokens))) if shape.source else ("prompt", lambda r: len(r.tokens))
     for size in (16, 32) if shape.source else (4, 16):
         made += [Way(f"ctranslate2, batches of {size} by {by}", run(both, size), sorted_batches(size, key), together=size),
                  Way(f"ctranslate2, batches of {size} by {by}, 2 runs", run(lanes, size), sorted_batches(size, key), THREADS,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Models that generate, float32, both cores, greedy, answers of forced lengths: ours against CTranslate2, loops over
-ONNX Runtime and llama.cpp (GPT-2 alone), each in the way that was fastest before the first round.
+"""Models that generate, float32, both cores, greedy (`turbo_decoder`: beams), answers of forced lengths: ours against CTranslate2,
+loops over ONNX Runtime (greedy) and llama.cpp (GPT-2 alone), each in the way that was fastest before the first round.
 
 `bound`: what the products' FLOPs take at the measured peak, or what reading the weights once a step and the keys and
 values takes at the measured bandwidth, whichever is longer.
@@ -27,7 +27,7 @@ MOST_TOKENS = 100  # of a sentence
 LIVE = 16
 SENTENCES = 64  # under way at full load
 AIMS = {"alone": 0.85, "gpt2 live": {"ctranslate2": 1.3, "llama.cpp": 1.3}, "translation": {"ctranslate2": 1.5, "ort": 3.0},
-        "mean": 2.0, "p99": 1 / 0.6, "beside": 1 / 1.5, "drawn": 0.97}
+        "mean": 2.0, "p99": 1 / 0.6, "beside": 1 / 1.5, "drawn": 0.97, "in use": 0.96, "beams": {"ctranslate2": 1.3}}
 
 
 def sentence_pairs(count, seed=1):
@@ -49,7 +49,7 @@ class Ours:
     def __init__(self, shape, counts, folder):
         file = pathlib.Path(folder) / f"counts-{abs(hash(tuple(counts)))}.txt"
         file.write_text("".join(f"{prompt} {answer}\n" for prompt, answer in counts))
-        self.process = subprocess.Popen([harness.BUILD / "bench" / "generation_load", MODELS / shape.name, str(WORKERS), file],
+        self.process = subprocess.Popen([harness.BUILD / "bench" / "generation_load", MODELS / shape.name, str(WORKERS), file, str(shape.beams)],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         if self.process.stdout.readline().strip() != "ready":
             raise SystemExit("generation_load did not start")
@@ -84,7 +84,7 @@ class Peers:
         return json.loads(line)
 
     def check(self):
-        """All answer alike: greedily, but where two tokens are as likely."""
+        """All answer alike, but where two tokens are as likely."""
         prompts = [[5, 6, 7, 8], list(range(9, 16)), list(range(2, 30))]
         answers = {way: self.ask("check", way=way, prompts=prompts, tokens=10) for way in self.ways}
         first = next(iter(answers.values()))
@@ -125,10 +125,10 @@ class Machine:
         body = shape.step_weights - shape.hidden * shape.vocabulary
         # The encoder of a source has as many layers, without attention over another.
         prompt = shape.layers * (4 * shape.hidden**2 + 2 * shape.hidden * shape.inner)
-        flops = sum(2 * (n * prompt + answer * shape.step_weights - (0 if shape.source else body))
+        flops = sum(2 * (n * prompt + shape.beams * answer * shape.step_weights - (0 if shape.source else body))
                     for n, answer in counts)
-        # Every token of an answer reads the keys and values before it, on average those of half of it.
-        cache = sum(answer * (n + answer / 2) for n, answer in counts) * shape.token_bytes
+        # Every token of an answer reads the keys and values before it, on average those of half of it; beams share those of a source.
+        cache = sum(answer * (n + shape.beams * answer / 2) for n, answer in counts) * shape.token_bytes
         return max(flops / tokens / self.flops, (4 * shape.step_weights / live + cache / tokens) / self.bytes)
 
 
@@ -166,11 +166,15 @@ def live(report, machine, peers, folder, args, label, counts):
     tokens = sum(answer for _, answer in part)
     ours = Ours(shape, counts, folder)
     ways = peers.best([(max(prompt // 2, 1), max(answer // 2, 1)) for prompt, answer in part[:LIVE]], without="one by one, 2 threads")
-    sides = {"ours": lambda: ours.ask("closed", LIVE, 3, 2 * args.seconds, 1)["output_tokens_per_s"]}
+    sides = {"ours": lambda: ours.ask("closed", LIVE, 3, 2 * args.seconds, 1)}
     sides |= {kind: lambda way=way: tokens / peers.run(way, part) for kind, (way, _) in ways.items()}
     rates = harness.in_turns(1 if args.quick else args.rounds, **sides)
     ours.close()
-    mine = rates.pop("ours")
+    runs = rates.pop("ours")
+    mine = [run["output_tokens_per_s"] for run in runs]
+    in_use = statistics.median(run["cache_in_use"] for run in runs)
+    report.add(f"gpt2 {LIVE} live, {label}: cache in use that has tokens", 100 * in_use, "%", 100.0, in_use,
+               aim=AIMS["in use"] if "512" in label else None)
     add_ratios(report, f"gpt2 {LIVE} live, {label}", "tok/s", mine, rates, ways, machine.together(shape, counts, LIVE),
                AIMS["gpt2 live"])
 
@@ -207,6 +211,23 @@ def translation(report, machine, name, peers, folder, args):
                    harness.median_ratio(theirs, latency), None, aim, harness.spread(latency), way=server, rate=rate)
 
 
+def beams(report, machine, peers, folder, args):
+    """Answers of as many tokens each, since a row of CTranslate2's batch cannot leave a search early."""
+    shape = decoder_models.SHAPES["turbo_decoder"]
+    chance = random.Random(1)
+    counts = [(chance.randint(28, 137), 64) for _ in range(400)]
+    part = counts[:(1 if args.quick else 2) * LIVE]
+    ours = Ours(shape, counts, folder)
+    ways = peers.best(part[:LIVE])
+    sides = {"ours": lambda: ours.ask("closed", LIVE, 5, 2 * args.seconds, 1)["output_tokens_per_s"]}
+    sides |= {kind: lambda way=way: 64 * len(part) / peers.run(way, part) for kind, (way, _) in ways.items()}
+    rates = harness.in_turns(args.rounds, **sides)
+    ours.close()
+    mine = rates.pop("ours")
+    add_ratios(report, f"{shape.name}, {shape.beams} beams, {LIVE} live", "tok/s", mine, rates, ways, machine.together(shape, counts, LIVE),
+               AIMS["beams"])
+
+
 def beside(report, folder, args):
     """GPT-2, eight requests under way: from token to token, while prompts of 512 tokens come now and then, and without."""
     ours = Ours(decoder_models.SHAPES["gpt2"], [(16, 200)], folder)
@@ -235,7 +256,7 @@ def drawn(report, folder, args):
                harness.spread(rates["drawn"]))
 
 
-PARTS = ("alone", "live", "live_short", "beside", "transformer_base", "drawn", "t5_small")
+PARTS = ("alone", "live", "live_short", "beside", "transformer_base", "drawn", "t5_small", "turbo_decoder")
 
 
 def main():
@@ -265,6 +286,8 @@ def main():
                     live(report, machine, peers, folder, args, "prompts 32-512", prompts(400))
                 elif part == "live_short":
                     live(report, machine, peers, folder, args, "prompts 32, answers 64", [(32, 64)])
+                elif part == "turbo_decoder":
+                    beams(report, machine, peers, folder, args)
                 else:
                     translation(report, machine, name, peers, folder, args)
             peers.close()

@@ -1,14 +1,15 @@
 // Requests that generate through one model in one engine or on a server: the half of the decoder
 // benchmark that is ours.
 //
-//   generation_load FILE|FOLDER WORKERS COUNTS.txt           a model in process
-//   generation_load http://HOST:PORT MODEL CONNECTIONS COUNTS.txt
+//   generation_load FILE|FOLDER WORKERS COUNTS.txt BEAMS     a model in process
+//   generation_load http://HOST:PORT MODEL CONNECTIONS COUNTS.txt BEAMS
 //   > closed CLIENTS WARMUP SECONDS SEED     CLIENTS requests are always under way
 //   > open RATE SECONDS SEED                 Poisson arrivals, whatever the answers do
 //   > beside CLIENTS WARMUP SECONDS PROMPT EVERY_MS    as `closed`; a prompt of so many tokens, for
 //                                            a token of an answer, comes now and then, and is in no
 //                                            figure
-//   < one line of JSON: tokens a second, times to the first token, between tokens and of answers
+//   < one line of JSON: tokens a second, times to the first token, between tokens and of answers;
+//   and what part of the blocks of keys and values in use has tokens in it, in mean (in process)
 //
 // A line of COUNTS.txt has the tokens of a prompt and of its answer. Requests take the lines in
 // turn.
@@ -47,7 +48,7 @@ std::string Json(const Quantiles& of) {
                      of.p50, of.p90, of.p99);
 }
 
-std::string Json(const TokenReport& report) {
+std::string Json(const TokenReport& report, double cache_in_use) {
   int64_t failed = 0;
   for (const auto& [message, count] : report.requests.failures) {
     std::fprintf(stderr, "%ld requests failed: %s\n", static_cast<long>(count), message.c_str());
@@ -56,26 +57,61 @@ std::string Json(const TokenReport& report) {
   const LoadReport& of = report.requests;
   return fmt::format(
       R"({{"requests": {}, "failed": {}, "requests_per_s": {:.4f}, "prompt_tokens_per_s": {:.2f}, )"
-      R"("output_tokens_per_s": {:.2f}, "first_ms": {}, "between_ms": {}, "latency_ms": {}}})",
+      R"("output_tokens_per_s": {:.2f}, "first_ms": {}, "between_ms": {}, "latency_ms": {}, )"
+      R"("cache_in_use": {:.4f}}})",
       of.succeeded, failed, of.achieved_rate, report.prompt_tokens_per_s,
       report.output_tokens_per_s, Json(report.first_ms), Json(report.between_ms),
-      Json(Quantiles{of.mean_ms, of.p50_ms, of.p90_ms, of.p99_ms, of.max_ms}));
+      Json(Quantiles{of.mean_ms, of.p50_ms, of.p90_ms, of.p99_ms, of.max_ms}), cache_in_use);
 }
+
+// Looks 50 times a second at what part of an engine's blocks in use has tokens in it.
+class CacheWatch {
+ public:
+  // `engine`: null where there is nothing to look at.
+  CacheWatch(Engine* engine, std::string model) {
+    if (engine == nullptr) return;
+    thread_ = std::jthread([this, engine, model = std::move(model)](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        const StatusOr<std::vector<ModelStatistics>> all = engine->Statistics(model);
+        if (!all.ok() || all->empty() || !all->front().generation) continue;
+        const GenerationStatistics& of = *all->front().generation;
+        room_ += of.blocks_used * of.block_tokens;
+        held_ += of.tokens_held;
+      }
+    });
+  }
+
+  // To be called once.
+  double Mean() {
+    thread_ = {};
+    return room_ == 0 ? 0 : static_cast<double>(held_) / static_cast<double>(room_);
+  }
+
+ private:
+  int64_t held_ = 0, room_ = 0;
+  std::jthread thread_;
+};
 
 class Generations {
  public:
-  Generations(TokenTarget& target, std::vector<TokenCounts> counts)
-      : target_(target), counts_(std::move(counts)) {}
+  // `engine`: what the target loads, if it is here.
+  Generations(TokenTarget& target, Engine* engine, std::string model,
+              std::vector<TokenCounts> counts)
+      : target_(target), engine_(engine), model_(std::move(model)), counts_(std::move(counts)) {}
 
   std::string Closed(int clients, double warmup, double seconds, uint64_t seed) {
+    CacheWatch watch(engine_, model_);
     const std::vector<TokenSample> samples = KeepTokenLoad(
         target_, {.clients = clients, .seconds = warmup + seconds, .seed = seed, .next = [this] {
                     return counts_[next_++ % counts_.size()];
                   }});
-    return Json(SummarizeTokens(samples, ToNanoseconds(warmup), ToNanoseconds(warmup + seconds)));
+    return Json(SummarizeTokens(samples, ToNanoseconds(warmup), ToNanoseconds(warmup + seconds)),
+                watch.Mean());
   }
 
   std::string Open(double rate, double seconds, uint64_t seed) {
+    CacheWatch watch(engine_, model_);
     std::mt19937_64 random(seed);
     std::exponential_distribution<double> gap(rate);
     std::vector<Arrival> schedule;
@@ -86,7 +122,7 @@ class Generations {
     const std::vector<TokenSample> samples = PutTokenLoad(target_, schedule, seed);
     nanoseconds last = ToNanoseconds(seconds);
     for (const TokenSample& sample : samples) last = std::max(last, sample.done + nanoseconds(1));
-    return Json(SummarizeTokens(samples, nanoseconds(0), last));
+    return Json(SummarizeTokens(samples, nanoseconds(0), last), watch.Mean());
   }
 
   std::string Beside(int clients, double warmup, double seconds, int64_t prompt, double every_ms) {
@@ -102,35 +138,41 @@ class Generations {
 
  private:
   TokenTarget& target_;
+  Engine* const engine_;
+  const std::string model_;
   const std::vector<TokenCounts> counts_;
   size_t next_ = 0;
 };
 
 Status Serve(int argc, char** argv) {
   const bool http = argc > 1 && std::string_view(argv[1]).starts_with("http://");
-  if (argc != (http ? 5 : 4)) {
+  if (argc != (http ? 6 : 5)) {
     return InvalidArgument(
-        "usage: {0} FILE|FOLDER WORKERS COUNTS.txt\n"
-        "       {0} http://HOST:PORT MODEL CONNECTIONS COUNTS.txt",
+        "usage: {0} FILE|FOLDER WORKERS COUNTS.txt BEAMS\n"
+        "       {0} http://HOST:PORT MODEL CONNECTIONS COUNTS.txt BEAMS",
         argv[0]);
   }
+  const int beams = std::atoi(argv[argc - 1]);
+  std::string name;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<TokenTarget> target;
   if (http) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeHttpTokenTarget(argv[1], argv[2], std::atoi(argv[3])));
+    CHAIRLIFT_ASSIGN_OR_RETURN(target,
+                               MakeHttpTokenTarget(argv[1], argv[2], beams, std::atoi(argv[3])));
   } else {
     EngineOptions options;
     options.workers = std::atoi(argv[2]);
     CHAIRLIFT_ASSIGN_OR_RETURN(engine, Engine::Create(options));
     CHAIRLIFT_ASSIGN_OR_RETURN(const ModelPath model, FindModel(argv[1]));
     CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel(model.name, model.path, model.config));
-    CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeEngineTokenTarget(*engine, model.name));
+    CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeEngineTokenTarget(*engine, model.name, beams));
+    name = model.name;
   }
   std::vector<TokenCounts> counts;
-  std::ifstream lines(argv[argc - 1]);
+  std::ifstream lines(argv[argc - 2]);
   for (TokenCounts one; lines >> one.prompt >> one.output;) counts.push_back(one);
-  if (counts.empty()) return InvalidArgument("{} has no counts of tokens", argv[argc - 1]);
-  Generations load(*target, std::move(counts));
+  if (counts.empty()) return InvalidArgument("{} has no counts of tokens", argv[argc - 2]);
+  Generations load(*target, engine.get(), std::move(name), std::move(counts));
   WaitUntilIdle();
   std::cout << "ready" << std::endl;
 

@@ -414,16 +414,17 @@ def kept_of(output, commit):
 
 def main():
     args = harness.arguments(
-        "staged", quick=dict(action="store_true", help="small variants, one short round"),
+        "staged", quick=dict(action="store_true", help="small variants, short loads"),
         only=dict(nargs="*", default=[], metavar="MODEL", help=f"of {', '.join(MODELS)}"),
         parts=dict(nargs="*", choices=PARTS, help=f"of all; with --quick: {', '.join(QUICK_PARTS)}"),
-        seconds=dict(type=float, default=5.0, help="of each load, at least"), rounds=dict(type=int, default=3),
+        seconds=dict(type=float, help="of each load, at least; 5, with --quick 1.2"),
+        rounds=dict(type=int, help="of each load; 3, with --quick 1"),
         more=dict(action="store_true", help="add to what --output holds of this commit"))
     table = QUICK if args.quick else MODELS
     args.parts = args.parts or (QUICK_PARTS if args.quick else PARTS)
     args.requests = QUICK_REQUESTS if args.quick else REQUESTS
-    if args.quick:
-        args.seconds, args.rounds = 1.2, 1
+    args.seconds = args.seconds or (1.2 if args.quick else 5.0)
+    args.rounds = args.rounds or (1 if args.quick else 3)
     if unknown := set(args.only) - set(table):
         raise SystemExit(f"no model {', '.join(sorted(unknown))}; there are {', '.join(table)}")
     harness.build_programs("model_worker", "chairlift")

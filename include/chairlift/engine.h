@@ -127,6 +127,11 @@ struct ModelConfig {
   // for all that it may grow to. 0: 1 GiB, less where 32 of the longest requests need less, more
   // where one needs more.
   int64_t cache_bytes = 0;
+  // Other names for the file's inputs and outputs, from its own; all other settings, requests and
+  // answers have these. "{i}", once in both, stands for any number. So a decoder's step of one's
+  // own, whose inputs and outputs have other names than exporters give, can be served as one that
+  // generates (docs/decoders.md). Not of the encoder beside it.
+  std::map<std::string, std::string> names = {};
   // Keys and values that a prompt left are reused by prompts that begin alike, until room is
   // needed.
   bool share_prefixes = true;
@@ -318,6 +323,8 @@ struct GenerationStatistics {
   // Of keys and values, now.
   int64_t blocks = 0;
   int64_t blocks_used = 0;
+  int64_t block_tokens = 0;            // for which a block has room
+  int64_t tokens_held = 0;             // in the blocks in use; what requests share counts once
   Histogram first_token_seconds = {};  // from a request's arrival
   Histogram between_tokens_seconds = {};
 };

@@ -334,10 +334,11 @@ class BenchRun {
     std::unique_ptr<TokenTarget> target;
     if (flags_.url.empty()) {
       CHAIRLIFT_RETURN_IF_ERROR(Load());
-      CHAIRLIFT_ASSIGN_OR_RETURN(target, MakeEngineTokenTarget(*engine_, model_.name));
+      CHAIRLIFT_ASSIGN_OR_RETURN(target,
+                                 MakeEngineTokenTarget(*engine_, model_.name, flags_.tokens.beams));
     } else {
       CHAIRLIFT_ASSIGN_OR_RETURN(
-          target, MakeHttpTokenTarget(flags_.url, flags_.model,
+          target, MakeHttpTokenTarget(flags_.url, flags_.model, flags_.tokens.beams,
                                       std::max(flags_.connections, flags_.tokens.clients)));
     }
     return BenchTokens(*target, flags_.tokens,

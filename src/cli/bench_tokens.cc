@@ -117,10 +117,11 @@ class TokenBench {
     }
     PrintText(
         "{}: {:g} s{}, {}\n  prompts of {} tokens, made up, mean {:.4g}; answers of {}, mean "
-        "{:.4g}\n",
+        "{:.4g}{}\n",
         target_.name(), limits_.seconds, limits_.rates.size() > 1 ? " each" : "",
         fmt::join(loads, ", then "), options_.prompt_lengths, prompts_.mean(),
-        options_.output_lengths, outputs_.mean());
+        options_.output_lengths, outputs_.mean(),
+        options_.beams > 1 ? fmt::format("; {} beams", options_.beams) : "");
     std::fflush(stdout);
   }
 
@@ -195,6 +196,7 @@ class TokenBench {
                           {"seed", limits_.seed},
                           {"prompt_lengths", options_.prompt_lengths},
                           {"output_lengths", options_.output_lengths},
+                          {"num_beams", options_.beams},
                           {"loads", nlohmann::json::array()}};
     for (const auto& [label, report] : reports) {
       all["loads"].push_back(ToJson(report));
@@ -230,6 +232,9 @@ void AddTokenBench(CLI::App& parser, TokenBenchOptions* options) {
   CLI::Option* const clients =
       AddNumber(parser, "--clients", &options->clients, 1, 65536, "N",
                 "With --prompt-lengths: so many requests are always under way, in place of a rate");
+  AddNumber(parser, "--num-beams", &options->beams, 1, 32, "N",
+            "With --prompt-lengths: beams of each request, whose answer comes at once")
+      ->needs(prompts);
   prompts->needs(outputs);
   outputs->needs(prompts);
   clients->needs(prompts);

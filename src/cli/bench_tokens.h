@@ -19,6 +19,7 @@ struct TokenBenchOptions {
   // Each a length, two with a dash between, or a file; empty: the model is not asked to generate.
   std::string prompt_lengths, output_lengths;
   int clients = 0;  // requests under way; 0: they arrive at the rates
+  int beams = 1;    // of a request
 
   bool asked() const { return !prompt_lengths.empty(); }
 };

@@ -376,6 +376,8 @@ Command AddServe(CLI::App& parser) {
       "  max_queue_wait_us: 1000000 # longest expected wait; absent: --max-queue-wait\n"
       "  default_timeout_us: 0      # deadline of requests without a timeout; 0: none\n"
       "  response_cache_bytes: 0    # memory for answers kept for equal requests; 0: none\n"
+      "  names: {}                  # of inputs and outputs, the file's: served "
+      "(docs/decoders.md)\n"
       "  sequence_state: {}         # state kept between requests, output: input (docs/http.md)\n"
       "  max_sequences: 4096        # live at once\n"
       "  sequence_idle_us: 60000000 # a sequence without a request for so long has ended\n"

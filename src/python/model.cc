@@ -458,6 +458,8 @@ nb::dict LoadedModel::Statistics() const {
     generation["preempted"] = of.preempted;
     generation["blocks"] = of.blocks;
     generation["blocks_used"] = of.blocks_used;
+    generation["block_tokens"] = of.block_tokens;
+    generation["tokens_held"] = of.tokens_held;
     dict["generation"] = generation;
   }
   return dict;

@@ -295,6 +295,14 @@ TEST_F(CommandTest, BenchTimesTokensOfModelsThatGenerate) {
   ASSERT_EQ(open.code, 0) << open.output;
   EXPECT_THAT(open.output, HasSubstr("Poisson arrivals at 50/s, 100/s"));
   EXPECT_EQ(Json("out.json")["loads"].size(), 2u);
+  const Outcome beams =
+      Run({"bench", model, "--prompt-lengths", "4", "--output-lengths", "3", "--num-beams", "2",
+           "--clients", "2", "--seconds", "0.2", "--warmup-seconds", "0.05", "--json", out});
+  ASSERT_EQ(beams.code, 0) << beams.output;
+  EXPECT_THAT(beams.output, HasSubstr("; 2 beams"));
+  EXPECT_EQ(Json("out.json")["num_beams"], 2);
+  // An answer comes in one piece.
+  EXPECT_EQ(Json("out.json")["loads"][0]["between_tokens_ms"]["max"], 0);
   // Longer than the model's tables: no request succeeds.
   EXPECT_THAT(Refusal({"bench", model, "--prompt-lengths", "4", "--output-lengths", "5000"}, 1),
               HasSubstr("max_tokens"));

@@ -134,6 +134,7 @@ TEST_F(ServeTest, ModelsThatGenerateCountTokens) {
            "chairlift_generation_requests_waiting" + labels + " 0\n",
            "chairlift_generation_preempted_total" + labels + " 0\n",
            "chairlift_kv_cache_blocks_used" + labels + " 0\n",
+           "chairlift_kv_cache_tokens_held" + labels + " 0\n",
            "chairlift_time_to_first_token_seconds_count" + labels + " 1\n",
            "chairlift_inter_token_latency_seconds_count" + labels + " 3\n",
            std::string("chairlift_inter_token_latency_seconds_bucket{model=\"decoder\","

@@ -11,10 +11,12 @@
 #include <mutex>
 #include <numeric>
 #include <random>
+#include <regex>
 
 #include "chairlift/engine.h"
 #include "engine/test_models.h"
 #include "graph/decoders/decoder_models.h"
+#include "onnx/onnx_pb.h"
 
 namespace chairlift {
 namespace generating_oracle_test {
@@ -368,6 +370,51 @@ TEST(GeneratingOracleTest, AttentionWithItsCacheInOneOperator) {
     Check(*Written(testing::LlamaModel({.kv_heads = equal ? 4 : 2}, {.fused = fused})), {}, 12, 40,
           ++seed);
   }
+}
+
+// The same model, of which every input and output has a name that `rename` gives.
+std::string Renamed(const std::string& bytes,
+                    const std::function<std::string(const std::string&)>& rename) {
+  onnx::ModelProto model;
+  EXPECT_TRUE(model.ParseFromString(bytes));
+  std::map<std::string, std::string> names;
+  const auto port = [&](onnx::ValueInfoProto& value) {
+    value.set_name(names[value.name()] = rename(value.name()));
+  };
+  for (auto& input : *model.mutable_graph()->mutable_input()) port(input);
+  for (auto& output : *model.mutable_graph()->mutable_output()) port(output);
+  const auto reference = [&](std::string& name) {
+    if (const auto found = names.find(name); found != names.end()) name = found->second;
+  };
+  for (auto& node : *model.mutable_graph()->mutable_node()) {
+    for (std::string& name : *node.mutable_input()) reference(name);
+    for (std::string& name : *node.mutable_output()) reference(name);
+  }
+  return model.SerializeAsString();
+}
+
+TEST(GeneratingOracleTest, AStepWhoseNamesAreTheUsersOwn) {
+  const std::string llama = testing::LlamaModel();
+  const auto as_exported = Written(llama);
+  const auto own = Written(Renamed(llama, [](std::string name) {
+    return "my_" + std::regex_replace(name, std::regex("\\."), "/");
+  }));
+  Alone alone(*as_exported);
+  auto engine = Load(*own, {.names = {{"my_input_ids", "input_ids"},
+                                      {"my_attention_mask", "attention_mask"},
+                                      {"my_logits", "logits"},
+                                      {"my_past_key_values/{i}/key", "past_key_values.{i}.key"},
+                                      {"my_past_key_values/{i}/value", "past_key_values.{i}.value"},
+                                      {"my_present/{i}/key", "present.{i}.key"},
+                                      {"my_present/{i}/value", "present.{i}.value"}}});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  std::mt19937 random(71);
+  std::vector<Question> questions;
+  for (int i = 0; i < 12; ++i) questions.push_back(RandomQuestion(random, 40));
+  Compare(**engine, alone, questions, random);
+  const auto misspelt = Load(*own, {.names = {{"my_input_idz", "input_ids"}}});
+  EXPECT_THAT(std::string(misspelt.status().message()),
+              HasSubstr("no input or output 'my_input_idz'; did you mean 'my_input_ids'?"));
 }
 
 // Real exports (tests/models/export_decoders.py, export_genai_decoders.py, export_ort_decoders.py).

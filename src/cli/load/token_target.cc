@@ -37,8 +37,8 @@ Status CheckGenerates(const std::string& model, const std::vector<TensorSpec>& i
 
 class EngineTokenTarget final : public TokenTarget {
  public:
-  EngineTokenTarget(Engine& engine, std::string model)
-      : engine_(engine), model_(std::move(model)) {}
+  EngineTokenTarget(Engine& engine, std::string model, int beams)
+      : engine_(engine), model_(std::move(model)), beams_(beams) {}
 
   std::string name() const override { return model_ + " in process"; }
   void Stream(std::span<const int64_t> prompt, int64_t output, Came came,
@@ -50,7 +50,8 @@ class EngineTokenTarget final : public TokenTarget {
     request.inputs = {{"input_ids", Tensor::Of<int64_t>({1, size}, prompt)},
                       {"max_tokens", most},
                       {"min_tokens", most},
-                      {"ignore_eos", Tensor::Of<bool>({1}, {true})}};
+                      {"ignore_eos", Tensor::Of<bool>({1}, {true})},
+                      {"num_beams", Tensor::Of<int32_t>({1}, {beams_})}};
     request.on_parts = [came = std::move(came)](std::span<const InferPart> parts) {
       int64_t tokens = 0;
       for (const InferPart& part : parts) {
@@ -69,6 +70,7 @@ class EngineTokenTarget final : public TokenTarget {
  private:
   Engine& engine_;
   const std::string model_;
+  const int beams_;
 };
 
 // Of one answer.
@@ -79,15 +81,19 @@ struct HttpStream {
 
 class HttpTokenTarget final : public TokenTarget {
  public:
-  HttpTokenTarget(std::string name, std::string model, std::unique_ptr<HttpConnections> client)
-      : name_(std::move(name)), model_(std::move(model)), client_(std::move(client)) {}
+  HttpTokenTarget(std::string name, std::string model, int beams,
+                  std::unique_ptr<HttpConnections> client)
+      : name_(std::move(name)),
+        model_(std::move(model)),
+        beams_(beams),
+        client_(std::move(client)) {}
 
   std::string name() const override { return name_; }
   void Stream(std::span<const int64_t> prompt, int64_t output, Came came,
               std::function<void(Status)> done) override {
-    const std::string body =
-        fmt::format(R"({{"input_ids":[{0}],"max_tokens":{1},"min_tokens":{1},"ignore_eos":true}})",
-                    fmt::join(prompt, ","), output);
+    const std::string body = fmt::format(
+        R"({{"input_ids":[{0}],"max_tokens":{1},"min_tokens":{1},"ignore_eos":true,"num_beams":{2}}})",
+        fmt::join(prompt, ","), output, beams_);
     auto stream = std::make_shared<HttpStream>();
     stream->request = fmt::format(
         "POST /v2/models/{}/generate_stream HTTP/1.1\r\nHost: chairlift\r\n"
@@ -124,24 +130,26 @@ class HttpTokenTarget final : public TokenTarget {
   }
 
   const std::string name_, model_;
+  const int beams_;
   const std::unique_ptr<HttpConnections> client_;
 };
 
 }  // namespace
 
 StatusOr<std::unique_ptr<TokenTarget>> MakeEngineTokenTarget(Engine& engine,
-                                                             const std::string& model) {
+                                                             const std::string& model, int beams) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine.Metadata(model));
   CHAIRLIFT_RETURN_IF_ERROR(CheckGenerates(model, metadata.inputs));
-  return std::make_unique<EngineTokenTarget>(engine, model);
+  return std::make_unique<EngineTokenTarget>(engine, model, beams);
 }
 
 StatusOr<std::unique_ptr<TokenTarget>> MakeHttpTokenTarget(const std::string& url,
-                                                           const std::string& model,
+                                                           const std::string& model, int beams,
                                                            int connections) {
   CHAIRLIFT_ASSIGN_OR_RETURN(HttpModel found, FindHttpModel(url, model, connections));
   CHAIRLIFT_RETURN_IF_ERROR(CheckGenerates(model, found.inputs));
-  return std::make_unique<HttpTokenTarget>(std::move(found.name), model, std::move(found.client));
+  return std::make_unique<HttpTokenTarget>(std::move(found.name), model, beams,
+                                           std::move(found.client));
 }
 
 }  // namespace chairlift

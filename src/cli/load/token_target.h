@@ -27,13 +27,13 @@ class TokenTarget {
                       std::function<void(Status)> done) = 0;
 };
 
-// `engine` must have `model` loaded and outlive the target. InvalidArgument where the model does
-// not generate.
+// `engine` must have `model` loaded and outlive the target. `beams` > 1: of each search, whose
+// answer comes at its end. InvalidArgument where the model does not generate.
 StatusOr<std::unique_ptr<TokenTarget>> MakeEngineTokenTarget(Engine& engine,
-                                                             const std::string& model);
+                                                             const std::string& model, int beams);
 // As MakeHttpTarget(); asks /generate_stream.
 StatusOr<std::unique_ptr<TokenTarget>> MakeHttpTokenTarget(const std::string& url,
-                                                           const std::string& model,
+                                                           const std::string& model, int beams,
                                                            int connections);
 
 }  // namespace chairlift

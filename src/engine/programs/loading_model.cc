@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "device/devices.h"
 #include "graph/onnx/import.h"
+#include "graph/rename_ports.h"
 
 namespace chairlift {
 
@@ -51,12 +52,16 @@ StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,
   if (!computes && !config.device.empty()) {
     return InvalidArgument("device is set, but it is the models that it calls that are computed");
   }
+  if (!config.names.empty() && (!computes || from.cells)) {
+    return InvalidArgument("names is set, but there is no one file whose inputs it could name");
+  }
   if (computes) CHAIRLIFT_RETURN_IF_ERROR(PlaceOn(config, model));
   if (!computes || from.cells) return model;
   CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(model.source.path));
   model.opset = imported.opset;
   model.producer = std::move(imported.producer);
   model.graph = std::move(imported.graph);
+  CHAIRLIFT_RETURN_IF_ERROR(RenamePorts(model.graph, config.names));
   if (config.interrupted != nullptr && config.interrupted()) {
     return absl::CancelledError("it was interrupted");
   }

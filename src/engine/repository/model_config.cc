@@ -150,6 +150,13 @@ constexpr OtherSetting kOthers[] = {
          pass.Refuse(CheckPassNames(config.disabled_passes));
        }
      }},
+    {"names",
+     [](const YamlValue& value, ModelConfig& config) {
+       for (const auto& [name, served] :
+            value.Map("a map from names of inputs and outputs to those that they get")) {
+         config.names.emplace(name, served.Name());
+       }
+     }},
     {"sequence_state",
      [](const YamlValue& value, ModelConfig& config) {
        for (const auto& [output, input] :

@@ -143,6 +143,8 @@ Json Generation(const GenerationStatistics& of) {
           {"preempted", of.preempted},
           {"blocks", of.blocks},
           {"blocks_used", of.blocks_used},
+          {"block_tokens", of.block_tokens},
+          {"tokens_held", of.tokens_held},
           {"first_token", Times(of.first_token_seconds)},
           {"between_tokens", Times(of.between_tokens_seconds)}};
 }

@@ -87,6 +87,8 @@ void AppendGeneration(const std::vector<ModelStatistics>& statistics,
                                   "Times that a request gave its blocks to older ones", kCounter);
   MetricFamily blocks = Family("chairlift_kv_cache_blocks", "Blocks of keys and values", kGauge);
   MetricFamily used = Family("chairlift_kv_cache_blocks_used", "Blocks in use", kGauge);
+  MetricFamily held =
+      Family("chairlift_kv_cache_tokens_held", "Tokens in the blocks in use", kGauge);
   MetricFamily first =
       Family("chairlift_time_to_first_token_seconds",
              "From a request's arrival to the first token of its answer", kHistogram);
@@ -106,12 +108,13 @@ void AppendGeneration(const std::vector<ModelStatistics>& statistics,
     add(preempted, of.preempted);
     add(blocks, of.blocks);
     add(used, of.blocks_used);
+    add(held, of.tokens_held);
     first.metric.push_back(Cumulative(labels, of.first_token_seconds));
     between.metric.push_back(Cumulative(labels, of.between_tokens_seconds));
   }
   if (live.metric.empty()) return;
-  for (MetricFamily* family :
-       {&waiting, &live, &prompts, &generated, &preempted, &blocks, &used, &first, &between}) {
+  for (MetricFamily* family : {&waiting, &live, &prompts, &generated, &preempted, &blocks, &used,
+                               &held, &first, &between}) {
     families->push_back(std::move(*family));
   }
 }

@@ -111,6 +111,7 @@ TEST(ModelConfigTest, WrongValuesAreRefusedByName) {
   EXPECT_THAT(Refusal("max_embedding_bytes: 64MiB"),
               HasSubstr("it must be a number of bytes, at least 0 (never fold)"));
   EXPECT_THAT(Refusal("sequence_state: {h: [c]}"), HasSubstr("sequence_state.h must be a name"));
+  EXPECT_THAT(Refusal("names: {ids: [c]}"), HasSubstr("names.ids must be a name"));
   EXPECT_THAT(Refusal("policy: {a: b}"), HasSubstr("policy must be the name"));
   EXPECT_THAT(Refusal("policy: windows"), HasSubstr("'windows'; did you mean 'window'?"));
   EXPECT_THAT(Refusal("disabled_passes: [fuse_conf]"),

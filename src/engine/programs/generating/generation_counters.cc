@@ -31,7 +31,10 @@ GenerationStatistics GenerationCounters::Read(const BlockPool& pool) const {
   statistics.generated_tokens = generated_tokens_.load(std::memory_order_relaxed);
   statistics.preempted = set_back_.load(std::memory_order_relaxed);
   statistics.blocks = pool.blocks();
-  statistics.blocks_used = pool.use().blocks;
+  const BlockPool::Use use = pool.use();
+  statistics.blocks_used = use.blocks;
+  statistics.block_tokens = pool.block_tokens();
+  statistics.tokens_held = use.tokens;
   statistics.first_token_seconds = first_token_.Read();
   statistics.between_tokens_seconds = between_tokens_.Read();
   return statistics;

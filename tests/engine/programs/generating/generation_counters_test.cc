@@ -51,6 +51,8 @@ TEST(GenerationCountersTest, ARequestWaitsIsLiveAndLeaves) {
   EXPECT_EQ(read.preempted, 1);
   EXPECT_EQ(read.blocks, 8);
   EXPECT_EQ(read.blocks_used, 2);
+  EXPECT_EQ(read.block_tokens, pool.block_tokens());
+  EXPECT_EQ(read.tokens_held, 17);
   EXPECT_EQ(Count(read.first_token_seconds), 1);
   EXPECT_EQ(Below(read.first_token_seconds, 5e-2), 1);
   EXPECT_DOUBLE_EQ(read.first_token_seconds.sum, 0.030);
