@@ -52,22 +52,29 @@ class EngineTokenTarget final : public TokenTarget {
                       {"min_tokens", most},
                       {"ignore_eos", Tensor::Of<bool>({1}, {true})},
                       {"num_beams", Tensor::Of<int32_t>({1}, {beams_})}};
-    request.on_parts = [came = std::move(came)](std::span<const InferPart> parts) {
-      int64_t tokens = 0;
-      for (const InferPart& part : parts) {
-        for (const NamedTensor& values : part.outputs) {
-          if (values.name == kTokens) tokens += values.tensor.size();
-        }
-      }
-      if (tokens > 0) came(tokens);
-    };
-    engine_.InferAsync(std::move(request),
-                       [done = std::move(done)](const StatusOr<InferResponse>& response) {
-                         done(response.status());
-                       });
+    if (beams_ == 1) {
+      request.on_parts = [came](std::span<const InferPart> parts) {
+        int64_t tokens = 0;
+        for (const InferPart& part : parts) tokens += TokensOf(part.outputs);
+        if (tokens > 0) came(tokens);
+      };
+    }
+    engine_.InferAsync(std::move(request), [this, came = std::move(came), done = std::move(done)](
+                                               const StatusOr<InferResponse>& response) {
+      if (response.ok() && beams_ > 1) came(TokensOf(response->outputs));
+      done(response.status());
+    });
   }
 
  private:
+  static int64_t TokensOf(std::span<const NamedTensor> outputs) {
+    int64_t tokens = 0;
+    for (const NamedTensor& values : outputs) {
+      if (values.name == kTokens) tokens += values.tensor.size();
+    }
+    return tokens;
+  }
+
   Engine& engine_;
   const std::string model_;
   const int beams_;
