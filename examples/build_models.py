@@ -104,6 +104,7 @@ def main():
         "treelstm": lambda: cells.tree_lstm(args.hidden),
         "language_model": lambda: cells.language_model(args.hidden),
         "pronouncer": pronouncer,
+        "g2p_en": lambda: cells.g2p_en(np.load(package_file("g2p_en", "checkpoint20.npz"))),
     }.items():
         if (args.output / name / "model.yaml").exists():
             continue

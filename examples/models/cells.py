@@ -27,6 +27,26 @@ unfold:
     extra_length: %d
 """
 
+G2P_EN_YAML = """\
+# As above; a GRU has one state, and the words are those of the package g2p_en.
+cells:
+  encoder: {}
+  decoder: {}
+unfold:
+  seq2seq:
+    encoder:
+      cell: encoder
+      tokens: {input: token, request: source}
+      states: [{input: h, output: h_next}]
+    decoder:
+      cell: decoder
+      token: {input: token, output: next}
+      states: [{input: h, output: h_next, initial: h_next}]
+    go: 2
+    eos: 3
+    extra_length: 4
+"""
+
 TREE_YAML = """\
 # A binary tree of words to a class: children [nodes, 2] are node numbers, -1 -1 for a leaf.
 cells:
@@ -118,6 +138,31 @@ def pronouncer(weights):
     output = weights["output.w"].astype(np.float32), weights["output.b"].astype(np.float32)
     cells = {"encoder": step(*part("encoder"), name="encoder"), "decoder": step(*part("decoder"), output, name="decoder")}
     return cells, TRANSLATOR_YAML % 4
+
+
+def g2p_en(weights):
+    """Letters and an end to phonemes with their stress: the GRU encoder and decoder that the package g2p_en carries (K. Park, J. Kim)."""
+
+    def gru(prefix, output=None):
+        b = Builder({"enc": "encoder", "dec": "decoder"}[prefix])
+        table, w, r, w_bias, r_bias = (b.constant(np.ascontiguousarray(weights[f"{prefix}_{key}"].T if key.startswith("w_") else weights[f"{prefix}_{key}"]))
+                                       for key in ("emb", "w_ih", "w_hh", "b_ih", "b_hh"))
+        hidden = weights[f"{prefix}_w_hh"].shape[1]
+        x = _token(b, table)
+        (h,) = _states(b, hidden, ["h"])
+        given = b.node("Split", b.node("Add", b.node("MatMul", x, w), w_bias), b.ints(*[hidden] * 3), outputs=3, axis=1)
+        kept = b.node("Split", b.node("Add", b.node("MatMul", h, r), r_bias), b.ints(*[hidden] * 3), outputs=3, axis=1)
+        reset, update = (b.node("Sigmoid", b.node("Add", given[i], kept[i])) for i in (0, 1))
+        new = b.node("Tanh", b.node("Add", given[2], b.node("Mul", reset, kept[2])))
+        # (1 - update) new + update h
+        h_next = b.node("Add", new, b.node("Mul", update, b.node("Sub", h, new)))
+        b.output(h_next, "h_next", ["batch", hidden])
+        if output is not None:
+            logits = b.node("Add", b.node("MatMul", h_next, b.constant(np.ascontiguousarray(output[0].T))), b.constant(output[1]))
+            b.output(b.node("ArgMax", logits, axis=1, keepdims=0), "next", ["batch"], TensorProto.INT64)
+        return b.model()
+
+    return {"encoder": gru("enc"), "decoder": gru("dec", (weights["fc_w"], weights["fc_b"]))}, G2P_EN_YAML
 
 
 def language_model(hidden=64, vocabulary=256, seed=0):

@@ -5,6 +5,7 @@ The largest difference must stay within 1e-4 of the output's range (its largest 
 """
 
 import argparse
+import importlib.util
 import json
 import logging
 import os
@@ -311,6 +312,36 @@ def compare_pronunciations(port):
     return sum(right), len(right) - sum(right)
 
 
+def compare_g2p_en(port):
+    """Words as the package's own loop says them, in float64."""
+    weights = np.load(importlib.util.find_spec("g2p_en").submodule_search_locations[0] + "/checkpoint20.npz")
+
+    def step(part, token, h):
+        w, r, given, kept = (weights[f"{part}_{key}"].astype(np.float64) for key in ("w_ih", "w_hh", "b_ih", "b_hh"))
+        given, kept = (np.split(v, 3) for v in (w @ weights[f"{part}_emb"][token] + given, r @ h + kept))
+        reset, update = (1 / (1 + np.exp(-given[i] - kept[i])) for i in (0, 1))
+        return (1 - update) * np.tanh(given[2] + reset * kept[2]) + update * h
+
+    passed = failed = 0
+    for word in ("lift", "gondola", "cable", "mountain", "zephyr", "a", "pneumonoultramicroscopic"):
+        source = [ord(letter) - ord("a") + 3 for letter in word] + [2]
+        h = np.zeros(weights["enc_w_hh"].shape[1])
+        for token in source:
+            h = step("enc", token, h)
+        want, token = [], 2
+        while len(want) < len(source) + 4 and token != 3:
+            h = step("dec", token, h)
+            token = int((weights["fc_w"] @ h + weights["fc_b"]).argmax())
+            want.append(token)
+        got = run_http(port, "g2p_en", {"source": np.array([source])}, False)("tokens").ravel().tolist()
+        right = [token for token in got if token != 3] == [token for token in want if token != 3]
+        passed, failed = passed + right, failed + (not right)
+        if not right:
+            print(f"FAILED g2p_en '{word}': {got}, not {want}")
+    print(f"g2p_en: {passed} words as the package says them", flush=True)
+    return passed, failed
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=pathlib.Path, required=True, help="repository made by examples/build_models.py")
@@ -368,6 +399,9 @@ def main():
             print(f"{name}: largest error {worst:.1e} of the output's range", flush=True)
         if args.only in "minilm":
             right, wrong = compare_meanings(port)
+            passed, failed = passed + right, failed + wrong
+        if args.only in "g2p_en":
+            right, wrong = compare_g2p_en(port)
             passed, failed = passed + right, failed + wrong
         if args.only in "pronouncer":
             right, wrong = compare_pronunciations(port)

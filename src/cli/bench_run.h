@@ -1,0 +1,16 @@
+// What `chairlift bench` does, once its flags are read.
+#ifndef CHAIRLIFT_CLI_BENCH_RUN_H_
+#define CHAIRLIFT_CLI_BENCH_RUN_H_
+
+#include "base/status.h"
+#include "cli/bench_flags.h"
+
+namespace chairlift {
+
+// Loads the model or connects to the server, puts it under the loads or finds the highest, and
+// prints and writes the figures.
+Status RunBench(BenchFlags flags);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_CLI_BENCH_RUN_H_
