@@ -4,11 +4,15 @@ the files and names of Hugging Face's exporters: what must be served as models t
 
     pip install torch transformers onnx
     python tests/models/export_encoder_decoders.py tests/models/encoder_decoders
+
+With --optimum, as optimum-onnx writes them (`pip install optimum-onnx`, which wants transformers 4).
 """
 
 import argparse
 import json
 import pathlib
+import shutil
+import tempfile
 import warnings
 
 import onnx
@@ -92,6 +96,10 @@ def write(module, feeds, path, opset, inputs, outputs, axes):
     with torch.no_grad():
         torch.onnx.export(module.eval(), tuple(feeds), str(path), dynamo=False, opset_version=opset,
                           input_names=inputs, output_names=outputs, dynamic_axes=axes)
+    without_place(path)
+
+
+def without_place(path):
     written = onnx.load(path)
     for node in written.graph.node:  # what says where the exporter ran
         del node.metadata_props[:]
@@ -171,9 +179,25 @@ def export(model, folder, opset, with_past, merged=True):
         write(Step(model), feeds, folder / "decoder_with_past_model.onnx", opset, inputs, outputs, axes)
         if merged:
             merge(folder, opset, config)
+    write_generation_config(model, folder)
+
+
+def export_with_optimum(model, folder):
+    from optimum.exporters.onnx import onnx_export_from_model
+
+    with tempfile.TemporaryDirectory() as written:
+        onnx_export_from_model(model, written, task="text2text-generation-with-past", do_validation=False)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("encoder_model.onnx", "decoder_model.onnx"):
+            shutil.copyfile(pathlib.Path(written) / name, folder / name)
+            without_place(folder / name)
+    write_generation_config(model, folder)
+
+
+def write_generation_config(model, folder):
     kept = {key: value for key, value in model.generation_config.to_dict().items()
-              if key in ("bos_token_id", "decoder_start_token_id", "eos_token_id", "forced_bos_token_id",
-                         "forced_eos_token_id", "pad_token_id") and value is not None}
+              if key in ("bos_token_id", "decoder_start_token_id", "eos_token_id", "forced_eos_token_id",
+                         "pad_token_id") and value is not None}
     (folder / "generation_config.json").write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n")
 
 
@@ -181,6 +205,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--with-past", action="store_true", help="decoder_with_past_model.onnx and both in one too")
+    parser.add_argument("--optimum", action="store_true", help="by optimum-onnx")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     library = "hf" + transformers.__version__.split(".")[0]
@@ -190,7 +215,10 @@ def main():
             for parameter in model.parameters():  # so large that answers differ
                 large = 0.02 if parameter.dim() == 1 else 1.0 if parameter.shape[0] == VOCABULARY else 0.4
                 parameter.data += large * torch.randn_like(parameter)
-            export(model, args.folder / f"{name}_{library}_torchscript_{attention}_{opset}", opset, args.with_past)
+            if args.optimum:
+                export_with_optimum(model.eval(), args.folder / f"{name}_{library}_optimum_{attention}")
+            else:
+                export(model, args.folder / f"{name}_{library}_torchscript_{attention}_{opset}", opset, args.with_past)
 
 
 if __name__ == "__main__":

@@ -61,12 +61,7 @@ class BatchHeadSplitter {
     if (presents_.contains(id) && shape.rank() == 4) {
       shape[2] = Dim::Symbol(PatternReader::kTotal);
     }
-    const Pattern& pattern = reader_.of(id);
-    if (pattern.kind == Pattern::Kind::kUnknown || pattern.rank() != shape.rank()) return;
-    for (int axis = 0; axis < shape.rank(); ++axis) {
-      const auto dim = PatternReader::DimOf(pattern.dims[static_cast<size_t>(axis)]);
-      if (dim) shape[axis] = *dim;
-    }
+    reader_.NameDims(id, graph_);
   }
 
   void Follow(const Node& node) {

@@ -85,6 +85,8 @@ struct Pattern {
     // Each element is table[m] + slopes[its index along `column`] · line. Where table[m] is below
     // −1e30, nothing is known but that it is below half of that.
     kSlopes,
+    // Of rank > 1: each element is list[its index along the last axis]. Read by ScatterND alone.
+    kTuples,
   };
   Kind kind = Kind::kUnknown;
   DType dtype = DType::kUndefined;
@@ -98,7 +100,9 @@ struct Pattern {
   int column = -1;
 
   // Whether its elements are known.
-  bool known() const { return kind != Kind::kUnknown && kind != Kind::kShaped; }
+  bool known() const {
+    return kind != Kind::kUnknown && kind != Kind::kShaped && kind != Kind::kTuples;
+  }
   bool uniform() const { return is_table() && conditions.empty(); }
   bool is_line() const { return kind == Kind::kLine; }
   bool is_table() const { return kind == Kind::kTable; }
@@ -148,6 +152,8 @@ class PatternReader {
   // Of a number, or what is named as below.
   static std::optional<Line> SizeOf(const Dim& dim);
   static std::optional<Dim> DimOf(const Line& size);
+  // Gives the shape of the value in `graph`, the one that is read, what is known of its dimensions.
+  void NameDims(ValueId id, Graph& graph) const;
   // Sets the pattern of the node's output, or says why it cannot be followed.
   Status Visit(const Node& node);
   int64_t limit() const { return limit_; }
@@ -183,6 +189,8 @@ class PatternReader {
   StatusOr<Pattern> Expand(const Node& node);
   StatusOr<Pattern> Concat(const Node& node);
   StatusOr<Pattern> ConcatTables(const Node& node);
+  std::optional<Pattern> ConcatTuples(const Node& node) const;
+  StatusOr<Pattern> ScatterND(const Node& node);
   StatusOr<Pattern> CumSum(const Node& node);
   StatusOr<Pattern> ReduceSum(const Node& node);
   StatusOr<Pattern> Tile(const Node& node);

@@ -147,6 +147,19 @@ std::optional<Dim> PatternReader::DimOf(const Line& size) {
   return std::nullopt;
 }
 
+void PatternReader::NameDims(ValueId id, Graph& graph) const {
+  SymbolicShape& shape = graph.values[static_cast<size_t>(id)].shape;
+  const Pattern& pattern = of(id);
+  if (pattern.kind == Pattern::Kind::kUnknown || !shape.has_rank() ||
+      pattern.rank() != shape.rank()) {
+    return;
+  }
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const auto dim = DimOf(pattern.dims[static_cast<size_t>(axis)]);
+    if (dim) shape[axis] = *dim;
+  }
+}
+
 Pattern PatternReader::In(const Node& node, size_t i) const {
   if (i >= node.inputs.size() || node.inputs[i] == kNoValue) return {};
   const Value& value = graph_.values[static_cast<size_t>(node.inputs[i])];
@@ -180,7 +193,9 @@ Status PatternReader::Visit(const Node& node) {
   }
   Pattern pattern = *std::move(followed);
   pattern.dtype = TypeOf(node);
-  if (!pattern.known()) return Unimplemented("it is not followed");
+  if (!pattern.known() && pattern.kind != Pattern::Kind::kTuples) {
+    return Unimplemented("it is not followed");
+  }
   Set(node.outputs[0], std::move(pattern));
   return absl::OkStatus();
 }
@@ -217,9 +232,10 @@ StatusOr<Pattern> PatternReader::Follow(const Node& node) {
       {"Expand", &PatternReader::Expand},       {"Flatten", &PatternReader::Flatten},
       {"Gather", &PatternReader::Gather},       {"Range", &PatternReader::Range},
       {"ReduceSum", &PatternReader::ReduceSum}, {"Reshape", &PatternReader::Reshape},
-      {"Slice", &PatternReader::Slice},         {"Squeeze", &PatternReader::Squeeze},
-      {"Transpose", &PatternReader::Transpose}, {"Tile", &PatternReader::Tile},
-      {"Trilu", &PatternReader::Trilu},         {"Unsqueeze", &PatternReader::Unsqueeze}};
+      {"ScatterND", &PatternReader::ScatterND}, {"Slice", &PatternReader::Slice},
+      {"Squeeze", &PatternReader::Squeeze},     {"Transpose", &PatternReader::Transpose},
+      {"Tile", &PatternReader::Tile},           {"Trilu", &PatternReader::Trilu},
+      {"Unsqueeze", &PatternReader::Unsqueeze}};
   if (const auto rule = kRules.find(op); rule != kRules.end()) return (this->*rule->second)(node);
   if (op == "ConstantOfShape") {
     const auto dims = ElementsOf(node, 0);
@@ -617,6 +633,7 @@ StatusOr<Pattern> PatternReader::Expand(const Node& node) {
 
 // Of lists, or of what tables have, as of a mask of earlier tokens and one of new ones.
 StatusOr<Pattern> PatternReader::Concat(const Node& node) {
+  if (const auto tuples = ConcatTuples(node)) return *tuples;
   if (In(node, 0).rank() > 1) return ConcatTables(node);
   std::vector<Line> list;
   for (size_t i = 0; i < node.inputs.size(); ++i) {

@@ -58,6 +58,9 @@ class PastRemover {
       // What attention does not read of slopes is computed.
       const bool slopes = followed.ok() && reader_.of(node.outputs[0]).is_slopes();
       known[n] = followed.ok() ? !slopes : FollowsPast(node);
+      for (const ValueId id : node.outputs) {
+        if (id != kNoValue) reader_.NameDims(id, graph_);
+      }
       if (followed.ok()) continue;
       if (!known[n]) FollowSource(n);
       for (const ValueId id : node.outputs) {

@@ -54,6 +54,9 @@ double Element(const Pattern& pattern, const Sizes& sizes, const std::vector<int
   if (pattern.kind == Pattern::Kind::kList) {
     return static_cast<double>(At(pattern.list[static_cast<size_t>(index[0])], sizes, {}));
   }
+  if (pattern.kind == Pattern::Kind::kTuples) {
+    return static_cast<double>(At(pattern.list[static_cast<size_t>(index.back())], sizes, index));
+  }
   if (pattern.is_curve()) {
     const int64_t column = pattern.column < 0 ? 0 : index[static_cast<size_t>(pattern.column)];
     return Element(pattern.curve,
@@ -76,7 +79,7 @@ void ExpectEqual(const Pattern& pattern, const Tensor& tensor, const Sizes& size
   for (int axis = 0; axis < pattern.rank(); ++axis) {
     ASSERT_EQ(tensor.shape()[axis], At(pattern.dims[static_cast<size_t>(axis)], sizes, {}));
   }
-  if (!pattern.known()) return;
+  if (!pattern.known() && pattern.kind != Pattern::Kind::kTuples) return;
   for (int64_t i = 0; i < tensor.size(); ++i) {
     const double want = Element(pattern, sizes, index);
     if (pattern.is_slopes() && want < -1e30) {
