@@ -144,9 +144,9 @@ StatusOr<ModelPath> FindModel(const std::string& name, bool in_repository) {
                            name, (fs::path(name) / models[0]).string(), fmt::join(models, ", "));
   }
   return NotFound(
-      "'{}' is not a model's folder: it has neither a <version>/model.onnx nor a model.yaml that "
-      "names cells",
-      name);
+      "'{}' is not a model's folder: it has neither a <version>/model.onnx{} nor a model.yaml that "
+      "names cells{}",
+      name, kOrEncoderDecoder, OnnxFilesIn(folder));
 }
 
 Status ApplyGiven(const std::string& name, const std::string& value, bool one_of_many,
@@ -163,7 +163,8 @@ Status ApplyGiven(const std::string& name, const std::string& value, bool one_of
   ModelConfig& config = model.pipeline && !IsPipelineOption(name) ? unused : model.config;
   CHAIRLIFT_ASSIGN_OR_RETURN(const bool known, ApplySetting(name, value, config));
   if (known) return absl::OkStatus();
-  return InvalidArgument("there is no setting '{}'; docs/repositories.md lists them", name);
+  return InvalidArgument("there is no setting '{}'{}; `chairlift serve --help` lists them", name,
+                         DidYouMean(name, SettingNames()));
 }
 
 std::vector<std::string> NamedModels(const ModelPath& model) {

@@ -46,7 +46,7 @@ struct SimulateFlags {
   int exit_after = 0;  // a stage; 0: there is no exit
   int leaving = 50;    // of 100 requests
   double cost_scale = 1;
-  std::vector<std::string> policies = {"cellular"};
+  std::vector<std::string> policies = {};  // empty: by the application
   std::vector<double> rates;
   std::vector<int64_t> clients;
   std::vector<std::string> cell_max;
@@ -333,7 +333,9 @@ StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
   const bool generates = flags.application == "generation";
   if (generates && policy.takes != GraphForm::kGenerated) {
     return Usage(InvalidArgument(
-        "policy '{}' does not serve the requests of --application generation", policy.name));
+        "policy '{}' does not serve the requests of --application generation; continuous, "
+        "whole_prompts, leave_only and static do",
+        policy.name));
   }
   if (!generates && policy.takes == GraphForm::kGenerated) {
     return Usage(InvalidArgument(
@@ -384,7 +386,11 @@ Status Simulate(const SimulateFlags& flags) {
     CHAIRLIFT_ASSIGN_OR_RETURN(gaps, ReadGaps(flags.gaps));
   }
   std::vector<std::pair<const PolicyInfo*, Setup>> runs;
-  for (const std::string& name : flags.policies) {
+  std::vector<std::string> policies = flags.policies;
+  if (policies.empty()) {
+    policies = {flags.application == "generation" ? "continuous" : "cellular"};
+  }
+  for (const std::string& name : policies) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const PolicyInfo* policy, FindPolicy(name));
     CHAIRLIFT_ASSIGN_OR_RETURN(Setup setup, SetUp(flags, *policy));
     runs.emplace_back(policy, std::move(setup));
@@ -399,7 +405,7 @@ Status Simulate(const SimulateFlags& flags) {
   std::vector<OfferedLoad> loads;
   for (const double rate : flags.rates) loads.push_back({.rate = rate});
   for (const int64_t clients : flags.clients) loads.push_back({.clients = clients});
-  const auto total = static_cast<int64_t>(flags.policies.size() * loads.size());
+  const auto total = static_cast<int64_t>(policies.size() * loads.size());
   {
     ProgressBar bar("simulating", total);
     for (auto& [policy, setup] : runs) {
@@ -548,7 +554,9 @@ Command AddSimulate(CLI::App& parser) {
   CLI::Option* const policies = parser.add_option(
       "--policy", flags->policies, "Batching policies, compared on the same arrivals");
   TakesPolicy(policies);
-  policies->delimiter(',')->type_name("POLICY,POLICY")->capture_default_str();
+  policies->delimiter(',')
+      ->type_name("POLICY,POLICY")
+      ->default_str("cellular; of generation continuous");
   AddNumber(parser, "--max-batch-size", &flags->options.max_batch_size, 1, 1 << 20, "N",
             "Rows in a task; requests in a batch where whole graphs are batched");
   AddNumber(parser, "--max-tokens", &flags->max_tokens, 1, 1 << 20, "N",

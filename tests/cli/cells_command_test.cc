@@ -153,6 +153,10 @@ TEST_F(CellsCommandTest, AFolderOfAnotherKindIsToldFromAModel) {
               AllOf(HasSubstr("has no version"), HasSubstr("model.onnx")));
   File("bare/readme", "nothing");
   EXPECT_THAT(Refusal({"profile", Path("bare")}, 1), HasSubstr("is not a model's folder"));
+  File("alone/decoder_with_past_model.onnx", "");
+  EXPECT_THAT(Refusal({"inspect", Path("alone")}, 1),
+              AllOf(HasSubstr("encoder_model.onnx beside decoder_model.onnx"),
+                    HasSubstr("has decoder_with_past_model.onnx")));
   File("wrong/model.yaml", "cell: {}\n");
   EXPECT_THAT(Refusal({"inspect", Path("wrong")}, 1), HasSubstr("no setting 'cell'"));
 }

@@ -559,6 +559,16 @@ TEST_F(CommandTest, SimulateHasRequestsThatGenerate) {
   const auto between = [&](size_t i) { return rows[i]["between_tokens_ms"][99].get<double>(); };
   EXPECT_LE(between(3), 2.2);  // where several prompts wait, twice a step of eight tokens
   EXPECT_GE(between(2), 3.0);
+  const Outcome unnamed =
+      Run({"simulate", "--application", "generation", "--costs", costs, "--prompt-lengths", "20",
+           "--output-lengths", "10", "--clients", "8", "--requests", "40"});
+  EXPECT_EQ(unnamed.code, 0) << unnamed.output;
+  EXPECT_THAT(unnamed.output, HasSubstr("continuous"));
+  EXPECT_THAT(
+      Refusal({"simulate", "--application", "generation", "--costs", costs, "--prompt-lengths",
+               "20", "--output-lengths", "10", "--clients", "8", "--policy", "cellular"},
+              2),
+      HasSubstr("continuous, whole_prompts, leave_only and static do"));
   EXPECT_THAT(Refusal({"simulate", "--application", "generation", "--costs", costs, "--rate", "1",
                        "--policy", "continuous"},
                       2),

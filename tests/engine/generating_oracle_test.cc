@@ -841,6 +841,31 @@ TEST(GeneratingOracleTest, WhatIsLeftOutFollowsFromTheFilesBesideTheModel) {
   EXPECT_THAT(metadata->diagnosis, HasSubstr("an answer ends at token 7 or 11"));
 }
 
+TEST(GeneratingOracleTest, SequencesAreAsLongAsTheModelWasMadeFor) {
+  const auto files = Written(testing::LlamaModel());
+  const auto taken = [&](const char* config) {
+    testing::WriteFile(files->folder / "config.json", config);
+    auto engine = Load(*files);
+    return engine.ok() ? (*engine)->Metadata("decoder")->config.max_length : -1;
+  };
+  EXPECT_EQ(taken(R"({"max_position_embeddings": 96})"), 96);
+  EXPECT_EQ(taken(R"({"max_position_embeddings": 131072})"), 4096);
+  EXPECT_EQ(taken("{}"), 2048);
+  EXPECT_EQ(taken(R"({"max_position_embeddings": "long"})"), -1);
+  // A setting goes before it.
+  testing::WriteFile(files->folder / "config.json", R"({"max_position_embeddings": 96})");
+  auto longer = Load(*files, {.max_length = 200});
+  ASSERT_TRUE(longer.ok()) << longer.status();
+  EXPECT_EQ((*longer)->Metadata("decoder")->config.max_length, 200);
+}
+
+TEST(GeneratingOracleTest, ACacheThatIsLargerThanMemoryIsRefusedByItsSetting) {
+  const auto files = Written(testing::LlamaModel());
+  const auto engine = Load(*files, {.cache_bytes = int64_t{1} << 60});
+  EXPECT_THAT(std::string(engine.status().message()),
+              ::testing::AllOf(HasSubstr("cache_bytes"), HasSubstr("this process may use")));
+}
+
 TEST(GeneratingOracleTest, WhatOnnxruntimeGenaiWritesBesideTheModelIsRead) {
   const auto files =
       Written(testing::LlamaModel({}, {.fused = testing::FusedAttention::kGroupQuery}), "");

@@ -458,6 +458,7 @@ def test_prompts_may_be_tokens(server):
     ({"model": "gpt2", "prompt": "a", "logprobs": 21}, "logprobs is 21; it must be from 0 to 20"),
     ({"model": "gpt2", "prompt": "a", "logprobs": True}, '"logprobs"'),
     ({"model": "gpt2", "prompt": "a", "best_of": 2}, 'it must be as "n", 1'),
+    ({"model": "gpt2", "prompt": "a", "num_beams": 2, "num_return_sequences": 2}, 'is called "n"'),
     ({"model": "gpt2", "prompt": "a", "logit_bias": {"5": 1}}, '"suppress_tokens"'),
     ({"model": "gpt2", "prompt": "a", "num_beams": 2, "temperature": 1}, "beams are not sampled"),
 ])

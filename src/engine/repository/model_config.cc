@@ -166,13 +166,6 @@ constexpr OtherSetting kOthers[] = {
      }},
 };
 
-std::vector<std::string> SettingNames() {
-  std::vector<std::string> names;
-  for (const NumberSetting& setting : kNumbers) names.emplace_back(setting.name);
-  for (const OtherSetting& setting : kOthers) names.emplace_back(setting.name);
-  return names;
-}
-
 // Does nothing where there is no such setting.
 void ReadSetting(const std::string& name, const YamlValue& value, ModelConfig& config) {
   for (const NumberSetting& setting : kNumbers) {
@@ -197,6 +190,13 @@ bool HoldsWherever(const StageExit& later, const StageExit& earlier) {
 }
 
 }  // namespace
+
+std::vector<std::string> SettingNames() {
+  std::vector<std::string> names;
+  for (const NumberSetting& setting : kNumbers) names.emplace_back(setting.name);
+  for (const OtherSetting& setting : kOthers) names.emplace_back(setting.name);
+  return names;
+}
 
 Status CheckConfig(const ModelConfig& config) {
   for (const NumberSetting& setting : kNumbers) {

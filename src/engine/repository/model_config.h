@@ -3,6 +3,7 @@
 #define CHAIRLIFT_ENGINE_REPOSITORY_MODEL_CONFIG_H_
 
 #include <string>
+#include <vector>
 
 #include "base/yaml_value.h"
 #include "chairlift/engine.h"
@@ -12,6 +13,8 @@ namespace chairlift {
 // The settings of a model.yaml, but for `cells` and `unfold` (cell_manifest.h), `steps`
 // (pipeline_config.h), `python` (function_config.h) and `versions` (version_policy.h).
 StatusOr<ModelConfig> ReadModelConfig(const YamlValue& settings);
+// The names that ApplySetting() knows.
+std::vector<std::string> SettingNames();
 // Sets one by name from its value as YAML. Returns whether there is a setting of that name.
 StatusOr<bool> ApplySetting(const std::string& name, const std::string& value, ModelConfig& config);
 // InvalidArgument names the setting that is out of its range, or names what does not exist.

@@ -1,5 +1,7 @@
 #include "engine/repository/model_folder.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <system_error>
 
@@ -111,6 +113,20 @@ bool HasModel(const fs::path& version, std::string_view file) {
     if (it->path().extension() == ".onnx") return true;
   }
   return false;
+}
+
+std::string OnnxFilesIn(const fs::path& folder) {
+  constexpr size_t kMost = 5;
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == ".onnx") names.push_back(it->path().filename().string());
+  }
+  if (names.empty()) return "";
+  std::sort(names.begin(), names.end());
+  const bool more = names.size() > kMost;
+  if (more) names.resize(kMost);
+  return fmt::format("; {} has {}{}", folder.string(), fmt::join(names, ", "), more ? ", …" : "");
 }
 
 std::vector<std::string> VersionsIn(const fs::path& folder, std::string_view file) {

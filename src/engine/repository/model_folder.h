@@ -22,6 +22,10 @@ namespace chairlift {
 inline constexpr std::string_view kAnyOnnxFile = "*.onnx";
 inline constexpr std::string_view kModelFile = "model.onnx";
 
+// What else makes a version, for errors that miss model.onnx.
+inline constexpr std::string_view kOrEncoderDecoder =
+    " (or encoder_model.onnx beside decoder_model.onnx)";
+
 // What the files in a model's folder say of how it is served.
 struct FolderConfig {
   ModelConfig config;
@@ -56,6 +60,8 @@ bool IsVersion(const std::string& text);
 std::filesystem::path ModelFile(const std::filesystem::path& version, std::string_view file);
 // Whether a version's folder has `file` (kAnyOnnxFile: any), or what stands for it.
 bool HasModel(const std::filesystem::path& version, std::string_view file);
+// "; DIR has a.onnx, b.onnx", or nothing where it has no such files; for errors.
+std::string OnnxFilesIn(const std::filesystem::path& folder);
 // The versions in a model's folder that have `file`, "9" before "10".
 std::vector<std::string> VersionsIn(const std::filesystem::path& folder, std::string_view file);
 // All folders with a number for a name.

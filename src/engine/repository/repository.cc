@@ -334,7 +334,9 @@ StatusOr<std::vector<std::string>> Repository::ChooseVersions(const fs::path& fo
     return NotFound("it has no version folder; versions are numbers, as {} ({})",
                     (folder.filename() / "1" / config.file).string(), WhatIsIn(folder));
   }
-  return NotFound("it has no version: {} has no <number>/{}", folder.string(), config.file);
+  const fs::path latest = folder / VersionFolders(folder).back();
+  return NotFound("it has no version: {} has no <number>/{}{}{}", folder.string(), config.file,
+                  config.file == kModelFile ? kOrEncoderDecoder : "", OnnxFilesIn(latest));
 }
 
 StatusOr<std::vector<InferRequest>> Repository::LoadFromFolders(const std::string& name) {

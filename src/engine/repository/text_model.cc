@@ -176,6 +176,12 @@ StatusOr<EmbeddingConfig> FindEmbedding(const Outputs& outputs, const TextSettin
   }
   embedding.from = tokens->name;
   const std::optional<Pooling> pooling = settings.pooling ? settings.pooling : files.pooling;
+  if (!pooling && tokens->name == "logits") {
+    return InvalidArgument(
+        "its output is 'logits' of each token, and it is not served as a model that generates: "
+        "`chairlift inspect` says why, or that it is exported without its cache "
+        "(docs/decoders.md); vectors of tokens to be pooled need `pooling` in model.yaml");
+  }
   if (!pooling) {
     return InvalidArgument(
         "how its vectors of tokens ('{}') are pooled is not known: there is no "

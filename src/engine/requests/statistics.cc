@@ -77,6 +77,8 @@ std::string FailureReason(const Status& status) {
       return "timeout";
     case absl::StatusCode::kUnavailable:
       return "shutdown";
+    case absl::StatusCode::kInvalidArgument:
+      return "invalid";
     default:
       return "error";
   }

@@ -46,6 +46,9 @@ Status CheckNotBuilt(std::string_view key, dom::element value, int64_t answers) 
   if (key == "best_of" && (!ConvertInteger(value, &number) || number != answers)) {
     return InvalidArgument("\"best_of\" is {}; it must be as \"n\", {}", Excerpt(value), answers);
   }
+  if (key == "num_return_sequences") {
+    return InvalidArgument("\"num_return_sequences\" is called \"n\" where texts are answered");
+  }
   if (key == "logit_bias" && (value.get_object().get(object) != 0 || object.size() > 0)) {
     return InvalidArgument(
         "\"logit_bias\" is not supported; \"suppress_tokens\" has a list of tokens that are never "

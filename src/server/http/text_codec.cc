@@ -270,10 +270,10 @@ StatusOr<std::string> FindTextModel(std::string_view suffix, std::string_view ou
   if (name->empty()) {
     const std::vector<std::string> names = TextModels(suffix, service);
     if (names.empty()) {
-      return NotFound(
-          "no model for this is served: it takes a model.onnx with a tokenizer.json beside it, "
-          "whose outputs are {}",
-          outputs);
+      return service.Explain(
+          NotFound("no model for this is served: it takes a model.onnx with a tokenizer.json "
+                   "beside it, whose outputs are {}",
+                   outputs));
     }
     if (names.size() > 1) {
       return InvalidArgument("\"model\" is missing, and there are several: {}",
@@ -289,8 +289,8 @@ StatusOr<std::string> FindTextModel(std::string_view suffix, std::string_view ou
     return InvalidArgument("model '{}' does not do this: {}", *name, Message(found));
   }
   const std::vector<std::string> names = TextModels(suffix, service);
-  return NotFound("the model '{}' does not exist{}{}", *name,
-                  names.empty() ? "" : "; there are: ", fmt::join(names, ", "));
+  return service.Explain(NotFound("the model '{}' does not exist{}{}", *name,
+                                  names.empty() ? "" : "; there are: ", fmt::join(names, ", ")));
 }
 
 bool IsOfTexts(Endpoint endpoint) {

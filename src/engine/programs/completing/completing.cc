@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "chairlift/text.h"
 #include "engine/programs/completing/completion_run.h"
+#include "engine/programs/generating/choosing.h"
 #include "engine/programs/makers.h"
 #include "engine/programs/model_calls.h"
 #include "engine/requests/answer_parts.h"
@@ -103,7 +104,7 @@ class TokenTensors {
     logprobs_.resize(count, 0.0f);
     offsets_.resize(count, -1);
     top_texts_.resize(count * static_cast<size_t>(likely));
-    top_logprobs_.resize(top_texts_.size(), 0.0f);
+    top_logprobs_.resize(top_texts_.size(), kLeastLogprob);
   }
 
   // Returns where the text of the next begins, in characters.

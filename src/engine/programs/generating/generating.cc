@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/out_of_memory.h"
 #include "base/status.h"
+#include "device/cpu/memory.h"
 #include "device/device.h"
 #include "engine/programs/generating/choosing.h"
 #include "engine/programs/generating/generating_request.h"
@@ -375,8 +376,9 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
   const ModelConfig& settings = model.config;
   PagedStep::Sizes sizes{.block_tokens = kBlockTokens};
   const int64_t tables = made->max_length;
+  const int64_t made_for = tables > 0 ? tables : config.trained_length;
   sizes.max_length = settings.max_length > 0 ? settings.max_length
-                     : tables > 0            ? std::min(tables, kMostDefaultLength)
+                     : made_for > 0          ? std::min(made_for, kMostDefaultLength)
                                              : std::max(kDefaultMaxLength, config.max_length);
   if (tables > 0 && sizes.max_length > tables) {
     return InvalidArgument("max_length is {}; the model has tables for {} tokens", sizes.max_length,
@@ -416,6 +418,12 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
           ? settings.cache_bytes
           : std::max(longest, std::min(kDefaultCacheBytes, kDefaultLongest * longest));
   sizes.blocks = bytes / block_bytes;
+  if (const int64_t usable = UsableMemoryBytes(); bytes > usable) {
+    return InvalidArgument(
+        "keys and values take {} bytes (cache_bytes; left out, what one request of max_length {} "
+        "needs at least), and this process may use {}",
+        bytes, sizes.max_length, usable);
+  }
   if (sizes.blocks < 1) {
     return InvalidArgument("cache_bytes is {}; a block of keys and values takes {}", bytes,
                            block_bytes);

@@ -199,6 +199,10 @@ StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder, bool sou
   if (config.end_tokens.empty()) {
     CHAIRLIFT_RETURN_IF_ERROR(ReadTokens(other, model, "eos_token_id", config.end_tokens));
   }
+  if (!source) {
+    CHAIRLIFT_RETURN_IF_ERROR(
+        ReadLimit(other, model, "max_position_embeddings", config.trained_length));
+  }
   for (const char* key : {"decoder_start_token_id", "bos_token_id"}) {
     for (const auto& [from, path] :
          {std::pair(&json, &file), {&genai_model, &genai}, {&other, &model}}) {

@@ -30,14 +30,15 @@ struct GenerationConfig {
   std::vector<int64_t> first_suppressed;  // not as the first token of an answer
   int64_t max_new_tokens = 0;             // 0: not set
   int64_t max_length = 0;                 // of prompt and answer; likewise
+  int64_t trained_length = 0;             // tokens of a sequence that it was made for; likewise
   // Settings of the file that change answers and that are not applied, as people read them.
   std::vector<std::string> not_applied;
 };
 
 // Of generation_config.json in the folder, as transformers writes it; of genai_config.json, as
 // onnxruntime-genai does, for what it does not set; and of config.json for end and start tokens
-// that neither names. Nothing is set where there are none. `source`: the decoder has an encoder.
-// InvalidArgument names the field that is wrong.
+// that neither names, and for the length of sequences. Nothing is set where there are none.
+// `source`: the decoder has an encoder. InvalidArgument names the field that is wrong.
 StatusOr<GenerationConfig> ReadGenerationConfig(const std::filesystem::path& folder, bool source);
 
 }  // namespace chairlift
