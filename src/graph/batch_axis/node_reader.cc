@@ -69,7 +69,21 @@ StatusOr<AxisMap> NodeReader::Axes() const {
       info.elements->push_back(e.is_number() ? Dim(e.number()) : Dim::Unknown());
     }
   }
-  return node_.def->axes(InferContext(attributes(), inputs, num_outputs()));
+  CHAIRLIFT_ASSIGN_OR_RETURN(AxisMap map,
+                             node_.def->axes(InferContext(attributes(), inputs, num_outputs())));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const SymbolicShape& shape = inputs[i].shape;
+    const std::vector<int>& labels = map.inputs[i].labels;
+    for (size_t axis = 0; axis < labels.size(); ++axis) {
+      if (labels[axis] == AxisMap::kNone || !shape.has_rank() ||
+          static_cast<int>(axis) < shape.rank()) {
+        continue;
+      }
+      return Unimplemented("its input {} has shape {}, without dimension {}", i, shape.ToString(),
+                           axis);
+    }
+  }
+  return map;
 }
 
 StatusOr<std::vector<NodeReader::Cut>> NodeReader::Cuts() const {

@@ -40,7 +40,9 @@ struct DecoderForm {
   bool angles_by_rows = false;   // rotary angles by Mul, a row for each frequency
   FusedAttention fused = FusedAttention::kNone;
   bool wrong_lengths = false;  // kGroupQuery: seqlens_k of the new tokens alone
+  bool one_length = false;     // kGroupQuery: seqlens_k of no dimension
   int64_t window = -1;         // kGroupQuery: tokens that a query sees
+  int64_t one_sided = 1;       // kMultiHeadCausal: its attribute
 };
 
 class DecoderBuilder {
@@ -185,7 +187,11 @@ class DecoderBuilder {
       } else {
         Node("Expand", {form_.wrong_lengths ? "new_size" : "total_size", List("batch")}, "counted");
       }
-      Node("Sub", {"counted", "one_list"}, "last_places");
+      if (form_.one_length) {
+        Node("Sub", {"total_size", Integer("one_less", 1)}, "last_places");
+      } else {
+        Node("Sub", {"counted", "one_list"}, "last_places");
+      }
       Node("Cast", {"last_places"}, "seqlens_k").Int("to", 6);
       Node("Cast", {"total_size"}, "total_sequence_length").Int("to", 6);
     }
@@ -261,7 +267,7 @@ class DecoderBuilder {
                past + ".value"},
               outputs)
           .Int("num_heads", s_.heads)
-          .Int("unidirectional", causal ? 1 : 0);
+          .Int("unidirectional", causal ? form_.one_sided : 0);
     }
     return Linear(p + ".attended", p + ".o", hidden());
   }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "graph/batch_axis.h"
 #include "graph/decoders/decoder_models.h"
 
 namespace chairlift {
@@ -196,6 +197,16 @@ TEST(DecoderTest, AttentionInOneOperatorThatSeesLaterTokensIsRefused) {
     }
   };
   EXPECT_THAT(RefusedExport("gpt2_ort131_joined_fused", see_all), HasSubstr("its mask"));
+}
+
+TEST(DecoderTest, LengthsOfNoDimensionAreRefused) {
+  const std::string bytes =
+      LlamaModel({}, {.fused = FusedAttention::kGroupQuery, .one_length = true});
+  const auto imported = ImportOnnx(std::as_bytes(std::span(bytes.data(), bytes.size())), {});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  const BatchAxisReport report = AnalyseBatchAxis(imported->graph);
+  EXPECT_FALSE(report.batches);
+  EXPECT_THAT(report.why, HasSubstr("without dimension 0"));
 }
 
 // Biases by distance (ALiBi).
