@@ -300,6 +300,24 @@ class PastRemover {
     return reader_.of(node.inputs[i]).Elements();
   }
 
+  // What attention reads of new tokens is what later calls find of them in its past.
+  Status CheckPassedOn(const Grown& read) const {
+    const DecoderPorts::Cache& cache = ports_.caches[read.cache];
+    const ValueId out = graph_.outputs[static_cast<size_t>(cache.output)];
+    const auto passed = grown_.find(out);
+    // One that is none, or another's, is refused at the end.
+    if (passed == grown_.end() || passed->second.cache != read.cache ||
+        passed->second.added == read.added) {
+      return absl::OkStatus();
+    }
+    return Unimplemented(
+        "it reads '{}' behind '{}', and output '{}' has '{}' there: later tokens would see others",
+        NameOf(read.added), cache.name, NameOf(out), NameOf(passed->second.added));
+  }
+  const std::string& NameOf(ValueId id) const {
+    return graph_.values[static_cast<size_t>(id)].name;
+  }
+
   Status KeepAttention(size_t n) {
     Node& node = graph_.nodes[n];
     const ValueId q = node.inputs[0], k = node.inputs[1], v = node.inputs[2];
@@ -307,6 +325,9 @@ class PastRemover {
     const bool past = !ports_.caches.empty();
     if (past && (!grown_.contains(k) || !grown_.contains(v))) {
       return Unimplemented("its keys or values are not those of the past and the new tokens");
+    }
+    for (const ValueId id : {k, v}) {
+      if (past) CHAIRLIFT_RETURN_IF_ERROR(CheckPassedOn(grown_.at(id)));
     }
     for (const ValueId id : {q, k, v}) {
       if (!Sourced(id) && !reader_.of(id).known()) continue;

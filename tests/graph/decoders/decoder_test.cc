@@ -209,6 +209,39 @@ TEST(DecoderTest, LengthsOfNoDimensionAreRefused) {
   EXPECT_THAT(report.why, HasSubstr("without dimension 0"));
 }
 
+// A step finds in its past what an earlier call gave out, which is to be what that one read.
+TEST(DecoderTest, AttentionThatReadsOtherKeysThanAreGivenOutIsRefused) {
+  const auto give_others = [](Graph& graph) {  // values in place of keys
+    Node other = ProducerOf(graph, "present.0.key");
+    other.name = "other";
+    other.inputs[1] = ProducerOf(graph, "present.0.value").inputs[1];
+    const auto given = std::find(graph.outputs.begin(), graph.outputs.end(), other.outputs[0]);
+    const Value value = graph.values[static_cast<size_t>(*given)];
+    graph.values[static_cast<size_t>(*given)].name = "read";
+    *given = graph.AddValue(value);
+    other.outputs = {*given};
+    graph.nodes.push_back(other);
+  };
+  const auto read_others = [](Graph& graph) {  // behind those of another layer
+    Node other = ProducerOf(graph, "present.0.key");
+    const ValueId own = other.outputs[0];
+    other.name = "other";
+    other.inputs[0] = ProducerOf(graph, "present.1.key").inputs[0];
+    other.outputs = {graph.AddValue({.name = "other", .dtype = DType::kFloat})};
+    for (Node& node : graph.nodes) {
+      std::replace(node.inputs.begin(), node.inputs.end(), own, other.outputs[0]);
+    }
+    const auto place = std::find_if(graph.nodes.begin(), graph.nodes.end(),
+                                    [&](const Node& node) { return node.outputs[0] == own; });
+    graph.nodes.insert(place, other);
+  };
+  for (const char* name : {"gpt2_hf5_torchscript_sdpa_17", "llama_hf5_torchscript_eager_14"}) {
+    SCOPED_TRACE(name);
+    EXPECT_THAT(RefusedExport(name, give_others), HasSubstr("later tokens would see others"));
+    EXPECT_THAT(RefusedExport(name, read_others), HasSubstr("later tokens would see others"));
+  }
+}
+
 // Biases by distance (ALiBi).
 TEST(DecoderTest, SlopesAreBiasesOfAttention) {
   for (const char* name : {"bloom_hf5_torchscript_eager_14", "mpt_hf5_torchscript_eager_14",
