@@ -1,5 +1,6 @@
 #include "graph/decoders/attention_masks.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -72,6 +73,7 @@ StatusOr<ValueId> AttentionMasks::SlopesBias(ValueId mask, const Node& attention
   }
   if (times == 0) return kNoValue;
   CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t heads, HeadsOf(attention, pattern.slopes.size()));
+  if (!causal) CHAIRLIFT_RETURN_IF_ERROR(CheckStaysHidden(pattern, times));
   Tensor bias = Tensor::Allocate(DType::kFloat, {heads, 2 * kReach + 1});
   for (int64_t h = 0; h < heads; ++h) {
     const float slope = pattern.slopes.data<float>()[h];
@@ -82,6 +84,20 @@ StatusOr<ValueId> AttentionMasks::SlopesBias(ValueId mask, const Node& attention
   }
   reader_.LimitTokens(kReach + 1);
   return biases_[key] = AddConstant(graph_, fmt::format("bias/{}", mask), std::move(bias));
+}
+
+// The farthest key that a mask hides, too, although slopes add most to it.
+Status AttentionMasks::CheckStaysHidden(const Pattern& pattern, int64_t times) const {
+  Pattern added = pattern.Added();
+  added.Simplify(true);
+  const auto all = added.table.values<float>();
+  const float hidden = *std::min_element(all.begin(), all.end());
+  for (const float slope : pattern.slopes.values<float>()) {
+    const float most = slope * static_cast<float>(times * kReach);
+    if (hidden + most <= -ragged::kHidingScore) continue;
+    return Unimplemented("its mask adds {} to what is hidden, and slopes up to {}", hidden, most);
+  }
+  return absl::OkStatus();
 }
 
 Status AttentionMasks::CheckHidesNothing(ValueId mask, const std::optional<Line>& keys) const {

@@ -39,6 +39,7 @@ class AttentionMasks {
  private:
   Status CheckHidesNothing(ValueId mask, Pattern pattern, const std::optional<Line>& keys) const;
   Status CheckCausal(ValueId mask, Pattern pattern) const;
+  Status CheckStaysHidden(const Pattern& pattern, int64_t times) const;
   // Heads of queries, for a mask that has one or as many.
   StatusOr<int64_t> HeadsOf(const Node& attention, int64_t of_mask) const;
 
