@@ -111,6 +111,13 @@ TEST(DecoderTest, AttentionWithItsCacheThatSeesOtherTokensIsRefused) {
   }
   EXPECT_THAT(Refused(LlamaModel({}, {.fused = FusedAttention::kGroupQuery, .window = 5})),
               HasSubstr("its mask"));
+  EXPECT_THAT(Refused(LlamaModel({}, {.fused = FusedAttention::kGroupQuery, .window = 0})),
+              HasSubstr("'local_window_size' is 0"));
+  EXPECT_THAT(
+      Refused(LlamaModel(
+          SizesFor(FusedAttention::kMultiHeadCausal),
+          {.mask_input = false, .fused = FusedAttention::kMultiHeadCausal, .one_sided = -1})),
+      HasSubstr("tokens of a prompt would see later ones"));
   for (const FusedAttention fused : {FusedAttention::kMultiHead, FusedAttention::kOnnxMasked}) {
     EXPECT_THAT(Refused(LlamaModel(SizesFor(fused), {.sees_later = 1, .fused = fused})),
                 HasSubstr("its mask hides by"));

@@ -96,7 +96,7 @@ ValueId PaddingMask(Maker& make, size_t input, const Operands& o) {
 
 // Hides from each query the keys after its own place; `past` keys stand before the first query's.
 ValueId CausalMask(Maker& make, const Operands& o, ValueId past) {
-  if (make.attributes().Int("unidirectional", 0) == 0) return kNoValue;
+  if (make.attributes().Int("unidirectional", 0) != 1) return kNoValue;  // as onnxruntime reads it
   ValueId queries = Positions(make, Tokens(make, o.q));
   if (past != kNoValue) queries = make.Make("Add", {queries, Tokens(make, past)});
   const ValueId keys = Positions(make, Tokens(make, o.k));
@@ -350,6 +350,11 @@ Status GroupQueryAttention(Maker& make) {
     q = all[0], k = all[1], v = all[2];
   }
   const int64_t window = make.attributes().Int("local_window_size", -1);
+  if (window == 0) {
+    return Unimplemented(
+        "its attribute 'local_window_size' is 0, so that no query would see a key; without a "
+        "window it is -1");
+  }
   // Places in the cache, which the window counts by, whatever the rotation does:
   // seqlens_k + 1 − tokens + the place among them.
   const ValueId tokens = make.Squeeze(
