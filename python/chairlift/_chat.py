@@ -4,11 +4,13 @@ renders it."""
 import datetime
 import json
 import os
+import signal
 
 from chairlift import InvalidArgument
 
 MAX_FILE_BYTES = 256 << 20
 TEMPLATE_FILE, CONFIG_FILE = "chat_template.jinja", "tokenizer_config.json"
+RENDER_SECONDS = 5  # other texts of the model wait meanwhile
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -83,11 +85,33 @@ class Template:
             raise InvalidArgument(self.why)
         messages = checked(messages)
         try:
-            return self.template.render(messages=messages, add_generation_prompt=True, tools=None, documents=None, **self.tokens)
+            return in_time(lambda: self.template.render(messages=messages, add_generation_prompt=True, tools=None,
+                                                        documents=None, **self.tokens))
         except InvalidArgument:
             raise
+        except TooSlow:
+            raise InvalidArgument("the model's template of chats takes these messages, but is not done with them within "
+                                  f"{RENDER_SECONDS} s: send fewer, or shorter ones, or mend the template") from None
         except self.errors as error:
             raise InvalidArgument(f"the model's template of chats does not take these messages: {error}") from None
+
+
+class TooSlow(BaseException):
+    """Not an Exception, so that nothing that runs meanwhile handles it."""
+
+
+def in_time(call):
+    """What it returns within RENDER_SECONDS, of the process's main thread."""
+    def expire(*_):
+        raise TooSlow
+
+    signal.signal(signal.SIGALRM, expire)
+    try:
+        # Again and again: what is raised in a finalizer is lost.
+        signal.setitimer(signal.ITIMER_REAL, RENDER_SECONDS, 0.5)
+        return call()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def refuse(message):

@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -80,7 +81,9 @@ class Server:
             tokenizer.save(str(folder / name / "tokenizer.json"))
         config = {"chat_template": TEMPLATE, "bos_token": {"content": "<unk>"}, "eos_token": "</s>"}
         (folder / "llama/tokenizer_config.json").write_text(json.dumps(config))
-        (folder / "bytes/chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+        (folder / "bytes/chat_template.jinja").write_text(
+            "{% for m in messages %}{{ m.content }}{% if m.role == 'endless' %}{% for i in range(99999) %}"
+            "{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}{% endfor %}")
         (folder / "silent/1").mkdir(parents=True)
         shutil.copy(folder / "gpt2/1/model.onnx", folder / "silent/1/model.onnx")
         self.process = subprocess.Popen(
@@ -408,6 +411,19 @@ def test_what_is_wrong_of_a_chat_is_named(server, body, why):
         status, error = server.ask("/v1/chat/completions", {"model": "llama", **body, **more})
         assert status == 400 and why in error["error"]["message"], error
         assert error["error"]["type"] == "invalid_request_error"
+
+
+def test_a_template_that_takes_too_long_holds_up_other_texts_for_some_seconds_only(server):
+    with ThreadPoolExecutor() as pool:
+        endless = [pool.submit(server.ask, "/v1/chat/completions",
+                               {"model": "bytes", "messages": [{"role": "endless", "content": "a"}]}) for _ in range(2)]
+        body = {"model": "bytes", "messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
+        begin = time.monotonic()
+        assert server.ask("/v1/chat/completions", body)[0] == 200
+        assert time.monotonic() - begin < 40  # those whose worker does not come back take 60
+        for future in endless:
+            status, error = future.result()
+            assert status == 400 and "is not done with them within 5 s" in error["error"]["message"], error
 
 
 def test_usage_at_the_end_of_a_stream(server):
