@@ -75,10 +75,8 @@ class Template:
         environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
         try:
             self.template = environment.from_string(source)
-        except jinja2.TemplateError as error:
+        except Exception as error:  # also of the Python that is made of it
             self.why = f"the model's template of chats is none: {error}"
-        self.errors = (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError, OverflowError,
-                       ZeroDivisionError, RecursionError)
 
     def render(self, messages):
         if self.why is not None:
@@ -92,8 +90,9 @@ class Template:
         except TooSlow:
             raise InvalidArgument("the model's template of chats takes these messages, but is not done with them within "
                                   f"{RENDER_SECONDS} s: send fewer, or shorter ones, or mend the template") from None
-        except self.errors as error:
-            raise InvalidArgument(f"the model's template of chats does not take these messages: {error}") from None
+        except Exception as error:
+            raise InvalidArgument("the model's template of chats does not take these messages: "
+                                  f"{str(error) or type(error).__name__}") from None
 
 
 class TooSlow(BaseException):

@@ -138,7 +138,7 @@ class Texts:
     def of_messages(self, text):
         """The template says where the special tokens are."""
         prompt = self.chats.render(self.decoded(text))
-        encoding = self.tokenizer.encode(self.decoded(prompt.encode()), add_special_tokens=False)
+        encoding = self.tokenizer.encode(self.decoded(prompt.encode(errors="surrogatepass")), add_special_tokens=False)
         if len(encoding.ids) > self.most:
             raise self.too_long(len(encoding.ids))
         return encoding.ids, encoding.type_ids, len(encoding.ids)

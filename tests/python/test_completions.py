@@ -66,6 +66,15 @@ TEMPLATE = """{{- bos_token }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ "b " }}{% endif %}"""
 
+TEMPLATE_OF_ODD_ROLES = r"""
+{%- for message in messages %}
+    {%- if message.role == "endless" %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}
+    {%- if message.role == "large" %}{{ "a" * 10 ** 15 }}{% endif %}
+    {%- if message.role == "wrong" %}{{ "abc" | truncate(-5) }}{% endif %}
+    {%- if message.role == "half" %}{{ "\ud800" }}{% endif %}
+    {{- message.content }}
+{%- endfor %}"""
+
 
 class Server:
     def __init__(self, folder):
@@ -81,9 +90,8 @@ class Server:
             tokenizer.save(str(folder / name / "tokenizer.json"))
         config = {"chat_template": TEMPLATE, "bos_token": {"content": "<unk>"}, "eos_token": "</s>"}
         (folder / "llama/tokenizer_config.json").write_text(json.dumps(config))
-        (folder / "bytes/chat_template.jinja").write_text(
-            "{% for m in messages %}{{ m.content }}{% if m.role == 'endless' %}{% for i in range(99999) %}"
-            "{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}{% endfor %}")
+        (folder / "bytes/chat_template.jinja").write_text(TEMPLATE_OF_ODD_ROLES)
+        (folder / "gpt2/chat_template.jinja").write_text("{% break %}")
         (folder / "silent/1").mkdir(parents=True)
         shutil.copy(folder / "gpt2/1/model.onnx", folder / "silent/1/model.onnx")
         self.process = subprocess.Popen(
@@ -403,7 +411,11 @@ def test_chats_have_log_probabilities(server):
     ({"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2}, 'it goes with "logprobs": true'),
     ({"messages": [{"role": "user", "content": "a"}], "logprobs": 2}, '"logprobs"'),
     ({"messages": [{"role": "user", "content": "a"}], "logprobs": True, "top_logprobs": 21}, "it must be from 0 to 20"),
-    ({"messages": [{"role": "user", "content": "a"}], "model": "gpt2"}, "the model takes no chats"),
+    ({"messages": [{"role": "user", "content": "a"}], "model": "t5"}, "the model takes no chats"),
+    ({"messages": [{"role": "user", "content": "a"}], "model": "gpt2"}, "template of chats is none: 'break' outside loop"),
+    ({"messages": [{"role": "large", "content": "a"}], "model": "bytes"}, "does not take these messages: MemoryError"),
+    ({"messages": [{"role": "wrong", "content": "a"}], "model": "bytes"}, "does not take these messages: expected length"),
+    ({"messages": [{"role": "half", "content": "a"}], "model": "bytes"}, "the text is not UTF-8"),
     ({"messages": [{"role": "user", "content": "a"}], "logit_bias": {"5": 1}}, '"suppress_tokens"'),
 ])
 def test_what_is_wrong_of_a_chat_is_named(server, body, why):
