@@ -1,6 +1,7 @@
 // The rules by which patterns are followed, an operator each.
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "graph/batch_axis/node_reader.h"
 #include "graph/decoders/pattern.h"
@@ -311,7 +312,7 @@ StatusOr<Pattern> PatternReader::OfLists(const Node& node, const std::vector<Pat
   std::vector<std::vector<Line>> elements;
   for (const Pattern& input : inputs) {
     const auto own = input.Elements();
-    if (!own) return Unimplemented("its inputs are not followed");
+    if (!own || own->empty()) return Unimplemented("its inputs are not followed");
     if (own->size() > 1 && count > 1 && own->size() != count) {
       return Unimplemented("the shapes of its inputs do not fit");
     }
@@ -324,7 +325,11 @@ StatusOr<Pattern> PatternReader::OfLists(const Node& node, const std::vector<Pat
     for (size_t j = 0; j < inputs.size(); ++j) {
       const Line& element = elements[j][elements[j].size() == 1 ? 0 : i];
       Pattern own = Pattern::OfLine(inputs[j].dtype, {}, element);
-      if (inputs[j].dtype == DType::kBool) own = *own.AsTable();
+      if (inputs[j].dtype == DType::kBool) {
+        const auto table = own.AsTable();
+        if (!table) return Unimplemented("its inputs are not followed");
+        own = *table;
+      }
       one.push_back(std::move(own));
     }
     CHAIRLIFT_ASSIGN_OR_RETURN(const Pattern result, Elementwise(node, std::move(one)));
@@ -438,7 +443,8 @@ StatusOr<Pattern> PatternReader::Slice(const Node& node) {
     const auto length = Line::Sum(*end, *start, -1);
     if (!length) return Unimplemented("where it cuts is not known");
     if (data.kind == Pattern::Kind::kList) {
-      if (!start->is_number() || !end->is_number() || start->number > end->number) {
+      if (!start->is_number() || !end->is_number() || start->number < 0 ||
+          start->number > end->number) {
         return Unimplemented("where it cuts depends on sizes");
       }
       return Pattern::OfList(data.dtype,
@@ -531,7 +537,9 @@ StatusOr<Pattern> PatternReader::Gather(const Node& node) {
 
 StatusOr<Pattern> PatternReader::Range(const Node& node) {
   const auto start = ElementsOf(node, 0), end = ElementsOf(node, 1), step = ElementsOf(node, 2);
-  if (!start || !end || !step || (*step)[0] != Line::Number(1) || !IsInteger(TypeOf(node))) {
+  const auto one = [](const auto& elements) { return elements && elements->size() == 1; };
+  if (!one(start) || !one(end) || !one(step) || (*step)[0] != Line::Number(1) ||
+      !IsInteger(TypeOf(node))) {
     return Unimplemented("where it begins and ends is not known");
   }
   const auto count = Line::Sum((*end)[0], (*start)[0], -1);
@@ -829,6 +837,7 @@ StatusOr<Pattern> PatternReader::Unsqueeze(const Node& node) {
   std::vector<int> to;
   for (size_t i = 0; i < added.size(); ++i) {
     if (!added[i]) {
+      if (to.size() == data.dims.size()) return Unimplemented("it adds an axis twice");
       dims.push_back(data.dims[to.size()]);
       to.push_back(static_cast<int>(i));
     } else {
@@ -846,7 +855,9 @@ StatusOr<Pattern> PatternReader::Transpose(const Node& node) {
   std::vector<int64_t> backwards;
   for (int64_t axis = data.rank(); axis-- > 0;) backwards.push_back(axis);
   const std::vector<int64_t> perm = node.attributes.Ints("perm", backwards);
-  if (perm.size() != data.dims.size()) return Unimplemented("its permutation does not fit");
+  std::vector<int64_t> sorted = perm;
+  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  if (sorted != backwards) return Unimplemented("its permutation does not fit");
   std::vector<Line> dims;
   std::vector<int> to(data.dims.size(), -1);
   for (size_t i = 0; i < perm.size(); ++i) {

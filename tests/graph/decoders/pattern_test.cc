@@ -232,5 +232,29 @@ TEST(PatternTest, ConditionsThatOthersDecideGo) {
   EXPECT_EQ(pattern.table.data<float>()[1], 1);
 }
 
+// Whatever a file does to lists of sizes: what has no such element is not followed.
+TEST(PatternTest, ListsThatAreTooShortAreNotFollowed) {
+  testing::ModelBuilder m(17);
+  m.Input("x", testing::kInt64, {"n"}).Output("y", testing::kInt64);
+  m.Tensor("none", testing::kInt64, {0});
+  const auto list = [&](const char* name, int64_t n) {
+    m.Tensor(name, testing::kInt64, {1})->add_int64_data(n);
+  };
+  list("far", -5), list("one", 1), list("zero", 0);
+  m.Node("Shape", {"x"}, {"sizes"});
+  m.Node("Add", {"sizes", "none"}, {"sum"});
+  m.Node("Slice", {"sizes", "far", "one"}, {"cut"});
+  m.Node("Concat", {"sum", "cut"}, {"y"}).Int("axis", 0);
+  const auto imported = m.Import();
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  Graph graph = imported->graph;
+  graph.values[static_cast<size_t>(graph.inputs[0])].shape =
+      SymbolicShape({Dim::Symbol(PatternReader::kNew)});
+  PatternReader reader(graph);
+  for (const Node& node : graph.nodes) {
+    EXPECT_EQ(reader.Visit(node).ok(), node.def->name == "Shape") << node.Describe();
+  }
+}
+
 }  // namespace
 }  // namespace chairlift::decoders
