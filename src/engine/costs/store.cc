@@ -17,9 +17,12 @@ void DescribeForCosts(const Graph& graph, std::string& text) {
     }
     const Value& value = graph.values[id];
     text += fmt::format(" {}[", DTypeName(value.dtype));
-    if (!value.shape.has_rank()) text += '?';
-    for (const Dim& dim : value.shape.dims()) {
-      text += dim.known() ? fmt::format("{},", dim.value()) : "?,";
+    if (!value.shape.has_rank()) {
+      text += '?';
+    } else {
+      for (const Dim& dim : value.shape.dims()) {
+        text += dim.known() ? fmt::format("{},", dim.value()) : "?,";
+      }
     }
     text += value.is_constant() ? "]c" : "]";
   };

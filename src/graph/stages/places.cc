@@ -60,6 +60,7 @@ std::vector<bool> PackedRows(const Graph& graph) {
 
 double BytesOfRow(const Value& value) {
   auto bytes = static_cast<double>(DTypeSize(value.dtype));
+  if (!value.shape.has_rank()) return bytes;
   for (int axis = 1; axis < value.shape.rank(); ++axis) {
     if (value.shape[axis].known()) bytes *= static_cast<double>(value.shape[axis].value());
   }

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "base/status.h"
+#include "engine/costs/store.h"
 
 namespace chairlift {
 namespace {
@@ -132,6 +133,17 @@ TEST(LengthCostKeyTest, ModelsAndLimitsHaveTheirOwn) {
   EXPECT_NE(key.model, LengthCostKey("another", {.max_rows = 4, .max_length = 16}).model);
   EXPECT_NE(key.model, LengthCostKey("a model", {.max_rows = 8, .max_length = 16}).model);
   EXPECT_NE(key.model, LengthCostKey("a model", {.max_rows = 4, .max_length = 32}).model);
+}
+
+TEST(DescribeForCostsTest, TakesValuesWhoseRankIsNotKnown) {
+  Graph graph;
+  graph.inputs = {
+      graph.AddValue({.name = "x", .dtype = DType::kFloat}),
+      graph.AddValue(
+          {.name = "y", .dtype = DType::kFloat, .shape = SymbolicShape({Dim(3), Dim::Unknown()})})};
+  std::string text;
+  DescribeForCosts(graph, text);
+  EXPECT_EQ(text, fmt::format(" {0}[?] {0}[3,?,]", DTypeName(DType::kFloat)));
 }
 
 }  // namespace

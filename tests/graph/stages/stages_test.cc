@@ -69,6 +69,17 @@ TEST(StagesTest, EveryNodeIsInOneStageAndNoneIsAdded) {
   }
 }
 
+TEST(StagesTest, ValuesWhoseRankIsNotKnownAreNoPlaces) {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {"batch", 4}).Input("shape", testing::kInt64, {"rank"});
+  m.Output("y", kFloat);
+  m.Node("Relu", {"x"}, {"a"});
+  m.Node("Reshape", {"a", "shape"}, {"b"});
+  m.Node("Relu", {"b"}, {"c"});
+  m.Node("Sigmoid", {"c"}, {"y"});
+  EXPECT_TRUE(absl::IsUnimplemented(Pass(m).Cut({}).status()));
+}
+
 TEST(StagesTest, WhatIsNeededBehindACutCrossesIt) {
   const Passed passed = Pass(testing::SkipModel());
   const StatusOr<StagedModel> model = passed.Cut({.after = {"deep", "down"}});
