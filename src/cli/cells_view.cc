@@ -143,4 +143,38 @@ CellsDiagram DiagramOfWhole(const std::string& name, const Graph& graph,
   return diagram;
 }
 
+CellsDiagram DiagramOfGeneration(const Graph& step, const CacheView& cache) {
+  using Box = CellsDiagram::Box;
+  const bool source = cache.max_source > 0;
+  CellsDiagram diagram;
+  const auto up_to = [](int64_t tokens) { return "up to " + Counted(tokens, "token"); };
+  const int given = diagram.Add({.kind = Box::Kind::kInput,
+                                 .name = source ? "source" : "prompt",
+                                 .about = up_to(source ? cache.max_source : cache.max_length)});
+  const int encoder = source ? diagram.Add({.name = "encoder", .about = "once a request"}) : -1;
+  const int held = diagram.Add(
+      {.name = "keys and values",
+       .about = fmt::format("{} of {} tokens, {} bytes a token", Counted(cache.blocks, "block"),
+                            cache.block_tokens, cache.token_bytes)});
+  const int run =
+      diagram.Add({.kind = Box::Kind::kTokens,
+                   .name = "step",
+                   .about = Counted(static_cast<int64_t>(step.nodes.size()), "operator") +
+                            ", all requests under way",
+                   .again = "the next token, its keys and values"});
+  if (source) {
+    diagram.Connect(given, encoder, "tokens");
+    diagram.Connect(encoder, held, "of the source");
+  } else {
+    diagram.Connect(given, run, "pieces, beside steps");
+  }
+  diagram.Connect(held, run, "of earlier tokens");
+  diagram.Connect(
+      run,
+      diagram.Add(
+          {.kind = Box::Kind::kOutput, .name = "output_ids", .about = up_to(cache.max_length)}),
+      "tokens chosen");
+  return diagram;
+}
+
 }  // namespace chairlift

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cli/cells_diagram.h"
+#include "engine/programs/program.h"
 #include "graph/cells/sliced_model.h"
 #include "runtime/cell.h"
 #include "runtime/executable.h"
@@ -19,6 +20,9 @@ CellsDiagram DiagramOf(const SlicedModel& model);
 CellsDiagram DiagramOfWhole(const std::string& name, const Graph& graph,
                             std::span<const SymbolicSpec> inputs,
                             std::span<const SymbolicSpec> outputs);
+
+// Of one that generates: its step, the cache that this reads and writes, and its encoder.
+CellsDiagram DiagramOfGeneration(const Graph& step, const CacheView& cache);
 
 // "Add, MatMul, 2 Reshape"
 std::string OperatorList(const Graph& graph);

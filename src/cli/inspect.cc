@@ -506,8 +506,11 @@ Status InspectFile(const ModelPath& path, const InspectFlags& flags) {
           OperatorsSvg(path.name, view.executable->graph(), operators->costs, operators->stages)));
     }
   } else if (model.whole) {
-    CHAIRLIFT_RETURN_IF_ERROR(
-        WriteDiagram(view.sliced != nullptr ? DiagramOf(*view.sliced) : *model.whole, flags));
+    const CellsDiagram diagram = view.cache
+                                     ? DiagramOfGeneration(view.executable->graph(), *view.cache)
+                                 : view.sliced != nullptr ? DiagramOf(*view.sliced)
+                                                          : *model.whole;
+    CHAIRLIFT_RETURN_IF_ERROR(WriteDiagram(diagram, flags));
   }
   std::vector<SymbolicSpec> outputs = model.signature().outputs;
   NameDims(view, model.signature(), outputs);

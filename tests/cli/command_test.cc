@@ -273,6 +273,16 @@ TEST_F(CommandTest, BenchWritesWhatItPrints) {
   EXPECT_EQ(figures["valid"].get<bool>(), bench.output.find("INVALID") == std::string::npos);
 }
 
+TEST_F(CommandTest, InspectDrawsStepAndCacheOfModelsThatGenerate) {
+  const std::string dot = (folder_ / "decoder.dot").string();
+  const Outcome done = Run({"inspect", File("decoder.onnx", testing::Gpt2Model()), "--dot", dot});
+  ASSERT_EQ(done.code, 0) << done.output;
+  std::ifstream file(dot);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_THAT(text, AllOf(HasSubstr("step"), HasSubstr("keys and values"),
+                          HasSubstr("of 16 tokens"), HasSubstr("output_ids")));
+}
+
 TEST_F(CommandTest, BenchTimesTokensOfModelsThatGenerate) {
   const std::string model = File("decoder.onnx", testing::Gpt2Model());
   const std::string out = (folder_ / "out.json").string();

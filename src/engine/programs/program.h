@@ -145,6 +145,13 @@ struct TaskResult {
 };
 
 // What a program is made of, for people and tools. Lives as long as the program.
+// Keys and values of a model that generates.
+struct CacheView {
+  int64_t blocks = 0, block_tokens = 0, token_bytes = 0;
+  int64_t max_length = 0;  // tokens of prompt and answer
+  int64_t max_source = 0;  // of a source; 0: there is none
+};
+
 struct ProgramView {
   // The model as one: on packed tokens, where it runs so; as it was imported, where it runs as
   // cells; null where it is made of cells.
@@ -159,6 +166,7 @@ struct ProgramView {
   const SlicedModel* sliced = nullptr;      // how it was cut into them; null where it was not
   std::span<const PassReport> passes = {};  // that ran before the executable's
   std::vector<std::string> notes = {};      // what was proved on the way
+  std::optional<CacheView> cache = {};      // where it generates
 };
 
 class Program {

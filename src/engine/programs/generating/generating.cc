@@ -69,7 +69,12 @@ class GeneratingProgram final : public Program {
                        .batch = step_->InputShapes(kLikelyBatch, kLikelyBatch),
                        .batch_of = fmt::format("a step of {} requests", kLikelyBatch),
                        .passes = passes_,
-                       .notes = notes_};
+                       .notes = notes_,
+                       .cache = CacheView{.blocks = step_->pool().blocks(),
+                                          .block_tokens = step_->pool().block_tokens(),
+                                          .token_bytes = step_->token_bytes(),
+                                          .max_length = step_->max_length(),
+                                          .max_source = step_->max_source()}};
   }
   std::vector<std::string> Remarks() const override {
     const BlockPool::Use use = step_->pool().use();
