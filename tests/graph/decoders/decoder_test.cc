@@ -281,36 +281,30 @@ TEST(DecoderTest, SlopesAreBiasesOfAttention) {
   }
 }
 
+// What masks add to what they hide.
+void HideBy(float number, Graph& graph) {
+  for (Node& node : graph.nodes) {
+    if (node.def->name != "Where") continue;
+    for (const size_t i : {1, 2}) {
+      Tensor& fill = graph.values[static_cast<size_t>(node.inputs[i])].constant;
+      if (fill.present() && fill.size() == 1 && fill.dtype() == DType::kFloat &&
+          fill.data<float>()[0] < -1e30f) {
+        fill = Tensor::Scalar(number);
+      }
+    }
+  }
+}
+
 TEST(DecoderTest, SlopesThatSeeLaterTokensOrAreNoneAreRefused) {
   const auto see_later = [](Graph& graph) {
     for (Node& node : graph.nodes) {  // keys ≤ position
       if (node.def->name == "LessOrEqual") std::swap(node.inputs[0], node.inputs[1]);
     }
   };
-  const auto show_all = [](Graph& graph) {  // some less, but not hidden
-    for (Node& node : graph.nodes) {
-      if (node.def->name != "Where") continue;
-      for (const size_t i : {1, 2}) {
-        Tensor& fill = graph.values[static_cast<size_t>(node.inputs[i])].constant;
-        if (fill.present() && fill.size() == 1 && fill.dtype() == DType::kFloat &&
-            fill.data<float>()[0] < -1e30f) {
-          fill = Tensor::Scalar(-900.0f);
-        }
-      }
-    }
-  };
-  const auto steep = [](Graph& graph) {  // hidden, but not at a distance
-    for (Node& node : graph.nodes) {
-      if (node.def->name != "Where") continue;
-      for (const size_t i : {1, 2}) {
-        Tensor& fill = graph.values[static_cast<size_t>(node.inputs[i])].constant;
-        if (fill.present() && fill.size() == 1 && fill.dtype() == DType::kFloat &&
-            fill.data<float>()[0] < -1e30f) {
-          fill = Tensor::Scalar(-1500.0f);
-        }
-      }
-    }
-  };
+  const auto show_all = [](Graph& graph) { HideBy(-900.0f, graph); };  // some less, but not hidden
+  const auto steep = [](Graph& graph) {
+    HideBy(-1500.0f, graph);
+  };                                    // hidden, but not at a distance
   const auto bend = [](Graph& graph) {  // one place of the table
     for (Value& value : graph.values) {
       if (!value.is_constant() || value.constant.shape() != Shape{4, 1, 64}) continue;
