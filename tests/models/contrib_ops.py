@@ -117,6 +117,25 @@ def products(rng):
            .weight(real(rng, n, k) if trans_b else real(rng, k, n)).weight(pick(rng, None, real(rng, n))))
 
 
+def blockwise(rng):
+    bits, block = int(pick(rng, 4, 4, 8)), int(pick(rng, 16, 32, 64))
+    m, n, blocks = (int(v) for v in rng.integers(1, 6, 3))
+    k = blocks * block - int(pick(rng, 0, 0, 5))
+    codes = integers(rng, np.uint8, n, blocks, block * bits // 8)
+    zeros = pick(rng, None, integers(rng, np.uint8, n, (blocks * bits + 7) // 8), real(rng, n, blocks, spread=4))
+    if bits == 8 and zeros is not None and zeros.dtype == np.float32:
+        zeros = None  # ONNX Runtime takes them for 4 bits only
+    yield (Case("MatMulNBits", K=k, N=n, bits=bits, block_size=block, accuracy_level=pick(rng, None, 0, 1))
+           .input(real(rng, pick(rng, 1, 2), m, k)).weight(codes).weight(scale(rng, n, blocks)).weight(zeros)
+           .absent().weight(pick(rng, None, real(rng, n))))
+    rows, columns = int(rng.integers(1, 9)), blocks * block - int(pick(rng, 0, 0, 6))
+    shape = tuple(int(v) for v in rng.integers(1, 4, rng.integers(0, 3)))
+    yield (Case("GatherBlockQuantized", bits=bits, block_size=block, gather_axis=0, quantize_axis=pick(rng, 1, -1))
+           .weight(integers(rng, np.uint8, rows, columns * bits // 8))
+           .input(rng.integers(0, rows, shape).astype(pick(rng, np.int32, np.int64))).weight(scale(rng, rows, blocks))
+           .weight(pick(rng, None, integers(rng, np.uint8, rows, (blocks * bits + 7) // 8))))
+
+
 def convolutions(rng):
     batch, channels, outputs, size = rng.integers(1, 5, 4) + (0, 0, 0, 3)
     activation, params = pick(rng, ("Relu", None), ("LeakyRelu", [0.3]), ("Clip", [-0.5, 0.5]), ("Tanh", None),
@@ -365,7 +384,7 @@ def trees(rng):
                 **{f"class_{k}": v for k, v in leaves.items()}).input(x))
 
 
-FAMILIES = (activations, products, convolutions, normalisations, attentions, cached_attentions, quantised, integer_products, classical,
+FAMILIES = (activations, products, blockwise, convolutions, normalisations, attentions, cached_attentions, quantised, integer_products, classical,
             trees)
 
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "ops/quantization/blockwise.h"
 #include "ops/random_tensor.h"
 
 namespace chairlift::testing {
@@ -64,6 +65,38 @@ void AddProducts(std::vector<KernelCase>& cases) {
        .inputs = {{DType::kDouble, {32, 128}, -1, 1}, {DType::kDouble, {128, 128}, -1, 1}},
        .flops = 2 * Flops(32, 128, 128),  // half as many lanes
        .implementation = "plain loops"});
+}
+
+// Weights of 4 and 8 bits: a large one, which comes from memory, and a small one.
+void AddBlockwiseProducts(std::vector<KernelCase>& cases) {
+  constexpr int64_t kBlock = 32;
+  const auto add = [&](int64_t bits, bool of_bytes, int64_t m, int64_t k, int64_t n) {
+    const BlockwiseShape shape{static_cast<int>(bits), kBlock, k, n};
+    if (of_bytes && !CanMultiplyBytes(shape)) return;
+    cases.push_back({.name = fmt::format("product of {} bits/{}{}x{}x{}", bits,
+                                         of_bytes ? "by bytes " : "", m, k, n),
+                     .call = {.name = "MatMulNBits",
+                              .attributes = Attrs({{"K", k},
+                                                   {"N", n},
+                                                   {"bits", bits},
+                                                   {"block_size", kBlock},
+                                                   {"accuracy_level", int64_t{of_bytes ? 4 : 0}}}),
+                              .domain = "chairlift",
+                              .constants = {1, 4}},
+                     .inputs = {Floats({m, k}),
+                                {DType::kUInt8, {n, k / kBlock, kBlock * bits / 8}, 0, 256},
+                                Absent(),
+                                Absent(),
+                                {DType::kFloat, {n, k / kBlock}, 0.01, 0.1}},
+                     // Bytes are multiplied by fours where floats are one by one.
+                     .flops = Flops(m, n, k) / (of_bytes ? 4 : 1)});
+  };
+  for (const int64_t bits : {4, 8}) {
+    for (const bool of_bytes : {false, true}) {
+      for (const int64_t m : {1, 4, 16, 128}) add(bits, of_bytes, m, 384, 1536);
+      for (const int64_t m : {1, 4, 16}) add(bits, of_bytes, m, 2048, 8192);
+    }
+  }
 }
 
 // One image; channel-blocked but for the plain loops.
@@ -431,8 +464,9 @@ OperatorCall KernelCase::MakeCall() const {
 const std::vector<KernelCase>& KernelCases() {
   static const auto* const kCases = [] {
     auto* cases = new std::vector<KernelCase>;
-    for (const auto add : {AddProducts, AddConvolutions, AddTransposedConvolutions, AddAttention,
-                           AddRows, AddRecurrence, AddMovements, AddElementwise, AddQuantised}) {
+    for (const auto add :
+         {AddProducts, AddBlockwiseProducts, AddConvolutions, AddTransposedConvolutions,
+          AddAttention, AddRows, AddRecurrence, AddMovements, AddElementwise, AddQuantised}) {
       add(*cases);
     }
     return cases;

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "ops/quantization/round_to_bytes.h"
 #include "ops/random_tensor.h"
 
 namespace chairlift::testing {
@@ -129,6 +130,27 @@ StatusOr<Tensors> SkipLayerNorm(const OperatorCall& call) {
   return RunAs("LayerNormalization", call, {sum, Widened(call.inputs[3])});
 }
 
+// Without zero points.
+StatusOr<Tensors> MatMulNBits(const OperatorCall& call) {
+  const int64_t k = call.attributes.Int("K", 0), n = call.attributes.Int("N", 0);
+  const int64_t bits = call.attributes.Int("bits", 4);
+  const int64_t block = call.attributes.Int("block_size", 0);
+  const std::vector<double> bytes = AsDoubles(call.inputs[1]), scales = AsDoubles(call.inputs[4]);
+  std::vector<double> b(static_cast<size_t>(k * n));
+  for (int64_t column = 0; column < n; ++column) {
+    for (int64_t i = 0; i < k; ++i) {
+      const int64_t at = column * k + i;  // of codes: columns are whole blocks
+      const auto byte = static_cast<int>(bytes[static_cast<size_t>(at * bits / 8)]);
+      const int code = bits == 8 ? byte - 128 : (at % 2 == 0 ? byte & 15 : byte >> 4) - 8;
+      b[static_cast<size_t>(i * n + column)] = code * scales[static_cast<size_t>(at / block)];
+    }
+  }
+  std::vector<double> a = AsDoubles(call.inputs[0]);
+  RoundToBytes(call.attributes, a);
+  return RunOperator(
+      {.name = "MatMul", .inputs = {Doubles(call.inputs[0].shape(), a), Doubles({k, n}, b)}});
+}
+
 StatusOr<Tensors> MatMulInteger(const OperatorCall& call) {
   return RunAs("MatMul", call, {Centred(call, 0, 2), Centred(call, 1, 3)});
 }
@@ -172,6 +194,7 @@ StatusOr<std::vector<Tensor>> ReferenceOf(const OperatorCall& call) {
                                            {"::DynamicQuantizeLinear", DynamicQuantizeLinear},
                                            {"::LinearAttention", LinearAttention},
                                            {"::MatMulInteger", MatMulInteger},
+                                           {"chairlift::MatMulNBits", MatMulNBits},
                                            {"::QLinearConv", QLinearConv},
                                            {"::QLinearMatMul", QLinearMatMul}};
   const auto other = kOthers->find(call.domain + "::" + call.name);

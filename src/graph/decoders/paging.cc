@@ -181,7 +181,8 @@ class Pager {
       if (n < 0) break;
       const Node& node = graph_.nodes[static_cast<size_t>(n)];
       const bool alone = reader < 0 || links.SoleReader(at) == reader;
-      const bool product = Is(node, "MatMul") && Constant(node, 1);
+      const bool product =
+          (Is(node, "MatMul") || Is(node, "MatMulNBits", "chairlift")) && Constant(node, 1);
       const bool step =
           Is(node, "Identity") || Is(node, "Cast") || (Is(node, "Squeeze") && Constant(node, 1)) ||
           ((Is(node, "Add") || Is(node, "Mul") || Is(node, "Div")) && Constant(node, 1));

@@ -35,12 +35,17 @@ class MatMulFuser : private Absorber {
     const int product = Open(id, n);
     if (product < 0) return -1;
     const Node& node = graph_.nodes[product];
-    if (Is(node, "FusedMatMul", "chairlift")) return product;
+    if (IsFused(node)) return product;
     if (Is(node, "Gemm")) return CanConvert(node) ? product : -1;
     const bool matrices = Is(node, "MatMul") && shape(node.inputs[0]).has_rank() &&
                           shape(node.inputs[0]).rank() >= 2 && shape(node.inputs[1]).has_rank() &&
                           shape(node.inputs[1]).rank() >= 2;
     return matrices ? product : -1;
+  }
+
+  // With inputs 2 and 3 for a bias and a residual.
+  static bool IsFused(const Node& node) {
+    return Is(node, "FusedMatMul", "chairlift") || Is(node, "MatMulNBits", "chairlift");
   }
 
   // A Gemm whose C is a row, to be added as a bias.
@@ -73,7 +78,8 @@ class MatMulFuser : private Absorber {
   // Node n becomes the product, as a FusedMatMul, with node n's output.
   Node& MoveTo(int product, int n) {
     const bool gemm = Is(graph_.nodes[product], "Gemm");
-    Node& fused = Absorber::MoveTo(product, n, fused_);
+    const bool keeps = Is(graph_.nodes[product], "MatMulNBits", "chairlift");
+    Node& fused = Absorber::MoveTo(product, n, keeps ? graph_.nodes[product].def : fused_);
     if (!gemm) return fused;
     Attributes attributes;
     attributes.Set("transpose_a", fused.attributes.Int("transA", 0));
@@ -130,6 +136,7 @@ class MatMulFuser : private Absorber {
     if (!parts || (!mul && parts->other != node.inputs[0]) || parts->scalar == 0) return false;
     const int product = Product(parts->other, n);
     if (product < 0 || HasInput(graph_.nodes[product], 2) || HasInput(graph_.nodes[product], 3) ||
+        Is(graph_.nodes[product], "MatMulNBits", "chairlift") ||
         !SameShape(shape(node.outputs[0]), shape(parts->other))) {
       return false;
     }
@@ -213,7 +220,7 @@ class MatMulFuser : private Absorber {
     const int product = links_.producer(node.inputs[0]);
     if (product < 0) return;
     const Node& before = graph_.nodes[product];
-    if (!Is(before, "MatMul") && !Is(before, "Gemm") && !Is(before, "FusedMatMul", "chairlift")) {
+    if (!Is(before, "MatMul") && !Is(before, "Gemm") && !IsFused(before)) {
       return;
     }
     const char* why = links_.SoleReader(node.inputs[0]) != n ? "others read the product before it"

@@ -15,14 +15,7 @@
 #include "hwy/highway.h"
 #include "ops/linear/packed_gemm.h"
 #include "ops/simd_math-inl.h"
-
-#ifndef CHAIRLIFT_UNROLL
-#if defined(__clang__)
-#define CHAIRLIFT_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define CHAIRLIFT_UNROLL _Pragma("GCC unroll 32")
-#endif
-#endif
+#include "ops/unroll.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace chairlift {

@@ -60,6 +60,10 @@ bool PacksRows(int64_t m, int64_t a_row_stride, int64_t a_k_stride);
 void PackedGemm(const GemmOperands& operands, int64_t m, int64_t k, int64_t n, int64_t first,
                 int64_t last, const GemmEpilogue& epilogue);
 
+// What an epilogue makes of `columns` columns of C from `column` on, where A·B is there already.
+void FinishGemm(float* c, int64_t c_stride, int64_t rows, int64_t column, int64_t columns,
+                const GemmEpilogue& epilogue);
+
 }  // namespace chairlift
 
 #endif  // CHAIRLIFT_OPS_LINEAR_PACKED_GEMM_H_

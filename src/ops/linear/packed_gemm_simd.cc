@@ -10,8 +10,8 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 //
 #include "hwy/highway.h"
-#include "ops/linear/activation-inl.h"
 #include "ops/linear/few_rows_tile-inl.h"
+#include "ops/linear/gemm_epilogue-inl.h"
 #include "ops/linear/gemm_tile-inl.h"
 #include "ops/linear/packed_gemm.h"
 
@@ -27,36 +27,6 @@ constexpr int64_t kRowPad = 16;
 // Weights that the second-level cache does not hold: worth fetching ahead.
 constexpr int64_t kFarElements = 256 << 10;
 constexpr int64_t kPackedFloats = kGemmRowBlock * (kBlockK + kRowPad);
-
-// Bias, residual and activation on a tile of C that has just been computed.
-void Finish(float* c, int64_t c_stride, const float* bias, const float* residual,
-            int64_t residual_stride, const Activation& activation, int64_t rows, int64_t columns) {
-  const V alpha = hn::Set(kD, activation.alpha);
-  const V beta = hn::Set(kD, activation.beta);
-  const auto finish = [&](V x, const float* bias_at, const float* residual_at) HWY_ATTR {
-    if (bias_at != nullptr) x = hn::Add(x, hn::LoadU(kD, bias_at));
-    if (residual_at != nullptr) x = hn::Add(x, hn::LoadU(kD, residual_at));
-    return VectorActivate(kD, activation.kind, alpha, beta, x);
-  };
-  for (int64_t r = 0; r < rows; ++r) {
-    float* row = c + r * c_stride;
-    const float* residual_row = residual == nullptr ? nullptr : residual + r * residual_stride;
-    int64_t n = 0;
-    for (; n + kLanes <= columns; n += kLanes) {
-      hn::StoreU(finish(hn::LoadU(kD, row + n), bias == nullptr ? nullptr : bias + n,
-                        residual_row == nullptr ? nullptr : residual_row + n),
-                 kD, row + n);
-    }
-    const size_t rest = static_cast<size_t>(columns - n) * sizeof(float);
-    if (rest == 0) continue;
-    float x[kLanes] = {}, b[kLanes] = {}, res[kLanes] = {};
-    std::memcpy(x, row + n, rest);
-    if (bias != nullptr) std::memcpy(b, bias + n, rest);
-    if (residual != nullptr) std::memcpy(res, residual_row + n, rest);
-    hn::StoreU(finish(hn::LoadU(kD, x), b, res), kD, x);
-    std::memcpy(row + n, x, rest);
-  }
-}
 
 // A block of A with rows kb + kRowPad apart.
 void PackRows(const float* a, int64_t row_stride, int64_t k_stride, int64_t rows, int64_t kb,
@@ -77,18 +47,6 @@ void PackRows(const float* a, int64_t row_stride, int64_t k_stride, int64_t rows
 float* PackedRows() {
   static thread_local const auto kRows = std::make_unique<float[]>(kPackedFloats);
   return kRows.get();
-}
-
-// C = f(A·B + ...) on finished columns [column, column + columns) of `rows` rows.
-void FinishColumns(const GemmOperands& x, int64_t rows, int64_t column, int64_t columns,
-                   const GemmEpilogue& epilogue) {
-  if (epilogue.bias == nullptr && epilogue.residual == nullptr &&
-      epilogue.activation.kind == ActivationKind::kNone) {
-    return;
-  }
-  Finish(x.c + column, x.c_stride, epilogue.bias == nullptr ? nullptr : epilogue.bias + column,
-         epilogue.residual == nullptr ? nullptr : epilogue.residual + column,
-         epilogue.residual_stride, epilogue.activation, rows, columns);
 }
 
 // At most kFewRows rows; false where their A has no place to be packed into.
@@ -123,7 +81,7 @@ bool FewRows(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t 
                       static_cast<size_t>(columns) * sizeof(float));
         }
       }
-      FinishColumns(x, rows, column, columns, epilogue);
+      FinishColumns(x.c, x.c_stride, rows, column, columns, epilogue);
       panel += std::max<int64_t>(whole, 1);
     }
     return true;
@@ -219,7 +177,13 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace chairlift {
 
+HWY_EXPORT(FinishColumns);
 HWY_EXPORT(Gemm);
+
+void FinishGemm(float* c, int64_t c_stride, int64_t rows, int64_t column, int64_t columns,
+                const GemmEpilogue& epilogue) {
+  HWY_DYNAMIC_DISPATCH(FinishColumns)(c, c_stride, rows, column, columns, epilogue);
+}
 
 void PackedGemm(const GemmOperands& operands, int64_t m, int64_t k, int64_t n, int64_t first,
                 int64_t last, const GemmEpilogue& epilogue) {

@@ -8,7 +8,7 @@
 
 #include "ops/linear/linear.h"
 #include "ops/linear/packed_gemm.h"
-#include "ops/linear/product.h"
+#include "ops/linear/team_cut.h"
 #include "ops/multiply_adds.h"
 
 namespace chairlift {

@@ -6,56 +6,9 @@
 #include <utility>
 
 #include "ops/linear/packed_gemm.h"
+#include "ops/linear/team_cut.h"
 
 namespace chairlift {
-namespace {
-
-// Whether `width` workers finish a product sooner than one does: about 8 µs of work, by arithmetic
-// or by bytes of B.
-bool WorthSharing(int64_t m, int64_t n, int64_t k) {
-  const double macs = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  const double b_elements = static_cast<double>(n) * static_cast<double>(k);
-  return macs > 4e5 || b_elements > 4e4;
-}
-
-double Imbalance(int64_t pieces, int64_t width) {
-  const int64_t most = (pieces + width - 1) / width;
-  return static_cast<double>(most * width) / static_cast<double>(std::max<int64_t>(pieces, 1));
-}
-
-// How many parts each worker should get, so that one whose core is shared with others takes fewer:
-// none much under 200 µs, by arithmetic or by bytes of B. `packs_rows` says that every part copies
-// its rows of A first, which is worth it for so many columns.
-int64_t PartsAWorker(int64_t m, int64_t n, int64_t k, int64_t parts, bool packs_rows) {
-  constexpr double kMacsAMicrosecond = 5e4, kBytesAMicrosecond = 2e4;
-  constexpr int64_t kMost = 4, kColumnsToPackFor = 192;
-  const double b_elements = static_cast<double>(n) * static_cast<double>(k);
-  const double us = std::max(static_cast<double>(m) * b_elements / kMacsAMicrosecond,
-                             4 * b_elements / kBytesAMicrosecond);
-  int64_t pieces = std::clamp<int64_t>(
-      static_cast<int64_t>(us / (200.0 * static_cast<double>(parts))), 1, kMost);
-  if (packs_rows) pieces = std::min(pieces, std::max<int64_t>(1, n / (parts * kColumnsToPackFor)));
-  while (pieces > 1 && Imbalance(GemmPanels(n), parts * pieces) > 1.15) --pieces;
-  return pieces;
-}
-
-}  // namespace
-
-TeamCut CutForTeam(int64_t m, int64_t n, int64_t k, int width, bool packs_rows) {
-  const int64_t row_blocks = (m + kGemmRowBlock - 1) / kGemmRowBlock;
-  if (width <= 1 || !WorthSharing(m, n, k)) return {};
-  const int64_t panels = GemmPanels(n);
-  constexpr int64_t kTileRows = 14;
-  const int64_t tiles = (m + kTileRows - 1) / kTileRows;
-  const double by_columns = Imbalance(panels, width);
-  if (by_columns <= 1.15 || by_columns <= Imbalance(tiles, width)) {
-    const int64_t parts = width * PartsAWorker(m, n, k, row_blocks * width, packs_rows);
-    return {static_cast<int>(row_blocks), static_cast<int>(std::min(panels, parts))};
-  }
-  const int64_t parts = std::max<int64_t>(row_blocks, width);
-  return {static_cast<int>(std::min((parts + width - 1) / width * width, tiles)), 1};
-}
-
 namespace {
 
 class FloatProduct final : public Kernel {

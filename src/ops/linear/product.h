@@ -43,18 +43,6 @@ Product GemmProduct(const CompileContext& context);
 // A product whose batches share B and lie one after the other in A becomes one of more rows.
 void MergeBatches(Product& product);
 
-// How a product is cut for a team: into parts of rows times parts of columns.
-struct TeamCut {
-  int row_parts = 1;
-  int column_parts = 1;
-  int parts() const { return row_parts * column_parts; }
-};
-
-// Of a product of single precision by packed panels, for `width` workers; `packs_rows` as
-// PacksRows() says. Columns first: each worker then reads its own part of B once. Rows where there
-// are too few panels to share evenly.
-TeamCut CutForTeam(int64_t m, int64_t n, int64_t k, int width, bool packs_rows);
-
 // All ways of computing it, in the order in which they are asked.
 std::span<const Implementation<Product>> ProductImplementations();
 // The first that accepts. A is input 0 and B input 1 of the node being compiled.

@@ -11,6 +11,7 @@ void RegisterDequantizeLinear(OperatorRegistry& registry);
 void RegisterDynamicQuantizeLinear(OperatorRegistry& registry);
 void RegisterIntegerMatMul(OperatorRegistry& registry);  // MatMulInteger, QLinearMatMul
 void RegisterIntegerConv(OperatorRegistry& registry);    // ConvInteger, QLinearConv
+void RegisterMatMulNBits(OperatorRegistry& registry);
 
 }  // namespace chairlift
 

@@ -21,6 +21,10 @@ Rule FusedGemm;
 Rule FusedMatMul;
 Rule FusedMatMulActivation;
 
+// Weights quantised block by block: blockwise.cc.
+Rule GatherBlockQuantized;
+Rule MatMulNBits;
+
 // Embeddings, normalisation, activations: normalization.cc, activations.cc.
 Rule BiasGelu;
 Rule EmbedLayerNormalization;

@@ -1,0 +1,111 @@
+// Rules for weights that are quantised block by block, of 4 or 8 bits.
+#include <utility>
+#include <vector>
+
+#include "graph/onnx/contrib/rules.h"
+
+namespace chairlift::contrib {
+namespace {
+
+// Scales, or zero points that are floats: they are computed with in float32.
+ValueId InFloat32(Maker& make, size_t input) {
+  if (!make.has(input)) return kNoValue;
+  const DType dtype = make.info(make.in(input)).dtype;
+  return dtype == DType::kFloat || dtype == DType::kUInt8 ? make.in(input)
+                                                          : make.CastToFloat(make.in(input));
+}
+
+// [..., bytes] of codes of 4 bits as float32 [..., 2 · bytes], lowest bits first.
+ValueId Unpacked(Maker& make, ValueId bytes, int rank) {
+  const ValueId low = make.Make("BitwiseAnd", {bytes, make.ScalarLike(bytes, 15)});
+  const ValueId high = make.Make("BitShift", {bytes, make.ScalarLike(bytes, 4)},
+                                 With({{"direction", std::string("RIGHT")}}));
+  const int64_t last = rank;
+  const ValueId pairs =
+      make.Make("Concat", {make.Unsqueeze(low, {last}), make.Unsqueeze(high, {last})},
+                With({{"axis", last}}));
+  std::vector<int64_t> dims(static_cast<size_t>(rank), 0);
+  dims.back() = -1;
+  return make.CastToFloat(make.Reshape(pairs, dims));
+}
+
+}  // namespace
+
+Status MatMulNBits(Maker& make) {
+  if (make.has(4)) {
+    return Unimplemented("its input g_idx, an order of rows of its own, is not supported");
+  }
+  Attributes attributes;
+  for (const char* name : {"K", "N", "accuracy_level", "bits", "block_size"}) {
+    if (const auto* value = make.attributes().Find<int64_t>(name)) attributes.Set(name, *value);
+  }
+  const ValueId y = make.MakeOwn(
+      "MatMulNBits",
+      {make.in(0), make.in(1), make.in(5), kNoValue, InFloat32(make, 2), InFloat32(make, 3)},
+      std::move(attributes));
+  return make.Become("Identity", {y});
+}
+
+Status GatherBlockQuantized(Maker& make) {
+  const Attributes& attributes = make.attributes();
+  const int64_t bits = attributes.Int("bits", 4);
+  const int64_t block = attributes.Int("block_size", 128);
+  if (make.info(make.in(0)).dtype != DType::kUInt8) {
+    return Unimplemented("its data are only supported as uint8");
+  }
+  if (bits != 4 && bits != 8) return Unimplemented("{} bits are not supported (4 and 8 are)", bits);
+  if (block < 16 || (block & (block - 1)) != 0) {
+    return InvalidArgument("block_size is {}; it must be a power of two, 16 at least", block);
+  }
+  const int rank = make.Rank(make.in(0), "its data");
+  const int index_rank = make.Rank(make.in(1), "its indices");
+  const int64_t width = make.Size(make.in(0), -1, "its data");
+  CHAIRLIFT_RETURN_IF_ERROR(make.status());
+  const int64_t quantize_axis = attributes.Int("quantize_axis", 1);
+  if (rank != 2 || attributes.Int("gather_axis", 0) != 0 ||
+      (quantize_axis != 1 && quantize_axis != -1)) {
+    return Unimplemented("it is only supported for rows of a matrix, quantised along them");
+  }
+  const int64_t columns = bits == 8 ? width : 2 * width;
+  const int64_t blocks = (columns + block - 1) / block;
+  // The codes of the rows, and what each block of theirs has.
+  const auto rows = [&](size_t input) {
+    return make.Make("Gather", {make.in(input), make.in(1)}, With({{"axis", int64_t{0}}}));
+  };
+  const int out_rank = index_rank + 1;
+  const auto numbers = [&](size_t input) {
+    const ValueId bytes = rows(input);
+    return bits == 8 ? make.CastToFloat(bytes) : Unpacked(make, bytes, out_rank);
+  };
+  ValueId codes = numbers(0);
+  if (columns != blocks * block) {
+    std::vector<int64_t> pads(2 * static_cast<size_t>(out_rank), 0);
+    pads.back() = blocks * block - columns;
+    codes = make.Make("Pad", {codes, make.Ints(pads)});
+  }
+  std::vector<int64_t> by_block(static_cast<size_t>(out_rank) + 1, 0);
+  by_block[by_block.size() - 2] = blocks;
+  by_block.back() = block;
+  codes = make.Reshape(codes, by_block);
+  const ValueId scales = rows(2);
+  ValueId zeros = make.ScalarLike(codes, bits == 8 ? 128 : 8);
+  const auto cut = [&](ValueId id, int64_t size) {
+    return make.Make("Slice", {id, make.Ints({0}), make.Ints({size}), make.Ints({out_rank - 1})});
+  };
+  if (make.has(3)) {
+    zeros = numbers(3);
+    if (bits == 4 && blocks % 2 != 0) zeros = cut(zeros, blocks);
+    zeros = make.Unsqueeze(zeros, {out_rank});
+  }
+  const ValueId distance = make.Make("Sub", {codes, zeros});
+  const ValueId by_scale = make.Unsqueeze(
+      make.info(make.in(2)).dtype == DType::kFloat ? scales : make.CastToFloat(scales), {out_rank});
+  std::vector<int64_t> whole(static_cast<size_t>(out_rank), 0);
+  whole.back() = -1;
+  ValueId y = make.Reshape(make.Make("Mul", {distance, by_scale}), whole);
+  if (columns != blocks * block) y = cut(y, columns);
+  // Of the scales' type.
+  return make.Become("CastLike", {y, make.in(2)});
+}
+
+}  // namespace chairlift::contrib
