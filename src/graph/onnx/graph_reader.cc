@@ -5,6 +5,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -110,6 +111,9 @@ class Reader {
       if (id == kNoValue) {
         return InvalidArgument("output '{}' is defined by nothing", output.name());
       }
+      if (four_bits_.contains({&graph, id})) {
+        return Unimplemented("output '{}' has elements of 4 bits", output.name());
+      }
       const Value& value = graph.values[id];
       const DType declared = scope.declared[output.name()].dtype;
       if (declared != DType::kUndefined && value.dtype != DType::kUndefined &&
@@ -138,12 +142,29 @@ class Reader {
 
   Status ReadInitialiser(onnx::TensorProto& proto, const std::optional<RawDataInFile>& in_file,
                          Scope& scope) {
-    auto tensor = DecodeTensor(proto, external_data_dir_, in_file);
+    const bool four_bits = IsFourBits(proto);
+    auto tensor = four_bits ? DecodeFourBits(proto, external_data_dir_, in_file)
+                            : DecodeTensor(proto, external_data_dir_, in_file);
     if (!tensor.ok()) {
       return Annotate(tensor.status(), fmt::format("initialiser '{}'", proto.name()));
     }
     if (proto.has_raw_data()) delete proto.release_raw_data();
-    return DefineConstant(scope, proto.name(), *std::move(tensor));
+    CHAIRLIFT_RETURN_IF_ERROR(DefineConstant(scope, proto.name(), *std::move(tensor)));
+    if (four_bits) four_bits_.insert({&scope.builder->graph(), scope.names[proto.name()]});
+    return absl::OkStatus();
+  }
+
+  // Weights of 4 bits are read as int8, which is the same to these operators alone.
+  Status CheckFourBits(const OnnxNode& node, const Scope& scope) const {
+    if (node.op_type == "DequantizeLinear" || node.op_type == "GatherBlockQuantized") return {};
+    for (const ValueId id : node.inputs) {
+      if (!four_bits_.contains({&scope.builder->graph(), id})) continue;
+      return Unimplemented(
+          "input '{}' has elements of 4 bits, which are supported for DequantizeLinear and "
+          "GatherBlockQuantized alone",
+          scope.builder->graph().values[id].name);
+    }
+    return {};
   }
 
   Status DefineConstant(Scope& scope, const std::string& name, Tensor tensor) {
@@ -193,6 +214,9 @@ class Reader {
     const Value& source = scope.parent->builder->graph().values[outer];
     Graph& graph = scope.builder->graph();
     const ValueId id = graph.AddValue(source);
+    if (four_bits_.contains({&scope.parent->builder->graph(), outer})) {
+      four_bits_.insert({&graph, id});
+    }
     if (!source.is_constant()) {
       graph.inputs.push_back(id);
       ++graph.num_captures;
@@ -231,6 +255,7 @@ class Reader {
     if (const auto it = functions_.find({node.domain, node.op_type}); it != functions_.end()) {
       return Annotate(Inline(*it->second, proto, node, scope), where);
     }
+    CHAIRLIFT_RETURN_IF_ERROR(Annotate(CheckFourBits(node, scope), where));
     const auto opset = scope.opsets->find(node.domain);
     if (opset == scope.opsets->end()) {
       return InvalidArgument("{}: the file imports no opset of domain '{}'", where,
@@ -395,6 +420,7 @@ class Reader {
 
   const std::filesystem::path external_data_dir_;
   std::map<std::pair<std::string, std::string>, const onnx::FunctionProto*> functions_;
+  std::set<std::pair<const Graph*, ValueId>> four_bits_;  // constants
   DimensionNames dimension_names_;
   InferBudget budget_{.open_branches = true};  // inference over the whole graph is strict
   int64_t inlined_nodes_ = 0;

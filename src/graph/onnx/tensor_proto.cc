@@ -48,6 +48,8 @@ constexpr DataTypeRow kDataTypes[] = {{"undefined", DType::kUndefined},
                                       {"float6e2m3", DType::kUndefined},
                                       {"float6e3m2", DType::kUndefined}};
 
+constexpr int kOnnxUInt8 = 2, kOnnxUInt4 = 21, kOnnxInt4 = 22;
+
 StatusOr<int64_t> ParseInt(const std::string& text, const char* what) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -55,6 +57,14 @@ StatusOr<int64_t> ParseInt(const std::string& text, const char* what) {
     return InvalidArgument("external data {} '{}' is not a number of bytes", what, text);
   }
   return value;
+}
+
+StatusOr<Shape> ShapeOf(const onnx::TensorProto& proto) {
+  if (proto.dims_size() > kMaxRank) {
+    return InvalidArgument("{} dimensions are more than the limit of {}", proto.dims_size(),
+                           kMaxRank);
+  }
+  return Shape(std::span<const int64_t>(proto.dims().data(), proto.dims().size()));
 }
 
 // Large weights on huge pages: touching them first is what takes the time.
@@ -157,11 +167,7 @@ StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const std::filesys
                               const std::optional<RawDataInFile>& in_file) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const DType dtype, DTypeFromOnnx(proto.data_type()));
   if (proto.has_segment()) return Unimplemented("tensors in segments are not supported");
-  if (proto.dims_size() > kMaxRank) {
-    return InvalidArgument("{} dimensions are more than the limit of {}", proto.dims_size(),
-                           kMaxRank);
-  }
-  const Shape shape(std::span<const int64_t>(proto.dims().data(), proto.dims().size()));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(proto));
   CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t count, shape.Checked(DTypeSize(dtype)));
   const int64_t bytes = count * static_cast<int64_t>(DTypeSize(dtype));
   Tensor tensor;
@@ -184,6 +190,29 @@ StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const std::filesys
     CHAIRLIFT_ASSIGN_OR_RETURN(tensor, FromFields(proto, dtype, shape, count));
   }
   CanoniseBools(tensor);
+  return tensor;
+}
+
+bool IsFourBits(const onnx::TensorProto& proto) {
+  return proto.data_type() == kOnnxUInt4 || proto.data_type() == kOnnxInt4;
+}
+
+StatusOr<Tensor> DecodeFourBits(const onnx::TensorProto& proto, const std::filesystem::path& folder,
+                                const std::optional<RawDataInFile>& in_file) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(proto));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t count, shape.Checked(1));
+  // Two to a byte, in whatever way bytes are stored.
+  onnx::TensorProto of_bytes = proto;
+  of_bytes.set_data_type(kOnnxUInt8);
+  of_bytes.clear_dims();
+  of_bytes.add_dims((count + 1) / 2);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor bytes, DecodeTensor(of_bytes, folder, in_file));
+  Tensor tensor = Tensor::Allocate(DType::kInt8, shape);
+  const bool is_signed = proto.data_type() == kOnnxInt4;
+  for (int64_t i = 0; i < count; ++i) {
+    const int code = bytes.data<uint8_t>()[i / 2] >> (i % 2 * 4) & 15;
+    tensor.data<int8_t>()[i] = static_cast<int8_t>(is_signed && code > 7 ? code - 16 : code);
+  }
   return tensor;
 }
 

@@ -30,6 +30,12 @@ struct RawDataInFile {
 StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const std::filesystem::path& folder,
                               const std::optional<RawDataInFile>& in_file = std::nullopt);
 
+// Whether the tensor's elements are of 4 bits, which no value of ours has.
+bool IsFourBits(const onnx::TensorProto& proto);
+// Such a tensor with an int8 for each element; as DecodeTensor otherwise.
+StatusOr<Tensor> DecodeFourBits(const onnx::TensorProto& proto, const std::filesystem::path& folder,
+                                const std::optional<RawDataInFile>& in_file = std::nullopt);
+
 // The declared element type and shape; names of unknown dimensions become symbols, through
 // `names`. kUndefined where the type is not given at all; Unimplemented for sequences, maps,
 // optionals, sparse tensors.

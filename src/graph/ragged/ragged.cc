@@ -59,12 +59,11 @@ class FormWalk {
       computed &= context.in(i).fixed() || context.in(i).sizes();
     }
     if (computed && SizeArithmetic(node)) return absl::OkStatus();
-    if (node.def->domain.empty()) {
-      const auto rule = PackingRules().find(node.def->name);
-      if (rule != PackingRules().end()) return rule->second(context);
-      if (node.def->axes != nullptr && !computed) return FollowAxes(context);
-      if (rows_only && !computed) return RowsAlone(context);
-    }
+    const bool own = !node.def->domain.empty();
+    const auto rule = PackingRules().find(node.def->name);
+    if (!own && rule != PackingRules().end()) return rule->second(context);
+    if (node.def->axes != nullptr && !computed) return FollowAxes(context);
+    if (!own && rows_only && !computed) return RowsAlone(context);
     return computed ? ComputesWithSizes() : Unimplemented("it is not known to keep tokens apart");
   }
 

@@ -50,8 +50,11 @@ Status GatherBlockQuantized(Maker& make) {
   const Attributes& attributes = make.attributes();
   const int64_t bits = attributes.Int("bits", 4);
   const int64_t block = attributes.Int("block_size", 128);
-  if (make.info(make.in(0)).dtype != DType::kUInt8) {
-    return Unimplemented("its data are only supported as uint8");
+  // Data of 4 bits are read as int8, and have no zero point by default.
+  const DType dtype = make.info(make.in(0)).dtype;
+  const bool unpacked = dtype == DType::kInt8;
+  if (!unpacked && dtype != DType::kUInt8) {
+    return Unimplemented("its data are only supported as int4, uint4 and uint8");
   }
   if (bits != 4 && bits != 8) return Unimplemented("{} bits are not supported (4 and 8 are)", bits);
   if (block < 16 || (block & (block - 1)) != 0) {
@@ -66,7 +69,8 @@ Status GatherBlockQuantized(Maker& make) {
       (quantize_axis != 1 && quantize_axis != -1)) {
     return Unimplemented("it is only supported for rows of a matrix, quantised along them");
   }
-  const int64_t columns = bits == 8 ? width : 2 * width;
+  const bool two_a_byte = bits == 4 && !unpacked;
+  const int64_t columns = two_a_byte ? 2 * width : width;
   const int64_t blocks = (columns + block - 1) / block;
   // The codes of the rows, and what each block of theirs has.
   const auto rows = [&](size_t input) {
@@ -75,7 +79,7 @@ Status GatherBlockQuantized(Maker& make) {
   const int out_rank = index_rank + 1;
   const auto numbers = [&](size_t input) {
     const ValueId bytes = rows(input);
-    return bits == 8 ? make.CastToFloat(bytes) : Unpacked(make, bytes, out_rank);
+    return two_a_byte ? Unpacked(make, bytes, out_rank) : make.CastToFloat(bytes);
   };
   ValueId codes = numbers(0);
   if (columns != blocks * block) {
@@ -88,13 +92,13 @@ Status GatherBlockQuantized(Maker& make) {
   by_block.back() = block;
   codes = make.Reshape(codes, by_block);
   const ValueId scales = rows(2);
-  ValueId zeros = make.ScalarLike(codes, bits == 8 ? 128 : 8);
+  ValueId zeros = make.ScalarLike(codes, unpacked ? 0 : bits == 8 ? 128 : 8);
   const auto cut = [&](ValueId id, int64_t size) {
     return make.Make("Slice", {id, make.Ints({0}), make.Ints({size}), make.Ints({out_rank - 1})});
   };
   if (make.has(3)) {
     zeros = numbers(3);
-    if (bits == 4 && blocks % 2 != 0) zeros = cut(zeros, blocks);
+    if (two_a_byte && blocks % 2 != 0) zeros = cut(zeros, blocks);
     zeros = make.Unsqueeze(zeros, {out_rank});
   }
   const ValueId distance = make.Make("Sub", {codes, zeros});
