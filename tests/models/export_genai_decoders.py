@@ -30,15 +30,15 @@ def models():
                                                  pad_token_id=0))
 
 
-def write(model, path):
+def write(model, path, precision="fp32", options=()):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         model.save_pretrained(folder / "model")
         words = tokenizers.models.WordLevel({f"t{i}": i for i in range(VOCABULARY)}, unk_token="t0")
         transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer(words), bos_token="t1",
                                              eos_token="t2", pad_token="t0").save_pretrained(folder / "model")
-        arguments = (None, str(folder / "model"), str(folder / "out"), "fp32", "cpu", str(folder / "cache"))
-        builder.create_model(*arguments, **builder.parse_extra_options(*arguments, []))
+        arguments = (None, str(folder / "model"), str(folder / "out"), precision, "cpu", str(folder / "cache"))
+        builder.create_model(*arguments, **builder.parse_extra_options(*arguments, list(options)))
         written = onnx.load(folder / "out" / "model.onnx")
     for node in written.graph.node:
         del node.metadata_props[:]
@@ -57,6 +57,11 @@ def main():
         for parameter in model.parameters():  # so large that answers differ
             parameter.data += 0.3 * torch.randn_like(parameter)
         write(model, args.folder / f"{name}_genai018_gqa.onnx")
+        if name == "llama":  # as it is by default: products of bytes where the processor has them
+            write(model, args.folder / f"{name}_genai018_int4.onnx", "int4")
+        if name == "qwen3":  # with zero points, and products of floats
+            options = ["is_symmetric=false", "accuracy_level=1", "block_size=16"]
+            write(model, args.folder / f"{name}_genai018_int4.onnx", "int4", options)
 
 
 if __name__ == "__main__":

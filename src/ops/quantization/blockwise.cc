@@ -24,10 +24,19 @@ class SourceReader {
     const float distance = static_cast<float>(half_) - zero;
     return distance == 0 ? 0 : distance * Scale(n, b);
   }
-  // Less half of the range, as a signed number of so many bits.
-  uint32_t Code(int64_t n, int64_t b, int64_t i) const {
+  // The words of the first `entries` codes of a block, each kGemmPanel after the one before.
+  void CopyCodes(int64_t n, int64_t b, int64_t entries, uint32_t* to) const {
+    // Less half of the range, as signed numbers: their highest bits are the opposite.
+    const uint32_t opposite = shape_.bits == 8 ? 0x80808080u : 0x88888888u;
     const int64_t bytes = shape_.block * shape_.bits / 8;
-    return Entry(source_.codes + (n * shape_.blocks() + b) * bytes, i) ^ half_;
+    const uint8_t* from = source_.codes + (n * shape_.blocks() + b) * bytes;
+    for (int64_t bits = entries * shape_.bits; bits > 0; bits -= 32) {
+      const uint32_t word = uint32_t{from[0]} | uint32_t{from[1]} << 8 | uint32_t{from[2]} << 16 |
+                            uint32_t{from[3]} << 24;
+      *to = (word ^ opposite) & (bits >= 32 ? ~0u : (1u << bits) - 1);
+      from += 4;
+      to += kGemmPanel;
+    }
   }
 
  private:
@@ -72,12 +81,7 @@ void PackBlockwise(const BlockwiseSource& source, const BlockwiseWeights& like, 
       }
       at += kGemmPanel * (shifted ? 2 : 1);
       const int64_t entries = std::min(shape.block, shape.k - b * shape.block);
-      for (int64_t j = 0; j < columns; ++j) {
-        for (int64_t i = 0; i < entries; ++i) {
-          const int64_t word = 32 / shape.bits;
-          at[i / word * kGemmPanel + j] |= reader.Code(column + j, b, i) << (i % word * shape.bits);
-        }
-      }
+      for (int64_t j = 0; j < columns; ++j) reader.CopyCodes(column + j, b, entries, at + j);
       at += shape.block * shape.bits / 32 * kGemmPanel;
     }
   }

@@ -144,7 +144,7 @@ TEST(DecoderTest, WhatExportersWriteIsProved) {
     EXPECT_EQ(model->layers[0].heads, grouped ? 2 : 4);
     ++count;
   }
-  EXPECT_GE(count, 14);
+  EXPECT_GE(count, 16);
 }
 
 // Of an exporter's file, with one thing changed: why it is refused.
