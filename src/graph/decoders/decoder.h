@@ -52,8 +52,8 @@ enum class DecoderRole {
   kOffsets,    // int64 [R+1]: the first new token of each sequence, then their end
   kCached,     // int64 [R]: earlier tokens
   kBlocks,     // int64 [R, M]: where these and the new ones are
-  kKeys,       // float [N, heads, B, columns]: blocks of keys, written in place
-  kValues,     // likewise
+  kKeys,       // float [N, heads, columns, B]: blocks of keys, written in place
+  kValues,     // float [N, heads, B, columns], likewise
   // With an encoder:
   kSourceLengths,  // int64 [R]: tokens of the source
   kSourceBlocks,   // int64 [R, M']: where they are, in the blocks of the same layers

@@ -98,10 +98,13 @@ class Pager {
     std::vector<ValueId> caches;
     for (const DecoderRole role : {DecoderRole::kKeys, DecoderRole::kValues}) {
       const bool keys = role == DecoderRole::kKeys;
-      caches.push_back(
-          AddInput(fmt::format("{}.{}", keys ? "keys" : "values", at), DType::kFloat,
-                   {Dim::Symbol("all_blocks"), Dim(layer.heads), Dim::Symbol("block_tokens"),
-                    Dim(keys ? layer.key_size : layer.value_size)}));
+      Dim rows = Dim::Symbol("block_tokens"), columns = Dim(layer.value_size);
+      if (keys) {
+        columns = Dim::Symbol("block_tokens");
+        rows = Dim(layer.key_size);
+      }
+      caches.push_back(AddInput(fmt::format("{}.{}", keys ? "keys" : "values", at), DType::kFloat,
+                                {Dim::Symbol("all_blocks"), Dim(layer.heads), rows, columns}));
       inputs.push_back(caches.back());
       model_.inputs.push_back({role, at});
     }

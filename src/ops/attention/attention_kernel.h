@@ -12,6 +12,9 @@
 
 namespace chairlift {
 
+// Keys to a block: their scores of a tile of queries stay in the first-level cache.
+inline constexpr int64_t kAttentionBlock = 256;
+
 // float32; strides in elements. Rows of Q, V and the output are runs.
 struct AttentionHead {
   int64_t queries = 0;

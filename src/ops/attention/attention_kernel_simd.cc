@@ -12,18 +12,17 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 //
 #include "hwy/highway.h"
+#include "ops/attention/online_softmax-inl.h"
 #include "ops/linear/gemm_tile-inl.h"
 #include "ops/simd_math-inl.h"
 
-// Keys to a block: their scores of a tile of queries stay in the first-level cache.
 #ifndef CHAIRLIFT_ATTENTION_BLOCK
 #define CHAIRLIFT_ATTENTION_BLOCK
 namespace chairlift {
 namespace {
 
-constexpr int64_t kBlockKeys = 256;
 // Rows of scores do not fall into one cache set.
-constexpr int64_t kScoreStride = kBlockKeys + 16;
+constexpr int64_t kScoreStride = kAttentionBlock + 16;
 constexpr int64_t kMostRows = 16;
 
 int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -38,36 +37,6 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 namespace {
-
-// Scores of one query, `columns` of them (a multiple of a panel): masked, then their exponentials
-// over the running maximum. Returns by how much what was summed before shrinks.
-struct RowState {
-  float max = -std::numeric_limits<float>::infinity();
-  float sum = 0.0f;
-};
-
-float Exponentials(float* scores, int64_t columns, RowState& state) {
-  V most = hn::Set(kD, state.max);
-  for (int64_t i = 0; i < columns; i += kLanes) most = hn::Max(most, hn::LoadU(kD, scores + i));
-  const float max = hn::GetLane(hn::MaxOfLanes(kD, most));
-  if (max == -std::numeric_limits<float>::infinity()) {
-    std::fill_n(scores, columns, 0.0f);  // nothing seen yet
-    return 1.0f;
-  }
-  const V shift = hn::Set(kD, max);
-  const V least = hn::Set(kD, -87.3365402f);
-  V sum = hn::Zero(kD);
-  for (int64_t i = 0; i < columns; i += kLanes) {
-    const V x = hn::Sub(hn::LoadU(kD, scores + i), shift);
-    const V e = hn::IfThenZeroElse(hn::Lt(x, least), VExpInRange(kD, x));
-    hn::StoreU(e, kD, scores + i);
-    sum = hn::Add(sum, e);
-  }
-  const float shrink = std::exp(state.max - max);
-  state.sum = state.sum * shrink + hn::GetLane(hn::SumOfLanes(kD, sum));
-  state.max = max;
-  return shrink;
-}
 
 void AddMask(const AttentionHead& head, int64_t query, int64_t key, int64_t keys, float* scores) {
   const float* mask = head.mask + query * head.mask_row + key * head.mask_column;
@@ -95,15 +64,6 @@ void Hide(const AttentionHead& head, int64_t query, int64_t key, int64_t keys, f
   const int64_t end = std::clamp<int64_t>(query + head.last_seen + 1 - key, 0, keys);
   std::fill(scores, scores + first, kNone);
   std::fill(scores + end, scores + keys, kNone);
-}
-
-void Multiply(float* row, int64_t n, float by) {
-  const V factor = hn::Set(kD, by);
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    hn::StoreU(hn::Mul(hn::LoadU(kD, row + i), factor), kD, row + i);
-  }
-  for (; i < n; ++i) row[i] *= by;
 }
 
 // out [rows, value_size] (+)= weights [rows, keys] · V's block.
@@ -144,12 +104,12 @@ void QueryTile(const AttentionHead& head, int64_t first, int rows, const float* 
   // Blocks that no query of the tile sees are passed over.
   const int64_t seen_from = std::clamp<int64_t>(first + head.first_seen, 0, head.keys);
   const int64_t seen_to = std::clamp<int64_t>(first + rows + head.last_seen, 0, head.keys);
-  const int64_t first_block = seen_from / kBlockKeys * kBlockKeys;
+  const int64_t first_block = seen_from / kAttentionBlock * kAttentionBlock;
   if (first_block >= seen_to) {
     for (int r = 0; r < rows; ++r) std::fill_n(out + r * head.out_row, head.value_size, 0.0f);
   }
-  for (int64_t key = first_block; key < seen_to; key += kBlockKeys) {
-    const int64_t keys = std::min(kBlockKeys, head.keys - key);
+  for (int64_t key = first_block; key < seen_to; key += kAttentionBlock) {
+    const int64_t keys = std::min(kAttentionBlock, head.keys - key);
     const int64_t columns = RoundUp(keys, kGemmPanel);
     for (int64_t c = 0; c < columns; c += kGemmPanel) {
       run(queries, query_stride, packed_k + (key + c) * head.head_size, scores + c, kScoreStride,

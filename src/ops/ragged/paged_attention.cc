@@ -1,12 +1,13 @@
 // chairlift::PagedAttention(q [T, heads, columns], k [T, kv_heads, columns], v [T, kv_heads,
-// values], offsets, cached [R], blocks [R, M], key_cache [N, kv_heads, B, columns], value_cache
+// values], offsets, cached [R], blocks [R, M], key_cache [N, kv_heads, columns, B], value_cache
 // [N, kv_heads, B, values], bias? [heads, 2·n − 1]) -> y [T, heads, values]: causal attention of
 // the new tokens of R sequences over these and all earlier ones.
 //
 // Sequence r has `cached[r]` earlier tokens. The key and value of its token at place p are in block
-// blocks[r, p / B], row p % B, of the two caches. The operator writes those of the new tokens
-// there, in place, and token i then sees the places from 0 to cached[r] + i. What the caches' other
-// rows hold is neither read nor written, and may be anything. No two sequences may share a block
+// blocks[r, p / B] of the two caches, of keys the column and of values the row p % B. The operator
+// writes those of the new tokens there, in place, and token i then sees the places from 0 to
+// cached[r] + i. What the caches hold elsewhere is not written, changes nothing, and may be
+// anything. No two sequences may share a block
 // that one of them writes to; the kernel does not check that. Where there is a bias, its entry
 // n − 1 − d is added to the score of a key d places before the query; sequences have n tokens at
 // most then.
@@ -65,7 +66,7 @@ class PagedAttention final : public Kernel, public ReadsInPart {
     made->sequences_ = shape(kBlocks)[0];
     made->most_blocks_ = shape(kBlocks)[1];
     made->num_blocks_ = shape(kKeyCache)[0];
-    made->block_tokens_ = shape(kKeyCache)[2];
+    made->block_tokens_ = shape(kValueCache)[2];
     if (k[1] < 1 || q[1] % k[1] != 0) {
       return InvalidArgument("{} heads of keys do not divide {} of queries", k[1], q[1]);
     }
@@ -78,7 +79,7 @@ class PagedAttention final : public Kernel, public ReadsInPart {
     CHAIRLIFT_RETURN_IF_ERROR(fits(kOffsets, {made->sequences_ + 1}));
     CHAIRLIFT_RETURN_IF_ERROR(fits(kCached, {made->sequences_}));
     CHAIRLIFT_RETURN_IF_ERROR(
-        fits(kKeyCache, {made->num_blocks_, k[1], made->block_tokens_, q[2]}));
+        fits(kKeyCache, {made->num_blocks_, k[1], q[2], made->block_tokens_}));
     CHAIRLIFT_RETURN_IF_ERROR(
         fits(kValueCache, {made->num_blocks_, k[1], made->block_tokens_, v[2]}));
     if (context.has_input(kBias)) {
@@ -144,12 +145,13 @@ class PagedAttention final : public Kernel, public ReadsInPart {
   size_t PackedBytes() const {
     return Padded(PackedHeadBytes(most_keys(), head_size_, value_size_));
   }
-  // Of few queries: their scores. Of many: keys and values side by side and packed.
+  // Of few queries: what AttendPaged() needs. Of many: keys and values side by side and packed.
   size_t SlotBytes() const {
-    const size_t scores = Padded(static_cast<size_t>(most_keys()) * sizeof(float));
-    if (tokens_ < kManyQueries) return scores;
-    return std::max(scores, KeysBytes() + ValuesBytes() + PackedBytes() +
-                                Padded(AttendScratchBytes(head_size_)));
+    const size_t few =
+        Padded(static_cast<size_t>(PagedScratch(head_size_, value_size_)) * sizeof(float));
+    if (tokens_ < kManyQueries) return few;
+    return std::max(
+        few, KeysBytes() + ValuesBytes() + PackedBytes() + Padded(AttendScratchBytes(head_size_)));
   }
 
   Status CheckBlocks(const KernelArgs& args, std::span<const int64_t> offsets) const {
@@ -198,8 +200,8 @@ class PagedAttention final : public Kernel, public ReadsInPart {
     for (int64_t i = 0; i < added; ++i) {
       const int64_t place = cached + i, token = (first + i) * kv_heads_ + kv;
       const int64_t block = blocks[place / block_tokens_], row = place % block_tokens_;
-      std::copy_n(k + token * head_size_, head_size_,
-                  keys + block * head.keys_block + row * head_size_);
+      float* key = keys + block * head.keys_block + row;
+      for (int64_t d = 0; d < head_size_; ++d) key[d * block_tokens_] = k[token * head_size_ + d];
       std::copy_n(v + token * value_size_, value_size_,
                   values + block * head.values_block + row * value_size_);
     }
@@ -241,15 +243,18 @@ class PagedAttention final : public Kernel, public ReadsInPart {
     for (int64_t at = 0; at < head.keys; at += block_tokens_) {
       const int64_t count = std::min(block_tokens_, head.keys - at);
       const int64_t block = paged.blocks[at / block_tokens_];
-      std::copy_n(paged.keys + block * paged.keys_block, count * head_size_,
-                  keys + at * head_size_);
+      const float* key = paged.keys + block * paged.keys_block;
+      for (int64_t d = 0; d < head_size_; ++d) {
+        std::copy_n(key + d * block_tokens_, count, keys + d * head.keys + at);
+      }
       std::copy_n(paged.values + block * paged.values_block, count * value_size_,
                   values + at * value_size_);
     }
     head.head_size = head_size_;
     head.value_size = value_size_;
     head.k = keys;
-    head.k_row = head_size_;
+    head.k_row = 1;
+    head.k_column = head.keys;
     head.v = values;
     head.v_row = value_size_;
     head.q_row = paged.q_row;

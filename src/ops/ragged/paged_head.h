@@ -6,8 +6,10 @@
 
 namespace chairlift {
 
-// float32. The key at place p is the run of head_size elements at
-// keys + blocks[p / block_tokens] · keys_block + (p % block_tokens) · head_size; values likewise.
+// float32. Element i of the key at place p is at
+//   keys + blocks[p / block_tokens] · keys_block + i · block_tokens + p % block_tokens,
+// so that keys of a block lie side by side; the value at place p is the run of value_size elements
+// at values + blocks[p / block_tokens] · values_block + (p % block_tokens) · value_size.
 struct PagedHead {
   const float* q = nullptr;  // query i at q + i · q_row
   float* out = nullptr;
@@ -28,9 +30,15 @@ struct PagedHead {
   const float* bias = nullptr;
 };
 
-// Each query sees one place at the least. `scores`: room for cached + queries floats; if not
-// causal, for `cached`.
-void AttendPaged(const PagedHead& head, float* scores);
+// So many floats, as whole vectors and one more that stores may touch.
+inline int64_t PagedVectors(int64_t n) { return (n + 31) / 16 * 16; }
+// Of what AttendPaged() needs beside it, in floats.
+int64_t PagedScratch(int64_t head_size, int64_t value_size);
+
+// Each query sees one place at the least. Adds up in the order of Attend()
+// (ops/attention/attention_kernel.h) of five queries or more: a query's answer is the same to the
+// last bit, whichever of the two gives it, and with whatever others.
+void AttendPaged(const PagedHead& head, float* scratch);
 
 }  // namespace chairlift
 

@@ -1,9 +1,10 @@
 // chairlift::SourceAttention(q [T, heads, columns], offsets, lengths [R], blocks [R, M], key_cache
-// [N, kv_heads, B, columns], value_cache [N, kv_heads, B, values]) -> y [T, heads, values]:
+// [N, kv_heads, columns, B], value_cache [N, kv_heads, B, values]) -> y [T, heads, values]:
 // attention of the tokens of R sequences, each over keys and values of its own source.
 //
 // The source of sequence r has lengths[r] ≥ 1 tokens (of a sequence that is not empty). The key and
-// value of its token at place p are in block blocks[r, p / B], row p % B, of the two caches. Every
+// value of its token at place p are in block blocks[r, p / B] of the two caches, of keys the column
+// and of values the row p % B. Every
 // token of the sequence sees all of them.
 //
 // In a model that is still to be paged it has q alone, [batch, heads, length, columns] in the order
@@ -101,7 +102,7 @@ class SourceAttention final : public Kernel, public ReadsInPart {
     made->sequences_ = shape(kSourceBlocks)[0];
     made->most_blocks_ = shape(kSourceBlocks)[1];
     made->num_blocks_ = shape(kSourceKeys)[0];
-    made->block_tokens_ = shape(kSourceKeys)[2];
+    made->block_tokens_ = shape(kSourceValues)[2];
     if (made->kv_heads_ < 1 || q[1] % made->kv_heads_ != 0) {
       return InvalidArgument("{} heads of keys do not divide {} of queries", made->kv_heads_, q[1]);
     }
@@ -112,7 +113,7 @@ class SourceAttention final : public Kernel, public ReadsInPart {
     CHAIRLIFT_RETURN_IF_ERROR(fits(kSourceOffsets, {made->sequences_ + 1}));
     CHAIRLIFT_RETURN_IF_ERROR(fits(kLengths, {made->sequences_}));
     CHAIRLIFT_RETURN_IF_ERROR(
-        fits(kSourceKeys, {made->num_blocks_, made->kv_heads_, made->block_tokens_, q[2]}));
+        fits(kSourceKeys, {made->num_blocks_, made->kv_heads_, q[2], made->block_tokens_}));
     CHAIRLIFT_RETURN_IF_ERROR(fits(kSourceValues, {made->num_blocks_, made->kv_heads_,
                                                    made->block_tokens_, made->value_size_}));
     if (context.outputs[0].shape != Shape{q[0], q[1], made->value_size_}) {
@@ -150,10 +151,10 @@ class SourceAttention final : public Kernel, public ReadsInPart {
     const int64_t parts = std::min<int64_t>(items, width == 1 ? 1 : int64_t{8} * width);
     args.team.For(static_cast<int>(parts), [&](int part, int worker) {
       const size_t slot = args.team.width() == 1 ? 0 : static_cast<size_t>(worker);
-      auto* scores =
+      auto* own =
           reinterpret_cast<float*>(static_cast<std::byte*>(args.scratch) + slot * SlotBytes());
       for (int64_t item = items * part / parts; item < items * (part + 1) / parts; ++item) {
-        RunSource(args, offsets, item / kv_heads_, item % kv_heads_, scores);
+        RunSource(args, offsets, item / kv_heads_, item % kv_heads_, own);
       }
     });
     return absl::OkStatus();
@@ -162,7 +163,8 @@ class SourceAttention final : public Kernel, public ReadsInPart {
  private:
   int64_t most_keys() const { return most_blocks_ * block_tokens_; }
   size_t SlotBytes() const {
-    return (static_cast<size_t>(most_keys()) * sizeof(float) + 63) / 64 * 64;
+    return (static_cast<size_t>(PagedScratch(head_size_, value_size_)) * sizeof(float) + 63) / 64 *
+           64;
   }
 
   Status CheckSources(const KernelArgs& args, std::span<const int64_t> offsets) const {
@@ -185,7 +187,7 @@ class SourceAttention final : public Kernel, public ReadsInPart {
   }
 
   void RunSource(const KernelArgs& args, std::span<const int64_t> offsets, int64_t r, int64_t kv,
-                 float* scores) const {
+                 float* scratch) const {
     const int64_t first = offsets[static_cast<size_t>(r)];
     PagedHead head;
     head.queries = offsets[static_cast<size_t>(r) + 1] - first;
@@ -209,7 +211,7 @@ class SourceAttention final : public Kernel, public ReadsInPart {
     for (int64_t h = kv * shared; h < (kv + 1) * shared; ++h) {
       head.q = static_cast<const float*>(args.inputs[0]) + first * head.q_row + h * head_size_;
       head.out = static_cast<float*>(args.outputs[0]) + first * head.out_row + h * value_size_;
-      AttendPaged(head, scores);
+      AttendPaged(head, scratch);
     }
   }
 

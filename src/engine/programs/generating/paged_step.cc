@@ -19,9 +19,8 @@ PagedStep::PagedStep(const Sizes& sizes, DecoderModel model)
       pool_(sizes.blocks, sizes.block_tokens) {
   std::vector<Shape> shapes;
   for (const DecoderLayer& layer : model.layers) {
-    for (const int64_t columns : {layer.key_size, layer.value_size}) {
-      shapes.push_back({sizes.blocks, layer.heads, sizes.block_tokens, columns});
-    }
+    shapes.push_back({sizes.blocks, layer.heads, layer.key_size, sizes.block_tokens});
+    shapes.push_back({sizes.blocks, layer.heads, sizes.block_tokens, layer.value_size});
     token_bytes_ +=
         layer.heads * (layer.key_size + layer.value_size) * static_cast<int64_t>(sizeof(float));
   }
@@ -146,21 +145,22 @@ StatusOr<Tensor> PagedStep::Run(std::span<const StepTokens> sequences, Team& tea
 
 void PagedStep::Make(std::span<const BlockPool::Copy> copies, Team& team) {
   if (copies.empty()) return;
-  const auto copy_in = [&](Tensor& cache) {
-    const Shape& shape = cache.shape();  // [blocks, heads, tokens of a block, columns]
+  // Of values [block, head, token, column] the rows that are filled; of keys [block, head, column,
+  // token] all.
+  const auto copy_in = [&](Tensor& cache, bool keys) {
+    const Shape& shape = cache.shape();
     const int64_t heads = shape[1], head = shape[2] * shape[3];
     auto* data = cache.data<float>();
     for (const BlockPool::Copy& copy : copies) {
       const float* from = data + copy.from * heads * head;
       float* to = data + copy.to * heads * head;
-      for (int64_t h = 0; h < heads; ++h) {
-        std::copy_n(from + h * head, copy.tokens * shape[3], to + h * head);
-      }
+      const int64_t filled = keys ? head : copy.tokens * shape[3];
+      for (int64_t h = 0; h < heads; ++h) std::copy_n(from + h * head, filled, to + h * head);
     }
   };
   team.For(static_cast<int>(keys_.size()), [&](int layer, int /*worker*/) {
-    copy_in(keys_[static_cast<size_t>(layer)]);
-    copy_in(values_[static_cast<size_t>(layer)]);
+    copy_in(keys_[static_cast<size_t>(layer)], true);
+    copy_in(values_[static_cast<size_t>(layer)], false);
   });
 }
 
@@ -178,8 +178,9 @@ void PagedStep::Zero(std::span<const int64_t> blocks) {
 Status PagedStep::Write(size_t layer, bool keys, const Tensor& rows, int64_t first, int64_t count,
                         std::span<const int64_t> blocks) {
   Tensor& cache = (keys ? keys_ : values_)[layer];
-  const Shape& shape = cache.shape();  // [blocks, heads, tokens of a block, columns]
-  const int64_t heads = shape[1], block_tokens = shape[2], columns = shape[3];
+  const int64_t heads = cache.shape()[1];
+  const int64_t block_tokens = values_[layer].shape()[2];
+  const int64_t columns = cache.shape()[keys ? 2 : 3];
   const int rank = rows.shape().rank();
   if (rank < 3 || rows.shape()[rank - 2] != heads || rows.shape()[rank - 1] != columns ||
       (first + count) * heads * columns > rows.size() ||
@@ -191,8 +192,13 @@ Status PagedStep::Write(size_t layer, bool keys, const Tensor& rows, int64_t fir
   for (int64_t i = 0; i < count; ++i) {
     const int64_t block = blocks[static_cast<size_t>(i / block_tokens)];
     for (int64_t h = 0; h < heads; ++h, from += columns) {
-      std::copy_n(from, columns,
-                  to + ((block * heads + h) * block_tokens + i % block_tokens) * columns);
+      float* const head = to + (block * heads + h) * block_tokens * columns;
+      if (keys) {
+        float* key = head + i % block_tokens;
+        for (int64_t d = 0; d < columns; ++d) key[d * block_tokens] = from[d];
+      } else {
+        std::copy_n(from, columns, head + i % block_tokens * columns);
+      }
     }
   }
   return absl::OkStatus();
