@@ -67,11 +67,13 @@ void PackBlockwise(const BlockwiseSource& source, const BlockwiseWeights& like, 
   const BlockwiseShape& shape = like.shape;
   const bool shifted = like.shifted;
   const SourceReader reader(shape, source);
-  std::fill_n(words, like.size(), 0u);
+  const int64_t block_words = like.panel_words() / shape.blocks();
   uint32_t* at = words;
   for (int64_t column = 0; column < shape.n; column += kGemmPanel) {
     const int64_t columns = std::min(kGemmPanel, shape.n - column);
     for (int64_t b = 0; b < shape.blocks(); ++b) {
+      const int64_t entries = std::min(shape.block, shape.k - b * shape.block);
+      if (columns < kGemmPanel || entries < shape.block) std::fill_n(at, block_words, 0u);
       for (int64_t j = 0; j < columns; ++j) {
         const float scale = reader.Scale(column + j, b);
         std::memcpy(at + j, &scale, sizeof(scale));
@@ -80,7 +82,6 @@ void PackBlockwise(const BlockwiseSource& source, const BlockwiseWeights& like, 
         std::memcpy(at + kGemmPanel + j, &shift, sizeof(shift));
       }
       at += kGemmPanel * (shifted ? 2 : 1);
-      const int64_t entries = std::min(shape.block, shape.k - b * shape.block);
       for (int64_t j = 0; j < columns; ++j) reader.CopyCodes(column + j, b, entries, at + j);
       at += shape.block * shape.bits / 32 * kGemmPanel;
     }
