@@ -94,8 +94,9 @@ Status InferOpenShapes(Graph& graph) {
 
 // Computes what follows from what is known and takes the branches that it selects.
 Status Simplify(Graph& graph) {
-  const std::vector<Pass> passes = {FoldConstants(), ShareConstantsWithBodies(),
-                                    SelectConstantBranches(), RemoveDeadNodes()};
+  const std::vector<Pass> passes = {RecogniseBlockwise(), FoldConstants(),
+                                    ShareConstantsWithBodies(), SelectConstantBranches(),
+                                    RemoveDeadNodes()};
   CHAIRLIFT_RETURN_IF_ERROR(InferOpenShapes(graph));
   for (int round = 0, rewrites = 1; round < kMaxRewriteRounds && rewrites > 0; ++round) {
     rewrites = 0;

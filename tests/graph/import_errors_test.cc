@@ -173,6 +173,21 @@ TEST(ImportErrorsTest, AttributeThatOnnxDoesNotHave) {
   ExpectRefused(m, HasSubstr("slope_of_hill"));
 }
 
+// Without it ReduceMean of opset 18 is the mean of everything.
+TEST(ImportErrorsTest, AttributeThatBecameAnInput) {
+  const auto build = [](int opset) {
+    ModelBuilder m(opset);
+    m.Input("x", kFloat, {2, 3});
+    m.Node("ReduceMean", {"x"}, {"y"}).Ints("axes", {1});
+    m.Output("y");
+    return m;
+  };
+  EXPECT_TRUE(build(17).Import().ok());
+  auto newer = build(18);
+  ExpectRefused(newer, AllOf(HasSubstr("ReduceMean"), HasSubstr("its attribute 'axes' is an input "
+                                                                "from opset 18 on")));
+}
+
 TEST(ImportErrorsTest, AttributeGivenTwice) {
   ModelBuilder m(13);
   m.Input("x", kFloat, {2}).Output("y");

@@ -2,6 +2,7 @@
 #ifndef CHAIRLIFT_GRAPH_ONNX_NORMALISE_H_
 #define CHAIRLIFT_GRAPH_ONNX_NORMALISE_H_
 
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,6 +57,9 @@ struct NormaliseRule {
   std::string_view op_type;
   int until;
   Status (*apply)(OnnxNode& node, Rewriter& rewriter);
+  // Attributes that are inputs from opset `until` on: a node of a newer form that has one still
+  // means something else than it would be taken for.
+  std::array<std::string_view, 3> inputs_since = {};
 };
 // All rules, of ai.onnx. What other domains have is rewritten in contrib/.
 std::span<const NormaliseRule> NormaliseRules();

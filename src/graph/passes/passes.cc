@@ -12,7 +12,7 @@ namespace chairlift {
 namespace {
 
 // The first so many passes make work for each other: they run in turn until none finds any.
-constexpr size_t kSimplifiers = 4;
+constexpr size_t kSimplifiers = 5;
 constexpr int kMaxPassRounds = 8;
 
 StatusOr<int> RunOnAll(const Pass& pass, Graph& graph, std::vector<std::string>& notes) {
@@ -50,7 +50,8 @@ StatusOr<int> RunOne(const Pass& pass, Graph& graph, PassReport& report) {
 
 std::span<const Pass> AllPasses() {
   static const Pass kPasses[] = {
-      // The simplifiers.
+      // The simplifiers, and before them what they would fold.
+      RecogniseBlockwise(),
       FoldConstants(),
       ShareConstantsWithBodies(),
       SelectConstantBranches(),

@@ -6,6 +6,7 @@
 
 namespace chairlift {
 
+Pass RecogniseBlockwise();
 Pass FoldConstants();
 Pass ShareConstantsWithBodies();
 Pass SelectConstantBranches();

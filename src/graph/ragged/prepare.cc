@@ -84,10 +84,9 @@ StatusOr<std::vector<PassReport>> RunPreparingPasses(Graph& graph) {
   CHAIRLIFT_RETURN_IF_ERROR(InferAnew(graph));
   // Every rule would have to know the operators that later passes fuse.
   const std::set<std::string> kept = {
-      FoldConstants().name,          ShareConstantsWithBodies().name,
-      SelectConstantBranches().name, RemoveIdentities().name,
-      RecogniseGelu().name,          RecogniseLayerNorm().name,
-      FuseAttention().name,          RemoveDeadNodes().name};
+      RecogniseBlockwise().name,     FoldConstants().name,    ShareConstantsWithBodies().name,
+      SelectConstantBranches().name, RemoveIdentities().name, RecogniseGelu().name,
+      RecogniseLayerNorm().name,     FuseAttention().name,    RemoveDeadNodes().name};
   std::set<std::string> disabled;
   for (const Pass& pass : AllPasses()) {
     if (!kept.contains(pass.name)) disabled.insert(pass.name);
