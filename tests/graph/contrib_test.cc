@@ -27,6 +27,7 @@ using ::testing::Pointwise;
 constexpr int kInt8 = onnx::TensorProto::INT8;
 constexpr int kUInt8 = onnx::TensorProto::UINT8;
 constexpr int kInt32 = onnx::TensorProto::INT32;
+constexpr int kUInt4 = 21, kInt4 = 22;  // onnx.proto of older releases has no names for them
 
 // A model whose only node is of domain com.microsoft; its inputs are the model's.
 struct ContribNode {
@@ -696,6 +697,92 @@ TEST_F(ContribTest, DynamicQuantizeLstmIsTheLayerOfItsWeights) {
   const auto got = m.Run({x}), want = testing::Evaluate(model->graph, {x});
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_THAT(Values(got[i]), Pointwise(FloatNear(1e-6f), Values(want[i])));
+  }
+}
+
+// Rows of 4-bit codes, two to a byte, in blocks of 16: [2, 20], so that the second block is short.
+struct QuantisedTable : ContribNode {
+  explicit QuantisedTable(int data_type, std::initializer_list<std::string> inputs)
+      : ContribNode("GatherBlockQuantized", inputs, {"y"}, 21) {
+    model.Input("i", kInt64, {"n"});
+    const bool of_bytes = data_type == kUInt8;
+    auto* data = model.Tensor("data", data_type, {2, of_bytes ? 10 : 20});
+    for (int i = 0; i < 20; ++i) data->add_int32_data(0x10 * (i % 7) + 15 - i % 5);
+    node.Int("bits", 4).Int("block_size", 16);
+  }
+  // Entry k of a row, in its byte.
+  static int Code(int row, int k) {
+    const int at = row * 20 + k, byte = 0x10 * (at / 2 % 7) + 15 - at / 2 % 5;
+    return at % 2 == 0 ? byte & 15 : byte >> 4;
+  }
+};
+
+TEST_F(ContribTest, GatherBlockQuantizedIsRowsOfWhatCodesStandFor) {
+  for (const int type : {kUInt8, kUInt4, kInt4}) {
+    for (const bool zeros : {false, true}) {
+      QuantisedTable m = zeros ? QuantisedTable(type, {"data", "i", "scales", "zeros"})
+                               : QuantisedTable(type, {"data", "i", "scales"});
+      m.model.Floats("scales", {2, 2}, {1, 2, 0.5f, 4});
+      const bool of_bytes = type == kUInt8;
+      auto* zero = m.model.Tensor("zeros", type, {2, of_bytes ? 1 : 2});  // 3, 1; 2, 5
+      for (const int byte : {0x13, 0x52}) zero->add_int32_data(byte);
+      const std::vector<Tensor> y = m.Run({Tensor::Of<int64_t>({3}, {1, 0, -1})});
+      ASSERT_EQ(y[0].shape(), (Shape{3, 20}));
+      for (int at = 0; at < 60; ++at) {
+        const int row = at / 20 == 1 ? 0 : 1, k = at % 20, block = k / 16;
+        int code = QuantisedTable::Code(row, k);
+        if (type == kInt4 && code > 7) code -= 16;
+        const int from = zeros ? (row == 0 ? 3 - 2 * block : 2 + 3 * block) : of_bytes ? 8 : 0;
+        const float scale =
+            row == 0 ? 1.0f + static_cast<float>(block) : 0.5f + 3.5f * static_cast<float>(block);
+        ASSERT_EQ(y[0].data<float>()[at], static_cast<float>(code - from) * scale) << at;
+      }
+    }
+  }
+}
+
+// A block longer than a row, however long, takes no more memory than the row.
+TEST_F(ContribTest, GatherBlockQuantizedOfOneHugeBlock) {
+  ContribNode m("GatherBlockQuantized", {"data", "i", "scales"});
+  m.model.Input("i", kInt64, {"n"}).Floats("scales", {1, 1}, {2});
+  m.model.Tensor("data", kUInt8, {1, 1})->add_int32_data(0x9A);
+  m.node.Int("bits", 4).Int("block_size", int64_t{1} << 62);
+  EXPECT_THAT(Values(m.Run({Tensor::Of<int64_t>({1}, {0})})[0]), ElementsAre(4, 2));
+}
+
+TEST_F(ContribTest, GatherBlockQuantizedRefusesScalesAndZeroPointsOfOtherShapes) {
+  const auto error = [](int scale_rows, int blocks, int zero_type, int zero_bytes) {
+    QuantisedTable m(kUInt8, {"data", "i", "scales", "zeros"});
+    m.model.Input("scales", kFloat, {scale_rows, blocks});
+    m.model.Input("zeros", zero_type, {2, zero_bytes});
+    return RefusedBecause(m);
+  };
+  // Either would have been broadcast.
+  EXPECT_THAT(error(2, 1, kUInt8, 1), HasSubstr("its scales [2,1] must be [2,2]"));
+  EXPECT_THAT(error(3, 2, kUInt8, 1), HasSubstr("its scales [3,2] must be [2,2]"));
+  EXPECT_THAT(error(2, 2, kUInt8, 2), HasSubstr("its zero points [2,2] must be [2,1]"));
+  EXPECT_THAT(error(2, 2, kInt8, 1), HasSubstr("its zero points are int8, but its data are uint8"));
+  QuantisedTable eight(kInt4, {"data", "i", "scales"});
+  eight.model.Floats("scales", {2, 2}, {1, 1, 1, 1});
+  eight.model.model().mutable_graph()->mutable_node(0)->mutable_attribute(0)->set_i(8);
+  EXPECT_THAT(RefusedBecause(eight), HasSubstr("its data have 4 bits, but bits is 8"));
+}
+
+// Zero points of 4 bits are two to a byte: int8 of one block a column might be taken for floats.
+TEST_F(ContribTest, MatMulNBitsTakesZeroPointsOfItsTypesAlone) {
+  const auto refused = [](int type) {
+    ContribNode m("MatMulNBits", {"a", "b", "scales", "zeros"});
+    m.model.Input("a", kFloat, {"n", 16}).Input("b", kUInt8, {3, 1, 8});
+    m.model.Floats("scales", {3}, {1, 1, 1}).Input("zeros", type, {3});
+    m.node.Int("K", 16).Int("N", 3).Int("bits", 4).Int("block_size", 16);
+    const StatusOr<Graph> graph = m.Import();
+    return graph.ok() ? "" : Message(graph.status());
+  };
+  EXPECT_EQ(refused(kUInt8), "");
+  EXPECT_EQ(refused(kFloat), "");
+  EXPECT_EQ(refused(onnx::TensorProto::FLOAT16), "");
+  for (const int type : {kInt8, kInt32, kInt64}) {
+    EXPECT_THAT(refused(type), HasSubstr("but the operator takes float32, uint8"));
   }
 }
 

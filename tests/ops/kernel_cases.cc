@@ -71,8 +71,7 @@ void AddProducts(std::vector<KernelCase>& cases) {
 void AddBlockwiseProducts(std::vector<KernelCase>& cases) {
   constexpr int64_t kBlock = 32;
   const auto add = [&](int64_t bits, bool of_bytes, int64_t m, int64_t k, int64_t n) {
-    const BlockwiseShape shape{static_cast<int>(bits), kBlock, k, n};
-    if (of_bytes && !CanMultiplyBytes(shape)) return;
+    if (of_bytes && !CanMultiplyBytes()) return;
     cases.push_back({.name = fmt::format("product of {} bits/{}{}x{}x{}", bits,
                                          of_bytes ? "by bytes " : "", m, k, n),
                      .call = {.name = "MatMulNBits",

@@ -21,9 +21,12 @@
 
 namespace chairlift {
 
+// Sums over longer blocks of rows in 8 bits would not fit 32 bits.
+inline constexpr int64_t kLongestBlock = int64_t{1} << 16;
+
 struct BlockwiseShape {
   int bits = 4;       // 4 or 8
-  int64_t block = 0;  // a power of two, 16 at least
+  int64_t block = 0;  // a power of two, from 16 to kLongestBlock
   int64_t k = 0, n = 0;
 
   int64_t blocks() const { return (k + block - 1) / block; }  // of a column
@@ -85,9 +88,8 @@ struct ByteRows {
   float* scales;  // [rows, blocks]
   int32_t* sums;  // of the codes, likewise, times less half of the range of weights' codes
 };
-// Whether this processor multiplies bytes in fours (AVX-512 VNNI), and such blocks are not too
-// long.
-bool CanMultiplyBytes(const BlockwiseShape& shape);
+// Whether this processor multiplies bytes in fours (AVX-512 VNNI).
+bool CanMultiplyBytes();
 void RoundRows(const float* a, int64_t a_stride, int64_t rows, const BlockwiseShape& shape,
                const ByteRows& to);
 // As BlockwiseProduct(), of any number of rows.

@@ -180,10 +180,8 @@ HWY_POP_ATTRIBUTES
 
 namespace chairlift {
 
-bool CanMultiplyBytes(const BlockwiseShape& shape) {
-  constexpr int64_t kLongest = int64_t{1} << 16;  // whose sums fit 32 bits
-  return ActiveCpuIsa() == CpuIsa::kAvx512 && __builtin_cpu_supports("avx512vnni") != 0 &&
-         shape.block <= kLongest;
+bool CanMultiplyBytes() {
+  return ActiveCpuIsa() == CpuIsa::kAvx512 && __builtin_cpu_supports("avx512vnni") != 0;
 }
 
 void RoundRows(const float* a, int64_t a_stride, int64_t rows, const BlockwiseShape& shape,
@@ -235,7 +233,7 @@ void ByteProduct(const BlockwiseWeights& weights, const ByteRows& a, int64_t row
 
 namespace chairlift {
 
-bool CanMultiplyBytes(const BlockwiseShape&) { return false; }
+bool CanMultiplyBytes() { return false; }
 void RoundRows(const float*, int64_t, int64_t, const BlockwiseShape&, const ByteRows&) {}
 void ByteProduct(const BlockwiseWeights&, const ByteRows&, int64_t, float*, int64_t, int64_t,
                  int64_t, const GemmEpilogue&) {}

@@ -37,10 +37,11 @@ StatusOr<BlockwiseShape> BlockwiseShapeOf(const Attributes& attributes) {
   if (bits != 4 && bits != 8) {
     return Unimplemented("weights of {} bits are not supported (4 and 8 are)", bits);
   }
-  constexpr int64_t kMostEntries = int64_t{1} << 31;  // of a block, a row or a column
-  if (s.block < 16 || s.block > kMostEntries || (s.block & (s.block - 1)) != 0) {
-    return InvalidArgument("block_size is {}; it must be a power of two, 16 at least", s.block);
+  if (s.block < 16 || s.block > kLongestBlock || (s.block & (s.block - 1)) != 0) {
+    return InvalidArgument("block_size is {}; it must be a power of two from 16 to {}", s.block,
+                           kLongestBlock);
   }
+  constexpr int64_t kMostEntries = int64_t{1} << 31;  // of a row or a column
   if (s.k < 1 || s.n < 1 || s.k > kMostEntries || s.n > kMostEntries) {
     return InvalidArgument("its K and N are {} and {}", s.k, s.n);
   }
@@ -103,7 +104,7 @@ class MatMulNBits final : public Kernel {
     made->packed_zeros_ = made->has_zeros_ && context.inputs[NBits::kZeros].dtype == DType::kUInt8;
     made->like_.shifted = made->has_zeros_;
     CHAIRLIFT_RETURN_IF_ERROR(made->PackConstant(context));
-    made->bytes_ = context.attributes.Int("accuracy_level", 0) == 4 && CanMultiplyBytes(s) &&
+    made->bytes_ = context.attributes.Int("accuracy_level", 0) == 4 && CanMultiplyBytes() &&
                    made->has_zeros_ == made->packed_zeros_;
     made->few_ = !made->bytes_ && made->m_ <= BlockwiseFewRows();
     made->copies_ = made->few_ && (s.k != s.filled_k() || PacksRows(made->m_, s.k, 1));

@@ -221,6 +221,20 @@ TEST(MatMulNBitsTest, RowsRoundedToBytes) {
   Check({.m = 20, .n = 1030, .k = 1024, .block = 32, .accuracy_level = 4});
 }
 
+// They fit 32 bits, however large the codes are.
+TEST(MatMulNBitsTest, SumsOverTheLongestBlock) {
+  OperatorCall call = CallOf(
+      {.m = 1, .n = 2, .k = kLongestBlock, .block = kLongestBlock, .bits = 8, .accuracy_level = 4});
+  std::fill_n(call.inputs[0].data<float>(), kLongestBlock, -1.0f);
+  std::fill_n(call.inputs[1].data<uint8_t>(), kLongestBlock, uint8_t{0});
+  std::fill_n(call.inputs[1].data<uint8_t>() + kLongestBlock, kLongestBlock, uint8_t{255});
+  std::fill_n(call.inputs[4].data<float>(), 2, 1.0f);
+  const auto got = RunOperator(call);
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_FLOAT_EQ((*got)[0].data<float>()[0], 128.0f * kLongestBlock);
+  EXPECT_FLOAT_EQ((*got)[0].data<float>()[1], -127.0f * kLongestBlock);
+}
+
 // A block that is 0 or tiny, and one that has no finite scale: its row alone is NaN.
 TEST(MatMulNBitsTest, RowsRoundedToBytesOfAnySize) {
   OperatorCall call = CallOf({.m = 4, .n = 33, .k = 64, .block = 32, .accuracy_level = 4});
@@ -239,7 +253,7 @@ TEST(MatMulNBitsTest, RowsRoundedToBytesOfAnySize) {
     EXPECT_TRUE(std::isnan(y[static_cast<size_t>(66 + n)]));
     // An infinity stays one in float32.
     const bool nan = std::isnan(y[static_cast<size_t>(99 + n)]);
-    EXPECT_EQ(nan, CanMultiplyBytes({4, 32, 64, 33}));
+    EXPECT_EQ(nan, CanMultiplyBytes());
   }
 }
 
@@ -324,8 +338,9 @@ TEST(MatMulNBitsTest, RefusesWhatDoesNotFit) {
   };
   using ::testing::HasSubstr;
   EXPECT_THAT(error("bits", 2), HasSubstr("weights of 2 bits are not supported (4 and 8 are)"));
-  EXPECT_THAT(error("block_size", 24), HasSubstr("it must be a power of two, 16 at least"));
+  EXPECT_THAT(error("block_size", 24), HasSubstr("it must be a power of two from 16 to 65536"));
   EXPECT_THAT(error("block_size", 8), HasSubstr("block_size is 8"));
+  EXPECT_THAT(error("block_size", int64_t{1} << 17), HasSubstr("block_size is 131072"));
   EXPECT_THAT(error("block_size", int64_t{1} << 62), HasSubstr("block_size is"));
   EXPECT_THAT(error("K", 65), HasSubstr("A is [2,64], but K is 65"));
   EXPECT_THAT(error("K", 0), HasSubstr("its K and N are 0 and 40"));

@@ -7,12 +7,25 @@
 namespace chairlift::contrib {
 namespace {
 
-// Scales, or zero points that are floats: they are computed with in float32.
+// Scales, or zero points that are floats: they are computed with in float32. What is no float is
+// left to the operator, which takes or refuses it.
 ValueId InFloat32(Maker& make, size_t input) {
   if (!make.has(input)) return kNoValue;
-  const DType dtype = make.info(make.in(input)).dtype;
-  return dtype == DType::kFloat || dtype == DType::kUInt8 ? make.in(input)
-                                                          : make.CastToFloat(make.in(input));
+  const ValueId id = make.in(input);
+  return kHalfTypes.Contains(make.info(id).dtype) ? make.CastToFloat(id) : id;
+}
+
+// Fails where an input is not a matrix of these columns, with as many rows as the data, input 0.
+void CheckBesideData(Maker& make, size_t input, const char* what, int64_t columns) {
+  const int rank = make.Rank(make.in(input), what);
+  const int64_t width = make.Size(make.in(input), -1, what);
+  if (!make.ok()) return;
+  const SymbolicShape shape = make.shape(make.in(input));
+  const Dim rows = shape[0], data_rows = make.shape(make.in(0))[0];
+  const bool as_many = !rows.known() || !data_rows.known() || rows.value() == data_rows.value();
+  if (rank == 2 && width == columns && as_many) return;
+  make.Fail(InvalidArgument("{} {} must be [{},{}]", what, shape.ToString(), data_rows.ToString(),
+                            columns));
 }
 
 // [..., bytes] of codes of 4 bits as float32 [..., 2 · bytes], lowest bits first.
@@ -49,7 +62,7 @@ Status MatMulNBits(Maker& make) {
 Status GatherBlockQuantized(Maker& make) {
   const Attributes& attributes = make.attributes();
   const int64_t bits = attributes.Int("bits", 4);
-  const int64_t block = attributes.Int("block_size", 128);
+  int64_t block = attributes.Int("block_size", 128);
   // Data of 4 bits are read as int8, and have no zero point by default.
   const DType dtype = make.info(make.in(0)).dtype;
   const bool unpacked = dtype == DType::kInt8;
@@ -57,6 +70,7 @@ Status GatherBlockQuantized(Maker& make) {
     return Unimplemented("its data are only supported as int4, uint4 and uint8");
   }
   if (bits != 4 && bits != 8) return Unimplemented("{} bits are not supported (4 and 8 are)", bits);
+  if (unpacked && bits != 4) return InvalidArgument("its data have 4 bits, but bits is {}", bits);
   if (block < 16 || (block & (block - 1)) != 0) {
     return InvalidArgument("block_size is {}; it must be a power of two, 16 at least", block);
   }
@@ -72,6 +86,16 @@ Status GatherBlockQuantized(Maker& make) {
   const bool two_a_byte = bits == 4 && !unpacked;
   const int64_t columns = two_a_byte ? 2 * width : width;
   const int64_t blocks = (columns + block - 1) / block;
+  CheckBesideData(make, 2, "its scales", blocks);
+  if (make.has(3)) {
+    if (make.info(make.in(3)).dtype != dtype) {
+      return InvalidArgument("its zero points are {}, but its data are {}",
+                             DTypeName(make.info(make.in(3)).dtype), DTypeName(dtype));
+    }
+    CheckBesideData(make, 3, "its zero points", two_a_byte ? (blocks + 1) / 2 : blocks);
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(make.status());
+  if (blocks == 1) block = columns;  // nothing to fill up
   // The codes of the rows, and what each block of theirs has.
   const auto rows = [&](size_t input) {
     return make.Make("Gather", {make.in(input), make.in(1)}, With({{"axis", int64_t{0}}}));
