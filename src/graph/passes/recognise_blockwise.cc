@@ -6,6 +6,7 @@
 
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
+#include "ops/quantization/blockwise.h"
 
 namespace chairlift {
 namespace {
@@ -61,7 +62,7 @@ class BlockwiseRecogniser {
         found.codes->dtype() == DType::kInt8 || found.codes->dtype() == DType::kUInt8;
     if (!integers || found.scales->dtype() != DType::kFloat || found.codes->shape().rank() != 2 ||
         found.codes->size() == 0 || (axis != 0 && axis != -2) || found.block < 16 ||
-        (found.block & (found.block - 1)) != 0 ||
+        found.block > kLongestBlock || (found.block & (found.block - 1)) != 0 ||
         graph_.values[node.outputs[0]].dtype != DType::kFloat) {
       return std::nullopt;
     }

@@ -88,7 +88,7 @@ struct ByteRows {
   float* scales;  // [rows, blocks]
   int32_t* sums;  // of the codes, likewise, times less half of the range of weights' codes
 };
-// Whether this processor multiplies bytes in fours (AVX-512 VNNI).
+// Whether this processor multiplies bytes (AVX2, better AVX-512 VNNI).
 bool CanMultiplyBytes();
 void RoundRows(const float* a, int64_t a_stride, int64_t rows, const BlockwiseShape& shape,
                const ByteRows& to);
