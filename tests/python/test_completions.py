@@ -372,6 +372,19 @@ def test_chats_are_continued_as_the_template_writes_them(server):
     assert server.ask("/v1/chat/completions", body)[0] == 200
 
 
+def test_a_chat_goes_on_until_it_ends(server):
+    """Without max_tokens, as OpenAI's do; other requests have 16 tokens."""
+    body = {"model": "llama", "messages": [{"role": "user", "content": "ab"}], "seed": 1, "temperature": 1.0}
+    status, got = server.ask("/v1/chat/completions", {**body, "ignore_eos": True})
+    assert status == 200 and got["choices"][0]["finish_reason"] == "length"
+    assert got["usage"]["total_tokens"] == 2048  # as long as sequences are where no file says it
+    assert server.ask("/v1/chat/completions", body)[1]["choices"][0]["finish_reason"] == "stop"
+    status, got = server.ask("/v1/chat/completions", {**body, "ignore_eos": True, "max_tokens": 20})
+    assert got["usage"]["completion_tokens"] == 20
+    status, got = server.ask("/v1/completions", {"model": "llama", "prompt": "ab", "ignore_eos": True})
+    assert got["usage"]["completion_tokens"] == 16
+
+
 def test_chats_have_log_probabilities(server):
     body = {"model": "llama", "messages": [{"role": "user", "content": "ab"}], "max_tokens": 6, "ignore_eos": True, "n": 2,
             "temperature": 1.0, "seed": 3}

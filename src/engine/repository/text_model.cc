@@ -307,6 +307,7 @@ StatusOr<std::optional<CompletionModel>> FindCompletionModel(const std::string& 
       const GenerationConfig config,
       ReadGenerationConfig(path.parent_path(), !completion.continues_prompt));
   completion.end_tokens = config.end_tokens;
+  completion.says_how_long = config.max_new_tokens > 0 || config.max_length > 0;
   return found;
 }
 

@@ -43,6 +43,9 @@ enum Output {
 constexpr const char* kNotTaken[] = {"input_ids", "decoder_input_ids", "stop_sequences",
                                      "num_return_sequences"};
 constexpr const char* kLogprobs = "logprobs";
+// In options[1], of a chat: its answer goes on until it ends, as OpenAI's do; in memory it takes no
+// more than it has of tokens.
+constexpr int64_t kOfMessages = 2;
 constexpr const char* kNotOfTexts = "input_features";
 
 SymbolicSpec Spec(const char* name, DType dtype, std::vector<Dim> dims) {
@@ -387,6 +390,17 @@ StatusOr<std::unique_ptr<RequestGraph>> CompletingProgram::Unfold(ValidatedReque
   if (made.beams) {
     made.given.push_back(
         {"num_return_sequences", Tensor::Of<int32_t>({1}, {static_cast<int32_t>(made.answers)})});
+  }
+  const bool counted =
+      std::any_of(made.given.begin(), made.given.end(),
+                  [](const NamedTensor& input) { return input.name == "max_tokens"; });
+  if (made.options.data<int64_t>()[1] == kOfMessages && !counted && !made.beams &&
+      !config_.says_how_long && config_.continues_prompt) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const ProgramView view, models.model.program->View());
+    if (view.cache) {
+      made.longest =
+          std::min(view.cache->max_length, view.cache->blocks * view.cache->block_tokens);
+    }
   }
   if (own_ends) made.end_tokens.insert(config_.end_tokens.begin(), config_.end_tokens.end());
   const int64_t logprobs = LogprobsOf(request);

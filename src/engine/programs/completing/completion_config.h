@@ -15,6 +15,8 @@ struct CompletionConfig {
   // Answers follow the prompt, rather than a source of their own language.
   bool continues_prompt = true;
   std::vector<int64_t> end_tokens = {};  // of the model; they have no text
+  // The model's files say how long answers are of requests that do not.
+  bool says_how_long = false;
 };
 
 }  // namespace chairlift

@@ -210,6 +210,9 @@ CompletionRun::Call CompletionRun::Generate(size_t answer) {
   ++generated_;
   std::vector<NamedTensor> inputs = request_.given;
   inputs.push_back({"input_ids", Row(prompt_)});
+  if (const int64_t left = request_.longest - static_cast<int64_t>(prompt_.size()); left > 0) {
+    inputs.push_back({"max_tokens", Tensor::Of<int32_t>({1}, {static_cast<int32_t>(left)})});
+  }
   if (request_.seed) {
     const auto seed = static_cast<uint64_t>(*request_.seed) + answer;
     inputs.push_back({"seed", Tensor::Of<int64_t>({1}, {static_cast<int64_t>(seed)})});

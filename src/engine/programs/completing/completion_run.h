@@ -36,6 +36,8 @@ struct CompletionRequest {
   std::vector<std::string> stops;  // strings
   std::set<int64_t> end_tokens;    // that end an answer
   bool in_pieces = false;          // texts are wanted as they come
+  // An answer may go on until prompt and answer have so many tokens; 0: as the model has it.
+  int64_t longest = 0;
   // How many tokens that might have been are wanted of each one's place, beside log-probabilities;
   // nothing: neither. The model is asked for them by `given`.
   std::optional<int64_t> logprobs = {};
