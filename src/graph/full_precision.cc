@@ -13,7 +13,7 @@ std::optional<Graph> InFullPrecision(const Graph& graph) {
   };
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& original = graph.nodes[n];
-    if (original.attributes.Int("accuracy_level", 0) != 0) {
+    if (original.attributes.Int("accuracy_level", 0) == 4) {
       node(n).attributes.Erase("accuracy_level");
     }
     for (const auto& [name, body] : Subgraphs(original)) {

@@ -61,6 +61,38 @@ TEST(RaggedTrialTest, WhatAnswersOtherwiseIsRefusedByName) {
   EXPECT_FALSE(ragged::TryPacked(graph, wrong).ok());
 }
 
+// Products that a model allows to round their rows are tried without: what is wrong by less than
+// such a rounding is found.
+TEST(RaggedTrialTest, RoundingsOfTheModelHideNothing) {
+  GraphBuilder b;
+  const ValueId x = b.Input("x", DType::kFloat,
+                            SymbolicShape({Dim::Symbol("batch"), Dim::Symbol("length"), Dim(16)}));
+  Tensor codes = Tensor::Allocate(DType::kUInt8, Shape{16, 1, 8});
+  for (int64_t i = 0; i < codes.size(); ++i) {
+    codes.data<uint8_t>()[i] = static_cast<uint8_t>(37 * i);
+  }
+  const Attributes attributes = Attrs({{"K", int64_t{16}},
+                                       {"N", int64_t{16}},
+                                       {"bits", int64_t{4}},
+                                       {"block_size", int64_t{16}},
+                                       {"accuracy_level", int64_t{4}}});
+  const ValueId weights = b.Constant(codes);
+  const ValueId scales = b.Constant(Tensor::Of<float>(Shape{16}, std::vector<float>(16, 0.1f)));
+  ValueId y = x;
+  for (int i = 0; i < 4; ++i) {
+    y = b.Op("MatMulNBits", {y, weights, kNoValue, kNoValue, scales}, attributes, "chairlift");
+  }
+  b.Output(b.Op("Mul", {y, b.Constant(Tensor::Scalar(2.0f))}));
+  Graph graph = std::move(b).Build();
+  ASSERT_TRUE(InferShapes(graph).ok());
+  auto model = MakeRagged(graph);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(ragged::TryPacked(graph, *model).ok());
+  const Node& mul = Find(model->graph, "Mul");
+  model->graph.values[static_cast<size_t>(mul.inputs[1])].constant = Tensor::Scalar(2.004f);
+  EXPECT_FALSE(ragged::TryPacked(graph, *model).ok());
+}
+
 TEST(RaggedTrialTest, WhatTheOriginalCannotRunIsNoted) {
   GraphBuilder b;
   const ValueId ids =
