@@ -249,6 +249,51 @@ TEST(FuseMatMulTest, BiasActivationAndResidual) {
   ExpectSameResults(graph, r.graph, Shape{2, 7, 4});
 }
 
+// A product with weights of 4 bits, [4, 4].
+ValueId FourBitProduct(Model& m, ValueId x) {
+  Tensor codes = Tensor::Allocate(DType::kUInt8, Shape{4, 1, 8});
+  for (int64_t i = 0; i < codes.size(); ++i) {
+    codes.data<uint8_t>()[i] = static_cast<uint8_t>(m.random());
+  }
+  return m.Op("MatMulNBits", {x, m.Constant(codes), kNoValue, kNoValue, m.Weights(Shape{4})},
+              Attrs({{"K", int64_t{4}}, {"N", int64_t{4}}, {"block_size", int64_t{16}}}),
+              "chairlift");
+}
+
+TEST(FuseMatMulTest, WeightsOfFourBitsTakeWhatFollowsToo) {
+  Model m;
+  const ValueId x = m.Input("x", DType::kFloat, SymbolicShape({2, Dim::Symbol("n"), 4}));
+  ValueId v = FourBitProduct(m, x);
+  v = m.Op("Add", {m.Weights(Shape{1, 1, 4}), v});
+  v = m.Op("Add", {x, v});  // what the product reads itself
+  v = m.Op("Relu", {v});
+  const ValueId y = FourBitProduct(m, v);
+  m.Output(m.Op("Relu", {m.Op("Sigmoid", {m.Op("Add", {y, m.Op("Abs", {v})})})}));
+  const Graph graph = std::move(m).Build();
+  const PassResult r = RunPass("fuse_matmul", graph);
+  EXPECT_EQ(r.Operators(), "MatMulNBits Abs MatMulNBits Relu");
+  EXPECT_EQ(r.graph.nodes[0].inputs[3], r.graph.inputs[0]);
+  ExpectSameResults(graph, r.graph, Shape{2, 7, 4});
+}
+
+TEST(FuseMatMulTest, WhatWeightsOfFourBitsDoNotTakeStays) {
+  Model m;
+  const ValueId x = m.Rows();
+  const auto product = [&] { return FourBitProduct(m, x); };
+  m.Output(m.Op("Mul", {product(), m.Constant(Tensor::Scalar(2.0f))}));
+  m.Output(m.Op("Add", {product(), m.Weights(Shape{4, 1})}));
+  m.Output(m.Op("Add", {product(), m.Constant(Tensor::Scalar(2.0f))}));
+  const ValueId twice = product();
+  m.Output(m.Op("Add", {twice, twice}));
+  const ValueId shared = product();
+  m.Output(m.Op("Relu", {shared}));
+  m.Output(m.Op("Add", {shared, m.Weights(Shape{4})}));
+  const Graph graph = std::move(m).Build();
+  const PassResult r = RunPass("fuse_matmul", graph);
+  EXPECT_EQ(r.rewrites, 0);
+  ExpectSameResults(graph, r.graph, Shape{4, 4});
+}
+
 TEST(FuseMatMulTest, ATransposeThatEndsElsewhereIsReadAcross) {
   Model m;
   const ValueId x = m.Input("x", DType::kFloat, SymbolicShape(Shape{2, 3, 5, 4}));
