@@ -20,14 +20,15 @@ using testing::FindValue;
 using ::testing::FloatNear;
 using ::testing::HasSubstr;
 using testing::kFloat;
+using testing::kInt4;
 using testing::kInt64;
+using testing::kUInt4;
 using testing::ModelBuilder;
 using ::testing::Pointwise;
 
 constexpr int kInt8 = onnx::TensorProto::INT8;
 constexpr int kUInt8 = onnx::TensorProto::UINT8;
 constexpr int kInt32 = onnx::TensorProto::INT32;
-constexpr int kUInt4 = 21, kInt4 = 22;  // onnx.proto of older releases has no names for them
 
 // A model whose only node is of domain com.microsoft; its inputs are the model's.
 struct ContribNode {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "graph/model_builder.h"
 #include "graph/onnx/import.h"
 
@@ -12,7 +14,9 @@ namespace {
 using ::chairlift::testing::GraphProtoBuilder;
 using ::chairlift::testing::kBool;
 using ::chairlift::testing::kFloat;
+using ::chairlift::testing::kInt4;
 using ::chairlift::testing::kInt64;
+using ::chairlift::testing::kUInt4;
 using ::chairlift::testing::ModelBuilder;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -392,6 +396,74 @@ TEST(ImportErrorsTest, BodyWithTooFewOutputs) {
   body.Input("i", kInt64, {}).Input("c", kBool, {}).Input("s", kFloat, {2});
   body.Output("c", kBool);
   ExpectRefused(m, HasSubstr("loop"));
+}
+
+// Elements of 4 bits are kept in bytes, which is the same to those operators alone that say so.
+ModelBuilder WithFourBits(std::initializer_list<int64_t> dims, const std::string& bytes,
+                          int type = kInt4) {
+  ModelBuilder m(21);
+  m.Tensor("w", type, dims)->set_raw_data(bytes);
+  m.Floats("s", {}, {0.5f});
+  return m;
+}
+
+TEST(ImportErrorsTest, FourBitsOfTheWrongSize) {
+  const auto refused = [](std::initializer_list<int64_t> dims, const std::string& bytes,
+                          const std::string& message) {
+    ModelBuilder m = WithFourBits(dims, bytes);
+    m.Output("y").Node("DequantizeLinear", {"w", "s"}, {"y"});
+    ExpectRefused(m, AllOf(HasSubstr("'w'"), HasSubstr(message)));
+  };
+  refused({3, 3}, "1234", "int4 of shape [3,3], two to a byte: uint8 of shape [5] takes 5 bytes");
+  refused({3, 3}, "123456", "but the file holds 6");
+  refused({}, "", "but the file holds 0");
+  refused({-3, 3}, "12345", "negative dimension");
+  refused({int64_t{1} << 62, 4}, "12345", "larger than the limit");
+  refused({std::numeric_limits<int64_t>::max()}, "12345", "larger than the limit");
+  ModelBuilder numbers(21);  // one of them holds two elements
+  auto* tensor = numbers.Output("y").Tensor("w", kUInt4, {3});
+  for (const int v : {1, 2, 3}) tensor->add_int32_data(v);
+  numbers.Floats("s", {}, {1}).Node("DequantizeLinear", {"w", "s"}, {"y"});
+  ExpectRefused(numbers, HasSubstr("uint4 of shape [3], two to a byte"));
+}
+
+TEST(ImportErrorsTest, FourBitsReadByOtherOperators) {
+  for (const char* op : {"Identity", "Transpose", "Cast", "QuantizeLinear"}) {
+    ModelBuilder m = WithFourBits({2, 2}, "12");
+    m.Output("y").Node(op, {"w"}, {"y"}).Name("only");
+    ExpectRefused(m, AllOf(HasSubstr("only"), HasSubstr("'w' has elements of 4 bits")));
+  }
+}
+
+TEST(ImportErrorsTest, FourBitsAsAnOutput) {
+  for (const int declared : {0, static_cast<int>(onnx::TensorProto::INT8)}) {
+    ModelBuilder m = WithFourBits({2, 2}, "12");
+    m.Output("w", declared);
+    ExpectRefused(m, HasSubstr("output 'w' has elements of 4 bits"));
+  }
+}
+
+TEST(ImportErrorsTest, FourBitsReadInABranchOrAFunction) {
+  ModelBuilder m = WithFourBits({2, 2}, "12");
+  auto node = m.Input("c", kBool, {}).Output("y").Node("If", {"c"}, {"y"}).Name("choose");
+  GraphProtoBuilder then(node.Body("then_branch"));
+  then.Output("a").Node("DequantizeLinear", {"w", "s"}, {"a"});
+  GraphProtoBuilder other(node.Body("else_branch"));
+  other.Output("b").Node("Cast", {"w"}, {"b"}).Int("to", kFloat).Name("inside");
+  ExpectRefused(m, AllOf(HasSubstr("choose"), HasSubstr("inside"), HasSubstr("of 4 bits")));
+
+  ModelBuilder through = WithFourBits({2, 2}, "12");
+  auto* import = through.model().add_opset_import();
+  import->set_domain("local");
+  import->set_version(1);
+  auto* function = through.model().add_functions();
+  function->set_name("DequantizeLinear");  // of another domain
+  function->set_domain("local");
+  function->add_input("x");
+  function->add_output("x");
+  through.Output("y").Node("DequantizeLinear", {"w"}, {"z"}).Domain("local");
+  through.Node("Identity", {"z"}, {"y"}).Name("after");
+  ExpectRefused(through, AllOf(HasSubstr("after"), HasSubstr("of 4 bits")));
 }
 
 }  // namespace

@@ -182,6 +182,30 @@ TEST(ImportTest, DecodesRawBytes) {
   EXPECT_EQ(flag, 1);
 }
 
+// Two to a byte, the lower half first; what is left of the last byte counts for nothing.
+TEST(ImportTest, DecodesElementsOfFourBits) {
+  ModelBuilder m(21);
+  const std::string bytes = {0x10, static_cast<char>(0x8F), static_cast<char>(0xF7)};
+  m.Tensor("raw", testing::kInt4, {5})->set_raw_data(bytes);
+  auto* field = m.Tensor("field", testing::kUInt4, {5});
+  for (const int byte : {0x10, 0x8F, 0xF7}) field->add_int32_data(byte);
+  m.Tensor("none", testing::kInt4, {0, 3})->set_raw_data("");
+  m.Floats("scale", {}, {1});
+  for (const char* name : {"raw", "field", "none"}) {
+    const std::string out = std::string(name) + "_out";
+    m.Output(out).Node("DequantizeLinear", {name, "scale"}, {out});
+  }
+  const auto model = m.Import();
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto elements = [&](const std::string& name) {
+    const auto values = testing::FindValue(model->graph, name)->constant.values<int8_t>();
+    return std::vector<int>(values.begin(), values.end());
+  };
+  EXPECT_THAT(elements("raw"), ElementsAre(0, 1, -1, -8, 7));
+  EXPECT_THAT(elements("field"), ElementsAre(0, 1, 15, 8, 7));
+  EXPECT_THAT(elements("none"), ElementsAre());
+}
+
 TEST(ImportTest, PassesWhatABodyReadsFromOutside) {
   ModelBuilder m(13);
   m.Input("cond", kBool, {}).Input("x", kFloat, {"n", 4}).Output("y");

@@ -164,6 +164,7 @@ class ModelBuilder : public GraphProtoBuilder {
 inline constexpr int kFloat = onnx::TensorProto::FLOAT;
 inline constexpr int kInt64 = onnx::TensorProto::INT64;
 inline constexpr int kBool = onnx::TensorProto::BOOL;
+inline constexpr int kUInt4 = 21, kInt4 = 22;  // which older protobuf classes do not name
 
 // The value called `name`, or null.
 inline const Value* FindValue(const Graph& graph, const std::string& name) {

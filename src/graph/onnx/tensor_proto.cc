@@ -206,11 +206,15 @@ StatusOr<Tensor> DecodeFourBits(const onnx::TensorProto& proto, const std::files
   of_bytes.set_data_type(kOnnxUInt8);
   of_bytes.clear_dims();
   of_bytes.add_dims((count + 1) / 2);
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor bytes, DecodeTensor(of_bytes, folder, in_file));
-  Tensor tensor = Tensor::Allocate(DType::kInt8, shape);
   const bool is_signed = proto.data_type() == kOnnxInt4;
+  const StatusOr<Tensor> bytes = DecodeTensor(of_bytes, folder, in_file);
+  if (!bytes.ok()) {
+    return Annotate(bytes.status(), fmt::format("{} of shape {}, two to a byte",
+                                                is_signed ? "int4" : "uint4", shape.ToString()));
+  }
+  Tensor tensor = Tensor::Allocate(DType::kInt8, shape);
   for (int64_t i = 0; i < count; ++i) {
-    const int code = bytes.data<uint8_t>()[i / 2] >> (i % 2 * 4) & 15;
+    const int code = bytes->data<uint8_t>()[i / 2] >> (i % 2 * 4) & 15;
     tensor.data<int8_t>()[i] = static_cast<int8_t>(is_signed && code > 7 ? code - 16 : code);
   }
   return tensor;
