@@ -24,6 +24,7 @@
 #include "cli/terminal.h"
 #include "engine/programs/cells/cell_program.h"
 #include "graph/onnx/import.h"
+#include "graph/widen.h"
 #include "runtime/cost_table.h"
 
 namespace chairlift {
@@ -162,7 +163,8 @@ StatusOr<std::optional<CellProgram>> CellsOf(const ModelPath& model, bool allow_
                                MakeCellProgram(*model.cells, model.path, options, allow_plugins));
     return std::move(made.program);
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(const ImportedModel imported, ImportOnnxFile(model.path));
+  CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(model.path));
+  CHAIRLIFT_RETURN_IF_ERROR(WidenInside(imported.graph));  // as it is served
   StatusOr<SlicedModel> sliced =
       SliceIntoCells(imported.graph, {.max_embedding_bytes = model.config.max_embedding_bytes});
   if (!sliced.ok()) return std::nullopt;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -73,6 +74,41 @@ bool HasFloat16(const Graph& graph) {
 Status WidenFloats(Graph& graph) {
   if (!HasFloat16(graph)) return absl::OkStatus();
   WidenValues(graph);
+  CHAIRLIFT_RETURN_IF_ERROR(Verify(graph));
+  return InferShapes(graph);
+}
+
+Status WidenInside(Graph& graph) {
+  if (!HasFloat16(graph)) return absl::OkStatus();
+  const auto narrow = [&](const std::vector<ValueId>& ids) {
+    std::vector<bool> is(ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) is[i] = graph.values[ids[i]].dtype == DType::kFloat16;
+    return is;
+  };
+  const std::vector<bool> inputs = narrow(graph.inputs), outputs = narrow(graph.outputs);
+  WidenValues(graph);
+  // A value of 16 bits under the name of `id`, and the node that makes one of the other.
+  const auto add = [&](ValueId id, bool widens) {
+    const std::string name = graph.values[id].name;
+    graph.values[id].name = name + "/float32";
+    const ValueId half =
+        graph.AddValue({.name = name, .dtype = DType::kFloat16, .shape = graph.values[id].shape});
+    Node cast;
+    cast.name = name + (widens ? "/widened" : "/narrowed");
+    cast.def = OperatorRegistry::Builtin().Find("", "Cast");
+    cast.attributes.Set("to", OnnxOfElementType(widens ? DType::kFloat : DType::kFloat16));
+    cast.inputs = {widens ? half : id};
+    cast.outputs = {widens ? id : half};
+    graph.nodes.insert(widens ? graph.nodes.begin() : graph.nodes.end(), std::move(cast));
+    return half;
+  };
+  // First what is given out: a graph may give out what it gets.
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i]) graph.outputs[i] = add(graph.outputs[i], false);
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i]) graph.inputs[i] = add(graph.inputs[i], true);
+  }
   CHAIRLIFT_RETURN_IF_ERROR(Verify(graph));
   return InferShapes(graph);
 }

@@ -14,6 +14,9 @@ bool HasFloat16(const Graph& graph);
 // those of float32. A graph without float16 stays as it is.
 Status WidenFloats(Graph& graph);
 
+// The same, but inputs and outputs of the graph, which is no body of a node, keep their types.
+Status WidenInside(Graph& graph);
+
 }  // namespace chairlift
 
 #endif  // CHAIRLIFT_GRAPH_WIDEN_H_

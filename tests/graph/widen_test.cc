@@ -5,12 +5,17 @@
 #include <limits>
 
 #include "graph/graph_builder.h"
+#include "graph/passes/pass_harness.h"
 #include "ops/element_type.h"
+#include "ops/random_tensor.h"
 
 namespace chairlift {
 namespace {
 
+using testing::AsDoubles;
 using testing::Attrs;
+using ::testing::ElementsAreArray;
+using testing::Evaluate;
 using testing::GraphBuilder;
 
 Tensor Halves(std::vector<float> values) {
@@ -83,6 +88,51 @@ TEST(WidenTest, OtherGraphsStayAsTheyAre) {
   EXPECT_FALSE(HasFloat16(graph));
   ASSERT_TRUE(WidenFloats(graph).ok());
   EXPECT_EQ(graph.values[graph.outputs[0]].dtype, DType::kDouble);
+}
+
+// A graph that gives out what it gets, beside what it computes.
+TEST(WidenTest, InputsAndOutputsMayKeepTheirTypes) {
+  GraphBuilder b;
+  const ValueId x = b.Input("x", DType::kFloat16, SymbolicShape(Shape{3}));
+  const ValueId y = b.Input("y", DType::kFloat, SymbolicShape(Shape{3}));
+  const ValueId sum = b.Op("Add", {x, b.Constant(Halves({0.1f, 2, -3}))});
+  b.Output(sum);
+  b.Output(x);
+  b.Output(y);
+  Graph graph = std::move(b).Build();
+  ASSERT_TRUE(InferShapes(graph).ok());
+  const std::string sum_name = graph.values[sum].name;
+  const std::vector<Tensor> inputs = {Halves({1, 100, -0.3f}), Tensor::Of<float>({3}, {1, 2, 3})};
+  const std::vector<Tensor> before = Evaluate(graph, inputs);
+
+  const Status widened = WidenInside(graph);
+  ASSERT_TRUE(widened.ok()) << widened;
+  const auto type = [&](ValueId id) { return graph.values[id].dtype; };
+  EXPECT_EQ(type(graph.inputs[0]), DType::kFloat16);
+  EXPECT_EQ(graph.values[graph.inputs[0]].name, "x");
+  EXPECT_EQ(type(graph.inputs[1]), DType::kFloat);
+  EXPECT_EQ(type(graph.outputs[0]), DType::kFloat16);
+  EXPECT_EQ(graph.values[graph.outputs[0]].name, sum_name);
+  EXPECT_EQ(type(graph.outputs[1]), DType::kFloat16);
+  EXPECT_EQ(type(graph.outputs[2]), DType::kFloat);
+  for (const Node& node : graph.nodes) {
+    if (node.def->name == "Add") {
+      EXPECT_EQ(type(node.outputs[0]), DType::kFloat);
+    }
+  }
+  const std::vector<Tensor> after = Evaluate(graph, inputs);
+  ASSERT_EQ(after.size(), before.size());
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_THAT(AsDoubles(after[i]), ElementsAreArray(AsDoubles(before[i])));
+  }
+}
+
+TEST(WidenTest, AGraphWithoutFloat16StaysAsItIs) {
+  GraphBuilder b;
+  b.Output(b.Op("Neg", {b.Input("x", DType::kFloat, SymbolicShape(Shape{3}))}));
+  Graph graph = std::move(b).Build();
+  ASSERT_TRUE(WidenInside(graph).ok());
+  EXPECT_EQ(graph.nodes.size(), 1u);
 }
 
 }  // namespace

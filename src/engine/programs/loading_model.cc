@@ -4,8 +4,10 @@
 
 #include "base/status.h"
 #include "device/devices.h"
+#include "graph/decoders/decoder.h"
 #include "graph/onnx/import.h"
 #include "graph/rename_ports.h"
+#include "graph/widen.h"
 
 namespace chairlift {
 
@@ -62,6 +64,10 @@ StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,
   model.producer = std::move(imported.producer);
   model.graph = std::move(imported.graph);
   CHAIRLIFT_RETURN_IF_ERROR(RenamePorts(model.graph, config.names));
+  if (model.executable.device->is_host() && HasFloat16(model.graph) && !IsDecoder(model.graph)) {
+    CHAIRLIFT_RETURN_IF_ERROR(WidenInside(model.graph));
+    model.widened = true;
+  }
   if (config.interrupted != nullptr && config.interrupted()) {
     return absl::CancelledError("it was interrupted");
   }

@@ -71,6 +71,7 @@ struct LoadingModel {
   ExecutableOptions executable;
   int64_t opset = 0;
   std::string producer;  // of the file
+  bool widened = false;  // it has float16, and is computed in float32
   // Why it is served as a whole though stages are set; empty: it is not, or none are.
   std::string not_cut;
   // As it was imported; empty where the model is made of cells. The maker that accepts the model

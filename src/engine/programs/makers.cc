@@ -93,6 +93,7 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
       if (!model.not_cut.empty()) {
         made->Note("not in stages, as its settings ask: " + model.not_cut);
       }
+      if (model.widened) made->Note("float16 is computed in float32");
       if (drops_stages) made->Note(fmt::format("stages have no effect with policy '{}'", policy));
       return made;
     }
