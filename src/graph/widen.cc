@@ -88,8 +88,7 @@ Status WidenInside(Graph& graph) {
   const std::vector<bool> inputs = narrow(graph.inputs), outputs = narrow(graph.outputs);
   WidenValues(graph);
   // A value of 16 bits under the name of `id`, and the node that makes one of the other.
-  const auto add = [&](ValueId id, bool widens) {
-    const std::string name = graph.values[id].name;
+  const auto add = [&](ValueId id, const std::string& name, bool widens) {
     graph.values[id].name = name + "/float32";
     const ValueId half =
         graph.AddValue({.name = name, .dtype = DType::kFloat16, .shape = graph.values[id].shape});
@@ -102,12 +101,19 @@ Status WidenInside(Graph& graph) {
     graph.nodes.insert(widens ? graph.nodes.begin() : graph.nodes.end(), std::move(cast));
     return half;
   };
-  // First what is given out: a graph may give out what it gets.
+  // A graph may give out what it gets.
+  const auto names = [&](const std::vector<ValueId>& ids) {
+    std::vector<std::string> of;
+    for (const ValueId id : ids) of.push_back(graph.values[id].name);
+    return of;
+  };
+  const std::vector<std::string> input_names = names(graph.inputs);
+  const std::vector<std::string> output_names = names(graph.outputs);
   for (size_t i = 0; i < outputs.size(); ++i) {
-    if (outputs[i]) graph.outputs[i] = add(graph.outputs[i], false);
+    if (outputs[i]) graph.outputs[i] = add(graph.outputs[i], output_names[i], false);
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i]) graph.inputs[i] = add(graph.inputs[i], true);
+    if (inputs[i]) graph.inputs[i] = add(graph.inputs[i], input_names[i], true);
   }
   CHAIRLIFT_RETURN_IF_ERROR(Verify(graph));
   return InferShapes(graph);
