@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -206,21 +207,29 @@ class EagerTarget final : public TokenTarget {
               std::function<void(Status)> done) override {
     prompt_tokens += static_cast<int64_t>(prompt.size());
     // Elsewhere, as an engine does: answers at once would send the next from within the last.
-    threads.emplace_back([=, short_by = whole_-- > 0 ? 0 : 1] {
+    // The next answer may come, and bring another request, before this thread is kept.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    threads_.emplace_back([=, short_by = whole_-- > 0 ? 0 : 1] {
       std::this_thread::sleep_for(milliseconds(1));
       came(output - short_by);
       done(absl::OkStatus());
     });
   }
   ~EagerTarget() override {
-    for (std::thread& thread : threads) thread.join();
+    std::deque<std::thread> kept;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      kept.swap(threads_);
+    }
+    for (std::thread& thread : kept) thread.join();
   }
 
   std::atomic<int64_t> prompt_tokens{0};
-  std::deque<std::thread> threads;
 
  private:
   std::atomic<int> whole_;
+  std::mutex mutex_;
+  std::deque<std::thread> threads_;
 };
 
 TEST(TokenLoadTest, AClientSendsItsNextRequestUntilOneFails) {

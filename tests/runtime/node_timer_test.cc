@@ -55,11 +55,12 @@ TEST(NodeTimerTest, AttentionOverBlocksReadsTheBlocksTokensThatItsSequencesHave)
   constexpr double kToken = 2 * kHeads * kColumns * sizeof(float);  // its key and its value
   const auto bytes = [&](int64_t first, int64_t second) {
     const Tensor rows = Zeros({3, kHeads, kColumns});
-    const Tensor cache = Zeros({kBlocks, kHeads, kBlock, kColumns});
+    const Tensor keys = Zeros({kBlocks, kHeads, kColumns, kBlock});
+    const Tensor values = Zeros({kBlocks, kHeads, kBlock, kColumns});
     return BytesOf("PagedAttention",
                    {rows, rows, rows, Tensor::Of<int64_t>({3}, {0, 1, 3}),
                     Tensor::Of<int64_t>({2}, {first, second}),
-                    Tensor::Of<int64_t>({2, 3}, {5, 6, 7, 8, 9, 10}), cache, cache},
+                    Tensor::Of<int64_t>({2, 3}, {5, 6, 7, 8, 9, 10}), keys, values},
                    {});
   };
   const double little = bytes(0, 0);
@@ -71,13 +72,14 @@ TEST(NodeTimerTest, AttentionOverSourcesReadsThose) {
   constexpr int64_t kHeads = 2, kColumns = 4, kBlocks = 1000, kBlock = 16;
   constexpr double kToken = 2 * kHeads * kColumns * sizeof(float);
   const auto bytes = [&](int64_t first, int64_t second) {
-    const Tensor cache = Zeros({kBlocks, kHeads, kBlock, kColumns});
+    const Tensor keys = Zeros({kBlocks, kHeads, kColumns, kBlock});
+    const Tensor values = Zeros({kBlocks, kHeads, kBlock, kColumns});
     Attributes attributes;
     attributes.Set("value_size", kColumns);
     return BytesOf("SourceAttention",
                    {Zeros({3, kHeads, kColumns}), Tensor::Of<int64_t>({3}, {0, 1, 3}),
                     Tensor::Of<int64_t>({2}, {first, second}),
-                    Tensor::Of<int64_t>({2, 3}, {5, 6, 7, 8, 9, 10}), cache, cache},
+                    Tensor::Of<int64_t>({2, 3}, {5, 6, 7, 8, 9, 10}), keys, values},
                    std::move(attributes));
   };
   const double little = bytes(1, 1);
