@@ -183,6 +183,42 @@ TEST(ImportTest, DecodesRawBytes) {
 }
 
 // Two to a byte, the lower half first; what is left of the last byte counts for nothing.
+// As value_info, as an input of the same name, and as a Constant.
+TEST(ImportTest, ElementsOfFourBitsMayBeDeclared) {
+  ModelBuilder m(21);
+  const std::string bytes = {0x10, 0x32};
+  m.Tensor("w", testing::kInt4, {4})->set_raw_data(bytes);
+  m.Floats("scale", {}, {1});
+  for (auto* info : {m.proto().add_value_info(), m.proto().add_input()}) {
+    info->set_name("w");
+    auto* type = info->mutable_type()->mutable_tensor_type();
+    type->set_elem_type(testing::kInt4);
+    type->mutable_shape()->add_dim()->set_dim_value(4);
+  }
+  auto* constant = m.proto().add_node();
+  constant->set_op_type("Constant");
+  constant->add_output("c");
+  auto* value = constant->add_attribute();
+  value->set_name("value");
+  value->set_type(onnx::AttributeProto::TENSOR);
+  value->mutable_t()->set_data_type(testing::kUInt4);
+  value->mutable_t()->add_dims(3);
+  value->mutable_t()->set_raw_data(bytes);
+  for (const char* name : {"w", "c"}) {
+    const std::string out = std::string(name) + "_out";
+    m.Output(out).Node("DequantizeLinear", {name, "scale"}, {out});
+  }
+  const auto model = m.Import();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(model->graph.inputs.empty());
+  const auto elements = [&](const std::string& name) {
+    const auto values = testing::FindValue(model->graph, name)->constant.values<int8_t>();
+    return std::vector<int>(values.begin(), values.end());
+  };
+  EXPECT_THAT(elements("w"), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(elements("c"), ElementsAre(0, 1, 2));
+}
+
 TEST(ImportTest, DecodesElementsOfFourBits) {
   ModelBuilder m(21);
   const std::string bytes = {0x10, static_cast<char>(0x8F), static_cast<char>(0xF7)};

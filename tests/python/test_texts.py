@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnxruntime.transformers.float16 import convert_float_to_float16
 from tokenizers import Tokenizer
 
 import chairlift
@@ -58,6 +59,8 @@ class Models:
                        model_yaml="pooling: cls\nnormalize: false\n"),
             "scores": put(folder, "scores", bert.bert(SMALL, seed=3, pooling="score")),
             "unknown": put(folder, "unknown", bert.bert(SMALL, seed=4, pooling=None)),
+            "half": put(folder, "half", convert_float_to_float16(bert.bert(SMALL, seed=5, pooling=None)),
+                        model_yaml="pooling: mean\n"),
         }
         self.tokenizer = Tokenizer.from_file(str(tokenizer_file()))
         self.tokenizer.no_padding()
@@ -119,6 +122,16 @@ def test_vectors_are_those_of_each_text_alone(server):
         wanted = server.run("mean", text)[0].mean(0)
         np.testing.assert_allclose(entry["embedding"], wanted / np.linalg.norm(wanted), atol=2e-5)
     assert answer["usage"]["prompt_tokens"] == sum(len(server.tokenizer.encode(text).ids) for text in TEXTS)
+
+
+def test_vectors_of_float16(server):
+    status, answer = server.ask("/v1/embeddings", {"model": "half", "input": TEXTS})
+    assert status == 200
+    assert server.run("half", TEXTS[0]).dtype == np.float16
+    for text, entry in zip(TEXTS, answer["data"]):
+        wanted = server.run("half", text)[0].astype(np.float32).mean(0)
+        np.testing.assert_allclose(entry["embedding"], wanted / np.linalg.norm(wanted), atol=5e-3)
+        assert abs(np.linalg.norm(entry["embedding"]) - 1) < 1e-6  # made in float32
 
 
 def test_the_first_tokens_vector_as_it_is(server):

@@ -126,7 +126,8 @@ std::string OnnxFilesIn(const fs::path& folder) {
   std::sort(names.begin(), names.end());
   const bool more = names.size() > kMost;
   if (more) names.resize(kMost);
-  return fmt::format("; {} has {}{}", folder.string(), fmt::join(names, ", "), more ? ", …" : "");
+  return fmt::format("; {} has {}{}: serve one by its path, or name it model.onnx", folder.string(),
+                     fmt::join(names, ", "), more ? ", …" : "");
 }
 
 std::vector<std::string> VersionsIn(const fs::path& folder, std::string_view file) {

@@ -134,7 +134,8 @@ class Outputs {
 
  private:
   static bool IsFloat(const SymbolicSpec& spec, int rank) {
-    return spec.dtype == DType::kFloat && spec.shape.has_rank() && spec.shape.rank() == rank;
+    const bool floats = spec.dtype == DType::kFloat || spec.dtype == DType::kFloat16;
+    return floats && spec.shape.has_rank() && spec.shape.rank() == rank;
   }
   template <typename Is>
   const SymbolicSpec* Find(Is is) const {
@@ -149,6 +150,12 @@ class Outputs {
 StatusOr<const SymbolicSpec*> FindScores(const Outputs& outputs, const fs::path& folder) {
   const SymbolicSpec* const logits = outputs.Named("logits", 2);
   if (logits == nullptr) return nullptr;
+  if (logits->dtype != DType::kFloat) {
+    return InvalidArgument(
+        "its output 'logits' is {}, and scores are read as FP32; a model in float16 may keep the "
+        "types of its outputs (keep_io_types=True)",
+        DatatypeName(logits->dtype));
+  }
   int64_t classes = logits->shape[1].known() ? logits->shape[1].value() : 0;
   if (classes == 0) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const Json config, ReadJson(folder / "config.json"));

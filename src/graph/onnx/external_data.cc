@@ -35,8 +35,10 @@ StatusOr<File> Open(const std::filesystem::path& folder, const ExternalDataRange
   if (!file.ok()) return Annotate(file.status(), fmt::format("external data '{}'", location));
   if (range.offset < 0 || range.bytes < 0 || range.offset > file->size() ||
       range.bytes > file->size() - range.offset) {
-    return InvalidArgument("external data '{}': {} bytes at offset {} are beyond its {} bytes",
-                           location, range.bytes, range.offset, file->size());
+    return InvalidArgument(
+        "external data '{}': {} bytes at offset {} are beyond its {} bytes; is it whole, or Git "
+        "LFS's pointer to it?",
+        location, range.bytes, range.offset, file->size());
   }
   return file;
 }

@@ -98,6 +98,7 @@ class Reader {
     // Of values in the middle only the type is taken: shapes are inferred, and those in files are
     // often left over from before the model's inputs were made dynamic.
     for (const auto& info : proto.value_info()) {
+      if (IsFourBits(scope, info.name())) continue;  // known already
       CHAIRLIFT_ASSIGN_OR_RETURN(ValueInfo declared, Declared(info));
       declared.shape = SymbolicShape();
       scope.declared[info.name()] = std::move(declared);
@@ -142,7 +143,7 @@ class Reader {
 
   Status ReadInitialiser(onnx::TensorProto& proto, const std::optional<RawDataInFile>& in_file,
                          Scope& scope) {
-    const bool four_bits = IsFourBits(proto);
+    const bool four_bits = chairlift::IsFourBits(proto);
     auto tensor = four_bits ? DecodeFourBits(proto, external_data_dir_, in_file)
                             : DecodeTensor(proto, external_data_dir_, in_file);
     if (!tensor.ok()) {
@@ -152,6 +153,11 @@ class Reader {
     CHAIRLIFT_RETURN_IF_ERROR(DefineConstant(scope, proto.name(), *std::move(tensor)));
     if (four_bits) four_bits_.insert({&scope.builder->graph(), scope.names[proto.name()]});
     return absl::OkStatus();
+  }
+
+  bool IsFourBits(const Scope& scope, const std::string& name) const {
+    const auto it = scope.names.find(name);
+    return it != scope.names.end() && four_bits_.contains({&scope.builder->graph(), it->second});
   }
 
   // Weights of 4 bits are read as int8, which is the same to these operators alone.
@@ -177,6 +183,8 @@ class Reader {
   }
 
   Status ReadInput(const onnx::ValueInfoProto& proto, Scope& scope) {
+    // Files of IR version 3 list initialisers as inputs too.
+    if (IsFourBits(scope, proto.name())) return absl::OkStatus();
     Graph& graph = scope.builder->graph();
     CHAIRLIFT_ASSIGN_OR_RETURN(const ValueInfo info, Declared(proto));
     if (const auto it = scope.names.find(proto.name()); it != scope.names.end()) {
@@ -345,6 +353,13 @@ class Reader {
     }
     const onnx::AttributeProto* given = Dereference(proto.attribute(0), scope);
     const std::string& name = proto.attribute(0).name();
+    if (given != nullptr && name == "value" && given->has_t() &&
+        chairlift::IsFourBits(given->t())) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(Tensor tensor, DecodeFourBits(given->t(), external_data_dir_));
+      CHAIRLIFT_RETURN_IF_ERROR(DefineConstant(scope, proto.output(0), std::move(tensor)));
+      four_bits_.insert({&scope.builder->graph(), scope.names[proto.output(0)]});
+      return absl::OkStatus();
+    }
     if (given == nullptr) {
       return InvalidArgument("attribute '{}' refers to one that the call does not give", name);
     }

@@ -73,7 +73,7 @@ class Analysis {
       if (id == kNoValue || (attends && i == 4)) continue;  // Hidden() handles that
       known.ignores = std::min(known.ignores, known_[static_cast<size_t>(id)].ignores);
     }
-    if (node.def->domain.empty()) {
+    if (node.def->domain.empty() || node.def->axes != nullptr) {
       // Token by token, or sequence by sequence.
       known.zero = KeepsZeros(node);
       return known;

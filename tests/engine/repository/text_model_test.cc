@@ -91,14 +91,18 @@ TEST_F(TextModelTest, TheModelsOwnVectorComesFirst) {
   EXPECT_EQ(Embedding().from, "sentence_embedding");
   EXPECT_EQ(Embedding().pooling, Pooling::kNone);
   EXPECT_EQ(Embedding({.pooling = Pooling::kMean}).from, "last_hidden_state");
-  encoder_.outputs = {Spec("y", DType::kFloat16, {Dim(), Dim(), Dim(8)})};
-  EXPECT_THAT(Refusal(), HasSubstr("'y' FP16"));
+  encoder_.outputs = {Spec("y", DType::kDouble, {Dim(), Dim(), Dim(8)})};
+  EXPECT_THAT(Refusal(), HasSubstr("'y' FP64"));
+  encoder_.outputs = {Spec("sentence_embedding", DType::kFloat16, {Dim(), Dim(8)})};
+  EXPECT_EQ(Embedding().from, "sentence_embedding");
 }
 
 TEST_F(TextModelTest, OneScoreOfAPairIsAReranker) {
   encoder_.outputs = {Spec("logits", DType::kFloat, {Dim(), Dim(1)})};
   EXPECT_TRUE((*Find())->pairs);
   EXPECT_EQ((*Find())->pipeline.outputs[0], "logits");
+  encoder_.outputs = {Spec("logits", DType::kFloat16, {Dim(), Dim(1)})};
+  EXPECT_THAT(Refusal(), HasSubstr("keep_io_types=True"));
   encoder_.outputs = {Spec("logits", DType::kFloat, {Dim(), Dim()})};
   EXPECT_THAT(Refusal(), HasSubstr("'logits' [batch, 1]"));
   Put("config.json", R"({"id2label": {"0": "LABEL_0"}})");

@@ -392,6 +392,17 @@ TEST(RaggedTest, HiddenTokens) {
   RaggedModel model = Packs([&](Model& m) { return mean(m, attended(m)); });
   EXPECT_EQ(model.mask, 2);
   EXPECT_TRUE(model.rows_ignore_masked && model.rows_ignore_trailing);
+  model = Packs([&](Model& m) {  // weights of 8 bits work on tokens one by one
+    Tensor codes = Tensor::Allocate(DType::kUInt8, {kWidth, 1, 16});
+    for (int64_t i = 0; i < codes.size(); ++i) codes.data<uint8_t>()[i] = uint8_t(7 * i);
+    const Attributes attributes =
+        Attrs({{"K", kWidth}, {"N", kWidth}, {"bits", int64_t{8}}, {"block_size", int64_t{16}}});
+    return mean(m, m.Op("MatMulNBits",
+                        {attended(m), m.Constant(std::move(codes)), kNoValue, kNoValue,
+                         m.Floats(Shape{kWidth, 1})},
+                        attributes, "chairlift"));
+  });
+  EXPECT_TRUE(model.rows_ignore_masked && model.rows_ignore_trailing);
   model = Packs([&](Model& m) {
     return m.Op("Gather", {attended(m), m.Int(0)}, Attrs({{"axis", int64_t{1}}}));
   });

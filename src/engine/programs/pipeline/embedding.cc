@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "ops/half_simd.h"
 #include "tensor/datatype.h"
 
 namespace chairlift {
@@ -21,8 +22,16 @@ const SymbolicSpec* FindOutput(const Signature& signature, const std::string& na
   return found == signature.outputs.end() ? nullptr : &*found;
 }
 
+Tensor InFloat32(const Tensor& given) {
+  if (given.dtype() != DType::kFloat16) return given;
+  Tensor wide = Tensor::Allocate(DType::kFloat, given.shape());
+  WidenFloat16(given.data<Float16>(), wide.data<float>(), given.size());
+  return wide;
+}
+
 // [1, size], a copy.
-StatusOr<Tensor> Pool(const Tensor& from, Pooling pooling) {
+StatusOr<Tensor> Pool(const Tensor& given, Pooling pooling) {
+  const Tensor from = InFloat32(given);
   const Shape& shape = from.shape();
   const bool tokens = pooling != Pooling::kNone;
   if (from.dtype() != DType::kFloat || shape.rank() != (tokens ? 3 : 2) || shape[0] != 1 ||
@@ -60,9 +69,8 @@ Status CheckEmbedding(const EmbeddingConfig& config, const Signature& wired) {
   const SymbolicSpec* const from = FindOutput(wired, config.from);
   if (from == nullptr) return InvalidArgument("the model has no output '{}'", config.from);
   const int rank = config.pooling == Pooling::kNone ? 2 : 3;
-  if (from->dtype == DType::kFloat && from->shape.has_rank() && from->shape.rank() == rank) {
-    return absl::OkStatus();
-  }
+  const bool floats = from->dtype == DType::kFloat || from->dtype == DType::kFloat16;
+  if (floats && from->shape.has_rank() && from->shape.rank() == rank) return absl::OkStatus();
   return InvalidArgument(
       "output '{}' is {} {}, and vectors of texts are made from FP32 [batch, {}size]", config.from,
       DatatypeName(from->dtype), from->shape.ToString(), rank == 3 ? "tokens, " : "");
@@ -75,7 +83,7 @@ Signature ShownSignature(const std::optional<EmbeddingConfig>& config, const Sig
   const SymbolicSpec& from = *FindOutput(wired, config->from);
   for (const char* name : {kEmbedding, kPooled}) {
     shown.outputs.push_back(
-        {name, from.dtype, SymbolicShape({from.shape[0], from.shape[from.shape.rank() - 1]})});
+        {name, DType::kFloat, SymbolicShape({from.shape[0], from.shape[from.shape.rank() - 1]})});
   }
   for (const SymbolicSpec& output : wired.outputs) {
     if (output.name != config->from) shown.outputs.push_back(output);

@@ -46,7 +46,15 @@ ValueId Unpacked(Maker& make, ValueId bytes, int rank) {
 
 Status MatMulNBits(Maker& make) {
   if (make.has(4)) {
-    return Unimplemented("its input g_idx, an order of rows of its own, is not supported");
+    return Unimplemented(
+        "its input g_idx, an order of rows of its own, is not supported; weights quantised without "
+        "it (GPTQ's desc_act or act_order) are");
+  }
+  if (make.attributes().Int("weight_prepacked", 0) != 0) {
+    return Unimplemented("weights that are laid out for GPUs (weight_prepacked) are not supported");
+  }
+  for (const char* name : {"K", "N", "block_size"}) {
+    if (!make.attributes().Has(name)) return InvalidArgument("its attribute '{}' is missing", name);
   }
   Attributes attributes;
   for (const char* name : {"K", "N", "accuracy_level", "bits", "block_size"}) {

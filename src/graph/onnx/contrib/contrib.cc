@@ -59,11 +59,9 @@ constexpr AttributeSpec kFusedMatMul[] = {{"alpha", Kind::kFloat},
                                           {"transB", Kind::kInt},
                                           {"transBatchA", Kind::kInt},
                                           {"transBatchB", Kind::kInt}};
-constexpr AttributeSpec kMatMulNBits[] = {{"K", Kind::kInt},
-                                          {"N", Kind::kInt},
-                                          {"accuracy_level", Kind::kInt},
-                                          {"bits", Kind::kInt},
-                                          {"block_size", Kind::kInt}};
+constexpr AttributeSpec kMatMulNBits[] = {
+    {"K", Kind::kInt},    {"N", Kind::kInt},          {"accuracy_level", Kind::kInt},
+    {"bits", Kind::kInt}, {"block_size", Kind::kInt}, {"weight_prepacked", Kind::kInt}};
 constexpr AttributeSpec kGatherBlocks[] = {{"bits", Kind::kInt},
                                            {"block_size", Kind::kInt},
                                            {"gather_axis", Kind::kInt},
