@@ -115,7 +115,7 @@ Status Simplify(Graph& graph) {
 }  // namespace
 
 Status InferTakenBranches(Graph& graph) {
-  const Status status = InferShapes(graph);
+  Status status = InferShapes(graph);
   if (!absl::IsInvalidArgument(status)) return status;
   const bool branches = std::any_of(graph.nodes.begin(), graph.nodes.end(),
                                     [](const Node& node) { return Is(node, "If"); });

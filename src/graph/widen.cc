@@ -104,6 +104,7 @@ Status WidenInside(Graph& graph) {
   // A graph may give out what it gets.
   const auto names = [&](const std::vector<ValueId>& ids) {
     std::vector<std::string> of;
+    of.reserve(ids.size());
     for (const ValueId id : ids) of.push_back(graph.values[id].name);
     return of;
   };

@@ -51,7 +51,7 @@ HWY_INLINE void StorePart(FloatVec v, FloatTag d, float* p, size_t n) {
 
 // The lanes before the count-th: none of them below 0, all of them beyond the last.
 HWY_INLINE auto LanesBefore(int64_t count) {
-  constexpr FloatTag d;
+  const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   return hn::FirstN(d, static_cast<size_t>(std::clamp<int64_t>(count, 0, lanes)));
 }

@@ -30,8 +30,8 @@ struct RowState {
 // Scores of a block, `columns` of them, a multiple of a vector, become their exponentials over the
 // running maximum. Returns by how much what was summed before shrinks.
 HWY_INLINE float Exponentials(float* scores, int64_t columns, RowState& state) {
-  constexpr FloatTag d;
-  constexpr auto lanes = static_cast<int64_t>(hn::MaxLanes(d));
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   FloatVec most = hn::Set(d, state.max);
   for (int64_t i = 0; i < columns; i += lanes) most = hn::Max(most, hn::LoadU(d, scores + i));
   const float max = hn::GetLane(hn::MaxOfLanes(d, most));
@@ -55,8 +55,8 @@ HWY_INLINE float Exponentials(float* scores, int64_t columns, RowState& state) {
 }
 
 HWY_INLINE void Multiply(float* row, int64_t n, float by) {
-  constexpr FloatTag d;
-  constexpr auto lanes = static_cast<int64_t>(hn::MaxLanes(d));
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const FloatVec factor = hn::Set(d, by);
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {

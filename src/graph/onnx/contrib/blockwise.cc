@@ -21,7 +21,8 @@ void CheckBesideData(Maker& make, size_t input, const char* what, int64_t column
   const int64_t width = make.Size(make.in(input), -1, what);
   if (!make.ok()) return;
   const SymbolicShape shape = make.shape(make.in(input));
-  const Dim rows = shape[0], data_rows = make.shape(make.in(0))[0];
+  const Dim& rows = shape[0];
+  const Dim data_rows = make.shape(make.in(0))[0];
   const bool as_many = !rows.known() || !data_rows.known() || rows.value() == data_rows.value();
   if (rank == 2 && width == columns && as_many) return;
   make.Fail(InvalidArgument("{} {} must be [{},{}]", what, shape.ToString(), data_rows.ToString(),
