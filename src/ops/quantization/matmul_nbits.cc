@@ -110,6 +110,10 @@ class MatMulNBits final : public Kernel {
     made->copies_ = made->few_ && (s.k != s.filled_k() || PacksRows(made->m_, s.k, 1));
     made->cut_ = CutForTeam(made->m_, s.n, s.k, context.width, PacksRows(made->m_, s.k, 1));
     if (made->few_) made->cut_ = {1, made->cut_.parts()};
+    if (context.choice != nullptr) {
+      const char* const rows = made->bytes_ ? "rows of bytes" : made->few_ ? "few rows" : "widened";
+      context.choice->taken = fmt::format("{} bits, {}", s.bits, rows);
+    }
     return std::unique_ptr<Kernel>(std::move(made));
   }
 
