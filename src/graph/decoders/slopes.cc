@@ -76,9 +76,10 @@ std::optional<Pattern> Pattern::OfSlopes(const Tensor& constant) {
 }
 
 Pattern Pattern::Added() const {
+  const Tensor none;
   Pattern added = *this;
   added.kind = Kind::kTable;
-  added.slopes = {};
+  added.slopes = none;
   added.line = {};
   added.column = -1;
   return added;
