@@ -6,6 +6,8 @@ PYTHON := $(VENV)/bin/python
 JOBS ?= $(shell nproc)
 BENCH ?= kernels runtime recurrent server overload scheduler cellular tree ragged encoder_serving memory
 FLAGS ?=
+# Kernels for NVIDIA GPUs are compiled where one is there, or with CUDA=1: they take minutes.
+CUDA ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo 1 || echo 0)
 HTTP_PORT ?= 8000
 METRICS_PORT ?= 8002
 
@@ -18,8 +20,8 @@ help:  ## this list
 packages:
 	@tools/install_packages.sh
 
-build: packages  ## the release build, nothing else: build/release/bin/chairlift
-	@cmake --preset release -Wno-dev --log-level=WARNING
+build: packages  ## the release build, nothing else: build/release/bin/chairlift; CUDA=1 with kernels for NVIDIA GPUs
+	@cmake --preset release -DCHAIRLIFT_CUDA=$(CUDA) -Wno-dev --log-level=WARNING
 	@cmake --build --preset release -j $(JOBS) --target chairlift
 
 $(VENV)/.installed: tools/requirements.txt tools/requirements-models.txt | packages

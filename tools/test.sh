@@ -2,6 +2,7 @@
 # Everything CI runs: release tests, conformance, real models in process and over HTTP, sanitizers, fuzzing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export CUDA=1  # kernels for GPUs are compiled wherever CUDA's toolkit is, though nothing here runs them
 step() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
 
 step "packages"
