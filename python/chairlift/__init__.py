@@ -5,6 +5,7 @@
     y = model(x=array)
 """
 
+from ._core import version as __version__
 from ._cells import cell, load_cells
 from ._errors import (Cancelled, DeadlineExceeded, Error, Internal, InvalidArgument, NotFound, OutOfRange,
                       ResourceExhausted, Unavailable, Unimplemented)

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+version: str
+
 def run_events() -> bool: ...
 def close_events() -> None: ...
 def models_in(folder: str) -> dict[str, list[str]]:

@@ -19,6 +19,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
+#include "cli/version_text.h"
 
 namespace {
 
@@ -183,7 +184,7 @@ int main(int argc, char** argv) {
   app.formatter(std::make_shared<HelpText>());  // the subcommands' too
   app.footer(kExamples);
   app.require_subcommand(1);
-  app.set_version_flag("--version", "chairlift " CHAIRLIFT_VERSION);
+  app.set_version_flag("-V,--version", [] { return chairlift::VersionText(); });
   app.failure_message(Explain);
 
   std::vector<std::pair<CLI::App*, chairlift::Command>> commands;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/version.h"
 #include "chairlift/engine.h"
 #include "cli/model_path.h"
 #include "python/errors.h"
@@ -61,6 +62,7 @@ NB_MODULE(_core, module) {
   nb::set_leak_warnings(false);
   // Standard output is the program's own.
   spdlog::set_default_logger(spdlog::stderr_color_mt("chairlift"));
+  module.attr("version") = nb::str(chairlift::Version().data(), chairlift::Version().size());
   // Made before there are other threads, so that a child of fork() finds it made.
   (void)chairlift::BufferPool::Default();
 

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/version.h"
 #include "device/cpu/cpu_device.h"
 #include "device/device.h"
 
@@ -35,10 +36,10 @@ std::string BuildName() {
   std::error_code error;
   const std::filesystem::path program = "/proc/self/exe";
   const uintmax_t size = std::filesystem::file_size(program, error);
-  if (error) return CHAIRLIFT_VERSION;
+  if (error) return std::string(Version());
   const auto time = std::filesystem::last_write_time(program, error);
-  if (error) return CHAIRLIFT_VERSION;
-  return fmt::format("{} {:x}-{:x}", CHAIRLIFT_VERSION, size,
+  if (error) return std::string(Version());
+  return fmt::format("{} {:x}-{:x}", Version(), size,
                      static_cast<uint64_t>(time.time_since_epoch().count()));
 }
 

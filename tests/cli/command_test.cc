@@ -24,6 +24,7 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 class CommandTest : public CommandFixture {
  protected:
@@ -35,7 +36,10 @@ class CommandTest : public CommandFixture {
 
 TEST_F(CommandTest, HelpAndVersionSucceed) {
   EXPECT_THAT(Run({"--help"}).output, AllOf(HasSubstr("serve"), HasSubstr("Examples:")));
-  EXPECT_THAT(Run({"--version"}).output, HasSubstr("chairlift 0."));
+  EXPECT_THAT(Run({"--version"}).output,
+              AllOf(StartsWith("chairlift 0."), HasSubstr("compiler: "),
+                    HasSubstr("instruction sets: "), HasSubstr("libraries: oneDNN ")));
+  EXPECT_EQ(Run({"-V"}).output, Run({"--version"}).output);
   for (const char* command : {"serve", "run", "inspect", "profile", "bench"}) {
     const Outcome help = Run({command, "--help"});
     EXPECT_EQ(help.code, 0);

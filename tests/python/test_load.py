@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import subprocess
 
 import numpy as np
 import onnx
@@ -273,3 +274,8 @@ def test_texts(tmp_path):
         model(["\ud800"])
     with pytest.raises(chairlift.InvalidArgument, match="not UTF-8"):
         model([b"\xff"])
+
+
+def test_the_version_is_that_of_the_program():
+    printed = subprocess.run([chairlift._program.PROGRAM, "--version"], capture_output=True, text=True).stdout
+    assert printed.split()[:2] == ["chairlift", chairlift.__version__]

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/version.h"
 #include "chairlift/text.h"
 #include "tensor/datatype.h"
 
@@ -55,7 +56,7 @@ ModelConfiguration::SequenceBatching SequencesOf(const ModelMetadata& model) {
 
 ServerMetadata DescribeServer() {
   return {"chairlift",
-          CHAIRLIFT_VERSION,
+          std::string(Version()),
           {"binary_tensor_data", "generate", "model_configuration", "model_repository",
            "model_repository(unload_dependents)", "parameters", "sequence", "statistics"}};
 }
