@@ -11,7 +11,7 @@ CUDA ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo 1 || echo 0)
 HTTP_PORT ?= 8000
 METRICS_PORT ?= 8002
 
-.PHONY: help run free-ports build python wheel test-wheel test bench figures packages clean lint
+.PHONY: help reference deb image test-packages run free-ports build python wheel test-wheel test bench figures packages clean lint
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s $$'\t'
@@ -45,6 +45,18 @@ test-wheel: wheel  ## that it works on a bare Debian, without the packages that 
 	@$(PYTHON) -m pip download -q --disable-pip-version-check --only-binary :all: --no-deps -c tools/requirements.txt -d build/wheel/numpy numpy
 	@$(PYTHON) tests/wheel/doubling.py build/wheel/doubling.onnx
 	@$(PYTHON) tests/wheel/bare_root.py build/wheel/*.whl build/wheel/numpy/*.whl build/wheel/doubling.onnx
+
+# For Debian 12: the program with its service, man pages and completions; the library for C++.
+deb: build reference  ## Debian packages: build/deb/*.deb
+	@tools/make_deb.sh
+
+image: deb $(VENV)/.installed  ## an OCI image of the package, for `docker load`: build/image/*.tar
+	@tools/install_packages.sh mmdebstrap
+	@tools/make_image.py
+
+test-packages: image  ## that the image and the Debian package start and answer
+	@mkdir -p build/image && $(PYTHON) tests/wheel/doubling.py build/image/doubling.onnx
+	@$(PYTHON) tests/packages/image_test.py build/image/chairlift-*.tar build/deb/chairlift_*.deb build/image/doubling.onnx
 
 models: build $(VENV)/.installed  ## the example models: pretrained ones, and ones that scripts in examples/ build
 	$(PYTHON) examples/build_models.py --output models
@@ -97,6 +109,12 @@ bench: build $(VENV)/.installed $(PEERS)  ## benchmarks against peers; BENCH=<na
 figures: build $(VENV)/.figures  ## BatchMaker's and DVABatch's figures, published numbers beside them (docs/simulation.md)
 	@$(PYTHON) bench/figures.py
 	@$(PYTHON) bench/figures_staged.py
+
+# The pages that the program's own definitions make.
+reference: build  ## docs/command-line.md, and man pages and completions in build/reference
+	@cmake --build --preset release -j $(JOBS) --target chairlift_reference
+	@build/release/bin/chairlift_reference build/reference
+	@cp build/reference/command-line.md docs/command-line.md
 
 lint: packages  ## clang-format and clang-tidy
 	@tools/lint.sh

@@ -24,6 +24,9 @@ make --no-print-directory python
 step "its wheel on a bare Debian"
 make --no-print-directory test-wheel
 
+step "the Debian package and the container image"
+make --no-print-directory test-packages
+
 step "ONNX conformance"
 build/release/tests/conformance
 .venv/bin/python tools/onnx_node_cases.py --output build/onnx

@@ -1,0 +1,20 @@
+// The command line, written down: man pages, completions of shells, and the reference page of
+// docs/.
+#ifndef CHAIRLIFT_CLI_REFERENCE_PAGES_H_
+#define CHAIRLIFT_CLI_REFERENCE_PAGES_H_
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace chairlift::reference {
+
+// troff, section 1: of the program, or of one of its commands.
+std::string ManPage(const CLI::App& app, const CLI::App* command);
+std::string Markdown(const CLI::App& app);
+std::string BashCompletion(const CLI::App& app);
+std::string ZshCompletion(const CLI::App& app);
+std::string FishCompletion(const CLI::App& app);
+
+}  // namespace chairlift::reference
+
+#endif  // CHAIRLIFT_CLI_REFERENCE_PAGES_H_
