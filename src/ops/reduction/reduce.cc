@@ -1,11 +1,11 @@
 // ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd, ReduceL1, ReduceL2, ReduceLogSum,
 // ReduceLogSumExp, ReduceSumSquare.
 //
+// Over no axes (noop_with_empty_axes) each element is folded alone: its square, its absolute value.
 // Over nothing: sums are 0, products 1, maxima and minima the lowest and highest value of the type,
 // means NaN (0 for integers). Integer sums and products wrap around.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -311,12 +311,6 @@ StatusOr<std::unique_ptr<Kernel>> CompileReduce(const CompileContext& context) {
   const TensorDesc& input = context.inputs[0];
   const bool has_axes = context.has_input(1);
   const int64_t num_axes = has_axes ? context.inputs[1].size() : 0;
-  if (num_axes == 0 && context.attributes.Int("noop_with_empty_axes", 0) != 0) {
-    return MakeKernel([bytes = input.byte_size()](const KernelArgs& args) {
-      if (bytes > 0) std::memcpy(args.outputs[0], args.inputs[0], bytes);
-      return absl::OkStatus();
-    });
-  }
   CHAIRLIFT_ASSIGN_OR_RETURN(UnitsFn run, FindUnits<Op>(input.dtype));
   if (has_axes && context.constant(1) == nullptr) {
     // Axes that a node computes: the plan waits for them.

@@ -213,11 +213,62 @@ TEST(ReduceEdgeTest, NothingToReduce) {
   EXPECT_EQ(of("ReduceMin"), (Doubles{2147483647, 2147483647}));
 }
 
-TEST(ReduceEdgeTest, EmptyAxesMayMeanNoReduction) {
-  const Tensor x = RandomTensor(DType::kFloat, {3, 5}, -1, 1, 1);
-  auto same = RunOperator({"ReduceSum", With({{"noop_with_empty_axes", int64_t{1}}}), {x}});
-  ASSERT_TRUE(same.ok()) << same.status();
-  EXPECT_EQ(AsDoubles((*same)[0]), AsDoubles(x));
+TEST_P(ReduceTest, FoldsEachElementAloneOverNoAxes) {
+  for (DType dtype : {DType::kFloat, DType::kDouble, DType::kFloat16, DType::kBFloat16,
+                      DType::kInt32, DType::kInt64, DType::kUInt32, DType::kUInt64, DType::kInt8,
+                      DType::kUInt8, DType::kInt16, DType::kUInt16}) {
+    const bool small = DTypeSize(dtype) <= 2 && kIntegerTypes.Contains(dtype);
+    if (small && !GetParam().extremum) continue;
+    const bool is_signed = dtype != DType::kUInt32 && dtype != DType::kUInt64 &&
+                           dtype != DType::kUInt8 && dtype != DType::kUInt16;
+    const bool log = std::string(GetParam().name) == "ReduceLogSum";
+    for (const Shape& shape : {Shape{}, Shape{7}, Shape{3, 0, 2}, Shape{2, 130, 3}}) {
+      // Axes that are absent, an empty constant, and an empty tensor that is computed.
+      for (const int how : {0, 1, 2}) {
+        const Tensor x = RandomTensor(dtype, shape, is_signed && !log ? -5 : 1, 5, 17);
+        testing::OperatorCall call{
+            GetParam().name,
+            With({{"noop_with_empty_axes", int64_t{1}}, {"keepdims", int64_t{how % 2}}}),
+            {x}};
+        if (how > 0) call.inputs.push_back(Tensor::Allocate(DType::kInt64, {0}));
+        if (how == 1) call.constants = {1};
+        auto y = RunOperator(call);
+        ASSERT_TRUE(y.ok()) << y.status();
+        ASSERT_EQ((*y)[0].shape(), shape);
+        const Doubles values = AsDoubles(x), actual = AsDoubles((*y)[0]);
+        for (size_t i = 0; i < values.size(); ++i) {
+          double expected = GetParam().reference({values[i]});
+          if (kIntegerTypes.Contains(dtype)) expected = std::trunc(expected);
+          const double ulp = dtype == DType::kBFloat16 ? 0x1p-8 : 0x1p-11;
+          ASSERT_NEAR(actual[i], expected, ulp * std::abs(expected) + 0x1p-25) << DTypeName(dtype);
+        }
+      }
+    }
+  }
+}
+
+TEST(ReduceEdgeTest, OneElementIsFoldedLikeMany) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor x = Tensor::Of<float>({5}, {-inf, inf, nan, 0, -3});
+  const auto of = [&](const char* name) {
+    auto y = RunOperator({name, With({{"noop_with_empty_axes", int64_t{1}}}), {x}});
+    EXPECT_TRUE(y.ok()) << y.status();
+    return AsDoubles((*y)[0]);
+  };
+  for (const char* name :
+       {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceLogSumExp"}) {
+    const Doubles y = of(name);
+    EXPECT_EQ(y[0], -inf) << name;
+    EXPECT_EQ(y[1], inf) << name;
+    EXPECT_TRUE(std::isnan(y[2])) << name;
+    EXPECT_EQ(y[3], 0) << name;
+    EXPECT_EQ(y[4], -3) << name;
+  }
+  EXPECT_EQ(of("ReduceL1")[0], inf);
+  EXPECT_EQ(of("ReduceL2")[4], 3);
+  EXPECT_EQ(of("ReduceSumSquare")[4], 9);
+  EXPECT_EQ(of("ReduceLogSum")[3], -inf);
 }
 
 TEST(ReduceEdgeTest, AnExtremumIsNaNWhereAnElementIs) {
