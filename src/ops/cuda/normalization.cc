@@ -297,7 +297,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileBatchNorm(const CompileContext& context
                         operand(4), args.scratch, args.outputs[0], StreamOf(args).handle());
         return Launched("BatchNormalization");
       },
-      static_cast<size_t>(2 * plan.channels) * sizeof(double));
+      static_cast<size_t>(3 * plan.channels) * sizeof(double));
 }
 
 StatusOr<std::unique_ptr<Kernel>> CompileGroups(const CompileContext& context, int64_t groups) {

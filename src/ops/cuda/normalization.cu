@@ -75,6 +75,13 @@ __device__ __forceinline__ C FoldBlock(C v, F fold) {
   return v;
 }
 
+// The variance from the mean square about a first mean, and the mean of what is left of that.
+template <typename C>
+__device__ __forceinline__ C VarianceOf(C about_mean, C rest) {
+  const C variance = about_mean - rest * rest;
+  return variance < C{0} ? C{0} : variance;
+}
+
 // How a row is shared out: kLanes threads to each row, or (0) the threads of a block.
 template <int kLanes, typename C, typename F>
 __device__ __forceinline__ C FoldRow(C v, F fold) {
@@ -240,13 +247,19 @@ __global__ void __launch_bounds__(kLanes == 0 ? kBlockThreads : kRowThreads,
       mean = FoldRow<kLanes>(sum, SumOf()) * inv_n;
     }
     float squares = 0;
+    float rest = 0;  // what the mean is off by: its sums rounded where values are large
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
       if (lane + i * lanes >= vectors) continue;
 #pragma unroll
-      for (int e = 0; e < kVec; ++e) squares += (s[i][e] - mean) * (s[i][e] - mean);
+      for (int e = 0; e < kVec; ++e) {
+        s[i][e] -= mean;
+        squares += s[i][e] * s[i][e];
+        rest += s[i][e];
+      }
     }
-    const float variance = FoldRow<kLanes>(squares, SumOf()) * inv_n;
+    rest = p.centred ? FoldRow<kLanes>(rest, SumOf()) * inv_n : 0.0f;
+    const float variance = VarianceOf(FoldRow<kLanes>(squares, SumOf()) * inv_n, rest);
     const float inv_std = 1.0f / sqrtf(variance + static_cast<float>(p.epsilon));
     if (p.y != nullptr) {
       const Vec* const scale = static_cast<const Vec*>(p.scale.data);
@@ -262,19 +275,19 @@ __global__ void __launch_bounds__(kLanes == 0 ? kBlockThreads : kRowThreads,
           const Vec plus = shift[v];
 #pragma unroll
           for (int e = 0; e < kVec; ++e) {
-            Store(&out.v[e], (s[i][e] - mean) * inv_std * Load(&by.v[e]) + Load(&plus.v[e]));
+            Store(&out.v[e], (s[i][e] - rest) * inv_std * Load(&by.v[e]) + Load(&plus.v[e]));
           }
         } else {
 #pragma unroll
           for (int e = 0; e < kVec; ++e) {
-            Store(&out.v[e], (s[i][e] - mean) * inv_std * Load(&by.v[e]));
+            Store(&out.v[e], (s[i][e] - rest) * inv_std * Load(&by.v[e]));
           }
         }
         to[v] = out;
       }
     }
     if (lane == 0) {
-      if (p.mean != nullptr) p.mean[row] = mean;
+      if (p.mean != nullptr) p.mean[row] = mean + rest;
       if (p.inv_std != nullptr) p.inv_std[row] = inv_std;
     }
   }
@@ -310,11 +323,14 @@ __global__ void __launch_bounds__(kWideThreads) NormAnyKernel(const __grid_const
       mean = FoldBlock(sum, SumOf()) / static_cast<C>(p.n);
     }
     C squares = 0;
+    C rest = 0;
     for (int64_t i = threadIdx.x; i < p.n; i += kWideThreads) {
       const C centred = at(i) - mean;
       squares += centred * centred;
+      rest += centred;
     }
-    const C variance = FoldBlock(squares, SumOf()) / static_cast<C>(p.n);
+    rest = p.centred ? FoldBlock(rest, SumOf()) / static_cast<C>(p.n) : C{0};
+    const C variance = VarianceOf(FoldBlock(squares, SumOf()) / static_cast<C>(p.n), rest);
     const C inv_std = C{1} / Sqrt(variance + static_cast<C>(p.epsilon));
     for (int64_t i = threadIdx.x; i < p.n; i += kWideThreads) {
       const C s = at(i);
@@ -322,10 +338,10 @@ __global__ void __launch_bounds__(kWideThreads) NormAnyKernel(const __grid_const
       if (p.y == nullptr) continue;
       const C by = LoadAny<C>(p.scale.dtype, p.scale.data, i);
       const C plus = p.shift.data == nullptr ? C{0} : LoadAny<C>(p.shift.dtype, p.shift.data, i);
-      StoreAny(p.y_dtype, p.y, row * p.n + i, (s - mean) * inv_std * by + plus);
+      StoreAny(p.y_dtype, p.y, row * p.n + i, (s - mean - rest) * inv_std * by + plus);
     }
     if (threadIdx.x == 0) {
-      if (p.mean != nullptr) p.mean[row] = static_cast<float>(mean);
+      if (p.mean != nullptr) p.mean[row] = static_cast<float>(mean + rest);
       if (p.inv_std != nullptr) p.inv_std[row] = static_cast<float>(inv_std);
     }
   }
@@ -669,11 +685,10 @@ __global__ void BatchNormFactorsKernel(BatchNormShape shape, NormOperand scale, 
                                        NormOperand mean, NormOperand variance, double* factors) {
   const int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (c >= shape.channels) return;
-  const double by = LoadAny<double>(scale.dtype, scale.data, c) /
-                    sqrt(LoadAny<double>(variance.dtype, variance.data, c) + shape.epsilon);
-  factors[c] = by;
-  factors[shape.channels + c] =
-      LoadAny<double>(bias.dtype, bias.data, c) - LoadAny<double>(mean.dtype, mean.data, c) * by;
+  factors[c] = LoadAny<double>(scale.dtype, scale.data, c) /
+               sqrt(LoadAny<double>(variance.dtype, variance.data, c) + shape.epsilon);
+  factors[shape.channels + c] = LoadAny<double>(bias.dtype, bias.data, c);
+  factors[2 * shape.channels + c] = LoadAny<double>(mean.dtype, mean.data, c);
 }
 
 // A vector has one channel, or (plane 1) kVec neighbouring ones, unless kVec is 1.
@@ -690,14 +705,16 @@ __global__ void __launch_bounds__(kWideThreads)
     const int64_t channel = v * kVec / plane % channels;
     C by = static_cast<C>(factors[channel]);
     C plus = static_cast<C>(factors[channels + channel]);
+    C mean = static_cast<C>(factors[2 * channels + channel]);
     Vec out;
 #pragma unroll
     for (int e = 0; e < kVec; ++e) {
       if (e > 0 && plane == 1) {
         by = static_cast<C>(factors[channel + e]);
         plus = static_cast<C>(factors[channels + channel + e]);
+        mean = static_cast<C>(factors[2 * channels + channel + e]);
       }
-      Store(&out.v[e], by * Load(&in.v[e]) + plus);
+      Store(&out.v[e], by * (Load(&in.v[e]) - mean) + plus);
     }
     reinterpret_cast<Vec*>(y)[v] = out;
   }
@@ -713,21 +730,25 @@ __global__ void __launch_bounds__(kGroupThreads)
   for (int64_t unit = blockIdx.x; unit < g.items * g.groups; unit += gridDim.x) {
     const T* const x = all + unit * size;
     T* const y = out + unit * size;
+    const C from = Load(x);  // so that the mean of equal elements is their value
     C sum = 0;
-    for (int64_t i = threadIdx.x; i < size; i += blockDim.x) sum += Load(x + i);
-    const C mean = FoldBlock(sum, SumOf()) / static_cast<C>(size);
+    for (int64_t i = threadIdx.x; i < size; i += blockDim.x) sum += Load(x + i) - from;
+    const C mean = from + FoldBlock(sum, SumOf()) / static_cast<C>(size);
     C squares = 0;
+    C rest = 0;
     for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
       const C centred = Load(x + i) - mean;
       squares += centred * centred;
+      rest += centred;
     }
-    const C variance = FoldBlock(squares, SumOf()) / static_cast<C>(size);
+    rest = FoldBlock(rest, SumOf()) / static_cast<C>(size);
+    const C variance = VarianceOf(FoldBlock(squares, SumOf()) / static_cast<C>(size), rest);
     const C inv_std = C{1} / Sqrt(variance + static_cast<C>(g.epsilon));
     const int64_t first = unit % g.groups * g.channels;
     for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
       const int64_t channel = first + i / g.plane;
       const C by = inv_std * LoadAny<C>(scale.dtype, scale.data, channel);
-      Store(y + i, (Load(x + i) - mean) * by + LoadAny<C>(bias.dtype, bias.data, channel));
+      Store(y + i, (Load(x + i) - mean - rest) * by + LoadAny<C>(bias.dtype, bias.data, channel));
     }
   }
 }

@@ -70,8 +70,8 @@ struct SoftmaxShape {
 void LaunchSoftmax(DType dtype, const SoftmaxShape& shape, const void* x, void* y,
                    cudaStream_t stream);
 
-// y = a x + b by channel of [items, channels, plane], with a = scale / sqrt(variance + epsilon) and
-// b = bias − mean · a. `scratch`: 2 · channels doubles. y may be x.
+// y = a (x − mean) + bias by channel of [items, channels, plane], a = scale / sqrt(variance +
+// epsilon). `scratch`: 3 · channels doubles. y may be x.
 struct BatchNormShape {
   int64_t items = 0, channels = 0, plane = 0;
   double epsilon = 0;

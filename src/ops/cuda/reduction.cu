@@ -114,9 +114,18 @@ __global__ void FoldAll(Fold fold, __grid_constant__ const FoldLoops loops, cons
         largest = isinf(most) ? C(0) : most;
       }
     }
+    // A mean is summed from its first element on, unless that is too large for differences: values
+    // may be large beside how they differ.
+    C from_first = C(0);
+    if constexpr (std::is_floating_point_v<C>) {
+      if (fold == Fold::kMean && there && loops.folded > 0) {
+        const C x = at(0);
+        if (abs(x) <= C(1e30)) from_first = x;
+      }
+    }
     C folded = Nothing<T, C>(fold);
     for (int64_t i = lane; there && i < loops.folded; i += kLanes) {
-      C x = at(i);
+      C x = at(i) - from_first;
       if constexpr (std::is_floating_point_v<C>) {
         if (fold == Fold::kLogSumExp) x = exp(x - largest);
       }
@@ -125,6 +134,7 @@ __global__ void FoldAll(Fold fold, __grid_constant__ const FoldLoops loops, cons
     if (kLanes > 1) folded = Together<kLanes>(fold, folded);
     if (!there || lane != 0) continue;
     folded = Finished(fold, folded, loops.folded);
+    if (fold == Fold::kMean) folded += from_first;
     if constexpr (std::is_floating_point_v<C>) {
       if (fold == Fold::kLogSumExp) folded = log(folded) + largest;
       Store(out + o, static_cast<Compute<T>>(folded));

@@ -52,10 +52,10 @@ Channels SplitChannels(const TensorDesc& x) {
   return {items, channels, plane, 1};
 }
 
-// y = a x + b by channel, for the planes of all items and groups [first, last).
+// y = a (x − mean) + b by channel, for the planes of all items and groups [first, last).
 template <typename T>
-void RunPlanes(const Channels& s, const T* x, T* y, const T* a, const T* b, int64_t first,
-               int64_t last) {
+void RunPlanes(const Channels& s, const T* x, T* y, const T* mean, const T* a, const T* b,
+               int64_t first, int64_t last) {
   const int64_t size = s.plane * s.width;
   for (int64_t unit = first; unit < last; ++unit) {
     const T* from = x + unit * size;
@@ -64,14 +64,14 @@ void RunPlanes(const Channels& s, const T* x, T* y, const T* a, const T* b, int6
     if constexpr (std::is_same_v<T, float>) {
       static const RowFns kFns = FindRowFns();
       if (s.width == 1) {
-        kFns.affine(from, to, s.plane, a[channel], b[channel]);
+        kFns.affine(from, to, s.plane, mean[channel], a[channel], b[channel]);
       } else {
-        kFns.affine_columns(from, to, s.plane, s.width, a + channel, b + channel);
+        kFns.affine_columns(from, to, s.plane, s.width, mean + channel, a + channel, b + channel);
       }
     } else {
       for (int64_t i = 0; i < size; ++i) {
         const int64_t c = channel + i % s.width;
-        to[i] = a[c] * from[i] + b[c];
+        to[i] = a[c] * (from[i] - mean[c]) + b[c];
       }
     }
   }
@@ -92,25 +92,25 @@ StatusOr<std::unique_ptr<Kernel>> CompileForBatchNormalization(const CompileCont
   const double epsilon = context.attributes.Float("epsilon", 1e-5f);
   const auto run = [s, channels, stored, epsilon](const KernelArgs& args) {
     const auto input = [&](int i) { return static_cast<const T*>(args.inputs[i]); };
+    // Channels that fill up the last block are zeros and stay so.
     T* a = static_cast<T*>(args.scratch);
     T* b = a + stored;
-    std::fill(a + channels, a + stored, T{0});
-    std::fill(b + channels, b + stored, T{0});
+    T* mean = b + stored;
+    std::fill_n(a, 3 * stored, T{0});
     for (int64_t c = 0; c < channels; ++c) {
-      const double factor =
-          static_cast<double>(input(1)[c]) / std::sqrt(static_cast<double>(input(4)[c]) + epsilon);
-      a[c] = static_cast<T>(factor);
-      b[c] = static_cast<T>(static_cast<double>(input(2)[c]) -
-                            static_cast<double>(input(3)[c]) * factor);
+      a[c] = static_cast<T>(static_cast<double>(input(1)[c]) /
+                            std::sqrt(static_cast<double>(input(4)[c]) + epsilon));
     }
+    std::copy_n(input(2), channels, b);
+    std::copy_n(input(3), channels, mean);
     const int64_t units = s.items * s.groups;
     ForRanges(args.team, units, units * s.plane * s.width, kMinNormalizedToShare,
               [&](int64_t first, int64_t last) {
-                RunPlanes(s, input(0), static_cast<T*>(args.outputs[0]), a, b, first, last);
+                RunPlanes(s, input(0), static_cast<T*>(args.outputs[0]), mean, a, b, first, last);
               });
     return absl::OkStatus();
   };
-  return MakeKernel(run, static_cast<size_t>(2 * stored) * sizeof(T));
+  return MakeKernel(run, static_cast<size_t>(3 * stored) * sizeof(T));
 }
 
 StatusOr<std::unique_ptr<Kernel>> CompileBatchNormalization(const CompileContext& context) {

@@ -41,23 +41,44 @@ struct Groups {
   int64_t items, groups, channels, plane;
 };
 
-struct Moments {
-  double mean, variance;
-};
-
-Moments MomentsOf(const float* x, int64_t n) {
-  const auto count = static_cast<double>(n);
-  const double mean = FindFold(FloatFold::kSum).row(x, n, 0) / count;
-  const double squares = FindFold(FloatFold::kSumSquareFrom).row(x, n, static_cast<float>(mean));
-  return {mean, squares / count};
+// Σ (x − from)
+double SumFrom(const float* x, int64_t n, float from) {
+  return FindFold(FloatFold::kSumFrom).row(x, n, from);
 }
-Moments MomentsOf(const double* x, int64_t n) {
+double SumFrom(const double* x, int64_t n, double from) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += x[i] - from;
+  return sum;
+}
+RowMoments MomentsFrom(const float* x, int64_t n, float from) {
+  return FindRowFns().moments(x, n, from);
+}
+RowMoments MomentsFrom(const double* x, int64_t n, double from) {
+  RowMoments moments = {0, 0};
+  for (int64_t i = 0; i < n; ++i) {
+    const double centred = x[i] - from;
+    moments.sum += centred;
+    moments.squares += centred * centred;
+  }
+  return moments;
+}
+
+// The mean is `mean` + `rest`: elements may be so large that it lies between two Ts.
+template <typename T>
+struct Statistics {
+  T mean;
+  double rest, variance;
+};
+// In two passes: the second finds what the first is off by. That begins at an element, so that the
+// mean of equal ones is their value.
+template <typename T>
+Statistics<T> StatisticsOf(const T* x, int64_t n) {
   const auto count = static_cast<double>(n);
-  double mean = 0, squares = 0;
-  for (int64_t i = 0; i < n; ++i) mean += x[i];
-  mean /= count;
-  for (int64_t i = 0; i < n; ++i) squares += (x[i] - mean) * (x[i] - mean);
-  return {mean, squares / count};
+  const T mean = x[0] + static_cast<T>(SumFrom(x, n, x[0]) / count);
+  const RowMoments about = MomentsFrom(x, n, mean);
+  const double rest = about.sum / count;
+  const double variance = about.squares / count - rest * rest;
+  return {mean, rest, variance < 0 ? 0 : variance};
 }
 
 template <typename T>
@@ -66,18 +87,18 @@ void RunGroup(const Groups& g, int64_t unit, const T* all, const T* scale, const
   const int64_t block = g.channels * g.plane;
   const T* x = all + unit * block;
   T* y = out + unit * block;
-  const Moments m = MomentsOf(x, block);
-  const double inv = 1.0 / std::sqrt(m.variance + epsilon);
+  const Statistics<T> s = StatisticsOf(x, block);
+  const double inv = 1.0 / std::sqrt(s.variance + epsilon);
   const auto affine = FindRowFns().affine;
   for (int64_t c = 0; c < g.channels; ++c) {
     const int64_t channel = unit % g.groups * g.channels + c;
     const double a = inv * static_cast<double>(scale[channel]);
-    const double b = static_cast<double>(bias[channel]) - m.mean * a;
+    const double b = static_cast<double>(bias[channel]) - s.rest * a;
     const int64_t start = c * g.plane;
     if constexpr (std::is_same_v<T, float>) {
-      affine(x + start, y + start, g.plane, static_cast<float>(a), static_cast<float>(b));
+      affine(x + start, y + start, g.plane, s.mean, static_cast<float>(a), static_cast<float>(b));
     } else {
-      for (int64_t i = 0; i < g.plane; ++i) y[start + i] = x[start + i] * a + b;
+      for (int64_t i = 0; i < g.plane; ++i) y[start + i] = (x[start + i] - s.mean) * a + b;
     }
   }
 }

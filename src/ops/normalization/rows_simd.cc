@@ -1,4 +1,5 @@
-// Softmax, layer normalisation and affine maps of float32 rows, one build per instruction set.
+// Softmax, layer normalisation, moments and affine maps of float32 rows, one build per instruction
+// set.
 #include "ops/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -70,10 +71,10 @@ HWY_INLINE FloatVec RowSumExp(FloatTag d, const float* x, float* y, size_t n, Fl
   return hn::SumOfLanes(d, hn::Add(s0, s1));
 }
 
-HWY_INLINE void AffineRow(FloatTag d, const float* x, float* y, size_t n, FloatVec a, FloatVec b) {
+HWY_INLINE void ScaleRow(FloatTag d, float* y, size_t n, FloatVec a) {
   const size_t lanes = hn::Lanes(d);
   for (size_t i = 0; i < n; i += lanes) {
-    StoreUpTo(hn::MulAdd(a, LoadUpTo(d, x + i, n - i), b), d, y + i, n - i);
+    StoreUpTo(hn::Mul(a, LoadUpTo(d, y + i, n - i)), d, y + i, n - i);
   }
 }
 
@@ -82,7 +83,7 @@ void Softmax(const float* x, float* y, int64_t rows, int64_t n) {
   const auto size = static_cast<size_t>(n);
   for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
     const auto sum = RowSumExp<true>(d, x, y, size, RowMax(d, x, size));
-    AffineRow(d, y, y, size, hn::Div(hn::Set(d, 1.0f), sum), hn::Zero(d));
+    ScaleRow(d, y, size, hn::Div(hn::Set(d, 1.0f), sum));
   }
 }
 
@@ -157,14 +158,16 @@ HWY_INLINE FloatVec SkipSum(FloatTag d, const LayerNormRows& p, const float* x,
   return v;
 }
 
+// The mean is that of the first pass and what the second finds it to be off by: `mean` + `rest`.
+// The first sums differences from an element, so that equal elements have exactly their value.
 void LayerNorm(const LayerNormRows& p) {
   const FloatTag d;
   const size_t lanes = hn::Lanes(d);
   const auto n = static_cast<size_t>(p.n);
   const auto zero = hn::Zero(d);
-  const float inv_n = 1.0f / static_cast<float>(p.n);
+  const auto inv_n = hn::Set(d, 1.0f / static_cast<float>(p.n));
   const bool skip = p.residual != nullptr || p.bias != nullptr || p.sum != nullptr;
-  for (int64_t r = 0; r < p.rows; ++r) {
+  for (int64_t r = 0; r < p.rows && n > 0; ++r) {
     const float* x = p.x + r * p.n;
     const float* residual = p.residual == nullptr ? nullptr : p.residual + r * p.n;
     float* y = p.y + r * p.n;
@@ -172,75 +175,131 @@ void LayerNorm(const LayerNormRows& p) {
     const float* s = x;
     auto s0 = zero;
     auto s1 = zero;
+    auto from = zero;
     if (skip) {
       float* kept = p.sum != nullptr ? p.sum + r * p.n : y;
+      from = hn::Set(d, hn::GetLane(SkipSum(d, p, x, residual, 0, n)));
       for (size_t i = 0; i < n; i += lanes) {
         const auto v = SkipSum(d, p, x, residual, i, n - i);
         StoreUpTo(v, d, kept + i, n - i);
-        s0 = hn::Add(s0, v);
+        s0 = hn::Add(s0, OnlyFirst(d, hn::Sub(v, from), n - i, zero));
       }
       s = kept;
     } else if (p.centred) {
+      from = hn::Set(d, x[0]);
       size_t i = 0;
       for (; i + 2 * lanes <= n; i += 2 * lanes) {
-        s0 = hn::Add(s0, hn::LoadU(d, x + i));
-        s1 = hn::Add(s1, hn::LoadU(d, x + i + lanes));
+        s0 = hn::Add(s0, hn::Sub(hn::LoadU(d, x + i), from));
+        s1 = hn::Add(s1, hn::Sub(hn::LoadU(d, x + i + lanes), from));
       }
-      for (; i < n; i += lanes) s0 = hn::Add(s0, LoadUpTo(d, x + i, n - i));
+      for (; i < n; i += lanes) {
+        s0 = hn::Add(s0, OnlyFirst(d, hn::Sub(LoadUpTo(d, x + i, n - i), from), n - i, zero));
+      }
     }
     const auto mean =
-        p.centred ? hn::Mul(hn::SumOfLanes(d, hn::Add(s0, s1)), hn::Set(d, inv_n)) : zero;
+        p.centred ? hn::MulAdd(hn::SumOfLanes(d, hn::Add(s0, s1)), inv_n, from) : zero;
     auto v0 = zero;
     auto v1 = zero;
+    auto d0 = zero;
+    auto d1 = zero;
     size_t i = 0;
     for (; i + 2 * lanes <= n; i += 2 * lanes) {
       const auto c0 = hn::Sub(hn::LoadU(d, s + i), mean);
       const auto c1 = hn::Sub(hn::LoadU(d, s + i + lanes), mean);
       v0 = hn::MulAdd(c0, c0, v0);
       v1 = hn::MulAdd(c1, c1, v1);
+      d0 = hn::Add(d0, c0);
+      d1 = hn::Add(d1, c1);
     }
     for (; i < n; i += lanes) {
       const auto c = OnlyFirst(d, hn::Sub(LoadUpTo(d, s + i, n - i), mean), n - i, zero);
       v0 = hn::MulAdd(c, c, v0);
+      d0 = hn::Add(d0, c);
     }
-    const auto variance = hn::Mul(hn::SumOfLanes(d, hn::Add(v0, v1)), hn::Set(d, inv_n));
+    const auto rest = p.centred ? hn::Mul(hn::SumOfLanes(d, hn::Add(d0, d1)), inv_n) : zero;
+    const auto about_mean = hn::Mul(hn::SumOfLanes(d, hn::Add(v0, v1)), inv_n);
+    const auto difference = hn::NegMulAdd(rest, rest, about_mean);
+    const auto variance = hn::IfThenElse(hn::Lt(difference, zero), zero, difference);
     const auto inv_std =
         hn::Div(hn::Set(d, 1.0f), hn::Sqrt(hn::Add(variance, hn::Set(d, p.epsilon))));
+    const auto off = hn::Mul(rest, inv_std);
     for (i = 0; i < n; i += lanes) {
       const size_t left = n - i;
-      const auto normal = hn::Mul(hn::Sub(LoadUpTo(d, s + i, left), mean), inv_std);
+      const auto normal = hn::MulSub(hn::Sub(LoadUpTo(d, s + i, left), mean), inv_std, off);
       const auto shift = p.shift != nullptr ? LoadUpTo(d, p.shift + i, left) : zero;
       StoreUpTo(hn::MulAdd(normal, LoadUpTo(d, p.scale + i, left), shift), d, y + i, left);
     }
-    if (p.mean != nullptr) p.mean[r] = hn::GetLane(mean);
+    if (p.mean != nullptr) p.mean[r] = hn::GetLane(hn::Add(mean, rest));
     if (p.inv_std != nullptr) p.inv_std[r] = hn::GetLane(inv_std);
   }
 }
 
-void Affine(const float* x, float* y, int64_t n, float a, float b) {
+RowMoments Moments(const float* x, int64_t count, float from) {
   const FloatTag d;
-  AffineRow(d, x, y, static_cast<size_t>(n), hn::Set(d, a), hn::Set(d, b));
+  const size_t lanes = hn::Lanes(d);
+  const auto shift = hn::Set(d, from);
+  constexpr int64_t kStretch = 1024;
+  RowMoments total = {0, 0};
+  for (int64_t begin = 0; begin < count; begin += kStretch) {
+    const float* p = x + begin;
+    const auto n = static_cast<size_t>(count - begin < kStretch ? count - begin : kStretch);
+    auto s0 = hn::Zero(d);
+    auto s1 = s0;
+    auto v0 = s0;
+    auto v1 = s0;
+    size_t i = 0;
+    for (; i + 2 * lanes <= n; i += 2 * lanes) {
+      const auto c0 = hn::Sub(hn::LoadU(d, p + i), shift);
+      const auto c1 = hn::Sub(hn::LoadU(d, p + i + lanes), shift);
+      s0 = hn::Add(s0, c0);
+      s1 = hn::Add(s1, c1);
+      v0 = hn::MulAdd(c0, c0, v0);
+      v1 = hn::MulAdd(c1, c1, v1);
+    }
+    for (; i < n; i += lanes) {
+      const auto c = OnlyFirst(d, hn::Sub(LoadUpTo(d, p + i, n - i), shift), n - i, hn::Zero(d));
+      s0 = hn::Add(s0, c);
+      v0 = hn::MulAdd(c, c, v0);
+    }
+    total.sum += hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1)));
+    total.squares += hn::GetLane(hn::SumOfLanes(d, hn::Add(v0, v1)));
+  }
+  return total;
 }
 
-void AffineColumns(const float* x, float* y, int64_t rows, int64_t n, const float* a,
-                   const float* b) {
+void Affine(const float* x, float* y, int64_t n, float mean, float a, float b) {
+  const FloatTag d;
+  const size_t lanes = hn::Lanes(d);
+  const auto size = static_cast<size_t>(n);
+  const auto vm = hn::Set(d, mean);
+  const auto va = hn::Set(d, a);
+  const auto vb = hn::Set(d, b);
+  for (size_t i = 0; i < size; i += lanes) {
+    const auto centred = hn::Sub(LoadUpTo(d, x + i, size - i), vm);
+    StoreUpTo(hn::MulAdd(va, centred, vb), d, y + i, size - i);
+  }
+}
+
+void AffineColumns(const float* x, float* y, int64_t rows, int64_t n, const float* mean,
+                   const float* a, const float* b) {
   const FloatTag d;
   const size_t lanes = hn::Lanes(d);
   const auto size = static_cast<size_t>(n);
   for (size_t c = 0; c < size; c += lanes) {
     const size_t left = size - c;
+    const auto vm = LoadUpTo(d, mean + c, left);
     const auto va = LoadUpTo(d, a + c, left);
     const auto vb = LoadUpTo(d, b + c, left);
     for (int64_t r = 0; r < rows; ++r) {
-      const auto v = LoadUpTo(d, x + r * n + c, left);
-      StoreUpTo(hn::MulAdd(va, v, vb), d, y + r * n + c, left);
+      const auto centred = hn::Sub(LoadUpTo(d, x + r * n + c, left), vm);
+      StoreUpTo(hn::MulAdd(va, centred, vb), d, y + r * n + c, left);
     }
   }
 }
 
 RowFns Find() {
-  return {Softmax,   LogSoftmax, SoftmaxColumns<false>, SoftmaxColumns<true>,
-          LayerNorm, Affine,     AffineColumns};
+  return {Softmax, LogSoftmax, SoftmaxColumns<false>, SoftmaxColumns<true>, LayerNorm,
+          Moments, Affine,     AffineColumns};
 }
 
 }  // namespace

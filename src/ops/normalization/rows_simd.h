@@ -1,6 +1,9 @@
 // Vectorised float32 kernels over rows and columns: softmax, layer normalisation, affine maps.
 //
 // Outputs may be the very memory of x (or residual).
+//
+// Values may be large beside their spread, as 16-bit sound and time stamps are: a mean is taken off
+// before anything is multiplied, x·a + (b − mean·a) in float would lose what x − mean keeps.
 #ifndef CHAIRLIFT_OPS_NORMALIZATION_ROWS_SIMD_H_
 #define CHAIRLIFT_OPS_NORMALIZATION_ROWS_SIMD_H_
 
@@ -27,6 +30,11 @@ struct LayerNormRows {
   bool centred = true;
 };
 
+// Sums over a row, in float over stretches of at most 1,024 elements and in double across them.
+struct RowMoments {
+  double sum, squares;
+};
+
 // Columns that softmax_columns() walks together: calls for a multiple of them are best.
 inline constexpr int64_t kSoftmaxColumns = 256;
 
@@ -40,11 +48,13 @@ struct RowFns {
   void (*log_softmax_columns)(const float* x, float* y, int64_t n, int64_t inner, int64_t first,
                               int64_t last);
   void (*layer_norm)(const LayerNormRows& rows);
-  // y = a x + b
-  void (*affine)(const float* x, float* y, int64_t n, float a, float b);
-  // y[r, c] = a[c] x[r, c] + b[c]
-  void (*affine_columns)(const float* x, float* y, int64_t rows, int64_t n, const float* a,
-                         const float* b);
+  // Σ (x − from) and Σ (x − from)²
+  RowMoments (*moments)(const float* x, int64_t n, float from);
+  // y = a (x − mean) + b
+  void (*affine)(const float* x, float* y, int64_t n, float mean, float a, float b);
+  // y[r, c] = a[c] (x[r, c] − mean[c]) + b[c]
+  void (*affine_columns)(const float* x, float* y, int64_t rows, int64_t n, const float* mean,
+                         const float* a, const float* b);
 };
 RowFns FindRowFns();
 

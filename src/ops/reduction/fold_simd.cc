@@ -38,10 +38,9 @@ struct SumSquareFold : SumFold {
     return hn::MulAdd(x, x, acc);
   }
 };
-struct SumSquareFromFold : SumFold {
+struct SumFromFold : SumFold {
   static HWY_INLINE FloatVec Step(FloatTag, FloatVec acc, FloatVec x, FloatVec shift) {
-    const auto centred = hn::Sub(x, shift);
-    return hn::MulAdd(centred, centred, acc);
+    return hn::Add(acc, hn::Sub(x, shift));
   }
 };
 struct SumExpFold : SumFold {
@@ -178,8 +177,8 @@ FoldFns Find(FloatFold op) {
       return Fns<SumAbsFold>();
     case FloatFold::kSumSquare:
       return Fns<SumSquareFold>();
-    case FloatFold::kSumSquareFrom:
-      return Fns<SumSquareFromFold, true>();
+    case FloatFold::kSumFrom:
+      return Fns<SumFromFold, true>();
     case FloatFold::kSumExp:
       return Fns<SumExpFold, true>();
     case FloatFold::kMax:

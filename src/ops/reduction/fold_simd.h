@@ -13,8 +13,8 @@ enum class FloatFold {
   kSum,
   kSumAbs,
   kSumSquare,
-  kSumSquareFrom,  // of (x - shift)^2
-  kSumExp,         // of exp(x - shift)
+  kSumFrom,  // of x - shift
+  kSumExp,   // of exp(x - shift)
   kMax,
   kMin,
 };

@@ -45,7 +45,10 @@ struct Sum {
   };
   static float FinishFloat(double acc, int64_t) { return static_cast<float>(acc); }
 };
+// Of float32 from the first element on: values may be large beside how they differ, and what sums
+// of theirs lose is what a normalisation made of means looks for.
 struct Mean : Sum {
+  static constexpr FloatFold kFold = FloatFold::kSumFrom;
   template <typename T>
   struct For : Sum::For<T> {
     static T Finish(SumOf<T> acc, int64_t count) {
@@ -56,8 +59,8 @@ struct Mean : Sum {
       }
     }
   };
-  static float FinishFloat(double acc, int64_t count) {
-    return static_cast<float>(acc / static_cast<double>(count));
+  static float FinishFloat(double acc, int64_t count, double from = 0) {
+    return static_cast<float>(from + acc / static_cast<double>(count));
   }
 };
 struct LogSum : Sum {
@@ -239,6 +242,12 @@ void FoldUnit(const ReducePlan& plan, const FoldFns& fold, const float* x, int64
   });
 }
 
+// What the mean of elements that begin with x is summed from. x may be too large for differences.
+float MeanFrom(float x) {
+  constexpr float kMost = 1e30f;
+  return std::abs(x) <= kMost ? x : 0.0f;
+}
+
 template <typename Op>
 void RunFloatUnits(const ReducePlan& plan, const void* in, void* out, int64_t first, int64_t last) {
   const FoldFns fold = FindFold(Op::kFold);
@@ -249,9 +258,15 @@ void RunFloatUnits(const ReducePlan& plan, const void* in, void* out, int64_t fi
       const float* x = static_cast<const float*>(in);
       float* y = static_cast<float*>(out);
       for (int64_t unit = first; unit < last; ++unit) {
-        const double acc =
-            plan.inner == 0 ? fold.start : fold.row(x + unit * plan.inner, plan.inner, 0);
-        y[unit] = Op::FinishFloat(acc, plan.fold_count);
+        const float* row = x + unit * plan.inner;
+        if (plan.inner == 0) {
+          y[unit] = Op::FinishFloat(fold.start, 0);
+        } else if constexpr (std::is_same_v<Op, Mean>) {
+          const float from = MeanFrom(row[0]);
+          y[unit] = Op::FinishFloat(fold.row(row, plan.inner, from), plan.fold_count, from);
+        } else {
+          y[unit] = Op::FinishFloat(fold.row(row, plan.inner, 0), plan.fold_count);
+        }
       }
       return;
     }
@@ -273,6 +288,13 @@ void RunFloatUnits(const ReducePlan& plan, const void* in, void* out, int64_t fi
       FoldUnit(plan, fold, x, cols.count, shift, acc);
       for (int64_t c = 0; c < cols.count; ++c) {
         y[c] = static_cast<float>(shift[c] + std::log(acc[c]));
+      }
+    } else if constexpr (std::is_same_v<Op, Mean>) {
+      float from[kFoldColumns] = {};
+      if (plan.fold_count > 0) std::transform(x, x + cols.count, from, MeanFrom);
+      FoldUnit(plan, fold, x, cols.count, from, acc);
+      for (int64_t c = 0; c < cols.count; ++c) {
+        y[c] = Op::FinishFloat(acc[c], plan.fold_count, from[c]);
       }
     } else {
       FoldUnit(plan, fold, x, cols.count, nullptr, acc);

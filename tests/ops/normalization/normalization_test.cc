@@ -201,6 +201,84 @@ TEST(GroupNormalizationTest, NormalisesGroupsAndInstances) {
   EXPECT_EQ(wrong.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Values that are large beside how they differ: pixels, 16-bit sound, time stamps.
+Tensor FarFromZero(DType dtype, const Shape& shape, double value, int64_t period) {
+  Tensor x = Tensor::Allocate(dtype, shape);
+  for (int64_t i = 0; i < x.size(); ++i) {
+    const double v = value + static_cast<double>(i % period);
+    if (dtype == DType::kDouble) {
+      x.data<double>()[i] = v;
+    } else {
+      x.data<float>()[i] = static_cast<float>(v);
+    }
+  }
+  return x;
+}
+
+TEST(NormalizationTest, ValuesMayBeLargeBesideHowTheyDiffer) {
+  for (const DType dtype : {DType::kFloat, DType::kDouble}) {
+    for (const double value : {7.0, 255.0, 40000.0, 4e6, 4000001.0, -4000001.0}) {
+      for (const int64_t period : {1, 2, 4}) {
+        for (const Shape& shape : {Shape{1, 3, 16, 16}, Shape{2, 2, 5, 7}, Shape{1, 2, 96, 129}}) {
+          const int64_t channels = shape[1];
+          const int64_t plane = shape.NumElements(2, shape.rank());
+          const Tensor x = FarFromZero(dtype, shape, value, period);
+          const Doubles wide = AsDoubles(x);
+          const auto ones = [&](int64_t n) { return RandomTensor(dtype, {n}, 1, 1, 1); };
+          const auto zeros = [&](int64_t n) { return RandomTensor(dtype, {n}, 0, 0, 1); };
+          const auto check = [&](const char* name, Attributes attributes,
+                                 std::vector<Tensor> inputs, int64_t n) {
+            attributes.Set("epsilon", 1e-5f);
+            auto y = RunOperator({name, attributes, std::move(inputs)});
+            ASSERT_TRUE(y.ok()) << y.status();
+            const auto expected = ReferenceLayerNorm(wide, n, {1}, {}, 1e-5f).y;
+            const Doubles actual = AsDoubles((*y)[0]);
+            for (size_t i = 0; i < actual.size(); ++i) {
+              ASSERT_NEAR(actual[i], expected[i], 1e-3)
+                  << name << " of " << value << ", " << shape.ToString() << " period " << period;
+            }
+          };
+          check("InstanceNormalization", {}, {x, ones(channels), zeros(channels)}, plane);
+          check("GroupNormalization", With({{"num_groups", int64_t{1}}}),
+                {x, ones(channels), zeros(channels)}, channels * plane);
+          check("LayerNormalization", With({{"axis", int64_t{-1}}}),
+                {x, ones(shape[3]), zeros(shape[3])}, shape[3]);
+          check("LayerNormalization", With({{"axis", int64_t{2}}}),
+                {x, RandomTensor(dtype, {shape[2], shape[3]}, 1, 1, 1)}, plane);
+        }
+      }
+    }
+  }
+}
+
+TEST(NormalizationTest, EqualElementsAreTheBias) {
+  for (const int64_t n : {1, 5, 256, 3001}) {
+    const Tensor x = FarFromZero(DType::kFloat, {2, 2, n}, 4000001.0, 1);
+    const Tensor scale = RandomTensor(DType::kFloat, {2}, 1, 2, 1);
+    const Tensor bias = Tensor::Of<float>({2}, {0.25f, -3.0f});
+    auto y = RunOperator({"InstanceNormalization", With({{"epsilon", 1e-12f}}), {x, scale, bias}});
+    ASSERT_TRUE(y.ok()) << y.status();
+    const Doubles actual = AsDoubles((*y)[0]);
+    for (size_t i = 0; i < actual.size(); ++i) {
+      ASSERT_EQ(actual[i], static_cast<int64_t>(i) / n % 2 == 0 ? 0.25 : -3.0) << n;
+    }
+  }
+}
+
+// The statistics of training mode, or of a file, are far from zero too.
+TEST(BatchNormalizationTest, TakesTheMeanOffFirst) {
+  const Tensor x = FarFromZero(DType::kFloat, {2, 3, 8}, 4000000.0, 4);
+  const auto of = [](float v) { return Tensor::Of<float>({3}, {v, v, v}); };
+  auto y = RunOperator({"BatchNormalization",
+                        With({{"epsilon", 0.0f}}),
+                        {x, of(1.1f), of(0.5f), of(4000001.0f), of(1.0f)}});
+  ASSERT_TRUE(y.ok()) << y.status();
+  const Doubles actual = AsDoubles((*y)[0]);
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_NEAR(actual[i], (static_cast<double>(i % 4) - 1) * 1.1 + 0.5, 1e-5);
+  }
+}
+
 TEST(BatchNormalizationTest, IsAnAffineMapByChannel) {
   for (DType dtype : kFloats) {
     for (const Shape& shape :

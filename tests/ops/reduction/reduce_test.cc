@@ -271,6 +271,27 @@ TEST(ReduceEdgeTest, OneElementIsFoldedLikeMany) {
   EXPECT_EQ(of("ReduceLogSum")[3], -inf);
 }
 
+// Decomposed normalisations subtract such means.
+TEST(ReduceEdgeTest, MeansOfLargeValuesAreExactWhereTheyDoNotDiffer) {
+  for (const float value : {16777213.0f, 4000001.0f, -40000.1f}) {
+    const Tensor x = Tensor::Of<float>({3, 700, 5}, std::vector<float>(3 * 700 * 5, value));
+    for (const std::vector<int64_t>& folded :
+         {std::vector<int64_t>{2}, {1}, {1, 2}, {0, 2}, {0, 1, 2}}) {
+      const Tensor axes = Tensor::Of<int64_t>({static_cast<int64_t>(folded.size())}, folded);
+      auto y = RunOperator({"ReduceMean", {}, {x, axes}});
+      ASSERT_TRUE(y.ok()) << y.status();
+      for (const double mean : AsDoubles((*y)[0])) ASSERT_EQ(mean, value);
+    }
+  }
+  const float inf = std::numeric_limits<float>::infinity();
+  auto y = RunOperator(
+      {"ReduceMean",
+       {},
+       {Tensor::Of<float>({2, 2}, {inf, 1, 3e38f, -3e38f}), Tensor::Of<int64_t>({1}, {1})}});
+  ASSERT_TRUE(y.ok()) << y.status();
+  EXPECT_EQ(AsDoubles((*y)[0]), (Doubles{inf, 0}));
+}
+
 TEST(ReduceEdgeTest, AnExtremumIsNaNWhereAnElementIs) {
   const std::vector<int64_t> axes[] = {{0}, {1}, {2}, {0, 1}, {1, 2}, {0, 2}, {0, 1, 2}};
   uint32_t seed = 31;
