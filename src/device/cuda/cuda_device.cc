@@ -16,14 +16,36 @@ Status Checked(cudaError_t error, const char* what) {
   return Internal("{}: {}", what, cudaGetErrorString(error));
 }
 
+namespace {
+
+StatusOr<std::shared_ptr<void>> AllocateOn(int index, size_t bytes) {
+  constexpr size_t kReadablePastEnd = 64;
+  void* memory = nullptr;
+  CHAIRLIFT_RETURN_IF_ERROR(Checked(cudaSetDevice(index), "cudaSetDevice"));
+  CHAIRLIFT_RETURN_IF_ERROR(
+      Checked(cudaMalloc(&memory, bytes + kReadablePastEnd), "memory that is kept"));
+  return std::shared_ptr<void>(memory, [index](void* p) {
+    cudaSetDevice(index);
+    cudaFree(p);
+  });
+}
+
+}  // namespace
+
 CudaDevice::CudaDevice(int index, bool tf32, const DeviceKernels* kernels,
-                       const cudaDeviceProp& properties)
+                       const cudaDeviceProp& properties, cudaStream_t uploads)
     : Device(fmt::format("cuda:{}", index), /*is_host=*/false, kernels),
       index_(index),
       tf32_(tf32),
       description_(fmt::format("{}, compute capability {}.{}{}", properties.name, properties.major,
                                properties.minor, tf32 ? ", TF32" : "")),
-      pinned_(PinnedMemory::Create()) {}
+      pinned_(PinnedMemory::Create()),
+      uploads_(uploads) {}
+
+CudaDevice::~CudaDevice() {
+  cudaSetDevice(index_);
+  cudaStreamDestroy(uploads_);
+}
 
 StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(int index, bool tf32,
                                                          const DeviceKernels* kernels) {
@@ -47,19 +69,25 @@ StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(int index, bool tf32,
   CHAIRLIFT_RETURN_IF_ERROR(
       Checked(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold),
               "cudaMemPoolSetAttribute"));
-  return std::unique_ptr<CudaDevice>(new CudaDevice(index, tf32, kernels, properties));
+  cudaStream_t uploads = nullptr;
+  CHAIRLIFT_RETURN_IF_ERROR(
+      Checked(cudaStreamCreateWithFlags(&uploads, cudaStreamNonBlocking), "cudaStreamCreate"));
+  return std::unique_ptr<CudaDevice>(new CudaDevice(index, tf32, kernels, properties, uploads));
 }
 
 StatusOr<std::shared_ptr<void>> CudaDevice::Allocate(size_t bytes) {
-  constexpr size_t kReadablePastEnd = 64;
-  void* memory = nullptr;
-  CHAIRLIFT_RETURN_IF_ERROR(Checked(cudaSetDevice(index_), "cudaSetDevice"));
-  CHAIRLIFT_RETURN_IF_ERROR(
-      Checked(cudaMalloc(&memory, bytes + kReadablePastEnd), "memory that is kept"));
-  return std::shared_ptr<void>(memory, [index = index_](void* p) {
-    cudaSetDevice(index);
-    cudaFree(p);
-  });
+  return AllocateOn(index_, bytes);
+}
+
+StatusOr<std::shared_ptr<void>> CudaDevice::Upload(const void* host, size_t bytes) const {
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<void> memory, AllocateOn(index_, bytes));
+  if (bytes == 0) return memory;
+  // cudaMemcpy() from pageable memory may return before the last bytes have arrived, and is ordered
+  // with the legacy stream alone: the lanes' non-blocking streams would not wait for them.
+  CHAIRLIFT_RETURN_IF_ERROR(Checked(
+      cudaMemcpyAsync(memory.get(), host, bytes, cudaMemcpyHostToDevice, uploads_), "an upload"));
+  CHAIRLIFT_RETURN_IF_ERROR(Checked(cudaStreamSynchronize(uploads_), "an upload"));
+  return memory;
 }
 
 StatusOr<std::unique_ptr<Stream>> CudaDevice::NewStream() { return CudaStream::Create(*this); }

@@ -22,18 +22,26 @@ class CudaDevice final : public Device {
   std::string Description() const override { return description_; }
   StatusOr<std::shared_ptr<void>> Allocate(size_t bytes) override;
   StatusOr<std::unique_ptr<Stream>> NewStream() override;
+  // Memory of this device with a copy of any host memory, as Allocate() gives it. Every stream
+  // finds the bytes there once it has returned. Thread-safe; sets the calling thread's current
+  // device.
+  StatusOr<std::shared_ptr<void>> Upload(const void* host, size_t bytes) const;
+
+  ~CudaDevice() override;
 
   int index() const { return index_; }
   bool tf32() const { return tf32_; }
   PinnedMemory& pinned() { return *pinned_; }
 
  private:
-  CudaDevice(int index, bool tf32, const DeviceKernels* kernels, const cudaDeviceProp& properties);
+  CudaDevice(int index, bool tf32, const DeviceKernels* kernels, const cudaDeviceProp& properties,
+             cudaStream_t uploads);
 
   const int index_;
   const bool tf32_;
   const std::string description_;
   const std::shared_ptr<PinnedMemory> pinned_;
+  const cudaStream_t uploads_;  // owned
 };
 
 }  // namespace chairlift::cuda

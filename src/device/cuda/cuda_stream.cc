@@ -99,8 +99,8 @@ StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(CudaDevice& device) {
               "cudaStreamCreate"));
   CHAIRLIFT_RETURN_IF_ERROR(Checked(
       cudaMalloc(reinterpret_cast<void**>(&made->fault_), sizeof(*made->fault_)), "a stream"));
-  CHAIRLIFT_RETURN_IF_ERROR(
-      Checked(cudaMemset(made->fault_, 0, sizeof(*made->fault_)), "cudaMemset"));
+  CHAIRLIFT_RETURN_IF_ERROR(Checked(
+      cudaMemsetAsync(made->fault_, 0, sizeof(*made->fault_), made->handle_->stream), "a stream"));
   made->thread_ = std::thread([stream = made.get()] { stream->Main(); });
   return made;
 }

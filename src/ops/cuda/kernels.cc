@@ -48,18 +48,10 @@ class CudaKernels final : public DeviceKernels {
 
 StatusOr<Tensor> UploadNow(const CompileContext& context, const Tensor& host) {
   const auto& device = static_cast<const CudaDevice&>(context.device);
-  CHAIRLIFT_RETURN_IF_ERROR(Checked(cudaSetDevice(device.index()), "cudaSetDevice"));
-  constexpr size_t kReadablePastEnd = 64;
-  void* memory = nullptr;
-  CHAIRLIFT_RETURN_IF_ERROR(
-      Checked(cudaMalloc(&memory, host.byte_size() + kReadablePastEnd), "weights"));
-  auto owner = std::shared_ptr<void>(memory, [index = device.index()](void* p) {
-    cudaSetDevice(index);
-    cudaFree(p);
-  });
-  CHAIRLIFT_RETURN_IF_ERROR(
-      Checked(cudaMemcpy(memory, host.raw(), host.byte_size(), cudaMemcpyHostToDevice), "weights"));
-  return Tensor::Wrap(host.dtype(), host.shape(), memory, std::move(owner), &device);
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<void> memory,
+                             device.Upload(host.raw(), host.byte_size()));
+  void* const data = memory.get();
+  return Tensor::Wrap(host.dtype(), host.shape(), data, std::move(memory), &device);
 }
 
 }  // namespace chairlift::cuda
