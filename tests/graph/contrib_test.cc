@@ -616,6 +616,61 @@ TEST_F(ContribTest, QLinearOperatorsRoundTheirResults) {
               ElementsAre(-11, 5));
 }
 
+// The scales are those of masks: what an integer stands for is no float any more.
+TEST_F(ContribTest, QLinearOperatorsOutliveScalesThatOverflow) {
+  const auto of = [](const std::string& op, float x_scale, float y_scale, int y_zero,
+                     const std::function<void(ContribNode&)>& set, std::vector<int8_t> x) {
+    ContribNode m(op, {"x", "xs", "xz", "ys", "yz"});
+    m.model.Input("x", kInt8, {1, 1, 4});
+    m.model.Floats("xs", {}, {x_scale}).Floats("ys", {}, {y_scale});
+    m.model.Tensor("xz", kInt8, {})->add_int32_data(0);
+    m.model.Tensor("yz", kInt8, {})->add_int32_data(y_zero);
+    set(m);
+    return Integers<int8_t>(m.Run({Tensor::Of<int8_t>({1, 1, 4}, std::move(x))})[0]);
+  };
+  const auto nothing = [](ContribNode&) {};
+  EXPECT_THAT(of("QLinearLeakyRelu", 3e38f, 3e38f, 0,
+                 [](ContribNode& m) { m.node.Float("alpha", 0.0f); }, {-128, 0, 2, 127}),
+              ElementsAre(0, 0, 2, 127));
+  EXPECT_THAT(of("QLinearGlobalAveragePool", 3e38f, 1e38f, 1, nothing, {-128, 127, -127, -128}),
+              ElementsAre(-128));
+  EXPECT_THAT(of("QLinearGlobalAveragePool", 3e38f, 1e38f, 1, nothing, {100, -100, 100, -92}),
+              ElementsAre(7));
+  EXPECT_THAT(of("QLinearAveragePool", 3e38f, 3e38f, 0,
+                 [](ContribNode& m) { m.node.Ints("kernel_shape", {2}).Ints("strides", {2}); },
+                 {127, -127, 8, 4}),
+              ElementsAre(0, 6));
+  // Scores and a mask as dynamic ranges have them, and beyond.
+  const auto softmax = [](ContribNode& m) { m.node.Int("opset", 13).Int("axis", -1); };
+  for (const float scale : {2.68e36f, 3e38f}) {
+    EXPECT_THAT(of("QLinearSoftmax", scale, 1.0f / 256, -128, softmax, {-128, 0, -127, 0}),
+                ElementsAre(-128, 0, -128, 0));
+    EXPECT_THAT(of("QLinearSoftmax", scale, 1.0f / 256, -128, softmax, {127, 127, 127, 127}),
+                ElementsAre(-64, -64, -64, -64));
+  }
+  ContribNode concat("QLinearConcat", {"s", "z", "a", "as", "az", "b", "bs", "bz"});
+  concat.model.Input("a", kUInt8, {2}).Input("b", kUInt8, {2});
+  concat.model.Floats("s", {}, {3e38f}).Floats("as", {}, {3e38f}).Floats("bs", {}, {1e38f});
+  for (const char* name : {"z", "az", "bz"}) {
+    concat.model.Tensor(name, kUInt8, {})->add_int32_data(0);
+  }
+  concat.node.Int("axis", 0);
+  EXPECT_THAT(Integers<uint8_t>(concat.Run(
+                  {Tensor::Of<uint8_t>({2}, {2, 255}), Tensor::Of<uint8_t>({2}, {6, 255})})[0]),
+              ElementsAre(2, 255, 2, 85));
+}
+
+// quantize_static() writes (1 − mask) · finfo.min so. Padding must not be attended to.
+TEST_F(ContribTest, QuantisedMasksHideWhatTheyShould) {
+  ContribNode m("QLinearMul", {"a", "as", "az", "b", "bs", "bz", "cs", "cz"});
+  m.model.Input("a", kInt8, {"n"});
+  m.model.Floats("as", {}, {1}).Floats("bs", {}, {2.6793887e36f}).Floats("cs", {}, {1});
+  m.model.Tensor("b", kInt8, {})->add_int32_data(-127);
+  for (const char* name : {"az", "bz", "cz"}) m.model.Tensor(name, kInt8, {})->add_int32_data(0);
+  EXPECT_THAT(Integers<int8_t>(m.Run({Tensor::Of<int8_t>({4}, {0, 1, 0, 1})})[0]),
+              ElementsAre(0, -128, 0, -128));
+}
+
 TEST_F(ContribTest, QLinearConcatBringsPartsToOneScale) {
   ContribNode m("QLinearConcat", {"s", "z", "a", "as", "az", "b", "bs", "bz"});
   m.model.Input("a", kUInt8, {"n"}).Input("b", kUInt8, {"n"});

@@ -11,6 +11,7 @@
 #include "graph/onnx/detach_weights.h"
 #include "graph/onnx/file.h"
 #include "graph/onnx/graph_reader.h"
+#include "graph/quantized_masks.h"
 #include "graph/specialise.h"
 #include "onnx/onnx_pb.h"
 #include "ops/linear/huge_tensor.h"
@@ -32,6 +33,7 @@ StatusOr<ImportedModel> FromProto(onnx::ModelProto& model, const DetachedWeights
                              ReadGraph(model, weights, options.external_data_dir, &out.opset));
   CHAIRLIFT_RETURN_IF_ERROR(Verify(out.graph));
   CHAIRLIFT_RETURN_IF_ERROR(InferTakenBranches(out.graph));
+  JoinQuantizedMasks(out.graph);
   CHAIRLIFT_RETURN_IF_ERROR(Verify(out.graph));
   out.producer = model.producer_name();
   if (!model.producer_version().empty()) out.producer += " " + model.producer_version();

@@ -4,6 +4,7 @@
 #include "ops/element_type.h"
 #include "ops/quantization/quantization.h"
 #include "ops/quantization/scale_map.h"
+#include "ops/quantization/scale_ratio.h"
 
 namespace chairlift {
 namespace {
@@ -30,13 +31,24 @@ StatusOr<std::unique_ptr<Kernel>> CompileAsDequantizeLinear(const CompileContext
   CHAIRLIFT_ASSIGN_OR_RETURN(
       const ScaleMap map,
       ScaleMap::Make(context.attributes, context.inputs[0].shape, context.inputs[1].shape));
-  return MakeKernel([map](const KernelArgs& args) -> Status {
+  return MakeKernel([map, scales = context.inputs[1].size()](const KernelArgs& args) -> Status {
     // Differences of 16-bit values fit 32 bits; those of 32-bit values do not.
     using Wide = std::conditional_t<sizeof(Q) < 4, int32_t, int64_t>;
     const auto* x = static_cast<const Q*>(args.inputs[0]);
     const auto* scale = static_cast<const float*>(args.inputs[1]);
     const auto* zero = args.inputs.size() > 2 ? static_cast<const Q*>(args.inputs[2]) : nullptr;
     auto* y = static_cast<float*>(args.outputs[0]);
+    if (AnyUnusual({scale, static_cast<size_t>(scales)})) {
+      map.ForRuns(0, map.outer, [&](int64_t first, int64_t count, int64_t s) {
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t at = s + i * map.inner_stride;
+          const Wide point = zero == nullptr ? 0 : zero[at];
+          y[first + i] = static_cast<float>(
+              static_cast<double>(static_cast<Wide>(x[first + i]) - point) * Exactly(scale[at]));
+        }
+      });
+      return {};
+    }
     map.ForRuns(0, map.outer, [&](int64_t first, int64_t count, int64_t s) {
       if (map.inner_stride == 0) {
         const float factor = scale[s];

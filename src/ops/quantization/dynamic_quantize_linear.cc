@@ -1,5 +1,6 @@
 // DynamicQuantizeLinear: x to uint8 over the range that it has, zero included.
 #include <algorithm>
+#include <cmath>
 
 #include "ops/operator.h"
 #include "ops/quantization/quantization.h"
@@ -42,7 +43,11 @@ StatusOr<std::unique_ptr<Kernel>> CompileDynamicQuantizeLinear(const CompileCont
     float high = 0;
     Range(x, n, low, high);
     // All zeros have any scale; 1 is what onnxruntime answers.
-    const float scale = high == low ? 1.0f : (high - low) / 255.0f;
+    float scale = high == low ? 1.0f : (high - low) / 255.0f;
+    // Bounds whose difference is no float any more, masks among them.
+    if (std::isinf(scale)) {
+      scale = static_cast<float>((static_cast<double>(high) - static_cast<double>(low)) / 255.0);
+    }
     const uint8_t zero = Quantize<uint8_t>(-low / scale, 0);
     if (auto* y = static_cast<uint8_t*>(args.outputs[0]); y != nullptr) {
       for (int64_t i = 0; i < n; ++i) y[i] = Quantize<uint8_t>(x[i] / scale, zero);

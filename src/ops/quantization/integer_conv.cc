@@ -12,6 +12,7 @@
 #include "ops/multiply_adds.h"
 #include "ops/quantization/integer_product.h"
 #include "ops/quantization/quantization.h"
+#include "ops/quantization/scale_ratio.h"
 #include "ops/window.h"
 
 namespace chairlift {
@@ -222,11 +223,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileConv(const CompileContext& context, con
         const ZeroPoints x_zero{input(at.x_zero), x_signed, 0};
         const ZeroPoints y_zero{input(at.y_zero), y_signed, 0};
         const auto* bias = static_cast<const int32_t*>(input(at.bias));
-        float scale = 1;
-        if (at.y_scale >= 0) {
-          scale = *static_cast<const float*>(input(at.x_scale)) /
-                  *static_cast<const float*>(input(at.y_scale));
-        }
+        const auto scale_of = [&](int i) { return static_cast<const float*>(input(i)); };
         WidenRows({input(at.w), w_signed, k, 1}, {input(at.w_zero), w_signed, w_zero_stride},
                   groups * rows, k, wide_w);
 
@@ -260,9 +257,10 @@ StatusOr<std::unique_ptr<Kernel>> CompileConv(const CompileContext& context, con
                                               static_cast<uint32_t>(bias[channel]));
               }
             }
-            const float w_scale =
-                static_cast<const float*>(input(at.w_scale))[channel * w_scale_stride];
-            Requantize(row, count, scale * w_scale, y_zero[0], y_signed,
+            const float scale =
+                ScaleRatio(*scale_of(at.x_scale), scale_of(at.w_scale)[channel * w_scale_stride],
+                           *scale_of(at.y_scale));
+            Requantize(row, count, scale, y_zero[0], y_signed,
                        static_cast<uint8_t*>(args.outputs[0]) + to);
           }
         };

@@ -12,6 +12,7 @@
 #include "ops/multiply_adds.h"
 #include "ops/quantization/integer_product.h"
 #include "ops/quantization/quantization.h"
+#include "ops/quantization/scale_ratio.h"
 
 namespace chairlift {
 namespace {
@@ -274,8 +275,9 @@ class IntegerMatMul final : public Kernel {
       const float row_scale = a_scales[r * a_scale_.stride];
       std::byte* row = static_cast<std::byte*>(args.outputs[0]) + (i * p_.m + r) * p_.n;
       for (int64_t c = first; c < last; c += step) {
-        Requantize(sums + r * p_.n + c, step, row_scale * b_scales[c * b_scale_.stride] / y_scale,
-                   y_zero[0], y_signed_, row + c);
+        Requantize(sums + r * p_.n + c, step,
+                   ScaleRatio(row_scale, b_scales[c * b_scale_.stride], y_scale), y_zero[0],
+                   y_signed_, row + c);
       }
     }
   }

@@ -11,6 +11,8 @@ void RegisterQuantization(OperatorRegistry& registry) {
   RegisterDynamicQuantizeLinear(registry);
   RegisterIntegerMatMul(registry);
   RegisterIntegerConv(registry);
+  RegisterQuantizedBinary(registry);
+  RegisterRequantize(registry);
   RegisterMatMulNBits(registry);
 }
 

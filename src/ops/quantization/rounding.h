@@ -4,20 +4,22 @@
 
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 namespace chairlift {
 
 // round(x) + zero_point in Q, of at most 16 bits; NaN becomes the lowest value. Bounds are applied
 // first, which gives the same result as they are whole numbers, and keeps x where adding and taking
-// away 1.5 · 2²³ rounds to an integer: unlike nearbyint() a compiler turns that into vectors.
-template <typename Q>
-inline Q Quantize(float x, int32_t zero_point) {
+// away 1.5 · 2²³ (2⁵² of double) rounds to an integer: unlike nearbyint() a compiler turns that
+// into vectors.
+template <typename Q, typename Real>
+inline Q Quantize(Real x, int32_t zero_point) {
   static_assert(sizeof(Q) <= 2);
-  const float low = static_cast<float>(std::numeric_limits<Q>::lowest() - zero_point);
-  const float high = static_cast<float>(std::numeric_limits<Q>::max() - zero_point);
+  const auto low = static_cast<Real>(std::numeric_limits<Q>::lowest() - zero_point);
+  const auto high = static_cast<Real>(std::numeric_limits<Q>::max() - zero_point);
   x = x > low ? x : low;
   x = x < high ? x : high;
-  constexpr float kRound = 12582912.0f;
+  constexpr Real kRound = std::is_same_v<Real, float> ? Real{12582912.0} : Real{6755399441055744.0};
   return static_cast<Q>(static_cast<int32_t>((x + kRound) - kRound) + zero_point);
 }
 

@@ -258,5 +258,52 @@ TEST(DynamicQuantizeLinearTest, TheRangeIncludesZero) {
   }
 }
 
+// Workers take denormals for zero, and zero by zero is no number.
+TEST(QuantizationScaleTest, DenormalScalesCount) {
+  const float scale = 1e-39f;
+  auto y = RunOperator({"QuantizeLinear",
+                        {},
+                        {Tensor::Of<float>({5}, {0, 2e-39f, -3e-39f, 1, -1}), Tensor::Scalar(scale),
+                         Tensor::Scalar(int8_t{1})}});
+  ASSERT_TRUE(y.ok()) << y.status();
+  EXPECT_THAT((*y)[0].values<int8_t>(), ::testing::ElementsAre(1, 3, -2, 127, -128));
+  auto x = RunOperator(
+      {"DequantizeLinear",
+       {},
+       {Tensor::Of<int8_t>({2}, {0, 100}), Tensor::Scalar(scale), Tensor::Scalar(int8_t{0})}});
+  ASSERT_TRUE(x.ok()) << x.status();
+  EXPECT_EQ((*x)[0].values<float>()[0], 0);
+  EXPECT_NEAR((*x)[0].values<float>()[1], 1e-37, 1e-42);
+}
+
+TEST(QuantizationScaleTest, ARangeWiderThanAFloatHasAScale) {
+  auto y = RunOperator(
+      {"DynamicQuantizeLinear", {}, {Tensor::Of<float>({4}, {-3e38f, 0, 3e38f, 1})}, 3});
+  ASSERT_TRUE(y.ok()) << y.status();
+  EXPECT_NEAR((*y)[1].values<float>()[0] / (6e38 / 255), 1, 1e-6);
+  const int zero = (*y)[2].values<uint8_t>()[0];
+  EXPECT_THAT((*y)[0].values<uint8_t>(), ::testing::ElementsAre(0, zero, 255, zero));
+}
+
+// (sum · 1e30 · 1e30) / 1e30 is no infinity.
+TEST(QuantizationScaleTest, ProductsOfLargeScalesAreDivided) {
+  const auto scale = [](float v) { return Tensor::Scalar(v); };
+  const Tensor zero = Tensor::Scalar(int8_t{0});
+  auto product = RunOperator(
+      {"QLinearMatMul",
+       {},
+       {Tensor::Of<int8_t>({1, 2}, {3, 0}), scale(1e30f), zero,
+        Tensor::Of<int8_t>({2, 2}, {2, 0, 5, 7}), scale(1e30f), zero, scale(1e38f), zero}});
+  ASSERT_TRUE(product.ok()) << product.status();
+  EXPECT_THAT((*product)[0].values<int8_t>(), ::testing::ElementsAre(127, 0));
+  auto conv =
+      RunOperator({"QLinearConv",
+                   {},
+                   {Tensor::Of<int8_t>({1, 1, 3}, {3, 0, 1}), scale(1e20f), zero,
+                    Tensor::Of<int8_t>({1, 1, 1}, {1}), scale(1e20f), zero, scale(2.5e38f), zero}});
+  ASSERT_TRUE(conv.ok()) << conv.status();
+  EXPECT_THAT((*conv)[0].values<int8_t>(), ::testing::ElementsAre(120, 0, 40));
+}
+
 }  // namespace
 }  // namespace chairlift

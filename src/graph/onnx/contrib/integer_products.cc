@@ -76,14 +76,17 @@ Status QGemm(Maker& make) {
                                    .a_zero_point = make.in(2),
                                    .b_zero_point = make.in(5)});
   if (make.has(6)) sum = make.Make("Add", {sum, make.in(6)});
-  ValueId scale = make.Make("Mul", {make.in(1), make.in(4)});
+  ValueId a_scale = make.in(1);
   if (const float alpha = make.attributes().Float("alpha", 1.0f); alpha != 1.0f) {
-    scale = make.Make("Mul", {scale, make.ScalarLike(scale, alpha)});
+    a_scale = make.Make("Mul", {a_scale, make.ScalarLike(a_scale, alpha)});
   }
-  const ValueId y = make.Make("Mul", {make.CastToFloat(sum), scale});
-  if (!make.has(7)) return make.Become("Identity", {y});
-  const ValueId zero = make.has(8) ? make.in(8) : make.ScalarLike(make.in(0), 0);
-  return make.Become("QuantizeLinear", {y, make.in(7), zero});
+  if (!make.has(7)) {
+    return make.Become("Mul", {make.CastToFloat(sum), make.Make("Mul", {a_scale, make.in(4)})});
+  }
+  const ValueId zero = make.has(8) ? make.AsScalar(make.in(8)) : make.ScalarLike(make.in(0), 0);
+  return make.Become("Identity",
+                     {make.MakeOwn("Requantize", {sum, make.AsScalar(a_scale),
+                                                  make.AsScalar(make.in(7)), zero, make.in(4)})});
 }
 
 // The layer on the weights that the integers stand for. Its inputs and states stay as they are:

@@ -74,6 +74,12 @@ ValueId Maker::MakeOutput(size_t output, std::string_view op, std::vector<ValueI
   return made;
 }
 
+ValueId Maker::AsScalar(ValueId id) {
+  if (id == kNoValue) return id;
+  const SymbolicShape scalar = shape(id);
+  return scalar.has_rank() && scalar.rank() == 0 ? id : Reshape(id, {});
+}
+
 ValueId Maker::ScalarLike(ValueId like, float value) {
   if (!ok()) return kNoValue;
   StatusOr<ValueId> scalar = normalise::ScalarLike(rewriter_, like, value);

@@ -71,6 +71,8 @@ class Maker {
   ValueId Reshape(ValueId id, const std::vector<int64_t>& dims) {
     return Make("Reshape", {id, Ints(dims)});
   }
+  // A scale or zero point as a scalar: [1] is taken for one. kNoValue stays so.
+  ValueId AsScalar(ValueId id);
   ValueId CastToFloat(ValueId id) { return Make("Cast", {id}, To(kOnnxFloat)); }
   ValueId CastToInt32(ValueId id) { return Make("Cast", {id}, To(kOnnxInt32)); }
   ValueId CastToInt64(ValueId id) { return Make("Cast", {id}, To(kOnnxInt64)); }

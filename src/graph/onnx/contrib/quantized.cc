@@ -1,5 +1,5 @@
-// Rules for quantised operators other than products: what their integers stand for goes through the
-// plain operator, and the result is quantised.
+// Rules for quantised operators other than products: their integers, or what they stand for where
+// that matters, go through the plain operator, and the result is quantised.
 #include <string>
 #include <utility>
 
@@ -8,39 +8,46 @@
 namespace chairlift::contrib {
 namespace {
 
-// A scale or zero point as a scalar: [1] is taken for one.
-ValueId AsScalar(Maker& make, ValueId id) {
-  if (id == kNoValue) return id;
-  const SymbolicShape shape = make.shape(id);
-  if (shape.has_rank() && shape.rank() == 0) return id;
-  return make.Make("Reshape", {id, make.Ints({})});
+constexpr float kLargestSoftmaxScale = 1.3e36f;
+
+ValueId ZeroPoint(Maker& make, size_t zero_point, ValueId like) {
+  return make.has(zero_point) ? make.AsScalar(make.in(zero_point)) : make.ScalarLike(like, 0);
 }
 
-ValueId Dequantized(Maker& make, size_t x, size_t scale, size_t zero_point) {
-  std::vector<ValueId> inputs = {make.in(x), AsScalar(make, make.in(scale))};
-  if (make.has(zero_point)) inputs.push_back(AsScalar(make, make.in(zero_point)));
+ValueId Dequantized(Maker& make, size_t x, ValueId scale, size_t zero_point) {
+  std::vector<ValueId> inputs = {make.in(x), scale};
+  if (make.has(zero_point)) inputs.push_back(make.AsScalar(make.in(zero_point)));
   return make.Make("DequantizeLinear", std::move(inputs));
+}
+// x less its zero point: whole numbers. Operators that commute with a scale work on these, as what
+// they stand for may be infinite where the result is not.
+ValueId Centred(Maker& make, size_t x, size_t zero_point) {
+  return Dequantized(make, x, make.Floats({}, {1.0f}), zero_point);
 }
 
 // The node becomes `real` in the integers of `like`.
 Status BecomeQuantized(Maker& make, ValueId real, size_t scale, size_t zero_point, ValueId like) {
-  const ValueId zero =
-      make.has(zero_point) ? AsScalar(make, make.in(zero_point)) : make.ScalarLike(like, 0);
-  return make.Become("QuantizeLinear", {real, AsScalar(make, make.in(scale)), zero});
+  return make.Become("QuantizeLinear",
+                     {real, make.AsScalar(make.in(scale)), ZeroPoint(make, zero_point, like)});
 }
 
 // Inputs: a, its scale and zero point; b, its scale and zero point; scale and zero point of the
 // result.
 Status QLinearBinary(Maker& make, const char* op) {
-  const ValueId a = Dequantized(make, 0, 1, 2);
-  const ValueId b = Dequantized(make, 3, 4, 5);
-  return BecomeQuantized(make, make.Make(op, {a, b}), 6, 7, make.in(0));
+  const ValueId like = make.in(0);
+  const auto scale = [&](size_t i) { return make.AsScalar(make.in(i)); };
+  const auto zero = [&](size_t i) { return ZeroPoint(make, i, like); };
+  return make.Become("Identity", {make.MakeOwn(op, {like, scale(1), zero(2), make.in(3), scale(4),
+                                                    zero(5), scale(6), zero(7)})});
 }
 
-// Inputs: x, its scale and zero point; scale and zero point of the result.
-Status QLinearUnary(Maker& make, const char* op, Attributes attributes = {}) {
-  const ValueId real = make.Make(op, {Dequantized(make, 0, 1, 2)}, std::move(attributes));
-  return BecomeQuantized(make, real, 3, 4, make.in(0));
+// Of a homogeneous operator. Inputs: x, its scale and zero point; scale and zero point of the
+// result.
+Status QLinearHomogeneous(Maker& make, const char* op, Attributes attributes = {}) {
+  const ValueId result = make.Make(op, {Centred(make, 0, 2)}, std::move(attributes));
+  return make.Become("Identity", {make.MakeOwn("Requantize", {result, make.AsScalar(make.in(1)),
+                                                              make.AsScalar(make.in(3)),
+                                                              ZeroPoint(make, 4, make.in(0))})});
 }
 
 Status CheckChannelsFirst(const Maker& make) {
@@ -50,14 +57,17 @@ Status CheckChannelsFirst(const Maker& make) {
 
 }  // namespace
 
-Status QLinearAdd(Maker& make) { return QLinearBinary(make, "Add"); }
-Status QLinearMul(Maker& make) { return QLinearBinary(make, "Mul"); }
+Status QLinearAdd(Maker& make) { return QLinearBinary(make, "QLinearAdd"); }
+Status QLinearMul(Maker& make) { return QLinearBinary(make, "QLinearMul"); }
 
-Status QLinearSigmoid(Maker& make) { return QLinearUnary(make, "Sigmoid"); }
+Status QLinearSigmoid(Maker& make) {
+  const ValueId x = Dequantized(make, 0, make.AsScalar(make.in(1)), 2);
+  return BecomeQuantized(make, make.Make("Sigmoid", {x}), 3, 4, make.in(0));
+}
 
 Status QLinearLeakyRelu(Maker& make) {
-  return QLinearUnary(make, "LeakyRelu",
-                      With({{"alpha", make.attributes().Float("alpha", 0.01f)}}));
+  return QLinearHomogeneous(make, "LeakyRelu",
+                            With({{"alpha", make.attributes().Float("alpha", 0.01f)}}));
 }
 
 Status QLinearSoftmax(Maker& make) {
@@ -72,19 +82,25 @@ Status QLinearSoftmax(Maker& make) {
     }
     axis = -1;
   }
-  return QLinearUnary(make, "Softmax", With({{"axis", axis}}));
+  // Two infinities have no difference. 255 steps of the largest scale taken are no infinity, and
+  // hide all but the largest elements as those of a larger one do.
+  const ValueId scale =
+      make.Make("Min", {make.AsScalar(make.in(1)), make.Floats({}, {kLargestSoftmaxScale})});
+  const ValueId real =
+      make.Make("Softmax", {Dequantized(make, 0, scale, 2)}, With({{"axis", axis}}));
+  return BecomeQuantized(make, real, 3, 4, make.in(0));
 }
 
 Status QLinearAveragePool(Maker& make) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckChannelsFirst(make));
   Attributes attributes = make.attributes();
   attributes.Erase("channels_last");
-  return QLinearUnary(make, "AveragePool", std::move(attributes));
+  return QLinearHomogeneous(make, "AveragePool", std::move(attributes));
 }
 
 Status QLinearGlobalAveragePool(Maker& make) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckChannelsFirst(make));
-  return QLinearUnary(make, "GlobalAveragePool");
+  return QLinearHomogeneous(make, "GlobalAveragePool");
 }
 
 // Inputs: scale and zero point of the result, then x, its scale and its zero point of each part.
@@ -95,11 +111,12 @@ Status QLinearConcat(Maker& make) {
   if (!make.attributes().Has("axis")) return InvalidArgument("its attribute 'axis' is missing");
   std::vector<ValueId> parts;
   for (size_t i = 2; i < make.num_inputs(); i += 3) {
-    parts.push_back(Dequantized(make, i, i + 1, i + 2));
+    parts.push_back(
+        make.MakeOwn("Requantize", {Centred(make, i, i + 2), make.AsScalar(make.in(i + 1)),
+                                    make.AsScalar(make.in(0)), ZeroPoint(make, 1, make.in(i))}));
   }
-  const ValueId real =
-      make.Make("Concat", std::move(parts), With({{"axis", make.attributes().Int("axis", 0)}}));
-  return BecomeQuantized(make, real, 0, 1, make.in(2));
+  return make.Become("Concat", std::move(parts),
+                     With({{"axis", make.attributes().Int("axis", 0)}}));
 }
 
 // QuantizeLinear and DequantizeLinear of more types than ONNX's had when these came.
