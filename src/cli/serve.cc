@@ -28,6 +28,7 @@
 #include "cli/commands.h"
 #include "cli/example_request.h"
 #include "cli/flags.h"
+#include "cli/heap_trim.h"
 #include "cli/limit_flags.h"
 #include "cli/load_bar.h"
 #include "cli/model_path.h"
@@ -185,6 +186,9 @@ int64_t ResidentBytes() {
   return std::strtoll(at, nullptr, 10) * sysconf(_SC_PAGESIZE);
 }
 
+// What the C library's heaps hold of memory that was freed, returned to the system or not.
+int64_t FreeHeapBytes() { return static_cast<int64_t>(mallinfo2().fordblks); }
+
 // The socket to whoever started the program, which is to end with them.
 Status CheckParent(int descriptor) {
   if (descriptor < 0) return absl::OkStatus();
@@ -212,12 +216,11 @@ bool HasEnded(int parent) {
 // meanwhile: the C library returns only the end of each of its heaps.
 void WaitForEnd(const sigset_t& signals, int parent) {
   const timespec interval{.tv_sec = parent < 0 ? 5 : 1, .tv_nsec = 0};
-  constexpr int64_t kWorthIt = int64_t{64} << 20;
-  int64_t resident = ResidentBytes();  // after the last time
+  HeapTrim trim({.resident = ResidentBytes(), .free = FreeHeapBytes()});
   while (sigtimedwait(&signals, nullptr, &interval) <= 0 && !HasEnded(parent)) {
-    if (ResidentBytes() < resident + kWorthIt) continue;
+    if (!trim.Due(ResidentBytes(), FreeHeapBytes)) continue;
     malloc_trim(0);
-    resident = ResidentBytes();
+    trim.Trimmed({.resident = ResidentBytes(), .free = FreeHeapBytes()});
   }
 }
 

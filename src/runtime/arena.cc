@@ -25,6 +25,7 @@ Arena::~Arena() {
 std::byte* Arena::Reserve(size_t bytes) {
   if (bytes > capacity_ && !Grow(bytes)) return nullptr;
   in_use_ = bytes;
+  idle_ = false;
   held_ = std::max(held_, RoundUp(bytes, kPage));
   recent_ = std::max(recent_, bytes);
   if (++asked_ == kIdleRuns) ReleaseUnused(bytes);
@@ -53,6 +54,13 @@ void Arena::ReleaseUnused(size_t bytes) {
   }
   recent_ = bytes;
   asked_ = 0;
+}
+
+void Arena::ReleaseIdle() {
+  if (nested_ != nullptr) nested_->ReleaseIdle();
+  if (!std::exchange(idle_, true) || held_ < kWorthHandingBack) return;
+  stream_.Discard(data(), held_);
+  held_ = 0;
 }
 
 Arena& Arena::Nested() {

@@ -49,6 +49,9 @@ class Arena {
   size_t capacity() const { return capacity_; }
   // The part of capacity() that may be backed by memory.
   size_t held_bytes() const { return held_; }
+  // Between runs: hands back what it holds if nothing was asked of it since the last call, and that
+  // is worth it. Its size and addresses stay; the contents go.
+  void ReleaseIdle();
   bool Contains(const void* p) const {
     const std::byte* const data = this->data();
     return std::less_equal<const void*>()(data, p) && std::less<const void*>()(p, data + capacity_);
@@ -73,6 +76,7 @@ class Arena {
   size_t in_use_ = 0;  // what was asked for last
   size_t recent_ = 0;  // the most that was asked for, of the last `asked_` times
   int asked_ = 0;
+  bool idle_ = false;  // since the last ReleaseIdle()
   std::unique_ptr<Arena> nested_;
   std::vector<const void*> input_pointers_;
   std::vector<void*> output_pointers_;

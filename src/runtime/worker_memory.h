@@ -22,6 +22,10 @@ struct WorkerMemory {
   Arena staging;  // gathered inputs
   // Of the host: what requests are joined in.
   Arena& joined() { return stream().device().is_host() ? staging : on_host_; }
+  // Between tasks: Arena::ReleaseIdle() of all.
+  void ReleaseIdle() {
+    for (Arena* arena : {&compute, &staging, &on_host_}) arena->ReleaseIdle();
+  }
   // Of the running task: set once nobody waits for its result. Null: it is never stopped.
   const StopFlag* stop = nullptr;
   // All workers': of answers that are computed in parts, until they are complete. Null: unlimited.

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <mutex>
@@ -76,32 +77,53 @@ struct BufferPool::State {
   mutable std::mutex mutex;
   size_t max_free_bytes;
   size_t free_bytes = 0;
-  std::array<Block*, kSizeClasses> free{};
+  struct FreeList {
+    Block* first = nullptr;  // returned last
+    int64_t count = 0;
+    int64_t idle = 0;  // the fewest there were since the last ReleaseIdle()
+  };
+  std::array<FreeList, kSizeClasses> free{};
 
   explicit State(size_t max) : max_free_bytes(max) {}
   ~State() {
-    for (Block* block : free) {
-      while (block != nullptr) FreeBlock(std::exchange(block, block->next));
-    }
+    for (const FreeList& list : free) FreeAll(list.first);
+  }
+  static void FreeAll(Block* block) {
+    while (block != nullptr) FreeBlock(std::exchange(block, block->next));
   }
 
   Block* Take(SizeClass size) {
     const std::lock_guard<std::mutex> lock(mutex);
-    Block*& head = free[size.index];
-    if (head == nullptr) return nullptr;
-    free_bytes -= head->bytes;
-    return std::exchange(head, head->next);
+    FreeList& list = free[size.index];
+    if (list.first == nullptr) return nullptr;
+    free_bytes -= list.first->bytes;
+    list.idle = std::min(list.idle, --list.count);
+    return std::exchange(list.first, list.first->next);
   }
   void Return(Block* block) {
     {
       const std::lock_guard<std::mutex> lock(mutex);
       if (free_bytes + block->bytes <= max_free_bytes) {
+        FreeList& list = free[block->size_class];
         free_bytes += block->bytes;
-        block->next = std::exchange(free[block->size_class], block);
+        block->next = std::exchange(list.first, block);
+        ++list.count;
         return;
       }
     }
     FreeBlock(block);
+  }
+  // The last `idle` blocks of a list: those that were returned first.
+  Block* TakeIdle(int index) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    FreeList& list = free[index];
+    Block** at = &list.first;
+    for (int64_t kept = list.count - list.idle; kept > 0; --kept) at = &(*at)->next;
+    Block* const idle = std::exchange(*at, nullptr);
+    if (idle != nullptr) free_bytes -= static_cast<size_t>(list.idle) * idle->bytes;
+    list.count -= list.idle;
+    list.idle = list.count;
+    return idle;
   }
 };
 
@@ -144,6 +166,10 @@ std::shared_ptr<void> BufferPool::Acquire(size_t bytes) {
   if (block == nullptr) block = NewBlock(size);
   return std::shared_ptr<void>(
       block->data, [](void*) {}, HeaderAllocator<std::byte>(state_, block));
+}
+
+void BufferPool::ReleaseIdle() {
+  for (int i = 0; i < kSizeClasses; ++i) State::FreeAll(state_->TakeIdle(i));
 }
 
 size_t BufferPool::free_bytes() const {

@@ -22,6 +22,9 @@ class BufferPool {
   std::shared_ptr<void> Acquire(size_t bytes);
 
   size_t free_bytes() const;
+  // Frees the buffers that were not needed since the last call: of each size, as many as lay unused
+  // all the time. Called from time to time, it gives back what a burst has left.
+  void ReleaseIdle();
 
   // The process's own, behind Tensor::Allocate(). A child of fork() may use its copy, unless
   // another thread was in the first call.

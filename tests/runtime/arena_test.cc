@@ -43,5 +43,23 @@ TEST(ArenaTest, KeepsWhatIsUsedNowAndThen) {
   EXPECT_GE(arena.held_bytes(), kLarge);
 }
 
+TEST(ArenaTest, HandsBackEverythingOnceItIsIdle) {
+  Arena arena;
+  std::byte* const data = arena.Reserve(kLarge);
+  std::fill_n(data, kLarge, std::byte{1});
+  arena.Nested().Reserve(kLarge);
+  arena.ReleaseIdle();
+  EXPECT_GE(arena.held_bytes(), kLarge) << "it was used since the last time";
+  arena.ReleaseIdle();
+  EXPECT_EQ(arena.held_bytes(), 0u);
+  EXPECT_EQ(arena.Nested().held_bytes(), 0u);
+  // It stays what it was, and is as good as new.
+  EXPECT_EQ(arena.Reserve(kLarge), data);
+  std::fill_n(data, kLarge, std::byte{2});
+  EXPECT_GE(arena.held_bytes(), kLarge);
+  arena.ReleaseIdle();
+  EXPECT_EQ(data[kLarge - 1], std::byte{2});
+}
+
 }  // namespace
 }  // namespace chairlift

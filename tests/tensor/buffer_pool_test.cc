@@ -45,6 +45,30 @@ TEST(BufferPoolTest, FreeMemoryIsBounded) {
   EXPECT_LE(pool.free_bytes(), 10000u);
 }
 
+TEST(BufferPoolTest, WhatABurstLeftGoesBack) {
+  BufferPool pool(size_t{64} << 20);
+  std::vector<std::shared_ptr<void>> held;
+  for (int i = 0; i < 20; ++i) held.push_back(pool.Acquire(1024));
+  held.push_back(pool.Acquire(size_t{8} << 20));
+  held.clear();
+  pool.ReleaseIdle();  // they were in use since the pool was made
+  const size_t burst = pool.free_bytes();
+  EXPECT_GE(burst, (size_t{8} << 20) + 20 * 1024);
+  // Two are needed at a time from then on.
+  for (int i = 0; i < 5; ++i) {
+    const auto one = pool.Acquire(1024), two = pool.Acquire(1024);
+  }
+  pool.ReleaseIdle();
+  EXPECT_EQ(pool.free_bytes(), 2 * 1024u);
+  { const auto one = pool.Acquire(1024); }
+  pool.ReleaseIdle();
+  EXPECT_EQ(pool.free_bytes(), 1024u);
+  pool.ReleaseIdle();
+  EXPECT_EQ(pool.free_bytes(), 0u);
+  const auto again = pool.Acquire(1024);
+  std::memset(again.get(), 1, 1024);
+}
+
 TEST(BufferPoolTest, BuffersOutliveThePool) {
   std::shared_ptr<void> buffer;
   {

@@ -148,15 +148,17 @@ int ActiveModels::size() const {
   return static_cast<int>(by_turn_.size());
 }
 
-bool ActiveModels::WaitForDue(const Clock& clock, std::vector<std::shared_ptr<Model>>& due) {
+bool ActiveModels::WaitForDue(const Clock& clock, std::vector<std::shared_ptr<Model>>& due,
+                              TimePoint latest) {
   due.clear();
   std::unique_lock<std::mutex> lock(mutex_);
   TimePoint now = clock.Now();
-  while (!stopped_ && !woken_ && (!armed_ || now < *armed_)) {
-    if (armed_) {
-      wakes_.wait_until(lock, *armed_);
-    } else {
+  const auto until = [&] { return armed_ ? std::min(*armed_, latest) : latest; };
+  while (!stopped_ && !woken_ && now < until()) {
+    if (until() == TimePoint::max()) {
       wakes_.wait(lock);
+    } else {
+      wakes_.wait_until(lock, until());
     }
     now = clock.Now();
   }

@@ -76,8 +76,9 @@ class ActiveModels {
   int size() const;
 
   // For one thread: waits until models are to be looked at, and returns these; also where there are
-  // none, after Wake(). False once Stop() was called.
-  bool WaitForDue(const Clock& clock, std::vector<std::shared_ptr<Model>>& due);
+  // none, after Wake() or once `latest` has passed. False once Stop() was called.
+  bool WaitForDue(const Clock& clock, std::vector<std::shared_ptr<Model>>& due,
+                  TimePoint latest = TimePoint::max());
   // Has WaitForDue() return, with this model among the due ones if it is active.
   void Wake(Model& model);
   void Stop();

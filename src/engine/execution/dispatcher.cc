@@ -2,18 +2,22 @@
 
 #include <algorithm>
 #include <cassert>
+#include <chrono>
 #include <limits>
 #include <utility>
 
 #include "base/memory_reserve.h"
 #include "base/prefetch.h"
 #include "base/status.h"
+#include "tensor/buffer_pool.h"
 
 namespace chairlift {
 namespace {
 
 // One may be taken by a plugin that is slow.
 constexpr int kUnfoldThreads = 2;
+// How long memory must have been of no use before it is handed back.
+constexpr Duration kReleaseEach = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -329,7 +333,8 @@ void Dispatcher::Perform(Actions actions) {
 void Dispatcher::TimerMain() {
   const MemoryReserve::Use use;
   std::vector<std::shared_ptr<Model>> due;
-  while (models_.WaitForDue(clock_, due)) {
+  TimePoint release = clock_.Now() + kReleaseEach;
+  while (models_.WaitForDue(clock_, due, release)) {
     std::vector<Actions> all;
     {
       const std::lock_guard<std::mutex> lock(for_timer_mutex_);
@@ -341,7 +346,18 @@ void Dispatcher::TimerMain() {
       Pump(model, clock_.Now(), actions);
     }
     for (Actions& actions : all) Perform(std::move(actions));
+    if (clock_.Now() < release) continue;
+    ReleaseIdleMemory();
+    release = clock_.Now() + kReleaseEach;
   }
+}
+
+void Dispatcher::ReleaseIdleMemory() {
+  for (int worker = 0; worker < pool_.size(); ++worker) {
+    // One that is at work needs its memory.
+    (void)pool_.RunHere(worker, [this](int idle) { memory_[idle]->ReleaseIdle(); });
+  }
+  BufferPool::Default().ReleaseIdle();
 }
 
 void Dispatcher::Stop(std::chrono::milliseconds drain) {

@@ -226,6 +226,8 @@ class Dispatcher {
   bool WorthSharing(const Batch& batch, Duration worth_a_team) const;
   void Record(const Batch& batch);
   void TimerMain();
+  // Hands back what idle workers and the pool of buffers did not need since the last call.
+  void ReleaseIdleMemory();
 
   WorkerPool& pool_;
   const DispatcherOptions options_;

@@ -211,6 +211,20 @@ TEST_F(ActiveModelsTest, ModelsAreLookedAtWhenTheyAskedToBe) {
   EXPECT_FALSE(models.WaitForDue(clock, due));
 }
 
+TEST_F(ActiveModelsTest, WaitingEndsAtTheLatestTime) {
+  ActiveModels models(1);
+  const Clock& clock = Clock::Steady();
+  std::vector<std::shared_ptr<Model>> due;
+  EXPECT_TRUE(models.WaitForDue(clock, due, clock.Now()));
+  EXPECT_THAT(due, IsEmpty());
+  models.Enter(all_[0], kMost);
+  const TimePoint now = clock.Now();
+  models.Note(*all_[0], {.requests = 1, .wake = now + std::chrono::hours(1)});
+  EXPECT_TRUE(models.WaitForDue(clock, due, now + milliseconds(1)));
+  EXPECT_THAT(due, IsEmpty());
+  EXPECT_GE(clock.Now(), now + milliseconds(1));
+}
+
 // Random events against what the header says, written down plainly: who is active, what each was
 // charged, and whom each worker has asked since its last change.
 TEST_F(ActiveModelsTest, AgreesWithAPlainModelOfIt) {
