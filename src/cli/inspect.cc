@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -36,6 +37,7 @@
 #include "engine/repository/load_model.h"
 #include "graph/stages/stages.h"
 #include "runtime/executable.h"
+#include "runtime/run_deadline.h"
 
 namespace chairlift {
 namespace {
@@ -251,7 +253,7 @@ void PrintKernelsOfCells(const ProgramView& view, const ModelMetadata& metadata,
 
 // Whether the model takes inputs of these shapes. With control flow only a run shows it.
 Status Try(Program& program, const ProgramView& view, const std::vector<TensorSpec>& specs,
-           const InputShapes& shapes) {
+           const InputShapes& shapes, const RunDeadline& deadline) {
   std::mt19937_64 random(1);
   InferRequest request;
   CHAIRLIFT_ASSIGN_OR_RETURN(request.inputs, MakeInputs(specs, shapes, random));
@@ -259,24 +261,36 @@ Status Try(Program& program, const ProgramView& view, const std::vector<TensorSp
   if (!view.packed.empty()) return Plan(view, specs, shapes).status();
   SoloTeam team(0);
   Arena arena;
-  return view.executable->Run(validated.inputs, team, 0, arena).status();
+  return view.executable->Run(validated.inputs, team, 0, arena, deadline.stop()).status();
 }
 
+// What trial runs may take, all together.
+constexpr std::chrono::seconds kTrialTime(10);
+
+struct ShapesOfModel {
+  InputShapes shapes;
+  bool stopped = false;  // trial runs took too long
+};
+
 // Shapes that the model takes: as named, or found. Of those that were named, an error where they do
-// not fit.
-StatusOr<InputShapes> ShapesForMemory(Program& program, const ProgramView& view,
-                                      const std::vector<TensorSpec>& inputs,
-                                      const InspectFlags& flags) {
+// not fit. Where a trial run does not end, the first shapes.
+StatusOr<ShapesOfModel> ShapesForMemory(Program& program, const ProgramView& view,
+                                        const std::vector<TensorSpec>& inputs,
+                                        const InspectFlags& flags) {
   InputShapes shapes = flags.input_shapes;
   shapes.length = flags.length.value_or(shapes.length);
   const bool named = !flags.shapes.empty() || flags.length;
   const std::span<const int64_t> others =
       named ? std::span<const int64_t>() : std::span<const int64_t>(kLengthsToTry);
-  StatusOr<InputShapes> found = FindShapes(
-      inputs, shapes, others,
-      [&](const InputShapes& candidate) { return Try(program, view, inputs, candidate); });
-  if (found.ok() || named) return found;
-  return shapes;  // planning for them reports the error
+  const RunDeadline deadline(kTrialTime);
+  const StatusOr<InputShapes> found =
+      FindShapes(inputs, shapes, others, [&](const InputShapes& candidate) {
+        return Try(program, view, inputs, candidate, deadline);
+      });
+  if (found.ok()) return ShapesOfModel{*found};
+  if (absl::IsCancelled(found.status())) return ShapesOfModel{shapes, /*stopped=*/true};
+  if (named) return found.status();
+  return ShapesOfModel{shapes};  // planning for them reports the error
 }
 
 Status WriteFile(const std::string& path, const std::string& text) {
@@ -494,8 +508,9 @@ Status InspectFile(const ModelPath& path, const InspectFlags& flags) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const ProgramView view, model.model->program().View());
   line.Show("trying a request");
   const std::vector<TensorSpec>& inputs = model.metadata().inputs;
-  CHAIRLIFT_ASSIGN_OR_RETURN(const InputShapes shapes,
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ShapesOfModel tried,
                              ShapesForMemory(model.model->program(), view, inputs, flags));
+  const InputShapes& shapes = tried.shapes;
   line.Clear();
   const StatusOr<OperatorsOfModel> operators = OperatorsOf(model, view, shapes, flags.operators);
   if (flags.operators) {
@@ -524,6 +539,13 @@ Status InspectFile(const ModelPath& path, const InspectFlags& flags) {
     const std::vector<PassReport>& reports = view.executable->pass_reports();
     PrintPasses(view.executable->graph(),
                 view.passes.empty() ? reports : Joined(view.passes, reports));
+  }
+  if (tried.stopped) {
+    PrintText(
+        "trial run: stopped after {} s; the model may contain a loop of many iterations. Whether "
+        "it "
+        "takes these shapes is not known\n\n",
+        kTrialTime.count());
   }
   CHAIRLIFT_RETURN_IF_ERROR(PrintMemory(view, inputs, shapes));
   PrintKernelsOfCells(view, model.metadata(), flags);

@@ -13,6 +13,8 @@
 namespace chairlift {
 namespace {
 
+Status Stopped() { return absl::CancelledError("the run was stopped"); }
+
 // Kept whatever they hold.
 constexpr int kPlansKept = 4;
 
@@ -79,7 +81,7 @@ class GraphRunner::RunState {
     if (context_.stop == nullptr || !context_.stop->load(std::memory_order_relaxed)) {
       return absl::OkStatus();
     }
-    return absl::CancelledError("the run was stopped");
+    return Stopped();
   }
 
   Status RunSteps() {
@@ -269,7 +271,10 @@ StatusOr<std::vector<Tensor>> GraphRunner::ComputeLate(const Node& node,
   }
   const RunContext nested{context.team, context.worker, context.arena.Nested(), context.stop,
                           context.timer};
-  const auto run = [&](const Graph& body, std::span<const Tensor> arguments) {
+  const auto run = [&](const Graph& body,
+                       std::span<const Tensor> arguments) -> StatusOr<std::vector<Tensor>> {
+    // Here too: a body may have no operator.
+    if (context.stop != nullptr && context.stop->load(std::memory_order_relaxed)) return Stopped();
     ++body_runs;
     return bodies_.at(&body)->Run(arguments, nested);
   };

@@ -5,6 +5,7 @@
 
 #include "graph/graph_builder.h"
 #include "runtime/executable.h"
+#include "runtime/run_deadline.h"
 #include "runtime/test_operators.h"
 
 namespace chairlift {
@@ -238,6 +239,34 @@ TEST(ControlFlowTest, ARunThatIsStoppedEndsBeforeTheNextOperatorOfTheBody) {
     EXPECT_TRUE(absl::IsCancelled(run(runs).status()));
     EXPECT_EQ(runs.seen, steps);
   }
+}
+
+// An attempt to learn of a model is bounded, however many trips its loops ask for.
+TEST(ControlFlowTest, ATriedLoopEndsAtItsDeadline) {
+  for (const bool has_operators : {true, false}) {
+    GraphBuilder body;
+    body.Input("iteration", DType::kInt64, SymbolicShape::Scalar());
+    const ValueId condition = body.Input("condition", DType::kBool, SymbolicShape::Scalar());
+    const ValueId state = body.Input("state", DType::kFloat, kOne);
+    const ValueId step = body.Capture(DType::kFloat, kOne);
+    const ValueId next = has_operators ? body.Op(testing::TestAdd(), {state, step}) : state;
+    for (const ValueId id : {condition, next, step}) body.Output(id);
+    auto executable = Executable::Create(LoopGraph(std::move(body).BuildShared()), {});
+    ASSERT_TRUE(executable.ok()) << executable.status();
+    const std::vector<Tensor> inputs = {Tensor::Scalar(int64_t{1} << 62), Tensor::Scalar(true),
+                                        Floats({0}), Floats({1})};
+    SoloTeam team;
+    Arena arena;
+    const RunDeadline deadline(Duration(0));
+    const Status status = (*executable)->Run(inputs, team, 0, arena, deadline.stop()).status();
+    EXPECT_TRUE(absl::IsCancelled(status)) << status;
+    EXPECT_TRUE(deadline.passed());
+  }
+}
+
+TEST(ControlFlowTest, ADeadlineThatIsNotReachedStopsNothing) {
+  const RunDeadline deadline(std::chrono::hours(1));
+  EXPECT_FALSE(deadline.passed());
 }
 
 }  // namespace

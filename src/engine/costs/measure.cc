@@ -13,11 +13,14 @@
 #include "base/out_of_memory.h"
 #include "base/status.h"
 #include "device/cpu/worker_pool.h"
+#include "runtime/run_deadline.h"
 
 namespace chairlift {
 namespace {
 
 constexpr int kMaxRounds = 200;
+// What takes longer, a loop of many iterations perhaps, is not timed.
+constexpr Duration kLongestRun = std::chrono::seconds(10);
 // To find which sizes are worth their while.
 constexpr TimingEffort kFirstLook = {.rounds = 2};
 // Of what takes longer, one round says as much.
@@ -55,7 +58,10 @@ std::vector<std::optional<Duration>> TimeRuns(std::span<const TimedRun> runs, in
   const auto succeeds = [&runs](size_t i, int worker, WorkerMemory& memory) {
     return CatchOutOfMemory([&] { return runs[i](worker, memory); }).ok();
   };
+  // Runs begin in time, and end not much later.
+  const RunDeadline deadline(std::max(until - clock.Now(), Duration(0)) + kLongestRun);
   WorkerMemory memory;
+  memory.stop = deadline.stop();
   std::vector<std::vector<Duration>> times(runs.size());
   std::vector<size_t> good;  // that do not fail; the plans are made here
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -69,8 +75,9 @@ std::vector<std::optional<Duration>> TimeRuns(std::span<const TimedRun> runs, in
     for (std::thread& thread : others) thread.join();
   };
   for (int worker = 1; worker < workers && !good.empty(); ++worker) {
-    others.emplace_back([&succeeds, &good, &done, worker] {
+    others.emplace_back([&succeeds, &good, &done, &deadline, worker] {
       WorkerMemory own;
+      own.stop = deadline.stop();
       while (!done.load()) {
         for (size_t i : good) succeeds(i, worker, own);
       }

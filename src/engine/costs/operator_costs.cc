@@ -88,7 +88,7 @@ std::optional<Duration> TimeBatch(Executable& executable, int rows,
   const TimedRun run = [&](int worker, WorkerMemory& memory) {
     SoloTeam team(worker);
     return executable
-        .Run(inputs, team, worker, memory.compute, nullptr, worker == 0 ? &times : nullptr)
+        .Run(inputs, team, worker, memory.compute, memory.stop, worker == 0 ? &times : nullptr)
         .status();
   };
   const std::optional<Duration> took = TimeRuns({&run, 1}, workers, kEffort, until, tick)[0];

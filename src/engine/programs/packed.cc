@@ -68,7 +68,8 @@ TimedRun OnTokens(const PackedModel& model, int tokens, Team* team) {
     const Packing packing(model.signature, model.inputs, requests);
     CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Tensor> inputs, packing.Inputs(memory.staging));
     SoloTeam alone(worker);
-    return model.executable->Run(inputs, team == nullptr ? alone : *team, worker, memory.compute)
+    return model.executable
+        ->Run(inputs, team == nullptr ? alone : *team, worker, memory.compute, memory.stop)
         .status();
   };
 }

@@ -51,7 +51,7 @@ std::unique_ptr<LearntCosts> FindPaddedCosts(const Signature& signature, Executa
       CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Tensor> inputs,
                                  Padding(signature, requests).Inputs(memory.staging));
       SoloTeam team(worker);
-      return executable.Run(inputs, team, worker, memory.compute).status();
+      return executable.Run(inputs, team, worker, memory.compute, memory.stop).status();
     };
   };
   std::string description;

@@ -1,6 +1,7 @@
 #include "engine/programs/padded_sequences.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <memory>
 #include <random>
@@ -9,6 +10,7 @@
 #include "base/status.h"
 #include "engine/programs/padding.h"
 #include "engine/programs/sequence_signature.h"
+#include "runtime/run_deadline.h"
 
 namespace chairlift {
 namespace {
@@ -107,7 +109,14 @@ class Trial {
  private:
   StatusOr<std::vector<Tensor>> Compute(const std::vector<Tensor>& inputs) {
     SoloTeam team(0);
-    return executable_.Run(inputs, team, 0, arena_);
+    StatusOr<std::vector<Tensor>> outputs =
+        executable_.Run(inputs, team, 0, arena_, deadline_.stop());
+    if (absl::IsCancelled(outputs.status())) {
+      return InvalidArgument(
+          "the trial run was stopped after {} s; the model may contain a loop of many iterations",
+          kTrialTime.count());
+    }
+    return outputs;
   }
 
   // Both requests in one batch.
@@ -139,8 +148,11 @@ class Trial {
     return absl::OkStatus();
   }
 
+  static constexpr std::chrono::seconds kTrialTime{30};
+
   Executable& executable_;
   Arena arena_;
+  const RunDeadline deadline_{kTrialTime};  // of all runs together
 };
 
 }  // namespace

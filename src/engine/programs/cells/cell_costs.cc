@@ -45,7 +45,8 @@ class ZeroRows {
 
   Status Run(int worker, WorkerMemory& memory) const {
     SoloTeam team(worker);
-    return cell_->Run(rows_, inputs_, team, worker, memory.compute, memory.staging).status();
+    return cell_->Run(rows_, inputs_, team, worker, memory.compute, memory.staging, memory.stop)
+        .status();
   }
 
  private:
