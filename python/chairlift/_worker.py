@@ -46,7 +46,9 @@ WATCH = 100e-6  # s: how long to look for the next message before sleeping, wher
 def fit(text):
     """The end of a long text: a traceback's last lines say most."""
     data = text.encode("utf-8", "replace")
-    return data if len(data) <= MAX_TEXT else b"... " + data[len(data) - MAX_TEXT:]
+    if len(data) <= MAX_TEXT:
+        return data
+    return b"... " + data[len(data) - MAX_TEXT:].decode("utf-8", "ignore").encode()  # no part of a character
 
 
 def die_with(parent):

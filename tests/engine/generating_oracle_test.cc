@@ -918,7 +918,9 @@ TEST(GeneratingOracleTest, WhatDoesNotFitIsRefusedByName) {
   };
   EXPECT_THAT(with(Number("best_of", 1)), HasSubstr("best_of"));
   EXPECT_THAT(with({"temperature", Tensor::Of<float>({1}, {-1.0f})}), HasSubstr("temperature is"));
-  EXPECT_THAT(with({"top_p", Tensor::Of<float>({1}, {0.0f})}), HasSubstr("top_p is 0"));
+  EXPECT_EQ(with({"top_p", Tensor::Of<float>({1}, {0.0f})}), "");
+  EXPECT_THAT(with({"top_p", Tensor::Of<float>({1}, {-0.1f})}), HasSubstr("top_p is -0.1"));
+  EXPECT_THAT(with({"top_p", Tensor::Of<float>({1}, {1.1f})}), HasSubstr("top_p is 1.1"));
   EXPECT_THAT(with({"min_p", Tensor::Of<float>({1}, {1.5f})}), HasSubstr("min_p is 1.5"));
   EXPECT_THAT(with(Number("top_k", -2)), HasSubstr("top_k"));
   const auto number = [](const char* name, float n) {

@@ -121,7 +121,7 @@ TEST(OipDecodeTest, DataIsFlatOrNestedAsTheShape) {
   EXPECT_THAT(DecodeError(Input("INT32", "[0,5]", "[[1,2,3,4,5]]")), HasSubstr("nesting"));
   EXPECT_THAT(DecodeError(Input("INT32", "[2]", "[1,2,3]")), HasSubstr("more than 2"));
   EXPECT_THAT(DecodeError(Input("INT32", "[3]", "[1,2]")), HasSubstr("has 2 elements"));
-  EXPECT_THAT(DecodeError(Input("INT32", "[100000]", "[1]")), HasSubstr("fewer"));
+  EXPECT_THAT(DecodeError(Input("INT32", "[100000]", "[1]")), HasSubstr("has 1 element where"));
 }
 
 TEST(OipDecodeTest, ValuesOutsideTheTypeAreNamed) {
@@ -215,25 +215,118 @@ TEST(OipDecodeTest, AFieldGivenTwiceIsRefusedByName) {
       {R"({"inputs":[],"inputs":[]})", "\"inputs\" is given twice"},
       {R"({"inputs":[],"outputs":[],"outputs":[]})", "\"outputs\" is given twice"},
       {R"({"inputs":[],"id":"a","id":"b"})", "\"id\" is given twice"},
-      {R"({"inputs":[],"parameters":{"timeout":1,"timeout":2}})", "\"timeout\" is given twice"},
+      {R"({"inputs":[],"parameters":{"timeout":1,"timeout":2}})",
+       "\"timeout\" is given twice in parameters"},
       {R"({"inputs":[],"parameters":{"binary_data_output":true,"binary_data_output":true}})",
-       "\"binary_data_output\" is given twice"},
-      {R"({"inputs":[{"name":"x","shape":[1],"shape":[2]}]})", "input 0: \"shape\" is given twice"},
+       "\"binary_data_output\" is given twice in parameters"},
+      {R"({"inputs":[{"name":"x","shape":[1],"shape":[2]}]})",
+       "\"shape\" is given twice in inputs[0]"},
       {R"({"inputs":[{"parameters":{"binary_data_size":1,"binary_data_size":2}}]})",
-       "input 0: \"binary_data_size\" is given twice"},
-      {R"({"inputs":[],"outputs":[{"name":"y","name":"z"}]})", "output 0: \"name\" is given twice"},
+       "\"binary_data_size\" is given twice in inputs[0].parameters"},
+      {R"({"inputs":[],"outputs":[{"name":"y","name":"z"}]})",
+       "\"name\" is given twice in outputs[0]"},
       {R"({"inputs":[],"outputs":[{"parameters":{"binary_data":true,"binary_data":false}}]})",
-       "output 0: \"binary_data\" is given twice"},
+       "\"binary_data\" is given twice in outputs[0].parameters"},
+      {R"({"inputs":[],"mine":1,"mine":2})", "\"mine\" is given twice"},
+      {R"({"inputs":[],"mine":[1,[{"a":{}},{"a":{"b":1,"b":1}}]]})",
+       "\"b\" is given twice in mine[1][1].a"},
+      {R"({"inputs":[],"id":"{{","mine":{"a":"}}"},"b":[[1],[2,{"c":1,"c":2}]]})",
+       "\"c\" is given twice in b[1][1]"},
   };
   for (const auto& test : kCases) EXPECT_EQ(DecodeError(test.json), test.error) << test.json;
-  // What is ignored may be there as often as it likes.
-  EXPECT_TRUE(Decode(R"({"inputs":[],"mine":1,"mine":2})").ok());
+  // Also of an object of many fields.
+  std::string json = R"({"inputs":[])";
+  for (int i = 0; i < 1000; ++i) json += fmt::format(R"(,"f{}":0)", i);
+  EXPECT_TRUE(Decode(json + "}").ok());
+  EXPECT_EQ(DecodeError(json + R"(,"f\u0031":0})"), "\"f1\" is given twice");
+}
+
+TEST(OipDecodeTest, ZerosKeepTheirSign) {
+  const auto signs = [](const auto& values) {
+    std::vector<bool> negative;
+    for (const auto value : values) negative.push_back(std::signbit(static_cast<float>(value)));
+    return negative;
+  };
+  constexpr char kZeros[] = "[-0,-0.0,-0e3,0,0.0,-0]";
+  const auto expected = ElementsAre(true, true, true, false, false, true);
+  EXPECT_THAT(signs(Values<float>(Decode(Input("FP32", "[6]", kZeros)))), expected);
+  EXPECT_THAT(signs(Values<double>(Decode(Input("FP64", "[6]", kZeros)))), expected);
+  EXPECT_THAT(signs(Values<Float16>(Decode(Input("FP16", "[6]", kZeros)))), expected);
+  EXPECT_THAT(signs(Values<BFloat16>(Decode(Input("BF16", "[6]", kZeros)))), expected);
+  for (const char* end : {" ", "\n", "\t", "\r", ""}) {
+    EXPECT_THAT(signs(Values<float>(Decode(Input("FP32", "[1]", fmt::format("[-0{}]", end))))),
+                ElementsAre(true));
+  }
+  EXPECT_THAT(Values<int32_t>(Decode(Input("INT32", "[2]", "[-0,-1]"))), ElementsAre(0, -1));
+  // Not in texts.
+  const auto decoded = Decode(R"({"id":"-0,\"-0]","inputs":[]})");
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->request.id, "-0,\"-0]");
+}
+
+TEST(OipDecodeTest, MinusZeroIsFoundAtEveryPlace) {
+  for (size_t spaces = 0; spaces < 80; ++spaces) {
+    const auto read =
+        Values<float>(Decode(Input("FP32", "[1]", "[" + std::string(spaces, ' ') + "-0]")));
+    ASSERT_EQ(read.size(), 1u);
+    EXPECT_TRUE(std::signbit(read[0])) << spaces;
+  }
+}
+
+TEST(OipDecodeTest, IntegersOfAnyLengthAreNumbers) {
+  EXPECT_THAT(Values<double>(Decode(Input("FP64", "[3]",
+                                          "[100000000000000000000,-1e3,"
+                                          "-9300000000000000000]"))),
+              ElementsAre(1e20, -1000, -9.3e18));
+  EXPECT_THAT(DecodeError(Input("INT64", "[1]", "[100000000000000000000]")),
+              HasSubstr("not a value of INT64"));
+}
+
+TEST(OipDecodeTest, AByteOrderMarkIsNoError) {
+  EXPECT_TRUE(Decode("\xef\xbb\xbf{\"inputs\":[]}").ok());
+}
+
+TEST(OipDecodeTest, WhatIsNotJsonSaysWhatToSend) {
+  for (const char* word : {"NaN", "-Infinity", "Infinity", "nan", "inf"}) {
+    for (const char* data : {"[{}]", "[1,-2,{}]", "[[0],[{}]]"}) {
+      const std::string json = Input("FP32", "[1]", fmt::format(fmt::runtime(data), word));
+      EXPECT_EQ(DecodeError(json),
+                fmt::format("the request is not valid JSON at byte {}: JSON has no {}; a tensor "
+                            "that holds it is sent as binary data (docs/http.md)",
+                            json.find(word), word));
+    }
+  }
+  EXPECT_THAT(DecodeError(R"({"inputs":[],"parameters":{"NaN":"NaN","a":{"b":[NaN]}}})"),
+              HasSubstr("at byte 49: JSON has no NaN"));
+  std::string late = "[" + std::string(1 << 20, ' ') + "NaN]";
+  EXPECT_THAT(DecodeError(Input("FP32", "[1]", late)), HasSubstr("JSON has no NaN"));
+  EXPECT_THAT(DecodeError("{'inputs':[]}"), HasSubstr("strings stand in double quotes"));
+  EXPECT_THAT(DecodeError(R"({"a":True})"), HasSubstr("'True' is neither"));
+  EXPECT_THAT(DecodeError(" \n"), HasSubstr("has no body"));
+  EXPECT_THAT(DecodeError("--b\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n\x1"),
+              HasSubstr("it is a multipart form; send a JSON object, or the bytes"));
+  EXPECT_THAT(DecodeError("text=a+b&top_k=3"), HasSubstr("it is a form, name=value"));
+  EXPECT_THAT(DecodeError("\x89PNG\r\n\x1a\n"), HasSubstr("Inference-Header-Content-Length: 0"));
+  EXPECT_THAT(DecodeError("\x1f\x8b\b"), HasSubstr("Content-Encoding: gzip"));
+}
+
+TEST(OipDecodeTest, ExcerptsEndWithACharacter) {
+  std::string umlauts;
+  for (int i = 0; i < 40; ++i) umlauts += "ä";
+  for (const char* before : {"", "a"}) {
+    const std::string error =
+        DecodeError(Input("FP32", "[1]", fmt::format("[\"{}{}\"]", before, umlauts)));
+    std::string json;
+    AppendJsonString(error, &json);
+    EXPECT_THAT(json, HasSubstr("ä...")) << error;
+    EXPECT_THAT(json, ::testing::Not(HasSubstr("?")));
+  }
 }
 
 TEST(OipDecodeTest, JsonThatIsNoneSaysWhere) {
   EXPECT_THAT(DecodeError("{"), HasSubstr("JSON at byte 1: it ends too early"));
   EXPECT_THAT(DecodeError("{\"inputs\":[]}x"), HasSubstr("JSON at byte 13:"));
-  EXPECT_THAT(DecodeError("{\"inputs\":[nul]}"), HasSubstr("JSON at byte 14:"));
+  EXPECT_THAT(DecodeError("{\"inputs\":[nul]}"), HasSubstr("JSON at byte 11:"));
   EXPECT_THAT(DecodeError("{\"a\":\"\xff\"}"), HasSubstr("JSON at byte 6:"));
   EXPECT_THAT(DecodeError("{\"a\":1e999}"), HasSubstr("JSON at byte 9:"));
   std::string late(1 << 20, ' ');
@@ -315,7 +408,7 @@ TEST(OipDecodeTest, EveryLimitHasItsError) {
 TEST(OipDecodeTest, HugeShapesAreRefusedBeforeAnythingIsAllocated) {
   EXPECT_THAT(DecodeError(Input("FP64", "[9223372036854775807,9223372036854775807]", "[1]")),
               HasSubstr("larger than the limit"));
-  EXPECT_THAT(DecodeError(Input("FP32", "[100000000]", "[1]")), HasSubstr("fewer"));
+  EXPECT_THAT(DecodeError(Input("FP32", "[100000000]", "[1]")), HasSubstr("has 1 element where"));
   EXPECT_THAT(DecodeError(R"({"inputs":[{"name":"x","datatype":"INT8","shape":[200000000],)"
                           R"("parameters":{"binary_data_size":200000000}}]})",
                           "abc"),
@@ -421,11 +514,15 @@ TEST(OipEncodeTest, EveryTypeIsWrittenToItsLimits) {
   EXPECT_EQ(data(Tensor::Of<uint64_t>({1}, {std::numeric_limits<uint64_t>::max()})),
             "18446744073709551615");
   EXPECT_EQ(data(Tensor::Of<float>({4}, {-0.0f, 1e20f, 1e-45f, 3.4028235e38f})),
-            "-0,1e+20,1e-45,3.4028235e+38");
+            "-0.0,1e+20,1e-45,3.4028235e+38");
   EXPECT_EQ(data(Tensor::Of<double>({2}, {0.1, -2.2250738585072014e-308})),
             "0.1,-2.2250738585072014e-308");
   EXPECT_EQ(data(Tensor::Of<Float16>({1}, {Float16(0.1f)})), "0.099975586");
   EXPECT_EQ(data(Tensor::Of<float>({0}, {})), "");
+  EXPECT_EQ(data(Tensor::Of<float>({2}, {-0.0f, 0.0f})), "-0.0,0");
+  EXPECT_EQ(data(Tensor::Of<double>({1}, {-0.0})), "-0.0");
+  EXPECT_EQ(data(Tensor::Of<Float16>({1}, {Float16(-0.0f)})), "-0.0");
+  EXPECT_EQ(data(Tensor::Of<BFloat16>({1}, {BFloat16(-0.0f)})), "-0.0");
 }
 
 TEST(OipEncodeTest, TextsAreWritten) {
@@ -492,6 +589,17 @@ TEST(JsonWriterTest, StringsAreEscapedAndMadeUtf8) {
   EXPECT_EQ(quoted("a\xff"
                    "b"),
             "\"a?b\"");
+  // One byte that is wrong leaves the others as they are.
+  EXPECT_EQ(quoted("€\xff\xe2\x82é\xf0\x9f\x8e\x88\xc3"), "\"€???é🎈?\"");
+}
+
+TEST(JsonWriterTest, WhatEndsALineSomewhereIsEscaped) {
+  std::string out;
+  AppendJsonString(
+      "a\xC2\x85"
+      "b\xE2\x80\xA8\xE2\x80\xA9\v\f\x1c\xE2\x80\xA7\xC2\x86",
+      &out);
+  EXPECT_EQ(out, "\"a\\u0085b\\u2028\\u2029\\u000b\\u000c\\u001c\xE2\x80\xA7\xC2\x86\"");
 }
 
 }  // namespace oip_codec_test

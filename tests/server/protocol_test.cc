@@ -141,7 +141,7 @@ TEST_F(ServerTest, JsonErrorsSayWhere) {
   Serve();
   EXPECT_THAT(ErrorOf(Ask(Post(kInferPath, R"({"inputs":[],})"))), HasSubstr("JSON at byte 13:"));
   EXPECT_THAT(ErrorOf(Ask(Post("/v2/repository/index", R"({"ready":tru})"))),
-              HasSubstr("JSON at byte 12"));
+              HasSubstr("JSON at byte 9"));
 }
 
 TEST_F(ServerTest, RepositoryRequestsHaveEachFieldOnce) {

@@ -23,6 +23,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/excerpt.h"
 #include "base/status.h"
 
 namespace chairlift {
@@ -65,7 +66,7 @@ Status Refusal(std::string_view code, std::string_view body) {
   const auto json = nlohmann::json::parse(body.substr(0, 1 << 16), nullptr, false);
   const bool has_error = json.is_object() && json.contains("error") && json["error"].is_string();
   const std::string text = has_error ? json["error"].get<std::string>() : std::string(body);
-  const std::string message = fmt::format("HTTP {}: {}", code, text.substr(0, kMost));
+  const std::string message = fmt::format("HTTP {}: {}", code, CutText(text, kMost));
   if (code == "400") return InvalidArgument("{}", message);
   if (code == "404") return NotFound("{}", message);
   if (code == "503") return ResourceExhausted("{}", message);

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/excerpt.h"
 #include "base/status.h"
 #include "cli/load/http_connections.h"
 #include "cli/load/http_target.h"
@@ -113,7 +114,7 @@ class HttpTokenTarget final : public TokenTarget {
           if (tokens > 0) {
             came(tokens);
           } else if (event.find("\"error\"") != std::string_view::npos) {
-            stream->failed = Internal("the stream ended with {}", event.substr(0, 400));
+            stream->failed = Internal("the stream ended with {}", CutText(event, 400));
           }
         },
         [stream, done = std::move(done)](const Status& status, std::string_view) {

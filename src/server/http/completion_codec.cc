@@ -272,12 +272,10 @@ struct CompletionDecoder::Impl {
     format.chat = chat;
     const std::string_view prompt_key = chat ? "messages" : "prompt";
     InferRequest& request = decoded->request;
-    SeenFields seen;
     std::optional<Prompt> prompt;
     int64_t answers = 1;
     bool max_completion_tokens = false;
     for (const auto& [key, value] : root) {
-      CHAIRLIFT_RETURN_IF_ERROR(seen.Add(key));
       if (value.is_null()) continue;  // as if it were absent
       if (key == "model") {
         CHAIRLIFT_ASSIGN_OR_RETURN(format.model, Name(value, key, limits));

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/closest.h"
+#include "base/excerpt.h"
 #include "base/status.h"
 #include "chairlift/text.h"
 #include "server/http/json_array.h"
@@ -79,12 +80,10 @@ struct GenerateDecoder::Impl {
     CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object root, parser.Parse(body, limits));
     DecodedGenerate decoded;
     decoded.without_batch = true;
-    SeenFields seen;
     for (const auto& [key, field] : root) {
       CHAIRLIFT_ASSIGN_OR_RETURN(const bool input,
                                  ReadInput(key, field, body.size(), model, &decoded));
       if (input) continue;
-      CHAIRLIFT_RETURN_IF_ERROR(seen.Add(key));
       CHAIRLIFT_RETURN_IF_ERROR(ReadOther(key, field, body.size(), model, &decoded));
     }
     return decoded;
@@ -129,7 +128,7 @@ struct GenerateDecoder::Impl {
       return InvalidArgument(
           "\"binary_data_output\": answers here are JSON; use …/infer for binary data");
     }
-    const std::string_view name = key.substr(0, limits.max_name_bytes);
+    const std::string_view name = CutText(key, limits.max_name_bytes);
     return InvalidArgument("the model has no input '{}'{}", name,
                            KnownNames(name, NamesOf(model.inputs, &TensorSpec::name)));
   }

@@ -197,10 +197,10 @@ StatusOr<Json> OptionalObject(std::string_view body) {
     return InvalidArgument("the JSON is nested deeper than the {} levels allowed", kMaxDepth);
   }
   if (json.is_discarded()) {
-    return InvalidArgument("the request is not valid JSON{}", JsonErrorPosition(body));
+    return NotJson(body, "");
   }
   if (!json.is_object()) return InvalidArgument("the request is not a JSON object");
-  if (twice.has_value()) return GivenTwice(*twice);
+  if (twice.has_value()) return GivenTwice(*twice, "");
   return json;
 }
 

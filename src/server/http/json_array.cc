@@ -1,6 +1,7 @@
 // Element by element, one loop a type.
 #include "server/http/json_array.h"
 
+#include "base/excerpt.h"
 #include "base/status.h"
 #include "chairlift/text.h"
 #include "tensor/datatype.h"
@@ -115,9 +116,19 @@ class ArrayReader {
 std::string Excerpt(dom::element value) {
   if (value.is_array()) return "an array";
   if (value.is_object()) return "an object";
-  std::string text = simdjson::minify(value);
-  if (text.size() > 40) text = text.substr(0, 40) + "...";
-  return text;
+  return Shortened(std::string(simdjson::minify(value)), 40);
+}
+
+std::string CountOf(dom::array data) {
+  const auto count = [](dom::array in, auto& self) -> int64_t {
+    int64_t elements = 0;
+    for (const dom::element element : in) {
+      dom::array inner;
+      elements += element.get_array().get(inner) == 0 ? self(inner, self) : 1;
+    }
+    return elements;
+  };
+  return fmt::to_string(count(data, count));
 }
 
 Status CountMismatch(const Shape& shape, std::string_view found) {

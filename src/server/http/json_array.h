@@ -41,7 +41,9 @@ bool ConvertInteger(simdjson::dom::element value, T* out) {
   }
 }
 
-// The error of `data` that has `found` elements ("7", "fewer") where the shape needs others.
+// The numbers, texts and so on in an array and the arrays in it.
+std::string CountOf(simdjson::dom::array data);
+// The error of `data` that has `found` elements ("7", "more than 7") where the shape needs others.
 Status CountMismatch(const Shape& shape, std::string_view found);
 
 // Fills a tensor of one element from a JSON number or boolean.

@@ -1,7 +1,13 @@
 #include "server/http/json_errors.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <nlohmann/json.hpp>
+#include <string>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "base/excerpt.h"
 #include "base/status.h"
 
 namespace chairlift::http {
@@ -36,9 +42,8 @@ class Locator : public nlohmann::json_sax<nlohmann::json> {
   size_t bytes_read_ = 0;  // up to the one that is wrong
 };
 
-}  // namespace
-
-std::string JsonErrorPosition(std::string_view json) {
+// " at byte 17"; "" where it cannot be found.
+std::string ErrorPosition(std::string_view json) {
   const std::string_view begin = json.substr(0, kMostBytes);
   Locator locator;
   if (nlohmann::json::sax_parse(begin.begin(), begin.end(), &locator)) return "";
@@ -48,8 +53,103 @@ std::string JsonErrorPosition(std::string_view json) {
   return fmt::format(" at byte {}: it ends too early", begin.size());
 }
 
-Status GivenTwice(std::string_view field) {
-  return InvalidArgument("\"{}\" is given twice", field.substr(0, 64));
+// A word outside strings, such as NaN, which JSON does not have; empty where there is none.
+std::string_view ForeignWord(std::string_view json) {
+  const auto is_word = [](char c) { return absl::ascii_isalnum(c) || c == '_' || c == '-'; };
+  for (size_t i = 0; i < json.size(); ++i) {
+    if (json[i] == '"') {
+      for (++i; i < json.size() && json[i] != '"'; ++i) i += json[i] == '\\' ? 1 : 0;
+      continue;
+    }
+    if (!is_word(json[i])) continue;
+    const size_t begin = i;
+    while (i + 1 < json.size() && is_word(json[i + 1])) ++i;
+    const std::string_view word = json.substr(begin, i + 1 - begin);
+    const bool number = absl::ascii_isdigit(word[0]) ||
+                        (word.size() > 1 && word[0] == '-' && absl::ascii_isdigit(word[1]));
+    // Behind a point or a sign: the rest of a number.
+    const bool rest = begin > 0 && (json[begin - 1] == '.' || json[begin - 1] == '+');
+    if (number || rest || word == "true" || word == "false" || word == "null") continue;
+    return word;
+  }
+  return {};
+}
+
+bool IsNotFinite(std::string_view word) {
+  if (word.starts_with('-')) word.remove_prefix(1);
+  return absl::EqualsIgnoreCase({word.data(), word.size()}, "nan") ||
+         absl::EqualsIgnoreCase({word.data(), word.size()}, "inf") ||
+         absl::EqualsIgnoreCase({word.data(), word.size()}, "infinity");
+}
+
+// name=value, as `curl -d` sends it.
+bool IsForm(std::string_view body) {
+  const std::string_view name = body.substr(0, body.find('='));
+  constexpr std::string_view kMarks = "_-.%+[]";
+  return !name.empty() && name.size() < body.size() &&
+         absl::ascii_isalnum(static_cast<unsigned char>(name[0])) &&
+         std::all_of(name.begin(), name.end(), [&](unsigned char c) {
+           return absl::ascii_isalnum(c) || kMarks.find(static_cast<char>(c)) != kMarks.npos;
+         });
+}
+
+bool IsMultipart(std::string_view body) {
+  return body.starts_with("--") &&
+         absl::AsciiStrToLower(std::string(body.substr(0, 1024))).find("content-disposition:") !=
+             std::string::npos;
+}
+
+bool IsBinary(std::string_view body) {
+  const std::string_view begin = body.substr(0, 1024);
+  return std::any_of(begin.begin(), begin.end(),
+                     [](char c) { return absl::ascii_iscntrl(c) && !absl::ascii_isspace(c); });
+}
+
+constexpr const char* kSendBytes =
+    "send a JSON object, or the bytes of the model's only input with the header "
+    "Inference-Header-Content-Length: 0 (curl --data-binary @FILE)";
+
+}  // namespace
+
+Status NotJson(std::string_view body, std::string_view reason) {
+  if (std::all_of(body.begin(), body.end(), [](char c) { return absl::ascii_isspace(c); })) {
+    return InvalidArgument("the request has no body, so it is not valid JSON; send a JSON object");
+  }
+  if (IsMultipart(body)) {
+    return InvalidArgument("the request is not valid JSON: it is a multipart form; {}", kSendBytes);
+  }
+  if (IsForm(body)) {
+    return InvalidArgument(
+        "the request is not valid JSON: it is a form, name=value; send a JSON object, as "
+        "{{\"name\": value}}");
+  }
+  if (body.starts_with("\x1f\x8b")) {
+    return InvalidArgument(
+        "the request is not valid JSON: it is compressed; add the header Content-Encoding: gzip");
+  }
+  if (IsBinary(body)) {
+    return InvalidArgument("the request is not valid JSON: it is binary data; {}", kSendBytes);
+  }
+  if (const std::string_view word = ForeignWord(body); !word.empty()) {
+    const ptrdiff_t at = word.data() - body.data();
+    if (IsNotFinite(word)) {
+      return InvalidArgument(
+          "the request is not valid JSON at byte {}: JSON has no {}; a tensor that holds it is "
+          "sent as binary data (docs/http.md)",
+          at, word);
+    }
+    return InvalidArgument(
+        "the request is not valid JSON at byte {}: '{}' is neither a number nor true, false or "
+        "null, and strings stand in double quotes",
+        at, Shortened(word, 40));
+  }
+  return InvalidArgument("the request is not valid JSON{}{}{}", ErrorPosition(body),
+                         reason.empty() ? "" : ": ", reason);
+}
+
+Status GivenTwice(std::string_view field, std::string_view path) {
+  if (path.empty()) return InvalidArgument("\"{}\" is given twice", CutText(field, 64));
+  return InvalidArgument("\"{}\" is given twice in {}", CutText(field, 64), CutText(path, 256));
 }
 
 }  // namespace chairlift::http

@@ -1,20 +1,21 @@
-// Locates errors in a JSON document. Far slower than the parser: for errors only.
+// Says why a document is not JSON. Far slower than the parser: for errors only.
 #ifndef CHAIRLIFT_SERVER_HTTP_JSON_ERRORS_H_
 #define CHAIRLIFT_SERVER_HTTP_JSON_ERRORS_H_
 
-#include <string>
 #include <string_view>
 
 #include "chairlift/status.h"
 
 namespace chairlift::http {
 
-// " at byte 17", counted from 0, for the end of a message; "" where it cannot be found. Looks at
-// the first MiB, which takes some ms, and says so where the error is behind it.
-std::string JsonErrorPosition(std::string_view json);
+// The error of a body that no JSON parser takes: what it is instead (a form, binary data, text with
+// NaN), or the byte that is wrong, counted from 0, and `reason`, unless that is empty. The byte is
+// looked for in the first MiB, which takes some ms; the error says so where it is behind that.
+Status NotJson(std::string_view body, std::string_view reason);
 
-// The error of a field that an object has twice: parsers disagree on which one counts.
-Status GivenTwice(std::string_view field);
+// The error of a field that an object has twice: parsers disagree on which one counts. `path` is
+// the object's, as inputs[0].parameters; empty for the outermost.
+Status GivenTwice(std::string_view field, std::string_view path);
 
 }  // namespace chairlift::http
 

@@ -5,23 +5,31 @@
 #include <fmt/compile.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <concepts>
 #include <string>
 #include <string_view>
 
 namespace chairlift::http {
 
-// With quotes. Bytes that are not UTF-8 become '?'.
+// With quotes. Bytes that are not UTF-8 become '?'. What some clients take for the end of a line,
+// and so of an event, is escaped: U+0085, U+2028 and U+2029, too.
 void AppendJsonString(std::string_view text, std::string* out);
 
 // Room that any number takes, with a comma.
 inline constexpr size_t kNumberBytes = 32;
 
 // Writes `value` at `to` and returns the end. Floats (which must be finite) are written in the
-// shortest way that reads back as the same value.
+// shortest way that reads back as the same value; -0.0, as "-0" is an integer to many readers.
 template <typename T>
 requires std::integral<T> || std::floating_point<T>
-char* WriteJsonNumber(T value, char* to) { return fmt::format_to(to, FMT_COMPILE("{}"), value); }
+char* WriteJsonNumber(T value, char* to) {
+  if constexpr (std::floating_point<T>) {
+    if (value == 0 && std::signbit(value)) return std::copy_n("-0.0", 4, to);
+  }
+  return fmt::format_to(to, FMT_COMPILE("{}"), value);
+}
 
 template <std::integral T>
 void AppendJsonNumber(T value, std::string* out) {

@@ -8,7 +8,6 @@
 #include "base/status.h"
 #include "chairlift/text.h"
 #include "server/http/json_array.h"
-#include "server/http/json_errors.h"
 #include "server/http/oip_codec.h"
 #include "server/http/request_json.h"
 #include "server/protocol/request.h"
@@ -86,7 +85,6 @@ struct InferDecoder::Impl {
     for (const auto& [key, setting] : parameters) {
       CHAIRLIFT_RETURN_IF_ERROR(protocol::CheckInputParameter(key));
       if (key != "binary_data_size") continue;
-      if (input->binary_data_size.has_value()) return GivenTwice(key);
       CHAIRLIFT_ASSIGN_OR_RETURN(input->binary_data_size,
                                  protocol::Unsigned(ParameterFrom(setting), key));
     }
@@ -96,31 +94,19 @@ struct InferDecoder::Impl {
   StatusOr<InputFields> ReadInputFields(dom::element value) const {
     CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object object, Object(value, "inputs[]"));
     InputFields input;
-    enum Field : uint32_t { kName = 1, kDatatype = 2, kShape = 4, kData = 8, kParameters = 16 };
-    uint32_t seen = 0;
     for (const auto& [key, field] : object) {
-      Field read;
       if (key == "name") {
-        read = kName;
         CHAIRLIFT_ASSIGN_OR_RETURN(input.head.name, Name(field, key, limits));
       } else if (key == "datatype") {
-        read = kDatatype;
         CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view type, Name(field, key, limits));
         CHAIRLIFT_ASSIGN_OR_RETURN(input.head.datatype, protocol::ReadDatatype(type));
       } else if (key == "shape") {
-        read = kShape;
         CHAIRLIFT_ASSIGN_OR_RETURN(input.head.shape, ReadShape(field));
       } else if (key == "data") {
-        read = kData;
         CHAIRLIFT_ASSIGN_OR_RETURN(input.data, Array(field, key));
       } else if (key == "parameters") {
-        read = kParameters;
         CHAIRLIFT_RETURN_IF_ERROR(ReadInputParameters(field, &input));
-      } else {
-        continue;
       }
-      if ((seen & read) != 0) return GivenTwice(key);
-      seen |= read;
     }
     return input;
   }
@@ -134,7 +120,8 @@ struct InferDecoder::Impl {
         return InvalidArgument("neither \"data\" nor the parameter \"binary_data_size\" is given");
       }
       // Every element takes at least a digit and a comma, so the body bounds the allocation.
-      if (static_cast<uint64_t>(elements) > json_bytes / 2) return CountMismatch(shape, "fewer");
+      if (static_cast<uint64_t>(elements) > json_bytes / 2)
+        return CountMismatch(shape, CountOf(*input.data));
       if (input.head.datatype == DType::kBytes) return ReadTexts(*input.data, shape);
       Tensor tensor = Tensor::Allocate(input.head.datatype, shape);
       CHAIRLIFT_RETURN_IF_ERROR(ReadArray(*input.data, &tensor));
@@ -175,19 +162,15 @@ struct InferDecoder::Impl {
   StatusOr<OutputFields> ReadOutputFields(dom::element element) const {
     CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object object, Object(element, "outputs[]"));
     OutputFields output;
-    SeenFields seen;
     for (const auto& [key, field] : object) {
       if (key == "name") {
-        CHAIRLIFT_RETURN_IF_ERROR(seen.Add(key));
         CHAIRLIFT_ASSIGN_OR_RETURN(output.name, Name(field, key, limits));
       } else if (key == "parameters") {
-        CHAIRLIFT_RETURN_IF_ERROR(seen.Add(key));
         CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object parameters, Object(field, key));
         for (const auto& [parameter, setting] : parameters) {
           CHAIRLIFT_RETURN_IF_ERROR(
               protocol::CheckOutputParameter(parameter, ParameterFrom(setting)));
           if (parameter != "binary_data") continue;
-          if (output.binary.has_value()) return GivenTwice(parameter);
           CHAIRLIFT_ASSIGN_OR_RETURN(output.binary,
                                      protocol::Boolean(ParameterFrom(setting), parameter));
         }
@@ -217,7 +200,6 @@ struct InferDecoder::Impl {
                                parser.Parse(body.substr(0, json_bytes), limits));
     std::string_view binary = body.substr(json_bytes);
     std::optional<dom::element> inputs;
-    SeenFields seen;
     for (const auto& [key, field] : root) {
       if (key == "id") {
         CHAIRLIFT_ASSIGN_OR_RETURN(decoded->request.id, Name(field, key, limits));
@@ -228,10 +210,7 @@ struct InferDecoder::Impl {
         inputs = field;
       } else if (key == "outputs") {
         CHAIRLIFT_RETURN_IF_ERROR(ReadOutputs(field, decoded));
-      } else {
-        continue;
       }
-      CHAIRLIFT_RETURN_IF_ERROR(seen.Add(key));
     }
     if (!inputs.has_value()) return InvalidArgument("\"inputs\" is missing");
     CHAIRLIFT_RETURN_IF_ERROR(ReadInputs(*inputs, &binary, json_bytes, owner, &decoded->request));

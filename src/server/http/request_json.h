@@ -8,7 +8,6 @@
 #include <optional>
 #include <string_view>
 
-#include "absl/container/inlined_vector.h"
 #include "chairlift/engine.h"
 #include "server/limits.h"
 #include "server/protocol/request.h"
@@ -24,16 +23,6 @@ StatusOr<simdjson::dom::object> Object(simdjson::dom::element value, std::string
 StatusOr<std::string_view> Name(simdjson::dom::element value, std::string_view what,
                                 const protocol::Limits& limits);
 
-// The fields of one object that have been read.
-class SeenFields {
- public:
-  // kInvalidArgument where `field` has been added before.
-  Status Add(std::string_view field);
-
- private:
-  absl::InlinedVector<std::string_view, 8> fields_;
-};
-
 // What all requests may have in "parameters", and whether outputs are binary unless they say so
 // themselves.
 Status ReadParameters(simdjson::dom::element value, InferRequest* request, bool* binary_output);
@@ -42,12 +31,16 @@ Status ReadParameters(simdjson::dom::element value, InferRequest* request, bool*
 class JsonParser {
  public:
   // `json` has kBodyPadding readable bytes past its end. What is returned is valid until the next
-  // call. kResourceExhausted where there is no memory.
+  // call. No object in it has a field twice. Zeros keep their sign: -0 is a double. Integers beyond
+  // 64 bits are doubles, too. kResourceExhausted if there is no memory.
   StatusOr<simdjson::dom::object> Parse(std::string_view json, const ServerLimits& limits);
   // To be called when a request is done: frees the memory that a large document took.
   void Trim();
 
  private:
+  simdjson::error_code Read(std::string_view json, const ServerLimits& limits,
+                            simdjson::dom::element* root);
+
   std::optional<simdjson::dom::parser> parser_;
 };
 

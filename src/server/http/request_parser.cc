@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "absl/strings/ascii.h"
+#include "base/excerpt.h"
 
 namespace chairlift::http {
 namespace {
@@ -91,7 +92,7 @@ class Sink final : public beast::http::basic_parser<true> {
       Refuse(415,
              fmt::format("Content-Encoding '{}'{} is not read here; send one of gzip, deflate and "
                          "identity, once",
-                         View(value).substr(0, 64), first ? "" : " over another"),
+                         CutText(View(value), 64), first ? "" : " over another"),
              ec);
     }
   }

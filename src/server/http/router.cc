@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "absl/strings/ascii.h"
+#include "base/excerpt.h"
 
 namespace chairlift::http {
 namespace {
@@ -174,7 +175,7 @@ bool KnownMethod(std::string_view method) {
 Route FindRoute(std::string_view method, std::string_view target, Port port,
                 const ServerLimits& limits) {
   if (!KnownMethod(method)) {
-    return Fail(501, fmt::format("method {} is not implemented", method.substr(0, 32)));
+    return Fail(501, fmt::format("method {} is not implemented", CutText(method, 32)));
   }
   const bool options = method == "OPTIONS";
   if (options && target == "*") return Options({.get = true, .post = port == Port::kInference});

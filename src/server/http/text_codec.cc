@@ -15,7 +15,6 @@
 #include "base/status.h"
 #include "chairlift/text.h"
 #include "server/http/json_array.h"
-#include "server/http/json_errors.h"
 #include "server/http/json_writer.h"
 #include "server/http/request_json.h"
 
@@ -380,9 +379,7 @@ struct TextDecoder::Impl {
     CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object root, parser.Parse(body, limits));
     Fields fields;
     TextFormat& format = decoded->format;
-    SeenFields seen;
     for (const auto& [key, value] : root) {
-      CHAIRLIFT_RETURN_IF_ERROR(seen.Add(key));
       if (value.is_null()) continue;  // as if it were absent
       CHAIRLIFT_RETURN_IF_ERROR(ReadField(endpoint, key, value, &fields, &format));
     }

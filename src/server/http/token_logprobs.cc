@@ -1,9 +1,8 @@
 #include "server/http/token_logprobs.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <iterator>
+#include <array>
+#include <cmath>
 
 #include "base/status.h"
 #include "chairlift/text.h"
@@ -12,8 +11,13 @@
 namespace chairlift::http {
 namespace {
 
+// JSON has no infinity: a token that was left out has what OpenAI's service gives for it.
+constexpr float kLeastLogprob = -9999;
+
 void AppendLogprob(float logprob, std::string* json) {
-  fmt::format_to(std::back_inserter(*json), "{}", logprob);
+  std::array<char, kNumberBytes> number;
+  const float finite = std::isfinite(logprob) ? logprob : kLeastLogprob;
+  json->append(number.data(), WriteJsonNumber(finite, number.data()));
 }
 
 }  // namespace

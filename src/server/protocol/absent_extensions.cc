@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/excerpt.h"
 #include "base/status.h"
 
 namespace chairlift::protocol {
@@ -17,7 +18,7 @@ Status CheckUnchanged(const std::vector<Setting>& settings, std::string_view nam
     if (setting.name == name && Same(setting.value, wanted)) return absl::OkStatus();
   }
   return InvalidArgument("{} \"{}\" cannot be changed while the server runs; {}", what,
-                         name.substr(0, 64), instead);
+                         CutText(name, 64), instead);
 }
 
 }  // namespace

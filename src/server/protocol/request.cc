@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/excerpt.h"
 #include "base/status.h"
 #include "chairlift/text.h"
 #include "tensor/datatype.h"
@@ -100,16 +101,14 @@ StatusOr<int64_t> CheckElements(const TensorHead& head, const Limits& limits) {
 
 std::string Excerpt(const Parameter& value) {
   if (const auto* other = std::get_if<OtherValue>(&value)) return std::string(other->kind);
-  std::string text = std::visit(
+  const std::string text = std::visit(
       []<typename T>(const T& plain) {
         if constexpr (std::is_same_v<T, std::string_view>) return fmt::format("\"{}\"", plain);
         if constexpr (!std::is_same_v<T, OtherValue>) return fmt::format("{}", plain);
         return std::string();
       },
       value);
-  constexpr size_t kMost = 40;
-  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
-  return text;
+  return Shortened(text, 40);
 }
 
 bool Same(const Parameter& a, const Parameter& b) {

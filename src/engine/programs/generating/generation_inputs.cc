@@ -132,8 +132,8 @@ Status CheckSampling(const SamplingOptions& options) {
                            kMostTemperature);
   }
   if (options.top_k < 0) return InvalidArgument("top_k must be from 1 up, or 0 or -1 for all");
-  if (!(options.top_p > 0 && options.top_p <= 1)) {
-    return InvalidArgument("top_p is {}; it must be above 0 and at most 1", options.top_p);
+  if (!(options.top_p >= 0 && options.top_p <= 1)) {
+    return InvalidArgument("top_p is {}; it must be from 0 to 1", options.top_p);
   }
   if (!(options.min_p >= 0 && options.min_p <= 1)) {
     return InvalidArgument("min_p is {}; it must be from 0 to 1", options.min_p);

@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/excerpt.h"
 #include "base/status.h"
 #include "chairlift/text.h"
 
@@ -173,7 +174,7 @@ StatusOr<std::string> EncodeAnswer(uint64_t call, uint64_t bytes,
 std::string EncodeCallFailed(uint64_t call, const Status& why) {
   constexpr size_t kMostText = 16384;
   return Header(kCallFailed, static_cast<uint32_t>(why.code()), call) +
-         std::string(why.message().substr(0, kMostText));
+         std::string(CutText(Message(why), kMostText));
 }
 
 std::string EncodeStop() { return Header(kStop, 0, 0); }

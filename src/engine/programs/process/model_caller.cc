@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/excerpt.h"
 #include "base/out_of_memory.h"
 #include "base/status.h"
 #include "chairlift/text.h"
@@ -73,7 +74,7 @@ StatusOr<InferRequest> ModelCaller::RequestOf(const WorkerCall& call, const Shar
     for (const auto& [name, own] : allowed_) names.push_back(name);
     return InvalidArgument(
         "the function calls model '{}', which `calls` in its model.yaml does not name{}",
-        call.model.substr(0, 256),
+        CutText(call.model, 256),
         names.empty() ? "" : fmt::format("; it names: {}", fmt::join(names, ", ")));
   }
   InferRequest request;

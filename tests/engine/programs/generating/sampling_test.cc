@@ -63,6 +63,7 @@ TEST(SamplingTest, OnlyLikelyOnesAreDrawnWhereThatIsAskedFor) {
   ExpectDrawn(kLogits, {.temperature = 1, .top_k = 3}, {1, 3, 5});
   ExpectDrawn(kLogits, {.temperature = 1, .top_k = 1}, {1});  // of equal ones the first
   // Probabilities 0.08, 0.34, 0.02, 0.21, 0.05, 0.34.
+  ExpectDrawn(kLogits, {.temperature = 1, .top_p = 0}, {1});
   ExpectDrawn(kLogits, {.temperature = 1, .top_p = 0.3f}, {1});
   ExpectDrawn(kLogits, {.temperature = 1, .top_p = 0.6f}, {1, 5});
   ExpectDrawn(kLogits, {.temperature = 1, .top_p = 0.8f}, {1, 3, 5});
