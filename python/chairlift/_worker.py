@@ -26,6 +26,7 @@ READY, LOAD_FAILED, RESULT, NEEDS_ROOM, FAILED, PART, CALL = 1, 2, 3, 4, 5, 6, 7
 
 MAX_MESSAGE = 65536
 MAX_TEXT = 16384
+ERROR_MARK = "\x02"  # before a line that the server logs as an error
 MAX_CALLS = 64  # that the server answers at a time
 ALIGN = 64  # of tensors in shared memory
 HEADER = struct.Struct("=IIQ")  # kind, count, sequence
@@ -370,7 +371,7 @@ def serve(connection, function):
             refused = is_refusal(error)
             if not refused and time.monotonic() > quiet_until:  # what fails at every batch would fill the log
                 quiet_until = time.monotonic() + 1
-                sys.stderr.write(full(error))
+                sys.stderr.write("".join(ERROR_MARK + line for line in full(error).splitlines(True)))
             connection.send(FAILED, refused, sequence, fit(str(error) if refused else describe(error)))
 
 

@@ -30,7 +30,7 @@ class ServeFunctionTest : public ::testing::Test {
     const std::string file = testing::WriteFile(folder_ / "my.py", text);
     server_ = std::make_unique<Process>(
         std::vector<std::string>{"serve", file + ":predict", "--http-port", "0", "--metrics-port",
-                                 "-1"},
+                                 "-1", "--drain-seconds", "0"},
         std::vector<std::string>{"CHAIRLIFT_PYTHON=" + python_});
     ASSERT_TRUE(server_->AwaitOutput(" worker")) << server_->output();
     const std::string& output = server_->output();
@@ -71,7 +71,7 @@ TEST_F(ServeFunctionTest, SigtermLetsABatchEnd) {
   std::thread client([&] { answer = HttpClient(port_).Ask(Post("/v2/models/my/infer", kBody)); });
   EXPECT_TRUE(server_->AwaitOutput("computing"));
   server_->Signal(SIGTERM);
-  EXPECT_TRUE(server_->AwaitOutput("draining"));
+  EXPECT_TRUE(server_->AwaitOutput("in flight"));
   testing::WriteFile(folder_ / "go", "");
   client.join();
   EXPECT_EQ(answer.status, 200) << answer.body;
@@ -106,6 +106,20 @@ TEST_F(ServeFunctionTest, WorkersEndWithAServerThatIsKilled) {
   };
   while (runs() && --left > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_GT(left, 0);
+}
+
+TEST_F(ServeFunctionTest, WhatAFunctionRaisesIsLoggedAsAnError) {
+  Serve(
+      "def predict(x):\n"
+      "  print('printed', flush=True)\n"
+      "  raise ValueError('two\\nlines')\n");
+  EXPECT_EQ(HttpClient(port_).Ask(Post("/v2/models/my/infer", kBody)).status, 500);
+  EXPECT_TRUE(server_->AwaitOutput("lines\n"));
+  for (const char* line :
+       {"[info] my: worker 0: printed", "[error] my: worker 0:   File \"",
+        "[error] my: worker 0: ValueError: two", "[error] my: worker 0: lines"}) {
+    EXPECT_THAT(server_->output(), HasSubstr(line));
+  }
 }
 
 TEST_F(ServeFunctionTest, SettingsAreGivenByName) {

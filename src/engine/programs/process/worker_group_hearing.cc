@@ -172,8 +172,9 @@ void WorkerGroup::Hear(const std::shared_ptr<Worker>& worker) {
 }
 
 void WorkerGroup::Log(Worker& worker) {
-  for (const std::string& line : worker.process->ReadOutput()) {
-    spdlog::info("{}: worker {}: {}", options_.name, worker.id, line);
+  for (const WorkerProcess::Line& line : worker.process->ReadOutput()) {
+    spdlog::log(line.error ? spdlog::level::err : spdlog::level::info, "{}: worker {}: {}",
+                options_.name, worker.id, line.text);
   }
 }
 

@@ -22,6 +22,7 @@ namespace {
 constexpr int kWorkerSocket = 3;  // in the worker
 constexpr size_t kMaxLine = 4096;
 constexpr size_t kMaxLinesKept = 20;
+constexpr char kErrorMark = '\x02';  // as _worker.py
 constexpr size_t kMaxOutputAtOnce = size_t{64} << 10;
 
 Status SystemError(const char* what) {
@@ -156,13 +157,15 @@ StatusOr<std::span<const std::byte>> WorkerProcess::Receive() {
 
 void WorkerProcess::CloseSending() const { ::shutdown(socket_, SHUT_WR); }
 
-std::vector<std::string> WorkerProcess::ReadOutput() {
-  std::vector<std::string> lines;
+std::vector<WorkerProcess::Line> WorkerProcess::ReadOutput() {
+  std::vector<Line> lines;
   std::array<char, 4096> text;
   const auto end_line = [&] {
+    const bool error = line_.starts_with(kErrorMark);
+    if (error) line_.erase(0, 1);
     last_output_.push_back(line_);
     if (last_output_.size() > kMaxLinesKept) last_output_.pop_front();
-    lines.push_back(std::move(line_));
+    lines.push_back({std::move(line_), error});
     line_.clear();
   };
   for (size_t all = 0; all < kMaxOutputAtOnce;) {
@@ -170,7 +173,8 @@ std::vector<std::string> WorkerProcess::ReadOutput() {
     if (got <= 0) break;
     all += static_cast<size_t>(got);
     for (const char c : std::span(text).first(static_cast<size_t>(got))) {
-      const bool control = static_cast<unsigned char>(c) < 0x20 && c != '\t';
+      const bool mark = c == kErrorMark && line_.empty();
+      const bool control = static_cast<unsigned char>(c) < 0x20 && c != '\t' && !mark;
       if (c == '\n' || line_.size() >= kMaxLine) end_line();
       if (c != '\n') line_ += control ? ' ' : c;
     }

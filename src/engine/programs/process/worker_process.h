@@ -50,8 +50,12 @@ class WorkerProcess {
   StatusOr<std::span<const std::byte>> Receive();
   // No further messages are sent; the worker ends once it has read those before.
   void CloseSending() const;
+  struct Line {
+    std::string text;
+    bool error = false;  // of an exception of the function, as _worker.py marks it
+  };
   // Whole lines that it has written to standard output and error.
-  std::vector<std::string> ReadOutput();
+  std::vector<Line> ReadOutput();
   // The last of those lines, which may say why it ended.
   const std::deque<std::string>& last_output() const { return last_output_; }
 
