@@ -173,6 +173,16 @@ class Listener {
         });
   }
 
+  // Serves the connections that the system has taken already: they would be reset.
+  void ServeWaiting() {
+    boost::system::error_code ec;
+    if (!acceptor_.is_open() || acceptor_.non_blocking(true, ec)) return;
+    while (!ec) {
+      IoLoop* const loop = loops_[next_++ % loops_.size()];
+      tcp::socket socket = acceptor_.accept(loop->io(), ec);
+      if (!ec) Serve(loop, std::move(socket));
+    }
+  }
   void Close() {
     boost::system::error_code ignored;
     acceptor_.close(ignored);
@@ -222,9 +232,14 @@ class Listener {
 class HttpServer final : public Server {
  public:
   HttpServer(Engine& engine, const ServerOptions& options)
-      : service_(engine, options.limits, options.model_control, options.ready),
-        context_(std::make_shared<ServerContext>(service_, options.limits, options.cors_origins,
-                                                 options.codec_threads)) {
+      : service_(engine, options.limits, options.model_control, options.ready,
+                 options.strict_readiness),
+        context_(std::make_shared<ServerContext>(
+            service_, options.limits, options.cors_origins,
+            http::SitePolicy(IsLoopback(options.address), options.allowed_hosts,
+                             options.cors_origins),
+            options.codec_threads)) {
+    context_->http_metrics = options.http_metrics;
     std::vector<IoLoop*> loops;
     for (int i = 0; i < options.io_threads; ++i) {
       loops_.push_back(std::make_unique<IoLoop>(options.limits));
@@ -242,6 +257,7 @@ class HttpServer final : public Server {
   }
 
   void Run() {
+    context_->metrics_port = metrics_port();
     inference_->Accept();
     if (metrics_->bound_port() >= 0) metrics_->Accept();
     for (const auto& loop : loops_) loop->Start();
@@ -252,15 +268,30 @@ class HttpServer final : public Server {
   int http_port() const override { return inference_->bound_port(); }
   int metrics_port() const override { return metrics_->bound_port(); }
 
+  void BeginDrain() override { service_.Drain(); }
+
   Status Drain(std::chrono::milliseconds timeout) override {
+    constexpr std::chrono::milliseconds kForRefusals(500);
     bool drained = true;
     if (running_) {
       service_.Drain();
+      context_->closing = true;
       OnEachLoop([this](IoLoop* loop) {
-        if (loop == loops_[0].get()) inference_->Close();
+        if (loop == loops_[0].get()) {
+          inference_->ServeWaiting();
+          inference_->Close();
+        }
         for (const auto& session : loop->sessions()) session->Drain();
       });
-      drained = context_->connections(Port::kInference).AwaitZero(timeout);
+      http::Tally& connections = context_->connections(Port::kInference);
+      drained = connections.AwaitZero(timeout);
+      if (!drained) {
+        bool refused = false;
+        OnEachLoop([&](IoLoop* loop) {
+          for (const auto& session : loop->sessions()) refused |= session->RefuseUnread();
+        });
+        if (refused) connections.AwaitZero(kForRefusals);
+      }
     }
     Stop();
     if (drained) return absl::OkStatus();
@@ -308,6 +339,16 @@ class HttpServer final : public Server {
 };
 
 }  // namespace
+
+bool IsLoopback(const std::string& address) {
+  if (address == "localhost") return true;
+  boost::system::error_code ec;
+  const auto ip = boost::asio::ip::make_address(std::string(WithoutBrackets(address)), ec);
+  const bool mapped = !ec && ip.is_v6() && ip.to_v6().is_v4_mapped();
+  if (mapped)
+    return boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, ip.to_v6()).is_loopback();
+  return !ec && ip.is_loopback();
+}
 
 std::string HostAndPort(const std::string& address, int port) {
   const std::string_view bare = WithoutBrackets(address);

@@ -22,16 +22,23 @@ namespace chairlift {
 struct ServerOptions {
   // A numeric IPv4 or IPv6 address, the latter with or without brackets, or "localhost".
   std::string address = "127.0.0.1";
-  int http_port = 8000;     // 0: any free one, see Server::http_port()
-  int metrics_port = 8002;  // 0: any free one; -1: no metrics port
-  int io_threads = 1;       // threads that read, parse small requests and answer
-  int codec_threads = 2;    // threads that read large requests and write large answers
-  bool ready = true;        // false: only once Server::SetReady() is called
+  int http_port = 8000;       // 0: any free one, see Server::http_port()
+  int metrics_port = 8002;    // 0: any free one; -1: no metrics port
+  bool http_metrics = false;  // GET /metrics on the HTTP port, too
+  int io_threads = 1;         // threads that read, parse small requests and answer
+  int codec_threads = 2;      // threads that read large requests and write large answers
+  bool ready = true;          // false: only once Server::SetReady() is called
   // Sites whose pages may read the answers, as "https://host:port"; "*": all. Not of the metrics.
   std::vector<std::string> cors_origins = {};
-  bool model_control = false;  // clients may load and unload models; else 403
+  // Names that clients call the server by, beside its address and localhost, to change it.
+  std::vector<std::string> allowed_hosts = {};
+  bool model_control = false;     // clients may load and unload models; else 403
+  bool strict_readiness = false;  // not ready while a model that was to be loaded is not
   ServerLimits limits = {};
 };
+
+// "127.0.0.1", "[::1]" or another address of this machine alone.
+bool IsLoopback(const std::string& address);
 
 // The address and port as a URL has them: "127.0.0.1:8000", "[::1]:8000".
 std::string HostAndPort(const std::string& address, int port);
@@ -52,9 +59,12 @@ class Server {
   virtual int http_port() const = 0;
   virtual int metrics_port() const = 0;
 
-  // Stops accepting, closes idle connections, answers the requests in flight with
-  // `Connection: close`, waits for them up to `timeout`, then stops. kDeadlineExceeded where some
-  // were cut off.
+  // Readiness says 503 from now on, and each answer ends its connection (`Connection: close`).
+  // Connections and requests are taken as before: until load balancers have noticed.
+  virtual void BeginDrain() = 0;
+  // Likewise, and stops accepting; ends idle connections; waits up to `timeout` for the requests in
+  // flight to be answered, then stops. The metrics port answers until then. kDeadlineExceeded where
+  // some were cut off.
   virtual Status Drain(std::chrono::milliseconds timeout) = 0;
   // Cancels what is in flight, waits for the engine to let go of it, closes every connection.
   virtual void Stop() = 0;

@@ -162,7 +162,8 @@ TEST(GenerateDecodeTest, EmptyArraysAreEmptyTensors) {
 
 TEST(GenerateDecodeTest, WhatIsWrongIsNamed) {
   EXPECT_THAT(DecodeError(R"({"text":1})"), HasSubstr("no input 'text' (there are: 'tokens',"));
-  EXPECT_THAT(DecodeError(R"({"tokens":[1],"tokens":[2]})"), HasSubstr("\"tokens\" is given twice"));
+  EXPECT_THAT(DecodeError(R"({"tokens":[1],"tokens":[2]})"),
+              HasSubstr("\"tokens\" is given twice"));
   EXPECT_EQ(DecodeError(R"({"id":"a","tokens":[1],"id":"b"})"), "\"id\" is given twice");
   EXPECT_THAT(DecodeError(R"({"tokens":"hello"})"), HasSubstr("is text; the model takes INT64"));
   EXPECT_THAT(DecodeError(R"({"tokens":["hello"]})"), HasSubstr("not a value of INT64"));

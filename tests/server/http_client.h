@@ -137,12 +137,14 @@ class HttpClient {
 
   // True once the server has closed its side, with nothing more sent.
   bool AtEnd() { return buffer_.empty() && !Fill() && closed_; }
+  bool was_reset() const { return reset_; }
 
  private:
   bool Fill() {
     char chunk[65536];
     const ssize_t got = ::recv(fd_, chunk, sizeof(chunk), 0);
-    if (got == 0 || (got < 0 && errno == ECONNRESET)) closed_ = true;
+    reset_ = got < 0 && errno == ECONNRESET;
+    if (got == 0 || reset_) closed_ = true;
     if (got <= 0) return false;
     buffer_.append(chunk, static_cast<size_t>(got));
     return true;
@@ -151,6 +153,7 @@ class HttpClient {
   int fd_ = -1;
   bool connected_ = false;
   bool closed_ = false;
+  bool reset_ = false;
   std::string buffer_;
 };
 
@@ -158,14 +161,14 @@ class HttpClient {
 inline std::string Post(std::string_view path, std::string_view body,
                         std::string_view fields = "") {
   std::string request = "POST ";
-  request.append(path).append(" HTTP/1.1\r\nHost: test\r\n").append(fields);
+  request.append(path).append(" HTTP/1.1\r\nHost: localhost\r\n").append(fields);
   request.append("Content-Length: ").append(std::to_string(body.size())).append("\r\n\r\n");
   request.append(body);
   return request;
 }
 
 inline std::string Get(std::string_view path) {
-  return std::string("GET ").append(path).append(" HTTP/1.1\r\nHost: test\r\n\r\n");
+  return std::string("GET ").append(path).append(" HTTP/1.1\r\nHost: localhost\r\n\r\n");
 }
 
 }  // namespace chairlift

@@ -1,9 +1,13 @@
 #include "server/http/router.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace chairlift::http {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 Route Find(std::string_view method, std::string_view target, Port port = Port::kInference) {
   return FindRoute(method, target, port, ServerLimits());
@@ -65,10 +69,12 @@ TEST(RouterTest, EveryPathOfTheProtocolIsFound) {
 }
 
 TEST(RouterTest, OtherPathsAreNotFound) {
-  for (const char* target : {"/", "/v1", "/v2/models", "/v2/models/", "/v2/models//infer",
-                             "/v2/models/m/versions//infer", "/v2/models/m/infer/x", "/v2/x",
-                             "/v2/models/m/versions/1/x", "//v2", "/metrics"}) {
-    EXPECT_EQ(Find("GET", target).error_status, 404) << target;
+  for (const char* target :
+       {"/v1", "/v2/models", "/v2/models/", "/v2/models//infer", "/v2/models/m/versions//infer",
+        "/v2/models/m/infer/x", "/v2/x", "/v2/models/m/versions/1/x", "//v2", "/docs"}) {
+    const Route route = Find("GET", target);
+    EXPECT_EQ(route.error_status, 404) << target;
+    EXPECT_THAT(route.error, AllOf(HasSubstr(target), HasSubstr("GET / lists the paths")));
   }
 }
 

@@ -415,7 +415,9 @@ TEST_F(ServerTest, MetricsSpeakOfRequestsAndConnections) {
     EXPECT_THAT(metrics, HasSubstr(line));
   }
   EXPECT_EQ(HttpClient(server_->metrics_port()).Ask(Get("/v2")).status, 404);
-  EXPECT_EQ(client.Ask(Get("/metrics")).status, 404);
+  const HttpAnswer elsewhere = client.Ask(Get("/metrics"));
+  EXPECT_EQ(elsewhere.status, 404);
+  EXPECT_THAT(ErrorOf(elsewhere), HasSubstr(fmt::format("port {}", server_->metrics_port())));
 }
 
 TEST_F(ServerTest, DrainAnswersWhatIsInFlightAndRefusesTheRest) {
@@ -436,6 +438,72 @@ TEST_F(ServerTest, DrainAnswersWhatIsInFlightAndRefusesTheRest) {
   drain.join();
 }
 
+TEST_F(ServerTest, BeforeItDrainsItAnswersAllButIsNotReady) {
+  Serve();
+  HttpClient open(server_->http_port());
+  ASSERT_EQ(open.Ask(Get("/v2")).status, 200);
+  HttpClient silent(server_->http_port());  // has sent nothing
+  server_->BeginDrain();
+  for (const char* path : {"/v2/health/ready", "/v2/models/identity/ready"}) {
+    const HttpAnswer ready = Ask(Get(path));
+    EXPECT_EQ(ready.status, 503) << path;
+    EXPECT_EQ(ErrorOf(ready), "the server is draining");
+    EXPECT_EQ(ready.Field("Connection"), "close");
+  }
+  EXPECT_EQ(Ask(Get("/v2/health/live")).status, 200);
+  HttpClient fresh(server_->http_port());
+  for (HttpClient* client : {&open, &silent, &fresh}) {
+    const HttpAnswer answer = client->Ask(Post(kInferPath, kInferBody));
+    EXPECT_EQ(answer.body, kInferAnswer);
+    EXPECT_EQ(answer.Field("Connection"), "close");
+    EXPECT_TRUE(client->AtEnd());
+    EXPECT_FALSE(client->was_reset());
+  }
+  EXPECT_THAT(Metrics(), HasSubstr("chairlift_http_responses_total"));
+  EXPECT_TRUE(server_->Drain(std::chrono::seconds(20)).ok());
+}
+
+TEST_F(ServerTest, NoConnectionIsResetWhenItDrains) {
+  Serve(FakeEngine::Answer::kWhenReleased);
+  HttpClient busy(server_->http_port());
+  busy.Send(Post(kInferPath, kInferBody));
+  engine_->AwaitRequests(1);
+  HttpClient idle(server_->http_port());
+  ASSERT_EQ(idle.Ask(Get("/v2")).status, 200);
+  // Sent, and perhaps not accepted yet.
+  std::vector<std::unique_ptr<HttpClient>> sent;
+  for (int i = 0; i < 50; ++i) {
+    sent.push_back(std::make_unique<HttpClient>(server_->http_port()));
+    sent.back()->Send(Get("/v2/health/live"));
+  }
+  std::thread drain([this] { EXPECT_TRUE(server_->Drain(std::chrono::seconds(20)).ok()); });
+  EXPECT_TRUE(idle.AtEnd());
+  EXPECT_FALSE(idle.was_reset());
+  for (const auto& client : sent) {
+    EXPECT_EQ(client->Read().status, 200);
+    EXPECT_TRUE(client->AtEnd());
+    EXPECT_FALSE(client->was_reset());
+  }
+  EXPECT_THAT(Metrics(), HasSubstr("chairlift_http_requests_in_flight 1\n"));
+  engine_->Release();
+  EXPECT_EQ(busy.Read().body, kInferAnswer);
+  EXPECT_TRUE(busy.AtEnd());
+  EXPECT_FALSE(busy.was_reset());
+  drain.join();
+}
+
+TEST_F(ServerTest, ARequestThatComesTooSlowlyIsRefusedAtTheEnd) {
+  Serve();
+  HttpClient half(server_->http_port());
+  half.Send("POST " + std::string(kInferPath) +
+            " HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n");
+  ASSERT_EQ(half.Read().status, 100);
+  half.Send("{");
+  EXPECT_FALSE(server_->Drain(std::chrono::milliseconds(1)).ok());
+  EXPECT_EQ(half.Read().status, 503);
+  EXPECT_FALSE(half.was_reset());
+}
+
 TEST_F(ServerTest, DrainCutsOffWhatTakesTooLong) {
   Serve(FakeEngine::Answer::kWhenReleased);
   HttpClient busy(server_->http_port());
@@ -445,6 +513,70 @@ TEST_F(ServerTest, DrainCutsOffWhatTakesTooLong) {
             absl::StatusCode::kDeadlineExceeded);
   engine_->AwaitCancelled(1);
   EXPECT_EQ(busy.Read().status, 0);
+}
+
+TEST_F(ServerTest, MetricsAreOnTheHttpPortWhereThatIsAskedFor) {
+  FakeEngine engine;
+  ServerOptions options;
+  options.http_port = 0;
+  options.metrics_port = -1;
+  for (const bool wanted : {false, true}) {
+    options.http_metrics = wanted;
+    const auto server = Server::Start(engine, options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    const HttpAnswer answer = HttpClient((*server)->http_port()).Ask(Get("/metrics"));
+    EXPECT_EQ(answer.status, wanted ? 200 : 404);
+    EXPECT_THAT(answer.body, HasSubstr(wanted ? "chairlift_http_connections 1" : "--http-metrics"));
+  }
+}
+
+TEST_F(ServerTest, ThePathsAndModelsAreListed) {
+  Serve();
+  const HttpAnswer answer = Ask(Get("/"));
+  EXPECT_EQ(answer.status, 200);
+  const json overview = json::parse(answer.body);
+  EXPECT_EQ(overview["name"], "chairlift");
+  EXPECT_EQ(overview["ready"], true);
+  EXPECT_EQ(overview["models"], json::array({"identity"}));
+  EXPECT_THAT(overview["paths"], ::testing::Contains("POST /v2/models/{model}/infer"));
+  EXPECT_THAT(overview["documentation"], HasSubstr("docs/http.md"));
+}
+
+TEST_F(ServerTest, WhatIsSentFromPagesOfOtherSitesChangesNothing) {
+  Serve();
+  const std::string path = "/v2/repository/models/identity/";
+  for (const std::string& fields :
+       {std::string("Host: evil.example\r\n"),
+        std::string("Host: evil.example\r\nOrigin: http://evil.example\r\n"),
+        std::string("Host: localhost\r\nOrigin: http://evil.example\r\n"),
+        std::string("Host: 127.0.0.1\r\nOrigin: null\r\n")}) {
+    for (const char* call : {"load", "unload"}) {
+      HttpClient client(server_->http_port());
+      const HttpAnswer refused = client.Ask("POST " + path + call + " HTTP/1.1\r\n" + fields +
+                                            "Content-Length: 0\r\n\r\n");
+      EXPECT_EQ(refused.status, 403) << fields;
+      EXPECT_THAT(refused.head, HasSubstr("403 Forbidden"));
+      EXPECT_EQ(client.Ask(Get("/v2")).status, 200);
+    }
+    // Inference is for everybody.
+    EXPECT_EQ(Ask("GET /v2/models/identity HTTP/1.1\r\n" + fields + "\r\n").status, 200);
+  }
+  EXPECT_THAT(engine_->repository_calls(), ElementsAre());
+  Serve(FakeEngine::Answer::kOnOwnThread, {}, {"https://panel.example"});
+  EXPECT_EQ(Ask(Post(path + "load", "", "Origin: https://panel.example\r\n")).status, 200);
+}
+
+TEST_F(ServerTest, StrictReadinessIsThatOfAllModels) {
+  FakeEngine engine;  // one of its models is broken
+  ServerOptions options;
+  options.http_port = 0;
+  options.metrics_port = -1;
+  options.strict_readiness = true;
+  const auto server = Server::Start(engine, options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const HttpAnswer ready = HttpClient((*server)->http_port()).Ask(Get("/v2/health/ready"));
+  EXPECT_EQ(ready.status, 503);
+  EXPECT_EQ(ErrorOf(ready), "model 'broken' is not ready: node 'n': no such operator");
 }
 
 TEST_F(ServerTest, OptionsThatMakeNoSenseAreRefused) {

@@ -56,6 +56,19 @@ Json ServerMetadata() {
   return {{"name", server.name}, {"version", server.version}, {"extensions", server.extensions}};
 }
 
+// For somebody who finds the port: what it is and what it takes.
+Json Overview(const Service& service) {
+  Json overview = ServerMetadata();
+  overview.erase("extensions");
+  overview["ready"] = service.Ready().ok();
+  std::set<std::string> models;
+  for (const ModelIndexEntry& entry : service.Index(true)) models.insert(entry.name);
+  overview["models"] = models;
+  overview["paths"] = ListRoutes();
+  overview["documentation"] = "docs/http.md, docs/texts.md";
+  return overview;
+}
+
 Json Tensors(const std::vector<TensorSpec>& specs) {
   Json list = Json::array();
   for (const TensorSpec& spec : specs) {
@@ -340,6 +353,8 @@ Reply Handle(Service& service, const Route& route, std::string_view body) {
   switch (route.endpoint) {
     case Endpoint::kServerMetadata:
       return JsonReply(ServerMetadata());
+    case Endpoint::kOverview:
+      return JsonReply(Overview(service));
     case Endpoint::kLive:
       return JsonReply({{"live", true}});
     case Endpoint::kReady: {

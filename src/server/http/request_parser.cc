@@ -104,6 +104,7 @@ class Sink final : public beast::http::basic_parser<true> {
                     ec);
     }
     has_host_ = true;
+    head_->host = View(value);
   }
 
   void on_field_impl(beast::http::field field, beast::string_view name, beast::string_view value,

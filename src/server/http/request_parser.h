@@ -26,7 +26,8 @@ struct RequestHead {
   ContentCoding coding = ContentCoding::kIdentity;
   uint64_t content_length = 0;          // 0 where there is no body or it is chunked
   std::optional<uint64_t> json_length;  // Inference-Header-Content-Length, uncompressed
-  std::string origin;                   // of a browser's request from another site; else empty
+  std::string host;                     // Host; empty where HTTP/1.0 leaves it out
+  std::string origin;                   // the site whose page had a browser send this; else empty
   bool preflight = false;               // asks which methods a page of `origin` may use
 };
 

@@ -66,6 +66,8 @@ constexpr std::array kTable = {
     Entry{"POST", "v2/models/*/trace/setting", Endpoint::kChangeTraceSettings},
     Entry{"GET", "v2/logging", Endpoint::kLogSettings},
     Entry{"POST", "v2/logging", Endpoint::kChangeLogSettings},
+    Entry{"GET", "", Endpoint::kOverview},
+    Entry{"GET", "metrics", Endpoint::kMetrics},
     Entry{"GET", "metrics", Endpoint::kMetrics, Port::kMetrics},
 };
 
@@ -220,10 +222,41 @@ Route FindRoute(std::string_view method, std::string_view target, Port port,
     route.allow = allowed.Field();
     return route;
   }
-  return Fail(404,
-              port == Port::kMetrics
-                  ? "no such path; this port has GET /metrics only, the HTTP port everything else"
-                  : "no such path; see GET /v2 and the Open Inference Protocol");
+  if (port == Port::kMetrics) {
+    return Fail(404,
+                "no such path; this port has GET /metrics only, the HTTP port everything else");
+  }
+  return Fail(404, fmt::format("no such path: '{}'; GET / lists the paths and the models here",
+                               Shortened(WithoutSite(target), 128)));
+}
+
+bool IsAdministrative(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::kRepositoryIndex:
+    case Endpoint::kLoad:
+    case Endpoint::kUnload:
+    case Endpoint::kRegisterSharedMemory:
+    case Endpoint::kUnregisterSharedMemory:
+    case Endpoint::kChangeTraceSettings:
+    case Endpoint::kChangeLogSettings:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::vector<std::string> ListRoutes() {
+  std::vector<std::string> routes;
+  for (const Entry& entry : kTable) {
+    const bool absent = entry.pattern.find("sharedmemory") != std::string_view::npos ||
+                        entry.pattern.ends_with("trace/setting");
+    if (entry.port != Port::kInference || absent) continue;
+    std::string path(entry.pattern);
+    if (const size_t at = path.find('*'); at != path.npos) path.replace(at, 1, "{model}");
+    if (const size_t at = path.find('#'); at != path.npos) path.replace(at, 1, "{version}");
+    routes.push_back(fmt::format("{} /{}", entry.method, path));
+  }
+  return routes;
 }
 
 }  // namespace chairlift::http

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/limits.h"
 
@@ -32,7 +33,8 @@ enum class Endpoint {
   kRepositoryIndex,  // POST /v2/repository/index
   kLoad,             // POST /v2/repository/models/{model}/load
   kUnload,           // POST /v2/repository/models/{model}/unload
-  kMetrics,          // GET  /metrics, on the metrics port alone
+  kMetrics,          // GET  /metrics
+  kOverview,         // GET  /
   kOptions,          // OPTIONS of any of these, and of *
   // Of Triton's extensions that this server does not have (protocol/absent_extensions.h):
   kSharedMemoryStatus,      // GET  /v2/{system,cuda}sharedmemory[/region/{region}]/status
@@ -44,6 +46,9 @@ enum class Endpoint {
   kChangeLogSettings,       // POST likewise
   kNone,
 };
+
+// Whether it changes the server, or shows what its repository holds: not for pages of other sites.
+bool IsAdministrative(Endpoint endpoint);
 
 enum class Port { kInference, kMetrics };
 
@@ -57,6 +62,9 @@ struct Route {
   std::string error;            // in words
   std::string_view allow = {};  // for 405 and kOptions: the methods that would do
 };
+
+// The paths of the HTTP port, as "GET /v2/models/{model}"; the extensions that are absent are not.
+std::vector<std::string> ListRoutes();
 
 // HEAD is allowed where GET is. A query after '?' is ignored, and so are the scheme and authority
 // of a target in absolute form: there is one site here.

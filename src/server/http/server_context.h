@@ -13,6 +13,7 @@
 #include "server/http/codec_pool.h"
 #include "server/http/cors.h"
 #include "server/http/router.h"
+#include "server/http/site_policy.h"
 #include "server/limits.h"
 #include "server/protocol/service.h"
 
@@ -50,11 +51,13 @@ class Tally {
 
 struct ServerContext {
   ServerContext(protocol::Service& served, const ServerLimits& server_limits,
-                std::vector<std::string> cors_origins, int codec_threads)
+                const std::vector<std::string>& cors_origins, SitePolicy site_policy,
+                int codec_threads)
       : service(served),
         metrics(served.metrics().AddTransport("http")),
         limits(server_limits),
-        cors(std::move(cors_origins)),
+        cors(cors_origins),
+        sites(std::move(site_policy)),
         // A connection has one task for a request, and memory to free.
         codecs(codec_threads, 4 * static_cast<size_t>(limits.max_connections) + 1024, limits) {}
 
@@ -64,6 +67,10 @@ struct ServerContext {
   protocol::TransportMetrics& metrics;
   const ServerLimits limits;
   const CorsPolicy cors;
+  const SitePolicy sites;
+  bool http_metrics = false;         // on the HTTP port, too
+  int metrics_port = -1;             // −1: none. Both are set before there are connections
+  std::atomic<bool> closing{false};  // the last phase of draining: no connection waits for requests
   std::array<Tally, 2> connections_by_port;
   Tally calls;       // into the engine or other threads, which have not ended yet
   CodecPool codecs;  // its tasks use the others

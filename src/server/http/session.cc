@@ -21,7 +21,10 @@ constexpr size_t kInputBytes = 8192;
 constexpr size_t kReadBytes = 256 << 10;          // of a body, between turns of other connections
 constexpr size_t kLargeBodyBytes = 1 << 20;       // takes long to free
 constexpr std::string_view kProbe = "HTTP/1.1 ";  // every answer begins with it
-constexpr std::string_view kComment = ":\n\n";    // in a stream of events, of no effect
+// For a request that is on its way to a connection that is to end.
+constexpr std::chrono::milliseconds kLastChance{1000};
+constexpr std::chrono::milliseconds kIdleLinger{500};
+constexpr std::string_view kComment = ":\n\n";  // in a stream of events, of no effect
 
 TimePoint After(std::chrono::milliseconds delay) { return Clock::Steady().Now() + delay; }
 
@@ -60,7 +63,7 @@ void Session::Uncount() {
 
 void Session::Start() {
   Run([this](Lock* lock) {
-    deadline_ = After(context_->limits.idle_timeout);
+    deadline_ = After(context_->closing ? kLastChance : context_->limits.idle_timeout);
     Advance(lock);
   });
 }
@@ -73,10 +76,44 @@ void Session::Refuse(int status, std::string_view message) {
 }
 
 void Session::Drain() {
-  Run([this](Lock* lock) {
-    const bool idle = state_ == State::kHead && !head_started_ && input_.empty();
-    if (idle || state_ == State::kLinger) CloseLocked(lock);
+  Run([this](Lock*) {
+    if (state_ != State::kHead || head_started_ || port_ != Port::kInference) return;
+    EndIfClosing();
+    deadline_ = std::min(deadline_, After(kLastChance));
   });
+}
+
+bool Session::RefuseUnread() {
+  bool refused = false;
+  Run([&](Lock* lock) {
+    const bool head = state_ == State::kHead && head_started_;
+    refused = head || state_ == State::kBody || state_ == State::kChunks;
+    if (!refused) return;
+    RespondAndClose(503, "the server stops, and the request has not come whole");
+    Advance(lock);
+  });
+  return refused;
+}
+
+// Where no request has begun, and this connection is to wait for none.
+void Session::EndIfClosing() {
+  const bool ends = context_->closing && port_ == Port::kInference;
+  if (ends && answered_ && !head_started_) EndIdle();
+}
+
+// Ends the connection, where no request is in the socket: closing it would reset one that is on its
+// way.
+void Session::EndIdle() {
+  char byte;
+  if (::recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) return;  // the next read takes it
+  EndSending(kIdleLinger);
+}
+
+// What the client sends from now on is read, so that nothing is reset, and dropped.
+void Session::EndSending(std::chrono::milliseconds linger) {
+  ::shutdown(fd_, SHUT_WR);
+  state_ = State::kLinger;
+  deadline_ = After(linger);
 }
 
 void Session::Close() {
@@ -99,7 +136,7 @@ void Session::Sweep(TimePoint now) {
     if (now < deadline_) return;
     switch (state_) {
       case State::kHead:
-        if (!head_started_) return CloseLocked(lock);
+        if (!head_started_) return EndIdle();
         RespondAndClose(408, fmt::format("the request header took longer than {} ms",
                                          context_->limits.header_timeout.count()));
         return Advance(lock);
@@ -174,7 +211,6 @@ void Session::Advance(Lock* lock) {
         break;
       case State::kLinger:
         input_.Clear();
-        if (context_->service.draining()) CloseLocked(lock);
         more = false;
         break;
       case State::kBroken:
@@ -203,7 +239,7 @@ void Session::Resume(Lock* lock) {
 // Wakes the io thread where work is left that only it may do.
 void Session::ResumeOnLoop() {
   const bool nothing_left =
-      state_ == State::kHead && reading_ && input_.empty() && !context_->service.draining();
+      state_ == State::kHead && reading_ && input_.empty() && !context_->closing;
   if (nothing_left) return;
   try {
     boost::asio::post(loop_->io(), [self = shared_from_this()] {
@@ -298,6 +334,7 @@ void Session::ProbeClient() {
 // The caller holds a reference to the session beside the loop's. Nothing here may throw.
 void Session::CloseLocked(Lock* lock) noexcept {
   if (state_ == State::kClosed) return;
+  EndAccess(", cut off");
   const bool may_free = state_ != State::kBusy && state_ != State::kStreaming;
   state_ = State::kClosed;
   boost::system::error_code ignored;

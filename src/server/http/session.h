@@ -17,6 +17,7 @@
 #include "base/adaptive_mutex.h"
 #include "base/clock.h"
 #include "chairlift/engine.h"
+#include "server/http/access_log.h"
 #include "server/http/body_buffer.h"
 #include "server/http/completion_codec.h"
 #include "server/http/generate_codec.h"
@@ -51,8 +52,11 @@ class Session : public std::enable_shared_from_this<Session> {
   void Start();
   // Answers an error without reading, and closes.
   void Refuse(int status, std::string_view message);
-  // No further request: closes now, or after the one under way.
+  // Once the server is closing: ends the connection now, or after the request that is under way or
+  // has been sent already.
   void Drain();
+  // Answers a request that has not come whole with 503; false where there is none.
+  bool RefuseUnread();
   // Cancels the request under way and closes.
   void Close();
   // Handles passed deadlines, clients that disconnected, and steps to be retried.
@@ -90,6 +94,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool ReadHead(Lock* lock);  // each returns false where it needs more bytes
   bool ReadBody(Lock* lock);
   bool ReadChunks(Lock* lock);
+  std::optional<Reply> RefusalOfRoute() const;
   void BeginBody(Lock* lock);
   bool NewBody(size_t capacity);
   void EndBody(Lock* lock);
@@ -124,6 +129,9 @@ class Session : public std::enable_shared_from_this<Session> {
               size_t bytes);
   bool HungUp() const;
   void ProbeClient();
+  void EndIfClosing();
+  void EndIdle();
+  void EndSending(std::chrono::milliseconds linger);
 
   void OnInferred(StatusOr<InferResponse>&& response) noexcept;  // takes mutex_; any thread
   void OnHandled(Reply reply) noexcept;                          // takes mutex_; any thread
@@ -164,6 +172,9 @@ class Session : public std::enable_shared_from_this<Session> {
   void Uncount();
   void CloseLocked(Lock* lock) noexcept;
 
+  void BeginAccess();
+  void EndAccess(const char* end) noexcept;
+
   const std::shared_ptr<ServerContext> context_;
   IoLoop* const loop_;
   const Port port_;
@@ -187,6 +198,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const ByteBudget* lacking_ = nullptr;  // by a chunked body
   bool no_memory_ = false;               // for a chunked body
   bool head_started_ = false;
+  bool answered_ = false;    // a request, on this connection
   bool reading_ = false;     // a read is under way
   bool advancing_ = false;   // Advance() is on the io thread's stack
   bool ended_ = false;       // the client has closed its sending half, or is gone
@@ -209,6 +221,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::string events_;              // chunks on their way
   size_t events_sent_ = 0;          // bytes of them that the socket has taken
   bool stream_failed_ = false;      // an error event was sent
+
+  std::unique_ptr<Access> access_;  // where it is to be logged
 
   // Writing.
   std::string head_;

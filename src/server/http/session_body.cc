@@ -38,7 +38,7 @@ size_t LargestInflated(const RequestHead& head, Endpoint endpoint, const ServerL
 
 bool Session::ReadHead(Lock* lock) {
   if (input_.empty()) {
-    if (context_->service.draining() && !head_started_) CloseLocked(lock);
+    EndIfClosing();
     return false;
   }
   size_t consumed;
@@ -48,7 +48,11 @@ bool Session::ReadHead(Lock* lock) {
     head_started_ = true;
     deadline_ = Clock::Steady().Now() + context_->limits.header_timeout;
   }
-  if (progress == RequestParser::Progress::kNeedMore) return false;
+  if (progress == RequestParser::Progress::kNeedMore) {
+    EndIfClosing();
+    return false;
+  }
+  BeginAccess();
   if (progress == RequestParser::Progress::kFailed) {
     RespondAndClose(parser_.error_status(), parser_.error());
     return true;
@@ -57,14 +61,33 @@ bool Session::ReadHead(Lock* lock) {
   return true;
 }
 
+// Why the endpoint is not for this request; OK where it is.
+std::optional<Reply> Session::RefusalOfRoute() const {
+  const RequestHead& head = parser_.head();
+  if (route_.endpoint == Endpoint::kNone) return ErrorReply(route_.error_status, route_.error);
+  if (IsAdministrative(route_.endpoint)) {
+    const std::string refusal = context_->sites.Refusal(head.host, head.origin);
+    if (!refusal.empty()) return ErrorReply(403, refusal);
+  }
+  const bool elsewhere =
+      route_.endpoint == Endpoint::kMetrics && port_ == Port::kInference && !context_->http_metrics;
+  if (!elsewhere) return std::nullopt;
+  return ErrorReply(
+      404, context_->metrics_port < 0
+               ? "metrics are off; --http-metrics has them here, --metrics-port on a port of theirs"
+               : fmt::format("metrics are on port {}: GET /metrics there; --http-metrics has them "
+                             "here, too",
+                             context_->metrics_port));
+}
+
 void Session::BeginBody(Lock* lock) {
   const RequestHead& head = parser_.head();
   const ServerLimits& limits = context_->limits;
   route_ = FindRoute(head.method, head.target, port_, limits);
   const bool has_body = head.chunked || head.content_length > 0;
-  if (route_.endpoint == Endpoint::kNone) {
+  if (std::optional<Reply> refusal = RefusalOfRoute()) {
     close_after_ = has_body;
-    return Respond(ErrorReply(route_.error_status, route_.error), route_.allow);
+    return Respond(*std::move(refusal), route_.allow);
   }
   if (route_.endpoint == Endpoint::kOptions) {
     close_after_ = has_body;

@@ -193,6 +193,10 @@ StatusOr<InferRequest> Session::DecodeGenerate(GenerateDecoder& decoder, std::st
 
 void Session::Submit(Lock* lock, StatusOr<InferRequest>&& request) {
   if (!request.ok()) return Respond(RefusalOf(request.status()));
+  if (access_ != nullptr) {
+    access_->model = route_.model;
+    access_->id = request->id;
+  }
   request->model = std::move(route_.model);
   request->version = std::move(route_.version);
   InferCallback callback = [self = shared_from_this()](StatusOr<InferResponse> response) mutable {
@@ -220,6 +224,23 @@ void Session::Submit(Lock* lock, StatusOr<InferRequest>&& request) {
   lock->unlock();
   context_->service.engine().Cancel(id);
   lock->lock();
+}
+
+void Session::BeginAccess() {
+  if (!Access::Wanted()) return;
+  access_ = std::make_unique<Access>();
+  access_->begin = Clock::Steady().Now();
+}
+
+void Session::EndAccess(const char* end) noexcept {
+  if (access_ == nullptr) return;
+  try {
+    if (access_->model.empty() && !with_thread_) access_->model = route_.model;
+    LogAccess(parser_.head(), *access_, client_->name, end);
+  } catch (const std::exception&) {
+    // No memory for a line of the log.
+  }
+  access_.reset();
 }
 
 void Session::HandleOnPool(std::string_view body) {

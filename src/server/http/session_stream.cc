@@ -72,12 +72,17 @@ void Session::StartStream() {
   AppendHead(head, &events_);
   events_.erase(0, std::exchange(probed_bytes_, 0));
   context_->metrics.Responded(head.status);
+  if (access_ != nullptr) {
+    access_->status = head.status;
+    access_->bytes = events_.size();
+  }
   state_ = State::kStreaming;
 }
 
 // One chunk.
 void Session::AppendEvents(std::string_view events) {
   if (events.empty()) return;
+  if (access_ != nullptr) access_->bytes += events.size();
   const bool chunked = !parser_.head().http_1_0;
   if (chunked) fmt::format_to(std::back_inserter(events_), FMT_COMPILE("{:x}\r\n"), events.size());
   events_.append(events);
@@ -143,6 +148,7 @@ void Session::FinishStream(const Status& status) {
                   {head_.data(), head_.size()},
                   {text_.data(), text_.size()},
                   {const_cast<char*>(end.data()), end.size()}});
+  if (access_ != nullptr) access_->bytes += head_.size() + text_.size() + end.size();
   next_piece_ = 0;
   answer_waits_ = false;
   state_ = State::kWriting;

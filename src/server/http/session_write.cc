@@ -228,6 +228,12 @@ void Session::SendAnswer(int status) {
   state_ = State::kWriting;
   if (body_ != nullptr) FreeBody();
   if (port_ == Port::kInference) context_->metrics.Responded(status);
+  if (access_ == nullptr) BeginAccess();  // of a request whose header has not come whole
+  if (access_ != nullptr) {
+    access_->status = status;
+    access_->bytes = probed;
+    for (const iovec& piece : pieces_) access_->bytes += piece.iov_len;
+  }
   Write();
 }
 
@@ -335,17 +341,13 @@ void Session::OnWritten() {
   ReleaseAnswer();
   FreeAnswer();
   pieces_.clear();
-  const TimePoint now = Clock::Steady().Now();
-  if (close_after_) {
-    ::shutdown(fd_, SHUT_WR);
-    state_ = State::kLinger;
-    deadline_ = now + kLinger;
-    return;
-  }
+  answered_ = true;
+  EndAccess("");
+  if (close_after_) return EndSending(context_->closing ? kLinger / 4 : kLinger);
   parser_.Reset();
   head_started_ = false;
   state_ = State::kHead;
-  deadline_ = now + context_->limits.idle_timeout;
+  deadline_ = Clock::Steady().Now() + context_->limits.idle_timeout;
 }
 
 // Large memory is freed on a thread of the pool.

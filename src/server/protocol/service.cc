@@ -1,15 +1,28 @@
 #include "server/protocol/service.h"
 
+#include <spdlog/spdlog.h>
+
 #include <utility>
 
 #include "base/status.h"
 
 namespace chairlift::protocol {
 
-Service::Service(Engine& engine, const Limits& limits, bool model_control, bool ready)
+namespace {
+
+// Whether the index says that it could not be loaded, or does not run.
+bool Failed(const ModelIndexEntry& entry) {
+  return entry.state == ModelState::kUnavailable && entry.reason != "not loaded" &&
+         entry.reason != "unloaded";
+}
+
+}  // namespace
+
+Service::Service(Engine& engine, const Limits& limits, bool model_control, bool ready, bool strict)
     : engine_(engine),
       max_admin_requests_(limits.max_admin_requests),
       model_control_(model_control),
+      strict_(strict),
       loading_(!ready),
       metrics_(engine),
       clients_(static_cast<int64_t>(limits.max_client_buffered_bytes),
@@ -23,11 +36,15 @@ Status Service::Ready() const {
     if (entry.state == ModelState::kLoading) {
       return Unavailable("model '{}' is loading", entry.name);
     }
+    if (strict_ && Failed(entry)) {
+      return Unavailable("model '{}' is not ready: {}", entry.name, entry.reason);
+    }
   }
   return absl::OkStatus();
 }
 
 Status Service::ModelReady(const std::string& model, const std::string& version) const {
+  if (draining_) return Unavailable("the server is draining");
   if (engine_.ModelReady(model, version)) return absl::OkStatus();
   for (const ModelIndexEntry& entry : engine_.Index()) {
     if (entry.name != model || (!version.empty() && entry.version != version)) continue;
@@ -77,6 +94,29 @@ Status Service::CheckRepositoryParameter(std::string_view name) {
       "parameter \"{}\" is not supported: models and their configuration come from the "
       "repository's folder",
       name);
+}
+
+Status Service::Load(const std::string& model) {
+  Status loaded = engine_.LoadFromRepository(model);
+  if (!loaded.ok()) {
+    spdlog::error("model '{}', which a client had loaded, is not served: {}", model,
+                  Message(loaded));
+    return loaded;
+  }
+  for (const ModelIndexEntry& entry : engine_.Index()) {
+    if (entry.name != model || entry.state != ModelState::kReady) continue;
+    const StatusOr<ModelMetadata> metadata = engine_.Metadata(model, entry.version);
+    if (!metadata.ok()) continue;
+    spdlog::info("loaded for a client: {} version {}: {}", model, entry.version,
+                 metadata->diagnosis);
+  }
+  return loaded;
+}
+
+Status Service::Unload(const std::string& model) {
+  Status unloaded = engine_.UnloadModel(model);
+  if (unloaded.ok()) spdlog::info("unloaded for a client: {}", model);
+  return unloaded;
 }
 
 Status Service::RunInBackground(std::function<void()> task) {

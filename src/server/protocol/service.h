@@ -27,7 +27,8 @@ class Service {
  public:
   // `engine` must outlive it. `model_control`: clients may load and unload models. `ready`: the
   // models that are to be served are loaded.
-  Service(Engine& engine, const Limits& limits, bool model_control, bool ready);
+  // `strict`: it is not ready while a model that was to be loaded is not.
+  Service(Engine& engine, const Limits& limits, bool model_control, bool ready, bool strict);
 
   Engine& engine() const { return engine_; }
   Metrics& metrics() { return metrics_; }
@@ -54,8 +55,9 @@ class Service {
   Status MayLoad() const;  // and unload: OK or kPermissionDenied
   // That a load or unload may have this parameter: those that would change the outcome are refused.
   static Status CheckRepositoryParameter(std::string_view name);
-  Status Load(const std::string& model) { return engine_.LoadFromRepository(model); }
-  Status Unload(const std::string& model) { return engine_.UnloadModel(model); }
+  // Both are logged.
+  Status Load(const std::string& model);
+  Status Unload(const std::string& model);
   // Runs loads and unloads one after the other, on a thread of their own. kResourceExhausted, and
   // the task is dropped, where max_admin_requests wait already.
   Status RunInBackground(std::function<void()> task);
@@ -64,6 +66,7 @@ class Service {
   Engine& engine_;
   const int max_admin_requests_;
   const bool model_control_;
+  const bool strict_;
   std::atomic<bool> loading_;
   std::atomic<bool> draining_{false};
   Metrics metrics_;

@@ -1,0 +1,32 @@
+// Which requests may use the routes that change the server: not those that a page of another site
+// has a browser send, whether to this address or to a name that it has led here (DNS rebinding).
+#ifndef CHAIRLIFT_SERVER_HTTP_SITE_POLICY_H_
+#define CHAIRLIFT_SERVER_HTTP_SITE_POLICY_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace chairlift::http {
+
+// Immutable.
+class SitePolicy {
+ public:
+  // `loopback`: the server listens on loopback only. `hosts`: names that clients may call it by.
+  // `origins`: sites whose pages may use it; "*" stands for none here.
+  SitePolicy(bool loopback, std::vector<std::string> hosts, std::vector<std::string> origins);
+
+  // Why a request with these fields is refused; empty: it is not. A browser sets `origin` in every
+  // request that changes something. Without it, `host` counts only on loopback, where a name other
+  // than localhost can only be a stranger's.
+  std::string Refusal(std::string_view host, std::string_view origin) const;
+
+ private:
+  const bool loopback_;
+  const std::vector<std::string> hosts_;
+  const std::vector<std::string> origins_;
+};
+
+}  // namespace chairlift::http
+
+#endif  // CHAIRLIFT_SERVER_HTTP_SITE_POLICY_H_
