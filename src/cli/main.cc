@@ -1,8 +1,10 @@
 // The command line: finds the subcommand, runs it, turns its Status into an exit code.
 // 0: done. 1: it failed, and the last line on standard error says why. 2: the command line is
 // wrong.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -118,9 +120,17 @@ chairlift::Status Caught(const chairlift::Command& run) {
   }
 }
 
+// A standard file that is closed would get the number of the next socket, and a client the log.
+void OpenStandardFiles() {
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(file, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);  // the least number is free
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  OpenStandardFiles();
   chairlift::LogWhatIsPrintable();
   const std::unique_ptr<chairlift::CommandLine> line = chairlift::MakeCommandLine();
   CLI::App& app = line->app;
@@ -142,7 +152,7 @@ int main(int argc, char** argv) {
     const chairlift::Status status = Caught(run);
     if (status.ok()) return 0;
     const std::string name = "chairlift " + parser->get_name();
-    const std::string text = chairlift::Message(status);
+    const std::string text = chairlift::Indented(chairlift::Message(status));
     if (chairlift::IsUsage(status)) {
       PrintError("{}", Complaint(name, text));
       return kExitUsage;

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <set>
@@ -45,7 +46,10 @@ struct ServeFlags {
   std::vector<std::string> settings;  // NAME=VALUE
   EngineOptions engine;
   ServerOptions server;
-  int drain_seconds = 30;
+  // As long as load balancers take to notice; both together end before Kubernetes' 30 s do.
+  int drain_seconds = 5;
+  int exit_timeout_secs = 20;
+  bool exit_on_error = false;
   // Many clients give up after that; a longer queue would only delay all of them.
   int max_queue_wait_ms = 1000;
   std::string control;  // empty: as --load-model is given or not
@@ -212,20 +216,89 @@ bool HasEnded(int parent) {
   return parent >= 0 && ::recv(parent, &byte, 1, MSG_DONTWAIT) == 0;
 }
 
-// Waits for one of the signals, or for the parent's end. Returns free memory to the system
-// meanwhile: the C library returns only the end of each of its heaps.
-void WaitForEnd(const sigset_t& signals, int parent) {
+sigset_t SetOf(std::initializer_list<int> signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : signals) sigaddset(&set, number);
+  return set;
+}
+
+// Ends the program as the signal does by default. The first process of a container has no defaults.
+void EndAtOnce(int number) {
+  ::signal(number, SIG_DFL);
+  ::raise(number);
+  ::_exit(128 + number);
+}
+
+// A client or a log's reader that is gone is no reason to end, nor is a terminal that is closed:
+// SIGHUP waits for WaitForEnd().
+void KeepRunning() {
+  ::signal(SIGPIPE, SIG_IGN);
+  const sigset_t hangup = SetOf({SIGHUP});
+  pthread_sigmask(SIG_BLOCK, &hangup, nullptr);
+  struct sigaction end = {};
+  end.sa_handler = EndAtOnce;
+  end.sa_flags = SA_NODEFER;
+  for (const int number : {SIGTERM, SIGINT}) ::sigaction(number, &end, nullptr);
+}
+
+// Waits for SIGTERM or SIGINT, which are blocked, and returns which; 0: for the parent's end.
+// Returns free memory to the system meanwhile: the C library returns only the end of each of its
+// heaps.
+int WaitForEnd(int parent) {
+  const sigset_t signals = SetOf({SIGTERM, SIGINT, SIGHUP});
   const timespec interval{.tv_sec = parent < 0 ? 5 : 1, .tv_nsec = 0};
   HeapTrim trim({.resident = ResidentBytes(), .free = FreeHeapBytes()});
-  while (sigtimedwait(&signals, nullptr, &interval) <= 0 && !HasEnded(parent)) {
+  while (!HasEnded(parent)) {
+    const int number = sigtimedwait(&signals, nullptr, &interval);
+    if (number == SIGTERM || number == SIGINT) return number;
+    if (number == SIGHUP) spdlog::info("SIGHUP is ignored; restart to read models and flags again");
     if (!trim.Due(ResidentBytes(), FreeHeapBytes)) continue;
     malloc_trim(0);
     trim.Trimmed({.resident = ResidentBytes(), .free = FreeHeapBytes()});
+  }
+  return 0;
+}
+
+// Answers what is in flight, at most for as long as the flags say, and stops.
+Status Stop(const ServeFlags& flags, Engine& engine, Server& server) {
+  const auto timeout = std::chrono::seconds(flags.exit_timeout_secs);
+  spdlog::info("draining: requests in flight have at most {} s; a second signal stops at once",
+               flags.exit_timeout_secs);
+  // The engine answers what still runs then with 503.
+  constexpr std::chrono::seconds kForAnswers(1);
+  std::promise<void> all_answered;
+  std::thread cut_off;
+  try {
+    cut_off = std::thread([&, answered = all_answered.get_future()] {
+      if (answered.wait_for(timeout) == std::future_status::timeout) {
+        engine.Shutdown(std::chrono::milliseconds(0));
+      }
+    });
+  } catch (const std::system_error&) {
+    // No thread could be started: connections that are not answered by then are closed.
+  }
+  const Status drained = server.Drain(timeout + kForAnswers);
+  all_answered.set_value();
+  if (cut_off.joinable()) cut_off.join();
+  engine.Shutdown(kForAnswers);
+  if (drained.ok()) spdlog::info("stopped");
+  return drained;
+}
+
+// Standard output may be closed, or a pipe that nobody reads any more.
+void PrintExample(Engine& engine, const std::string& address) {
+  try {
+    PrintText("\n{}\n", ExampleRequest(engine, address));
+    std::fflush(stdout);
+  } catch (const std::system_error& error) {
+    spdlog::warn("no example is printed: {}", error.what());
   }
 }
 
 Status Serve(ServeFlags flags) {
   ReturnLargeBuffers();
+  KeepRunning();
   if (flags.models.empty() && flags.repositories.empty()) {
     return Usage(InvalidArgument(
         "nothing to serve: name a model.onnx, a my.py:function, a model's folder, or a folder of "
@@ -251,11 +324,8 @@ Status Serve(ServeFlags flags) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckParent(flags.parent_fd));
   spdlog::set_level(spdlog::level::from_str(flags.log_level));
   // Signals are waited for below. The threads of engine and server inherit a mask that leaves them
-  // to this one; while it loads models, and while it drains, a signal ends the program as usual.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
+  // to this one; while it loads models, and while it drains, a signal ends the program at once.
+  const sigset_t signals = SetOf({SIGTERM, SIGINT});
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   flags.engine.on_load = LoadBar();
   flags.engine.serve_texts = true;
@@ -273,9 +343,16 @@ Status Serve(ServeFlags flags) {
   const std::unique_ptr<Server> server = *std::move(started);
   spdlog::info("listening on {}; ready once the models are loaded",
                HostAndPort(flags.server.address, server->http_port()));
+  if (!IsLoopback(flags.server.address)) {
+    spdlog::warn("everybody who reaches {} can use this server: docs/exposing.md",
+                 HostAndPort(flags.server.address, server->http_port()));
+  }
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   Status first_failure;
   CHAIRLIFT_RETURN_IF_ERROR(Load(*engine, models, flags, &first_failure));
+  if (flags.exit_on_error && !first_failure.ok()) {
+    return Annotate(first_failure, "a model is not served (--exit-on-error)");
+  }
   CHAIRLIFT_ASSIGN_OR_RETURN(const int ready, ReportReady(*engine));
   // Without models the server may still be asked to load some.
   const bool may_be_empty = flags.server.model_control && (flags.only.empty() || WantsAll(flags));
@@ -298,35 +375,19 @@ Status Serve(ServeFlags flags) {
   }
   ReportTo(flags.parent_fd, flags.server.address, *server);
   if (flags.print_example) {
-    PrintText("\n{}\n", ExampleRequest(*engine, HostAndPort(Reachable(flags.server.address),
-                                                            server->http_port())));
-    std::fflush(stdout);
+    PrintExample(*engine, HostAndPort(Reachable(flags.server.address), server->http_port()));
   }
 
-  WaitForEnd(signals, flags.parent_fd);
-  spdlog::info("draining for at most {} s; a second signal stops at once", flags.drain_seconds);
+  const int signal = WaitForEnd(flags.parent_fd);
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-  const auto drain = std::chrono::seconds(flags.drain_seconds);
-  // The engine answers what still runs then with 503.
-  constexpr std::chrono::seconds kForAnswers(1);
-  std::promise<void> all_answered;
-  std::thread cut_off;
-  try {
-    cut_off = std::thread([&, answered = all_answered.get_future()] {
-      if (answered.wait_for(drain) == std::future_status::timeout) {
-        engine->Shutdown(std::chrono::milliseconds(0));
-      }
-    });
-  } catch (const std::system_error&) {
-    // No thread could be started: connections that are not answered by then are closed.
+  // Load balancers stop sending once they see that it is not ready. After Ctrl-C nobody looks.
+  if (signal == SIGTERM && flags.drain_seconds > 0) {
+    server->BeginDrain();
+    spdlog::info("draining: not ready any more; requests are answered for {} s, then it stops",
+                 flags.drain_seconds);
+    std::this_thread::sleep_for(std::chrono::seconds(flags.drain_seconds));
   }
-  Status drained = server->Drain(drain + kForAnswers);
-  all_answered.set_value();
-  if (cut_off.joinable()) cut_off.join();
-  engine->Shutdown(kForAnswers);
-  if (!drained.ok()) return drained;
-  spdlog::info("stopped");
-  return absl::OkStatus();
+  return Stop(flags, *engine, *server);
 }
 
 }  // namespace
@@ -401,9 +462,9 @@ Command AddServe(CLI::App& parser) {
       "  curl localhost:8000/v2/models/NAME/infer -d '{\"inputs\": [{\"name\": \"x\", \"shape\": "
       "[1, 2],\n"
       "       \"datatype\": \"FP32\", \"data\": [1, 2]}]}'\n"
-      "SIGTERM or Ctrl-C finishes what is in flight, then stops; a second one, or one while "
-      "models\n"
-      "load, stops at once.");
+      "SIGTERM: not ready, but requests are answered for --drain-seconds; then, and at once after\n"
+      "Ctrl-C, what is in flight is finished for at most --exit-timeout-secs. A second signal, or\n"
+      "one while models load, stops at once. SIGHUP is ignored.");
   TakesModel(parser.add_option("MODEL", flags->models,
                                "ONNX files, Python functions (FILE.py:NAME), models' folders, or "
                                "folders of models"));
@@ -437,8 +498,18 @@ Command AddServe(CLI::App& parser) {
   AddNumber(parser, "--parent-fd", &flags->parent_fd, -1, 1 << 20, "FD",
             "A socket to the program that started this one: it gets the addresses once the models\n"
             "are loaded, and the server drains and stops when its other end is closed; -1: none");
-  AddNumber(parser, "--drain-seconds", &flags->drain_seconds, 0, 3600, "S",
+  AddNumber(
+      parser, "--drain-seconds", &flags->drain_seconds, 0, 3600, "S",
+      "After SIGTERM: time for load balancers to see that it is not ready, while requests are\n"
+      "still accepted and answered");
+  AddNumber(parser, "--exit-timeout-secs", &flags->exit_timeout_secs, 0, 3600, "S",
             "Time given to requests in flight at the end");
+  parser.add_flag("--exit-on-error", flags->exit_on_error,
+                  "End where a model of a repository cannot be loaded; else it is left out");
+  parser.add_flag(
+      "--strict-readiness", flags->server.strict_readiness,
+      "Not ready (503) while a model that was to be loaded is not; else the models that\n"
+      "are loaded make it ready");
 
   constexpr const char* kNetwork = "Network";
   parser
@@ -452,6 +523,15 @@ Command AddServe(CLI::App& parser) {
       ->group(kNetwork);
   AddNumber(parser, "--metrics-port", &flags->server.metrics_port, -1, 65535, "PORT",
             "Port of /metrics; -1: none")
+      ->group(kNetwork);
+  parser
+      .add_flag("--http-metrics", flags->server.http_metrics, "GET /metrics on the HTTP port, too")
+      ->group(kNetwork);
+  parser
+      .add_option("--allowed-host", flags->server.allowed_hosts,
+                  "Name by which clients may load and unload models, beside addresses and\n"
+                  "localhost; may be repeated")
+      ->type_name("NAME")
       ->group(kNetwork);
   AddNumber(parser, "--io-threads", &flags->server.io_threads, 1, 64, "N",
             "Threads that read requests; more for much JSON from many clients")

@@ -28,7 +28,7 @@ class PrintableMessage final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&,
               spdlog::memory_buf_t& to) override {
-    const std::string text = Printable({message.payload.data(), message.payload.size()});
+    const std::string text = Indented(Printable({message.payload.data(), message.payload.size()}));
     to.append(text.data(), text.data() + text.size());
   }
   std::unique_ptr<custom_flag_formatter> clone() const override {
@@ -51,6 +51,15 @@ std::string Printable(std::string_view text) {
     } else {
       out += fmt::format("\\x{:02x}", byte);
     }
+  }
+  return out;
+}
+
+std::string Indented(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    out += c;
+    if (c == '\n') out += "    ";
   }
   return out;
 }

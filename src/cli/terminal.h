@@ -18,6 +18,10 @@ namespace chairlift {
 // and messages from files may hold any bytes, and a terminal obeys some.
 std::string Printable(std::string_view text);
 
+// With four spaces before every line but the first: a name with a line break in it cannot pass for
+// a line of its own.
+std::string Indented(std::string_view text);
+
 // fmt::print() of what is printable, to standard output and to standard error.
 template <typename... Args>
 void PrintText(fmt::format_string<Args...> form, Args&&... args) {
@@ -27,7 +31,7 @@ template <typename... Args>
 void PrintError(fmt::format_string<Args...> form, Args&&... args) {
   fmt::print(stderr, "{}", Printable(fmt::format(form, std::forward<Args>(args)...)));
 }
-// Likewise what is logged from now on.
+// Likewise what is logged from now on, lines behind the first indented.
 void LogWhatIsPrintable();
 
 // Columns as wide as their widest cell; those whose cells are all numbers are aligned right. Cells

@@ -14,6 +14,7 @@
 #include "base/version.h"
 #include "chairlift/engine.h"
 #include "cli/model_path.h"
+#include "cli/terminal.h"
 #include "python/errors.h"
 #include "python/events.h"
 #include "python/model.h"
@@ -63,6 +64,7 @@ NB_MODULE(_core, module) {
   // Standard output is the program's own.
   spdlog::set_default_logger(spdlog::stderr_color_mt("chairlift"));
   module.attr("version") = nb::str(chairlift::Version().data(), chairlift::Version().size());
+  chairlift::LogWhatIsPrintable();
   // Made before there are other threads, so that a child of fork() finds it made.
   (void)chairlift::BufferPool::Default();
 

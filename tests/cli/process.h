@@ -19,7 +19,8 @@ namespace chairlift {
 // Standard output and standard error are read together, in `output`.
 class Process {
  public:
-  enum class Output { kPipe, kTerminal };
+  // kClosed: the program's standard files are closed.
+  enum class Output { kPipe, kTerminal, kClosed };
 
   // CHAIRLIFT_PROGRAM with these arguments; `environment` is NAME=value, beside the test's own.
   explicit Process(std::vector<std::string> arguments, std::vector<std::string> environment = {},
@@ -34,6 +35,9 @@ class Process {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+    for (int file = 0; output == Output::kClosed && file < 3; ++file) {
+      posix_spawn_file_actions_addclose(&actions, file);
+    }
     const int error = ::posix_spawn(&pid_, CHAIRLIFT_PROGRAM, &actions, nullptr,
                                     Pointers(arguments).data(), Pointers(environment).data());
     posix_spawn_file_actions_destroy(&actions);
@@ -46,7 +50,7 @@ class Process {
       ::kill(pid_, SIGKILL);
       ::waitpid(pid_, nullptr, 0);
     }
-    ::close(read_end_);
+    StopReading();
   }
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
@@ -59,6 +63,11 @@ class Process {
     return true;
   }
   void Signal(int number) { ::kill(pid_, number); }
+  // What the program writes from now on finds no reader.
+  void StopReading() {
+    if (read_end_ >= 0) ::close(read_end_);
+    read_end_ = -1;
+  }
 
   // Reads the rest; the exit code, or minus the signal that ended it.
   int Wait() {
@@ -83,7 +92,7 @@ class Process {
 
   // The end to read, then the one to write.
   static bool Open(Output output, int ends[2]) {
-    if (output == Output::kPipe) return ::pipe2(ends, O_CLOEXEC) == 0;
+    if (output != Output::kTerminal) return ::pipe2(ends, O_CLOEXEC) == 0;
     ends[0] = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (ends[0] < 0 || ::grantpt(ends[0]) != 0 || ::unlockpt(ends[0]) != 0) return false;
     ends[1] = ::open(::ptsname(ends[0]), O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -91,6 +100,7 @@ class Process {
   }
 
   bool ReadMore() {
+    if (read_end_ < 0) return false;
     pollfd ready{read_end_, POLLIN, 0};
     if (::poll(&ready, 1, kSilenceMs) != 1) {
       ADD_FAILURE() << "silent for " << kSilenceMs << " ms after:\n" << output_;

@@ -1,7 +1,10 @@
 // `chairlift serve` as a program: limits from flags, a load from `chairlift bench`, and its end.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include <cstring>
 #include <future>
 #include <memory>
 #include <string>
@@ -12,6 +15,7 @@
 #include "engine/test_models.h"
 #include "graph/decoders/decoder_models.h"
 #include "server/http_client.h"
+#include "server/server.h"
 
 namespace chairlift {
 namespace {
@@ -82,7 +86,7 @@ TEST_F(ServeTest, LimitsAreFlags) {
   const std::string input = R"({"name":"x","datatype":"INT8","shape":[0],"data":[]})";
   EXPECT_THAT(Ask(Post(kPath, R"({"inputs":[)" + input + "," + input + "]}")).body,
               HasSubstr("1 inputs"));
-  server_->Signal(SIGTERM);
+  server_->Signal(SIGINT);
   EXPECT_EQ(server_->Wait(), 0) << server_->output();
 }
 
@@ -182,7 +186,7 @@ TEST_F(ServeTest, WhatIsInFlightIsAnsweredAfterSigtermAndTheRestIsRefused) {
                      testing::DoublingModel().Bytes());
   testing::WriteFile(folder_ / "repository/doubling/model.yaml",
                      "policy: window\nmax_batch_size: 32\nqueue_delay_us: 1500000\n");
-  Serve({"--model-repository", (folder_ / "repository").string()});
+  Serve({"--model-repository", (folder_ / "repository").string(), "--drain-seconds", "0"});
   constexpr int kClients = 20;
   std::vector<std::unique_ptr<HttpClient>> clients;
   for (int i = 0; i < kClients; ++i) {
@@ -199,6 +203,7 @@ TEST_F(ServeTest, WhatIsInFlightIsAnsweredAfterSigtermAndTheRestIsRefused) {
   server_->Signal(SIGTERM);
   ASSERT_TRUE(server_->AwaitOutput("draining"));
   EXPECT_TRUE(idle.AtEnd());
+  idle.Close();
   half.Send(request.substr(request.size() - 10));
   for (const auto& client : clients) {
     const HttpAnswer answer = client->Read();
@@ -224,6 +229,189 @@ TEST_F(ServeTest, ASecondSignalEndsItAtOnce) {
   ASSERT_TRUE(server_->AwaitOutput("draining"));
   server_->Signal(SIGINT);
   EXPECT_EQ(server_->Wait(), -SIGINT) << server_->output();
+}
+
+TEST_F(ServeTest, AfterSigtermRequestsAreAnsweredUntilLoadBalancersHaveNoticed) {
+  Serve({model_, "--drain-seconds", "3600"});
+  HttpClient open(http_port_);
+  ASSERT_EQ(open.Ask(Get("/v2/health/ready")).status, 200);
+  server_->Signal(SIGTERM);
+  ASSERT_TRUE(server_->AwaitOutput("not ready any more"));
+  const HttpAnswer ready = Ask(Get("/v2/health/ready"));
+  EXPECT_EQ(ready.status, 503);
+  HttpClient fresh(http_port_);
+  for (HttpClient* client : {&open, &fresh}) {
+    const HttpAnswer answer = client->Ask(Post(kPath, kBody));
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(answer.Field("Connection"), "close");
+    EXPECT_TRUE(client->AtEnd());
+    EXPECT_FALSE(client->was_reset());
+  }
+  EXPECT_TRUE(AwaitMetric("chairlift_http_requests_in_flight 0\n"));
+  server_->Signal(SIGTERM);
+  EXPECT_EQ(server_->Wait(), -SIGTERM) << server_->output();
+}
+
+TEST_F(ServeTest, AfterSigtermItEndsByItself) {
+  Serve({model_, "--drain-seconds", "1"});
+  HttpClient open(http_port_);
+  ASSERT_EQ(open.Ask(Get("/v2/health/ready")).status, 200);
+  server_->Signal(SIGTERM);
+  EXPECT_TRUE(open.AtEnd());
+  EXPECT_FALSE(open.was_reset());
+  open.Close();
+  EXPECT_EQ(server_->Wait(), 0) << server_->output();
+}
+
+TEST_F(ServeTest, ALogThatNobodyReadsAndAClosedTerminalDoNotEndIt) {
+  Serve({model_, "--log-level", "debug"});
+  server_->Signal(SIGHUP);
+  ASSERT_TRUE(server_->AwaitOutput("SIGHUP is ignored"));
+  server_->StopReading();
+  EXPECT_EQ(Ask(Post(kPath, kBody)).status, 200);  // which is logged
+  server_->Signal(SIGHUP);
+  EXPECT_EQ(Ask(Post(kPath, kBody)).status, 200);
+  server_->Signal(SIGINT);
+  EXPECT_EQ(server_->Wait(), 0);
+}
+
+TEST_F(ServeTest, AClosedLogIsNotWrittenToAClient) {
+  int sockets[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+  ::fcntl(sockets[0], F_SETFD, FD_CLOEXEC);
+  server_ = std::make_unique<Process>(
+      std::vector<std::string>{"serve", model_, "--http-port", "0", "--metrics-port", "-1",
+                               "--log-level", "debug", "--print-example", "--parent-fd",
+                               std::to_string(sockets[1])},
+      std::vector<std::string>{}, Process::Output::kClosed);
+  ::close(sockets[1]);
+  char address[100] = {};
+  ASSERT_GT(::recv(sockets[0], address, sizeof(address) - 1, 0), 0);
+  HttpClient client(std::atoi(std::strchr(address, ':') + 1));
+  for (int i = 0; i < 3; ++i) {
+    const HttpAnswer answer = client.Ask(Post(kPath, kBody));
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_THAT(answer.body, HasSubstr("[2,0,4,0]"));
+  }
+  client.EndSending();
+  EXPECT_TRUE(client.AtEnd());
+  ::close(sockets[0]);
+  EXPECT_EQ(server_->Wait(), 0);
+}
+
+TEST_F(ServeTest, NamesCannotForgeALineOfTheLog) {
+  const std::string forged = "\n[2026-01-01 00:00:00.000] [info] forged\r\x1b[2K";
+  testing::ModelBuilder broken(17);
+  broken.Input("x", testing::kFloat, {"batch", 4}).Output("y", testing::kFloat);
+  broken.Node("No" + forged, {"x"}, {"y" + forged});
+  const std::string file = File("models/broken/1/model.onnx", broken.Bytes());
+  File("models/doubling/1/model.onnx", testing::DoublingModel().Bytes());
+  Serve({(folder_ / "models").string(), "--log-level", "debug", "--model-control-mode", "explicit",
+         "--load-model", "*"});
+  ASSERT_THAT(server_->output(), HasSubstr("not served"));
+  // In JSON, in a path, in a model's name, and where no request can be read.
+  const std::string escaped = R"(\n[2026-01-01 00:00:00.000] [info] forged\r\u001b)";
+  EXPECT_EQ(
+      Ask(Post(kPath, R"({"id":")" + escaped + R"(",)" + std::string(kBody).substr(1))).status,
+      200);
+  EXPECT_EQ(Ask(Post("/v2/repository/models/a%0A%5B2026-01-01%5D%20forged/load", "")).status, 404);
+  EXPECT_EQ(Ask(Get("/v2/models/a%0A%5B2026-01-01%5D%20forged")).status, 404);
+  EXPECT_EQ(Ask("GET /\n[2026-01-01] forged HTTP/1.1\r\nHost: x\r\n\r\n").status, 400);
+  server_->Signal(SIGINT);
+  EXPECT_EQ(server_->Wait(), 0);
+  Process alone({"serve", "--http-port", "0", "--metrics-port", "-1", file});
+  EXPECT_EQ(alone.Wait(), 1);
+  for (const std::string& output : {server_->output(), alone.output()}) {
+    EXPECT_THAT(output, HasSubstr("forged"));
+    EXPECT_THAT(output, Not(HasSubstr("\n[2026-01-01")));
+    EXPECT_THAT(output, Not(HasSubstr("\r")));
+    EXPECT_THAT(output, Not(HasSubstr("\x1b[2K")));
+  }
+}
+
+TEST_F(ServeTest, RequestsAreLoggedAtDebug) {
+  Serve({model_, "--log-level", "debug"});
+  const std::string body = R"({"id":"r 7",)" + std::string(kBody).substr(1);
+  HttpClient client(http_port_);
+  const HttpAnswer answer = client.Ask(Post(kPath, body));
+  ASSERT_EQ(answer.status, 200);
+  const size_t bytes = answer.head.size() + 2 + answer.body.size();
+  EXPECT_EQ(client.Ask(Get("/nothing?a=b")).status, 404);
+  EXPECT_TRUE(server_->AwaitOutput("/nothing")) << server_->output();
+  EXPECT_THAT(server_->output(),
+              ContainsRegex("\\[debug\\] POST \"/v2/models/doubling/infer\" 200 from 127.0.0.1: " +
+                            std::to_string(bytes) +
+                            " bytes, [0-9.]+ ms, model \"doubling\", id \"r 7\"\n"));
+  EXPECT_THAT(server_->output(), HasSubstr("[debug] GET \"/nothing?a=b\" 404 from 127.0.0.1: "));
+}
+
+TEST_F(ServeTest, ClientsLoadsAreLogged) {
+  File("models/doubling/1/model.onnx", testing::DoublingModel().Bytes());
+  File("models/broken/1/model.onnx", "what");
+  Serve({(folder_ / "models").string(), "--model-control-mode", "explicit"});
+  const auto post = [&](const std::string& call) {
+    return Ask(Post("/v2/repository/models/" + call, "")).status;
+  };
+  EXPECT_EQ(post("doubling/load"), 200);
+  EXPECT_TRUE(server_->AwaitOutput("[info] loaded for a client: doubling version 1: "));
+  EXPECT_EQ(post("doubling/unload"), 200);
+  EXPECT_TRUE(server_->AwaitOutput("[info] unloaded for a client: doubling"));
+  EXPECT_EQ(post("broken/load"), 400);
+  EXPECT_TRUE(server_->AwaitOutput("[error] model 'broken', which a client had loaded, is not"));
+}
+
+TEST_F(ServeTest, AModelThatCannotBeLoadedMayEndIt) {
+  File("models/broken/1/model.onnx", "what");
+  File("models/doubling/1/model.onnx", testing::DoublingModel().Bytes());
+  const std::string models = (folder_ / "models").string();
+  for (const char* flag : {"--exit-on-error", "--exit-on-error=true"}) {
+    Process process({"serve", "--http-port", "0", "--metrics-port", "-1", models, flag});
+    EXPECT_EQ(process.Wait(), 1);
+    EXPECT_THAT(process.output(), AllOf(HasSubstr("(--exit-on-error)"), HasSubstr("broken")));
+  }
+  Serve({models, "--exit-on-error=false"});
+  EXPECT_EQ(Ask(Get("/v2/health/ready")).status, 200);
+  Serve({models, "--strict-readiness"});
+  const HttpAnswer ready = Ask(Get("/v2/health/ready"));
+  EXPECT_EQ(ready.status, 503);
+  EXPECT_THAT(ready.body, HasSubstr("model 'broken' is not ready"));
+}
+
+TEST_F(ServeTest, ModelsThatNobodyAskedForDoNotCountAsUnready) {
+  File("models/broken/1/model.onnx", "what");
+  File("models/doubling/1/model.onnx", testing::DoublingModel().Bytes());
+  Serve({(folder_ / "models").string(), "--load-model", "doubling", "--strict-readiness"});
+  EXPECT_EQ(Ask(Get("/v2/health/ready")).status, 200);
+  EXPECT_EQ(Ask(Post("/v2/repository/models/doubling/unload", "")).status, 200);
+  EXPECT_EQ(Ask(Get("/v2/health/ready")).status, 200);
+  EXPECT_NE(Ask(Post("/v2/repository/models/broken/load", "")).status, 200);
+  EXPECT_EQ(Ask(Get("/v2/health/ready")).status, 503);
+}
+
+TEST_F(ServeTest, WhoeverListensToOtherMachinesIsWarned) {
+  Serve({model_, "--address", "0.0.0.0"});
+  EXPECT_THAT(server_->output(),
+              ContainsRegex("\\[warning\\] everybody who reaches 0.0.0.0:[0-9]+"));
+  for (const char* address : {"127.0.0.1", "127.0.0.2", "localhost", "[::1]"}) {
+    EXPECT_TRUE(IsLoopback(address)) << address;
+  }
+  for (const char* address : {"0.0.0.0", "[::]", "192.0.2.1", "::ffff:192.0.2.1"}) {
+    EXPECT_FALSE(IsLoopback(address)) << address;
+  }
+}
+
+TEST_F(ServeTest, NamesThatClientsMayCallItByAreAllowed) {
+  File("models/doubling/1/model.onnx", testing::DoublingModel().Bytes());
+  Serve({(folder_ / "models").string(), "--model-control-mode", "explicit", "--allowed-host",
+         "models.example", "--http-metrics"});
+  const auto load = [&](const std::string& host) {
+    return Ask("POST /v2/repository/models/doubling/load HTTP/1.1\r\nHost: " + host +
+               "\r\nContent-Length: 0\r\n\r\n")
+        .status;
+  };
+  EXPECT_EQ(load("models.example:8000"), 200);
+  EXPECT_EQ(load("other.example:8000"), 403);
+  EXPECT_THAT(Ask(Get("/metrics")).body, HasSubstr("chairlift_http_connections"));
 }
 
 TEST_F(ServeTest, TakesAModelsFolderAVersionsAndARepository) {
