@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <fstream>
@@ -19,6 +20,7 @@ using ::chairlift::testing::kFloat;
 using ::chairlift::testing::kInt64;
 using ::chairlift::testing::ModelBuilder;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // The operators of the graph's nodes, in order.
 std::vector<std::string> Operators(const Graph& graph) {
@@ -421,6 +423,121 @@ TEST_F(ExternalDataTest, RefusesToLeaveTheFolder) {
         std::string("weights.bin\0x", 13)}) {
     EXPECT_FALSE(Import(location, "4", "12").ok()) << location;
   }
+}
+
+// Files as a cache keeps them: the model's folder has links to blobs.
+class LinkedModelTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = std::filesystem::path(::testing::TempDir()) / "linked_model_test";
+    std::filesystem::remove_all(root_);
+    std::filesystem::create_directories(Model());
+    std::filesystem::create_directories(root_ / "elsewhere");
+    Write(root_ / "elsewhere/secret", WeightBytes());
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  std::filesystem::path Model() const { return root_ / "model"; }
+  static std::string WeightBytes() {
+    const float values[] = {1, 2, 3};
+    return {reinterpret_cast<const char*>(values), sizeof(values)};
+  }
+  static std::string ModelBytes(const std::string& location = "weights") {
+    ModelBuilder m(13);
+    auto* tensor = m.Tensor("w", kFloat, {3});
+    tensor->set_data_location(onnx::TensorProto::EXTERNAL);
+    auto* entry = tensor->add_external_data();
+    entry->set_key("location");
+    entry->set_value(location);
+    m.Output("w");
+    return m.Bytes();
+  }
+  static void Write(const std::filesystem::path& file, const std::string& bytes) {
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file, std::ios::binary) << bytes;
+  }
+  // A file of the model, which really lies at `to`, under the root.
+  void Link(const std::string& name, const std::string& to, const std::string& bytes) {
+    Write(root_ / to, bytes);
+    std::filesystem::create_symlink(root_ / to, Model() / name);
+  }
+  std::string Refusal() const { return Message(ImportOnnxFile(Model() / "model.onnx").status()); }
+
+  std::filesystem::path root_;
+};
+
+TEST_F(LinkedModelTest, WeightsMayLieWhereTheModelsFileReallyLies) {
+  Link("model.onnx", "blobs/a", ModelBytes());
+  Link("weights", "blobs/b", WeightBytes());
+  const auto model = ImportOnnxFile(Model() / "model.onnx");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(FindValue(model->graph, "w")->constant.values<float>(), ElementsAre(1, 2, 3));
+}
+
+TEST_F(LinkedModelTest, ACacheMaySpreadItsFiles) {
+  for (const char* cache : {"x/.git/annex/objects/", "x/.dvc/cache/", "cache/files/md5/"}) {
+    SCOPED_TRACE(cache);
+    std::filesystem::remove_all(Model());
+    std::filesystem::create_directories(Model());
+    Link("model.onnx", cache + std::string("aa/1111"), ModelBytes());
+    Link("weights", cache + std::string("bb/2222"), WeightBytes());
+    EXPECT_EQ(Refusal(), "");
+  }
+}
+
+TEST_F(LinkedModelTest, AProjectedVolumeHasLinksToALink) {
+  Write(Model() / "..2026/model.onnx", ModelBytes());
+  Write(Model() / "..2026/weights", WeightBytes());
+  std::filesystem::create_directory_symlink("..2026", Model() / "..data");
+  for (const char* name : {"model.onnx", "weights"}) {
+    std::filesystem::create_symlink(std::filesystem::path("..data") / name, Model() / name);
+  }
+  EXPECT_EQ(Refusal(), "");
+}
+
+TEST_F(LinkedModelTest, AFolderMayBeALink) {
+  Write(Model() / "model.onnx", ModelBytes());
+  Write(Model() / "weights", WeightBytes());
+  std::filesystem::create_directory_symlink(Model(), root_ / "named");
+  const auto model = ImportOnnxFile(root_ / "named/model.onnx");
+  EXPECT_TRUE(model.ok()) << model.status();
+}
+
+TEST_F(LinkedModelTest, WeightsElsewhereAreRefused) {
+  Write(Model() / "model.onnx", ModelBytes());
+  Link("weights", "elsewhere/secret", WeightBytes());
+  EXPECT_THAT(Refusal(), HasSubstr("leads out of the model's folder"));
+  // Of a model that is a link, too, if they are not in its cache.
+  std::filesystem::remove(Model() / "model.onnx");
+  Link("model.onnx", "blobs/a", ModelBytes());
+  EXPECT_THAT(Refusal(), HasSubstr("leads out of the model's folder"));
+  // A name that leads there lexically is refused whatever the model's file is.
+  Write(root_ / "blobs/a", ModelBytes("../blobs/b"));
+  Write(root_ / "blobs/b", WeightBytes());
+  EXPECT_THAT(Refusal(), HasSubstr("leaves the model's folder"));
+  Write(root_ / "blobs/a", ModelBytes((root_ / "blobs/b").string()));
+  EXPECT_THAT(Refusal(), HasSubstr("is not a relative path"));
+}
+
+TEST_F(LinkedModelTest, WeightsBesideALinksTargetNeedALinkOfTheirOwn) {
+  Link("model.onnx", "blobs/a", ModelBytes());
+  Write(root_ / "blobs/weights", WeightBytes());
+  EXPECT_THAT(Refusal(), HasSubstr("No such file"));
+}
+
+TEST_F(LinkedModelTest, LoopsAndSpecialFilesAreRefused) {
+  Write(Model() / "model.onnx", ModelBytes());
+  std::filesystem::create_symlink("weights", Model() / "weights");
+  EXPECT_THAT(Refusal(), HasSubstr("Too many levels of symbolic links"));
+  std::filesystem::remove(Model() / "weights");
+  ASSERT_EQ(::mkfifo((Model() / "weights").c_str(), 0600), 0);
+  EXPECT_THAT(Refusal(), HasSubstr("is not a regular file"));
+  std::filesystem::remove(Model() / "weights");
+  std::filesystem::create_symlink("/dev/zero", Model() / "weights");
+  EXPECT_THAT(Refusal(), HasSubstr("leads out of the model's folder"));
+  std::filesystem::remove(Model() / "model.onnx");
+  std::filesystem::create_symlink("model.onnx", Model() / "model.onnx");
+  EXPECT_THAT(Refusal(), HasSubstr("Too many levels of symbolic links"));
 }
 
 TEST_F(ExternalDataTest, RefusesTheModelAsItsOwnDataWhereItIsTooShort) {

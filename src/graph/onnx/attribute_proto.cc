@@ -230,7 +230,7 @@ Status CheckAttribute(const AttributeProto& proto) {
 }
 
 StatusOr<AttributeValue> DecodeAttribute(const AttributeProto& proto,
-                                         const std::filesystem::path& external_data_dir) {
+                                         const DataFolder& data_folder) {
   const AttributeProto::AttributeType type = AttributeType(proto);
   switch (type) {
     case AttributeProto::FLOAT:
@@ -247,7 +247,7 @@ StatusOr<AttributeValue> DecodeAttribute(const AttributeProto& proto,
       return AttributeValue(
           std::vector<std::string>(proto.strings().begin(), proto.strings().end()));
     case AttributeProto::TENSOR: {
-      auto tensor = DecodeTensor(proto.t(), external_data_dir);
+      auto tensor = DecodeTensor(proto.t(), data_folder);
       if (!tensor.ok()) {
         return Annotate(tensor.status(), fmt::format("attribute '{}'", proto.name()));
       }

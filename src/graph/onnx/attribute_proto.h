@@ -3,9 +3,8 @@
 #ifndef CHAIRLIFT_GRAPH_ONNX_ATTRIBUTE_PROTO_H_
 #define CHAIRLIFT_GRAPH_ONNX_ATTRIBUTE_PROTO_H_
 
-#include <filesystem>
-
 #include "base/status.h"
+#include "graph/onnx/external_data.h"
 #include "onnx/onnx_pb.h"
 #include "ops/attributes.h"
 
@@ -21,7 +20,7 @@ Status CheckAttribute(const onnx::AttributeProto& proto);
 // The value of an attribute that is no graph. Unimplemented for sparse tensors, types and lists of
 // tensors.
 StatusOr<AttributeValue> DecodeAttribute(const onnx::AttributeProto& proto,
-                                         const std::filesystem::path& external_data_dir);
+                                         const DataFolder& data_folder);
 
 }  // namespace chairlift
 

@@ -1,57 +1,145 @@
 // Reading the bytes of tensors that are stored in files beside the model.
 #include "graph/onnx/external_data.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "graph/onnx/file.h"
 
 namespace chairlift {
 namespace {
 
-StatusOr<File> Open(const std::filesystem::path& folder, const ExternalDataRange& range) {
-  const std::string& location = range.location;
-  if (folder.empty()) {
-    return InvalidArgument("external data '{}' cannot be read: the model has no folder", location);
+namespace fs = std::filesystem;
+
+// A file that was found but not opened for reading: it cannot be exchanged any more.
+class FoundFile {
+ public:
+  explicit FoundFile(int descriptor) : descriptor_(descriptor) {}
+  ~FoundFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
   }
-  const std::filesystem::path relative(location);
-  if (location.empty() || location.find('\0') != std::string::npos || relative.is_absolute()) {
-    return InvalidArgument("external data location '{}' is not a relative path", location);
+  FoundFile(const FoundFile&) = delete;
+  FoundFile& operator=(const FoundFile&) = delete;
+  int descriptor() const { return descriptor_; }
+  bool found() const { return descriptor_ >= 0; }
+  // The system's name for it.
+  std::string Link() const { return fmt::format("/proc/self/fd/{}", descriptor_); }
+
+ private:
+  const int descriptor_;
+};
+
+bool Inside(const fs::path& folder, const fs::path& file) {
+  return !folder.empty() &&
+         std::mismatch(folder.begin(), folder.end(), file.begin(), file.end()).first ==
+             folder.end();
+}
+
+// Of a file in a cache that spreads its files over folders by their hashes, the cache; else the
+// file's folder.
+fs::path StoreOf(const fs::path& file) {
+  constexpr std::string_view kSpread[] = {"/.git/annex/objects/", "/.dvc/cache/", "/files/md5/"};
+  const std::string text = file.string();
+  for (const std::string_view cache : kSpread) {
+    const size_t at = text.rfind(cache);
+    if (at != std::string::npos) return text.substr(0, at + cache.size() - 1);
   }
-  for (const auto& part : relative) {
-    if (part == "..") {
-      return InvalidArgument("external data location '{}' leaves the model's folder", location);
-    }
-  }
-  std::error_code error;
-  const std::filesystem::path root = std::filesystem::canonical(folder, error);
-  if (error) return NotFound("model folder '{}': {}", folder.string(), error.message());
-  const std::filesystem::path path = std::filesystem::canonical(root / relative, error);
-  if (error) return NotFound("external data '{}': {}", location, error.message());
-  if (std::mismatch(root.begin(), root.end(), path.begin(), path.end()).first != root.end()) {
-    return InvalidArgument("external data location '{}' leads out of the model's folder", location);
-  }
-  auto file = File::Open(path);
-  if (!file.ok()) return Annotate(file.status(), fmt::format("external data '{}'", location));
-  if (range.offset < 0 || range.bytes < 0 || range.offset > file->size() ||
-      range.bytes > file->size() - range.offset) {
-    return InvalidArgument(
-        "external data '{}': {} bytes at offset {} are beyond its {} bytes; is it whole, or Git "
-        "LFS's pointer to it?",
-        location, range.bytes, range.offset, file->size());
-  }
-  return file;
+  return file.parent_path();
 }
 
 }  // namespace
 
-Status CheckExternalData(const std::filesystem::path& folder, const ExternalDataRange& range) {
-  return Open(folder, range).status();
+struct DataFolder::Opened {
+  explicit Opened(const fs::path& folder)
+      : name(folder.string()), file(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
+    if (!file.found()) {
+      why = std::strerror(errno);
+      return;
+    }
+    std::error_code error;
+    real = fs::read_symlink(file.Link(), error);
+    if (error) why = fmt::format("/proc, which is needed, cannot be read: {}", error.message());
+  }
+
+  const std::string name;  // as it was given
+  const FoundFile file;
+  fs::path real;    // absolute, without links
+  std::string why;  // it cannot be used; else empty
+};
+
+DataFolder::DataFolder(const fs::path& folder)
+    : opened_(folder.empty() ? nullptr : std::make_shared<const Opened>(folder)) {}
+
+fs::path DataFolder::PathOf(const fs::path& name) const {
+  if (opened_ == nullptr) return name;
+  return fs::path(opened_->why.empty() ? opened_->file.Link() : opened_->name) / name;
 }
 
-Status ReadExternalData(const std::filesystem::path& folder, const ExternalDataRange& range,
+void DataFolder::AllowStoreOf(const fs::path& model_file) {
+  if (opened_ == nullptr || model_file.parent_path() == opened_->real) return;
+  store_ = StoreOf(model_file);
+}
+
+struct DataFile {
+  static StatusOr<File> Open(const DataFolder& folder, const ExternalDataRange& range) {
+    const std::string& location = range.location;
+    if (folder.opened_ == nullptr) {
+      return InvalidArgument("external data '{}' cannot be read: the model has no folder",
+                             location);
+    }
+    const DataFolder::Opened& opened = *folder.opened_;
+    if (!opened.why.empty()) return NotFound("model folder '{}': {}", opened.name, opened.why);
+    const fs::path relative(location);
+    if (location.empty() || location.find('\0') != std::string::npos || relative.is_absolute()) {
+      return InvalidArgument("external data location '{}' is not a relative path", location);
+    }
+    if (std::find(relative.begin(), relative.end(), "..") != relative.end()) {
+      return InvalidArgument("external data location '{}' leaves the model's folder", location);
+    }
+    // Looked at before it is opened: opening a device may have effects.
+    const FoundFile file(::openat(opened.file.descriptor(), location.c_str(), O_PATH | O_CLOEXEC));
+    struct stat stat = {};
+    if (!file.found() || ::fstat(file.descriptor(), &stat) != 0) {
+      return NotFound("external data '{}': {}", location, std::strerror(errno));
+    }
+    std::error_code error;
+    const fs::path real = fs::read_symlink(file.Link(), error);
+    if (error || !(Inside(opened.real, real) || Inside(folder.store_, real))) {
+      return InvalidArgument(
+          "external data location '{}' leads out of the model's folder: weights may lie there or, "
+          "if the model's file is a link too, in the folder that it leads to",
+          location);
+    }
+    if (!S_ISREG(stat.st_mode)) {
+      return InvalidArgument("external data '{}': is not a regular file", location);
+    }
+    auto read = File::Open(file.Link());
+    if (!read.ok()) return Annotate(read.status(), fmt::format("external data '{}'", location));
+    if (range.offset < 0 || range.bytes < 0 || range.offset > read->size() ||
+        range.bytes > read->size() - range.offset) {
+      return InvalidArgument(
+          "external data '{}': {} bytes at offset {} are beyond its {} bytes; is it whole, or Git "
+          "LFS's pointer to it?",
+          location, range.bytes, range.offset, read->size());
+    }
+    return read;
+  }
+};
+
+Status CheckExternalData(const DataFolder& folder, const ExternalDataRange& range) {
+  return DataFile::Open(folder, range).status();
+}
+
+Status ReadExternalData(const DataFolder& folder, const ExternalDataRange& range,
                         void* destination) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const File file, Open(folder, range));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const File file, DataFile::Open(folder, range));
   return Annotate(file.Read(range.offset, range.bytes, destination),
                   fmt::format("external data '{}'", range.location));
 }

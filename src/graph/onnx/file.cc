@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 namespace chairlift {
 
@@ -29,6 +30,11 @@ File::~File() {
 
 File::File(File&& other) noexcept : descriptor_(other.descriptor_), size_(other.size_) {
   other.descriptor_ = -1;
+}
+
+std::filesystem::path File::RealPath() const {
+  std::error_code error;
+  return std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", descriptor_), error);
 }
 
 Status File::Read(int64_t offset, int64_t bytes, void* destination) const {

@@ -22,6 +22,8 @@ class File {
   File& operator=(File&&) = delete;
 
   int64_t size() const { return size_; }  // bytes, when it was opened
+  // Where the opened file lies: absolute, without links. Empty if the system does not say it.
+  std::filesystem::path RealPath() const;
   // Fills `destination` with [offset, offset + bytes). Unavailable where the file ends before.
   Status Read(int64_t offset, int64_t bytes, void* destination) const;
 

@@ -58,8 +58,7 @@ struct Scope {
 
 class Reader {
  public:
-  Reader(const onnx::ModelProto& model, const std::filesystem::path& external_data_dir)
-      : external_data_dir_(external_data_dir) {
+  Reader(const onnx::ModelProto& model, const DataFolder& data_folder) : data_folder_(data_folder) {
     for (const auto& function : model.functions()) {
       functions_[{Canonical(function.domain()), function.name()}] = &function;
     }
@@ -144,8 +143,8 @@ class Reader {
   Status ReadInitialiser(onnx::TensorProto& proto, const std::optional<RawDataInFile>& in_file,
                          Scope& scope) {
     const bool four_bits = chairlift::IsFourBits(proto);
-    auto tensor = four_bits ? DecodeFourBits(proto, external_data_dir_, in_file)
-                            : DecodeTensor(proto, external_data_dir_, in_file);
+    auto tensor = four_bits ? DecodeFourBits(proto, data_folder_, in_file)
+                            : DecodeTensor(proto, data_folder_, in_file);
     if (!tensor.ok()) {
       return Annotate(tensor.status(), fmt::format("initialiser '{}'", proto.name()));
     }
@@ -328,7 +327,7 @@ class Reader {
         graphs[attribute.name()] = *given;
         continue;
       }
-      CHAIRLIFT_ASSIGN_OR_RETURN(AttributeValue value, DecodeAttribute(*given, external_data_dir_));
+      CHAIRLIFT_ASSIGN_OR_RETURN(AttributeValue value, DecodeAttribute(*given, data_folder_));
       node.attributes.Set(attribute.name(), std::move(value));
     }
     for (auto& [name, attribute] : graphs) {
@@ -355,7 +354,7 @@ class Reader {
     const std::string& name = proto.attribute(0).name();
     if (given != nullptr && name == "value" && given->has_t() &&
         chairlift::IsFourBits(given->t())) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(Tensor tensor, DecodeFourBits(given->t(), external_data_dir_));
+      CHAIRLIFT_ASSIGN_OR_RETURN(Tensor tensor, DecodeFourBits(given->t(), data_folder_));
       CHAIRLIFT_RETURN_IF_ERROR(DefineConstant(scope, proto.output(0), std::move(tensor)));
       four_bits_.insert({&scope.builder->graph(), scope.names[proto.output(0)]});
       return absl::OkStatus();
@@ -363,7 +362,7 @@ class Reader {
     if (given == nullptr) {
       return InvalidArgument("attribute '{}' refers to one that the call does not give", name);
     }
-    CHAIRLIFT_ASSIGN_OR_RETURN(AttributeValue value, DecodeAttribute(*given, external_data_dir_));
+    CHAIRLIFT_ASSIGN_OR_RETURN(AttributeValue value, DecodeAttribute(*given, data_folder_));
     Tensor tensor;
     if (name == "value" && std::holds_alternative<Tensor>(value)) {
       tensor = std::get<Tensor>(std::move(value));
@@ -433,7 +432,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  const std::filesystem::path external_data_dir_;
+  const DataFolder data_folder_;
   std::map<std::pair<std::string, std::string>, const onnx::FunctionProto*> functions_;
   std::set<std::pair<const Graph*, ValueId>> four_bits_;  // constants
   DimensionNames dimension_names_;
@@ -444,11 +443,11 @@ class Reader {
 }  // namespace
 
 StatusOr<Graph> ReadGraph(onnx::ModelProto& model, const DetachedWeights& weights,
-                          const std::filesystem::path& external_data_dir, int* opset) {
+                          const DataFolder& data_folder, int* opset) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Opsets opsets, ReadOpsets(model.opset_import()));
   const auto it = opsets.find("");
   *opset = it == opsets.end() ? 0 : static_cast<int>(it->second);
-  return Reader(model, external_data_dir).ReadMain(*model.mutable_graph(), weights, opsets);
+  return Reader(model, data_folder).ReadMain(*model.mutable_graph(), weights, opsets);
 }
 
 }  // namespace chairlift

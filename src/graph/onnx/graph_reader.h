@@ -3,10 +3,9 @@
 #ifndef CHAIRLIFT_GRAPH_ONNX_GRAPH_READER_H_
 #define CHAIRLIFT_GRAPH_ONNX_GRAPH_READER_H_
 
-#include <filesystem>
-
 #include "graph/ir.h"
 #include "graph/onnx/detach_weights.h"
+#include "graph/onnx/external_data.h"
 #include "onnx/onnx_pb.h"
 
 namespace chairlift {
@@ -18,7 +17,7 @@ inline constexpr int kMaxOpset = 28;
 // `opset` takes the version of the default domain. `weights` holds what was left out of the
 // model's own initialisers. Tensor bytes are released from `model` as they are copied.
 StatusOr<Graph> ReadGraph(onnx::ModelProto& model, const DetachedWeights& weights,
-                          const std::filesystem::path& external_data_dir, int* opset);
+                          const DataFolder& data_folder, int* opset);
 
 }  // namespace chairlift
 

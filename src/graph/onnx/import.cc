@@ -7,8 +7,10 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "graph/onnx/detach_weights.h"
+#include "graph/onnx/external_data.h"
 #include "graph/onnx/file.h"
 #include "graph/onnx/graph_reader.h"
 #include "graph/quantized_masks.h"
@@ -23,14 +25,13 @@ namespace {
 constexpr int64_t kMaxProtobufBytes = std::numeric_limits<int>::max();
 
 StatusOr<ImportedModel> FromProto(onnx::ModelProto& model, const DetachedWeights& weights,
-                                  const ImportOptions& options) {
+                                  const DataFolder& folder) {
   if (!model.has_graph()) return InvalidArgument("not an ONNX model: it holds no graph");
   if (model.training_info_size() > 0) {
     return Unimplemented("the model holds training information, which is not supported");
   }
   ImportedModel out;
-  CHAIRLIFT_ASSIGN_OR_RETURN(out.graph,
-                             ReadGraph(model, weights, options.external_data_dir, &out.opset));
+  CHAIRLIFT_ASSIGN_OR_RETURN(out.graph, ReadGraph(model, weights, folder, &out.opset));
   CHAIRLIFT_RETURN_IF_ERROR(Verify(out.graph));
   CHAIRLIFT_RETURN_IF_ERROR(InferTakenBranches(out.graph));
   JoinQuantizedMasks(out.graph);
@@ -59,7 +60,8 @@ Status Parse(const void* bytes, size_t size, onnx::ModelProto& model) {
   return InvalidArgument("not an ONNX model: the protobuf message is truncated or malformed");
 }
 
-StatusOr<ImportedModel> Import(int64_t size, const ReadAt& read, const ImportOptions& options) {
+StatusOr<ImportedModel> Import(int64_t size, const ReadAt& read, const ImportOptions& options,
+                               const DataFolder& folder) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckSize(size, options));
   onnx::ModelProto model;
   DetachedWeights weights;
@@ -74,7 +76,7 @@ StatusOr<ImportedModel> Import(int64_t size, const ReadAt& read, const ImportOpt
     CHAIRLIFT_RETURN_IF_ERROR(read(/*offset=*/0, size, const_cast<void*>(bytes.raw())));
     CHAIRLIFT_RETURN_IF_ERROR(Parse(bytes.raw(), bytes.byte_size(), model));
   }
-  return FromProto(model, weights, options);
+  return FromProto(model, weights, folder);
 }
 
 }  // namespace
@@ -85,18 +87,27 @@ StatusOr<ImportedModel> ImportOnnx(std::span<const std::byte> bytes, const Impor
     std::copy(part.begin(), part.end(), static_cast<std::byte*>(destination));
     return absl::OkStatus();
   };
-  return Import(std::ssize(bytes), read, options);
+  return Import(std::ssize(bytes), read, options, options.external_data_dir);
 }
 
 StatusOr<ImportedModel> ImportOnnxFile(const std::filesystem::path& path) {
-  const ImportOptions options{.external_data_dir =
-                                  path.has_parent_path() ? path.parent_path() : "."};
   const auto import = [&]() -> StatusOr<ImportedModel> {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const File file, File::Open(path));
+    DataFolder folder(path.has_parent_path() ? path.parent_path() : ".");
+    const std::filesystem::path opened = folder.PathOf(path.filename());
+    CHAIRLIFT_ASSIGN_OR_RETURN(const File file, File::Open(opened));
+    folder.AllowStoreOf(file.RealPath());
     const auto read = [&file](int64_t offset, int64_t bytes, void* destination) {
       return file.Read(offset, bytes, destination);
     };
-    return Import(file.size(), read, options);
+    CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel model, Import(file.size(), read, {}, folder));
+    std::error_code error;
+    if (!std::filesystem::is_symlink(opened, error)) return model;
+    // A volume may have been updated meanwhile: the weights would be those of another model.
+    CHAIRLIFT_ASSIGN_OR_RETURN(const File now, File::Open(opened));
+    if (now.RealPath() != file.RealPath()) {
+      return Unavailable("it is a link that was changed while the model was read: load it again");
+    }
+    return model;
   };
   auto imported = import();
   if (!imported.ok()) return Annotate(imported.status(), fmt::format("'{}'", path.string()));

@@ -74,7 +74,7 @@ Tensor AllocateWeight(DType dtype, const Shape& shape, int64_t bytes) {
 }
 
 StatusOr<Tensor> DecodeExternal(const onnx::TensorProto& proto, DType dtype, const Shape& shape,
-                                int64_t bytes, const std::filesystem::path& folder) {
+                                int64_t bytes, const DataFolder& folder) {
   ExternalDataRange range;
   range.bytes = bytes;
   for (const auto& entry : proto.external_data()) {
@@ -163,7 +163,7 @@ StatusOr<DType> DTypeFromOnnx(int data_type) {
   return row.dtype;
 }
 
-StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const std::filesystem::path& folder,
+StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const DataFolder& folder,
                               const std::optional<RawDataInFile>& in_file) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const DType dtype, DTypeFromOnnx(proto.data_type()));
   if (proto.has_segment()) return Unimplemented("tensors in segments are not supported");
@@ -197,7 +197,7 @@ bool IsFourBits(const onnx::TensorProto& proto) {
   return proto.data_type() == kOnnxUInt4 || proto.data_type() == kOnnxInt4;
 }
 
-StatusOr<Tensor> DecodeFourBits(const onnx::TensorProto& proto, const std::filesystem::path& folder,
+StatusOr<Tensor> DecodeFourBits(const onnx::TensorProto& proto, const DataFolder& folder,
                                 const std::optional<RawDataInFile>& in_file) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(proto));
   CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t count, shape.Checked(1));

@@ -2,7 +2,6 @@
 #ifndef CHAIRLIFT_GRAPH_ONNX_TENSOR_PROTO_H_
 #define CHAIRLIFT_GRAPH_ONNX_TENSOR_PROTO_H_
 
-#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -10,6 +9,7 @@
 #include "chairlift/tensor.h"
 #include "graph/onnx/detach_weights.h"
 #include "graph/onnx/dimension_names.h"
+#include "graph/onnx/external_data.h"
 #include "onnx/onnx_pb.h"
 #include "ops/operator.h"
 
@@ -25,15 +25,15 @@ struct RawDataInFile {
   const ReadAt& read;
 };
 
-// The tensor, copied. `folder` holds external data (empty: refused). What the tensor claims to
+// The tensor, copied. `folder` holds external data (none: refused). What the tensor claims to
 // hold is compared with the bytes that are there before anything is allocated.
-StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const std::filesystem::path& folder,
+StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const DataFolder& folder,
                               const std::optional<RawDataInFile>& in_file = std::nullopt);
 
 // Whether the tensor's elements are of 4 bits, which no value of ours has.
 bool IsFourBits(const onnx::TensorProto& proto);
 // Such a tensor with an int8 for each element; as DecodeTensor otherwise.
-StatusOr<Tensor> DecodeFourBits(const onnx::TensorProto& proto, const std::filesystem::path& folder,
+StatusOr<Tensor> DecodeFourBits(const onnx::TensorProto& proto, const DataFolder& folder,
                                 const std::optional<RawDataInFile>& in_file = std::nullopt);
 
 // The declared element type and shape; names of unknown dimensions become symbols, through
