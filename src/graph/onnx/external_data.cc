@@ -84,7 +84,8 @@ fs::path DataFolder::PathOf(const fs::path& name) const {
 
 void DataFolder::AllowStoreOf(const fs::path& model_file) {
   if (opened_ == nullptr || model_file.parent_path() == opened_->real) return;
-  store_ = StoreOf(model_file);
+  const fs::path store = StoreOf(model_file);
+  if (store != store.root_path()) store_ = store;
 }
 
 struct DataFile {
