@@ -16,6 +16,34 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Its name and version, by the folder that its file lies in.
+void Place(const fs::path& folder, ModelPath& model) {
+  const std::vector<fs::path> folders = FoldersOfModel(folder);
+  model.name = NameOfModelIn(folder);
+  for (const fs::path& one : folders) {
+    const std::string number = one.filename().string();
+    if (IsVersion(number) && one != folders.back()) model.version = number;
+  }
+}
+
+// Whether a model's file is called so in the folder of every model, and not after the model.
+bool HasExportersName(const fs::path& file) {
+  const std::string stem = file.stem().string();
+  return stem == "model" || stem.starts_with("model_") || stem.starts_with("decoder_model");
+}
+
+// An ONNX file that is named itself.
+ModelPath OfFile(const fs::path& file) {
+  std::error_code error;
+  const std::vector<fs::path> folders = FoldersOfModel(file.parent_path());
+  const bool beside = fs::exists(folders[0] / "tokenizer.json", error);
+  ModelPath found;
+  if (HasExportersName(file) && (folders.size() > 1 || beside)) Place(folders[0], found);
+  if (found.name.empty()) found.name = file.stem().string();
+  found.path = file;
+  return found;
+}
+
 // A folder whose settings, there or above, have been read.
 StatusOr<ModelPath> Resolve(const fs::path& folder, bool of_model, bool in_repository,
                             FolderConfig read) {
@@ -35,9 +63,12 @@ StatusOr<ModelPath> Resolve(const fs::path& folder, bool of_model, bool in_repos
   }
   std::vector<std::string> versions;
   if (of_model) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(versions, read.versions.Select(VersionsIn(folder, read.file)));
+    versions = VersionsIn(folder, read.file);
+    if (versions.empty() && HasModel(folder, read.file)) versions = {kOnlyVersion};
+    CHAIRLIFT_ASSIGN_OR_RETURN(versions, read.versions.Select(versions));
   }
-  const fs::path version = versions.empty() ? folder : folder / versions.back();
+  const fs::path version =
+      versions.empty() ? folder : VersionFolder(folder, versions.back(), read.file);
   if (!HasModel(version, read.file)) {
     return NotFound("{} has no version: the {} in {}", folder.string(),
                     read.cells ? "cells' .onnx files belong" : read.file + " belongs",
@@ -48,12 +79,7 @@ StatusOr<ModelPath> Resolve(const fs::path& folder, bool of_model, bool in_repos
   found.cells = std::move(read.cells);
   found.function = std::move(read.function);
   found.config = std::move(read.config);
-  if (const std::string number = version.filename().string(); IsVersion(number)) {
-    found.version = number;
-    found.name = version.parent_path().filename().string();
-  } else {
-    found.name = version.filename().string();
-  }
+  Place(version, found);
   return found;
 }
 
@@ -82,9 +108,8 @@ std::vector<std::string> ModelsIn(const fs::path& folder) {
   std::vector<std::string> models;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (HasSettings(it->path()) || !VersionsIn(it->path(), kAnyOnnxFile).empty()) {
-      models.push_back(it->path().filename().string());
-    }
+    const std::string name = it->path().filename().string();
+    if (name[0] != '.' && IsModelFolder(it->path())) models.push_back(name);
   }
   std::sort(models.begin(), models.end());
   return models;
@@ -123,13 +148,11 @@ StatusOr<ModelPath> FindModel(const std::string& name, bool in_repository) {
     if (fs::path(name).filename() == "model.yaml") {
       return InvalidArgument("'{}' is a model's settings: name the folder it is in", name);
     }
-    ModelPath file;
-    file.name = fs::path(name).stem().string();
-    file.path = name;
-    return file;
+    return OfFile(name);
   }
   fs::path folder = fs::absolute(name, error).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();  // it ended in a slash
+  folder = HubSnapshot(folder);
   if (HasSettings(folder) || !VersionsIn(folder, kModelFile).empty()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(FolderConfig read, ReadModelFolder(folder));
     return Resolve(folder, true, in_repository, std::move(read));
@@ -144,9 +167,9 @@ StatusOr<ModelPath> FindModel(const std::string& name, bool in_repository) {
                            name, (fs::path(name) / models[0]).string(), fmt::join(models, ", "));
   }
   return NotFound(
-      "'{}' is not a model's folder: it has neither a <version>/model.onnx{} nor a model.yaml that "
-      "names cells{}",
-      name, kOrEncoderDecoder, OnnxFilesIn(folder));
+      "'{}' is not a model's folder: it has neither a <version>/model.onnx{}, a model.onnx, an "
+      "onnx/model.onnx nor a model.yaml that names cells{}{}",
+      name, kOrEncoderDecoder, OnnxFilesIn(folder), OnnxFilesIn(folder / kOnnxFolder));
 }
 
 Status ApplyGiven(const std::string& name, const std::string& value, bool one_of_many,

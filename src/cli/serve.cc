@@ -44,6 +44,7 @@ struct ServeFlags {
   std::vector<std::string> repositories;
   std::vector<std::string> only;
   std::vector<std::string> settings;  // NAME=VALUE
+  std::string name;                   // of the only model; empty: its own
   EngineOptions engine;
   ServerOptions server;
   // As long as load balancers take to notice; both together end before Kubernetes' 30 s do.
@@ -62,17 +63,24 @@ struct ServeFlags {
 StatusOr<std::vector<ModelPath>> FindModels(ServeFlags& flags) {
   std::vector<ModelPath> models;
   std::map<std::string, std::string> names;
+  const bool one = flags.models.size() == 1 && flags.repositories.empty();
+  if (!flags.name.empty() && (!one || IsRepository(flags.models[0]))) {
+    return Usage(InvalidArgument(
+        "--name is for one model that is served alone; models of a repository are named after "
+        "their folders"));
+  }
   for (const std::string& path : flags.models) {
     if (IsRepository(path)) {
       flags.repositories.push_back(path);
       continue;
     }
     CHAIRLIFT_ASSIGN_OR_RETURN(ModelPath model, FindModel(path));
+    if (!flags.name.empty()) model.name = flags.name;
     const auto [other, is_new] = names.emplace(model.name, path);
     if (!is_new) {
       return Usage(InvalidArgument(
           "{} and {} would both be served as '{}': rename one, or put them in folders of their "
-          "names, as <name>/1/model.onnx",
+          "names, as <name>/model.onnx",
           other->second, path, model.name));
     }
     models.push_back(std::move(model));
@@ -398,13 +406,14 @@ Command AddServe(CLI::App& parser) {
       "Examples:\n"
       "  chairlift serve model.onnx                     one file, under its file name\n"
       "  chairlift serve models/identity                one model's folder\n"
+      "  chairlift serve minilm/onnx/model_int8.onnx    a file of a repository of Hugging Face\n"
       "  chairlift serve models                         all models of a repository\n"
       "  chairlift serve my.py:predict                  a Python function, in a process of its "
       "own\n"
       "A model file needs no configuration: batching is derived from the model. A repository "
       "holds\n"
-      "<name>/<version>/model.onnx and, if wanted, <name>/model.yaml or Triton's "
-      "<name>/config.pbtxt\n"
+      "<name>/<version>/model.onnx, <name>/model.onnx or <name>/onnx/model.onnx and, if wanted,\n"
+      "<name>/model.yaml or Triton's <name>/config.pbtxt\n"
       "(docs/repositories.md). These are the settings a model.yaml may have; what is absent is "
       "chosen\n"
       "from the model:\n"
@@ -450,6 +459,9 @@ Command AddServe(CLI::App& parser) {
       "  disabled_passes: []        # `chairlift inspect MODEL --passes` lists them\n"
       "  max_embedding_bytes: 0     # for an embedding folded into the first layer's projection\n"
       "  versions: latest           # or all, or [1, 2]\n"
+      "  file: onnx/model_int8.onnx # in place of model.onnx\n"
+      "  pooling: mean              # of texts: or cls, max, lasttoken, … (docs/texts.md)\n"
+      "  normalize: true            # of texts: whether their vectors have length 1\n"
       "  python: my.py:predict      # a function in place of model.onnx; its other settings are "
       "in\n"
       "                             # docs/functions.md\n"
@@ -462,6 +474,10 @@ Command AddServe(CLI::App& parser) {
       "  curl localhost:8000/v2/models/NAME/infer -d '{\"inputs\": [{\"name\": \"x\", \"shape\": "
       "[1, 2],\n"
       "       \"datatype\": \"FP32\", \"data\": [1, 2]}]}'\n"
+      "Texts and Python functions run in a Python that is looked for: CHAIRLIFT_PYTHON, "
+      "VIRTUAL_ENV,\n"
+      "a .venv or venv beside this program, beside a function or in the working directory, then\n"
+      "python3. The log says which was taken and what it lacks (docs/functions.md).\n"
       "SIGTERM: not ready, but requests are answered for --drain-seconds; then, and at once after\n"
       "Ctrl-C, what is in flight is finished for at most --exit-timeout-secs. A second signal, or\n"
       "one while models load, stops at once. SIGHUP is ignored.");
@@ -489,6 +505,12 @@ Command AddServe(CLI::App& parser) {
                   "max_batch_size=64 or, of a function, workers=2; may be repeated")
       ->allow_extra_args(false)
       ->type_name("NAME=VALUE");
+  parser
+      .add_option(
+          "--name", flags->name,
+          "Serve the only MODEL under this name; left out: its file's or, of a file called\n"
+          "model.onnx, its folder's")
+      ->type_name("NAME");
   parser.add_flag("--print-example", flags->print_example,
                   "Print a curl command for each model, tried once");
   parser.add_option("--log-level", flags->log_level, "What to log")

@@ -436,6 +436,57 @@ TEST_F(ServeTest, TakesAModelsFolderAVersionsAndARepository) {
   EXPECT_THAT(Ask(Get("/v2/models/doublin")).body, HasSubstr("did you mean 'doubling'?"));
 }
 
+TEST_F(ServeTest, AModelIsNamedAfterItsFolder) {
+  const std::string bytes = testing::DoublingModel().Bytes();
+  const std::string snapshot = "models--org--name/snapshots/abcdef/";
+  File("flat/model.onnx", bytes);
+  File("hub/onnx/model.onnx", bytes);
+  File("hub/onnx/model_quantized.onnx", bytes);
+  File("versions/4/model.onnx", bytes);
+  File("onnx/detector.onnx", bytes);
+  File(snapshot + "onnx/model.onnx", bytes);
+  File("models--org--name/refs/main", "abcdef");
+  const std::pair<const char*, const char*> expected[] = {
+      {"flat", "flat"},
+      {"hub", "hub"},
+      {"hub/onnx", "hub"},
+      {"hub/onnx/model.onnx", "hub"},
+      {"hub/onnx/model_quantized.onnx", "hub"},
+      {"versions/4/model.onnx", "versions"},
+      {"onnx/detector.onnx", "detector"},
+      {"flat/model.onnx", "model"},
+      {"models--org--name", "name"},
+      {"models--org--name/snapshots/abcdef/onnx/model.onnx", "name"},
+  };
+  for (const auto& [path, name] : expected) {
+    Serve({(folder_ / path).string()});
+    EXPECT_THAT(Ask(Post("/v2/repository/index", "")).body,
+                HasSubstr(R"("name":")" + std::string(name) + '"'))
+        << path;
+  }
+}
+
+TEST_F(ServeTest, OneModelMayBeGivenAName) {
+  Serve({model_, "--name", "mine"});
+  EXPECT_EQ(Ask(Post("/v2/models/mine/infer", kBody)).status, 200);
+  EXPECT_EQ(Ask(Post(kPath, kBody)).status, 404);
+  const std::string other = File("other.onnx", testing::DoublingModel().Bytes());
+  File("models/doubling/1/model.onnx", testing::DoublingModel().Bytes());
+  for (const std::vector<std::string>& models :
+       {std::vector<std::string>{model_, other},
+        {(folder_ / "models").string()},
+        {model_, "--model-repository", (folder_ / "models").string()}}) {
+    std::vector<std::string> arguments = {"serve", "--http-port", "0", "--name", "mine"};
+    arguments.insert(arguments.end(), models.begin(), models.end());
+    Process process(arguments);
+    EXPECT_EQ(process.Wait(), 2);
+    EXPECT_THAT(process.output(), HasSubstr("--name is for one model"));
+  }
+  Process slash({"serve", model_, "--http-port", "0", "--metrics-port", "-1", "--name", "a/b"});
+  EXPECT_NE(slash.Wait(), 0);
+  EXPECT_THAT(slash.output(), HasSubstr("cannot be a model's name"));
+}
+
 TEST_F(ServeTest, APipelineIsServedWithItsSteps) {
   File("models/z/1/model.onnx", testing::DoublingModel().Bytes());
   File("models/a/model.yaml", "steps: [{model: z}, {model: z, inputs: {x: y}}]\n");

@@ -4,6 +4,9 @@
 
 #include <string>
 #include <system_error>
+#include <vector>
+
+#include "engine/programs/model_files.h"
 
 namespace chairlift {
 namespace {
@@ -18,7 +21,13 @@ std::string LoaderError() {
 
 std::filesystem::path FolderOfModel(const std::filesystem::path& version) {
   std::error_code error;
-  return std::filesystem::absolute(version / "..", error).lexically_normal();
+  const std::vector<std::filesystem::path> folders = FoldersOfModel(version);
+  for (const std::filesystem::path& folder : folders) {
+    for (const char* settings : {"model.yaml", "config.pbtxt"}) {
+      if (std::filesystem::exists(folder / settings, error)) return folder;
+    }
+  }
+  return folders.size() > 1 ? folders.back() : folders.back().parent_path();
 }
 
 StatusOr<const void*> FindUserSymbol(const std::filesystem::path& library, const char* symbol,

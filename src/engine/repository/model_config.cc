@@ -251,7 +251,7 @@ StatusOr<ModelConfig> ReadModelConfig(const YamlValue& settings) {
   ModelConfig config;
   if (settings.IsNull()) return config;
   std::vector<std::string> names = SettingNames();
-  names.insert(names.end(), {"versions", "cells", "unfold"});
+  names.insert(names.end(), {"versions", "cells", "unfold", "file"});
   for (std::string& name : FunctionSettingNames()) names.push_back(std::move(name));
   for (std::string& name : PipelineSettingNames()) names.push_back(std::move(name));
   for (std::string& name : TextSettingNames()) names.push_back(std::move(name));

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <system_error>
 
 #include "base/closest.h"
@@ -16,9 +17,40 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxVersionDigits = 18;
 constexpr const char* kYaml = "model.yaml";
 constexpr const char* kTriton = "config.pbtxt";
+constexpr const char* kFile = "file";
+
+// `file` of a model.yaml.
+Status ReadFileName(const YamlValue& settings, FolderConfig& folder) {
+  if (!settings.Has(kFile)) return absl::OkStatus();
+  const YamlValue value = settings.At(kFile);
+  const std::string name = value.Text("the name of an ONNX file in the model's folder");
+  const fs::path file(name);
+  const bool inside = file.has_filename() && file.is_relative() &&
+                      std::find(file.begin(), file.end(), "..") == file.end();
+  if (!inside) value.RefuseAllBut("the name of an ONNX file in the model's folder");
+  CHAIRLIFT_RETURN_IF_ERROR(settings.status());
+  if (folder.cells || folder.function || folder.pipeline) {
+    return InvalidArgument(
+        "`file` names the ONNX file of a model that is one; leave it out of a model made of "
+        "`cells`, `python` or `steps`");
+  }
+  folder.file = name;
+  return absl::OkStatus();
+}
+
+// The only ONNX file in a folder.
+std::optional<fs::path> OnlyOnnxFile(const fs::path& folder) {
+  std::optional<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() != ".onnx") continue;
+    if (found) return std::nullopt;
+    found = it->path();
+  }
+  return found;
+}
 
 StatusOr<FolderConfig> ParseYaml(const std::string& text) {
   FolderConfig folder;
@@ -34,6 +66,7 @@ StatusOr<FolderConfig> ParseYaml(const std::string& text) {
   CHAIRLIFT_ASSIGN_OR_RETURN(folder.texts, ReadTextSettings(settings));
   if (folder.cells) folder.file = kAnyOnnxFile;
   if (folder.function) folder.file = folder.function->file;
+  CHAIRLIFT_RETURN_IF_ERROR(ReadFileName(settings, folder));
   return folder;
 }
 
@@ -89,21 +122,17 @@ Status CheckTensors(const FolderConfig& folder, const ModelMetadata& model) {
   return CheckTensors(folder.outputs, model.outputs, "output");
 }
 
-bool IsVersion(const std::string& text) {
-  return !text.empty() && text.size() <= kMaxVersionDigits && (text == "0" || text[0] != '0') &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
 fs::path ModelFile(const fs::path& version, std::string_view file) {
+  if (file != kModelFile) return version / file;
   std::error_code error;
-  if (file != kModelFile || fs::exists(version / file, error) ||
-      !fs::is_regular_file(version / "encoder_model.onnx", error)) {
-    return version / file;
+  for (const fs::path& folder : {version, version / kOnnxFolder}) {
+    if (fs::exists(folder / kModelFile, error)) return folder / kModelFile;
+    if (!fs::is_regular_file(folder / "encoder_model.onnx", error)) continue;
+    for (const char* decoder : {"decoder_model.onnx", "decoder_model_merged.onnx"}) {
+      if (fs::is_regular_file(folder / decoder, error)) return folder / decoder;
+    }
   }
-  for (const char* decoder : {"decoder_model.onnx", "decoder_model_merged.onnx"}) {
-    if (fs::is_regular_file(version / decoder, error)) return version / decoder;
-  }
-  return version / file;
+  return OnlyOnnxFile(version / kOnnxFolder).value_or(version / kModelFile);
 }
 
 bool HasModel(const fs::path& version, std::string_view file) {
@@ -126,8 +155,9 @@ std::string OnnxFilesIn(const fs::path& folder) {
   std::sort(names.begin(), names.end());
   const bool more = names.size() > kMost;
   if (more) names.resize(kMost);
-  return fmt::format("; {} has {}{}: serve one by its path, or name it model.onnx", folder.string(),
-                     fmt::join(names, ", "), more ? ", …" : "");
+  return fmt::format(
+      "; {} has {}{}: serve one by its path, name it model.onnx, or say `file: NAME` in model.yaml",
+      folder.string(), fmt::join(names, ", "), more ? ", …" : "");
 }
 
 std::vector<std::string> VersionsIn(const fs::path& folder, std::string_view file) {
@@ -135,6 +165,43 @@ std::vector<std::string> VersionsIn(const fs::path& folder, std::string_view fil
   std::erase_if(versions,
                 [&](const std::string& version) { return !HasModel(folder / version, file); });
   return versions;
+}
+
+fs::path VersionFolder(const fs::path& folder, const std::string& version, std::string_view file) {
+  return HasModel(folder / version, file) ? folder / version : folder;
+}
+
+bool IsModelFolder(const fs::path& folder) {
+  return HasSettings(folder) || !VersionsIn(folder, kAnyOnnxFile).empty() ||
+         HasModel(folder, kModelFile) || HasModel(folder / kOnnxFolder, kAnyOnnxFile);
+}
+
+std::string NameOfModelIn(const fs::path& folder) {
+  constexpr std::string_view kHub = "models--";
+  const fs::path own = FoldersOfModel(folder).back();
+  const fs::path above = own.parent_path();
+  const std::string repository = above.parent_path().filename().string();
+  if (above.filename() == "snapshots" && repository.starts_with(kHub)) {
+    return repository.substr(repository.rfind("--") + 2);
+  }
+  return own.filename().string();
+}
+
+fs::path HubSnapshot(const fs::path& folder) {
+  constexpr size_t kMaxRevisionBytes = 256;
+  const fs::path snapshots = folder / "snapshots";
+  std::error_code error;
+  if (!folder.filename().string().starts_with("models--") || !fs::is_directory(snapshots, error)) {
+    return folder;
+  }
+  std::string main = ReadRegularFile(folder / "refs/main", kMaxRevisionBytes).value_or("");
+  while (!main.empty() && std::isspace(static_cast<unsigned char>(main.back()))) main.pop_back();
+  std::vector<fs::path> found;
+  for (fs::directory_iterator it(snapshots, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().filename() == main) return it->path();
+    found.push_back(it->path());
+  }
+  return found.size() == 1 ? found[0] : folder;
 }
 
 std::vector<std::string> VersionFolders(const fs::path& folder) {

@@ -1,5 +1,5 @@
 // How a model lies on disk: <name>/model.yaml or <name>/config.pbtxt, and a folder with a number
-// for a name for each version.
+// for a name for each version. Or, without versions, <name>/model.onnx or <name>/onnx/model.onnx.
 #ifndef CHAIRLIFT_ENGINE_REPOSITORY_MODEL_FOLDER_H_
 #define CHAIRLIFT_ENGINE_REPOSITORY_MODEL_FOLDER_H_
 
@@ -11,6 +11,7 @@
 
 #include "chairlift/engine.h"
 #include "engine/programs/cells/cell_manifest.h"
+#include "engine/programs/model_files.h"
 #include "engine/programs/pipeline/pipeline_config.h"
 #include "engine/programs/process/function_config.h"
 #include "engine/repository/text_model.h"
@@ -52,11 +53,10 @@ bool HasSettings(const std::filesystem::path& folder);
 // InvalidArgument where the model has no input or output that its folder names, or of another type.
 Status CheckTensors(const FolderConfig& folder, const ModelMetadata& model);
 
-// A number, as a folder's name: "1", "12".
-bool IsVersion(const std::string& text);
-// Where `file` is in a version's folder. Where there is no model.onnx but encoder_model.onnx and
+// Where `file` is in a version's folder. If that has no model.onnx but encoder_model.onnx and
 // decoder_model.onnx or decoder_model_merged.onnx, as exporters write a model with an encoder, the
-// decoder stands for it.
+// decoder stands for it. Both may lie in its folder `onnx`, where an only file stands for
+// model.onnx.
 std::filesystem::path ModelFile(const std::filesystem::path& version, std::string_view file);
 // Whether a version's folder has `file` (kAnyOnnxFile: any), or what stands for it.
 bool HasModel(const std::filesystem::path& version, std::string_view file);
@@ -66,6 +66,20 @@ std::string OnnxFilesIn(const std::filesystem::path& folder);
 std::vector<std::string> VersionsIn(const std::filesystem::path& folder, std::string_view file);
 // All folders with a number for a name.
 std::vector<std::string> VersionFolders(const std::filesystem::path& folder);
+// The version of a model that lies in its folder without one.
+inline constexpr const char* kOnlyVersion = "1";
+// Where a version of the model in `folder` lies: in a folder of its own, else in `folder` itself.
+std::filesystem::path VersionFolder(const std::filesystem::path& folder, const std::string& version,
+                                    std::string_view file);
+// Whether it is a model's folder: it has settings, versions, or the file of a model without them.
+bool IsModelFolder(const std::filesystem::path& folder);
+
+// What a model is called whose ONNX file lies in `folder`: as its own folder, which is not `onnx`
+// nor a version's. Of a snapshot in the hub's cache, as the repository. Empty: it has no name.
+std::string NameOfModelIn(const std::filesystem::path& folder);
+// Of a repository in the hub's cache (models--OWNER--NAME), the folder of the snapshot that its
+// main branch names, or of the only one; else `folder` itself.
+std::filesystem::path HubSnapshot(const std::filesystem::path& folder);
 
 }  // namespace chairlift
 

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxNameBytes = 256;
-constexpr const char* kPipelineVersion = "1";  // it has no version folders
+constexpr const char* kPipelineVersion = kOnlyVersion;  // it has no version folders
 // Names that one which is not known is compared with: a client waits, and others behind it.
 constexpr size_t kMaxCompared = 64;
 
@@ -61,11 +61,12 @@ std::optional<PipelineConfig> CalledBy(const std::optional<PipelineConfig>& pipe
 
 // What the model.yaml of the model's file says of texts.
 TextSettings TextSettingsBeside(const fs::path& path) {
-  std::error_code error;
-  fs::path folder = fs::absolute(path, error).lexically_normal().parent_path();
-  if (IsVersion(folder.filename().string()) && !HasSettings(folder)) folder = folder.parent_path();
-  const StatusOr<FolderConfig> read = ReadModelFolder(folder);
-  return read.ok() ? read->texts : TextSettings();
+  for (const fs::path& folder : FoldersOfModel(path.parent_path())) {
+    if (!HasSettings(folder)) continue;
+    const StatusOr<FolderConfig> read = ReadModelFolder(folder);
+    return read.ok() ? read->texts : TextSettings();
+  }
+  return {};
 }
 
 // "found: v1, v2", of the folders in it.
@@ -324,6 +325,7 @@ StatusOr<std::vector<std::string>> Repository::ChooseVersions(const fs::path& fo
   if (config.pipeline) return std::vector<std::string>{kPipelineVersion};
   const std::vector<std::string> available = VersionsIn(folder, config.file);
   if (!available.empty()) return config.versions.Select(available);
+  if (HasModel(folder, config.file)) return config.versions.Select({kOnlyVersion});
   for (const std::string& version : VersionFolders(folder)) {
     const std::string_view backend = OtherBackend(folder / version);
     if (backend.empty()) continue;
@@ -331,8 +333,9 @@ StatusOr<std::vector<std::string>> Repository::ChooseVersions(const fs::path& fo
                          (folder / version).string(), backend);
   }
   if (VersionFolders(folder).empty()) {
-    return NotFound("it has no version folder; versions are numbers, as {} ({})",
-                    (folder.filename() / "1" / config.file).string(), WhatIsIn(folder));
+    return NotFound("it has no version folder; versions are numbers, as {} ({}){}",
+                    (folder.filename() / "1" / config.file).string(), WhatIsIn(folder),
+                    OnnxFilesIn(folder / kOnnxFolder));
   }
   const fs::path latest = folder / VersionFolders(folder).back();
   return NotFound("it has no version: {} has no <number>/{}{}{}", folder.string(), config.file,
@@ -401,8 +404,8 @@ StatusOr<std::vector<InferRequest>> Repository::LoadFolderLocked(
   }
   Status first_error;
   for (const std::string& version : *versions) {
-    const fs::path path =
-        config->cells ? folder / version : ModelFile(folder / version, config->file);
+    const fs::path in = VersionFolder(folder, version, config->file);
+    const fs::path path = config->cells ? in : ModelFile(in, config->file);
     const ModelSource source{.path = path,
                              .cells = config->cells,
                              .function = config->function,

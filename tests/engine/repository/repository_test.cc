@@ -122,6 +122,45 @@ TEST_F(RepositoryTest, ABrokenVersionSaysWhyAndTheOthersServe) {
   EXPECT_EQ(Ask("a", "2").status().code(), absl::StatusCode::kUnavailable);
 }
 
+TEST_F(RepositoryTest, AModelMayLieInItsFolderWithoutAVersion) {
+  const std::string bytes = DoublingModel().Bytes();
+  WriteFile(folder_ / "flat/model.onnx", bytes);
+  WriteFile(folder_ / "hub/onnx/model.onnx", bytes);
+  WriteFile(folder_ / "hub/onnx/model_quantized.onnx", "not the chosen one");
+  WriteFile(folder_ / "only/onnx/model_fp16.onnx", bytes);
+  WriteFile(folder_ / "chosen/onnx/model_int8.onnx", bytes);
+  WriteFile(folder_ / "chosen/onnx/model.onnx", "not the chosen one");
+  WriteFile(folder_ / "chosen/model.yaml", "file: onnx/model_int8.onnx\n");
+  WriteFile(folder_ / "version/3/onnx/model.onnx", bytes);
+  // A link to a version of a volume, as Kubernetes has it.
+  WriteFile(folder_ / "volume/..2026/model.onnx", bytes);
+  std::filesystem::create_symlink("..2026", folder_ / "volume/..data");
+  std::filesystem::create_symlink("..data/model.onnx", folder_ / "volume/model.onnx");
+  ASSERT_TRUE(engine_->AddRepository(folder_.string()).ok());
+  for (const char* name : {"flat", "hub", "only", "chosen", "version", "volume"}) {
+    const Status loaded = engine_->LoadFromRepository(name);
+    EXPECT_TRUE(loaded.ok()) << name << ": " << loaded;
+    EXPECT_TRUE(Ask(name).ok()) << name;
+  }
+  EXPECT_THAT(States(), ElementsAre("chosen/1 ready", "flat/1 ready", "hub/1 ready", "only/1 ready",
+                                    "version/3 ready", "volume/1 ready"));
+}
+
+TEST_F(RepositoryTest, SeveralFilesNeedAChoice) {
+  for (const char* file : {"model_int8.onnx", "model_fp16.onnx"}) {
+    WriteFile(folder_ / "hub/onnx" / file, DoublingModel().Bytes());
+  }
+  ASSERT_TRUE(engine_->AddRepository(folder_.string()).ok());
+  EXPECT_THAT(Text(engine_->LoadFromRepository("hub")),
+              AllOf(HasSubstr("model_fp16.onnx, model_int8.onnx"), HasSubstr("`file: NAME`")));
+  for (const char* name : {"../hub/onnx/model_int8.onnx", "/hub/model.onnx", "onnx/"}) {
+    WriteFile(folder_ / "hub/model.yaml", fmt::format("file: {}\n", name));
+    EXPECT_THAT(Text(engine_->LoadFromRepository("hub")), HasSubstr("file is")) << name;
+  }
+  WriteFile(folder_ / "hub/model.yaml", "file: onnx/model.onnx\n");
+  EXPECT_THAT(Text(engine_->LoadFromRepository("hub")), HasSubstr("onnx/model.onnx"));
+}
+
 TEST_F(RepositoryTest, AFolderWithoutVersionsIsListedWithTheReason) {
   WriteFile(folder_ / "bad" / "v1" / "model.onnx", DoublingModel().Bytes());
   std::filesystem::create_directories(folder_ / "nothing");

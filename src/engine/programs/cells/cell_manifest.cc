@@ -239,9 +239,10 @@ StatusOr<std::optional<CellManifest>> ReadCellManifest(const YamlValue& settings
   return std::optional(std::move(manifest));
 }
 
-StatusOr<fs::path> FileInside(const fs::path& folder, const std::string& name) {
+StatusOr<fs::path> PathInside(const fs::path& folder, const std::string& name) {
   const fs::path relative(name);
-  bool inside = !relative.empty() && relative.is_relative() && name.find('\0') == std::string::npos;
+  bool inside =
+      relative.has_filename() && relative.is_relative() && name.find('\0') == std::string::npos;
   for (const fs::path& part : relative) inside &= part != "..";
   if (!inside) {
     return InvalidArgument("'{}' is not the name of a file in the model's folder", name);
@@ -249,13 +250,23 @@ StatusOr<fs::path> FileInside(const fs::path& folder, const std::string& name) {
   std::error_code error;
   const fs::path root = fs::canonical(folder, error);
   if (error) return NotFound("{} cannot be read: {}", folder.string(), error.message());
-  const fs::path file = fs::canonical(root / relative, error);
-  if (error || !fs::is_regular_file(file, error)) {
+  const fs::path in = fs::canonical(root / relative.parent_path(), error);
+  if (!error && std::mismatch(root.begin(), root.end(), in.begin(), in.end()).first != root.end()) {
+    return InvalidArgument("'{}' leads out of the model's folder", name);
+  }
+  if (error || !fs::is_regular_file(in / relative.filename(), error)) {
     return NotFound("{} has no file '{}'", folder.string(), name);
   }
-  const auto [root_end, file_end] =
-      std::mismatch(root.begin(), root.end(), file.begin(), file.end());
-  if (root_end != root.end()) {
+  return in / relative.filename();
+}
+
+StatusOr<fs::path> FileInside(const fs::path& folder, const std::string& name) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const fs::path path, PathInside(folder, name));
+  std::error_code error;
+  const fs::path root = fs::canonical(folder, error);
+  const fs::path file = fs::canonical(path, error);
+  if (error) return NotFound("{} has no file '{}'", folder.string(), name);
+  if (std::mismatch(root.begin(), root.end(), file.begin(), file.end()).first != root.end()) {
     return InvalidArgument("'{}' leads out of the model's folder", name);
   }
   return file;

@@ -108,8 +108,12 @@ struct CellManifest {
 // Reads `cells` and `unfold` of a model.yaml; nothing where it has neither.
 StatusOr<std::optional<CellManifest>> ReadCellManifest(const YamlValue& settings);
 
-// The file `name` in `folder`: NotFound where there is none, InvalidArgument where the name, or a
-// link on the way, leads out of the folder.
+// Where the file `name` is in `folder`: NotFound if there is none, InvalidArgument if the name or a
+// folder on the way leads out of `folder`. The file itself may be a link to anywhere, as a cache of
+// models has it.
+StatusOr<std::filesystem::path> PathInside(const std::filesystem::path& folder,
+                                           const std::string& name);
+// The same for a file that must lie in the folder: InvalidArgument if it is a link that leads out.
 StatusOr<std::filesystem::path> FileInside(const std::filesystem::path& folder,
                                            const std::string& name);
 

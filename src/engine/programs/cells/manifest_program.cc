@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 StatusOr<std::unique_ptr<Cell>> LoadCell(const CellFile& cell, const fs::path& folder,
                                          const ExecutableOptions& options) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const fs::path file, FileInside(folder, cell.file));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const fs::path file, PathInside(folder, cell.file));
   CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(file));
   const BatchAxisReport batching = AnalyseBatchAxis(imported.graph);
   if (!batching.batches) {

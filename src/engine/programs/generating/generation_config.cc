@@ -9,6 +9,7 @@
 #include "base/regular_file.h"
 #include "base/status.h"
 #include "engine/programs/generating/beam_search.h"
+#include "engine/programs/model_files.h"
 
 namespace chairlift {
 namespace {
@@ -171,9 +172,9 @@ Status ReadSearch(const Json& model, const Json& search, const fs::path& file,
 
 StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder, bool source) {
   GenerationConfig config;
-  const fs::path file = folder / "generation_config.json";
+  const fs::path file = FileOfModel(folder, "generation_config.json");
   CHAIRLIFT_ASSIGN_OR_RETURN(const Json json, ReadConfig(file));
-  const fs::path genai = folder / "genai_config.json";
+  const fs::path genai = FileOfModel(folder, "genai_config.json");
   CHAIRLIFT_ASSIGN_OR_RETURN(const Json of_genai, ReadConfig(genai));
   const Json genai_model = Section(of_genai, "model"), search = Section(of_genai, "search");
   CHAIRLIFT_RETURN_IF_ERROR(ReadSearch(genai_model, search, genai, config));
@@ -194,7 +195,7 @@ StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder, bool sou
   if (!beams) config.not_applied.emplace_back("early_stopping");
   CHAIRLIFT_RETURN_IF_ERROR(ReadLimit(json, file, "max_new_tokens", config.max_new_tokens));
   CHAIRLIFT_RETURN_IF_ERROR(ReadLimit(json, file, "max_length", config.max_length));
-  const fs::path model = folder / "config.json";
+  const fs::path model = FileOfModel(folder, "config.json");
   CHAIRLIFT_ASSIGN_OR_RETURN(const Json other, ReadConfig(model));
   if (config.end_tokens.empty()) {
     CHAIRLIFT_RETURN_IF_ERROR(ReadTokens(other, model, "eos_token_id", config.end_tokens));

@@ -35,10 +35,11 @@ struct GenerationConfig {
   std::vector<std::string> not_applied;
 };
 
-// Of generation_config.json in the folder, as transformers writes it; of genai_config.json, as
-// onnxruntime-genai does, for what it does not set; and of config.json for end and start tokens
-// that neither names, and for the length of sequences. Nothing is set where there are none.
-// `source`: the decoder has an encoder. InvalidArgument names the field that is wrong.
+// Of generation_config.json in the folder or above (FileOfModel()), as transformers writes it; of
+// genai_config.json, as onnxruntime-genai does, for what it does not set; and of config.json for
+// end and start tokens that neither names, and for the length of sequences. Nothing is set where
+// there are none. `source`: the decoder has an encoder. InvalidArgument names the field that is
+// wrong.
 StatusOr<GenerationConfig> ReadGenerationConfig(const std::filesystem::path& folder, bool source);
 
 }  // namespace chairlift

@@ -170,9 +170,16 @@ TEST_F(CellManifestLoadTest, ACellThatMixesRowsIsRefusedWithTheReason) {
               AllOf(HasSubstr("cell 'step' (mixing.onnx)"), HasSubstr("cannot share a batch")));
 }
 
+TEST_F(CellManifestLoadTest, ACellsFileMayBeALinkIntoACache) {
+  std::filesystem::rename(folder_ / "m/1/step.onnx", folder_ / "blob");
+  std::filesystem::create_symlink(folder_ / "blob", folder_ / "m/1/link.onnx");
+  const Status loaded = Load(With(kChain, "step.onnx", "link.onnx"));
+  EXPECT_TRUE(loaded.ok()) << loaded;
+}
+
 TEST_F(CellManifestLoadTest, FilesOutsideOfTheVersionsFolderAreRefused) {
-  std::filesystem::create_symlink(folder_ / "outside.onnx", folder_ / "m/1/link.onnx");
-  EXPECT_THAT(LoadRefusal(With(kChain, "step.onnx", "link.onnx")), HasSubstr("leads out of"));
+  std::filesystem::create_directory_symlink(folder_.string(), folder_ / "m/1/up");
+  EXPECT_THAT(LoadRefusal(With(kChain, "step.onnx", "up/outside.onnx")), HasSubstr("leads out of"));
   EXPECT_THAT(LoadRefusal(With(kChain, "step.onnx", "../../outside.onnx")),
               HasSubstr("not the name of a file in the model's folder"));
   EXPECT_THAT(LoadRefusal(With(kChain, "step.onnx", (folder_ / "outside.onnx").string())),
