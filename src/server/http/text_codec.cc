@@ -257,8 +257,8 @@ Status EncodeScores(Endpoint endpoint, const InferResponse& response, const Text
 
 std::vector<std::string> TextModels(std::string_view suffix, const protocol::Service& service) {
   std::vector<std::string> names;
-  for (const ModelIndexEntry& entry : service.Index(true)) {
-    if (!entry.name.ends_with(suffix)) continue;
+  for (const ModelIndexEntry& entry : service.engine().Index()) {
+    if (entry.state != ModelState::kReady || !entry.name.ends_with(suffix)) continue;
     names.push_back(entry.name.substr(0, entry.name.size() - suffix.size()));
   }
   return names;

@@ -112,4 +112,9 @@ std::string_view StateName(ModelState state) {
   return "UNAVAILABLE";
 }
 
+std::string_view PartOf(std::string_view model) {
+  const size_t slash = model.find('/');
+  return slash == std::string_view::npos ? std::string_view() : model.substr(slash + 1);
+}
+
 }  // namespace chairlift::protocol

@@ -69,6 +69,9 @@ ModelConfiguration ConfigurationOf(const ModelMetadata& model);
 std::string ConfigurationType(DType datatype);
 // "READY"
 std::string_view StateName(ModelState state);
+// "embed" of the model "minilm/embed", which the engine made for minilm; empty: the model is no
+// part of another.
+std::string_view PartOf(std::string_view model);
 
 }  // namespace chairlift::protocol
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/protocol/metadata.h"
 
 namespace chairlift::protocol {
 namespace {
@@ -42,6 +43,16 @@ struct ModelHistograms {
 };
 
 using Labels = std::vector<ClientMetric::Label>;
+
+// A part of a model has the model's name, and a label of its own.
+Labels LabelsOf(const std::string& model, const std::string& version) {
+  Labels labels = {{"model", model}, {"version", version}};
+  if (const std::string_view part = PartOf(model); !part.empty()) {
+    labels[0].value.resize(model.size() - part.size() - 1);
+    labels.push_back({"part", std::string(part)});
+  }
+  return labels;
+}
 
 ClientMetric Sample(MetricType type, Labels labels, double value) {
   ClientMetric metric;
@@ -167,7 +178,10 @@ struct Metrics::Impl {
     const std::lock_guard<std::mutex> lock(mutex);
     ModelHistograms& found = by_model[std::pair(model, version)];
     if (found.queue == nullptr) {
-      const prometheus::Labels labels = {{"model", model}, {"version", version}};
+      prometheus::Labels labels;
+      for (const ClientMetric::Label& label : LabelsOf(model, version)) {
+        labels.emplace(label.name, label.value);
+      }
       found.queue = &queue_family.Add(labels, TimeBuckets());
       found.compute = &compute_family.Add(labels, TimeBuckets());
       found.rows = &rows_family.Add(labels, RowBuckets());
@@ -194,7 +208,7 @@ struct Metrics::Impl {
     MetricFamily running = Family("chairlift_requests_running", "Requests being computed", kGauge);
     for (const ModelStatistics& model : *statistics) {
       const auto labels = [&](const char* key = nullptr, const std::string& value = {}) {
-        Labels list = {{"model", model.name}, {"version", model.version}};
+        Labels list = LabelsOf(model.name, model.version);
         if (key != nullptr) list.push_back({key, value});
         return list;
       };

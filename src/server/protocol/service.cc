@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "server/protocol/metadata.h"
 
 namespace chairlift::protocol {
 
@@ -65,6 +66,9 @@ StatusOr<std::vector<ModelStatistics>> Service::Statistics(const std::string& mo
                                                            const std::string& version) const {
   StatusOr<std::vector<ModelStatistics>> statistics = engine_.Statistics(model, version);
   if (!statistics.ok()) return Explain(statistics.status());
+  if (model.empty()) {
+    std::erase_if(*statistics, [](const auto& one) { return !PartOf(one.name).empty(); });
+  }
   return statistics;
 }
 
@@ -75,9 +79,9 @@ Status Service::Explain(const Status& status) const {
 
 std::vector<ModelIndexEntry> Service::Index(bool ready_only) const {
   std::vector<ModelIndexEntry> entries = engine_.Index();
-  if (ready_only) {
-    std::erase_if(entries, [](const auto& entry) { return entry.state != ModelState::kReady; });
-  }
+  std::erase_if(entries, [&](const auto& entry) {
+    return !PartOf(entry.name).empty() || (ready_only && entry.state != ModelState::kReady);
+  });
   return entries;
 }
 

@@ -45,12 +45,14 @@ class Service {
   // An empty version is the latest. kNotFound where there is no such model or version, or where
   // they may not be loaded yet: kUnavailable.
   StatusOr<ModelMetadata> Find(const std::string& model, const std::string& version) const;
-  // Empty name: of all models.
+  // Empty name: of all models but the parts of others.
   StatusOr<std::vector<ModelStatistics>> Statistics(const std::string& model,
                                                     const std::string& version) const;
   // What a failed call to the engine is to its client, as above.
   Status Explain(const Status& status) const;
 
+  // Without the parts of others (PartOf()): many clients leave a '/' in a name as it is, and could
+  // not address them.
   std::vector<ModelIndexEntry> Index(bool ready_only) const;
   Status MayLoad() const;  // and unload: OK or kPermissionDenied
   // That a load or unload may have this parameter: those that would change the outcome are refused.
