@@ -68,7 +68,7 @@ free-ports:
 	    echo "something listens on port $${port#*=}; another: make run $${port%=*}=$$(($${port#*=} + 10))" >&2; exit 1; fi; done
 
 run: free-ports models  ## install what is missing, build, and serve the example models; HTTP_PORT=8000 METRICS_PORT=8002
-	@CHAIRLIFT_PYTHON=$${CHAIRLIFT_PYTHON:-$(PYTHON)} build/release/bin/chairlift serve --model-repository models --http-port $(HTTP_PORT) \
+	@build/release/bin/chairlift serve --model-repository models --http-port $(HTTP_PORT) \
 	  --metrics-port $(METRICS_PORT) --print-example
 
 test:  ## everything CI runs

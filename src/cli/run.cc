@@ -122,7 +122,9 @@ Command AddRun(CLI::App& parser) {
   auto flags = std::make_shared<RunFlags>();
   parser.footer(
       "Example:\n"
-      "  python3 -c \"import numpy; numpy.save('x.npy', numpy.ones((1, 16), 'float32'))\"\n"
+      "  python3 -m venv .venv && .venv/bin/pip install numpy   # if no Python here has numpy\n"
+      "  .venv/bin/python -c \"import numpy; numpy.save('x.npy', numpy.ones((1, 16), "
+      "'float32'))\"\n"
       "  chairlift run model.onnx --input x=x.npy --output-dir out\n"
       "`chairlift inspect model.onnx` lists the inputs.");
   TakesModel(

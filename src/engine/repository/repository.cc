@@ -209,7 +209,13 @@ Status Repository::LoadTextsLocked(const std::string& name, const ModelSource& s
     CHAIRLIFT_ASSIGN_OR_RETURN(const fs::path script, FindWorkerScript());
     const fs::path folder = script.parent_path();
     const Program& program = model->program();
-    const auto load_function = [&](const std::string& own, const FunctionConfig& function) {
+    std::vector<fs::path> folders = {FoldersOfModel(source.path.parent_path()).back()};
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      folders.insert(folders.end(), folders_.begin(), folders_.end());
+    }
+    const auto load_function = [&](const std::string& own, FunctionConfig function) {
+      function.data_folders = folders;
       FolderConfig given;
       given.config.interrupted = interrupted;
       return LoadLocked(own, {.path = function.file, .function = function}, given,

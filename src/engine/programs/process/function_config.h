@@ -3,6 +3,7 @@
 #define CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_FUNCTION_CONFIG_H_
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,8 +26,13 @@ struct FunctionConfig {
   std::string argument = {};
   // It is Chairlift's own, and runs where users' functions may not.
   bool trusted = false;
-  // The interpreter; empty: $CHAIRLIFT_PYTHON, else python3.
+  // The interpreter; empty: one is looked for (interpreter.h), which has these packages and what
+  // the file imports.
   std::string python_executable = {};
+  std::vector<std::string> packages = {"numpy"};  // not settable in model.yaml
+  // Of what is Chairlift's own: the folders with the files of the model that it is for. An
+  // interpreter in one of them is others' code.
+  std::vector<std::filesystem::path> data_folders = {};
   int workers = 1;
   // Warm stand-bys, beside the workers: each takes the place of a worker that has ended.
   int spare_workers = 0;

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "engine/programs/makers.h"
 #include "engine/programs/process/function_task.h"
+#include "engine/programs/process/interpreter.h"
 #include "engine/programs/process/streamed_graph.h"
 #include "engine/programs/rows_graph.h"
 
@@ -224,7 +225,11 @@ Status CheckStages(const FunctionStages& stages) {
 }
 
 StatusOr<FunctionStages> StartStages(const LoadingModel& model) {
-  const FunctionConfig& function = *model.source.function;
+  FunctionConfig function = *model.source.function;
+  // A user's function runs the code of its folder anyway.
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      function.python_executable,
+      FindInterpreter(function, model.source.path, !function.trusted || model.load.allow_plugins));
   const std::vector<std::string> parts = PartsOf(function);
   FunctionStages stages;
   for (const std::string& part : parts) {
