@@ -21,13 +21,12 @@ from chairlift import InvalidArgument, Ragged
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processor's cores compute the model
 try:
-    from tokenizers import Tokenizer
+    import _tokenizer_files
 except ImportError as error:
     import sys
     raise ImportError(f"{sys.executable} has no package tokenizers ({error}), which texts need: `pip install tokenizers` "
                       "there, or have CHAIRLIFT_PYTHON name an interpreter that has it") from error
 
-MAX_FILE_BYTES = 256 << 20
 INCOMPLETE = "\ufffd"  # what bytes of an incomplete character become
 
 
@@ -35,9 +34,10 @@ class Texts:
     """`argument`: the path of tokenizer.json."""
 
     def __init__(self, argument):
-        if os.path.getsize(argument) > MAX_FILE_BYTES:
-            raise ValueError(f"{argument} has more than {MAX_FILE_BYTES} bytes")
-        self.tokenizer = Tokenizer.from_file(argument)
+        self.tokenizer, config = _tokenizer_files.load(argument)
+        if config.get("clean_up_tokenization_spaces") is True:
+            print("tokenizer_config.json: clean_up_tokenization_spaces has no effect: texts are as the tokenizer's decoder "
+                  "gives them")
 
     def predict(self, ids: typing.Annotated[Ragged, np.int64],
                 options: typing.Annotated[np.ndarray, np.int64, (None, 3)]) -> tuple[

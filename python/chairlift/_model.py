@@ -290,15 +290,16 @@ class Model:
         return Stream(self, given, timeout, outputs)
 
     def embed(self, texts: str | Sequence[str], *, normalize: bool | None = None, truncate: bool | str = False,
-              timeout: float | None = None) -> np.ndarray:
+              prompt_name: str | None = None, timeout: float | None = None) -> np.ndarray:
         """The vectors of texts, float32 [texts, size], or [size] of a single `str`: of an encoder with a tokenizer.json
         beside its file (docs/texts.md). The first call starts the tokenizer, in a process of its own.
 
         normalize: whether vectors have length 1. None: as the model's files say.
-        truncate: whether a text of more tokens than the model takes loses the last ones ("left": the first); else
-            it raises InvalidArgument.
+        truncate: whether a text of more tokens than the model takes loses some: "right": the last ones; "left": the
+            first; True: as the tokenizer's files say. False: it raises InvalidArgument.
+        prompt_name: the prompt of config_sentence_transformers.json that is put before the texts. None: its default.
         """
-        return self._texts.embed(texts, normalize, truncate, timeout)
+        return self._texts.embed(texts, normalize, truncate, prompt_name, timeout)
 
     def rerank(self, query: str, texts: Sequence[str], *, raw_scores: bool = False, truncate: bool | str = False,
                timeout: float | None = None) -> list[Ranked]:

@@ -74,7 +74,7 @@ class Texts:
         return self._pipeline
 
     def embed(self, texts: str | Sequence[str], normalize: bool | None, truncate: bool | str,
-              timeout: float | None) -> np.ndarray:
+              prompt_name: str | None, timeout: float | None) -> np.ndarray:
         pipeline = self._loaded("embed")
         single = isinstance(texts, str)
         given = _checked([texts] if single else texts)
@@ -82,7 +82,13 @@ class Texts:
         if not given:
             size = next(spec[2][1] for spec in pipeline.outputs if spec[0] == output)
             return np.empty((0, size or 0), np.float32)
-        vectors = pipeline.infer({"text": given, "options": _options(len(given), truncate)}, timeout, [output])[output]
+        options = _options(len(given), truncate)
+        if prompt_name is not None:
+            if not isinstance(prompt_name, str) or not prompt_name or "\0" in prompt_name:
+                raise InvalidArgument(f"prompt_name is {prompt_name!r:.80}; it must be the name of a prompt")
+            options[:, 1] = 3
+            given = [f"{prompt_name}\0{text}" for text in given]
+        vectors = pipeline.infer({"text": given, "options": options}, timeout, [output])[output]
         if normalize:
             lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
             vectors = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
@@ -171,7 +177,7 @@ def _checked(texts: Sequence[str]) -> list[str]:
 
 def _options(rows: int, truncate: bool | str) -> np.ndarray:
     """What _tokenizer.py takes: of each row, what is dropped, and that it is a text."""
-    ways = {False: 0, True: 1, "right": 1, "left": 2}
+    ways = {False: 0, True: 3, "right": 1, "left": 2}
     if truncate not in ways:
         raise InvalidArgument(f"truncate is {truncate!r}; it must be False, True, 'right' or 'left'")
     return np.tile(np.array([ways[truncate], 0], np.int64), (rows, 1))

@@ -2,10 +2,11 @@
 in a worker process. Its interpreter needs numpy and the package `tokenizers`.
 
     text [rows]              one text, or the first of two; or, as OPTIONS say, token ids: int32, little-endian; or, of models
-                             that generate, the messages of a chat: JSON
+                             that generate, the messages of a chat: JSON; or the name of a prompt, a zero byte, and a text
     pair [rows]              the second of two (`Pairs` only)
-    options [rows, 2]        what to do with more tokens than the model takes: 0 refuse, 1 drop the last, 2 drop the first;
-                             what `text` is: 0 a text, 1 token ids, 2 messages
+    options [rows, 2]        what to do with more tokens than the model takes: 0 refuse, 1 drop the last, 2 drop the first,
+                             3 drop those that tokenizer_config.json says (truncation_side; the last if it says none);
+                             what `text` is: 0 a text, 1 token ids, 2 messages, 3 a text with the name of its prompt
     input_ids, attention_mask, token_type_ids    of each row as many as it has tokens
     num_tokens [rows, 1]
 """
@@ -17,12 +18,12 @@ import typing
 import numpy as np
 
 import _chat
-from _chat import MAX_FILE_BYTES, read_json
+from _chat import read_json
 from chairlift import InvalidArgument, Ragged
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processor's cores compute the model
 try:
-    from tokenizers import Tokenizer
+    import _tokenizer_files
 except ImportError as error:
     import sys
     raise ImportError(f"{sys.executable} has no package tokenizers ({error}), which texts need: `pip install tokenizers` "
@@ -53,14 +54,15 @@ def ragged(rows, dtype):
 
 
 class Texts:
-    """`argument`: JSON of the path of tokenizer.json, and of the element type of each output of tokens."""
+    """`argument`: JSON of the path of tokenizer.json, of the element type of each output of tokens, and of what the files of
+    sentence-transformers say."""
 
     def __init__(self, argument):
         said = json.loads(argument)
         folder = os.path.dirname(said["path"])
-        if os.path.getsize(said["path"]) > MAX_FILE_BYTES:
-            raise ValueError(f"{said['path']} has more than {MAX_FILE_BYTES} bytes")
-        self.tokenizer = Tokenizer.from_file(said["path"])
+        self.tokenizer, config = _tokenizer_files.load(said["path"])
+        self.side = "left" if config.get("truncation_side") == "left" else "right"
+        self.prompts = _tokenizer_files.Prompts(said)
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
         self.vocabulary = self.tokenizer.get_vocab_size(with_added_tokens=True)
@@ -92,12 +94,12 @@ class Texts:
         for i, (text, (_, what)) in enumerate(zip(texts, options)):
             if what == 2 and self.chats is not None:
                 rows[i] = self.of_messages(text)
-            elif what:
+            elif what in (1, 2):
                 rows[i] = self.of_ids(text)
-            elif pairs is None:
-                to_encode.append((i, self.decoded(text)))
             else:
-                to_encode.append((i, (self.decoded(text), self.decoded(pairs[i]))))
+                name, text = text.split(b"\0", 1) if what == 3 and b"\0" in text else (None, text)
+                text = self.prompts.applied(name and name.decode(errors="replace"), self.decoded(text))
+                to_encode.append((i, text if pairs is None else (text, self.decoded(pairs[i]))))
         encodings = self.tokenizer.encode_batch([entry for _, entry in to_encode])
         for (i, entry), encoding in zip(to_encode, encodings):
             if len(encoding.ids) > self.most:
@@ -151,7 +153,7 @@ class Texts:
         """The encoding of a text of too many tokens; the longer of two loses them."""
         if not truncate:
             raise self.too_long(count)
-        self.tokenizer.enable_truncation(self.most, direction="right" if truncate == 1 else "left")
+        self.tokenizer.enable_truncation(self.most, direction={1: "right", 2: "left"}.get(truncate, self.side))
         try:
             return self.tokenizer.encode(*entry) if isinstance(entry, tuple) else self.tokenizer.encode(entry)
         finally:

@@ -175,7 +175,7 @@ def test_what_cannot_be_known_is_refused_by_name(server):
     assert status == 400 and "no vectors" in error["error"]["message"]
     status, error = server.ask("/embed", {"inputs": "a"})
     assert status == 422 and "there are several: cls, half, mean" in error["error"]
-    status, error = server.ask("/v1/embeddings", {"model": "mean", "input": "a", "dimensions": 3})
+    status, error = server.ask("/v1/embeddings", {"model": "mean", "input": "a", "dimensions": 33})
     assert status == 400 and "dimensions" in error["error"]["message"]
 
 

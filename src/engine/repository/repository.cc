@@ -235,6 +235,10 @@ Status Repository::LoadTextsLocked(const std::string& name, const ModelSource& s
     CHAIRLIFT_ASSIGN_OR_RETURN(
         const auto found, FindTextModel(name, source.path, settings, program.signature(), folder));
     if (!found) return none;
+    if (!found->ignored.empty()) {
+      spdlog::warn("{}: files beside its tokenizer.json say what has no effect: {}", name,
+                   fmt::join(found->ignored, ", "));
+    }
     CHAIRLIFT_RETURN_IF_ERROR(load_function(TokenizerName(name), found->tokenizer));
     served = found->pairs ? RerankName(name) : EmbedName(name);
     return LoadLocked(served, {.path = {}, .pipeline = found->pipeline}, FolderConfig(),

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
@@ -24,6 +25,7 @@ constexpr const char* kTokenizerFile = "tokenizer.json";
 constexpr const char* kPoolingSetting = "pooling";
 constexpr const char* kNormalizeSetting = "normalize";
 constexpr size_t kMaxJsonBytes = size_t{1} << 20;
+constexpr size_t kMaxPromptBytes = size_t{64} << 10;  // each request tokenizes it again
 constexpr const char* kTokenInputs[] = {"input_ids", "attention_mask", "token_type_ids"};
 
 // Null where there is no such file.
@@ -43,56 +45,220 @@ std::string TextOf(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-// What sentence-transformers wrote of how the outputs of its model become a vector.
+struct PoolingMode {
+  Pooling pooling;
+  // In model.yaml and as `pooling_mode`; as `pooling_mode_…`.
+  std::string_view name, flag;
+};
+// In the order in which sentence-transformers joins the vectors of several.
+constexpr PoolingMode kPoolingModes[] = {
+    {Pooling::kCls, "cls", "cls_token"},
+    {Pooling::kMax, "max", "max_tokens"},
+    {Pooling::kMean, "mean", "mean_tokens"},
+    {Pooling::kMeanSqrtLen, "mean_sqrt_len_tokens", "mean_sqrt_len_tokens"},
+    {Pooling::kWeightedMean, "weightedmean", "weightedmean_tokens"},
+    {Pooling::kLast, "lasttoken", "lasttoken"},
+};
+
+const PoolingMode* FindMode(std::string_view name) {
+  const auto* const found =
+      std::find_if(std::begin(kPoolingModes), std::end(kPoolingModes),
+                   [&](const PoolingMode& mode) { return mode.name == name || mode.flag == name; });
+  return found == std::end(kPoolingModes) ? nullptr : found;
+}
+
+std::string PoolingNames() {
+  std::vector<std::string_view> names;
+  for (const PoolingMode& mode : kPoolingModes) names.push_back(mode.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+// What sentence-transformers wrote of how texts become vectors.
 struct SentenceFiles {
   bool any = false;  // there is a modules.json
   bool normalize = false;
-  std::optional<Pooling> pooling;
+  std::vector<Pooling> pooling;  // empty: no file says it
+  bool include_prompt = true;    // a prompt's tokens are pooled like the others
+  fs::path transformer;          // folder of its sentence_bert_config.json
+  int64_t max_tokens = 0;        // 0: no file says it
+  bool lower = false;
+  std::map<std::string, std::string> prompts;
+  std::string prompt;                // of texts that come without the name of one
+  std::vector<std::string> ignored;  // fields without effect
 };
 
-StatusOr<std::optional<Pooling>> ReadPoolingFile(const fs::path& file) {
+// Whether a field says nothing: null, false, or empty.
+bool IsUnset(const Json& value) {
+  return value.is_null() || value == false || (!value.is_primitive() && value.empty()) ||
+         (value.is_string() && value.get_ref<const std::string&>().empty());
+}
+
+Status RefuseField(const fs::path& file, std::string_view field, std::string_view why) {
+  return InvalidArgument("{} says \"{}\", which {}", file.string(), field, why);
+}
+
+Status ReadPoolingFile(const fs::path& file, SentenceFiles& files) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Json config, ReadJson(file));
-  if (!config.is_object()) return std::nullopt;
+  if (config.is_null()) return absl::OkStatus();
+  if (!config.is_object()) return InvalidArgument("{} is not a JSON object", file.string());
   std::vector<std::string> modes;
   for (const auto& [key, value] : config.items()) {
-    constexpr std::string_view kMode = "pooling_mode_";
-    if (key.starts_with(kMode) && value.is_boolean() && value.get<bool>()) {
-      modes.push_back(key.substr(kMode.size()));
+    constexpr std::string_view kMode = "pooling_mode";
+    if (key.starts_with(kMode) && key.size() > kMode.size()) {
+      if (!value.is_boolean()) return RefuseField(file, key, "is not true or false");
+      if (value.get<bool>()) modes.push_back(key.substr(kMode.size() + 1));
+    } else if (key == kMode) {
+      for (const Json& mode : value.is_array() ? value : Json::array({value})) {
+        if (!mode.is_string()) return RefuseField(file, key, "is not the name of a way to pool");
+        modes.push_back(mode.get<std::string>());
+      }
+    } else if (key == "include_prompt") {
+      if (!value.is_boolean()) return RefuseField(file, key, "is not true or false");
+      files.include_prompt = value.get<bool>();
+    } else if (key != "word_embedding_dimension" && key != "embedding_dimension") {
+      files.ignored.push_back(fmt::format("{}: {}", file.filename().string(), key));
     }
   }
-  if (const std::string mode = TextOf(config, "pooling_mode"); !mode.empty()) {
-    modes.push_back(mode);
+  for (const std::string& mode : modes) {
+    if (FindMode(mode) != nullptr) continue;
+    return InvalidArgument("{} says to pool by {}; possible are {}", file.string(), mode,
+                           PoolingNames());
   }
-  if (modes.size() == 1 && (modes[0] == "mean_tokens" || modes[0] == "mean")) return Pooling::kMean;
-  if (modes.size() == 1 && (modes[0] == "cls_token" || modes[0] == "cls")) return Pooling::kCls;
-  return InvalidArgument(
-      "{} says to pool by {}; possible are mean_tokens or cls_token, one of them", file.string(),
-      modes.empty() ? std::string("nothing") : fmt::format("{}", fmt::join(modes, " and ")));
+  for (const PoolingMode& mode : kPoolingModes) {
+    const bool said = std::any_of(modes.begin(), modes.end(),
+                                  [&](const std::string& name) { return FindMode(name) == &mode; });
+    if (said) files.pooling.push_back(mode.pooling);
+  }
+  if (!files.pooling.empty()) return absl::OkStatus();
+  return InvalidArgument("{} says to pool by nothing; possible are {}", file.string(),
+                         PoolingNames());
+}
+
+// Of modules.json: Transformer, Pooling, Normalize, in this order.
+Status ReadModules(const fs::path& folder, fs::path& pooling, SentenceFiles& files) {
+  const fs::path file = folder / "modules.json";
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Json modules, ReadJson(file));
+  if (modules.is_null()) return absl::OkStatus();
+  if (!modules.is_array()) return InvalidArgument("{} is not a list of modules", file.string());
+  files.any = true;
+  constexpr std::string_view kKinds[] = {"Transformer", "Pooling", "Normalize"};
+  size_t next = 0;
+  for (const Json& module : modules) {
+    const std::string type = TextOf(module, "type");
+    const std::string kind = type.substr(type.rfind('.') + 1);
+    const auto* const found = std::find(std::begin(kKinds), std::end(kKinds), kind);
+    if (found == std::end(kKinds) || !type.starts_with("sentence_transformers.")) {
+      return InvalidArgument(
+          "modules.json has a module '{}', which would change its vectors and is not supported; "
+          "sentence-transformers' own Transformer, Pooling and Normalize are",
+          type);
+    }
+    const auto place = static_cast<size_t>(found - std::begin(kKinds));
+    if (place < next) {
+      return InvalidArgument(
+          "modules.json has a module '{}' behind others that it must be in front of; the order is "
+          "Transformer, Pooling, Normalize, each once",
+          type);
+    }
+    next = place + 1;
+    const fs::path path = TextOf(module, "path");
+    if (!path.is_relative() || std::find(path.begin(), path.end(), "..") != path.end()) {
+      return InvalidArgument("modules.json names a path outside of its folder");
+    }
+    if (kind == "Transformer") files.transformer = folder / path;
+    if (kind == "Pooling") pooling = folder / path;
+    files.normalize |= kind == "Normalize";
+  }
+  return absl::OkStatus();
+}
+
+// sentence_bert_config.json, or as it is called after other kinds of models.
+Status ReadTransformerFile(SentenceFiles& files) {
+  for (const char* kind :
+       {"bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"}) {
+    const fs::path file = files.transformer / fmt::format("sentence_{}_config.json", kind);
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Json config, ReadJson(file));
+    if (config.is_null()) continue;
+    if (!config.is_object()) return InvalidArgument("{} is not a JSON object", file.string());
+    for (const auto& [key, value] : config.items()) {
+      if (IsUnset(value)) continue;
+      if (key == "max_seq_length") {
+        files.max_tokens = value.is_number_integer() ? value.get<int64_t>() : 0;
+        if (files.max_tokens < 1) return RefuseField(file, key, "is not a number of tokens");
+      } else if (key == "do_lower_case") {
+        if (!value.is_boolean()) return RefuseField(file, key, "is not true or false");
+        files.lower = value.get<bool>();
+      } else if (key == "tokenizer_args" || key == "tokenizer_kwargs" ||
+                 key == "processing_kwargs") {
+        return RefuseField(file, key,
+                           "would change the tokens and is not supported; make the change in "
+                           "tokenizer.json, and leave it out");
+      } else if (key == "transformer_task") {
+        if (value == "feature-extraction") continue;
+        return RefuseField(file, key, "is supported as \"feature-extraction\" only");
+      } else {
+        files.ignored.push_back(fmt::format("{}: {}", file.filename().string(), key));
+      }
+    }
+    break;
+  }
+  return absl::OkStatus();
+}
+
+Status ReadPrompts(const fs::path& folder, SentenceFiles& files) {
+  const fs::path file = folder / "config_sentence_transformers.json";
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Json config, ReadJson(file));
+  if (config.is_null()) return absl::OkStatus();
+  if (!config.is_object()) return InvalidArgument("{} is not a JSON object", file.string());
+  std::optional<std::string> by_default;
+  for (const auto& [key, value] : config.items()) {
+    if (key == "default_prompt_name" && !value.is_null()) {
+      if (!value.is_string()) return RefuseField(file, key, "is not the name of a prompt");
+      by_default = value.get<std::string>();
+    }
+    if (IsUnset(value)) continue;
+    if (key == "prompts") {
+      if (!value.is_object()) return RefuseField(file, key, "is not an object of texts by names");
+      for (const auto& [name, prompt] : value.items()) {
+        if (!prompt.is_string()) return RefuseField(file, key, "has something that is not a text");
+        if (prompt.get_ref<const std::string&>().size() > kMaxPromptBytes) {
+          return RefuseField(file, key,
+                             fmt::format("has a text of more than {} bytes", kMaxPromptBytes));
+        }
+        files.prompts[name] = prompt.get<std::string>();
+      }
+    } else if (key == "truncate_dim") {
+      return RefuseField(file, key,
+                         "is not supported: leave it out, and have requests say \"dimensions\"");
+    } else if (key == "model_type") {
+      if (value == "SentenceTransformer" || value == "CrossEncoder") continue;
+      return RefuseField(file, key,
+                         "is supported as \"SentenceTransformer\" or \"CrossEncoder\" only");
+    } else if (key != "default_prompt_name" && key != "__version__") {
+      files.ignored.push_back(fmt::format("{}: {}", file.filename().string(), key));
+    }
+  }
+  if (!by_default) return absl::OkStatus();
+  const auto found = files.prompts.find(*by_default);
+  if (found == files.prompts.end()) {
+    return RefuseField(file, "default_prompt_name", "is not the name of one of its prompts");
+  }
+  files.prompt = found->second;
+  return absl::OkStatus();
 }
 
 StatusOr<SentenceFiles> ReadSentenceFiles(const fs::path& folder) {
   SentenceFiles files;
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Json modules, ReadJson(folder / "modules.json"));
-  fs::path pooling = "1_Pooling";
-  files.any = modules.is_array();
-  for (const Json& module : modules.is_array() ? modules : Json::array()) {
-    const std::string type = TextOf(module, "type");
-    const std::string kind = type.substr(type.rfind('.') + 1);
-    if (kind == "Pooling") {
-      pooling = TextOf(module, "path");
-    } else if (kind == "Normalize") {
-      files.normalize = true;
-    } else if (kind != "Transformer") {
-      return InvalidArgument(
-          "modules.json has a module '{}', which would change its vectors and is not supported; "
-          "Transformer, Pooling and Normalize are",
-          kind);
-    }
+  files.transformer = folder;
+  fs::path pooling = folder / "1_Pooling";
+  CHAIRLIFT_RETURN_IF_ERROR(ReadModules(folder, pooling, files));
+  CHAIRLIFT_RETURN_IF_ERROR(ReadPoolingFile(pooling / "config.json", files));
+  CHAIRLIFT_RETURN_IF_ERROR(ReadTransformerFile(files));
+  CHAIRLIFT_RETURN_IF_ERROR(ReadPrompts(folder, files));
+  if (!files.include_prompt && !files.prompt.empty()) {
+    return RefuseField(pooling / "config.json", "include_prompt",
+                       "is supported as false only without a default_prompt_name");
   }
-  const bool inside =
-      pooling.is_relative() && std::find(pooling.begin(), pooling.end(), "..") == pooling.end();
-  if (!inside) return InvalidArgument("modules.json names a path outside of its folder");
-  CHAIRLIFT_ASSIGN_OR_RETURN(files.pooling, ReadPoolingFile(folder / pooling / "config.json"));
   return files;
 }
 
@@ -165,8 +331,7 @@ StatusOr<const SymbolicSpec*> FindScores(const Outputs& outputs, const fs::path&
 }
 
 StatusOr<EmbeddingConfig> FindEmbedding(const Outputs& outputs, const TextSettings& settings,
-                                        const fs::path& folder) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const SentenceFiles files, ReadSentenceFiles(folder));
+                                        const SentenceFiles& files) {
   EmbeddingConfig embedding;
   embedding.normalize = settings.normalize.value_or(!files.any || files.normalize);
   const SymbolicSpec* const tokens = outputs.Tokens();
@@ -182,49 +347,64 @@ StatusOr<EmbeddingConfig> FindEmbedding(const Outputs& outputs, const TextSettin
         outputs.Names());
   }
   embedding.from = tokens->name;
-  const std::optional<Pooling> pooling = settings.pooling ? settings.pooling : files.pooling;
-  if (!pooling && tokens->name == "logits") {
+  embedding.pooling = settings.pooling ? std::vector<Pooling>{*settings.pooling} : files.pooling;
+  if (embedding.pooling.empty() && tokens->name == "logits") {
     return InvalidArgument(
         "its output is 'logits' of each token, and it is not served as a model that generates: "
         "`chairlift inspect` says why, or that it is exported without its cache "
         "(docs/decoders.md); vectors of tokens to be pooled need `pooling` in model.yaml");
   }
-  if (!pooling) {
+  if (embedding.pooling.empty()) {
     return InvalidArgument(
         "how its vectors of tokens ('{}') are pooled is not known: there is no "
         "1_Pooling/config.json beside its tokenizer.json; `pooling: mean` or `pooling: cls` in "
         "model.yaml says it",
         tokens->name);
   }
-  embedding.pooling = *pooling;
   return embedding;
 }
 
 // Where the tokenizer of a model's file is.
 std::optional<fs::path> TokenizerFolder(const fs::path& path) {
   std::error_code error;
-  fs::path folder = fs::absolute(path, error).lexically_normal().parent_path();
-  if (!fs::is_regular_file(folder / kTokenizerFile, error) &&
-      IsVersion(folder.filename().string())) {
-    folder = folder.parent_path();
-  }
-  if (!fs::is_regular_file(folder / kTokenizerFile, error)) return std::nullopt;
-  return folder;
+  const fs::path file = FileOfModel(path.parent_path(), kTokenizerFile);
+  if (!fs::is_regular_file(file, error)) return std::nullopt;
+  return file.parent_path();
 }
 
-// `types`: of the inputs that it is to give, by name. `tokens`: that a text may have; 0: any
-// number.
+// Of the interpreter; chats need those of their template.
+std::vector<std::string> PackagesOf(const fs::path& folder, bool chats) {
+  std::vector<std::string> packages = {"numpy", "tokenizers"};
+  std::error_code error;
+  for (const char* file : {"chat_template.jinja", "tokenizer_config.json"}) {
+    if (!chats || !fs::exists(folder / file, error)) continue;
+    packages.emplace_back("jinja2");
+    break;
+  }
+  return packages;
+}
+
+// What _tokenizer.py is made with. `types`: of the inputs that it is to give, by name. `tokens`:
+// that a text may have; 0: any number.
 FunctionConfig TokenizerFunction(const fs::path& folder, const Json& types, bool pairs, bool chats,
-                                 int64_t tokens, const fs::path& worker_folder) {
+                                 int64_t tokens, const SentenceFiles& files,
+                                 const fs::path& worker_folder) {
+  const int64_t most = tokens > 0 && files.max_tokens > 0 ? std::min(tokens, files.max_tokens)
+                                                          : std::max(tokens, files.max_tokens);
   const Json argument = {{"path", (folder / kTokenizerFile).string()},
                          {"dtypes", types},
                          {"pairs", pairs},
                          {"chats", chats},
-                         {"tokens", tokens}};
+                         {"tokens", most},
+                         {"prompts", files.prompts},
+                         {"prompt", files.prompt},
+                         {"include_prompt", files.include_prompt},
+                         {"lower", files.lower}};
   return {.file = (worker_folder / "_tokenizer.py").string(),
           .function = "Texts",
           .argument = argument.dump(-1, ' ', true, Json::error_handler_t::replace),
-          .trusted = true};
+          .trusted = true,
+          .packages = PackagesOf(folder, chats)};
 }
 
 }  // namespace
@@ -235,9 +415,9 @@ StatusOr<TextSettings> ReadTextSettings(const YamlValue& settings) {
   TextSettings texts;
   if (settings.Has(kPoolingSetting)) {
     const YamlValue value = settings.At(kPoolingSetting);
-    const std::string pooling = value.Text("mean or cls");
-    if (pooling != "mean" && pooling != "cls") value.RefuseAllBut("mean or cls");
-    texts.pooling = pooling == "mean" ? Pooling::kMean : Pooling::kCls;
+    const PoolingMode* const mode = FindMode(value.Text(PoolingNames().c_str()));
+    if (mode == nullptr) value.RefuseAllBut(PoolingNames());
+    if (mode != nullptr) texts.pooling = mode->pooling;
   }
   if (settings.Has(kNormalizeSetting)) {
     const YamlValue value = settings.At(kNormalizeSetting);
@@ -266,10 +446,18 @@ StatusOr<std::optional<TextModel>> FindTextModel(const std::string& name, const 
   const Outputs outputs(encoder);
   CHAIRLIFT_ASSIGN_OR_RETURN(const SymbolicSpec* const scores, FindScores(outputs, folder));
   model.pairs = scores != nullptr && !settings.pooling;
+  SentenceFiles files;
   if (model.pairs) {
+    CHAIRLIFT_RETURN_IF_ERROR(ReadPrompts(folder, files));
+    if (!files.prompt.empty()) {
+      return InvalidArgument(
+          "config_sentence_transformers.json says \"default_prompt_name\", which is supported for "
+          "models that give vectors only");
+    }
     model.pipeline.outputs = {scores->name, "num_tokens"};
   } else {
-    CHAIRLIFT_ASSIGN_OR_RETURN(model.pipeline.embedding, FindEmbedding(outputs, settings, folder));
+    CHAIRLIFT_ASSIGN_OR_RETURN(files, ReadSentenceFiles(folder));
+    CHAIRLIFT_ASSIGN_OR_RETURN(model.pipeline.embedding, FindEmbedding(outputs, settings, files));
     model.pipeline.outputs = {model.pipeline.embedding->from, "num_tokens"};
   }
   Json types = Json::object();
@@ -281,9 +469,10 @@ StatusOr<std::optional<TextModel>> FindTextModel(const std::string& name, const 
     }
     types[input.name] = DTypeName(input.dtype);
   }
-  model.tokenizer =
-      TokenizerFunction(folder, types, model.pairs, false,
-                        encoder.sequences ? encoder.sequences->max_length : 0, worker_folder);
+  model.tokenizer = TokenizerFunction(folder, types, model.pairs, false,
+                                      encoder.sequences ? encoder.sequences->max_length : 0, files,
+                                      worker_folder);
+  model.ignored = std::move(files.ignored);
   model.pipeline.steps = {{.model = TokenizerName(name)}, {.model = name}};
   return model;
 }
@@ -300,11 +489,12 @@ StatusOr<std::optional<CompletionModel>> FindCompletionModel(const std::string& 
   };
   CompletionModel found;
   found.tokenizer = TokenizerFunction(*folder, {{"input_ids", DTypeName(DType::kInt64)}}, false,
-                                      true, 0, worker_folder);
+                                      true, 0, {}, worker_folder);
   found.detokenizer = {.file = (worker_folder / "_detokenizer.py").string(),
                        .function = "Texts",
                        .argument = (*folder / kTokenizerFile).string(),
-                       .trusted = true};
+                       .trusted = true,
+                       .packages = PackagesOf(*folder, false)};
   CompletionConfig& completion = found.completion;
   completion.tokenizer = TokenizerName(name);
   completion.model = name;

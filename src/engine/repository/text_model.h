@@ -30,6 +30,8 @@ struct TextModel {
   bool pairs = false;  // a score for each pair of texts, in place of a vector for each text
   FunctionConfig tokenizer;
   PipelineConfig pipeline;
+  // What the files say that has no effect, as "file: field".
+  std::vector<std::string> ignored = {};
 };
 
 // Three more beside a model that generates: both ends, and what goes from one to the other.

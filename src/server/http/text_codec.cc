@@ -24,6 +24,8 @@ namespace {
 namespace dom = simdjson::dom;
 
 constexpr size_t kMostTexts = 2048;  // of a request, as OpenAI's service has it
+// Fields of requests that change nothing of the answer; others that are not known are refused.
+constexpr std::string_view kWithoutEffect[] = {"user", "metadata", "request_id", "id", "priority"};
 
 std::string_view SuffixOf(Endpoint endpoint) {
   return endpoint == Endpoint::kEmbeddings || endpoint == Endpoint::kEmbed ? kEmbed : kRerank;
@@ -141,6 +143,13 @@ int64_t TokensOf(const InferResponse& response) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
+bool IsOfLengthOne(std::span<const float> vector) {
+  constexpr double kRounding = 1e-3;
+  double square = 0;
+  for (const float x : vector) square += double{x} * x;
+  return std::abs(square - 1) < kRounding;
+}
+
 // To length 1; a vector of zeros stays.
 void ScaleToOne(std::span<float> vector) {
   double square = 0;
@@ -180,14 +189,21 @@ Status EncodeVectors(Endpoint endpoint, const InferResponse& response, const Tex
   if (vectors == nullptr || vectors->dtype() != DType::kFloat) {
     return Internal("the model gave no vectors");
   }
+  const auto whole = static_cast<size_t>(vectors->shape()[1]);
+  if (format.dimensions > vectors->shape()[1]) {
+    return InvalidArgument("\"dimensions\" is {}, and the model's vectors have {}",
+                           format.dimensions, whole);
+  }
   const bool openai = endpoint == Endpoint::kEmbeddings;
   json->append(openai ? R"({"object":"list","data":[)" : "[");
-  const auto size = static_cast<size_t>(vectors->shape()[1]);
-  std::vector<float> vector(size);
+  const size_t size = format.dimensions > 0 ? static_cast<size_t>(format.dimensions) : whole;
+  std::vector<float> vector;
   for (int64_t row = 0; row < vectors->shape()[0]; ++row) {
     const float* const from = vectors->data<float>() + row * vectors->shape()[1];
+    // A part of a vector of length 1 has length 1 again.
+    const bool normalize = format.normalize || (size < whole && IsOfLengthOne({from, whole}));
     vector.assign(from, from + size);
-    if (format.normalize) ScaleToOne(vector);
+    if (normalize) ScaleToOne(vector);
     if (row > 0) json->push_back(',');
     if (openai) {
       fmt::format_to(std::back_inserter(*json), R"({{"object":"embedding","index":{},"embedding":)",
@@ -309,7 +325,9 @@ struct TextDecoder::Impl {
     bool has_query = false;
     std::optional<bool> normalize;
     bool truncate = false;
-    bool from_left = false;
+    // Which tokens go, as _tokenizer.py takes it: the last, the first, or those that its files say.
+    int64_t truncation = 3;
+    std::string prompt_name;  // empty: the model's default
     bool return_texts = false;
   };
 
@@ -347,8 +365,17 @@ struct TextDecoder::Impl {
       }
       format->base64 = encoding == "base64";
     } else if (key == "dimensions" && vectors) {
-      return InvalidArgument(
-          "\"dimensions\" is not supported: vectors have as many as the model gives");
+      if (!ConvertInteger(value, &format->dimensions) || format->dimensions < 1) {
+        return InvalidArgument("\"dimensions\" is {}, not a whole number of 1 or more",
+                               Excerpt(value));
+      }
+    } else if (key == "prompt_name" && vectors) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view name, ReadWord(value, key));
+      if (name.empty() || name.find('\0') != std::string_view::npos) {
+        return InvalidArgument("\"prompt_name\" is {}, which cannot be the name of a prompt",
+                               Excerpt(value));
+      }
+      fields->prompt_name = name;
     } else if (key == "normalize" && vectors) {
       bool normalize = false;
       CHAIRLIFT_RETURN_IF_ERROR(flag(&normalize));
@@ -357,8 +384,8 @@ struct TextDecoder::Impl {
       return flag(&fields->truncate);
     } else if (key == "truncation_direction") {
       CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view side, ReadWord(value, key));
-      fields->from_left = side == "left" || side == "Left";
-      if (!fields->from_left && side != "right" && side != "Right") {
+      fields->truncation = side == "left" || side == "Left" ? 2 : 1;
+      if (fields->truncation == 1 && side != "right" && side != "Right") {
         return InvalidArgument("\"truncation_direction\" is \"{}\"; it must be left or right",
                                side);
       }
@@ -370,7 +397,23 @@ struct TextDecoder::Impl {
       if (!ConvertInteger(value, &format->top) || format->top < 1) {
         return InvalidArgument("\"top_n\" is {}, not a whole number of 1 or more", Excerpt(value));
       }
+    } else if (std::find(std::begin(kWithoutEffect), std::end(kWithoutEffect), key) ==
+               std::end(kWithoutEffect)) {
+      constexpr size_t kMostShown = 64;
+      return InvalidArgument(
+          "{} is not supported here, and might change the answer: leave it out",
+          key.size() > kMostShown ? std::string("a field") : fmt::format("\"{}\"", key));
     }
+    return absl::OkStatus();
+  }
+
+  // Has the texts name their prompt.
+  static Status AddPromptName(const std::string& name, Texts* texts) {
+    if (std::find(texts->ids.begin(), texts->ids.end(), true) != texts->ids.end()) {
+      return InvalidArgument(
+          "\"prompt_name\" is given with token ids: a prompt is put before texts only");
+    }
+    for (std::string& text : texts->texts) text.insert(0, name + '\0');
     return absl::OkStatus();
   }
 
@@ -396,10 +439,12 @@ struct TextDecoder::Impl {
     if (fields.return_texts) format.texts = fields.texts.texts;
 
     const auto rows = static_cast<int64_t>(count);
+    const bool prompted = !fields.prompt_name.empty();
+    if (prompted) CHAIRLIFT_RETURN_IF_ERROR(AddPromptName(fields.prompt_name, &fields.texts));
     Tensor options = Tensor::Allocate(DType::kInt64, Shape{rows, 2});
     for (size_t i = 0; i < count; ++i) {
-      options.data<int64_t>()[2 * i] = !fields.truncate ? 0 : fields.from_left ? 2 : 1;
-      options.data<int64_t>()[2 * i + 1] = fields.texts.ids[i] ? 1 : 0;
+      options.data<int64_t>()[2 * i] = fields.truncate ? fields.truncation : 0;
+      options.data<int64_t>()[2 * i + 1] = prompted ? 3 : fields.texts.ids[i] ? 1 : 0;
     }
     Tensor texts = TextTensor(Shape{rows}, std::move(fields.texts.texts));
     InferRequest& request = decoded->request;

@@ -40,6 +40,7 @@ struct TextFormat {
   std::string model;  // as the request named it, or the one there is
   bool base64 = false;
   bool normalize = false;  // the answer's vectors are not
+  int64_t dimensions = 0;  // of a vector, the first; 0: all
   bool raw_scores = false;
   int64_t top = -1;                // −1: all
   std::vector<std::string> texts;  // to be sent back

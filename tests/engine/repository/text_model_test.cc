@@ -11,7 +11,9 @@
 namespace chairlift {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::TempFolder;
 using testing::WriteFile;
 
@@ -53,19 +55,27 @@ class TextModelTest : public ::testing::Test {
 
 TEST_F(TextModelTest, PoolingMustBeKnown) {
   EXPECT_THAT(Refusal(), HasSubstr("there is no 1_Pooling/config.json"));
-  EXPECT_EQ(Embedding({.pooling = Pooling::kCls}).pooling, Pooling::kCls);
+  EXPECT_THAT(Embedding({.pooling = Pooling::kCls}).pooling, ElementsAre(Pooling::kCls));
   Put("1_Pooling/config.json",
       R"({"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false})");
-  EXPECT_EQ(Embedding().pooling, Pooling::kMean);
+  EXPECT_THAT(Embedding().pooling, ElementsAre(Pooling::kMean));
   EXPECT_EQ(Embedding().from, "last_hidden_state");
-  EXPECT_EQ(Embedding({.pooling = Pooling::kCls}).pooling, Pooling::kCls);
+  EXPECT_THAT(Embedding({.pooling = Pooling::kCls}).pooling, ElementsAre(Pooling::kCls));
   Put("1_Pooling/config.json", R"({"pooling_mode": "cls"})");
-  EXPECT_EQ(Embedding().pooling, Pooling::kCls);
+  EXPECT_THAT(Embedding().pooling, ElementsAre(Pooling::kCls));
   Put("1_Pooling/config.json",
       R"({"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true})");
-  EXPECT_THAT(Refusal(), HasSubstr("one of them"));
-  Put("1_Pooling/config.json", R"({"pooling_mode_max_tokens": true})");
-  EXPECT_THAT(Refusal(), HasSubstr("pool by max_tokens"));
+  EXPECT_THAT(Embedding().pooling, ElementsAre(Pooling::kCls, Pooling::kMean));
+  Put("1_Pooling/config.json", R"({"pooling_mode_lasttoken": true})");
+  EXPECT_THAT(Embedding().pooling, ElementsAre(Pooling::kLast));
+  Put("1_Pooling/config.json", R"({"pooling_mode": ["max", "weightedmean"]})");
+  EXPECT_THAT(Embedding().pooling, ElementsAre(Pooling::kMax, Pooling::kWeightedMean));
+  Put("1_Pooling/config.json", R"({"pooling_mode_median_tokens": true})");
+  EXPECT_THAT(Refusal(), HasSubstr("pool by median_tokens; possible are cls, max, mean"));
+  Put("1_Pooling/config.json", R"({"pooling_mode_cls_token": false})");
+  EXPECT_THAT(Refusal(), HasSubstr("pool by nothing"));
+  Put("1_Pooling/config.json", R"({"pooling_mode_cls_token": 1})");
+  EXPECT_THAT(Refusal(), HasSubstr("pooling_mode_cls_token"));
   Put("1_Pooling/config.json", "{");
   EXPECT_THAT(Refusal(), HasSubstr("is not JSON"));
 }
@@ -73,23 +83,93 @@ TEST_F(TextModelTest, PoolingMustBeKnown) {
 TEST_F(TextModelTest, ModulesSayWhatElseHappens) {
   Put("1_Pooling/config.json", R"({"pooling_mode_cls_token": true})");
   EXPECT_TRUE(Embedding().normalize);  // nothing says that it is not
-  Put("modules.json", R"([{"type": "a.Transformer"}, {"type": "a.Pooling", "path": "2_Pool"}])");
+  Put("modules.json", R"([{"type": "sentence_transformers.models.Transformer"},
+              {"type": "sentence_transformers.models.Pooling", "path": "2_Pool"}])");
   Put("2_Pool/config.json", R"({"pooling_mode_mean_tokens": true})");
-  EXPECT_EQ(Embedding().pooling, Pooling::kMean);
+  EXPECT_THAT(Embedding().pooling, ElementsAre(Pooling::kMean));
   EXPECT_FALSE(Embedding().normalize);
   EXPECT_TRUE(Embedding({.normalize = true}).normalize);
-  Put("modules.json", R"([{"type": "a.Normalize"}, {"type": "a.Pooling", "path": "1_Pooling"}])");
+  Put("modules.json", R"([{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+                          {"type": "sentence_transformers.models.Normalize"}])");
   EXPECT_TRUE(Embedding().normalize);
-  Put("modules.json", R"([{"type": "a.Dense"}])");
-  EXPECT_THAT(Refusal(), HasSubstr("module 'Dense'"));
-  Put("modules.json", R"([{"type": "a.Pooling", "path": "../../etc"}])");
+  Put("modules.json", R"([{"type": "sentence_transformers.models.Dense"}])");
+  EXPECT_THAT(Refusal(), HasSubstr("models.Dense'"));
+  Put("modules.json", R"([{"type": "custom.Pooling"}])");
+  EXPECT_THAT(Refusal(), HasSubstr("module 'custom.Pooling'"));
+  Put("modules.json", R"([{"type": "sentence_transformers.models.Normalize"},
+                          {"type": "sentence_transformers.models.Pooling"}])");
+  EXPECT_THAT(Refusal(), HasSubstr("the order is Transformer, Pooling, Normalize"));
+  Put("modules.json", R"({})");
+  EXPECT_THAT(Refusal(), HasSubstr("is not a list of modules"));
+  Put("modules.json", R"([{"type": "sentence_transformers.models.Pooling", "path": "../../etc"}])");
   EXPECT_THAT(Refusal(), HasSubstr("outside of its folder"));
+}
+
+// What the tokenizer is told.
+TEST_F(TextModelTest, PromptsAndLowerCaseGoToTheTokenizer) {
+  Put("1_Pooling/config.json", R"({"pooling_mode_cls_token": true})");
+  Put("config_sentence_transformers.json",
+      R"({"prompts": {"query": "q: ", "passage": ""}, "default_prompt_name": "query",
+          "similarity_fn_name": "dot", "__version__": {"pytorch": "2"}})");
+  Put("sentence_bert_config.json", R"({"max_seq_length": 12, "do_lower_case": true})");
+  const TextModel model = **Find();
+  EXPECT_THAT(model.tokenizer.argument, HasSubstr(R"("prompt":"q: ")"));
+  EXPECT_THAT(model.tokenizer.argument, HasSubstr(R"({"passage":"","query":"q: "})"));
+  EXPECT_THAT(model.tokenizer.argument, HasSubstr(R"("lower":true)"));
+  EXPECT_THAT(model.tokenizer.argument, HasSubstr(R"("tokens":12)"));
+  EXPECT_THAT(model.ignored, ElementsAre("config_sentence_transformers.json: similarity_fn_name"));
+}
+
+TEST_F(TextModelTest, FieldsThatWouldChangeVectorsAreRefusedByName) {
+  Put("1_Pooling/config.json", R"({"pooling_mode_cls_token": true, "include_prompt": false})");
+  const auto prompts = [this](const std::string& text) {
+    Put("config_sentence_transformers.json", text);
+    return Refusal();
+  };
+  EXPECT_EQ(prompts(R"({"prompts": {"query": "q: "}, "default_prompt_name": null})"), "");
+  EXPECT_THAT(prompts(R"({"prompts": {"a": "q: "}, "default_prompt_name": "a"})"),
+              HasSubstr("\"include_prompt\""));
+  EXPECT_THAT(prompts(R"({"prompts": {"a": "q: "}, "default_prompt_name": "b"})"),
+              HasSubstr("\"default_prompt_name\""));
+  EXPECT_THAT(prompts(R"({"default_prompt_name": "b"})"), HasSubstr("\"default_prompt_name\""));
+  EXPECT_THAT(prompts(R"({"prompts": {"a": 1}})"), HasSubstr("\"prompts\""));
+  EXPECT_THAT(prompts(R"({"prompts": ["a"]})"), HasSubstr("\"prompts\""));
+  EXPECT_THAT(prompts(R"({"prompts": {"a": ")" + std::string(70'000, 'x') + R"("}})"),
+              HasSubstr("more than 65536 bytes"));
+  EXPECT_THAT(prompts(R"({"truncate_dim": 4})"), HasSubstr("\"truncate_dim\""));
+  EXPECT_THAT(prompts(R"({"model_type": "SparseEncoder"})"), HasSubstr("\"model_type\""));
+  EXPECT_THAT(prompts("[]"), HasSubstr("is not a JSON object"));
+  EXPECT_EQ(prompts(R"({"truncate_dim": null, "prompts": {}})"), "");
+  const auto transformer = [this](const std::string& text) {
+    Put("sentence_bert_config.json", text);
+    return Refusal();
+  };
+  EXPECT_THAT(transformer(R"({"max_seq_length": 0})"), HasSubstr("\"max_seq_length\""));
+  EXPECT_THAT(transformer(R"({"do_lower_case": "yes"})"), HasSubstr("\"do_lower_case\""));
+  EXPECT_THAT(transformer(R"({"tokenizer_args": {"a": 1}})"), HasSubstr("\"tokenizer_args\""));
+  EXPECT_EQ(transformer(R"({"max_seq_length": null, "tokenizer_args": {}})"), "");
+}
+
+TEST_F(TextModelTest, ThePromptOfAScoreIsRefused) {
+  encoder_.outputs = {Spec("logits", DType::kFloat, {Dim(), Dim(1)})};
+  Put("config_sentence_transformers.json",
+      R"({"prompts": {"a": "q: "}, "default_prompt_name": "a", "model_type": "CrossEncoder"})");
+  EXPECT_THAT(Refusal(), HasSubstr("\"default_prompt_name\""));
+}
+
+TEST_F(TextModelTest, ATokenizerMayLieAboveTheFolderOfTheHub) {
+  Put("1_Pooling/config.json", R"({"pooling_mode_cls_token": true})");
+  for (const char* file : {"m/onnx/model.onnx", "m/1/onnx/model.onnx", "m/model.onnx"}) {
+    const auto found = FindTextModel("m", folder_ / file, {}, encoder_, "/worker");
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_TRUE(found->has_value()) << file;
+  }
 }
 
 TEST_F(TextModelTest, TheModelsOwnVectorComesFirst) {
   encoder_.outputs.push_back(Spec("sentence_embedding", DType::kFloat, {Dim(), Dim(8)}));
   EXPECT_EQ(Embedding().from, "sentence_embedding");
-  EXPECT_EQ(Embedding().pooling, Pooling::kNone);
+  EXPECT_THAT(Embedding().pooling, IsEmpty());
   EXPECT_EQ(Embedding({.pooling = Pooling::kMean}).from, "last_hidden_state");
   encoder_.outputs = {Spec("y", DType::kDouble, {Dim(), Dim(), Dim(8)})};
   EXPECT_THAT(Refusal(), HasSubstr("'y' FP64"));

@@ -29,28 +29,55 @@ Tensor InFloat32(const Tensor& given) {
   return wide;
 }
 
+// Of the vectors of a text's tokens, `size` each.
+void PoolTokens(std::span<const float> tokens, int64_t size, Pooling pooling, float* to) {
+  const int64_t count = std::ssize(tokens) / size;
+  const auto row = [&](int64_t token) { return tokens.data() + token * size; };
+  if (pooling == Pooling::kCls || pooling == Pooling::kLast) {
+    const float* const from = row(pooling == Pooling::kCls ? 0 : count - 1);
+    std::copy(from, from + size, to);
+    return;
+  }
+  std::copy(row(0), row(0) + size, to);
+  for (int64_t token = 1; token < count; ++token) {
+    const float* const from = row(token);
+    const auto weight = static_cast<float>(pooling == Pooling::kWeightedMean ? token + 1 : 1);
+    for (int64_t i = 0; i < size; ++i) {
+      // A NaN is the largest.
+      to[i] = pooling != Pooling::kMax                 ? to[i] + weight * from[i]
+              : from[i] > to[i] || std::isnan(from[i]) ? from[i]
+                                                       : to[i];
+    }
+  }
+  const auto n = static_cast<double>(count);
+  const double divisor = pooling == Pooling::kMax           ? 1
+                         : pooling == Pooling::kMean        ? n
+                         : pooling == Pooling::kMeanSqrtLen ? std::sqrt(n)
+                                                            : n * (n + 1) / 2;
+  const auto scale = static_cast<float>(1 / divisor);
+  for (int64_t i = 0; i < size; ++i) to[i] *= scale;
+}
+
 // [1, size], a copy.
-StatusOr<Tensor> Pool(const Tensor& given, Pooling pooling) {
+StatusOr<Tensor> Pool(const Tensor& given, const std::vector<Pooling>& pooling) {
   const Tensor from = InFloat32(given);
   const Shape& shape = from.shape();
-  const bool tokens = pooling != Pooling::kNone;
+  const bool tokens = !pooling.empty();
   if (from.dtype() != DType::kFloat || shape.rank() != (tokens ? 3 : 2) || shape[0] != 1 ||
-      (tokens && shape[1] == 0)) {
+      (tokens && (shape[1] == 0 || shape[2] == 0))) {
     return Internal("a text's {} of shape {} cannot be made a vector", DatatypeName(from.dtype()),
                     shape.ToString());
   }
   const int64_t size = shape[shape.rank() - 1];
-  Tensor vector = Tensor::Allocate(DType::kFloat, Shape{1, size});
-  auto* const to = vector.data<float>();
-  const auto* const rows = from.data<float>();
-  std::copy(rows, rows + size, to);
-  if (pooling != Pooling::kMean) return vector;
-  for (int64_t token = 1; token < shape[1]; ++token) {
-    const float* const row = rows + token * size;
-    for (int64_t i = 0; i < size; ++i) to[i] += row[i];
+  const auto parts = std::max<int64_t>(std::ssize(pooling), 1);
+  Tensor vector = Tensor::Allocate(DType::kFloat, Shape{1, size * parts});
+  auto* to = vector.data<float>();
+  const std::span<const float> rows = from.values<float>();
+  if (!tokens) std::copy(rows.begin(), rows.end(), to);
+  for (const Pooling one : pooling) {
+    PoolTokens(rows, size, one, to);
+    to += size;
   }
-  const float scale = 1.0F / static_cast<float>(shape[1]);
-  for (int64_t i = 0; i < size; ++i) to[i] *= scale;
   return vector;
 }
 
@@ -68,7 +95,7 @@ void Normalize(std::span<float> vector) {
 Status CheckEmbedding(const EmbeddingConfig& config, const Signature& wired) {
   const SymbolicSpec* const from = FindOutput(wired, config.from);
   if (from == nullptr) return InvalidArgument("the model has no output '{}'", config.from);
-  const int rank = config.pooling == Pooling::kNone ? 2 : 3;
+  const int rank = config.pooling.empty() ? 2 : 3;
   const bool floats = from->dtype == DType::kFloat || from->dtype == DType::kFloat16;
   if (floats && from->shape.has_rank() && from->shape.rank() == rank) return absl::OkStatus();
   return InvalidArgument(
@@ -81,9 +108,12 @@ Signature ShownSignature(const std::optional<EmbeddingConfig>& config, const Sig
   Signature shown = wired;
   shown.outputs.clear();
   const SymbolicSpec& from = *FindOutput(wired, config->from);
+  Dim size = from.shape[from.shape.rank() - 1];
+  if (config->pooling.size() > 1) {
+    size = size.known() ? Dim(size.value() * std::ssize(config->pooling)) : Dim();
+  }
   for (const char* name : {kEmbedding, kPooled}) {
-    shown.outputs.push_back(
-        {name, DType::kFloat, SymbolicShape({from.shape[0], from.shape[from.shape.rank() - 1]})});
+    shown.outputs.push_back({name, DType::kFloat, SymbolicShape({from.shape[0], size})});
   }
   for (const SymbolicSpec& output : wired.outputs) {
     if (output.name != config->from) shown.outputs.push_back(output);

@@ -21,16 +21,21 @@ struct StepConfig {
   std::map<std::string, std::string> outputs = {};  // of the model → the name it gives
 };
 
+// How the vectors of a text's tokens become one.
 enum class Pooling {
-  kNone,  // the model gives a vector for each text
-  kMean,  // of the vectors of all tokens
-  kCls,   // that of the first token
+  kCls,           // that of the first token
+  kMax,           // the largest of each component
+  kMean,          // their sum divided by their number
+  kMeanSqrtLen,   // or by its square root
+  kWeightedMean,  // the n-th counts n times
+  kLast,          // that of the last token
 };
 
 // Of a pipeline of texts: one of its outputs as a vector for each of them.
 struct EmbeddingConfig {
   std::string from;  // the output
-  Pooling pooling = Pooling::kNone;
+  // Several: their vectors one behind the other. None: the model gives a vector for each text.
+  std::vector<Pooling> pooling = {};
   bool normalize = true;  // to length 1
 };
 
