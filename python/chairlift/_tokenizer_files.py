@@ -59,6 +59,7 @@ def text_of(token):
 def add_special_tokens(tokenizer, files):
     """Those that the files name, where tokenizer.json has them as tokens like others."""
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+    added = []
     for file in files:
         named = [file.get(name) for name in SPECIAL_TOKENS]
         more = file.get("additional_special_tokens")
@@ -72,8 +73,9 @@ def add_special_tokens(tokenizer, files):
                 continue
             flags = {name: token[name] for name in ("lstrip", "rstrip", "single_word", "normalized")
                      if isinstance(token, dict) and isinstance(token.get(name), bool)}
-            tokenizer.add_special_tokens([AddedToken(text, special=True, **{"normalized": False, **flags})])
+            added.append(AddedToken(text, special=True, **{"normalized": False, **flags}))
             known.add(text)
+    tokenizer.add_special_tokens(added)
 
 
 def set_ends(tokenizer, config):
