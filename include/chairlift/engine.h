@@ -67,6 +67,9 @@ struct EngineOptions {
   // Whether models with a tokenizer.json beside them are served texts, too, as the pipelines
   // <name>/embed or <name>/rerank, whose first step runs in a worker process (docs/texts.md).
   bool serve_texts = false;
+  // Of models in a repository: where a model's folder has configs/<name>.pbtxt, that is read in
+  // place of its other settings. Empty: none is.
+  std::string model_config_name = {};
   // Called by one thread at a time, for one model at a time, before its load returns; may be null.
   // It must not call the engine.
   std::function<void(const LoadProgress&)> on_load = {};
@@ -195,6 +198,9 @@ struct ModelConfig {
   // Of a pipeline, or a function that asks other models: for the models that its files name, what
   // they are called in this engine, where that is another name. Not settable in model.yaml.
   std::map<std::string, std::string> model_names = {};
+  // Triton's config.pbtxt that these settings are from: what it says of inputs, outputs, sequences
+  // and labels holds, too. Not settable in model.yaml.
+  std::string config_file = {};
   // It may bring a plugin or a function though not all models may (EngineOptions::allow_plugins).
   // Not settable in model.yaml.
   bool allow_plugins = false;
@@ -238,7 +244,15 @@ struct ModelMetadata {
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   bool batches = false;  // requests share batches along dimension 0
-  ModelConfig config;    // as in force, defaults filled in
+  // Rows that a request may bring, where the model's config.pbtxt says so: dimension 0 of all
+  // inputs and outputs is the batch, whether or not requests share one. 0: there is none.
+  std::optional<int> max_rows = {};
+  bool sequences_only = false;              // each request must be of a sequence
+  std::set<std::string> shown_states = {};  // outputs of sequence_state that clients get as others
+  ModelConfig config;                       // as in force, defaults filled in
+
+  // Whether dimension 0 of inputs and outputs is the batch.
+  bool has_batch() const { return max_rows ? *max_rows > 0 : batches; }
   // Text: what varies, which policy, and why; which classes of requests run one by one.
   std::string diagnosis;
   std::vector<CellBatching> cells;  // empty where the model runs whole
@@ -269,6 +283,9 @@ struct InferRequest {
   std::string id = {};       // echoed
   std::vector<NamedTensor> inputs = {};
   std::vector<std::string> outputs = {};  // wanted; empty: all
+  // Outputs in whose place the largest scores of each row are wanted, as texts
+  // "score:class:label", and how many of them. BYTES [rows, number], without rows [number].
+  std::map<std::string, int> classes = {};
   // Requests of one client are answered in their order, except that refusals come at once.
   // 0: no client.
   uint64_t client = 0;
@@ -417,7 +434,9 @@ class Engine {
   // <name>/config.pbtxt, for LoadFromRepository(), which loads the latest version, or those that
   // the file names.
   virtual Status AddRepository(const std::string& directory) = 0;
-  virtual Status LoadFromRepository(const std::string& name) = 0;
+  // `config`: not empty: Triton's model configuration as JSON, which stands for what its folder
+  // says, until the model is loaded again.
+  virtual Status LoadFromRepository(const std::string& name, const std::string& config = "") = 0;
   // Has a loaded model take texts, as EngineOptions::serve_texts does at load; `path` is its file.
   // NotFound where there is no tokenizer.json beside it, InvalidArgument where it is not known how
   // texts would be answered. Null, or as ModelConfig::interrupted.

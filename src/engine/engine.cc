@@ -64,6 +64,36 @@ StatusOr<InferResponse> WaitForAnswer(const std::function<bool()>& interrupted,
   return future.get();
 }
 
+// Has the callback get the largest scores in place of outputs.
+InferCallback WithClasses(const std::shared_ptr<Model>& model, std::map<std::string, int> classes,
+                          InferCallback callback) {
+  return [model, classes = std::move(classes),
+          callback = std::move(callback)](StatusOr<InferResponse> answer) {
+    const Status replaced = CatchOutOfMemory([&]() -> Status {
+      CHAIRLIFT_RETURN_IF_ERROR(answer.status());
+      const auto& all_labels = model->program().rules().labels;
+      for (NamedTensor& output : answer->outputs) {
+        const auto wanted = classes.find(output.name);
+        if (wanted == classes.end()) continue;
+        const auto labels = all_labels.find(output.name);
+        StatusOr<Tensor> largest = LargestClasses(
+            output.tensor, wanted->second, model->metadata().has_batch(),
+            labels == all_labels.end() ? std::vector<std::string>() : labels->second);
+        if (!largest.ok()) {
+          return Annotate(largest.status(), fmt::format("classes of output '{}'", output.name));
+        }
+        output.tensor = *std::move(largest);
+      }
+      return absl::OkStatus();
+    });
+    if (replaced.ok()) {
+      callback(std::move(answer));
+    } else {
+      callback(replaced);
+    }
+  };
+}
+
 class EngineImpl final : public Engine, private ModelCalls {
  public:
   EngineImpl(std::unique_ptr<WorkerPool> pool, const EngineOptions& options)
@@ -80,6 +110,7 @@ class EngineImpl final : public Engine, private ModelCalls {
                      .allow_plugins = options.allow_plugins,
                      .serve_texts = options.serve_texts,
                      .device = options.device,
+                     .config_name = options.model_config_name,
                      .calls = this},
                     options.on_load) {}
 
@@ -96,7 +127,7 @@ class EngineImpl final : public Engine, private ModelCalls {
   Status AddRepository(const std::string& directory) override {
     return CatchOutOfMemory([&] { return repository_.AddFolder(directory); });
   }
-  Status LoadFromRepository(const std::string& name) override;
+  Status LoadFromRepository(const std::string& name, const std::string& config) override;
   Status LoadTexts(const std::string& name, const std::string& path,
                    const std::function<bool()>& interrupted) override {
     return CatchOutOfMemory([&] { return repository_.LoadTexts(name, path, interrupted); });
@@ -106,7 +137,7 @@ class EngineImpl final : public Engine, private ModelCalls {
   }
 
   RequestId InferAsync(InferRequest request, InferCallback callback) override {
-    return Begin(std::move(request), std::move(callback), false);
+    return Begin(std::move(request), std::move(callback), {});
   }
   StatusOr<InferResponse> Infer(InferRequest request) override;
   void Cancel(RequestId request) override { dispatcher_->Cancel(request); }
@@ -131,17 +162,18 @@ class EngineImpl final : public Engine, private ModelCalls {
   }
 
  private:
-  RequestId Begin(InferRequest&& request, InferCallback&& callback, bool caller_waits);
   // Of a request: how it came.
   struct Origin {
     bool caller_waits = false;
     bool inside = false;  // ModelCalls
+    bool warm_up = false;
   };
+  RequestId Begin(InferRequest&& request, InferCallback&& callback, Origin origin);
   RequestId Start(std::shared_ptr<Model> model, InferRequest&& asked_for,
                   Sequences::MissingState state, InferCallback callback, Origin origin);
 
-  StatusOr<CalledModel> Find(const std::string& name) override {
-    CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<Model> model, repository_.Find(name, ""));
+  StatusOr<CalledModel> Find(const std::string& name, const std::string& version) override {
+    CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<Model> model, repository_.Find(name, version));
     Program* const program = &model->program();
     return CalledModel{std::move(model), program};
   }
@@ -158,17 +190,27 @@ StatusOr<InferResponse> EngineImpl::Infer(InferRequest request) {
   const std::function<bool()> interrupted = std::move(request.interrupted);
   return WaitForAnswer(
       interrupted,
-      [&](InferCallback callback) { return Begin(std::move(request), std::move(callback), true); },
+      [&](InferCallback callback) {
+        return Begin(std::move(request), std::move(callback), {.caller_waits = true});
+      },
       [&](RequestId id) { Cancel(id); });
 }
 
-Status EngineImpl::LoadFromRepository(const std::string& name) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<InferRequest> warm_up,
-                             CatchOutOfMemory([&] { return repository_.LoadFromFolders(name); }));
+Status EngineImpl::LoadFromRepository(const std::string& name, const std::string& config) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<InferRequest> warm_up, CatchOutOfMemory([&] {
+                               return repository_.LoadFromFolders(name, config);
+                             }));
   for (InferRequest& request : warm_up) {
     const std::string sample = request.id;
     request.timeout = kMaxWarmUp;
-    const Status answered = Infer(std::move(request)).status();
+    const Status answered = WaitForAnswer(
+                                nullptr,
+                                [&](InferCallback callback) {
+                                  return Begin(std::move(request), std::move(callback),
+                                               {.caller_waits = true, .warm_up = true});
+                                },
+                                [&](RequestId id) { Cancel(id); })
+                                .status();
     if (answered.ok()) continue;
     const Status failed = Annotate(answered, fmt::format("model_warmup '{}'", sample));
     (void)repository_.Unload(name, "", Message(failed));  // it is loaded
@@ -192,7 +234,7 @@ RequestId EngineImpl::Begin(const CalledModel& model, InferRequest request,
   return Start(model.model, std::move(request), {}, std::move(callback), {.inside = true});
 }
 
-RequestId EngineImpl::Begin(InferRequest&& request, InferCallback&& callback, bool caller_waits) {
+RequestId EngineImpl::Begin(InferRequest&& request, InferCallback&& callback, Origin origin) {
   if (!MemoryReserve::Ready()) {
     callback(OutOfMemory());
     return 0;
@@ -208,9 +250,22 @@ RequestId EngineImpl::Begin(InferRequest&& request, InferCallback&& callback, bo
     callback(Unavailable("model '{}' is not ready: {}", request.model, Message(ready)));
     return 0;
   }
-  if (request.sequence.empty())
-    return Start(*std::move(model), std::move(request), {}, std::move(callback),
-                 {.caller_waits = caller_waits});
+  const RequestRules& rules = (*model)->program().rules();
+  if (!origin.warm_up) rules.SetTimeout(request);
+  if (!request.classes.empty()) {
+    callback = WithClasses(*model, std::move(request.classes), std::move(callback));
+  }
+  if (request.sequence.empty() && rules.sequences_only) {
+    callback(
+        InvalidArgument("model '{}' takes requests of sequences only (sequence_batching): send "
+                        "\"sequence_id\", the "
+                        "first time with \"sequence_start\": true",
+                        request.model));
+    return 0;
+  }
+  if (request.sequence.empty()) {
+    return Start(*std::move(model), std::move(request), {}, std::move(callback), origin);
+  }
   const std::shared_ptr<Sequences>& sequences = (*model)->sequences();
   if (sequences == nullptr) {
     callback(InvalidArgument(

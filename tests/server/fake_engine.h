@@ -95,9 +95,9 @@ class FakeEngine : public Engine {
     return absl::OkStatus();
   }
   Status AddRepository(const std::string&) override { return absl::OkStatus(); }
-  Status LoadFromRepository(const std::string& name) override {
+  Status LoadFromRepository(const std::string& name, const std::string& config) override {
     std::unique_lock<std::mutex> lock(mutex_);
-    repository_calls_.push_back("load " + name);
+    repository_calls_.push_back("load " + name + config);
     changed_.notify_all();
     changed_.wait(lock, [this] { return answer_ != Answer::kWhenReleased || released_; });
     return name == "identity" ? absl::OkStatus() : NotFound("no model '{}' in a repository", name);

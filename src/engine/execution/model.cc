@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/status.h"
@@ -30,6 +31,14 @@ StatusOr<std::shared_ptr<Model>> Model::Create(ModelMetadata metadata,
   metadata.platform = std::string(program->platform());
   metadata.inputs = TensorSpecs(program->signature().inputs);
   metadata.outputs = TensorSpecs(program->signature().outputs);
+  const RequestRules& rules = program->rules();
+  std::erase_if(metadata.inputs, [&](const TensorSpec& input) {
+    return std::any_of(rules.controls.begin(), rules.controls.end(),
+                       [&](const SequenceControl& control) { return control.input == input.name; });
+  });
+  metadata.max_rows = rules.max_rows;
+  metadata.sequences_only = rules.sequences_only;
+  metadata.shown_states = rules.shown_states;
   metadata.batches = plan.batches;
   metadata.config = plan.config;
   metadata.diagnosis = plan.diagnosis + plan.dropped;
@@ -42,9 +51,11 @@ StatusOr<std::shared_ptr<Model>> Model::Create(ModelMetadata metadata,
   if (config.response_cache_bytes > 0) {
     model->response_cache_ = std::make_shared<ResponseCache>(config.response_cache_bytes);
   }
-  if (!config.sequence_state.empty()) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(model->sequences_,
-                               Sequences::Create(config, model->program_->signature()));
+  if (const RequestRules& own = model->program_->rules();
+      !config.sequence_state.empty() || own.sequences_only) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(
+        model->sequences_,
+        Sequences::Create(config, model->program_->signature(), Clock::Steady(), own));
   }
   return model;
 }

@@ -42,6 +42,7 @@ bool TakesLong(const Model& model, const Asked& asked) {
 
 StatusOr<std::optional<InferResponse>> UnfoldRequest(Asked asked, Request& request) {
   Model& model = *request.model;
+  CHAIRLIFT_RETURN_IF_ERROR(model.program().rules().Prepare(asked.request));
   if (asked.state.add != nullptr) {
     CHAIRLIFT_RETURN_IF_ERROR(asked.state.add(asked.request));
   } else if (model.sequences() != nullptr) {

@@ -38,6 +38,18 @@ Status PlaceOn(const ModelConfig& config, LoadingModel& model) {
   return absl::OkStatus();
 }
 
+// A decoder's inputs and outputs are those of the requests that it serves, not the file's.
+Status Declare(ModelSource& source, Graph& graph) {
+  const auto declare = [&] { return Annotate(DeclarePorts(source.ports, graph), "config.pbtxt"); };
+  if (!IsDecoder(graph)) return declare();
+  source.rules.max_rows.reset();
+  if (!source.ports.Rewrites()) return absl::OkStatus();
+  return Unimplemented(
+      "config.pbtxt: reshape and batch_input are not supported for a model that generates; its "
+      "requests are "
+      "prompts");
+}
+
 }  // namespace
 
 StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,
@@ -64,6 +76,7 @@ StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,
   model.producer = std::move(imported.producer);
   model.graph = std::move(imported.graph);
   CHAIRLIFT_RETURN_IF_ERROR(RenamePorts(model.graph, config.names));
+  CHAIRLIFT_RETURN_IF_ERROR(Declare(model.source, model.graph));
   if (model.executable.device->is_host() && HasFloat16(model.graph) && !IsDecoder(model.graph)) {
     CHAIRLIFT_RETURN_IF_ERROR(WidenInside(model.graph));
     model.widened = true;

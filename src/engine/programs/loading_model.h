@@ -16,9 +16,11 @@
 #include "engine/programs/model_calls.h"
 #include "engine/programs/pipeline/pipeline_config.h"
 #include "engine/programs/process/function_config.h"
+#include "engine/requests/request_rules.h"
 #include "engine/requests/validate.h"
 #include "graph/batch_axis.h"
 #include "graph/ir.h"
+#include "graph/ports/declared_ports.h"
 #include "graph/ragged/ragged.h"
 #include "runtime/executable.h"
 
@@ -31,6 +33,7 @@ struct LoadOptions {
   bool allow_plugins = false;        // EngineOptions
   bool serve_texts = false;          // EngineOptions
   std::string device = {};           // EngineOptions
+  std::string config_name = {};      // EngineOptions::model_config_name
   // Of the engine that is to serve the model, which it must outlive; null: there is none.
   ModelCalls* calls = nullptr;
   // Called with what the load is at and how far that has come, from 0 to 1, where it is known.
@@ -51,6 +54,8 @@ struct ModelSource {
   std::optional<FunctionConfig> function = {};      // of the file, which is Python then
   std::optional<PipelineConfig> pipeline = {};      // there is no file then
   std::optional<CompletionConfig> completion = {};  // likewise
+  DeclaredPorts ports = {};  // what a configuration says of its inputs and outputs,
+  RequestRules rules = {};   // and of its requests
   // Whoever started the program named the function, and need not allow it apart.
   bool named_by_user = false;
 };

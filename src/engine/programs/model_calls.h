@@ -23,8 +23,9 @@ class ModelCalls {
  public:
   virtual ~ModelCalls() = default;
 
-  // The latest version that is ready; kNotFound or kUnavailable says why there is none.
-  virtual StatusOr<CalledModel> Find(const std::string& name) = 0;
+  // A version that is ready, the latest where it is empty; kNotFound or kUnavailable says why there
+  // is none.
+  virtual StatusOr<CalledModel> Find(const std::string& name, const std::string& version = "") = 0;
   // As Engine::InferAsync(), of a request that is part of one that was accepted before: it does not
   // count as one more, nor is it refused while the engine waits for accepted requests to end. The
   // model need not be found by its name any more.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/out_of_memory.h"
+#include "base/status.h"
 
 namespace chairlift {
 
@@ -16,6 +17,12 @@ const std::string& Program::CellName(int /*cell*/) const {
 
 StatusOr<ValidatedRequest> Program::Validate(const InferRequest& request) {
   return chairlift::Validate(signature_, request);
+}
+
+Status Program::SetRules(RequestRules rules) {
+  CHAIRLIFT_RETURN_IF_ERROR(rules.Check(signature_));
+  rules_ = std::move(rules);
+  return absl::OkStatus();
 }
 
 Status Program::Explain(Status failed, const ValidatedRequest& request) const {

@@ -25,6 +25,7 @@
 #include "engine/programs/serving_plan.h"
 #include "engine/requests/answer_parts.h"
 #include "engine/requests/index_bounds.h"
+#include "engine/requests/request_rules.h"
 #include "engine/requests/validate.h"
 #include "graph/cells/sliced_model.h"
 #include "graph/ragged/ragged.h"
@@ -237,6 +238,10 @@ class Program {
   // Set once, before requests come.
   void set_index_bounds(std::vector<IndexBound> bounds) { index_bounds_ = std::move(bounds); }
 
+  // Likewise. OK where the model's inputs are as the rules say.
+  Status SetRules(RequestRules rules);
+  const RequestRules& rules() const { return rules_; }
+
   // Adds to the diagnosis; likewise.
   void Note(const std::string& text) { plan_.dropped += "; " + text; }
 
@@ -264,6 +269,7 @@ class Program {
  private:
   const std::string_view kind_;  // a literal
   std::vector<IndexBound> index_bounds_;
+  RequestRules rules_;
 };
 
 }  // namespace chairlift

@@ -155,7 +155,8 @@ StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisRepo
   }
   const bool alone = !batching.batches && config.max_batch_size > 1;
   if (alone && config.drop_unused) {
-    plan.dropped += fmt::format("; max_batch_size {} has no effect", config.max_batch_size);
+    plan.dropped += fmt::format("; requests share no batches, whatever max_batch_size ({}) says",
+                                config.max_batch_size);
   } else if (alone) {
     return InvalidArgument(
         "max_batch_size is {}, but requests of this model cannot share a batch: "

@@ -16,6 +16,7 @@ StatusOr<std::shared_ptr<Model>> LoadModel(LoadingModel model, const std::string
   model.name = fmt::format("{} version {}", model.name, version);
   CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Program> program,
                              MakeProgram(model, metadata.programs));
+  CHAIRLIFT_RETURN_IF_ERROR(program->SetRules(model.source.rules));
   return Model::Create(std::move(metadata), std::move(program));
 }
 

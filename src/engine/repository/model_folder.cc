@@ -10,7 +10,7 @@
 #include "base/regular_file.h"
 #include "base/status.h"
 #include "engine/repository/model_config.h"
-#include "engine/repository/triton_config.h"
+#include "engine/repository/triton/triton_config.h"
 
 namespace chairlift {
 namespace {
@@ -70,14 +70,9 @@ StatusOr<FolderConfig> ParseYaml(const std::string& text) {
   return folder;
 }
 
-StatusOr<FolderConfig> ReadFile(const fs::path& file, const fs::path& folder) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(file, kMaxSettingsBytes + 1));
-  return file.filename() == kTriton ? ParseTritonConfig(text, folder) : ParseYaml(text);
-}
-
-Status CheckTensors(const std::vector<TensorSpec>& named, const std::vector<TensorSpec>& model,
+Status CheckTensors(const std::vector<DeclaredPort>& named, const std::vector<TensorSpec>& model,
                     std::string_view kind) {
-  for (const TensorSpec& tensor : named) {
+  for (const DeclaredPort& tensor : named) {
     const auto found = std::find_if(model.begin(), model.end(), [&](const TensorSpec& spec) {
       return spec.name == tensor.name;
     });
@@ -99,13 +94,24 @@ bool NumberOrder(const std::string& x, const std::string& y) {
 
 }  // namespace
 
-StatusOr<FolderConfig> ReadModelFolder(const fs::path& folder) {
-  for (const char* name : {kYaml, kTriton}) {
-    const fs::path file = folder / name;
+StatusOr<FolderConfig> ReadConfigFile(const fs::path& file, const fs::path& folder) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(file, kMaxSettingsBytes + 1));
+  if (file.extension() != ".pbtxt") return ParseYaml(text);
+  CHAIRLIFT_ASSIGN_OR_RETURN(FolderConfig read, ParseTritonConfig(text, folder));
+  read.config.config_file = file.string();
+  return read;
+}
+
+StatusOr<FolderConfig> ReadModelFolder(const fs::path& folder, const std::string& config_name) {
+  std::vector<fs::path> files = {folder / kYaml, folder / kTriton};
+  if (!config_name.empty()) {
+    files.insert(files.begin(), folder / "configs" / (config_name + ".pbtxt"));
+  }
+  for (const fs::path& file : files) {
     std::error_code error;
     // A link to nowhere is there: reading it says what is wrong.
     if (fs::symlink_status(file, error).type() == fs::file_type::not_found) continue;
-    StatusOr<FolderConfig> read = ReadFile(file, folder);
+    StatusOr<FolderConfig> read = ReadConfigFile(file, folder);
     if (!read.ok()) return Annotate(read.status(), file.string());
     return read;
   }
@@ -118,8 +124,8 @@ bool HasSettings(const fs::path& folder) {
 }
 
 Status CheckTensors(const FolderConfig& folder, const ModelMetadata& model) {
-  CHAIRLIFT_RETURN_IF_ERROR(CheckTensors(folder.inputs, model.inputs, "input"));
-  return CheckTensors(folder.outputs, model.outputs, "output");
+  CHAIRLIFT_RETURN_IF_ERROR(CheckTensors(folder.ports.inputs, model.inputs, "input"));
+  return CheckTensors(folder.ports.outputs, model.outputs, "output");
 }
 
 fs::path ModelFile(const fs::path& version, std::string_view file) {

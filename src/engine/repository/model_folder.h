@@ -16,6 +16,8 @@
 #include "engine/programs/process/function_config.h"
 #include "engine/repository/text_model.h"
 #include "engine/repository/version_policy.h"
+#include "engine/requests/request_rules.h"
+#include "graph/ports/declared_ports.h"
 
 namespace chairlift {
 
@@ -39,14 +41,19 @@ struct FolderConfig {
   std::string file{kModelFile};
 
   // Of a config.pbtxt:
-  std::vector<TensorSpec> inputs;  // that the model must have; shapes are not set
-  std::vector<TensorSpec> outputs;
+  DeclaredPorts ports;  // inputs and outputs, as clients see them
+  RequestRules rules;
   std::vector<InferRequest> warm_up;  // to be run once a version is ready; id: the sample's name
   std::vector<std::string> ignored;   // what in it has no effect here
 };
 
 // Reads model.yaml or, where there is none, config.pbtxt; all defaults where there is neither.
-StatusOr<FolderConfig> ReadModelFolder(const std::filesystem::path& folder);
+// `config_name`: not empty: configs/<config_name>.pbtxt comes before both, where it is there.
+StatusOr<FolderConfig> ReadModelFolder(const std::filesystem::path& folder,
+                                       const std::string& config_name = "");
+// Reads one of the two, of the model in `folder`.
+StatusOr<FolderConfig> ReadConfigFile(const std::filesystem::path& file,
+                                      const std::filesystem::path& folder);
 // Whether a model's folder has one of the two.
 bool HasSettings(const std::filesystem::path& folder);
 

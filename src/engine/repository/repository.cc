@@ -14,7 +14,7 @@
 #include "engine/repository/load_model.h"
 #include "engine/repository/model_folder.h"
 #include "engine/repository/text_model.h"
-#include "engine/repository/triton_config.h"
+#include "engine/repository/triton/triton_config.h"
 
 namespace chairlift {
 namespace {
@@ -67,6 +67,17 @@ TextSettings TextSettingsBeside(const fs::path& path) {
     return read.ok() ? read->texts : TextSettings();
   }
   return {};
+}
+
+// Has a warm-up request be a sequence of its own. The engine fills its controls, whatever it
+// brings.
+void MakeSequence(const RequestRules& rules, InferRequest& request) {
+  for (const SequenceControl& control : rules.controls) {
+    std::erase_if(request.inputs,
+                  [&](const NamedTensor& input) { return input.name == control.input; });
+  }
+  request.sequence = "warm-up";
+  request.sequence_start = request.sequence_end = true;
 }
 
 // "found: v1, v2", of the folders in it.
@@ -129,6 +140,12 @@ Status Repository::Load(const std::string& name, const fs::path& path, const Mod
     for (StepConfig& step : source.pipeline->steps) rename(step.model);
   }
   FolderConfig given;
+  if (!config.config_file.empty() && !source.pipeline) {
+    const fs::path file = config.config_file;
+    CHAIRLIFT_ASSIGN_OR_RETURN(given, ReadConfigFile(file, file.parent_path()));
+    source.ports = given.ports;
+    source.rules = given.rules;
+  }
   given.config = config;
   const std::lock_guard<std::mutex> loading(load_mutex_);
   CHAIRLIFT_RETURN_IF_ERROR(CheckName(name));
@@ -352,15 +369,16 @@ StatusOr<std::vector<std::string>> Repository::ChooseVersions(const fs::path& fo
                   config.file == kModelFile ? kOrEncoderDecoder : "", OnnxFilesIn(latest));
 }
 
-StatusOr<std::vector<InferRequest>> Repository::LoadFromFolders(const std::string& name) {
+StatusOr<std::vector<InferRequest>> Repository::LoadFromFolders(const std::string& name,
+                                                                const std::string& config) {
   const std::lock_guard<std::mutex> loading(load_mutex_);
-  return LoadFolderLocked(name, {});
+  return LoadFolderLocked(name, {}, config);
 }
 
 Status Repository::CheckSteps(const std::string& name, const PipelineConfig& pipeline) const {
   for (size_t i = 0; i < pipeline.steps.size(); ++i) {
     const std::string& step = pipeline.steps[i].model;
-    const StatusOr<std::shared_ptr<Model>> model = Find(step, "");
+    const StatusOr<std::shared_ptr<Model>> model = Find(step, pipeline.steps[i].version);
     if (step != name && (!model.ok() || !(*model)->program().Calls(name))) continue;
     return InvalidArgument("{}: it leads back to '{}': a pipeline must not be a step of itself",
                            StepName(pipeline, i), name);
@@ -379,7 +397,7 @@ StatusOr<std::vector<InferRequest>> Repository::LoadSteps(const std::string& nam
       return InvalidArgument("{}: it leads back to itself ({} → {}): order the models without that",
                              StepName(pipeline, i), fmt::join(loading, " → "), step);
     }
-    if (Find(step, "").ok()) continue;
+    if (Find(step, pipeline.steps[i].version).ok()) continue;
     StatusOr<std::vector<InferRequest>> loaded = LoadFolderLocked(step, loading);
     if (!loaded.ok()) return Annotate(loaded.status(), StepName(pipeline, i));
     std::move(loaded->begin(), loaded->end(), std::back_inserter(warm_up));
@@ -388,9 +406,10 @@ StatusOr<std::vector<InferRequest>> Repository::LoadSteps(const std::string& nam
 }
 
 StatusOr<std::vector<InferRequest>> Repository::LoadFolderLocked(
-    const std::string& name, const std::vector<std::string>& loading) {
+    const std::string& name, const std::vector<std::string>& loading, const std::string& given) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const fs::path folder, FolderOf(name));
-  StatusOr<FolderConfig> config = ReadModelFolder(folder);
+  StatusOr<FolderConfig> config = given.empty() ? ReadModelFolder(folder, options_.config_name)
+                                                : ParseTritonJson(given, folder);
   const StatusOr<std::vector<std::string>> versions =
       config.ok() ? ChooseVersions(folder, *config) : config.status();
   {
@@ -419,7 +438,9 @@ StatusOr<std::vector<InferRequest>> Repository::LoadFolderLocked(
     const ModelSource source{.path = path,
                              .cells = config->cells,
                              .function = config->function,
-                             .pipeline = config->pipeline};
+                             .pipeline = config->pipeline,
+                             .ports = config->ports,
+                             .rules = config->rules};
     first_error.Update(LoadLocked(name, source, *config, version));
     if (version == versions->back() && first_error.ok()) {
       ServeTextsLocked(name, source, config->texts);
@@ -440,6 +461,7 @@ StatusOr<std::vector<InferRequest>> Repository::LoadFolderLocked(
     for (InferRequest request : config->warm_up) {
       request.model = name;
       request.version = version;
+      if (config->rules.sequences_only) MakeSequence(config->rules, request);
       warm_up.push_back(std::move(request));
     }
   }

@@ -34,7 +34,9 @@ class Repository {
   // loaded are unloaded. Fails where any version does; the others serve. Of a pipeline also the
   // models of its steps, where they are not loaded. Returns the requests that the folders ask to be
   // run before others come.
-  StatusOr<std::vector<InferRequest>> LoadFromFolders(const std::string& name);
+  // `config`: as Engine::LoadFromRepository() has it.
+  StatusOr<std::vector<InferRequest>> LoadFromFolders(const std::string& name,
+                                                      const std::string& config);
   // Engine::LoadTexts().
   Status LoadTexts(const std::string& name, const std::filesystem::path& path,
                    const std::function<bool()>& interrupted);
@@ -65,7 +67,8 @@ class Repository {
 
   // `loading`: the pipelines that this is loaded for, each of which is a step of the one before.
   StatusOr<std::vector<InferRequest>> LoadFolderLocked(const std::string& name,
-                                                       const std::vector<std::string>& loading);
+                                                       const std::vector<std::string>& loading,
+                                                       const std::string& config = "");
   // Loads the models of the pipeline's steps that are not loaded.
   StatusOr<std::vector<InferRequest>> LoadSteps(const std::string& name,
                                                 const PipelineConfig& pipeline,

@@ -18,11 +18,28 @@ int IndexOf(const std::vector<SymbolicSpec>& specs, const std::string& name) {
   return at == specs.end() ? -1 : static_cast<int>(at - specs.begin());
 }
 
+// That the state may begin so, as it is or once for each row.
+Status CheckInitial(const SymbolicSpec& input, const Tensor& initial) {
+  const SymbolicShape& shape = input.shape;
+  const Shape& own = initial.shape();
+  const int rows = shape.rank() - own.rank();
+  bool fits = input.dtype == initial.dtype() && (rows == 0 || rows == 1);
+  for (int axis = 0; fits && axis < own.rank(); ++axis) {
+    const Dim& dim = shape[axis + rows];
+    fits = !dim.known() || dim.value() == own[axis];
+  }
+  if (fits) return absl::OkStatus();
+  return InvalidArgument("initial_state: input '{}' is {} {}, and cannot begin as {} {}",
+                         input.name, DTypeName(input.dtype), shape.ToString(),
+                         DTypeName(initial.dtype()), own.ToString());
+}
+
 }  // namespace
 
 StatusOr<std::shared_ptr<Sequences>> Sequences::Create(const ModelConfig& config,
                                                        const Signature& signature,
-                                                       const Clock& clock) {
+                                                       const Clock& clock,
+                                                       const RequestRules& rules) {
   std::shared_ptr<Sequences> made(new Sequences(config, signature, clock));
   for (const auto& [output, input] : config.sequence_state) {
     State state{.input = IndexOf(signature.inputs, input),
@@ -45,6 +62,12 @@ StatusOr<std::shared_ptr<Sequences>> Sequences::Create(const ModelConfig& config
     }
     if (!to.shape.has_rank()) {
       return InvalidArgument("sequence_state: the rank of input '{}' is not known", input);
+    }
+    state.shown = rules.shown_states.contains(output);
+    const auto first = rules.initial_state.find(input);
+    if (first != rules.initial_state.end()) {
+      CHAIRLIFT_RETURN_IF_ERROR(CheckInitial(to, first->second));
+      state.initial = first->second;
     }
     for (const State& other : made->states_) {
       if (other.input == state.input) {
@@ -96,8 +119,29 @@ StatusOr<Shape> Sequences::ShapeOf(const State& state, const InferRequest& reque
     }
     shape.Append(size.value_or(1));
   }
+  if (state.initial.present()) {  // it says what the others leave open
+    const int rows = shape.rank() - state.initial.shape().rank();
+    for (int axis = rows; axis < shape.rank(); ++axis) {
+      shape[axis] = state.initial.shape()[axis - rows];
+    }
+  }
   CHAIRLIFT_RETURN_IF_ERROR(shape.Checked(DTypeSize(spec.dtype)).status());
   return shape;
+}
+
+StatusOr<Tensor> Sequences::First(const State& state, const InferRequest& request) const {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(state, request));
+  Tensor first = Tensor::Allocate(signature_.inputs[state.input].dtype, shape);
+  if (!state.initial.present()) {
+    std::memset(first.raw(), 0, first.byte_size());
+    return first;
+  }
+  const size_t row = state.initial.byte_size();
+  auto* const to = static_cast<std::byte*>(first.raw());
+  for (size_t at = 0; at < first.byte_size(); at += row) {
+    std::memcpy(to + at, state.initial.raw(), row);
+  }
+  return first;
 }
 
 int64_t Sequences::NewBytes(const std::vector<Tensor>& state, const InferRequest& request) const {
@@ -127,9 +171,7 @@ Status Sequences::Bring(const std::vector<Tensor>& state, InferRequest& request)
   for (size_t i = 0; i < states_.size(); ++i) {
     Tensor brought = state.empty() ? Tensor() : state[i];
     if (!brought.present()) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(states_[i], request));
-      brought = Tensor::Allocate(signature_.inputs[states_[i].input].dtype, shape);
-      std::memset(brought.raw(), 0, brought.byte_size());
+      CHAIRLIFT_ASSIGN_OR_RETURN(brought, First(states_[i], request));
     }
     added.push_back({states_[i].input_name, std::move(brought)});
   }
@@ -231,8 +273,11 @@ RequestId Sequences::Start(Chunk chunk) {
     const Lock lock(mutex_);
     state = sequences_.at(running.name).state;
   }
-  // Which states the client asked for by name.
+  // Which states the client gets.
   std::vector<bool> asked(states_.size(), false);
+  for (size_t i = 0; request.outputs.empty() && i < states_.size(); ++i) {
+    asked[i] = states_[i].shown;
+  }
   if (!request.outputs.empty()) {
     for (size_t i = 0; i < states_.size(); ++i) {
       const std::string& output = states_[i].output_name;

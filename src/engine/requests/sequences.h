@@ -20,6 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
 #include "chairlift/engine.h"
+#include "engine/requests/request_rules.h"
 #include "engine/requests/validate.h"
 
 namespace chairlift {
@@ -42,9 +43,11 @@ class Sequences : public std::enable_shared_from_this<Sequences> {
 
   // InvalidArgument where the configuration names what the model does not have, or pairs tensors of
   // different types or shapes. `clock` must outlive it.
+  // Of `rules` what concerns states.
   static StatusOr<std::shared_ptr<Sequences>> Create(const ModelConfig& config,
                                                      const Signature& signature,
-                                                     const Clock& clock = Clock::Steady());
+                                                     const Clock& clock = Clock::Steady(),
+                                                     const RequestRules& rules = {});
 
   // `callback` runs exactly once, where a refused request's does. The id is 0 where the chunk waits
   // for an earlier one; such a chunk cannot be cancelled.
@@ -62,6 +65,8 @@ class Sequences : public std::enable_shared_from_this<Sequences> {
     int output = 0;
     std::string input_name;
     std::string output_name;
+    Tensor initial = {};  // absent: zeros
+    bool shown = false;   // clients get it as any output
   };
   struct Chunk {
     InferRequest request;
@@ -89,7 +94,9 @@ class Sequences : public std::enable_shared_from_this<Sequences> {
   Sequences(const ModelConfig& config, const Signature& signature, const Clock& clock)
       : config_(config), signature_(signature), clock_(clock) {}
   void Expire();
-  // `state` by states_, or zeros where that is empty.
+  // Of a sequence that starts.
+  StatusOr<Tensor> First(const State& state, const InferRequest& request) const;
+  // `state` by states_, or what a sequence starts with where that is empty.
   Status Bring(const std::vector<Tensor>& state, InferRequest& request) const;
   // That the chunk's other inputs give to a state. InvalidArgument: more than memory can hold.
   StatusOr<Shape> ShapeOf(const State& state, const InferRequest& request) const;

@@ -117,7 +117,7 @@ class PipelineRowsGraph final : public RequestGraph {
 StatusOr<std::vector<CalledModel>> FindSteps(const PipelineConfig& config, ModelCalls& calls) {
   std::vector<CalledModel> models;
   for (size_t i = 0; i < config.steps.size(); ++i) {
-    StatusOr<CalledModel> model = calls.Find(config.steps[i].model);
+    StatusOr<CalledModel> model = calls.Find(config.steps[i].model, config.steps[i].version);
     if (!model.ok()) return Annotate(model.status(), StepName(config, i));
     models.push_back(*std::move(model));
   }
@@ -144,13 +144,32 @@ bool GivesOwnLengths(const PipelineWiring& wiring, const std::vector<const Signa
   return false;
 }
 
+// Has the pipeline take and give what its configuration declares.
+Status DeclareSignature(const DeclaredPorts& ports, Signature& signature) {
+  const auto declare = [&](const std::vector<DeclaredPort>& declared,
+                           std::vector<SymbolicSpec>& specs, const char* what) -> Status {
+    for (SymbolicSpec& spec : specs) {
+      const auto port =
+          std::find_if(declared.begin(), declared.end(),
+                       [&](const DeclaredPort& one) { return one.name == spec.name; });
+      const DeclaredPort open{.name = spec.name};
+      CHAIRLIFT_RETURN_IF_ERROR(
+          DeclareShape(port == declared.end() ? open : *port, ports.batch, what, spec.shape));
+      if (ports.batch && spec.shape.has_rank()) spec.shape[0] = Dim::Symbol("batch");
+    }
+    return absl::OkStatus();
+  };
+  CHAIRLIFT_RETURN_IF_ERROR(declare(ports.inputs, signature.inputs, "input"));
+  return declare(ports.outputs, signature.outputs, "output");
+}
+
 StatusOr<std::shared_ptr<const WiredPipeline>> WireSteps(const PipelineConfig& config,
                                                          const std::vector<CalledModel>& models) {
   std::vector<const Signature*> signatures;
   int steps = 0;
   for (size_t i = 0; i < models.size(); ++i) {
     const Program& program = *models[i].program;
-    if (!program.plan().config.sequence_state.empty()) {
+    if (!program.plan().config.sequence_state.empty() || program.rules().sequences_only) {
       return InvalidArgument(
           "{}: it keeps state between the requests of a sequence, which pipelines do not have",
           StepName(config, i));
@@ -171,6 +190,7 @@ StatusOr<std::shared_ptr<const WiredPipeline>> WireSteps(const PipelineConfig& c
   wired->num_steps = steps;
   Signature& signature = wired->wiring.signature;
   signature.own_lengths = GivesOwnLengths(wired->wiring, signatures);
+  CHAIRLIFT_RETURN_IF_ERROR(DeclareSignature(config.ports, signature));
   if (config.embedding) CHAIRLIFT_RETURN_IF_ERROR(CheckEmbedding(*config.embedding, signature));
   return wired;
 }

@@ -9,6 +9,7 @@
 
 #include "base/yaml_value.h"
 #include "chairlift/status.h"
+#include "graph/ports/declared_ports.h"
 
 namespace chairlift {
 
@@ -19,6 +20,7 @@ struct StepConfig {
   std::string model;
   std::map<std::string, std::string> inputs = {};   // of the model → the name it reads
   std::map<std::string, std::string> outputs = {};  // of the model → the name it gives
+  std::string version = {};                         // empty: the latest
 };
 
 // How the vectors of a text's tokens become one.
@@ -46,6 +48,10 @@ struct PipelineConfig {
   // Its answer has two outputs in place of `from`: "embedding", and "pooled", which is not
   // normalised. Not settable in model.yaml.
   std::optional<EmbeddingConfig> embedding = {};
+  // The steps' maps name all that they read and give; what they leave out is not given. Not
+  // settable in model.yaml; likewise what is declared of the pipeline's own inputs and outputs.
+  bool all_named = false;
+  DeclaredPorts ports = {};
 };
 
 // `steps`, `inputs` and `outputs` of a model.yaml; nothing where it has no `steps`.

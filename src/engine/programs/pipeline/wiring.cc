@@ -103,6 +103,7 @@ class Wirer {
     CHAIRLIFT_RETURN_IF_ERROR(check(config_.steps[step].outputs, models_[step]->outputs, "output"));
     std::map<std::string, std::string> given;
     for (const SymbolicSpec& output : models_[step]->outputs) {
+      if (IsLeftOut(step, output.name)) continue;
       const std::string name = Mapped(config_.steps[step].outputs, output.name);
       const auto [other, fresh] = given.emplace(name, output.name);
       if (fresh) continue;
@@ -118,10 +119,16 @@ class Wirer {
     return found == names.end() ? name : found->second;
   }
 
+  // Whether nobody can read an output of the step.
+  bool IsLeftOut(size_t step, const std::string& output) const {
+    return config_.all_named && !config_.steps[step].outputs.contains(output);
+  }
+
   bool Gives(size_t step, const std::string& name) const {
     const std::vector<SymbolicSpec>& outputs = models_[step]->outputs;
     return std::any_of(outputs.begin(), outputs.end(), [&](const SymbolicSpec& output) {
-      return Mapped(config_.steps[step].outputs, output.name) == name;
+      return !IsLeftOut(step, output.name) &&
+             Mapped(config_.steps[step].outputs, output.name) == name;
     });
   }
   // The first step after `step` that gives the name; nothing where none does, or `step` itself
@@ -156,6 +163,10 @@ class Wirer {
 
   Status Read(size_t step) {
     for (const SymbolicSpec& input : models_[step]->inputs) {
+      if (config_.all_named && !config_.steps[step].inputs.contains(input.name)) {
+        return InvalidArgument("{}: its map leaves out input '{}'", StepName(config_, step),
+                               input.name);
+      }
       const std::string name = Mapped(config_.steps[step].inputs, input.name);
       const SymbolicSpec wanted = Renamed(input, name, step);
       auto found = by_name_.find(name);
@@ -179,6 +190,7 @@ class Wirer {
 
   void Give(size_t step) {
     for (const SymbolicSpec& output : models_[step]->outputs) {
+      if (IsLeftOut(step, output.name)) continue;
       const std::string name = Mapped(config_.steps[step].outputs, output.name);
       by_name_[name] = values_.size();
       values_.push_back({Renamed(output, name, step),

@@ -74,7 +74,9 @@ class HeldCalls final : public ModelCalls {
     size_t sent = 0;
   };
 
-  StatusOr<CalledModel> Find(const std::string& /*name*/) override { return CalledModel{}; }
+  StatusOr<CalledModel> Find(const std::string& /*name*/, const std::string& /*version*/) override {
+    return CalledModel{};
+  }
   RequestId Begin(const CalledModel& /*model*/, InferRequest request,
                   InferCallback callback) override {
     Call call{std::move(request), std::move(callback)};

@@ -34,7 +34,10 @@ class HeldCalls final : public ModelCalls {
     InferCallback callback;
   };
 
-  StatusOr<CalledModel> Find(const std::string& /*name*/) override { return CalledModel{}; }
+  StatusOr<CalledModel> Find(const std::string& /*name*/,
+                             const std::string& /*version*/) override {
+    return CalledModel{};
+  }
   RequestId Begin(const CalledModel& /*model*/, InferRequest request,
                   InferCallback callback) override {
     const size_t step = std::stoul(request.model.substr(1));

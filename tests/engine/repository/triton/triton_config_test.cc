@@ -1,12 +1,18 @@
 // config.pbtxt: what of it is read, what is reported as ignored, what refuses the model.
-#include "engine/repository/triton_config.h"
+#include "engine/repository/triton/triton_config.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
 #include <sys/stat.h>
 
+#include <fstream>
+#include <iterator>
+#include <map>
 #include <random>
+#include <set>
 
 #include "chairlift/engine.h"
+#include "engine/repository/triton/triton_fields.h"
 #include "engine/test_models.h"
 
 namespace chairlift {
@@ -15,6 +21,7 @@ namespace triton_config_test {
 using ::testing::AllOf;
 using testing::DoublingModel;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
@@ -43,10 +50,6 @@ dynamic_batching {
 }
 version_policy: { latest: { num_versions: 2 } }
 default_model_filename: "net.onnx"
-sequence_batching {
-  max_sequence_idle_microseconds: 5000000
-  state [ { input_name: "in" output_name: "out" data_type: TYPE_FP32 dims: [ 2 ] } ]
-}
 response_cache { enable: true }
 parameters { key: "policy" value { string_value: "window" } }
 )");
@@ -57,17 +60,108 @@ parameters { key: "policy" value { string_value: "window" } }
   EXPECT_EQ(config.queue_delay_us, 500);
   EXPECT_EQ(config.default_timeout_us, 9000);
   EXPECT_EQ(config.max_queue_size, 7);
-  EXPECT_THAT(config.sequence_state, ElementsAre(Pair("out", "in")));
-  EXPECT_EQ(config.sequence_idle_us, 5'000'000);
   EXPECT_GT(config.response_cache_bytes, 0);
   EXPECT_EQ(config.policy, "window");
   EXPECT_EQ(read->file, "net.onnx");
   EXPECT_EQ(read->versions.count, 2);
-  ASSERT_EQ(read->inputs.size(), 1);
-  EXPECT_EQ(read->inputs[0].name, "x");
-  EXPECT_EQ(read->inputs[0].dtype, DType::kFloat);
-  // A state's type and shape are the model's own affair.
-  EXPECT_THAT(read->ignored, ElementsAre(HasSubstr("data_type"), HasSubstr("dims")));
+  ASSERT_EQ(read->ports.inputs.size(), 1);
+  EXPECT_EQ(read->ports.inputs[0].name, "x");
+  EXPECT_EQ(read->ports.inputs[0].dtype, DType::kFloat);
+  EXPECT_THAT(read->ignored, IsEmpty());
+}
+
+TEST(TritonConfigTest, ReadsSequences) {
+  const auto read = Parse(R"(
+sequence_batching {
+  max_sequence_idle_microseconds: 5000000
+  oldest { max_candidate_sequences: 4 preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 7 }
+  state [ { input_name: "in" output_name: "out" data_type: TYPE_FP32 dims: [ 2 ] } ]
+}
+)");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_THAT(read->config.sequence_state, ElementsAre(Pair("out", "in")));
+  EXPECT_EQ(read->config.sequence_idle_us, 5'000'000);
+  EXPECT_EQ(read->config.queue_delay_us, 7);
+  EXPECT_THAT(read->config.preferred_batch_sizes, ElementsAre(2));
+  EXPECT_THAT(read->ignored, ElementsAre(HasSubstr("max_candidate_sequences")));
+}
+
+// All of protobuf's text format, and what Triton's own documentation writes.
+TEST(TritonConfigTest, TakesEveryFormOfText) {
+  for (const char* text : {
+           "instance_group [ ]",
+           "instance_group: []",
+           "parameters: [ ]",
+           "optimization { execution_accelerators { cpu_execution_accelerator : [ ] } }",
+           "optimization < graph: < level: -1 >; >",
+           "instance_group [ { count: 1 kind: KIND_CPU rate_limiter { resources [ { name: \"R1\" "
+           "count: 4 } ] priority: 2 } } ]",
+           "name: 'm' # a comment\nmax_batch_size: 0x8, default_model_filename: \"a\" \".onnx\";",
+           "parameters: { key: 'a\\x41\\n\\u00e9' value: { string_value: \"\\101\" } }",
+           "input { name: \"x\" data_type: 11 dims: -1 dims: [ 2, 0x3 ] }",
+           "model_warmup [ { name: \"s\" batch_size: 1 inputs: [ { key: \"x\" value: { data_type: "
+           "TYPE_FP32 dims: 1 zero_data: true } } ] } ]",
+           "metric_tags [ { key: \"k\" value: \"v\" } ]",
+       }) {
+    const auto read = Parse(text);
+    EXPECT_TRUE(read.ok()) << text << ": " << read.status();
+  }
+}
+
+// Each field that may be set has one rule, and each rule a field.
+TEST(TritonConfigTest, EveryFieldOfTheSchemaHasARule) {
+  std::map<std::string, int> rules;
+  for (const FieldRule& rule : FieldRules()) ++rules[std::string(rule.field)];
+  const auto* const config =
+      google::protobuf::DescriptorPool::generated_pool()->FindMessageTypeByName(
+          "chairlift.triton.ModelConfig");
+  ASSERT_NE(config, nullptr);
+  std::set<std::string> fields;
+  std::vector<const google::protobuf::Descriptor*> messages = {config};
+  while (!messages.empty()) {
+    const auto* const message = messages.back();
+    messages.pop_back();
+    for (int i = 0; i < message->field_count(); ++i) {
+      const auto* const field = message->field(i);
+      const std::string name = message->name() + "." + field->name();
+      if (!fields.insert(name).second) continue;
+      EXPECT_EQ(rules[name], 1) << name;
+      const auto rule = std::find_if(FieldRules().begin(), FieldRules().end(),
+                                     [&](const FieldRule& one) { return one.field == name; });
+      if (field->message_type() == nullptr || rule == FieldRules().end()) continue;
+      if (rule->use == FieldUse::kHonoured) messages.push_back(field->message_type());
+    }
+  }
+  for (const auto& [name, count] : rules) EXPECT_TRUE(fields.contains(name)) << name;
+}
+
+TEST(TritonConfigTest, TheDocumentationShowsTheRules) {
+  std::ifstream file(CHAIRLIFT_SOURCE "/docs/repositories.md");
+  const std::string docs{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(docs, EndsWith("\n" + FieldTable()));
+}
+
+TEST(TritonConfigTest, RefusesWhatWouldChangeAnAnswer) {
+  for (const char* text : {
+           "model_repository_agents { agents [ { name: \"checksum\" } ] }",
+           "model_transaction_policy { decoupled: true }",
+           "input [ { name: \"x\" optional: true } ]",
+           "sequence_batching { iterative_sequence: true }",
+           "cc_model_filenames [ { key: \"7.5\" value: \"a\" } ]",
+           "dynamic_batching { priority_queue_policy { key: 1 value { timeout_action: DELAY } } }",
+       }) {
+    EXPECT_TRUE(absl::IsUnimplemented(Parse(text).status())) << text << Parse(text).status();
+  }
+  // Set to what holds anyway.
+  for (const char* text : {
+           "model_repository_agents { agents [ ] }",
+           "model_transaction_policy { decoupled: false }",
+           "input [ { name: \"x\" optional: false format: FORMAT_NONE } ]",
+       }) {
+    const auto read = Parse(text);
+    ASSERT_TRUE(read.ok()) << text << read.status();
+    EXPECT_THAT(read->ignored, IsEmpty()) << text;
+  }
 }
 
 TEST(TritonConfigTest, NamesOnceWhatItIgnores) {
@@ -76,12 +170,11 @@ instance_group [ { count: 2 kind: KIND_GPU }, { count: 1 } ]
 optimization { execution_accelerators { gpu_execution_accelerator : [ { name : "tensorrt" } ] } }
 dynamic_batching { preserve_ordering: true }
 parameters { key: "intra_op_thread_count" value { string_value: "4" } }
-some_future_field: 7
 )");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_THAT(read->ignored,
-              ElementsAre(HasSubstr("preserve_ordering"), HasSubstr("some_future_field (line 6)"),
-                          AllOf(HasSubstr("instance_group"), HasSubstr("every worker")),
+              ElementsAre(AllOf(HasSubstr("instance_group"), HasSubstr("every worker")),
+                          HasSubstr("dynamic_batching.preserve_ordering"),
                           HasSubstr("optimization"), HasSubstr("intra_op_thread_count")));
 }
 
@@ -97,9 +190,12 @@ TEST(TritonConfigTest, RefusesByName) {
   EXPECT_THAT(Refusal("model_warmup { name: \"s\" inputs { key: \"x\" value { data_type: TYPE_FP32 "
                       "dims: [ 1000000, 1000000 ] zero_data: true } } }"),
               HasSubstr("model_warmup 's', input 'x'"));
+  EXPECT_THAT(Refusal("\nsome_future_field: 7"),
+              AllOf(HasSubstr("line 2"), HasSubstr("some_future_field")));
+  EXPECT_THAT(Refusal("dynamic_batching {} sequence_batching {}"), HasSubstr("sequence_batching"));
   std::string deep;
-  for (int i = 0; i < 400'000; ++i) deep += "a{";
-  EXPECT_THAT(Refusal(deep), HasSubstr("nests deeper"));
+  for (int i = 0; i < 40'000; ++i) deep += "optimization{cuda{";
+  EXPECT_THAT(Refusal(deep), HasSubstr("line 1"));
   EXPECT_THAT(Refusal(std::string(2 << 20, '#')), HasSubstr("bytes"));
 }
 
@@ -175,12 +271,16 @@ TEST_F(TritonRepositoryTest, APipeIsNoConfiguration) {
 }
 
 TEST_F(TritonRepositoryTest, SettingsThatTheModelHasNoUseForAreDroppedAndNamed) {
-  WriteFile(folder_ / "m/1/model.onnx", testing::FixedModel().Bytes());
+  testing::ModelBuilder mixing(17);
+  mixing.Input("x", testing::kFloat, {"n", 4}).Output("y", testing::kFloat);
+  mixing.Node("CumSum", {"x", "axis"}, {"y"});
+  mixing.Tensor("axis", testing::kInt64, {})->add_int64_data(0);
+  WriteFile(folder_ / "m/1/model.onnx", mixing.Bytes());
   WriteFile(folder_ / "m/config.pbtxt",
             "max_batch_size: 4 dynamic_batching { max_queue_delay_microseconds: 100 }");
   const Status loaded = engine_->LoadFromRepository("m");
   ASSERT_TRUE(loaded.ok()) << loaded;
-  EXPECT_THAT(engine_->Metadata("m")->diagnosis, HasSubstr("max_batch_size 4 has no effect"));
+  EXPECT_THAT(engine_->Metadata("m")->diagnosis, HasSubstr("max_batch_size (4)"));
 }
 
 TEST_F(TritonRepositoryTest, TensorsThatTheModelDoesNotHaveRefuseIt) {

@@ -1,9 +1,9 @@
-// Triton's model configuration, config.pbtxt: the fields that mean something here.
+// Triton's model configuration, config.pbtxt.
 //
-// Field names and meanings: Triton Inference Server, "Model Configuration". What has no counterpart
-// is reported, never silently dropped.
-#ifndef CHAIRLIFT_ENGINE_REPOSITORY_TRITON_CONFIG_H_
-#define CHAIRLIFT_ENGINE_REPOSITORY_TRITON_CONFIG_H_
+// Field names and meanings: Triton Inference Server, "Model Configuration". What each field does
+// here: triton_fields.h.
+#ifndef CHAIRLIFT_ENGINE_REPOSITORY_TRITON_TRITON_CONFIG_H_
+#define CHAIRLIFT_ENGINE_REPOSITORY_TRITON_TRITON_CONFIG_H_
 
 #include <filesystem>
 #include <string>
@@ -18,6 +18,9 @@ namespace chairlift {
 // kUnimplemented: a model of another backend.
 StatusOr<FolderConfig> ParseTritonConfig(const std::string& text,
                                          const std::filesystem::path& folder);
+// The same from JSON, as clients bring it.
+StatusOr<FolderConfig> ParseTritonJson(const std::string& json,
+                                       const std::filesystem::path& folder);
 
 // What serves the file that Triton's other backends would look for in a version's folder: "PyTorch"
 // for model.pt. Empty where the folder has none of them.
@@ -25,4 +28,4 @@ std::string_view OtherBackend(const std::filesystem::path& version);
 
 }  // namespace chairlift
 
-#endif  // CHAIRLIFT_ENGINE_REPOSITORY_TRITON_CONFIG_H_
+#endif  // CHAIRLIFT_ENGINE_REPOSITORY_TRITON_TRITON_CONFIG_H_

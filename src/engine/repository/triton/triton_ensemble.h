@@ -1,0 +1,16 @@
+// An ensemble of a config.pbtxt as a pipeline.
+#ifndef CHAIRLIFT_ENGINE_REPOSITORY_TRITON_TRITON_ENSEMBLE_H_
+#define CHAIRLIFT_ENGINE_REPOSITORY_TRITON_TRITON_ENSEMBLE_H_
+
+#include "engine/programs/pipeline/pipeline_config.h"
+#include "engine/repository/triton/model_config.pb.h"
+
+namespace chairlift {
+
+// Its steps in an order in which each reads what those before it give; steps that no output needs
+// are left out. InvalidArgument names a tensor that nobody gives, or that two give.
+StatusOr<PipelineConfig> ReadEnsemble(const triton::ModelConfig& from);
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_REPOSITORY_TRITON_TRITON_ENSEMBLE_H_

@@ -1,0 +1,195 @@
+#include "engine/requests/request_rules.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "base/closest.h"
+#include "base/status.h"
+#include "chairlift/text.h"
+#include "tensor/dispatch_all.h"
+
+namespace chairlift {
+namespace {
+
+// The sequence's id as a number of type T.
+template <typename T>
+StatusOr<Tensor> IdAsNumber(const std::string& id) {
+  T value{};
+  const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), value);
+  if (error != std::errc() || end != id.data() + id.size()) {
+    return InvalidArgument(
+        "sequence_id is '{}'; the model takes it as an input of type {}, which cannot hold that",
+        id.substr(0, 64), DTypeName(DTypeOf<T>::kValue));
+  }
+  return Tensor::Scalar<T>(value);
+}
+
+StatusOr<Tensor> IdOf(const std::string& id, DType dtype) {
+  switch (dtype) {
+    case DType::kInt32:
+      return IdAsNumber<int32_t>(id);
+    case DType::kUInt32:
+      return IdAsNumber<uint32_t>(id);
+    case DType::kInt64:
+      return IdAsNumber<int64_t>(id);
+    default:
+      return IdAsNumber<uint64_t>(id);
+  }
+}
+
+StatusOr<Tensor> ValueOf(const SequenceControl& control, const InferRequest& request) {
+  switch (control.kind) {
+    case SequenceControl::Kind::kStart:
+      return request.sequence_start ? control.on : control.off;
+    case SequenceControl::Kind::kEnd:
+      return request.sequence_end ? control.on : control.off;
+    case SequenceControl::Kind::kReady:
+      return control.on;
+    case SequenceControl::Kind::kId:
+      break;
+  }
+  return IdOf(request.sequence, control.dtype);
+}
+
+// A tensor of `size` times the same number.
+Tensor Filled(const Tensor& scalar, const Shape& shape) {
+  Tensor filled = Tensor::Allocate(scalar.dtype(), shape);
+  auto* to = static_cast<std::byte*>(filled.raw());
+  const size_t bytes = scalar.byte_size();
+  for (int64_t i = 0; i < filled.size(); ++i, to += bytes) std::memcpy(to, scalar.raw(), bytes);
+  return filled;
+}
+
+template <typename T>
+std::string ScoreText(T score) {
+  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) {
+    return fmt::format("{:f}", static_cast<float>(score));
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return fmt::format("{:f}", score);
+  } else {
+    return fmt::format("{}", static_cast<std::conditional_t<sizeof(T) == 1, int, T>>(score));
+  }
+}
+
+template <typename T>
+auto Comparable(T score) {
+  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) {
+    return static_cast<float>(score);
+  } else {
+    return score;
+  }
+}
+
+template <typename T>
+bool IsNumber(T score) {
+  if constexpr (std::is_floating_point_v<T>) return !std::isnan(score);
+  return true;
+}
+
+// Those that are no number come last, equal ones in the order of their classes.
+template <typename T>
+void AppendLargest(const T* scores, int64_t size, int64_t count,
+                   const std::vector<std::string>& labels, std::vector<std::string>& texts) {
+  std::vector<int64_t> order(static_cast<size_t>(size));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](int64_t a, int64_t b) {
+    const auto x = Comparable(scores[a]), y = Comparable(scores[b]);
+    if (IsNumber(x) != IsNumber(y)) return IsNumber(x);
+    if (!IsNumber(x) || x == y) return a < b;
+    return x > y;
+  });
+  for (int64_t i = 0; i < count; ++i) {
+    const auto place = static_cast<size_t>(order[static_cast<size_t>(i)]);
+    std::string text = fmt::format("{}:{}", ScoreText(scores[place]), place);
+    if (place < labels.size()) text += ":" + labels[place];
+    texts.push_back(std::move(text));
+  }
+}
+
+}  // namespace
+
+Status RequestRules::Check(const Signature& signature) const {
+  for (const SequenceControl& control : controls) {
+    const auto found =
+        std::find_if(signature.inputs.begin(), signature.inputs.end(),
+                     [&](const SymbolicSpec& input) { return input.name == control.input; });
+    if (found == signature.inputs.end()) {
+      return InvalidArgument(
+          "control_input: the model has no input '{}'{}", control.input,
+          KnownNames(control.input, NamesOf(signature.inputs, &SymbolicSpec::name)));
+    }
+    if (found->dtype != control.dtype) {
+      return InvalidArgument("control_input: input '{}' is {} there, and {} in the model",
+                             control.input, DTypeName(control.dtype), DTypeName(found->dtype));
+    }
+    const SymbolicShape& shape = found->shape;
+    const int first = max_rows.value_or(0) > 0 ? 1 : 0;
+    const bool fits = !shape.has_rank() || (shape.rank() == first + 1 &&
+                                            (!shape[first].known() || shape[first].value() == 1));
+    if (fits) continue;
+    return InvalidArgument(
+        "control_input: input '{}' has shape {} in the model; it must take one number{}",
+        control.input, shape.ToString(), first == 1 ? " a row, [-1,1]" : ", [1]");
+  }
+  return absl::OkStatus();
+}
+
+void RequestRules::SetTimeout(InferRequest& request) const {
+  if (!timeout) return;
+  if (!timeout->rejects || !timeout->own_timeout) {
+    request.timeout.reset();
+  } else if (request.timeout && timeout->default_us > 0) {
+    request.timeout = std::min(*request.timeout, std::chrono::microseconds(timeout->default_us));
+  }
+}
+
+Status RequestRules::Prepare(InferRequest& request) const {
+  int64_t rows = 1;
+  const bool has_rows = max_rows.value_or(0) > 0;
+  for (const NamedTensor& input : request.inputs) {
+    if (!has_rows || input.tensor.shape().rank() == 0) continue;
+    rows = input.tensor.shape()[0];
+    if (rows <= *max_rows) continue;
+    return InvalidArgument("the request brings {} rows; max_batch_size of the model is {}", rows,
+                           *max_rows);
+  }
+  if (request.sequence.empty()) return absl::OkStatus();
+  for (const SequenceControl& control : controls) {
+    const bool sent =
+        std::any_of(request.inputs.begin(), request.inputs.end(),
+                    [&](const NamedTensor& input) { return input.name == control.input; });
+    if (sent) {
+      return InvalidArgument("input '{}' follows from the sequence: the server fills it",
+                             control.input);
+    }
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor value, ValueOf(control, request));
+    request.inputs.push_back({control.input, Filled(value, has_rows ? Shape{rows, 1} : Shape{1})});
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<Tensor> LargestClasses(const Tensor& scores, int count, bool rows,
+                                const std::vector<std::string>& labels) {
+  if (scores.dtype() == DType::kBytes) {
+    return InvalidArgument("texts have no largest; ask for the output itself");
+  }
+  const Shape& shape = scores.shape();
+  rows = rows && shape.rank() > 0;
+  const int64_t num_rows = rows ? shape[0] : 1;
+  const int64_t size = shape.NumElements(rows ? 1 : 0, shape.rank());
+  const int64_t own = std::min<int64_t>(count, size);
+  std::vector<std::string> texts;
+  CHAIRLIFT_RETURN_IF_ERROR(DispatchAll(scores.dtype(), [&]<typename T>() -> Status {
+    for (int64_t row = 0; row < num_rows; ++row) {
+      AppendLargest(scores.data<T>() + row * size, size, own, labels, texts);
+    }
+    return absl::OkStatus();
+  }));
+  return TextTensor(rows ? Shape{num_rows, own} : Shape{own}, std::move(texts));
+}
+
+}  // namespace chairlift
