@@ -304,6 +304,12 @@ void PrintExample(Engine& engine, const std::string& address) {
   }
 }
 
+// It becomes a file's name.
+std::string CheckConfigName(const std::string& name) {
+  if (!name.empty() && name[0] != '.' && name.find('/') == std::string::npos) return "";
+  return "it must be the name of a file in configs/, without .pbtxt";
+}
+
 Status Serve(ServeFlags flags) {
   ReturnLargeBuffers();
   KeepRunning();
@@ -499,6 +505,12 @@ Command AddServe(CLI::App& parser) {
           "Left out: explicit with --load-model, else none")
       ->check(CLI::IsMember({"none", "explicit"}))
       ->type_name("MODE");
+  parser
+      .add_option("--model-config-name", flags->engine.model_config_name,
+                  "Of models that have a configs/NAME.pbtxt in their folder: read it in place of\n"
+                  "their config.pbtxt or model.yaml")
+      ->check(CheckConfigName)
+      ->type_name("NAME");
   parser
       .add_option("--set", flags->settings,
                   "A setting of a model.yaml for the models that are named here, as\n"

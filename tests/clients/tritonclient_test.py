@@ -1,5 +1,6 @@
 """Triton's Python client over HTTP, blocking and asyncio."""
 
+import json
 import os
 import unittest
 
@@ -97,6 +98,27 @@ class Blocking(unittest.TestCase):
         self.assertTrue(self.client.is_model_ready("identity"))
         with self.assertRaises(InferenceServerException):
             self.client.load_model("nobody")
+
+    def test_a_configuration_of_the_clients_own(self):
+        config = {"max_batch_size": 4,
+                  "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [4, 4], "reshape": {"shape": [16]}}],
+                  "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [16]}]}
+        self.client.load_model("identity", config=json.dumps(config))
+        self.addCleanup(self.client.load_model, "identity")
+        self.assertEqual(self.client.get_model_metadata("identity")["inputs"][0]["shape"], [-1, 4, 4])
+        answer = self.client.infer("identity", [tensor("x", ROWS.reshape(2, 4, 4))])
+        np.testing.assert_array_equal(answer.as_numpy("y"), ROWS)
+        with self.assertRaisesRegex(InferenceServerException, "max_batch_size"):
+            self.client.infer("identity", [tensor("x", np.ones((5, 4, 4), np.float32))])
+        with self.assertRaisesRegex(InferenceServerException, "decoupled"):
+            self.client.load_model("identity", config=json.dumps({"model_transaction_policy": {"decoupled": True}}))
+
+    def test_classes(self):
+        for binary in [True, False]:
+            wanted = triton.InferRequestedOutput("y", binary_data=binary, class_count=2)
+            classes = self.client.infer("identity", [tensor("x", ROWS)], outputs=[wanted]).as_numpy("y")
+            texts = [[one.decode() if isinstance(one, bytes) else one for one in row] for row in classes]
+            self.assertEqual(texts, [["15.000000:15", "14.000000:14"], ["31.000000:15", "30.000000:14"]])
 
     def test_extensions_that_are_not_there(self):
         self.assertEqual(self.client.get_system_shared_memory_status(), [])

@@ -17,6 +17,7 @@ namespace oip_codec_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 // Decodes `json` followed by `binary`, from a buffer with no more than the promised padding.
 StatusOr<DecodedInfer> Decode(std::string_view json, std::string_view binary = {},
@@ -150,11 +151,21 @@ TEST(OipDecodeTest, WhatIsNotSupportedIsRefusedByName) {
   EXPECT_THAT(DecodeError(Input("FP8", "[1]", "[1]")), HasSubstr("'FP8' is not one of"));
   EXPECT_THAT(DecodeError(Input("fp32", "[1]", "[1]")), HasSubstr("'fp32' is not one of"));
   EXPECT_THAT(DecodeError(R"({"inputs":[],"outputs":[{"name":"y","parameters":)"
-                          R"({"classification":3}}]})"),
+                          R"({"classification":-3}}]})"),
               HasSubstr("classification"));
   EXPECT_THAT(DecodeError(R"({"inputs":[{"name":"x","datatype":"FP32","shape":[1],"parameters":)"
                           R"({"shared_memory_region":"r"}}]})"),
               HasSubstr("shared memory"));
+}
+
+TEST(OipDecodeTest, TheLargestClassesOfAnOutput) {
+  const auto decoded = Decode(R"({"inputs":[],"outputs":[{"name":"a"},{"name":"b","parameters":)"
+                              R"({"classification":3}},{"name":"c","parameters":)"
+                              R"({"classification":99999999999}}]})");
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_THAT(decoded->request.outputs, ElementsAre("a", "b", "c"));
+  EXPECT_THAT(decoded->request.classes,
+              ElementsAre(Pair("b", 3), Pair("c", std::numeric_limits<int>::max())));
 }
 
 TEST(OipDecodeTest, NeutralParametersOfClientsPass) {
@@ -165,6 +176,7 @@ TEST(OipDecodeTest, NeutralParametersOfClientsPass) {
              R"({"name":"b"}]})");
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->request.timeout, std::chrono::microseconds(1500));
+  EXPECT_TRUE(decoded->request.classes.empty());
   EXPECT_FALSE(decoded->format.Binary("a"));
   EXPECT_TRUE(decoded->format.Binary("b"));
 }

@@ -268,6 +268,31 @@ TEST_F(ServerTest, HealthTellsWhatIsReady) {
   EXPECT_EQ(Ask(Get("/v2/models/nobody/ready")).status, 404);
 }
 
+TEST_F(ServerTest, TheConfigurationSaysThatRequestsAreOfSequences) {
+  Serve();
+  engine_->set_model([](ModelMetadata& model) { model.sequences_only = true; });
+  EXPECT_TRUE(
+      json::parse(Ask(Get("/v2/models/identity/config")).body).contains("sequence_batching"));
+}
+
+// Whether or not requests share batches.
+TEST_F(ServerTest, MetadataHasTheBatchThatTheConfigurationDeclares) {
+  Serve();
+  const auto shown = [&](bool batches, int max_rows) {
+    engine_->set_model([=](ModelMetadata& model) {
+      model.batches = batches;
+      model.max_rows = max_rows;
+      model.inputs[0].shape = {-1, 4};
+    });
+    const json config = json::parse(Ask(Get("/v2/models/identity/config")).body);
+    return std::pair(config["max_batch_size"].get<int>(), config["input"][0]["dims"].dump());
+  };
+  for (const bool batches : {false, true}) {
+    EXPECT_EQ(shown(batches, 8), std::pair(8, std::string("[4]")));
+    EXPECT_EQ(shown(batches, 0), std::pair(0, std::string("[-1,4]")));
+  }
+}
+
 TEST_F(ServerTest, TheRepositoryIsListedLoadedAndUnloaded) {
   Serve();
   EXPECT_EQ(json::parse(Ask(Post("/v2/repository/index", "")).body).size(), 2);
@@ -281,12 +306,15 @@ TEST_F(ServerTest, TheRepositoryIsListedLoadedAndUnloaded) {
                 .status,
             200);
   EXPECT_EQ(Ask(Post("/v2/repository/models/nobody/load", "{}")).status, 404);
-  const HttpAnswer config =
-      Ask(Post("/v2/repository/models/identity/load", R"({"parameters":{"config":"{}"}})"));
-  EXPECT_EQ(config.status, 400);
-  EXPECT_THAT(ErrorOf(config), HasSubstr("\"config\""));
+  EXPECT_EQ(
+      Ask(Post("/v2/repository/models/identity/load", R"({"parameters":{"config":"{}"}})")).status,
+      200);
+  for (const char* wrong : {R"({"parameters":{"config":{}}})", R"({"parameters":{"config":""}})",
+                            R"({"parameters":{"file:1/model.onnx":"AA=="}})"}) {
+    EXPECT_EQ(Ask(Post("/v2/repository/models/identity/load", wrong)).status, 400) << wrong;
+  }
   EXPECT_THAT(engine_->repository_calls(),
-              ElementsAre("load identity", "unload identity", "load nobody"));
+              ElementsAre("load identity", "unload identity", "load nobody", "load identity{}"));
 }
 
 TEST_F(ServerTest, ClientsLoadAndUnloadOnlyWhereTheyMay) {

@@ -23,6 +23,7 @@ namespace dom = simdjson::dom;
 // of entries is a list of its own.
 bool HasBatch(const TensorSpec& spec, const ModelMetadata& model) {
   if (spec.shape.empty()) return false;
+  if (model.max_rows) return model.has_batch();
   if (model.batches || spec.shape[0] >= 0) return true;
   const std::vector<int64_t>& first = model.inputs.front().shape;
   return first.empty() || first[0] != 1;
@@ -100,7 +101,7 @@ struct GenerateDecoder::Impl {
       if (earlier.name == name) return InvalidArgument("input '{}' is given twice", name);
     }
     int missing = 0;
-    StatusOr<Tensor> tensor = ReadValue(field, *spec, model.batches, limits, json_bytes, &missing);
+    StatusOr<Tensor> tensor = ReadValue(field, *spec, model.has_batch(), limits, json_bytes, &missing);
     if (!tensor.ok()) return Annotate(tensor.status(), fmt::format("input '{}'", name));
     if (HasBatch(*spec, model)) decoded->without_batch &= missing == 1;
     request.inputs.push_back({std::string(name), *std::move(tensor)});

@@ -235,23 +235,31 @@ Reply Index(const Service& service, std::string_view body) {
   return JsonReply(list);
 }
 
-Status CheckRepositoryParameters(std::string_view body) {
+// The parameter "config", or nothing.
+StatusOr<std::string> ReadRepositoryParameters(std::string_view body) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Json request, OptionalObject(body));
+  std::string config;
   const auto parameters = request.find("parameters");
-  if (parameters == request.end()) return absl::OkStatus();
+  if (parameters == request.end()) return config;
   if (!parameters->is_object()) return InvalidArgument("\"parameters\" is not an object");
   for (const auto& [name, value] : parameters->items()) {
     CHAIRLIFT_RETURN_IF_ERROR(Service::CheckRepositoryParameter(name));
+    if (name != "config") continue;
+    if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
+      return InvalidArgument(
+          "parameter \"config\" must be a string: the model's configuration as JSON");
+    }
+    config = value.get<std::string>();
   }
-  return absl::OkStatus();
+  return config;
 }
 
 Reply Empty(const Status& status) { return status.ok() ? Reply{} : ErrorReply(status); }
 
 Reply LoadOrUnload(Service& service, const Route& route, std::string_view body) {
-  const Status parameters = CheckRepositoryParameters(body);
-  if (!parameters.ok()) return ErrorReply(parameters);
-  return Empty(route.endpoint == Endpoint::kLoad ? service.Load(route.model)
+  const StatusOr<std::string> config = ReadRepositoryParameters(body);
+  if (!config.ok()) return ErrorReply(config.status());
+  return Empty(route.endpoint == Endpoint::kLoad ? service.Load(route.model, *config)
                                                  : service.Unload(route.model));
 }
 

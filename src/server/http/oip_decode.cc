@@ -28,6 +28,7 @@ struct InputFields {
 struct OutputFields {
   std::optional<std::string_view> name;
   std::optional<bool> binary;
+  std::optional<int> classes;  // in place of the output itself, above 0
 };
 
 // The shape of one row that takes `bytes`.
@@ -168,8 +169,11 @@ struct InferDecoder::Impl {
       } else if (key == "parameters") {
         CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object parameters, Object(field, key));
         for (const auto& [parameter, setting] : parameters) {
-          CHAIRLIFT_RETURN_IF_ERROR(
-              protocol::CheckOutputParameter(parameter, ParameterFrom(setting)));
+          CHAIRLIFT_RETURN_IF_ERROR(protocol::CheckOutputParameter(parameter));
+          if (parameter == "classification") {
+            if (output.classes.has_value()) return GivenTwice(parameter);
+            CHAIRLIFT_ASSIGN_OR_RETURN(output.classes, protocol::Classes(ParameterFrom(setting)));
+          }
           if (parameter != "binary_data") continue;
           CHAIRLIFT_ASSIGN_OR_RETURN(output.binary,
                                      protocol::Boolean(ParameterFrom(setting), parameter));
@@ -188,6 +192,9 @@ struct InferDecoder::Impl {
         return Annotate(output.status(), fmt::format("output {}", decoded->request.outputs.size()));
       }
       CHAIRLIFT_RETURN_IF_ERROR(protocol::AddOutput(*output->name, limits, &decoded->request));
+      if (output->classes.value_or(0) > 0) {
+        decoded->request.classes.emplace(*output->name, *output->classes);
+      }
       if (!output->binary.has_value()) continue;
       decoded->format.binary.emplace_back(*output->name, *output->binary);
     }
@@ -254,7 +261,7 @@ StatusOr<DecodedInfer> DecodeRaw(std::string_view body, const ModelMetadata& mod
   const auto annotated = [&](const Status& status) {
     return Annotate(status, fmt::format("input '{}'", input.name));
   };
-  const StatusOr<Shape> shape = RawShape(input, model.batches, body.size());
+  const StatusOr<Shape> shape = RawShape(input, model.has_batch(), body.size());
   if (!shape.ok()) return annotated(shape.status());
   CHAIRLIFT_RETURN_IF_ERROR(
       protocol::CheckInput({input.name, input.dtype, *shape}, InferRequest(), limits).status());

@@ -29,10 +29,12 @@ void Show(const ModelMetadata& model, const ShapeBatch& shape_batch,
     return std::any_of(states.begin(), states.end(),
                        [&](const auto& state) { return state.second == spec.name; });
   });
-  std::erase_if(*outputs, [&](const TensorSpec& spec) { return states.contains(spec.name); });
+  std::erase_if(*outputs, [&](const TensorSpec& spec) {
+    return states.contains(spec.name) && !model.shown_states.contains(spec.name);
+  });
   for (std::vector<TensorSpec>* specs : {inputs, outputs}) {
     for (TensorSpec& spec : *specs) {
-      if (model.batches && !spec.shape.empty()) shape_batch(&spec.shape);
+      if (model.has_batch() && !spec.shape.empty()) shape_batch(&spec.shape);
     }
   }
 }
@@ -47,7 +49,7 @@ ModelConfiguration::SequenceBatching SequencesOf(const ModelMetadata& model) {
     if (spec == nullptr) continue;
     sequences.states.push_back({input, output, *spec});
     std::vector<int64_t>& dims = sequences.states.back().spec.shape;
-    if (model.batches && !dims.empty()) EraseBatch(&dims);
+    if (model.has_batch() && !dims.empty()) EraseBatch(&dims);
   }
   return sequences;
 }
@@ -75,13 +77,15 @@ ModelConfiguration ConfigurationOf(const ModelMetadata& model) {
   ModelConfiguration shown;
   shown.name = model.name;
   shown.platform = model.platform;
-  if (model.batches) {
+  if (model.max_rows) {
+    shown.max_batch_size = *model.max_rows;
+  } else if (model.batches) {
     shown.max_batch_size = config.max_batch_size > 0 ? config.max_batch_size : kMostRows;
   }
   Show(model, EraseBatch, &shown.inputs, &shown.outputs);
-  if (!config.sequence_state.empty()) {
+  if (!config.sequence_state.empty() || model.sequences_only) {
     shown.sequence_batching = SequencesOf(model);
-  } else if (model.batches) {
+  } else if (model.batches && model.has_batch()) {
     shown.dynamic_batching = {config.default_timeout_us, config.max_queue_size};
   }
   shown.preferred_batch_sizes = config.preferred_batch_sizes;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 
 #include "base/excerpt.h"
 #include "base/status.h"
@@ -169,12 +170,12 @@ Status CheckParameters(const InferRequest& request) {
 
 Status CheckInputParameter(std::string_view name) { return RefuseSharedMemory(name); }
 
-Status CheckOutputParameter(std::string_view name, const Parameter& value) {
-  CHAIRLIFT_RETURN_IF_ERROR(RefuseSharedMemory(name));
-  if (name != "classification") return absl::OkStatus();
-  CHAIRLIFT_ASSIGN_OR_RETURN(const uint64_t classes, Unsigned(value, name));
-  if (classes == 0) return absl::OkStatus();
-  return InvalidArgument("\"classification\" is not supported; ask for the scores");
+Status CheckOutputParameter(std::string_view name) { return RefuseSharedMemory(name); }
+
+StatusOr<int> Classes(const Parameter& value) {
+  constexpr uint64_t kMost = std::numeric_limits<int>::max();  // there are fewer scores
+  CHAIRLIFT_ASSIGN_OR_RETURN(const uint64_t classes, Unsigned(value, "classification"));
+  return static_cast<int>(std::min(classes, kMost));
 }
 
 StatusOr<DType> ReadDatatype(std::string_view name) {

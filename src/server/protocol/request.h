@@ -55,7 +55,10 @@ Status CheckParameters(const InferRequest& request);
 // Parameters of an input and of an output: those that would change the outcome and are not
 // supported are refused, others ignored.
 Status CheckInputParameter(std::string_view name);
-Status CheckOutputParameter(std::string_view name, const Parameter& value);
+Status CheckOutputParameter(std::string_view name);
+// The parameter "classification" of an output: how many of the largest scores are wanted in its
+// place; 0: the output itself.
+StatusOr<int> Classes(const Parameter& value);
 
 // An input without its data.
 struct TensorHead {

@@ -93,15 +93,14 @@ Status Service::MayLoad() const {
 }
 
 Status Service::CheckRepositoryParameter(std::string_view name) {
-  if (name != "config" && !name.starts_with("file:")) return absl::OkStatus();
+  if (!name.starts_with("file:")) return absl::OkStatus();
   return InvalidArgument(
-      "parameter \"{}\" is not supported: models and their configuration come from the "
-      "repository's folder",
-      name);
+      "parameter \"{}\" is not supported: the files of models come from the repository's folder",
+      name.substr(0, 64));
 }
 
-Status Service::Load(const std::string& model) {
-  Status loaded = engine_.LoadFromRepository(model);
+Status Service::Load(const std::string& model, const std::string& config) {
+  Status loaded = engine_.LoadFromRepository(model, config);
   if (!loaded.ok()) {
     spdlog::error("model '{}', which a client had loaded, is not served: {}", model,
                   Message(loaded));

@@ -55,10 +55,11 @@ class Service {
   // not address them.
   std::vector<ModelIndexEntry> Index(bool ready_only) const;
   Status MayLoad() const;  // and unload: OK or kPermissionDenied
-  // That a load or unload may have this parameter: those that would change the outcome are refused.
+  // That a load or unload may have this parameter: those that would change the outcome and are not
+  // supported are refused.
   static Status CheckRepositoryParameter(std::string_view name);
-  // Both are logged.
-  Status Load(const std::string& model);
+  // Both are logged. `config`: the parameter of that name; empty: it has none.
+  Status Load(const std::string& model, const std::string& config);
   Status Unload(const std::string& model);
   // Runs loads and unloads one after the other, on a thread of their own. kResourceExhausted, and
   // the task is dropped, where max_admin_requests wait already.
