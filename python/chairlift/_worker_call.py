@@ -151,6 +151,9 @@ def of_annotation(name, annotation):
             value = of_annotation(name, item)
             value.lists = "rows"
             return value
+    if annotation in (str, bytes, *NUMBERS):
+        kind = annotation.__name__
+        raise TypeError(f"'{name}' is annotated with {kind}, but a function gets a batch of them: annotate list[{kind}]")
     raise TypeError(f"'{name}' is annotated with {annotation}; arrays, lists of numbers, texts or arrays, and "
                     "dictionaries are served")
 
@@ -426,6 +429,9 @@ class Function:
                     if not np.array_equal(part.offsets, offsets):
                         raise ValueError(f"'{self.name}' returned '{value.name}' with other offsets than those it was given")
                     part = part.values
+            if isinstance(part, (str, bytes)):
+                raise TypeError(f"'{self.name}' returned text for '{value.name}', which is served as {dtype}: "
+                                "annotate -> list[str], and return one for each row")
             array = part if isinstance(part, np.ndarray) else np.asarray(
                 part, dtype=None if isinstance(part, np.generic) else dtype)
             if array.dtype != dtype:

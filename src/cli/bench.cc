@@ -16,10 +16,14 @@ namespace chairlift {
 namespace {
 
 // Refuses flags that would have no effect.
-Status CheckPlace(const CLI::App& parser, bool in_process) {
+Status CheckPlace(const CLI::App& parser, const std::string& policy, bool in_process) {
   if (parser.count("--rate") != 0 &&
       (parser.count("--peak") != 0 || parser.count("--tune-delay") != 0)) {
     return Usage(InvalidArgument("--peak and --tune-delay find the rate; leave out --rate"));
+  }
+  if (parser.count("--tune-delay") != 0 && policy == "none") {
+    return Usage(InvalidArgument(
+        "--tune-delay needs a policy that waits: window, length_dp or staged, not none"));
   }
   if (in_process) {
     return parser.count("--connections") == 0
@@ -139,7 +143,7 @@ Command AddBench(CLI::App& parser) {
   AddAllowPlugins(parser, &flags->engine.allow_plugins);
   AddTokenBench(parser, &flags->tokens);
   return [flags, &parser]() -> Status {
-    CHAIRLIFT_RETURN_IF_ERROR(CheckPlace(parser, flags->url.empty()));
+    CHAIRLIFT_RETURN_IF_ERROR(CheckPlace(parser, flags->config.policy, flags->url.empty()));
     return RunBench(*flags);
   };
 }

@@ -92,7 +92,7 @@ StatusOr<std::vector<NamedTensor>> ReadInputs(const std::vector<std::string>& ar
     StatusOr<Tensor> tensor = ReadNpy(named.second);
     if (!tensor.ok()) {
       return Status(tensor.status().code(),
-                    fmt::format("{}={}", named.first, Message(tensor.status())));
+                    fmt::format("--input {}: {}", named.first, Message(tensor.status())));
     }
     inputs.push_back({std::move(named.first), *std::move(tensor)});
   }

@@ -593,13 +593,18 @@ Status Inspect(InspectFlags flags) {
   CHAIRLIFT_RETURN_IF_ERROR(ParseShapes(flags.shapes, &flags.input_shapes));
   const Status passes = CheckPassNames(flags.disabled_passes);
   if (!passes.ok()) return Usage(passes);
-  CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.dot));
-  CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.svg));
   CHAIRLIFT_ASSIGN_OR_RETURN(ModelPath model, FindModel(flags.model));
+  // It makes the files: only where something will be drawn.
+  if (!model.function) {
+    CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.dot));
+    CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.svg));
+  }
   model.config.disabled_passes.insert(flags.disabled_passes.begin(), flags.disabled_passes.end());
   if (flags.max_embedding_bytes) model.config.max_embedding_bytes = *flags.max_embedding_bytes;
   if (flags.operators && (model.function || model.cells)) {
-    return Usage(InvalidArgument("--operators are those of one graph; this model is none"));
+    return Usage(
+        InvalidArgument("--operators needs a model of one graph; this one is made of cells or is a "
+                        "Python function"));
   }
   if (model.function) return InspectFunction(model, flags);
   return model.cells ? InspectManifest(model, flags) : InspectFile(model, flags);

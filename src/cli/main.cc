@@ -86,6 +86,37 @@ std::string DidYouMeanFlag(const std::string& flag, const std::vector<std::strin
   return text;
 }
 
+// Flags of other servers and short forms: what takes their place here.
+struct OtherFlag {
+  const char* flag;
+  const char* here;
+};
+constexpr OtherFlag kOtherFlags[] = {
+    {"-p", "--http-port"},
+    {"--host", "--address"},
+    {"--bind", "--address"},
+    {"--listen", "--address"},
+    {"--http-address", "--address"},
+    {"--model", "--model-repository, or name the model without a flag"},
+    {"--model-path", "--model-repository, or name the model without a flag"},
+    {"--model-store", "--model-repository"},
+    {"--model-name", "--name"},
+    {"--config", "a model.yaml beside the model (docs/repositories.md)"},
+    {"--config-path", "a model.yaml beside the model (docs/repositories.md)"},
+    {"--grpc-port", "nothing: there is no gRPC, only HTTP"},
+    {"--rest-port", "--http-port"},
+    {"--rest_port", "--http-port"},
+    {"--api-key", "a proxy in front of the server (docs/exposing.md)"},
+    {"--log-verbose", "--log-level debug"},
+};
+
+std::string OtherThan(const std::string& flag) {
+  for (const OtherFlag& other : kOtherFlags) {
+    if (flag == other.flag) return fmt::format("; here it is {}", other.here);
+  }
+  return {};
+}
+
 // A misspelt command or flag is reported first, whatever error followed from it.
 std::string Explain(const CLI::App* app, const CLI::Error& error) {
   std::string text = Plainly(error.what());
@@ -101,7 +132,9 @@ std::string Explain(const CLI::App* app, const CLI::Error& error) {
     }
     if (left.size() > 1 && left[0] == '-') {
       const std::string flag = left.substr(0, left.find('='));
-      text = fmt::format("there is no flag {}{}", flag, DidYouMeanFlag(flag, FlagsOf(*command)));
+      const std::string here = OtherThan(flag);
+      text = fmt::format("there is no flag {}{}", flag,
+                         here.empty() ? DidYouMeanFlag(flag, FlagsOf(*command)) : here);
       break;
     }
   }

@@ -97,8 +97,18 @@ std::string WhyNoPath(const std::string& path) {
     names.push_back(it->path().filename().string());
   }
   std::sort(names.begin(), names.end());
+  if (path.find("://") != std::string::npos) {
+    return fmt::format("'{}' is an address: download the model, then name its file or folder",
+                       path);
+  }
   std::string text = fmt::format("there is no file or folder '{}'", path);
-  if (const auto closest = Closest(wanted.filename().string(), names)) {
+  const bool is_hub_name = std::count(path.begin(), path.end(), '/') == 1 && path[0] != '/' &&
+                           path[0] != '.' && !fs::exists(folder, error);
+  if (is_hub_name) {
+    text += fmt::format(
+        "; models are not downloaded: `hf download {} --local-dir {}`, then serve that folder",
+        path, wanted.filename().string());
+  } else if (const auto closest = Closest(wanted.filename().string(), names)) {
     text += fmt::format("; did you mean '{}'?", (wanted.parent_path() / *closest).string());
   }
   return text;
@@ -150,6 +160,8 @@ StatusOr<ModelPath> FindModel(const std::string& name, bool in_repository) {
     }
     return OfFile(name);
   }
+  (void)fs::directory_iterator(name, error);
+  if (error) return NotFound("cannot read '{}': {}", name, error.message());
   fs::path folder = fs::absolute(name, error).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();  // it ended in a slash
   folder = HubSnapshot(folder);
@@ -180,14 +192,19 @@ Status ApplyGiven(const std::string& name, const std::string& value, bool one_of
       return ApplyFunctionSettings({{name, value}}, *model.function);
     }
     if (one_of_many) return absl::OkStatus();
-    return InvalidArgument("{} is for functions, and {} is none", name, model.path.string());
+    return InvalidArgument("setting '{}' applies only to Python models; {} is not one", name,
+                           model.path.string());
   }
   ModelConfig unused;
   ModelConfig& config = model.pipeline && !IsPipelineOption(name) ? unused : model.config;
   CHAIRLIFT_ASSIGN_OR_RETURN(const bool known, ApplySetting(name, value, config));
   if (known) return absl::OkStatus();
-  return InvalidArgument("there is no setting '{}'{}; `chairlift serve --help` lists them", name,
-                         DidYouMean(name, SettingNames()));
+  std::vector<std::string> names = SettingNames();
+  for (const std::string& own : FunctionSettingNames()) names.push_back(own);
+  return InvalidArgument(
+      "there is no setting '{}'{}; `chairlift serve --help` lists them, docs/functions.md those of "
+      "Python models",
+      name, DidYouMean(name, names));
 }
 
 std::vector<std::string> NamedModels(const ModelPath& model) {

@@ -161,7 +161,8 @@ Status InFlags(const Status& status) {
   const size_t end = text.find_first_of(" :");
   std::string flag = text.substr(0, end);
   if (flag == "cors_origins") flag = "cors_allow_origin";
-  if (flag == "address" || flag.find('_') != std::string::npos) {
+  const bool is_name = flag.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string::npos;
+  if (flag == "address" || (is_name && flag.find('_') != std::string::npos)) {
     std::replace(flag.begin(), flag.end(), '_', '-');
     text = fmt::format("--{}{}", flag, text.substr(end));
   }
@@ -317,6 +318,13 @@ Status Serve(ServeFlags flags) {
     return Usage(InvalidArgument(
         "nothing to serve: name a model.onnx, a my.py:function, a model's folder, or a folder of "
         "models"));
+  }
+  constexpr int64_t kLeastMemory = int64_t{1} << 20;
+  if (flags.engine.memory_budget != 0 && flags.engine.memory_budget < kLeastMemory) {
+    return Usage(
+        InvalidArgument("--memory-budget: {} bytes are too few for any model; it must be "
+                        "1MiB or more, or 0 (half of what this process may use)",
+                        flags.engine.memory_budget));
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<ModelPath> models, FindModels(flags));
   if (!flags.only.empty() && flags.repositories.empty()) {

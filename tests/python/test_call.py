@@ -98,7 +98,7 @@ class Foreign:
 def test_dlpack_in_and_out(doubling):
     np.testing.assert_array_equal(doubling(Foreign(FOUR.copy())), FOUR * 2)
     np.testing.assert_array_equal(np.from_dlpack(Foreign(doubling(FOUR))), FOUR * 2)
-    with pytest.raises(chairlift.InvalidArgument, match="FP64; the model takes FP32"):
+    with pytest.raises(chairlift.InvalidArgument, match="FP64; the model takes FP32: convert"):
         doubling(Foreign(FOUR.astype(np.float64)))
     with pytest.raises(chairlift.InvalidArgument, match="'x' is a Foreign .*it is elsewhere.* the host's memory"):
         doubling(Foreign(FOUR.copy(), in_host_memory=False))
@@ -122,7 +122,7 @@ def test_lists_without_elements_get_the_type_of_the_input(folder):
 
 
 @pytest.mark.parametrize("x, says", [
-    (FOUR.astype(np.float64), "FP64; the model takes FP32"),
+    (FOUR.astype(np.float64), "FP64; the model takes FP32: convert"),
     (FOUR.astype(np.complex64), "type complex64; it takes float32"),
     (FOUR.astype(np.longdouble), "it takes float32"),
     (np.zeros(3, "datetime64[s]"), "it takes float32"),

@@ -52,6 +52,10 @@ StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(int index, bool tf32,
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
     cudaGetLastError();
+    if (error == cudaErrorInsufficientDriver) {
+      return NotFound(
+          "no NVIDIA GPU can be used: this machine has no NVIDIA driver, or one that is too old");
+    }
     return NotFound("no NVIDIA GPU can be used: {}", cudaGetErrorString(error));
   }
   if (index < 0 || index >= count) {

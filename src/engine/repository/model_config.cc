@@ -247,6 +247,18 @@ Status CheckConfig(const ModelConfig& config) {
   return CheckPassNames(config.disabled_passes);
 }
 
+// What people write who know Triton's settings.
+constexpr std::pair<const char*, const char*> kTritonSettings[] = {
+    {"dynamic_batching", "queue_delay_us, preferred_batch_sizes and max_queue_size"},
+    {"max_queue_delay_microseconds", "queue_delay_us"},
+    {"preferred_batch_size", "preferred_batch_sizes"},
+    {"instance_group", "`chairlift serve --workers`: every worker runs every model"},
+    {"sequence_batching", "sequence_state and sequence_idle_us"},
+    {"response_cache", "response_cache_bytes"},
+    {"version_policy", "versions"},
+    {"default_model_filename", "file"},
+};
+
 StatusOr<ModelConfig> ReadModelConfig(const YamlValue& settings) {
   ModelConfig config;
   if (settings.IsNull()) return config;
@@ -255,6 +267,11 @@ StatusOr<ModelConfig> ReadModelConfig(const YamlValue& settings) {
   for (std::string& name : FunctionSettingNames()) names.push_back(std::move(name));
   for (std::string& name : PipelineSettingNames()) names.push_back(std::move(name));
   for (std::string& name : TextSettingNames()) names.push_back(std::move(name));
+  for (const auto& [triton, here] : kTritonSettings) {
+    if (!settings.Has(triton)) continue;
+    return InvalidArgument("'{}' is a setting of Triton's config.pbtxt; in a model.yaml it is {}",
+                           triton, here);
+  }
   settings.CheckKeys(names);
   for (const auto& [name, value] : settings.Map("a map of settings")) {
     ReadSetting(name, value, config);

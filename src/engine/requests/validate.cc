@@ -39,8 +39,8 @@ using Bindings = absl::InlinedVector<Binding, 8>;  // few: models have one to fo
 Status CheckTensor(const Signature& signature, int index, const Tensor& tensor, Bindings& symbols) {
   const SymbolicSpec& spec = signature.inputs[index];
   if (tensor.dtype() != spec.dtype) {
-    return InvalidArgument("input '{}' has element type {}; the model takes {}", spec.name,
-                           DatatypeName(tensor.dtype()), DatatypeName(spec.dtype));
+    return InvalidArgument("input '{}' has element type {}; the model takes {}: convert it first",
+                           spec.name, DatatypeName(tensor.dtype()), DatatypeName(spec.dtype));
   }
   if (!spec.shape.has_rank()) return absl::OkStatus();
   const Shape& shape = tensor.shape();

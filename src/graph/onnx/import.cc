@@ -42,6 +42,30 @@ StatusOr<ImportedModel> FromProto(onnx::ModelProto& model, const DetachedWeights
   return out;
 }
 
+// What else people take for an ONNX file, by its first bytes.
+struct KnownFile {
+  std::string_view begins;
+  const char* says;
+};
+using namespace std::string_view_literals;
+constexpr KnownFile kKnownFiles[] = {
+    {"version https://git-lfs"sv, "Git LFS's pointer to one: run `git lfs pull`"},
+    {"PK\x03\x04"sv,
+     "a ZIP archive, such as a PyTorch checkpoint or a .keras file: export it to ONNX "
+     "(docs/exporters.md)"},
+    {"GGUF"sv, "a GGUF file of llama.cpp: export the original model to ONNX (docs/exporters.md)"},
+    {"\x89HDF"sv, "an HDF5 file, such as Keras writes: export it to ONNX (docs/exporters.md)"},
+    {"\x80\x02"sv, "a Python pickle, such as an old PyTorch checkpoint: export it to ONNX"},
+    {"\x80\x03"sv, "a Python pickle: export the model to ONNX (docs/exporters.md)"},
+    {"\x80\x04"sv, "a Python pickle: export the model to ONNX (docs/exporters.md)"},
+    {"\x89PNG"sv, "a PNG image"},
+    {"\x1f\x8b"sv, "a gzip archive: unpack it first"},
+    {"<!DOCTYPE"sv, "an HTML page: its download failed"},
+    {"<!doctype"sv, "an HTML page: its download failed"},
+    {"<html"sv, "an HTML page: its download failed"},
+    {"{"sv, "JSON text"},
+};
+
 Status CheckSize(int64_t size, const ImportOptions& options) {
   const int64_t limit = std::min(options.max_model_bytes, kMaxProtobufBytes);
   if (size <= limit) return absl::OkStatus();
@@ -53,11 +77,14 @@ Status CheckSize(int64_t size, const ImportOptions& options) {
 
 Status Parse(const void* bytes, size_t size, onnx::ModelProto& model) {
   if (model.ParseFromArray(bytes, static_cast<int>(size))) return absl::OkStatus();
-  constexpr std::string_view kPointer = "version https://git-lfs";
-  if (std::string_view(static_cast<const char*>(bytes), size).starts_with(kPointer)) {
-    return InvalidArgument("not an ONNX model but Git LFS's pointer to one: run `git lfs pull`");
+  const std::string_view text(static_cast<const char*>(bytes), size);
+  for (const KnownFile& known : kKnownFiles) {
+    if (text.starts_with(known.begins))
+      return InvalidArgument("not an ONNX model but {}", known.says);
   }
-  return InvalidArgument("not an ONNX model: the protobuf message is truncated or malformed");
+  return InvalidArgument(
+      "not an ONNX model: the protobuf message is truncated or malformed (the file has {} bytes)",
+      size);
 }
 
 StatusOr<ImportedModel> Import(int64_t size, const ReadAt& read, const ImportOptions& options,

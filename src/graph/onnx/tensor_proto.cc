@@ -227,7 +227,9 @@ StatusOr<ValueInfo> DecodeType(const onnx::TypeProto& proto, DimensionNames& nam
     case onnx::TypeProto::kTensorType:
       break;
     case onnx::TypeProto::kSequenceType:
-      return Unimplemented("values of type sequence are not supported");
+      return Unimplemented(
+          "values of type sequence are not supported; of a scikit-learn classifier, convert with "
+          "options={{'zipmap': False}}");
     case onnx::TypeProto::kMapType:
       return Unimplemented("values of type map are not supported");
     case onnx::TypeProto::kOptionalType:

@@ -245,8 +245,12 @@ Status NormaliseContrib(OnnxNode& node, Rewriter& rewriter) {
       std::find_if(operators.begin(), operators.end(),
                    [&](const ContribOperator& o) { return o.op_type == node.op_type; });
   if (found == operators.end()) {
-    return Unimplemented("operators of domain '{}' that are supported do not include {}",
-                         node.domain, node.op_type);
+    std::string names;
+    for (const ContribOperator& one : operators) {
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", one.op_type);
+    }
+    return Unimplemented("operator {} is not supported; of domain '{}' these are: {}", node.op_type,
+                         node.domain, names);
   }
   const auto inputs = static_cast<int>(node.inputs.size());
   if (inputs < found->min_inputs || inputs > found->max_inputs) {
