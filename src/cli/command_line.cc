@@ -87,6 +87,7 @@ std::unique_ptr<CommandLine> MakeCommandLine() {
   add("profile", "Measure what batches of a model cost, and keep the table", AddProfile);
   add("bench", "Load a model or a server at a chosen rate and report latencies", AddBench);
   add("simulate", "Run batching policies in virtual time, on a machine of known cost", AddSimulate);
+  add("doctor", "Examine this machine, and how it serves a model", AddDoctor);
   return line;
 }
 

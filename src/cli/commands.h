@@ -22,6 +22,7 @@ Command AddInspect(CLI::App& parser);
 Command AddProfile(CLI::App& parser);
 Command AddBench(CLI::App& parser);
 Command AddSimulate(CLI::App& parser);
+Command AddDoctor(CLI::App& parser);
 
 }  // namespace chairlift
 

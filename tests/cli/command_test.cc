@@ -57,7 +57,8 @@ TEST_F(CommandTest, HelpAndVersionSucceed) {
 
 // FILE, N or MS, not TEXT or INT; and every policy that there is.
 TEST_F(CommandTest, HelpSaysWhatFlagsTake) {
-  for (const char* command : {"serve", "run", "inspect", "profile", "bench", "simulate"}) {
+  for (const char* command :
+       {"serve", "run", "inspect", "profile", "bench", "simulate", "doctor"}) {
     const std::string help = Run({command, "--help"}).output;
     for (const char* type : {" TEXT", " INT", " UINT", " FLOAT", " BOOLEAN"}) {
       EXPECT_THAT(help, Not(HasSubstr(type))) << command;

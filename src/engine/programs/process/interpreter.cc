@@ -211,12 +211,13 @@ std::vector<InterpreterPlace> InterpreterPlaces(const FunctionConfig& function,
   return places;
 }
 
-StatusOr<std::string> FindInterpreter(const FunctionConfig& function, const fs::path& file,
-                                      bool runs_their_code) {
-  if (!function.python_executable.empty()) return function.python_executable;
+StatusOr<Interpreter> ChooseInterpreter(const FunctionConfig& function, const fs::path& file,
+                                        bool runs_their_code) {
+  if (!function.python_executable.empty()) {
+    return Interpreter{function.python_executable, "python_executable"};
+  }
   if (const std::string named = InEnvironment("CHAIRLIFT_PYTHON"); !named.empty()) {
-    LogOnce(spdlog::level::info, fmt::format("Python: {} (CHAIRLIFT_PYTHON)", named));
-    return named;
+    return Interpreter{named, "CHAIRLIFT_PYTHON"};
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const fs::path worker, FindWorkerScript());
   const fs::path script = worker.parent_path() / "_packages.py";
@@ -235,10 +236,8 @@ StatusOr<std::string> FindInterpreter(const FunctionConfig& function, const fs::
         "no Python could be run; tried {}. CHAIRLIFT_PYTHON names an interpreter, which needs {}",
         fmt::join(tried, ", "), fmt::join(function.packages, ", "));
   }
-  const std::string taken = fmt::format("Python: {} ({})", best->python, best->where);
-  if (lacks.empty()) {
-    LogOnce(spdlog::level::info, taken);
-  } else {
+  Interpreter chosen{best->python, best->where};
+  if (!lacks.empty()) {
     std::string pip = fmt::format("{} -m pip", best->python);
     std::vector<std::string> wanted = lacks;
     if (best->where == kInPath) {
@@ -251,13 +250,25 @@ StatusOr<std::string> FindInterpreter(const FunctionConfig& function, const fs::
         }
       }
     }
-    LogOnce(spdlog::level::warn,
-            fmt::format("{} lacks {}: `{} install {}`, or have CHAIRLIFT_PYTHON name another; "
-                        "tried {}",
-                        taken, fmt::join(lacks, ", "), pip, fmt::join(wanted, " "),
-                        fmt::join(tried, ", ")));
+    chosen.lacks =
+        fmt::format("lacks {}: `{} install {}`, or have CHAIRLIFT_PYTHON name another; tried {}",
+                    fmt::join(lacks, ", "), pip, fmt::join(wanted, " "), fmt::join(tried, ", "));
   }
-  return best->python;
+  return chosen;
+}
+
+StatusOr<std::string> FindInterpreter(const FunctionConfig& function, const fs::path& file,
+                                      bool runs_their_code) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Interpreter chosen,
+                             ChooseInterpreter(function, file, runs_their_code));
+  if (!function.python_executable.empty()) return chosen.python;
+  const std::string taken = fmt::format("Python: {} ({})", chosen.python, chosen.where);
+  if (chosen.lacks.empty()) {
+    LogOnce(spdlog::level::info, taken);
+  } else {
+    LogOnce(spdlog::level::warn, taken + " " + chosen.lacks);
+  }
+  return chosen.python;
 }
 
 }  // namespace chairlift

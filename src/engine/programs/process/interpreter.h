@@ -24,9 +24,18 @@ std::vector<InterpreterPlace> InterpreterPlaces(const FunctionConfig& function,
                                                 const std::filesystem::path& file,
                                                 bool runs_their_code);
 
+struct Interpreter {
+  std::string python;      // a path, or a name that PATH leads to
+  std::string where;       // in words
+  std::string lacks = {};  // packages, and how to install them; empty: none
+};
+
 // The interpreter for the function: the one that it or CHAIRLIFT_PYTHON names; else the first of
 // the places that has its packages and what its file imports, or the one that lacks the fewest.
-// Logs which was taken and what it lacks, once. NotFound if there is none.
+// NotFound if there is none.
+StatusOr<Interpreter> ChooseInterpreter(const FunctionConfig& function,
+                                        const std::filesystem::path& file, bool runs_their_code);
+// Its path. Logs which was taken and what it lacks, once.
 StatusOr<std::string> FindInterpreter(const FunctionConfig& function,
                                       const std::filesystem::path& file, bool runs_their_code);
 

@@ -1,0 +1,98 @@
+// `chairlift doctor`: what this machine gives a server, what is in its way, and how a model fares.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/doctor/findings.h"
+#include "cli/flags.h"
+#include "cli/model_path.h"
+#include "cli/terminal.h"
+#include "cli/version_text.h"
+
+namespace chairlift {
+namespace {
+
+using doctor::Finding;
+using doctor::Level;
+
+struct DoctorFlags {
+  std::string model;
+  bool json = false;
+  bool allow_plugins = false;
+};
+
+struct Section {
+  std::string name;
+  std::vector<Finding> findings;
+};
+
+const char* LevelName(Level level) {
+  return level == Level::kOk ? "ok" : level == Level::kHint ? "hint" : "problem";
+}
+
+void Print(const std::vector<Section>& sections) {
+  PrintText("{}\n", VersionText());
+  for (const Section& section : sections) {
+    PrintText("\n{}\n", section.name);
+    for (const Finding& finding : section.findings) {
+      PrintText("  {:7} {:12} {}\n", LevelName(finding.level), finding.about, finding.said);
+      if (!finding.fix.empty()) PrintText("  {:7} {:12} -> {}\n", "", "", finding.fix);
+    }
+  }
+}
+
+void PrintJson(const std::vector<Section>& sections) {
+  nlohmann::ordered_json report = {{"version", VersionText()}};
+  for (const Section& section : sections) {
+    nlohmann::ordered_json& rows = report[section.name] = nlohmann::ordered_json::array();
+    for (const Finding& finding : section.findings) {
+      rows.push_back(
+          {{"level", LevelName(finding.level)}, {"about", finding.about}, {"said", finding.said}});
+      if (!finding.fix.empty()) rows.back()["fix"] = finding.fix;
+    }
+  }
+  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+  fmt::print("{}\n", report.dump(2, ' ', false, kReplace));
+}
+
+Status Examine(const DoctorFlags& flags) {
+  std::vector<Section> sections = {{"machine", doctor::OfMachine()},
+                                   {"serving", doctor::OfServing()}};
+  if (!flags.model.empty()) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const ModelPath path, FindModel(flags.model));
+    sections.push_back({"model", doctor::OfModel(path, flags.allow_plugins)});
+  }
+  flags.json ? PrintJson(sections) : Print(sections);
+  for (const Section& section : sections) {
+    for (const Finding& finding : section.findings) {
+      if (finding.level != Level::kProblem) continue;
+      return Unavailable("{}: {}", finding.about, finding.said);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddDoctor(CLI::App& parser) {
+  auto flags = std::make_shared<DoctorFlags>();
+  parser.footer(
+      "Examples:\n"
+      "  chairlift doctor                  the machine, the ports, the cache folder\n"
+      "  chairlift doctor model.onnx       also how the model is served, why not better, its "
+      "speed\n"
+      "  chairlift doctor --json\n"
+      "Exit code: 1 if there is a problem; hints do not count.");
+  TakesModel(parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder"));
+  parser.add_flag("--json", flags->json, "Print JSON");
+  AddAllowPlugins(parser, &flags->allow_plugins);
+  return [flags] { return Examine(*flags); };
+}
+
+}  // namespace chairlift

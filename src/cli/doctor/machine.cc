@@ -1,0 +1,121 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+
+#include "cli/doctor/findings.h"
+#include "cli/terminal.h"
+#include "device/cpu/cores.h"
+#include "device/cpu/isa.h"
+#include "device/cpu/memory.h"
+#include "device/cpu/peak_rates.h"
+#include "device/device.h"
+#include "device/devices.h"
+
+namespace chairlift::doctor {
+namespace {
+
+// A small file of /proc or /sys; empty where there is none.
+std::string ReadText(const char* path) {
+  std::ifstream file(path);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+Finding Cores() {
+  const std::vector<int> allowed = AllowedCores();
+  const long machine = sysconf(_SC_NPROCESSORS_ONLN);
+  const std::optional<double> quota = CgroupCoreQuota();
+  std::string said = fmt::format("{} of the machine's {}", allowed.size(), machine);
+  if (quota) said += fmt::format(", with a control group's quota of {:.3g}", *quota);
+  const auto placement = PlaceWorkers(0, {}, allowed, quota);
+  if (!placement.ok()) return {Level::kProblem, "cores", Message(placement.status())};
+  said += fmt::format("; workers: {}, {}", placement->workers,
+                      placement->pinned.empty() ? "not pinned" : "each pinned to a core");
+  if (quota && *quota < 1) {
+    return {Level::kHint, "cores", said,
+            "with less than one core, requests stop whenever the quota is used up: raise it to 1"};
+  }
+  return {Level::kOk, "cores", said};
+}
+
+// Instruction sets beyond those that kernels are chosen by, as /proc/cpuinfo names them.
+std::string Narrow() {
+  const std::string info = ReadText("/proc/cpuinfo");
+  std::vector<std::string> found;
+  for (const char* flag :
+       {"avx512_vnni", "avx_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8"}) {
+    if (info.find(std::string(" ") + flag) != std::string::npos) found.emplace_back(flag);
+  }
+  return found.empty() ? "none" : fmt::format("{}", fmt::join(found, ", "));
+}
+
+Finding InstructionSets() {
+  const CpuIsa isa = ActiveCpuIsa();
+  const std::string said = fmt::format("kernels for {}; for narrow types the machine has: {}",
+                                       CpuIsaName(isa), Narrow());
+  if (isa == CpuIsa::kBaseline) {
+    return {Level::kHint, "instructions", said,
+            "AVX2 makes most models several times as fast; in a virtual machine, pass the host's "
+            "CPU through"};
+  }
+  return {Level::kOk, "instructions", said};
+}
+
+Finding Rates() {
+  const auto placement = PlaceWorkers(0, {}, AllowedCores(), CgroupCoreQuota());
+  const int threads = placement.ok() ? placement->workers : 1;
+  const PeakRates rates = MeasurePeakRates(threads);
+  return {Level::kOk, "peak",
+          fmt::format("{:.0f} GFLOP/s (float32) and {:.0f} GB/s from memory, measured on {}",
+                      rates.gflops, rates.memory_gbs, Counted(threads, "thread"))};
+}
+
+Finding HugePages() {
+  const std::string modes = ReadText("/sys/kernel/mm/transparent_hugepage/enabled");
+  const size_t open = modes.find('['), close = modes.find(']');
+  if (open == std::string::npos || close == std::string::npos) {
+    return {Level::kOk, "huge pages", "not known here"};
+  }
+  const std::string mode = modes.substr(open + 1, close - open - 1);
+  if (mode != "never") return {Level::kOk, "huge pages", "transparent huge pages: " + mode};
+  return {Level::kHint, "huge pages", "transparent huge pages are off",
+          "large weights are read faster with: echo madvise > "
+          "/sys/kernel/mm/transparent_hugepage/enabled"};
+}
+
+Finding Clock() {
+  const std::string governor = ReadText("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+  if (governor.empty()) return {Level::kOk, "clock", "the machine does not say how it is set"};
+  if (governor == "powersave" || governor == "conservative") {
+    return {Level::kHint, "clock", "the frequency governor is " + governor,
+            "latencies are steadier with: cpupower frequency-set -g performance"};
+  }
+  return {Level::kOk, "clock", "the frequency governor is " + governor};
+}
+
+Finding Gpu() {
+  const auto device = FindDevice("cuda", {});
+  if (device.ok()) return {Level::kOk, "GPU", (*device)->Description()};
+  return {Level::kOk, "GPU", "none is used: " + Message(device.status())};
+}
+
+}  // namespace
+
+std::vector<Finding> OfMachine() {
+  return {Cores(),
+          {Level::kOk, "memory",
+           HumanBytes(static_cast<double>(UsableMemoryBytes())) + " may be used by this process"},
+          InstructionSets(),
+          Rates(),
+          HugePages(),
+          Clock(),
+          Gpu()};
+}
+
+}  // namespace chairlift::doctor

@@ -1,0 +1,79 @@
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "cli/doctor/findings.h"
+#include "engine/programs/process/interpreter.h"
+#include "runtime/cost_table.h"
+#include "server/server.h"
+
+namespace chairlift::doctor {
+namespace {
+
+// Empty where a server could listen there.
+std::string WhyTaken(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return std::strerror(errno);
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string why;
+  if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || listen(fd, 1) != 0) {
+    why = std::strerror(errno);
+  }
+  close(fd);
+  return why;
+}
+
+Finding Port(const char* flag, int port) {
+  const std::string why = WhyTaken(port);
+  const std::string about = fmt::format("port {}", port);
+  if (why.empty()) return {Level::kOk, about, "free"};
+  return {Level::kHint, about, why, fmt::format("serve with another: {} {}", flag, port + 10)};
+}
+
+Finding CacheFolder() {
+  const std::filesystem::path folder = CostTablePath({}).parent_path();
+  std::filesystem::path there = folder;
+  std::error_code error;
+  while (there.has_parent_path() && there != there.parent_path() &&
+         !std::filesystem::exists(there, error)) {
+    there = there.parent_path();
+  }
+  if (access(there.c_str(), W_OK | X_OK) == 0) return {Level::kOk, "cache", folder.string()};
+  return {Level::kHint, "cache",
+          fmt::format("{} cannot be written: {}", folder.string(), std::strerror(errno)),
+          "set XDG_CACHE_HOME to a folder that can; without, models are timed at every start"};
+}
+
+// For text models and Python models.
+Finding Python() {
+  FunctionConfig function;
+  function.packages = {"numpy", "tokenizers", "jinja2"};
+  const auto chosen = ChooseInterpreter(function, {}, /*runs_their_code=*/false);
+  if (!chosen.ok()) return {Level::kHint, "Python", Message(chosen.status())};
+  const std::string said = fmt::format("{} ({})", chosen->python, chosen->where);
+  if (chosen->lacks.empty()) return {Level::kOk, "Python", said};
+  return {Level::kHint, "Python", said, "for text models: it " + chosen->lacks};
+}
+
+}  // namespace
+
+std::vector<Finding> OfServing() {
+  const ServerOptions defaults;
+  return {Port("--http-port", defaults.http_port), Port("--metrics-port", defaults.metrics_port),
+          CacheFolder(), Python()};
+}
+
+}  // namespace chairlift::doctor
