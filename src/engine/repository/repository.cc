@@ -505,7 +505,9 @@ StatusOr<std::shared_ptr<Model>> Repository::Find(const std::string& name,
       return NotFound("no model '{}' is loaded: {}", name, why->second);
     }
     lock.unlock();
-    return NotFound("no model '{}' is loaded{}", name, DidYouMean(name, names));
+    constexpr size_t kMostListed = 16;
+    return NotFound("no model '{}' is loaded{}", name,
+                    names.size() > kMostListed ? DidYouMean(name, names) : KnownNames(name, names));
   }
   const Versions& versions = found->second;
   if (!version.empty()) {

@@ -250,7 +250,8 @@ std::vector<std::string> ListRoutes() {
   for (const Entry& entry : kTable) {
     const bool absent = entry.pattern.find("sharedmemory") != std::string_view::npos ||
                         entry.pattern.ends_with("trace/setting");
-    if (entry.port != Port::kInference || absent) continue;
+    const bool optional = entry.endpoint == Endpoint::kMetrics;
+    if (entry.port != Port::kInference || absent || optional) continue;
     std::string path(entry.pattern);
     if (const size_t at = path.find('*'); at != path.npos) path.replace(at, 1, "{model}");
     if (const size_t at = path.find('#'); at != path.npos) path.replace(at, 1, "{version}");

@@ -63,7 +63,8 @@ struct Route {
   std::string_view allow = {};  // for 405 and kOptions: the methods that would do
 };
 
-// The paths of the HTTP port, as "GET /v2/models/{model}"; the extensions that are absent are not.
+// The paths of the HTTP port, as "GET /v2/models/{model}"; extensions that are absent, and
+// metrics, are not among them.
 std::vector<std::string> ListRoutes();
 
 // HEAD is allowed where GET is. A query after '?' is ignored, and so are the scheme and authority
