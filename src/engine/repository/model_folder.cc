@@ -162,8 +162,10 @@ std::string OnnxFilesIn(const fs::path& folder) {
   const bool more = names.size() > kMost;
   if (more) names.resize(kMost);
   return fmt::format(
-      "; {} has {}{}: serve one by its path, name it model.onnx, or say `file: NAME` in model.yaml",
-      folder.string(), fmt::join(names, ", "), more ? ", …" : "");
+      "; {} has {}{}: serve one by its path, name it model.onnx, or say `file: {}NAME` in "
+      "model.yaml",
+      folder.string(), fmt::join(names, ", "), more ? ", …" : "",
+      folder.filename() == kOnnxFolder ? "onnx/" : "");
 }
 
 std::vector<std::string> VersionsIn(const fs::path& folder, std::string_view file) {
@@ -177,7 +179,8 @@ fs::path VersionFolder(const fs::path& folder, const std::string& version, std::
   return HasModel(folder / version, file) ? folder / version : folder;
 }
 
-bool IsModelFolder(const fs::path& folder) {
+bool IsModelFolder(const fs::path& path) {
+  const fs::path folder = HubSnapshot(path);
   return HasSettings(folder) || !VersionsIn(folder, kAnyOnnxFile).empty() ||
          HasModel(folder, kModelFile) || HasModel(folder / kOnnxFolder, kAnyOnnxFile);
 }

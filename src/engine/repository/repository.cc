@@ -333,7 +333,7 @@ StatusOr<fs::path> Repository::FolderOf(const std::string& name) const {
   }
   for (const fs::path& folder : folders) {
     std::error_code error;
-    if (fs::is_directory(folder / name, error)) return folder / name;
+    if (fs::is_directory(folder / name, error)) return HubSnapshot(folder / name);
   }
   std::vector<std::string> names;
   for (const fs::path& folder : folders) {

@@ -137,12 +137,19 @@ TEST_F(RepositoryTest, AModelMayLieInItsFolderWithoutAVersion) {
   std::filesystem::create_symlink("..2026", folder_ / "volume/..data");
   std::filesystem::create_symlink("..data/model.onnx", folder_ / "volume/model.onnx");
   ASSERT_TRUE(engine_->AddRepository(folder_.string()).ok());
-  for (const char* name : {"flat", "hub", "only", "chosen", "version", "volume"}) {
+  // Of two snapshots, the one of the main branch.
+  const std::string cached = "models--org--cached";
+  WriteFile(folder_ / (cached + "/snapshots/aaaa/model.onnx"), "not the chosen one");
+  WriteFile(folder_ / (cached + "/snapshots/bbbb/onnx/model.onnx"), bytes);
+  WriteFile(folder_ / (cached + "/refs/main"), "bbbb\n");
+  for (const char* name :
+       {"flat", "hub", "only", "chosen", "version", "volume", "models--org--cached"}) {
     const Status loaded = engine_->LoadFromRepository(name);
     EXPECT_TRUE(loaded.ok()) << name << ": " << loaded;
     EXPECT_TRUE(Ask(name).ok()) << name;
   }
-  EXPECT_THAT(States(), ElementsAre("chosen/1 ready", "flat/1 ready", "hub/1 ready", "only/1 ready",
+  EXPECT_THAT(States(), ElementsAre("chosen/1 ready", "flat/1 ready", "hub/1 ready",
+                                    "models--org--cached/1 ready", "only/1 ready",
                                     "version/3 ready", "volume/1 ready"));
 }
 
@@ -152,7 +159,7 @@ TEST_F(RepositoryTest, SeveralFilesNeedAChoice) {
   }
   ASSERT_TRUE(engine_->AddRepository(folder_.string()).ok());
   EXPECT_THAT(Text(engine_->LoadFromRepository("hub")),
-              AllOf(HasSubstr("model_fp16.onnx, model_int8.onnx"), HasSubstr("`file: NAME`")));
+              AllOf(HasSubstr("model_fp16.onnx, model_int8.onnx"), HasSubstr("`file: onnx/NAME`")));
   for (const char* name : {"../hub/onnx/model_int8.onnx", "/hub/model.onnx", "onnx/"}) {
     WriteFile(folder_ / "hub/model.yaml", fmt::format("file: {}\n", name));
     EXPECT_THAT(Text(engine_->LoadFromRepository("hub")), HasSubstr("file is")) << name;
