@@ -841,6 +841,34 @@ TEST(GeneratingOracleTest, WhatIsLeftOutFollowsFromTheFilesBesideTheModel) {
   EXPECT_THAT(metadata->diagnosis, HasSubstr("an answer ends at token 7 or 11"));
 }
 
+TEST(GeneratingOracleTest, AnswersAreAsLongAsTheFilesBesideTheModelSayAtLeast) {
+  std::string ends;  // nearly all tokens
+  for (int64_t token = 0; token < kVocabulary - 1; ++token) {
+    ends += (token > 0 ? ", " : "") + std::to_string(token);
+  }
+  const auto answer = [&](const std::string& more, std::optional<int32_t> min_tokens) {
+    const auto files =
+        Written(testing::LlamaModel(), R"({"eos_token_id": [)" + ends + "]" + more + "}");
+    auto engine = Load(*files);
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    InferRequest request = Question{.prompt = {1, 2, 3}}.Request();
+    std::erase_if(request.inputs,
+                  [](const NamedTensor& input) { return input.name == "min_tokens"; });
+    if (min_tokens) request.inputs.push_back(Number("min_tokens", *min_tokens));
+    const auto response = (*engine)->Infer(request);
+    EXPECT_TRUE(response.ok()) << response.status();
+    EXPECT_THAT((*engine)->Metadata("decoder")->diagnosis, Not(HasSubstr("min_")));
+    return TokensOf(*response);
+  };
+  const Tokens four = answer("", 4);
+  EXPECT_NE(four, answer("", 0));
+  EXPECT_EQ(answer(R"(, "min_new_tokens": 4)", std::nullopt), four);
+  EXPECT_EQ(answer(R"(, "min_length": 7)", std::nullopt), four);  // with the prompt's three
+  EXPECT_EQ(answer(R"(, "min_length": 0, "min_new_tokens": null)", std::nullopt), answer("", 0));
+  EXPECT_EQ(answer(R"(, "min_new_tokens": 9)", 4), four);
+  EXPECT_EQ(answer(R"(, "min_new_tokens": 999)", std::nullopt), answer("", 12));
+}
+
 TEST(GeneratingOracleTest, SequencesAreAsLongAsTheModelWasMadeFor) {
   const auto files = Written(testing::LlamaModel());
   const auto taken = [&](const char* config) {
@@ -985,11 +1013,12 @@ TEST(GeneratingOracleTest, AnswersThatWouldTakeTooMuchMemoryAreRefused) {
 }
 
 TEST(GeneratingOracleTest, AFileBesideTheModelThatIsWrongFailsTheLoad) {
-  for (const char* config : {"[", R"({"eos_token_id": "x"})", R"({"eos_token_id": -1})",
-                             R"({"max_new_tokens": 0})", R"({"max_length": 1.5})",
-                             R"({"repetition_penalty": 0})", R"({"no_repeat_ngram_size": "3"})",
-                             R"({"forced_eos_token_id": [1, 2]})", R"({"forced_bos_token_id": 61})",
-                             R"({"length_penalty": 11})", R"({"length_penalty": true})"}) {
+  for (const char* config :
+       {"[", R"({"eos_token_id": "x"})", R"({"eos_token_id": -1})", R"({"max_new_tokens": 0})",
+        R"({"max_length": 1.5})", R"({"repetition_penalty": 0})",
+        R"({"no_repeat_ngram_size": "3"})", R"({"forced_eos_token_id": [1, 2]})",
+        R"({"forced_bos_token_id": 61})", R"({"length_penalty": 11})",
+        R"({"length_penalty": true})", R"({"min_new_tokens": -1})", R"({"min_length": "5"})"}) {
     const auto loaded = Load(*Written(testing::Gpt2Model(), config));
     EXPECT_TRUE(absl::IsInvalidArgument(loaded.status())) << config << loaded.status();
   }

@@ -132,6 +132,12 @@ Status ReadLimit(const Json& json, const fs::path& file, const char* key, int64_
                          found->dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 40));
 }
 
+Status ReadLeast(const Json& json, const fs::path& file, const char* key, int64_t& least) {
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_null() || *found == 0) return absl::OkStatus();
+  return ReadLimit(json, file, key, least);
+}
+
 // Those that transformers has.
 Status ReadPenalties(const Json& json, const fs::path& file, Penalties& penalties) {
   if (const auto found = json.find("repetition_penalty");
@@ -195,6 +201,10 @@ StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder, bool sou
   if (!beams) config.not_applied.emplace_back("early_stopping");
   CHAIRLIFT_RETURN_IF_ERROR(ReadLimit(json, file, "max_new_tokens", config.max_new_tokens));
   CHAIRLIFT_RETURN_IF_ERROR(ReadLimit(json, file, "max_length", config.max_length));
+  for (const auto& [from, path] : {std::pair(&search, &genai), {&json, &file}}) {
+    CHAIRLIFT_RETURN_IF_ERROR(ReadLeast(*from, *path, "min_length", config.min_length));
+    CHAIRLIFT_RETURN_IF_ERROR(ReadLeast(*from, *path, "min_new_tokens", config.min_new_tokens));
+  }
   const fs::path model = FileOfModel(folder, "config.json");
   CHAIRLIFT_ASSIGN_OR_RETURN(const Json other, ReadConfig(model));
   if (config.end_tokens.empty()) {
@@ -220,8 +230,6 @@ StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder, bool sou
   // What changes greedy answers; what only sampling reads follows from do_sample.
   const std::pair<const char*, Json> neutral[] = {{"do_sample", false},
                                                   {"num_beams", 1},
-                                                  {"min_length", 0},
-                                                  {"min_new_tokens", nullptr},
                                                   {"encoder_repetition_penalty", 1.0},
                                                   {"encoder_no_repeat_ngram_size", 0},
                                                   {"exponential_decay_length_penalty", nullptr},

@@ -30,7 +30,9 @@ struct GenerationConfig {
   std::vector<int64_t> first_suppressed;  // not as the first token of an answer
   int64_t max_new_tokens = 0;             // 0: not set
   int64_t max_length = 0;                 // of prompt and answer; likewise
-  int64_t trained_length = 0;             // tokens of a sequence that it was made for; likewise
+  // Tokens before which no end token is generated: of the answer, and of prompt and answer.
+  int64_t min_new_tokens = 0, min_length = 0;
+  int64_t trained_length = 0;  // tokens of a sequence that it was made for; likewise
   // Settings of the file that change answers and that are not applied, as people read them.
   std::vector<std::string> not_applied;
 };

@@ -420,10 +420,11 @@ Status GenerationInputs::CheckLength(const InferRequest& request,
     }
     CHAIRLIFT_RETURN_IF_ERROR(CheckSequence("input_ids", source, room_.source_vocabulary));
   }
-  const bool given =
-      std::any_of(request.inputs.begin(), request.inputs.end(),
-                  [](const NamedTensor& input) { return input.name == "max_tokens"; });
-  if (!given) {
+  const auto given = [&](std::string_view name) {
+    return std::any_of(request.inputs.begin(), request.inputs.end(),
+                       [&](const NamedTensor& input) { return input.name == name; });
+  };
+  if (!given("max_tokens")) {
     const int64_t wanted = config_.max_new_tokens > 0  ? config_.max_new_tokens
                            : config_.max_length > size ? config_.max_length - size
                                                        : kDefaultMaxTokens;
@@ -431,6 +432,12 @@ Status GenerationInputs::CheckLength(const InferRequest& request,
         Tensor::Of<int32_t>({1}, {static_cast<int32_t>(std::min(wanted, room))});
   }
   const int64_t most = NumberOf<int32_t>(validated, kMaxTokens);
+  if (!given("min_tokens")) {
+    const int64_t wanted =
+        std::max({int64_t{0}, config_.min_new_tokens, config_.min_length - size});
+    validated.inputs[kMinTokens] = Tensor::Of<int32_t>(
+        {1}, {static_cast<int32_t>(std::min(wanted, std::max<int64_t>(most, 0)))});
+  }
   const int64_t least = NumberOf<int32_t>(validated, kMinTokens);
   if (most < 1 || most > room) {
     return InvalidArgument(
