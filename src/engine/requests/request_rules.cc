@@ -15,6 +15,8 @@
 namespace chairlift {
 namespace {
 
+constexpr int64_t kMaxClasses = int64_t{1} << 20;  // of one answer: each is a text
+
 // The sequence's id as a number of type T.
 template <typename T>
 StatusOr<Tensor> IdAsNumber(const std::string& id) {
@@ -94,16 +96,25 @@ bool IsNumber(T score) {
 template <typename T>
 void AppendLargest(const T* scores, int64_t size, int64_t count,
                    const std::vector<std::string>& labels, std::vector<std::string>& texts) {
-  std::vector<int64_t> order(static_cast<size_t>(size));
-  std::iota(order.begin(), order.end(), int64_t{0});
-  std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](int64_t a, int64_t b) {
+  const auto better = [&](int64_t a, int64_t b) {
     const auto x = Comparable(scores[a]), y = Comparable(scores[b]);
     if (IsNumber(x) != IsNumber(y)) return IsNumber(x);
     if (!IsNumber(x) || x == y) return a < b;
     return x > y;
-  });
-  for (int64_t i = 0; i < count; ++i) {
-    const auto place = static_cast<size_t>(order[static_cast<size_t>(i)]);
+  };
+  // The best so far, the worst of them in front.
+  std::vector<int64_t> best(static_cast<size_t>(count));
+  std::iota(best.begin(), best.end(), int64_t{0});
+  std::make_heap(best.begin(), best.end(), better);
+  for (int64_t i = count; count > 0 && i < size; ++i) {
+    if (!better(i, best.front())) continue;
+    std::pop_heap(best.begin(), best.end(), better);
+    best.back() = i;
+    std::push_heap(best.begin(), best.end(), better);
+  }
+  std::sort_heap(best.begin(), best.end(), better);
+  for (const int64_t own : best) {
+    const auto place = static_cast<size_t>(own);
     std::string text = fmt::format("{}:{}", ScoreText(scores[place]), place);
     if (place < labels.size()) text += ":" + labels[place];
     texts.push_back(std::move(text));
@@ -182,6 +193,10 @@ StatusOr<Tensor> LargestClasses(const Tensor& scores, int count, bool rows,
   const int64_t num_rows = rows ? shape[0] : 1;
   const int64_t size = shape.NumElements(rows ? 1 : 0, shape.rank());
   const int64_t own = std::min<int64_t>(count, size);
+  if (num_rows * own > kMaxClasses) {
+    return InvalidArgument("{} rows of {} classes are more than the {} that an answer may have",
+                           num_rows, own, kMaxClasses);
+  }
   std::vector<std::string> texts;
   CHAIRLIFT_RETURN_IF_ERROR(DispatchAll(scores.dtype(), [&]<typename T>() -> Status {
     for (int64_t row = 0; row < num_rows; ++row) {

@@ -242,11 +242,11 @@ void FillRandom(Tensor& tensor) {
 }
 
 StatusOr<Tensor> WarmUpTensor(const triton::ModelWarmup::Input& from, uint32_t batch_size,
-                              const fs::path& folder) {
+                              const fs::path& folder, int64_t& bytes_left) {
   Shape shape;
   if (batch_size > 0) shape.Append(batch_size);
   for (const int64_t dim : from.dims()) shape.Append(dim);
-  CHAIRLIFT_ASSIGN_OR_RETURN(Tensor tensor, ZeroTensor(from.data_type(), shape));
+  CHAIRLIFT_ASSIGN_OR_RETURN(Tensor tensor, ZeroTensor(from.data_type(), shape, bytes_left));
   if (from.random_data()) FillRandom(tensor);
   if (from.has_input_data_file()) {
     CHAIRLIFT_RETURN_IF_ERROR(FillFrom(folder / "warmup", from.input_data_file(), tensor));
@@ -256,12 +256,12 @@ StatusOr<Tensor> WarmUpTensor(const triton::ModelWarmup::Input& from, uint32_t b
 
 // `batched`: the model's max_batch_size is above 0, so that `dims` leave the batch out.
 StatusOr<InferRequest> WarmUpRequest(const triton::ModelWarmup& from, bool batched,
-                                     const fs::path& folder) {
+                                     const fs::path& folder, int64_t& bytes_left) {
   InferRequest request;
   request.id = from.name();
   for (const triton::ModelWarmup::InputEntry& input : from.inputs()) {
-    StatusOr<Tensor> tensor =
-        WarmUpTensor(input.value(), batched ? std::max(1u, from.batch_size()) : 0, folder);
+    StatusOr<Tensor> tensor = WarmUpTensor(
+        input.value(), batched ? std::max(1u, from.batch_size()) : 0, folder, bytes_left);
     if (!tensor.ok()) {
       return Annotate(tensor.status(),
                       fmt::format("model_warmup '{}', input '{}'", from.name(), input.key()));
@@ -301,9 +301,11 @@ StatusOr<FolderConfig> ReadConfig(const triton::ModelConfig& from, const fs::pat
     read.pipeline->ports = read.ports;
     read.config.max_batch_size = 0;  // the steps' own
   }
+  int64_t warm_up_bytes = kMaxTensorsBytes;
   for (const triton::ModelWarmup& sample : from.model_warmup()) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const InferRequest request,
-                               WarmUpRequest(sample, from.max_batch_size() > 0, folder));
+    CHAIRLIFT_ASSIGN_OR_RETURN(
+        const InferRequest request,
+        WarmUpRequest(sample, from.max_batch_size() > 0, folder, warm_up_bytes));
     const auto count = std::clamp<uint32_t>(sample.count(), 1, kMaxWarmUpCount);
     read.warm_up.insert(read.warm_up.end(), count, request);
   }

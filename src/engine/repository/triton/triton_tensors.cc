@@ -15,8 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxFilledBytes = int64_t{256} << 20;  // of one tensor
-constexpr size_t kMaxLabelBytes = size_t{16} << 20;      // of one file
+constexpr size_t kMaxLabelBytes = size_t{16} << 20;  // of one file
 
 using Sizes = google::protobuf::RepeatedField<int64_t>;
 
@@ -193,13 +192,13 @@ Status ReadControls(const triton::ModelSequenceBatching& from, RequestRules& rul
 }
 
 StatusOr<Tensor> ReadInitial(const triton::ModelSequenceBatching::InitialState& from,
-                             const fs::path& folder) {
+                             const fs::path& folder, int64_t& bytes_left) {
   Shape shape;
   for (const int64_t dim : from.dims()) {
     if (dim < 0) return InvalidArgument("its dims must be 0 or more; one is {}", dim);
     shape.Append(dim);
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(Tensor tensor, ZeroTensor(from.data_type(), shape));
+  CHAIRLIFT_ASSIGN_OR_RETURN(Tensor tensor, ZeroTensor(from.data_type(), shape, bytes_left));
   if (from.has_data_file()) {
     CHAIRLIFT_RETURN_IF_ERROR(FillFrom(folder / "initial_state", from.data_file(), tensor));
   } else if (!from.zero_data()) {
@@ -210,6 +209,7 @@ StatusOr<Tensor> ReadInitial(const triton::ModelSequenceBatching::InitialState& 
 
 Status ReadStates(const triton::ModelConfig& config, const fs::path& folder, FolderConfig& read) {
   const triton::ModelSequenceBatching& from = config.sequence_batching();
+  int64_t bytes_left = kMaxTensorsBytes;
   for (const triton::ModelSequenceBatching::State& state : from.state()) {
     const DType type = TypeOf(state.data_type());
     CHAIRLIFT_ASSIGN_OR_RETURN(
@@ -236,7 +236,7 @@ Status ReadStates(const triton::ModelConfig& config, const fs::path& folder, Fol
     if (state.initial_state_size() > 1) {
       return in_state(InvalidArgument("it is given {} times", state.initial_state_size()));
     }
-    StatusOr<Tensor> initial = ReadInitial(state.initial_state(0), folder);
+    StatusOr<Tensor> initial = ReadInitial(state.initial_state(0), folder, bytes_left);
     if (!initial.ok()) return in_state(initial.status());
     const Shape& shape = initial->shape();
     bool fits = dims.empty() || static_cast<int>(dims.size()) == shape.rank();
@@ -262,13 +262,14 @@ DType TypeOf(triton::DataType type) {
   return kTypes[static_cast<int>(type)];
 }
 
-StatusOr<Tensor> ZeroTensor(triton::DataType type, const Shape& shape) {
+StatusOr<Tensor> ZeroTensor(triton::DataType type, const Shape& shape, int64_t& bytes_left) {
   const DType dtype = TypeOf(type);
   if (dtype == DType::kUndefined || dtype == DType::kBytes) {
     return InvalidArgument("its data_type is not supported; models take numbers only");
   }
-  CHAIRLIFT_RETURN_IF_ERROR(shape.Checked(DTypeSize(dtype), kMaxFilledBytes).status());
+  CHAIRLIFT_RETURN_IF_ERROR(shape.Checked(DTypeSize(dtype), bytes_left).status());
   Tensor tensor = Tensor::Allocate(dtype, shape);
+  bytes_left -= static_cast<int64_t>(tensor.byte_size());
   std::fill_n(static_cast<std::byte*>(tensor.raw()), tensor.byte_size(), std::byte{0});
   return tensor;
 }

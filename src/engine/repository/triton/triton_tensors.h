@@ -16,8 +16,11 @@ DType TypeOf(triton::DataType type);
 
 // Fills `tensor` with the bytes of a file in <folder>, which must be as many.
 Status FillFrom(const std::filesystem::path& folder, const std::string& name, Tensor& tensor);
-// Of zeros. InvalidArgument: a type or shape that no model takes, or more than 256 MiB.
-StatusOr<Tensor> ZeroTensor(triton::DataType type, const Shape& shape);
+// What the tensors of one configuration may take.
+inline constexpr int64_t kMaxTensorsBytes = int64_t{256} << 20;
+// Of zeros. InvalidArgument: a type or shape that no model takes, or more than `bytes_left`, of
+// which it takes its own.
+StatusOr<Tensor> ZeroTensor(triton::DataType type, const Shape& shape, int64_t& bytes_left);
 
 // Sets the ports and rules of `read`. `folder` is the model's, with the files that are named.
 // InvalidArgument names the field that is wrong, Unimplemented what is not supported.

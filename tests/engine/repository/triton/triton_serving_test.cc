@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <limits>
 #include <map>
 
 #include "chairlift/engine.h"
@@ -281,6 +282,20 @@ TEST_F(TritonServingTest, ClassesHaveTheirLabels) {
               HasSubstr("label_filename"));
   EXPECT_THAT(Refusal(TwiceModel({"n", 4}), "output [ { name: \"y\" label_filename: \"no\" } ]"),
               HasSubstr("label_filename"));
+}
+
+TEST_F(TritonServingTest, ClassesThatAreNoNumbersComeLastAndAnAnswerHasABound) {
+  MustLoad(TwiceModel({"n", 4}), "max_batch_size: 4");
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THAT(
+      TextsOf(Ask({.inputs = {{"x", Floats({1, 4}, {nan, -1, 2, 2})}}, .classes = {{"y", 4}}})),
+      ElementsAre("4.000000:2", "4.000000:3", "-2.000000:1", HasSubstr("nan:0")));
+  EXPECT_EQ(Ask({.inputs = {{"x", Ones({0, 4})}}, .classes = {{"y", 3}}}).shape(), (Shape{0, 3}));
+  MustLoad(TwiceModel({"n"}),
+           "input [ { name: \"x\" dims: [ -1 ] } ] output [ { name: \"y\" dims: "
+           "[ -1 ] } ]");
+  EXPECT_THAT(Error({.inputs = {{"x", Ones({2'000'000})}}, .classes = {{"y", 2'000'000}}}),
+              HasSubstr("classes"));
 }
 
 TEST_F(TritonServingTest, ClassesOfWholeNumbersWithoutABatch) {
