@@ -37,6 +37,7 @@ step "pretrained models against ONNX Runtime"
 .venv/bin/python tests/models/compare.py --models build/models --chairlift build/release/bin/chairlift
 step "what ONNX Runtime's optimiser and quantisers write"
 .venv/bin/python tests/models/contrib_ops.py --chairlift build/release/bin/chairlift
+.venv/bin/python tests/models/function_graphs.py --chairlift build/release/bin/chairlift
 .venv/bin/python tests/models/ort_writers.py --chairlift build/release/bin/chairlift
 step "networks in stages"
 .venv/bin/python tests/models/staged_networks.py --chairlift build/release/bin/chairlift

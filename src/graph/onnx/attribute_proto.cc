@@ -217,15 +217,14 @@ AttributeProto::AttributeType AttributeType(const AttributeProto& proto) {
   return set == 1 ? type : AttributeProto::UNDEFINED;
 }
 
-Status CheckAttribute(const AttributeProto& proto) {
-  const auto* row = std::lower_bound(std::begin(kAttributes), std::end(kAttributes),
-                                     std::string_view(proto.name()), Before);
-  if (row == std::end(kAttributes) || row->name != proto.name()) {
-    return InvalidArgument("attribute '{}' is not one that ONNX has", proto.name());
+Status CheckAttribute(std::string_view name, const AttributeProto& value) {
+  const auto* row = std::lower_bound(std::begin(kAttributes), std::end(kAttributes), name, Before);
+  if (row == std::end(kAttributes) || row->name != name) {
+    return InvalidArgument("attribute '{}' is not one that ONNX has", name);
   }
-  const AttributeProto::AttributeType type = AttributeType(proto);
+  const AttributeProto::AttributeType type = AttributeType(value);
   if ((row->types & (1u << type)) != 0) return absl::OkStatus();
-  return InvalidArgument("attribute '{}' is of type {}, which ONNX does not give it", proto.name(),
+  return InvalidArgument("attribute '{}' is of type {}, which ONNX does not give it", name,
                          AttributeProto::AttributeType_Name(type));
 }
 

@@ -3,6 +3,8 @@
 #ifndef CHAIRLIFT_GRAPH_ONNX_ATTRIBUTE_PROTO_H_
 #define CHAIRLIFT_GRAPH_ONNX_ATTRIBUTE_PROTO_H_
 
+#include <string_view>
+
 #include "base/status.h"
 #include "graph/onnx/external_data.h"
 #include "onnx/onnx_pb.h"
@@ -15,7 +17,8 @@ namespace chairlift {
 onnx::AttributeProto::AttributeType AttributeType(const onnx::AttributeProto& proto);
 
 // Refuses an attribute that no operator of ONNX has, and one of another type than ONNX gives it.
-Status CheckAttribute(const onnx::AttributeProto& proto);
+// `name` is that of the node's attribute: the value may be one that it refers to.
+Status CheckAttribute(std::string_view name, const onnx::AttributeProto& value);
 
 // The value of an attribute that is no graph. Unimplemented for sparse tensors, types and lists of
 // tensors.

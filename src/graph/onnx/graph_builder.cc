@@ -31,7 +31,7 @@ ValueInfo GraphBuilder::info(ValueId id) const {
 }
 
 ValueId GraphBuilder::NewValue() {
-  return graph_.AddValue({.name = fmt::format("{}/{}", current_, ++made_)});
+  return graph_.AddValue({.name = value_names_.Take(fmt::format("{}/{}", current_, ++made_))});
 }
 
 ValueId GraphBuilder::Constant(const Tensor& tensor) {
@@ -98,6 +98,8 @@ Status GraphBuilder::Append(OnnxNode node) {
     return InvalidArgument("{} has {} inputs, but the operator takes {}", node.Describe(), inputs,
                            def->max_inputs >= OperatorDef::kVariadic
                                ? fmt::format("{} or more", def->min_inputs)
+                           : def->min_inputs == def->max_inputs
+                               ? fmt::format("{}", def->min_inputs)
                                : fmt::format("{} to {}", def->min_inputs, def->max_inputs));
   }
   for (int i = 0; i < def->min_inputs; ++i) {

@@ -10,6 +10,7 @@
 #include "graph/infer.h"
 #include "graph/ir.h"
 #include "graph/onnx/normalise.h"
+#include "graph/onnx/unique_names.h"
 
 namespace chairlift {
 
@@ -17,8 +18,8 @@ class GraphBuilder : public Rewriter {
  public:
   // `is_body`: a sub-graph, whose inputs may not be known yet, so that what cannot be inferred now
   // is left for later.
-  GraphBuilder(Graph& graph, InferBudget& budget, bool is_body)
-      : graph_(graph), budget_(budget), is_body_(is_body) {}
+  GraphBuilder(Graph& graph, InferBudget& budget, UniqueNames& value_names, bool is_body)
+      : graph_(graph), budget_(budget), value_names_(value_names), is_body_(is_body) {}
 
   Graph& graph() { return graph_; }
   Status Emit(OnnxNode node);
@@ -37,6 +38,7 @@ class GraphBuilder : public Rewriter {
 
   Graph& graph_;
   InferBudget& budget_;
+  UniqueNames& value_names_;
   bool is_body_;
   std::string current_;  // the file's node being emitted: names what rules add
   int made_ = 0;         // values made for it

@@ -3,18 +3,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "graph/onnx/attribute_proto.h"
+#include "graph/onnx/functions.h"
 #include "graph/onnx/graph_builder.h"
 #include "graph/onnx/node_order.h"
 #include "graph/onnx/tensor_proto.h"
+#include "graph/onnx/unique_names.h"
 
 namespace chairlift {
 namespace {
@@ -23,16 +27,18 @@ using Opsets = std::map<std::string, int64_t>;
 using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 
 // Functions may call functions, so that a small file may unfold into any number of nodes.
-constexpr int kMaxFunctionDepth = 16;
+constexpr int kMaxFunctionDepth = 64;
 constexpr int kMaxInlinedNodes = 200'000;
-
-std::string Canonical(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
+// Sub-graphs in sub-graphs: protobuf bounds those of one graph, but not those of functions.
+constexpr int kMaxGraphDepth = 40;
+// Of the names of what functions hold, in bytes: each call makes new ones.
+constexpr size_t kMaxInlinedName = 256;
 
 template <typename Imports>
 StatusOr<Opsets> ReadOpsets(const Imports& imports) {
   Opsets opsets;
   for (const auto& import : imports) {
-    const std::string domain = Canonical(import.domain());
+    const std::string domain = CanonicalDomain(import.domain());
     if (domain.empty() && (import.version() < kMinOpset || import.version() > kMaxOpset)) {
       return Unimplemented("opset {} of ai.onnx is not supported; opsets {} to {} are",
                            import.version(), kMinOpset, kMaxOpset);
@@ -42,54 +48,128 @@ StatusOr<Opsets> ReadOpsets(const Imports& imports) {
   return opsets;
 }
 
+// A graph that is being read.
+struct Frame {
+  GraphBuilder builder;
+  Frame* outer = nullptr;  // of the graph around a sub-graph
+  int depth = 0;
+  std::vector<ValueId> captured = {};  // in the graph around it, in order of this graph's captures
+  std::unordered_map<ValueId, ValueId> imported = {};  // from there
+};
+
+struct Scope;
+
+// An attribute of a call, which the function's nodes may refer to.
+struct Given {
+  const onnx::AttributeProto* proto = nullptr;
+  Scope* home = nullptr;  // where it is written: where the names in a graph mean something
+};
+
+// What a value will be called, and what the file declares of it.
+struct Target {
+  std::string name;
+  ValueInfo declared = {};
+};
+
 // Where names mean something: a graph, or a function that is being inlined into one.
 struct Scope {
-  GraphBuilder* builder = nullptr;
+  Frame* frame = nullptr;
   const Opsets* opsets = nullptr;
   Scope* parent = nullptr;  // whose names this one sees too: that of the graph around a sub-graph
   std::string prefix = {};  // of the names of nodes and values
   int function_depth = 0;
-  // Attributes of the call that is being inlined, for references to them.
-  const onnx::NodeProto* call = nullptr;
+  // Of the call that is being inlined, for references to them; null outside functions.
+  const std::map<std::string, Given>* attributes = nullptr;
+  // Outputs of the function, as the call names them.
+  std::unordered_map<std::string, Target> results = {};
   std::unordered_map<std::string, ValueId> names = {};
-  std::vector<ValueId> captured = {};  // in the parent's graph, in order of this graph's captures
   std::unordered_map<std::string, ValueInfo> declared = {};
+
+  Graph& graph() const { return frame->builder.graph(); }
+  bool is_main() const { return frame->outer == nullptr && function_depth == 0; }
 };
+
+// A name of what a function holds, not too long however long those in the file are.
+std::string InlinedName(const std::string& prefix, const std::string& name) {
+  std::string whole = prefix + name;
+  if (whole.size() <= kMaxInlinedName) return whole;
+  size_t end = kMaxInlinedName;
+  while (end > 0 && (static_cast<unsigned char>(whole[end]) & 0xC0) == 0x80) --end;  // UTF-8
+  whole.resize(end);
+  return whole;
+}
 
 class Reader {
  public:
-  Reader(const onnx::ModelProto& model, const DataFolder& data_folder) : data_folder_(data_folder) {
-    for (const auto& function : model.functions()) {
-      functions_[{Canonical(function.domain()), function.name()}] = &function;
-    }
-  }
+  Reader(Functions functions, const DataFolder& data_folder)
+      : data_folder_(data_folder), functions_(std::move(functions)) {}
 
   StatusOr<Graph> ReadMain(onnx::GraphProto& proto, const DetachedWeights& weights,
                            const Opsets& opsets) {
     Graph graph;
     budget_.nodes_left += 16 * static_cast<int64_t>(proto.node_size());
-    GraphBuilder builder(graph, budget_, /*is_body=*/false);
-    Scope scope{.builder = &builder, .opsets = &opsets};
-    CHAIRLIFT_RETURN_IF_ERROR(ReadInto(proto, scope, &weights));
+    ReserveNames(proto);
+    Frame frame{GraphBuilder(graph, budget_, value_names_, /*is_body=*/false)};
+    Scope scope{.frame = &frame, .opsets = &opsets};
+    for (int i = 0; i < proto.initializer_size(); ++i) {
+      std::optional<RawDataInFile> in_file;
+      if (weights.ranges.contains(i)) {
+        in_file.emplace(RawDataInFile{weights.ranges.at(i), weights.read});
+      }
+      CHAIRLIFT_RETURN_IF_ERROR(ReadInitialiser(proto.initializer(i), in_file, scope));
+      if (proto.initializer(i).has_raw_data()) {
+        delete proto.mutable_initializer(i)->release_raw_data();
+      }
+    }
+    CHAIRLIFT_RETURN_IF_ERROR(ReadInto(proto, scope));
     return graph;
   }
 
  private:
   // --- Graphs ------------------------------------------------------------------------------------
 
-  Status ReadInto(onnx::GraphProto& proto, Scope& scope, const DetachedWeights* weights = nullptr) {
-    Graph& graph = scope.builder->graph();
+  // The names of the model's own graph are those that the file gives, so all others keep away.
+  void ReserveNames(const onnx::GraphProto& proto) {
+    for (const auto& tensor : proto.initializer()) value_names_.Reserve(tensor.name());
+    for (const auto& input : proto.input()) value_names_.Reserve(input.name());
+    for (const auto& node : proto.node()) {
+      for (const std::string& name : node.output()) value_names_.Reserve(name);
+    }
+    for (const auto& output : proto.output()) main_outputs_.insert(output.name());
+  }
+
+  // The sub-graph that attribute `name` of a node in `scope` holds.
+  StatusOr<std::shared_ptr<const Graph>> ReadBody(const Given& given, Scope& scope,
+                                                  std::vector<ValueId>& captures) {
+    if (scope.frame->depth >= kMaxGraphDepth) {
+      return InvalidArgument("sub-graphs are nested more than {} deep", kMaxGraphDepth);
+    }
+    const onnx::GraphProto& proto = given.proto->g();
+    auto body = std::make_shared<Graph>();
+    Frame frame{.builder = GraphBuilder(*body, budget_, value_names_, /*is_body=*/true),
+                .outer = scope.frame,
+                .depth = scope.frame->depth + 1};
+    Scope inner{.frame = &frame,
+                .opsets = given.home->opsets,
+                .parent = given.home,
+                .prefix = scope.prefix,
+                .function_depth = scope.function_depth,
+                .attributes = given.home->attributes};
+    for (const auto& tensor : proto.initializer()) {
+      CHAIRLIFT_RETURN_IF_ERROR(ReadInitialiser(tensor, std::nullopt, inner));
+    }
+    CHAIRLIFT_RETURN_IF_ERROR(ReadInto(proto, inner));
+    captures.insert(captures.end(), frame.captured.begin(), frame.captured.end());
+    return body;
+  }
+
+  // All but the initialisers, which are there already.
+  Status ReadInto(const onnx::GraphProto& proto, Scope& scope) {
+    Graph& graph = scope.graph();
     graph.name = proto.name();
     if (proto.sparse_initializer_size() > 0) {
       return Unimplemented("sparse initialiser '{}' is not supported",
                            proto.sparse_initializer(0).values().name());
-    }
-    for (int i = 0; i < proto.initializer_size(); ++i) {
-      std::optional<RawDataInFile> in_file;
-      if (weights != nullptr && weights->ranges.contains(i)) {
-        in_file.emplace(RawDataInFile{weights->ranges.at(i), weights->read});
-      }
-      CHAIRLIFT_RETURN_IF_ERROR(ReadInitialiser(*proto.mutable_initializer(i), in_file, scope));
     }
     for (const auto& input : proto.input()) {
       CHAIRLIFT_RETURN_IF_ERROR(ReadInput(input, scope));
@@ -103,7 +183,10 @@ class Reader {
       scope.declared[info.name()] = std::move(declared);
     }
     for (const auto& output : proto.output()) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(scope.declared[output.name()], Declared(output));
+      CHAIRLIFT_ASSIGN_OR_RETURN(ValueInfo& declared = scope.declared[output.name()],
+                                 Declared(output));
+      // A function's names for dimensions are its own.
+      if (scope.function_depth > 0) declared.shape = SymbolicShape();
     }
     CHAIRLIFT_RETURN_IF_ERROR(ReadNodes(proto.node(), scope));
     for (const auto& output : proto.output()) {
@@ -140,51 +223,74 @@ class Reader {
     return absl::OkStatus();
   }
 
-  Status ReadInitialiser(onnx::TensorProto& proto, const std::optional<RawDataInFile>& in_file,
-                         Scope& scope) {
-    const bool four_bits = chairlift::IsFourBits(proto);
-    auto tensor = four_bits ? DecodeFourBits(proto, data_folder_, in_file)
-                            : DecodeTensor(proto, data_folder_, in_file);
+  Status ReadInitialiser(const onnx::TensorProto& proto,
+                         const std::optional<RawDataInFile>& in_file, Scope& scope) {
+    auto tensor = Decode(proto, in_file, scope);
     if (!tensor.ok()) {
       return Annotate(tensor.status(), fmt::format("initialiser '{}'", proto.name()));
     }
-    if (proto.has_raw_data()) delete proto.release_raw_data();
     CHAIRLIFT_RETURN_IF_ERROR(DefineConstant(scope, proto.name(), *std::move(tensor)));
-    if (four_bits) four_bits_.insert({&scope.builder->graph(), scope.names[proto.name()]});
+    if (chairlift::IsFourBits(proto)) {
+      four_bits_.insert({&scope.graph(), scope.names[proto.name()]});
+    }
     return absl::OkStatus();
+  }
+
+  // Elements of 4 bits become int8. Calls of one function share its tensors.
+  StatusOr<Tensor> Decode(const onnx::TensorProto& proto,
+                          const std::optional<RawDataInFile>& in_file, const Scope& scope) {
+    if (const auto it = shared_.find(&proto); it != shared_.end()) return it->second;
+    auto tensor = chairlift::IsFourBits(proto) ? DecodeFourBits(proto, data_folder_, in_file)
+                                               : DecodeTensor(proto, data_folder_, in_file);
+    if (tensor.ok() && scope.function_depth > 0) shared_[&proto] = *tensor;
+    return tensor;
   }
 
   bool IsFourBits(const Scope& scope, const std::string& name) const {
     const auto it = scope.names.find(name);
-    return it != scope.names.end() && four_bits_.contains({&scope.builder->graph(), it->second});
+    return it != scope.names.end() && four_bits_.contains({&scope.graph(), it->second});
   }
 
   // Weights of 4 bits are read as int8, which is the same to these operators alone.
   Status CheckFourBits(const OnnxNode& node, const Scope& scope) const {
     if (node.op_type == "DequantizeLinear" || node.op_type == "GatherBlockQuantized") return {};
     for (const ValueId id : node.inputs) {
-      if (!four_bits_.contains({&scope.builder->graph(), id})) continue;
+      if (!four_bits_.contains({&scope.graph(), id})) continue;
       return Unimplemented(
           "input '{}' has elements of 4 bits, which are supported for DequantizeLinear and "
           "GatherBlockQuantized alone",
-          scope.builder->graph().values[id].name);
+          scope.graph().values[id].name);
     }
     return {};
   }
 
+  Target TargetOf(const Scope& scope, const std::string& name) {
+    if (const auto it = scope.results.find(name); it != scope.results.end()) return it->second;
+    Target target{scope.is_main() ? name : value_names_.Take(InlinedName(scope.prefix, name))};
+    if (const auto it = scope.declared.find(name); it != scope.declared.end()) {
+      target.declared = it->second;
+    }
+    return target;
+  }
+
   Status DefineConstant(Scope& scope, const std::string& name, Tensor tensor) {
+    Target target = TargetOf(scope, name);
+    if (target.declared.dtype != DType::kUndefined && target.declared.dtype != tensor.dtype()) {
+      return InvalidArgument("output '{}' is declared {} but is {}", name,
+                             DTypeName(target.declared.dtype), DTypeName(tensor.dtype()));
+    }
     Value value;
-    value.name = scope.prefix + name;
+    value.name = std::move(target.name);
     value.dtype = tensor.dtype();
     value.shape = SymbolicShape(tensor.shape());
     value.constant = std::move(tensor);
-    return Define(scope, name, scope.builder->graph().AddValue(std::move(value)));
+    return Define(scope, name, scope.graph().AddValue(std::move(value)));
   }
 
   Status ReadInput(const onnx::ValueInfoProto& proto, Scope& scope) {
     // Files of IR version 3 list initialisers as inputs too.
     if (IsFourBits(scope, proto.name())) return absl::OkStatus();
-    Graph& graph = scope.builder->graph();
+    Graph& graph = scope.graph();
     CHAIRLIFT_ASSIGN_OR_RETURN(const ValueInfo info, Declared(proto));
     if (const auto it = scope.names.find(proto.name()); it != scope.names.end()) {
       const Value& value = graph.values[it->second];
@@ -201,7 +307,8 @@ class Reader {
     if (info.dtype == DType::kUndefined && scope.parent == nullptr) {
       return InvalidArgument("input '{}' has no element type", proto.name());
     }
-    const ValueId id = graph.AddValue({.name = proto.name(), .dtype = info.dtype});
+    const ValueId id =
+        graph.AddValue({.name = TargetOf(scope, proto.name()).name, .dtype = info.dtype});
     if (info.dtype != DType::kUndefined) {
       CHAIRLIFT_RETURN_IF_ERROR(
           StoreInfo(graph.values[id], info, fmt::format("input '{}'", proto.name())));
@@ -217,20 +324,28 @@ class Reader {
     if (scope.parent == nullptr) return std::nullopt;
     const std::optional<ValueId> found = Resolve(*scope.parent, name);
     if (!found || *found == kNoValue) return found;
-    const ValueId outer = *found;
-    const Value& source = scope.parent->builder->graph().values[outer];
-    Graph& graph = scope.builder->graph();
-    const ValueId id = graph.AddValue(source);
-    if (four_bits_.contains({&scope.parent->builder->graph(), outer})) {
-      four_bits_.insert({&graph, id});
-    }
-    if (!source.is_constant()) {
-      graph.inputs.push_back(id);
-      ++graph.num_captures;
-      scope.captured.push_back(outer);
-    }
+    const ValueId id = Import(*scope.frame, *scope.parent->frame, *found);
     scope.names[name] = id;
     return id;
+  }
+
+  // The value `id` of `home` in the graph of `frame`, captured from graph to graph on the way in.
+  // `home` is the frame itself or around it.
+  ValueId Import(Frame& frame, Frame& home, ValueId id) {
+    if (&frame == &home) return id;
+    const ValueId outer = Import(*frame.outer, home, id);
+    if (const auto it = frame.imported.find(outer); it != frame.imported.end()) return it->second;
+    const Graph& outer_graph = frame.outer->builder.graph();
+    Graph& graph = frame.builder.graph();
+    const ValueId inner = graph.AddValue(outer_graph.values[outer]);
+    if (four_bits_.contains({&outer_graph, outer})) four_bits_.insert({&graph, inner});
+    if (!graph.values[inner].is_constant()) {
+      graph.inputs.push_back(inner);
+      ++graph.num_captures;
+      frame.captured.push_back(outer);
+    }
+    frame.imported[outer] = inner;
+    return inner;
   }
 
   // --- Nodes -------------------------------------------------------------------------------------
@@ -248,19 +363,20 @@ class Reader {
 
   Status ReadNode(const onnx::NodeProto& proto, int position, Scope& scope) {
     const std::string where = DescribeNode(proto, position);
+    if (scope.function_depth > 0) CHAIRLIFT_RETURN_IF_ERROR(CountInlined(1));
     OnnxNode node;
-    node.name =
-        scope.prefix +
-        (proto.name().empty() ? fmt::format("{}_{}", proto.op_type(), position) : proto.name());
+    const std::string name =
+        proto.name().empty() ? fmt::format("{}_{}", proto.op_type(), position) : proto.name();
+    node.name = node_names_.Take(scope.function_depth > 0 ? InlinedName(scope.prefix, name) : name);
     node.op_type = proto.op_type();
-    node.domain = Canonical(proto.domain());
-    for (const std::string& name : proto.input()) {
-      const std::optional<ValueId> id = name.empty() ? kNoValue : Resolve(scope, name);
-      if (!id) return InvalidArgument("{} reads '{}', which nothing defines", where, name);
+    node.domain = CanonicalDomain(proto.domain());
+    for (const std::string& input : proto.input()) {
+      const std::optional<ValueId> id = input.empty() ? kNoValue : Resolve(scope, input);
+      if (!id) return InvalidArgument("{} reads '{}', which nothing defines", where, input);
       node.inputs.push_back(*id);
     }
-    if (const auto it = functions_.find({node.domain, node.op_type}); it != functions_.end()) {
-      return Annotate(Inline(*it->second, proto, node, scope), where);
+    if (const Function* function = functions_.Find(proto); function != nullptr) {
+      return Annotate(Inline(*function, proto, node, scope), where);
     }
     CHAIRLIFT_RETURN_IF_ERROR(Annotate(CheckFourBits(node, scope), where));
     const auto opset = scope.opsets->find(node.domain);
@@ -273,76 +389,80 @@ class Reader {
       return Annotate(ReadConstant(proto, scope), where);
     }
     CHAIRLIFT_RETURN_IF_ERROR(Annotate(ReadAttributes(proto, scope, node), where));
-    for (const std::string& name : proto.output()) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(node.outputs.emplace_back(), DefineOutput(scope, name));
+    for (const std::string& output : proto.output()) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(node.outputs.emplace_back(), DefineOutput(scope, output));
     }
-    return scope.builder->Emit(std::move(node));
+    return scope.frame->builder.Emit(std::move(node));
   }
 
   StatusOr<ValueId> DefineOutput(Scope& scope, const std::string& name) {
     if (name.empty()) return kNoValue;
-    Value value;
-    value.name = scope.prefix + name;
-    if (const auto it = scope.declared.find(name); it != scope.declared.end()) {
-      value.dtype = it->second.dtype;
-      value.shape = it->second.shape;
-    }
-    const ValueId id = scope.builder->graph().AddValue(std::move(value));
+    Target target = TargetOf(scope, name);
+    const ValueId id = scope.graph().AddValue({.name = std::move(target.name),
+                                               .dtype = target.declared.dtype,
+                                               .shape = std::move(target.declared.shape)});
     CHAIRLIFT_RETURN_IF_ERROR(Define(scope, name, id));
     return id;
   }
 
   // The attribute itself, or what it refers to in the call of the function around it; null where
-  // the call does not give it.
-  static const onnx::AttributeProto* Dereference(const onnx::AttributeProto& proto,
-                                                 const Scope& scope) {
-    if (proto.ref_attr_name().empty()) return &proto;
-    if (scope.call == nullptr) return nullptr;
-    for (const auto& given : scope.call->attribute()) {
-      if (given.name() == proto.ref_attr_name()) return &given;
+  // neither the call nor a default gives it.
+  static StatusOr<Given> Dereference(const onnx::AttributeProto& proto, Scope& scope) {
+    const std::string& referred = proto.ref_attr_name();
+    if (referred.empty()) return Given{&proto, &scope};
+    if (scope.attributes == nullptr) {
+      return InvalidArgument(
+          "attribute '{}' refers to attribute '{}' of a function, but is in none", proto.name(),
+          referred);
     }
-    return nullptr;
+    const auto it = scope.attributes->find(referred);
+    if (it == scope.attributes->end()) return Given{};
+    using onnx::AttributeProto;
+    const AttributeProto::AttributeType given = AttributeType(*it->second.proto);
+    if (proto.type() != AttributeProto::UNDEFINED && given != AttributeProto::UNDEFINED &&
+        proto.type() != given) {
+      return InvalidArgument("attribute '{}' is of type {}, but '{}', which it refers to, is {}",
+                             proto.name(), AttributeProto::AttributeType_Name(proto.type()),
+                             referred, AttributeProto::AttributeType_Name(given));
+    }
+    return it->second;
   }
 
   Status ReadAttributes(const onnx::NodeProto& proto, Scope& scope, OnnxNode& node) {
-    std::map<std::string, onnx::AttributeProto> graphs;  // in order of name, as captures are
+    std::map<std::string, Given> graphs;  // in order of name, as captures are
     for (const auto& attribute : proto.attribute()) {
-      const onnx::AttributeProto* given = Dereference(attribute, scope);
-      if (given == nullptr) continue;
-      onnx::AttributeProto named;
-      if (given != &attribute) {
-        if (!given->ref_attr_name().empty()) {
-          return Unimplemented("attribute '{}' refers to an attribute that is a reference itself",
-                               attribute.name());
-        }
-        named = *given;
-        named.set_name(attribute.name());
-        given = &named;
+      CHAIRLIFT_ASSIGN_OR_RETURN(const Given given, Dereference(attribute, scope));
+      if (given.proto == nullptr) continue;
+      if (node.domain.empty()) {
+        CHAIRLIFT_RETURN_IF_ERROR(CheckAttribute(attribute.name(), *given.proto));
       }
-      if (node.domain.empty()) CHAIRLIFT_RETURN_IF_ERROR(CheckAttribute(*given));
       if (node.attributes.Has(attribute.name()) || graphs.contains(attribute.name())) {
         return InvalidArgument("attribute '{}' is given twice", attribute.name());
       }
-      if (AttributeType(*given) == onnx::AttributeProto::GRAPH) {
-        graphs[attribute.name()] = *given;
+      if (AttributeType(*given.proto) == onnx::AttributeProto::GRAPH) {
+        graphs[attribute.name()] = given;
         continue;
       }
-      CHAIRLIFT_ASSIGN_OR_RETURN(AttributeValue value, DecodeAttribute(*given, data_folder_));
+      CHAIRLIFT_ASSIGN_OR_RETURN(AttributeValue value, DecodeValue(*given.proto, scope));
       node.attributes.Set(attribute.name(), std::move(value));
     }
-    for (auto& [name, attribute] : graphs) {
-      auto body = std::make_shared<Graph>();
-      GraphBuilder builder(*body, budget_, /*is_body=*/true);
-      Scope inner{.builder = &builder,
-                  .opsets = scope.opsets,
-                  .parent = &scope,
-                  .function_depth = scope.function_depth,
-                  .call = scope.call};
-      CHAIRLIFT_RETURN_IF_ERROR(Annotate(ReadInto(*attribute.mutable_g(), inner), name));
-      node.captures.insert(node.captures.end(), inner.captured.begin(), inner.captured.end());
-      node.attributes.Set(name, std::shared_ptr<const Graph>(std::move(body)));
+    for (const auto& [name, given] : graphs) {
+      auto body = ReadBody(given, scope, node.captures);
+      if (!body.ok()) return Annotate(body.status(), name);
+      node.attributes.Set(name, *std::move(body));
     }
     return absl::OkStatus();
+  }
+
+  StatusOr<AttributeValue> DecodeValue(const onnx::AttributeProto& proto, const Scope& scope) {
+    if (AttributeType(proto) != onnx::AttributeProto::TENSOR || chairlift::IsFourBits(proto.t())) {
+      return DecodeAttribute(proto, data_folder_);
+    }
+    auto tensor = Decode(proto.t(), std::nullopt, scope);
+    if (!tensor.ok()) {
+      return Annotate(tensor.status(), fmt::format("attribute '{}'", proto.name()));
+    }
+    return AttributeValue(*std::move(tensor));
   }
 
   Status ReadConstant(const onnx::NodeProto& proto, Scope& scope) {
@@ -350,19 +470,22 @@ class Reader {
       return InvalidArgument("a Constant has one attribute and one output, not {} and {}",
                              proto.attribute_size(), proto.output_size());
     }
-    const onnx::AttributeProto* given = Dereference(proto.attribute(0), scope);
     const std::string& name = proto.attribute(0).name();
-    if (given != nullptr && name == "value" && given->has_t() &&
-        chairlift::IsFourBits(given->t())) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(Tensor tensor, DecodeFourBits(given->t(), data_folder_));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Given reference, Dereference(proto.attribute(0), scope));
+    const onnx::AttributeProto* given = reference.proto;
+    if (given == nullptr) {
+      return InvalidArgument(
+          "attribute '{}' refers to attribute '{}' of the function, which neither the call nor a "
+          "default gives",
+          name, proto.attribute(0).ref_attr_name());
+    }
+    if (name == "value" && given->has_t() && chairlift::IsFourBits(given->t())) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(Tensor tensor, Decode(given->t(), std::nullopt, scope));
       CHAIRLIFT_RETURN_IF_ERROR(DefineConstant(scope, proto.output(0), std::move(tensor)));
-      four_bits_.insert({&scope.builder->graph(), scope.names[proto.output(0)]});
+      four_bits_.insert({&scope.graph(), scope.names[proto.output(0)]});
       return absl::OkStatus();
     }
-    if (given == nullptr) {
-      return InvalidArgument("attribute '{}' refers to one that the call does not give", name);
-    }
-    CHAIRLIFT_ASSIGN_OR_RETURN(AttributeValue value, DecodeAttribute(*given, data_folder_));
+    CHAIRLIFT_ASSIGN_OR_RETURN(AttributeValue value, DecodeValue(*given, scope));
     Tensor tensor;
     if (name == "value" && std::holds_alternative<Tensor>(value)) {
       tensor = std::get<Tensor>(std::move(value));
@@ -382,59 +505,102 @@ class Reader {
       return InvalidArgument("attribute '{}' is not one that Constant has, or of another type",
                              name);
     }
-    const auto declared = scope.declared.find(proto.output(0));
-    if (declared != scope.declared.end() && declared->second.dtype != DType::kUndefined &&
-        declared->second.dtype != tensor.dtype()) {
-      return InvalidArgument("output '{}' is declared {} but is {}", proto.output(0),
-                             DTypeName(declared->second.dtype), DTypeName(tensor.dtype()));
-    }
     return DefineConstant(scope, proto.output(0), std::move(tensor));
   }
 
   // --- Functions ---------------------------------------------------------------------------------
 
-  Status Inline(const onnx::FunctionProto& function, const onnx::NodeProto& call,
-                const OnnxNode& node, Scope& scope) {
+  Status CountInlined(int64_t nodes) {
+    inlined_nodes_ += nodes;
+    if (inlined_nodes_ <= kMaxInlinedNodes) return absl::OkStatus();
+    return ResourceExhausted("the model's functions unfold into more than {} nodes",
+                             kMaxInlinedNodes);
+  }
+
+  Status Inline(const Function& function, const onnx::NodeProto& call, const OnnxNode& node,
+                Scope& scope) {
+    const onnx::FunctionProto& proto = *function.proto;
+    if (std::find(active_.begin(), active_.end(), &function) != active_.end()) {
+      return InvalidArgument("function {} calls itself, directly or through others", proto.name());
+    }
     if (scope.function_depth >= kMaxFunctionDepth) {
-      return InvalidArgument("functions call each other more than {} deep, or themselves",
-                             kMaxFunctionDepth);
+      return InvalidArgument("functions call each other more than {} deep", kMaxFunctionDepth);
     }
-    inlined_nodes_ += function.node_size();
-    if (inlined_nodes_ > kMaxInlinedNodes) {
-      return ResourceExhausted("the model's functions unfold into more than {} nodes",
-                               kMaxInlinedNodes);
-    }
-    if (call.input_size() > function.input_size() || call.output_size() > function.output_size()) {
+    // Its names count as nodes in part: they are looked at for each call too.
+    constexpr int64_t kNamesOfNode = 16;
+    CHAIRLIFT_RETURN_IF_ERROR(CountInlined(
+        (proto.input_size() + proto.output_size() + call.attribute_size()) / kNamesOfNode));
+    if (call.input_size() > proto.input_size() || call.output_size() > proto.output_size()) {
       return InvalidArgument("function {} takes {} inputs and gives {} outputs, not {} and {}",
-                             function.name(), function.input_size(), function.output_size(),
+                             proto.name(), proto.input_size(), proto.output_size(),
                              call.input_size(), call.output_size());
     }
-    CHAIRLIFT_ASSIGN_OR_RETURN(const Opsets opsets, ReadOpsets(function.opset_import()));
-    Scope inner{.builder = scope.builder,
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Opsets opsets, ReadOpsets(proto.opset_import()));
+    std::map<std::string, Given> attributes;
+    Scope inner{.frame = scope.frame,
                 .opsets = &opsets,
                 .prefix = node.name + "/",
                 .function_depth = scope.function_depth + 1,
-                .call = &call};
-    for (int i = 0; i < function.input_size(); ++i) {
-      const ValueId id = i < static_cast<int>(node.inputs.size()) ? node.inputs[i] : kNoValue;
-      CHAIRLIFT_RETURN_IF_ERROR(Define(inner, function.input(i), id));
-    }
-    CHAIRLIFT_RETURN_IF_ERROR(ReadNodes(function.node(), inner));
-    for (int i = 0; i < call.output_size(); ++i) {
-      if (call.output(i).empty()) continue;
-      const ValueId id = Resolve(inner, function.output(i)).value_or(kNoValue);
-      if (id == kNoValue) {
-        return InvalidArgument("function {}: output '{}' is defined by nothing", function.name(),
-                               function.output(i));
+                .attributes = &attributes};
+    for (const auto& attribute : call.attribute()) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const Given given, Dereference(attribute, scope));
+      if (given.proto != nullptr && !attributes.emplace(attribute.name(), given).second) {
+        return InvalidArgument("attribute '{}' is given twice", attribute.name());
       }
-      CHAIRLIFT_RETURN_IF_ERROR(Define(scope, call.output(i), id));
+    }
+    for (const auto& attribute : function.defaults) {
+      attributes.emplace(attribute.name(), Given{&attribute, &inner});
+    }
+    for (int i = 0; i < proto.input_size(); ++i) {
+      const ValueId id = i < static_cast<int>(node.inputs.size()) ? node.inputs[i] : kNoValue;
+      CHAIRLIFT_RETURN_IF_ERROR(Define(inner, proto.input(i), id));
+    }
+    for (int i = 0; i < call.output_size(); ++i) {
+      if (call.output(i).empty() || inner.results.contains(proto.output(i))) continue;
+      inner.results.emplace(proto.output(i), TargetOf(scope, call.output(i)));
+    }
+    active_.push_back(&function);
+    CHAIRLIFT_RETURN_IF_ERROR(ReadNodes(proto.node(), inner));
+    active_.pop_back();
+    for (int i = 0; i < call.output_size(); ++i) {
+      const std::string& name = call.output(i);
+      if (name.empty()) continue;
+      ValueId id = Resolve(inner, proto.output(i)).value_or(kNoValue);
+      if (id == kNoValue) {
+        return InvalidArgument("function {}: output '{}' is defined by nothing", proto.name(),
+                               proto.output(i));
+      }
+      if (scope.is_main() && main_outputs_.contains(name)) {
+        CHAIRLIFT_ASSIGN_OR_RETURN(id, Named(scope, id, name));
+      }
+      CHAIRLIFT_RETURN_IF_ERROR(Define(scope, name, id));
     }
     return absl::OkStatus();
   }
 
+  // A value that is called `name`, as an output of the model is, and is the same as `id`: a
+  // function may hand on its input, or one value twice.
+  StatusOr<ValueId> Named(Scope& scope, ValueId id, const std::string& name) {
+    Graph& graph = scope.graph();
+    if (graph.values[id].name == name || four_bits_.contains({&graph, id})) return id;
+    OnnxNode identity;
+    identity.name = node_names_.Take(name + "/Identity");
+    identity.op_type = "Identity";
+    identity.opset = kMaxOpset;
+    identity.inputs = {id};
+    const ValueId named = graph.AddValue({.name = name});
+    identity.outputs = {named};
+    CHAIRLIFT_RETURN_IF_ERROR(scope.frame->builder.Emit(std::move(identity)));
+    return named;
+  }
+
   const DataFolder data_folder_;
-  std::map<std::pair<std::string, std::string>, const onnx::FunctionProto*> functions_;
-  std::set<std::pair<const Graph*, ValueId>> four_bits_;  // constants
+  const Functions functions_;
+  std::vector<const Function*> active_;  // those that are being inlined, each in the one before
+  std::unordered_map<const onnx::TensorProto*, Tensor> shared_;  // of functions
+  std::set<std::pair<const Graph*, ValueId>> four_bits_;         // constants
+  UniqueNames value_names_, node_names_;
+  std::unordered_set<std::string> main_outputs_;
   DimensionNames dimension_names_;
   InferBudget budget_{.open_branches = true};  // inference over the whole graph is strict
   int64_t inlined_nodes_ = 0;
@@ -447,7 +613,9 @@ StatusOr<Graph> ReadGraph(onnx::ModelProto& model, const DetachedWeights& weight
   CHAIRLIFT_ASSIGN_OR_RETURN(const Opsets opsets, ReadOpsets(model.opset_import()));
   const auto it = opsets.find("");
   *opset = it == opsets.end() ? 0 : static_cast<int>(it->second);
-  return Reader(model, data_folder).ReadMain(*model.mutable_graph(), weights, opsets);
+  CHAIRLIFT_ASSIGN_OR_RETURN(Functions functions, Functions::Of(model));
+  return Reader(std::move(functions), data_folder)
+      .ReadMain(*model.mutable_graph(), weights, opsets);
 }
 
 }  // namespace chairlift
