@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/bodies.h"
 #include "graph/infer.h"
 
 namespace chairlift {
@@ -100,23 +101,9 @@ Status Store(Graph& graph, Node& node, size_t output, DType dtype, const Symboli
                    fmt::format("{}: output '{}'", node.Describe(), value.name));
 }
 
-Status CheckOutputs(const Node& node, int from_body) {
-  if (static_cast<int>(node.outputs.size()) <= from_body) return absl::OkStatus();
-  return InvalidArgument("{} has {} outputs, but its body gives {}", node.Describe(),
-                         node.outputs.size(), from_body);
-}
-
 Status InferIf(Graph& graph, Node& node, std::vector<Body>& bodies, InferBudget& budget) {
-  if (bodies.size() != 2 || bodies[0].attribute() != "else_branch" ||
-      bodies[1].attribute() != "then_branch") {
-    return InvalidArgument("{} needs the sub-graphs then_branch and else_branch", node.Describe());
-  }
   StatusOr<std::vector<ValueInfo>> out[2];
   for (int b = 0; b < 2; ++b) {
-    if (bodies[b].num_formal_inputs() != 0) {
-      return InvalidArgument("{}: {} must not have inputs", node.Describe(), bodies[b].attribute());
-    }
-    CHAIRLIFT_RETURN_IF_ERROR(CheckOutputs(node, bodies[b].num_outputs()));
     out[b] = bodies[b].Infer({}, budget);
   }
   for (int b = 0; b < 2; ++b) {
@@ -180,16 +167,7 @@ StatusOr<std::vector<ValueInfo>> InferRepeated(const Node& node, Body& body,
 Status InferLoop(Graph& graph, Node& node, std::span<const ValueInfo> inputs, Body& body,
                  InferBudget& budget) {
   const int states = body.num_formal_inputs() - 2;
-  if (states < 0 || static_cast<int>(inputs.size()) != states + 2) {
-    return InvalidArgument("{} passes {} inputs to a body that takes {}", node.Describe(),
-                           inputs.size(), body.num_formal_inputs());
-  }
-  if (body.num_outputs() < states + 1) {
-    return InvalidArgument("{}: the body gives {} outputs, fewer than the condition and {} states",
-                           node.Describe(), body.num_outputs(), states);
-  }
   const int scans = body.num_outputs() - 1 - states;
-  CHAIRLIFT_RETURN_IF_ERROR(CheckOutputs(node, states + scans));
   std::vector<ValueInfo> formals = {{DType::kInt64, SymbolicShape::Scalar(), nullptr, {}},
                                     {DType::kBool, SymbolicShape::Scalar(), nullptr, {}}};
   for (int i = 0; i < states; ++i) {
@@ -234,19 +212,9 @@ StatusOr<int> ScanAxis(const Node& node, const char* attribute, int i, int rank)
 
 Status InferScan(Graph& graph, Node& node, std::span<const ValueInfo> inputs, Body& body,
                  InferBudget& budget) {
-  const int64_t scan_inputs = node.attributes.Int("num_scan_inputs", 0);
   const int total = static_cast<int>(inputs.size());
-  if (scan_inputs < 1 || scan_inputs > total || total != body.num_formal_inputs()) {
-    return InvalidArgument("{} passes {} inputs, {} of them scanned, to a body that takes {}",
-                           node.Describe(), total, scan_inputs, body.num_formal_inputs());
-  }
-  const int states = total - static_cast<int>(scan_inputs);
-  if (body.num_outputs() < states) {
-    return InvalidArgument("{}: the body gives {} outputs, fewer than its {} states",
-                           node.Describe(), body.num_outputs(), states);
-  }
+  const int states = total - static_cast<int>(node.attributes.Int("num_scan_inputs", 0));
   const int scan_outputs = body.num_outputs() - states;
-  CHAIRLIFT_RETURN_IF_ERROR(CheckOutputs(node, body.num_outputs()));
   Dim length;
   std::vector<ValueInfo> formals;
   for (int i = 0; i < total; ++i) {
@@ -288,13 +256,10 @@ Status InferScan(Graph& graph, Node& node, std::span<const ValueInfo> inputs, Bo
 }  // namespace
 
 Status InferControlNode(Graph& graph, Node& node, InferBudget& budget) {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckBodies(node));
   std::vector<Body> bodies;
   size_t captures = 0;
   for (const auto& [attribute, body] : Subgraphs(node)) captures += body->num_captures;
-  if (captures > node.inputs.size()) {
-    return Internal("{} has {} inputs, fewer than its sub-graphs capture", node.Describe(),
-                    node.inputs.size());
-  }
   const std::vector<ValueInfo> inputs = Infos(graph, node.inputs);
   const size_t own = inputs.size() - captures;
   size_t next = own;
@@ -308,15 +273,10 @@ Status InferControlNode(Graph& graph, Node& node, InferBudget& budget) {
   const std::string& name = node.def->name;
   if (name == "If") {
     CHAIRLIFT_RETURN_IF_ERROR(InferIf(graph, node, bodies, budget));
-  } else if ((name == "Loop" || name == "Scan") &&
-             (bodies.size() != 1 || bodies[0].attribute() != "body")) {
-    return InvalidArgument("{} needs one sub-graph, body", node.Describe());
   } else if (name == "Loop") {
     CHAIRLIFT_RETURN_IF_ERROR(InferLoop(graph, node, own_inputs, bodies[0], budget));
-  } else if (name == "Scan") {
-    CHAIRLIFT_RETURN_IF_ERROR(InferScan(graph, node, own_inputs, bodies[0], budget));
   } else {
-    return InvalidArgument("{} cannot hold sub-graphs", node.Describe());
+    CHAIRLIFT_RETURN_IF_ERROR(InferScan(graph, node, own_inputs, bodies[0], budget));
   }
   for (const Body& body : bodies) {
     if (body.result() != nullptr) node.attributes.Set(body.attribute(), body.result());

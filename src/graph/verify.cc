@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/bodies.h"
 #include "graph/ir.h"
 
 namespace chairlift {
@@ -82,6 +83,7 @@ class Verifier {
       CHAIRLIFT_RETURN_IF_ERROR(
           Annotate(Verifier(*body).Run(), fmt::format("{}: {}", where, attribute)));
     }
+    CHAIRLIFT_RETURN_IF_ERROR(CheckBodies(node));
     const int inputs = static_cast<int>(node.inputs.size()) - captures;
     const int outputs = static_cast<int>(node.outputs.size());
     if (inputs < def.min_inputs || inputs > def.max_inputs) {

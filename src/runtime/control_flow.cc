@@ -35,12 +35,15 @@ StatusOr<std::vector<Tensor>> RunIf(const Node& node, std::span<const Tensor> in
                     otherwise->num_captures + then->num_captures);
   }
   const Graph& branch = condition ? *then : *otherwise;
-  if (branch.outputs.size() != node.outputs.size()) {
+  if (branch.outputs.size() < node.outputs.size()) {
     return InvalidArgument("{}: {} outputs, but a branch gives {}", node.Describe(),
                            node.outputs.size(), branch.outputs.size());
   }
-  return run(branch, condition ? captures.subspan(otherwise->num_captures)
-                               : captures.first(otherwise->num_captures));
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
+                             run(branch, condition ? captures.subspan(otherwise->num_captures)
+                                                   : captures.first(otherwise->num_captures)));
+  outputs.resize(node.outputs.size());  // the last ones may not be asked for
+  return outputs;
 }
 
 // What a loop's body says of its outputs, for stacks that stay empty: sizes that depend on the

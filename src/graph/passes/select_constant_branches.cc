@@ -7,8 +7,8 @@
 namespace chairlift {
 namespace {
 
-// Appends the nodes of `body` to `nodes`, its values to `graph`; its inputs are `arguments`.
-// Returns the body's outputs as values of the graph.
+// Appends the nodes of `body` to `nodes`, its values to `graph`; `arguments` are as many as its
+// inputs. Returns the body's outputs as values of the graph.
 std::vector<ValueId> Splice(Graph& graph, std::vector<Node>& nodes, const Graph& body,
                             const std::string& prefix, std::span<const ValueId> arguments) {
   std::vector<ValueId> renamed(body.values.size(), kNoValue);
@@ -51,14 +51,15 @@ StatusOr<int> RunSelectConstantBranches(Graph& graph, std::vector<std::string>&)
     const Graph& body = *bodies[taken ? 1 : 0].second;
     const auto captures = std::span<const ValueId>(node.inputs).subspan(1);
     const size_t otherwise = static_cast<size_t>(bodies[0].second->num_captures);
+    const size_t then = static_cast<size_t>(bodies[1].second->num_captures);
+    if (captures.size() != otherwise + then || body.num_formal_inputs() != 0 ||
+        body.outputs.size() < node.outputs.size()) {
+      return Internal("{}: its branches do not fit it", node.Describe());
+    }
     const std::vector<ValueId> outputs =
         Splice(graph, nodes, body, node.name,
                taken ? captures.subspan(otherwise) : captures.first(otherwise));
-    if (outputs.size() != node.outputs.size()) {
-      return InvalidArgument("{}: {} outputs, but a branch gives {}", node.Describe(),
-                             node.outputs.size(), outputs.size());
-    }
-    for (size_t i = 0; i < outputs.size(); ++i) {
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] != kNoValue) replaced.emplace_back(node.outputs[i], outputs[i]);
     }
     ++count;

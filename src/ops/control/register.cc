@@ -17,9 +17,9 @@ Status InferNothing(InferContext& context) {
 }  // namespace
 
 void RegisterControl(OperatorRegistry& registry) {
-  // Inputs after those listed in input_types are captures, or a loop's state: of any type.
+  // Inputs after those listed in input_types are captures, which come on top of max_inputs, or a
+  // loop's state: of any type.
   registry.Add({.name = "If",
-                .max_inputs = OperatorDef::kVariadic,
                 .max_outputs = OperatorDef::kVariadic,
                 .input_types = {kBoolType, kAllTypes},
                 .infer = InferNothing,
