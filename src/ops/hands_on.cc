@@ -41,4 +41,8 @@ bool AllEqual(const ValueInfo& info, int64_t value) {
   return info.value->dtype() == DType::kInt32 && all(info.value->values<int32_t>());
 }
 
+bool IsAbsent(std::span<const ValueInfo> inputs, size_t i) {
+  return i >= inputs.size() || inputs[i].dtype == DType::kUndefined;
+}
+
 }  // namespace chairlift

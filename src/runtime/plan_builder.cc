@@ -149,6 +149,11 @@ class PlanBuilder {
       row_major = row_major && out.desc.layout == Layout::kRowMajor;
       largest = std::max<int64_t>(largest, static_cast<int64_t>(out.desc.byte_size()));
     }
+    // A view has no kernel, which would check where the data of its second input lead to.
+    if (node.def->is_view && node.inputs.size() > 1 && node.inputs[1] != kNoValue &&
+        !bound(node.inputs[1]).value.present()) {
+      return RunLate(n);
+    }
     if (!all_known && known && row_major && (node.def->is_view || largest <= kMaxFoldedBytes)) {
       CHAIRLIFT_ASSIGN_OR_RETURN(const bool folded, Fold(node));
       if (folded) return absl::OkStatus();

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "graph/evaluate.h"
+#include "graph/passes/keep_checks.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 
@@ -21,15 +22,17 @@ void SetConstant(Value& value, Tensor t) {
 }
 
 // The shape rules know all elements of some values whose inputs are not constant (Shape).
-bool SetFromElements(Value& value) {
+bool KnowsElements(const Value& value) {
   if (!value.elements || !value.shape.concrete() || value.shape.rank() > 1) return false;
+  const auto& elements = *value.elements;
+  return value.shape.ToShape().NumElements() == static_cast<int64_t>(elements.size()) &&
+         std::all_of(elements.begin(), elements.end(), [](const Dim& d) { return d.known(); }) &&
+         (value.dtype == DType::kInt64 || value.dtype == DType::kInt32);
+}
+
+void SetFromElements(Value& value) {
   const Shape shape = value.shape.ToShape();
   const auto& elements = *value.elements;
-  if (shape.NumElements() != static_cast<int64_t>(elements.size())) return false;
-  if (!std::all_of(elements.begin(), elements.end(), [](const Dim& d) { return d.known(); })) {
-    return false;
-  }
-  if (value.dtype != DType::kInt64 && value.dtype != DType::kInt32) return false;
   Tensor t = Tensor::Allocate(value.dtype, shape);
   for (size_t i = 0; i < elements.size(); ++i) {
     if (value.dtype == DType::kInt64) {
@@ -39,11 +42,26 @@ bool SetFromElements(Value& value) {
     }
   }
   SetConstant(value, std::move(t));
-  return true;
+}
+
+// Which nodes become constants although their inputs are none, because the shape rules know their
+// elements.
+std::vector<Removal> KnownFromShapes(const Graph& graph) {
+  std::vector<Removal> known(graph.nodes.size());
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    known[n].wanted = node.def->deterministic && !node.def->runs_bodies &&
+                      std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
+                        return id == kNoValue || KnowsElements(graph.values[id]);
+                      });
+  }
+  KeepChecks(graph, known);
+  return known;
 }
 
 StatusOr<int> RunFoldConstants(Graph& graph, std::vector<std::string>& notes) {
   std::vector<bool> removed(graph.nodes.size(), false);
+  const std::vector<Removal> known_from_shapes = KnownFromShapes(graph);
   WeightCache weights;
   SoloTeam team;
   int count = 0;
@@ -70,9 +88,11 @@ StatusOr<int> RunFoldConstants(Graph& graph, std::vector<std::string>& notes) {
           SetConstant(graph.values[node.outputs[i]], std::move((*outputs)[i]));
         }
       }
-    } else if (!std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
-                 return id == kNoValue || SetFromElements(graph.values[id]);
-               })) {
+    } else if (known_from_shapes[n].wanted) {
+      for (const ValueId id : node.outputs) {
+        if (id != kNoValue) SetFromElements(graph.values[id]);
+      }
+    } else {
       continue;
     }
     removed[n] = true;

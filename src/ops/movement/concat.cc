@@ -1,7 +1,6 @@
 // Concat: tensors end to end along one axis.
 #include "ops/axes.h"
 #include "ops/axis_map.h"
-#include "ops/hands_on.h"
 #include "ops/movement/channel_moves.h"
 #include "ops/movement/movement.h"
 #include "ops/movement/strided_copy.h"
@@ -126,6 +125,12 @@ std::optional<BlockedForm> ConcatInBlocks(const Attributes& attributes,
   return BlockedForm{.inputs = (uint32_t{1} << inputs.size()) - 1, .outputs = 1};
 }
 
+// With a rank that the axis has been checked against.
+int ConcatHandsOn(const Attributes&, std::span<const ValueInfo> inputs,
+                  std::span<const ValueInfo>) {
+  return inputs.size() == 1 && inputs[0].shape.has_rank() ? 0 : -1;
+}
+
 }  // namespace
 
 OperatorDef ConcatOperator() {
@@ -135,7 +140,7 @@ OperatorDef ConcatOperator() {
           .infer = InferConcat,
           .axes = SameAxesButOne,
           .compile = CompileConcat,
-          .hands_on = OnlyInputHandsOn,
+          .hands_on = ConcatHandsOn,
           .blocked_form = ConcatInBlocks,
           .native_half = true};
 }

@@ -2,20 +2,22 @@
 #include <algorithm>
 
 #include "ops/axes.h"
-#include "ops/hands_on.h"
 #include "ops/movement/copy_kernel.h"
 #include "ops/movement/movement.h"
 
 namespace chairlift {
 namespace {
 
-StatusOr<Dim> Broadcast(const Dim& a, const Dim& b) {
+// The dimension that `a` and the wanted `b` make. `exact`: what is not known of `b` is not taken to
+// fit, as where a kernel is made, which does not look at the shape again.
+StatusOr<Dim> Broadcast(const Dim& a, const Dim& b, bool exact) {
   if (a.known() && a.value() == 1) return b;
   if (b.known() && b.value() == 1) return a;
   if (a.known() && b.known() && a.value() != b.value()) {
     return InvalidArgument("dimension {} cannot be expanded to {}", a.value(), b.value());
   }
-  if (a.Same(b) || a.known()) return a;
+  if (a.Same(b)) return a;
+  if (a.known() && (b.is_symbol() || !exact)) return a;
   return b.known() ? b : Dim::Unknown();
 }
 
@@ -47,8 +49,8 @@ Status InferExpand(InferContext& context) {
   for (int i = 0; i < rank; ++i) {
     const int a = i - (rank - in.rank());
     const int b = i - (rank - static_cast<int>(wanted.size()));
-    CHAIRLIFT_ASSIGN_OR_RETURN(Dim d,
-                               Broadcast(a < 0 ? Dim(1) : in[a], b < 0 ? Dim(1) : wanted[b]));
+    CHAIRLIFT_ASSIGN_OR_RETURN(Dim d, Broadcast(a < 0 ? Dim(1) : in[a], b < 0 ? Dim(1) : wanted[b],
+                                                /*exact=*/in.concrete()));
     out.Append(std::move(d));
   }
   return SetOutput(context, 0, context.dtype(0), std::move(out));
@@ -66,6 +68,23 @@ StatusOr<std::unique_ptr<Kernel>> CompileExpand(const CompileContext& context) {
   return CopyKernel({DTypeSize(in.dtype), out.dims(), src, RowMajorStrides(out)});
 }
 
+// Where the shape is known to ask for no more than the input has. Of a shape that a request brings
+// nothing is known: the output's shape then follows from the input's on the assumption that the two
+// broadcast, which is for the node to check.
+int ExpandHandsOn(const Attributes& attributes, std::span<const ValueInfo> inputs,
+                  std::span<const ValueInfo>) {
+  const InferContext context(attributes, inputs, 0);
+  const SymbolicShape& in = context.shape(0);
+  const auto wanted = ShapeElements(context, 1);
+  if (!in.has_rank() || !wanted || static_cast<int>(wanted->size()) > in.rank()) return -1;
+  const int added = in.rank() - static_cast<int>(wanted->size());
+  for (int i = added; i < in.rank(); ++i) {
+    const Dim& d = (*wanted)[static_cast<size_t>(i - added)];
+    if (!(d.known() && d.value() == 1) && !d.Same(in[i])) return -1;
+  }
+  return 0;
+}
+
 }  // namespace
 
 OperatorDef ExpandOperator() {
@@ -75,7 +94,7 @@ OperatorDef ExpandOperator() {
           .input_types = {kAllTypes, {DType::kInt64}},
           .infer = InferExpand,
           .compile = CompileExpand,
-          .hands_on = SameShapeHandsOn,
+          .hands_on = ExpandHandsOn,
           .only_moves = true,
           .native_half = true};
 }

@@ -77,6 +77,12 @@ Status InferPad(InferContext& context) {
   if (!in.has_rank()) return SetOutput(context, 0, context.dtype(0), SymbolicShape());
   const auto pads = context.known_elements(1);
   const auto axes = context.has_input(3) ? context.known_elements(3) : std::nullopt;
+  const SymbolicShape& count = context.shape(1);
+  if (!context.has_input(3) && count.has_rank() && count[0].known() &&
+      count[0].value() != 2 * in.rank()) {
+    return InvalidArgument("{} pads for {} axes: two for each are needed", count[0].value(),
+                           in.rank());
+  }
   SymbolicShape out = SymbolicShape::OfRank(in.rank());
   if (pads && (axes || !context.has_input(3))) {
     std::optional<std::span<const int64_t>> named;
@@ -305,7 +311,10 @@ StatusOr<AxisMap> AxesOfPad(const InferContext& context) {
 }
 
 int PadHandsOn(const Attributes&, std::span<const ValueInfo> inputs, std::span<const ValueInfo>) {
-  return AllEqual(inputs[1], 0) ? 0 : -1;
+  const bool checked = inputs[0].shape.has_rank() &&
+                       (IsAbsent(inputs, 2) || inputs[2].shape.concrete()) &&
+                       (IsAbsent(inputs, 3) || inputs[3].value != nullptr);
+  return checked && AllEqual(inputs[1], 0) ? 0 : -1;
 }
 
 }  // namespace

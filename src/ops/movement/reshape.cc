@@ -93,7 +93,7 @@ Status InferReshape(InferContext& context) {
     }
     out = SymbolicShape::OfRank(static_cast<int>(context.shape(1)[0].value()));
   }
-  const bool shape_like = out.has_rank() && out.rank() <= 1;
+  const bool shape_like = out.concrete() && out.rank() <= 1 && elements.has_value();
   CHAIRLIFT_RETURN_IF_ERROR(SetOutput(context, 0, context.dtype(0), std::move(out)));
   if (shape_like) {
     if (auto e = ShapeElements(context, 0)) context.set_output_elements(0, *std::move(e));

@@ -98,6 +98,7 @@ Status InferSymbolic(InferContext& context, SymbolicShape& out) {
     out = SymbolicShape::OfRank(out.rank());
     return absl::OkStatus();
   }
+  if (axes) CHAIRLIFT_RETURN_IF_ERROR(NormalizeAxes(*axes, out.rank()).status());
   const auto starts = ShapeElements(context, 1);
   const auto ends = ShapeElements(context, 2);
   const auto start_values = context.known_elements(1);
@@ -281,9 +282,12 @@ std::optional<BlockedForm> SliceInBlocks(const Attributes&, std::span<const Valu
 // All of it, in order.
 int SliceHandsOn(const Attributes& attributes, std::span<const ValueInfo> inputs,
                  std::span<const ValueInfo> outputs) {
-  const bool forward =
-      inputs.size() < 5 || inputs[4].dtype == DType::kUndefined || AllEqual(inputs[4], 1);
-  return forward ? SameShapeHandsOn(attributes, inputs, outputs) : -1;
+  const bool forward = IsAbsent(inputs, 4) || AllEqual(inputs[4], 1);
+  const bool checked = IsAbsent(inputs, 3) || inputs[3].value != nullptr;
+  for (size_t i = 1; i < inputs.size(); ++i) {  // as many ends as starts
+    if (!IsAbsent(inputs, i) && !SameShape(inputs[i].shape, inputs[1].shape)) return -1;
+  }
+  return forward && checked ? SameShapeHandsOn(attributes, inputs, outputs) : -1;
 }
 
 }  // namespace

@@ -9,7 +9,9 @@
 namespace chairlift {
 namespace {
 
-Status PassElements(InferContext& context) {
+// Where the axes are known: else nothing has checked them.
+Status PassElements(InferContext& context, bool axes_known) {
+  if (!axes_known) return absl::OkStatus();
   const SymbolicShape& out = context.outputs()[0].shape;
   if (out.has_rank() && out.rank() <= 1) {
     if (auto e = ShapeElements(context, 0)) context.set_output_elements(0, *std::move(e));
@@ -64,7 +66,7 @@ Status InferSqueeze(InferContext& context) {
     }
   }
   CHAIRLIFT_RETURN_IF_ERROR(SetOutput(context, 0, context.dtype(0), std::move(out)));
-  return PassElements(context);
+  return PassElements(context, !has_axes || axes.has_value());
 }
 
 Status InferUnsqueeze(InferContext& context) {
@@ -91,7 +93,7 @@ Status InferUnsqueeze(InferContext& context) {
     }
   }
   CHAIRLIFT_RETURN_IF_ERROR(SetOutput(context, 0, context.dtype(0), std::move(out)));
-  return PassElements(context);
+  return PassElements(context, axes.has_value());
 }
 
 StatusOr<AxisMap> SqueezeAxes(const InferContext& context) {

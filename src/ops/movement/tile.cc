@@ -27,6 +27,7 @@ Status InferTile(InferContext& context) {
   const auto elements = ShapeElements(context, 1);
   for (int i = 0; elements && i < in.rank(); ++i) {
     const Dim factors[] = {in[i], (*elements)[static_cast<size_t>(i)]};
+    if (!factors[1].known() && !factors[1].is_symbol()) continue;
     if (factors[0].known() && factors[1].known() && factors[0].value() != 0 &&
         factors[1].value() > Shape::kMaxTensorBytes / factors[0].value()) {
       return InvalidArgument("dimension {} repeated {} times is too large", factors[0].value(),
@@ -70,6 +71,11 @@ StatusOr<AxisMap> AxesOfTile(const InferContext& context) {
   return AxesWithout(context, repeated);
 }
 
+int TileHandsOn(const Attributes&, std::span<const ValueInfo> inputs,
+                std::span<const ValueInfo> outputs) {
+  return AllEqual(inputs[1], 1) && outputs[0].shape.has_rank() ? 0 : -1;
+}
+
 }  // namespace
 
 OperatorDef TileOperator() {
@@ -80,7 +86,7 @@ OperatorDef TileOperator() {
           .infer = InferTile,
           .axes = AxesOfTile,
           .compile = CompileTile,
-          .hands_on = SameShapeHandsOn,
+          .hands_on = TileHandsOn,
           .only_moves = true,
           .native_half = true};
 }

@@ -1,0 +1,77 @@
+// What a pass must leave so that requests are still refused that were.
+#include "graph/passes/keep_checks.h"
+
+#include <algorithm>
+
+#include "graph/passes/rewrite.h"
+#include "ops/axis_map.h"
+
+namespace chairlift {
+namespace {
+
+bool BroadcastsExactly(const SymbolicShape& in, const SymbolicShape& out) {
+  if (!in.has_rank() || !out.has_rank() || in.rank() > out.rank()) return false;
+  for (int i = 0; i < in.rank(); ++i) {
+    const bool one = in[i].known() && in[i].value() == 1;
+    if (!one && !in[i].Same(out[out.rank() - in.rank() + i])) return false;
+  }
+  return true;
+}
+
+// Whether the node may refuse what a request brings, as far as is known: not where it computes
+// sizes, nor where its operands broadcast for sure, nor where it moves its only input.
+bool MayRefuse(const Graph& graph, const Node& node) {
+  const auto is_size = [&](ValueId id) {
+    return id == kNoValue || graph.values[id].elements || graph.values[id].is_constant();
+  };
+  const OperatorDef& def = *node.def;
+  if (def.runs_bodies) return true;
+  if (def.gives_sizes || (def.OnlyMoves() && node.inputs.size() == 1)) return false;
+  if (std::all_of(node.outputs.begin(), node.outputs.end(), is_size)) return false;
+  if (Is(node, "ConstantOfShape")) return !is_size(node.inputs[0]);
+  if (Is(node, "Unsqueeze")) return ConstantInput(graph, node, 1) == nullptr;
+  if (!IsElementwise(def)) return true;
+  const SymbolicShape& out = graph.values[node.outputs[0]].shape;
+  return !std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+    return id == kNoValue || BroadcastsExactly(graph.values[id].shape, out);
+  });
+}
+
+// Nodes that an output depends on once the removals are made.
+std::vector<bool> Needed(const Graph& graph, const std::vector<Removal>& removals) {
+  std::vector<bool> read(graph.values.size(), false), needed(graph.nodes.size(), false);
+  for (const ValueId id : graph.outputs) read[id] = true;
+  for (size_t n = graph.nodes.size(); n-- > 0;) {
+    const Node& node = graph.nodes[n];
+    needed[n] = std::any_of(node.outputs.begin(), node.outputs.end(),
+                            [&](ValueId id) { return id != kNoValue && read[id]; });
+    if (!needed[n]) continue;
+    for (int i = 0; i < static_cast<int>(node.inputs.size()); ++i) {
+      const bool reads = !removals[n].wanted || removals[n].kept_input == i;
+      if (reads && node.inputs[i] != kNoValue) read[node.inputs[i]] = true;
+    }
+  }
+  return needed;
+}
+
+}  // namespace
+
+void KeepChecks(const Graph& graph, std::vector<Removal>& removals) {
+  const std::vector<bool> before = Needed(graph, std::vector<Removal>(graph.nodes.size()));
+  const std::vector<bool> after = Needed(graph, removals);
+  // Computed from what a node gives that would be lost.
+  std::vector<bool> checked(graph.values.size(), false);
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    bool keep = before[n] && !after[n] && !removals[n].wanted && MayRefuse(graph, node);
+    for (const ValueId id : node.inputs) keep = keep || (id != kNoValue && checked[id]);
+    if (!keep) continue;
+    removals[n].wanted = false;
+    if (after[n]) continue;  // now it reads its inputs, and so what would be lost is not
+    for (const ValueId id : node.outputs) {
+      if (id != kNoValue) checked[id] = true;
+    }
+  }
+}
+
+}  // namespace chairlift
