@@ -45,9 +45,14 @@ Status CheckFloats(const CompileContext& context, std::initializer_list<size_t> 
 // How a scale or shift becomes n elements; nullopt where it has them.
 StatusOr<std::optional<SpreadMap>> SpreadOf(const TensorDesc& given, const Shape& normalised) {
   const int64_t n = normalised.NumElements();
-  if (!given.present() || given.size() == n) return std::optional<SpreadMap>();
-  CHAIRLIFT_ASSIGN_OR_RETURN(const BroadcastLoop loop,
-                             MakeBroadcastLoop({&given.shape, 1}, normalised));
+  if (!given.present()) return std::optional<SpreadMap>();
+  const int outer = std::max(given.shape.rank() - normalised.rank(), 0);
+  for (int i = 0; i < outer; ++i) {
+    if (given.shape[i] != 1) return Unimplemented("a scale or bias that differs between rows");
+  }
+  if (given.size() == n) return std::optional<SpreadMap>();
+  const Shape inner(given.shape.dims().subspan(static_cast<size_t>(outer)));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const BroadcastLoop loop, MakeBroadcastLoop({&inner, 1}, normalised));
   if (loop.dims.size() > kMaxNormDims) {
     return Unimplemented("a scale or bias that broadcasts in {} dimensions", loop.dims.size());
   }

@@ -34,20 +34,18 @@ Status InferLayerNorm(InferContext& context) {
   if (shape.has_rank()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
                                NormalizeAxis(context.attributes().Int("axis", -1), shape.rank()));
-    const SymbolicShape normalised(
-        std::vector<Dim>(shape.dims().begin() + axis, shape.dims().end()));
+    // Scale and bias broadcast to the whole input, not to what is normalised alone.
     for (int i = 1; i < 3; ++i) {
       if (!context.has_input(i)) continue;
-      const SymbolicShape both[] = {normalised, context.shape(i)};
+      const SymbolicShape both[] = {shape, context.shape(i)};
       CHAIRLIFT_ASSIGN_OR_RETURN(const SymbolicShape joint, BroadcastShapes(both));
-      bool grows = joint.has_rank() && joint.rank() != normalised.rank();
+      bool grows = joint.has_rank() && joint.rank() != shape.rank();
       for (int k = 0; joint.has_rank() && !grows && k < joint.rank(); ++k) {
-        grows =
-            joint[k].known() && normalised[k].known() && joint[k].value() != normalised[k].value();
+        grows = joint[k].known() && shape[k].known() && joint[k].value() != shape[k].value();
       }
       if (grows) {
         return InvalidArgument("input {} of shape {} does not broadcast to {}", i,
-                               context.shape(i).ToString(), normalised.ToString());
+                               context.shape(i).ToString(), shape.ToString());
       }
     }
     for (int k = axis; k < shape.rank(); ++k) statistics[k] = 1;
@@ -63,28 +61,56 @@ struct CopyOp {
   static T Apply(T x, const ElementParams&) { return x; }
 };
 
-// A scale or bias as n elements: itself, or spread to them.
+// A scale or bias of the rows of x, as n elements a row: themselves, or spread to them.
 template <typename T>
 class Spread {
  public:
-  static StatusOr<Spread> Make(const TensorDesc& given, const Shape& normalised) {
+  // `axis`: the first that is normalised over.
+  static StatusOr<Spread> Make(const TensorDesc& given, const Shape& x, int axis) {
     Spread spread;
-    if (given.present() && given.size() != normalised.NumElements()) {
+    if (!given.present()) return spread;
+    const int rank = given.shape.rank();
+    const int inner_rank = std::min(rank, x.rank() - axis);
+    const Shape inner(given.shape.dims().last(static_cast<size_t>(inner_rank)));
+    const Shape normalised(x.dims().subspan(static_cast<size_t>(axis)));
+    if (inner.NumElements() != normalised.NumElements()) {
+      const TensorDesc from{given.dtype, inner};
       CHAIRLIFT_ASSIGN_OR_RETURN(spread.loop_,
-                                 ElementLoop::Make({&given, 1}, {given.dtype, normalised},
+                                 ElementLoop::Make({&from, 1}, {given.dtype, normalised},
                                                    UnaryBlock<CopyOp<T>, T, T>, {}));
+    }
+    int64_t stride = inner.NumElements();
+    for (int i = rank - inner_rank - 1, k = axis - 1; i >= 0; --i, --k) {
+      spread.axes_.push_back({x[k], given.shape[i] == 1 ? 0 : stride});
+      spread.varies_ = spread.varies_ || given.shape[i] != 1;
+      stride *= given.shape[i];
     }
     return spread;
   }
-  const T* Get(const void* data, void* room) const {
-    if (data == nullptr || !loop_) return static_cast<const T*>(data);
+  // Whether rows have elements of their own.
+  bool varies() const { return varies_; }
+  const T* Get(const void* data, void* room, int64_t row) const {
+    if (data == nullptr) return nullptr;
+    const T* own = static_cast<const T*>(data);
+    for (const Axis& axis : axes_) {
+      own += row % axis.size * axis.stride;
+      row /= axis.size;
+    }
+    if (!loop_) return own;
     SoloTeam solo;
-    loop_->Run({&data, 1}, room, solo);
+    const void* from = own;
+    loop_->Run({&from, 1}, room, solo);
     return static_cast<const T*>(room);
   }
 
  private:
+  // Of x, and how far apart its entries lie in the scale.
+  struct Axis {
+    int64_t size, stride;
+  };
   std::optional<ElementLoop> loop_;
+  std::vector<Axis> axes_;  // before those normalised over, the last first
+  bool varies_ = false;
 };
 
 struct RowSize {
@@ -132,28 +158,34 @@ StatusOr<std::unique_ptr<Kernel>> CompileForLayerNormalization(const CompileCont
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
                              NormalizeAxis(context.attributes.Int("axis", -1), shape.rank()));
   const RowSize size{shape.NumElements(0, axis), shape.NumElements(axis, shape.rank()), centred};
-  const Shape normalised(shape.dims().subspan(axis));
   const float epsilon = context.attributes.Float("epsilon", kDefaultEpsilon);
-  CHAIRLIFT_ASSIGN_OR_RETURN(const auto scale, Spread<T>::Make(context.inputs[1], normalised));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto scale, Spread<T>::Make(context.inputs[1], shape, axis));
   CHAIRLIFT_ASSIGN_OR_RETURN(
       const auto bias,
-      Spread<T>::Make(context.has_input(2) ? context.inputs[2] : TensorDesc{}, normalised));
+      Spread<T>::Make(context.has_input(2) ? context.inputs[2] : TensorDesc{}, shape, axis));
   const auto run = [=](const KernelArgs& args) {
-    const auto output = [&](size_t i) {
-      return i < args.outputs.size() ? static_cast<float*>(args.outputs[i]) : nullptr;
+    const auto output = [&](size_t i, int64_t row) {
+      float* const all = i < args.outputs.size() ? static_cast<float*>(args.outputs[i]) : nullptr;
+      return all == nullptr ? nullptr : all + row;
     };
     T* room = static_cast<T*>(args.scratch);
-    const T* scales = scale.Get(args.inputs[1], room);
-    const T* biases = bias.Get(args.inputs.size() > 2 ? args.inputs[2] : nullptr, room + size.n);
-    const T* x = static_cast<const T*>(args.inputs[0]);
-    T* y = static_cast<T*>(args.outputs[0]);
-    if constexpr (std::is_same_v<T, float>) {
-      RunFloat(size,
-               {x, nullptr, nullptr, scales, biases, y, nullptr, output(1), output(2), size.rows,
-                size.n, epsilon, size.centred},
-               args.team);
-    } else {
-      RunDouble(size, x, scales, biases, epsilon, y, output(1), output(2));
+    // All rows at once where they have one scale and bias.
+    const int64_t step = scale.varies() || bias.varies() ? 1 : std::max<int64_t>(size.rows, 1);
+    for (int64_t row = 0; row < size.rows; row += step) {
+      const RowSize part{step, size.n, size.centred};
+      const T* scales = scale.Get(args.inputs[1], room, row);
+      const T* biases =
+          bias.Get(args.inputs.size() > 2 ? args.inputs[2] : nullptr, room + size.n, row);
+      const T* x = static_cast<const T*>(args.inputs[0]) + row * size.n;
+      T* y = static_cast<T*>(args.outputs[0]) + row * size.n;
+      if constexpr (std::is_same_v<T, float>) {
+        RunFloat(part,
+                 {x, nullptr, nullptr, scales, biases, y, nullptr, output(1, row), output(2, row),
+                  part.rows, part.n, epsilon, part.centred},
+                 args.team);
+      } else {
+        RunDouble(part, x, scales, biases, epsilon, y, output(1, row), output(2, row));
+      }
     }
     return absl::OkStatus();
   };

@@ -138,6 +138,54 @@ TEST(LayerNormalizationTest, SpreadsSmallScales) {
   EXPECT_EQ(wrong.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Scale and bias broadcast to the whole of x, whatever is normalised over.
+TEST(LayerNormalizationTest, ScaleAndBiasBroadcastToTheInput) {
+  const std::vector<Shape> shapes = {{},        {1},       {4},       {1, 1, 4}, {1, 4},
+                                     {1, 1, 1}, {3, 1},    {3, 4},    {2, 1, 1}, {2, 1, 4},
+                                     {2, 3, 1}, {2, 3, 4}, {1, 3, 4}, {1, 3, 1}};
+  for (const DType dtype : {DType::kFloat, DType::kDouble}) {
+    const Tensor x = RandomTensor(dtype, {2, 3, 4}, -1, 1, 5);
+    for (const int64_t axis : {0, 1, 2}) {
+      const int64_t n = axis == 0 ? 24 : axis == 1 ? 12 : 4;
+      const Doubles normal = ReferenceLayerNorm(AsDoubles(x), n, {1}, {}, 1e-5).y;
+      for (size_t s = 0; s < shapes.size(); ++s) {
+        const Shape& of_bias = shapes[(5 * s + 3) % shapes.size()];
+        SCOPED_TRACE(shapes[s].ToString() + " and " + of_bias.ToString());
+        const Tensor scale = RandomTensor(dtype, shapes[s], -1, 1, 6);
+        const Tensor bias = RandomTensor(dtype, of_bias, -1, 1, 7);
+        const auto at = [](const Tensor& t, int64_t i) {
+          const int64_t index[] = {i / 12, i / 4 % 3, i % 4};
+          int64_t offset = 0;
+          for (int k = 0; k < t.shape().rank(); ++k) {
+            const int64_t d = t.shape()[k];
+            offset = offset * d + (d == 1 ? 0 : index[3 - t.shape().rank() + k]);
+          }
+          return AsDoubles(t)[static_cast<size_t>(offset)];
+        };
+        Doubles expected(24);
+        for (int64_t i = 0; i < 24; ++i) {
+          expected[static_cast<size_t>(i)] =
+              normal[static_cast<size_t>(i)] * at(scale, i) + at(bias, i);
+        }
+        auto y = RunOperator({"LayerNormalization", With({{"axis", axis}}), {x, scale, bias}, 3});
+        ASSERT_TRUE(y.ok()) << y.status();
+        ExpectNear(AsDoubles((*y)[0]), expected, 1e-5);
+        ExpectNear(AsDoubles((*y)[1]), ReferenceLayerNorm(AsDoubles(x), n, {1}, {}, 1e-5).mean,
+                   1e-5);
+        auto root = RunOperator({"RMSNormalization", With({{"axis", axis}}), {x, scale}});
+        ASSERT_TRUE(root.ok()) << root.status();
+        EXPECT_EQ((*root)[0].shape(), x.shape());
+      }
+    }
+  }
+  const Tensor x = RandomTensor(DType::kFloat, {1, 3, 4}, -1, 1, 5);
+  for (const Shape& wrong : {Shape{2, 1, 4}, Shape{1, 1, 3, 4}, Shape{1, 1, 1, 1}}) {
+    auto y =
+        RunOperator({"LayerNormalization", {}, {x, RandomTensor(DType::kFloat, wrong, -1, 1, 5)}});
+    EXPECT_EQ(y.status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST(SkipLayerNormTest, NormalisesTheSumOfInputResidualAndBias) {
   for (DType dtype : {DType::kFloat, DType::kFloat16}) {
     for (const Shape& shape : {Shape{1, 1}, Shape{3, 16}, Shape{2, 5, 37}, Shape{3, 384}}) {
