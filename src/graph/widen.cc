@@ -8,20 +8,21 @@
 #include <utility>
 #include <vector>
 
+#include "graph/additive_masks.h"
 #include "ops/element_type.h"
 #include "ops/half_simd.h"
 
 namespace chairlift {
 namespace {
 
-// The largest and the least float16 stand for what has no bound, as in masks and clips: they become
-// the largest and the least float32.
-Tensor Widened(const Tensor& narrow) {
+// In a mask the largest and the least float16 stand for what has no bound: they become the largest
+// and the least float32. Elsewhere they are numbers like others.
+Tensor Widened(const Tensor& narrow, bool mask) {
   constexpr float kLargestFloat16 = 65504.0f;
   Tensor wide = Tensor::Allocate(DType::kFloat, narrow.shape());
   auto* const values = wide.data<float>();
   WidenFloat16(narrow.data<Float16>(), values, narrow.size());
-  for (int64_t i = 0; i < wide.size(); ++i) {
+  for (int64_t i = 0; mask && i < wide.size(); ++i) {
     if (std::abs(values[i]) == kLargestFloat16) {
       values[i] = std::copysign(std::numeric_limits<float>::max(), values[i]);
     }
@@ -31,11 +32,13 @@ Tensor Widened(const Tensor& narrow) {
 
 void WidenValues(Graph& graph);
 
-void WidenAttributes(Node& node) {
+void WidenAttributes(Node& node, AdditiveMasks& masks) {
   std::vector<std::pair<std::string, AttributeValue>> changed;
   for (const auto& [name, value] : node.attributes.values()) {
     if (const auto* tensor = std::get_if<Tensor>(&value)) {
-      if (tensor->dtype() == DType::kFloat16) changed.emplace_back(name, Widened(*tensor));
+      if (tensor->dtype() != DType::kFloat16) continue;
+      const bool mask = Is(node, "ConstantOfShape") && masks.IsMask(node.outputs[0]);
+      changed.emplace_back(name, Widened(*tensor, mask));
     } else if (const auto* body = std::get_if<std::shared_ptr<const Graph>>(&value)) {
       Graph wide = **body;
       WidenValues(wide);
@@ -51,12 +54,20 @@ void WidenAttributes(Node& node) {
 }
 
 void WidenValues(Graph& graph) {
-  for (Value& value : graph.values) {
+  AdditiveMasks masks(graph);
+  std::vector<bool> is_mask(graph.values.size(), false);
+  for (size_t i = 0; i < graph.values.size(); ++i) {
+    const Value& value = graph.values[i];
+    is_mask[i] = value.dtype == DType::kFloat16 && value.is_constant() &&
+                 masks.IsMask(static_cast<ValueId>(i));
+  }
+  for (Node& node : graph.nodes) WidenAttributes(node, masks);
+  for (size_t i = 0; i < graph.values.size(); ++i) {
+    Value& value = graph.values[i];
     if (value.dtype != DType::kFloat16) continue;
     value.dtype = DType::kFloat;
-    if (value.is_constant()) value.constant = Widened(value.constant);
+    if (value.is_constant()) value.constant = Widened(value.constant, is_mask[i]);
   }
-  for (Node& node : graph.nodes) WidenAttributes(node);
 }
 
 }  // namespace

@@ -10,8 +10,9 @@ namespace chairlift {
 bool HasFloat16(const Graph& graph);
 
 // What is float16 becomes float32: constants, inputs and outputs included, in sub-graphs too. So
-// nothing is rounded to 16 bits any more on the way; constants of its largest or least number are
-// those of float32. A graph without float16 stays as it is.
+// nothing is rounded to 16 bits any more on the way. The largest and the least number become those
+// of float32 in masks alone (graph/additive_masks.h): elsewhere they stay 65504. A graph without
+// float16 stays as it is.
 Status WidenFloats(Graph& graph);
 
 // The same, but inputs and outputs of the graph, which is no body of a node, keep their types.

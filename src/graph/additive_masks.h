@@ -1,0 +1,40 @@
+// Which values are added to the scores of a softmax, or stand in place of them, and nothing else.
+#ifndef CHAIRLIFT_GRAPH_ADDITIVE_MASKS_H_
+#define CHAIRLIFT_GRAPH_ADDITIVE_MASKS_H_
+
+#include <map>
+#include <memory>
+
+#include "graph/ir.h"
+#include "graph/passes/rewrite.h"
+
+namespace chairlift {
+
+// The largest number of a mask stands for "without bound", so that a larger one means the same: the
+// softmax of what it is added to is the same. Refers to the graph. Not thread-safe.
+class AdditiveMasks {
+ public:
+  explicit AdditiveMasks(const Graph& graph) : graph_(graph), links_(graph) {}
+  // Whether all that is computed from the value goes into a softmax or into the mask of an
+  // attention, through sums, choices, moves and products with whole numbers. False where it is not
+  // known, as for what a graph gives out.
+  bool IsMask(ValueId id) { return IsMask(id, 0); }
+
+ private:
+  // `depth`: of the calls around.
+  bool IsMask(ValueId id, int depth);
+  bool MasksThrough(const Node& node, size_t input, int depth);
+  bool MasksInBodies(const Node& node, size_t input, int depth);
+  bool IsWhole(ValueId id, int depth);
+  bool ComputesWhole(ValueId id, int depth);
+  bool Scales(ValueId id) const;
+
+  const Graph& graph_;
+  const Links links_;
+  std::map<ValueId, bool> masks_, whole_;
+  std::map<const Graph*, std::unique_ptr<AdditiveMasks>> bodies_;
+};
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_GRAPH_ADDITIVE_MASKS_H_
