@@ -86,6 +86,11 @@ class CellGraph {
   // Of the request's longest sequence; 0 where rows have no length.
   int32_t length() const { return length_; }
 
+  void set_turn(uint64_t turn) { turn_ = turn; }
+  // Requests of the same number take turns with others as one, where a policy has requests take
+  // turns; 0: it takes turns alone.
+  uint64_t turn() const { return turn_; }
+
   void set_state(int64_t state) { state_ = state; }
   // Units of state that the request may grow to hold until it leaves; 0: none that counts.
   int64_t state() const { return state_; }
@@ -134,6 +139,7 @@ class CellGraph {
   std::vector<int32_t> dependencies_;
   int32_t size_ = 0;
   int32_t length_ = 0;
+  uint64_t turn_ = 0;
   int64_t state_ = 0;
   int32_t state_rows_ = 0;
 };

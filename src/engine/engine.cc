@@ -167,6 +167,7 @@ class EngineImpl final : public Engine, private ModelCalls {
     bool caller_waits = false;
     bool inside = false;  // ModelCalls
     bool warm_up = false;
+    uint64_t turn = 0;    // CalledModel
   };
   RequestId Begin(InferRequest&& request, InferCallback&& callback, Origin origin);
   RequestId Start(std::shared_ptr<Model> model, InferRequest&& asked_for,
@@ -231,7 +232,8 @@ RequestId EngineImpl::Begin(const CalledModel& model, InferRequest request,
     callback(std::move(ready));
     return 0;
   }
-  return Start(model.model, std::move(request), {}, std::move(callback), {.inside = true});
+  return Start(model.model, std::move(request), {}, std::move(callback),
+               {.inside = true, .turn = model.turn});
 }
 
 RequestId EngineImpl::Begin(InferRequest&& request, InferCallback&& callback, Origin origin) {
@@ -289,6 +291,7 @@ RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest&& asked_f
   request->reply.client = asked.request.client;
   request->timeout = asked.request.timeout;
   request->inside = origin.inside;
+  request->turn = origin.turn;
   if (asked.request.on_parts && model->program().SendsParts()) {
     request->reply.parts = std::make_shared<PartStream>();
     for (const TensorSpec& output : model->metadata().outputs) {

@@ -263,5 +263,56 @@ TEST(NoneTest, EveryRequestRunsAloneInOrder) {
   EXPECT_THAT(RequestsOf(s->Next(0, At(0))), ElementsAre(3));
 }
 
+CellGraph Nodes(int count) {
+  CellGraph graph;
+  for (int i = 0; i < count; ++i) graph.Add(0, 1);
+  return graph;
+}
+
+// The next `count` tasks, of one node each.
+std::vector<BatchRequestId> NextOnes(Scheduler& scheduler, int count) {
+  std::vector<BatchRequestId> ones;
+  for (int i = 0; i < count; ++i) {
+    const std::optional<Task> task = scheduler.Next(0, At(0));
+    if (!task) break;
+    ones.push_back(RequestsOf(task).at(0));
+  }
+  return ones;
+}
+
+TEST(WindowTest, ARequestOfManyNodesTakesTurnsWithOthers) {
+  auto s = Make(1);
+  s->Arrive(1, Nodes(5), 0, At(0), {});
+  s->Arrive(2, Nodes(2), 0, At(0), {});
+  EXPECT_THAT(NextOnes(*s, 3), ElementsAre(1, 2, 1));
+  s->Arrive(3, Single(0), 0, At(0), {});
+  EXPECT_THAT(NextOnes(*s, 9), ElementsAre(2, 1, 3, 1, 1));
+}
+
+TEST(WindowTest, RequestsWithTheSameTurnTakeTurnsAsOne) {
+  auto s = Make(1);
+  for (BatchRequestId id : {1, 2, 3, 4}) {
+    CellGraph graph = Single(0);
+    graph.set_turn(9);
+    s->Arrive(id, graph, 0, At(0), {});
+  }
+  s->Arrive(5, Single(0), 0, At(0), {});
+  EXPECT_THAT(NextOnes(*s, 2), ElementsAre(1, 5));
+  s->Cancel(2, At(0));
+  s->Arrive(6, Single(0), 0, At(0), {});
+  EXPECT_THAT(NextOnes(*s, 9), ElementsAre(6, 3, 4));
+}
+
+TEST(WindowTest, NewcomersDoNotHoldUpWhatWaits) {
+  auto s = Make(1);
+  s->Arrive(1, Nodes(50), 0, At(0), {});
+  int own = 0;
+  for (BatchRequestId id = 2; id < 42; ++id) {
+    s->Arrive(id, Single(0), 0, At(0), {});
+    own += RequestsOf(s->Next(0, At(0))).at(0) == 1 ? 1 : 0;
+  }
+  EXPECT_GE(own, 5);
+}
+
 }  // namespace
 }  // namespace chairlift

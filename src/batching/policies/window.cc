@@ -1,6 +1,7 @@
 #include "batching/policies/window.h"
 
 #include <algorithm>
+#include <compare>
 #include <map>
 #include <set>
 #include <utility>
@@ -20,38 +21,69 @@ class WindowScheduler final : public RequestTable {
       : RequestTable({.first_reader_first = true}), options_(options) {}
 
  private:
-  // Numbers ready nodes, from 1, in the order they became ready.
-  using Sequence = uint64_t;
+  // Where a ready node is in the queue: in its turn, and there in the order they became ready.
+  struct Place {
+    uint64_t turn = 0;
+    uint64_t sequence = 0;  // from 1; 0: in no queue
+    friend auto operator<=>(const Place&, const Place&) = default;
+  };
+  // Requests take turns, a node each: the turn of the next node is the one after its last one's, or
+  // after that of the node that was given out last. So whoever comes waits for one node of each of
+  // the others, however many they have.
+  struct Turns {
+    uint64_t last = 0;
+    int queued = 0;  // nodes
+  };
   struct Entry {
     Member node;
     TimePoint ready_at;
   };
-  using TypeQueue = std::map<Sequence, Entry>;
+  using TypeQueue = std::map<Place, Entry>;
   // How many of a queue's entries make a task now, skipping those whose client has an earlier
   // request that has not started.
   struct Formation {
     std::vector<TypeQueue::const_iterator> entries;
-    std::optional<TimePoint> oldest;  // when the first that may start became ready
+    std::optional<TimePoint> oldest;  // when the oldest that may start became ready
   };
 
+  void Arrived(Slot slot, const CellGraph& graph) override;
   std::optional<Task> NextTask(WorkerId worker) override;
   void Ready(std::span<const Member> nodes) override;
   void Gone(Slot slot) override;
   std::optional<TimePoint> FormsAt(TimePoint now) const override;
 
-  Sequence& QueuedAs(Member member);
+  Place& QueuedAs(Member member);
+  Turns& TurnsOf(Slot slot);
   // Takes entries out of the type's queue, which goes with its last one.
   void Dequeue(CellType type, std::span<const TypeQueue::const_iterator> entries);
   Formation Form(const TypeQueue& queue, TimePoint now) const;
 
   const PolicyOptions options_;
-  Sequence next_sequence_ = 1;
-  std::vector<std::vector<Sequence>> queued_as_;     // by slot, node; 0: in no queue
+  uint64_t next_sequence_ = 1;
+  uint64_t turn_ = 0;  // of the node that was given out last
+  struct OfSlot {
+    uint64_t turn = 0;  // CellGraph::turn
+    Turns own;          // where that is 0
+  };
+  std::vector<OfSlot> turns_;                        // by slot
+  absl::flat_hash_map<uint64_t, Turns> shared_;      // by CellGraph::turn; some node is queued
+  std::vector<std::vector<Place>> queued_as_;        // by slot, node
   absl::flat_hash_map<CellType, TypeQueue> queues_;  // none is empty
-  std::set<std::pair<Sequence, CellType>> heads_;    // the first entry of every queue
+  std::set<std::pair<Place, CellType>> heads_;       // the first entry of every queue
 };
 
-WindowScheduler::Sequence& WindowScheduler::QueuedAs(Member member) {
+void WindowScheduler::Arrived(Slot slot, const CellGraph& graph) {
+  const auto at = static_cast<size_t>(slot);
+  if (at >= turns_.size()) turns_.resize(at + 1);
+  turns_[at] = {.turn = graph.turn(), .own = {}};
+}
+
+WindowScheduler::Turns& WindowScheduler::TurnsOf(Slot slot) {
+  OfSlot& of = turns_[static_cast<size_t>(slot)];
+  return of.turn == 0 ? of.own : shared_[of.turn];
+}
+
+WindowScheduler::Place& WindowScheduler::QueuedAs(Member member) {
   const auto slot = static_cast<size_t>(member.slot);
   const auto index = static_cast<size_t>(member.node);
   if (slot >= queued_as_.size()) queued_as_.resize(slot + 1);
@@ -63,21 +95,29 @@ void WindowScheduler::Ready(std::span<const Member> nodes) {
   for (const Member member : nodes) {
     if (node(member).not_complete > 0) continue;
     const CellType type = node(member).type;
-    const Sequence sequence = next_sequence_++;
-    QueuedAs(member) = sequence;
+    Turns& turns = TurnsOf(member.slot);
+    turns.last = std::max(turns.last, turn_) + 1;
+    ++turns.queued;
+    const Place place{turns.last, next_sequence_++};
+    QueuedAs(member) = place;
     TypeQueue& queue = queues_[type];
-    if (queue.empty()) heads_.emplace(sequence, type);
-    queue.emplace_hint(queue.end(), sequence, Entry{member, now()});
+    const bool first = queue.empty() || place < queue.begin()->first;
+    if (first && !queue.empty()) heads_.erase({queue.begin()->first, type});
+    if (first) heads_.emplace(place, type);
+    queue.emplace_hint(queue.end(), place, Entry{member, now()});
   }
 }
 
 void WindowScheduler::Dequeue(CellType type, std::span<const TypeQueue::const_iterator> entries) {
   const auto found = queues_.find(type);
   TypeQueue& queue = found->second;
-  const Sequence head = queue.begin()->first;
+  const Place head = queue.begin()->first;
   for (const TypeQueue::const_iterator entry : entries) {
-    QueuedAs(entry->second.node) = 0;
+    const Slot slot = entry->second.node.slot;
+    QueuedAs(entry->second.node) = {};
     queue.erase(entry);
+    const uint64_t turn = turns_[static_cast<size_t>(slot)].turn;
+    if (--TurnsOf(slot).queued == 0 && turn != 0) shared_.erase(turn);
   }
   if (!queue.empty() && queue.begin()->first == head) return;
   heads_.erase({head, type});
@@ -89,9 +129,9 @@ void WindowScheduler::Dequeue(CellType type, std::span<const TypeQueue::const_it
 }
 
 void WindowScheduler::Gone(Slot slot) {
-  std::vector<Sequence>& queued = queued_as_[slot];
+  std::vector<Place>& queued = queued_as_[slot];
   for (size_t i = 0; request(slot).unfinished > 0 && i < queued.size(); ++i) {
-    if (queued[i] == 0) continue;
+    if (queued[i].sequence == 0) continue;
     const CellType type = request(slot).nodes[i].type;
     const TypeQueue::const_iterator entry = queues_.at(type).find(queued[i]);
     Dequeue(type, {&entry, 1});
@@ -110,7 +150,7 @@ WindowScheduler::Formation WindowScheduler::Form(const TypeQueue& queue, TimePoi
     const Request& of = request(entry.node.slot);
     if (of.held() && !released.contains(entry.node.slot)) continue;
     if (of.later != kNoSlot) released.insert(of.later);
-    if (!formation.oldest) formation.oldest = entry.ready_at;
+    formation.oldest = std::min(formation.oldest.value_or(entry.ready_at), entry.ready_at);
     const int size = node(entry.node).size();
     if (!formation.entries.empty() && rows + size > options_.max_batch_size) {
       full = true;
@@ -145,6 +185,7 @@ std::optional<Task> WindowScheduler::NextTask(WorkerId worker) {
     int32_t length = 0;
     for (const TypeQueue::const_iterator entry : formation.entries) {
       const Member member = entry->second.node;
+      turn_ = std::max(turn_, entry->first.turn);
       members.push_back(member);
       length = std::max(length, request(member.slot).length);
     }

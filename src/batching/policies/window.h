@@ -3,8 +3,10 @@
 //   - at once, where they reach max_batch_size or the next one would exceed it;
 //   - at once, where some number of the oldest has a preferred size (the largest such number);
 //   - when the oldest has waited queue_delay; at once where that is 0.
-// Among types that could form a task, the one whose oldest node has waited longest goes first, so
-// that no type starves. Within a type, nodes leave in the order they became ready.
+// Requests take turns: a task is formed of one node of each, in the order they became ready, then
+// of a second one of each, and so on. So a request of many nodes does not hold up those that come
+// later. Among types that could form a task, the one whose first node's turn comes first, or that
+// has waited longest, goes first, so that no type starves.
 //
 // Use it for models that run as a whole. It holds back a newcomer of a recurrent model until the
 // batch before it has ended; that is what the cellular policy is for.

@@ -328,6 +328,7 @@ CellGraph Dispatcher::GraphOf(Request& request, Lock& lock) {
   const RequestGraph& own = *request.graph;
   const int32_t nodes = own.num_nodes();
   graph.set_length(own.length());
+  graph.set_turn(request.turn);
   graph.set_state(own.state());
   graph.set_state_rows(own.state_rows());
   if (nodes == 1) {  // no other node could share its type; it may grow

@@ -37,6 +37,7 @@ struct Request {
   std::optional<TimePoint> deadline;
   Reply reply;
   bool inside = false;  // part of a request that was accepted before (ModelCalls)
+  uint64_t turn = 0;    // CellGraph::turn
 
   // What it was unfolded into; null until it has been.
   std::unique_ptr<RequestGraph> graph;

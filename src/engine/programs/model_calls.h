@@ -2,6 +2,7 @@
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_MODEL_CALLS_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_MODEL_CALLS_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -16,7 +17,12 @@ class Program;
 struct CalledModel {
   std::shared_ptr<Model> model;
   Program* program = nullptr;  // the model's
+  // Requests with the same number are parts of one and share its turns (CellGraph::turn); 0: it has
+  // turns of its own.
+  uint64_t turn = 0;
 };
+// A number that no other request has.
+uint64_t NextTurn();
 
 // Thread-safe.
 class ModelCalls {

@@ -361,6 +361,10 @@ int64_t CompletingProgram::LogprobsOf(const ValidatedRequest& request) const {
 StatusOr<std::unique_ptr<RequestGraph>> CompletingProgram::Unfold(ValidatedRequest request,
                                                                   bool parts) {
   CHAIRLIFT_ASSIGN_OR_RETURN(CompletionModels models, FindModels(config_, calls_));
+  const uint64_t turn = NextTurn();
+  for (CalledModel* model : {&models.tokenizer, &models.model, &models.detokenizer}) {
+    model->turn = turn;
+  }
   CompletionRequest made;
   made.text = request.inputs[kText];
   made.options = request.inputs[kOptions].size() > 0 ? request.inputs[kOptions]

@@ -12,6 +12,7 @@
 
 #include "base/out_of_memory.h"
 #include "base/status.h"
+#include "chairlift/text.h"
 #include "engine/programs/makers.h"
 #include "engine/programs/model_calls.h"
 #include "engine/programs/pipeline/embedding.h"
@@ -51,14 +52,16 @@ class PipelineGraph final : public RequestGraph {
 // theirs.
 class PipelineRowsGraph final : public RequestGraph {
  public:
-  // Rows of one request that are under way at a time.
-  static constexpr int kRowsAtOnce = 64;
+  // Rows of one request that are under way at a time: as many as fill batches, but few where they
+  // are long, so that others do not wait behind them.
+  static constexpr int64_t kFewestRows = 2, kMostRows = 64;
+  static constexpr int64_t kBytesAtOnce = 16 << 10;
 
   PipelineRowsGraph(ValidatedRequest request, std::shared_ptr<const WiredPipeline> wired,
                     std::vector<CalledModel> models)
       : RequestGraph(request),
         rows_(MakeRowsGraph(std::move(request), {.max_load = this->request().rows > 1 ? 1 : 0,
-                                                 .at_once = kRowsAtOnce})),
+                                                 .at_once = RowsAtOnce(this->request())})),
         wired_(std::move(wired)),
         models_(std::move(models)) {}
 
@@ -104,6 +107,13 @@ class PipelineRowsGraph final : public RequestGraph {
   }
 
  private:
+  static int RowsAtOnce(const ValidatedRequest& request) {
+    int64_t bytes = 0;
+    for (const Tensor& input : request.inputs) bytes += static_cast<int64_t>(ContentBytes(input));
+    const int64_t fit = kBytesAtOnce * request.rows / std::max<int64_t>(bytes, 1);
+    return static_cast<int>(std::clamp(fit, kFewestRows, kMostRows));
+  }
+
   const std::unique_ptr<RowsGraph> rows_;
   const std::shared_ptr<const WiredPipeline> wired_;
   const std::vector<CalledModel> models_;
@@ -260,6 +270,8 @@ class PipelineProgram final : public Program {
   StatusOr<std::unique_ptr<RequestGraph>> Unfold(ValidatedRequest request,
                                                  bool /*parts*/) override {
     CHAIRLIFT_ASSIGN_OR_RETURN(Now now, Find());
+    const uint64_t turn = NextTurn();
+    for (CalledModel& model : now.models) model.turn = turn;
     if (now.wired->by_rows) {
       return std::make_unique<PipelineRowsGraph>(std::move(request), std::move(now.wired),
                                                  std::move(now.models));

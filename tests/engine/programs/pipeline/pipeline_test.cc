@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <fstream>
+#include <iterator>
 #include <random>
 #include <thread>
 
+#include "chairlift/text.h"
 #include "engine/programs/process/functions.h"
 #include "engine/test_models.h"
 
@@ -389,6 +392,54 @@ TEST_F(FunctionPipelineTest, FunctionsAndGraphsAreMixed) {
   EXPECT_THAT(MessageOf(guilty.get().status()),
               AllOf(HasSubstr("step 2 (my): "), HasSubstr("ValueError: too large")));
   EXPECT_EQ(Values(innocent.get()), (std::vector<float>{2, 2, 2, 2}));
+}
+
+// A request of many long rows has few of them under way.
+TEST_F(FunctionPipelineTest, ARequestOfManyLongTextsDoesNotHoldUpOthers) {
+  const std::string order = (folder_ / "order").string();
+  const std::string gate = (folder_ / "gate").string();
+  ASSERT_TRUE(Load("import os, time\n"
+                   "from typing import Annotated\n"
+                   "from chairlift import Ragged\n"
+                   "def predict(text: list[str]) -> Annotated[Ragged, np.int64, 'codes']:\n"
+                   "  while not os.path.exists('" +
+                       gate +
+                       "'): time.sleep(0.001)\n"
+                       "  open('" +
+                       order +
+                       "', 'a').write(''.join(t[0] for t in text))\n"
+                       "  return Ragged(np.zeros(len(text), np.int64), np.arange(len(text) + 1))\n",
+                   "max_batch_size: 1\n")
+                  .ok());
+  WriteFile(folder_ / "two/1/my.py",
+            "import numpy as np\n"
+            "from typing import Annotated\n"
+            "from chairlift import Ragged\n"
+            "def predict(codes: Annotated[Ragged, np.int64]) -> Annotated[Ragged, np.int64]:\n"
+            "  return codes\n");
+  WriteFile(folder_ / "two/model.yaml", "python: my.py:predict\n");
+  WriteFile(folder_ / "p/model.yaml", "steps: [{model: my}, {model: two}]\n");
+  ASSERT_TRUE(engine_->LoadFromRepository("two").ok());
+  const Status loaded = engine_->LoadFromRepository("p");
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  const auto ask = [](std::vector<std::string> texts) {
+    InferRequest request;
+    request.model = "p";
+    const auto rows = static_cast<int64_t>(texts.size());
+    request.inputs = {{"text", TextTensor({rows}, std::move(texts))}};
+    return request;
+  };
+  Answer many = Submit(ask(std::vector<std::string>(30, std::string(16 << 10, 'm'))));
+  Answer one = Submit(ask({"1"}));
+  ASSERT_TRUE(Soon([&] { return (*engine_->Statistics("my"))[0].waiting > 0; }));
+  WriteFile(gate, "");
+  EXPECT_TRUE(one.get().ok());
+  const auto all = many.get();
+  ASSERT_TRUE(all.ok()) << all.status();
+  std::ifstream file(order);
+  const std::string done{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  EXPECT_EQ(done.size(), 31u);
+  EXPECT_LT(done.find('1'), 5u);
 }
 
 }  // namespace
