@@ -103,10 +103,10 @@ void RegisterRequantize(OperatorRegistry& registry) {
   registry.Add(
       {.domain = "chairlift",
        .name = "Requantize",
-       .min_inputs = 5,
+       .min_inputs = 4,
        .max_inputs = 5,
        .input_types =
-           {{DType::kFloat, DType::kInt32}, kScale, kScale, kScale, {DType::kInt8, DType::kUInt8}},
+           {{DType::kFloat, DType::kInt32}, kScale, kScale, {DType::kInt8, DType::kUInt8}, kScale},
        .infer = InferRequantize,
        .axes = AxesOfRequantize,
        .compile = CompileRequantize});
