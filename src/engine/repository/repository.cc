@@ -499,7 +499,10 @@ StatusOr<std::shared_ptr<Model>> Repository::Find(const std::string& name,
   if (found == models_.end()) {
     std::vector<std::string> names;
     for (const auto& [other, versions] : models_) {
-      if (names.size() < kMaxCompared) names.push_back(other);
+      const bool loaded = std::any_of(versions.begin(), versions.end(), [](const auto& version) {
+        return version.second.model != nullptr;
+      });
+      if (loaded && names.size() < kMaxCompared) names.push_back(other);
     }
     if (const auto why = unusable_.find(name); why != unusable_.end()) {
       return NotFound("no model '{}' is loaded: {}", name, why->second);
