@@ -41,6 +41,17 @@ std::vector<std::pair<int64_t, float>> MostLikelyOf(std::span<const float> logpr
   return top;
 }
 
+bool Changed(const GenerationLimits& limits) {
+  return limits.penalties.any() || !limits.biases.empty();
+}
+
+void Change(std::span<float> scores, std::span<const int64_t> prompt,
+            std::span<const int64_t> answer, const SeenTokens* counts,
+            const GenerationLimits& limits) {
+  for (const TokenBias& own : limits.biases) scores[static_cast<size_t>(own.token)] += own.bias;
+  Penalise(scores, prompt, answer, counts, limits.penalties);
+}
+
 // What an answer's next token must follow.
 struct Rules {
   int64_t forced;  // −1: none
@@ -66,7 +77,7 @@ std::vector<Continuation> Continuations(const Rules& rules, int64_t beams,
 }  // namespace
 
 int64_t ScratchOf(const GenerationLimits& limits, int64_t vocabulary) {
-  const bool changed = limits.penalties.any() || limits.beams.beams > 1;
+  const bool changed = Changed(limits) || limits.beams.beams > 1;
   return vocabulary * ((changed ? 1 : 0) + (limits.logprobs >= 0 ? 1 : 0));
 }
 
@@ -90,15 +101,15 @@ Choice Choose(const GenerationLimits& limits, std::span<const int64_t> prompt,
       choice.status = Internal("the model's logits have NaN, or infinity, for this request");
       return choice;
     }
-    Penalise(scores, prompt, answer, counts, limits.penalties);
+    Change(scores, prompt, answer, counts, limits);
     choice.next = Continuations(rules, beams, scores);
   } else {
     std::span<const float> row = logits;
-    if (limits.penalties.any()) {
-      const std::span<float> penalised = scratch.first(logits.size());
-      std::copy(logits.begin(), logits.end(), penalised.begin());
-      Penalise(penalised, prompt, answer, counts, limits.penalties);
-      row = penalised;
+    if (Changed(limits)) {
+      const std::span<float> changed = scratch.first(logits.size());
+      std::copy(logits.begin(), logits.end(), changed.begin());
+      Change(changed, prompt, answer, counts, limits);
+      row = changed;
     }
     // Where one is forced, nothing is suppressed: the logits are looked through for NaN alone.
     const std::span<const int64_t> without =

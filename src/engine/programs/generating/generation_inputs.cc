@@ -19,6 +19,8 @@ constexpr int64_t kMostSequences = 64, kMostSequenceTokens = 64;
 constexpr float kMostTemperature = 100.0f;
 // Of presence and frequency, as OpenAI has it.
 constexpr float kMostPenalty = 2.0f;
+constexpr size_t kMostBiases = 1024;
+constexpr float kMostBias = 100.0f;  // likewise
 constexpr int64_t kMostBeams = 32;
 constexpr float kMostPatience = 32.0f;
 // Likewise, of chat completions.
@@ -51,6 +53,9 @@ enum InputPlace {
   kEarlyStopping,
   kPatience,
   kLogprobs,
+  kForced,
+  kBiasTokens,
+  kBiases,
   kDecoderPrompt,  // with an encoder
 };
 
@@ -84,7 +89,10 @@ Signature SignatureOfRequests(bool source, const std::optional<SourceFeatures>& 
       spec("length_penalty", DType::kFloat, {1}),
       spec("early_stopping", DType::kBool, {1}),
       spec("patience", DType::kFloat, {1}),
-      spec("logprobs", DType::kInt32, {1})};
+      spec("logprobs", DType::kInt32, {1}),
+      spec("forced_tokens", DType::kInt64, {any("forced")}),
+      spec("logit_bias_tokens", DType::kInt64, {any("biased")}),
+      spec("logit_bias", DType::kFloat, {any("biased")})};
   if (features) {
     signature.inputs[kTokens] =
         spec("input_features", DType::kFloat, {1, Dim(features->rows), Dim(features->frames)});
@@ -238,6 +246,40 @@ Status CheckTokens(std::string_view input, std::span<const int64_t> tokens, int6
   return absl::OkStatus();
 }
 
+// "logit_bias_tokens" and "logit_bias", which are checked to have equal lengths.
+Status CheckBiases(const ValidatedRequest& request, int64_t vocabulary) {
+  const auto tokens = request.inputs[kBiasTokens].values<int64_t>();
+  const auto biases = request.inputs[kBiases].values<float>();
+  if (tokens.size() > kMostBiases || tokens.size() != biases.size()) {
+    return InvalidArgument(
+        "logit_bias has {} numbers, and logit_bias_tokens {} tokens; they must be as many, {} at "
+        "most",
+        biases.size(), tokens.size(), kMostBiases);
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(CheckTokens("logit_bias_tokens", tokens, vocabulary));
+  for (const float bias : biases) {
+    if (bias >= -kMostBias && bias <= kMostBias) continue;
+    return InvalidArgument("logit_bias has {}; each must be from {} to {}", bias, -kMostBias,
+                           kMostBias);
+  }
+  return absl::OkStatus();
+}
+
+// "forced_tokens".
+Status CheckForced(const ValidatedRequest& request, int64_t vocabulary) {
+  const auto forced = request.inputs[kForced].values<int64_t>();
+  if (forced.empty()) return absl::OkStatus();
+  if (NumberOf<int32_t>(request, kBeams) > 1) {
+    return InvalidArgument("forced_tokens are given, and num_beams: leave one of them out");
+  }
+  const int64_t most = NumberOf<int32_t>(request, kMaxTokens);
+  if (static_cast<int64_t>(forced.size()) > most) {
+    return InvalidArgument("forced_tokens has {} tokens; an answer may have {} (max_tokens)",
+                           forced.size(), most);
+  }
+  return CheckTokens("forced_tokens", forced, vocabulary);
+}
+
 Status CheckSequence(std::string_view input, std::span<const int64_t> tokens, int64_t vocabulary) {
   if (tokens.empty()) {
     return InvalidArgument("input '{}' has no tokens; it must have one or more", input);
@@ -350,6 +392,9 @@ InferRequest GenerationInputs::WithDefaults(const InferRequest& request) const {
   number(kEarlyStopping, config_.early_stopping);
   number(kPatience, 1.0f);
   number(kLogprobs, int32_t{-1});
+  fill(kForced, Tensor::Of<int64_t>({0}, {}));
+  fill(kBiasTokens, Tensor::Of<int64_t>({0}, {}));
+  fill(kBiases, Tensor::Of<float>({0}, {}));
   if (room_.source) {
     std::vector<int64_t> begin = {config_.start_token};
     begin.insert(begin.end(), config_.start_more.begin(), config_.start_more.end());
@@ -375,6 +420,8 @@ StatusOr<ValidatedRequest> GenerationInputs::Validate(const InferRequest& reques
   CHAIRLIFT_RETURN_IF_ERROR(CheckLength(request, validated));
   CHAIRLIFT_RETURN_IF_ERROR(CheckSampling(SamplingOf(validated)));
   CHAIRLIFT_RETURN_IF_ERROR(CheckPenalties(PenaltiesOf(validated)));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckBiases(validated, room_.vocabulary));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckForced(validated, room_.vocabulary));
   CHAIRLIFT_RETURN_IF_ERROR(
       CheckTokenLists(validated, !room_.source || given("decoder_input_ids")));
   const int64_t logprobs = NumberOf<int32_t>(validated, kLogprobs);
@@ -439,6 +486,12 @@ Status GenerationInputs::CheckLength(const InferRequest& request,
         {1}, {static_cast<int32_t>(std::min(wanted, std::max<int64_t>(most, 0)))});
   }
   const int64_t least = NumberOf<int32_t>(validated, kMinTokens);
+  if ((most < 1 || most > room) && room_.source) {
+    return InvalidArgument(
+        "max_tokens is {}; it must be from 1 to {} (the decoder takes {} tokens in all, and the "
+        "answer begins after {})",
+        most, room, room_.max_length, size);
+  }
   if (most < 1 || most > room) {
     return InvalidArgument(
         "max_tokens is {}; behind a prompt of {} tokens it must be from 1 to {} (prompt and answer "
@@ -524,6 +577,12 @@ GenerationLimits GenerationInputs::LimitsOf(const ValidatedRequest& request) con
   limits.bad_words = SequencesOf(request.inputs[kBadWords]);
   for (const std::vector<int64_t>& word : config_.bad_words) {
     if (Known(word).size() == word.size()) limits.bad_words.push_back(word);
+  }
+  const auto forced = request.inputs[kForced].values<int64_t>();
+  limits.forced.assign(forced.begin(), forced.end());
+  const auto biased = request.inputs[kBiasTokens].values<int64_t>();
+  for (size_t i = 0; i < biased.size(); ++i) {
+    limits.biases.push_back({biased[i], request.inputs[kBiases].values<float>()[i]});
   }
   limits.sampling = SamplingOf(request);
   limits.penalties = PenaltiesOf(request);

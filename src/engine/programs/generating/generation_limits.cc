@@ -26,6 +26,9 @@ bool Completes(std::span<const int64_t> sequence, std::span<const int64_t> befor
 }  // namespace
 
 int64_t ForcedToken(const GenerationLimits& limits, int64_t prompt, int64_t answer) {
+  if (answer < static_cast<int64_t>(limits.forced.size())) {
+    return limits.forced[static_cast<size_t>(answer)];
+  }
   if (answer == limits.max_tokens - 1 && limits.last_token >= 0) return limits.last_token;
   return ForcesFirst(limits, prompt) && answer == 0 ? limits.first_token : -1;
 }
@@ -48,6 +51,7 @@ std::vector<int64_t> SuppressedTokens(const GenerationLimits& limits,
 }
 
 std::vector<int64_t> EndTokens(const GenerationLimits& limits, std::span<const int64_t> answer) {
+  if (answer.size() < limits.forced.size()) return {};
   std::vector<int64_t> tokens = limits.end_tokens;
   if (static_cast<int64_t>(answer.size()) < limits.min_tokens) return tokens;
   for (const std::vector<int64_t>& sequence : limits.stop_sequences) {

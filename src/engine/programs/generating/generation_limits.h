@@ -12,6 +12,12 @@
 
 namespace chairlift {
 
+// Added to the logit of a token, before penalties.
+struct TokenBias {
+  int64_t token = 0;
+  float bias = 0;
+};
+
 struct GenerationLimits {
   int64_t max_tokens = 1;  // of the answer
   int64_t min_tokens = 0;  // before which no end token is generated, and no stop sequence counts
@@ -20,10 +26,13 @@ struct GenerationLimits {
   std::vector<std::vector<int64_t>> stop_sequences = {};
   // That the first or the last token of the answer is, whatever the logits; −1: none.
   int64_t first_token = -1, last_token = -1;
+  // That the answer begins with, whatever the logits; none of them ends it.
+  std::vector<int64_t> forced = {};
   // That are never generated, and not as the first token.
   std::vector<int64_t> suppressed = {}, first_suppressed = {};
   // Tokens in a row that are not completed. None is empty.
   std::vector<std::vector<int64_t>> bad_words = {};
+  std::vector<TokenBias> biases = {};
   Penalties penalties = {};
   SamplingOptions sampling = {};
   BeamOptions beams = {};

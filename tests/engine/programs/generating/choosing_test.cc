@@ -28,6 +28,31 @@ TEST(ChoosingTest, AForcedTokenFollowsWhereAllAreSuppressed) {
   }
 }
 
+TEST(ChoosingTest, ABiasIsAddedToLogitsAndNotToLogProbabilities) {
+  GenerationLimits limits{.max_tokens = 3, .logprobs = 1};
+  const std::vector<float> logits = {1, 2, 3, 4};
+  const float plain = ChooseOf(limits, logits).top[0].second;
+  limits.biases = {{.token = 0, .bias = 5}, {.token = 3, .bias = -100}};
+  const Choice choice = ChooseOf(limits, logits);
+  ASSERT_TRUE(choice.status.ok()) << choice.status;
+  EXPECT_EQ(choice.next[0].token, 0);
+  EXPECT_EQ(choice.top[0].first, 3);
+  EXPECT_EQ(choice.top[0].second, plain);
+  limits.beams.beams = 2;
+  EXPECT_EQ(ChooseOf(limits, logits).next[0].token, 0);
+}
+
+TEST(ChoosingTest, TokensThatAnAnswerBeginsWithDoNotEndIt) {
+  GenerationLimits limits{.max_tokens = 3, .end_tokens = {2}, .forced = {2}, .logprobs = 0};
+  Choice choice = ChooseOf(limits, {4, 3, 2, 1});
+  ASSERT_TRUE(choice.status.ok()) << choice.status;
+  EXPECT_EQ(choice.next[0].token, 2);
+  EXPECT_FALSE(choice.next[0].ends);
+  EXPECT_LT(choice.next[0].logprob, -1);
+  limits.max_tokens = 1;
+  EXPECT_TRUE(ChooseOf(limits, {4, 3, 2, 1}).next[0].ends);
+}
+
 TEST(ChoosingTest, LogProbabilitiesOfInfiniteLogitsAreTheLeast) {
   const float infinity = std::numeric_limits<float>::infinity();
   const GenerationLimits limits{.max_tokens = 3, .logprobs = 2};
