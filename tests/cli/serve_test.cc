@@ -314,7 +314,7 @@ TEST_F(ServeTest, NamesCannotForgeALineOfTheLog) {
   EXPECT_EQ(
       Ask(Post(kPath, R"({"id":")" + escaped + R"(",)" + std::string(kBody).substr(1))).status,
       200);
-  EXPECT_EQ(Ask(Post("/v2/repository/models/a%0A%5B2026-01-01%5D%20forged/load", "")).status, 404);
+  EXPECT_EQ(Ask(Post("/v2/repository/models/a%0A%5B2026-01-01%5D%20forged/load", "")).status, 400);
   EXPECT_EQ(Ask(Get("/v2/models/a%0A%5B2026-01-01%5D%20forged")).status, 404);
   EXPECT_EQ(Ask("GET /\n[2026-01-01] forged HTTP/1.1\r\nHost: x\r\n\r\n").status, 400);
   server_->Signal(SIGINT);
