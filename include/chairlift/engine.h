@@ -302,6 +302,13 @@ struct InferRequest {
   // produce parts, and only of outputs with a time axis; the answer contains them again, with the
   // padding of rows that ended early.
   PartsCallback on_parts = {};
+  // With `on_parts`: the caller does not need the parts again in the answer. A Python generator's
+  // answer then leaves out the outputs that came in parts, and they are not kept for it.
+  bool parts_once = false;
+  // With `on_parts`: returns how many bytes of the parts still wait to be read. It is called on an
+  // engine thread and must not block. A Python generator is held back while there are many. Empty:
+  // it is never held back.
+  std::function<int64_t()> unread = {};
   // For Infer(): called some 20 times a second on the thread that waits, without locks; true
   // cancels the request, and Infer() returns kCancelled without waiting for its batch to end.
   std::function<bool()> interrupted = {};

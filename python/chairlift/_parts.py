@@ -20,26 +20,23 @@ class Parts(Iterator[P]):
                  part: Callable[[int, int, Arrays], P | None]) -> None:
         """start(ended, came): the request, which calls ended(arrays, error) once and came(row, first, arrays) before;
         part(row, first, arrays): what is iterated over, or None."""
-        self._coming: queue.SimpleQueue[tuple[P | None, tuple[Arrays | None, Exception | None] | None]] = queue.SimpleQueue()
+        self._coming: queue.SimpleQueue[tuple[P | None, int, tuple[Arrays | None, Exception | None] | None]] = queue.SimpleQueue()
         self._end: tuple[Arrays | None, Exception | None] | None = None
         coming = self._coming  # what is called back must not keep this alive
 
         def came(row: int, first: int, arrays: Arrays) -> None:
-            one = part(row, first, arrays)
-            if one is not None:
-                coming.put((one, None))
+            coming.put((part(row, first, arrays), sum(array.nbytes for array in arrays.values()), None))
 
-        self._request = start(lambda arrays, error: coming.put((None, (arrays, error))), came)
+        self._request = start(lambda arrays, error: coming.put((None, 0, (arrays, error))), came)
 
     def __next__(self) -> P:
-        if self._end is None:
-            one, end = self._coming.get()
+        while self._end is None:
+            one, size, self._end = self._coming.get()
+            self._request.read(size)  # a generator waits while much has not been read
             if one is not None:
                 return one
-            assert end is not None
-            self._end = end
-            if end[1] is not None:
-                raise end[1]
+            if self._end is not None and self._end[1] is not None:
+                raise self._end[1]
         raise StopIteration
 
     def _whole(self) -> Arrays:

@@ -21,7 +21,7 @@ import sys
 import time
 import traceback
 
-RUN, ROOM, STOP, ANSWER, CALL_FAILED = 1, 2, 3, 4, 5  # from the server
+RUN, ROOM, STOP, ANSWER, CALL_FAILED, CANCEL = 1, 2, 3, 4, 5, 6  # from the server
 READY, LOAD_FAILED, RESULT, NEEDS_ROOM, FAILED, PART, CALL = 1, 2, 3, 4, 5, 6, 7  # to it
 
 MAX_MESSAGE = 65536
@@ -42,6 +42,10 @@ CODES = ["", "float32", "float64", "float16", "", "int8", "int16", "int32", "int
 PR_SET_PDEATHSIG = 1
 IMPORTING = "CHAIRLIFT_IMPORTING"  # of a worker: the files that are being imported where it was started
 WATCH = 100e-6  # s: how long to look for the next message before sleeping, where the last came so soon
+
+
+class Cancelled(Exception):
+    """Nobody waits for the batch any more."""
 
 
 def fit(text):
@@ -99,6 +103,8 @@ class Connection:
         self.slots = {}  # by number: [input, output] memory
         self.process = os.getpid()
         self.batch = 0, 0  # slot and number of the one that is computed
+        self.cancelled = set()  # numbers of batches
+        self.task = None  # of an async function, while it runs
         self.calls = {}  # that wait, by number: their futures
         self.last_call = 0
         self.call_end = 0  # of the output region: inputs of calls lie before it
@@ -114,12 +120,22 @@ class Connection:
         begin = time.monotonic()
         received = None
         while received is None and self.watches and time.monotonic() - begin < WATCH:
-            try:
-                received = self.socket.recvmsg(MAX_MESSAGE, 64, socket.MSG_DONTWAIT)
-            except BlockingIOError:
+            received = self.receive_now()
+            if received is None:
                 os.sched_yield()
-        message, ancillary, _, _ = received or self.socket.recvmsg(MAX_MESSAGE, 64)
+        received = received or self.parsed(*self.socket.recvmsg(MAX_MESSAGE, 64))
         self.watches = time.monotonic() - begin < WATCH
+        return received
+
+    def receive_now(self):
+        """As receive(); None if no message is there."""
+        try:
+            return self.parsed(*self.socket.recvmsg(MAX_MESSAGE, 64, socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return None
+
+    @staticmethod
+    def parsed(message, ancillary, *_):
         if not message:
             return 0, 0, 0, message, ()
         descriptors = array.array("i")
@@ -130,8 +146,27 @@ class Connection:
     def next(self):
         while True:
             got = self.waiting.popleft() if self.waiting else self.receive()
-            if not self.is_answer(got):
+            if not self.is_taken(got):
                 return got
+
+    def is_cancelled(self):
+        """Whether nobody waits any more for the batch that is computed."""
+        closed = self.waiting and not self.waiting[-1][0]
+        while not closed and (got := self.receive_now()) is not None:
+            if not self.is_taken(got):
+                self.waiting.append(got)
+                closed = not got[0]
+        return self.batch[1] in self.cancelled
+
+    def is_taken(self, got):
+        """Whether it is a message that need not be kept for later: one of cancellation, or an answer."""
+        kind, _, sequence, _, _ = got
+        if kind != CANCEL:
+            return self.is_answer(got)
+        self.cancelled.add(sequence)
+        if sequence == self.batch[1] and self.task is not None:
+            self.task.cancel()
+        return True
 
     def is_answer(self, got):
         """Whether it is to a call, whose waiter gets it."""
@@ -152,7 +187,7 @@ class Connection:
     def heard(self):
         """A message while the function waits for answers."""
         got = self.receive()
-        if not self.is_answer(got):
+        if not self.is_taken(got):
             if not got[0]:
                 os._exit(0)
             self.waiting.append(got)
@@ -225,9 +260,13 @@ class Connection:
         loop = asyncio.new_event_loop()
         loop.add_reader(self.socket, self.heard)
         self.room = asyncio.Semaphore(MAX_CALLS)
+        self.task = loop.create_task(coroutine)
         try:
-            return loop.run_until_complete(coroutine)
+            return loop.run_until_complete(self.task)
+        except asyncio.CancelledError:
+            raise Cancelled("the batch was cancelled") from None
         finally:
+            self.task = None
             for future in self.calls.values():
                 future.cancel()
             self.calls.clear()
@@ -242,18 +281,19 @@ class Connection:
             os.close(descriptor)
 
     def grow(self, slot, sequence, size):
-        """Asks for memory for a result of `size` bytes; false where the server refuses it."""
+        """Asks for memory for a result of `size` bytes; false if the server refuses it. A stream may get the memory that it
+        has, to be filled again: what is there has been taken then, and read."""
         self.send(NEEDS_ROOM, 0, sequence, ROOM_HEAD.pack(size))
         while True:
             got = self.receive()
             if got[0] == ROOM:
                 room, = ROOM_HEAD.unpack_from(got[3], HEADER.size)
-                if room:
+                if room and got[4]:
                     self.map(slot, 1, got[4][0], room)
                 return room > 0
             if not got[0]:
                 os._exit(0)
-            if not self.is_answer(got):
+            if not self.is_taken(got):
                 self.waiting.append(got)
 
 
@@ -361,18 +401,28 @@ def serve(connection, function):
         try:
             end = 0  # of what lies in the output region
             connection.batch = slot, sequence
+            if connection.is_cancelled():
+                raise Cancelled("the batch was cancelled before it was begun")
             outputs = function(inputs, rows)
             if function.streams:
-                for outputs in outputs:  # at the end, those of the last step
+                steps = outputs
+                for outputs in steps:  # at the end, those of the last step
                     end = give(connection, slot, sequence, PART, outputs, end, codes)
+                    if connection.is_cancelled():
+                        steps.close()
+                        raise Cancelled("the stream was cancelled")
                 outputs = function.no_steps(outputs)
             give(connection, slot, sequence, RESULT, outputs, end, codes)
+        except Cancelled as error:
+            connection.send(FAILED, 0, sequence, str(error).encode())
         except Exception as error:  # SystemExit and the like end the worker, as they say
             refused = is_refusal(error)
             if not refused and time.monotonic() > quiet_until:  # what fails at every batch would fill the log
                 quiet_until = time.monotonic() + 1
                 sys.stderr.write("".join(ERROR_MARK + line for line in full(error).splitlines(True)))
             connection.send(FAILED, refused, sequence, fit(str(error) if refused else describe(error)))
+        if connection.cancelled:  # what may still come for one that has ended
+            connection.cancelled = {number for number in connection.cancelled if number > sequence}
 
 
 def give(connection, slot, sequence, kind, outputs, begin, codes):
@@ -381,9 +431,8 @@ def give(connection, slot, sequence, kind, outputs, begin, codes):
     size = sum((output.nbytes + ALIGN - 1) // ALIGN * ALIGN for output in outputs)
     room = len(memory[1]) if memory[1] is not None else 0
     if begin + size > room:
-        # What lies there may not have been taken: the new memory is as good as empty.
-        begin, wanted = 0, max(size, 2 * room) if begin else size
-        if not connection.grow(slot, sequence, wanted):
+        begin = 0  # the memory is as good as empty then
+        if not connection.grow(slot, sequence, size):
             raise ValueError(f"the result has {size} bytes, more than a batch may have (--memory-budget)")
     payload = []
     for output in outputs:
@@ -418,6 +467,7 @@ def main():
         spec.loader.exec_module(worker_call)
         worker_call.offer_package()
         worker_call.CALLER, worker_call.COMPUTE = connection.call, connection.compute
+        worker_call.IS_CANCELLED = connection.is_cancelled
         found, module = load(path, name)
         function = worker_call.Function(found, name, module, parts.split(","), argument)
     except Exception as error:

@@ -53,7 +53,7 @@ class InvalidArgument(ValueError):
 InvalidArgument.__module__ = "chairlift"
 
 
-CALLER = COMPUTE = None  # of the worker process that this runs in
+CALLER = COMPUTE = IS_CANCELLED = None  # of the worker process that this runs in
 
 
 async def infer(model, inputs=None, *, timeout=None, **named):
@@ -379,8 +379,15 @@ class Function:
             offsets = arrays.pop()
             arrays = [value.ragged(array, offsets) if value.ragged else array for value, array in zip(self.values, arrays)]
         if self.streams:
-            return ([array[:, None] for array in self.checked(step, rows, offsets)] for step in self.run(arrays))
+            return self.steps(self.run(arrays), rows, offsets)
         return self.checked(self.run(arrays), rows, offsets)
+
+    def steps(self, made, rows, offsets):
+        try:
+            for step in made:
+                yield [array[:, None] for array in self.checked(step, rows, offsets)]
+        finally:
+            made.close()
 
     def no_steps(self, last):
         """What comes behind the last step."""

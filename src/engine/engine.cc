@@ -298,6 +298,8 @@ RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest&& asked_f
       request->reply.parts->names.push_back(output.name);
     }
     request->reply.parts->on_parts = asked.request.on_parts;
+    request->reply.parts->once = asked.request.parts_once;
+    request->reply.parts->unread = asked.request.unread;
   }
   const bool may_be_kept = asked.request.client == 0 && asked.request.sequence.empty() &&
                            !asked.request.on_parts && !refusing_;

@@ -386,9 +386,16 @@ PendingRequest LoadedModel::Start(const nb::dict& inputs, nb::handle timeout, nb
   const Carried carried_done(std::move(done));
   const bool streams = !part.is_none();
   const Carried carried_part(nb::borrow(part));
+  const auto unread = std::make_shared<std::atomic<int64_t>>(0);
   if (streams) {
-    request.on_parts = [&events, carried_part](std::span<const InferPart> parts) {
+    request.unread = [unread] { return unread->load(); };
+    request.on_parts = [&events, carried_part, unread](std::span<const InferPart> parts) {
       const std::vector<InferPart> kept(parts.begin(), parts.end());
+      for (const InferPart& part : parts) {
+        for (const NamedTensor& output : part.outputs) {
+          *unread += static_cast<int64_t>(output.tensor.byte_size());
+        }
+      }
       events.Push([carried_part, kept] {
         for (const InferPart& ready : kept) {
           carried_part.get()(ready.row, ready.first, ArraysOf(ready.outputs, {}));
@@ -421,7 +428,7 @@ PendingRequest LoadedModel::Start(const nb::dict& inputs, nb::handle timeout, nb
     const nb::gil_scoped_release release;
     id = engine->InferAsync(std::move(request), std::move(callback));
   }
-  return {engine, id};
+  return {engine, id, unread};
 }
 
 nb::dict LoadedModel::Statistics() const {

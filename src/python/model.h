@@ -5,6 +5,7 @@
 #include <nanobind/nanobind.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -55,13 +56,17 @@ class EngineHandle {
 // A request that has been submitted.
 class PendingRequest {
  public:
-  PendingRequest(std::weak_ptr<Engine> engine, RequestId id)
-      : engine_(std::move(engine)), id_(id) {}
+  PendingRequest(std::weak_ptr<Engine> engine, RequestId id,
+                 std::shared_ptr<std::atomic<int64_t>> unread)
+      : engine_(std::move(engine)), id_(id), unread_(std::move(unread)) {}
   void Cancel() const;
+  // That many bytes of its parts have been read.
+  void Read(int64_t bytes) const { *unread_ -= bytes; }
 
  private:
   std::weak_ptr<Engine> engine_;
   RequestId id_;
+  std::shared_ptr<std::atomic<int64_t>> unread_;
 };
 
 // A loaded model, which is unloaded when it goes.

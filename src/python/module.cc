@@ -91,7 +91,9 @@ NB_MODULE(_core, module) {
 
   chairlift::python::AddCells(module);
 
-  nb::class_<PendingRequest>(module, "Request").def("cancel", &PendingRequest::Cancel);
+  nb::class_<PendingRequest>(module, "Request")
+      .def("cancel", &PendingRequest::Cancel)
+      .def("read", &PendingRequest::Read);
 
   nb::class_<LoadedModel>(module, "Model")
       .def(nb::init<std::shared_ptr<EngineHandle>, const std::string&, const nb::dict&, bool,

@@ -35,7 +35,8 @@ inline void RunWorkerCase(const uint8_t* data, size_t size) {
     const StatusOr<WorkerMessage> heard = protocol.Receive(message);
     if (!heard.ok()) return;
     if (std::holds_alternative<WorkerNeedsRoom>(*heard)) {
-      protocol.Grant(std::min<uint64_t>(std::get<WorkerNeedsRoom>(*heard).bytes, 1 << 20));
+      const uint64_t bytes = std::get<WorkerNeedsRoom>(*heard).bytes;
+      protocol.Grant(std::max(room, std::min<uint64_t>(bytes, 1 << 20)));
     }
     if (const auto* const call = std::get_if<WorkerCall>(&*heard)) {
       for (const auto& [name, input] : call->inputs) {

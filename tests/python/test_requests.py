@@ -163,3 +163,24 @@ def test_a_stream_that_is_left_cancels_its_request(gate):
     until(lambda: gate.failures() == {"cancelled": 2})
     gate.open()
     assert [future.result().tolist() for future in running] == [[[2, 2]]] * 2
+
+
+def test_a_generator_makes_no_more_than_is_read(tmp_path):
+    (tmp_path / "endless.py").write_text(
+        "import pathlib\nimport numpy as np\n"
+        "def predict(x):\n"
+        "    steps = 0\n"
+        "    while True:\n"
+        "        steps += 1\n"
+        f"        pathlib.Path({str(tmp_path / 'steps')!r}).write_text(str(steps))\n"
+        "        yield np.full((len(x), 25_000), steps, np.float32)\n")
+    model = chairlift.load(f"{tmp_path}/endless.py:predict")
+    with model.stream(np.zeros((1, 1), np.float32)) as stream:
+        first = next(stream)
+        deadline = time.monotonic() + 60
+        while (steps := int((tmp_path / "steps").read_text() or 0)) <= 10 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        assert 10 < steps <= int((tmp_path / "steps").read_text()) < 30
+        assert first.first == 0 and [next(stream).first for _ in range(50)] == list(range(1, 51))
+    model.close()

@@ -138,6 +138,7 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(const std::shared_ptr<M
                             .rows = node.rows,
                             .set_back = node.set_back,
                             .deadline = request->deadline,
+                            .parts = request->reply.parts.get(),
                             .status = {}});
   }
   batch->model = model;

@@ -34,6 +34,8 @@
 
 namespace chairlift {
 
+struct PartStream;  // requests/reply.h
+
 // A node of a request's graph, as its scheduler sees it, or a run of them (CellGraph::Run).
 struct GraphNode {
   int cell = 0;                           // of the program
@@ -108,6 +110,7 @@ struct TaskNode {
   int32_t rows = 0;                        // likewise
   bool set_back = false;                   // likewise
   std::optional<TimePoint> deadline = {};  // of its request
+  const PartStream* parts = nullptr;       // who takes parts of its answer; null: nobody
   // Set by Run():
   Status status;        // what failed its request
   int64_t units = 0;    // in the queue's time: its rows, times their length where they are padded

@@ -3,7 +3,9 @@
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_ROWS_GRAPH_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_ROWS_GRAPH_H_
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -23,6 +25,15 @@ class RowsGraph : public RequestGraph {
   }
   int32_t length() const final { return padded_ ? static_cast<int32_t>(request().length) : 0; }
 
+  // Called by Leave(), on any thread. Set before the request is scheduled.
+  void set_on_leave(std::function<void()> on_leave) { on_leave_ = std::move(on_leave); }
+  // Whether nobody waits for the answer any more. Thread-safe.
+  bool left() const { return left_; }
+  void Leave() final {
+    left_ = true;
+    if (on_leave_ != nullptr) on_leave_();
+  }
+
   // Of a node that has not completed; stays until it has.
   virtual const ValidatedRequest& rows(int32_t node) = 0;
   virtual Status Complete(int32_t node, std::vector<NamedTensor> outputs,
@@ -36,6 +47,8 @@ class RowsGraph : public RequestGraph {
 
   const int cell_;
   const bool padded_;
+  std::atomic<bool> left_ = false;
+  std::function<void()> on_leave_;
 };
 
 struct RowsGraphOptions {

@@ -2,6 +2,8 @@
 #ifndef CHAIRLIFT_ENGINE_REQUESTS_REPLY_H_
 #define CHAIRLIFT_ENGINE_REQUESTS_REPLY_H_
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,6 +34,9 @@ struct Ending {
 struct PartStream {
   std::vector<std::string> names;  // by output of the model
   PartsCallback on_parts;
+  // As in InferRequest.
+  bool once = false;
+  std::function<int64_t()> unread;
 
   // ResponseSequencer's, under its lock.
   std::vector<ReadyPart> ready;

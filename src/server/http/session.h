@@ -4,6 +4,7 @@
 
 #include <sys/uio.h>
 
+#include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <memory>
 #include <mutex>
@@ -217,10 +218,11 @@ class Session : public std::enable_shared_from_this<Session> {
   // Of /generate and /generate_stream, and of streamed completions.
   GeneratedHead generated_;
   bool without_batch_ = false;
-  std::set<std::string> streamed_;  // outputs that came in parts
-  std::string events_;              // chunks on their way
-  size_t events_sent_ = 0;          // bytes of them that the socket has taken
-  bool stream_failed_ = false;      // an error event was sent
+  std::set<std::string> streamed_;   // outputs that came in parts
+  std::string events_;               // chunks on their way
+  size_t events_sent_ = 0;           // bytes of them that the socket has taken
+  std::atomic<int64_t> unsent_ = 0;  // and those that it has not
+  bool stream_failed_ = false;       // an error event was sent
 
   std::unique_ptr<Access> access_;  // where it is to be logged
 

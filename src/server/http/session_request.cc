@@ -148,10 +148,16 @@ void Session::BeginParts(InferRequest* request) {
   events_.clear();
   events_sent_ = 0;
   stream_failed_ = false;
+  unsent_ = 0;
   if (!Streams()) return;
   // Not a share of the session: the engine may keep this longer than the callback.
   request->on_parts = [session = weak_from_this()](std::span<const InferPart> parts) {
     if (const auto self = session.lock()) self->OnParts(parts);
+  };
+  request->parts_once = true;
+  request->unread = [session = weak_from_this()]() -> int64_t {
+    const auto self = session.lock();
+    return self == nullptr ? 0 : self->unsent_.load();
   };
 }
 

@@ -109,6 +109,7 @@ void Session::SendEvents() {
     events_sent_ = 0;
   }
   const auto left = static_cast<int64_t>(events_.size() - events_sent_);
+  unsent_ = left;
   client_->bytes->Give(std::exchange(held_bytes_, 0));
   if (left == 0) {
     deadline_ = TimePoint::max();

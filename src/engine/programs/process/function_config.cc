@@ -20,11 +20,14 @@ struct FunctionSetting {
 using F = FunctionConfig;
 constexpr FunctionSetting kFunctionSettings[] = {
     {"workers", &F::workers, {"processes", 1, 64}},
+    {"max_workers", &F::max_workers, {"processes", 0, 64, "as many as workers"}},
     {"spare_workers", &F::spare_workers, {"processes", 0, 64, "none"}},
     {"hook_workers", &F::hook_workers, {"processes", 1, 64}},
     {"batches_in_flight", &F::batches_in_flight, {"batches", 1, 8}},
     {"batch_timeout_us", &F::batch_timeout_us, {"microseconds", 1000, kDayUs}},
     {"load_timeout_us", &F::load_timeout_us, {"microseconds", 1000, kDayUs}},
+    {"stream_timeout_us", &F::stream_timeout_us, {"microseconds", 1000, kDayUs}},
+    {"cancel_timeout_us", &F::cancel_timeout_us, {"microseconds", 1000, kDayUs}},
     {"restart_after_batches", &F::restart_after_batches, {"batches", 0, kMostBytes, "never"}},
     {"restart_after_bytes", &F::restart_after_bytes, {"bytes", 0, kMostBytes, "never"}},
 };

@@ -34,6 +34,9 @@ struct FunctionConfig {
   // interpreter in one of them is others' code.
   std::vector<std::filesystem::path> data_folders = {};
   int workers = 1;
+  // While all have been busy for a second, further ones are started, up to this many; they end when
+  // they have not been needed for a minute. 0: there are never more.
+  int max_workers = 0;
   // Warm stand-bys, beside the workers: each takes the place of a worker that has ended.
   int spare_workers = 0;
   // Models that the function may call while it computes, and what the engine calls them.
@@ -50,9 +53,17 @@ struct FunctionConfig {
   // A worker that computes a batch for longer is killed.
   int64_t batch_timeout_us = 60'000'000;
   int64_t load_timeout_us = 600'000'000;
+  // A generator that goes on for longer is ended.
+  int64_t stream_timeout_us = 3'600'000'000;
+  // A worker that does not end a cancelled generator within this time is killed.
+  int64_t cancel_timeout_us = 5'000'000;
   // A worker is replaced after so many batches, or once it has so many bytes of memory; 0: never.
   int64_t restart_after_batches = 0;
   int64_t restart_after_bytes = 0;
+  // Bytes of the inputs of a batch of several requests, and of one request. 0: unlimited. Not
+  // settable in model.yaml.
+  int64_t max_batch_bytes = 0;
+  int64_t max_request_bytes = 0;
 };
 
 // "my.py:predict"; nothing where it does not name a function of a Python file. The path may have

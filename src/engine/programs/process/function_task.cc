@@ -1,20 +1,28 @@
 #include "engine/programs/process/function_task.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/out_of_memory.h"
 #include "base/status.h"
 #include "chairlift/text.h"
 #include "engine/programs/process/streamed_graph.h"
 #include "engine/programs/rows_graph.h"
+#include "engine/requests/reply.h"
 
 namespace chairlift {
 namespace {
+
+// Bytes of a stream that may wait to be read before it is held back.
+constexpr int64_t kMostUnread = int64_t{1} << 20;
+// How long one request of a batch may hold back the streams of the others, all in all.
+constexpr auto kMayHoldBack = std::chrono::seconds(5);
 
 using FunctionRequests = absl::InlinedVector<const ValidatedRequest*, 8>;
 
@@ -70,7 +78,11 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
   class Batch final : public FunctionBatch {
    public:
     Batch(std::shared_ptr<FunctionTask> task, size_t stage, size_t first, size_t count)
-        : task_(std::move(task)), stage_(stage), first_(first), count_(count) {
+        : task_(std::move(task)),
+          stage_(stage),
+          first_(first),
+          count_(count),
+          retried_(task_->worker_ended_) {
       for (const ValidatedRequest* request : requests()) rows_ += request->rows;
       if (stage > 0) {
         carried_ = std::move(task_->carried_);
@@ -119,6 +131,9 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
       }
       return last;
     }
+    bool wanted() const override { return task_->AnyWanted(first_, count_); }
+    bool retried() const override { return retried_; }
+    bool MayGoOn(TimePoint now) override { return task_->MayGoOn(now, first_, count_); }
     size_t max_output_bytes() const override { return task_->run_.memory.compute.limit(); }
     void Write(size_t input, std::byte* place) override {
       if (stage_ > 0) {
@@ -259,6 +274,7 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
 
     const std::shared_ptr<FunctionTask> task_;
     const size_t stage_, first_, count_;
+    const bool retried_;
     std::vector<Tensor> carried_;  // what the stage before gave
     int64_t rows_ = 0;
     int64_t tokens_ = 0;
@@ -266,57 +282,100 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
     std::vector<TensorDesc> inputs_;
   };
 
+  // Whether the request's answer is still to be made.
+  bool Wanted(size_t i) const { return statuses_[i].ok() && !GraphOf(run_.nodes[i])->left(); }
+  bool AnyWanted(size_t first, size_t count) const {
+    for (size_t i = first; i < first + count; ++i) {
+      if (Wanted(i)) return true;
+    }
+    return false;
+  }
+
+  // A stream waits for its readers. One that does not read holds back those of its batch that do,
+  // but not for long.
+  bool MayGoOn(TimePoint now, size_t first, size_t count) {
+    bool slow = false, others = false;
+    const auto unread = [&](size_t i) {
+      const PartStream* const parts = run_.nodes[i].parts;
+      return parts != nullptr && parts->unread != nullptr && parts->unread() > kMostUnread;
+    };
+    for (size_t i = first; i < first + count; ++i) {
+      if (Wanted(i)) (unread(i) ? slow : others) = true;
+    }
+    if (slow && others && held_since_) held_ += now - *held_since_;
+    held_since_ = slow && others ? std::optional(now) : std::nullopt;
+    if (!slow) return true;
+    if (!others || held_ < kMayHoldBack) return false;
+    for (size_t i = first; i < first + count; ++i) {
+      if (!Wanted(i) || !unread(i)) continue;
+      statuses_[i] = ResourceExhausted(
+          "its stream was read too slowly: others that were computed with it have waited {} s",
+          std::chrono::duration_cast<std::chrono::seconds>(kMayHoldBack).count());
+    }
+    return true;
+  }
+
   // Copies the steps of each request, and sends them on.
   void TakeSteps(std::span<const Tensor> outputs, size_t first, size_t count) {
-    if (!too_large_.ok()) return;
-    for (const Tensor& output : outputs) step_bytes_ += output.byte_size();
-    if (step_bytes_ > run_.memory.compute.limit()) {
-      too_large_ = absl::OutOfRangeError(
-          "the steps of its results take more than a batch may have (--memory-budget)");
-      return;
-    }
-    too_large_ = CatchOutOfMemory([&] {
-      int64_t first_row = 0;
-      for (size_t i = first; i < first + count; ++i) {
-        const ValidatedRequest& request = *requests_[i];
-        steps_[i].resize(request.outputs.size());
-        for (size_t k = 0; k < request.outputs.size(); ++k) {
-          const Tensor& all = outputs[static_cast<size_t>(request.outputs[k])];
-          Shape shape = all.shape();
-          shape[0] = request.rows;
-          Tensor own = Tensor::Allocate(all.dtype(), shape);
-          CopyOut(all, first_row, own);
-          static_cast<StreamedGraph*>(run_.nodes[i].graph)
-              ->Emit(request.outputs[k], steps_[i][k].count, own);
-          steps_[i][k].count += shape[1];
-          steps_[i][k].parts.push_back(std::move(own));
-        }
-        first_row += request.rows;
-        if (run_.send_parts != nullptr) run_.send_parts(i);
+    streamed_ = true;
+    int64_t first_row = 0;
+    for (size_t i = first; i < first + count; ++i) {
+      if (Wanted(i)) {
+        const Status taken = CatchOutOfMemory([&] { return TakeStepsOf(i, first_row, outputs); });
+        statuses_[i].Update(taken);
       }
-      return absl::OkStatus();
-    });
+      first_row += requests_[i]->rows;
+    }
+    const auto limit = static_cast<int64_t>(run_.memory.compute.limit());
+    for (int64_t kept = KeptBytes(); kept > limit; kept = KeptBytes()) {
+      const auto most =
+          std::max_element(steps_.begin(), steps_.end(),
+                           [](const auto& a, const auto& b) { return BytesOf(a) < BytesOf(b); });
+      statuses_[static_cast<size_t>(most - steps_.begin())].Update(absl::OutOfRangeError(
+          "the steps of its results take more than a batch may have (--memory-budget)"));
+      most->clear();
+    }
+    for (size_t i = first; i < first + count; ++i) {
+      if (!Wanted(i)) steps_[i].clear();
+    }
+  }
+  Status TakeStepsOf(size_t i, int64_t first_row, std::span<const Tensor> outputs) {
+    const ValidatedRequest& request = *requests_[i];
+    const PartStream* const parts = run_.nodes[i].parts;
+    steps_[i].resize(request.outputs.size());
+    for (size_t k = 0; k < request.outputs.size(); ++k) {
+      const auto index = static_cast<size_t>(request.outputs[k]);
+      Steps& steps = steps_[i][k];
+      Shape shape = outputs[index].shape();
+      shape[0] = request.rows;
+      Tensor own = Tensor::Allocate(outputs[index].dtype(), shape);
+      CopyOut(outputs[index], first_row, own);
+      const int64_t count = std::exchange(shape[1], 0);
+      if (!steps.shape) steps.shape = shape;
+      if (!(*steps.shape == shape)) {
+        return Internal("the steps of output '{}' differ in shape: {} and {}",
+                        signature_.outputs[index].name, steps.shape->ToString(), shape.ToString());
+      }
+      static_cast<StreamedGraph*>(run_.nodes[i].graph)->Emit(request.outputs[k], steps.count, own);
+      steps.count += count;
+      if (parts != nullptr && parts->once) continue;
+      steps.bytes += static_cast<int64_t>(own.byte_size());
+      steps.parts.push_back(std::move(own));
+    }
+    if (parts != nullptr && run_.send_parts != nullptr) run_.send_parts(i);
+    return absl::OkStatus();
   }
   // `none`: the outputs, of no steps.
   Status JoinAll(std::span<const Tensor> none, size_t first, size_t count) {
-    CHAIRLIFT_RETURN_IF_ERROR(too_large_);
     int64_t first_row = 0;
     for (size_t i = first; i < first + count; ++i) {
       const ValidatedRequest& request = *requests_[i];
-      steps_[i].resize(request.outputs.size());
-      for (size_t k = 0; k < request.outputs.size(); ++k) {
+      const PartStream* const parts = run_.nodes[i].parts;
+      const bool joined = Wanted(i) && (parts == nullptr || !parts->once);
+      for (size_t k = 0; joined && k < request.outputs.size(); ++k) {
         const auto index = static_cast<size_t>(request.outputs[k]);
         const Tensor rest = none[index].Rows(first_row, request.rows);
         if (rest.size() > 0) return Internal("a result that comes in parts has steps at its end");
-        for (const Tensor& part : steps_[i][k].parts) {
-          Shape shape = part.shape();
-          shape[1] = 0;
-          if (!(shape == rest.shape())) {
-            return Internal("the steps of output '{}' differ in shape: {} and {}",
-                            signature_.outputs[index].name, part.shape().ToString(),
-                            rest.shape().ToString());
-          }
-        }
         outputs_[i].push_back(
             {signature_.outputs[index].name, JoinSteps(steps_[i][k].parts, rest)});
       }
@@ -337,10 +396,12 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
     times_.compute_input += times.write;
     times_.compute_infer += times.compute;
     times_.compute_output += times.take;
-    const bool wanted = run_.stop == nullptr || !*run_.stop;
-    if (failure == FunctionBatch::Failure::kRaised && count > 1 && retry_alone_ && wanted &&
-        step_bytes_ == 0) {
+    const bool wanted = AnyWanted(first, count);
+    const bool may_be_another_s =
+        failure == FunctionBatch::Failure::kRaised || failure == FunctionBatch::Failure::kEnded;
+    if (may_be_another_s && count > 1 && retry_alone_ && wanted && !streamed_) {
       alone_ = true;
+      worker_ended_ = failure == FunctionBatch::Failure::kEnded;
       return Submit(0, 0, 1);
     }
     if (status.ok() && stage + 1 < stages_.all.size()) {
@@ -376,15 +437,30 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
   std::vector<Status> statuses_;                   // likewise: what its answer cannot be
   // Where results come step by step: by request and wanted output.
   struct Steps {
-    std::vector<Tensor> parts;
+    std::optional<Shape> shape;  // of all, with no steps
+    std::vector<Tensor> parts;   // where the answer has them
+    int64_t bytes = 0;           // of these
     int64_t count = 0;
   };
+  static int64_t BytesOf(const std::vector<Steps>& steps) {
+    int64_t bytes = 0;
+    for (const Steps& own : steps) bytes += own.bytes;
+    return bytes;
+  }
+  int64_t KeptBytes() const {
+    int64_t bytes = 0;
+    for (const std::vector<Steps>& steps : steps_) bytes += BytesOf(steps);
+    return bytes;
+  }
   std::vector<std::vector<Steps>> steps_;
-  size_t step_bytes_ = 0;
-  Status too_large_;
+  bool streamed_ = false;  // some steps have come
+  // Since when, and for how long all in all, a request has held back others of its batch.
+  std::optional<TimePoint> held_since_;
+  Duration held_{0};
   TaskResult times_;
   std::vector<Tensor> carried_;  // between two stages, of the one batch that is on its way
   bool alone_ = false;
+  bool worker_ended_ = false;  // that had them all
 };
 
 }  // namespace

@@ -11,7 +11,14 @@
 namespace chairlift {
 namespace {
 
-enum FromServer : uint32_t { kRun = 1, kRoom = 2, kStop = 3, kAnswer = 4, kCallFailed = 5 };
+enum FromServer : uint32_t {
+  kRun = 1,
+  kRoom = 2,
+  kStop = 3,
+  kAnswer = 4,
+  kCallFailed = 5,
+  kCancel = 6
+};
 enum FromWorker : uint32_t {
   kReady = 1,
   kLoadFailed = 2,
@@ -178,6 +185,8 @@ std::string EncodeCallFailed(uint64_t call, const Status& why) {
 }
 
 std::string EncodeStop() { return Header(kStop, 0, 0); }
+
+std::string EncodeCancel(uint64_t sequence) { return Header(kCancel, 0, sequence); }
 
 StatusOr<WorkerMessage> ParseWorkerMessage(std::span<const std::byte> message) {
   if (message.size() > kMaxMessageBytes) {

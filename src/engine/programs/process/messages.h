@@ -42,9 +42,12 @@ struct RunMessage {
 };
 // InvalidArgument where it would be longer than kMaxMessageBytes.
 StatusOr<std::string> Encode(const RunMessage& message);
-// The region that WorkerNeedsRoom asked for, of so many bytes, with its descriptor; 0: refused.
+// The region that WorkerNeedsRoom asked for, of that many bytes. Its descriptor goes along, unless
+// it is the one that the worker has, to be filled from its begin. 0: refused.
 std::string EncodeRoom(uint64_t room);
 std::string EncodeStop();
+// Nobody waits for the batch any more.
+std::string EncodeCancel(uint64_t sequence);
 
 struct NamedPlacedTensor {
   std::string name;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "chairlift/text.h"
 #include "engine/programs/makers.h"
 #include "engine/programs/process/function_task.h"
 #include "engine/programs/process/interpreter.h"
@@ -15,6 +16,11 @@
 
 namespace chairlift {
 namespace {
+
+// Of all stages, where the one that computes has that many workers.
+int ProcessesOf(const FunctionConfig& config, int workers) {
+  return workers + static_cast<int>(config.hooks_apart.size()) * config.hook_workers;
+}
 
 class ProcessProgram final : public Program {
  public:
@@ -49,7 +55,8 @@ class ProcessProgram final : public Program {
     return view;
   }
   TaskLanes lanes() const override {
-    return {.tasks = processes() * config_.batches_in_flight, .at_work = processes()};
+    return {.tasks = MostProcesses() * config_.batches_in_flight,
+            .at_work = ProcessesOf(config_, config_.workers)};
   }
   std::string_view platform() const override { return "python_chairlift"; }
   Status Ready() const override {
@@ -94,18 +101,27 @@ class ProcessProgram final : public Program {
                              validated.inputs[0].shape()[0], kMaxBatchRows);
     }
     if (forms_.any) CHAIRLIFT_RETURN_IF_ERROR(FitRagged(validated));
+    CHAIRLIFT_RETURN_IF_ERROR(CountBytes(validated));
     return validated;
   }
 
   StatusOr<std::unique_ptr<RequestGraph>> Unfold(ValidatedRequest request, bool parts) override {
+    const auto leaves = [this] {
+      for (const FunctionStage& stage : stages_.all) stage.group->NoteLeft();
+    };
     if (stages_.streams()) {
-      return std::make_unique<StreamedGraph>(std::move(request), signature_.outputs.size(), parts);
+      auto graph =
+          std::make_unique<StreamedGraph>(std::move(request), signature_.outputs.size(), parts);
+      graph->set_on_leave(leaves);
+      return graph;
     }
     const int32_t most = plan_.scheduling.max_batch_size;
     // Texts and rows of lengths of their own are one answer, not parts of one.
     const bool in_parts = plan_.batches && request.rows > most && stages_.last().forms.num_own == 0;
-    return MakeRowsGraph(std::move(request),
-                         {.max_load = in_parts ? most : 0, .at_once = lanes().tasks});
+    std::unique_ptr<RowsGraph> graph = MakeRowsGraph(
+        std::move(request), {.max_load = in_parts ? most : 0, .at_once = lanes().tasks});
+    graph->set_on_leave(leaves);
+    return graph;
   }
 
   void Run(TaskRun& run, TaskDone done) override {
@@ -115,14 +131,32 @@ class ProcessProgram final : public Program {
   bool BeginsAnother(int begun, int waiting) const override {
     // A batch behind one that is computed gains nothing by being begun early, unless it is full
     // already, or the one in front is about to end.
-    return begun < processes() || waiting >= plan_.scheduling.max_batch_size;
+    return begun < MostProcesses() || waiting >= plan_.scheduling.max_batch_size;
   }
 
  private:
-  // Of all stages.
-  int processes() const {
-    const int hooks = static_cast<int>(config_.hooks_apart.size());
-    return config_.workers + hooks * config_.hook_workers;
+  int MostProcesses() const {
+    return ProcessesOf(config_, std::max(config_.workers, config_.max_workers));
+  }
+
+  // Bounds what a request brings, and has long ones count for more rows of a batch than they bring.
+  Status CountBytes(ValidatedRequest& validated) const {
+    if (config_.max_batch_bytes == 0) return absl::OkStatus();
+    int64_t bytes = 0;
+    for (const Tensor& input : validated.inputs) {
+      bytes += static_cast<int64_t>(ContentBytes(input));
+    }
+    const int64_t most = validated.rows > 1 ? config_.max_batch_bytes : config_.max_request_bytes;
+    if (bytes > most) {
+      return InvalidArgument(
+          "the request brings {} rows of {} bytes together; at most {} are possible: send requests "
+          "of one row each",
+          validated.rows, bytes, most);
+    }
+    const int64_t share = bytes * plan_.scheduling.max_batch_size / config_.max_batch_bytes;
+    validated.room =
+        static_cast<int32_t>(std::min<int64_t>(share, plan_.scheduling.max_batch_size));
+    return absl::OkStatus();
   }
 
   // Requests of any lengths share batches.
@@ -242,6 +276,7 @@ StatusOr<FunctionStages> StartStages(const LoadingModel& model) {
                                  .interrupted = model.config.interrupted};
     if (hook) options.name += " " + part;
     if (hook) options.config.workers = function.hook_workers;
+    if (hook) options.config.max_workers = 0;
     CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<WorkerGroup> group,
                                WorkerGroup::Start(std::move(options)));
     stages.all.emplace_back(std::move(group));
@@ -267,8 +302,7 @@ StatusOr<std::unique_ptr<Program>> MakeProcess(LoadingModel& model, std::string&
                   function.function, model.source.path.filename().string(),
                   function.workers == 1 ? std::string("a process")
                                         : fmt::format("{} processes", function.workers));
-  const int processes =
-      function.workers + static_cast<int>(function.hooks_apart.size()) * function.hook_workers;
+  const int processes = ProcessesOf(function, std::max(function.workers, function.max_workers));
   CHAIRLIFT_ASSIGN_OR_RETURN(
       ServingPlan plan, PlanServing(model.config, rows, processes * function.batches_in_flight));
   if (!function.calls.empty() && model.load.calls == nullptr) {

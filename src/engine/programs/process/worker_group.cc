@@ -24,7 +24,9 @@ size_t Aligned(size_t bytes) { return (bytes + kRegionAlign - 1) / kRegionAlign 
 }  // namespace
 
 WorkerGroup::WorkerGroup(Options options)
-    : options_(std::move(options)), restarts_(options_.config.workers) {}
+    : options_(std::move(options)),
+      wanted_(options_.config.workers),
+      restarts_(options_.config.workers) {}
 
 StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Start(Options options) {
   std::unique_ptr<WorkerGroup> group(new WorkerGroup(std::move(options)));
@@ -106,8 +108,10 @@ std::vector<pid_t> WorkerGroup::ProcessIds() const {
 
 std::shared_ptr<WorkerGroup::Worker> WorkerGroup::FreeWorker(int& slot) {
   std::shared_ptr<Worker> best;
+  // Nothing waits behind a stream, which may take long, while another worker could take it.
+  const int most = signature_.streams ? 1 : options_.config.batches_in_flight;
   for (const auto& [id, worker] : workers_) {
-    if (!worker->serves() || worker->load() >= options_.config.batches_in_flight) continue;
+    if (!worker->serves() || worker->load() >= most) continue;
     if (best != nullptr && best->load() <= worker->load()) continue;
     const auto free = std::find_if(worker->slots.begin(), worker->slots.end(),
                                    [](const Slot& s) { return !s.taken; });
@@ -224,7 +228,7 @@ void WorkerGroup::Deliver(const std::shared_ptr<Worker>& worker, int slot,
       own.taken = false;
       wake = true;
     } else {
-      if (worker->in_flight.empty()) worker->front_since = now;
+      if (worker->in_flight.empty()) worker->front_begun = worker->front_since = now;
       worker->protocol.Begin({.sequence = run.sequence,
                               .rows = batch->rows(),
                               .tokens = batch->tokens(),

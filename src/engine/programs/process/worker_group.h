@@ -44,6 +44,13 @@ class FunctionBatch {
   virtual size_t max_output_bytes() const = 0;
   // Of what it asks other models; nothing: none.
   virtual std::optional<TimePoint> deadline() const = 0;
+  // Whether somebody still waits for it; once false, it stays so.
+  virtual bool wanted() const = 0;
+  // It was begun before with others, and its worker ended: that it ends again says nothing of the
+  // function.
+  virtual bool retried() const = 0;
+  // For a stream: whether it may make more, or must wait until what it made has been read.
+  virtual bool MayGoOn(TimePoint now) = 0;
   // Writes an input, of the size that inputs() says. May come again, where a worker has ended that
   // had not begun the batch.
   virtual void Write(size_t input, std::byte* place) = 0;
@@ -58,7 +65,7 @@ class FunctionBatch {
     kNone,
     kRaised,  // the function did, or returned what it must not
     kEnded,   // the worker did, while it had the batch
-    kNever,   // it was not begun
+    kNever,   // neither: it was not begun, or it was cancelled
   };
   struct Times {
     Duration write{0};
@@ -101,6 +108,8 @@ class WorkerGroup {
   void Submit(std::unique_ptr<FunctionBatch> batch);
   // kUnavailable with the reason, where workers end again and again.
   Status Ready() const;
+  // Some batch may not be wanted any more. Does not wait.
+  void NoteLeft() const { Wake(); }
   // Ends the workers; what they have, and what comes later, fails.
   void End();
   // Workers that have ended by themselves or were killed, since the start.
@@ -117,6 +126,8 @@ class WorkerGroup {
     int slot = 0;
     TimePoint sent;
     FunctionBatch::Times times;
+    Status cancelled = {};  // why, where it was
+    TimePoint cancelled_at = {};
   };
   struct Worker {
     uint64_t id = 0;
@@ -126,7 +137,9 @@ class WorkerGroup {
     std::vector<Slot> slots;
     std::deque<InFlight> in_flight;  // as the protocol's
     int writing = 0;                 // slots into which inputs are being written
-    TimePoint front_since;           // when the first in flight could begin
+    TimePoint front_begun;           // when the first in flight could begin
+    TimePoint front_since;           // likewise, or when it made its last step
+    std::optional<uint64_t> held;    // bytes that the first asked for, until what it made is read
     TimePoint deadline;              // for loading, or for ending
     int64_t batches = 0;             // computed
     bool spare = false;
@@ -170,12 +183,17 @@ class WorkerGroup {
   void TakePart(const std::shared_ptr<Worker>& worker, const WorkerPart& part);
   void Call(const std::shared_ptr<Worker>& worker, const WorkerCall& call);
   void GiveRoom(Worker& worker, uint64_t bytes);
+  void GiveHeld();
+  // Cancels what nobody waits for any more, and streams that take too long.
+  void CancelDue();
   void BecomeReady(Worker& worker);
   void Lose(const std::shared_ptr<Worker>& worker, std::string why);
   void Log(Worker& worker);
   void CheckWear(Worker& worker);
   void CloseIfIdle(Worker& worker);
   void StartDue();
+  // Starts a further worker, or ends one, as they are busy.
+  void Resize();
   void KillOverdue();
   void FinishEnded();
   int WaitMs() const;
@@ -183,6 +201,10 @@ class WorkerGroup {
   // Under the lock:
   std::shared_ptr<Worker> FreeWorker(int& slot);
   bool Unusable() const;
+  void Cancel(Worker& worker, InFlight& batch, Status why);
+  // When the stream that it computes is to have ended.
+  TimePoint StreamDeadlineOf(const Worker& worker) const;
+  TimePoint CancelDeadlineOf(const Worker& worker) const;
   // When it is to have answered, or loaded, or ended.
   TimePoint DeadlineOf(const Worker& worker) const;
   std::string WhyOverdue(const Worker& worker) const;
@@ -198,6 +220,10 @@ class WorkerGroup {
   int wake_ = -1;
   WorkerReady signature_;
   std::atomic<int64_t> deaths_{0};
+  // Of the thread: workers that are to serve; since when all have been busy; when they last were.
+  int wanted_;
+  std::optional<TimePoint> busy_since_;
+  TimePoint last_busy_;
 
   mutable std::mutex mutex_;
   std::condition_variable loaded_changed_;

@@ -17,6 +17,10 @@ namespace {
 // How long the thread looks for the next event before it sleeps, where the last came so soon: about
 // what a sleep and the wake-up from it take.
 constexpr auto kWatchEvents = std::chrono::microseconds(100);
+// How often it is looked whether all workers are busy, where further ones may be started.
+constexpr auto kLookAtBusy = std::chrono::milliseconds(500);
+// How often a stream that is held back is looked at.
+constexpr auto kAskUnread = std::chrono::milliseconds(5);
 
 bool SameSignature(const WorkerReady& a, const WorkerReady& b) {
   const auto same = [](const std::vector<SymbolicSpec>& x, const std::vector<SymbolicSpec>& y) {
@@ -60,6 +64,7 @@ void WorkerGroup::TakePart(const std::shared_ptr<Worker>& worker, const WorkerPa
   {
     const Lock lock(mutex_);
     const InFlight& front = worker->in_flight.front();  // it stays: only this thread ends it
+    if (!front.cancelled.ok()) return;                  // it has not heard of that
     batch = front.batch.get();
     region = worker->slots[static_cast<size_t>(front.slot)].output.get();
     worker->front_since = clock_.Now();  // it works
@@ -77,13 +82,16 @@ void WorkerGroup::Answer(const std::shared_ptr<Worker>& worker, FunctionBatch::F
     const Lock lock(mutex_);
     own = std::move(worker->in_flight.front());
     worker->in_flight.pop_front();
-    own.times.compute = heard - std::max(worker->front_since, own.sent);
-    worker->front_since = heard;
+    own.times.compute = heard - std::max(worker->front_begun, own.sent);
+    worker->front_begun = worker->front_since = heard;
     slot = &worker->slots[static_cast<size_t>(own.slot)];
     ++worker->batches;
     restarts_.Computed();
   }
-  if (result != nullptr) {
+  if (!own.cancelled.ok()) {
+    status = own.cancelled;
+    failure = FunctionBatch::Failure::kNever;
+  } else if (result != nullptr) {
     status = CatchOutOfMemory(
         [&]() -> Status { return own.batch->Take(PlacedIn(*slot->output, result->outputs)); });
     own.times.take = clock_.Now() - heard;
@@ -101,12 +109,20 @@ void WorkerGroup::Answer(const std::shared_ptr<Worker>& worker, FunctionBatch::F
 
 void WorkerGroup::GiveRoom(Worker& worker, uint64_t bytes) {
   Lock lock(mutex_);
-  const InFlight& front = worker.in_flight.front();
+  const InFlight& front = worker.in_flight.front();  // it stays: only this thread ends it
   Slot& slot = worker.slots[static_cast<size_t>(front.slot)];
   const size_t most = front.batch->max_output_bytes();
+  const bool streams = signature_.streams;
+  const bool asks = streams && front.cancelled.ok();
   lock.unlock();
+  if (asks && !front.batch->MayGoOn(clock_.Now())) {
+    lock.lock();
+    worker.held = bytes;
+    return;
+  }
+  const bool as_before = streams && slot.output->size() >= bytes;
   std::unique_ptr<SharedRegion> region;
-  if (bytes <= most) {
+  if (!as_before && bytes <= most) {
     StatusOr<std::unique_ptr<SharedRegion>> made =
         CatchOutOfMemory([&] { return SharedRegion::Create(bytes); });
     if (made.ok()) region = *std::move(made);
@@ -117,10 +133,59 @@ void WorkerGroup::GiveRoom(Worker& worker, uint64_t bytes) {
     slot.output = std::move(region);
     passed.push_back(slot.output->descriptor());
   }
-  const size_t room = passed.empty() ? 0 : slot.output->size();
+  worker.held.reset();
+  worker.front_since = clock_.Now();  // it may have waited
+  const size_t room = passed.empty() && !as_before ? 0 : slot.output->size();
   worker.protocol.Grant(room);
   if (!worker.process->Send(EncodeRoom(room), passed).ok()) worker.process->Kill();
   if (slot.output != nullptr) slot.output->CloseDescriptor();
+}
+
+void WorkerGroup::GiveHeld() {
+  std::vector<std::shared_ptr<Worker>> held;
+  {
+    const Lock lock(mutex_);
+    for (const auto& [id, worker] : workers_) {
+      if (worker->held && !worker->dead) held.push_back(worker);
+    }
+  }
+  for (const std::shared_ptr<Worker>& worker : held) GiveRoom(*worker, *worker->held);
+}
+
+void WorkerGroup::Cancel(Worker& worker, InFlight& batch, Status why) {
+  batch.cancelled = std::move(why);
+  batch.cancelled_at = clock_.Now();
+  const uint64_t sequence =
+      worker.protocol.in_flight()[static_cast<size_t>(&batch - &worker.in_flight.front())].sequence;
+  if (!worker.process->Send(EncodeCancel(sequence), {}).ok()) worker.process->Kill();
+}
+
+void WorkerGroup::CancelDue() {
+  const Lock lock(mutex_);
+  const TimePoint now = clock_.Now();
+  const auto nobody = [] { return absl::CancelledError("nobody waits for it any more"); };
+  for (const auto& [id, worker] : workers_) {
+    if (worker->dead || worker->hung_up) continue;
+    for (size_t i = 0; i < worker->in_flight.size(); ++i) {
+      InFlight& own = worker->in_flight[i];
+      if (!own.cancelled.ok()) continue;
+      if (!own.batch->wanted()) {
+        Cancel(*worker, own, nobody());
+      } else if (i == 0 && StreamDeadlineOf(*worker) <= now) {
+        Cancel(*worker, own,
+               DeadlineExceeded("the stream took longer than {} s (stream_timeout_us)",
+                                static_cast<double>(options_.config.stream_timeout_us) * 1e-6));
+      }
+    }
+  }
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    if ((*at)->wanted()) {
+      ++at;
+      continue;
+    }
+    ended_.push_back({std::move(*at), FunctionBatch::Failure::kNever, nobody(), {}});
+    at = waiting_.erase(at);
+  }
 }
 
 void WorkerGroup::HearOne(const std::shared_ptr<Worker>& worker, WorkerMessage message) {
@@ -184,7 +249,14 @@ int WorkerGroup::WaitMs() const {
   // Nobody who submits a batch has to wake the thread: its deadline is not before this.
   TimePoint wake = now + std::chrono::microseconds(options_.config.batch_timeout_us);
   for (const TimePoint start : starts_) wake = std::min(wake, start);
-  for (const auto& [id, worker] : workers_) wake = std::min(wake, DeadlineOf(*worker));
+  // What keeps the workers busy came from another thread, which does not wake this one.
+  if (wanted_ < options_.config.max_workers) {
+    wake = std::min<TimePoint>(wake, now + kLookAtBusy);
+  }
+  for (const auto& [id, worker] : workers_) {
+    wake = std::min({wake, DeadlineOf(*worker), StreamDeadlineOf(*worker)});
+    if (worker->held) wake = std::min<TimePoint>(wake, now + kAskUnread);
+  }
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(wake - now).count();
   return static_cast<int>(std::clamp<int64_t>(ms, 0, 60'000));
 }
@@ -223,7 +295,10 @@ void WorkerGroup::Main() {
     if (stopping) {
       for (const auto& [id, worker] : workers_) CloseIfIdle(*worker);
     }
+    Resize();
     StartDue();
+    CancelDue();
+    GiveHeld();
     FinishEnded();
     DeliverWaiting();
     const int count = Await(events);

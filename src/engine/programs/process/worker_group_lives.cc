@@ -17,6 +17,9 @@ namespace {
 
 // How often a worker's memory is looked at: batches.
 constexpr int64_t kBatchesBetweenChecks = 64;
+// How long all workers are busy until another is started, and how long they are not until it ends.
+constexpr auto kGrowAfter = std::chrono::seconds(1);
+constexpr auto kShrinkAfter = std::chrono::seconds(60);
 
 std::string PythonOf(const FunctionConfig& config) {
   if (!config.python_executable.empty()) return config.python_executable;
@@ -81,6 +84,41 @@ void WorkerGroup::StartDue() {
   }
 }
 
+void WorkerGroup::Resize() {
+  const FunctionConfig& config = options_.config;
+  if (config.max_workers <= config.workers) return;
+  const TimePoint now = clock_.Now();
+  std::shared_ptr<Worker> unneeded;
+  {
+    const Lock lock(mutex_);
+    if (!loaded_ || ending_ || stopping_) return;
+    int serving = 0;
+    for (const auto& [id, worker] : workers_) {
+      if (!worker->serves()) continue;
+      ++serving;
+      if (worker->load() == 0) unneeded = worker;
+    }
+    if (serving > 0 && unneeded == nullptr) {
+      if (!busy_since_) busy_since_ = now;
+      last_busy_ = now;
+      const bool all = serving == wanted_ && starts_.empty();
+      if (!all || wanted_ >= config.max_workers || now - *busy_since_ < kGrowAfter) return;
+      ++wanted_;
+      busy_since_ = now;
+      starts_.push_back(now);
+      spdlog::info("{}: all workers are busy; another is started, which makes {}", options_.name,
+                   wanted_);
+      return;
+    }
+    busy_since_.reset();
+    if (unneeded == nullptr || wanted_ == config.workers || now - last_busy_ < kShrinkAfter) return;
+    --wanted_;
+    last_busy_ = now;
+    unneeded->closing = true;
+  }
+  CloseIfIdle(*unneeded);
+}
+
 void WorkerGroup::BecomeReady(Worker& worker) {
   bool close_worn = false;
   {
@@ -90,7 +128,7 @@ void WorkerGroup::BecomeReady(Worker& worker) {
     for (const auto& [id, other] : workers_) {
       serving += other.get() != &worker && other->serves() && !other->worn ? 1 : 0;
     }
-    worker.spare = serving >= options_.config.workers;
+    worker.spare = serving >= wanted_;
     for (const auto& [id, other] : workers_) {
       if (!other->worn || other->closing) continue;
       other->closing = close_worn = true;
@@ -119,6 +157,7 @@ void WorkerGroup::CloseIfIdle(Worker& worker) {
 
 void WorkerGroup::Lose(const std::shared_ptr<Worker>& worker, std::string why) {
   bool expected = false;
+  bool blameless = false;  // it ended for what a request asked of it, which was known before
   {
     const Lock lock(mutex_);
     if (std::exchange(worker->dead, true)) return;
@@ -146,7 +185,13 @@ void WorkerGroup::Lose(const std::shared_ptr<Worker>& worker, std::string why) {
       worker->in_flight.resize(std::min<size_t>(worker->in_flight.size(), 1));
     }
     for (InFlight& own : worker->in_flight) {
-      own.times.compute = clock_.Now() - std::max(worker->front_since, own.sent);
+      own.times.compute = clock_.Now() - std::max(worker->front_begun, own.sent);
+      blameless = !own.cancelled.ok() || own.batch->retried();
+      if (!own.cancelled.ok()) {
+        ended_.push_back({std::move(own.batch), FunctionBatch::Failure::kNever,
+                          std::move(own.cancelled), own.times});
+        continue;
+      }
       ended_.push_back({std::move(own.batch), FunctionBatch::Failure::kEnded,
                         Unavailable("the worker {} while it computed the batch", why), own.times});
     }
@@ -161,7 +206,7 @@ void WorkerGroup::Lose(const std::shared_ptr<Worker>& worker, std::string why) {
         other->spare = false;
         break;
       }
-      const Duration delay = restarts_.Died();
+      const Duration delay = blameless ? Duration(0) : restarts_.Died();
       spdlog::error("{}: worker {} {}; another is started in {} ms", options_.name, worker->id, why,
                     std::chrono::duration_cast<std::chrono::milliseconds>(delay).count());
       if (!worker->worn) starts_.push_back(clock_.Now() + delay);
@@ -191,7 +236,24 @@ void WorkerGroup::CheckWear(Worker& worker) {
 TimePoint WorkerGroup::DeadlineOf(const Worker& worker) const {
   if (worker.closed || worker.hung_up || !worker.protocol.ready()) return worker.deadline;
   if (worker.in_flight.empty()) return TimePoint::max();
-  return worker.front_since + std::chrono::microseconds(options_.config.batch_timeout_us);
+  const InFlight& front = worker.in_flight.front();
+  if (worker.held && front.cancelled.ok()) return TimePoint::max();  // it waits for us
+  const TimePoint step =
+      worker.front_since + std::chrono::microseconds(options_.config.batch_timeout_us);
+  if (front.cancelled.ok() || !signature_.streams) return step;
+  return std::min(step, CancelDeadlineOf(worker));
+}
+
+TimePoint WorkerGroup::CancelDeadlineOf(const Worker& worker) const {
+  // One that was cancelled before it came to the front is looked at when it is begun.
+  return std::max(worker.in_flight.front().cancelled_at, worker.front_begun) +
+         std::chrono::microseconds(options_.config.cancel_timeout_us);
+}
+
+TimePoint WorkerGroup::StreamDeadlineOf(const Worker& worker) const {
+  if (!signature_.streams || worker.in_flight.empty()) return TimePoint::max();
+  if (!worker.in_flight.front().cancelled.ok()) return TimePoint::max();
+  return worker.front_begun + std::chrono::microseconds(options_.config.stream_timeout_us);
 }
 
 std::string WorkerGroup::WhyOverdue(const Worker& worker) const {
@@ -199,6 +261,10 @@ std::string WorkerGroup::WhyOverdue(const Worker& worker) const {
   if (!worker.protocol.ready()) {
     return fmt::format("did not load the function in {} s (load_timeout_us)",
                        static_cast<double>(options_.config.load_timeout_us) * 1e-6);
+  }
+  if (signature_.streams && !worker.in_flight.front().cancelled.ok()) {
+    return fmt::format("was killed because it did not end a cancelled batch in {} s",
+                       static_cast<double>(options_.config.cancel_timeout_us) * 1e-6);
   }
   return fmt::format("was killed because it did not answer in {} s (batch_timeout_us)",
                      static_cast<double>(options_.config.batch_timeout_us) * 1e-6);

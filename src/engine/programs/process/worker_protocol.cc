@@ -148,7 +148,8 @@ Status WorkerProtocol::Check(const WorkerMessage& message) const {
     if (asked_for_room_ && !ready_->streams && !called_) {
       return InvalidArgument("batch {} asked for room twice", needs->sequence);
     }
-    if (needs->bytes <= in_flight_.front().output_room) {
+    // What a stream wrote before has been taken: it may ask for the same room again.
+    if (!ready_->streams && needs->bytes <= in_flight_.front().output_room) {
       return InvalidArgument("batch {} asked for {} bytes and has {}", needs->sequence,
                              needs->bytes, in_flight_.front().output_room);
     }

@@ -37,8 +37,8 @@ class WorkerProtocol {
 
   // The worker is given a batch; it is ready, and `sequence` higher than all before.
   void Begin(const Batch& batch);
-  // The worker's need of room is answered: its batch has so many bytes for its outputs now, or (0)
-  // no more than before.
+  // The worker's need of room is answered: its batch has that many bytes for its outputs now, or
+  // (0) no more than before.
   void Grant(uint64_t room);
 
   // A message from the worker. A result or a failure is of in_flight()'s first batch, which has

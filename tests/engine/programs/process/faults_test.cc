@@ -139,6 +139,31 @@ TEST_F(FaultsTest, OnlyTheBatchOfAWorkerThatExitsFails) {
   EXPECT_TRUE(answers[3].ok()) << answers[3].status();
 }
 
+TEST_F(FaultsTest, OthersOfABatchWhoseWorkerEndsAreAnswered) {
+  ASSERT_TRUE(LoadHarmful("os._exit(3)").ok());
+  const auto answers = Together({-2, 1, 3, -4, 5});
+  for (const size_t good : {1, 2, 4}) EXPECT_TRUE(answers[good].ok()) << answers[good].status();
+  for (const size_t bad : {0, 3}) {
+    EXPECT_EQ(answers[bad].status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(MessageOf(answers[bad].status()), HasSubstr("exited with code 3"));
+  }
+}
+
+TEST_F(FaultsTest, AFunctionWithSideEffectsIsNotRunAgainWhereItsWorkerEnds) {
+  ASSERT_TRUE(LoadHarmful("os._exit(3)", "retry_alone: false\n").ok());
+  for (const auto& answer : Together({1, -2, 3})) {
+    EXPECT_THAT(MessageOf(answer.status()), HasSubstr("exited with code 3"));
+  }
+}
+
+TEST_F(FaultsTest, OthersOfABatchThatHangsAreAnswered) {
+  ASSERT_TRUE(LoadHarmful("time.sleep(1000)", "batch_timeout_us: 1000000\n").ok());
+  const auto answers = Together({1, -2, 3});
+  EXPECT_TRUE(answers[0].ok()) << answers[0].status();
+  EXPECT_THAT(MessageOf(answers[1].status()), HasSubstr("batch_timeout_us"));
+  EXPECT_TRUE(answers[2].ok()) << answers[2].status();
+}
+
 TEST_F(FaultsTest, SystemExitEndsTheWorker) {
   ASSERT_TRUE(LoadHarmful("sys.exit(5)").ok());
   Open();
@@ -207,6 +232,21 @@ constexpr const char* kProcessId =
     "def predict(x) -> NDArray[np.int64]:\n"
     "  kept.append(np.ones(int(x[0, 0])))\n"
     "  return np.full(len(x), os.getpid())\n";
+
+TEST_F(FaultsTest, AnotherWorkerIsStartedWhileAllAreBusy) {
+  ASSERT_TRUE(Load("import os, time\n"
+                   "def predict(x):\n"
+                   "  while x[0, 0] < 0 and not os.path.exists('" +
+                       (folder_ / "gate").string() +
+                       "'): time.sleep(0.001)\n"
+                       "  return x\n",
+                   "max_workers: 2\nbatches_in_flight: 1\nmax_batch_size: 1\n")
+                  .ok());
+  Answer busy = Submit(Row(-1));
+  EXPECT_THAT(Values(Infer(Row(1))), ElementsAre(1));
+  Open();
+  EXPECT_TRUE(busy.get().ok());
+}
 
 TEST_F(FaultsTest, AWorkerIsReplacedAfterItsBatches) {
   ASSERT_TRUE(Load(kProcessId, "restart_after_batches: 10\n").ok());

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <fstream>
 #include <mutex>
+#include <thread>
 
 #include "engine/programs/process/functions.h"
 
@@ -115,6 +117,156 @@ TEST_F(GeneratorTest, WhatGoesWrongFailsTheRequest) {
   EXPECT_THAT(MessageOf(Infer(Rows({3})).status()), HasSubstr("0 rows"));
   EXPECT_THAT(MessageOf(Infer(Rows({4})).status()), HasSubstr("exited with code 3"));
   EXPECT_THAT(Values(Infer(Rows({5}))), ElementsAre(5));
+}
+
+// Yields for ever where the first number is negative, and notes its steps when it is closed.
+class EndlessTest : public GeneratorTest {
+ protected:
+  Status LoadEndless(const std::string& settings = "", const std::string& step = "") {
+    return Load(
+        "import time\n"
+        "def predict(x):\n"
+        "  steps = 0\n"
+        "  try:\n"
+        "    while x[0, 0] < 0 or steps == 0:\n"
+        "      steps += 1\n"
+        "      yield np.full((len(x), 5000), steps, 'float32')\n" +
+            step + "  finally:\n    open('" + (folder_ / "closed").string() +
+            "', 'a').write(f'{steps}\\n')\n",
+        settings);
+  }
+  // Lines that the generators wrote.
+  std::vector<int> Closed() const {
+    std::ifstream file(folder_ / "closed");
+    std::vector<int> all;
+    for (int steps = 0; file >> steps;) all.push_back(steps);
+    return all;
+  }
+  struct Stream {
+    RequestId id = 0;
+    Answer answer;
+    std::shared_ptr<std::atomic<int>> steps = std::make_shared<std::atomic<int>>(0);
+    // Bytes of a step that nobody reads.
+    std::shared_ptr<std::atomic<int64_t>> unread = std::make_shared<std::atomic<int64_t>>(0);
+  };
+  Stream Begin(float value, int64_t unread = 0) {
+    Stream stream;
+    *stream.unread = unread;
+    InferRequest request = Request(Rows({value}));
+    request.parts_once = true;
+    request.on_parts = [steps = stream.steps](std::span<const InferPart> parts) {
+      *steps += static_cast<int>(parts.size());
+    };
+    request.unread = [steps = stream.steps, unread = stream.unread] { return *steps * *unread; };
+    auto promise = std::make_shared<std::promise<StatusOr<InferResponse>>>();
+    stream.answer = promise->get_future();
+    stream.id = engine_->InferAsync(
+        std::move(request),
+        [promise](StatusOr<InferResponse> response) { promise->set_value(std::move(response)); });
+    return stream;
+  }
+};
+
+TEST_F(EndlessTest, ItIsClosedAtTheNextStepOnceNobodyWaits) {
+  ASSERT_TRUE(LoadEndless().ok());
+  Stream stream = Begin(-1);
+  ASSERT_TRUE(Soon([&] { return *stream.steps > 2; }));
+  engine_->Cancel(stream.id);
+  EXPECT_EQ(stream.answer.get().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(Values(Infer(Rows({7}))), ::testing::SizeIs(5000));
+  EXPECT_EQ(Closed().size(), 2u);
+}
+
+TEST_F(EndlessTest, ADeadlineEndsIt) {
+  ASSERT_TRUE(LoadEndless().ok());
+  InferRequest request = Request(Rows({-1}));
+  request.timeout = std::chrono::milliseconds(50);
+  EXPECT_EQ(engine_->Infer(request).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(Infer(Rows({7})).ok());
+  EXPECT_EQ(Closed().size(), 2u);
+}
+
+TEST_F(EndlessTest, AStreamHasADeadline) {
+  ASSERT_TRUE(LoadEndless("stream_timeout_us: 200000\n").ok());
+  Stream stream = Begin(-1);
+  const Status status = stream.answer.get().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(MessageOf(status), HasSubstr("stream_timeout_us"));
+  EXPECT_TRUE(Infer(Rows({7})).ok());
+}
+
+TEST_F(EndlessTest, AWorkerThatDoesNotEndItIsReplaced) {
+  ASSERT_TRUE(
+      LoadEndless("cancel_timeout_us: 100000\n", "      if x[0, 0] < 0: time.sleep(1000)\n").ok());
+  for (int i = 0; i < 3; ++i) {  // which says nothing of the function
+    Stream stream = Begin(-1);
+    ASSERT_TRUE(Soon([&] { return *stream.steps > 0; }));
+    engine_->Cancel(stream.id);
+    EXPECT_FALSE(stream.answer.get().ok());
+    EXPECT_TRUE(Infer(Rows({7})).ok());
+  }
+  EXPECT_TRUE(engine_->ModelReady("my"));
+}
+
+TEST_F(EndlessTest, ItWaitsUntilWhatItMadeIsRead) {
+  ASSERT_TRUE(LoadEndless().ok());
+  Stream stream = Begin(-1, 100'000);
+  // More than 2^20 bytes are not read.
+  ASSERT_TRUE(Soon([&] { return *stream.steps > 10; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const int steps = *stream.steps;
+  EXPECT_LT(steps, 30);
+  *stream.unread = 0;
+  ASSERT_TRUE(Soon([&] { return *stream.steps > steps + 30; }));
+  engine_->Cancel(stream.id);
+  stream.answer.wait();
+}
+
+// One that is not read ends after some time; the other goes on.
+TEST_F(EndlessTest, WhoDoesNotReadHoldsUpOthersOfItsBatchNotForLong) {
+  ASSERT_TRUE(LoadEndless("max_batch_size: 4\nqueue_delay_us: 200000\n").ok());
+  Stream slow = Begin(-1, 100'000);
+  Stream other = Begin(-1);
+  ASSERT_TRUE(Soon([&] { return *other.steps > 200; }));
+  EXPECT_LT(*slow.steps, 30);
+  engine_->Cancel(other.id);
+  EXPECT_THAT(MessageOf(slow.answer.get().status()), HasSubstr("read too slowly"));
+}
+
+TEST_F(EndlessTest, WhatIsKeptForAnAnswerIsBounded) {
+  auto engine = Engine::Create({.workers = 1, .memory_budget = 1 << 20, .allow_plugins = true});
+  ASSERT_TRUE(engine.ok());
+  engine_ = *std::move(engine);
+  ASSERT_TRUE(LoadEndless().ok());
+  EXPECT_THAT(MessageOf(Infer(Rows({-1})).status()), HasSubstr("memory-budget"));
+  EXPECT_TRUE(Infer(Rows({7})).ok());
+  // What is sent is not kept.
+  Stream stream = Begin(-1);
+  ASSERT_TRUE(Soon([&] { return *stream.steps > 200; }));
+  engine_->Cancel(stream.id);
+  stream.answer.wait();
+}
+
+TEST_F(EndlessTest, AnAnswerLeavesOutWhatWasSent) {
+  ASSERT_TRUE(LoadEndless().ok());
+  Stream stream = Begin(7);
+  const auto response = stream.answer.get();
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_TRUE(response->outputs.empty());
+  EXPECT_EQ(*stream.steps, 1);
+}
+
+// An async function is cancelled where it waits.
+TEST_F(GeneratorTest, AnAsyncFunctionIsCancelled) {
+  ASSERT_TRUE(Load("import asyncio\n"
+                   "async def predict(x):\n"
+                   "  if x[0, 0] < 0: await asyncio.sleep(1000)\n"
+                   "  return x\n")
+                  .ok());
+  InferRequest request = Request(Rows({-1}));
+  request.timeout = std::chrono::milliseconds(50);
+  EXPECT_EQ(engine_->Infer(request).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(Values(Infer(Rows({7}))), ElementsAre(7));
 }
 
 }  // namespace

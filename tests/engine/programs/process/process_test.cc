@@ -327,18 +327,23 @@ TEST_F(ProcessTest, TheBatchBehindIsThereBeforeTheOneInFrontHasEnded) {
     ASSERT_TRUE(
         Load("import os, select, time\n"
              "def predict(x):\n"
-             "  while not os.path.exists('" +
+             "  open('" +
+                 (folder_ / "begun").string() +
+                 "', 'w')\n"
+                 "  while not os.path.exists('" +
                  (folder_ / "go").string() +
                  "'): time.sleep(0.001)\n"
                  "  return np.full(len(x), len(select.select([3], [], [], 0)[0]), 'float32')\n",
              "max_batch_size: 1\nbatches_in_flight: " + std::to_string(in_flight) + "\n")
             .ok());
     Answer first = Submit(Rows({1}));
+    ASSERT_TRUE(Soon([&] { return std::filesystem::exists(folder_ / "begun"); }));
     Answer second = Submit(Rows({1}));
     WriteFile(folder_ / "go", "");
     EXPECT_THAT(Values(first.get()), ElementsAre(static_cast<float>(in_flight - 1)));
     EXPECT_TRUE(second.get().ok());
     std::filesystem::remove(folder_ / "go");
+    std::filesystem::remove(folder_ / "begun");
   }
 }
 
