@@ -1,17 +1,28 @@
-"""A model's template of chats, which makes one text of messages: the Jinja that Hugging Face's files have, rendered as transformers
-renders it."""
+"""A model's chat template, which makes one text of messages: the Jinja of Hugging Face's files, rendered as transformers renders
+it. A child process compiles and renders it, within bounds on time and memory: a template may ask for any amount of both."""
 
+import ctypes
 import datetime
 import json
 import os
 import signal
+import socket
+import struct
+import sys
+import time
 
+from _limits import limit_memory
 from chairlift import InvalidArgument
 
 MAX_FILE_BYTES = 256 << 20
+MAX_CONFIG_BYTES = 16 << 20
+MAX_TEMPLATE_BYTES = 1 << 20
+MAX_TEXT_BYTES = 128 << 10
 TEMPLATE_FILE, CONFIG_FILE = "chat_template.jinja", "tokenizer_config.json"
 RENDER_SECONDS = 5  # other texts of the model wait meanwhile
+RENDER_BYTES = 512 << 20
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+PR_SET_PDEATHSIG = 1
 
 
 def read_text(folder, name):
@@ -19,8 +30,8 @@ def read_text(folder, name):
     path = os.path.join(folder, name)
     if not os.path.isfile(path):
         return None
-    if os.path.getsize(path) > MAX_FILE_BYTES:
-        raise ValueError(f"{path} has more than {MAX_FILE_BYTES} bytes")
+    if os.path.getsize(path) > MAX_CONFIG_BYTES:
+        raise ValueError(f"{path} has more than {MAX_CONFIG_BYTES} bytes")
     with open(path, encoding="utf-8") as file:
         return file.read()
 
@@ -30,91 +41,214 @@ def read_json(folder, name):
     text = read_text(folder, name)
     if text is None:
         return {}
-    found = json.loads(text)
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"{os.path.join(folder, name)} is nested too deeply") from None
     if not isinstance(found, dict):
         raise ValueError(f"{os.path.join(folder, name)} is not a JSON object")
     return found
+
+
+def of_token(token):
+    """Its text; None if it is no token."""
+    token = token.get("content") if isinstance(token, dict) else token
+    return token if isinstance(token, str) else None
 
 
 class Template:
     """Of the files beside a tokenizer.json. Without one, and without the package jinja2, messages are refused, by name."""
 
     def __init__(self, folder):
-        self.why, self.template = None, None
+        self.why, self.child = None, None
         config = read_json(folder, CONFIG_FILE)
         source = read_text(folder, TEMPLATE_FILE)
         if source is None:
             source = config.get("chat_template")
         if isinstance(source, list):  # several, by name
-            source = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}.get("default")
+            source = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
+        if isinstance(source, dict):
+            source = source.get("default")
         if not isinstance(source, str):
             self.why = (f"the model takes no chats: there is no {TEMPLATE_FILE} beside its tokenizer.json, and no "
                         f"\"chat_template\" in a {CONFIG_FILE}. /v1/completions continues texts")
             return
-        self.tokens = {}
-        for name in SPECIAL_TOKENS:
-            token = config.get(name)
-            token = token.get("content") if isinstance(token, dict) else token
-            if isinstance(token, str):
-                self.tokens[name] = token
+        if len(source) > MAX_TEMPLATE_BYTES:
+            self.why = f"invalid chat template: it has {len(source)} characters; at most {MAX_TEMPLATE_BYTES} are possible"
+            return
+        self.source = source
+        self.tokens = {name: of_token(config.get(name)) for name in SPECIAL_TOKENS if of_token(config.get(name)) is not None}
+        more = config.get("additional_special_tokens")
+        if isinstance(more, list):
+            self.tokens["additional_special_tokens"] = [of_token(token) for token in more if of_token(token) is not None]
         try:
-            import jinja2
             import jinja2.ext
-            import jinja2.sandbox
+            import jinja2.sandbox  # noqa: F401
         except ImportError as error:
-            import sys
-            self.why = (f"the model's template of chats needs the package jinja2, which {sys.executable} has not ({error}): "
+            self.why = (f"the model's chat template needs the package jinja2, which {sys.executable} has not ({error}): "
                         "`pip install jinja2` there, or have CHAIRLIFT_PYTHON name an interpreter that has it")
             return
-        environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
-                                                                   extensions=[jinja2.ext.loopcontrols])
-        # jinja2's own escapes what HTML would.
-        environment.filters["tojson"] = lambda value, ensure_ascii=False, indent=None, separators=None, sort_keys=False: \
-            json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-        environment.globals["raise_exception"] = refuse
-        environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+        self.why = self.start()
+
+    def start(self):
+        """Starts the child process. Why there is none; None: there is."""
+        self.child = Child(lambda: compiled(self.source), self.text_of)
         try:
-            self.template = environment.from_string(source)
-        except Exception as error:  # also of the Python that is made of it
-            self.why = f"the model's template of chats is none: {error}"
+            error = self.child.receive()
+        except TimeoutError:
+            error = f"it is not compiled within {RENDER_SECONDS} s"
+        except EOFError:
+            return f"invalid chat template: its process {self.end(1)} while it compiled it"
+        if not error:
+            return None
+        self.end()
+        return f"invalid chat template: {error}"
+
+    def end(self, patience=0.0):
+        child, self.child = self.child, None
+        return child.end(patience)
+
+    def text_of(self, template, messages):
+        """In the child process."""
+        try:
+            text = template.render(messages=json.loads(messages), add_generation_prompt=True, tools=None, documents=None,
+                                   **self.tokens)
+            size = len(text.encode(errors="surrogatepass"))
+        except Refused as error:
+            return "", f"the model's chat template refuses these messages: {error}"
+        except Exception as error:
+            return "", f"the model's chat template does not take these messages: {str(error) or type(error).__name__}"
+        if size > MAX_TEXT_BYTES:
+            return "", f"the text has {size} bytes; at most {MAX_TEXT_BYTES} are possible"
+        return text, ""
 
     def render(self, messages):
         if self.why is not None:
             raise InvalidArgument(self.why)
-        messages = checked(messages)
+        messages = json.dumps(checked(messages))
+        if self.child is None and (error := self.start()) is not None:
+            raise InvalidArgument(error)
         try:
-            return in_time(lambda: self.template.render(messages=messages, add_generation_prompt=True, tools=None,
-                                                        documents=None, **self.tokens))
-        except InvalidArgument:
-            raise
-        except TooSlow:
-            raise InvalidArgument("the model's template of chats takes these messages, but is not done with them within "
-                                  f"{RENDER_SECONDS} s: send fewer, or shorter ones, or mend the template") from None
-        except Exception as error:
-            raise InvalidArgument("the model's template of chats does not take these messages: "
-                                  f"{str(error) or type(error).__name__}") from None
+            self.child.send(messages)
+            text, error = self.child.receive()
+        except TimeoutError:
+            self.end()
+            error = ("the model's chat template takes these messages, but is not done with them within "
+                     f"{RENDER_SECONDS} s: send fewer or shorter ones, or fix the template")
+        except EOFError:
+            error = f"the model's chat template does not take these messages: its process {self.end(1)}"
+        if error:
+            raise InvalidArgument(error)
+        return text
 
 
-class TooSlow(BaseException):
-    """Not an Exception, so that nothing that runs meanwhile handles it."""
-
-
-def in_time(call):
-    """What it returns within RENDER_SECONDS, of the process's main thread."""
-    def expire(*_):
-        raise TooSlow
-
-    signal.signal(signal.SIGALRM, expire)
-    try:
-        # Again and again: what is raised in a finalizer is lost.
-        signal.setitimer(signal.ITIMER_REAL, RENDER_SECONDS, 0.5)
-        return call()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+class Refused(Exception):
+    """By the template itself."""
 
 
 def refuse(message):
-    raise InvalidArgument(f"the model's template of chats refuses these messages: {message}")
+    raise Refused(message)
+
+
+def compiled(source):
+    """The template, as transformers compiles it."""
+    import jinja2.ext
+    import jinja2.sandbox
+
+    class GenerationBlocks(jinja2.ext.Extension):
+        """{% generation %} … {% endgeneration %}, which mark for training what the model writes. Rendered, they add nothing."""
+
+        tags = {"generation"}
+
+        def parse(self, parser):
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return jinja2.nodes.CallBlock(self.call_method("_inner"), [], [], body).set_lineno(line)
+
+        @staticmethod
+        def _inner(caller):
+            return caller()
+
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
+                                                               extensions=[GenerationBlocks, jinja2.ext.loopcontrols])
+    # jinja2's own escapes what HTML would.
+    environment.filters["tojson"] = lambda value, ensure_ascii=False, indent=None, separators=None, sort_keys=False: \
+        json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    environment.globals["raise_exception"] = refuse
+    environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+    return environment.from_string(source)
+
+
+class Child:
+    """A process that has what `prepare()` returns, and answers what it is sent with answer(it, message), in JSON."""
+
+    def __init__(self, prepare, answer):
+        self.socket, theirs = socket.socketpair()
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                self.socket.close()
+                self.socket = theirs
+                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                if os.getppid() == parent:
+                    self.serve(prepare, answer)
+            finally:
+                os._exit(1)
+        theirs.close()
+
+    def serve(self, prepare, answer):
+        limit_memory(RENDER_BYTES)
+        try:
+            prepared, error = prepare(), ""
+        except Exception as raised:  # also of the Python that is made of a template
+            prepared, error = None, str(raised) or type(raised).__name__
+        self.send(error)
+        while prepared is not None:
+            self.send(answer(prepared, self.receive(None)))
+
+    def send(self, message):
+        data = json.dumps(message).encode()
+        self.socket.settimeout(RENDER_SECONDS)
+        try:
+            self.socket.sendall(struct.pack("=Q", len(data)) + data)
+        except TimeoutError:
+            raise
+        except OSError:  # what it said last tells more
+            pass
+
+    def receive(self, seconds=RENDER_SECONDS):
+        """TimeoutError; EOFError if the process has ended."""
+        end = None if seconds is None else time.monotonic() + seconds
+        size, = struct.unpack("=Q", self.read(8, end))
+        return json.loads(self.read(size, end))
+
+    def read(self, size, end):
+        data = bytearray()
+        while len(data) < size:
+            self.socket.settimeout(None if end is None else max(end - time.monotonic(), 1e-6))
+            try:
+                got = self.socket.recv(min(size - len(data), 1 << 20))
+            except ConnectionError:
+                got = b""
+            if not got:
+                raise EOFError("closed its end")
+            data += got
+        return data
+
+    def end(self, patience=0.0):
+        """Kills it unless it ends within `patience` seconds. Returns how it has ended."""
+        self.socket.close()
+        end = time.monotonic() + patience
+        ended, status = os.waitpid(self.pid, os.WNOHANG)
+        while not ended and time.monotonic() < end:
+            time.sleep(0.005)
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+        if not ended:
+            os.kill(self.pid, signal.SIGKILL)
+            _, status = os.waitpid(self.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
 
 
 def checked(text):

@@ -17,6 +17,7 @@ import typing
 
 import numpy as np
 
+from _limits import limit_memory
 from chairlift import InvalidArgument, Ragged
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processor's cores compute the model
@@ -28,13 +29,17 @@ except ImportError as error:
                       "there, or have CHAIRLIFT_PYTHON name an interpreter that has it") from error
 
 INCOMPLETE = "\ufffd"  # what bytes of an incomplete character become
+LOAD_BYTES, RUN_BYTES = 4 << 30, 1 << 30  # of memory
+MAX_HELD_TOKENS = 64  # that may wait for a character to be complete, as in the server
 
 
 class Texts:
     """`argument`: the path of tokenizer.json."""
 
     def __init__(self, argument):
+        limit_memory(LOAD_BYTES)
         self.tokenizer, config = _tokenizer_files.load(argument)
+        limit_memory(RUN_BYTES)
         if config.get("clean_up_tokenization_spaces") is True:
             print("tokenizer_config.json: clean_up_tokenization_spaces has no effect: texts are as the tokenizer's decoder "
                   "gives them")
@@ -72,7 +77,8 @@ class Texts:
         window, read, before = 0, known, self.tokenizer.decode(row[:known], skip_special_tokens=True)
         for i in range(known, len(row)):
             text = self.tokenizer.decode(row[window:i + 1], skip_special_tokens=True)
-            whole = len(text) > len(before) and not text.endswith(INCOMPLETE)
+            complete = len(text) > len(before) and not text.endswith(INCOMPLETE)
+            whole = complete or i - read >= MAX_HELD_TOKENS
             piece = text[len(before):] if whole or (last and i + 1 == len(row)) else ""
             of_row = candidates[(i - known) * likely:][:likely]
             names += [piece if piece and token == row[i] else self.name(row[window:i], token) for token in of_row]

@@ -13,24 +13,27 @@ in a worker process. Its interpreter needs numpy and the package `tokenizers`.
 
 import json
 import os
+import sys
 import typing
 
 import numpy as np
 
 import _chat
-from _chat import read_json
+from _chat import MAX_TEXT_BYTES, read_json
+from _cuts import cuts_of
+from _limits import limit_memory
 from chairlift import InvalidArgument, Ragged
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processor's cores compute the model
 try:
     import _tokenizer_files
 except ImportError as error:
-    import sys
     raise ImportError(f"{sys.executable} has no package tokenizers ({error}), which texts need: `pip install tokenizers` "
                       "there, or have CHAIRLIFT_PYTHON name an interpreter that has it") from error
 
-MAX_TEXT_BYTES = 128 << 10
 MOST_TOKENS = 1 << 20  # where no file says how many the model takes
+LOAD_BYTES, RUN_BYTES = 4 << 30, 2 << 30  # of memory
+SHORT = 2048  # characters of a text that is not worth cutting
 
 
 def max_tokens(folder):
@@ -53,6 +56,141 @@ def ragged(rows, dtype):
     return Ragged(values, ends)
 
 
+class Part:
+    """One of two texts: its token ids, without special ones; whether these are all; and a bit of the text that has tokens."""
+
+    def __init__(self, text, encoding, whole):
+        self.ids, self.whole = encoding.ids, whole
+        ends = encoding.offsets[:8]
+        self.small = text[ends[0][0]:ends[-1][1]] if ends else ""
+
+
+class Encoder:
+    """Makes tokens of texts, and of pairs of them, `most` of each, and tokenizes no more of them than that takes. `truncate`: as
+    OPTIONS say. A row is its token ids, their types, and how many there are."""
+
+    def __init__(self, tokenizer, most):
+        self.tokenizer, self.most = tokenizer, most
+        self.cuts = cuts_of(tokenizer)
+        self.short = max(SHORT, 8 * most)  # characters; most texts of so many tokens have fewer
+
+    def is_short(self, entry):
+        """Whether it is not worth cutting."""
+        return sum(map(len, entry)) <= self.short
+
+    def row(self, entry, truncate, special=True):
+        return self.row_of_pair(entry, truncate) if len(entry) == 2 else self.row_of_text(entry[0], truncate, special)
+
+    def row_of_text(self, text, truncate, special):
+        known = self.end_of if truncate == 2 else self.begin_of
+        encoding = known(text, truncate, special) if self.cuts is not None else None
+        if encoding is None and truncate:
+            encoding = self.truncated(text, truncate)
+        elif encoding is None:
+            encoding = self.tokenizer.encode(text, add_special_tokens=special)
+            if len(encoding) > self.most:
+                raise self.too_long(len(encoding))
+        return row_of(encoding)
+
+    def lengths_to(self, text):
+        """Characters of longer and longer parts of a text, but not of all of it."""
+        length = self.short
+        while 2 * length < len(text):
+            yield length
+            length *= 4
+
+    def begin_of(self, text, truncate, special):
+        """Of a text that is known from its beginning to have too many tokens, when its last are dropped; else None."""
+        for length in self.lengths_to(text):
+            found = self.cuts.search(text, length)
+            if found is None:
+                return None
+            begin = text[:found.start()]
+            if truncate:
+                encoding = self.truncated(begin, truncate)
+                if len(encoding) >= self.most:
+                    return encoding
+            elif len(self.tokenizer.encode(begin, add_special_tokens=special)) > self.most:
+                raise self.too_long()
+        return None
+
+    def end_of(self, text, truncate, _):
+        """Of a text that is known from its end to have too many tokens, when its first are dropped; else None."""
+        for length in self.lengths_to(text):
+            places = self.cuts.finditer(text, len(text) - length)
+            first, second = next(places, None), next(places, None)
+            if second is None:
+                return None
+            encoding = self.truncated(text[first.start():], truncate)
+            # Those of its first word may be others than in the middle of a text.
+            begins = [begin for (begin, _), extra in zip(encoding.offsets, encoding.special_tokens_mask) if not extra]
+            if len(encoding) >= self.most and begins and begins[0] >= second.start() - first.start():
+                return encoding
+        return None
+
+    def row_of_pair(self, pair, truncate):
+        """The tokenizer's own truncation of pairs takes a time that is the product of both lengths."""
+        room = max(self.most - self.tokenizer.num_special_tokens_to_add(True), 0)
+        cut = truncate != 2 and self.cuts is not None
+        parts = [self.ids_of(text, cut) for text in pair]
+        if not all(part.whole for part in parts):
+            if not truncate:
+                raise self.too_long()
+            if room % 2 and min(len(part.ids) for part in parts) > room // 2:
+                # Each gets half of the room, and the longer one a token more.
+                parts = [self.ids_of(text, False) for text in pair]
+        first, second = (part.ids for part in parts)
+        if len(first) + len(second) <= room:
+            return row_of(self.tokenizer.encode(*pair))
+        if not truncate:
+            raise self.too_long(len(first) + len(second) + self.most - room)
+        shorter, longer = sorted((len(first), len(second)))
+        if shorter > room // 2:
+            shorter = room // 2
+        longer = room - shorter
+        lengths = (longer, shorter) if len(first) > len(second) else (shorter, longer)
+        if truncate == 1:
+            first, second = first[:lengths[0]], second[:lengths[1]]
+        else:
+            first, second = first[len(first) - lengths[0]:], second[len(second) - lengths[1]:]
+        # Special tokens are where a small pair has them.
+        small = self.tokenizer.encode(*(part.small for part in parts))
+        ids, types, seen = [], [], set()
+        for token, kind, sequence in zip(small.ids, small.type_ids, small.sequence_ids):
+            part = [token] if sequence is None else (first, second)[sequence] if sequence not in seen else []
+            seen.add(sequence)
+            ids += part
+            types += [kind] * len(part)
+        return ids, types, len(ids)
+
+    def ids_of(self, text, cut):
+        """A text's tokens. `cut`: only so many that they are known to be too many."""
+        for length in self.lengths_to(text) if cut else ():
+            found = self.cuts.search(text, length)
+            if found is None:
+                break
+            encoding = self.tokenizer.encode(text[:found.start()], add_special_tokens=False)
+            if len(encoding) > self.most:
+                return Part(text, encoding, False)
+        return Part(text, self.tokenizer.encode(text, add_special_tokens=False), True)
+
+    def too_long(self, count=None):
+        said = f"{count} tokens, and the model takes {self.most} at most" if count else \
+            f"more than the {self.most} tokens that the model takes"
+        return InvalidArgument(f"the text has {said}: shorten it, or have it truncated (\"truncate\": true)")
+
+    def truncated(self, text, truncate):
+        self.tokenizer.enable_truncation(self.most, direction="right" if truncate == 1 else "left")
+        try:
+            return self.tokenizer.encode(text)
+        finally:
+            self.tokenizer.no_truncation()
+
+
+def row_of(encoding):
+    return encoding.ids, encoding.type_ids, len(encoding)
+
+
 class Texts:
     """`argument`: JSON of the path of tokenizer.json, of the element type of each output of tokens, and of what the files of
     sentence-transformers say."""
@@ -60,6 +198,9 @@ class Texts:
     def __init__(self, argument):
         said = json.loads(argument)
         folder = os.path.dirname(said["path"])
+        # Its process is made before there is much to copy.
+        self.chats = _chat.Template(folder) if said["chats"] else None
+        limit_memory(LOAD_BYTES)
         self.tokenizer, config = _tokenizer_files.load(said["path"])
         self.side = "left" if config.get("truncation_side") == "left" else "right"
         self.prompts = _tokenizer_files.Prompts(said)
@@ -70,7 +211,9 @@ class Texts:
         if said["tokens"]:
             self.most = min(self.most, said["tokens"])
         self.dtypes = said["dtypes"]
-        self.chats = _chat.Template(folder) if said["chats"] else None
+        self.encoder = Encoder(self.tokenizer, self.most)
+        worker = sys.modules.get("_chairlift_worker_call")
+        self.is_cancelled = worker.IS_CANCELLED if worker else lambda: False
         # What predict() gives, as the model takes it.
         parts = [typing.Annotated[Ragged, np.dtype(dtype), name] for name, dtype in self.dtypes.items()]
         parts.append(typing.Annotated[np.ndarray, np.int64, (None, 1), "num_tokens"])
@@ -86,12 +229,15 @@ class Texts:
                 return self.run(text, None, options)
         predict.__annotations__ = annotations
         self.predict = predict
+        limit_memory(RUN_BYTES)
 
     def run(self, texts, pairs, options):
         options = options.tolist()
         rows = [None] * len(texts)
-        to_encode = []
-        for i, (text, (_, what)) in enumerate(zip(texts, options)):
+        short = []
+        for i, (text, (truncate, what)) in enumerate(zip(texts, options)):
+            if i > 0 and len(text) > SHORT and self.is_cancelled():
+                raise InvalidArgument("the request was cancelled")
             if what == 2 and self.chats is not None:
                 rows[i] = self.of_messages(text)
             elif what in (1, 2):
@@ -99,12 +245,15 @@ class Texts:
             else:
                 name, text = text.split(b"\0", 1) if what == 3 and b"\0" in text else (None, text)
                 text = self.prompts.applied(name and name.decode(errors="replace"), self.decoded(text))
-                to_encode.append((i, text if pairs is None else (text, self.decoded(pairs[i]))))
-        encodings = self.tokenizer.encode_batch([entry for _, entry in to_encode])
-        for (i, entry), encoding in zip(to_encode, encodings):
-            if len(encoding.ids) > self.most:
-                encoding = self.shortened(entry, len(encoding.ids), options[i][0])
-            rows[i] = encoding.ids, encoding.type_ids, len(encoding.ids)
+                entry = (text,) if pairs is None else (text, self.decoded(pairs[i]))
+                if self.encoder.is_short(entry):
+                    short.append((i, entry))
+                else:
+                    rows[i] = self.encoder.row(entry, self.side_of(truncate))
+        encodings = self.tokenizer.encode_batch([entry if pairs is not None else entry[0] for _, entry in short])
+        for (i, entry), encoding in zip(short, encodings):
+            fits = len(encoding) <= self.most
+            rows[i] = row_of(encoding) if fits else self.encoder.row(entry, self.side_of(options[i][0]))
         for row in rows:
             if not row[0]:
                 raise InvalidArgument("the text has no tokens: it must have at least one")
@@ -134,27 +283,14 @@ class Texts:
             raise InvalidArgument(f"token {ids[wrong[0]]} is not in the vocabulary of the model: 0 to "
                                   f"{self.vocabulary - 1}")
         if len(ids) > self.most:
-            raise self.too_long(len(ids))
+            raise self.encoder.too_long(len(ids))
         return ids.tolist(), [0] * len(ids), len(ids)
+
+    def side_of(self, truncate):
+        """Of 3, what tokenizer_config.json says."""
+        return truncate if truncate != 3 else 2 if self.side == "left" else 1
 
     def of_messages(self, text):
         """The template says where the special tokens are."""
         prompt = self.chats.render(self.decoded(text))
-        encoding = self.tokenizer.encode(self.decoded(prompt.encode(errors="surrogatepass")), add_special_tokens=False)
-        if len(encoding.ids) > self.most:
-            raise self.too_long(len(encoding.ids))
-        return encoding.ids, encoding.type_ids, len(encoding.ids)
-
-    def too_long(self, count):
-        return InvalidArgument(f"the text has {count} tokens, and the model takes {self.most} at most: shorten it, or "
-                               "have it truncated (\"truncate\": true)")
-
-    def shortened(self, entry, count, truncate):
-        """The encoding of a text of too many tokens; the longer of two loses them."""
-        if not truncate:
-            raise self.too_long(count)
-        self.tokenizer.enable_truncation(self.most, direction={1: "right", 2: "left"}.get(truncate, self.side))
-        try:
-            return self.tokenizer.encode(*entry) if isinstance(entry, tuple) else self.tokenizer.encode(entry)
-        finally:
-            self.tokenizer.no_truncation()
+        return self.encoder.row((self.decoded(prompt.encode(errors="surrogatepass")),), 0, special=False)

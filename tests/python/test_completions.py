@@ -76,6 +76,24 @@ TEMPLATE_OF_ODD_ROLES = r"""
 {%- endfor %}"""
 
 
+# As models have it that were trained on what they said: the blocks mark that, and add nothing.
+GENERATION_TEMPLATE = """{%- for message in messages %}
+    {%- if loop.index > 9 %}{% break %}{% endif %}
+    {%- if message.role == "assistant" %}
+        {%- set mark = "b " %}
+        {%- generation %}{{ mark + message.content + eos_token }}{% endgeneration %}
+    {%- else %}{{- "a " + message.content }}{% endif %}
+{%- endfor %}
+{{- strftime_now("c") }}{{ {"k": "<\u00e9>"} | tojson(indent=1) | length }}"""
+
+# More time and memory than there is.
+COSTLY_TEMPLATE = """{% if messages[0].role == "power" %}{{ (messages | length + 8) ** (9 ** 9) }}{% endif %}
+{%- if messages[0].role == "large" %}{{ ("a" * 10 ** 6) * 10 ** 4 }}{% endif %}
+{%- if messages[0].role == "list" %}{{ (messages * 10 ** 9) | length }}{% endif %}
+{%- if messages[0].role == "deep" %}{% macro again(n) %}{{ again(n + 1) }}{% endmacro %}{{ again(0) }}{% endif %}
+{{- "b " }}"""
+
+
 class Server:
     def __init__(self, folder):
         self.folder = folder
@@ -92,6 +110,11 @@ class Server:
         (folder / "llama/tokenizer_config.json").write_text(json.dumps(config))
         (folder / "bytes/chat_template.jinja").write_text(TEMPLATE_OF_ODD_ROLES)
         (folder / "gpt2/chat_template.jinja").write_text("{% break %}")
+        templates = {"generation": GENERATION_TEMPLATE, "costly": COSTLY_TEMPLATE, "frozen": "{{ 9 ** (9 ** 9) }}"}
+        for name, template in templates.items():
+            shutil.copytree(folder / "llama", folder / name)
+            self.tokenizers[name] = self.tokenizers["llama"]
+            (folder / name / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": template}))
         (folder / "silent/1").mkdir(parents=True)
         shutil.copy(folder / "gpt2/1/model.onnx", folder / "silent/1/model.onnx")
         self.process = subprocess.Popen(
@@ -425,7 +448,7 @@ def test_chats_have_log_probabilities(server):
     ({"messages": [{"role": "user", "content": "a"}], "logprobs": 2}, '"logprobs"'),
     ({"messages": [{"role": "user", "content": "a"}], "logprobs": True, "top_logprobs": 21}, "it must be from 0 to 20"),
     ({"messages": [{"role": "user", "content": "a"}], "model": "t5"}, "the model takes no chats"),
-    ({"messages": [{"role": "user", "content": "a"}], "model": "gpt2"}, "template of chats is none: 'break' outside loop"),
+    ({"messages": [{"role": "user", "content": "a"}], "model": "gpt2"}, "invalid chat template: 'break' outside loop"),
     ({"messages": [{"role": "large", "content": "a"}], "model": "bytes"}, "does not take these messages: MemoryError"),
     ({"messages": [{"role": "wrong", "content": "a"}], "model": "bytes"}, "does not take these messages: expected length"),
     ({"messages": [{"role": "half", "content": "a"}], "model": "bytes"}, "the text is not UTF-8"),
@@ -449,6 +472,31 @@ def test_a_template_that_takes_too_long_holds_up_other_texts_for_some_seconds_on
         for future in endless:
             status, error = future.result()
             assert status == 400 and "is not done with them within 5 s" in error["error"]["message"], error
+
+
+def test_chats_with_generation_blocks(server):
+    messages = [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"}, {"role": "user", "content": "d"}]
+    status, got = server.ask("/v1/chat/completions", {"model": "generation", "messages": messages, "max_tokens": 4})
+    assert status == 200, got
+    ids = server.tokenizers["llama"].encode("a abb c</s>a dc14", add_special_tokens=False).ids
+    _, wanted = server.ask("/v1/completions", {"model": "generation", "prompt": ids, "max_tokens": 4})
+    assert got["usage"] == wanted["usage"] and got["choices"][0]["message"]["content"] == wanted["choices"][0]["text"]
+
+
+@pytest.mark.parametrize("role, why", [
+    ("power", "within 5 s"), ("large", "MemoryError"), ("list", "MemoryError"), ("deep", "maximum recursion depth exceeded")])
+def test_a_costly_template_fails_its_own_chats_only(server, role, why):
+    body = {"model": "costly", "messages": [{"role": role, "content": "a"}], "max_tokens": 2}
+    status, error = server.ask("/v1/chat/completions", body)
+    assert status == 400 and why in error["error"]["message"], error
+    assert server.ask("/v1/completions", {"model": "costly", "prompt": "a", "max_tokens": 2})[0] == 200
+    assert server.ask("/v1/chat/completions", {**body, "messages": [{"role": "user", "content": "a"}]})[0] == 200
+
+
+def test_a_template_that_takes_too_long_to_compile_does_not_hold_up_its_model(server):
+    status, error = server.ask("/v1/chat/completions", {"model": "frozen", "messages": [{"role": "user", "content": "a"}]})
+    assert status == 400 and "invalid chat template: it is not compiled within 5 s" in error["error"]["message"]
+    assert server.ask("/v1/completions", {"model": "frozen", "prompt": "a", "max_tokens": 2})[0] == 200
 
 
 def test_usage_at_the_end_of_a_stream(server):
@@ -516,9 +564,9 @@ def test_models_without_a_tokenizer(server):
     status, error = server.ask("/v2/models/silent/generate", {"text_input": "a"})
     assert status == 400 and "no tokenizer.json" in error["error"]
     status, error = server.ask("/v1/completions", {"model": "gpt4", "prompt": "a"})
-    assert status == 404 and "there are: bytes, gpt2, llama, t5" in error["error"]["message"]
+    assert status == 404 and "there are: " + ", ".join(sorted(server.tokenizers)) in error["error"]["message"]
     with urllib.request.urlopen(server.url + "/v1/models", timeout=30) as response:
-        assert [model["id"] for model in json.load(response)["data"]] == ["bytes", "gpt2", "llama", "t5"]
+        assert [model["id"] for model in json.load(response)["data"]] == sorted(server.tokenizers)
 
 
 def test_a_client_that_leaves_ends_its_request(server):

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/closest.h"
@@ -22,6 +23,14 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr const char* kTokenizerFile = "tokenizer.json";
+// Of tokenizers and detokenizers. A batch of texts is short, so that nobody waits long behind it:
+// two texts of 128 KiB, a pair, take half a second.
+constexpr int64_t kTokenizerBatchBytes = 260 << 10;
+constexpr int64_t kDetokenizerBatchBytes = 1 << 20;
+// A prompt of 2²⁰ token ids; an answer with the names of 2²⁰ tokens.
+constexpr int64_t kHelperRequestBytes = 32 << 20;
+constexpr int64_t kHelperLoadUs = 120'000'000;
+constexpr int64_t kHelperBatchUs = 20'000'000;
 constexpr const char* kPoolingSetting = "pooling";
 constexpr const char* kNormalizeSetting = "normalize";
 constexpr size_t kMaxJsonBytes = size_t{1} << 20;
@@ -372,6 +381,11 @@ std::optional<fs::path> TokenizerFolder(const fs::path& path) {
   return file.parent_path();
 }
 
+// Processes of one tokenizer, where it is what requests wait for.
+int MostTokenizers() {
+  return static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 2, 2U, 8U));
+}
+
 // Of the interpreter; chats need those of their template.
 std::vector<std::string> PackagesOf(const fs::path& folder, bool chats) {
   std::vector<std::string> packages = {"numpy", "tokenizers"};
@@ -404,7 +418,12 @@ FunctionConfig TokenizerFunction(const fs::path& folder, const Json& types, bool
           .function = "Texts",
           .argument = argument.dump(-1, ' ', true, Json::error_handler_t::replace),
           .trusted = true,
-          .packages = PackagesOf(folder, chats)};
+          .packages = PackagesOf(folder, chats),
+          .max_workers = MostTokenizers(),
+          .batch_timeout_us = kHelperBatchUs,
+          .load_timeout_us = kHelperLoadUs,
+          .max_batch_bytes = kTokenizerBatchBytes,
+          .max_request_bytes = kHelperRequestBytes};
 }
 
 }  // namespace
@@ -494,7 +513,11 @@ StatusOr<std::optional<CompletionModel>> FindCompletionModel(const std::string& 
                        .function = "Texts",
                        .argument = (*folder / kTokenizerFile).string(),
                        .trusted = true,
-                       .packages = PackagesOf(*folder, false)};
+                       .packages = PackagesOf(*folder, false),
+                       .batch_timeout_us = kHelperBatchUs,
+                       .load_timeout_us = kHelperLoadUs,
+                       .max_batch_bytes = kDetokenizerBatchBytes,
+                       .max_request_bytes = kHelperRequestBytes};
   CompletionConfig& completion = found.completion;
   completion.tokenizer = TokenizerName(name);
   completion.model = name;

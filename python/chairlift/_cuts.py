@@ -1,0 +1,94 @@
+"""Where a long text may be cut so that the tokens of its beginning, or of its end, are known from that part alone.
+
+Tokens are made within pieces that the tokenizer splits the text into. Whether it splits between a word and the white space
+behind it, whatever stands elsewhere, is proved from the parts that it is made of; there is no such place for others.
+"""
+
+import json
+import re
+import unicodedata
+
+# Parts of a normalizer that look at a character and those that combine with it.
+LOCAL_NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Prepend", "Precompiled"}
+SPLITS_AT_WHITE_SPACE = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
+LOCAL_PRE_TOKENIZERS = {"Punctuation", "Digits"}
+# Of GPT-4 and Llama 3, and of Qwen 2: no alternative goes on from a letter or digit to white space.
+SPLIT_PATTERNS = {r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + digits +
+                  r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+" for digits in ("", "{1,3}")}
+WORD = r"[^\W_]"  # letters and digits: no normal form combines them with what is before
+MODELS = {"WordPiece", "WordLevel", "Unigram", "BPE"}
+MAX_PIECE = 1024
+CHINESE = "[\u4e00-\u9fff]"  # each a word to a BertNormalizer
+MARK = "\u2581"  # what stands for a space
+
+
+def parts_of(part):
+    """Of a normalizer or pre-tokenizer, as its file has them."""
+    if part is None:
+        return []
+    said = json.loads(part.__getstate__())
+    flat, left = [], [said]
+    while left:
+        one = left.pop(0)
+        left[:0] = one.get("normalizers", []) + one.get("pretokenizers", [])
+        if one["type"] != "Sequence":
+            flat.append(one)
+    return flat
+
+
+def may_span_words(token):
+    """Of an added token: whether it may match over the white space between two words."""
+    if re.search(r"\s", token.content):
+        return True
+    return token.normalized and re.search(r"\s|" + MARK, unicodedata.normalize("NFKC", token.content)) is not None
+
+
+def splits_at_marks(tokenizer):
+    """Of a tokenizer that makes pieces of whole texts, spaces marked: whether no piece goes on from a word to a space."""
+    if type(tokenizer.model).__name__ not in ("BPE", "Unigram"):
+        return False
+    pieces = tokenizer.get_vocab(with_added_tokens=False)
+    return MARK in pieces and not any(MARK in piece.lstrip(MARK) or len(piece) > MAX_PIECE for piece in pieces)
+
+
+def cuts_of(tokenizer):
+    """A pattern that matches, with no width, where a text may be cut; None: nowhere."""
+    if type(tokenizer.model).__name__ not in MODELS or getattr(tokenizer.model, "dropout", None):
+        return None
+    white_space, marks, splits, chinese = r"[ \t\n]", False, False, False
+    for one in parts_of(tokenizer.normalizer):
+        if one["type"] == "Replace" and (one["pattern"], one["content"]) == ({"String": " "}, MARK):
+            marks = True
+        elif one["type"] == "Replace" and (one["pattern"], one["content"]) == ({"Regex": " {2,}"}, " "):
+            white_space = " "
+        elif one["type"] not in LOCAL_NORMALIZERS:
+            return None
+        chinese = chinese or one.get("handle_chinese_chars", False)
+    splitters = parts_of(tokenizer.pre_tokenizer)
+    for one in splitters:
+        kind = one["type"]
+        if kind == "Metaspace":
+            white_space = " "
+            splits, marks = splits or one.get("split", True), marks or not one.get("split", True)
+        elif kind == "ByteLevel":
+            splits = splits or one.get("use_regex", True)
+        elif kind == "Split" and one["pattern"].get("Regex") in SPLIT_PATTERNS:
+            if one["behavior"] != "Isolated" or one["invert"]:
+                return None
+            splits = True
+        elif kind in SPLITS_AT_WHITE_SPACE:
+            splits = True
+        elif kind not in LOCAL_PRE_TOKENIZERS and not (marks and kind == "Split" and one["pattern"] == {"String": " "}):
+            return None
+        chinese = chinese and kind in SPLITS_AT_WHITE_SPACE
+    if marks:
+        if any(one["type"] not in ("Metaspace", "Split") for one in splitters) or not splits_at_marks(tokenizer):
+            return None
+        white_space, splits, chinese = " ", True, False
+    added = list(tokenizer.get_added_tokens_decoder().values())
+    if not splits or any(map(may_span_words, added)):
+        return None
+    pattern = f"(?<={WORD})(?={white_space}{WORD})"
+    if chinese and not any(re.search(CHINESE, token.content) for token in added):
+        pattern += f"|(?<={CHINESE})(?={CHINESE})"
+    return re.compile(pattern)
