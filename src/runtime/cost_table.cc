@@ -2,18 +2,16 @@
 
 #include <unistd.h>
 
-#include <atomic>
-#include <cerrno>
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
-#include <iterator>
-#include <span>
 #include <sstream>
 #include <string_view>
 #include <vector>
 
+#include "base/private_folder.h"
 #include "base/version.h"
 #include "device/cpu/cpu_device.h"
 #include "device/device.h"
@@ -22,7 +20,11 @@ namespace chairlift {
 namespace {
 
 constexpr std::string_view kHeader = "chairlift cost table 1";
-constexpr std::string_view kPart = ".part";  // of a table's name, while it is written
+constexpr std::string_view kEnding = ".costs";  // of a table's name
+constexpr size_t kMostTables = 4096;            // kept
+constexpr size_t kMostFileBytes = size_t{4} << 20;
+// Of one batch: an hour, longer than anything that is ever timed.
+constexpr int64_t kMostNs = std::chrono::nanoseconds(std::chrono::hours(1)).count();
 
 // FNV-1a: distinguishes files and notices damage; not a defence against forgery.
 uint64_t Digest(uint64_t hash, std::string_view bytes) {
@@ -43,6 +45,10 @@ std::string BuildName() {
                      static_cast<uint64_t>(time.time_since_epoch().count()));
 }
 
+std::filesystem::path TableIn(const std::filesystem::path& folder, const CostTable::Key& key) {
+  return folder / fmt::format("{}-{}{}", key.model, key.workers, kEnding);
+}
+
 CostTable::Key KeyHere(uint64_t digest, int workers) {
   CostTable::Key key;
   key.model = fmt::format("{:016x}", digest);
@@ -61,17 +67,22 @@ StatusOr<std::string> Line(std::istringstream& text, std::string_view name) {
   return line.substr(name.size() + 1);
 }
 
-// What processes left that ended while they wrote.
-void RemoveStaleParts(const std::filesystem::path& folder) {
+// Removes what processes left that ended while they wrote, and the oldest tables of too many: each
+// model that was ever served leaves some.
+void Sweep(const PrivateFolder& folder) {
   constexpr auto kStale = std::chrono::hours(1);
-  namespace fs = std::filesystem;
-  const auto now = fs::file_time_type::clock::now();
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    std::error_code gone;  // another may remove it first
-    if (it->path().extension() != kPart) continue;
-    const auto written = it->last_write_time(gone);
-    if (!gone && now - written > kStale) fs::remove(it->path(), gone);
+  constexpr size_t kMostListed = size_t{1} << 16;
+  const auto now = std::chrono::system_clock::now();
+  for (const PrivateFolder::Entry& part : folder.List(PrivateFolder::kPart, kMostListed)) {
+    if (now - part.written > kStale) folder.Remove(part.name);
+  }
+  std::vector<PrivateFolder::Entry> tables = folder.List(kEnding, kMostListed);
+  if (tables.size() < kMostTables) return;
+  const auto surplus = static_cast<std::ptrdiff_t>(tables.size() - kMostTables + 1);
+  const auto older = [](const auto& a, const auto& b) { return a.written < b.written; };
+  std::nth_element(tables.begin(), tables.begin() + surplus - 1, tables.end(), older);
+  for (auto table = tables.begin(); table != tables.begin() + surplus; ++table) {
+    folder.Remove(table->name);
   }
 }
 
@@ -87,38 +98,18 @@ std::string CostTable::Body() const {
 }
 
 Status CostTable::Save(const std::filesystem::path& path) const {
-  std::error_code error;
-  std::filesystem::create_directories(path.parent_path(), error);
-  if (error) {
-    return Unavailable("cannot make the folder {}: {}", path.parent_path().string(),
-                       error.message());
-  }
-  // Written beside and moved over: a reader sees the old table or the new one.
-  static std::atomic<int> saves{0};
-  const std::filesystem::path part =
-      path.string() + fmt::format(".{}-{}{}", getpid(), ++saves, kPart);
-  const auto failed = [&](const std::string& why) {
-    std::error_code ignored;
-    std::filesystem::remove(part, ignored);
-    return Unavailable("cannot write {}: {}", path.string(), why);
-  };
-  RemoveStaleParts(path.parent_path());
-  errno = 0;
-  std::ofstream file(part, std::ios::trunc);
-  if (!file) return failed(std::strerror(errno));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const PrivateFolder folder,
+                             PrivateFolder::OpenOrMake(path.parent_path()));
+  Sweep(folder);
   const std::string body = Body();
-  errno = 0;
-  file << body << fmt::format("checksum {:016x}\n", Digest(kDigestStart, body));
-  file.close();
-  if (!file) return failed(errno != 0 ? std::strerror(errno) : "it is not whole");
-  std::filesystem::rename(part, path, error);
-  return error ? failed(error.message()) : absl::OkStatus();
+  return folder.Write(path.filename().string(),
+                      fmt::format("{}checksum {:016x}\n", body, Digest(kDigestStart, body)));
 }
 
 StatusOr<CostTable> CostTable::Load(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) return NotFound("no cost table at {}", path.string());
-  const std::string all{std::istreambuf_iterator<char>(file), {}};
+  CHAIRLIFT_ASSIGN_OR_RETURN(const PrivateFolder folder, PrivateFolder::Open(path.parent_path()));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::string all,
+                             folder.Read(path.filename().string(), kMostFileBytes));
   const auto broken = [&](const std::string& why) {
     return InvalidArgument(
         "{} is not a whole cost table ({}); run `chairlift profile` to replace it", path.string(),
@@ -143,7 +134,9 @@ StatusOr<CostTable> CostTable::Load(const std::filesystem::path& path) {
   std::string word;
   int64_t rows = 0, length = 0, ns = 0;
   while (text >> word >> rows >> length >> ns) {
-    if (word != "cost" || rows < 1 || length < 0 || ns < 0) return broken("a line makes no sense");
+    if (word != "cost" || rows < 1 || length < 0 || ns < 0 || ns > kMostNs) {
+      return broken("a line makes no sense");
+    }
     table.Set(rows, length, std::chrono::nanoseconds(ns));
   }
   if (!text.eof()) return broken("a line makes no sense");
@@ -168,14 +161,17 @@ CostTable::Key CostTableKeyOf(std::string_view description, int workers) {
 
 std::filesystem::path CostTablePath(const CostTable::Key& key) {
   std::filesystem::path base;
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') {
+  // A relative path does not count, as the XDG specification says.
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
     base = cache;
-  } else if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
+  } else if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') {
     base = std::filesystem::path(home) / ".cache";
   } else {
-    base = std::filesystem::temp_directory_path();
+    // Shared with other users, who may have made a folder of any name before.
+    return TableIn(
+        std::filesystem::temp_directory_path() / fmt::format("chairlift-{}", ::geteuid()), key);
   }
-  return base / "chairlift" / fmt::format("{}-{}.costs", key.model, key.workers);
+  return TableIn(base / "chairlift", key);
 }
 
 }  // namespace chairlift

@@ -37,9 +37,12 @@ class CostTable {
     return costs_;
   }
 
-  // A text file: the key, a line for each cost, a checksum.
+  // A text file: the key, a line for each cost, a checksum. Its folder is made where it is missing,
+  // is closed to other users, and keeps the latest 4096 tables. kUnavailable where it cannot be
+  // written, or is another user's.
   Status Save(const std::filesystem::path& path) const;
-  // kNotFound: no such file. kInvalidArgument: not a table, cut short, or changed.
+  // kNotFound: no such file. kInvalidArgument: not a table, cut short, changed, or larger than any
+  // table. kUnavailable: its folder is another user's.
   static StatusOr<CostTable> Load(const std::filesystem::path& path);
 
  private:
@@ -54,6 +57,7 @@ StatusOr<CostTable::Key> CostTableKey(const std::filesystem::path& model, int wo
 // The key of anything else; `description` must differ wherever the time may.
 CostTable::Key CostTableKeyOf(std::string_view description, int workers);
 // Where its table is kept: $XDG_CACHE_HOME or ~/.cache, /chairlift/<digest>-<workers>.costs.
+// Without either: chairlift-<user id> in the folder for temporary files.
 std::filesystem::path CostTablePath(const CostTable::Key& key);
 
 }  // namespace chairlift

@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +20,26 @@ namespace chairlift {
 namespace {
 
 using std::chrono::nanoseconds;
+
+// A variable as it is until this goes; null: it is not set.
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    Set(value);
+  }
+  ~Environment() { Set(before_ ? before_->c_str() : nullptr); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  void Set(const char* value) const {
+    value != nullptr ? ::setenv(name_, value, 1) : ::unsetenv(name_);
+  }
+
+  const char* const name_;
+  std::optional<std::string> before_;
+};
 
 class CostTableTest : public ::testing::Test {
  protected:
@@ -104,6 +127,64 @@ TEST_F(CostTableTest, SavingRemovesWhatWasLeftHalfWritten) {
   ASSERT_TRUE(Small().Save(path()).ok());
   EXPECT_THAT(Files(), ::testing::UnorderedElementsAre(path().filename().string(),
                                                        "another.2-1.part", "kept.costs"));
+}
+
+TEST_F(CostTableTest, LinksInPlaceOfItAreReplacedAndNeverWrittenThrough) {
+  const std::filesystem::path victim = folder_ / "victim";
+  std::ofstream(victim) << "precious";
+  std::filesystem::create_symlink(victim, path());
+  EXPECT_FALSE(CostTable::Load(path()).ok());
+  ASSERT_TRUE(Small().Save(path()).ok());
+  EXPECT_TRUE(CostTable::Load(path()).ok());
+  std::string precious;
+  std::getline(std::ifstream(victim), precious);
+  EXPECT_EQ(precious, "precious");
+}
+
+TEST_F(CostTableTest, WhatIsNoTableOrTooLargeIsRefusedAtOnce) {
+  ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);
+  EXPECT_EQ(CostTable::Load(path()).status().code(), absl::StatusCode::kInvalidArgument);
+  std::filesystem::remove(path());
+  std::filesystem::create_directory(path());
+  EXPECT_EQ(CostTable::Load(path()).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Small().Save(path()).code(), absl::StatusCode::kUnavailable);
+  std::filesystem::remove(path());
+  Write("");
+  std::filesystem::resize_file(path(), uintmax_t{1} << 40);
+  EXPECT_EQ(CostTable::Load(path()).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(CostTableTest, ACostOfCenturiesIsNoCost) {
+  CostTable table({"0123", "cpu", "0.1.0", 1});
+  table.Set(1, 16, nanoseconds::max());
+  ASSERT_TRUE(table.Save(path()).ok());
+  EXPECT_EQ(CostTable::Load(path()).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(CostTableTest, TheOldestOfTooManyTablesGo) {
+  constexpr int kMost = 4096;
+  const auto name = [](int i) { return "old" + std::to_string(i) + ".costs"; };
+  for (int i = 0; i < kMost + 1; ++i) {
+    const std::filesystem::path file = folder_ / name(i);
+    std::ofstream(file) << "a table";
+    std::filesystem::last_write_time(
+        file, std::filesystem::file_time_type::clock::now() - std::chrono::seconds(2 * kMost - i));
+  }
+  ASSERT_TRUE(Small().Save(path()).ok());
+  EXPECT_EQ(Files().size(), size_t{kMost});
+  EXPECT_FALSE(std::filesystem::exists(folder_ / name(1)));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / name(2)));
+  EXPECT_TRUE(CostTable::Load(path()).ok());
+}
+
+// Whoever was there first might have made a folder of any name that all users may write.
+TEST_F(CostTableTest, WithoutAHomeItIsKeptInAFolderOfItsUsersOwn) {
+  const CostTable::Key key = {"0123", "cpu", "0.1.0", 1};
+  const Environment cache("XDG_CACHE_HOME", nullptr), home("HOME", nullptr);
+  EXPECT_EQ(CostTablePath(key).parent_path(),
+            std::filesystem::temp_directory_path() / ("chairlift-" + std::to_string(::geteuid())));
+  const Environment relative("XDG_CACHE_HOME", "cache");
+  EXPECT_TRUE(CostTablePath(key).is_absolute());
 }
 
 TEST_F(CostTableTest, NoFileIsNotFound) {

@@ -47,13 +47,13 @@ CostTable::Key KeyOf(const Executable& executable, const OperatorProfiling& prof
 }
 
 // By node; the table's lengths are nodes.
-std::vector<CostByRows> Kept(const CostTable::Key& key, size_t nodes) {
+std::vector<CostByRows> Kept(const CostTable::Key& key, size_t nodes, int max_rows) {
   std::vector<CostByRows> costs(nodes);
   const auto table = CostTable::Load(CostTablePath(key));
   if (!table.ok() || table->key() != key) return costs;
   for (const auto& [at, cost] : table->costs()) {
     const auto& [rows, node] = at;
-    if (node < 0 || static_cast<size_t>(node) >= nodes || rows < 1 || rows > (1 << 20)) {
+    if (node < 0 || static_cast<size_t>(node) >= nodes || rows < 1 || rows > max_rows) {
       return std::vector<CostByRows>(nodes);
     }
     costs[static_cast<size_t>(node)][static_cast<int>(rows)] = cost;
@@ -139,7 +139,7 @@ StatusOr<std::vector<CostByRows>> FindOperatorCosts(
     absl::FunctionRef<StatusOr<std::vector<Tensor>>(int rows)> make) {
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> inputs, make(1));
   const CostTable::Key key = KeyOf(executable, profiling, inputs);
-  std::vector<CostByRows> costs = Kept(key, executable.graph().nodes.size());
+  std::vector<CostByRows> costs = Kept(key, executable.graph().nodes.size(), profiling.max_rows);
   if (AnyKnown(costs) || !measure) return costs;
   const TimePoint until = Clock::Steady().Now() + profiling.budget;
   const std::function<void()> tick = ProgressUntil(until, profiling.progress);

@@ -3,11 +3,21 @@
 #include <spdlog/spdlog.h>
 
 #include <atomic>
-#include <limits>
+#include <cstddef>
+#include <cstdint>
+#include <set>
 
 #include "base/status.h"
 
 namespace chairlift {
+namespace {
+
+// What is beyond these was not measured here: batches of that size are never tried, nor as many
+// sizes. LengthCosts takes memory for each number of rows at each length.
+constexpr int64_t kMostSize = int64_t{1} << 24;
+constexpr size_t kMostPoints = size_t{1} << 16;
+
+}  // namespace
 
 void DescribeForCosts(const Graph& graph, std::string& text) {
   const auto append = [&](ValueId id) {
@@ -44,11 +54,14 @@ CostSamples KeptCosts(const CostTable::Key& key) {
   const auto table = CostTable::Load(CostTablePath(key));
   if (!table.ok() || table->key() != key) return {};
   CostSamples samples;
+  std::set<int64_t> rows, lengths;
   for (const auto& [size, cost] : table->costs()) {
-    constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
-    if (size.first > kMax || size.second > kMax) return {};
+    if (size.first > kMostSize || size.second > kMostSize) return {};
+    rows.insert(size.first);
+    lengths.insert(size.second);
     samples.push_back({static_cast<int32_t>(size.first), static_cast<int32_t>(size.second), cost});
   }
+  if (rows.size() * lengths.size() > kMostPoints) return {};
   LengthCosts checked;
   return checked.AddType(samples).ok() ? samples : CostSamples();
 }

@@ -18,7 +18,8 @@ using CostSamples = std::vector<LengthCosts::Sample>;
 // share costs whatever their weights.
 void DescribeForCosts(const Graph& graph, std::string& text);
 
-// Empty where there are none, or damaged ones, or those of another machine or build.
+// Empty where there are none, or damaged ones, or those of another machine or build, or ones that
+// cannot have been measured here.
 CostSamples KeptCosts(const CostTable::Key& key);
 Status KeepCosts(const CostTable::Key& key, const CostSamples& samples);
 // Logs, once in a process, that costs could not be kept: the next load measures them again.

@@ -109,8 +109,8 @@ std::unique_ptr<TokenCosts> FindTokenCosts(const PackedModel& model, const LoadO
   if (alone.empty() || !found->costs.AddType(alone, key).ok()) return nullptr;
   if (load.workers < 2) return found;
   const CostTable::Key team_key = KeyOf("by all workers together: tokens of", model, load.workers);
-  const CostSamples team = CostsOf(team_key, model, true, alone.back().rows, load,
-                                   [&](double done) { progress((1 + done) / 2); });
+  const CostSamples team = CostsOf(team_key, model, true, std::min(alone.back().rows, kMaxTokens),
+                                   load, [&](double done) { progress((1 + done) / 2); });
   found->team = !team.empty() && found->costs.AddType(team, team_key).ok();
   return found;
 }

@@ -1,10 +1,14 @@
 // What batches cost is timed when a model is first loaded, learnt while it serves, and there at the
 // next load.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <thread>
@@ -107,6 +111,43 @@ TEST_F(KeptCostsTest, ADamagedTableIsMeasuredAnew) {
   EXPECT_FALSE(CostTable::Load(Table()).ok());
   Load();
   EXPECT_EQ(Kept().size(), sizes);
+}
+
+TEST_F(KeptCostsTest, WhateverLiesInPlaceOfATableItServesAllTheSame) {
+  Load();
+  const fs::path table = Table();
+  const std::string content = [&] {
+    std::ifstream file(table);
+    return std::string{std::istreambuf_iterator<char>(file), {}};
+  }();
+  const std::map<const char*, std::function<void()>> others = {
+      {"a pipe", [&] { ASSERT_EQ(::mkfifo(table.c_str(), 0600), 0); }},
+      {"a folder", [&] { fs::create_directory(table); }},
+      {"a huge file",
+       [&] {
+         std::ofstream(table) << content;
+         fs::resize_file(table, uintmax_t{1} << 40);
+       }},
+      {"a link", [&] { fs::create_symlink("/dev/zero", table); }},
+      {"costs of more sizes than are measured",
+       [&] {
+         CostTable many(CostTable::Load(table)->key());
+         for (int i = 1; i <= 1000; ++i) many.Set(i, i, std::chrono::nanoseconds(i));
+         ASSERT_TRUE(many.Save(table).ok());
+       }},
+  };
+  for (const auto& [what, put] : others) {
+    SCOPED_TRACE(what);
+    if (std::string(what).find("costs") == std::string::npos) fs::remove(table);
+    put();
+    const std::unique_ptr<Engine> engine = Load();
+    Ask(*engine);
+    if (fs::is_directory(table)) {
+      fs::remove(table);
+      testing::WriteFile(table, content);
+    }
+    EXPECT_LT(CostTable::Load(table)->costs().size(), 1000U);
+  }
 }
 
 TEST_F(KeptCostsTest, WhereNothingCanBeWrittenItServesAllTheSame) {
