@@ -172,7 +172,8 @@ struct ModelConfig {
   int max_queue_size = 1024;  // requests waiting; more are refused (kResourceExhausted)
   // The longest expected wait of a new request, from the cost of recent batches; a request that
   // would wait longer is refused at once (kResourceExhausted). 0: not bounded. Until costs are
-  // known, only max_queue_size bounds the queue.
+  // known, only max_queue_size bounds the queue. Of a pipeline: the waits in the queues of all its
+  // steps together.
   std::optional<int64_t> max_queue_wait_us = {};
   int64_t default_timeout_us = 0;  // timeout of requests that set none; 0: none
   std::set<std::string> disabled_passes = {};
@@ -289,6 +290,13 @@ struct InferRequest {
   // Requests of one client are answered in their order, except that refusals come at once.
   // 0: no client.
   uint64_t client = 0;
+  // Who asks: when a queue fills up, groups (addresses) get equal shares of it, and so do the
+  // members (connections) of each. All that leave it out are one.
+  struct Caller {
+    uint64_t group = 0;
+    uint64_t member = 0;
+  };
+  Caller caller = {};
   // Not empty: the sequence this request belongs to, of a model with sequence_state. Requests of a
   // sequence run one after the other, in order of arrival. `sequence_start` resets the state to
   // zeros; a request without it whose sequence is not live is refused (kInvalidArgument).

@@ -10,6 +10,10 @@ namespace {
 constexpr double kMemory = 0.9;
 // What the growth of one request counts beside that of those before.
 constexpr double kGrowthWeight = 1.0 / 16;
+// Likewise, what it brings in time: where that is more, and where it is less. Too much would have
+// requests refused for nothing.
+constexpr double kMoreWeight = 1.0 / 16;
+constexpr double kLessWeight = 1.0 / 2;
 
 }  // namespace
 
@@ -71,6 +75,19 @@ void QueueTime::Arrive(std::span<const Work> work, Share& share) {
     more.expected = std::llround(types_[type].mean_growth);
     Set(part, more);
   }
+  const auto brought = static_cast<double>(this->work(share).count());
+  if (brought <= 0) return;
+  const double weight = brought > typical_ns_ ? kMoreWeight : kLessWeight;
+  typical_ns_ = typical_ns_ > 0 ? typical_ns_ + weight * (brought - typical_ns_) : brought;
+}
+
+Duration QueueTime::work(const Share& share) const {
+  double ns = 0;
+  for (const Share::Part& part : share.parts_) {
+    const Type& type = types_[part.type];
+    if (type.units > 0) ns += type.cost_ns / type.units * static_cast<double>(part.left());
+  }
+  return Duration(static_cast<int64_t>(ns));
 }
 
 void QueueTime::Grow(Work work, Share& share) {

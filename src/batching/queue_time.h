@@ -58,6 +58,10 @@ class QueueTime {
 
   // Time of one worker for all requests that have not left. Types of unknown cost count nothing.
   Duration work() const { return Duration(total_ns_); }
+  // What is left of one request.
+  Duration work(const Share& share) const;
+  // What a request brings of late, rather less than the average; 0: not known yet.
+  Duration typical() const { return Duration(static_cast<int64_t>(typical_ns_)); }
 
  private:
   struct Type {
@@ -79,6 +83,7 @@ class QueueTime {
   std::vector<Type> types_;
   std::vector<CellType> growing_;  // types that some request has grown by
   int64_t total_ns_ = 0;
+  double typical_ns_ = 0;
 };
 
 // Upper bound of the wait of a new request of model `own`, from each model's `work`, on `workers`

@@ -52,7 +52,7 @@ struct ServeFlags {
   int exit_timeout_secs = 20;
   bool exit_on_error = false;
   // Many clients give up after that; a longer queue would only delay all of them.
-  int max_queue_wait_ms = 1000;
+  int max_queue_wait_ms = 30'000;
   std::string control;  // empty: as --load-model is given or not
   bool print_example = false;
   int parent_fd = -1;
@@ -460,7 +460,7 @@ Command AddServe(CLI::App& parser) {
       "(docs/encoders.md)\n"
       "  preferred_batch_sizes: []  # window: run at these sizes without waiting\n"
       "  max_queue_size: 1024       # requests waiting; one more is refused\n"
-      "  max_queue_wait_us: 1000000 # longest expected wait; absent: --max-queue-wait\n"
+      "  max_queue_wait_us: 30000000 # longest expected wait; absent: --max-queue-wait\n"
       "  default_timeout_us: 0      # deadline of requests without a timeout; 0: none\n"
       "  response_cache_bytes: 0    # memory for answers kept for equal requests; 0: none\n"
       "  names: {}                  # of inputs and outputs, the file's: served "
@@ -608,7 +608,8 @@ Command AddServe(CLI::App& parser) {
       ->group(kCompute);
   AddNumber(parser, "--max-queue-wait", &flags->max_queue_wait_ms, 0, 3600000, "MS",
             "Refuse at once (503) a request whose expected wait is longer, by the costs of recent\n"
-            "batches; 0: only the length of the queue is bounded")
+            "batches; 0: only the length of the queue is bounded. The default is meant to let\n"
+            "bursts and load tools through, such as perf_analyzer")
       ->group(kCompute);
   CLI::Option* const budget = parser.add_option(
       "--memory-budget", flags->engine.memory_budget,

@@ -1,6 +1,7 @@
 // The engine's front: what include/chairlift/engine.h promises, put together from its parts.
 #include "chairlift/engine.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -18,6 +19,7 @@
 #include "engine/execution/unfold_request.h"
 #include "engine/programs/model_calls.h"
 #include "engine/repository/repository.h"
+#include "graph/batch_axis.h"
 
 namespace chairlift {
 namespace {
@@ -35,6 +37,12 @@ constexpr size_t kMaxInBackground = 64;
 size_t TaskBytes(int64_t budget, int workers) {
   if (budget == 0) budget = UsableMemoryBytes() / 2;
   return static_cast<size_t>(budget / workers);
+}
+
+// Dimension 0 of its first input, where that has one.
+int64_t RowsOf(const InferRequest& request) {
+  if (request.inputs.empty() || request.inputs[0].tensor.shape().rank() == 0) return 1;
+  return std::clamp<int64_t>(request.inputs[0].tensor.shape()[0], 1, kMaxBatchRows);
 }
 
 // How long a thread that waits does not ask whether it was interrupted.
@@ -167,7 +175,8 @@ class EngineImpl final : public Engine, private ModelCalls {
     bool caller_waits = false;
     bool inside = false;  // ModelCalls
     bool warm_up = false;
-    uint64_t turn = 0;    // CalledModel
+    uint64_t turn = 0;                          // CalledModel
+    std::shared_ptr<Admission> admission = {};  // ModelCalls
   };
   RequestId Begin(InferRequest&& request, InferCallback&& callback, Origin origin);
   RequestId Start(std::shared_ptr<Model> model, InferRequest&& asked_for,
@@ -178,7 +187,8 @@ class EngineImpl final : public Engine, private ModelCalls {
     Program* const program = &model->program();
     return CalledModel{std::move(model), program};
   }
-  RequestId Begin(const CalledModel& model, InferRequest request, InferCallback callback) override;
+  RequestId Begin(const CalledModel& model, InferRequest request,
+                  std::shared_ptr<Admission> admission, InferCallback callback) override;
 
   std::atomic<bool> refusing_{false};
   std::unique_ptr<WorkerPool> pool_;
@@ -221,7 +231,7 @@ Status EngineImpl::LoadFromRepository(const std::string& name, const std::string
 }
 
 RequestId EngineImpl::Begin(const CalledModel& model, InferRequest request,
-                            InferCallback callback) {
+                            std::shared_ptr<Admission> admission, InferCallback callback) {
   if (!MemoryReserve::Ready()) {
     callback(OutOfMemory());
     return 0;
@@ -233,7 +243,7 @@ RequestId EngineImpl::Begin(const CalledModel& model, InferRequest request,
     return 0;
   }
   return Start(model.model, std::move(request), {}, std::move(callback),
-               {.inside = true, .turn = model.turn});
+               {.inside = true, .turn = model.turn, .admission = std::move(admission)});
 }
 
 RequestId EngineImpl::Begin(InferRequest&& request, InferCallback&& callback, Origin origin) {
@@ -292,6 +302,11 @@ RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest&& asked_f
   request->timeout = asked.request.timeout;
   request->inside = origin.inside;
   request->turn = origin.turn;
+  request->caller = {asked.request.caller.group, asked.request.caller.member};
+  if (origin.admission != nullptr) {
+    request->caller = origin.admission->caller();
+    request->admission = std::move(origin.admission);
+  }
   if (asked.request.on_parts && model->program().SendsParts()) {
     request->reply.parts = std::make_shared<PartStream>();
     for (const TensorSpec& output : model->metadata().outputs) {
@@ -314,7 +329,16 @@ RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest&& asked_f
   request->reply.callback = std::move(callback);
   request->model = std::move(model);
 
-  if (TakesLong(*request->model, asked) || dispatcher_->MustFollow(*request)) {
+  // Before anything is computed for it: to refuse one takes no time. Only the response cache may
+  // answer one that is refused.
+  Status admitted =
+      request->inside ? absl::OkStatus() : dispatcher_->Admit(*request, RowsOf(asked.request));
+  const bool takes_long = TakesLong(*request->model, asked) || dispatcher_->MustFollow(*request);
+  if (!admitted.ok() && (takes_long || asked.cache_key == nullptr)) {
+    Dispatcher::Refuse(*request, std::move(admitted));
+    return 0;
+  }
+  if (takes_long) {
     return dispatcher_->SubmitToUnfold(request, [asked = std::move(asked)](Request& own) mutable {
       return UnfoldRequest(std::move(asked), own);
     });
@@ -328,6 +352,10 @@ RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest&& asked_f
   }
   if (*answer) {
     request->reply.callback(**std::move(answer));
+    return 0;
+  }
+  if (!admitted.ok()) {
+    Dispatcher::Refuse(*request, std::move(admitted));
     return 0;
   }
   return dispatcher_->Submit(std::move(request), origin.caller_waits);

@@ -37,6 +37,27 @@ TEST(QueueTimeTest, WhatRanCostsWhatItTookAndTablesAreForgotten) {
   EXPECT_EQ(queue.work(), microseconds(60));
 }
 
+TEST(QueueTimeTest, KnowsWhatOneRequestHasLeftAndWhatIsTypical) {
+  QueueTime queue;
+  QueueTime::Share small, large;
+  queue.Arrive(std::vector<Work>{{0, 10}}, small);
+  EXPECT_EQ(queue.typical(), Duration(0)) << "nothing is known of its cost";
+  queue.Learn(0, 1, microseconds(1));
+  QueueTime::Share other;
+  queue.Arrive(std::vector<Work>{{0, 20}}, other);
+  EXPECT_EQ(queue.typical(), microseconds(20));
+  queue.Arrive(std::vector<Work>{{0, 100}}, large);
+  EXPECT_EQ(queue.typical(), microseconds(25));
+  queue.Ran({0, 60}, large);
+  EXPECT_EQ(queue.work(large), microseconds(40));
+  EXPECT_EQ(queue.work(small), microseconds(10));
+  queue.Leave(true, large);
+  EXPECT_EQ(queue.work(large), Duration(0));
+  QueueTime::Share next;
+  queue.Arrive(std::vector<Work>{{0, 5}}, next);
+  EXPECT_EQ(queue.typical(), microseconds(15)) << "it falls fast";
+}
+
 // After a time of single requests, a few large batches say what the queue costs.
 TEST(QueueTimeTest, LargeTasksWeighMoreThanSmallOnes) {
   QueueTime queue;

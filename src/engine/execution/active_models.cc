@@ -135,6 +135,11 @@ bool ActiveModels::BecomeIdle(const Search& search) {
   return true;
 }
 
+bool ActiveModels::AnyIdle() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return !idle_.empty();
+}
+
 std::vector<std::shared_ptr<Model>> ActiveModels::All() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<std::shared_ptr<Model>> all;

@@ -71,6 +71,9 @@ class ActiveModels {
   // search of its own.
   bool BecomeIdle(const Search& search);
 
+  // Whether some worker has nothing to do: then nothing waits for one.
+  bool AnyIdle() const;
+
   // All that are active.
   std::vector<std::shared_ptr<Model>> All() const;
   int size() const;

@@ -139,6 +139,7 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(const std::shared_ptr<M
                             .set_back = node.set_back,
                             .deadline = request->deadline,
                             .parts = request->reply.parts.get(),
+                            .admission = request->admission,
                             .status = {}});
   }
   batch->model = model;
@@ -287,9 +288,10 @@ void Dispatcher::Settle(Model& model, ActiveModels::Change change, TimePoint now
                         Actions& actions) {
   NoteWaiting(model);
   ModelQueue& queue = model.queue();
-  const bool elsewhere = queue.lanes.tasks > 0;
-  queue.work = elsewhere ? Duration(0) : queue.queue_time().work();
-  if (elsewhere) {
+  queue.work = queue.queue_time().work();
+  queue.typical = queue.queue_time().typical();
+  queue.begun = queue.lanes.tasks - static_cast<int>(queue.free_lanes.size());
+  if (queue.lanes.tasks > 0) {
     change.may_run = false;
     change.charge = Duration(0);
   }

@@ -49,12 +49,21 @@ class Dispatcher {
   Dispatcher(WorkerPool& pool, const DispatcherOptions& options);
   ~Dispatcher();
 
-  // Takes a request that fits its model. Its callback runs exactly once: on the calling thread,
-  // before Submit() returns, where the request is refused; else on a worker or the timer's thread.
-  // Where the caller will do nothing but wait for the answer (`caller_waits`), its thread runs
-  // tasks of that request alone, in place of an idle worker's, with the help of others where that
-  // is worth it: waking a thread and being woken by it takes longer than a small model. Nobody
-  // else's callback runs there: the caller may hold locks that it takes.
+  // Admission, which comes before all else: whether a request of `rows` rows, whose model and
+  // caller are set, is to be accepted by how long it would wait in its model's queue, or in
+  // those of the models that it asks. Counts it in the latter (Request::admission).
+  // kResourceExhausted: retry later.
+  Status Admit(Request& request, int64_t rows);
+  // Has the callback of a request that is not accepted get that status, on the calling thread.
+  static void Refuse(Request& request, Status refused);
+
+  // Takes a request that fits its model, and that Admit() has admitted or that is inside one. Its
+  // callback runs exactly once: on the calling thread, before Submit() returns, where the request
+  // is refused; else on a worker or the timer's thread. Where the caller will do nothing but wait
+  // for the answer (`caller_waits`), its thread runs tasks of that request alone, in place of an
+  // idle worker's, with the help of others where that is worth it: waking a thread and being woken
+  // by it takes longer than a small model. Nobody else's callback runs there: the caller may hold
+  // locks that it takes.
   RequestId Submit(std::shared_ptr<Request> request, bool caller_waits = false);
 
   // As UnfoldRequest() (unfold_request.h).
@@ -128,15 +137,23 @@ class Dispatcher {
   static void SetDeadline(Request& request);
   // Below, where nothing else is said: under the lock of the request's or the task's model.
 
-  Status Admit(const Request& request);
-  // Whether a new request of the model would have to wait too long.
-  Status AdmitWait(Model& model) const;
+  // Whether there is a place for it: what Admit() does not say.
+  Status Place(const Request& request);
+  // Likewise: whether one that came by itself finds a place in its model's queue.
+  static Status PlaceInQueue(const Request& request);
+  // The longest wait for its requests; 0: not bounded.
+  Duration MaxWait(const Model& model) const;
+  using ModelsToWaitFor = absl::InlinedVector<Model*, 4>;
+  // Under no lock: how long a new request would wait for its turn at these models, one after the
+  // other, at most. Where that is not more than `least`, any time up to it.
+  Duration WaitAt(const ModelsToWaitFor& models, Duration least) const;
+  // Likewise: whether a request is admitted to the queue of `model`, where it waits for `models`.
+  Status AdmitWait(Model& model, const ModelsToWaitFor& models, const Request& request) const;
   // Refuses what cannot end by its deadline, by measured costs, even if all workers serve it and
   // what came before.
   Status AdmitDeadline(const Request& request) const;
   // A request that was admitted is in the engine from now on.
   void Accept(std::shared_ptr<Request> request, RequestId number);
-  static void Refuse(Request& request, Status refused);  // under no lock
   using UnitsByType = absl::InlinedVector<QueueTime::Work, 4>;
   static UnitsByType WorkOf(const CellGraph& graph);
   // Its graph, made ready for the scheduler as far as that is worth doing before the lock is taken.

@@ -18,17 +18,43 @@ constexpr CellType kNoType = ~CellType{0};
 // 0.1 µs a node, in which nobody else would get an answer.
 constexpr int32_t kLargeGraph = 1024;
 
+// What a request counts in its caller's share where its cost is not known.
+constexpr Duration kLeastCharge = std::chrono::microseconds(1);
+
+double Milliseconds(Duration time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
 }  // namespace
 
-Status Dispatcher::Admit(const Request& request) {
-  const int limit = request.model->metadata().config.max_queue_size;
-  const ModelQueue& queue = request.model->queue();
-  if (queue.scheduler().waiting() + queue.unfolding >= limit) {
-    return ResourceExhausted("{} requests wait for model '{}', its max_queue_size; retry later",
-                             limit, request.model->metadata().name);
+Status Dispatcher::Admit(Request& request, int64_t rows) {
+  Model& model = *request.model;
+  const std::vector<ExpectedCalls> calls = model.program().CallsOf(rows);
+  ModelsToWaitFor models;
+  // A request to a model that generates joins those under way; it does not wait until they end.
+  const auto add = [&](Model& one) {
+    const bool known = std::find(models.begin(), models.end(), &one) != models.end();
+    if (!known && !one.program().JoinsOthers()) models.push_back(&one);
+  };
+  if (calls.empty()) add(model);
+  for (const ExpectedCalls& call : calls) {
+    if (call.model.program->CallsOf(1).empty()) add(*call.model.model);
   }
-  // What is part of an accepted request waits with it.
-  if (!request.inside) CHAIRLIFT_RETURN_IF_ERROR(AdmitWait(*request.model));
+  CHAIRLIFT_RETURN_IF_ERROR(AdmitWait(model, models, request));
+  for (Model* const called : models) {
+    if (called != &model) CHAIRLIFT_RETURN_IF_ERROR(AdmitWait(*called, {called}, request));
+  }
+  if (calls.empty()) return absl::OkStatus();
+  request.admission = std::make_shared<Admission>(request.caller);
+  for (const ExpectedCalls& call : calls) {
+    request.admission->Expect(call.model.model, std::max<int64_t>(call.times, 1));
+  }
+  return absl::OkStatus();
+}
+
+Status Dispatcher::Place(const Request& request) {
+  // What is part of an accepted request is accepted.
+  if (!request.inside) CHAIRLIFT_RETURN_IF_ERROR(PlaceInQueue(request));
   CHAIRLIFT_RETURN_IF_ERROR(AdmitDeadline(request));
   switch (models_.Enter(request.model, options_.max_requests, request.inside)) {
     case ActiveModels::Entry::kDone:
@@ -43,31 +69,84 @@ Status Dispatcher::Admit(const Request& request) {
   return Internal("unknown");
 }
 
-Status Dispatcher::AdmitWait(Model& model) const {
-  const ModelConfig& config = model.metadata().config;
-  const Duration limit = config.max_queue_wait_us
-                             ? std::chrono::microseconds(*config.max_queue_wait_us)
-                             : options_.max_queue_wait;
-  if (limit == Duration(0)) return absl::OkStatus();
-  const Duration wait = [&] {
-    const Duration own = model.queue().queue_time().work();
-    const TaskLanes& lanes = model.queue().lanes;
-    if (lanes.tasks > 0) return own / lanes.at_work;
-    if (own * models_.size() <= limit * pool_.size()) return Duration(0);  // whatever others have
-    std::vector<Duration> work = {own};
-    for (const std::shared_ptr<Model>& other : models_.All()) {
-      if (other.get() != &model) work.push_back(other->queue().work);
-    }
-    return ExpectedWait(work, 0, pool_.size());
+Status Dispatcher::PlaceInQueue(const Request& request) {
+  const std::string& name = request.model->metadata().name;
+  const int limit = request.model->metadata().config.max_queue_size;
+  ModelQueue& queue = request.model->queue();
+  const int waiting = queue.scheduler().waiting() + queue.unfolding;
+  const int64_t allowed = [&] {  // shares of places are as those of time
+    const std::lock_guard<std::mutex> lock(queue.shares_mutex);
+    return queue.shares.Allowed(request.caller, Duration(waiting), Duration(limit), request.arrival)
+        .count();
   }();
-  if (wait <= limit) return absl::OkStatus();
-  const auto ms = [](Duration time) {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
-  };
+  if (waiting < allowed) return absl::OkStatus();
+  if (allowed == limit) {
+    return ResourceExhausted("{} requests wait for model '{}', its max_queue_size; retry later",
+                             limit, name);
+  }
   return ResourceExhausted(
-      "a request for model '{}' would wait {} ms, longer than its max_queue_wait of {} ms; retry "
-      "later",
-      model.metadata().name, ms(wait), ms(limit));
+      "{} requests wait for model '{}'; its max_queue_size is {}, of which a client that has had "
+      "more than its share may fill {}; retry later",
+      waiting, name, limit, allowed);
+}
+
+Duration Dispatcher::MaxWait(const Model& model) const {
+  const std::optional<int64_t> own = model.metadata().config.max_queue_wait_us;
+  return own ? std::chrono::microseconds(*own) : options_.max_queue_wait;
+}
+
+Duration Dispatcher::WaitAt(const ModelsToWaitFor& models, Duration least) const {
+  // Where something that computes is idle, nothing waits, and what runs there is nobody's wait.
+  const auto left_of = [](const ModelQueue& queue, bool idle) {
+    return idle ? queue.ToCome() : queue.Backlog();
+  };
+  Duration elsewhere{0}, own{0};
+  for (Model* const model : models) {
+    const ModelQueue& queue = model->queue();
+    const TaskLanes& lanes = queue.lanes;
+    if (lanes.tasks > 0) {
+      elsewhere += left_of(queue, queue.begun < lanes.at_work) / lanes.at_work;
+    } else {
+      own += queue.Backlog();
+    }
+  }
+  if (own == Duration(0)) return elsewhere;
+  const Duration longest = own * (models_.size() + 1) / pool_.size();  // whatever others have
+  if (elsewhere + longest <= least) return elsewhere + longest;
+  const bool idle = models_.AnyIdle();
+  std::vector<Duration> work = {Duration(0)};
+  for (Model* const model : models) {
+    if (model->queue().lanes.tasks == 0) work[0] += left_of(model->queue(), idle);
+  }
+  for (const std::shared_ptr<Model>& other : models_.All()) {
+    const ModelQueue& queue = other->queue();
+    const bool counted = std::find(models.begin(), models.end(), other.get()) != models.end();
+    if (!counted && queue.lanes.tasks == 0) work.push_back(left_of(queue, idle));
+  }
+  return elsewhere + ExpectedWait(work, 0, pool_.size());
+}
+
+Status Dispatcher::AdmitWait(Model& model, const ModelsToWaitFor& models,
+                             const Request& request) const {
+  const Duration limit = MaxWait(model);
+  if (limit == Duration(0)) return absl::OkStatus();
+  const Duration wait = WaitAt(models, FairShare::Free(limit));
+  if (wait <= FairShare::Free(limit)) return absl::OkStatus();
+  const Duration allowed = [&] {
+    const std::lock_guard<std::mutex> lock(model.queue().shares_mutex);
+    return model.queue().shares.Allowed(request.caller, wait, limit, clock_.Now());
+  }();
+  if (wait <= allowed) return absl::OkStatus();
+  const std::string share =
+      allowed < limit
+          ? fmt::format(" (a client that has had more than its share may wait {:.0f} ms)",
+                        Milliseconds(allowed))
+          : "";
+  return WithRetryAfter(
+      ResourceExhausted("a request for model '{}' would wait {:.0f} ms, longer than its "
+                        "max_queue_wait of {:.0f} ms{}; retry later",
+                        model.metadata().name, Milliseconds(wait), Milliseconds(limit), share),
+      wait - allowed);
 }
 
 Status Dispatcher::AdmitDeadline(const Request& request) const {
@@ -79,20 +158,18 @@ Status Dispatcher::AdmitDeadline(const Request& request) const {
   const Duration wait = model.queue().queue_time().work() / pool_.size();
   const Duration left = *request.deadline - request.arrival;
   if (wait + own <= left) return absl::OkStatus();
-  const auto ms = [](Duration time) {
-    return std::chrono::duration<double, std::milli>(time).count();
-  };
   if (own > left) {
     return DeadlineExceeded(
         "a request for model '{}' takes {:.1f} ms at the least, longer than its timeout of {:.1f} "
         "ms",
-        model.metadata().name, ms(own), ms(left));
+        model.metadata().name, Milliseconds(own), Milliseconds(left));
   }
   return WithRetryAfter(
       ResourceExhausted(
           "a request for model '{}' would end after {:.1f} ms at the earliest, later than its "
           "timeout of {:.1f} ms; retry in {:.0f} ms",
-          model.metadata().name, ms(wait + own), ms(left), std::ceil(ms(wait + own - left))),
+          model.metadata().name, Milliseconds(wait + own), Milliseconds(left),
+          std::ceil(Milliseconds(wait + own - left))),
       wait + own - left);
 }
 
@@ -130,6 +207,7 @@ void Dispatcher::Accept(std::shared_ptr<Request> owned, RequestId number) {
   sequencer_.Accept(request.reply);
   ModelQueue& queue = request.model->queue();
   if (request.deadline) queue.deadlines.emplace(*request.deadline, number);
+  if (request.inside && request.admission != nullptr) request.admission->Arrived(*request.model);
   queue.requests[number] = std::move(owned);
 }
 
@@ -167,6 +245,9 @@ void Dispatcher::Enter(Request& request, Entry entry, TimePoint now, Lock& lock,
   }
   for (const QueueTime::Work& part : entry.work) queue.ExpectUnits(part.type);
   queue.queue_time().Arrive(entry.work, request.share);
+  const Duration work = std::max(queue.queue_time().work(request.share), kLeastCharge);
+  const std::lock_guard<std::mutex> shares(queue.shares_mutex);
+  queue.shares.Charge(request.caller, work, now);
   if (entry.prepared != nullptr) {
     queue.scheduler().ArrivePrepared(request.number, *entry.graph, std::move(entry.prepared),
                                      request.reply.client, now, request.deadline);
@@ -194,7 +275,7 @@ RequestId Dispatcher::Submit(std::shared_ptr<Request> owned, bool caller_waits) 
   Status refused;
   {
     Lock lock(model->queue().mutex());
-    refused = Admit(*request);
+    refused = Place(*request);
     if (refused.ok()) {
       Accept(std::move(owned), number);
       Enter(*request, std::move(entry), request->arrival, lock, actions);
@@ -234,7 +315,7 @@ RequestId Dispatcher::SubmitToUnfold(const std::shared_ptr<Request>& request, Un
   Status refused;
   {
     const Lock lock(model->queue().mutex());
-    refused = Admit(*request);
+    refused = Place(*request);
     if (refused.ok()) {
       request->unfolding = true;
       ++model->queue().unfolding;
@@ -286,10 +367,6 @@ void Dispatcher::RunUnfold(const std::shared_ptr<Request>& request, Unfold& unfo
       FinishWaiting(request.get(), answer.status(), "invalid", now, actions);
     } else if (*answer) {
       Finish(request.get(), **std::move(answer), actions);
-    } else if (Status late = AdmitWait(*model);
-               !late.ok()) {  // those before it have become known since it was admitted
-      ReleaseTypes(*request);
-      FinishWaiting(request.get(), std::move(late), "queue_full", now, actions);
     } else {
       Enter(*request, std::move(entry), now, lock, actions);
     }

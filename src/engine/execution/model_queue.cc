@@ -1,8 +1,20 @@
 #include "engine/execution/model_queue.h"
 
+#include <algorithm>
+
 #include "base/memory_reserve.h"
 
 namespace chairlift {
+namespace {
+
+// Longer than anybody waits, and sums of it over all models still are times.
+constexpr Duration kLongest = std::chrono::hours(24);
+
+// What a request that is to come counts before any has come whose cost was known: so much that a
+// burst to a model that nobody has asked does not fill its queue far beyond its bound.
+constexpr Duration kUnknown = std::chrono::milliseconds(50);
+
+}  // namespace
 
 ModelQueue::ModelQueue(Program& program, std::unique_ptr<Scheduler> scheduler)
     : lanes(program.lanes()), program_(program), scheduler_(std::move(scheduler)) {
@@ -38,6 +50,16 @@ void ModelQueue::ReleaseType(CellType index) {
   by_key_.erase({type.cell, type.key});
   free_[type.cell].push_back(index);
 }
+
+Duration ModelQueue::ToCome() const {
+  const Duration known = typical.load();
+  const auto one = static_cast<double>((known > Duration(0) ? known : kUnknown).count());
+  const double all = one * static_cast<double>(coming + unfolding);
+  if (all >= static_cast<double>(kLongest.count())) return kLongest;
+  return Duration(static_cast<int64_t>(all));
+}
+
+Duration ModelQueue::Backlog() const { return std::min(work.load() + ToCome(), kLongest); }
 
 Duration ModelQueue::ExpectedCost(const Task& task) const {
   const Type& type = types_[task.type];

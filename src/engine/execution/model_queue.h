@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -14,6 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/adaptive_mutex.h"
 #include "base/clock.h"
+#include "batching/fair_share.h"
 #include "batching/queue_time.h"
 #include "batching/scheduler.h"
 #include "engine/programs/program.h"
@@ -58,9 +60,21 @@ class ModelQueue {
   // Of a program whose tasks run elsewhere (Program::lanes): those without a task.
   std::vector<WorkerId> free_lanes;
   const TaskLanes lanes;
-  // Changed under mutex(), read by anybody: requests that unfold; what the workers have to do.
+  // Changed under mutex(), read by anybody: requests that unfold; what its requests have left to
+  // compute; what one brings on average (QueueTime).
   std::atomic<int> unfolding{0};
   std::atomic<Duration> work{Duration(0)};
+  std::atomic<Duration> typical{Duration(0)};
+  std::atomic<int> begun{0};  // tasks in lanes
+  // Requests of accepted ones that have not come yet (Admission); changed and read by anybody.
+  std::atomic<int64_t> coming{0};
+  // What was accepted and has not come yet; all that was accepted and is not computed. By anybody.
+  Duration ToCome() const;
+  Duration Backlog() const;
+
+  // Clients' shares of it. A lock of its own, inside which no other is taken.
+  std::mutex shares_mutex;
+  FairShare shares;
 
   // ActiveModels', under its lock.
   struct Share {

@@ -12,9 +12,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "base/clock.h"
+#include "batching/fair_share.h"
 #include "batching/queue_time.h"
 #include "batching/scheduler.h"
 #include "chairlift/engine.h"
+#include "engine/execution/admission.h"
 #include "engine/execution/model.h"
 #include "engine/programs/program.h"
 #include "engine/requests/reply.h"
@@ -38,6 +40,9 @@ struct Request {
   Reply reply;
   bool inside = false;  // part of a request that was accepted before (ModelCalls)
   uint64_t turn = 0;    // CellGraph::turn
+  FairShare::Client caller;
+  // What it, and what it is part of, asks of other models. Null where that is nothing, or unknown.
+  std::shared_ptr<Admission> admission;
 
   // What it was unfolded into; null until it has been.
   std::unique_ptr<RequestGraph> graph;

@@ -10,7 +10,8 @@
 
 namespace chairlift {
 
-class Model;  // one version as it is served (execution/model.h)
+class Admission;  // what an accepted request asks of other models (execution/admission.h)
+class Model;      // one version as it is served (execution/model.h)
 class Program;
 
 // A model that is not freed while this is held; it may have been unloaded or replaced.
@@ -24,6 +25,12 @@ struct CalledModel {
 // A number that no other request has.
 uint64_t NextTurn();
 
+// Requests that one request makes to that model.
+struct ExpectedCalls {
+  CalledModel model;
+  int64_t times = 1;
+};
+
 // Thread-safe.
 class ModelCalls {
  public:
@@ -33,10 +40,11 @@ class ModelCalls {
   // is none.
   virtual StatusOr<CalledModel> Find(const std::string& name, const std::string& version = "") = 0;
   // As Engine::InferAsync(), of a request that is part of one that was accepted before: it does not
-  // count as one more, nor is it refused while the engine waits for accepted requests to end. The
-  // model need not be found by its name any more.
+  // count as one more, nor is it refused because a queue is long, or while the engine waits for
+  // accepted requests to end. The model need not be found by its name any more. `admission`: the
+  // accepted request's (TaskNode::admission); null where the task has several.
   virtual RequestId Begin(const CalledModel& model, InferRequest request,
-                          InferCallback callback) = 0;
+                          std::shared_ptr<Admission> admission, InferCallback callback) = 0;
   virtual void Cancel(RequestId request) = 0;
 };
 

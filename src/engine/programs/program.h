@@ -22,6 +22,7 @@
 #include "batching/scheduler.h"
 #include "chairlift/engine.h"
 #include "device/cpu/team.h"
+#include "engine/programs/model_calls.h"
 #include "engine/programs/serving_plan.h"
 #include "engine/requests/answer_parts.h"
 #include "engine/requests/index_bounds.h"
@@ -111,6 +112,8 @@ struct TaskNode {
   bool set_back = false;                   // likewise
   std::optional<TimePoint> deadline = {};  // of its request
   const PartStream* parts = nullptr;       // who takes parts of its answer; null: nobody
+  // What the requests that it makes to other models go with (ModelCalls::Begin). May be null.
+  std::shared_ptr<Admission> admission = {};
   // Set by Run():
   Status status;        // what failed its request
   int64_t units = 0;    // in the queue's time: its rows, times their length where they are padded
@@ -202,6 +205,12 @@ class Program {
   // own makes, and whether that model is among them, or among those that they call.
   virtual int steps() const { return 1; }
   virtual bool Calls(const std::string& /*model*/) const { return false; }
+  // The requests to other models that one of `rows` rows makes, as far as that is known before it
+  // is unfolded. Where there are some, it waits in their queues, and in none of its own.
+  virtual std::vector<ExpectedCalls> CallsOf(int64_t /*rows*/) const { return {}; }
+
+  // Whether its requests join those under way, so that they do not wait until these end.
+  virtual bool JoinsOthers() const { return false; }
 
   // Compiles what has not been needed yet.
   virtual StatusOr<ProgramView> View() = 0;

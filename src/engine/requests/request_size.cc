@@ -1,6 +1,7 @@
 #include "engine/requests/request_size.h"
 
 #include <algorithm>
+#include <string>
 
 #include "chairlift/text.h"
 
@@ -12,6 +13,13 @@ int64_t InputBytes(const InferRequest& request) {
     bytes += static_cast<int64_t>(ContentBytes(input.tensor));
   }
   return bytes;
+}
+
+int64_t HeldBytes(const Tensor& tensor) {
+  // A string, what the allocator rounds up to, and its end.
+  constexpr int64_t kTextBytes = sizeof(std::string) + 32;
+  const auto content = static_cast<int64_t>(ContentBytes(tensor));
+  return content + (tensor.dtype() == DType::kBytes ? tensor.size() * kTextBytes : 0);
 }
 
 int64_t OpenPlaces(const SymbolicSpec& spec, const Shape& shape) {

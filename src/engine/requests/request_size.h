@@ -15,6 +15,9 @@ inline constexpr int64_t kQuickBytes = 256 << 10;
 // Of its inputs.
 int64_t InputBytes(const InferRequest& request);
 
+// What a tensor of its own takes. Texts are strings, each of which takes more than its characters.
+int64_t HeldBytes(const Tensor& tensor);
+
 // The product of the dimensions that `spec` leaves open: for an input of sequences, lanes by time
 // steps. The shape need not fit. Dimensions of 0 count as 1; INT64_MAX where it overflows.
 int64_t OpenPlaces(const SymbolicSpec& spec, const Shape& shape);

@@ -205,6 +205,10 @@ void Session::Submit(Lock* lock, StatusOr<InferRequest>&& request) {
   }
   request->model = std::move(route_.model);
   request->version = std::move(route_.version);
+  // Connections that are opened for one request each are one member together: whoever opens many
+  // gets no more for it.
+  const uint64_t member = submitted_ > 0 ? static_cast<uint64_t>(fd_) + 1 : 0;
+  request->caller = {.group = client_->number, .member = member};
   InferCallback callback = [self = shared_from_this()](StatusOr<InferResponse> response) mutable {
     const Call call(std::move(self), Call::kCounted);
     call->OnInferred(std::move(response));

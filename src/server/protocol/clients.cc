@@ -69,6 +69,7 @@ std::shared_ptr<Client> ClientTable::Find(const address& ip) {
   if (client == nullptr) {
     client = std::make_shared<Client>();
     client->name = Name(bytes);
+    client->number = absl::HashOf(key);
     client->bytes = std::make_shared<ByteBudget>(share_, whole_);
     entry = client;
   }

@@ -29,6 +29,7 @@ struct Client {
   void EndRequest() { --requests; }
 
   std::string name;                   // "192.0.2.7" or "2001:db8::/64"
+  uint64_t number = 0;                // of its address, whenever it comes
   std::atomic<int> connections{0};    // open
   std::atomic<int> requests{0};       // read and not yet answered
   std::shared_ptr<ByteBudget> bytes;  // of bodies and unread answers

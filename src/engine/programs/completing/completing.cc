@@ -276,6 +276,12 @@ class CompletingProgram final : public Program {
   bool Calls(const std::string& name) const override {
     return name == config_.tokenizer || name == config_.model || name == config_.detokenizer;
   }
+  // Its detokenizer's are many, and short.
+  std::vector<ExpectedCalls> CallsOf(int64_t /*rows*/) const override {
+    StatusOr<CompletionModels> models = FindModels(config_, calls_);
+    if (!models.ok()) return {};  // it is refused when it is unfolded
+    return {{std::move(models->tokenizer)}, {std::move(models->model)}};
+  }
   Status Ready() const override {
     CHAIRLIFT_ASSIGN_OR_RETURN(const CompletionModels models, FindModels(config_, calls_));
     for (const CalledModel* model : {&models.tokenizer, &models.model, &models.detokenizer}) {
@@ -422,7 +428,7 @@ void CompletingProgram::Run(TaskRun& run, TaskDone done) {
   node.units = 1;
   const TimePoint start = Clock::Steady().Now();
   graph.run().Begin(
-      node.deadline,
+      node.deadline, node.admission,
       [&graph, &run](size_t answer, CompletionPiece piece) {
         graph.Emit(answer, std::move(piece));
         if (run.send_parts != nullptr) run.send_parts(0);

@@ -57,9 +57,11 @@ CompletionRun::CompletionRun(CompletionConfig config, CompletionModels models, M
       calls_(calls),
       request_(std::move(request)) {}
 
-void CompletionRun::Begin(std::optional<TimePoint> deadline, Emit emit, Done done) {
+void CompletionRun::Begin(std::optional<TimePoint> deadline, std::shared_ptr<Admission> admission,
+                          Emit emit, Done done) {
   Lock lock(mutex_);
   deadline_ = deadline;
+  admission_ = std::move(admission);
   emit_ = std::move(emit);
   done_ = std::move(done);
   Advance(std::move(lock));
@@ -121,7 +123,7 @@ void CompletionRun::Advance(Lock lock) {
     auto own = std::make_shared<Call>(*std::move(next));
     lock.unlock();
     const RequestId number =
-        calls_.Begin(model, std::move(request),
+        calls_.Begin(model, std::move(request), admission_,
                      [run = shared_from_this(), call, own](StatusOr<InferResponse> response) {
                        run->Answered(call, *own, std::move(response));
                      });

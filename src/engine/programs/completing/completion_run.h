@@ -78,7 +78,9 @@ class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
   // what failed first says which step it was.
   using Emit = absl::AnyInvocable<void(size_t answer, CompletionPiece piece)>;
   using Done = absl::AnyInvocable<void(const Status&)>;
-  void Begin(std::optional<TimePoint> deadline, Emit emit, Done done);
+  // `admission`: its requests' (ModelCalls::Begin); may be null.
+  void Begin(std::optional<TimePoint> deadline, std::shared_ptr<Admission> admission, Emit emit,
+             Done done);
   // Nobody waits for the answer any more: begins nothing more, and cancels what runs.
   void Stop();
 
@@ -157,6 +159,7 @@ class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
   ModelCalls& calls_;
   const CompletionRequest request_;
   std::optional<TimePoint> deadline_;
+  std::shared_ptr<Admission> admission_;
   Emit emit_;
   Done done_;
 

@@ -64,6 +64,7 @@ class GeneratingProgram final : public Program {
   }
   int num_cells() const override { return encoder_ == nullptr ? 1 : 2; }
   bool SendsParts() const override { return true; }
+  bool JoinsOthers() const override { return true; }
   StatusOr<ProgramView> View() override {
     return ProgramView{.executable = &step_->executable(),
                        .batch = step_->InputShapes(kLikelyBatch, kLikelyBatch),

@@ -253,6 +253,21 @@ class PipelineProgram final : public Program {
     });
   }
 
+  std::vector<ExpectedCalls> CallsOf(int64_t rows) const override {
+    const StatusOr<Now> now = Find();
+    if (!now.ok()) return {};  // it is refused when it is unfolded
+    std::vector<ExpectedCalls> calls;
+    const int64_t times = now->wired->by_rows ? rows : 1;
+    for (const CalledModel& model : now->models) {
+      calls.push_back({model, times});
+      for (ExpectedCalls& inner : model.program->CallsOf(rows / times)) {
+        inner.times *= times;
+        calls.push_back(std::move(inner));
+      }
+    }
+    return calls;
+  }
+
   StatusOr<ValidatedRequest> Validate(const InferRequest& request) override {
     CHAIRLIFT_ASSIGN_OR_RETURN(ValidatedRequest validated, Program::Validate(request));
     // Of the model as it was loaded: rows are for statistics only.
@@ -289,7 +304,7 @@ class PipelineProgram final : public Program {
     auto& graph = static_cast<PipelineGraph&>(*node.graph);
     node.units = graph.request().load();
     const TimePoint start = Clock::Steady().Now();
-    graph.run().Begin({node.deadline, run.memory.partial_answers},
+    graph.run().Begin({node.deadline, run.memory.partial_answers, node.admission},
                       [&node, &graph, start, done = std::move(done)](const Status& status) mutable {
                         TaskResult result{.rows = graph.request().rows};
                         result.compute_infer = Clock::Steady().Now() - start;
@@ -337,7 +352,7 @@ class PipelineProgram final : public Program {
     const std::shared_ptr<PipelineRun> row = graph.BeginRow(
         node.node, calls_, WiredOutputs(embedding, graph.wired().wiring, graph.request().outputs));
     row->Begin(
-        {node.deadline, run.memory.partial_answers},
+        {node.deadline, run.memory.partial_answers, node.admission},
         [this, &run, &node, &graph, start, row = row.get(),
          done = std::move(done)](const Status& status) mutable {
           const RowParts::Limits limits{run.memory.compute.limit(), run.memory.partial_answers};

@@ -6,7 +6,7 @@
 
 #include "base/out_of_memory.h"
 #include "base/status.h"
-#include "chairlift/text.h"
+#include "engine/requests/request_size.h"
 
 namespace chairlift {
 
@@ -67,7 +67,7 @@ void PipelineRun::Advance(Lock lock) {
     lock.unlock();
     RequestId number = 0;
     if (request.ok()) {
-      number = calls_.Begin(models_[step], *std::move(request),
+      number = calls_.Begin(models_[step], *std::move(request), limits_.admission,
                             [run = shared_from_this(), step](StatusOr<InferResponse> answer) {
                               run->Answered(step, std::move(answer));
                             });
@@ -124,7 +124,7 @@ Status PipelineRun::Take(size_t step, InferResponse& answer) {
         std::find_if(answer.outputs.begin(), answer.outputs.end(),
                      [&](const NamedTensor& output) { return output.name == given.output; });
     if (found == answer.outputs.end()) return Internal("it gave no '{}'", given.output);
-    const auto bytes = static_cast<int64_t>(ContentBytes(found->tensor));
+    const int64_t bytes = HeldBytes(found->tensor);
     if (limits_.bytes != nullptr) {
       if (const ByteBudget* const lacking = limits_.bytes->Take(bytes)) {
         return ResourceExhausted(

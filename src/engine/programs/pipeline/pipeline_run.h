@@ -40,6 +40,7 @@ class PipelineRun : public std::enable_shared_from_this<PipelineRun> {
     std::optional<TimePoint> deadline;
     // Of what steps gave and others are still to read, over all requests. Null: unlimited.
     std::shared_ptr<ByteBudget> bytes;
+    std::shared_ptr<Admission> admission = {};  // TaskNode::admission
   };
   // Once. `done` is called when no step runs any more: before this returns, or on another thread.
   // The status of what failed first names its step. kResourceExhausted where what is in between

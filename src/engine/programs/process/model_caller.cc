@@ -126,7 +126,7 @@ void ModelCaller::Begin(const WorkerCall& call, const SharedRegion& region,
   const StatusOr<CalledModel> model = calls_->Find(request->model);
   if (!model.ok()) return Answer(call.call, model.status());
   const RequestId number =
-      calls_->Begin(*model, *std::move(request),
+      calls_->Begin(*model, *std::move(request), nullptr,
                     [self = shared_from_this(), id = call.call](
                         const StatusOr<InferResponse>& answer) { self->Answer(id, answer); });
   bool cancel = false;

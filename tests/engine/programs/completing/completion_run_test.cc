@@ -78,7 +78,7 @@ class HeldCalls final : public ModelCalls {
     return CalledModel{};
   }
   RequestId Begin(const CalledModel& /*model*/, InferRequest request,
-                  InferCallback callback) override {
+                  std::shared_ptr<Admission> /*admission*/, InferCallback callback) override {
     Call call{std::move(request), std::move(callback)};
     if (call.request.model == "m") {
       const bool search = beams;
@@ -300,7 +300,7 @@ TEST(CompletionRunTest, RandomSchedules) {
     std::vector<std::vector<TextToken>> piece_tokens(wanted.size());
     std::optional<Status> ended;
     run->Begin(
-        std::nullopt,
+        std::nullopt, nullptr,
         [&](size_t answer, CompletionPiece piece) {
           EXPECT_FALSE(ended.has_value());
           pieces[answer] += piece.text;
@@ -386,7 +386,7 @@ TEST(CompletionRunTest, MoreLogProbabilitiesThanARequestMayHaveAreRefused) {
       calls, request);
   std::optional<Status> ended;
   run->Begin(
-      std::nullopt, [](size_t /*answer*/, CompletionPiece /*piece*/) {},
+      std::nullopt, nullptr, [](size_t /*answer*/, CompletionPiece /*piece*/) {},
       [&](const Status& status) { ended = status; });
   calls.End(calls.calls.begin()->first, false);
   ASSERT_TRUE(ended.has_value());

@@ -39,7 +39,7 @@ class HeldCalls final : public ModelCalls {
     return CalledModel{};
   }
   RequestId Begin(const CalledModel& /*model*/, InferRequest request,
-                  InferCallback callback) override {
+                  std::shared_ptr<Admission> /*admission*/, InferCallback callback) override {
     const size_t step = std::stoul(request.model.substr(1));
     begun.push_back(step);
     if (at_once.contains(step)) {

@@ -199,6 +199,62 @@ TEST_F(PipelineTest, ManyThatAreRefusedAtOnceAreAnswered) {
   }
 }
 
+// Admission is at the front, once: what was accepted counts in the queues of later steps though
+// nothing has come there, and is never refused there.
+TEST_F(PipelineTest, WhatWasAcceptedCountsInTheQueuesOfItsSteps) {
+  engine_ = *Engine::Create({.workers = 1});
+  ASSERT_TRUE(engine_->AddRepository(folder_.string()).ok());
+  Put("a", Layer(1, "x", "h"));
+  Put("b", Layer(2, "h", "y"), "max_queue_wait_us: 1\n");
+  Put("held", Layer(3));
+  ASSERT_TRUE(LoadAs("p", "steps: [{model: a}, {model: b}]\n").ok());
+  ASSERT_TRUE(LoadAs("over", "steps: [{model: p}]\n").ok());
+  Loads("held");
+  const std::vector<float> many(size_t{4} * 4096, 1.0F);    // they take longer than a microsecond
+  const std::vector<float> wanted = Alone("p", "x", many);  // what they cost is known from now on
+
+  std::promise<void> is_held, release;
+  std::shared_future<void> released = release.get_future().share();
+  engine_->InferAsync(Ask("held", "x", {1, 2, 3, 4}), [&](const auto& /*answer*/) {
+    is_held.set_value();
+    released.wait();
+  });
+  is_held.get_future().wait();
+  const auto refused = [&](const std::string& model, const std::string& input) {
+    Answer answer = Submit(Ask(model, input, many));
+    ASSERT_EQ(answer.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+    const Status status = answer.get().status();
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("a request for model 'b' would wait"));
+  };
+  Answer accepted = Submit(Ask("over", "x", many));
+  EXPECT_EQ(Waiting("b"), 0);
+  refused("b", "h");
+  refused("p", "x");
+  refused("over", "x");
+  release.set_value();
+  EXPECT_EQ(Values(accepted.get()), wanted);
+  EXPECT_EQ(Alone("p", "x", many), wanted);
+  EXPECT_EQ(Alone("over", "x", many), wanted);
+}
+
+TEST_F(PipelineTest, ARequestThatEndsEarlyLeavesTheQueuesOfItsSteps) {
+  LoadThree();
+  PutSettings("c", "max_queue_wait_us: 1\n");
+  Loads("c");
+  auto promise = std::make_shared<std::promise<StatusOr<InferResponse>>>();
+  Answer answer = promise->get_future();
+  const RequestId number = engine_->InferAsync(
+      Ask("p", "x", {1, 2, 3, 4}),
+      [promise](StatusOr<InferResponse> response) { promise->set_value(std::move(response)); });
+  ASSERT_TRUE(Soon([&] { return Waiting("b") == 1; }));
+  const auto serves = [&] { return engine_->Infer(Ask("c", "g", {1, 2, 3, 4})).ok(); };
+  EXPECT_FALSE(serves()) << "one is to come, and nobody knows yet what that takes";
+  engine_->Cancel(number);
+  EXPECT_EQ(answer.get().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(Soon(serves));
+}
+
 TEST_F(PipelineTest, ACancelledRequestLeavesTheStepThatItWaitsFor) {
   LoadThree();
   auto promise = std::make_shared<std::promise<StatusOr<InferResponse>>>();
