@@ -12,7 +12,7 @@ constexpr Duration kLongest = std::chrono::hours(24);
 
 // What a request that is to come counts before any has come whose cost was known: so much that a
 // burst to a model that nobody has asked does not fill its queue far beyond its bound.
-constexpr Duration kUnknown = std::chrono::milliseconds(50);
+constexpr Duration kUnknown = std::chrono::milliseconds(100);
 
 }  // namespace
 
