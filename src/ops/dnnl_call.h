@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <span>
@@ -18,6 +19,19 @@
 
 namespace chairlift {
 
+// Lives while one primitive is made: sees to it that there is memory (ExpectMemoryForDnnl()), and
+// adds what the primitive holds to KernelMemory.
+class MakingDnnlPrimitive {
+ public:
+  MakingDnnlPrimitive();
+  ~MakingDnnlPrimitive();
+  MakingDnnlPrimitive(const MakingDnnlPrimitive&) = delete;
+  MakingDnnlPrimitive& operator=(const MakingDnnlPrimitive&) = delete;
+
+ private:
+  int64_t faults_;
+};
+
 class DnnlCall {
  public:
   struct Argument {
@@ -27,7 +41,7 @@ class DnnlCall {
   };
 
   // The primitive must have been made with user scratchpad mode; the scratchpad is an argument like
-  // any other.
+  // any other. Adds to KernelMemory.
   DnnlCall(const dnnl::primitive& primitive, std::vector<Argument> arguments);
   ~DnnlCall();
   DnnlCall(const DnnlCall&) = delete;
@@ -37,14 +51,16 @@ class DnnlCall {
   Status Run(int worker, std::span<const void* const> data) const;
 
  private:
-  struct Slot;  // a worker's memory objects
+  struct Slot;  // the memory objects of one run at a time
+  // Kept; where more workers run the primitive at once, those of the others are made for each run.
+  static constexpr int kSlots = 4;
 
   std::unique_ptr<Slot> MakeSlot() const;
-  Status Execute(int worker, std::span<const void* const> data) const;
+  Status Execute(Slot& slot, std::span<const void* const> data) const;
 
   dnnl::primitive primitive_;
   std::vector<Argument> arguments_;
-  mutable std::array<std::atomic<Slot*>, Team::kMaxWorkers> slots_{};
+  mutable std::array<std::atomic<Slot*>, kSlots> slots_{};  // not in use
 };
 
 // Calls f, which returns a StatusOr, turning oneDNN's exceptions into errors: kUnimplemented where

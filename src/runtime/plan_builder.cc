@@ -3,8 +3,10 @@
 #include <limits>
 #include <numeric>
 
+#include "absl/cleanup/cleanup.h"
 #include "device/device.h"
 #include "graph/evaluate.h"
+#include "ops/kernel_memory.h"
 #include "runtime/plan.h"
 
 namespace chairlift {
@@ -14,7 +16,8 @@ namespace {
 constexpr int64_t kMaxFoldedBytes = 64 << 10;
 // No plan may take more: shapes come from requests.
 constexpr size_t kMaxArenaBytes = size_t{32} << 30;
-// A step as it is kept: its operands and its kernel, measured over whole models.
+// A step as it is kept: its operands and what all kernels have, measured over whole models. Kernels
+// that hold more say so (ops/kernel_memory.h).
 constexpr int64_t kStepBytes = 1 << 10;
 constexpr int kForever = std::numeric_limits<int>::max();
 
@@ -334,6 +337,8 @@ class PlanBuilder {
     std::vector<TensorDesc> inputs;
     std::vector<TensorDesc> outputs;
     std::vector<const Tensor*> constants;
+    const int64_t before = KernelMemory::Added();
+    const absl::Cleanup count = [&] { kernel_bytes_ = KernelMemory::Added() - before; };
     for (int at = 0; at < end(); ++at) {
       const Node& node = this->node(order_[at]);
       if (IsView(node)) continue;
@@ -483,7 +488,7 @@ class PlanBuilder {
   }
 
   int64_t HeldBytes() const {
-    int64_t bytes = kStepBytes * (1 + plan_->stats.steps);
+    int64_t bytes = kStepBytes * (1 + plan_->stats.steps) + kernel_bytes_;
     for (size_t id = 0; id < known_index_.size(); ++id) {
       const bool of_the_class = known_index_[id] >= 0 && !graph_.values[id].is_constant();
       if (of_the_class) bytes += static_cast<int64_t>(plan_->known[known_index_[id]].byte_size());
@@ -501,6 +506,7 @@ class PlanBuilder {
   WeightCache& weights_;
   Device& device_;
   std::shared_ptr<Plan> plan_;
+  int64_t kernel_bytes_ = 0;  // KernelMemory
 
   std::vector<int> order_;     // nodes that become steps, or views
   std::vector<int> late_;      // nodes that this plan runs after its steps

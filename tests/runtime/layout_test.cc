@@ -1,11 +1,14 @@
 // assign_layouts: the same results, and no reorder inside a network.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "graph/graph_builder.h"
 #include "ops/operator.h"
@@ -356,6 +359,46 @@ TEST(LayoutTest, OneReorderServesAllReaders) {
   m.Output(v);
   EXPECT_EQ(CheckAndList(std::move(m).Build(), {Shape{2, 16, 3, 8}}),
             "Reorder Conv Reorder Softmax Softmax ");
+}
+
+int64_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t all = 0, resident = 0;
+  file >> all >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+// Each size of image has code of its own, which is most of what its plan holds.
+TEST(LayoutTest, WhatConvolutionsOfManySizesHoldIsCounted) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers keep memory that was freed";
+#endif
+  Network n;
+  n.Output(n.Relu(n.Conv(n.Image(3), 3, 16)));
+  std::mt19937 random(13);
+  Graph graph = std::move(n).Build();
+  ASSERT_TRUE(InferShapes(graph).ok());
+  const auto executable = Executable::Create(graph, {.max_plan_bytes = int64_t{1} << 40});
+  ASSERT_TRUE(executable.ok()) << executable.status();
+  SoloTeam team;
+  Arena arena;
+  const Tensor largest = RandomFloats(random, Shape{1, 3, 64, 64}, 1);
+  ASSERT_TRUE((*executable)->Run(std::vector<Tensor>{largest}, team, 0, arena).ok());
+  const int64_t before = ResidentBytes();
+  int64_t counted = 0;
+  for (int64_t h = 8; h < 24; ++h) {
+    for (int64_t w = 8; w < 24; ++w) {
+      std::vector<Tensor> inputs = {RandomFloats(random, Shape{1, 3, h, w}, 1)};
+      const auto plan = (*executable)->Prepare(std::vector<Shape>{inputs[0].shape()}, 1);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      counted += plan->held_bytes;
+      ASSERT_TRUE((*executable)->Run(inputs, team, 0, arena).ok());
+    }
+  }
+  const int64_t held = ResidentBytes() - before;
+  EXPECT_GT(held, 4 << 20);
+  EXPECT_GT(static_cast<double>(counted), 0.9 * static_cast<double>(held));
+  EXPECT_LT(counted, 4 * held);
 }
 
 }  // namespace

@@ -40,6 +40,9 @@ const dnnl::engine& DnnlEngine() {
   HoldOpenMpToOneThread();
   static const dnnl::engine* const kEngine = [] {
     dnnl::set_max_cpu_isa(MaxIsa());
+    // Layers that are alike share a primitive. More would be kept though nobody needs them.
+    constexpr int kPrimitivesKept = 256;
+    dnnl::set_primitive_cache_capacity(kPrimitivesKept);
     return new dnnl::engine(dnnl::engine::kind::cpu, 0);
   }();
   return *kEngine;

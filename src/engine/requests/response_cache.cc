@@ -9,12 +9,15 @@
 #include "absl/hash/hash.h"
 #include "base/out_of_memory.h"
 #include "chairlift/text.h"
+#include "engine/requests/request_size.h"
 
 namespace chairlift {
 namespace {
 
-// What an entry takes besides the bytes of its tensors, about.
+// What an entry takes besides its tensors, and a tensor besides what it holds and its name:
+// objects, their places in containers, and the room that the allocator rounds up to.
 constexpr int64_t kEntryBytes = 512;
+constexpr int64_t kTensorBytes = 512;
 
 // All that it holds, in order: of texts each, else one piece.
 std::vector<std::string_view> PiecesOf(const Tensor& tensor) {
@@ -74,8 +77,11 @@ std::optional<std::vector<NamedTensor>> ResponseCache::Find(const Key& key) {
 
 void ResponseCache::Insert(const Key& key, const std::vector<NamedTensor>& outputs) {
   int64_t bytes = kEntryBytes;
-  for (const Tensor& input : key.inputs) bytes += static_cast<int64_t>(ContentBytes(input));
-  for (const auto& [name, tensor] : outputs) bytes += static_cast<int64_t>(ContentBytes(tensor));
+  const auto add = [&](const Tensor& tensor, size_t name) {
+    bytes += kTensorBytes + HeldBytes(tensor) + static_cast<int64_t>(name);
+  };
+  for (const Tensor& input : key.inputs) add(input, 0);
+  for (const auto& [name, tensor] : outputs) add(tensor, name.size());
   if (bytes > max_bytes_) return;
   const auto copy = [&]() -> StatusOr<std::shared_ptr<Entry>> {
     auto entry = std::make_shared<Entry>();

@@ -6,6 +6,7 @@
 #include "ops/image/image.h"
 #include "ops/image/resize_plan.h"
 #include "ops/input_values.h"
+#include "ops/kernel_memory.h"
 
 namespace chairlift {
 namespace {
@@ -223,6 +224,11 @@ StatusOr<std::unique_ptr<Kernel>> MakeResize(const ResizeOptions& options,
     const int64_t blocks = ChannelBlocks(in.shape[1]);
     plan.axes[1] = MakeResizeAxis({}, blocks, blocks, 1, 0, 0);
     plan.axes.push_back(MakeResizeAxis({}, ChannelBlock(), ChannelBlock(), 1, 0, 0));
+  }
+  for (const ResizeAxis& axis : plan.axes) {  // kept as tables
+    KernelMemory::Add(static_cast<int64_t>(axis.index.size() * sizeof(axis.index[0]) +
+                                           axis.weight.size() * sizeof(axis.weight[0]) +
+                                           axis.outside.size()));
   }
   if (options.mode == ResizeOptions::Mode::kNearest) return MakeNearestKernel(plan);
   return MakeInterpolationKernel(plan);

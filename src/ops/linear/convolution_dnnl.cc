@@ -161,7 +161,7 @@ bool MayBeSmallWinograd(const Convolution& c, Layouts layouts) {
 }
 
 PrimitiveChoice MakePrimitive(const Convolution& whole, const Slice& slice, Layouts layouts) {
-  ExpectMemoryForDnnl();
+  const MakingDnnlPrimitive making;
   const Convolution c = Restrict(whole, slice);
   dnnl::post_ops ops;
   const memory::desc src = ActivationDesc(slice.images, slice.channels, c.in, layouts.src);
@@ -213,7 +213,7 @@ PrimitiveChoice MakePrimitive(const Convolution& whole, const Slice& slice, Layo
 }
 
 std::unique_ptr<DnnlCall> MakeReorder(const memory::desc& from, const memory::desc& to) {
-  ExpectMemoryForDnnl();
+  const MakingDnnlPrimitive making;
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const dnnl::reorder::primitive_desc pd(DnnlEngine(), from, DnnlEngine(), to, attributes);

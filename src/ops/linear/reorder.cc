@@ -44,8 +44,8 @@ class ReorderKernel final : public Kernel {
     to_ = {.image = floats(to), .position = PositionFloats(to)};
     pieces_ = images * cuts_;
     size_ = size;
-    ExpectMemoryForDnnl();
     for (int64_t i = 0; i < cuts_; ++i) {
+      const MakingDnnlPrimitive making;
       const memory::dims cut{1, shape[1], FirstOf(i + 1) - FirstOf(i)};
       const auto part_of = [&](Layout layout) {
         const memory::desc whole = Desc(1, shape[1], size, layout);

@@ -16,8 +16,10 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-// A parser that has grown beyond this is freed.
-constexpr size_t kKeepParserBytes = size_t{1} << 20;
+// A parser that holds more than this is freed. For each byte of the longest body it has eight of
+// its tape, four of an index, and five thirds for texts.
+constexpr size_t kKeepParserBytes = size_t{8} << 20;
+constexpr size_t kBytesForEach = 14;
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 // Whether the integer -0 may stand in the document; false alarms are rare. Reads up to kBodyPadding
@@ -254,7 +256,8 @@ StatusOr<dom::object> JsonParser::Parse(std::string_view json, const ServerLimit
 }
 
 void JsonParser::Trim() {
-  if (parser_.has_value() && parser_->capacity() > kKeepParserBytes) parser_.reset();
+  if (parser_.has_value() && kBytesForEach * parser_->capacity() > kKeepParserBytes)
+    parser_.reset();
 }
 
 }  // namespace chairlift::http

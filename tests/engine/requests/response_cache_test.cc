@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <string>
+#include <vector>
 
+#include "chairlift/text.h"
 #include "engine/test_models.h"
 
 namespace chairlift {
@@ -74,7 +77,7 @@ TEST(ResponseCacheTest, TheSameDigestIsNotEnough) {
   cache.Insert(b, Answer(8));
   EXPECT_EQ(Kept(cache, b), 8);
   EXPECT_EQ(Kept(cache, a), -1);
-  EXPECT_LT(cache.bytes(), 1100);  // one entry
+  EXPECT_LT(cache.bytes(), 2000);  // one entry
 }
 
 TEST(ResponseCacheTest, WhoeverWritesHisTensorsChangesNothing) {
@@ -94,7 +97,7 @@ TEST(ResponseCacheTest, KeepsToItsBytesAndForgetsTheLeastWanted) {
     return std::vector<NamedTensor>{
         {"y", Tensor::Of<float>({1000}, std::span<const float>(values))}};
   };
-  ResponseCache cache(10'000);
+  ResponseCache cache(12'000);
   cache.Insert(Key({1}), large(1));
   cache.Insert(Key({2}), large(2));
   EXPECT_EQ(Kept(cache, Key({1})), 1);
@@ -104,13 +107,22 @@ TEST(ResponseCacheTest, KeepsToItsBytesAndForgetsTheLeastWanted) {
   EXPECT_EQ(Kept(cache, Key({3})), 3);
   for (float x = 10; x < 100; ++x) {
     cache.Insert(Key({x}), large(x));
-    EXPECT_LE(cache.bytes(), 10'000);
+    EXPECT_LE(cache.bytes(), 12'000);
     EXPECT_EQ(Kept(cache, Key({x})), x);
   }
 }
 
+// A short text takes several times its characters.
+TEST(ResponseCacheTest, CountsWhatTextsTakeBesidesTheirCharacters) {
+  ResponseCache cache(1 << 20);
+  constexpr int64_t kTexts = 1000;
+  const std::vector<std::string> texts(kTexts, "sixteen letters.");
+  cache.Insert(Key({1}), {{"y", TextTensor({kTexts}, texts)}});
+  EXPECT_GT(cache.bytes(), kTexts * static_cast<int64_t>(sizeof(std::string) + 32));
+}
+
 TEST(ResponseCacheTest, AnAnswerLargerThanAllIsNotKept) {
-  ResponseCache cache(1000);
+  ResponseCache cache(2000);
   cache.Insert(Key({1}), Answer(1));
   std::vector<float> values(1000);
   cache.Insert(Key({2}), {{"y", Tensor::Of<float>({1000}, std::span<const float>(values))}});
