@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import urllib.error
@@ -73,10 +74,11 @@ def scaled(vector):
 
 
 class Server:
-    def __init__(self, *arguments):
+    def __init__(self, *arguments, program=PROGRAM, environment=None):
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", *arguments, "--no-timing", "--http-port", "0", "--metrics-port", "0", "--workers", "1"],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "CHAIRLIFT_PYTHON": sys.executable})
+            [program, "serve", *arguments, "--no-timing", "--http-port", "0", "--metrics-port", "0", "--workers", "1"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=environment or {**os.environ, "CHAIRLIFT_PYTHON": sys.executable})
         self.log = ""
         for line in self.process.stdout:
             self.log += line
@@ -109,8 +111,8 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(*arguments):
-    server = Server(*arguments)
+def serving(*arguments, **options):
+    server = Server(*arguments, **options)
     try:
         yield server
     finally:
@@ -259,6 +261,32 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path, files, said):
     put(tmp_path / "m", {"1_Pooling/config.json": MEAN, **files})
     with serving(str(tmp_path / "m")) as server:
         assert said in server.refusal("m", "snow")
+
+
+@pytest.mark.skipif(not (ROOT / ".venv/bin/python3").exists(), reason="no .venv beside the program's tree")
+def test_a_fresh_terminal_finds_the_python_of_the_program_s_tree(repository):
+    fresh = {name: value for name, value in os.environ.items() if name not in ("CHAIRLIFT_PYTHON", "VIRTUAL_ENV")}
+    with serving(str(repository / "hub"), environment=fresh) as server:
+        assert server.log.count(f"Python: {ROOT / '.venv/bin/python3'} (beside the program)") == 1
+        np.testing.assert_allclose(server.embed("hub", "snow"), scaled(vectors("snow").mean(0)), atol=1e-6)
+
+
+def test_an_environment_in_a_model_s_folder_is_not_run(tmp_path, monkeypatch):
+    model = put(tmp_path / "m", {"1_Pooling/config.json": MEAN})
+    python = model / ".venv/bin/python3"
+    python.parent.mkdir(parents=True)
+    (model / ".venv/pyvenv.cfg").touch()
+    python.write_text(f"#!/bin/sh\n: > {tmp_path}/it-ran\n")
+    python.chmod(0o755)
+    program = tmp_path / "elsewhere/a/b/c/chairlift"  # with no environment beside it
+    program.parent.mkdir(parents=True)
+    shutil.copy(PROGRAM, program)
+    fresh = {"PATH": "/nowhere", "CHAIRLIFT_WORKER": str(ROOT / "python/chairlift/_worker.py")}
+    monkeypatch.chdir(model)
+    for flags, ran in ((), False), (("--allow-plugins",), True):
+        with serving(".", *flags, program=program, environment=fresh) as server:
+            assert "no Python could be run; tried" in server.log
+            assert (tmp_path / "it-ran").exists() is ran
 
 
 def test_prompts_in_process(repository):

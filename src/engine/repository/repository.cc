@@ -223,22 +223,29 @@ Status Repository::LoadTextsLocked(const std::string& name, const ModelSource& s
   std::string served;  // of the models of texts, the one that clients ask
   const auto load = [&]() -> Status {
     CHAIRLIFT_ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, Find(name, ""));
-    CHAIRLIFT_ASSIGN_OR_RETURN(const fs::path script, FindWorkerScript());
-    const fs::path folder = script.parent_path();
+    const Status none = NotFound("there is no tokenizer.json beside its file");
+    const StatusOr<fs::path> script = FindWorkerScript();
+    if (!script.ok()) {
+      std::error_code error;
+      const fs::path tokenizer = FileOfModel(source.path.parent_path(), "tokenizer.json");
+      return fs::exists(tokenizer, error) ? Unavailable("{}", Message(script.status())) : none;
+    }
+    const fs::path folder = script->parent_path();
     const Program& program = model->program();
     std::vector<fs::path> folders = {FoldersOfModel(source.path.parent_path()).back()};
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       folders.insert(folders.end(), folders_.begin(), folders_.end());
     }
-    const auto load_function = [&](const std::string& own, FunctionConfig function) {
+    const auto load_function = [&](const std::string& own, FunctionConfig function) -> Status {
       function.data_folders = folders;
       FolderConfig given;
       given.config.interrupted = interrupted;
-      return LoadLocked(own, {.path = function.file, .function = function}, given,
-                        kPipelineVersion);
+      Status loaded =
+          LoadLocked(own, {.path = function.file, .function = function}, given, kPipelineVersion);
+      // That no Python is found is no reason to pass over the tokenizer without a word.
+      return absl::IsNotFound(loaded) ? Unavailable("{}", Message(loaded)) : loaded;
     };
-    const Status none = NotFound("there is no tokenizer.json beside its file");
     if (program.Generation()) {
       CHAIRLIFT_ASSIGN_OR_RETURN(
           const auto found, FindCompletionModel(name, source.path, program.signature(), folder));
