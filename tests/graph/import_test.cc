@@ -360,6 +360,33 @@ TEST(ImportTest, IgnoresStaleShapesOfIntermediateValues) {
   EXPECT_EQ(FindValue(model->graph, "z")->shape.ToString(), "[n,3]");
 }
 
+// What is computed from an output does not rely on the shape that the file declares for it.
+TEST(ImportTest, NothingIsComputedFromDeclaredShapesOfOutputs) {
+  ModelBuilder m(13);
+  m.Input("x", kFloat, {3, 4}).Input("s", kInt64, {2}).Input("c", kBool, {});
+  m.Output("y", kFloat, {3, 4}).Output("last", kFloat, {3, 4}).Output("shape").Output("branch");
+  m.Node("Reshape", {"x", "s"}, {"y"});
+  m.Node("Shape", {"y"}, {"shape"});
+  m.Node("Reshape", {"y", "s"}, {"last"});
+  auto node = m.Node("If", {"c"}, {"z"});
+  for (const char* name : {"then_branch", "else_branch"}) {
+    GraphProtoBuilder branch(node.Body(name));
+    branch.Node("Reshape", {"x", "s"}, {"o"});
+    branch.Output("o", kFloat, {3, 4});
+  }
+  m.Node("Shape", {"z"}, {"branch"});
+  const auto model = m.Import();
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto dim = [&](const std::string& name, int i) {
+    return FindValue(model->graph, name)->shape[i];
+  };
+  for (const char* name : {"y", "z"}) {
+    EXPECT_FALSE(dim(name, 0).known()) << name;
+    EXPECT_FALSE(dim(name, 1).known()) << name;
+  }
+  EXPECT_EQ(dim("last", 0).value(), 3);  // told to clients alone
+}
+
 class ExternalDataTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -182,11 +182,15 @@ class Reader {
       declared.shape = SymbolicShape();
       scope.declared[info.name()] = std::move(declared);
     }
+    // That of an output tells clients what to expect, if inference does not know better. Nothing
+    // may be computed from it: it may be left over, too.
+    const std::unordered_set<std::string> read = NamesRead(proto.node());
     for (const auto& output : proto.output()) {
       CHAIRLIFT_ASSIGN_OR_RETURN(ValueInfo& declared = scope.declared[output.name()],
                                  Declared(output));
-      // A function's names for dimensions are its own.
-      if (scope.function_depth > 0) declared.shape = SymbolicShape();
+      if (scope.parent != nullptr || read.contains(output.name())) {
+        declared.shape = SymbolicShape();
+      }
     }
     CHAIRLIFT_RETURN_IF_ERROR(ReadNodes(proto.node(), scope));
     for (const auto& output : proto.output()) {

@@ -52,6 +52,13 @@ std::string DescribeNode(const onnx::NodeProto& node, int position) {
   return fmt::format("node '{}' ({})", node.name(), node.op_type());
 }
 
+std::unordered_set<std::string> NamesRead(
+    const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes) {
+  NameSet names;
+  for (const auto& node : nodes) names.merge(Reads(node));
+  return names;
+}
+
 StatusOr<std::vector<int>> OrderNodes(
     const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes,
     absl::FunctionRef<bool(const std::string&)> defined_outside) {

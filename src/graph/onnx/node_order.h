@@ -3,6 +3,7 @@
 #define CHAIRLIFT_GRAPH_ONNX_NODE_ORDER_H_
 
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -21,6 +22,10 @@ std::string DescribeNode(const onnx::NodeProto& node, int position);
 StatusOr<std::vector<int>> OrderNodes(
     const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes,
     absl::FunctionRef<bool(const std::string&)> defined_outside);
+
+// What the nodes and their sub-graphs read.
+std::unordered_set<std::string> NamesRead(
+    const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes);
 
 }  // namespace chairlift
 
