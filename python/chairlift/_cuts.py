@@ -9,7 +9,8 @@ import re
 import unicodedata
 
 # Parts of a normalizer that look at a character and those that combine with it.
-LOCAL_NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Prepend", "Precompiled"}
+LOCAL_NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Prepend",
+                     "Precompiled"}
 SPLITS_AT_WHITE_SPACE = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
 LOCAL_PRE_TOKENIZERS = {"Punctuation", "Digits"}
 # Of GPT-4 and Llama 3, and of Qwen 2: no alternative goes on from a letter or digit to white space.
