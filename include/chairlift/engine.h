@@ -250,7 +250,9 @@ struct ModelMetadata {
   std::optional<int> max_rows = {};
   bool sequences_only = false;              // each request must be of a sequence
   std::set<std::string> shown_states = {};  // outputs of sequence_state that clients get as others
-  ModelConfig config;                       // as in force, defaults filled in
+  // Names of the classes, by place in its scores, of a model that classifies texts.
+  std::vector<std::string> labels = {};
+  ModelConfig config;  // as in force, defaults filled in
 
   // Whether dimension 0 of inputs and outputs is the batch.
   bool has_batch() const { return max_rows ? *max_rows > 0 : batches; }

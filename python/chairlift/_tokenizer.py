@@ -6,9 +6,10 @@ in a worker process. Its interpreter needs numpy and the package `tokenizers`.
     pair [rows]              the second of two (`Pairs` only)
     options [rows, 2]        what to do with more tokens than the model takes: 0 refuse, 1 drop the last, 2 drop the first,
                              3 drop those that tokenizer_config.json says (truncation_side; the last if it says none);
-                             what `text` is: 0 a text, 1 token ids, 2 messages, 3 a text with the name of its prompt
+                             what `text` is, one of the kinds below
     input_ids, attention_mask, token_type_ids    of each row as many as it has tokens
     num_tokens [rows, 1]
+    said [rows]              of the kinds that ask for it, what the tokens are in text; else empty
 """
 
 import json
@@ -30,6 +31,12 @@ try:
 except ImportError as error:
     raise ImportError(f"{sys.executable} has no package tokenizers ({error}), which texts need: `pip install tokenizers` "
                       "there, or have CHAIRLIFT_PYTHON name an interpreter that has it") from error
+
+TEXT, IDS, MESSAGES = 0, 1, 2
+PROMPTED = 3  # the name of a prompt, a zero byte, and a text
+ALONE = 4  # a text without a second one, of a model that takes pairs
+DESCRIBED, DESCRIBED_PLAIN = 5, 6  # a text; `said` is its tokens as JSON, with and without special tokens
+DECODED, DECODED_ALL = 7, 8  # token ids; `said` is their text, without and with special tokens
 
 MOST_TOKENS = 1 << 20  # where no file says how many the model takes
 LOAD_BYTES, RUN_BYTES = 4 << 30, 2 << 30  # of memory
@@ -217,6 +224,7 @@ class Texts:
         # What predict() gives, as the model takes it.
         parts = [typing.Annotated[Ragged, np.dtype(dtype), name] for name, dtype in self.dtypes.items()]
         parts.append(typing.Annotated[np.ndarray, np.int64, (None, 1), "num_tokens"])
+        parts.append(typing.Annotated[list[str], "said"])
         annotations = {"text": list[bytes], "options": typing.Annotated[np.ndarray, np.int64, (None, 2)],
                        "return": tuple[tuple(parts)]}
         if said["pairs"]:
@@ -234,28 +242,36 @@ class Texts:
     def run(self, texts, pairs, options):
         options = options.tolist()
         rows = [None] * len(texts)
+        said = [""] * len(texts)
         short = []
         for i, (text, (truncate, what)) in enumerate(zip(texts, options)):
             if i > 0 and len(text) > SHORT and self.is_cancelled():
                 raise InvalidArgument("the request was cancelled")
-            if what == 2 and self.chats is not None:
+            if what == MESSAGES and self.chats is not None:
                 rows[i] = self.of_messages(text)
-            elif what in (1, 2):
+            elif what in (DESCRIBED, DESCRIBED_PLAIN):
+                rows[i], said[i] = self.described(self.decoded(text), what == DESCRIBED)
+            elif what in (DECODED, DECODED_ALL):
                 rows[i] = self.of_ids(text)
+                said[i] = self.tokenizer.decode(rows[i][0], skip_special_tokens=what == DECODED)
+            elif what == IDS:
+                rows[i] = self.of_ids(text)
+            elif what not in (TEXT, PROMPTED, ALONE):
+                raise InvalidArgument(f"options: {what} is no kind of text that this model takes")
             else:
-                name, text = text.split(b"\0", 1) if what == 3 and b"\0" in text else (None, text)
+                name, text = text.split(b"\0", 1) if what == PROMPTED and b"\0" in text else (None, text)
                 text = self.prompts.applied(name and name.decode(errors="replace"), self.decoded(text))
-                entry = (text,) if pairs is None else (text, self.decoded(pairs[i]))
+                entry = (text,) if pairs is None or what == ALONE else (text, self.decoded(pairs[i]))
                 if self.encoder.is_short(entry):
                     short.append((i, entry))
                 else:
                     rows[i] = self.encoder.row(entry, self.side_of(truncate))
-        encodings = self.tokenizer.encode_batch([entry if pairs is not None else entry[0] for _, entry in short])
+        encodings = self.tokenizer.encode_batch([entry if len(entry) == 2 else entry[0] for _, entry in short])
         for (i, entry), encoding in zip(short, encodings):
             fits = len(encoding) <= self.most
             rows[i] = row_of(encoding) if fits else self.encoder.row(entry, self.side_of(options[i][0]))
-        for row in rows:
-            if not row[0]:
+        for row, text in zip(rows, said):
+            if not row[0] and not text:
                 raise InvalidArgument("the text has no tokens: it must have at least one")
         by_name = {
             "input_ids": [ids for ids, _, _ in rows],
@@ -263,7 +279,7 @@ class Texts:
             "token_type_ids": [types for _, types, _ in rows],
         }
         numbers = np.array([[count] for _, _, count in rows], np.int64).reshape(-1, 1)
-        return *(ragged(by_name[name], dtype) for name, dtype in self.dtypes.items()), numbers
+        return *(ragged(by_name[name], dtype) for name, dtype in self.dtypes.items()), numbers, said
 
     @staticmethod
     def decoded(text):
@@ -289,6 +305,16 @@ class Texts:
     def side_of(self, truncate):
         """Of 3, what tokenizer_config.json says."""
         return truncate if truncate != 3 else 2 if self.side == "left" else 1
+
+    def described(self, text, special_tokens):
+        """A row, and its tokens as text-embeddings-inference has them: `start` and `stop` are places in the text."""
+        text = text.lower() if self.prompts.lower else text
+        encoding = self.tokenizer.encode(text, add_special_tokens=special_tokens)
+        tokens = [{"id": token, "text": name, "special": True, "start": None, "stop": None} if special else
+                  {"id": token, "text": text[start:stop], "special": False, "start": start, "stop": stop}
+                  for token, name, special, (start, stop) in zip(encoding.ids, encoding.tokens, encoding.special_tokens_mask,
+                                                                 encoding.offsets)]
+        return (encoding.ids, encoding.type_ids, len(encoding.ids)), json.dumps(tokens, separators=(",", ":"))
 
     def of_messages(self, text):
         """The template says where the special tokens are."""

@@ -135,6 +135,11 @@ std::string WithTexts(const std::string& name, const std::string& site) {
         "\n",
         site, model);
   }
+  if (part == "predict") {
+    return fmt::format(R"(curl -s {}/predict -d '{{"model":"{}","inputs":"a text"}}')"
+                       "\n",
+                       site, model);
+  }
   if (part == "complete") {
     return fmt::format(R"(curl -s {}/v1/completions -d '{{"model":"{}","prompt":"gondola"}}')"
                        "\n",

@@ -46,6 +46,22 @@ TEST(RouterTest, EveryPathOfTheProtocolIsFound) {
       {"POST", "/rerank", Endpoint::kRerank, "", ""},
       {"POST", "/v1/rerank", Endpoint::kRerankDocuments, "", ""},
       {"GET", "/v1/models", Endpoint::kTextModels, "", ""},
+      {"GET", "/v1/models/a%2Fb", Endpoint::kTextModel, "a/b", ""},
+      {"POST", "/v2/rerank", Endpoint::kRerankDocuments, "", ""},
+      {"POST", "/embeddings", Endpoint::kEmbeddings, "", ""},
+      {"POST", "/embed_all", Endpoint::kEmbedAll, "", ""},
+      {"POST", "/embed_sparse", Endpoint::kEmbedSparse, "", ""},
+      {"POST", "/similarity", Endpoint::kSimilarity, "", ""},
+      {"POST", "/predict", Endpoint::kPredict, "", ""},
+      {"POST", "/tokenize", Endpoint::kTokenize, "", ""},
+      {"POST", "/decode", Endpoint::kDecode, "", ""},
+      {"POST", "/", Endpoint::kByModel, "", ""},
+      {"POST", "/invocations", Endpoint::kByModel, "", ""},
+      {"GET", "/info", Endpoint::kTextInfo, "", ""},
+      {"GET", "/health", Endpoint::kReady, "", ""},
+      {"HEAD", "/healthz", Endpoint::kReady, "", ""},
+      {"GET", "/ping", Endpoint::kReady, "", ""},
+      {"GET", "/version", Endpoint::kServerMetadata, "", ""},
       {"POST", "/v2/repository/index", Endpoint::kRepositoryIndex, "", ""},
       {"POST", "/v2/repository/models/m/load", Endpoint::kLoad, "m", ""},
       {"POST", "/v2/repository/models/m/unload", Endpoint::kUnload, "m", ""},
@@ -75,6 +91,36 @@ TEST(RouterTest, OtherPathsAreNotFound) {
     const Route route = Find("GET", target);
     EXPECT_EQ(route.error_status, 404) << target;
     EXPECT_THAT(route.error, AllOf(HasSubstr(target), HasSubstr("GET / lists the paths")));
+  }
+}
+
+TEST(RouterTest, AnUnknownPathIsToldWhichAreNear) {
+  const struct {
+    const char* target;
+    const char* near;
+  } kCases[] = {
+      {"/v1/model", "did you mean GET /v1/models?"},
+      {"/v1/embedding", "did you mean POST /v1/embeddings?"},
+      {"/v2/models/a/infere", "did you mean POST /v2/models/{model}/infer?"},
+      {"/generate", "did you mean POST /v2/models/{model}/generate?"},
+      {"/v1/v1/chat/completions",
+       "did you mean POST /v1/completions, or POST /v1/chat/completions?"},
+      {"/chat/completions", "did you mean POST /v1/chat/completions?"},
+      {"/v2/models/a/embed", "did you mean POST /embed?"},
+      {"/v1/responses", "; chats are POST /v1/chat/completions; GET / lists"},
+      {"/nothing/like/it", "'; GET / lists the paths and the models here"},
+  };
+  for (const auto& test : kCases) {
+    const Route route = Find("GET", test.target);
+    EXPECT_EQ(route.error_status, 404) << test.target;
+    EXPECT_NE(route.error.find(test.near), std::string::npos) << route.error;
+    EXPECT_NE(route.error.find(test.target), std::string::npos) << route.error;
+    EXPECT_NE(route.error.find("GET / lists the paths"), std::string::npos) << route.error;
+  }
+  // What is long, or might break a line of the log, is not repeated, or not whole.
+  for (const std::string& target : {"/" + std::string(5000, 'x'), std::string("/caf\xc3\xa9")}) {
+    EXPECT_LT(Find("GET", target).error.size(), 200u);
+    EXPECT_EQ(Find("GET", target).error.find('\xc3'), std::string::npos);
   }
 }
 

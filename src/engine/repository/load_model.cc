@@ -13,6 +13,9 @@ StatusOr<std::shared_ptr<Model>> LoadModel(LoadingModel model, const std::string
   ModelMetadata metadata;
   metadata.name = model.name;
   metadata.version = version;
+  if (model.source.pipeline && model.source.pipeline->classes) {
+    metadata.labels = model.source.pipeline->classes->labels;
+  }
   model.name = fmt::format("{} version {}", model.name, version);
   CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Program> program,
                              MakeProgram(model, metadata.programs));

@@ -264,7 +264,7 @@ Status Repository::LoadTextsLocked(const std::string& name, const ModelSource& s
                    fmt::join(found->ignored, ", "));
     }
     CHAIRLIFT_RETURN_IF_ERROR(load_function(TokenizerName(name), found->tokenizer));
-    served = found->pairs ? RerankName(name) : EmbedName(name);
+    served = found->pairs ? RerankName(name) : found->classes ? PredictName(name) : EmbedName(name);
     return LoadLocked(served, {.path = {}, .pipeline = found->pipeline}, FolderConfig(),
                       kPipelineVersion);
   };
@@ -278,6 +278,7 @@ Status Repository::LoadTextsLocked(const std::string& name, const ModelSource& s
   };
   const Kind kinds[] = {{EmbedName(name), "vectors of texts", "vectors"},
                         {RerankName(name), "scores of pairs of texts", "scores of pairs"},
+                        {PredictName(name), "classes of texts", "classes"},
                         {CompleteName(name), "what follows a text", "texts"}};
   const auto kind = std::find_if(std::begin(kinds), std::end(kinds),
                                  [&](const Kind& one) { return one.name == served; });
@@ -296,8 +297,8 @@ std::vector<std::shared_ptr<Model>> Repository::RemoveTexts(const std::string& n
                                                             const std::string& served) {
   std::vector<std::shared_ptr<Model>> removed;
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const std::string& own : {EmbedName(name), RerankName(name), CompleteName(name),
-                                 TokenizerName(name), DetokenizerName(name)}) {
+  for (const std::string& own : {EmbedName(name), RerankName(name), PredictName(name),
+                                 CompleteName(name), TokenizerName(name), DetokenizerName(name)}) {
     const bool needed = own == TokenizerName(name) ||
                         (own == DetokenizerName(name) && served == CompleteName(name));
     if (!served.empty() && (own == served || needed)) continue;

@@ -35,6 +35,8 @@ constexpr const char* kPoolingSetting = "pooling";
 constexpr const char* kNormalizeSetting = "normalize";
 constexpr size_t kMaxJsonBytes = size_t{1} << 20;
 constexpr size_t kMaxPromptBytes = size_t{64} << 10;  // each request tokenizes it again
+constexpr int64_t kMostClasses = 4096;
+constexpr size_t kMostLabelBytes = 256;
 constexpr const char* kTokenInputs[] = {"input_ids", "attention_mask", "token_type_ids"};
 
 // Null where there is no such file.
@@ -339,6 +341,54 @@ StatusOr<const SymbolicSpec*> FindScores(const Outputs& outputs, const fs::path&
   return classes == 1 ? logits : nullptr;
 }
 
+// The label of each class, by `id2label`; without one, as transformers names them.
+StatusOr<std::vector<std::string>> LabelsOf(const Json& config, int64_t classes) {
+  std::vector<std::string> labels;
+  for (int64_t i = 0; i < classes; ++i) labels.push_back(fmt::format("LABEL_{}", i));
+  if (!config.is_object() || !config.contains("id2label")) return labels;
+  const Json& named = config["id2label"];
+  bool fits = named.is_object() && static_cast<int64_t>(named.size()) == classes;
+  for (int64_t i = 0; fits && i < classes; ++i) {
+    const std::string key = std::to_string(i);
+    fits = named.contains(key) && named[key].is_string() &&
+           named[key].get_ref<const std::string&>().size() <= kMostLabelBytes;
+    if (fits) labels[static_cast<size_t>(i)] = named[key].get<std::string>();
+  }
+  if (fits) return labels;
+  return InvalidArgument(
+      "the \"id2label\" of its config.json must name its classes, 0 to {}, each by a text of at "
+      "most {} bytes",
+      classes - 1, kMostLabelBytes);
+}
+
+// Scores of classes, where the model gives nothing but these: 'logits' [batch, 2 or more].
+StatusOr<std::optional<ClassesConfig>> FindClasses(const Outputs& outputs, const fs::path& folder) {
+  const SymbolicSpec* const logits = outputs.Named("logits", 2);
+  if (logits == nullptr || outputs.Tokens() != nullptr ||
+      outputs.Named("sentence_embedding", 2) != nullptr) {
+    return std::nullopt;
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Json config, ReadJson(folder / "config.json"));
+  const int64_t classes = logits->shape[1].known() ? logits->shape[1].value() : ClassesOf(config);
+  if (classes < 2) return std::nullopt;
+  if (classes > kMostClasses) {
+    return InvalidArgument("its 'logits' have {} classes; text classifiers may have {}", classes,
+                           kMostClasses);
+  }
+  const std::string problem = TextOf(config, "problem_type");
+  if (!problem.empty() && problem != "single_label_classification" &&
+      problem != "multi_label_classification") {
+    return InvalidArgument(
+        "the \"problem_type\" of its config.json is \"{}\"; single_label_classification and "
+        "multi_label_classification are possible",
+        problem);
+  }
+  ClassesConfig found{
+      .from = logits->name, .labels = {}, .several = problem == "multi_label_classification"};
+  CHAIRLIFT_ASSIGN_OR_RETURN(found.labels, LabelsOf(config, classes));
+  return found;
+}
+
 StatusOr<EmbeddingConfig> FindEmbedding(const Outputs& outputs, const TextSettings& settings,
                                         const SentenceFiles& files) {
   EmbeddingConfig embedding;
@@ -453,6 +503,7 @@ std::string DetokenizerName(const std::string& name) { return name + "/detokeniz
 std::string CompleteName(const std::string& name) { return name + "/complete"; }
 std::string EmbedName(const std::string& name) { return name + "/embed"; }
 std::string RerankName(const std::string& name) { return name + "/rerank"; }
+std::string PredictName(const std::string& name) { return name + "/predict"; }
 
 StatusOr<std::optional<TextModel>> FindTextModel(const std::string& name, const fs::path& path,
                                                  const TextSettings& settings,
@@ -466,14 +517,19 @@ StatusOr<std::optional<TextModel>> FindTextModel(const std::string& name, const 
   CHAIRLIFT_ASSIGN_OR_RETURN(const SymbolicSpec* const scores, FindScores(outputs, folder));
   model.pairs = scores != nullptr && !settings.pooling;
   SentenceFiles files;
-  if (model.pairs) {
+  if (!model.pairs && !settings.pooling) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(model.pipeline.classes, FindClasses(outputs, folder));
+  }
+  model.classes = model.pipeline.classes.has_value();
+  if (model.pairs || model.classes) {
     CHAIRLIFT_RETURN_IF_ERROR(ReadPrompts(folder, files));
     if (!files.prompt.empty()) {
       return InvalidArgument(
           "config_sentence_transformers.json says \"default_prompt_name\", which is supported for "
           "models that give vectors only");
     }
-    model.pipeline.outputs = {scores->name, "num_tokens"};
+    model.pipeline.outputs = {model.pairs ? scores->name : model.pipeline.classes->from,
+                              "num_tokens"};
   } else {
     CHAIRLIFT_ASSIGN_OR_RETURN(files, ReadSentenceFiles(folder));
     CHAIRLIFT_ASSIGN_OR_RETURN(model.pipeline.embedding, FindEmbedding(outputs, settings, files));
@@ -488,7 +544,7 @@ StatusOr<std::optional<TextModel>> FindTextModel(const std::string& name, const 
     }
     types[input.name] = DTypeName(input.dtype);
   }
-  model.tokenizer = TokenizerFunction(folder, types, model.pairs, false,
+  model.tokenizer = TokenizerFunction(folder, types, model.pairs || model.classes, false,
                                       encoder.sequences ? encoder.sequences->max_length : 0, files,
                                       worker_folder);
   model.ignored = std::move(files.ignored);

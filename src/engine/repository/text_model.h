@@ -27,7 +27,8 @@ std::vector<std::string> TextSettingNames();
 
 // Two more models beside the encoder `name`: the tokenizer, and the pipeline of both.
 struct TextModel {
-  bool pairs = false;  // a score for each pair of texts, in place of a vector for each text
+  bool pairs = false;    // a score for each pair of texts, in place of a vector for each text
+  bool classes = false;  // in its place, scores of classes for each text or pair
   FunctionConfig tokenizer;
   PipelineConfig pipeline;
   // What the files say that has no effect, as "file: field".
@@ -45,6 +46,7 @@ std::string TokenizerName(const std::string& name);
 std::string DetokenizerName(const std::string& name);
 std::string EmbedName(const std::string& name);
 std::string RerankName(const std::string& name);
+std::string PredictName(const std::string& name);
 std::string CompleteName(const std::string& name);
 
 // Nothing where the encoder's file, `path`, has no tokenizer.json beside it or, in a version's

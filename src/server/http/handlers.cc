@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "server/http/json_errors.h"
 #include "server/http/json_writer.h"
-#include "server/http/text_codec.h"
+#include "server/http/text_listing.h"
 #include "server/protocol/absent_extensions.h"
 #include "tensor/datatype.h"
 
@@ -399,6 +399,12 @@ Reply Handle(Service& service, const Route& route, std::string_view body) {
       return Reply{};
     case Endpoint::kTextModels:
       return {200, ListTextModels(service)};
+    case Endpoint::kTextModel: {
+      StatusOr<std::string> model = DescribeTextModel(route.model, service);
+      return model.ok() ? Reply{200, *std::move(model)} : ErrorReply(model.status());
+    }
+    case Endpoint::kTextInfo:
+      return {200, DescribeTextService(service)};
     case Endpoint::kInfer:
     case Endpoint::kGenerate:
     case Endpoint::kGenerateStream:
@@ -406,8 +412,15 @@ Reply Handle(Service& service, const Route& route, std::string_view body) {
     case Endpoint::kChatCompletions:
     case Endpoint::kEmbeddings:
     case Endpoint::kEmbed:
+    case Endpoint::kEmbedAll:
+    case Endpoint::kEmbedSparse:
+    case Endpoint::kSimilarity:
     case Endpoint::kRerank:
     case Endpoint::kRerankDocuments:
+    case Endpoint::kPredict:
+    case Endpoint::kTokenize:
+    case Endpoint::kDecode:
+    case Endpoint::kByModel:
     case Endpoint::kMetrics:
     case Endpoint::kNone:
       break;

@@ -2,16 +2,22 @@
 #include "server/http/router.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "absl/strings/ascii.h"
+#include "base/closest.h"
 #include "base/excerpt.h"
 
 namespace chairlift::http {
 namespace {
+
+constexpr size_t kShownPath = 128;  // bytes of an unknown path in its error
 
 struct Entry {
   std::string_view method;
@@ -35,6 +41,23 @@ constexpr std::array kTable = {
     Entry{"POST", "rerank", Endpoint::kRerank},
     Entry{"POST", "v1/rerank", Endpoint::kRerankDocuments},
     Entry{"GET", "v1/models", Endpoint::kTextModels},
+    Entry{"GET", "v1/models/*", Endpoint::kTextModel},
+    // Of text-embeddings-inference, vLLM, Cohere and SageMaker.
+    Entry{"POST", "v2/rerank", Endpoint::kRerankDocuments},
+    Entry{"POST", "embeddings", Endpoint::kEmbeddings},
+    Entry{"POST", "embed_all", Endpoint::kEmbedAll},
+    Entry{"POST", "embed_sparse", Endpoint::kEmbedSparse},
+    Entry{"POST", "similarity", Endpoint::kSimilarity},
+    Entry{"POST", "predict", Endpoint::kPredict},
+    Entry{"POST", "tokenize", Endpoint::kTokenize},
+    Entry{"POST", "decode", Endpoint::kDecode},
+    Entry{"POST", "", Endpoint::kByModel},
+    Entry{"POST", "invocations", Endpoint::kByModel},
+    Entry{"GET", "info", Endpoint::kTextInfo},
+    Entry{"GET", "health", Endpoint::kReady},
+    Entry{"GET", "healthz", Endpoint::kReady},
+    Entry{"GET", "ping", Endpoint::kReady},
+    Entry{"GET", "version", Endpoint::kServerMetadata},
     Entry{"GET", "v2/health/live", Endpoint::kLive},
     Entry{"GET", "v2/health/ready", Endpoint::kReady},
     Entry{"GET", "v2", Endpoint::kServerMetadata},
@@ -166,6 +189,76 @@ std::optional<std::string> PercentDecoded(std::string_view text) {
   return decoded;
 }
 
+std::string_view LastSegment(std::string_view path) {
+  return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+}
+
+// Whether each fixed word of the pattern is the path's, or may be meant by it.
+bool IsNear(std::string_view path, std::string_view pattern) {
+  while (!pattern.empty() && !path.empty()) {
+    const std::string want(NextSegment(&pattern));
+    const std::string_view have = NextSegment(&path);
+    if (want != "*" && want != "#" && want != have && !Closest(have, std::span(&want, 1))) {
+      return false;
+    }
+  }
+  return pattern.empty() && path.empty();
+}
+
+// "GET /v2/models/{model}"
+std::string Shown(const Entry& entry) {
+  std::string shown(entry.method);
+  shown += ' ';
+  std::string_view pattern = entry.pattern;
+  do {
+    const std::string_view segment = NextSegment(&pattern);
+    shown.append("/").append(segment == "*" ? "{model}" : segment == "#" ? "{version}" : segment);
+  } while (!pattern.empty());
+  return shown;
+}
+
+// Paths of other servers that have another name here, or none.
+struct OtherPath {
+  std::string_view path, instead;
+};
+constexpr std::array kOtherPaths = {
+    OtherPath{"v1/responses", "chats are POST /v1/chat/completions"},
+    OtherPath{"v1/messages", "chats are POST /v1/chat/completions"},
+    OtherPath{"v1/score", "scores of pairs are POST /v1/rerank"},
+    OtherPath{"score", "scores of pairs are POST /v1/rerank"},
+    OtherPath{"v2/models", "POST /v2/repository/index lists the models"},
+    OtherPath{"detokenize", "token ids become text by POST /decode"},
+};
+
+// ": '/path'"; nothing where it has more than plain characters.
+std::string Quoted(std::string_view path) {
+  const bool plain = std::all_of(path.begin(), path.end(), absl::ascii_isgraph);
+  return plain ? fmt::format(": '{}'", Shortened(path, kShownPath)) : "";
+}
+
+// "; did you mean GET /v1/models?": what an unknown path may have been meant to be. Where nothing
+// is near, ";".
+std::string NearPaths(std::string_view path) {
+  for (const OtherPath& other : kOtherPaths) {
+    if (other.path == path) return fmt::format("; {};", other.instead);
+  }
+  std::vector<std::string> near, ends_alike;
+  const std::string tail = fmt::format("/{}", path);
+  for (const Entry& entry : kTable) {
+    if (entry.port != Port::kInference || entry.pattern.empty()) continue;
+    if (entry.pattern.ends_with(tail)) return fmt::format("; did you mean {}?", Shown(entry));
+    if (near.empty() && IsNear(path, entry.pattern)) near.push_back(Shown(entry));
+    // Paths with a version are longer ways to say the same.
+    if (LastSegment(entry.pattern) == LastSegment(path) &&
+        entry.pattern.find('#') == std::string_view::npos && ends_alike.size() < 3) {
+      ends_alike.push_back(Shown(entry));
+    }
+  }
+  if (!near.empty()) return fmt::format("; did you mean {}?", near[0]);
+  if (!ends_alike.empty()) return fmt::format("; did you mean {}?", fmt::join(ends_alike, ", or "));
+  return ";";
+}
+
 bool KnownMethod(std::string_view method) {
   constexpr std::array<std::string_view, 9> kMethods = {
       "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"};
@@ -173,6 +266,8 @@ bool KnownMethod(std::string_view method) {
 }
 
 }  // namespace
+
+bool IsOpenAiPath(std::string_view target) { return WithoutSite(target).starts_with("/v1/"); }
 
 Route FindRoute(std::string_view method, std::string_view target, Port port,
                 const ServerLimits& limits) {
@@ -226,8 +321,8 @@ Route FindRoute(std::string_view method, std::string_view target, Port port,
     return Fail(404,
                 "no such path; this port has GET /metrics only, the HTTP port everything else");
   }
-  return Fail(404, fmt::format("no such path: '{}'; GET / lists the paths and the models here",
-                               Shortened(WithoutSite(target), 128)));
+  return Fail(404, fmt::format("no such path{}{} GET / lists the paths and the models here",
+                               Quoted(WithoutSite(target)), NearPaths(path)));
 }
 
 bool IsAdministrative(Endpoint endpoint) {
@@ -249,13 +344,11 @@ std::vector<std::string> ListRoutes() {
   std::vector<std::string> routes;
   for (const Entry& entry : kTable) {
     const bool absent = entry.pattern.find("sharedmemory") != std::string_view::npos ||
-                        entry.pattern.ends_with("trace/setting");
+                        entry.pattern.ends_with("trace/setting") ||
+                        entry.endpoint == Endpoint::kEmbedSparse;
     const bool optional = entry.endpoint == Endpoint::kMetrics;
     if (entry.port != Port::kInference || absent || optional) continue;
-    std::string path(entry.pattern);
-    if (const size_t at = path.find('*'); at != path.npos) path.replace(at, 1, "{model}");
-    if (const size_t at = path.find('#'); at != path.npos) path.replace(at, 1, "{version}");
-    routes.push_back(fmt::format("{} /{}", entry.method, path));
+    routes.push_back(Shown(entry));
   }
   return routes;
 }

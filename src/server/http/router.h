@@ -25,11 +25,20 @@ enum class Endpoint {
   // Of texts, in the formats of OpenAI's and of text-embeddings-inference's clients (text_codec.h):
   kEmbeddings,       // POST /v1/embeddings
   kEmbed,            // POST /embed
+  kEmbedAll,         // POST /embed_all (vectors_codec.h)
+  kEmbedSparse,      // POST /embed_sparse, which is refused
+  kSimilarity,       // POST /similarity (vectors_codec.h)
   kRerank,           // POST /rerank
-  kRerankDocuments,  // POST /v1/rerank
+  kRerankDocuments,  // POST /v1/rerank, /v2/rerank
+  kPredict,          // POST /predict (classify_codec.h)
+  kTokenize,         // POST /tokenize (tokenize_codec.h)
+  kDecode,           // POST /decode (likewise)
+  kByModel,          // POST / and /invocations: one of those above, as the model and body are
   kCompletions,      // POST /v1/completions (completion_codec.h)
   kChatCompletions,  // POST /v1/chat/completions (likewise)
   kTextModels,       // GET  /v1/models
+  kTextModel,        // GET  /v1/models/{model}
+  kTextInfo,         // GET  /info
   kRepositoryIndex,  // POST /v2/repository/index
   kLoad,             // POST /v2/repository/models/{model}/load
   kUnload,           // POST /v2/repository/models/{model}/unload
@@ -71,6 +80,9 @@ std::vector<std::string> ListRoutes();
 // of a target in absolute form: there is one site here.
 Route FindRoute(std::string_view method, std::string_view target, Port port,
                 const ServerLimits& limits);
+
+// Whether its clients are OpenAI's, who read errors in that form.
+bool IsOpenAiPath(std::string_view target);
 
 }  // namespace chairlift::http
 

@@ -19,8 +19,7 @@ constexpr std::string_view kNoMemory = "no memory for the request body";
 
 bool Infers(Endpoint endpoint) {
   return endpoint == Endpoint::kInfer || endpoint == Endpoint::kGenerate ||
-         endpoint == Endpoint::kGenerateStream ||
-         (IsOfTexts(endpoint) && endpoint != Endpoint::kTextModels);
+         endpoint == Endpoint::kGenerateStream || Completes(endpoint) || InfersTexts(endpoint);
 }
 
 size_t LargestBody(Endpoint endpoint, const ServerLimits& limits) {
@@ -87,6 +86,9 @@ void Session::BeginBody(Lock* lock) {
   const bool has_body = head.chunked || head.content_length > 0;
   if (std::optional<Reply> refusal = RefusalOfRoute()) {
     close_after_ = has_body;
+    if (IsOpenAiPath(head.target)) {
+      refusal->body = TextError(route_.endpoint, &refusal->status, refusal->error);
+    }
     return Respond(*std::move(refusal), route_.allow);
   }
   if (route_.endpoint == Endpoint::kOptions) {

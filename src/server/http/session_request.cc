@@ -35,10 +35,6 @@ void Session::Dispatch(Lock* lock, std::string_view body,
     case Endpoint::kGenerateStream:
     case Endpoint::kCompletions:
     case Endpoint::kChatCompletions:
-    case Endpoint::kEmbeddings:
-    case Endpoint::kEmbed:
-    case Endpoint::kRerank:
-    case Endpoint::kRerankDocuments:
       return Infer(lock, body, owner);
     case Endpoint::kLoad:
     case Endpoint::kUnload:
@@ -51,6 +47,7 @@ void Session::Dispatch(Lock* lock, std::string_view body,
       Respond(Handle(context_->service, route_, body));
       return consume();
     default:
+      if (InfersTexts(route_.endpoint)) return Infer(lock, body, owner);
       HandleOnPool(body);
       return consume();
   }
@@ -126,6 +123,7 @@ StatusOr<InferRequest> Session::DecodeTexts(TextDecoder& decoder, std::string_vi
   CHAIRLIFT_ASSIGN_OR_RETURN(chairlift::http::DecodedTexts decoded,
                              decoder.Decode(route_.endpoint, body, context_->service));
   text_format_ = std::move(decoded.format);
+  route_.endpoint = decoded.endpoint;
   route_.model = decoded.request.model;
   return std::move(decoded.request);
 }

@@ -116,12 +116,10 @@ void Session::OnHandled(Reply reply) noexcept {
 
 Status Session::EncodeAnswer(const InferResponse& response, std::string* text,
                              std::vector<int>* binary) const {
+  if (InfersTexts(route_.endpoint)) {
+    return EncodeTexts(route_.endpoint, response, text_format_, text);
+  }
   switch (route_.endpoint) {
-    case Endpoint::kEmbeddings:
-    case Endpoint::kEmbed:
-    case Endpoint::kRerank:
-    case Endpoint::kRerankDocuments:
-      return EncodeTexts(route_.endpoint, response, text_format_, text);
     case Endpoint::kCompletions:
     case Endpoint::kChatCompletions:
       if (!completion_.stream) return EncodeCompletion(response, completion_, text);

@@ -4,28 +4,26 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstring>
-#include <numeric>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "base/status.h"
 #include "chairlift/text.h"
+#include "server/http/classify_codec.h"
 #include "server/http/json_array.h"
 #include "server/http/json_writer.h"
 #include "server/http/request_json.h"
+#include "server/http/text_fields.h"
+#include "server/http/tokenize_codec.h"
+#include "server/http/vectors_codec.h"
 
 namespace chairlift::http {
 namespace {
 
 namespace dom = simdjson::dom;
-
-constexpr size_t kMostTexts = 2048;  // of a request, as OpenAI's service has it
-// Fields of requests that change nothing of the answer; others that are not known are refused.
-constexpr std::string_view kWithoutEffect[] = {"user", "metadata", "request_id", "id", "priority"};
 
 std::string_view SuffixOf(Endpoint endpoint) {
   return endpoint == Endpoint::kEmbeddings || endpoint == Endpoint::kEmbed ? kEmbed : kRerank;
@@ -40,79 +38,6 @@ Status FindModel(Endpoint endpoint, const protocol::Service& service, DecodedTex
   return absl::OkStatus();
 }
 
-// The texts of a request on their way: each a text, or token ids, four bytes each.
-struct Texts {
-  std::vector<std::string> texts;
-  std::vector<bool> ids;
-};
-
-StatusOr<std::string> IdsOf(dom::array array, std::string_view what) {
-  std::string bytes;
-  for (const dom::element element : array) {
-    int32_t id = 0;
-    if (!ConvertInteger(element, &id) || id < 0) {
-      return InvalidArgument(
-          "\"{}\" has {} among its token ids; they are whole numbers of 0 or more", what,
-          Excerpt(element));
-    }
-    std::array<char, sizeof(id)> four;
-    std::memcpy(four.data(), &id, sizeof(id));
-    bytes.append(four.data(), four.size());
-  }
-  return bytes;
-}
-
-Status Append(dom::element value, std::string_view what, Texts* to) {
-  if (to->texts.size() == kMostTexts) {
-    return InvalidArgument("\"{}\" has more than {} texts, which a request may have at most", what,
-                           kMostTexts);
-  }
-  std::string_view text;
-  dom::array array;
-  if (value.get_string().get(text) == 0) {
-    to->texts.emplace_back(text);
-    to->ids.push_back(false);
-    return absl::OkStatus();
-  }
-  if (value.get_array().get(array) != 0) {
-    return InvalidArgument("\"{}\" has {} in it, which is not a text or a list of token ids", what,
-                           Excerpt(value));
-  }
-  CHAIRLIFT_ASSIGN_OR_RETURN(to->texts.emplace_back(), IdsOf(array, what));
-  to->ids.push_back(true);
-  return absl::OkStatus();
-}
-
-// A text, a list of texts, a list of token ids, or a list of such.
-Status ReadTexts(dom::element value, std::string_view what, Texts* to) {
-  dom::array array;
-  if (value.is_string()) return Append(value, what, to);
-  if (value.get_array().get(array) != 0) {
-    return InvalidArgument("\"{}\" is {}; it must be a text, or a list", what, Excerpt(value));
-  }
-  if (array.begin() == array.end()) return InvalidArgument("\"{}\" is an empty list", what);
-  if ((*array.begin()).is_number()) return Append(value, what, to);
-  for (const dom::element element : array) CHAIRLIFT_RETURN_IF_ERROR(Append(element, what, to));
-  return absl::OkStatus();
-}
-
-// Texts alone; an object's "text" stands for it.
-Status ReadDocuments(dom::element value, std::string_view what, Texts* to) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const dom::array array, Array(value, what));
-  if (array.begin() == array.end()) return InvalidArgument("\"{}\" is an empty list", what);
-  for (dom::element element : array) {
-    if (element.is_object()) {
-      dom::element text;
-      if (element["text"].get(text) == 0) element = text;
-    }
-    if (!element.is_string()) {
-      return InvalidArgument("\"{}\" has {} in it, which is not a text", what, Excerpt(element));
-    }
-    CHAIRLIFT_RETURN_IF_ERROR(Append(element, what, to));
-  }
-  return absl::OkStatus();
-}
-
 // `count` times the same text, as a tensor of its own memory.
 Tensor Repeated(std::string text, size_t count) {
   struct Owned {
@@ -124,23 +49,6 @@ Tensor Repeated(std::string text, size_t count) {
   owned->views.assign(count, owned->text);
   std::string_view* const views = owned->views.data();
   return Tensor::Wrap(DType::kBytes, Shape{static_cast<int64_t>(count)}, views, std::move(owned));
-}
-
-const Tensor* FindOutput(const InferResponse& response, std::string_view name, int64_t rows) {
-  for (const NamedTensor& output : response.outputs) {
-    const Shape& shape = output.tensor.shape();
-    if (output.name == name && shape.rank() == 2 && (rows < 0 || shape[0] == rows)) {
-      return &output.tensor;
-    }
-  }
-  return nullptr;
-}
-
-int64_t TokensOf(const InferResponse& response) {
-  const Tensor* const numbers = FindOutput(response, "num_tokens", -1);
-  if (numbers == nullptr || numbers->dtype() != DType::kInt64) return 0;
-  const std::span<const int64_t> counts = numbers->values<int64_t>();
-  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
 bool IsOfLengthOne(std::span<const float> vector) {
@@ -174,9 +82,8 @@ Status AppendVector(std::span<const float> vector, bool base64, std::string* jso
           "the vector of a text has NaN or infinity, which JSON cannot carry; "
           "\"encoding_format\": \"base64\" can");
     }
-    std::array<char, kNumberBytes> number;
     if (i > 0) json->push_back(',');
-    json->append(number.data(), WriteJsonNumber(vector[i], number.data()));
+    AppendFloat(vector[i], json);
   }
   json->push_back(']');
   return absl::OkStatus();
@@ -184,8 +91,8 @@ Status AppendVector(std::span<const float> vector, bool base64, std::string* jso
 
 Status EncodeVectors(Endpoint endpoint, const InferResponse& response, const TextFormat& format,
                      std::string* json) {
-  const Tensor* vectors = FindOutput(response, "embedding", -1);
-  if (vectors == nullptr) vectors = FindOutput(response, "pooled", -1);
+  const Tensor* vectors = FindMatrix(response, "embedding");
+  if (vectors == nullptr) vectors = FindMatrix(response, "pooled");
   if (vectors == nullptr || vectors->dtype() != DType::kFloat) {
     return Internal("the model gave no vectors");
   }
@@ -216,7 +123,7 @@ Status EncodeVectors(Endpoint endpoint, const InferResponse& response, const Tex
   if (!openai) return absl::OkStatus();
   json->append(",\"model\":");
   AppendJsonString(format.model, json);
-  const int64_t tokens = TokensOf(response);
+  const int64_t tokens = CountTokens(response);
   fmt::format_to(std::back_inserter(*json),
                  R"(,"usage":{{"prompt_tokens":{},"total_tokens":{}}}}})", tokens, tokens);
   return absl::OkStatus();
@@ -224,7 +131,7 @@ Status EncodeVectors(Endpoint endpoint, const InferResponse& response, const Tex
 
 Status EncodeScores(Endpoint endpoint, const InferResponse& response, const TextFormat& format,
                     std::string* json) {
-  const Tensor* const logits = FindOutput(response, "logits", -1);
+  const Tensor* const logits = FindMatrix(response, "logits");
   if (logits == nullptr || logits->dtype() != DType::kFloat || logits->shape()[1] != 1) {
     return Internal("the model gave no score of each pair");
   }
@@ -249,11 +156,10 @@ Status EncodeScores(Endpoint endpoint, const InferResponse& response, const Text
   json->push_back('[');
   for (size_t i = 0; i < scores.size(); ++i) {
     const auto& [score, index] = scores[i];
-    std::array<char, kNumberBytes> number;
     if (i > 0) json->push_back(',');
     fmt::format_to(std::back_inserter(*json), R"({{"index":{},"{}":)", index,
                    tei ? "score" : "relevance_score");
-    json->append(number.data(), WriteJsonNumber(score, number.data()));
+    AppendFloat(score, json);
     if (!format.texts.empty()) {
       json->append(tei ? ",\"text\":" : ",\"document\":{\"text\":");
       AppendJsonString(format.texts[static_cast<size_t>(index)], json);
@@ -264,7 +170,7 @@ Status EncodeScores(Endpoint endpoint, const InferResponse& response, const Text
   json->push_back(']');
   if (!tei) {
     fmt::format_to(std::back_inserter(*json), R"(,"usage":{{"total_tokens":{}}}}})",
-                   TokensOf(response));
+                   CountTokens(response));
   }
   return absl::OkStatus();
 }
@@ -308,11 +214,29 @@ StatusOr<std::string> FindTextModel(std::string_view suffix, std::string_view ou
                                   names.empty() ? "" : "; there are: ", fmt::join(names, ", ")));
 }
 
+bool InfersTexts(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::kEmbeddings:
+    case Endpoint::kEmbed:
+    case Endpoint::kEmbedAll:
+    case Endpoint::kEmbedSparse:
+    case Endpoint::kSimilarity:
+    case Endpoint::kRerank:
+    case Endpoint::kRerankDocuments:
+    case Endpoint::kPredict:
+    case Endpoint::kTokenize:
+    case Endpoint::kDecode:
+    case Endpoint::kByModel:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool IsOfTexts(Endpoint endpoint) {
-  return endpoint == Endpoint::kEmbeddings || endpoint == Endpoint::kCompletions ||
-         endpoint == Endpoint::kChatCompletions || endpoint == Endpoint::kEmbed ||
-         endpoint == Endpoint::kRerank || endpoint == Endpoint::kRerankDocuments ||
-         endpoint == Endpoint::kTextModels;
+  return InfersTexts(endpoint) || endpoint == Endpoint::kCompletions ||
+         endpoint == Endpoint::kChatCompletions || endpoint == Endpoint::kTextModels ||
+         endpoint == Endpoint::kTextModel || endpoint == Endpoint::kTextInfo;
 }
 
 struct TextDecoder::Impl {
@@ -320,13 +244,11 @@ struct TextDecoder::Impl {
 
   // What a request says, field by field.
   struct Fields {
-    Texts texts;
-    std::string query;
-    bool has_query = false;
+    TextInputs texts;
+    std::string_view texts_key = {};
+    std::optional<std::string> query;
     std::optional<bool> normalize;
-    bool truncate = false;
-    // Which tokens go, as _tokenizer.py takes it: the last, the first, or those that its files say.
-    int64_t truncation = 3;
+    Truncation truncation;
     std::string prompt_name;  // empty: the model's default
     bool return_texts = false;
   };
@@ -335,11 +257,24 @@ struct TextDecoder::Impl {
     return Name(value, key, limits);
   }
 
-  Status ReadField(Endpoint endpoint, std::string_view key, dom::element value, Fields* fields,
-                   TextFormat* format) const {
+  // A cross-encoder's documents: "texts" are text-embeddings-inference's, "documents" Cohere's and
+  // Jina's, whose answers have another form.
+  static Status ReadPassages(std::string_view key, dom::element value, Fields* fields,
+                             Endpoint* endpoint) {
+    if (!fields->texts_key.empty()) {
+      return InvalidArgument("\"texts\" and \"documents\" are given; a request has one of them");
+    }
+    fields->texts_key = key;
+    if (key == "documents") *endpoint = Endpoint::kRerankDocuments;
+    return ReadDocuments(value, key, &fields->texts);
+  }
+
+  Status ReadField(std::string_view key, dom::element value, Fields* fields,
+                   DecodedTexts* decoded) const {
+    const Endpoint endpoint = decoded->endpoint;
+    TextFormat* const format = &decoded->format;
     const bool openai = endpoint == Endpoint::kEmbeddings;
     const bool vectors = SuffixOf(endpoint) == kEmbed;
-    const bool documents = endpoint == Endpoint::kRerankDocuments;
     const auto flag = [&](bool* to) -> Status {
       CHAIRLIFT_ASSIGN_OR_RETURN(*to, protocol::Boolean(ParameterFrom(value), key));
       return absl::OkStatus();
@@ -348,15 +283,10 @@ struct TextDecoder::Impl {
       CHAIRLIFT_ASSIGN_OR_RETURN(format->model, ReadWord(value, key));
     } else if (key == (openai ? "input" : "inputs") && vectors) {
       return ReadTexts(value, key, &fields->texts);
-    } else if (key == (documents ? "documents" : "texts") && !vectors) {
-      return ReadDocuments(value, key, &fields->texts);
+    } else if ((key == "documents" || key == "texts") && !vectors) {
+      return ReadPassages(key, value, fields, &decoded->endpoint);
     } else if (key == "query" && !vectors) {
-      std::string_view query;
-      if (value.get_string().get(query) != 0) {
-        return InvalidArgument("\"query\" is {}, not a text", Excerpt(value));
-      }
-      fields->query = query;
-      fields->has_query = true;
+      CHAIRLIFT_ASSIGN_OR_RETURN(fields->query, ReadText(value, key));
     } else if (key == "encoding_format" && openai) {
       CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view encoding, ReadWord(value, key));
       if (encoding != "float" && encoding != "base64") {
@@ -370,83 +300,118 @@ struct TextDecoder::Impl {
                                Excerpt(value));
       }
     } else if (key == "prompt_name" && vectors) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view name, ReadWord(value, key));
-      if (name.empty() || name.find('\0') != std::string_view::npos) {
-        return InvalidArgument("\"prompt_name\" is {}, which cannot be the name of a prompt",
-                               Excerpt(value));
-      }
-      fields->prompt_name = name;
+      CHAIRLIFT_ASSIGN_OR_RETURN(fields->prompt_name, ReadPromptName(value, limits));
     } else if (key == "normalize" && vectors) {
       bool normalize = false;
       CHAIRLIFT_RETURN_IF_ERROR(flag(&normalize));
       fields->normalize = normalize;
-    } else if (key == "truncate") {
-      return flag(&fields->truncate);
-    } else if (key == "truncation_direction") {
-      CHAIRLIFT_ASSIGN_OR_RETURN(const std::string_view side, ReadWord(value, key));
-      fields->truncation = side == "left" || side == "Left" ? 2 : 1;
-      if (fields->truncation == 1 && side != "right" && side != "Right") {
-        return InvalidArgument("\"truncation_direction\" is \"{}\"; it must be left or right",
-                               side);
-      }
     } else if (key == "raw_scores" && !vectors) {
       return flag(&format->raw_scores);
-    } else if (key == (documents ? "return_documents" : "return_text") && !vectors) {
+    } else if ((key == "return_documents" || key == "return_text") && !vectors) {
       return flag(&fields->return_texts);
-    } else if (key == "top_n" && documents) {
+    } else if (key == "top_n" && !vectors) {
       if (!ConvertInteger(value, &format->top) || format->top < 1) {
         return InvalidArgument("\"top_n\" is {}, not a whole number of 1 or more", Excerpt(value));
       }
-    } else if (std::find(std::begin(kWithoutEffect), std::end(kWithoutEffect), key) ==
-               std::end(kWithoutEffect)) {
-      constexpr size_t kMostShown = 64;
-      return InvalidArgument(
-          "{} is not supported here, and might change the answer: leave it out",
-          key.size() > kMostShown ? std::string("a field") : fmt::format("\"{}\"", key));
+    } else {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const bool known, fields->truncation.Read(key, value, limits));
+      if (!known) return UnknownField(key, FieldsOf(endpoint));
     }
     return absl::OkStatus();
   }
 
-  // Has the texts name their prompt.
-  static Status AddPromptName(const std::string& name, Texts* texts) {
-    if (std::find(texts->ids.begin(), texts->ids.end(), true) != texts->ids.end()) {
-      return InvalidArgument(
-          "\"prompt_name\" is given with token ids: a prompt is put before texts only");
-    }
-    for (std::string& text : texts->texts) text.insert(0, name + '\0');
-    return absl::OkStatus();
+  static std::span<const std::string_view> FieldsOf(Endpoint endpoint) {
+    static constexpr std::string_view kOfEmbeddings[] = {
+        "model",       "input",     "encoding_format", "dimensions",
+        "prompt_name", "normalize", "truncate",        "truncation_direction"};
+    static constexpr std::string_view kOfEmbed[] = {
+        "model",     "inputs",   "dimensions",          "prompt_name",
+        "normalize", "truncate", "truncation_direction"};
+    static constexpr std::string_view kOfRerank[] = {"model",
+                                                     "query",
+                                                     "texts",
+                                                     "documents",
+                                                     "raw_scores",
+                                                     "return_text",
+                                                     "return_documents",
+                                                     "top_n",
+                                                     "truncate",
+                                                     "truncation_direction"};
+    if (endpoint == Endpoint::kEmbeddings) return kOfEmbeddings;
+    if (endpoint == Endpoint::kEmbed) return kOfEmbed;
+    return kOfRerank;
   }
 
-  Status Decode(Endpoint endpoint, std::string_view body, const protocol::Service& service,
-                DecodedTexts* decoded) {
+  // What a request to "/" asks for: pairs are scored, sentences compared; else vectors are made or,
+  // if there is no model for that but one for this, texts classified.
+  static StatusOr<Endpoint> EndpointOf(const dom::object& root, const protocol::Service& service) {
+    std::string model;
+    bool vectors = true;
+    for (const auto& [key, value] : root) {
+      std::string_view name;
+      if (key == "query") return Endpoint::kRerank;
+      if (key == "inputs" && value.is_object()) return Endpoint::kSimilarity;
+      if (key == "model" && value.get_string().get(name) == 0) model = name;
+    }
+    if (!model.empty()) {
+      vectors = !service.engine().Metadata(model + std::string(kClassify)).ok();
+    } else {
+      vectors = !TextModels(kEmbed, service).empty() || TextModels(kClassify, service).empty();
+    }
+    return vectors ? Endpoint::kEmbed : Endpoint::kPredict;
+  }
+
+  Status Decode(std::string_view body, const protocol::Service& service, DecodedTexts* decoded) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object root, parser.Parse(body, limits));
+    if (decoded->endpoint == Endpoint::kByModel) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(decoded->endpoint, EndpointOf(root, service));
+    }
+    switch (decoded->endpoint) {
+      case Endpoint::kEmbedAll:
+      case Endpoint::kSimilarity:
+        return DecodeVectors(root, service, limits, decoded);
+      case Endpoint::kPredict:
+        return DecodePredict(root, service, limits, decoded);
+      case Endpoint::kTokenize:
+      case Endpoint::kDecode:
+        return DecodeTokenize(root, service, limits, decoded);
+      case Endpoint::kEmbedSparse:
+        return Unimplemented(
+            "sparse vectors (SPLADE) are not supported; /embed gives dense ones of a model that "
+            "has them");
+      default:
+        return DecodeTexts(root, service, decoded);
+    }
+  }
+
+  Status DecodeTexts(const dom::object& root, const protocol::Service& service,
+                     DecodedTexts* decoded) const {
     Fields fields;
     TextFormat& format = decoded->format;
-    for (const auto& [key, value] : root) {
-      if (value.is_null()) continue;  // as if it were absent
-      CHAIRLIFT_RETURN_IF_ERROR(ReadField(endpoint, key, value, &fields, &format));
-    }
+    const bool openai = decoded->endpoint == Endpoint::kEmbeddings;
+    CHAIRLIFT_RETURN_IF_ERROR(
+        ReadFields(root, !openai, [&](std::string_view key, dom::element value) {
+          return ReadField(key, value, &fields, decoded);
+        }));
+    const Endpoint endpoint = decoded->endpoint;
     CHAIRLIFT_RETURN_IF_ERROR(FindModel(endpoint, service, decoded));
     const bool vectors = SuffixOf(endpoint) == kEmbed;
     const size_t count = fields.texts.texts.size();
     if (count == 0) {
-      return InvalidArgument("\"{}\" is missing", endpoint == Endpoint::kEmbeddings ? "input"
-                                                  : endpoint == Endpoint::kEmbed    ? "inputs"
-                                                  : endpoint == Endpoint::kRerank   ? "texts"
-                                                                                    : "documents");
+      return InvalidArgument("\"{}\" is missing", openai                          ? "input"
+                                                  : endpoint == Endpoint::kEmbed  ? "inputs"
+                                                  : endpoint == Endpoint::kRerank ? "texts"
+                                                                                  : "documents");
     }
-    if (!vectors && !fields.has_query) return InvalidArgument("\"query\" is missing");
+    if (!vectors && !fields.query) return InvalidArgument("\"query\" is missing");
     if (fields.return_texts) format.texts = fields.texts.texts;
 
-    const auto rows = static_cast<int64_t>(count);
-    const bool prompted = !fields.prompt_name.empty();
-    if (prompted) CHAIRLIFT_RETURN_IF_ERROR(AddPromptName(fields.prompt_name, &fields.texts));
-    Tensor options = Tensor::Allocate(DType::kInt64, Shape{rows, 2});
-    for (size_t i = 0; i < count; ++i) {
-      options.data<int64_t>()[2 * i] = fields.truncate ? fields.truncation : 0;
-      options.data<int64_t>()[2 * i + 1] = prompted ? 3 : fields.texts.ids[i] ? 1 : 0;
+    if (!fields.prompt_name.empty()) {
+      CHAIRLIFT_RETURN_IF_ERROR(AddPromptName(fields.prompt_name, &fields.texts));
     }
-    Tensor texts = TextTensor(Shape{rows}, std::move(fields.texts.texts));
+    Tensor options = TextOptions(fields.texts, fields.truncation);
+    const Shape rows{fields.texts.rows()};
+    Tensor texts = TextTensor(rows, std::move(fields.texts.texts));
     InferRequest& request = decoded->request;
     if (vectors) {
       request.inputs = {{"text", std::move(texts)}, {"options", std::move(options)}};
@@ -454,7 +419,7 @@ struct TextDecoder::Impl {
       request.outputs = {fields.normalize ? "pooled" : "embedding"};
       format.normalize = fields.normalize.value_or(false);
     } else {
-      request.inputs = {{"text", Repeated(std::move(fields.query), count)},
+      request.inputs = {{"text", Repeated(*std::move(fields.query), count)},
                         {"pair", std::move(texts)},
                         {"options", std::move(options)}};
       request.outputs = {"logits"};
@@ -473,7 +438,8 @@ TextDecoder::~TextDecoder() = default;
 StatusOr<DecodedTexts> TextDecoder::Decode(Endpoint endpoint, std::string_view body,
                                            const protocol::Service& service) {
   DecodedTexts decoded;
-  const Status read = impl_->Decode(endpoint, body, service, &decoded);
+  decoded.endpoint = endpoint;
+  const Status read = impl_->Decode(body, service, &decoded);
   impl_->parser.Trim();
   if (!read.ok()) return read;
   return decoded;
@@ -487,13 +453,27 @@ int64_t TextElements(const InferResponse& response, const TextFormat& format) {
 
 Status EncodeTexts(Endpoint endpoint, const InferResponse& response, const TextFormat& format,
                    std::string* json) {
-  return SuffixOf(endpoint) == kEmbed ? EncodeVectors(endpoint, response, format, json)
-                                      : EncodeScores(endpoint, response, format, json);
+  switch (endpoint) {
+    case Endpoint::kEmbedAll:
+      return EncodeTokenVectors(response, json);
+    case Endpoint::kSimilarity:
+      return EncodeSimilarity(response, json);
+    case Endpoint::kPredict:
+      return EncodeClasses(response, format, json);
+    case Endpoint::kTokenize:
+    case Endpoint::kDecode:
+      return EncodeTokens(endpoint, response, json);
+    default:
+      return SuffixOf(endpoint) == kEmbed ? EncodeVectors(endpoint, response, format, json)
+                                          : EncodeScores(endpoint, response, format, json);
+  }
 }
 
 std::string TextError(Endpoint endpoint, int* status, std::string_view message) {
   std::string json;
-  if (endpoint == Endpoint::kEmbed || endpoint == Endpoint::kRerank) {
+  const bool tei = InfersTexts(endpoint) && endpoint != Endpoint::kEmbeddings &&
+                   endpoint != Endpoint::kRerankDocuments;
+  if (tei) {
     // As text-embeddings-inference: its kinds, and their codes.
     std::string_view kind = "Backend";
     if (*status == 503) {
@@ -517,23 +497,7 @@ std::string TextError(Endpoint endpoint, int* status, std::string_view message) 
                  *status == 429  ? "rate_limit_error"
                  : *status < 500 ? "invalid_request_error"
                                  : "server_error",
-                 *status == 404 ? "\"model_not_found\"" : "null");
-  return json;
-}
-
-std::string ListTextModels(const protocol::Service& service) {
-  std::string json = R"({"object":"list","data":[)";
-  std::vector<std::string> names = TextModels(kEmbed, service);
-  for (const std::string_view suffix : {kRerank, kComplete}) {
-    for (std::string& name : TextModels(suffix, service)) names.push_back(std::move(name));
-  }
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (i > 0) json.push_back(',');
-    json.append("{\"id\":");
-    AppendJsonString(names[i], &json);
-    json.append(R"(,"object":"model","created":0,"owned_by":"chairlift"})");
-  }
-  json.append("]}");
+                 *status == 404 && endpoint != Endpoint::kNone ? "\"model_not_found\"" : "null");
   return json;
 }
 

@@ -3,8 +3,10 @@
 //
 //   POST /v1/embeddings  {"model": "minilm", "input": ["a text", …], "encoding_format": "base64"}
 //   POST /embed          {"inputs": ["a text", …], "normalize": true, "truncate": false}
-//   POST /rerank         {"query": "…", "texts": ["…", …], "raw_scores": false, "return_text":
-//   false} POST /v1/rerank      {"model": "…", "query": "…", "documents": ["…", …], "top_n": 3}
+//   POST /rerank         {"query": "…", "texts": ["…", …], "raw_scores": false}
+//   POST /v1/rerank      {"model": "…", "query": "…", "documents": ["…", …], "top_n": 3}
+//
+// Other requests of theirs are read in classify_codec.h, tokenize_codec.h and vectors_codec.h.
 #ifndef CHAIRLIFT_SERVER_HTTP_TEXT_CODEC_H_
 #define CHAIRLIFT_SERVER_HTTP_TEXT_CODEC_H_
 
@@ -22,11 +24,15 @@
 
 namespace chairlift::http {
 
+// Requests to models that take texts, but those of completion_codec.h.
+bool InfersTexts(Endpoint endpoint);
+// Those, completions, and what is asked about such models.
 bool IsOfTexts(Endpoint endpoint);
 
 // What the models are called that take texts for a model: its name, and one of these.
 inline constexpr std::string_view kEmbed = "/embed";
 inline constexpr std::string_view kRerank = "/rerank";
+inline constexpr std::string_view kClassify = "/predict";
 inline constexpr std::string_view kComplete = "/complete";
 // Those for which there is one now, as clients name them.
 std::vector<std::string> TextModels(std::string_view suffix, const protocol::Service& service);
@@ -42,12 +48,15 @@ struct TextFormat {
   bool normalize = false;  // the answer's vectors are not
   int64_t dimensions = 0;  // of a vector, the first; 0: all
   bool raw_scores = false;
-  int64_t top = -1;                // −1: all
-  std::vector<std::string> texts;  // to be sent back
+  int64_t top = -1;                      // −1: all
+  std::vector<std::string> texts;        // to be sent back
+  std::vector<std::string> labels = {};  // of the classes
+  bool single = false;                   // of one text, that is not in a list
 };
 
 struct DecodedTexts {
-  InferRequest request;  // with its model
+  Endpoint endpoint = Endpoint::kNone;  // whose form the answer has
+  InferRequest request;                 // with its model
   TextFormat format;
 };
 
@@ -76,9 +85,6 @@ Status EncodeTexts(Endpoint endpoint, const InferResponse& response, const TextF
 
 // An error as clients of that endpoint read it; `status` is HTTP's, and may become theirs.
 std::string TextError(Endpoint endpoint, int* status, std::string_view message);
-
-// GET /v1/models.
-std::string ListTextModels(const protocol::Service& service);
 
 }  // namespace chairlift::http
 

@@ -188,7 +188,29 @@ TEST_F(TextModelTest, OneScoreOfAPairIsAReranker) {
   Put("config.json", R"({"id2label": {"0": "LABEL_0"}})");
   EXPECT_TRUE((*Find())->pairs);
   Put("config.json", R"({"id2label": {"0": "a", "1": "b"}})");
-  EXPECT_FALSE(Find().ok());
+  EXPECT_FALSE((*Find())->pairs);
+  EXPECT_TRUE((*Find())->classes);
+}
+
+TEST_F(TextModelTest, ScoresOfSeveralClassesClassify) {
+  using ::testing::ElementsAre;
+  encoder_.outputs = {Spec("logits", DType::kFloat, {Dim(), Dim(2)})};
+  EXPECT_THAT((*Find())->pipeline.classes->labels, ElementsAre("LABEL_0", "LABEL_1"));
+  EXPECT_FALSE((*Find())->pipeline.classes->several);
+  EXPECT_THAT((*Find())->tokenizer.argument, HasSubstr(R"("pairs":true)"));
+  Put("config.json",
+      R"({"id2label": {"1": "b", "0": "a"}, "problem_type": "multi_label_classification"})");
+  EXPECT_THAT((*Find())->pipeline.classes->labels, ElementsAre("a", "b"));
+  EXPECT_TRUE((*Find())->pipeline.classes->several);
+  for (const char* labels : {R"({"0": "a"})", R"({"0": "a", "2": "b"})", R"({"0": "a", "1": 5})",
+                             R"(["a", "b"])", "5"}) {
+    Put("config.json", fmt::format(R"({{"id2label": {}}})", labels));
+    EXPECT_THAT(Refusal(), HasSubstr("\"id2label\"")) << labels;
+  }
+  Put("config.json", R"({"problem_type": "regression"})");
+  EXPECT_THAT(Refusal(), HasSubstr("\"problem_type\" of its config.json is \"regression\""));
+  encoder_.outputs = {Spec("logits", DType::kFloat, {Dim(), Dim(5000)})};
+  EXPECT_THAT(Refusal(), HasSubstr("5000 classes"));
 }
 
 TEST_F(TextModelTest, TheTokenizerGivesWhatTheEncoderTakes) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "engine/programs/pipeline/classes.h"
 #include "ops/half_simd.h"
 #include "tensor/datatype.h"
 
@@ -15,6 +16,14 @@ namespace {
 
 constexpr const char* kEmbedding = "embedding";
 constexpr const char* kPooled = "pooled";
+constexpr const char* kScores = "scores";  // of classes
+
+// The wired output that a shown one is made from.
+const std::string& MadeFrom(const PipelineConfig& config, const std::string& shown) {
+  if (config.classes && shown == kScores) return config.classes->from;
+  const bool vectors = shown == kEmbedding || shown == kPooled || shown == kTokenEmbeddings;
+  return config.embedding && vectors ? config.embedding->from : shown;
+}
 
 const SymbolicSpec* FindOutput(const Signature& signature, const std::string& name) {
   const auto found = std::find_if(signature.outputs.begin(), signature.outputs.end(),
@@ -81,6 +90,17 @@ StatusOr<Tensor> Pool(const Tensor& given, const std::vector<Pooling>& pooling) 
   return vector;
 }
 
+// Of one text: [tokens, size].
+StatusOr<Tensor> TokenVectors(const Tensor& given) {
+  const Tensor from = InFloat32(given);
+  const Shape& shape = from.shape();
+  if (from.dtype() != DType::kFloat || shape.rank() != 3 || shape[0] != 1) {
+    return Internal("a text's {} of shape {} has no vector for each token",
+                    DatatypeName(from.dtype()), shape.ToString());
+  }
+  return from.Reshaped({shape[1], shape[2]});
+}
+
 // To length 1; a vector of zeros stays.
 void Normalize(std::span<float> vector) {
   double square = 0;
@@ -103,32 +123,42 @@ Status CheckEmbedding(const EmbeddingConfig& config, const Signature& wired) {
       DatatypeName(from->dtype), from->shape.ToString(), rank == 3 ? "tokens, " : "");
 }
 
-Signature ShownSignature(const std::optional<EmbeddingConfig>& config, const Signature& wired) {
-  if (!config) return wired;
+Signature ShownSignature(const PipelineConfig& config, const Signature& wired) {
+  if (!config.embedding && !config.classes) return wired;
   Signature shown = wired;
+  if (config.classes) {
+    shown.outputs.push_back(
+        {kScores, DType::kFloat, FindOutput(wired, config.classes->from)->shape});
+    return shown;
+  }
   shown.outputs.clear();
-  const SymbolicSpec& from = *FindOutput(wired, config->from);
-  Dim size = from.shape[from.shape.rank() - 1];
-  if (config->pooling.size() > 1) {
-    size = size.known() ? Dim(size.value() * std::ssize(config->pooling)) : Dim();
+  const std::vector<Pooling>& pooling = config.embedding->pooling;
+  const SymbolicSpec& from = *FindOutput(wired, config.embedding->from);
+  const Dim size = from.shape[from.shape.rank() - 1];
+  Dim joined = size;
+  if (pooling.size() > 1) {
+    joined = size.known() ? Dim(size.value() * std::ssize(pooling)) : Dim();
   }
   for (const char* name : {kEmbedding, kPooled}) {
-    shown.outputs.push_back({name, DType::kFloat, SymbolicShape({from.shape[0], size})});
+    shown.outputs.push_back({name, DType::kFloat, SymbolicShape({from.shape[0], joined})});
+  }
+  if (!pooling.empty()) {
+    shown.outputs.push_back(
+        {kTokenEmbeddings, DType::kFloat, SymbolicShape({Dim::Symbol("all_tokens"), size})});
   }
   for (const SymbolicSpec& output : wired.outputs) {
-    if (output.name != config->from) shown.outputs.push_back(output);
+    if (output.name != config.embedding->from) shown.outputs.push_back(output);
   }
   return shown;
 }
 
-std::vector<int> WiredOutputs(const std::optional<EmbeddingConfig>& config,
-                              const PipelineWiring& wiring, const std::vector<int>& wanted) {
-  if (!config) return wanted;
+std::vector<int> WiredOutputs(const PipelineConfig& config, const PipelineWiring& wiring,
+                              const std::vector<int>& wanted) {
+  if (!config.embedding && !config.classes) return wanted;
   const Signature shown = ShownSignature(config, wiring.signature);
   std::vector<int> wired;
   for (const int index : wanted) {
-    const std::string& name = shown.outputs[static_cast<size_t>(index)].name;
-    const std::string& from = name == kEmbedding || name == kPooled ? config->from : name;
+    const std::string& from = MadeFrom(config, shown.outputs[static_cast<size_t>(index)].name);
     const auto number =
         static_cast<int>(FindOutput(wiring.signature, from) - wiring.signature.outputs.data());
     if (std::count(wired.begin(), wired.end(), number) == 0) wired.push_back(number);
@@ -136,28 +166,31 @@ std::vector<int> WiredOutputs(const std::optional<EmbeddingConfig>& config,
   return wired;
 }
 
-StatusOr<std::vector<NamedTensor>> ShownOutputs(const std::optional<EmbeddingConfig>& config,
+StatusOr<std::vector<NamedTensor>> ShownOutputs(const PipelineConfig& config,
                                                 std::vector<NamedTensor> wired,
                                                 const Signature& shown,
                                                 const std::vector<int>& wanted) {
-  if (!config) return wired;
+  if (!config.embedding && !config.classes) return wired;
   std::vector<NamedTensor> outputs;
   for (const int index : wanted) {
     const std::string& name = shown.outputs[static_cast<size_t>(index)].name;
-    const bool made = name == kEmbedding || name == kPooled;
-    const auto found = std::find_if(wired.begin(), wired.end(), [&](const NamedTensor& output) {
-      return output.name == (made ? config->from : name);
-    });
+    const std::string& from = MadeFrom(config, name);
+    const auto found = std::find_if(wired.begin(), wired.end(),
+                                    [&](const NamedTensor& output) { return output.name == from; });
     if (found == wired.end()) return Internal("its steps gave no '{}'", name);
-    if (!made) {
-      outputs.push_back(*found);
-      continue;
+    NamedTensor& made = outputs.emplace_back(*found);
+    made.name = name;
+    if (config.classes) {
+      if (name != kScores) continue;
+      CHAIRLIFT_ASSIGN_OR_RETURN(made.tensor, ClassScores(*config.classes, found->tensor));
+    } else if (name == kTokenEmbeddings) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(made.tensor, TokenVectors(found->tensor));
+    } else if (from == config.embedding->from) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(made.tensor, Pool(found->tensor, config.embedding->pooling));
+      if (name == kEmbedding && config.embedding->normalize) {
+        Normalize({made.tensor.data<float>(), static_cast<size_t>(made.tensor.size())});
+      }
     }
-    CHAIRLIFT_ASSIGN_OR_RETURN(Tensor vector, Pool(found->tensor, config->pooling));
-    if (name == kEmbedding && config->normalize) {
-      Normalize({vector.data<float>(), static_cast<size_t>(vector.size())});
-    }
-    outputs.push_back({name, std::move(vector)});
   }
   return outputs;
 }

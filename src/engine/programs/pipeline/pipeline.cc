@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "chairlift/text.h"
 #include "engine/programs/makers.h"
 #include "engine/programs/model_calls.h"
+#include "engine/programs/pipeline/classes.h"
 #include "engine/programs/pipeline/embedding.h"
 #include "engine/programs/pipeline/pipeline_run.h"
 #include "engine/programs/pipeline/wiring.h"
@@ -48,6 +50,70 @@ class PipelineGraph final : public RequestGraph {
   bool done_ = false;
 };
 
+// The vectors of the tokens of all rows of a request, which have lengths of their own. Thread-safe.
+class TokenVectorsOfRows {
+ public:
+  explicit TokenVectorsOfRows(int32_t rows) : rows_(static_cast<size_t>(rows)) {}
+  ~TokenVectorsOfRows() {
+    if (budget_ != nullptr) budget_->Give(taken_);
+  }
+  TokenVectorsOfRows(const TokenVectorsOfRows&) = delete;
+  TokenVectorsOfRows& operator=(const TokenVectorsOfRows&) = delete;
+
+  // [tokens, size]; bounded as RowParts::Put() is.
+  Status Put(int32_t row, Tensor vectors, const RowParts::Limits& limits) {
+    constexpr double kMiB = 1 << 20;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto bytes = static_cast<int64_t>(vectors.byte_size());
+    bytes_ += bytes;
+    // They are copied once, when all are there.
+    if (static_cast<size_t>(bytes_) > limits.own / 2) {
+      return absl::OutOfRangeError(
+          fmt::format("the vectors of its tokens need more than the {:.2f} MiB that they may have "
+                      "(half of a task's share of --memory-budget); send fewer texts",
+                      static_cast<double>(limits.own / 2) / kMiB));
+    }
+    if (limits.all != nullptr && limits.all->Take(bytes) != nullptr) {
+      return ResourceExhausted(
+          "answers that are computed in parts have {:.2f} of {:.2f} MiB (--memory-budget): try "
+          "again later, or send fewer texts",
+          static_cast<double>(limits.all->held()) / kMiB,
+          static_cast<double>(limits.all->limit()) / kMiB);
+    }
+    budget_ = limits.all;
+    if (budget_ != nullptr) taken_ += bytes;
+    rows_[static_cast<size_t>(row)] = std::move(vectors);
+    return absl::OkStatus();
+  }
+  // Once all are there.
+  StatusOr<Tensor> Take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    int64_t tokens = 0;
+    for (const Tensor& row : rows_) {
+      tokens += row.shape()[0];
+      if (row.shape()[1] != rows_[0].shape()[1]) {
+        return Internal("the vectors of tokens have {} numbers, and {}", row.shape()[1],
+                        rows_[0].shape()[1]);
+      }
+    }
+    Tensor all = Tensor::Allocate(DType::kFloat, Shape{tokens, rows_[0].shape()[1]});
+    auto* to = all.data<float>();
+    for (const Tensor& row : rows_) {
+      const auto values = row.values<float>();
+      to = std::copy(values.begin(), values.end(), to);
+    }
+    return all;
+  }
+
+ private:
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  std::vector<Tensor> rows_;
+  int64_t bytes_ = 0;
+  std::shared_ptr<ByteBudget> budget_;  // that taken_ bytes are from
+  int64_t taken_ = 0;
+};
+
 // Each row is a run of its own, so that rows of different lengths in between ride with others of
 // theirs.
 class PipelineRowsGraph final : public RequestGraph {
@@ -57,19 +123,32 @@ class PipelineRowsGraph final : public RequestGraph {
   static constexpr int64_t kFewestRows = 2, kMostRows = 64;
   static constexpr int64_t kBytesAtOnce = 16 << 10;
 
+  // `tokens`: the place among the shown outputs of the vectors of all tokens; -1: there are none.
   PipelineRowsGraph(ValidatedRequest request, std::shared_ptr<const WiredPipeline> wired,
-                    std::vector<CalledModel> models)
-      : RequestGraph(request),
-        rows_(MakeRowsGraph(std::move(request), {.max_load = this->request().rows > 1 ? 1 : 0,
-                                                 .at_once = RowsAtOnce(this->request())})),
-        wired_(std::move(wired)),
-        models_(std::move(models)) {}
+                    std::vector<CalledModel> models, int tokens)
+      : RequestGraph(request), wired_(std::move(wired)), models_(std::move(models)) {
+    std::vector<int>& wanted = request.outputs;
+    const auto found = std::find(wanted.begin(), wanted.end(), tokens);
+    if (found != wanted.end()) {
+      tokens_place_ = found - wanted.begin();
+      tokens_.emplace(request.rows);
+      wanted.erase(found);
+    }
+    rows_ = MakeRowsGraph(std::move(request), {.max_load = this->request().rows > 1 ? 1 : 0,
+                                               .at_once = RowsAtOnce(this->request())});
+  }
 
   int32_t num_nodes() const override { return rows_->num_nodes(); }
   GraphNode run(int32_t index) const override { return rows_->run(index); }
   std::vector<GrownNode> TakeGrown() override { return rows_->TakeGrown(); }
   bool done() const override { return rows_->done(); }
-  StatusOr<std::vector<NamedTensor>> TakeOutputs() override { return rows_->TakeOutputs(); }
+  StatusOr<std::vector<NamedTensor>> TakeOutputs() override {
+    CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<NamedTensor> outputs, rows_->TakeOutputs());
+    if (!tokens_) return outputs;
+    CHAIRLIFT_ASSIGN_OR_RETURN(Tensor all, tokens_->Take());
+    outputs.insert(outputs.begin() + tokens_place_, {kTokenEmbeddings, std::move(all)});
+    return outputs;
+  }
   void Leave() override {
     std::vector<std::shared_ptr<PipelineRun>> to_stop;
     {
@@ -100,7 +179,7 @@ class PipelineRowsGraph final : public RequestGraph {
       const std::lock_guard<std::mutex> lock(mutex_);
       runs_.erase(node);
     }
-    Status status = outputs.ok() ? rows_->Complete(node, *std::move(outputs), limits)
+    Status status = outputs.ok() ? Complete(node, *std::move(outputs), limits)
                                  : Status(outputs.status().code(), outputs.status().message());
     if (status.ok() || request().rows == 1) return status;
     return Annotate(status, fmt::format("row {}", node));
@@ -113,8 +192,18 @@ class PipelineRowsGraph final : public RequestGraph {
     const int64_t fit = kBytesAtOnce * request.rows / std::max<int64_t>(bytes, 1);
     return static_cast<int>(std::clamp(fit, kFewestRows, kMostRows));
   }
+  Status Complete(int32_t node, std::vector<NamedTensor> outputs, const RowParts::Limits& limits) {
+    if (tokens_) {
+      const auto own = outputs.begin() + tokens_place_;
+      CHAIRLIFT_RETURN_IF_ERROR(tokens_->Put(node, std::move(own->tensor), limits));
+      outputs.erase(own);
+    }
+    return rows_->Complete(node, std::move(outputs), limits);
+  }
 
-  const std::unique_ptr<RowsGraph> rows_;
+  std::unique_ptr<RowsGraph> rows_;  // of the outputs but the vectors of tokens
+  std::optional<TokenVectorsOfRows> tokens_;
+  std::ptrdiff_t tokens_place_ = 0;  // among the wanted outputs
   const std::shared_ptr<const WiredPipeline> wired_;
   const std::vector<CalledModel> models_;
   std::mutex mutex_;
@@ -202,6 +291,7 @@ StatusOr<std::shared_ptr<const WiredPipeline>> WireSteps(const PipelineConfig& c
   signature.own_lengths = GivesOwnLengths(wired->wiring, signatures);
   CHAIRLIFT_RETURN_IF_ERROR(DeclareSignature(config.ports, signature));
   if (config.embedding) CHAIRLIFT_RETURN_IF_ERROR(CheckEmbedding(*config.embedding, signature));
+  if (config.classes) CHAIRLIFT_RETURN_IF_ERROR(CheckClasses(*config.classes, signature));
   return wired;
 }
 
@@ -216,7 +306,7 @@ class PipelineProgram final : public Program {
  public:
   PipelineProgram(std::shared_ptr<const WiredPipeline> wired,
                   const std::vector<CalledModel>& models, ServingPlan plan, ModelCalls& calls)
-      : Program("pipeline", ShownSignature(wired->config.embedding, wired->wiring.signature),
+      : Program("pipeline", ShownSignature(wired->config, wired->wiring.signature),
                 std::move(plan)),
         config_(wired->config),
         calls_(calls),
@@ -270,6 +360,8 @@ class PipelineProgram final : public Program {
 
   StatusOr<ValidatedRequest> Validate(const InferRequest& request) override {
     CHAIRLIFT_ASSIGN_OR_RETURN(ValidatedRequest validated, Program::Validate(request));
+    // They are large: only requests that name them get them.
+    if (request.outputs.empty()) std::erase(validated.outputs, TokensOutput());
     // Of the model as it was loaded: rows are for statistics only.
     if (!validated.inputs.empty() && validated.inputs[0].shape().rank() > 0 && CountsRows()) {
       validated.rows =
@@ -289,7 +381,7 @@ class PipelineProgram final : public Program {
     for (CalledModel& model : now.models) model.turn = turn;
     if (now.wired->by_rows) {
       return std::make_unique<PipelineRowsGraph>(std::move(request), std::move(now.wired),
-                                                 std::move(now.models));
+                                                 std::move(now.models), TokensOutput());
     }
     auto run = std::make_shared<PipelineRun>(std::move(now.wired), std::move(now.models), calls_,
                                              request.inputs, request.outputs);
@@ -320,6 +412,16 @@ class PipelineProgram final : public Program {
     std::vector<CalledModel> models;
   };
 
+  // Among the shown outputs; -1: there are none.
+  int TokensOutput() const {
+    if (!config_.embedding) return -1;
+    const std::vector<SymbolicSpec>& outputs = signature_.outputs;
+    const auto found = std::find_if(outputs.begin(), outputs.end(), [](const SymbolicSpec& spec) {
+      return spec.name == kTokenEmbeddings;
+    });
+    return found == outputs.end() ? -1 : static_cast<int>(found - outputs.begin());
+  }
+
   // Of a request of which each row is a run.
   Status CheckRows(const ValidatedRequest& request) const {
     for (size_t i = 0; i < request.inputs.size(); ++i) {
@@ -348,9 +450,9 @@ class PipelineProgram final : public Program {
     TaskNode& node = run.nodes[0];
     node.units = 1;
     const TimePoint start = Clock::Steady().Now();
-    const std::optional<EmbeddingConfig>& embedding = graph.wired().config.embedding;
     const std::shared_ptr<PipelineRun> row = graph.BeginRow(
-        node.node, calls_, WiredOutputs(embedding, graph.wired().wiring, graph.request().outputs));
+        node.node, calls_,
+        WiredOutputs(graph.wired().config, graph.wired().wiring, graph.request().outputs));
     row->Begin(
         {node.deadline, run.memory.partial_answers, node.admission},
         [this, &run, &node, &graph, start, row = row.get(),
@@ -358,7 +460,7 @@ class PipelineProgram final : public Program {
           const RowParts::Limits limits{run.memory.compute.limit(), run.memory.partial_answers};
           const auto outputs = [&]() -> StatusOr<std::vector<NamedTensor>> {
             CHAIRLIFT_RETURN_IF_ERROR(status);
-            return ShownOutputs(graph.wired().config.embedding, row->TakeOutputs(), signature_,
+            return ShownOutputs(graph.wired().config, row->TakeOutputs(), signature_,
                                 graph.request().outputs);
           };
           node.status =
@@ -392,7 +494,7 @@ class PipelineProgram final : public Program {
     if (!again.ok()) {
       return Unavailable("a model of its steps has changed: {}", Message(again.status()));
     }
-    const Signature signature = ShownSignature(config_.embedding, (*again)->wiring.signature);
+    const Signature signature = ShownSignature(config_, (*again)->wiring.signature);
     if (!TakesAndGivesTheSame(signature.inputs, signature_.inputs) ||
         !TakesAndGivesTheSame(signature.outputs, signature_.outputs)) {
       return Unavailable(

@@ -41,6 +41,13 @@ struct EmbeddingConfig {
   bool normalize = true;  // to length 1
 };
 
+// Of a pipeline of texts: one of its outputs, [rows, classes], as a score for each class.
+struct ClassesConfig {
+  std::string from;                 // the output: logits
+  std::vector<std::string> labels;  // by class
+  bool several = false;             // may hold at once: each has a sigmoid, in place of a softmax
+};
+
 struct PipelineConfig {
   std::vector<StepConfig> steps;
   std::vector<std::string> inputs = {};   // that a request brings; empty: what no step gives
@@ -48,6 +55,8 @@ struct PipelineConfig {
   // Its answer has two outputs in place of `from`: "embedding", and "pooled", which is not
   // normalised. Not settable in model.yaml.
   std::optional<EmbeddingConfig> embedding = {};
+  // Its answer has an output "scores" beside `from`. Likewise.
+  std::optional<ClassesConfig> classes = {};
   // The steps' maps name all that they read and give; what they leave out is not given. Not
   // settable in model.yaml; likewise what is declared of the pipeline's own inputs and outputs.
   bool all_named = false;
