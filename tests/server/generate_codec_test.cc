@@ -153,6 +153,28 @@ TEST(GenerateDecodeTest, InputsMayStandAmongTheParameters) {
   EXPECT_THAT(DecodeError(R"({"parameters":{"scale":"x"}})"), HasSubstr("input 'scale'"));
 }
 
+// As Triton has it.
+TEST(GenerateDecodeTest, FieldsThatAreNoInputsAreParameters) {
+  const auto decoded = Decode(
+      R"({"tokens":[4,5],"verbose":true,"level":3,"mode":"fast","none":null,"timeout":9,
+          "sequence_id":7,"sequence_start":true,"binary_data_output":false})");
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->request.inputs.size(), 1u);
+  EXPECT_EQ(decoded->request.timeout, std::chrono::microseconds(9));
+  EXPECT_TRUE(decoded->request.sequence_start);
+  EXPECT_THAT(DecodeError(R"({"tokens":[4],"timeout":-1})"), HasSubstr("\"timeout\" is -1"));
+  EXPECT_THAT(DecodeError(R"({"tokens":[4],"sequence_start":true})"), HasSubstr("sequence_id"));
+  EXPECT_THAT(DecodeError(R"({"tokens":[4],"binary_data_output":true})"), HasSubstr("/infer"));
+  EXPECT_EQ(DecodeError(R"({"mode":1,"tokens":[1],"mode":2})"), "\"mode\" is given twice");
+}
+
+TEST(GenerateDecodeTest, PromptsCountRowsAndListsBesideThemDoNot) {
+  ModelMetadata model;
+  model.inputs = {{"text_input", DType::kBytes, {-1}}, {"stop", DType::kBytes, {-1}}};
+  EXPECT_TRUE(Decode(R"({"text_input":"a","stop":["b","c"]})", {}, model)->without_batch);
+  EXPECT_FALSE(Decode(R"({"text_input":["a"],"stop":"b"})", {}, model)->without_batch);
+}
+
 TEST(GenerateDecodeTest, EmptyArraysAreEmptyTensors) {
   const auto decoded = Decode(R"({"tokens":[[],[]]})");
   ASSERT_TRUE(decoded.ok()) << decoded.status();
@@ -161,7 +183,9 @@ TEST(GenerateDecodeTest, EmptyArraysAreEmptyTensors) {
 }
 
 TEST(GenerateDecodeTest, WhatIsWrongIsNamed) {
-  EXPECT_THAT(DecodeError(R"({"text":1})"), HasSubstr("no input 'text' (there are: 'tokens',"));
+  EXPECT_THAT(DecodeError(R"({"token":1})"), HasSubstr("no input 'token'; did you mean 'tokens'?"));
+  EXPECT_THAT(DecodeError(R"({"text":[1]})"), HasSubstr("no input 'text' (there are: 'tokens',"));
+  EXPECT_THAT(DecodeError(R"({"text":{}})"), HasSubstr("no input 'text' (there are: 'tokens',"));
   EXPECT_THAT(DecodeError(R"({"tokens":[1],"tokens":[2]})"),
               HasSubstr("\"tokens\" is given twice"));
   EXPECT_EQ(DecodeError(R"({"id":"a","tokens":[1],"id":"b"})"), "\"id\" is given twice");

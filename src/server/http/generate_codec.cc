@@ -19,14 +19,18 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-// Whether dimension 0 of an input counts rows. Beside a first input of one row, what has any number
-// of entries is a list of its own.
+// The input of a model that continues texts: a row is a prompt (docs/texts.md).
+constexpr std::string_view kPrompts = "text_input";
+
+// Whether dimension 0 of an input counts rows. Beside a first input of one row, or of prompts, what
+// has any number of entries is a list of its own.
 bool HasBatch(const TensorSpec& spec, const ModelMetadata& model) {
   if (spec.shape.empty()) return false;
   if (model.max_rows) return model.has_batch();
   if (model.batches || spec.shape[0] >= 0) return true;
-  const std::vector<int64_t>& first = model.inputs.front().shape;
-  return first.empty() || first[0] != 1;
+  const TensorSpec& first = model.inputs.front();
+  if (first.name == kPrompts) return spec.name == kPrompts;
+  return first.shape.empty() || first.shape[0] != 1;
 }
 
 void AppendHead(const std::string& id, const std::string& model, const std::string& version,
@@ -72,6 +76,11 @@ Status AppendOutput(const std::string& name, const Tensor& tensor, std::string* 
       name);
 }
 
+Status NoBinaryData() {
+  return InvalidArgument(
+      "\"binary_data_output\": answers here are JSON; use …/infer for binary data");
+}
+
 }  // namespace
 
 struct GenerateDecoder::Impl {
@@ -87,6 +96,7 @@ struct GenerateDecoder::Impl {
       if (input) continue;
       CHAIRLIFT_RETURN_IF_ERROR(ReadOther(key, field, body.size(), model, &decoded));
     }
+    CHAIRLIFT_RETURN_IF_ERROR(protocol::CheckParameters(decoded.request));
     return decoded;
   }
 
@@ -101,7 +111,8 @@ struct GenerateDecoder::Impl {
       if (earlier.name == name) return InvalidArgument("input '{}' is given twice", name);
     }
     int missing = 0;
-    StatusOr<Tensor> tensor = ReadValue(field, *spec, model.has_batch(), limits, json_bytes, &missing);
+    StatusOr<Tensor> tensor =
+        ReadValue(field, *spec, model.has_batch(), limits, json_bytes, &missing);
     if (!tensor.ok()) return Annotate(tensor.status(), fmt::format("input '{}'", name));
     if (HasBatch(*spec, model)) decoded->without_batch &= missing == 1;
     request.inputs.push_back({std::string(name), *std::move(tensor)});
@@ -125,13 +136,27 @@ struct GenerateDecoder::Impl {
       }
       bool binary = false;
       CHAIRLIFT_RETURN_IF_ERROR(ReadParameters(field, request, &binary));
-      if (!binary) return absl::OkStatus();
-      return InvalidArgument(
-          "\"binary_data_output\": answers here are JSON; use …/infer for binary data");
+      return binary ? NoBinaryData() : absl::OkStatus();
     }
+    return ReadParameter(key, field, model, request);
+  }
+
+  // As Triton has it: a field that is no input is a parameter, which need not mean anything to the
+  // model. But one that looks like an input's name is taken for a mistake.
+  Status ReadParameter(std::string_view key, dom::element field, const ModelMetadata& model,
+                       InferRequest* request) const {
     const std::string_view name = CutText(key, limits.max_name_bytes);
-    return InvalidArgument("the model has no input '{}'{}", name,
-                           KnownNames(name, NamesOf(model.inputs, &TensorSpec::name)));
+    const std::vector<std::string> inputs = NamesOf(model.inputs, &TensorSpec::name);
+    if (key == "binary_data_output") {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const bool binary, protocol::Boolean(ParameterFrom(field), key));
+      return binary ? NoBinaryData() : absl::OkStatus();
+    }
+    if (field.is_array() || field.is_object() || Closest(name, inputs)) {
+      return InvalidArgument("the model has no input '{}'{}", name, KnownNames(name, inputs));
+    }
+    if (field.is_null()) return absl::OkStatus();
+    CHAIRLIFT_RETURN_IF_ERROR(protocol::SetParameter(key, ParameterFrom(field), request).status());
+    return absl::OkStatus();
   }
 
   const ServerLimits limits;
