@@ -73,6 +73,7 @@ class Template:
             self.why = (f"the model takes no chats: there is no {TEMPLATE_FILE} beside its tokenizer.json, and no "
                         f"\"chat_template\" in a {CONFIG_FILE}. /v1/completions continues texts")
             return
+        self.developers = "developer" in source
         if len(source) > MAX_TEMPLATE_BYTES:
             self.why = f"invalid chat template: it has {len(source)} characters; at most {MAX_TEMPLATE_BYTES} are possible"
             return
@@ -125,7 +126,11 @@ class Template:
     def render(self, messages):
         if self.why is not None:
             raise InvalidArgument(self.why)
-        messages = json.dumps(checked(messages))
+        messages = checked(messages)
+        for message in messages:  # OpenAI's newer name of it, which few templates know
+            if message["role"] == "developer" and not self.developers:
+                message["role"] = "system"
+        messages = json.dumps(messages)
         if self.child is None and (error := self.start()) is not None:
             raise InvalidArgument(error)
         try:

@@ -38,6 +38,13 @@ class OpenAi(unittest.TestCase):
     def test_models_are_listed(self):
         self.assertEqual([model.id for model in self.client.models.list()], ["minilm", "g2p"])
 
+    def test_a_model_is_described(self):
+        model = self.client.models.retrieve("minilm")
+        self.assertEqual((model.id, model.object), ("minilm", "model"))
+        self.assertGreater(model.created, 0)
+        with self.assertRaisesRegex(openai.NotFoundError, "gpt4"):
+            self.client.models.retrieve("gpt4")
+
     def test_vectors_of_like_texts_are_alike(self):
         answer = self.embed([LIKE, ALSO, OTHER])  # base64, which the package asks for by itself
         vectors = [entry.embedding for entry in answer.data]
@@ -99,6 +106,30 @@ class OpenAi(unittest.TestCase):
         drawn = self.complete("read", n=4, temperature=1.5, seed=1, top_p=0.9, presence_penalty=0.1).choices
         self.assertEqual([choice.index for choice in drawn], [0, 1, 2, 3])
 
+    def test_several_prompts(self):
+        answer = self.complete(["gondola", "read", "gondola"], n=2)
+        texts = [choice.text for choice in answer.choices]
+        self.assertEqual([choice.index for choice in answer.choices], list(range(6)))
+        self.assertEqual(texts[:2], ["G AA N D OW L AH"] * 2)
+        self.assertEqual(texts[4:], texts[:2])
+        self.assertEqual(texts[2], self.complete("read").choices[0].text)
+
+    def test_a_bias_keeps_a_token_away(self):
+        plain = self.complete("gondola", logprobs=0).choices[0]
+        first = plain.logprobs.tokens[0]
+        texts = {self.complete("gondola", logit_bias={str(token): -100}).choices[0].text for token in range(80)}
+        self.assertTrue(any(not text.startswith(first) for text in texts))
+        with self.assertRaisesRegex(openai.BadRequestError, "from -100 to 100"):
+            self.complete("gondola", logit_bias={"5": 101})
+
+    def test_what_changes_no_answer_is_accepted_and_what_would_is_not(self):
+        answer = self.complete("gondola", user="me", extra_body={"metadata": {}, "store": False, "service_tier": "auto"})
+        self.assertEqual(answer.choices[0].text, "G AA N D OW L AH")
+        with self.assertRaisesRegex(openai.BadRequestError, "did you mean 'max_tokens'"):
+            self.complete("gondola", extra_body={"max_token": 3})
+        with self.assertRaisesRegex(openai.BadRequestError, "echo is true"):
+            self.complete("gondola", echo=True)
+
     def test_a_stop_string_ends_it(self):
         self.assertEqual(self.complete("gondola", stop=" D").choices[0].text, "G AA N")
         with self.assertRaisesRegex(openai.BadRequestError, "temperature is -1"):
@@ -120,6 +151,18 @@ class TextEmbeddingsInference(unittest.TestCase):
         self.assertEqual((status, len(vectors), len(vectors[0])), (200, 2, 384))
         status, one = post("/embed", {"inputs": LIKE, "normalize": False})
         self.assertEqual((status, len(one)), (200, 1))
+
+    def test_similarity_and_tokens(self):
+        status, scores = post("/similarity", {"inputs": {"source_sentence": LIKE, "sentences": [ALSO, OTHER]}})
+        self.assertEqual(status, 200)
+        self.assertGreater(scores[0], 0.5)
+        self.assertLess(scores[1], 0.3)
+        status, (tokens,) = post("/tokenize", {"model": "minilm", "inputs": LIKE})
+        self.assertEqual([token["id"] for token in tokens], [101, 1996, 18401, 3062, 6680, 1012, 102])
+        status, texts = post("/decode", {"model": "minilm", "ids": [1996, 18401]})
+        self.assertEqual((status, texts), (200, ["the kitten"]))
+        status, vectors = post("/embed_all", {"inputs": LIKE})
+        self.assertEqual((status, len(vectors[0]), len(vectors[0][0])), (200, 7, 384))
 
     def test_errors(self):
         status, error = post("/embed", {"inputs": []})

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
-#include <cstring>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "chairlift/text.h"
@@ -17,6 +19,7 @@
 #include "server/http/json_writer.h"
 #include "server/http/request_json.h"
 #include "server/http/text_codec.h"
+#include "server/http/text_fields.h"
 #include "server/http/token_logprobs.h"
 
 namespace chairlift::http {
@@ -26,20 +29,55 @@ namespace dom = simdjson::dom;
 
 // Inputs of the model that are not fields of the request's.
 constexpr std::string_view kNotFields[] = {"text_input", "options", "exclude_input_in_output",
-                                           "stream"};
+                                           "stream", "logit_bias_tokens"};
 
-// What the tokenizer's `options` say of a text.
-enum PromptKind : int64_t { kOfText = 0, kOfTokens = 1, kOfMessages = 2 };
+constexpr size_t kMostPrompts = 1024;
+constexpr size_t kMostBiases = 1024;
+constexpr size_t kShownKey = 16;  // bytes of a key in an error
+
+// Fields of OpenAI's, and of servers like it, that no answer depends on.
+constexpr std::string_view kNeutral[] = {"metadata",
+                                         "parallel_tool_calls",
+                                         "priority",
+                                         "prompt_cache_key",
+                                         "request_id",
+                                         "prompt_cache_retention",
+                                         "safety_identifier",
+                                         "service_tier",
+                                         "store",
+                                         "user"};
+
+// Fields that are read in another place than as inputs of the model.
+constexpr std::string_view kOwn[] = {
+    "model",   "stream",     "stream_options", "prompt",
+    "best_of", "logit_bias", "suffix",         "num_return_sequences"};
+constexpr std::string_view kOwnOfChats[] = {
+    "model",        "stream",          "stream_options", "messages",   "best_of",
+    "logit_bias",   "suffix",          "logprobs",       "tools",      "num_return_sequences",
+    "functions",    "tool_choice",     "function_call",  "modalities", "max_completion_tokens",
+    "top_logprobs", "response_format", "audio",          "prediction"};
+
+// Fields of other servers that say how an answer is made, and how it is made here.
+struct Fixed {
+  std::string_view field;
+  bool value;
+};
+constexpr Fixed kFixed[] = {{"skip_special_tokens", true},
+                            {"spaces_between_special_tokens", true},
+                            {"include_stop_str_in_output", false},
+                            {"return_tokens_as_token_ids", false},
+                            {"use_beam_search", false},
+                            {"continue_final_message", false},
+                            {"add_generation_prompt", true}};
+
+bool IsIn(std::span<const std::string_view> fields, std::string_view key) {
+  return std::find(fields.begin(), fields.end(), key) != fields.end();
+}
 
 // OpenAI's fields that would change the answer. Null is as if absent.
 Status CheckNotBuilt(std::string_view key, dom::element value, int64_t answers) {
-  bool flag = false;
   std::string_view text;
   int64_t number = 0;
-  dom::object object;
-  if (key == "echo" && (value.get_bool().get(flag) != 0 || flag)) {
-    return InvalidArgument("\"echo\" is {}; only false is possible", Excerpt(value));
-  }
   if (key == "suffix" && (value.get_string().get(text) != 0 || !text.empty())) {
     return InvalidArgument("\"suffix\" is not supported: leave it out");
   }
@@ -49,54 +87,94 @@ Status CheckNotBuilt(std::string_view key, dom::element value, int64_t answers) 
   if (key == "num_return_sequences") {
     return InvalidArgument("\"num_return_sequences\" is called \"n\" where texts are answered");
   }
-  if (key == "logit_bias" && (value.get_object().get(object) != 0 || object.size() > 0)) {
-    return InvalidArgument(
-        "\"logit_bias\" is not supported; \"suppress_tokens\" has a list of tokens that are never "
-        "generated");
-  }
   return absl::OkStatus();
 }
 
-// Of the request's prompt: a text, or its tokens, as the tokenizer's `options` say.
-struct Prompt {
-  std::string bytes;
-  PromptKind kind = kOfText;
-};
+// Whether it is one of kFixed. An error where it would be made in another way.
+StatusOr<bool> IsFixed(std::string_view key, dom::element value) {
+  for (const Fixed& fixed : kFixed) {
+    if (fixed.field != key) continue;
+    bool given = false;
+    if (value.get_bool().get(given) == 0 && given == fixed.value) return true;
+    return InvalidArgument("\"{}\" is {}; only {} is possible", key, Excerpt(value), fixed.value);
+  }
+  return false;
+}
 
-StatusOr<Prompt> ReadPrompt(dom::element value) {
-  dom::array array;
-  std::string_view text;
-  // A list of one prompt stands for it.
-  if (value.get_array().get(array) == 0 && array.size() == 1 && !(*array.begin()).is_number()) {
-    value = *array.begin();
-  } else if (value.is_array() && array.size() > 1 && !(*array.begin()).is_number()) {
-    return InvalidArgument("\"prompt\" has {} prompts; a request may have one", array.size());
-  }
-  if (value.get_string().get(text) == 0) return Prompt{.bytes = std::string(text)};
-  if (value.get_array().get(array) != 0 || array.size() == 0) {
-    return InvalidArgument("\"prompt\" is {}; it must be a text, or a list of token ids",
-                           Excerpt(value));
-  }
-  Prompt prompt{.bytes = {}, .kind = kOfTokens};
-  for (const dom::element element : array) {
-    int32_t id = 0;
-    if (!ConvertInteger(element, &id) || id < 0) {
-      return InvalidArgument(
-          "\"prompt\" has {} among its token ids; they are whole numbers of 0 or more",
-          Excerpt(element));
+// {"50256": -100}: what is added to the logits of tokens.
+Status ReadLogitBias(dom::element value, InferRequest* request) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object biases, Object(value, "logit_bias"));
+  std::vector<int64_t> tokens;
+  std::vector<float> numbers;
+  for (const auto& [key, bias] : biases) {
+    if (tokens.size() == kMostBiases) {
+      return InvalidArgument("\"logit_bias\" has more than {} tokens, which it may have at most",
+                             kMostBiases);
     }
-    char four[sizeof(id)];
-    std::memcpy(four, &id, sizeof(id));
-    prompt.bytes.append(four, sizeof(four));
+    double number = 0;
+    const char* const end = key.data() + key.size();
+    const auto read = std::from_chars(key.data(), end, tokens.emplace_back());
+    if (read.ec != std::errc() || read.ptr != end || bias.get_double().get(number) != 0) {
+      return InvalidArgument(
+          "\"logit_bias\" has \"{}\": {}; it must be token ids with numbers from -100 to 100",
+          key.size() > kShownKey ? "…" : key, Excerpt(bias));
+    }
+    numbers.push_back(static_cast<float>(number));
   }
-  return prompt;
+  const Shape shape{static_cast<int64_t>(tokens.size())};
+  request->inputs.push_back(
+      {"logit_bias_tokens", Tensor::Of<int64_t>(shape, std::span<const int64_t>(tokens))});
+  request->inputs.push_back(
+      {"logit_bias", Tensor::Of<float>(shape, std::span<const float>(numbers))});
+  return absl::OkStatus();
+}
+
+Status AppendPrompt(dom::element value, TextInputs* to) {
+  std::string_view text;
+  if (value.get_string().get(text) == 0) {
+    to->texts.emplace_back(text);
+    to->kinds.push_back(TextKind::kText);
+    return absl::OkStatus();
+  }
+  dom::array array;
+  if (value.get_array().get(array) != 0 || array.begin() == array.end()) {
+    return InvalidArgument(
+        "\"prompt\" has {}; it must be a text, a list of token ids, or a list of these",
+        Excerpt(value));
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(to->texts.emplace_back(), ReadIds(array, "prompt"));
+  to->kinds.push_back(TextKind::kIds);
+  return absl::OkStatus();
+}
+
+StatusOr<TextInputs> ReadPrompts(dom::element value) {
+  TextInputs prompts;
+  dom::array array;
+  const bool several = value.get_array().get(array) == 0 && array.begin() != array.end() &&
+                       !(*array.begin()).is_number();
+  if (!several) {
+    CHAIRLIFT_RETURN_IF_ERROR(AppendPrompt(value, &prompts));
+    return prompts;
+  }
+  for (const dom::element element : array) {
+    if (prompts.texts.size() == kMostPrompts) {
+      return InvalidArgument("\"prompt\" has more than {} prompts, which a request may have",
+                             kMostPrompts);
+    }
+    CHAIRLIFT_RETURN_IF_ERROR(AppendPrompt(element, &prompts));
+  }
+  return prompts;
 }
 
 // OpenAI's fields of chats that would change the answer.
 Status CheckNotBuiltOfChats(std::string_view key, dom::element value) {
   dom::array list;
   std::string_view text;
+  bool flag = false;
   const bool empty = value.get_array().get(list) == 0 && list.size() == 0;
+  if (key == "echo" && (value.get_bool().get(flag) != 0 || flag)) {
+    return InvalidArgument("\"echo\" is {}; of chats only false is possible", Excerpt(value));
+  }
   if ((key == "tools" || key == "functions") && !empty) {
     return InvalidArgument("\"{}\" are not supported: leave them out", key);
   }
@@ -120,11 +198,14 @@ Status CheckNotBuiltOfChats(std::string_view key, dom::element value) {
 
 // The template of the model's files is applied, and the messages are checked, where its tokenizer
 // is.
-StatusOr<Prompt> ReadMessages(dom::element value) {
+StatusOr<TextInputs> ReadMessages(dom::element value) {
   if (!value.is_array()) {
     return InvalidArgument("\"messages\" is {}; it must be a list of messages", Excerpt(value));
   }
-  return Prompt{.bytes = simdjson::minify(value), .kind = kOfMessages};
+  TextInputs prompts;
+  prompts.texts.push_back(simdjson::minify(value));
+  prompts.kinds.push_back(TextKind::kMessages);
+  return prompts;
 }
 
 std::string NewId(bool chat) {
@@ -202,10 +283,11 @@ StatusOr<Answers> AnswersOf(const InferResponse& response) {
   const Tensor* const prompt = FindTextOutput(outputs, "num_prompt_tokens", DType::kInt64);
   const Tensor* const tokens = FindTextOutput(outputs, "num_tokens", DType::kInt64);
   if (texts == nullptr || reasons == nullptr || prompt == nullptr || tokens == nullptr ||
-      reasons->size() != texts->size() || prompt->size() != 1) {
+      reasons->size() != texts->size() || prompt->size() < 1) {
     return Internal("the model gave no texts");
   }
-  Answers answers{TextsOf(*texts), TextsOf(*reasons), prompt->values<int64_t>()[0]};
+  Answers answers{TextsOf(*texts), TextsOf(*reasons)};
+  for (const int64_t count : prompt->values<int64_t>()) answers.prompt_tokens += count;
   for (const int64_t count : tokens->values<int64_t>()) answers.tokens += count;
   return answers;
 }
@@ -224,20 +306,42 @@ struct CompletionDecoder::Impl {
   Status ReadStreamOptions(dom::element value, CompletionFormat* format) const {
     CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object options, Object(value, "stream_options"));
     for (const auto& [key, option] : options) {
-      if (key != "include_usage" || option.is_null()) continue;
+      // Padding against eavesdroppers, which changes no text.
+      if (option.is_null() || key == "include_obfuscation") continue;
+      if (key != "include_usage") {
+        static constexpr std::string_view kFields[] = {"include_usage", "include_obfuscation"};
+        return Annotate(UnknownField(key, kFields), "\"stream_options\"");
+      }
       CHAIRLIFT_ASSIGN_OR_RETURN(format->usage,
                                  protocol::Boolean(ParameterFrom(option), "include_usage"));
     }
     return absl::OkStatus();
   }
 
-  Status ReadField(std::string_view key, dom::element value, const ModelMetadata& model,
+  // The names of the model's inputs that are fields of the request's.
+  static std::vector<std::string_view> InputsOf(const ModelMetadata& model) {
+    std::vector<std::string_view> names;
+    for (const TensorSpec& input : model.inputs) {
+      if (!IsIn(kNotFields, input.name)) names.push_back(input.name);
+    }
+    return names;
+  }
+
+  Status ReadField(std::string_view key, dom::element value, bool chat, const ModelMetadata& model,
                    size_t json_bytes, InferRequest* request) const {
+    if (key == "logit_bias") return ReadLogitBias(value, request);
+    const std::span<const std::string_view> own =
+        chat ? std::span<const std::string_view>(kOwnOfChats) : kOwn;
+    if (IsIn(own, key) || IsIn(kNeutral, key)) return absl::OkStatus();
+    CHAIRLIFT_ASSIGN_OR_RETURN(const bool fixed, IsFixed(key, value));
+    if (fixed) return absl::OkStatus();
+    std::vector<std::string_view> fields = InputsOf(model);
+    if (!IsIn(fields, key)) {
+      fields.insert(fields.begin(), own.begin(), own.end());
+      return UnknownField(key, fields);
+    }
     const auto spec = std::find_if(model.inputs.begin(), model.inputs.end(),
                                    [&](const TensorSpec& input) { return input.name == key; });
-    const bool field =
-        std::find(std::begin(kNotFields), std::end(kNotFields), key) == std::end(kNotFields);
-    if (spec == model.inputs.end() || !field) return absl::OkStatus();
     int missing = 0;
     StatusOr<Tensor> tensor = ReadValue(value, *spec, model.batches, limits, json_bytes, &missing);
     if (!tensor.ok()) return Annotate(tensor.status(), fmt::format("\"{}\"", key));
@@ -272,7 +376,7 @@ struct CompletionDecoder::Impl {
     format.chat = chat;
     const std::string_view prompt_key = chat ? "messages" : "prompt";
     InferRequest& request = decoded->request;
-    std::optional<Prompt> prompt;
+    std::optional<TextInputs> prompts;
     int64_t answers = 1;
     bool max_completion_tokens = false;
     for (const auto& [key, value] : root) {
@@ -280,7 +384,7 @@ struct CompletionDecoder::Impl {
       if (key == "model") {
         CHAIRLIFT_ASSIGN_OR_RETURN(format.model, Name(value, key, limits));
       } else if (key == prompt_key) {
-        CHAIRLIFT_ASSIGN_OR_RETURN(prompt, chat ? ReadMessages(value) : ReadPrompt(value));
+        CHAIRLIFT_ASSIGN_OR_RETURN(prompts, chat ? ReadMessages(value) : ReadPrompts(value));
       } else if (key == "stream") {
         CHAIRLIFT_ASSIGN_OR_RETURN(format.stream, protocol::Boolean(ParameterFrom(value), key));
       } else if (key == "stream_options") {
@@ -294,22 +398,23 @@ struct CompletionDecoder::Impl {
     CHAIRLIFT_ASSIGN_OR_RETURN(request.model, FindTextModel(kComplete, "tokens (docs/decoders.md)",
                                                             service, &format.model));
     CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata model, service.Find(request.model, ""));
-    if (!prompt) return InvalidArgument("\"{}\" is missing", prompt_key);
+    if (!prompts) return InvalidArgument("\"{}\" is missing", prompt_key);
     for (auto [key, value] : root) {
       if (value.is_null()) continue;
       if (chat) {
         CHAIRLIFT_RETURN_IF_ERROR(CheckNotBuiltOfChats(key, value));
         if (key == "logprobs" || key == "top_logprobs") continue;
-        // The name that OpenAI's clients have for it now; it goes before the other.
-        if (key == "max_tokens" && max_completion_tokens) continue;
-        if (key == "max_completion_tokens") key = "max_tokens";
       }
+      // The name that OpenAI's clients have for it now; it goes before the other.
+      if (key == "max_tokens" && max_completion_tokens) continue;
+      if (key == "max_completion_tokens") key = "max_tokens";
       CHAIRLIFT_RETURN_IF_ERROR(CheckNotBuilt(key, value, answers));
-      CHAIRLIFT_RETURN_IF_ERROR(ReadField(key, value, model, body.size(), &request));
+      CHAIRLIFT_RETURN_IF_ERROR(ReadField(key, value, chat, model, body.size(), &request));
     }
     if (chat) CHAIRLIFT_RETURN_IF_ERROR(ReadChatLogprobs(root, &request));
-    request.inputs.push_back({"options", Tensor::Of<int64_t>({1, 2}, {0, prompt->kind})});
-    request.inputs.push_back({"text_input", TextTensor({1}, {std::move(prompt->bytes)})});
+    const Shape rows{prompts->rows()};
+    request.inputs.push_back({"options", TextOptions(*prompts, {})});
+    request.inputs.push_back({"text_input", TextTensor(rows, std::move(prompts->texts))});
     format.id = NewId(chat);
     format.created = std::chrono::duration_cast<std::chrono::seconds>(
                          std::chrono::system_clock::now().time_since_epoch())

@@ -14,7 +14,14 @@ namespace {
 // JSON has no infinity: a token that was left out has what OpenAI's service gives for it.
 constexpr float kLeastLogprob = -9999;
 
+// The first token of an echoed prompt follows none, and has none.
+bool None(float logprob) { return logprob > 0; }
+
 void AppendLogprob(float logprob, std::string* json) {
+  if (None(logprob)) {
+    json->append("null");
+    return;
+  }
   std::array<char, kNumberBytes> number;
   const float finite = std::isfinite(logprob) ? logprob : kLeastLogprob;
   json->append(number.data(), WriteJsonNumber(finite, number.data()));
@@ -97,6 +104,10 @@ void TokenLogprobs::Append(int64_t answer, std::string* json) const {
     json->append(",\"top_logprobs\":null");
   } else {
     list(",\"top_logprobs\":[", [&](size_t at) {
+      if (None(logprobs_->values<float>()[at])) {
+        json->append("null");
+        return;
+      }
       json->push_back('{');
       ForEachLikely(at, json, [&](std::string_view name, float logprob) {
         AppendJsonString(name, json);

@@ -151,10 +151,12 @@ TEST_F(TextModelTest, FieldsThatWouldChangeVectorsAreRefusedByName) {
 }
 
 TEST_F(TextModelTest, ThePromptOfAScoreIsRefused) {
-  encoder_.outputs = {Spec("logits", DType::kFloat, {Dim(), Dim(1)})};
   Put("config_sentence_transformers.json",
       R"({"prompts": {"a": "q: "}, "default_prompt_name": "a", "model_type": "CrossEncoder"})");
-  EXPECT_THAT(Refusal(), HasSubstr("\"default_prompt_name\""));
+  for (const int classes : {1, 3}) {
+    encoder_.outputs = {Spec("logits", DType::kFloat, {Dim(), Dim(classes)})};
+    EXPECT_THAT(Refusal(), HasSubstr("\"default_prompt_name\""));
+  }
 }
 
 TEST_F(TextModelTest, ATokenizerMayLieAboveTheFolderOfTheHub) {

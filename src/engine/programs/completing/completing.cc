@@ -19,13 +19,14 @@
 namespace chairlift {
 namespace {
 
-constexpr int kAtOnce = 256;  // requests under way, as of a pipeline
-constexpr int64_t kMostAnswers = 32;
+constexpr int kAtOnce = 256;          // requests under way, as of a pipeline
+constexpr int64_t kMostAnswers = 32;  // to a prompt
+constexpr int64_t kMostAnswersInAll = 1024;
 constexpr int64_t kMostStops = 16;
 constexpr size_t kMostStopBytes = 1024;
 
 // In this order; behind them what the model itself takes.
-enum Input { kText, kOptions, kStops, kAnswers, kWithoutPrompt, kStreams, kFirstOfModel };
+enum Input { kText, kOptions, kStops, kAnswers, kEcho, kWithoutPrompt, kStreams, kFirstOfModel };
 enum Output {
   kTexts,
   kReasons,
@@ -41,8 +42,9 @@ enum Output {
 
 // Of the model: what follows from the text, or is said in texts here.
 constexpr const char* kNotTaken[] = {"input_ids", "decoder_input_ids", "stop_sequences",
-                                     "num_return_sequences"};
+                                     "num_return_sequences", "forced_tokens"};
 constexpr const char* kLogprobs = "logprobs";
+constexpr const char* kMaxTokens = "max_tokens";
 // In options[1], of a chat: its answer goes on until it ends, as OpenAI's do; in memory it takes no
 // more than it has of tokens.
 constexpr int64_t kOfMessages = 2;
@@ -64,10 +66,12 @@ StatusOr<Signature> SignatureOfTexts(const Signature& model) {
     return InvalidArgument("it takes no 'input_ids', or gives no 'output_ids'");
   }
   Signature signature;
-  signature.inputs = {Spec("text_input", DType::kBytes, {1}),
-                      Spec("options", DType::kInt64, {1, 2}),
+  const Dim prompts = Dim::Symbol("prompts");
+  signature.inputs = {Spec("text_input", DType::kBytes, {prompts}),
+                      Spec("options", DType::kInt64, {prompts, 2}),
                       Spec("stop", DType::kBytes, {Dim::Symbol("stops")}),
                       Spec("n", DType::kInt32, {1}),
+                      Spec("echo", DType::kBool, {1}),
                       Spec("exclude_input_in_output", DType::kBool, {1}),
                       Spec("stream", DType::kBool, {1})};
   for (const SymbolicSpec& spec : model.inputs) {
@@ -78,7 +82,7 @@ StatusOr<Signature> SignatureOfTexts(const Signature& model) {
   const Dim likely = Dim::Symbol("likely");
   signature.outputs = {Spec("text_output", DType::kBytes, {answers}),
                        Spec("finish_reason", DType::kBytes, {answers}),
-                       Spec("num_prompt_tokens", DType::kInt64, {1}),
+                       Spec("num_prompt_tokens", DType::kInt64, {prompts}),
                        Spec("num_tokens", DType::kInt64, {answers}),
                        Spec("tokens", DType::kBytes, {answers, longest}),
                        Spec("token_logprobs", DType::kFloat, {answers, longest}),
@@ -154,15 +158,15 @@ class TokenTensors {
 
 class CompletionGraph final : public RequestGraph {
  public:
-  // `likely`: how many tokens are given for each place.
+  // `answers`: in all. `likely`: how many tokens are given for each place.
   CompletionGraph(ValidatedRequest request, std::vector<std::string> names,
-                  std::shared_ptr<CompletionRun> run, int64_t likely, bool parts)
+                  std::shared_ptr<CompletionRun> run, size_t answers, int64_t likely, bool parts)
       : RequestGraph(std::move(request)),
         names_(std::move(names)),
         run_(std::move(run)),
         likely_(likely),
         parts_(InParts(this->request(), parts)),
-        pieces_(static_cast<size_t>(kMostAnswers)),
+        pieces_(answers),
         offsets_(pieces_.size()) {}
 
   int32_t num_nodes() const override { return 1; }
@@ -241,7 +245,11 @@ StatusOr<std::vector<NamedTensor>> CompletionGraph::TakeOutputs() {
     own.name = names_[static_cast<size_t>(output)];
     if (output == kTexts) own.tensor = TextTensor(shape, texts);
     if (output == kReasons) own.tensor = TextTensor(shape, reasons);
-    if (output == kPromptTokens) own.tensor = Tensor::Of<int64_t>({1}, {run_->prompt_tokens()});
+    if (output == kPromptTokens) {
+      const std::vector<int64_t> prompts = run_->prompt_tokens();
+      own.tensor = Tensor::Of<int64_t>({static_cast<int64_t>(prompts.size())},
+                                       std::span<const int64_t>(prompts));
+    }
     if (output == kNumTokens) {
       own.tensor = Tensor::Of<int64_t>(shape, std::span<const int64_t>(counts));
     }
@@ -296,10 +304,24 @@ class CompletingProgram final : public Program {
 
  private:
   int64_t LogprobsOf(const ValidatedRequest& request) const;
+  // Of a request whose other inputs are valid: how many prompts it may have, and their echo.
+  Status CheckPrompts(const ValidatedRequest& request) const;
+  // The first number of an input of the model; null: it is left out.
+  const int32_t* NumberGiven(const ValidatedRequest& request, std::string_view name) const;
 
   const CompletionConfig config_;
   ModelCalls& calls_;
 };
+
+// As many as its prompts, if these have a shape that counts them.
+int64_t RowsOf(const InferRequest& request) {
+  for (const NamedTensor& input : request.inputs) {
+    if (input.name == "text_input" && input.tensor.shape().rank() == 1) {
+      return input.tensor.shape()[0];
+    }
+  }
+  return 0;
+}
 
 // What is left out is Absent(); of what is given for the model, that checks the values.
 StatusOr<ValidatedRequest> CompletingProgram::Validate(const InferRequest& request) {
@@ -314,6 +336,7 @@ StatusOr<ValidatedRequest> CompletingProgram::Validate(const InferRequest& reque
     if (given[i]) continue;
     Shape shape;
     for (const Dim& dim : spec.shape.dims()) shape.Append(dim.known() ? dim.value() : 0);
+    if (i == kOptions) shape[0] = RowsOf(request);
     full.inputs.push_back({spec.name, Tensor::Allocate(spec.dtype, shape)});
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(ValidatedRequest validated, chairlift::Validate(signature_, full));
@@ -326,6 +349,7 @@ StatusOr<ValidatedRequest> CompletingProgram::Validate(const InferRequest& reque
       return InvalidArgument("n is {}; it must be from 1 to {}", answers, kMostAnswers);
     }
   }
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPrompts(validated));
   if (given[kWithoutPrompt] && !validated.inputs[kWithoutPrompt].data<bool>()[0]) {
     return InvalidArgument(
         "exclude_input_in_output is false; it must be true, or left out: answers are what follows "
@@ -355,13 +379,44 @@ StatusOr<ValidatedRequest> CompletingProgram::Validate(const InferRequest& reque
   return validated;
 }
 
+const int32_t* CompletingProgram::NumberGiven(const ValidatedRequest& request,
+                                              std::string_view name) const {
+  for (size_t i = kFirstOfModel; i < request.inputs.size(); ++i) {
+    if (signature_.inputs[i].name != name || request.inputs[i].size() == 0) continue;
+    return request.inputs[i].data<int32_t>();
+  }
+  return nullptr;
+}
+
+Status CompletingProgram::CheckPrompts(const ValidatedRequest& request) const {
+  const int64_t prompts = request.inputs[kText].size();
+  const Tensor& n = request.inputs[kAnswers];
+  const int64_t answers = n.size() > 0 ? n.data<int32_t>()[0] : 1;
+  if (prompts < 1 || prompts > kMostAnswersInAll / answers) {
+    return InvalidArgument(
+        "the request has {} prompts and n is {}; it must have a prompt, and may have {} answers in "
+        "all",
+        prompts, answers, kMostAnswersInAll);
+  }
+  const int32_t* const beams = NumberGiven(request, "num_beams");
+  if (prompts > 1 && beams != nullptr && *beams > 1) {
+    return InvalidArgument(
+        "num_beams is {}, and the request has {} prompts: with beams it may have one", *beams,
+        prompts);
+  }
+  const Tensor& echo = request.inputs[kEcho];
+  if (echo.size() == 0 || !echo.data<bool>()[0] || config_.continues_prompt) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument(
+      "echo is true; the model answers a text of its encoder's, and does not continue it: leave it "
+      "out");
+}
+
 // −1: none are wanted.
 int64_t CompletingProgram::LogprobsOf(const ValidatedRequest& request) const {
-  for (size_t i = kFirstOfModel; i < request.inputs.size(); ++i) {
-    if (signature_.inputs[i].name != kLogprobs || request.inputs[i].size() == 0) continue;
-    return request.inputs[i].data<int32_t>()[0];
-  }
-  return -1;
+  const int32_t* const logprobs = NumberGiven(request, kLogprobs);
+  return logprobs == nullptr ? -1 : *logprobs;
 }
 
 StatusOr<std::unique_ptr<RequestGraph>> CompletingProgram::Unfold(ValidatedRequest request,
@@ -373,8 +428,13 @@ StatusOr<std::unique_ptr<RequestGraph>> CompletingProgram::Unfold(ValidatedReque
   }
   CompletionRequest made;
   made.text = request.inputs[kText];
-  made.options = request.inputs[kOptions].size() > 0 ? request.inputs[kOptions]
-                                                     : Tensor::Of<int64_t>({1, 2}, {0, 0});
+  made.options = request.inputs[kOptions];
+  if (made.options.size() == 0) {
+    made.options = Tensor::Allocate(DType::kInt64, Shape{made.text.size(), 2});
+    std::fill_n(made.options.data<int64_t>(), made.options.size(), int64_t{0});
+  }
+  const Tensor& echo = request.inputs[kEcho];
+  made.echo = echo.size() > 0 && echo.data<bool>()[0];
   for (const std::string_view stop : TextsOf(request.inputs[kStops])) made.stops.emplace_back(stop);
   if (request.inputs[kAnswers].size() > 0) {
     made.answers = request.inputs[kAnswers].data<int32_t>()[0];
@@ -387,6 +447,10 @@ StatusOr<std::unique_ptr<RequestGraph>> CompletingProgram::Unfold(ValidatedReque
     if (value.size() == 0) continue;
     if (name == "seed") {
       made.seed = value.data<int64_t>()[0];
+      continue;
+    }
+    if (name == kMaxTokens && made.echo && value.data<int32_t>()[0] == 0) {
+      made.no_tokens = true;
       continue;
     }
     if (name == "num_beams") made.beams = value.data<int32_t>()[0] > 1;
@@ -403,7 +467,7 @@ StatusOr<std::unique_ptr<RequestGraph>> CompletingProgram::Unfold(ValidatedReque
   }
   const bool counted =
       std::any_of(made.given.begin(), made.given.end(),
-                  [](const NamedTensor& input) { return input.name == "max_tokens"; });
+                  [](const NamedTensor& input) { return input.name == kMaxTokens; });
   if (made.options.data<int64_t>()[1] == kOfMessages && !counted && !made.beams &&
       !config_.says_how_long && config_.continues_prompt) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const ProgramView view, models.model.program->View());
@@ -417,9 +481,10 @@ StatusOr<std::unique_ptr<RequestGraph>> CompletingProgram::Unfold(ValidatedReque
   if (logprobs >= 0) made.logprobs = logprobs;
   std::vector<std::string> names;
   for (const SymbolicSpec& output : signature_.outputs) names.push_back(output.name);
+  const auto answers = static_cast<size_t>(made.text.size() * made.answers);
   auto run = std::make_shared<CompletionRun>(config_, std::move(models), calls_, std::move(made));
   return std::make_unique<CompletionGraph>(std::move(request), std::move(names), std::move(run),
-                                           logprobs > 0 ? logprobs + 1 : 0, parts);
+                                           answers, logprobs > 0 ? logprobs + 1 : 0, parts);
 }
 
 void CompletingProgram::Run(TaskRun& run, TaskDone done) {

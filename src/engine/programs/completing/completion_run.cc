@@ -17,6 +17,10 @@ namespace {
 constexpr size_t kContextTokens = 5;
 // Tokens that may wait for a character to be complete: of three bytes, and of what has no text.
 constexpr size_t kMostHeldTokens = 64;
+// Answers to several prompts that are generated at a time.
+constexpr size_t kMostUnderWay = 32;
+// Of prompts, in front of all answers of a request.
+constexpr size_t kMostEchoedBytes = size_t{16} << 20;
 // Names of tokens that a request's answers may have, with logprobs: some 64 MiB.
 constexpr int64_t kMostNames = int64_t{1} << 20;
 
@@ -55,7 +59,16 @@ CompletionRun::CompletionRun(CompletionConfig config, CompletionModels models, M
     : config_(std::move(config)),
       models_(std::move(models)),
       calls_(calls),
-      request_(std::move(request)) {}
+      request_(std::move(request)),
+      prompts_(static_cast<size_t>(request_.text.size())),
+      answers_(prompts_.size() * static_cast<size_t>(request_.answers), Answer(request_.stops)),
+      completions_(answers_.size()) {}
+
+std::vector<int64_t> CompletionRun::prompt_tokens() const {
+  std::vector<int64_t> counts;
+  for (const Prompt& prompt : prompts_) counts.push_back(static_cast<int64_t>(prompt.ids.size()));
+  return counts;
+}
 
 void CompletionRun::Begin(std::optional<TimePoint> deadline, std::shared_ptr<Admission> admission,
                           Emit emit, Done done) {
@@ -112,7 +125,7 @@ void CompletionRun::Advance(Lock lock) {
     });
     if (!made.ok()) Fail(made);
     if (!next) {
-      if (made.ok() && pieces_.empty()) break;
+      if (made.ok() && pieces_.empty() && to_cancel_.empty()) break;
       continue;
     }
     const uint64_t call = next_call_++;
@@ -136,7 +149,7 @@ void CompletionRun::Advance(Lock lock) {
   advancing_ = false;
   const bool all = std::all_of(answers_.begin(), answers_.end(),
                                [](const Answer& answer) { return answer.over; });
-  const bool over = running_.empty() && (!status_.ok() || (prompted_ && all)) && done_ != nullptr;
+  const bool over = running_.empty() && (!status_.ok() || all) && done_ != nullptr;
   if (!over) return;
   Done done = std::exchange(done_, nullptr);
   const Status status = status_;
@@ -168,55 +181,188 @@ InferRequest CompletionRun::RequestOf(std::vector<NamedTensor> inputs,
   return request;
 }
 
+// Prompts begin as answers end, so that a request of many takes no more of the model than others.
 std::optional<CompletionRun::Call> CompletionRun::NextCall() {
-  if (!asked_) return Tokenize();
-  if (!prompted_) return std::nullopt;
-  const size_t requests = request_.beams ? 1 : static_cast<size_t>(request_.answers);
-  if (generated_ < requests) return Generate(generated_);
-  for (size_t i = 0; i < answers_.size(); ++i) {
+  const auto answers = static_cast<size_t>(request_.answers);
+  const size_t under_way = begun_ * answers - over_;
+  if (begun_ < prompts_.size() && (under_way == 0 || under_way + answers <= kMostUnderWay)) {
+    return Tokenize(begun_++);
+  }
+  if (!to_generate_.empty()) {
+    const size_t answer = to_generate_.front();
+    to_generate_.pop_front();
+    return Generate(answer);
+  }
+  while (!to_echo_.empty()) {
+    const size_t prompt = to_echo_.front();
+    to_echo_.pop_front();
+    if (auto call = Echo(prompt)) return call;
+    if (!status_.ok()) return std::nullopt;
+  }
+  const size_t over = over_;
+  for (size_t i = 0; i < begun_ * answers && i < answers_.size(); ++i) {
     if (auto call = Read(i)) return call;
   }
-  return std::nullopt;
+  // Those that have ended leave room for the next prompt.
+  return over_ == over ? std::nullopt : NextCall();
 }
 
-CompletionRun::Call CompletionRun::Tokenize() {
-  asked_ = true;
+CompletionRun::Call CompletionRun::Tokenize(size_t prompt) {
   Call call{.model = &models_.tokenizer};
-  call.request = RequestOf({{"text", request_.text}, {"options", request_.options}}, {"input_ids"});
+  const auto row = static_cast<int64_t>(prompt);
+  call.request =
+      RequestOf({{"text", request_.text.Rows(row, 1)}, {"options", request_.options.Rows(row, 1)}},
+                {"input_ids"});
   call.request.model = config_.tokenizer;
-  call.take = [](CompletionRun& run, StatusOr<InferResponse> response) -> Status {
-    CHAIRLIFT_RETURN_IF_ERROR(response.status());
-    return run.TakePrompt(*response);
+  call.take = [prompt](CompletionRun& run, StatusOr<InferResponse> response) -> Status {
+    CHAIRLIFT_RETURN_IF_ERROR(run.prompts_.size() == 1
+                                  ? response.status()
+                                  : Annotate(response.status(), fmt::format("prompt {}", prompt)));
+    return run.TakePrompt(prompt, *response);
   };
   return call;
 }
 
-Status CompletionRun::TakePrompt(const InferResponse& response) {
+Status CompletionRun::TakePrompt(size_t index, const InferResponse& response) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor* const tokens,
                              FindOutput(response.outputs, "input_ids", DType::kInt64));
   const auto ids = tokens->values<int64_t>();
-  prompt_.assign(ids.begin(), ids.end());
-  prompted_ = true;
-  Answer first(request_.stops);
-  if (config_.continues_prompt) {
-    const size_t context = std::min(kContextTokens, prompt_.size());
-    first.ids.assign(prompt_.end() - static_cast<std::ptrdiff_t>(context), prompt_.end());
-    first.read = context;
+  Prompt& prompt = prompts_[index];
+  prompt.ids.assign(ids.begin(), ids.end());
+  const auto answers = static_cast<size_t>(request_.answers);
+  for (size_t i = index * answers; i < (index + 1) * answers; ++i) {
+    Answer& answer = answers_[i];
+    answer.complete = request_.no_tokens;
+    if (config_.continues_prompt) {
+      const size_t context = std::min(kContextTokens, ids.size());
+      answer.ids.assign(ids.end() - static_cast<std::ptrdiff_t>(context), ids.end());
+      answer.read = context;
+    }
+    if (!request_.no_tokens && (!request_.beams || i == index * answers)) {
+      to_generate_.push_back(i);
+    }
   }
-  answers_.assign(static_cast<size_t>(request_.answers), first);
-  completions_.resize(answers_.size());
+  if (request_.echo) {
+    to_echo_.push_back(index);
+  } else {
+    prompt.echoed = true;
+  }
+  return absl::OkStatus();
+}
+
+std::optional<CompletionRun::Call> CompletionRun::Echo(size_t index) {
+  Prompt& prompt = prompts_[index];
+  const bool of_text = request_.options.data<int64_t>()[2 * index + 1] == 0;
+  if (of_text && !request_.logprobs) {  // as it was given
+    const Status added = AddEcho(index, std::string(TextsOf(request_.text)[index]), {});
+    if (!added.ok()) Fail(added);
+    return std::nullopt;
+  }
+  if (request_.logprobs && !prompt.scored) {
+    prompt.scored = true;
+    if (prompt.ids.size() > 1) return Score(index);
+    prompt.tokens = {{.id = prompt.ids[0], .logprob = kNoLogprob}};
+  }
+  return ReadPrompt(index);
+}
+
+// The model reads a prompt token by token, as if it were an answer to its first one.
+CompletionRun::Call CompletionRun::Score(size_t index) {
+  const std::span<const int64_t> ids(prompts_[index].ids);
+  const auto rest = ids.subspan(1);
+  const auto count = static_cast<int32_t>(rest.size());
+  Call call{.model = &models_.model};
+  std::vector<std::string> outputs = {"output_ids", "token_logprobs"};
+  if (*request_.logprobs > 0) outputs.insert(outputs.end(), {"top_token_ids", "top_logprobs"});
+  const auto logprobs = static_cast<int32_t>(*request_.logprobs);
+  call.request = RequestOf({{"input_ids", Row(ids.first(1))},
+                            {"forced_tokens", Tensor::Of<int64_t>({int64_t{count}}, rest)},
+                            {"max_tokens", Tensor::Of<int32_t>({1}, {count})},
+                            {"ignore_eos", Tensor::Of<bool>({1}, {true})},
+                            {"logprobs", Tensor::Of<int32_t>({1}, {logprobs})}},
+                           std::move(outputs));
+  call.request.model = config_.model;
+  call.take = [index](CompletionRun& run, StatusOr<InferResponse> response) -> Status {
+    CHAIRLIFT_RETURN_IF_ERROR(response.status());
+    return run.TakeScores(index, *response);
+  };
+  return call;
+}
+
+Status CompletionRun::TakeScores(size_t index, const InferResponse& response) {
+  Prompt& prompt = prompts_[index];
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<ModelToken> tokens, TokensIn(response.outputs, 0));
+  tokens.insert(tokens.begin(), {.id = prompt.ids[0], .logprob = kNoLogprob});
+  const bool same = std::equal(tokens.begin(), tokens.end(), prompt.ids.begin(), prompt.ids.end(),
+                               [](const ModelToken& token, int64_t id) { return token.id == id; });
+  if (!same) return Internal("it gave other tokens than the prompt's");
+  prompt.tokens = std::move(tokens);
+  to_echo_.push_back(index);
+  return absl::OkStatus();
+}
+
+CompletionRun::Call CompletionRun::ReadPrompt(size_t index) {
+  const Prompt& prompt = prompts_[index];
+  Call call{.model = &models_.detokenizer};
+  const std::vector<int64_t> ids = IdsToRead(prompt.ids, prompt.tokens);
+  const Tensor options = Tensor::Of<int64_t>({1, 3}, {0, 1, names_per_token()});
+  std::vector<std::string> outputs = {"text"};
+  if (request_.logprobs) outputs.emplace_back("lengths");
+  call.request = RequestOf({{"ids", Row(ids)}, {"options", options}}, std::move(outputs));
+  call.request.model = config_.detokenizer;
+  call.take = [index](CompletionRun& run, StatusOr<InferResponse> response) -> Status {
+    CHAIRLIFT_RETURN_IF_ERROR(response.status());
+    return run.TakePromptText(index, *response);
+  };
+  return call;
+}
+
+Status CompletionRun::TakePromptText(size_t index, const InferResponse& response) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor* const read,
+                             FindOutput(response.outputs, "text", DType::kBytes));
+  if (read->size() != 1) return Internal("it gave {} texts", read->size());
+  std::string text(TextsOf(*read)[0]);
+  std::vector<TextToken> tokens;
+  if (request_.logprobs) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor* const lengths,
+                               FindOutput(response.outputs, "lengths", DType::kInt64));
+    const std::vector<ModelToken>& own = prompts_[index].tokens;
+    CHAIRLIFT_RETURN_IF_ERROR(CountNames(own.size() * static_cast<size_t>(request_.answers)));
+    CHAIRLIFT_ASSIGN_OR_RETURN(tokens, TextTokensOf(own, lengths->values<int64_t>(), text));
+  }
+  return AddEcho(index, std::move(text), std::move(tokens));
+}
+
+// In front of each answer to the prompt.
+Status CompletionRun::AddEcho(size_t index, std::string text, std::vector<TextToken> tokens) {
+  prompts_[index].echoed = true;
+  echoed_bytes_ += text.size() * static_cast<size_t>(request_.answers);
+  if (echoed_bytes_ > kMostEchoedBytes) {
+    return InvalidArgument(
+        "echo is true: the prompts of all answers have more than {} bytes; ask for fewer answers, "
+        "or leave echo out",
+        kMostEchoedBytes);
+  }
+  const auto answers = static_cast<size_t>(request_.answers);
+  for (size_t i = index * answers; i < std::min((index + 1) * answers, answers_.size()); ++i) {
+    answers_[i].out = text.size();
+    completions_[i].text = text;
+    completions_[i].text_tokens = tokens;
+    if (request_.in_pieces) pieces_.push_back({i, {.text = text, .tokens = tokens}});
+  }
   return absl::OkStatus();
 }
 
 CompletionRun::Call CompletionRun::Generate(size_t answer) {
-  ++generated_;
+  const std::vector<int64_t>& prompt = prompts_[PromptOf(answer)].ids;
   std::vector<NamedTensor> inputs = request_.given;
-  inputs.push_back({"input_ids", Row(prompt_)});
-  if (const int64_t left = request_.longest - static_cast<int64_t>(prompt_.size()); left > 0) {
+  inputs.push_back({"input_ids", Row(prompt)});
+  if (const int64_t left = request_.longest - static_cast<int64_t>(prompt.size()); left > 0) {
     inputs.push_back({"max_tokens", Tensor::Of<int32_t>({1}, {static_cast<int32_t>(left)})});
   }
   if (request_.seed) {
-    const auto seed = static_cast<uint64_t>(*request_.seed) + answer;
+    const auto seed =
+        static_cast<uint64_t>(*request_.seed) + answer % static_cast<size_t>(request_.answers);
     inputs.push_back({"seed", Tensor::Of<int64_t>({1}, {static_cast<int64_t>(seed)})});
   }
   Call call{.model = &models_.model};
@@ -308,9 +454,9 @@ Status CompletionRun::TakeAnswer(size_t index, StatusOr<InferResponse> response)
                              FindOutput(response->outputs, "output_ids", DType::kInt64));
   if (ids->shape().rank() != 2) return Internal("its 'output_ids' are no rows");
   if (request_.beams) {  // there may be fewer
-    answers_.resize(static_cast<size_t>(std::min(ids->shape()[0], request_.answers)),
-                    Answer(request_.stops));
-    completions_.resize(answers_.size());
+    const auto given = static_cast<size_t>(std::min(ids->shape()[0], request_.answers));
+    answers_.resize(given, Answer(request_.stops));
+    completions_.resize(given);
   }
   const size_t end = request_.beams ? answers_.size() : index + 1;
   for (size_t i = index; i < end; ++i) {
@@ -328,11 +474,11 @@ int64_t CompletionRun::names_per_token() const {
   return likely > 0 ? likely + 1 : likely;  // the token's own
 }
 
-std::vector<int64_t> CompletionRun::IdsToRead(const Answer& answer) const {
-  std::vector<int64_t> ids(answer.ids.begin() + static_cast<std::ptrdiff_t>(answer.window),
-                           answer.ids.end());
+std::vector<int64_t> CompletionRun::IdsToRead(std::span<const int64_t> read,
+                                              std::span<const ModelToken> added) const {
+  std::vector<int64_t> ids(read.begin(), read.end());
   if (names_per_token() < 1) return ids;
-  for (const ModelToken& token : answer.unread) {
+  for (const ModelToken& token : added) {
     for (const auto& [id, logprob] : token.likely) ids.push_back(id);
     const auto names = static_cast<size_t>(names_per_token());
     ids.insert(ids.end(), names - token.likely.size(), token.id);
@@ -343,6 +489,7 @@ std::vector<int64_t> CompletionRun::IdsToRead(const Answer& answer) const {
 std::optional<CompletionRun::Call> CompletionRun::Read(size_t index) {
   Answer& answer = answers_[index];
   if (answer.reading || answer.over || answer.stop.stopped()) return std::nullopt;
+  if (!prompts_[PromptOf(index)].echoed) return std::nullopt;
   const size_t end = answer.ids.size();
   const bool last = answer.complete;
   if (last && answer.read == end) {
@@ -356,7 +503,8 @@ std::optional<CompletionRun::Call> CompletionRun::Read(size_t index) {
   const bool held_long = end - answer.read > kMostHeldTokens;
   const auto known = static_cast<int64_t>(answer.read - answer.window);
   Call call{.model = &models_.detokenizer};
-  const std::vector<int64_t> ids = IdsToRead(answer);
+  const std::vector<int64_t> ids =
+      IdsToRead(std::span(answer.ids).subspan(answer.window), answer.unread);
   const Tensor options =
       Tensor::Of<int64_t>({1, 3}, {known, last || held_long ? 1 : 0, names_per_token()});
   std::vector<std::string> outputs = {"text"};
@@ -402,12 +550,13 @@ std::optional<CompletionRun::Call> CompletionRun::Read(size_t index) {
   return call;
 }
 
-Status CompletionRun::TakeTextTokens(size_t index, size_t count, std::span<const int64_t> lengths,
-                                     bool whole, std::string& text) {
-  Answer& answer = answers_[index];
+StatusOr<std::vector<TextToken>> CompletionRun::TextTokensOf(std::span<const ModelToken> tokens,
+                                                             std::span<const int64_t> lengths,
+                                                             std::string& text) const {
   const auto names = static_cast<size_t>(std::max<int64_t>(names_per_token(), 0));
+  const size_t count = tokens.size();
   size_t at = 0;
-  bool fits = lengths.size() == count * (1 + names) && answer.unread.size() >= count;
+  bool fits = lengths.size() == count * (1 + names);
   const auto next = [&](size_t i) -> std::string {
     const auto length = static_cast<size_t>(lengths[i]);
     fits = fits && lengths[i] >= 0 && length <= text.size() - at;
@@ -415,28 +564,40 @@ Status CompletionRun::TakeTextTokens(size_t index, size_t count, std::span<const
     at += length;
     return text.substr(at - length, length);
   };
-  std::vector<TextToken> tokens;
+  std::vector<TextToken> made;
   for (size_t i = 0; fits && i < count; ++i) {
-    tokens.push_back({.text = next(i), .logprob = answer.unread[i].logprob});
+    made.push_back({.text = next(i), .logprob = tokens[i].logprob});
   }
   const size_t own = at;
   for (size_t i = 0; fits && i < count; ++i) {
     for (size_t k = 0; k < names; ++k) {
       std::string name = next(count + i * names + k);
-      if (k >= answer.unread[i].likely.size()) continue;
-      tokens[i].likely.emplace_back(std::move(name), answer.unread[i].likely[k].second);
+      if (k >= tokens[i].likely.size()) continue;
+      made[i].likely.emplace_back(std::move(name), tokens[i].likely[k].second);
     }
   }
   if (!fits || at != text.size()) return Internal("its 'lengths' are not those of its text");
   text.resize(own);
+  return made;
+}
+
+Status CompletionRun::CountNames(size_t tokens) {
+  names_ += static_cast<int64_t>(tokens) * std::max<int64_t>(names_per_token(), 0);
+  if (names_ <= kMostNames) return absl::OkStatus();
+  return InvalidArgument(
+      "logprobs is {}: the answers have more than {} log-probabilities; ask for fewer, or for "
+      "fewer or shorter answers",
+      *request_.logprobs, kMostNames);
+}
+
+Status CompletionRun::TakeTextTokens(size_t index, size_t count, std::span<const int64_t> lengths,
+                                     bool whole, std::string& text) {
+  Answer& answer = answers_[index];
+  if (answer.unread.size() < count) return Internal("its 'lengths' are not those of its text");
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<TextToken> tokens,
+                             TextTokensOf(std::span(answer.unread).first(count), lengths, text));
   if (text.empty() && !whole) return absl::OkStatus();  // they are read again
-  names_ += static_cast<int64_t>(count * names);
-  if (names_ > kMostNames) {
-    return InvalidArgument(
-        "logprobs is {}: the answers have more than {} log-probabilities; ask for fewer, or for "
-        "fewer or shorter answers",
-        *request_.logprobs, kMostNames);
-  }
+  CHAIRLIFT_RETURN_IF_ERROR(CountNames(count));
   answer.unread.erase(answer.unread.begin(),
                       answer.unread.begin() + static_cast<std::ptrdiff_t>(count));
   answer.held.insert(answer.held.end(), std::make_move_iterator(tokens.begin()),
@@ -471,7 +632,7 @@ void CompletionRun::Finish(size_t index) {
   Answer& answer = answers_[index];
   AddText(index, answer.stop.stopped() ? std::string() : answer.stop.Rest(), true);
   completions_[index].stopped = answer.stop.stopped() || answer.ended_by_token;
-  answer.over = true;
+  if (!std::exchange(answer.over, true)) ++over_;
 }
 
 }  // namespace chairlift

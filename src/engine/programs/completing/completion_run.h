@@ -1,5 +1,7 @@
-// One request of a model that continues texts: a request of the tokenizer, one of the model for
-// each answer (with beams, one for all), and those of the detokenizer, as tokens come.
+// One request of a model that continues texts: for each of its prompts a request of the tokenizer,
+// one of the model for each answer (with beams, one for all), and those of the detokenizer, as
+// tokens come. Where prompts are echoed with log-probabilities, one more of the model and of the
+// detokenizer for each prompt.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_COMPLETING_COMPLETION_RUN_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_COMPLETING_COMPLETION_RUN_H_
 
@@ -28,11 +30,13 @@ struct CompletionModels {
 
 // What a request says.
 struct CompletionRequest {
-  Tensor text, options;            // of the tokenizer
+  Tensor text, options;            // of the tokenizer: by prompt
   std::vector<NamedTensor> given;  // inputs of the model, but its prompt and seed
   std::optional<int64_t> seed = {};
-  int64_t answers = 1;
+  int64_t answers = 1;             // to each prompt
   bool beams = false;              // of one search; else each is a request of its own
+  bool echo = false;               // each answer begins with its prompt
+  bool no_tokens = false;          // nothing is generated: answers are their echoes
   std::vector<std::string> stops;  // strings
   std::set<int64_t> end_tokens;    // that end an answer
   bool in_pieces = false;          // texts are wanted as they come
@@ -42,6 +46,9 @@ struct CompletionRequest {
   // nothing: neither. The model is asked for them by `given`.
   std::optional<int64_t> logprobs = {};
 };
+
+// The log-probability of a token that follows none: the first of a prompt.
+inline constexpr float kNoLogprob = 1.0f;
 
 // What a token of an answer is in its text.
 struct TextToken {
@@ -84,9 +91,9 @@ class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
   // Nobody waits for the answer any more: begins nothing more, and cancels what runs.
   void Stop();
 
-  // After `done` was called with OK.
+  // After `done` was called with OK. All answers to a prompt are beside each other.
   const std::vector<Completion>& answers() const { return completions_; }
-  int64_t prompt_tokens() const { return static_cast<int64_t>(prompt_.size()); }
+  std::vector<int64_t> prompt_tokens() const;  // by prompt
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -96,6 +103,13 @@ class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
     // With logprobs:
     float logprob = 0;
     std::vector<std::pair<int64_t, float>> likely = {};  // as TextToken's
+  };
+  struct Prompt {
+    std::vector<int64_t> ids = {};
+    bool scored = false;   // with logprobs, if echoed: the model has been asked for them
+    bool reading = false;  // likewise, the detokenizer
+    bool echoed = false;   // its answers have it, if they are to have it
+    std::vector<ModelToken> tokens = {};  // likewise: of the ids
   };
   struct Answer {
     explicit Answer(const std::vector<std::string>& stops) : stop(stops) {}
@@ -130,21 +144,36 @@ class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
   // Makes requests, passes on pieces; calls `done_` at the end. Returns with the lock released.
   void Advance(Lock lock);
   std::optional<Call> NextCall();
-  Call Tokenize();
+  Call Tokenize(size_t prompt);
   Call Generate(size_t answer);
+  // What is wanted of a prompt for its echo.
+  std::optional<Call> Echo(size_t prompt);
+  Call Score(size_t prompt);
+  Call ReadPrompt(size_t prompt);
   std::optional<Call> Read(size_t answer);
   void Answered(uint64_t call, Call& made, StatusOr<InferResponse> response);
 
-  Status TakePrompt(const InferResponse& response);
+  Status TakePrompt(size_t prompt, const InferResponse& response);
+  Status TakeScores(size_t prompt, const InferResponse& response);
+  Status TakePromptText(size_t prompt, const InferResponse& response);
+  Status AddEcho(size_t prompt, std::string text, std::vector<TextToken> tokens);
+  size_t PromptOf(size_t answer) const { return answer / static_cast<size_t>(request_.answers); }
   // `row`: of outputs that have several answers; nothing: of a part of one.
   StatusOr<std::vector<ModelToken>> TokensIn(std::span<const NamedTensor> outputs,
                                              std::optional<int64_t> row) const;
   void TakeTokens(size_t answer, std::span<const ModelToken> tokens);
   // Of ids, then of each new one those that might have been.
-  std::vector<int64_t> IdsToRead(const Answer& answer) const;
+  std::vector<int64_t> IdsToRead(std::span<const int64_t> ids,
+                                 std::span<const ModelToken> added) const;
   int64_t names_per_token() const;
-  // With logprobs: what the next `count` tokens add to `text`, behind which are the names of
-  // others, until they are taken off. `whole`: not to be read again if there is no text.
+  // With logprobs: what tokens add to `text`, behind which are the names of others, until they are
+  // taken off.
+  StatusOr<std::vector<TextToken>> TextTokensOf(std::span<const ModelToken> tokens,
+                                                std::span<const int64_t> lengths,
+                                                std::string& text) const;
+  Status CountNames(size_t tokens);
+  // Likewise of the next `count` tokens of an answer. `whole`: not to be read again if there is no
+  // text.
   Status TakeTextTokens(size_t answer, size_t count, std::span<const int64_t> lengths, bool whole,
                         std::string& text);
   Status TakeAnswer(size_t answer, StatusOr<InferResponse> response);
@@ -165,12 +194,14 @@ class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
 
   std::mutex mutex_;
   // Guarded by mutex_.
-  std::vector<int64_t> prompt_;
-  bool asked_ = false;  // the tokenizer
-  bool prompted_ = false;
-  size_t generated_ = 0;  // requests to the model that were made
-  std::vector<Answer> answers_;
+  std::vector<Prompt> prompts_;
+  size_t begun_ = 0;                // prompts that the tokenizer was asked for
+  size_t over_ = 0;                 // answers
+  std::deque<size_t> to_generate_;  // answers whose requests to the model are to be made
+  std::deque<size_t> to_echo_;      // prompts of which something is wanted for their echo
+  std::vector<Answer> answers_;     // by prompt, then by answer to it
   std::vector<Completion> completions_;
+  size_t echoed_bytes_ = 0;
   int64_t names_ = 0;  // of tokens that might have been, in all of these
   uint64_t next_call_ = 0;
   std::map<uint64_t, RequestId> running_;  // 0: not known yet

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <random>
 #include <set>
@@ -81,9 +82,21 @@ class HeldCalls final : public ModelCalls {
                   std::shared_ptr<Admission> /*admission*/, InferCallback callback) override {
     Call call{std::move(request), std::move(callback)};
     if (call.request.model == "m") {
-      const bool search = beams;
-      const size_t count = search ? answers.size() : 1;
-      for (size_t i = 0; i < count; ++i) call.answers.push_back(answers[next_answer_++]);
+      const auto forced =
+          std::find_if(call.request.inputs.begin(), call.request.inputs.end(),
+                       [](const NamedTensor& input) { return input.name == "forced_tokens"; });
+      if (forced != call.request.inputs.end()) {
+        const auto ids = forced->tensor.values<int64_t>();
+        call.answers.emplace_back(ids.begin(), ids.end());
+      } else if (!of_prompts.empty()) {
+        const auto prompt = Input(call.request, "input_ids").values<int64_t>();
+        auto& left = of_prompts.at(std::string(prompt.begin(), prompt.end()));
+        call.answers.push_back(std::move(left.front()));
+        left.pop_front();
+      } else {
+        const size_t count = beams ? answers.size() : 1;
+        for (size_t i = 0; i < count; ++i) call.answers.push_back(answers[next_answer_++]);
+      }
     } else if (at_once) {
       call.callback(Answer(call));
       return 0;
@@ -210,6 +223,7 @@ class HeldCalls final : public ModelCalls {
   std::map<RequestId, Call> calls;
   std::set<RequestId> cancelled;
   std::vector<std::vector<int64_t>> answers;
+  std::map<std::string, std::deque<std::vector<int64_t>>> of_prompts;  // in their place
   bool beams = false;
   bool at_once = false;  // tokenizer and detokenizer answer before Begin() returns
 
@@ -338,7 +352,7 @@ TEST(CompletionRunTest, RandomSchedules) {
     ASSERT_TRUE(ended.has_value());
     EXPECT_EQ(ended->ok(), !broken);
     if (broken) continue;
-    EXPECT_EQ(run->prompt_tokens(), static_cast<int64_t>(prompt.size()));
+    EXPECT_EQ(run->prompt_tokens(), std::vector<int64_t>{static_cast<int64_t>(prompt.size())});
     ASSERT_EQ(run->answers().size(), wanted.size());
     for (size_t i = 0; i < wanted.size(); ++i) {
       EXPECT_EQ(run->answers()[i].text, wanted[i].text);
@@ -367,6 +381,89 @@ TEST(CompletionRunTest, RandomSchedules) {
   // Stop strings were met, and requests to the model cancelled for them.
   EXPECT_GT(stopped, 200);
   EXPECT_GT(cancelled, 50);
+}
+
+TEST(CompletionRunTest, RandomSchedulesOfSeveralPrompts) {
+  for (unsigned seed = 0; seed < 2000; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const auto below = [&](size_t most) { return random() % most; };
+    HeldCalls calls;
+    calls.at_once = below(3) == 0;
+    CompletionRequest request;
+    request.answers = static_cast<int64_t>(1 + below(3));
+    request.in_pieces = below(2) == 0;
+    request.echo = below(3) > 0;
+    request.no_tokens = request.echo && below(4) == 0;
+    request.end_tokens = {kEnd};
+    if (below(2) == 0) {
+      request.logprobs = static_cast<int64_t>(below(2));
+      const auto given = static_cast<int32_t>(*request.logprobs);
+      request.given.push_back({"logprobs", Tensor::Of<int32_t>({1}, {given})});
+    }
+    const size_t count = 1 + below(below(4) == 0 ? 60 : 4);
+    std::vector<std::string> prompts;
+    struct Wanted {
+      std::string text;
+      size_t prompt = 0, tokens = 0;  // in front, and with a text in all
+    };
+    std::vector<Wanted> wanted;
+    for (size_t i = 0; i < count; ++i) {
+      prompts.push_back(i == 0 ? "p" : "prompt" + std::to_string(i));
+      auto& answers = calls.of_prompts[prompts[i]];
+      for (int64_t k = 0; k < request.answers; ++k) {
+        std::vector<int64_t> ids(prompts[i].begin(), prompts[i].end());
+        std::vector<int64_t>& answer = answers.emplace_back(1 + below(6), 'a');
+        for (int64_t& id : answer) id = "abc"[below(3)];
+        if (!request.no_tokens) ids.insert(ids.end(), answer.begin(), answer.end());
+        if (below(2) == 0) answer.push_back(kEnd);
+        const size_t echoed = request.echo ? prompts[i].size() : 0;
+        wanted.push_back({Decode(ids).substr(prompts[i].size() - echoed), echoed,
+                          ids.size() - prompts[i].size() + echoed});
+      }
+    }
+    request.text = TextTensor({static_cast<int64_t>(count)}, prompts);
+    request.options = Tensor::Allocate(DType::kInt64, Shape{static_cast<int64_t>(count), 2});
+    const int64_t kind = static_cast<int64_t>(below(2));  // token ids are echoed as their text
+    std::fill_n(request.options.data<int64_t>(), request.options.size(), kind);
+    const bool in_pieces = request.in_pieces, logprobs = request.logprobs.has_value();
+    const auto run = std::make_shared<CompletionRun>(
+        CompletionConfig{.tokenizer = "t", .model = "m", .detokenizer = "d"}, CompletionModels(),
+        calls, request);
+    std::vector<std::string> pieces(wanted.size());
+    std::optional<Status> ended;
+    run->Begin(
+        std::nullopt, [&](size_t answer, CompletionPiece piece) { pieces[answer] += piece.text; },
+        [&](const Status& status) { ended = status; });
+    while (!calls.calls.empty()) {
+      auto at = calls.calls.begin();
+      std::advance(at, static_cast<std::ptrdiff_t>(below(calls.calls.size())));
+      EXPECT_LE(calls.calls.size(), 3u * 32u);  // others' turns come between
+      if (at->second.request.model == "m" && calls.SendSome(at->first, 1 + below(3))) continue;
+      calls.End(at->first, false);
+    }
+    ASSERT_TRUE(ended.has_value());
+    ASSERT_TRUE(ended->ok()) << *ended;
+    ASSERT_EQ(run->answers().size(), wanted.size());
+    EXPECT_EQ(run->prompt_tokens().size(), count);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const Completion& answer = run->answers()[i];
+      EXPECT_EQ(answer.text, wanted[i].text);
+      if (in_pieces) {
+        EXPECT_EQ(pieces[i], wanted[i].text);
+      }
+      if (!logprobs) continue;
+      ASSERT_EQ(answer.text_tokens.size(), wanted[i].tokens);
+      std::string text;
+      for (size_t k = 0; k < answer.text_tokens.size(); ++k) {
+        text += answer.text_tokens[k].text;
+        const bool own = k >= wanted[i].prompt;
+        const auto place = static_cast<int64_t>(own ? k - wanted[i].prompt : k - 1);
+        EXPECT_EQ(answer.text_tokens[k].logprob, place < 0 ? kNoLogprob : LogprobOf(place));
+      }
+      EXPECT_EQ(text, wanted[i].text);
+    }
+  }
 }
 
 TEST(CompletionRunTest, MoreLogProbabilitiesThanARequestMayHaveAreRefused) {
