@@ -34,8 +34,7 @@ class HeldCalls final : public ModelCalls {
     InferCallback callback;
   };
 
-  StatusOr<CalledModel> Find(const std::string& /*name*/,
-                             const std::string& /*version*/) override {
+  StatusOr<CalledModel> Find(const std::string& /*name*/, const std::string& /*version*/) override {
     return CalledModel{};
   }
   RequestId Begin(const CalledModel& /*model*/, InferRequest request,
