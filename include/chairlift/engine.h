@@ -254,6 +254,10 @@ struct ModelMetadata {
   std::vector<std::string> labels = {};
   ModelConfig config;  // as in force, defaults filled in
 
+  // The configuration that the model was loaded with, as Triton has it in JSON; empty where it has
+  // none of Triton's.
+  std::string triton_config = {};
+
   // Whether dimension 0 of inputs and outputs is the batch.
   bool has_batch() const { return max_rows ? *max_rows > 0 : batches; }
   // Text: what varies, which policy, and why; which classes of requests run one by one.

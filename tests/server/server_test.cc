@@ -275,6 +275,30 @@ TEST_F(ServerTest, TheConfigurationSaysThatRequestsAreOfSequences) {
       json::parse(Ask(Get("/v2/models/identity/config")).body).contains("sequence_batching"));
 }
 
+// As it was given, so that a client may change it and load the model with it.
+TEST_F(ServerTest, TheConfigurationIsShownAsItWasGiven) {
+  Serve();
+  engine_->set_model([](ModelMetadata& model) {
+    model.max_rows = 8;
+    model.inputs[0].shape = {-1, 2, 2};
+    model.triton_config =
+        R"({"name":"other","platform":"onnxruntime_onnx","max_batch_size":8,)"
+        R"("input":[{"name":"x","data_type":"TYPE_FP32","dims":[2,2],"reshape":{"shape":[4]}}],)"
+        R"("sequence_batching":{"control_input":[{"name":"START"}]}})";
+  });
+  const json config = json::parse(Ask(Get("/v2/models/identity/config")).body);
+  EXPECT_EQ(config["name"], "identity");
+  EXPECT_EQ(config["max_batch_size"], 8);
+  EXPECT_EQ(config["input"][0]["dims"], json::parse("[2,2]"));
+  EXPECT_EQ(config["input"][0]["reshape"]["shape"], json::parse("[4]"));
+  EXPECT_EQ(config["sequence_batching"]["control_input"][0]["name"], "START");
+  EXPECT_FALSE(config.contains("dynamic_batching"));
+  engine_->set_model([](ModelMetadata& model) {
+    model.triton_config = R"({"platform":"ensemble","ensemble_scheduling":{"step":[]}})";
+  });
+  EXPECT_EQ(json::parse(Ask(Get("/v2/models/identity/config")).body)["platform"], "ensemble");
+}
+
 // Whether or not requests share batches.
 TEST_F(ServerTest, MetadataHasTheBatchThatTheConfigurationDeclares) {
   Serve();

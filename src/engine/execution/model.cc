@@ -38,6 +38,7 @@ StatusOr<std::shared_ptr<Model>> Model::Create(ModelMetadata metadata,
   });
   metadata.max_rows = rules.max_rows;
   metadata.sequences_only = rules.sequences_only;
+  metadata.triton_config = rules.shown;
   metadata.shown_states = rules.shown_states;
   metadata.batches = plan.batches;
   metadata.config = plan.config;

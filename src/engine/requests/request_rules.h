@@ -43,6 +43,7 @@ struct RequestRules {
   std::set<std::string> shown_states = {};  // outputs that leave states, and that clients get
   std::map<std::string, std::vector<std::string>> labels = {};  // by output, of its classes
   std::optional<TimeoutRule> timeout = {};
+  std::string shown = {};  // all of the configuration, as JSON: ModelMetadata::triton_config
 
   // That the model has the inputs of the controls, of their types, for one number a row.
   Status Check(const Signature& signature) const;

@@ -137,6 +137,27 @@ Json Config(const protocol::ModelConfiguration& model) {
   return config;
 }
 
+// What a config.pbtxt says stays as it is; this server says what computes the model, and how.
+Json ConfigAsGiven(const ModelMetadata& model) {
+  Json config = Config(protocol::ConfigurationOf(model));
+  const Json given = Json::parse(model.triton_config, nullptr, /*allow_exceptions=*/false);
+  if (!given.is_object()) return config;
+  for (const auto& [name, value] : given.items()) {
+    if (name == "input" || name == "output") {
+      for (Json& shown : config[name]) {
+        for (const Json& tensor : value) {
+          if (tensor.value("name", "") == shown["name"]) shown.update(tensor);
+        }
+      }
+    } else if (name != "name" && name != "backend" && name != "parameters" &&
+               name != "max_batch_size" && (name != "platform" || value == "ensemble")) {
+      config[name] = value;
+      if (name == "sequence_batching") config.erase("dynamic_batching");
+    }
+  }
+  return config;
+}
+
 Json Counts(const ModelStatistics::Count& count) {
   return {{"count", count.count}, {"ns", count.ns}};
 }
@@ -334,7 +355,7 @@ Reply OfModel(const Service& service, const Route& route) {
   const StatusOr<ModelMetadata> model = service.Find(route.model, route.version);
   if (!model.ok()) return ErrorReply(model.status());
   return JsonReply(route.endpoint == Endpoint::kModelConfig
-                       ? Config(protocol::ConfigurationOf(*model))
+                       ? ConfigAsGiven(*model)
                        : Metadata(protocol::SignatureOf(*model)));
 }
 

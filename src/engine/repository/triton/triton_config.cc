@@ -87,6 +87,49 @@ void ListEntries(const google::protobuf::Descriptor& message, Json& json) {
   }
 }
 
+// What protobuf's JSON has in other forms than Triton's: lists of entries are objects, numbers of
+// 64 bits are numbers.
+void ShowAsTriton(const google::protobuf::Descriptor& message, Json& json) {
+  for (int i = 0; i < message.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor& field = *message.field(i);
+    const auto found = json.find(field.name());
+    if (found == json.end()) continue;
+    const auto show = [&](Json& value) {
+      if (field.message_type() != nullptr) ShowAsTriton(*field.message_type(), value);
+      if (field.cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_INT64 ||
+          field.cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_UINT64) {
+        value = Json::parse(value.get<std::string>());
+      }
+    };
+    if (!field.is_repeated()) {
+      show(*found);
+      continue;
+    }
+    for (Json& element : *found) show(element);
+    if (field.message_type() == nullptr ||
+        !std::string_view(field.message_type()->name()).ends_with("Entry")) {
+      continue;
+    }
+    Json entries = Json::object();
+    for (Json& entry : *found) {
+      const Json key = entry.value("key", Json(""));
+      entries[key.is_string() ? key.get<std::string>() : key.dump()] = entry.value("value", Json());
+    }
+    *found = std::move(entries);
+  }
+}
+
+std::string ToJson(const triton::ModelConfig& config) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  if (!google::protobuf::util::MessageToJsonString(config, &text, options).ok()) return "";
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return "";
+  ShowAsTriton(*triton::ModelConfig::descriptor(), json);
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 StatusOr<triton::ModelConfig> ParseJson(const std::string& text) {
   if (text.size() > kMaxSettingsBytes) {
     return InvalidArgument("it has more than the {} bytes that are read", kMaxSettingsBytes);
@@ -295,6 +338,7 @@ StatusOr<FolderConfig> ReadConfig(const triton::ModelConfig& from, const fs::pat
     read.file = from.default_model_filename();
   }
   CHAIRLIFT_RETURN_IF_ERROR(ReadTensors(from, folder, read));
+  read.rules.shown = ToJson(from);
   if (IsEnsemble(from)) {
     CHAIRLIFT_RETURN_IF_ERROR(CheckEnsemblePorts(read.ports));
     CHAIRLIFT_ASSIGN_OR_RETURN(read.pipeline, ReadEnsemble(from));

@@ -569,6 +569,32 @@ TEST_F(TritonServingTest, AConfigurationThatAClientBrings) {
   EXPECT_EQ(engine_->Metadata("m")->max_rows, 8);
 }
 
+// What is shown of a model loads it as it was.
+TEST_F(TritonServingTest, TheConfigurationIsKeptAsTritonsJson) {
+  MustLoad(TwiceModel({"n", 4}), R"(max_batch_size: 8
+    input [ { name: "x" data_type: TYPE_FP32 dims: [ 2, 2 ] reshape { shape: [ 4 ] } } ]
+    dynamic_batching { max_queue_delay_microseconds: 100 }
+    version_policy { specific { versions: [ 1 ] } }
+    metric_tags { key: "k" value: "v" } parameters { key: "policy" value { string_value: "none" } })");
+  const std::string shown = engine_->Metadata("m")->triton_config;
+  for (const char* part :
+       {R"("metric_tags":{"k":"v"})", R"("parameters":{"policy":{"string_value":"none"}})",
+        R"("dims":[2,2])", R"("reshape":{"shape":[4]})", R"("versions":[1])",
+        R"("max_queue_delay_microseconds":100)", R"("data_type":"TYPE_FP32")"}) {
+    EXPECT_THAT(shown, HasSubstr(part));
+  }
+}
+
+TEST_F(TritonSequenceTest, TheConfigurationThatIsShownLoadsTheModelAgain) {
+  MustLoad(Accumulator(),
+           Config("initial_state { data_type: TYPE_FP32 dims: [ 2 ] zero_data: true }"));
+  const std::string shown = engine_->Metadata("m")->triton_config;
+  const Status loaded = engine_->LoadFromRepository("m", shown);
+  ASSERT_TRUE(loaded.ok()) << loaded << shown;
+  EXPECT_EQ(engine_->Metadata("m")->triton_config, shown);
+  ExpectFloats(Chunk(Ones({1, 2}), true), {1, 2}, {1, 1});
+}
+
 // A model that is named by its folder is as its file says, too.
 TEST_F(TritonServingTest, AModelsFolderThatIsLoadedByItself) {
   MustLoad(TwiceModel({1, 4}), "input [ { name: \"x\" dims: [ 4 ] reshape { shape: [ 1, 4 ] } } ]");
