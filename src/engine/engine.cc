@@ -326,6 +326,14 @@ RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest&& asked_f
       callback(std::move(answer));
     };
   }
+  if (!model->program().rules().output_dims.empty()) {
+    callback = [model, callback = std::move(callback)](StatusOr<InferResponse> answer) {
+      const Status fits =
+          answer.ok() ? model->program().rules().CheckOutputs(answer->outputs) : absl::OkStatus();
+      if (fits.ok()) return callback(std::move(answer));
+      callback(fits);
+    };
+  }
   request->reply.callback = std::move(callback);
   request->model = std::move(model);
 

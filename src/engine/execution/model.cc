@@ -36,6 +36,12 @@ StatusOr<std::shared_ptr<Model>> Model::Create(ModelMetadata metadata,
     return std::any_of(rules.controls.begin(), rules.controls.end(),
                        [&](const SequenceControl& control) { return control.input == input.name; });
   });
+  for (TensorSpec& output : metadata.outputs) {
+    const auto declared = rules.output_dims.find(output.name);
+    if (declared == rules.output_dims.end()) continue;
+    output.shape = declared->second;
+    if (rules.max_rows.value_or(0) > 0) output.shape.insert(output.shape.begin(), -1);
+  }
   metadata.max_rows = rules.max_rows;
   metadata.sequences_only = rules.sequences_only;
   metadata.triton_config = rules.shown;

@@ -43,6 +43,7 @@ Status Declare(ModelSource& source, Graph& graph) {
   const auto declare = [&] { return Annotate(DeclarePorts(source.ports, graph), "config.pbtxt"); };
   if (!IsDecoder(graph)) return declare();
   source.rules.max_rows.reset();
+  source.rules.output_dims.clear();
   if (!source.ports.Rewrites()) return absl::OkStatus();
   return Unimplemented(
       "config.pbtxt: reshape and batch_input are not supported for a model that generates; its "

@@ -1,5 +1,7 @@
 #include "engine/requests/request_rules.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -145,6 +147,44 @@ Status RequestRules::Check(const Signature& signature) const {
     return InvalidArgument(
         "control_input: input '{}' has shape {} in the model; it must take one number{}",
         control.input, shape.ToString(), first == 1 ? " a row, [-1,1]" : ", [1]");
+  }
+  return absl::OkStatus();
+}
+
+void RequestRules::DropProved(const Signature& signature) {
+  const int first = max_rows.value_or(0) > 0 ? 1 : 0;
+  std::erase_if(output_dims, [&](const auto& declared) {
+    const auto& [name, dims] = declared;
+    const auto found =
+        std::find_if(signature.outputs.begin(), signature.outputs.end(),
+                     [&name = name](const SymbolicSpec& output) { return output.name == name; });
+    if (found == signature.outputs.end()) return true;
+    const SymbolicShape& shape = found->shape;
+    if (!shape.has_rank()) return false;
+    for (size_t i = 0; i < dims.size(); ++i) {
+      const int axis = first + static_cast<int>(i);
+      if (dims[i] >= 0 && (axis >= shape.rank() || !shape[axis].known())) return false;
+    }
+    return true;
+  });
+}
+
+Status RequestRules::CheckOutputs(const std::vector<NamedTensor>& outputs) const {
+  const int first = max_rows.value_or(0) > 0 ? 1 : 0;
+  for (const NamedTensor& output : outputs) {
+    const auto declared = output_dims.find(output.name);
+    if (declared == output_dims.end()) continue;
+    const std::vector<int64_t>& dims = declared->second;
+    const Shape& shape = output.tensor.shape();
+    bool fits = shape.rank() == first + static_cast<int>(dims.size());
+    for (size_t i = 0; fits && i < dims.size(); ++i) {
+      fits = dims[i] < 0 || dims[i] == shape[first + static_cast<int>(i)];
+    }
+    if (fits) continue;
+    return InvalidArgument(
+        "output '{}' has shape {}, which its declared dims [{}] are not; correct them in the "
+        "model's configuration",
+        output.name, shape.ToString(), fmt::join(dims, ","));
   }
   return absl::OkStatus();
 }

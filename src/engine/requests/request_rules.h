@@ -45,8 +45,15 @@ struct RequestRules {
   std::optional<TimeoutRule> timeout = {};
   std::string shown = {};  // all of the configuration, as JSON: ModelMetadata::triton_config
 
+  // By output, what its answers are declared to be behind the batch; -1: any size.
+  std::map<std::string, std::vector<int64_t>> output_dims = {};
+
   // That the model has the inputs of the controls, of their types, for one number a row.
   Status Check(const Signature& signature) const;
+  // Leaves out of output_dims what holds of every answer.
+  void DropProved(const Signature& signature);
+  // InvalidArgument where an answer is not as output_dims has it.
+  Status CheckOutputs(const std::vector<NamedTensor>& outputs) const;
   // Sets the request's timeout to what the rule makes of it.
   void SetTimeout(InferRequest& request) const;
   // Adds the controls to a request of a sequence, and checks its rows. InvalidArgument names what

@@ -234,7 +234,7 @@ class PortsRewriter {
 
   // `in_file`: as it was known before the inputs were declared.
   Status DeclareOutput(ValueId id, SymbolicShape in_file) {
-    Value& value = graph_.values[static_cast<size_t>(id)];
+    const Value& value = graph_.values[static_cast<size_t>(id)];
     const bool shaped =
         std::any_of(ports_.shaped.begin(), ports_.shaped.end(),
                     [&](const ShapedOutput& output) { return output.name == value.name; });
@@ -243,8 +243,8 @@ class PortsRewriter {
     const DeclaredPort open{.name = value.name};
     const DeclaredPort& declared = port == nullptr ? open : *port;
     CHAIRLIFT_RETURN_IF_ERROR(DeclareShape(declared, ports_.batch, "output", in_file));
-    CHAIRLIFT_RETURN_IF_ERROR(DeclareShape(declared, ports_.batch, "output", value.shape));
-    return absl::OkStatus();
+    SymbolicShape inferred = value.shape;  // it stays: what is declared is not proved
+    return DeclareShape(declared, ports_.batch, "output", inferred);
   }
 
   // The graph takes a new value in place of `id`, of its name; the old one is then to be computed.

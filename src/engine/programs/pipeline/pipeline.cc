@@ -252,8 +252,11 @@ Status DeclareSignature(const DeclaredPorts& ports, Signature& signature) {
           std::find_if(declared.begin(), declared.end(),
                        [&](const DeclaredPort& one) { return one.name == spec.name; });
       const DeclaredPort open{.name = spec.name};
+      SymbolicShape shape = spec.shape;
       CHAIRLIFT_RETURN_IF_ERROR(
-          DeclareShape(port == declared.end() ? open : *port, ports.batch, what, spec.shape));
+          DeclareShape(port == declared.end() ? open : *port, ports.batch, what, shape));
+      if (&specs == &signature.inputs)
+        spec.shape = std::move(shape);  // of answers it is not proved
       if (ports.batch && spec.shape.has_rank()) spec.shape[0] = Dim::Symbol("batch");
     }
     return absl::OkStatus();

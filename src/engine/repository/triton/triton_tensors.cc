@@ -297,6 +297,7 @@ Status ReadTensors(const triton::ModelConfig& from, const fs::path& folder, Fold
   CHAIRLIFT_RETURN_IF_ERROR(ReadInputs(from, ports));
   for (const triton::ModelOutput& output : from.output()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(DeclaredPort port, ReadPort(output, "output"));
+    if (port.dims && !port.reshape) rules.output_dims.emplace(port.name, *port.dims);
     ports.outputs.push_back(std::move(port));
     if (output.label_filename().empty()) continue;
     StatusOr<std::vector<std::string>> labels = ReadLabels(folder, output.label_filename());
@@ -306,6 +307,7 @@ Status ReadTensors(const triton::ModelConfig& from, const fs::path& folder, Fold
     rules.labels.emplace(output.name(), *std::move(labels));
   }
   CHAIRLIFT_RETURN_IF_ERROR(ReadComputed(from, ports));
+  for (const ShapedOutput& output : ports.shaped) rules.output_dims.erase(output.name);
   if (from.has_sequence_batching()) {
     rules.sequences_only = true;
     CHAIRLIFT_RETURN_IF_ERROR(ReadControls(from.sequence_batching(), rules));

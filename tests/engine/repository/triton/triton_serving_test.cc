@@ -173,6 +173,14 @@ TEST_F(TritonServingTest, DimsNarrowWhatTheModelLeavesOpen) {
   EXPECT_EQ(Ask(Ones({2, 4})).shape(), (Shape{2, 4}));
 }
 
+// The model leaves the output's size open, and the file does not.
+TEST_F(TritonServingTest, AnswersThatAreNotAsDeclaredAreErrors) {
+  MustLoad(TwiceModel({"n", "m"}), R"(max_batch_size: 8 output [ { name: "y" dims: [ 7 ] } ])");
+  EXPECT_THAT(engine_->Metadata("m")->outputs[0].shape, ElementsAre(-1, 7));
+  EXPECT_EQ(Ask(Ones({2, 7})).shape(), (Shape{2, 7}));
+  EXPECT_THAT(Error(Ones({2, 5})), AllOf(HasSubstr("'y'"), HasSubstr("[7]")));
+}
+
 // --- Reshape -------------------------------------------------------------------------------------
 
 TEST_F(TritonServingTest, ReshapesWhatClientsBringAndGet) {
