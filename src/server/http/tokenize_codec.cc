@@ -13,8 +13,10 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-// Of a request's texts: what is said of a token takes some fifty times the bytes that it has.
+// Of a request's only text: what is said of a token takes some fifty times the bytes that it has.
 constexpr size_t kMostTextBytes = size_t{1} << 20;
+// Of all its texts, where there are several: they are one batch of the tokenizer.
+constexpr size_t kMostBatchBytes = size_t{160} << 10;
 constexpr std::string_view kTokenizer = "/tokenizer";
 constexpr std::string_view kOfTokenize[] = {"model", "inputs", "add_special_tokens"};
 constexpr std::string_view kOfDecode[] = {"model", "ids", "skip_special_tokens"};
@@ -66,9 +68,10 @@ Status DecodeTokenize(const dom::object& root, const protocol::Service& service,
     texts.kinds[i] = decodes ? (special ? TextKind::kDecoded : TextKind::kDecodedAll)
                              : (special ? TextKind::kDescribed : TextKind::kDescribedPlain);
   }
-  if (bytes > kMostTextBytes) {
+  const size_t most = texts.rows() > 1 ? kMostBatchBytes : kMostTextBytes;
+  if (bytes > most) {
     return InvalidArgument("\"{}\" has {} bytes in all; a request may have {}: send several",
-                           texts_key, bytes, kMostTextBytes);
+                           texts_key, bytes, most);
   }
   const Shape rows{texts.rows()};
   Tensor options = TextOptions(texts, {});
