@@ -89,7 +89,7 @@ Finding HugePages() {
           "/sys/kernel/mm/transparent_hugepage/enabled"};
 }
 
-Finding Clock() {
+Finding Governor() {
   const std::string governor = ReadText("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
   if (governor.empty()) return {Level::kOk, "clock", "the machine does not say how it is set"};
   if (governor == "powersave" || governor == "conservative") {
@@ -114,7 +114,7 @@ std::vector<Finding> OfMachine() {
           InstructionSets(),
           Rates(),
           HugePages(),
-          Clock(),
+          Governor(),
           Gpu()};
 }
 

@@ -171,7 +171,6 @@ struct InferDecoder::Impl {
         for (const auto& [parameter, setting] : parameters) {
           CHAIRLIFT_RETURN_IF_ERROR(protocol::CheckOutputParameter(parameter));
           if (parameter == "classification") {
-            if (output.classes.has_value()) return GivenTwice(parameter);
             CHAIRLIFT_ASSIGN_OR_RETURN(output.classes, protocol::Classes(ParameterFrom(setting)));
           }
           if (parameter != "binary_data") continue;
