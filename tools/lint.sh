@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
-# clang-format and layers on every source, clang-tidy on those named, on all, or on what changed: against the merge
-# base with main or, on main, against the last commit but one; the 16 with most changed lines, for 5 minutes at most.
+# The prose of the pages below, clang-format and layers on every source, clang-tidy on those named, on all, or on what
+# changed: against the merge base with main or, on main, against the last commit but one; the 16 with most changed
+# lines, for 5 minutes at most.
 #   tools/lint.sh [--changed | FILE ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
+prose=(README.md docs/{README,benchmarks,compare,deploy}.md)
+python3 tools/check_prose.py --quiet "${prose[@]}"
+echo "prose: ${#prose[@]} pages"
 mapfile -t sources < <(git ls-files '*.cc' '*.h' '*.cu' '*.cuh')
 clang-format --dry-run --Werror "${sources[@]}"
 echo "clang-format: ${#sources[@]} files"
