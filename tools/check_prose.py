@@ -37,7 +37,7 @@ def blocks(lines):
         elif not stripped:
             yield from paragraph()
             code = False
-        elif line.startswith("    ") and (code or not text) and not listed:
+        elif line.startswith(" " * (6 if listed else 4)) and (code or not text):
             code = True
         elif stripped.startswith("|"):
             yield from paragraph()
