@@ -433,7 +433,8 @@ TEST(CompletionRunTest, RandomSchedulesOfSeveralPrompts) {
     std::vector<std::string> pieces(wanted.size());
     std::optional<Status> ended;
     run->Begin(
-        std::nullopt, [&](size_t answer, CompletionPiece piece) { pieces[answer] += piece.text; },
+        std::nullopt, nullptr,
+        [&](size_t answer, CompletionPiece piece) { pieces[answer] += piece.text; },
         [&](const Status& status) { ended = status; });
     while (!calls.calls.empty()) {
       auto at = calls.calls.begin();
