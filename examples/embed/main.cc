@@ -1,8 +1,40 @@
-// embed MODEL.onnx: loads a model whose first input is float32, and asks it about ones.
+// embed MODEL.onnx: loads a model, and asks it about ones.
 #include <algorithm>
 #include <iostream>
 
 #include "chairlift/engine.h"
+
+// Calls visit(T{}) with the C++ type of the elements. False: it is one without such a type here.
+template <typename Visit>
+bool VisitType(chairlift::DType type, Visit visit) {
+  using chairlift::DType;
+  switch (type) {
+    case DType::kFloat:
+      return visit(float{}), true;
+    case DType::kDouble:
+      return visit(double{}), true;
+    case DType::kInt8:
+      return visit(int8_t{}), true;
+    case DType::kInt16:
+      return visit(int16_t{}), true;
+    case DType::kInt32:
+      return visit(int32_t{}), true;
+    case DType::kInt64:
+      return visit(int64_t{}), true;
+    case DType::kUInt8:
+      return visit(uint8_t{}), true;
+    case DType::kUInt16:
+      return visit(uint16_t{}), true;
+    case DType::kUInt32:
+      return visit(uint32_t{}), true;
+    case DType::kUInt64:
+      return visit(uint64_t{}), true;
+    case DType::kBool:
+      return visit(bool{}), true;
+    default:
+      return false;
+  }
+}
 
 int main(int argc, char** argv) {
   if (argc != 2) return std::cerr << "usage: embed MODEL.onnx\n", 2;
@@ -11,17 +43,26 @@ int main(int argc, char** argv) {
   const chairlift::Status loaded = (*engine)->LoadModel("model", argv[1], {});
   if (!loaded.ok()) return std::cerr << loaded << "\n", 1;
 
-  chairlift::TensorSpec input = (*engine)->Metadata("model")->inputs[0];
-  for (int64_t& dim : input.shape) dim = std::max<int64_t>(dim, 1);  // what varies, varies from 1
-  const chairlift::Shape shape{std::span<const int64_t>(input.shape)};
-  auto ones = chairlift::Tensor::Allocate(chairlift::DType::kFloat, shape);
-  std::fill_n(ones.data<float>(), ones.size(), 1.0f);
+  chairlift::InferRequest request{.model = "model"};
+  const auto metadata = (*engine)->Metadata("model");
+  if (!metadata.ok()) return std::cerr << metadata.status() << "\n", 1;
+  for (chairlift::TensorSpec input : metadata->inputs) {
+    for (int64_t& dim : input.shape) dim = std::max<int64_t>(dim, 1);  // what varies, varies from 1
+    const chairlift::Shape shape{std::span<const int64_t>(input.shape)};
+    auto ones = chairlift::Tensor::Allocate(input.dtype, shape);
+    const bool known = VisitType(
+        input.dtype, [&]<typename T>(T) { std::fill_n(ones.data<T>(), ones.size(), T{1}); });
+    if (!known) return std::cerr << input.name << ": no ones of its element type\n", 1;
+    request.inputs.push_back({input.name, ones});
+  }
 
-  auto answer = (*engine)->Infer({.model = "model", .inputs = {{input.name, ones}}});
+  auto answer = (*engine)->Infer(std::move(request));
   if (!answer.ok()) return std::cerr << answer.status() << "\n", 1;
   for (const auto& [name, tensor] : answer->outputs) {
     std::cout << name << " " << tensor.shape().ToString() << ":";
-    for (float value : tensor.values<float>()) std::cout << " " << value;
-    std::cout << "\n";
+    const bool known = VisitType(tensor.dtype(), [&]<typename T>(T) {
+      for (const T value : tensor.values<T>()) std::cout << " " << +value;
+    });
+    std::cout << (known ? "\n" : " (of another element type)\n");
   }
 }

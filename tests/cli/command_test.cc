@@ -190,7 +190,7 @@ TEST_F(CommandTest, RunWritesTheOutputs) {
               HasSubstr("cannot make the folder " + file));
   EXPECT_THAT(Refusal({"run", doubling_, "--input", "x=" + doubling_}, 1), HasSubstr(".npy"));
   EXPECT_THAT(Refusal({"run", doubling_, "--input", "x=" + folder_.string()}, 1),
-              HasSubstr("x=" + folder_.string() + ": that is a folder; name a .npy file"));
+              HasSubstr("--input x: " + folder_.string() + ": that is a folder; name a .npy file"));
   EXPECT_THAT(Refusal({"run", doubling_, "--input", "x=none.npy"}, 1),
               HasSubstr("none.npy: No such file or directory"));
   EXPECT_THAT(Refusal({"run", file}, 1), HasSubstr("not an ONNX model"));
