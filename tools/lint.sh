@@ -5,9 +5,8 @@
 #   tools/lint.sh [--changed | FILE ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-prose=(README.md docs/{README,architecture,batched-service,benchmarks,cells,compare,decoders,deploy}.md
-       docs/{encoders,exporters,functions,gpu,onnxruntime,pipelines,python,releasing,simulation,stages,texts}.md
-       examples/README.md)
+prose=(README.md docs/{README,architecture,batched-service,benchmarks,cells,compare,deploy,encoders}.md
+       docs/{exporters,functions,gpu,metrics,onnxruntime,pipelines,simulation,stages}.md)
 python3 tools/check_prose.py --quiet "${prose[@]}"
 echo "prose: ${#prose[@]} pages"
 mapfile -t sources < <(git ls-files '*.cc' '*.h' '*.cu' '*.cuh')
