@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prose=(README.md docs/{README,architecture,batched-service,benchmarks,cells,compare,deploy,encoders}.md
-       docs/{exporters,functions,gpu,http,metrics,onnxruntime,pipelines,repositories,simulation,stages}.md)
+       docs/{exporters,exposing,functions,gpu,http,metrics,onnxruntime,pipelines,repositories,simulation,stages}.md)
 python3 tools/check_prose.py --quiet "${prose[@]}"
 echo "prose: ${#prose[@]} pages"
 mapfile -t sources < <(git ls-files '*.cc' '*.h' '*.cu' '*.cuh')
