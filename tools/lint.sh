@@ -5,7 +5,7 @@
 #   tools/lint.sh [--changed | FILE ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-prose=(README.md docs/{README,architecture,batched-service,benchmarks,cells,compare,deploy,encoders}.md
+prose=(README.md CONTRIBUTING.md docs/{README,architecture,batched-service,benchmarks,cells,compare,deploy,encoders}.md
        docs/{exporters,exposing,functions,gpu,http,metrics,onnxruntime,pipelines,repositories,simulation,stages}.md)
 python3 tools/check_prose.py --quiet "${prose[@]}"
 echo "prose: ${#prose[@]} pages"
