@@ -219,7 +219,7 @@ def test_settings_of_functions(tmp_path, doubling_file):
     assert "2 processes" in model.diagnosis
     with pytest.raises(chairlift.InvalidArgument, match="workers is '0'"):
         chairlift.load(f"{tmp_path / 'my.py'}:predict", workers=0)
-    with pytest.raises(chairlift.InvalidArgument, match="workers is for functions"):
+    with pytest.raises(chairlift.InvalidArgument, match="'workers' applies only to Python models"):
         chairlift.load(doubling_file, workers=2)
 
 

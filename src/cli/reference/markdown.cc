@@ -43,7 +43,7 @@ std::string Markdown(const CLI::App& app) {
   std::string page =
       "# Command line\n\n"
       "Every command and flag of `chairlift`. This page is generated from the program: `make "
-      "reference` writes it anew.\n\n"
+      "reference` writes it again.\n\n"
       "    chairlift serve model.onnx      # see `chairlift COMMAND --help` for the same text\n";
   page += Tables(app) + Indented(app.get_footer());
   for (const CLI::App* command : app.get_subcommands({})) {
