@@ -70,7 +70,7 @@ class OpenAi(unittest.TestCase):
         self.assertEqual(self.embed([LIKE, LIKE]).usage.total_tokens, 2 * len(ids))
 
     def test_a_long_text_is_refused_or_truncated(self):
-        with self.assertRaisesRegex(openai.BadRequestError, "tokens, and the model takes 256 at most"):
+        with self.assertRaisesRegex(openai.BadRequestError, "more than the 256 tokens that the model takes"):
             self.embed("word " * 1000)
         answer = self.embed("word " * 1000, extra_body={"truncate": True})
         self.assertEqual(answer.usage.prompt_tokens, 256)
