@@ -46,5 +46,6 @@ function(chairlift_cuda_library)
   target_link_options(chairlift_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
   target_link_libraries(chairlift_cuda PRIVATE chairlift_ops CUDA::cublasLt ${CUDNN_LIBRARY})
   add_dependencies(chairlift chairlift_cuda)
-  install(TARGETS chairlift_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+  # A component of its own: Debian packages do not bring it.
+  install(TARGETS chairlift_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cuda)
 endfunction()
