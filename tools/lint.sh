@@ -39,7 +39,7 @@ package=()
 if [ -x .venv/bin/python ] && .venv/bin/python -m nanobind --cmake_dir >/dev/null 2>&1; then
   package=(-DCHAIRLIFT_PYTHON_PACKAGE=ON -DPython_EXECUTABLE="$PWD/.venv/bin/python")
 else
-  mapfile -t tidy < <(printf '%s\n' "${tidy[@]}" | grep -v '^src/python/' || true)
+  mapfile -t tidy < <(printf '%s\n' "${tidy[@]}" | grep -vE '^(src/python/|$)' || true)
   echo "clang-tidy: without src/python, which needs \`make .venv/.installed\`"
 fi
 [ ${#tidy[@]} -gt 0 ] || exit 0
