@@ -58,7 +58,7 @@ ModelConfiguration::SequenceBatching SequencesOf(const ModelMetadata& model) {
 
 ServerMetadata DescribeServer() {
   return {"chairlift",
-          std::string(Version()),
+          Version(),
           {"binary_tensor_data", "generate", "model_configuration", "model_repository",
            "model_repository(unload_dependents)", "parameters", "sequence", "statistics"}};
 }
