@@ -21,6 +21,8 @@ namespace {
 constexpr int kMaxRounds = 200;
 // What takes longer, a loop of many iterations perhaps, is not timed.
 constexpr Duration kLongestRun = std::chrono::seconds(10);
+// Of a budget without a bound: it can be added to a time of day.
+constexpr Duration kNoEnd = std::chrono::hours(24 * 365);
 // To find which sizes are worth their while.
 constexpr TimingEffort kFirstLook = {.rounds = 2};
 // Of what takes longer, one round says as much.
@@ -59,7 +61,8 @@ std::vector<std::optional<Duration>> TimeRuns(std::span<const TimedRun> runs, in
     return CatchOutOfMemory([&] { return runs[i](worker, memory); }).ok();
   };
   // Runs begin in time, and end not much later.
-  const RunDeadline deadline(std::max(until - clock.Now(), Duration(0)) + kLongestRun);
+  const Duration left = std::clamp<Duration>(until - clock.Now(), Duration(0), kNoEnd);
+  const RunDeadline deadline(left + kLongestRun);
   WorkerMemory memory;
   memory.stop = deadline.stop();
   std::vector<std::vector<Duration>> times(runs.size());
