@@ -167,9 +167,9 @@ class Listener {
     IoLoop* const loop = loops_[next_++ % loops_.size()];
     acceptor_.async_accept(
         loop->io(), [this, loop, alive](const boost::system::error_code& ec, tcp::socket socket) {
-          if (!acceptor_.is_open() || ec) return;
-          Serve(loop, std::move(socket));
-          Accept();
+          if (ec) return;
+          Serve(loop, std::move(socket));  // also one that was accepted just before Close()
+          if (acceptor_.is_open()) Accept();
         });
   }
 
