@@ -31,7 +31,7 @@ $(VENV)/.installed: tools/requirements.txt tools/requirements-models.txt | packa
 	touch $@
 
 # From the objects of the release build.
-python: build $(VENV)/.installed  ## the Python package, built and installed into .venv (docs/python.md)
+python: build $(VENV)/.installed  ## the Python package, built and installed into .venv (docs/guides/python-and-cpp.md)
 	$(PYTHON) -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -C build-dir=build/release .
 
 # With the libraries inside that are not in every Linux of this one's age.
@@ -106,15 +106,15 @@ bench: build $(VENV)/.installed $(PEERS)  ## benchmarks against peers; BENCH=<na
 	  [ -f bench/$$name.py ] || { echo "there is no benchmark '$$name'; \`make help\` lists them" >&2; exit 1; }; \
 	  $(PYTHON) bench/$$name.py --output build/bench/$$name.json $(FLAGS) || exit 1; done
 
-figures: build $(VENV)/.figures  ## BatchMaker's and DVABatch's figures, published numbers beside them (docs/simulation.md)
+figures: build $(VENV)/.figures  ## BatchMaker's and DVABatch's figures (docs/concepts/simulation.md)
 	@$(PYTHON) bench/figures.py
 	@$(PYTHON) bench/figures_staged.py
 
 # The pages that the program's own definitions make.
-reference: build  ## docs/command-line.md, and man pages and completions in build/reference
+reference: build  ## docs/reference/command-line.md, and man pages and completions in build/reference
 	@cmake --build --preset release -j $(JOBS) --target chairlift_reference
 	@build/release/bin/chairlift_reference build/reference
-	@cp build/reference/command-line.md docs/command-line.md
+	@cp build/reference/command-line.md docs/reference/command-line.md
 
 lint: packages  ## clang-format and clang-tidy
 	@tools/lint.sh

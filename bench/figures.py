@@ -3,7 +3,7 @@
 
 One number is calibrated on a published point: how much slower a step is inside the system than alone, on the fixed
 length of 24 (23.6 K req/s of 27,136 possible). What a tree cell costs is published nowhere, so two more numbers are
-calibrated on the two published peaks for trees. All else is a prediction; docs/simulation.md discusses it.
+calibrated on the two published peaks for trees. All else is a prediction; docs/concepts/simulation.md discusses it.
 """
 
 import argparse

@@ -5,7 +5,7 @@ the published numbers beside them.
 The document's figures are images, and it publishes no operator's time but two curves (its Figure 5), so the curves are made up
 to what its text says of them: an operator takes the same time up to its preferred batch and in proportion from there on. Two numbers are
 calibrated on published ones: what a stage takes besides (0.29 ms a query over four stages, §8.8), and DelayBatch's delay, so
-that its mean at low load is what the published cuts say, 1.3 times ZeroBatch's. docs/simulation.md discusses it.
+that its mean at low load is what the published cuts say, 1.3 times ZeroBatch's. docs/concepts/simulation.md discusses it.
 """
 
 import argparse

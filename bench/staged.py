@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Models in stages under load: policies `staged` and `cellular` (docs/stages.md) against `none` and `window`.
+"""Models in stages under load: policies `staged` and `cellular` (docs/concepts/stages.md) against `none` and `window`.
 
 `zero` and `delay` are DVABatch's ZeroBatch and DelayBatch: batches of up to 64, the oldest request waiting for no company, or
 for as long as makes the peak highest (`chairlift bench --tune-delay`). BERT's batches are padded there: all that waits together

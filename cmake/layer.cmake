@@ -21,7 +21,7 @@ function(chairlift_unity target)
     "$<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage;-Wno-maybe-uninitialized;-Wno-stringop-overread>")
 endfunction()
 
-# chairlift_layer(NAME base DEPS ...): one static library a layer of docs/architecture.md, made of every .cc below
+# chairlift_layer(NAME base DEPS ...): one static library a layer of docs/concepts/architecture.md, made of every .cc below
 # the current directory. DEPS are the layers and packages it may see: arrows point down only.
 function(chairlift_layer)
   cmake_parse_arguments(ARG "" "NAME" "DEPS" ${ARGN})

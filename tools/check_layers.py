@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails where an include points up the stack of docs/architecture.md, a public header includes a private one, or the
+"""Fails where an include points up the stack of docs/concepts/architecture.md, a public header includes a private one, or the
 layers that are built or described are not those checked here."""
 
 import pathlib
@@ -36,8 +36,8 @@ def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     errors = []
     built = re.search(r"set\(CHAIRLIFT_LAYERS ([^)]*)\)", (root / "src/CMakeLists.txt").read_text())[1].split()
-    shown = re.findall(r"^    src/(\w+)/", (root / "docs/architecture.md").read_text(), re.MULTILINE)
-    for place, layers in {"src/CMakeLists.txt": built, "docs/architecture.md": shown[::-1]}.items():
+    shown = re.findall(r"^    src/(\w+)/", (root / "docs/concepts/architecture.md").read_text(), re.MULTILINE)
+    for place, layers in {"src/CMakeLists.txt": built, "docs/concepts/architecture.md": shown[::-1]}.items():
         if layers != list(BELOW):
             errors.append(f"{place}: the layers are {layers}, here {list(BELOW)}")
     for path in sorted(path for kind in ("h", "cc", "cu", "cuh") for path in (root / "src").rglob(f"*.{kind}")):

@@ -5,9 +5,7 @@
 #   tools/lint.sh [--changed | FILE ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-prose=(README.md CONTRIBUTING.md docs/{README,architecture,batched-service,benchmarks,cells,compare,deploy,encoders}.md
-       docs/{exporters,exposing,faq,functions,gpu,http,metrics,onnxruntime,pipelines,repositories,simulation}.md
-       docs/stages.md)
+mapfile -t prose < <(git ls-files README.md CONTRIBUTING.md 'docs/*.md' ':!docs/reference/command-line.md')
 python3 tools/check_prose.py --quiet "${prose[@]}"
 echo "prose: ${#prose[@]} pages"
 mapfile -t sources < <(git ls-files '*.cc' '*.h' '*.cu' '*.cuh')

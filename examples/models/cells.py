@@ -1,4 +1,4 @@
-"""Cells and the model.yaml that says how requests unfold into them (docs/cells.md)."""
+"""Cells and the model.yaml that says how requests unfold into them (docs/concepts/cells.md)."""
 
 import numpy as np
 from onnx import TensorProto

@@ -1,4 +1,4 @@
-"""A Transformer encoder and decoder, in the form of Hugging Face's exports (docs/decoders.md)."""
+"""A Transformer encoder and decoder, in the form of Hugging Face's exports (docs/guides/language-models.md)."""
 
 import json
 

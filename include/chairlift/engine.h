@@ -59,13 +59,13 @@ struct EngineOptions {
   // result is kept in
   // $XDG_CACHE_HOME/chairlift. If false, a kept result is used, else an estimate.
   bool time_cells = true;
-  // Whether models may bring a plugin (docs/cells.md, docs/stages.md): a shared library in the
+  // Whether models may bring a plugin (docs/concepts: cells.md, stages.md): a shared library in the
   // model's folder, which runs as part of this process. If false, a model with one is refused.
   bool allow_plugins = false;
   // What models are computed on whose settings do not say: ModelConfig::device. Empty: the CPU.
   std::string device = {};
   // Whether models with a tokenizer.json beside them are served texts, too, as the pipelines
-  // <name>/embed or <name>/rerank, whose first step runs in a worker process (docs/texts.md).
+  // <name>/embed or <name>/rerank; the first step runs in a worker (docs/guides/embeddings.md).
   bool serve_texts = false;
   // Of models in a repository: where a model's folder has configs/<name>.pbtxt, that is read in
   // place of its other settings. Empty: none is.
@@ -133,7 +133,7 @@ struct ModelConfig {
   // Other names for the file's inputs and outputs, from its own; all other settings, requests and
   // answers have these. "{i}", once in both, stands for any number. So a decoder's step of one's
   // own, whose inputs and outputs have other names than exporters give, can be served as one that
-  // generates (docs/decoders.md). Not of the encoder beside it.
+  // generates (docs/guides/language-models.md). Not of the encoder beside it.
   std::map<std::string, std::string> names = {};
   // Keys and values that a prompt left are reused by prompts that begin alike, until room is
   // needed.
@@ -193,7 +193,7 @@ struct ModelConfig {
   // For a model of cells whose model.yaml names an unfold plugin: unfolds in its place, and no
   // library is loaded. Not settable in model.yaml.
   MakeUnfolders unfold = {};
-  // Of a function: its own settings (docs/functions.md), by name, each as in a model.yaml; they
+  // Of a function: its settings (docs/guides/python-models.md), by name, as in a model.yaml; they
   // come before those of its file.
   std::map<std::string, std::string> function = {};
   // Of a pipeline, or a function that asks other models: for the models that its files name, what
@@ -346,7 +346,7 @@ struct Histogram {
   double sum = 0;  // of the values
 };
 
-// Of a model that generates (docs/decoders.md).
+// Of a model that generates (docs/guides/language-models.md).
 struct GenerationStatistics {
   // Requests now: that wait for room for their keys and values, or for the first piece of their
   // prompt; and those under way.
@@ -447,7 +447,7 @@ class Engine {
   static StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
   virtual ~Engine() = default;  // as Shutdown(0)
 
-  // Loads one .onnx file (or the version folder of a model made of cells, docs/cells.md) as version
+  // Loads one .onnx file (or a version folder with cells, docs/concepts/cells.md) as version
   // `version` of `name`, replacing that version when it is ready.
   virtual Status LoadModel(const std::string& name, const std::string& path,
                            const ModelConfig& config, const std::string& version = "1") = 0;

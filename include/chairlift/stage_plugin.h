@@ -1,5 +1,5 @@
 // Batching policies and exits of a user's own for a model in stages, out of a shared library in the
-// model's folder that its model.yaml names (docs/stages.md):
+// model's folder that its model.yaml names (docs/concepts/stages.md):
 //
 //   stage_plugin: {library: libmine.so, options: {rows: "8"}}
 //

@@ -141,7 +141,7 @@ inline Status Unfolder::Ran(NodeId /*node*/, CellGraphBuilder& /*graph*/) {
 using UnfolderFactory = std::function<std::unique_ptr<Unfolder>()>;
 
 // An unfold function of a user's own is a shared library in the model's folder that its model.yaml
-// names (docs/cells.md). It is compiled against this header, links to nothing (the program that
+// names (docs/concepts/cells.md). It includes this header, links to nothing (the program that
 // loads it has the symbols), and says once, outside of all namespaces:
 //
 //   CHAIRLIFT_UNFOLD_PLUGIN(MakeMine)

@@ -49,7 +49,7 @@ def cell(name: str, inputs: Mapping[str, Any] | None = None, /, *, rows: int | N
 def load_cells(cells: Mapping[str, Any], unfold: Unfold | Mapping[str, Any],
                inputs: Mapping[str, Spec] | None = None, outputs: Mapping[str, Spec] | None = None, *,
                name: str = "cells", **settings: Any) -> Model:
-    """Loads a model made of cells (docs/cells.md), each a small ONNX graph with rows along dimension 0.
+    """Loads a model made of cells (docs/concepts/cells.md), each a small ONNX graph with rows along dimension 0.
 
         model = chairlift.load_cells({"pair": "pair.onnx"}, pairwise,
                                      inputs={"x": ("float32", ["length", 4])}, outputs={"y": ("float32", [1, 4])})

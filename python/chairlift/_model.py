@@ -185,7 +185,7 @@ class Model:
         return self._core.diagnosis
 
     def stats(self) -> dict[str, Any]:
-        """Counters since it was loaded, as in the protocol's statistics (docs/http.md): `inference_count` rows in
+        """Counters since it was loaded, as in the server's statistics (docs/reference/http.md): `inference_count` rows in
         `execution_count` batches; `success`, `fail`, `queue`, `compute_infer`, …: how many, and `ns` in all;
         `batches`: the same by rows; `failures` by reason; `waiting` and `running` now."""
         return self._core.stats()
@@ -292,7 +292,7 @@ class Model:
     def embed(self, texts: str | Sequence[str], *, normalize: bool | None = None, truncate: bool | str = False,
               prompt_name: str | None = None, timeout: float | None = None) -> np.ndarray:
         """The vectors of texts, float32 [texts, size], or [size] of a single `str`: of an encoder with a tokenizer.json
-        beside its file (docs/texts.md). The first call starts the tokenizer, in a process of its own.
+        beside its file (docs/guides/embeddings.md). The first call starts the tokenizer, in a process of its own.
 
         normalize: whether vectors have length 1. None: as the model's files say.
         truncate: whether a text of more tokens than the model takes loses some: "right": the last ones; "left": the
@@ -312,7 +312,7 @@ class Model:
         its file; the first call starts the tokenizer, in processes of its own. Of a list of texts, a list, whose requests
         share every step.
 
-        parameters: by name, as docs/texts.md and docs/decoders.md have them: max_tokens, temperature, top_p, seed, stop
+        parameters: by name, as docs/guides/language-models.md lists them: max_tokens, temperature, top_p, seed, stop
             (a text, or several), logprobs, … With `n`, a list of so many answers stands for each Completion.
         """
         return self._texts.complete(texts, timeout, parameters)
@@ -451,7 +451,7 @@ def load(path: Source, *, allow_plugins: bool = False, **settings: Any) -> Model
         model = chairlift.load("models/minilm", max_batch_tokens=4096)
 
     allow_plugins: whether code that lies in the model's folder may run: a function that its model.yaml names, a plugin.
-    settings: those of a model.yaml, by name (docs/repositories.md; of a function also those of docs/functions.md); the
+    settings: those of a model.yaml, by name (docs/reference/repositories.md); the
         folder's own hold where they are not given.
 
     Ctrl-C ends it.

@@ -51,7 +51,7 @@ NOT_PARAMETERS = ("text_input", "options", "exclude_input_in_output", "stream")
 
 
 class Texts:
-    """Thread-safe; asks what the server has as <name>/embed, <name>/rerank or <name>/complete (docs/texts.md)."""
+    """Thread-safe; asks what the server has as <name>/embed, /rerank or /complete (docs/guides/embeddings.md)."""
 
     def __init__(self, model: _core.Model) -> None:
         self._model = model
@@ -138,7 +138,7 @@ def _completed(text: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """The inputs of <name>/complete."""
     for name in NOT_PARAMETERS:
         if name in parameters:
-            raise InvalidArgument(f"{name} is no parameter; docs/decoders.md and docs/texts.md have those that there are")
+            raise InvalidArgument(f"{name} is not a parameter; docs/guides/language-models.md lists them")
     inputs = {name: value for name, value in parameters.items() if value is not None}
     if isinstance(inputs.get("stop"), str):
         inputs["stop"] = [inputs["stop"]]

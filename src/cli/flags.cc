@@ -143,9 +143,10 @@ CLI::Option* AddDevice(CLI::App& parser, std::string* device) {
 }
 
 void AddAllowPlugins(CLI::App& parser, bool* allow) {
-  parser.add_flag("--allow-plugins", *allow,
-                  "Run code that models contain (unfold: plugin, docs/cells.md) in this process;\n"
-                  "only for folders that no other user may write");
+  parser.add_flag(
+      "--allow-plugins", *allow,
+      "Run code that models contain (unfold: plugin, docs/concepts/cells.md) in this process;\n"
+      "only for folders that no other user may write");
 }
 
 Status CheckWritable(const std::string& file) {

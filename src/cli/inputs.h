@@ -39,7 +39,7 @@ Status CheckShapeNames(const std::vector<TensorSpec>& specs, const InputShapes& 
 bool VariesInLength(const std::vector<TensorSpec>& specs);
 StatusOr<Shape> ResolveShape(const TensorSpec& spec, const InputShapes& shapes);
 
-// Whether they are those of a model that generates (docs/decoders.md).
+// Whether they are those of a model that generates (docs/guides/language-models.md).
 bool AreOfGeneration(const std::vector<TensorSpec>& specs);
 
 // Of those that made-up requests bring: "x float32 [1,16], mask int64 [1,16]"

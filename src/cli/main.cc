@@ -101,12 +101,12 @@ constexpr OtherFlag kOtherFlags[] = {
     {"--model-path", "--model-repository, or name the model without a flag"},
     {"--model-store", "--model-repository"},
     {"--model-name", "--name"},
-    {"--config", "a model.yaml beside the model (docs/repositories.md)"},
-    {"--config-path", "a model.yaml beside the model (docs/repositories.md)"},
+    {"--config", "a model.yaml beside the model (docs/reference/repositories.md)"},
+    {"--config-path", "a model.yaml beside the model (docs/reference/repositories.md)"},
     {"--grpc-port", "nothing: there is no gRPC, only HTTP"},
     {"--rest-port", "--http-port"},
     {"--rest_port", "--http-port"},
-    {"--api-key", "a proxy in front of the server (docs/exposing.md)"},
+    {"--api-key", "a proxy in front of the server (docs/deploy/security.md)"},
     {"--log-verbose", "--log-level debug"},
 };
 

@@ -202,7 +202,8 @@ Status ApplyGiven(const std::string& name, const std::string& value, bool one_of
   std::vector<std::string> names = SettingNames();
   for (const std::string& own : FunctionSettingNames()) names.push_back(own);
   return InvalidArgument(
-      "there is no setting '{}'{}; `chairlift serve --help` lists them, docs/functions.md those of "
+      "there is no setting '{}'{}; `chairlift serve --help` lists them, "
+      "docs/guides/python-models.md those of "
       "Python models",
       name, DidYouMean(name, names));
 }

@@ -57,7 +57,7 @@ StatusOr<MakeDevice> LoadCuda() {
     why += fmt::format("{}{}", why.empty() ? "" : "; ", reason == nullptr ? path.string() : reason);
   }
   return NotFound(
-      "{} cannot be loaded, which is built where CUDA's toolkit is found (docs/gpu.md): {}",
+      "{} cannot be loaded, which is built where CUDA's toolkit is found (docs/guides/gpus.md): {}",
       kLibrary, why);
 }
 

@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(ReferenceTest, ThePageInDocsIsTheProgramsOwn) {
-  std::ifstream file(CHAIRLIFT_SOURCE "/docs/command-line.md");
+  std::ifstream file(CHAIRLIFT_SOURCE "/docs/reference/command-line.md");
   std::stringstream page;
   page << file.rdbuf();
   EXPECT_EQ(page.str(), Markdown(MakeCommandLine()->app)) << "`make reference` writes it";

@@ -304,7 +304,7 @@ TEST(OipDecodeTest, WhatIsNotJsonSaysWhatToSend) {
       const std::string json = Input("FP32", "[1]", fmt::format(fmt::runtime(data), word));
       EXPECT_EQ(DecodeError(json),
                 fmt::format("the request is not valid JSON at byte {}: JSON has no {}; a tensor "
-                            "that holds it is sent as binary data (docs/http.md)",
+                            "that holds it is sent as binary data (docs/reference/http.md)",
                             json.find(word), word));
     }
   }

@@ -591,7 +591,7 @@ TEST_F(ServerTest, ThePathsAndModelsAreListed) {
   EXPECT_EQ(overview["ready"], true);
   EXPECT_EQ(overview["models"], json::array({"identity"}));
   EXPECT_THAT(overview["paths"], ::testing::Contains("POST /v2/models/{model}/infer"));
-  EXPECT_THAT(overview["documentation"], HasSubstr("docs/http.md"));
+  EXPECT_THAT(overview["documentation"], HasSubstr("docs/reference/http.md"));
 }
 
 TEST_F(ServerTest, WhatIsSentFromPagesOfOtherSitesChangesNothing) {

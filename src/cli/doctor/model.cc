@@ -96,7 +96,7 @@ std::vector<Finding> Served(const ModelMetadata& metadata) {
   const bool alone = !metadata.batches && metadata.cells.empty();
   findings.push_back({alone ? Level::kHint : Level::kOk, "batching", metadata.diagnosis,
                       alone ? "export with an open first dimension (torch: dynamic_shapes); "
-                              "docs/exporters.md says how for each tool"
+                              "docs/reference/exporters.md says how for each tool"
                             : ""});
   return findings;
 }

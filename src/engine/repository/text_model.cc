@@ -411,7 +411,8 @@ StatusOr<EmbeddingConfig> FindEmbedding(const Outputs& outputs, const TextSettin
     return InvalidArgument(
         "its output is 'logits' of each token, and it is not served as a model that generates: "
         "`chairlift inspect` says why, or that it is exported without its cache "
-        "(docs/decoders.md); vectors of tokens to be pooled need `pooling` in model.yaml");
+        "(docs/guides/language-models.md); vectors of tokens to be pooled need `pooling` in "
+        "model.yaml");
   }
   if (embedding.pooling.empty()) {
     return InvalidArgument(

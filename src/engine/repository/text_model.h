@@ -1,6 +1,6 @@
 // Models that take texts: what a tokenizer.json and the files beside it say of how an encoder's
 // outputs become a vector for each text, or a score for each pair, and a decoder's a text
-// (docs/texts.md).
+// (docs/guides/embeddings.md).
 #ifndef CHAIRLIFT_ENGINE_REPOSITORY_TEXT_MODEL_H_
 #define CHAIRLIFT_ENGINE_REPOSITORY_TEXT_MODEL_H_
 

@@ -395,8 +395,9 @@ struct CompletionDecoder::Impl {
         (void)ConvertInteger(value, &answers);  // refused as an input, where it is none
       }
     }
-    CHAIRLIFT_ASSIGN_OR_RETURN(request.model, FindTextModel(kComplete, "tokens (docs/decoders.md)",
-                                                            service, &format.model));
+    CHAIRLIFT_ASSIGN_OR_RETURN(
+        request.model, FindTextModel(kComplete, "tokens (docs/guides/language-models.md)", service,
+                                     &format.model));
     CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata model, service.Find(request.model, ""));
     if (!prompts) return InvalidArgument("\"{}\" is missing", prompt_key);
     for (auto [key, value] : root) {

@@ -1,4 +1,4 @@
-// Requests and answers of OpenAI's completions (docs/texts.md), of models that continue texts:
+// Requests and answers of OpenAI's completions (docs/guides/language-models.md):
 //
 //   POST /v1/completions       {"model": "gpt2", "prompt": "Once", "max_tokens": 20, "stream":
 //   true, …} POST /v1/chat/completions  {"model": "llama", "messages": [{"role": "user", "content":

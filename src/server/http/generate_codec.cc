@@ -19,7 +19,7 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-// The input of a model that continues texts: a row is a prompt (docs/texts.md).
+// The input of a model that continues texts: a row is a prompt (docs/guides/language-models.md).
 constexpr std::string_view kPrompts = "text_input";
 
 // Whether dimension 0 of an input counts rows. Beside a first input of one row, or of prompts, what

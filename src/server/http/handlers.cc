@@ -65,7 +65,7 @@ Json Overview(const Service& service) {
   for (const ModelIndexEntry& entry : service.Index(true)) models.insert(entry.name);
   overview["models"] = models;
   overview["paths"] = ListRoutes();
-  overview["documentation"] = "docs/http.md, docs/texts.md";
+  overview["documentation"] = "docs/reference/http.md, docs/guides/embeddings.md";
   return overview;
 }
 

@@ -135,7 +135,7 @@ Status NotJson(std::string_view body, std::string_view reason) {
     if (IsNotFinite(word)) {
       return InvalidArgument(
           "the request is not valid JSON at byte {}: JSON has no {}; a tensor that holds it is "
-          "sent as binary data (docs/http.md)",
+          "sent as binary data (docs/reference/http.md)",
           at, word);
     }
     return InvalidArgument(

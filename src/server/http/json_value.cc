@@ -53,7 +53,7 @@ StatusOr<Shape> Filled(const Shape& given, const TensorSpec& spec, bool batches)
   return shape;
 }
 
-// Inputs that are lists of lists of tokens, each as long as it likes (docs/decoders.md).
+// Inputs that are lists of lists of tokens, of any length (docs/guides/language-models.md).
 constexpr std::string_view kListsOfTokens[] = {"stop_sequences", "bad_words_ids"};
 constexpr int64_t kFiller = -1;     // behind the shorter ones
 constexpr size_t kMostLists = 256;  // of at most so many tokens; the model takes fewer

@@ -174,8 +174,9 @@ StatusOr<ModelMetadata> Session::GeneratingModel(std::string_view body) {
                        [&](const TensorSpec& input) { return input.name == name; });
   };
   if (body.find("\"text_input\"") == std::string_view::npos || takes("text_input")) return model;
-  CHAIRLIFT_ASSIGN_OR_RETURN(route_.model, FindTextModel(kComplete, "tokens (docs/decoders.md)",
-                                                         context_->service, &model.name));
+  CHAIRLIFT_ASSIGN_OR_RETURN(route_.model,
+                             FindTextModel(kComplete, "tokens (docs/guides/language-models.md)",
+                                           context_->service, &model.name));
   route_.version.clear();
   CHAIRLIFT_ASSIGN_OR_RETURN(ModelMetadata texts, context_->service.Find(route_.model, ""));
   texts.name = model.name;  // as clients name it

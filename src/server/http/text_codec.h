@@ -1,5 +1,5 @@
 // Requests and answers of texts, in the formats that OpenAI's and text-embeddings-inference's
-// clients send (docs/texts.md):
+// clients send (docs/guides/embeddings.md):
 //
 //   POST /v1/embeddings  {"model": "minilm", "input": ["a text", …], "encoding_format": "base64"}
 //   POST /embed          {"inputs": ["a text", …], "normalize": true, "truncate": false}

@@ -1,6 +1,6 @@
 // Text inputs of requests in JSON, as all routes of texts read them, and the tensors that the
-// models of texts take and give (docs/texts.md). Included by the codecs alone, for simdjson is a
-// heavy header.
+// models of text take and give (docs/guides/embeddings.md). Only codecs include it, for simdjson is
+// a heavy header.
 #ifndef CHAIRLIFT_SERVER_HTTP_TEXT_FIELDS_H_
 #define CHAIRLIFT_SERVER_HTTP_TEXT_FIELDS_H_
 

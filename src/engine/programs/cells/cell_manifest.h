@@ -1,4 +1,4 @@
-// A model made of cells, as the `cells` and `unfold` of its model.yaml say it (docs/cells.md).
+// A model made of cells, as `cells` and `unfold` of its model.yaml say (docs/concepts/cells.md).
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_MANIFEST_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_MANIFEST_H_
 

@@ -1,4 +1,4 @@
-// A model made of other models, as the `steps` of its model.yaml say it (docs/pipelines.md).
+// A model made of other models, as the `steps` of its model.yaml say it (docs/guides/pipelines.md).
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_PIPELINE_CONFIG_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_PIPELINE_CONFIG_H_
 

@@ -1,5 +1,5 @@
 // What each field of Triton's model configuration does here: one table, which the parser obeys and
-// docs/repositories.md shows.
+// docs/reference/repositories.md shows.
 #ifndef CHAIRLIFT_ENGINE_REPOSITORY_TRITON_TRITON_FIELDS_H_
 #define CHAIRLIFT_ENGINE_REPOSITORY_TRITON_TRITON_FIELDS_H_
 

@@ -136,7 +136,7 @@ TEST(TritonConfigTest, EveryFieldOfTheSchemaHasARule) {
 }
 
 TEST(TritonConfigTest, TheDocumentationShowsTheRules) {
-  std::ifstream file(CHAIRLIFT_SOURCE "/docs/repositories.md");
+  std::ifstream file(CHAIRLIFT_SOURCE "/docs/reference/repositories.md");
   const std::string docs{std::istreambuf_iterator<char>(file), {}};
   EXPECT_THAT(docs, EndsWith("\n" + FieldTable()));
 }
