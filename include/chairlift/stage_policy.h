@@ -1,10 +1,10 @@
-// Batching policies of a user's own for models in stages: conditions that call the meta-operations
-// *new*, *stretch* and *split* (Cui et al., "DVABatch", USENIX ATC 2022, §7.2, Figure 12).
+// User-defined batching policies for models in stages: rules that call the meta-operations *new*,
+// *stretch* and *split* (Cui et al., "DVABatch", USENIX ATC 2022, §7.2, Figure 12).
 //
-// Queries wait, become a batch (new) or join the latest one (stretch), and pass the stages with it;
-// between two stages a batch may go on as several (split). When is the policy's to say, what is
-// possible the engine's: each query passes each stage once, batches hold max_batch_size rows at
-// most, buffer pairs and the order of each client's requests are kept.
+// Queries wait, become a batch (new) or join the latest batch (stretch), and pass the stages with
+// it. Between two stages a batch may be divided (split). The policy decides when; the engine
+// enforces what is allowed. Each query passes each stage once, batches have at most max_batch_size
+// rows, and the buffer pairs and the order of each client's requests are respected.
 //
 //   class PairsPolicy : public StagePolicy {  // two at a time, halved after the first stage
 //     void Schedule(const StageBatch& batch, MetaOperations& operations) override {
@@ -26,55 +26,57 @@
 
 namespace chairlift {
 
-// Queries that a policy decides about.
+// The queries that a policy decides about.
 struct StageBatch {
-  int stage = 0;                  // how many stages they have run; 0: they wait for the first
+  int stage = 0;                  // stages already run; 0: the queries wait for the first
   int stages = 0;                 // of the model
-  std::span<const int32_t> rows;  // of each query, in order; 0: it has left
-  // Since the first of those that wait arrived; of a batch, since it was made.
+  std::span<const int32_t> rows;  // rows of each query, in order; 0: the query was cancelled or has
+                                  // exited
+  // Waiting queries: since the first of them arrived. A batch: since it was made.
   std::chrono::nanoseconds age{0};
 };
 
-// Valid during the call of Schedule() that got it. Each does all that it says and returns true, or
-// nothing and false.
+// Valid during the call of Schedule() that received it. Each operation either succeeds completely
+// and returns true, or does nothing and returns false.
 class MetaOperations {
  public:
   virtual ~MetaOperations() = default;
 
-  // The first `queries` ≥ 1 of those that wait make a batch, which enters the first stage now.
-  // False: something else is there, its buffers are in use, or they have more rows than a batch
-  // may (one query may).
+  // Makes a batch of the first `queries` ≥ 1 waiting queries, which enters the first stage now.
+  // False: another batch is there, its buffers are in use, or the queries have more rows than a
+  // batch may have (a single query may exceed that).
   virtual bool New(int queries) = 0;
-  // The first `queries` ≥ 1 of those that wait join the latest batch: they run the stages that it
-  // has behind it, and are merged with it. False: latest() is null, or there is no room.
+  // Adds the first `queries` ≥ 1 waiting queries to the latest batch. They run the stages that it
+  // has passed, then merge with it. False: latest() is null, or there is no room.
   virtual bool Stretch(int queries) = 0;
-  // A batch that has run a stage, and not the last, goes on as several, of so many queries each:
-  // ≥ 1 and together as many as StageBatch::rows has.
+  // Divides a batch that has run a stage other than the last. `sizes` are the numbers of queries of
+  // the parts: each ≥ 1, and the sum must be the size of StageBatch::rows.
   virtual bool Split(std::span<const int> sizes) = 0;
-  // Where queries go on waiting: Schedule() is called again after `delay`, if nothing happens
-  // before.
+  // If queries keep waiting: calls Schedule() again after `delay`, unless something else causes a
+  // call before.
   virtual void WakeAfter(std::chrono::nanoseconds delay) = 0;
 
-  // The batch that Stretch() would enlarge; null: none may be now.
+  // The batch that Stretch() would enlarge; null if no batch can be enlarged now.
   virtual const StageBatch* latest() const = 0;
-  // The most rows in a batch.
+  // Maximum rows in a batch.
   virtual int max_batch_size() const = 0;
-  // What a stage, the first being 0, takes with so many rows; 0: unknown.
+  // The time of a stage, counted from 0, for a batch of `rows` rows. 0: unknown.
   virtual std::chrono::nanoseconds Cost(int stage, int rows) const = 0;
 };
 
-// Called by one thread at a time, which holds the model's lock: its requests wait meanwhile, those
-// of other models do not. It must not wait for anything, nor call the engine. One that throws, or
-// takes more than a millisecond 16 times in a row, is not called any more.
+// Called by one thread at a time, which holds the model's lock: the model's other requests wait
+// during the call, those of other models do not. It must not block or call the engine. A policy
+// that throws, or takes more than a millisecond 16 times in a row, is not called again.
 class StagePolicy {
  public:
   virtual ~StagePolicy() = default;
-  // At `batch.stage` 0: queries wait, and one of New() and Stretch() may be possible; whoever is
-  // in none goes on waiting. Else: all of a batch that runs on have run the stage, and may Split().
+  // If `batch.stage` is 0: queries wait, and New() or Stretch() may be possible. Queries that are
+  // put into no batch keep waiting. Otherwise: the queries are those of a running batch that have
+  // all run the stage; Split() may be called.
   virtual void Schedule(const StageBatch& batch, MetaOperations& operations) = 0;
 };
 
-// Makes the policy of one model, each time that it is loaded. Null is refused.
+// Makes the policy of one model; called each time the model is loaded. Null is refused.
 using StagePolicyFactory = std::function<std::unique_ptr<StagePolicy>()>;
 
 }  // namespace chairlift

@@ -1,4 +1,4 @@
-// Tensors as a user of the library sees them: an element type, a shape, and row-major bytes.
+// Tensors of the public API: an element type, a shape, and row-major bytes.
 #ifndef CHAIRLIFT_TENSOR_H_
 #define CHAIRLIFT_TENSOR_H_
 
@@ -16,8 +16,8 @@
 
 namespace chairlift {
 
-// Element types. kUndefined marks an absent tensor; kBytes texts, or any bytes, which requests
-// bring and functions take (text.h), and no model's graph has.
+// Element types. kUndefined marks an absent tensor. kBytes is for strings of any bytes (text.h):
+// requests and Python models may have them, graphs of models do not.
 enum class DType : uint8_t {
   kUndefined = 0,
   kFloat,
@@ -127,12 +127,12 @@ class Shape {
   void Insert(int axis, int64_t dim) { dims_.insert(dims_.begin() + axis, dim); }
   void Erase(int axis) { dims_.erase(dims_.begin() + axis); }
 
-  // Product of all dimensions; 1 for a scalar. The shape must be one that Checked() accepted, or
-  // otherwise known not to overflow.
+  // Product of all dimensions; 1 for a scalar. Call it only on a shape that Checked() accepted or
+  // that is known not to overflow.
   int64_t NumElements() const;
   // Product of dimensions [first, last).
   int64_t NumElements(int first, int last) const;
-  // The element count of a shape that is not trusted: an error where a dimension is negative or
+  // The number of elements of an untrusted shape. An error if a dimension is negative, or if
   // elements × element_bytes exceeds max_bytes.
   StatusOr<int64_t> Checked(size_t element_bytes, int64_t max_bytes = kMaxTensorBytes) const;
 
@@ -148,8 +148,8 @@ class Shape {
 class Device;
 
 // A dense row-major array, or nothing (dtype kUndefined). Copies share the bytes; the last copy
-// frees them. Thread-safety: as for shared_ptr: concurrent reads of the bytes are fine, writers
-// must be alone.
+// frees them. Thread safety is that of shared_ptr: concurrent reads of the bytes are fine, a write
+// must not overlap other accesses.
 class Tensor {
  public:
   Tensor() = default;
@@ -157,8 +157,8 @@ class Tensor {
   // Uninitialised bytes, 64-byte aligned, readable 64 bytes past the end. The shape must be valid
   // (Shape::Checked).
   static Tensor Allocate(DType dtype, const Shape& shape);
-  // Borrowed bytes: `owner` keeps `data` alive and may be null where the caller does. `device` as
-  // device() says.
+  // Borrowed bytes. `owner` keeps `data` alive; it may be null if the caller does. `device` as in
+  // device().
   static Tensor Wrap(DType dtype, const Shape& shape, void* data,
                      std::shared_ptr<const void> owner = nullptr, const Device* device = nullptr);
   // A copy of `values`, whose count must equal shape.NumElements().
@@ -184,7 +184,8 @@ class Tensor {
   int64_t size() const { return size_; }  // elements
   size_t byte_size() const { return static_cast<size_t>(size_) * DTypeSize(dtype_); }
 
-  // Whose memory the bytes lie in. Null: the host's, which alone can be read through data().
+  // The device whose memory holds the bytes. Null: host memory, the only one that data() may be
+  // read from.
   const Device* device() const { return device_; }
   void* raw() { return data_; }
   const void* raw() const { return data_; }
@@ -203,11 +204,11 @@ class Tensor {
     return {data<T>(), static_cast<size_t>(size_)};
   }
 
-  // The same bytes under another shape of equal element count.
+  // The same bytes with another shape of the same number of elements.
   Tensor Reshaped(const Shape& shape) const;
   // Rows [first, first + count) along dimension 0, sharing the bytes.
   Tensor Rows(int64_t first, int64_t count) const;
-  // A deep copy, of bytes in the host's memory.
+  // A deep copy in host memory.
   Tensor Clone() const;
   const std::shared_ptr<const void>& owner() const { return owner_; }
 

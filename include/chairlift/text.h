@@ -1,5 +1,5 @@
-// Tensors of texts, or of any bytes: what requests bring and functions take. Models' graphs have
-// none, so that code over their element types need not know this one.
+// Tensors of strings (any bytes) in requests and Python models. The graphs of models have none, so
+// code that handles their element types can ignore this one.
 #ifndef CHAIRLIFT_TEXT_H_
 #define CHAIRLIFT_TEXT_H_
 
@@ -13,19 +13,19 @@
 
 namespace chairlift {
 
-// Elements are std::string_view, whose bytes the tensor's owner keeps. Tensor::Allocate() makes
-// empty ones.
+// Elements are std::string_view; the tensor's owner keeps their bytes. Tensor::Allocate() makes
+// empty strings.
 template <>
 struct DTypeOf<std::string_view> {
   static constexpr DType kValue = DType::kBytes;
 };
 
-// It owns the texts, whose count must equal shape.NumElements().
+// Owns the strings, whose count must equal shape.NumElements().
 Tensor TextTensor(const Shape& shape, std::vector<std::string> texts);
 inline std::span<const std::string_view> TextsOf(const Tensor& tensor) {
   return tensor.values<std::string_view>();
 }
-// All that it holds: Tensor::byte_size(), and of kBytes the texts.
+// All bytes that it holds: Tensor::byte_size(), plus the strings if it is kBytes.
 size_t ContentBytes(const Tensor& tensor);
 
 }  // namespace chairlift
