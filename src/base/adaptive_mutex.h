@@ -1,4 +1,4 @@
-// A mutex that spins before it sleeps, for what is held for no longer than a system call.
+// A mutex that spins before it sleeps, for critical sections no longer than a system call.
 #ifndef CHAIRLIFT_BASE_ADAPTIVE_MUTEX_H_
 #define CHAIRLIFT_BASE_ADAPTIVE_MUTEX_H_
 
@@ -9,7 +9,7 @@ namespace chairlift {
 class AdaptiveMutex {
  public:
   void lock() {
-    constexpr int kSpins = 100;  // some microseconds: a send on a loopback socket
+    constexpr int kSpins = 100;  // a few microseconds: a send on a loopback socket
     for (int i = 0; i < kSpins; ++i) {
       if (mutex_.try_lock()) return;
       Relax();

@@ -36,7 +36,7 @@ void Background::Loop() {
     tasks_.pop_front();
     lock.unlock();
     task();
-    task = nullptr;  // before the next: what it holds may be waited for
+    task = nullptr;  // before the next task starts: destroying it may release what others wait for
     lock.lock();
   }
 }

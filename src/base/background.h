@@ -1,4 +1,4 @@
-// A thread for what takes long (loading a model, specialising one): others keep answering.
+// A thread for slow work (loading a model, specialising one), so that other threads keep answering.
 #ifndef CHAIRLIFT_BASE_BACKGROUND_H_
 #define CHAIRLIFT_BASE_BACKGROUND_H_
 
@@ -10,7 +10,7 @@
 
 namespace chairlift {
 
-// Thread-safe. Runs tasks one after another, in order; the destructor runs those still waiting.
+// Thread-safe. Runs tasks one after another, in order. The destructor runs the waiting ones.
 class Background {
  public:
   explicit Background(size_t max_waiting);
@@ -18,7 +18,7 @@ class Background {
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  // False, and the task is dropped, where max_waiting tasks wait already.
+  // Returns false and drops the task if max_waiting tasks already wait.
   [[nodiscard]] bool Run(std::function<void()> task);
 
  private:

@@ -1,4 +1,4 @@
-// A bound on the bytes that many hold together.
+// A bound on the bytes that many owners hold together.
 #ifndef CHAIRLIFT_BASE_BYTE_BUDGET_H_
 #define CHAIRLIFT_BASE_BYTE_BUDGET_H_
 
@@ -9,13 +9,13 @@
 
 namespace chairlift {
 
-// Thread-safe. What is taken from a share counts against the budget that it is a share of, too.
+// Thread-safe. Bytes taken from a share also count against its parent budget.
 class ByteBudget {
  public:
   explicit ByteBudget(int64_t limit, std::shared_ptr<ByteBudget> whole = nullptr)
       : limit_(limit), whole_(std::move(whole)) {}
 
-  // Null, or the budget that lacks the room: then nothing is taken.
+  // Takes `bytes` and returns null, or takes nothing and returns the budget that lacks the room.
   [[nodiscard]] const ByteBudget* Take(int64_t bytes) {
     if (held_.fetch_add(bytes) + bytes > limit_) {
       held_.fetch_sub(bytes);

@@ -1,4 +1,5 @@
-// Time as a dependency: schedulers and queues take `now` or a Clock, never the system's clock.
+// Time as a dependency: schedulers and queues take `now` or a Clock and never read the system's
+// clock.
 #ifndef CHAIRLIFT_BASE_CLOCK_H_
 #define CHAIRLIFT_BASE_CLOCK_H_
 

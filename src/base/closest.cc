@@ -17,7 +17,7 @@ char Folded(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// Optimal string alignment. Neither is longer than kMaxSize.
+// Optimal string alignment distance. Neither string is longer than kMaxSize.
 size_t Distance(std::string_view a, std::string_view b) {
   // Rows i - 2, i - 1 and i of the table.
   std::array<size_t, kMaxSize + 1> before{}, last{}, row{};

@@ -1,4 +1,4 @@
-// What a misspelt name was meant to be.
+// Suggestions for misspelt names.
 #ifndef CHAIRLIFT_BASE_CLOSEST_H_
 #define CHAIRLIFT_BASE_CLOSEST_H_
 
@@ -11,20 +11,20 @@
 
 namespace chairlift {
 
-// The candidate that the fewest changes make of `name`: a character put in, left out or replaced,
-// or two neighbours swapped. Upper and lower case are equal, and so are '-' and '_'. None where
-// that takes more than a third of the name's characters, or where `name` is over 64 characters.
-// Time: |name| · |candidate| for each candidate of about the same size.
+// The candidate with the fewest edits from `name`: insert, delete or replace a character, or swap
+// two neighbours. Case is ignored, and '-' equals '_'. Nothing if it needs more edits than a third
+// of the name's characters, or if `name` is over 64 characters. Time: |name| · |candidate| for each
+// candidate of about the same size.
 std::optional<std::string> Closest(std::string_view name, std::span<const std::string> candidates);
 
 // "; did you mean 'identity'?", or nothing.
 std::string DidYouMean(std::string_view name, std::span<const std::string> candidates);
 
-// What an error says after a name that is not one of `known`:
-// "; did you mean 'identity'? (there are: 'identity', 'ocr')".
+// The end of an error about a name that is not one of `known`: "; did you mean 'identity'? (there
+// are: 'identity', 'ocr')".
 std::string KnownNames(std::string_view name, std::span<const std::string> known);
 
-// The names of several things: NamesOf(outputs, &TensorSpec::name).
+// The names of a list of objects: NamesOf(outputs, &TensorSpec::name).
 template <typename Things, typename Name>
 std::vector<std::string> NamesOf(const Things& things, Name name) {
   std::vector<std::string> names;

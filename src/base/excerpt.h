@@ -1,4 +1,4 @@
-// Pieces of foreign text for messages, which never end within a character.
+// Excerpts of foreign text for messages, never cut within a character.
 #ifndef CHAIRLIFT_BASE_EXCERPT_H_
 #define CHAIRLIFT_BASE_EXCERPT_H_
 
@@ -8,7 +8,7 @@
 
 namespace chairlift {
 
-// The first bytes of a UTF-8 text: at most `most`, and no part of a character.
+// The first bytes of a UTF-8 text: at most `most`, cut at a character.
 inline std::string_view CutText(std::string_view text, size_t most) {
   if (text.size() <= most) return text;
   const auto continues = [&](size_t at) {
@@ -20,7 +20,7 @@ inline std::string_view CutText(std::string_view text, size_t most) {
   return text.substr(0, continues(end) ? most : end);
 }
 
-// Likewise, with "..." where something is left out.
+// The same, with "..." if something is left out.
 inline std::string Shortened(std::string_view text, size_t most) {
   std::string cut(CutText(text, most));
   return cut.size() < text.size() ? cut + "..." : cut;

@@ -1,10 +1,10 @@
-// Memory kept back for what must not fail half-way: the bookkeeping of requests that were accepted.
+// Memory reserved for work that must not fail half-way: the bookkeeping of accepted requests.
 //
-// Allocations whose size follows from a request (tensors, plans, graphs) may fail, and fail their
-// request. Between them the engine moves what it has accepted from queue to worker to answer in
-// small allocations; if one of those failed, a request would be lost. So while a thread is in such
-// a section, operator new that finds no memory gives up a part of the reserve and tries again. The
-// reserve is address space that nothing is written to: it costs no resident memory.
+// Allocations whose size depends on a request (tensors, plans, graphs) may fail, which fails the
+// request. Between them the engine moves accepted requests from queue to worker to answer with
+// small allocations. If one of those failed, a request would be lost. So while a thread is in such
+// a section, an operator new that finds no memory releases a part of the reserve and tries again.
+// The reserve is address space that is never written to, so it costs no resident memory.
 #ifndef CHAIRLIFT_BASE_MEMORY_RESERVE_H_
 #define CHAIRLIFT_BASE_MEMORY_RESERVE_H_
 
@@ -18,15 +18,16 @@ class MemoryReserve {
   static constexpr size_t kSliceBytes = size_t{512} << 10;
   static constexpr int kSlices = 32;
 
-  // Fills the reserve and installs the process's new-handler, which calls the one before it where
-  // it has nothing to give. Further calls do nothing.
+  // Fills the reserve and installs the process's new-handler. That handler calls the previous one
+  // when the reserve is empty. Further calls do nothing.
   static void Install();
 
-  // Whether most of it is there, after an attempt to fill it: what is begun now can be ended.
+  // Tries to fill the reserve, and returns whether most of it is there: if so, work that is started
+  // now can be completed.
   static bool Ready();
   static int slices();
 
-  // Until it goes, what this thread allocates may draw on the reserve. They nest.
+  // During its lifetime, this thread's allocations may use the reserve. Can be nested.
   class Use {
    public:
     Use();
@@ -37,7 +38,8 @@ class MemoryReserve {
    private:
     const bool before_;
   };
-  // Until it goes, what this thread allocates may not: others' code, and whatever may fail.
+  // During its lifetime, this thread's allocations may not use the reserve: for foreign code and
+  // anything that is allowed to fail.
   class Suspend {
    public:
     Suspend();

@@ -1,4 +1,4 @@
-// Turns running out of memory into a Status, at the borders where somebody can be given it.
+// Turns running out of memory into a Status, at the boundaries where a caller can handle it.
 #ifndef CHAIRLIFT_BASE_OUT_OF_MEMORY_H_
 #define CHAIRLIFT_BASE_OUT_OF_MEMORY_H_
 
@@ -15,11 +15,11 @@ namespace chairlift {
 // kResourceExhausted. Allocates nothing after the first call.
 Status OutOfMemory();
 
-// Whether `error` says that memory or threads have run out.
+// Whether `error` means that memory or threads have run out.
 bool SaysOutOfMemory(const std::system_error& error);
 
-// Calls f, which returns a Status or a StatusOr: OutOfMemory() where it throws for want of memory.
-// What f allocates does not draw on the reserve. Other exceptions pass.
+// Calls f, which returns a Status or a StatusOr. Returns OutOfMemory() if f throws because memory
+// ran out. Allocations of f do not use the reserve. Other exceptions pass through.
 template <typename F>
 auto CatchOutOfMemory(F&& f) -> decltype(f()) {
   const MemoryReserve::Suspend suspend;

@@ -1,4 +1,5 @@
-// Asks for memory that is read soon, so that its way from a far cache overlaps with other work.
+// Prefetches memory that is read soon, so that fetching it from a distant cache overlaps with other
+// work.
 #ifndef CHAIRLIFT_BASE_PREFETCH_H_
 #define CHAIRLIFT_BASE_PREFETCH_H_
 
@@ -6,7 +7,7 @@
 
 namespace chairlift {
 
-// The memory need not be there.
+// The address need not be mapped.
 inline void Prefetch(const void* from, size_t bytes) {
   constexpr size_t kLine = 64;
   const auto* line = static_cast<const char*>(from);

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr mode_t kOthersMayWrite = S_IWGRP | S_IWOTH;
 
-// Closes what it holds.
+// Closes its descriptor when destroyed.
 class OwnedFd {
  public:
   explicit OwnedFd(int fd) : fd_(fd) {}
@@ -37,7 +37,7 @@ class OwnedFd {
   int fd_;
 };
 
-// 0, or the reason as in errno.
+// 0, or an errno value.
 int WriteAll(int fd, std::string_view content) {
   while (!content.empty()) {
     const ssize_t written = ::write(fd, content.data(), content.size());
@@ -48,7 +48,7 @@ int WriteAll(int fd, std::string_view content) {
   return 0;
 }
 
-// 0, or the reason as in errno. Folders above `path` are made too.
+// Creates parent folders too. 0, or an errno value.
 int MakeFolders(const fs::path& path) {
   if (::mkdir(path.c_str(), S_IRWXU) == 0 || errno == EEXIST) return 0;
   const fs::path above = path.parent_path();
@@ -96,7 +96,7 @@ PrivateFolder::~PrivateFolder() {
 
 StatusOr<std::string> PrivateFolder::Read(const std::string& name, size_t most) const {
   const std::string shown = (path_ / name).string();
-  // O_NONBLOCK: to open a pipe would wait for its writer.
+  // O_NONBLOCK: opening a pipe would otherwise wait for its writer.
   const OwnedFd file(::openat(fd_, name.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   if (file.get() < 0 && errno == ENOENT) return NotFound("no file {}", shown);
   struct stat about {};
@@ -125,7 +125,7 @@ StatusOr<std::string> PrivateFolder::Read(const std::string& name, size_t most) 
 }
 
 Status PrivateFolder::Write(const std::string& name, std::string_view content) const {
-  uint64_t random = 0;  // tells writers apart
+  uint64_t random = 0;  // distinguishes writers
   if (::getrandom(&random, sizeof(random), 0) != sizeof(random)) random = 0;
   const std::string part = fmt::format("{}.{}-{:016x}{}", name, ::getpid(), random, kPart);
   int failed = 0;
@@ -146,7 +146,7 @@ Status PrivateFolder::Write(const std::string& name, std::string_view content) c
 
 std::vector<PrivateFolder::Entry> PrivateFolder::List(std::string_view ending, size_t most) const {
   std::vector<Entry> entries;
-  // Its own place in the folder.
+  // Opened again, so that this listing has its own position in the folder.
   OwnedFd again(::openat(fd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (again.get() < 0) return entries;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::fdopendir(again.get()), &::closedir);

@@ -1,4 +1,4 @@
-// Small files in a folder that only its owner may write, such as a cache.
+// Small files in a folder that only its owner can write to, such as a cache.
 #ifndef CHAIRLIFT_BASE_PRIVATE_FOLDER_H_
 #define CHAIRLIFT_BASE_PRIVATE_FOLDER_H_
 
@@ -13,37 +13,39 @@
 
 namespace chairlift {
 
-// An open folder that belongs to this process's user and that nobody else may write. The last
-// component of its path, and the names in it, are never followed as symbolic links. Thread-safe.
+// An open folder that belongs to this process's user and that no one else can write to. Symbolic
+// links are never followed, neither as the last component of its path nor as names in it.
+// Thread-safe.
 class PrivateFolder {
  public:
-  // kNotFound: no such folder. kUnavailable: a link, no folder, another user's, or open to others
-  // and not to be closed to them.
+  // kNotFound: no such folder. kUnavailable: it is a link, not a folder, belongs to another user,
+  // or is writable by others and its mode cannot be changed.
   static StatusOr<PrivateFolder> Open(const std::filesystem::path& path);
-  // As Open(), after making what is missing, with mode 0700.
+  // Like Open(), but creates missing folders first, with mode 0700.
   static StatusOr<PrivateFolder> OpenOrMake(const std::filesystem::path& path);
 
   PrivateFolder(PrivateFolder&& other) noexcept;
   PrivateFolder& operator=(PrivateFolder&&) = delete;
   ~PrivateFolder();
 
-  // All of a file. kNotFound: no such file. kInvalidArgument: a link, no regular file, another
-  // user's, or larger than `most` bytes.
+  // The whole content of a file. kNotFound: no such file. kInvalidArgument: it is a link, not a
+  // regular file, belongs to another user, or is larger than `most` bytes.
   StatusOr<std::string> Read(const std::string& name, size_t most) const;
-  // Written beside and moved over: a reader sees the old file or the new one. kUnavailable where
-  // that fails; nothing is left behind then.
+  // Writes a temporary file and renames it, so a reader sees either the old file or the new one.
+  // kUnavailable if that fails; nothing is left behind.
   Status Write(const std::string& name, std::string_view content) const;
 
   struct Entry {
     std::string name;
     std::chrono::system_clock::time_point written;
   };
-  // Names with this ending, at most `most` of them in no order. Folders are left out.
+  // At most `most` names with this ending, in no particular order. Folders are left out.
   std::vector<Entry> List(std::string_view ending, size_t most) const;
-  // No error where there is no such name.
+  // No error if the name does not exist.
   void Remove(const std::string& name) const;
 
-  // The ending of a name while its content is written. A process that ends meanwhile leaves it.
+  // The suffix of a file while it is written. A process that ends meanwhile leaves such a file
+  // behind.
   static constexpr std::string_view kPart = ".part";
 
  private:

@@ -13,7 +13,7 @@
 namespace chairlift {
 namespace {
 
-// Closes a file when it goes.
+// Closes its file when destroyed.
 class File {
  public:
   explicit File(int fd) : fd_(fd) {}

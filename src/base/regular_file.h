@@ -1,4 +1,4 @@
-// Reading small files that somebody else may have put there.
+// Reads small files from untrusted places.
 #ifndef CHAIRLIFT_BASE_REGULAR_FILE_H_
 #define CHAIRLIFT_BASE_REGULAR_FILE_H_
 
@@ -10,8 +10,8 @@
 
 namespace chairlift {
 
-// The bytes of a file, at most `most` of them. NotFound where it cannot be read, InvalidArgument
-// where it is no regular file: a pipe or a device might keep its reader for ever.
+// The first `most` bytes of a file. NotFound if it cannot be read, InvalidArgument if it is not a
+// regular file: a pipe or a device could block its reader for ever.
 StatusOr<std::string> ReadRegularFile(const std::filesystem::path& file, size_t most);
 
 }  // namespace chairlift

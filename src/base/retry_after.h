@@ -1,4 +1,4 @@
-// When an error that is worth a retry is worth it: kept in its status.
+// How long to wait before a retry, stored in the status of a retryable error.
 #ifndef CHAIRLIFT_BASE_RETRY_AFTER_H_
 #define CHAIRLIFT_BASE_RETRY_AFTER_H_
 
@@ -20,7 +20,7 @@ inline constexpr char kRetryAfterPayload[] = "chairlift/retry-after-ns";
   return status;
 }
 
-// Absent where the status does not say.
+// Absent if the status has no such time.
 inline std::optional<Duration> RetryAfterOf(const Status& status) {
   const auto payload = status.GetPayload(kRetryAfterPayload);
   int64_t ns = 0;

@@ -1,4 +1,4 @@
-// Making and passing Status values: formatted constructors and the two propagation macros.
+// Formatted constructors for Status values, and the two propagation macros.
 #ifndef CHAIRLIFT_BASE_STATUS_H_
 #define CHAIRLIFT_BASE_STATUS_H_
 
@@ -63,7 +63,7 @@ inline std::string Message(const Status& status) {
   } while (false)
 
 // Assigns the value of a StatusOr to `target` (which may declare a variable), or returns its error.
-// What declares cannot stand in parentheses. NOLINTBEGIN(bugprone-macro-parentheses)
+// A declaration cannot stand in parentheses. NOLINTBEGIN(bugprone-macro-parentheses)
 #define CHAIRLIFT_ASSIGN_OR_RETURN(target, expression) \
   CHAIRLIFT_ASSIGN_OR_RETURN_IMPL_(CHAIRLIFT_CONCAT_(status_or_, __LINE__), target, expression)
 #define CHAIRLIFT_ASSIGN_OR_RETURN_IMPL_(status_or, target, expression) \

@@ -1,4 +1,4 @@
-// The version of this program, from CMakeLists.txt, and the commit that it was built from.
+// The version of this program, from CMakeLists.txt, and the commit it was built from.
 #ifndef CHAIRLIFT_BASE_VERSION_H_
 #define CHAIRLIFT_BASE_VERSION_H_
 

@@ -6,8 +6,8 @@ namespace chairlift {
 class Device;
 }
 
-// A device that is never destroyed; null, after refuse(to, why), where there is none. `tf32`: as
-// DeviceOptions has it.
+// A device that is never destroyed. If there is none, calls refuse(to, why) and returns null.
+// `tf32` as in DeviceOptions.
 extern "C" chairlift::Device* ChairliftCudaDevice(int index, bool tf32,
                                                   void (*refuse)(void* to, const char* why),
                                                   void* to);

@@ -1,15 +1,16 @@
-// What computation runs on, as the runtime sees it: memory, and streams of work done in order.
+// A compute device as the runtime sees it: memory, and streams that execute work in order.
 //
-// A device is thread-safe. A stream is used by one thread at a time (the CPU's by any number); what
-// it is given runs in the order in which it was given, after the call has returned or before. So a
-// task that is enqueued may use the memory of the one before it, and several may be enqueued while
-// nobody waits.
+// A device is thread-safe. A stream is used by one thread at a time; only the CPU's streams allow
+// several. Work runs in the order of the calls, before or after the call returns. So an enqueued
+// task may use the results of the task before it, and several tasks can be enqueued without
+// waiting.
 //
-// Addresses of a device's memory may be computed with, but only its own work reads or writes there.
-// The host's memory is the CPU's: its tensors have no device().
+// Address arithmetic on device memory is allowed, but only the device's own work may read or write
+// there. The CPU's memory is host memory; its tensors have no device().
 //
-// An error that a call returns enqueued nothing. Work that fails later fails the next event
-// recorded on its stream, and nothing after that; what lies between them is skipped.
+// A call that returns an error has enqueued nothing. Work that fails later fails the next event
+// recorded on its stream and nothing after that. Work between the failure and that event is
+// skipped.
 #ifndef CHAIRLIFT_DEVICE_DEVICE_H_
 #define CHAIRLIFT_DEVICE_DEVICE_H_
 
@@ -40,17 +41,17 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   const std::string& name() const { return name_; }  // "cpu"
-  // Whether it is the CPU: its memory is the host's, and its streams run at once.
+  // Whether this is the CPU: its memory is host memory, and its streams run at once.
   bool is_host() const { return is_host_; }
-  // What operators are compiled with for another device; null: none has a kernel for it.
+  // Compiles operators for another device; null: no operator has a kernel for it.
   const DeviceKernels* kernels() const { return kernels_; }
-  // As tensors name its memory.
+  // The name of its memory in tensors.
   const Device* memory() const { return is_host() ? nullptr : this; }
-  // What costs that are measured on it hold for: the processor, its instruction set.
+  // What measured costs depend on: the processor and its instruction set.
   virtual std::string Description() const = 0;
 
-  // Memory to be kept: not recycled, and handed back with the last copy. No work may use it then
-  // (Stream::Keep). Uninitialised, 64-byte aligned. kResourceExhausted where there is no more.
+  // Long-lived memory: not recycled, and freed with the last copy. At that time no work may use it
+  // (Stream::Keep). Uninitialised, 64-byte aligned. kResourceExhausted if there is no more.
   virtual StatusOr<std::shared_ptr<void>> Allocate(size_t bytes) = 0;
   virtual StatusOr<std::unique_ptr<Stream>> NewStream() = 0;
 
@@ -70,13 +71,14 @@ class Event {
   using Callback = absl::AnyInvocable<void(const Status&)>;
 
   bool done() const;
-  // Returns once all before it on its stream has run: the first error since the event before it.
+  // Waits until everything before it on its stream has run. Returns the first error since the
+  // previous event.
   Status Wait();
-  // Calls back with that status, once: now, where it is done, or later on a thread of the device,
-  // which it must not keep for long, and where it must not end the stream.
+  // Calls `callback` once with that status: now if the event is done, otherwise later on a thread
+  // of the device. The callback must be short and must not destroy the stream.
   void Then(Callback callback);
 
-  // For devices: it is done. Called once.
+  // For device implementations: marks the event as done. Called once.
   void Complete(Status status);
 
  private:
@@ -86,7 +88,7 @@ class Event {
   std::vector<Callback> callbacks_;
 };
 
-// Must not outlive its device. Its destructor waits for what was enqueued.
+// Must not outlive its device. The destructor waits for enqueued work.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -95,34 +97,35 @@ class Stream {
 
   Device& device() const { return device_; }
 
-  // Uninitialised recycled memory, 64-byte aligned, readable 64 bytes past the end, for work of
-  // this stream from now on. The last copy, dropped on any thread, gives it back in the stream's
-  // order: what was enqueued before may still use it. kResourceExhausted where there is no more.
+  // Uninitialised recycled memory, 64-byte aligned, readable 64 bytes past the end, for later work
+  // of this stream. The last copy may be dropped on any thread. The memory is reused in stream
+  // order, so work that was enqueued before may still use it. kResourceExhausted if there is no
+  // more.
   virtual StatusOr<Tensor> NewTensor(DType dtype, const Shape& shape) = 0;
-  // Between the host's memory, which must stay until the copy has run, and the device's.
+  // Copies between host memory, which must stay valid until the copy has run, and device memory.
   virtual Status CopyIn(void* to, const void* host, size_t bytes) = 0;
   virtual Status CopyOut(void* host, const void* from, size_t bytes) = 0;
-  // rows[r], of row_bytes each, to `to` + r · row_bytes, all on the device; `rows` itself is the
-  // host's and read before the call returns.
+  // Copies rows[r], of row_bytes each, to `to` + r · row_bytes, all on the device. `rows` itself is
+  // in host memory and is read before the call returns.
   virtual Status Gather(void* to, const std::byte* const* rows, int64_t count,
                         size_t row_bytes) = 0;
-  // Copies of row_bytes each on the device; no target is another one's target or source. `copies`
-  // itself is the host's and read before the call returns.
+  // Copies of row_bytes each on the device. No target overlaps another copy's target or source.
+  // `copies` itself is in host memory and is read before the call returns.
   struct RowCopy {
     const std::byte* from = nullptr;
     std::byte* to = nullptr;
   };
   virtual Status CopyRows(std::span<const RowCopy> copies, size_t row_bytes) = 0;
-  // What is there need not be kept; a hint.
+  // A hint that the content is no longer needed.
   virtual void Discard(void* /*from*/, size_t /*bytes*/) {}
-  // Holds `owner` until what was enqueued so far has run.
+  // Keeps `owner` until all work enqueued so far has run.
   virtual void Keep(std::shared_ptr<const void> owner) = 0;
   virtual std::shared_ptr<Event> Record() = 0;
 
   Status Copy(void* to, const void* from, size_t bytes);
-  // A copy on the device of a (present) tensor there.
+  // A copy of a present device tensor, on the same device.
   StatusOr<Tensor> Clone(const Tensor& tensor);
-  // A copy on the device of a tensor of the host, whose owner is kept until then.
+  // Copies a host tensor to the device. Its owner is kept until the copy has run.
   StatusOr<Tensor> Upload(const Tensor& host);
 
  protected:

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kLibrary = "libchairlift_cuda.so";
 
-// The folder of the program or the library that this code is in.
+// The folder of the program or library that contains this code.
 std::filesystem::path OwnFolder() {
   Dl_info info;
   std::error_code error;
@@ -28,11 +28,12 @@ std::filesystem::path OwnFolder() {
   return std::filesystem::canonical("/proc/self/exe", error).parent_path();
 }
 
-// Never destroyed: at the program's end other threads may still compute.
+// Never destroyed: other threads may still compute when the program ends.
 struct KnownDevices {
   std::mutex mutex;
   std::map<std::string, Device*, std::less<>> named;  // guarded by mutex
-  std::map<std::pair<int, bool>, Device*> cuda;       // likewise; by index, and whether by TF32
+  std::map<std::pair<int, bool>, Device*> cuda;       // guarded by mutex; by index, and whether it
+                                                      // uses TF32
 };
 KnownDevices& Known() {
   static KnownDevices& known = *new KnownDevices;

@@ -11,19 +11,19 @@
 namespace chairlift {
 
 struct DeviceOptions {
-  // Products of float32 may round their operands to TensorFloat-32 (10 bits of mantissa), on
-  // devices that are faster so.
+  // Products of float32 may round their operands to TensorFloat-32 (10 bits of mantissa) on devices
+  // where that is faster.
   bool tf32 = false;
 };
 
-// "cpu"; "cuda" or "cuda:0", "cuda:1", …: an NVIDIA GPU, through libchairlift_cuda.so, which lies
-// beside the program (or beside the library that this is in), in ../lib or ../bin from there, or
-// where the system looks for libraries. The same device for the same name and options, for as long
-// as the process lives. kInvalidArgument for other names, kNotFound where it is not there, with
-// why. Thread-safe.
+// "cpu", or an NVIDIA GPU as "cuda" or "cuda:0", "cuda:1", …. GPUs need libchairlift_cuda.so:
+// beside the program (or the library that contains this code), in ../lib or ../bin from there, or
+// in the system's library path. The same name and options give the same device for the life of the
+// process. kInvalidArgument for other names; kNotFound, with the reason, if the device is not
+// available. Thread-safe.
 StatusOr<Device*> FindDevice(std::string_view name, const DeviceOptions& options = {});
 
-// Makes a device known by another name: for tests. It must outlive all use.
+// For tests: registers a device under another name. It must outlive all uses.
 void NameDevice(const std::string& name, Device& device);
 
 }  // namespace chairlift

@@ -8,10 +8,11 @@ namespace chairlift {
 namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kPage = 4096;
-// Runs in which memory must have been of no use before it is handed back. Those who need it then
-// pay some 250 ns a page, 0.3 ms for the 5 MB of MiniLM's longest sequence, which takes 100 ms.
+// Memory that was not needed for this many runs is returned to the system. A later run that needs
+// it pays about 250 ns a page: 0.3 ms for the 5 MB of MiniLM's longest sequence, which takes 100
+// ms.
 constexpr int kIdleRuns = 32;
-// Less is kept: tasks of one step and of many take turns.
+// Smaller amounts are kept, because tasks of one step and of many steps alternate.
 constexpr size_t kWorthHandingBack = size_t{1} << 20;
 
 size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }

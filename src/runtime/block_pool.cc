@@ -83,7 +83,7 @@ BlockPool::Sequence& BlockPool::Sequence::operator=(Sequence&& other) noexcept {
 bool BlockPool::Sequence::Grow(int64_t tokens, std::vector<Copy>& copies) {
   assert(tokens >= tokens_);
   const int64_t more = pool_->BlocksOf(tokens) - static_cast<int64_t>(blocks_.size());
-  const int64_t filled = tokens_ % pool_->block_tokens_;  // of the last block; 0: all of it
+  const int64_t filled = tokens_ % pool_->block_tokens_;  // of the last block; 0: the block is full
   blocks_.reserve(static_cast<size_t>(pool_->BlocksOf(tokens)));
   copies.reserve(copies.size() + 1);
   const std::lock_guard<std::mutex> lock(pool_->mutex_);
@@ -138,7 +138,7 @@ void BlockPool::Sequence::Publish(std::span<const int64_t> tokens) {
   for (; published_ < whole; ++published_) {
     const auto own = tokens.subspan(published_ * each, each);
     PrefixIndex::Found found = pool_->prefixes_.Find(link_, own);
-    // Where another has published the same, its blocks are those that are reused.
+    // If another sequence has already published the same tokens, later requests reuse its blocks.
     if (found.link == PrefixIndex::kNone) {
       found.link = pool_->prefixes_.Add(link_, own, blocks_[published_]);
     }

@@ -1,10 +1,10 @@
-// Blocks of memory by number, and the sequences that hold them: what paged keys and values are
-// handed out by. Sequences that begin alike may share blocks, each until it writes (as in Kwon et
-// al., "Efficient memory management for large language model serving with PagedAttention", SOSP
-// 2023, §4.4). No memory is here.
+// Numbered blocks of memory and the sequences that hold them: the allocator for paged keys and
+// values. Sequences with the same beginning may share blocks until one of them writes (Kwon et al.,
+// "Efficient memory management for large language model serving with PagedAttention", SOSP 2023,
+// §4.4). This class manages numbers only, no memory.
 //
-// Blocks that nobody holds any more keep the tokens that they were published with, until room is
-// needed, the longest unused first: a sequence that begins as others did reuses them, and theirs.
+// Blocks without a holder keep their published tokens until the room is needed; the least recently
+// used are taken first. A new sequence with the same beginning reuses such blocks.
 #ifndef CHAIRLIFT_RUNTIME_BLOCK_POOL_H_
 #define CHAIRLIFT_RUNTIME_BLOCK_POOL_H_
 
@@ -21,21 +21,21 @@ namespace chairlift {
 // Thread-safe. Outlives its sequences.
 class BlockPool {
  public:
-  // `block_tokens` ≥ 1: tokens to a block.
+  // `block_tokens` ≥ 1: tokens per block.
   BlockPool(int64_t blocks, int64_t block_tokens);
 
   int64_t blocks() const { return blocks_; }
   int64_t block_tokens() const { return block_tokens_; }
-  // Of so many tokens.
+  // Blocks for `tokens` tokens.
   int64_t BlocksOf(int64_t tokens) const { return (tokens + block_tokens_ - 1) / block_tokens_; }
 
-  // Blocks that several sequences share, and the tokens in them, count once.
+  // Blocks that several sequences share count once; so do their tokens.
   struct Use {
     int64_t blocks = 0;       // held
     int64_t tokens = 0;       // in them
-    int64_t most_blocks = 0;  // that have been held at once
-    int64_t kept = 0;         // blocks that nobody holds, to be reused
-    int64_t reused = 0;       // tokens that were, in all
+    int64_t most_blocks = 0;  // maximum held at the same time
+    int64_t kept = 0;         // blocks without a holder that can be reused
+    int64_t reused = 0;       // total tokens reused
   };
   Use use() const;
 
@@ -45,8 +45,8 @@ class BlockPool {
     int64_t tokens = 0;
   };
 
-  // The tokens of one sequence, in blocks. Used by one thread at a time, together with those that
-  // share its blocks; gives them back at its end.
+  // The blocks of one sequence. Used by one thread at a time, together with the sequences that
+  // share its blocks. The destructor returns the blocks.
   class Sequence {
    public:
     explicit Sequence(BlockPool& pool) : pool_(&pool) {}
@@ -56,22 +56,22 @@ class BlockPool {
 
     int64_t tokens() const { return tokens_; }
     std::span<const int64_t> blocks() const { return blocks_; }
-    // Room for so many tokens, no fewer than it has, behind those in blocks that nobody else holds:
-    // where the last one that it has is to be filled further and is shared, it gets another in its
-    // place, and `copies` one more. False, and nothing has changed, where there are too few free
-    // blocks.
+    // Makes room for `tokens` tokens, at least as many as it has now. Appended tokens go to blocks
+    // that no other sequence holds: if the last block is partly filled and shared, the sequence
+    // gets a new block in its place and `copies` gets an entry. If there are too few free blocks,
+    // returns false and changes nothing.
     [[nodiscard]] bool Grow(int64_t tokens, std::vector<Copy>& copies);
-    // Of one that shares no block.
+    // For a sequence that shares no block.
     [[nodiscard]] bool Grow(int64_t tokens);
-    // Takes the blocks in which other sequences were published that begin with these tokens; to be
-    // called while it has none. Only whole blocks, and never all of the tokens. Returns how many
-    // tokens it has then.
+    // Takes the blocks of published sequences that begin with these tokens. Call it while the
+    // sequence has no tokens. It takes whole blocks only, and never all of the tokens. Returns the
+    // number of tokens that the sequence then has.
     int64_t Reuse(std::span<const int64_t> tokens);
-    // Its first tokens are these, as many of them as it has at most, and what belongs to them is in
-    // its blocks: others that begin so may reuse the blocks that they fill. `tokens` must go on as
-    // they began in earlier calls.
+    // Declares that its first tokens are `tokens`, at most as many as it has, and that their keys
+    // and values are in its blocks. Other sequences with this beginning may then reuse the full
+    // blocks. `tokens` must start with the tokens of earlier calls.
     void Publish(std::span<const int64_t> tokens);
-    // Another with the same tokens, in the same blocks.
+    // Returns another sequence with the same tokens in the same blocks.
     Sequence Share() const;
     // Gives all blocks back.
     void Clear();
@@ -80,7 +80,7 @@ class BlockPool {
     BlockPool* pool_;
     std::vector<int64_t> blocks_;
     int64_t tokens_ = 0;
-    // Of its first blocks, how many have been published, and the last one's link.
+    // How many of its first blocks have been published, and the link of the last one.
     size_t published_ = 0;
     PrefixIndex::Link link_ = PrefixIndex::kNone;
   };
@@ -89,21 +89,22 @@ class BlockPool {
   // All under mutex_:
   int64_t available() const { return static_cast<int64_t>(free_.size() + kept_.size()); }
   int64_t Take();
-  // One more holder of a block that was published.
+  // Adds a holder to a published block.
   void Hold(int64_t block);
-  // One fewer; whether it was the last.
+  // Removes a holder. Returns whether it was the last.
   bool Drop(int64_t block);
 
   const int64_t blocks_;
   const int64_t block_tokens_;
   mutable std::mutex mutex_;
   // Guarded by mutex_:
-  std::vector<int64_t> free_;     // the last given back is the first to be taken
+  std::vector<int64_t> free_;     // stack: the last returned is the first taken
   std::vector<int32_t> holders_;  // by block
   PrefixIndex prefixes_;
-  // Published, without holders, in the order in which they were left; and all others.
+  // Published blocks without holders, in the order in which they were released; and all other
+  // blocks.
   std::list<int64_t> kept_, not_kept_;
-  std::vector<std::list<int64_t>::iterator> place_;  // by block: in either
+  std::vector<std::list<int64_t>::iterator> place_;  // by block: its position in either list
   Use use_;
 };
 

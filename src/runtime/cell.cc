@@ -14,7 +14,7 @@
 namespace chairlift {
 namespace {
 
-constexpr size_t kAlign = 64;  // of every tensor; also what must be readable past its end
+constexpr size_t kAlign = 64;  // of every tensor; also the readable bytes past its end
 
 std::vector<Cell::Port> Ports(const std::vector<SymbolicSpec>& specs) {
   std::vector<Cell::Port> ports;
@@ -44,15 +44,15 @@ bool Adjacent(const std::byte* const* rows, int64_t count, size_t bytes) {
 }  // namespace
 
 struct Cell::Step {
-  // Absent where the graph is another.
+  // Absent if the graph is not a single such step.
   static StatusOr<std::unique_ptr<Step>> Of(const Graph& graph);
 
   RecurrentStep kernel;
   WeightCache weights;
   int64_t hidden = 0;
-  // The cell's inputs and outputs; −1 where the step has none.
+  // Indices of the cell's inputs and outputs; −1 if the step does not have it.
   int x = -1, h = -1, c = -1, h_next = -1, c_next = -1;
-  // By worker, each its own: from which end of the weights its next step goes.
+  // By worker, accessed only by that worker: from which end of the weights its next step reads.
   std::array<bool, Team::kMaxWorkers> backward = {};
 };
 
@@ -86,7 +86,7 @@ StatusOr<std::unique_ptr<Cell::Step>> Cell::Step::Of(const Graph& graph) {
   step->c = place(graph.inputs, node.inputs, kStepC);
   step->h_next = place(graph.outputs, node.outputs, 0);
   step->c_next = place(graph.outputs, node.outputs, 1);
-  // Its own inputs and outputs, each once.
+  // Each of its inputs and outputs is an operand once.
   const size_t operands = lstm ? 3 : 2;
   if (step->x < 0 || step->h < 0 || step->h_next < 0 ||
       (lstm && (step->c < 0 || step->c_next < 0)) || graph.inputs.size() != operands ||
@@ -216,7 +216,7 @@ StatusOr<std::vector<Tensor>> Cell::Run(int64_t rows, std::span<const Rows> inpu
   struct Part {
     DType dtype;
     Shape shape;
-    size_t row_bytes = 0;  // of its sources together
+    size_t row_bytes = 0;  // of all its sources together
     bool adjacent = false;
   };
   absl::InlinedVector<Part, 6> parts;

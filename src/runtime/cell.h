@@ -1,4 +1,4 @@
-// A cell that can run: a graph over rows that lie anywhere in its device's memory.
+// A runnable cell: a graph over rows at arbitrary addresses of its device's memory.
 #ifndef CHAIRLIFT_RUNTIME_CELL_H_
 #define CHAIRLIFT_RUNTIME_CELL_H_
 
@@ -18,12 +18,12 @@ namespace chairlift {
 // Thread-safe once created.
 class Cell {
  public:
-  // An input or output: what one row of it is.
+  // An input or output: the type and shape of one row.
   struct Port {
     std::string name;
     DType dtype = DType::kUndefined;
     SymbolicShape row;
-    int64_t row_bytes = -1;  // −1 where the row has dimensions that vary
+    int64_t row_bytes = -1;  // −1 if the row has dimensions that vary
   };
   // Rows to run on: rows[r] is the address of row r in the device's memory, each of shape `row`.
   struct Rows {
@@ -31,7 +31,7 @@ class Cell {
     const std::byte* const* rows = nullptr;
   };
 
-  // Every input and output of the graph has its rows along dimension 0.
+  // Every input and output of the graph must have its rows along dimension 0.
   static StatusOr<std::unique_ptr<Cell>> Create(std::string name, Graph graph,
                                                 const ExecutableOptions& options);
 
@@ -40,29 +40,30 @@ class Cell {
   const std::string& name() const { return name_; }
   const std::vector<Port>& inputs() const { return inputs_; }
   const std::vector<Port>& outputs() const { return outputs_; }
-  // Whether rows of some input have dimensions that vary.
+  // Whether an input has rows with varying dimensions.
   bool open() const { return open_; }
   Executable& executable() { return *executable_; }
 
-  // Outputs are new tensors [rows, row…]. Rows that lie one after the other are read in place,
-  // others are gathered into `staging` first, on the CPU side by side where the graph joins them;
-  // there a recurrent step reads its rows wherever they lie. Both arenas are of one stream; it,
-  // `stop` and `timer` as for Executable::Run().
+  // Returns outputs as new tensors [rows, row…]. Rows at consecutive addresses are read in place.
+  // Others are gathered into `staging` first; on the CPU, directly side by side if the graph joins
+  // them. A recurrent step on the CPU reads its rows at any address. Both arenas belong to one
+  // stream; it, `stop` and `timer` are as in Executable::Run().
   StatusOr<std::vector<Tensor>> Run(int64_t rows, std::span<const Rows> inputs, Team& team,
                                     int worker, Arena& arena, Arena& staging,
                                     const StopFlag* stop = nullptr, NodeTimer* timer = nullptr);
 
-  // Whether RunInto() does what Run() does, but writes the rows of its outputs to the first rows of
-  // tensors that are there.
+  // Whether RunInto() is available: it computes what Run() does, but writes to the first rows of
+  // existing tensors.
   bool runs_into() const { return step_ != nullptr; }
-  // `outputs`: as Run() returns them, of at least as many rows, and read by nobody meanwhile.
+  // `outputs`: as Run() returns them, with at least as many rows. Nothing else may read them
+  // meanwhile.
   Status RunInto(int64_t rows, std::span<const Rows> inputs, std::span<const Tensor> outputs,
                  Team& team, int worker, Arena& arena, NodeTimer* timer = nullptr) const;
-  // Outputs of so many rows, not initialised, where runs_into().
+  // Uninitialised outputs of `rows` rows. Requires runs_into().
   std::vector<Tensor> NewOutputs(int64_t rows) const;
 
  private:
-  // A float32 chairlift::RecurrentStep as the whole graph, on the CPU.
+  // The graph is a single float32 chairlift::RecurrentStep, on the CPU.
   struct Step;
 
   Cell(std::string name, std::vector<Port> inputs, std::vector<std::vector<int>> sources,
@@ -75,7 +76,7 @@ class Cell {
   std::string name_;
   std::unique_ptr<Executable> executable_;
   std::vector<Port> inputs_;
-  // By input of the executable: those of the cell that it has side by side (JoinRows).
+  // By input of the executable: the inputs of the cell that it holds side by side (JoinRows).
   std::vector<std::vector<int>> sources_;
   std::vector<Port> outputs_;
   bool open_ = false;

@@ -42,13 +42,13 @@ StatusOr<std::vector<Tensor>> RunIf(const Node& node, std::span<const Tensor> in
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
                              run(branch, condition ? captures.subspan(otherwise->num_captures)
                                                    : captures.first(otherwise->num_captures)));
-  outputs.resize(node.outputs.size());  // the last ones may not be asked for
+  outputs.resize(node.outputs.size());  // trailing outputs may not be requested
   return outputs;
 }
 
-// What a loop's body says of its outputs, for stacks that stay empty: sizes that depend on the
-// request follow from the shapes of what the body would have run on. Where they do not fit the
-// body, what holds for all requests: a body that never runs refuses nothing.
+// Uses the loop body's output shapes for stacks that stay empty. Sizes that depend on the request
+// follow from the shapes that the body would have run on. If those do not fit the body, uses what
+// holds for all requests: a body that never runs must not fail.
 Graph BodyFor(const Graph& body, std::span<const Shape> arguments) {
   Graph graph = body;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -59,7 +59,7 @@ Graph BodyFor(const Graph& body, std::span<const Shape> arguments) {
   return InferShapes(graph).ok() ? graph : body;
 }
 
-// Collects one tensor an iteration into one with a further axis.
+// Stacks one tensor per iteration along a new axis.
 class Stack {
  public:
   // `bytes_left` must outlive it.
@@ -72,7 +72,8 @@ class Stack {
                              node.Describe(), slices_[0].shape().ToString(),
                              slice.shape().ToString());
     }
-    // Once as a slice, once in the whole; and what keeps a slice, however small.
+    // A slice counts twice: by itself and as a part of the result. kKeptBytes is the overhead of
+    // each slice that is kept, however small.
     constexpr int64_t kKeptBytes = 512;
     bytes_left_ -= 2 * static_cast<int64_t>(slice.byte_size()) + kKeptBytes;
     if (bytes_left_ < 0) {
@@ -84,7 +85,7 @@ class Stack {
     return absl::OkStatus();
   }
 
-  // `like` has the type and, as far as it is known, the shape where nothing was added.
+  // If nothing was added, `like` gives the type and the known part of the shape.
   StatusOr<Tensor> Finish(const Node& node, const Value& like, int64_t axis, bool reverse) {
     Shape shape;
     DType dtype = like.dtype;
@@ -188,7 +189,7 @@ StatusOr<std::vector<Tensor>> RunLoop(const Node& node, std::span<const Tensor> 
   return outputs;
 }
 
-// Element `index` along `axis`, which is dropped.
+// Element `index` along `axis`; the axis is removed.
 Tensor Slice(const Tensor& t, int axis, int64_t index) {
   Shape shape = t.shape();
   shape.Erase(axis);

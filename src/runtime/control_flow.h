@@ -1,4 +1,5 @@
-// If, Loop and Scan: which sub-graph runs when, on what, and how its results are put together.
+// If, Loop and Scan: chooses which sub-graph runs when and with which inputs, and combines its
+// results.
 #ifndef CHAIRLIFT_RUNTIME_CONTROL_FLOW_H_
 #define CHAIRLIFT_RUNTIME_CONTROL_FLOW_H_
 
@@ -11,14 +12,14 @@
 
 namespace chairlift {
 
-// Runs a sub-graph on its formal inputs followed by its captures. The outputs may share bytes
-// with the inputs, never with each other's writers: they are not written again.
+// Runs a sub-graph on its formal inputs followed by its captures. Outputs may share bytes with the
+// inputs; those bytes are not written again.
 using RunSubgraph =
     absl::FunctionRef<StatusOr<std::vector<Tensor>>(const Graph&, std::span<const Tensor>)>;
 
-// Runs a node of sub-graphs (OperatorDef::runs_bodies) on its inputs, captures included. A loop
-// that does not end within kMaxLoopIterations, or whose scan outputs take more than `max_bytes`
-// while they are put together, is OutOfRange.
+// Runs a node with sub-graphs (OperatorDef::runs_bodies) on its inputs, including captures.
+// OutOfRange if a loop does not end within kMaxLoopIterations, or if its scan outputs need more
+// than `max_bytes` while they are combined.
 StatusOr<std::vector<Tensor>> RunControlFlow(const Node& node, std::span<const Tensor> inputs,
                                              int64_t max_bytes, RunSubgraph run);
 

@@ -20,20 +20,20 @@ namespace chairlift {
 namespace {
 
 constexpr std::string_view kHeader = "chairlift cost table 1";
-constexpr std::string_view kEnding = ".costs";  // of a table's name
+constexpr std::string_view kEnding = ".costs";  // of a table's file name
 constexpr size_t kMostTables = 4096;            // kept
 constexpr size_t kMostFileBytes = size_t{4} << 20;
-// Of one batch: an hour, longer than anything that is ever timed.
+// For one batch: an hour, longer than any measurement.
 constexpr int64_t kMostNs = std::chrono::nanoseconds(std::chrono::hours(1)).count();
 
-// FNV-1a: distinguishes files and notices damage; not a defence against forgery.
+// FNV-1a: distinguishes files and detects damage. Not a defence against forgery.
 uint64_t Digest(uint64_t hash, std::string_view bytes) {
   for (const char c : bytes) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
   return hash;
 }
 constexpr uint64_t kDigestStart = 0xcbf29ce484222325u;
 
-// The version, and the program's size and time: other kernels may be in it.
+// The version, and the program's size and time, because another build may have other kernels.
 std::string BuildName() {
   std::error_code error;
   const std::filesystem::path program = "/proc/self/exe";
@@ -67,8 +67,8 @@ StatusOr<std::string> Line(std::istringstream& text, std::string_view name) {
   return line.substr(name.size() + 1);
 }
 
-// Removes what processes left that ended while they wrote, and the oldest tables of too many: each
-// model that was ever served leaves some.
+// Removes files that interrupted processes left, and the oldest tables over the limit: each model
+// that was ever served leaves some.
 void Sweep(const PrivateFolder& folder) {
   constexpr auto kStale = std::chrono::hours(1);
   constexpr size_t kMostListed = size_t{1} << 16;
@@ -161,13 +161,13 @@ CostTable::Key CostTableKeyOf(std::string_view description, int workers) {
 
 std::filesystem::path CostTablePath(const CostTable::Key& key) {
   std::filesystem::path base;
-  // A relative path does not count, as the XDG specification says.
+  // Relative paths are ignored, as the XDG specification requires.
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
     base = cache;
   } else if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') {
     base = std::filesystem::path(home) / ".cache";
   } else {
-    // Shared with other users, who may have made a folder of any name before.
+    // The folder is shared with other users, who can create a folder of any name first.
     return TableIn(
         std::filesystem::temp_directory_path() / fmt::format("chairlift-{}", ::geteuid()), key);
   }

@@ -1,4 +1,4 @@
-// What a batch of a model costs, by rows and length: measured once, kept on disk.
+// The cost of a model's batches by rows and length: measured once, kept on disk.
 #ifndef CHAIRLIFT_RUNTIME_COST_TABLE_H_
 #define CHAIRLIFT_RUNTIME_COST_TABLE_H_
 
@@ -14,14 +14,14 @@
 
 namespace chairlift {
 
-// Costs are the time of the whole batch. Not thread-safe while it is filled.
+// Each cost is the time of the whole batch. Not thread-safe while it is filled.
 class CostTable {
  public:
-  // What the costs hold for; a table of another key is not used.
+  // What the costs are valid for. A table with another key is not used.
   struct Key {
-    std::string model;   // digest of what was timed
+    std::string model;   // digest of the measured model
     std::string device;  // CPU name, instruction set
-    std::string build;   // version of Chairlift, and which program of that version
+    std::string build;   // Chairlift's version and build
     int workers = 1;
     friend bool operator==(const Key&, const Key&) = default;
   };
@@ -37,12 +37,12 @@ class CostTable {
     return costs_;
   }
 
-  // A text file: the key, a line for each cost, a checksum. Its folder is made where it is missing,
-  // is closed to other users, and keeps the latest 4096 tables. kUnavailable where it cannot be
-  // written, or is another user's.
+  // Writes a text file: the key, a line per cost, a checksum. Creates the folder if it is missing,
+  // closes it to other users, and keeps the latest 4096 tables. kUnavailable if it cannot be
+  // written or belongs to another user.
   Status Save(const std::filesystem::path& path) const;
-  // kNotFound: no such file. kInvalidArgument: not a table, cut short, changed, or larger than any
-  // table. kUnavailable: its folder is another user's.
+  // kNotFound: no such file. kInvalidArgument: not a table, truncated, modified or too large.
+  // kUnavailable: its folder belongs to another user.
   static StatusOr<CostTable> Load(const std::filesystem::path& path);
 
  private:
@@ -54,10 +54,10 @@ class CostTable {
 
 // The key of a model file on this machine and build.
 StatusOr<CostTable::Key> CostTableKey(const std::filesystem::path& model, int workers);
-// The key of anything else; `description` must differ wherever the time may.
+// The key of anything else. `description` must differ whenever the time may.
 CostTable::Key CostTableKeyOf(std::string_view description, int workers);
-// Where its table is kept: $XDG_CACHE_HOME or ~/.cache, /chairlift/<digest>-<workers>.costs.
-// Without either: chairlift-<user id> in the folder for temporary files.
+// The file of a table: $XDG_CACHE_HOME or ~/.cache, /chairlift/<digest>-<workers>.costs. Without
+// either: in chairlift-<user id> in the folder for temporary files.
 std::filesystem::path CostTablePath(const CostTable::Key& key);
 
 }  // namespace chairlift

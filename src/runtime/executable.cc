@@ -49,8 +49,8 @@ std::vector<SymbolicSpec> Specs(const Graph& graph, std::span<const ValueId> ids
 
 namespace {
 
-// Shapes that the inputs might have: 1 for unknown leading dimensions, a few dozen for others. None
-// where a rank is unknown.
+// Plausible input shapes: 1 for unknown leading dimensions, a few dozen for others. Nothing if a
+// rank is unknown.
 std::optional<std::vector<TensorDesc>> LikelyInputs(const std::vector<SymbolicSpec>& inputs) {
   constexpr int64_t kLikelySize = 32;
   std::map<std::string, int64_t> symbols;
@@ -83,7 +83,7 @@ Status Executable::Impl::CheckShapes(size_t count, ShapeOf shape_of) const {
   struct Symbol {
     const std::string* name;
     int64_t value;
-    size_t input;  // the one that set it
+    size_t input;  // the input that determined it
   };
   absl::InlinedVector<Symbol, 8> symbols;
   for (size_t i = 0; i < count; ++i) {
@@ -142,11 +142,11 @@ StatusOr<std::unique_ptr<Executable>> Executable::Create(Graph graph,
                                                          const ExecutableOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->inputs = Specs(graph, graph.inputs);
-  impl->outputs = Specs(graph, graph.outputs);  // with the names that passes may lose
+  impl->outputs = Specs(graph, graph.outputs);  // with the names, which passes may lose
   if (!options.passed) {
     std::set<std::string> disabled = options.disabled_passes;
     if (!options.device->is_host() || options.narrow_to != DType::kUndefined) {
-      disabled.insert("assign_layouts");  // it is for the CPU's kernels of float32
+      disabled.insert("assign_layouts");  // it serves only the CPU's float32 kernels
     }
     CHAIRLIFT_ASSIGN_OR_RETURN(impl->reports, RunPasses(graph, disabled));
   }
@@ -162,8 +162,8 @@ StatusOr<std::unique_ptr<Executable>> Executable::Create(Graph graph,
   impl->device = options.device;
   impl->runner = std::make_unique<GraphRunner>(impl->graph, options.max_plan_bytes, impl->weights,
                                                *options.device);
-  // What no kernel can do is reported now, not to the first request. Guessed shapes may be wrong
-  // for the model, so other errors mean nothing here.
+  // Reports nodes without a kernel now instead of at the first request. The guessed shapes may be
+  // wrong for the model, so other errors are ignored.
   if (const auto descs = LikelyInputs(impl->inputs)) {
     const Status status = impl->runner->Prepare(*descs, 1).status();
     if (absl::IsUnimplemented(status)) return status;
@@ -186,8 +186,8 @@ StatusOr<std::vector<Tensor>> Executable::Run(std::span<const Tensor> inputs, Te
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
                              impl_->runner->Run(inputs, {team, worker, arena, stop, timer}));
-  // What only passes through (an input, a constant, a view of them) is copied: callers may write
-  // to the outputs, and to the inputs once the run is over.
+  // An output that is an input, a constant or a view of one is copied: callers may write to the
+  // outputs, and to the inputs after the run.
   for (Tensor& t : outputs) {
     if (!t.present() || t.owner().use_count() == 1) continue;
     CHAIRLIFT_ASSIGN_OR_RETURN(t, arena.stream().Clone(t));

@@ -1,8 +1,8 @@
-// A model that can run: graph, packed weights, and one plan per shape class.
+// A runnable model: graph, packed weights, and one plan per shape class.
 //
-// A *shape class* is the concrete shapes of all inputs together with the width (workers) the plan
-// is made for. The first request of a class pays for its plan: shapes inferred, shape computations
-// folded, layouts fixed, kernels compiled, memory planned. Later ones only run it.
+// A *shape class* is the concrete shapes of all inputs together with the width (workers) of the
+// plan. The first request of a class pays for its plan: shapes are inferred, shape computations
+// folded, layouts fixed, kernels compiled and memory planned. Later requests only run it.
 #ifndef CHAIRLIFT_RUNTIME_EXECUTABLE_H_
 #define CHAIRLIFT_RUNTIME_EXECUTABLE_H_
 
@@ -26,11 +26,11 @@
 
 namespace chairlift {
 
-// The memory one worker computes in, as large as the largest recent plan: what has not been used
-// for some dozens of runs goes back to the system. One per worker, used by one thread at a time.
+// The working memory of one worker, as large as the largest recent plan. Memory that was not used
+// for some dozens of runs is returned to the system. One per worker, used by one thread at a time.
 //
-// It is memory of one stream's device. Its users run on that stream, in order, so runs may be
-// enqueued one behind the other. The stream outlives it.
+// The memory belongs to the device of one stream. All users run on that stream, in order, so
+// several runs can be enqueued. The stream must outlive the arena.
 class Arena {
  public:
   explicit Arena(Stream& stream = CpuStream());
@@ -38,28 +38,28 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
   Stream& stream() const { return stream_; }
-  // Bytes of intermediates and outputs that one run may have at once; unlimited by default. A run
-  // that needs more is refused before it allocates.
+  // Bytes of intermediates and outputs that one run may have at the same time; unlimited by
+  // default. A run that needs more is refused before it allocates.
   void set_limit(size_t bytes) { limit_ = bytes; }
   size_t limit() const { return limit_; }
-  // At least `bytes`, 64-byte aligned, on huge pages where granted; null if the device is out of
-  // memory. The contents stay; if the arena has to grow, earlier pointers become invalid for work
+  // At least `bytes`, 64-byte aligned, on huge pages if granted; null if the device is out of
+  // memory. Keeps the contents. If the arena grows, earlier pointers are invalid for work that is
   // enqueued afterwards.
   std::byte* Reserve(size_t bytes);
   size_t capacity() const { return capacity_; }
   // The part of capacity() that may be backed by memory.
   size_t held_bytes() const { return held_; }
-  // Between runs: hands back what it holds if nothing was asked of it since the last call, and that
-  // is worth it. Its size and addresses stay; the contents go.
+  // Call it between runs. If the arena was not used since the last call, releases its memory if
+  // that is worthwhile. Its size and addresses stay; the contents are lost.
   void ReleaseIdle();
   bool Contains(const void* p) const {
     const std::byte* const data = this->data();
     return std::less_equal<const void*>()(data, p) && std::less<const void*>()(p, data + capacity_);
   }
-  // The arena of control flow bodies, which run while this one is in use; its limit is what this
-  // one leaves of its own.
+  // The arena for control flow bodies, which run while this one is in use. Its limit is what this
+  // arena leaves of its own limit.
   Arena& Nested();
-  // A step's pointers, kept to save allocations.
+  // The pointer lists of a step, kept to save allocations.
   std::vector<const void*>& input_pointers() { return input_pointers_; }
   std::vector<void*>& output_pointers() { return output_pointers_; }
 
@@ -73,8 +73,8 @@ class Arena {
   size_t capacity_ = 0;
   size_t held_ = 0;
   size_t limit_ = std::numeric_limits<size_t>::max();
-  size_t in_use_ = 0;  // what was asked for last
-  size_t recent_ = 0;  // the most that was asked for, of the last `asked_` times
+  size_t in_use_ = 0;  // the last requested size
+  size_t recent_ = 0;  // the largest of the last `asked_` requested sizes
   int asked_ = 0;
   bool idle_ = false;  // since the last ReleaseIdle()
   std::unique_ptr<Arena> nested_;
@@ -84,7 +84,7 @@ class Arena {
 
 class NodeTimer;
 
-// Set by another thread once nobody needs a run's result.
+// Set by another thread when the result of a run is no longer needed.
 using StopFlag = std::atomic<bool>;
 
 struct SymbolicSpec {
@@ -93,18 +93,18 @@ struct SymbolicSpec {
   SymbolicShape shape;
 };
 
-// Values that are channel-blocked have the shapes that they are stored in, [N, ceil(C/B), spatial…,
-// B].
+// Channel-blocked values have their stored shapes, [N, ceil(C/B), spatial…, B].
 std::vector<SymbolicSpec> Specs(const Graph& graph, std::span<const ValueId> ids);
 
 struct ExecutableOptions {
   std::set<std::string> disabled_passes = {};
-  // Bytes that all kept plans may hold; the least recently used shape class is dropped first.
+  // Bytes of all kept plans together; the least recently used shape class is dropped first.
   int64_t max_plan_bytes = int64_t{64} << 20;
   Device* device = &CpuDevice();
-  // After the passes, what is float32 inside becomes this (graph/narrow.h); kUndefined: it stays.
+  // After the passes, float32 values inside the model get this type (graph/narrow.h). kUndefined:
+  // they stay float32.
   DType narrow_to = DType::kUndefined;
-  // The graph has been through the passes, or is part of one that has: none is run.
+  // The graph has already been through the passes, or is part of one that has: runs no pass.
   bool passed = false;
 };
 
@@ -113,16 +113,18 @@ struct PlanStats {
   int folded_nodes = 0;     // computed once per shape class
   int late_nodes = 0;       // shapes known only at run time
   size_t arena_bytes = 0;   // planned
-  size_t tensor_bytes = 0;  // of all intermediates, if none shared memory
-  int64_t held_bytes = 0;   // estimated, while the plan is kept: kernels, values of the class
+  size_t tensor_bytes = 0;  // of all intermediates without memory reuse
+  int64_t held_bytes = 0;   // estimated while the plan is kept: kernels, values of the class
   // The arena's intermediates and kernel scratch, with the steps that use them.
   std::vector<MemoryRecord> records = {};
-  // Where operators have several implementations: by "Conv: onednn (winograd: why it was refused)".
+  // For operators with several implementations: which was chosen, keyed as "Conv: onednn (winograd:
+  // why it was refused)".
   struct KernelUse {
     int steps = 0;
-    std::string first;    // the first one's node
+    std::string first;    // the first node that uses it
     std::string taken;    // "onednn"
-    std::string refused;  // those before it, and why: "winograd: …; upsampling: …"
+    std::string refused;  // earlier candidates, and why they were refused: "winograd: …;
+                          // upsampling: …"
   };
   std::map<std::string, KernelUse> kernels = {};
 };
@@ -130,8 +132,8 @@ struct PlanStats {
 // Thread-safe once created.
 class Executable {
  public:
-  // Runs the passes and makes the plan for the likeliest shapes: Unimplemented where a node cannot
-  // be compiled for the device, or needs data there to know its shapes.
+  // Runs the passes and makes the plan for the likeliest shapes. Unimplemented if a node cannot be
+  // compiled for the device, or if its shapes depend on data on the device.
   static StatusOr<std::unique_ptr<Executable>> Create(Graph graph,
                                                       const ExecutableOptions& options);
   ~Executable();
@@ -141,18 +143,19 @@ class Executable {
   const Graph& graph() const;  // after the passes
   const std::vector<PassReport>& pass_reports() const;
 
-  // On the CPU, runs before it returns; on another device, enqueues the run on the arena's stream:
-  // the executable, and inputs of other streams, must stay until it has ended. inputs[i] matches
-  // inputs()[i] in type and shape and is in the device's memory (checked: InvalidArgument names the
-  // input); outputs are new tensors there.
-  // `team` is the calling worker's, and the plan is made for team.width() workers. Once `stop` is
-  // set, the run ends before the next operator, also in sub-graphs: kCancelled. kOutOfRange if it
-  // needs more than the arena's limit. `timer` gets the time of each node.
+  // On the CPU, runs before it returns. On another device, enqueues the run on the arena's stream:
+  // the executable, and inputs that belong to other streams, must stay until the run has ended.
+  //
+  // inputs[i] must match inputs()[i] in type and shape and be in the device's memory; otherwise
+  // InvalidArgument names the input. Outputs are new tensors there. `team` is the calling worker's;
+  // the plan is made for team.width() workers. Once `stop` is set, the run ends before the next
+  // operator, also in sub-graphs, with kCancelled. kOutOfRange if the run needs more than the
+  // arena's limit. `timer` receives the time of each node.
   StatusOr<std::vector<Tensor>> Run(std::span<const Tensor> inputs, Team& team, int worker,
                                     Arena& arena, const StopFlag* stop = nullptr,
                                     NodeTimer* timer = nullptr);
 
-  // Makes (or finds) the plan for these input shapes without running it.
+  // Makes or finds the plan for these input shapes without running it.
   StatusOr<PlanStats> Prepare(std::span<const Shape> input_shapes, int width);
 
   const Device& device() const;

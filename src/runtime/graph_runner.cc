@@ -15,10 +15,10 @@ namespace {
 
 Status Stopped() { return absl::CancelledError("the run was stopped"); }
 
-// Kept whatever they hold.
+// Kept whatever their size.
 constexpr int kPlansKept = 4;
 
-// Where an operand of no bytes at all may point.
+// Where an operand of zero bytes may point.
 alignas(64) std::byte nothing[64];
 
 Status MoreThanLimit(size_t bytes, size_t limit) {
@@ -45,7 +45,7 @@ auto Timed(NodeTimer* timer, const PlannedNode& planned, F run) {
 
 }  // namespace
 
-// One run of the graph: what its places refer to.
+// The state of one run of the graph, which places refer to.
 class GraphRunner::RunState {
  public:
   RunState(std::span<const Tensor> inputs, size_t num_outputs, const RunContext& context)
@@ -54,7 +54,7 @@ class GraphRunner::RunState {
         context_(context),
         stream_(context.arena.stream()) {}
 
-  // Makes everything that `plan` writes to.
+  // Allocates everything that `plan` writes to.
   Status Enter(const Plan& plan) {
     plan_ = &plan;
     for (const NewOutput& output : plan.new_outputs) own_bytes_ += output.desc.byte_size();
@@ -76,7 +76,7 @@ class GraphRunner::RunState {
     return MoreThanLimit(arena_bytes + own_bytes_, limit);
   }
 
-  // Whether nobody wants the outputs any more.
+  // OK if the outputs are still needed.
   Status Wanted() const {
     if (context_.stop == nullptr || !context_.stop->load(std::memory_order_relaxed)) {
       return absl::OkStatus();
@@ -118,7 +118,7 @@ class GraphRunner::RunState {
       CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> results,
                                  Timed(context_.timer, planned, compute));
       for (size_t i = 0; i < node.node->outputs.size(); ++i) {
-        // What a node hands through from the arena must outlive its place there.
+        // A result that a node passes through from the arena must outlive its place there.
         late_.push_back(context_.arena.Contains(results[i].raw()) ? results[i].Clone()
                                                                   : std::move(results[i]));
         own_bytes_ += late_.back().byte_size();
@@ -141,7 +141,7 @@ class GraphRunner::RunState {
     return absl::OkStatus();
   }
 
-  // Of the arena's limit, beside the plan's own place in it.
+  // What the arena's limit leaves beside the plan's own memory.
   int64_t BytesLeft() const {
     const size_t used = plan_->arena_bytes + own_bytes_;
     const size_t limit = context_.arena.limit();
@@ -172,7 +172,7 @@ class GraphRunner::RunState {
     return nullptr;
   }
 
-  // Shares the bytes; those in the arena are only lent.
+  // Shares the bytes; bytes in the arena are valid only for now.
   Tensor TensorAt(const Operand& operand) {
     const Shape shape = operand.desc.StoredShape();
     const auto as = [&](const Tensor& t) { return t.shape() == shape ? t : t.Reshaped(shape); };
@@ -273,7 +273,7 @@ StatusOr<std::vector<Tensor>> GraphRunner::ComputeLate(const Node& node,
                           context.timer};
   const auto run = [&](const Graph& body,
                        std::span<const Tensor> arguments) -> StatusOr<std::vector<Tensor>> {
-    // Here too: a body may have no operator.
+    // Checked here too, because a body may have no operator.
     if (context.stop != nullptr && context.stop->load(std::memory_order_relaxed)) return Stopped();
     ++body_runs;
     return bodies_.at(&body)->Run(arguments, nested);
@@ -285,7 +285,7 @@ StatusOr<std::vector<Tensor>> GraphRunner::Run(std::span<const Tensor> inputs,
                                                const RunContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(PlanPtr plan, PlanFor(inputs, context.team.width()));
   StatusOr<std::vector<Tensor>> outputs = RunPlans(plan, inputs, context);
-  context.arena.stream().Keep(std::move(plan));  // whether or not all of it was enqueued
+  context.arena.stream().Keep(std::move(plan));  // even if only a part was enqueued
   return outputs;
 }
 

@@ -26,10 +26,10 @@ class GraphRunner {
   GraphRunner(const Graph& graph, int64_t max_plan_bytes, WeightCache& weights,
               Device& device = CpuDevice());
 
-  // Inputs as graph.inputs, captures included, in the shapes that they are stored in
-  // (TensorDesc::StoredShape); not checked against the graph. So are outputs, which may
-  // share bytes with inputs and constants (and with each other), never with the arena. Runs, or
-  // enqueues it on the arena's stream.
+  // Inputs correspond to graph.inputs, including captures, in their stored shapes
+  // (TensorDesc::StoredShape); they are not checked against the graph. Outputs are in stored shapes
+  // too. They may share bytes with inputs, constants and each other, never with the arena. Runs, or
+  // enqueues the run on the arena's stream.
   StatusOr<std::vector<Tensor>> Run(std::span<const Tensor> inputs, const RunContext& context);
 
   // The plan for inputs of these types and stored shapes.
@@ -38,14 +38,14 @@ class GraphRunner {
  private:
   class RunState;
 
-  // Input i of the graph, of that stored shape.
+  // Input i of the graph with that stored shape.
   TensorDesc DescOfInput(size_t i, DType dtype, const Shape& stored) const;
-  // Leaves in `plan` what must stay until the steps enqueued so far have run.
+  // Returns in `plan` what must stay until the enqueued steps have run.
   StatusOr<std::vector<Tensor>> RunPlans(PlanPtr& plan, std::span<const Tensor> inputs,
                                          const RunContext& context);
   StatusOr<PlanPtr> PlanFor(std::span<const Tensor> inputs, int width);
   StatusOr<PlanPtr> Continue(const Plan& plan, std::span<const Tensor> late, int width);
-  // Results of more than `max_bytes` are refused. Counts runs of the node's bodies in `body_runs`.
+  // Refuses results of more than `max_bytes`. Counts runs of the node's bodies in `body_runs`.
   StatusOr<std::vector<Tensor>> ComputeLate(const Node& node, std::span<const Tensor> inputs,
                                             const RunContext& context, int64_t max_bytes,
                                             int64_t& body_runs);

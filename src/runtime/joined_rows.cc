@@ -5,7 +5,7 @@
 namespace chairlift {
 namespace {
 
-// How often a value is read, by nodes or as an output.
+// How often a value is read by nodes or as an output.
 int Readers(const Graph& graph, ValueId id) {
   auto readers = std::count(graph.outputs.begin(), graph.outputs.end(), id);
   for (const Node& node : graph.nodes) {

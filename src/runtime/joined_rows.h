@@ -1,5 +1,5 @@
-// Inputs of a cell that its graph does nothing with but put their rows side by side, as the states
-// of a tree's children: gathered where they are to be, instead of gathered and then joined.
+// Cell inputs that the graph only concatenates row by row, such as the states of a tree's children.
+// They are gathered directly into place instead of being gathered and then joined.
 #ifndef CHAIRLIFT_RUNTIME_JOINED_ROWS_H_
 #define CHAIRLIFT_RUNTIME_JOINED_ROWS_H_
 
@@ -9,9 +9,9 @@
 
 namespace chairlift {
 
-// Of a graph whose inputs have their rows along dimension 0 and whose shapes are inferred: makes
-// the result of each Concat of such inputs, of known rows, an input in place of the first of them.
-// Returns, for each input that there is then, the inputs that it is made of, as they were numbered.
+// For a graph with inferred shapes whose inputs have rows along dimension 0. The result of each
+// Concat of such inputs with known rows becomes an input, in place of the first of them. Returns,
+// for each new input, the original numbers of the inputs that it consists of.
 std::vector<std::vector<int>> JoinRows(Graph& graph);
 
 }  // namespace chairlift

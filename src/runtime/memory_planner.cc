@@ -13,12 +13,12 @@ bool Overlap(const MemoryRecord& a, const MemoryRecord& b) {
   return a.first_step <= b.last_step && b.first_step <= a.last_step;
 }
 
-// The offset for `record` among `others`, which are ordered by offset.
+// The offset for `record` among `others`, which are sorted by offset.
 size_t FindGap(const MemoryRecord& record, std::span<const PlacedRecord> others) {
   const size_t bytes = RoundUp(record.bytes);
   size_t best_offset = 0;
   size_t best_gap = std::numeric_limits<size_t>::max();
-  size_t end = 0;  // of the records alive with this one, so far
+  size_t end = 0;  // of the records so far that are alive together with this one
   for (const PlacedRecord& other : others) {
     if (!Overlap(record, other.record)) continue;
     if (other.offset > end) {

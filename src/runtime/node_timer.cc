@@ -42,7 +42,7 @@ double PlannedNode::Bytes() const {
   for (const Operand& operand : outputs) written += static_cast<double>(operand.desc.byte_size());
   for (const Operand& operand : inputs) {
     const auto bytes = static_cast<double>(operand.desc.byte_size());
-    // Products read all of their weights; others look up rows of a table, one a row of the output.
+    // Products read all of their weights; other operators look up one table row per output row.
     const bool table = operand.place.kind == Place::kKnown && node.def->multiply_adds == nullptr;
     read += table ? std::min(bytes, written) : bytes;
   }

@@ -1,11 +1,12 @@
-// A plan: what one graph does for one shape class, with nothing left to decide but the addresses.
+// A plan: what one graph does for one shape class. Only the addresses are left to fill in.
 //
-// A plan is a list of steps (kernels in order, every operand's place known) followed by its *late*
-// nodes: control flow, and nodes whose output shapes depend on data. What depends on those is
-// planned once their shapes are at hand, as a continuation of this plan, which is kept under those
-// shapes as plans are kept under their inputs' shapes. Most models have no late node and one plan.
+// A plan is a list of steps (kernels in order, with every operand's place known), followed by its
+// *late* nodes: control flow, and nodes whose output shapes depend on data. Nodes that depend on
+// late results are planned when those shapes are known, as a continuation of this plan.
+// Continuations are kept by those shapes, as plans are kept by input shapes. Most models have no
+// late node and one plan.
 //
-// Immutable once built, apart from the cache of continuations, which is thread-safe.
+// Immutable once built, except for the cache of continuations, which is thread-safe.
 #ifndef CHAIRLIFT_RUNTIME_PLAN_H_
 #define CHAIRLIFT_RUNTIME_PLAN_H_
 
@@ -22,12 +23,12 @@
 
 namespace chairlift {
 
-// Where an operand's bytes are. Views and in-place results share their source's place.
+// Where an operand's bytes are. Views and in-place results have the place of their source.
 struct Place {
   enum Kind : uint8_t { kAbsent, kInput, kKnown, kArena, kOutput, kLate };
   Kind kind = kAbsent;
-  // kArena: bytes from the arena's start. Otherwise an index: of the graph's inputs, of
-  // Plan::known, of the graph's outputs, of the late values of the run.
+  // For kArena: bytes from the arena's start. Otherwise an index into the graph's inputs,
+  // Plan::known, the graph's outputs, or the late values of the run.
   size_t at = 0;
 };
 
@@ -39,7 +40,7 @@ struct Operand {
 struct Step {
   const Node* node = nullptr;
   std::unique_ptr<Kernel> kernel;
-  const PlanStats::KernelUse* use = nullptr;  // in the plan's stats; null: there is no choice
+  const PlanStats::KernelUse* use = nullptr;  // in the plan's stats; null: only one implementation
   std::vector<Operand> inputs;
   std::vector<Operand> outputs;
   size_t scratch_offset = 0;
@@ -49,42 +50,44 @@ struct Step {
 struct LateNode {
   const Node* node = nullptr;
   std::vector<Operand> inputs;
-  int first_output = 0;  // its outputs are late values [first_output, + node->outputs.size())
+  int first_output = 0;  // its outputs are late values [first_output, first_output +
+                         // node->outputs.size())
 };
 
-// A graph output that a step writes straight into.
+// A graph output that a step writes directly.
 struct NewOutput {
   int index;
   TensorDesc desc;
 };
-// A graph output that shares its bytes with something else until the end.
+// A graph output that shares its bytes with another value until the end of the run.
 struct SharedOutput {
   int index;
   Operand source;
 };
 
-// What is known of a value while a plan is built.
+// What is known about a value while a plan is built.
 struct BoundValue {
   bool resolved = false;  // desc is final
   TensorDesc desc;
-  Tensor value;  // where known ahead of the run
+  Tensor value;  // if known before the run
   std::optional<std::vector<Dim>> elements;
-  Place place;  // kAbsent for values known ahead of the run: each plan lists those it reads
+  Place place;  // kAbsent for values known before the run: each plan lists those it reads
 };
 
-// Where a plan stops, and what a continuation of it starts from.
+// The state at the end of a plan, where its continuation starts.
 struct BindState {
   std::vector<BoundValue> values;    // by ValueId
-  std::vector<int> nodes;            // still to be planned, in order
+  std::vector<int> nodes;            // not yet planned, in order
   std::vector<ValueId> late;         // the late values so far; kNoValue for absent outputs
-  size_t fresh_late = 0;             // of those, the last so many are of the plan's own late nodes
-  std::vector<PlacedRecord> placed;  // what earlier plans of the run leave in the arena
+  size_t fresh_late = 0;             // how many of those, at the end, come from the plan's own late
+                                     // nodes
+  std::vector<PlacedRecord> placed;  // arena memory in use by earlier plans of the run
   std::vector<bool> output_done;     // by index of the graph's outputs
 };
 
-// Of one plan.
+// Per plan.
 inline constexpr int64_t kMaxContinuationBytes = int64_t{1} << 20;
-inline constexpr int kContinuationsKept = 16;  // whatever they hold
+inline constexpr int kContinuationsKept = 16;  // whatever their size
 
 class Plan;
 using PlanPtr = std::shared_ptr<const Plan>;
@@ -97,11 +100,11 @@ class Plan {
   std::vector<LateNode> late;
   std::vector<NewOutput> new_outputs;
   std::vector<SharedOutput> shared_outputs;
-  std::vector<Tensor> known;  // constants and values computed once, as operands; on the device
-  size_t arena_bytes = 0;     // from the arena's start, earlier plans of this run included
+  std::vector<Tensor> known;  // operands that are constants or were computed once; on the device
+  size_t arena_bytes = 0;     // from the arena's start, including earlier plans of this run
   PlanStats stats;
 
-  std::unique_ptr<const BindState> rest;  // null where nothing is left to do after this
+  std::unique_ptr<const BindState> rest;  // null if nothing is left after this plan
   mutable PlanCache<PlanPtr> continuations{kMaxContinuationBytes, kContinuationsKept};
 
  private:
@@ -109,7 +112,7 @@ class Plan {
   std::unique_ptr<WeightCache> own_weights_;  // packed forms of values computed for this class
 };
 
-// Plans what can be planned of `graph` from `state`.
+// Plans as much of `graph` as possible, starting at `state`.
 StatusOr<PlanPtr> BuildPlan(const Graph& graph, BindState state, int width, WeightCache& weights,
                             Device& device);
 

@@ -1,4 +1,4 @@
-// Makes plans: which nodes run when, what is known without running, and where everything lies.
+// Builds plans: the order of nodes, the values known without running, and the place of everything.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -12,16 +12,16 @@
 namespace chairlift {
 namespace {
 
-// Values up to this size that depend on shapes alone are computed once per shape class.
+// Values up to this size that depend only on shapes are computed once per shape class.
 constexpr int64_t kMaxFoldedBytes = 64 << 10;
-// No plan may take more: shapes come from requests.
+// A bound for every plan, because shapes come from requests.
 constexpr size_t kMaxArenaBytes = size_t{32} << 30;
-// A step as it is kept: its operands and what all kernels have, measured over whole models. Kernels
-// that hold more say so (ops/kernel_memory.h).
+// The memory of a stored step: its operands and the common part of kernels, measured over whole
+// models. Kernels that hold more report it (ops/kernel_memory.h).
 constexpr int64_t kStepBytes = 1 << 10;
 constexpr int kForever = std::numeric_limits<int>::max();
 
-// The tensor that `elements` spell out, where all of them are numbers; else not present.
+// The tensor with these elements if all of them are numbers; otherwise an absent one.
 Tensor FromElements(const TensorDesc& desc, const std::vector<Dim>& elements) {
   if (desc.shape.rank() > 1 || desc.size() != static_cast<int64_t>(elements.size())) return {};
   if (desc.dtype != DType::kInt64 && desc.dtype != DType::kInt32) return {};
@@ -39,7 +39,7 @@ Tensor FromElements(const TensorDesc& desc, const std::vector<Dim>& elements) {
   return t;
 }
 
-// The entry of what was chosen, under "Conv: onednn (winograd: it is for 3x3 convolutions)".
+// The entry for a choice, under "Conv: onednn (winograd: it is for 3x3 convolutions)".
 PlanStats::KernelUse& UseOf(const OperatorDef& def, const KernelChoice& choice, PlanStats& stats) {
   std::string refused;
   for (const auto& [name, why] : choice.refused) {
@@ -152,7 +152,7 @@ class PlanBuilder {
       row_major = row_major && out.desc.layout == Layout::kRowMajor;
       largest = std::max<int64_t>(largest, static_cast<int64_t>(out.desc.byte_size()));
     }
-    // A view has no kernel, which would check where the data of its second input lead to.
+    // A view has no kernel, so nothing else checks the values of its second input.
     if (node.def->is_view && node.inputs.size() > 1 && node.inputs[1] != kNoValue &&
         !bound(node.inputs[1]).value.present()) {
       return RunLate(n);
@@ -191,7 +191,7 @@ class PlanBuilder {
             v.elements};
   }
 
-  // Computes a node now. False where its results are too large to keep.
+  // Computes a node now. False if its results are too large to keep.
   StatusOr<bool> Fold(const Node& node) {
     std::vector<Tensor> inputs;
     for (ValueId id : node.inputs) inputs.push_back(id == kNoValue ? Tensor() : bound(id).value);
@@ -217,7 +217,7 @@ class PlanBuilder {
     return true;
   }
 
-  // Whether output 0 is input 0's bytes. A reorder is where there is one element a channel.
+  // Whether output 0 has the bytes of input 0. A reorder is a view if each channel has one element.
   bool IsView(const Node& node) {
     if (node.def->is_view) return true;
     if (node.def->domain != "chairlift" || node.def->name != "Reorder") return false;
@@ -227,7 +227,7 @@ class PlanBuilder {
             from.shape.NumElements(std::min(2, from.shape.rank()), from.shape.rank()) == 1);
   }
 
-  // --- What has to run, and how long its results live ---
+  // --- Which nodes run, and how long their results live ---
 
   void FindNeeded() {
     const auto need = [&](ValueId id) {
@@ -253,7 +253,7 @@ class PlanBuilder {
     order_.assign(kept.rbegin(), kept.rend());
   }
 
-  // first_ is set for what this plan's own steps write; last_ is by root.
+  // first_ is set for values that this plan's own steps write; last_ is by root.
   void FindLifetimes() {
     const auto use = [&](ValueId id, int at) {
       if (id != kNoValue) last_[root_[id]] = std::max(last_[root_[id]], at);
@@ -282,7 +282,7 @@ class PlanBuilder {
     }
   }
 
-  // Whether this plan's steps write the root's bytes, so that they may choose where.
+  // Whether this plan's steps write the root's bytes, and so may choose its place.
   bool OwnRoot(ValueId root) const { return first_[root] >= 0; }
 
   void ShareInPlace() {
@@ -308,7 +308,7 @@ class PlanBuilder {
     }
   }
 
-  // Everything that lay where `from` lies now lies where `to` does.
+  // All values placed at `from` move to the place of `to`.
   void Redirect(ValueId from, ValueId to) {
     for (ValueId& root : root_) {
       if (root == from) root = to;
@@ -345,7 +345,7 @@ class PlanBuilder {
       inputs.clear();
       outputs.clear();
       constants.clear();
-      bool own = false;  // packed forms of values that only this plan has go with the plan
+      bool own = false;  // packed forms of values that belong to this plan only are dropped with it
       for (ValueId id : node.inputs) {
         inputs.push_back(id == kNoValue ? TensorDesc{} : bound(id).desc);
         const bool known = id != kNoValue && bound(id).value.present();
@@ -406,7 +406,7 @@ class PlanBuilder {
     for (size_t s = 0; s < plan_->steps.size(); ++s) {
       plan_->steps[s].scratch_offset = memory.offsets[owners.size() + s];
     }
-    // Views and in-place results lie where their roots do.
+    // Views and in-place results have the places of their roots.
     for (ValueId id = 0; id < static_cast<ValueId>(root_.size()); ++id) {
       if (root_[id] != id && bound(id).place.kind == Place::kAbsent) {
         bound(id).place = bound(root_[id]).place;
@@ -433,7 +433,7 @@ class PlanBuilder {
     return *plan_->own_weights_;
   }
 
-  // Copies the operands that are known ahead of the run to the device: constants once a model.
+  // Copies operands that are known before the run to the device; constants once per model.
   Status UploadKnown() {
     if (device_.is_host() || plan_->known.empty()) return absl::OkStatus();
     CHAIRLIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device_.NewStream());
@@ -456,7 +456,7 @@ class PlanBuilder {
       for (ValueId id : step.node->inputs) step.inputs.push_back(OperandOf(id));
       for (ValueId id : step.node->outputs) {
         if (id != kNoValue && bound(id).value.present()) {
-          // Known without running, but this step writes it too: into its own place.
+          // Known without running, but this step writes it anyway: into its own place.
           step.outputs.push_back({bound(id).place, bound(id).desc});
         } else {
           step.outputs.push_back(OperandOf(id));
@@ -508,13 +508,13 @@ class PlanBuilder {
   std::shared_ptr<Plan> plan_;
   int64_t kernel_bytes_ = 0;  // KernelMemory
 
-  std::vector<int> order_;     // nodes that become steps, or views
+  std::vector<int> order_;     // nodes that become steps or views
   std::vector<int> late_;      // nodes that this plan runs after its steps
-  std::vector<int> deferred_;  // nodes that need what late ones compute
+  std::vector<int> deferred_;  // nodes that depend on late ones
   std::vector<ValueId> root_;  // by value: the value whose bytes it shares
   std::vector<bool> needed_;   // by value: its data is read
   std::vector<int> first_;     // by root: the position in order_ that writes it first
-  std::vector<int> last_;      // by root: the last that reads it
+  std::vector<int> last_;      // the last position that reads it
   std::vector<int> step_at_;   // by step: its position in order_
   std::vector<int> shared_outputs_;
   std::vector<int> known_index_;  // by value: index in plan_->known

@@ -1,4 +1,4 @@
-// Plans by shape class: the most recently used ones, as many as a number of bytes allows.
+// Plans by shape class: the most recently used ones, within a byte limit.
 #ifndef CHAIRLIFT_RUNTIME_PLAN_CACHE_H_
 #define CHAIRLIFT_RUNTIME_PLAN_CACHE_H_
 
@@ -20,7 +20,7 @@
 
 namespace chairlift {
 
-// A shape class as numbers: whatever else matters, then types and shapes.
+// A shape class as a sequence of numbers: other parameters first, then types and shapes.
 class PlanKey {
  public:
   void Add(int64_t number) { numbers_.push_back(number); }
@@ -38,17 +38,18 @@ class PlanKey {
   absl::InlinedVector<int64_t, 32> numbers_;
 };
 
-// Thread-safe. T is a pointer to what has `int64_t held_bytes()`, and is kept while all together
-// hold `max_bytes` at most; the `kept_always` most recently used ones are kept whatever they hold.
+// Thread-safe. T is a pointer to an object with `int64_t held_bytes()`. Values are kept while all
+// together hold at most `max_bytes`; the `kept_always` most recently used ones are kept whatever
+// their size.
 template <typename T>
 class PlanCache {
  public:
   PlanCache(int64_t max_bytes, int kept_always)
       : max_bytes_(max_bytes), kept_always_(static_cast<size_t>(std::max(1, kept_always))) {}
 
-  // The value kept under `key`, or else the one that `build` returns, a StatusOr<T>. Threads that
-  // ask for a key while it is being built wait, and share what comes of it; no two threads build
-  // the same at once. `build` must not ask for its own key.
+  // The value stored under `key`, or else the result of `build`, a StatusOr<T>. Threads that ask
+  // for a key while it is being built wait and share the result; nothing is built twice at the same
+  // time. `build` must not ask for its own key.
   template <typename Build>
   StatusOr<T> Get(const PlanKey& key, Build build) {
     StatusOr<T> result = abandoned_;
@@ -65,7 +66,7 @@ class PlanCache {
         building->done.wait(lock, [&] { return building->result.has_value(); });
         return *building->result;
       }
-      const MemoryReserve::Use use;  // Abseil's maps do not survive a failure to grow
+      const MemoryReserve::Use use;  // Abseil's maps do not survive a failed growth
       building = std::make_shared<Building>();
       building_.emplace(key, building);
     }

@@ -1,7 +1,7 @@
-// Which blocks hold the beginnings of which sequences: chains of whole blocks by their tokens.
+// Finds the blocks that hold the beginning of a sequence: chains of whole blocks, by their tokens.
 //
-// A link is the tokens of one block behind those of the links before it. Tokens are compared, not
-// their hashes alone: nobody is given another's keys and values.
+// A link is the tokens of one block following those of the links before it. Tokens are compared,
+// not only their hashes, so no request gets another's keys and values.
 #ifndef CHAIRLIFT_RUNTIME_PREFIX_INDEX_H_
 #define CHAIRLIFT_RUNTIME_PREFIX_INDEX_H_
 
@@ -18,7 +18,7 @@ namespace chairlift {
 // Not thread-safe.
 class PrefixIndex {
  public:
-  // Numbers links, never again the same one. kNone: of no tokens.
+  // Links have numbers that are never reused. kNone: the link of no tokens.
   using Link = uint64_t;
   static constexpr Link kNone = 0;
 
@@ -28,12 +28,12 @@ class PrefixIndex {
     Link link = kNone;
     int64_t block = -1;
   };
-  // The link of these tokens, of one block, behind `before`; kNone where there is none.
+  // The link of the tokens of one block following `before`; kNone if there is no such link.
   Found Find(Link before, std::span<const int64_t> tokens) const;
-  // There must be none, and the block must have none.
+  // Neither the link nor a link of the block may exist.
   Link Add(Link before, std::span<const int64_t> tokens, int64_t block);
   bool has(int64_t block) const { return of_block_[static_cast<size_t>(block)] != nullptr; }
-  // The block is to hold other tokens. Links behind its own are found no more.
+  // The block is about to hold other tokens. Links that follow its own are no longer found.
   void Forget(int64_t block);
 
  private:

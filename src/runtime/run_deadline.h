@@ -1,5 +1,4 @@
-// Stops runs that are only tried, to learn of a model, and not waited for by a request: a loop may
-// go on for hours.
+// Stops trial runs that no request waits for: a loop may take hours.
 #ifndef CHAIRLIFT_RUNTIME_RUN_DEADLINE_H_
 #define CHAIRLIFT_RUNTIME_RUN_DEADLINE_H_
 
@@ -21,7 +20,7 @@ class RunDeadline {
   RunDeadline(const RunDeadline&) = delete;
   RunDeadline& operator=(const RunDeadline&) = delete;
 
-  // For Executable::Run(), which ends with kCancelled once it is set.
+  // For Executable::Run(), which ends with kCancelled when it is set.
   const StopFlag* stop() const { return &stop_; }
   bool passed() const { return stop_.load(); }
 

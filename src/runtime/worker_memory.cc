@@ -28,7 +28,7 @@ StatusOr<std::vector<Tensor>> RunFromHost(Executable& executable, std::span<cons
     return absl::OkStatus();
   };
   const Status enqueued = enqueue();
-  // Whatever was enqueued uses tensors of this call.
+  // Enqueued work uses tensors of this call.
   const Status ran = stream.Record()->Wait();
   CHAIRLIFT_RETURN_IF_ERROR(enqueued);
   CHAIRLIFT_RETURN_IF_ERROR(ran);

@@ -16,12 +16,12 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kHugeFrom = size_t{4} << 20;
-// Before a small buffer's bytes, in the same allocation, lie its Block and its reference count; a
-// huge one's bytes start on a page of their own.
+// A small buffer's Block and reference count are in the same allocation, before its bytes. The
+// bytes of a huge buffer start on their own page.
 constexpr size_t kHeaderBytes = 192;
 
-// Sizes are rounded up to one of four steps in each power of two, so that a free buffer serves
-// requests of nearly its size and wastes a quarter at most.
+// Sizes are rounded up to one of four steps per power of two. So a free buffer serves requests of
+// nearly its size, and at most a quarter is wasted.
 constexpr int kSizeClasses = 4 * 64 + 1;
 struct SizeClass {
   int index;
@@ -61,7 +61,7 @@ Block* NewBlock(SizeClass size) {
       ::operator delete (memory, std::align_val_t{kAlignment});
       throw;
     }
-    madvise(block->data, size.bytes, MADV_HUGEPAGE);  // a hint: refusal costs speed only
+    madvise(block->data, size.bytes, MADV_HUGEPAGE);  // a hint: if refused, only speed is lost
   }
   return block;
 }
@@ -78,9 +78,9 @@ struct BufferPool::State {
   size_t max_free_bytes;
   size_t free_bytes = 0;
   struct FreeList {
-    Block* first = nullptr;  // returned last
+    Block* first = nullptr;  // the last one returned
     int64_t count = 0;
-    int64_t idle = 0;  // the fewest there were since the last ReleaseIdle()
+    int64_t idle = 0;  // the minimum count since the last ReleaseIdle()
   };
   std::array<FreeList, kSizeClasses> free{};
 
@@ -113,7 +113,7 @@ struct BufferPool::State {
     }
     FreeBlock(block);
   }
-  // The last `idle` blocks of a list: those that were returned first.
+  // The last `idle` blocks of a list: the first ones returned.
   Block* TakeIdle(int index) {
     const std::lock_guard<std::mutex> lock(mutex);
     FreeList& list = free[index];
@@ -127,8 +127,8 @@ struct BufferPool::State {
   }
 };
 
-// Puts a shared_ptr's control block into the buffer's own header, and hands the buffer back when
-// the control block goes.
+// Places a shared_ptr's control block in the buffer's own header, and returns the buffer when the
+// control block is freed.
 template <typename T>
 class BufferPool::HeaderAllocator {
  public:
@@ -178,7 +178,7 @@ size_t BufferPool::free_bytes() const {
 }
 
 BufferPool& BufferPool::Default() {
-  // Sanitizers look for misuse of memory that was freed: there, nothing is kept.
+  // Sanitizers detect misuse of freed memory, so nothing is kept when one is active.
 #if defined(__SANITIZE_ADDRESS__)
   constexpr size_t kMaxFreeBytes = 0;
 #elif defined(__has_feature)
@@ -192,8 +192,8 @@ BufferPool& BufferPool::Default() {
 #endif
   static auto* const kPool = [] {
     auto* pool = new BufferPool(kMaxFreeBytes);
-    // No other thread is in the pool while fork() copies it. (Without memory for the handlers a
-    // child may find it locked.)
+    // Ensures that no other thread is in the pool while fork() copies it. (If there is no memory
+    // for the handlers, a child may find the pool locked.)
     (void)pthread_atfork([] { Default().state_->mutex.lock(); },
                          [] { Default().state_->mutex.unlock(); },
                          [] { Default().state_->mutex.unlock(); });

@@ -1,4 +1,4 @@
-// Recycled memory for tensors: what the steady state allocates, it allocates from what it freed.
+// Recycled memory for tensors: in the steady state, allocations reuse freed buffers.
 #ifndef CHAIRLIFT_TENSOR_BUFFER_POOL_H_
 #define CHAIRLIFT_TENSOR_BUFFER_POOL_H_
 
@@ -10,23 +10,23 @@ namespace chairlift {
 // Thread-safe. Buffers may outlive the pool.
 class BufferPool {
  public:
-  // Keeps at most `max_free_bytes` of buffers that nobody uses.
+  // Keeps at most `max_free_bytes` of unused buffers.
   explicit BufferPool(size_t max_free_bytes);
   ~BufferPool();
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  // At least `bytes` uninitialised bytes at get(), 64-byte aligned; 2 MiB-aligned and on huge pages
-  // where granted from 4 MiB up. The memory returns to the pool with the last copy. A request that
-  // a free buffer can meet calls no allocator, not even for the count of references.
+  // At least `bytes` uninitialised bytes at get(), 64-byte aligned; from 4 MiB up, 2 MiB-aligned
+  // and on huge pages if granted. The memory returns to the pool with the last copy. If a free
+  // buffer fits, no allocator is called, not even for the reference count.
   std::shared_ptr<void> Acquire(size_t bytes);
 
   size_t free_bytes() const;
-  // Frees the buffers that were not needed since the last call: of each size, as many as lay unused
-  // all the time. Called from time to time, it gives back what a burst has left.
+  // Frees buffers that were not needed since the last call: per size, the minimum number that was
+  // unused at any time. Called periodically, it releases memory after a burst.
   void ReleaseIdle();
 
-  // The process's own, behind Tensor::Allocate(). A child of fork() may use its copy, unless
+  // The process-wide pool behind Tensor::Allocate(). A child of fork() may use its copy, unless
   // another thread was in the first call.
   static BufferPool& Default();
 

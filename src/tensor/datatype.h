@@ -1,4 +1,4 @@
-// Names of element types in the Open Inference Protocol, and so in every error about a request.
+// Names of element types in the Open Inference Protocol, also used in every error about a request.
 #ifndef CHAIRLIFT_TENSOR_DATATYPE_H_
 #define CHAIRLIFT_TENSOR_DATATYPE_H_
 
@@ -10,7 +10,7 @@ namespace chairlift {
 
 // "FP32", "INT64", "BOOL", "BYTES"; empty for kUndefined.
 std::string_view DatatypeName(DType dtype);
-// kUndefined where it is none of ours ("FP8", "fp32", ...).
+// kUndefined for an unsupported name ("FP8", "fp32", ...).
 DType DatatypeFromName(std::string_view name);
 
 }  // namespace chairlift

@@ -1,4 +1,4 @@
-// Running generic code for an element type that may be any.
+// Runs generic code for any element type.
 #ifndef CHAIRLIFT_TENSOR_DISPATCH_ALL_H_
 #define CHAIRLIFT_TENSOR_DISPATCH_ALL_H_
 

@@ -1,4 +1,4 @@
-// Sets of element types, and running generic code for the type at hand.
+// Sets of element types, and running generic code for a given type.
 #ifndef CHAIRLIFT_TENSOR_DTYPE_H_
 #define CHAIRLIFT_TENSOR_DTYPE_H_
 
@@ -48,8 +48,9 @@ inline constexpr TypeSet kIndexTypes{DType::kInt32, DType::kInt64};
 // kUnimplemented: "element type int4 is not supported here".
 Status UnsupportedType(DType dtype);
 
-// Calls f.template operator()<T>() with the C++ type of `dtype`, which must be one of Ts; f returns
-// the same type R for every T. An unlisted dtype is Unimplemented (R must be made from a Status).
+// Calls f.template operator()<T>() with the C++ type of `dtype`, which must be one of Ts. f returns
+// the same type R for every T. Other dtypes return Unimplemented, so R must be constructible from a
+// Status.
 template <typename... Ts, typename F>
 auto DispatchTypes(DType dtype, F&& f) {
   using R = decltype(f.template operator()<std::tuple_element_t<0, std::tuple<Ts...>>>());
@@ -71,7 +72,7 @@ template <typename F>
 auto DispatchIndex(DType dtype, F&& f) {
   return DispatchTypes<int32_t, int64_t>(dtype, std::forward<F>(f));
 }
-// For code that only moves elements: an unsigned type of the element's width.
+// For code that only moves elements: the unsigned type of the element's width.
 template <typename F>
 auto DispatchWidth(DType dtype, F&& f) {
   switch (DTypeSize(dtype)) {

@@ -1,4 +1,4 @@
-// NumPy's .npy files: how tensors go in and out of the command line.
+// NumPy's .npy files, the command line's format for tensors.
 #ifndef CHAIRLIFT_TENSOR_NPY_H_
 #define CHAIRLIFT_TENSOR_NPY_H_
 
@@ -12,12 +12,12 @@
 
 namespace chairlift {
 
-// Reads format versions 1 to 3, C order, little-endian, of the 13 element types but bfloat16, which
-// NumPy lacks. Untrusted input: whatever is wrong is InvalidArgument naming the file.
+// Reads format versions 1 to 3, C order, little-endian, of the 13 element types except bfloat16,
+// which NumPy lacks. The input is untrusted: any error is InvalidArgument and names the file.
 StatusOr<Tensor> ReadNpy(const std::filesystem::path& path);
 StatusOr<Tensor> ParseNpy(std::span<const std::byte> bytes);
 
-// Version 1.0; bfloat16 is written as its float32 values.
+// Version 1.0. bfloat16 is written as its float32 values.
 Status WriteNpy(const std::filesystem::path& path, const Tensor& tensor);
 std::string FormatNpyHeader(DType dtype, const Shape& shape);
 

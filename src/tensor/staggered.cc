@@ -8,15 +8,15 @@ namespace chairlift {
 namespace {
 
 constexpr size_t kLine = 64;               // of a cache
-constexpr size_t kPage = size_t{2} << 20;  // a huge one
-// Smaller tensors would lose more than a quarter to the gaps between them.
+constexpr size_t kPage = size_t{2} << 20;  // a huge page
+// In smaller tensors, more than a quarter would be gaps.
 constexpr size_t kStaggeredFrom = 4 * kPage;
 
 size_t Bytes(DType dtype, const Shape& shape) {
   return static_cast<size_t>(shape.NumElements()) * DTypeSize(dtype);
 }
 
-// The first place from `at` on that is `phase` bytes into a huge page.
+// The first position from `at` on that is `phase` bytes into a huge page.
 size_t NextAt(size_t phase, size_t at) { return at + (phase + kPage - at % kPage) % kPage; }
 
 }  // namespace

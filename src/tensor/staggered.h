@@ -1,4 +1,4 @@
-// Memory of tensors that are filled together, each from its front on.
+// Memory for tensors that are filled at the same time, each from front to back.
 #ifndef CHAIRLIFT_TENSOR_STAGGERED_H_
 #define CHAIRLIFT_TENSOR_STAGGERED_H_
 
@@ -9,10 +9,10 @@
 
 namespace chairlift {
 
-// Tensors of these shapes, as Tensor::Allocate() gives them. Where they are large, they are parts
-// of one piece of memory, and no two begin at the same place in a huge page: the system clears
-// such a page when it is first written to, which takes a millisecond or more, and tensors that are
-// filled at the same rate would else all need their next one at the same moment.
+// Tensors of these shapes, as from Tensor::Allocate(). Large ones are parts of one block of memory,
+// and no two start at the same offset in a huge page. The system clears a huge page when it is
+// first written to, which takes a millisecond or more. Tensors that are filled at the same rate
+// would otherwise all need their next page at the same moment.
 std::vector<Tensor> AllocateStaggered(DType dtype, std::span<const Shape> shapes);
 
 }  // namespace chairlift

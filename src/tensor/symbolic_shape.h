@@ -1,5 +1,4 @@
-// Shapes as they are known before a request is at hand: dimensions may be numbers, names or
-// unknown.
+// Shapes known before there is a request: dimensions may be numbers, names or unknown.
 #ifndef CHAIRLIFT_TENSOR_SYMBOLIC_SHAPE_H_
 #define CHAIRLIFT_TENSOR_SYMBOLIC_SHAPE_H_
 
@@ -14,8 +13,8 @@
 
 namespace chairlift {
 
-// A number ("3"), a symbol ("batch": equal wherever the name is equal), or unknown ("?": equal to
-// nothing, itself included).
+// A number ("3"), a symbol ("batch": equal if the names are equal), or unknown ("?": never equal,
+// not even to itself).
 class Dim {
  public:
   Dim() = default;
@@ -34,7 +33,7 @@ class Dim {
     return value_;
   }
   const std::string& symbol() const { return symbol_; }
-  // Whether the two are certain to be equal at run time.
+  // Whether both are certainly equal at run time.
   bool Same(const Dim& other) const {
     return known() ? other.known() && value_ == other.value_
                    : is_symbol() && other.is_symbol() && symbol_ == other.symbol_;
@@ -46,7 +45,7 @@ class Dim {
   std::string symbol_;
 };
 
-// Dimensions of known rank, or nothing known at all.
+// Dimensions of known rank, or a completely unknown shape.
 class SymbolicShape {
  public:
   SymbolicShape() = default;  // unknown rank
@@ -62,19 +61,20 @@ class SymbolicShape {
   const std::vector<Dim>& dims() const { return *dims_; }
   void Append(Dim dim) { dims_->push_back(std::move(dim)); }
 
-  // Whether rank and every dimension are numbers.
+  // Whether the rank is known and every dimension is a number.
   bool concrete() const;
   Shape ToShape() const;         // requires concrete()
-  std::string ToString() const;  // "[batch,3,?]", or "?" where the rank is unknown
+  std::string ToString() const;  // "[batch,3,?]", or "?" if the rank is unknown
 
  private:
   std::optional<std::vector<Dim>> dims_;
 };
 
-// Whether the two certainly have one shape.
+// Whether both certainly have the same shape.
 bool SameShape(const SymbolicShape& a, const SymbolicShape& b);
 
-// The dimension two sources of the same tensor agree on: a number beats a symbol beats unknown.
+// The dimension that two sources of the same tensor agree on. A number takes precedence over a
+// symbol, and a symbol over unknown.
 Dim MergeDims(const Dim& a, const Dim& b);
 
 }  // namespace chairlift

@@ -67,7 +67,7 @@ Float16::Float16(float value) {
   if (magnitude > 0x7f800000u) {
     half = 0x7e00u;  // NaN
   } else if (magnitude >= 0x477ff000u) {
-    half = 0x7c00u;  // rounds past 65504: infinity
+    half = 0x7c00u;  // above 65504: infinity
   } else if (magnitude >= 0x38800000u) {
     const uint32_t rebased = magnitude - 0x38000000u;
     half = (rebased + 0xfffu + ((rebased >> 13) & 1u)) >> 13;
@@ -118,7 +118,9 @@ StatusOr<int64_t> Shape::Checked(size_t element_bytes, int64_t max_bytes) const 
   }
   const int64_t limit = max_bytes / static_cast<int64_t>(element_bytes == 0 ? 1 : element_bytes);
   for (int64_t d : dims_) {
-    if (d == 0) continue;  // the others are multiplied by those who iterate: they must fit too
+    if (d == 0)
+      continue;  // the others are still multiplied by loops over the shape, so they must
+                 // fit too
     if (n > limit / d) {
       return InvalidArgument("shape {} is larger than the limit of {} bytes", ToString(),
                              max_bytes);

@@ -1,4 +1,4 @@
-// The control groups that this process is in.
+// The control groups of this process.
 #ifndef CHAIRLIFT_DEVICE_CPU_CGROUP_H_
 #define CHAIRLIFT_DEVICE_CPU_CGROUP_H_
 
@@ -9,13 +9,14 @@
 
 namespace chairlift {
 
-// Calls use(folder, v2) for the folder of every group that limits `controller` ("cpu", "memory")
-// for this process, from its own up to the root: each may. Folders need not exist: inside a
-// container the path may name one that is not mounted, and the root is the one.
+// Calls use(folder, v2) for the folder of every group that may limit `controller` ("cpu", "memory")
+// for this process, from its own group up to the root. The folders need not exist: inside a
+// container the path may name a folder that is not mounted, and the container's group is mounted as
+// the root.
 void ForEachCgroup(std::string_view controller,
                    absl::FunctionRef<void(const std::string& folder, bool v2)> use);
 
-// Empty where there is none.
+// Empty if there is no such file.
 std::string ReadCgroupFile(const std::string& path);
 
 }  // namespace chairlift

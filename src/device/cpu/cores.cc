@@ -16,14 +16,14 @@
 namespace chairlift {
 namespace {
 
-// The tighter of two limits, either of which may be absent.
+// The stricter of two limits; either may be absent.
 std::optional<double> Tighter(std::optional<double> a, std::optional<double> b) {
   if (!a) return b;
   if (!b) return a;
   return std::min(*a, *b);
 }
 
-// Version 1: quota and period lie in two files; the quota is −1 where there is no limit.
+// Version 1: quota and period are two files; a quota of −1 means no limit.
 std::optional<double> QuotaV1(const std::string& folder) {
   std::istringstream quota_text(ReadCgroupFile(folder + "/cpu.cfs_quota_us"));
   std::istringstream period_text(ReadCgroupFile(folder + "/cpu.cfs_period_us"));

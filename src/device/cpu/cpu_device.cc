@@ -74,7 +74,7 @@ class HostDevice final : public Device {
     return CatchOutOfMemory([&]() -> StatusOr<std::shared_ptr<void>> {
       std::shared_ptr<void> memory(::operator new(bytes, kHugePage),
                                    [](void* p) { ::operator delete(p, kHugePage); });
-      madvise(memory.get(), bytes, MADV_HUGEPAGE);  // a hint: refusal costs speed only
+      madvise(memory.get(), bytes, MADV_HUGEPAGE);  // a hint: if refused, only speed is lost
       return memory;
     });
   }

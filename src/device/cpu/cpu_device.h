@@ -1,5 +1,5 @@
-// The host as a device: its memory is what everybody reads, and its streams run at once on the
-// calling thread.
+// The host as a device. Everything can read its memory, and its streams run at once on the calling
+// thread.
 #ifndef CHAIRLIFT_DEVICE_CPU_CPU_DEVICE_H_
 #define CHAIRLIFT_DEVICE_CPU_CPU_DEVICE_H_
 
@@ -8,9 +8,9 @@ namespace chairlift {
 class Device;
 class Stream;
 
-// The process's own. Thread-safe.
+// The single instance of this process. Thread-safe.
 Device& CpuDevice();
-// Has no state, so that all threads may use it at once.
+// Stateless, so all threads may use it at the same time.
 Stream& CpuStream();
 
 }  // namespace chairlift

@@ -11,8 +11,8 @@
 namespace chairlift {
 namespace {
 
-// The OpenMP runtime is the one that oneDNN brought with it; a build of oneDNN without OpenMP has
-// none, and nothing to hold back.
+// Finds the OpenMP runtime that oneDNN loaded. A oneDNN build without OpenMP has none, and nothing
+// needs to be limited.
 void HoldOpenMpToOneThread() {
   static const auto kSetNumThreads =
       reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
@@ -40,7 +40,7 @@ const dnnl::engine& DnnlEngine() {
   HoldOpenMpToOneThread();
   static const dnnl::engine* const kEngine = [] {
     dnnl::set_max_cpu_isa(MaxIsa());
-    // Layers that are alike share a primitive. More would be kept though nobody needs them.
+    // Identical layers share a primitive. A higher limit would keep unused primitives.
     constexpr int kPrimitivesKept = 256;
     dnnl::set_primitive_cache_capacity(kPrimitivesKept);
     return new dnnl::engine(dnnl::engine::kind::cpu, 0);
@@ -49,7 +49,7 @@ const dnnl::engine& DnnlEngine() {
 }
 
 void ExpectMemoryForDnnl() {
-  // More than making a primitive takes; nothing is written to it.
+  // More than creating a primitive needs; never written to.
   constexpr size_t kEnough = size_t{16} << 20;
   void* volatile place = ::operator new(kEnough);
   ::operator delete(place);

@@ -1,8 +1,8 @@
-// oneDNN as Chairlift uses it: one engine, one stream a thread, one thread to a primitive.
+// How Chairlift uses oneDNN: one engine, one stream per thread, one thread per primitive.
 //
-// oneDNN here is an OpenMP build. Every thread that creates or runs primitives does so through
-// DnnlThreadStream() or DnnlEngine(), which hold OpenMP to one thread in the calling thread: work
-// is spread by Team::For, never inside a primitive. The instruction set follows CHAIRLIFT_ISA.
+// oneDNN here is an OpenMP build. Every thread that creates or runs primitives uses
+// DnnlThreadStream() or DnnlEngine(), which limit OpenMP to one thread in the calling thread. Work
+// is distributed by Team::For, never inside a primitive. CHAIRLIFT_ISA selects the instruction set.
 #ifndef CHAIRLIFT_DEVICE_CPU_DNNL_H_
 #define CHAIRLIFT_DEVICE_CPU_DNNL_H_
 
@@ -15,8 +15,8 @@ namespace chairlift {
 
 // The process's CPU engine. Thread-safe.
 const dnnl::engine& DnnlEngine();
-// To be called before a primitive is made: throws std::bad_alloc where memory is about to run out.
-// oneDNN does not look whether its own allocations succeed, and ends the process (seen in 2.6).
+// Call it before creating a primitive. Throws std::bad_alloc if memory is nearly exhausted: oneDNN
+// does not check its own allocations and crashes the process (seen in 2.6).
 void ExpectMemoryForDnnl();
 // The calling thread's stream.
 const dnnl::stream& DnnlThreadStream();

@@ -1,5 +1,5 @@
-// Which instruction set the CPU kernels use: the best this machine has, or less where CHAIRLIFT_ISA
-// (avx512, avx2, baseline) asks for less.
+// The instruction set of the CPU kernels: the best that the machine has, or the one that
+// CHAIRLIFT_ISA (avx512, avx2, baseline) limits it to.
 #ifndef CHAIRLIFT_DEVICE_CPU_ISA_H_
 #define CHAIRLIFT_DEVICE_CPU_ISA_H_
 

@@ -25,7 +25,7 @@ int64_t UsableMemoryBytes() {
     if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
     usable = std::min(usable, static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, INT64_MAX)));
   }
-  // Version 1 writes a number near the largest where there is no limit.
+  // Version 1 reports a number near the largest integer if there is no limit.
   ForEachCgroup("memory", [&](const std::string& folder, bool v2) {
     const std::optional<int64_t> limit =
         ParseMemoryLimit(ReadCgroupFile(folder + (v2 ? "/memory.max" : "/memory.limit_in_bytes")));

@@ -11,7 +11,7 @@
 namespace chairlift {
 namespace {
 
-// The sum of what `measure` returns on threads that begin together.
+// Runs `measure` on several threads that start together, and returns the sum of the results.
 double Together(int threads, double (*measure)()) {
   const std::vector<int> cores = AllowedCores();
   std::vector<double> results(static_cast<size_t>(threads));

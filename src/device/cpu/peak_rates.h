@@ -1,5 +1,4 @@
-// What this machine's cores can do at most, as measured: the bounds that profiles and benchmarks
-// divide by.
+// Measured peak rates of this machine's cores: the bounds that profiles and benchmarks divide by.
 #ifndef CHAIRLIFT_DEVICE_CPU_PEAK_RATES_H_
 #define CHAIRLIFT_DEVICE_CPU_PEAK_RATES_H_
 
@@ -7,22 +6,22 @@
 
 namespace chairlift {
 
-// --- Of the calling thread.
+// --- Of the calling thread
 
 // float32 multiply-adds, in GFLOP/s.
 double MeasureFma();
-// Multiply-adds of pairs of 16-bit integers into 32 bits, which products of bytes consist of, in
-// GOP/s.
+// Multiply-adds of pairs of 16-bit integers into 32 bits, which 8-bit matrix products consist of,
+// in GOP/s.
 double MeasureIntegerPairs();
-// Reading a buffer of so many bytes again and again, in GB/s.
+// Repeated reads of a buffer of `bytes` bytes, in GB/s.
 double MeasureRead(size_t bytes);
 
-// --- Of several threads at once, each on a core of its own.
+// --- Of several threads at the same time, each on its own core
 
 struct PeakRates {
   double gflops = 0;
   double memory_gbs = 0;  // reading
-  double l3_gbs = 0;      // reading 8 MiB a thread again and again
+  double l3_gbs = 0;      // repeated reads of 8 MiB per thread
 };
 // Takes about a second.
 PeakRates MeasurePeakRates(int threads);

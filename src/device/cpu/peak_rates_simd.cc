@@ -20,7 +20,7 @@ double FmaLoop(int64_t iterations, float* sink) {
   const hn::ScalableTag<float> d;
   const auto scale = hn::Set(d, *sink);
   const auto shift = hn::Set(d, 1e-3f);
-  // Distinct starts, or the compiler would see that all are one.
+  // Different start values, or the compiler would merge the accumulators.
   const auto start = [&](int i) { return hn::Set(d, *sink + static_cast<float>(i)); };
   auto a0 = start(0), a1 = start(1), a2 = start(2), a3 = start(3), a4 = start(4), a5 = start(5);
   auto a6 = start(6), a7 = start(7), a8 = start(8), a9 = start(9), a10 = start(10), a11 = start(11);
@@ -44,10 +44,10 @@ double FmaLoop(int64_t iterations, float* sink) {
   return 2.0 * 12 * static_cast<double>(hn::Lanes(d)) * static_cast<double>(iterations);
 }
 
-// 6 pairs of accumulators, as what they are added to differs between instruction sets.
+// 6 pairs of accumulators, because the accumulated type differs between instruction sets.
 double IntegerLoop(int64_t iterations, int32_t* sink) {
 #if HWY_TARGET == HWY_SCALAR
-  // One at a time they are as fast as floats.
+  // Integers that are computed one at a time are as fast as floats.
   float start = static_cast<float>(*sink) - 1e-3f;
   return FmaLoop(iterations, &start);
 #else
@@ -103,8 +103,9 @@ HWY_EXPORT(ReadLoop);
 
 using Clock = std::chrono::steady_clock;
 
-// Best of `repeats`: work per second of `work`, which returns how much it did, in units of 1e9.
-// Many short ones find the machine undisturbed where few long ones do not.
+// The best of `repeats` runs of `work`, which returns the amount of work it did: its rate per
+// second in units of 1e9. Many short runs find the machine undisturbed more often than a few long
+// ones.
 template <typename F>
 double BestRate(int repeats, F work) {
   double best = 0;

@@ -1,11 +1,9 @@
-// The CPU's workers: one thread each, a bounded queue of jobs each, and help for each other while
-// they have none.
+// The CPU's workers: one thread and one bounded queue of jobs each. Idle workers help the others.
 //
-// A job belongs to one worker. It may open a team; the parts of its For() calls are then claimed,
-// one by one, by its own worker and by whichever workers are idle at that moment, be it that they
-// were when the job began or have become so since. A helper that is given a job of its own stops
-// claiming; nobody waits for a part that nobody has claimed. A thread outside may run a job as a
-// worker that has nothing to do.
+// A job belongs to one worker. It may open a team. The parts of the team's For() calls are claimed
+// one by one, by the job's worker and by all workers that are idle at that moment. A helper that
+// receives its own job stops claiming. A job never waits for a part that is unclaimed. A thread
+// outside the pool may run a job as an idle worker.
 #ifndef CHAIRLIFT_DEVICE_CPU_WORKER_POOL_H_
 #define CHAIRLIFT_DEVICE_CPU_WORKER_POOL_H_
 
@@ -23,7 +21,7 @@
 namespace chairlift {
 
 struct WorkerPoolOptions {
-  int workers = 0;          // 0: as many as the process may use cores
+  int workers = 0;          // 0: one per core that the process may use
   std::vector<int> cores;   // see PlaceWorkers
   int queue_capacity = 16;  // jobs waiting per worker
 };
@@ -34,26 +32,26 @@ class WorkerPool {
   using Job = std::function<void(int worker)>;  // must not throw
 
   static StatusOr<std::unique_ptr<WorkerPool>> Create(const WorkerPoolOptions& options);
-  // Waits for jobs that run on callers' threads, runs those still queued, then joins the threads.
+  // Waits for jobs that run on callers' threads, runs the queued ones, then joins the threads.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   int size() const { return static_cast<int>(workers_.size()); }
 
-  // The worker that is pinned to the core that the calling thread runs on, if there is one. As that
-  // worker the caller shares a core with none of those that may help it.
+  // The worker that is pinned to the calling thread's current core, if any. If the caller runs as
+  // that worker, it shares its core with no helper.
   std::optional<int> WorkerHere() const;
 
-  // Queues `job` behind the worker's others. False, and `job` untouched, where its queue is full.
+  // Queues `job` behind the worker's other jobs. If the queue is full, returns false and leaves
+  // `job` unchanged.
   [[nodiscard]] bool Submit(int worker, Job&& job);
 
-  // Runs `job` as `worker` on the calling thread, whose caller waits for it anyhow: no thread is
-  // woken. False, and nothing done, where that worker has something to do. Jobs submitted to it
-  // meanwhile wait.
+  // Runs `job` as `worker` on the calling thread, without waking another. If that worker is busy,
+  // returns false and does nothing. Jobs that are submitted to it meanwhile wait.
   [[nodiscard]] bool RunHere(int worker, absl::FunctionRef<void(int worker)> job);
 
-  // The team of one running job, held while it lives.
+  // The team of one running job; valid during its lifetime.
   class TeamLease {
    public:
     ~TeamLease();
@@ -71,10 +69,10 @@ class WorkerPool {
     Team* team_;
   };
 
-  // To be called by a job running on `worker`, for one lease at a time. A shared team is that
-  // worker and whoever is idle when parts are to be claimed, and is as wide as the pool; any number
-  // of jobs may hold one. Else it is the worker alone, which is best for a job too short to wake
-  // anybody for.
+  // Called by a job that runs on `worker`; one lease at a time. A shared team consists of that
+  // worker and all workers that are idle when parts can be claimed. Its width is that of the pool,
+  // and any number of jobs may have one. A team that is not shared is the worker alone: best for
+  // jobs that are too short to wake other threads for.
   TeamLease OpenTeam(int worker, bool shared);
 
  private:
@@ -84,12 +82,12 @@ class WorkerPool {
   explicit WorkerPool(int workers, int queue_capacity);
   void Main(int index);
   bool RunOne(int index);
-  // Who runs as a worker, its thread or a caller of RunHere(), holds it.
+  // Becomes the worker `index`: its thread or a caller of RunHere() must do so to run its jobs.
   bool Take(int index);
   void GiveBack(int index);
-  // Claims parts of other workers' jobs until there are none left, or a job of its own.
+  // Claims parts of other workers' jobs until there are none left or this worker has its own job.
   bool Help(int index);
-  // Whether another worker's job has parts that nobody has claimed.
+  // Whether another worker's job has unclaimed parts.
   bool SeesParts(int index) const;
   void Park(int index);
   void WakeParked(int limit);

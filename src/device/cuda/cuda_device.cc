@@ -9,7 +9,7 @@ namespace chairlift::cuda {
 
 Status Checked(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return absl::OkStatus();
-  cudaGetLastError();  // what does not last is not reported again
+  cudaGetLastError();  // clears the error, which is not permanent
   if (error == cudaErrorMemoryAllocation) {
     return ResourceExhausted("{}: the GPU is out of memory", what);
   }
@@ -65,7 +65,7 @@ StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(int index, bool tf32,
   CHAIRLIFT_RETURN_IF_ERROR(Checked(cudaSetDevice(index), "cudaSetDevice"));
   CHAIRLIFT_RETURN_IF_ERROR(
       Checked(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties"));
-  // Freed memory stays with the process, which will need as much again.
+  // Freed memory stays with the process, which will soon need it again.
   cudaMemPool_t pool = nullptr;
   CHAIRLIFT_RETURN_IF_ERROR(
       Checked(cudaDeviceGetDefaultMemPool(&pool, index), "cudaDeviceGetDefaultMemPool"));
@@ -86,8 +86,8 @@ StatusOr<std::shared_ptr<void>> CudaDevice::Allocate(size_t bytes) {
 StatusOr<std::shared_ptr<void>> CudaDevice::Upload(const void* host, size_t bytes) const {
   CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<void> memory, AllocateOn(index_, bytes));
   if (bytes == 0) return memory;
-  // cudaMemcpy() from pageable memory may return before the last bytes have arrived, and is ordered
-  // with the legacy stream alone: the lanes' non-blocking streams would not wait for them.
+  // cudaMemcpy() from pageable memory may return before the last bytes have arrived. It is ordered
+  // with the legacy stream only: the non-blocking streams of the lanes would not wait for it.
   CHAIRLIFT_RETURN_IF_ERROR(Checked(
       cudaMemcpyAsync(memory.get(), host, bytes, cudaMemcpyHostToDevice, uploads_), "an upload"));
   CHAIRLIFT_RETURN_IF_ERROR(Checked(cudaStreamSynchronize(uploads_), "an upload"));

@@ -14,7 +14,7 @@ namespace chairlift::cuda {
 
 class CudaDevice final : public Device {
  public:
-  // kNotFound where there is no such device, or no driver. `tf32`: products of float32 may round
+  // kNotFound if the device or the driver does not exist. `tf32`: products of float32 may round
   // their operands to TensorFloat-32 (10 bits of mantissa).
   static StatusOr<std::unique_ptr<CudaDevice>> Create(int index, bool tf32,
                                                       const DeviceKernels* kernels);
@@ -22,9 +22,8 @@ class CudaDevice final : public Device {
   std::string Description() const override { return description_; }
   StatusOr<std::shared_ptr<void>> Allocate(size_t bytes) override;
   StatusOr<std::unique_ptr<Stream>> NewStream() override;
-  // Memory of this device with a copy of any host memory, as Allocate() gives it. Every stream
-  // finds the bytes there once it has returned. Thread-safe; sets the calling thread's current
-  // device.
+  // Allocates memory as Allocate() does, and copies host memory of any kind to it. After the
+  // return, every stream sees the bytes. Thread-safe; sets the calling thread's current device.
   StatusOr<std::shared_ptr<void>> Upload(const void* host, size_t bytes) const;
 
   ~CudaDevice() override;

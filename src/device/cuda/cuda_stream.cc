@@ -14,9 +14,9 @@ namespace chairlift::cuda {
 namespace {
 
 constexpr size_t kReadablePastEnd = 64;
-// Memory that a stream keeps though no tensor holds it.
+// Freed memory that a stream keeps for reuse.
 constexpr size_t kMostUnused = size_t{1} << 30;
-// How long a point is asked for before its thread sleeps until it is reached.
+// How long a thread polls an event before it sleeps until the event is reached.
 constexpr Duration kAskFor = std::chrono::microseconds(200);
 
 Status StatusOf(DataFault fault) {
@@ -24,7 +24,7 @@ Status StatusOf(DataFault fault) {
   return InvalidArgument("an index is out of range");
 }
 
-// Sizes that memory is kept by: eight to an octave.
+// Memory is kept in size classes, eight per power of two.
 size_t SizeClass(size_t bytes) {
   constexpr size_t kLeast = 512;
   const size_t octave = std::bit_floor(std::max(bytes, kLeast));
@@ -58,7 +58,7 @@ void* CudaStream::Handle::Take(size_t bytes) {
   void* memory = nullptr;
   if (cudaMallocAsync(&memory, bytes, stream) == cudaSuccess) return memory;
   cudaGetLastError();
-  // What is kept may be in the way.
+  // The kept memory may be what is missing.
   std::map<size_t, std::vector<void*>> kept;
   {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -107,7 +107,7 @@ StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(CudaDevice& device) {
 
 CudaStream::~CudaStream() {
   if (thread_.joinable()) {
-    Record();  // what has been enqueued since the last event
+    Record();  // what was enqueued since the last event
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       ending_ = true;

@@ -1,4 +1,4 @@
-// A stream of an NVIDIA GPU, and what kernels need of it.
+// A stream of an NVIDIA GPU, and what kernels need from it.
 #ifndef CHAIRLIFT_DEVICE_CUDA_CUDA_STREAM_H_
 #define CHAIRLIFT_DEVICE_CUDA_CUDA_STREAM_H_
 
@@ -21,11 +21,11 @@ namespace chairlift::cuda {
 
 class CudaDevice;
 
-// kInternal with CUDA's words, "what: an illegal memory access was encountered"; OK for success.
-// kResourceExhausted where the device is out of memory.
+// OK for success. Otherwise kInternal with CUDA's message, "what: an illegal memory access was
+// encountered"; kResourceExhausted if the device is out of memory.
 Status Checked(cudaError_t error, const char* what);
 
-// What a kernel found wrong in the data that it was given, which only it could see.
+// Errors in the data that only a kernel could detect.
 enum class DataFault : int {
   kNone = 0,
   kIndexOutOfRange = 1,
@@ -44,25 +44,25 @@ class CudaStream final : public Stream {
   void Keep(std::shared_ptr<const void> owner) override;
   std::shared_ptr<Event> Record() override;
 
-  // For the calling thread, whose current device it sets.
+  // For the calling thread; sets its current device.
   cudaStream_t handle() const {
     cudaSetDevice(handle_->device);
     return handle_->stream;
   }
-  // Where a kernel that is enqueued next puts a DataFault (on the device, 0 before), so that the
-  // next event fails: atomicMax.
+  // Where the next enqueued kernel stores a DataFault with atomicMax, so that the next event fails.
+  // On the device; 0 before.
   int* fault() {
     may_fault_ = true;
     return fault_;
   }
 
  private:
-  // What tensors need to give their memory back: outlives the stream where they do. Thread-safe but
-  // for what is set once.
+  // What tensors need to return their memory. It outlives the stream if tensors do. Thread-safe
+  // except for members that are set once.
   struct Handle {
     ~Handle();
-    // Memory that no tensor holds is kept by size, and given out again to work that is enqueued
-    // later: it runs after what may still use it. Null where the device has no more.
+    // Free memory is kept by size and reused for work that is enqueued later: that work runs after
+    // all earlier users. Null if the device has no more.
     void* Take(size_t bytes);
     void GiveBack(void* memory, size_t bytes);
 
@@ -72,23 +72,23 @@ class CudaStream final : public Stream {
     std::map<size_t, std::vector<void*>> unused;  // guarded by mutex; by size
     size_t unused_bytes = 0;                      // guarded by mutex
   };
-  // A copy from pinned memory to where the caller wants it.
+  // A copy from pinned memory to its final destination.
   struct CopyBack {
     void* to = nullptr;
     const void* from = nullptr;
     size_t bytes = 0;
   };
-  // What an event stands for.
+  // The state behind an event.
   struct Point {
     std::shared_ptr<Event> event;
     cudaEvent_t reached = nullptr;
     std::vector<CopyBack> copies;
-    std::vector<std::shared_ptr<const void>> kept;  // pinned memory among them
-    const int* fault = nullptr;                     // pinned; null: nothing could
+    std::vector<std::shared_ptr<const void>> kept;  // including pinned memory
+    const int* fault = nullptr;                     // pinned; null: no kernel could fail
   };
 
   explicit CudaStream(CudaDevice& device);
-  // Completes points in order, until the stream has ended.
+  // Completes points in order until the stream ends.
   void Main();
   void Complete(Point point);
 
@@ -96,7 +96,7 @@ class CudaStream final : public Stream {
   std::shared_ptr<Handle> handle_;
   int* fault_ = nullptr;  // on the device
   bool may_fault_ = false;
-  Point next_;  // what the next event stands for
+  Point next_;  // the state of the next event
 
   std::mutex mutex_;
   std::condition_variable changed_;

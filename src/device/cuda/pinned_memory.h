@@ -1,4 +1,4 @@
-// Host memory that an NVIDIA GPU copies from and to by itself.
+// Host memory that an NVIDIA GPU can access directly.
 #ifndef CHAIRLIFT_DEVICE_CUDA_PINNED_MEMORY_H_
 #define CHAIRLIFT_DEVICE_CUDA_PINNED_MEMORY_H_
 
@@ -12,8 +12,8 @@
 
 namespace chairlift::cuda {
 
-// Blocks of pinned memory, used again and again: pinning takes a millisecond. Thread-safe; blocks
-// that are out keep the pool.
+// Reusable blocks of pinned memory, because pinning takes a millisecond. Thread-safe. Blocks in use
+// keep the pool alive.
 class PinnedMemory : public std::enable_shared_from_this<PinnedMemory> {
  public:
   static std::shared_ptr<PinnedMemory> Create();
@@ -21,13 +21,13 @@ class PinnedMemory : public std::enable_shared_from_this<PinnedMemory> {
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
 
-  // At least so many bytes, 64-byte aligned, uninitialised; the last copy gives them back.
-  // kResourceExhausted where the system grants no more.
+  // At least `bytes` bytes, 64-byte aligned, uninitialised. The last copy returns them to the pool.
+  // kResourceExhausted if the system grants no more.
   StatusOr<std::shared_ptr<void>> Take(size_t bytes);
 
  private:
   static constexpr int kClasses = 48;                     // by power of two
-  static constexpr size_t kMostUnused = size_t{1} << 28;  // bytes that are kept
+  static constexpr size_t kMostUnused = size_t{1} << 28;  // bytes kept for reuse
 
   PinnedMemory() = default;
   void GiveBack(void* block, int size_class);

@@ -5,7 +5,7 @@
 namespace chairlift::cuda {
 namespace {
 
-// What one launch copies: the addresses are its parameters, of which a kernel has 4 KB.
+// The copies of one launch. Addresses are passed as kernel parameters, of which a kernel has 4 KB.
 template <int kRows>
 struct GatheredRows {
   const std::byte* from[kRows];
@@ -27,7 +27,7 @@ __device__ Stream::RowCopy CopyOf(const CopiedRows<kRows>& rows, unsigned r) {
   return rows.copies[r];
 }
 
-// Blocks along x have a row each, those along y parts of it.
+// Each block along x has one row; blocks along y divide the row.
 template <typename T, typename Rows>
 __global__ void Copy(__grid_constant__ const Rows rows) {
   const Stream::RowCopy copy = CopyOf(rows, blockIdx.x);
@@ -40,7 +40,7 @@ __global__ void Copy(__grid_constant__ const Rows rows) {
   }
 }
 
-// `bits`: of all addresses and of row_bytes together: how they are aligned.
+// `bits`: the bitwise or of all addresses and row_bytes, which gives their common alignment.
 template <typename Rows>
 void Launch(const Rows& rows, int64_t count, uintptr_t bits, cudaStream_t stream) {
   const auto launch = [&]<typename T>() {

@@ -1,5 +1,5 @@
-// Rows that lie anywhere on the device, copied by their addresses, which are the host's and read
-// before these return.
+// Copies rows at arbitrary device addresses. The list of addresses is in host memory and is read
+// before these functions return.
 #ifndef CHAIRLIFT_DEVICE_CUDA_ROWS_CUH_
 #define CHAIRLIFT_DEVICE_CUDA_ROWS_CUH_
 
@@ -13,7 +13,7 @@
 
 namespace chairlift::cuda {
 
-// As Stream::Gather() and Stream::CopyRows(); neither is given nothing to do.
+// Like Stream::Gather() and Stream::CopyRows(), but with at least one row to copy.
 void LaunchGather(void* to, const std::byte* const* rows, int64_t count, size_t row_bytes,
                   cudaStream_t stream);
 void LaunchCopyRows(std::span<const Stream::RowCopy> copies, size_t row_bytes, cudaStream_t stream);
