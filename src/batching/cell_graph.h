@@ -1,4 +1,4 @@
-// One request's cells and what each reads from, in flat arrays.
+// One request's cells and their dependencies, in flat arrays.
 #ifndef CHAIRLIFT_BATCHING_CELL_GRAPH_H_
 #define CHAIRLIFT_BATCHING_CELL_GRAPH_H_
 
@@ -12,44 +12,46 @@
 
 namespace chairlift {
 
-// Cells that may share a batch have equal types: one model (or cell of it) with equal non-batch
-// shapes. Given out by the engine, small and dense per scheduler.
+// Cells with equal types may share a batch: the same model (or cell of it) with equal non-batch
+// shapes. Types are assigned by the engine, small and dense per scheduler.
 using CellType = uint32_t;
 
-// Nodes are numbered from 0 in the order added; a node reads only from earlier ones. They are kept
-// as runs: one node, or a chain of them that differ in nothing but their step. Building it
-// allocates as vectors grow, never per node. A model that runs as a whole is a graph of one node.
+// Nodes are numbered from 0 in the order of Add(). A node reads only from earlier nodes. Nodes are
+// stored as runs: a single node, or a chain of nodes that differ only in their step. Building
+// allocates only when vectors grow, not per node. A model that runs as a whole is a graph of one
+// node.
 //
-// Where a model's inputs vary in length, that node's rows are its tokens if batches are ragged. If
-// they are padded, its rows are its sequences, and the graph has a length, its longest one's.
+// For a model with inputs of varying length, the rows of that node are tokens if batches are
+// ragged. If batches are padded, its rows are sequences, and the graph's length is that of its
+// longest sequence.
 class CellGraph {
  public:
-  // Nodes [first, first + count). Where there are several, they are of one row, and each but the
-  // first follows the one before and reads from nothing else.
+  // Nodes [first, first + count). If there are several, each has one row, and each but the first
+  // follows the previous one and reads from nothing else.
   struct Run {
     CellType type = 0;
-    int32_t rows = 1;  // of each
+    int32_t rows = 1;  // of each node
     int32_t first = 0;
     int32_t count = 1;
-    int32_t follows = -1;                   // the first one, which has
-    std::span<const int32_t> dependencies;  // these; may repeat
-    bool divisible = false;                 // AddDivisible()
+    int32_t follows = -1;                   // only for the first node
+    std::span<const int32_t> dependencies;  // of the first node; may repeat
+    bool divisible = false;                 // added by AddDivisible()
     int32_t last() const { return first + count - 1; }
   };
 
-  // Makes room for so many runs, and dependencies of them.
+  // Reserves room for `runs` runs with `dependencies` dependencies in total.
   void Reserve(int32_t runs, int32_t dependencies) {
     runs_.reserve(static_cast<size_t>(runs));
     dependencies_.reserve(static_cast<size_t>(dependencies));
   }
 
   // `rows` is what the node adds to a batch: 1 for a step, T for a projection over T steps at once;
-  // 0 is possible. Returns the node's number.
+  // may be 0. Returns the node's number.
   //
   // `follows`: the dependency whose task may run this node as its next step (Task); −1: none. Both
-  // are of this type and have one row, and no other node follows the same one.
+  // must have this type and one row, and a node may be followed by only one node.
   //
-  // `count` > 1 adds a run of so many nodes of one row, and returns the first one's number.
+  // `count` > 1 adds a run of `count` nodes of one row and returns the number of the first.
   int32_t Add(CellType type, int32_t rows = 1, std::span<const int32_t> dependencies = {},
               int32_t follows = -1, int32_t count = 1) {
     const int32_t node = size_;
@@ -68,35 +70,34 @@ class CellGraph {
     return Add(type, rows, std::span<const int32_t>(dependencies.begin(), dependencies.size()),
                follows, count);
   }
-  // A node of which a task may take some rows only (NodeRef::rows); what is left then is a node
-  // that the request grows by.
+  // A node from which a task may take only some rows (NodeRef::rows). The request then grows by a
+  // node of the remaining rows.
   int32_t AddDivisible(CellType type, int32_t rows) {
     const int32_t node = Add(type, rows);
     runs_.back().divisible = true;
     return node;
   }
-  // `count` ≥ 1 nodes of one row, each following the one before, the first reading from
-  // `dependencies`.
-  // Returns the first one's number.
+  // Adds `count` ≥ 1 nodes of one row. Each follows the previous one; the first reads from
+  // `dependencies`. Returns the number of the first.
   int32_t AddChain(CellType type, int32_t count, std::span<const int32_t> dependencies = {}) {
     return Add(type, 1, dependencies, -1, count);
   }
 
   void set_length(int32_t length) { length_ = length; }
-  // Of the request's longest sequence; 0 where rows have no length.
+  // Length of the request's longest sequence; 0 if rows have no length.
   int32_t length() const { return length_; }
 
   void set_turn(uint64_t turn) { turn_ = turn; }
-  // Requests of the same number take turns with others as one, where a policy has requests take
-  // turns; 0: it takes turns alone.
+  // Where a policy has requests take turns, requests with the same number share one turn. 0: the
+  // request has its own turn.
   uint64_t turn() const { return turn_; }
 
   void set_state(int64_t state) { state_ = state; }
-  // Units of state that the request may grow to hold until it leaves; 0: none that counts.
+  // Units of state that the request may grow to before it ends; 0: not counted.
   int64_t state() const { return state_; }
   void set_state_rows(int32_t rows) { state_rows_ = rows; }
-  // Of a graph of one divisible node: rows, of all its nodes so far, to a unit that it holds. It
-  // may be set back then (NodeRef). 0: it holds all of state() from its start.
+  // For a graph of one divisible node: rows per unit of state, over all its nodes so far. The
+  // request may then be preempted (NodeRef::set_back). 0: it holds all of state() from its start.
   int32_t state_rows() const { return state_rows_; }
 
   int32_t size() const { return size_; }
@@ -115,7 +116,7 @@ class CellGraph {
                              dependencies_.data() + stored.dependencies_end},
             .divisible = stored.divisible};
   }
-  // The run that a node is of; O(log runs).
+  // The run that a node belongs to; O(log runs).
   int32_t RunOf(int32_t node) const {
     if (num_runs() == size_) return node;
     const auto after =

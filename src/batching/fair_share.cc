@@ -6,7 +6,7 @@
 namespace chairlift {
 namespace {
 
-// However much a client has had, it may join up to the bound divided by this.
+// A client may always join up to the bound divided by this, however much it has received.
 constexpr double kMostTimesLess = 2;
 
 double TimesTheAverage(double own, double all, size_t clients) {

@@ -8,18 +8,18 @@
 namespace chairlift {
 namespace {
 
-constexpr double kLearningRate = 0.125;  // of all costs
-// Of those of the size that ran, besides. Where the machine's speed halves, both follow, in this
-// proportion; sizes that do not run meanwhile must not seem better for it by more than a little.
+constexpr double kLearningRate = 0.125;  // for all costs
+// For costs near the size that ran, in addition. If the machine's speed halves, both adapt in this
+// proportion. It is small so that sizes that do not run meanwhile do not seem much cheaper.
 constexpr double kPlaceLearningRate = kLearningRate / 32;
-// A batch that took more than this times what was expected says more of the machine than of the
-// batch.
+// If a batch took more than this times its expected cost, that says more about the machine than
+// about the batch.
 constexpr double kMaxSurprise = 4;
-// Lengths are sampled from here up: what is shorter costs little.
+// Sampled lengths start here: shorter ones cost little.
 constexpr int32_t kShortest = 8;
 
-// A place between two lines, or on or beyond one: lines[low]·(1 − part) + lines[low + 1]·part, then
-// times `beyond`.
+// A position relative to the grid's lines: lines[low]·(1 − part) + lines[low + 1]·part, then times
+// `beyond`.
 struct Between {
   size_t low = 0;
   double part = 0;

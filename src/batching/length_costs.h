@@ -1,4 +1,4 @@
-// Costs of batches by rows and length from measured samples, kept true by what is measured while
+// Costs of batches by rows and length: from measured samples, and updated with measurements while
 // they are used.
 #ifndef CHAIRLIFT_BATCHING_LENGTH_COSTS_H_
 #define CHAIRLIFT_BATCHING_LENGTH_COSTS_H_
@@ -12,12 +12,13 @@
 
 namespace chairlift {
 
-// Of each cell type, a grid of costs: more rows never cost less, nor do longer ones. Between the
-// grid's lines the cost is interpolated in both directions, so that it never leaves what surrounds
-// it; below the first line of a direction it is that line's; beyond the last it grows in
-// proportion. A type whose rows have no length (tokens) has samples of length 0 only.
+// A grid of costs for each cell type. Costs never decrease with rows or length. Between grid lines
+// the cost is interpolated in both directions, so it stays between its neighbours. Below the first
+// line of a direction it equals that line; beyond the last it grows in proportion. A type whose
+// rows have no length (tokens) has only samples of length 0.
 //
-// Not thread-safe: for one that schedules, who learns under the lock under which it schedules.
+// Not thread-safe: for use by one scheduler, which calls Learn() under the lock that it schedules
+// under.
 class LengthCosts : public CostModel {
  public:
   struct Sample {
@@ -26,25 +27,25 @@ class LengthCosts : public CostModel {
     Duration cost;
   };
 
-  // The samples of the next cell type, in any order; not every number of rows need be there for
-  // every length. A sample of 0 rows is what the others contain of costs that a task of several
-  // steps has once (FixedCost). InvalidArgument where there are no others, one is there twice, rows
-  // or lengths are not from 0 up, or costs not above 0.
+  // Adds the next cell type from its samples, in any order; some numbers of rows may be missing for
+  // some lengths. A sample of 0 rows is the part of the other costs that a task of several steps
+  // pays only once (FixedCost). InvalidArgument if there are no other samples, if one occurs twice,
+  // if rows or lengths are negative, or if a cost is not positive.
   Status AddType(const std::vector<Sample>& samples);
-  // Multiplies all costs, of types yet to come too.
+  // Multiplies all costs, including those of types added later.
   void Scale(double factor) { scale_ *= factor; }
 
   // `type` must have been added.
   Duration Cost(CellType type, int32_t rows, int32_t length) const override;
   Duration FixedCost(CellType type) const override;
 
-  // A batch took `measured`. The difference (which counts as at most four times what was expected)
-  // may come from the machine, which others slow down, or of batches of that size: all costs, of
-  // all types, move by an eighth of it, and what surrounds it in the grid by up to a 256th more.
-  // The rest of the grid moves as far as more would cost less otherwise.
+  // Learns from a batch that took `measured`. The difference (at most four times the expected cost)
+  // may be due to the machine, slowed down by others, or to batches of this size. So all costs of
+  // all types move by an eighth of it, and the neighbours in the grid by up to another 256th. The
+  // rest of the grid moves only as far as needed to keep costs from decreasing with size.
   void Learn(CellType type, int32_t rows, int32_t length, Duration measured);
 
-  // The grid as it is now, in order of length, then rows: to be kept.
+  // The current grid in order of length, then rows, for saving.
   std::vector<Sample> Samples(CellType type) const;
 
  private:
@@ -57,7 +58,7 @@ class LengthCosts : public CostModel {
     double& at(size_t length, size_t row) { return costs_ns[length * rows.size() + row]; }
     double at(size_t length, size_t row) const { return costs_ns[length * rows.size() + row]; }
     double CostNs(int32_t rows, int32_t length) const;
-    // Has no other place contradict this one.
+    // Adjusts the other grid points so that none contradicts this one.
     void Settle(size_t length, size_t row);
   };
 
@@ -65,13 +66,14 @@ class LengthCosts : public CostModel {
   double scale_ = 1;
 };
 
-// What so many rows cost, from samples of one length in order of rows, as LengthCosts interpolates.
+// The cost of `rows` rows, from samples of one length in order of rows, with the interpolation of
+// LengthCosts.
 double CostNsOfRows(std::span<const LengthCosts::Sample> samples, int32_t rows);
 
 // The sizes to measure for a model whose batches have up to `max_rows` rows of up to `max_length`
-// (0: rows have no length): powers of two, and the limits themselves, but none of more than
-// `max_places` rows times length. In order of rows times length: where time runs out, what is left
-// are the largest.
+// (0: rows have no length). They are powers of two and the limits themselves, each with at most
+// `max_places` = rows times length. Sorted by rows times length, so that if time runs out, only the
+// largest are missing.
 struct CostSize {
   int32_t rows;
   int32_t length;

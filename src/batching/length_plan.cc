@@ -9,7 +9,7 @@ LengthPlan PlanLengths(std::span<const LengthItem> items, int max_rows,
                        absl::FunctionRef<std::span<const double>(int32_t length)> cost_of) {
   struct State {
     double cost = 0;    // of the first i items
-    int32_t begin = 0;  // of the last batch of those
+    int32_t begin = 0;  // of the last of those batches
   };
   std::vector<State> states(items.size() + 1);
   for (size_t i = 1; i <= items.size(); ++i) {

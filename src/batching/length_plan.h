@@ -1,4 +1,5 @@
-// Which requests of varying length should share a padded batch (TurboTransformers §5, Algorithm 2).
+// Chooses which requests of varying length share a padded batch (TurboTransformers §5, Algorithm
+// 2).
 #ifndef CHAIRLIFT_BATCHING_LENGTH_PLAN_H_
 #define CHAIRLIFT_BATCHING_LENGTH_PLAN_H_
 
@@ -21,16 +22,17 @@ struct LengthPlan {
     int32_t end;
     double cost;
   };
-  std::vector<Batch> batches;  // in order of length; every item is in one
+  std::vector<Batch> batches;  // in order of length; every item is in exactly one
 };
 
-// The plan of the least cost, of batches of up to `max_rows` rows; an item with more is a batch of
-// its own. `items` must be in order of length, the shortest first. cost_of(length)[rows - 1] is the
-// cost of a whole batch of `rows` rows padded to `length`, for up to `max_rows`; more cost in
-// proportion. O(items × max_rows), and items calls of cost_of; each span is read until the next.
+// The cheapest plan with batches of up to `max_rows` rows; an item with more rows is a batch by
+// itself. `items` must be sorted by length, shortest first. cost_of(length)[rows - 1] is the cost
+// of a whole batch of `rows` rows padded to `length`, for up to `max_rows`; larger items cost in
+// proportion. O(items × max_rows), and `items` calls of cost_of; each span is used until the next
+// call.
 //
-// Put right: Algorithm 2 as printed drops the request before each batch as it walks back, and its
-// costs are a request's, not a batch's.
+// Corrects Algorithm 2: as printed, it drops the request before each batch when it walks back, and
+// its costs are per request instead of per batch.
 LengthPlan PlanLengths(std::span<const LengthItem> items, int max_rows,
                        absl::FunctionRef<std::span<const double>(int32_t length)> cost_of);
 

@@ -7,8 +7,8 @@
 namespace chairlift {
 namespace {
 
-// While subgraphs are found, they are a union-find forest: a node's `subgraph` is its parent, which
-// never comes after it.
+// While subgraphs are computed, they form a union-find forest: a node's `subgraph` is its parent,
+// which never has a higher number.
 int32_t Root(std::vector<LiveNode>& nodes, int32_t node) {
   while (nodes[node].subgraph != node) {
     nodes[node].subgraph = nodes[nodes[node].subgraph].subgraph;

@@ -1,4 +1,4 @@
-// A request's cell graph while it runs: what each node waits for, and its subgraphs.
+// A request's cell graph while it runs: the pending dependencies of each node, and its subgraphs.
 #ifndef CHAIRLIFT_BATCHING_LIVE_GRAPH_H_
 #define CHAIRLIFT_BATCHING_LIVE_GRAPH_H_
 
@@ -14,54 +14,54 @@ namespace chairlift {
 inline constexpr WorkerId kNoWorker = -1;
 inline constexpr WorkerId kSeveralWorkers = -2;
 
-// A run of nodes (CellGraph::Run), or one. What it waits for, and whether it is ready, is said of
-// its next node: the first that is in no task.
+// A run of nodes (CellGraph::Run), or a part of one. Its pending dependencies and its readiness are
+// those of its next node: the first that is in no task.
 struct LiveNode {
   enum class State : uint8_t { kWaiting, kReady, kInFlight, kComplete };
 
   CellType type = 0;
   int32_t rows = 1;
-  int32_t first = 0;     // its first node's number, as the request has it
+  int32_t first = 0;     // its first node's number in the request
   int32_t count = 1;     // nodes
-  int32_t given = 0;     // of these, that have been in a task
-  int32_t complete = 0;  // and that have run
+  int32_t given = 0;     // how many of these have been in a task
+  int32_t complete = 0;  // how many of these have run
   int32_t subgraph = 0;
-  int32_t first_edge = -1;   // of the list of those that read from its last node
-  int32_t next_ready = -1;   // in its subgraph's list
+  int32_t first_edge = -1;   // head of the list of nodes that read from its last node
+  int32_t next_ready = -1;   // in the list of its subgraph
   int32_t follower = -1;     // the run that follows it (CellGraph::Add)
-  int32_t not_given = 0;     // dependencies not in any task yet
-  int32_t not_complete = 0;  // dependencies not complete
-  // In flight: where. Before: where dependencies are in flight; holds while
-  // not_complete > not_given.
+  int32_t not_given = 0;     // dependencies that are in no task yet
+  int32_t not_complete = 0;  // dependencies that are not complete
+  // In flight: the worker that it runs on. Before: the worker of its dependencies in flight; valid
+  // while not_complete > not_given.
   WorkerId worker = kNoWorker;
-  State state = State::kWaiting;  // in flight: all of it has been given
+  State state = State::kWaiting;  // in flight: all of its nodes are in tasks
   bool tied = false;              // ready, but only on `worker`
-  bool divisible = false;         // a task may take some of its rows only
+  bool divisible = false;         // a task may take only some of its rows
 
-  // What it takes of a task's size: a node of no rows still takes a place.
+  // What it adds to a task's size: even a node of no rows takes one place.
   int32_t size() const { return rows > 1 ? rows : 1; }
-  // The number of its next node.
+  // The number of the next node to run.
   int32_t next() const { return first + given; }
 };
 
-// A maximal connected set of nodes of one type (BatchMaker §4.3), for policies that keep one on one
-// worker. Its node list and pins are the policy's.
+// A maximal connected set of nodes of one type (BatchMaker §4.3), for policies that keep such a set
+// on one worker. The policy maintains its node list and pins.
 struct Subgraph {
   CellType type = 0;
-  int32_t first_node = 0;    // LiveGraph::nodes has it there
+  int32_t first_node = 0;    // index in LiveGraph::nodes
   int32_t first_ready = -1;  // ready nodes, in order of readiness
   int32_t last_ready = -1;
-  int32_t ready_size = 0;  // of those together
-  // Nodes in flight, and ready nodes that read from some in flight: while there are any, the
-  // subgraph belongs to `pinned`.
+  int32_t ready_size = 0;  // sum of their sizes
+  // Counts nodes in flight, and ready nodes that read from nodes in flight. While it is positive,
+  // the subgraph belongs to worker `pinned`.
   int32_t pins = 0;
   WorkerId pinned = kNoWorker;
   int32_t position = -1;  // in its type's queue
 };
 
-// Nodes here are runs of them, none of which is read from but for its last node: what arrives as
-// one run is several where others read from the middle. Made to be used again: no allocation once
-// its vectors have grown.
+// Nodes here are runs, and only the last node of a run is read from outside it. A run of the
+// request is divided where other nodes read from its middle. Reusable: no allocation once its
+// vectors have grown.
 struct LiveGraph {
   struct Edge {
     int32_t to;
@@ -69,27 +69,27 @@ struct LiveGraph {
   };
 
   int32_t unfinished = 0;  // runs not complete
-  int32_t size = 0;        // nodes of all runs, as the request numbers them
+  int32_t size = 0;        // nodes of all runs, counted as the request counts them
   std::vector<LiveNode> nodes;
   std::vector<Edge> edges;
   std::vector<Subgraph> subgraphs;  // by first_node
-  std::vector<int32_t> roots;       // nodes that read from none
+  std::vector<int32_t> roots;       // nodes without dependencies
 
   void Assign(const CellGraph& graph);
   void Swap(LiveGraph& other);
-  // A run of a growth: joins the subgraph of the first dependency of its type, or makes its own.
-  // Returns its place. Where it reads from the middle of a run that is under way, it waits for all
-  // of that.
+  // Adds a run of a growth. It joins the subgraph of the first dependency of its type, or starts a
+  // new one. Returns its index. If it reads from the middle of a live run, it waits for that whole
+  // run.
   int32_t Append(const CellGraph::Run& run);
-  // The place of the run that a node is of.
+  // The index of the run that contains a node.
   int32_t EntryOf(int32_t node) const;
 
-  // How many steps a task on `worker` may run from a node that it may take, `most` at most: each of
-  // the further ones waits for nothing but the step before and what runs earlier on that worker.
+  // How many steps, at most `most`, a task on `worker` can run from a node that it may take. Each
+  // further step must depend only on the step before and on nodes that run earlier on that worker.
   int32_t Steps(int32_t node, WorkerId worker, int32_t most) const;
 
-  // The next `steps` nodes, of this run and of those that follow it, are in a task now. Calls
-  // offer(run) for each whose next node waits for nothing but tasks.
+  // Marks the next `steps` nodes, of this run and those that follow it, as being in a task. Calls
+  // offer(run) for each run whose next node now waits only for nodes in tasks.
   template <typename Offer>
   void Give(int32_t index, int32_t steps, WorkerId worker, Offer&& offer) {
     while (index >= 0) {
@@ -115,8 +115,8 @@ struct LiveGraph {
       index = next;
     }
   }
-  // The task has ended that the next `steps` nodes were in that are not complete. Calls offer(run)
-  // for each whose next node waits for nothing any more and is in no task.
+  // Marks the next `steps` incomplete nodes as complete: their task has ended. Calls offer(run) for
+  // each run whose next node has no pending dependency and is in no task.
   template <typename Offer>
   void End(int32_t index, int32_t steps, Offer&& offer) {
     while (index >= 0) {
@@ -140,19 +140,19 @@ struct LiveGraph {
     }
   }
 
-  // The node is ready: the last of its subgraph's list.
+  // Appends a ready node to its subgraph's list.
   void PushReady(int32_t node);
-  // From the front of the list, which must not be empty.
+  // Removes the first node of the list, which must not be empty.
   int32_t PopReady(Subgraph& subgraph);
 
  private:
-  // Adds what a run begins with, up to and with node `last`; it reads from `dependencies`.
+  // Adds the part of a run up to and including node `last`; it reads from `dependencies`.
   void AddPiece(const CellGraph::Run& run, int32_t first, int32_t last,
                 std::span<const int32_t> dependencies, int32_t follows);
-  // Nodes of runs that something reads from which does not follow them.
+  // Finds nodes inside runs that are read by nodes other than their followers.
   void FindCuts(const CellGraph& graph);
 
-  std::vector<int32_t> cuts_;  // in order; used by Assign()
+  std::vector<int32_t> cuts_;  // sorted; used by Assign()
 };
 
 }  // namespace chairlift

@@ -1,4 +1,4 @@
-// A set of small numbers that answers "the first at or after" in a few instructions.
+// A set of small numbers that finds the first member at or after a number in a few instructions.
 #ifndef CHAIRLIFT_BATCHING_ORDERED_BITS_H_
 #define CHAIRLIFT_BATCHING_ORDERED_BITS_H_
 
@@ -8,12 +8,12 @@
 
 namespace chairlift {
 
-// A tree of 64-bit words: a bit of an upper level says that the word below it has some bit set.
+// A tree of 64-bit words: a bit of an upper level is set if the word below it is not zero.
 class OrderedBits {
  public:
   static constexpr int32_t kNone = -1;
 
-  // Numbers may be in [0, size). Empties the set.
+  // Empties the set and sets its range to [0, size).
   void Reset(int32_t size) {
     levels_.clear();
     do {

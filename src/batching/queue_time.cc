@@ -6,12 +6,12 @@
 namespace chairlift {
 namespace {
 
-// What an earlier task counts beside the next one of the type.
+// The weight of each earlier task relative to the next one of the same type.
 constexpr double kMemory = 0.9;
-// What the growth of one request counts beside that of those before.
+// The weight of one request's growth in the running mean.
 constexpr double kGrowthWeight = 1.0 / 16;
-// Likewise, what it brings in time: where that is more, and where it is less. Too much would have
-// requests refused for nothing.
+// The same for the time that it brings: one weight if that is more than the mean, one if it is
+// less. Too high an estimate would refuse requests needlessly.
 constexpr double kMoreWeight = 1.0 / 16;
 constexpr double kLessWeight = 1.0 / 2;
 

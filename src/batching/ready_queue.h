@@ -1,5 +1,5 @@
-// The subgraphs of one cell type in the order they came into being, and which of them have ready
-// nodes that a given worker may take.
+// The subgraphs of one cell type in order of creation, with lists of those that have ready nodes
+// for a given worker.
 #ifndef CHAIRLIFT_BATCHING_READY_QUEUE_H_
 #define CHAIRLIFT_BATCHING_READY_QUEUE_H_
 
@@ -11,7 +11,7 @@
 
 namespace chairlift {
 
-// Every operation is O(1) amortised; nothing is allocated once the arrays have grown.
+// Every operation is O(1) amortised; no allocation once the arrays have grown.
 class ReadyQueue {
  public:
   static constexpr int32_t kNone = OrderedBits::kNone;
@@ -23,8 +23,8 @@ class ReadyQueue {
     int32_t list = kUnfiled;
   };
 
-  // Puts a subgraph at the end, in no list, and returns its position. Older entries may get new
-  // positions, in the same order: moved(entry, position) is called for each.
+  // Appends a subgraph, in no list, and returns its position. Older entries may get new positions
+  // in the same order: moved(entry, position) is called for each.
   template <typename Moved>
   int32_t Add(int32_t request, int32_t subgraph, Moved&& moved) {
     if (end_ == static_cast<int32_t>(entries_.size())) MakeRoom(moved);
@@ -48,7 +48,7 @@ class ReadyQueue {
     EnsureList(list);
     lists_[list].Insert(position);
   }
-  // The first entry in the list at or after a position, or kNone.
+  // The first entry of the list at or after a position, or kNone.
   int32_t Next(int32_t list, int32_t position) const {
     return list < static_cast<int32_t>(lists_.size()) ? lists_[list].Next(position) : kNone;
   }
@@ -60,7 +60,7 @@ class ReadyQueue {
     }
   }
 
-  // Closes gaps; grows where that would not free half of the room.
+  // Closes gaps; grows instead if that would free less than half of the room.
   template <typename Moved>
   void MakeRoom(Moved&& moved) {
     std::vector<Entry> before = std::move(entries_);
@@ -76,10 +76,10 @@ class ReadyQueue {
     }
   }
 
-  std::vector<Entry> entries_;  // those removed have no request
+  std::vector<Entry> entries_;  // removed entries have no request
   std::vector<OrderedBits> lists_;
   int32_t end_ = 0;    // entries used so far
-  int32_t count_ = 0;  // and not removed
+  int32_t count_ = 0;  // entries not removed
 };
 
 }  // namespace chairlift

@@ -9,7 +9,7 @@
 namespace chairlift {
 namespace {
 
-// Requests with more nodes give their memory back.
+// Larger requests free their memory.
 constexpr size_t kNodesKept = 4096;
 
 }  // namespace
@@ -134,8 +134,8 @@ int32_t RequestTable::AddSteps(CellType type, WorkerId worker, const CostModel* 
   int32_t steps = most;
   while (steps > 1 && rows_by_step_[static_cast<size_t>(steps) - 1] == 0) --steps;
   if (waiting == Waiting::kForPlaces) {
-    // While a row of the next step costs no more than those so far did, with what the task takes
-    // once.
+    // Adds steps while a row of the next step costs no more than a row so far, including the task's
+    // fixed cost.
     const int32_t all = rows_by_step_[0];
     Duration spent = fixed + step;
     int64_t row_steps = all;
@@ -153,8 +153,8 @@ int32_t RequestTable::AddSteps(CellType type, WorkerId worker, const CostModel* 
     for (Member& member : members) member.steps = 1;
     return 1;
   }
-  // In order of their steps, the most first; those of as many stay in their order. rows_by_step_[s]
-  // is where those of s steps begin: so many have more.
+  // Stable sort by steps in descending order. rows_by_step_[s] is the first index for s steps: the
+  // number of members with more.
   unordered_.swap(members);
   members.resize(unordered_.size());
   int32_t first = 0;
@@ -246,7 +246,7 @@ std::vector<BatchRequestId> RequestTable::Complete(TaskId task, TimePoint now,
 void RequestTable::CollectLeft(const Running& task, std::vector<BatchRequestId>& left) {
   for (const Member member : task.members) {
     const Request& request = *requests_[member.slot];
-    // Several of the task's nodes may be of one request.
+    // Several of the task's nodes may belong to one request.
     if (!request.present || request.in_flight > 0) continue;
     if (request.unfinished == 0 || request.leaving) LetGo(member.slot, left);
   }

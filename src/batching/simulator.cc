@@ -38,21 +38,21 @@ class Simulation {
   struct Running {
     TaskId task;
     TimePoint end;
-    std::vector<NodeRef> nodes;  // where requests generate
+    std::vector<NodeRef> nodes;  // if requests generate
   };
-  // Of a request that generates, what is left of its prompt (or of what is computed again) and of
-  // its answer.
+  // The rest of the prompt (or of what is recomputed) and of the answer of a request that
+  // generates.
   struct Generating {
     int32_t prompt = 0;
     int32_t answer = 0;
-    int32_t computed = 0;  // rows, since it started or was set back
-    bool answers = false;  // its first token has come
-    Duration last{0};      // when its last token came
+    int32_t computed = 0;  // rows since it started or was preempted
+    bool answers = false;  // its first token was produced
+    Duration last{0};      // time of its last token
   };
 
   bool AnyLeft() const { return next_arrival_ < workload_.arrivals.size(); }
 
-  // Of the next request; none: it waits until another leaves.
+  // When the next request arrives; nothing: when another leaves.
   std::optional<TimePoint> ArrivalTime() const {
     if (!AnyLeft()) return std::nullopt;
     if (workload_.clients == 0) return TimePoint() + workload_.arrivals[next_arrival_].at;
@@ -87,7 +87,7 @@ class Simulation {
     ++under_way_;
   }
 
-  // Requests are numbered as they arrive.
+  // Requests are numbered in order of arrival.
   const CellGraph& GraphOf(BatchRequestId request) const {
     return workload_.graphs[static_cast<size_t>(workload_.arrivals[request].graph)];
   }
@@ -103,7 +103,7 @@ class Simulation {
     }
   }
 
-  // The request's node, which must outlive `grown`, has run.
+  // The request's node has run. It must outlive `grown`.
   void Advance(const NodeRef& node, std::vector<Scheduler::Growth>& grown) {
     Generating& of = generating_[node.request];
     const Duration now = now_ - TimePoint();

@@ -1,4 +1,4 @@
-// What a task costs, from what its steps do.
+// The cost of a task from the costs of its steps.
 #ifndef CHAIRLIFT_BATCHING_TASK_COST_H_
 #define CHAIRLIFT_BATCHING_TASK_COST_H_
 
@@ -8,8 +8,8 @@
 
 namespace chairlift {
 
-// Calls visit(rows, padding) for each step of a task: rows that somebody asked for, and others that
-// are computed as well.
+// Calls visit(rows, padding) for each step of a task: requested rows, and others that are computed
+// as well.
 template <typename Visit>
 void ForEachStepOf(const Task& task, Visit&& visit) {
   visit(task.rows, task.padding_rows);

@@ -1,4 +1,4 @@
-// What batches cost by one worker, and by all workers together.
+// Costs of batches on one worker, and on all workers together.
 #ifndef CHAIRLIFT_BATCHING_TEAM_COSTS_H_
 #define CHAIRLIFT_BATCHING_TEAM_COSTS_H_
 
@@ -10,16 +10,15 @@
 
 namespace chairlift {
 
-// For policies that decide whether workers do better together, on one batch at a time, than each on
-// one of its own.
+// For policies that decide whether the workers should run one batch together, or one each.
 class TeamCosts {
  public:
   struct Cost {
-    Duration alone{0};  // on one worker, while the others are as busy
+    Duration alone{0};  // on one worker, while the others are equally busy
     Duration team{0};   // on all workers together
   };
   virtual ~TeamCosts() = default;
-  // What a task takes, from when it is given out to when the next one is. Absent: not known.
+  // The time of a task, from its start to the start of the next one. Absent: unknown.
   virtual std::optional<Cost> Of(CellType type, int32_t rows) const = 0;
 };
 

@@ -1,4 +1,4 @@
-// Which cell types come later in a computation than which.
+// Which cell types come later in a computation than others.
 #ifndef CHAIRLIFT_BATCHING_TYPE_PHASES_H_
 #define CHAIRLIFT_BATCHING_TYPE_PHASES_H_
 
@@ -9,22 +9,22 @@
 
 namespace chairlift {
 
-// A type's phase is one after those of the types that its first node ever seen reads from: 0 for
-// leaves and encoders, 1 for inner nodes and decoders. Types may read from each other in circles.
+// A type's phase is one after those of the types that its first observed node reads from: 0 for
+// leaves and encoders, 1 for inner nodes and decoders. Types may read from each other in cycles.
 class TypePhases {
  public:
   static constexpr int kUnknown = -1;
 
   int Of(CellType type) const { return type < phases_.size() ? phases_[type] : kUnknown; }
 
-  // Each says whether the type was new.
+  // Both return whether the type was new.
   bool Learn(CellType type, int phase) {
     if (type >= phases_.size()) phases_.resize(type + 1, kUnknown);
     if (phases_[type] != kUnknown) return false;
     phases_[type] = phase;
     return true;
   }
-  // That of a run, by the types of the nodes that it reads from, which must be known.
+  // The phase of a run, by the types of the nodes that it reads from, which must be known.
   bool Learn(const CellGraph& graph, const CellGraph::Run& run) {
     if (Of(run.type) != kUnknown) return false;
     int phase = 0;

@@ -14,17 +14,18 @@
 namespace chairlift {
 namespace {
 
-// Adaptive run-ahead: for how many full run-aheads nobody must have joined before one is dared.
+// Adaptive run-ahead: tasks without a new request, counted in full run-aheads, before one is made.
 constexpr int kCalmRounds = 4;
-// A full batch that could be larger waits for so many steps of types with their largest.
+// A full batch that could be larger waits for this many steps of types with their largest batch.
 constexpr int kPatienceForMore = 2;
-// In largest batches, what must be ready for each worker before one is given: a request in it then
-// waits no longer for its own task than it would for others.
+// For the largest batches: this many batches per worker must be ready before one is started. A
+// request in it then waits no longer for its own task than it would for others.
 constexpr int kLargestBatchesWaiting = 2;
-// How much longer than else a task may last where as many requests or nodes wait as it has rows:
-// whoever comes meanwhile would find no place where it ends.
+// How many times longer a task may last if at least as many requests or nodes wait as it has rows.
+// New requests would find no free place when it ends anyway.
 constexpr int kSlicesWhereABatchWaits = 5;
-// Of a type's best rows a second in steps, what few rows must reach to be as good as many.
+// Few rows count as good as many if their steps reach this share of the type's best rows per
+// second.
 constexpr double kAsGoodAsMany = 0.95;
 
 using State = LiveNode::State;
@@ -38,18 +39,18 @@ class CellularScheduler final : public RequestTable {
   struct TypeState {
     BatchSizes sizes;
     int priority = 0;
-    int32_t deep = 0;    // rows that are enough for a task of many steps; 0: not known
-    int32_t enough = 0;  // ready rows that make a full task, as far as its last one says
+    int32_t deep = 0;    // number of rows from which a task may have many steps; 0: unknown
+    int32_t enough = 0;  // number of ready rows that fill a task, according to the last task
     int running_tasks = 0;
-    int passed_over = 0;  // steps of other types given in spite of ready nodes, in a row
+    int passed_over = 0;  // consecutive steps of other types while nodes of this type were ready
     // List 0: any worker may take them; list 1 + w: only worker w.
     ReadyQueue queue;
-    std::vector<int64_t> sizes_ready;  // by list: of its ready nodes
+    std::vector<int64_t> sizes_ready;  // by list: sum of the sizes of its ready nodes
   };
   struct WorkerState {
-    int in_flight = 0;     // tasks
-    CellType decided = 0;  // fixed run-ahead: the type it was given last,
-    int left = 0;          // and how many more tasks of it it may have
+    int in_flight = 0;     // running tasks
+    CellType decided = 0;  // Fixed run-ahead: the type that it was last given,
+    int left = 0;          // and how many more tasks of that type it may have
   };
 
   std::optional<Task> NextTask(WorkerId worker) override;
@@ -64,33 +65,33 @@ class CellularScheduler final : public RequestTable {
   int32_t DeepOf(CellType type, int32_t max) const;
   WorkerState& WorkerOf(WorkerId worker);
   static int64_t Takeable(const TypeState& type, WorkerId worker);
-  // Rows that a task may have.
+  // The most rows of a task.
   int32_t Limit(const TypeState& type, WorkerId worker) const;
 
   bool IsCalm() const;
   std::optional<CellType> Decide(WorkerId worker);
   std::optional<CellType> Choose(WorkerId worker, bool committed) const;
-  // What makes a task full: `limit` rows, or fewer whose steps, up to `steps` of each, are
-  // `row_steps` together (`steps` is 1: no fewer do).
+  // When a task counts as full: at `limit` rows, or at fewer if their steps, up to `steps` each,
+  // sum to `row_steps`. If `steps` is 1, only `limit` counts.
   struct Fill {
     int32_t limit = 0;
     int32_t steps = 1;
     int64_t row_steps = 0;
   };
   Fill FillOf(CellType type, WorkerId worker) const;
-  // How much longer than one step a task of so many rows may last where so many others wait.
+  // How much longer than one step a task of `rows` rows may last if `waiting` others wait.
   Duration SliceOf(int64_t waiting, int64_t rows) const;
   void Collect(TypeState& type, WorkerId worker, const Fill& fill, std::vector<Member>& members);
-  // Files the subgraph where its state says it belongs.
+  // Moves the subgraph to the list that its state requires.
   void File(const Request& request, const Subgraph& subgraph);
-  // Puts it at the end of its type's queue.
+  // Appends it to its type's queue.
   void Enqueue(Slot slot, int32_t subgraph);
 
   const PolicyOptions options_;
   TypePhases phases_;
   std::vector<TypeState> types_;
   std::vector<WorkerState> workers_;
-  int tasks_since_start_ = 0;  // tasks given since a request last started
+  int tasks_since_start_ = 0;  // tasks started since a request last started
 };
 
 void CellularScheduler::AddType(CellType type) {
@@ -144,7 +145,7 @@ void CellularScheduler::Enqueue(Slot slot, int32_t index) {
 void CellularScheduler::Arrived(Slot slot, const CellGraph& graph) {
   const std::vector<Subgraph>& subgraphs = request(slot).subgraphs;
   for (int32_t i = 0; i < static_cast<int32_t>(subgraphs.size()); ++i) {
-    // A type's first node is its first subgraph's first.
+    // The first node of a type is the first node of its first subgraph.
     const int32_t first = request(slot).nodes[subgraphs[i].first_node].first;
     if (phases_.Learn(graph, graph.run(graph.RunOf(first)))) AddType(subgraphs[i].type);
     Enqueue(slot, i);
@@ -181,7 +182,7 @@ void CellularScheduler::Ready(std::span<const Member> nodes) {
     Request& of = request(member.slot);
     LiveNode& node = of.nodes[member.node];
     Subgraph& subgraph = of.subgraphs[node.subgraph];
-    if (node.state == State::kReady) {  // on one worker until now
+    if (node.state == State::kReady) {  // so far only on one worker
       node.tied = false;
       --subgraph.pins;
       File(of, subgraph);
@@ -311,7 +312,7 @@ std::optional<Task> CellularScheduler::NextTask(WorkerId worker) {
   return Give(*chosen, worker, std::move(members));
 }
 
-// The oldest ready nodes that the worker may take, as many as fit.
+// Takes the oldest ready nodes that the worker may take, as many as fit.
 void CellularScheduler::Collect(TypeState& type, WorkerId worker, const Fill& fill,
                                 std::vector<Member>& members) {
   const int32_t own = 1 + worker;
@@ -333,7 +334,7 @@ void CellularScheduler::Collect(TypeState& type, WorkerId worker, const Fill& fi
     const ReadyQueue::Entry entry = type.queue.at(position);
     Request& from = request(entry.request);
     Subgraph& subgraph = from.subgraphs[entry.subgraph];
-    if (subgraph.first_ready < 0) {  // since an earlier task
+    if (subgraph.first_ready < 0) {  // its nodes were taken by an earlier task
       type.queue.File(position, ReadyQueue::kUnfiled);
       (from_any ? next_any : next_own) = type.queue.Next(entry.list, position + 1);
       continue;
@@ -349,15 +350,17 @@ void CellularScheduler::Collect(TypeState& type, WorkerId worker, const Fill& fi
       LiveNode& node = from.nodes[index];
       size += node.size();
       type.sizes_ready[entry.list] -= node.size();
-      if (!node.tied) ++subgraph.pins;  // else the pin it had as a ready node becomes this one
+      if (!node.tied)
+        ++subgraph.pins;  // otherwise the pin that it had as a ready node becomes
+                          // this pin
       node.tied = false;
       if (fill.steps > 1) row_steps += from.Steps(index, worker, fill.steps);
       members.push_back({entry.request, index});
     } while (subgraph.first_ready >= 0 && fits());
-    // With none left it stays filed: the next of its nodes are most often ready in a moment.
+    // If no node is left it stays in the list: usually its next nodes are ready very soon.
     if (subgraph.first_ready >= 0) File(from, subgraph);
     if (!from.started)
-      Start(entry.request);  // may file its client's next request, which comes later in the queue
+      Start(entry.request);  // may add its client's next request, which is later in the queue
     if (subgraph.first_ready >= 0 || full()) return;
     (from_any ? next_any : next_own) = type.queue.Next(entry.list, position + 1);
   }

@@ -21,26 +21,26 @@ class ContinuousScheduler final : public RequestTable {
  private:
   struct Live {
     uint64_t arrival = 0;
-    int64_t most = 0;        // state that it may grow to
+    int64_t most = 0;        // the most state that it may grow to
     int32_t state_rows = 0;  // CellGraph::state_rows
     bool admitted = false;
-    int64_t held = 0;                   // state, while it is admitted
-    int64_t prompt = 0;                 // rows before its first step, from its start on
-    int64_t rows = 0;                   // given out since then
-    std::optional<int32_t> piece = {};  // the node that is ready, of its prompt
+    int64_t held = 0;                   // units of state while it is admitted
+    int64_t prompt = 0;                 // rows before its first step, counted from its start
+    int64_t rows = 0;                   // rows in tasks since then
+    std::optional<int32_t> piece = {};  // the part of its prompt that is ready
 
     bool grows() const { return state_rows > 0; }
-    // What it needs for so many rows.
+    // The state that it needs for `of_rows` rows.
     int64_t StateOf(int64_t of_rows) const {
       return grows() ? std::min(most, (of_rows + state_rows - 1) / state_rows) : most;
     }
   };
-  // What a task has so far.
+  // The content of a task so far.
   struct Content {
     CellType type = 0;
     int32_t rows = 0;
     int32_t sequences = 0;
-    size_t prompts = 0;  // that wait while it is made; of steps
+    size_t prompts = 0;  // requests whose prompts wait during the task; for steps only
   };
 
   bool prompts() const { return !with_pieces_.empty(); }
@@ -54,11 +54,11 @@ class ContinuousScheduler final : public RequestTable {
 
   void Ready(std::span<const Member> nodes) override {
     for (const Member member : nodes) {
-      // A node that reads from a task in flight comes again when that has ended.
+      // A node that reads from a running task is reported again when that has ended.
       if (node(member).not_complete > 0) continue;
       Live& live = live_[static_cast<size_t>(member.slot)];
       if (member.node > 0 && !node(member).divisible) {
-        live.rows = std::max(live.rows, live.prompt);  // some of these were known already
+        live.rows = std::max(live.rows, live.prompt);  // some of these rows were counted already
         steps_.push_back(member);
         continue;
       }
@@ -80,7 +80,7 @@ class ContinuousScheduler final : public RequestTable {
 
   Live& live(Slot slot) { return live_[static_cast<size_t>(slot)]; }
 
-  // Its step that is ready, if any.
+  // The ready step of a request, if any.
   std::deque<Member>::iterator StepOf(Slot slot) {
     return std::find_if(steps_.begin(), steps_.end(),
                         [slot](const Member& member) { return member.slot == slot; });
@@ -91,7 +91,7 @@ class ContinuousScheduler final : public RequestTable {
     live.held = state;
   }
 
-  // In order of arrival, those that fit.
+  // Admits the requests that fit, in order of arrival.
   void Admit() {
     while (!queue_.empty() && !short_of_state_) {
       const Slot slot = queue_.begin()->second;
@@ -99,7 +99,7 @@ class ContinuousScheduler final : public RequestTable {
       const int64_t state = live.StateOf(live.prompt);
       const bool fits = options_.state_capacity == 0 || held_ == 0 ||
                         held_ + state + Headroom() <= options_.state_capacity;
-      // One that is being set back has no piece yet.
+      // A request that is being preempted has no ready part of a prompt.
       if (!fits || !live.piece || request(slot).held()) return;
       queue_.erase(queue_.begin());
       live.admitted = true;
@@ -109,7 +109,8 @@ class ContinuousScheduler final : public RequestTable {
     }
   }
 
-  // A unit for each that may grow: who starts is not set back at once.
+  // One unit for each request that may grow, so that a request is not preempted right after it
+  // starts.
   int64_t Headroom() const {
     return std::count_if(growing_.begin(), growing_.end(), [this](const auto& of) {
       const Live& live = live_[static_cast<size_t>(of.second)];
@@ -117,9 +118,8 @@ class ContinuousScheduler final : public RequestTable {
     });
   }
 
-  // Every step that is ready holds what it needs from here on, for which the youngest that may grow
-  // are set back: what they have begun is added to `members`. Where there is none left but the
-  // oldest, its step waits.
+  // Makes room for the ready steps by preempting the youngest requests that may grow; their nodes
+  // are added to `members`. If only the oldest is left to preempt, its step waits and is returned.
   std::optional<Member> MakeRoom(std::vector<Member>& members) {
     short_of_state_ = false;
     if (options_.state_capacity == 0) return std::nullopt;
@@ -174,7 +174,7 @@ class ContinuousScheduler final : public RequestTable {
     return {slot, *live_[static_cast<size_t>(slot)].piece};
   }
 
-  // Rows, of `rows`, that may ride beside `steps` and what `task` has besides; 0: none.
+  // How many of `rows` prompt rows can run beside `steps` and the rest of `task`; 0: none.
   int32_t RowsBeside(const Content& steps, const Content& task, int32_t rows) const {
     rows = std::min(rows, options_.max_batch_size - task.rows);
     if (options_.costs == nullptr) {
@@ -192,7 +192,7 @@ class ContinuousScheduler final : public RequestTable {
     return fit;
   }
 
-  // How many rows of a piece the task takes, whose steps are `steps`; 0: it does not ride.
+  // How many rows of a part of a prompt the task takes beside its `steps`; 0: none.
   int32_t RowsOf(Member piece, const Content& steps, const Content& task) const {
     const int32_t rows = node(piece).size();
     const bool first = task.rows == steps.rows;
@@ -259,12 +259,13 @@ class ContinuousScheduler final : public RequestTable {
   const PolicyOptions options_;
   const bool whole_prompts_;
   std::vector<Live> live_;                // by slot
-  std::map<uint64_t, Slot> queue_;        // by arrival: not admitted
-  std::map<uint64_t, Slot> with_pieces_;  // admitted, by arrival: with ready pieces
-  std::map<uint64_t, Slot> growing_;      // admitted, by arrival: that may be set back
-  std::deque<Member> steps_;              // ready, in the order in which they became so
-  int64_t held_ = 0;                      // state of those admitted
-  bool short_of_state_ = false;           // a step waits for some
+  std::map<uint64_t, Slot> queue_;        // waiting for admission, by arrival
+  std::map<uint64_t, Slot> with_pieces_;  // admitted requests with ready parts of prompts, by
+                                          // arrival
+  std::map<uint64_t, Slot> growing_;      // admitted requests that may be preempted, by arrival
+  std::deque<Member> steps_;              // ready steps, in the order in which they became ready
+  int64_t held_ = 0;                      // state of the admitted requests
+  bool short_of_state_ = false;           // a step waits for state
   bool in_flight_ = false;
   bool stepped_ = false;  // the last task had steps
 };

@@ -10,11 +10,11 @@
 namespace chairlift {
 namespace {
 
-// Requests in a plan at most: making one takes some tens of microseconds.
+// The most requests in a plan: making one takes some tens of microseconds.
 constexpr size_t kMaxPlanned = 512;
-// Plans until costs are asked again: they may be measured while the model serves.
+// Plans until costs are read again: they may be measured while the model serves.
 constexpr int kCostsLast = 256;
-// Lengths whose costs are kept.
+// The number of lengths whose costs are cached.
 constexpr size_t kMaxLengths = 4096;
 
 class LengthDpScheduler : public WholeRequestScheduler {
@@ -23,14 +23,15 @@ class LengthDpScheduler : public WholeRequestScheduler {
 
  private:
   struct Batch {
-    std::vector<Entry*> nodes;  // the oldest first
+    std::vector<Entry*> nodes;  // oldest first
     Duration cost;
   };
   struct Plan {
-    bool made = false;           // of what waits now
-    std::vector<Batch> batches;  // the one with the oldest request last
+    bool made = false;           // for what waits now
+    std::vector<Batch> batches;  // the batch with the oldest request is last
     Duration cost{0};            // of all of them
-    uint64_t released = 0;       // nodes that became ready before this one wait no longer
+    uint64_t released = 0;       // nodes that became ready before this number are no longer held
+                                 // back
   };
 
   bool pads() const override { return true; }
@@ -90,7 +91,7 @@ class LengthDpScheduler : public WholeRequestScheduler {
     return plan;
   }
 
-  // When the oldest request waits no longer.
+  // When the oldest request must no longer be held back.
   TimePoint DueAt(CellType type, const Queue& queue) const {
     const Entry& oldest = *queue.entries.begin()->second;
     TimePoint due = oldest.ready_at + options_.queue_delay;
@@ -115,7 +116,7 @@ class LengthDpScheduler : public WholeRequestScheduler {
     for (Entry* entry : next.nodes) {
       if (!held(*entry)) batch.push_back(Take(*entry));
     }
-    // The others' batches are as good as they were, if all of this one started.
+    // The other batches are still optimal if all of this one started.
     const auto rest = plans_.find(type);
     if (rest != plans_.end()) {
       rest->second.made = batch.size() == next.nodes.size() && !rest->second.batches.empty();
@@ -128,10 +129,10 @@ class LengthDpScheduler : public WholeRequestScheduler {
     return DueAt(type, queue);
   }
 
-  // Made when they are asked for.
-  mutable absl::flat_hash_map<CellType, Plan> plans_;  // of every queue
+  // Computed on demand.
+  mutable absl::flat_hash_map<CellType, Plan> plans_;  // for every queue
   mutable absl::flat_hash_map<std::pair<CellType, int32_t>, std::vector<double>> costs_;
-  mutable int costs_last_ = 0;  // plans
+  mutable int costs_last_ = 0;  // remaining plans
 };
 
 }  // namespace

@@ -1,19 +1,20 @@
-// The length_dp policy (TurboTransformers §5, Algorithm 2, put right): for models that can only run
-// padded. Of all ways to cut the requests that wait, in order of length, into batches, the one that
-// takes the least time by the cost table (length_plan.h).
+// The length_dp policy (TurboTransformers §5, Algorithm 2, corrected): for models that can only run
+// padded. It sorts the waiting requests by length and divides them into batches so that the total
+// time according to the cost table is minimal (length_plan.h).
 //
-// When it starts:
-//   - hungry, where queue_delay is 0: as soon as a worker is idle;
-//   - lazy, else: when max_batch_size rows wait, when the oldest request has waited queue_delay, or
-//     when what it has waited and what all that waits is estimated to take exceed half of
-//     latency_objective, where that is set. Who waits then waits no longer.
+// When a batch starts:
+//   - hungry, if queue_delay is 0: as soon as a worker is idle;
+//   - lazy, otherwise: when max_batch_size rows wait; when the oldest request has waited
+//     queue_delay; or, if latency_objective is set, when the wait of the oldest plus the estimated
+//     time of everything that waits exceeds half of it. All requests that wait at that time are
+//     then released.
 //
-// Of a plan's batches, the one with the oldest request runs first: whoever has k requests before it
-// waits for at most k batches, so that nobody starves. (The document leaves the order open.) The
-// plan is kept until requests come or leave, and covers the oldest kMaxPlanned of them. It
-// minimises the work, not the time until the last of several workers is done.
+// The batch with the oldest request of a plan runs first: a request with k requests before it waits
+// for at most k batches, so nothing starves. (The paper leaves the order open.) A plan is kept
+// until requests come or leave, and covers the oldest kMaxPlanned requests. It minimises the total
+// work, not the time until the last of several workers is done.
 //
-// Requests of one client share a batch only where the plan has those before them in it too.
+// Requests of one client share a batch only if the earlier ones are in it too.
 #ifndef CHAIRLIFT_BATCHING_POLICIES_LENGTH_DP_H_
 #define CHAIRLIFT_BATCHING_POLICIES_LENGTH_DP_H_
 

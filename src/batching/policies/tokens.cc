@@ -7,9 +7,9 @@
 namespace chairlift {
 namespace {
 
-// Requests that do not fit and are passed, before a batch is left as it is.
+// Requests that do not fit and are passed over before a batch is closed.
 constexpr int kMaxPassed = 32;
-// Tasks of a type until costs are asked again: they may be measured while the model serves.
+// Tasks of a type until costs are read again: they may be measured while the model serves.
 constexpr int kSizesLast = 256;
 
 double ToDouble(Duration duration) { return static_cast<double>(duration.count()); }
@@ -37,7 +37,7 @@ class TokensScheduler : public WholeRequestScheduler {
            waiting() <= kFewWaiting * options_.workers;
   }
 
-  // Whether all workers had better run a batch of so many tokens.
+  // Whether all workers should run a batch of `tokens` tokens together.
   bool Together(CellType type, int64_t tokens) const {
     if (!busy().empty() || !FewWait()) return false;
     const auto cost = options_.team_costs->Of(type, static_cast<int32_t>(tokens));
@@ -77,7 +77,8 @@ class TokensScheduler : public WholeRequestScheduler {
     for (auto it = queue.entries.begin(); it != queue.entries.end() && passed < kMaxPassed;) {
       Entry& entry = *(it++)->second;
       const int64_t size = entry.size;
-      // Half of it at least must be within the share: shares come out as even as they can.
+      // At least half of the request must be within the share, so that shares are as even as
+      // possible.
       const bool fits = tokens + size <= sizes.max && 2 * tokens + size <= 2 * share;
       if (held(entry) || (!batch.empty() && !fits)) {
         ++passed;
@@ -89,7 +90,7 @@ class TokensScheduler : public WholeRequestScheduler {
     return batch;
   }
 
-  uint64_t arrived_ = 0;  // tokens, since the start
+  uint64_t arrived_ = 0;  // tokens since the start
   bool by_team_ = false;  // the last task formed is for all workers
   absl::flat_hash_map<CellType, Sizes> sizes_;
 };

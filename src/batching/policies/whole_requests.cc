@@ -67,7 +67,7 @@ void WholeRequestScheduler::EraseIfEmpty(CellType type) {
 }
 
 void WholeRequestScheduler::Gone(Slot slot) {
-  if (static_cast<Slot>(nodes_.size()) <= slot) return;  // no node of it became ready
+  if (static_cast<Slot>(nodes_.size()) <= slot) return;  // none of its nodes became ready
   Nodes& nodes = nodes_[slot];
   const auto leave = [this](Entry& entry) {
     if (!entry.queued) return;

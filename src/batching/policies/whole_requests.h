@@ -1,10 +1,11 @@
-// What policies share for models that run as a whole, of varying length. A request is one node, or,
-// where it has more rows than a batch takes, several that grow one after the other.
+// Common part of the policies for models that run as a whole, with inputs of varying length. A
+// request is one node. If it has more rows than a batch takes, it is several nodes that grow one
+// after the other.
 //
-// A worker has one task at a time, bound when it asks, so that who comes meanwhile can still join.
-// Nodes of one type wait in one queue, in an order that the policy sets; the type at whose head the
-// earliest node stands is served first. What a policy adds: the order, and which nodes of a queue
-// make a batch.
+// A worker has one task at a time, formed when it asks, so that requests that arrive meanwhile can
+// still join. Nodes of one type wait in one queue, in an order that the policy sets. The type whose
+// queue starts with the earliest node is served first. A derived policy adds the order, and which
+// nodes of a queue form a batch.
 #ifndef CHAIRLIFT_BATCHING_POLICIES_WHOLE_REQUESTS_H_
 #define CHAIRLIFT_BATCHING_POLICIES_WHOLE_REQUESTS_H_
 
@@ -27,11 +28,11 @@ class WholeRequestScheduler : public RequestTable {
       : RequestTable({}), options_(options) {}
 
  protected:
-  // Its place in the order, then its number in the order in which nodes became ready.
+  // Its place in the order, then its sequence number of becoming ready.
   using Place = std::pair<uint64_t, uint64_t>;
   struct Entry;
   using Entries = std::map<Place, Entry*>;
-  // A node that waits.
+  // A waiting node.
   struct Entry {
     Member node{kNoSlot, 0};
     TimePoint ready_at{};
@@ -40,11 +41,11 @@ class WholeRequestScheduler : public RequestTable {
     int32_t length = 0;  // of its request
     Place place = {};
     bool queued = false;
-    Entries::iterator at{};  // in its queue, while it is queued
+    Entries::iterator at{};  // in its queue, while it waits
   };
   struct Queue {
     Entries entries;
-    int64_t size = 0;  // of all of them
+    int64_t size = 0;  // of all entries
   };
   struct Work {
     CellType type = 0;
@@ -53,32 +54,31 @@ class WholeRequestScheduler : public RequestTable {
     TimePoint start{};
   };
 
-  // Where a node that has become ready is to stand, the lowest first; equals stand in the order in
-  // which they became ready. No request of a client stands before an earlier one of the same
-  // client, whatever this says.
+  // The place of a node that has become ready, lowest first; equal places are in the order in which
+  // nodes became ready. A client's requests always stay in order of arrival, whatever this returns.
   virtual uint64_t OrderOf(const Entry& /*node*/) { return 0; }
-  // Takes nodes out of a queue, which is not empty, by Take(); those of a request that is held must
-  // stay. Returns them, or nothing where they are to wait.
+  // Takes nodes from a non-empty queue with Take(); nodes of a held request must stay. Returns
+  // them, or nothing if they are to wait.
   virtual std::vector<Member> Form(CellType type, const Queue& queue) = 0;
-  // Whether a worker that has no task had better help with one that runs than begin another.
+  // Whether an idle worker should help with a running task instead of starting another.
   virtual bool BetterToHelp() const { return false; }
   // Whether the task that Form() has just taken is for all workers together.
   virtual bool by_team() const { return false; }
-  // Whether batches are padded to the longest in them.
+  // Whether batches are padded to their longest request.
   virtual bool pads() const = 0;
-  // When Form() may take what it does not take now, if nothing happens.
+  // When Form() may take nodes that it does not take now, if nothing else happens.
   virtual std::optional<TimePoint> FormAt(CellType /*type*/, const Queue& /*queue*/) const {
     return std::nullopt;
   }
-  // Nodes have joined or left it; it may be empty now.
+  // Called when nodes have been added or removed; the queue may be empty.
   virtual void Changed(CellType /*type*/, const Queue& /*queue*/) {}
 
   bool held(const Entry& entry) const { return request(entry.node.slot).held(); }
-  // Its request starts: the next one of its client, which comes after it, is held no more.
+  // Starts its request, which releases the client's next one, placed after it.
   Member Take(Entry& entry);
-  // By worker, what it has.
+  // By worker: its task.
   const absl::flat_hash_map<WorkerId, Work>& busy() const { return busy_; }
-  // Of all that wait, the first. There is one.
+  // The first waiting node. At least one node must wait.
   const Entry& first() const { return *queues_.at(heads_.begin()->second).entries.begin()->second; }
 
   const PolicyOptions options_;
@@ -94,7 +94,7 @@ class WholeRequestScheduler : public RequestTable {
   struct Nodes {
     Entry first;
     std::deque<Entry> others;
-    uint64_t order = 0;  // the last place in the order that any of them had
+    uint64_t order = 0;  // the highest place in the order that any of its nodes had
   };
 
   Entry& EntryOf(Member member);
@@ -102,9 +102,9 @@ class WholeRequestScheduler : public RequestTable {
   void EraseIfEmpty(CellType type);
 
   std::deque<Nodes> nodes_;                     // by slot
-  uint64_t ready_ = 0;                          // numbers nodes in the order they become ready
-  std::map<CellType, Queue> queues_;            // none is empty
-  std::set<std::pair<Place, CellType>> heads_;  // of every queue
+  uint64_t ready_ = 0;                          // sequence number of nodes that become ready
+  std::map<CellType, Queue> queues_;            // only non-empty queues
+  std::set<std::pair<Place, CellType>> heads_;  // the first entry of every queue
   absl::flat_hash_map<WorkerId, Work> busy_;
 };
 

@@ -21,29 +21,29 @@ class WindowScheduler final : public RequestTable {
       : RequestTable({.first_reader_first = true}), options_(options) {}
 
  private:
-  // Where a ready node is in the queue: in its turn, and there in the order they became ready.
+  // Position of a ready node in the queue: its turn, then the order of becoming ready.
   struct Place {
     uint64_t turn = 0;
     uint64_t sequence = 0;  // from 1; 0: in no queue
     friend auto operator<=>(const Place&, const Place&) = default;
   };
-  // Requests take turns, a node each: the turn of the next node is the one after its last one's, or
-  // after that of the node that was given out last. So whoever comes waits for one node of each of
-  // the others, however many they have.
+  // Requests take turns, one node each. A request's next node gets the turn after its last node's,
+  // or after that of the latest started node if that is later. So a new request waits for one node
+  // of each other request, however many they have.
   struct Turns {
     uint64_t last = 0;
-    int queued = 0;  // nodes
+    int queued = 0;  // nodes in the queue
   };
   struct Entry {
     Member node;
     TimePoint ready_at;
   };
   using TypeQueue = std::map<Place, Entry>;
-  // How many of a queue's entries make a task now, skipping those whose client has an earlier
-  // request that has not started.
+  // How many entries of a queue form a task now. Skips entries whose client has an earlier request
+  // that has not started.
   struct Formation {
     std::vector<TypeQueue::const_iterator> entries;
-    std::optional<TimePoint> oldest;  // when the oldest that may start became ready
+    std::optional<TimePoint> oldest;  // when the oldest node that may start became ready
   };
 
   void Arrived(Slot slot, const CellGraph& graph) override;
@@ -54,21 +54,22 @@ class WindowScheduler final : public RequestTable {
 
   Place& QueuedAs(Member member);
   Turns& TurnsOf(Slot slot);
-  // Takes entries out of the type's queue, which goes with its last one.
+  // Removes entries from the type's queue; the queue is removed when empty.
   void Dequeue(CellType type, std::span<const TypeQueue::const_iterator> entries);
   Formation Form(const TypeQueue& queue, TimePoint now) const;
 
   const PolicyOptions options_;
   uint64_t next_sequence_ = 1;
-  uint64_t turn_ = 0;  // of the node that was given out last
+  uint64_t turn_ = 0;  // of the latest started node
   struct OfSlot {
     uint64_t turn = 0;  // CellGraph::turn
-    Turns own;          // where that is 0
+    Turns own;          // used if turn is 0
   };
   std::vector<OfSlot> turns_;                        // by slot
-  absl::flat_hash_map<uint64_t, Turns> shared_;      // by CellGraph::turn; some node is queued
+  absl::flat_hash_map<uint64_t, Turns> shared_;      // by CellGraph::turn; only while a node is
+                                                     // queued
   std::vector<std::vector<Place>> queued_as_;        // by slot, node
-  absl::flat_hash_map<CellType, TypeQueue> queues_;  // none is empty
+  absl::flat_hash_map<CellType, TypeQueue> queues_;  // only non-empty queues
   std::set<std::pair<Place, CellType>> heads_;       // the first entry of every queue
 };
 
@@ -143,8 +144,8 @@ WindowScheduler::Formation WindowScheduler::Form(const TypeQueue& queue, TimePoi
   Formation formation;
   int rows = 0;
   bool full = false;
-  size_t preferred = 0;                // entries of the longest start with a preferred size
-  absl::flat_hash_set<Slot> released;  // by those that are taken already
+  size_t preferred = 0;                // entries of the longest prefix with a preferred size
+  absl::flat_hash_set<Slot> released;  // released by entries that are already taken
   for (auto it = queue.begin(); it != queue.end(); ++it) {
     const Entry& entry = it->second;
     const Request& of = request(entry.node.slot);

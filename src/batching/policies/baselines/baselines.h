@@ -1,5 +1,4 @@
-// Policies that exist to be compared with, in simulations and benchmarks. Each is described in its
-// file.
+// Policies for comparison in simulations and benchmarks. Each is described in its file.
 #ifndef CHAIRLIFT_BATCHING_POLICIES_BASELINES_BASELINES_H_
 #define CHAIRLIFT_BATCHING_POLICIES_BASELINES_BASELINES_H_
 

@@ -1,13 +1,14 @@
 // Padding with bucketing (BatchMaker §7.1): what TensorFlow and MXNet do with recurrent models.
 //
-// A request's length is the most rows that it has of any one cell type. Bucket i holds lengths in
-// (i·width, (i+1)·width]; a batch takes requests of one bucket, buckets in turn, and starts as soon
-// as a worker is idle. All in it are padded to the bucket's upper length: every cell type runs as
-// many steps, and a projection over all steps has as many rows for each request, as the longest
-// needs, rounded up to the width; whoever has ended is a row of padding. One type is run to its end
-// before the next phase begins. All answers leave when the batch ends.
+// A request's length is the largest number of rows that it has of any one cell type. Bucket i holds
+// lengths in (i·width, (i+1)·width]. A batch takes requests of one bucket, buckets take turns, and
+// a batch starts as soon as a worker is idle. All requests in it are padded to the bucket's upper
+// length: every cell type runs as many steps as the longest needs, rounded up to the width, and a
+// projection over all steps has that many rows for each request. A request that has ended is a row
+// of padding. One type runs to its end before the next phase starts. All answers are sent when the
+// batch ends.
 //
-// For chains. A tree is padded to the longest path of each type, which is as wasteful as it sounds.
+// Meant for chains. A tree is padded to the longest path of each type, which wastes a lot.
 #include <algorithm>
 #include <map>
 
@@ -34,7 +35,7 @@ class BucketedScheduler final : public GraphBatchScheduler {
     return static_cast<Group>((length - 1) / options_.bucket_width);
   }
 
-  // One stays one: a head runs once, whatever the width.
+  // One step stays one: a head runs once, whatever the width.
   int Padded(int length) const {
     if (length <= 1) return length;
     return (length + options_.bucket_width - 1) / options_.bucket_width * options_.bucket_width;

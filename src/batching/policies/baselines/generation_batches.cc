@@ -1,12 +1,12 @@
-// The static and leave_only policies: requests that generate in batches that nobody joins. All that
-// wait when the machine is free, `max_batch_size` of them at most, make a batch; one task has their
-// prompts, padded to the longest, and each of those that follow a step of all.
+// The static and leave_only policies: requests that generate run in batches that accept no new
+// requests. When the machine is free, all waiting requests, at most `max_batch_size`, form a batch.
+// One task runs their prompts, padded to the longest; each later task runs one step of all.
 //
-// static: a batch has as many rows to its end, and its answers leave together, as loops over a
-// model with its cache have it. leave_only: a request leaves with its last token, and the batch
-// narrows (as CTranslate2 has it).
+// static: a batch keeps its number of rows to its end and all its answers are sent together, like a
+// loop over a model with a cache. leave_only: a request leaves with its last token, and the batch
+// narrows (as in CTranslate2).
 //
-// Memory: as continuous, by CellGraph::state() and `state_capacity`.
+// Memory: as in policy continuous, by CellGraph::state() and `state_capacity`.
 #include <algorithm>
 #include <map>
 
@@ -108,8 +108,8 @@ class GenerationBatchScheduler final : public RequestTable {
   const PolicyOptions options_;
   const bool leave_;
   std::map<uint64_t, Waiting> queue_;  // by arrival
-  std::vector<Slot> batch_;            // those that have not left
-  size_t places_ = 0;                  // that it began with
+  std::vector<Slot> batch_;            // requests that have not left
+  size_t places_ = 0;                  // its size at the start
   std::vector<Member> ready_;          // of the batch
   bool in_flight_ = false;
 };

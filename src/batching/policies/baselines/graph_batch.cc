@@ -8,7 +8,7 @@ GraphBatchScheduler::Outline GraphBatchScheduler::OutlineOf(const CellGraph& gra
   Outline outline;
   outline.group = GroupOf(graph);
   std::vector<int32_t> place;  // by type, in outline.types
-  // By run: the most nodes of its type in a row that end with its last one.
+  // By run: the longest chain of nodes of its type that ends with its last node.
   std::vector<int> chain(static_cast<size_t>(graph.num_runs()));
   for (int32_t i = 0; i < graph.num_runs(); ++i) {
     const CellGraph::Run run = graph.run(i);
@@ -53,13 +53,13 @@ void GraphBatchScheduler::Gone(Slot slot) {
 }
 
 void GraphBatchScheduler::Ready(std::span<const Member> nodes) {
-  // They are of one request or one batch.
+  // All belong to one request or one batch.
   const Slot any = nodes.front().slot;
   if (!request(any).started) return;
   Batch& batch = batches_.at(outlines_[any].worker);
   for (const Member member : nodes) {
     LiveNode& ready = node(member);
-    if (ready.state != LiveNode::State::kWaiting) continue;  // it comes for the second time
+    if (ready.state != LiveNode::State::kWaiting) continue;  // it is reported for the second time
     ready.state = LiveNode::State::kReady;
     ++batch.types[ready.type].ready;
     batch.ready.push_back(member);
@@ -84,7 +84,7 @@ void GraphBatchScheduler::StartBatch(WorkerId worker) {
   turn_ = key;
   Batch& batch = batches_[worker];
   int64_t size = 0;
-  // Requests that become free as others start join at the end of the group.
+  // Requests that become free when others start are added at the end of the group.
   while (group != groups_.end()) {
     const Slot slot = group->second.begin()->second;
     const int32_t rows = request(slot).nodes.back().size();

@@ -1,14 +1,14 @@
-// What the graph-batching policies share (the baselines of BatchMaker §2.3): requests are collected
-// into a batch, one worker runs the batch to its end, and nobody leaves before.
+// Common part of the graph-batching policies (the baselines of BatchMaker §2.3): requests are
+// collected into a batch, one worker runs the batch to its end, and no request leaves before.
 //
-// A request cancelled in a running batch stays in it, as padding.
+// A request that is cancelled in a running batch stays in it, as padding.
 //
-// A worker without a batch takes the next one from the groups of waiting requests in turn, as large
-// as it can be now; nothing is held back for company. A group keeps its turn while full batches are
-// left of those who waited when the turn began: else groups of rare, long requests would get as
-// many batches as all the others, which costs half of the throughput on sentences. What a policy
-// adds: which requests may share a batch, and what the batch's next step is, or next steps: several
-// in one task as cellular batching has them, since what a task costs besides is the same here.
+// An idle worker takes the next batch from the groups of waiting requests in turn, as large as
+// possible at that moment; no batch is held back to grow. A group keeps its turn while the requests
+// that waited at its start can still fill batches. Otherwise groups of rare, long requests would
+// get as many batches as all the others, which halves the throughput on sentences. A derived policy
+// adds which requests may share a batch, and the batch's next step or steps. One task may have
+// several steps, as in cellular batching, because the fixed cost of a task is the same here.
 #ifndef CHAIRLIFT_BATCHING_POLICIES_BASELINES_GRAPH_BATCH_H_
 #define CHAIRLIFT_BATCHING_POLICIES_BASELINES_GRAPH_BATCH_H_
 
@@ -27,45 +27,46 @@ namespace chairlift {
 
 class GraphBatchScheduler : public RequestTable {
  public:
-  // max_batch_size: requests in a batch (one that adds several rows by its last node counts as that
+  // max_batch_size: requests in a batch (a request whose last node adds several rows counts as that
   // many).
   explicit GraphBatchScheduler(const PolicyOptions& options)
       : RequestTable({.stops_between_nodes = false}), options_(options) {}
 
  protected:
   using Group = uint64_t;
-  // Of one type, in one batch.
+  // The nodes of one type in one batch.
   struct TypeUse {
-    int ready = 0;                       // nodes
-    int to_give = 0;                     // nodes not given out
+    int ready = 0;                       // nodes that are ready
+    int to_give = 0;                     // nodes that have not been in a task
     absl::flat_hash_set<Slot> requests;  // that have nodes of it
     int32_t node_rows = 0;               // most rows of a node
-    int longest_chain = 0;               // most nodes of it in a row in one request
-    int steps = 0;                       // given out
+    int longest_chain = 0;               // longest chain of its nodes in one request
+    int steps = 0;                       // steps started
   };
   struct Step {
     CellType type = 0;
     std::vector<Member> nodes;
     int32_t padding_rows = 0;
-    bool padded_steps = false;  // as Task has it
+    bool padded_steps = false;  // as in Task
   };
   struct Batch {
     std::vector<Slot> requests;
     std::vector<Member> ready;  // in order of readiness
     std::map<CellType, TypeUse> types;
-    std::deque<Step> steps;  // formed, not given out
-    int in_flight = 0;       // tasks
+    std::deque<Step> steps;  // formed, not started
+    int in_flight = 0;       // running tasks
   };
 
   // Requests of one group may share a batch.
   virtual Group GroupOf(const CellGraph& graph) const = 0;
-  // Moves nodes of batch.ready into batch.steps; called when there are no steps. Must add some
-  // where any node is ready.
+  // Moves nodes from batch.ready to batch.steps; called when there are no steps. It must add some
+  // if any node is ready.
   virtual void FormSteps(Batch& batch) = 0;
 
   WorkerId WorkerOf(const Batch& batch) const { return outlines_[batch.requests.front()].worker; }
 
-  // Takes the ready nodes for which wanted(member, node) holds out of the batch's list.
+  // Removes from the batch's list the ready nodes for which wanted(member, node) is true, and
+  // returns them.
   template <typename Wanted>
   std::vector<Member> TakeReady(Batch& batch, Wanted&& wanted) {
     std::vector<Member> taken;
@@ -89,7 +90,7 @@ class GraphBatchScheduler : public RequestTable {
       CellType type;
       int nodes = 0;
       int32_t node_rows = 0;  // most rows of a node
-      int longest_chain = 0;  // most nodes of it in a row
+      int longest_chain = 0;  // longest chain of its nodes
     };
     Group group = 0;
     std::vector<OfType> types;
@@ -110,9 +111,9 @@ class GraphBatchScheduler : public RequestTable {
 
   std::vector<Outline> outlines_;                     // by slot
   std::map<Group, std::map<uint64_t, Slot>> groups_;  // waiting, by arrival; none is empty
-  Group turn_ = 0;                                    // the first group to be looked at
-  size_t turn_left_ = 0;  // of those that waited when its turn began: who has not been taken
-  std::map<WorkerId, Batch> batches_;  // at work
+  Group turn_ = 0;                                    // the first group to look at
+  size_t turn_left_ = 0;  // requests that waited when its turn began and have not been taken
+  std::map<WorkerId, Batch> batches_;  // running
 };
 
 }  // namespace chairlift

@@ -1,9 +1,9 @@
 // Dynamic graph merging (BatchMaker §2.3): what DyNet and TensorFlow Fold do with trees.
 //
-// A batch takes up to max_batch_size requests that wait, of any structure, and runs their graphs
-// together, level by level: all ready nodes of equal type are one task, however many rows that
-// makes, and so are the levels after it where nothing else could join. All answers leave when the
-// batch ends.
+// A batch takes up to max_batch_size waiting requests of any structure and runs their graphs
+// together, level by level. All ready nodes of one type are one task, whatever the number of rows;
+// later levels that nothing else could join are part of it. All answers are sent when the batch
+// ends.
 #include "batching/policies/baselines/baselines.h"
 #include "batching/policies/baselines/graph_batch.h"
 

@@ -1,7 +1,6 @@
-// The ideal of a fixed structure (BatchMaker §7.5, Fig. 15): requests whose graphs are equal share
-// a batch, and each task is one and the same node of all of them. Nothing is padded, nothing is
-// merged at run time; a batch starts as soon as a worker is idle, and all answers leave when it
-// ends.
+// The ideal of a fixed structure (BatchMaker §7.5, Fig. 15). Requests with equal graphs share a
+// batch, and each task runs the same node of all of them. Nothing is padded or merged at run time.
+// A batch starts as soon as a worker is idle, and all answers are sent when it ends.
 #include <algorithm>
 
 #include "batching/policies/baselines/baselines.h"
@@ -15,8 +14,8 @@ class IdealScheduler final : public GraphBatchScheduler {
   using GraphBatchScheduler::GraphBatchScheduler;
 
  private:
-  // A digest (FNV-1a) of the graph. Were two different graphs to share one, they would share a
-  // batch, but no task with nodes of different types.
+  // A digest (FNV-1a) of the graph. Two different graphs with the same digest would share a batch,
+  // but never a task with nodes of different types.
   Group GroupOf(const CellGraph& graph) const override {
     Group digest = 14695981039346656037u;
     const auto mix = [&digest](uint64_t value) { digest = (digest ^ value) * 1099511628211u; };

@@ -1,6 +1,6 @@
-// The naive policy: whatever waits when a worker asks, in order of arrival, shares one batch,
-// padded to the longest in it. What servers do that know nothing of lengths, for comparison with
-// length_dp (TurboTransformers §6.3); where lengths vary much it is slower than no batching at all.
+// The naive policy: all requests that wait when a worker asks share one batch, in order of arrival,
+// padded to the longest. This is what servers do that ignore lengths; for comparison with length_dp
+// (TurboTransformers §6.3). If lengths vary much it is slower than no batching.
 #include "batching/policies/baselines/baselines.h"
 #include "batching/policies/whole_requests.h"
 

@@ -1,4 +1,4 @@
-// How large batches of staged queries are, and who joins one: by what stages cost.
+// Decides batch sizes of staged queries, and which queries join a batch, from the costs of stages.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -9,20 +9,20 @@
 namespace chairlift {
 namespace {
 
-// Of all workers' time, what the queries that come can be expected to take at most.
+// An upper bound on the expected share of all workers' time that arriving queries take.
 constexpr double kMostAlone = 0.9;
 constexpr double kMostTogether = 0.95;
-// Of those who come later, how many wait for a second of work, for each query that is there and
-// each b / (1 − b), where b is the share of their time for which the queries that come would keep
-// the workers busy: one by one, or in the largest batches, without which a queue would grow for
-// ever once they are busy all the time. 1 would be right if they came to a queue that is served one
-// by one; as they share batches, they wait for less. Found by simulation, on costs in proportion to
-// rows, on affine ones, on ones with a single stage that gains from company and on GPU-like ones.
+// The assumed number of later queries that wait for a second of work, per present query, is this
+// times b / (1 − b). b is the share of time for which the arriving queries would keep the workers
+// busy: one by one, or in the largest batches if one by one the queue would grow for ever. 1 would
+// be correct for a queue that serves one query at a time; with shared batches, queries wait for
+// less. Found by simulation with costs in proportion to rows, with affine ones, with ones where a
+// single stage gains from batching, and with GPU-like ones.
 constexpr double kShareAlone = 0.1;
 constexpr double kShareTogether = 0.6;
 
-// Where other workers may take some of them, pieces that take so much longer are as good as all
-// together.
+// If other workers may take some pieces, pieces that take up to this much longer count as equally
+// good.
 constexpr double kAsSoon = 1.02;
 
 double QueueOf(double busy, double most) {
@@ -119,8 +119,8 @@ double StagedScheduler::WeightOfWork(const Pipeline& pipeline, const Group& grou
          kShareTogether * QueueOf(together / gaps, kMostTogether);
 }
 
-// The least of the sum of latencies of some queries, and of what their work delays those who come
-// later.
+// Minimises the sum of the latencies of some queries plus the delay that their work causes to later
+// queries.
 class StagedScheduler::BestOrder {
  public:
   BestOrder(const StagedScheduler& scheduler, const Pipeline& pipeline, const Group& group)
@@ -129,7 +129,7 @@ class StagedScheduler::BestOrder {
         all_(group),
         weight_(group.queries * scheduler.WeightOfWork(pipeline, group)) {}
 
-  // 0: some costs are not known.
+  // 0: some costs are unknown.
   int32_t PartAt(int32_t stage) {
     int32_t part = all_.queries;
     for (; part > 1 && Of(stage, part).halved; part = (part + 1) / 2) {
@@ -143,7 +143,7 @@ class StagedScheduler::BestOrder {
     double work = 0;
     bool halved = false;
   };
-  // How so many pass the stages from this one on.
+  // The best way for `queries` queries to pass the stages from `stage` on.
   Order Of(int32_t stage, int32_t queries) {
     if (stage == pipeline_.table.stages() || queries == 0) return {};
     const auto [known, fresh] = orders_.try_emplace({stage, queries});
@@ -154,7 +154,7 @@ class StagedScheduler::BestOrder {
     const Order rest = Of(stage + 1, queries);
     Order best{queries * time + rest.latency, time + rest.work};
     if (queries > 1) {
-      const int32_t later = queries / 2;  // they wait for the others
+      const int32_t later = queries / 2;  // they wait for the first half
       const Order first = Of(stage, queries - later), second = Of(stage, later);
       const Order halves{first.latency + later * first.work + second.latency,
                          first.work + second.work, true};
@@ -210,10 +210,10 @@ bool StagedScheduler::PaysToJoin(const Pipeline& pipeline, StagedBatchId id,
   const double more_alone = take(0, stages, more);
   const double catching_up = take(0, next, more), together = take(next, stages, both);
   if (old_alone == 0 || more_alone == 0 || catching_up == 0 || together == 0) return true;
-  // The batch needs a worker as well, but where one runs it.
+  // The batch needs a worker too, unless one runs it already.
   const bool at_work = row.completed[static_cast<size_t>(row.front)] == 0;
   const double wait = FreeWorkers() > (at_work ? 0 : 1) ? 0 : old_alone;
-  // If they follow, they share their batch with those who come until then.
+  // If they follow, they share their batch with the queries that arrive until then.
   const double come = gap_ns_ == 0 ? 0 : old_alone / gap_ns_;
   const int32_t room = options_.max_batch_size / std::max(1, more.load.rows / more.queries);
   const Group company =

@@ -1,4 +1,4 @@
-// What a user's policy may do about staged queries (chairlift/stage_policy.h).
+// The operations on staged queries that a user's policy may call (chairlift/stage_policy.h).
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -8,15 +8,15 @@
 namespace chairlift {
 namespace {
 
-// A user's policy is not called again sooner, if nothing happens.
+// The shortest time after which a user's policy is called again, if nothing else happens.
 constexpr Duration kSoonestWake = std::chrono::microseconds(10);
 
 }  // namespace
 
-// What a user's policy may do about one pipeline, and knows of it.
+// The operations and the view that a user's policy gets of one pipeline.
 class StagedScheduler::Operations final : public MetaOperations {
  public:
-  // To decide about those that wait; or about a batch that has run so many stages.
+  // For a decision about waiting queries; or about a batch that has run `stage` stages.
   Operations(StagedScheduler& scheduler, Pipeline& pipeline, std::optional<int32_t> pair)
       : scheduler_(scheduler), pipeline_(pipeline), pair_(pair) {
     pipeline_.wake_at.reset();
@@ -124,9 +124,9 @@ class StagedScheduler::Operations final : public MetaOperations {
 
   StagedScheduler& scheduler_;
   Pipeline& pipeline_;
-  std::optional<int32_t> pair_;  // with which a new batch may begin
+  std::optional<int32_t> pair_;  // that a new batch may start with
   StagedBatchId batch_ = -1;
-  int32_t stage_ = -1;  // that the batch has run; −1: queries wait
+  int32_t stage_ = -1;  // the stage that the batch has run; −1: for waiting queries
   bool split_ = false;
   bool has_latest_ = false;
   StageBatch latest_;

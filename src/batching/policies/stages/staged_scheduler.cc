@@ -7,7 +7,7 @@
 namespace chairlift {
 namespace {
 
-// What is known of how fast queries come is of about so many of the latest.
+// The arrival rate is averaged over about this many of the latest queries.
 constexpr double kRateOver = 32;
 
 }  // namespace
@@ -65,7 +65,7 @@ void StagedScheduler::Gone(Slot slot) {
     pipeline->batches.at(query.batch).queries[static_cast<size_t>(query.place)] = kNoSlot;
   }
   if (query.joined) active_rows_ -= RowsOf(slot);
-  // What is left of it is only to be released, which is to do nothing.
+  // Only its release is left to do, which is a no-op.
   query = {.pipeline = nullptr, .joined = true};
   --pipeline->requests;
   EraseIfUnused(pipeline);
@@ -108,7 +108,7 @@ RequestTable::Slot StagedScheduler::TakeFirst(Pipeline& pipeline, bool starts) {
   query.queued = false;
   query.joined = true;
   active_rows_ += RowsOf(slot);
-  if (starts) Start(slot);  // may put its client's next one into the queue
+  if (starts) Start(slot);  // may add its client's next request to the queue
   return slot;
 }
 
@@ -258,7 +258,7 @@ void StagedScheduler::SplitOffSkipping(const Work& work) {
   Pipeline& pipeline = *work.pipeline;
   const std::vector<CellType>& types = pipeline.kind.types;
   Batch& old = pipeline.batches.at(work.part.batch);
-  std::map<int32_t, std::vector<Slot>> skipping;  // by the stage at which they go on
+  std::map<int32_t, std::vector<Slot>> skipping;  // by the stage where they continue
   for (int32_t i = work.part.start; i < work.part.start + work.part.num; ++i) {
     Slot& slot = old.queries[static_cast<size_t>(i)];
     if (slot == kNoSlot) continue;
@@ -313,7 +313,7 @@ std::optional<Task> StagedScheduler::NextTask(WorkerId worker) {
     Stretch(pipeline);
     stages = std::max(stages, pipeline.table.stages());
   }
-  // The fewest stages left go first.
+  // Batches with the fewest remaining stages go first.
   for (int32_t left = 1; left <= stages; ++left) {
     for (auto& [kind, pipeline] : pipelines_) {
       const int32_t stage = pipeline.table.stages() - left;
@@ -336,7 +336,7 @@ std::optional<Task> StagedScheduler::NextTask(WorkerId worker) {
         members.push_back({slot, queries_[slot].next});
         length = std::max(length, request(slot).length);
       }
-      if (members.empty()) {  // all have left: it runs in no time
+      if (members.empty()) {  // all queries have left: it takes no time
         EndPart(work);
         EraseIfUnused(work.pipeline);
         return NextTask(worker);
