@@ -1,4 +1,4 @@
-// Which values are added to the scores of a softmax, or stand in place of them, and nothing else.
+// Finds values that are only added to the scores of a softmax, or that replace them.
 #include "graph/additive_masks.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ bool IsOneOf(const Node& node, std::initializer_list<std::string_view> names) {
                      [&](std::string_view name) { return Is(node, name); });
 }
 
-// Of a floating-point tensor.
+// For a floating-point tensor.
 bool AllWhole(const Tensor& t) {
   std::vector<float> wide(static_cast<size_t>(t.size()));
   if (t.dtype() == DType::kFloat16) {
@@ -28,7 +28,7 @@ bool AllWhole(const Tensor& t) {
   return std::all_of(wide.begin(), wide.end(), [](float v) { return v == std::trunc(v); });
 }
 
-// Longer ways than masks take are not followed.
+// Longer chains than masks have are not followed.
 constexpr int kMaxSteps = 100;
 
 bool IsInteger(DType dtype) { return dtype == DType::kBool || kIndexTypes.Contains(dtype); }
@@ -49,7 +49,7 @@ bool AdditiveMasks::IsMask(ValueId id, int depth) {
   return masks_[id] = mask;
 }
 
-// Whether input i of the node, which is a mask as far as this node goes, is one for good.
+// Whether input i of the node is only used as a mask, given that it is one as far as this node.
 bool AdditiveMasks::MasksThrough(const Node& node, size_t input, int depth) {
   constexpr size_t kMaskOfAttention = 3;
   if (Is(node, "Softmax")) return true;
@@ -94,8 +94,8 @@ bool AdditiveMasks::MasksInBodies(const Node& node, size_t input, int depth) {
   return false;
 }
 
-// Whether its elements are whole numbers: what is at least 1 of them hides as the mask itself does,
-// and 0 of them nothing.
+// Whether its elements are whole numbers. Multiplied by a whole number of at least 1, a mask hides
+// as before; multiplied by 0, it hides nothing.
 bool AdditiveMasks::IsWhole(ValueId id, int depth) {
   if (depth == kMaxSteps) return false;
   const auto [it, fresh] = whole_.try_emplace(id, false);
@@ -126,8 +126,8 @@ bool AdditiveMasks::ComputesWhole(ValueId id, int depth) {
   return false;
 }
 
-// Whether it is a number that scores are scaled by: not so small nor so large that a mask hides no
-// more, or that it overflows.
+// Whether it is a scale of scores: neither so small that a mask hides no more nor so large that it
+// overflows.
 bool AdditiveMasks::Scales(ValueId id) const {
   constexpr double kLeast = 1.0 / 64, kMost = 64;
   const Value& value = graph_.values[id];

@@ -1,4 +1,4 @@
-// Which values are added to the scores of a softmax, or stand in place of them, and nothing else.
+// Finds values that are only added to the scores of a softmax, or that replace them.
 #ifndef CHAIRLIFT_GRAPH_ADDITIVE_MASKS_H_
 #define CHAIRLIFT_GRAPH_ADDITIVE_MASKS_H_
 
@@ -10,18 +10,18 @@
 
 namespace chairlift {
 
-// The largest number of a mask stands for "without bound", so that a larger one means the same: the
-// softmax of what it is added to is the same. Refers to the graph. Not thread-safe.
+// The largest number of a mask means "without bound", so a larger one gives the same softmax. Keeps
+// a reference to the graph. Not thread-safe.
 class AdditiveMasks {
  public:
   explicit AdditiveMasks(const Graph& graph) : graph_(graph), links_(graph) {}
-  // Whether all that is computed from the value goes into a softmax or into the mask of an
-  // attention, through sums, choices, moves and products with whole numbers. False where it is not
-  // known, as for what a graph gives out.
+  // Whether everything computed from the value goes into a softmax or into the mask of an
+  // attention, through sums, selections, moves and products with whole numbers. False if unknown,
+  // for example for graph outputs.
   bool IsMask(ValueId id) { return IsMask(id, 0); }
 
  private:
-  // `depth`: of the calls around.
+  // `depth` is the recursion depth.
   bool IsMask(ValueId id, int depth);
   bool MasksThrough(const Node& node, size_t input, int depth);
   bool MasksInBodies(const Node& node, size_t input, int depth);

@@ -1,4 +1,4 @@
-// The walk over the graph; see rule.h for the proof's terms.
+// The walk over the graph; rule.h defines the terms of the proof.
 #include "graph/batch_axis.h"
 
 #include <algorithm>
@@ -11,10 +11,10 @@ namespace {
 
 using namespace batch_axis;  // NOLINT(google-build-using-namespace): this file's own module
 
-// A name that no symbol in a file has.
+// A name that no symbol in a file can have.
 constexpr char kUnnamedBatch[] = "(batch)";
 
-// The symbol that dimension 0 of all inputs shares, or why there is none.
+// The symbol that dimension 0 of all inputs shares, or an error that says why there is none.
 StatusOr<std::string> FindBatchSymbol(const Graph& graph) {
   if (graph.num_formal_inputs() == 0) return Unimplemented("the model has no inputs");
   std::string symbol;
@@ -51,7 +51,7 @@ std::vector<State> StatesOf(const Graph& graph, const std::string& symbol) {
   return Propagate(graph, BatchRules(), symbol, inputs);
 }
 
-// Why an output cannot be split into rows; empty where it can. axis −1: along any dimension.
+// Why an output cannot be split into rows; empty if it can. axis −1: along any dimension.
 std::string OutputProblem(const Value& output, const State& state, int axis) {
   if (state.kind == State::Kind::kMixed) return state.why;
   if (!state.rows()) {

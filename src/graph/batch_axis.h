@@ -11,29 +11,32 @@
 
 namespace chairlift {
 
-// The proof holds for batches of up to so many rows: a slice that ends later takes them all.
+// The proof holds for batches of up to this many rows: a slice whose end is beyond them takes all
+// rows.
 inline constexpr int64_t kMaxBatchRows = int64_t{1} << 24;
 
 struct BatchAxisReport {
   bool batches = false;
-  std::string why;  // in words, either way
-  // The inputs are known to share dimension 0: if batches is false, some operator mixes rows.
+  std::string why;  // the reason, for either result
+  // The inputs certainly share dimension 0: then `batches` is false because some operator mixes
+  // rows.
   bool inputs_share = false;
 };
 
-// The batch is dimension 0 of every input and output. An operator that is not known to keep rows
-// apart counts as one that mixes them. The graph must have passed InferShapes(), and must not have
-// been through the passes, whose operators are not known here.
+// Analyses the batch as dimension 0 of every input and output. An operator that is not known to
+// keep rows apart counts as one that mixes them. The graph must have passed InferShapes(), and must
+// not have been through the passes, whose operators are unknown here.
 BatchAxisReport AnalyseBatchAxis(const Graph& graph);
 
-// Likewise, for rows along any dimension: `axes[i]` of input i, which is the symbol `symbol` there
-// and nowhere else. Returns each output's batch dimension; Unimplemented says why there is none.
+// The same for rows along any dimension: `axes[i]` of input i. There the dimension must be the
+// symbol `symbol`, and nowhere else. Returns each output's batch dimension; Unimplemented if there
+// is none, with the reason.
 StatusOr<std::vector<int>> AnalyseRows(const Graph& graph, const std::string& symbol,
                                        std::span<const int> axes);
 
-// By value, whether it is rows along dimension 0: its row r follows from row r of the inputs and
-// from nothing else that varies. None where AnalyseBatchAxis() finds that requests may not share a
-// batch.
+// By value: whether it is rows along dimension 0, so that its row r depends on row r of the inputs
+// and on nothing else that varies. All false if AnalyseBatchAxis() finds that requests may not
+// share a batch.
 std::vector<bool> FindRows(const Graph& graph);
 
 }  // namespace chairlift

@@ -1,4 +1,4 @@
-// What a node of control flow and its sub-graphs must agree on.
+// Consistency of control flow nodes with their sub-graphs.
 #include "graph/bodies.h"
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace chairlift {
 namespace {
 
-// One body of a node that passes `inputs` values to it and takes what it gives.
+// One sub-graph of a node that passes `inputs` values to it and takes its outputs.
 struct Call {
   const Node& node;
   const Graph& body;

@@ -1,4 +1,4 @@
-// What a node of control flow and its sub-graphs must agree on.
+// Consistency of control flow nodes with their sub-graphs.
 #ifndef CHAIRLIFT_GRAPH_BODIES_H_
 #define CHAIRLIFT_GRAPH_BODIES_H_
 
@@ -6,8 +6,9 @@
 
 namespace chairlift {
 
-// If, Loop and Scan: which sub-graphs the node has, and how many inputs and outputs they and the
-// node have. Other operators: that there is no sub-graph. Passes and the runtime rely on it.
+// For If, Loop and Scan: checks which sub-graphs the node has, and the number of inputs and outputs
+// of both. For other operators: checks that there is no sub-graph. Passes and the runtime rely on
+// this.
 Status CheckBodies(const Node& node);
 
 }  // namespace chairlift

@@ -1,4 +1,4 @@
-// A graph that rounds nothing on its way.
+// A copy of a graph without intermediate rounding.
 #ifndef CHAIRLIFT_GRAPH_FULL_PRECISION_H_
 #define CHAIRLIFT_GRAPH_FULL_PRECISION_H_
 
@@ -8,9 +8,9 @@
 
 namespace chairlift {
 
-// The graph with all products in float32, where it allows some of them to round what they multiply
-// (MatMulNBits with accuracy_level 4); nullopt where it allows none. What differs between the two
-// is how far an answer may move where sums before a rounding are added up in another order.
+// The graph with all matrix products in float32, if it allows some of them to round their operands
+// (MatMulNBits with accuracy_level 4); nullopt if it allows none. The difference between both shows
+// how far an answer may move if sums before a rounding are added in another order.
 std::optional<Graph> InFullPrecision(const Graph& graph);
 
 }  // namespace chairlift

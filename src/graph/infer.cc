@@ -31,7 +31,7 @@ Status CheckSize(DType dtype, const SymbolicShape& shape, const std::string& wha
   return absl::OkStatus();
 }
 
-// The rule's result takes precedence: files often declare stale output shapes.
+// The rule's result takes precedence: output shapes declared in files are often stale.
 SymbolicShape Merge(const SymbolicShape& computed, const SymbolicShape& stored) {
   if (!computed.has_rank()) return stored;
   if (!stored.has_rank() || stored.rank() != computed.rank()) return computed;
@@ -43,14 +43,15 @@ SymbolicShape Merge(const SymbolicShape& computed, const SymbolicShape& stored) 
   return SymbolicShape(std::move(dims));
 }
 
-// A symbol for the unknown dimension `axis` of a value, short however long the value's name is.
+// A symbol for the unknown dimension `axis` of a value. It is short even if the value's name is
+// long.
 std::string OwnSymbol(const std::string& name, int axis) {
   constexpr size_t kLong = 64;
   if (name.size() <= kLong) return fmt::format("{}.{}", name, axis);
   return fmt::format("{}~{:x}.{}", name.substr(0, kLong), std::hash<std::string>()(name), axis);
 }
 
-// Memory that a copy of `info` takes.
+// The memory of a copy of `info`.
 size_t Bytes(const ValueInfo& info) {
   size_t bytes = sizeof(ValueInfo);
   const auto add = [&](const std::vector<Dim>& dims) {
@@ -61,10 +62,10 @@ size_t Bytes(const ValueInfo& info) {
   return bytes;
 }
 
-// Larger values than shapes, paddings and the like are made of are not computed here.
+// Larger values than shapes, paddings and the like are not computed here.
 constexpr size_t kMaxComputedBytes = 1024;
 
-// The input's value where it does not vary with the request and is small; else not present.
+// The input's value if it is small and does not vary with the request; else not present.
 Tensor SmallValue(const ValueInfo& info) {
   if (info.value != nullptr) {
     return info.value->byte_size() <= kMaxComputedBytes ? *info.value : Tensor();
@@ -83,8 +84,8 @@ Tensor SmallValue(const ValueInfo& info) {
   return t;
 }
 
-// Arithmetic that no shape rule follows: where all inputs of a node have known values, so have its
-// outputs. A node that fails here fails when it runs.
+// Arithmetic without a shape rule: if all inputs of a node have known values, so have its outputs.
+// A node that fails here also fails when it runs.
 void Compute(Graph& graph, const Node& node, const std::vector<ValueInfo>& infos,
              std::map<ValueId, Tensor>& computed) {
   if (!node.def->deterministic || node.inputs.empty()) return;

@@ -1,4 +1,4 @@
-// Shape inference of the nodes that hold sub-graphs: If, Loop, Scan.
+// Shape inference of nodes with sub-graphs: If, Loop, Scan.
 #include <fmt/format.h>
 
 #include <set>
@@ -13,7 +13,7 @@
 namespace chairlift {
 namespace {
 
-// After so many rounds a loop whose state shapes still change has them left unknown.
+// If the state shapes of a loop still change after this many rounds, they are unknown.
 constexpr int kRounds = 3;
 
 std::vector<ValueInfo> Infos(const Graph& graph, std::span<const ValueId> ids) {
@@ -30,7 +30,7 @@ void AddSymbols(const SymbolicShape& shape, std::set<std::string>& symbols) {
   }
 }
 
-// `shape` as seen outside a body: symbols that only the body knows mean nothing there.
+// `shape` as seen outside a body: symbols of the body have no meaning there.
 SymbolicShape Outside(const SymbolicShape& shape, const std::set<std::string>& symbols) {
   if (!shape.has_rank()) return {};
   std::vector<Dim> dims;
@@ -40,7 +40,7 @@ SymbolicShape Outside(const SymbolicShape& shape, const std::set<std::string>& s
   return SymbolicShape(std::move(dims));
 }
 
-// One sub-graph of a node with the infos of what it is called with.
+// One sub-graph of a node with the infos of its arguments.
 class Body {
  public:
   Body(const Node& node, std::string attribute, std::shared_ptr<const Graph> original,
@@ -55,7 +55,7 @@ class Body {
   int num_formal_inputs() const { return original_->num_formal_inputs(); }
   int num_outputs() const { return static_cast<int>(original_->outputs.size()); }
   const std::string& attribute() const { return attribute_; }
-  // Null where it did not fit.
+  // Null if it did not fit.
   std::shared_ptr<const Graph> result() const { return result_; }
 
   // Infers a fresh copy with these formal inputs; returns its outputs as seen from outside.
@@ -69,7 +69,7 @@ class Body {
       Value& value = graph->values[graph->inputs[i]];
       const std::string what =
           fmt::format("{}: {}: input '{}'", node_.Describe(), attribute_, value.name);
-      value.shape = SymbolicShape();  // what the caller passes counts, not what was declared
+      value.shape = SymbolicShape();  // the caller's shapes replace the declared ones
       CHAIRLIFT_RETURN_IF_ERROR(StoreInfo(value, info, what));
       AddSymbols(info.shape, symbols);
     }
@@ -127,8 +127,8 @@ Status InferIf(Graph& graph, Node& node, std::vector<Body>& bodies, InferBudget&
   return absl::OkStatus();
 }
 
-// Infers a body that is run again and again on formal inputs [first, first + count), fed from its
-// outputs [fed, fed + count), until the shapes of these no longer change. Returns its outputs.
+// Infers a body that is run repeatedly on formal inputs [first, first + count), fed from its
+// outputs [fed, fed + count), until their shapes no longer change. Returns its outputs.
 StatusOr<std::vector<ValueInfo>> InferRepeated(const Node& node, Body& body,
                                                std::vector<ValueInfo>& formals, int first, int fed,
                                                int count, InferBudget& budget) {
@@ -149,8 +149,8 @@ StatusOr<std::vector<ValueInfo>> InferRepeated(const Node& node, Body& body,
         same = both[axis].Same(state.shape[axis]);
       }
       if (same) continue;
-      // A dimension that is unknown from the start gets its symbol inside the body, so it never
-      // is the same; that alone is no change.
+      // A dimension that is unknown from the start gets a new symbol inside the body in each round,
+      // so it always differs; that alone is not a change.
       bool only_unknown = both.has_rank();
       for (int axis = 0; only_unknown && axis < both.rank(); ++axis) {
         const Dim& d = state.shape[axis];
@@ -199,7 +199,7 @@ Status InferLoop(Graph& graph, Node& node, std::span<const ValueInfo> inputs, Bo
   return absl::OkStatus();
 }
 
-// scan_input_axes or scan_output_axes entry i, in [0, rank).
+// Entry i of scan_input_axes or scan_output_axes, in [0, rank).
 StatusOr<int> ScanAxis(const Node& node, const char* attribute, int i, int rank) {
   const std::vector<int64_t> axes = node.attributes.Ints(attribute);
   int64_t axis = i < static_cast<int>(axes.size()) ? axes[i] : 0;

@@ -1,8 +1,8 @@
 // The graph IR: values and nodes in topological order, all data flow explicit.
 //
-// A sub-graph (the body of If, Loop, Scan) has no hidden reads: what it captures from outside
-// is listed in `captures` and passed as further inputs of the node that holds it, after the node's
-// own inputs (for a node with several sub-graphs, in order of attribute name).
+// A sub-graph (the body of If, Loop, Scan) has no hidden reads. Values that it captures from
+// outside are listed in `captures` and passed as further inputs of the node that holds it, after
+// the node's own inputs (for a node with several sub-graphs, in order of attribute name).
 #ifndef CHAIRLIFT_GRAPH_IR_H_
 #define CHAIRLIFT_GRAPH_IR_H_
 
@@ -31,11 +31,11 @@ struct Value {
 };
 
 struct Node {
-  std::string name;  // as in the file; made up from the operator and position where empty
+  std::string name;  // as in the file; generated from the operator and position if empty
   const OperatorDef* def = nullptr;
   Attributes attributes;
-  std::vector<ValueId> inputs;   // kNoValue for absent optional ones
-  std::vector<ValueId> outputs;  // likewise
+  std::vector<ValueId> inputs;   // kNoValue for absent optional inputs
+  std::vector<ValueId> outputs;  // kNoValue for absent optional outputs
 
   // "node 'encoder/add' (Add)", for messages.
   std::string Describe() const;
@@ -61,14 +61,14 @@ class Graph {
 // The sub-graphs of a node, in order of attribute name.
 std::vector<std::pair<std::string, std::shared_ptr<const Graph>>> Subgraphs(const Node& node);
 
-// Everything that must hold of a graph: ids in range, single assignment, topological order, arity,
-// element types an operator takes, outputs defined, captures passed. Run after every pass.
+// Checks every invariant of a graph: ids in range, single assignment, topological order, arity,
+// supported element types, outputs defined, captures passed. Run after every pass.
 Status Verify(const Graph& graph);
 
-// Runs every node's shape rule in order and stores what it learns in the values; keeps declared
-// dimensions that the rules cannot infer, and refuses element types that contradict them. (Shapes
-// that contradict are overruled: files are full of stale ones.) A dimension that neither knows
-// gets a symbol of its own. Descends into sub-graphs.
+// Runs every node's shape rule in order and stores the results in the values. Keeps declared
+// dimensions that the rules cannot infer, and refuses contradicting element types. (Contradicting
+// shapes are replaced: files are full of stale ones.) A dimension that neither knows gets a new
+// symbol. Includes sub-graphs.
 Status InferShapes(Graph& graph);
 
 }  // namespace chairlift

@@ -34,7 +34,7 @@ class Narrowing {
   }
 
  private:
-  // The value as an element of `dtype`, which is one of the two, as it is or its twin.
+  // The value as an element of `dtype`, one of the two types: the value itself or its twin.
   ValueId As(ValueId id, DType dtype) {
     if (graph_.values[id].dtype == dtype) return id;
     if (twins_[id] != kNoValue) return twins_[id];
@@ -90,7 +90,7 @@ class Narrowing {
     return types.empty() || types[std::min(input, types.size() - 1)].Contains(to_);
   }
 
-  // The types of its outputs, for these inputs.
+  // The types of its outputs for these inputs.
   StatusOr<std::vector<ValueInfo>> Infer(const Node& node,
                                          const std::vector<ValueId>& inputs) const {
     std::vector<ValueInfo> infos;
@@ -117,7 +117,7 @@ class Narrowing {
     }
     node.inputs = narrow;
     auto outputs = Infer(node, narrow);
-    if (!outputs.ok()) {  // its operands must agree, or it takes float32 alone
+    if (!outputs.ok()) {  // its operands must agree, or it supports only float32
       for (size_t i = 0; i < given.size(); ++i) {
         if (given[i] != kNoValue && graph_.values[given[i]].dtype == to_) {
           wide[i] = As(given[i], DType::kFloat);
@@ -137,7 +137,7 @@ class Narrowing {
   Graph& graph_;
   const DType to_;
   const OperatorDef* const cast_;
-  std::vector<ValueId> twins_;  // by value: the same in the other type, once there is one
+  std::vector<ValueId> twins_;  // by value: the same value in the other type, once it exists
 };
 
 }  // namespace

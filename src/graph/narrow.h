@@ -1,4 +1,4 @@
-// A graph of float32 that computes in 16 bits.
+// Converts a float32 graph to 16-bit computation.
 #ifndef CHAIRLIFT_GRAPH_NARROW_H_
 #define CHAIRLIFT_GRAPH_NARROW_H_
 
@@ -6,10 +6,10 @@
 
 namespace chairlift {
 
-// What is float32 inside the graph becomes `to`, float16 or bfloat16, constants included (beyond
-// its range: its largest); its inputs and outputs stay as they are. Operators that do not take `to`
-// compute in float32. To be run after the passes, which look for float32. kUnimplemented where a
-// node has sub-graphs.
+// float32 values inside the graph become `to` (float16 or bfloat16), including constants, which are
+// clamped to its range. Inputs and outputs keep their types. Operators that do not support `to`
+// compute in float32. Run it after the passes, which look for float32. kUnimplemented if a node has
+// sub-graphs.
 Status NarrowFloats(Graph& graph, DType to);
 
 }  // namespace chairlift

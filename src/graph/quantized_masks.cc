@@ -13,14 +13,14 @@
 namespace chairlift {
 namespace {
 
-// Integers, and what they stand for.
+// Integers and their quantisation parameters.
 struct QuantizedOperand {
   ValueId integers = kNoValue;
   Tensor scale;
   Tensor zero;  // absent: 0
   DType dtype = DType::kUndefined;
 
-  // Whether some integer of the type stands for no finite float.
+  // Whether some integer of the type has no finite float value.
   bool Overflows() const {
     const auto furthest = [&]<typename Q>(Q) {
       const int point = zero.present() ? zero.values<Q>()[0] : 0;
@@ -78,8 +78,8 @@ class QuantizedMasks {
     return true;
   }
 
-  // What a DequantizeLinear reads, or (no integers) a QuantizeLinear writes, if it is of the form
-  // that is looked for.
+  // The input of a DequantizeLinear, or (without integers) the output of a QuantizeLinear, if it
+  // has the required form.
   std::optional<QuantizedOperand> OperandOf(const Node& node) const {
     const bool reads = Is(node, "DequantizeLinear");
     const ValueId integers = reads ? node.inputs[0] : node.outputs[0];

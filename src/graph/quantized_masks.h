@@ -1,4 +1,4 @@
-// Masks in QDQ form whose numbers no float holds.
+// Masks in QDQ form whose values exceed the range of floats.
 #ifndef CHAIRLIFT_GRAPH_QUANTIZED_MASKS_H_
 #define CHAIRLIFT_GRAPH_QUANTIZED_MASKS_H_
 
@@ -6,10 +6,11 @@
 
 namespace chairlift {
 
-// DequantizeLinear, then Add or Mul, then QuantizeLinear becomes chairlift::QLinearAdd or
-// QLinearMul where what an operand's 8-bit integers stand for may overflow: (1 − mask) · lowest
-// float, as quantisers write it, would be 0 times an infinity. Scales and zero points must be
-// constants of one entry, and all integers of one type. Sub-graphs included. Returns how many.
+// Fuses DequantizeLinear, then Add or Mul, then QuantizeLinear to chairlift::QLinearAdd or
+// QLinearMul if the 8-bit integers of an operand may represent an overflow. Quantizers write (1 −
+// mask) · lowest float, which would be 0 times an infinity. Scales and zero points must be
+// constants of one element, and all integers of one type. Includes sub-graphs. Returns the number
+// of fusions.
 int JoinQuantizedMasks(Graph& graph);
 
 }  // namespace chairlift

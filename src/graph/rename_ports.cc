@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kNumber = "{i}";
 
-// The digits in `name` where `pattern` has its number; nothing where it does not fit.
+// The digits in `name` at the place of `pattern`'s number; nothing if it does not match.
 std::optional<std::string_view> NumberIn(std::string_view name, std::string_view pattern) {
   const size_t at = pattern.find(kNumber);
   if (at == std::string_view::npos) return std::nullopt;

@@ -1,4 +1,4 @@
-// Other names for a graph's inputs and outputs.
+// Renames a graph's inputs and outputs.
 #ifndef CHAIRLIFT_GRAPH_RENAME_PORTS_H_
 #define CHAIRLIFT_GRAPH_RENAME_PORTS_H_
 
@@ -9,9 +9,9 @@
 
 namespace chairlift {
 
-// `names`: from those of the file to those that its inputs and outputs get. "{i}", once in both
-// names of a pair, stands for any number: {"k_{i}", "past_key_values.{i}.key"}. InvalidArgument
-// names a pair that fits no input or output, and a name that would be there twice.
+// `names`: maps names in the file to new names of its inputs and outputs. "{i}", once in both names
+// of a pair, matches any number: {"k_{i}", "past_key_values.{i}.key"}. InvalidArgument names a pair
+// that matches no input or output, and a name that would occur twice.
 Status RenamePorts(Graph& graph, const std::map<std::string, std::string>& names);
 
 }  // namespace chairlift

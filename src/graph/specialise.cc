@@ -11,7 +11,7 @@
 namespace chairlift {
 namespace {
 
-// A value that becomes known may decide the next branch: at most so often.
+// A value that becomes known may decide the next branch: the maximum number of rounds.
 constexpr int kMaxRewriteRounds = 16;
 
 StatusOr<std::vector<ValueId>::iterator> FindInput(Graph& graph, const std::string& name) {
@@ -47,7 +47,7 @@ Status FixInput(Graph& graph, const std::string& name, const Tensor& tensor) {
 Status FixDimension(Graph& graph, const std::string& symbol, int64_t size) {
   if (size < 1) return InvalidArgument("dimension '{}' cannot be {}", symbol, size);
   bool found = false;
-  // A name stands for one number everywhere.
+  // A name means one number everywhere.
   for (Value& value : graph.values) {
     for (int i = 0; value.shape.has_rank() && i < value.shape.rank(); ++i) {
       if (!value.shape[i].is_symbol() || value.shape[i].symbol() != symbol) continue;
@@ -58,8 +58,8 @@ Status FixDimension(Graph& graph, const std::string& symbol, int64_t size) {
   return found ? absl::OkStatus() : NotFound("the model has no dimension '{}' to fix", symbol);
 }
 
-// Forgets what is known of values but constants and the graph's own inputs: sizes may be written in
-// symbols that no longer stand for them.
+// Forgets everything about values except constants and the graph's own inputs: sizes may be written
+// in symbols that are no longer valid.
 void Forget(Graph& graph, bool inputs_too) {
   std::vector<bool> keep(graph.values.size(), false);
   if (!inputs_too) {
@@ -80,8 +80,8 @@ void Forget(Graph& graph, bool inputs_too) {
   }
 }
 
-// As InferShapes(), but an If may have a branch for other shapes than these, which may turn out not
-// to be taken. Nothing is learnt of an If that has two such.
+// Like InferShapes(), but an If may have a branch for other shapes, which may turn out not to be
+// taken. An If with two such branches gives no information.
 Status InferOpenShapes(Graph& graph) {
   InferBudget budget{.open_branches = true};
   budget.nodes_left += 16 * static_cast<int64_t>(graph.nodes.size());
@@ -92,7 +92,7 @@ Status InferOpenShapes(Graph& graph) {
   return absl::OkStatus();
 }
 
-// Computes what follows from what is known and takes the branches that it selects.
+// Computes what is known and selects the resulting branches.
 Status Simplify(Graph& graph) {
   const std::vector<Pass> passes = {RecogniseBlockwise(), FoldConstants(),
                                     ShareConstantsWithBodies(), SelectConstantBranches(),

@@ -15,8 +15,8 @@
 namespace chairlift {
 namespace {
 
-// In a mask the largest and the least float16 stand for what has no bound: they become the largest
-// and the least float32. Elsewhere they are numbers like others.
+// In a mask the largest and the lowest float16 mean "no bound" and become the largest and the
+// lowest float32. Elsewhere they are ordinary numbers.
 Tensor Widened(const Tensor& narrow, bool mask) {
   constexpr float kLargestFloat16 = 65504.0f;
   Tensor wide = Tensor::Allocate(DType::kFloat, narrow.shape());
@@ -98,7 +98,7 @@ Status WidenInside(Graph& graph) {
   };
   const std::vector<bool> inputs = narrow(graph.inputs), outputs = narrow(graph.outputs);
   WidenValues(graph);
-  // A value of 16 bits under the name of `id`, and the node that makes one of the other.
+  // A 16-bit value with the name of `id`, and the node that converts one to the other.
   const auto add = [&](ValueId id, const std::string& name, bool widens) {
     graph.values[id].name = name + "/float32";
     const ValueId half =
@@ -112,7 +112,7 @@ Status WidenInside(Graph& graph) {
     graph.nodes.insert(widens ? graph.nodes.begin() : graph.nodes.end(), std::move(cast));
     return half;
   };
-  // A graph may give out what it gets.
+  // An output of a graph may be one of its inputs.
   const auto names = [&](const std::vector<ValueId>& ids) {
     std::vector<std::string> of;
     of.reserve(ids.size());

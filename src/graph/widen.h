@@ -1,4 +1,4 @@
-// A graph of float16 that computes in float32.
+// Converts a float16 graph to computation in float32.
 #ifndef CHAIRLIFT_GRAPH_WIDEN_H_
 #define CHAIRLIFT_GRAPH_WIDEN_H_
 
@@ -6,16 +6,17 @@
 
 namespace chairlift {
 
-// Whether any value is float16, in sub-graphs too.
+// Whether any value is float16, including sub-graphs.
 bool HasFloat16(const Graph& graph);
 
-// What is float16 becomes float32: constants, inputs and outputs included, in sub-graphs too. So
-// nothing is rounded to 16 bits any more on the way. The largest and the least number become those
-// of float32 in masks alone (graph/additive_masks.h): elsewhere they stay 65504. A graph without
-// float16 stays as it is.
+// All float16 values become float32: constants, inputs and outputs, including sub-graphs. So no
+// intermediate value is rounded to 16 bits. Only in masks (graph/additive_masks.h) do the largest
+// and the lowest number become those of float32: elsewhere they stay 65504. A graph without float16
+// is unchanged.
 Status WidenFloats(Graph& graph);
 
-// The same, but inputs and outputs of the graph, which is no body of a node, keep their types.
+// The same, but inputs and outputs of the graph, which must not be the body of a node, keep their
+// types.
 Status WidenInside(Graph& graph);
 
 }  // namespace chairlift

@@ -7,7 +7,7 @@
 namespace chairlift {
 namespace {
 
-// More than any shape has dimensions.
+// More dimensions than any shape has.
 constexpr int kMaxPower = 64;
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace chairlift {
 
-// Two extents are equal for every request and every batch size exactly where they compare equal.
+// Two extents compare equal exactly if they are equal for every request and every batch size.
 class Extent {
  public:
   Extent() = default;  // 1
@@ -18,13 +18,13 @@ class Extent {
   static Extent Symbol(const std::string& name);
   static Extent Batch();
 
-  // Whether it is a number, whatever the request.
+  // Whether it is a constant number.
   bool is_number() const { return powers_.empty() && batch_ == 0; }
-  // The number it is, or the number that is a factor of it.
+  // The number, or the numeric factor of a product.
   int64_t number() const { return coefficient_; }
-  // How often the batch size is a factor.
+  // The power of the batch size.
   int batch() const { return batch_; }
-  // How often the named dimension is a factor, and whether any is.
+  // The power of the named dimension, and whether any has one.
   int power(const std::string& symbol) const;
   bool has_symbols() const { return !powers_.empty(); }
   // With 1 in place of the named dimension.
@@ -34,15 +34,15 @@ class Extent {
   std::string ToString() const;
   friend bool operator==(const Extent&, const Extent&) = default;
 
-  // Nothing on overflow, and where a factor is there more often than in any honest shape.
+  // Nothing on overflow, or if a power is larger than in any real shape.
   static std::optional<Extent> Product(const Extent& a, const Extent& b);
   static std::optional<Extent> Product(std::span<const Extent> factors);
-  // Nothing where b does not divide a whatever the values of the symbols, or is 0.
+  // Nothing if b is 0, or does not divide a for all values of the symbols.
   static std::optional<Extent> Quotient(const Extent& a, const Extent& b);
 
  private:
   int64_t coefficient_ = 1;
-  std::map<std::string, int> powers_;  // none is 0
+  std::map<std::string, int> powers_;  // no power is 0
   int batch_ = 0;
 };
 

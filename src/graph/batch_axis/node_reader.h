@@ -1,6 +1,6 @@
-// What a proof's rules read of a node: its inputs, their ranks, and what the operator's own
-// arguments (axes, shapes, cuts) say, as far as their elements are known. The proofs, this folder's
-// and ragged/'s, differ in what they know of values.
+// What the rules of a proof read from a node: its inputs, their ranks, and the operator's own
+// arguments (axes, shapes, ranges) as far as their elements are known. The proofs of this folder
+// and of ragged/ derive from it with what they know about values.
 #ifndef CHAIRLIFT_GRAPH_BATCH_AXIS_NODE_READER_H_
 #define CHAIRLIFT_GRAPH_BATCH_AXIS_NODE_READER_H_
 
@@ -18,7 +18,7 @@
 
 namespace chairlift::batch_axis {
 
-// Errors (Unimplemented) say what is unknown, in words that follow the node's name.
+// Errors (Unimplemented) say what is unknown, worded to follow the node's name.
 class NodeReader {
  public:
   const Attributes& attributes() const { return node_.attributes; }
@@ -34,23 +34,23 @@ class NodeReader {
 
   StatusOr<int> Rank(int i) const;
   StatusOr<int> OutputRank(int i) const;
-  // `axis`, counted from the front of `rank` dimensions.
+  // `axis` as an index from the front of `rank` dimensions.
   static StatusOr<int> Axis(int64_t axis, int rank);
-  // Attribute `axis`, of input 0.
+  // Attribute `axis`, for input 0.
   StatusOr<int> OwnAxis(int64_t fallback) const;
 
-  // The dimensions of input i; symbols of their own for those that are not known.
+  // The dimensions of input i; unknown ones get new symbols.
   virtual StatusOr<std::vector<Extent>> Dims(int i) const = 0;
-  // The elements of integer input i; null where they are not known.
+  // The elements of integer input i; null if unknown.
   virtual const std::vector<Extent>* Elements(int i) const = 0;
-  // The elements where all are numbers.
+  // The elements if all are constant numbers.
   StatusOr<std::vector<int64_t>> Numbers(int i) const;
 
-  // What the operator says of its axes (OperatorDef::axes).
+  // The operator's description of its axes (OperatorDef::axes).
   StatusOr<AxisMap> Axes() const;
 
-  // --- Arguments of operators, about input 0 ----------------------------------------------------
-  // Of Slice: by axis that is cut, what is known of where.
+  // --- Arguments of operators, for input 0 -------------------------------------------------------
+  // For Slice: by sliced axis, what is known about the range.
   struct Cut {
     int axis = 0;
     std::optional<int64_t> start;
@@ -59,14 +59,14 @@ class NodeReader {
   };
   StatusOr<std::vector<Cut>> Cuts() const;
 
-  // Of Reshape, whose input has the dimensions `from`.
+  // For Reshape of an input with the dimensions `from`.
   struct WantedShape {
-    std::vector<Extent> dims;            // those copied from the input filled in
-    std::optional<size_t> deduced = {};  // the one to be deduced
-    Extent known;                        // the product of all others
+    std::vector<Extent> dims;            // with those copied from the input filled in
+    std::optional<size_t> deduced = {};  // the dimension of -1
+    Extent known;                        // the product of all other dimensions
   };
   StatusOr<WantedShape> Wanted(const std::vector<Extent>& from) const;
-  // Of Flatten: the two dimensions it makes of `from`.
+  // For Flatten: the two dimensions that it makes from `from`.
   StatusOr<std::vector<Extent>> Flattened(const std::vector<Extent>& from) const;
 
  protected:
@@ -78,7 +78,7 @@ class NodeReader {
   const Node& node_;
 };
 
-// Attributes start and end of Shape, as the range of dimensions that it gives.
+// Attributes start and end of Shape, as the range of dimensions that it returns.
 std::pair<int64_t, int64_t> ShapeRange(const Attributes& attributes, int64_t rank);
 
 // "[4,batch*length]".

@@ -19,8 +19,8 @@ const RuleTable& BatchRules() {
 
 namespace {
 
-// A named size. Those that shape inference makes are products ("12*batch") and bounded sizes
-// ("min(batch,512)"); nothing is known of the latter.
+// A named size. Shape inference generates products ("12*batch") and bounded sizes
+// ("min(batch,512)"); the latter are unknown here.
 std::optional<Extent> SizeOf(const std::string& symbol, const std::string& batch_symbol) {
   if (symbol == batch_symbol) return Extent::Batch();
   if (symbol.find(batch_symbol) == std::string::npos) return Extent::Symbol(symbol);
@@ -43,7 +43,7 @@ std::optional<Extent> SizeOf(const std::string& symbol, const std::string& batch
 
 }  // namespace
 
-// What constants and shape inference know of integers.
+// What constants and shape inference tell about integers.
 State Known(const Value& value, const std::string& batch_symbol) {
   State state = State::Shared();
   if (value.is_constant()) {
@@ -81,7 +81,7 @@ const RuleTable* TableOf(const Node& node) {
   return node.def->domain.empty() && SizeRules().contains(node.def->name) ? &SizeRules() : nullptr;
 }
 
-// Of nodes whose inputs are all shared: what is known of the outputs' elements.
+// For nodes whose inputs are all shared: what is known about the elements of the outputs.
 State FoldShared(const Graph& graph, const Node& node, ValueId output, const std::string& symbol,
                  const std::vector<State>& states) {
   State known = Known(graph.values[output], symbol);
@@ -93,7 +93,7 @@ State FoldShared(const Graph& graph, const Node& node, ValueId output, const std
   return SizeRules().at(node.def->name)(context).ok() ? context.outputs()[0] : known;
 }
 
-// By a rule of the table.
+// Applies a rule of the table.
 Status Apply(Rule rule, const Graph& graph, const Node& node, const std::string& symbol,
              std::vector<State>& states) {
   Context context(graph, node, symbol, states);
@@ -104,7 +104,7 @@ Status Apply(Rule rule, const Graph& graph, const Node& node, const std::string&
   return absl::OkStatus();
 }
 
-// Arithmetic on sizes that no rule follows, but shape inference does.
+// Arithmetic on sizes that no rule covers, but shape inference does.
 bool FollowKnown(const Graph& graph, const Node& node, const std::string& symbol,
                  std::vector<State>& states) {
   std::vector<State> known(node.outputs.size());

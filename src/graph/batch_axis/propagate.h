@@ -1,4 +1,4 @@
-// Carries what is known of rows through a graph, node by node.
+// Propagates the knowledge about rows through a graph, node by node.
 #ifndef CHAIRLIFT_GRAPH_BATCH_AXIS_PROPAGATE_H_
 #define CHAIRLIFT_GRAPH_BATCH_AXIS_PROPAGATE_H_
 
@@ -10,26 +10,26 @@
 
 namespace chairlift::batch_axis {
 
-// The rules of operators whose result depends on data; operators of other domains than ONNX's are
+// The rules of operators whose result depends on data. Operators of other domains than ONNX's are
 // listed as "domain::name".
 const RuleTable& BatchRules();
 
-// What constants and shape inference know of integers; `symbol` names the batch dimension.
+// What constants and shape inference tell about integers; `symbol` names the batch dimension.
 State Known(const Value& value, const std::string& symbol);
 
-// Whether the node is integer arithmetic by which sizes may be followed, and sets the states of its
-// outputs where it can be; no input may be of rows.
+// Whether the node is integer arithmetic that can compute sizes. If it can be followed, sets the
+// states of its outputs. No input may be rows.
 bool ComputesSizes(const Node& node);
 Status FollowSizes(const Graph& graph, const Node& node, const std::string& symbol,
                    std::vector<State>& states);
 
-// Sets the states of the node's outputs, or says why rows do not stay apart in it and leaves them
-// as they are. No input may be mixed.
+// Sets the states of the node's outputs. If it does not keep rows apart, returns an error with the
+// reason and leaves them unchanged. No input may be mixed.
 Status VisitNode(const Graph& graph, const Node& node, const RuleTable& rules,
                  const std::string& symbol, std::vector<State>& states);
 
-// The states of all values where those of the inputs are given. What follows from a node that does
-// not keep rows apart is mixed.
+// The states of all values, given those of the inputs. Results of a node that does not keep rows
+// apart are mixed.
 std::vector<State> Propagate(const Graph& graph, const RuleTable& rules, const std::string& symbol,
                              std::span<const State> inputs);
 

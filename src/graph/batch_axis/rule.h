@@ -1,11 +1,11 @@
-// What is known of a value's rows, and the rules that carry it through operators.
+// What is known about the rows of a value, and the rules that propagate it through operators.
 //
 // The proof is an abstract interpretation. A value is one of
-//   shared   the same for every batch: weights, and what follows from them and from
+//   shared   the same for every batch: weights, and everything computed from them and from
 //            dimensions other than the batch;
-//   sizes    integers that follow from the batch size and from nothing else that varies (Shape and
+//   sizes    integers that depend on the batch size and on nothing else that varies (Shape and
 //            the arithmetic on it), element by element;
-//   rows     along `axis`, entry (o·N + n)·inner + i follows from row n alone; the axis has
+//   rows     along `axis`, entry (o·N + n)·inner + i depends on row n alone; the axis has
 //            outer·N·inner entries, and no other dimension depends on the batch;
 //   mixed    anything else, with the reason.
 #ifndef CHAIRLIFT_GRAPH_BATCH_AXIS_RULE_H_
@@ -26,12 +26,12 @@ namespace chairlift::batch_axis {
 struct State {
   enum class Kind { kAbsent, kShared, kSizes, kRows, kMixed };
   Kind kind = Kind::kAbsent;
-  int axis = 0;  // of rows
-  Extent outer;  // of rows
-  Extent inner;  // of rows
-  // Of sizes, and of shared integers of rank 0 or 1 where they are known.
+  int axis = 0;  // for rows
+  Extent outer;  // for rows
+  Extent inner;  // for rows
+  // For sizes, and for shared integers of rank 0 or 1 if they are known.
   std::optional<std::vector<Extent>> elements;
-  std::string why;  // of mixed
+  std::string why;  // for mixed
 
   static State Shared() {
     return {.kind = Kind::kShared, .outer = {}, .inner = {}, .elements = {}, .why = {}};
@@ -42,7 +42,7 @@ struct State {
     s.axis = axis;
     return s;
   }
-  // Shared where no element depends on the batch, else sizes.
+  // Shared if no element depends on the batch, else sizes.
   static State Of(std::vector<Extent> elements);
   State At(int new_axis) const {
     State s = *this;
@@ -52,21 +52,21 @@ struct State {
   bool shared() const { return kind == Kind::kShared || kind == Kind::kAbsent; }
   bool rows() const { return kind == Kind::kRows; }
   bool sizes() const { return kind == Kind::kSizes; }
-  // Whether the axis is divided among the rows in the same way.
+  // Whether both divide the axis among the rows in the same way.
   bool SameRows(const State& other) const { return outer == other.outer && inner == other.inner; }
 };
 
-// One node, as its rule sees it. Rules run only where some input is of rows or sizes.
+// One node, as its rule sees it. Rules run only if an input is rows or sizes.
 class Context : public NodeReader {
  public:
   Context(const Graph& graph, const Node& node, const std::string& batch_symbol,
           const std::vector<State>& states);
 
   const State& in(int i) const { return has(i) ? states_[id(i)] : absent_; }
-  // All inputs from `first` on are shared (or absent).
+  // Whether all inputs from `first` on are shared or absent.
   bool SharedFrom(int first) const;
 
-  // Dimensions of input i: those that shapes do not give count as numbers of their own.
+  // Dimensions of input i. Unknown ones get new symbols.
   StatusOr<std::vector<Extent>> Dims(int i) const override;
   // The value of the constant boolean input i.
   StatusOr<bool> Flag(int i) const;
@@ -87,21 +87,21 @@ class Context : public NodeReader {
   std::vector<State> outputs_;
 };
 
-// Sets the states of the outputs, or says (Unimplemented) why rows do not stay apart.
+// Sets the states of the outputs, or returns Unimplemented with the reason why rows are mixed.
 using Rule = Status (*)(Context&);
 
 // By operator of the default domain.
 using RuleTable = std::map<std::string, Rule, std::less<>>;
-// For operators whose result depends on data; the axis maps of the operators cover the others.
+// For operators whose result depends on data. The axis maps of the operators cover the others.
 void AddShapeRules(RuleTable& rules);
 void AddImageRules(RuleTable& rules);
-// Integer arithmetic on sizes, element by element: where no input is of rows.
+// Integer arithmetic on sizes, element by element. No input may be rows.
 const RuleTable& SizeRules();
 
-// By the operator's own axis map.
+// Applies the operator's own axis map.
 Status FollowAxes(Context& context);
 
-// The usual refusal: the operator works along the batch.
+// The usual error: the operator works along the batch.
 Status MixesRows();
 
 }  // namespace chairlift::batch_axis

@@ -1,4 +1,4 @@
-// Operators on images that take sizes, which may follow from the batch.
+// Operators on images that take sizes, which may depend on the batch.
 #include <algorithm>
 
 #include "graph/batch_axis/rule.h"
@@ -16,7 +16,7 @@ Status Resize(Context& c) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
   const std::vector<int64_t> axes = c.attributes().Ints("axes");
   for (size_t i = 0; i < std::max<size_t>(1, axes.size()); ++i) {
-    // The entry that holds dimension 0, if any does.
+    // The entry for dimension 0, if any.
     if (!axes.empty() && axes[i] != 0 && axes[i] != -static_cast<int64_t>(dims.size())) continue;
     if (c.has(3)) {
       const std::vector<Extent>* sizes = c.Elements(3);
@@ -40,7 +40,7 @@ Status Resize(Context& c) {
   return absl::OkStatus();
 }
 
-// A grid a row, for as many rows as the size asks for.
+// One grid per row, for as many rows as the size argument says.
 Status AffineGrid(Context& c) {
   const std::vector<Extent>* size = c.Elements(1);
   if (!c.in(0).rows() || c.in(0).axis != 0 || size == nullptr) return MixesRows();

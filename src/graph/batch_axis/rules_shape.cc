@@ -12,8 +12,8 @@ std::optional<Extent> ProductOf(const std::vector<Extent>& dims, size_t first, s
   return Extent::Product(std::span(dims).subspan(first, last - first));
 }
 
-// The rows of a row-major array under other dimensions. Before: prefix·N blocks, one after the
-// other. The new axis is the one that the batch divides; its blocks are the same ones where
+// Reinterprets the rows of a row-major array with other dimensions. Before: prefix·N blocks, one
+// after the other. The new axis is the one that the batch divides. Its blocks are the same if
 // prefix = (dimensions before it)·outer.
 Status Regroup(Context& c, const std::vector<Extent>& from, const std::vector<Extent>& to) {
   const State& x = c.in(0);
@@ -49,8 +49,8 @@ Status Reshape(Context& c) {
     return Unimplemented("several dimensions of its result depend on the batch");
   }
   if (wanted.known.batch() > 0) {
-    // Both counts have the batch as a factor once; that they are equal, as they must be for the
-    // node to run at all, does not depend on it. Nor does a dimension that is left to be deduced.
+    // Both counts contain the batch once as a factor. They must be equal for the node to run at
+    // all, and whether they are does not depend on the batch. Neither does a deduced dimension.
     if (wanted.deduced) {
       to[*wanted.deduced] = Extent::Symbol("deduced by " + c.node().Describe());
     }
@@ -76,7 +76,7 @@ Status Flatten(Context& c) {
 }
 
 Status ShapeOf(Context& c) {
-  if (!c.in(0).rows()) {  // of sizes: how many there are does not vary
+  if (!c.in(0).rows()) {  // sizes: their number does not vary
     CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
     const std::vector<Extent>* elements = c.Elements(0);
     if (rank == 1 && elements != nullptr) {
@@ -102,8 +102,8 @@ Status SizeOf(Context& c) {
   return absl::OkStatus();
 }
 
-// The one entry that the batch divides; −1 where none is, an error where several are or where
-// `dims` are not known.
+// The one entry that the batch divides; −1 if none is. An error if several are, or if `dims` are
+// unknown.
 StatusOr<int> BatchEntry(const std::vector<Extent>* dims) {
   if (dims == nullptr) return Unimplemented("the shape it is given cannot be followed");
   int entry = -1;
@@ -117,7 +117,7 @@ StatusOr<int> BatchEntry(const std::vector<Extent>* dims) {
   return entry;
 }
 
-// All entries equal: any division among rows is right.
+// All elements are equal, so any division among rows is correct.
 Status ConstantOfShape(Context& c) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, BatchEntry(c.Elements(0)));
   State state = State::Rows(axis);
@@ -186,7 +186,7 @@ Status Tile(Context& c) {
   const std::vector<Extent>& repeats = *c.Elements(1);
   if (repeats.size() != dims.size()) return Unimplemented("its repeats do not fit its input");
   if (!c.in(0).shared() || entry < 0) return Unimplemented("it computes with the batch size");
-  // [a, a, a, ...]: each row's block is the whole of a, or several of it.
+  // [a, a, a, ...]: each row's block is the whole of a, once or several times.
   State state = State::Rows(entry);
   const std::optional<Extent> per_row =
       Extent::Quotient(repeats[static_cast<size_t>(entry)], Extent::Batch());

@@ -11,7 +11,7 @@ namespace {
 
 Status ComputesWithBatch() { return Unimplemented("it computes with the batch size"); }
 
-// One result element of size arithmetic; nothing where it is unknown.
+// One result element of size arithmetic; nothing if unknown.
 using Arithmetic = std::optional<Extent> (*)(const Extent&, const Extent&);
 
 std::optional<Extent> AddSizes(const Extent& a, const Extent& b) {
@@ -52,7 +52,7 @@ std::optional<Extent> EqualSizes(const Extent& a, const Extent& b) {
   return std::nullopt;
 }
 
-// The i-th elements of the operands; an operand may be a single number for all.
+// Element i of an operand; a single number stands for all elements.
 const Extent& ElementAt(const std::vector<Extent>& elements, size_t i) {
   return elements.size() == 1 ? elements[0] : elements[i];
 }
@@ -99,8 +99,8 @@ Status WhereSizes(Context& c) {
   return absl::OkStatus();
 }
 
-// The elements of input i, of rank 1; symbols of their own for those that are not known, which may
-// be any integers but follow from no row and not from the batch size.
+// The elements of input i, of rank 1. Unknown ones get new symbols: they may be any integers, but
+// depend neither on a row nor on the batch size.
 StatusOr<std::vector<Extent>> Integers(const Context& c, int i) {
   constexpr int64_t kMaxRank = 64;
   const SymbolicShape& shape = c.graph().values[c.id(i)].shape;
@@ -166,7 +166,7 @@ Status GatherSizes(Context& c) {
   return absl::OkStatus();
 }
 
-// The same elements, between rank 0 and 1.
+// The same elements, converted between rank 0 and 1.
 Status KeepSizes(Context& c) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.OutputRank(0));
   if (rank > 1) return ComputesWithBatch();
@@ -181,7 +181,7 @@ Status CastSizes(Context& c) {
   return KeepSizes(c);
 }
 
-// An integer constant of known length, as exporters make to compare shapes with.
+// An integer constant of known length; exporters compare shapes with such constants.
 Status KnownConstant(Context& c) {
   if (!c.in(0).shared()) return ComputesWithBatch();
   const std::vector<Extent>& shape = *c.Elements(0);
@@ -190,7 +190,7 @@ Status KnownConstant(Context& c) {
   if (shape.size() != 1 || !shape[0].is_number() || shape[0].number() < 0 ||
       shape[0].number() > kMaxRank || value == nullptr || value->dtype() != DType::kInt64 ||
       value->size() != 1) {
-    return absl::OkStatus();  // shared, and nothing more
+    return absl::OkStatus();  // shared; nothing else is known
   }
   c.Set(0, State::Of(std::vector<Extent>(static_cast<size_t>(shape[0].number()),
                                          Extent::Number(value->values<int64_t>()[0]))));

@@ -13,14 +13,14 @@
 namespace chairlift {
 namespace {
 
-// Of symbols tried as the batch or as a length, and of sequences: more than any honest model has,
-// few enough that a hostile one is refused soon.
+// Limit of symbols tried as the batch or as a length, and of sequences: more than real models have,
+// few enough to refuse a hostile one quickly.
 constexpr size_t kMaxTried = 16;
 constexpr size_t kMaxSequences = 64;
 
 using batch_axis::State;
 
-// The one axis whose dimension is the symbol; −1 where none is or several are.
+// The only axis whose dimension is the symbol; −1 if there is none or several.
 int AxisOf(const SymbolicShape& shape, const std::string& symbol) {
   int found = -1;
   for (int i = 0; shape.has_rank() && i < shape.rank(); ++i) {
@@ -31,7 +31,7 @@ int AxisOf(const SymbolicShape& shape, const std::string& symbol) {
   return found;
 }
 
-// Why lanes do not stay apart with this symbol as the batch; empty where they do.
+// Why lanes are not independent with this symbol as the batch; empty if they are.
 std::string TryBatch(const Graph& graph, const std::string& symbol, std::vector<State>& states) {
   std::vector<State> inputs;
   for (ValueId id : graph.inputs) {
@@ -58,7 +58,7 @@ std::string TryBatch(const Graph& graph, const std::string& symbol, std::vector<
 }
 
 StatusOr<std::vector<State>> FindBatch(const Graph& graph, std::string& symbol) {
-  // Dimension 0 of the inputs first, then dimension 1, and so on.
+  // Dimension 0 of all inputs first, then dimension 1, and so on.
   std::vector<std::string> candidates;
   int most = 0;
   for (ValueId id : graph.inputs) {
@@ -129,7 +129,7 @@ class SequenceWalk {
  private:
   State& state(ValueId id) { return result_.states[id]; }
 
-  // Whether a sequence begins at this value.
+  // Whether a sequence starts at this value.
   bool Begin(ValueId id) {
     const State& lanes = axes_.batch[id];
     if (!lanes.rows() || !lanes.outer.is_one() || !lanes.inner.is_one()) return false;
@@ -146,7 +146,7 @@ class SequenceWalk {
     return true;
   }
 
-  // Whether a token's value is the same size whatever the request.
+  // Whether the size of a token's value is the same for all requests.
   bool RowsAreFixed(ValueId id) const {
     if (id == kNoValue || !axes_.real[id] || !axes_.batch[id].rows()) return true;
     const auto form = FormOf(graph_, axes_, &result_, id);
@@ -185,7 +185,7 @@ class SequenceWalk {
       result_.mixes[n] = true;
       for (ValueId id : node.outputs) {
         if (id == kNoValue) continue;
-        // Computed once for a lane: the same for all of its tokens.
+        // Computed once per lane: the same for all of its tokens.
         state(id) = State::Shared();
         if (!axes_.batch[id].rows()) state(id).kind = State::Kind::kMixed;
       }
@@ -203,7 +203,7 @@ class SequenceWalk {
   SequenceAxes result_;
 };
 
-// What the layer's projection reads.
+// The value that the layer's projection reads.
 ValueId ProjectedFrom(const Graph& graph, const Links& links, const Node& layer, ValueId xw) {
   if (!IsRecurrentLayer(layer)) return xw;
   const Node* node = &graph.nodes[links.producer(xw)];
@@ -265,8 +265,8 @@ void FindSequences(const Graph& graph, ModelAxes& axes) {
   }
 }
 
-// Why the node cannot be cut into steps; empty where it can: a Scan whose states have one size and
-// whose body reads nothing from outside but constants and a lane's values.
+// Why the node cannot be cut into steps; empty if it can. It must be a Scan whose states have
+// constant sizes, and whose body captures only constants and values of lanes.
 std::string WhyNoLayer(const Graph& graph, const ModelAxes& axes, const Node& node) {
   if (IsRecurrentLayer(node)) return {};
   if (Is(node, "Loop")) {
@@ -308,7 +308,7 @@ std::string WhyNoLayer(const Graph& graph, const ModelAxes& axes, const Node& no
   return {};
 }
 
-// That all recurrent layers, or of Scans at least one, can be cut into steps.
+// Checks that all recurrent layers, or at least one Scan, can be cut into steps.
 Status CheckLayers(const Graph& graph, const ModelAxes& axes) {
   bool any = false;
   std::string why;
@@ -329,7 +329,7 @@ Status CheckLayers(const Graph& graph, const ModelAxes& axes) {
 
 Piece Number(Dim dim) { return {Piece::Kind::kNumber, std::move(dim)}; }
 
-// Appends a factor that must be a number; ones are left out.
+// Appends a factor, which must be a number; ones are omitted.
 bool Append(std::vector<Piece>& axis, const std::optional<Extent>& factor) {
   if (!factor || !factor->is_number() || factor->number() < 1) return false;
   if (!factor->is_one()) axis.push_back(Number(Dim(factor->number())));

@@ -1,8 +1,8 @@
-// Along which axes the lanes and the tokens of a model's values lie.
+// The axes of lanes and tokens in a model's values.
 //
-// The proof that rows stay apart (graph/batch_axis) is made for the batch, whose rows are lanes,
-// and then, with rules of its own for recurrent layers, for each sequence, whose rows are time
-// steps. Where both hold, a value's entry follows from one token alone.
+// The proof that rows are independent (graph/batch_axis) is made for the batch, whose rows are
+// lanes. Then it is made for each sequence, whose rows are time steps, with special rules for
+// recurrent layers. Where both hold, an entry of a value depends on one token alone.
 #ifndef CHAIRLIFT_GRAPH_CELLS_AXES_H_
 #define CHAIRLIFT_GRAPH_CELLS_AXES_H_
 
@@ -20,7 +20,7 @@ namespace chairlift {
 struct SequenceAxes {
   std::string symbol;                     // of its length
   std::vector<batch_axis::State> states;  // by value: rows are time steps
-  // By node: it looks at several time steps, or it is where the sequence begins.
+  // By node: it reads several time steps, or the sequence starts here.
   std::vector<bool> mixes;
   ValueId source = kNoValue;  // a value that has the sequence from the start
 };
@@ -28,22 +28,22 @@ struct SequenceAxes {
 struct ModelAxes {
   std::string batch_symbol;
   std::vector<batch_axis::State> batch;  // by value
-  // By value: it follows from the contents of inputs, not from sizes and constants alone.
+  // By value: it depends on the contents of inputs, not only on sizes and constants.
   std::vector<bool> real;
   std::vector<SequenceAxes> sequences;
-  // By node: empty of a recurrent layer and of a Scan that can be cut into its steps; of others,
-  // why they cannot.
+  // By node: empty for a recurrent layer and for a Scan that can be cut into steps; for others, the
+  // reason why not.
   std::vector<std::string> no_layer;
-  // By node: of such a layer, the sequence it runs along; otherwise −1.
+  // By node: the sequence that such a layer runs along; otherwise −1.
   std::vector<int> layer_sequence;
 };
 
-// Of a lowered graph. Unimplemented, with the reason in words, where lanes do not stay apart or no
+// For a lowered graph. Unimplemented, with the reason, if lanes are not independent or no
 // recurrence can be cut into steps.
 StatusOr<ModelAxes> FindAxes(const Graph& graph);
 
-// How lanes and (where `sequence` is given and the value runs along it) tokens lie in the value's
-// axes; nothing where that is not known well enough. The value must be of rows along the batch.
+// The position of lanes in the value's axes, and of tokens if `sequence` is given and the value
+// runs along it. Nothing if not enough is known. The value must be rows along the batch.
 std::optional<Form> FormOf(const Graph& graph, const ModelAxes& axes, const SequenceAxes* sequence,
                            ValueId id);
 }  // namespace chairlift

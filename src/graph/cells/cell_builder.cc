@@ -58,7 +58,7 @@ Form CellBuilder::RowsFirst(ValueId root, const Form& form) const {
   return rows;
 }
 
-// --- What the cell has ---------------------------------------------------------------------------
+// --- Contents of the cell ------------------------------------------------------------------------
 
 bool CellBuilder::OnlyTokensEnter() const {
   for (int n : plan_.nodes) {
@@ -69,7 +69,7 @@ bool CellBuilder::OnlyTokensEnter() const {
   return true;
 }
 
-// How often rows must be moved to the front or back from it.
+// How many transposes move rows to the front or back, if rows are of this kind.
 int CellBuilder::TransposesIfCarried(Kind kind) const {
   int count = 0;
   const auto add = [&](ValueId id) {
@@ -90,7 +90,7 @@ int CellBuilder::TransposesIfCarried(Kind kind) const {
   return count;
 }
 
-// Views that are made from their root's rows; others are copied, node by node.
+// Views made from the rows of their root. Others are copied, node by node.
 bool CellBuilder::IsConverted(ValueId id) const {
   if (model_.partition.sequence[id] >= 0) return true;
   const auto form = FormOf(model_.graph, model_.axes, nullptr, id);
@@ -137,7 +137,7 @@ std::optional<std::vector<LocalSize>> CellBuilder::LocalSizes(ValueId id) const 
   const bool tokens = plan_.kind == SlicedCell::Kind::kTokens;
   const std::string& lanes_symbol = model_.axes.batch_symbol;
   const std::string steps_symbol = tokens ? model_.axes.sequences[plan_.sequence].symbol : "";
-  // `elements` as multiples of the batch, or else of the steps.
+  // `elements` as multiples of the batch, or otherwise of the steps.
   const auto local = [&](const std::optional<std::vector<Extent>>& elements,
                          bool of_lanes) -> std::optional<std::vector<LocalSize>> {
     if (!elements) return std::nullopt;
@@ -225,7 +225,7 @@ StatusOr<ValueId> CellBuilder::Get(ValueId id) {
   return made;
 }
 
-// --- The whole -----------------------------------------------------------------------------------
+// --- The whole graph -----------------------------------------------------------------------------
 
 Status CellBuilder::Build() {
   if (plan_.kind == SlicedCell::Kind::kTokens && OnlyTokensEnter() &&

@@ -1,8 +1,8 @@
-// Makes the graph of one cell from the nodes of the model that belong to it.
+// Builds the graph of one cell from the model's nodes that belong to it.
 //
-// The cell's nodes are the model's own. In a token cell one of the two axes, batch or time, carries
-// the rows and the other has one entry: as entries along both are proved to stay apart, every row
-// comes out as it would in the whole. Views at the border put rows first.
+// The cell's nodes are copies of the model's. In a token cell, one of the two axes, batch or time,
+// holds the rows and the other has one entry. Because entries along both are proved independent,
+// every row has the same result as in the whole model. Views at the border move rows to the front.
 #ifndef CHAIRLIFT_GRAPH_CELLS_CELL_BUILDER_H_
 #define CHAIRLIFT_GRAPH_CELLS_CELL_BUILDER_H_
 
@@ -26,21 +26,21 @@ struct SlicedGraph {
   const Partition& partition;
 };
 
-// The elements of a size as a cell's rows make it: number · rows^power, power 0 or 1.
+// The elements of a size in terms of a cell's rows: number · rows^power, power 0 or 1.
 struct LocalSize {
   int64_t number = 0;
   int power = 0;
 };
 
-// Of a kLanes or kTokens cell.
+// For a kLanes or kTokens cell.
 class CellBuilder {
  public:
   CellBuilder(const SlicedGraph& model, int cell);
 
   Status Build();
-  // What the cell reads, in the order of its graph's inputs: values of the model, roots.
+  // The values (roots) of the model that the cell reads, in the order of its graph's inputs.
   const std::vector<ValueId>& inputs() const { return inputs_; }
-  // Gives out a value that the cell makes.
+  // Makes a value of the cell an output.
   Status AddOutput(ValueId root);
   StatusOr<std::shared_ptr<Graph>> Finish() &&;
 
@@ -49,7 +49,7 @@ class CellBuilder {
   bool MadeHere(ValueId root) const;
   bool CarriesLanes() const { return carried_ == Piece::Kind::kLanes; }
 
-  // Forms as they are in this cell: rows are Kind::kLanes, time steps within a row kTokens.
+  // Forms within this cell: rows are Kind::kLanes, time steps within a row kTokens.
   StatusOr<Form> LocalForm(ValueId id) const;
   Form RowsFirst(ValueId root, const Form& form) const;
 
@@ -66,16 +66,16 @@ class CellBuilder {
   const SlicedGraph& model_;
   const CellPlan& plan_;
   const int cell_;
-  Piece::Kind carried_ = Piece::Kind::kLanes;  // by the rows of a token cell
+  Piece::Kind carried_ = Piece::Kind::kLanes;  // what the rows of a token cell stand for
   std::shared_ptr<Graph> graph_ = std::make_shared<Graph>();
   GraphWriter writer_;
-  std::set<int> nodes_;                    // of the model, that the cell has a copy of
-  std::vector<ValueId> inputs_;            // of the model, as are the keys below
-  std::map<ValueId, ValueId> made_;        // in the cell, in the model's form
-  std::map<ValueId, ValueId> first_rows_;  // roots with their rows first
+  std::set<int> nodes_;                    // nodes of the model that the cell has a copy of
+  std::vector<ValueId> inputs_;            // values of the model, as are the keys below
+  std::map<ValueId, ValueId> made_;        // the cell's value in the model's form
+  std::map<ValueId, ValueId> first_rows_;  // roots with rows in front
 };
 
-// The one row that a value has which follows from the batch size and constants alone.
+// The single row of a value that depends only on the batch size and constants.
 StatusOr<Tensor> UniformRow(const SlicedGraph& model, ValueId id);
 
 }  // namespace chairlift

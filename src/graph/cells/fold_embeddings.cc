@@ -12,11 +12,11 @@
 namespace chairlift {
 namespace {
 
-// A product that an embedding ends in.
+// A matrix product that reads an embedding.
 struct Use {
-  int transpose = -1;  // between the two; −1: none
+  int transpose = -1;  // between the two; −1: absent
   int matmul = 0;
-  int add = -1;  // −1: none
+  int add = -1;  // −1: absent
 };
 
 bool KeepsLastAxis(const Node& transpose) {
@@ -28,7 +28,7 @@ class EmbeddingFolder {
  public:
   EmbeddingFolder(Graph& graph, int gather) : graph_(graph), gather_(gather), links_(graph) {}
 
-  // Adds to `uses` the products that read `id`; false where something else does.
+  // Adds the products that read `id` to `uses`; false if anything else reads it.
   bool FindUses(ValueId id, int transpose, std::vector<Use>& uses) const {
     if (links_.is_output(id) || links_.readers(id).empty()) return false;
     return std::all_of(links_.readers(id).begin(), links_.readers(id).end(), [&](int n) {
@@ -53,7 +53,7 @@ class EmbeddingFolder {
     });
   }
 
-  // The rows of the table, multiplied.
+  // The rows of the table, multiplied by the weights.
   StatusOr<Tensor> Product(const Use& use, int64_t max_bytes) const {
     WeightCache weights;
     SoloTeam team;
@@ -69,7 +69,7 @@ class EmbeddingFolder {
     return std::move(product[0]);
   }
 
-  // Picks from the table in place of the product; returns the nodes that do.
+  // Replaces the product by a lookup in the table; returns the nodes that do.
   std::vector<Node> Replace(const Use& use, Tensor table) const {
     const Node& last = graph_.nodes[use.add < 0 ? use.matmul : use.add];
     Node gather = graph_.nodes[gather_];
@@ -91,7 +91,7 @@ class EmbeddingFolder {
   const Links links_;
 };
 
-// Looked at in one model: no honest one has more.
+// Limit per model: more than real models have.
 constexpr int kMaxEmbeddings = 64;
 
 bool IsEmbedding(const Graph& graph, const Node& node) {

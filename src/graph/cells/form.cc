@@ -8,7 +8,7 @@ namespace {
 
 using Kind = Piece::Kind;
 
-// Of all pieces of a form that are not ones, in order.
+// All pieces of a form except ones, in order.
 std::vector<Piece> Flatten(const Form& form) {
   std::vector<Piece> pieces;
   for (const auto& axis : form) {
@@ -25,7 +25,7 @@ bool OnePieceEach(const Form& form) {
   return std::all_of(form.begin(), form.end(), [](const auto& axis) { return axis.size() == 1; });
 }
 
-// Numbers that follow each other as one.
+// Merges consecutive numbers into one.
 std::vector<Piece> Merge(const std::vector<Piece>& pieces) {
   std::vector<Piece> merged;
   for (const Piece& piece : pieces) {
@@ -38,8 +38,8 @@ std::vector<Piece> Merge(const std::vector<Piece>& pieces) {
   return merged;
 }
 
-// Where each piece of `to` is in `from`; nothing where they do not have the same pieces. Numbers
-// are taken in order.
+// The index in `from` of each piece of `to`; nothing if their pieces differ. Numbers are matched in
+// order.
 std::optional<std::vector<int64_t>> Permutation(const std::vector<Piece>& from,
                                                 const std::vector<Piece>& to) {
   if (from.size() != to.size()) return std::nullopt;
@@ -73,7 +73,7 @@ bool NumbersLast(const std::vector<Piece>& pieces) {
                              [](const Piece& p) { return p.kind != Kind::kNumber; });
 }
 
-// The pieces of `first`, whose numbers come last, with the numbers as `other` has them.
+// The pieces of `first`, whose numbers come last, with the numbers of `other`.
 std::vector<Piece> InOrderOf(const std::vector<Piece>& first, const std::vector<Piece>& other) {
   std::vector<Piece> result;
   for (const Piece& piece : first) {
@@ -144,7 +144,7 @@ StatusOr<ValueId> ConvertForm(GraphWriter& writer, ValueId x, const Form& from, 
     std::vector<Piece> target;
     for (const auto& axis : from) source.push_back(axis[0]);
     for (const auto& axis : to) target.push_back(axis[0]);
-    // Ones may be among them: those that stand apart from the rest are moved along.
+    // Ones may be among them; separate ones are moved along.
     const auto perm = Permutation(source, target);
     const bool known = AllKnown(RowOf(from));
     if (perm && (!known || Merge(Flatten(from)) != Merge(Flatten(to)))) {
@@ -157,7 +157,7 @@ StatusOr<ValueId> ConvertForm(GraphWriter& writer, ValueId x, const Form& from, 
     source = Merge(source);
     target = Merge(target);
     if (source == target) return Reshape(writer, x, from, to);
-    // One of the two has its numbers last, in one run, which is cut where the other's are.
+    // One of the two has its numbers at the end, in one run, which is divided like the other's.
     if (NumbersLast(source)) {
       source = InOrderOf(source, target);
     } else {

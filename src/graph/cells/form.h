@@ -1,4 +1,4 @@
-// How a tensor's axes are made up of rows, time steps and plain numbers, and moving from one such
+// How the axes of a tensor consist of rows, time steps and plain numbers; conversion from one such
 // form to another.
 #ifndef CHAIRLIFT_GRAPH_CELLS_FORM_H_
 #define CHAIRLIFT_GRAPH_CELLS_FORM_H_
@@ -14,23 +14,24 @@ namespace chairlift {
 struct Piece {
   enum class Kind { kNumber, kLanes, kTokens };
   Kind kind = Kind::kNumber;
-  Dim number;  // of kNumber
+  Dim number;  // for kNumber
   friend bool operator==(const Piece& a, const Piece& b) {
     return a.kind == b.kind && (a.kind != Kind::kNumber || a.number.Same(b.number));
   }
 };
 using Form = std::vector<std::vector<Piece>>;
 
-// The numbers of a form in order, but for ones that share an axis with others.
+// The numbers of a form in order, without ones that share an axis with others.
 std::vector<Dim> RowOf(const Form& form);
 bool AllKnown(const std::vector<Dim>& dims);
 
-// How many elements lie before each entry of the one piece of that kind; all numbers are known.
+// The number of elements before each entry of the only piece of that kind. All numbers must be
+// known.
 int64_t CountBefore(const Form& form, Piece::Kind kind);
 
-// `x`, of one form, in another with the same numbers in the same order: views, and at most one
-// transposition. One of the two has its numbers last. Unimplemented where sizes that are not known
-// stand in the way.
+// Converts `x` from one form to another with the same numbers in the same order, by views and at
+// most one transpose. One of the two must have its numbers at the end. Unimplemented if unknown
+// sizes prevent it.
 StatusOr<ValueId> ConvertForm(GraphWriter& writer, ValueId x, const Form& from, const Form& to);
 
 }  // namespace chairlift

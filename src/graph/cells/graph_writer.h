@@ -9,7 +9,8 @@
 
 namespace chairlift {
 
-// Values get the name of the node that gives them; their types and shapes come from InferShapes().
+// Values get the name of the node that computes them. Their types and shapes come from
+// InferShapes().
 class GraphWriter {
  public:
   // Appends to `nodes`, which may be graph.nodes. Names begin with `prefix`.
@@ -33,7 +34,7 @@ class GraphWriter {
   }
   ValueId Transpose(ValueId x, const std::vector<int64_t>& perm);
   ValueId Concat(std::vector<ValueId> parts, int64_t axis);
-  ValueId Pick(ValueId x, int64_t index, int64_t axis);  // the axis goes
+  ValueId Pick(ValueId x, int64_t index, int64_t axis);  // removes the axis
 
  private:
   Graph& graph_;

@@ -46,7 +46,7 @@ Status LayerOverTime(Context& c) {
   return absl::OkStatus();
 }
 
-// The states that a body starts a step from and leaves at its end lie alike.
+// The states that a body starts a step with have the same layout as those at its end.
 Status ScanOverLanes(Context& c) {
   const auto scan = PartsOfScan(c.graph(), c.node());
   if (!scan) return Unimplemented("its axes are not known");

@@ -1,4 +1,4 @@
-// The rules by which rows stay apart in what runs step by step: recurrent layers and Scan.
+// Rules for row independence in recurrent layers and Scan.
 #ifndef CHAIRLIFT_GRAPH_CELLS_LAYER_RULES_H_
 #define CHAIRLIFT_GRAPH_CELLS_LAYER_RULES_H_
 
@@ -11,33 +11,33 @@
 
 namespace chairlift {
 
-// All rules of batch_axis, and those of layers where rows are lanes, or time steps.
+// All rules of batch_axis, and rules for layers whose rows are lanes or time steps.
 const batch_axis::RuleTable& LaneRules();
 const batch_axis::RuleTable& TimeRules();
 
-// Rows one by one along the axis.
+// Whether each entry of the axis is one row.
 bool WholeAxis(const batch_axis::State& state, int axis);
 
-// A Scan by its parts. Node inputs: states, then sequences, then captures.
+// The parts of a Scan. Node inputs: states, then sequences, then captures.
 struct ScanParts {
   std::shared_ptr<const Graph> body;
   int states = 0;
   int sequences = 0;
   int captures = 0;
   std::vector<int> input_axes;   // of each sequence
-  std::vector<int> output_axes;  // of each output that is not a state
-  bool one_direction = false;    // all inputs and outputs run the same way
-  bool reverse = false;          // from the end
+  std::vector<int> output_axes;  // of each output except states
+  bool one_direction = false;    // all inputs and outputs have the same direction
+  bool reverse = false;          // starting at the end
 };
-// Nothing for other nodes, and where ranks are not known.
+// Nothing for other nodes, or if ranks are unknown.
 std::optional<ScanParts> PartsOfScan(const Graph& graph, const Node& node);
 
-// What is known of the body's values, from what is known of those around the node.
+// The states of the body's values, from the states of the values around the node.
 std::vector<batch_axis::State> BodyStates(const ScanParts& scan, const Graph& body,
                                           const Node& node, const std::string& symbol,
                                           const std::vector<batch_axis::State>& states);
 
-// The input along which a layer runs (of several, the first), and its time axis; node must be a
+// The input along which a layer runs (the first of several), and its time axis. The node must be a
 // RecurrentLayer or a Scan.
 struct LayerInput {
   int input = 0;

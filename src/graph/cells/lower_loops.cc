@@ -18,7 +18,7 @@ bool IsTrue(const Value& value) {
          value.constant.data<bool>()[0];
 }
 
-// How often a loop runs, where that is a number or a named size.
+// The number of iterations of a loop, if it is a number or a named size.
 std::optional<Dim> Count(const Value& value) {
   if (value.is_constant()) {
     if (value.dtype != DType::kInt64 || value.constant.size() != 1) return std::nullopt;
@@ -33,7 +33,7 @@ class LoopLowering {
  public:
   LoopLowering(const Graph& graph, const Node& loop) : graph_(graph), loop_(loop) {}
 
-  // The Scan; nothing where the loop is none.
+  // The Scan; nothing if the loop cannot be one.
   StatusOr<std::optional<Node>> Run() && {
     const auto bodies = Subgraphs(loop_);
     if (bodies.size() != 1 || bodies[0].second == nullptr) return std::nullopt;
@@ -48,7 +48,7 @@ class LoopLowering {
     const std::optional<Dim> count = Count(graph_.values[loop_.inputs[kCount]]);
     if (!count) return std::nullopt;
 
-    // While it runs at all, the condition is true.
+    // While the loop runs, its condition is true.
     Value& inner = body_.values[body_.inputs[kCondition]];
     inner.constant = Tensor::Scalar<bool>(true);
     inner.shape = SymbolicShape::Scalar();
@@ -60,8 +60,8 @@ class LoopLowering {
   }
 
  private:
-  // Picks by the number of the step become inputs; false where there are none, or it is used for
-  // anything else.
+  // Replaces lookups by iteration number with inputs. False if there are none, or if the number is
+  // used for anything else.
   bool TakeSequences(const Dim& count) {
     const ValueId step = body_.inputs[kCount];
     const Links links(body_);

@@ -1,4 +1,4 @@
-// A Loop that takes one entry of its sequences a time, as the Scan that it is.
+// Rewrites a Loop that takes one entry of its sequences per iteration as a Scan.
 #ifndef CHAIRLIFT_GRAPH_CELLS_LOWER_LOOPS_H_
 #define CHAIRLIFT_GRAPH_CELLS_LOWER_LOOPS_H_
 
@@ -6,9 +6,9 @@
 
 namespace chairlift {
 
-// Rewrites each Loop that runs as often as a sequence is long, whatever its body finds, and whose
-// body uses the number of the step only to pick (Gather) from such sequences. Others stay as they
-// are. Returns how many it rewrote; shapes must be inferred again afterwards.
+// Rewrites each Loop that runs exactly as often as a sequence is long, and whose body uses the
+// iteration number only to select (Gather) from such sequences. Other loops are unchanged. Returns
+// the number of rewritten loops; shapes must be inferred again afterwards.
 StatusOr<int> LowerLoops(Graph& graph);
 
 }  // namespace chairlift

@@ -35,8 +35,7 @@ bool In(const std::string& name, std::initializer_list<const char*> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Activations are listed for one direction after the other; each takes from the lists of alphas and
-// betas as it needs.
+// Activations are listed per direction; each takes as many entries of alphas and betas as it needs.
 void PickActivations(const Attributes& all, int direction, int directions, Attributes& one) {
   const std::vector<std::string> names = all.Strings("activations");
   if (names.empty()) return;
@@ -107,7 +106,7 @@ class Lowering {
  private:
   ValueId Input(size_t i) const { return i < node_.inputs.size() ? node_.inputs[i] : kNoValue; }
 
-  // Steps are counted in int64 as well: what exporters convert for the operator's sake.
+  // Steps are counted in int64 too: this is the value that exporters convert for the operator.
   ValueId Lengths() const {
     const ValueId id = Input(4);
     for (const Node& made : graph_.nodes) {
@@ -117,7 +116,7 @@ class Lowering {
     return id;
   }
 
-  // Of an input [directions, ...]; kNoValue where it is absent.
+  // One direction of an input [directions, ...]; kNoValue if absent.
   ValueId OfDirection(size_t input, int d, int64_t axis = 0) {
     const ValueId id = Input(input);
     if (id == kNoValue) return kNoValue;
@@ -138,7 +137,7 @@ class Lowering {
     if (const ValueId bias = OfDirection(3, d); bias != kNoValue) {
       ValueId wb = Half(bias, 0, gates * hidden_);
       rb = Half(bias, 1, gates * hidden_);
-      // Both go into the same sum, but where the reset gate comes between.
+      // Both biases go into the same sum, unless the reset gate is applied between them.
       if (!reset_after) {
         wb = writer_.Op("Add", {wb, rb});
         rb = kNoValue;
@@ -217,7 +216,7 @@ StatusOr<int> LowerRecurrent(Graph& graph) {
                                Lowering(graph, node, writer).Run());
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNoValue) continue;
-      // What gives the result gives the value that is read already.
+      // The value that is read already is now the result of a new node.
       for (size_t made = first; made < graph.nodes.size(); ++made) {
         std::vector<ValueId>& outputs = graph.nodes[made].outputs;
         std::replace(outputs.begin(), outputs.end(), results[i], node.outputs[i]);

@@ -9,14 +9,14 @@
 namespace chairlift {
 namespace {
 
-// What a value waits for: cells of one kind at one depth can be one.
+// The dependencies of a value: cells of the same kind and depth can be merged.
 struct Place {
   int key = kNothing;
   int depth = 0;
 
   static constexpr int kNothing = -1;
   static constexpr int kSeveral = -2;
-  static constexpr int kLanes = 0;  // 1 + sequence for tokens; above all sequences for layers
+  static constexpr int kLanes = 0;  // 1 + sequence for tokens; larger than all sequences for layers
 
   void Join(const Place& other) {
     if (other.key == kNothing || (key != kNothing && other.depth < depth)) return;
@@ -29,7 +29,7 @@ struct Place {
   }
 };
 
-// Nodes that belong together.
+// Groups of nodes (union-find).
 class Sets {
  public:
   explicit Sets(size_t n) : parent_(n) { std::iota(parent_.begin(), parent_.end(), 0); }
@@ -43,8 +43,8 @@ class Sets {
   std::vector<int> parent_;
 };
 
-// Whether rows of these dimensions certainly have as many elements. (What a Squeeze drops need not
-// be known to be 1.)
+// Whether rows of these dimensions certainly have the same number of elements. (A dimension dropped
+// by Squeeze need not be known to be 1.)
 bool SameSize(const std::vector<Dim>& a, const std::vector<Dim>& b) {
   const auto parts = [](const std::vector<Dim>& dims) {
     std::pair<int64_t, std::vector<std::string>> product{1, {}};
@@ -101,8 +101,8 @@ class Partitioner {
                        [&](ValueId id) { return id != kNoValue && axes_.real[id]; });
   }
 
-  // Whether it reads tokens of that sequence and values of lanes alone. (A value may run along
-  // several sequences of one length, and counts as of the first.)
+  // Whether it reads only tokens of that sequence and values of lanes. (A value may run along
+  // several sequences of equal length; it then counts for the first.)
   bool ReadsAlong(int n, int sequence) const {
     const std::vector<ValueId>& inputs = graph_.nodes[n].inputs;
     return std::all_of(inputs.begin(), inputs.end(), [&](ValueId id) {
@@ -111,7 +111,7 @@ class Partitioner {
     });
   }
 
-  // The sequence whose tokens the node works on one by one; −1 where it does not.
+  // The sequence whose tokens the node processes one by one; −1 if none.
   int TokensOf(int n) const {
     const Node& node = graph_.nodes[n];
     for (ValueId id : node.outputs) {
@@ -122,7 +122,7 @@ class Partitioner {
     return -1;
   }
 
-  // Whether each row's elements stay as they are, in the same order.
+  // Whether the elements of each row keep their values and order.
   bool KeepsRows(int n) const {
     const Node& node = graph_.nodes[n];
     const bool transposes = Is(node, "Transpose");
@@ -160,8 +160,8 @@ class Partitioner {
     return true;
   }
 
-  // An output of the model has dimensions of its own; where some are not known, they must be the
-  // root's.
+  // An output of the model has its own dimensions. If some are unknown, they must be the same as
+  // the root's.
   bool MayBeView(ValueId view, ValueId root) const {
     if (!links_.is_output(view)) return true;
     const SequenceAxes* sequence = Axes(out_.sequence[root]);
@@ -199,7 +199,7 @@ class Partitioner {
       const ValueId root = out_.root[node.inputs[0]];
       out_.view[n] = true;
       out_.root[node.outputs[0]] = root;
-      // Of the sizes it reads, a cell has what it needs.
+      // A cell computes the sizes that it reads by itself.
       place = places_[root];
       set(place);
       return absl::OkStatus();
@@ -223,7 +223,7 @@ class Partitioner {
 
   void MakeCells() {
     Sets sets(graph_.nodes.size());
-    // Nodes at one place belong together where one reads the other or both read the same.
+    // Nodes at the same place are grouped if one reads the other or both read the same value.
     std::map<std::tuple<int, int, ValueId>, int> readers;
     const auto meet = [&](int n, ValueId id) {
       const Place& place = node_places_[n];
@@ -266,7 +266,7 @@ class Partitioner {
   const ModelAxes& axes_;
   const Links& links_;
   std::vector<Place> places_;       // by value
-  std::vector<Place> node_places_;  // of nodes that belong to a cell
+  std::vector<Place> node_places_;  // for nodes that belong to a cell
   Partition out_;
 };
 

@@ -19,7 +19,7 @@ class ScanCutter {
 
   StatusOr<ScanCells> Run() && {
     CHAIRLIFT_RETURN_IF_ERROR(PrepareBody());
-    std::vector<ValueId> outputs;  // of the step, each once
+    std::vector<ValueId> outputs;  // of the step, without duplicates
     const auto index_of = [&outputs](ValueId id) {
       const auto found = std::find(outputs.begin(), outputs.end(), id);
       if (found == outputs.end()) outputs.push_back(id);
@@ -39,7 +39,7 @@ class ScanCutter {
     std::vector<ValueId> inputs;
     for (int i = 0; i < scan_.sequences; ++i) {
       const ValueId id = body_.inputs[scan_.states + i];
-      // A step without any input would not know when it is its turn.
+      // A step needs at least one input to know when to run.
       if (!read[id] && (i > 0 || !projected.empty())) continue;
       inputs.push_back(id);
       out_.step_inputs.push_back(i);
@@ -77,7 +77,7 @@ class ScanCutter {
   }
 
  private:
-  // The body with constants in place of what it captures of them.
+  // The body with captured constants made its own.
   Status PrepareBody() {
     body_ = *scan_.body;
     const int formals = scan_.states + scan_.sequences;
@@ -119,8 +119,8 @@ class ScanCutter {
     return marked;
   }
 
-  // Values and nodes that follow from `from`, or with `contents` from what these contain: not from
-  // their shapes.
+  // Values and nodes that depend on `from`; with `contents`, those that depend on its contents and
+  // not only on its shape.
   std::vector<bool> Following(std::vector<bool> from, bool contents) const {
     for (const Node& node : body_.nodes) {
       if (contents && node.def->gives_sizes) continue;
@@ -137,7 +137,7 @@ class ScanCutter {
     std::vector<bool> nodes;
     std::vector<bool> values;
   };
-  // What it takes to compute `outputs`, from the values that it stops at.
+  // The parts needed to compute `outputs`, starting from the values that `stops` marks.
   Parts Needed(std::span<const ValueId> outputs, const std::vector<bool>& stops) const {
     Parts parts{std::vector<bool>(body_.nodes.size(), false), Mark(outputs)};
     for (size_t n = body_.nodes.size(); n-- > 0;) {
@@ -153,8 +153,8 @@ class ScanCutter {
     return parts;
   }
 
-  // The values that follow from a step's input alone and that the step reads, if making them is
-  // worth a cell.
+  // The values that depend only on a step's input and that the step reads, if computing them is
+  // worth a separate cell.
   std::vector<ValueId> FindProjected(const std::vector<ValueId>& outputs) const {
     std::vector<ValueId> sequences;
     std::vector<ValueId> others;
@@ -197,7 +197,7 @@ class ScanCutter {
     return projected;
   }
 
-  // Of a value of rows: its dimensions but that of the rows.
+  // The dimensions of a value of rows, without that of the rows.
   std::vector<Dim> RowDims(ValueId id) const {
     const SymbolicShape& shape = body_.values[id].shape;
     if (!shape.has_rank()) return {Dim::Unknown()};
@@ -206,7 +206,7 @@ class ScanCutter {
     return dims;
   }
 
-  // The part of the body between these values, their rows first.
+  // The part of the body between these values, with rows in front.
   StatusOr<std::shared_ptr<Graph>> Extract(const std::vector<ValueId>& inputs,
                                            const std::vector<ValueId>& outputs) const {
     const Parts needed = Needed(outputs, Mark(inputs));

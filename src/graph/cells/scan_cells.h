@@ -1,4 +1,4 @@
-// A Scan cut into cells: what its body makes of a step's input alone, and the step.
+// Cuts a Scan into cells: the part of its body that depends only on a step's input, and the step.
 #ifndef CHAIRLIFT_GRAPH_CELLS_SCAN_CELLS_H_
 #define CHAIRLIFT_GRAPH_CELLS_SCAN_CELLS_H_
 
@@ -10,21 +10,21 @@
 
 namespace chairlift {
 
-// Graphs with their rows along dimension 0. Numbers name sequences, states and captures as the node
-// has them among its inputs.
+// Graphs with rows along dimension 0. Indices of sequences, states and captures are those of the
+// node's inputs.
 struct ScanCells {
-  // Where the body multiplies matrices before it looks at its states; else null.
+  // If the body multiplies matrices before it reads its states; else null.
   std::shared_ptr<Graph> projection;
   std::vector<int> projection_inputs;  // sequences
-  std::vector<CellValue> projected;    // its outputs; lengths and axes are not set
+  std::vector<CellValue> projected;    // its outputs, without lengths and axes
 
-  // Inputs: some sequences, then what is projected, then all states, then captures, which a step
-  // hands on to the next as it does states.
+  // Inputs: some sequences, then projected values, then all states, then captures, which a step
+  // passes to the next like states.
   std::shared_ptr<Graph> step;
   std::vector<int> step_inputs;    // sequences
   std::vector<int> captures;       // inputs of the node
   std::vector<int> state_outputs;  // of the graph, by state and capture
-  std::vector<int> token_outputs;  // of the graph, by the node's outputs after its states
+  std::vector<int> token_outputs;  // of the graph, by the node's outputs after the states
 };
 
 StatusOr<ScanCells> CutScan(const SlicedGraph& model, const Node& node);

@@ -20,7 +20,7 @@
 namespace chairlift {
 namespace {
 
-// Whether the node's bodies step over time: a branch is not cut into cells.
+// Whether the node's bodies iterate over time: a branch is not cut into cells.
 bool BodiesRecur(const Node& node) {
   const auto recurs = [](const Node& inside) {
     return Is(inside, "LSTM") || Is(inside, "GRU") || Is(inside, "RNN") || Is(inside, "Scan") ||
@@ -32,7 +32,7 @@ bool BodiesRecur(const Node& node) {
   });
 }
 
-// Input projections become nodes of their own, weights constants.
+// Makes input projections separate nodes and weights constants.
 Status Prepare(Graph& graph, const SliceOptions& options, std::vector<std::string>& told) {
   std::vector<std::string> notes;
   CHAIRLIFT_RETURN_IF_ERROR(FoldConstants().run(graph, notes).status());
@@ -66,7 +66,7 @@ class Slicer {
     out_.lengths.resize(model_.axes.sequences.size());
     for (ValueId id : graph.inputs) AddValue(id);
     std::map<int, CellBuilder> builders;
-    std::set<ValueId> read;  // roots that cross from cell to cell or leave the model
+    std::set<ValueId> read;  // roots that pass between cells or leave the model
     for (int c = 0; c < static_cast<int>(plans.size()); ++c) {
       if (plans[c].kind == SlicedCell::Kind::kRecurrent) {
         for (ValueId id : graph.nodes[plans[c].nodes[0]].inputs) {
@@ -128,7 +128,7 @@ class Slicer {
     return index_[id];
   }
 
-  // Where the rows of `id` lie in its own tensor.
+  // Where the rows of `id` are in its own tensor.
   template <typename Placed>
   void Place(ValueId id, int length, Placed& placed) const {
     const SequenceAxes* sequence = length < 0 ? nullptr : &model_.axes.sequences[length];
@@ -148,7 +148,7 @@ class Slicer {
     out_.outputs.push_back(std::move(output));
   }
 
-  // The state that starts from the model's value `initial`, in rows of that shape.
+  // The state that starts as the model's value `initial`, in rows of that shape.
   Status AddState(ValueId initial, ValueId last, int output, const Shape& row,
                   const std::set<ValueId>& read, SlicedCell& cell) {
     CellState state;
@@ -248,7 +248,7 @@ class Slicer {
     return InferShapes(*cell.graph);
   }
 
-  // Adds the cell of what its body projects, and fills in that of the step.
+  // Adds the cell of what its body projects, and completes the step's cell.
   Status MakeScan(const Node& node, const std::set<ValueId>& read, SlicedCell& cell) {
     CHAIRLIFT_ASSIGN_OR_RETURN(ScanCells cells, CutScan(model_, node));
     const ScanParts scan = *PartsOfScan(model_.graph, node);
@@ -304,7 +304,7 @@ class Slicer {
       if (value < 0) {
         value = AddValue(id);
       } else {
-        // The same value once more.
+        // The same value again.
         cell.outputs.push_back(AddValue(id));
         cell.graph->outputs.push_back(cell.graph->outputs[cells.token_outputs[i]]);
       }
@@ -312,7 +312,7 @@ class Slicer {
     return absl::OkStatus();
   }
 
-  // An input of the model defines a length; else what first has the sequence.
+  // A length is defined by an input of the model, or else by the first value that has the sequence.
   Status FindLengths() {
     for (size_t l = 0; l < out_.lengths.size(); ++l) {
       SequenceLength& length = out_.lengths[l];
@@ -333,7 +333,7 @@ class Slicer {
     return absl::OkStatus();
   }
 
-  // After the layer that a cell feeds, or the output that it makes.
+  // Named after the layer that the cell feeds, or the output that it computes.
   void NameCells() {
     std::map<std::string, int> taken;
     const auto take = [&taken](SlicedCell& cell) {
@@ -343,7 +343,7 @@ class Slicer {
         if (taken.try_emplace(cell.name, 1).second) break;
       }
     };
-    std::map<int, const std::string*> layers;  // by value that they read
+    std::map<int, const std::string*> layers;  // by the value that they read
     for (SlicedCell& cell : out_.cells) {
       if (cell.kind != SlicedCell::Kind::kRecurrent) continue;
       take(cell);

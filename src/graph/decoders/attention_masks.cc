@@ -36,7 +36,7 @@ StatusOr<ValueId> AttentionMasks::BiasOf(ValueId mask, const Node& attention, bo
       const int64_t from = pattern.line == *apart ? i : points - 1 - i;
       const float added = pattern.curve.data<float>()[from * columns + (columns == 1 ? 0 : h)];
       const bool later = causal && i > kReach;
-      // A bias is no way to hide.
+      // A bias does not hide anything.
       if (later ? !(added <= -ragged::kHidingScore) : !(std::abs(added) < ragged::kHidingScore)) {
         return Unimplemented("its mask adds {} where the key is {} tokens behind the query", added,
                              i - kReach);
@@ -86,7 +86,7 @@ StatusOr<ValueId> AttentionMasks::SlopesBias(ValueId mask, const Node& attention
   return biases_[key] = AddConstant(graph_, fmt::format("bias/{}", mask), std::move(bias));
 }
 
-// The farthest key that a mask hides, too, although slopes add most to it.
+// Checks that the farthest key hidden by a mask stays hidden although slopes add most to it.
 Status AttentionMasks::CheckStaysHidden(const Pattern& pattern, int64_t times) const {
   Pattern added = pattern.Added();
   added.Simplify(true);

@@ -1,4 +1,4 @@
-// What the masks of a decoder's attention hide and add, by what was followed of them.
+// Finds what the masks of a decoder's attention hide and add, from their patterns.
 #ifndef CHAIRLIFT_GRAPH_DECODERS_ATTENTION_MASKS_H_
 #define CHAIRLIFT_GRAPH_DECODERS_ATTENTION_MASKS_H_
 
@@ -16,31 +16,33 @@ namespace chairlift::decoders {
 // Errors are Unimplemented, and say what the mask does instead.
 class AttentionMasks {
  public:
-  // `why`: by value, why it could not be followed. `total`: how many keys there are. `position`:
-  // the places of the new tokens among them, along an axis. All outlive this object.
+  // `why`: by value, why it could not be followed. `total`: the number of keys. `position`: the
+  // positions of the new tokens among the keys, along an axis. All must outlive this object.
   AttentionMasks(Graph& graph, PatternReader& reader, const std::vector<std::string>& why,
                  const Line& total, Line (*position)(int axis))
       : graph_(graph), reader_(reader), why_(why), total_(total), position_(position) {}
 
-  // Whether the mask adds 0 to all. `keys`: how many columns it must have, where that counts.
+  // Checks that the mask adds 0 everywhere. `keys`: its required number of columns, if that
+  // matters.
   Status CheckHidesNothing(ValueId mask, const std::optional<Line>& keys = std::nullopt) const;
-  // Whether it hides exactly the keys behind each query, and adds 0 to others.
+  // Checks that it hides exactly the keys after each query, and adds 0 to others.
   Status CheckCausal(ValueId mask) const;
 
-  // What it adds by distance, a new constant: [heads, 2·reach + 1], that of key = query in the
-  // middle. `causal`: whether it hides later keys, and is to hide no others; if not, it hides none.
+  // The bias that it adds by distance, as a new constant [heads, 2·reach + 1] with key = query in
+  // the middle. `causal`: whether it must hide later keys and no others; if false, it must hide
+  // none.
   StatusOr<ValueId> BiasOf(ValueId mask, const Node& attention, bool causal);
-  // What it adds that grows with the key's place at a slope of each head. Softmax takes no notice
-  // of what is the same for all keys of a query, so that it may be taken to be 0 at the query's
-  // own: a bias by distance, as BiasOf's. `causal`: later keys are hidden already, and it is to
-  // hide none. kNoValue where it adds the same to all.
+  // A bias that grows with the key's position at a slope for each head. A value that is the same
+  // for all keys of a query does not change the softmax, so the bias may be set to 0 at the query's
+  // own position. The result is a bias by distance, as in BiasOf. `causal`: later keys are hidden
+  // already, and the mask must hide none. kNoValue if it adds the same to all keys.
   StatusOr<ValueId> SlopesBias(ValueId mask, const Node& attention, bool causal);
 
  private:
   Status CheckHidesNothing(ValueId mask, Pattern pattern, const std::optional<Line>& keys) const;
   Status CheckCausal(ValueId mask, Pattern pattern) const;
   Status CheckStaysHidden(const Pattern& pattern, int64_t times) const;
-  // Heads of queries, for a mask that has one or as many.
+  // The number of query heads, for a mask that has one or as many.
   StatusOr<int64_t> HeadsOf(const Node& attention, int64_t of_mask) const;
 
   Graph& graph_;

@@ -31,28 +31,28 @@ class BatchHeadSplitter {
     InferBudget budget;
     const size_t count = graph_.nodes.size();
     for (size_t n = 0; n < count; ++n) {
-      // With what is known of its inputs so far. What cannot be inferred is said by others.
+      // With what is known about its inputs so far. Errors of inference are reported elsewhere.
       if (!InferNode(graph_, graph_.nodes[n], budget).ok()) return 0;
       const Node node = graph_.nodes[n];
       (void)reader_.Visit(node);
       if (node.outputs.size() == 1 && node.outputs[0] != kNoValue) Follow(node);
       for (const ValueId id : node.outputs) NameSizesOf(id);
     }
-    // Nodes that are still to be read must not see values that the reader does not have.
+    // Nodes not yet read must not see values that are unknown to the reader.
     for (const auto& [out, id] : instead_) ReplaceReads(graph_, out, id);
     SortNodes(graph_);
     return ends_;
   }
 
  private:
-  // What [batch·heads, n, m] stands for.
+  // The meaning of [batch·heads, n, m].
   struct Split {
     ValueId id = kNoValue;  // [batch, heads, n, m]
     int64_t heads = 0;
-    std::optional<Line> rows = {}, columns = {};  // n and m, where they are known
+    std::optional<Line> rows = {}, columns = {};  // n and m, if known
   };
 
-  // As far as the reader knows them; and of presents, which hold all tokens if the model is a
+  // As far as the reader knows them. Also for presents, which hold all tokens if the model is a
   // decoder at all.
   void NameSizesOf(ValueId id) {
     if (id == kNoValue) return;
@@ -75,14 +75,14 @@ class BatchHeadSplitter {
       split = Carried(node);
     }
     if (!split) return;
-    // So that what is read of its shape is known.
+    // So that values computed from its shape are known.
     if (split->rows && split->columns) {
       SetShape(node.outputs[0], {Entries(split->heads), *split->rows, *split->columns});
     }
     splits_[node.outputs[0]] = *std::move(split);
   }
 
-  // Read of [batch, heads, n, m], so that nothing needs the other any more.
+  // Computed from [batch, heads, n, m] instead, so that nothing needs the other value any more.
   void FollowShape(const Node& node) {
     const auto found = splits_.find(node.inputs[0]);
     if (found == splits_.end() || !node.attributes.values().empty()) return;
@@ -107,7 +107,7 @@ class BatchHeadSplitter {
     reader_.Set(id, std::move(shaped));
   }
 
-  // Of a Reshape that says all of its sizes.
+  // For a Reshape that gives all of its sizes.
   void SetWanted(const Node& node) {
     auto wanted = Wanted(node);
     const auto open = [](const Line& size) { return size.is_number() && size.number < 1; };
@@ -127,7 +127,7 @@ class BatchHeadSplitter {
     return PatternReader::SizeOf(ShapeOf(id)[axis]);
   }
 
-  // The sizes that a Reshape asks for; nothing where they are not known.
+  // The sizes of a Reshape; nothing if unknown.
   std::optional<std::vector<Line>> Wanted(const Node& node) const {
     if (node.attributes.Int("allowzero", 0) != 0) return std::nullopt;
     const Value& sizes = graph_.values[static_cast<size_t>(node.inputs[1])];
@@ -158,7 +158,7 @@ class BatchHeadSplitter {
     split.columns = SizeOf(from, 3);
     const bool rows = split.rows && (*wanted)[1] == *split.rows;
     const bool columns = split.columns && (*wanted)[2] == *split.columns;
-    if (!rows && !columns) return std::nullopt;  // then the other is kept as well
+    if (!rows && !columns) return std::nullopt;  // otherwise the other dimension is kept as well
     split.id = from;
     return split;
   }
@@ -188,7 +188,7 @@ class BatchHeadSplitter {
     return true;
   }
 
-  // Products, swapped rows and columns, and what works on entries.
+  // Products, swaps of rows and columns, and elementwise operators.
   std::optional<Split> Carried(const Node& node) {
     std::vector<const Split*> splits;
     int64_t heads = 0;
@@ -231,7 +231,8 @@ class BatchHeadSplitter {
     return split;
   }
 
-  // Rows and columns of what is broadcast; false where an operand is neither split nor one number.
+  // Rows and columns of a broadcast result; false if an operand is neither split nor a single
+  // number.
   bool SpreadSizes(const Node& node, const std::vector<const Split*>& splits, Split& split) const {
     const Line one = Line::Number(1);
     const auto wider = [&](const std::optional<Line>& a, const std::optional<Line>& b) {
@@ -276,7 +277,7 @@ class BatchHeadSplitter {
   PatternReader reader_;
   std::set<ValueId> presents_;
   std::map<ValueId, Split> splits_;                   // by [batch·heads, n, m]
-  std::vector<std::pair<ValueId, ValueId>> instead_;  // what is read, and what is to be
+  std::vector<std::pair<ValueId, ValueId>> instead_;  // the value that is read, and its replacement
   int ends_ = 0;
 };
 

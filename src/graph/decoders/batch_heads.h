@@ -1,4 +1,4 @@
-// Heads that some exporters put on one axis with the batch, on an axis of their own.
+// Gives heads their own axis where an exporter put them on one axis with the batch.
 #ifndef CHAIRLIFT_GRAPH_DECODERS_BATCH_HEADS_H_
 #define CHAIRLIFT_GRAPH_DECODERS_BATCH_HEADS_H_
 
@@ -7,10 +7,10 @@
 
 namespace chairlift::decoders {
 
-// PyTorch's batched products (torch.bmm, baddbmm), as BLOOM has them, are exported as
+// PyTorch's batched products (torch.bmm, baddbmm), as in BLOOM, are exported as
 //     [batch, heads, n, m] → [batch·heads, n, m] → products, sums, softmax → [batch, heads, n, k]
-// which becomes the same over [batch, heads, n, m]. Returns how often. Inputs must have the names
-// of sizes (NameSizes); shapes must be inferred again.
+// This becomes the same over [batch, heads, n, m]. Returns the number of rewrites. Inputs must have
+// named sizes (NameSizes); shapes must be inferred again.
 int SplitBatchHeads(Graph& graph, const DecoderPorts& ports);
 
 }  // namespace chairlift::decoders

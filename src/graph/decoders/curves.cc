@@ -1,5 +1,5 @@
-// What follows from one whole number at each place (a distance between tokens, mostly), computed
-// for all that it may be.
+// Computes values that depend on one whole number at each position (mostly a distance between
+// tokens) for all values that the number may have.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -31,7 +31,7 @@ Line WithoutNumber(Line line) {
   return line;
 }
 
-// What the inputs follow from; nothing where that is no line.
+// The common base of the inputs; nothing if it is not a line.
 std::optional<Line> BaseOf(const std::vector<Pattern>& inputs) {
   for (const Pattern& input : inputs) {
     if (input.is_curve()) return input.line;
@@ -45,7 +45,7 @@ std::optional<Line> BaseOf(const std::vector<Pattern>& inputs) {
   return std::nullopt;
 }
 
-// Whether so far that, whatever the sizes, |line| < P + S.
+// Whether |line| < P + S for all sizes.
 bool IsBetweenTokens(const Line& line, const std::vector<Line>& dims) {
   for (const int64_t sign : {1, -1}) {
     const auto room = Line::Sum(Line::Total(), line, sign);
@@ -71,7 +71,7 @@ bool SetNumber(Tensor& tensor, int64_t i, int64_t n) {
   }
 }
 
-// The input at each point, [points, 1] or [points, columns]; absent where it follows from something
+// The input at each point, [points, 1] or [points, columns]; absent if it depends on something
 // else.
 Tensor AtPoints(const Pattern& input, const Line& base) {
   const int64_t columns = input.is_curve() ? input.curve.shape()[1] : 1;
@@ -146,7 +146,7 @@ StatusOr<Pattern> PatternReader::Curve(const Node& node, const std::vector<Patte
   return result;
 }
 
-// Rows of a constant, by a curve.
+// Rows of a constant, selected by a curve.
 StatusOr<Pattern> PatternReader::GatherByCurve(const Tensor& rows, const Pattern& index) {
   if (rows.shape().rank() != 2 || index.column >= 0 || index.curve.shape()[1] != 1 ||
       index.curve.dtype() != DType::kInt64) {

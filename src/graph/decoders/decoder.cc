@@ -29,7 +29,7 @@ Status CheckShape(const Value& value, int rank, const std::vector<int>& known, c
                        form);
 }
 
-// The branch that is taken.
+// The branch that uses the cache.
 StatusOr<Graph> PickCacheBranch(const Graph& graph) {
   Graph picked = graph;
   const auto input = std::find_if(picked.inputs.begin(), picked.inputs.end(), [&](ValueId id) {
@@ -127,7 +127,7 @@ StatusOr<DecoderPorts> FindDecoderPorts(const Graph& graph) {
       ports.logits = at;
       continue;
     }
-    if (ports.source >= 0) continue;  // keys and values are its own affair
+    if (ports.source >= 0) continue;  // keys and values come from the source
     const auto cache = std::find_if(ports.caches.begin(), ports.caches.end(), [&](const auto& c) {
       return value.name.starts_with(kPresentPrefix) && c.output < 0 &&
              value.name.substr(kPresentPrefix.size()) == c.name.substr(kPastPrefix.size());
@@ -141,7 +141,7 @@ StatusOr<DecoderPorts> FindDecoderPorts(const Graph& graph) {
     cache->output = at;
     const SymbolicShape& past =
         graph.values[static_cast<size_t>(graph.inputs[static_cast<size_t>(cache->input)])].shape;
-    // Of those that the file leaves open.
+    // For dimensions that the file leaves open.
     const auto size = [&](int axis) {
       const bool fits = value.shape.has_rank() && value.shape.rank() == 4;
       const Dim dim = past[axis].known() || !fits ? past[axis] : value.shape[axis];

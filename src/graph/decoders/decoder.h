@@ -1,37 +1,37 @@
-// A model that generates, as exporters write it (one step over the keys and values of all earlier
-// tokens), made into one over packed tokens of requests of any age, with the earlier keys and
-// values in blocks: the proof that this may be done, and the rewrite.
+// Converts a model that generates, as exporters write it (one step over the keys and values of all
+// earlier tokens), to a model over packed tokens of requests of any age, with earlier keys and
+// values in blocks. This file has the proof that the conversion is correct, and the rewrite.
 //
-// What is taken, by the names that Hugging Face's exporters give:
+// Supported inputs and outputs, with the names that Hugging Face's exporters use:
 //   input_ids        int64 [batch, new]
 //   attention_mask   [batch, past + new], optional
 //   position_ids     [batch, new], optional
 //   past_key_values.N.key / .value   [batch, heads, past, columns]
 //   logits           [batch, new, vocabulary]
 //   present.N.key / .value           [batch, heads, past + new, columns]
-// and of a model with an encoder the two files that need no past (a step follows from the model
-// over all tokens so far, as below; what they give beside logits is not read):
+// For a model with an encoder, two files without a past (the step is derived from the model over
+// all tokens so far, see below; outputs other than logits are ignored):
 //   encoder_model.onnx   input_ids, attention_mask [batch, source] → last_hidden_state; or
 //                        input_features [batch, rows, frames]
 //   decoder_model.onnx   input_ids [batch, new], encoder_hidden_states [batch, source, columns],
 //                        encoder_attention_mask [batch, source] → logits
 //
 // Proved, operator by operator, for every past and every number of new tokens:
-//   1. present = Concat(past, new keys) along the tokens (or that which an attention with its cache
-//      gives, which is first written as such), and nothing but attention reads it, after repeating
-//      heads at the most;
-//   2. each attention hides exactly the keys behind its query (past + query < key), whatever the
-//      sizes, where the mask is ones (pattern.h);
-//   3. nothing else depends on the past's length but positions, past + index of the token.
-// So the model, run once over a whole sequence without a past, is causal, and each of its tokens
-// follows from the earlier keys and values and its own position. That model, with no past, is then
-// proved to keep tokens and sequences apart (graph/ragged), where causal attention over packed
+//   1. present = Concat(past, new keys) along the tokens (or the output of an attention with a
+//      cache, which is first written in this form). Only attention reads it, possibly after
+//      repeating heads.
+//   2. If the mask is ones, each attention hides exactly the keys after its query (past + query <
+//      key), for all sizes (pattern.h).
+//   3. Nothing else depends on the past's length except positions, past + index of the token.
+// So the model, run once over a whole sequence without a past, is causal. Each of its tokens
+// depends only on the earlier keys and values and on its own position. That model without a past is
+// then proved to keep tokens and sequences apart (graph/ragged). Causal attention over packed
 // tokens becomes attention over blocks (chairlift::PagedAttention).
 //
-// With an encoder it is proved, too, that nothing but keys and values of attention reads the
-// source, and that this hides nothing of a source whose tokens all count. These keys and values are
-// the outputs of a model of their own, encoder included, which runs once a request; attention over
-// them becomes attention over blocks as well (chairlift::SourceAttention).
+// With an encoder it is also proved that only keys and values of attention read the source, and
+// that no token of a source is hidden if all are valid. These keys and values are the outputs of a
+// separate model, encoder included, which runs once per request. Attention over them also becomes
+// attention over blocks (chairlift::SourceAttention).
 #ifndef CHAIRLIFT_GRAPH_DECODERS_DECODER_H_
 #define CHAIRLIFT_GRAPH_DECODERS_DECODER_H_
 
@@ -48,20 +48,20 @@ namespace chairlift {
 
 enum class DecoderRole {
   kTokens,     // int64 [T]
-  kPositions,  // int64 [T]: the place of each token in its sequence
-  kOffsets,    // int64 [R+1]: the first new token of each sequence, then their end
-  kCached,     // int64 [R]: earlier tokens
-  kBlocks,     // int64 [R, M]: where these and the new ones are
-  kKeys,       // float [N, heads, columns, B]: blocks of keys, written in place
-  kValues,     // float [N, heads, B, columns], likewise
+  kPositions,  // int64 [T]: the position of each token in its sequence
+  kOffsets,    // int64 [R+1]: the first new token of each sequence, then the end of the last
+  kCached,     // int64 [R]: number of earlier tokens
+  kBlocks,     // int64 [R, M]: blocks of these and the new tokens
+  kKeys,       // float [N, heads, columns, B]: blocks of keys, updated in place
+  kValues,     // float [N, heads, B, columns]: the same for values
   // With an encoder:
-  kSourceLengths,  // int64 [R]: tokens of the source
-  kSourceBlocks,   // int64 [R, M']: where they are, in the blocks of the same layers
+  kSourceLengths,  // int64 [R]: number of source tokens
+  kSourceBlocks,   // int64 [R, M']: their blocks, in the block arrays of the same layers
 };
 
 struct DecoderInput {
   DecoderRole role = DecoderRole::kTokens;
-  int layer = -1;  // of kKeys and kValues
+  int layer = -1;  // for kKeys and kValues
 };
 
 struct DecoderLayer {
@@ -71,42 +71,42 @@ struct DecoderLayer {
   friend bool operator==(const DecoderLayer&, const DecoderLayer&) = default;
 };
 
-// What an encoder reads in place of tokens: [1, rows, frames] of float32, of which it makes keys
-// and values of `length` places.
+// What an encoder reads instead of tokens: float32 [1, rows, frames], from which it computes keys
+// and values of `length` positions.
 struct SourceFeatures {
   int64_t rows = 0, frames = 0, length = 0;
 };
 
-// An encoder, with the keys and values that a decoder's attentions read of its tokens.
+// An encoder with the keys and values that a decoder's attentions read for its tokens.
 struct SourceModel {
-  // By layer keys, then values. Packed: [T, heads, columns] of the tokens of any number of sources;
-  // else [1, length, heads, columns] of one.
+  // By layer: keys, then values. Packed: [T, heads, columns] for the tokens of any number of
+  // sources. Otherwise [1, length, heads, columns] for one source.
   Graph graph;
-  // Packed: what its inputs are. Else they are the tokens and, if it has one, the mask of ones,
-  // both [1, length].
+  // Packed: the roles of its inputs. Otherwise its inputs are the tokens and, if it has one, the
+  // mask of ones, both [1, length].
   std::vector<RaggedInput> inputs;
   bool packed = false;
-  std::string not_packed;                  // why
-  int64_t max_length = 0;                  // tokens of a source; 0: no limit
-  DType mask = DType::kUndefined;          // undefined: there is none
-  std::optional<SourceFeatures> features;  // never packed, and no mask
+  std::string not_packed;                  // the reason, if it is not packed
+  int64_t max_length = 0;                  // maximum tokens of a source; 0: no limit
+  DType mask = DType::kUndefined;          // kUndefined: no mask
+  std::optional<SourceFeatures> features;  // never packed, without a mask
 };
 
 struct DecoderModel {
-  // One output, [R, vocabulary]: the logits of each sequence's last new token. Not yet through the
-  // passes that fuse.
+  // One output, [R, vocabulary]: the logits of each sequence's last new token. The fusing passes
+  // have not run yet.
   Graph graph;
   std::vector<DecoderInput> inputs;
-  std::vector<DecoderLayer> layers;  // one an attention
+  std::vector<DecoderLayer> layers;  // one per attention
   int64_t vocabulary = 0;
-  int64_t max_length = 0;  // tokens of a sequence that it has tables for; 0: no limit
+  int64_t max_length = 0;  // maximum tokens of a sequence, by the size of its tables; 0: no limit
   std::optional<SourceModel> source;
 
   std::vector<std::string> notes;  // what was proved, in words
-  std::vector<PassReport> passes;  // that ran before
+  std::vector<PassReport> passes;  // that ran on the original
 };
 
-// Where the step is found in the graph that was imported: by input and output.
+// The step's inputs and outputs in the imported graph.
 struct DecoderPorts {
   int tokens = -1, mask = -1, positions = -1;
   struct Cache {
@@ -119,19 +119,19 @@ struct DecoderPorts {
   int logits = -1;
 };
 
-// Whether the graph has inputs of those names at all.
+// Whether the graph has inputs with such names.
 bool HasPast(const Graph& graph);
 bool HasSource(const Graph& graph);
 inline bool IsDecoder(const Graph& graph) { return HasPast(graph) || HasSource(graph); }
-// In the form above: a model of both forms in one, with an `If` on its input use_cache_branch, as
-// that which has a past or, where it has a source, as that which has none; what other exporters
-// name otherwise, by these names (normalise_ports.h). Others as they are.
+// The graph in the form above. A model with both forms and an `If` on its input use_cache_branch
+// becomes the one with a past, or, if it has a source, the one without. Inputs and outputs that
+// other exporters name differently are renamed (normalise_ports.h). Other graphs are unchanged.
 StatusOr<Graph> NormaliseDecoder(const Graph& graph);
 // Unimplemented names the input or output that does not fit.
 StatusOr<DecoderPorts> FindDecoderPorts(const Graph& graph);
 
-// `graph` as imported, shapes inferred. Unimplemented names the node that stands in the way, and
-// why. `encoder`: of a model that has a source.
+// `graph` as imported, with inferred shapes. Unimplemented names the node that prevents the
+// conversion, and the reason. `encoder`: for a model with a source.
 StatusOr<DecoderModel> MakeDecoder(const Graph& graph, const Graph* encoder = nullptr);
 
 }  // namespace chairlift

@@ -21,7 +21,7 @@ std::optional<int64_t> RowsOf(const Graph& graph, const Node& node) {
   return (*shape)[2];
 }
 
-// Whether it computes row by row, whatever axes there are before the last.
+// Whether it computes row by row, for any axes before the last.
 bool WorksOnRows(const Graph& graph, const Node& node) {
   if (node.outputs.size() != 1) return false;
   if (IsElementwise(*node.def)) return true;
@@ -30,8 +30,8 @@ bool WorksOnRows(const Graph& graph, const Node& node) {
          IntegersInput(graph, node, 1) == std::vector<int64_t>{-1};
 }
 
-// The reshape that ends what `first` begins, of `width` columns; −1 where something else is read of
-// it, or reads what is within.
+// The reshape that ends the section that `first` starts, with `width` columns; −1 if something else
+// reads the section or is read by it.
 int EndOf(const Graph& graph, const Links& links, size_t first, int64_t width) {
   std::set<ValueId> within = {graph.nodes[first].outputs[0]};
   std::vector<ValueId> open(within.begin(), within.end());

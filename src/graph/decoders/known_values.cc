@@ -23,7 +23,7 @@ ValueId KnownValues::Integers(const std::vector<int64_t>& values) {
       Tensor::Of<int64_t>({static_cast<int64_t>(values.size())}, std::span<const int64_t>(values)));
   return id;
 }
-// [1]: an entry of the shape of the input.
+// [1]: an entry of the input's shape.
 ValueId KnownValues::SizeOfInput(int axis) {
   Attributes range;
   range.Set("start", int64_t{axis});
@@ -93,8 +93,8 @@ StatusOr<ValueId> KnownValues::Sizes(const std::vector<Line>& elements) {
   return Emit("Concat", parts, axis);
 }
 
-// A token's position, or so many more, along an axis with one entry for each: without a past, the
-// index.
+// A token's position plus a constant, along an axis with one entry per token. Without a past it is
+// the index.
 StatusOr<ValueId> KnownValues::Positions(DType dtype, const Pattern& pattern) {
   const int axis = pattern.line.axes.begin()->first;
   const auto more = Line::Sum(pattern.line, position_(axis), -1);

@@ -1,4 +1,4 @@
-// What is known of values (pattern.h), written as operators on the shape of one input.
+// Writes known values (pattern.h) as operators on the shape of one input.
 #ifndef CHAIRLIFT_GRAPH_DECODERS_KNOWN_VALUES_H_
 #define CHAIRLIFT_GRAPH_DECODERS_KNOWN_VALUES_H_
 
@@ -13,17 +13,17 @@
 
 namespace chairlift::decoders {
 
-// Adds nodes behind those of the graph, which with `reader` must outlive it.
+// Adds nodes after those of the graph. The graph and `reader` must outlive it.
 class KnownValues {
  public:
   // `input`: [batch, length, ...], whose length is `length`. `position`: that of a token along an
-  // axis that has one entry for each.
+  // axis with one entry per token.
   KnownValues(Graph& graph, const PatternReader& reader, ValueId input, Size length,
               Line (*position)(int axis))
       : graph_(graph), reader_(reader), input_(input), length_(length), position_(position) {}
 
-  // The value without a past, where it is known; itself, where it is not, or is slopes, which are
-  // computed where they are read. Unimplemented says what else it depends on.
+  // The value without a past, if it is known. Otherwise the value itself; also for slopes, which
+  // are computed where they are read. Unimplemented says what else it depends on.
   StatusOr<ValueId> Canonical(ValueId id);
 
  private:

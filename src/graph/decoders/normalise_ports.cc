@@ -74,13 +74,13 @@ class PortNormaliser {
     }
   }
 
-  // The dimensions behind the first.
+  // The shape without the first dimension.
   static SymbolicShape PartShape(const SymbolicShape& joined) {
     const std::vector<Dim>& dims = joined.dims();
     return SymbolicShape(std::vector<Dim>(dims.begin() + 1, dims.end()));
   }
 
-  // Keys and values are inputs, and the past is both in one.
+  // The past has keys and values in one value; makes them separate inputs.
   void SplitPasts() {
     std::vector<ValueId> inputs;
     for (const ValueId input : graph_.inputs) {
@@ -133,7 +133,7 @@ class PortNormaliser {
     return absl::OkStatus();
   }
 
-  // Keys or values that are picked from both in one are these.
+  // Values that select keys or values from the joined past become these inputs.
   void TakeApart() {
     const Links links(graph_);
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
@@ -161,7 +161,7 @@ class PortNormaliser {
     for (const auto& [i, name] : names_) At(graph_.outputs[i]).name = name;
   }
 
-  // `out` is part `index` of `joined`, where that is two parts of one entry each.
+  // `out` is part `index` of `joined`, which has two parts of one entry each.
   void Pick(const Links& links, ValueId joined, int64_t index, ValueId out) {
     const int n = links.producer(joined);
     if (n < 0) return;
@@ -183,7 +183,7 @@ class PortNormaliser {
       parts.push_back(unsqueeze.inputs[0]);
     }
     const ValueId part = parts[static_cast<size_t>(index < 0 ? index + count : index)];
-    // An output's name is its own.
+    // Output names must be unique.
     const auto& inputs = graph_.inputs;
     const auto& outputs = graph_.outputs;
     const bool taken = std::find(inputs.begin(), inputs.end(), part) != inputs.end() ||
@@ -195,7 +195,7 @@ class PortNormaliser {
   Graph& graph_;
   bool changed_ = false;
   std::vector<std::string> layers_;
-  std::map<size_t, std::string> names_;  // of outputs, by place
+  std::map<size_t, std::string> names_;  // by output index
 };
 
 }  // namespace

@@ -172,8 +172,8 @@ class Pager {
     return Emit("last", "RaggedToken", {tokens, offsets_}, last, "chairlift");
   }
 
-  // Logits are computed of the last token of each sequence alone: it is picked before the last
-  // product, where what follows that works on tokens one by one and is read by nobody else.
+  // Computes logits only for the last token of each sequence: it is selected before the last
+  // product, if everything after that works token by token and is read by nothing else.
   Status LastTokensOnly() {
     const Links links(graph_);
     ValueId at = graph_.outputs[0];
@@ -201,7 +201,7 @@ class Pager {
   }
   bool Constant(const Node& node, int i) const { return ConstantInput(graph_, node, i) != nullptr; }
 
-  // But for those of inputs: there are fewer rows behind the token that is picked.
+  // Except those of inputs: fewer rows follow the selection.
   void ForgetShapes() {
     std::vector<bool> input(graph_.values.size(), false);
     for (const ValueId id : graph_.inputs) input[static_cast<size_t>(id)] = true;
@@ -213,7 +213,7 @@ class Pager {
     }
   }
 
-  // Of [1, T, hidden].
+  // For [1, T, hidden].
   Status PickBefore(int product) {
     const auto n = static_cast<size_t>(product);
     const ValueId hidden = graph_.nodes[n].inputs[0];

@@ -1,4 +1,4 @@
-// Packed causal attention made into attention over blocks of keys and values.
+// Converts packed causal attention to attention over blocks of keys and values.
 #ifndef CHAIRLIFT_GRAPH_DECODERS_PAGING_H_
 #define CHAIRLIFT_GRAPH_DECODERS_PAGING_H_
 
@@ -7,9 +7,9 @@
 
 namespace chairlift::decoders {
 
-// Of a causal model over one input of tokens and with one output of tokens, its logits.
-// Unimplemented names what looks beyond a token and is no causal attention. The result's `passes`
-// and `notes` are left empty.
+// For a causal model with one input of tokens and one output of tokens, its logits. Unimplemented
+// names a node that reads other tokens and is not a causal attention. `passes` and `notes` of the
+// result stay empty.
 StatusOr<DecoderModel> Page(RaggedModel ragged);
 
 }  // namespace chairlift::decoders

@@ -17,9 +17,9 @@ void CopyElement(const Tensor& from, int64_t i, Tensor& to, int64_t j) {
 
 namespace {
 
-// Of an honest model's sizes; what is larger is not followed.
+// A bound for sizes of real models; larger numbers are not followed.
 constexpr int64_t kMostNumber = int64_t{1} << 40;
-constexpr int64_t kMostElements = 64;  // of a list
+constexpr int64_t kMostElements = 64;  // in a list
 
 bool TooLarge(int64_t n) { return n > kMostNumber || n < -kMostNumber; }
 
@@ -58,15 +58,15 @@ std::vector<Line> LinesOf(const Shape& shape) {
   return dims;
 }
 
-// A constant of one element of another value with each entry below (or on) the diagonal `k` of its
-// last two axes.
+// A constant that has one value above diagonal `k` of its last two axes and another one below or on
+// it (or the reverse).
 std::optional<Pattern> CutAlongDiagonal(const Tensor& t) {
   const Shape& shape = t.shape();
   const int rank = shape.rank();
   if (rank < 2) return std::nullopt;
   const int64_t rows = shape[rank - 2], columns = shape[rank - 1];
   if (rows < 2 || columns < 2 || rows * columns != t.size()) return std::nullopt;
-  // Where row 0 changes says which diagonal.
+  // The position where row 0 changes determines the diagonal.
   int64_t seen = 1;
   while (seen < columns && EqualBytes(t, 0, seen)) ++seen;
   if (seen == columns) return std::nullopt;
@@ -231,7 +231,7 @@ Pattern Pattern::OfConstant(const Tensor& constant) {
     const std::vector<int64_t> values = *Integers(constant, kMostElements);
     std::vector<Line> list;
     for (const int64_t n : values) {
-      if (TooLarge(n)) {  // INT64_MAX stands for an end
+      if (TooLarge(n)) {  // INT64_MAX means the end
         list.push_back(Line::Number(n > 0 ? kMostNumber : -kMostNumber));
       } else {
         list.push_back(Line::Number(n));
@@ -313,7 +313,7 @@ bool Pattern::Possible(int64_t m) const {
       const auto most_sum = sum->Most(dims), least_sum = sum->Least(dims);
       if (holds && other && most_sum && *most_sum < 0) return false;
       if (!holds && !other && least_sum && *least_sum >= -1) return false;
-      // One that holds where the other, which is never less, does not.
+      // A case where one condition holds and the other, which is never smaller, does not.
       const auto difference = Line::Sum(conditions[i], conditions[j], -1);
       const auto least_of = difference ? difference->Least(dims) : std::nullopt;
       const auto most_of = difference ? difference->Most(dims) : std::nullopt;

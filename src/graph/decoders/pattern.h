@@ -1,9 +1,9 @@
-// What the elements of a value are, whatever the sizes: what an exporter computes of positions,
-// lengths and masks, followed element by element.
+// The pattern of a value's elements for all sizes. Positions, lengths and masks that an exporter
+// computes are followed element by element.
 //
-// A decoder is followed for requests whose tokens all count (a mask of ones) and for all sizes at
-// once: a batch of B ≥ 1 sequences that each have P ≥ 0 earlier tokens and S ≥ 1 new ones, and a
-// source of E ≥ 1 tokens where there is an encoder.
+// A decoder is followed for requests whose tokens are all valid (a mask of ones) and for all sizes
+// together: a batch of B ≥ 1 sequences with P ≥ 0 earlier tokens and S ≥ 1 new ones each, and a
+// source of E ≥ 1 tokens if there is an encoder.
 #ifndef CHAIRLIFT_GRAPH_DECODERS_PATTERN_H_
 #define CHAIRLIFT_GRAPH_DECODERS_PATTERN_H_
 
@@ -21,14 +21,14 @@
 
 namespace chairlift::decoders {
 
-// Distances between tokens are followed up to here.
+// Distances between tokens are followed up to this.
 inline constexpr int64_t kReach = 4095;
 // More conditions are not followed.
 inline constexpr size_t kMostConditions = 4;
 inline bool IsInteger(DType dtype) { return dtype == DType::kInt64 || dtype == DType::kInt32; }
 void CopyElement(const Tensor& from, int64_t i, Tensor& to, int64_t j);
 
-// kAll, kAllNew and kAllSource: the entries of a mask, B · (P + S), B · S and B · E.
+// kAll, kAllNew and kAllSource: the numbers of entries of a mask, B · (P + S), B · S and B · E.
 enum class Size { kBatch, kNew, kPast, kAll, kSource, kAllNew, kAllSource };
 inline constexpr int kNumSizes = 7;
 using Multiples = std::array<int64_t, kNumSizes>;  // by Size
@@ -37,7 +37,7 @@ using Multiples = std::array<int64_t, kNumSizes>;  // by Size
 struct Line {
   int64_t number = 0;
   Multiples sizes{};
-  std::map<int, int64_t> axes = {};  // by axis; none is 0
+  std::map<int, int64_t> axes = {};  // by axis; no value is 0
 
   static Line Number(int64_t n) { return {.number = n}; }
   static Line Of(Size size) {
@@ -59,13 +59,13 @@ struct Line {
 
   // a + times_b · b; nothing on overflow.
   static std::optional<Line> Sum(const Line& a, const Line& b, int64_t times_b = 1);
-  // Nothing where neither is a number.
+  // Nothing unless one of them is a number.
   static std::optional<Line> Product(const Line& a, const Line& b);
-  // Nothing where b is no number, or does not divide each part of a.
+  // Nothing if b is not a number or does not divide each part of a.
   static std::optional<Line> Quotient(const Line& a, const Line& b);
-  // With `place` in place of the index along `axis`.
+  // With `place` substituted for the index along `axis`.
   std::optional<Line> With(int axis, const Line& place) const;
-  // The least it is over all sizes and all indices into `dims`; nothing where there is no bound.
+  // The minimum over all sizes and all indices into `dims`; nothing if there is no bound.
   std::optional<int64_t> Least(const std::vector<Line>& dims) const;
   std::optional<int64_t> Most(const std::vector<Line>& dims) const;
 
@@ -75,22 +75,22 @@ struct Line {
 struct Pattern {
   enum class Kind {
     kUnknown,
-    kShaped,  // nothing is known but the dimensions
+    kShaped,  // only the dimensions are known
     kLine,    // each element is `line`
     kList,    // of rank 1: element i is list[i]
-    kTable,   // each element is table[m], where bit i of m says whether conditions[i] ≥ 0
-    // Each element is curve[line + kReach, its index along `column`]; where −1, curve has one
-    // column.
+    kTable,   // each element is table[m]; bit i of m is set if conditions[i] ≥ 0
+    // Each element is curve[line + kReach, its index along `column`]. If `column` is −1, curve has
+    // one column.
     kCurve,
-    // Each element is table[m] + slopes[its index along `column`] · line. Where table[m] is below
-    // −1e30, nothing is known but that it is below half of that.
+    // Each element is table[m] + slopes[its index along `column`] · line. If table[m] is below
+    // −1e30, the element is only known to be below half of that.
     kSlopes,
-    // Of rank > 1: each element is list[its index along the last axis]. Read by ScatterND alone.
+    // For rank > 1: each element is list[its index along the last axis]. Only read by ScatterND.
     kTuples,
   };
   Kind kind = Kind::kUnknown;
   DType dtype = DType::kUndefined;
-  std::vector<Line> dims = {};  // of sizes; none is 0 but that of an empty list
+  std::vector<Line> dims = {};  // sizes; none is 0 except that of an empty list
   Line line = {};
   std::vector<Line> list = {};
   std::vector<Line> conditions = {};
@@ -112,47 +112,45 @@ struct Pattern {
 
   static Pattern OfLine(DType dtype, std::vector<Line> dims, Line line);
   static Pattern OfList(DType dtype, std::vector<Line> list);
-  // One number everywhere; `one`: of one element.
+  // The same number everywhere; `one` has one element.
   static Pattern Uniform(std::vector<Line> dims, const Tensor& one);
-  // Of numbers that are equal, count up along the last axis, at a slope of each row, or are cut
-  // along a diagonal of the last two; else unknown.
+  // For constants whose numbers are equal, count up along the last axis, grow at a slope per row,
+  // or differ along a diagonal of the last two axes; else unknown.
   static Pattern OfConstant(const Tensor& constant);
-  // Of float rows along one axis, each a multiple of its distance from the first or last entry,
+  // For float rows along one axis that are multiples of the distance from the first or last entry,
   // where all are 0.
   static std::optional<Pattern> OfSlopes(const Tensor& constant);
 
-  // The elements of a value of rank 0 or 1 of a known number of them; nothing where they are no
-  // lines.
+  // The elements of a value of rank 0 or 1 and known length; nothing if they are not lines.
   std::optional<std::vector<Line>> Elements() const;
-  // As a line, of a table of one whole number.
+  // A table of one whole number, as a line.
   std::optional<Line> AsLine() const;
-  // As a table, of a line that is a number.
+  // A line that is a number, as a table.
   std::optional<Pattern> AsTable() const;
-  // Of slopes, what is added to them.
+  // For slopes: the table that is added to them.
   Pattern Added() const;
-  // Without the conditions that are decided, by themselves or by others, or that change nothing:
-  // by bytes, or by value, where 0 and -0 are one.
+  // Removes conditions that are always true or false, alone or given others, and those without
+  // effect. Tables are compared by bytes, or `by_value`, where 0 and -0 are equal.
   void Simplify(bool by_value = false);
-  // Whether, for some sizes and indices, just the conditions may hold whose bits are set in `m`. If
-  // not, table[m] means nothing.
+  // Whether, for some sizes and indices, exactly the conditions in the bits of `m` may hold. If
+  // not, table[m] is meaningless.
   bool Possible(int64_t m) const;
 };
 
-// Patterns of a graph's values, node by node. `limit` is lowered to the most tokens (P + S) for
-// which what was followed holds, where a constant has no more entries.
+// Patterns of a graph's values, computed node by node. `limit` is lowered to the largest number of
+// tokens (P + S) for which the patterns hold, if a constant has no more entries.
 class PatternReader {
  public:
   explicit PatternReader(const Graph& graph) : graph_(graph), patterns_(graph.values.size()) {}
 
   const Pattern& of(ValueId id) const { return patterns_[static_cast<size_t>(id)]; }
   void Set(ValueId id, Pattern pattern) { patterns_[static_cast<size_t>(id)] = std::move(pattern); }
-  // The dimensions of a value as lines, from its pattern or its shape; nothing where one is not
-  // known.
+  // The dimensions of a value as lines, from its pattern or its shape; nothing if one is unknown.
   std::optional<std::vector<Line>> Dims(ValueId id) const;
-  // Of a number, or what is named as below.
+  // For a number, or a size with one of the names below.
   static std::optional<Line> SizeOf(const Dim& dim);
   static std::optional<Dim> DimOf(const Line& size);
-  // Gives the shape of the value in `graph`, the one that is read, what is known of its dimensions.
+  // Adds the known dimensions to the shape of the value in `graph`, the graph being read.
   void NameDims(ValueId id, Graph& graph) const;
   // Sets the pattern of the node's output, or says why it cannot be followed.
   Status Visit(const Node& node);
@@ -165,7 +163,7 @@ class PatternReader {
 
  private:
   StatusOr<Pattern> Follow(const Node& node);
-  // Of an elementwise operator of which nothing else is known.
+  // For an elementwise operator about which nothing else is known.
   void SetShape(const Node& node);
   StatusOr<Pattern> Elementwise(const Node& node, std::vector<Pattern> inputs);
   StatusOr<Pattern> OfLists(const Node& node, const std::vector<Pattern>& inputs);
@@ -175,10 +173,10 @@ class PatternReader {
   StatusOr<Pattern> Curve(const Node& node, const std::vector<Pattern>& inputs,
                           std::vector<Line> dims);
   StatusOr<Pattern> GatherByCurve(const Tensor& rows, const Pattern& index);
-  // Of a constant with one number a column and what is a line along a later axis; nothing where
-  // inputs are something else.
+  // For a constant with one number per column times a line along a later axis; nothing for other
+  // inputs.
   std::optional<Pattern> TimesSlopes(const Node& node) const;
-  // Of slopes that are scaled, masked, or added to.
+  // For slopes that are scaled, masked, or added to.
   StatusOr<Pattern> OfSlopes(const Node& node, const std::vector<Pattern>& inputs,
                              std::vector<Line> dims);
   StatusOr<Pattern> Slice(const Node& node);
@@ -208,7 +206,7 @@ class PatternReader {
 
   const Graph& graph_;
   std::vector<Pattern> patterns_;
-  int64_t limit_ = 0;  // 0: none
+  int64_t limit_ = 0;  // 0: no limit
 };
 
 }  // namespace chairlift::decoders

@@ -1,4 +1,4 @@
-// The rules by which patterns are followed, an operator each.
+// The rules for patterns, one per operator.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -11,7 +11,7 @@
 namespace chairlift::decoders {
 namespace {
 
-// More than any axis has.
+// More than the length of any axis.
 constexpr int64_t kEndless = int64_t{1} << 31;
 
 std::optional<std::vector<Line>> BroadcastDims(const std::vector<Line>& a,
@@ -29,7 +29,7 @@ std::optional<std::vector<Line>> BroadcastDims(const std::vector<Line>& a,
   return dims;
 }
 
-// The function with axes moved by `to`; −1: the axis is gone, and had one entry.
+// The line with its axes renumbered by `to`; −1: the axis is removed and had one entry.
 Line Moved(const Line& line, const std::vector<int>& to) {
   Line moved = line;
   moved.axes.clear();
@@ -49,8 +49,8 @@ Pattern MovedAxes(const Pattern& from, const std::vector<int>& to, std::vector<L
   return moved;
 }
 
-// As operands of elementwise operators are: axes counted from the last. An index along an axis of
-// one entry is 0.
+// Broadcasts as for operands of elementwise operators: axes count from the last. An index along an
+// axis of one entry is 0.
 Pattern BroadcastTo(const Pattern& from, const std::vector<Line>& dims) {
   const int shift = static_cast<int>(dims.size()) - from.rank();
   std::vector<int> to(from.dims.size());
@@ -61,7 +61,7 @@ Pattern BroadcastTo(const Pattern& from, const std::vector<Line>& dims) {
   return MovedAxes(from, to, dims);
 }
 
-// A list of one element, as what it is everywhere.
+// A list of one element as a uniform value.
 Pattern SpreadOne(Pattern pattern) {
   if (pattern.kind == Pattern::Kind::kList && pattern.list.size() == 1) {
     return Pattern::OfLine(pattern.dtype, pattern.dims, pattern.list[0]);
@@ -69,7 +69,7 @@ Pattern SpreadOne(Pattern pattern) {
   return pattern;
 }
 
-// The entries of [batch, length], where it is a mask's.
+// The number of entries of [batch, length], if it is that of a mask.
 std::optional<Line> AllEntries(const Line& batch, const Line& length) {
   if (batch != Line::Of(Size::kBatch)) return std::nullopt;
   if (length == Line::Total()) return Line::Of(Size::kAll);
@@ -103,7 +103,7 @@ StatusOr<Line> LineOf(const std::string& op, const std::vector<Line>& in) {
   return *result;
 }
 
-// The condition under which a comparison of lines holds, all of whose sides are whole numbers.
+// The condition under which a comparison of lines holds. All sides are whole numbers.
 std::optional<Line> Holds(const std::string& op, const Line& a, const Line& b) {
   std::optional<Line> difference = Line::Sum(a, b, -1);
   if (!difference) return std::nullopt;
@@ -267,7 +267,7 @@ StatusOr<Pattern> PatternReader::Elementwise(const Node& node, std::vector<Patte
   if (lists) return OfLists(node, inputs);
   if (!dims) return Unimplemented("the shapes of its inputs do not fit");
   std::vector<Line> values;
-  bool depends = false;  // on sizes or places
+  bool depends = false;  // on sizes or positions
   bool slopes = false;
   for (Pattern& input : inputs) {
     input = BroadcastTo(input, *dims);
@@ -412,14 +412,15 @@ StatusOr<Pattern> PatternReader::Slice(const Node& node) {
     const int axis = static_cast<int>(own);
     if (axis == data.column) return Unimplemented("it cuts columns");
     Line& dim = data.dims[static_cast<size_t>(axis)];
-    // Negative numbers count from the end; of other lines the sign is known.
+    // Negative numbers count from the end. For other lines the sign is known.
     const auto place = [&](const Line& at) -> std::optional<Line> {
       if (at.Least({}) && *at.Least({}) >= 0) return at;
       if (at.Most({}) && *at.Most({}) < 0) return Line::Sum(dim, at);
       return std::nullopt;
     };
     auto start = place((*starts)[i]);
-    if (!start && dim.is_number()) {  // of a constant, as many of the last as there are tokens
+    if (!start && dim.is_number()) {  // for a constant: as many of the last entries as there are
+                                      // tokens
       const auto taken = Line::Sum(dim, (*starts)[i], -1);
       if (taken && (*taken == Line::Total() || *taken == Line::Of(Size::kNew))) {
         start = (*starts)[i];
@@ -434,7 +435,7 @@ StatusOr<Pattern> PatternReader::Slice(const Node& node) {
     if (const auto least = beyond->Least({}); least && *least >= 0) {
       end = dim;
     } else if (const auto most = beyond->Most({}); !most || *most > 0) {
-      // As long as there are no more tokens than the constant has entries.
+      // Valid as long as there are no more tokens than the constant has entries.
       if (!dim.is_number() || (*end != Line::Total() && *end != Line::Of(Size::kNew))) {
         return Unimplemented("whether it reaches the end depends on sizes");
       }
@@ -468,7 +469,7 @@ StatusOr<Pattern> PatternReader::Slice(const Node& node) {
   return data;
 }
 
-// Of a list one element or several; else of one axis, by places that are a line.
+// For a list: one or several elements. Otherwise along one axis, at positions that are a line.
 StatusOr<Pattern> PatternReader::Gather(const Node& node) {
   Pattern data = In(node, 0);
   const Pattern index = SpreadOne(In(node, 1));
@@ -493,7 +494,7 @@ StatusOr<Pattern> PatternReader::Gather(const Node& node) {
     return Pattern::OfList(data.dtype, std::move(list));
   }
   const auto of_index = index.known() ? std::optional(index.dims) : Dims(node.inputs[1]);
-  if (data.uniform() && of_index) {  // whatever the places
+  if (data.uniform() && of_index) {  // at any position
     data.dims.erase(data.dims.begin() + axis);
     data.dims.insert(data.dims.begin() + axis, of_index->begin(), of_index->end());
     return data;
@@ -549,7 +550,7 @@ StatusOr<Pattern> PatternReader::Range(const Node& node) {
   return Pattern::OfLine(TypeOf(node), {*count}, *line);
 }
 
-// Where all that changes is axes of one entry, or what follows from no place.
+// Supported if only axes of one entry change, or if the value depends on no position.
 StatusOr<Pattern> PatternReader::Reshape(const Node& node) {
   Pattern data = In(node, 0);
   const auto wanted = ElementsOf(node, 1);
@@ -590,7 +591,7 @@ StatusOr<Pattern> PatternReader::Reshape(const Node& node) {
       return data;
     }
   }
-  // The open one is that dimension of `before` which is not among the others.
+  // The open dimension is the one of `before` that is not among the others.
   if (open) {
     auto rest = before;
     for (const auto& [axis, dim] : others(dims, 0)) {
@@ -614,7 +615,7 @@ StatusOr<Pattern> PatternReader::Reshape(const Node& node) {
   return MovedAxes(data, to, std::move(dims));
 }
 
-// Of what is the same everywhere: to [all, 1] or [1, all].
+// For a uniform value: to [all, 1] or [1, all].
 StatusOr<Pattern> PatternReader::Flatten(const Node& node) {
   Pattern data = In(node, 0);
   const int64_t axis = node.attributes.Int("axis", 1);
@@ -639,7 +640,8 @@ StatusOr<Pattern> PatternReader::Expand(const Node& node) {
   return BroadcastTo(data, *dims);
 }
 
-// Of lists, or of what tables have, as of a mask of earlier tokens and one of new ones.
+// For lists, or for values that can be tables, such as a mask of earlier tokens and one of new
+// ones.
 StatusOr<Pattern> PatternReader::Concat(const Node& node) {
   if (const auto tuples = ConcatTuples(node)) return *tuples;
   if (In(node, 0).rank() > 1) return ConcatTables(node);
@@ -672,7 +674,7 @@ StatusOr<Pattern> PatternReader::ConcatTables(const Node& node) {
     const Line before = dims[axis];
     const auto all = Line::Sum(before, others[axis]);
     others[axis] = before;
-    // Behind the others, an index counts from their end.
+    // In a later part, the index counts from the end of the earlier parts.
     const auto place = Line::Sum(Line::Index(static_cast<int>(axis)), before, -1);
     if (dims != others || !all || !place) {
       return Unimplemented("the shapes of its inputs do not fit");
@@ -704,7 +706,7 @@ StatusOr<Pattern> PatternReader::ConcatTables(const Node& node) {
   return *joined;
 }
 
-// Of ones.
+// For ones.
 StatusOr<Pattern> PatternReader::CumSum(const Node& node) {
   const Pattern data = SpreadOne(In(node, 0));
   const auto one = data.AsLine();
@@ -719,7 +721,7 @@ StatusOr<Pattern> PatternReader::CumSum(const Node& node) {
   return Pattern::OfLine(TypeOf(node), data.dims, line);
 }
 
-// Along one axis, of one number.
+// Along one axis, for a single number.
 StatusOr<Pattern> PatternReader::ReduceSum(const Node& node) {
   const Pattern data = SpreadOne(In(node, 0));
   const auto one = data.known() ? data.AsLine() : std::nullopt;

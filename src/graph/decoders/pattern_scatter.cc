@@ -1,11 +1,11 @@
-// An assignment to all of a tensor, as TorchScript's exporter writes one to a slice (`mask[:, :, :,
-// :n] = …`): ScatterND at indices that it computes from ranges.
+// Assignment to a whole tensor, as TorchScript's exporter writes it for a slice (`mask[:, :, :, :n]
+// = …`): ScatterND at indices computed from ranges.
 #include "graph/decoders/pattern.h"
 
 namespace chairlift::decoders {
 
-// Numbers side by side in the last dimension, of which each may depend on the other axes; nothing
-// where that is not what it joins.
+// Numbers side by side in the last dimension, each of which may depend on the other axes; nothing
+// if the inputs have another form.
 std::optional<Pattern> PatternReader::ConcatTuples(const Node& node) const {
   Pattern tuples;
   tuples.kind = Pattern::Kind::kTuples;
@@ -27,7 +27,7 @@ std::optional<Pattern> PatternReader::ConcatTuples(const Node& node) const {
   return tuples;
 }
 
-// Where each element is written once, at its own place, and all are: what is written.
+// If each element is written exactly once, at its own position: the updates.
 StatusOr<Pattern> PatternReader::ScatterND(const Node& node) {
   const Pattern& places = of(node.inputs[1]);
   const Pattern updates = In(node, 2);

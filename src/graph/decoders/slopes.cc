@@ -1,6 +1,6 @@
-// What grows along an axis at a slope of its own in each column: biases of attention by how far
-// keys are (ALiBi, Press et al. 2022), as exporters compute them from a mask's sum or cut them out
-// of a constant.
+// Values that grow along an axis with a slope for each column: attention biases by the distance of
+// keys (ALiBi, Press et al. 2022), which exporters compute from a mask's sum or slice from a
+// constant.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -11,9 +11,9 @@ namespace chairlift::decoders {
 namespace {
 
 constexpr int64_t kMostColumns = 1024;
-// So that no bias is near what hides.
+// Ensures that no bias comes near the values that hide.
 constexpr float kSteepest = 1e9f;
-// Below this a number of a mask hides, whatever is added to it.
+// A mask value below this hides whatever is added to it.
 constexpr float kHides = -1e30f;
 
 std::vector<Line> DimsOf(const Shape& shape) {
@@ -22,7 +22,7 @@ std::vector<Line> DimsOf(const Shape& shape) {
   return dims;
 }
 
-// The one axis but `except` that has more than one entry; nothing where there are none or several.
+// The only axis except `except` with more than one entry; nothing if there are none or several.
 std::optional<int> WideAxis(const Shape& shape, int except = -1) {
   std::optional<int> wide;
   for (int axis = 0; axis < shape.rank(); ++axis) {
@@ -97,7 +97,7 @@ std::optional<Pattern> PatternReader::TimesSlopes(const Node& node) const {
     const Shape& shape = slopes.constant.shape();
     const auto wide = WideAxis(shape);
     if (!wide || shape[*wide] > kMostColumns || !AllGentle(slopes.constant)) continue;
-    // Counted from the last axis, as operands are broadcast.
+    // Counted from the last axis, as in broadcasting.
     const int rank = std::max(shape.rank(), line.rank());
     const int column = *wide + rank - shape.rank();
     const int along = line.line.axes.begin()->first + rank - line.rank();

@@ -49,7 +49,7 @@ StatusOr<EncoderPorts> FindEncoderPorts(const Graph& graph) {
   return ports;
 }
 
-// The encoder's graph with `keys` behind it; inputs: the tokens, then the mask if there is one.
+// The encoder's graph followed by `keys`. Inputs: the tokens, then the mask if there is one.
 StatusOr<Graph> Joined(const Graph& encoder, const EncoderPorts& ports, const Graph& keys) {
   Graph graph = encoder;
   graph.inputs = {ports.features != kNoValue ? ports.features : ports.tokens};
@@ -102,12 +102,12 @@ Status Pack(const Graph& joined, SourceModel& model) {
   return absl::OkStatus();
 }
 
-// Numbers of a source, and places that an encoder gives: hours of sound.
+// Limit of a source's numbers, and of an encoder's positions: hours of sound.
 constexpr int64_t kMostFeatures = int64_t{1} << 26;
 constexpr int64_t kMostPlaces = int64_t{1} << 20;
 
-// Of how many rows and frames it reads, where the file leaves that open: a convolution's channels,
-// and two frames for each place, as Whisper has them.
+// Finds the number of rows and frames that it reads. If the file leaves them open: the channels of
+// a convolution, and two frames per position, as in Whisper.
 StatusOr<SourceFeatures> FindFeatures(const Graph& encoder, const EncoderPorts& ports) {
   const SymbolicShape& shape = encoder.values[static_cast<size_t>(ports.features)].shape;
   const SymbolicShape& hidden = encoder.values[static_cast<size_t>(ports.hidden)].shape;

@@ -1,4 +1,5 @@
-// The encoder of a decoder's source, joined by what makes keys and values of its tokens.
+// Joins the encoder of a decoder's source with the graph that computes keys and values from its
+// tokens.
 #ifndef CHAIRLIFT_GRAPH_DECODERS_SOURCE_H_
 #define CHAIRLIFT_GRAPH_DECODERS_SOURCE_H_
 
@@ -6,8 +7,9 @@
 
 namespace chairlift::decoders {
 
-// `encoder` as imported; `keys`: of encoder_hidden_states (CausalModel::source). Packed where that
-// is proved (graph/ragged). Unimplemented names the encoder's input or output that does not fit.
+// `encoder` as imported; `keys`: for encoder_hidden_states (CausalModel::source). Packed if that is
+// proved correct (graph/ragged). Unimplemented names the encoder's input or output that does not
+// fit.
 StatusOr<SourceModel> JoinSource(const Graph& encoder, const Graph& keys);
 
 }  // namespace chairlift::decoders

@@ -23,8 +23,8 @@ namespace {
 
 class PastRemover {
  public:
-  // The graph has been through the preparing passes, and its inputs have the names of sizes.
-  // `causal`: it is a decoder; if not, each token sees all.
+  // The graph has been through the preparing passes, and its inputs have named sizes. `causal`: it
+  // is a decoder; if false, each token attends to all.
   PastRemover(Graph& graph, const DecoderPorts& ports, bool causal)
       : graph_(graph),
         ports_(ports),
@@ -38,7 +38,7 @@ class PastRemover {
                position_),
         masks_(graph, reader_, why_, total_, position_) {}
 
-  // Leaves the causal graph, and that of the source's keys and values.
+  // Produces the causal graph, and the graph of the source's keys and values.
   Status Run(std::optional<Graph>& source) {
     StartPatterns(graph_, ports_, reader_);
     if (ports_.source >= 0) {
@@ -51,11 +51,11 @@ class PastRemover {
     std::vector<bool> known(graph_.nodes.size(), false);
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       Node& node = graph_.nodes[n];
-      // With what is known of its inputs so far.
+      // With what is known about its inputs so far.
       const Status inferred = InferNode(graph_, node, budget);
       if (!inferred.ok()) return Unimplemented("{}: {}", node.Describe(), Message(inferred));
       const Status followed = reader_.Visit(node);
-      // What attention does not read of slopes is computed.
+      // Slopes that are read outside attention are computed.
       const bool slopes = followed.ok() && reader_.of(node.outputs[0]).is_slopes();
       known[n] = followed.ok() ? !slopes : FollowsPast(node);
       for (const ValueId id : node.outputs) {
@@ -71,7 +71,7 @@ class PastRemover {
     if (ports_.source >= 0) {
       CHAIRLIFT_ASSIGN_OR_RETURN(source, SourceGraph(known));
     }
-    // More nodes are added behind those that there are.
+    // More nodes are added after the existing ones.
     std::vector<ValueId> wanted = graph_.outputs;
     if (causal_) wanted = {graph_.outputs[static_cast<size_t>(ports_.logits)]};
     for (const auto& [id, grown] : grown_) wanted.push_back(grown.added);
@@ -98,7 +98,7 @@ class PastRemover {
 
   static Line BehindPast(int axis) { return *Line::Sum(Line::Of(Size::kPast), Line::Index(axis)); }
 
-  // Keys and values of the past, joined by new ones or repeated for several heads.
+  // Keys and values of the past, joined with new ones or repeated for several heads.
   bool FollowsPast(const Node& node) {
     if (node.outputs.size() != 1 || node.outputs[0] == kNoValue) return false;
     const bool same = Is(node, "Identity") || (Is(node, "Concat") && node.inputs.size() == 1);
@@ -118,7 +118,7 @@ class PastRemover {
 
   bool Sourced(ValueId id) const { return id != kNoValue && sourced_[static_cast<size_t>(id)]; }
 
-  // What follows from the source alone, and attention of tokens over it.
+  // Nodes that depend only on the source, and attention of tokens over it.
   void FollowSource(size_t n) {
     const Node& node = graph_.nodes[n];
     const bool attention = Is(node, "Attention", "chairlift");
@@ -143,7 +143,7 @@ class PastRemover {
     return std::find(crosses_.begin(), crosses_.end(), n) != crosses_.end();
   }
 
-  // The nodes that `open` follow from, but for what is known.
+  // The nodes that `open` depends on, without those that are known.
   std::vector<bool> Needed(const std::vector<bool>& known, std::vector<ValueId> open) const {
     const Links links(graph_);
     std::vector<bool> needed(graph_.nodes.size(), false);
@@ -153,8 +153,8 @@ class PastRemover {
       if (n < 0 || known[static_cast<size_t>(n)] || needed[static_cast<size_t>(n)]) continue;
       needed[static_cast<size_t>(n)] = true;
       const Node& node = graph_.nodes[static_cast<size_t>(n)];
-      // An attention's mask is proved, not computed, and what it reads of a source is another
-      // graph's.
+      // An attention's mask is proved instead of computed, and its inputs from a source belong to
+      // another graph.
       const size_t count = Crosses(static_cast<size_t>(n))      ? 1
                            : Is(node, "Attention", "chairlift") ? 3
                                                                 : node.inputs.size();
@@ -184,7 +184,7 @@ class PastRemover {
     return TakeKnown(graph_, n, known_);
   }
 
-  // Reads what is known of its inputs in place of these.
+  // Reads the known values of its inputs instead of these.
   Status TakeKnown(Graph& graph, size_t n, KnownValues& known) const {
     for (size_t i = 0; i < graph.nodes[n].inputs.size(); ++i) {
       const Node& node = graph.nodes[n];
@@ -208,8 +208,8 @@ class PastRemover {
         graph_.values[static_cast<size_t>(id)].name);
   }
 
-  // Numbers of sequences and of new tokens may say what shape something has, but not what it is: a
-  // call has as many new tokens as it likes.
+  // The number of sequences and of new tokens may determine shapes but not contents, because a call
+  // has any number of new tokens.
   Status CheckNoSizes(ValueId id) const {
     const Value& value = graph_.values[static_cast<size_t>(id)];
     const Pattern& pattern = reader_.of(id);
@@ -221,7 +221,7 @@ class PastRemover {
     return Unimplemented("its input '{}' depends on the number of tokens in a call", value.name);
   }
 
-  // Concat(past, new, axis 2) of one shape, or GrowCache of all that there are; nothing where it is
+  // Concat(past, new, axis 2) of the same shape, or GrowCache of all of them; nothing if it is
   // something else.
   std::optional<Grown> GrowsPast(const Node& node) const {
     const bool grows = Is(node, "GrowCache", "chairlift");
@@ -250,8 +250,8 @@ class PastRemover {
     return pattern.kind == Pattern::Kind::kList && pattern.list == std::vector<Line>{line};
   }
 
-  // Unsqueeze, Expand and Reshape that repeat each head of keys for several of queries: [batch,
-  // heads, tokens, columns] as [batch, heads·n, tokens, columns].
+  // Unsqueeze, Expand and Reshape that repeat each key head for several query heads: [batch, heads,
+  // tokens, columns] as [batch, heads·n, tokens, columns].
   bool RepeatsHeads(const Node& node) {
     if (node.inputs.empty() || node.inputs[0] == kNoValue) return false;
     const ValueId from = node.inputs[0], out = node.outputs[0];
@@ -300,12 +300,13 @@ class PastRemover {
     return reader_.of(node.inputs[i]).Elements();
   }
 
-  // What attention reads of new tokens is what later calls find of them in its past.
+  // Checks that the values which attention reads for new tokens are those that later calls get as
+  // their past.
   Status CheckPassedOn(const Grown& read) const {
     const DecoderPorts::Cache& cache = ports_.caches[read.cache];
     const ValueId out = graph_.outputs[static_cast<size_t>(cache.output)];
     const auto passed = grown_.find(out);
-    // One that is none, or another's, is refused at the end.
+    // If it is not passed on, or to another cache, an error is returned at the end.
     if (passed == grown_.end() || passed->second.cache != read.cache ||
         passed->second.added == read.added) {
       return absl::OkStatus();
@@ -364,7 +365,7 @@ class PastRemover {
     return absl::OkStatus();
   }
 
-  // Of an encoder: every token sees all.
+  // For an encoder: every token attends to all.
   Status KeepTwoSided(size_t n) {
     Node& node = graph_.nodes[n];
     if (node.attributes.Int("causal", 0) != 0) return Unimplemented("it is causal");
@@ -379,7 +380,7 @@ class PastRemover {
     return absl::OkStatus();
   }
 
-  // Attention over the source: what it reads of that is each request's own.
+  // Attention over the source, which is different for each request.
   Status KeepCross(size_t n) {
     const Node& node = graph_.nodes[n];
     CHAIRLIFT_RETURN_IF_ERROR(CheckNotCached(node.inputs[0]));
@@ -394,7 +395,7 @@ class PastRemover {
     for (const char* axes : {"q_axes", "y_axes"}) {
       attributes.Set(axes, node.attributes.Ints(axes, {0, 1, 2, 3}));
     }
-    // Of [batch, length, heads, columns].
+    // For [batch, length, heads, columns].
     const char* const names[] = {"k_axes", "v_axes"};
     for (size_t i = 0; i < 2; ++i) {
       const ValueId id = node.inputs[i + 1];
@@ -480,7 +481,7 @@ class PastRemover {
     return InferAlone(graph_);
   }
 
-  // From its input.
+  // Starting from its input.
   static Status InferAlone(Graph& graph) {
     SortNodes(graph);
     for (size_t i = 0; i < graph.values.size(); ++i) {
@@ -502,14 +503,14 @@ class PastRemover {
   const DecoderPorts& ports_;
   const bool causal_;
   PatternReader reader_;
-  std::vector<std::string> why_;     // by value: why it is not known
-  std::map<ValueId, size_t> pasts_;  // inputs; the cache
+  std::vector<std::string> why_;     // by value: why it is unknown
+  std::map<ValueId, size_t> pasts_;  // inputs, with their cache
   std::map<ValueId, Grown> grown_;
-  std::set<ValueId> joined_;              // those that are Concat(past, new)
-  std::map<ValueId, Repeated> repeated_;  // on the way to a grown one
-  std::vector<bool> sourced_;             // by value: follows from the source alone
+  std::set<ValueId> joined_;              // values that are Concat(past, new)
+  std::map<ValueId, Repeated> repeated_;  // values between a past and its repetition
+  std::vector<bool> sourced_;             // by value: depends only on the source
   std::vector<size_t> crosses_;           // nodes: attentions of tokens over the source
-  const Line total_;                      // tokens, with those of the past
+  const Line total_;                      // tokens including the past
   Line (*const position_)(int axis);
   KnownValues known_;
   AttentionMasks masks_;
@@ -557,7 +558,7 @@ void StartPatterns(const Graph& graph, const DecoderPorts& ports, PatternReader&
 
 namespace {
 
-// Makes one operator of what exporters write as several.
+// Replaces what exporters write as several operators by one.
 StatusOr<std::vector<PassReport>> Recognised(Graph& graph, const DecoderPorts& ports) {
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<PassReport> passes, ragged::RunPreparingPasses(graph));
   if (SplitBatchHeads(graph, ports) == 0) return passes;
@@ -577,7 +578,7 @@ StatusOr<CausalModel> Removed(const Graph& graph, const DecoderPorts& ports, boo
   model.graph = graph;
   NameSizes(model.graph, ports);
   CHAIRLIFT_ASSIGN_OR_RETURN(model.passes, Recognised(model.graph, ports));
-  // What masks have is looked at below.
+  // Notes about masks are handled below.
   std::vector<std::string> left;
   LowerCachedAttention(model.graph, left);
   SplitHeadRows(model.graph);

@@ -1,4 +1,5 @@
-// AttributeProto to attribute values, checked against what ONNX says of each attribute.
+// Converts AttributeProto to attribute values, with checks against ONNX's definition of each
+// attribute.
 #include "graph/onnx/attribute_proto.h"
 
 #include <algorithm>
@@ -29,11 +30,11 @@ enum TypeBit : uint32_t {
 
 struct AttributeRow {
   std::string_view name;
-  uint32_t types;  // of TypeBit
+  uint32_t types;  // TypeBit flags
 };
 
-// Every attribute of every operator of ai.onnx up to opset 28, by name. Names mean the same type
-// in all operators and versions but for the few with two bits.
+// Every attribute of every operator of ai.onnx up to opset 28, by name. A name has the same type in
+// all operators and versions, except for the few with two bits.
 constexpr AttributeRow kAttributes[] = {{"activation", kString},
                                         {"activation_alpha", kFloats},
                                         {"activation_beta", kFloats},

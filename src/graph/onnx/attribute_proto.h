@@ -1,5 +1,5 @@
-// AttributeProto to attribute values, checked against what ONNX says of each attribute. Only for
-// .cc files: it brings in protobuf.
+// Converts AttributeProto to attribute values, with checks against ONNX's definition of each
+// attribute. Include it only in .cc files, because it includes protobuf.
 #ifndef CHAIRLIFT_GRAPH_ONNX_ATTRIBUTE_PROTO_H_
 #define CHAIRLIFT_GRAPH_ONNX_ATTRIBUTE_PROTO_H_
 
@@ -12,16 +12,16 @@
 
 namespace chairlift {
 
-// The declared type, or what the fields that are set amount to where a (very old) file declares
-// none. UNDEFINED where they do not agree on one.
+// The declared type, or, if a (very old) file declares none, the type of the fields that are set.
+// UNDEFINED if they do not agree.
 onnx::AttributeProto::AttributeType AttributeType(const onnx::AttributeProto& proto);
 
-// Refuses an attribute that no operator of ONNX has, and one of another type than ONNX gives it.
-// `name` is that of the node's attribute: the value may be one that it refers to.
+// Refuses an attribute that no operator of ONNX has, or whose type differs from ONNX's. `name` is
+// that of the node's attribute: the value may belong to another one that it refers to.
 Status CheckAttribute(std::string_view name, const onnx::AttributeProto& value);
 
-// The value of an attribute that is no graph. Unimplemented for sparse tensors, types and lists of
-// tensors.
+// The value of an attribute that is not a graph. Unimplemented for sparse tensors, types and lists
+// of tensors.
 StatusOr<AttributeValue> DecodeAttribute(const onnx::AttributeProto& proto,
                                          const DataFolder& data_folder);
 

@@ -1,4 +1,4 @@
-// A walk over the wire format (protobuf.dev/programming-guides/encoding), three messages deep.
+// A parser of the wire format (protobuf.dev/programming-guides/encoding), three messages deep.
 #include "graph/onnx/detach_weights.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct Field {
   uint64_t number;
   uint64_t wire_type;
   int64_t begin;        // of the tag
-  int64_t value_begin;  // behind the tag, and the length where there is one
+  int64_t value_begin;  // after the tag, and after the length if there is one
   int64_t end;
 };
 
@@ -34,7 +34,7 @@ void AppendMessage(uint64_t number, const std::string& message, std::string* out
   *out += message;
 }
 
-// Every function returns false where the file is not as expected, or cannot be read: see status().
+// Every function returns false if the file is not as expected or cannot be read: see status().
 class Walk {
  public:
   Walk(int64_t file_bytes, int64_t min_bytes, DetachedWeights* weights)
@@ -67,7 +67,7 @@ class Walk {
     });
   }
 
-  // Where a field is there twice, the last one counts.
+  // If a field occurs twice, the last one counts.
   bool Initializer(const Field& tensor, std::string* out) {
     return EachField(tensor.value_begin, tensor.end, [&](const Field& field) {
       if (!IsMessage(field, kTensorRawData)) return Copy(field.begin, field.end, out);
@@ -145,7 +145,7 @@ class Walk {
     return true;
   }
 
-  // Reads the part of the file that starts there, unless it is at hand.
+  // Reads the part of the file that starts there, unless it is already in memory.
   bool InWindow(int64_t at) {
     if (at >= window_begin_ && at < window_end_) return true;
     const int64_t bytes = std::min(kWindow, file_bytes_ - at);

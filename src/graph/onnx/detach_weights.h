@@ -1,5 +1,6 @@
-// A model file without its large weights: protobuf parses what is left, and the weights' bytes go
-// from the file straight to where they are used. Parsed whole, they would be copied twice more.
+// Parses a model file without its large weights. protobuf parses the rest, and the bytes of the
+// weights go directly from the file to their destination. Parsed as a whole, they would be copied
+// twice more.
 #ifndef CHAIRLIFT_GRAPH_ONNX_DETACH_WEIGHTS_H_
 #define CHAIRLIFT_GRAPH_ONNX_DETACH_WEIGHTS_H_
 
@@ -21,16 +22,15 @@ struct DetachedWeights {
     int64_t offset;
     int64_t bytes;
   };
-  // Of the initialisers of the model's graph, by index, those whose raw_data was left out.
+  // The initialisers of the model's graph whose raw_data was left out, by index.
   std::unordered_map<int, Range> ranges;
   ReadAt read;
 };
 
-// Returns the file's bytes, as a message of the same kind, without the raw_data of those
-// initialisers that have at least `min_bytes` of it; they are listed in `*weights`. Nothing where
-// the file is not plainly a model: its bytes are then to be parsed as they are, which says why.
-// Fails only where reading does. Uses memory for what it returns and nothing that grows with the
-// file besides.
+// Returns the file's bytes, as a message of the same type, without the raw_data of those
+// initialisers that have at least `min_bytes` of it; these are listed in `*weights`. Nothing if the
+// file is not clearly a model: its bytes should then be parsed unchanged, which reports the error.
+// Fails only if reading fails. Uses memory for the result and a constant amount besides.
 StatusOr<std::optional<std::string>> DetachWeights(int64_t file_bytes, int64_t min_bytes,
                                                    ReadAt read, DetachedWeights* weights);
 

@@ -1,4 +1,4 @@
-// The names that a file gives to dimensions, as symbols of a bounded length.
+// Maps the names of dimensions in a file to symbols of bounded length.
 #ifndef CHAIRLIFT_GRAPH_ONNX_DIMENSION_NAMES_H_
 #define CHAIRLIFT_GRAPH_ONNX_DIMENSION_NAMES_H_
 
@@ -9,17 +9,17 @@
 
 namespace chairlift {
 
-// One a file. Not thread-safe.
+// One instance per file. Not thread-safe.
 //
-// Exporters write expressions of any length as names, and symbols are copied, compared and taken
-// apart all over the graph: a long name is kept once, here, and stands in the graph under a short
-// one. Two names get the same symbol exactly where they are equal.
+// Exporters write expressions of any length as names, and symbols are copied, compared and parsed
+// throughout the graph. So a long name is kept once, here, and the graph uses a short symbol. Two
+// names get the same symbol exactly if they are equal.
 class DimensionNames {
  public:
   static constexpr size_t kMaxSymbolLength = 256;  // characters
 
-  // The symbol for `name`: the name itself, or where it is longer than a symbol may be its first
-  // characters and a number, "floor(height/32)~(0)", which counts as an expression, not a product.
+  // The symbol for `name`: the name itself, or, if it is too long, its first characters and a
+  // number, as in "floor(height/32)~(0)". This counts as an expression, not a product.
   std::string Symbol(const std::string& name);
 
  private:

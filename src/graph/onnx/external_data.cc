@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file that was found but not opened for reading: it cannot be exchanged any more.
+// A file that was found but not opened for reading: it can no longer be replaced by another.
 class FoundFile {
  public:
   explicit FoundFile(int descriptor) : descriptor_(descriptor) {}
@@ -29,7 +29,7 @@ class FoundFile {
   FoundFile& operator=(const FoundFile&) = delete;
   int descriptor() const { return descriptor_; }
   bool found() const { return descriptor_ >= 0; }
-  // The system's name for it.
+  // The path by which the system refers to it.
   std::string Link() const { return fmt::format("/proc/self/fd/{}", descriptor_); }
 
  private:
@@ -42,7 +42,7 @@ bool Inside(const fs::path& folder, const fs::path& file) {
              folder.end();
 }
 
-// Of a file in a cache that spreads its files over folders by their hashes, the cache; else the
+// For a file in a cache that spreads its files over folders by hash: the cache. Otherwise the
 // file's folder.
 fs::path StoreOf(const fs::path& file) {
   constexpr std::string_view kSpread[] = {"/.git/annex/objects/", "/.dvc/cache/", "/files/md5/"};
@@ -68,10 +68,10 @@ struct DataFolder::Opened {
     if (error) why = fmt::format("/proc, which is needed, cannot be read: {}", error.message());
   }
 
-  const std::string name;  // as it was given
+  const std::string name;  // as given
   const FoundFile file;
   fs::path real;    // absolute, without links
-  std::string why;  // it cannot be used; else empty
+  std::string why;  // why it cannot be used; empty if it can
 };
 
 DataFolder::DataFolder(const fs::path& folder)
@@ -104,7 +104,7 @@ struct DataFile {
     if (std::find(relative.begin(), relative.end(), "..") != relative.end()) {
       return InvalidArgument("external data location '{}' leaves the model's folder", location);
     }
-    // Looked at before it is opened: opening a device may have effects.
+    // Checked before it is opened, because opening a device may have side effects.
     const FoundFile file(::openat(opened.file.descriptor(), location.c_str(), O_PATH | O_CLOEXEC));
     struct stat stat = {};
     if (!file.found() || ::fstat(file.descriptor(), &stat) != 0) {

@@ -1,4 +1,4 @@
-// Reading the bytes of tensors that are stored in files beside the model.
+// Reads the bytes of tensors that are stored in files beside the model.
 #ifndef CHAIRLIFT_GRAPH_ONNX_EXTERNAL_DATA_H_
 #define CHAIRLIFT_GRAPH_ONNX_EXTERNAL_DATA_H_
 
@@ -17,18 +17,18 @@ struct ExternalDataRange {
   int64_t bytes = 0;
 };
 
-// Where the external data of a model may lie: in the folder of its file or, if that file is a link,
-// also in the folder or the cache that the link leads to. The folder is held open, so that a
-// rename during a load changes nothing. Copies share it.
+// The allowed places of a model's external data: the folder of its file or, if that file is a link,
+// also the folder or the cache that the link leads to. The folder stays open, so renaming it during
+// a load changes nothing. Copies share it.
 class DataFolder {
  public:
-  DataFolder() = default;  // there is none
-  // If the folder cannot be opened, each use of it says why.
+  DataFolder() = default;  // no folder
+  // If the folder cannot be opened, each use of it reports the reason.
   DataFolder(const std::filesystem::path& folder);  // NOLINT(google-explicit-constructor)
 
-  // A file of the folder by its name, as a path that leads to it through the open folder.
+  // The path of a file in the folder, through the open folder.
   std::filesystem::path PathOf(const std::filesystem::path& name) const;
-  // `model_file` is where the model's file really lies.
+  // `model_file` is the real path of the model's file.
   void AllowStoreOf(const std::filesystem::path& model_file);
 
  private:
@@ -38,12 +38,12 @@ class DataFolder {
   std::filesystem::path store_;  // absolute, without links; empty: none
 };
 
-// Fills `destination` (range.bytes) from the file. Refuses a location that is absolute or has
-// "..", a file that really lies elsewhere than `folder` allows or is no regular file, and a range
-// outside the file; nothing is read then.
+// Fills `destination` (range.bytes) from the file. Refuses a location that is absolute or has "..",
+// a file whose real path is not allowed by `folder` or that is not a regular file, and a range
+// outside the file. In these cases nothing is read.
 Status ReadExternalData(const DataFolder& folder, const ExternalDataRange& range,
                         void* destination);
-// The same checks without reading: call it before allocating what a model says it needs.
+// The same checks without reading. Call it before allocating the size that a model claims.
 Status CheckExternalData(const DataFolder& folder, const ExternalDataRange& range);
 
 }  // namespace chairlift

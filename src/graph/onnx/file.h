@@ -12,8 +12,8 @@ namespace chairlift {
 // Move-only; closes the file. Thread-safe.
 class File {
  public:
-  // NotFound where it cannot be opened; InvalidArgument where it is no regular file (a directory,
-  // a pipe, a device), without waiting for it.
+  // NotFound if it cannot be opened; InvalidArgument if it is not a regular file (a directory, a
+  // pipe, a device). Does not block.
   static StatusOr<File> Open(const std::filesystem::path& path);
   ~File();
   File(File&& other) noexcept;
@@ -22,9 +22,10 @@ class File {
   File& operator=(File&&) = delete;
 
   int64_t size() const { return size_; }  // bytes, when it was opened
-  // Where the opened file lies: absolute, without links. Empty if the system does not say it.
+  // The real path of the opened file: absolute, without links. Empty if the system does not provide
+  // it.
   std::filesystem::path RealPath() const;
-  // Fills `destination` with [offset, offset + bytes). Unavailable where the file ends before.
+  // Fills `destination` with [offset, offset + bytes). Unavailable if the file ends before.
   Status Read(int64_t offset, int64_t bytes, void* destination) const;
 
  private:

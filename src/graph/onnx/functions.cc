@@ -1,4 +1,4 @@
-// The functions that a model defines for itself.
+// Functions that a model defines.
 #include "graph/onnx/functions.h"
 
 #include <utility>
@@ -6,7 +6,7 @@
 namespace chairlift {
 namespace {
 
-// Fields that are younger than the protobuf classes may be: there they are unknown fields.
+// Fields that may be newer than the protobuf classes: there they are unknown fields.
 constexpr int kOverloadOfNode = 8, kOverloadOfFunction = 13, kDefaultsOfFunction = 11;
 
 template <typename Proto>

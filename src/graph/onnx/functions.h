@@ -1,4 +1,4 @@
-// The functions that a model defines for itself. Only for .cc files: it brings in protobuf.
+// Functions that a model defines. Include it only in .cc files, because it includes protobuf.
 #ifndef CHAIRLIFT_GRAPH_ONNX_FUNCTIONS_H_
 #define CHAIRLIFT_GRAPH_ONNX_FUNCTIONS_H_
 
@@ -19,17 +19,17 @@ inline std::string CanonicalDomain(const std::string& domain) {
 
 struct Function {
   const onnx::FunctionProto* proto = nullptr;
-  // The attributes that have a default value, which holds where a call does not give them.
+  // Attributes with default values, which apply if a call does not give them.
   std::vector<onnx::AttributeProto> defaults = {};
 };
 
-// Refers to the model it is made of. Immutable.
+// Refers to the model that it was made from. Immutable.
 class Functions {
  public:
-  // InvalidArgument where two functions have one domain, name and overload.
+  // InvalidArgument if two functions have the same domain, name and overload.
   static StatusOr<Functions> Of(const onnx::ModelProto& model);
-  // The function that the node calls; null where it is an operator. A function stands before an
-  // operator of the same name: its definition is what the file says that the name means.
+  // The function that the node calls; null if it is an operator. A function takes precedence over
+  // an operator of the same name, because the file defines the meaning of that name.
   const Function* Find(const onnx::NodeProto& node) const;
 
  private:

@@ -67,7 +67,7 @@ Status GraphBuilder::Emit(OnnxNode node) {
   made_ = 0;
   after_.clear();
   const std::string where = node.Describe();
-  // Operators of our own are made by rules alone.
+  // Only rules create operators of this domain.
   if (node.domain == "chairlift") return Unknown(node);
   CHAIRLIFT_RETURN_IF_ERROR(Annotate(Normalise(node, *this), where));
   CHAIRLIFT_RETURN_IF_ERROR(Append(std::move(node)));
@@ -85,7 +85,7 @@ Status GraphBuilder::Append(OnnxNode node) {
                          node.name, node.domain.empty() ? "ai.onnx" : node.domain, node.op_type,
                          def->min_opset, node.opset);
   }
-  // Trailing absent inputs and outputs are the same as none, but for a loop, whose body
+  // Trailing absent inputs and outputs are the same as missing ones, except for a loop, whose body
   // counts them.
   const bool has_body = node.attributes.Has("body");
   while (!has_body && !node.inputs.empty() && node.inputs.back() == kNoValue) {
@@ -111,7 +111,7 @@ Status GraphBuilder::Append(OnnxNode node) {
     return InvalidArgument("{} has {} outputs, but the operator gives at most {}", node.Describe(),
                            outputs, def->max_outputs);
   }
-  // Kernels write the outputs that every node has, whether they are read or not.
+  // Kernels write the outputs that every such node has, whether they are read or not.
   node.outputs.resize(std::max(outputs, def->min_outputs), kNoValue);
   for (int i = 0; i < def->min_outputs; ++i) {
     if (node.outputs[i] == kNoValue) node.outputs[i] = NewValue();
@@ -128,8 +128,8 @@ Status GraphBuilder::Append(OnnxNode node) {
   return absl::OkStatus();
 }
 
-// A body's inputs are declared loosely or wrongly at times; what counts is what the node that
-// holds it passes, and inference over the whole graph reports errors then.
+// The inputs of a body are sometimes declared loosely or wrongly. What counts is what its node
+// passes, and inference over the whole graph reports errors later.
 void GraphBuilder::InferLenient(Node& node) {
   for (const ValueId id : node.inputs) {
     if (id != kNoValue && graph_.values[id].dtype == DType::kUndefined) return;

@@ -1,5 +1,5 @@
-// Adds a file's nodes to a graph: normalised, checked against the operator registry, with shapes
-// inferred on the way so that normalisation knows ranks.
+// Adds a file's nodes to a graph: normalises them, checks them against the operator registry, and
+// infers shapes on the way, because normalisation needs ranks.
 #ifndef CHAIRLIFT_GRAPH_ONNX_GRAPH_BUILDER_H_
 #define CHAIRLIFT_GRAPH_ONNX_GRAPH_BUILDER_H_
 
@@ -16,8 +16,8 @@ namespace chairlift {
 
 class GraphBuilder : public Rewriter {
  public:
-  // `is_body`: a sub-graph, whose inputs may not be known yet, so that what cannot be inferred now
-  // is left for later.
+  // `is_body`: a sub-graph, whose inputs may not be known yet; what cannot be inferred now is left
+  // for later.
   GraphBuilder(Graph& graph, InferBudget& budget, UniqueNames& value_names, bool is_body)
       : graph_(graph), budget_(budget), value_names_(value_names), is_body_(is_body) {}
 
@@ -40,8 +40,8 @@ class GraphBuilder : public Rewriter {
   InferBudget& budget_;
   UniqueNames& value_names_;
   bool is_body_;
-  std::string current_;  // the file's node being emitted: names what rules add
-  int made_ = 0;         // values made for it
+  std::string current_;  // the file's node being emitted; used in the names of added nodes
+  int made_ = 0;         // number of values made for it
   std::vector<OnnxNode> after_;
 };
 

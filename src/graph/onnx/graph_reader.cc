@@ -1,4 +1,5 @@
-// GraphProto to Graph: names resolved, nodes ordered, functions inlined, captures made explicit.
+// Converts GraphProto to Graph: resolves names, orders nodes, inlines functions, makes captures
+// explicit.
 #include "graph/onnx/graph_reader.h"
 
 #include <fmt/format.h>
@@ -26,12 +27,12 @@ namespace {
 using Opsets = std::map<std::string, int64_t>;
 using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 
-// Functions may call functions, so that a small file may unfold into any number of nodes.
+// Functions may call functions, so a small file may unfold into any number of nodes.
 constexpr int kMaxFunctionDepth = 64;
 constexpr int kMaxInlinedNodes = 200'000;
-// Sub-graphs in sub-graphs: protobuf bounds those of one graph, but not those of functions.
+// Depth of nested sub-graphs: protobuf bounds it within one graph, but not across functions.
 constexpr int kMaxGraphDepth = 40;
-// Of the names of what functions hold, in bytes: each call makes new ones.
+// Bytes of names inside functions: each call makes new ones.
 constexpr size_t kMaxInlinedName = 256;
 
 template <typename Imports>
@@ -51,10 +52,11 @@ StatusOr<Opsets> ReadOpsets(const Imports& imports) {
 // A graph that is being read.
 struct Frame {
   GraphBuilder builder;
-  Frame* outer = nullptr;  // of the graph around a sub-graph
+  Frame* outer = nullptr;  // the graph that contains this sub-graph
   int depth = 0;
-  std::vector<ValueId> captured = {};  // in the graph around it, in order of this graph's captures
-  std::unordered_map<ValueId, ValueId> imported = {};  // from there
+  std::vector<ValueId> captured = {};  // values of the containing graph, in order of this graph's
+                                       // captures
+  std::unordered_map<ValueId, ValueId> imported = {};  // values taken from there
 };
 
 struct Scope;
@@ -62,25 +64,26 @@ struct Scope;
 // An attribute of a call, which the function's nodes may refer to.
 struct Given {
   const onnx::AttributeProto* proto = nullptr;
-  Scope* home = nullptr;  // where it is written: where the names in a graph mean something
+  Scope* home = nullptr;  // the scope where it is written, in which names in a graph attribute are
+                          // resolved
 };
 
-// What a value will be called, and what the file declares of it.
+// The future name of a value, and what the file declares about it.
 struct Target {
   std::string name;
   ValueInfo declared = {};
 };
 
-// Where names mean something: a graph, or a function that is being inlined into one.
+// A scope of names: a graph, or a function that is being inlined into one.
 struct Scope {
   Frame* frame = nullptr;
   const Opsets* opsets = nullptr;
-  Scope* parent = nullptr;  // whose names this one sees too: that of the graph around a sub-graph
+  Scope* parent = nullptr;  // its names are visible here too: the graph around a sub-graph
   std::string prefix = {};  // of the names of nodes and values
   int function_depth = 0;
-  // Of the call that is being inlined, for references to them; null outside functions.
+  // Attributes of the call that is being inlined, for references to them; null outside functions.
   const std::map<std::string, Given>* attributes = nullptr;
-  // Outputs of the function, as the call names them.
+  // The function's outputs, with the names of the call.
   std::unordered_map<std::string, Target> results = {};
   std::unordered_map<std::string, ValueId> names = {};
   std::unordered_map<std::string, ValueInfo> declared = {};
@@ -89,7 +92,7 @@ struct Scope {
   bool is_main() const { return frame->outer == nullptr && function_depth == 0; }
 };
 
-// A name of what a function holds, not too long however long those in the file are.
+// A name inside a function, of bounded length even if the names in the file are long.
 std::string InlinedName(const std::string& prefix, const std::string& name) {
   std::string whole = prefix + name;
   if (whole.size() <= kMaxInlinedName) return whole;
@@ -128,7 +131,7 @@ class Reader {
  private:
   // --- Graphs ------------------------------------------------------------------------------------
 
-  // The names of the model's own graph are those that the file gives, so all others keep away.
+  // The names of the model's own graph are those in the file, so others must avoid them.
   void ReserveNames(const onnx::GraphProto& proto) {
     for (const auto& tensor : proto.initializer()) value_names_.Reserve(tensor.name());
     for (const auto& input : proto.input()) value_names_.Reserve(input.name());
@@ -138,7 +141,7 @@ class Reader {
     for (const auto& output : proto.output()) main_outputs_.insert(output.name());
   }
 
-  // The sub-graph that attribute `name` of a node in `scope` holds.
+  // The sub-graph in attribute `name` of a node in `scope`.
   StatusOr<std::shared_ptr<const Graph>> ReadBody(const Given& given, Scope& scope,
                                                   std::vector<ValueId>& captures) {
     if (scope.frame->depth >= kMaxGraphDepth) {
@@ -163,7 +166,7 @@ class Reader {
     return body;
   }
 
-  // All but the initialisers, which are there already.
+  // Everything except the initialisers, which have been read already.
   Status ReadInto(const onnx::GraphProto& proto, Scope& scope) {
     Graph& graph = scope.graph();
     graph.name = proto.name();
@@ -174,16 +177,16 @@ class Reader {
     for (const auto& input : proto.input()) {
       CHAIRLIFT_RETURN_IF_ERROR(ReadInput(input, scope));
     }
-    // Of values in the middle only the type is taken: shapes are inferred, and those in files are
-    // often left over from before the model's inputs were made dynamic.
+    // For intermediate values only the type is used. Shapes are inferred; those in files are often
+    // left over from before the model's inputs were made dynamic.
     for (const auto& info : proto.value_info()) {
       if (IsFourBits(scope, info.name())) continue;  // known already
       CHAIRLIFT_ASSIGN_OR_RETURN(ValueInfo declared, Declared(info));
       declared.shape = SymbolicShape();
       scope.declared[info.name()] = std::move(declared);
     }
-    // That of an output tells clients what to expect, if inference does not know better. Nothing
-    // may be computed from it: it may be left over, too.
+    // An output's shape is for clients, if inference does not find a better one. Nothing may be
+    // computed from it, because it may be stale too.
     const std::unordered_set<std::string> read = NamesRead(proto.node());
     for (const auto& output : proto.output()) {
       CHAIRLIFT_ASSIGN_OR_RETURN(ValueInfo& declared = scope.declared[output.name()],
@@ -240,7 +243,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // Elements of 4 bits become int8. Calls of one function share its tensors.
+  // 4-bit elements become int8. All calls of a function share its tensors.
   StatusOr<Tensor> Decode(const onnx::TensorProto& proto,
                           const std::optional<RawDataInFile>& in_file, const Scope& scope) {
     if (const auto it = shared_.find(&proto); it != shared_.end()) return it->second;
@@ -255,7 +258,7 @@ class Reader {
     return it != scope.names.end() && four_bits_.contains({&scope.graph(), it->second});
   }
 
-  // Weights of 4 bits are read as int8, which is the same to these operators alone.
+  // 4-bit weights are read as int8, which makes no difference to these operators only.
   Status CheckFourBits(const OnnxNode& node, const Scope& scope) const {
     if (node.op_type == "DequantizeLinear" || node.op_type == "GatherBlockQuantized") return {};
     for (const ValueId id : node.inputs) {
@@ -321,8 +324,8 @@ class Reader {
     return Define(scope, proto.name(), id);
   }
 
-  // The value called `name`, captured from the enclosing graphs where it is theirs; nullopt where
-  // there is none. kNoValue: the input of a function that its call leaves out.
+  // The value called `name`, captured from an enclosing graph if it belongs there; nullopt if it
+  // does not exist. kNoValue: an input of a function that its call leaves out.
   std::optional<ValueId> Resolve(Scope& scope, const std::string& name) {
     if (const auto it = scope.names.find(name); it != scope.names.end()) return it->second;
     if (scope.parent == nullptr) return std::nullopt;
@@ -333,8 +336,8 @@ class Reader {
     return id;
   }
 
-  // The value `id` of `home` in the graph of `frame`, captured from graph to graph on the way in.
-  // `home` is the frame itself or around it.
+  // The value `id` of `home` in the graph of `frame`, captured through each graph in between.
+  // `home` is the frame itself or encloses it.
   ValueId Import(Frame& frame, Frame& home, ValueId id) {
     if (&frame == &home) return id;
     const ValueId outer = Import(*frame.outer, home, id);
@@ -409,8 +412,8 @@ class Reader {
     return id;
   }
 
-  // The attribute itself, or what it refers to in the call of the function around it; null where
-  // neither the call nor a default gives it.
+  // The attribute itself, or the one that it refers to in the call of the enclosing function; null
+  // if neither the call nor a default gives it.
   static StatusOr<Given> Dereference(const onnx::AttributeProto& proto, Scope& scope) {
     const std::string& referred = proto.ref_attr_name();
     if (referred.empty()) return Given{&proto, &scope};
@@ -433,7 +436,7 @@ class Reader {
   }
 
   Status ReadAttributes(const onnx::NodeProto& proto, Scope& scope, OnnxNode& node) {
-    std::map<std::string, Given> graphs;  // in order of name, as captures are
+    std::map<std::string, Given> graphs;  // sorted by name, like captures
     for (const auto& attribute : proto.attribute()) {
       CHAIRLIFT_ASSIGN_OR_RETURN(const Given given, Dereference(attribute, scope));
       if (given.proto == nullptr) continue;
@@ -530,7 +533,7 @@ class Reader {
     if (scope.function_depth >= kMaxFunctionDepth) {
       return InvalidArgument("functions call each other more than {} deep", kMaxFunctionDepth);
     }
-    // Its names count as nodes in part: they are looked at for each call too.
+    // Names cost a fraction of a node: they are processed for each call too.
     constexpr int64_t kNamesOfNode = 16;
     CHAIRLIFT_RETURN_IF_ERROR(CountInlined(
         (proto.input_size() + proto.output_size() + call.attribute_size()) / kNamesOfNode));
@@ -582,8 +585,8 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // A value that is called `name`, as an output of the model is, and is the same as `id`: a
-  // function may hand on its input, or one value twice.
+  // A value called `name`, for example an output of the model, that equals `id`: a function may
+  // return its input, or the same value twice.
   StatusOr<ValueId> Named(Scope& scope, ValueId id, const std::string& name) {
     Graph& graph = scope.graph();
     if (graph.values[id].name == name || four_bits_.contains({&graph, id})) return id;
@@ -600,8 +603,8 @@ class Reader {
 
   const DataFolder data_folder_;
   const Functions functions_;
-  std::vector<const Function*> active_;  // those that are being inlined, each in the one before
-  std::unordered_map<const onnx::TensorProto*, Tensor> shared_;  // of functions
+  std::vector<const Function*> active_;  // functions being inlined, each inside the previous one
+  std::unordered_map<const onnx::TensorProto*, Tensor> shared_;  // tensors of functions
   std::set<std::pair<const Graph*, ValueId>> four_bits_;         // constants
   UniqueNames value_names_, node_names_;
   std::unordered_set<std::string> main_outputs_;

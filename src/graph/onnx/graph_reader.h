@@ -1,5 +1,5 @@
-// GraphProto to Graph: names resolved, nodes ordered, functions inlined, captures made explicit.
-// Only for .cc files: it brings in protobuf.
+// Converts GraphProto to Graph: resolves names, orders nodes, inlines functions, makes captures
+// explicit. Include it only in .cc files, because it includes protobuf.
 #ifndef CHAIRLIFT_GRAPH_ONNX_GRAPH_READER_H_
 #define CHAIRLIFT_GRAPH_ONNX_GRAPH_READER_H_
 
@@ -13,9 +13,9 @@ namespace chairlift {
 inline constexpr int kMinOpset = 6;
 inline constexpr int kMaxOpset = 28;
 
-// The model's graph, in normalised form, with the shapes that could be inferred on the way;
-// `opset` takes the version of the default domain. `weights` holds what was left out of the
-// model's own initialisers. Tensor bytes are released from `model` as they are copied.
+// The model's graph in normalised form, with the shapes that could be inferred on the way. `opset`
+// receives the version of the default domain. `weights` holds the data left out of the model's own
+// initialisers. Tensor bytes are released from `model` as they are copied.
 StatusOr<Graph> ReadGraph(onnx::ModelProto& model, const DetachedWeights& weights,
                           const DataFolder& data_folder, int* opset);
 

@@ -1,4 +1,4 @@
-// From an ONNX file to a verified graph with shapes.
+// Imports an ONNX file as a verified graph with shapes.
 #include "graph/onnx/import.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@
 namespace chairlift {
 namespace {
 
-// protobuf itself counts in int.
+// protobuf itself uses int.
 constexpr int64_t kMaxProtobufBytes = std::numeric_limits<int>::max();
 
 StatusOr<ImportedModel> FromProto(onnx::ModelProto& model, const DetachedWeights& weights,
@@ -42,7 +42,7 @@ StatusOr<ImportedModel> FromProto(onnx::ModelProto& model, const DetachedWeights
   return out;
 }
 
-// What else people take for an ONNX file, by its first bytes.
+// Other files that are mistaken for ONNX files, by their first bytes.
 struct KnownFile {
   std::string_view begins;
   const char* says;
@@ -100,7 +100,7 @@ StatusOr<ImportedModel> Import(int64_t size, const ReadAt& read, const ImportOpt
     CHAIRLIFT_RETURN_IF_ERROR(Parse(rest->data(), rest->size(), model));
     rest.reset();
   } else {
-    // Not mapped: a file that shrinks while it is mapped would end the process.
+    // Not mapped: if a mapped file shrinks, the process crashes.
     const Tensor bytes = HugeTensor(DType::kUInt8, Shape{size});
     CHAIRLIFT_RETURN_IF_ERROR(read(/*offset=*/0, size, const_cast<void*>(bytes.raw())));
     CHAIRLIFT_RETURN_IF_ERROR(Parse(bytes.raw(), bytes.byte_size(), model));
@@ -131,7 +131,7 @@ StatusOr<ImportedModel> ImportOnnxFile(const std::filesystem::path& path) {
     CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel model, Import(file.size(), read, {}, folder));
     std::error_code error;
     if (!std::filesystem::is_symlink(opened, error)) return model;
-    // A volume may have been updated meanwhile: the weights would be those of another model.
+    // A volume may have been updated meanwhile: the weights would belong to another model.
     CHAIRLIFT_ASSIGN_OR_RETURN(const File now, File::Open(opened));
     if (now.RealPath() != file.RealPath()) {
       return Unavailable("it is a link that was changed while the model was read: load it again");

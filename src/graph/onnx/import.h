@@ -1,4 +1,4 @@
-// From an ONNX file to a verified graph with shapes.
+// Imports an ONNX file as a verified graph with shapes.
 #ifndef CHAIRLIFT_GRAPH_ONNX_IMPORT_H_
 #define CHAIRLIFT_GRAPH_ONNX_IMPORT_H_
 
@@ -20,16 +20,18 @@ struct ImportedModel {
 };
 
 struct ImportOptions {
-  // The folder of external data; empty refuses it. Names that leave this folder are refused.
+  // The folder of external data; empty: external data is refused. Names that leave this folder are
+  // refused.
   std::filesystem::path external_data_dir = {};
   int64_t max_model_bytes = int64_t{8} << 30;
-  // Weights of at least so many bytes are kept out of the protobuf messages.
+  // Weights of at least this many bytes are kept out of the protobuf messages.
   int64_t detach_from_bytes = 64 << 10;
 };
 
-// Parses (opsets 6 to 21), normalises to the newest form, verifies, infers shapes. Untrusted input:
-// any file ends in a model or a Status within a second and without allocating more than a small
-// multiple of its size. Unknown operators are refused by name: node, operator, domain, opset.
+// Parses (opsets 6 to 21), normalises to the newest form, verifies and infers shapes. The input is
+// untrusted: any file results in a model or a Status within a second, and without allocating more
+// than a small multiple of its size. Unknown operators are refused; the error has the node,
+// operator, domain and opset.
 StatusOr<ImportedModel> ImportOnnxFile(const std::filesystem::path& path);
 StatusOr<ImportedModel> ImportOnnx(std::span<const std::byte> bytes, const ImportOptions& options);
 

@@ -1,4 +1,4 @@
-// The order in which a file's nodes can run.
+// Computes an order in which a file's nodes can run.
 #include "graph/onnx/node_order.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ using NameSet = std::unordered_set<std::string>;
 
 void AddFreeNames(const onnx::GraphProto& graph, NameSet& free);
 
-// What the node reads: its inputs and whatever its sub-graphs take from outside.
+// What the node reads: its inputs and the outside values that its sub-graphs use.
 NameSet Reads(const onnx::NodeProto& node) {
   NameSet reads;
   for (const std::string& name : node.input()) {
@@ -28,7 +28,7 @@ NameSet Reads(const onnx::NodeProto& node) {
   return reads;
 }
 
-// Names that `graph` reads and does not define. Nesting is bounded by the protobuf parser.
+// Names that `graph` reads and does not define. The protobuf parser bounds the nesting.
 void AddFreeNames(const onnx::GraphProto& graph, NameSet& free) {
   NameSet defined;
   for (const auto& input : graph.input()) defined.insert(input.name());

@@ -1,4 +1,5 @@
-// The order in which a file's nodes can run. Only for .cc files: it brings in protobuf.
+// Computes an order in which a file's nodes can run. Include it only in .cc files, because it
+// includes protobuf.
 #ifndef CHAIRLIFT_GRAPH_ONNX_NODE_ORDER_H_
 #define CHAIRLIFT_GRAPH_ONNX_NODE_ORDER_H_
 
@@ -12,18 +13,18 @@
 
 namespace chairlift {
 
-// "node 'name' (Op)", or by position where the node has no name.
+// "node 'name' (Op)", or with the position if the node has no name.
 std::string DescribeNode(const onnx::NodeProto& node, int position);
 
-// Positions of `nodes` such that every value is defined before it is read, by a node or by a
-// node's sub-graph; the file's own order where it is such an order. `defined_outside` has names
-// that are there before the first node runs. Errors: a value defined twice, a value that nothing
-// defines, a cycle (its nodes are named).
+// Positions of `nodes` such that every value is defined before a node or a node's sub-graph reads
+// it; the file's own order if it is already correct. `defined_outside` has names that exist before
+// the first node runs. Errors: a value defined twice, a value that nothing defines, a cycle (its
+// nodes are named).
 StatusOr<std::vector<int>> OrderNodes(
     const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes,
     absl::FunctionRef<bool(const std::string&)> defined_outside);
 
-// What the nodes and their sub-graphs read.
+// Names that the nodes and their sub-graphs read.
 std::unordered_set<std::string> NamesRead(
     const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes);
 

@@ -1,4 +1,4 @@
-// The engine of normalisation: picks and applies rules.
+// The engine of normalisation: selects and applies rules.
 #include "graph/onnx/normalise.h"
 
 #include "graph/onnx/contrib/contrib.h"

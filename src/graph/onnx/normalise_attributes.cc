@@ -7,7 +7,7 @@
 namespace chairlift::normalise {
 namespace {
 
-// Moves a list of integers, where given, to input `index`.
+// Moves a list of integers, if given, to input `index`.
 void IntsToInput(OnnxNode& node, Rewriter& rewriter, const char* attribute, size_t index) {
   if (const auto* values = node.attributes.Find<std::vector<int64_t>>(attribute)) {
     SetInput(node, index, rewriter.ConstantInts(*values));
@@ -15,7 +15,7 @@ void IntsToInput(OnnxNode& node, Rewriter& rewriter, const char* attribute, size
   node.attributes.Erase(attribute);
 }
 
-// Old forms have the inputs of `count` at most; more would be taken for what later forms put there.
+// Old forms have at most `count` inputs; further ones would be mistaken for inputs of later forms.
 Status CheckInputCount(const OnnxNode& node, size_t count) {
   if (node.inputs.size() <= count && !node.inputs.empty() && node.inputs[0] != kNoValue) {
     return absl::OkStatus();

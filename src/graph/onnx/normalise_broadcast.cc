@@ -1,4 +1,4 @@
-// Rules for broadcasting as it was before opset 7.
+// Rules for the broadcasting of opsets before 7.
 #include <string>
 
 #include "graph/onnx/normalise_rules.h"
@@ -26,8 +26,8 @@ Status AppendDimensions(OnnxNode& node, Rewriter& rewriter, int rank, int64_t co
 
 }  // namespace
 
-// With `axis`, the dimensions of the second input stand against those of the first from `axis` on;
-// without, against its last.
+// With `axis`, the dimensions of the second input are aligned with those of the first from `axis`
+// on; without, with its last ones.
 Status BinaryBroadcast(OnnxNode& node, Rewriter& rewriter) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckTwoInputs(node));
   const bool broadcast = node.attributes.Int("broadcast", 0) != 0;

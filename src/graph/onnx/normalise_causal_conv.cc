@@ -1,4 +1,4 @@
-// The rule for CausalConvWithState: a convolution over what came before and the input.
+// The rule for CausalConvWithState: a convolution over the previous columns and the input.
 #include <limits>
 #include <string>
 #include <utility>

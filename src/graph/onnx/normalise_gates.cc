@@ -1,4 +1,4 @@
-// Rules for gated activations: the products that they are. What fuses products finds them.
+// Rules for gated activations: writes them as products. The passes that fuse products then apply.
 #include "graph/onnx/normalise_rules.h"
 
 namespace chairlift::normalise {

@@ -1,4 +1,4 @@
-// The rule for RotaryEmbedding: what positions name in its tables is gathered before.
+// The rule for RotaryEmbedding: gathers the table entries for the positions first.
 #include "graph/onnx/normalise_rules.h"
 
 namespace chairlift::normalise {

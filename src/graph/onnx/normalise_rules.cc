@@ -1,12 +1,12 @@
-// The table of normalisation rules. Optional attributes that came later with a default that keeps
-// the old meaning need none.
+// The table of normalisation rules. Optional attributes that were added with a default that keeps
+// the old meaning need no rule.
 #include "graph/onnx/normalise_rules.h"
 
 namespace chairlift {
 
 std::span<const NormaliseRule> NormaliseRules() {
   using namespace normalise;  // NOLINT(google-build-using-namespace): a table of its functions
-  // Of operators that become others, or take another form, whatever the opset.
+  // For operators that are replaced by others, or take another form, in every opset.
   constexpr int kNewForms = 29;
   static constexpr NormaliseRule kRules[] = {
       {"Add", 7, BinaryBroadcast},

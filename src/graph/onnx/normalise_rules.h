@@ -1,4 +1,4 @@
-// One function a normalisation rule; the table in normalise_rules.cc says for which operators.
+// One function per normalisation rule; the table in normalise_rules.cc lists the operators.
 #ifndef CHAIRLIFT_GRAPH_ONNX_NORMALISE_RULES_H_
 #define CHAIRLIFT_GRAPH_ONNX_NORMALISE_RULES_H_
 
@@ -6,42 +6,42 @@
 
 namespace chairlift::normalise {
 
-// Of the nodes that rules add.
+// For nodes added by rules.
 inline constexpr int kNewestOpset = 21;
 
 using Rule = Status(OnnxNode& node, Rewriter& rewriter);
 
 // Attributes that became inputs: normalise_attributes.cc.
 Rule ClipBounds;        // min, max
-Rule DftAxis;           // axis, with another default
-Rule DropoutRatio;      // ratio: of no effect but in training
+Rule DftAxis;           // axis, whose default changed
+Rule DropoutRatio;      // ratio: has an effect only in training
 Rule InputAxes;         // axes
 Rule PadAmounts;        // pads, value
 Rule SliceRanges;       // starts, ends, axes
 Rule SplitSizes;        // split
-Rule SplitCount;        // equal parts are given by num_outputs
+Rule SplitCount;        // num_outputs gives equal parts
 Rule TopKCount;         // k
 Rule UpsampleFactors;   // height_scale, width_scale
 Rule UpsampleScales;    // scales
 Rule UpsampleToResize;  // the form of Resize 10
 
-// Broadcasting as it was before opset 7, which attributes set: normalise_broadcast.cc.
+// Broadcasting before opset 7, set by attributes: normalise_broadcast.cc.
 Rule BinaryBroadcast;  // broadcast, axis
 Rule GemmBroadcast;    // broadcast
-Rule PReluChannels;    // a slope a channel
+Rule PReluChannels;    // one slope per channel
 
-// Attributes and inputs that changed their meaning: normalise_semantics.cc.
-Rule BatchNormalizationMode;      // is_test, spatial, training by count of outputs
+// Attributes and inputs whose meaning changed: normalise_semantics.cc.
+Rule BatchNormalizationMode;      // is_test, spatial, training by number of outputs
 Rule BatchNormalizationIsTest;    // is_test, which opset 7 dropped
-Rule BatchNormalizationTraining;  // training_mode: the input's own statistics
+Rule BatchNormalizationTraining;  // training_mode: statistics of the input itself
 Rule DropoutIsTest;
 Rule GridSampleModes;           // bilinear, bicubic
-Rule GroupNormalizationScales;  // a scale a group
+Rule GroupNormalizationScales;  // one scale per group
 Rule RecurrentOutputSequence;
 Rule ResizeAsymmetric;       // Resize 10
 Rule ResizeEmptyInputs;      // empty tensors for absent inputs
 Rule RoiAlignHalfPixel;      // coordinates
-Rule ScatterToElements;      // Scatter
+Rule ScatterToElements;      // Scatter becomes ScatterElements
 Rule SoftmaxTwoDimensional;  // over all axes from `axis` on
 
 // Newer operators that are compositions of others: normalise_gates.cc.
@@ -51,7 +51,7 @@ Rule SwishGate;
 // A convolution with a state: normalise_causal_conv.cc.
 Rule CausalConv;
 
-// Positions that became tables: normalise_rotary.cc.
+// Positions that become tables: normalise_rotary.cc.
 Rule RotaryPositions;
 
 // A batch axis around the scan: normalise_scan.cc.
@@ -59,7 +59,7 @@ Rule ScanBatch;
 
 // A scalar of `like`'s element type.
 StatusOr<ValueId> ScalarLike(Rewriter& rewriter, ValueId like, float value);
-// Appends `input` as input number `index`, with absent inputs before it.
+// Makes `input` input number `index`, with absent inputs before it if needed.
 void SetInput(OnnxNode& node, size_t index, ValueId input);
 
 }  // namespace chairlift::normalise

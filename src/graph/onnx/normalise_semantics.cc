@@ -39,8 +39,8 @@ Status BatchNormalizationMode(OnnxNode& node, Rewriter&) {
   return absl::OkStatus();
 }
 
-// With the statistics of its input in place of stored ones: weights are standardised so in networks
-// without normalisation of what they compute (Qiao et al., "Weight Standardization", 2019).
+// Uses the statistics of its input instead of stored ones. Networks that standardise weights
+// instead of normalising activations contain this (Qiao et al., "Weight Standardization", 2019).
 Status BatchNormalizationTraining(OnnxNode& node, Rewriter& rewriter) {
   if (node.attributes.Int("training_mode", 0) == 0) return absl::OkStatus();
   for (size_t i = 0; i < 5; ++i) {
@@ -53,7 +53,7 @@ Status BatchNormalizationTraining(OnnxNode& node, Rewriter& rewriter) {
     return Unimplemented("with training_mode its input must have a known rank of 2 or more, not {}",
                          shape.ToString());
   }
-  std::vector<int64_t> others;  // all axes but the channels'
+  std::vector<int64_t> others;  // all axes except that of the channels
   for (int64_t axis = 0; axis < shape.rank(); ++axis) {
     if (axis != 1) others.push_back(axis);
   }
@@ -138,8 +138,8 @@ Status RecurrentOutputSequence(OnnxNode& node, Rewriter&) {
   return absl::OkStatus();
 }
 
-// Resize 10 takes (X, scales). Nearest takes the element before, or, where it shrinks, the one
-// after: so do the runtimes that models of that time were made with.
+// Resize 10 takes (X, scales). Nearest takes the element before, or, if it shrinks, the one after:
+// so did the runtimes of that time.
 Status ResizeAsymmetric(OnnxNode& node, Rewriter& rewriter) {
   if (node.inputs.size() != 2 || !HasInput(node, 0) || !HasInput(node, 1)) {
     return InvalidArgument("it has {} inputs; in this opset it takes 2", node.inputs.size());
@@ -177,8 +177,8 @@ Status ScatterToElements(OnnxNode& node, Rewriter&) {
   return absl::OkStatus();
 }
 
-// Before opset 13 the input was seen as a matrix, split before `axis`: the same as now where that
-// is the last axis.
+// Before opset 13 the input was treated as a matrix, divided before `axis`. If that is the last
+// axis, nothing changes.
 Status SoftmaxTwoDimensional(OnnxNode& node, Rewriter& rewriter) {
   if (!HasInput(node, 0) || node.outputs.empty() || node.outputs[0] == kNoValue) {
     return InvalidArgument("it takes one input and gives one output");

@@ -1,4 +1,4 @@
-// TensorProto and TypeProto to our own types.
+// Converts TensorProto and TypeProto to Chairlift's types.
 #include "graph/onnx/tensor_proto.h"
 
 #include <charconv>
@@ -67,7 +67,7 @@ StatusOr<Shape> ShapeOf(const onnx::TensorProto& proto) {
   return Shape(std::span<const int64_t>(proto.dims().data(), proto.dims().size()));
 }
 
-// Large weights on huge pages: touching them first is what takes the time.
+// Large weights go on huge pages, because the first write to pages takes most of the time.
 Tensor AllocateWeight(DType dtype, const Shape& shape, int64_t bytes) {
   constexpr int64_t kLarge = int64_t{8} << 20;
   return bytes >= kLarge ? HugeTensor(dtype, shape) : Tensor::Allocate(dtype, shape);
@@ -96,8 +96,8 @@ StatusOr<Tensor> DecodeExternal(const onnx::TensorProto& proto, DType dtype, con
   return tensor;
 }
 
-// Copies a typed field whose elements are each one element of the tensor. int32_data carries all
-// of the narrow types.
+// Copies a typed field with one field entry per tensor element. int32_data holds all of the narrow
+// types.
 template <typename T, typename Field>
 StatusOr<Tensor> FromField(const Field& field, DType dtype, const Shape& shape, int64_t count) {
   if (field.size() != count) {
@@ -144,7 +144,7 @@ StatusOr<Tensor> FromFields(const onnx::TensorProto& proto, DType dtype, const S
   return Internal("tensor without an element type");
 }
 
-// A bool read from a file may hold any byte; in memory it must be 0 or 1.
+// A bool read from a file may be any byte; in memory it must be 0 or 1.
 void CanoniseBools(Tensor& tensor) {
   if (tensor.dtype() != DType::kBool) return;
   auto* bytes = static_cast<uint8_t*>(tensor.raw());
@@ -201,7 +201,7 @@ StatusOr<Tensor> DecodeFourBits(const onnx::TensorProto& proto, const DataFolder
                                 const std::optional<RawDataInFile>& in_file) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(proto));
   CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t count, shape.Checked(1));
-  // Two to a byte, in whatever way bytes are stored.
+  // Two elements per byte, in any of the ways in which bytes can be stored.
   onnx::TensorProto of_bytes = proto;
   of_bytes.set_data_type(kOnnxUInt8);
   of_bytes.clear_dims();
@@ -256,7 +256,7 @@ StatusOr<ValueInfo> DecodeType(const onnx::TypeProto& proto, DimensionNames& nam
       dims.emplace_back(dim.dim_value());
       known.Append(dim.dim_value());
     } else if (name.empty() || name == "?" || name == "None" || name == "-1") {
-      dims.push_back(Dim::Unknown());  // exporters' ways to say nothing
+      dims.push_back(Dim::Unknown());  // exporters' ways of leaving it open
     } else {
       dims.push_back(Dim::Symbol(names.Symbol(name)));
     }

@@ -1,4 +1,5 @@
-// TensorProto and TypeProto to our own types. Only for .cc files: it brings in protobuf.
+// Converts TensorProto and TypeProto to Chairlift's types. Include it only in .cc files, because it
+// includes protobuf.
 #ifndef CHAIRLIFT_GRAPH_ONNX_TENSOR_PROTO_H_
 #define CHAIRLIFT_GRAPH_ONNX_TENSOR_PROTO_H_
 
@@ -15,30 +16,29 @@
 
 namespace chairlift {
 
-// The element type of an ONNX TensorProto.DataType number, those of newer releases than our
-// protobuf classes included; Unimplemented names one we do not run.
+// The element type of an ONNX TensorProto.DataType number, including those that are newer than the
+// protobuf classes. Unimplemented names an unsupported one.
 StatusOr<DType> DTypeFromOnnx(int data_type);
 
-// Raw data that was left in the file: it takes the place of the message's own.
+// Raw data that was left in the file: it replaces that of the message.
 struct RawDataInFile {
   DetachedWeights::Range range;
   const ReadAt& read;
 };
 
-// The tensor, copied. `folder` holds external data (none: refused). What the tensor claims to
-// hold is compared with the bytes that are there before anything is allocated.
+// The tensor, copied. `folder` holds external data (none: refused). The claimed size is compared
+// with the available bytes before anything is allocated.
 StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const DataFolder& folder,
                               const std::optional<RawDataInFile>& in_file = std::nullopt);
 
-// Whether the tensor's elements are of 4 bits, which no value of ours has.
+// Whether the tensor has 4-bit elements, which no DType has.
 bool IsFourBits(const onnx::TensorProto& proto);
-// Such a tensor with an int8 for each element; as DecodeTensor otherwise.
+// Such a tensor with an int8 per element; otherwise like DecodeTensor.
 StatusOr<Tensor> DecodeFourBits(const onnx::TensorProto& proto, const DataFolder& folder,
                                 const std::optional<RawDataInFile>& in_file = std::nullopt);
 
-// The declared element type and shape; names of unknown dimensions become symbols, through
-// `names`. kUndefined where the type is not given at all; Unimplemented for sequences, maps,
-// optionals, sparse tensors.
+// The declared element type and shape; names of unknown dimensions become symbols, through `names`.
+// kUndefined if there is no type; Unimplemented for sequences, maps, optionals, sparse tensors.
 StatusOr<ValueInfo> DecodeType(const onnx::TypeProto& proto, DimensionNames& names);
 
 }  // namespace chairlift

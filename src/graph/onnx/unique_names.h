@@ -1,4 +1,4 @@
-// Names that stand for one thing each.
+// Generates unique names.
 #ifndef CHAIRLIFT_GRAPH_ONNX_UNIQUE_NAMES_H_
 #define CHAIRLIFT_GRAPH_ONNX_UNIQUE_NAMES_H_
 
@@ -11,12 +11,13 @@
 
 namespace chairlift {
 
-// Not thread-safe. Shape inference names an unknown dimension after its value, and takes dimensions
-// of one name for equal: two values with one name would seem to have one shape.
+// Not thread-safe. Shape inference names an unknown dimension after its value, and treats
+// dimensions with the same name as equal. So two values with one name would seem to have the same
+// shape.
 class UniqueNames {
  public:
   void Reserve(const std::string& name) { taken_.insert(name); }
-  // `name`, or where it is taken `name` with a number after it: "add", "add#2", "add#3".
+  // `name`, or, if it is taken, `name` with a number: "add", "add#2", "add#3".
   std::string Take(std::string name) {
     if (taken_.insert(name).second) return name;
     int& count = counts_.try_emplace(name, 1).first->second;

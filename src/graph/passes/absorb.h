@@ -1,4 +1,4 @@
-// What passes share that move what follows a node into the node.
+// Common part of passes that move the node after another into it.
 #ifndef CHAIRLIFT_GRAPH_PASSES_ABSORB_H_
 #define CHAIRLIFT_GRAPH_PASSES_ABSORB_H_
 
@@ -29,7 +29,7 @@ class Absorber {
     return graph_.nodes[node].attributes.String("activation", "").empty() ? node : -1;
   }
 
-  // Node n becomes `node`, an operator `def`, with n's own outputs.
+  // Replaces node n by `node`, as operator `def`, with n's own outputs.
   Node& MoveTo(int node, int n, const OperatorDef* def) {
     Node fused = std::move(graph_.nodes[node]);
     fused.def = def;

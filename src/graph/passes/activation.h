@@ -9,7 +9,7 @@
 
 namespace chairlift {
 
-// What `node` does to its one input where a fused kernel can do it too; float32 only.
+// The operation of `node` on its single input, if a fused kernel can do it too; float32 only.
 std::optional<FusedStep> ActivationOf(const Graph& graph, const Node& node);
 void SetActivation(Attributes& attributes, const FusedStep& activation);
 

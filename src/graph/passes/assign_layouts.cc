@@ -1,10 +1,10 @@
-// Activations between convolutions stay channel-blocked, the layout convolutions compute in; the
-// graph is reordered only at the borders, by explicit chairlift::Reorder nodes.
+// Keeps activations between convolutions channel-blocked, the layout that convolutions compute in.
+// The graph is reordered only at the borders, by explicit chairlift::Reorder nodes.
 //
-// Greedy, in topological order: a convolution takes its blocked form wherever it has one, anything
-// else where an input comes blocked already, but not what makes more of it (Resize) for nobody who
-// wants it blocked: then the smaller one is reordered. Everything that has no blocked form reads
-// row-major.
+// Greedy, in topological order. A convolution takes its blocked form whenever it has one. Other
+// operators take it if an input is already blocked. An exception are operators that enlarge their
+// input (Resize) if nothing needs the result blocked: then the smaller input is reordered.
+// Operators without a blocked form read row-major.
 #include <map>
 #include <optional>
 #include <utility>
@@ -15,7 +15,7 @@
 namespace chairlift {
 namespace {
 
-constexpr size_t kMaxOperands = 32;  // bits of a BlockedForm's masks
+constexpr size_t kMaxOperands = 32;  // bits in a BlockedForm's masks
 
 class Assigner {
  public:
@@ -58,8 +58,8 @@ class Assigner {
     return id != kNoValue && graph_.values[id].layout == Layout::kChannelBlocked;
   }
 
-  // Operators that compute element by element: operands of full size are blocked, others must vary
-  // along the channels alone or not along them.
+  // Elementwise operators: operands of full size are blocked; others must vary only along the
+  // channels, or not along them.
   std::optional<BlockedForm> ElementwiseForm(const Node& node) const {
     if (node.inputs.size() > kMaxOperands || node.outputs.size() != 1) return std::nullopt;
     const SymbolicShape& out = graph_.values[node.outputs[0]].shape;
@@ -80,7 +80,7 @@ class Assigner {
       bool spatial_ones = true;
       for (int axis = 2; axis < out.rank(); ++axis) spatial_ones = spatial_ones && is_one(axis);
       if (!spatial_ones && !is_one(1)) return std::nullopt;
-      // Read as it lies only where it comes in whole blocks.
+      // Read in its own layout only if it consists of whole blocks.
       if (!is_one(1) && out[1].known() && out[1].value() % ChannelBlock() != 0) {
         if (in.rank() != out.rank()) return std::nullopt;
         form.inputs |= 1u << i;
@@ -96,8 +96,8 @@ class Assigner {
                                   InfosOf(graph_, node.outputs));
   }
 
-  // Constants that vary along channels which do not come in whole blocks must be blocked, too: for
-  // that they get all axes of the output, [C, 1, 1] becomes [1, C, 1, 1].
+  // Constants that vary along channels and do not consist of whole blocks must be blocked too. For
+  // this they get all axes of the output: [C, 1, 1] becomes [1, C, 1, 1].
   void WriteOutRanks(Node& node) {
     if (node.outputs.size() != 1) return;
     const SymbolicShape& out = graph_.values[node.outputs[0]].shape;
@@ -117,7 +117,7 @@ class Assigner {
     }
   }
 
-  // Which values a convolution reads, at once or by way of others that may stay blocked.
+  // Finds the values that a convolution reads, directly or through others that may stay blocked.
   void FindWanted() {
     wanted_.assign(graph_.values.size(), false);
     for (auto node = graph_.nodes.rbegin(); node != graph_.nodes.rend(); ++node) {
@@ -139,7 +139,7 @@ class Assigner {
     return false;
   }
 
-  // Whether the node makes a larger tensor of its first input, for nobody who wants that blocked.
+  // Whether the node enlarges its first input although nothing needs the result blocked.
   bool GrowsForNobody(const Node& node, const BlockedForm& form) const {
     if (form.anchor || form.inputs != 1 || form.outputs != 1 || OutputIsWanted(node, form)) {
       return false;
@@ -158,7 +158,7 @@ class Assigner {
     return grows;
   }
 
-  // The blocked form where the node takes it; else all row-major.
+  // The blocked form if the node takes it; else all row-major.
   BlockedForm Choose(const Node& node) const {
     const auto form = FormOf(node);
     if (!form || (form->inputs == 0 && form->outputs == 0)) return {};
@@ -176,7 +176,7 @@ class Assigner {
     return wanted && !GrowsForNobody(node, *form) ? *form : BlockedForm{};
   }
 
-  // The value in that layout: itself, or reordered, once.
+  // The value in that layout: itself, or its reordered copy, made once.
   ValueId In(Layout layout, ValueId id) {
     if (graph_.values[id].layout == layout) return id;
     const auto [it, added] = reordered_.emplace(id, kNoValue);
@@ -197,7 +197,7 @@ class Assigner {
 
   Graph& graph_;
   const OperatorDef* reorder_;
-  std::vector<bool> wanted_;  // by value of the graph as it came
+  std::vector<bool> wanted_;  // by value of the original graph
   std::map<ValueId, ValueId> reordered_;
   int count_ = 0;  // nodes in their blocked form
 };

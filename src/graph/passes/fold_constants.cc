@@ -1,4 +1,4 @@
-// Nodes whose results are known at load become constants.
+// Replaces nodes whose results are known at load by constants.
 #include <algorithm>
 
 #include "graph/evaluate.h"
@@ -9,8 +9,8 @@
 namespace chairlift {
 namespace {
 
-// A folded value may be this much larger than what it is computed from: otherwise a small file
-// could ask for any amount of memory.
+// A folded value may be at most this much larger than its inputs. Otherwise a small file could
+// cause any memory use.
 constexpr int64_t kMaxGrowth = 8;
 constexpr int64_t kFreeBytes = 1 << 20;
 
@@ -44,8 +44,8 @@ void SetFromElements(Value& value) {
   SetConstant(value, std::move(t));
 }
 
-// Which nodes become constants although their inputs are none, because the shape rules know their
-// elements.
+// Finds nodes that become constants although their inputs are not, because the shape rules know
+// their elements.
 std::vector<Removal> KnownFromShapes(const Graph& graph) {
   std::vector<Removal> known(graph.nodes.size());
   for (size_t n = 0; n < graph.nodes.size(); ++n) {

@@ -1,13 +1,13 @@
-// Scale, mask, softmax and the two products around it become chairlift::Attention, together with
-// the transposes of its operands (TurboTransformers §4.1): no matrix of queries by keys is stored.
+// Fuses scale, mask, softmax and the two products around it to chairlift::Attention, together with
+// the transposes of its operands (TurboTransformers §4.1). No matrix of queries by keys is stored.
 //
 //     softmax(scale · (q · kᵀ) + mask) · v      with q, k, v of rank 4
 //
-// The scale may stand before the product, on one or both operands; the mask may be added, or
-// written as Where(condition, very negative, scores), or both, in either order. Two may be added,
-// as of a bias and a mask: they are added up first.
-// Where(IsNaN(weights), 0, weights), which PyTorch writes for queries that see nothing, is kept.
-// ONNX's own Attention becomes the same (lower_attention).
+// The scale may be applied before the product, on one or both operands. The mask may be added, or
+// written as Where(condition, very negative, scores), or both, in either order. Two masks may be
+// added, for example a bias and a mask: their sum is computed first. Where(IsNaN(weights), 0,
+// weights), which PyTorch writes for queries that attend to nothing, is kept. ONNX's own Attention
+// becomes the same (lower_attention).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 using Axes = std::array<int64_t, 4>;
 constexpr Axes kInOrder = {0, 1, 2, 3};
 
-// An operand without its transposes: `axes` say where its axes lie in `id`.
+// An operand without its transposes: `axes` are the positions of its axes in `id`.
 struct Operand {
   ValueId id = kNoValue;
   Axes axes = kInOrder;
@@ -35,10 +35,10 @@ struct Operand {
 struct Mask {
   ValueId id = kNoValue;         // added
   ValueId second = kNoValue;     // added after that
-  ValueId condition = kNoValue;  // where it holds (or not) `fill` is the score
+  ValueId condition = kNoValue;  // if it is true (or false), the score is `fill`
   ValueId fill = kNoValue;
   bool fill_where_true = false;
-  bool fill_last = false;  // whatever is added; else before that
+  bool fill_last = false;  // applied after anything is added; else before
 };
 
 class AttentionMatcher {
@@ -46,7 +46,7 @@ class AttentionMatcher {
   AttentionMatcher(Graph& graph, const Links& links, std::vector<std::string>& notes)
       : graph_(graph), links_(links), notes_(notes) {}
 
-  // Replaces the second product, whatever stands behind the softmax `n`; false where it is no
+  // Replaces the second product, with everything after the softmax `n`; false if it is not an
   // attention.
   bool Fuse(size_t n, const OperatorDef* def) {
     const Node softmax = graph_.nodes[n];
@@ -76,7 +76,7 @@ class AttentionMatcher {
     const Operand q = Strip(inner->inputs[0]);
     const Operand k = Strip(inner->inputs[1]);
     const Operand v = Strip(graph_.nodes[product].inputs[1]);
-    // Of K the rows are columns: it is multiplied transposed.
+    // The rows of K are columns: it is multiplied transposed.
     const Axes k_axes = {k.axes[0], k.axes[1], k.axes[3], k.axes[2]};
     if (q.axes[3] != 3 || v.axes[3] != 3) return left("the columns of its operands are no runs");
     if (!Rank4(q.id) || !Rank4(k.id) || !Rank4(v.id)) return left("an operand is not of rank 4");
@@ -118,9 +118,9 @@ class AttentionMatcher {
     return true;
   }
 
-  // Nodes whose output another node gives now.
+  // Nodes whose output another node now computes.
   const std::vector<int>& replaced() const { return replaced_; }
-  // Nodes to be added.
+  // New nodes to add.
   std::vector<Node> TakeNew() { return std::move(new_); }
 
  private:
@@ -133,7 +133,7 @@ class AttentionMatcher {
     return shape.has_rank() && shape.rank() == 4;
   }
 
-  // The product of the softmax's weights and the values; -1 where something else reads the weights.
+  // The product of the softmax's weights and the values; -1 if something else reads the weights.
   int Product(ValueId weights, bool& zeros_for_none) const {
     int reader = links_.SoleReader(weights);
     if (reader < 0 && !links_.is_output(weights) && links_.readers(weights).size() == 2) {
@@ -167,7 +167,7 @@ class AttentionMatcher {
       const auto parts = SplitScalar(graph_, node);
       if (!parts || (Is(node, "Div") && parts->other != node.inputs[0])) return nullptr;
       const Node* found = Scores(parts->other, n, mask, scale);
-      if (found == nullptr || HasMask(mask)) return nullptr;  // a mask that is scaled
+      if (found == nullptr || HasMask(mask)) return nullptr;  // a scaled mask
       scale *= Is(node, "Mul") ? parts->scalar : 1 / parts->scalar;
       return found;
     }
@@ -193,7 +193,7 @@ class AttentionMatcher {
         double factor = scale;
         const Node* found = Scores(node.inputs[i], n, inside, factor);
         const auto fill = ScalarInput(graph_, node, static_cast<int>(3 - i));
-        // So far down that no score differs from another beside it.
+        // So negative that scores beside it no longer differ.
         if (found == nullptr || inside.condition != kNoValue || inside.second != kNoValue ||
             !fill || !(*fill < -1e30) || !Broadcasts(node.inputs[0], id)) {
           continue;
@@ -210,7 +210,7 @@ class AttentionMatcher {
     return nullptr;
   }
 
-  // Whether the node alone reads the value, but for its shape.
+  // Whether only this node reads the value (its shape may have other readers).
   bool ReadBy(ValueId id, int reader) const {
     const std::vector<int>& readers = links_.readers(id);
     return !links_.is_output(id) && std::all_of(readers.begin(), readers.end(), [&](int n) {
@@ -218,7 +218,7 @@ class AttentionMatcher {
     });
   }
 
-  // A mask as it was before it was spread over the scores.
+  // A mask before it was expanded to the scores.
   ValueId Unexpanded(ValueId id) const {
     const Node* node = Producer(id);
     return node != nullptr && Is(*node, "Expand") ? node->inputs[0] : id;
@@ -228,7 +228,8 @@ class AttentionMatcher {
     return mask.id != kNoValue || mask.condition != kNoValue;
   }
 
-  // Whether `id` is float or a condition that does not widen `scores`, as far as shapes are known.
+  // Whether `id` is a float or a condition that does not widen `scores`, as far as shapes are
+  // known.
   bool Broadcasts(ValueId id, ValueId scores) const {
     const Value& value = graph_.values[id];
     const SymbolicShape& to = graph_.values[scores].shape;
@@ -246,7 +247,7 @@ class AttentionMatcher {
     return true;
   }
 
-  // What is to be added to the scores; kNoValue: nothing.
+  // The value to add to the scores; kNoValue: nothing.
   ValueId MaskValue(const Mask& mask, const std::string& name) {
     if (mask.second != kNoValue) return Sum(mask.id, mask.second, name + "/masks");
     if (mask.condition == kNoValue) return mask.id;
@@ -283,7 +284,7 @@ class AttentionMatcher {
     return axes;
   }
 
-  // Takes transposes and scalar factors off an operand. They may have other readers: those keep
+  // Removes transposes and scalar factors from an operand. They may have other readers, which keep
   // them.
   Operand Strip(ValueId id) const {
     Operand operand{.id = id};
@@ -310,8 +311,8 @@ class AttentionMatcher {
     return operand;
   }
 
-  // [b, h, l, d] → [b·h, l, d] → [b·h, d, l] → [b, h, d, l], as PyTorch's exporter transposes keys:
-  // what came in; kNoValue where it is something else.
+  // [b, h, l, d] → [b·h, l, d] → [b·h, d, l] → [b, h, d, l], as PyTorch's exporter transposes keys.
+  // Returns the input; kNoValue if it is something else.
   ValueId SwappedThroughRank3(const Node& last) const {
     if (!Is(last, "Reshape")) return kNoValue;
     const Node* transpose = Producer(last.inputs[0]);

@@ -1,5 +1,5 @@
-// A batch normalisation, or arithmetic with one constant a channel, after a convolution or Gemm
-// goes into the weights and the bias before it.
+// Moves a batch normalisation, or arithmetic with one constant per channel, after a convolution or
+// Gemm into its weights and bias.
 #include <cmath>
 #include <optional>
 
@@ -20,7 +20,7 @@ std::vector<double> Values(const Tensor& t) {
   return {v.begin(), v.end()};
 }
 
-// What the linear node before is scaled by, and how its weights lie.
+// How the weights of the previous linear node are scaled, and their layout.
 struct Weights {
   int64_t channels = 0;
   // Elements [c · block, …) at every multiple of channels · block belong to channel c.
@@ -49,7 +49,7 @@ std::optional<Weights> WeightsOf(const Graph& graph, const Node& node) {
   return std::nullopt;
 }
 
-// A constant that repeats along all axes but the channels': one value a channel.
+// A constant that repeats along all axes except the channels': one value per channel.
 std::optional<std::vector<double>> PerChannel(const Tensor& t, const SymbolicShape& out,
                                               const Weights& weights) {
   if (t.dtype() != DType::kFloat || !out.has_rank() || t.shape().rank() > out.rank()) {
@@ -85,7 +85,7 @@ std::optional<Affine> BatchNorm(const Graph& graph, const Node& node, const Weig
   return a;
 }
 
-// What `node`, which reads `from`, does to it.
+// The operation of `node` on its input `from`.
 std::optional<Affine> AffineOf(const Graph& graph, const Node& node, ValueId from,
                                const Weights& weights) {
   if (Is(node, "BatchNormalization")) {
@@ -116,7 +116,7 @@ std::optional<Affine> AffineOf(const Graph& graph, const Node& node, ValueId fro
   return a;
 }
 
-// The bias of the node as one value a channel, or nullopt where it has another form.
+// The bias of the node as one value per channel, or nullopt if it has another form.
 std::optional<std::vector<double>> BiasOf(const Graph& graph, const Node& node,
                                           const Weights& weights) {
   const Tensor* b = ConstantInput(graph, node, 2);

@@ -1,7 +1,7 @@
-// What follows a convolution element by element, the sum with a residual and an activation, happens
-// while its results are in registers, and a factor for each channel before one of one tap as its
-// inputs are read: chairlift::FusedConv; an activation after a transposed one:
-// chairlift::FusedConvTranspose.
+// Fuses elementwise operators after a convolution, the sum with a residual and an activation, so
+// that they run on results in registers: chairlift::FusedConv. A factor per channel before a
+// convolution with one tap is applied when its inputs are read. An activation after a transposed
+// convolution: chairlift::FusedConvTranspose.
 #include <algorithm>
 
 #include "graph/passes/absorb.h"
@@ -21,7 +21,7 @@ class ConvFuser : private Absorber {
     for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
       if (FuseActivation(n) || FuseResidual(n, notes)) ++count;
     }
-    // Once all have their activations, on which it depends whether they may scale.
+    // Runs after all activations are fused, because they determine which convolutions may scale.
     for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
       if (FuseScale(n)) ++count;
     }
@@ -52,7 +52,7 @@ class ConvFuser : private Absorber {
   bool FuseResidual(int n, std::vector<std::string>& notes) {
     const Node& add = graph_.nodes[n];
     if (!Is(add, "Add") || add.inputs.size() != 2) return false;
-    // Of two convolutions, the later: the other's result exists by then.
+    // If there are two convolutions, the later one: the other's result exists by then.
     int conv = -1;
     ValueId residual = kNoValue;
     for (int i = 0; i < 2; ++i) {
@@ -73,8 +73,8 @@ class ConvFuser : private Absorber {
     return true;
   }
 
-  // A factor for each channel before a convolution of one tap, as at the end of a
-  // squeeze-and-excite block (Hu et al., "Squeeze-and-Excitation Networks", 2018).
+  // A factor per channel before a convolution of one tap, as at the end of a squeeze-and-excite
+  // block (Hu et al., "Squeeze-and-Excitation Networks", 2018).
   bool FuseScale(int n) {
     if (removed_[n] || !Scales(graph_.nodes[n])) return false;
     const int mul = links_.producer(graph_.nodes[n].inputs[0]);
@@ -95,8 +95,8 @@ class ConvFuser : private Absorber {
     return false;
   }
 
-  // Whether a node is a convolution of one tap by constants, on blocked channels, that makes zeros
-  // of zeros where they fill up a block.
+  // Whether a node is a convolution of one tap by constants, on blocked channels, that maps the
+  // zeros that fill up a block to zeros.
   bool Scales(const Node& node) const {
     if (!Is(node, "Conv") && !Is(node, "FusedConv", "chairlift")) return false;
     const Value& weights = graph_.values[node.inputs[1]];

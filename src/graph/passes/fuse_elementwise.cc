@@ -1,4 +1,4 @@
-// Element-wise operators that hand intermediate results to each other alone become one node, which
+// Fuses elementwise operators whose intermediate results nothing else reads into one node, which
 // passes over memory once: chairlift::FusedElementwise.
 #include <algorithm>
 #include <map>
@@ -12,7 +12,7 @@
 namespace chairlift {
 namespace {
 
-// A node as a step: its parameters, and the values that are its operands.
+// A node as a step: its parameters and its operands.
 struct Candidate {
   FusedStep step;
   std::vector<ValueId> operands;
@@ -26,8 +26,8 @@ class ElementwiseFuser {
         links_(graph),
         removed_(graph.nodes.size(), false) {}
 
-  // From the end, so that every node has become part of its readers, if of any, when its turn
-  // comes.
+  // Starts at the end, so that a node has been merged into its readers, if possible, before its own
+  // turn.
   int Run() {
     int count = 0;
     for (int n = static_cast<int>(graph_.nodes.size()) - 1; n >= 0; --n) {
@@ -52,10 +52,10 @@ class ElementwiseFuser {
     return Candidate{*std::move(step), std::move(operands)};
   }
 
-  // Nodes that compute for each other alone, by number.
+  // Nodes that compute only for each other, by number.
   using Group = std::map<int, Candidate>;
 
-  // What the group reads but does not compute, each once.
+  // The values that the group reads but does not compute, without duplicates.
   std::vector<ValueId> InputsOf(const Group& group) const {
     std::vector<ValueId> inputs;
     for (const auto& [n, candidate] : group) {
@@ -67,7 +67,7 @@ class ElementwiseFuser {
     return inputs;
   }
 
-  // A node that may join the group that ends in `root`, whose shape every result has.
+  // A node that may join the group that ends in `root`; every result has the shape of `root`.
   std::optional<Candidate> Joins(int n, const Group& group, int root) const {
     const Node& node = graph_.nodes[n];
     auto candidate = CandidateOf(node);
@@ -87,7 +87,7 @@ class ElementwiseFuser {
     auto last = CandidateOf(graph_.nodes[root]);
     if (!last) return group;
     group.emplace(root, *std::move(last));
-    // The latest of what might join next: all its readers have had their turn.
+    // The latest candidate: all its readers have been tried.
     std::vector<int> tried;
     while (group.size() < FusedProgram::kMaxSteps) {
       int next = -1;
@@ -110,7 +110,7 @@ class ElementwiseFuser {
     Group group = GroupOf(root);
     if (group.size() < 2) return false;
     std::vector<ValueId> inputs = InputsOf(group);
-    // First what the result may be written over.
+    // First the operand that the result may overwrite.
     const ValueId out = graph_.nodes[root].outputs[0];
     std::stable_partition(inputs.begin(), inputs.end(), [&](ValueId id) {
       return !graph_.values[id].is_constant() && graph_.values[id].dtype == DType::kFloat &&

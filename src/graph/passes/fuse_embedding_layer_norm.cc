@@ -1,7 +1,7 @@
-// Rows picked from tables, their sum and its layer normalisation become one pass over the tokens:
-// chairlift::EmbeddingLayerNorm. As encoders begin: embeddings of the word, of its place and of the
-// token's type, in any order; a term may also be a tensor at hand, as where places are a slice of
-// their table. The sum stays an output where others read it.
+// Fuses lookups in tables, their sum and its layer normalisation into one pass over the tokens:
+// chairlift::EmbeddingLayerNorm. Encoders start like this: embeddings of the word, its position and
+// the token's type, in any order. A term may also be an existing tensor, for example if positions
+// are a slice of their table. The sum stays an output if others read it.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -48,7 +48,7 @@ class EmbeddingLayerNormFuser {
 
   const SymbolicShape& shape(ValueId id) const { return graph_.values[id].shape; }
 
-  // The node that looks rows of a table up and gives them as `id`; -1 where it is something else.
+  // The node that looks up rows of a table and returns them as `id`; -1 if it is something else.
   int Lookup(ValueId id) const {
     const int n = links_.producer(id);
     if (n < 0 || !Is(graph_.nodes[n], "Gather")) return -1;
@@ -60,7 +60,7 @@ class EmbeddingLayerNormFuser {
     return rows ? n : -1;
   }
 
-  // `id` as a term of node n; nothing where it is not one row of `width` for each token.
+  // `id` as a term of node n; nothing if it is not one row of `width` per token.
   std::optional<Term> TermOf(ValueId id, int n, const Dim& width) const {
     const SymbolicShape& s = shape(id);
     if (graph_.values[id].dtype != DType::kFloat || !s.has_rank() || s.rank() == 0 ||
@@ -72,10 +72,10 @@ class EmbeddingLayerNormFuser {
     return Term{graph_.nodes[gather].inputs[0], graph_.nodes[gather].inputs[1], gather};
   }
 
-  // The operands of Add `n`; operand `expanded` (0 or 1; else none) is a sum itself.
+  // The operands of Add `n`. Operand `expanded` (0 or 1; otherwise none) is itself a sum.
   std::optional<Sum> SumOf(int n, int expanded, const Dim& width) const {
     const Node& add = graph_.nodes[n];
-    if (removed_[n]) return std::nullopt;  // part of another already
+    if (removed_[n]) return std::nullopt;  // already part of another
     Sum sum{.terms = {}, .adds = {n}};
     if (expanded < 0) {
       for (const ValueId id : add.inputs) {
@@ -98,7 +98,8 @@ class EmbeddingLayerNormFuser {
     return begun;
   }
 
-  // What is normalised by node n, with as many lookups, then as many terms, as can be.
+  // The input that node n normalises, with as many lookups as possible, then as many terms as
+  // possible.
   Sum Best(int n) const {
     const ValueId x = graph_.nodes[n].inputs[0];
     const Dim& width = shape(x)[shape(x).rank() - 1];
@@ -119,7 +120,7 @@ class EmbeddingLayerNormFuser {
     return best;
   }
 
-  // The lookups that `id` is the sum of, whoever else reads them.
+  // The number of lookups that `id` is the sum of, including those with other readers.
   int Lookups(ValueId id, int depth = 2) const {
     if (Lookup(id) >= 0) return 1;
     const int n = links_.producer(id);
@@ -159,14 +160,14 @@ class EmbeddingLayerNormFuser {
     return true;
   }
 
-  // A sum of embeddings that nothing normalises.
+  // Notes a sum of embeddings that is not normalised.
   void NoteSum(int n) {
     const Node& add = graph_.nodes[n];
     if (removed_[n] || !Is(add, "Add")) return;
     const int lookups = Lookups(add.outputs[0]);
     if (lookups < 2) return;
     for (const int reader : links_.readers(add.outputs[0])) {
-      // A normalisation has a note of its own, and so has a sum of more embeddings.
+      // A normalisation has its own note, and so has a sum of more embeddings.
       const Node& next = graph_.nodes[reader];
       if (Is(next, "LayerNormalization") || next.def == fused_ ||
           (Is(next, "Add") && Lookups(next.outputs[0]) > lookups)) {

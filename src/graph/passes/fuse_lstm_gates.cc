@@ -1,10 +1,10 @@
-// The element-wise half of an LSTM cell written from plain operators becomes chairlift::LstmGates:
+// Fuses the elementwise half of an LSTM cell written in plain operators to chairlift::LstmGates:
 //
 //   i, f, g, o = Split(gates)     in any order
 //   c' = Sigmoid(f) · c + Sigmoid(i) · Tanh(g)
 //   h = Sigmoid(o) · Tanh(c')
 //
-// What the cell's inner values are read for besides stays as it is.
+// Other readers of the cell's inner values are unchanged.
 #include <optional>
 #include <string>
 
@@ -14,11 +14,11 @@
 namespace chairlift {
 namespace {
 
-// Which quarter each gate is, and where the rest of the cell lies.
+// Which quarter each gate is, and the nodes of the rest of the cell.
 struct Cell {
   int split = -1;        // node
   int add = -1;          // node that computes c'
-  int quarters[4] = {};  // of i, f, g, o
+  int quarters[4] = {};  // for i, f, g, o
   ValueId c = kNoValue;
 };
 
@@ -50,8 +50,7 @@ class LstmGatesMatcher {
     if (node == nullptr || !Is(*node, name)) return std::nullopt;
     return node->inputs[0];
   }
-  // Whether `id` is that function of a quarter; of the cell's split where that is known already,
-  // else sets it.
+  // Whether `id` is that function of a quarter. Uses the cell's split if it is known, else sets it.
   bool Gate(ValueId id, const char* function, Cell& cell, int gate) const {
     const auto quarter = InputOf(id, function);
     if (!quarter) return false;
@@ -121,7 +120,7 @@ class LstmGatesMatcher {
     for (int q : cell.quarters) seen |= 1u << q;
     return seen == 0xf;
   }
-  // c is as wide as a gate, and as long where the operator cannot broadcast.
+  // c is as wide as a gate, and equally long if the operator cannot broadcast.
   bool Fits(const Cell& cell) const {
     const SymbolicShape& c = graph_.values[cell.c].shape;
     const SymbolicShape& part = graph_.values[graph_.nodes[cell.split].outputs[0]].shape;

@@ -1,5 +1,5 @@
-// What surrounds a matrix product, a transpose of an operand, a constant factor, a bias, the sum
-// with a residual and an activation, happens inside it: chairlift::FusedMatMul.
+// Fuses what surrounds a matrix product into it, a transpose of an operand, a constant factor, a
+// bias, the sum with a residual and an activation: chairlift::FusedMatMul.
 #include <algorithm>
 
 #include "graph/passes/absorb.h"
@@ -29,8 +29,8 @@ class MatMulFuser : private Absorber {
   }
 
  private:
-  // The product that computes `id` for node n alone; -1 where there is none or it has its
-  // activation.
+  // The product that computes `id` for node n alone; -1 if there is none or it has an activation
+  // already.
   int Product(ValueId id, int n) const {
     const int product = Open(id, n);
     if (product < 0) return -1;
@@ -48,7 +48,7 @@ class MatMulFuser : private Absorber {
     return Is(node, "FusedMatMul", "chairlift") || Is(node, "MatMulNBits", "chairlift");
   }
 
-  // A Gemm whose C is a row, to be added as a bias.
+  // A Gemm whose C is a row that can be added as a bias.
   bool CanConvert(const Node& gemm) const {
     if (!HasInput(gemm, 2)) return true;
     if (gemm.attributes.Float("beta", 1.0f) != 1.0f) return false;
@@ -57,7 +57,7 @@ class MatMulFuser : private Absorber {
     return IsRow(c.shape, gemm.outputs[0]);
   }
 
-  // A vector with an element for each column of `out`.
+  // A vector with one element per column of `out`.
   bool IsRow(const SymbolicShape& v, ValueId out) const {
     return v.has_rank() && v.rank() == 1 && shape(out).has_rank() && shape(out).rank() > 0 &&
            v[0].Same(shape(out)[shape(out).rank() - 1]);
@@ -75,7 +75,7 @@ class MatMulFuser : private Absorber {
     return t.Reshaped(Shape{t.size()});
   }
 
-  // Node n becomes the product, as a FusedMatMul, with node n's output.
+  // Replaces node n by the product, as a FusedMatMul with node n's output.
   Node& MoveTo(int product, int n) {
     const bool gemm = Is(graph_.nodes[product], "Gemm");
     const bool keeps = Is(graph_.nodes[product], "MatMulNBits", "chairlift");
@@ -94,7 +94,7 @@ class MatMulFuser : private Absorber {
   }
 
   // A transpose of an operand whose last axis is not last in memory: the product reads it
-  // transposed, and what is left of the transpose copies whole rows, or nothing at all.
+  // transposed. The rest of the transpose copies whole rows, or is a no-op.
   bool FuseTranspose(int n, int operand) {
     Node& node = graph_.nodes[n];
     const bool fused = Is(node, "FusedMatMul", "chairlift");
@@ -127,7 +127,7 @@ class MatMulFuser : private Absorber {
     return true;
   }
 
-  // (A·B) · s, with nothing added yet.
+  // (A·B) · s, before anything is added.
   bool FuseScale(int n) {
     const Node& node = graph_.nodes[n];
     const bool mul = Is(node, "Mul");
@@ -200,7 +200,7 @@ class MatMulFuser : private Absorber {
     return true;
   }
 
-  // A sum with a product that stays.
+  // Notes a sum with a product that is not fused.
   void NoteSum(int n) {
     const Node& add = graph_.nodes[n];
     if (!Is(add, "Add") || add.inputs.size() != 2) return;
@@ -213,7 +213,7 @@ class MatMulFuser : private Absorber {
     }
   }
 
-  // An activation of a product that stays.
+  // Notes an activation of a product that is not fused.
   void NoteActivation(int n) {
     const Node& node = graph_.nodes[n];
     if (!ActivationOf(graph_, node)) return;

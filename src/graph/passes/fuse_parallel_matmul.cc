@@ -1,6 +1,6 @@
-// Products of one value by several constant matrices, as of queries, keys and values, become one
-// node: chairlift::ParallelMatMul (TurboTransformers §4.1: Q, K and V in one product). What stands
-// behind each stays as it is.
+// Fuses products of one value with several constant matrices, for example for queries, keys and
+// values, into one node: chairlift::ParallelMatMul (TurboTransformers §4.1: Q, K and V in one
+// product). What follows each is unchanged.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -18,7 +18,7 @@ class ParallelMatMulFuser : private Absorber {
       : Absorber(graph), notes_(notes) {}
 
   int Run() {
-    std::map<ValueId, std::vector<int>> products;  // of the same A
+    std::map<ValueId, std::vector<int>> products;  // by their A
     for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
       if (IsProduct(graph_.nodes[n])) products[graph_.nodes[n].inputs[0]].push_back(n);
     }
@@ -32,7 +32,7 @@ class ParallelMatMulFuser : private Absorber {
   }
 
  private:
-  // Of a float32 value and a constant matrix.
+  // A product of a float32 value and a constant matrix.
   bool IsProduct(const Node& node) const {
     if (!Is(node, "MatMul") && !Is(node, "FusedMatMul", "chairlift")) return false;
     const Tensor* b = ConstantInput(graph_, node, 1);
@@ -40,7 +40,7 @@ class ParallelMatMulFuser : private Absorber {
            shape(node.inputs[0]).has_rank() && shape(node.inputs[0]).rank() > 0;
   }
 
-  // Why the product cannot share a node; null where it can.
+  // Why the product cannot share a node; null if it can.
   const char* Problem(const Node& node) const {
     if (!node.attributes.String("activation", "").empty()) return "an activation follows it";
     if (HasInput(node, 3)) return "a residual is added to it";
@@ -51,7 +51,7 @@ class ParallelMatMulFuser : private Absorber {
     return nullptr;
   }
 
-  // One node in the place of the first.
+  // Puts one node in the place of the first.
   bool Fuse(const std::vector<int>& nodes) {
     std::vector<int> fitting;
     for (int n : nodes) {
@@ -79,7 +79,7 @@ class ParallelMatMulFuser : private Absorber {
     return true;
   }
 
-  // Attention whose queries, keys and values several products give.
+  // Notes attention whose queries, keys and values come from several products.
   void NoteAttention() {
     const Links links(graph_);
     for (const Node& node : graph_.nodes) {
@@ -88,7 +88,7 @@ class ParallelMatMulFuser : private Absorber {
       }
       std::set<int> products;
       for (size_t i = 0; i < 3; ++i) FindProducts(links, node.inputs[i], products);
-      // Angles by place are products too, as a rule of something else.
+      // Angles by position are products too, usually of another value.
       const bool together = std::any_of(products.begin(), products.end(),
                                         [&](int n) { return graph_.nodes[n].outputs.size() >= 3; });
       if (products.size() < 2 || together) continue;
@@ -97,9 +97,9 @@ class ParallelMatMulFuser : private Absorber {
     }
   }
 
-  // The products that `id` follows from, with no other between.
+  // The products that `id` depends on without another product in between.
   void FindProducts(const Links& links, ValueId id, std::set<int>& products) const {
-    constexpr size_t kMostNodes = 64;  // more than stand between a product and attention
+    constexpr size_t kMostNodes = 64;  // more than there are between a product and attention
     std::vector<int> open = {links.producer(id)};
     std::set<int> seen;
     while (!open.empty() && seen.size() < kMostNodes) {
@@ -111,14 +111,14 @@ class ParallelMatMulFuser : private Absorber {
         products.insert(n);
         continue;
       }
-      // What shapes follow from is no product of theirs.
+      // Inputs that only determine a shape do not count.
       for (size_t i = 0; i < (node.def->OnlyMoves() ? 1 : node.inputs.size()); ++i) {
         open.push_back(links.producer(node.inputs[i]));
       }
     }
   }
 
-  // Why the products are not one.
+  // Why the products are not fused.
   std::string Apart(const std::set<int>& products) const {
     const Node* first = nullptr;
     for (const int n : products) {

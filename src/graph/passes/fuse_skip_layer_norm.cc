@@ -1,5 +1,5 @@
-// A sum and the layer normalisation of it become one pass over the rows: chairlift::SkipLayerNorm
-// (TurboTransformers §4.1). The sum stays an output where others read it.
+// Fuses a sum and its layer normalisation into one pass over the rows: chairlift::SkipLayerNorm
+// (TurboTransformers §4.1). The sum stays an output if others read it.
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 #include "graph/passes/row_norm.h"

@@ -1,4 +1,4 @@
-// What a pass must leave so that requests are still refused that were.
+// Keeps the checks that a pass would remove, so that invalid requests are still refused.
 #include "graph/passes/keep_checks.h"
 
 #include <algorithm>
@@ -18,8 +18,8 @@ bool BroadcastsExactly(const SymbolicShape& in, const SymbolicShape& out) {
   return true;
 }
 
-// Whether the node may refuse what a request brings, as far as is known: not where it computes
-// sizes, nor where its operands broadcast for sure, nor where it moves its only input.
+// Whether the node may refuse a request, as far as is known. It cannot if it computes sizes, if its
+// operands certainly broadcast, or if it moves its only input.
 bool MayRefuse(const Graph& graph, const Node& node) {
   const auto is_size = [&](ValueId id) {
     return id == kNoValue || graph.values[id].elements || graph.values[id].is_constant();
@@ -37,7 +37,7 @@ bool MayRefuse(const Graph& graph, const Node& node) {
   });
 }
 
-// Nodes that an output depends on once the removals are made.
+// Nodes that an output depends on after the removals.
 std::vector<bool> Needed(const Graph& graph, const std::vector<Removal>& removals) {
   std::vector<bool> read(graph.values.size(), false), needed(graph.nodes.size(), false);
   for (const ValueId id : graph.outputs) read[id] = true;
@@ -59,7 +59,7 @@ std::vector<bool> Needed(const Graph& graph, const std::vector<Removal>& removal
 void KeepChecks(const Graph& graph, std::vector<Removal>& removals) {
   const std::vector<bool> before = Needed(graph, std::vector<Removal>(graph.nodes.size()));
   const std::vector<bool> after = Needed(graph, removals);
-  // Computed from what a node gives that would be lost.
+  // Whether it is computed from the output of a node that would be lost.
   std::vector<bool> checked(graph.values.size(), false);
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
@@ -67,7 +67,7 @@ void KeepChecks(const Graph& graph, std::vector<Removal>& removals) {
     for (const ValueId id : node.inputs) keep = keep || (id != kNoValue && checked[id]);
     if (!keep) continue;
     removals[n].wanted = false;
-    if (after[n]) continue;  // now it reads its inputs, and so what would be lost is not
+    if (after[n]) continue;  // now it reads its inputs, so the lost node's check is not needed
     for (const ValueId id : node.outputs) {
       if (id != kNoValue) checked[id] = true;
     }

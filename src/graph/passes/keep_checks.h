@@ -1,4 +1,4 @@
-// What a pass must leave so that requests are still refused that were.
+// Keeps the checks that a pass would remove, so that invalid requests are still refused.
 #ifndef CHAIRLIFT_GRAPH_PASSES_KEEP_CHECKS_H_
 #define CHAIRLIFT_GRAPH_PASSES_KEEP_CHECKS_H_
 
@@ -8,15 +8,15 @@
 
 namespace chairlift {
 
-// A node that a pass would take out.
+// A node that a pass wants to remove.
 struct Removal {
   bool wanted = false;
-  int kept_input = -1;  // the input that is read in place of its output; -1: none
+  int kept_input = -1;  // the input that replaces its output; -1: none
 };
 
-// Takes back the removals, one a node, that would leave a node unread which may refuse a request.
-// Shape rules take requests to be valid: the shape of Add(x, y) may be known while Add has still to
-// check x against y. A node that no output depended on before may go.
+// Cancels those removals, one per node, that would leave a node unread which may refuse a request.
+// Shape rules assume valid requests: the shape of Add(x, y) may be known although Add must still
+// check x against y. A node that no output depended on before may be removed.
 void KeepChecks(const Graph& graph, std::vector<Removal>& removals);
 
 }  // namespace chairlift

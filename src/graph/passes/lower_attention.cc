@@ -13,10 +13,10 @@ using Ints = std::vector<int64_t>;
 
 class AttentionLowering {
  public:
-  // `cached`: of nodes with a past, else of those without one.
+  // `cached`: handle nodes with a past, else those without one.
   AttentionLowering(Graph& graph, bool cached) : graph_(graph), cached_(cached) {}
 
-  // Why the node stays as it is; empty where it need not.
+  // Why the node is left unchanged; empty if it can be lowered.
   std::string Problem(const Node& node) const {
     if (Has(node.inputs, 6) || (HasPast(node) && !cached_)) return "it has a cache";
     for (size_t i = cached_ ? 3 : 1; i < node.outputs.size(); ++i) {
@@ -149,7 +149,7 @@ class AttentionLowering {
     new_.back().attributes.Set("perm", Ints{0, 2, 1, 3});
     return out;
   }
-  // Operand i behind its past, as the node gives it out.
+  // Operand i appended to its past, as the node outputs it.
   ValueId Joined(const Node& node, size_t i, ValueId added) {
     const std::vector<Dim> from = Dims(added);
     const std::string name = fmt::format("{}/present{}", node.name, i);
@@ -162,7 +162,7 @@ class AttentionLowering {
     return out;
   }
 
-  // A mask as what is added to scores.
+  // A mask as a value to add to scores.
   ValueId Added(const std::string& name, ValueId mask) {
     if (graph_.values[mask].dtype != DType::kBool) return mask;
     constexpr float kNone = -std::numeric_limits<float>::infinity();

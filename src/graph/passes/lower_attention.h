@@ -1,4 +1,4 @@
-// ONNX's own Attention as the fused kernel's.
+// Lowers ONNX's own Attention to the fused kernel.
 #ifndef CHAIRLIFT_GRAPH_PASSES_LOWER_ATTENTION_H_
 #define CHAIRLIFT_GRAPH_PASSES_LOWER_ATTENTION_H_
 
@@ -9,13 +9,13 @@
 
 namespace chairlift {
 
-// Makes chairlift::Attention of every Attention node without a cache that it can stand for; returns
-// how many there were. `notes` takes why others were left: they run as they are, but the kernels
-// and rules of chairlift::Attention (packed tokens among them) do not know them.
+// Replaces every Attention node without a cache by chairlift::Attention if possible; returns the
+// number of replacements. `notes` receives the reasons for the others. They still run, but the
+// kernels and rules of chairlift::Attention (including packed tokens) do not apply to them.
 int LowerAttention(Graph& graph, std::vector<std::string>& notes);
 
-// Of the Attention nodes that have a past: it is joined with the new keys, and `causal` counts from
-// the last. Their masks must have a column for each key, which is for the caller to know.
+// For Attention nodes with a past: it is joined with the new keys, and `causal` counts from the
+// last. The caller must know that their masks have a column for each key.
 int LowerCachedAttention(Graph& graph, std::vector<std::string>& notes);
 
 }  // namespace chairlift

@@ -1,4 +1,4 @@
-// Rewrites of the graph: named, switchable, timed, verified after.
+// Rewrites of the graph: named, switchable, timed, and verified afterwards.
 #ifndef CHAIRLIFT_GRAPH_PASSES_PASS_H_
 #define CHAIRLIFT_GRAPH_PASSES_PASS_H_
 
@@ -15,14 +15,15 @@ namespace chairlift {
 struct Pass {
   const char* name;     // "fuse_conv_activation"
   const char* summary;  // one line for `inspect --passes`
-  // Returns how many rewrites it made. `notes` takes why something that looked alike was left.
+  // Returns the number of rewrites. `notes` receives the reasons why similar nodes were not
+  // rewritten.
   StatusOr<int> (*run)(Graph& graph, std::vector<std::string>& notes);
 };
 
-// In the order they run. One file each in this folder.
+// In the order in which they run. Each is a file in this folder.
 std::span<const Pass> AllPasses();
 
-// InvalidArgument where one of `names` is not a pass's.
+// InvalidArgument if one of `names` is not the name of a pass.
 Status CheckPassNames(const std::set<std::string>& names);
 
 struct PassReport {
@@ -33,7 +34,8 @@ struct PassReport {
   bool skipped = false;
 };
 
-// Runs all passes but those named in `disabled`, the verifier after each, and infers shapes again.
+// Runs all passes except those in `disabled`, with the verifier after each, and infers shapes
+// again.
 StatusOr<std::vector<PassReport>> RunPasses(Graph& graph, const std::set<std::string>& disabled);
 
 }  // namespace chairlift

@@ -11,7 +11,7 @@
 namespace chairlift {
 namespace {
 
-// The first so many passes make work for each other: they run in turn until none finds any.
+// The first passes, this many, enable each other: they run in turn until none finds anything.
 constexpr size_t kSimplifiers = 5;
 constexpr int kMaxPassRounds = 8;
 
@@ -29,10 +29,10 @@ StatusOr<int> RunOnAll(const Pass& pass, Graph& graph, std::vector<std::string>&
   return rewrites;
 }
 
-// Runs one pass, checks what it did, and adds to its report. Returns the number of rewrites.
+// Runs one pass, checks the result, and adds to its report. Returns the number of rewrites.
 StatusOr<int> RunOne(const Pass& pass, Graph& graph, PassReport& report) {
   const auto start = std::chrono::steady_clock::now();
-  report.notes.clear();  // those of the last round are the ones that hold
+  report.notes.clear();  // only the notes of the last round are valid
   auto rewrites = RunOnAll(pass, graph, report.notes);
   if (!rewrites.ok()) return Annotate(rewrites.status(), std::string("pass ") + pass.name);
   if (*rewrites > 0) {
@@ -50,7 +50,7 @@ StatusOr<int> RunOne(const Pass& pass, Graph& graph, PassReport& report) {
 
 std::span<const Pass> AllPasses() {
   static const Pass kPasses[] = {
-      // The simplifiers, and before them what they would fold.
+      // The simplifiers, after the pass that recognises what they would fold.
       RecogniseBlockwise(),
       FoldConstants(),
       ShareConstantsWithBodies(),
@@ -61,8 +61,8 @@ std::span<const Pass> AllPasses() {
       RecogniseGates(),
       RecogniseChannelShuffle(),
       RecogniseLayerNorm(),
-      // One kernel for several operators. A sum before a layer normalisation belongs to that rather
-      // than to the product before it.
+      // One kernel for several operators. A sum before a layer normalisation is fused with it
+      // rather than with the product before.
       FuseLstmGates(),
       FuseBatchNorm(),
       FuseConv(),
@@ -71,10 +71,10 @@ std::span<const Pass> AllPasses() {
       FuseSkipLayerNorm(),
       FuseMatMul(),
       FuseParallelMatMul(),
-      // What the kernels above have no place for.
+      // What the kernels above cannot include.
       FuseElementwise(),
       RemoveDeadNodes(),
-      // Last: it fixes layouts by value.
+      // Last: it fixes the layout of each value.
       AssignLayouts(),
   };
   return kPasses;
@@ -97,7 +97,7 @@ StatusOr<std::vector<PassReport>> RunPasses(Graph& graph, const std::set<std::st
     reports[i].name = passes[i].name;
     reports[i].skipped = disabled.contains(passes[i].name);
   }
-  // What a pass leaves dead goes at once, so that the next sees who really reads a value.
+  // Dead nodes are removed after each pass, so that the next one sees the real readers of a value.
   const size_t cleaner = static_cast<size_t>(
       std::find_if(passes.begin(), passes.end(),
                    [](const Pass& pass) { return pass.run == RemoveDeadNodes().run; }) -

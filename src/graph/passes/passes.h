@@ -1,4 +1,4 @@
-// The passes, one file each; the order they run in is in passes.cc.
+// The passes, one file each; passes.cc has their order.
 #ifndef CHAIRLIFT_GRAPH_PASSES_PASSES_H_
 #define CHAIRLIFT_GRAPH_PASSES_PASSES_H_
 

@@ -1,6 +1,6 @@
-// A product with weights that DequantizeLinear makes of constants in blocks along their columns
-// becomes chairlift::MatMulNBits: the weights stay packed. Without it they would be folded, to four
-// bytes each.
+// Replaces a product with constant weights that DequantizeLinear computes in blocks along their
+// columns by chairlift::MatMulNBits: the weights stay packed. Without this pass they would be
+// folded to four bytes each.
 #include <algorithm>
 #include <utility>
 
@@ -11,11 +11,11 @@
 namespace chairlift {
 namespace {
 
-// Codes [K, N] as integers, and what each block of `block` of a column has.
+// Codes [K, N] as integers, and the parameters of each block of `block` codes of a column.
 struct BlockwiseConstant {
   const Tensor* codes = nullptr;
   const Tensor* scales = nullptr;  // [blocks, N]
-  const Tensor* zeros = nullptr;   // likewise, or null
+  const Tensor* zeros = nullptr;   // [blocks, N], or null
   int64_t block = 0;
 
   int64_t k() const { return codes->shape()[0]; }
@@ -76,7 +76,7 @@ class BlockwiseRecogniser {
   }
 
   void Rewrite(Node& node, const BlockwiseConstant& weights) {
-    // Codes count from 0: by how much they rise, and in how many bits they fit then.
+    // Codes are shifted to start at 0: computes the shift and the number of bits.
     int least = 0, most = 0;
     for (const Tensor* t : {weights.codes, weights.zeros}) {
       for (int64_t i = 0; t != nullptr && i < t->size(); ++i) {

@@ -33,7 +33,7 @@ class ChannelShuffles {
     int64_t groups;
   };
 
-  // That whose last node this is.
+  // The shuffle whose last node this is.
   std::optional<Shuffle> Match(const Node& node) const {
     if (!Is(node, "Reshape")) return std::nullopt;
     const Node* transpose = Producer(node.inputs[0], "Transpose");

@@ -1,5 +1,5 @@
-// x · gate(x) written out: Silu (sigmoid), HardSwish (hard sigmoid, or clip(x + 3, 0, 6) / 6), Mish
-// (tanh of softplus).
+// x · gate(x) in plain operators: Silu (sigmoid), HardSwish (hard sigmoid, or clip(x + 3, 0, 6) /
+// 6), Mish (tanh of softplus).
 #include <optional>
 
 #include "graph/passes/passes.h"
@@ -17,7 +17,7 @@ class GatesMatcher {
  public:
   GatesMatcher(const Graph& graph, const Links& links) : graph_(graph), links_(links) {}
 
-  // What x · `gate` is.
+  // The operator that x · `gate` equals.
   std::optional<Gate> Match(ValueId x, ValueId gate) const {
     const Node* node = Producer(gate);
     if (node == nullptr) return std::nullopt;
@@ -39,7 +39,7 @@ class GatesMatcher {
     return std::nullopt;
   }
 
-  // Where `node` is v · factor: v.
+  // If `node` is v · factor: v.
   std::optional<ValueId> Scaled(const Node& node, double factor) const {
     const auto parts = SplitScalar(graph_, node);
     if (!parts) return std::nullopt;

@@ -1,4 +1,4 @@
-// x/2 · (1 + erf(x/√2)), and its approximation by tanh, written out become Gelu.
+// Recognises x/2 · (1 + erf(x/√2)), and its approximation by tanh, in plain operators as Gelu.
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 #include "ops/input_values.h"
@@ -13,7 +13,7 @@ class GeluMatcher {
  public:
   GeluMatcher(const Graph& graph, const Links& links) : graph_(graph), links_(links) {}
 
-  // What the function inside, erf or tanh, was taken of: x.
+  // The x in the argument of erf or tanh.
   ValueId ErfOperand(const Node& erf) const {
     const Node* scaled = Producer(erf.inputs[0]);
     if (scaled == nullptr) return kNoValue;
@@ -45,7 +45,7 @@ class GeluMatcher {
     return kNoValue;
   }
 
-  // From 1 + f on: the value of x/2 · (1 + f), in whatever order its factors are multiplied.
+  // Starting at 1 + f: the value of x/2 · (1 + f), with its factors multiplied in any order.
   ValueId Result(const Node& inside, ValueId x) const {
     const Node* sum = Reader(inside.outputs[0]);
     if (sum == nullptr || !Is(*sum, "Add")) return kNoValue;

@@ -1,4 +1,4 @@
-// (x − mean) / √(var + ε) · scale + shift over the last axis, written out, becomes
+// Recognises (x − mean) / √(var + ε) · scale + shift over the last axis, in plain operators, as
 // LayerNormalization.
 #include <optional>
 
@@ -11,7 +11,7 @@ namespace {
 struct Found {
   ValueId x = kNoValue;
   ValueId scale = kNoValue;
-  ValueId shift = kNoValue;  // may stay absent
+  ValueId shift = kNoValue;  // may be absent
   double epsilon = 0;
   int last = -1;  // the node that computes the result
 };
@@ -20,7 +20,7 @@ class LayerNormMatcher {
  public:
   LayerNormMatcher(const Graph& graph, const Links& links) : graph_(graph), links_(links) {}
 
-  // Where it looks alike but is none, `why` says why.
+  // If it is similar but does not match, `why` receives the reason.
   std::optional<Found> Match(const Node& sqrt, const char*& why) const {
     Found f;
     const Node* sum = Producer(sqrt.inputs[0]);
@@ -67,7 +67,7 @@ class LayerNormMatcher {
     return n < 0 ? nullptr : &graph_.nodes[n];
   }
 
-  // A mean over the last axis, which stays as 1.
+  // A mean over the last axis, with that axis kept as 1.
   bool IsLastMean(const Node& node) const {
     if (!Is(node, "ReduceMean") || node.attributes.Int("keepdims", 1) == 0) return false;
     const SymbolicShape& shape = graph_.values[node.inputs[0]].shape;
@@ -76,7 +76,7 @@ class LayerNormMatcher {
     return (*axes)[0] == -1 || (shape.has_rank() && (*axes)[0] == shape.rank() - 1);
   }
 
-  // v where id is v².
+  // v if id is v².
   ValueId SquareRoot(ValueId id) const {
     const Node* node = Producer(id);
     if (node == nullptr) return kNoValue;
@@ -88,7 +88,7 @@ class LayerNormMatcher {
     return two ? node->inputs[0] : kNoValue;
   }
 
-  // x where id is x − mean(x).
+  // x if id is x − mean(x).
   ValueId Centred(ValueId id) const {
     const Node* node = Producer(id);
     if (node == nullptr || !Is(*node, "Sub")) return kNoValue;
@@ -99,7 +99,7 @@ class LayerNormMatcher {
     return node->inputs[0];
   }
 
-  // One value for each element of x's last axis.
+  // One value per element of x's last axis.
   bool IsVectorOf(ValueId id, ValueId x) const {
     if (id == kNoValue) return false;
     const SymbolicShape& v = graph_.values[id].shape;

@@ -1,4 +1,4 @@
-// Nodes that no output depends on go, and so do values and outputs that nobody reads.
+// Removes nodes that no output depends on, and values and outputs that nothing reads.
 #include <algorithm>
 #include <utility>
 
@@ -58,7 +58,7 @@ StatusOr<int> RunRemoveDeadNodes(Graph& graph, std::vector<std::string>&) {
     for (ValueId id : node.inputs) {
       if (id != kNoValue) read[id] = true;
     }
-    // Optional outputs that nobody reads are not asked for.
+    // Optional outputs that nothing reads are not requested.
     if (node.def->max_outputs == OperatorDef::kVariadic) continue;
     for (int i = std::max(1, node.def->min_outputs); i < static_cast<int>(node.outputs.size());
          ++i) {

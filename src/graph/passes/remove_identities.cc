@@ -1,5 +1,5 @@
-// Nodes that hand on their input unchanged go: Identity, inference-time Dropout, casts to the same
-// type, movements that move nothing, arithmetic with neutral elements.
+// Removes nodes that return their input unchanged: Identity, Dropout at inference, casts to the
+// same type, moves without effect, arithmetic with neutral elements.
 #include "graph/passes/keep_checks.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
@@ -7,8 +7,8 @@
 namespace chairlift {
 namespace {
 
-// The input that the node hands on as output 0, or -1. Its output's shape counts as its inputs give
-// it: what the file declares may be left over from another version of the model.
+// The input that the node returns as output 0, or -1. The shape of its output is derived from its
+// inputs; the one declared in the file may be left over from another version of the model.
 int HandsOn(const Graph& graph, const Node& node) {
   if (node.def->hands_on == nullptr || node.inputs.empty() || node.inputs[0] == kNoValue ||
       graph.values[node.inputs[0]].dtype != graph.values[node.outputs[0]].dtype) {

@@ -1,4 +1,4 @@
-// What rewrites have in common: who reads what, constants, replacing and removing.
+// Helpers of rewrites: readers of values, constants, replacing and removing.
 #ifndef CHAIRLIFT_GRAPH_PASSES_REWRITE_H_
 #define CHAIRLIFT_GRAPH_PASSES_REWRITE_H_
 
@@ -10,18 +10,18 @@
 
 namespace chairlift {
 
-// Who computes and who reads each value, as of when it was made.
+// The producer and the readers of each value, at the time of construction.
 class Links {
  public:
   explicit Links(const Graph& graph);
 
   // The node that computes the value; -1 for inputs, constants and kNoValue.
   int producer(ValueId id) const { return id == kNoValue ? -1 : producers_[id]; }
-  // The nodes that read it, once for each of their inputs that does.
+  // The nodes that read it, once for each input that does.
   const std::vector<int>& readers(ValueId id) const { return readers_[id]; }
   bool is_output(ValueId id) const { return is_output_[id]; }
-  // The one node that reads it, through one of its inputs; -1 where there is another reader or the
-  // graph gives it out.
+  // The only node that reads it, through one of its inputs; -1 if there is another reader or the
+  // value is a graph output.
   int SoleReader(ValueId id) const {
     return !is_output_[id] && readers_[id].size() == 1 ? readers_[id][0] : -1;
   }
@@ -34,36 +34,36 @@ class Links {
   std::vector<bool> is_output_;
 };
 
-// Whether the node is ai.onnx's (or `domain`'s) operator of that name.
+// Whether the node is the operator of that name of ai.onnx (or of `domain`).
 bool Is(const Node& node, std::string_view name, std::string_view domain = "");
 
-// Input i where it is a constant; else null.
+// Input i if it is a constant; else null.
 const Tensor* ConstantInput(const Graph& graph, const Node& node, int i);
 // The value of a floating-point constant of one element.
 std::optional<double> ScalarInput(const Graph& graph, const Node& node, int i);
 // The elements of an integer constant.
 std::optional<std::vector<int64_t>> IntegersInput(const Graph& graph, const Node& node, int i);
-// What is known of them, for the functions of an OperatorDef.
+// What is known about the values, for the functions of an OperatorDef.
 std::vector<ValueInfo> InfosOf(const Graph& graph, const std::vector<ValueId>& ids);
 // A new constant value.
 ValueId AddConstant(Graph& graph, const std::string& name, Tensor t);
 
-// Everything that reads `from`, the graph's outputs included, reads `to`.
+// Everything that reads `from`, including graph outputs, now reads `to`.
 void ReplaceReads(Graph& graph, ValueId from, ValueId to);
-// Takes out the nodes marked.
+// Removes the marked nodes.
 void RemoveNodes(Graph& graph, const std::vector<bool>& removed);
-// Puts nodes into topological order, otherwise as they were. The graph must be acyclic.
+// Sorts nodes topologically, otherwise keeping their order. The graph must be acyclic.
 void SortNodes(Graph& graph);
 
-// Of a node of two inputs, the one that is not `id`; kNoValue where neither or both are.
+// For a node of two inputs: the one that is not `id`; kNoValue if neither or both are.
 ValueId OtherInput(const Node& node, ValueId id);
-// The inputs of a node of two, one of them a float constant of one element.
+// The inputs of a node of two, one of which is a float constant of one element.
 struct ScalarAndOther {
   double scalar;
   ValueId other;
 };
 std::optional<ScalarAndOther> SplitScalar(const Graph& graph, const Node& node);
-// Whether the two agree to float32 rounding.
+// Whether both are equal up to float32 rounding.
 bool Near(double a, double b);
 
 }  // namespace chairlift

@@ -7,7 +7,7 @@
 namespace chairlift {
 namespace {
 
-// Input i is absent or a constant of `width` elements.
+// Whether input i is absent or a constant of `width` elements.
 bool IsVector(const Graph& graph, const Node& node, int i, const Dim& width) {
   if (i >= static_cast<int>(node.inputs.size()) || node.inputs[i] == kNoValue) return true;
   const Tensor* t = ConstantInput(graph, node, i);

@@ -1,4 +1,4 @@
-// What a LayerNormalization must be for its rows to be taken in by a fused kernel.
+// The conditions under which a fused kernel can include a LayerNormalization.
 #ifndef CHAIRLIFT_GRAPH_PASSES_ROW_NORM_H_
 #define CHAIRLIFT_GRAPH_PASSES_ROW_NORM_H_
 
@@ -8,13 +8,13 @@
 
 namespace chairlift {
 
-// Why the node is none: it must normalise float32 over the last axis alone, with a scale and shift
-// that are constants (others might depend on what is fused), and give out the result only. Empty
-// where it is one.
+// Why the node does not fit; empty if it does. It must normalise float32 over the last axis only,
+// have a constant scale and shift (others might depend on the fused nodes), and output only the
+// result.
 std::string RowNormProblem(const Graph& graph, const Node& norm);
 
-// The node as `def`, which has a LayerNormalization's epsilon, and x as a second output where that
-// is read elsewhere.
+// Makes the node a `def`, which has a LayerNormalization's epsilon, with x as a second output if
+// that is read elsewhere.
 void SetRowNorm(Node& norm, const OperatorDef* def, std::vector<ValueId> inputs, ValueId sum);
 
 }  // namespace chairlift

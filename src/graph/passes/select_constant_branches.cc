@@ -1,4 +1,4 @@
-// An If whose condition is constant becomes the branch that it takes.
+// Replaces an If with a constant condition by the branch that it takes.
 #include <utility>
 
 #include "graph/passes/passes.h"
@@ -7,8 +7,8 @@
 namespace chairlift {
 namespace {
 
-// Appends the nodes of `body` to `nodes`, its values to `graph`; `arguments` are as many as its
-// inputs. Returns the body's outputs as values of the graph.
+// Appends the nodes of `body` to `nodes` and its values to `graph`; `arguments` has one value per
+// input. Returns the body's outputs as values of the graph.
 std::vector<ValueId> Splice(Graph& graph, std::vector<Node>& nodes, const Graph& body,
                             const std::string& prefix, std::span<const ValueId> arguments) {
   std::vector<ValueId> renamed(body.values.size(), kNoValue);
@@ -65,7 +65,7 @@ StatusOr<int> RunSelectConstantBranches(Graph& graph, std::vector<std::string>&)
     ++count;
   }
   graph.nodes = std::move(nodes);
-  // In the reverse order: a branch may hand on what an earlier one gave.
+  // In reverse order: a branch may return the result of an earlier one.
   for (auto it = replaced.rbegin(); it != replaced.rend(); ++it) {
     ReplaceReads(graph, it->first, it->second);
   }

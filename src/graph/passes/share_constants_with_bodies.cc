@@ -1,5 +1,5 @@
-// Bodies of If, Loop and Scan that capture a constant hold it themselves, so that it can be folded
-// and packed there.
+// Copies constants that bodies of If, Loop and Scan capture into the bodies, so that they can be
+// folded and packed there.
 #include <memory>
 
 #include "graph/passes/passes.h"

@@ -20,7 +20,7 @@ using Dims = std::vector<int64_t>;
 
 std::string Listed(const Dims& dims) { return fmt::format("[{}]", fmt::join(dims, ",")); }
 
-// The sizes between open dimensions, each as its product: [2,-1,3,4] gives 2, 12.
+// The products of the sizes between open dimensions: [2,-1,3,4] gives 2, 12.
 std::optional<Dims> Products(const Dims& dims) {
   Dims products = {1};
   for (const int64_t dim : dims) {
@@ -33,8 +33,8 @@ std::optional<Dims> Products(const Dims& dims) {
   return products;
 }
 
-// The constant with which a Reshape makes `to` of `from`, both with the batch: 0 keeps a dimension,
-// −1 is the one that follows from the others. Nothing where more than one would have to.
+// The constant with which a Reshape converts `from` to `to`, both with the batch: 0 keeps a
+// dimension, −1 is deduced. Nothing if more than one would have to be deduced.
 std::optional<Dims> ReshapeBetween(const Dims& from, const Dims& to) {
   std::vector<size_t> open;
   for (size_t i = 0; i < from.size(); ++i) {
@@ -59,7 +59,7 @@ Dims WithBatch(Dims dims, bool batch) {
   return dims;
 }
 
-// Open dimensions of a port get symbols of their own.
+// Open dimensions of a port get new symbols.
 SymbolicShape ShapeOf(const Dims& dims, const std::string& batch, const std::string& port) {
   std::vector<Dim> shape;
   for (const int64_t dim : dims) {
@@ -83,7 +83,7 @@ class PortsRewriter {
     for (const ValueId id : graph_.outputs) outputs.push_back(graph_.values[id].shape);
     batch_ = ports_.batch ? BatchName() : "";
     CHAIRLIFT_RETURN_IF_ERROR(DeclareInputs());
-    // What the file says of its outputs, which inference forgot.
+    // Information in the file about its outputs that inference dropped.
     for (size_t i = 0; i < outputs.size(); ++i) {
       CHAIRLIFT_RETURN_IF_ERROR(DeclareOutput(graph_.outputs[i], outputs[i]));
     }
@@ -180,7 +180,7 @@ class PortsRewriter {
                        [&](const ComputedInput& input) { return input.name == name; });
   }
 
-  // The symbol that dimension 0 of all inputs has already, and nothing else has; else a new one.
+  // The symbol that dimension 0 of all inputs already has, and nothing else; else a new one.
   std::string BatchName() const {
     std::set<std::string> first, others;
     for (const ValueId id : graph_.inputs) {
@@ -232,7 +232,7 @@ class PortsRewriter {
     return SpecialiseShapes(graph_, {}, changed);
   }
 
-  // `in_file`: as it was known before the inputs were declared.
+  // `in_file`: its shape before the inputs were declared.
   Status DeclareOutput(ValueId id, SymbolicShape in_file) {
     const Value& value = graph_.values[static_cast<size_t>(id)];
     const bool shaped =
@@ -243,11 +243,12 @@ class PortsRewriter {
     const DeclaredPort open{.name = value.name};
     const DeclaredPort& declared = port == nullptr ? open : *port;
     CHAIRLIFT_RETURN_IF_ERROR(DeclareShape(declared, ports_.batch, "output", in_file));
-    SymbolicShape inferred = value.shape;  // it stays: what is declared is not proved
+    SymbolicShape inferred = value.shape;  // it is kept: the declaration is not proved
     return DeclareShape(declared, ports_.batch, "output", inferred);
   }
 
-  // The graph takes a new value in place of `id`, of its name; the old one is then to be computed.
+  // Makes a new value with its name an input of the graph instead of `id`; the old value must then
+  // be computed.
   ValueId ReplaceInput(ValueId id, SymbolicShape shape) {
     const Value& old = graph_.values[static_cast<size_t>(id)];
     const ValueId fresh =
@@ -257,7 +258,7 @@ class PortsRewriter {
     return fresh;
   }
 
-  // A node in `nodes`, the last of which gives `to`.
+  // Makes the last node in `nodes` compute `to`.
   static void GiveTo(std::vector<Node>& nodes, ValueId to) { nodes.back().outputs = {to}; }
 
   Status ReshapeInput(const DeclaredPort& port) {
@@ -325,7 +326,8 @@ class PortsRewriter {
     return absl::OkStatus();
   }
 
-  // The graph gives a new value, of the name of the old one, which `node` makes of that.
+  // Makes a new value with the old one's name an output of the graph; `node` computes it from the
+  // old one.
   void ReplaceOutput(const std::string& name, ValueId old, ValueId fresh) {
     if (std::count(graph_.inputs.begin(), graph_.inputs.end(), old) == 0) {
       NameOfValue(old) += "/in_model";
@@ -416,7 +418,7 @@ Status DeclareShape(const DeclaredPort& port, bool batch, const char* what, Symb
       if (wanted >= 0) dim = Dim(wanted);
       continue;
     }
-    // Shapes of outputs are known better than the file says.
+    // Inferred shapes of outputs are better than those in the file.
     if (dim.value() != wanted && (is_input || wanted >= 0)) return contradicts();
   }
   return absl::OkStatus();

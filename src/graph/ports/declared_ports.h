@@ -1,5 +1,5 @@
-// Inputs and outputs as a configuration declares them: checked against the file's, and, where
-// clients are to use other shapes, added to the graph.
+// Inputs and outputs as declared in a configuration: checked against the file, and converted by
+// added nodes if clients use other shapes.
 #ifndef CHAIRLIFT_GRAPH_PORTS_DECLARED_PORTS_H_
 #define CHAIRLIFT_GRAPH_PORTS_DECLARED_PORTS_H_
 
@@ -15,23 +15,23 @@ namespace chairlift {
 struct DeclaredPort {
   std::string name = {};
   DType dtype = DType::kUndefined;  // kUndefined: not declared
-  // As clients bring or get it, without the batch; -1: any size. Absent: not declared.
+  // As clients send or receive it, without the batch; -1: any size. Absent: not declared.
   std::optional<std::vector<int64_t>> dims = {};
-  // As the file has it, where that is another shape of as many elements.
+  // As in the file, if that is another shape with the same number of elements.
   std::optional<std::vector<int64_t>> reshape = {};
-  // An input that the file takes as a list of all elements, [elements].
+  // An input that the file has as a list of all elements, [elements].
   bool ragged = false;
 };
 
-// An input of the file that clients do not send: it follows from the size of another, as clients
-// bring that. Each request is a batch of its own.
+// An input of the file that clients do not send: it is computed from the size of another input, as
+// clients send that. Each request is a separate batch.
 struct ComputedInput {
   enum class Kind {
     kElements,          // [1]: the number of elements
-    kElementsFromZero,  // [2]: 0, and that
-    kElementsAsShape,   // [elements], the values mean nothing
-    kItemShapes,        // [rows, rank]: for each row its shape
-    kItemShapesInOne,   // [rows · rank]
+    kElementsFromZero,  // [2]: 0, then the number of elements
+    kElementsAsShape,   // [elements], with arbitrary values
+    kItemShapes,        // [rows, rank]: the shape of each row
+    kItemShapesInOne,   // [rows · rank]: the same in one dimension
   };
   Kind kind = Kind::kElements;
   std::string name = {};
@@ -39,7 +39,7 @@ struct ComputedInput {
   DType dtype = DType::kUndefined;
 };
 
-// An output that gets the shape of an input, as clients bring that.
+// An output that gets the shape of an input, as clients send that.
 struct ShapedOutput {
   std::string name = {};
   std::string source = {};
@@ -52,21 +52,21 @@ struct DeclaredPorts {
   std::vector<ComputedInput> computed = {};
   std::vector<ShapedOutput> shaped = {};
 
-  // Whether it asks for other inputs or outputs than the file has.
+  // Whether it requires other inputs or outputs than the file has.
   bool Rewrites() const;
 };
 
-// Has the graph take and give what is declared. The graph must have passed InferShapes().
-// InvalidArgument names the input or output that contradicts the file, Unimplemented what cannot be
-// done.
+// Changes the graph's inputs and outputs to the declared ones. The graph must have passed
+// InferShapes(). InvalidArgument names the input or output that contradicts the file, Unimplemented
+// says what is not supported.
 Status DeclarePorts(const DeclaredPorts& ports, Graph& graph);
 
-// The same of one input or output of anything else than a graph: checks `shape`, and fills in what
-// it leaves open. `what` is "input" or "output". The batch is left as it is.
+// The same for one input or output of something other than a graph: checks `shape` and fills in its
+// open dimensions. `what` is "input" or "output". The batch is unchanged.
 Status DeclareShape(const DeclaredPort& port, bool batch, const char* what, SymbolicShape& shape);
 
-// That clients' `dims` and the file's `reshape` have as many elements: as many open dimensions in
-// both, and equal products between them.
+// Checks that the clients' `dims` and the file's `reshape` have the same number of elements: as
+// many open dimensions, with equal products between them.
 Status CheckReshape(const DeclaredPort& port, const char* what);
 
 }  // namespace chairlift

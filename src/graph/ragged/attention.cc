@@ -1,4 +1,4 @@
-// Attention: each query looks at the keys of its own sequence.
+// Attention: each query attends to the keys of its own sequence.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -10,7 +10,7 @@ namespace {
 
 using Kind = Form::Kind;
 
-using Axes = std::array<int, 4>;  // of batch, head, row, column
+using Axes = std::array<int, 4>;  // for batch, head, row, column
 
 StatusOr<Axes> ReadAxes(Context& c, const char* name) {
   const std::vector<int64_t> given = c.attributes().Ints(name, {0, 1, 2, 3});
@@ -36,7 +36,7 @@ StatusOr<ValueId> Operand(Context& c, int i, const Axes& axes) {
   Packer& packer = c.packer();
   const std::string& name = c.node().name;
   Attributes axis;
-  // The batch is 1 there: moving it moves nothing.
+  // The batch is 1 there, so moving it is free.
   ValueId id = packer.Emit(name, "Squeeze", {c.packed(i), packer.Integers({axes[0]})});
   const auto place = [&](int a) { return int64_t{a} - (a > axes[0] ? 1 : 0); };
   const std::vector<int64_t> perm = {place(axes[2]), place(axes[1]), place(axes[3])};
@@ -48,13 +48,13 @@ StatusOr<ValueId> Operand(Context& c, int i, const Axes& axes) {
   return id;
 }
 
-// What is added to the scores of each key, [T]; kNoValue: nothing.
+// The value to add to the scores of each key, [T]; kNoValue: nothing.
 StatusOr<ValueId> FollowedMask(Context& c) {
   Packer& packer = c.packer();
   const Form& form = c.in(3);
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(3));
   const int rank = static_cast<int>(dims.size());
-  const int first = 4 - rank;  // the place of its axis 0 in [batch, head, query, key]
+  const int first = 4 - rank;  // the position of its axis 0 in [batch, head, query, key]
   if (form.length + first != 3 || (form.tokens() && form.batch + first != 0) ||
       !(form.tokens() || form.positions())) {
     return Unimplemented("its mask is not one for each key");

@@ -16,7 +16,7 @@ struct Bound {
   bool grows = false;
 };
 
-// Larger numbers are not places.
+// Larger numbers are not positions.
 constexpr int64_t kLarge = int64_t{1} << 40;
 
 std::optional<Bound> OfConstant(const Tensor& t) {
@@ -38,7 +38,7 @@ std::optional<Bound> Sum(const Bound& a, const Bound& b) {
   return Bound{a.low + b.low, a.high + b.high, a.grows || b.grows};
 }
 
-// By marks, 0 or 1, of something that is never negative.
+// A product of marks, 0 or 1, with a value that is never negative.
 std::optional<Bound> Product(const Bound& a, const Bound& b) {
   const auto mark = [](const Bound& m) { return m.low >= 0 && m.high <= 1 && !m.grows; };
   if (a.low < 0 || b.low < 0) return std::nullopt;
@@ -64,7 +64,7 @@ class Bounds {
       known_[static_cast<size_t>(out)] =
           graph_.values[static_cast<size_t>(out)].dtype == DType::kBool ? Bound{0, 1, false}
                                                                         : Of(node);
-      // What overflows is no place.
+      // A value that overflows is not a position.
       std::optional<Bound>& bound = known_[static_cast<size_t>(out)];
       if (bound && (bound->low <= -kLarge || bound->high >= kLarge)) bound.reset();
     }

@@ -1,4 +1,4 @@
-// How long sequences may be so that no table is read beyond its end.
+// The maximum length of sequences for which no table is read beyond its end.
 #ifndef CHAIRLIFT_GRAPH_RAGGED_BOUNDS_H_
 #define CHAIRLIFT_GRAPH_RAGGED_BOUNDS_H_
 
@@ -8,9 +8,9 @@
 
 namespace chairlift::ragged {
 
-// The longest length for which every Gather from a fixed table by something that grows with the
-// length (places, running sums of marks) stays within the table; 0: not limited. A longer request
-// may fail, and its batch with it.
+// The longest length for which every Gather from a fixed table by a value that grows with the
+// length (positions, running sums of marks) stays within the table; 0: no limit. A longer request
+// may fail, together with its batch.
 int64_t LongestForTables(const Packer& packer);
 
 }  // namespace chairlift::ragged

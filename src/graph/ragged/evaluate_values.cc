@@ -13,10 +13,10 @@ namespace chairlift::ragged {
 namespace {
 
 constexpr int64_t kMaxValueBytes = int64_t{256} << 20;
-constexpr size_t kMaxLiveBytes = size_t{1} << 30;  // of all values at a time
+constexpr size_t kMaxLiveBytes = size_t{1} << 30;  // of all values at any time
 const Tensor kNothing;
 
-// The nodes that `targets` follow from; where `cut`, but for what only gives its shape.
+// The nodes that `targets` depend on; with `cut`, without values of which only the shape is used.
 StatusOr<std::vector<bool>> Needed(const Graph& graph, std::span<const ValueId> targets, bool cut) {
   const Links links(graph);
   std::vector<bool> needed(graph.nodes.size(), false);
@@ -54,7 +54,7 @@ StatusOr<Shape> ShapeAt(const Value& value, const std::map<std::string, int64_t>
   return shape;
 }
 
-// Shape or Size of something whose shape is known, but which is not at hand.
+// Shape or Size of a value whose shape is known but which is not available.
 StatusOr<Tensor> SizesAt(const Graph& graph, const Node& node,
                          const std::map<std::string, int64_t>& sizes) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape,
@@ -95,7 +95,7 @@ StatusOr<std::vector<Tensor>> EvaluateValues(const Graph& graph, std::span<const
   for (const auto& [place, tensor] : inputs) {
     values[static_cast<size_t>(graph.inputs[static_cast<size_t>(place)])] = tensor;
   }
-  // Values go when their last reader has run.
+  // Values are freed when their last reader has run.
   std::vector<size_t> last(graph.values.size(), 0);
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     if (!needed[n] || (cut && graph.nodes[n].def->gives_sizes)) continue;
@@ -107,7 +107,7 @@ StatusOr<std::vector<Tensor>> EvaluateValues(const Graph& graph, std::span<const
   WeightCache weights;
   SoloTeam team;
   size_t live = 0;
-  std::vector<size_t> held(graph.values.size(), 0);  // of what is computed here
+  std::vector<size_t> held(graph.values.size(), 0);  // of values computed here
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     if (!needed[n]) continue;
     const Node& node = graph.nodes[n];

@@ -1,4 +1,4 @@
-// A part of a graph, cut out and run.
+// Extracts a part of a graph and runs it.
 #ifndef CHAIRLIFT_GRAPH_RAGGED_EVALUATE_VALUES_H_
 #define CHAIRLIFT_GRAPH_RAGGED_EVALUATE_VALUES_H_
 
@@ -13,13 +13,13 @@
 
 namespace chairlift::ragged {
 
-// The inputs of the graph whose elements (not only sizes) `value` depends on, by place.
-// Unimplemented where its dependencies are not known.
+// The graph inputs on whose elements (not only sizes) `value` depends, by index. Unimplemented if
+// its dependencies are unknown.
 StatusOr<std::vector<int>> ReadInputs(const Graph& graph, ValueId value);
 
-// `targets` computed from the given inputs (by place; others may not be read). Where `sizes` are
-// given, by name, Shape and Size follow from declared dimensions alone, and what they are of need
-// not be computed. Memory is bounded: ResourceExhausted.
+// Computes `targets` from the given inputs (by index; no others may be read). If `sizes` are given,
+// by name, Shape and Size follow from declared dimensions alone, and their inputs need not be
+// computed. Memory is bounded: ResourceExhausted.
 StatusOr<std::vector<Tensor>> EvaluateValues(const Graph& graph, std::span<const ValueId> targets,
                                              const std::map<int, Tensor>& inputs,
                                              const std::map<std::string, int64_t>& sizes);

@@ -53,7 +53,7 @@ StatusOr<Labels> JoinedLabels(Context& c, const AxisMap& map) {
   return labels;
 }
 
-// No operand has entries of its own along the label, other than one for all.
+// Checks that no operand has more than one entry along the label.
 Status CheckOthers(Context& c, const AxisMap& map, int label, bool of_batch) {
   for (int i = 0; i < c.num_inputs() && label != AxisMap::kNone; ++i) {
     const AxisMap::Operand& operand = map.inputs[static_cast<size_t>(i)];
@@ -89,7 +89,9 @@ Status FollowAxes(Context& c) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckOthers(c, map, labels.batch, true));
   CHAIRLIFT_RETURN_IF_ERROR(CheckOthers(c, map, labels.length, false));
   const bool has_length = labels.length != AxisMap::kNone;
-  if (!has_length && labels.batch == AxisMap::kNone) return c.Copy(Form());  // nothing it reads
+  if (!has_length && labels.batch == AxisMap::kNone)
+    return c.Copy(Form());  // it reads no token or
+                            // row
   Form form = Form::Of(!has_length                      ? labels.rows ? Kind::kRows : Kind::kUniform
                        : labels.batch == AxisMap::kNone ? Kind::kPositions
                                                         : Kind::kTokens);

@@ -1,14 +1,14 @@
-// How a value depends on sequences and tokens, and its place in the packed graph.
+// How a value depends on sequences and tokens, and its form in the packed graph.
 //
 // The packed graph is the original one run as one batch of one long sequence: where the original
-// has [batch, length, ...], it has [1, T, ...], and most nodes are copied as they are. What follows
-// from whole sequences has R entries along the batch instead. A value is one of
+// has [batch, length, ...], it has [1, T, ...], and most nodes are copied unchanged. Values that
+// depend on whole sequences have R entries along the batch instead. A value is one of
 //   fixed      the same for every request; the same in both graphs;
-//   sizes      integers that follow from batch and length alone (Shape and the arithmetic on it);
-//   uniform    the same for every sequence, though it has the batch among its axes: 1 there;
-//   rows       entry b along `batch` follows from sequence b; R there;
-//   positions  entry l along `length` follows from the place l in a sequence, whatever its length;
-//              T there, the entry of each token's place;
+//   sizes      integers that depend on batch and length alone (Shape and the arithmetic on it);
+//   uniform    the same for every sequence, though the batch is one of its axes: 1 there;
+//   rows       entry b along `batch` depends on sequence b; R there;
+//   positions  entry l along `length` depends on position l in a sequence, for any length;
+//              T there, the entry for each token's position;
 //   tokens     entry (b, l) belongs to token l of sequence b; 1 along `batch`, T along `length`; or
 //              both are one axis (batch·length entries in this order), T;
 //   unknown    anything else, with the reason.
@@ -21,16 +21,16 @@
 
 namespace chairlift::ragged {
 
-// The names of the two dimensions in the original graph, which no value's own dimension can have.
+// The names of the two dimensions in the original graph, which no other dimension can have.
 inline constexpr char kBatchSymbol[] = "(batch)";
 inline constexpr char kLengthSymbol[] = "(length)";
 
 struct Form {
   enum class Kind { kFixed, kSizes, kUniform, kRows, kPositions, kTokens, kUnknown };
   Kind kind = Kind::kFixed;
-  int batch = -1;        // of uniform, rows, tokens: the axis
-  int length = -1;       // of positions, tokens: the axis
-  std::string why = {};  // of unknown
+  int batch = -1;        // for uniform, rows, tokens: the axis
+  int length = -1;       // for positions, tokens: the axis
+  std::string why = {};  // for unknown
 
   static Form Of(Kind kind, int batch = -1, int length = -1) {
     return {.kind = kind, .batch = batch, .length = length};
@@ -48,11 +48,11 @@ struct Form {
   bool tokens() const { return kind == Kind::kTokens; }
   bool unknown() const { return kind == Kind::kUnknown; }
   bool merged() const { return tokens() && batch == length; }
-  // Whether `axis` is one of its own.
+  // Whether `axis` is its batch or its length.
   bool Has(int axis) const { return axis == batch || axis == length; }
   // [batch, length, ...].
   bool leading_tokens() const { return tokens() && batch == 0 && length == 1; }
-  // With axes moved: `to(axis)`.
+  // With axes renumbered by `to(axis)`.
   template <typename To>
   Form Moved(const To& to) const {
     Form moved = *this;

@@ -8,7 +8,7 @@
 namespace chairlift::ragged {
 namespace {
 
-// [2] of a number; not present where a tensor of the type cannot hold it.
+// [2] of a number; not present if the type cannot hold it.
 Tensor Twice(int64_t number, DType dtype) {
   Tensor t = Tensor::Allocate(dtype, Shape{2});
   for (int64_t i = 0; i < 2; ++i) {
@@ -30,7 +30,7 @@ Tensor Twice(int64_t number, DType dtype) {
   return t;
 }
 
-// [2] of 0 and 1; not present where marks are of no such type.
+// [2] of 0 and 1; not present if marks cannot have this type.
 Tensor Marks(DType dtype) {
   switch (dtype) {
     case DType::kInt64:
@@ -218,8 +218,8 @@ Grid Grid::Reshaped(std::vector<Extent> to_dims) const {
       break;
     }
   }
-  // Marks along both axes of a pair, or along neither, stay what they are; nothing else may go
-  // along one.
+  // Marks along both axes of a pair, or along neither, are unchanged; nothing else may vary along
+  // one of them.
   const auto of_pair = [&](int axis) {
     return axis >= 0 && (axis == split || (merged >= 0 && to[static_cast<size_t>(axis)] == merged));
   };

@@ -1,6 +1,6 @@
-// For each value of the packed graph: which hidden tokens may be left out so that it stays the same
-// for the tokens (and sequences) that are kept. And whether it is 0 at hidden tokens, so that a sum
-// does not miss them.
+// For each value of the packed graph: which hidden tokens may be left out without changing it for
+// the kept tokens (and sequences). Also whether it is 0 at hidden tokens, so that a sum does not
+// change without them.
 #include "graph/ragged/hidden.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace chairlift::ragged {
 namespace {
 
-// The greater, the more may be left out.
+// A larger value means that more may be left out.
 enum class Ignores { kNone, kTrailing, kAll };
 
 struct Known {
@@ -34,13 +34,13 @@ class Analysis {
         mask_(mask_input),
         known_(graph_.values.size()) {}
 
-  // Of all [R, ...] outputs (of all, where none is), and of all [T, ...] outputs.
+  // For all [R, ...] outputs (for all, if there are none), and for all [T, ...] outputs.
   struct Found {
     Ignores rows = Ignores::kAll;
     Ignores tokens = Ignores::kAll;
   };
 
-  // Nothing where the input marks no tokens anywhere.
+  // Nothing if the input does not mark tokens anywhere.
   std::optional<Found> Run() {
     known_[static_cast<size_t>(graph_.inputs[static_cast<size_t>(mask_)])].zero = true;
     for (const Node& node : graph_.nodes) {
@@ -89,7 +89,7 @@ class Analysis {
         marks_ = true;
       }
     } else if (Is(node, "RaggedToken", "chairlift")) {
-      // The first token stays wherever one counts.
+      // The first token is kept in every sequence that has a valid one.
       if (node.attributes.Int("index", 0) == 0) most = Ignores::kTrailing;
     } else if (Is(node, "RaggedCumSum", "chairlift")) {
       const bool reverse = node.attributes.Int("reverse", 0) != 0;
@@ -99,13 +99,13 @@ class Analysis {
     return known;
   }
 
-  // Whether the result is 0 wherever hidden tokens are, as some operand is. Values are finite.
+  // Whether the result is 0 at hidden tokens because an operand is. Values are finite.
   bool KeepsZeros(const Node& node) const {
     if (node.def->OnlyMoves()) return Input(node, 0).zero;
     return (Is(node, "And") || Is(node, "Mul")) && (Input(node, 0).zero || Input(node, 1).zero);
   }
 
-  // Which hidden tokens may be left out where `bias`, [T], is added to the scores of keys.
+  // Which hidden tokens may be left out if `bias`, [T], is added to the scores of keys.
   Ignores Hidden(ValueId bias) {
     const auto [found, fresh] = hidden_.emplace(bias, Ignores::kNone);
     if (fresh) {
@@ -116,7 +116,7 @@ class Analysis {
     return found->second;
   }
 
-  // Whether it separates hidden tokens from all others, as the mask alone says.
+  // Whether it separates hidden tokens from all others using the mask alone.
   bool HidesEach(ValueId bias) const {
     const auto inputs = ReadInputs(graph_, bias);
     if (!inputs.ok() || *inputs != std::vector<int>{mask_}) return false;
@@ -125,17 +125,18 @@ class Analysis {
            (*b)[0] <= (*b)[1] - kHidingScore;
   }
 
-  // Whether hidden tokens after the last that counts are hidden from all others, and change nothing
-  // for those, because it is one number where a token's place is below the number of tokens of its
-  // sequence that count, and another elsewhere.
+  // Whether hidden tokens after the last valid one are hidden from all others without affecting
+  // them. This holds if the bias is one number for positions below the number of valid tokens in
+  // the sequence, and another number elsewhere.
   bool HidesTrailing(ValueId bias) const {
     if (!FollowsFromCount(bias)) return false;
-    const auto b = Bias(bias, {1, 0});  // of one count, a place below it and one that is not
+    const auto b = Bias(bias, {1, 0});  // with one valid token: a position below that count, and
+                                        // one that is not
     return b && (*b)[0] > -kHidingScore && (*b)[0] < kHidingScore &&
            (*b)[1] <= (*b)[0] - kHidingScore;
   }
 
-  // Whether it follows, token by token, from comparisons of places with counts alone.
+  // Whether each token's bias depends only on comparisons of positions with counts.
   bool FollowsFromCount(ValueId bias) const {
     std::vector<ValueId> open = {bias};
     while (!open.empty()) {
@@ -162,7 +163,7 @@ class Analysis {
     return false;
   }
 
-  // The number of tokens of each one's sequence that the mask marks with 1.
+  // The number of tokens that the mask marks with 1 in each token's sequence.
   bool IsCount(ValueId id) const {
     const Node* spread = Producer(Moved(id));
     if (spread == nullptr || !Is(*spread, "RaggedSpread", "chairlift")) return false;
@@ -205,7 +206,7 @@ class Analysis {
     return producer < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(producer)];
   }
 
-  // What a value's numbers come from, where they only change their shape or type.
+  // The source of a value's numbers, if its nodes only change their shape or type.
   ValueId Moved(ValueId id) const {
     for (const Node* node = Producer(id); node != nullptr; node = Producer(id)) {
       const DType dtype = graph_.values[static_cast<size_t>(id)].dtype;
@@ -217,7 +218,7 @@ class Analysis {
     return id;
   }
 
-  // The bias of one sequence under `mask`; nothing where it follows from anything else.
+  // The bias of one sequence under `mask`; nothing if it depends on anything else.
   std::optional<std::vector<float>> Bias(ValueId bias, const std::vector<int64_t>& mask) const {
     const std::optional<Tensor> added = Evaluated(bias, mask);
     if (!added || added->dtype() != DType::kFloat) return std::nullopt;
@@ -225,7 +226,7 @@ class Analysis {
     return std::vector<float>(values.begin(), values.end());
   }
 
-  // One number for each token, likewise.
+  // One number per token, under the same conditions.
   std::optional<Tensor> Evaluated(ValueId id, const std::vector<int64_t>& mask) const {
     const auto length = static_cast<int64_t>(mask.size());
     const Value& value =

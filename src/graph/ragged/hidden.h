@@ -1,4 +1,4 @@
-// Which hidden tokens a packed model's answers do not depend on.
+// Finds the hidden tokens that do not affect a packed model's answers.
 #ifndef CHAIRLIFT_GRAPH_RAGGED_HIDDEN_H_
 #define CHAIRLIFT_GRAPH_RAGGED_HIDDEN_H_
 
@@ -6,8 +6,8 @@
 
 namespace chairlift::ragged {
 
-// Sets mask, rows_ignore_masked, rows_ignore_trailing and tokens_ignore_trailing of a model that is
-// complete otherwise.
+// Sets mask, rows_ignore_masked, rows_ignore_trailing and tokens_ignore_trailing of an otherwise
+// complete model.
 void FindHidden(RaggedModel& model);
 
 }  // namespace chairlift::ragged

@@ -21,7 +21,7 @@ namespace {
 
 using batch_axis::State;
 
-// More than any dimension has.
+// Larger than any dimension.
 constexpr int64_t kEndless = kMaxBatchRows;
 
 // One node, as its rule sees it.
@@ -56,7 +56,7 @@ Status Unfollowed(const Reader& reader) {
   return Unimplemented("it computes with places");
 }
 
-// --- Operators on elements one by one ------------------------------------------------------------
+// --- Elementwise operators -----------------------------------------------------------------------
 
 // A comparison of places with the same result for all of them.
 std::optional<bool> Compared(std::string_view op, const Place& a, const Place& b,
@@ -82,7 +82,7 @@ Grid Decided(bool value, std::vector<Extent> dims) {
   return Grid::OfBits(Tensor::Of<bool>(Shape{2}, {value, value}), std::move(dims));
 }
 
-// Of places, where the result is one, or does not depend on them.
+// For places, if the result is a place or does not depend on them.
 std::optional<Grid> OnPlaces(const Reader& reader, const std::vector<Grid>& operands,
                              const std::vector<Extent>& dims) {
   std::vector<Place> places;
@@ -108,7 +108,7 @@ std::optional<Grid> OnPlaces(const Reader& reader, const std::vector<Grid>& oper
   return result ? std::optional(Grid::OfPlace(*std::move(result), dims)) : std::nullopt;
 }
 
-// A function of bits that follow from one mark: computed for both.
+// A function of bits that depend on one mark: computed for both values.
 StatusOr<Grid> OnBits(const Reader& reader, const std::vector<Grid>& operands,
                       const std::vector<Extent>& dims) {
   Grid result;
@@ -158,7 +158,7 @@ StatusOr<Grid> Elementwise(const Reader& reader) {
   for (int i = 0; i < reader.num_inputs(); ++i) {
     if (reader.has(i)) operands.push_back(reader.in(i).Broadcast(dims));
   }
-  // A branch that is always taken.
+  // A Where that always takes the same branch.
   if (reader.op() == "Where" && operands[0].constant() &&
       operands[0].bits.dtype() == DType::kBool) {
     return operands[operands[0].bits.data<bool>()[0] ? 1 : 2];
@@ -172,7 +172,7 @@ StatusOr<Grid> Elementwise(const Reader& reader) {
 
 // --- Operators that move elements ----------------------------------------------------------------
 
-// Axes that change places, come or go: those that do are 1.
+// Axes that move, or that are added or removed, which must be 1.
 StatusOr<Grid> Move(const Reader& reader) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> from, reader.Dims(0));
   CHAIRLIFT_ASSIGN_OR_RETURN(const AxisMap map, reader.Axes());
@@ -216,7 +216,7 @@ StatusOr<Grid> Expand(const Reader& reader) {
   return reader.in(0).Broadcast(*dims);
 }
 
-// Only what takes all.
+// Only slices that take everything.
 StatusOr<Grid> Slice(const Reader& reader) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> from, reader.Dims(0));
   CHAIRLIFT_ASSIGN_OR_RETURN(const auto cuts, reader.Cuts());
@@ -274,15 +274,15 @@ StatusOr<Grid> Concat(const Reader& reader) {
   return result;
 }
 
-// --- Operators that read by place ----------------------------------------------------------------
+// --- Operators that read at places ---------------------------------------------------------------
 
-// Whether `place` goes through the whole of an axis of `dims` that is as long as `dim`, once.
+// Whether `place` visits each entry of a dimension of size `dim` once, along an axis of `dims`.
 bool GoesThrough(const Place& place, const std::vector<Extent>& dims, const Extent& dim) {
   const int axis = place.OnlyAxis();
   return axis >= 0 && dims[static_cast<size_t>(axis)] == dim;
 }
 
-// Of marks in a row, those of sequence b and token l at b·length + l. `at`: the dimensions of the
+// For marks in a row: sequence b and token l are at b·length + l. `at`: the dimensions of the
 // places, which are the result's axes from `first` on.
 StatusOr<Grid> GatherFlat(const Grid& data, const Place& place, const std::vector<Extent>& at,
                           int first, std::vector<Extent> dims) {
@@ -407,8 +407,8 @@ class Proof {
     return states_[static_cast<size_t>(id)].elements;
   }
 
-  // The nodes that the mask follows from, but for what sizes that are known follow from. Sets the
-  // grids that they start from.
+  // The nodes that the mask depends on, without those of known sizes. Sets the grids that they
+  // start from.
   std::vector<bool> Needed(ValueId mask) {
     std::vector<bool> needed(graph_.nodes.size(), false);
     std::vector<bool> seen(graph_.values.size(), false);
@@ -459,7 +459,7 @@ class Proof {
     if (node.def->gives_sizes) {
       CHAIRLIFT_RETURN_IF_ERROR(SizesOf(reader));
     } else if (batch_axis::ComputesSizes(node) && AllSizes(node)) {
-      // What it cannot prove, the rules below may.
+      // The rules below may prove what this one cannot.
       State& state = states_[static_cast<size_t>(node.outputs[0])];
       const SymbolicShape& shape = graph_.values[static_cast<size_t>(node.outputs[0])].shape;
       const Status status = batch_axis::FollowSizes(graph_, node, kBatchSymbol, states_);
@@ -493,14 +493,14 @@ class Proof {
     return absl::OkStatus();
   }
 
-  // Of what is added to scores, [batch, heads, queries, keys].
+  // For a value added to scores, [batch, heads, queries, keys].
   StatusOr<MaskRule> RuleOf(const Grid& grid) const {
     if (!grid.is_bits()) {
       return Unimplemented("cannot be followed: {}",
                            grid.why.empty() ? "it computes with places" : grid.why);
     }
     const std::vector<Extent>& dims = *grid.dims;
-    const int first = 4 - static_cast<int>(dims.size());  // the place of its axis 0
+    const int first = 4 - static_cast<int>(dims.size());  // the position of its axis 0
     if (grid.bits.dtype() != DType::kFloat || first < 0) {
       return Unimplemented("is no float32 of rank 4");
     }

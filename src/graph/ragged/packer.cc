@@ -155,7 +155,7 @@ ValueId Packer::Sizes(const std::vector<Extent>& elements, int rank, DType dtype
   if (rank == 0) sizes = Emit("size", "Squeeze", {sizes, Integers({0})});
   if (dtype == DType::kInt64) return sizes;
   Attributes to;
-  to.Set("to", int64_t{dtype == DType::kBool ? 9 : 6});  // else int32
+  to.Set("to", int64_t{dtype == DType::kBool ? 9 : 6});  // int64 or bool above; else int32
   return Emit("sizes", "Cast", {sizes}, to);
 }
 
@@ -179,7 +179,7 @@ StatusOr<MaskRule> Packer::ProvedMask(ValueId mask) {
   return Unimplemented("its mask {}", Message(found->second.status()));
 }
 
-// A mask that was followed already and is computed just so: exporters write one for each layer.
+// A mask already followed that is computed identically: exporters write one per layer.
 ValueId Packer::Twin(ValueId mask) const {
   const auto producer = [&](ValueId id) -> const Node* {
     for (const Node& node : original_.nodes) {
@@ -263,7 +263,7 @@ const std::vector<Extent>* Context::Elements(int i) const {
 }
 
 Status Context::Copy(const Form& form, const std::map<int, ValueId>& inputs) {
-  // Where lengths stand the packed graph has T, so that sizes follow by their own arithmetic only.
+  // The packed graph has T in place of lengths, so sizes are computed by their own arithmetic only.
   if (form.sizes()) return ComputesWithSizes();
   Node copy = node();
   for (int i = 0; i < num_inputs(); ++i) {

@@ -1,4 +1,4 @@
-// The packed graph while it is built, and what is known of the original one's values so far.
+// The packed graph under construction, and what is known about the values of the original.
 #ifndef CHAIRLIFT_GRAPH_RAGGED_PACKER_H_
 #define CHAIRLIFT_GRAPH_RAGGED_PACKER_H_
 
@@ -20,8 +20,8 @@ namespace chairlift::ragged {
 
 class Packer {
  public:
-  // `original` is as Prepare() leaves it, and outlives the packer, which keeps its shapes up to
-  // what is known of forms.
+  // `original` is the result of Prepare(), and must outlive the packer, which keeps its shapes up
+  // to date with the forms.
   explicit Packer(Graph& original);
 
   const Graph& original() const { return original_; }
@@ -30,18 +30,18 @@ class Packer {
 
   // --- By value of the original -----------------------------------------------------------------
   const Form& form(ValueId id) const { return forms_[static_cast<size_t>(id)]; }
-  // What the original value is in the packed graph; a constant is copied on first use. Of sizes
-  // there is nothing: see Sizes().
+  // The original value in the packed graph; a constant is copied on first use. Sizes have no such
+  // value: see Sizes().
   ValueId packed(ValueId id);
   void Set(ValueId id, Form form, ValueId packed);
   void SetSizes(ValueId id, batch_axis::State state);
   void SetUnknown(ValueId id, const std::string& why) {
     forms_[static_cast<size_t>(id)] = Form::Unknown(why);
   }
-  // For the rules of batch_axis: rows, sizes and what is shared.
+  // For the rules of batch_axis: rows, sizes and shared values.
   std::vector<batch_axis::State>& states() { return states_; }
 
-  // The model has no tables for sequences longer than `longest`.
+  // The model's tables do not cover sequences longer than `longest`.
   void LimitLength(int64_t longest) {
     model_.max_length = model_.max_length == 0 ? longest : std::min(model_.max_length, longest);
   }
@@ -54,21 +54,19 @@ class Packer {
   ValueId Integers(const std::vector<int64_t>& values);
   ValueId offsets();
   ValueId positions();
-  // Sizes as a tensor of rank `rank` (0 or 1), for a value that has R entries along the batch or
-  // 1.
+  // Sizes as a tensor of rank `rank` (0 or 1), for a value with R entries along the batch or 1.
   ValueId Sizes(const std::vector<Extent>& elements, int rank, DType dtype, bool rows);
   // [1, T, ...] as [T, ...] and back.
   ValueId DropBatch(ValueId id, const std::string& name);
   ValueId AddBatch(ValueId id, const std::string& name);
 
-  // What was done with the mask of an attention node, in words that follow "masks of 6 attentions:
-  // ".
+  // How the mask of an attention node was handled, worded to follow "masks of 6 attentions: ".
   void NoteMask(const std::string& what) { ++mask_notes_[what]; }
   // With the number of attention nodes.
   const std::map<std::string, int>& mask_notes() const { return mask_notes_; }
   // What the mask of an attention node hides.
   StatusOr<MaskRule> ProvedMask(ValueId mask);
-  // What the rule adds to the scores of each key, [T], where its input is 0 and 1 only.
+  // What the rule adds to the scores of each key, [T], if its input is only 0 and 1.
   ValueId KeyMask(const MaskRule& rule);
 
  private:
@@ -101,13 +99,13 @@ class Context : public batch_axis::NodeReader {
   // All inputs from `first` on are fixed or absent.
   bool FixedFrom(int first) const;
 
-  // Batch, length, numbers, and symbols of their own for what else is not known.
+  // Batch, length, numbers, and new symbols for unknown dimensions.
   StatusOr<std::vector<Extent>> Dims(int i) const override;
-  // Of what is the same for all requests, and of sizes.
+  // For values that are the same for all requests, and for sizes.
   const std::vector<Extent>* Elements(int i) const override;
   ValueId packed(int i) { return packer_.packed(id(i)); }
 
-  // The node as it is, with other inputs where given; all outputs are of that form.
+  // Copies the node, with other inputs if given; all outputs get that form.
   Status Copy(const Form& form) { return Copy(form, {}); }
   Status Copy(const Form& form, const std::map<int, ValueId>& inputs);
   // Output 0.
@@ -121,24 +119,24 @@ class Context : public batch_axis::NodeReader {
   const Form absent_;
 };
 
-// Sets the outputs, or says (Unimplemented) what stands in the way.
+// Sets the outputs, or returns Unimplemented with the reason.
 using Rule = Status (*)(Context&);
 using RuleTable = std::map<std::string, Rule, std::less<>>;
 // For operators whose result depends on data, or that have a ragged operator for work along the
-// length; the axis maps of the operators cover the others.
+// length. The axis maps of the operators cover the others.
 void AddShapeRules(RuleTable& rules);
 void AddIndexRules(RuleTable& rules);
 void AddReductionRules(RuleTable& rules);
 const RuleTable& PackingRules();
-// Attention, whose mask may be unknown: there is a proof for those alone (mask_proof.h).
+// Attention, whose mask may be unknown: only for attention there is a proof (mask_proof.h).
 Status PackAttention(Context& context);
-// Over keys and values that come from elsewhere (ops/ragged/source_attention.cc).
+// For keys and values that come from another model (ops/ragged/source_attention.cc).
 Status PackSourceAttention(Context& context);
 
-// By the operator's own axis map.
+// Applies the operator's own axis map.
 Status FollowAxes(Context& context);
 
-// The usual refusals.
+// The usual errors.
 Status MixesTokens();
 Status MixesSequences();
 Status ComputesWithSizes();

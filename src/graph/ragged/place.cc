@@ -40,7 +40,7 @@ bool SizeSum::AllAtMostZero() const {
   return std::all_of(terms_.begin(), terms_.end(), [](const auto& t) { return t.second < 0; });
 }
 
-// Where every term that grows is positive, the least is where all sizes are 1.
+// If every growing term is positive, the minimum is at sizes of 1.
 std::optional<int64_t> SizeSum::Least() const {
   int64_t least = 0;
   for (const auto& [powers, number] : terms_) {
@@ -120,7 +120,7 @@ std::optional<Place> Place::Product(const Place& a, const Place& b) {
   return product;
 }
 
-// Every index is at 0 or at its axis's end there.
+// The extremum has every index at 0 or at its axis's end.
 std::optional<SizeSum> Place::Bound(const std::vector<Extent>& dims, bool most) const {
   std::optional<SizeSum> bound = offset;
   for (const auto& [axis, step] : steps) {

@@ -1,4 +1,4 @@
-// Integers that follow from places along axes: sums of an axis's index times a size, and of sizes.
+// Integers that depend on positions along axes: sums of axis indices times sizes, and of sizes.
 #ifndef CHAIRLIFT_GRAPH_RAGGED_PLACE_H_
 #define CHAIRLIFT_GRAPH_RAGGED_PLACE_H_
 
@@ -12,17 +12,17 @@
 
 namespace chairlift::ragged {
 
-// A sum of products of the batch size, the length (both 1 at least) and a number.
+// A sum of products of the batch size, the length (both at least 1) and a number.
 class SizeSum {
  public:
   SizeSum() = default;  // 0
-  // Nothing where another dimension is a factor.
+  // Nothing if another dimension is a factor.
   static std::optional<SizeSum> Of(const Extent& extent);
   static SizeSum Number(int64_t value);
 
   bool is_zero() const { return terms_.empty(); }
   std::optional<int64_t> number() const;
-  // Bounds for all sizes; nothing where there is none, or where none is found.
+  // Bounds for all sizes; nothing if there is no bound or none is found.
   std::optional<int64_t> Least() const;
   std::optional<int64_t> Most() const;
   // Whether no term is negative, or positive.
@@ -38,19 +38,19 @@ class SizeSum {
   using Powers = std::pair<int, int>;  // of the batch size and of the length
   bool Add(const Powers& powers, int64_t number);
 
-  std::map<Powers, int64_t> terms_;  // none is 0
+  std::map<Powers, int64_t> terms_;  // no value is 0
 };
 
 // offset + Σ steps[axis] · (index along the axis).
 struct Place {
   SizeSum offset;
-  std::map<int, SizeSum> steps;  // none is 0
+  std::map<int, SizeSum> steps;  // no value is 0
 
-  // The axis whose index it is; −1 where it is something else.
+  // The axis whose index it is; −1 if it is something else.
   int OnlyAxis() const;
 
   static std::optional<Place> Sum(const Place& a, const Place& b, int64_t times_b = 1);
-  // Nothing where both go along axes.
+  // Nothing if both depend on indices.
   static std::optional<Place> Product(const Place& a, const Place& b);
   // Bounds over all indices into the dimensions `dims`.
   std::optional<int64_t> Least(const std::vector<Extent>& dims) const;

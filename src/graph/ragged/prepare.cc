@@ -9,7 +9,7 @@
 namespace chairlift::ragged {
 namespace {
 
-// The one name that a dimension of several inputs has.
+// The common name of a dimension of several inputs.
 class SharedDim {
  public:
   explicit SharedDim(const char* what) : what_(what) {}
@@ -65,7 +65,7 @@ Status NameInputs(Graph& graph) {
   return absl::OkStatus();
 }
 
-// Leaves what follows from the inputs alone.
+// Keeps only what follows from the inputs.
 Status InferAnew(Graph& graph) {
   std::vector<bool> input(graph.values.size(), false);
   for (const ValueId id : graph.inputs) input[static_cast<size_t>(id)] = true;
@@ -82,7 +82,7 @@ Status InferAnew(Graph& graph) {
 
 StatusOr<std::vector<PassReport>> RunPreparingPasses(Graph& graph) {
   CHAIRLIFT_RETURN_IF_ERROR(InferAnew(graph));
-  // Every rule would have to know the operators that later passes fuse.
+  // Otherwise every rule would have to support the operators that later passes fuse.
   const std::set<std::string> kept = {
       RecogniseBlockwise().name,     FoldConstants().name,    ShareConstantsWithBodies().name,
       SelectConstantBranches().name, RemoveIdentities().name, RecogniseGelu().name,

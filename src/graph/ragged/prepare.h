@@ -1,4 +1,4 @@
-// A model's graph in the form that the proof needs.
+// Converts a model's graph to the form that the proof needs.
 #ifndef CHAIRLIFT_GRAPH_RAGGED_PREPARE_H_
 #define CHAIRLIFT_GRAPH_RAGGED_PREPARE_H_
 
@@ -9,14 +9,13 @@
 
 namespace chairlift::ragged {
 
-// A copy whose inputs are [(batch), (length), ...] or [(batch), ...] (form.h has the names), whose
-// other shapes follow from those alone, whatever the file declares, and in which what exporters
-// write as several operators has been recognised; `passes` takes what was. Unimplemented where the
-// inputs are others.
+// A copy whose inputs are [(batch), (length), ...] or [(batch), ...] (names in form.h). Its other
+// shapes are inferred from those alone, whatever the file declares. Operators that exporters write
+// as several have been recognised; `passes` receives the reports. Unimplemented for other inputs.
 StatusOr<Graph> Prepare(const Graph& graph, std::vector<PassReport>& passes);
 
-// Infers all shapes again, from the inputs alone, and recognises what exporters write as several
-// operators, attention among them. What was.
+// Infers all shapes again from the inputs alone, and recognises operators that exporters write as
+// several, including attention. Returns the reports.
 StatusOr<std::vector<PassReport>> RunPreparingPasses(Graph& graph);
 
 }  // namespace chairlift::ragged

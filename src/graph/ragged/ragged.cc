@@ -1,4 +1,4 @@
-// The walk over the graph; form.h defines the proof's terms.
+// The walk over the graph; form.h defines the terms of the proof.
 #include "graph/ragged/ragged.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ class FormWalk {
  public:
   explicit FormWalk(Packer& packer) : packer_(packer), graph_(packer.original()) {}
 
-  // Sets the forms of the node's outputs, or says why nothing is known of them.
+  // Sets the forms of the node's outputs, or why they are unknown.
   Status Visit(const Node& node) {
     if (!node.def->deterministic) return Unimplemented("it is random");
     if (node.def->runs_bodies || !Subgraphs(node).empty()) {
@@ -68,7 +68,7 @@ class FormWalk {
   }
 
  private:
-  // Shape and Size of anything whose dimensions are known.
+  // Shape and Size of any value with known dimensions.
   Status SizesOf(const Node& node) {
     const ValueId id = node.inputs[0];
     const SymbolicShape& shape = graph_.values[static_cast<size_t>(id)].shape;
@@ -106,7 +106,7 @@ class FormWalk {
     return absl::OkStatus();
   }
 
-  // Whether all of the node's outputs are integers that follow from sizes, element by element.
+  // Whether all of the node's outputs are integers computed from sizes, element by element.
   bool SizeArithmetic(const Node& node) {
     std::vector<batch_axis::State>& states = packer_.states();
     if (!batch_axis::ComputesSizes(node) ||
@@ -125,7 +125,7 @@ class FormWalk {
       const bool followed =
           std::all_of(state.elements->begin(), state.elements->end(),
                       [](const Extent& e) { return !e.Without(kLengthSymbol).has_symbols(); });
-      // Comparisons of sizes are of use only where they are decided.
+      // Comparisons of sizes are useful only if their result is known.
       if (!followed || (!integer && value.dtype != DType::kBool)) return false;
     }
     for (const ValueId id : node.outputs) {
@@ -134,7 +134,8 @@ class FormWalk {
     return true;
   }
 
-  // What follows from whole sequences: the proof that batches stay apart holds for R of them too.
+  // For values that depend on whole sequences: the proof that batches are independent also holds
+  // for R of them.
   Status RowsAlone(Context& context) {
     bool rows = false, uniform = false;
     for (int i = 0; i < context.num_inputs(); ++i) {
@@ -168,7 +169,7 @@ class FormWalk {
   const Graph& graph_;
 };
 
-// The packed graph's outputs, under the original's names.
+// Sets the packed graph's outputs, with the original's names.
 Status GiveOut(Packer& packer) {
   const Graph& original = packer.original();
   Graph& graph = packer.graph();
@@ -194,8 +195,7 @@ Status GiveOut(Packer& packer) {
   return absl::OkStatus();
 }
 
-// Why a node that looks like attention was not recognised, so that its products mix tokens; or
-// empty.
+// Why a node similar to attention was not recognised, so that its products mix tokens; or empty.
 std::string AttentionLeft(const std::vector<PassReport>& passes) {
   const auto report = std::find_if(passes.begin(), passes.end(), [](const PassReport& r) {
     return r.name == FuseAttention().name;
@@ -206,7 +206,7 @@ std::string AttentionLeft(const std::vector<PassReport>& passes) {
                      more == 0 ? "" : fmt::format(" (and {} more)", more));
 }
 
-// Removes the inputs that are not used.
+// Removes unused inputs.
 void DropInputs(RaggedModel& model) {
   const Links links(model.graph);
   std::vector<ValueId> ids;
@@ -221,7 +221,7 @@ void DropInputs(RaggedModel& model) {
   model.inputs = std::move(inputs);
 }
 
-// "'a', 'b'": the original's inputs that go in as `role`.
+// "'a', 'b'": the original's inputs with the role `role`.
 std::string InputNames(const Graph& original, const RaggedModel& model, RaggedRole role) {
   std::string names;
   for (const RaggedInput& input : model.inputs) {
@@ -233,7 +233,7 @@ std::string InputNames(const Graph& original, const RaggedModel& model, RaggedRo
   return names;
 }
 
-// What was done, in words.
+// Describes the conversion in words.
 void Describe(const Packer& packer, RaggedModel& model) {
   const Graph& original = packer.original();
   std::vector<std::string> notes;
@@ -289,11 +289,11 @@ StatusOr<RaggedModel> MakeRagged(const Graph& graph) {
   InferBudget budget;
   for (Node& node : original.nodes) {
     std::string why;
-    // With what is known of its inputs so far.
+    // With what is known about its inputs so far.
     Status status = InferNode(original, node, budget);
     for (const ValueId id : node.inputs) {
-      // Of an attention's mask more may be found than the rules say, and shapes may be known
-      // where nothing else is.
+      // More may be found about an attention's mask than the rules say, and shapes may be known
+      // even if nothing else is.
       if (id != kNoValue && packer.form(id).unknown() && why.empty() &&
           !Is(node, "Attention", "chairlift") && !node.def->gives_sizes) {
         why = packer.form(id).why;

@@ -1,4 +1,4 @@
-// Operators that cut, number and pick along an axis, by numbers or by data.
+// Operators that slice, number and select along an axis, by constants or by data.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -48,7 +48,7 @@ StatusOr<std::vector<Cut>> KnownCuts(Context& c) {
   return cuts;
 }
 
-// table[..., 0:length, ...]: the entries of each token's place.
+// table[..., 0:length, ...]: the entries of each token's position.
 Status SlicePlaces(Context& c, const Cut& cut) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
   const Extent& size = dims[static_cast<size_t>(cut.axis)];
@@ -67,7 +67,7 @@ Status SlicePlaces(Context& c, const Cut& cut) {
 
 Status Slice(Context& c) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Cut> cuts, KnownCuts(c));
-  std::vector<Cut> own;  // along the batch or the length, but for those that keep all
+  std::vector<Cut> own;  // along the batch or the length, without those that keep everything
   for (const Cut& cut : cuts) {
     const bool numbers = cut.end.is_number();
     const bool along = c.in(0).Has(cut.axis);
@@ -81,7 +81,7 @@ Status Slice(Context& c) {
   }
   if (own.empty()) {
     if (c.FixedFrom(1)) return c.Copy(c.in(0));
-    // Ends that follow from sizes keep all.
+    // Ends computed from sizes keep everything.
     std::vector<int64_t> ends;
     ends.reserve(cuts.size());
     for (const Cut& cut : cuts) {
@@ -102,8 +102,8 @@ Status Slice(Context& c) {
   return PickToken(c, cut.start, true);
 }
 
-// One token of each sequence; what is picked along other axes, and rows of a table, are as the
-// operator says.
+// One token of each sequence. Selections along other axes, and rows of a table, are as the operator
+// defines.
 Status Gather(Context& c) {
   const Form& data = c.in(0);
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(0));
@@ -114,8 +114,8 @@ Status Gather(Context& c) {
   return PickToken(c, numbers[0], index_rank == 1);
 }
 
-// Of a table that is the same for every sequence, [batch, n] by [batch, length], or [1, n] by
-// [1, length].
+// From a table that is the same for every sequence, [batch, n] by [batch, length], or [1, n] by [1,
+// length].
 Status GatherElements(Context& c) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(0));

@@ -1,4 +1,4 @@
-// Operators for which, along the length, a ragged operator stands.
+// Operators with a ragged counterpart along the length.
 #include <algorithm>
 #include <utility>
 

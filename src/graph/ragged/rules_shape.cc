@@ -21,8 +21,8 @@ const Extent& BatchTimesLength() {
 }
 bool Varies(const Extent& dim) { return dim.batch() > 0 || dim.power(kLengthSymbol) > 0; }
 
-// Where the axes of `form` go when [from] is seen as [to]; an error where its entries do not stay
-// whole.
+// The new positions of the axes of `form` when [from] is reshaped to [to]; an error if its entries
+// do not stay whole.
 StatusOr<Form> Regroup(const Form& form, const std::vector<Extent>& from,
                        const std::vector<Extent>& to) {
   size_t prefix = 0;
@@ -32,7 +32,7 @@ StatusOr<Form> Regroup(const Form& form, const std::vector<Extent>& from,
          from[from.size() - 1 - suffix] == to[to.size() - 1 - suffix]) {
     ++suffix;
   }
-  // The dimensions in between are regrouped: they may join or split batch and length, or have
+  // The dimensions in between are regrouped: they may join or split batch and length, or contain
   // neither.
   std::vector<Extent> left(from.begin() + static_cast<int64_t>(prefix),
                            from.end() - static_cast<int64_t>(suffix));
@@ -52,7 +52,7 @@ StatusOr<Form> Regroup(const Form& form, const std::vector<Extent>& from,
                                         : -2;
   });
   if (none(left) && none(right)) return out;
-  // A dimension of one ends the common part early where it comes or goes.
+  // A dimension of one that is added or removed ends the common part early.
   const int at = static_cast<int>(prefix);
   if (form.tokens() && starts(left, {Extent::Batch(), Length()}) &&
       starts(right, {BatchTimesLength()})) {
@@ -62,7 +62,7 @@ StatusOr<Form> Regroup(const Form& form, const std::vector<Extent>& from,
       starts(right, {Extent::Batch(), Length()})) {
     return Form::Of(Kind::kTokens, at, at + 1);
   }
-  // The same varying dimensions in the same order, and ones that come or go around them.
+  // The same varying dimensions in the same order, with ones added or removed around them.
   std::vector<int> places;
   const auto plain = [](const std::vector<Extent>& dims) {
     return std::all_of(dims.begin(), dims.end(),
@@ -145,7 +145,7 @@ Status Flatten(Context& c) {
   return EmitReshape(c, form, to);
 }
 
-// The axes of a shape that is `batch` or `length` somewhere; an error where it depends on them in
+// The axes of a shape that has `batch` or `length` somewhere; an error if it depends on them in
 // other ways.
 StatusOr<Form> FormOf(const std::vector<Extent>& shape) {
   Form form;
@@ -196,7 +196,7 @@ Status Expand(Context& c) {
     } else {
       return Unimplemented("it makes {} entries of {}", to.ToString(), from.ToString());
     }
-    // A dimension that is there already stays as it is.
+    // An existing dimension is unchanged.
     target.push_back(from.is_one() ? to : Extent());
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(Form form, FormOf(out));

@@ -15,16 +15,16 @@
 namespace chairlift::ragged {
 namespace {
 
-// Of the largest element of an answer.
+// Relative to the largest element of an answer.
 constexpr double kTolerance = 1e-3;
 
 struct Trial {
   int64_t batch, length;
-  std::map<int, Tensor> inputs;  // of the original, by place
-  std::vector<Tensor> alone;     // what the original gives
+  std::map<int, Tensor> inputs;  // of the original, by index
+  std::vector<Tensor> alone;     // outputs of the original
 };
 
-// Marks and small numbers, which are places in any table; floats around 0.
+// Marks and small numbers, which are valid in any table; floats around 0.
 Tensor Fill(DType dtype, const Shape& shape, std::mt19937& random) {
   Tensor t = Tensor::Allocate(dtype, shape);
   std::memset(t.raw(), 0, t.byte_size());
@@ -93,7 +93,7 @@ std::map<int, Tensor> Pack(const RaggedModel& model, const std::vector<Trial>& t
   return packed;
 }
 
-// Whether `count` floats are equal but for rounding.
+// Whether `count` floats are equal up to rounding.
 bool Close(const float* a, const float* b, int64_t count) {
   double range = 1e-6;
   for (int64_t i = 0; i < count; ++i) {
@@ -106,7 +106,7 @@ bool Close(const float* a, const float* b, int64_t count) {
   return true;
 }
 
-// Whether `packed`, from dimension-0 entry `first` on, has what `alone` has.
+// Whether `packed`, from entry `first` of dimension 0 on, equals `alone`.
 bool Same(const Tensor& alone, const Tensor& packed, int64_t first, int64_t count) {
   const int64_t columns = packed.shape().NumElements(1, packed.shape().rank());
   if (packed.dtype() != alone.dtype() || alone.size() != count * columns ||
@@ -116,7 +116,7 @@ bool Same(const Tensor& alone, const Tensor& packed, int64_t first, int64_t coun
   if (alone.dtype() == DType::kFloat) {
     return Close(alone.data<float>(), packed.data<float>() + first * columns, alone.size());
   }
-  // Half precision rounds too coarsely to compare; the rest is exact.
+  // Half precision rounds too coarsely to compare; other types are exact.
   if (alone.dtype() != DType::kInt64 && alone.dtype() != DType::kInt32 &&
       alone.dtype() != DType::kBool) {
     return true;
@@ -133,8 +133,8 @@ Status TryPacked(const Graph& original, RaggedModel& model) {
   if (model.min_length > most) {
     return Unimplemented("no length fits: at least {}, at most {}", model.min_length, most);
   }
-  // Both in full precision: a rounding on the way makes more of what order sums are added up in
-  // than a wrong proof might.
+  // Both in full precision. Otherwise the order of sums could change the result through a rounding
+  // more than a wrong proof might.
   const std::optional<Graph> full = InFullPrecision(original);
   const std::optional<Graph> full_packed = InFullPrecision(model.graph);
   const Graph& packed_graph = full_packed ? *full_packed : model.graph;

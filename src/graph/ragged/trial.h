@@ -1,4 +1,4 @@
-// A packed model tried against the original one: the last guard against a wrong proof.
+// Compares a packed model with the original on samples: the last check of the proof.
 #ifndef CHAIRLIFT_GRAPH_RAGGED_TRIAL_H_
 #define CHAIRLIFT_GRAPH_RAGGED_TRIAL_H_
 
@@ -6,9 +6,9 @@
 
 namespace chairlift::ragged {
 
-// Runs a few short requests packed together and each of them alone on the original graph.
-// Unimplemented where answers differ by more than rounding. What the original cannot run is not
-// compared, and noted in the model.
+// Runs a few short requests packed together, and each alone on the original graph. Unimplemented if
+// answers differ by more than rounding. Requests that the original cannot run are not compared; the
+// model's notes say so.
 Status TryPacked(const Graph& original, RaggedModel& model);
 
 }  // namespace chairlift::ragged

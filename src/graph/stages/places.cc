@@ -12,21 +12,21 @@
 namespace chairlift {
 namespace {
 
-// Places that are told apart by cost: of those that are closer, the one where least crosses stands
-// for all.
+// Resolution of places by cost: of places that are closer, the one that the fewest bytes cross
+// represents all.
 constexpr int kSteps = 512;
-// How much it counts against a place that as much crosses it as crosses any: as much as a stage
-// that is off by a third.
+// The penalty of a place that the most bytes cross: equal to that of a stage whose cost is off by a
+// third.
 constexpr double kBytesWeight = 0.1;
-// How much it counts where operators of one stage prefer different batch sizes, for each part of
-// all costs that the best common size takes more: 4% as much as a stage of twice its share.
+// The penalty if operators of one stage prefer different batch sizes, per relative extra cost of
+// the best common size: 4% counts as much as a stage of twice its share.
 constexpr double kSizesWeight = 25;
 
 bool IsReorder(const Node& node) {
   return node.def->domain == "chairlift" && node.def->name == "Reorder";
 }
 
-// By value, whether it is rows in this graph, too.
+// By value: whether it is rows in this graph too.
 std::vector<bool> RowsOf(const Graph& graph, const std::set<std::string>& rows) {
   std::vector<bool> found(graph.values.size(), false);
   if (graph.inputs.empty() || !graph.values[graph.inputs[0]].shape.has_rank() ||
@@ -49,7 +49,7 @@ std::vector<bool> RowsOf(const Graph& graph, const std::set<std::string>& rows) 
   return found;
 }
 
-// The same of packed tokens.
+// The same for packed tokens.
 std::vector<bool> PackedRows(const Graph& graph) {
   std::vector<bool> found;
   for (const Value& value : graph.values) {
@@ -67,12 +67,12 @@ double BytesOfRow(const Value& value) {
   return bytes;
 }
 
-// A place that may be cut at, and the costs before it, as a share of all.
+// A possible cut, and the costs before it as a share of all.
 struct Candidate {
   int node = 0;
   double before = 0;
   double bytes = 0;
-  bool needed = false;  // must be cut at
+  bool needed = false;  // a cut is required here
 };
 
 std::vector<Candidate> Candidates(std::span<const CutPlace> places, std::span<const double> costs,
@@ -97,8 +97,8 @@ std::vector<Candidate> Candidates(std::span<const CutPlace> places, std::span<co
   return candidates;
 }
 
-// By how much, as a share of all costs, a stage of these nodes costs more in batches of the best
-// size for it as a whole than if each node had its own best size.
+// The extra cost of a stage of these nodes, as a share of all costs, if it runs at the best size
+// for the whole stage instead of each node at its own best size.
 class SizeRegret {
  public:
   SizeRegret(std::span<const std::vector<double>> row_costs, size_t nodes)
@@ -121,13 +121,13 @@ class SizeRegret {
   }
 
  private:
-  // Sums of the nodes before.
+  // Prefix sums over the nodes.
   std::vector<double> best_;
   std::vector<std::vector<double>> by_size_;
 };
 
-// The least sum of what counts against stages and places. At least as many stages as needed cuts
-// make.
+// Minimises the sum of the penalties of stages and places. There are at least as many stages as
+// required cuts create.
 std::vector<int> MostEven(std::span<const Candidate> candidates, int stages, int nodes,
                           const SizeRegret& regret) {
   double most = 0;
@@ -138,7 +138,7 @@ std::vector<int> MostEven(std::span<const Candidate> candidates, int stages, int
     needed_before[at + 1] = needed_before[at] + (candidates[at].needed ? 1 : 0);
   }
   constexpr double kNone = std::numeric_limits<double>::infinity();
-  // Of a stage from a candidate to another; −1: the model's beginning; `count`: its end.
+  // The penalty of a stage from one candidate to another; −1: the model's start; `count`: its end.
   const auto against = [&](std::ptrdiff_t from, size_t to) {
     const auto next = static_cast<size_t>(from + 1);
     if (needed_before[to] > needed_before[next]) return kNone;
@@ -149,7 +149,7 @@ std::vector<int> MostEven(std::span<const Candidate> candidates, int stages, int
            kSizesWeight * regret.Of(from < 0 ? 0 : candidates[static_cast<size_t>(from)].node,
                                     to == count ? nodes : candidates[to].node);
   };
-  // By place: the least of all ways to have the last of so many cuts there, and the cut before.
+  // By place: the minimum over all ways to have the k-th cut there, and the cut before.
   std::vector<double> least(count);
   std::vector<std::vector<int>> previous(static_cast<size_t>(stages) - 1, std::vector<int>(count));
   for (int cut = 0; cut + 1 < stages; ++cut) {
@@ -188,7 +188,7 @@ std::vector<int> MostEven(std::span<const Candidate> candidates, int stages, int
   return chosen;
 }
 
-// The place among `places` before this node. `where`: the setting that wants a cut after `name`.
+// The place in `places` before this node. `where`: the setting that wants a cut after `name`.
 Status CheckCut(const Graph& graph, std::span<const CutPlace> places, int node, const char* where,
                 const std::string& name) {
   if (node == static_cast<int>(graph.nodes.size())) {
@@ -202,8 +202,8 @@ Status CheckCut(const Graph& graph, std::span<const CutPlace> places, int node, 
       where, name, graph.values[obstacle].name, graph.values[obstacle].shape.ToString());
 }
 
-// The node behind the one that has this name, or gives the value that has. `where`: the setting
-// that wants a cut after it.
+// The node after the one that has this name, or after the one that computes the value of this name.
+// `where`: the setting that wants a cut after it.
 StatusOr<int> NodeBehind(const Graph& graph, const StageCuts& cuts, const char* where,
                          const std::string& name) {
   std::vector<std::string> known;
@@ -262,7 +262,7 @@ Status CheckDifferent(std::span<const int> nodes, const std::vector<std::string>
   return absl::OkStatus();
 }
 
-// The nodes that a value needs.
+// The nodes that a value depends on.
 std::vector<bool> NodesFor(const Graph& graph, ValueId value) {
   std::vector<bool> wanted(graph.values.size(), false), nodes(graph.nodes.size(), false);
   wanted[value] = true;
@@ -288,7 +288,7 @@ StatusOr<ValueId> OutputNamed(const Graph& graph, const std::string& name) {
                          KnownNames(name, known));
 }
 
-// The first nodes behind all that each exit needs.
+// The first node after everything that each exit depends on.
 StatusOr<std::vector<int>> ExitCuts(const Graph& graph, std::span<const CutPlace> places,
                                     const std::vector<std::string>& exits) {
   std::vector<int> nodes;

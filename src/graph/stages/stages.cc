@@ -13,7 +13,7 @@
 namespace chairlift {
 namespace {
 
-// Copies nodes [first, last) of a graph, and the values that they touch.
+// Copies nodes [first, last) of a graph, and their values.
 class StageWriter {
  public:
   StageWriter(const Graph& whole, Graph& stage) : whole_(whole), stage_(stage) {}
@@ -81,7 +81,7 @@ class Cutter {
   void Write(int first, int end, ModelStage& stage) {
     stage.graph.name = stage.name;
     StageWriter writer(graph_, stage.graph);
-    std::set<ValueId> given;  // by its own nodes
+    std::set<ValueId> given;  // values computed by its own nodes
     for (int n = first; n < end; ++n) {
       const Node& node = graph_.nodes[static_cast<size_t>(n)];
       for (const ValueId id : node.inputs) {
@@ -107,7 +107,7 @@ class Cutter {
 
   const Graph& graph_;
   const std::vector<int> last_;
-  std::vector<int> ends_;  // of stages: the nodes behind them
+  std::vector<int> ends_;  // of stages: the nodes after them
   StagedModel model_;
   std::map<ValueId, int> values_;
 };
@@ -161,7 +161,7 @@ std::set<std::string> NamesIn(const Graph& graph) {
 
 OtherNames RestoreNamesOfOutputs(std::span<const std::string> names, Graph& graph) {
   OtherNames others;
-  // Inputs keep theirs, and of several outputs that have become one the first gives its name.
+  // Inputs keep their names; if several outputs are now one value, it has the first one's name.
   std::set<ValueId> named(graph.inputs.begin(), graph.inputs.end());
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
     std::string& name = graph.values[graph.outputs[i]].name;

@@ -1,9 +1,9 @@
-// A model cut into stages, which requests pass one after the other (DVABatch §6.1).
+// Cuts a model into stages, which requests pass one after the other (DVABatch §6.1).
 //
-// What is cut is the graph as the passes left it, between two of its nodes: so no stage boundary
-// breaks a fusion or changes a layout, and the stages compute what the whole graph does, bit by
-// bit. Whatever is still needed behind a cut crosses it, skip connections too. It crosses as it is
-// laid out, so a value may be channel-blocked (Executable).
+// The graph is cut after the passes, between two of its nodes. So no stage boundary breaks a fusion
+// or changes a layout, and the stages compute the same bits as the whole graph. Every value that is
+// needed after a cut crosses it, including skip connections. It crosses in its own layout, so it
+// may be channel-blocked (Executable).
 #ifndef CHAIRLIFT_GRAPH_STAGES_STAGES_H_
 #define CHAIRLIFT_GRAPH_STAGES_STAGES_H_
 
@@ -17,19 +17,19 @@
 
 namespace chairlift {
 
-// Stages that anybody asks for.
+// The maximum number of stages.
 inline constexpr int kMaxStages = 64;
 
 struct ModelStage {
   std::string name;  // "stage1" is the first
-  // Inputs and outputs have their rows along dimension 0.
+  // Inputs and outputs have rows along dimension 0.
   Graph graph;
   std::vector<int> inputs;   // StagedModel::values, by input of the graph
-  std::vector<int> outputs;  // likewise
+  std::vector<int> outputs;  // StagedModel::values, by output of the graph
   double share = 0;          // of the costs of all nodes
-  // By StageCuts::row_costs: of its nodes together.
+  // By StageCuts::row_costs: the sum over its nodes.
   std::vector<double> row_costs;
-  std::string until;  // the node that it ends with, as the graph names it
+  std::string until;  // its last node, by name
 };
 
 struct StagedModel {
@@ -40,60 +40,59 @@ struct StagedModel {
   std::vector<int> skips;
 };
 
-// Where to cut. Both of the first unset: into kDefaultStages, or as many as there are places for.
+// Where to cut. If neither of the first two is set: into kDefaultStages, or as many as there are
+// places for.
 struct StageCuts {
   int stages = 0;
-  // Nodes or tensors: each is the last of its stage. In any order.
+  // Nodes or tensors, each the last of its stage, in any order.
   std::vector<std::string> after = {};
-  // Outputs of the model after each of which there is a cut, too, as early as it can be computed:
-  // what it does not need comes later, though the graph may have it earlier.
+  // Outputs of the model that also have a cut after them, as early as they can be computed: nodes
+  // that they do not need come later, even if the graph has them earlier.
   std::vector<std::string> exits = {};
-  // Nodes or tensors after each of which there is a cut, too.
+  // Nodes or tensors that also have a cut after them.
   std::vector<std::string> skips = {};
-  // Of one row, what nodes cost in batches of several sizes ([size][node], in one unit; empty:
-  // unknown). Where counted stages may keep operators apart that prefer different sizes, they do.
+  // Costs of nodes for one row in batches of several sizes ([size][node], in one unit; empty:
+  // unknown). If possible, stages chosen by number separate operators that prefer different sizes.
   std::vector<std::vector<double>> row_costs = {};
-  // Nodes and tensors of the graph before the passes: an error says of a cut that they took it
-  // away.
+  // Names of nodes and tensors before the passes: used in the error for a cut that a pass removed.
   std::set<std::string> before_passes = {};
-  // The graph is of packed tokens (graph/ragged/ragged.h): what has an entry for each token or each
-  // sequence may cross, whatever `rows` are, and its inputs are there for every stage.
+  // The graph is over packed tokens (graph/ragged/ragged.h). Values with an entry per token or per
+  // sequence may cross, whatever `rows` are, and its inputs are available to every stage.
   bool packed = false;
 };
 inline constexpr int kDefaultStages = 4;
 
-// What a value of a packed graph has an entry for.
+// What the entries of a value in a packed graph belong to.
 enum class PackedUnit { kNone, kSequence, kToken };
-// Of one with an entry for each along its first dimension, but for leading ones, and no other
-// dimension that varies. (Every value in a packed graph is the same for all requests, or follows
-// token by token or sequence by sequence: graph/ragged/form.h. So its shape says which.)
+// A value with such entries has them along its first dimension, apart from leading ones, and no
+// other varying dimension. (Every value in a packed graph is the same for all requests, or depends
+// on one token or one sequence per entry: graph/ragged/form.h. So its shape determines which.)
 PackedUnit PackedUnitOf(const SymbolicShape& shape);
 
-// The names of values that are rows (graph/batch_axis.h) in a graph that has not been through the
-// passes.
+// The names of values that are rows (graph/batch_axis.h) in a graph before the passes.
 std::set<std::string> NamesOfRows(const Graph& graph);
 
 // The names of the graph's outputs, in order.
 std::vector<std::string> NamesOfOutputs(const Graph& graph);
-// The names of all nodes and tensors that it computes.
+// The names of all nodes and of the tensors that it computes.
 std::set<std::string> NamesIn(const Graph& graph);
 
-// From names that settings may use to the names that a graph has for the same.
+// Maps names that settings may use to the graph's names of the same values.
 using OtherNames = std::map<std::string, std::string>;
 inline const std::string& NameInGraph(const OtherNames& others, const std::string& name) {
   const auto found = others.find(name);
   return found == others.end() ? name : found->second;
 }
-// Gives a graph that has been through the passes the names that its outputs had before, which exits
-// refer to: a pass may have replaced one by the value that it was a copy of. Returns the names that
-// this value had, and those of outputs that are the same as an earlier one or as an input.
+// Restores the names of outputs after the passes, because exits refer to them: a pass may have
+// replaced an output by the value that it was a copy of. Returns the names that this value had, and
+// those of outputs that equal an earlier one or an input.
 OtherNames RestoreNamesOfOutputs(std::span<const std::string> names, Graph& graph);
 
-// Cuts `graph`, which has been through the passes. Only `rows` may cross, of which row r follows
-// from row r of the inputs; `costs[n]` is the cost of node n, in any unit. Where stages are
-// counted, their costs are as even as may be where little has to cross. InvalidArgument names a cut
-// that is not possible; Unimplemented: there is no place to cut. With exits, the stages' nodes are
-// in another order than the graph's.
+// Cuts `graph`, which has been through the passes. Only values in `rows` may cross: their row r
+// depends on row r of the inputs. `costs[n]` is the cost of node n, in any unit. If only a number
+// of stages is given, their costs are as even as possible at places that few bytes cross.
+// InvalidArgument names a cut that is not possible; Unimplemented: there is no place to cut. With
+// exits, the stages' nodes are in another order than the graph's.
 StatusOr<StagedModel> CutIntoStages(const Graph& graph, const std::set<std::string>& rows,
                                     std::span<const double> costs, const StageCuts& cuts);
 

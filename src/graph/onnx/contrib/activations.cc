@@ -8,7 +8,7 @@
 namespace chairlift::contrib {
 namespace {
 
-// What a fused operator may end with, and the attributes that its parameters are.
+// The activation of a fused operator, and the attributes of its parameters.
 struct FusedActivation {
   std::string_view name;
   std::array<const char*, 2> parameters;

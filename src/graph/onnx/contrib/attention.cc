@@ -1,4 +1,4 @@
-// Rules for attention with several heads, written out as exporters write it.
+// Rules for multi-head attention, written in the form that exporters use.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -9,7 +9,7 @@
 namespace chairlift::contrib {
 namespace {
 
-// The operands of all heads, [batch, heads, tokens, columns], and what is added to their scores.
+// The operands of all heads, [batch, heads, tokens, columns], and the value added to their scores.
 struct Operands {
   ValueId q = kNoValue, k = kNoValue, v = kNoValue;
   ValueId mask = kNoValue;
@@ -27,7 +27,7 @@ int64_t Heads(Maker& make) {
   return std::max<int64_t>(heads, 1);
 }
 
-// Columns of each head of `width` columns in all.
+// Columns per head if all heads have `width` columns.
 int64_t HeadSize(Maker& make, int64_t width, int64_t heads) {
   if (width % heads == 0) return width / heads;
   make.Fail(InvalidArgument("{} columns are not divisible by {} heads", width, heads));
@@ -39,7 +39,7 @@ double Scale(const Maker& make, int64_t head_size) {
   return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(head_size, 1)));
 }
 
-// How many of something there are along axis 2 of [batch, heads, n, columns], as a scalar.
+// The size of axis 2 of [batch, heads, n, columns], as a scalar.
 ValueId Tokens(Maker& make, ValueId id) {
   return make.Squeeze(make.Make("Shape", {id}, With({{"start", int64_t{2}}, {"end", int64_t{3}}})),
                       {0});
@@ -54,13 +54,13 @@ ValueId Sum(Maker& make, ValueId a, ValueId b) {
   return a == kNoValue ? b : b == kNoValue ? a : make.Make("Add", {a, b});
 }
 
-// 0 where `counts` holds, else `hidden`.
+// 0 where `counts` is true, else `hidden`.
 ValueId Hiding(Maker& make, ValueId counts, ValueId like, float hidden) {
   return make.Make("Where", {counts, make.ScalarLike(like, 0), make.ScalarLike(like, hidden)});
 }
 
-// What the mask of the file's input adds to the scores of `o`: [batch, keys] or
-// [batch, queries, keys], 0 where a key is hidden; or [batch], the number of keys that count.
+// What the mask input of the file adds to the scores of `o`. The input is [batch, keys] or [batch,
+// queries, keys], with 0 for a hidden key, or [batch], the number of valid keys.
 ValueId PaddingMask(Maker& make, size_t input, const Operands& o) {
   if (!make.has(input)) return kNoValue;
   const ValueId mask = make.in(input);
@@ -83,7 +83,7 @@ ValueId PaddingMask(Maker& make, size_t input, const Operands& o) {
   ValueId lengths = make.CastToInt64(mask);
   if (shape[0].Same(batch[0])) {
     lengths = make.Unsqueeze(lengths, {1});
-  } else {  // which it is depends on the request: those of [2·batch] fail there
+  } else {  // the form depends on the request: [2·batch] then fails
     const ValueId rows =
         make.Make("Shape", {o.q}, With({{"start", int64_t{0}}, {"end", int64_t{1}}}));
     lengths = make.Make("Reshape", {lengths, make.Make("Concat", {rows, make.Ints({1})},
@@ -94,19 +94,21 @@ ValueId PaddingMask(Maker& make, size_t input, const Operands& o) {
   return make.Unsqueeze(added, {1, 2});
 }
 
-// Hides from each query the keys after its own place; `past` keys stand before the first query's.
+// Hides the keys after each query's own position; `past` keys precede the first query's.
 ValueId CausalMask(Maker& make, const Operands& o, ValueId past) {
-  if (make.attributes().Int("unidirectional", 0) != 1) return kNoValue;  // as onnxruntime reads it
+  if (make.attributes().Int("unidirectional", 0) != 1)
+    return kNoValue;  // with onnxruntime's
+                      // meaning
   ValueId queries = Positions(make, Tokens(make, o.q));
   if (past != kNoValue) queries = make.Make("Add", {queries, Tokens(make, past)});
   const ValueId keys = Positions(make, Tokens(make, o.k));
   const ValueId counts = make.Make("LessOrEqual", {keys, make.Unsqueeze(queries, {1})});
-  // float16 has no lower number.
+  // The lowest number of float16.
   const bool half = make.info(o.q).dtype == DType::kFloat16;
   return Hiding(make, counts, o.q, half ? -65504.0f : std::numeric_limits<float>::lowest());
 }
 
-// The node becomes the attention of `o`, [batch, queries, heads·columns].
+// Replaces the node by the attention of `o`, [batch, queries, heads·columns].
 Status BecomeAttention(Maker& make, const Operands& o) {
   const ValueId product = make.Make("MatMul", {o.q, make.Transpose(o.k, {0, 1, 3, 2})});
   ValueId scores =
@@ -141,8 +143,8 @@ StatusOr<Projection> ReadProjection(Maker& make) {
   return p;
 }
 
-// Past keys and values in one, [2, batch, heads, tokens, columns], before the node's own; both in
-// one again, where the file names that output. Returns the past keys.
+// The past has keys and values in one tensor, [2, batch, heads, tokens, columns]. Puts them before
+// the node's own; joins both again if the file names that output. Returns the past keys.
 ValueId JoinPast(Maker& make, size_t input, Operands& o) {
   ValueId past_keys = kNoValue;
   if (make.has(input)) {
@@ -159,7 +161,7 @@ ValueId JoinPast(Maker& make, size_t input, Operands& o) {
   return past_keys;
 }
 
-// The rest, once queries, keys and values are [batch, tokens, columns].
+// The remaining steps, given queries, keys and values as [batch, tokens, columns].
 Status FinishProjected(Maker& make, const Projection& p, const std::vector<ValueId>& parts,
                        size_t mask, size_t past, size_t bias) {
   Operands o;
@@ -177,7 +179,7 @@ Status FinishProjected(Maker& make, const Projection& p, const std::vector<Value
 constexpr size_t kNoInput = ~size_t{0};
 
 struct RotaryInputs {
-  ValueId cos, sin, positions;  // [.., turned / 2], [.., tokens]
+  ValueId cos, sin, positions;  // [.., rotated / 2], [.., tokens]
 };
 
 Attributes RotaryAttributes(int64_t heads, int64_t turned, int64_t interleaved) {
@@ -208,7 +210,7 @@ Status Attention(Maker& make) {
 }
 
 // Inputs: x, weights, bias, the scales of x and weights, mask, the zero points of x and weights,
-// past. What is after the projection is computed in float.
+// past. Everything after the projection is computed in float.
 Status QAttention(Maker& make) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Projection p, ReadProjection(make));
   ValueId y = ScaledProduct(make, {.a = make.in(0),
@@ -256,7 +258,7 @@ Status MultiHeadAttention(Maker& make) {
     const int64_t values = all - width - width;  // neither is negative
     if (values < 1) return InvalidArgument("a bias of {} is too short for {}", all, width);
     const std::vector<ValueId> bias = make.Split(make.in(3), 0, {width, width, values});
-    // Keys and values that are split come with theirs.
+    // Keys and values in split form already include their bias.
     for (size_t i = 0; i < (split ? 1 : 3); ++i) parts[i] = make.Make("Add", {parts[i], bias[i]});
   }
   Operands o;
@@ -279,7 +281,7 @@ Status MultiHeadAttention(Maker& make) {
 // Inputs: x, position_ids, and tables of cos and sin.
 constexpr int64_t kMostHeads = int64_t{1} << 30;  // so that their sums do not overflow
 
-// Columns of a head that are turned: two for each of the table.
+// The number of rotated columns of a head: two for each column of the table.
 StatusOr<int64_t> Turned(Maker& make, ValueId table) {
   const int64_t columns = make.Size(table, 1, "its table");
   if (columns > kMostHeads) return InvalidArgument("its table has {} columns", columns);
@@ -304,7 +306,7 @@ Status RotaryEmbedding(Maker& make) {
   }
   CHAIRLIFT_RETURN_IF_ERROR(make.status());
   ValueId positions = make.in(1);
-  if (positions_rank != 2) {  // of the first token, [1]
+  if (positions_rank != 2) {  // position of the first token, [1]
     const int64_t axis = rank == 4 ? 2 : 1;
     const ValueId count = make.Squeeze(
         make.Make("Shape", {make.in(0)}, With({{"start", axis}, {"end", axis + 1}})), {0});
@@ -314,7 +316,7 @@ Status RotaryEmbedding(Maker& make) {
                      RotaryAttributes(heads, turned, given.Int("interleaved", 0)));
 }
 
-// Inputs: query (with key and value in one, where these are absent), key, value, past_key,
+// Inputs: query (combined with key and value if these are absent), key, value, past_key,
 // past_value, seqlens_k, total_sequence_length, tables of cos and sin, position_ids,
 // attention_bias, head_sink.
 Status GroupQueryAttention(Maker& make) {
@@ -355,8 +357,8 @@ Status GroupQueryAttention(Maker& make) {
         "its attribute 'local_window_size' is 0, so that no query would see a key; without a "
         "window it is -1");
   }
-  // Places in the cache, which the window counts by, whatever the rotation does:
-  // seqlens_k + 1 − tokens + the place among them.
+  // Positions in the cache, which the window counts by regardless of the rotation: seqlens_k + 1 −
+  // tokens + the index among them.
   const ValueId tokens = make.Squeeze(
       make.Make("Shape", {make.in(0)}, With({{"start", int64_t{1}}, {"end", int64_t{2}}})), {0});
   const ValueId one = make.ScalarLike(tokens, 1);
@@ -382,7 +384,7 @@ Status GroupQueryAttention(Maker& make) {
   q = make.Reshape(q, {0, 0, heads, head_size});
   ValueId mask = make.in(10);
   if (window > 0) {
-    // The window has the query's own key.
+    // The window includes the query's own key.
     const ValueId first =
         make.Make("Sub", {places, make.ScalarLike(places, static_cast<float>(window))});
     const ValueId seen =

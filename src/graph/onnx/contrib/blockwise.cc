@@ -1,4 +1,4 @@
-// Rules for weights that are quantised block by block, of 4 or 8 bits.
+// Rules for 4-bit or 8-bit weights that are quantised block by block.
 #include <utility>
 #include <vector>
 
@@ -7,15 +7,16 @@
 namespace chairlift::contrib {
 namespace {
 
-// Scales, or zero points that are floats: they are computed with in float32. What is no float is
-// left to the operator, which takes or refuses it.
+// Scales, or zero points that are floats, as float32. Other types are left to the operator, which
+// supports or refuses them.
 ValueId InFloat32(Maker& make, size_t input) {
   if (!make.has(input)) return kNoValue;
   const ValueId id = make.in(input);
   return kHalfTypes.Contains(make.info(id).dtype) ? make.CastToFloat(id) : id;
 }
 
-// Fails where an input is not a matrix of these columns, with as many rows as the data, input 0.
+// Fails if an input is not a matrix with this number of columns and as many rows as the data, input
+// 0.
 void CheckBesideData(Maker& make, size_t input, const char* what, int64_t columns) {
   const int rank = make.Rank(make.in(input), what);
   const int64_t width = make.Size(make.in(input), -1, what);
@@ -29,7 +30,7 @@ void CheckBesideData(Maker& make, size_t input, const char* what, int64_t column
                             columns));
 }
 
-// [..., bytes] of codes of 4 bits as float32 [..., 2 · bytes], lowest bits first.
+// [..., bytes] of 4-bit codes as float32 [..., 2 · bytes], lowest bits first.
 ValueId Unpacked(Maker& make, ValueId bytes, int rank) {
   const ValueId low = make.Make("BitwiseAnd", {bytes, make.ScalarLike(bytes, 15)});
   const ValueId high = make.Make("BitShift", {bytes, make.ScalarLike(bytes, 4)},
@@ -72,7 +73,7 @@ Status GatherBlockQuantized(Maker& make) {
   const Attributes& attributes = make.attributes();
   const int64_t bits = attributes.Int("bits", 4);
   int64_t block = attributes.Int("block_size", 128);
-  // Data of 4 bits are read as int8, and have no zero point by default.
+  // 4-bit data are read as int8, and have no zero point by default.
   const DType dtype = make.info(make.in(0)).dtype;
   const bool unpacked = dtype == DType::kInt8;
   if (!unpacked && dtype != DType::kUInt8) {
@@ -104,8 +105,8 @@ Status GatherBlockQuantized(Maker& make) {
     CheckBesideData(make, 3, "its zero points", two_a_byte ? (blocks + 1) / 2 : blocks);
   }
   CHAIRLIFT_RETURN_IF_ERROR(make.status());
-  if (blocks == 1) block = columns;  // nothing to fill up
-  // The codes of the rows, and what each block of theirs has.
+  if (blocks == 1) block = columns;  // no padding needed
+  // The codes of the rows, and the parameters of each of their blocks.
   const auto rows = [&](size_t input) {
     return make.Make("Gather", {make.in(input), make.in(1)}, With({{"axis", int64_t{0}}}));
   };
@@ -141,7 +142,7 @@ Status GatherBlockQuantized(Maker& make) {
   whole.back() = -1;
   ValueId y = make.Reshape(make.Make("Mul", {distance, by_scale}), whole);
   if (columns != blocks * block) y = cut(y, columns);
-  // Of the scales' type.
+  // Has the type of the scales.
   return make.Become("CastLike", {y, make.in(2)});
 }
 

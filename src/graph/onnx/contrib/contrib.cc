@@ -1,4 +1,4 @@
-// The table of contributed operators: what each takes, and its rule.
+// The table of contributed operators: the supported forms of each, and its rule.
 #include "graph/onnx/contrib/contrib.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// The operators of domain com.microsoft, which ONNX Runtime's optimiser and quantiser write, and
-// those of ai.onnx.ml that compute with numbers, as operators of ONNX: what batches, packs and
-// fuses those then holds for these too.
+// Rewrites operators of domain com.microsoft, which ONNX Runtime's optimizer and quantizer write,
+// and numeric operators of ai.onnx.ml as ONNX operators. Everything that batches, packs and fuses
+// those then applies here too.
 #ifndef CHAIRLIFT_GRAPH_ONNX_CONTRIB_CONTRIB_H_
 #define CHAIRLIFT_GRAPH_ONNX_CONTRIB_CONTRIB_H_
 
@@ -11,12 +11,12 @@ namespace chairlift {
 inline constexpr char kContribDomain[] = "com.microsoft";
 inline constexpr char kMlDomain[] = "ai.onnx.ml";
 
-// Whether NormaliseContrib() is for the node: those of the two domains, and those that ONNX Runtime
-// writes into ai.onnx though ONNX does not have them.
+// Whether NormaliseContrib() handles the node: operators of the two domains, and those that ONNX
+// Runtime writes into ai.onnx although ONNX does not have them.
 bool IsContrib(const OnnxNode& node);
 
-// Makes of the node an operator of ONNX, with others before it. Unimplemented names the operator,
-// attribute or input that is not supported.
+// Rewrites the node as an ONNX operator, with others before it. Unimplemented names the unsupported
+// operator, attribute or input.
 Status NormaliseContrib(OnnxNode& node, Rewriter& rewriter);
 
 }  // namespace chairlift

@@ -1,5 +1,4 @@
-// Rules for products of 8-bit integers that are scaled, and for what quantises their operands on
-// the way.
+// Rules for scaled products of 8-bit integers, and for the quantisation of their operands.
 #include <string>
 #include <utility>
 
@@ -19,8 +18,8 @@ ValueId Transposed(Maker& make, const char* attribute, size_t input) {
   return make.attributes().Int(attribute, 0) != 0 ? make.Transpose(id, {1, 0}) : id;
 }
 
-// (w − zero point) · scale for each direction, or for each direction and column, with rows and
-// columns exchanged: [directions, inputs, 4·hidden] to [directions, 4·hidden, inputs].
+// (w − zero point) · scale per direction, or per direction and column, with rows and columns
+// exchanged: [directions, inputs, 4·hidden] to [directions, 4·hidden, inputs].
 ValueId RecurrentWeights(Maker& make, size_t w, size_t scale, size_t zero_point) {
   const auto spread = [&](ValueId id) {
     const int rank = make.Rank(id, "the scale of its weights");
@@ -66,8 +65,8 @@ Status MatMulIntegerToFloat(Maker& make) {
   return make.Become("Identity", {y});
 }
 
-// Inputs: a, its scale and zero point; b, likewise; c in int32; scale and zero point of the result,
-// which is float32 without.
+// Inputs: a, its scale and zero point; b, its scale and zero point; c in int32; scale and zero
+// point of the result. Without the last two the result is float32.
 Status QGemm(Maker& make) {
   ValueId sum = Accumulated(make, {.a = Transposed(make, "transA", 0),
                                    .b = Transposed(make, "transB", 3),
@@ -89,9 +88,9 @@ Status QGemm(Maker& make) {
                                                   make.AsScalar(make.in(7)), zero, make.in(4)})});
 }
 
-// The layer on the weights that the integers stand for. Its inputs and states stay as they are:
-// ONNX Runtime rounds them to 8 bits at each step, all rows of a batch by one scale, so that its
-// answers depend on the neighbours of a row.
+// The layer on the dequantised weights. Its inputs and states are not quantised. ONNX Runtime
+// rounds them to 8 bits at each step with one scale for all rows of a batch, so that its answers
+// depend on a row's neighbours.
 Status DynamicQuantizeLstm(Maker& make) {
   std::vector<ValueId> inputs = {make.in(0), RecurrentWeights(make, 1, 8, 9),
                                  RecurrentWeights(make, 2, 10, 11)};

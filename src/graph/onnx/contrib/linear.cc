@@ -1,4 +1,4 @@
-// Rules for products that have scaling, transposition, a sum or an activation fused to them.
+// Rules for products with fused scaling, transposition, sum or activation.
 #include <numeric>
 #include <string>
 #include <utility>
@@ -13,7 +13,7 @@ ValueId Operand(Maker& make, ValueId id, bool transposes_batch, bool transposes,
   if (!transposes_batch && !transposes) return id;
   const int rank = make.Rank(id, what);
   if (!make.ok() || rank < 2) {
-    return id;  // a vector has nothing to transpose
+    return id;  // a vector cannot be transposed
   }
   std::vector<int64_t> perm(static_cast<size_t>(rank));
   std::iota(perm.begin(), perm.end(), 0);

@@ -1,4 +1,4 @@
-// How a rule writes the nodes that a contributed operator stands for.
+// How a rule writes the nodes that replace a contributed operator.
 #ifndef CHAIRLIFT_GRAPH_ONNX_CONTRIB_MAKER_H_
 #define CHAIRLIFT_GRAPH_ONNX_CONTRIB_MAKER_H_
 
@@ -13,18 +13,18 @@
 
 namespace chairlift::contrib {
 
-// The opset whose form the nodes have that rules write.
+// The opset of the nodes that rules write.
 inline constexpr int kForm = 21;
 
-// Adds nodes before the one at hand, which becomes the last of them. The first error is kept, and
-// what is made after it is kNoValue, so that rules read like formulas; Become() returns it. Not
-// thread-safe; outlives neither the node nor the rewriter.
+// Adds nodes before the current node, which becomes the last of them. The first error is kept;
+// values made after it are kNoValue, so that rules read like formulas. Become() returns the error.
+// Not thread-safe; must not outlive the node or the rewriter.
 class Maker {
  public:
   Maker(OnnxNode& node, Rewriter& rewriter)
       : node_(node), rewriter_(rewriter), outputs_(node.outputs) {}
 
-  // The node as the file has it.
+  // The node as it is in the file.
   bool has(size_t input) const {
     return input < node_.inputs.size() && node_.inputs[input] != kNoValue;
   }
@@ -39,25 +39,25 @@ class Maker {
 
   ValueInfo info(ValueId id) const { return rewriter_.info(id); }
   const SymbolicShape shape(ValueId id) const { return rewriter_.info(id).shape; }
-  // Fails where the number of dimensions is not known.
+  // Fails if the rank is unknown.
   int Rank(ValueId id, std::string_view what);
-  // Dimension `axis`, from the end where negative. Fails where it is not a known number.
+  // Dimension `axis`, counted from the end if negative. Fails if it is not a known number.
   int64_t Size(ValueId id, int axis, std::string_view what);
 
   ValueId Make(std::string_view op, std::vector<ValueId> inputs, Attributes attributes = {});
-  // As Make, of an operator of our own.
+  // Like Make, for an operator of domain chairlift.
   ValueId MakeOwn(std::string_view op, std::vector<ValueId> inputs, Attributes attributes = {});
-  // As Make, for `count` outputs.
+  // Like Make, for `count` outputs.
   std::vector<ValueId> MakeSeveral(std::string_view op, std::vector<ValueId> inputs, size_t count,
                                    Attributes attributes = {});
-  // As Make, for a value that is output `output` of the file's node, if it names that.
+  // Like Make, for a value that is output `output` of the file's node, if it names that output.
   ValueId MakeOutput(size_t output, std::string_view op, std::vector<ValueId> inputs,
                      Attributes attributes = {}, std::string_view domain = "");
   ValueId Ints(const std::vector<int64_t>& values) { return rewriter_.ConstantInts(values); }
   ValueId Floats(const Shape& shape, const std::vector<float>& values) {
     return rewriter_.Constant(Tensor::Of<float>(shape, values));
   }
-  // Of the element type of `like`.
+  // With the element type of `like`.
   ValueId ScalarLike(ValueId like, float value);
 
   ValueId Transpose(ValueId id, std::vector<int64_t> perm);
@@ -67,11 +67,11 @@ class Maker {
   ValueId Squeeze(ValueId id, const std::vector<int64_t>& axes) {
     return Make("Squeeze", {id, Ints(axes)});
   }
-  // 0 keeps a dimension, -1 is what is left.
+  // 0 keeps a dimension, -1 is deduced.
   ValueId Reshape(ValueId id, const std::vector<int64_t>& dims) {
     return Make("Reshape", {id, Ints(dims)});
   }
-  // A scale or zero point as a scalar: [1] is taken for one. kNoValue stays so.
+  // A scale or zero point as a scalar; [1] is converted. kNoValue stays kNoValue.
   ValueId AsScalar(ValueId id);
   ValueId CastToFloat(ValueId id) { return Make("Cast", {id}, To(kOnnxFloat)); }
   ValueId CastToInt32(ValueId id) { return Make("Cast", {id}, To(kOnnxInt32)); }
@@ -79,13 +79,13 @@ class Maker {
   // The parts of `id` along `axis`.
   std::vector<ValueId> Split(ValueId id, int64_t axis, const std::vector<int64_t>& sizes);
 
-  // Keeps the first.
+  // Keeps only the first error.
   void Fail(Status status) { first_error_.Update(std::move(status)); }
   bool ok() const { return first_error_.ok(); }
   const Status& status() const { return first_error_; }
-  // The node at hand becomes `op`, with its output 0.
+  // Replaces the current node by `op`, which computes its output 0.
   Status Become(std::string_view op, std::vector<ValueId> inputs, Attributes attributes = {});
-  // With these outputs of the file's node.
+  // The same, for these outputs of the file's node.
   Status BecomeWith(std::initializer_list<size_t> outputs, std::string_view op,
                     std::vector<ValueId> inputs, Attributes attributes = {});
 
@@ -101,11 +101,11 @@ class Maker {
 
   OnnxNode& node_;
   Rewriter& rewriter_;
-  std::vector<ValueId> outputs_;  // the file's; kNoValue once made
+  std::vector<ValueId> outputs_;  // the file's outputs; kNoValue once made
   Status first_error_;
 };
 
-// Attributes of a node to be made.
+// Attributes for a new node.
 inline Attributes With(std::initializer_list<std::pair<const char*, AttributeValue>> values) {
   Attributes attributes;
   for (const auto& [name, value] : values) attributes.Set(name, value);

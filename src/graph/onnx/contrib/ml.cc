@@ -1,5 +1,5 @@
-// Rules for operators of domain ai.onnx.ml on numbers, as converters of classical models write
-// them.
+// Rules for numeric operators of domain ai.onnx.ml, in the forms that converters of classical
+// models write.
 #include <cmath>
 #include <string>
 #include <utility>
@@ -9,13 +9,13 @@
 namespace chairlift::contrib {
 namespace {
 
-// Input 0 in float32, as these operators compute.
+// Input 0 in float32, the type that these operators compute in.
 ValueId Real(Maker& make) {
   const DType dtype = make.info(make.in(0)).dtype;
   return dtype == DType::kFloat ? make.in(0) : make.CastToFloat(make.in(0));
 }
 
-// One number for all columns of the input, or one for each.
+// One number for all columns of the input, or one per column.
 ValueId Columns(Maker& make, const std::vector<float>& values, const char* attribute) {
   const SymbolicShape shape = make.shape(make.in(0));
   if (values.empty() || (values.size() > 1 && shape.has_rank() && shape.rank() > 0 &&
@@ -47,7 +47,7 @@ ValueId LinearScores(Maker& make, int64_t results) {
   return make.Make("Gemm", std::move(inputs), With({{"transB", int64_t{1}}}));
 }
 
-// The operator and attributes of a post_transform; none where it is Identity.
+// The operator and attributes of a post_transform; empty for Identity.
 struct Transform {
   const char* op;
   Attributes attributes;
@@ -63,7 +63,7 @@ StatusOr<Transform> PostTransform(const Maker& make) {
 
 }  // namespace
 
-// Elements of the last dimension by number.
+// Selects elements of the last dimension by index.
 Status ArrayFeatureExtractor(Maker& make) {
   const int rank = make.Rank(make.in(0), "its input");
   const ValueId index = make.Reshape(make.in(1), {-1});
@@ -78,7 +78,7 @@ Status Binarizer(Maker& make) {
   return make.Become("CastLike", {above, x});
 }
 
-// Its inputs' columns one after the other.
+// Concatenates the columns of its inputs.
 Status FeatureVectorizer(Maker& make) {
   const std::vector<int64_t> columns = make.attributes().Ints("inputdimensions");
   if (columns.size() != make.num_inputs()) {
@@ -96,7 +96,7 @@ Status FeatureVectorizer(Maker& make) {
   return make.Become("Concat", std::move(parts), With({{"axis", int64_t{1}}}));
 }
 
-// Missing values, NaN by default, are replaced by a number for each column.
+// Replaces missing values, NaN by default, by a number for each column.
 Status Imputer(Maker& make) {
   const ValueId x = make.in(0);
   if (make.info(x).dtype != DType::kFloat) {
@@ -111,7 +111,7 @@ Status Imputer(Maker& make) {
   return make.Become("Where", {is_missing, given, x});
 }
 
-// The label of the highest score of each row, and the scores.
+// The label of each row's highest score, and the scores.
 Status LinearClassifier(Maker& make) {
   const std::vector<int64_t> labels = make.attributes().Ints("classlabels_ints");
   if (labels.empty()) {
@@ -137,7 +137,7 @@ Status LinearRegressor(Maker& make) {
   return make.Become(transform.op, {scores}, transform.attributes);
 }
 
-// Rows divided by a norm of theirs; rows whose norm is 0 stay.
+// Divides rows by their norm; rows of norm 0 are unchanged.
 Status Normalizer(Maker& make) {
   const std::string norm = make.attributes().String("norm", "MAX");
   const char* op = norm == "MAX"  ? "ReduceMax"

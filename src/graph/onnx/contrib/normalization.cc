@@ -1,4 +1,4 @@
-// Rules for layer normalisation with a sum or embeddings before it.
+// Rules for layer normalisation after a sum or embeddings.
 #include <string>
 
 #include "graph/onnx/contrib/rules.h"
@@ -11,8 +11,8 @@ constexpr float kDefaultEpsilon = 1e-12f;
 
 Attributes LayerNorm(float epsilon) { return With({{"axis", int64_t{-1}}, {"epsilon", epsilon}}); }
 
-// x / √(mean of x² over the axes from `axis` on + epsilon) · scale, in float32 whatever x is.
-// `inverse`: 1 / √(...), where it is asked for.
+// x / √(mean of x² over the axes from `axis` on + epsilon) · scale, in float32 for any type of x.
+// `inverse`: receives 1 / √(...) if requested.
 ValueId RootMeanSquareNorm(Maker& make, ValueId x, ValueId scale, int64_t axis, float epsilon,
                            size_t inverse_output) {
   const DType dtype = make.info(x).dtype;
@@ -39,9 +39,9 @@ ValueId RootMeanSquareNorm(Maker& make, ValueId x, ValueId scale, int64_t axis, 
   return make.Make("Mul", {normal, scale});
 }
 
-// input + skip (+ bias), which is an output where the file names it.
+// input + skip (+ bias), which is also an output if the file names it.
 ValueId SkipSum(Maker& make, size_t bias) {
-  // The input is what the product before gave, whose bias this is.
+  // The input is the result of the previous product, without its bias, which is given here.
   const ValueId x = make.has(bias) ? make.Make("Add", {make.in(0), make.in(bias)}) : make.in(0);
   return make.MakeOutput(3, "Add", {x, make.in(1)});
 }
@@ -93,7 +93,7 @@ Status NormalisedEmbedding(Maker& make, const Embedding& e) {
   add(places, !has_segments);
   if (has_segments) add(make.Make("Gather", {e.segment_table, e.segments}), true);
   if (make.wants(1)) {
-    if (e.mask != kNoValue) {  // how many tokens count
+    if (e.mask != kNoValue) {  // the number of valid tokens
       const ValueId one = make.ScalarLike(e.mask, 1);
       const ValueId ones = make.CastToInt32(make.Make("Equal", {e.mask, one}));
       make.MakeOutput(1, "ReduceSum", {ones, make.Ints({1})}, With({{"keepdims", int64_t{0}}}));
@@ -120,7 +120,8 @@ Status EmbedLayerNormalization(Maker& make) {
                                     .position_ids = make.in(8)});
 }
 
-// Its five tables in 8 bits: inputs 2 to 6, their scales from 8 on, their zero points from 13 on.
+// Its five tables are 8-bit: inputs 2 to 6, with scales from input 8 on and zero points from input
+// 13 on.
 Status QEmbedLayerNormalization(Maker& make) {
   const auto table = [&](size_t i) {
     if (!make.has(2 + i)) return kNoValue;

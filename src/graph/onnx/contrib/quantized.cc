@@ -1,5 +1,5 @@
-// Rules for quantised operators other than products: their integers, or what they stand for where
-// that matters, go through the plain operator, and the result is quantised.
+// Rules for quantised operators other than products. Their integers, or the values that they
+// represent if that matters, go through the plain operator, and the result is quantised.
 #include <string>
 #include <utility>
 
@@ -19,13 +19,13 @@ ValueId Dequantized(Maker& make, size_t x, ValueId scale, size_t zero_point) {
   if (make.has(zero_point)) inputs.push_back(make.AsScalar(make.in(zero_point)));
   return make.Make("DequantizeLinear", std::move(inputs));
 }
-// x less its zero point: whole numbers. Operators that commute with a scale work on these, as what
-// they stand for may be infinite where the result is not.
+// x minus its zero point: whole numbers. Operators that commute with a scale work on these, because
+// the dequantised values may be infinite even if the result is not.
 ValueId Centred(Maker& make, size_t x, size_t zero_point) {
   return Dequantized(make, x, make.Floats({}, {1.0f}), zero_point);
 }
 
-// The node becomes `real` in the integers of `like`.
+// Replaces the node by `real`, quantised to the integer type of `like`.
 Status BecomeQuantized(Maker& make, ValueId real, size_t scale, size_t zero_point, ValueId like) {
   return make.Become("QuantizeLinear",
                      {real, make.AsScalar(make.in(scale)), ZeroPoint(make, zero_point, like)});
@@ -41,7 +41,7 @@ Status QLinearBinary(Maker& make, const char* op) {
                                                     zero(5), scale(6), zero(7)})});
 }
 
-// Of a homogeneous operator. Inputs: x, its scale and zero point; scale and zero point of the
+// For a homogeneous operator. Inputs: x, its scale and zero point; scale and zero point of the
 // result.
 Status QLinearHomogeneous(Maker& make, const char* op, Attributes attributes = {}) {
   const ValueId result = make.Make(op, {Centred(make, 0, 2)}, std::move(attributes));
@@ -74,7 +74,7 @@ Status QLinearSoftmax(Maker& make) {
   const auto* opset = make.attributes().Find<int64_t>("opset");
   if (opset == nullptr) return InvalidArgument("its attribute 'opset' is missing");
   int64_t axis = make.attributes().Int("axis", -1);
-  if (*opset < 13) {  // then all axes from `axis` on were one
+  if (*opset < 13) {  // before, all axes from `axis` on were one
     const int rank = make.Rank(make.in(0), "its input");
     CHAIRLIFT_RETURN_IF_ERROR(make.status());
     if (axis != -1 && axis != rank - 1) {
@@ -82,8 +82,8 @@ Status QLinearSoftmax(Maker& make) {
     }
     axis = -1;
   }
-  // Two infinities have no difference. 255 steps of the largest scale taken are no infinity, and
-  // hide all but the largest elements as those of a larger one do.
+  // The difference of two infinities is undefined. With the largest allowed scale, 255 steps are
+  // finite, and hide all but the largest elements as a larger scale would.
   const ValueId scale =
       make.Make("Min", {make.AsScalar(make.in(1)), make.Floats({}, {kLargestSoftmaxScale})});
   const ValueId real =
@@ -103,7 +103,7 @@ Status QLinearGlobalAveragePool(Maker& make) {
   return QLinearHomogeneous(make, "GlobalAveragePool");
 }
 
-// Inputs: scale and zero point of the result, then x, its scale and its zero point of each part.
+// Inputs: scale and zero point of the result; then, for each part, x, its scale and its zero point.
 Status QLinearConcat(Maker& make) {
   if (make.num_inputs() % 3 != 2) {
     return InvalidArgument("it has {} inputs; it takes 2 and 3 for each part", make.num_inputs());
@@ -119,7 +119,7 @@ Status QLinearConcat(Maker& make) {
                      With({{"axis", make.attributes().Int("axis", 0)}}));
 }
 
-// QuantizeLinear and DequantizeLinear of more types than ONNX's had when these came.
+// QuantizeLinear and DequantizeLinear for more types than ONNX's had when these were introduced.
 Status Quantization(Maker& make) {
   std::vector<ValueId> inputs = {make.in(0), make.in(1)};
   if (make.has(2)) inputs.push_back(make.in(2));

@@ -1,4 +1,5 @@
-// One function an operator of ONNX Runtime's; the table in contrib.cc says what each takes.
+// One function per operator of ONNX Runtime; the table in contrib.cc lists the forms that each
+// supports.
 #ifndef CHAIRLIFT_GRAPH_ONNX_CONTRIB_RULES_H_
 #define CHAIRLIFT_GRAPH_ONNX_CONTRIB_RULES_H_
 
@@ -36,7 +37,7 @@ Rule SimplifiedLayerNormalization;
 Rule SkipLayerNormalization;
 Rule SkipSimplifiedLayerNormalization;
 
-// Quantised operators, as computed on the numbers that the integers stand for: quantized.cc.
+// Quantised operators, computed on the values that the integers represent: quantized.cc.
 Rule QLinearAdd;
 Rule QLinearAveragePool;
 Rule QLinearConcat;
@@ -53,7 +54,7 @@ Rule DynamicQuantizeMatMul;
 Rule MatMulIntegerToFloat;
 Rule QGemm;
 
-// Of domain ai.onnx.ml: ml.cc.
+// Domain ai.onnx.ml: ml.cc.
 Rule ArrayFeatureExtractor;
 Rule Binarizer;
 Rule FeatureVectorizer;
@@ -65,13 +66,13 @@ Rule Scaler;
 Rule TreeEnsembleClassifier;  // trees.cc
 Rule TreeEnsembleRegressor;   // trees.cc
 
-// `id` under the activation called `name` as fused operators have it, with its parameters in the
-// order of ONNX's attributes; `id` itself where the name is empty.
+// Applies the activation `name`, as fused operators have it, to `id`, with its parameters in the
+// order of ONNX's attributes. Returns `id` itself if the name is empty.
 ValueId Activate(Maker& make, ValueId id, const std::string& name,
                  const std::vector<float>& parameters);
 
-// What DynamicQuantizeMatMul and its like share: float32 from the product of integers, scaled.
-// Zero points and bias may be kNoValue.
+// Common part of DynamicQuantizeMatMul and similar operators: a scaled product of integers as
+// float32. Zero points and bias may be kNoValue.
 struct IntegerProduct {
   ValueId a, b, a_scale, b_scale, a_zero_point, b_zero_point;
 };

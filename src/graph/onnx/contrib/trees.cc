@@ -1,6 +1,6 @@
-// Rules for ensembles of decision trees, written out as one step down all trees at once for each
-// level: the node that every row has reached in every tree picks a column and a threshold, and the
-// comparison the next node. Leaves stay where they are.
+// Rules for ensembles of decision trees. They are written as one step for each level, for all trees
+// together: the current node of each row in each tree selects a column and a threshold, and the
+// comparison selects the next node. Leaves lead to themselves.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -11,18 +11,19 @@
 namespace chairlift::contrib {
 namespace {
 
-// Learners do not make deeper trees.
+// A limit above the depth that learners produce.
 constexpr int kMaxDepth = 256;
 
 using Ints = std::vector<int64_t>;
 
 struct Trees {
-  // By node of all trees.
+  // By node, over all trees.
   Ints features, on_true, on_false;
   std::vector<float> values;
-  std::map<std::pair<int64_t, int64_t>, int64_t> places;  // of (tree, node)
+  std::map<std::pair<int64_t, int64_t>, int64_t> places;  // keyed by (tree, node)
   Ints roots;                                             // by tree
-  std::string mode;                                       // of all branches; empty: there are none
+  std::string mode;                                       // of all branches; empty: there are no
+                                                          // branches
   int depth = 0;
 };
 
@@ -77,7 +78,7 @@ StatusOr<Trees> ReadTrees(const Attributes& attributes) {
                              tree_ids[i]);
     }
   }
-  // Every node has one parent at most, so that those reached from roots are trees.
+  // Every node has at most one parent, so what roots reach is a tree.
   Ints level;
   for (size_t i = 0; i < count; ++i) {
     if (!is_child[i]) level.push_back(static_cast<int64_t>(i));
@@ -102,7 +103,7 @@ StatusOr<Trees> ReadTrees(const Attributes& attributes) {
   return t;
 }
 
-// What leaves of the trees give: `results` numbers for each node.
+// The values of leaves: `results` numbers for each node.
 StatusOr<std::vector<float>> ReadLeaves(const Attributes& attributes, const Trees& t,
                                         const std::string& prefix, int64_t results) {
   const Ints trees = attributes.Ints(prefix + "treeids"),
@@ -140,7 +141,7 @@ ValueId Compare(Maker& make, const std::string& mode, ValueId x, ValueId thresho
   return op == nullptr ? kNoValue : make.Make(op, {x, threshold});
 }
 
-// What the leaves that each row reaches give, [rows, trees, results].
+// The values of the leaves that each row reaches, [rows, trees, results].
 ValueId Reached(Maker& make, const Trees& t, int64_t results, const std::vector<float>& leaves) {
   const auto count = static_cast<int64_t>(t.values.size());
   const auto trees = static_cast<int64_t>(t.roots.size());
@@ -169,7 +170,7 @@ ValueId Reached(Maker& make, const Trees& t, int64_t results, const std::vector<
   return make.Make("Gather", {make.Floats({count, results}, leaves), at});
 }
 
-// With the base values, one a result or none.
+// Adds the base values: one per result, or none.
 ValueId WithBase(Maker& make, ValueId scores, int64_t results) {
   const std::vector<float> base = make.attributes().Floats("base_values");
   if (base.empty()) return scores;
@@ -203,8 +204,8 @@ Status TreeEnsembleRegressor(Maker& make) {
   return make.Become("Identity", {WithBase(make, scores, results)});
 }
 
-// One score a class; for two classes one score, from which both follow. What ONNX Runtime computes
-// from two scores for two classes is not defined by ONNX.
+// One score per class. For two classes a single score determines both. ONNX does not define what
+// ONNX Runtime computes from two scores for two classes.
 Status TreeEnsembleClassifier(Maker& make) {
   const Ints labels = make.attributes().Ints("classlabels_int64s");
   if (labels.size() < 2) {
@@ -236,8 +237,8 @@ Status TreeEnsembleClassifier(Maker& make) {
         make.Make("ArgMax", {scores}, With({{"axis", int64_t{-1}}, {"keepdims", int64_t{0}}}));
     return make.Become("Gather", {names, best});
   }
-  // Weights that are all positive are parts of a probability, which decides at a half (also where
-  // LOGISTIC makes another of it, as ONNX Runtime has it); else the sign decides.
+  // If all weights are positive, the score is a probability and the threshold is a half (even if
+  // LOGISTIC transforms it, as in ONNX Runtime). Otherwise the sign decides.
   const std::vector<float> weights = make.attributes().Floats("class_weights");
   const bool probability =
       std::all_of(weights.begin(), weights.end(), [](float w) { return w >= 0; });
